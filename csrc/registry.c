@@ -1,0 +1,49 @@
+// The tables of operations and kernels, made from kernels.inc.
+#include <string.h>
+
+#include "kernels/kernel.h"
+
+#define itg_scratch_none NULL
+#define INTS(name, n) #name ":i" #n " "
+#define INT(name) #name ":i1 "
+#define FLOATS(name, n) #name ":f" #n " "
+#define FLOAT(name) #name ":f1 "
+#define ENUM(name, words) #name ":e1(" words ") "
+
+enum {
+#define OP(name, flags, infer, scratch, fields) op_##name,
+#define CPU_OP OP
+#include "kernels/kernels.inc"
+};
+
+static const itg_op ops[] = {
+#define OP(name, flags, infer, scratch, fields) \
+  {#name, "" fields, offsetof(itg_attrs_##name, end), flags, itg_infer_##infer, itg_scratch_##scratch},
+#define CPU_OP(name, flags, infer, scratch, fields) \
+  {"cpu." #name, "" fields, offsetof(itg_attrs_##name, end), flags, itg_infer_##infer, itg_scratch_##scratch},
+#include "kernels/kernels.inc"
+};
+
+static const itg_kernel kernels[] = {
+#define KERNEL_LINE(op, types, isa, tile) {&ops[op_##op], #types, #isa, tile, ITG_ISA_##isa, itg_##op##_##types##_##isa},
+#include "kernels/kernels.inc"
+};
+
+const itg_kernel *itg_kernels(size_t *count) {
+  *count = sizeof kernels / sizeof *kernels;
+  return kernels;
+}
+
+const itg_op *itg_find_op(const char *name) {
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+    if (!strcmp(ops[i].name, name)) return &ops[i];
+  return NULL;
+}
+
+const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype, uint32_t isa) {
+  for (size_t i = sizeof kernels / sizeof *kernels; i-- > 0;) {
+    const itg_kernel *k = &kernels[i];
+    if (k->op == op && !(k->needs & ~isa) && (!strcmp(k->types, dtype) || !strcmp(k->types, "any"))) return k;
+  }
+  return NULL;
+}

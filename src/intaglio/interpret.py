@@ -1,0 +1,48 @@
+"""Run a Graph in numpy: the meaning that every other way of running is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Graph, Type
+from intaglio.ops.registry import evaluate
+
+
+def interpret(
+    graph: Graph, inputs: Mapping[str, Array], keep: dict[str, Array] | None = None
+) -> dict[str, Array]:
+    """Outputs by name. A dict given as `keep` also receives every named intermediate tensor."""
+    arrays = check_inputs({v.name: v.type for v in graph.inputs}, inputs)
+    outputs = evaluate(graph, [arrays[v.name] for v in graph.inputs], keep)
+    return dict(zip(graph.output_names, outputs, strict=True))
+
+
+def check_inputs(types: Mapping[str, Type], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs as arrays, in the order of `types`; BadInput where names, types or shapes differ."""
+    if unknown := [n for n in inputs if n not in types]:
+        raise BadInput(f"no input is called '{unknown[0]}'; the model has {_names(types)}")
+    if missing := [n for n in types if n not in inputs]:
+        raise BadInput(f"input '{missing[0]}' is missing; the model needs {_names(types)}")
+    checked = {}
+    for name, t in types.items():
+        a = np.asarray(inputs[name])
+        if a.dtype != dtypes.numpy_of(t.dtype):
+            want = dtypes.numpy_of(t.dtype)
+            raise BadInput(
+                f"input '{name}' has dtype {a.dtype}, the model takes {want}; use .astype('{want}')"
+            )
+        if a.shape != t.shape:
+            raise BadInput(
+                f"input '{name}' has shape {a.shape}, the model was loaded for {t.shape}; "
+                f"resize it or load again with --shape {name}={'x'.join(map(str, a.shape))}"
+            )
+        checked[name] = a
+    return checked
+
+
+def _names(types: Mapping[str, Type]) -> str:
+    return ", ".join(f"'{n}' {t}" for n, t in types.items()) or "no inputs"

@@ -1,0 +1,268 @@
+"""The graph: values, the nodes that make them, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Quant:
+    """real = scale * (stored - zero); `axis` None means one scale for the whole tensor."""
+
+    scale: tuple[float, ...]
+    zero: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Element type, shape and quantisation of a tensor.
+
+    `dynamic` lists the axes whose true extent is known only at run time (a count of detections,
+    say); `shape` then holds their upper bound, and buffers are planned for it.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    quant: Quant | None = None
+    dynamic: tuple[int, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements (of the upper bound, where the type is dynamic)."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * dtypes.itemsize(self.dtype)
+
+    def but(self, **changes: Any) -> Type:
+        """This type with some fields changed."""
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        dims = ("<=" * (i in self.dynamic) + str(d) for i, d in enumerate(self.shape))
+        return f"{self.dtype}{'q' if self.quant else ''}[{'x'.join(dims)}]"
+
+
+class Value:
+    """One tensor. It is a graph input, a constant (`data`), or output `index` of `producer`."""
+
+    __slots__ = ("data", "index", "name", "producer", "type", "uses")
+
+    def __init__(self, type: Type, name: str = "", data: Array | None = None):
+        self.type, self.name, self.data = type, name, data
+        self.producer: Node | None = None
+        self.index = 0
+        self.uses: dict[Node, None] = {}  # insertion-ordered, so every walk is repeatable
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"Value({self.name or '?'}: {self.type})"
+
+
+class Node:
+    """One operation. `op` is a key of ops.REGISTRY; `attrs` are the keyword arguments of that op."""
+
+    __slots__ = ("attrs", "inputs", "op", "origin", "outputs")
+
+    def __init__(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        attrs: dict[str, Any],
+        types: Sequence[Type],
+        origin: str = "",
+    ):
+        self.op, self.inputs, self.attrs = op, list(inputs), attrs
+        self.origin = origin  # the place in the user's file, e.g. "Conv_12"
+        self.outputs = [Value(t) for t in types]
+        for i, v in enumerate(self.outputs):
+            v.producer, v.index = self, i
+        for x in inputs:
+            if x is not None:
+                x.uses[self] = None
+
+    def __repr__(self) -> str:
+        return f"Node({self.op} {self.origin})"
+
+
+def constant(data: Any, name: str = "", dtype: str | None = None) -> Value:
+    """A constant tensor. Python floats become f32, Python ints i64, unless `dtype` says otherwise."""
+    if dtype is not None:
+        array = np.asarray(data, dtypes.numpy_of(dtype))
+    else:
+        array = np.asarray(data)
+        if array.dtype == np.float64 and not isinstance(data, np.ndarray | np.generic):
+            array = array.astype(np.float32)
+    return Value(Type(dtypes.name_of(array.dtype), array.shape), name, array)
+
+
+class Graph:
+    """What to compute: inputs, outputs, and every node that an output needs.
+
+    No node list is stored: `nodes()` walks from the outputs, so dead code needs no pass. The outputs
+    are the inputs of one pseudo-node, `result`, so that being an output counts as a use.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        output_names: Sequence[str] | None = None,
+        name: str = "",
+        metadata: dict[str, str] | None = None,
+    ):
+        self.inputs = list(inputs)
+        self.result = Node("result", outputs, {}, [])
+        self.output_names = list(output_names or (v.name for v in outputs))
+        self.name = name
+        self.metadata = dict(
+            metadata or {}
+        )  # what the model's author wrote: producer, licence, ...
+
+    @property
+    def outputs(self) -> list[Value]:
+        return self.result.inputs  # type: ignore[return-value]  # an output is never absent
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node that an output needs, each after the nodes it reads."""
+        done: set[Node] = {self.result}
+        stack = [v.producer for v in reversed(self.outputs) if v.producer]
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            todo = [v.producer for v in node.inputs if v and v.producer and v.producer not in done]
+            if todo:
+                stack.extend(reversed(todo))
+            else:
+                stack.pop()
+                done.add(node)
+                yield node
+
+    def values(self) -> Iterator[Value]:
+        """Every value that some node of the graph reads or makes, inputs first."""
+        seen: set[Value] = set()
+        for v in self.inputs:
+            seen.add(v)
+            yield v
+        for node in [*self.nodes(), self.result]:
+            for x in (*node.inputs, *node.outputs):
+                if x is not None and x not in seen:
+                    seen.add(x)
+                    yield x
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Every reader of `old` reads `new` instead; what nobody reads any more stops being used."""
+        if old is new:
+            return
+        new.name = new.name or old.name
+        for node in old.uses:
+            node.inputs = [new if v is old else v for v in node.inputs]
+            new.uses[node] = None
+        old.uses.clear()
+        _release(old.producer)
+
+    def tidy(self) -> None:
+        """Forget the uses by nodes that no output needs."""
+        live = [*self.nodes(), self.result]
+        for v in self.values():
+            v.uses.clear()
+        for node in live:
+            for v in (*node.inputs, *node.outputs):
+                if v is not None:
+                    v.uses = {}
+        for node in live:
+            for x in node.inputs:
+                if x is not None:
+                    x.uses[node] = None
+
+    def copy(self) -> Graph:
+        """The same graph with nodes and values of its own; constant data is shared."""
+        new: dict[Value, Value] = {}
+
+        def of(v: Value | None) -> Value | None:
+            if v is None:
+                return None
+            if v not in new:
+                new[v] = Value(v.type, v.name, v.data)
+            return new[v]
+
+        inputs = [of(v) for v in self.inputs]
+        for node in self.nodes():
+            attrs = {k: a.copy() if isinstance(a, Graph) else a for k, a in node.attrs.items()}
+            made = Node(
+                node.op,
+                [of(v) for v in node.inputs],
+                attrs,
+                [v.type for v in node.outputs],
+                node.origin,
+            )
+            for v, w in zip(node.outputs, made.outputs, strict=True):
+                w.name, new[v] = v.name, w
+        outputs = [of(v) for v in self.outputs]
+        return Graph(inputs, outputs, self.output_names, self.name, self.metadata)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        names: dict[Value, str] = {}
+
+        def show(v: Value | None) -> str:
+            if v is None:
+                return "-"
+            if v.data is not None and v.data.size == 1:
+                return f"{v.data.item():g}" if dtypes.is_float(v.dtype) else str(v.data.item())
+            if v not in names:
+                names[v] = v.name or f"{len(names)}"
+            return "%" + names[v]
+
+        def attr(a: Any) -> str:
+            if not isinstance(a, Graph):
+                return str(a)
+            return "{\n" + "\n".join("    " + line for line in str(a).splitlines()) + "\n}"
+
+        lines = [f"inputs {', '.join(f'{show(v)}: {v.type}' for v in self.inputs)}"]
+        for n in self.nodes():
+            args = ", ".join(
+                [show(v) for v in n.inputs] + [f"{k}={attr(v)}" for k, v in n.attrs.items()]
+            )
+            types = ", ".join(str(v.type) for v in n.outputs)
+            lines.append(f"{', '.join(show(v) for v in n.outputs)} = {n.op}({args}) : {types}")
+        pairs = zip(self.output_names, self.outputs, strict=True)
+        lines.append("outputs " + ", ".join(f"{name} = {show(v)}" for name, v in pairs))
+        return "\n".join(lines)
+
+
+def _release(node: Node | None) -> None:
+    """Take `node` out of its inputs' uses once nobody reads its outputs, and so on upwards."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if node is None or any(v.uses for v in node.outputs):
+            continue
+        for v in node.inputs:
+            if v is not None:
+                v.uses.pop(node, None)
+                if not v.uses:
+                    stack.append(v.producer)

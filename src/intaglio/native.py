@@ -1,0 +1,266 @@
+"""The C library: where it lies, which operations and kernels it has, and how attributes reach it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput, IntaglioError, RunError
+from intaglio.ir import Array
+
+MAX_RANK = 8
+ISA_BITS = {
+    "scalar": 0,
+    "avx2": 1,
+    "avx512": 2,
+    "avx512vnni": 4,
+    "avx512bf16": 8,
+    "neon": 256,
+    "dotprod": 512,
+    "rvv": 4096,
+}
+INPLACE, VIEW, EXTENT, CONTROL = 1, 2, 4, 8  # enum itg_op_flags
+
+
+class CTensor(ctypes.Structure):
+    """struct itg_tensor of kernel.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.c_int64 * MAX_RANK),
+        ("capacity", ctypes.c_uint64),
+        ("dtype", ctypes.c_uint8),
+        ("rank", ctypes.c_uint8),
+    ]
+
+
+class CCall(ctypes.Structure):
+    """struct itg_call of kernel.h."""
+
+    _fields_ = [
+        ("inputs", ctypes.POINTER(ctypes.POINTER(CTensor))),
+        ("outputs", ctypes.POINTER(ctypes.POINTER(CTensor))),
+        ("n_in", ctypes.c_uint32),
+        ("n_out", ctypes.c_uint32),
+        ("attrs", ctypes.c_void_p),
+        ("scratch", ctypes.c_void_p),
+    ]
+
+
+_Infer = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.POINTER(CTensor))
+_Scratch = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.POINTER(CCall), ctypes.c_uint32)
+_Run = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.c_uint32, ctypes.c_uint32)
+
+
+class _COp(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("fields", ctypes.c_char_p),
+        ("attrs_size", ctypes.c_size_t),
+        ("flags", ctypes.c_uint32),
+        ("infer", _Infer),
+        ("scratch", _Scratch),
+    ]
+
+
+class _CKernel(ctypes.Structure):
+    _fields_ = [
+        ("op", ctypes.POINTER(_COp)),
+        ("types", ctypes.c_char_p),
+        ("isa", ctypes.c_char_p),
+        ("tile", ctypes.c_char_p),
+        ("needs", ctypes.c_uint32),
+        ("run", _Run),
+    ]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of an attribute struct: `count` 8-byte numbers called `name`."""
+
+    name: str
+    kind: str  # "i" integer, "f" float, "e" index into `words`
+    count: int
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NativeOp:
+    """An operation of the runtime's table."""
+
+    name: str
+    fields: tuple[Field, ...]
+    flags: int
+    infer: Any
+    scratch: Any
+
+    def pack_attrs(self, attrs: Mapping[str, Any]) -> bytes:
+        """The attributes as the C struct wants them."""
+        out = bytearray()
+        for f in self.fields:
+            out += _pack_field(self.name, f, attrs)
+        return bytes(out)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of the runtime's table: the function for one op, element type and ISA."""
+
+    op: NativeOp
+    types: str
+    isa: str
+    tile: str
+    needs: int
+    run: Any
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The loaded C library."""
+    here = Path(__file__).parent
+    given = os.environ.get("INTAGLIO_LIBRARY")
+    checkout = here.parents[1] / "build" / "libintaglio.so"
+    for path in [Path(given)] if given else [here / "libintaglio.so", checkout]:
+        if path.exists():
+            return ctypes.CDLL(str(path))
+    raise IntaglioError(
+        f"the C library is missing: looked for {given or here / 'libintaglio.so'}; "
+        "reinstall intaglio (pip install .) or run make build in the checkout"
+    )
+
+
+@functools.cache
+def _tables() -> tuple[dict[str, NativeOp], tuple[Kernel, ...]]:
+    count = ctypes.c_size_t()
+    fn = library().itg_kernels
+    fn.restype = ctypes.POINTER(_CKernel)
+    rows = fn(ctypes.byref(count))
+    ops: dict[str, NativeOp] = {}
+    kernels = []
+    for i in range(count.value):
+        row, c = rows[i], rows[i].op.contents
+        name = c.name.decode()
+        if name not in ops:
+            fields = tuple(_parse_field(w) for w in c.fields.decode().split())
+            ops[name] = NativeOp(name, fields, c.flags, c.infer, c.scratch)
+        kernels.append(
+            Kernel(
+                ops[name],
+                row.types.decode(),
+                row.isa.decode(),
+                row.tile.decode(),
+                row.needs,
+                row.run,
+            )
+        )
+    return ops, tuple(kernels)
+
+
+def ops() -> dict[str, NativeOp]:
+    """Every operation that has a kernel, by name."""
+    return _tables()[0]
+
+
+def kernels() -> tuple[Kernel, ...]:
+    """Every kernel, best last."""
+    return _tables()[1]
+
+
+def find_kernel(op: str, dtype: str, isa: int) -> Kernel | None:
+    """The best kernel for `op` whose first input is `dtype`, on a machine with the ISA bits `isa`."""
+    for k in reversed(kernels()):
+        if k.op.name == op and not k.needs & ~isa and k.types in (dtype, "any"):
+            return k
+    return None
+
+
+def _parse_field(text: str) -> Field:
+    name, kind, count, words = re.fullmatch(r"(\w+):([ife])(\d+)(?:\((.*)\))?", text).groups()  # type: ignore[union-attr]
+    return Field(name, kind, int(count), tuple(words.split("|")) if words else ())
+
+
+def _pack_field(op: str, f: Field, attrs: Mapping[str, Any]) -> bytes:
+    if f.name not in attrs and f.name.startswith("n_"):
+        return np.int64(len(attrs[f.name[2:]])).tobytes()
+    if f.name not in attrs:
+        raise KeyError(
+            f"op {op}: the kernel wants attribute {f.name!r}, the node has {sorted(attrs)}"
+        )
+    value = attrs[f.name]
+    if f.kind == "e":
+        if value not in f.words:
+            raise BadInput(f"op {op}: {f.name} is {value!r}; the kernel knows {', '.join(f.words)}")
+        return np.int64(f.words.index(value)).tobytes()
+    items = [value] if f.count == 1 and not isinstance(value, tuple | list) else list(value)
+    if len(items) > f.count:
+        raise BadInput(
+            f"op {op}: {f.name} has {len(items)} entries; the kernel takes at most {f.count}"
+        )
+    return np.array(
+        items + [0] * (f.count - len(items)), np.float64 if f.kind == "f" else np.int64
+    ).tobytes()
+
+
+# ---- running one kernel by hand: what the kernel tests do --------------------------------------
+def run_kernel(
+    kernel: Kernel,
+    arrays: Sequence[Array | None],
+    attrs: Mapping[str, Any],
+    n_out: int = 1,
+    parts: int = 1,
+) -> list[Array]:
+    """Infer, allocate, and run every share of one kernel, one after the other."""
+    ins = [None if a is None else np.ascontiguousarray(a) for a in arrays]
+    in_tensors = [None if a is None else _tensor(a) for a in ins]
+    blob = ctypes.create_string_buffer(kernel.op.pack_attrs(attrs) or b"\0")
+    inferred = (CTensor * n_out)()
+    call = CCall(
+        (ctypes.POINTER(CTensor) * max(len(ins), 1))(
+            *[ctypes.POINTER(CTensor)() if t is None else ctypes.pointer(t) for t in in_tensors]
+        ),
+        None,
+        len(ins),
+        n_out,
+        ctypes.cast(blob, ctypes.c_void_p),
+        None,
+    )
+    _check(kernel, kernel.op.infer(ctypes.byref(call), inferred))
+    outs = [np.zeros(tuple(t.shape[: t.rank]), dtypes.BY_CODE[t.dtype].numpy) for t in inferred]
+    out_tensors = [_tensor(a) for a in outs]
+    call.outputs = (ctypes.POINTER(CTensor) * n_out)(*[ctypes.pointer(t) for t in out_tensors])
+    size = kernel.op.scratch(ctypes.byref(call), parts) if kernel.op.scratch else 0
+    scratch = np.zeros(size + 64, np.uint8)
+    call.scratch = -(-scratch.ctypes.data // 64) * 64
+    for part in range(parts):
+        _check(kernel, kernel.run(ctypes.byref(call), part, parts))
+    return [
+        a[tuple(slice(0, d) for d in t.shape[: t.rank])]
+        for a, t in zip(outs, out_tensors, strict=True)
+    ]
+
+
+def _tensor(a: Array) -> CTensor:
+    shape = (ctypes.c_int64 * MAX_RANK)(*a.shape)
+    return CTensor(
+        a.ctypes.data, shape, a.nbytes, dtypes.TABLE[dtypes.name_of(a.dtype)].code, a.ndim
+    )
+
+
+def _check(kernel: Kernel, words: bytes | None) -> None:
+    if words:
+        raise RunError(f"{kernel.op.name}: {words.decode()}")
+
+
+@functools.cache
+def machine() -> int:
+    """The ISA bits of this CPU."""
+    return int(library().itg_cpu_isa())

@@ -1,0 +1,203 @@
+"""What an operation is.
+
+The Python signature is the schema: positional parameters are tensors (default None: optional;
+`*name`: any number), keyword-only parameters are attributes. The body is the meaning, in numpy:
+it is the interpreter, the constant folder, the int8 table maker and the oracle of every kernel.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput, Unsupported
+from intaglio.ir import Array, Graph, Node, Type, Value, constant
+
+Infer = Callable[..., Type | list[Type]]
+REGISTRY: dict[str, Op] = {}
+
+
+@dataclass
+class Op:
+    """One operation: its body, how its output types follow, and what other formats call it."""
+
+    name: str
+    body: Callable[..., Any]  # numpy arrays in, numpy array or tuple of arrays out
+    infer: Infer  # input Values and attributes in, output Type or list of Types out
+    names: dict[str, str] = field(default_factory=dict)  # frontend -> its name, where it is 1:1
+    commutes: bool = False  # f(a, b) = f(b, a)
+    foldable: bool = True  # False: keep it even when every input is constant (dequantize)
+    elementwise: bool = False  # output element i depends on input elements i (after broadcast) only
+    macs: Callable[[Node], int] = lambda node: 0  # multiply-accumulates
+    lower: Callable[..., Any] | None = None  # the same in simpler ops; set by `@name.lowers`
+
+    def lowers(self, build: Callable[..., Any]) -> Callable[..., Any]:
+        """`@depth_to_space.lowers` above a function of the op's own signature that builds it from simpler
+        ops: Values in; Value, list of Values, or None where it does not apply. Targets without a kernel use it."""
+        self.lower = build
+        return build
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.body)
+
+    @cached_property
+    def attr_names(self) -> tuple[str, ...]:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return tuple(p.name for p in self.signature.parameters.values() if p.kind is keyword)
+
+    def __call__(self, *inputs: Any, origin: str = "", **attrs: Any) -> Any:
+        """Make a node. Returns its output Value, or the list of them if there is not exactly one."""
+        node = self.node(*inputs, origin=origin, **attrs)
+        return node.outputs[0] if len(node.outputs) == 1 else node.outputs
+
+    def node(self, *inputs: Any, origin: str = "", **attrs: Any) -> Node:
+        """Make a node. Python numbers and numpy arrays among the inputs become constants."""
+        values = [v if isinstance(v, Value) or v is None else constant(v) for v in inputs]
+        try:
+            bound = self.signature.bind(*values, **attrs)
+        except TypeError as e:
+            raise BadInput(f"{self.name}: {e}") from None
+        bound.apply_defaults()
+        types = _infer_with_extents(self, bound.args, bound.kwargs)
+        return Node(self.name, bound.args, bound.kwargs, types, origin)
+
+
+def op(infer: Infer, *, name: str = "", commutes: bool = False, foldable: bool = True,
+       elementwise: bool = False, macs: Callable[[Node], int] | None = None,
+       **names: str) -> Callable[[Callable[..., Any]], Op]:  # fmt: skip
+    """Define an operation: `@op(same, onnx="Relu", torch="relu")` above its numpy body."""
+
+    def define(body: Callable[..., Any]) -> Op:
+        made = Op(name or body.__name__, body, infer, names, commutes, foldable, elementwise)
+        if macs is not None:
+            made.macs = macs
+        if made.name in REGISTRY:
+            raise ValueError(f"op {made.name!r} is defined twice")
+        REGISTRY[made.name] = made
+        return made
+
+    return define
+
+
+# ---- how output types follow from input types --------------------------------------------------
+def same(x: Value, *rest: Any, **attrs: Any) -> Type:
+    """The type of the first input."""
+    return x.type.but(quant=None)
+
+
+def broadcast(*values: Value, **attrs: Any) -> Type:
+    """The broadcast shape of all inputs, in the element type of the first; all must agree on it."""
+    kinds = {v.dtype for v in values}
+    if len(kinds) > 1:
+        raise BadInput(f"operands have element types {' and '.join(sorted(kinds))}; insert a cast")
+    return Type(values[0].dtype, broadcast_shapes(*values))
+
+
+def compare(*values: Value, **attrs: Any) -> Type:
+    """Like `broadcast`, with a bool result."""
+    return broadcast(*values).but(dtype="bool")
+
+
+def broadcast_shapes(*values: Value) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*(v.shape for v in values))
+    except ValueError:
+        shapes = " and ".join(str(v.shape) for v in values)
+        raise BadInput(f"shapes {shapes} cannot be broadcast together") from None
+
+
+def normalize_axis(axis: int, rank: int) -> int:
+    """`axis` counted from the front; BadInput if it is outside of [-rank, rank)."""
+    if not -rank <= axis < rank:
+        raise BadInput(
+            f"axis {axis} is outside of [{-rank}, {rank - 1}] for a tensor of rank {rank}"
+        )
+    return axis + rank if axis < 0 else axis
+
+
+def _infer_with_extents(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> list[Type]:
+    """Infer types; where inputs have run-time extents, find which output axes follow them.
+
+    Inference runs on the upper bounds; then once more with each dynamic extent made smaller by
+    one. An output axis that changes is dynamic. No op needs code of its own for this.
+    """
+    types = _as_list(op.infer(*args, **attrs))
+    dynamic = [v for v in args if isinstance(v, Value) and v.type.dynamic and v.data is None]
+    if not dynamic or any(t.dynamic for t in types):
+        return types
+
+    def shrunk(v: Any) -> Any:
+        if not isinstance(v, Value) or not v.type.dynamic or v.data is not None:
+            return v
+        t = v.type
+        shape = tuple(max(d - 1, 0) if i in t.dynamic else d for i, d in enumerate(t.shape))
+        return Value(t.but(shape=shape), v.name)
+
+    try:
+        probe = _as_list(op.infer(*[shrunk(v) for v in args], **attrs))
+    except BadInput as e:
+        what = ", ".join(f"'{v.name}' {v.type}" for v in dynamic)
+        raise Unsupported(
+            f"{op.name} reads {what}, whose extent is known only at run time, with an operand that needs "
+            f"a fixed one ({e}); cut the graph before it"
+        ) from None
+    return [
+        t.but(
+            dynamic=tuple(
+                i for i, (a, b) in enumerate(zip(t.shape, p.shape, strict=True)) if a != b
+            )
+        )
+        for t, p in zip(types, probe, strict=True)
+    ]
+
+
+def _as_list(types: Type | list[Type]) -> list[Type]:
+    return types if isinstance(types, list) else [types]
+
+
+# ---- running bodies ----------------------------------------------------------------------------
+def evaluate_node(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Run one node's numpy body and check that it kept the promise of its inferred types."""
+    op = REGISTRY[node.op]
+    with np.errstate(all="ignore"):
+        got = op.body(*arrays, **node.attrs)
+    out = tuple(np.asarray(a) for a in (got if isinstance(got, tuple | list) else (got,)))
+    for a, v in zip(out, node.outputs, strict=True):
+        t = v.type
+        fits = len(a.shape) == t.rank and all(
+            a.shape[i] <= d if i in t.dynamic else a.shape[i] == d for i, d in enumerate(t.shape)
+        )
+        if not fits or a.dtype != dtypes.numpy_of(t.dtype):
+            where = f"{node.op} '{node.origin or v.name}'"
+            raise AssertionError(f"{where}: body made {a.dtype}{a.shape}, inference said {t}")
+    return out
+
+
+def evaluate(
+    graph: Graph, inputs: Sequence[Array], keep: Mapping[str, Any] | None = None
+) -> list[Array]:
+    """Run a graph on arrays given in the order of its inputs. `keep`, if given, collects by name."""
+    env: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
+    nodes = list(graph.nodes())
+    last = {v: i for i, n in enumerate(nodes) for v in n.inputs if v is not None}
+    needed = set(graph.outputs)
+
+    def get(v: Value | None) -> Array | None:
+        return None if v is None else v.data if v.data is not None else env[v]
+
+    for i, node in enumerate(nodes):
+        out = evaluate_node(node, [get(v) for v in node.inputs])
+        env.update(zip(node.outputs, out, strict=True))
+        if keep is not None:
+            keep.update({v.name: a for v, a in zip(node.outputs, out, strict=True) if v.name})  # type: ignore[attr-defined]
+        for v in node.inputs:  # let go of what no later node reads
+            if v in env and last[v] == i and v not in needed:
+                del env[v]
+    return [get(v) for v in graph.outputs]  # type: ignore[misc]
