@@ -1,0 +1,46 @@
+# make demo      compile and run a small network, end to end
+# make test      everything that a fresh clone can test (about ten minutes at most)
+# make test-all  the slow tests too; some read the models in ../shared
+# make bench     speed, start-up and memory, beside the peers that are installed
+# make lint      ruff and mypy --strict
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTHON ?= python3
+
+.PHONY: demo test test-all bench lint build clean
+
+demo: $(VENV)/base build
+	$(BIN)/python examples/digits/demo.py
+
+test: $(VENV)/dev build
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(VENV)/dev build
+	$(BIN)/python -m pytest -n 2
+
+bench: $(VENV)/dev build
+	$(BIN)/python -m benchmarks
+
+lint: $(VENV)/dev
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/mypy
+
+# The C library of this checkout: build/libintaglio.so, which the package finds by itself.
+build: $(VENV)/base
+	@$(BIN)/cmake -G Ninja -S . -B build -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja > build.log 2>&1 \
+	  || { cat build.log; exit 1; }
+	@$(BIN)/cmake --build build >> build.log 2>&1 || { cat build.log; exit 1; }
+
+$(VENV)/base: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check "cmake>=3.20" "ninja>=1.11"
+	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[onnx]"
+	@touch $@
+
+$(VENV)/dev: $(VENV)/base
+	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf build build.log
