@@ -9,6 +9,7 @@
 #define FLOATS(name, n) #name ":f" #n " "
 #define FLOAT(name) #name ":f1 "
 #define ENUM(name, words) #name ":e1(" words ") "
+#define ENUMS(name, n, words) #name ":e" #n "(" words ") "
 
 enum {
 #define OP(name, flags, infer, scratch, fields) op_##name,

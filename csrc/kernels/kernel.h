@@ -45,6 +45,7 @@ enum itg_op_flags {
   ITG_VIEW = 2,     // output 0 has the bytes of input 0: nothing to compute when both lie on the same memory
   ITG_EXTENT = 4,   // the run function lowers out[i]->shape to the true extent (nonzero, unique, ...)
   ITG_CONTROL = 8,  // run by the session: if, loop, scan
+  ITG_INPLACE_FIRST = 16,  // output 0 may lie on input 0, but on no other input
 };
 
 typedef struct itg_op {
@@ -75,6 +76,7 @@ const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype, uint32_t 
 #define FLOATS(name, n) double name[n];
 #define FLOAT(name) double name;
 #define ENUM(name, words) int64_t name;  // index into the words, in their order
+#define ENUMS(name, n, words) int64_t name[n];
 #define OP(name, flags, infer, scratch, fields) \
   typedef struct itg_attrs_##name { fields char end[0]; } itg_attrs_##name;
 #define CPU_OP OP
@@ -84,6 +86,7 @@ const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype, uint32_t 
 #undef FLOATS
 #undef FLOAT
 #undef ENUM
+#undef ENUMS
 
 #define OP(name, flags, infer, scratch, fields) \
   itg_words itg_infer_##infer(const itg_call *, itg_tensor *); \

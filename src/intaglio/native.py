@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ ISA_BITS = {
     "dotprod": 512,
     "rvv": 4096,
 }
-INPLACE, VIEW, EXTENT, CONTROL = 1, 2, 4, 8  # enum itg_op_flags
+INPLACE, VIEW, EXTENT, CONTROL, INPLACE_FIRST = 1, 2, 4, 8, 16  # enum itg_op_flags
 
 
 class CTensor(ctypes.Structure):
@@ -196,11 +197,13 @@ def _pack_field(op: str, f: Field, attrs: Mapping[str, Any]) -> bytes:
             f"op {op}: the kernel wants attribute {f.name!r}, the node has {sorted(attrs)}"
         )
     value = attrs[f.name]
-    if f.kind == "e":
-        if value not in f.words:
-            raise BadInput(f"op {op}: {f.name} is {value!r}; the kernel knows {', '.join(f.words)}")
-        return np.int64(f.words.index(value)).tobytes()
     items = [value] if f.count == 1 and not isinstance(value, tuple | list) else list(value)
+    if f.kind == "e":
+        if unknown := [w for w in items if w not in f.words]:
+            raise BadInput(
+                f"op {op}: {f.name} is {unknown[0]!r}; the kernel knows {', '.join(f.words)}"
+            )
+        items = [f.words.index(w) for w in items]
     if len(items) > f.count:
         raise BadInput(
             f"op {op}: {f.name} has {len(items)} entries; the kernel takes at most {f.count}"
@@ -242,10 +245,8 @@ def run_kernel(
     call.scratch = -(-scratch.ctypes.data // 64) * 64
     for part in range(parts):
         _check(kernel, kernel.run(ctypes.byref(call), part, parts))
-    return [
-        a[tuple(slice(0, d) for d in t.shape[: t.rank])]
-        for a, t in zip(outs, out_tensors, strict=True)
-    ]
+    shapes = [tuple(t.shape[: t.rank]) for t in out_tensors]  # the true extents, written densely
+    return [a.reshape(-1)[: math.prod(s)].reshape(s) for a, s in zip(outs, shapes, strict=True)]
 
 
 def _tensor(a: Array) -> CTensor:
