@@ -1,4 +1,5 @@
 """Every operation, one block each. Import an op by name: `from intaglio.ops import conv, relu`."""
 
+from intaglio.ops.activation import *  # noqa: F403
 from intaglio.ops.elementwise import *  # noqa: F403
 from intaglio.ops.registry import REGISTRY as REGISTRY

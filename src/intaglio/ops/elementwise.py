@@ -1,21 +1,275 @@
-"""Operations that treat every element alike: arithmetic, comparison, logic, activations."""
+"""Operations that treat every element alike: arithmetic, comparison, logic, casts."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from intaglio.ir import Array
-from intaglio.ops.registry import broadcast, compare, op, same
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Type, Value
+from intaglio.ops.precision import to_dtype, widen
+from intaglio.ops.registry import broadcast, broadcast_shapes, compare, op
 
 
-@op(broadcast, commutes=True, elementwise=True, onnx="Add", tflite="ADD", torch="add")
+def numbers(*values: Value, **attrs: Any) -> Type:
+    """Numbers of one element type, broadcast together; the result has the same element type."""
+    return _only("iuf", "numbers are", values)
+
+
+def floats(*values: Value, **attrs: Any) -> Type:
+    """Like `numbers`, floats only."""
+    return _only("f", "floats are", values)
+
+
+def integers(*values: Value, **attrs: Any) -> Type:
+    """Like `numbers`, integers only."""
+    return _only("iu", "integers are", values)
+
+
+def bools(*values: Value, **attrs: Any) -> Type:
+    """Like `numbers`, bools only."""
+    return _only("b", "bool is", values)
+
+
+def _only(kinds: str, what: str, values: Sequence[Value]) -> Type:
+    for v in values:
+        if dtypes.TABLE[v.dtype].kind not in kinds:
+            raise BadInput(f"the operand has element type {v.dtype}, {what} needed; insert a cast")
+    return broadcast(*values)
+
+
+def predicate(x: Value, **attrs: Any) -> Type:
+    """A bool for every element of the input."""
+    return x.type.but(dtype="bool", quant=None)
+
+
+# ---- unary -------------------------------------------------------------------------------------
+@op(numbers, elementwise=True, onnx="Abs", tflite="ABS", torch="abs")
+def abs(x: Array) -> Array:
+    return np.abs(x)
+
+
+@op(numbers, elementwise=True, onnx="Neg", tflite="NEG", torch="neg")
+def neg(x: Array) -> Array:
+    return -x
+
+
+@op(floats, elementwise=True, onnx="Sqrt", tflite="SQRT", torch="sqrt")
+@widen
+def sqrt(x: Array) -> Array:
+    return np.sqrt(x)
+
+
+@op(floats, elementwise=True, onnx="Exp", tflite="EXP", torch="exp")
+@widen
+def exp(x: Array) -> Array:
+    return np.exp(x)
+
+
+@op(floats, elementwise=True, onnx="Log", tflite="LOG", torch="log")
+@widen
+def log(x: Array) -> Array:
+    return np.log(x)
+
+
+@op(floats, elementwise=True, onnx="Sin", tflite="SIN", torch="sin")
+@widen
+def sin(x: Array) -> Array:
+    return np.sin(x)
+
+
+@op(floats, elementwise=True, onnx="Cos", tflite="COS", torch="cos")
+@widen
+def cos(x: Array) -> Array:
+    return np.cos(x)
+
+
+@op(floats, elementwise=True, onnx="Tan", torch="tan")
+@widen
+def tan(x: Array) -> Array:
+    return np.tan(x)
+
+
+@op(floats, elementwise=True, onnx="Asin", torch="asin")
+@widen
+def asin(x: Array) -> Array:
+    return np.arcsin(x)
+
+
+@op(floats, elementwise=True, onnx="Acos", torch="acos")
+@widen
+def acos(x: Array) -> Array:
+    return np.arccos(x)
+
+
+@op(floats, elementwise=True, onnx="Atan", torch="atan")
+@widen
+def atan(x: Array) -> Array:
+    return np.arctan(x)
+
+
+@op(floats, elementwise=True, onnx="Sinh", torch="sinh")
+@widen
+def sinh(x: Array) -> Array:
+    return np.sinh(x)
+
+
+@op(floats, elementwise=True, onnx="Cosh", torch="cosh")
+@widen
+def cosh(x: Array) -> Array:
+    return np.cosh(x)
+
+
+@op(floats, elementwise=True, onnx="Tanh", tflite="TANH", torch="tanh")
+@widen
+def tanh(x: Array) -> Array:
+    return np.tanh(x)
+
+
+@op(floats, elementwise=True, onnx="Asinh", torch="asinh")
+@widen
+def asinh(x: Array) -> Array:
+    return np.arcsinh(x)
+
+
+@op(floats, elementwise=True, onnx="Acosh", torch="acosh")
+@widen
+def acosh(x: Array) -> Array:
+    return np.arccosh(x)
+
+
+@op(floats, elementwise=True, onnx="Atanh", torch="atanh")
+@widen
+def atanh(x: Array) -> Array:
+    return np.arctanh(x)
+
+
+@op(floats, elementwise=True, onnx="Erf", torch="erf")
+def erf(x: Array) -> Array:
+    flat = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
+    return flat.reshape(x.shape).astype(x.dtype)
+
+
+@op(floats, elementwise=True, onnx="Floor", tflite="FLOOR", torch="floor")
+def floor(x: Array) -> Array:
+    return np.floor(x)
+
+
+@op(floats, elementwise=True, onnx="Ceil", tflite="CEIL", torch="ceil")
+def ceil(x: Array) -> Array:
+    return np.ceil(x)
+
+
+@op(floats, elementwise=True, onnx="Round", tflite="ROUND", torch="round")
+def round(x: Array) -> Array:
+    return np.rint(x)
+
+
+@op(numbers, elementwise=True, onnx="Sign", tflite="SIGN", torch="sign")
+def sign(x: Array) -> Array:
+    return np.sign(x)
+
+
+@op(floats, elementwise=True, onnx="Reciprocal", torch="reciprocal")
+@widen
+def reciprocal(x: Array) -> Array:
+    return 1 / x
+
+
+@op(bools, elementwise=True, onnx="Not", tflite="LOGICAL_NOT", torch="logical_not")
+def logical_not(x: Array) -> Array:
+    return np.logical_not(x)
+
+
+@op(integers, elementwise=True, onnx="BitwiseNot", torch="bitwise_not")
+def bitwise_not(x: Array) -> Array:
+    return np.invert(x)
+
+
+@op(predicate, elementwise=True, onnx="IsNaN", torch="isnan")
+def is_nan(x: Array) -> Array:
+    return np.isnan(x.astype(np.float32) if x.dtype.itemsize < 4 else x)
+
+
+@op(predicate, elementwise=True)
+def is_inf(x: Array, *, negative: bool = True, positive: bool = True) -> Array:
+    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    return (np.isposinf(wide) & bool(positive)) | (np.isneginf(wide) & bool(negative))
+
+
+# ---- binary -------------------------------------------------------------------------------------
+@op(numbers, commutes=True, elementwise=True, onnx="Add", tflite="ADD", torch="add")
 def add(a: Array, b: Array) -> Array:
     return a + b
 
 
-@op(broadcast, commutes=True, elementwise=True, onnx="Mul", tflite="MUL", torch="mul")
+@op(numbers, elementwise=True, onnx="Sub", tflite="SUB", torch="sub")
+def sub(a: Array, b: Array) -> Array:
+    return a - b
+
+
+@op(numbers, commutes=True, elementwise=True, onnx="Mul", tflite="MUL", torch="mul")
 def mul(a: Array, b: Array) -> Array:
     return a * b
+
+
+@op(numbers, elementwise=True, onnx="Div", tflite="DIV", torch="div")
+def div(a: Array, b: Array) -> Array:
+    """Integers truncate towards zero; an integer divided by zero is 0."""
+    if a.dtype.kind not in "iu":
+        return a / b
+    quotient = np.floor_divide(a, b)
+    if a.dtype.kind == "u":
+        return quotient
+    inexact = (quotient * b != a) & (b != 0)
+    return quotient + (inexact & ((a < 0) != (b < 0))).astype(a.dtype)
+
+
+@op(numbers, elementwise=True, tflite="POW", torch="pow")
+@widen
+def pow(a: Array, b: Array) -> Array:
+    """Integers to a negative power are 1/x**n truncated: 0 unless x is 1 or -1."""
+    if a.dtype.kind not in "iu":
+        return np.power(a, b)
+    power = np.power(a, np.maximum(b, b.dtype.type(0)))
+    if a.dtype.kind == "u":
+        return power
+    unit = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0)).astype(a.dtype)
+    return np.where(b < 0, unit, power)
+
+
+@op(numbers, elementwise=True, tflite="FLOOR_MOD", torch="remainder")
+@widen
+def mod(a: Array, b: Array) -> Array:
+    """The remainder with the sign of the divisor; an integer modulo zero is 0."""
+    return np.mod(a, b)
+
+
+@op(numbers, elementwise=True, torch="fmod")
+@widen
+def fmod(a: Array, b: Array) -> Array:
+    """The remainder with the sign of the dividend; an integer modulo zero is 0."""
+    return np.fmod(a, b)
+
+
+@op(numbers, commutes=True, elementwise=True, tflite="MINIMUM", torch="minimum")
+def minimum(a: Array, b: Array) -> Array:
+    return np.minimum(a, b)
+
+
+@op(numbers, commutes=True, elementwise=True, tflite="MAXIMUM", torch="maximum")
+def maximum(a: Array, b: Array) -> Array:
+    return np.maximum(a, b)
+
+
+# ---- comparison and logic ----------------------------------------------------------------------
+@op(compare, commutes=True, elementwise=True, onnx="Equal", tflite="EQUAL", torch="eq")
+def equal(a: Array, b: Array) -> Array:
+    return a == b
 
 
 @op(compare, elementwise=True, onnx="Less", tflite="LESS", torch="lt")
@@ -23,11 +277,99 @@ def less(a: Array, b: Array) -> Array:
     return a < b
 
 
-@op(same, elementwise=True, onnx="Relu", tflite="RELU", torch="relu")
-def relu(x: Array) -> Array:
-    return np.maximum(x, x.dtype.type(0))
+@op(compare, elementwise=True, onnx="LessOrEqual", tflite="LESS_EQUAL", torch="le")
+def less_equal(a: Array, b: Array) -> Array:
+    return a <= b
 
 
-@op(same, elementwise=True, onnx="HardSwish", tflite="HARD_SWISH", torch="hardswish")
-def hardswish(x: Array) -> Array:
-    return x * np.clip(x + 3, 0, 6) / 6
+@op(compare, elementwise=True, onnx="Greater", tflite="GREATER", torch="gt")
+def greater(a: Array, b: Array) -> Array:
+    return a > b
+
+
+@op(compare, elementwise=True, onnx="GreaterOrEqual", tflite="GREATER_EQUAL", torch="ge")
+def greater_equal(a: Array, b: Array) -> Array:
+    return a >= b
+
+
+@op(bools, commutes=True, elementwise=True, onnx="And", tflite="LOGICAL_AND", torch="logical_and")
+def logical_and(a: Array, b: Array) -> Array:
+    return np.logical_and(a, b)
+
+
+@op(bools, commutes=True, elementwise=True, onnx="Or", tflite="LOGICAL_OR", torch="logical_or")
+def logical_or(a: Array, b: Array) -> Array:
+    return np.logical_or(a, b)
+
+
+@op(bools, commutes=True, elementwise=True, onnx="Xor", torch="logical_xor")
+def logical_xor(a: Array, b: Array) -> Array:
+    return np.logical_xor(a, b)
+
+
+@op(integers, commutes=True, elementwise=True, onnx="BitwiseAnd", torch="bitwise_and")
+def bitwise_and(a: Array, b: Array) -> Array:
+    return np.bitwise_and(a, b)
+
+
+@op(integers, commutes=True, elementwise=True, onnx="BitwiseOr", torch="bitwise_or")
+def bitwise_or(a: Array, b: Array) -> Array:
+    return np.bitwise_or(a, b)
+
+
+@op(integers, commutes=True, elementwise=True, onnx="BitwiseXor", torch="bitwise_xor")
+def bitwise_xor(a: Array, b: Array) -> Array:
+    return np.bitwise_xor(a, b)
+
+
+@op(integers, elementwise=True)
+def shift_left(a: Array, b: Array) -> Array:
+    """A count that is negative or at least the width gives 0."""
+    bits = 8 * a.dtype.itemsize
+    safe = (b >= 0) & (b < bits)
+    return np.where(safe, np.left_shift(a, np.where(safe, b, b.dtype.type(0))), a.dtype.type(0))
+
+
+@op(integers, elementwise=True)
+def shift_right(a: Array, b: Array) -> Array:
+    """The sign is kept; a count that is negative or at least the width leaves only it."""
+    bits = 8 * a.dtype.itemsize
+    safe = (b >= 0) & (b < bits)
+    sign_only = np.where(a < 0, np.array(-1).astype(a.dtype), a.dtype.type(0))
+    return np.where(safe, np.right_shift(a, np.where(safe, b, b.dtype.type(0))), sign_only)
+
+
+# ---- selection and conversion ------------------------------------------------------------------
+def _select(a: Value, b: Value, cond: Value) -> Type:
+    if cond.dtype != "bool":
+        raise BadInput(f"where: the condition has element type {cond.dtype}, bool is needed")
+    return broadcast(a, b).but(shape=broadcast_shapes(a, b, cond))
+
+
+@op(_select, elementwise=True)
+def where(a: Array, b: Array, cond: Array) -> Array:
+    """`a` where `cond` is true, else `b`."""
+    return np.where(cond, a, b)
+
+
+def _converted(x: Value, *, dtype: str, saturate: bool = True) -> Type:
+    return x.type.but(dtype=dtype, quant=None)
+
+
+@op(_converted, elementwise=True)
+def cast(x: Array, *, dtype: str, saturate: bool = True) -> Array:
+    return to_dtype(x, dtype, bool(saturate))
+
+
+def _reinterpreted(x: Value, *, dtype: str) -> Type:
+    if dtypes.itemsize(dtype) != dtypes.itemsize(x.dtype):
+        raise BadInput(
+            f"bitcast from {x.dtype} to {dtype}: elements take different numbers of bytes"
+        )
+    return x.type.but(dtype=dtype, quant=None)
+
+
+@op(_reinterpreted, elementwise=True)
+def bitcast(x: Array, *, dtype: str) -> Array:
+    """The same stored bytes, read as another element type."""
+    return np.ascontiguousarray(x).view(dtypes.numpy_of(dtype)).reshape(x.shape)
