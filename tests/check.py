@@ -1,4 +1,4 @@
-"""`check(op, *arrays, **attrs)`: the numpy body against every kernel of that op, whole and split."""
+"""`check(op, *arrays, **attrs)`: the numpy body against every kernel of that op."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from intaglio import native
-from intaglio.ir import Type, Value, constant
+from intaglio.ir import constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}
 
 
 def check(op: str, *arrays: Any, tolerance: float | None = None, **attrs: Any) -> list[np.ndarray]:
-    """Run `op` in numpy and through every kernel that this machine can run; compare; return numpy's."""
+    """Run `op` in numpy and every kernel of it, whole and split; compare; return numpy's."""
     ins = [None if a is None else np.asarray(a) for a in arrays]
     node = REGISTRY[op].node(*[None if a is None else constant(a) for a in ins], **attrs)
     want = evaluate_node(node, ins)

@@ -25,7 +25,7 @@ class BadFile(BadInput):
 
 
 class Unsupported(IntaglioError):
-    """The model needs something that Intaglio does not do; the message names node, op and reason."""
+    """The model needs something that Intaglio does not do; the message says where and why."""
 
 
 class RunError(IntaglioError):

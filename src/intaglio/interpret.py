@@ -22,7 +22,7 @@ def interpret(
 
 
 def check_inputs(types: Mapping[str, Type], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs as arrays, in the order of `types`; BadInput where names, types or shapes differ."""
+    """The inputs as arrays, in the order of `types`; BadInput where they do not fit."""
     if unknown := [n for n in inputs if n not in types]:
         raise BadInput(f"no input is called '{unknown[0]}'; the model has {_names(types)}")
     if missing := [n for n in types if n not in inputs]:

@@ -82,7 +82,7 @@ class Value:
 
 
 class Node:
-    """One operation. `op` is a key of ops.REGISTRY; `attrs` are the keyword arguments of that op."""
+    """One operation. `op` is a key of ops.REGISTRY; `attrs` are that op's keyword arguments."""
 
     __slots__ = ("attrs", "inputs", "op", "origin", "outputs")
 
@@ -108,7 +108,7 @@ class Node:
 
 
 def constant(data: Any, name: str = "", dtype: str | None = None) -> Value:
-    """A constant tensor. Python floats become f32, Python ints i64, unless `dtype` says otherwise."""
+    """A constant tensor. Python floats become f32, Python ints i64, unless `dtype` says else."""
     if dtype is not None:
         array = np.asarray(data, dtypes.numpy_of(dtype))
     else:
@@ -121,8 +121,8 @@ def constant(data: Any, name: str = "", dtype: str | None = None) -> Value:
 class Graph:
     """What to compute: inputs, outputs, and every node that an output needs.
 
-    No node list is stored: `nodes()` walks from the outputs, so dead code needs no pass. The outputs
-    are the inputs of one pseudo-node, `result`, so that being an output counts as a use.
+    No node list is stored: `nodes()` walks from the outputs, so dead code needs no pass. The
+    outputs are the inputs of one pseudo-node, `result`, so that being an output counts as a use.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Graph:
                     yield x
 
     def replace(self, old: Value, new: Value) -> None:
-        """Every reader of `old` reads `new` instead; what nobody reads any more stops being used."""
+        """Every reader of `old` reads `new` instead; what nobody reads any more is let go."""
         if old is new:
             return
         new.name = new.name or old.name
@@ -189,11 +189,7 @@ class Graph:
         """Forget the uses by nodes that no output needs."""
         live = [*self.nodes(), self.result]
         for v in self.values():
-            v.uses.clear()
-        for node in live:
-            for v in (*node.inputs, *node.outputs):
-                if v is not None:
-                    v.uses = {}
+            v.uses = {}
         for node in live:
             for x in node.inputs:
                 if x is not None:

@@ -1,4 +1,4 @@
-"""The C library: where it lies, which operations and kernels it has, and how attributes reach it."""
+"""The C library: where it lies, what operations and kernels it has, how attributes reach it."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def kernels() -> tuple[Kernel, ...]:
 
 
 def find_kernel(op: str, dtype: str, isa: int) -> Kernel | None:
-    """The best kernel for `op` whose first input is `dtype`, on a machine with the ISA bits `isa`."""
+    """The best kernel for `op` whose first input is `dtype`, given the ISA bits `isa`."""
     for k in reversed(kernels()):
         if k.op.name == op and not k.needs & ~isa and k.types in (dtype, "any"):
             return k

@@ -38,8 +38,11 @@ class Op:
     lower: Callable[..., Any] | None = None  # the same in simpler ops; set by `@name.lowers`
 
     def lowers(self, build: Callable[..., Any]) -> Callable[..., Any]:
-        """`@depth_to_space.lowers` above a function of the op's own signature that builds it from simpler
-        ops: Values in; Value, list of Values, or None where it does not apply. Targets without a kernel use it."""
+        """Say how to build this op from simpler ones, for targets that have no kernel for it.
+
+        `@depth_to_space.lowers` stands above a function of the op's own signature that takes Values
+        and returns a Value, a list of Values, or None where it does not apply.
+        """
         self.lower = build
         return build
 
@@ -53,7 +56,7 @@ class Op:
         return tuple(p.name for p in self.signature.parameters.values() if p.kind is keyword)
 
     def __call__(self, *inputs: Any, origin: str = "", **attrs: Any) -> Any:
-        """Make a node. Returns its output Value, or the list of them if there is not exactly one."""
+        """Make a node; returns its output Value, or the list if there is not exactly one."""
         node = self.node(*inputs, origin=origin, **attrs)
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 
@@ -145,8 +148,8 @@ def _infer_with_extents(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> l
     except BadInput as e:
         what = ", ".join(f"'{v.name}' {v.type}" for v in dynamic)
         raise Unsupported(
-            f"{op.name} reads {what}, whose extent is known only at run time, with an operand that needs "
-            f"a fixed one ({e}); cut the graph before it"
+            f"{op.name} reads {what}, whose extent is known only at run time, with an operand that "
+            f"needs a fixed one ({e}); cut the graph before it"
         ) from None
     return [
         t.but(
@@ -183,7 +186,7 @@ def evaluate_node(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ..
 def evaluate(
     graph: Graph, inputs: Sequence[Array], keep: Mapping[str, Any] | None = None
 ) -> list[Array]:
-    """Run a graph on arrays given in the order of its inputs. `keep`, if given, collects by name."""
+    """Run a graph on arrays in the order of its inputs. `keep`, if given, collects by name."""
     env: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
     nodes = list(graph.nodes())
     last = {v: i for i, n in enumerate(nodes) for v in n.inputs if v is not None}
