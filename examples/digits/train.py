@@ -70,7 +70,12 @@ def to_onnx(net: Digits, path: Path) -> None:
                     strides=list(layer.stride), group=layer.groups)  # fmt: skip
 
     def norm(name: str, x: str, layer: nn.BatchNorm2d) -> str:
-        parts = {"scale": layer.weight, "bias": layer.bias, "mean": layer.running_mean, "var": layer.running_var}
+        parts = {
+            "scale": layer.weight,
+            "bias": layer.bias,
+            "mean": layer.running_mean,
+            "var": layer.running_var,
+        }
         inputs = [x, *(tensor(f"{name}.{k}", v) for k, v in parts.items())]
         return emit("BatchNormalization", name, inputs, epsilon=layer.eps)
 
@@ -84,7 +89,10 @@ def to_onnx(net: Digits, path: Path) -> None:
     x = block("block2", block("block1", x, net.block1), net.block2)
     x = emit("Relu", "down.relu", [conv("down", x, net.down)])
     x = emit("Flatten", "features", [emit("GlobalAveragePool", "pool", [x])])
-    w, b = tensor("classify.weight", net.classify.weight), tensor("classify.bias", net.classify.bias)
+    w, b = (
+        tensor("classify.weight", net.classify.weight),
+        tensor("classify.bias", net.classify.bias),
+    )
     x = emit("Gemm", "logits", [x, w, b], transB=1)
     emit("Softmax", "probabilities", [x], axis=1)
     graph = helper.make_graph(
@@ -94,7 +102,10 @@ def to_onnx(net: Digits, path: Path) -> None:
         weights,
     )  # fmt: skip
     model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="intaglio examples"
+        graph,
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+        producer_name="intaglio examples",
     )
     onnx.checker.check_model(model, full_check=True)
     path.write_bytes(model.SerializeToString())
@@ -104,7 +115,9 @@ def main() -> None:
     torch.manual_seed(0)
     digits = load_digits()
     images = digits.images.astype(np.float32)[:, None] / 16
-    parts = train_test_split(images, digits.target, test_size=360, random_state=0, stratify=digits.target)
+    parts = train_test_split(
+        images, digits.target, test_size=360, random_state=0, stratify=digits.target
+    )
     train_x, test_x, train_y, test_y = (torch.from_numpy(np.ascontiguousarray(p)) for p in parts)
     net, epochs = Digits(), 60
     optimizer = torch.optim.AdamW(net.parameters(), 3e-3, weight_decay=0.02)
@@ -113,7 +126,9 @@ def main() -> None:
         net.train()
         for rows in torch.randperm(len(train_x)).split(64):
             x = train_x[rows]
-            shift = torch.randint(-1, 2, (2,)).tolist()  # a pixel up, down, left or right is the same digit
+            shift = torch.randint(
+                -1, 2, (2,)
+            ).tolist()  # a pixel up, down, left or right is the same digit
             x = torch.roll(x, shift, (2, 3)) + 0.03 * torch.randn_like(x)
             loss = nn.functional.cross_entropy(net(x), train_y[rows], label_smoothing=0.05)
             optimizer.zero_grad()
@@ -126,7 +141,9 @@ def main() -> None:
         print(f"epoch {epoch + 1:2}: loss {loss.item():.3f}, test accuracy {right:.2%}")
     to_onnx(net, HERE / "digits.onnx")
     pixels = np.round(test_x.numpy() * 16).astype(np.uint8)
-    np.savez_compressed(HERE / "digits_test.npz", images=pixels, labels=test_y.numpy().astype(np.uint8))
+    np.savez_compressed(
+        HERE / "digits_test.npz", images=pixels, labels=test_y.numpy().astype(np.uint8)
+    )
 
 
 if __name__ == "__main__":

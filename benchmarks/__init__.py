@@ -1,0 +1,1 @@
+"""Measurements that a reader can repeat: `make bench` or `python -m benchmarks`."""

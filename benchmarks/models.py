@@ -1,0 +1,40 @@
+"""The models that the benchmarks run: the one that ships, and those of ../shared if it is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Array
+
+ROOT = Path(__file__).parents[1]
+SHARED = Path(os.environ.get("INTAGLIO_SHARED", ROOT.parent / "shared"))
+DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
+DIMS = {"batch": 1, "N": 1, "batch_size": 1}
+
+
+def available() -> list[Path]:
+    """Every ONNX model that can be found, the one that ships first."""
+    return [DIGITS, *sorted((SHARED / "models" / "onnx").glob("*.onnx"))]
+
+
+def find(name: str) -> Path | None:
+    """The model file of that name, with or without its ending."""
+    return next((p for p in available() if name in (p.stem, p.name, str(p))), None)
+
+
+def feeds(types: dict[str, Any], seed: int = 0) -> dict[str, Array]:
+    """Seeded inputs of the given types."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for name, t in types.items():
+        numpy = dtypes.numpy_of(t.dtype)
+        if dtypes.is_float(t.dtype):
+            made[name] = rng.standard_normal(t.shape, np.float32).astype(numpy)
+        else:
+            made[name] = rng.integers(0, 2, t.shape).astype(numpy)
+    return made

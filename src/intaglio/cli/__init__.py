@@ -1,0 +1,73 @@
+"""The `intaglio` command: one file per sub-command; this one holds the group and its manners."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from intaglio.errors import IntaglioError
+
+COMMANDS = {  # name -> what the group's help says; the module of that name is imported when called
+    "compile": "Compile a model into a package (.itg) for a target.",
+    "run": "Run a package or a model on arrays.",
+    "inspect": "Show what is in a model or a package.",
+    "bench": "Measure latency, layer by layer if asked.",
+}
+EPILOG = """\b
+Start here:
+  intaglio inspect model.onnx                 what goes in, what comes out, which ops
+  intaglio compile model.onnx -o model.itg    one flat file for this machine's CPU
+  intaglio run model.itg --input x=x.npy      outputs, printed and saved
+  intaglio bench model.itg --layers           where the time goes
+"""
+
+
+class _Group(click.Group):
+    """Loads a sub-command only when it is called, so that `intaglio --help` is instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"intaglio.cli.{name}")
+        return module.command  # type: ignore[no-any-return]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Group, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="intaglio", message="intaglio %(version)s")
+def cli() -> None:
+    """Intaglio compiles trained networks for chips and runs them natively."""
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command line. A user's mistake is one line on stderr and exit code 2."""
+    try:
+        return cli.main(args, prog_name="intaglio", standalone_mode=False)
+    except click.exceptions.Exit as e:
+        sys.exit(e.exit_code)
+    except click.ClickException as e:
+        path = e.ctx.command_path if isinstance(e, click.UsageError) and e.ctx else "intaglio"
+        _fail(f"{path}: {e.format_message().rstrip('.')}; see '{path} --help'")
+    except IntaglioError as e:
+        _fail(f"intaglio: {e}")
+    except (click.Abort, KeyboardInterrupt):
+        print("intaglio: stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader (head, less) went away: not our error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _fail(line: str) -> None:
+    print(" ".join(line.split()), file=sys.stderr)
+    sys.exit(2)

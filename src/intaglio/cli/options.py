@@ -1,0 +1,152 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.ir import Array
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MODEL_OPTIONS = [
+    click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224",
+                 help="Fix the shape of an input."),
+    click.option("--dim", "dims", multiple=True, metavar="SYMBOL=1",
+                 help="Fix a symbolic dimension, e.g. batch=1."),
+    click.option("--value", "values", multiple=True, metavar="NAME=2,3|FILE.npy",
+                 help="Turn an input into a constant; needed where it decides a shape."),
+    click.option("--input", "inputs", multiple=True, metavar="TENSOR",
+                 help="Start the graph at this tensor instead of the model's inputs."),
+    click.option("--output", "outputs", multiple=True, metavar="TENSOR",
+                 help="End the graph at this tensor instead of the model's outputs."),
+]  # fmt: skip
+
+
+def model_options(command: F) -> F:
+    """--shape --dim --value --input --output: what `load_arguments` reads."""
+    for option in reversed(_MODEL_OPTIONS):
+        command = option(command)
+    return command
+
+
+def load_arguments(
+    shapes: Sequence[str],
+    dims: Sequence[str],
+    values: Sequence[str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> dict[str, Any]:
+    """The model options as keyword arguments of `intaglio.load`."""
+    return {
+        "shapes": {n: _shape(n, v) for n, v in map(_pair("--shape"), shapes)},
+        "dims": {n: _whole(f"--dim {n}", v) for n, v in map(_pair("--dim"), dims)},
+        "values": {n: _value(n, v) for n, v in map(_pair("--value"), values)},
+        "inputs": list(inputs) or None,
+        "outputs": list(outputs) or None,
+    }
+
+
+def _pair(option: str) -> Callable[[str], tuple[str, str]]:
+    def split(text: str) -> tuple[str, str]:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise BadInput(f"{option} takes NAME=VALUE, not {text!r}")
+        return name, value
+
+    return split
+
+
+def _whole(what: str, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise BadInput(f"{what} takes a whole number, not {text!r}") from None
+    if number < 0:
+        raise BadInput(f"{what} takes a number of at least 0, not {number}")
+    return number
+
+
+def _shape(name: str, text: str) -> tuple[int, ...]:
+    if text in ("scalar", "()"):
+        return ()
+    parts = text.replace(",", "x").split("x")
+    return tuple(_whole(f"--shape {name}", p) for p in parts)
+
+
+def _value(name: str, text: str) -> Array:
+    if text.endswith(".npy"):
+        return read_array(text)
+    try:
+        numbers = [float(p) if any(c in p for c in ".en") else int(p) for p in text.split(",")]
+    except ValueError:
+        raise BadInput(f"--value {name} takes numbers or a .npy file, not {text!r}") from None
+    return np.asarray(numbers if "," in text else numbers[0])
+
+
+def read_array(path: str) -> Array:
+    """The array in a .npy file."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except (OSError, ValueError, EOFError) as e:
+        raise BadInput(f"{path}: not an array that numpy can read ({e})") from None
+    if not isinstance(array, np.ndarray):
+        raise BadInput(f"{path}: holds several arrays; give the .npz without NAME=")
+    return array
+
+
+def read_feeds(
+    specs: Sequence[str], types: dict[str, Any], fill: str | None, seed: int = 0
+) -> dict[str, Array]:
+    """Arrays by input name from `NAME=FILE.npy`, `FILE.npz`, or `FILE.npy` for a lone input."""
+    feeds: dict[str, Array] = {}
+    for spec in specs:
+        name, _, path = spec.rpartition("=")
+        if path.endswith(".npz") and not name:
+            try:
+                with np.load(path, allow_pickle=False) as archive:
+                    feeds.update({k: archive[k] for k in archive.files})
+            except FileNotFoundError:
+                raise BadInput(f"{path}: no such file") from None
+            except (OSError, ValueError, EOFError) as e:
+                raise BadInput(f"{path}: not an .npz that numpy can read ({e})") from None
+        elif name:
+            feeds[name] = read_array(path)
+        elif len(types) == 1:
+            feeds[next(iter(types))] = read_array(path)
+        else:
+            raise BadInput(
+                f"{path}: which input is it? give NAME={path}; inputs are {', '.join(types)}"
+            )
+    if fill is not None:
+        for name, t in types.items():
+            feeds.setdefault(name, sample(t, fill, seed))
+    return feeds
+
+
+def sample(t: Any, fill: str, seed: int = 0) -> Array:
+    """An array of type `t`: zeros, or seeded random numbers of a sensible range."""
+    from intaglio import dtypes
+
+    kind, numpy = dtypes.TABLE[t.dtype].kind, dtypes.numpy_of(t.dtype)
+    if fill == "zeros":
+        return np.zeros(t.shape, numpy)
+    rng = np.random.default_rng(seed)
+    if kind == "f":
+        return rng.standard_normal(t.shape, np.float32).astype(numpy)
+    if kind == "b":
+        return rng.integers(0, 2, t.shape).astype(numpy)
+    low, high = dtypes.limits(t.dtype)
+    return rng.integers(max(low, 0), min(high, 100) + 1, t.shape).astype(numpy)
+
+
+def output_path(model: str, given: str | None) -> Path:
+    """Where a compiled package goes: `given`, or beside the model with the ending .itg."""
+    return Path(given) if given else Path(model).with_suffix(".itg")

@@ -1,0 +1,75 @@
+"""`intaglio run`: arrays in, arrays out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import numpy as np
+
+from intaglio.cli import options
+from intaglio.ir import Array
+
+
+@click.command("run")
+@click.argument("model", type=click.Path())
+@click.argument("arrays", nargs=-1)
+@click.option(
+    "--fill", type=click.Choice(["random", "zeros"]), help="Make up the inputs that are not given."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of --fill random.")
+@click.option("-o", "out", type=click.Path(), help="Write the outputs to this .npz file.")
+@click.option("--top", default=0, metavar="K", help="Print the K largest entries of each output.")
+@click.option("--threads", default=None, type=click.IntRange(1, 256), help="[default: all cores]")
+@click.option("--json", "as_json", is_flag=True, help="Print the outputs as JSON.")
+@options.model_options
+def command(model: str, arrays: tuple[str, ...], fill: str | None, seed: int, out: str | None,
+            top: int, threads: int | None, as_json: bool, **model_options: Any) -> None:  # fmt: skip
+    """Run MODEL (a package, or a model that is compiled on the fly) on ARRAYS.
+
+    ARRAYS are NAME=FILE.npy, FILE.npy if there is one input, or an .npz with all of them.
+
+    \b
+    intaglio run model.itg image.npy --top 5
+    intaglio run model.itg left=l.npy right=r.npy -o outputs.npz
+    intaglio run model.onnx --fill random
+    """
+    with options.open_model(model, threads, model_options) as session:
+        feeds = options.read_feeds(arrays, session.inputs, fill, seed)
+        outputs = session.run(feeds)
+    if out:
+        _save(out, outputs)
+    if as_json:
+        click.echo(json.dumps({k: _plain(v) for k, v in outputs.items()}))
+        return
+    for name, a in outputs.items():
+        click.echo(f"{name}: {a.dtype}{list(a.shape)} {_summary(a)}")
+        for i in _largest(a, top):
+            click.echo(f"  {np.unravel_index(i, a.shape)!s:>12}  {a.flat[i]:.6g}")
+    if out:
+        click.echo(f"wrote {out}")
+
+
+def _save(path: str, outputs: dict[str, Array]) -> None:
+    from intaglio.package.write import atomic_write
+
+    with atomic_write(path) as file:
+        np.savez(file, **outputs)
+
+
+def _plain(a: Array) -> Any:
+    return a.astype(np.float64).tolist() if a.dtype.kind not in "biu" else a.tolist()
+
+
+def _summary(a: Array) -> str:
+    if not a.size:
+        return "(empty)"
+    x = a.astype(np.float64)
+    if a.size <= 8:
+        return np.array2string(x.ravel(), precision=5)
+    return f"min {x.min():.5g}, mean {x.mean():.5g}, max {x.max():.5g}"
+
+
+def _largest(a: Array, k: int) -> Any:
+    return np.argsort(-a.astype(np.float64), axis=None, kind="stable")[:k]
