@@ -2,4 +2,6 @@
 
 from intaglio.ops.activation import *  # noqa: F403
 from intaglio.ops.elementwise import *  # noqa: F403
+from intaglio.ops.index import *  # noqa: F403
 from intaglio.ops.registry import REGISTRY as REGISTRY
+from intaglio.ops.shape import *  # noqa: F403
