@@ -12,7 +12,8 @@
 
 typedef const char *itg_words;  // NULL: all is well; else one line that says what is wrong
 
-// One tensor. `shape` is the true extent, which at run time may be below the planned one.
+// One tensor. `shape` is the true extent, which at run time may be below the planned one. `data` is aligned to the
+// element size, that of constants to 64 bytes.
 typedef struct itg_tensor {
   void *data;
   int64_t shape[ITG_MAX_RANK];
@@ -32,7 +33,8 @@ typedef struct itg_call {
 
 // Output types from input types, attributes and (for shape-like inputs) values: fills dtype, rank and shape
 // of out[0..n_out). It must refuse whatever the run function could not compute safely: files are hostile.
-// Bind calls it once per step and compares with the file; steps with run-time extents call it on every run.
+// Bind calls it once per step and compares with the file; there, `data` of an input is NULL unless the input is a
+// constant, and an op that is flagged ITG_VALUES answers with its bound. Steps with run-time extents call it on every run.
 typedef itg_words (*itg_infer_fn)(const itg_call *call, itg_tensor *out);
 // Bytes of scratch that the call needs when its work is split into `parts`.
 typedef size_t (*itg_scratch_fn)(const itg_call *call, uint32_t parts);
@@ -46,6 +48,7 @@ enum itg_op_flags {
   ITG_EXTENT = 4,   // the run function lowers out[i]->shape to the true extent (nonzero, unique, ...)
   ITG_CONTROL = 8,  // run by the session: if, loop, scan
   ITG_INPLACE_FIRST = 16,  // output 0 may lie on input 0, but on no other input
+  ITG_VALUES = 32,  // infer reads values of inputs (reshape_to, range, ...): it is asked again on every run
 };
 
 typedef struct itg_op {

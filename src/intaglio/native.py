@@ -29,7 +29,7 @@ ISA_BITS = {
     "dotprod": 512,
     "rvv": 4096,
 }
-INPLACE, VIEW, EXTENT, CONTROL, INPLACE_FIRST = 1, 2, 4, 8, 16  # enum itg_op_flags
+INPLACE, VIEW, EXTENT, CONTROL, INPLACE_FIRST, VALUES = 1, 2, 4, 8, 16, 32  # enum itg_op_flags
 
 
 class CTensor(ctypes.Structure):
