@@ -103,6 +103,10 @@ class Node:
             if x is not None:
                 x.uses[self] = None
 
+    def bodies(self) -> list[Graph]:
+        """The graphs among the attributes: what control flow runs."""
+        return [a for a in self.attrs.values() if isinstance(a, Graph)]
+
     def __repr__(self) -> str:
         return f"Node({self.op} {self.origin})"
 
@@ -183,7 +187,7 @@ class Graph:
             node.inputs = [new if v is old else v for v in node.inputs]
             new.uses[node] = None
         old.uses.clear()
-        _release(old.producer)
+        release(old.producer)
 
     def tidy(self) -> None:
         """Forget the uses by nodes that no output needs."""
@@ -250,7 +254,7 @@ class Graph:
         return "\n".join(lines)
 
 
-def _release(node: Node | None) -> None:
+def release(node: Node | None) -> None:
     """Take `node` out of its inputs' uses once nobody reads its outputs, and so on upwards."""
     stack = [node]
     while stack:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from intaglio.ir import Graph, Node, Value
+from intaglio.ir import Array, Graph, Node, Value, release
 from intaglio.ops.registry import REGISTRY
 
 Found = dict[str, Any]
@@ -32,59 +32,81 @@ class Var:
     const: bool = False
     optional: bool = False
 
-    def match(self, v: Value | None, found: Found) -> bool:
+    def match(self, v: Value | None, found: Found) -> Iterator[Found]:
         if v is None and not self.optional:
-            return False
+            return
         if self.const and v is not None and v.data is None:
-            return False
-        return found.setdefault(self.name, v) is v
+            return
+        if self.name not in found:
+            yield {**found, self.name: v}
+        elif found[self.name] is v:
+            yield found
 
 
 @dataclass(frozen=True, slots=True)
 class Pat:
     """Matches a node by op, operands and attributes, and binds it to `bind` if that is given."""
 
-    op: str
-    args: tuple[Any, ...]
+    ops: tuple[str, ...]  # any of these; empty: every op, with any operands
+    args: tuple[Any, ...] = ()
     attrs: tuple[tuple[str, Any], ...] = ()
     bind: str = ""
+    many: bool = False  # a node with other readers too: only for what costs nothing to repeat
 
     def __matmul__(self, name: str) -> Pat:
         """`P.conv(x, W) @ "conv"`: the matched node goes to the rule's argument `conv`."""
-        return Pat(self.op, self.args, self.attrs, name)
+        return replace(self, bind=name)
 
-    def match(self, v: Value | None, found: Found, root: bool = False) -> bool:
+    def shared(self) -> Pat:
+        """The same pattern, which may have other readers than the node above it."""
+        return replace(self, many=True)
+
+    def match(self, v: Value | None, found: Found, root: bool = False) -> Iterator[Found]:
+        """Every way in which the pattern fits `v`, as the names that it binds."""
         n = v.producer if v is not None else None
-        if n is None or n.op != self.op or len(self.args) > len(n.inputs):
-            return False
-        if not root and len(v.uses) > 1:  # type: ignore[union-attr]
-            return False  # someone else needs it too: fusing would compute it twice
+        if n is None or (self.ops and n.op not in self.ops):
+            return
+        if not root:
+            alone = len(v.uses) == 1 and not any(o.uses for o in n.outputs if o is not v)  # type: ignore[union-attr]
+            if not (alone or self.many):
+                return  # someone else needs it too: fusing would compute it twice
         if any(n.attrs.get(k) != want for k, want in self.attrs):
-            return False
-        if any(x is not None for x in n.inputs[len(self.args) :]):
-            return False
-        orders = [n.inputs]
-        if REGISTRY[n.op].commutes and len(n.inputs) == 2:
-            orders.append(n.inputs[::-1])
-        for order in orders:
-            trial = dict(found)
-            if all(_match(p, x, trial) for p, x in zip(self.args, order, strict=False)):
-                found.update(trial)
-                if self.bind:
-                    found[self.bind] = n
-                return True
-        return False
+            return
+        if self.bind:
+            found = {**found, self.bind: n}
+        if not self.ops:
+            yield found
+            return
+        k = len(self.args)
+        if len(n.inputs) < k or any(x is not None for x in n.inputs[k:]):
+            return
+        yield from _match_all(self.args, n.inputs, found)
+        if k == 2 and REGISTRY[n.op].commutes and n.inputs[0] is not n.inputs[1]:
+            yield from _match_all(self.args, n.inputs[1::-1], found)
 
 
-def _match(pattern: Any, v: Value | None, found: Found) -> bool:
-    if isinstance(pattern, int | float):
-        data = v.data if v is not None else None
-        return (
-            data is not None
-            and data.size == 1
-            and bool(np.isclose(float(data.item()), pattern, rtol=1e-4))
-        )
-    return bool(pattern.match(v, found))
+ANY = Pat(())
+
+
+def _match_all(
+    patterns: Sequence[Any], values: Sequence[Value | None], found: Found
+) -> Iterator[Found]:
+    if not patterns:
+        yield found
+        return
+    for one in _match(patterns[0], values[0], found):
+        yield from _match_all(patterns[1:], values[1:], one)
+
+
+def _match(pattern: Any, v: Value | None, found: Found) -> Iterator[Found]:
+    if not isinstance(pattern, int | float):
+        yield from pattern.match(v, found)
+    elif v is not None and v.data is not None and _is(v.data, pattern):
+        yield found
+
+
+def _is(data: Array, number: float) -> bool:
+    return data.size == 1 and bool(np.isclose(float(data.item()), number, rtol=1e-4))
 
 
 class _Patterns:
@@ -94,21 +116,23 @@ class _Patterns:
         return [Var(n.rstrip("!?"), "!" in n, "?" in n) for n in names.split()]
 
     def __getattr__(self, op: str) -> Callable[..., Pat]:
-        return lambda *args, **attrs: Pat(op, args, tuple(attrs.items()))
+        return lambda *args, **attrs: Pat((op,), args, tuple(attrs.items()))
 
-    def op(self, name: str, *args: Any, **attrs: Any) -> Pat:
-        """For names that are no Python attribute: `P.op("cpu.conv", x, W)`."""
-        return Pat(name, args, tuple(attrs.items()))
+    def op(self, names: str | tuple[str, ...], *args: Any, **attrs: Any) -> Pat:
+        """For names that Python cannot spell, and for any of several: `P.op("cpu.conv", x, W)`."""
+        return Pat((names,) if isinstance(names, str) else names, args, tuple(attrs.items()))
 
 
 P: Any = _Patterns()
+_NEAR = 32  # nodes below a change that are looked at again: more than any pattern is deep
 
 
 class Rule:
     """A pattern and the function that builds its replacement.
 
-    The function takes the pattern's variables by name, plus `node` (the root) and `graph` if it asks
-    for them, and returns a Value (or a list of Values, one per output), `no(why)`, or None.
+    The function takes the pattern's variables by name, plus `node` (the root) and `graph` if it
+    asks for them, and returns a Value (or a list of Values, one per output), `no(why)`, or None.
+    A replacement of another type than the node's is refused.
     """
 
     def __init__(self, pattern: Pat, build: Callable[..., Any]):
@@ -116,14 +140,32 @@ class Rule:
         self.takes = tuple(inspect.signature(build).parameters)
         self.doc = inspect.getdoc(build) or ""
 
+    def __repr__(self) -> str:
+        return f"Rule({self.name})"
+
     def apply(self, graph: Graph, node: Node) -> list[Value] | No | None:
         """What `node`'s outputs become, a refusal, or None where the pattern does not match."""
-        found: Found = {}
-        if not node.outputs or not self.pattern.match(node.outputs[0], found, root=True):
+        if not node.outputs:
             return None
-        found["node"], found["graph"] = node, graph
-        new = self.build(**{k: found.get(k) for k in self.takes})
-        return [new] if isinstance(new, Value) else new  # type: ignore[no-any-return]
+        refusal = None
+        for found in self.pattern.match(node.outputs[0], {"node": node, "graph": graph}, root=True):
+            new = self.build(**{k: found.get(k) for k in self.takes})
+            new = [new] if isinstance(new, Value) else new
+            if isinstance(new, list):
+                new = _same_types(node, new)
+            if isinstance(new, list):
+                return new
+            refusal = refusal or new
+        return refusal
+
+
+def _same_types(node: Node, new: list[Value]) -> list[Value] | No:
+    for old, v in zip(node.outputs, new, strict=True):
+        if v.type.but(quant=None) != old.type.but(quant=None):
+            for built in new:
+                release(built.producer)
+            return no(f"the replacement is {v.type}, the node made {old.type}")
+    return new
 
 
 def rule(pattern: Pat) -> Callable[[Callable[..., Any]], Rule]:
@@ -135,63 +177,70 @@ Trace = Callable[[Rule, Node, No | None], None]
 
 
 def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace | None = None) -> int:
-    """Apply `rules` until none fires; returns how often one did.
+    """Apply `rules` until none fires, bodies of control flow first; returns how often one did.
 
     Rules are tried in order, the first that fires wins. A work list keeps the cost linear: after a
     rewrite only the new nodes and their neighbours are looked at again.
     """
     by_op: dict[str, list[Rule]] = {}
+    ops = {op for r in rules for op in r.pattern.ops}
     for r in rules:
-        by_op.setdefault(r.pattern.op, []).append(r)
+        for op in r.pattern.ops or (*ops, ""):
+            by_op.setdefault(op, []).append(r)
+    everywhere = by_op.get("", [])
     graph.tidy()
     work = deque(graph.nodes())
-    queued = set(work)
+    fired = sum(rewrite(body, rules, trace) for node in work for body in node.bodies())
+    queued, known = set(work), set(work)
     budget = 200 + 100 * len(work)
-    fired = 0
     while work:
         node = work.popleft()
         queued.discard(node)
         if not any(v.uses for v in node.outputs):
             continue
-        for r in by_op.get(node.op, ()):
+        for r in by_op.get(node.op, everywhere):
             new = r.apply(graph, node)
             if isinstance(new, No) and trace:
                 trace(r, node, new)
             if new is None or isinstance(new, No) or new[0] is node.outputs[0]:
                 continue
-            fired += 1
-            if fired > budget:
+            fired, budget = fired + 1, budget - 1
+            if budget < 0:
                 raise RuntimeError(
                     f"rewriting does not end: {r.name} fired at {node.op} '{node.origin}' again"
                 )
             if trace:
                 trace(r, node, None)
-            around = _take_over(graph, node, new)
-            for n in around:
-                if n not in queued and n.op != "result":
+            for n in _take_over(graph, node, new, known):
+                if n not in queued and n is not graph.result:
                     queued.add(n)
                     work.append(n)
             break
     return fired
 
 
-def _take_over(graph: Graph, node: Node, new: Sequence[Value]) -> Iterable[Node]:
+def _take_over(graph: Graph, node: Node, new: Sequence[Value], known: set[Node]) -> list[Node]:
     """Put `new` in the place of `node`'s outputs; returns the nodes worth another look."""
     around: dict[Node, None] = {}
     stack = [v.producer for v in new]
-    while stack:  # the nodes that the rule just made are those that have no origin yet
+    while stack:
         made = stack.pop()
-        if made is None or made in around or (made.origin and made.origin != node.origin):
+        if made is None or made in around:
             continue
-        made.origin = made.origin or node.origin or node.op
         around[made] = None
-        if len(around) < 64:
+        if made not in known:  # the rule has just made it
+            known.add(made)
+            made.origin = made.origin or node.origin or node.op
             stack.extend(v.producer for v in made.inputs if v is not None)
+    readers = [user for v in node.outputs for user in v.uses]
     for old, value in zip(node.outputs, new, strict=True):
         graph.replace(old, value)
-        around.update(value.uses)
-        for user in value.uses:
-            for v in user.inputs:
-                if v is not None and v.producer is not None:
-                    around[v.producer] = None
-    return around
+    below = deque(
+        [*readers, *(u for v in node.inputs if v is not None for u in (*v.uses,)[:_NEAR])]
+    )
+    while below and len(around) < _NEAR:  # patterns look upwards: their roots are below the change
+        user = below.popleft()
+        if user not in around:
+            around[user] = None
+            below.extend(u for v in user.outputs for u in v.uses)
+    return list(around)

@@ -68,8 +68,12 @@ class Op:
         except TypeError as e:
             raise BadInput(f"{self.name}: {e}") from None
         bound.apply_defaults()
-        types = _infer_with_extents(self, bound.args, bound.kwargs)
+        types = self.types(bound.args, bound.kwargs)
         return Node(self.name, bound.args, bound.kwargs, types, origin)
+
+    def types(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[Type]:
+        """The output types, with the axes whose extent follows a run-time one marked."""
+        return _infer_with_extents(self, inputs, attrs)
 
 
 def op(infer: Infer, *, name: str = "", commutes: bool = False, foldable: bool = True,

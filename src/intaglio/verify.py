@@ -1,0 +1,78 @@
+"""What must hold of every graph between two passes; tests and debug builds check it after each."""
+
+from __future__ import annotations
+
+from intaglio import dtypes
+from intaglio.ir import Graph, Node, Type, Value
+from intaglio.ops.registry import REGISTRY
+
+
+class BrokenGraph(AssertionError):
+    """A pass broke the graph: our fault, not the user's."""
+
+
+def verify(graph: Graph, where: str = "graph") -> None:
+    """Raise BrokenGraph unless the graph is acyclic, its types follow and its uses are complete."""
+    nodes = _sorted(graph, where)
+    known = set(graph.inputs)
+    if len({v.name for v in graph.inputs}) != len(graph.inputs):
+        raise BrokenGraph(f"{where}: two inputs are called the same: {graph.inputs}")
+    if len(graph.output_names) != len(graph.outputs):
+        raise BrokenGraph(f"{where}: {len(graph.outputs)} outputs, {graph.output_names} names")
+    for node in [*nodes, graph.result]:
+        what = f"{where}: {node.op} '{node.origin}'"
+        for v in node.inputs:
+            if v is not None:
+                _check_operand(node, v, known, what)
+        if node is graph.result:
+            continue
+        if node.op not in REGISTRY:
+            raise BrokenGraph(f"{what}: no such op")
+        for body in node.bodies():
+            verify(body, what)
+        types = REGISTRY[node.op].types(node.inputs, node.attrs)
+        got = [_plain(v.type) for v in node.outputs]
+        if got != [_plain(t) for t in types]:
+            raise BrokenGraph(f"{what}: outputs are {got}, inference says {types}")
+        known.update(node.outputs)
+
+
+def _check_operand(node: Node, v: Value, known: set[Value], what: str) -> None:
+    if node not in v.uses:
+        raise BrokenGraph(f"{what}: reads {v}, which does not list it among its uses")
+    if v.data is not None:
+        if v.data.shape != v.shape or v.data.dtype != dtypes.numpy_of(v.dtype):
+            raise BrokenGraph(f"{what}: constant {v} holds {v.data.dtype}{v.data.shape}")
+        if v.producer is not None:
+            raise BrokenGraph(f"{what}: constant {v} has a producer")
+    elif v not in known:
+        raise BrokenGraph(f"{what}: reads {v}, which is neither an input nor made before it")
+
+
+def _plain(t: Type) -> Type:
+    return t.but(quant=None)
+
+
+def _sorted(graph: Graph, where: str) -> list[Node]:
+    """The nodes, producers first; BrokenGraph if they go round in a circle."""
+    order: list[Node] = []
+    open_: dict[Node, bool] = {}  # True while a node waits for what it reads
+    stack = [v.producer for v in graph.outputs if v.producer]
+    while stack:
+        node = stack[-1]
+        if node not in open_:
+            open_[node] = True
+            for v in node.inputs:
+                if v is not None and v.producer is not None:
+                    if open_.get(v.producer):
+                        raise BrokenGraph(
+                            f"{where}: {node.op} '{node.origin}' reads its own result"
+                        )
+                    if v.producer not in open_:
+                        stack.append(v.producer)
+        else:
+            stack.pop()
+            if open_[node]:
+                open_[node] = False
+                order.append(node)
+    return order

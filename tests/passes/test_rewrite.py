@@ -1,0 +1,178 @@
+"""The driver: what patterns match, when rules fire, and that the graph stays whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intaglio.interpret import interpret
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.registry import REGISTRY, broadcast, op, same
+from intaglio.rewrite import ANY, P, no, rewrite, rule
+from intaglio.verify import BrokenGraph, verify
+
+x, y, c = P["x y c!"]
+
+
+@op(same, name="test.double")
+def double(x):
+    return x + x
+
+
+@op(broadcast, name="test.plus", commutes=True)
+def plus(x, y):
+    return x + y
+
+
+@op(broadcast, name="test.both")
+def both(x, y):
+    return x - y
+
+
+relu = REGISTRY["relu"]
+
+
+def source(shape=(2, 3), name="x"):
+    return Value(Type("f32", shape), name)
+
+
+def graph_of(*outputs, inputs):
+    return Graph(inputs, outputs, [f"out{i}" for i in range(len(outputs))])
+
+
+def test_constants_are_found_on_either_side():
+    @rule(P.op("test.plus", x, c))
+    def fires(x, c):
+        return double(x)
+
+    a = source()
+    g = graph_of(plus(constant(np.float32(1)), a), inputs=[a])
+    assert rewrite(g, [fires]) == 1
+    assert [n.op for n in g.nodes()] == ["test.double"]
+    verify(g)
+
+
+def test_matching_backtracks_over_both_orders():
+    """x must be the operand of relu too; the first order tried binds it wrongly."""
+
+    @rule(P.op("test.both", P.op("test.plus", x, y), P.relu(x)))
+    def fires(x, y):
+        return both(x, y)
+
+    a, b = source(name="a"), source(name="b")
+    g = graph_of(both(plus(b, a), relu(a)), inputs=[a, b])
+    assert rewrite(g, [fires]) == 1
+    verify(g)
+
+
+def test_a_shared_operand_is_not_fused_unless_the_pattern_says_so():
+    def fresh():
+        a = source()
+        r = relu(a)
+        return graph_of(relu(r), r, inputs=[a])
+
+    @rule(P.relu(P.relu(x)))
+    def once(x):
+        return relu(x)
+
+    @rule(P.relu(P.relu(x).shared()))
+    def also_shared(x):
+        return relu(x)
+
+    assert rewrite(fresh(), [once]) == 0
+    assert rewrite(fresh(), [also_shared]) == 1
+
+
+def test_a_replacement_of_another_type_is_refused_in_words():
+    @rule(P.op("test.plus", x, c))
+    def wrong(x, c):
+        return x
+
+    a = source((3,))
+    g = graph_of(plus(a, np.zeros((2, 3), np.float32)), inputs=[a])
+    said = []
+    assert rewrite(g, [wrong], lambda r, n, why: said.append(why)) == 0
+    assert "f32[3]" in said[0]
+    assert "f32[2x3]" in said[0]
+
+
+def test_refusals_and_firings_are_traced():
+    @rule(P.relu(x))
+    def shy(x):
+        return no("not today")
+
+    @rule(ANY)
+    def bold(node):
+        return double(node.inputs[0]) if node.op == "relu" else None
+
+    a = source()
+    g = graph_of(relu(a), inputs=[a])
+    said = []
+    rewrite(g, [shy, bold], lambda r, n, why: said.append((r.name, why)))
+    assert said == [("shy", "not today"), ("bold", None)]
+
+
+def test_rules_without_end_are_caught():
+    @rule(P.relu(x))
+    def again(x):
+        return relu(x)
+
+    a = source()
+    with pytest.raises(RuntimeError, match="does not end: again"):
+        rewrite(graph_of(relu(a), inputs=[a]), [again])
+
+
+def test_a_rewrite_wakes_the_patterns_below_it():
+    """The root of a deep pattern is seen before its leaf takes the right form, and again after."""
+
+    @rule(P.op("test.double", P.op("test.double", P.op("test.double", P.relu(x)))))
+    def deep(x):
+        return relu(x)
+
+    @rule(P.op("test.plus", x, 0.0))
+    def plus_zero(x):
+        return relu(x)
+
+    a = source()
+    g = graph_of(double(double(double(plus(a, 0.0)))), inputs=[a])
+    rewrite(g, [deep, plus_zero])
+    assert [n.op for n in g.nodes()] == ["relu"]
+
+
+def test_the_origin_follows():
+    @rule(P.relu(x))
+    def to_double(x):
+        return double(double(x))
+
+    a = source()
+    g = graph_of(relu(a, origin="Relu_7"), inputs=[a])
+    rewrite(g, [to_double])
+    assert {n.origin for n in g.nodes()} == {"Relu_7"}
+    got = interpret(g, {"x": np.ones((2, 3), np.float32)})["out0"]
+    np.testing.assert_array_equal(got, np.full((2, 3), 4, np.float32))
+
+
+def test_verify_finds_what_is_broken():
+    a = source()
+    g = graph_of(relu(double(a)), inputs=[a])
+    verify(g)
+    node = next(iter(g.nodes()))
+    node.outputs[0].type = Type("f32", (9,))
+    with pytest.raises(BrokenGraph, match="inference says"):
+        verify(g)
+
+    g = graph_of(relu(double(a)), inputs=[a])
+    first, last = g.nodes()
+    first.inputs = [last.outputs[0]]
+    last.outputs[0].uses[first] = None
+    with pytest.raises(BrokenGraph, match="reads its own result"):
+        verify(g)
+
+    g = graph_of(relu(double(a)), inputs=[a])
+    last.outputs[0].uses.clear()
+    next(iter(g.nodes())).outputs[0].uses.clear()
+    with pytest.raises(BrokenGraph, match="does not list it"):
+        verify(g)
+
+    with pytest.raises(BrokenGraph, match="neither an input"):
+        verify(graph_of(relu(a), inputs=[]))
