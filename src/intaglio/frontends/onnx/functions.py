@@ -1,0 +1,98 @@
+"""Function bodies: those in the model, and those by which the standard defines some of its own ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from intaglio import dtypes
+from intaglio.frontends.onnx.tensors import ELEMENTS
+
+if TYPE_CHECKING:
+    from intaglio.frontends.onnx.importer import OnnxNode
+
+_CODES = {name: code for code, (name, _) in ELEMENTS.items()}
+
+
+@dataclass
+class Function:
+    """A body of nodes with formal inputs, outputs and attributes."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    nodes: Sequence[Any]
+    opsets: Mapping[str, int]
+    defaults: Mapping[str, Any]  # AttributeProtos of attributes that the caller may leave out
+
+    @staticmethod
+    def of_model(proto: Any, defaults: Mapping[str, Any] | None = None) -> Function:
+        """A FunctionProto."""
+        opsets = {_domain(o.domain): o.version for o in proto.opset_import}
+        own = {a.name: a for a in proto.attribute_proto}
+        return Function(
+            list(proto.input),
+            list(proto.output),
+            list(proto.node),
+            opsets,
+            {**(defaults or {}), **own},
+        )
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def find_function(n: OnnxNode) -> Function | None:
+    """The body by which the ONNX standard itself defines the op of `n`, if it does."""
+    import onnx
+
+    try:
+        schema = onnx.defs.get_schema(n.op_type, n.opset, n.domain)
+    except Exception:  # onnx raises a type of its own for "no such op"
+        return None
+    proto = None
+    if schema.has_function:
+        proto = schema.function_body
+    elif schema.has_context_dependent_function:
+        proto = onnx.FunctionProto.FromString(
+            schema.get_context_dependent_function(_resolved(n), _input_types(n))
+        )
+    if proto is None:
+        return None
+    defaults = {
+        name: a.default_value for name, a in schema.attributes.items() if a.default_value.name
+    }
+    body = Function.of_model(proto, defaults)
+    return Function(
+        body.inputs or [i.name for i in schema.inputs],
+        body.outputs or [o.name for o in schema.outputs],
+        body.nodes,
+        body.opsets or {"": n.opset},
+        body.defaults,
+    )
+
+
+def _resolved(n: OnnxNode) -> bytes:
+    """The node with its attribute references replaced by what they stand for."""
+    proto = type(n.proto)()
+    proto.CopyFrom(n.proto)
+    del proto.attribute[:]
+    for name, a in n.protos.items():
+        proto.attribute.add().CopyFrom(a)
+        proto.attribute[-1].name = name
+    return bytes(proto.SerializeToString())
+
+
+def _input_types(n: OnnxNode) -> list[bytes]:
+    import onnx
+
+    types = []
+    for v in n.inputs:
+        t = onnx.TypeProto()
+        if v is not None:
+            t.tensor_type.elem_type = _CODES[dtypes.TABLE[v.dtype].name]
+            for d in v.shape:
+                t.tensor_type.shape.dim.add().dim_value = d
+        types.append(t.SerializeToString())
+    return types

@@ -1,0 +1,220 @@
+"""What an importer sees: one ONNX node, its operands as Values, its attributes as Python objects.
+
+An ONNX op that is one of ours by another name needs nothing here: `Op.names["onnx"]` says so. The
+others get a function in the module of their family:
+
+    @importer("Squeeze", since=13)
+    def squeeze(n: OnnxNode) -> Value: ...
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from intaglio.errors import BadInput, Unsupported
+from intaglio.ir import Array, Graph, Node, Type, Value
+from intaglio.ops.registry import REGISTRY, Op, evaluate_node
+
+if TYPE_CHECKING:
+    from intaglio.frontends.onnx.scope import Scope
+
+Import = Callable[["OnnxNode"], Value | Sequence[Value | None]]
+_IMPORTERS: dict[tuple[str, str], list[tuple[int, Import]]] = {}
+FOLD_LIMIT = 1 << 20  # bytes: larger results are left to the fold pass, which counts its memory
+
+
+class NeedsValue(Unsupported):
+    """A tensor that must be constant is not; `names` are the model's inputs it is computed from."""
+
+    def __init__(self, message: str, names: Sequence[str]):
+        super().__init__(message)
+        self.names = tuple(names)
+
+
+def importer(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Import], Import]:
+    """Register the function below as the meaning of these ONNX ops from opset `since` on."""
+
+    def register(function: Import) -> Import:
+        for op_type in op_types:
+            versions = _IMPORTERS.setdefault((domain, op_type), [])
+            if any(v == since for v, _ in versions):
+                raise ValueError(f"two importers for {op_type} since {since}")
+            versions.append((since, function))
+            versions.sort(key=lambda v: v[0])
+        return function
+
+    return register
+
+
+def find_importer(domain: str, op_type: str, opset: int) -> Import | None:
+    """The importer with the largest `since` that the model's opset reaches, else the 1:1 op's."""
+    fitting = [f for since, f in _IMPORTERS.get((domain, op_type), ()) if since <= opset]
+    if fitting:
+        return fitting[-1]
+    one_to_one = _same_ops().get(op_type) if domain == "" else None
+    return functools.partial(_import_same, one_to_one) if one_to_one else None
+
+
+def known_ops() -> set[tuple[str, str]]:
+    """(domain, op type) of everything that has an importer, written or automatic."""
+    return {*_IMPORTERS, *(("", name) for name in _same_ops())}
+
+
+@functools.cache
+def _same_ops() -> dict[str, Op]:
+    return {op.names["onnx"]: op for op in REGISTRY.values() if "onnx" in op.names}
+
+
+def _import_same(op: Op, n: OnnxNode) -> Any:
+    attrs = {}
+    for name, value in n.attrs.items():
+        if name not in op.attr_names:
+            n.unsupported(f"attribute '{name}' is not known")
+        default = op.signature.parameters[name].default
+        attrs[name] = bool(value) if isinstance(default, bool) else value
+    return op(*n.inputs, **attrs)
+
+
+def fold(value: Value | None, limit: int | None = FOLD_LIMIT) -> Array | None:
+    """The array of a constant expression, computed now; None if it is not one or is above `limit` bytes.
+
+    The Value itself becomes the constant, so who read it keeps reading it.
+    """
+    if value is None or value.data is not None:
+        return None if value is None else value.data
+    todo = [value.producer]
+    while todo:
+        node = todo[-1]
+        if node is None or (limit is not None and not _cheap(node, limit)):
+            return None
+        waiting = [v.producer for v in node.inputs if v is not None and v.data is None]
+        if waiting:
+            todo.extend(waiting)
+            continue
+        todo.pop()
+        if node.outputs[0].data is None:
+            arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])
+            for v, a in zip(node.outputs, arrays, strict=True):
+                if a.shape != v.shape:  # data-dependent extents are known now
+                    v.type = Type(v.dtype, a.shape)
+                v.type, v.data, v.producer = v.type.but(dynamic=()), a, None
+            for v in node.inputs:
+                if v is not None:
+                    v.uses.pop(node, None)
+    return value.data
+
+
+def _cheap(node: Node, limit: int) -> bool:
+    return REGISTRY[node.op].foldable and all(v.type.bytes <= limit for v in node.outputs)
+
+
+class OnnxNode:
+    """One node of the model, as importers see it."""
+
+    def __init__(
+        self, proto: Any, scope: Scope, inputs: Sequence[Value | None], origin: str, opset: int
+    ):
+        self.proto, self.scope, self.origin, self.opset = proto, scope, origin, opset
+        self.op_type: str = proto.op_type
+        self.name: str = proto.name
+        self.domain: str = scope.domain_of(proto)
+        kept = len(inputs)
+        while kept and inputs[kept - 1] is None:
+            kept -= 1
+        self.inputs = list(inputs[:kept])  # trailing absent ones are dropped
+        self.protos: dict[str, Any] = scope.attributes_of(proto)
+
+    @functools.cached_property
+    def attrs(self) -> dict[str, Any]:
+        """Every attribute that the node has, as Python objects; lists are tuples."""
+        return {name: self.scope.attribute(a) for name, a in self.protos.items()}
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """int, float, str, tuple of those, numpy array (tensors), or the onnx message (graphs)."""
+        return self.attrs.get(name, default)
+
+    def input(self, i: int) -> Value | None:
+        """Operand `i`; None if it is absent."""
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def required(self, i: int) -> Value:
+        """Operand `i`; BadInput if it is absent."""
+        v = self.input(i)
+        if v is None:
+            raise BadInput(f"operand {i} is missing; {self.op_type} needs it")
+        return v
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.proto.output)
+
+    def wants(self, i: int) -> bool:
+        """Whether output `i` is named and something reads it."""
+        return i < self.n_outputs and self.scope.is_read(self.proto.output[i])
+
+    def is_const(self, i: int) -> bool:
+        """Whether operand `i` is there and its value is known now."""
+        return fold(self.input(i), None) is not None
+
+    def const(self, i: int, default: Any = None) -> Any:
+        """The array of constant operand `i`; `default` if the operand is absent."""
+        v = self.input(i)
+        if v is None:
+            return default
+        data = fold(v, None)
+        if data is None:
+            self.needs_value(v, f"operand {i} ('{v.name}')")
+        return data
+
+    def needs_value(self, v: Value, what: str) -> NoReturn:
+        """Raise: the value of `v` decides a shape, and it is known only at run time."""
+        names = list(dict.fromkeys(self.scope.root_inputs(v)))
+        way = f"bind it with --value {names[0]}=..." if names else "re-export it as a constant"
+        if len(names) > 1:
+            way = f"it is computed from {', '.join(names)}: bind those with --value name=..."
+        raise NeedsValue(
+            f"onnx: node '{self.origin}' ({self.op_type}): {what} decides a shape and is not constant; {way}",
+            names,
+        )
+
+    def declared(self, i: int) -> Type | None:
+        """What the model itself declares for output `i`, if it does so completely."""
+        return self.scope.declared(self.proto.output[i]) if i < self.n_outputs else None
+
+    def unsupported(self, why: str) -> NoReturn:
+        """Raise Unsupported, naming this node."""
+        raise Unsupported(f"onnx: node '{self.origin}' ({self.op_type}): {why}")
+
+    # ---- bodies of control flow ----------------------------------------------------------------
+    def graphs(self, types: Mapping[str, Sequence[Type]]) -> tuple[list[Graph], list[Value]]:
+        """The sub-graphs in the attributes named by `types`, imported for inputs of these types.
+
+        Also returns the outer values that any of them reads. These are the last inputs of every one of
+        the graphs, in that order, whether or not it is the one that reads them.
+        """
+        return self.scope.bodies([(self._graph(a), t) for a, t in types.items()], self.origin)
+
+    def graph(self, name: str, types: Sequence[Type] = ()) -> tuple[Graph, list[Value]]:
+        """The sub-graph in attribute `name`, and the outer values that are its last inputs."""
+        (graph,), captures = self.graphs({name: types})
+        return graph, captures
+
+    def inline(self, name: str, values: Sequence[Value] = ()) -> list[Value]:
+        """The outputs of the sub-graph in attribute `name`, computed here, once, from `values`."""
+        return self.scope.inline(self._graph(name), values, self.origin)
+
+    def _graph(self, name: str) -> Any:
+        if name not in self.protos:
+            raise BadInput(f"attribute '{name}' is missing; {self.op_type} needs that graph")
+        return self.protos[name].g
+
+
+def scalar(array: Array) -> Any:
+    """The only element of `array`, as a Python number."""
+    if array.size != 1:
+        raise BadInput(f"one value is needed where the model has shape {array.shape}")
+    return np.asarray(array).reshape(()).item()

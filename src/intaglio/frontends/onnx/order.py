@@ -1,0 +1,100 @@
+"""Which nodes are needed, and in which order: the model's own order is not trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from intaglio.errors import BadInput
+
+_GRAPH, _GRAPHS = 5, 10  # AttributeProto.AttributeType
+
+
+def sub_graphs(proto: Any) -> Iterable[Any]:
+    """The graphs in the attributes of a node."""
+    for a in proto.attribute:
+        if a.type == _GRAPH or a.HasField("g"):
+            yield a.g
+        elif a.type == _GRAPHS:
+            yield from a.graphs
+
+
+def free_names(graph: Any) -> set[str]:
+    """Names that a sub-graph reads from outside."""
+    made = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    made |= {s.values.name for s in graph.sparse_initializer}
+    made |= {name for n in graph.node for name in n.output}
+    read = names_read(graph.node) | {o.name for o in graph.output}
+    return read - made
+
+
+def reads(proto: Any) -> list[str]:
+    """Every tensor that a node needs: its operands, and what its sub-graphs capture."""
+    names = [name for name in proto.input if name]
+    for graph in sub_graphs(proto):
+        names += sorted(free_names(graph))
+    return names
+
+
+def names_read(nodes: Iterable[Any]) -> set[str]:
+    """Every tensor that some of these nodes need."""
+    return {name for n in nodes for name in reads(n)}
+
+
+def in_order(
+    nodes: Sequence[Any], outputs: Sequence[str], known: Callable[[str], bool]
+) -> list[tuple[int, Any]]:
+    """(index, node) of every node that `outputs` need and `known` does not have, producers first."""
+    producer: dict[str, int] = {}
+    for i, n in enumerate(nodes):
+        for name in n.output:
+            if name and producer.setdefault(name, i) != i:
+                first = _show(nodes, producer[name])
+                raise BadInput(
+                    f"onnx: tensor '{name}' is made twice, by {first} and {_show(nodes, i)}; "
+                    "names must be unique"
+                )
+    done: dict[int, bool] = {}  # False while its operands are being looked at
+    order: list[tuple[int, Any]] = []
+    stack: list[int] = []
+
+    def visit(name: str, reader: str) -> None:
+        i = producer.get(name)
+        if known(name):
+            return
+        if i is None:
+            raise BadInput(
+                f"onnx: {reader} reads '{name}', which no node, input or initialiser makes; "
+                "the model is incomplete"
+            )
+        if done.get(i) is False:
+            loop = [*stack_path(i), i]
+            raise BadInput(
+                f"onnx: the graph has a cycle: {' -> '.join(_show(nodes, k) for k in loop)}; "
+                "a model must be acyclic"
+            )
+        if i not in done:
+            stack.append(i)
+
+    def stack_path(start: int) -> list[int]:
+        open_nodes = [k for k in stack if done.get(k) is False]
+        return open_nodes[open_nodes.index(start) :]
+
+    for output in outputs:
+        visit(output, "the graph's output list")
+        while stack:
+            i = stack[-1]
+            if i in done:
+                stack.pop()
+                if not done[i]:
+                    done[i] = True
+                    order.append((i, nodes[i]))
+                continue
+            done[i] = False
+            for name in reversed(reads(nodes[i])):
+                visit(name, _show(nodes, i))
+    return order
+
+
+def _show(nodes: Sequence[Any], i: int) -> str:
+    return f"{nodes[i].op_type} '{nodes[i].name or f'{nodes[i].op_type}_{i}'}'"

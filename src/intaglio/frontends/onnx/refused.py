@@ -1,0 +1,54 @@
+"""The ONNX ops that are left out on purpose, each family with its reason."""
+
+from __future__ import annotations
+
+REASONS: dict[str, tuple[str, str]] = {
+    "strings": (
+        "strings are not tensors of numbers",
+        "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer LabelEncoder",
+    ),
+    "sequences": (
+        "a sequence has no fixed place in memory",
+        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+        "SequenceLength SequenceMap SplitToSequence",
+    ),
+    "optionals": (
+        "an optional has no fixed type at run time",
+        "Optional OptionalGetElement OptionalHasElement",
+    ),
+    "maps": ("a map is not a tensor", "CastMap DictVectorizer ZipMap"),
+    "training": (
+        "only inference is supported",
+        "Adagrad Adam Gradient Momentum GraphCall",
+    ),
+    "classical machine learning": (
+        "classical machine-learning operators are not neural networks",
+        "ArrayFeatureExtractor Binarizer CategoryMapper FeatureVectorizer Imputer LinearClassifier "
+        "LinearRegressor Normalizer OneHotEncoder SVMClassifier SVMRegressor Scaler TreeEnsemble "
+        "TreeEnsembleClassifier TreeEnsembleRegressor",
+    ),
+    "image decoding": ("a compressed image is not a tensor; decode it first", "ImageDecoder"),
+    "random": (
+        "random results cannot be reproduced or checked",
+        "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
+    ),
+}
+_FAMILY = {op: family for family, (_, ops) in REASONS.items() for op in ops.split()}
+
+
+def family_of(op_type: str) -> str | None:
+    """The family of ops left out on purpose that this one belongs to."""
+    return _FAMILY.get(op_type)
+
+
+def why_refused(domain: str, op_type: str) -> str:
+    """Why there is no importer for this op, in words."""
+    if family := family_of(op_type):
+        return REASONS[family][0]
+    if domain == "ai.onnx.ml":
+        return REASONS["classical machine learning"][0]
+    if domain.startswith("ai.onnx.") and "training" in domain:
+        return REASONS["training"][0]
+    if domain in ("", "com.microsoft"):
+        return "no importer knows it"
+    return f"the operators of domain '{domain}' are not known, and the model defines no function for it"

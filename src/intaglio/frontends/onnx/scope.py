@@ -1,0 +1,346 @@
+"""One graph, sub-graph or function body of the model while it is imported: names and their Values."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from intaglio.errors import BadInput, IntaglioError, Unsupported
+from intaglio.frontends.onnx import tensors
+from intaglio.frontends.onnx.functions import Function, find_function
+from intaglio.frontends.onnx.importer import OnnxNode, find_importer, fold
+from intaglio.frontends.onnx.order import in_order, names_read
+from intaglio.frontends.onnx.refused import why_refused
+from intaglio.ir import Graph, Type, Value, constant
+
+MAX_DEPTH = 64  # of functions and sub-graphs inside each other
+
+
+@dataclass
+class Model:
+    """What all scopes of one import share."""
+
+    folder: Path | None = None  # where external data lies
+    functions: Mapping[tuple[str, str, str], Any] = field(default_factory=dict)
+    dims: dict[str, int] = field(default_factory=dict)  # extents of the symbolic dimensions
+    trust_declared: bool = True  # False once the user changed a static shape
+    mismatches: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        warnings.warn(text, stacklevel=4)
+
+
+class Scope:
+    """Names of one graph; the Values behind them; how to import its nodes."""
+
+    def __init__(
+        self,
+        model: Model,
+        opsets: Mapping[str, int],
+        parent: Scope | None = None,
+        prefix: str = "",
+        attributes: Mapping[str, Any] | None = None,
+    ):
+        self.model, self.opsets, self.parent, self.prefix = model, opsets, parent, prefix
+        self.references = attributes or {}  # what attribute references of a function stand for
+        self.values: dict[str, Value] = {}
+        self.types: dict[str, Any] = {}  # declared TypeProtos
+        self.read: set[str] = set()
+        self.captures: dict[Value, Value] | None = (
+            None  # outer -> inner; None: names resolve freely
+        )
+        self.depth: int = parent.depth + 1 if parent else 0
+        if self.depth > MAX_DEPTH:
+            raise BadInput(
+                f"onnx: functions and sub-graphs nest more than {MAX_DEPTH} deep at '{prefix}'; "
+                "does a function call itself?"
+            )
+
+    # ---- names ---------------------------------------------------------------------------------
+    def lookup(self, name: str) -> Value | None:
+        """The Value called `name`, here or outside; an outer one becomes a captured input if need be."""
+        if name in self.values:
+            return self.values[name]
+        outer = self.parent.lookup(name) if self.parent else None
+        if outer is None or self.captures is None:
+            return outer
+        inner = self.captures.get(outer)
+        if inner is None:
+            inner = Value(outer.type, outer.name, fold(outer))
+            if inner.data is None:
+                self.captures[outer] = inner
+        self.values[name] = inner
+        return inner
+
+    def is_read(self, name: str) -> bool:
+        return bool(name) and name in self.read
+
+    def declared(self, name: str) -> Type | None:
+        """The type that the model declares for `name`, if every dimension is known."""
+        proto = self.types.get(name)
+        if proto is None or not self.model.trust_declared:
+            return None
+        return declared_type(proto, self.model.dims)
+
+    def root_inputs(self, value: Value) -> Iterable[str]:
+        """Names of the model's inputs that `value` is computed from."""
+        seen, stack = {value}, [value]
+        while stack:
+            v = stack.pop()
+            if v.producer is None and v.data is None:
+                outer = self._outer(v)
+                if outer is not None:
+                    assert self.parent is not None
+                    yield from self.parent.root_inputs(outer)
+                elif self.parent is None or self.captures is None:
+                    yield v.name
+            for x in v.producer.inputs if v.producer else ():
+                if x is not None and x not in seen:
+                    seen.add(x)
+                    stack.append(x)
+
+    def _outer(self, inner: Value) -> Value | None:
+        return next((o for o, i in (self.captures or {}).items() if i is inner), None)
+
+    # ---- attributes ----------------------------------------------------------------------------
+    def domain_of(self, proto: Any) -> str:
+        return "" if proto.domain in ("", "ai.onnx") else proto.domain
+
+    def attributes_of(self, proto: Any) -> dict[str, Any]:
+        """Attributes by name, references to a function's parameters resolved."""
+        out = {}
+        for a in proto.attribute:
+            if not a.ref_attr_name:
+                out[a.name] = a
+            elif a.ref_attr_name in self.references:
+                out[a.name] = self.references[a.ref_attr_name]
+        return out
+
+    def attribute(self, a: Any) -> Any:
+        """A Python object for an AttributeProto."""
+        match a.type:
+            case 1:
+                return a.f
+            case 2:
+                return a.i
+            case 3:
+                return a.s.decode("utf-8", "replace")
+            case 4:
+                return tensors.to_array(a.t, self.model.folder, f"attribute '{a.name}'")
+            case 5:
+                return a.g
+            case 6:
+                return tuple(a.floats)
+            case 7:
+                return tuple(a.ints)
+            case 8:
+                return tuple(s.decode("utf-8", "replace") for s in a.strings)
+            case 9:
+                return tuple(tensors.to_array(t, self.model.folder) for t in a.tensors)
+            case 11:
+                return tensors.sparse_to_array(a.sparse_tensor, self.model.folder)
+            case 0 if a.HasField("f") or a.HasField("i") or a.HasField("s"):  # before IR version 2
+                return a.f if a.HasField("f") else a.i if a.HasField("i") else a.s.decode()
+            case 0:
+                return tuple(a.ints) or tuple(a.floats)
+        return a
+
+    # ---- nodes ---------------------------------------------------------------------------------
+    def run(self, nodes: Sequence[Any], outputs: Sequence[str]) -> list[Value]:
+        """Import the nodes that `outputs` need; returns the Values of `outputs`."""
+        self.read |= names_read(nodes) | set(outputs)
+        for index, proto in in_order(nodes, outputs, lambda name: self.lookup(name) is not None):
+            self._import(proto, proto.name or f"{proto.op_type}_{index}")
+        return [self._value(name, "the model's outputs") for name in outputs]
+
+    def _value(self, name: str, reader: str) -> Value:
+        v = self.lookup(name)
+        if v is None:
+            raise BadInput(
+                f"onnx: {reader} read '{name}', which nothing makes; the file is damaged"
+            )
+        return v
+
+    def _import(self, proto: Any, origin: str) -> None:
+        origin = self.prefix + origin
+        inputs = [self._value(name, f"node '{origin}'") if name else None for name in proto.input]
+        domain = self.domain_of(proto)
+        n = OnnxNode(proto, self, inputs, origin, self.opsets.get(domain, 1))
+        try:
+            results = self._results(n)
+            self._bind(n, results)
+        except IntaglioError as e:
+            if str(e).startswith("onnx: "):
+                raise
+            raise type(e)(f"onnx: node '{origin}' ({proto.op_type}): {e}") from e
+        except MemoryError as e:
+            what = f"onnx: node '{origin}' ({proto.op_type}): not enough memory to fold it"
+            raise BadInput(f"{what}: {e}") from e
+        except RecursionError:
+            raise BadInput(f"onnx: node '{origin}' ({proto.op_type}) nests too deep") from None
+        except Exception as e:  # a malformed node must not look like a crash
+            what = f"onnx: node '{origin}' ({proto.op_type}) is malformed"
+            raise BadInput(f"{what}: {type(e).__name__}: {e}") from e
+
+    def _results(self, n: OnnxNode) -> Sequence[Value | None]:
+        function = self.model.functions.get((n.domain, n.op_type, getattr(n.proto, "overload", "")))
+        if function is not None:
+            return self.call(Function.of_model(function), n)
+        found = find_importer(n.domain, n.op_type, n.opset)
+        if found is not None:
+            got = found(n)
+            return [got] if isinstance(got, Value) else got
+        body = find_function(n)
+        if body is not None:
+            return self.call(body, n)
+        raise Unsupported(
+            f"onnx: node '{n.origin}': {n.domain + '.' if n.domain else ''}{n.op_type} "
+            f"(opset {n.opset}) is not supported: {why_refused(n.domain, n.op_type)}; "
+            "cut the graph around it with inputs= and outputs=, or re-export the model without it"
+        )
+
+    def _bind(self, n: OnnxNode, results: Sequence[Value | None]) -> None:
+        """Give the node's results their names; note where they came from; fold what is constant."""
+        for v in results:
+            if v is not None:
+                _set_origin(v, n.origin)
+        for name, v in zip(n.proto.output, results, strict=False):
+            if v is None or not name:
+                continue
+            fold(v)
+            tensors.check_size(v.shape, v.dtype, f"tensor '{name}'")
+            v.name = v.name or self.prefix + name
+            self.values[name] = v
+            self._compare(name, v.type)
+        for i, name in enumerate(n.proto.output):
+            if self.is_read(name) and name not in self.values:
+                n.unsupported(f"its output {i} ('{name}') is not supported; no importer makes it")
+
+    def _compare(self, name: str, got: Type) -> None:
+        want = self.declared(name)
+        if want is None or want == got:
+            return
+        if want.dtype != got.dtype:
+            raise BadInput(f"makes '{name}' as {got.dtype}, the model declares {want.dtype}")
+        if not got.dynamic and want.shape != got.shape:
+            self.model.mismatches.append(f"'{name}' is declared {want}, inferred {got}")
+
+    # ---- functions and sub-graphs --------------------------------------------------------------
+    def call(self, function: Function, n: OnnxNode) -> list[Value | None]:
+        """The results of a function's body on the operands of `n`."""
+        body = Scope(
+            self.model,
+            {**self.opsets, **function.opsets},
+            None,
+            n.origin + "/",
+            {**function.defaults, **n.protos},
+        )
+        body.depth = self.depth + 1
+        if body.depth > MAX_DEPTH:
+            raise BadInput(
+                f"onnx: functions nest more than {MAX_DEPTH} deep at '{n.origin}'; "
+                "does a function call itself?"
+            )
+        for name, v in zip(function.inputs, n.inputs, strict=False):
+            if v is not None:
+                body.values[name] = v
+        absent = set(function.inputs) - set(body.values)
+        wanted = [name if n.wants(i) else "" for i, name in enumerate(function.outputs)]
+        nodes = _without_absent(function.nodes, absent)
+        body.run(nodes, [name for name in wanted if name])
+        return [body.values[name] if name else None for name in wanted]
+
+    def open(self, graph: Any, values: Sequence[Value], origin: str, capture: bool) -> Scope:
+        """A scope for a sub-graph whose inputs are `values`."""
+        body = Scope(self.model, self.opsets, self, origin + "/", self.references)
+        body.captures = {} if capture else None
+        if len(graph.input) != len(values):
+            raise BadInput(
+                f"the body takes {len(graph.input)} inputs where the node gives {len(values)}"
+            )
+        for info, v in zip(graph.input, values, strict=True):
+            body.values[info.name] = v
+        body.declare(graph)
+        return body
+
+    def declare(self, graph: Any) -> None:
+        """Take over the initialisers and declared types of `graph`."""
+        for t in graph.initializer:
+            if t.name not in self.values:
+                self.values[t.name] = constant(
+                    tensors.to_array(t, self.model.folder), self.prefix + t.name
+                )
+        for s in graph.sparse_initializer:
+            name = s.values.name
+            self.values[name] = constant(
+                tensors.sparse_to_array(s, self.model.folder), self.prefix + name
+            )
+        for info in (*graph.value_info, *graph.output):
+            self.types[info.name] = info.type
+
+    def inline(self, graph: Any, values: Sequence[Value], origin: str) -> list[Value]:
+        """The outputs of a sub-graph, computed in this scope's graph."""
+        body = self.open(graph, values, origin, capture=False)
+        return body.run(graph.node, [o.name for o in graph.output])
+
+    def bodies(
+        self, graphs: Sequence[tuple[Any, Sequence[Type]]], origin: str
+    ) -> tuple[list[Graph], list[Value]]:
+        """Sub-graphs as Graphs of their own; what any reads from outside is an input of all."""
+        made: list[tuple[Graph, dict[Value, Value]]] = []
+        outer: dict[Value, None] = {}
+        for proto, types in graphs:
+            inputs = [Value(t, info.name) for t, info in zip(types, proto.input, strict=False)]
+            body = self.open(proto, inputs, origin, capture=True)
+            outputs = body.run(proto.node, [o.name for o in proto.output])
+            names = [o.name for o in proto.output]
+            captures = body.captures or {}
+            made.append((Graph(inputs, outputs, names, proto.name), captures))
+            outer.update(dict.fromkeys(captures))
+        for graph, captures in made:
+            graph.inputs += [captures.get(v) or Value(v.type, v.name) for v in outer]
+        return [graph for graph, _ in made], list(outer)
+
+
+def declared_type(proto: Any, dims: Mapping[str, int]) -> Type | None:
+    """A TypeProto as our Type; None if it is incomplete."""
+    if not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
+        return None
+    t = proto.tensor_type
+    if t.elem_type not in tensors.ELEMENTS:
+        return None
+    shape = []
+    for d in t.shape.dim:
+        extent = d.dim_value if d.HasField("dim_value") else dims.get(d.dim_param, -1)
+        if extent < 0:
+            return None
+        shape.append(extent)
+    return Type(tensors.ELEMENTS[t.elem_type][0], tuple(shape))
+
+
+def _set_origin(v: Value, origin: str) -> None:
+    """The nodes that an importer just made are those that have no origin yet."""
+    stack = [v.producer]
+    while stack:
+        node = stack.pop()
+        if node is not None and not node.origin:
+            node.origin = origin
+            stack.extend(x.producer for x in node.inputs if x is not None)
+
+
+def _without_absent(nodes: Sequence[Any], absent: set[str]) -> list[Any]:
+    """The nodes of a function body with the optional inputs that the caller left out made absent."""
+    if not absent:
+        return list(nodes)
+    out = []
+    for proto in nodes:
+        if absent.intersection(proto.input):
+            copy = type(proto)()
+            copy.CopyFrom(proto)
+            copy.input[:] = ["" if name in absent else name for name in proto.input]
+            proto = copy
+        out.append(proto)
+    return out
