@@ -1,0 +1,43 @@
+// What infer functions share: refusals are one line of words, so that they read like the list of an op's rules.
+#pragma once
+#include "kernel.h"
+#include "scalar.h"
+
+#define REFUSE(condition, words) \
+  do {                           \
+    if (condition) return words; \
+  } while (0)
+
+// At least `required` inputs that are present, at most `most` of them, and exactly `outs` outputs.
+#define TAKES(required, most, outs)                 \
+  REFUSE(!itg_arity(call, required, most, outs),    \
+         "takes " #required " to " #most " inputs and " #outs " outputs")
+
+static inline bool itg_arity(const itg_call *call, uint32_t required, uint32_t most, uint32_t outs) {
+  if (call->n_in < required || call->n_in > most || call->n_out != outs) return false;
+  for (uint32_t i = 0; i < required; i++)
+    if (!call->in[i]) return false;
+  return true;
+}
+
+static inline const itg_tensor *itg_input(const itg_call *call, uint32_t i) {  // NULL where it is absent
+  return i < call->n_in ? call->in[i] : NULL;
+}
+
+static inline int itg_axis(int64_t axis, int rank) {  // counted from the front; -1 where there is no such axis
+  if (axis < 0) axis += rank;
+  return axis < 0 || axis >= rank ? -1 : (int)axis;
+}
+
+static inline void itg_set_type(itg_tensor *out, uint8_t dtype, int rank) {
+  out->dtype = dtype;
+  out->rank = (uint8_t)rank;
+  for (int i = rank; i < ITG_MAX_RANK; i++) out->shape[i] = 0;
+}
+
+static inline bool itg_has_shape(const itg_tensor *t, int rank, const int64_t *shape) {
+  if (t->rank != rank) return false;
+  for (int i = 0; i < rank; i++)
+    if (t->shape[i] != shape[i]) return false;
+  return true;
+}
