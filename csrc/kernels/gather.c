@@ -83,7 +83,7 @@ itg_words itg_infer_gather_nd(const itg_call *call, itg_tensor *out) {
   const itg_tensor *x = call->in[0], *indices = call->in[1];
   const int64_t batch = ((const itg_attrs_gather_nd *)call->attrs)->batch_dims;
   REFUSE(!itg_is_index(indices->dtype), "indices must be i32 or i64");
-  REFUSE(batch < 0 || batch >= indices->rank || batch > x->rank, "batch_dims must be below the rank of both inputs");
+  REFUSE(batch < 0 || batch >= indices->rank || batch >= x->rank, "batch_dims must be below the rank of both inputs");
   const int64_t depth = indices->shape[indices->rank - 1];
   REFUSE(depth < 0 || depth > x->rank - batch, "the last axis of indices selects more axes than the data has");
   for (int i = 0; i < batch; i++) REFUSE(x->shape[i] != indices->shape[i], "batch axes of data and indices differ");

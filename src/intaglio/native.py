@@ -222,7 +222,7 @@ def run_kernel(
     parts: int = 1,
 ) -> list[Array]:
     """Infer, allocate, and run every share of one kernel, one after the other."""
-    ins = [None if a is None else np.ascontiguousarray(a) for a in arrays]
+    ins = [None if a is None else np.asarray(a, order="C") for a in arrays]
     in_tensors = [None if a is None else _tensor(a) for a in ins]
     blob = ctypes.create_string_buffer(kernel.op.pack_attrs(attrs) or b"\0")
     inferred = (CTensor * n_out)()
