@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.check import check
 
 from intaglio import dtypes, native
 from intaglio.errors import RunError
-from tests.check import check
 
 RNG = np.random.default_rng(7)
 REDUCTIONS = ["none", "add", "mul", "max", "min"]
@@ -59,13 +59,13 @@ def test_gather_elements(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape, index_shape, batch_dims",
+    ("shape", "index_shape", "batch_dims"),
     [((5,), (1,), 0), ((5,), (3, 1), 0), ((2, 3, 4), (3, 2, 2), 0), ((2, 3, 4), (2, 3), 0),
      ((2, 3, 4), (2, 1), 1), ((2, 3, 4), (2, 5, 2), 1), ((2, 3, 4), (2, 3, 1), 2),
      ((2, 3, 4), (2, 3, 6, 1), 2), ((2, 3, 4), (0, 2), 0), ((2, 0, 4), (3, 1), 0)],
 )  # fmt: skip
 def test_gather_nd(shape: tuple[int, ...], index_shape: tuple[int, ...], batch_dims: int) -> None:
-    smallest = min([d for d in shape[batch_dims : batch_dims + index_shape[-1]]] or [1])
+    smallest = min(list(shape[batch_dims : batch_dims + index_shape[-1]]) or [1])
     check("gather_nd", values(shape), indices(index_shape, smallest), batch_dims=batch_dims)
 
 
@@ -129,7 +129,7 @@ F, I = np.zeros((2, 3), np.float32), np.zeros((2, 2), np.int64)  # noqa: E741
 
 
 @pytest.mark.parametrize(
-    "op, arrays, attrs",
+    ("op", "arrays", "attrs"),
     [
         ("gather", [F, I], {"axis": 2}),
         ("gather", [F, F], {"axis": 0}),
