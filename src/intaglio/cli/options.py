@@ -138,13 +138,55 @@ def sample(t: Any, fill: str, seed: int = 0) -> Array:
     kind, numpy = dtypes.TABLE[t.dtype].kind, dtypes.numpy_of(t.dtype)
     if fill == "zeros":
         return np.zeros(t.shape, numpy)
+    made: Array
     rng = np.random.default_rng(seed)
     if kind == "f":
-        return rng.standard_normal(t.shape, np.float32).astype(numpy)
-    if kind == "b":
-        return rng.integers(0, 2, t.shape).astype(numpy)
-    low, high = dtypes.limits(t.dtype)
-    return rng.integers(max(low, 0), min(high, 100) + 1, t.shape).astype(numpy)
+        made = rng.standard_normal(t.shape, np.float32)
+    elif kind == "b":
+        made = rng.integers(0, 2, t.shape)
+    else:
+        low, high = dtypes.limits(t.dtype)
+        made = rng.integers(max(low, 0), min(high, 100) + 1, t.shape)
+    return made.astype(numpy)
+
+
+def is_package(path: str) -> bool:
+    """Does the file start like a package?"""
+    try:
+        with open(path, "rb") as f:
+            return f.read(4) == b"ITG1"
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except OSError as e:
+        raise BadInput(f"{path}: cannot be read ({e.strerror})") from None
+
+
+def read_package(path: str, model_options: dict[str, Any]) -> Any:
+    """The package in a file; any other model is compiled for this machine first."""
+    import intaglio
+    from intaglio.package import Package
+
+    arguments = load_arguments(**model_options)
+    if not is_package(path):
+        return intaglio.compile(path, **arguments)
+    if given := [k for k, v in arguments.items() if v]:
+        raise BadInput(f"{path} is compiled already: --{given[0].rstrip('s')} has no effect on it")
+    return Package.load(path)
+
+
+def open_model(path: str, threads: int | None, model_options: dict[str, Any]) -> Any:
+    """A Session for a package or, compiled on the fly, a model."""
+    import intaglio
+
+    return intaglio.open(read_package(path, model_options), threads=threads)
+
+
+def thread_counts(text: str) -> list[int]:
+    """`1,2` as numbers."""
+    counts = [_whole("--threads", part) for part in text.split(",")]
+    if not all(1 <= n <= 256 for n in counts):
+        raise BadInput(f"--threads takes numbers from 1 to 256, not {text!r}")
+    return counts
 
 
 def output_path(model: str, given: str | None) -> Path:

@@ -1,0 +1,98 @@
+"""What is in a model or a package, as plain data that `inspect` prints and --json writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from intaglio.analysis.arena import Span, live_bytes
+from intaglio.ir import Graph, Node, Type
+from intaglio.ops.registry import REGISTRY
+from intaglio.plan import Plan
+
+
+def of_graph(graph: Graph) -> dict[str, Any]:
+    """Inputs, outputs, operations, parameters and multiply-accumulates of a graph."""
+    nodes = _all_nodes(graph)
+    constants = {id(v): v for n in nodes for v in n.inputs if v is not None and v.data is not None}
+    ops = Counter(n.op for n in nodes)
+    macs = Counter[str]()
+    for n in nodes:
+        macs[n.op] += REGISTRY[n.op].macs(n)
+    return {
+        "name": graph.name,
+        "metadata": graph.metadata,
+        "inputs": {v.name: _type(v.type) for v in graph.inputs},
+        "outputs": {
+            name: _type(v.type) for name, v in zip(graph.output_names, graph.outputs, strict=True)
+        },
+        "ops": {op: {"count": n, "macs": macs[op]} for op, n in ops.most_common()},
+        "nodes": len(nodes),
+        "parameters": sum(v.type.size for v in constants.values()),
+        "parameter_bytes": sum(v.type.bytes for v in constants.values()),
+        "macs": sum(macs.values()),
+    }
+
+
+def of_plan(plan: Plan) -> dict[str, Any]:
+    """Inputs, outputs, steps and memory of a compiled plan."""
+    steps = [s for p in plan.walk() for s in p.steps]
+    weights = {id(t): t for t in plan.tensors() if t.memory == "const"}
+    spans = arena_spans(plan)
+    live = live_bytes(spans, len(plan.steps))
+    peak = max(range(len(live)), key=live.__getitem__, default=0)
+    ops = Counter(s.op for s in steps)
+    return {
+        "inputs": {t.name: _type(t.type) for t in plan.inputs if t is not None},
+        "outputs": {t.name: _type(t.type) for t in plan.outputs},
+        "ops": {
+            op: {"count": n, "macs": sum(s.macs for s in steps if s.op == op)}
+            for op, n in ops.most_common()
+        },
+        "steps": len(steps),
+        "macs": sum(s.macs for s in steps),
+        "weight_bytes": sum(t.size for t in weights.values()),
+        "arena_bytes": plan.arena,
+        "io_bytes": sum(t.size for t in plan.tensors() if t.memory in ("input", "output")),
+        "peak_step": plan.steps[peak].origin or plan.steps[peak].op if plan.steps else "",
+        "peak_live_bytes": max(live, default=0),
+    }
+
+
+def arena_spans(plan: Plan) -> list[Span]:
+    """When and where every tensor of the plan's arena lives; sub-plans live while their step runs."""
+    ranges: dict[int, tuple[int, int]] = {}
+    tensors = {}
+
+    def touch(t: Any, i: int) -> None:
+        if t is not None and t.memory == "arena":
+            tensors[id(t)] = t
+            first, last = ranges.get(id(t), (i, i))
+            ranges[id(t)] = (min(first, i), max(last, i))
+
+    for i, step in enumerate(plan.steps):
+        for t in (*step.inputs, *step.outputs):
+            touch(t, i)
+        for sub in step.plans:
+            for t in sub.tensors():
+                touch(t, i)
+    for t in plan.outputs:
+        touch(t, max(len(plan.steps) - 1, 0))
+    return [Span(t.name, t.offset, t.size, *ranges[key]) for key, t in tensors.items() if t.size]
+
+
+def _all_nodes(graph: Graph) -> list[Node]:
+    nodes = []
+    for n in graph.nodes():
+        nodes.append(n)
+        for a in n.attrs.values():
+            if isinstance(a, Graph):
+                nodes += _all_nodes(a)
+    return nodes
+
+
+def _type(t: Type) -> dict[str, Any]:
+    plain: dict[str, Any] = {"dtype": t.dtype, "shape": list(t.shape)}
+    if t.dynamic:
+        plain["dynamic"] = list(t.dynamic)
+    return plain

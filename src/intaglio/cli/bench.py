@@ -1,0 +1,107 @@
+"""`intaglio bench`: how long a run takes, and which layers take it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from typing import Any
+
+import click
+
+from intaglio.cli import options
+
+
+@click.command("bench")
+@click.argument("model", type=click.Path())
+@click.option(
+    "--threads",
+    default="1",
+    show_default=True,
+    metavar="N[,N...]",
+    help="Thread counts to measure.",
+)
+@click.option(
+    "--seconds",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(0.01, 600),
+    help="How long to measure each.",
+)
+@click.option("--layers", is_flag=True, help="Show the time of every step.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@options.model_options
+def command(model: str, threads: str, seconds: float, layers: bool, as_json: bool,
+            **model_options: Any) -> None:  # fmt: skip
+    """Measure the latency of MODEL (a package or a model) on made-up inputs.
+
+    \b
+    intaglio bench model.itg                   min and median of two seconds of runs
+    intaglio bench model.itg --threads 1,2     how it scales
+    intaglio bench model.itg --layers          where the time goes
+    """
+    rows = []
+    package = options.read_package(model, model_options)
+    for n in options.thread_counts(threads):
+        rows.append(_measure(package, n, seconds, layers))
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        click.echo(
+            f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}: "
+            f"{row['min_ms']:.3f} ms min, {row['median_ms']:.3f} ms median over {row['runs']} runs"
+            + (f", {row['gmacs']:.1f} GMAC/s" if row["gmacs"] else "")
+        )
+        _table(row.get("layers", []))
+
+
+def _measure(package: Any, threads: int, seconds: float, layers: bool) -> dict[str, Any]:
+    import intaglio
+    from intaglio.analysis import summary
+
+    with intaglio.open(package, threads=threads, profile=layers) as session:
+        feeds = options.read_feeds([], session.inputs, "random")
+        session.run(feeds)
+        times: list[float] = []
+        steps: dict[int, Any] = {}
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or len(times) < 5:
+            start = time.perf_counter()
+            session.run(feeds)
+            times.append((time.perf_counter() - start) * 1e3)
+            if layers:
+                for i, row in enumerate(session.profile()):
+                    steps[i] = min(steps.get(i, row), row, key=lambda r: r.nanoseconds)
+    macs = summary.of_plan(package.plan)["macs"]
+    measured: dict[str, Any] = {
+        "threads": threads,
+        "runs": len(times),
+        "min_ms": min(times),
+        "median_ms": statistics.median(times),
+        "gmacs": macs / min(times) / 1e6,
+    }
+    if layers:
+        measured["layers"] = [
+            {"origin": r.origin, "op": r.op, "microseconds": r.nanoseconds / 1e3,
+             "gmacs": r.macs / r.nanoseconds if r.nanoseconds else 0.0}
+            for r in steps.values()
+        ]  # fmt: skip
+    return measured
+
+
+def _table(layers: list[dict[str, Any]]) -> None:
+    if not layers:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    total = sum(r["microseconds"] for r in layers) or 1.0
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("step", "op", "µs", "share", "GMAC/s"):
+        table.add_column(title, justify="left" if title in ("step", "op") else "right")
+    for r in layers:
+        rate = f"{r['gmacs']:.1f}" if r["gmacs"] else ""
+        share = f"{r['microseconds'] / total:.1%}"
+        table.add_row(r["origin"], r["op"], f"{r['microseconds']:.1f}", share, rate)
+    Console(soft_wrap=False).print(table)

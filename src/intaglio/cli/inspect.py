@@ -1,0 +1,94 @@
+"""`intaglio inspect`: what goes in, what comes out, what it takes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from intaglio.cli import options
+
+
+@click.command("inspect")
+@click.argument("file", type=click.Path())
+@click.option("--graph", "show_graph", is_flag=True, help="Print the graph or the steps as text.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@options.model_options
+def command(file: str, show_graph: bool, as_json: bool, **model_options: Any) -> None:
+    """Show what is in FILE, a model or a package.
+
+    \b
+    intaglio inspect model.onnx            inputs, outputs, operations, parameters, MACs
+    intaglio inspect model.onnx --graph    every node with its types
+    intaglio inspect model.itg             steps, weights, and the memory plan as a picture
+    """
+    if options.is_package(file):
+        _package(file, show_graph, as_json)
+    else:
+        _model(file, show_graph, as_json, model_options)
+
+
+def _model(file: str, show_graph: bool, as_json: bool, model_options: dict[str, Any]) -> None:
+    import intaglio
+    from intaglio.analysis import summary
+
+    graph = intaglio.load(file, **options.load_arguments(**model_options))
+    facts = summary.of_graph(graph)
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+        return
+    click.echo(f"model       {facts['name'] or file}")
+    for key, value in facts["metadata"].items():
+        click.echo(f"            {key}: {' '.join(str(value).split())[:80]}")
+    _ports(facts)
+    megabytes = facts["parameter_bytes"] / 1e6
+    click.echo(f"parameters  {facts['parameters']:,} ({megabytes:.2f} MB)")
+    click.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
+    _ops(facts, f"{facts['nodes']} nodes")
+    if show_graph:
+        click.echo(f"\n{graph}")
+
+
+def _package(file: str, show_graph: bool, as_json: bool) -> None:
+    from intaglio.analysis import arena, summary
+    from intaglio.package import Package
+
+    package = Package.load(file)
+    plan = package.plan
+    facts = {"target": package.target, "isa": package.isa, **summary.of_plan(plan)}
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+        return
+    click.echo(f"package     {file}, for {facts['target']} ({facts['isa']})")
+    _ports(facts)
+    click.echo(
+        f"weights     {facts['weight_bytes']:,} bytes, packed for the target, mapped from the file"
+    )
+    click.echo(f"internal    {facts['arena_bytes']:,} bytes; fullest at '{facts['peak_step']}'")
+    click.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
+    _ops(facts, f"{facts['steps']} steps")
+    if show_graph:
+        click.echo()
+        for i, s in enumerate(plan.steps):
+            made = ", ".join(f"{t.name} {t.type}" for t in s.outputs)
+            click.echo(f"{i:5}  {s.op:20} {s.origin:32} -> {made}")
+    click.echo("\nmemory plan")
+    click.echo(arena.draw(summary.arena_spans(plan), plan.arena, len(plan.steps)))
+
+
+def _ports(facts: dict[str, Any]) -> None:
+    for title in ("inputs", "outputs"):
+        for i, (name, t) in enumerate(facts[title].items()):
+            dynamic = t.get("dynamic", [])
+            dims = "x".join(
+                ("<=" if k in dynamic else "") + str(d) for k, d in enumerate(t["shape"])
+            )
+            click.echo(f"{title if i == 0 else '':11} {name}  {t['dtype']}[{dims}]")
+
+
+def _ops(facts: dict[str, Any], title: str) -> None:
+    click.echo(f"operations  {title}")
+    for op, row in facts["ops"].items():
+        share = f"  {row['macs'] / facts['macs']:6.1%} of the work" if row["macs"] else ""
+        click.echo(f"  {row['count']:5}  {op:24}{share}")
