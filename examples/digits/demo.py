@@ -22,9 +22,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "digits.itg"
         package.save(path)
-        print(
-            f"compiled   digits.onnx in {seconds:.2f} s: {path.stat().st_size:,} bytes, {package.steps} steps"
-        )
+        size = path.stat().st_size
+        print(f"compiled   in {seconds:.2f} s: {size:,} bytes, {package.steps} steps")
         with np.load(HERE / "digits_test.npz") as data:
             images, labels = data["images"].astype(np.float32) / 16, data["labels"]
         with intaglio.open(path, threads=1) as session:
@@ -36,12 +35,10 @@ def main() -> None:
                 right += int(outputs["probabilities"].argmax()) == label
             memory = session.memory()
         print(f"accuracy   {right} of {len(labels)} test images right: {right / len(labels):.2%}")
-        print(
-            f"latency    {min(times):.0f} µs fastest, {statistics.median(times):.0f} µs median, one thread"
-        )
-        print(
-            f"memory     {memory.weights:,} bytes of weights (mapped, not copied), {memory.internal:,} bytes to work in"
-        )
+        median = statistics.median(times)
+        print(f"latency    {min(times):.0f} µs fastest, {median:.0f} µs median, on one thread")
+        print(f"memory     {memory.weights:,} bytes of weights, mapped and not copied")
+        print(f"           {memory.internal:,} bytes to work in, planned at compile time")
         with intaglio.open(path) as session:
             some = images[:6]
             guesses = [session.run({"image": i[None]})["probabilities"].argmax() for i in some]

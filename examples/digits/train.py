@@ -50,7 +50,7 @@ class Digits(nn.Module):
 
 
 def to_onnx(net: Digits, path: Path) -> None:
-    """Spell the network out as an exporter would: batch norms and activations are nodes of their own."""
+    """Spell the network out as an exporter would: every norm and activation is a node."""
     nodes, weights = [], []
 
     def tensor(name: str, value: torch.Tensor) -> str:

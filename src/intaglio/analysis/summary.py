@@ -60,7 +60,7 @@ def of_plan(plan: Plan) -> dict[str, Any]:
 
 
 def arena_spans(plan: Plan) -> list[Span]:
-    """When and where every tensor of the plan's arena lives; sub-plans live while their step runs."""
+    """When and where every arena tensor lives; a sub-plan lives while its step runs."""
     ranges: dict[int, tuple[int, int]] = {}
     tensors = {}
 

@@ -24,8 +24,9 @@ from intaglio.ir import Array
 @click.option("--threads", default=None, type=click.IntRange(1, 256), help="[default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print the outputs as JSON.")
 @options.model_options
-def command(model: str, arrays: tuple[str, ...], fill: str | None, seed: int, out: str | None,
-            top: int, threads: int | None, as_json: bool, **model_options: Any) -> None:  # fmt: skip
+def command(model: str, arrays: tuple[str, ...], fill: str | None, seed: int,
+            out: str | None, top: int, threads: int | None, as_json: bool,
+            **model_options: Any) -> None:  # fmt: skip
     """Run MODEL (a package, or a model that is compiled on the fly) on ARRAYS.
 
     ARRAYS are NAME=FILE.npy, FILE.npy if there is one input, or an .npz with all of them.
