@@ -1,7 +1,9 @@
 """Every operation, one block each. Import an op by name: `from intaglio.ops import conv, relu`."""
 
 from intaglio.ops.activation import *  # noqa: F403
+from intaglio.ops.conv import *  # noqa: F403
 from intaglio.ops.elementwise import *  # noqa: F403
 from intaglio.ops.index import *  # noqa: F403
+from intaglio.ops.pool import *  # noqa: F403
 from intaglio.ops.registry import REGISTRY as REGISTRY
 from intaglio.ops.shape import *  # noqa: F403
