@@ -1,0 +1,48 @@
+"""Intaglio: a neural-network compiler and inference runtime.
+
+graph = intaglio.load("model.onnx")
+outputs = intaglio.interpret(graph, {"input": array})
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# The function must hide the module of the same name, so this one is imported at once.
+from intaglio.interpret import interpret as interpret
+
+if TYPE_CHECKING:
+    from intaglio.errors import BadFile as BadFile
+    from intaglio.errors import BadInput as BadInput
+    from intaglio.errors import IntaglioError as IntaglioError
+    from intaglio.errors import RunError as RunError
+    from intaglio.errors import Unsupported as Unsupported
+    from intaglio.frontends import load as load
+    from intaglio.ir import Graph as Graph
+
+__version__ = "0.1.0"
+
+# public name -> the module that has it; imported when first used, so `import intaglio` is quick
+_LAZY = {
+    "load": "intaglio.frontends",
+    "Graph": "intaglio.ir",
+    "IntaglioError": "intaglio.errors",
+    "BadInput": "intaglio.errors",
+    "BadFile": "intaglio.errors",
+    "Unsupported": "intaglio.errors",
+    "RunError": "intaglio.errors",
+}
+__all__ = ["interpret", *_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'intaglio' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

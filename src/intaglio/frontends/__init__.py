@@ -1,1 +1,118 @@
-"""Readers of model files: each makes a Graph."""
+"""Readers of model files. `load` looks at the content, not at the file's name."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from intaglio.errors import BadFile, Unsupported
+from intaglio.ir import Graph
+
+_HEAD = 4096  # bytes that are enough to tell the formats apart
+
+
+def load(
+    path: str | Path,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Graph:
+    """A Graph from a model file of any format that Intaglio reads.
+
+    `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
+    open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
+    model at these tensors.
+    """
+    path = Path(path)
+    kind = sniff(path)
+    if kind != "ONNX":
+        raise Unsupported(
+            f"'{path}' is a {kind} model; only ONNX is read; convert it to ONNX first"
+        )
+    from intaglio.frontends.onnx import load_onnx
+
+    return load_onnx(path, shapes, dims, values, inputs, outputs)
+
+
+def sniff(path: Path) -> str:
+    """The format of a model file by its content; BadFile where it is none."""
+    try:
+        if path.is_dir():
+            if (path / "saved_model.pb").exists():
+                return "TensorFlow SavedModel"
+            raise BadFile(f"'{path}' is a folder; a model file is needed")
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as e:
+        raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
+    except ValueError as e:
+        raise BadFile(f"cannot read {str(path)!r}: {e}") from None
+    if not head:
+        raise BadFile(f"'{path}' is empty; a model file is needed")
+    if head.startswith(b"ITG1"):
+        raise BadFile(
+            f"'{path}' is a compiled package; open it with intaglio.open or `intaglio run`"
+        )
+    if head.startswith(b"version https://git-lfs"):
+        raise BadFile(f"'{path}' is a Git LFS pointer, not the file itself; run `git lfs pull`")
+    return _by_magic(path, head) or _by_text(head) or _by_protobuf(path, head) or "ONNX"
+
+
+def _by_magic(path: Path, head: bytes) -> str | None:
+    if head[4:8] == b"TFL3":
+        return "TFLite"
+    if head.startswith(b"PK\x03\x04"):
+        return _in_archive(path)
+    for magic, kind in {
+        b"\x89HDF\r\n": "Keras HDF5",
+        b"RKNN": "RKNN",
+        b"LDMK": "kmodel",
+        b"\x80\x02": "PyTorch",
+    }.items():
+        if head.startswith(magic):
+            return kind
+    return None
+
+
+def _in_archive(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile) as e:
+        raise BadFile(f"'{path}' is a damaged or truncated archive: {e}") from None
+    if any(n.endswith("constants.pkl") for n in names):
+        return "TorchScript"
+    if any(n.endswith("data.pkl") for n in names):
+        return "PyTorch"
+    if "model.weights.h5" in names:
+        return "Keras"
+    raise BadFile(f"'{path}' is an archive that holds no model Intaglio knows; unpack it first")
+
+
+def _by_text(head: bytes) -> str | None:
+    if b"\0" in head:
+        return None
+    text = head.decode("utf-8", "ignore")
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    first = next((line for line in lines if line), "")
+    if first in ("[net]", "[network]"):
+        return "Darknet"
+    if any(line.startswith(("layer {", "layers {", "layer{", "layers{")) for line in lines):
+        return "Caffe"
+    return None
+
+
+def _by_protobuf(path: Path, head: bytes) -> str | None:
+    """ONNX begins with a version number; Caffe and TensorFlow with a name or a node."""
+    if head[0] == 0x0A and path.suffix == ".caffemodel":
+        return "Caffe"
+    if head[0] == 0x0A and path.suffix == ".pb":
+        return "TensorFlow"
+    if path.suffix == ".weights":
+        return "Darknet"
+    return None

@@ -5,16 +5,30 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from intaglio.errors import BadFile, BadInput, IntaglioError
-from intaglio.frontends.onnx.bind import bind_inputs
-from intaglio.frontends.onnx.scope import Model, Scope
-from intaglio.ir import Graph
+import numpy as np
 
-KNOWN_OPSET = 24
+from intaglio import dtypes
+from intaglio.errors import BadFile, BadInput, IntaglioError
+from intaglio.frontends.onnx import tensors
+from intaglio.frontends.onnx.bind import (
+    Wishes,
+    bind_dims,
+    bind_inputs,
+    bound_array,
+    chosen_inputs,
+)
+from intaglio.frontends.onnx.order import in_order, reads
+from intaglio.frontends.onnx.scope import Model, Scope, declared_type
+from intaglio.ir import Graph, Type, Value, constant
+
+NEWEST_OPSET = 28  # of the standard domain, that the importers were written for
 
 
 @functools.cache
@@ -38,16 +52,96 @@ def load_onnx(
     `inputs` and `outputs` choose other tensors, by name, to start and end at.
     """
     proto, folder = _parse(model)
+    wishes = Wishes(shapes or {}, dims or {}, values or {}, inputs, outputs)
+    try:
+        return _load(proto, folder, wishes)
+    except UnicodeDecodeError as e:
+        raise BadFile(
+            f"onnx: a name in the model is not text ({e.reason}); the file is damaged"
+        ) from None
+
+
+def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:
     _import_families()
-    opsets = _opsets(proto)
-    functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
-    scope = Scope(Model(folder, functions), opsets)
     graph = proto.graph
-    given = bind_inputs(scope, graph, dict(shapes or {}), dict(dims or {}), dict(values or {}))
+    if not graph.output:
+        raise BadFile("onnx: the graph has no outputs; the file is truncated or damaged")
+    _check_names(graph)
+    wishes.check(graph)
+    functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
+    scope = Scope(Model(folder, functions), _opsets(proto))
     scope.declare(graph)
-    names = list(outputs or [o.name for o in graph.output])
+    names = list(wishes.outputs or [o.name for o in graph.output])
+    infos, new = chosen_inputs(graph, wishes, lambda name: _type_of(name, proto, folder, wishes))
+    stored = [i for i in infos if i.name in scope.stored]
+    if wishes.inputs is None:  # initialisers listed as inputs are constants unless asked for
+        infos = [i for i in infos if i.name not in scope.stored or i.name in wishes.values]
+    else:
+        for info in stored:
+            del scope.stored[info.name]
+    needed = _names_needed(
+        graph, names, {i.name for i in infos} | {v.name for v in new}, scope, wishes
+    )
+    if wishes.outputs is not None or wishes.inputs is not None:
+        infos = [i for i in infos if i.name in needed]
+    scope.model.dims, changed = bind_dims(infos, wishes)
+    scope.model.trust_declared = not changed
+    made = bind_inputs(infos, wishes, scope.model.dims) + new
+    scope.values.update((v.name, v) for v in made)
+    for name in set(wishes.values) - {v.name for v in made}:
+        scope.values[name] = _constant(name, scope, wishes)
     results = scope.run(graph.node, names)
-    return Graph(given, results, names, graph.name, _metadata(proto))
+    _warn_of(scope.model.mismatches)
+    kept = [v for v in made if v.data is None]
+    return Graph(kept, results, names, graph.name, _metadata(proto))
+
+
+def _constant(name: str, scope: Scope, wishes: Wishes) -> Value:
+    """The value that the user gave for an initialiser or an inner tensor."""
+    given = wishes.values[name]
+    stored, declared = scope.stored.pop(name, None), scope.types.get(name)
+    if stored is not None:
+        dtype = tensors.element_type(stored.data_type, f"tensor '{name}'")
+    elif declared is not None:
+        dtype = tensors.element_type(declared.tensor_type.elem_type, f"tensor '{name}'")
+    else:
+        dtype = dtypes.name_of(np.asarray(given).dtype)
+    return constant(bound_array(name, given, dtype, None), name)
+
+
+def _names_needed(
+    graph: Any, outputs: Sequence[str], given: set[str], scope: Scope, wishes: Wishes
+) -> set[str]:
+    """Every tensor that `outputs` are computed from, down to the inputs in `given`."""
+    dropped = {i.name for i in graph.input} - given - set(scope.stored) - set(wishes.values)
+
+    def known(name: str) -> bool:
+        if name in dropped:
+            raise BadInput(
+                f"onnx: {', '.join(outputs[:3])} still needs input '{name}'; add it to inputs, or "
+                "choose inputs that lie after it"
+            )
+        return name in given or name in wishes.values or name in scope.stored
+
+    nodes = in_order(graph.node, outputs, known, lambda name: False)
+    return {name for _, n in nodes for name in reads(n)} | set(outputs)
+
+
+def _type_of(name: str, proto: Any, folder: Path | None, wishes: Wishes) -> Type | None:
+    """The type of a tensor inside the model: declared, or inferred by importing what makes it."""
+    for t in proto.graph.initializer:
+        if t.name == name:
+            return Type(tensors.element_type(t.data_type, f"tensor '{name}'"), tuple(t.dims))
+    infos = {i.name: i.type for i in (*proto.graph.value_info, *proto.graph.output)}
+    declared = declared_type(infos[name], wishes.dims) if name in infos else None
+    if declared is not None:
+        return declared
+    known = {n: s for n, s in wishes.shapes.items() if n != name}
+    try:
+        part = _load(proto, folder, replace(wishes, shapes=known, inputs=None, outputs=[name]))
+    except IntaglioError:
+        return None
+    return part.outputs[0].type.but(dynamic=())
 
 
 def _parse(model: Any) -> tuple[Any, Path | None]:
@@ -55,26 +149,34 @@ def _parse(model: Any) -> tuple[Any, Path | None]:
         import onnx
     except ImportError:
         raise IntaglioError(
-            "onnx models need the onnx package: pip install intaglio[onnx]"
+            "ONNX models need the onnx package, which is missing: pip install intaglio[onnx]"
         ) from None
     if isinstance(model, onnx.ModelProto):
         return model, None
-    folder = None
+    folder, what = None, "the bytes given"
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
     else:
         path = Path(model)
+        what = f"'{path}'"
         try:
             data = path.read_bytes()
         except OSError as e:
-            raise BadFile(f"cannot read '{path}': {e.strerror}") from None
+            raise BadFile(f"cannot read {what}: {(e.strerror or str(e)).lower()}") from None
         folder = path.parent
+    if not data:
+        raise BadFile(f"{what} is empty; an ONNX model is needed")
+    if len(data) >= 1 << 31:
+        raise BadFile(
+            f"{what} has {len(data) >> 20} MiB; one ONNX file holds at most 2 GiB: "
+            "save it with external data"
+        )
     try:
         proto = onnx.ModelProto.FromString(data)
-    except Exception as e:
-        raise BadFile(f"not an ONNX model, or a damaged one: {e}") from None
+    except Exception as e:  # protobuf's own error type depends on its version
+        raise BadFile(f"{what} is no ONNX model, or is truncated or damaged ({e})") from None
     if not proto.HasField("graph"):
-        raise BadFile("not an ONNX model, or a damaged one: it has no graph")
+        raise BadFile(f"{what} is no ONNX model, or is truncated: it has no graph")
     return proto, folder
 
 
@@ -83,11 +185,54 @@ def _domain(name: str) -> str:
 
 
 def _opsets(proto: Any) -> dict[str, int]:
+    """Versions by domain. Before IR version 3 a model named none and meant 1."""
     opsets = {_domain(o.domain): o.version for o in proto.opset_import}
     if not opsets and proto.ir_version >= 3:
-        raise BadInput("onnx: the model imports no opset; the file is damaged")
-    return opsets or {"": 1}
+        raise BadFile("onnx: the model imports no opset; the file is truncated or damaged")
+    version = opsets.setdefault("", 1)
+    if version > NEWEST_OPSET:
+        warnings.warn(
+            f"onnx: the model uses opset {version}, newer than the newest known, {NEWEST_OPSET}: "
+            "operators that changed since may be read wrongly; compare its outputs",
+            stacklevel=5,
+        )
+    return opsets
+
+
+def _check_names(graph: Any) -> None:
+    """BadInput if two things of the graph have one name."""
+    inputs = Counter(i.name for i in graph.input)
+    stored = Counter(t.name for t in graph.initializer)
+    stored.update(s.values.name for s in graph.sparse_initializer)
+    for what, names in {"inputs": inputs, "initialisers": stored}.items():
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise BadInput(f"onnx: two {what} are called '{twice[0]}'; names must be unique")
+    for n in graph.node:
+        for name in n.output:
+            if name and (name in inputs or name in stored):
+                raise BadInput(
+                    f"onnx: {n.op_type} '{n.name}' makes '{name}', which is an input or "
+                    "initialiser; names must be unique"
+                )
+
+
+def _warn_of(mismatches: Sequence[str]) -> None:
+    if mismatches:
+        more = f" and {len(mismatches) - 1} more" if len(mismatches) > 1 else ""
+        warnings.warn(
+            f"onnx: declared and inferred shapes differ, the inferred ones are used: "
+            f"{mismatches[0]}{more}",
+            stacklevel=4,
+        )
 
 
 def _metadata(proto: Any) -> dict[str, str]:
-    return {p.key: p.value for p in proto.metadata_props}
+    """What the model says about itself."""
+    own = {
+        "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
+        "domain": proto.domain,
+        "model_version": str(proto.model_version or ""),
+        "description": proto.doc_string or proto.graph.doc_string,
+        "opset": ", ".join(f"{o.domain or 'ai.onnx'} {o.version}" for o in proto.opset_import),
+    }
+    return {k: v for k, v in own.items() if v} | {p.key: p.value for p in proto.metadata_props}

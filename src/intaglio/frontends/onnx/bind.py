@@ -1,52 +1,238 @@
-"""The model's inputs: open dimensions bound, values made constant."""
+"""The model's inputs: open dimensions bound, values made constant, other tensors chosen instead."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.frontends.onnx import tensors
-from intaglio.frontends.onnx.scope import Scope
-from intaglio.ir import Type, Value, constant
+from intaglio.frontends.onnx.refused import REASONS
+from intaglio.ir import Array, Type, Value, constant
+
+Shape = tuple[int | str, ...]  # a symbol, "" for a nameless dimension, or the extent
 
 
-def bind_inputs(
-    scope: Scope,
-    graph: Any,
-    shapes: dict[str, Sequence[int]],
-    dims: dict[str, int],
-    values: dict[str, Any],
-) -> list[Value]:
-    """Declare the graph's inputs in `scope`; returns those that stay inputs."""
-    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    table = scope.model.dims
-    table.update(dims)
-    inputs = [i for i in graph.input if i.name not in stored]
-    made = []
-    for info in inputs:
-        t = info.type.tensor_type
-        dtype = tensors.element_type(t.elem_type, f"input '{info.name}'")
-        if info.name in values:
-            array = np.asarray(values[info.name], dtypes.numpy_of(dtype))
-            scope.values[info.name] = constant(array, info.name)
-            continue
-        if info.name in shapes:
-            shape = tuple(shapes[info.name])
+@dataclass
+class Wishes:
+    """What the user asked for beside the file."""
+
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Sequence[str] | None = None
+    outputs: Sequence[str] | None = None
+
+    def check(self, proto: Any) -> None:
+        """BadInput where a name is none of the model's, or a number makes no sense."""
+        made = tensor_names(proto)
+        for what, names in {
+            "shapes": self.shapes,
+            "values": self.values,
+            "inputs": self.inputs or (),
+            "outputs": self.outputs or (),
+        }.items():
+            for name in names:
+                if name not in made:
+                    raise BadInput(
+                        f"onnx: {what}: the model has no tensor '{name}'; {_nearest(name, made)}"
+                    )
+        symbols = {s for i in proto.input for s in open_shape(i) or () if isinstance(s, str) and s}
+        for name, extent in self.dims.items():
+            if name not in symbols:
+                raise BadInput(
+                    f"onnx: dims: the model has no dimension '{name}'; {_nearest(name, symbols)}"
+                )
+            _check_extents(f"dims: {name}", [extent])
+        for name, shape in self.shapes.items():
+            _check_extents(f"shapes: {name}", shape)
+
+
+def tensor_names(graph: Any) -> set[str]:
+    """Every tensor of the graph that a user can name."""
+    made = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    made |= {s.values.name for s in graph.sparse_initializer}
+    return made | {name for n in graph.node for name in n.output if name}
+
+
+def _nearest(name: str, names: set[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, sorted(names), 1)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    shown = ", ".join(sorted(names)[:8])
+    return f"it has {shown}{', ...' if len(names) > 8 else ''}" if names else "it has none"
+
+
+def _check_extents(what: str, extents: Sequence[Any]) -> None:
+    for d in extents:
+        if isinstance(d, bool) or not isinstance(d, int | np.integer) or d < 0:
+            raise BadInput(f"onnx: {what} is {extents}; extents are whole numbers from 0 on")
+
+
+def open_shape(info: Any) -> Shape | None:
+    """The declared shape of an input with its open dimensions as strings; None: no rank known."""
+    t = info.type.tensor_type
+    if not t.HasField("shape"):
+        return None
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param
+        for d in t.shape.dim
+    )
+
+
+def input_dtype(info: Any) -> str:
+    """The element type of a graph input; Unsupported where it is no tensor."""
+    kind = info.type.WhichOneof("value")
+    if kind is None:
+        raise BadFile(f"onnx: input '{info.name}' has no type; the file is damaged")
+    if kind != "tensor_type":
+        word = kind.removesuffix("_type").removesuffix("_tensor")
+        why = REASONS.get(f"{word}s", ("only dense tensors are supported",))[0]
+        raise Unsupported(f"onnx: input '{info.name}' is of kind '{word}': {why}")
+    return tensors.element_type(info.type.tensor_type.elem_type, f"input '{info.name}'")
+
+
+def bind_dims(infos: Sequence[Any], wishes: Wishes) -> tuple[dict[str, int], bool]:
+    """Extents of the symbolic dimensions, and whether a shape contradicts the model's own."""
+    dims = {name: int(extent) for name, extent in wishes.dims.items()}
+    changed = False
+    for info in infos:
+        declared = open_shape(info)
+        if info.name in wishes.shapes:
+            given = tuple(wishes.shapes[info.name])
+        elif info.name in wishes.values:
+            given = np.shape(wishes.values[info.name])
         else:
-            shape = tuple(
-                d.dim_value if d.HasField("dim_value") else table.get(d.dim_param, -1)
-                for d in t.shape.dim
+            continue
+        if declared is None:
+            continue
+        if len(declared) != len(given):
+            if info.name in wishes.values:
+                continue
+            raise BadInput(
+                f"onnx: shape {_x(given)} for input '{info.name}' has {len(given)} dimensions, "
+                f"the model declares {_x(declared)}; give {len(declared)}"
             )
-            if -1 in shape:
-                raise BadInput(f"onnx: input '{info.name}' has open dimensions {shape}")
-        v = Value(Type(dtype, shape), info.name)
-        scope.values[info.name] = v
-        made.append(v)
+        for symbol, extent in zip(declared, given, strict=True):
+            if isinstance(symbol, int):
+                changed |= symbol != extent
+            elif symbol and dims.setdefault(symbol, int(extent)) != extent:
+                raise BadInput(
+                    f"onnx: dimension '{symbol}' is {dims[symbol]} and, by the shape of input "
+                    f"'{info.name}', {extent}; it can have one value only"
+                )
+    return dims, changed
+
+
+def bind_inputs(infos: Sequence[Any], wishes: Wishes, dims: Mapping[str, int]) -> list[Value]:
+    """A Value for each input; a constant where the user bound its value."""
+    made, unbound = [], {}
+    for info in infos:
+        dtype = input_dtype(info)
+        declared = open_shape(info)
+        shape: Shape | None
+        if info.name in wishes.values:
+            array = bound_array(info.name, wishes.values[info.name], dtype, declared)
+            made.append(constant(array, info.name))
+            continue
+        if info.name in wishes.shapes:
+            shape = tuple(int(d) for d in wishes.shapes[info.name])
+        elif declared is None:
+            shape = None
+        else:
+            shape = tuple(dims.get(d, d) if isinstance(d, str) else d for d in declared)
+        if shape is None or any(isinstance(d, str) for d in shape):
+            unbound[info.name] = shape
+            continue
+        fixed: tuple[int, ...] = shape  # type: ignore[assignment]
+        tensors.check_size(fixed, dtype, f"input '{info.name}'")
+        made.append(Value(Type(dtype, fixed), info.name))
+    if unbound:
+        raise BadInput(_unbound(unbound))
     return made
 
 
-__all__ = ["Unsupported", "bind_inputs"]
+def _x(shape: Sequence[Any]) -> str:
+    return "x".join(str(d) if d != "" else "?" for d in shape) or "a scalar"
+
+
+def _unbound(inputs: Mapping[str, Shape | None]) -> str:
+    """One line: which dimensions are open, and what to type."""
+    what = ", ".join(
+        f"'{name}' {'(no shape declared)' if s is None else _x(s)}" for name, s in inputs.items()
+    )
+    dims: dict[str, int] = {}
+    shapes: list[str] = []
+    for name, shape in inputs.items():
+        example = [
+            d if isinstance(d, int) else _example(shape, i) for i, d in enumerate(shape or ())
+        ]
+        if shape is None:
+            shapes.append(f"--shape {name}=1x3x224x224")
+        elif "" in shape:
+            shapes.append(f"--shape {name}={_x(example)}")
+        else:
+            dims |= {d: e for d, e in zip(shape, example, strict=True) if isinstance(d, str)}
+    typed = " ".join([*(f"--dim {d}={e}" for d, e in dims.items()), *shapes])
+    batch = all(
+        s is not None and [i for i, d in enumerate(s) if isinstance(d, str)] == [0]
+        for s in inputs.values()
+    )
+    rule = "a batch size is never guessed" if batch else "every extent must be known to plan memory"
+    return f"onnx: the model leaves dimensions open: {what}; {rule}; add for example {typed}"
+
+
+def _example(shape: Shape | None, axis: int) -> int:
+    return 1 if axis == 0 else 224 if len(shape or ()) == 4 else 128
+
+
+def bound_array(name: str, given: Any, dtype: str, declared: Shape | None) -> Array:
+    """The value that the user gave for tensor `name`, in its element type and rank."""
+    array = np.asarray(given)
+    want = dtypes.numpy_of(dtype)
+    if array.dtype.kind in "OUS":
+        raise BadInput(f"onnx: value of '{name}' is {given!r}; numbers are needed")
+    cast = array.astype(want)
+    if array.dtype.kind in "iufb" and want.kind in "iub" and not np.array_equal(cast, array):
+        raise BadInput(f"onnx: value of '{name}' does not fit its element type {dtype}")
+    if declared is not None and len(declared) != array.ndim:
+        fits = [d if isinstance(d, int) else array.size for d in declared]
+        if math.prod(fits) != array.size:
+            raise BadInput(
+                f"onnx: value of '{name}' has shape {_x(array.shape)}, the model declares "
+                f"{_x(declared)}"
+            )
+        return cast.reshape(fits)
+    return cast
+
+
+def chosen_inputs(
+    graph: Any, wishes: Wishes, infer: Callable[[str], Type | None]
+) -> tuple[list[Any], list[Value]]:
+    """(declared inputs that stay, new inputs at other tensors) for `wishes.inputs`."""
+    infos = {i.name: i for i in graph.input}
+    if wishes.inputs is None:
+        return list(infos.values()), []
+    kept, new = [], []
+    for name in wishes.inputs:
+        if name in infos:
+            kept.append(infos[name])
+            continue
+        t = infer(name)
+        shape = wishes.shapes.get(name)
+        if t is None and shape is None:
+            raise BadInput(
+                f"onnx: the shape of the new input '{name}' is not known; add --shape {name}=..."
+            )
+        dtype = t.dtype if t else "f32"
+        fixed = tuple(int(d) for d in shape) if shape is not None else t.shape if t else ()
+        tensors.check_size(fixed, dtype, f"input '{name}'")
+        new.append(Value(Type(dtype, fixed), name))
+    return kept, new

@@ -1,4 +1,4 @@
-"""Function bodies: those in the model, and those by which the standard defines some of its own ops."""
+"""Function bodies: the model's own, and those by which the standard defines some of its ops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def find_function(n: OnnxNode) -> Function | None:
     import onnx
 
     try:
-        schema = onnx.defs.get_schema(n.op_type, n.opset, n.domain)
+        schema: Any = onnx.defs.get_schema(n.op_type, n.opset, n.domain)
     except Exception:  # onnx raises a type of its own for "no such op"
         return None
     proto = None

@@ -70,7 +70,7 @@ def _same_ops() -> dict[str, Op]:
 
 
 def _import_same(op: Op, n: OnnxNode) -> Any:
-    attrs = {}
+    attrs: dict[str, Any] = {}
     for name, value in n.attrs.items():
         if name not in op.attr_names:
             n.unsupported(f"attribute '{name}' is not known")
@@ -80,7 +80,7 @@ def _import_same(op: Op, n: OnnxNode) -> Any:
 
 
 def fold(value: Value | None, limit: int | None = FOLD_LIMIT) -> Array | None:
-    """The array of a constant expression, computed now; None if it is not one or is above `limit` bytes.
+    """The array of a constant expression, computed now; None if it is none, or above `limit` bytes.
 
     The Value itself becomes the constant, so who read it keeps reading it.
     """
@@ -102,9 +102,9 @@ def fold(value: Value | None, limit: int | None = FOLD_LIMIT) -> Array | None:
                 if a.shape != v.shape:  # data-dependent extents are known now
                     v.type = Type(v.dtype, a.shape)
                 v.type, v.data, v.producer = v.type.but(dynamic=()), a, None
-            for v in node.inputs:
-                if v is not None:
-                    v.uses.pop(node, None)
+            for x in node.inputs:
+                if x is not None:
+                    x.uses.pop(node, None)
     return value.data
 
 
@@ -177,7 +177,8 @@ class OnnxNode:
         if len(names) > 1:
             way = f"it is computed from {', '.join(names)}: bind those with --value name=..."
         raise NeedsValue(
-            f"onnx: node '{self.origin}' ({self.op_type}): {what} decides a shape and is not constant; {way}",
+            f"onnx: node '{self.origin}' ({self.op_type}): {what} decides a shape and is not "
+            f"constant; {way}",
             names,
         )
 
@@ -193,8 +194,8 @@ class OnnxNode:
     def graphs(self, types: Mapping[str, Sequence[Type]]) -> tuple[list[Graph], list[Value]]:
         """The sub-graphs in the attributes named by `types`, imported for inputs of these types.
 
-        Also returns the outer values that any of them reads. These are the last inputs of every one of
-        the graphs, in that order, whether or not it is the one that reads them.
+        Also returns the outer values that any of them reads. These are the last inputs of every one
+        of the graphs, in that order, whether or not it is the one that reads them.
         """
         return self.scope.bodies([(self._graph(a), t) for a, t in types.items()], self.origin)
 

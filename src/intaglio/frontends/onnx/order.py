@@ -42,9 +42,15 @@ def names_read(nodes: Iterable[Any]) -> set[str]:
 
 
 def in_order(
-    nodes: Sequence[Any], outputs: Sequence[str], known: Callable[[str], bool]
+    nodes: Sequence[Any],
+    outputs: Sequence[str],
+    given: Callable[[str], bool],
+    outer: Callable[[str], bool],
 ) -> list[tuple[int, Any]]:
-    """(index, node) of every node that `outputs` need and `known` does not have, producers first."""
+    """(index, node) of every node that `outputs` need, producers first.
+
+    `given` tensors are not computed even if a node makes them; `outer` ones only if no node does.
+    """
     producer: dict[str, int] = {}
     for i, n in enumerate(nodes):
         for name in n.output:
@@ -60,7 +66,7 @@ def in_order(
 
     def visit(name: str, reader: str) -> None:
         i = producer.get(name)
-        if known(name):
+        if given(name) or (i is None and outer(name)):
             return
         if i is None:
             raise BadInput(

@@ -9,8 +9,8 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "sequences": (
         "a sequence has no fixed place in memory",
-        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
-        "SequenceLength SequenceMap SplitToSequence",
+        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase "
+        "SequenceInsert SequenceLength SequenceMap SplitToSequence",
     ),
     "optionals": (
         "an optional has no fixed type at run time",
@@ -51,4 +51,4 @@ def why_refused(domain: str, op_type: str) -> str:
         return REASONS["training"][0]
     if domain in ("", "com.microsoft"):
         return "no importer knows it"
-    return f"the operators of domain '{domain}' are not known, and the model defines no function for it"
+    return f"domain '{domain}' is not known, and the model defines no function of that name"

@@ -1,8 +1,7 @@
-"""One graph, sub-graph or function body of the model while it is imported: names and their Values."""
+"""One graph, sub-graph or function body while it is imported: its names and their Values."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +27,7 @@ class Model:
     dims: dict[str, int] = field(default_factory=dict)  # extents of the symbolic dimensions
     trust_declared: bool = True  # False once the user changed a static shape
     mismatches: list[str] = field(default_factory=list)
-
-    def warn(self, text: str) -> None:
-        warnings.warn(text, stacklevel=4)
+    origins: set[str] = field(default_factory=set)
 
 
 class Scope:
@@ -47,6 +44,7 @@ class Scope:
         self.model, self.opsets, self.parent, self.prefix = model, opsets, parent, prefix
         self.references = attributes or {}  # what attribute references of a function stand for
         self.values: dict[str, Value] = {}
+        self.stored: dict[str, Any] = {}  # initialisers that nothing has read yet
         self.types: dict[str, Any] = {}  # declared TypeProtos
         self.read: set[str] = set()
         self.captures: dict[Value, Value] | None = (
@@ -61,7 +59,9 @@ class Scope:
 
     # ---- names ---------------------------------------------------------------------------------
     def lookup(self, name: str) -> Value | None:
-        """The Value called `name`, here or outside; an outer one becomes a captured input if need be."""
+        """The Value called `name`, here or outside; what a body reads from outside it captures."""
+        if name in self.stored:
+            self.values[name] = self._decode(self.stored.pop(name), self.prefix + name)
         if name in self.values:
             return self.values[name]
         outer = self.parent.lookup(name) if self.parent else None
@@ -74,6 +74,17 @@ class Scope:
                 self.captures[outer] = inner
         self.values[name] = inner
         return inner
+
+    def is_local(self, name: str) -> bool:
+        return name in self.values or name in self.stored
+
+    def is_known(self, name: str) -> bool:
+        """Whether `lookup` would find something; captures nothing."""
+        return self.is_local(name) or (self.parent is not None and self.parent.is_known(name))
+
+    def _decode(self, stored: Any, name: str) -> Value:
+        read = tensors.sparse_to_array if hasattr(stored, "indices") else tensors.to_array
+        return constant(read(stored, self.model.folder), name)
 
     def is_read(self, name: str) -> bool:
         return bool(name) and name in self.read
@@ -152,9 +163,14 @@ class Scope:
     def run(self, nodes: Sequence[Any], outputs: Sequence[str]) -> list[Value]:
         """Import the nodes that `outputs` need; returns the Values of `outputs`."""
         self.read |= names_read(nodes) | set(outputs)
-        for index, proto in in_order(nodes, outputs, lambda name: self.lookup(name) is not None):
-            self._import(proto, proto.name or f"{proto.op_type}_{index}")
-        return [self._value(name, "the model's outputs") for name in outputs]
+        outer = self.parent.is_known if self.parent else lambda name: False
+        for index, proto in in_order(nodes, outputs, self.is_local, outer):
+            origin = self.prefix + (proto.name or f"{proto.op_type}_{index}")
+            while origin in self.model.origins:  # node names need not be unique, origins must be
+                origin += f"_{index}"
+            self.model.origins.add(origin)
+            self._import(proto, origin)
+        return [self._value(name, "the graph's output list") for name in outputs]
 
     def _value(self, name: str, reader: str) -> Value:
         v = self.lookup(name)
@@ -165,7 +181,6 @@ class Scope:
         return v
 
     def _import(self, proto: Any, origin: str) -> None:
-        origin = self.prefix + origin
         inputs = [self._value(name, f"node '{origin}'") if name else None for name in proto.input]
         domain = self.domain_of(proto)
         n = OnnxNode(proto, self, inputs, origin, self.opsets.get(domain, 1))
@@ -261,23 +276,16 @@ class Scope:
             raise BadInput(
                 f"the body takes {len(graph.input)} inputs where the node gives {len(values)}"
             )
-        for info, v in zip(graph.input, values, strict=True):
-            body.values[info.name] = v
         body.declare(graph)
+        for info, v in zip(graph.input, values, strict=True):
+            body.stored.pop(info.name, None)
+            body.values[info.name] = v
         return body
 
     def declare(self, graph: Any) -> None:
         """Take over the initialisers and declared types of `graph`."""
-        for t in graph.initializer:
-            if t.name not in self.values:
-                self.values[t.name] = constant(
-                    tensors.to_array(t, self.model.folder), self.prefix + t.name
-                )
-        for s in graph.sparse_initializer:
-            name = s.values.name
-            self.values[name] = constant(
-                tensors.sparse_to_array(s, self.model.folder), self.prefix + name
-            )
+        self.stored.update((t.name, t) for t in graph.initializer)
+        self.stored.update((s.values.name, s) for s in graph.sparse_initializer)
         for info in (*graph.value_info, *graph.output):
             self.types[info.name] = info.type
 
@@ -332,7 +340,7 @@ def _set_origin(v: Value, origin: str) -> None:
 
 
 def _without_absent(nodes: Sequence[Any], absent: set[str]) -> list[Any]:
-    """The nodes of a function body with the optional inputs that the caller left out made absent."""
+    """The nodes of a function body, without the inputs that the caller left out."""
     if not absent:
         return list(nodes)
     out = []

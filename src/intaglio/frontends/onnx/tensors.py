@@ -67,7 +67,7 @@ def check_size(shape: tuple[int, ...], dtype: str, what: str) -> None:
 
 
 def to_array(tensor: Any, folder: Path | None, what: str = "") -> Array:
-    """The elements of a TensorProto. Raw bytes are viewed, external files are mapped, not copied."""
+    """The elements of a TensorProto: raw bytes are viewed, external files mapped, not copied."""
     what = what or f"tensor '{tensor.name}'"
     dtype = element_type(tensor.data_type, what)
     shape = tuple(tensor.dims)
@@ -94,10 +94,8 @@ def to_array(tensor: Any, folder: Path | None, what: str = "") -> Array:
 def _decode(raw: Array, dtype: str, bits: int, count: int) -> Array:
     row = dtypes.TABLE[dtype]
     if bits < 8:
-        lanes = 8 // bits  # the first element lies in the lowest bits
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)  # the first element is in the lowest bits
         codes = ((raw[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]
-        assert codes.size == count and lanes * bits == 8
         if row.kind == "f":
             return codes.view(row.numpy)
         signed = codes.astype(np.int8)
@@ -105,7 +103,7 @@ def _decode(raw: Array, dtype: str, bits: int, count: int) -> Array:
             signed = np.where(signed >= 1 << (bits - 1), signed - (1 << bits), signed)
         return signed.astype(row.numpy)
     if dtype == "bool":
-        return raw != 0
+        return np.not_equal(raw, 0)
     return raw.view(row.numpy)
 
 
@@ -133,8 +131,8 @@ def _external(tensor: Any, folder: Path | None, expected: int, what: str) -> Arr
     location = info.get("location", "")
     if folder is None:
         raise BadInput(
-            f"onnx: {what} lies in the external file '{location}', but the model was given as bytes; "
-            "load it from its path"
+            f"onnx: {what} lies in the external file '{location}', but the model was given as "
+            "bytes; load it from its path"
         )
     path = _inside(folder, location, what)
     try:
@@ -172,8 +170,8 @@ def _inside(folder: Path, location: str, what: str) -> Path:
     path = root if bad else (root / location).resolve()
     if bad or ".." in Path(location).parts or not path.is_relative_to(root) or path == root:
         raise BadFile(
-            f"onnx: {what} points at the external file '{location}'; it must be a relative path that "
-            "stays inside the model's folder"
+            f"onnx: {what} points at the external file '{location}'; it must be a relative path "
+            "that stays inside the model's folder"
         )
     return path
 
