@@ -18,6 +18,7 @@ itg_words itg_infer_gather(const itg_call *call, itg_tensor *out) {
 }
 
 ITG_FN(gather, any) {
+  if (itg_empty(call->out[0])) return NULL;
   const itg_tensor *x = call->in[0], *indices = call->in[1];
   const int axis = itg_axis(((const itg_attrs_gather *)call->attrs)->axis, x->rank);
   const int64_t n = itg_count(indices), extent = x->shape[axis], outer = itg_count_range(x, 0, axis);
@@ -26,7 +27,7 @@ ITG_FN(gather, any) {
   char *to = call->out[0]->data;
   int64_t row, end;
   itg_share(outer * n, 1, part, parts, &row, &end);
-  if (row == end || !bytes) return NULL;
+  if (row == end) return NULL;
   from += row / n * extent * bytes;
   for (int64_t i = row % n; row < end; row++) {
     int64_t at = itg_index(indices, i, extent);
@@ -56,6 +57,7 @@ itg_words itg_infer_gather_elements(const itg_call *call, itg_tensor *out) {
 }
 
 ITG_FN(gather_elements, any) {
+  if (itg_empty(call->out[0])) return NULL;
   const itg_tensor *x = call->in[0], *indices = call->in[1];
   const int rank = x->rank, last = rank - 1;
   const int axis = itg_axis(((const itg_attrs_gather_elements *)call->attrs)->axis, rank);
@@ -96,6 +98,7 @@ itg_words itg_infer_gather_nd(const itg_call *call, itg_tensor *out) {
 }
 
 ITG_FN(gather_nd, any) {
+  if (itg_empty(call->out[0])) return NULL;
   const itg_tensor *x = call->in[0], *indices = call->in[1];
   const int batch = (int)((const itg_attrs_gather_nd *)call->attrs)->batch_dims, lead = indices->rank - 1;
   const int depth = (int)indices->shape[lead];
@@ -110,7 +113,7 @@ ITG_FN(gather_nd, any) {
       REFUSE(at < 0, ITG_BAD_INDEX);
       from = from * x->shape[batch + d] + at;
     }
-    if (slice) itg_move((char *)call->out[0]->data + row * slice, (const char *)x->data + from * slice, slice);
+    itg_move((char *)call->out[0]->data + row * slice, (const char *)x->data + from * slice, slice);
   }
   return NULL;
 }

@@ -114,6 +114,12 @@ static inline int64_t itg_count(const itg_tensor *t) {  // elements; bind has ch
   return n;
 }
 
+static inline bool itg_empty(const itg_tensor *t) {  // whoever returns early here never loops over huge empty axes
+  for (int i = 0; i < t->rank; i++)
+    if (t->shape[i] == 0) return true;
+  return false;
+}
+
 static inline int64_t itg_count_range(const itg_tensor *t, int from, int to) {
   int64_t n = 1;
   for (int i = from; i < to; i++) n *= t->shape[i];

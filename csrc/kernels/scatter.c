@@ -84,6 +84,7 @@ ITG_FN(scatter_elements, any) {
   itg_strides(x, stride);
   itg_share(itg_count(x), 1, part, parts, &begin, &end);
   copy_share(call, begin, end);
+  if (itg_empty(indices)) return NULL;
   for (int64_t row = 0; row < rows; row++) {
     int64_t base = 0, rest = row;
     for (int d = last - 1; d >= 0; rest /= indices->shape[d--])
@@ -124,6 +125,7 @@ ITG_FN(scatter_nd, any) {
   int64_t begin, end;
   itg_share(itg_count(x), 1, part, parts, &begin, &end);
   copy_share(call, begin, end);
+  if (itg_empty(call->in[2])) return NULL;
   for (int64_t row = 0; row < rows; row++) {
     int64_t at = 0;
     for (int d = 0; d < depth; d++) {
@@ -159,6 +161,7 @@ itg_words itg_infer_tensor_scatter(const itg_call *call, itg_tensor *out) {
 }
 
 ITG_FN(tensor_scatter, any) {
+  if (itg_empty(call->out[0])) return NULL;
   const itg_attrs_tensor_scatter *attrs = call->attrs;
   const itg_tensor *past = call->in[0], *update = call->in[1], *positions = itg_input(call, 2);
   const int axis = itg_axis(attrs->axis, past->rank);
@@ -168,7 +171,7 @@ ITG_FN(tensor_scatter, any) {
   int64_t row, end;
   itg_share(outer, 1, part, parts, &row, &end);
   copy_share(call, row * extent * inner, end * extent * inner);
-  for (; row < end && bytes && n; row++) {
+  for (; row < end && n; row++) {
     int64_t at = 0;
     if (positions) {
       const int64_t i = row / per_batch;
