@@ -5,7 +5,7 @@ from __future__ import annotations
 REASONS: dict[str, tuple[str, str]] = {
     "strings": (
         "strings are not tensors of numbers",
-        "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer LabelEncoder",
+        "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer",
     ),
     "sequences": (
         "a sequence has no fixed place in memory",
@@ -23,8 +23,8 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "classical machine learning": (
         "classical machine-learning operators are not neural networks",
-        "ArrayFeatureExtractor Binarizer CategoryMapper FeatureVectorizer Imputer LinearClassifier "
-        "LinearRegressor Normalizer OneHotEncoder SVMClassifier SVMRegressor Scaler TreeEnsemble "
+        "ArrayFeatureExtractor Binarizer CategoryMapper FeatureVectorizer Imputer LabelEncoder "
+        "LinearClassifier LinearRegressor Normalizer OneHotEncoder SVMClassifier SVMRegressor Scaler TreeEnsemble "
         "TreeEnsembleClassifier TreeEnsembleRegressor",
     ),
     "image decoding": ("a compressed image is not a tensor; decode it first", "ImageDecoder"),
