@@ -1,0 +1,94 @@
+"""The passes, in THE order: from what the model says to what the target runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from intaglio.ir import Graph, Node
+from intaglio.passes.canonical import CANONICAL
+from intaglio.passes.fold import FOLD
+from intaglio.rewrite import No, Rule, Trace, rewrite
+from intaglio.verify import verify
+
+Progress = Callable[[str, float], None]  # what is being done, and the share of all work done so far
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step of the pipeline: a function that changes the graph in place and may report rules."""
+
+    name: str
+    run: Callable[[Graph, Trace], Any]
+    level: int = 0  # the lowest optimisation level at which it runs
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A rule that fired, or the words with which it refused."""
+
+    rule: str
+    op: str
+    origin: str
+    refusal: str | None
+
+
+@dataclass
+class Record:
+    """What one pass did, how long it took, and how many nodes it left."""
+
+    name: str
+    seconds: float = 0.0
+    nodes: int = 0
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def fired(self) -> int:
+        return sum(e.refusal is None for e in self.events)
+
+    def trace(self, rule: Rule, node: Node, refusal: No | None) -> None:
+        self.events.append(Event(rule.name, node.op, node.origin, refusal))
+
+
+def rules(*lists: Sequence[Rule]) -> Callable[[Graph, Trace], int]:
+    """A pass that applies rules until none fires."""
+    every = [r for one in lists for r in one]
+    return lambda graph, trace: rewrite(graph, every, trace)
+
+
+def neutral() -> list[Pass]:
+    """What is true of a model on every target."""
+    return [
+        Pass("canonicalize", rules(FOLD, CANONICAL), level=1),
+    ]
+
+
+def run(
+    graph: Graph,
+    passes: Sequence[Pass],
+    level: int = 3,
+    dump_dir: str | Path | None = None,
+    progress: Progress | None = None,
+) -> list[Record]:
+    """Run passes over `graph`, in place. INTAGLIO_DEBUG=1 verifies the graph after each of them."""
+    records = []
+    check = os.environ.get("INTAGLIO_DEBUG", "0") not in ("", "0")
+    for i, p in enumerate(passes):
+        if p.level > level:
+            continue
+        if progress:
+            progress(p.name, i / len(passes))
+        record, start = Record(p.name), time.perf_counter()
+        p.run(graph, record.trace)
+        record.seconds, record.nodes = time.perf_counter() - start, sum(1 for _ in graph.nodes())
+        records.append(record)
+        if check:
+            verify(graph, f"after {p.name}")
+        if dump_dir is not None:
+            Path(dump_dir).mkdir(parents=True, exist_ok=True)
+            Path(dump_dir, f"{i:02}-{p.name.replace(' ', '-')}.txt").write_text(f"{graph}\n")
+    return records

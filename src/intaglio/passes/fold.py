@@ -1,0 +1,106 @@
+"""Constant folding: a node that reads only constants becomes their value, by its own numpy body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio.errors import IntaglioError
+from intaglio.ir import Graph, Node, Value, constant
+from intaglio.ops.registry import REGISTRY, evaluate_node
+from intaglio.rewrite import ANY, P, no, rule
+
+LIMIT = 1 << 20  # bytes that a folded constant may have when it is larger than what it is made of
+
+x, cond = P["x cond!"]
+
+
+@rule(ANY)
+def fold_constants(node: Node) -> Any:
+    """What reads only constants is computed now."""
+    if any(v is not None and v.data is None for v in node.inputs):
+        return None
+    if not REGISTRY[node.op].foldable or node.bodies():
+        return None
+    made = sum(v.type.bytes for v in node.outputs)
+    read = sum(v.type.bytes for v in node.inputs if v is not None)
+    if made > max(LIMIT, 2 * read):
+        return no(f"the constant would take {made} bytes, its inputs take {read}")
+    try:
+        arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])
+    except IntaglioError as e:
+        return no(str(e))  # it fails when it runs, and says so then
+    return [constant(np.ascontiguousarray(a).reshape(a.shape)) for a in arrays]
+
+
+@rule(P.shape_of(x))
+def shape_of_fixed(x: Value) -> Any:
+    """The shape of a tensor without run-time extents is a constant."""
+    return None if x.type.dynamic else constant(np.array(x.shape, np.int64))
+
+
+@rule(ANY)
+def if_decided(node: Node) -> Any:
+    """An `if` whose condition is constant is one of its branches."""
+    if node.op != "if" or (cond := node.inputs[0]) is None or cond.data is None:
+        return None
+    branch: Graph = node.attrs["then_graph" if cond.data.item() else "else_graph"]
+    return inline(branch, node.inputs[1:])
+
+
+def inline(body: Graph, arguments: list[Value | None]) -> list[Value]:
+    """The outputs of a copy of `body` that reads `arguments`."""
+    copied = body.copy()
+    for inner, outer in zip(copied.inputs, arguments, strict=True):
+        if outer is not None:
+            copied.replace(inner, outer)
+    outputs = list(copied.outputs)
+    for v in outputs:
+        v.uses.pop(copied.result, None)
+    return outputs
+
+
+@rule(ANY)
+def constants_into_bodies(node: Node) -> Any:
+    """A constant that control flow hands in is a constant inside, and is folded there."""
+    first = captures(node)
+    if first is None:
+        return None
+    const = [
+        i for i, v in enumerate(node.inputs) if i >= first and v is not None and v.data is not None
+    ]
+    if not const:
+        return None
+    attrs: dict[str, Any] = {}
+    for name, body in node.attrs.items():
+        if not isinstance(body, Graph):
+            attrs[name] = body
+            continue
+        copied = body.copy()
+        shift = len(node.inputs) - len(copied.inputs)  # captures are the last inputs of both
+        for i in const:
+            copied.replace(copied.inputs[i - shift], _again(node.inputs[i]))
+        copied.inputs = [v for j, v in enumerate(copied.inputs) if j + shift not in const]
+        attrs[name] = copied
+    kept = [v for i, v in enumerate(node.inputs) if i not in const]
+    return REGISTRY[node.op].node(*kept, origin=node.origin, **attrs).outputs
+
+
+def captures(node: Node) -> int | None:
+    """The number of the first input of a control node that is handed to its bodies unchanged."""
+    if node.op == "if":
+        return 1
+    if node.op == "loop":
+        return 2 + int(node.attrs["carried"])
+    if node.op == "scan":
+        return int(node.attrs["states"]) + int(node.attrs["scans"])
+    return None
+
+
+def _again(v: Value | None) -> Value:
+    assert v is not None
+    return Value(v.type, v.name, v.data)
+
+
+FOLD = [fold_constants, shape_of_fixed, if_decided, constants_into_bodies]
