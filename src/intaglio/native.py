@@ -16,7 +16,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadInput, IntaglioError, RunError
-from intaglio.ir import Array
+from intaglio.ir import Array, Node, Value
 
 MAX_RANK = 8
 ISA_BITS = {
@@ -176,11 +176,48 @@ def kernels() -> tuple[Kernel, ...]:
     return _tables()[1]
 
 
+@functools.cache
+def _kernels_of(op: str) -> tuple[Kernel, ...]:
+    return tuple(k for k in reversed(kernels()) if k.op.name == op)
+
+
 def find_kernel(op: str, dtype: str, isa: int) -> Kernel | None:
     """The best kernel for `op` whose first input is `dtype`, given the ISA bits `isa`."""
-    for k in reversed(kernels()):
-        if k.op.name == op and not k.needs & ~isa and k.types in (dtype, "any"):
+    for k in _kernels_of(op):
+        if not k.needs & ~isa and k.types in (dtype, "any"):
             return k
+    return None
+
+
+def why_not(node: Node, isa: int) -> str | None:
+    """None where a CPU with the ISA bits `isa` runs this node as it is; else the reason."""
+    op = ops().get(node.op)
+    if op is None:
+        return f"the CPU runtime has no op '{node.op}'"
+    if op.flags & CONTROL:
+        return None
+    types = [v.type for v in node.inputs if v is not None]
+    if types and find_kernel(node.op, types[0].dtype, isa) is None:
+        return f"the CPU runtime has no {node.op} for {types[0].dtype}"
+    try:
+        blob = op.pack_attrs(node.attrs)
+    except BadInput as e:
+        return str(e)
+    for t in (*types, *(v.type for v in node.outputs)):
+        if t.rank > MAX_RANK:
+            return f"a tensor of rank {t.rank} is more than the CPU runtime takes ({MAX_RANK})"
+    if any(v.type.dynamic for v in (*node.inputs, *node.outputs) if v is not None):
+        return None  # the runtime infers these types on every run
+    ins = [None if v is None else _typed(v) for v in node.inputs]
+    call, inferred, keep = _call(ins, blob, len(node.outputs))
+    words = op.infer(ctypes.byref(call), inferred)
+    del keep
+    if words:
+        return str(words.decode())
+    for v, t in zip(node.outputs, inferred, strict=True):
+        got = (dtypes.BY_CODE[t.dtype].name, tuple(t.shape[: t.rank]))
+        if got != (v.dtype, v.shape):
+            return f"its kernel makes {got[0]}{got[1]}, the graph says {v.type}"
     return None
 
 
@@ -224,18 +261,7 @@ def run_kernel(
     """Infer, allocate, and run every share of one kernel, one after the other."""
     ins = [None if a is None else np.asarray(a, order="C") for a in arrays]
     in_tensors = [None if a is None else _tensor(a) for a in ins]
-    blob = ctypes.create_string_buffer(kernel.op.pack_attrs(attrs) or b"\0")
-    inferred = (CTensor * n_out)()
-    call = CCall(
-        (ctypes.POINTER(CTensor) * max(len(ins), 1))(
-            *[ctypes.POINTER(CTensor)() if t is None else ctypes.pointer(t) for t in in_tensors]
-        ),
-        None,
-        len(ins),
-        n_out,
-        ctypes.cast(blob, ctypes.c_void_p),
-        None,
-    )
+    call, inferred, _keep = _call(in_tensors, kernel.op.pack_attrs(attrs), n_out)
     _check(kernel, kernel.op.infer(ctypes.byref(call), inferred))
     outs = [np.zeros(tuple(t.shape[: t.rank]), dtypes.BY_CODE[t.dtype].numpy) for t in inferred]
     out_tensors = [_tensor(a) for a in outs]
@@ -247,6 +273,24 @@ def run_kernel(
         _check(kernel, kernel.run(ctypes.byref(call), part, parts))
     shapes = [tuple(t.shape[: t.rank]) for t in out_tensors]  # the true extents, written densely
     return [a.reshape(-1)[: math.prod(s)].reshape(s) for a, s in zip(outs, shapes, strict=True)]
+
+
+def _call(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCall, Any, Any]:
+    """A call with these inputs, room for inferred outputs, and what must outlive both."""
+    blob = ctypes.create_string_buffer(attrs or b"\0")
+    pointers = (ctypes.POINTER(CTensor) * max(len(ins), 1))(
+        *[ctypes.POINTER(CTensor)() if t is None else ctypes.pointer(t) for t in ins]
+    )
+    call = CCall(pointers, None, len(ins), n_out, ctypes.cast(blob, ctypes.c_void_p), None)
+    return call, (CTensor * n_out)(), (blob, pointers)
+
+
+def _typed(v: Value) -> CTensor:
+    """A tensor for inference alone: it has an address only where its value is known."""
+    known = v.data is not None and v.data.flags.c_contiguous
+    shape = (ctypes.c_int64 * MAX_RANK)(*v.shape)
+    code = dtypes.TABLE[v.dtype].code
+    return CTensor(v.data.ctypes.data if known else None, shape, v.type.bytes, code, v.type.rank)  # type: ignore[union-attr]
 
 
 def _tensor(a: Array) -> CTensor:

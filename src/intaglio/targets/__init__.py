@@ -1,0 +1,33 @@
+"""What a chip can do, as data: the pipeline asks the target, and never which chip it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from intaglio.errors import BadInput
+from intaglio.ir import Node
+from intaglio.rewrite import Rule
+
+
+@dataclass(frozen=True)
+class Target:
+    """A chip: how neutral ops become its own, how those fuse, and which nodes it can run."""
+
+    name: str
+    why_not: Callable[[Node], str | None]  # None: it runs this node as it is; else the reason
+    lower: tuple[Rule, ...] = ()  # neutral ops to the target's own
+    fuse: tuple[Rule, ...] = ()  # the target's ops with what follows them
+    isa: int = 0  # a CPU's instruction sets, as bits
+
+
+NAMES = ("cpu",)
+
+
+def find(name: str, isa: str | int | None = None) -> Target:
+    """The target called `name`; `isa` is for CPUs, None means this machine's."""
+    if name not in NAMES:
+        raise BadInput(f"no target is called '{name}'; known are {', '.join(NAMES)}")
+    from intaglio.targets import cpu
+
+    return cpu.target(isa)
