@@ -8,6 +8,7 @@ from intaglio.ops.index import *  # noqa: F403
 from intaglio.ops.linear import *  # noqa: F403
 from intaglio.ops.normalize import *  # noqa: F403
 from intaglio.ops.pool import *  # noqa: F403
+from intaglio.ops.quantize import *  # noqa: F403
 from intaglio.ops.reduce import *  # noqa: F403
 from intaglio.ops.registry import REGISTRY as REGISTRY
 from intaglio.ops.shape import *  # noqa: F403
