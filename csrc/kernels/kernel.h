@@ -80,6 +80,10 @@ const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype, uint32_t 
 #define FLOAT(name) double name;
 #define ENUM(name, words) int64_t name;  // index into the words, in their order
 #define ENUMS(name, n, words) int64_t name[n];
+// ENUM(dtype, ITG_DTYPE_WORDS): an element type by name; the index is its enum itg_dtype
+#define ITG_DTYPE_WORDS \
+  "-|f32|f64|f16|bf16|i8|i16|i32|i64|u8|u16|u32|u64|bool|i4|u4|f8e4m3fn|f8e4m3fnuz|f8e5m2|f8e5m2fnuz|f4e2m1fn|" \
+  "f8e8m0fnu|i2|u2"
 #define OP(name, flags, infer, scratch, fields) \
   typedef struct itg_attrs_##name { fields char end[0]; } itg_attrs_##name;
 #define CPU_OP OP

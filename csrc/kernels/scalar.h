@@ -116,8 +116,12 @@ static inline double itg_load_f64(uint8_t dtype, const void *data, int64_t i) {
     case ITG_F64: return ((const double *)data)[i];
     case ITG_F16: return itg_f16_to_f32(((const uint16_t *)data)[i]);
     case ITG_BF16: return itg_bf16_to_f32(((const uint16_t *)data)[i]);
-    case ITG_I8: case ITG_I4: case ITG_I2: return ((const int8_t *)data)[i];
-    case ITG_U8: case ITG_U4: case ITG_U2: return ((const uint8_t *)data)[i];
+    case ITG_I8: return ((const int8_t *)data)[i];
+    case ITG_U8: return ((const uint8_t *)data)[i];
+    case ITG_I4: return ((((const uint8_t *)data)[i] & 15) ^ 8) - 8;  // the upper bits of the byte mean nothing
+    case ITG_U4: return ((const uint8_t *)data)[i] & 15;
+    case ITG_I2: return ((((const uint8_t *)data)[i] & 3) ^ 2) - 2;
+    case ITG_U2: return ((const uint8_t *)data)[i] & 3;
     case ITG_BOOL: return ((const uint8_t *)data)[i] != 0;
     case ITG_I16: return ((const int16_t *)data)[i];
     case ITG_U16: return ((const uint16_t *)data)[i];
@@ -168,8 +172,12 @@ static inline void itg_store_f64(uint8_t dtype, void *data, int64_t i, double v)
 // ---- as int64: u64 keeps its bits -----------------------------------------------------------------
 static inline int64_t itg_load_i64(uint8_t dtype, const void *data, int64_t i) {
   switch (dtype) {
-    case ITG_I8: case ITG_I4: case ITG_I2: return ((const int8_t *)data)[i];
-    case ITG_U8: case ITG_U4: case ITG_U2: return ((const uint8_t *)data)[i];
+    case ITG_I8: return ((const int8_t *)data)[i];
+    case ITG_U8: return ((const uint8_t *)data)[i];
+    case ITG_I4: return ((((const uint8_t *)data)[i] & 15) ^ 8) - 8;  // the upper bits of the byte mean nothing
+    case ITG_U4: return ((const uint8_t *)data)[i] & 15;
+    case ITG_I2: return ((((const uint8_t *)data)[i] & 3) ^ 2) - 2;
+    case ITG_U2: return ((const uint8_t *)data)[i] & 3;
     case ITG_BOOL: return ((const uint8_t *)data)[i] != 0;
     case ITG_I16: return ((const int16_t *)data)[i];
     case ITG_U16: return ((const uint16_t *)data)[i];
@@ -185,10 +193,8 @@ static inline int64_t itg_load_i64(uint8_t dtype, const void *data, int64_t i) {
 static inline void itg_store_i64(uint8_t dtype, void *data, int64_t i, int64_t v) {
   switch (dtype) {
     case ITG_I8: case ITG_U8: ((uint8_t *)data)[i] = (uint8_t)v; return;
-    case ITG_U4: ((uint8_t *)data)[i] = (uint8_t)(v & 15); return;
-    case ITG_U2: ((uint8_t *)data)[i] = (uint8_t)(v & 3); return;
-    case ITG_I4: ((uint8_t *)data)[i] = (uint8_t)(((v & 15) ^ 8) - 8); return;
-    case ITG_I2: ((uint8_t *)data)[i] = (uint8_t)(((v & 3) ^ 2) - 2); return;
+    case ITG_I4: case ITG_U4: ((uint8_t *)data)[i] = (uint8_t)(v & 15); return;
+    case ITG_I2: case ITG_U2: ((uint8_t *)data)[i] = (uint8_t)(v & 3); return;
     case ITG_BOOL: ((uint8_t *)data)[i] = v != 0; return;
     case ITG_I16: case ITG_U16: ((uint16_t *)data)[i] = (uint16_t)v; return;
     case ITG_I32: case ITG_U32: ((uint32_t *)data)[i] = (uint32_t)v; return;

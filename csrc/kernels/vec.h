@@ -1,5 +1,14 @@
 // The few vector operations that f32 kernels need, one block per instruction set. Included by sources that are compiled
-// once per ISA. `vf` holds VL floats; masks come from comparisons and go to vselect.
+// once per ISA. `vf` holds VL floats, `vi` VL 32-bit integers; a mask `vm` comes from a comparison and goes to vselect.
+//
+//   loads, stores     vload vstore; vloadn vstoren touch the first n < VL lanes only (the others read as 0)
+//   arithmetic        vset vadd vsub vmul vdiv vfma(a,b,c)=a*b+c vsqrt vabs vneg vround(half to even) vfloor vceil
+//   vmin(a,b) vmax(a,b)   give b where either is NaN: put the value that may be NaN last
+//   comparisons       vlt vle vgt vge veq vne(true on NaN) visnan; vselect(m, a, b) = m ? a : b; vand vor vnot on masks
+//   across lanes      vsum vhmax vhmin give one float
+//   integers          vbits/vfloats reinterpret, viset viadd visub viand vior vixor vishl vishr(logical) visar(arithmetic)
+//   vpow2(n)          2^n from whole numbers n in [-126, 127] held as floats;  vldexp(x, n) = x * 2^n, n in [-252, 254]
+//   vload_f16 vload_bf16 vstore_f16    convert from and to 16-bit floats;   vloadm/vstorem masks from and to bool bytes
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -8,10 +17,13 @@
 #if defined(ISA_avx512)
 #include <immintrin.h>
 typedef __m512 vf;
+typedef __m512i vi;
 typedef __mmask16 vm;
 enum { VL = 16 };
 #define vload(p) _mm512_loadu_ps(p)
 #define vstore(p, v) _mm512_storeu_ps(p, v)
+#define vloadn(p, n) _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p)
+#define vstoren(p, n, v) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1), v)
 #define vset(c) _mm512_set1_ps(c)
 #define vadd _mm512_add_ps
 #define vsub _mm512_sub_ps
@@ -20,13 +32,61 @@ enum { VL = 16 };
 #define vmin _mm512_min_ps
 #define vmax _mm512_max_ps
 #define vfma(a, b, c) _mm512_fmadd_ps(a, b, c)  // a * b + c
+#define vsqrt _mm512_sqrt_ps
+#define vabs _mm512_abs_ps
+#define vneg(a) _mm512_xor_ps(a, vset(-0.f))
+#define vround(a) _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define vfloor(a) _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)
+#define vceil(a) _mm512_roundscale_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC)
+#define vlt(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
+#define vle(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ)
+#define vgt(a, b) _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ)
+#define vge(a, b) _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ)
+#define veq(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
+#define vne(a, b) _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ)
+#define vselect(m, a, b) _mm512_mask_blend_ps(m, b, a)
+#define vand(m, k) ((vm)((m) & (k)))
+#define vor(m, k) ((vm)((m) | (k)))
+#define vnot(m) ((vm)~(m))
+#define vany(m) ((m) != 0)
+#define vsum _mm512_reduce_add_ps
+#define vhmax _mm512_reduce_max_ps
+#define vhmin _mm512_reduce_min_ps
+#define vbits _mm512_castps_si512
+#define vfloats _mm512_castsi512_ps
+#define viset(c) _mm512_set1_epi32(c)
+#define viadd _mm512_add_epi32
+#define visub _mm512_sub_epi32
+#define viand _mm512_and_si512
+#define vior _mm512_or_si512
+#define vixor _mm512_xor_si512
+#define vishl(a, n) _mm512_slli_epi32(a, n)
+#define vishr(a, n) _mm512_srli_epi32(a, n)
+#define visar(a, n) _mm512_srai_epi32(a, n)
+#define vitof _mm512_cvtepi32_ps
+#define vpow2(n) _mm512_scalef_ps(vset(1.f), n)
+#define vldexp(x, n) _mm512_scalef_ps(x, n)
+#define vload_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
+#define vload_bf16(p) vfloats(vishl(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+#define vstore_f16(p, v) _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
+static inline vm vloadm(const uint8_t *p) {
+  __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+  return _mm_test_epi8_mask(bytes, bytes);
+}
+static inline void vstorem(uint8_t *p, vm m) { _mm_storeu_si128((__m128i *)p, _mm_maskz_set1_epi8(m, 1)); }
 #elif defined(ISA_avx2)
 #include <immintrin.h>
 typedef __m256 vf;
+typedef __m256i vi;
 typedef __m256 vm;
 enum { VL = 8 };
+static inline __m256i vfirst(int64_t n) {  // all bits of the first n lanes
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
 #define vload(p) _mm256_loadu_ps(p)
 #define vstore(p, v) _mm256_storeu_ps(p, v)
+#define vloadn(p, n) _mm256_maskload_ps(p, vfirst(n))
+#define vstoren(p, n, v) _mm256_maskstore_ps(p, vfirst(n), v)
 #define vset(c) _mm256_set1_ps(c)
 #define vadd _mm256_add_ps
 #define vsub _mm256_sub_ps
@@ -35,18 +95,133 @@ enum { VL = 8 };
 #define vmin _mm256_min_ps
 #define vmax _mm256_max_ps
 #define vfma(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define vsqrt _mm256_sqrt_ps
+#define vabs(a) _mm256_andnot_ps(vset(-0.f), a)
+#define vneg(a) _mm256_xor_ps(a, vset(-0.f))
+#define vround(a) _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define vfloor(a) _mm256_round_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)
+#define vceil(a) _mm256_round_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC)
+#define vlt(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
+#define vle(a, b) _mm256_cmp_ps(a, b, _CMP_LE_OQ)
+#define vgt(a, b) _mm256_cmp_ps(a, b, _CMP_GT_OQ)
+#define vge(a, b) _mm256_cmp_ps(a, b, _CMP_GE_OQ)
+#define veq(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
+#define vne(a, b) _mm256_cmp_ps(a, b, _CMP_NEQ_UQ)
+#define vselect(m, a, b) _mm256_blendv_ps(b, a, m)
+#define vand(m, k) _mm256_and_ps(m, k)
+#define vor(m, k) _mm256_or_ps(m, k)
+#define vnot(m) _mm256_xor_ps(m, _mm256_castsi256_ps(_mm256_set1_epi32(-1)))
+#define vany(m) (_mm256_movemask_ps(m) != 0)
+#define VFOLD(name, fold, fold1)                                                         \
+  static inline float name(vf a) {                                                       \
+    __m128 h = fold(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));             \
+    h = fold(h, _mm_movehl_ps(h, h));                                                    \
+    return _mm_cvtss_f32(fold1(h, _mm_movehdup_ps(h)));                                  \
+  }
+VFOLD(vsum, _mm_add_ps, _mm_add_ss)
+VFOLD(vhmax, _mm_max_ps, _mm_max_ss)
+VFOLD(vhmin, _mm_min_ps, _mm_min_ss)
+#undef VFOLD
+#define vbits _mm256_castps_si256
+#define vfloats _mm256_castsi256_ps
+#define viset(c) _mm256_set1_epi32(c)
+#define viadd _mm256_add_epi32
+#define visub _mm256_sub_epi32
+#define viand _mm256_and_si256
+#define vior _mm256_or_si256
+#define vixor _mm256_xor_si256
+#define vishl(a, n) _mm256_slli_epi32(a, n)
+#define vishr(a, n) _mm256_srli_epi32(a, n)
+#define visar(a, n) _mm256_srai_epi32(a, n)
+#define vitof _mm256_cvtepi32_ps
+#define vload_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
+#define vload_bf16(p) vfloats(vishl(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+#define vstore_f16(p, v) _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
+static inline vm vloadm(const uint8_t *p) {
+  __m256i lanes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+  return _mm256_castsi256_ps(_mm256_cmpgt_epi32(lanes, _mm256_setzero_si256()));
+}
+static inline void vstorem(uint8_t *p, vm m) {
+  __m256i ones = _mm256_srli_epi32(_mm256_castps_si256(m), 31);
+  __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(ones), _mm256_extracti128_si256(ones, 1));
+  _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(half, half));
+}
 #else
 typedef float vf;
+typedef uint32_t vi;  // unsigned, so that wrapping is defined
 typedef int vm;
 enum { VL = 1 };
+static inline vi vbits(vf a) { vi b; memcpy(&b, &a, sizeof b); return b; }
+static inline vf vfloats(vi b) { vf a; memcpy(&a, &b, sizeof a); return a; }
 #define vload(p) (*(p))
 #define vstore(p, v) (*(p) = (v))
-#define vset(c) (c)
+#define vloadn(p, n) ((n) > 0 ? *(p) : 0.f)
+#define vstoren(p, n, v) do { if ((n) > 0) *(p) = (v); } while (0)
+#define vset(c) ((float)(c))
 #define vadd(a, b) ((a) + (b))
 #define vsub(a, b) ((a) - (b))
 #define vmul(a, b) ((a) * (b))
 #define vdiv(a, b) ((a) / (b))
-#define vmin(a, b) ((a) < (b) ? (a) : (b))
-#define vmax(a, b) ((a) > (b) ? (a) : (b))
-#define vfma(a, b, c) fmaf(a, b, c)
+static inline vf vmin(vf a, vf b) { return a < b ? a : b; }
+static inline vf vmax(vf a, vf b) { return a > b ? a : b; }
+#define vfma(a, b, c) ((a) * (b) + (c))  // two roundings: one is a slow library call where there is no FMA
+#define vsqrt(a) sqrtf(a)
+#define vabs(a) fabsf(a)
+#define vneg(a) (-(a))
+#define vround(a) rintf(a)
+#define vfloor(a) floorf(a)
+#define vceil(a) ceilf(a)
+#define vlt(a, b) ((a) < (b))
+#define vle(a, b) ((a) <= (b))
+#define vgt(a, b) ((a) > (b))
+#define vge(a, b) ((a) >= (b))
+#define veq(a, b) ((a) == (b))
+#define vne(a, b) ((a) != (b))
+static inline vf vselect(vm m, vf a, vf b) { return m ? a : b; }
+#define vand(m, k) ((m) & (k))
+#define vor(m, k) ((m) | (k))
+#define vnot(m) (!(m))
+#define vany(m) (m)
+#define vsum(a) (a)
+#define vhmax(a) (a)
+#define vhmin(a) (a)
+#define viset(c) ((vi)(c))
+#define viadd(a, b) ((a) + (b))
+#define visub(a, b) ((a) - (b))
+#define viand(a, b) ((a) & (b))
+#define vior(a, b) ((a) | (b))
+#define vixor(a, b) ((a) ^ (b))
+#define vishl(a, n) ((a) << (n))
+#define vishr(a, n) ((a) >> (n))
+#define visar(a, n) ((vi)((int32_t)(a) >> (n)))
+#define vitof(a) ((float)(int32_t)(a))
+#define vloadm(p) (*(p) != 0)
+#define vstorem(p, m) (*(p) = (m) != 0)
 #endif
+
+#define visnan(a) vne(a, a)
+#ifndef vpow2
+// Adding 1.5 * 2^23 leaves n in the low bits of the sum: a conversion that is defined for NaN too.
+static inline vi vwhole(vf n) { return visub(vbits(vadd(n, vset(12582912.f))), viset(0x4b400000)); }
+static inline vf vpow2(vf n) { return vfloats(vishl(viadd(vwhole(n), viset(127)), 23)); }
+static inline vf vldexp(vf x, vf n) {  // in two steps: 2^n itself may be out of range where x * 2^n is not
+  vf half = vfloor(vmul(n, vset(.5f)));
+  return vmul(vmul(x, vpow2(half)), vpow2(vsub(n, half)));
+}
+#endif
+
+// One lane after the other through the C library: for what is not hot.
+
+static inline vf vmap(float (*fn)(float), vf x) {
+  float t[VL];
+  vstore(t, x);
+  for (int i = 0; i < VL; i++) t[i] = fn(t[i]);
+  return vload(t);
+}
+static inline vf vmap2(float (*fn)(float, float), vf x, vf y) {
+  float t[VL], u[VL];
+  vstore(t, x);
+  vstore(u, y);
+  for (int i = 0; i < VL; i++) t[i] = fn(t[i], u[i]);
+  return vload(t);
+}

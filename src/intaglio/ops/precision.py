@@ -46,10 +46,10 @@ def to_dtype(x: Array, dtype: str, saturate: bool = True) -> Array:
     source = dtypes.TABLE[dtypes.name_of(x.dtype)]
     if to.name == "f8e8m0fnu":
         return _to_e8m0(x.astype(np.float32), saturate)
-    if to.kind == "f" and to.bits == 8 and saturate:
-        top = np.array(_largest(to.numpy), np.float64)
-        wide = x if source.name in ("f32", "f64") else x.astype(np.float32)
-        return np.clip(wide, -top.astype(wide.dtype), top.astype(wide.dtype)).astype(to.numpy)
+    if to.kind == "f" and to.bits <= 8:
+        x = x if source.name in ("f32", "f64") else x.astype(np.float32)
+        top = np.array(_largest(to.numpy) if saturate else np.inf, x.dtype)
+        return np.clip(x, -top, top).astype(to.numpy)
     if source.kind == "f" and to.kind in "iu":
         return _float_to_integer(x, to)
     if source.kind in "iu" and to.kind in "iu" and to.bits < 8:
@@ -70,7 +70,8 @@ def _float_to_integer(x: Array, to: dtypes.DType) -> Array:
 
 def _to_e8m0(x: Array, saturate: bool) -> Array:
     bits = x.view(np.uint32)
-    exponent = ((bits >> 23) & 0xFF).astype(np.int64) + ((bits & 0x7FFFFF) != 0)
+    field, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    exponent = field.astype(np.int64) + np.where(field == 0, fraction > 0x400000, fraction != 0)
     lost = (exponent >= 255) if saturate else (exponent >= 255) | (x == 0)
     code = np.where(lost, 254 if saturate else 255, exponent)
     return np.where(np.isnan(x), 255, code).astype(np.uint8).view(dtypes.numpy_of("f8e8m0fnu"))
