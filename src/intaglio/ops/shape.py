@@ -186,14 +186,18 @@ def _image(x: Value, blocksize: int) -> tuple[int, int, int, int]:
     return x.shape  # type: ignore[return-value]  # the rank is 4
 
 
+def _block_mode(mode: str) -> None:
+    if mode not in ("DCR", "CRD"):
+        raise BadInput(f"mode '{mode}' is neither DCR (depth, column, row) nor CRD")
+
+
 def _batch_free(x: Value) -> tuple[int, ...]:
     return (-1, *x.shape[1:]) if 0 in x.type.dynamic else x.shape
 
 
 def _depth_to_space(x: Value, *, blocksize: int, mode: str) -> Type:
     n, c, h, w = _image(x, blocksize)
-    if mode not in ("DCR", "CRD"):
-        raise BadInput(f"depth_to_space mode '{mode}' is neither DCR nor CRD")
+    _block_mode(mode)
     if c % blocksize**2:
         raise BadInput(f"{c} channels are no multiple of blocksize² = {blocksize**2}")
     return Type(x.dtype, (n, c // blocksize**2, h * blocksize, w * blocksize))
@@ -221,36 +225,40 @@ def _lower_depth_to_space(x: Value, *, blocksize: int, mode: str) -> Value:
     return reshape(transpose(reshape(x, shape=split), perm=perm), shape=shape)
 
 
-def _space_to_depth(x: Value, *, blocksize: int) -> Type:
+def _space_to_depth(x: Value, *, blocksize: int, mode: str) -> Type:
     n, c, h, w = _image(x, blocksize)
+    _block_mode(mode)
     if h % blocksize or w % blocksize:
         raise BadInput(f"height {h} and width {w} are no multiples of the blocksize {blocksize}")
     return Type(x.dtype, (n, c * blocksize**2, h // blocksize, w // blocksize))
 
 
 def _space_to_depth_steps(
-    shape: tuple[int, ...], b: int
+    shape: tuple[int, ...], b: int, mode: str
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     n, c, h, w = shape
     h, w = h // b, w // b
-    return (n, c, h, b, w, b), (0, 3, 5, 1, 2, 4), (n, c * b * b, h, w)
+    perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return (n, c, h, b, w, b), perm, (n, c * b * b, h, w)
 
 
 @op(_space_to_depth, onnx="SpaceToDepth")
-def space_to_depth(x: Array, *, blocksize: int) -> Array:
-    split, perm, shape = _space_to_depth_steps(x.shape, blocksize)
+def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    split, perm, shape = _space_to_depth_steps(x.shape, blocksize, mode)
     return x.reshape(split).transpose(perm).reshape(shape)
 
 
 @space_to_depth.lowers
-def _lower_space_to_depth(x: Value, *, blocksize: int) -> Value:
-    split, perm, shape = _space_to_depth_steps(_batch_free(x), blocksize)
+def _lower_space_to_depth(x: Value, *, blocksize: int, mode: str) -> Value:
+    split, perm, shape = _space_to_depth_steps(_batch_free(x), blocksize, mode)
     return reshape(transpose(reshape(x, shape=split), perm=perm), shape=shape)
 
 
 # ---- shapes that are known only at run time ------------------------------------------------------
-def _bounded(dtype: str, bound: tuple[int, ...]) -> Type:
-    return Type(dtype, tuple(bound), dynamic=tuple(range(len(bound))))
+# `bound` is the largest shape; `dynamic` the axes that may stay below it, None meaning all of them.
+def _bounded(dtype: str, bound: tuple[int, ...], dynamic: tuple[int, ...] | None = None) -> Type:
+    axes = range(len(bound)) if dynamic is None else dynamic
+    return Type(dtype, tuple(bound), dynamic=tuple(axes))
 
 
 def _within(shape: Sequence[int], bound: tuple[int, ...], what: str) -> None:
@@ -295,27 +303,35 @@ def range_(start: Array, limit: Array, delta: Array, *, bound: tuple[int, ...]) 
     return (wide(first) + np.arange(count, dtype=wide) * wide(step)).astype(start.dtype)
 
 
-def _reshape_to(x: Value, shape: Value, *, bound: tuple[int, ...]) -> Type:
+def _reshape_to(
+    x: Value, shape: Value, *, bound: tuple[int, ...], dynamic: tuple[int, ...] | None
+) -> Type:
     _vector(shape, "the shape", len(bound))
-    return _bounded(x.dtype, bound)
+    return _bounded(x.dtype, bound, dynamic)
 
 
 @op(_reshape_to)
-def reshape_to(x: Array, shape: Array, *, bound: tuple[int, ...]) -> Array:
+def reshape_to(
+    x: Array, shape: Array, *, bound: tuple[int, ...], dynamic: tuple[int, ...] | None = None
+) -> Array:
     full = _resolve(shape.tolist(), x.size)
     _within(full, bound, "reshape_to")
     return x.reshape(full)
 
 
-def _expand_to(x: Value, shape: Value, *, bound: tuple[int, ...]) -> Type:
+def _expand_to(
+    x: Value, shape: Value, *, bound: tuple[int, ...], dynamic: tuple[int, ...] | None
+) -> Type:
     _vector(shape, "the shape")
     if max(shape.shape[0], x.type.rank) != len(bound):
         raise BadInput(f"expanding {x.type} by {shape.type} cannot give rank {len(bound)}")
-    return _bounded(x.dtype, bound)
+    return _bounded(x.dtype, bound, dynamic)
 
 
 @op(_expand_to)
-def expand_to(x: Array, shape: Array, *, bound: tuple[int, ...]) -> Array:
+def expand_to(
+    x: Array, shape: Array, *, bound: tuple[int, ...], dynamic: tuple[int, ...] | None = None
+) -> Array:
     full = _broadcast(x.shape, shape.tolist())
     _within(full, bound, "expand_to")
     return np.broadcast_to(x, full)

@@ -1,0 +1,130 @@
+"""ONNX convolutions."""
+
+from __future__ import annotations
+
+from intaglio.errors import BadInput
+from intaglio.frontends.onnx.importer import OnnxNode, importer
+from intaglio.frontends.onnx.shape import ints
+from intaglio.frontends.onnx.windows import same_pad, windows_of
+from intaglio.ir import Value
+from intaglio.ops.activation import clip, hard_sigmoid, hardswish, leaky_relu, relu, sigmoid
+from intaglio.ops.conv import (
+    col2im,
+    conv,
+    conv_integer,
+    conv_transpose,
+    deform_conv,
+    qlinear_conv,
+)
+from intaglio.ops.elementwise import add, tanh
+
+
+def _kernel(n: OnnxNode, w: Value) -> tuple[int, ...]:
+    kernel = tuple(n.attr("kernel_shape", ())) or w.shape[2:]
+    if kernel != w.shape[2:]:
+        raise BadInput(f"kernel_shape is {kernel}, the weights are {w.type}")
+    return kernel
+
+
+def _conv(n: OnnxNode) -> Value:
+    x, w = n.required(0), n.required(1)
+    at = windows_of(n, x.shape[2:], _kernel(n, w))
+    made: Value = conv(x, w, n.input(2), **at.attrs, groups=n.attr("group", 1))
+    return made
+
+
+@importer("Conv")
+def import_conv(n: OnnxNode) -> Value:
+    return _conv(n)
+
+
+@importer("ConvInteger")
+def import_conv_integer(n: OnnxNode) -> Value:
+    x, w = n.required(0), n.required(1)
+    at = windows_of(n, x.shape[2:], _kernel(n, w))
+    return conv_integer(*n.inputs, **at.attrs, groups=n.attr("group", 1))
+
+
+@importer("QLinearConv")
+def import_qlinear_conv(n: OnnxNode) -> Value:
+    x, w = n.required(0), n.required(3)
+    at = windows_of(n, x.shape[2:], _kernel(n, w))
+    return qlinear_conv(*n.inputs, **at.attrs, groups=n.attr("group", 1))
+
+
+@importer("DeformConv")
+def import_deform_conv(n: OnnxNode) -> Value:
+    x, w = n.required(0), n.required(1)
+    at = windows_of(n, x.shape[2:], _kernel(n, w))
+    groups, offset_groups = n.attr("group", 1), n.attr("offset_group", 1)
+    return deform_conv(*n.inputs, **at.attrs, groups=groups, offset_groups=offset_groups)
+
+
+@importer("ConvTranspose")
+def import_conv_transpose(n: OnnxNode) -> Value:
+    x, w = n.required(0), n.required(1)
+    rank, kernel = x.type.rank - 2, _kernel(n, w)
+    stride = tuple(n.attr("strides", ())) or (1,) * rank
+    dilation = tuple(n.attr("dilations", ())) or (1,) * rank
+    output_pad = list(n.attr("output_padding", ()) or (0,) * rank)
+    pad = list(n.attr("pads", ()) or (0,) * (2 * rank))
+    auto = n.attr("auto_pad", "NOTSET")
+    wanted = n.attr("output_shape", ())[-rank:]
+    if not wanted and auto.startswith("SAME"):
+        wanted = tuple(d * s for d, s in zip(x.shape[2:], stride, strict=True))
+    if auto == "VALID":
+        pad = [0] * (2 * rank)
+    for i, want in enumerate(wanted):
+        span = dilation[i] * (kernel[i] - 1) + 1
+        total = stride[i] * (x.shape[2 + i] - 1) + output_pad[i] + span - want
+        pad[i], pad[rank + i] = same_pad(max(total, 0), auto == "SAME_UPPER")
+        output_pad[i] += max(-total, 0)
+    return conv_transpose(
+        x,
+        w,
+        n.input(2),
+        stride=stride,
+        pad=tuple(pad),
+        output_pad=tuple(output_pad),
+        dilation=dilation,
+        groups=n.attr("group", 1),
+    )
+
+
+@importer("Col2Im")
+def import_col2im(n: OnnxNode) -> Value:
+    x, image, block = n.required(0), ints(n.const(1)), ints(n.const(2))
+    at = windows_of(n, image, block)
+    return col2im(x, image=image, block=block, **at.attrs)
+
+
+@importer("FusedConv", domain="com.microsoft")
+def fused_conv(n: OnnxNode) -> Value:
+    """A convolution that onnxruntime's optimiser has joined with an addition and an activation."""
+    y = _conv(n)
+    other = n.input(3)
+    return activated(n, y if other is None else add(y, other))
+
+
+def activated(n: OnnxNode, y: Value) -> Value:
+    """The contrib ops' `activation` attribute, applied."""
+    name = n.attr("activation", "")
+    a, b = (*n.attr("activation_params", ()), 0.0, 0.0)[:2]
+    match name:
+        case "":
+            return y
+        case "Relu":
+            return relu(y)
+        case "Tanh":
+            return tanh(y)
+        case "Sigmoid":
+            return sigmoid(y)
+        case "HardSwish":
+            return hardswish(y)
+        case "LeakyRelu":
+            return leaky_relu(y, alpha=a)
+        case "HardSigmoid":
+            return hard_sigmoid(y, alpha=a, beta=b)
+        case "Clip":
+            return clip(y, lo=a, hi=b)
+    n.unsupported(f"activation '{name}' is not known")

@@ -1,0 +1,113 @@
+"""Shapes that the model computes while it runs: what can be known of them beforehand.
+
+An expression over run-time extents alone is computed twice here, with every extent at its upper
+bound and one below. Where both agree the result is as good as constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from intaglio.errors import BadInput, Unsupported
+from intaglio.frontends.onnx.importer import OnnxNode
+from intaglio.ir import Array, Type, Value, constant
+from intaglio.ops.registry import evaluate_node
+from intaglio.ops.shape import reshape
+
+Shape = tuple[int, ...]
+SMALL = 4096  # elements: a shape expression is never larger
+
+
+def extents_of(t: Type, less: int = 0) -> Shape:
+    """The shape with every run-time extent `less` below its bound."""
+    return tuple(max(d - less, 0) if i in t.dynamic else d for i, d in enumerate(t.shape))
+
+
+def estimates(value: Value) -> tuple[Array, Array] | None:
+    """`value` at the upper bounds and one below; None if it depends on more than extents."""
+    high, low = _at(value, 0, {}), _at(value, 1, {})
+    if high is None or low is None or high.shape != low.shape:
+        return None
+    return high, low
+
+
+def _at(value: Value, less: int, known: dict[Value, Array | None]) -> Array | None:
+    if value.data is not None:
+        return value.data
+    if value in known:
+        return known[value]
+    known[value] = None
+    node = value.producer
+    if node is None or value.type.size > SMALL:
+        return None
+    if node.op == "shape_of":
+        x = node.inputs[0]
+        assert x is not None
+        known[value] = np.array(extents_of(x.type, less), np.int64)
+        return known[value]
+    inputs = [None if v is None else _at(v, less, known) for v in node.inputs]
+    if any(a is None and v is not None for a, v in zip(inputs, node.inputs, strict=True)):
+        return None
+    try:
+        known.update(zip(node.outputs, evaluate_node(node, inputs), strict=True))
+    except Exception:  # whatever such a guess may trip over, the node itself is still fine
+        return None
+    return known[value]
+
+
+def settled(value: Value) -> Value:
+    """A constant where `value` is computed from extents but depends on none that varies."""
+    found = estimates(value) if value.data is None else None
+    if found is None or not np.array_equal(*found):
+        return value
+    return constant(found[0])
+
+
+def bound_of(n: OnnxNode, i: int, shape: Callable[[Array], Sequence[int]]) -> tuple[Shape, Shape]:
+    """Upper bound of output 0 and the axes that may stay below it, where operand `i` decides both.
+
+    `shape` computes the output's shape from a value of that operand. Without an estimate the
+    model's own declaration is taken; without that, the refusal says how to bind the operand.
+    """
+    found = estimates(n.required(i))
+    if found is not None:
+        high, low = tuple(shape(found[0])), tuple(shape(found[1]))
+        return high, tuple(k for k, (a, b) in enumerate(zip(high, low, strict=True)) if a != b)
+    declared = n.declared(0)
+    if declared is None:
+        n.const(i)  # refuses, with the remedy
+        raise AssertionError("a constant operand needs no bound")
+    return declared.shape, tuple(range(declared.rank))
+
+
+def reshaped(x: Value, shape: Callable[[Shape], Sequence[int]]) -> Value:
+    """x in the shape that `shape` computes from its own; a run-time extent becomes the free one."""
+    high = list(shape(x.shape))
+    if x.type.dynamic:
+        low = shape(extents_of(x.type, 1))
+        free = [k for k, (a, b) in enumerate(zip(high, low, strict=True)) if a != b]
+        if len(free) > 1:
+            raise Unsupported(
+                f"'{x.name}' {x.type} would be reshaped to {tuple(high)} with {len(free)} extents "
+                "known only at run time; one is possible; cut the graph before it"
+            )
+        for k in free:
+            high[k] = -1
+    return x if tuple(high) == x.shape else reshape(x, shape=tuple(high))
+
+
+def resolved(shape: Sequence[int], x: Shape, allowzero: bool = False) -> Shape:
+    """An ONNX target shape with its 0 (keep) and -1 (the rest) worked out for a tensor `x`."""
+    out = list(shape)
+    for i, d in enumerate(out):
+        if d == 0 and not allowzero:
+            if i >= len(x):
+                raise BadInput(f"target shape {tuple(shape)} keeps axis {i} of {x}, which has none")
+            out[i] = x[i]
+    if -1 in out:
+        at = out.index(-1)
+        rest = int(np.prod([d for k, d in enumerate(out) if k != at], dtype=np.int64))
+        out[at] = int(np.prod(x, dtype=np.int64)) // rest if rest else 0
+    return tuple(out)

@@ -1,0 +1,334 @@
+"""ONNX ops that make and change shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.frontends.onnx.extents import bound_of, reshaped, resolved, settled
+from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
+from intaglio.frontends.onnx.tensors import element_type
+from intaglio.ir import Array, Value, constant
+from intaglio.ops.elementwise import cast, equal, where
+from intaglio.ops.reduce import reduce_prod
+from intaglio.ops.registry import normalize_axis
+from intaglio.ops.shape import (
+    concat,
+    expand,
+    expand_to,
+    pad,
+    range_,
+    reshape_to,
+    shape_of,
+    slice_,
+    slice_to,
+    tile,
+    transpose,
+)
+
+FAR = 1 << 62  # beyond every extent
+
+
+def ints(array: Array) -> tuple[int, ...]:
+    return tuple(np.asarray(array).reshape(-1).tolist())
+
+
+def i64(v: Value) -> Value:
+    return v if v.dtype == "i64" else cast(v, dtype="i64")
+
+
+def given(n: OnnxNode, name: str, i: int) -> tuple[int, ...] | None:
+    """A list that older opsets have as attribute `name` and newer ones as constant operand `i`."""
+    if name in n.attrs:
+        return tuple(n.attr(name))
+    array = n.const(i)
+    return None if array is None else ints(array)
+
+
+def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    out = tuple(normalize_axis(a, rank) for a in axes)
+    if len(set(out)) != len(out):
+        raise BadInput(f"axes {tuple(axes)} name an axis twice")
+    return out
+
+
+@importer("Identity")
+def identity(n: OnnxNode) -> Value:
+    return n.required(0)
+
+
+# ---- reshape -------------------------------------------------------------------------------------
+@importer("Reshape")
+def import_reshape(n: OnnxNode) -> Value:
+    x, allowzero = n.required(0), bool(n.attr("allowzero", 0))
+    if "shape" not in n.attrs and not n.is_const(1):
+        return _reshape_at_run_time(n, x, allowzero)
+    shape = given(n, "shape", 1) or ()
+    return reshaped(x, lambda extents: resolved(shape, extents, allowzero))
+
+
+def _reshape_at_run_time(n: OnnxNode, x: Value, allowzero: bool) -> Value:
+    shape = i64(n.required(1))
+    bound, dynamic = bound_of(n, 1, lambda s: resolved(ints(s), x.shape, allowzero))
+    if not allowzero:  # 0 keeps the extent of x
+        count = shape.shape[0]
+        own = concat(shape_of(x), np.zeros(count, np.int64), axis=0)
+        own = slice_(own, start=(0,), stop=(count,), step=(1,))
+        shape = where(own, shape, equal(shape, np.zeros(1, np.int64)))
+    return reshape_to(x, shape, bound=bound, dynamic=dynamic)
+
+
+@importer("Flatten")
+def flatten(n: OnnxNode) -> Value:
+    x = n.required(0)
+    axis = n.attr("axis", 1)
+    axis = x.type.rank if axis == x.type.rank else normalize_axis(axis, x.type.rank)
+    return reshaped(x, lambda s: (math.prod(s[:axis]), math.prod(s[axis:])))
+
+
+@importer("Squeeze")
+def squeeze(n: OnnxNode) -> Value:
+    x = n.required(0)
+    axes = given(n, "axes", 1)
+    if axes is None:
+        axes = tuple(i for i, d in enumerate(x.shape) if d == 1 and i not in x.type.dynamic)
+    gone = axes_of(axes, x.type.rank)
+    for a in gone:
+        if x.shape[a] != 1:
+            raise BadInput(f"axis {a} of {x.type} cannot be squeezed; its extent is not 1")
+    return reshaped(x, lambda s: [d for i, d in enumerate(s) if i not in gone])
+
+
+@importer("Unsqueeze")
+def unsqueeze(n: OnnxNode) -> Value:
+    x = n.required(0)
+    axes = given(n, "axes", 1)
+    if axes is None:
+        raise BadInput("axes are missing; Unsqueeze needs them")
+    rank = x.type.rank + len(axes)
+    new = axes_of(axes, rank)
+
+    def shape(s: tuple[int, ...]) -> list[int]:
+        rest = iter(s)
+        return [1 if i in new else next(rest) for i in range(rank)]
+
+    return reshaped(x, shape)
+
+
+@importer("Transpose")
+def import_transpose(n: OnnxNode) -> Value:
+    x = n.required(0)
+    perm = tuple(n.attr("perm", range(x.type.rank)[::-1]))
+    return x if perm == tuple(range(x.type.rank)) else transpose(x, perm=perm)
+
+
+# ---- repeat, join, cut, pad ----------------------------------------------------------------------
+@importer("Expand")
+def import_expand(n: OnnxNode) -> Value:
+    x = n.required(0)
+    if not n.is_const(1):
+        bound, dynamic = bound_of(n, 1, lambda s: np.broadcast_shapes(x.shape, ints(s)))
+        return expand_to(x, i64(n.required(1)), bound=bound, dynamic=dynamic)
+    shape = ints(n.const(1))
+    if x.type.dynamic:
+        return expand(x, shape=shape)
+    try:
+        full = np.broadcast_shapes(x.shape, shape)
+    except ValueError:
+        raise BadInput(f"{x.type} cannot be expanded to {shape}") from None
+    return x if full == x.shape else expand(x, shape=full)
+
+
+@importer("Tile")
+def import_tile(n: OnnxNode) -> Value:
+    x, repeats = n.required(0), ints(n.const(1))
+    return x if all(r == 1 for r in repeats) else tile(x, repeats=repeats)
+
+
+@importer("Concat")
+def import_concat(n: OnnxNode) -> Value:
+    xs = [v for v in n.inputs if v is not None]
+    return xs[0] if len(xs) == 1 else concat(*xs, axis=n.attr("axis", 1))
+
+
+@importer("Slice")
+def import_slice(n: OnnxNode) -> Value:
+    x = n.required(0)
+    if "starts" in n.attrs:
+        starts, stops = n.attr("starts"), n.attr("ends")
+        return cut(x, starts, stops, n.attr("axes", range(len(starts))))
+    count = n.required(1).type.size
+    axes = axes_of(given(n, "axes", 3) or range(count), x.type.rank)
+    if not (n.is_const(1) and n.is_const(2) and (n.input(4) is None or n.is_const(4))):
+        steps = n.input(4) or constant(np.ones(count, np.int64))
+        return _slice_at_run_time(n, x, steps, axes)
+    return settled(cut(x, ints(n.const(1)), ints(n.const(2)), axes, given(n, "steps", 4)))
+
+
+def cut(
+    x: Value,
+    starts: Sequence[int],
+    stops: Sequence[int],
+    axes: Sequence[int],
+    steps: Sequence[int] | None = None,
+) -> Value:
+    """x[start:stop:step] along `axes`; x itself where that is all of it."""
+    start, stop, step = ([v] * x.type.rank for v in (0, FAR, 1))
+    for k, axis in enumerate(axes_of(axes, x.type.rank)):
+        start[axis] = min(max(starts[k], -FAR), FAR)
+        stop[axis] = min(max(stops[k], -FAR), FAR)
+        step[axis] = 1 if steps is None else steps[k]
+    out = slice_(x, start=tuple(start), stop=tuple(stop), step=tuple(step))
+    whole = out.shape == x.shape and all(s == 1 for s in step) and not x.type.dynamic
+    return x if whole else out
+
+
+def _slice_at_run_time(n: OnnxNode, x: Value, steps: Value, axes: tuple[int, ...]) -> Value:
+    declared = n.declared(0)  # without it: what is cut out of an axis is at most that axis
+    bound = x.shape if declared is None else declared.shape
+    starts, stops = n.required(1), n.required(2)
+    return slice_to(x, i64(starts), i64(stops), i64(steps), axes=axes, bound=bound)
+
+
+@importer("Split")
+def split(n: OnnxNode) -> list[Value]:
+    x = n.required(0)
+    axis = normalize_axis(n.attr("axis", 0), x.type.rank)
+    parts = given(n, "split", 1)
+    extent = x.shape[axis]
+    if parts is None:
+        count = n.attr("num_outputs", n.n_outputs)
+        size = -(-extent // count)
+        parts = tuple(max(min(size, extent - i * size), 0) for i in range(count))
+    if sum(parts) != extent or min(parts, default=0) < 0:
+        raise BadInput(f"axis {axis} of {x.type} cannot be split into {parts}")
+    ends = np.cumsum(parts).tolist()
+    return [cut(x, [e - p], [e], [axis]) for e, p in zip(ends, parts, strict=True)]
+
+
+@importer("Pad")
+def import_pad(n: OnnxNode) -> Value:
+    x = n.required(0)
+    rank, mode = x.type.rank, n.attr("mode", "constant")
+    pads = given(n, "pads", 1)
+    if pads is None:
+        raise BadInput("pads are missing; Pad needs them")
+    axes = axes_of(given(n, "axes", 3) or range(rank), rank)
+    if len(pads) != 2 * len(axes):
+        raise BadInput(f"pads {pads} do not have two entries for each of the axes {axes}")
+    before, after = [0] * rank, [0] * rank
+    for k, axis in enumerate(axes):
+        before[axis], after[axis] = pads[k], pads[len(axes) + k]
+    if min(pads, default=0) < 0:  # negative pads crop
+        start, stop = ([max(-p, 0) for p in side] for side in (before, after))
+        ends = [-s if s else FAR for s in stop]
+        x = slice_(x, start=tuple(start), stop=tuple(ends), step=(1,) * rank)
+        before, after = [max(p, 0) for p in before], [max(p, 0) for p in after]
+    if not any(before) and not any(after):
+        return x
+    edges: dict[str, Any] = {"before": tuple(before), "after": tuple(after)}
+    if mode != "constant":
+        return pad(x, **edges, mode=mode)
+    value = n.input(2)
+    if value is None or n.is_const(2):
+        return pad(x, **edges, value=float(scalar(n.const(2, np.array(n.attr("value", 0.0))))))
+    inside = pad(constant(np.ones(x.shape, np.bool_)), **edges)
+    return where(pad(x, **edges), reshaped(value, lambda s: ()), inside)
+
+
+@importer("CenterCropPad")
+def center_crop_pad(n: OnnxNode) -> Value:
+    x, shape = n.required(0), ints(n.const(1))
+    axes = axes_of(n.attr("axes", range(x.type.rank)), x.type.rank)
+    before, after = [0] * x.type.rank, [0] * x.type.rank
+    start, stop = [0] * x.type.rank, list(x.shape)
+    for axis, want in zip(axes, shape, strict=True):
+        missing = want - x.shape[axis]
+        if missing > 0:
+            before[axis], after[axis] = missing // 2, missing - missing // 2
+        else:
+            start[axis] = -missing // 2
+            stop[axis] = start[axis] + want
+    x = cut(x, start, stop, range(x.type.rank))
+    if not any(before) and not any(after):
+        return x
+    return pad(x, before=tuple(before), after=tuple(after))
+
+
+# ---- shapes as tensors ---------------------------------------------------------------------------
+@importer("Shape")
+def import_shape(n: OnnxNode) -> Value:
+    x = n.required(0)
+    start, end, _ = slice(n.attr("start", 0), n.attr("end"), 1).indices(x.type.rank)
+    if any(start <= i < end for i in x.type.dynamic):
+        return cut(shape_of(x), [start], [end], [0])
+    return constant(np.array(x.shape[start:end], np.int64))
+
+
+@importer("Size")
+def size(n: OnnxNode) -> Value:
+    x = n.required(0)
+    if x.type.dynamic:
+        return reduce_prod(shape_of(x), axes=(0,), keepdims=False)
+    return constant(np.array(x.type.size, np.int64))
+
+
+@importer("Constant")
+def import_constant(n: OnnxNode) -> Value:
+    for name, value in n.attrs.items():
+        match name:
+            case "value" | "sparse_value":
+                return constant(value)
+            case "value_float" | "value_floats":
+                return constant(np.array(value, np.float32))
+            case "value_int" | "value_ints":
+                return constant(np.array(value, np.int64))
+    n.unsupported(f"a constant of {', '.join(n.attrs) or 'nothing'} is no tensor of numbers")
+
+
+@importer("ConstantOfShape")
+def constant_of_shape(n: OnnxNode) -> Value:
+    value = np.asarray(n.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
+    if n.is_const(0):
+        return constant(np.full(ints(n.const(0)), value[0], value.dtype))
+    bound, dynamic = bound_of(n, 0, ints)
+    return expand_to(constant(value), i64(n.required(0)), bound=bound, dynamic=dynamic)
+
+
+@importer("EyeLike")
+def eye_like(n: OnnxNode) -> Value:
+    x = n.required(0)
+    if x.type.rank != 2 or x.type.dynamic:
+        raise BadInput(f"EyeLike needs a matrix of fixed shape, the tensor is {x.type}")
+    dtype = element_type(n.attr("dtype"), "EyeLike") if "dtype" in n.attrs else x.dtype
+    rows, columns = x.shape
+    eye = np.eye(rows, columns, k=n.attr("k", 0))
+    return constant(eye.astype(dtypes.numpy_of(dtype)))
+
+
+@importer("Range")
+def import_range(n: OnnxNode) -> Value:
+    scalars = [reshaped(n.required(i), lambda s: ()) for i in range(3)]
+    unknown = [i for i in range(3) if not n.is_const(i)]
+    if not unknown:
+        first, last, step = (scalar(n.const(i)) for i in range(3))
+        if step == 0:
+            raise BadInput("delta is 0")
+        return range_(*scalars, bound=(max(math.ceil((last - first) / step), 0),))
+    if unknown == [1]:
+
+        def count(limit: Array) -> tuple[int]:
+            first, step = scalar(n.const(0)), scalar(n.const(2))
+            return (max(math.ceil((scalar(limit) - first) / step), 0),)
+
+        return range_(*scalars, bound=bound_of(n, 1, count)[0])
+    declared = n.declared(0)
+    if declared is None:
+        n.const(unknown[0])
+        raise AssertionError("const() refuses what is not constant")
+    return range_(*scalars, bound=declared.shape)
