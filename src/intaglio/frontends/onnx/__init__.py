@@ -55,10 +55,11 @@ def load_onnx(
     wishes = Wishes(shapes or {}, dims or {}, values or {}, inputs, outputs)
     try:
         return _load(proto, folder, wishes)
-    except UnicodeDecodeError as e:
-        raise BadFile(
-            f"onnx: a name in the model is not text ({e.reason}); the file is damaged"
-        ) from None
+    except IntaglioError:
+        raise
+    except Exception as e:  # protobuf is lenient: a damaged file shows only when it is walked
+        words = " ".join(f"{type(e).__name__}: {e}".split())
+        raise BadFile(f"onnx: the model is malformed ({words}); the file is damaged") from e
 
 
 def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:
@@ -73,12 +74,8 @@ def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:
     scope.declare(graph)
     names = list(wishes.outputs or [o.name for o in graph.output])
     infos, new = chosen_inputs(graph, wishes, lambda name: _type_of(name, proto, folder, wishes))
-    stored = [i for i in infos if i.name in scope.stored]
     if wishes.inputs is None:  # initialisers listed as inputs are constants unless asked for
         infos = [i for i in infos if i.name not in scope.stored or i.name in wishes.values]
-    else:
-        for info in stored:
-            del scope.stored[info.name]
     needed = _names_needed(
         graph, names, {i.name for i in infos} | {v.name for v in new}, scope, wishes
     )
@@ -87,7 +84,9 @@ def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:
     scope.model.dims, changed = bind_dims(infos, wishes)
     scope.model.trust_declared = not changed
     made = bind_inputs(infos, wishes, scope.model.dims) + new
-    scope.values.update((v.name, v) for v in made)
+    for v in made:
+        scope.stored.pop(v.name, None)
+        scope.values[v.name] = v
     for name in set(wishes.values) - {v.name for v in made}:
         scope.values[name] = _constant(name, scope, wishes)
     results = scope.run(graph.node, names)
@@ -174,7 +173,8 @@ def _parse(model: Any) -> tuple[Any, Path | None]:
     try:
         proto = onnx.ModelProto.FromString(data)
     except Exception as e:  # protobuf's own error type depends on its version
-        raise BadFile(f"{what} is no ONNX model, or is truncated or damaged ({e})") from None
+        words = " ".join(str(e).split())
+        raise BadFile(f"{what} is no ONNX model, or is truncated or damaged ({words})") from None
     if not proto.HasField("graph"):
         raise BadFile(f"{what} is no ONNX model, or is truncated: it has no graph")
     return proto, folder

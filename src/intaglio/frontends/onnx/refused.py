@@ -24,8 +24,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "classical machine learning": (
         "classical machine-learning operators are not neural networks",
         "ArrayFeatureExtractor Binarizer CategoryMapper FeatureVectorizer Imputer LabelEncoder "
-        "LinearClassifier LinearRegressor Normalizer OneHotEncoder SVMClassifier SVMRegressor Scaler TreeEnsemble "
-        "TreeEnsembleClassifier TreeEnsembleRegressor",
+        "LinearClassifier LinearRegressor Normalizer OneHotEncoder SVMClassifier SVMRegressor "
+        "Scaler TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor",
     ),
     "image decoding": ("a compressed image is not a tensor; decode it first", "ImageDecoder"),
     "random": (

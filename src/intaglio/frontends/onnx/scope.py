@@ -198,7 +198,8 @@ class Scope:
             raise BadInput(f"onnx: node '{origin}' ({proto.op_type}) nests too deep") from None
         except Exception as e:  # a malformed node must not look like a crash
             what = f"onnx: node '{origin}' ({proto.op_type}) is malformed"
-            raise BadInput(f"{what}: {type(e).__name__}: {e}") from e
+            words = " ".join(f"{type(e).__name__}: {e}".split())
+            raise BadInput(f"{what}: {words}") from e
 
     def _results(self, n: OnnxNode) -> Sequence[Value | None]:
         function = self.model.functions.get((n.domain, n.op_type, getattr(n.proto, "overload", "")))

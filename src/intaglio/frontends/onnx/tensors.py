@@ -157,10 +157,14 @@ def _external(tensor: Any, folder: Path | None, expected: int, what: str) -> Arr
             )
     except OSError as e:
         raise BadFile(
-            f"onnx: {what} needs the external file '{location}': {e.strerror}; "
+            f"onnx: {what} needs the external file '{location}': {_why(e)}; "
             "it must lie beside the model"
         ) from None
     return np.frombuffer(view, np.uint8, length, offset - start)
+
+
+def _why(e: OSError) -> str:
+    return (e.strerror or str(e)).lower()
 
 
 def _inside(folder: Path, location: str, what: str) -> Path:
@@ -179,22 +183,25 @@ def _inside(folder: Path, location: str, what: str) -> Path:
 def sparse_to_array(sparse: Any, folder: Path | None) -> Array:
     """A SparseTensorProto, made dense."""
     what = f"sparse tensor '{sparse.values.name}'"
-    values, indices = (
-        to_array(sparse.values, folder, what),
-        to_array(sparse.indices, folder, what),
-    )
+    values = to_array(sparse.values, folder, what)
+    indices = to_array(sparse.indices, folder, what)
     shape = tuple(sparse.dims)
+    if any(d < 0 for d in shape):
+        raise BadFile(f"onnx: {what} has shape {shape}; a stored tensor has no negative dimension")
     check_size(shape, dtypes.name_of(values.dtype), what)
     if math.prod(shape) * values.dtype.itemsize > 1 << 34:
         raise Unsupported(f"onnx: {what} would take more than 16 GiB once dense")
     dense = np.zeros(shape, values.dtype)
-    if indices.ndim == 2 and indices.shape == (values.size, len(shape)):
-        flat = np.ravel_multi_index(tuple(indices.T), shape) if values.size else indices[:, 0]
-    elif indices.ndim == 1 and indices.size == values.size:
-        flat = indices
+    if indices.ndim == 1 and indices.size == values.size:
+        coordinates, extents = indices[:, None], [dense.size]
+    elif indices.shape == (values.size, len(shape)):
+        coordinates, extents = indices, list(shape)
     else:
         raise BadFile(f"onnx: {what} has indices of shape {indices.shape} for {values.size} values")
-    if values.size and (flat.min() < 0 or flat.max() >= dense.size):
+    if np.any(coordinates < 0) or np.any(coordinates >= extents):
         raise BadFile(f"onnx: {what} has an index outside of its shape {shape}")
+    flat = np.zeros(values.size, np.int64)
+    for axis, extent in enumerate(extents):
+        flat = flat * extent + coordinates[:, axis]
     dense.reshape(-1)[flat] = values.reshape(-1)
     return dense
