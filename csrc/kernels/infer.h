@@ -41,3 +41,28 @@ static inline bool itg_has_shape(const itg_tensor *t, int rank, const int64_t *s
     if (t->shape[i] != shape[i]) return false;
   return true;
 }
+
+// Whether every extent is sane and the bytes of the whole can be counted; empty axes count as 1, so that every partial
+// product is safe too.
+static inline bool itg_countable(const itg_tensor *t) {
+  int64_t bytes = (int64_t)itg_item(t->dtype);
+  for (int i = 0; i < t->rank; i++)
+    if (t->shape[i] < 0 || __builtin_mul_overflow(bytes, t->shape[i] ? t->shape[i] : 1, &bytes)) return false;
+  return t->rank <= ITG_MAX_RANK && bytes > 0 && bytes <= INT64_MAX / 64;
+}
+#define FITS(out) REFUSE(!itg_countable(out), "the result is too large")
+
+// The numpy broadcast of a's and b's shapes to `out` (which may be a); false where they do not go together.
+static inline bool itg_broadcast_shapes(const itg_tensor *a, const itg_tensor *b, itg_tensor *out) {
+  int rank = a->rank > b->rank ? a->rank : b->rank;
+  int64_t shape[ITG_MAX_RANK] = {0};
+  for (int i = 0; i < rank; i++) {
+    int64_t x = i < rank - a->rank ? 1 : a->shape[i - (rank - a->rank)];
+    int64_t y = i < rank - b->rank ? 1 : b->shape[i - (rank - b->rank)];
+    if (x != y && x != 1 && y != 1) return false;
+    shape[i] = x == 1 ? y : x;
+  }
+  out->rank = (uint8_t)rank;
+  for (int i = 0; i < ITG_MAX_RANK; i++) out->shape[i] = shape[i];
+  return true;
+}

@@ -11,6 +11,7 @@ import pytest
 from tests.check import check
 
 from intaglio import native
+from intaglio.errors import RunError
 
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
@@ -183,3 +184,104 @@ def test_error_bounds_of_vector_math(op: str) -> None:
             )
             assert off.max() <= ERROR[op], f"{op} {kernel.isa}: {off.max()} ulp"
             assert np.isnan(got[np.isnan(want)]).all(), f"{op} {kernel.isa}: NaN lost"
+
+
+# ---- two and three operands ----------------------------------------------------------------------
+PAIRS = [  # every way of broadcasting that has a path of its own
+    ((), ()), ((1,), (7,)), ((0,), (0,)), ((3, 0), (1, 0)), ((5000,), (5000,)), ((4, 33), ()),
+    ((), (4, 33)), ((4, 33), (33,)), ((33,), (4, 33)), ((4, 33), (4, 1)), ((4, 1), (4, 33)),
+    ((4, 1), (1, 33)), ((50, 3), (3,)), ((50, 3), (50, 1)), ((700, 1, 5), (1, 4, 1)),
+    ((2, 3, 4, 5), (3, 1, 5)), ((2, 1, 4, 1), (3, 1, 37)),
+    ((2, 1, 2, 1, 2, 1, 2, 1), (1, 3, 1, 3, 1, 3, 1, 3)), ((1, 64, 20, 20), (1, 64, 1, 1)),
+]  # fmt: skip
+ARITHMETIC = ["add", "sub", "mul", "div", "pow", "mod", "fmod", "minimum", "maximum"]
+COMPARISON = ["equal", "less", "less_equal", "greater", "greater_equal"]
+BITWISE = ["bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"]
+
+
+def second(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    return np.random.default_rng(8).uniform(0.5, 3, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("op", ARITHMETIC + COMPARISON)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_binary_on_floats(op: str, dtype: Any) -> None:
+    for a, b in PAIRS:
+        x = floats(a, dtype, 0.1, 4) if op == "pow" else floats(a, dtype)
+        check(op, np.round(x) if op in COMPARISON else x, second(b, dtype))
+
+
+@pytest.mark.parametrize("op", [*ARITHMETIC, *COMPARISON, *BITWISE])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_binary_on_integers(op: str, dtype: Any) -> None:
+    for a, b in PAIRS:
+        y = integers(b, dtype, 9)
+        if op == "pow":
+            y = y % dtype(9)
+        with np.errstate(all="ignore"):
+            check(op, integers(a, dtype), y)
+
+
+@pytest.mark.parametrize("op", [*ARITHMETIC, *COMPARISON, *BITWISE])
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_binary_on_integer_edges(op: str, dtype: Any) -> None:
+    info = np.iinfo(dtype)
+    edges = np.array([info.min, info.min + 1, -8, -2, -1, 0, 1, 2, 7, 64, info.max], dtype)
+    with np.errstate(all="ignore"):
+        check(op, edges[:, None], edges[None, :])
+
+
+@pytest.mark.parametrize("op", [*ARITHMETIC, *COMPARISON])
+def test_binary_on_special_values(op: str) -> None:
+    x = SPECIAL[np.float32(1e-40) != SPECIAL]
+    check(op, x[:, None], x[None, :])
+    check(op, x.astype(np.float64)[:, None], x.astype(np.float64)[None, :])
+
+
+@pytest.mark.parametrize("exponent", [1, 2, 3, -1, 0.5, 0, 1.7])
+def test_pow_of_one_exponent(exponent: float) -> None:
+    check("pow", floats((3, 37), np.float32, 0.1, 5), np.float32(exponent))
+
+
+@pytest.mark.parametrize("op", ["logical_and", "logical_or", "logical_xor", "equal"])
+def test_binary_on_bools(op: str) -> None:
+    for a, b in PAIRS:
+        check(op, floats(a, np.float32) > 0, second(b, np.float32) > 1.5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64])
+def test_prelu(dtype: Any) -> None:
+    x = floats((2, 5, 37), dtype)
+    for slope in [(), (5, 1), (37,), (2, 5, 37)]:
+        check("prelu", x, second(slope, dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.uint8, np.bool_])
+def test_where(dtype: Any) -> None:
+    for a, b in PAIRS:
+        x, y = floats(a, dtype), second(b, dtype)
+        full = np.broadcast_shapes(a, b)
+        for shape in (full, full[-1:], ()):
+            check("where", x, y, np.random.default_rng(3).random(shape) < 0.5)
+
+
+def test_refusals() -> None:
+    def run(op: str, *arrays: np.ndarray) -> None:
+        kernel = native.find_kernel(op, "f32", 0)
+        assert kernel
+        native.run_kernel(kernel, arrays, {})
+
+    x = np.zeros((2, 3), np.float32)
+    for words, op, arrays in [
+        ("broadcast", "add", [x, np.zeros((2, 4), np.float32)]),
+        ("different element types", "add", [x, x.astype(np.float64)]),
+        ("not bools", "add", [x > 0, x > 0]),
+        ("integers only", "bitwise_and", [x, x]),
+        ("bools only", "logical_and", [x, x]),
+        ("floats only", "exp", [x.astype(np.int32)]),
+        ("must be bool", "where", [x, x, x]),
+        ("shape of the data", "prelu", [x[:1], x]),
+        ("2 to 2 inputs", "mul", [x]),
+    ]:
+        with pytest.raises(RunError, match=words):
+            run(op, *arrays)
