@@ -1,6 +1,7 @@
 """Every operation, one block each. Import an op by name: `from intaglio.ops import conv, relu`."""
 
 from intaglio.ops.activation import *  # noqa: F403
+from intaglio.ops.attention import *  # noqa: F403
 from intaglio.ops.conv import *  # noqa: F403
 from intaglio.ops.einsum import *  # noqa: F403
 from intaglio.ops.elementwise import *  # noqa: F403
@@ -12,3 +13,4 @@ from intaglio.ops.quantize import *  # noqa: F403
 from intaglio.ops.reduce import *  # noqa: F403
 from intaglio.ops.registry import REGISTRY as REGISTRY
 from intaglio.ops.shape import *  # noqa: F403
+from intaglio.ops.signal import *  # noqa: F403
