@@ -1,7 +1,22 @@
 // Intaglio runtime: the only public header.
+//
+//   itg_model *model;  itg_session *session;  itg_error error;
+//   if (itg_model_open_file("model.itg", 0, &model, &error)) return fail(error.words);
+//   if (itg_session_create(model, NULL, &session, &error)) return fail(error.words);
+//   itg_set_input(session, 0, pixels, pixels_size);
+//   if (itg_run(session)) return fail(itg_session_error(session));
+//   itg_view y;  itg_get_output(session, 0, &y);          // y.data, y.shape: valid until the next run
+//   itg_session_destroy(session);  itg_model_close(model);
+//
+// A model is read-only: any number of sessions, on any threads, share it and its weights. A session belongs to one thread
+// at a time. Nothing is allocated after itg_session_create.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #if defined(__GNUC__)
 #define ITG_API __attribute__((visibility("default")))
@@ -28,4 +43,118 @@ enum itg_isa {  // bits; a kernel runs where all the bits that it needs are ther
   ITG_ISA_rvv = 4096,
 };
 
-ITG_API uint32_t itg_cpu_isa(void);  // the enum itg_isa bits of this CPU
+ITG_API uint32_t itg_cpu_isa(void);                 // the enum itg_isa bits of this CPU
+ITG_API const char *itg_dtype_name(uint8_t dtype);  // "f32", ...; "?" for a code that does not exist
+
+// ---- errors ----------------------------------------------------------------------------------------
+typedef enum itg_status {
+  ITG_OK = 0,
+  ITG_BAD_FILE,     // missing, truncated, corrupt or hostile
+  ITG_BAD_INPUT,    // the caller asked for something that does not exist or does not fit
+  ITG_UNSUPPORTED,  // the file needs a CPU or a runtime other than this one
+  ITG_RUN_ERROR,    // the model met data that it cannot compute with
+  ITG_NO_MEMORY,
+} itg_status;
+
+typedef struct itg_error {
+  char words[256];  // one line
+} itg_error;
+
+// ---- models ----------------------------------------------------------------------------------------
+typedef struct itg_model itg_model;
+
+enum itg_open_flags {
+  ITG_OPEN_TRUST_WEIGHTS = 1,  // do not compare the checksum of the weights: their pages are read when first used
+};
+
+// Maps the file read-only; nobody may change it while the model is open.
+ITG_API itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **model, itg_error *error);
+// Uses `data` in place if it is aligned to 64 bytes, which must then outlive the model; else copies it once.
+ITG_API itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_model **model, itg_error *error);
+ITG_API void itg_model_close(itg_model *model);  // after its sessions are destroyed; NULL is fine
+
+ITG_API uint32_t itg_model_isa(const itg_model *model);                       // the ISA bits that it was packed for
+ITG_API const char *itg_model_meta(const itg_model *model, size_t *size);     // JSON text, not NUL-terminated
+ITG_API uint32_t itg_model_plans(const itg_model *model);                     // main plans: one per set of input shapes
+ITG_API uint32_t itg_model_inputs(const itg_model *model, uint32_t plan);     // how many
+ITG_API uint32_t itg_model_outputs(const itg_model *model, uint32_t plan);
+
+typedef struct itg_info {
+  const char *name;
+  uint8_t dtype, rank;
+  uint8_t dynamic;              // bit i: axis i may be shorter at run time than shape[i]
+  int64_t shape[ITG_MAX_RANK];  // 0 past the rank
+  uint64_t bytes;               // that a buffer for it must have
+  const double *scale;          // quantisation, real = scale * (stored - zero); NULL: none
+  const int64_t *zero;
+  uint32_t n_scale;
+  int32_t quant_axis;           // -1: one scale for the whole tensor
+} itg_info;
+
+ITG_API itg_status itg_model_input(const itg_model *model, uint32_t plan, uint32_t index, itg_info *info);
+ITG_API itg_status itg_model_output(const itg_model *model, uint32_t plan, uint32_t index, itg_info *info);
+
+// ---- sessions --------------------------------------------------------------------------------------
+typedef struct itg_session itg_session;
+
+typedef struct itg_options {  // all zero is a good choice
+  uint32_t plan;        // which main plan
+  uint32_t threads;     // that compute, the caller's included; 0 is 1
+  uint32_t profile;     // 1: measure every step
+  uint32_t external_io; // 1: reserve no memory for inputs and outputs; bind them all before the first run
+  uint64_t max_steps;   // a run that takes more steps (of loops) is stopped; 0 is 10^9
+  void *memory;         // NULL: allocate; else itg_memory.session bytes, aligned to 64, zeroed by the caller
+  uint64_t memory_size;
+  const void *weights;  // NULL: those in the file; else a copy of them, aligned to 64
+} itg_options;
+
+typedef struct itg_memory {
+  uint64_t weights;  // constants in the file
+  uint64_t arena;    // internal tensors
+  uint64_t scratch;  // of the step that needs the most
+  uint64_t io;       // inputs and outputs
+  uint64_t tables;   // the session's own records
+  uint64_t session;  // what itg_session_create takes: all but the weights, with padding
+} itg_memory;
+
+ITG_API itg_status itg_model_memory(const itg_model *model, const itg_options *options, itg_memory *memory,
+                                    itg_error *error);
+// The constants, to copy them into memory of the caller's choice; itg_memory.weights bytes.
+ITG_API const void *itg_model_weights(const itg_model *model);
+
+ITG_API itg_status itg_session_create(const itg_model *model, const itg_options *options, itg_session **session,
+                                      itg_error *error);
+ITG_API void itg_session_destroy(itg_session *session);  // NULL is fine
+// What went wrong in the last call that returned a status; "" if nothing did.
+ITG_API const char *itg_session_error(const itg_session *session);
+
+ITG_API itg_status itg_set_input(itg_session *session, uint32_t index, const void *data, size_t bytes);  // copies
+// The next runs read `data` in place (aligned to its element size), or write there; NULL goes back to the session's own.
+ITG_API itg_status itg_bind_input(itg_session *session, uint32_t index, const void *data, size_t bytes);
+ITG_API itg_status itg_bind_output(itg_session *session, uint32_t index, void *data, size_t bytes);
+ITG_API itg_status itg_run(itg_session *session);
+
+typedef struct itg_view {
+  const void *data;
+  uint8_t dtype, rank;
+  int64_t shape[ITG_MAX_RANK];  // the true extents; 0 past the rank
+  uint64_t bytes;
+} itg_view;
+
+ITG_API itg_status itg_get_output(itg_session *session, uint32_t index, itg_view *view);
+
+// ---- profile: what each step took, summed over all runs since the session was made ------------------
+typedef struct itg_profile {
+  const char *op, *origin, *kernel_isa;
+  uint32_t plan;   // number of the plan that it is a step of; sub-plans count
+  uint32_t parts;  // into which its work is split
+  uint64_t macs, calls, ns;
+} itg_profile;
+
+ITG_API uint32_t itg_session_steps(const itg_session *session);
+ITG_API itg_status itg_get_profile(const itg_session *session, uint32_t step, itg_profile *profile);
+ITG_API void itg_reset_profile(itg_session *session);
+
+#ifdef __cplusplus
+}
+#endif

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from intaglio.errors import Unsupported as Unsupported
     from intaglio.frontends import load as load
     from intaglio.ir import Graph as Graph
+    from intaglio.package import Package as Package
+    from intaglio.session import Session as Session
+    from intaglio.session import open as open
 
 __version__ = "0.1.0"
 
@@ -27,6 +30,9 @@ __version__ = "0.1.0"
 _LAZY = {
     "load": "intaglio.frontends",
     "Graph": "intaglio.ir",
+    "Package": "intaglio.package",
+    "Session": "intaglio.session",
+    "open": "intaglio.session",
     "IntaglioError": "intaglio.errors",
     "BadInput": "intaglio.errors",
     "BadFile": "intaglio.errors",

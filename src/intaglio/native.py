@@ -111,6 +111,20 @@ class NativeOp:
             out += _pack_field(self.name, f, attrs)
         return bytes(out)
 
+    def unpack_attrs(self, raw: bytes) -> dict[str, Any]:
+        """The attributes that `pack_attrs` packed, for people to read."""
+        out: dict[str, Any] = {}
+        at = 0
+        for f in self.fields:
+            items = np.frombuffer(raw, np.float64 if f.kind == "f" else np.int64, f.count, at)
+            at += items.nbytes
+            values = [f.words[i] for i in items] if f.kind == "e" else items.tolist()
+            out[f.name] = values[0] if f.count == 1 else tuple(values)
+        for name in [n for n in out if n.startswith("n_") and n[2:] in out]:
+            value = out[name[2:]]
+            out[name[2:]] = value[: out.pop(name)] if isinstance(value, tuple) else value
+        return out
+
 
 @dataclass(frozen=True)
 class Kernel:

@@ -1,1 +1,113 @@
 """The package file `.itg`: one flat file that the native runtime maps and runs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from intaglio import native
+from intaglio.errors import BadFile, BadInput
+from intaglio.ir import Type
+from intaglio.package.read import Contents, read
+from intaglio.package.write import write
+from intaglio.plan import Plan, Tensor
+
+__all__ = ["Package", "read", "write"]
+
+
+class Package:
+    """A compiled model: the bytes of a `.itg` file, and what they say."""
+
+    def __init__(self, data: bytes):
+        self.bytes = data
+
+    @classmethod
+    def build(
+        cls,
+        plans: Sequence[Plan],
+        *,
+        isa: int = 0,
+        meta: Mapping[str, Any] | None = None,
+        strip: bool = False,
+    ) -> Package:
+        """Pack plans. `isa` are the bits of the CPU that their weights are packed for."""
+        return cls(write(plans, isa, meta, strip))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Package:
+        """Read a `.itg` file; BadFile if it is none."""
+        try:
+            package = cls(Path(path).read_bytes())
+        except OSError as e:
+            raise BadFile(f"cannot read {path}: {e.strerror}") from None
+        try:
+            package.contents  # noqa: B018  # reading it checks it
+        except BadFile as e:
+            raise BadFile(f"{path}: {e}") from None
+        return package
+
+    def save(self, path: str | Path) -> None:
+        """Write the file. It appears whole or not at all."""
+        path = Path(path)
+        try:
+            fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        except OSError as e:
+            raise BadInput(f"cannot write {path}: {e.strerror}") from None
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(self.bytes)
+                os.fchmod(file.fileno(), 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except OSError as e:
+            os.unlink(temporary)
+            raise BadInput(f"cannot write {path}: {e.strerror}") from None
+
+    @cached_property
+    def contents(self) -> Contents:
+        return read(self.bytes)
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The main plans: one per set of input shapes that it was compiled for."""
+        return self.contents.plans
+
+    @property
+    def plan(self) -> Plan:
+        return self.plans[0]
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the compiler noted: model name and metadata, target, version, reports."""
+        return self.contents.meta
+
+    @property
+    def isa(self) -> str:
+        """The instruction set that it was packed for, e.g. "avx512vnni"."""
+        names = [n for n, bit in native.ISA_BITS.items() if bit & self.contents.isa]
+        return names[-1] if names else "scalar"
+
+    @property
+    def inputs(self) -> dict[str, Type]:
+        return _types(self.plan.inputs)
+
+    @property
+    def outputs(self) -> dict[str, Type]:
+        return _types(self.plan.outputs)
+
+    def __repr__(self) -> str:
+        steps = sum(len(p.steps) for p in self.plan.walk())
+        return f"Package({len(self.bytes)} bytes, {steps} steps, {self.isa})"
+
+
+def _types(tensors: Sequence[Tensor | None]) -> dict[str, Type]:
+    return {t.name: t.type for t in tensors if t is not None}
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,78 @@
+// The records of a package file, version 1. src/intaglio/package/format.py declares the same for Python, a test
+// compares the two, and docs/format.md explains them. Numbers are little-endian; sections start at multiples of 64.
+#pragma once
+#include <stdint.h>
+
+#define ITG_FILE_VERSION 1
+#define ITG_ALIGN 64
+#define ITG_NONE 0xffffffffu
+
+typedef struct itg_file_header {
+  char magic[4];      // "ITG1"
+  uint32_t version;   // of the format: 1
+  uint32_t sections;  // rows of the section table, which follows the header
+  uint32_t flags;     // 0; a reader refuses a file with bits that it does not know
+  uint32_t isa;       // enum itg_isa bits that the CPU must have: weights are packed for these kernels
+  uint32_t crc;       // CRC-32 (zlib) of header and section table, with this field 0
+  uint64_t size;      // of the whole file, in bytes
+} itg_file_header;
+
+typedef struct itg_file_section {
+  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST NAME ORIG, or something newer
+  uint32_t flags;     // bit 0: a reader that does not know this kind must refuse the file; else it skips the section
+  uint64_t offset;    // from the start of the file, a multiple of 64
+  uint64_t size;      // in bytes
+  uint32_t crc;       // CRC-32 of these bytes
+  uint32_t reserved;  // 0
+} itg_file_section;
+
+typedef struct itg_file_plan {
+  uint32_t name;        // offset in NAME
+  uint32_t main;        // the main plan that it belongs to; its own number if it is a main plan
+  uint32_t first_step;  // in STEP; plans follow each other without gaps, sub-plans after their main plan
+  uint32_t n_steps;
+  uint32_t inputs;      // first of n_inputs tensor numbers in ARGS
+  uint32_t n_inputs;
+  uint32_t outputs;     // first of n_outputs tensor numbers in ARGS
+  uint32_t n_outputs;
+  uint64_t arena;       // bytes of internal memory; 0 in a sub-plan, which shares that of its main plan
+} itg_file_plan;
+
+typedef struct itg_file_tensor {
+  uint32_t name;     // offset in NAME
+  uint8_t dtype;     // enum itg_dtype
+  uint8_t rank;      // at most 8
+  uint8_t memory;    // 0 const (CNST), 1 arena, 2 input, 3 output
+  uint8_t dynamic;   // bit i: axis i may be shorter at run time than shape[i]
+  uint32_t slot;     // which input or output, counted over all main plans in order; else 0
+  uint32_t quant;    // row of QUNT, or 0xffffffff
+  uint64_t offset;   // in that memory; a multiple of the element size, in CNST of 64
+  uint64_t size;     // bytes reserved there, at least those of the shape
+  int64_t shape[8];  // 0 past the rank
+} itg_file_tensor;
+
+typedef struct itg_file_quant {
+  int32_t axis;     // -1: one scale for the whole tensor
+  uint32_t count;   // 1, or the extent of that axis
+  uint64_t values;  // offset in ATTR: count scales as f64, then count zero points as i64
+} itg_file_quant;
+
+typedef struct itg_file_step {
+  uint32_t op;          // offset in NAME: "add", "cpu.conv"
+  uint32_t origin;      // offset in ORIG, or 0xffffffff: the place in the user's model
+  uint32_t args;        // first in ARGS: n_in inputs (0xffffffff: absent), then n_out outputs
+  uint32_t n_in;
+  uint32_t n_out;
+  uint32_t attrs_size;  // as the op declares
+  uint64_t attrs;       // offset in ATTR, a multiple of 8: struct itg_attrs_<op>
+  uint64_t macs;        // multiply-accumulates
+} itg_file_step;
+
+enum itg_memory_kind { ITG_CONST, ITG_ARENA, ITG_INPUT, ITG_OUTPUT };
+
+_Static_assert(sizeof(itg_file_header) == 32, "header");
+_Static_assert(sizeof(itg_file_section) == 32, "section");
+_Static_assert(sizeof(itg_file_plan) == 40, "plan");
+_Static_assert(sizeof(itg_file_tensor) == 96, "tensor");
+_Static_assert(sizeof(itg_file_quant) == 16, "quant");
+_Static_assert(sizeof(itg_file_step) == 40, "step");

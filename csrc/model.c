@@ -1,0 +1,208 @@
+// Opening a package file: map it, find its sections, compare checksums, check it, answer questions about it.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+itg_status itg_fail(itg_error *error, itg_status status, const char *format, ...) {
+  if (!error) return status;
+  va_list list;
+  va_start(list, format);
+  vsnprintf(error->words, sizeof error->words, format, list);
+  va_end(list);
+  for (char *c = error->words; *c; c++)  // names come from the file: keep the message on one line
+    if ((unsigned char)*c < 32 || *c == 127) *c = '?';
+  return status;
+}
+
+// A section as an array of records of `item` bytes.
+typedef struct {
+  const char *kind;
+  size_t item;
+  const void **data;
+  uint64_t *size;
+} section;
+
+static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
+  itg_file_header h;
+  if (m->size < sizeof h) return itg_fail(e, ITG_BAD_FILE, "file has %llu bytes; a package starts with a header of 32; "
+                                          "it is empty or truncated", (unsigned long long)m->size);
+  memcpy(&h, m->file, sizeof h);
+  if (memcmp(h.magic, "ITG1", 4)) return itg_fail(e, ITG_BAD_FILE, "file does not start with ITG1; it is no package file");
+  if (h.version != ITG_FILE_VERSION)
+    return itg_fail(e, ITG_BAD_FILE, "file has format version %u, this runtime reads %u; compile the model again", h.version,
+                    ITG_FILE_VERSION);
+  if (h.flags) return itg_fail(e, ITG_BAD_FILE, "file has flags 0x%x, which this runtime does not know", h.flags);
+  if (h.size != m->size)
+    return itg_fail(e, ITG_BAD_FILE, "file has %llu bytes, its header says %llu; it is truncated or damaged",
+                    (unsigned long long)m->size, (unsigned long long)h.size);
+  if (h.sections > 64 || m->size - sizeof h < h.sections * sizeof(itg_file_section))
+    return itg_fail(e, ITG_BAD_FILE, "file says it has %u sections; that does not fit", h.sections);
+  const itg_file_section *table = (const void *)(m->file + sizeof h);
+  uint32_t crc = h.crc;
+  h.crc = 0;
+  if (itg_crc32(itg_crc32(0, &h, sizeof h), table, h.sections * sizeof *table) != crc)
+    return itg_fail(e, ITG_BAD_FILE, "checksum of the header differs; the file is damaged");
+  m->isa = h.isa;
+  if (h.isa & ~itg_cpu_isa()) {
+    static const struct { uint32_t bit; const char *name; } names[] = {
+      {ITG_ISA_avx2, "avx2"}, {ITG_ISA_avx512, "avx512"}, {ITG_ISA_avx512vnni, "avx512vnni"},
+      {ITG_ISA_avx512bf16, "avx512bf16"}, {ITG_ISA_neon, "neon"}, {ITG_ISA_dotprod, "dotprod"}, {ITG_ISA_rvv, "rvv"}};
+    const char *missing = "an instruction set that this runtime does not know";
+    for (size_t i = sizeof names / sizeof *names; i-- > 0;)
+      if (h.isa & ~itg_cpu_isa() & names[i].bit) missing = names[i].name;
+    return itg_fail(e, ITG_UNSUPPORTED, "package was compiled for a CPU with %s, which this one lacks; "
+                    "compile it again with --isa", missing);
+  }
+
+  uint64_t plans = 0, tens = 0, quants = 0, steps = 0, args = 0;
+  const section known[] = {
+    {"META", 1, (const void **)&m->meta, &m->meta_size},
+    {"PLAN", sizeof(itg_file_plan), (const void **)&m->plans, &plans},
+    {"TENS", sizeof(itg_file_tensor), (const void **)&m->tens, &tens},
+    {"QUNT", sizeof(itg_file_quant), (const void **)&m->quants, &quants},
+    {"STEP", sizeof(itg_file_step), (const void **)&m->steps, &steps},
+    {"ARGS", sizeof(uint32_t), (const void **)&m->args, &args},
+    {"ATTR", 1, (const void **)&m->attrs, &m->attrs_size},
+    {"CNST", 1, (const void **)&m->consts, &m->consts_size},
+    {"NAME", 1, (const void **)&m->names, &m->names_size},
+    {"ORIG", 1, (const void **)&m->origins, &m->origins_size},
+  };
+  const size_t n_known = sizeof known / sizeof *known;
+  for (uint32_t i = 0; i < h.sections; i++) {
+    const itg_file_section *s = &table[i];
+    if (s->offset % ITG_ALIGN || s->offset > m->size || s->size > m->size - s->offset)
+      return itg_fail(e, ITG_BAD_FILE, "section %.4s lies outside of the file, or not at a multiple of 64", s->kind);
+    size_t k = 0;
+    while (k < n_known && memcmp(known[k].kind, s->kind, 4)) k++;
+    if (k == n_known) {
+      if (s->flags & 1) return itg_fail(e, ITG_UNSUPPORTED, "file needs section %.4s, which this runtime does not know; "
+                                        "update intaglio", s->kind);
+      continue;
+    }
+    if (*known[k].data) return itg_fail(e, ITG_BAD_FILE, "file has two sections %.4s", s->kind);
+    if (s->size % known[k].item || s->size / known[k].item > 0x7fffffff * (known[k].item == 1 ? 0x8000ull : 1))
+      return itg_fail(e, ITG_BAD_FILE, "section %.4s has %llu bytes, which is no number of records", s->kind,
+                      (unsigned long long)s->size);
+    if (!(flags & ITG_OPEN_TRUST_WEIGHTS && !memcmp(s->kind, "CNST", 4)) &&
+        itg_crc32(0, m->file + s->offset, s->size) != s->crc)
+      return itg_fail(e, ITG_BAD_FILE, "checksum of section %.4s differs; the file is damaged", s->kind);
+    *known[k].data = m->file + s->offset;
+    *known[k].size = s->size / known[k].item;
+  }
+  for (size_t k = 0; k < n_known; k++)
+    if (!*known[k].data && strcmp(known[k].kind, "ORIG"))
+      return itg_fail(e, ITG_BAD_FILE, "file has no section %s", known[k].kind);
+  m->n_plans = (uint32_t)plans, m->n_tensors = (uint32_t)tens, m->n_quants = (uint32_t)quants;
+  m->n_steps = (uint32_t)steps, m->n_args = (uint32_t)args;
+  return ITG_OK;
+}
+
+static itg_status open_bytes(itg_model *m, uint32_t flags, itg_model **out, itg_error *e) {
+  itg_status status = read_sections(m, flags, e);
+  if (!status) status = itg_check_model(m, e);
+  if (status) itg_model_close(m);
+  *out = status ? NULL : m;
+  return status;
+}
+
+itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_model **out, itg_error *e) {
+  *out = NULL;
+  itg_model *m = calloc(1, sizeof *m);
+  if (!m) return itg_fail(e, ITG_NO_MEMORY, "no memory for a model");
+  m->file = data;
+  m->size = size;
+  if ((uintptr_t)data % ITG_ALIGN) {
+    if (!(m->owned = aligned_alloc(ITG_ALIGN, itg_align(size)))) {
+      free(m);
+      return itg_fail(e, ITG_NO_MEMORY, "no memory for %zu bytes of package", size);
+    }
+    m->file = memcpy(m->owned, data, size);
+  }
+  return open_bytes(m, flags, out, e);
+}
+
+itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **out, itg_error *e) {
+  *out = NULL;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return itg_fail(e, ITG_BAD_FILE, "cannot open %.160s: %s", path, strerror(errno));
+  struct stat st;
+  if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(itg_file_header)) {
+    close(fd);
+    return itg_fail(e, ITG_BAD_FILE, "%.160s is no package file: it is empty, truncated or no file", path);
+  }
+  void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+  close(fd);
+  if (map == MAP_FAILED) return itg_fail(e, ITG_BAD_FILE, "cannot map %.160s: %s", path, strerror(errno));
+  itg_model *m = calloc(1, sizeof *m);
+  if (!m) {
+    munmap(map, (size_t)st.st_size);
+    return itg_fail(e, ITG_NO_MEMORY, "no memory for a model");
+  }
+  m->file = map;
+  m->size = m->mapped = (uint64_t)st.st_size;
+  return open_bytes(m, flags, out, e);
+}
+
+void itg_model_close(itg_model *m) {
+  if (!m) return;
+  if (m->mapped) munmap((void *)m->file, m->mapped);
+  free(m->owned);
+  free(m->tensors);
+  free(m->arg_tensors);
+  free(m->kernels);
+  free(m->families);
+  free(m->mains);
+  free(m->input_slots);
+  free(m->output_slots);
+  free(m);
+}
+
+uint32_t itg_model_isa(const itg_model *m) { return m->isa; }
+uint32_t itg_model_plans(const itg_model *m) { return m->n_mains; }
+const void *itg_model_weights(const itg_model *m) { return m->consts; }
+
+const char *itg_model_meta(const itg_model *m, size_t *size) {
+  *size = m->meta_size;
+  return m->meta;
+}
+
+uint32_t itg_model_inputs(const itg_model *m, uint32_t plan) {
+  return plan < m->n_mains ? m->plans[m->mains[plan]].n_inputs : 0;
+}
+
+uint32_t itg_model_outputs(const itg_model *m, uint32_t plan) {
+  return plan < m->n_mains ? m->plans[m->mains[plan]].n_outputs : 0;
+}
+
+static itg_status info_of(const itg_model *m, uint32_t id, itg_info *info) {
+  const itg_file_tensor *t = &m->tens[id];
+  *info = (itg_info){.name = itg_name(m, t->name), .dtype = t->dtype, .rank = t->rank, .dynamic = t->dynamic,
+                     .bytes = itg_bytes(&m->tensors[id]), .quant_axis = -1};
+  memcpy(info->shape, t->shape, sizeof info->shape);
+  if (t->quant != ITG_NONE) {
+    const itg_file_quant *q = &m->quants[t->quant];
+    info->scale = (const void *)(m->attrs + q->values);
+    info->zero = (const void *)(m->attrs + q->values + 8ull * q->count);
+    info->n_scale = q->count;
+    info->quant_axis = q->axis;
+  }
+  return ITG_OK;
+}
+
+itg_status itg_model_input(const itg_model *m, uint32_t plan, uint32_t index, itg_info *info) {
+  if (index >= itg_model_inputs(m, plan)) return ITG_BAD_INPUT;
+  return info_of(m, m->args[m->plans[m->mains[plan]].inputs + index], info);
+}
+
+itg_status itg_model_output(const itg_model *m, uint32_t plan, uint32_t index, itg_info *info) {
+  if (index >= itg_model_outputs(m, plan)) return ITG_BAD_INPUT;
+  return info_of(m, m->args[m->plans[m->mains[plan]].outputs + index], info);
+}

@@ -1,0 +1,123 @@
+// Running a session: the loop over its steps, and what it measures.
+#include <string.h>
+#include <time.h>
+
+#include "runtime.h"
+
+itg_status itg_step_fails(itg_session *s, const itg_step *step, itg_words words) {
+  const char *origin = itg_origin(s->model, step->record);
+  return itg_fail(&s->error, ITG_RUN_ERROR, "%s%s%.80s%s: %s", step->op->name, *origin ? " '" : "", origin, *origin ? "'" : "",
+                  words);
+}
+
+static itg_words run_kernel(itg_session *s, const itg_step *step) {
+  if (step->parts > 1) return itg_pool_run(s->pool, step->run, &step->call, step->parts);
+  return step->run(&step->call, 0, 1);
+}
+
+// Is `shape` what the file promises for tensor t: equal, or at most as long on dynamic axes?
+static bool as_planned(const itg_file_tensor *t, const int64_t *shape) {
+  for (int a = 0; a < t->rank; a++)
+    if (t->dynamic >> a & 1 ? shape[a] < 0 || shape[a] > t->shape[a] : shape[a] != t->shape[a]) return false;
+  return true;
+}
+
+// A step whose extents are known only now: infer them, compare them with what was planned, run, compare again.
+static itg_words run_dynamic(itg_session *s, const itg_step *step) {
+  const itg_call *call = &step->call;
+  const itg_op *op = step->op;
+  const uint32_t *ids = s->model->args + step->record->args + call->n_in;
+  itg_tensor inferred[ITG_MAX_OUTPUTS];
+  memset(inferred, 0, call->n_out * sizeof *inferred);
+  itg_words words = op->infer(call, inferred);
+  if (words) return words;
+  for (uint32_t i = 0; i < call->n_out; i++) {
+    itg_tensor *t = call->out[i];
+    if (inferred[i].dtype != t->dtype || inferred[i].rank != t->rank || !as_planned(&s->model->tens[ids[i]], inferred[i].shape))
+      return "its result does not fit the shape that was planned for it";
+    memcpy(t->shape, inferred[i].shape, sizeof t->shape);
+    for (int a = t->rank; a < ITG_MAX_RANK; a++) t->shape[a] = 0;
+  }
+  if (op->flags & (ITG_INPLACE | ITG_INPLACE_FIRST))
+    for (uint32_t i = 0; i < call->n_in; i++)
+      if (call->in[i] && call->in[i]->data == call->out[0]->data && call->out[0]->capacity &&
+          !itg_same_shape(call->in[i], call->out[0]))
+        return "its operands have extents that cannot be computed in place";
+  if (op->flags & ITG_VIEW && call->in[0]->data == call->out[0]->data) return NULL;
+  if (op->scratch && op->scratch(call, step->parts) > s->scratch_size) return "it needs more scratch memory than planned";
+  if ((words = run_kernel(s, step))) return words;
+  for (uint32_t i = 0; op->flags & ITG_EXTENT && i < call->n_out; i++)
+    if (!as_planned(&s->model->tens[ids[i]], call->out[i]->shape)) {
+      memcpy(call->out[i]->shape, s->model->tens[ids[i]].shape, sizeof call->out[i]->shape);
+      return "its result does not fit the shape that was planned for it";
+    }
+  return NULL;
+}
+
+static uint64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static itg_status run_step(itg_session *s, itg_step *step) {
+  if (step->control) return itg_run_control(s, step);
+  itg_words words = step->dynamic ? run_dynamic(s, step) : run_kernel(s, step);
+  return words ? itg_step_fails(s, step, words) : ITG_OK;
+}
+
+itg_status itg_run_plan(itg_session *s, uint32_t plan) {
+  const itg_steps *steps = &s->plans[plan - s->plan_number];
+  if (steps->count >= s->steps_left)
+    return itg_fail(&s->error, ITG_RUN_ERROR, "the model ran more than %llu steps; a loop does not end, or max_steps is too low",
+                    (unsigned long long)s->max_steps);
+  s->steps_left -= steps->count + 1;
+  for (itg_step *step = steps->first, *end = step + steps->count; step < end; step++) {
+    uint64_t start = s->profile ? now() : 0;
+    itg_status status = run_step(s, step);
+    if (status) return status;
+    if (!s->profile) continue;
+    step->ns += now() - start;
+    step->calls++;
+  }
+  return ITG_OK;
+}
+
+static itg_status run_all(itg_session *s) {
+  for (uint32_t i = 0; i < s->plan->n_inputs; i++)
+    if (!s->inputs[i].data) return itg_fail(&s->error, ITG_BAD_INPUT, "input %u is not bound", i);
+  const uint32_t *slots = s->model->output_slots + s->model->families[s->plan_number].outputs;
+  for (uint32_t i = 0; i < s->plan->n_outputs; i++)
+    if (!s->outputs[i].data && slots[i] != ITG_NONE) return itg_fail(&s->error, ITG_BAD_INPUT, "output %u is not bound", i);
+  s->steps_left = s->max_steps;
+  itg_status status = itg_run_plan(s, s->plan_number);
+  if (status) return status;
+  for (uint32_t i = 0; i < s->plan->n_outputs; i++) {  // outputs that lie in the arena, a constant or an input
+    const itg_tensor *t = s->args[s->plan->outputs + i];
+    if (slots[i] == ITG_NONE && s->outputs[i].data && itg_bytes(t)) memmove(s->outputs[i].data, t->data, itg_bytes(t));
+  }
+  return ITG_OK;
+}
+
+itg_status itg_run(itg_session *s) {
+  if (atomic_flag_test_and_set(&s->busy)) return ITG_BAD_INPUT;  // another thread is in here: its error is not ours to write
+  s->error.words[0] = 0;
+  itg_status status = run_all(s);
+  atomic_flag_clear(&s->busy);
+  return status;
+}
+
+// ---- profile ---------------------------------------------------------------------------------------
+uint32_t itg_session_steps(const itg_session *s) { return s->n_steps; }
+
+itg_status itg_get_profile(const itg_session *s, uint32_t i, itg_profile *to) {
+  if (i >= s->n_steps) return ITG_BAD_INPUT;
+  const itg_step *step = &s->steps[i];
+  *to = (itg_profile){step->op->name, itg_origin(s->model, step->record), step->isa, step->plan - s->plan_number, step->parts,
+                      step->record->macs, step->calls, step->ns};
+  return ITG_OK;
+}
+
+void itg_reset_profile(itg_session *s) {
+  for (uint32_t i = 0; i < s->n_steps; i++) s->steps[i].ns = s->steps[i].calls = 0;
+}

@@ -1,0 +1,112 @@
+// What the files of the runtime share: models, sessions, the thread pool.
+#pragma once
+#include <stdatomic.h>
+
+#include "format.h"
+#include "kernels/kernel.h"
+
+#define ITG_MAX_OUTPUTS 16  // of a step that is not control flow
+#define ITG_MAX_DEPTH 16    // of control flow inside of control flow
+#define ITG_MAX_BYTES ((uint64_t)1 << 46)  // of a tensor or an arena: sums of a few of them cannot overflow
+#define ITG_MAX_THREADS 256
+
+// A main plan's slots are consecutive: input i of plan p is slot family[p].inputs + i.
+typedef struct itg_family {
+  uint32_t inputs, outputs;  // first slots
+  uint32_t depth;            // of the control flow inside
+} itg_family;
+
+struct itg_model {
+  const uint8_t *file;
+  uint64_t size;
+  void *owned;      // what close frees, or NULL
+  uint64_t mapped;  // what close unmaps, or 0
+  uint32_t isa;
+  const itg_file_plan *plans;
+  const itg_file_tensor *tens;
+  const itg_file_quant *quants;
+  const itg_file_step *steps;
+  const uint32_t *args;
+  uint32_t n_plans, n_tensors, n_quants, n_steps, n_args;
+  const uint8_t *attrs, *consts;
+  const char *names, *origins, *meta;
+  uint64_t attrs_size, consts_size, names_size, origins_size, meta_size;
+  // made when it is opened
+  itg_tensor *tensors;                // one per record: type, and data if constant
+  const itg_tensor **arg_tensors;     // one per entry of ARGS
+  const itg_kernel **kernels;         // one per step
+  itg_family *families;               // one per plan; sub-plans have the slots of their main plan
+  uint32_t *mains;                    // plan numbers of the main plans
+  uint32_t *input_slots, *output_slots;  // tensor whose size a slot has; ITG_NONE: nothing lies in that output slot
+  uint32_t n_mains, n_inputs, n_outputs;
+};
+
+typedef struct itg_pool itg_pool;
+
+typedef struct itg_step {
+  itg_call call;
+  itg_run_fn run;
+  const itg_op *op;
+  const char *isa;  // of the kernel
+  const itg_file_step *record;
+  uint32_t parts;
+  uint8_t dynamic, control;
+  uint32_t plan;
+  uint64_t ns, calls;
+} itg_step;
+
+typedef struct itg_steps {  // of one plan
+  itg_step *first;
+  uint32_t count;
+} itg_steps;
+
+typedef struct itg_slot {
+  void *own;       // the session's memory for it, or NULL
+  void *data;      // where it is now
+  uint32_t first;  // tensor that lies in it; `next` of the session goes on
+} itg_slot;
+
+struct itg_session {
+  const itg_model *model;
+  const itg_file_plan *plan;
+  uint32_t plan_number;
+  void *owned;
+  itg_tensor *tensors;
+  itg_tensor **args;  // one per entry of ARGS
+  uint32_t *next;     // next tensor of the same slot
+  itg_step *steps;    // of the main plan and its sub-plans
+  itg_steps *plans;   // from plan_number on
+  itg_slot *inputs, *outputs;
+  uint32_t n_steps;
+  uint8_t *arena, *scratch;
+  uint64_t scratch_size;
+  uint32_t threads, profile;
+  uint64_t max_steps, steps_left;
+  itg_pool *pool;
+  atomic_flag busy;
+  itg_error error;
+};
+
+// check.c: everything that a file claims, checked once
+itg_status itg_check_model(itg_model *model, itg_error *error);
+// control.c
+itg_status itg_check_control(const itg_model *model, uint32_t plan, const itg_file_step *step, itg_error *error);
+itg_status itg_run_control(itg_session *session, itg_step *step);
+// run.c
+itg_status itg_run_plan(itg_session *session, uint32_t plan);
+itg_status itg_step_fails(itg_session *session, const itg_step *step, itg_words words);
+// threads.c
+itg_pool *itg_pool_create(uint32_t threads);
+void itg_pool_destroy(itg_pool *pool);
+itg_words itg_pool_run(itg_pool *pool, itg_run_fn run, const itg_call *call, uint32_t parts);
+// crc.c
+uint32_t itg_crc32(uint32_t crc, const void *data, size_t size);
+
+itg_status itg_fail(itg_error *error, itg_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static inline uint64_t itg_bytes(const itg_tensor *t) { return (uint64_t)itg_count(t) * itg_item(t->dtype); }
+static inline const char *itg_name(const itg_model *m, uint32_t at) { return m->names + at; }
+static inline const char *itg_origin(const itg_model *m, const itg_file_step *s) {
+  return s->origin == ITG_NONE || !m->origins ? "" : m->origins + s->origin;
+}
+static inline uint64_t itg_align(uint64_t n) { return (n + ITG_ALIGN - 1) / ITG_ALIGN * ITG_ALIGN; }

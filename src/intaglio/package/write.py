@@ -1,0 +1,187 @@
+"""Plans to the bytes of a package file. The same plans always give the same bytes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, native
+from intaglio.errors import Unsupported
+from intaglio.ir import Array, Quant
+from intaglio.package import format as f
+from intaglio.plan import MEMORIES, Plan, Step, Tensor
+
+
+def write(
+    plans: Sequence[Plan], isa: int = 0, meta: Mapping[str, Any] | None = None, strip: bool = False
+) -> bytes:
+    """The file that holds the main plans `plans`, for a CPU with the ISA bits `isa`.
+
+    `strip` leaves out what only people read: names of internal tensors, and places in the model.
+    """
+    w = _Writer(strip)
+    for plan in plans:
+        w.add_main(plan)
+    text = json.dumps(dict(meta or {}), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    sections = {
+        "META": text.encode(),
+        "PLAN": _pack(f.PLAN, w.plans),
+        "TENS": _pack(f.TENSOR, w.tensors),
+        "QUNT": _pack(f.QUANT, w.quants),
+        "STEP": _pack(f.STEP, w.steps),
+        "ARGS": np.array(w.args, "<u4").tobytes(),
+        "ATTR": bytes(w.attrs),
+        "NAME": bytes(w.names.data),
+        "ORIG": bytes(w.origins.data),
+        "CNST": bytes(w.consts),
+    }
+    if strip:
+        del sections["ORIG"]
+    return assemble(sections, isa)
+
+
+def assemble(sections: Mapping[str, bytes], isa: int = 0) -> bytes:
+    """Header, section table and sections, each at its aligned place."""
+    table = np.zeros(len(sections), f.SECTION)
+    at = f.align(f.HEADER.itemsize + table.nbytes)
+    for row, (kind, data) in zip(table, sections.items(), strict=True):
+        row["kind"], row["offset"], row["size"] = kind.encode(), at, len(data)
+        row["crc"] = zlib.crc32(data)
+        at = f.align(at + len(data))
+    header = np.zeros((), f.HEADER)
+    header["magic"], header["version"], header["isa"] = f.MAGIC, f.VERSION, isa
+    header["sections"], header["size"] = len(table), at
+    header["crc"] = zlib.crc32(header.tobytes() + table.tobytes())
+    file = bytearray(at)
+    head = header.tobytes() + table.tobytes()
+    file[: len(head)] = head
+    for row, data in zip(table, sections.values(), strict=True):
+        file[int(row["offset"]) : int(row["offset"]) + len(data)] = data
+    return bytes(file)
+
+
+class _Strings:
+    """A table of NUL-terminated strings, each stored once; offset 0 is the empty string."""
+
+    def __init__(self) -> None:
+        self.data, self.place = bytearray(b"\0"), {"": 0}
+
+    def add(self, text: str) -> int:
+        if text not in self.place:
+            self.place[text] = len(self.data)
+            self.data += text.replace("\0", "").encode() + b"\0"
+        return self.place[text]
+
+
+class _Writer:
+    """Collects the rows of every section."""
+
+    def __init__(self, strip: bool) -> None:
+        self.strip = strip
+        self.plans: list[tuple[Any, ...]] = []
+        self.tensors: list[tuple[Any, ...]] = []
+        self.quants: list[tuple[Any, ...]] = []
+        self.steps: list[tuple[Any, ...]] = []
+        self.args: list[int] = []
+        self.attrs, self.consts = bytearray(), bytearray()
+        self.names, self.origins = _Strings(), _Strings()
+        self.inputs = self.outputs = 0  # slots that earlier main plans took
+        self.blobs: dict[bytes, int] = {}
+        self.weights: dict[bytes, int] = {}
+        self.quant_rows: dict[Quant, int] = {}
+
+    def add_main(self, plan: Plan) -> None:
+        family = list(plan.walk())
+        if len(set(family)) != len(family):
+            raise ValueError(f"plan '{plan.name}': a sub-plan is run by two steps; plan it twice")
+        main = len(self.plans)
+        number = {p: main + i for i, p in enumerate(family)}
+        named = {t for t in (*plan.inputs, *plan.outputs) if t is not None}
+        ids: dict[Tensor | None, int] = {None: f.NONE}
+        for t in plan.tensors():
+            ids[t] = len(self.tensors)
+            self.tensors.append(self._tensor(t, t in named))
+        for p in family:
+            first, inputs = len(self.steps), self._list(ids, p.inputs)
+            outputs = self._list(ids, p.outputs)
+            for s in p.steps:
+                self.steps.append(self._step(s, ids, number))
+            self.plans.append(
+                (self.names.add(p.name), main, first, len(p.steps), inputs, len(p.inputs), outputs,
+                 len(p.outputs), p.arena)
+            )  # fmt: skip
+        self.inputs += len(plan.inputs)
+        self.outputs += len(plan.outputs)
+
+    def _tensor(self, t: Tensor, named: bool) -> tuple[Any, ...]:
+        if t.type.rank > native.MAX_RANK:
+            raise Unsupported(
+                f"tensor '{t.name}' has rank {t.type.rank}; the runtime takes at most "
+                f"{native.MAX_RANK}; reshape it to fewer axes"
+            )
+        offset, slot, size = t.offset, 0, t.size
+        if t.memory == "const":
+            if t.data is None:
+                raise ValueError(f"constant tensor '{t.name}' has no data")
+            offset, size = self._constant(t.data)
+        elif t.memory != "arena":
+            slot = t.slot + (self.inputs if t.memory == "input" else self.outputs)
+        shape = t.type.shape + (0,) * (native.MAX_RANK - t.type.rank)
+        name = self.names.add(t.name if named or not self.strip else "")
+        dynamic = sum(1 << i for i in t.type.dynamic)
+        code = dtypes.TABLE[t.type.dtype].code
+        memory, quant = MEMORIES.index(t.memory), self._quant(t.type.quant)
+        return name, code, t.type.rank, memory, dynamic, slot, quant, offset, size, shape
+
+    def _constant(self, data: Array) -> tuple[int, int]:
+        raw = np.ascontiguousarray(data).tobytes()
+        if raw not in self.weights:
+            self.consts += bytes(f.align(len(self.consts)) - len(self.consts))
+            self.weights[raw] = len(self.consts)
+            self.consts += raw
+        return self.weights[raw], len(raw)
+
+    def _quant(self, q: Quant | None) -> int:
+        if q is None:
+            return f.NONE
+        if q not in self.quant_rows:
+            raw = np.array(q.scale, "<f8").tobytes() + np.array(q.zero, "<i8").tobytes()
+            self.quant_rows[q] = len(self.quants)
+            axis = -1 if q.axis is None else q.axis
+            self.quants.append((axis, len(q.scale), self._blob(raw)))
+        return self.quant_rows[q]
+
+    def _step(
+        self, s: Step, ids: Mapping[Tensor | None, int], number: Mapping[Plan, int]
+    ) -> tuple[Any, ...]:
+        op = native.ops().get(s.op)
+        if op is None:
+            raise Unsupported(
+                f"step '{s.origin}': the runtime has no op '{s.op}'; lower it to ops that it has"
+            )
+        attrs = {k: number[a] if isinstance(a, Plan) else a for k, a in s.attrs.items()}
+        raw = op.pack_attrs(attrs)
+        origin = f.NONE if self.strip or not s.origin else self.origins.add(s.origin)
+        args = self._list(ids, [*s.inputs, *s.outputs])
+        return (self.names.add(s.op), origin, args, len(s.inputs), len(s.outputs), len(raw),
+                self._blob(raw), s.macs)  # fmt: skip
+
+    def _list(self, ids: Mapping[Tensor | None, int], tensors: Sequence[Tensor | None]) -> int:
+        first = len(self.args)
+        self.args += [ids[t] for t in tensors]
+        return first
+
+    def _blob(self, raw: bytes) -> int:
+        """Where in ATTR these bytes are; a multiple of 8."""
+        if raw not in self.blobs:
+            self.blobs[raw] = len(self.attrs)
+            self.attrs += raw + bytes(-len(raw) % 8)
+        return self.blobs[raw]
+
+
+def _pack(dtype: np.dtype[Any], rows: Sequence[tuple[Any, ...]]) -> bytes:
+    return np.array(rows, dtype).tobytes() if rows else b""

@@ -1,0 +1,342 @@
+"""A running model: the C runtime through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from intaglio import dtypes, native
+from intaglio.errors import BadFile, BadInput, IntaglioError, RunError, Unsupported
+from intaglio.interpret import check_inputs
+from intaglio.ir import Array, Quant, Type
+from intaglio.package import Package
+
+_STATUS: dict[int, type[IntaglioError]] = {
+    1: BadFile,
+    2: BadInput,
+    3: Unsupported,
+    4: RunError,
+    5: RunError,  # no memory
+}
+_Shape = ctypes.c_int64 * native.MAX_RANK
+
+
+class _Error(ctypes.Structure):
+    _fields_ = [("words", ctypes.c_char * 256)]
+
+
+class _Info(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_uint8),
+        ("rank", ctypes.c_uint8),
+        ("dynamic", ctypes.c_uint8),
+        ("shape", _Shape),
+        ("bytes", ctypes.c_uint64),
+        ("scale", ctypes.POINTER(ctypes.c_double)),
+        ("zero", ctypes.POINTER(ctypes.c_int64)),
+        ("n_scale", ctypes.c_uint32),
+        ("quant_axis", ctypes.c_int32),
+    ]
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [
+        ("plan", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("profile", ctypes.c_uint32),
+        ("external_io", ctypes.c_uint32),
+        ("max_steps", ctypes.c_uint64),
+        ("memory", ctypes.c_void_p),
+        ("memory_size", ctypes.c_uint64),
+        ("weights", ctypes.c_void_p),
+    ]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [
+        (n, ctypes.c_uint64) for n in ("weights", "arena", "scratch", "io", "tables", "session")
+    ]
+
+
+class _View(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_uint8),
+        ("rank", ctypes.c_uint8),
+        ("shape", _Shape),
+        ("bytes", ctypes.c_uint64),
+    ]
+
+
+class _Profile(ctypes.Structure):
+    _fields_ = [
+        ("op", ctypes.c_char_p),
+        ("origin", ctypes.c_char_p),
+        ("kernel_isa", ctypes.c_char_p),
+        ("plan", ctypes.c_uint32),
+        ("parts", ctypes.c_uint32),
+        ("macs", ctypes.c_uint64),
+        ("calls", ctypes.c_uint64),
+        ("ns", ctypes.c_uint64),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class StepProfile:
+    """What one step took, summed over all runs since the session was opened."""
+
+    op: str
+    origin: str  # the place in the user's model
+    isa: str  # of the kernel
+    depth_plan: int  # 0: a step of the model itself, else the number of the sub-plan
+    threads: int  # that share its work
+    macs: int  # of one call
+    calls: int
+    milliseconds: float  # of all calls
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    lib = native.library()
+    pointer, u32, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_size_t
+    signatures: list[tuple[Any, ...]] = [
+        ("itg_model_open_file", u32, ctypes.c_char_p, u32, pointer, pointer),
+        ("itg_model_open", u32, pointer, size, u32, pointer, pointer),
+        ("itg_model_close", None, pointer),
+        ("itg_model_inputs", u32, pointer, u32),
+        ("itg_model_outputs", u32, pointer, u32),
+        ("itg_model_plans", u32, pointer),
+        ("itg_model_input", u32, pointer, u32, u32, pointer),
+        ("itg_model_output", u32, pointer, u32, u32, pointer),
+        ("itg_model_memory", u32, pointer, pointer, pointer, pointer),
+        ("itg_session_create", u32, pointer, pointer, pointer, pointer),
+        ("itg_session_destroy", None, pointer),
+        ("itg_session_error", ctypes.c_char_p, pointer),
+        ("itg_session_steps", u32, pointer),
+        ("itg_bind_input", u32, pointer, u32, pointer, size),
+        ("itg_bind_output", u32, pointer, u32, pointer, size),
+        ("itg_run", u32, pointer),
+        ("itg_get_output", u32, pointer, u32, pointer),
+        ("itg_get_profile", u32, pointer, u32, pointer),
+        ("itg_reset_profile", None, pointer),
+    ]
+    for name, result, *takes in signatures:
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, takes
+    return lib
+
+
+class _Model:
+    """An open package file; closed when the last session that uses it is gone."""
+
+    def __init__(self, source: str | Path | bytes | Package, verify: bool):
+        lib, error, handle = _library(), _Error(), ctypes.c_void_p()
+        flags = 0 if verify else 1
+        where = ""
+        if isinstance(source, Package | bytes | bytearray | memoryview):
+            data = source.bytes if isinstance(source, Package) else bytes(source)
+            self._keep = np.frombuffer(data, np.uint8)
+            at = self._keep.ctypes.data
+            status = lib.itg_model_open(
+                at, len(data), flags, ctypes.byref(handle), ctypes.byref(error)
+            )
+        else:
+            where = f"{source}: "
+            path = os.fsencode(source)
+            status = lib.itg_model_open_file(path, flags, ctypes.byref(handle), ctypes.byref(error))
+        if status:
+            words = error.words.decode("utf-8", "replace")
+            raise _STATUS[status](words if str(source) in words else where + words)
+        self.handle = handle
+        weakref.finalize(self, lib.itg_model_close, handle)
+
+    def types(self, inputs: bool, plan: int) -> dict[str, Type]:
+        lib = _library()
+        count, get = (
+            (lib.itg_model_inputs, lib.itg_model_input)
+            if inputs
+            else (lib.itg_model_outputs, lib.itg_model_output)
+        )
+        found: dict[str, Type] = {}
+        info = _Info()
+        for i in range(count(self.handle, plan)):
+            get(self.handle, plan, i, ctypes.byref(info))
+            name = info.name.decode("utf-8", "replace")
+            if name in found:
+                raise BadFile(f"package has two {'in' if inputs else 'out'}puts called '{name}'")
+            found[name] = _type(info)
+        return found
+
+
+def _type(info: _Info) -> Type:
+    quant = None
+    if info.scale:
+        n = info.n_scale
+        axis = None if info.quant_axis < 0 else info.quant_axis
+        quant = Quant(tuple(info.scale[:n]), tuple(info.zero[:n]), axis)
+    axes = tuple(i for i in range(info.rank) if info.dynamic >> i & 1)
+    return Type(dtypes.BY_CODE[info.dtype].name, tuple(info.shape[: info.rank]), quant, axes)
+
+
+class Session:
+    """A model that is ready to run. Safe to share between threads: runs take turns.
+
+    `fork()` gives a second session over the same weights, for runs at the same time.
+    """
+
+    def __init__(self, model: _Model, threads: int, plan: int, profile: bool, max_steps: int):
+        lib, error, handle = _library(), _Error(), ctypes.c_void_p()
+        self.threads, self._model, self._plan = threads, model, plan
+        self._options = _Options(plan, threads, profile, 1, max_steps)
+        status = lib.itg_session_create(
+            model.handle, ctypes.byref(self._options), ctypes.byref(handle), ctypes.byref(error)
+        )
+        if status:
+            raise _STATUS[status](error.words.decode("utf-8", "replace"))
+        self._handle, self._lock = handle, threading.Lock()
+        self._destroy = weakref.finalize(self, lib.itg_session_destroy, handle)
+        self.inputs: dict[str, Type] = model.types(True, plan)
+        self.outputs: dict[str, Type] = model.types(False, plan)
+
+    def run(
+        self, inputs: Mapping[str, Array], out: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """Outputs by name. Arrays in `out` are written in place; the others are new.
+
+        C-contiguous inputs are read where they are, without a copy.
+        """
+        arrays = check_inputs(self.inputs, inputs)
+        results = self._buffers(out or {}, arrays)
+        lib, view = _library(), _View()
+        with self._lock:
+            handle = self._open_handle()
+            keep = []  # until the run is over
+            for i, a in enumerate(arrays.values()):
+                keep.append(a := np.require(a, requirements=["C", "A"]))
+                self._check(lib.itg_bind_input(handle, i, a.ctypes.data, a.nbytes))
+            for i, a in enumerate(results.values()):
+                self._check(lib.itg_bind_output(handle, i, a.ctypes.data, a.nbytes))
+            self._check(lib.itg_run(handle))
+            for i, (name, t) in enumerate(self.outputs.items()):
+                if t.dynamic:
+                    lib.itg_get_output(handle, i, ctypes.byref(view))
+                    results[name] = _cut(results[name], tuple(view.shape[: view.rank]))
+        return results
+
+    def _buffers(self, out: Mapping[str, Array], inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One array per output."""
+        if unknown := [n for n in out if n not in self.outputs]:
+            names = ", ".join(f"'{n}'" for n in self.outputs)
+            raise BadInput(f"no output is called '{unknown[0]}'; the model has {names}")
+        buffers = {}
+        for name, t in self.outputs.items():
+            dtype = dtypes.numpy_of(t.dtype)
+            if name not in out:
+                buffers[name] = np.empty(t.shape, dtype)
+                continue
+            a = buffers[name] = out[name]
+            if a.dtype != dtype or a.shape != t.shape or not a.flags.carray:
+                raise BadInput(
+                    f"out['{name}'] is {a.dtype}{list(a.shape)}; it must be "
+                    f"{dtype}{list(t.shape)}, writable and C-contiguous"
+                )
+            if any(np.may_share_memory(a, b) for b in inputs.values()):
+                raise BadInput(f"out['{name}'] shares memory with an input; give it its own")
+        return buffers
+
+    def fork(self) -> Session:
+        """Another session over the same weights, with memory of its own."""
+        o = self._options
+        return Session(self._model, self.threads, self._plan, bool(o.profile), o.max_steps)
+
+    def profile(self) -> list[StepProfile]:
+        """What each step took, in order; empty unless the session was opened with profile=True."""
+        if not self._options.profile:
+            return []
+        lib, p, steps = _library(), _Profile(), []
+        with self._lock:
+            handle = self._open_handle()
+            for i in range(lib.itg_session_steps(handle)):
+                lib.itg_get_profile(handle, i, ctypes.byref(p))
+                steps.append(
+                    StepProfile(
+                        p.op.decode(), p.origin.decode("utf-8", "replace"), p.kernel_isa.decode(),
+                        p.plan, p.parts, p.macs, p.calls, p.ns / 1e6,
+                    )
+                )  # fmt: skip
+        return steps
+
+    def reset_profile(self) -> None:
+        """Forget what was measured so far."""
+        with self._lock:
+            _library().itg_reset_profile(self._open_handle())
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of weights, arena (internal tensors), scratch, io (the caller's arrays), tables."""
+        m, error = _Memory(), _Error()
+        _library().itg_model_memory(
+            self._model.handle, ctypes.byref(self._options), ctypes.byref(m), ctypes.byref(error)
+        )
+        sizes = {n: int(getattr(m, n)) for n in ("weights", "arena", "scratch", "io", "tables")}
+        sizes["io"] = sum(t.bytes for t in (*self.inputs.values(), *self.outputs.values()))
+        return sizes
+
+    def close(self) -> None:
+        """Give its memory back. A closed session cannot run."""
+        with self._lock:
+            self._destroy()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _open_handle(self) -> ctypes.c_void_p:
+        if not self._destroy.alive:
+            raise BadInput("the session is closed; open the package again")
+        return self._handle
+
+    def _check(self, status: int) -> None:
+        if status:
+            words = _library().itg_session_error(self._handle).decode("utf-8", "replace")
+            raise _STATUS[status](words)
+
+
+def _cut(buffer: Array, shape: tuple[int, ...]) -> Array:
+    """The first elements of `buffer` as an array of its true shape."""
+    if shape == buffer.shape:
+        return buffer
+    return buffer.reshape(-1)[: int(np.prod(shape))].reshape(shape).copy()
+
+
+def open(
+    source: str | Path | bytes | Package,
+    threads: int | None = None,
+    *,
+    plan: int = 0,
+    profile: bool = False,
+    verify: bool = True,
+    max_steps: int = 0,
+) -> Session:
+    """Open a package file (or a Package, or its bytes) to run it.
+
+    `threads` defaults to the CPUs that this process may use; `plan` chooses among the input shapes
+    that the package was compiled for; `profile` measures every step; `verify=False` skips the
+    checksum of the weights; `max_steps` stops loops that do not end (0: after 10^9 steps).
+    """
+    if threads is None:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if threads < 1:
+        raise BadInput(f"threads is {threads}; it must be at least 1")
+    return Session(_Model(source, verify), threads, plan, profile, max_steps)
