@@ -12,5 +12,7 @@ from intaglio.ops.pool import *  # noqa: F403
 from intaglio.ops.quantize import *  # noqa: F403
 from intaglio.ops.reduce import *  # noqa: F403
 from intaglio.ops.registry import REGISTRY as REGISTRY
+from intaglio.ops.resize import *  # noqa: F403
+from intaglio.ops.sample import *  # noqa: F403
 from intaglio.ops.shape import *  # noqa: F403
 from intaglio.ops.signal import *  # noqa: F403
