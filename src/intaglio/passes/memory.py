@@ -1,0 +1,230 @@
+"""Static memory: every tensor gets its place when the model is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.ir import Graph, Node, Value
+from intaglio.ops.registry import REGISTRY
+from intaglio.passes.lifetime import lifetimes
+from intaglio.passes.schedule import Order, schedule
+from intaglio.passes.share import Region, Sharing, share
+from intaglio.plan import Plan, Step, Tensor
+
+ALIGN = 64  # bytes; a cache line, and the widest vector
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Bytes that are needed from the time `first` to the time `last`, both included."""
+
+    size: int
+    first: int
+    last: int
+    offset: int = -1
+
+
+def plan_memory(graph: Graph, name: str = "") -> tuple[Plan, dict[Value, Tensor]]:
+    """The plan of a legal graph, and the tensor of each value in it."""
+    _copy_what_loops_hand_on(graph)
+    _copy_twin_outputs(graph)
+    order = schedule(graph)
+    life = lifetimes(graph, order)
+    sharing, done = share(graph, order, life)
+    arena = _place(graph, sharing)
+    emit = _Emitter(order, sharing, done)
+    plan = emit.plan(graph, name)
+    plan.arena = arena
+    _name_outputs(plan, graph.output_names)
+    return plan, emit.tensors
+
+
+def _copy_what_loops_hand_on(graph: Graph) -> None:
+    """A body's input that is also another of its outputs is copied: states are updated in turn."""
+    graph.tidy()
+    for node in graph.nodes():
+        for body in node.bodies():
+            _copy_what_loops_hand_on(body)
+        if node.op not in ("loop", "scan"):
+            continue
+        body, shift = node.attrs["body"], 1 if node.op == "loop" else 0
+        kept = {k - shift: v for k, v in enumerate(body.inputs)}
+        for k, v in enumerate(body.outputs):
+            if v.producer is None and v.data is None and kept.get(k - shift) is not v:
+                _copy_operand(body.result, k)
+
+
+def _copy_twin_outputs(graph: Graph) -> None:
+    """A tensor has one true shape and one name, so an output of run-time extent is there once."""
+    seen: set[Value] = set()
+    for k, v in enumerate(graph.outputs):
+        if v in seen and v.type.dynamic:
+            _copy_operand(graph.result, k)
+        seen.add(v)
+
+
+def _copy_operand(node: Node, k: int) -> None:
+    v = node.inputs[k]
+    assert v is not None
+    rank = v.type.rank
+    copied = ops.slice_(v, start=(0,) * rank, stop=(2**62,) * rank, step=(1,) * rank)
+    node.inputs[k] = copied
+    copied.uses[node] = None
+
+
+# ---- places --------------------------------------------------------------------------------------
+def _place(graph: Graph, sharing: Sharing) -> int:
+    """Give every region a memory and a lowest byte; returns the size of the arena."""
+    for slot, v in enumerate(graph.outputs):
+        region = sharing.region.get(v)
+        if region is not None and region.memory == "arena":
+            at = region.at[v]
+            if region.low == at and region.high == at + v.type.bytes:
+                region.memory, region.slot = "output", slot
+    regions = list(dict.fromkeys(sharing.region.values()))
+    arena = [r for r in regions if r.memory == "arena"]
+    buffers = []
+    for r in arena:
+        spans = [s for v in r.at for s in sharing.life.spans[v]]
+        first, last = min(a for a, _ in spans), max(b for _, b in spans)
+        buffers.append(Buffer(r.high - r.low, first, last))
+    size = pack(buffers)
+    offsets = {r: b.offset for r, b in zip(arena, buffers, strict=True)}
+    for r in regions:
+        move = offsets.get(r, 0) - r.low
+        for v in r.at:
+            r.at[v] += move
+    return size
+
+
+def pack(buffers: Sequence[Buffer]) -> int:
+    """Give every buffer an offset; no two that live at one time overlap. Returns the size."""
+    orders = [
+        sorted(buffers, key=lambda b: (-b.size, b.first)),
+        sorted(buffers, key=lambda b: (-(b.last - b.first + 1) * b.size, b.first)),
+        sorted(buffers, key=lambda b: (b.first, -b.size)),
+    ]
+    bound = _most_alive(buffers)
+    best, offsets = -1, [0] * len(buffers)
+    for order in orders:
+        size = _best_fit(order)
+        if best < 0 or size < best:
+            best, offsets = size, [b.offset for b in buffers]
+        if best <= bound:
+            break
+    for b, at in zip(buffers, offsets, strict=True):
+        b.offset = at
+    return max(best, 0)
+
+
+def _aligned(n: int) -> int:
+    return -(-n // ALIGN) * ALIGN
+
+
+def _most_alive(buffers: Sequence[Buffer]) -> int:
+    """The bytes that no placement can go below."""
+    events = sorted(
+        [(b.first, 1, _aligned(b.size)) for b in buffers]
+        + [(b.last + 1, 0, -_aligned(b.size)) for b in buffers]
+    )
+    alive = most = 0
+    for _, _, change in events:
+        alive += change
+        most = max(most, alive)
+    return most
+
+
+def _best_fit(order: Sequence[Buffer]) -> int:
+    """Each buffer into the smallest gap that is free while it lives, or behind the last one."""
+    first = np.array([b.first for b in order])
+    last = np.array([b.last for b in order])
+    start = np.zeros(len(order), np.int64)
+    stop = np.zeros(len(order), np.int64)
+    size = 0
+    for i, b in enumerate(order):
+        need = _aligned(b.size)
+        others = np.flatnonzero((first[:i] <= b.last) & (last[:i] >= b.first))
+        at, free, tightest = 0, -1, -1
+        for k in others[np.argsort(start[others], kind="stable")]:
+            gap = int(start[k]) - at
+            if gap >= need and (tightest < 0 or gap < tightest):
+                free, tightest = at, gap
+            at = max(at, int(stop[k]))
+        b.offset = free if tightest >= 0 else at
+        start[i], stop[i] = b.offset, b.offset + need
+        size = max(size, b.offset + need)
+    return size
+
+
+# ---- the plan ------------------------------------------------------------------------------------
+class _Emitter:
+    """Turns nodes into steps over tensors that have a place."""
+
+    def __init__(self, order: Order, sharing: Sharing, done: set[Node]):
+        self.order, self.sharing, self.done = order, sharing, done
+        self.tensors: dict[Value, Tensor] = {}
+
+    def tensor(self, v: Value) -> Tensor:
+        v = self.sharing.tensor_of(v)
+        if v not in self.tensors:
+            if v.data is not None:
+                self.tensors[v] = Tensor.const(v.data, v.type, v.name)
+            else:
+                r: Region = self.sharing.region[v]
+                self.tensors[v] = Tensor(v.type, r.memory, r.at[v], r.slot, v.name)
+        return self.tensors[v]
+
+    def maybe(self, v: Value | None) -> Tensor | None:
+        return None if v is None else self.tensor(v)
+
+    def plan(self, graph: Graph, name: str) -> Plan:
+        known = self.sharing.region
+        inputs = [self.tensor(v) if v in known or v in self.sharing.same else None
+                  for v in graph.inputs]  # fmt: skip
+        steps = [s for node in self.order[graph] for s in self.steps(node)]
+        outputs = [self.tensor(v) for v in graph.outputs]
+        return Plan(inputs, outputs, steps, name=name)
+
+    def steps(self, node: Node) -> list[Step]:
+        if node.op == "concat" and node in self.done:
+            return self._missing_parts(node)
+        if node in self.done:
+            return []
+        attrs: dict[str, Any] = {
+            k: self.plan(a, f"{node.origin or node.op}.{k}") if isinstance(a, Graph) else a
+            for k, a in node.attrs.items()
+        }
+        ins, outs = [self.maybe(v) for v in node.inputs], [self.tensor(v) for v in node.outputs]
+        return [Step(node.op, ins, outs, attrs, node.origin, REGISTRY[node.op].macs(node))]
+
+    def _missing_parts(self, node: Node) -> list[Step]:
+        """Copies of those operands of a concat that do not lie in their place already."""
+        out, made = self.tensor(node.outputs[0]), []
+        at = out.offset
+        for v in node.inputs:
+            assert v is not None
+            part = Tensor(v.type, out.memory, at, out.slot, v.name)
+            there = self.tensor(v)
+            if v.type.size and (there.memory, there.slot, there.offset) != (
+                part.memory,
+                part.slot,
+                at,
+            ):
+                made.append(Step("reshape", [there], [part], {"shape": v.shape}, node.origin))
+            at += v.type.bytes
+        return made
+
+
+def _name_outputs(plan: Plan, names: Sequence[str]) -> None:
+    """Outputs have the model's names; one that is also an input, or another output, gets a twin."""
+    taken = {t for t in plan.inputs if t is not None}
+    for k, (t, name) in enumerate(zip(plan.outputs, names, strict=True)):
+        if t in taken or t.memory == "const":
+            t = plan.outputs[k] = Tensor(t.type, t.memory, t.offset, t.slot, name, t.data)
+        t.name = name
+        taken.add(t)
