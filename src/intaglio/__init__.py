@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from intaglio.interpret import interpret as interpret
 
 if TYPE_CHECKING:
+    from intaglio.compiler import compile as compile
+    from intaglio.compiler import optimize as optimize
     from intaglio.errors import BadFile as BadFile
     from intaglio.errors import BadInput as BadInput
     from intaglio.errors import IntaglioError as IntaglioError
@@ -29,6 +31,8 @@ __version__ = "0.1.0"
 # public name -> the module that has it; imported when first used, so `import intaglio` is quick
 _LAZY = {
     "load": "intaglio.frontends",
+    "optimize": "intaglio.compiler",
+    "compile": "intaglio.compiler",
     "Graph": "intaglio.ir",
     "Package": "intaglio.package",
     "Session": "intaglio.session",

@@ -6,16 +6,19 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from intaglio.ir import Graph, Node
 from intaglio.passes.canonical import CANONICAL
 from intaglio.passes.fold import FOLD
+from intaglio.passes.legalize import legalize
 from intaglio.rewrite import No, Rule, Trace, rewrite
+from intaglio.targets import Target
 from intaglio.verify import verify
 
-Progress = Callable[[str, float], None]  # what is being done, and the share of all work done so far
+Progress = Callable[[str], None]  # is told what is being done
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,13 @@ def neutral() -> list[Pass]:
     ]
 
 
+def lowering(target: Target) -> list[Pass]:
+    """What turns a model into the target's own ops."""
+    return [
+        Pass("legalize", partial(legalize, target)),
+    ]
+
+
 def run(
     graph: Graph,
     passes: Sequence[Pass],
@@ -81,7 +91,7 @@ def run(
         if p.level > level:
             continue
         if progress:
-            progress(p.name, i / len(passes))
+            progress(p.name)
         record, start = Record(p.name), time.perf_counter()
         p.run(graph, record.trace)
         record.seconds, record.nodes = time.perf_counter() - start, sum(1 for _ in graph.nodes())

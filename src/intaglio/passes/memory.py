@@ -45,18 +45,20 @@ def plan_memory(graph: Graph, name: str = "") -> tuple[Plan, dict[Value, Tensor]
 
 
 def _copy_what_loops_hand_on(graph: Graph) -> None:
-    """A body's input that is also another of its outputs is copied: states are updated in turn."""
+    """A state that becomes another state is copied: the runtime updates them in turn."""
     graph.tidy()
     for node in graph.nodes():
         for body in node.bodies():
             _copy_what_loops_hand_on(body)
         if node.op not in ("loop", "scan"):
             continue
-        body, shift = node.attrs["body"], 1 if node.op == "loop" else 0
-        kept = {k - shift: v for k, v in enumerate(body.inputs)}
-        for k, v in enumerate(body.outputs):
-            if v.producer is None and v.data is None and kept.get(k - shift) is not v:
-                _copy_operand(body.result, k)
+        body, loop = node.attrs["body"], node.op == "loop"
+        states = node.attrs["carried" if loop else "states"]
+        inputs = body.inputs[2 * loop :][:states]
+        for k, own in enumerate(inputs):
+            v = body.outputs[k + loop]
+            if v in inputs and v is not own:
+                _copy_operand(body.result, k + loop)
 
 
 def _copy_twin_outputs(graph: Graph) -> None:

@@ -242,10 +242,11 @@ def _capture(outside: Value, inside: Value, sharing: Sharing) -> None:
 
 
 def _keep_apart(control: Control, sharing: Sharing) -> None:
-    """The runtime copies body outputs to the next iteration's inputs one after the other."""
+    """The runtime copies the new states to the old ones one after the other."""
     for _, inside, own, _ in control.carried:
-        for k, result in enumerate(control.node.attrs["body"].outputs):
-            if k != own and result is not inside:
+        for _, _, other, _ in control.carried:
+            result = control.node.attrs["body"].outputs[other]
+            if other != own and result is not inside:
                 sharing.apart.update([(inside, result), (result, inside)])
 
 

@@ -1,0 +1,110 @@
+"""From a model to a package: load, optimise, lower to the target, plan, pack."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import intaglio
+from intaglio import passes, targets
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Value
+from intaglio.package import Package
+from intaglio.passes.memory import plan_memory
+from intaglio.plan import Plan, Tensor
+
+Progress = Callable[[str], None]
+LEVEL = 3
+
+
+@dataclass
+class Compiled:
+    """A package and how it came to be: what the reports are made of."""
+
+    package: Package
+    graph: Graph  # as the target runs it
+    plan: Plan
+    tensors: dict[Value, Tensor]
+    records: list[passes.Record]
+
+
+def optimize(graph: Graph, level: int = LEVEL, dump_dir: str | Path | None = None) -> Graph:
+    """A graph that computes the same with less; the one that is given stays as it is.
+
+    Level 0 changes nothing, 1 only what is exact, 2 also reassociates floating-point sums; 3 is
+    what `compile` uses, which adds what is good for the target.
+    """
+    graph = graph.copy()
+    passes.run(graph, passes.neutral(), _level(level), dump_dir)
+    return graph
+
+
+def compile(
+    model: str | Path | Graph,
+    target: str = "cpu",
+    isa: str | None = None,
+    level: int = LEVEL,
+    dump_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    strip: bool = False,
+    **load: Any,
+) -> Package:
+    """Compile a model file or a Graph for a target.
+
+    `isa` names the CPU's instruction set (None: this machine's). `level` is that of `optimize`.
+    `dump_dir` receives the graph as text after every pass, `progress` is told what is being done,
+    `strip` leaves names of internal tensors out. All else goes to `intaglio.load`.
+    """
+    return trace(model, target, isa, level, dump_dir, progress, strip, **load).package
+
+
+def trace(
+    model: str | Path | Graph,
+    target: str = "cpu",
+    isa: str | None = None,
+    level: int = LEVEL,
+    dump_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    strip: bool = False,
+    **load: Any,
+) -> Compiled:
+    """`compile`, with everything that was learnt on the way."""
+    tell = progress or (lambda words: None)
+    chip = targets.find(target, isa)
+    tell("reading the model")
+    graph = _graph(model, load)
+    pipeline = [*passes.neutral(), *passes.lowering(chip)]
+    records = passes.run(graph, pipeline, _level(level), dump_dir, tell)
+    tell("plan memory")
+    start = time.perf_counter()
+    plan, tensors = plan_memory(graph, graph.name or "main")
+    records.append(passes.Record("plan memory", time.perf_counter() - start, len(plan.steps)))
+    tell("pack")
+    meta = {
+        "name": graph.name,
+        "metadata": graph.metadata,
+        "target": chip.name,
+        "compiler": f"intaglio {intaglio.__version__}",
+        "level": level,
+    }
+    package = Package.build([plan], isa=chip.isa, meta=meta, strip=strip)
+    return Compiled(package, graph, plan, tensors, records)
+
+
+def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:
+    """A graph of our own, to change at will."""
+    if isinstance(model, Graph):
+        if given := [k for k, v in load.items() if v]:
+            raise BadInput(f"{given[0]}= is for model files; a Graph has its shapes already")
+        return model.copy()
+    return intaglio.load(os.fspath(model), **load)
+
+
+def _level(level: int) -> int:
+    if not 0 <= level <= 3:
+        raise BadInput(f"level is {level}; it is 0 (none), 1 (exact), 2 (floats) or 3 (target)")
+    return level
