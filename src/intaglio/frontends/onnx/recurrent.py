@@ -1,0 +1,77 @@
+"""ONNX recurrent layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.frontends.onnx.importer import OnnxNode, importer
+from intaglio.ir import Value
+from intaglio.ops.elementwise import cast
+from intaglio.ops.recurrent import ACTIVATIONS, gru, lstm, rnn
+
+_NAMES = {name.lower(): name for name in ACTIVATIONS}
+# alpha and beta of the functions that have them, where the model gives none
+_ALPHA = {
+    "Affine": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "ScaledTanh": 1.0,
+    "HardSigmoid": 0.2, "Elu": 1.0,
+}  # fmt: skip
+_BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
+
+
+def _attrs(n: OnnxNode, functions: tuple[str, ...]) -> dict[str, Any]:
+    direction = n.attr("direction", "forward")
+    count = len(functions) * (2 if direction == "bidirectional" else 1)
+    given = n.attr("activations") or functions * (count // len(functions))
+    names = []
+    for name in given[:count]:
+        if name.lower() not in _NAMES:
+            n.unsupported(f"activation '{name}' is none of {', '.join(ACTIVATIONS)}")
+        names.append(_NAMES[name.lower()])
+    alpha, beta = iter(n.attr("activation_alpha", ())), iter(n.attr("activation_beta", ()))
+    recurrence = n.required(2)
+    if recurrence.type.rank != 3:
+        raise BadInput(f"the recurrence weights must have rank 3, they are {recurrence.type}")
+    return {
+        "hidden_size": n.attr("hidden_size", recurrence.shape[2]),
+        "direction": direction,
+        "activations": tuple(names),
+        # the model's numbers go, in order, to the functions that take one
+        "activation_alpha": tuple(next(alpha, _ALPHA[a]) if a in _ALPHA else 0.0 for a in names),
+        "activation_beta": tuple(next(beta, _BETA[a]) if a in _BETA else 0.0 for a in names),
+        "clip": n.attr("clip", 0.0),
+        "layout": n.attr("layout", 0),
+    }
+
+
+def _inputs(n: OnnxNode) -> list[Value | None]:
+    """The operands; lengths that are all the full length are left out."""
+    inputs = list(n.inputs)
+    lens = n.input(4)
+    if lens is not None:
+        x = n.required(0)
+        time = x.shape[n.attr("layout", 0)]
+        if n.is_const(4) and np.all(n.const(4) == time):
+            inputs[4] = None
+        elif lens.dtype != "i32":
+            inputs[4] = cast(lens, dtype="i32")
+    return inputs
+
+
+@importer("RNN")
+def import_rnn(n: OnnxNode) -> list[Value]:
+    return rnn(*_inputs(n), **_attrs(n, ("Tanh",)))
+
+
+@importer("GRU")
+def import_gru(n: OnnxNode) -> list[Value]:
+    reset = bool(n.attr("linear_before_reset", 0))
+    return gru(*_inputs(n), **_attrs(n, ("Sigmoid", "Tanh")), linear_before_reset=reset)
+
+
+@importer("LSTM")
+def import_lstm(n: OnnxNode) -> list[Value]:
+    forget = bool(n.attr("input_forget", 0))
+    return lstm(*_inputs(n), **_attrs(n, ("Sigmoid", "Tanh", "Tanh")), input_forget=forget)
