@@ -136,7 +136,7 @@ class Rule:
     """
 
     def __init__(self, pattern: Pat, build: Callable[..., Any]):
-        self.pattern, self.build, self.name = pattern, build, build.__name__
+        self.pattern, self.build, self.name = pattern, build, build.__name__.strip("_")
         self.takes = tuple(inspect.signature(build).parameters)
         self.doc = inspect.getdoc(build) or ""
 

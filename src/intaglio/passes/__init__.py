@@ -13,7 +13,9 @@ from typing import Any
 from intaglio.ir import Graph, Node
 from intaglio.passes.canonical import CANONICAL
 from intaglio.passes.fold import FOLD
+from intaglio.passes.fuse import FUSE
 from intaglio.passes.legalize import legalize
+from intaglio.passes.recognize import RECOGNIZE
 from intaglio.rewrite import No, Rule, Trace, rewrite
 from intaglio.targets import Target
 from intaglio.verify import verify
@@ -67,6 +69,8 @@ def neutral() -> list[Pass]:
     """What is true of a model on every target."""
     return [
         Pass("canonicalize", rules(FOLD, CANONICAL), level=1),
+        Pass("recognize", rules(RECOGNIZE), level=2),
+        Pass("fuse", rules(FOLD, FUSE, CANONICAL), level=2),
     ]
 
 
@@ -74,6 +78,8 @@ def lowering(target: Target) -> list[Pass]:
     """What turns a model into the target's own ops."""
     return [
         Pass("legalize", partial(legalize, target)),
+        Pass("fuse for target", rules(target.fuse, FOLD, CANONICAL), level=3),
+        Pass("check", partial(legalize, target)),
     ]
 
 

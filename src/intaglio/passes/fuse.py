@@ -1,0 +1,231 @@
+"""Fusions that hold on every target: scales, shifts and pads go into the weights beside them.
+
+They reorder floating-point sums and products, so results may differ in the last bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.ir import Array, Node, Value, constant
+from intaglio.rewrite import P, no, rule
+
+x, y, W, B, S, c, d = P["x y W! B? S! c! d!"]
+CONV = P.op(("conv", "conv_transpose"), x, W, B) @ "conv"
+
+
+def along(c: Value, of: Value, axis: int) -> Array | None:
+    """The constant `c` as a vector along `axis` of `of`; None if it varies over other axes."""
+    if c.data is None or c.type.rank > of.type.rank or of.type.dynamic:
+        return None
+    shape = (1,) * (of.type.rank - c.type.rank) + c.shape
+    axis %= of.type.rank
+    if any(n != 1 for k, n in enumerate(shape) if k != axis):
+        return None
+    return np.broadcast_to(c.data.reshape(shape[axis]), (of.shape[axis],))
+
+
+def _why(what: str, c: Value, of: Value) -> str:
+    return f"{what} {c.type} is not one number per channel of {of.type}"
+
+
+def _wide(a: Array) -> Array:
+    return a.astype(np.float64)
+
+
+def _as(v: Value, data: Array) -> Value:
+    """A constant of the element type of `v`."""
+    return constant(np.ascontiguousarray(data.astype(dtypes.numpy_of(v.dtype))))
+
+
+# ---- batch norm, scale and shift behind a convolution or a product -------------------------------
+@rule(P.batch_norm(x, c, d, *P["mean! var!"]))
+def batch_norm_as_scale_and_shift(x: Value, node: Node) -> Any:
+    """with constant statistics it is one multiplication and one addition"""
+    scale, bias, middle, spread = (_wide(v.data) for v in node.inputs[1:])  # type: ignore[arg-type,union-attr]
+    factor = scale / np.sqrt(spread + node.attrs["epsilon"])
+    column = (-1,) + (1,) * (x.type.rank - 2)
+    shift = bias - middle * factor
+    return ops.add(ops.mul(x, _as(x, factor.reshape(column))), _as(x, shift.reshape(column)))
+
+
+def _scaled_weights(conv: Node, w: Array, s: Array) -> Array:
+    if conv.op == "conv":
+        return w * s.reshape(-1, *(1,) * (w.ndim - 1))
+    groups = conv.attrs["groups"]
+    split = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    split = split * s.reshape(groups, 1, -1, *(1,) * (w.ndim - 2))
+    return split.reshape(w.shape)
+
+
+@rule(P.mul(CONV, S))
+def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -> Any:  # noqa: N803
+    """a factor per output channel goes into the weights"""
+    if B is not None and B.data is None:
+        return no("the bias is not constant")
+    s = along(S, conv.outputs[0], 1)
+    if s is None:
+        return no(_why("scale", S, conv.outputs[0]))
+    s = _wide(s)
+    w = _as(W, _scaled_weights(conv, _wide(W.data), s))  # type: ignore[arg-type]
+    b = None if B is None else _as(B, _wide(B.data) * s)  # type: ignore[arg-type]
+    return ops.REGISTRY[conv.op](x, w, b, **conv.attrs)
+
+
+@rule(P.add(CONV, S))
+def shift_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -> Any:  # noqa: N803
+    """a summand per output channel goes into the bias"""
+    if B is not None and B.data is None:
+        return no("the bias is not constant")
+    s = along(S, conv.outputs[0], 1)
+    if s is None:
+        return no(_why("shift", S, conv.outputs[0]))
+    b = _wide(s) if B is None else _wide(B.data) + _wide(s)  # type: ignore[arg-type]
+    return ops.REGISTRY[conv.op](x, W, _as(W, b), **conv.attrs)
+
+
+@rule(P.gemm(x, y, P["z?"][0]))
+def gemm_as_matmul_and_add(x: Value, y: Value, z: Value | None, node: Node) -> Any:
+    """one form for the rules about products"""
+    return ops.gemm.lower(x, y, z, **node.attrs)  # type: ignore[misc]
+
+
+@rule(P.mul(P.matmul(x, W), S))
+def scale_into_matmul(x: Value, W: Value, S: Value, node: Node) -> Any:  # noqa: N803
+    """a factor per column goes into the matrix"""
+    s = along(S, node.outputs[0], -1) if W.type.rank > 1 and dtypes.is_float(W.dtype) else None
+    if s is None:
+        return no(_why("scale", S, node.outputs[0]))
+    return ops.matmul(x, _as(W, _wide(W.data) * _wide(s)))  # type: ignore[arg-type]
+
+
+@rule(P.mul(P.add(P.matmul(x, W) @ "product", c), S))
+def scale_over_shift(product: Node, c: Value, S: Value) -> Any:  # noqa: N803
+    """(a + c) * s = a * s + c * s, and the product takes the factor"""
+    y = product.outputs[0]
+    if along(S, y, -1) is None or not dtypes.is_float(y.dtype):
+        return no(_why("scale", S, y))
+    return ops.add(ops.mul(y, S), _as(c, _wide(c.data) * _wide(S.data)))  # type: ignore[arg-type]
+
+
+# ---- in front of a convolution -------------------------------------------------------------------
+@rule(P.conv(P.mul(x, S), W, B) @ "conv")
+def scale_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node) -> Any:  # noqa: N803
+    """a factor per input channel goes into the weights"""
+    s = along(S, conv.inputs[0], 1)  # type: ignore[arg-type]
+    if s is None or x.type != conv.inputs[0].type:  # type: ignore[union-attr]
+        return no(_why("scale", S, conv.inputs[0]))  # type: ignore[arg-type]
+    return ops.conv(x, _as(W, _wide(W.data) * _per_input(conv, s)), B, **conv.attrs)  # type: ignore[arg-type]
+
+
+@rule(P.conv(P.add(x, S), W, B) @ "conv")
+def shift_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node) -> Any:  # noqa: N803
+    """a summand per input channel goes into the bias, where no padding adds zeros"""
+    s = along(S, conv.inputs[0], 1)  # type: ignore[arg-type]
+    if s is None or x.type != conv.inputs[0].type:  # type: ignore[union-attr]
+        return no(_why("shift", S, conv.inputs[0]))  # type: ignore[arg-type]
+    if any(conv.attrs["pad"]):
+        return no(f"pad is {conv.attrs['pad']}: the border would be shifted too")
+    if B is not None and B.data is None:
+        return no("the bias is not constant")
+    spread = (_wide(W.data) * _per_input(conv, s)).reshape(W.shape[0], -1).sum(1)  # type: ignore[arg-type]
+    b = spread if B is None else _wide(B.data) + spread  # type: ignore[arg-type]
+    return ops.conv(x, W, _as(W, b), **conv.attrs)
+
+
+def _per_input(conv: Node, s: Array) -> Array:
+    """One number per input channel, shaped to multiply the weights of a grouped convolution."""
+    w = conv.inputs[1]
+    assert w is not None
+    groups = conv.attrs["groups"]
+    rows = np.repeat(_wide(s).reshape(groups, -1), w.shape[0] // groups, axis=0)
+    return rows.reshape(w.shape[0], w.shape[1], *(1,) * (w.type.rank - 2))
+
+
+# ---- padding -------------------------------------------------------------------------------------
+def _spatial_pad(pad: Node, own: tuple[int, ...]) -> tuple[int, ...] | None:
+    before, after = pad.attrs["before"], pad.attrs["after"]
+    if any(before[:2]) or any(after[:2]) or pad.attrs["mode"] != "constant":
+        return None
+    return tuple(a + b for a, b in zip((*before[2:], *after[2:]), own, strict=True))
+
+
+@rule(P.conv(P.pad(x) @ "pad", W, B) @ "conv")
+def pad_into_conv(x: Value, W: Value, B: Value | None, pad: Node, conv: Node) -> Any:  # noqa: N803
+    """zeros around the image are what a convolution pads with itself"""
+    both = _spatial_pad(pad, conv.attrs["pad"])
+    if both is None or pad.attrs["value"] != 0:
+        return no(f"{pad.attrs} is not a border of zeros")
+    return ops.conv(x, W, B, **{**conv.attrs, "pad": both})
+
+
+@rule(P.avg_pool(P.pad(x) @ "pad"))
+def pad_into_avg_pool(x: Value, pad: Node, node: Node) -> Any:
+    """zeros around the image are what an average that counts its padding pads with"""
+    both = _spatial_pad(pad, node.attrs["pad"])
+    if both is None or pad.attrs["value"] != 0 or any(node.attrs["pad"]):
+        return no(f"{pad.attrs} is not a border of zeros that the pool can count")
+    return ops.avg_pool(x, **{**node.attrs, "pad": both, "count_include_pad": True})
+
+
+@rule(P.max_pool(P.pad(x) @ "pad"))
+def pad_into_max_pool(x: Value, pad: Node, node: Node) -> Any:
+    """the lowest number around the image is what a maximum pads with"""
+    both = _spatial_pad(pad, node.attrs["pad"])
+    if both is None or pad.attrs["value"] != -math.inf or node.attrs["with_indices"]:
+        return no(f"{pad.attrs} is not a border of -inf")
+    return ops.max_pool(x, **{**node.attrs, "pad": both})
+
+
+# ---- constants beside constants ------------------------------------------------------------------
+@rule(P.sub(x, c))
+def subtract_as_add(x: Value, c: Value) -> Any:
+    """one less form for the rules about sums"""
+    if c.data is None or not dtypes.is_float(c.dtype):
+        return None
+    return ops.add(x, constant(-c.data))
+
+
+@rule(P.div(x, c))
+def divide_as_multiply(x: Value, c: Value) -> Any:
+    """a product is faster than a quotient, and there is one less form for the rules"""
+    if not dtypes.is_float(c.dtype) or c.data is None or not np.all(c.data):
+        return None
+    inverse = 1 / _wide(c.data)
+    if not np.all(np.isfinite(inverse.astype(c.data.dtype).astype(np.float64))):
+        return no("a reciprocal is not finite")
+    return ops.mul(x, _as(c, inverse))
+
+
+@rule(P.op(("add", "mul"), P.op(("add", "mul"), x, c) @ "inner", d))
+def constants_meet(x: Value, c: Value, d: Value, inner: Node, node: Node) -> Any:
+    """(x + c) + d = x + (c + d), and the same for products"""
+    if inner.op != node.op or not dtypes.is_float(x.dtype):
+        return None
+    both = np.broadcast_shapes(c.shape, d.shape)
+    if math.prod(both) > max(c.type.size, d.type.size):
+        return no(f"{c.type} and {d.type} together are larger than each")
+    joined = _wide(c.data) + _wide(d.data) if node.op == "add" else _wide(c.data) * _wide(d.data)  # type: ignore[arg-type]
+    return ops.REGISTRY[node.op](x, _as(c, joined))
+
+
+FUSE = [
+    batch_norm_as_scale_and_shift,
+    scale_into_conv,
+    shift_into_conv,
+    gemm_as_matmul_and_add,
+    scale_into_matmul,
+    scale_over_shift,
+    scale_before_conv,
+    shift_before_conv,
+    pad_into_conv,
+    pad_into_avg_pool,
+    pad_into_max_pool,
+    subtract_as_add,
+    divide_as_multiply,
+    constants_meet,
+]
