@@ -55,11 +55,18 @@ def load_onnx(
     wishes = Wishes(shapes or {}, dims or {}, values or {}, inputs, outputs)
     try:
         return _load(proto, folder, wishes)
-    except IntaglioError:
+    except IntaglioError as e:
+        e.args = (_one_line(str(e)), *e.args[1:])
         raise
     except Exception as e:  # protobuf is lenient: a damaged file shows only when it is walked
-        words = " ".join(f"{type(e).__name__}: {e}".split())
+        words = _one_line(f"{type(e).__name__}: {e}")
         raise BadFile(f"onnx: the model is malformed ({words}); the file is damaged") from e
+
+
+def _one_line(words: str) -> str:
+    """`words` fit to be shown: names in a hostile model may hold anything, at any length."""
+    shown = "".join(c if c.isprintable() else " " if c in "\r\n" else repr(c)[1:-1] for c in words)
+    return shown if len(shown) <= 1000 else shown[:996] + " ..."
 
 
 def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:

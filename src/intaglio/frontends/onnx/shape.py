@@ -203,6 +203,8 @@ def split(n: OnnxNode) -> list[Value]:
     extent = x.shape[axis]
     if parts is None:
         count = n.attr("num_outputs", n.n_outputs)
+        if not 0 < count <= max(n.n_outputs, 1):
+            raise BadInput(f"num_outputs is {count}, the node has {n.n_outputs} outputs")
         size = -(-extent // count)
         parts = tuple(max(min(size, extent - i * size), 0) for i in range(count))
     if sum(parts) != extent or min(parts, default=0) < 0:
@@ -294,8 +296,8 @@ def import_constant(n: OnnxNode) -> Value:
 @importer("ConstantOfShape")
 def constant_of_shape(n: OnnxNode) -> Value:
     value = np.asarray(n.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
-    if n.is_const(0):
-        return constant(np.full(ints(n.const(0)), value[0], value.dtype))
+    if n.is_const(0):  # a large one stays an expand, which the memory is planned for
+        return expand(constant(value[0]), shape=ints(n.const(0)))
     bound, dynamic = bound_of(n, 0, ints)
     return expand_to(constant(value), i64(n.required(0)), bound=bound, dynamic=dynamic)
 
