@@ -79,6 +79,9 @@ def check_schema(n: OnnxNode) -> None:
         if v is not None and allowed and v.dtype not in allowed:
             shown = ", ".join(d for d in dtypes.TABLE if d in allowed)
             raise BadInput(f"operand {i} is {v.type}; {n.op_type} takes {shown}")
+    for name in n.protos:
+        if name not in rules.attrs:
+            n.unsupported(f"attribute '{name}' is not known in opset {n.opset}")
     for name, (kind, required) in rules.attrs.items():
         given = n.protos.get(name)
         if given is None and required:
