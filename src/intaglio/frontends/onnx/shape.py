@@ -10,7 +10,13 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadInput
-from intaglio.frontends.onnx.extents import bound_of, reshaped, resolved, settled
+from intaglio.frontends.onnx.extents import (
+    bound_of,
+    reshaped,
+    resolved,
+    settled,
+    steps_between,
+)
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.tensors import element_type
 from intaglio.ir import Array, Value, constant
@@ -189,10 +195,12 @@ def cut(
 
 
 def _slice_at_run_time(n: OnnxNode, x: Value, steps: Value, axes: tuple[int, ...]) -> Value:
-    declared = n.declared(0)  # without it: what is cut out of an axis is at most that axis
-    bound = x.shape if declared is None else declared.shape
+    declared = n.declared(0)
     starts, stops = n.required(1), n.required(2)
-    return slice_to(x, i64(starts), i64(stops), i64(steps), axes=axes, bound=bound)
+    bound = list(x.shape if declared is None else declared.shape)
+    for axis, most in zip(axes, steps_between(starts, stops) or (), strict=False):
+        bound[axis] = min(bound[axis], most)  # x[i : i + k] has at most k elements
+    return slice_to(x, i64(starts), i64(stops), i64(steps), axes=axes, bound=tuple(bound))
 
 
 @importer("Split")
