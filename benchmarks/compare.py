@@ -80,7 +80,7 @@ def main() -> None:
     paths = [models.find(m) or Path(m) for m in given.models] or models.available()
     rows = []
     print(
-        "| model | threads | intaglio min/median ms | onnxruntime min/median ms | ratio | max diff |"
+        "| model | threads | intaglio min/median ms | onnxruntime min/median ms | ratio | diff |"
     )
     print("|---|---|---|---|---|---|")
     for path in paths:

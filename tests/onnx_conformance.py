@@ -321,7 +321,9 @@ def _print_failures(report: Report) -> None:
         if not r.passed:
             print(f"  {r.name}: {r.why}")
     ops = Counter(
-        re.sub(r"'[^']*'", "'…'", r.why)[:60] for r in report.results if not r.passed
+        re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'…'", r.why))[:48]
+        for r in report.results
+        if not r.passed
     ).most_common(10)
     for words, count in ops:
         print(f"  {count:5} x {words}")

@@ -106,7 +106,7 @@ static inline float mod_f32(float x, float y) {
 #undef BITS
 
 // Exponents that networks use need no powf.
-static void pow_by(const void *x, const void *y, void *out, int64_t n, enum step step) {
+static void power(const void *x, const void *y, void *out, int64_t n, enum step step) {
   const float e = *(const float *)y;
   if (step != B_STAYS || !(e == 1 || e == 2 || e == 3 || e == -1)) {
     pow_row_f32(x, y, out, n, step);
@@ -211,19 +211,16 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, rows
   return NULL;
 }
 
-#define pow_row_f32 pow_by
-#define BINARY(name, ...)                                                                                        \
-  ITG_FN(name, any) {                                                                                            \
-    return apply(call, part, parts, (rows){{name##_row_f32, name##_row_f64, name##_row_i64, name##_row_u64}, false});   \
-  }
-#define COMPARE(name, ...)                                                                                              \
-  ITG_FN(name, any) {                                                                                                   \
-    return apply(call, part, parts, (rows){{name##_row_f32, name##_row_f64, name##_row_i64, name##_row_u64}, true});    \
-  }
+#define ROWS(name, tests) (rows){{name##_row_f32, name##_row_f64, name##_row_i64, name##_row_u64}, tests}
+#define BINARY(name, ...) \
+  ITG_FN(name, any) { return apply(call, part, parts, ROWS(name, false)); }
+#define COMPARE(name, ...) \
+  ITG_FN(name, any) { return apply(call, part, parts, ROWS(name, true)); }
 #define LOGIC(name, ...) \
   ITG_FN(name, any) { return apply(call, part, parts, (rows){{NULL, NULL, NULL, name##_row_u64}, false}); }
 #define BITS(name, ...) \
   ITG_FN(name, any) { return apply(call, part, parts, (rows){{NULL, NULL, name##_row_i64, name##_row_u64}, false}); }
+#define pow_row_f32 power
 #include "binary.inc"
 
 // ---- where: bytes are chosen, so every element type is served alike ----------------------------------------

@@ -1,4 +1,4 @@
-// Conversion between element types: blocks to and from the wide types for the other kernels, and the ops cast and bitcast.
+// Conversion between element types: blocks to and from the wide types for other kernels, and the ops cast and bitcast.
 #include "vec.h"
 #include "wide.h"
 
@@ -136,8 +136,8 @@ static itg_block *convert(itg_block *x, itg_block *y, enum itg_wide from, uint8_
   } else {
     if (from == ITG_WIDE_I64) for (int64_t i = 0; i < n; i++) y->f32[i] = (float)x->i64[i];
     else if (from == ITG_WIDE_U64) for (int64_t i = 0; i < n; i++) y->f32[i] = (float)x->u64[i];
-    else if (dtype != ITG_F32 && dtype != ITG_BF16) for (int64_t i = 0; i < n; i++) y->f32[i] = itg_f64_to_f32_odd(x->f64[i]);
-    else for (int64_t i = 0; i < n; i++) y->f32[i] = (float)x->f64[i];
+    else if (dtype == ITG_F32 || dtype == ITG_BF16) for (int64_t i = 0; i < n; i++) y->f32[i] = (float)x->f64[i];
+    else for (int64_t i = 0; i < n; i++) y->f32[i] = itg_f64_to_f32_odd(x->f64[i]);
   }
   return y;
 }

@@ -56,7 +56,8 @@ itg_words itg_infer_bitcast(const itg_call *call, itg_tensor *out) {
 itg_words itg_infer_compare(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   REFUSE(call->in[0]->dtype != call->in[1]->dtype, "the operands have different element types");
-  REFUSE(!itg_broadcast_shapes(call->in[0], call->in[1], out), "the shapes of the operands cannot be broadcast together");
+  REFUSE(!itg_broadcast_shapes(call->in[0], call->in[1], out),
+         "the shapes of the operands cannot be broadcast together");
   out->dtype = ITG_BOOL;
   FITS(out);
   return NULL;

@@ -3,15 +3,17 @@
 #pragma once
 #include "kernel.h"
 
+enum { ITG_NEST_RANK = 2 * ITG_MAX_RANK };  // tile has two loops per axis
+
 typedef struct itg_nest {
-  int rank;                                // number of loops, at least 1
-  int64_t size[ITG_MAX_RANK + 1];          // turns of each loop, outermost first
-  int64_t step[3][ITG_MAX_RANK + 1];       // elements from one turn to the next, per operand
+  int rank;                        // number of loops, at least 1
+  int64_t size[ITG_NEST_RANK];     // turns of each loop, outermost first
+  int64_t step[3][ITG_NEST_RANK];  // elements from one turn to the next, per operand
 } itg_nest;
 
 // Where a walk through a nest stands: the turn of every loop but the innermost, and each operand's offset.
 typedef struct itg_place {
-  int64_t turn[ITG_MAX_RANK + 1];
+  int64_t turn[ITG_NEST_RANK];
   int64_t offset[3];
 } itg_place;
 
@@ -75,3 +77,8 @@ static inline void itg_nest_next(const itg_nest *n, itg_place *at) {  // to the 
     at->turn[i] = 0;
   }
 }
+
+// Copies operand 0 of the nest, whose first element is at `from`, to the dense output at `to`: this part's share.
+typedef void itg_strided_fn(void *to, const void *from, size_t item, const itg_nest *, uint32_t part, uint32_t parts);
+itg_strided_fn itg_strided_copy_scalar, itg_strided_copy_avx2, itg_strided_copy_avx512;
+#define itg_strided ITG_NAME(strided, copy, ISA)

@@ -62,7 +62,8 @@ static inline int64_t shrink_i64(int64_t x, double bias, double lambd) {  // by 
 #include "unary.inc"
 UNARY(gelu, , 0, v_gelu(x), .5 * x * erfc(-x * M_SQRT1_2))
 UNARY(gelu_tanh, , 0, v_gelu_tanh(x), x / (1 + exp(-1.5957691216057308 * x * (1 + .044715 * x * x))))
-UNARY_INT(clip, , 2, vmin(vb, vmax(va, x)), x < a ? (a < b ? a : b) : x > b ? b : x, clip_i64(x, a, b), clip_u64(x, a, b))
+UNARY_INT(clip, , 2, vmin(vb, vmax(va, x)), x < a ? (a < b ? a : b) : x > b ? b : x, clip_i64(x, a, b),
+          clip_u64(x, a, b))
 #undef UNARY
 #undef UNARY_INT
 
@@ -92,9 +93,10 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, cons
 
 #define UNARY(name, ...) \
   ITG_FN(name, any) { return apply(call, part, parts, call->attrs, (rows){{name##_row_f32, name##_row_f64}}); }
-#define UNARY_INT(name, ...)                                                                                        \
-  ITG_FN(name, any) {                                                                                               \
-    return apply(call, part, parts, call->attrs, (rows){{name##_row_f32, name##_row_f64, name##_row_i64, name##_row_u64}});      \
+#define UNARY_INT(name, ...)                                                                          \
+  ITG_FN(name, any) {                                                                                 \
+    return apply(call, part, parts, call->attrs,                                                      \
+                 (rows){{name##_row_f32, name##_row_f64, name##_row_i64, name##_row_u64}});           \
   }
 #include "unary.inc"
 #undef UNARY

@@ -6,7 +6,7 @@
 //   vmin(a,b) vmax(a,b)   give b where either is NaN: put the value that may be NaN last
 //   comparisons       vlt vle vgt vge veq vne(true on NaN) visnan; vselect(m, a, b) = m ? a : b; vand vor vnot on masks
 //   across lanes      vsum vhmax vhmin give one float
-//   integers          vbits/vfloats reinterpret, viset viadd visub viand vior vixor vishl vishr(logical) visar(arithmetic)
+//   integers          vbits vfloats reinterpret; viset viadd visub viand vior vixor vishl vishr, visar keeps the sign
 //   vpow2(n)          2^n from whole numbers n in [-126, 127] held as floats;  vldexp(x, n) = x * 2^n, n in [-252, 254]
 //   vload_f16 vload_bf16 vstore_f16    convert from and to 16-bit floats;   vloadm/vstorem masks from and to bool bytes
 #pragma once

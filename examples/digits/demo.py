@@ -37,8 +37,8 @@ def main() -> None:
         print(f"accuracy   {right} of {len(labels)} test images right: {right / len(labels):.2%}")
         median = statistics.median(times)
         print(f"latency    {min(times):.0f} µs fastest, {median:.0f} µs median, on one thread")
-        print(f"memory     {memory.weights:,} bytes of weights, mapped and not copied")
-        print(f"           {memory.internal:,} bytes to work in, planned at compile time")
+        print(f"memory     {memory['weights']:,} bytes of weights, mapped and not copied")
+        print(f"           {memory['arena']:,} bytes to work in, planned at compile time")
         with intaglio.open(path) as session:
             some = images[:6]
             guesses = [session.run({"image": i[None]})["probabilities"].argmax() for i in some]

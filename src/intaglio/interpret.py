@@ -9,13 +9,14 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Type
-from intaglio.ops.registry import evaluate
 
 
 def interpret(
     graph: Graph, inputs: Mapping[str, Array], keep: dict[str, Array] | None = None
 ) -> dict[str, Array]:
     """Outputs by name. A dict given as `keep` also receives every named intermediate tensor."""
+    from intaglio.ops.registry import evaluate  # here, so that `import intaglio` stays quick
+
     arrays = check_inputs({v.name: v.type for v in graph.inputs}, inputs)
     outputs = evaluate(graph, [arrays[v.name] for v in graph.inputs], keep)
     return dict(zip(graph.output_names, outputs, strict=True))

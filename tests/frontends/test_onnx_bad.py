@@ -166,6 +166,23 @@ def _strange_attribute(m: onnx.ModelProto) -> None:
     m.graph.node[0].attribute.add(name="odd", type=2, i=3)
 
 
+def _wrong_kind(m: onnx.ModelProto) -> None:
+    m.graph.node[3].op_type = "ReduceSum"
+    m.graph.node[3].attribute.add(name="keepdims", type=1, f=3)
+
+
+def _no_attribute(m: onnx.ModelProto) -> None:
+    m.graph.node[3].op_type = "Concat"
+
+
+def _wrong_operand(m: onnx.ModelProto) -> None:
+    m.graph.node[3].op_type = "BitwiseNot"
+
+
+def _unprintable_name(m: onnx.ModelProto) -> None:
+    m.graph.node[0].input[1] = "a\nb\x1b[31m"
+
+
 def _no_body(m: onnx.ModelProto) -> None:
     del m.graph.node[4].attribute[:]
 
@@ -193,9 +210,13 @@ def _unknown_domain(m: onnx.ModelProto) -> None:
         (_sequence_input, Unsupported, "input 'x' is of kind 'sequence': a sequence has no"),
         (_wrong_shapes, BadInput, r"'Add_0' \(Add\): shapes .* cannot be broadcast"),
         (_wrong_types, BadInput, r"'Add_0' \(Add\): operands have element types f32 and i64"),
-        (_too_few_operands, BadInput, r"'Add_0' \(Add\): .*missing"),
+        (_too_few_operands, BadInput, r"'Add_0' \(Add\): operand 1 \(B\) is missing"),
         (_strange_attribute, Unsupported, r"'Add_0' \(Add\): attribute 'odd' is not known"),
-        (_no_body, IntaglioError, r"'If_4' \(If\)|If .* is not supported"),
+        (_wrong_kind, BadInput, "attribute 'keepdims' is of kind FLOAT; INT is needed"),
+        (_no_attribute, BadInput, "attribute 'axis' is missing; Concat needs it"),
+        (_wrong_operand, BadInput, r"operand 0 is f32\[1x3\]; BitwiseNot takes i8, i16, i32, i64"),
+        (_unprintable_name, BadInput, r"reads 'a b\\x1b\[31m', which no node"),
+        (_no_body, IntaglioError, r"'If_4' \(If\): attribute '(then|else)_branch' is missing"),
         (_unknown_domain, Unsupported, "else.where.Add .* domain 'else.where' is not known"),
     ],
 )

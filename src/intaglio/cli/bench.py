@@ -63,16 +63,14 @@ def _measure(package: Any, threads: int, seconds: float, layers: bool) -> dict[s
     with intaglio.open(package, threads=threads, profile=layers) as session:
         feeds = options.read_feeds([], session.inputs, "random")
         session.run(feeds)
+        session.reset_profile()
         times: list[float] = []
-        steps: dict[int, Any] = {}
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(times) < 5:
             start = time.perf_counter()
             session.run(feeds)
             times.append((time.perf_counter() - start) * 1e3)
-            if layers:
-                for i, row in enumerate(session.profile()):
-                    steps[i] = min(steps.get(i, row), row, key=lambda r: r.nanoseconds)
+        steps = session.profile()
     macs = summary.of_plan(package.plan)["macs"]
     measured: dict[str, Any] = {
         "threads": threads,
@@ -83,9 +81,10 @@ def _measure(package: Any, threads: int, seconds: float, layers: bool) -> dict[s
     }
     if layers:
         measured["layers"] = [
-            {"origin": r.origin, "op": r.op, "microseconds": r.nanoseconds / 1e3,
-             "gmacs": r.macs / r.nanoseconds if r.nanoseconds else 0.0}
-            for r in steps.values()
+            {"origin": s.origin, "op": s.op, "isa": s.isa, "threads": s.threads,
+             "microseconds": s.milliseconds / len(times) * 1e3,
+             "gmacs": s.macs * s.calls / s.milliseconds / 1e6 if s.milliseconds else 0.0}
+            for s in steps
         ]  # fmt: skip
     return measured
 
@@ -98,7 +97,7 @@ def _table(layers: list[dict[str, Any]]) -> None:
 
     total = sum(r["microseconds"] for r in layers) or 1.0
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("step", "op", "µs", "share", "GMAC/s"):
+    for title in ("step", "op", "mean µs", "share", "GMAC/s"):
         table.add_column(title, justify="left" if title in ("step", "op") else "right")
     for r in layers:
         rate = f"{r['gmacs']:.1f}" if r["gmacs"] else ""

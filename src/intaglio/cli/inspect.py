@@ -56,7 +56,7 @@ def _package(file: str, show_graph: bool, as_json: bool) -> None:
 
     package = Package.load(file)
     plan = package.plan
-    facts = {"target": package.target, "isa": package.isa, **summary.of_plan(plan)}
+    facts = {"target": package.meta.get("target", ""), "isa": package.isa, **summary.of_plan(plan)}
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return

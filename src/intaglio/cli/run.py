@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 import numpy as np
 
 from intaglio.cli import options
+from intaglio.files import write_atomically
 from intaglio.ir import Array
 
 
@@ -53,10 +55,9 @@ def command(model: str, arrays: tuple[str, ...], fill: str | None, seed: int,
 
 
 def _save(path: str, outputs: dict[str, Array]) -> None:
-    from intaglio.package.write import atomic_write
-
-    with atomic_write(path) as file:
-        np.savez(file, **outputs)
+    buffer = io.BytesIO()
+    np.savez(buffer, **outputs)  # type: ignore[arg-type]  # numpy's stub takes a name for allow_pickle
+    write_atomically(path, buffer.getvalue())
 
 
 def _plain(a: Array) -> Any:

@@ -2,7 +2,9 @@
 
 from intaglio.ops.activation import *  # noqa: F403
 from intaglio.ops.attention import *  # noqa: F403
+from intaglio.ops.control import *  # noqa: F403
 from intaglio.ops.conv import *  # noqa: F403
+from intaglio.ops.detect import *  # noqa: F403
 from intaglio.ops.einsum import *  # noqa: F403
 from intaglio.ops.elementwise import *  # noqa: F403
 from intaglio.ops.index import *  # noqa: F403

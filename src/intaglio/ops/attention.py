@@ -86,10 +86,10 @@ def attend(q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: fl
            softcap: float = 0.0) -> Attended:  # fmt: skip
     """Attention from matmul and softmax; the arguments are those of the op."""
     if q.dtype not in ("f32", "f64"):  # f32 has the range, and the fast kernels
-        wide = [cast(x, dtype="f32") for x in (q, k, v)]
+        wide_q, wide_k, wide_v = (cast(x, dtype="f32") for x in (q, k, v))
         if mask is not None and mask.dtype != "bool":
             mask = cast(mask, dtype="f32")
-        made = attend(*wide, mask, scale=scale, softcap=softcap)
+        made = attend(wide_q, wide_k, wide_v, mask, scale=scale, softcap=softcap)
         stages = (made.scores, made.capped, made.masked, made.weights, made.result)
         return Attended(*(cast(x, dtype=q.dtype) for x in stages))
     b, heads, rows, size = q.shape

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from intaglio import native
-from intaglio.errors import BadFile, BadInput
+from intaglio.errors import BadFile
+from intaglio.files import write_atomically
 from intaglio.ir import Type
 from intaglio.package.read import Contents, read
 from intaglio.package.write import write
@@ -52,19 +51,7 @@ class Package:
 
     def save(self, path: str | Path) -> None:
         """Write the file. It appears whole or not at all."""
-        path = Path(path)
-        try:
-            fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        except OSError as e:
-            raise BadInput(f"cannot write {path}: {e.strerror}") from None
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(self.bytes)
-                os.fchmod(file.fileno(), 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except OSError as e:
-            os.unlink(temporary)
-            raise BadInput(f"cannot write {path}: {e.strerror}") from None
+        write_atomically(path, self.bytes)
 
     @cached_property
     def contents(self) -> Contents:
@@ -98,16 +85,14 @@ class Package:
     def outputs(self) -> dict[str, Type]:
         return _types(self.plan.outputs)
 
+    @property
+    def steps(self) -> int:
+        """How many kernel calls the plan and its sub-plans hold."""
+        return sum(len(p.steps) for p in self.plan.walk())
+
     def __repr__(self) -> str:
-        steps = sum(len(p.steps) for p in self.plan.walk())
-        return f"Package({len(self.bytes)} bytes, {steps} steps, {self.isa})"
+        return f"Package({len(self.bytes)} bytes, {self.steps} steps, {self.isa})"
 
 
 def _types(tensors: Sequence[Tensor | None]) -> dict[str, Type]:
     return {t.name: t.type for t in tensors if t is not None}
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

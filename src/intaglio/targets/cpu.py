@@ -1,14 +1,225 @@
-"""The CPU: how neutral ops become its channel-last, packed ones, and what fuses into those."""
+"""The CPU: what its kernels can do, and how neutral ops become theirs.
+
+Convolutions and poolings move to channel-last between two transposes (the layout pass cancels
+them), weights are packed by ordinary nodes (constant ones fold away), and what follows a product
+or convolution becomes part of its epilogue.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from intaglio import native
 from intaglio.errors import BadInput
-from intaglio.rewrite import Rule
+from intaglio.ir import Node, Value, constant
+from intaglio.ops import add, cast, expand, mul, reshape, transpose
+from intaglio.ops.registry import REGISTRY
+from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets import Target
+from intaglio.targets.cpu_ops import (
+    FUSABLE,
+    activation_of,
+    conv,
+    conv_transpose,
+    depthwise,
+    gemm,
+    pack,
+    pool,
+)
 
+x, w, a, b, c, y = P["x w a b c? y"]
+bias, residual = P["bias? residual?"]
+PANEL = 16  # columns per panel of a packed matrix, on every ISA; a test compares the kernel table
+
+
+def _last(v: Value) -> Value:
+    """Channels first -> channels last."""
+    moved: Value = transpose(v, perm=(0, *range(2, v.type.rank), 1))
+    return moved
+
+
+def _first(v: Value) -> Value:
+    """Channels last -> channels first."""
+    rank = v.type.rank
+    moved: Value = transpose(v, perm=(0, rank - 1, *range(1, rank - 1)))
+    return moved
+
+
+# ---- convolution and pooling ---------------------------------------------------------------------
+@rule(P.conv(x, w, c))
+def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value | No:
+    """conv -> transpose, cpu.conv or cpu.depthwise with packed weights, transpose."""
+    if x.type.rank > 5:
+        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+    attrs = {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
+    groups, channels, kernel = node.attrs["groups"], w.shape[0], w.shape[2:]
+    window = range(2, w.type.rank)
+    if groups == x.shape[1] == channels > 1 and x.dtype == "f32":
+        rows = transpose(
+            reshape(w, shape=(channels, *kernel)), perm=(*range(1, w.type.rank - 1), 0)
+        )
+        return _first(depthwise(_last(x), rows, c, **attrs))
+    grouped = reshape(w, shape=(groups, channels // groups, *w.shape[1:]))
+    order = (0, *(i + 1 for i in window), 2, 1)
+    packed = _packed_window(transpose(grouped, perm=order))
+    made = conv(_last(x), packed, c, channels=channels, kernel=kernel, groups=groups, **attrs)
+    return _first(made)
+
+
+@rule(P.conv_transpose(x, w, c))
+def conv_transpose_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value | No:
+    """conv_transpose -> transpose, cpu.conv_transpose with packed weights, transpose."""
+    if x.type.rank > 5:
+        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+    groups, kernel = node.attrs["groups"], w.shape[2:]
+    grouped = reshape(w, shape=(groups, w.shape[0] // groups, *w.shape[1:]))
+    packed = _packed_window(transpose(grouped, perm=(0, *range(3, w.type.rank + 1), 1, 2)))
+    made = conv_transpose(_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel,
+                          **node.attrs)  # fmt: skip
+    return _first(made)
+
+
+def _packed_window(v: Value) -> Value:
+    """[groups, window.., channel, m] -> cpu.pack of [groups, window * channel, m]."""
+    depth = 1
+    for n in v.shape[1:-1]:
+        depth *= n
+    packed: Value = pack(reshape(v, shape=(v.shape[0], depth, v.shape[-1])), tile=PANEL)
+    return packed
+
+
+@rule(P.op(("max_pool", "avg_pool", "lp_pool"), x))
+def pool_channels_last(node: Node, x: Value) -> Value | No:
+    """Pooling -> transpose, cpu.pool, transpose."""
+    if x.type.rank > 5:
+        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+    if node.attrs.get("with_indices"):
+        return no("its indices count in channels-first order")
+    attrs = {k: v for k, v in node.attrs.items() if k not in ("storage_order", "with_indices")}
+    return _first(pool(_last(x), kind=node.op.removesuffix("_pool"), **attrs))
+
+
+# ---- products ------------------------------------------------------------------------------------
+@rule(P.matmul(a, b))
+def matmul_packed(a: Value, b: Value, node: Node) -> Value | No:
+    """matmul -> cpu.gemm with a packed right operand."""
+    if a.dtype != "f32":
+        return no(f"only f32 has a packed kernel, this is {a.dtype}")
+    left = a if a.type.rank > 1 else reshape(a, shape=(1, *a.shape))
+    right, transposed = _right_operand(b if b.type.rank > 1 else reshape(b, shape=(*b.shape, 1)))
+    n = right.shape[-2 if transposed else -1]
+    made: Value = gemm(left, pack(right, tile=PANEL, transposed=transposed), n=n)
+    shape = node.outputs[0].shape
+    return made if made.shape == shape else reshape(made, shape=shape)
+
+
+def _right_operand(b: Value) -> tuple[Value, bool]:
+    """Packing can swap the last two axes itself, so a transpose before it need not."""
+    p, rank = b.producer, b.type.rank
+    if p is None or p.op != "transpose" or p.attrs["perm"][-2] != rank - 1 or len(b.uses) > 1:
+        return b, False
+    perm = p.attrs["perm"]
+    perm = (*perm[:-2], perm[-1], perm[-2])
+    source = p.inputs[0]
+    assert source is not None
+    return (source if perm == tuple(range(rank)) else transpose(source, perm=perm)), True
+
+
+@rule(P.gemm(a, b, c))
+def gemm_packed(node: Node, a: Value, b: Value, c: Value | None) -> Value | No:
+    """gemm -> cpu.gemm; the addend becomes bias or residual where its shape allows."""
+    if a.dtype != "f32":
+        return no(f"only f32 has a packed kernel, this is {a.dtype}")
+    shape, t = node.outputs[0].shape, node.attrs
+    if t["trans_a"]:
+        a = transpose(a, perm=(1, 0))
+    if t["alpha"] != 1:
+        b = mul(b, constant(t["alpha"], dtype="f32"))
+    if c is not None and t["beta"] != 1:
+        c = mul(c, constant(t["beta"], dtype="f32"))
+    packed = pack(b, tile=PANEL, transposed=bool(t["trans_b"]))
+    made: Value
+    if c is None:
+        made = gemm(a, packed, n=shape[1])
+    elif (vector := _per_channel(c, shape[1])) is not None:
+        made = gemm(a, packed, vector, n=shape[1])
+    elif c.shape == shape:
+        made = gemm(a, packed, None, c, n=shape[1])
+    else:
+        made = add(gemm(a, packed, n=shape[1]), c)
+    return made
+
+
+def _per_channel(v: Value, channels: int) -> Value | None:
+    """`v` as one number per output channel, where it is that (or one number for all)."""
+    if v.type.size != 1 and (v.type.size != channels or v.shape[-1] != channels):
+        return None
+    flat = v if v.type.rank == 1 else reshape(v, shape=(v.type.size,))
+    return flat if flat.shape == (channels,) else expand(flat, shape=(channels,))
+
+
+LOWER: list[Rule] = [
+    conv_channels_last,
+    conv_transpose_channels_last,
+    pool_channels_last,
+    matmul_packed,
+    gemm_packed,
+]
+
+
+# ---- epilogues -----------------------------------------------------------------------------------
+PRODUCTS = ("cpu.gemm", "cpu.conv", "cpu.depthwise", "cpu.conv_transpose")
+product = P.op(PRODUCTS, a, w, bias, residual) @ "before"
+
+
+def _again(before: Node, *, bias: Value | None = None, residual: Value | None = None,
+           **changes: Any) -> Value:  # fmt: skip
+    """The product `before` with more in its epilogue."""
+    ins = list(before.inputs)
+    ins[2] = ins[2] if bias is None else bias
+    ins[3] = ins[3] if residual is None else residual
+    made: Value = REGISTRY[before.op](*ins, **{**before.attrs, **changes})
+    return made
+
+
+@rule(P.op(tuple(n for n in FUSABLE if n != "gelu_tanh"), product))
+def activation_into_product(node: Node, before: Node) -> Value | No | None:
+    """An activation becomes the product's epilogue."""
+    found = activation_of(node)
+    if found is None:
+        return None
+    if before.outputs[0].dtype != "f32":
+        return no("only f32 has a fused activation")
+    if before.attrs["act"] != "none":
+        return no(f"the product ends in {before.attrs['act']} already")
+    return _again(before, act=found[0], act_args=found[1])
+
+
+@rule(P.add(product, y))
+def addend_into_product(before: Node, y: Value) -> Value | No:
+    """An added vector becomes the bias, an added tensor of the output's shape the residual."""
+    out, ins = before.outputs[0], before.inputs
+    plain = before.attrs["act"] == "none"
+    if y.type.rank <= out.type.rank and (vector := _per_channel(y, out.shape[-1])) is not None:
+        if plain and ins[3] is None:
+            if ins[2] is not None:
+                vector = add(ins[2], vector)
+            return _again(before, bias=vector)
+        if y.shape != out.shape:
+            return no("a bias cannot be added after the activation or the residual")
+    if y.shape != out.shape:
+        return no(f"the addend is {y.type}, the product {out.type}")
+    if ins[3] is not None:
+        return no("the product has a residual already")
+    return _again(before, residual=y, add_last=not plain)
+
+
+FUSE: list[Rule] = [activation_into_product, addend_into_product]
+
+
+# ---- the target ----------------------------------------------------------------------------------
 LEVELS = {
     "scalar": 0,
     "avx2": 1,
@@ -26,11 +237,36 @@ def target(isa: str | int | None = None) -> Target:
     return Target("cpu", partial(native.why_not, isa=bits), lower(bits), fuse(bits), bits)
 
 
+# Hot in f32 alone: smaller floats are worth two casts here, whatever kernels they have.
+HEAVY = ("conv", "conv_transpose", "matmul", "gemm", "max_pool", "avg_pool", "lp_pool")
+
+
 def lower(isa: int) -> tuple[Rule, ...]:
-    """Neutral ops to the CPU's own, packed for `isa`."""
-    return ()
+    """Neutral ops to the CPU's own; small floats to f32 where only f32 has a fast kernel."""
+    types: dict[str, set[str]] = {}
+    for k in native.kernels():
+        if not k.needs & ~isa:
+            types.setdefault(k.op.name, set()).add(k.types)
+
+    def small_floats_in_f32(node: Node) -> Sequence[Value] | None:
+        """An op on f16 or bf16 that has an f32 kernel only computes in f32 between casts."""
+        has = types.get(node.op, set())
+        small = {v.dtype for v in node.inputs if v is not None} & {"f16", "bf16"}
+        narrow = "f32" in has and "any" not in has and not small & has
+        if not small or not (narrow or node.op in HEAVY):
+            return None
+        ins = [
+            cast(v, dtype="f32") if v is not None and v.dtype in small else v for v in node.inputs
+        ]
+        outs = REGISTRY[node.op].node(*ins, **node.attrs).outputs
+        return [
+            v if v.dtype == old.dtype else cast(v, dtype=old.dtype)
+            for v, old in zip(outs, node.outputs, strict=True)
+        ]
+
+    return (Rule(ANY, small_floats_in_f32), *LOWER)
 
 
 def fuse(isa: int) -> tuple[Rule, ...]:
     """What the epilogues of the CPU's ops take over."""
-    return ()
+    return tuple(FUSE)

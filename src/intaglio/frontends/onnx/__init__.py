@@ -28,7 +28,7 @@ from intaglio.frontends.onnx.order import in_order, reads
 from intaglio.frontends.onnx.scope import Model, Scope, declared_type
 from intaglio.ir import Graph, Type, Value, constant
 
-NEWEST_OPSET = 28  # of the standard domain, that the importers were written for
+OLDEST_OPSET, NEWEST_OPSET = 7, 28  # of the standard domain, that the importers were written for
 
 
 @functools.cache
@@ -55,11 +55,18 @@ def load_onnx(
     wishes = Wishes(shapes or {}, dims or {}, values or {}, inputs, outputs)
     try:
         return _load(proto, folder, wishes)
-    except IntaglioError:
+    except IntaglioError as e:
+        e.args = (_one_line(str(e)), *e.args[1:])
         raise
     except Exception as e:  # protobuf is lenient: a damaged file shows only when it is walked
-        words = " ".join(f"{type(e).__name__}: {e}".split())
+        words = _one_line(f"{type(e).__name__}: {e}")
         raise BadFile(f"onnx: the model is malformed ({words}); the file is damaged") from e
+
+
+def _one_line(words: str) -> str:
+    """`words` fit to be shown: names in a hostile model may hold anything, at any length."""
+    shown = "".join(c if c.isprintable() else " " if c in "\r\n" else repr(c)[1:-1] for c in words)
+    return shown if len(shown) <= 1000 else shown[:996] + " ..."
 
 
 def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:
@@ -190,10 +197,12 @@ def _opsets(proto: Any) -> dict[str, int]:
     if not opsets and proto.ir_version >= 3:
         raise BadFile("onnx: the model imports no opset; the file is truncated or damaged")
     version = opsets.setdefault("", 1)
-    if version > NEWEST_OPSET:
+    age = "newer than the newest" if version > NEWEST_OPSET else "older than the oldest"
+    if not OLDEST_OPSET <= version <= NEWEST_OPSET:
         warnings.warn(
-            f"onnx: the model uses opset {version}, newer than the newest known, {NEWEST_OPSET}: "
-            "operators that changed since may be read wrongly; compare its outputs",
+            f"onnx: the model uses opset {version}, {age} known ({OLDEST_OPSET}-{NEWEST_OPSET}): "
+            "operators that differ may be read wrongly; compare its outputs, or convert it with "
+            "onnx.version_converter",
             stacklevel=5,
         )
     return opsets

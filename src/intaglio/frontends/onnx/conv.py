@@ -103,13 +103,13 @@ def fused_conv(n: OnnxNode) -> Value:
     """A convolution that onnxruntime's optimiser has joined with an addition and an activation."""
     y = _conv(n)
     other = n.input(3)
-    return activated(n, y if other is None else add(y, other))
-
-
-def activated(n: OnnxNode, y: Value) -> Value:
-    """The contrib ops' `activation` attribute, applied."""
-    name = n.attr("activation", "")
     a, b = (*n.attr("activation_params", ()), 0.0, 0.0)[:2]
+    return activated(n, y if other is None else add(y, other), a, b)
+
+
+def activated(n: OnnxNode, y: Value, a: float, b: float) -> Value:
+    """The contrib ops' `activation` attribute with its parameters, applied."""
+    name = n.attr("activation", "")
     match name:
         case "":
             return y

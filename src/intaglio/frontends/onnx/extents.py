@@ -82,6 +82,26 @@ def bound_of(n: OnnxNode, i: int, shape: Callable[[Array], Sequence[int]]) -> tu
     return declared.shape, tuple(range(declared.rank))
 
 
+def steps_between(start: Value, stop: Value) -> tuple[int, ...] | None:
+    """stop - start, entry by entry, where `stop` is computed as `start` plus a constant."""
+    node, first = _bare(stop).producer, _bare(start)
+    if node is None or node.op != "add":
+        return None
+    for a, b in (node.inputs, node.inputs[::-1]):
+        if a is not None and b is not None and b.data is not None and _bare(a) is first:
+            steps = np.broadcast_to(b.data.reshape(-1), (max(start.type.size, 1),))
+            return tuple(max(int(s), 0) for s in steps)
+    return None
+
+
+def _bare(v: Value) -> Value:
+    """`v` before it was reshaped."""
+    while v.producer is not None and v.producer.op == "reshape":
+        assert v.producer.inputs[0] is not None
+        v = v.producer.inputs[0]
+    return v
+
+
 def reshaped(x: Value, shape: Callable[[Shape], Sequence[int]]) -> Value:
     """x in the shape that `shape` computes from its own; a run-time extent becomes the free one."""
     high = list(shape(x.shape))

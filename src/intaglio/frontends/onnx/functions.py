@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from intaglio import dtypes
+from intaglio.frontends.onnx.schema import find_schema
 from intaglio.frontends.onnx.tensors import ELEMENTS
 
 if TYPE_CHECKING:
@@ -47,9 +48,8 @@ def find_function(n: OnnxNode) -> Function | None:
     """The body by which the ONNX standard itself defines the op of `n`, if it does."""
     import onnx
 
-    try:
-        schema: Any = onnx.defs.get_schema(n.op_type, n.opset, n.domain)
-    except Exception:  # onnx raises a type of its own for "no such op"
+    schema = find_schema(n.op_type, n.opset, n.domain)
+    if schema is None:
         return None
     proto = None
     if schema.has_function:

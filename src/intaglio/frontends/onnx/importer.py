@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Import = Callable[["OnnxNode"], Value | Sequence[Value | None]]
 _IMPORTERS: dict[tuple[str, str], list[tuple[int, Import]]] = {}
-FOLD_LIMIT = 1 << 20  # bytes: larger results are left to the fold pass, which counts its memory
+FOLD_LIMIT = 1 << 20  # bytes: larger results are left to the fold pass
+FORCE_LIMIT = 1 << 30  # bytes: no model needs a constant this large to decide a shape
 
 
 class NeedsValue(Unsupported):
@@ -79,7 +80,7 @@ def _import_same(op: Op, n: OnnxNode) -> Any:
     return op(*n.inputs, **attrs)
 
 
-def fold(value: Value | None, limit: int | None = FOLD_LIMIT) -> Array | None:
+def fold(value: Value | None, limit: int = FOLD_LIMIT, force: bool = False) -> Array | None:
     """The array of a constant expression, computed now; None if it is none, or above `limit` bytes.
 
     The Value itself becomes the constant, so who read it keeps reading it.
@@ -89,7 +90,7 @@ def fold(value: Value | None, limit: int | None = FOLD_LIMIT) -> Array | None:
     todo = [value.producer]
     while todo:
         node = todo[-1]
-        if node is None or (limit is not None and not _cheap(node, limit)):
+        if node is None or not _cheap(node, limit, force):
             return None
         waiting = [v.producer for v in node.inputs if v is not None and v.data is None]
         if waiting:
@@ -108,8 +109,9 @@ def fold(value: Value | None, limit: int | None = FOLD_LIMIT) -> Array | None:
     return value.data
 
 
-def _cheap(node: Node, limit: int) -> bool:
-    return REGISTRY[node.op].foldable and all(v.type.bytes <= limit for v in node.outputs)
+def _cheap(node: Node, limit: int, force: bool) -> bool:
+    foldable = force or REGISTRY[node.op].foldable
+    return foldable and all(v.type.bytes <= limit for v in node.outputs)
 
 
 class OnnxNode:
@@ -158,14 +160,14 @@ class OnnxNode:
 
     def is_const(self, i: int) -> bool:
         """Whether operand `i` is there and its value is known now."""
-        return fold(self.input(i), None) is not None
+        return fold(self.input(i), FORCE_LIMIT, force=True) is not None
 
     def const(self, i: int, default: Any = None) -> Any:
         """The array of constant operand `i`; `default` if the operand is absent."""
         v = self.input(i)
         if v is None:
             return default
-        data = fold(v, None)
+        data = fold(v, FORCE_LIMIT, force=True)
         if data is None:
             self.needs_value(v, f"operand {i} ('{v.name}')")
         return data

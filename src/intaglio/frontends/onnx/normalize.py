@@ -7,7 +7,7 @@ import math
 from intaglio import ops
 from intaglio.frontends.onnx.importer import OnnxNode, importer
 from intaglio.ir import Value, constant
-from intaglio.ops.registry import normalize_axis
+from intaglio.ops.registry import Op, normalize_axis
 
 
 def as_dtype(x: Value, dtype: str) -> Value:
@@ -131,14 +131,16 @@ _SOFT = {"Softmax": ops.softmax, "LogSoftmax": ops.log_softmax, "Hardmax": ops.h
 
 @importer(*_SOFT)
 def softmax_of_rows(n: OnnxNode) -> Value:
+    return softmax_rows(_SOFT[n.op_type], n.required(0), n.attr("axis", 1))
+
+
+def softmax_rows(op: Op, x: Value, axis: int) -> Value:
     """Before opset 13 the tensor is a matrix: the axes before `axis` are its rows."""
-    x = n.required(0)
-    axis = normalize_axis(n.attr("axis", 1), x.type.rank)
+    axis = normalize_axis(axis, x.type.rank)
     rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
     if columns == x.shape[axis]:  # the other axes are 1: no reshape is needed
-        return _SOFT[n.op_type](x, axis=axis)
-    y = _SOFT[n.op_type](ops.reshape(x, shape=(rows, columns)), axis=1)
-    return ops.reshape(y, shape=x.shape)
+        return op(x, axis=axis)
+    return ops.reshape(op(ops.reshape(x, shape=(rows, columns)), axis=1), shape=x.shape)
 
 
 @importer(*_SOFT, since=13)

@@ -25,7 +25,11 @@ def import_max_pool(n: OnnxNode) -> Value | list[Value]:
 
 @importer("AveragePool")
 def average_pool(n: OnnxNode) -> Value:
-    x = n.required(0)
+    return averaged(n, n.required(0))
+
+
+def averaged(n: OnnxNode, x: Value) -> Value:
+    """`x`, [batch, channels, ...], averaged over the windows that the node asks for."""
     at = windows_of(n, x.shape[2:], n.attr("kernel_shape"))
     count = bool(n.attr("count_include_pad", 0))
     if count and any(at.extra):  # what ceil_mode adds never counts: pad by hand what does

@@ -13,6 +13,7 @@ from intaglio.frontends.onnx.functions import Function, find_function
 from intaglio.frontends.onnx.importer import OnnxNode, find_importer, fold
 from intaglio.frontends.onnx.order import in_order, names_read
 from intaglio.frontends.onnx.refused import why_refused
+from intaglio.frontends.onnx.schema import check_schema
 from intaglio.ir import Graph, Type, Value, constant
 
 MAX_DEPTH = 64  # of functions and sub-graphs inside each other
@@ -205,6 +206,7 @@ class Scope:
         function = self.model.functions.get((n.domain, n.op_type, getattr(n.proto, "overload", "")))
         if function is not None:
             return self.call(Function.of_model(function), n)
+        check_schema(n)
         found = find_importer(n.domain, n.op_type, n.opset)
         if found is not None:
             got = found(n)

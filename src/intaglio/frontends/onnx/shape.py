@@ -10,7 +10,13 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadInput
-from intaglio.frontends.onnx.extents import bound_of, reshaped, resolved, settled
+from intaglio.frontends.onnx.extents import (
+    bound_of,
+    reshaped,
+    resolved,
+    settled,
+    steps_between,
+)
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.tensors import element_type
 from intaglio.ir import Array, Value, constant
@@ -189,10 +195,12 @@ def cut(
 
 
 def _slice_at_run_time(n: OnnxNode, x: Value, steps: Value, axes: tuple[int, ...]) -> Value:
-    declared = n.declared(0)  # without it: what is cut out of an axis is at most that axis
-    bound = x.shape if declared is None else declared.shape
+    declared = n.declared(0)
     starts, stops = n.required(1), n.required(2)
-    return slice_to(x, i64(starts), i64(stops), i64(steps), axes=axes, bound=bound)
+    bound = list(x.shape if declared is None else declared.shape)
+    for axis, most in zip(axes, steps_between(starts, stops) or (), strict=False):
+        bound[axis] = min(bound[axis], most)  # x[i : i + k] has at most k elements
+    return slice_to(x, i64(starts), i64(stops), i64(steps), axes=axes, bound=tuple(bound))
 
 
 @importer("Split")
@@ -203,6 +211,8 @@ def split(n: OnnxNode) -> list[Value]:
     extent = x.shape[axis]
     if parts is None:
         count = n.attr("num_outputs", n.n_outputs)
+        if not 0 < count <= max(n.n_outputs, 1):
+            raise BadInput(f"num_outputs is {count}, the node has {n.n_outputs} outputs")
         size = -(-extent // count)
         parts = tuple(max(min(size, extent - i * size), 0) for i in range(count))
     if sum(parts) != extent or min(parts, default=0) < 0:
@@ -294,8 +304,8 @@ def import_constant(n: OnnxNode) -> Value:
 @importer("ConstantOfShape")
 def constant_of_shape(n: OnnxNode) -> Value:
     value = np.asarray(n.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
-    if n.is_const(0):
-        return constant(np.full(ints(n.const(0)), value[0], value.dtype))
+    if n.is_const(0):  # a large one stays an expand, which the memory is planned for
+        return expand(constant(value[0]), shape=ints(n.const(0)))
     bound, dynamic = bound_of(n, 0, ints)
     return expand_to(constant(value), i64(n.required(0)), bound=bound, dynamic=dynamic)
 

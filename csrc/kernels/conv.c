@@ -1,0 +1,197 @@
+// Convolution and transposed convolution of f32 images: no columns are built; the register tile is given, per tap, where
+// the input pixels of a few output pixels lie. Taps that meet nothing but padding are left out.
+#include <string.h>
+
+#include "conv.h"
+
+enum { BLOCK = 16, MERGE = 64 };
+
+typedef struct layout {  // of the scratch memory that one part of the work has, in bytes
+  int64_t taps, block;   // taps per tile at most, tiles that go through the panels together
+  bool merged;           // a row of the window is one tap: few channels, next to each other in memory
+  size_t zeros, lists, edges, axes, total;
+} layout;
+
+static layout layout_of(const itg_conv *c) {
+  const itg_window *w = &c->w;
+  layout l = {0};
+  l.merged = !c->transposed && c->groups == 1 && w->kernel[2] > 1 && w->dilation[2] == 1 &&
+             w->kernel[2] * c->deep <= MERGE;
+  l.taps = l.merged ? w->kernel[0] * w->kernel[1] : itg_taps(w);
+  // Weights that fit into the cache are walked once per tile; larger ones once per block of tiles.
+  int64_t pixel = c->deep * (c->transposed ? 1 : w->stride[1] * w->stride[2]) * ITG_TILE_ROWS + 1;
+  int64_t fit = c->depth * c->per <= 96 << 10 ? 1 : (64 << 10) / pixel, lists = 1024 / l.taps;
+  if (fit > lists) fit = lists;
+  l.block = fit < 1 ? 1 : fit > BLOCK ? BLOCK : fit;
+  size_t run = (size_t)(l.merged ? w->kernel[2] * c->deep : c->deep) * sizeof(float);
+  l.zeros = (run + 63) & ~(size_t)63;
+  l.lists = (size_t)(l.block * l.taps) * sizeof(itg_tap);
+  l.edges = l.merged ? ((size_t)(l.block * ITG_TILE_ROWS * l.taps) * run + 63) & ~(size_t)63 : 0;
+  l.axes = ((size_t)(w->kernel[0] + w->kernel[1] + w->kernel[2]) * 2 * sizeof(int64_t) + 63) & ~(size_t)63;
+  l.total = l.zeros + l.lists + l.edges + l.axes;
+  return l;
+}
+
+#if !defined(ISA_avx512) && !defined(ISA_avx2)  // the same for every ISA, so once is enough
+size_t itg_scratch_conv(const itg_call *call, uint32_t parts) {
+  itg_conv c;
+  itg_tensor out;
+  return itg_conv_of(call, &c, &out) || call->in[0]->dtype != ITG_F32 ? 0 : layout_of(&c).total * parts;
+}
+
+size_t itg_scratch_conv_transpose(const itg_call *call, uint32_t parts) {
+  itg_conv c;
+  itg_tensor out;
+  return itg_conv_transpose_of(call, &c, &out) || call->in[0]->dtype != ITG_F32 ? 0 : layout_of(&c).total * parts;
+}
+#endif
+
+typedef struct task {
+  const itg_conv *c;
+  const layout *l;
+  const itg_way *axis;
+  const float *x, *zeros;
+} task;
+
+// A row of the window that hangs over the image's left or right end, with zeros where it does.
+static void copy_edge(const task *t, float *to, const float *row, int64_t from) {
+  const int64_t deep = t->c->deep, width = t->c->w.in[2], kernel = t->c->w.kernel[2];
+  for (int64_t k = 0; k < kernel; k++, to += deep) {
+    if (from + k >= 0 && from + k < width) memcpy(to, row + (from + k) * deep, (size_t)deep * sizeof *to);
+    else memset(to, 0, (size_t)deep * sizeof *to);
+  }
+}
+
+// The taps and places of output pixels [r, r + n), for input channels from `channel` on.
+static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_tap *taps, float *edges, itg_rows *rows) {
+  const itg_conv *c = t->c;
+  const itg_window *w = &c->w;
+  const itg_way *axis = t->axis;
+  const int64_t pixel = c->deep * c->groups;
+  int64_t q[ITG_AXES], batch = r, place[ITG_TILE_M][ITG_AXES], image[ITG_TILE_M];
+  bool inside = !t->l->merged;
+  for (int i = ITG_AXES - 1; i >= 0; i--) {
+    q[i] = batch % axis[i].count;
+    batch /= axis[i].count;
+  }
+  for (int m = 0; m < n; m++) {
+    int64_t out = batch;
+    for (int i = 0; i < ITG_AXES; i++) {
+      place[m][i] = q[i] * axis[i].stride;
+      inside &= place[m][i] + axis[i].low >= 0 && place[m][i] + axis[i].high < w->in[i];
+      out = out * w->out[i] + axis[i].first + q[i] * axis[i].step;
+    }
+    image[m] = batch * itg_places(w->in);
+    rows->out[m] = out * c->channels;
+    for (int i = ITG_AXES - 1; i >= 0; i--) {  // the next pixel
+      if (++q[i] < axis[i].count) break;
+      q[i] = 0;
+      if (i == 0) batch++;
+    }
+  }
+  itg_tap *tap = taps;
+  const int64_t last = t->l->merged ? 1 : axis[2].taps;
+  for (int64_t i = 0; i < axis[0].taps; i++)
+    for (int64_t j = 0; j < axis[1].taps; j++)
+      for (int64_t k = 0; k < last; k++) {
+        bool any = false;
+        for (int m = 0; m < n; m++) {
+          int64_t z = place[m][0] + axis[0].at[i], y = place[m][1] + axis[1].at[j], x = place[m][2] + axis[2].at[k];
+          int64_t line = image[m] + (z * w->in[1] + y) * w->in[2];
+          bool here = inside || (z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1]);
+          if (here && t->l->merged && (x < 0 || x + w->kernel[2] > w->in[2])) {
+            copy_edge(t, edges, t->x + line * pixel, x);
+            tap->row[m] = edges;
+            edges += w->kernel[2] * c->deep;
+          } else if (inside || (here && x >= 0 && x < w->in[2])) {
+            tap->row[m] = t->x + (line + x) * pixel + channel;
+          } else {
+            tap->row[m] = t->zeros;
+            continue;
+          }
+          any = true;
+        }
+        if (!any) continue;
+        int64_t number = (axis[0].tap[i] * w->kernel[1] + axis[1].tap[j]) * w->kernel[2] + axis[2].tap[k];
+        tap->at = number * c->deep * ITG_PANEL;
+        tap++;
+      }
+  rows->taps = taps;
+  rows->n_taps = tap - taps;
+  rows->depth = t->l->merged ? w->kernel[2] * c->deep : c->deep;
+  rows->rows = n;
+}
+
+// Pixels [from, to) of one set, panels [first, last) of group g.
+static void run_block(const task *t, const float *w, int64_t g, int64_t first, int64_t last, int64_t from, int64_t to,
+                      char *scratch, float *out, const itg_finish *end) {
+  const itg_conv *c = t->c;
+  const layout *l = t->l;
+  itg_rows rows[BLOCK];
+  itg_tap *taps = (itg_tap *)(scratch + l->zeros);
+  float *edges = (float *)(scratch + l->zeros + l->lists);
+  const int64_t edge = l->merged ? ITG_TILE_ROWS * l->taps * c->w.kernel[2] * c->deep : 0;
+  const int64_t tiles = (to - from + ITG_TILE_M - 1) / ITG_TILE_M;
+  const int64_t panel = c->depth * ITG_PANEL, spans = (last - first + ITG_TILE_PANELS - 1) / ITG_TILE_PANELS;
+  for (int64_t i = 0; i < tiles; i += l->block) {
+    int count = 0;
+    for (; count < l->block && i + count < tiles; count++) {
+      int64_t r = from + (to - from) * (i + count) / tiles, s = from + (to - from) * (i + count + 1) / tiles;
+      find_rows(t, r, (int)(s - r), g * c->deep, taps + count * l->taps, edges + count * edge, &rows[count]);
+    }
+    for (int64_t s = 0; s < spans; s++) {
+      int64_t p = first + (last - first) * s / spans, q = first + (last - first) * (s + 1) / spans;
+      int64_t columns = (q * ITG_PANEL < c->per ? q * ITG_PANEL : c->per) - p * ITG_PANEL;
+      for (int k = 0; k < count; k++)
+        itg_tile(&rows[k], w + (g * c->panels + p) * panel, panel, g * c->per + p * ITG_PANEL, columns, out, end);
+    }
+  }
+}
+
+static void run(const itg_call *call, const itg_conv *c, const itg_finish *end, uint32_t part, uint32_t parts) {
+  const itg_window *w = &c->w;
+  const layout l = layout_of(c);
+  char *scratch = (char *)call->scratch + l.total * part;
+  int64_t *space = (int64_t *)(scratch + l.zeros + l.lists + l.edges);
+  memset(scratch, 0, l.zeros);
+  if (c->per == 0) return;
+  for (int64_t i = 0; i < itg_phases(c, 0); i++)
+    for (int64_t j = 0; j < itg_phases(c, 1); j++)
+      for (int64_t k = 0; k < itg_phases(c, 2); k++) {
+        itg_way axis[ITG_AXES];
+        itg_way_of(c, 0, i, space, &axis[0]);
+        itg_way_of(c, 1, j, space + 2 * w->kernel[0], &axis[1]);
+        itg_way_of(c, 2, k, space + 2 * (w->kernel[0] + w->kernel[1]), &axis[2]);
+        task t = {c, &l, axis, call->in[0]->data, (const float *)scratch};
+        int64_t from = 0, to = c->batch * axis[0].count * axis[1].count * axis[2].count;
+        int64_t first = 0, last = c->groups * c->panels;  // panels of all groups, in one row
+        if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
+        else itg_share(to, 1, part, parts, &from, &to);
+        while (first < last && from < to) {
+          int64_t g = first / c->panels, stop = (g + 1) * c->panels < last ? (g + 1) * c->panels : last;
+          run_block(&t, call->in[1]->data, g, first - g * c->panels, stop - g * c->panels, from, to, scratch,
+                    call->out[0]->data, end);
+          first = stop;
+        }
+      }
+}
+
+ITG_FN(conv, f32) {
+  const itg_attrs_conv *a = call->attrs;
+  itg_conv c;
+  itg_tensor out;
+  itg_conv_of(call, &c, &out);
+  itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
+  run(call, &c, &end, part, parts);
+  return NULL;
+}
+
+ITG_FN(conv_transpose, f32) {
+  const itg_attrs_conv_transpose *a = call->attrs;
+  itg_conv c;
+  itg_tensor out;
+  itg_conv_transpose_of(call, &c, &out);
+  itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
+  run(call, &c, &end, part, parts);
+  return NULL;
+}

@@ -1,0 +1,143 @@
+// Copies of tensors with strides: rows where the input has rows too, blocks of a matrix where it is transposed.
+#include "nest.h"
+#include "vec.h"
+
+// One row: n elements that are `step` elements apart.
+static void copy_row(char *to, const char *from, size_t item, int64_t n, int64_t step) {
+#define ROW(type)                                                          \
+  {                                                                        \
+    type *y = (type *)to;                                                  \
+    const type *x = (const type *)from;                                    \
+    if (step == 0) {                                                       \
+      const type v = *x;                                                   \
+      for (int64_t i = 0; i < n; i++) y[i] = v;                            \
+    } else {                                                               \
+      for (int64_t i = 0; i < n; i++) y[i] = x[i * step];                  \
+    }                                                                      \
+  }
+  if (step == 1 && n * (int64_t)item >= 64) memcpy(to, from, (size_t)n * item);
+  else if (item == 4) ROW(uint32_t)
+  else if (item == 1) ROW(uint8_t)
+  else if (item == 2) ROW(uint16_t)
+  else ROW(uint64_t)
+#undef ROW
+}
+
+// to[r * to_step + c] = from[r + c * from_step] for r < rows, c < cols, both at most TILE.
+enum { TILE = 16 };
+#define TILE_FN(type)                                                                                              \
+  static void tile_##type(type *to, int64_t to_step, const type *from, int64_t from_step, int64_t rows,            \
+                          int64_t cols) {                                                                          \
+    for (int64_t r = 0; r < rows; r++)                                                                             \
+      for (int64_t c = 0; c < cols; c++) to[r * to_step + c] = from[r + c * from_step];                            \
+  }
+TILE_FN(uint8_t)
+TILE_FN(uint16_t)
+TILE_FN(uint32_t)
+TILE_FN(uint64_t)
+
+#ifdef __AVX2__
+static void tile_8x8(float *to, int64_t to_step, const float *from, int64_t from_step) {
+  __m256 a[8], b[8];
+  for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps(from + i * from_step);
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+    a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+    a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+    a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; i++) {
+    _mm256_storeu_ps(to + i * to_step, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+    _mm256_storeu_ps(to + (i + 4) * to_step, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+  }
+}
+#endif
+
+static void tile(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t cols,
+                 size_t item) {
+  if (item == 4) {
+#ifdef __AVX2__
+    if (rows == TILE && cols == TILE) {
+      float *y = (float *)to;
+      const float *x = (const float *)from;
+      for (int r = 0; r < TILE; r += 8)
+        for (int c = 0; c < TILE; c += 8) tile_8x8(y + r * to_step + c, to_step, x + r + c * from_step, from_step);
+      return;
+    }
+#endif
+    tile_uint32_t((uint32_t *)to, to_step, (const uint32_t *)from, from_step, rows, cols);
+  } else if (item == 1) {
+    tile_uint8_t((uint8_t *)to, to_step, (const uint8_t *)from, from_step, rows, cols);
+  } else if (item == 2) {
+    tile_uint16_t((uint16_t *)to, to_step, (const uint16_t *)from, from_step, rows, cols);
+  } else {
+    tile_uint64_t((uint64_t *)to, to_step, (const uint64_t *)from, from_step, rows, cols);
+  }
+}
+
+// Loop j runs along the input's rows, the innermost loop across them: tiles keep both sides in the cache.
+static void copy_transposed(char *to, const char *from, size_t item, const itg_nest *n, int j, uint32_t part,
+                            uint32_t parts) {
+  const int last = n->rank - 1;
+  const int64_t rows = n->size[j], cols = n->size[last], across = n->step[0][last], bands = (rows + TILE - 1) / TILE;
+  int64_t dense[ITG_NEST_RANK], outer = 1;
+  dense[last] = 1;
+  for (int i = last - 1; i >= 0; i--) dense[i] = dense[i + 1] * n->size[i + 1];
+  for (int i = 0; i < last; i++) outer *= i == j ? 1 : n->size[i];
+  int64_t unit, end;
+  itg_share(outer * bands, 1, part, parts, &unit, &end);
+  for (; unit < end; unit++) {
+    const int64_t r = unit % bands * TILE, height = rows - r < TILE ? rows - r : TILE;
+    int64_t rest = unit / bands, x = r, y = r * dense[j];
+    for (int i = last - 1; i >= 0; i--) {
+      if (i == j) continue;
+      x += rest % n->size[i] * n->step[0][i];
+      y += rest % n->size[i] * dense[i];
+      rest /= n->size[i];
+    }
+    for (int64_t c = 0; c < cols; c += TILE)
+      tile(to + (y + c) * (int64_t)item, dense[j], from + (x + c * across) * (int64_t)item, across, height,
+           cols - c < TILE ? cols - c : TILE, item);
+  }
+}
+
+void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, uint32_t part, uint32_t parts) {
+  char *to = to_;
+  const char *from = from_;
+  const int last = n->rank - 1;
+  const int64_t inner = n->size[last], step = n->step[0][last];
+  if (step != 0 && step != 1) {
+    for (int j = last - 1; j >= 0; j--) {
+      if (n->step[0][j] != 1 || n->size[j] < 4 || inner < 4) continue;
+      copy_transposed(to, from, item, n, j, part, parts);
+      return;
+    }
+  }
+  int64_t total = 1, i, end;
+  for (int k = 0; k <= last; k++) total *= n->size[k];
+  itg_share(total, 1024, part, parts, &i, &end);
+  if (i == end) return;
+  itg_place at = itg_nest_seek(n, i / inner);
+  for (int64_t col = i % inner; i < end; col = 0) {
+    int64_t m = inner - col < end - i ? inner - col : end - i;
+    copy_row(to + i * (int64_t)item, from + (at.offset[0] + col * step) * (int64_t)item, item, m, step);
+    i += m;
+    itg_nest_next(n, &at);
+  }
+}
+
+ITG_FN(transpose, any) {
+  const itg_tensor *x = call->in[0], *out = call->out[0];
+  const itg_attrs_transpose *a = call->attrs;
+  if (itg_empty(out)) return NULL;
+  itg_nest nest = {0};
+  for (int i = 0; i < x->rank; i++)
+    itg_nest_add(&nest, out->shape[i], itg_count_range(x, (int)a->perm[i] + 1, x->rank), 0, 0);
+  itg_nest_close(&nest);
+  itg_strided(out->data, x->data, itg_item(x->dtype), &nest, part, parts);
+  return NULL;
+}

@@ -1,0 +1,67 @@
+// The register tile: a few output rows times a few panels of a packed matrix. Matrix product, convolution and its
+// transpose differ only in where the rows of the left operand lie, so each hands the tile lists of row pointers.
+//
+// A packed matrix [k, n] is ceil(n / ITG_PANEL) panels of k rows of ITG_PANEL columns each, padded with zeros. The
+// layout is the same for every ISA; how many panels and rows are in flight at once is each ISA's own choice.
+#pragma once
+#include "activate.h"
+#include "kernel.h"
+
+enum { ITG_PANEL = 16, ITG_TILE_ROWS = 7 };
+
+typedef struct itg_tap {  // one run along k: `depth` floats of each row meet `depth` rows of the packed matrix
+  const float *row[ITG_TILE_ROWS];
+  int64_t at;  // where in a panel its run starts, in floats
+} itg_tap;
+
+typedef struct itg_finish {  // what is done to the sums: bias, residual, activation
+  const float *bias;         // per output column, or NULL
+  const float *residual;     // laid out like the output, or NULL
+  bool add_last;             // the residual is added after the activation
+  float lo, hi;              // relu and clip are bounds
+  itg_act_fn act;            // every other activation, or NULL
+  double args[2];
+} itg_finish;
+
+typedef struct itg_rows {  // the tile's left side
+  const itg_tap *taps;
+  int64_t n_taps, depth;
+  int64_t out[ITG_TILE_ROWS];  // where each output row starts, in floats from `base`
+  int rows;
+} itg_rows;
+
+// Columns [column, column + columns) of a few rows. `b` is the first panel of the columns, `panel` the floats between
+// panels; at most itg_tile_panels panels at a time.
+#define ITG_TILE_ARGS \
+  const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, float *base, const itg_finish *end
+typedef void (*itg_tile_fn)(ITG_TILE_ARGS);
+void itg_tile_scalar(ITG_TILE_ARGS);
+void itg_tile_avx2(ITG_TILE_ARGS);
+void itg_tile_avx512(ITG_TILE_ARGS);
+#define ITG_TILE_PASTE(isa) itg_tile_##isa
+#define ITG_TILE_NAME(isa) ITG_TILE_PASTE(isa)
+#define itg_tile ITG_TILE_NAME(ISA)
+#if defined(ISA_avx512)
+enum { ITG_TILE_M = 7, ITG_TILE_PANELS = 4 };
+#elif defined(ISA_avx2)
+enum { ITG_TILE_M = 6, ITG_TILE_PANELS = 1 };
+#else
+enum { ITG_TILE_M = 2, ITG_TILE_PANELS = 1 };
+#endif
+
+// The inputs 2 and 3 and the attributes that gemm, conv and their like share.
+static inline const itg_tensor *itg_optional(const itg_call *call, uint32_t i) {
+  return i < call->n_in ? call->in[i] : NULL;
+}
+
+itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last);
+
+static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const double *args, int64_t add_last) {
+  const itg_tensor *bias = itg_optional(call, 2), *residual = itg_optional(call, 3);
+  itg_finish end = {bias ? bias->data : NULL, residual ? residual->data : NULL, add_last != 0,
+                    -__builtin_inff(), __builtin_inff(), NULL, {args[0], args[1]}};
+  if (act == ITG_ACT_relu) end.lo = 0;
+  else if (act == ITG_ACT_clip) end.lo = (float)args[0], end.hi = (float)args[1];
+  else end.act = itg_act(act);
+  return end;
+}

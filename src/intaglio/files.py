@@ -1,0 +1,32 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from intaglio.errors import BadInput
+
+
+def write_atomically(path: str | Path, data: bytes) -> None:
+    """Write `data` beside `path` and move it there, so that nobody ever sees half a file."""
+    path = Path(path)
+    try:
+        fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as e:
+        raise BadInput(f"cannot write {path}: {e.strerror}") from None
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as e:
+        os.unlink(temporary)
+        raise BadInput(f"cannot write {path}: {e.strerror}") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

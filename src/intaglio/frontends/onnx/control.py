@@ -1,0 +1,242 @@
+"""ONNX control flow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.frontends.onnx.extents import estimates
+from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
+from intaglio.frontends.onnx.shape import cut
+from intaglio.ir import Graph, Type, Value
+from intaglio.ops.control import ENDLESS, if_, loop, scan
+from intaglio.ops.registry import normalize_axis
+from intaglio.ops.shape import concat, pad, reshape, slice_, transpose
+
+SENSIBLE = 1 << 31  # exporters write the largest integer for "no limit"
+
+
+@importer("If")
+def import_if(n: OnnxNode) -> list[Value]:
+    if n.is_const(0):
+        return n.inline("then_branch" if scalar(n.const(0)) else "else_branch")
+    (then, other), captures = n.graphs({"then_branch": (), "else_branch": ()})
+    for a, b in zip(then.outputs, other.outputs, strict=True):
+        if a.type.rank != b.type.rank:
+            what = f"its branches make {a.type} and {b.type}: its condition"
+            n.needs_value(n.required(0), what)
+    made = if_(n.required(0), *captures, then_graph=then, else_graph=other)
+    return made if isinstance(made, list) else [made]
+
+
+# ---- bodies that hand values on to themselves ----------------------------------------------------
+def steady_body(
+    n: OnnxNode,
+    front: Sequence[Type],
+    initial: Sequence[Type],
+    back: Sequence[Type],
+    first_output: int,
+    trips: int | None,
+) -> tuple[Graph, list[Value]]:
+    """The body, imported so that every carried value leaves with the type with which it came.
+
+    A carried value that changes its extent gets a run-time extent; its bound is what the model
+    declares, or what `trips` steps of the same growth reach.
+    """
+    types = list(initial)
+    for _ in range(4):
+        body, captures = n.graph("body", [*front, *types, *back])
+        outs = body.outputs[first_output : first_output + len(types)]
+        wider = [
+            _wider(n, i, start, now, v.type, trips)
+            for i, (start, now, v) in enumerate(zip(initial, types, outs, strict=True))
+        ]
+        if wider == types:
+            return _clamped(body, first_output, types), captures
+        types = wider
+    n.unsupported("a carried value changes its shape in a way whose limit cannot be found")
+
+
+def _wider(n: OnnxNode, i: int, start: Type, now: Type, out: Type, trips: int | None) -> Type:
+    if out.dtype != now.dtype:
+        raise BadInput(f"carried value {i} comes as {now} and leaves as {out}")
+    if out.rank != now.rank:
+        n.unsupported(f"carried value {i} changes its rank: it comes as {now}, leaves as {out}")
+    shape, dynamic = list(now.shape), set(now.dynamic)
+    for axis, (a, b) in enumerate(zip(now.shape, out.shape, strict=True)):
+        if axis in now.dynamic or (a == b and axis not in out.dynamic):
+            continue
+        dynamic.add(axis)
+        declared = n.declared(i)
+        if declared is not None:
+            shape[axis] = max(declared.shape[axis], a)
+        elif b > a and trips is None:
+            n.unsupported(
+                f"carried value {i} grows along axis {axis} ({now} becomes {out}), how often is "
+                "known only at run time; declare the shape of the loop's output, or bind the input "
+                "that decides the trip count"
+            )
+        elif b > a:
+            shape[axis] = start.shape[axis] + (trips or 0) * (b - a)
+    return Type(now.dtype, tuple(shape), dynamic=tuple(sorted(dynamic)))
+
+
+def _clamped(body: Graph, first: int, types: Sequence[Type]) -> Graph:
+    """The body with carried outputs cut to their bounds, which they never exceed."""
+    outputs = list(body.outputs)
+    for i, t in enumerate(types):
+        v = outputs[first + i]
+        if any(a > b for a, b in zip(v.shape, t.shape, strict=True)):
+            rank = t.rank
+            outputs[first + i] = slice_(v, start=(0,) * rank, stop=t.shape, step=(1,) * rank)
+    return Graph(body.inputs, outputs, body.output_names, body.name)
+
+
+# ---- loop ----------------------------------------------------------------------------------------
+def _one(n: OnnxNode, i: int, dtype: str) -> Type:
+    """The type of a body's scalar input: models declare it with rank 0 or 1."""
+    rank = len(n.attr("body").input[i].type.tensor_type.shape.dim)
+    return Type(dtype, (1,) * rank)
+
+
+@importer("Loop")
+def import_loop(n: OnnxNode) -> list[Value]:
+    trip, cond = n.input(0), n.input(1)
+    carried = [v for v in n.inputs[2:] if v is not None]
+    trips = _trips(n)
+    front = [_one(n, 0, "i64"), _one(n, 1, "bool")]
+    body, captures = steady_body(n, front, [v.type for v in carried], [], 1, trips)
+    collects = len(body.outputs) - 1 > len(carried)
+    if trips is None and collects:
+        trips = _declared_length(n, len(carried))
+    bound = ENDLESS if trips is None else trips
+    made = loop(trip, cond, *carried, *captures, body=body, carried=len(carried), bound=bound)
+    return made if isinstance(made, list) else [made]
+
+
+def _trips(n: OnnxNode) -> int | None:
+    """The most iterations that the trip count allows, if that is known."""
+    if n.is_const(1) and not scalar(n.const(1)):
+        return 0
+    if n.is_const(0):
+        count = int(scalar(n.const(0)))
+        return max(count, 0) if count < SENSIBLE else None
+    found = None if n.input(0) is None else estimates(n.required(0))
+    return None if found is None else max(int(scalar(a)) for a in found)
+
+
+def _declared_length(n: OnnxNode, first: int) -> int:
+    """How many iterations fit into the first collected output, as the model declares it."""
+    for i in range(first, n.n_outputs):
+        declared = n.declared(i)
+        if declared is not None and declared.rank:
+            return declared.shape[0]
+    if n.input(0) is None or n.is_const(0):
+        n.unsupported(
+            "it collects a value per iteration; no trip count or declared shape says how many; "
+            "declare the shape of its outputs"
+        )
+    n.needs_value(n.required(0), "its trip count")
+
+
+# ---- scan ----------------------------------------------------------------------------------------
+def _bits(directions: Sequence[int]) -> int:
+    return sum(1 << i for i, d in enumerate(directions) if d)
+
+
+def _to_front(v: Value, axis: int) -> Value:
+    axis = normalize_axis(axis, v.type.rank)
+    if axis == 0:
+        return v
+    rest = [i for i in range(v.type.rank) if i != axis]
+    return transpose(v, perm=(axis, *rest))
+
+
+def _from_front(v: Value, axis: int) -> Value:
+    axis = normalize_axis(axis, v.type.rank)
+    perm = list(range(1, v.type.rank))
+    perm.insert(axis, 0)
+    return v if axis == 0 else transpose(v, perm=tuple(perm))
+
+
+def _scan(
+    n: OnnxNode,
+    states: Sequence[Value],
+    scanned: Sequence[Value],
+    reverse_in: int,
+    reverse_out: int,
+) -> list[Value]:
+    """A scan along axis 0 of every scanned input."""
+    slices = [
+        Type(v.dtype, v.shape[1:], dynamic=tuple(i - 1 for i in v.type.dynamic if i))
+        for v in scanned
+    ]
+    trips = scanned[0].shape[0]
+    body, captures = steady_body(n, [], [v.type for v in states], slices, 0, trips)
+    made = scan(
+        *states,
+        *scanned,
+        *captures,
+        body=body,
+        states=len(states),
+        scans=len(scanned),
+        reverse_in=reverse_in,
+        reverse_out=reverse_out,
+    )
+    return made if isinstance(made, list) else [made]
+
+
+@importer("Scan", since=9)
+def import_scan(n: OnnxNode) -> list[Value]:
+    scans: int = n.attr("num_scan_inputs")
+    states = len(n.inputs) - scans
+    given = [n.required(i) for i in range(len(n.inputs))]
+    axes_in = n.attr("scan_input_axes") or (0,) * scans
+    scanned = [_to_front(v, a) for v, a in zip(given[states:], axes_in, strict=True)]
+    made = _scan(
+        n,
+        given[:states],
+        scanned,
+        _bits(n.attr("scan_input_directions", ())),
+        _bits(n.attr("scan_output_directions", ())),
+    )
+    collected = made[states:]
+    axes_out = n.attr("scan_output_axes") or (0,) * len(collected)
+    moved = [_from_front(v, a) for v, a in zip(collected, axes_out, strict=True)]
+    return [*made[:states], *moved]
+
+
+@importer("Scan", since=8)
+def import_scan_8(n: OnnxNode) -> list[Value]:
+    """The first version of Scan: a batch axis in front of everything, a length per batch entry."""
+    scans: int = n.attr("num_scan_inputs")
+    given = [n.required(i) for i in range(1, len(n.inputs))]
+    states = len(given) - scans
+    reverse = _bits(n.attr("directions", ()))
+    batch, steps = given[states].shape[:2]
+    if n.input(0) is not None and not n.is_const(0):
+        n.unsupported("its sequence lengths are known only at run time; bind them with --value")
+    lengths = np.full(batch, steps) if n.input(0) is None else n.const(0).reshape(-1)
+    rows: list[list[Value]] = []
+    for b, length in enumerate(lengths.tolist()):
+        one = [_entry(v, b) for v in given]
+        scanned = [cut(v, [0], [length], [0]) for v in one[states:]]
+        made = _scan(n, one[:states], scanned, reverse, 0)
+        collected = [_filled(v, steps) for v in made[states:]]
+        rows.append([reshape(v, shape=(1, *v.shape)) for v in (*made[:states], *collected)])
+    return [column[0] if batch == 1 else concat(*column, axis=0) for column in zip(*rows)]  # noqa: B905
+
+
+def _entry(v: Value, b: int) -> Value:
+    """Entry `b` of the batch, without the batch axis."""
+    return reshape(cut(v, [b], [b + 1], [0]), shape=v.shape[1:])
+
+
+def _filled(v: Value, steps: int) -> Value:
+    """Zeros after the steps that a shorter sequence has."""
+    if v.shape[0] == steps:
+        return v
+    none = (0,) * (v.type.rank - 1)
+    return pad(v, before=(0, *none), after=(steps - v.shape[0], *none))

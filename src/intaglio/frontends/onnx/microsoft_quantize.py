@@ -1,0 +1,161 @@
+"""Contrib ops of onnxruntime on quantised tensors: dequantise, compute, quantise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.frontends.onnx.conv import import_qlinear_conv
+from intaglio.frontends.onnx.importer import OnnxNode, importer
+from intaglio.frontends.onnx.microsoft import DOMAIN
+from intaglio.frontends.onnx.normalize import softmax_rows
+from intaglio.frontends.onnx.pool import averaged
+from intaglio.ir import Value, constant
+from intaglio.ops.registry import normalize_axis
+
+
+def _real(n: OnnxNode, i: int) -> Value:
+    """The real numbers of the (tensor, scale, zero) at operand `i`."""
+    return ops.dequantize_linear(n.required(i), n.required(i + 1), n.input(i + 2))
+
+
+def _stored(n: OnnxNode, y: Value, i: int) -> Value:
+    """`y` quantised by the (scale, zero) at operand `i`; without a zero, to operand 0's type."""
+    zero = n.input(i + 1)
+    dtype = n.required(0).dtype if zero is None else zero.dtype
+    return ops.quantize_linear(y, n.required(i), zero, dtype=dtype)
+
+
+@importer("QLinearAdd", domain=DOMAIN)
+def qlinear_add(n: OnnxNode) -> Value:
+    return _stored(n, ops.add(_real(n, 0), _real(n, 3)), 6)
+
+
+@importer("QLinearMul", domain=DOMAIN)
+def qlinear_mul(n: OnnxNode) -> Value:
+    return _stored(n, ops.mul(_real(n, 0), _real(n, 3)), 6)
+
+
+@importer("QLinearWhere", domain=DOMAIN)
+def qlinear_where(n: OnnxNode) -> Value:
+    y = ops.where(_real(n, 1), _real(n, 4), n.required(0))
+    return ops.quantize_linear(y, n.required(7), n.required(8), dtype=n.required(8).dtype)
+
+
+@importer("QLinearLeakyRelu", domain=DOMAIN)
+def qlinear_leaky_relu(n: OnnxNode) -> Value:
+    return _stored(n, ops.leaky_relu(_real(n, 0), alpha=n.attr("alpha", 0.01)), 3)
+
+
+@importer("QLinearSigmoid", domain=DOMAIN)
+def qlinear_sigmoid(n: OnnxNode) -> Value:
+    return _stored(n, ops.sigmoid(_real(n, 0)), 3)
+
+
+@importer("QLinearSoftmax", domain=DOMAIN)
+def qlinear_softmax(n: OnnxNode) -> Value:
+    x, axis = _real(n, 0), n.attr("axis", -1)
+    if n.attr("opset", 13) < 13:
+        return _stored(n, softmax_rows(ops.softmax, x, axis), 3)
+    return _stored(n, ops.softmax(x, axis=axis), 3)
+
+
+@importer("QLinearConcat", domain=DOMAIN)
+def qlinear_concat(n: OnnxNode) -> Value:
+    parts = [_real(n, i) for i in range(2, len(n.inputs), 3)]
+    y, zero = ops.concat(*parts, axis=n.attr("axis")), n.required(1)
+    return ops.quantize_linear(y, n.required(0), zero, dtype=zero.dtype)
+
+
+@importer("QLinearReduceMean", domain=DOMAIN)
+def qlinear_reduce_mean(n: OnnxNode) -> Value:
+    x = _real(n, 0)
+    axes = n.attr("axes", ()) or range(x.type.rank)
+    axes = tuple(sorted({normalize_axis(a, x.type.rank) for a in axes}))
+    return _stored(n, ops.reduce_mean(x, axes=axes, keepdims=bool(n.attr("keepdims", 1))), 3)
+
+
+# ---- with channels first or last ---------------------------------------------------------------
+def _channels_first(n: OnnxNode, x: Value) -> Value:
+    if not n.attr("channels_last", 0):
+        return x
+    rank = x.type.rank
+    return ops.transpose(x, perm=(0, rank - 1, *range(1, rank - 1)))
+
+
+def _as_given(n: OnnxNode, y: Value) -> Value:
+    if not n.attr("channels_last", 0):
+        return y
+    return ops.transpose(y, perm=(0, *range(2, y.type.rank), 1))
+
+
+@importer("QLinearGlobalAveragePool", domain=DOMAIN)
+def qlinear_global_average_pool(n: OnnxNode) -> Value:
+    x = _channels_first(n, _real(n, 0))
+    y = ops.reduce_mean(x, axes=tuple(range(2, x.type.rank)))
+    return _stored(n, _as_given(n, y), 3)
+
+
+@importer("QLinearAveragePool", domain=DOMAIN)
+def qlinear_average_pool(n: OnnxNode) -> Value:
+    y = averaged(n, _channels_first(n, _real(n, 0)))
+    return _stored(n, _as_given(n, y), 3)
+
+
+@importer("QLinearConv", domain=DOMAIN)
+def qlinear_conv(n: OnnxNode) -> Value:
+    n.inputs[0] = _channels_first(n, n.required(0))
+    return _as_given(n, import_qlinear_conv(n))  # type: ignore[arg-type]
+
+
+# ---- products ----------------------------------------------------------------------------------
+def _product(a: Value, b: Value, a_zero: Value | None, b_zero: Value | None, scale: Value) -> Value:
+    whole = ops.matmul_integer(a, b, a_zero, b_zero)
+    return ops.mul(ops.cast(whole, dtype="f32"), scale)
+
+
+@importer("MatMulIntegerToFloat", domain=DOMAIN)
+def matmul_integer_to_float(n: OnnxNode) -> Value:
+    scale = ops.mul(n.required(2), n.required(3))
+    y = _product(n.required(0), n.required(1), n.input(4), n.input(5), scale)
+    bias = n.input(6)
+    return y if bias is None else ops.add(y, bias)
+
+
+@importer("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_quantize_matmul(n: OnnxNode) -> Value:
+    a, a_scale, a_zero = ops.dynamic_quantize_linear(n.required(0))
+    y = _product(a, n.required(1), a_zero, n.input(3), ops.mul(a_scale, n.required(2)))
+    bias = n.input(4)
+    return y if bias is None else ops.add(y, bias)
+
+
+@importer("QGemm", domain=DOMAIN)
+def qgemm(n: OnnxNode) -> Value:
+    """Without an output scale the result is f32."""
+    a, b, c = n.required(0), n.required(3), n.input(6)
+    a = ops.transpose(a, perm=(1, 0)) if n.attr("transA", 0) else a
+    b = ops.transpose(b, perm=(1, 0)) if n.attr("transB", 0) else b
+    whole = ops.matmul_integer(a, b, n.required(2), n.required(5))
+    whole = whole if c is None else ops.add(whole, c)
+    scale = ops.mul(n.required(1), n.required(4))
+    if n.attr("alpha", 1.0) != 1:
+        scale = ops.mul(scale, constant(n.attr("alpha"), dtype="f32"))
+    y = ops.mul(ops.cast(whole, dtype="f32"), scale)
+    return y if n.input(7) is None else _stored(n, y, 7)
+
+
+@importer("GatherBlockQuantized", domain=DOMAIN)
+def gather_block_quantized(n: OnnxNode) -> Value:
+    """Rows of a table of few-bit numbers, dequantised."""
+    data, indices, scales, zeros = n.required(0), n.required(1), n.required(2), n.input(3)
+    axis = normalize_axis(n.attr("quantize_axis", 1), data.type.rank)
+    if data.dtype == "u8" and n.attr("bits", 4) != 8:
+        n.unsupported("several numbers packed into a byte of uint8; re-export with uint4 data")
+    if zeros is None and data.dtype == "u8":
+        zeros = constant(np.full(scales.shape, 128, dtypes.numpy_of("u8")))
+    scale = scales if scales.dtype == "f32" else ops.cast(scales, dtype="f32")
+    table = ops.dequantize_linear(
+        data, scale, zeros, axis=axis, block_size=n.attr("block_size", 128), dtype=scales.dtype
+    )
+    return ops.gather(table, indices, axis=n.attr("gather_axis", 0))

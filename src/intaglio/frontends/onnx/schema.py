@@ -1,0 +1,91 @@
+"""What the ONNX standard says about an operator: its operands, attributes, and function body."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+
+if TYPE_CHECKING:
+    from intaglio.frontends.onnx.importer import OnnxNode
+
+_KINDS = ("?", "FLOAT", "INT", "STRING", "TENSOR", "GRAPH", "FLOATS", "INTS", "STRINGS", "TENSORS",
+          "GRAPHS", "SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS")  # fmt: skip
+
+_TYPES = {
+    f"tensor({spelled})": name
+    for spelled, name in {
+        "float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool",
+        "float8e4m3fn": "f8e4m3fn", "float8e4m3fnuz": "f8e4m3fnuz", "float8e5m2": "f8e5m2",
+        "float8e5m2fnuz": "f8e5m2fnuz", "float8e8m0": "f8e8m0fnu", "float4e2m1": "f4e2m1fn",
+        **{f"int{bits}": f"i{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+        **{f"uint{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+    }.items()
+}  # fmt: skip
+_NEWEST = 1 << 30
+
+
+@functools.cache
+def find_schema(op_type: str, opset: int, domain: str) -> Any:
+    """The OpSchema in force for this opset; None if the standard has none."""
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except Exception:  # onnx raises a type of its own for "no such op"
+        return None
+
+
+@dataclass
+class _Rules:
+    """One OpSchema, as far as nodes are checked against it."""
+
+    operands: list[str]  # names of those that must be there, "" for optional ones
+    types: list[frozenset[str]]  # element types that each operand may have; the last repeats
+    attrs: dict[str, tuple[int, bool]]  # kind, and whether it must be there
+
+
+@functools.cache
+def _rules(op_type: str, opset: int, domain: str) -> _Rules | None:
+    schema = find_schema(op_type, opset, domain)
+    if schema is None:
+        return None
+    optional = type(schema).FormalParameterOption.Optional
+    operands = ["" if i.option == optional else i.name for i in schema.inputs]
+    types = [{_TYPES.get(t, "") for t in i.types} for i in schema.inputs]
+    newest = find_schema(op_type, _NEWEST, domain)  # what was allowed later does no harm before
+    for mine, i in zip(types, newest.inputs if newest else (), strict=False):
+        mine |= {_TYPES.get(t, "") for t in i.types}
+    return _Rules(
+        operands[: schema.min_input],
+        [frozenset(t - {""}) for t in types],
+        {a.name: (int(a.type.value), a.required) for a in schema.attributes.values()},
+    )
+
+
+def check_schema(n: OnnxNode) -> None:
+    """BadInput where the node lacks what the standard demands, so importers need not ask."""
+    rules = _rules(n.op_type, n.opset, n.domain)
+    if rules is None:
+        return
+    for i, name in enumerate(rules.operands):
+        if name and n.input(i) is None:
+            raise BadInput(f"operand {i} ({name}) is missing; {n.op_type} needs it")
+    for i, v in enumerate(n.inputs if rules.types else ()):
+        allowed = rules.types[min(i, len(rules.types) - 1)]
+        if v is not None and allowed and v.dtype not in allowed:
+            shown = ", ".join(d for d in dtypes.TABLE if d in allowed)
+            raise BadInput(f"operand {i} is {v.type}; {n.op_type} takes {shown}")
+    for name in n.protos:
+        if name not in rules.attrs:
+            n.unsupported(f"attribute '{name}' is not known in opset {n.opset}")
+    for name, (kind, required) in rules.attrs.items():
+        given = n.protos.get(name)
+        if given is None and required:
+            raise BadInput(f"attribute '{name}' is missing; {n.op_type} needs it")
+        if given is not None and given.type not in (0, kind):
+            got = _KINDS[given.type] if given.type < len(_KINDS) else "unknown"
+            raise BadInput(f"attribute '{name}' is of kind {got}; {_KINDS[kind]} is needed")

@@ -1,0 +1,267 @@
+"""The CPU's own operations: channel-last, with packed weights and a fused epilogue.
+
+Each is an ordinary op whose numpy body, the neutral op's in another layout, says what its kernel
+must compute. Their epilogue is `act(y + bias + residual)`, or, where `add_last` is set,
+`act(y + bias) + residual`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value
+from intaglio.ops.precision import widen
+from intaglio.ops.registry import REGISTRY, op
+
+Ints = tuple[int, ...]
+Floats = tuple[float, ...]
+
+# The activations that an epilogue can apply: the elementwise op of that name, but see gelu_tanh.
+FUSABLE = (
+    "relu", "clip", "leaky_relu", "sigmoid", "tanh", "swish", "hardswish", "hard_sigmoid", "gelu",
+    "gelu_tanh", "elu", "selu", "celu", "mish", "softplus", "softsign", "thresholded_relu",
+    "shrink", "abs", "neg", "exp", "log", "sqrt", "erf", "sin", "cos", "floor", "ceil", "round",
+    "sign", "reciprocal",
+)  # fmt: skip
+
+
+def activation_of(node: Node) -> tuple[str, Floats] | None:
+    """An elementwise node's name and arguments in an epilogue; None if it has no place there."""
+    if node.op == "gelu":
+        return ("gelu_tanh" if node.attrs["approximate"] == "tanh" else "gelu"), ()
+    if node.op not in FUSABLE:
+        return None
+    return node.op, tuple(float(node.attrs[a]) for a in REGISTRY[node.op].attr_names)
+
+
+def _activate(y: Array, act: str, args: Sequence[float]) -> Array:
+    if act == "none":
+        return y
+    if act.startswith("gelu"):
+        approximate = "tanh" if act == "gelu_tanh" else "none"
+        return np.asarray(ops.gelu.body(y, approximate=approximate), y.dtype)
+    made = REGISTRY[act]
+    return np.asarray(made.body(y, **dict(zip(made.attr_names, args, strict=True))), y.dtype)
+
+
+def _finish(y: Array, bias: Array | None, residual: Array | None, act: str, act_args: Floats,
+            add_last: bool) -> Array:  # fmt: skip
+    if bias is not None:
+        y = y + bias
+    if residual is not None and not add_last:
+        y = y + residual
+    y = _activate(y, act, act_args)
+    return y + residual if residual is not None and add_last else y
+
+
+def _check_epilogue(y: Type, bias: Value | None, residual: Value | None, act: str) -> Type:
+    if bias is not None and (bias.shape != y.shape[-1:] or bias.dtype != y.dtype):
+        raise BadInput(f"bias is {bias.type}; one {y.dtype} per output channel is needed: {y}")
+    if residual is not None and (residual.shape != y.shape or residual.dtype != y.dtype):
+        raise BadInput(f"residual is {residual.type}; it must be like the output: {y}")
+    if act != "none" and act not in FUSABLE:
+        raise BadInput(f"activation {act!r} cannot be fused; known are {', '.join(FUSABLE)}")
+    return y
+
+
+# ---- matrices ----------------------------------------------------------------------------------
+def _pack_type(b: Value, *, tile: int, transposed: bool) -> Type:
+    if b.type.rank < 2 or tile < 1:
+        raise BadInput(f"cpu.pack takes a matrix or a batch of them, not {b.type}")
+    k, n = b.shape[-2:] if not transposed else b.shape[:-3:-1]
+    return Type(b.dtype, (*b.shape[:-2], -(-n // tile), k, tile))
+
+
+@op(_pack_type, name="cpu.pack")
+def pack(b: Array, *, tile: int, transposed: bool = False) -> Array:
+    """Cut a matrix [k, n] (`transposed`: [n, k]) into panels of `tile` columns, padded with 0."""
+    if transposed:
+        b = np.swapaxes(b, -1, -2)
+    *batch, k, n = b.shape
+    panels = -(-n // tile)
+    padded = np.zeros((*batch, k, panels * tile), b.dtype)
+    padded[..., :n] = b
+    return np.ascontiguousarray(np.swapaxes(padded.reshape(*batch, k, panels, tile), -2, -3))
+
+
+def _unpack(b: Array, n: int) -> Array:
+    *batch, panels, k, tile = b.shape
+    return np.swapaxes(b, -2, -3).reshape(*batch, k, panels * tile)[..., :n]
+
+
+def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None, *,
+               n: int, act: str, act_args: Floats, add_last: bool) -> Type:  # fmt: skip
+    if a.type.rank < 2 or b.type.rank < 3 or a.dtype != b.dtype:
+        raise BadInput(f"cpu.gemm takes [.., m, k] and a packed matrix, not {a.type} and {b.type}")
+    *batch, panels, k, tile = b.shape
+    if a.shape[-1] != k or -(-n // tile) != panels:
+        raise BadInput(f"cpu.gemm: {b.type} does not hold a {a.shape[-1]} x {n} matrix")
+    try:
+        lead = np.broadcast_shapes(a.shape[:-2], tuple(batch))
+    except ValueError:
+        raise BadInput(f"cpu.gemm: batches of {a.type} and {b.type} cannot be broadcast") from None
+    return _check_epilogue(Type(a.dtype, (*lead, a.shape[-2], n)), bias, residual, act)
+
+
+def _gemm_macs(node: Node) -> int:
+    return node.outputs[0].type.size * node.inputs[0].shape[-1]  # type: ignore[union-attr]
+
+
+@op(_gemm_type, name="cpu.gemm", macs=_gemm_macs)
+@widen
+def gemm(a: Array, b: Array, bias: Array | None = None, residual: Array | None = None, *, n: int,
+         act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
+    """Matrix product with a packed right operand of n columns."""
+    return _finish(np.matmul(a, _unpack(b, n)), bias, residual, act, act_args, add_last)
+
+
+# ---- convolution -------------------------------------------------------------------------------
+def _channels_first(x: Array) -> Array:
+    return np.moveaxis(x, -1, 1)
+
+
+def _channels_last(x: Array) -> Array:
+    return np.ascontiguousarray(np.moveaxis(x, 1, -1))
+
+
+def _image(x: Value) -> Value:
+    """The image as the neutral op, channels first, would see it."""
+    if not 3 <= x.type.rank <= 5:
+        raise BadInput(f"a channel-last image of one to three spatial axes is needed, not {x.type}")
+    return Value(x.type.but(shape=(x.shape[0], x.shape[-1], *x.shape[1:-1])))
+
+
+def _as_last(t: Type | list[Type]) -> Type:
+    assert isinstance(t, Type)
+    return t.but(shape=(t.shape[0], *t.shape[2:], t.shape[1]))
+
+
+def _check_packed(x: Value, w: Value, channels: int, kernel: Ints, groups: int) -> None:
+    if w.type.rank != 4 or x.dtype != w.dtype or groups < 1:
+        raise BadInput(f"packed {x.dtype} weights in groups are needed, not {w.type}, {groups}")
+    depth = math.prod(kernel) * (x.shape[-1] // groups)
+    panels = -(-channels // groups // w.shape[3])
+    if channels % groups or x.shape[-1] % groups or w.shape[:3] != (groups, panels, depth):
+        raise BadInput(f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
+                       f"in {groups} groups with kernel {kernel}")  # fmt: skip
+
+
+def _conv_type(x: Value, w: Value, bias: Value | None, residual: Value | None, *, channels: int,
+               kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int,
+               act: str, act_args: Floats, add_last: bool) -> Type:  # fmt: skip
+    image = _image(x)
+    _check_packed(x, w, channels, kernel, groups)
+    neutral = Value(Type(w.dtype, (channels, x.shape[-1] // groups, *kernel)))
+    made = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
+                          groups=groups)  # fmt: skip
+    return _check_epilogue(_as_last(made), bias, residual, act)
+
+
+def _conv_macs(node: Node) -> int:
+    return node.outputs[0].type.size * node.inputs[1].shape[2]  # type: ignore[union-attr]
+
+
+@op(_conv_type, name="cpu.conv", macs=_conv_macs)
+@widen
+def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None, *,
+         channels: int, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int = 1,
+         act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
+    """Convolution of an image [n, .., c]; `w` is cpu.pack of [groups, window * c / groups, m]."""
+    deep, per = x.shape[-1] // groups, channels // groups
+    neutral = np.moveaxis(_unpack(w, per).reshape(groups, *kernel, deep, per), (-1, -2), (1, 2))
+    neutral = neutral.reshape(channels, deep, *kernel)
+    y = ops.conv.body(_channels_first(x), neutral, stride=stride, pad=pad, dilation=dilation,
+                      groups=groups)  # fmt: skip
+    return _finish(_channels_last(y), bias, residual, act, act_args, add_last)
+
+
+def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | None, *, stride: Ints,
+                    pad: Ints, dilation: Ints, act: str, act_args: Floats,
+                    add_last: bool) -> Type:  # fmt: skip
+    image = _image(x)
+    if w.type.rank != x.type.rank - 1 or x.dtype != w.dtype or w.shape[-1] != x.shape[-1]:
+        raise BadInput(f"cpu.depthwise takes an image and [window, c], not {x.type} and {w.type}")
+    neutral = Value(Type(w.dtype, (w.shape[-1], 1, *w.shape[:-1])))
+    made = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
+                          groups=w.shape[-1])  # fmt: skip
+    return _check_epilogue(_as_last(made), bias, residual, act)
+
+
+def _depthwise_macs(node: Node) -> int:
+    return node.outputs[0].type.size * math.prod(node.inputs[1].shape[:-1])  # type: ignore[union-attr]
+
+
+@op(_depthwise_type, name="cpu.depthwise", macs=_depthwise_macs)
+@widen
+def depthwise(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None, *,
+              stride: Ints, pad: Ints, dilation: Ints, act: str = "none", act_args: Floats = (),
+              add_last: bool = False) -> Array:  # fmt: skip
+    """Convolution in which each channel has a window of its own; `w` is [window.., c]."""
+    y = ops.conv.body(_channels_first(x), np.moveaxis(w, -1, 0)[:, None], stride=stride, pad=pad,
+                      dilation=dilation, groups=w.shape[-1])  # fmt: skip
+    return _finish(_channels_last(y), bias, residual, act, act_args, add_last)
+
+
+def _conv_transpose_type(x: Value, w: Value, bias: Value | None, residual: Value | None, *,
+                         channels: int, kernel: Ints, stride: Ints, pad: Ints, output_pad: Ints,
+                         dilation: Ints, groups: int, act: str, act_args: Floats,
+                         add_last: bool) -> Type:  # fmt: skip
+    image = _image(x)
+    _check_packed(x, w, channels, kernel, groups)
+    neutral = Value(Type(w.dtype, (x.shape[-1], channels // groups, *kernel)))
+    made = ops.conv_transpose.infer(image, neutral, None, stride=stride, pad=pad,
+                                    output_pad=output_pad, dilation=dilation,
+                                    groups=groups)  # fmt: skip
+    return _check_epilogue(_as_last(made), bias, residual, act)
+
+
+def _conv_transpose_macs(node: Node) -> int:
+    window = math.prod(node.attrs["kernel"]) * node.attrs["channels"] // node.attrs["groups"]
+    return node.inputs[0].type.size * int(window)  # type: ignore[union-attr]
+
+
+@op(_conv_transpose_type, name="cpu.conv_transpose", macs=_conv_transpose_macs)
+@widen
+def conv_transpose(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None, *,
+                   channels: int, kernel: Ints, stride: Ints, pad: Ints, output_pad: Ints,
+                   dilation: Ints, groups: int = 1, act: str = "none", act_args: Floats = (),
+                   add_last: bool = False) -> Array:  # fmt: skip
+    """Transposed convolution of an image [n, .., c]; `w` is packed as for cpu.conv."""
+    deep, per = x.shape[-1] // groups, channels // groups
+    neutral = np.moveaxis(_unpack(w, per).reshape(groups, *kernel, deep, per), (-2, -1), (1, 2))
+    neutral = neutral.reshape(groups * deep, per, *kernel)
+    y = ops.conv_transpose.body(_channels_first(x), neutral, stride=stride, pad=pad,
+                                output_pad=output_pad, dilation=dilation,
+                                groups=groups)  # fmt: skip
+    return _finish(_channels_last(y), bias, residual, act, act_args, add_last)
+
+
+# ---- pooling -----------------------------------------------------------------------------------
+def _pool_type(x: Value, *, kind: str, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
+               count_include_pad: bool, p: int) -> Type:  # fmt: skip
+    if kind not in ("max", "avg", "lp"):
+        raise BadInput(f"cpu.pool has the kinds max, avg and lp, not {kind!r}")
+    made = ops.lp_pool.infer(
+        _image(x), kernel=kernel, stride=stride, pad=pad, dilation=dilation, p=p
+    )
+    return _as_last(made)
+
+
+@op(_pool_type, name="cpu.pool")
+def pool(x: Array, *, kind: str, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
+         count_include_pad: bool = False, p: int = 2) -> Array:  # fmt: skip
+    """The largest element, the mean, or the p-norm of each window of an image [n, .., c]."""
+    window = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation}
+    first = _channels_first(x)
+    if kind == "max":
+        y = ops.max_pool.body(first, **window)
+    elif kind == "avg":
+        y = ops.avg_pool.body(first, **window, count_include_pad=count_include_pad)
+    else:
+        y = ops.lp_pool.body(first, **window, p=p)
+    return _channels_last(y)

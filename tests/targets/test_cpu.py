@@ -1,0 +1,155 @@
+"""Lowering to the CPU keeps the meaning, leaves nothing unlowered, and fuses what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.check import compare
+
+from intaglio import dtypes, ops
+from intaglio.interpret import interpret
+from intaglio.ir import Graph, Type, Value
+from intaglio.rewrite import rewrite
+from intaglio.targets import cpu
+
+rng = np.random.default_rng(4)
+
+
+def floats(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def lowered(build: Callable[..., Value], *shapes: tuple[int, ...], dtype: str = "f32") -> list[str]:
+    """Build a graph, lower and fuse it, compare both; returns the ops that are left."""
+    inputs = [Value(Type(dtype, s), f"in{i}") for i, s in enumerate(shapes)]
+    graph = Graph(inputs, [build(*inputs)], ["out"])
+    arrays = {v.name: floats(*v.shape, dtype=dtypes.numpy_of(v.dtype)) for v in inputs}
+    want = interpret(graph, arrays)["out"]
+    target = cpu.target()
+    rewrite(graph, target.lower)
+    rewrite(graph, target.fuse)
+    compare(interpret(graph, arrays)["out"], want, "lowered", 1e-2 if dtype != "f32" else 1e-4)
+    return [n.op for n in graph.nodes()]
+
+
+def no_heavy(left: list[str]) -> bool:
+    return not set(left) & {*cpu.HEAVY}
+
+
+WINDOW = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
+def test_conv(groups: int, dtype: str) -> None:
+    def build(x: Value, w: Value, b: Value) -> Value:
+        return ops.relu(ops.conv(x, w, b, groups=groups, **WINDOW))
+
+    left = lowered(build, (2, 8, 5, 6), (8, 8 // groups, 3, 3), (8,), dtype=dtype)
+    assert no_heavy(left)
+    assert ("cpu.depthwise" if groups == 8 and dtype != "f64" else "cpu.conv") in left
+
+
+def test_conv_in_one_and_three_axes() -> None:
+    one = {"stride": (2,), "pad": (1, 0), "dilation": (1,)}
+    assert no_heavy(lowered(lambda x, w: ops.conv(x, w, **one), (2, 3, 9), (4, 3, 3)))
+    three = {"stride": (1,) * 3, "pad": (0,) * 6, "dilation": (1,) * 3}
+    shapes = ((1, 3, 4, 5, 6), (4, 3, 2, 3, 2))
+    assert no_heavy(lowered(lambda x, w: ops.conv(x, w, **three), *shapes))
+
+
+def test_conv_transpose() -> None:
+    window = {**WINDOW, "stride": (2, 2), "output_pad": (1, 0), "groups": 2}
+    left = lowered(
+        lambda x, w, b: ops.conv_transpose(x, w, b, **window), (2, 4, 5, 6), (4, 3, 3, 3), (6,)
+    )
+    assert no_heavy(left)
+    assert "cpu.conv_transpose" in left
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_pools(dtype: str) -> None:
+    for pool in (ops.max_pool, ops.avg_pool, ops.lp_pool):
+        left = lowered(lambda x, p=pool: p(x, kernel=(3, 3), **WINDOW), (2, 3, 6, 7), dtype=dtype)
+        assert "cpu.pool" in left
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)),
+     ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2))],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["f32", "f16", "f64"])
+def test_matmul(shapes: tuple[tuple[int, ...], ...], dtype: str) -> None:
+    left = lowered(ops.matmul, *shapes, dtype=dtype)
+    assert ("matmul" in left) == (dtype == "f64")
+
+
+def test_matmul_takes_over_the_transpose() -> None:
+    left = lowered(lambda a, b: ops.matmul(a, ops.transpose(b, perm=(1, 0))), (3, 4), (5, 4))
+    assert "transpose" not in left
+    build = lambda a, b: ops.matmul(a, ops.transpose(b, perm=(0, 2, 3, 1)))  # noqa: E731
+    assert lowered(build, (2, 3, 6, 4), (2, 5, 3, 4)).count("transpose") == 1
+
+
+@pytest.mark.parametrize("c", [None, (7,), (1, 7), (1,), (), (5, 7), (5, 1)])
+@pytest.mark.parametrize("trans", [(False, False), (True, True)])
+def test_gemm(c: tuple[int, ...] | None, trans: tuple[bool, bool]) -> None:
+    a, b = (6, 5) if trans[0] else (5, 6), (7, 6) if trans[1] else (6, 7)
+
+    def build(*values: Value) -> Value:
+        return ops.gemm(*values, alpha=0.5, beta=2.0, trans_a=trans[0], trans_b=trans[1])
+
+    left = lowered(build, a, b, *([] if c is None else [c]))
+    assert no_heavy(left)
+    assert ("add" in left) == (c == (5, 1))
+
+
+def chain(*steps: Callable[[Value, Value], Value]) -> Callable[..., Value]:
+    def build(a: Value, b: Value, bias: Value, residual: Value) -> Value:
+        y = ops.matmul(a, b)
+        for step in steps:
+            y = step(y, bias if step is add_bias else residual)
+        return y
+
+    return build
+
+
+def add_bias(y: Value, bias: Value) -> Value:
+    return ops.add(y, bias)
+
+
+def add_residual(y: Value, residual: Value) -> Value:
+    return ops.add(residual, y)
+
+
+def silu(y: Value, _: Value) -> Value:
+    return ops.swish(y)
+
+
+def gelu(y: Value, _: Value) -> Value:
+    return ops.gelu(y, approximate="tanh")
+
+
+@pytest.mark.parametrize(
+    ("steps", "left"),
+    [
+        ((add_bias,), 0),
+        ((add_bias, add_bias), 1),  # the two vectors are added once
+        ((add_bias, silu), 0),
+        ((gelu,), 0),
+        ((add_residual, silu), 0),
+        ((add_bias, add_residual, silu), 0),
+        ((silu, add_residual), 0),
+        ((silu, add_bias), 1),
+        ((silu, silu), 1),
+        ((silu, add_residual, silu), 1),
+        ((add_residual, add_residual), 1),
+    ],
+)
+def test_epilogues(steps: tuple[Any, ...], left: int) -> None:
+    got = lowered(chain(*steps), (3, 4), (4, 5), (5,), (3, 5))
+    assert len([n for n in got if not n.startswith("cpu.")]) == left, got
