@@ -1,0 +1,244 @@
+"""Choose for every node that can the order of axes in which it computes, so that few bytes move.
+
+Lowering leaves transposes around the ops that want another layout. Here a transpose is no node
+but a property of an edge: each flexible node gets a permutation (permute.py says how it computes
+then), a value costs its bytes once for each other order in which it is read, and sweeps forth and
+back over the nodes lower the sum. Then the graph is built anew with the transposes that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.ir import Graph, Node, Type, Value, constant
+from intaglio.passes.permute import (
+    Perm,
+    Permuted,
+    compose,
+    identity,
+    inverse,
+    is_free,
+    order,
+    permute,
+    rank_of,
+)
+from intaglio.rewrite import Trace
+
+SWEEPS = 4
+
+
+def choose_layout(graph: Graph, trace: Trace | None = None) -> None:
+    """Move and cancel transposes, in bodies of control flow too."""
+    for node in graph.nodes():
+        for body in node.bodies():
+            choose_layout(body)
+    if any(node.op == "transpose" for node in graph.nodes()):
+        layouts = _Layouts(graph)
+        layouts.choose()
+        layouts.build()
+
+
+class _Layouts:
+    """The permutation of each flexible node, and what the choice costs."""
+
+    def __init__(self, graph: Graph):
+        graph.tidy()
+        self.graph = graph
+        self.nodes = [n for n in graph.nodes() if n.op != "transpose"]
+        self.label: dict[Node, Permuted] = {}
+        self.perm: dict[Node, Perm] = {}
+        self.tried: dict[tuple[Node, Perm], Permuted | None] = {}
+        self.source: dict[Value, tuple[Value, Perm]] = {}
+        self.named: dict[Value, tuple[str, Perm]] = {}
+        self.readers: dict[Value, list[tuple[Node, int]]] = {}
+        for node in [*self.nodes, graph.result]:
+            for i, v in enumerate(node.inputs):
+                if v is not None and v.data is None:
+                    self.readers.setdefault(self.behind(v)[0], []).append((node, i))
+
+    def behind(self, v: Value) -> tuple[Value, Perm]:
+        """The value that is not a transpose, and the permutation that makes `v` of it."""
+        if v not in self.source:
+            node = v.producer
+            if node is None or node.op != "transpose" or node.inputs[0] is None:
+                self.source[v] = (v, identity(v.type.rank))
+            else:
+                u, q = self.behind(node.inputs[0])
+                self.source[v] = (u, compose(q, node.attrs["perm"]))
+        return self.source[v]
+
+    def made(self, v: Value) -> Perm:
+        """How `v` lies in memory under the present choice."""
+        chosen = self.label.get(v.producer) if v.producer is not None else None
+        return chosen.outputs[v.index] if chosen is not None else identity(v.type.rank)
+
+    def wanted(self, node: Node, i: int) -> Perm:
+        """How input i of `node`, as it is meant, is read under the present choice."""
+        v = node.inputs[i]
+        assert v is not None
+        chosen = self.label.get(node)
+        p = chosen.inputs[i] if chosen is not None else None
+        return p if p is not None and len(p) == v.type.rank else identity(v.type.rank)
+
+    def move(self, node: Node, i: int) -> tuple[Value, Perm]:
+        """Which value input i reads, and the transpose in memory that it needs."""
+        v = node.inputs[i]
+        assert v is not None
+        u, q = self.behind(v)
+        return u, compose(inverse(self.made(u)), compose(q, self.wanted(node, i)))
+
+    def cost(self, u: Value) -> int:
+        """Bytes that are moved so that every reader of `u` finds it in its order."""
+        lies = self.made(u)
+        shape = tuple(u.shape[a] for a in lies)
+        orders = set()
+        for node, i in self.readers.get(u, ()):
+            p = self.move(node, i)[1]
+            if not is_free(p, shape):
+                orders.add(order(p, shape))
+        return u.type.bytes * len(orders)
+
+    def around(self, node: Node) -> list[Value]:
+        """The values whose cost depends on the choice for `node`."""
+        read = [self.behind(v)[0] for v in node.inputs if v is not None and v.data is None]
+        return list(dict.fromkeys([*read, *node.outputs]))
+
+    def set(self, node: Node, p: Perm) -> bool:
+        if (node, p) not in self.tried:
+            self.tried[node, p] = permute(node, p)
+        permuted = self.tried[node, p]
+        if permuted is None:
+            return False
+        self.perm[node], self.label[node] = p, permuted
+        return True
+
+    def candidates(self, node: Node, forth: bool) -> list[Perm]:
+        """Orders worth a try: those of what it reads, of who reads it, the present, the neutral."""
+        rank = rank_of(node)
+        above: list[Perm] = []
+        for v in node.inputs:
+            if v is not None and v.data is None and v.type.rank == rank:
+                u, q = self.behind(v)
+                above.append(compose(inverse(q), self.made(u)))
+        below: list[Perm] = []
+        for out in node.outputs:
+            if out.type.rank == rank:
+                for reader, i in self.readers.get(out, ()):
+                    q = self.behind(reader.inputs[i])[1]  # type: ignore[arg-type]
+                    below.append(compose(q, self.wanted(reader, i)))
+        here = [self.perm.get(node, identity(rank))]
+        ordered = [*above, *here, *below] if forth else [*below, *here, *above]
+        return list(dict.fromkeys([*ordered, identity(rank)]))
+
+    def choose(self) -> None:
+        """Sweep over the nodes; keep the best choice that was seen."""
+        flexible = [n for n in self.nodes if permute(n, identity(rank_of(n))) is not None]
+        best, kept = self.total(), (dict(self.perm), dict(self.label))
+        for sweep in range(SWEEPS):
+            forth = sweep % 2 == 0
+            for node in flexible if forth else reversed(flexible):
+                self.improve(node, forth)
+            total = self.total()
+            if total < best:
+                best, kept = total, (dict(self.perm), dict(self.label))
+        self.perm, self.label = kept
+
+    def improve(self, node: Node, forth: bool) -> None:
+        """The cheapest order for one node; of equals the first, which pushes transposes along."""
+        around, found = self.around(node), None
+        for p in self.candidates(node, forth):
+            if self.set(node, p):
+                cost = sum(self.cost(v) for v in around)
+                if found is None or cost < found[0]:
+                    found = (cost, p)
+        if found is not None:
+            self.set(node, found[1])
+
+    def total(self) -> int:
+        return sum(self.cost(u) for u in self.readers)
+
+    # ---- the graph with the chosen layouts -------------------------------------------------------
+    def build(self) -> None:
+        for v, (u, q) in self.source.items():
+            if v.name and not u.name:  # what lowering made; the transpose behind it has the name
+                self.named.setdefault(u, (v.name, q))
+        new: dict[Value, Value] = {v: v for v in self.graph.inputs}
+        moved: dict[tuple[Value, Perm], Value] = {}
+
+        def operand(node: Node, i: int) -> Value | None:
+            v = node.inputs[i]
+            if v is None:
+                return None
+            chosen = self.label.get(node)
+            p = chosen.inputs[i] if chosen is not None else None
+            if v.data is not None:
+                return v if p is None else _constant(v, p)
+            u, q = self.move(node, i)
+            if (u, q) not in moved:
+                whole = self.wanted(node, i) == identity(v.type.rank)
+                moved[u, q] = _transposed(new[u], q, v.name if whole else "")
+            w = moved[u, q]
+            if p is None or len(p) == v.type.rank:
+                return w
+            lifted = (1,) * (len(p) - v.type.rank) + v.shape  # moving its axes is free
+            if (v, p) not in moved:
+                moved[v, p] = ops.reshape(w, shape=tuple(lifted[a] for a in p))
+            return moved[v, p]
+
+        for node in self.nodes:
+            chosen = self.label.get(node)
+            attrs = node.attrs if chosen is None else chosen.attrs
+            inputs = [operand(node, i) for i in range(len(node.inputs))]
+            made = Node(node.op, inputs, attrs, _types(node, chosen), node.origin)
+            for v, w in zip(node.outputs, made.outputs, strict=True):
+                w.name, new[v] = self.name(v), w
+        result = self.graph.result
+        outputs = [operand(result, i) for i in range(len(result.inputs))]
+        result.inputs = list(outputs)
+        for out in outputs:
+            if out is not None:
+                out.uses[result] = None
+        self.graph.tidy()
+
+    def name(self, v: Value) -> str:
+        """The model's name for `v`, with its axes where they lie in another order."""
+        lies, name = self.made(v), v.name
+        if not name and v in self.named:
+            name, q = self.named[v]
+            lies = compose(inverse(q), lies)
+        return name if not name or lies == identity(len(lies)) else f"{name}:{_digits(lies)}"
+
+
+def _digits(p: Perm) -> str:
+    return "".join(map(str, p))
+
+
+def _types(node: Node, chosen: Permuted | None) -> Sequence[Type]:
+    if chosen is None:
+        return [v.type for v in node.outputs]
+    return [
+        v.type.but(shape=tuple(v.shape[a] for a in p))
+        for v, p in zip(node.outputs, chosen.outputs, strict=True)
+    ]
+
+
+def _transposed(v: Value, p: Perm, name: str) -> Value:
+    if p == identity(len(p)):
+        return v
+    if is_free(p, v.shape) and not v.type.dynamic:
+        made: Value = ops.reshape(v, shape=tuple(v.shape[a] for a in p))
+    else:
+        made = ops.transpose(v, perm=p)
+    made.name = name
+    return made
+
+
+def _constant(v: Value, p: Perm) -> Value:
+    assert v.data is not None
+    full = v.data.reshape((1,) * (len(p) - v.type.rank) + v.shape)
+    if v.type.size == 1 and v.type.rank == 0:
+        return v
+    return constant(np.ascontiguousarray(full.transpose(p)), v.name)

@@ -1,0 +1,216 @@
+"""How a node computes on transposed tensors: the one place that knows it for each op.
+
+A permutation p says that axis i of the tensor in memory is axis p[i] of the tensor that is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from intaglio.ir import Node, Value
+from intaglio.ops.registry import REGISTRY
+
+Perm = tuple[int, ...]
+
+
+def identity(rank: int) -> Perm:
+    return tuple(range(rank))
+
+
+def inverse(p: Perm) -> Perm:
+    out = [0] * len(p)
+    for i, a in enumerate(p):
+        out[a] = i
+    return tuple(out)
+
+
+def compose(first: Perm, then: Perm) -> Perm:
+    """transpose(transpose(x, first), then) as one permutation."""
+    return tuple(first[i] for i in then)
+
+
+def order(p: Perm, shape: Sequence[int]) -> Perm:
+    """What p does to the axes that are longer than one; the others may go anywhere for nothing."""
+    return tuple(a for a in p if shape[a] != 1)
+
+
+def is_free(p: Perm, shape: Sequence[int]) -> bool:
+    """Does transposing a tensor of this shape leave all elements where they are?"""
+    kept = order(p, shape)
+    return all(a < b for a, b in pairwise(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Permuted:
+    """A node on transposed tensors. An input is read with its permutation; None: as it is."""
+
+    inputs: list[Perm | None]
+    attrs: dict[str, Any]
+    outputs: list[Perm]
+
+
+def permute(node: Node, p: Perm) -> Permuted | None:
+    """The node as it computes when its (first) operand is transposed by p; None if it cannot."""
+    if REGISTRY[node.op].elementwise:
+        return _elementwise(node, p)
+    made = _TABLE.get(node.op)
+    x = node.inputs[0] if node.inputs else None
+    if made is None or x is None or x.type.rank != len(p):
+        return None
+    if any(v.type.dynamic for v in (*node.inputs, *node.outputs) if v is not None):
+        return None
+    return made(node, x, p)
+
+
+def rank_of(node: Node) -> int:
+    """The rank of the permutations that a node can take."""
+    if REGISTRY[node.op].elementwise:
+        return node.outputs[0].type.rank
+    x = node.inputs[0] if node.inputs else None
+    return x.type.rank if x is not None else 0
+
+
+def _elementwise(node: Node, p: Perm) -> Permuted | None:
+    rank = node.outputs[0].type.rank
+    inputs: list[Perm | None] = []
+    for v in node.inputs:
+        if v is None:
+            inputs.append(None)
+            continue
+        lifted = (1,) * (rank - v.type.rank) + v.shape
+        if v.type.dynamic or (v.data is None and v.type.rank < rank and not is_free(p, lifted)):
+            return None
+        inputs.append(p)
+    return Permuted(inputs, node.attrs, [p] * len(node.outputs))
+
+
+def _axis(node: Node, x: Value, p: Perm) -> Permuted:
+    """An op along one axis that keeps all axes; its other operands do not move."""
+    at = p.index(node.attrs["axis"] % x.type.rank)
+    others: list[Perm | None] = [None] * (len(node.inputs) - 1)
+    return Permuted([p, *others], {**node.attrs, "axis": at}, [p] * len(node.outputs))
+
+
+def _concat(node: Node, x: Value, p: Perm) -> Permuted:
+    at = p.index(node.attrs["axis"] % x.type.rank)
+    return Permuted([p] * len(node.inputs), {**node.attrs, "axis": at}, [p])
+
+
+def _scaled(node: Node, x: Value, p: Perm) -> Permuted | None:
+    """Quantisation by one scale, or by one per index of an axis."""
+    scale = node.inputs[1]
+    if node.attrs["block_size"] or scale is None:
+        return None
+    if scale.type.rank == 0 or x.type.rank == 0:
+        return Permuted([p, None, None][: len(node.inputs)], node.attrs, [p])
+    return _axis(node, x, p)
+
+
+def _gather(node: Node, x: Value, p: Perm) -> Permuted | None:
+    indices = node.inputs[1]
+    return _axis(node, x, p) if indices is not None and indices.type.rank == 1 else None
+
+
+def _per_axis(*names: str) -> Callable[[Node, Value, Perm], Permuted]:
+    """An op whose attributes have one entry per axis."""
+
+    def permuted(node: Node, x: Value, p: Perm) -> Permuted:
+        attrs = {k: tuple(v[a] for a in p) if k in names else v for k, v in node.attrs.items()}
+        return Permuted([p], attrs, [p])
+
+    return permuted
+
+
+def _expand(node: Node, x: Value, p: Perm) -> Permuted | None:
+    out = node.outputs[0]
+    if out.type.rank != x.type.rank:
+        return None
+    return Permuted([p], {"shape": tuple(out.shape[a] for a in p)}, [p])
+
+
+def _without(p: Perm, axes: Sequence[int]) -> Perm:
+    """p on the tensor that is left when `axes` are gone."""
+    kept = [a for a in p if a not in axes]
+    return tuple(sorted(kept).index(a) for a in kept)
+
+
+def _reduce(node: Node, x: Value, p: Perm) -> Permuted:
+    axes = node.attrs["axes"]
+    moved = {**node.attrs, "axes": tuple(sorted(p.index(a) for a in axes))}
+    return Permuted([p], moved, [p if node.attrs["keepdims"] else _without(p, axes)])
+
+
+def _arg(node: Node, x: Value, p: Perm) -> Permuted:
+    axis = node.attrs["axis"] % x.type.rank
+    moved = {**node.attrs, "axis": p.index(axis)}
+    return Permuted([p], moved, [p if node.attrs["keepdims"] else _without(p, [axis])])
+
+
+def _norm(node: Node, x: Value, p: Perm) -> Permuted | None:
+    """The normalised axes are the last ones and stay where they are."""
+    axis = node.attrs["axis"] % x.type.rank
+    if p[axis:] != identity(x.type.rank)[axis:]:
+        return None
+    return Permuted([p, None, None][: len(node.inputs)], node.attrs, [p])
+
+
+def _reshape(node: Node, x: Value, p: Perm) -> Permuted | None:
+    """A reshape that joins or splits axes which stay beside each other."""
+    out = node.outputs[0]
+    if x.type.size == 0:
+        return None
+    groups = axis_groups(x.shape, out.shape)
+    place = {a: i for i, a in enumerate(order(p, x.shape))}
+    starts: list[tuple[int, tuple[int, ...]]] = []
+    last = -1
+    for ins, outs in groups:
+        at = [place[a] for a in ins if a in place]
+        if at != list(range(at[0], at[0] + len(at))) if at else False:
+            return None
+        last = at[-1] if at else last
+        starts.append((last, outs))
+    moved = tuple(a for _, outs in sorted(starts, key=lambda s: s[0]) for a in outs)
+    return Permuted([p], {"shape": tuple(out.shape[a] for a in moved)}, [moved])
+
+
+def axis_groups(
+    a: Sequence[int], b: Sequence[int]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The finest way to cut two shapes of equal size into runs of axes of equal product."""
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(a) or j < len(b):
+        first, second = i, j
+        left = right = 1
+        if i < len(a):
+            left, i = a[i], i + 1
+        if j < len(b):
+            right, j = b[j], j + 1
+        while left != right:
+            if left < right:
+                left, i = left * a[i], i + 1
+            else:
+                right, j = right * b[j], j + 1
+        groups.append((tuple(range(first, i)), tuple(range(second, j))))
+    return groups
+
+
+_TABLE: dict[str, Callable[[Node, Value, Perm], Permuted | None]] = {
+    **dict.fromkeys(("softmax", "log_softmax", "cumsum", "cumprod", "topk", "interpolate"), _axis),
+    **dict.fromkeys(("quantize_linear", "dequantize_linear"), _scaled),
+    **dict.fromkeys(
+        ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"), _reduce
+    ),
+    **dict.fromkeys(("argmax", "argmin"), _arg),
+    **dict.fromkeys(("layer_norm", "rms_norm"), _norm),
+    "concat": _concat,
+    "gather": _gather,
+    "slice": _per_axis("start", "stop", "step"),
+    "pad": _per_axis("before", "after"),
+    "tile": _per_axis("repeats"),
+    "expand": _expand,
+    "reshape": _reshape,
+}
