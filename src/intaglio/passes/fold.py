@@ -11,7 +11,8 @@ from intaglio.ir import Graph, Node, Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
 from intaglio.rewrite import ANY, P, no, rule
 
-LIMIT = 1 << 20  # bytes that a folded constant may have when it is larger than what it is made of
+LIMIT = 1 << 20  # bytes that a repeated constant may have when it is larger than what it repeats
+REPEATS = ("expand", "expand_to", "tile", "range", "pad", "gather", "interpolate", "one_hot")
 
 x, cond = P["x cond!"]
 
@@ -25,7 +26,7 @@ def fold_constants(node: Node) -> Any:
         return None
     made = sum(v.type.bytes for v in node.outputs)
     read = sum(v.type.bytes for v in node.inputs if v is not None)
-    if made > max(LIMIT, 2 * read):
+    if node.op in REPEATS and made > max(LIMIT, 2 * read):
         return no(f"the constant would take {made} bytes, its inputs take {read}")
     try:
         arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])

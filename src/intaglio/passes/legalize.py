@@ -8,6 +8,7 @@ from intaglio import ops
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node
 from intaglio.ops.registry import REGISTRY
+from intaglio.passes.fold import FOLD
 from intaglio.rewrite import ANY, Rule, Trace, rewrite, rule
 from intaglio.targets import Target
 
@@ -16,7 +17,7 @@ NARROW = ("f16", "bf16")  # floats that are computed in f32 where the target has
 
 def legalize(target: Target, graph: Graph, trace: Trace | None = None) -> None:
     """Rewrite until the target runs every node; Unsupported names the first that it cannot."""
-    rewrite(graph, [*target.lower, *lowering(target)], trace)
+    rewrite(graph, [*FOLD, *target.lower, *lowering(target)], trace)
     _refuse(target, graph)
 
 
