@@ -92,6 +92,12 @@ def test_qlinear_elementwise() -> None:
           axis=-1, opset=13, constant=(1, 2, 3, 4))  # fmt: skip
 
 
+def test_qlinear_where() -> None:
+    cond = np.array([[True, False, True]])
+    a, b = [u8(2, 3), scale(0.1), zero(7)], [u8(2, 3), scale(0.2), zero(3)]
+    agree("QLinearWhere", [cond, *a, *b, scale(0.15), zero(1)], types=(2,), step=1)
+
+
 def test_qlinear_shapes() -> None:
     a, b = [u8(2, 3), scale(0.1), zero(7)], [u8(2, 5), scale(0.2), zero(3)]
     agree("QLinearConcat", [scale(0.2), zero(4), *a, *b], types=(2,), step=1, axis=1,
@@ -136,6 +142,16 @@ def test_matmul_of_few_bits(bits: int, with_zero: bool) -> None:
     constant = (1, 2, 3) if with_zero else (1, 2)
     agree("MatMulNBits", [f(3, k), w, scales, zeros], constant=constant, N=n, K=k, bits=bits,
           block_size=block, tolerance=1e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gather_of_few_bits(bits: int) -> None:
+    data, scales = u8(5, 32 * bits // 8), f(5, 2)
+    zeros = u8(5, 1 if bits == 4 else 2)
+    rows, attrs = np.array([1, 3]), {"bits": bits, "block_size": 16, "quantize_axis": 1}
+    agree("GatherBlockQuantized", [data, rows, scales], types=(1,), constant=(0, 2), **attrs)
+    agree("GatherBlockQuantized", [data, rows, scales, zeros], types=(1,), constant=(0, 2, 3),
+          **attrs)  # fmt: skip
 
 
 # ---- attention ---------------------------------------------------------------------------------

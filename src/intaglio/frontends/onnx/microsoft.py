@@ -108,19 +108,6 @@ def embed_layer_norm(n: OnnxNode) -> list[Value | None]:
     return [y, lengths, x]
 
 
-@importer("GroupNorm", domain=DOMAIN)
-def group_norm(n: OnnxNode) -> Value:
-    """Group norm of [batch, ..., channels], then SiLU if asked."""
-    x, scale, bias = n.required(0), n.required(1), n.required(2)
-    last, rank = bool(n.attr("channels_last", 1)), x.type.rank
-    inner = ops.transpose(x, perm=(0, rank - 1, *range(1, rank - 1))) if last else x
-    scale, bias = as_dtype(scale, x.dtype), as_dtype(bias, x.dtype)
-    epsilon, groups = n.attr("epsilon", 1e-5), n.attr("groups")
-    y = ops.group_norm(inner, scale, bias, groups=groups, epsilon=epsilon)
-    y = ops.swish(y) if n.attr("activation", 0) else y
-    return ops.transpose(y, perm=(0, *range(2, rank), 1)) if last else y
-
-
 # ---- weights of few bits -----------------------------------------------------------------------
 @importer("MatMulNBits", domain=DOMAIN)
 def matmul_nbits(n: OnnxNode) -> Value:
@@ -134,7 +121,7 @@ def matmul_nbits(n: OnnxNode) -> Value:
         n.unsupported(f"weights of {bits} bits; 2, 4 and 8 are supported")
     blocks, dtype = -(-columns // block), dtypes.numpy_of(f"u{bits}")
     packed = np.asarray(n.const(1)).reshape(rows, -1)
-    weights = constant(_unpacked(packed, bits)[:, :columns].astype(dtype))
+    weights = constant(unpacked(packed, bits)[:, :columns].astype(dtype))
     scale = ops.reshape(as_dtype(scales, "f32"), shape=(rows, blocks))
     given = n.input(3)
     if given is not None and dtypes.is_float(given.dtype):
@@ -146,14 +133,14 @@ def matmul_nbits(n: OnnxNode) -> Value:
         if given is None:
             zero = constant(np.full((rows, blocks), 1 << (bits - 1)).astype(dtype))
         else:
-            codes = _unpacked(np.asarray(n.const(3)).reshape(rows, -1), bits)
+            codes = unpacked(np.asarray(n.const(3)).reshape(rows, -1), bits)
             zero = constant(codes[:, :blocks].astype(dtype))
         w = ops.dequantize_linear(weights, scale, zero, axis=1, block_size=block)
     y = ops.matmul(a, ops.transpose(as_dtype(w, a.dtype), perm=(1, 0)))
     return _plus(y, n.input(5))
 
 
-def _unpacked(packed: Array, bits: int) -> Array:
+def unpacked(packed: Array, bits: int) -> Array:
     """The `bits`-bit numbers of a matrix of bytes, low bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (packed[:, :, np.newaxis] >> shifts) & np.uint8((1 << bits) - 1)

@@ -7,10 +7,11 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.frontends.onnx.conv import import_qlinear_conv
 from intaglio.frontends.onnx.importer import OnnxNode, importer
-from intaglio.frontends.onnx.microsoft import DOMAIN
-from intaglio.frontends.onnx.normalize import softmax_rows
+from intaglio.frontends.onnx.microsoft import DOMAIN, unpacked
+from intaglio.frontends.onnx.microsoft_attention import part
+from intaglio.frontends.onnx.normalize import as_dtype, softmax_rows
 from intaglio.frontends.onnx.pool import averaged
-from intaglio.ir import Value, constant
+from intaglio.ir import Array, Value, constant
 from intaglio.ops.registry import normalize_axis
 
 
@@ -65,14 +66,6 @@ def qlinear_concat(n: OnnxNode) -> Value:
     parts = [_real(n, i) for i in range(2, len(n.inputs), 3)]
     y, zero = ops.concat(*parts, axis=n.attr("axis")), n.required(1)
     return ops.quantize_linear(y, n.required(0), zero, dtype=zero.dtype)
-
-
-@importer("QLinearReduceMean", domain=DOMAIN)
-def qlinear_reduce_mean(n: OnnxNode) -> Value:
-    x = _real(n, 0)
-    axes = n.attr("axes", ()) or range(x.type.rank)
-    axes = tuple(sorted({normalize_axis(a, x.type.rank) for a in axes}))
-    return _stored(n, ops.reduce_mean(x, axes=axes, keepdims=bool(n.attr("keepdims", 1))), 3)
 
 
 # ---- with channels first or last ---------------------------------------------------------------
@@ -147,15 +140,26 @@ def qgemm(n: OnnxNode) -> Value:
 
 @importer("GatherBlockQuantized", domain=DOMAIN)
 def gather_block_quantized(n: OnnxNode) -> Value:
-    """Rows of a table of few-bit numbers, dequantised."""
+    """Rows of a table of few-bit numbers, dequantised. Bytes may hold several numbers each."""
     data, indices, scales, zeros = n.required(0), n.required(1), n.required(2), n.input(3)
     axis = normalize_axis(n.attr("quantize_axis", 1), data.type.rank)
-    if data.dtype == "u8" and n.attr("bits", 4) != 8:
-        n.unsupported("several numbers packed into a byte of uint8; re-export with uint4 data")
-    if zeros is None and data.dtype == "u8":
-        zeros = constant(np.full(scales.shape, 128, dtypes.numpy_of("u8")))
-    scale = scales if scales.dtype == "f32" else ops.cast(scales, dtype="f32")
+    bits = n.attr("bits", 4)
+    if data.dtype == "u8":
+        data = _few_bits(np.asarray(n.const(0)), bits)
+        if zeros is None:
+            middle = np.full(scales.shape, 1 << (bits - 1))
+            zeros = constant(middle.astype(dtypes.numpy_of(data.dtype)))
+        else:
+            whole = _few_bits(np.asarray(n.const(3)), bits)
+            zeros = part(whole, whole.type.rank - 1, 0, scales.shape[-1])
     table = ops.dequantize_linear(
-        data, scale, zeros, axis=axis, block_size=n.attr("block_size", 128), dtype=scales.dtype
-    )
+        data, as_dtype(scales, "f32"), zeros,
+        axis=axis, block_size=n.attr("block_size", 128), dtype=scales.dtype,
+    )  # fmt: skip
     return ops.gather(table, indices, axis=n.attr("gather_axis", 0))
+
+
+def _few_bits(packed: Array, bits: int) -> Value:
+    """The numbers that lie in bytes along the last axis."""
+    rows = unpacked(packed.reshape(-1, packed.shape[-1]), bits)
+    return constant(rows.reshape(*packed.shape[:-1], -1).astype(dtypes.numpy_of(f"u{bits}")))
