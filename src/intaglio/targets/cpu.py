@@ -160,7 +160,24 @@ def _per_channel(v: Value, channels: int) -> Value | None:
     return flat if flat.shape == (channels,) else expand(flat, shape=(channels,))
 
 
+# ---- small floats --------------------------------------------------------------------------------
+# Hot in f32 alone: smaller floats are worth casts here, even where a slow kernel takes them.
+HEAVY = ("conv", "conv_transpose", "matmul", "gemm", "max_pool", "avg_pool", "lp_pool")
+
+
+@rule(ANY)
+def heavy_in_f32(node: Node) -> Sequence[Value] | None:
+    """f16 and bf16 products, convolutions and poolings compute in f32 between casts."""
+    if node.op not in HEAVY or node.outputs[0].dtype not in ("f16", "bf16"):
+        return None
+    ins = [None if v is None else cast(v, dtype="f32") for v in node.inputs]
+    outs = REGISTRY[node.op].node(*ins, **node.attrs).outputs
+    dtype = node.outputs[0].dtype
+    return [cast(v, dtype=dtype) if v.dtype == "f32" else v for v in outs]
+
+
 LOWER: list[Rule] = [
+    heavy_in_f32,
     conv_channels_last,
     conv_transpose_channels_last,
     pool_channels_last,
@@ -237,34 +254,9 @@ def target(isa: str | int | None = None) -> Target:
     return Target("cpu", partial(native.why_not, isa=bits), lower(bits), fuse(bits), bits)
 
 
-# Hot in f32 alone: smaller floats are worth two casts here, whatever kernels they have.
-HEAVY = ("conv", "conv_transpose", "matmul", "gemm", "max_pool", "avg_pool", "lp_pool")
-
-
 def lower(isa: int) -> tuple[Rule, ...]:
-    """Neutral ops to the CPU's own; small floats to f32 where only f32 has a fast kernel."""
-    types: dict[str, set[str]] = {}
-    for k in native.kernels():
-        if not k.needs & ~isa:
-            types.setdefault(k.op.name, set()).add(k.types)
-
-    def small_floats_in_f32(node: Node) -> Sequence[Value] | None:
-        """An op on f16 or bf16 that has an f32 kernel only computes in f32 between casts."""
-        has = types.get(node.op, set())
-        small = {v.dtype for v in node.inputs if v is not None} & {"f16", "bf16"}
-        narrow = "f32" in has and "any" not in has and not small & has
-        if not small or not (narrow or node.op in HEAVY):
-            return None
-        ins = [
-            cast(v, dtype="f32") if v is not None and v.dtype in small else v for v in node.inputs
-        ]
-        outs = REGISTRY[node.op].node(*ins, **node.attrs).outputs
-        return [
-            v if v.dtype == old.dtype else cast(v, dtype=old.dtype)
-            for v, old in zip(outs, node.outputs, strict=True)
-        ]
-
-    return (Rule(ANY, small_floats_in_f32), *LOWER)
+    """Neutral ops to the CPU's own; every ISA packs alike."""
+    return tuple(LOWER)
 
 
 def fuse(isa: int) -> tuple[Rule, ...]:

@@ -1,0 +1,52 @@
+"""Interpolation along one axis, by table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tests.check import check
+
+from intaglio import native
+from intaglio.errors import RunError
+
+rng = np.random.default_rng(5)
+
+
+def tables(extent: int, places: int, taps: int) -> tuple[np.ndarray, np.ndarray]:
+    index = rng.integers(0, extent, (places, taps)).astype(np.int32)
+    return index, rng.uniform(0, 1, (places, taps)).astype(np.float32)
+
+
+SHAPES = [((3, 5, 7), 1), ((2, 4, 33), -2), ((6, 9), 1), ((9,), 0), ((2, 3, 4, 64), 1), ((0, 4), 1)]
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("taps", [1, 2, 4, 7])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_floats(shape: tuple[int, ...], axis: int, taps: int, dtype: Any) -> None:
+    x = rng.standard_normal(shape).astype(dtype)
+    for places in (1, 5, 70, 0):
+        index, weight = tables(shape[axis], places, taps)
+        check("interpolate", x, index, weight if taps > 1 else np.ones_like(weight), axis=axis)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.int16, np.bool_])
+def test_nearest_of_anything(dtype: Any) -> None:
+    x = rng.integers(0, 2, (3, 4, 5)).astype(dtype)
+    index, weight = tables(4, 9, 1)
+    check("interpolate", x, index, np.ones_like(weight), axis=1)
+
+
+@pytest.mark.parametrize("bad", [-1, 4, 1 << 30])
+def test_indices_are_checked(bad: int) -> None:
+    index, weight = tables(4, 3, 2)
+    index[1, 1] = bad
+    for kernel in (k for k in native.kernels() if k.op.name == "interpolate"):
+        if not kernel.needs & ~native.machine():
+            with pytest.raises(RunError, match="outside"):
+                native.run_kernel(
+                    kernel, [np.zeros((2, 4), np.float32), index, weight], {"axis": 1}
+                )
