@@ -1,0 +1,112 @@
+// Opens and runs packages that come in on standard input, each as a 64-bit size and its bytes. Built with sanitizers, it
+// must survive them all: tests/fuzz_package.py sends mutated files. Says on standard output which file it is at.
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "intaglio.h"
+
+enum { SECONDS = 20, MEMORY = 4 << 20, STEPS = 20000, MAX_IO = 64 };
+
+static void too_slow(int number) {
+  static const char words[] = "TOO SLOW\n";
+  (void)!write(2, words, sizeof words - 1);
+  _exit(3);
+}
+
+static unsigned sum(const void *data, uint64_t bytes) {  // reads every byte, so that the sanitizer sees whether it may
+  unsigned s = 0;
+  for (uint64_t i = 0; i < bytes; i++) s = s * 31 + ((const unsigned char *)data)[i];
+  return s;
+}
+
+static void fill(unsigned char *data, const itg_info *info, int round) {  // small integers, or floats near one; then noise
+  for (uint64_t k = 0; k < info->bytes; k++)
+    data[k] = (unsigned char)(round ? k * 37 + 11 : info->dtype == ITG_F32 ? (k % 4 == 3 ? 0x3f : 0x80) : k % 8 == 0);
+}
+
+// Every input and output in an allocation of its own, which ends where the tensor ends.
+static int bind_exactly(itg_session *session, const itg_model *model, uint32_t plan, int round, void **kept) {
+  itg_info info;
+  int n = 0, failed = 0;
+  for (uint32_t i = 0; i < itg_model_inputs(model, plan); i++) {
+    itg_model_input(model, plan, i, &info);
+    fill(kept[n] = malloc(info.bytes), &info, round);
+    failed |= itg_bind_input(session, i, kept[n++], info.bytes) != ITG_OK;
+  }
+  for (uint32_t i = 0; i < itg_model_outputs(model, plan); i++) {
+    itg_model_output(model, plan, i, &info);
+    failed |= itg_bind_output(session, i, kept[n++] = calloc(1, info.bytes), info.bytes) != ITG_OK;
+  }
+  return failed;
+}
+
+static void run_plan(const itg_model *model, uint32_t plan, uint32_t threads, unsigned *ran, unsigned *failures) {
+  itg_error error;
+  itg_memory memory;
+  itg_session *session;
+  itg_info info;
+  itg_options options = {.plan = plan, .threads = threads, .max_steps = STEPS, .profile = 1, .external_io = 1};
+  if (itg_model_memory(model, &options, &memory, &error) || memory.session > MEMORY) return;
+  if (itg_model_inputs(model, plan) + itg_model_outputs(model, plan) > MAX_IO) return;
+  uint64_t io = 0;
+  for (uint32_t i = 0; i < itg_model_inputs(model, plan); i++) itg_model_input(model, plan, i, &info), io += info.bytes;
+  for (uint32_t i = 0; i < itg_model_outputs(model, plan); i++) itg_model_output(model, plan, i, &info), io += info.bytes;
+  if (io > MEMORY) return;
+  void *weights = NULL;  // a copy that ends where the weights end
+  if (posix_memalign(&weights, 64, memory.weights)) exit(4);
+  options.weights = memcpy(weights, itg_model_weights(model), memory.weights);
+  if (itg_session_create(model, &options, &session, &error)) exit(4);
+  for (int round = 0; round < 2; round++) {
+    void *kept[MAX_IO] = {0};
+    int failed = bind_exactly(session, model, plan, round, kept) || itg_run(session);
+    for (uint32_t i = 0; !failed && i < itg_model_outputs(model, plan); i++) {
+      itg_view view;
+      itg_get_output(session, i, &view);
+      sum(view.data, view.bytes);
+    }
+    if (failed && !*itg_session_error(session)) exit(5);  // a refusal has words
+    ++*(failed ? failures : ran);
+    for (int i = 0; i < MAX_IO; i++) free(kept[i]);
+  }
+  for (uint32_t i = 0; i < itg_session_steps(session); i++) {
+    itg_profile profile;
+    itg_get_profile(session, i, &profile);
+    sum(profile.op, strlen(profile.op));
+    sum(profile.origin, strlen(profile.origin));
+  }
+  itg_session_destroy(session);
+  free(weights);
+}
+
+int main(void) {
+  signal(SIGALRM, too_slow);
+  uint64_t size, count = 0;
+  unsigned refused = 0, ran = 0, failures = 0;
+  while (fread(&size, sizeof size, 1, stdin) == 1) {
+    void *block = NULL;  // ends where the file ends; every 8th is not aligned, and so copied by open
+    unsigned shift = count % 8 == 7;
+    if (posix_memalign(&block, 64, size + shift)) return 4;
+    if (fread((char *)block + shift, 1, size, stdin) != size) return 4;
+    printf("%llu\n", (unsigned long long)count);
+    fflush(stdout);
+    alarm(SECONDS);
+    itg_model *model;
+    itg_error error;
+    if (itg_model_open((char *)block + shift, size, 0, &model, &error)) {
+      refused++;
+      if (!*error.words) return 5;
+    } else {
+      for (uint32_t plan = 0; plan < itg_model_plans(model); plan++)
+        run_plan(model, plan, count % 16 == 15 ? 2 : 1, &ran, &failures);
+      itg_model_close(model);
+    }
+    alarm(0);
+    free(block);
+    count++;
+  }
+  printf("files %llu refused %u runs %u failed %u\n", (unsigned long long)count, refused, ran, failures);
+  return 0;
+}

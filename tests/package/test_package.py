@@ -1,0 +1,167 @@
+"""Package files: what is written is read again, bytes are reproducible, damage is noticed."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from tests.package.samples import SAMPLES, ramp, t
+
+from intaglio import BadFile, BadInput, Unsupported, native
+from intaglio.package import Package, read
+from intaglio.package import format as f
+from intaglio.package.read import sections
+from intaglio.package.write import assemble
+from intaglio.plan import Plan, Step, Tensor
+
+
+def describe(plan: Plan) -> list:
+    """A plan as plain data, tensors by the order of mention."""
+    number = {x: i for i, x in enumerate(plan.tensors())}
+    number[None] = None
+    plans = {p: i for i, p in enumerate(plan.walk())}
+
+    def tensor(x: Tensor) -> tuple:
+        offset = x.data.tobytes() if x.memory == "const" else x.offset
+        return x.type, x.memory, offset, x.slot, x.name, x.size
+
+    def steps(p: Plan) -> list:
+        return [
+            (s.op, [number[x] for x in s.inputs], [number[x] for x in s.outputs],
+             {k: plans[a] if isinstance(a, Plan) else a for k, a in s.attrs.items()},
+             s.origin, s.macs)
+            for s in p.steps
+        ]  # fmt: skip
+
+    return [
+        [tensor(x) for x in number if x is not None],
+        *(
+            ([number[x] for x in p.inputs], [number[x] for x in p.outputs], steps(p), p.arena, p.name)
+            for p in plans
+        ),
+    ]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_round_trip(name):
+    plans = SAMPLES[name]().plans
+    contents = read(Package.build(plans, isa=3, meta={"name": "ä", "n": 1}).bytes)
+    assert contents.isa == 3
+    assert contents.meta == {"name": "ä", "n": 1}
+    assert [describe(p) for p in contents.plans] == [describe(p) for p in plans]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_same_plans_give_the_same_bytes(name):
+    a, b = (SAMPLES[name]().package(meta=m) for m in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
+    assert a.bytes == b.bytes
+
+
+def test_constants_are_stored_once_and_aligned():
+    package = SAMPLES["two_shapes"]().package()
+    parts, _ = sections(package.bytes)
+    assert len(parts["CNST"]) == 20  # one copy for both plans
+    for kind, part in parts.items():
+        start = np.frombuffer(part, np.uint8).ctypes.data if len(part) else 0
+        base = np.frombuffer(package.bytes, np.uint8).ctypes.data
+        assert not len(part) or (start - base) % f.ALIGN == 0, kind
+
+
+def test_strip_drops_names_that_only_people_read():
+    sample = SAMPLES["chain"]()
+    sample.plans[0].steps[0].outputs[0].name = "inner"
+    full, bare = sample.package(), sample.package(strip=True)
+    assert b"inner" in full.bytes
+    assert b"Relu_0" in full.bytes
+    assert b"inner" not in bare.bytes
+    assert b"Relu_0" not in bare.bytes
+    assert bare.inputs == full.inputs
+    assert bare.plan.steps[0].origin == ""
+
+
+def test_save_is_atomic(tmp_path):
+    package = SAMPLES["chain"]().package()
+    path = tmp_path / "m.itg"
+    path.write_bytes(b"old")
+    package.save(path)
+    assert os.listdir(tmp_path) == ["m.itg"]
+    assert Package.load(path).bytes == package.bytes
+    assert path.stat().st_mode & 0o777 == 0o644 & ~_umask()
+    with pytest.raises(BadInput, match="cannot write"):
+        package.save(tmp_path / "missing" / "m.itg")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BadInput, match="cannot write"):
+        package.save(tmp_path / "folder")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "m.itg"]
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_describes_itself():
+    package = SAMPLES["chain"]().package(isa=native.ISA_BITS["avx2"], meta={"name": "net"})
+    assert package.inputs == {"x": t("f32", 3, 5)}
+    assert package.outputs == {"y": t("f32", 3, 5)}
+    assert (package.isa, package.meta["name"]) == ("avx2", "net")
+    assert repr(package) == f"Package({len(package.bytes)} bytes, 3 steps, avx2)"
+
+
+def test_unknown_sections_are_skipped_and_required_ones_refused():
+    import intaglio
+
+    sample = SAMPLES["chain"]()
+    parts, isa = sections(sample.package().bytes)
+    more = assemble({"ZZZZ": b"news", **{k: bytes(v) for k, v in parts.items()}}, isa)
+    assert read(more).sizes["ZZZZ"] == 4
+    with intaglio.open(more) as session:
+        np.testing.assert_array_equal(session.run(sample.inputs)["y"], sample.outputs["y"])
+    data = bytearray(more)
+    data[f.HEADER.itemsize + 4] = f.REQUIRED
+    with pytest.raises(Unsupported, match="needs section ZZZZ"):
+        intaglio.open(with_new_checksums(data))
+
+
+def with_new_checksums(data: bytes | bytearray) -> bytes:
+    from tests.fuzz_package import fix_checksums
+
+    return fix_checksums(data)
+
+
+def test_damage_is_noticed(tmp_path):
+    data = SAMPLES["chain"]().package().bytes
+    for bad, words in [
+        (b"", "0 bytes"),
+        (data[:31], "31 bytes"),
+        (b"JUNK" + data[4:], "no package file"),
+        (data[:4] + b"\2" + data[5:], "format version 2"),
+        (data[:-1], "truncated"),
+        (data[:700] + b"x" + data[701:], "checksum of section"),
+        (data[:40] + b"x" + data[41:], "checksum of the header"),
+    ]:
+        with pytest.raises(BadFile, match=words):
+            read(bad)
+    with pytest.raises(BadFile, match="cannot read"):
+        Package.load(tmp_path / "nowhere.itg")
+    (tmp_path / "bad.itg").write_bytes(b"bad")
+    with pytest.raises(BadFile, match=r"bad\.itg: package has 3 bytes"):
+        Package.load(tmp_path / "bad.itg")
+
+
+def test_writer_refuses_what_the_runtime_cannot_do():
+    x = Tensor(t("f32", *[1] * 9), "input", name="x")
+    with pytest.raises(Unsupported, match="'x' has rank 9"):
+        Package.build([Plan([x], [x], [])])
+    y = Tensor(t("f32", 3), "input", name="y")
+    with pytest.raises(Unsupported, match="no op 'frobnicate'"):
+        Package.build([Plan([y], [y], [Step("frobnicate", [y], [y])])])
+
+
+def test_a_constant_keeps_its_bytes_whatever_its_order():
+    data = ramp(4, 6).T
+    w = Tensor.const(data, t("f32", 6, 4), "w")
+    contents = read(Package.build([Plan([], [w], [])]).bytes)
+    np.testing.assert_array_equal(contents.plans[0].outputs[0].data, data)
