@@ -76,7 +76,7 @@ static itg_status check_plans(itg_model *m, itg_error *e) {
   for (uint32_t p = 0; p < m->n_plans; p++) {
     const itg_file_plan *plan = &m->plans[p];
     if (plan->main == p) main = p, m->mains[m->n_mains++] = p;
-    if (plan->main != main || plan->arena > ITG_MAX_BYTES || (main != p && plan->arena))
+    if (main == ITG_NONE || plan->main != main || plan->arena > ITG_MAX_BYTES || (main != p && plan->arena))
       BAD("plan %u: its main plan or its arena is not allowed", p);
     if (!has_string(m->names, m->names_size, plan->name)) BAD("plan %u: its name is outside of section NAME", p);
     if (plan->first_step != steps || plan->n_steps > m->n_steps - steps) BAD("plan %u: its steps do not follow on", p);

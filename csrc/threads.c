@@ -99,6 +99,8 @@ itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32
   return words ? words : atomic_load(&p->words);
 }
 
+static itg_words nothing(const itg_call *call, uint32_t part, uint32_t parts) { return NULL; }
+
 itg_pool *itg_pool_create(uint32_t threads) {
   uint32_t n = threads - 1;
   itg_pool *p = aligned_alloc(ITG_ALIGN, itg_align(sizeof *p + n * sizeof *p->workers));
@@ -115,6 +117,7 @@ itg_pool *itg_pool_create(uint32_t threads) {
       return NULL;
     }
   }
+  itg_pool_run(p, nothing, NULL, threads);  // all of them are up when this returns: starting a thread allocates
   return p;
 }
 

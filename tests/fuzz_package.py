@@ -3,9 +3,9 @@
     python -m tests.fuzz_package --count 20000 [--seed 0] [--models]
 
 Files are made from the sample plans and, with --models, from compiled ONNX node tests; then fields,
-bytes, attributes and operations are changed, checksums are put right so that the change gets through, and
-csrc/test/fuzz_driver.c opens and runs them. A crash, hang or sanitizer report fails, and the file
-that caused it is kept.
+bytes, attributes and operations are changed, checksums are put right so that the change gets
+through, and csrc/test/fuzz_driver.c opens and runs them. A crash, hang or sanitizer report fails,
+and the file that caused it is kept.
 """
 
 from __future__ import annotations
@@ -60,24 +60,28 @@ def fix_checksums(data: bytes | bytearray) -> bytes:
 
 # ---- mutations: each changes the sections in place ---------------------------------------------
 def change_field(rng: random.Random, parts: Parts) -> None:
-    kind = rng.choice([k for k in RECORDS if parts[k]])
+    filled = [k for k in RECORDS if parts[k]]
+    if not filled:
+        return change_bytes(rng, parts)
+    kind = rng.choice(filled)
     rows = np.frombuffer(parts[kind], RECORDS[kind])
     name = rng.choice(rows.dtype.names)  # type: ignore[arg-type]
     column = rows[name]
     i = rng.randrange(len(rows))
     if column.ndim > 1:
-        column = column[:, rng.randrange(max(1, int(rows["rank"][i]) if rng.random() < 0.9 else 8))]
+        axes = min(max(int(rows["rank"][i]), 1), 8) if rng.random() < 0.9 else 8
+        column = column[:, rng.randrange(axes)]
     old = int(column[i])
     new = rng.choice([
-        rng.choice(NUMBERS), old + rng.choice([-64, -8, -1, 1, 8, 64]), int(rng.choice(column)), old * 2,
-        old // 2, len(rows) - 1, len(rows), old ^ 1 << rng.randrange(8 * column.itemsize),
+        rng.choice(NUMBERS), old + rng.choice([-64, -8, -1, 1, 8, 64]), int(rng.choice(column)),
+        old * 2, old // 2, len(rows) - 1, len(rows), old ^ 1 << rng.randrange(8 * column.itemsize),
     ])  # fmt: skip
     column[i] = np.array(new & (2**64 - 1), "<u8").view("<i8").astype(column.dtype)
 
 
 def change_attribute(rng: random.Random, parts: Parts) -> None:
-    if not parts["ATTR"]:
-        return change_field(rng, parts)
+    if len(parts["ATTR"]) < 8:
+        return change_bytes(rng, parts)
     at = 8 * rng.randrange(len(parts["ATTR"]) // 8)
     if rng.random() < 0.2:
         value = struct.pack("<d", rng.choice([0.0, -1.0, 1e308, float("nan"), float("inf"), 0.5]))
@@ -92,13 +96,15 @@ def change_attribute(rng: random.Random, parts: Parts) -> None:
 def change_bytes(rng: random.Random, parts: Parts) -> None:
     kind = rng.choice([k for k in parts if parts[k]])
     for _ in range(rng.randint(1, 8)):
-        parts[kind][rng.randrange(len(parts[kind]))] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
+        parts[kind][rng.randrange(len(parts[kind]))] = rng.choice(
+            [0, 1, 127, 128, 255, rng.randrange(256)]
+        )
 
 
 def change_constant(rng: random.Random, parts: Parts) -> None:
     """An index, a shape, a zero point: what kernels must check when they run."""
     if len(parts["CNST"]) < 8:
-        return change_field(rng, parts)
+        return change_bytes(rng, parts)
     at = 8 * rng.randrange(len(parts["CNST"]) // 8)
     parts["CNST"][at : at + 8] = struct.pack("<Q", rng.choice(NUMBERS) & (2**64 - 1))
 
@@ -108,7 +114,9 @@ def change_op(rng: random.Random, parts: Parts) -> None:
     if not parts["STEP"]:
         return change_bytes(rng, parts)
     op = rng.choice(list(native.ops().values()))
-    step = np.frombuffer(parts["STEP"], f.STEP)[rng.randrange(len(parts["STEP"]) // f.STEP.itemsize) :][:1]
+    step = np.frombuffer(parts["STEP"], f.STEP)[
+        rng.randrange(len(parts["STEP"]) // f.STEP.itemsize) :
+    ][:1]
     step["op"] = len(parts["NAME"])
     parts["NAME"] += op.name.encode() + b"\0"
     parts["ATTR"] += bytes(-len(parts["ATTR"]) % 8)
@@ -151,8 +159,8 @@ def resize_section(rng: random.Random, parts: Parts) -> None:
 
 
 MUTATIONS: list[tuple[int, Callable[[random.Random, Parts], None]]] = [
-    (8, change_field), (4, change_attribute), (3, change_bytes), (2, change_constant), (4, change_op),
-    (2, change_type), (2, change_extent), (1, resize_section),
+    (8, change_field), (4, change_attribute), (3, change_bytes), (2, change_constant),
+    (4, change_op), (2, change_type), (2, change_extent), (1, resize_section),
 ]  # fmt: skip
 
 
@@ -220,8 +228,9 @@ def corpus(models: bool) -> list[bytes]:
 
 def compiled_node_tests() -> Iterator[bytes]:
     """The node tests of ONNX, compiled: nearly every operation with real attributes."""
-    import intaglio
     from onnx.backend.test.loader import load_model_tests
+
+    import intaglio
 
     for test in load_model_tests(kind="node"):
         path = Path(test.model_dir) / "model.onnx"

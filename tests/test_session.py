@@ -6,14 +6,14 @@ import threading
 
 import numpy as np
 import pytest
+from tests.check import compare
+from tests.package.samples import SAMPLES, const, ramp, t
 
 import intaglio
 from intaglio import BadFile, BadInput, RunError, Unsupported, native
 from intaglio.ir import Type
 from intaglio.package import Package
 from intaglio.plan import Plan, Step, Tensor
-from tests.check import compare
-from tests.package.samples import SAMPLES, const, ramp, t
 
 
 @pytest.mark.parametrize("isa", [0, native.machine()])
@@ -26,7 +26,7 @@ def test_sample(name, threads, isa):
             got = session.run(sample.inputs)
             assert list(got) == list(sample.outputs)
             for n, want in sample.outputs.items():
-                assert got[n].dtype == want.dtype and got[n].shape == want.shape, n
+                assert (got[n].dtype, got[n].shape) == (want.dtype, want.shape), n
                 compare(got[n], want, n)
 
 
@@ -36,7 +36,8 @@ def test_from_file_bytes_and_package(tmp_path):
     package.save(tmp_path / "m.itg")
     for source in (tmp_path / "m.itg", str(tmp_path / "m.itg"), package, package.bytes):
         with intaglio.open(source) as session:
-            assert session.inputs == {"x": t("f32", 3, 5)} and session.outputs == package.outputs
+            assert session.inputs == {"x": t("f32", 3, 5)}
+            assert session.outputs == package.outputs
             compare(session.run(sample.inputs)["y"], sample.outputs["y"], "y")
 
 
@@ -141,12 +142,14 @@ def test_profile_and_memory():
         session.run(sample.inputs)
         steps = session.profile()
         assert [(s.op, s.calls) for s in steps[:2]] == [("loop", 2), ("add", 8)]
-        assert steps[0].origin == "Loop" and steps[0].milliseconds > 0
+        assert steps[0].origin == "Loop"
+        assert steps[0].milliseconds > 0
         assert steps[0].milliseconds >= sum(s.milliseconds for s in steps[1:])
         session.reset_profile()
         assert {s.calls for s in session.profile()} == {0}
         memory = session.memory()
-        assert memory["arena"] == 192 and memory["io"] == 12 + 12 + 96 + 8
+        assert memory["arena"] == 192
+        assert memory["io"] == 12 + 12 + 96 + 8
     with intaglio.open(sample.package()) as session:
         session.run(sample.inputs)
         assert session.profile() == []

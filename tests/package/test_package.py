@@ -37,7 +37,13 @@ def describe(plan: Plan) -> list:
     return [
         [tensor(x) for x in number if x is not None],
         *(
-            ([number[x] for x in p.inputs], [number[x] for x in p.outputs], steps(p), p.arena, p.name)
+            (
+                [number[x] for x in p.inputs],
+                [number[x] for x in p.outputs],
+                steps(p),
+                p.arena,
+                p.name,
+            )
             for p in plans
         ),
     ]

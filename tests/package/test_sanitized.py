@@ -1,0 +1,55 @@
+"""The C tests, and mutated files, on a runtime that is built with AddressSanitizer and UBSan."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+
+import pytest
+from tests import fuzz_package
+from tests.package.samples import SAMPLES
+
+from intaglio import BadFile
+from intaglio.package.read import sections
+
+pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc and its sanitizers")
+
+
+@pytest.fixture(scope="module")
+def driver():
+    return fuzz_package.build_driver()
+
+
+def test_c_tests(driver):
+    tests = sorted(t for t in driver.parent.glob("test_*") if t.is_file())
+    assert len(tests) >= 3
+    for test in tests:
+        done = subprocess.run([test], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"{test.name}: {done.stderr}"
+
+
+def test_mutated_files(driver, tmp_path):
+    assert fuzz_package.fuzz(500, seed=7, keep=tmp_path) == []
+
+
+def test_the_driver_runs_good_files(driver):
+    files = [make().package().bytes for make in SAMPLES.values()]
+    summary, words, _ = fuzz_package.run_driver(driver, files)
+    assert not words
+    assert summary.startswith(f"files {len(files)} refused 0")
+
+
+def test_mutations_get_past_the_checksums():
+    rng = random.Random(3)
+    data = SAMPLES["chain"]().package().bytes
+    changed = [fuzz_package.mutate(rng, data) for _ in range(100)]
+    assert sum(c != data for c in changed) > 80
+    good = 0
+    for c in changed:
+        try:
+            sections(c)
+            good += 1
+        except BadFile:
+            continue
+    assert good > 70
