@@ -15,7 +15,7 @@ from intaglio.ops.normalize import softmax
 from intaglio.ops.precision import widen
 from intaglio.ops.reduce import reduce_max
 from intaglio.ops.registry import op
-from intaglio.ops.shape import concat, reshape, slice_, transpose
+from intaglio.ops.shape import concat, part, reshape, transpose
 
 
 def _attention(q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float,
@@ -161,12 +161,10 @@ def rotary_embedding(x: Array, cos: Array, sin: Array, *, interleaved: bool = Fa
 @rotary_embedding.lowers
 def _(x: Value, cos: Value, sin: Value, *, interleaved: bool = False) -> Value:
     n, size = cos.shape[-1], x.shape[-1]
-
-    def part(start: int, stop: int, step: int = 1) -> Value:
-        zeros, ones = (0,) * (x.type.rank - 1), (1,) * (x.type.rank - 1)
-        return slice_(x, start=(*zeros, start), stop=(*x.shape[:-1], stop), step=(*ones, step))
-
-    a, b = (part(0, 2 * n, 2), part(1, 2 * n, 2)) if interleaved else (part(0, n), part(n, 2 * n))
+    if interleaved:
+        a, b = (part(x, i, 2 * n, axis=-1, step=2) for i in (0, 1))
+    else:
+        a, b = part(x, 0, n, axis=-1), part(x, n, 2 * n, axis=-1)
     real = sub(mul(cos, a), mul(sin, b))
     imaginary = add(mul(sin, a), mul(cos, b))
     if interleaved:
@@ -175,5 +173,5 @@ def _(x: Value, cos: Value, sin: Value, *, interleaved: bool = False) -> Value:
         turned = [reshape(both, shape=(*x.shape[:-1], 2 * n))]
     else:
         turned = [real, imaginary]
-    rest = [part(2 * n, size)] if 2 * n < size else []
+    rest = [part(x, 2 * n, size, axis=-1)] if 2 * n < size else []
     return turned[0] if len(turned + rest) == 1 else concat(*turned, *rest, axis=-1)

@@ -135,6 +135,15 @@ def slice_(
     return x[tuple(slice(*s) for s in zip(start, stop, step, strict=True))]
 
 
+def part(x: Value, start: int, stop: int, *, axis: int, step: int = 1) -> Value:
+    """x[start:stop:step] along one axis."""
+    axis = normalize_axis(axis, x.type.rank)
+    starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
+    stops = tuple(stop if i == axis else d for i, d in enumerate(x.shape))
+    steps = tuple(step if i == axis else 1 for i in range(x.type.rank))
+    return slice_(x, start=starts, stop=stops, step=steps)
+
+
 def _pad(
     x: Value, *, before: tuple[int, ...], after: tuple[int, ...], mode: str, value: float
 ) -> Type:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Node, Type, Value, constant
-from intaglio.ops.elementwise import floats, mul
+from intaglio.ops.elementwise import add, cast, floats, mul
 from intaglio.ops.index import gather
 from intaglio.ops.linear import matmul
 from intaglio.ops.precision import widen
 from intaglio.ops.registry import normalize_axis, op
-from intaglio.ops.shape import pad, reshape, slice_, transpose
+from intaglio.ops.shape import concat, pad, part, reshape, transpose
 
-MATRIX_LIMIT = 1 << 28  # bytes of a transform written out as a matrix
+DIRECT = 1 << 21  # elements of a matrix that is still better than transforms of factors
+MATRIX_LIMIT = 1 << 28  # bytes of the largest matrix
 
 
 def _dft(x: Value, *, axis: int, length: int, inverse: bool, onesided: bool) -> Type:
@@ -51,44 +54,92 @@ def dft(x: Array, *, axis: int, length: int, inverse: bool = False,
 
 @dft.lowers
 def _(x: Value, *, axis: int, length: int, inverse: bool = False, onesided: bool = False) -> Value:
-    """One matmul: move the axis beside the components, flatten both, multiply, move back."""
+    """Move the axis beside the components, transform, move back."""
     axis = normalize_axis(axis, x.type.rank)
     last = x.type.rank - 2
+    if x.dtype not in ("f32", "f64"):
+        wide = cast(x, dtype="f32")
+        y = dft(wide, axis=axis, length=length, inverse=inverse, onesided=onesided)
+        return cast(y, dtype=x.dtype)
     perm = (*[i for i in range(x.type.rank - 1) if i != axis], axis, last + 1)
-    back = tuple(perm.index(i) for i in range(x.type.rank))
     taken = length // 2 + 1 if inverse and onesided else length
     moved = _resized(x if axis == last else transpose(x, perm=perm), taken)
-    matrix = dft_matrix(taken, x.shape[-1], length, inverse, onesided)
-    outer, parts = moved.shape[:-2], 1 if inverse and onesided else 2
-    flat = reshape(moved, shape=(*outer, matrix.shape[0]))
-    y = matmul(flat, constant(matrix.astype(dtypes.numpy_of(x.dtype))))
-    y = reshape(y, shape=(*outer, matrix.shape[1] // parts, parts))
+    if taken * x.shape[-1] * length <= DIRECT or _factor(length) == 1:
+        y = _by_matrix(moved, length, inverse, onesided)
+    elif inverse and onesided:
+        y = part(_by_factors(_mirrored(moved, length), length, True), 0, 1, axis=-1)
+    else:
+        y = _by_factors(_complex(moved), length, inverse)
+        y = _resized(y, length // 2 + 1) if onesided else y
+    back = tuple(perm.index(i) for i in range(x.type.rank))
     return y if axis == last else transpose(y, perm=back)
+
+
+def _by_matrix(x: Value, length: int, inverse: bool, onesided: bool) -> Value:
+    """One matmul. The transform is linear: its matrix is what it makes of the unit vectors."""
+    *outer, taken, parts = x.shape
+    rows = taken * parts
+    if rows * length * 16 > MATRIX_LIMIT:
+        raise Unsupported(
+            f"a Fourier transform of the prime length {length} needs a matrix of {rows} x "
+            f"{2 * length}; pad the signal to a length with small factors"
+        )
+    units = np.eye(rows).reshape(rows, taken, parts)
+    y: Array = dft.body(units, axis=1, length=length, inverse=inverse, onesided=onesided)
+    matrix = constant(y.reshape(rows, -1).astype(dtypes.numpy_of(x.dtype)))
+    return reshape(matmul(reshape(x, shape=(*outer, rows)), matrix), shape=(*outer, *y.shape[1:]))
+
+
+def _by_factors(x: Value, length: int, inverse: bool) -> Value:
+    """Cooley and Tukey: transforms of the factors of `length`, a turn of every number between."""
+    a = _factor(length)
+    if length * length * 4 <= DIRECT or a == 1:
+        return _by_matrix(x, length, inverse, False)
+    b, outer, rank = length // a, x.shape[:-2], x.type.rank
+    swap = (*range(rank - 2), rank - 1, rank - 2, rank)
+    y = transpose(reshape(x, shape=(*outer, a, b, 2)), perm=swap)
+    y = _turned(_by_factors(y, a, inverse), length, inverse)
+    y = _by_factors(transpose(y, perm=swap), b, inverse)
+    return reshape(transpose(y, perm=swap), shape=(*outer, length, 2))
+
+
+def _turned(x: Value, length: int, inverse: bool) -> Value:
+    """Element [n, k] of the last axes times the n*k-th power of the root of unity."""
+    steps = np.outer(np.arange(x.shape[-3]), np.arange(x.shape[-2])) % length
+    angle = (2 if inverse else -2) * np.pi * steps / length
+    cos, sin = np.cos(angle), np.sin(angle)
+    flipped = part(x, 1, -3, axis=-1, step=-1)
+    straight = constant(np.stack([cos, cos], -1).astype(dtypes.numpy_of(x.dtype)))
+    crossed = constant(np.stack([-sin, sin], -1).astype(dtypes.numpy_of(x.dtype)))
+    return add(mul(x, straight), mul(flipped, crossed))
+
+
+def _factor(n: int) -> int:
+    """The largest divisor of `n` that is not above its square root."""
+    return next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
+
+
+def _complex(x: Value) -> Value:
+    if x.shape[-1] == 2:
+        return x
+    zeros = (0,) * x.type.rank
+    return pad(x, before=zeros, after=(*zeros[1:], 1), mode="constant", value=0.0)
+
+
+def _mirrored(x: Value, length: int) -> Value:
+    """The whole spectrum of a real signal from its first half: the rest is its mirror image."""
+    sign = constant(np.array([1, -1], dtypes.numpy_of(x.dtype)))
+    tail = mul(part(x, length - length // 2 - 1, 0, axis=-2, step=-1), sign)
+    return concat(_complex(x), tail, axis=-2)
 
 
 def _resized(x: Value, extent: int) -> Value:
     """Axis -2 cut or padded with zeros to `extent`."""
-    have, rank = x.shape[-2], x.type.rank
-    if have > extent:
-        stop = (*x.shape[:-2], extent, x.shape[-1])
-        return slice_(x, start=(0,) * rank, stop=stop, step=(1,) * rank)
+    have, zeros = x.shape[-2], (0,) * x.type.rank
     if have < extent:
-        after = (*[0] * (rank - 2), extent - have, 0)
-        return pad(x, before=(0,) * rank, after=after, mode="constant", value=0.0)
-    return x
-
-
-def dft_matrix(taken: int, components: int, length: int, inverse: bool, onesided: bool) -> Array:
-    """The transform is linear: its matrix is what it makes of the unit vectors."""
-    rows = taken * components
-    if rows * length * 16 > MATRIX_LIMIT:
-        raise Unsupported(
-            f"a Fourier transform of length {length} would need a matrix of {rows}x{2 * length}; "
-            f"lengths up to {int((MATRIX_LIMIT // 32) ** 0.5)} are supported"
-        )
-    units = np.eye(rows).reshape(rows, taken, components)
-    y: Array = dft.body(units, axis=1, length=length, inverse=inverse, onesided=onesided)
-    return y.reshape(rows, -1)
+        after = (*zeros[2:], extent - have, 0)
+        return pad(x, before=zeros, after=after, mode="constant", value=0.0)
+    return part(x, 0, extent, axis=-2) if have > extent else x
 
 
 # ---- short frames ------------------------------------------------------------------------------

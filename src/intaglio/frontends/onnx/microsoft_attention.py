@@ -13,14 +13,6 @@ from intaglio.frontends.onnx.microsoft import DOMAIN
 from intaglio.ir import Value, constant
 
 
-def part(x: Value, axis: int, start: int, stop: int) -> Value:
-    """x[start:stop] along one axis."""
-    rank = x.type.rank
-    starts = tuple(start if i == axis else 0 for i in range(rank))
-    stops = tuple(stop if i == axis else d for i, d in enumerate(x.shape))
-    return ops.slice_(x, start=starts, stop=stops, step=(1,) * rank)
-
-
 def _number(x: float, dtype: str) -> Value:
     return constant(np.array(x).astype(dtypes.numpy_of(dtype)))
 
@@ -31,8 +23,8 @@ def _padding(n: OnnxNode, mask: Value, rows: int, columns: int, batch: int) -> V
     if mask.shape == (batch,):
         return ops.less(key, ops.reshape(mask, shape=(batch, 1, 1, 1)))
     if mask.shape == (2 * batch,):
-        ends = ops.reshape(part(mask, 0, 0, batch), shape=(batch, 1, 1, 1))
-        starts = ops.reshape(part(mask, 0, batch, 2 * batch), shape=(batch, 1, 1, 1))
+        ends = ops.reshape(ops.part(mask, 0, batch, axis=0), shape=(batch, 1, 1, 1))
+        starts = ops.reshape(ops.part(mask, batch, 2 * batch, axis=0), shape=(batch, 1, 1, 1))
         return ops.logical_and(ops.less(key, ends), ops.greater_equal(key, starts))
     seen = ops.greater(mask, _number(0, mask.dtype))
     if mask.type.rank == 2 and mask.shape == (batch, columns):
@@ -40,8 +32,8 @@ def _padding(n: OnnxNode, mask: Value, rows: int, columns: int, batch: int) -> V
     if mask.type.rank == 3:
         return ops.reshape(seen, shape=(batch, 1, *mask.shape[1:]))
     if mask.type.rank == 4:
-        below = part(seen, 2, columns - rows, columns)
-        return part(below, 3, 0, columns)
+        below = ops.part(seen, columns - rows, columns, axis=2)
+        return ops.part(below, 0, columns, axis=3)
     n.unsupported(f"a padding mask of shape {mask.shape} is not known")
 
 
@@ -90,7 +82,8 @@ def _query_key_value(n: OnnxNode, heads: int) -> tuple[Value, Value, Value]:
     if bias is not None:
         sizes = [x.shape[-1] if x.type.rank == 3 else x.shape[1] * x.shape[3] for x in flat]
         stops = np.cumsum(sizes).tolist()
-        parts = [part(bias, 0, stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]
+        ends = zip(sizes, stops, strict=True)
+        parts = [ops.part(bias, stop - size, stop, axis=0) for size, stop in ends]
         flat = [ops.add(x, b) if x.type.rank == 3 else x for x, b in zip(flat, parts, strict=True)]
     q, k, v = (split_heads(x, heads) if x.type.rank == 3 else x for x in flat)
     return q, k, v
@@ -99,14 +92,14 @@ def _query_key_value(n: OnnxNode, heads: int) -> tuple[Value, Value, Value]:
 def _unpack(x: Value, i: int) -> Value:
     """Tensor `i` of [batch, length, heads, tensors, size], as [batch, length, heads * size]."""
     b, length, heads, _, size = x.shape
-    return ops.reshape(part(x, 3, i, i + 1), shape=(b, length, heads * size))
+    return ops.reshape(ops.part(x, i, i + 1, axis=3), shape=(b, length, heads * size))
 
 
 @importer("Attention", domain=DOMAIN)
 def attention(n: OnnxNode) -> list[Value | None]:
     """Self-attention with its input projection."""
     x, weights, bias, past = n.required(0), n.required(1), n.input(2), n.input(4)
-    heads, batch = n.attr("num_heads"), x.shape[0]
+    heads = n.attr("num_heads")
     if n.attr("do_rotary", 0) or n.attr("past_present_share_buffer", 0):
         n.unsupported("do_rotary and past_present_share_buffer are not supported")
     y = ops.matmul(x, weights)
@@ -115,13 +108,12 @@ def attention(n: OnnxNode) -> list[Value | None]:
     sizes = n.attr("qkv_hidden_sizes", ()) or (third, third, third)
     stops = np.cumsum(sizes).tolist()
     q, k, v = (
-        split_heads(part(y, 2, stop - size, stop), heads)
+        split_heads(ops.part(y, stop - size, stop, axis=2), heads)
         for size, stop in zip(sizes, stops, strict=True)
     )
     if past is not None:
-        before = [
-            ops.reshape(part(past, 0, i, i + 1), shape=(batch, *past.shape[2:])) for i in (0, 1)
-        ]
+        halves = [ops.part(past, i, i + 1, axis=0) for i in (0, 1)]
+        before = [ops.reshape(half, shape=past.shape[1:]) for half in halves]
         k, v = ops.concat(before[0], k, axis=2), ops.concat(before[1], v, axis=2)
     present = None
     if n.wants(1):
@@ -195,8 +187,9 @@ def _grouped(n: OnnxNode, heads: int, kv_heads: int) -> tuple[Value, Value, Valu
     if key is None or value is None:  # all three side by side
         size = query.shape[2] // (heads + 2 * kv_heads)
         stops = [heads * size, (heads + kv_heads) * size, (heads + 2 * kv_heads) * size]
-        key, value = part(query, 2, stops[0], stops[1]), part(query, 2, stops[1], stops[2])
-        query = part(query, 2, 0, stops[0])
+        key = ops.part(query, stops[0], stops[1], axis=2)
+        value = ops.part(query, stops[1], stops[2], axis=2)
+        query = ops.part(query, 0, stops[0], axis=2)
     return split_heads(query, heads), split_heads(key, kv_heads), split_heads(value, kv_heads)
 
 

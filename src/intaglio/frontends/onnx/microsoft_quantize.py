@@ -8,7 +8,6 @@ from intaglio import dtypes, ops
 from intaglio.frontends.onnx.conv import import_qlinear_conv
 from intaglio.frontends.onnx.importer import OnnxNode, importer
 from intaglio.frontends.onnx.microsoft import DOMAIN, unpacked
-from intaglio.frontends.onnx.microsoft_attention import part
 from intaglio.frontends.onnx.normalize import as_dtype, softmax_rows
 from intaglio.frontends.onnx.pool import averaged
 from intaglio.ir import Array, Value, constant
@@ -151,7 +150,7 @@ def gather_block_quantized(n: OnnxNode) -> Value:
             zeros = constant(middle.astype(dtypes.numpy_of(data.dtype)))
         else:
             whole = _few_bits(np.asarray(n.const(3)), bits)
-            zeros = part(whole, whole.type.rank - 1, 0, scales.shape[-1])
+            zeros = ops.part(whole, 0, scales.shape[-1], axis=-1)
     table = ops.dequantize_linear(
         data, as_dtype(scales, "f32"), zeros,
         axis=axis, block_size=n.attr("block_size", 128), dtype=scales.dtype,
