@@ -103,16 +103,16 @@ def attend(q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: fl
     scores = capped = reshape(scores, shape=(b, heads, rows, k.shape[2]))
     if softcap:
         capped = mul(tanh(div(scores, number(softcap))), number(softcap))
-    masked, empty = capped, None
+    masked = capped
     if mask is not None:
         bias = where(number(0), number(-np.inf), mask) if mask.dtype == "bool" else mask
         masked = add(capped, bias)
-        empty = equal(reduce_max(bias, axes=(bias.type.rank - 1,)), number(-np.inf))
     weights = softmax(masked, axis=3)
-    if empty is not None and not _never_empty(mask):
-        weights = where(number(0), weights, empty)
     y = matmul(reshape(weights, shape=(*stacked, k.shape[2])), v)
     y = reshape(y, shape=(b, heads, rows, v.shape[3]))
+    if not _never_empty(mask):  # such a row is NaN so far
+        empty = equal(reduce_max(bias, axes=(bias.type.rank - 1,)), number(-np.inf))
+        weights, y = where(number(0), weights, empty), where(number(0), y, empty)
     return Attended(scores, capped, masked, weights, y)
 
 

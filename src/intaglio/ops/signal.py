@@ -33,7 +33,13 @@ def _dft(x: Value, *, axis: int, length: int, inverse: bool, onesided: bool) -> 
     return floats(x).but(shape=tuple(shape))
 
 
-@op(_dft)
+def _dft_macs(node: Node) -> int:
+    x, length = node.inputs[0], int(node.attrs["length"])
+    assert x is not None
+    return node.outputs[0].type.size * length * x.shape[-1]
+
+
+@op(_dft, macs=_dft_macs)
 @widen
 def dft(x: Array, *, axis: int, length: int, inverse: bool = False,
         onesided: bool = False) -> Array:  # fmt: skip
