@@ -7,6 +7,7 @@ it is the interpreter, the constant folder, the int8 table maker and the oracle 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,36 +133,39 @@ def normalize_axis(axis: int, rank: int) -> int:
 def _infer_with_extents(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> list[Type]:
     """Infer types; where inputs have run-time extents, find which output axes follow them.
 
-    Inference runs on the upper bounds; then once more with each dynamic extent made smaller by
-    one. An output axis that changes is dynamic. No op needs code of its own for this.
+    Inference runs on the upper bounds; then again with every dynamic extent one smaller, and with
+    half of it. An output axis that changes is dynamic. No op needs code of its own for this.
     """
     types = _as_list(op.infer(*args, **attrs))
     dynamic = [v for v in args if isinstance(v, Value) and v.type.dynamic and v.data is None]
     if not dynamic or any(t.dynamic for t in types):
         return types
 
-    def shrunk(v: Any) -> Any:
+    def shrunk(v: Any, less: Callable[[int], int]) -> Any:
         if not isinstance(v, Value) or not v.type.dynamic or v.data is not None:
             return v
         t = v.type
-        shape = tuple(max(d - 1, 0) if i in t.dynamic else d for i, d in enumerate(t.shape))
+        shape = tuple(less(d) if i in t.dynamic else d for i, d in enumerate(t.shape))
         return Value(t.but(shape=shape), v.name)
 
+    def probe(less: Callable[[int], int]) -> list[Type]:
+        return _as_list(op.infer(*[shrunk(v, less) for v in args], **attrs))
+
     try:
-        probe = _as_list(op.infer(*[shrunk(v) for v in args], **attrs))
+        probes = [probe(lambda d: max(d - 1, 0))]
     except BadInput as e:
         what = ", ".join(f"'{v.name}' {v.type}" for v in dynamic)
         raise Unsupported(
             f"{op.name} reads {what}, whose extent is known only at run time, with an operand that "
             f"needs a fixed one ({e}); cut the graph before it"
         ) from None
+    with contextlib.suppress(BadInput):  # too small for a window, say
+        probes.append(probe(lambda d: d // 2))
     return [
         t.but(
-            dynamic=tuple(
-                i for i, (a, b) in enumerate(zip(t.shape, p.shape, strict=True)) if a != b
-            )
+            dynamic=tuple(i for i, d in enumerate(t.shape) if any(s.shape[i] != d for s in small))
         )
-        for t, p in zip(types, probe, strict=True)
+        for t, *small in zip(types, *probes, strict=True)
     ]
 
 

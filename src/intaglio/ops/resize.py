@@ -72,7 +72,7 @@ def _source(extent: int, out: int, scale: np.float32, mode: str, roi: tuple[floa
             offset = f(extent) / f(2) * (f(1) - f(out) / width)
             return offset + (y + f(0.5)) / scale - f(0.5)
         case "pytorch_half_pixel":
-            return (y + f(0.5)) / scale - f(0.5) if width > 1 else np.full(out, -0.5, f)
+            return (y + f(0.5)) / scale - f(0.5) if width > 1 else np.zeros(out, f)
         case "tf_half_pixel_for_nn":
             return (y + f(0.5)) / scale
         case "align_corners":
