@@ -1,54 +1,167 @@
-// Convolution of a channel-last f32 image in which each channel has a window of its own; vectors run along channels.
-#include "activate.h"
+// Convolution of a channel-last f32 image in which each channel has a window of its own. Vectors run along channels, a
+// few neighbouring output pixels share registers: an input pixel that several windows see is loaded once.
 #include "tile.h"
 #include "vec.h"
 #include "window.h"
 
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")
+#if defined(ISA_avx512) || defined(ISA_avx2)
+#define madd vfma
+#define KEEP(x) __asm__("" : "+v"(x))  // in its register: the compiler would load it anew for every use
+#else
+#define madd(a, b, c) ((a) * (b) + (c))
+#define KEEP(x)
+#endif
+enum { PIXELS = 7 };
+
 itg_words itg_depthwise_of(const itg_call *call, itg_window *w, itg_tensor *out);
 
+typedef struct task {
+  itg_window w;
+  itg_finish end;
+  int64_t channels;
+  const float *image, *weights;
+  float *out;
+} task;
+
+typedef struct strip {  // neighbouring output pixels of one row; places are counted in floats
+  int64_t planes, lines;               // taps along the outer axes that meet the image
+  int64_t plane, line;                 // from one of them to the next, in the image
+  int64_t weight_plane, weight_line;   // and in the weights
+  int64_t weight, image, out;          // where the first tap's weights, the first pixel's input and its output begin
+  int64_t first, last;                 // the input pixels, counted from the strip's first, that the image has
+} strip;
+
+INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
+
+INLINE void put(float *p, int64_t n, vf v) {
+  if (n >= VL) vstore(p, v);
+  else vstoren(p, n, v);
+}
+
+// One line of the window: `P` pixels by one vector of channels. `K` is the window's width and `S` its stride where they
+// are known, else 0.
+INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const float *weight, int64_t n, vf *sum,
+                         const int P, const int K, const int S) {
+  const int64_t channels = t->channels, first = s->first, last = s->last;
+  if (K) {
+    const float *pixel = t->image + image;
+    vf f[8];
+    UNROLL for (int k = 0; k < K; k++) f[k] = get(weight + k * channels, n);
+    UNROLL for (int q = 0; q < (P - 1) * S + K; q++, pixel += channels) {
+      if (q < first || q >= last) continue;
+      vf x = get(pixel, n);
+      KEEP(x);
+      UNROLL for (int k = 0; k < K; k++)
+        if ((q - k) % S == 0 && q >= k && (q - k) / S < P) sum[(q - k) / S] = madd(x, f[k], sum[(q - k) / S]);
+    }
+    return;
+  }
+  for (int64_t k = 0; k < t->w.kernel[2]; k++) {
+    const vf f = get(weight + k * channels, n);
+    UNROLL for (int p = 0; p < P; p++) {
+      const int64_t q = p * t->w.stride[2] + k * t->w.dilation[2];
+      if (q >= first && q < last) sum[p] = madd(get(t->image + image + q * channels, n), f, sum[p]);
+    }
+  }
+}
+
+INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const int P, const int K, const int S) {
+  vf sum[PIXELS];
+  sum[0] = t->end.bias ? get(t->end.bias + c, n) : vset(0.f);
+  UNROLL for (int p = 1; p < P; p++) sum[p] = sum[0];
+  for (int64_t i = 0; i < s->planes; i++) {
+    int64_t image = s->image + i * s->plane + c;
+    const float *weight = t->weights + s->weight + i * s->weight_plane + c;
+    for (int64_t j = 0; j < s->lines; j++, image += s->line, weight += s->weight_line)
+      line_of_taps(t, s, image, weight, n, sum, P, K, S);
+  }
+  const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
+  const float *residual = t->end.residual ? t->end.residual + s->out + c : NULL;
+  float *out = t->out + s->out + c;
+  if (residual && !t->end.add_last)
+    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get(residual + p * t->channels, n));
+  UNROLL for (int p = 0; p < P; p++) sum[p] = vmin(hi, vmax(lo, sum[p]));
+  if (residual && t->end.add_last && !t->end.act)
+    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get(residual + p * t->channels, n));
+  UNROLL for (int p = 0; p < P; p++, out += t->channels) put(out, n, sum[p]);
+}
+
+// Channels [from, to) of a strip.
+#define STRIP(P, K, S)                                                                                       \
+  static void strip_##P##_##K##_##S(const task *task_, const strip *strip_, int64_t from, int64_t to) {      \
+    const task t = *task_; /* copies, so that stores are known not to change them */                         \
+    const strip s = *strip_;                                                                                 \
+    int64_t c = from;                                                                                        \
+    for (; c + VL <= to; c += VL) pixels(&t, &s, c, VL, P, K, S);                                            \
+    if (c < to) pixels(&t, &s, c, to - c, P, K, S);                                                          \
+  }
+#define EACH(D, K, S) D(1, K, S) D(2, K, S) D(3, K, S) D(4, K, S) D(5, K, S) D(6, K, S) D(7, K, S)
+EACH(STRIP, 0, 0) EACH(STRIP, 3, 1) EACH(STRIP, 3, 2) EACH(STRIP, 5, 1) EACH(STRIP, 5, 2)
+
+typedef void (*strip_fn)(const task *t, const strip *s, int64_t from, int64_t to);
+
+static const strip_fn *strips_for(const itg_window *w) {
+#define ENTRY(P, K, S) [P] = strip_##P##_##K##_##S,
+  static const strip_fn any[PIXELS + 1] = {EACH(ENTRY, 0, 0)};
+  static const strip_fn narrow[2][2][PIXELS + 1] = {{{EACH(ENTRY, 3, 1)}, {EACH(ENTRY, 3, 2)}},
+                                                    {{EACH(ENTRY, 5, 1)}, {EACH(ENTRY, 5, 2)}}};
+  if (w->dilation[2] != 1 || (w->kernel[2] != 3 && w->kernel[2] != 5) || w->stride[2] > 2) return any;
+  return narrow[w->kernel[2] == 5][w->stride[2] == 2];
+}
+
+// One row of output pixels, channels [from, to).
+static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t from, int64_t to) {
+  const itg_window *w = &t->w;
+  const int64_t y = row % w->out[1], z = row / w->out[1] % w->out[0], batch = row / w->out[1] / w->out[0];
+  const int64_t width = w->out[2], tiles = (width + PIXELS - 1) / PIXELS;
+  const int64_t iz = z * w->stride[0] - w->before[0], iy = y * w->stride[1] - w->before[1];
+  int64_t z0, z1, y0, y1;
+  itg_taps_inside(w, 0, iz, &z0, &z1);
+  itg_taps_inside(w, 1, iy, &y0, &y1);
+  const int64_t line = w->in[2] * t->channels, taps = w->kernel[2] * t->channels;
+  const int64_t top = (batch * w->in[0] + iz + z0 * w->dilation[0]) * w->in[1] + iy + y0 * w->dilation[1];
+  strip s = {z1 - z0, y1 - y0, w->dilation[0] * w->in[1] * line, w->dilation[1] * line,
+             w->kernel[1] * taps, taps, (z0 * w->kernel[1] + y0) * taps, 0, 0, 0, 0};
+  for (int64_t i = 0; i < tiles; i++) {
+    const int64_t p = width * i / tiles, q = width * (i + 1) / tiles, x = p * w->stride[2] - w->before[2];
+    s.image = top * line + x * t->channels;
+    s.out = (row * width + p) * t->channels;
+    s.first = -x;
+    s.last = w->in[2] - x;
+    strips[q - p](t, &s, from, to);
+  }
+  if (!t->end.act) return;
+  for (int64_t p = 0; p < width; p++) {
+    const int64_t at = (row * width + p) * t->channels;
+    t->end.act(t->out + at + from, to - from, t->end.args);
+    if (t->end.residual && t->end.add_last)
+      for (int64_t c = from; c < to; c++) t->out[at + c] += t->end.residual[at + c];
+  }
+}
 
 ITG_FN(depthwise, f32) {
   const itg_attrs_depthwise *a = call->attrs;
-  itg_window w;
+  task t;
   itg_tensor type;
-  itg_depthwise_of(call, &w, &type);
-  const itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
-  const int64_t channels = type.shape[type.rank - 1];
-  const float *image = call->in[0]->data, *weights = call->in[1]->data;
-  int64_t i, to;
-  if (channels == 0) return NULL;
-  itg_share(type.shape[0] * itg_places(w.out), 1, part, parts, &i, &to);
-  for (; i < to; i++) {
-    float *out = (float *)call->out[0]->data + i * channels;
-    const float *residual = end.residual ? end.residual + i * channels : NULL;
-    int64_t z = i / w.out[2] / w.out[1] % w.out[0] * w.stride[0] - w.before[0];
-    int64_t y = i / w.out[2] % w.out[1] * w.stride[1] - w.before[1], x = i % w.out[2] * w.stride[2] - w.before[2];
-    const float *picture = image + i / itg_places(w.out) * itg_places(w.in) * channels;
-    for (int64_t c = 0; c < channels; c += VL) {
-      const int64_t n = channels - c < VL ? channels - c : VL;
-      vf sum = !end.bias ? vset(0.f) : n == VL ? vload(end.bias + c) : vloadn(end.bias + c, n);
-      for (int64_t k = 0; k < w.kernel[0]; k++)
-        for (int64_t j = 0; j < w.kernel[1]; j++)
-          for (int64_t l = 0; l < w.kernel[2]; l++) {
-            int64_t iz = z + k * w.dilation[0], iy = y + j * w.dilation[1], ix = x + l * w.dilation[2];
-            if (iz < 0 || iz >= w.in[0] || iy < 0 || iy >= w.in[1] || ix < 0 || ix >= w.in[2]) continue;
-            const float *p = picture + ((iz * w.in[1] + iy) * w.in[2] + ix) * channels + c;
-            const float *q = weights + ((k * w.kernel[1] + j) * w.kernel[2] + l) * channels + c;
-            if (n == VL) sum = vadd(sum, vmul(vload(p), vload(q)));
-            else sum = vadd(sum, vmul(vloadn(p, n), vloadn(q, n)));
-          }
-      vf r = !residual ? vset(0.f) : n == VL ? vload(residual + c) : vloadn(residual + c, n);
-      if (!end.add_last) sum = vadd(sum, r);
-      sum = vmin(vset(end.hi), vmax(vset(end.lo), sum));
-      if (end.add_last && !end.act) sum = vadd(sum, r);
-      if (n == VL) vstore(out + c, sum);
-      else vstoren(out + c, n, sum);
-    }
-    if (end.act) {
-      end.act(out, channels, end.args);
-      if (residual && end.add_last)
-        for (int64_t c = 0; c < channels; c++) out[c] += residual[c];
-    }
-  }
+  itg_depthwise_of(call, &t.w, &type);
+  t.end = itg_finish_of(call, a->act, a->act_args, a->add_last);
+  t.channels = type.shape[type.rank - 1];
+  t.image = call->in[0]->data;
+  t.weights = call->in[1]->data;
+  t.out = call->out[0]->data;
+  const int64_t rows = type.shape[0] * t.w.out[0] * t.w.out[1];
+  const strip_fn *strips = strips_for(&t.w);
+  int64_t row = 0, end = rows, from = 0, to = t.channels;
+  if (rows >= 8 * (int64_t)parts) itg_share(rows, 1, part, parts, &row, &end);
+  else itg_share(t.channels, VL < 16 ? 16 : VL, part, parts, &from, &to);
+  if (t.w.out[2] < 1) return NULL;
+  // So many channels at a time that the lines of input behind one line of output stay in the first cache. Short runs of
+  // channels are no gain: then memory is read in pieces.
+  int64_t block = (5 << 10) / (t.w.kernel[1] * t.w.in[2] + 1) / VL * VL;
+  if (block < 64) block = t.channels;
+  for (int64_t c = from; c < to; c += block)
+    for (int64_t y = row; y < end; y++) run_row(&t, strips, y, c, c + block < to ? c + block : to);
   return NULL;
 }

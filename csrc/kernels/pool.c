@@ -29,10 +29,7 @@ ITG_FN(pool, f32) {
     int64_t from[ITG_AXES], begin[ITG_AXES], end[ITG_AXES], inside = 1;  // the taps that meet the image
     for (int d = 0; d < ITG_AXES; d++) {
       from[d] = o[d] * w.stride[d] - w.before[d];
-      begin[d] = from[d] < 0 ? (-from[d] + w.dilation[d] - 1) / w.dilation[d] : 0;
-      int64_t room = w.in[d] - from[d];
-      end[d] = room <= 0 ? 0 : (room + w.dilation[d] - 1) / w.dilation[d];
-      if (end[d] > w.kernel[d]) end[d] = w.kernel[d];
+      itg_taps_inside(&w, d, from[d], &begin[d], &end[d]);
       inside *= end[d] > begin[d] ? end[d] - begin[d] : 0;
     }
     const float count = (float)(a->count_include_pad ? itg_taps(&w) : inside ? inside : 1);

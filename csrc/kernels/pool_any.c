@@ -44,15 +44,6 @@ itg_words itg_infer_pool(const itg_call *call, itg_tensor *out) {
   return itg_pool_of(call, &w, out);
 }
 
-// The first and last tap along axis d that meet the image, from output place o; `from` is where tap 0 lies.
-static void taps_inside(const itg_window *w, int d, int64_t o, int64_t *from, int64_t *begin, int64_t *end) {
-  *from = o * w->stride[d] - w->before[d];
-  *begin = *from < 0 ? (-*from + w->dilation[d] - 1) / w->dilation[d] : 0;
-  int64_t room = w->in[d] - *from;
-  *end = room <= 0 ? 0 : (room + w->dilation[d] - 1) / w->dilation[d];
-  if (*end > w->kernel[d]) *end = w->kernel[d];
-}
-
 typedef struct best {  // of one window
   double value;
   int64_t at, count;  // where the largest was, as a number of the tap's pixel; how many taps met the image
@@ -63,7 +54,10 @@ static best look(const itg_tensor *x, const itg_window *w, int kind, int64_t p, 
                  const int64_t *o) {
   int64_t from[ITG_AXES], begin[ITG_AXES], end[ITG_AXES];
   best b = {kind == MAX ? -INFINITY : 0, -1, 0};
-  for (int d = 0; d < ITG_AXES; d++) taps_inside(w, d, o[d], &from[d], &begin[d], &end[d]);
+  for (int d = 0; d < ITG_AXES; d++) {
+    from[d] = o[d] * w->stride[d] - w->before[d];
+    itg_taps_inside(w, d, from[d], &begin[d], &end[d]);
+  }
   for (int64_t k = begin[0]; k < end[0]; k++)
     for (int64_t j = begin[1]; j < end[1]; j++)
       for (int64_t l = begin[2]; l < end[2]; l++) {

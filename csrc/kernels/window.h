@@ -65,3 +65,11 @@ static inline itg_words itg_slide(itg_window *w, int first, int axes, const int6
 
 static inline int64_t itg_taps(const itg_window *w) { return w->kernel[0] * w->kernel[1] * w->kernel[2]; }
 static inline int64_t itg_places(const int64_t *n) { return n[0] * n[1] * n[2]; }
+
+// The taps [begin, end) along axis d that meet the image when tap 0 lies at `from`.
+static inline void itg_taps_inside(const itg_window *w, int d, int64_t from, int64_t *begin, int64_t *end) {
+  const int64_t room = w->in[d] - from;
+  *begin = from < 0 ? (-from + w->dilation[d] - 1) / w->dilation[d] : 0;
+  *end = room <= 0 ? 0 : (room + w->dilation[d] - 1) / w->dilation[d];
+  if (*end > w->kernel[d]) *end = w->kernel[d];
+}

@@ -265,6 +265,46 @@ def _pack_field(op: str, f: Field, attrs: Mapping[str, Any]) -> bytes:
 
 
 # ---- running one kernel by hand: what the kernel tests do --------------------------------------
+class Prepared:
+    """One kernel with its operands bound and its outputs allocated, ready to run again and again."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        arrays: Sequence[Array | None],
+        attrs: Mapping[str, Any],
+        n_out: int = 1,
+        parts: int = 1,
+    ):
+        self.kernel, self.parts = kernel, parts
+        self.ins = [None if a is None else np.asarray(a, order="C") for a in arrays]
+        in_tensors = [None if a is None else _tensor(a) for a in self.ins]
+        self.call, inferred, self.keep = _call(in_tensors, kernel.op.pack_attrs(attrs), n_out)
+        _check(kernel, kernel.op.infer(ctypes.byref(self.call), inferred))
+        types = [(tuple(t.shape[: t.rank]), dtypes.BY_CODE[t.dtype].numpy) for t in inferred]
+        self.outs = [np.zeros(shape, dtype) for shape, dtype in types]
+        self.out_tensors = [_tensor(a) for a in self.outs]
+        self.call.outputs = (ctypes.POINTER(CTensor) * n_out)(
+            *[ctypes.pointer(t) for t in self.out_tensors]
+        )
+        scratch = kernel.op.scratch
+        size = scratch(ctypes.byref(self.call), parts) if scratch else 0
+        self.scratch = np.zeros(size + 64, np.uint8)
+        self.call.scratch = -(-self.scratch.ctypes.data // 64) * 64
+
+    def run(self) -> None:
+        """Run every share, one after the other."""
+        for part in range(self.parts):
+            _check(self.kernel, self.kernel.run(ctypes.byref(self.call), part, self.parts))
+
+    def outputs(self) -> list[Array]:
+        """The outputs, cut to their true extents, which are written densely."""
+        shapes = [tuple(t.shape[: t.rank]) for t in self.out_tensors]
+        return [
+            a.reshape(-1)[: math.prod(s)].reshape(s) for a, s in zip(self.outs, shapes, strict=True)
+        ]
+
+
 def run_kernel(
     kernel: Kernel,
     arrays: Sequence[Array | None],
@@ -273,20 +313,9 @@ def run_kernel(
     parts: int = 1,
 ) -> list[Array]:
     """Infer, allocate, and run every share of one kernel, one after the other."""
-    ins = [None if a is None else np.asarray(a, order="C") for a in arrays]
-    in_tensors = [None if a is None else _tensor(a) for a in ins]
-    call, inferred, _keep = _call(in_tensors, kernel.op.pack_attrs(attrs), n_out)
-    _check(kernel, kernel.op.infer(ctypes.byref(call), inferred))
-    outs = [np.zeros(tuple(t.shape[: t.rank]), dtypes.BY_CODE[t.dtype].numpy) for t in inferred]
-    out_tensors = [_tensor(a) for a in outs]
-    call.outputs = (ctypes.POINTER(CTensor) * n_out)(*[ctypes.pointer(t) for t in out_tensors])
-    size = kernel.op.scratch(ctypes.byref(call), parts) if kernel.op.scratch else 0
-    scratch = np.zeros(size + 64, np.uint8)
-    call.scratch = -(-scratch.ctypes.data // 64) * 64
-    for part in range(parts):
-        _check(kernel, kernel.run(ctypes.byref(call), part, parts))
-    shapes = [tuple(t.shape[: t.rank]) for t in out_tensors]  # the true extents, written densely
-    return [a.reshape(-1)[: math.prod(s)].reshape(s) for a, s in zip(outs, shapes, strict=True)]
+    prepared = Prepared(kernel, arrays, attrs, n_out, parts)
+    prepared.run()
+    return prepared.outputs()
 
 
 def _call(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCall, Any, Any]:

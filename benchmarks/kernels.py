@@ -1,0 +1,137 @@
+"""`python -m benchmarks.kernels [isa]`: hot f32 kernels on one thread, as shares of the peak."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio import native
+from intaglio.ir import constant
+from intaglio.ops.registry import REGISTRY
+from intaglio.targets import cpu_ops
+from intaglio.targets.cpu import LEVELS, PANEL
+
+LANES = {"scalar": 4, "avx2": 8, "avx512": 16}
+# (height, width, channels in, channels out, kernel, stride), as often as the network has them
+RESNET50 = [
+    (224, 224, 3, 64, 7, 2, 1),
+    (56, 56, 64, 64, 1, 1, 1), (56, 56, 64, 64, 3, 1, 3), (56, 56, 64, 256, 1, 1, 4),
+    (56, 56, 256, 64, 1, 1, 2), (56, 56, 256, 128, 1, 1, 1), (56, 56, 128, 128, 3, 2, 1),
+    (28, 28, 128, 512, 1, 1, 4), (56, 56, 256, 512, 1, 2, 1), (28, 28, 512, 128, 1, 1, 3),
+    (28, 28, 128, 128, 3, 1, 3), (28, 28, 512, 256, 1, 1, 1), (28, 28, 256, 256, 3, 2, 1),
+    (14, 14, 256, 1024, 1, 1, 6), (28, 28, 512, 1024, 1, 2, 1), (14, 14, 1024, 256, 1, 1, 5),
+    (14, 14, 256, 256, 3, 1, 5), (14, 14, 1024, 512, 1, 1, 1), (14, 14, 512, 512, 3, 2, 1),
+    (7, 7, 512, 2048, 1, 1, 3), (14, 14, 1024, 2048, 1, 2, 1), (7, 7, 2048, 512, 1, 1, 2),
+    (7, 7, 512, 512, 3, 1, 2),
+]  # fmt: skip
+MOBILENET_V2 = [
+    (224, 224, 3, 32, 3, 2, 1),
+    (112, 112, 32, 16, 1, 1, 1), (112, 112, 16, 96, 1, 1, 1), (56, 56, 96, 24, 1, 1, 1),
+    (56, 56, 24, 144, 1, 1, 2), (56, 56, 144, 24, 1, 1, 1), (28, 28, 144, 32, 1, 1, 1),
+    (28, 28, 32, 192, 1, 1, 3), (28, 28, 192, 32, 1, 1, 2), (14, 14, 192, 64, 1, 1, 1),
+    (14, 14, 64, 384, 1, 1, 4), (14, 14, 384, 64, 1, 1, 3), (14, 14, 384, 96, 1, 1, 1),
+    (14, 14, 96, 576, 1, 1, 3), (14, 14, 576, 96, 1, 1, 2), (7, 7, 576, 160, 1, 1, 1),
+    (7, 7, 160, 960, 1, 1, 3), (7, 7, 960, 160, 1, 1, 2), (7, 7, 960, 320, 1, 1, 1),
+    (7, 7, 320, 1280, 1, 1, 1),
+]  # fmt: skip
+DEPTHWISE = [  # MobileNetV2's: height, width, channels, kernel, stride; then two 5x5 of MobileNetV3
+    (112, 112, 32, 3, 1, 1), (112, 112, 96, 3, 2, 1), (56, 56, 144, 3, 1, 1),
+    (56, 56, 144, 3, 2, 1), (28, 28, 192, 3, 1, 2), (28, 28, 192, 3, 2, 1), (14, 14, 384, 3, 1, 4),
+    (14, 14, 576, 3, 1, 2), (14, 14, 576, 3, 2, 1), (7, 7, 960, 3, 1, 3), (14, 14, 240, 5, 1, 1),
+    (28, 28, 96, 5, 2, 1),
+]  # fmt: skip
+GEMM = [(512, 512, 512), (128, 384, 384), (128, 1536, 384), (128, 384, 1536), (128, 128, 32),
+        (128, 32, 128), (1, 1000, 1280), (1, 1024, 256), (16, 4096, 1024)]  # fmt: skip
+
+rng = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return rng.uniform(-1, 1, shape).astype(np.float32)
+
+
+def fastest(run: Callable[[], Any], seconds: float = 0.15) -> float:
+    """The shortest of many runs, in seconds."""
+    run()
+    best, end = math.inf, time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def peak(isa: str) -> float:
+    """Multiply-add operations per second of one core, in GFLOP/s."""
+    path = Path(native.library()._name).with_name("libintaglio_peak.so")
+    fn = getattr(ctypes.CDLL(str(path)), f"itg_peak_{isa}")
+    rounds = 100_000
+    return 2 * 12 * LANES[isa] * rounds / fastest(lambda: fn(ctypes.c_int64(rounds))) / 1e9
+
+
+def measure(op: str, isa: str, arrays: list[np.ndarray | None], **attrs: Any) -> tuple[float, int]:
+    """Seconds and multiply-accumulates of one call."""
+    made = REGISTRY[op].node(*[None if a is None else constant(a) for a in arrays], **attrs)
+    kernel = native.find_kernel(op, "f32", LEVELS[isa])
+    assert kernel is not None
+    ready = native.Prepared(kernel, arrays, made.attrs)
+    return fastest(ready.run), REGISTRY[op].macs(made)
+
+
+def gemms(isa: str) -> Iterator[tuple[str, int, float, int]]:
+    for m, n, k in GEMM:
+        b = cpu_ops.pack.body(floats(k, n), tile=PANEL)
+        yield f"{m} x {n} x {k}", 1, *measure("cpu.gemm", isa, [floats(m, k), b, floats(n)], n=n)
+
+
+def convs(shapes: list[tuple[int, ...]], isa: str) -> Iterator[tuple[str, int, float, int]]:
+    for h, w, c, m, k, s, times in shapes:
+        weights = cpu_ops.pack.body(floats(1, k * k * c, m), tile=PANEL)
+        yield (
+            f"{h}x{w} {c} -> {m}, {k}x{k} /{s}",
+            times,
+            *measure("cpu.conv", isa, [floats(1, h, w, c), weights, floats(m)], channels=m,
+                     kernel=(k, k), stride=(s, s), pad=(k // 2,) * 4, dilation=(1, 1),
+                     act="clip", act_args=(0.0, 6.0)),
+        )  # fmt: skip
+
+
+def depthwises(isa: str) -> Iterator[tuple[str, int, float, int]]:
+    for h, w, c, k, s, times in DEPTHWISE:
+        yield (
+            f"{h}x{w} {c}, {k}x{k} /{s}",
+            times,
+            *measure("cpu.depthwise", isa, [floats(1, h, w, c), floats(k, k, c), floats(c)],
+                     stride=(s, s), pad=(k // 2,) * 4, dilation=(1, 1), act="clip",
+                     act_args=(0.0, 6.0)),
+        )  # fmt: skip
+
+
+def main() -> None:
+    isa = sys.argv[1] if len(sys.argv) > 1 else "avx512" if native.machine() & 2 else "avx2"
+    top = peak(isa)
+    print(f"{isa}: peak {top:.1f} GFLOP/s on one thread")
+    families = {
+        "matrix product, m x n x k": gemms(isa),
+        "MobileNetV2, convolutions": convs(MOBILENET_V2, isa),
+        "MobileNetV2, depthwise": depthwises(isa),
+        "ResNet-50, convolutions": convs(RESNET50, isa),
+    }
+    for title, rows in families.items():
+        print(f"\n{title:34}{'us':>9}{'GFLOP/s':>10}{'of peak':>9}")
+        seconds = macs = 0.0
+        for name, times, t, n in rows:
+            print(f"{name:34}{t * 1e6:9.1f}{2 * n / t / 1e9:10.1f}{2 * n / t / 1e9 / top:9.0%}")
+            seconds, macs = seconds + times * t, macs + times * n
+        print(f"{'all, as often as they occur':34}{seconds * 1e6:9.0f}"
+              f"{2 * macs / seconds / 1e9:10.1f}{2 * macs / seconds / 1e9 / top:9.0%}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
