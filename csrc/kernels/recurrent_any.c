@@ -1,16 +1,9 @@
 // lstm, gru and rnn on every other float: everything becomes double in the scratch memory, and back.
+#include "dots.h"
 #include "recurrent.h"
 
 typedef double real;
-
-static void dots(const double *const *rows, int64_t m, const double *w, int64_t n, int64_t k, double *const *out) {
-  for (int64_t i = 0; i < m; i++)
-    for (int64_t j = 0; j < n; j++) {
-      double sum = 0;
-      for (int64_t q = 0; q < k; q++) sum += rows[i][q] * w[j * k + q];
-      out[i][j] += sum;
-    }
-}
+#define dots dots_f64
 
 static double apply(const itg_activation *a, double x) {
   switch (a->function) {

@@ -342,7 +342,9 @@ def deform_conv(
             weight = (1 - np.abs(y - row)) * (1 - np.abs(z - column))
             inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
             at = np.where(inside, row * width + column, 0).astype(np.int64)
-            picked = np.take_along_axis(pixels, at.reshape(n, offset_groups, 1, -1), 3)
+            picked = np.take_along_axis(
+                pixels, at.reshape(n, offset_groups, 1, kh * kw * oh * ow), 3
+            )
             picked = picked.reshape(sampled.shape)
             sampled += np.where(inside, weight, 0).astype(x.dtype)[:, :, None] * picked
     if mask is not None:

@@ -1,0 +1,11 @@
+// What the kernels of deform_conv share.
+#pragma once
+#include "infer.h"
+
+enum { ITG_DEFORM_ROWS = 16 };  // outputs that are sampled before they meet the weights
+
+// Numbers that one part keeps: the sampled taps of its rows and their sums.
+static inline int64_t itg_deform_room(const itg_call *call) {
+  const itg_tensor *x = call->in[0], *w = call->in[1];
+  return ITG_DEFORM_ROWS * (x->shape[1] * w->shape[2] * w->shape[3] + w->shape[0]);
+}
