@@ -194,20 +194,25 @@ def constant_to_the_right(c: Value, x: Value, node: Node) -> Any:
 
 
 @rule(P.op(BINARY, x, y))
-def expand_for_nothing(x: Value, y: Value, node: Node) -> Any:
+def expand_for_nothing(node: Node) -> Any:
     """an operand that the op would broadcast by itself"""
+    a, b = node.inputs
     out = node.outputs[0].type
+    assert a is not None
+    assert b is not None
     if out.dynamic:
         return None
-    operands: list[Value] = []
-    for v, other in ((x, y), (y, x)):
-        inner = v.producer.inputs[0] if v.producer and v.producer.op == "expand" else None
-        fits = inner is not None and np.broadcast_shapes(inner.shape, other.shape) == out.shape
-        operands.append(inner if inner is not None and fits and not operands else v)
-    if operands == [x, y]:
-        return None
-    a, b = operands if node.inputs[0] is x else operands[::-1]
-    return REGISTRY[node.op](a, b, **node.attrs)
+    small, other = _before_expand(a), _before_expand(b)
+    if small is not a and np.broadcast_shapes(small.shape, b.shape) == out.shape:
+        return REGISTRY[node.op](small, b, **node.attrs)
+    if other is not b and np.broadcast_shapes(a.shape, other.shape) == out.shape:
+        return REGISTRY[node.op](a, other, **node.attrs)
+    return None
+
+
+def _before_expand(v: Value) -> Value:
+    inner = v.producer.inputs[0] if v.producer and v.producer.op == "expand" else None
+    return inner if inner is not None else v
 
 
 @rule(ANY)

@@ -1,0 +1,55 @@
+"""Every rule of the neutral passes: it fires where it should, and the numbers stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.check import compare
+from tests.passes.cases import CASES, graph_of
+
+from intaglio import dtypes, passes
+from intaglio.interpret import interpret
+from intaglio.passes.canonical import CANONICAL
+from intaglio.passes.fold import FOLD
+from intaglio.passes.fuse import FUSE
+from intaglio.passes.recognize import RECOGNIZE
+from intaglio.rewrite import rewrite
+from intaglio.verify import verify
+
+RULES = {r.name: [q for q in [*FOLD, *CANONICAL, *FUSE, *RECOGNIZE] if q.name == r.name]
+         for r in [*FOLD, *CANONICAL, *FUSE, *RECOGNIZE]}  # fmt: skip
+CONTROL = {"if_decided", "constants_into_bodies"}  # tested with control flow
+
+
+def feeds(graph, seed=3):
+    rng = np.random.default_rng(seed)
+    return {
+        v.name: rng.standard_normal(v.shape).astype(dtypes.numpy_of(v.dtype)) for v in graph.inputs
+    }
+
+
+def test_every_rule_has_a_case():
+    assert set(RULES) - CONTROL == {name for name, *_ in CASES}
+
+
+@pytest.mark.parametrize(("name", "build", "types"), CASES, ids=[c[0] for c in CASES])
+def test_rule(name, build, types):
+    graph = graph_of(build, types)
+    inputs = feeds(graph)
+    want = interpret(graph, inputs)
+    fired = set()
+    rewrite(graph, RULES[name], lambda r, n, no: no is None and fired.add(r.name))
+    verify(graph)
+    assert fired == {name}
+    for key, got in interpret(graph, inputs).items():
+        compare(got, want[key], name)
+
+
+@pytest.mark.parametrize(("name", "build", "types"), CASES, ids=[c[0] for c in CASES])
+def test_rule_among_all_others(name, build, types):
+    graph = graph_of(build, types)
+    inputs = feeds(graph)
+    want = interpret(graph, inputs)
+    passes.run(graph, passes.neutral())
+    for key, got in interpret(graph, inputs).items():
+        compare(got, want[key], name)
