@@ -140,6 +140,13 @@ def test_fused_conv(activation: str) -> None:
     agree("FusedConv", [f(1, 3, 5, 5), f(4, 3, 3, 3), f(4)], **how)
 
 
+def test_contrib() -> None:
+    x = R.integers(-128, 128, (1, 7, 6, 3)).astype(np.int8)
+    agree("NhwcMaxPool", [x], kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0])
+    agree("Trilu", [f(4, 5), np.array(1)], constant=(1,), upper=0)
+    agree("GridSample", [f(1, 2, 4, 5), f(1, 3, 3, 2)], mode="bilinear", align_corners=1)
+
+
 def _model(node: Any, inputs: dict[str, np.ndarray], opset: int = 17) -> onnx.ModelProto:
     infos = [helper.make_tensor_value_info(k, 1, a.shape) for k, a in inputs.items()]
     results = [helper.make_tensor_value_info(o, 1, None) for o in node.output]

@@ -18,6 +18,7 @@ from intaglio.ops.shape import reshape
 
 Shape = tuple[int, ...]
 SMALL = 4096  # elements: a shape expression is never larger
+DEEP = 100  # operations: nor longer
 
 
 def extents_of(t: Type, less: int = 0) -> Shape:
@@ -33,21 +34,21 @@ def estimates(value: Value) -> tuple[Array, Array] | None:
     return high, low
 
 
-def _at(value: Value, less: int, known: dict[Value, Array | None]) -> Array | None:
+def _at(value: Value, less: int, known: dict[Value, Array | None], deep: int = 0) -> Array | None:
     if value.data is not None:
         return value.data
     if value in known:
         return known[value]
     known[value] = None
     node = value.producer
-    if node is None or value.type.size > SMALL:
+    if node is None or value.type.size > SMALL or deep > DEEP:
         return None
     if node.op == "shape_of":
         x = node.inputs[0]
         assert x is not None
         known[value] = np.array(extents_of(x.type, less), np.int64)
         return known[value]
-    inputs = [None if v is None else _at(v, less, known) for v in node.inputs]
+    inputs = [None if v is None else _at(v, less, known, deep + 1) for v in node.inputs]
     if any(a is None and v is not None for a, v in zip(inputs, node.inputs, strict=True)):
         return None
     try:

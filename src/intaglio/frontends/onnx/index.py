@@ -87,6 +87,7 @@ def cumulate(n: OnnxNode) -> Value:
 
 
 @importer("Trilu")
+@importer("Trilu", domain="com.microsoft")
 def import_trilu(n: OnnxNode) -> Value:
     k = int(scalar(n.const(1, np.zeros((), np.int64))))
     return trilu(n.required(0), k=k, upper=bool(n.attr("upper", 1)))

@@ -10,7 +10,7 @@ from intaglio.frontends.onnx.windows import windows_of
 from intaglio.ir import Value
 from intaglio.ops.pool import avg_pool, lp_pool, max_pool, max_unpool
 from intaglio.ops.reduce import reduce_max, reduce_mean
-from intaglio.ops.shape import pad, slice_
+from intaglio.ops.shape import pad, slice_, transpose
 
 
 @importer("MaxPool")
@@ -21,6 +21,14 @@ def import_max_pool(n: OnnxNode) -> Value | list[Value]:
     if not n.wants(1):
         return max_pool(x, **attrs)
     return max_pool(x, **attrs, storage_order=n.attr("storage_order", 0), with_indices=True)
+
+
+@importer("NhwcMaxPool", domain="com.microsoft")
+def nhwc_max_pool(n: OnnxNode) -> Value:
+    """The channels-last pooling that onnxruntime's optimiser writes for quantised models."""
+    x = transpose(n.required(0), perm=(0, 3, 1, 2))
+    at = windows_of(n, x.shape[2:], n.attr("kernel_shape"))
+    return transpose(max_pool(x, kernel=at.kernel, **at.attrs), perm=(0, 2, 3, 1))
 
 
 @importer("AveragePool")

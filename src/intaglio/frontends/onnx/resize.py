@@ -126,6 +126,7 @@ def _sizes(
 
 
 @importer("GridSample")
+@importer("GridSample", domain="com.microsoft")
 def import_grid_sample(n: OnnxNode) -> Value:
     mode = n.attr("mode", "linear")
     return grid_sample(

@@ -189,9 +189,13 @@ def cut(
         start[axis] = min(max(starts[k], -FAR), FAR)
         stop[axis] = min(max(stops[k], -FAR), FAR)
         step[axis] = 1 if steps is None else steps[k]
-    out = slice_(x, start=tuple(start), stop=tuple(stop), step=tuple(step))
-    whole = out.shape == x.shape and all(s == 1 for s in step) and not x.type.dynamic
-    return x if whole else out
+    if all(
+        (s == 0 or s <= -d) and e >= d and t == 1
+        for d, s, e, t in zip(x.shape, start, stop, step, strict=True)
+    ):
+        return x
+    made: Value = slice_(x, start=tuple(start), stop=tuple(stop), step=tuple(step))
+    return made
 
 
 def _slice_at_run_time(n: OnnxNode, x: Value, steps: Value, axes: tuple[int, ...]) -> Value:
