@@ -32,12 +32,17 @@ Feeds = dict[str, np.ndarray]
 
 
 # ---- what to feed: the data that each model was made for ---------------------------------------
-def photo(index: int, width: int, height: int) -> np.ndarray:
-    """A photograph as float32 height x width x RGB, 0..255."""
+FACES = ("zidane.jpg", "grace_hopper.bmp")
+STREETS = ("bus.jpg", "dog.jpg")
+
+
+def photo(index: int, width: int, height: int, names: Sequence[str] = ()) -> np.ndarray:
+    """A photograph, of ImageNet if none is named, as float32 height x width x RGB, 0..255."""
     from PIL import Image
 
-    files = sorted((SHARED / "data" / "imagenet_val1000_256").glob("*.JPEG"))
-    with Image.open(files[index * 7 % len(files)]) as image:
+    files = [SHARED / "data" / "img" / name for name in names]
+    files = files or sorted((SHARED / "data" / "imagenet_val1000_256").glob("*.JPEG"))
+    with Image.open(files[index * (1 if names else 7) % len(files)]) as image:
         return np.asarray(image.convert("RGB").resize((width, height)), np.float32)
 
 
@@ -51,8 +56,8 @@ def torch_photo(index: int, size: int) -> np.ndarray:
     return _nchw((photo(index, size, size) / 255 - mean) / std)
 
 
-def bgr_photo(index: int, size: int, scale: float = 1.0) -> np.ndarray:
-    return _nchw(photo(index, size, size)[:, :, ::-1] * scale)
+def bgr(index: int, size: int, names: Sequence[str], scale: float = 1.0) -> np.ndarray:
+    return _nchw(photo(index, size, size, names)[:, :, ::-1] * scale)
 
 
 def digit(index: int) -> np.ndarray:
@@ -103,7 +108,7 @@ class Model:
 
 
 MODELS = {
-    "FastestDet": Model(lambda i: {"input.1": bgr_photo(i, 352, 1 / 255)}),
+    "FastestDet": Model(lambda i: {"input.1": bgr(i, 352, STREETS, 1 / 255)}),
     "dtln_model_1": Model(_denoise1),
     "dtln_model_2": Model(lambda i: {"input_4": frame(i)[None, None], "input_5": state(i)}),
     "mnist_cntk_26k": Model(lambda i: {"Input3": digit(i)}),
@@ -116,10 +121,10 @@ MODELS = {
         lambda i: {"input": _nchw(photo(i, 224, 224).mean(-1, keepdims=True) / 255)},
         dims=(("batch_size", 1),),
     ),
-    "ultraface_RFB-320": Model(lambda i: {"input": _nchw((photo(i, 320, 240) - 127) / 128)}),
+    "ultraface_RFB-320": Model(lambda i: {"input": _nchw((photo(i, 320, 240, FACES) - 127) / 128)}),
     "vitTracker": Model(_tracker),
-    "yolox_nano_416": Model(lambda i: {"images": bgr_photo(i, 416)}),
-    "yunet_n_320_320": Model(lambda i: {"input": bgr_photo(i, 320)}),
+    "yolox_nano_416": Model(lambda i: {"images": bgr(i, 416, STREETS)}),
+    "yunet_n_320_320": Model(lambda i: {"input": bgr(i, 320, FACES)}),
 }
 
 

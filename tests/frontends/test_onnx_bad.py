@@ -83,6 +83,13 @@ def test_other_formats_are_named(tmp_path: Path, name: str, content: bytes, kind
         intaglio.load(path)
 
 
+def test_models_in_memory() -> None:
+    for m in (GOOD, GOOD.SerializeToString()):
+        assert intaglio.load(m, outputs=["y"]).output_names == ["y"]
+    with pytest.raises(BadInput, match="a path, bytes or an ONNX ModelProto is needed, not int"):
+        intaglio.load(3)
+
+
 def _good() -> onnx.ModelProto:
     m = onnx.ModelProto()
     m.CopyFrom(GOOD)
@@ -107,6 +114,10 @@ def _made_twice(m: onnx.ModelProto) -> None:
 
 def _input_twice(m: onnx.ModelProto) -> None:
     m.graph.input.append(m.graph.input[0])
+
+
+def _output_twice(m: onnx.ModelProto) -> None:
+    m.graph.output.append(m.graph.output[0])
 
 
 def _stored_twice(m: onnx.ModelProto) -> None:
@@ -199,6 +210,7 @@ def _unknown_domain(m: onnx.ModelProto) -> None:
         (_missing_tensor, BadInput, "Add 'Add_0' reads 'gone', which no node"),
         (_made_twice, BadInput, "'b' is made twice, by Leaky 'Leaky_1' and Mul 'Mul_2'"),
         (_input_twice, BadInput, "two inputs are called 'x'"),
+        (_output_twice, BadInput, "two outputs are called 'y'"),
         (_stored_twice, BadInput, "two initialisers are called 'w'"),
         (_made_and_stored, BadInput, "makes 'w', which is an input or initialiser"),
         (_no_output, BadFile, "no outputs"),

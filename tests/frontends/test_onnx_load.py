@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 
 import numpy as np
@@ -14,7 +15,7 @@ import intaglio
 from intaglio.errors import BadInput, IntaglioError, Unsupported
 from intaglio.frontends.onnx import load_onnx
 from intaglio.frontends.onnx.importer import NeedsValue, OnnxNode, importer
-from intaglio.ir import Value
+from intaglio.ir import Type, Value
 from intaglio.ops import add, mul
 
 X = np.array([[-1.0, 0.5, 2.0]], np.float32)
@@ -79,6 +80,21 @@ def test_dims_bind_symbols() -> None:
 def test_a_shape_binds_the_symbols_in_it_everywhere() -> None:
     g = load_onnx(model(OPEN), shapes={"x": (2, 3, 4, 5)})
     assert g.inputs[1].shape == (2,)
+
+
+def test_dims_bind_symbols_of_inner_tensors_too() -> None:
+    text = "(float[2] x) => (float[M] y) { y = test.declared.Declared(x) }"
+    seen = []
+
+    @importer("Declared", domain="test.declared")
+    def _declared(n: OnnxNode) -> Value:
+        seen.append(n.declared(0))
+        return n.inputs[0]
+
+    m = model(text, more=', "test.declared": 1')
+    load_onnx(m)
+    load_onnx(m, dims={"M": 2})
+    assert seen == [None, Type("f32", (2,))]
 
 
 def test_a_shape_may_change_a_fixed_dimension() -> None:
@@ -221,6 +237,21 @@ def test_large_results_are_left_to_the_fold_pass() -> None:
     m = model("(float[1] x) => (float[4000000] y) { a = Add(w, w) y = Add(x, a) }")
     m.graph.initializer.append(numpy_helper.from_array(np.ones(4_000_000, np.float32), "w"))
     assert [n.op for n in load_onnx(m).nodes()] == ["add", "add"]
+
+
+def test_the_time_to_load_grows_with_the_number_of_nodes_only() -> None:
+    count = 10_000
+    nodes = [helper.make_node("Relu", [f"t{i}"], [f"t{i + 1}"]) for i in range(count)]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("t0", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info(f"t{count}", TensorProto.FLOAT, [1])],
+    )
+    m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    start = time.process_time()
+    assert sum(1 for _ in load_onnx(m).nodes()) == count
+    assert time.process_time() - start < 10  # a walk of the chain per node would take a minute
 
 
 # ---- operators ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ _HEAD = 4096  # bytes that are enough to tell the formats apart
 
 
 def load(
-    path: str | Path,
+    model: Any,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -22,21 +22,22 @@ def load(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Graph:
-    """A Graph from a model file of any format that Intaglio reads.
+    """A Graph from a model: the path of a file of any format that is read, or ONNX in memory.
 
     `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
     open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
     model at these tensors.
     """
-    path = Path(path)
-    kind = sniff(path)
-    if kind != "ONNX":
-        raise Unsupported(
-            f"'{path}' is a {kind} model; only ONNX is read; convert it to ONNX first"
-        )
     from intaglio.frontends.onnx import load_onnx
 
-    return load_onnx(path, shapes, dims, values, inputs, outputs)
+    if isinstance(model, str | Path):
+        model = Path(model)
+        kind = sniff(model)
+        if kind != "ONNX":
+            raise Unsupported(
+                f"'{model}' is a {kind} model; only ONNX is read; convert it to ONNX first"
+            )
+    return load_onnx(model, shapes, dims, values, inputs, outputs)
 
 
 def sniff(path: Path) -> str:

@@ -162,6 +162,8 @@ def _parse(model: Any) -> tuple[Any, Path | None]:
     folder, what = None, "the bytes given"
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
+    elif not isinstance(model, str | Path):
+        raise BadInput(f"a path, bytes or an ONNX ModelProto is needed, not {type(model).__name__}")
     else:
         path = Path(model)
         what = f"'{path}'"
@@ -213,7 +215,8 @@ def _check_names(graph: Any) -> None:
     inputs = Counter(i.name for i in graph.input)
     stored = Counter(t.name for t in graph.initializer)
     stored.update(s.values.name for s in graph.sparse_initializer)
-    for what, names in {"inputs": inputs, "initialisers": stored}.items():
+    outputs = Counter(o.name for o in graph.output)
+    for what, names in {"inputs": inputs, "initialisers": stored, "outputs": outputs}.items():
         if twice := [name for name, count in names.items() if count > 1]:
             raise BadInput(f"onnx: two {what} are called '{twice[0]}'; names must be unique")
     for n in graph.node:

@@ -42,7 +42,8 @@ class Wishes:
                     raise BadInput(
                         f"onnx: {what}: the model has no tensor '{name}'; {_nearest(name, made)}"
                     )
-        symbols = {s for i in proto.input for s in open_shape(i) or () if isinstance(s, str) and s}
+        infos = (*proto.input, *proto.output, *proto.value_info)
+        symbols = {s for i in infos for s in open_shape(i) or () if isinstance(s, str) and s}
         for name, extent in self.dims.items():
             if name not in symbols:
                 raise BadInput(

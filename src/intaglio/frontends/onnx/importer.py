@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from intaglio.errors import BadInput, Unsupported
-from intaglio.ir import Array, Graph, Node, Type, Value
-from intaglio.ops.registry import REGISTRY, Op, evaluate_node
+from intaglio.ir import Array, Graph, Type, Value
+from intaglio.ops.registry import REGISTRY, Op
 
 if TYPE_CHECKING:
     from intaglio.frontends.onnx.scope import Scope
 
 Import = Callable[["OnnxNode"], Value | Sequence[Value | None]]
 _IMPORTERS: dict[tuple[str, str], list[tuple[int, Import]]] = {}
-FOLD_LIMIT = 1 << 20  # bytes: larger results are left to the fold pass
-FORCE_LIMIT = 1 << 30  # bytes: no model needs a constant this large to decide a shape
 
 
 class NeedsValue(Unsupported):
@@ -80,40 +78,6 @@ def _import_same(op: Op, n: OnnxNode) -> Any:
     return op(*n.inputs, **attrs)
 
 
-def fold(value: Value | None, limit: int = FOLD_LIMIT, force: bool = False) -> Array | None:
-    """The array of a constant expression, computed now; None if it is none, or above `limit` bytes.
-
-    The Value itself becomes the constant, so who read it keeps reading it.
-    """
-    if value is None or value.data is not None:
-        return None if value is None else value.data
-    todo = [value.producer]
-    while todo:
-        node = todo[-1]
-        if node is None or not _cheap(node, limit, force):
-            return None
-        waiting = [v.producer for v in node.inputs if v is not None and v.data is None]
-        if waiting:
-            todo.extend(waiting)
-            continue
-        todo.pop()
-        if node.outputs[0].data is None:
-            arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])
-            for v, a in zip(node.outputs, arrays, strict=True):
-                if a.shape != v.shape:  # data-dependent extents are known now
-                    v.type = Type(v.dtype, a.shape)
-                v.type, v.data, v.producer = v.type.but(dynamic=()), a, None
-            for x in node.inputs:
-                if x is not None:
-                    x.uses.pop(node, None)
-    return value.data
-
-
-def _cheap(node: Node, limit: int, force: bool) -> bool:
-    foldable = force or REGISTRY[node.op].foldable
-    return foldable and all(v.type.bytes <= limit for v in node.outputs)
-
-
 class OnnxNode:
     """One node of the model, as importers see it."""
 
@@ -160,14 +124,14 @@ class OnnxNode:
 
     def is_const(self, i: int) -> bool:
         """Whether operand `i` is there and its value is known now."""
-        return fold(self.input(i), FORCE_LIMIT, force=True) is not None
+        return self.scope.model.fold.force(self.input(i)) is not None
 
     def const(self, i: int, default: Any = None) -> Any:
         """The array of constant operand `i`; `default` if the operand is absent."""
         v = self.input(i)
         if v is None:
             return default
-        data = fold(v, FORCE_LIMIT, force=True)
+        data = self.scope.model.fold.force(v)
         if data is None:
             self.needs_value(v, f"operand {i} ('{v.name}')")
         return data

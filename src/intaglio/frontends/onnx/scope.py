@@ -9,8 +9,9 @@ from typing import Any
 
 from intaglio.errors import BadInput, IntaglioError, Unsupported
 from intaglio.frontends.onnx import tensors
+from intaglio.frontends.onnx.fold import Folder
 from intaglio.frontends.onnx.functions import Function, find_function
-from intaglio.frontends.onnx.importer import OnnxNode, find_importer, fold
+from intaglio.frontends.onnx.importer import OnnxNode, find_importer
 from intaglio.frontends.onnx.order import in_order, names_read
 from intaglio.frontends.onnx.refused import why_refused
 from intaglio.frontends.onnx.schema import check_schema
@@ -29,6 +30,7 @@ class Model:
     trust_declared: bool = True  # False once the user changed a static shape
     mismatches: list[str] = field(default_factory=list)
     origins: set[str] = field(default_factory=set)
+    fold: Folder = field(default_factory=Folder)
 
 
 class Scope:
@@ -70,7 +72,7 @@ class Scope:
             return outer
         inner = self.captures.get(outer)
         if inner is None:
-            inner = Value(outer.type, outer.name, fold(outer))
+            inner = Value(outer.type, outer.name, outer.data)
             if inner.data is None:
                 self.captures[outer] = inner
         self.values[name] = inner
@@ -222,13 +224,10 @@ class Scope:
 
     def _bind(self, n: OnnxNode, results: Sequence[Value | None]) -> None:
         """Give the node's results their names; note where they came from; fold what is constant."""
-        for v in results:
-            if v is not None:
-                _set_origin(v, n.origin)
+        self.model.fold.settle(results, n.origin)
         for name, v in zip(n.proto.output, results, strict=False):
             if v is None or not name:
                 continue
-            fold(v)
             tensors.check_size(v.shape, v.dtype, f"tensor '{name}'")
             v.name = v.name or self.prefix + name
             self.values[name] = v
@@ -330,16 +329,6 @@ def declared_type(proto: Any, dims: Mapping[str, int]) -> Type | None:
             return None
         shape.append(extent)
     return Type(tensors.ELEMENTS[t.elem_type][0], tuple(shape))
-
-
-def _set_origin(v: Value, origin: str) -> None:
-    """The nodes that an importer just made are those that have no origin yet."""
-    stack = [v.producer]
-    while stack:
-        node = stack.pop()
-        if node is not None and not node.origin:
-            node.origin = origin
-            stack.extend(x.producer for x in node.inputs if x is not None)
 
 
 def _without_absent(nodes: Sequence[Any], absent: set[str]) -> list[Any]:
