@@ -172,9 +172,11 @@ static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_
   if (op->flags & ITG_CONTROL) return itg_check_control(m, plan, s, e);
 
   if (s->n_out > ITG_MAX_OUTPUTS) BAD("step %u (%s) has %u outputs; at most %u are allowed", i, name, s->n_out, ITG_MAX_OUTPUTS);
-  for (uint32_t k = 0; k < s->n_out; k++)
-    if (m->tens[out[k]].memory != ITG_ARENA && m->tens[out[k]].memory != ITG_OUTPUT)
-      BAD("step %u (%s) writes to a constant or an input", i, name);
+  for (uint32_t k = 0; k < s->n_out; k++) {
+    const itg_file_tensor *y = &m->tens[out[k]];
+    bool no_write = !k && op->flags & ITG_VIEW && typed_by_input && same_place(&m->tens[in[0]], y);  // a view in place
+    if (y->memory != ITG_ARENA && y->memory != ITG_OUTPUT && !no_write) BAD("step %u (%s) writes to a constant or an input", i, name);
+  }
   if (check_overlap(m, s, op, e)) return ITG_BAD_FILE;
   itg_tensor inferred[ITG_MAX_OUTPUTS];
   memset(inferred, 0, sizeof inferred);

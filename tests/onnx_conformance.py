@@ -115,6 +115,16 @@ def native(case: Any, feeds: dict[str, np.ndarray]) -> Ran:
     return [got[o.name] for o in case.model.graph.output], len(rest) < len(feeds), folded
 
 
+def compiled(case: Any, isa: str | None = None) -> Any:
+    """The test's model as a package for its first set of inputs."""
+    names = [i.name for i in case.model.graph.input]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arrays = [_array(a) for a in case.data_sets[0][0]]
+        graph, _ = _load(case, dict(zip(names, arrays, strict=True)))
+        return intaglio.compile(graph, target="cpu", isa=isa)
+
+
 def onnxruntime(case: Any, feeds: dict[str, np.ndarray]) -> Ran:
     import onnxruntime as ort
 

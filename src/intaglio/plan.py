@@ -15,7 +15,7 @@ and then no step is needed. The rules that the runtime checks when it opens a fi
 * Every offset is a multiple of the element size, and `offset + size` stays inside of its memory.
 * A step's outputs lie in arena or output and overlap neither each other nor an input, except that
   output 0 of an INPLACE op may lie exactly on an input of equal element type and shape (of an
-  INPLACE_FIRST op: on input 0), and output 0 of a VIEW op exactly on input 0.
+  INPLACE_FIRST op: on input 0), and output 0 of a VIEW op exactly on input 0, in any memory.
 * Every output has the type that the op infers from the inputs. A tensor whose type has `dynamic`
   axes gets its true shape from the step that makes it, so a view of it needs a step.
 

@@ -132,7 +132,7 @@ def test_unknown_sections_are_skipped_and_required_ones_refused():
 
 
 def with_new_checksums(data: bytes | bytearray) -> bytes:
-    from tests.fuzz_package import fix_checksums
+    from tests.package.mutate import fix_checksums
 
     return fix_checksums(data)
 
