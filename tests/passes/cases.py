@@ -71,6 +71,9 @@ BN = lambda x, c: ops.batch_norm(x, num(c), num(c), num(c), num(c), epsilon=1e-3
 # ---- fold
 case("fold_constants", lambda x: ops.add(x, ops.exp(num(5))), VECTOR)
 case("shape_of_fixed", lambda x: ops.shape_of(ops.relu(x)), VECTOR)
+case("fold_weights",
+     lambda x: ops.mul(x, ops.dequantize_linear(constant(np.arange(5, dtype=np.int8)), num())),
+     VECTOR)  # fmt: skip
 
 # ---- canonical
 case("reshape_to_itself", lambda x: ops.reshape(ops.relu(x), shape=(2, -1)), VECTOR)

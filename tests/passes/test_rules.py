@@ -10,14 +10,14 @@ from tests.passes.cases import CASES, graph_of
 from intaglio import dtypes, passes
 from intaglio.interpret import interpret
 from intaglio.passes.canonical import CANONICAL
-from intaglio.passes.fold import FOLD
+from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
 from intaglio.passes.recognize import RECOGNIZE
 from intaglio.rewrite import rewrite
 from intaglio.verify import verify
 
-RULES = {r.name: [q for q in [*FOLD, *CANONICAL, *FUSE, *RECOGNIZE] if q.name == r.name]
-         for r in [*FOLD, *CANONICAL, *FUSE, *RECOGNIZE]}  # fmt: skip
+RULES = {r.name: [q for q in [*FOLD, *WEIGHTS, *CANONICAL, *FUSE, *RECOGNIZE] if q.name == r.name]
+         for r in [*FOLD, *WEIGHTS, *CANONICAL, *FUSE, *RECOGNIZE]}  # fmt: skip
 CONTROL = {"if_decided", "constants_into_bodies"}  # tested with control flow
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from intaglio.ir import Graph, Node
 from intaglio.passes.canonical import CANONICAL
-from intaglio.passes.fold import FOLD
+from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
 from intaglio.passes.layout import choose_layout
 from intaglio.passes.legalize import legalize
@@ -79,6 +79,7 @@ def lowering(target: Target) -> list[Pass]:
     """What turns a model into the target's own ops."""
     return [
         Pass("legalize", partial(legalize, target)),
+        Pass("fold weights", rules(WEIGHTS, FOLD), level=1),
         Pass("layout", choose_layout, level=1),
         Pass("fuse for target", rules(target.fuse, FOLD, CANONICAL), level=3),
         Pass("check", partial(legalize, target)),

@@ -14,15 +14,24 @@ from intaglio.rewrite import ANY, P, no, rule
 LIMIT = 1 << 20  # bytes that a repeated constant may have when it is larger than what it repeats
 REPEATS = ("expand", "expand_to", "tile", "range", "pad", "gather", "interpolate", "one_hot")
 
-x, cond = P["x cond!"]
+(x,) = P["x"]
 
 
 @rule(ANY)
 def fold_constants(node: Node) -> Any:
     """What reads only constants is computed now."""
-    if any(v is not None and v.data is None for v in node.inputs):
-        return None
-    if not REGISTRY[node.op].foldable or node.bodies():
+    return compute(node) if REGISTRY[node.op].foldable else None
+
+
+@rule(P.dequantize_linear(x, *P["scale zero?"]))
+def fold_weights(node: Node) -> Any:
+    """Stored integers that the target computes with as floats: only once they must be floats."""
+    return compute(node)
+
+
+def compute(node: Node) -> Any:
+    """The outputs of a node that reads only constants, as constants."""
+    if node.bodies() or any(v is not None and v.data is None for v in node.inputs):
         return None
     made = sum(v.type.bytes for v in node.outputs)
     read = sum(v.type.bytes for v in node.inputs if v is not None)
@@ -104,4 +113,5 @@ def _again(v: Value | None) -> Value:
     return Value(v.type, v.name, v.data)
 
 
+WEIGHTS = [fold_weights]
 FOLD = [fold_constants, shape_of_fixed, if_decided, constants_into_bodies]

@@ -3,7 +3,8 @@
 Lowering leaves transposes around the ops that want another layout. Here a transpose is no node
 but a property of an edge: each flexible node gets a permutation (permute.py says how it computes
 then), a value costs its bytes once for each other order in which it is read, and sweeps forth and
-back over the nodes lower the sum. Then the graph is built anew with the transposes that are left.
+back over the nodes lower the sum, from several starts: nothing moved, transposes pushed down to the
+outputs, or pulled up to the inputs. Then the graph is built anew with the transposes that are left.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from intaglio.passes.permute import (
 from intaglio.rewrite import Trace
 
 SWEEPS = 4
+EACH = 1024  # bytes that one more step is worth: of equals, the fewer transposes win
 
 
 def choose_layout(graph: Graph, trace: Trace | None = None) -> None:
@@ -99,7 +101,7 @@ class _Layouts:
             p = self.move(node, i)[1]
             if not is_free(p, shape):
                 orders.add(order(p, shape))
-        return u.type.bytes * len(orders)
+        return (u.type.bytes + EACH) * len(orders)
 
     def around(self, node: Node) -> list[Value]:
         """The values whose cost depends on the choice for `node`."""
@@ -137,14 +139,27 @@ class _Layouts:
         """Sweep over the nodes; keep the best choice that was seen."""
         flexible = [n for n in self.nodes if permute(n, identity(rank_of(n))) is not None]
         best, kept = self.total(), (dict(self.perm), dict(self.label))
-        for sweep in range(SWEEPS):
-            forth = sweep % 2 == 0
-            for node in flexible if forth else reversed(flexible):
-                self.improve(node, forth)
-            total = self.total()
-            if total < best:
-                best, kept = total, (dict(self.perm), dict(self.label))
+        for start in ("as it is", "down", "up"):
+            self.perm, self.label = {}, {}
+            if start != "as it is":
+                for node in flexible if start == "down" else reversed(flexible):
+                    self.follow(node, start == "down")
+            for sweep in range(SWEEPS):
+                forth = sweep % 2 == (start == "down")
+                for node in flexible if forth else reversed(flexible):
+                    self.improve(node, forth)
+                total = self.total()
+                if total < best:
+                    best, kept = total, (dict(self.perm), dict(self.label))
+                if not total:
+                    break
         self.perm, self.label = kept
+
+    def follow(self, node: Node, forth: bool) -> None:
+        """The first order among its neighbours that is not the neutral one, whatever it costs."""
+        for p in self.candidates(node, forth):
+            if p != identity(len(p)) and self.set(node, p):
+                return
 
     def improve(self, node: Node, forth: bool) -> None:
         """The cheapest order for one node; of equals the first, which pushes transposes along."""
