@@ -195,6 +195,8 @@ def _view(node: Node, sharing: Sharing) -> bool:
         distance = contiguous_slice(node)
     if distance is None:
         return False
+    if not is_fixed(node) and sharing.region[x].memory == "input":
+        return False  # its step stays, and no step may write to the caller's input
     return sharing.show(node.outputs[0], x, distance) and is_fixed(node)
 
 
