@@ -1,4 +1,4 @@
-"""Control flow and extents that only the data decides: compiled, and compared with the interpreter."""
+"""Control flow and extents that only the data decides: compiled, against the interpreter."""
 
 from __future__ import annotations
 
