@@ -49,73 +49,120 @@ size_t itg_scratch_conv_transpose(const itg_call *call, uint32_t parts) {
 typedef struct task {
   const itg_conv *c;
   const layout *l;
-  const itg_way *axis;
+  const itg_way *way;
   const float *x, *zeros;
 } task;
 
+typedef struct cursor {  // an output pixel
+  int64_t batch, q[ITG_AXES];
+} cursor;
+
+static cursor cursor_at(const task *t, int64_t r) {
+  cursor at = {r, {0}};
+  for (int i = ITG_AXES - 1; i >= 0; i--) {
+    at.q[i] = at.batch % t->way[i].count;
+    at.batch /= t->way[i].count;
+  }
+  return at;
+}
+
+typedef struct run {  // pixels [from, to) of a tile, which lie in one line of the output
+  int from, to;
+  int64_t image, z, y, x;  // where the window of the first of them begins
+  const float *line;       // the line of input that a tap meets, or NULL
+} run;
+
+// Splits the next n pixels into runs, says where their output goes, and moves on.
+static int find_runs(const task *t, cursor *at, int n, run *runs, int64_t *out) {
+  const itg_window *w = &t->c->w;
+  const itg_way *way = t->way;
+  int count = 0;
+  for (int m = 0; m < n;) {
+    run *r = &runs[count++];
+    const int64_t room = way[2].count - at->q[2];
+    r->from = m;
+    r->to = room < n - m ? m + (int)room : n;
+    r->image = at->batch * itg_places(w->in);
+    r->z = at->q[0] * way[0].stride;
+    r->y = at->q[1] * way[1].stride;
+    r->x = at->q[2] * way[2].stride;
+    int64_t place = (at->batch * w->out[0] + way[0].first + at->q[0] * way[0].step) * w->out[1];
+    place = (place + way[1].first + at->q[1] * way[1].step) * w->out[2] + way[2].first + at->q[2] * way[2].step;
+    for (; m < r->to; m++, place += way[2].step) out[m] = place * t->c->channels;
+    at->q[2] += r->to - r->from;
+    for (int i = ITG_AXES - 1; i >= 0 && at->q[i] == way[i].count; i--) {
+      at->q[i] = 0;
+      if (i > 0) at->q[i - 1]++;
+      else at->batch++;
+    }
+  }
+  return count;
+}
+
 // A row of the window that hangs over the image's left or right end, with zeros where it does.
-static void copy_edge(const task *t, float *to, const float *row, int64_t from) {
+static void copy_edge(const task *t, float *to, const float *line, int64_t from) {
   const int64_t deep = t->c->deep, width = t->c->w.in[2], kernel = t->c->w.kernel[2];
   for (int64_t k = 0; k < kernel; k++, to += deep) {
-    if (from + k >= 0 && from + k < width) memcpy(to, row + (from + k) * deep, (size_t)deep * sizeof *to);
+    if (from + k >= 0 && from + k < width) memcpy(to, line + (from + k) * deep, (size_t)deep * sizeof *to);
     else memset(to, 0, (size_t)deep * sizeof *to);
   }
 }
 
-// The taps and places of output pixels [r, r + n), for input channels from `channel` on.
-static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_tap *taps, float *edges, itg_rows *rows) {
+// The input pixels of one run that a tap at x meets; false where they are all padding.
+static bool find_pixels(const task *t, const run *r, int64_t x, itg_tap *tap, float **edges) {
+  const itg_conv *c = t->c;
+  const int64_t pixel = c->deep * c->groups, step = t->way[2].stride, in = c->w.in[2];
+  const int64_t width = t->l->merged ? c->w.kernel[2] : 1;
+  if (r->line && x >= 0 && x + (r->to - r->from - 1) * step + width <= in) {
+    const float *row = r->line + x * pixel;
+    for (int m = r->from; m < r->to; m++, row += step * pixel) tap->row[m] = row;
+    return true;
+  }
+  bool any = false;
+  for (int m = r->from; m < r->to; m++, x += step) {
+    if (!r->line || x <= -width || x >= in) {
+      tap->row[m] = t->zeros;
+      continue;
+    }
+    any = true;
+    if (x >= 0 && x + width <= in) {
+      tap->row[m] = r->line + x * pixel;
+    } else {
+      copy_edge(t, *edges, r->line, x);
+      tap->row[m] = *edges;
+      *edges += width * c->deep;
+    }
+  }
+  return any;
+}
+
+// The taps and places of the next n output pixels, for input channels from `channel` on.
+static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap *taps, float *edges, itg_rows *rows) {
   const itg_conv *c = t->c;
   const itg_window *w = &c->w;
-  const itg_way *axis = t->axis;
-  const int64_t pixel = c->deep * c->groups;
-  int64_t q[ITG_AXES], batch = r, place[ITG_TILE_M][ITG_AXES], image[ITG_TILE_M];
-  bool inside = !t->l->merged;
-  for (int i = ITG_AXES - 1; i >= 0; i--) {
-    q[i] = batch % axis[i].count;
-    batch /= axis[i].count;
-  }
-  for (int m = 0; m < n; m++) {
-    int64_t out = batch;
-    for (int i = 0; i < ITG_AXES; i++) {
-      place[m][i] = q[i] * axis[i].stride;
-      inside &= place[m][i] + axis[i].low >= 0 && place[m][i] + axis[i].high < w->in[i];
-      out = out * w->out[i] + axis[i].first + q[i] * axis[i].step;
-    }
-    image[m] = batch * itg_places(w->in);
-    rows->out[m] = out * c->channels;
-    for (int i = ITG_AXES - 1; i >= 0; i--) {  // the next pixel
-      if (++q[i] < axis[i].count) break;
-      q[i] = 0;
-      if (i == 0) batch++;
-    }
-  }
+  const itg_way *way = t->way;
+  run runs[ITG_TILE_M];
+  const int count = find_runs(t, at, n, runs, rows->out);
+  const int64_t last = t->l->merged ? 1 : way[2].taps;
   itg_tap *tap = taps;
-  const int64_t last = t->l->merged ? 1 : axis[2].taps;
-  for (int64_t i = 0; i < axis[0].taps; i++)
-    for (int64_t j = 0; j < axis[1].taps; j++)
-      for (int64_t k = 0; k < last; k++) {
-        bool any = false;
-        for (int m = 0; m < n; m++) {
-          int64_t z = place[m][0] + axis[0].at[i], y = place[m][1] + axis[1].at[j], x = place[m][2] + axis[2].at[k];
-          int64_t line = image[m] + (z * w->in[1] + y) * w->in[2];
-          bool here = inside || (z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1]);
-          if (here && t->l->merged && (x < 0 || x + w->kernel[2] > w->in[2])) {
-            copy_edge(t, edges, t->x + line * pixel, x);
-            tap->row[m] = edges;
-            edges += w->kernel[2] * c->deep;
-          } else if (inside || (here && x >= 0 && x < w->in[2])) {
-            tap->row[m] = t->x + (line + x) * pixel + channel;
-          } else {
-            tap->row[m] = t->zeros;
-            continue;
-          }
-          any = true;
-        }
-        if (!any) continue;
-        int64_t number = (axis[0].tap[i] * w->kernel[1] + axis[1].tap[j]) * w->kernel[2] + axis[2].tap[k];
+  for (int64_t i = 0; i < way[0].taps; i++)
+    for (int64_t j = 0; j < way[1].taps; j++) {
+      bool any = false;
+      for (run *r = runs; r < runs + count; r++) {
+        const int64_t z = r->z + way[0].at[i], y = r->y + way[1].at[j];
+        const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1];
+        r->line = inside ? t->x + (r->image + (z * w->in[1] + y) * w->in[2]) * c->deep * c->groups + channel : NULL;
+        any |= inside;
+      }
+      for (int64_t k = 0; any && k < last; k++) {
+        bool some = false;
+        for (run *r = runs; r < runs + count; r++) some |= find_pixels(t, r, r->x + way[2].at[k], tap, &edges);
+        if (!some) continue;
+        int64_t number = (way[0].tap[i] * w->kernel[1] + way[1].tap[j]) * w->kernel[2] + way[2].tap[k];
         tap->at = number * c->deep * ITG_PANEL;
         tap++;
       }
+    }
   rows->taps = taps;
   rows->n_taps = tap - taps;
   rows->depth = t->l->merged ? w->kernel[2] * c->deep : c->deep;
@@ -133,11 +180,12 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
   const int64_t edge = l->merged ? ITG_TILE_ROWS * l->taps * c->w.kernel[2] * c->deep : 0;
   const int64_t tiles = (to - from + ITG_TILE_M - 1) / ITG_TILE_M;
   const int64_t panel = c->depth * ITG_PANEL, spans = (last - first + ITG_TILE_PANELS - 1) / ITG_TILE_PANELS;
+  cursor at = cursor_at(t, from);
   for (int64_t i = 0; i < tiles; i += l->block) {
     int count = 0;
     for (; count < l->block && i + count < tiles; count++) {
       int64_t r = from + (to - from) * (i + count) / tiles, s = from + (to - from) * (i + count + 1) / tiles;
-      find_rows(t, r, (int)(s - r), g * c->deep, taps + count * l->taps, edges + count * edge, &rows[count]);
+      find_rows(t, &at, (int)(s - r), g * c->deep, taps + count * l->taps, edges + count * edge, &rows[count]);
     }
     for (int64_t s = 0; s < spans; s++) {
       int64_t p = first + (last - first) * s / spans, q = first + (last - first) * (s + 1) / spans;
@@ -148,28 +196,35 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
   }
 }
 
-static void run(const itg_call *call, const itg_conv *c, const itg_finish *end, uint32_t part, uint32_t parts) {
+static void convolve(const itg_call *call, const itg_conv *c, const itg_finish *end, uint32_t part, uint32_t parts) {
   const itg_window *w = &c->w;
   const layout l = layout_of(c);
   char *scratch = (char *)call->scratch + l.total * part;
   int64_t *space = (int64_t *)(scratch + l.zeros + l.lists + l.edges);
   memset(scratch, 0, l.zeros);
   if (c->per == 0) return;
+  const bool pointwise = itg_taps(w) == 1 && itg_places(w->stride) == 1 && !memcmp(w->in, w->out, sizeof w->in) &&
+                         !w->before[0] && !w->before[1] && !w->before[2];
   for (int64_t i = 0; i < itg_phases(c, 0); i++)
     for (int64_t j = 0; j < itg_phases(c, 1); j++)
       for (int64_t k = 0; k < itg_phases(c, 2); k++) {
-        itg_way axis[ITG_AXES];
-        itg_way_of(c, 0, i, space, &axis[0]);
-        itg_way_of(c, 1, j, space + 2 * w->kernel[0], &axis[1]);
-        itg_way_of(c, 2, k, space + 2 * (w->kernel[0] + w->kernel[1]), &axis[2]);
-        task t = {c, &l, axis, call->in[0]->data, (const float *)scratch};
-        int64_t from = 0, to = c->batch * axis[0].count * axis[1].count * axis[2].count;
+        itg_way way[ITG_AXES];
+        itg_way_of(c, 0, i, space, &way[0]);
+        itg_way_of(c, 1, j, space + 2 * w->kernel[0], &way[1]);
+        itg_way_of(c, 2, k, space + 2 * (w->kernel[0] + w->kernel[1]), &way[2]);
+        task t = {c, &l, way, call->in[0]->data, (const float *)scratch};
+        int64_t from = 0, to = c->batch * way[0].count * way[1].count * way[2].count;
         int64_t first = 0, last = c->groups * c->panels;  // panels of all groups, in one row
         if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
         else itg_share(to, 1, part, parts, &from, &to);
         while (first < last && from < to) {
           int64_t g = first / c->panels, stop = (g + 1) * c->panels < last ? (g + 1) * c->panels : last;
-          run_block(&t, call->in[1]->data, g, first - g * c->panels, stop - g * c->panels, from, to, scratch,
+          if (pointwise) {
+            const itg_product_task product = {t.x + g * c->deep, c->deep * c->groups, c->deep,
+                                              (const float *)call->in[1]->data + g * c->panels * c->depth * ITG_PANEL,
+                                              c->per, g * c->per, call->out[0]->data, c->channels, *end};
+            itg_product(&product, from, to, first - g * c->panels, stop - g * c->panels);
+          } else run_block(&t, call->in[1]->data, g, first - g * c->panels, stop - g * c->panels, from, to, scratch,
                     call->out[0]->data, end);
           first = stop;
         }
@@ -182,7 +237,7 @@ ITG_FN(conv, f32) {
   itg_tensor out;
   itg_conv_of(call, &c, &out);
   itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
-  run(call, &c, &end, part, parts);
+  convolve(call, &c, &end, part, parts);
   return NULL;
 }
 
@@ -192,6 +247,6 @@ ITG_FN(conv_transpose, f32) {
   itg_tensor out;
   itg_conv_transpose_of(call, &c, &out);
   itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
-  run(call, &c, &end, part, parts);
+  convolve(call, &c, &end, part, parts);
   return NULL;
 }

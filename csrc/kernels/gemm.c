@@ -10,30 +10,32 @@ static int tiles_per_block(int64_t k, int64_t n) {
   return fit < 1 ? 1 : fit > BLOCK ? BLOCK : (int)fit;
 }
 
-// Rows [from, to) times columns of the panels [first, last) of one matrix.
-static void block(const float *a, int64_t k, int64_t from, int64_t to, const float *b, int64_t n, int64_t first,
-                  int64_t last, float *out, const itg_finish *end) {
+void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t first, int64_t last) {
   itg_tap taps[BLOCK];
   itg_rows rows[BLOCK];
-  const int64_t tiles = (to - from + ITG_TILE_M - 1) / ITG_TILE_M, groups = (last - first + ITG_TILE_PANELS - 1) / ITG_TILE_PANELS;
-  const int step = tiles_per_block(k, n);
-  for (int64_t t = 0; t < tiles; t += step) {
+  const int64_t k = t->k, tiles = (to - from + ITG_TILE_M - 1) / ITG_TILE_M;
+  const int64_t groups = (last - first + ITG_TILE_PANELS - 1) / ITG_TILE_PANELS;
+  const int step = tiles_per_block(k, t->n);
+  for (int64_t i = 0; i < tiles; i += step) {
     int count = 0;
-    for (; count < step && t + count < tiles; count++) {
-      int64_t r = from + (to - from) * (t + count) / tiles, end_row = from + (to - from) * (t + count + 1) / tiles;
+    for (; count < step && i + count < tiles; count++) {
+      int64_t r = from + (to - from) * (i + count) / tiles, s = from + (to - from) * (i + count + 1) / tiles;
       itg_rows *tile = &rows[count];
-      *tile = (itg_rows){&taps[count], 1, k, {0}, (int)(end_row - r)};
+      tile->taps = &taps[count];
+      tile->n_taps = 1;
+      tile->depth = k;
+      tile->rows = (int)(s - r);
       taps[count].at = 0;
       for (int m = 0; m < tile->rows; m++) {
-        taps[count].row[m] = a + (r + m) * k;
-        tile->out[m] = (r + m) * n;
+        taps[count].row[m] = t->a + (r + m) * t->a_row;
+        tile->out[m] = (r + m) * t->out_row;
       }
     }
     for (int64_t g = 0; g < groups; g++) {
       int64_t p = first + (last - first) * g / groups, q = first + (last - first) * (g + 1) / groups;
-      int64_t column = p * ITG_PANEL, columns = (q * ITG_PANEL < n ? q * ITG_PANEL : n) - column;
-      for (int i = 0; i < count; i++)
-        itg_tile(&rows[i], b + p * k * ITG_PANEL, k * ITG_PANEL, column, columns, out, end);
+      int64_t columns = (q * ITG_PANEL < t->n ? q * ITG_PANEL : t->n) - p * ITG_PANEL;
+      for (int j = 0; j < count; j++)
+        itg_tile(&rows[j], t->b + p * k * ITG_PANEL, k * ITG_PANEL, t->column + p * ITG_PANEL, columns, t->out, &t->end);
     }
   }
 }
@@ -64,11 +66,11 @@ ITG_FN(gemm, f32) {
         if (db >= 0) step_b *= b->shape[db];
       }
     }
-    itg_finish here = end;
-    if (here.residual) here.residual += batch * m * n;
+    itg_product_task t = {(const float *)a->data + ia * m * k, k, k, (const float *)b->data + ib * size, n, 0,
+                          (float *)out->data + batch * m * n, n, end};
+    if (end.residual) t.end.residual += batch * m * n;
     int64_t r = from - batch * m, s = to - batch * m;
-    block((const float *)a->data + ia * m * k, k, r < 0 ? 0 : r, s > m ? m : s, (const float *)b->data + ib * size, n,
-          first, last, (float *)out->data + batch * m * n, &here);
+    itg_product(&t, r < 0 ? 0 : r, s > m ? m : s, first, last);
   }
   return NULL;
 }

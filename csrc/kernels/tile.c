@@ -23,34 +23,72 @@ enum { LANES = 4 };
 #define UNROLL _Pragma("GCC unroll 16")
 enum { PARTS = ITG_PANEL / LANES };  // vectors per row of a panel
 
-// What is left to do with a row of sums once it lies in memory; `out` has the bias already.
-static void finish_row(float *out, const float *sums, const float *residual, int64_t n, const itg_finish *end) {
-  for (int64_t i = 0; i < n; i++) {
-    float y = sums[i];
-    if (residual && !end->add_last) y += residual[i];
-    y = end->lo > y ? end->lo : y;  // in this order a NaN passes through
-    y = end->hi < y ? end->hi : y;
-    out[i] = y;
+// The first n of LANES floats; the others are 0 or stay as they are.
+#if defined(ISA_avx512) || defined(ISA_avx2)
+INLINE lanes get(const float *p, int64_t n) { return n >= LANES ? vload(p) : n > 0 ? vloadn(p, n) : vset(0.f); }
+INLINE void put(float *p, int64_t n, lanes v) {
+  if (n >= LANES) vstore(p, v);
+  else if (n > 0) vstoren(p, n, v);
+}
+INLINE lanes clamp(lanes lo, lanes hi, lanes y) { return vmin(hi, vmax(lo, y)); }  // in this order a NaN passes through
+#else
+INLINE lanes get(const float *p, int64_t n) {
+  lanes v = lanes_set(0.f);
+  for (int i = 0; i < LANES && i < n; i++) v[i] = p[i];
+  return v;
+}
+INLINE void put(float *p, int64_t n, lanes v) {
+  for (int i = 0; i < LANES && i < n; i++) p[i] = v[i];
+}
+INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
+  for (int i = 0; i < LANES; i++) y[i] = lo[i] > y[i] ? lo[i] : hi[i] < y[i] ? hi[i] : y[i];
+  return y;
+}
+#endif
+
+// Bounds, residual and stores for sums that have their bias. `columns` is a constant where all panels are full.
+INLINE void finish(const int M, const int V, lanes (*sum)[ITG_TILE_PANELS * PARTS], const itg_rows *rows, int64_t column,
+                   int64_t columns, float *base, const itg_finish *end) {
+  const lanes lo = lanes_set(end->lo), hi = lanes_set(end->hi);
+  const float *residual = end->residual ? end->residual + column : NULL;
+  const bool before = residual && !end->add_last, after = residual && end->add_last && !end->act;
+  UNROLL for (int m = 0; m < M; m++) {
+    const int64_t at = rows->out[m];
+    float *out = base + at + column;
+    if (before)
+      UNROLL for (int v = 0; v < V * PARTS; v++)
+        sum[m][v] = sum[m][v] + get(residual + at + v * LANES, columns - v * LANES);
+    UNROLL for (int v = 0; v < V * PARTS; v++) sum[m][v] = clamp(lo, hi, sum[m][v]);
+    if (after)
+      UNROLL for (int v = 0; v < V * PARTS; v++)
+        sum[m][v] = sum[m][v] + get(residual + at + v * LANES, columns - v * LANES);
+    UNROLL for (int v = 0; v < V * PARTS; v++) put(out + v * LANES, columns - v * LANES, sum[m][v]);
   }
-  if (end->act) end->act(out, n, end->args);
-  if (residual && end->add_last)
-    for (int64_t i = 0; i < n; i++) out[i] += residual[i];
+}
+
+// Activations that are more than bounds, on what finish has stored.
+static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t column, int64_t columns, float *base,
+                                               const itg_finish *end) {
+  for (int m = 0; m < rows->rows; m++) {
+    float *out = base + rows->out[m] + column;
+    end->act(out, columns, end->args);
+    if (end->residual && end->add_last)
+      for (int64_t i = 0; i < columns; i++) out[i] += end->residual[rows->out[m] + column + i];
+  }
 }
 
 INLINE void tile(const int M, const int V, ITG_TILE_ARGS) {
   lanes sum[ITG_TILE_M][ITG_TILE_PANELS * PARTS];
-  float padded[ITG_TILE_PANELS * ITG_PANEL];
-  const float *bias = padded;
-  if (end->bias && columns == V * ITG_PANEL) {
-    bias = end->bias + column;
+  const bool full = columns == V * ITG_PANEL;
+  if (!end->bias) {
+    UNROLL for (int v = 0; v < V * PARTS; v++) sum[0][v] = lanes_set(0.f);
+  } else if (full) {
+    UNROLL for (int v = 0; v < V * PARTS; v++) sum[0][v] = lanes_load(end->bias + column + v * LANES);
   } else {
-    memset(padded, 0, sizeof padded);
-    if (end->bias) memcpy(padded, end->bias + column, (size_t)columns * sizeof *padded);
+    UNROLL for (int v = 0; v < V * PARTS; v++) sum[0][v] = get(end->bias + column + v * LANES, columns - v * LANES);
   }
-  UNROLL for (int v = 0; v < V * PARTS; v++) {
-    sum[0][v] = lanes_load(bias + v * LANES);
+  UNROLL for (int v = 0; v < V * PARTS; v++)
     UNROLL for (int m = 1; m < M; m++) sum[m][v] = sum[0][v];
-  }
 
   const itg_tap *tap = rows->taps;
   const int64_t depth = rows->depth;
@@ -67,40 +105,9 @@ INLINE void tile(const int M, const int V, ITG_TILE_ARGS) {
       }
     }
   }
-
-#if defined(ISA_avx512) || defined(ISA_avx2)
-  if (columns == V * ITG_PANEL) {
-    const lanes lo = vset(end->lo), hi = vset(end->hi);
-    UNROLL for (int m = 0; m < M; m++) {
-      float *out = base + rows->out[m] + column;
-      const float *residual = end->residual ? end->residual + rows->out[m] + column : NULL;
-      UNROLL for (int v = 0; v < V * PARTS; v++) {
-        lanes y = sum[m][v];
-        if (residual && !end->add_last) y = vadd(y, vload(residual + v * LANES));
-        y = vmin(hi, vmax(lo, y));
-        if (residual && end->add_last && !end->act) y = vadd(y, vload(residual + v * LANES));
-        vstore(out + v * LANES, y);
-      }
-    }
-    if (end->act) {
-      for (int m = 0; m < M; m++) {
-        float *out = base + rows->out[m] + column;
-        end->act(out, columns, end->args);
-        if (end->residual && end->add_last) {
-          const float *residual = end->residual + rows->out[m] + column;
-          for (int v = 0; v < V * PARTS; v++)
-            vstore(out + v * LANES, vadd(vload(out + v * LANES), vload(residual + v * LANES)));
-        }
-      }
-    }
-    return;
-  }
-#endif
-  UNROLL for (int m = 0; m < M; m++) {
-    UNROLL for (int v = 0; v < V * PARTS; v++) lanes_store(padded + v * LANES, sum[m][v]);
-    finish_row(base + rows->out[m] + column, padded,
-               end->residual ? end->residual + rows->out[m] + column : NULL, columns, end);
-  }
+  if (full) finish(M, V, sum, rows, column, V * ITG_PANEL, base, end);
+  else finish(M, V, sum, rows, column, columns, base, end);
+  if (end->act) activate(rows, column, columns, base, end);
 }
 
 #define TILE(M, V) \

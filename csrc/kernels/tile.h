@@ -41,6 +41,25 @@ void itg_tile_avx512(ITG_TILE_ARGS);
 #define ITG_TILE_PASTE(isa) itg_tile_##isa
 #define ITG_TILE_NAME(isa) ITG_TILE_PASTE(isa)
 #define itg_tile ITG_TILE_NAME(ISA)
+
+// A whole product: rows [from, to) of `a` times the panels [first, last) of `b`.
+typedef struct itg_product_task {
+  const float *a;
+  int64_t a_row, k;       // floats from one row to the next; columns of a
+  const float *b;         // packed
+  int64_t n, column;      // columns of b; where its first goes in a row of the output
+  float *out;
+  int64_t out_row;
+  itg_finish end;
+} itg_product_task;
+#define ITG_PRODUCT_ARGS const itg_product_task *t, int64_t from, int64_t to, int64_t first, int64_t last
+void itg_product_scalar(ITG_PRODUCT_ARGS);
+void itg_product_avx2(ITG_PRODUCT_ARGS);
+void itg_product_avx512(ITG_PRODUCT_ARGS);
+#define ITG_PRODUCT_PASTE(isa) itg_product_##isa
+#define ITG_PRODUCT_NAME(isa) ITG_PRODUCT_PASTE(isa)
+#define itg_product ITG_PRODUCT_NAME(ISA)
+
 #if defined(ISA_avx512)
 enum { ITG_TILE_M = 7, ITG_TILE_PANELS = 4 };
 #elif defined(ISA_avx2)

@@ -266,7 +266,7 @@ def _pack_field(op: str, f: Field, attrs: Mapping[str, Any]) -> bytes:
 
 # ---- running one kernel by hand: what the kernel tests do --------------------------------------
 class Prepared:
-    """One kernel with its operands bound and its outputs allocated, ready to run again and again."""
+    """One kernel with its operands bound and its outputs allocated, to run again and again."""
 
     def __init__(
         self,
