@@ -1,6 +1,6 @@
 // How output types follow from input types: the functions that several operations share.
 #include "infer.h"
-#include "wide.h"
+#include "normalize.h"
 
 static itg_words one_to_one(const itg_call *call) {
   return call->n_in == 1 && call->n_out == 1 && call->in[0] ? NULL : "takes one input and one output";
@@ -91,5 +91,58 @@ itg_words itg_infer_where(const itg_call *call, itg_tensor *out) {
          "the shapes of the operands cannot be broadcast together");
   out->dtype = call->in[0]->dtype;
   FITS(out);
+  return NULL;
+}
+
+// ---- softmax and norms -------------------------------------------------------------------------------------
+itg_words itg_infer_softmax(const itg_call *call, itg_tensor *out) {
+  itg_words bad = itg_infer_float_same(call, out);
+  if (bad) return bad;
+  REFUSE(itg_axis(((const itg_attrs_softmax *)call->attrs)->axis, out->rank) < 0, "axis is not an axis of the data");
+  return NULL;
+}
+
+size_t itg_scratch_softmax(const itg_call *call, uint32_t parts) {
+  const itg_tensor *x = call->in[0];
+  const int axis = itg_axis(((const itg_attrs_softmax *)call->attrs)->axis, x->rank);
+  if (!itg_needs_copy(x->dtype) || itg_empty(x)) return 0;
+  const int64_t inner = itg_count_range(x, axis + 1, x->rank);
+  return (size_t)(x->shape[axis] * (inner < ITG_COLUMNS ? inner : ITG_COLUMNS)) * parts * sizeof(float);
+}
+
+static itg_words norm(const itg_call *call, itg_tensor *out, int64_t axis) {
+  const itg_tensor *x = call->in[0];
+  const int first = itg_axis(axis, x->rank);
+  REFUSE(first < 0, "axis is not an axis of the data");
+  REFUSE(!itg_is_float(x->dtype), "takes floats only");
+  for (uint32_t k = 1; k < call->n_in; k++) {
+    const itg_tensor *p = call->in[k];
+    REFUSE(p && (p->dtype != x->dtype || !itg_has_shape(p, x->rank - first, x->shape + first)),
+           "scale and bias must have the type and shape of the normalised axes");
+  }
+  itg_copy_type(out, x);
+  return NULL;
+}
+itg_words itg_infer_layer_norm(const itg_call *call, itg_tensor *out) {
+  TAKES(1, 3, 1);
+  return norm(call, out, ((const itg_attrs_layer_norm *)call->attrs)->axis);
+}
+itg_words itg_infer_rms_norm(const itg_call *call, itg_tensor *out) {
+  TAKES(1, 2, 1);
+  return norm(call, out, ((const itg_attrs_rms_norm *)call->attrs)->axis);
+}
+
+size_t itg_scratch_layer_norm(const itg_call *call, uint32_t parts) {
+  const itg_tensor *x = call->in[0];
+  const int axis = itg_axis(((const itg_attrs_layer_norm *)call->attrs)->axis, x->rank);
+  if (!itg_needs_copy(x->dtype) || itg_empty(x)) return 0;
+  return (size_t)itg_count_range(x, axis, x->rank) * 3 * parts * sizeof(float);
+}
+
+itg_words itg_infer_lrn(const itg_call *call, itg_tensor *out) {
+  itg_words bad = itg_infer_float_same(call, out);
+  if (bad) return bad;
+  REFUSE(out->rank < 2, "there is no channel axis");
+  REFUSE(((const itg_attrs_lrn *)call->attrs)->size < 1, "size must be 1 or more");
   return NULL;
 }

@@ -1,0 +1,57 @@
+"""The catalogue and the kernel table agree: what can be imported can be run, and is tested."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from intaglio import native
+from intaglio.ops import REGISTRY
+from intaglio.targets import find
+
+
+def lowered_by_rule() -> set[str]:
+    """The ops that the CPU's own rules turn into others."""
+    return {op for rule in find("cpu").lower for op in rule.pattern.ops}
+
+
+def test_every_op_runs_on_the_cpu() -> None:
+    """An op has a kernel, is made of simpler ops, or one of the CPU's rules takes it."""
+    known = {*native.ops(), *lowered_by_rule()}
+    missing = [name for name, op in REGISTRY.items() if name not in known and op.lower is None]
+    assert not missing, f"no kernel, lowering or rule for: {', '.join(sorted(missing))}"
+
+
+@pytest.mark.parametrize("name", native.ops())
+def test_every_kernel_takes_the_attributes_of_its_op(name: str) -> None:
+    assert name in REGISTRY, f"the runtime runs '{name}', which Python does not know"
+    attrs = REGISTRY[name].attr_names
+    unknown = [
+        f.name
+        for f in native.ops()[name].fields
+        if f.name not in attrs and f.name.removeprefix("n_") not in attrs
+    ]
+    assert not unknown, f"{name} has no attribute {', '.join(unknown)}"
+
+
+@pytest.mark.parametrize("name", native.ops())
+def test_every_op_of_the_runtime_has_a_kernel_for_every_machine(name: str) -> None:
+    """Where there is a vector kernel for a type, a machine without vectors can run it too."""
+    if native.ops()[name].flags & native.CONTROL:
+        return
+    kernels = [k for k in native.kernels() if k.op.name == name]
+    assert kernels, f"{name} has no kernel"
+    for k in kernels:
+        plain = [p for p in kernels if p.isa == "scalar" and p.types in (k.types, "any")]
+        assert plain, f"{name} {k.types} {k.isa}: no scalar kernel serves {k.types}"
+
+
+def test_every_op_of_the_runtime_is_named_by_a_kernel_test() -> None:
+    here = Path(__file__)
+    text = "".join(p.read_text() for p in here.parent.glob("test_*.py") if p != here)
+    named = set(re.findall(r'"((?:cpu\.)?\w+)"', text))
+    control = {name for name, op in native.ops().items() if op.flags & native.CONTROL}
+    untested = set(native.ops()) - named - control
+    assert not untested, f"no kernel test names: {', '.join(sorted(untested))}"
