@@ -1,12 +1,14 @@
-// The thread pool of a session: workers that wait for a step, do their share and report. They spin for a while before
-// they sleep, because the next step usually comes within microseconds.
+// The thread pool of a session. A job is split into parts; every thread first takes the part of its own number, which it
+// had in the step before, and then those that nobody has begun. So the caller never waits for a thread that the system has not
+// scheduled: it does that part itself. Workers spin for a while before they sleep, because the next step usually
+// comes within microseconds.
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 
 #include "runtime.h"
 
-enum { SPINS = 4000 };  // some tens of microseconds
+enum { SPINS = 3000 };  // some tens of microseconds
 
 typedef struct worker {
   itg_pool *pool;
@@ -15,34 +17,48 @@ typedef struct worker {
 } worker;
 
 struct itg_pool {
-  // the current job; written before `epoch` moves on, read after
-  itg_run_fn run;
-  const itg_call *call;
-  uint32_t parts;
-  _Alignas(64) atomic_uint epoch;  // counts jobs
-  _Alignas(64) atomic_uint left;   // workers that have not finished the current one
+  // the current job; may be read while the next one is written, but then the claim that follows fails
+  _Atomic(itg_run_fn) run;
+  _Atomic(const itg_call *) call;
+  atomic_uint parts;
+  _Alignas(64) atomic_uint epoch;  // number of the job
+  _Alignas(64) atomic_uint left;   // parts that are not finished
   atomic_uint sleeping;            // workers that need to be woken
   atomic_bool caller_sleeps, stop;
   _Atomic(itg_words) words;
+  atomic_uint *claimed;  // per part, the last job in which it was taken; at the end of a job all of them hold its number
   pthread_mutex_t lock;
   pthread_cond_t wake, done;
   uint32_t n_workers;
   worker workers[];
 };
 
-static inline void pause_cpu(unsigned i) {
+static inline void relax(unsigned i) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
-  if (i % 1024 == 1023) sched_yield();  // more threads than cores: let the others finish
+  if (i > 500 && i % 64 == 0) sched_yield();  // there may be more threads than cores: let the others finish
+}
+
+// Takes part `part` of job `epoch` if nobody has it, and runs it.
+static void try_part(itg_pool *p, unsigned epoch, uint32_t part, itg_run_fn run, const itg_call *call, uint32_t parts) {
+  unsigned last = atomic_load_explicit(&p->claimed[part], memory_order_relaxed);
+  if ((int)(last - epoch) >= 0 || !atomic_compare_exchange_strong(&p->claimed[part], &last, epoch)) return;
+  itg_words words = run(call, part, parts);
+  if (words) atomic_store(&p->words, words);
+  if (atomic_fetch_sub(&p->left, 1) == 1 && atomic_load(&p->caller_sleeps)) {
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_signal(&p->done);
+    pthread_mutex_unlock(&p->lock);
+  }
 }
 
 static void wait_for_job(itg_pool *p, unsigned seen) {
   for (unsigned i = 0; i < SPINS; i++) {
     if (atomic_load_explicit(&p->epoch, memory_order_acquire) != seen) return;
-    pause_cpu(i);
+    relax(i);
   }
   pthread_mutex_lock(&p->lock);
   atomic_fetch_add(&p->sleeping, 1);  // sequentially consistent: the caller sees it, or we see its epoch
@@ -54,18 +70,14 @@ static void wait_for_job(itg_pool *p, unsigned seen) {
 static void *work(void *arg) {
   const worker *w = arg;
   itg_pool *p = w->pool;
-  for (unsigned seen = 0;; seen++) {
+  for (unsigned seen = 0;;) {
     wait_for_job(p, seen);
+    seen = atomic_load(&p->epoch);
     if (atomic_load(&p->stop)) return NULL;
-    if (w->part < p->parts) {
-      itg_words words = p->run(p->call, w->part, p->parts);
-      if (words) atomic_store(&p->words, words);
-    }
-    if (atomic_fetch_sub(&p->left, 1) == 1 && atomic_load(&p->caller_sleeps)) {
-      pthread_mutex_lock(&p->lock);
-      pthread_cond_signal(&p->done);
-      pthread_mutex_unlock(&p->lock);
-    }
+    itg_run_fn run = atomic_load_explicit(&p->run, memory_order_relaxed);
+    const itg_call *call = atomic_load_explicit(&p->call, memory_order_relaxed);
+    uint32_t parts = atomic_load_explicit(&p->parts, memory_order_relaxed);
+    for (uint32_t k = 0; k < parts; k++) try_part(p, seen, (w->part + k) % parts, run, call, parts);
   }
 }
 
@@ -78,17 +90,16 @@ static void start_job(itg_pool *p) {
 }
 
 itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32_t parts) {
-  p->run = run;
-  p->call = call;
-  p->parts = parts;
+  unsigned epoch = atomic_load_explicit(&p->epoch, memory_order_relaxed) + 1;
+  atomic_store_explicit(&p->run, run, memory_order_relaxed);
+  atomic_store_explicit(&p->call, call, memory_order_relaxed);
+  atomic_store_explicit(&p->parts, parts, memory_order_relaxed);
   atomic_store_explicit(&p->words, NULL, memory_order_relaxed);
-  atomic_store_explicit(&p->left, p->n_workers, memory_order_relaxed);  // all of them, so that none sees half a job
+  atomic_store_explicit(&p->left, parts, memory_order_relaxed);
+  for (uint32_t k = parts; k <= p->n_workers; k++) atomic_store_explicit(&p->claimed[k], epoch, memory_order_relaxed);
   start_job(p);
-  itg_words words = run(call, 0, parts);
-  for (unsigned i = 0; i < SPINS; i++) {
-    if (!atomic_load_explicit(&p->left, memory_order_acquire)) break;
-    pause_cpu(i);
-  }
+  for (uint32_t k = 0; k < parts; k++) try_part(p, epoch, k, run, call, parts);
+  for (unsigned i = 0; i < SPINS && atomic_load_explicit(&p->left, memory_order_acquire); i++) relax(i);
   if (atomic_load(&p->left)) {
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->caller_sleeps, true);
@@ -96,16 +107,23 @@ itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32
     atomic_store(&p->caller_sleeps, false);
     pthread_mutex_unlock(&p->lock);
   }
-  return words ? words : atomic_load(&p->words);
+  return atomic_load(&p->words);
 }
 
-static itg_words nothing(const itg_call *call, uint32_t part, uint32_t parts) { return NULL; }
+static itg_words arrive(const itg_call *call, uint32_t part, uint32_t parts) {  // and wait until all have
+  atomic_uint *here = call->scratch;
+  atomic_fetch_add(here, 1);
+  while (atomic_load(here) < parts) sched_yield();
+  return NULL;
+}
 
 itg_pool *itg_pool_create(uint32_t threads) {
   uint32_t n = threads - 1;
-  itg_pool *p = aligned_alloc(ITG_ALIGN, itg_align(sizeof *p + n * sizeof *p->workers));
+  uint64_t size = itg_align(sizeof(itg_pool) + n * sizeof(worker));
+  itg_pool *p = aligned_alloc(ITG_ALIGN, size + itg_align(threads * sizeof(atomic_uint)));
   if (!p) return NULL;
-  *p = (itg_pool){.parts = 0};
+  *p = (itg_pool){.claimed = (atomic_uint *)(void *)((uint8_t *)p + size)};
+  for (uint32_t k = 0; k < threads; k++) atomic_init(&p->claimed[k], 0);
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->wake, NULL);
   pthread_cond_init(&p->done, NULL);
@@ -117,7 +135,9 @@ itg_pool *itg_pool_create(uint32_t threads) {
       return NULL;
     }
   }
-  itg_pool_run(p, nothing, NULL, threads);  // all of them are up when this returns: starting a thread allocates
+  atomic_uint here = 0;  // all threads are up when this job is done: starting a thread allocates
+  const itg_call call = {.scratch = &here};
+  itg_pool_run(p, arrive, &call, threads);
   return p;
 }
 
