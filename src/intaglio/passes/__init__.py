@@ -14,6 +14,7 @@ from intaglio.ir import Graph, Node
 from intaglio.passes.canonical import CANONICAL
 from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
+from intaglio.passes.integer import INTEGER
 from intaglio.passes.layout import choose_layout
 from intaglio.passes.legalize import legalize
 from intaglio.passes.recognize import RECOGNIZE
@@ -71,6 +72,7 @@ def neutral() -> list[Pass]:
     return [
         Pass("canonicalize", rules(FOLD, CANONICAL), level=1),
         Pass("recognize", rules(RECOGNIZE), level=2),
+        Pass("integer", rules(INTEGER), level=2),
         Pass("fuse", rules(FOLD, FUSE, CANONICAL), level=2),
     ]
 
