@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
+ROOT = Path(__file__).parents[1]
+DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 
 
 def intaglio(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "intaglio", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120
+    )
 
 
 @pytest.fixture(scope="module")

@@ -205,3 +205,40 @@ case("scale_into_layer_norm", lambda x: ops.mul(num(5), ops.layer_norm(x, axis=1
 case("shift_into_layer_norm",
      lambda x: ops.add(ops.layer_norm(x, num(5), axis=1), num(5)), VECTOR)  # fmt: skip
 case("scale_into_rms_norm", lambda x: ops.mul(ops.rms_norm(x, axis=1), num(1, 5)), VECTOR)
+
+
+# ---- integer arithmetic: scales that are powers of two make the float detour exact ---------------
+def real(q: Value, scale: float, zero: int = 0) -> Value:
+    made: Value = ops.dequantize_linear(q, scalar(scale), constant(zero, dtype=q.dtype), axis=0)
+    return made
+
+
+def stored(x: Value, scale: float = 0.25, zero: int = 3, dtype: str = "i8") -> Value:
+    made: Value = ops.quantize_linear(x, scalar(scale), constant(zero, dtype=dtype), dtype=dtype)
+    return made
+
+
+def whole(*shape: int, dtype: str = "i8") -> Value:
+    return constant(RNG.integers(-90, 90, shape), dtype=dtype)
+
+
+def integer_conv(q: Value, bias: Value) -> Value:
+    w = real(whole(6, 4, 3, 3), 1 / 64)
+    return stored(
+        ops.conv(real(q, 1 / 32, 1), w, bias, stride=(1, 1), pad=(1,) * 4, dilation=(1, 1))
+    )
+
+
+BYTES = Type("i8", (2, 4))
+case("clamp_by_saturation", lambda x: stored(ops.relu(x), 0.25, -128), VECTOR)
+case("clamp_by_saturation", lambda x: stored(ops.clip(x, lo=-32.5, hi=INF), 0.25, 0), VECTOR)
+case("integer_conv", lambda q: integer_conv(q, constant(np.arange(6, dtype=np.float32))),
+     Type("i8", (1, 4, 5, 5)))  # fmt: skip
+case("integer_conv", lambda q: integer_conv(q, real(whole(6, dtype="i32"), 1 / 2048)),
+     Type("u8", (1, 4, 5, 5)))  # fmt: skip
+case("integer_gemm", lambda q: stored(
+    ops.gemm(real(q, 1 / 32), real(whole(5, 4), 1 / 64), num(5), trans_b=True)), BYTES)  # fmt: skip
+case("integer_gemm", lambda q: stored(
+    ops.gemm(real(q, 1 / 32), real(whole(4, 5), 1 / 64))), BYTES)  # fmt: skip
+case("integer_matmul", lambda q: stored(
+    ops.matmul(real(q, 1 / 32, 2), real(whole(4, 5), 1 / 64)), 1.0), BYTES)  # fmt: skip

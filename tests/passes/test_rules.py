@@ -12,12 +12,13 @@ from intaglio.interpret import interpret
 from intaglio.passes.canonical import CANONICAL
 from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
+from intaglio.passes.integer import INTEGER
 from intaglio.passes.recognize import RECOGNIZE
 from intaglio.rewrite import rewrite
 from intaglio.verify import verify
 
-RULES = {r.name: [q for q in [*FOLD, *WEIGHTS, *CANONICAL, *FUSE, *RECOGNIZE] if q.name == r.name]
-         for r in [*FOLD, *WEIGHTS, *CANONICAL, *FUSE, *RECOGNIZE]}  # fmt: skip
+EVERY = [*FOLD, *WEIGHTS, *CANONICAL, *FUSE, *RECOGNIZE, *INTEGER]
+RULES = {r.name: [q for q in EVERY if q.name == r.name] for r in EVERY}
 CONTROL = {"if_decided", "constants_into_bodies"}  # tested with control flow
 
 
