@@ -1,0 +1,39 @@
+"""How much of onnx's own test suite passes; `python -m tests.onnx_conformance` says which."""
+
+from __future__ import annotations
+
+import pytest
+from tests.onnx_conformance import ENGINES, cases, conformance, missing, out_of_scope, run_case
+
+
+@pytest.mark.parametrize(("engine", "share"), [("interpreter", 0.98), ("native", 0.95)])
+def test_share_of_node_tests_that_pass(engine: str, share: float) -> None:
+    if why := missing(engine):
+        pytest.skip(why)
+    report = conformance(engine)
+    failed = [f"{r.name}: {r.why}" for r in report.results if not r.passed]
+    assert report.rate >= share, "\n".join([str(report), *failed[:50]])
+
+
+def test_few_tests_are_out_of_scope() -> None:
+    left_out = [c.name for c in cases() if out_of_scope(c)]
+    assert len(cases()) >= 1884
+    assert len(left_out) <= 101
+
+
+def test_a_wrong_result_fails() -> None:
+    """The comparison itself: an engine that is wrong by a little, or of another type, must fail."""
+    case = next(c for c in cases() if c.name == "test_add")
+    assert run_case(case, "interpreter").passed
+    right = ENGINES["interpreter"]
+    for wrong in (lambda a: a * 1.01, lambda a: a.astype("float64"), lambda a: a[:1]):
+
+        def engine(c, feeds, wrong=wrong):
+            outputs, *notes = right(c, feeds)
+            return [wrong(a) for a in outputs], *notes
+
+        ENGINES["wrong"] = engine
+        try:
+            assert not run_case(case, "wrong").passed
+        finally:
+            del ENGINES["wrong"]
