@@ -193,11 +193,10 @@ def _view(node: Node, sharing: Sharing) -> bool:
         distance = 0
     elif node.op == "slice" and is_fixed(node):
         distance = contiguous_slice(node)
-    if distance is None:
+    step = not is_fixed(node)  # it finds the true shape, and must not write to the caller's input
+    if distance is None or (step and sharing.region[x].memory == "input"):
         return False
-    if not is_fixed(node) and sharing.region[x].memory == "input":
-        return False  # its step stays, and no step may write to the caller's input
-    return sharing.show(node.outputs[0], x, distance) and is_fixed(node)
+    return sharing.show(node.outputs[0], x, distance) and not step
 
 
 def contiguous_slice(node: Node) -> int | None:
