@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
+from tests import onnx_conformance
 from tests.onnx_conformance import ENGINES, cases, conformance, missing, out_of_scope, run_case
 
 
@@ -37,3 +41,29 @@ def test_a_wrong_result_fails() -> None:
             assert not run_case(case, "wrong").passed
         finally:
             del ENGINES["wrong"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [
+        (lambda case, feeds: os.kill(os.getpid(), 9), "crashed the process"),
+        (lambda case, feeds: time.sleep(60), "took more than 1 s"),
+    ],
+)
+def test_a_crash_or_a_hang_costs_one_test(monkeypatch, engine, why: str) -> None:
+    right = ENGINES["interpreter"]
+    names = ["test_add", "test_relu", "test_exp"]
+
+    def one_bad(case, feeds):
+        return (engine if case.name == "test_relu" else right)(case, feeds)
+
+    monkeypatch.setitem(ENGINES, "bad", one_bad)
+    monkeypatch.setattr(onnx_conformance, "SECONDS", 1.0)
+    indices = [i for i, c in enumerate(cases()) if c.name in names]
+    results = {r.name: r for r in onnx_conformance.run_all("bad", indices)}
+    assert {name: r.passed for name, r in results.items()} == {
+        "test_add": True,
+        "test_relu": False,
+        "test_exp": True,
+    }
+    assert results["test_relu"].why.startswith(why)
