@@ -39,6 +39,7 @@ def onnxruntime_runner(path: Path, threads: int, feeds: dict[str, Any]) -> Calla
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
@@ -47,7 +48,7 @@ def onnxruntime_runner(path: Path, threads: int, feeds: dict[str, Any]) -> Calla
 
 def compare(path: Path, threads: int, seconds: float) -> dict[str, Any]:
     """One row: our and onnxruntime's min and median, and how far the outputs lie apart."""
-    package = intaglio.compile(path, dims=models.DIMS)
+    package = intaglio.compile(path, dims=models.dims(path))
     with intaglio.open(package, threads=threads) as session:
         feeds = models.feeds(session.inputs)
         names = list(session.outputs)
@@ -79,9 +80,7 @@ def main() -> None:
     given = parser.parse_args()
     paths = [models.find(m) or Path(m) for m in given.models] or models.available()
     rows = []
-    print(
-        "| model | threads | intaglio min/median ms | onnxruntime min/median ms | ratio | diff |"
-    )
+    print("| model | threads | intaglio min/median ms | onnxruntime min/median ms | ratio | diff |")
     print("|---|---|---|---|---|---|")
     for path in paths:
         for threads in map(int, given.threads.split(",")):

@@ -14,7 +14,6 @@ from intaglio.ir import Array
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("INTAGLIO_SHARED", ROOT.parent / "shared"))
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
-DIMS = {"batch": 1, "N": 1, "batch_size": 1}
 
 
 def available() -> list[Path]:
@@ -25,6 +24,14 @@ def available() -> list[Path]:
 def find(name: str) -> Path | None:
     """The model file of that name, with or without its ending."""
     return next((p for p in available() if name in (p.stem, p.name, str(p))), None)
+
+
+def dims(path: Path) -> dict[str, int]:
+    """Every dimension that the model leaves open, set to 1."""
+    import onnx
+
+    inputs = onnx.load(path, load_external_data=False).graph.input
+    return {d.dim_param: 1 for i in inputs for d in i.type.tensor_type.shape.dim if d.dim_param}
 
 
 def feeds(types: dict[str, Any], seed: int = 0) -> dict[str, Array]:

@@ -38,11 +38,13 @@ def main() -> None:
     print(f"import intaglio: {ours:.0f} ms (numpy alone: {numpys:.0f} ms)\n")
     import onnxruntime
 
+    onnxruntime.set_default_logger_severity(3)
     print("| model | onnx MB | compile s | itg MB | open ms | onnxruntime session ms |")
     print("|---|---|---|---|---|---|")
     for path in models.available():
-        package = intaglio.compile(path, dims=models.DIMS)  # warm: imports and file cache
-        compiling = best(lambda path=path: intaglio.compile(path, dims=models.DIMS), 2)
+        package = intaglio.compile(path, dims=models.dims(path))  # warm: imports and file cache
+        dims = models.dims(path)
+        compiling = best(lambda path=path, dims=dims: intaglio.compile(path, dims=dims), 2)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "model.itg"
             package.save(file)
