@@ -179,7 +179,8 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
   float *edges = (float *)(scratch + l->zeros + l->lists);
   const int64_t edge = l->merged ? ITG_TILE_ROWS * l->taps * c->w.kernel[2] * c->deep : 0;
   const int64_t tiles = (to - from + ITG_TILE_M - 1) / ITG_TILE_M;
-  const int64_t panel = c->depth * ITG_PANEL, spans = (last - first + ITG_TILE_PANELS - 1) / ITG_TILE_PANELS;
+  const int wide = itg_tile_panels(to - from < ITG_TILE_M ? (int)(to - from) : ITG_TILE_M);
+  const int64_t panel = c->depth * ITG_PANEL, spans = (last - first + wide - 1) / wide;
   cursor at = cursor_at(t, from);
   for (int64_t i = 0; i < tiles; i += l->block) {
     int count = 0;

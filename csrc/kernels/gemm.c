@@ -14,7 +14,8 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
   itg_tap taps[BLOCK];
   itg_rows rows[BLOCK];
   const int64_t k = t->k, tiles = (to - from + ITG_TILE_M - 1) / ITG_TILE_M;
-  const int64_t groups = (last - first + ITG_TILE_PANELS - 1) / ITG_TILE_PANELS;
+  const int wide = itg_tile_panels(to - from < ITG_TILE_M ? (int)(to - from) : ITG_TILE_M);
+  const int64_t groups = (last - first + wide - 1) / wide;
   const int step = tiles_per_block(k, t->n);
   for (int64_t i = 0; i < tiles; i += step) {
     int count = 0;

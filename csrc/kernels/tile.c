@@ -21,7 +21,7 @@ enum { LANES = 4 };
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-enum { PARTS = ITG_PANEL / LANES };  // vectors per row of a panel
+enum { PARTS = ITG_PANEL / LANES, VECTORS = ITG_TILE_PANELS * PARTS };  // vectors per row of a panel, and of a tile
 
 // The first n of LANES floats; the others are 0 or stay as they are.
 #if defined(ISA_avx512) || defined(ISA_avx2)
@@ -46,8 +46,8 @@ INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
 }
 #endif
 
-// Bounds, residual and stores for sums that have their bias. `columns` is a constant where all panels are full.
-INLINE void finish(const int M, const int V, lanes (*sum)[ITG_TILE_PANELS * PARTS], const itg_rows *rows, int64_t column,
+// Bounds, residual and stores for N vectors of sums that have their bias. `columns` is a constant where all are full.
+INLINE void finish(const int M, const int N, lanes (*sum)[VECTORS], const itg_rows *rows, int64_t column,
                    int64_t columns, float *base, const itg_finish *end) {
   const lanes lo = lanes_set(end->lo), hi = lanes_set(end->hi);
   const float *residual = end->residual ? end->residual + column : NULL;
@@ -56,13 +56,13 @@ INLINE void finish(const int M, const int V, lanes (*sum)[ITG_TILE_PANELS * PART
     const int64_t at = rows->out[m];
     float *out = base + at + column;
     if (before)
-      UNROLL for (int v = 0; v < V * PARTS; v++)
+      UNROLL for (int v = 0; v < N; v++)
         sum[m][v] = sum[m][v] + get(residual + at + v * LANES, columns - v * LANES);
-    UNROLL for (int v = 0; v < V * PARTS; v++) sum[m][v] = clamp(lo, hi, sum[m][v]);
+    UNROLL for (int v = 0; v < N; v++) sum[m][v] = clamp(lo, hi, sum[m][v]);
     if (after)
-      UNROLL for (int v = 0; v < V * PARTS; v++)
+      UNROLL for (int v = 0; v < N; v++)
         sum[m][v] = sum[m][v] + get(residual + at + v * LANES, columns - v * LANES);
-    UNROLL for (int v = 0; v < V * PARTS; v++) put(out + v * LANES, columns - v * LANES, sum[m][v]);
+    UNROLL for (int v = 0; v < N; v++) put(out + v * LANES, columns - v * LANES, sum[m][v]);
   }
 }
 
@@ -77,18 +77,27 @@ static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t col
   }
 }
 
-INLINE void tile(const int M, const int V, ITG_TILE_ARGS) {
-  lanes sum[ITG_TILE_M][ITG_TILE_PANELS * PARTS];
+// M rows by V panels; of the last panel only the first half where `H` is 1: 24 channels cost no more than they must.
+INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
+  const int N = V * PARTS - H * (PARTS / 2);
+  lanes sum[ITG_TILE_M][VECTORS];
   const bool full = columns == V * ITG_PANEL;
   if (!end->bias) {
-    UNROLL for (int v = 0; v < V * PARTS; v++) sum[0][v] = lanes_set(0.f);
+    UNROLL for (int v = 0; v < N; v++) sum[0][v] = lanes_set(0.f);
   } else if (full) {
-    UNROLL for (int v = 0; v < V * PARTS; v++) sum[0][v] = lanes_load(end->bias + column + v * LANES);
+    UNROLL for (int v = 0; v < N; v++) sum[0][v] = lanes_load(end->bias + column + v * LANES);
   } else {
-    UNROLL for (int v = 0; v < V * PARTS; v++) sum[0][v] = get(end->bias + column + v * LANES, columns - v * LANES);
+    UNROLL for (int v = 0; v < N; v++) sum[0][v] = get(end->bias + column + v * LANES, columns - v * LANES);
   }
-  UNROLL for (int v = 0; v < V * PARTS; v++)
+  UNROLL for (int v = 0; v < N; v++)
     UNROLL for (int m = 1; m < M; m++) sum[m][v] = sum[0][v];
+#if defined(ISA_avx512)  // half a panel is half a vector
+  const int W = N - H;   // whole ones
+  __m256 half[ITG_TILE_M];
+  UNROLL for (int m = 0; m < M; m++) half[m] = _mm512_castps512_ps256(sum[m][N - 1]);
+#else
+  const int W = N;
+#endif
 
   const itg_tap *tap = rows->taps;
   const int64_t depth = rows->depth;
@@ -96,34 +105,45 @@ INLINE void tile(const int M, const int V, ITG_TILE_ARGS) {
     const float *row[ITG_TILE_M], *w = b + tap->at;
     UNROLL for (int m = 0; m < M; m++) row[m] = tap->row[m];
     for (int64_t k = 0; k < depth; k++, w += ITG_PANEL) {
-      lanes x, y[ITG_TILE_PANELS * PARTS];
-      UNROLL for (int v = 0; v < V; v++)
-        UNROLL for (int i = 0; i < PARTS; i++) y[v * PARTS + i] = lanes_load(w + v * panel + i * LANES);
+      lanes y[VECTORS];
+      UNROLL for (int v = 0; v < W; v++) y[v] = lanes_load(w + v / PARTS * panel + v % PARTS * LANES);
+#if defined(ISA_avx512)
+      const __m256 z = H ? _mm256_loadu_ps(w + W * panel) : _mm256_setzero_ps();
+#endif
       UNROLL for (int m = 0; m < M; m++) {
-        x = lanes_set(row[m][k]);
-        UNROLL for (int v = 0; v < V * PARTS; v++) sum[m][v] = lanes_madd(x, y[v], sum[m][v]);
+        const lanes x = lanes_set(row[m][k]);
+        UNROLL for (int v = 0; v < W; v++) sum[m][v] = lanes_madd(x, y[v], sum[m][v]);
+#if defined(ISA_avx512)
+        if (H) half[m] = _mm256_fmadd_ps(_mm512_castps512_ps256(x), z, half[m]);
+#endif
       }
     }
   }
-  if (full) finish(M, V, sum, rows, column, V * ITG_PANEL, base, end);
-  else finish(M, V, sum, rows, column, columns, base, end);
+#if defined(ISA_avx512)
+  if (H)
+    UNROLL for (int m = 0; m < M; m++) sum[m][N - 1] = _mm512_castps256_ps512(half[m]);
+#endif
+  if (!H && full) finish(M, N, sum, rows, column, V * ITG_PANEL, base, end);
+  else finish(M, N, sum, rows, column, columns, base, end);
   if (end->act) activate(rows, column, columns, base, end);
 }
 
-#define TILE(M, V) \
-  static void tile_##M##x##V(ITG_TILE_ARGS) { tile(M, V, rows, b, panel, column, columns, base, end); }
+#define TILE(M, V, H) \
+  static void tile_##M##x##V##_##H(ITG_TILE_ARGS) { tile(M, V, H, rows, b, panel, column, columns, base, end); }
 #if defined(ISA_avx512)
-#define EACH_ROWS(T, V) T(1, V) T(2, V) T(3, V) T(4, V) T(5, V) T(6, V) T(7, V)
-#define EACH(T) EACH_ROWS(T, 1) EACH_ROWS(T, 2) EACH_ROWS(T, 3) EACH_ROWS(T, 4)
+#define EACH_ROWS(T, V, H) T(1, V, H) T(2, V, H) T(3, V, H) T(4, V, H) T(5, V, H) T(6, V, H) T(7, V, H)
+#define EACH(T, H) EACH_ROWS(T, 1, H) EACH_ROWS(T, 2, H) EACH_ROWS(T, 3, H) EACH_ROWS(T, 4, H)
 #elif defined(ISA_avx2)
-#define EACH(T) T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1)
+#define EACH(T, H) T(1, 1, H) T(2, 1, H) T(3, 1, H) T(4, 1, H) T(5, 1, H) T(6, 1, H) T(1, 2, H) T(1, 3, H) T(1, 4, H)
 #else
-#define EACH(T) T(1, 1) T(2, 1)
+#define EACH(T, H) T(1, 1, H) T(2, 1, H)
 #endif
-EACH(TILE)
+EACH(TILE, 0)
+EACH(TILE, 1)
 
 void itg_tile(ITG_TILE_ARGS) {
-#define ENTRY(M, V) [V - 1][M - 1] = tile_##M##x##V,
-  static const itg_tile_fn table[ITG_TILE_PANELS][ITG_TILE_M] = {EACH(ENTRY)};
-  table[(columns - 1) / ITG_PANEL][rows->rows - 1](rows, b, panel, column, columns, base, end);
+#define ENTRY(M, V, H) [V - 1][M - 1] = tile_##M##x##V##_##H,
+  static const itg_tile_fn table[2][ITG_TILE_PANELS][ITG_TILE_M] = {{EACH(ENTRY, 0)}, {EACH(ENTRY, 1)}};
+  const int64_t last = columns - 1;
+  table[last % ITG_PANEL < ITG_PANEL / 2][last / ITG_PANEL][rows->rows - 1](rows, b, panel, column, columns, base, end);
 }

@@ -31,7 +31,7 @@ typedef struct itg_rows {  // the tile's left side
 } itg_rows;
 
 // Columns [column, column + columns) of a few rows. `b` is the first panel of the columns, `panel` the floats between
-// panels; at most itg_tile_panels panels at a time.
+// panels; at most itg_tile_panels(rows) panels at a time.
 #define ITG_TILE_ARGS \
   const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, float *base, const itg_finish *end
 typedef void (*itg_tile_fn)(ITG_TILE_ARGS);
@@ -63,10 +63,16 @@ void itg_product_avx512(ITG_PRODUCT_ARGS);
 #if defined(ISA_avx512)
 enum { ITG_TILE_M = 7, ITG_TILE_PANELS = 4 };
 #elif defined(ISA_avx2)
-enum { ITG_TILE_M = 6, ITG_TILE_PANELS = 1 };
+enum { ITG_TILE_M = 6, ITG_TILE_PANELS = 4 };
 #else
 enum { ITG_TILE_M = 2, ITG_TILE_PANELS = 1 };
 #endif
+static inline int itg_tile_panels(int rows) {  // at most so many panels at a time
+#if defined(ISA_avx2)
+  if (rows > 1) return 1;
+#endif
+  return ITG_TILE_PANELS;
+}
 
 // The inputs 2 and 3 and the attributes that gemm, conv and their like share.
 static inline const itg_tensor *itg_optional(const itg_call *call, uint32_t i) {
