@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from intaglio import dtypes, native, ops
+from intaglio import dtypes, ops
 from intaglio.ir import Graph, Type, Value, constant
 
 UNARY = ("relu", "sigmoid", "tanh", "abs", "neg", "sin", "hardswish", "softplus", "erf")
@@ -193,14 +193,6 @@ class Builder:
 
 KINDS = [k for k, f in vars(Builder).items()
          if callable(f) and k not in ("__init__", "pick", "number", "value", "array")]  # fmt: skip
-
-_NEED = {
-    "softmax": "softmax",
-    "reduce": "reduce_mean",
-    "layer_norm": "layer_norm",
-    "resize": "interpolate",
-}
-KINDS = [k for k in KINDS if _NEED.get(k, "add") in native.ops()]  # TEMP
 
 
 def _beside(v: Value, x: Value, axis: int) -> bool:
