@@ -1,4 +1,4 @@
-"""`check(op, *arrays, **attrs)`: the numpy body against every kernel of that op."""
+"""`check(op, *arrays, **attrs)`: the numpy body against every kernel of that op, and a package."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from typing import Any
 
 import numpy as np
 
+import intaglio
 from intaglio import dtypes, native
-from intaglio.ir import constant
+from intaglio.ir import Graph, Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}
 
 
 def check(op: str, *arrays: Any, tolerance: float | None = None, **attrs: Any) -> list[np.ndarray]:
-    """Run `op` in numpy and every kernel of it, whole and split; compare; return numpy's."""
+    """Run `op` in numpy, in every kernel of it, whole and split, and as a compiled package.
+
+    All must agree; returns what numpy made.
+    """
     ins = [None if a is None else np.asarray(a) for a in arrays]
     node = REGISTRY[op].node(*[None if a is None else constant(a) for a in ins], **attrs)
     want = evaluate_node(node, ins)
@@ -31,14 +35,30 @@ def check(op: str, *arrays: Any, tolerance: float | None = None, **attrs: Any) -
             got = native.run_kernel(kernel, ins, node.attrs, len(want), parts)
             for g, w in zip(got, want, strict=True):
                 what = f"{op} {kernel.types} {kernel.isa} in {parts} parts"
-                assert g.dtype == w.dtype and g.shape == w.shape, (
-                    f"{what}: {g.dtype}{g.shape}, numpy {w.dtype}{w.shape}"
-                )
                 compare(g, w, what, tolerance)
+    _check_package(op, ins, attrs, want, tolerance)
     return list(want)
 
 
+def _check_package(
+    op: str, ins: list[Any], attrs: dict[str, Any], want: Any, tolerance: Any
+) -> None:
+    """Compile a graph of this one node, write it, open the bytes, run."""
+    inputs = [None if a is None else constant(a) for a in ins]
+    values = [None if v is None else Value(v.type, f"in{i}") for i, v in enumerate(inputs)]
+    outputs = REGISTRY[op].node(*values, **attrs).outputs
+    names = [f"out{i}" for i in range(len(outputs))]
+    graph = Graph([v for v in values if v is not None], outputs, names, op)
+    with intaglio.open(intaglio.compile(graph, level=0).bytes, threads=2) as session:
+        made = session.run({v.name: a for v, a in zip(values, ins, strict=True) if v is not None})
+    for (name, g), w in zip(made.items(), want, strict=True):
+        compare(g, w, f"{op} {name} compiled", tolerance)
+
+
 def compare(got: np.ndarray, want: np.ndarray, what: str, tolerance: float | None = None) -> None:
+    """Equal in type and shape, and in value: exactly, or for floats within a tolerance."""
+    same = (got.dtype, got.shape) == (want.dtype, want.shape)
+    assert same, f"{what}: {got.dtype}{got.shape}, numpy {want.dtype}{want.shape}"
     if want.dtype.name in TOLERANCE:
         tol = TOLERANCE[want.dtype.name] if tolerance is None else tolerance
         g, w = got.astype(np.float64), want.astype(np.float64)

@@ -1,0 +1,84 @@
+"""The plan of the house: which module may know which, and how large a file may grow."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "intaglio"
+# What stands further down may import what stands above it, and what is of its own name.
+FLOORS = [
+    ("errors", "dtypes"),
+    ("ir", "files"),
+    ("ops",),
+    ("interpret", "rewrite", "verify", "native", "plan"),
+    ("targets", "frontends", "package"),
+    ("passes", "session"),
+    ("compiler",),
+    ("analysis",),
+    ("cli",),
+    ("__main__", "__init__"),
+]
+FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names}
+FACADE = FLOOR["compiler"]  # from here up, `import intaglio` is the way to load, run and so on
+MODULES = sorted(p for p in SOURCE.rglob("*.py"))
+WRITTEN = sorted(
+    p
+    for folder in ("src", "csrc", "tests", "benchmarks", "examples")
+    for p in (ROOT / folder).rglob("*")
+    if p.suffix in (".py", ".c", ".h", ".inc") and "__pycache__" not in p.parts
+)
+
+
+def name(path: Path) -> str:
+    """The file or folder of src/intaglio that a module belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(a.name for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative import"
+            module = node.module or ""
+            found.update(
+                [f"{module}.{a.name}" for a in node.names] if module == "intaglio" else [module]
+            )
+    return {m for m in found if m.split(".")[0] == "intaglio"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_one_way(path):
+    here = name(path)
+    assert here in FLOOR, f"src/intaglio/{here} has no floor yet: add it to FLOORS"
+    for module in imported(path) if here != "__init__" else ():
+        parts = module.split(".")
+        if len(parts) == 1 or parts[1] not in FLOOR:  # intaglio itself, or a name of its façade
+            assert FLOOR[here] >= FACADE, f"{here} is below the public API, it cannot import it"
+        elif parts[1] != here:
+            assert FLOOR[parts[1]] < FLOOR[here], f"{here} must not know {module}"
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_stay_small_and_say_what_they_are(path):
+    assert path.stem not in ("utils", "util", "common", "base", "misc", "helpers")
+    text = path.read_text()
+    assert text.count("\n") <= 500
+    if path.name != "test_architecture.py":
+        assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text)
+
+
+def test_importing_is_light():
+    """What a command does not need is not loaded: ONNX, the C library, the compiler."""
+    code = "import sys, intaglio; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"onnx", "rich", "click", "intaglio.native", "intaglio.compiler"}
