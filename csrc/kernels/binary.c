@@ -8,6 +8,7 @@ typedef void row_fn(const void *a, const void *b, void *out, int64_t n, enum ste
 typedef struct rows {
   row_fn *fn[4];  // by enum itg_wide; NULL where infer refuses the type
   bool tests;     // the rows write bools
+  bool bytes;     // the rows take the stored bytes
 } rows;
 
 // ---- formulas that need more than a line ------------------------------------------------------------
@@ -95,7 +96,7 @@ static inline float mod_f32(float x, float y) {
   SCALAR_ROW(name, f64, double, uint8_t, a sign b)     \
   SCALAR_ROW(name, i64, int64_t, uint8_t, a sign b)    \
   SCALAR_ROW(name, u64, uint64_t, uint8_t, a sign b)
-#define LOGIC(name, formula) SCALAR_ROW(name, u64, uint64_t, uint64_t, formula)
+#define LOGIC(name, sign) SCALAR_ROW(name, u8, uint8_t, uint8_t, (a != 0) sign (b != 0))
 #define BITS(name, integer, natural)               \
   SCALAR_ROW(name, i64, int64_t, int64_t, integer) \
   SCALAR_ROW(name, u64, uint64_t, uint64_t, natural)
@@ -156,7 +157,7 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, rows
   const uint8_t dtype = in[0]->dtype;
   const enum itg_wide wide = itg_wide(dtype);
   const int64_t item = (int64_t)itg_item(dtype), out_item = (int64_t)itg_item(out->dtype);
-  const bool is_wide = item == (int64_t)itg_wide_item(wide), narrows = !is_wide && !rows.tests;
+  const bool is_wide = rows.bytes || item == (int64_t)itg_wide_item(wide), narrows = !is_wide && !rows.tests;
   const itg_nest nest = itg_nest_broadcast(in, 2, out);
   const int last = nest.rank - 1;
   const int64_t inner = nest.size[last];
@@ -169,24 +170,30 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, rows
   row_fn *fn = rows.fn[wide];
   const bool blocks = inner < SHORT_ROW && last > 0;
   const bool dense[2] = {itg_same_shape(in[0], out), itg_same_shape(in[1], out)};
+  bool repeats[2] = {true, true}, ready[2] = {false, false};  // the same row again and again; already in its block
+  for (int d = 0; d < last; d++)
+    for (int k = 0; k < 2; k++) repeats[k] = repeats[k] && nest.step[k][d] == 0;
+  uint64_t narrow_block[2][ITG_BLOCK];
   itg_place at = itg_nest_seek(&nest, i / inner);
   for (int64_t col = i % inner; i < end;) {
     itg_block wide_block[2], result;
-    uint64_t narrow_block[2][ITG_BLOCK];
     const void *from[2];
     enum step step = BOTH_MOVE;
     int64_t n = end - i;
     if (blocks || !is_wide) n = n < ITG_BLOCK ? n : ITG_BLOCK;
-    if (blocks) {
+    if (blocks) {  // whole rows, so that a row that repeats is collected once
+      const int64_t most = col ? inner - col : ITG_BLOCK / inner * inner;
+      n = n < most ? n : most;
       itg_place next = at;
       for (int k = 0; k < 2; k++) {
-        next = at;
         from[k] = dense[k] ? data[k] + i * item : (const char *)narrow_block[k];
-        if (!dense[k]) collect(&nest, &next, col, k, data[k], narrow_block[k], (size_t)item, n);
+        if (dense[k] || ready[k]) continue;
+        next = at;
+        collect(&nest, &next, col, k, data[k], narrow_block[k], (size_t)item, n);
+        ready[k] = repeats[k] && col == 0;
       }
-      if (dense[0] || dense[1]) next = itg_nest_seek(&nest, (i + n) / inner);
-      at = next;
-      col = (i + n) % inner;
+      at = (dense[0] || repeats[0]) && (dense[1] || repeats[1]) ? at : next;
+      col = (col + n) % inner;
     } else {
       n = n < inner - col ? n : inner - col;
       for (int k = 0; k < 2; k++) from[k] = data[k] + (at.offset[k] + col * nest.step[k][last]) * item;
@@ -211,15 +218,15 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, rows
   return NULL;
 }
 
-#define ROWS(name, tests) (rows){{name##_row_f32, name##_row_f64, name##_row_i64, name##_row_u64}, tests}
+#define ROWS(name, tests) (rows){{name##_row_f32, name##_row_f64, name##_row_i64, name##_row_u64}, tests, false}
 #define BINARY(name, ...) \
   ITG_FN(name, any) { return apply(call, part, parts, ROWS(name, false)); }
 #define COMPARE(name, ...) \
   ITG_FN(name, any) { return apply(call, part, parts, ROWS(name, true)); }
 #define LOGIC(name, ...) \
-  ITG_FN(name, any) { return apply(call, part, parts, (rows){{NULL, NULL, NULL, name##_row_u64}, false}); }
+  ITG_FN(name, any) { return apply(call, part, parts, (rows){{NULL, NULL, NULL, name##_row_u8}, false, true}); }
 #define BITS(name, ...) \
-  ITG_FN(name, any) { return apply(call, part, parts, (rows){{NULL, NULL, name##_row_i64, name##_row_u64}, false}); }
+  ITG_FN(name, any) { return apply(call, part, parts, (rows){{NULL, NULL, name##_row_i64, name##_row_u64}, false, false}); }
 #define pow_row_f32 power
 #include "binary.inc"
 

@@ -142,6 +142,32 @@ static itg_block *convert(itg_block *x, itg_block *y, enum itg_wide from, uint8_
   return y;
 }
 
+static inline int32_t f32_to_i32(float x) {  // clamped before it is converted: selects, so that it runs on vectors
+  const float low = x > -0x1p31f ? x : -0x1p31f, safe = low < 0x1.fffffep30f ? low : 0x1.fffffep30f;
+  const int32_t v = x >= 0x1p31f ? INT32_MAX : (int32_t)safe;
+  return x == x ? v : 0;
+}
+
+// Pairs that networks use and that need no way through 64 bits. False: not such a pair.
+static bool cast_directly(void *to, uint8_t out, const void *from, uint8_t in, int64_t n) {
+#define DIRECT(in_code, in_type, out_code, out_type, expression)     \
+  if (in == in_code && out == out_code) {                            \
+    const in_type *x = from;                                         \
+    out_type *y = to;                                                \
+    for (int64_t i = 0; i < n; i++) y[i] = (out_type)(expression);   \
+    return true;                                                     \
+  }
+  DIRECT(ITG_U8, uint8_t, ITG_F32, float, x[i])
+  DIRECT(ITG_I8, int8_t, ITG_F32, float, x[i])
+  DIRECT(ITG_I32, int32_t, ITG_F32, float, x[i])
+  DIRECT(ITG_BOOL, uint8_t, ITG_F32, float, x[i] != 0)
+  DIRECT(ITG_F32, float, ITG_BOOL, uint8_t, x[i] != 0)
+  DIRECT(ITG_BOOL, uint8_t, ITG_I32, int32_t, x[i] != 0)
+  DIRECT(ITG_F32, float, ITG_I32, int32_t, f32_to_i32(x[i]))
+#undef DIRECT
+  return false;
+}
+
 ITG_FN(cast, any) {
   const itg_tensor *in = call->in[0];
   itg_tensor *out = call->out[0];
@@ -156,6 +182,7 @@ ITG_FN(cast, any) {
     if (from != to && i < end) memmove(to + i * item, from + i * item, (size_t)((end - i) * item));
     return NULL;
   }
+  if (cast_directly(to + i * out_item, out->dtype, from + i * item, in->dtype, end - i)) return NULL;
   for (; i < end; i += ITG_BLOCK) {
     itg_block x, y;
     int64_t n = end - i < ITG_BLOCK ? end - i : ITG_BLOCK;

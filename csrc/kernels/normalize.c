@@ -35,18 +35,15 @@ ROW_SUM(sum, PLAIN)
 ROW_SUM(square_sum, SQUARED)
 
 // ---- softmax ----------------------------------------------------------------------------------------------
-static float row_max(const float *x, int64_t n) {
-  vf m = vset(-INFINITY);
-  int64_t i = 0;
-  for (; i + VL <= n; i += VL) m = vmax(vload(x + i), m);
-  float y = vhmax(m);
-  for (; i < n; i++) y = x[i] > y ? x[i] : y;
-  return y;  // a NaN may be missed here: its exponential is NaN and so is the sum
-}
+// The last w lanes of a row; lanes that are not there count as -inf, whose exponential is 0.
+static inline vf tail(const float *x, int64_t w) { return vselect(vfirst(w), vloadn(x, w), vset(-INFINITY)); }
 
 static void softmax_row(const float *x, float *y, int64_t n, bool logarithm) {
-  const float top = row_max(x, n);
-  const vf shift = vset(top);
+  const int64_t whole = n - n % VL;
+  vf top = vset(-INFINITY);  // a NaN may be missed here: its exponential is NaN and so is the sum
+  for (int64_t i = 0; i < whole; i += VL) top = vmax(vload(x + i), top);
+  if (whole < n) top = vmax(tail(x + whole, n - whole), top);
+  const vf shift = vset(vhmax(top));
   double total = 0;
   for (int64_t from = 0; from < n; from += STRETCH) {
     const int64_t to = n - from < STRETCH ? n : from + STRETCH;
@@ -58,51 +55,60 @@ static void softmax_row(const float *x, float *y, int64_t n, bool logarithm) {
       acc = vadd(acc, e);
     }
     if (i < to) {
-      vf e = v_exp(vsub(vloadn(x + i, to - i), shift));
-      float lane[VL];
-      vstore(lane, e);
-      for (int64_t k = 0; k < to - i; k++) total += lane[k];
+      vf e = v_exp(vsub(tail(x + i, to - i), shift));
       if (!logarithm) vstoren(y + i, to - i, e);
+      acc = vadd(acc, e);
     }
     total += vsum(acc);
   }
   const vf by = vset((float)(logarithm ? log(total) : 1 / total));
-  int64_t i = 0;
-  for (; i + VL <= n; i += VL)
-    vstore(y + i, logarithm ? vsub(vsub(vload(x + i), shift), by) : vmul(vload(y + i), by));
-  if (i < n) {
-    vf v = logarithm ? vsub(vsub(vloadn(x + i, n - i), shift), by) : vmul(vloadn(y + i, n - i), by);
-    vstoren(y + i, n - i, v);
+  if (logarithm) {
+    for (int64_t i = 0; i < whole; i += VL) vstore(y + i, vsub(vsub(vload(x + i), shift), by));
+    if (whole < n) vstoren(y + whole, n - whole, vsub(vsub(vloadn(x + whole, n - whole), shift), by));
+  } else {
+    for (int64_t i = 0; i < whole; i += VL) vstore(y + i, vmul(vload(y + i), by));
+    if (whole < n) vstoren(y + whole, n - whole, vmul(vloadn(y + whole, n - whole), by));
   }
 }
 
-// n rows, `step` apart, of `columns` columns each; every column is one softmax.
+// n rows, `step` apart, of `columns` <= ITG_COLUMNS columns each; every column is one softmax.
 static void softmax_columns(const float *x, float *y, int64_t n, int64_t step, int64_t columns, bool logarithm) {
-  for (int64_t c = 0; c < columns; c += VL) {
-    const int64_t w = columns - c < VL ? columns - c : VL;
+  float top[ITG_COLUMNS + VL], total[ITG_COLUMNS + VL], lost[ITG_COLUMNS + VL];  // lost: what rounding took from total
+#define EACH_COLUMN(c, w) for (int64_t c = 0, w; c < columns && ((w = columns - c < VL ? columns - c : VL), 1); c += VL)
 #define LOAD(p) (w == VL ? vload(p) : vloadn(p, w))
 #define STORE(p, v)                   \
   do {                                \
     if (w == VL) vstore(p, v);        \
     else vstoren(p, w, v);            \
   } while (0)
-    vf top = vset(-INFINITY), total = vset(0.f), lost = total;  // `lost`: what rounding took from the total
-    for (int64_t k = 0; k < n; k++) top = vmax(LOAD(x + k * step + c), top);
-    for (int64_t k = 0; k < n; k++) {
-      vf e = v_exp(vsub(LOAD(x + k * step + c), top));
+  for (int64_t c = 0; c < columns; c += VL) {
+    vstore(top + c, vset(-INFINITY));
+    vstore(total + c, vset(0.f));
+    vstore(lost + c, vset(0.f));
+  }
+  for (int64_t k = 0; k < n; k++)
+    EACH_COLUMN(c, w) vstore(top + c, vmax(LOAD(x + k * step + c), vload(top + c)));
+  for (int64_t k = 0; k < n; k++) {
+    EACH_COLUMN(c, w) {
+      const vf e = v_exp(vsub(LOAD(x + k * step + c), vload(top + c)));
       if (!logarithm) STORE(y + k * step + c, e);
-      vf add = vsub(e, lost), sum = vadd(total, add);
-      lost = vsub(vsub(sum, total), add);
-      total = sum;
+      const vf old = vload(total + c), add = vsub(e, vload(lost + c)), sum = vadd(old, add);
+      vstore(lost + c, vsub(vsub(sum, old), add));
+      vstore(total + c, sum);
     }
-    const vf by = logarithm ? v_log(total) : vdiv(vset(1.f), total);
-    for (int64_t k = 0; k < n; k++) {
-      const vf v = logarithm ? vsub(vsub(LOAD(x + k * step + c), top), by) : vmul(LOAD(y + k * step + c), by);
-      STORE(y + k * step + c, v);
+  }
+  for (int64_t c = 0; c < columns; c += VL)
+    vstore(total + c, logarithm ? v_log(vload(total + c)) : vdiv(vset(1.f), vload(total + c)));
+  for (int64_t k = 0; k < n; k++) {
+    EACH_COLUMN(c, w) {
+      const vf by = vload(total + c);
+      if (logarithm) STORE(y + k * step + c, vsub(vsub(LOAD(x + k * step + c), vload(top + c)), by));
+      else STORE(y + k * step + c, vmul(LOAD(y + k * step + c), by));
     }
+  }
+#undef EACH_COLUMN
 #undef LOAD
 #undef STORE
-  }
 }
 
 static void softmax_f64(const double *x, double *y, int64_t n, int64_t step, int64_t columns, bool logarithm) {
@@ -219,7 +225,8 @@ ITG_FN(rms_norm, any) { return norm(call, part, parts, false); }
 
 // ---- local response norm ---------------------------------------------------------------------------------------
 static void lrn_row(const float *x, float *total, int64_t n, const itg_attrs_lrn *a) {  // total: squares in, result out
-  const vf factor = vset((float)(a->alpha / (double)a->size)), bias = vset((float)a->bias), power = vset((float)-a->beta);
+  const vf factor = vset((float)(a->alpha / (double)a->size));
+  const vf bias = vset((float)a->bias), power = vset((float)-a->beta);
   for (int64_t i = 0; i < n; i += VL) {
     const int64_t w = n - i < VL ? n - i : VL;
     const vf base = vadd(bias, vmul(factor, w == VL ? vload(total + i) : vloadn(total + i, w)));
@@ -229,12 +236,17 @@ static void lrn_row(const float *x, float *total, int64_t n, const itg_attrs_lrn
   }
 }
 
+static const void *load(itg_block *block, const void *from, uint8_t dtype, int64_t n) {
+  if (!itg_needs_copy(dtype)) return from;
+  itg_widen(block, from, dtype, n);
+  return block;
+}
+
 ITG_FN(lrn, any) {
   const itg_attrs_lrn *a = call->attrs;
   const itg_tensor *x = call->in[0];
   if (itg_empty(x)) return NULL;
   const int64_t channels = x->shape[1], inner = itg_count_range(x, 2, x->rank), item = (int64_t)itg_item(x->dtype);
-  const enum itg_wide wide = itg_wide(x->dtype);
   const int64_t strips = (inner + ITG_BLOCK - 1) / ITG_BLOCK, before = (a->size - 1) / 2, after = a->size / 2;
   int64_t unit, end;
   itg_share(x->shape[0] * channels * strips, 1, part, parts, &unit, &end);
@@ -242,20 +254,21 @@ ITG_FN(lrn, any) {
     const int64_t at = unit % strips * ITG_BLOCK, n = inner - at < ITG_BLOCK ? inner - at : ITG_BLOCK;
     const int64_t c = unit / strips % channels, image = unit / strips / channels * channels;
     const int64_t first = c > before ? c - before : 0, last = after < channels - c ? c + after : channels - 1;
-    itg_block row, total;
+    const char *from = (const char *)x->data + at * item;
+    itg_block block, total;
     memset(&total, 0, sizeof total);
     for (int64_t k = first; k <= last; k++) {
-      itg_widen(&row, (const char *)x->data + ((image + k) * inner + at) * item, x->dtype, n);
-      if (wide == ITG_WIDE_F64) for (int64_t i = 0; i < n; i++) total.f64[i] += row.f64[i] * row.f64[i];
-      else for (int64_t i = 0; i < n; i++) total.f32[i] += row.f32[i] * row.f32[i];
+      const void *row = load(&block, from + (image + k) * inner * item, x->dtype, n);
+      if (x->dtype == ITG_F64) for (int64_t i = 0; i < n; i++) total.f64[i] += ((double *)row)[i] * ((double *)row)[i];
+      else for (int64_t i = 0; i < n; i++) total.f32[i] += ((float *)row)[i] * ((float *)row)[i];
     }
     const int64_t here = ((image + c) * inner + at) * item;
-    itg_widen(&row, (const char *)x->data + here, x->dtype, n);
-    if (wide == ITG_WIDE_F64)
+    const void *row = load(&block, (const char *)x->data + here, x->dtype, n);
+    if (x->dtype == ITG_F64)
       for (int64_t i = 0; i < n; i++)
-        total.f64[i] = row.f64[i] / pow(a->bias + a->alpha / (double)a->size * total.f64[i], a->beta);
+        total.f64[i] = ((double *)row)[i] / pow(a->bias + a->alpha / (double)a->size * total.f64[i], a->beta);
     else
-      lrn_row(row.f32, total.f32, n, a);
+      lrn_row(row, total.f32, n, a);
     itg_narrow((char *)call->out[0]->data + here, &total, x->dtype, n, false);
   }
   return NULL;

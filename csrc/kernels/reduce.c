@@ -161,11 +161,11 @@ static int64_t turns(const loops *l) {
 }
 static int64_t offset(const loops *l, int64_t turn) {
   int64_t at = 0;
-  for (int i = l->rank - 1; i >= 0; i--) {
+  for (int i = l->rank - 1; i > 0; i--) {
     at += turn % l->size[i] * l->step[i];
     turn /= l->size[i];
   }
-  return at;
+  return l->rank ? at + turn * l->step[0] : 0;
 }
 static void push(loops *l, int64_t size, int64_t step) {
   if (size == 1) return;

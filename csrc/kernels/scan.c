@@ -1,4 +1,4 @@
-// Along one axis: where the extreme element is, and running sums and products. Also what reductions refuse.
+// Running sums and products along one axis, and what reductions refuse.
 #include "infer.h"
 #include "wide.h"
 
@@ -51,66 +51,18 @@ itg_words itg_infer_cumulative(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// ---- argmax, argmin -----------------------------------------------------------------------------------------
-// Takes row `at` of n elements into the n best so far. NaN is more extreme than anything.
-#define BETTER(tag, type)                                                                            \
-  static void better_##tag(type *best, int64_t *where, const type *x, int64_t n, int64_t at, bool max, bool last) { \
-    for (int64_t i = 0; i < n; i++) {                                                                \
-      const type v = x[i], b = best[i];                                                              \
-      const bool more = (max ? v > b : v < b) | ((v != v) & (b == b));                               \
-      const bool same = (v == b) | ((v != v) & (b != b));                                            \
-      if (more | (last & same)) best[i] = v, where[i] = at;                                          \
-    }                                                                                                \
-  }
-BETTER(f32, float)
-BETTER(f64, double)
-BETTER(i64, int64_t)
-BETTER(u64, uint64_t)
-
-static itg_words extreme(const itg_call *call, uint32_t part, uint32_t parts, bool max) {
-  const itg_attrs_argmax *a = call->attrs;
-  const itg_tensor *x = call->in[0], *out = call->out[0];
-  if (itg_empty(out)) return NULL;
-  const int axis = itg_axis(a->axis, x->rank);
-  const int64_t extent = x->shape[axis], inner = itg_count_range(x, axis + 1, x->rank);
-  const int64_t item = (int64_t)itg_item(x->dtype);
-  const enum itg_wide wide = itg_wide(x->dtype);
-  const bool last = a->select_last_index != 0;
-  int64_t i, end, *to = out->data;
-  itg_share(itg_count(out), 64, part, parts, &i, &end);
-  while (i < end) {
-    itg_block best, row;
-    const int64_t col = i % inner, left = inner - col < end - i ? inner - col : end - i;
-    const int64_t n = left < ITG_BLOCK ? left : ITG_BLOCK;
-    const char *from = (const char *)x->data + (i / inner * extent * inner + col) * item;
-    itg_widen(&best, from, x->dtype, n);
-    for (int64_t k = 0; k < n; k++) to[i + k] = 0;
-    const int64_t chunk = inner == 1 ? ITG_BLOCK : 1;  // elements of the axis that are widened at once
-    for (int64_t at = 1; at < extent; at += chunk) {
-      const int64_t m = extent - at < chunk ? extent - at : chunk;
-      itg_widen(&row, from + at * inner * item, x->dtype, inner == 1 ? m : n);
-      for (int64_t k = 0; k < m; k++) {
-        if (wide == ITG_WIDE_F32) better_f32(best.f32, to + i, row.f32 + k, n, at + k, max, last);
-        else if (wide == ITG_WIDE_F64) better_f64(best.f64, to + i, row.f64 + k, n, at + k, max, last);
-        else if (wide == ITG_WIDE_I64) better_i64(best.i64, to + i, row.i64 + k, n, at + k, max, last);
-        else better_u64(best.u64, to + i, row.u64 + k, n, at + k, max, last);
-      }
-    }
-    i += n;
-  }
-  return NULL;
-}
-ITG_FN(argmax, any) { return extreme(call, part, parts, true); }
-ITG_FN(argmin, any) { return extreme(call, part, parts, false); }
-
 // ---- cumsum, cumprod ------------------------------------------------------------------------------------------
-#define ACCUMULATE(tag, type)                                                          \
-  static void accumulate_##tag(type *total, const type *x, type *y, int64_t n, bool product, bool exclusive) { \
-    for (int64_t i = 0; i < n; i++) {                                                  \
-      const type before = total[i];                                                    \
-      total[i] = product ? before * x[i] : before + x[i];                              \
-      y[i] = exclusive ? before : total[i];                                            \
-    }                                                                                  \
+// Takes n elements into the totals: into one, each after the other, if they lie along the axis, else into one each.
+#define ACCUMULATE(tag, type)                                                                                  \
+  static void accumulate_##tag(type *total, const type *x, type *y, int64_t n, bool along, const itg_attrs_cumsum *a, \
+                               bool product) {                                                                 \
+    for (int64_t k = 0; k < n; k++) {                                                                          \
+      const int64_t i = along && a->reverse ? n - 1 - k : k;                                                   \
+      type *sum = total + (along ? 0 : i);                                                                     \
+      const type before = *sum;                                                                                \
+      *sum = product ? before * x[i] : before + x[i];                                                          \
+      y[i] = a->exclusive ? before : *sum;                                                                     \
+    }                                                                                                          \
   }
 ACCUMULATE(f32, float)
 ACCUMULATE(f64, double)
@@ -124,26 +76,29 @@ static itg_words cumulate(const itg_call *call, uint32_t part, uint32_t parts, b
   const int64_t extent = x->shape[axis], inner = itg_count_range(x, axis + 1, x->rank);
   const int64_t item = (int64_t)itg_item(x->dtype);
   const enum itg_wide wide = itg_wide(x->dtype);
+  const bool along = inner == 1;
+  const int64_t chunk = along ? ITG_BLOCK : 1, chunks = (extent + chunk - 1) / chunk;  // of the axis, widened at once
   int64_t i, end;  // of the running totals: one per position off the axis
   itg_share(itg_count_range(x, 0, axis) * inner, 16, part, parts, &i, &end);
   while (i < end) {
     itg_block total, from, to;
     const int64_t col = i % inner, left = inner - col < end - i ? inner - col : end - i;
-    const int64_t n = left < ITG_BLOCK ? left : ITG_BLOCK, base = i / inner * extent * inner + col;
-    for (int64_t k = 0; k < n; k++) {
+    const int64_t totals = left < ITG_BLOCK ? left : ITG_BLOCK, base = i / inner * extent * inner + col;
+    for (int64_t k = 0; k < totals; k++) {
       if (wide == ITG_WIDE_F32) total.f32[k] = product;
       else if (wide == ITG_WIDE_F64) total.f64[k] = product;
       else total.u64[k] = product;
     }
-    for (int64_t k = 0; k < extent; k++) {
-      const int64_t at = (base + (a->reverse ? extent - 1 - k : k) * inner) * item;
+    for (int64_t k = 0; k < chunks; k++) {
+      const int64_t row = (a->reverse ? chunks - 1 - k : k) * chunk, at = (base + row * inner) * item;
+      const int64_t n = !along ? totals : extent - row < chunk ? extent - row : chunk;
       itg_widen(&from, (const char *)x->data + at, x->dtype, n);
-      if (wide == ITG_WIDE_F32) accumulate_f32(total.f32, from.f32, to.f32, n, product, a->exclusive);
-      else if (wide == ITG_WIDE_F64) accumulate_f64(total.f64, from.f64, to.f64, n, product, a->exclusive);
-      else accumulate_u64(total.u64, from.u64, to.u64, n, product, a->exclusive);
+      if (wide == ITG_WIDE_F32) accumulate_f32(total.f32, from.f32, to.f32, n, along, a, product);
+      else if (wide == ITG_WIDE_F64) accumulate_f64(total.f64, from.f64, to.f64, n, along, a, product);
+      else accumulate_u64(total.u64, from.u64, to.u64, n, along, a, product);
       itg_narrow((char *)call->out[0]->data + at, &to, x->dtype, n, false);
     }
-    i += n;
+    i += totals;
   }
   return NULL;
 }

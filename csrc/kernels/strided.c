@@ -23,8 +23,8 @@ static void copy_row(char *to, const char *from, size_t item, int64_t n, int64_t
 #undef ROW
 }
 
-// to[r * to_step + c] = from[r + c * from_step] for r < rows, c < cols, both at most TILE.
-enum { TILE = 16 };
+// to[r * to_step + c] = from[r + c * from_step] for r < rows, c < cols.
+enum { TILE = 16, BAND = 256 };  // rows at a time: BAND where there are fewer than TILE columns
 #define TILE_FN(type)                                                                                              \
   static void tile_##type(type *to, int64_t to_step, const type *from, int64_t from_step, int64_t rows,            \
                           int64_t cols) {                                                                          \
@@ -83,7 +83,8 @@ static void tile(char *to, int64_t to_step, const char *from, int64_t from_step,
 static void copy_transposed(char *to, const char *from, size_t item, const itg_nest *n, int j, uint32_t part,
                             uint32_t parts) {
   const int last = n->rank - 1;
-  const int64_t rows = n->size[j], cols = n->size[last], across = n->step[0][last], bands = (rows + TILE - 1) / TILE;
+  const int64_t rows = n->size[j], cols = n->size[last], across = n->step[0][last], band = cols < TILE ? BAND : TILE;
+  const int64_t bands = (rows + band - 1) / band;
   int64_t dense[ITG_NEST_RANK], outer = 1;
   dense[last] = 1;
   for (int i = last - 1; i >= 0; i--) dense[i] = dense[i + 1] * n->size[i + 1];
@@ -91,7 +92,7 @@ static void copy_transposed(char *to, const char *from, size_t item, const itg_n
   int64_t unit, end;
   itg_share(outer * bands, 1, part, parts, &unit, &end);
   for (; unit < end; unit++) {
-    const int64_t r = unit % bands * TILE, height = rows - r < TILE ? rows - r : TILE;
+    const int64_t r = unit % bands * band, height = rows - r < band ? rows - r : band;
     int64_t rest = unit / bands, x = r, y = r * dense[j];
     for (int i = last - 1; i >= 0; i--) {
       if (i == j) continue;
@@ -112,7 +113,7 @@ void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, u
   const int64_t inner = n->size[last], step = n->step[0][last];
   if (step != 0 && step != 1) {
     for (int j = last - 1; j >= 0; j--) {
-      if (n->step[0][j] != 1 || n->size[j] < 4 || inner < 4) continue;
+      if (n->step[0][j] != 1 || n->size[j] < 4) continue;
       copy_transposed(to, from, item, n, j, part, parts);
       return;
     }

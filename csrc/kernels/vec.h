@@ -1,12 +1,14 @@
 // The few vector operations that f32 kernels need, one block per instruction set. Included by sources that are compiled
 // once per ISA. `vf` holds VL floats, `vi` VL 32-bit integers; a mask `vm` comes from a comparison and goes to vselect.
 //
-//   loads, stores     vload vstore; vloadn vstoren touch the first n < VL lanes only (the others read as 0)
+//   loads, stores     vload vstore; vloadn vstoren touch the first n < VL lanes only (the others read as 0); vfirst(n) is
+//                     their mask
 //   arithmetic        vset vadd vsub vmul vdiv vfma(a,b,c)=a*b+c vsqrt vabs vneg vround(half to even) vfloor vceil
 //   vmin(a,b) vmax(a,b)   give b where either is NaN: put the value that may be NaN last
 //   comparisons       vlt vle vgt vge veq vne(true on NaN) visnan; vselect(m, a, b) = m ? a : b; vand vor vnot on masks
 //   across lanes      vsum vhmax vhmin give one float
 //   integers          vbits vfloats reinterpret; viset viadd visub viand vior vixor vishl vishr, visar keeps the sign
+//   vnear(a) vwhole(a)    the nearest whole number, as floats and as integers, |a| < 2^22
 //   vpow2(n)          2^n from whole numbers n in [-126, 127] held as floats;  vldexp(x, n) = x * 2^n, n in [-252, 254]
 //   vload_f16 vload_bf16 vstore_f16    convert from and to 16-bit floats;   vloadm/vstorem masks from and to bool bytes
 #pragma once
@@ -20,10 +22,11 @@ typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm;
 enum { VL = 16 };
+#define vfirst(n) ((vm)((1u << (n)) - 1))  // the first n < VL lanes
 #define vload(p) _mm512_loadu_ps(p)
 #define vstore(p, v) _mm512_storeu_ps(p, v)
-#define vloadn(p, n) _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p)
-#define vstoren(p, n, v) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1), v)
+#define vloadn(p, n) _mm512_maskz_loadu_ps(vfirst(n), p)
+#define vstoren(p, n, v) _mm512_mask_storeu_ps(p, vfirst(n), v)
 #define vset(c) _mm512_set1_ps(c)
 #define vadd _mm512_add_ps
 #define vsub _mm512_sub_ps
@@ -80,13 +83,14 @@ typedef __m256 vf;
 typedef __m256i vi;
 typedef __m256 vm;
 enum { VL = 8 };
-static inline __m256i vfirst(int64_t n) {  // all bits of the first n lanes
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+static inline vm vfirst(int64_t n) {  // all bits of the first n lanes
+  return _mm256_castsi256_ps(
+      _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
 }
 #define vload(p) _mm256_loadu_ps(p)
 #define vstore(p, v) _mm256_storeu_ps(p, v)
-#define vloadn(p, n) _mm256_maskload_ps(p, vfirst(n))
-#define vstoren(p, n, v) _mm256_maskstore_ps(p, vfirst(n), v)
+#define vloadn(p, n) _mm256_maskload_ps(p, _mm256_castps_si256(vfirst(n)))
+#define vstoren(p, n, v) _mm256_maskstore_ps(p, _mm256_castps_si256(vfirst(n)), v)
 #define vset(c) _mm256_set1_ps(c)
 #define vadd _mm256_add_ps
 #define vsub _mm256_sub_ps
@@ -153,6 +157,7 @@ typedef int vm;
 enum { VL = 1 };
 static inline vi vbits(vf a) { vi b; memcpy(&b, &a, sizeof b); return b; }
 static inline vf vfloats(vi b) { vf a; memcpy(&a, &b, sizeof a); return a; }
+#define vfirst(n) ((n) > 0)
 #define vload(p) (*(p))
 #define vstore(p, v) (*(p) = (v))
 #define vloadn(p, n) ((n) > 0 ? *(p) : 0.f)
@@ -200,13 +205,16 @@ static inline vf vselect(vm m, vf a, vf b) { return m ? a : b; }
 #endif
 
 #define visnan(a) vne(a, a)
-#ifndef vpow2
-// Adding 1.5 * 2^23 leaves n in the low bits of the sum: a conversion that is defined for NaN too.
+// Adding 1.5 * 2^23 rounds a to a whole number and leaves it in the low bits of the sum, for |a| < 2^22: cheaper than
+// vround where there is no instruction for that, and defined for NaN.
+static inline vf vnear(vf a) { return vsub(vadd(a, vset(12582912.f)), vset(12582912.f)); }
 static inline vi vwhole(vf n) { return visub(vbits(vadd(n, vset(12582912.f))), viset(0x4b400000)); }
-static inline vf vpow2(vf n) { return vfloats(vishl(viadd(vwhole(n), viset(127)), 23)); }
+#ifndef vpow2
+static inline vf vpow2i(vi n) { return vfloats(vishl(viadd(n, viset(127)), 23)); }
+static inline vf vpow2(vf n) { return vpow2i(vwhole(n)); }
 static inline vf vldexp(vf x, vf n) {  // in two steps: 2^n itself may be out of range where x * 2^n is not
-  vf half = vfloor(vmul(n, vset(.5f)));
-  return vmul(vmul(x, vpow2(half)), vpow2(vsub(n, half)));
+  const vi whole = vwhole(n), half = visar(whole, 1);
+  return vmul(vmul(x, vpow2i(half)), vpow2i(visub(whole, half)));
 }
 #endif
 

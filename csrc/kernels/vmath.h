@@ -6,7 +6,7 @@
 
 // x = n * ln2 + r with |r| <= ln2/2, and q = e^r - 1. `lo` is added to x after the first rounding.
 static inline vf v_exp_parts(vf x, vf lo, vf *n) {
-  *n = vround(vmul(x, vset(1.44269504f)));
+  *n = vnear(vmul(x, vset(1.44269504f)));
   vf r = vadd(vfma(*n, vset(-1.42860677e-6f), vfma(*n, vset(-0.693145752f), x)), lo);
   vf q = vfma(r, vset(1.388250734e-3f), vset(8.366595954e-3f));
   q = vfma(r, q, vset(4.166720062e-2f));
@@ -119,7 +119,7 @@ static inline vf v_gelu_tanh(vf x) {
 
 // sin (shift 0) and cos (shift 1): 4 ulp below |x| = 8192; above, the C library's.
 static inline vf v_sincos(vf x, int shift) {
-  vf n = vround(vmul(x, vset(0.636619772f)));
+  vf n = vnear(vmul(x, vset(0.636619772f)));
   vf r = vfma(n, vset(-1.5703125f), x);  // pi/2 in three pieces; n * the first is exact
   r = vfma(n, vset(-4.837512969970703125e-4f), r);
   r = vfma(n, vset(-7.54978995489188e-8f), r);
@@ -130,7 +130,7 @@ static inline vf v_sincos(vf x, int shift) {
   vf c = vfma(z, vset(2.442878576e-5f), vset(-1.388727804e-3f));
   c = vfma(z, c, vset(4.166664556e-2f));
   c = vfma(vmul(z, z), c, vfma(z, vset(-.5f), vset(1.f)));
-  vi k = viadd(visub(vbits(vadd(n, vset(12582912.f))), viset(0x4b400000)), viset(shift));
+  vi k = viadd(vwhole(n), viset(shift));
   vf odd = vitof(viand(k, viset(1)));
   vf y = vselect(vgt(odd, vset(0.f)), c, s);
   y = vfloats(vixor(vbits(y), vishl(viand(k, viset(2)), 30)));
