@@ -39,6 +39,12 @@ ROW_SUM(square_sum, SQUARED)
 static inline vf tail(const float *x, int64_t w) { return vselect(vfirst(w), vloadn(x, w), vset(-INFINITY)); }
 
 static void softmax_row(const float *x, float *y, int64_t n, bool logarithm) {
+  if (n < VL) {  // all in one register
+    const vf v = tail(x, n), shifted = vsub(v, vset(vhmax(v))), e = v_exp(shifted);
+    const float sum = vsum(e);
+    vstoren(y, n, logarithm ? vsub(shifted, vset(logf(sum))) : vmul(e, vset(1 / sum)));
+    return;
+  }
   const int64_t whole = n - n % VL;
   vf top = vset(-INFINITY);  // a NaN may be missed here: its exponential is NaN and so is the sum
   for (int64_t i = 0; i < whole; i += VL) top = vmax(vload(x + i), top);

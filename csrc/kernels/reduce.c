@@ -22,6 +22,12 @@ typedef void columns_fn(const void *x, int64_t rows, int64_t step, int64_t n, vo
   static inline vf name##_v(vf a, vf b) { return formula; }                                    \
   static void name##_row_f32(const void *x_, int64_t n, void *out) {                           \
     const float *x = x_;                                                                       \
+    if (n < 8) {                                                                               \
+      float y = start;                                                                         \
+      for (int64_t i = 0; i < n; i++) y = name##_s(y, x[i]);                                   \
+      *(float *)out = y;                                                                       \
+      return;                                                                                  \
+    }                                                                                          \
     vf acc[ACCS];                                                                              \
     for (int k = 0; k < ACCS; k++) acc[k] = vset(start);                                       \
     int64_t i = 0;                                                                             \

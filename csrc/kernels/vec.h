@@ -90,7 +90,20 @@ static inline vm vfirst(int64_t n) {  // all bits of the first n lanes
 #define vload(p) _mm256_loadu_ps(p)
 #define vstore(p, v) _mm256_storeu_ps(p, v)
 #define vloadn(p, n) _mm256_maskload_ps(p, _mm256_castps_si256(vfirst(n)))
-#define vstoren(p, n, v) _mm256_maskstore_ps(p, _mm256_castps_si256(vfirst(n)), v)
+static inline void vstoren(float *p, int64_t n, vf v) {  // by halves: masked stores are slow on some CPUs
+  __m128 h = _mm256_castps256_ps128(v);
+  if (n & 4) {
+    _mm_storeu_ps(p, h);
+    h = _mm256_extractf128_ps(v, 1);
+    p += 4;
+  }
+  if (n & 2) {
+    _mm_storel_pi((__m64 *)p, h);
+    h = _mm_movehl_ps(h, h);
+    p += 2;
+  }
+  if (n & 1) _mm_store_ss(p, h);
+}
 #define vset(c) _mm256_set1_ps(c)
 #define vadd _mm256_add_ps
 #define vsub _mm256_sub_ps
@@ -153,11 +166,11 @@ static inline void vstorem(uint8_t *p, vm m) {
 #else
 typedef float vf;
 typedef uint32_t vi;  // unsigned, so that wrapping is defined
-typedef int vm;
+typedef uint32_t vm;  // all bits or none: a select by bits runs on whatever vectors the compiler finds
 enum { VL = 1 };
 static inline vi vbits(vf a) { vi b; memcpy(&b, &a, sizeof b); return b; }
 static inline vf vfloats(vi b) { vf a; memcpy(&a, &b, sizeof a); return a; }
-#define vfirst(n) ((n) > 0)
+#define vfirst(n) (0 - (vm)((n) > 0))
 #define vload(p) (*(p))
 #define vstore(p, v) (*(p) = (v))
 #define vloadn(p, n) ((n) > 0 ? *(p) : 0.f)
@@ -167,8 +180,6 @@ static inline vf vfloats(vi b) { vf a; memcpy(&a, &b, sizeof a); return a; }
 #define vsub(a, b) ((a) - (b))
 #define vmul(a, b) ((a) * (b))
 #define vdiv(a, b) ((a) / (b))
-static inline vf vmin(vf a, vf b) { return a < b ? a : b; }
-static inline vf vmax(vf a, vf b) { return a > b ? a : b; }
 #define vfma(a, b, c) ((a) * (b) + (c))  // two roundings: one is a slow library call where there is no FMA
 #define vsqrt(a) sqrtf(a)
 #define vabs(a) fabsf(a)
@@ -176,17 +187,19 @@ static inline vf vmax(vf a, vf b) { return a > b ? a : b; }
 #define vround(a) rintf(a)
 #define vfloor(a) floorf(a)
 #define vceil(a) ceilf(a)
-#define vlt(a, b) ((a) < (b))
-#define vle(a, b) ((a) <= (b))
-#define vgt(a, b) ((a) > (b))
-#define vge(a, b) ((a) >= (b))
-#define veq(a, b) ((a) == (b))
-#define vne(a, b) ((a) != (b))
-static inline vf vselect(vm m, vf a, vf b) { return m ? a : b; }
+#define vlt(a, b) (0 - (vm)((a) < (b)))
+#define vle(a, b) (0 - (vm)((a) <= (b)))
+#define vgt(a, b) (0 - (vm)((a) > (b)))
+#define vge(a, b) (0 - (vm)((a) >= (b)))
+#define veq(a, b) (0 - (vm)((a) == (b)))
+#define vne(a, b) (0 - (vm)((a) != (b)))
+static inline vf vselect(vm m, vf a, vf b) { return vfloats((vbits(a) & m) | (vbits(b) & ~m)); }
+static inline vf vmin(vf a, vf b) { return vselect(vlt(a, b), a, b); }
+static inline vf vmax(vf a, vf b) { return vselect(vgt(a, b), a, b); }
 #define vand(m, k) ((m) & (k))
 #define vor(m, k) ((m) | (k))
-#define vnot(m) (!(m))
-#define vany(m) (m)
+#define vnot(m) (~(m))
+#define vany(m) ((m) != 0)
 #define vsum(a) (a)
 #define vhmax(a) (a)
 #define vhmin(a) (a)
@@ -200,8 +213,8 @@ static inline vf vselect(vm m, vf a, vf b) { return m ? a : b; }
 #define vishr(a, n) ((a) >> (n))
 #define visar(a, n) ((vi)((int32_t)(a) >> (n)))
 #define vitof(a) ((float)(int32_t)(a))
-#define vloadm(p) (*(p) != 0)
-#define vstorem(p, m) (*(p) = (m) != 0)
+#define vloadm(p) (0 - (vm)(*(p) != 0))
+#define vstorem(p, m) (*(p) = (uint8_t)((m) & 1))
 #endif
 
 #define visnan(a) vne(a, a)

@@ -15,10 +15,10 @@ static inline vf v_exp_parts(vf x, vf lo, vf *n) {
   return vfma(vmul(r, r), q, r);
 }
 
-// exp(x + lo) for a small lo: 1.5 ulp; overflows to inf, underflows through the subnormals to 0.
+// exp(x + lo) for a small lo: 1.5 ulp; overflows to inf; results below 2^-126 become 0, for subnormals are slow.
 static inline vf v_exp2(vf x, vf lo) {
-  vf n, q = v_exp_parts(vmin(vset(89.f), vmax(vset(-104.f), x)), lo, &n);
-  return vldexp(vadd(q, vset(1.f)), n);
+  vf n, q = v_exp_parts(vmin(vset(89.f), vmax(vset(-87.3365402f), x)), lo, &n);
+  return vselect(vlt(x, vset(-87.3365402f)), vset(0.f), vldexp(vadd(q, vset(1.f)), n));
 }
 static inline vf v_exp(vf x) { return v_exp2(x, vset(0.f)); }
 
