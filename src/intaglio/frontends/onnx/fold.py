@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from intaglio.ir import Array, Node, Type, Value
+from intaglio.ir import Array, Graph, Node, Type, Value
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
 EAGER_LIMIT = 1 << 20  # bytes of a result that is computed at once
@@ -70,7 +70,8 @@ def _new_nodes(results: Iterable[Value | None]) -> list[Node]:
 
 def _cheap(node: Node) -> bool:
     small = all(v.type.bytes <= EAGER_LIMIT for v in node.outputs)
-    return small and REGISTRY[node.op].foldable
+    bodies = any(isinstance(a, Graph) for a in node.attrs.values())  # a loop may take for ever
+    return small and not bodies and REGISTRY[node.op].foldable
 
 
 def _compute(node: Node) -> None:
