@@ -197,13 +197,14 @@ def test_other_outputs() -> None:
 
 def test_other_inputs_take_their_inferred_shape() -> None:
     g = load_onnx(model(CHAIN), inputs=["b", "x"])
-    assert [(v.name, v.shape) for v in g.inputs] == [("x", (1, 3)), ("b", (1, 3))]
+    assert [(v.name, v.shape) for v in g.inputs] == [("b", (1, 3)), ("x", (1, 3))]
     assert [n.op for n in g.nodes()] == ["mul"]
 
 
 def test_what_is_cut_off_need_not_be_supported_nor_bound() -> None:
     m = model("(float[N,3] x) => (float[N,3] y) { a = NoSuchOp(x) b = Relu(a) y = NoSuchOp(b) }")
-    g = load_onnx(m, inputs=["a"], outputs=["b"], shapes={"a": (5, 3)})
+    with pytest.warns(UserWarning, match="element type of the new input 'a' is not known"):
+        g = load_onnx(m, inputs=["a"], outputs=["b"], shapes={"a": (5, 3)})
     assert [v.shape for v in (*g.inputs, *g.outputs)] == [(5, 3), (5, 3)]
     with pytest.raises(BadInput, match=r"shape of the new input 'a' is not known.*--shape a="):
         load_onnx(m, inputs=["a"], outputs=["b"])
@@ -215,6 +216,7 @@ def test_what_is_cut_off_need_not_be_supported_nor_bound() -> None:
         ({"inputs": ["b"]}, "still needs input 'x'"),
         ({"outputs": ["nope"]}, "outputs: the model has no tensor 'nope'"),
         ({"inputs": ["nope"]}, "inputs: the model has no tensor 'nope'"),
+        ({"outputs": ["a", "a"]}, "outputs: 'a' is given twice"),
         ({"values": {"nope": 1}}, "values: the model has no tensor 'nope'"),
     ],
 )

@@ -86,7 +86,7 @@ def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:
     needed = _names_needed(
         graph, names, {i.name for i in infos} | {v.name for v in new}, scope, wishes
     )
-    if wishes.outputs is not None or wishes.inputs is not None:
+    if wishes.outputs is not None and wishes.inputs is None:
         infos = [i for i in infos if i.name in needed]
     scope.model.dims, changed = bind_dims(infos, wishes)
     scope.model.trust_declared = not changed
@@ -99,6 +99,9 @@ def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:
     results = scope.run(graph.node, names)
     _warn_of(scope.model.mismatches)
     kept = [v for v in made if v.data is None]
+    if wishes.inputs is not None:
+        order = list(wishes.inputs)
+        kept.sort(key=lambda v: order.index(v.name))
     return Graph(kept, results, names, graph.name, _metadata(proto))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +39,9 @@ class Wishes:
             "inputs": self.inputs or (),
             "outputs": self.outputs or (),
         }.items():
+            twice = [name for name, count in Counter(list(names)).items() if count > 1]
+            if twice:
+                raise BadInput(f"onnx: {what}: '{twice[0]}' is given twice; once is enough")
             for name in names:
                 if name not in made:
                     raise BadInput(
@@ -226,14 +231,24 @@ def chosen_inputs(
         if name in infos:
             kept.append(infos[name])
             continue
-        t = infer(name)
-        shape = wishes.shapes.get(name)
-        if t is None and shape is None:
+        t, given = infer(name), wishes.shapes.get(name)
+        if t is None and given is None:
             raise BadInput(
                 f"onnx: the shape of the new input '{name}' is not known; add --shape {name}=..."
             )
-        dtype = t.dtype if t else "f32"
-        fixed = tuple(int(d) for d in shape) if shape is not None else t.shape if t else ()
-        tensors.check_size(fixed, dtype, f"input '{name}'")
-        new.append(Value(Type(dtype, fixed), name))
+        dtype = t.dtype if t else _declared_dtype(graph, name)
+        shape = tuple(int(d) for d in given) if given is not None else t.shape if t else ()
+        tensors.check_size(shape, dtype, f"input '{name}'")
+        new.append(Value(Type(dtype, shape), name))
     return kept, new
+
+
+def _declared_dtype(graph: Any, name: str) -> str:
+    for info in (*graph.value_info, *graph.output):
+        if info.name == name:
+            return input_dtype(info)
+    warnings.warn(
+        f"onnx: the element type of the new input '{name}' is not known; f32 is assumed",
+        stacklevel=6,
+    )
+    return "f32"
