@@ -1,4 +1,5 @@
-"""The models that the benchmarks run: the one that ships, and those of ../shared if it is there."""
+"""The models that the benchmarks run: the one that ships, those of ../shared if it is there, and by
+name those that `python -m benchmarks.zoo` has exported."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def available() -> list[Path]:
 
 def find(name: str) -> Path | None:
     """The model file of that name, with or without its ending."""
-    return next((p for p in available() if name in (p.stem, p.name, str(p))), None)
+    known = [*available(), *sorted((ROOT / "build" / "zoo").glob("*/*.onnx"), reverse=True)]
+    return next((p for p in known if name in (p.stem, p.name, str(p))), None)
 
 
 def dims(path: Path) -> dict[str, int]:

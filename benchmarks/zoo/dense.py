@@ -1,0 +1,69 @@
+"""One value per pixel: a small U-Net (Ronneberger et al. 2015), up by transposed convolution or by
+resizing, and super-resolution by sub-pixel convolution (ESPCN, Shi et al. 2016)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.zoo.layers import ConvNorm
+
+WIDTHS = (16, 32, 64, 128)
+
+
+def _double(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(ConvNorm(inputs, outputs, 3), ConvNorm(outputs, outputs, 3))
+
+
+def _deconv(inputs: int, outputs: int) -> nn.Module:
+    return nn.ConvTranspose2d(inputs, outputs, 2, 2)
+
+
+def _resize(inputs: int, outputs: int) -> nn.Module:
+    up = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+    return nn.Sequential(up, ConvNorm(inputs, outputs))
+
+
+class UNet(nn.Module):
+    """Down to an eighth and up again, each level joined with its like; class scores per pixel."""
+
+    def __init__(self, up: Callable[[int, int], nn.Module], classes: int = 2) -> None:
+        super().__init__()
+        pairs = list(itertools.pairwise(WIDTHS))
+        self.enter, self.pool = _double(3, WIDTHS[0]), nn.MaxPool2d(2)
+        self.down = nn.ModuleList([_double(a, b) for a, b in pairs])
+        self.up = nn.ModuleList([up(b, a) for a, b in reversed(pairs)])
+        self.join = nn.ModuleList([_double(2 * a, a) for a, _ in reversed(pairs)])
+        self.out = nn.Conv2d(WIDTHS[0], classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        kept = []
+        for down in self.down:
+            kept.append(x)
+            x = down(self.pool(x))
+        for up, join in zip(self.up, self.join, strict=True):
+            x = join(torch.cat([kept.pop(), up(x)], 1))
+        return self.out(x)
+
+
+def unet_deconv() -> nn.Module:
+    return UNet(_deconv)
+
+
+def unet_resize() -> nn.Module:
+    return UNet(_resize)
+
+
+def espcn(scale: int = 3) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 64, 5, padding=2),
+        nn.Tanh(),
+        nn.Conv2d(64, 32, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(32, scale**2, 3, padding=1),
+        nn.PixelShuffle(scale),
+    )
