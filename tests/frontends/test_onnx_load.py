@@ -317,6 +317,15 @@ def test_an_operand_that_must_be_constant_names_the_input_to_bind() -> None:
     assert e.value.names == ("k",)
     load_onnx(m, values={"k": [3]})
 
+    functions = """<domain: "f", opset_import: ["": 18, "test.const": 1]> Inner (a, b) => (c)
+        { d = Abs(b) c = test.const.Const(a, d) }"""
+    text = """(float[3] x, int64[1] k, bool c) => (float[3] y) { h = Neg(k)
+        y = If(c) <then_branch = t () => (float[3] p) { q = Abs(h) p = f.Inner(x, q) },
+                   else_branch = e () => (float[3] r) { r = Relu(x) }> }"""
+    with pytest.raises(NeedsValue) as e:  # through a function, a branch and what they compute
+        load_onnx(model(text, functions=functions, more=', "test.const": 1, "f": 1'))
+    assert e.value.names == ("k",)
+
 
 # ---- functions and sub-graphs ------------------------------------------------------------------
 NESTED = """

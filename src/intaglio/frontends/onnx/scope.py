@@ -43,8 +43,11 @@ class Scope:
         parent: Scope | None = None,
         prefix: str = "",
         attributes: Mapping[str, Any] | None = None,
+        caller: Scope | None = None,
     ):
-        self.model, self.opsets, self.parent, self.prefix = model, opsets, parent, prefix
+        self.model, self.opsets, self.prefix = model, opsets, prefix
+        self.parent = parent  # whose names a sub-graph sees
+        self.caller = caller  # who gave a function its operands; its names are not seen
         self.references = attributes or {}  # what attribute references of a function stand for
         self.values: dict[str, Value] = {}
         self.stored: dict[str, Any] = {}  # initialisers that nothing has read yet
@@ -53,7 +56,8 @@ class Scope:
         self.captures: dict[Value, Value] | None = (
             None  # outer -> inner; None: names resolve freely
         )
-        self.depth: int = parent.depth + 1 if parent else 0
+        above = parent or caller
+        self.depth: int = above.depth + 1 if above else 0
         if self.depth > MAX_DEPTH:
             raise BadInput(
                 f"onnx: functions and sub-graphs nest more than {MAX_DEPTH} deep at '{prefix}'; "
@@ -106,10 +110,13 @@ class Scope:
             v = stack.pop()
             if v.producer is None and v.data is None:
                 outer = self._outer(v)
-                if outer is not None:
-                    assert self.parent is not None
+                if outer is not None and self.parent is not None:
                     yield from self.parent.root_inputs(outer)
-                elif self.parent is None or self.captures is None:
+                elif self.caller is not None:
+                    yield from self.caller.root_inputs(v)
+                elif self.parent is not None and self.captures is None:
+                    yield from self.parent.root_inputs(v)
+                elif self.parent is None:
                     yield v.name
             for x in v.producer.inputs if v.producer else ():
                 if x is not None and x not in seen:
@@ -193,7 +200,8 @@ class Scope:
         except IntaglioError as e:
             if str(e).startswith("onnx: "):
                 raise
-            raise type(e)(f"onnx: node '{origin}' ({proto.op_type}): {e}") from e
+            e.args = (f"onnx: node '{origin}' ({proto.op_type}): {e}", *e.args[1:])
+            raise
         except MemoryError as e:
             what = f"onnx: node '{origin}' ({proto.op_type}): not enough memory to fold it"
             raise BadInput(f"{what}: {e}") from e
@@ -254,13 +262,8 @@ class Scope:
             None,
             n.origin + "/",
             {**function.defaults, **n.protos},
+            caller=self,
         )
-        body.depth = self.depth + 1
-        if body.depth > MAX_DEPTH:
-            raise BadInput(
-                f"onnx: functions nest more than {MAX_DEPTH} deep at '{n.origin}'; "
-                "does a function call itself?"
-            )
         for name, v in zip(function.inputs, n.inputs, strict=False):
             if v is not None:
                 body.values[name] = v
