@@ -73,7 +73,7 @@ def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -
     s = _wide(s)
     w = _as(W, _scaled_weights(conv, _wide(W.data), s))  # type: ignore[arg-type]
     b = None if B is None else _as(B, _wide(B.data) * s)  # type: ignore[arg-type]
-    return ops.REGISTRY[conv.op](x, w, b, **conv.attrs)
+    return ops.REGISTRY[conv.op](x, w, b, origin=conv.origin, **conv.attrs)
 
 
 @rule(P.add(CONV, S))
@@ -85,7 +85,7 @@ def shift_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -
     if s is None:
         return no(_why("shift", S, conv.outputs[0]))
     b = _wide(s) if B is None else _wide(B.data) + _wide(s)  # type: ignore[arg-type]
-    return ops.REGISTRY[conv.op](x, W, _as(W, b), **conv.attrs)
+    return ops.REGISTRY[conv.op](x, W, _as(W, b), origin=conv.origin, **conv.attrs)
 
 
 @rule(P.gemm(x, y, P["z?"][0]))

@@ -269,6 +269,7 @@ def _carry(control: Control, sharing: Sharing) -> None:
         made = life.time[node]
         last = max((life.time.get(n, -1) for n in inside.uses), default=-1)
         free = last < made or (last == made and may_follow(node, inside))
+        sharing.exempt.update([(result, out), (out, result)])  # in the end they are the same
         if free and body.result not in inside.uses and sharing.follow(inside, result):
             sharing.same[result] = inside
     if control.node.op == "if":

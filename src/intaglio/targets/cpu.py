@@ -7,9 +7,12 @@ or convolution becomes part of its epilogue.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from intaglio import native
 from intaglio.errors import BadInput
@@ -197,7 +200,7 @@ def _again(before: Node, *, bias: Value | None = None, residual: Value | None = 
     ins = list(before.inputs)
     ins[2] = ins[2] if bias is None else bias
     ins[3] = ins[3] if residual is None else residual
-    made: Value = REGISTRY[before.op](*ins, **{**before.attrs, **changes})
+    made: Value = REGISTRY[before.op](*ins, origin=before.origin, **{**before.attrs, **changes})
     return made
 
 
@@ -233,7 +236,28 @@ def addend_into_product(before: Node, y: Value) -> Value | No:
     return _again(before, residual=y, add_last=not plain)
 
 
-FUSE: list[Rule] = [activation_into_product, addend_into_product]
+@rule(P.op("cpu.gemm", P.reshape(P.transpose(x) @ "turn") @ "flat", w, bias, residual))
+def flattening_into_weights(
+    x: Value, w: Value, turn: Node, flat: Node, node: Node
+) -> Value | No | None:
+    """A transpose before flattening is another order of the matrix rows, free in a constant."""
+    if w.data is None or x.type.dynamic:
+        return None
+    perm, k = turn.attrs["perm"], flat.outputs[0].shape[-1]
+    lead = next((i for i, p in enumerate(perm) if i != p), len(perm))
+    rest, moved = math.prod(x.shape[lead:]), tuple(p - lead for p in perm[lead:])
+    if rest != k:
+        return no(f"the transpose moves {rest} elements of which {k} are one row")
+    rows = np.arange(k).reshape([turn.outputs[0].shape[lead + i] for i in range(len(moved))])
+    rows = rows.transpose(np.argsort(moved)).reshape(-1)
+    weights = constant(np.ascontiguousarray(w.data.take(rows, axis=-2)))
+    made: Value = gemm(
+        reshape(x, shape=flat.outputs[0].shape), weights, *node.inputs[2:], **node.attrs
+    )
+    return made
+
+
+FUSE: list[Rule] = [flattening_into_weights, activation_into_product, addend_into_product]
 
 
 # ---- the target ----------------------------------------------------------------------------------

@@ -1,0 +1,127 @@
+"""`intaglio.compile` and `intaglio.optimize`: options, reports, and how they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import intaglio
+from intaglio import ops
+from intaglio.compiler import trace
+from intaglio.errors import BadInput, Unsupported
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.registry import REGISTRY, op, same
+
+
+def network() -> Graph:
+    """conv, batch norm, relu, pool, flatten, linear"""
+    rng = np.random.default_rng(1)
+
+    def weights(*shape):
+        return constant(rng.uniform(0.1, 0.5, shape).astype(np.float32))
+
+    x = Value(Type("f32", (1, 3, 8, 8)), "image")
+    y = ops.conv(x, weights(8, 3, 3, 3), None, stride=(1, 1), pad=(1, 1, 1, 1), dilation=(1, 1),
+                 origin="conv1")  # fmt: skip
+    y = ops.relu(ops.batch_norm(y, *(weights(8) for _ in range(4)), epsilon=1e-5), origin="relu1")
+    y = ops.max_pool(y, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0), dilation=(1, 1))
+    y = ops.gemm(ops.reshape(y, shape=(1, 128)), weights(10, 128), weights(10), trans_b=True)
+    return Graph([x], [y], ["scores"], "network", {"licence": "CC0"})
+
+
+@pytest.fixture(scope="module")
+def image():
+    return np.random.default_rng(2).standard_normal((1, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@pytest.mark.parametrize("isa", ["scalar", "avx2", None])
+def test_levels_and_instruction_sets_agree(level, isa, image):
+    want = intaglio.interpret(network(), {"image": image})["scores"]
+    package = intaglio.compile(network(), level=level, isa=isa)
+    with intaglio.open(package) as session:
+        np.testing.assert_allclose(session.run({"image": image})["scores"], want, rtol=1e-4)
+
+
+def test_a_small_network_becomes_few_steps():
+    """Everything fuses: nothing is left but the image's own layout, a pool and two products."""
+    made = trace(network())
+    assert [s.op for s in made.plan.steps] == ["transpose", "cpu.conv", "cpu.pool", "cpu.gemm"]
+    assert made.plan.steps[1].origin == "conv1"
+    assert made.package.meta["name"] == "network"
+    assert made.package.meta["metadata"] == {"licence": "CC0"}
+
+
+def test_the_trace_says_what_fired_and_what_refused():
+    x = Value(Type("f32", (1, 2, 4, 4)), "x")
+    shifted, w = ops.add(x, np.ones((2, 1, 1), np.float32)), np.ones((2, 2, 3, 3), np.float32)
+    y = ops.conv(
+        shifted, w, None, stride=(1, 1), pad=(1, 1, 1, 1), dilation=(1, 1), origin="Conv_7"
+    )
+    records = {r.name: r for r in trace(Graph([x], [y], ["y"])).records}
+    (refused,) = [e for e in records["fuse"].events if e.rule == "shift_before_conv"]
+    assert refused.origin == "Conv_7"
+    assert "the border would be shifted too" in refused.refusal
+    assert all(r.seconds >= 0 and r.nodes > 0 for r in records.values())
+    assert records["legalize"].fired
+
+
+def test_graphs_are_dumped_and_progress_is_told(tmp_path):
+    said = []
+    intaglio.compile(network(), dump_dir=tmp_path / "dump", progress=said.append)
+    files = sorted(p.name for p in (tmp_path / "dump").iterdir())
+    assert files[0] == "00-canonicalize.txt"
+    assert "cpu.conv" in (tmp_path / "dump" / files[-1]).read_text()
+    assert said[0] == "reading the model"
+    assert "layout" in said
+
+
+def test_optimize_leaves_its_argument_alone():
+    graph = network()
+    before = str(graph)
+    assert "batch_norm" in before
+    assert "batch_norm" not in str(intaglio.optimize(graph))
+    assert str(intaglio.optimize(graph, level=0)) == before == str(graph)
+
+
+def test_bytes_are_reproducible():
+    assert intaglio.compile(network()).bytes == intaglio.compile(network()).bytes
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target": "abacus"}, "no target is called 'abacus'"),
+        ({"isa": "mmx"}, "no instruction set is called 'mmx'"),
+        ({"level": 4}, "level is 4"),
+        ({"shapes": {"image": (1, 3, 9, 9)}}, "shapes= is for model files"),
+    ],
+)
+def test_mistakes_are_named(options, words):
+    with pytest.raises(BadInput, match=words):
+        intaglio.compile(network(), **options)
+
+
+def test_an_op_without_a_kernel_is_refused_in_words():
+    made = op(same, name="test.unheard_of")(lambda x: x)
+    try:
+        x = Value(Type("f32", (3,)), "x")
+        graph = Graph([x], [made(ops.relu(x), origin="Odd_3")], ["y"])
+        with pytest.raises(Unsupported, match=r"test.unheard_of 'Odd_3' reads f32\[3\]"):
+            intaglio.compile(graph)
+    finally:
+        del REGISTRY["test.unheard_of"]
+
+
+def test_outputs_that_are_inputs_constants_or_twice_there():
+    x = Value(Type("f32", (2, 3)), "x")
+    y = ops.relu(x)
+    flat = ops.reshape(x, shape=(6,))
+    graph = Graph([x], [x, y, y, flat, constant(np.float32(7))], ["a", "b", "c", "d", "e"])
+    a = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+    with intaglio.open(intaglio.compile(graph)) as session:
+        got = session.run({"x": a})
+    want = intaglio.interpret(graph, {"x": a})
+    assert list(got) == ["a", "b", "c", "d", "e"]
+    for name in want:
+        np.testing.assert_array_equal(got[name], want[name])
