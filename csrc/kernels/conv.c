@@ -36,13 +36,15 @@ static layout layout_of(const itg_conv *c) {
 size_t itg_scratch_conv(const itg_call *call, uint32_t parts) {
   itg_conv c;
   itg_tensor out;
-  return itg_conv_of(call, &c, &out) || call->in[0]->dtype != ITG_F32 ? 0 : layout_of(&c).total * parts;
+  if (itg_conv_of(call, &c, &out) || call->in[0]->dtype != ITG_F32 || !itg_count(&out)) return 0;
+  return layout_of(&c).total * parts;
 }
 
 size_t itg_scratch_conv_transpose(const itg_call *call, uint32_t parts) {
   itg_conv c;
   itg_tensor out;
-  return itg_conv_transpose_of(call, &c, &out) || call->in[0]->dtype != ITG_F32 ? 0 : layout_of(&c).total * parts;
+  if (itg_conv_transpose_of(call, &c, &out) || call->in[0]->dtype != ITG_F32 || !itg_count(&out)) return 0;
+  return layout_of(&c).total * parts;
 }
 #endif
 
@@ -197,15 +199,42 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
   }
 }
 
+// A 1x1 window that stays on the image: pixels are rows of one matrix.
+static bool is_product(const itg_window *w) {
+  return itg_taps(w) == 1 && itg_places(w->stride) == 1 && !memcmp(w->in, w->out, sizeof w->in) &&
+         !w->before[0] && !w->before[1] && !w->before[2];
+}
+
+// One set of output pixels that see the same taps.
+static void run_set(const itg_call *call, const task *t, char *scratch, const itg_finish *end, uint32_t part,
+                    uint32_t parts) {
+  const itg_conv *c = t->c;
+  const float *w = call->in[1]->data;
+  float *out = call->out[0]->data;
+  int64_t from = 0, to = c->batch * t->way[0].count * t->way[1].count * t->way[2].count;
+  int64_t first = 0, last = c->groups * c->panels;  // the panels of all groups
+  if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
+  else itg_share(to, 1, part, parts, &from, &to);
+  while (first < last && from < to) {
+    const int64_t g = first / c->panels, before = g * c->panels;
+    const int64_t stop = before + c->panels < last ? before + c->panels : last;
+    if (is_product(&c->w)) {
+      const itg_product_task product = {t->x + g * c->deep, c->deep * c->groups, c->deep,
+                                        w + before * c->depth * ITG_PANEL, c->per, g * c->per, out, c->channels, *end};
+      itg_product(&product, from, to, first - before, stop - before);
+    } else {
+      run_block(t, w, g, first - before, stop - before, from, to, scratch, out, end);
+    }
+    first = stop;
+  }
+}
+
 static void convolve(const itg_call *call, const itg_conv *c, const itg_finish *end, uint32_t part, uint32_t parts) {
   const itg_window *w = &c->w;
   const layout l = layout_of(c);
   char *scratch = (char *)call->scratch + l.total * part;
   int64_t *space = (int64_t *)(scratch + l.zeros + l.lists + l.edges);
   memset(scratch, 0, l.zeros);
-  if (c->per == 0) return;
-  const bool pointwise = itg_taps(w) == 1 && itg_places(w->stride) == 1 && !memcmp(w->in, w->out, sizeof w->in) &&
-                         !w->before[0] && !w->before[1] && !w->before[2];
   for (int64_t i = 0; i < itg_phases(c, 0); i++)
     for (int64_t j = 0; j < itg_phases(c, 1); j++)
       for (int64_t k = 0; k < itg_phases(c, 2); k++) {
@@ -213,22 +242,8 @@ static void convolve(const itg_call *call, const itg_conv *c, const itg_finish *
         itg_way_of(c, 0, i, space, &way[0]);
         itg_way_of(c, 1, j, space + 2 * w->kernel[0], &way[1]);
         itg_way_of(c, 2, k, space + 2 * (w->kernel[0] + w->kernel[1]), &way[2]);
-        task t = {c, &l, way, call->in[0]->data, (const float *)scratch};
-        int64_t from = 0, to = c->batch * way[0].count * way[1].count * way[2].count;
-        int64_t first = 0, last = c->groups * c->panels;  // panels of all groups, in one row
-        if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
-        else itg_share(to, 1, part, parts, &from, &to);
-        while (first < last && from < to) {
-          int64_t g = first / c->panels, stop = (g + 1) * c->panels < last ? (g + 1) * c->panels : last;
-          if (pointwise) {
-            const itg_product_task product = {t.x + g * c->deep, c->deep * c->groups, c->deep,
-                                              (const float *)call->in[1]->data + g * c->panels * c->depth * ITG_PANEL,
-                                              c->per, g * c->per, call->out[0]->data, c->channels, *end};
-            itg_product(&product, from, to, first - g * c->panels, stop - g * c->panels);
-          } else run_block(&t, call->in[1]->data, g, first - g * c->panels, stop - g * c->panels, from, to, scratch,
-                    call->out[0]->data, end);
-          first = stop;
-        }
+        const task t = {c, &l, way, call->in[0]->data, (const float *)scratch};
+        run_set(call, &t, scratch, end, part, parts);
       }
 }
 
@@ -238,7 +253,7 @@ ITG_FN(conv, f32) {
   itg_tensor out;
   itg_conv_of(call, &c, &out);
   itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
-  convolve(call, &c, &end, part, parts);
+  if (itg_count(&out)) convolve(call, &c, &end, part, parts);
   return NULL;
 }
 
@@ -248,6 +263,6 @@ ITG_FN(conv_transpose, f32) {
   itg_tensor out;
   itg_conv_transpose_of(call, &c, &out);
   itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
-  convolve(call, &c, &end, part, parts);
+  if (itg_count(&out)) convolve(call, &c, &end, part, parts);
   return NULL;
 }

@@ -53,6 +53,7 @@ itg_words itg_conv_transpose_of(const itg_call *call, itg_conv *c, itg_tensor *o
     out->shape[1 + i] = c->w.out[to] = size;
   }
   out->shape[out->rank - 1] = a->channels;
+  FITS(out);
   return NULL;
 }
 
@@ -74,7 +75,7 @@ itg_words itg_infer_conv_transpose(const itg_call *call, itg_tensor *out) {
 static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end, int64_t batch, const int64_t *o,
                   int64_t g) {
   const itg_tensor *x = call->in[0], *w = call->in[1], *out = call->out[0];
-  const itg_tensor *bias = itg_optional(call, 2), *residual = itg_optional(call, 3);
+  const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3);
   const itg_window *s = &c->w;
   const uint8_t dtype = x->dtype;
   const int64_t place = ((batch * s->out[0] + o[0]) * s->out[1] + o[1]) * s->out[2] + o[2];

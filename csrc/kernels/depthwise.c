@@ -156,7 +156,7 @@ ITG_FN(depthwise, f32) {
   int64_t row = 0, end = rows, from = 0, to = t.channels;
   if (rows >= 8 * (int64_t)parts) itg_share(rows, 1, part, parts, &row, &end);
   else itg_share(t.channels, VL < 16 ? 16 : VL, part, parts, &from, &to);
-  if (t.w.out[2] < 1) return NULL;
+  if (!itg_count(&type)) return NULL;
   // So many channels at a time that the lines of input behind one line of output stay in the first cache. Short runs of
   // channels are no gain: then memory is read in pieces.
   int64_t block = (5 << 10) / (t.w.kernel[1] * t.w.in[2] + 1) / VL * VL;

@@ -1,9 +1,9 @@
 // Matrix product of any element type, packing, and what the packed product accepts.
-#include "scalar.h"
+#include "infer.h"
 #include "tile.h"
 
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last) {
-  const itg_tensor *bias = itg_optional(call, 2), *residual = itg_optional(call, 3);
+  const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3);
   if (bias && (bias->rank != 1 || bias->shape[0] != out->shape[out->rank - 1] || bias->dtype != out->dtype))
     return "the bias must have one element per output channel";
   if (residual && (!itg_same_shape(residual, out) || residual->dtype != out->dtype))
@@ -42,6 +42,7 @@ itg_words itg_infer_pack(const itg_call *call, itg_tensor *out) {
   out->shape[b->rank - 2] = n / attrs->tile + (n % attrs->tile != 0);
   out->shape[b->rank - 1] = k;
   out->shape[b->rank] = attrs->tile;
+  FITS(out);
   return NULL;
 }
 
@@ -99,6 +100,7 @@ itg_words itg_infer_gemm(const itg_call *call, itg_tensor *out) {
   out->dtype = ITG_F32;
   out->shape[out->rank++] = a->shape[a->rank - 2];
   out->shape[out->rank++] = attrs->n;
+  FITS(out);
   return itg_check_epilogue(call, out, attrs->act, attrs->add_last);
 }
 
@@ -126,6 +128,7 @@ itg_words itg_infer_matmul(const itg_call *call, itg_tensor *out) {
   out->dtype = a->dtype;
   if (!s.vector_a) out->shape[out->rank++] = s.m;
   if (!s.vector_b) out->shape[out->rank++] = s.n;
+  FITS(out);
   return NULL;
 }
 

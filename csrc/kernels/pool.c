@@ -20,7 +20,7 @@ ITG_FN(pool, f32) {
   itg_pool_of(call, &w, &type);
   const int64_t channels = type.shape[type.rank - 1];
   int64_t i, to;
-  if (channels == 0) return NULL;
+  if (!itg_count(&type)) return NULL;
   itg_share(type.shape[0] * itg_places(w.out), 1, part, parts, &i, &to);
   for (; i < to; i++) {
     float *out = (float *)call->out[0]->data + i * channels;

@@ -12,6 +12,7 @@ itg_words itg_infer_interpolate(const itg_call *call, itg_tensor *out) {
   REFUSE(index->shape[1] > 1 && !itg_is_float(x->dtype), "mixing elements needs floats");
   itg_copy_type(out, x);
   out->shape[axis] = index->shape[0];
+  FITS(out);
   return NULL;
 }
 

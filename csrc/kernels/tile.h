@@ -5,7 +5,7 @@
 // layout is the same for every ISA; how many panels and rows are in flight at once is each ISA's own choice.
 #pragma once
 #include "activate.h"
-#include "kernel.h"
+#include "infer.h"
 
 enum { ITG_PANEL = 16, ITG_TILE_ROWS = 7 };
 
@@ -74,15 +74,11 @@ static inline int itg_tile_panels(int rows) {  // at most so many panels at a ti
   return ITG_TILE_PANELS;
 }
 
-// The inputs 2 and 3 and the attributes that gemm, conv and their like share.
-static inline const itg_tensor *itg_optional(const itg_call *call, uint32_t i) {
-  return i < call->n_in ? call->in[i] : NULL;
-}
-
+// What gemm, conv and their like share: inputs 2 and 3, the bias and the residual, and the activation's attributes.
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last);
 
 static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const double *args, int64_t add_last) {
-  const itg_tensor *bias = itg_optional(call, 2), *residual = itg_optional(call, 3);
+  const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3);
   itg_finish end = {bias ? bias->data : NULL, residual ? residual->data : NULL, add_last != 0,
                     -__builtin_inff(), __builtin_inff(), NULL, {args[0], args[1]}};
   if (act == ITG_ACT_relu) end.lo = 0;

@@ -60,6 +60,7 @@ static inline itg_words itg_slide(itg_window *w, int first, int axes, const int6
     REFUSE(span < 0, "the window does not fit into the padded image");
     y->shape[first + i] = w->out[to] = span / w->stride[to] + 1;
   }
+  FITS(y);
   return NULL;
 }
 
