@@ -225,8 +225,10 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, rows
   ITG_FN(name, any) { return apply(call, part, parts, ROWS(name, true)); }
 #define LOGIC(name, ...) \
   ITG_FN(name, any) { return apply(call, part, parts, (rows){{NULL, NULL, NULL, name##_row_u8}, false, true}); }
-#define BITS(name, ...) \
-  ITG_FN(name, any) { return apply(call, part, parts, (rows){{NULL, NULL, name##_row_i64, name##_row_u64}, false, false}); }
+#define BITS(name, ...)                                                                                              \
+  ITG_FN(name, any) {                                                                                                \
+    return apply(call, part, parts, (rows){{NULL, NULL, name##_row_i64, name##_row_u64}, false, false});             \
+  }
 #define pow_row_f32 power
 #include "binary.inc"
 

@@ -194,6 +194,8 @@ static bool within(const itg_tensor *out, const int64_t *bound) {
 static bool is_vector(const itg_tensor *t, int64_t n) {
   return t->rank == 1 && itg_is_index(t->dtype) && t->shape[0] == n;
 }
+// Bind asks before the values are there. An empty tensor has all its values, wherever it lies.
+static bool has_values(const itg_tensor *t) { return t->data || itg_empty(t); }
 #define EXCEEDS "the shape exceeds the one that the model declares"
 
 itg_words itg_infer_shape_of(const itg_call *call, itg_tensor *out) {
@@ -215,7 +217,7 @@ itg_words itg_infer_reshape_to(const itg_call *call, itg_tensor *out) {
   itg_set_type(out, call->in[0]->dtype, (int)a->n_bound);
   for (int i = 0; i < out->rank; i++) out->shape[i] = a->bound[i];
   FITS(out);
-  if (!call->in[1]->data) return NULL;
+  if (!has_values(call->in[1])) return NULL;
   for (int i = 0; i < out->rank; i++) out->shape[i] = itg_load_i64(call->in[1]->dtype, call->in[1]->data, i);
   REFUSE(!resolve(out, itg_count(call->in[0])), "the new shape does not hold as many elements");
   REFUSE(!within(out, a->bound), EXCEEDS);
@@ -233,7 +235,7 @@ itg_words itg_infer_expand_to(const itg_call *call, itg_tensor *out) {
   itg_set_type(out, x->dtype, (int)a->n_bound);
   for (int i = 0; i < out->rank; i++) out->shape[i] = a->bound[i];
   FITS(out);
-  if (!shape->data) return NULL;
+  if (!has_values(shape)) return NULL;
   itg_tensor to = {0};
   to.rank = (uint8_t)shape->shape[0];
   for (int i = 0; i < to.rank; i++) to.shape[i] = itg_load_i64(shape->dtype, shape->data, i);
@@ -272,7 +274,7 @@ itg_words itg_infer_slice_to(const itg_call *call, itg_tensor *out) {
   bool known = true;
   for (int k = 1; k < 4; k++) {
     REFUSE(!is_vector(call->in[k], a->n_axes), "starts, stops and steps must be vectors with an entry per axis");
-    known = known && call->in[k]->data;
+    known = known && has_values(call->in[k]);
   }
   if (!known) return NULL;
   REFUSE(!read_cuts(call, start, stop, step), "a step is 0");

@@ -1,8 +1,8 @@
 // The few vector operations that f32 kernels need, one block per instruction set. Included by sources that are compiled
 // once per ISA. `vf` holds VL floats, `vi` VL 32-bit integers; a mask `vm` comes from a comparison and goes to vselect.
 //
-//   loads, stores     vload vstore; vloadn vstoren touch the first n < VL lanes only (the others read as 0); vfirst(n) is
-//                     their mask
+//   loads, stores     vload vstore; vloadn vstoren touch the first n < VL lanes only (others read as 0)
+//                     and vfirst(n) is their mask
 //   arithmetic        vset vadd vsub vmul vdiv vfma(a,b,c)=a*b+c vsqrt vabs vneg vround(half to even) vfloor vceil
 //   vmin(a,b) vmax(a,b)   give b where either is NaN: put the value that may be NaN last
 //   comparisons       vlt vle vgt vge veq vne(true on NaN) visnan; vselect(m, a, b) = m ? a : b; vand vor vnot on masks
