@@ -1,5 +1,5 @@
-// Convolution and transposed convolution of f32 images: no columns are built; the register tile is given, per tap, where
-// the input pixels of a few output pixels lie. Taps that meet nothing but padding are left out.
+// Convolution and transposed convolution of f32 images: no columns are built; the register tile is given, per tap,
+// where the input pixels of a few output pixels lie. Taps that meet nothing but padding are left out.
 #include <string.h>
 
 #include "conv.h"

@@ -36,7 +36,8 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
       int64_t p = first + (last - first) * g / groups, q = first + (last - first) * (g + 1) / groups;
       int64_t columns = (q * ITG_PANEL < t->n ? q * ITG_PANEL : t->n) - p * ITG_PANEL;
       for (int j = 0; j < count; j++)
-        itg_tile(&rows[j], t->b + p * k * ITG_PANEL, k * ITG_PANEL, t->column + p * ITG_PANEL, columns, t->out, &t->end);
+        itg_tile(&rows[j], t->b + p * k * ITG_PANEL, k * ITG_PANEL, t->column + p * ITG_PANEL, columns, t->out,
+                 &t->end);
     }
   }
 }

@@ -46,7 +46,7 @@ itg_words itg_infer_pack(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// One panel: `columns` of `tile` columns are there, the rest is zero. Called with constant sizes, so that moves are plain.
+// One panel: `columns` of `tile` columns are there, the rest is zero. With constant sizes its moves are plain.
 static inline __attribute__((always_inline)) void pack_panel(char *to, const char *from, int64_t k, int64_t columns,
                                                              int64_t tile, int64_t row, int64_t step, size_t item) {
   if (columns < tile) memset(to, 0, (size_t)(k * tile) * item);

@@ -2,55 +2,96 @@
 #include "vec.h"
 #include "window.h"
 
+#define INLINE static inline __attribute__((always_inline))
 enum { MAX, AVG, LP };
 itg_words itg_pool_of(const itg_call *call, itg_window *w, itg_tensor *out);
 
-static inline vf first(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
+typedef struct task {
+  itg_window w;
+  int64_t channels, p;
+  bool count_pad;
+} task;
 
-static vf power(vf x, int64_t p) {  // |x|^p
+typedef struct patch {  // the part of a window that lies on the image
+  const float *from;
+  int64_t planes, lines, pixels;  // taps along each axis
+  int64_t plane, line, pixel;     // floats from one to the next
+} patch;
+
+INLINE vf power(vf x, int64_t p) {  // |x|^p
   vf a = vabs(x), y = a;
   for (int64_t i = 1; i < p; i++) y = vmul(y, a);
   return y;
 }
 
+INLINE vf one_vector(const patch *s, int64_t c, int64_t n, const int kind, int64_t p) {
+  vf y = vset(kind == MAX ? -INFINITY : 0.f);
+  for (int64_t i = 0; i < s->planes; i++)
+    for (int64_t j = 0; j < s->lines; j++) {
+      const float *at = s->from + i * s->plane + j * s->line + c;
+      for (int64_t k = 0; k < s->pixels; k++, at += s->pixel) {
+        const vf x = n >= VL ? vload(at) : vloadn(at, n);
+        if (kind == MAX) y = vselect(vne(y, y), y, vmax(y, x));  // a NaN stays
+        else y = vadd(y, kind == AVG ? x : power(x, p));
+      }
+    }
+  return y;
+}
+
+// One output pixel; `count` is what a mean divides by.
+INLINE void one_pixel(const task *t, const patch *s, float count, float *out, const int kind) {
+  int64_t c = 0;
+  for (; c + VL <= t->channels; c += VL) {
+    const vf y = one_vector(s, c, VL, kind, t->p);
+    vstore(out + c, kind == AVG ? vdiv(y, vset(count)) : y);
+  }
+  if (c < t->channels) {
+    const vf y = one_vector(s, c, t->channels - c, kind, t->p);
+    vstoren(out + c, t->channels - c, kind == AVG ? vdiv(y, vset(count)) : y);
+  }
+  if (kind == LP && t->p > 1)
+    for (c = 0; c < t->channels; c++) out[c] = t->p == 2 ? sqrtf(out[c]) : powf(out[c], 1.f / (float)t->p);
+}
+
+// Rows [row, end) of output pixels.
+INLINE void rows(const task *t, const float *image, float *out, int64_t row, int64_t end, const int kind) {
+  const itg_window *w = &t->w;
+  for (; row < end; row++) {
+    const int64_t y = row % w->out[1] * w->stride[1] - w->before[1];
+    const int64_t z = row / w->out[1] % w->out[0] * w->stride[0] - w->before[0], batch = row / w->out[1] / w->out[0];
+    int64_t z0, z1, y0, y1, x0, x1;
+    itg_taps_inside(w, 0, z, &z0, &z1);
+    itg_taps_inside(w, 1, y, &y0, &y1);
+    const int64_t pixel = t->channels, line = w->in[2] * pixel, plane = w->in[1] * line;
+    const int64_t base = (batch * w->in[0] + z + z0 * w->dilation[0]) * plane + (y + y0 * w->dilation[1]) * line;
+    patch s = {image, z1 - z0, y1 - y0, 0, w->dilation[0] * plane, w->dilation[1] * line, w->dilation[2] * pixel};
+    for (int64_t i = 0; i < w->out[2]; i++) {
+      const int64_t x = i * w->stride[2] - w->before[2];
+      itg_taps_inside(w, 2, x, &x0, &x1);
+      s.pixels = x1 - x0;
+      const bool any = s.planes > 0 && s.lines > 0 && s.pixels > 0;
+      if (any) s.from = image + base + (x + x0 * w->dilation[2]) * pixel;
+      else s.planes = 0;
+      const int64_t count = t->count_pad ? itg_taps(w) : any ? s.planes * s.lines * s.pixels : 1;
+      one_pixel(t, &s, (float)count, out + (row * w->out[2] + i) * t->channels, kind);
+      s.planes = z1 - z0;
+    }
+  }
+}
+
 ITG_FN(pool, f32) {
   const itg_attrs_pool *a = call->attrs;
-  itg_window w;
+  task t = {.p = a->p, .count_pad = a->count_include_pad != 0};
   itg_tensor type;
-  itg_pool_of(call, &w, &type);
-  const int64_t channels = type.shape[type.rank - 1];
-  int64_t i, to;
+  itg_pool_of(call, &t.w, &type);
+  t.channels = type.shape[type.rank - 1];
   if (!itg_count(&type)) return NULL;
-  itg_share(type.shape[0] * itg_places(w.out), 1, part, parts, &i, &to);
-  for (; i < to; i++) {
-    float *out = (float *)call->out[0]->data + i * channels;
-    const float *picture = (const float *)call->in[0]->data + i / itg_places(w.out) * itg_places(w.in) * channels;
-    const int64_t o[ITG_AXES] = {i / w.out[2] / w.out[1] % w.out[0], i / w.out[2] % w.out[1], i % w.out[2]};
-    int64_t from[ITG_AXES], begin[ITG_AXES], end[ITG_AXES], inside = 1;  // the taps that meet the image
-    for (int d = 0; d < ITG_AXES; d++) {
-      from[d] = o[d] * w.stride[d] - w.before[d];
-      itg_taps_inside(&w, d, from[d], &begin[d], &end[d]);
-      inside *= end[d] > begin[d] ? end[d] - begin[d] : 0;
-    }
-    const float count = (float)(a->count_include_pad ? itg_taps(&w) : inside ? inside : 1);
-    for (int64_t c = 0; c < channels; c += VL) {
-      const int64_t n = channels - c;
-      vf y = vset(a->kind == MAX ? -INFINITY : 0.f);
-      for (int64_t k = begin[0]; k < end[0]; k++)
-        for (int64_t j = begin[1]; j < end[1]; j++) {
-          int64_t line = ((from[0] + k * w.dilation[0]) * w.in[1] + from[1] + j * w.dilation[1]) * w.in[2];
-          for (int64_t l = begin[2]; l < end[2]; l++) {
-            vf x = first(picture + (line + from[2] + l * w.dilation[2]) * channels + c, n);
-            if (a->kind == MAX) y = vselect(vne(y, y), y, vmax(y, x));  // a NaN stays
-            else y = vadd(y, a->kind == AVG ? x : power(x, a->p));
-          }
-        }
-      if (a->kind == AVG) y = vdiv(y, vset(count));
-      if (n >= VL) vstore(out + c, y);
-      else vstoren(out + c, n, y);
-    }
-    if (a->kind == LP && a->p > 1)
-      for (int64_t c = 0; c < channels; c++) out[c] = a->p == 2 ? sqrtf(out[c]) : powf(out[c], 1.f / (float)a->p);
-  }
+  const float *image = call->in[0]->data;
+  float *out = call->out[0]->data;
+  int64_t from, to;
+  itg_share(type.shape[0] * t.w.out[0] * t.w.out[1], 1, part, parts, &from, &to);
+  if (a->kind == MAX) rows(&t, image, out, from, to, MAX);
+  else if (a->kind == AVG) rows(&t, image, out, from, to, AVG);
+  else rows(&t, image, out, from, to, LP);
   return NULL;
 }

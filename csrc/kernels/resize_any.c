@@ -8,7 +8,8 @@ itg_words itg_infer_interpolate(const itg_call *call, itg_tensor *out) {
   const int axis = itg_axis(a->axis, x->rank);
   REFUSE(axis < 0, "there is no such axis");
   REFUSE(index->dtype != ITG_I32 || weight->dtype != ITG_F32, "needs i32 indices and f32 weights");
-  REFUSE(index->rank != 2 || !itg_same_shape(index, weight) || index->shape[1] < 1, "the tables must be outputs x taps");
+  REFUSE(index->rank != 2 || !itg_same_shape(index, weight), "the tables must be outputs x taps");
+  REFUSE(index->shape[1] < 1, "an output needs a tap at least");
   REFUSE(index->shape[1] > 1 && !itg_is_float(x->dtype), "mixing elements needs floats");
   itg_copy_type(out, x);
   out->shape[axis] = index->shape[0];

@@ -32,8 +32,9 @@ typedef struct itg_rows {  // the tile's left side
 
 // Columns [column, column + columns) of a few rows. `b` is the first panel of the columns, `panel` the floats between
 // panels; at most itg_tile_panels(rows) panels at a time.
-#define ITG_TILE_ARGS \
-  const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, float *base, const itg_finish *end
+#define ITG_TILE_ARGS                                                                                   \
+  const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, float *base, \
+      const itg_finish *end
 typedef void (*itg_tile_fn)(ITG_TILE_ARGS);
 void itg_tile_scalar(ITG_TILE_ARGS);
 void itg_tile_avx2(ITG_TILE_ARGS);

@@ -39,7 +39,8 @@ static inline itg_words itg_window_of(const itg_tensor *x, int first, int axes, 
     int to = ITG_AXES - axes + i;
     REFUSE(kernel[i] < 1 || stride[i] < 1 || dilation[i] < 1, "kernel, stride and dilation must be at least 1");
     REFUSE(kernel[i] > most || stride[i] > most || dilation[i] > most, "kernel, stride or dilation is absurdly large");
-    REFUSE(pad[i] < 0 || pad[axes + i] < 0 || pad[i] > most || pad[axes + i] > most, "pad is negative or absurdly large");
+    REFUSE(pad[i] < 0 || pad[axes + i] < 0, "pad is negative");
+    REFUSE(pad[i] > most || pad[axes + i] > most, "pad is absurdly large");
     REFUSE(x->shape[first + i] > most * 16, "the image is absurdly large");
     taps *= kernel[i];
     REFUSE(taps > 1 << 24, "the kernel is absurdly large");
@@ -70,7 +71,8 @@ static inline int64_t itg_places(const int64_t *n) { return n[0] * n[1] * n[2]; 
 // The taps [begin, end) along axis d that meet the image when tap 0 lies at `from`.
 static inline void itg_taps_inside(const itg_window *w, int d, int64_t from, int64_t *begin, int64_t *end) {
   const int64_t room = w->in[d] - from;
-  *begin = from < 0 ? (-from + w->dilation[d] - 1) / w->dilation[d] : 0;
-  *end = room <= 0 ? 0 : (room + w->dilation[d] - 1) / w->dilation[d];
-  if (*end > w->kernel[d]) *end = w->kernel[d];
+  *begin = 0;
+  *end = w->kernel[d];
+  if (from < 0) *begin = (-from + w->dilation[d] - 1) / w->dilation[d];
+  if (room <= (w->kernel[d] - 1) * w->dilation[d]) *end = room <= 0 ? 0 : (room + w->dilation[d] - 1) / w->dilation[d];
 }
