@@ -53,6 +53,12 @@ def test_conv(groups: int, dtype: str) -> None:
     assert ("cpu.depthwise" if groups == 8 and dtype != "f64" else "cpu.conv") in left
 
 
+def test_depthwise_with_a_multiplier() -> None:
+    build = lambda x, w: ops.conv(x, w, groups=4, **WINDOW)  # noqa: E731
+    left = lowered(build, (2, 4, 5, 6), (12, 1, 3, 3))
+    assert "cpu.depthwise" in left
+
+
 def test_conv_in_one_and_three_axes() -> None:
     one = {"stride": (2,), "pad": (1, 0), "dilation": (1,)}
     assert no_heavy(lowered(lambda x, w: ops.conv(x, w, **one), (2, 3, 9), (4, 3, 3)))
@@ -153,3 +159,20 @@ def gelu(y: Value, _: Value) -> Value:
 def test_epilogues(steps: tuple[Any, ...], left: int) -> None:
     got = lowered(chain(*steps), (3, 4), (4, 5), (5,), (3, 5))
     assert len([n for n in got if not n.startswith("cpu.")]) == left, got
+
+
+def test_columns_known_only_at_run_time_stay_neutral() -> None:
+    a, b = Value(Type("f32", (3, 4)), "a"), Value(Type("f32", (4, 9), dynamic=(1,)), "b")
+    graph = Graph([a, b], [ops.matmul(a, b)], ["out"])
+    rewrite(graph, cpu.LOWER)
+    assert [n.op for n in graph.nodes()] == ["matmul"]
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_rows_known_only_at_run_time(rank: int) -> None:
+    a = Value(Type("f32", (9, 4), dynamic=(0,)), "a")
+    b = Value(Type("f32", (4, 5)[:rank]), "b")
+    graph = Graph([a, b], [ops.matmul(a, b)], ["out"])
+    rewrite(graph, cpu.LOWER)
+    assert graph.outputs[0].type.dynamic == (0,)
+    assert "matmul" not in {n.op for n in graph.nodes()}

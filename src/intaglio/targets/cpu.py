@@ -59,11 +59,11 @@ def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value
     attrs = {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
     groups, channels, kernel = node.attrs["groups"], w.shape[0], w.shape[2:]
     window = range(2, w.type.rank)
-    if groups == x.shape[1] == channels > 1 and x.dtype == "f32":
-        rows = transpose(
-            reshape(w, shape=(channels, *kernel)), perm=(*range(1, w.type.rank - 1), 0)
-        )
-        return _first(depthwise(_last(x), rows, c, **attrs))
+    plain = channels == groups or not x.type.dynamic
+    if groups == x.shape[1] > 1 and x.dtype == "f32" and plain:
+        flat = reshape(w, shape=(channels, *kernel))
+        rows = transpose(flat, perm=(*range(1, flat.type.rank), 0))
+        return _first(depthwise(_repeated(_last(x), channels // groups), rows, c, **attrs))
     grouped = reshape(w, shape=(groups, channels // groups, *w.shape[1:]))
     order = (0, *(i + 1 for i in window), 2, 1)
     packed = _packed_window(transpose(grouped, perm=order))
@@ -82,6 +82,15 @@ def conv_transpose_channels_last(node: Node, x: Value, w: Value, c: Value | None
     made = conv_transpose(_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel,
                           **node.attrs)  # fmt: skip
     return _first(made)
+
+
+def _repeated(v: Value, times: int) -> Value:
+    """Every channel `times` times in a row: a depthwise convolution may have more outputs."""
+    if times == 1:
+        return v
+    wide = expand(reshape(v, shape=(*v.shape, 1)), shape=(*v.shape, times))
+    repeated: Value = reshape(wide, shape=(*v.shape[:-1], v.shape[-1] * times))
+    return repeated
 
 
 def _packed_window(v: Value) -> Value:
@@ -110,12 +119,20 @@ def matmul_packed(a: Value, b: Value, node: Node) -> Value | No:
     """matmul -> cpu.gemm with a packed right operand."""
     if a.dtype != "f32":
         return no(f"only f32 has a packed kernel, this is {a.dtype}")
-    left = a if a.type.rank > 1 else reshape(a, shape=(1, *a.shape))
-    right, transposed = _right_operand(b if b.type.rank > 1 else reshape(b, shape=(*b.shape, 1)))
+    if b.type.rank > 1 and b.type.rank - 1 in b.type.dynamic:
+        return no("the number of columns is known only at run time")
+    left = a if a.type.rank > 1 else reshape(a, shape=(1, -1))
+    right, transposed = _right_operand(b if b.type.rank > 1 else reshape(b, shape=(-1, 1)))
     n = right.shape[-2 if transposed else -1]
     made: Value = gemm(left, pack(right, tile=PANEL, transposed=transposed), n=n)
-    shape = node.outputs[0].shape
-    return made if made.shape == shape else reshape(made, shape=shape)
+    out = node.outputs[0].type
+    if made.shape == out.shape:
+        return made
+    if len(out.dynamic) > 1:
+        return no("a vector times matrices whose number and rows are known only at run time")
+    shape = tuple(-1 if i in out.dynamic else d for i, d in enumerate(out.shape))
+    made = reshape(made, shape=shape)
+    return made
 
 
 def _right_operand(b: Value) -> tuple[Value, bool]:
@@ -135,6 +152,8 @@ def gemm_packed(node: Node, a: Value, b: Value, c: Value | None) -> Value | No:
     """gemm -> cpu.gemm; the addend becomes bias or residual where its shape allows."""
     if a.dtype != "f32":
         return no(f"only f32 has a packed kernel, this is {a.dtype}")
+    if node.outputs[0].type.rank - 1 in node.outputs[0].type.dynamic:
+        return no("the number of columns is known only at run time")
     shape, t = node.outputs[0].shape, node.attrs
     if t["trans_a"]:
         a = transpose(a, perm=(1, 0))
@@ -157,7 +176,9 @@ def gemm_packed(node: Node, a: Value, b: Value, c: Value | None) -> Value | No:
 
 def _per_channel(v: Value, channels: int) -> Value | None:
     """`v` as one number per output channel, where it is that (or one number for all)."""
-    if v.type.size != 1 and (v.type.size != channels or v.shape[-1] != channels):
+    if v.type.dynamic or (
+        v.type.size != 1 and (v.type.size != channels or v.shape[-1] != channels)
+    ):
         return None
     flat = v if v.type.rank == 1 else reshape(v, shape=(v.type.size,))
     return flat if flat.shape == (channels,) else expand(flat, shape=(channels,))
