@@ -23,8 +23,8 @@ itg_words itg_infer_deform_conv(const itg_call *call, itg_tensor *out) {
       itg_window_shape(2, x->shape + 2, w->shape + 2, attrs->stride, attrs->pad, attrs->dilation, out->shape + 2);
   if (wrong) return wrong;
   int64_t points = offsets;
-  REFUSE(__builtin_mul_overflow(points, w->shape[2], &points) || __builtin_mul_overflow(points, 2 * w->shape[3], &points),
-         "the kernel is too large");
+  REFUSE(__builtin_mul_overflow(points, w->shape[2], &points) ||
+             __builtin_mul_overflow(points, 2 * w->shape[3], &points), "the kernel is too large");
   const int64_t shape[4] = {x->shape[0], points, out->shape[2], out->shape[3]};
   REFUSE(!itg_has_shape(offset, 4, shape), "offset must hold (y, x) for every tap and output");
   const int64_t half[4] = {x->shape[0], points / 2, out->shape[2], out->shape[3]};

@@ -1,5 +1,5 @@
-// Deformable convolution over `real`: the taps of up to ITG_DEFORM_ROWS outputs are sampled into rows, then multiplied with the
-// weights. Included once for float on vectors and once for double; the includer defines real, dots, load and store.
+// Deformable convolution over `real`: the taps of up to ITG_DEFORM_ROWS outputs are sampled into rows, then multiplied
+// with the weights. Included once for float and once for double; the includer defines real, dots, load and store.
 typedef struct places {  // where one output of one offset group looks
   const itg_tensor *x, *offset, *mask;
   const itg_attrs_deform_conv *attrs;

@@ -6,7 +6,8 @@ itg_words itg_infer_non_max_suppression(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_attrs_non_max_suppression *attrs = call->attrs;
   const itg_tensor *boxes = call->in[0], *scores = call->in[1];
-  REFUSE(!itg_is_wide_float(boxes->dtype) || scores->dtype != boxes->dtype, "boxes and scores must be floats of one type");
+  REFUSE(!itg_is_wide_float(boxes->dtype) || scores->dtype != boxes->dtype,
+         "boxes and scores must be floats of one type");
   REFUSE(boxes->rank != 3 || boxes->shape[2] != 4, "boxes must be batch x boxes x 4");
   REFUSE(scores->rank != 3 || scores->shape[0] != boxes->shape[0] || scores->shape[2] != boxes->shape[1],
          "scores must be batch x classes x boxes");
@@ -191,7 +192,8 @@ static inline __attribute__((always_inline)) itg_words align(const itg_call *cal
                                                              uint32_t parts) {
   const itg_attrs_roi_align *attrs = call->attrs;
   const itg_tensor *x = call->in[0], *rois = call->in[1], *out = call->out[0];
-  const int64_t channels = x->shape[1], height = x->shape[2], width = x->shape[3], oh = out->shape[2], ow = out->shape[3];
+  const int64_t channels = x->shape[1], height = x->shape[2], width = x->shape[3];
+  const int64_t oh = out->shape[2], ow = out->shape[3];
   const bool half = attrs->coordinate_transformation_mode == HALF_PIXEL;
   int64_t i, end;
   itg_share(itg_count_range(out, 0, 2), 1, part, parts, &i, &end);
@@ -206,7 +208,7 @@ static inline __attribute__((always_inline)) itg_words align(const itg_call *cal
     }
     const bins columns = bins_of(corner[0], corner[2], ow, attrs->sampling_ratio, !half);
     const bins rows = bins_of(corner[1], corner[3], oh, attrs->sampling_ratio, !half);
-    REFUSE(rows.count > 64 * height + 1024 || columns.count > 64 * width + 1024, "a region is far larger than the image");
+    REFUSE(rows.count > 8 * height + 256 || columns.count > 8 * width + 256, "a region is far larger than the image");
     const int64_t plane = (batch * channels + i % channels) * height * width;
     for (int64_t r = 0; r < oh; r++)
       for (int64_t c = 0; c < ow; c++)
@@ -247,7 +249,8 @@ static void bin_of(int64_t start, int64_t end, int64_t n, int64_t i, int64_t ext
 ITG_FN(max_roi_pool, any) {
   const itg_attrs_max_roi_pool *attrs = call->attrs;
   const itg_tensor *x = call->in[0], *rois = call->in[1], *out = call->out[0];
-  const int64_t channels = x->shape[1], height = x->shape[2], width = x->shape[3], oh = out->shape[2], ow = out->shape[3];
+  const int64_t channels = x->shape[1], height = x->shape[2], width = x->shape[3];
+  const int64_t oh = out->shape[2], ow = out->shape[3];
   const int64_t limit = INT64_C(1) << 40;
   int64_t i, end;
   itg_share(itg_count_range(out, 0, 2), 1, part, parts, &i, &end);

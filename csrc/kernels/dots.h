@@ -5,8 +5,8 @@
 #include "vec.h"
 
 // sums[i][j] = x[i] . w[j] for `rows` inputs, which is a constant wherever this is inlined.
-static inline __attribute__((always_inline)) void dots_tile(int rows, const float *const *x, const float *const *w, int64_t n,
-                                                            float sums[2][4]) {
+static inline __attribute__((always_inline)) void dots_tile(int rows, const float *const *x, const float *const *w,
+                                                            int64_t n, float sums[2][4]) {
   vf acc[2][4];
   for (int i = 0; i < rows; i++)
     for (int j = 0; j < 4; j++) acc[i][j] = vset(0.f);
@@ -25,7 +25,8 @@ static inline __attribute__((always_inline)) void dots_tile(int rows, const floa
     for (int j = 0; j < 4; j++) sums[i][j] = vsum(acc[i][j]);
 }
 
-static inline void dots_f32(const float *const *rows, int64_t m, const float *w, int64_t n, int64_t k, float *const *out) {
+static inline void dots_f32(const float *const *rows, int64_t m, const float *w, int64_t n, int64_t k,
+                            float *const *out) {
   float sums[2][4] = {{0}};
   for (int64_t j = 0; j < n; j += 4) {
     const float *four[4];
@@ -39,7 +40,8 @@ static inline void dots_f32(const float *const *rows, int64_t m, const float *w,
   }
 }
 
-static inline void dots_f64(const double *const *rows, int64_t m, const double *w, int64_t n, int64_t k, double *const *out) {
+static inline void dots_f64(const double *const *rows, int64_t m, const double *w, int64_t n, int64_t k,
+                            double *const *out) {
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) {
       double sum = 0;

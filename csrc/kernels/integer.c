@@ -5,6 +5,7 @@
 
 #include "infer.h"
 #include "vec.h"
+#include "window.h"
 
 enum { ROWS = ITG_TILE_ROWS, WIDTH = ITG_TILE_WIDTH };
 
@@ -163,9 +164,8 @@ static param batch_param(const batch_axes *axes, const itg_tensor *t, int64_t i)
   return p;
 }
 
-static void pack_matrix(const itg_tensor *t, const uint8_t *b, param b_zero, int64_t depth, int64_t width, int64_t column,
-                        int64_t n, int16_t *to) {
-  const int flip = flip_of(t->dtype);
+static void pack_matrix(int flip, const uint8_t *b, param b_zero, int64_t depth, int64_t width, int64_t column, int64_t n,
+                        int16_t *to) {
   for (int64_t c = 0; c < n; c += WIDTH) {
     const int64_t m = n - c < WIDTH ? n - c : WIDTH;
     int16_t less[WIDTH] = {0};
@@ -211,8 +211,8 @@ static itg_words matmul(const itg_call *call, const matmul_inputs *in, uint32_t 
         .y_zero = batch_param(&axes, in->y_zero, batch),
         .out = (char *)out->data + batch * height * width * (int64_t)itg_item(out->dtype),
     };
-    pack_matrix(b, (const uint8_t *)b->data + batch_offset(&axes, b, batch), batch_param(&axes, in->b_zero, batch), depth,
-                width, column, n, packed_b);
+    pack_matrix(flip_of(b->dtype), (const uint8_t *)b->data + batch_offset(&axes, b, batch),
+                batch_param(&axes, in->b_zero, batch), depth, width, column, n, packed_b);
     multiply(&p, row, row + ITG_ROW_CHUNK < height ? row + ITG_ROW_CHUNK : height, column, n, packed_b, packed_a);
   }
   return NULL;
@@ -231,42 +231,22 @@ ITG_FN(qlinear_matmul, any) {
 }
 
 // ---- convolution: weights are the rows, windows the columns ----------------------------------------
-typedef struct windows {  // up to three spatial axes, missing ones in front are 1
-  int64_t extent[3], kernel[3], count[3], stride[3], pad[3], dilation[3];
-} windows;
-
-static windows windows_of(const itg_tensor *x, const itg_tensor *w, const itg_tensor *out,
-                          const itg_attrs_conv_integer *attrs) {
-  windows v;
-  const int missing = 5 - x->rank;
-  for (int i = 0; i < 3; i++) {
-    const int d = i - missing;
-    v.extent[i] = d < 0 ? 1 : x->shape[2 + d];
-    v.kernel[i] = d < 0 ? 1 : w->shape[2 + d];
-    v.count[i] = d < 0 ? 1 : out->shape[2 + d];
-    v.stride[i] = d < 0 ? 1 : attrs->stride[d];
-    v.pad[i] = d < 0 ? 0 : attrs->pad[d];
-    v.dilation[i] = d < 0 ? 1 : attrs->dilation[d];
-  }
-  return v;
-}
-
 // One step of the depth (a place in the kernel on one channel) for n windows from number `first` on, 2 apart in `to`.
-static void pack_tap(const windows *v, const uint8_t *x, const int64_t *tap, int flip, int less, int64_t first, int64_t n,
-                     int16_t *to) {
-  const int64_t plane = v->extent[1] * v->extent[2];
+static void pack_tap(const itg_window *v, const uint8_t *x, const int64_t *tap, int flip, int less, int64_t first,
+                     int64_t n, int16_t *to) {
+  const int64_t plane = v->in[1] * v->in[2];
   while (n > 0) {
-    const int64_t column = first % v->count[2], row = first / v->count[2] % v->count[1];
-    const int64_t left = v->count[2] - column, m = left < n ? left : n;
-    const int64_t z = first / v->count[2] / v->count[1] * v->stride[0] + tap[0] * v->dilation[0] - v->pad[0];
-    const int64_t y = row * v->stride[1] + tap[1] * v->dilation[1] - v->pad[1];
-    const int64_t step = v->stride[2], from = column * step + tap[2] * v->dilation[2] - v->pad[2];
+    const int64_t column = first % v->out[2], row = first / v->out[2] % v->out[1];
+    const int64_t left = v->out[2] - column, m = left < n ? left : n;
+    const int64_t z = first / v->out[2] / v->out[1] * v->stride[0] + tap[0] * v->dilation[0] - v->before[0];
+    const int64_t y = row * v->stride[1] + tap[1] * v->dilation[1] - v->before[1];
+    const int64_t step = v->stride[2], from = column * step + tap[2] * v->dilation[2] - v->before[2];
     // windows [begin, end) of these m see the tensor, the others its padding
-    int64_t begin = from < 0 ? (step - 1 - from) / step : 0, end = (v->extent[2] - from + step - 1) / step;
-    if (z < 0 || z >= v->extent[0] || y < 0 || y >= v->extent[1] || from >= v->extent[2]) end = 0;
+    int64_t begin = from < 0 ? (step - 1 - from) / step : 0, end = (v->in[2] - from + step - 1) / step;
+    if (z < 0 || z >= v->in[0] || y < 0 || y >= v->in[1] || from >= v->in[2]) end = 0;
     end = end < m ? end : m;
     begin = begin < end ? begin : end;
-    const int64_t pixel = z * plane + y * v->extent[2] + from;
+    const int64_t pixel = z * plane + y * v->in[2] + from;
     for (int64_t i = 0; i < begin; i++) to[2 * i] = 0;
     for (int64_t i = begin; i < end; i++) to[2 * i] = (int16_t)((x[pixel + i * step] ^ flip) - less);
     for (int64_t i = end; i < m; i++) to[2 * i] = 0;
@@ -276,9 +256,9 @@ static void pack_tap(const windows *v, const uint8_t *x, const int64_t *tap, int
   }
 }
 
-static void pack_windows(const windows *v, const uint8_t *x, int64_t depth, int flip, int less, int64_t column, int64_t n,
-                         int16_t *to) {
-  const int64_t image = v->extent[0] * v->extent[1] * v->extent[2];
+static void pack_windows(const itg_window *v, const uint8_t *x, int64_t depth, int flip, int less, int64_t column,
+                         int64_t n, int16_t *to) {
+  const int64_t image = itg_places(v->in);
   for (int64_t c = 0; c < n; c += WIDTH) {
     const int64_t m = n - c < WIDTH ? n - c : WIDTH;
     int64_t tap[3] = {0, 0, 0};
@@ -304,9 +284,11 @@ static itg_words conv(const itg_call *call, const conv_inputs *in, uint32_t part
   const itg_attrs_conv_integer *attrs = call->attrs;
   const itg_tensor *x = in->x, *w = in->w, *out = call->out[0];
   if (itg_empty(out)) return NULL;
-  const windows v = windows_of(x, w, out, attrs);
+  itg_window v;  // infer has found it sound
+  itg_window_of(x, 2, x->rank - 2, w->shape + 2, attrs->stride, attrs->dilation, attrs->pad, &v);
+  for (int i = 2; i < out->rank; i++) v.out[ITG_AXES - out->rank + i] = out->shape[i];
   const int64_t groups = attrs->groups, depth = itg_count_range(w, 1, w->rank), height = w->shape[0] / groups;
-  const int64_t image = v.extent[0] * v.extent[1] * v.extent[2], width = v.count[0] * v.count[1] * v.count[2];
+  const int64_t image = itg_places(v.in), width = itg_places(v.out);
   const int64_t row_chunks = (height - 1) / ITG_ROW_CHUNK + 1, chunks = (width - 1) / ITG_CHUNK + 1;
   int16_t *packed_b = (int16_t *)((char *)call->scratch + part * itg_packed_bytes(depth));
   int16_t *packed_a = packed_b + (depth + 1) / 2 * 2 * ITG_CHUNK;

@@ -1,5 +1,5 @@
-// How products of 8-bit numbers are cut: operands are widened to 16 bits minus their zero, two steps of the depth side by
-// side, so that one multiply-add instruction does two products per 32-bit sum. Sums wrap; nothing else is ever rounded.
+// How products of 8-bit numbers are cut: operands are widened to 16 bits minus their zero, two steps of the depth side
+// by side, so that one multiply-add instruction does two products per 32-bit sum. Sums wrap; nothing is ever rounded.
 #pragma once
 #include <stdint.h>
 

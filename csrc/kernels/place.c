@@ -1,4 +1,4 @@
-// One-hot vectors, triangles and reversed sequences: what goes where follows from position alone, or from a few indices.
+// One-hot vectors, triangles, reversed sequences: what goes where follows from the position, or from a few indices.
 #include "index.h"
 #include "infer.h"
 

@@ -13,7 +13,8 @@ static itg_words check_grain(const itg_call *call, int64_t axis, int64_t block) 
   const int a = itg_axis(axis, x->rank);
   REFUSE(a < 0, "axis is not an axis of the data");
   if (!block) {
-    REFUSE(scale->rank != 1 || scale->shape[0] != x->shape[a], "the scale must be one number, or one per index of axis");
+    REFUSE(scale->rank != 1 || scale->shape[0] != x->shape[a],
+           "the scale must be one number, or one per index of axis");
     return NULL;
   }
   REFUSE(scale->rank != x->rank, "a blocked scale must have the rank of the data");
@@ -135,8 +136,9 @@ static itg_words conv_shape(const itg_tensor *x, const itg_tensor *w, const itg_
   itg_set_type(out, ITG_I32, x->rank);
   out->shape[0] = x->shape[0];
   out->shape[1] = w->shape[0];
-  return itg_window_shape(x->rank - 2, x->shape + 2, w->shape + 2, attrs->stride, attrs->pad, attrs->dilation,
-                          out->shape + 2);
+  itg_window v;
+  itg_words wrong = itg_window_of(x, 2, x->rank - 2, w->shape + 2, attrs->stride, attrs->dilation, attrs->pad, &v);
+  return wrong ? wrong : itg_slide(&v, 2, x->rank - 2, attrs->pad, out);
 }
 
 static bool per_channel(const itg_tensor *t, const itg_tensor *w) {
@@ -161,7 +163,8 @@ itg_words itg_infer_qlinear_conv(const itg_call *call, itg_tensor *out) {
   if (wrong) return wrong;
   for (int i = 1; i < 8; i++)
     REFUSE(i != 3 && i != 4 && i != 5 && itg_count(in[i]) != 1, "scale and zero of x and y must be one number");
-  REFUSE(!per_channel(in[4], w) || !per_channel(in[5], w), "scale and zero of w must be one, or one per output channel");
+  REFUSE(!per_channel(in[4], w) || !per_channel(in[5], w),
+         "scale and zero of w must be one, or one per output channel");
   for (int i = 1; i < 8; i += i == 4 ? 2 : 3)
     REFUSE(!itg_is_wide_float(in[i]->dtype), "scales must be floats");
   REFUSE(in[2]->dtype != x->dtype || in[5]->dtype != w->dtype, "a zero must have the type of its operand");

@@ -17,7 +17,7 @@ itg_words itg_infer_grid_sample(const itg_call *call, itg_tensor *out) {
   REFUSE(grid->shape[0] != x->shape[0] || !itg_is_wide_float(grid->dtype), "the grid does not belong to the data");
   REFUSE(attrs->mode < NEAREST || attrs->mode > CUBIC, "mode is unknown");
   REFUSE(attrs->padding_mode < ZEROS || attrs->padding_mode > REFLECTION, "padding_mode is unknown");
-  REFUSE(attrs->mode != NEAREST && !itg_is_wide_float(x->dtype), "only mode nearest samples tensors that are not float");
+  REFUSE(attrs->mode != NEAREST && !itg_is_wide_float(x->dtype), "only mode nearest samples what is not float");
   for (int i = 0; i < axes; i++) REFUSE(!x->shape[2 + i] && !itg_empty(grid), "there is nothing to sample");
   itg_copy_type(out, x);
   for (int i = 0; i < axes; i++) out->shape[2 + i] = grid->shape[1 + i];
@@ -70,8 +70,8 @@ static taps taps_of(double x, int64_t extent, const itg_attrs_grid_sample *attrs
 }
 
 static double pixel_of(const itg_tensor *grid, int64_t i, int64_t extent, bool align_corners) {
-  const double g = itg_load_f64(grid->dtype, grid->data, i);
-  if (grid->dtype == ITG_F64) return align_corners ? (g + 1) / 2 * (double)(extent - 1) : ((g + 1) * (double)extent - 1) / 2;
+  const double g = itg_load_f64(grid->dtype, grid->data, i), n = (double)extent;
+  if (grid->dtype == ITG_F64) return align_corners ? (g + 1) / 2 * (n - 1) : ((g + 1) * n - 1) / 2;
   const float unit = (float)g + 1;  // in f32 as everybody else, so that ties round alike
   return align_corners ? unit / 2 * (float)(extent - 1) : (unit * (float)extent - 1) / 2;
 }
@@ -92,7 +92,8 @@ static inline __attribute__((always_inline)) itg_words sample(const itg_call *ca
     int n = 1;
     for (int a = 0; a < axes; a++) {  // the grid's last axis is (x, y, z), the tensor's axes are z, y, x
       const int64_t extent = x->shape[2 + a];
-      const taps t = taps_of(pixel_of(grid, point * axes + axes - 1 - a, extent, attrs->align_corners != 0), extent, attrs);
+      const double pixel = pixel_of(grid, point * axes + axes - 1 - a, extent, attrs->align_corners != 0);
+      const taps t = taps_of(pixel, extent, attrs);
       for (int i = n - 1; i >= 0; i--)
         for (int k = t.n - 1; k >= 0; k--) {
           at[i * t.n + k] = at[i] * extent + t.at[k];
@@ -104,8 +105,9 @@ static inline __attribute__((always_inline)) itg_words sample(const itg_call *ca
     for (int64_t c = 0; c < channels; c++) {
       const int64_t from = (batch * channels + c) * image, to = (batch * channels + c) * points + point % points;
       if (attrs->mode == NEAREST) {
-        if (weight[0] != 0) itg_move((char *)out->data + to * item, (const char *)x->data + (from + at[0]) * item, item);
-        else memset((char *)out->data + to * item, 0, (size_t)item);
+        char *y = (char *)out->data + to * item;
+        if (weight[0] != 0) itg_move(y, (const char *)x->data + (from + at[0]) * item, item);
+        else memset(y, 0, (size_t)item);
         continue;
       }
       double sum = 0;
@@ -159,11 +161,12 @@ itg_words itg_infer_col2im(const itg_call *call, itg_tensor *out) {
   REFUSE(n < 1 || n > 6 || attrs->n_block != n, "image and block must have one to six axes");
   int64_t counts[6], windows = 1, block = 1;
   for (int i = 0; i < n; i++) REFUSE(attrs->image[i] < 0, "image must not be negative");
-  itg_words wrong = itg_window_shape((int)n, attrs->image, attrs->block, attrs->stride, attrs->pad, attrs->dilation, counts);
+  itg_words wrong =
+      itg_window_shape((int)n, attrs->image, attrs->block, attrs->stride, attrs->pad, attrs->dilation, counts);
   if (wrong) return wrong;
   for (int i = 0; i < n; i++)
-    REFUSE(__builtin_mul_overflow(windows, counts[i], &windows) || __builtin_mul_overflow(block, attrs->block[i], &block),
-           "there are too many windows");
+    REFUSE(__builtin_mul_overflow(windows, counts[i], &windows) ||
+               __builtin_mul_overflow(block, attrs->block[i], &block), "there are too many windows");
   REFUSE(x->shape[1] % block || x->shape[2] != windows, "the data does not hold the windows of that image");
   itg_set_type(out, x->dtype, (int)n + 2);
   out->shape[0] = x->shape[0];

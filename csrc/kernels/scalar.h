@@ -135,7 +135,9 @@ static inline double itg_load_f64(uint8_t dtype, const void *data, int64_t i) {
 
 // Smallest and largest value of an integer type of at most 32 bits.
 static inline void itg_limits(uint8_t dtype, int64_t *lo, int64_t *hi) {
-  int bits = dtype == ITG_I2 || dtype == ITG_U2 ? 2 : dtype == ITG_I4 || dtype == ITG_U4 ? 4 : 8 * itg_item_sizes[dtype];
+  int bits = 8 * itg_item_sizes[dtype];
+  if (dtype == ITG_I2 || dtype == ITG_U2) bits = 2;
+  if (dtype == ITG_I4 || dtype == ITG_U4) bits = 4;
   bool is_signed = (dtype >= ITG_I8 && dtype <= ITG_I64) || dtype == ITG_I4 || dtype == ITG_I2;
   *lo = is_signed ? -(INT64_C(1) << (bits - 1)) : 0;
   *hi = (INT64_C(1) << (is_signed ? bits - 1 : bits)) - 1;

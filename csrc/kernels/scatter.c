@@ -1,7 +1,7 @@
 // Scatter: a copy of the data with some elements or slices replaced by, or combined with, updates.
 //
-// Every share owns a range of the output: it copies that range and applies the updates that fall into it, in their order.
-// So duplicates combine in the same order however the work is split, and no share waits for another.
+// Every share owns a range of the output: it copies that range and applies the updates that fall into it, in order. So
+// duplicates combine in the same order however the work is split, and no share waits for another.
 #include "index.h"
 #include "infer.h"
 
@@ -135,7 +135,8 @@ ITG_FN(scatter_nd, any) {
     }
     at *= slice;
     int64_t from = at > begin ? at : begin, to = at + slice < end ? at + slice : end;
-    if (from < to) apply(how, x->dtype, call->out[0]->data, from, call->in[2]->data, row * slice + from - at, to - from);
+    if (from >= to) continue;
+    apply(how, x->dtype, call->out[0]->data, from, call->in[2]->data, row * slice + from - at, to - from);
   }
   return NULL;
 }

@@ -7,7 +7,8 @@ static inline itg_words itg_window_shape(int n, const int64_t *extent, const int
                                          const int64_t *pad, const int64_t *dilation, int64_t *out) {
   const int64_t most = INT64_C(1) << 30;  // products of two stay far from overflow
   for (int i = 0; i < n; i++) {
-    REFUSE(stride[i] < 1 || dilation[i] < 1 || stride[i] > most || dilation[i] > most, "stride or dilation is not sane");
+    REFUSE(stride[i] < 1 || dilation[i] < 1 || stride[i] > most || dilation[i] > most,
+           "stride or dilation is not sane");
     REFUSE(pad[i] < 0 || pad[n + i] < 0 || pad[i] > most || pad[n + i] > most, "pad is not sane");
     REFUSE(kernel[i] < 1 || kernel[i] > most || extent[i] > most * most, "the window or its tensor is not sane");
     const int64_t room = extent[i] + pad[i] + pad[n + i] - dilation[i] * (kernel[i] - 1) - 1;
