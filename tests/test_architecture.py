@@ -20,7 +20,7 @@ FLOORS = [
     ("interpret", "rewrite", "verify", "native", "plan"),
     ("targets", "frontends", "package"),
     ("passes", "session"),
-    ("compiler",),
+    ("compiler", "export"),
     ("analysis",),
     ("cli",),
     ("__main__", "__init__"),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from intaglio.errors import IntaglioError as IntaglioError
     from intaglio.errors import RunError as RunError
     from intaglio.errors import Unsupported as Unsupported
+    from intaglio.export.onnx import save_onnx as save_onnx
+    from intaglio.export.onnx import to_onnx as to_onnx
     from intaglio.frontends import load as load
     from intaglio.ir import Graph as Graph
     from intaglio.package import Package as Package
@@ -33,6 +35,8 @@ _LAZY = {
     "load": "intaglio.frontends",
     "optimize": "intaglio.compiler",
     "compile": "intaglio.compiler",
+    "to_onnx": "intaglio.export.onnx",
+    "save_onnx": "intaglio.export.onnx",
     "Graph": "intaglio.ir",
     "Package": "intaglio.package",
     "Session": "intaglio.session",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from intaglio.errors import BadInput
 
 
-def write_atomically(path: str | Path, data: bytes) -> None:
+def write_atomically(path: str | Path, data: bytes | Iterable[bytes]) -> None:
     """Write `data` beside `path` and move it there, so that nobody ever sees half a file."""
     path = Path(path)
     try:
@@ -18,7 +19,8 @@ def write_atomically(path: str | Path, data: bytes) -> None:
         raise BadInput(f"cannot write {path}: {e.strerror}") from None
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(data)
+            for part in (data,) if isinstance(data, bytes) else data:
+                file.write(part)
             os.fchmod(file.fileno(), 0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as e:

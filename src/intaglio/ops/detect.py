@@ -135,7 +135,7 @@ def _roi_samples(
     return low, high, down, up, count
 
 
-@op(_roi_align)
+@op(_roi_align, onnx="RoiAlign")
 @widen
 def roi_align(
     x: Array,
@@ -194,7 +194,7 @@ def _bins(start: int, end: int, bins: int, extent: int) -> list[slice]:
     return [slice(a, b) for a, b in zip(low, high, strict=True)]
 
 
-@op(_max_roi_pool)
+@op(_max_roi_pool, onnx="MaxRoiPool")
 @widen
 def max_roi_pool(
     x: Array, rois: Array, *, pooled_shape: tuple[int, ...], spatial_scale: float = 1.0

@@ -229,7 +229,7 @@ def div(a: Array, b: Array) -> Array:
     return quotient + (inexact & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
-@op(numbers, elementwise=True, tflite="POW", torch="pow")
+@op(numbers, elementwise=True, onnx="Pow", tflite="POW", torch="pow")
 @widen
 def pow(a: Array, b: Array) -> Array:
     """Integers to a negative power are 1/x**n truncated: 0 unless x is 1 or -1."""
@@ -256,12 +256,12 @@ def fmod(a: Array, b: Array) -> Array:
     return np.fmod(a, b)
 
 
-@op(numbers, commutes=True, elementwise=True, tflite="MINIMUM", torch="minimum")
+@op(numbers, commutes=True, elementwise=True, onnx="Min", tflite="MINIMUM", torch="minimum")
 def minimum(a: Array, b: Array) -> Array:
     return np.minimum(a, b)
 
 
-@op(numbers, commutes=True, elementwise=True, tflite="MAXIMUM", torch="maximum")
+@op(numbers, commutes=True, elementwise=True, onnx="Max", tflite="MAXIMUM", torch="maximum")
 def maximum(a: Array, b: Array) -> Array:
     return np.maximum(a, b)
 

@@ -176,7 +176,7 @@ def _tensor_scatter(
     return past.type.but(quant=None)
 
 
-@op(_tensor_scatter)
+@op(_tensor_scatter, onnx="TensorScatter")
 def tensor_scatter(
     past: Array,
     update: Array,
@@ -343,7 +343,7 @@ def _compress(x: Value, cond: Value, *, axis: int) -> Type:
     return Type(x.dtype, tuple(shape), dynamic=tuple(sorted({axis, *x.type.dynamic})))
 
 
-@op(_compress)
+@op(_compress, onnx="Compress")
 def compress(x: Array, cond: Array, *, axis: int) -> Array:
     """The slices of x along `axis` whose condition holds."""
     if cond[x.shape[axis] :].any():
@@ -363,7 +363,7 @@ def _unique(x: Value, *, axis: int, sorted: bool) -> list[Type]:
     ]
 
 
-@op(_unique)
+@op(_unique, onnx="Unique")
 def unique(x: Array, *, axis: int, sorted: bool = True) -> tuple[Array, Array, Array, Array]:
     """Distinct slices along an axis, where each is first, which one every slice is, how often."""
     _, first, inverse, counts = np.unique(

@@ -152,7 +152,7 @@ def _qlinear_macs(node: Node) -> int:
     return node.outputs[0].type.size * a.shape[-1]
 
 
-@op(_qlinear, macs=_qlinear_macs)
+@op(_qlinear, macs=_qlinear_macs, onnx="QLinearMatMul")
 def qlinear_matmul(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array,
                    b_zero: Array, y_scale: Array, y_zero: Array) -> Array:  # fmt: skip
     """clamp(rint(f32(acc) * f32(a_scale * b_scale / y_scale)) + y_zero); scales are f32."""

@@ -128,21 +128,21 @@ def _shifted(x: Array, axis: int) -> Array:
     return x - x.max(axis, keepdims=True, initial=-np.inf)
 
 
-@op(_along, torch="softmax")
+@op(_along, onnx="Softmax", torch="softmax")
 @widen
 def softmax(x: Array, *, axis: int = -1) -> Array:
     e = np.exp(_shifted(x, axis))
     return e / e.sum(axis, keepdims=True)
 
 
-@op(_along, torch="log_softmax")
+@op(_along, onnx="LogSoftmax", torch="log_softmax")
 @widen
 def log_softmax(x: Array, *, axis: int = -1) -> Array:
     shifted = _shifted(x, axis)
     return shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
 
 
-@op(_along)
+@op(_along, onnx="Hardmax")
 def hardmax(x: Array, *, axis: int = -1) -> Array:
     """1 at the first largest element along `axis`, else 0."""
     y = np.zeros_like(x)

@@ -47,7 +47,7 @@ def _transpose(x: Value, *, perm: tuple[int, ...]) -> Type:
     return Type(x.dtype, tuple(x.shape[i] for i in perm))
 
 
-@op(_transpose, tflite="TRANSPOSE", torch="permute")
+@op(_transpose, onnx="Transpose", tflite="TRANSPOSE", torch="permute")
 def transpose(x: Array, *, perm: tuple[int, ...]) -> Array:
     return x.transpose(perm)
 
@@ -286,7 +286,7 @@ def _shape_of(x: Value) -> Type:
     return Type("i64", (x.type.rank,))
 
 
-@op(_shape_of)
+@op(_shape_of, onnx="Shape")
 def shape_of(x: Array) -> Array:
     """The true shape; kept only where an extent is known at run time alone."""
     return np.array(x.shape, np.int64)

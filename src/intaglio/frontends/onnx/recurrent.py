@@ -14,11 +14,11 @@ from intaglio.ops.recurrent import ACTIVATIONS, gru, lstm, rnn
 
 _NAMES = {name.lower(): name for name in ACTIVATIONS}
 # alpha and beta of the functions that have them, where the model gives none
-_ALPHA = {
+ALPHA = {
     "Affine": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "ScaledTanh": 1.0,
     "HardSigmoid": 0.2, "Elu": 1.0,
 }  # fmt: skip
-_BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
+BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
 
 
 def _attrs(n: OnnxNode, functions: tuple[str, ...]) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def _attrs(n: OnnxNode, functions: tuple[str, ...]) -> dict[str, Any]:
         "direction": direction,
         "activations": tuple(names),
         # the model's numbers go, in order, to the functions that take one
-        "activation_alpha": tuple(next(alpha, _ALPHA[a]) if a in _ALPHA else 0.0 for a in names),
-        "activation_beta": tuple(next(beta, _BETA[a]) if a in _BETA else 0.0 for a in names),
+        "activation_alpha": tuple(next(alpha, ALPHA[a]) if a in ALPHA else 0.0 for a in names),
+        "activation_beta": tuple(next(beta, BETA[a]) if a in BETA else 0.0 for a in names),
         "clip": n.attr("clip", 0.0),
         "layout": n.attr("layout", 0),
     }

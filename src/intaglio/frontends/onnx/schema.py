@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,16 @@ def find_schema(op_type: str, opset: int, domain: str) -> Any:
         return onnx.defs.get_schema(op_type, opset, domain)
     except Exception:  # onnx raises a type of its own for "no such op"
         return None
+
+
+def accepts(parameters: Sequence[Any], i: int, dtype: str) -> bool:
+    """May operand or result `i`, of these that a schema lists, have this element type?"""
+    if i >= len(parameters):
+        last = parameters[-1] if parameters else None
+        if last is None or last.option != type(last.option).Variadic:
+            return False
+        i = len(parameters) - 1
+    return not dtype or dtype in {_TYPES.get(t) for t in parameters[i].types}
 
 
 @dataclass

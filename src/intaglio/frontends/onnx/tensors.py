@@ -41,6 +41,7 @@ ELEMENTS: dict[int, tuple[str, str]] = {
     25: ("u2", "int32_data"),
     26: ("i2", "int32_data"),
 }
+_CODES = {name: code for code, (name, _) in ELEMENTS.items()}
 _REFUSED = {0: "no element type", 8: "strings", 14: "complex numbers", 15: "complex numbers"}
 _EXTERNAL = 1  # TensorProto.EXTERNAL
 MAX_BYTES = 1 << 40  # of one tensor: what is larger is a mistake, or meant to harm
@@ -105,6 +106,23 @@ def _decode(raw: Array, dtype: str, bits: int, count: int) -> Array:
     if dtype == "bool":
         return np.not_equal(raw, 0)
     return raw.view(row.numpy)
+
+
+def to_bytes(array: Array) -> bytes:
+    """The elements as `raw_data` and external files hold them: little-endian, small types packed."""
+    row = dtypes.TABLE[dtypes.name_of(array.dtype)]
+    if row.bits not in (2, 4):
+        return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << row.bits) - 1)
+    per_byte = 8 // row.bits
+    codes = np.pad(codes, (0, -codes.size % per_byte)).reshape(-1, per_byte)
+    shifts = np.arange(0, 8, row.bits, dtype=np.uint8)
+    return np.bitwise_or.reduce(codes << shifts, 1).astype(np.uint8).tobytes()
+
+
+def element_code(dtype: str) -> int:
+    """The ONNX number of an element type."""
+    return _CODES[dtype]
 
 
 def _typed(tensor: Any, dtype: str, bits: int, count: int, what: str) -> Array:

@@ -1,0 +1,64 @@
+"""Graphs as ONNX models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from intaglio.errors import IntaglioError
+from intaglio.ir import Graph
+
+EXTERNAL = 1 << 31  # bytes of weights that one ONNX file cannot hold
+INLINE = 1 << 10  # bytes of a tensor that stays in the model even so
+ALIGNMENT = 4096  # of tensors in an external file, so that they can be mapped
+
+
+def to_onnx(graph: Graph, opset: int | None = None, ir_version: int | None = None) -> Any:
+    """The graph as an ONNX ModelProto.
+
+    Without `opset` it is the one that says the graph in the fewest nodes; the oldest of those, so
+    that most runtimes read it. Names of inputs, outputs and tensors stay, metadata too.
+    """
+    model, tensors = _assembled(graph, opset, ir_version)
+    from intaglio.export.onnx.assemble import inline
+
+    inline(model, tensors)
+    return model
+
+
+def save_onnx(
+    graph: Graph,
+    path: str | Path,
+    opset: int | None = None,
+    ir_version: int | None = None,
+    external: bool | None = None,
+) -> None:
+    """Write the graph as an ONNX file, whole or not at all; see `to_onnx`.
+
+    Weights of more than 2 GB go to a file of their own beside it, NAME.onnx.data; `external` says
+    yes or no to that whatever their size.
+    """
+    from intaglio.export.onnx import assemble
+    from intaglio.files import write_atomically
+
+    path = Path(path)
+    model, tensors = _assembled(graph, opset, ir_version)
+    apart = tensors.bytes >= EXTERNAL - (1 << 24) if external is None else external
+    if apart:
+        data = path.with_name(path.name + ".data")
+        write_atomically(data, assemble.outside(model, tensors, data.name, INLINE, ALIGNMENT))
+    else:
+        assemble.inline(model, tensors)
+    write_atomically(path, model.SerializeToString(deterministic=True))
+
+
+def _assembled(graph: Graph, opset: int | None, ir_version: int | None) -> tuple[Any, Any]:
+    try:
+        from intaglio.export.onnx.assemble import assemble
+        from intaglio.export.onnx.spell import spell
+    except ImportError:
+        raise IntaglioError(
+            "ONNX models need the onnx package, which is missing: pip install intaglio[onnx]"
+        ) from None
+    spelled, opset = spell(graph, opset)
+    return assemble(spelled, opset, ir_version)

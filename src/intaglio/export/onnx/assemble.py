@@ -1,0 +1,288 @@
+"""A Graph, all of whose nodes have an ONNX form, as a ModelProto: names, tensors and sub-graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+import intaglio
+from intaglio import dtypes
+from intaglio.export.onnx.expression import Body, Onnx, Operand, choose
+from intaglio.frontends.onnx.extents import estimates
+from intaglio.frontends.onnx.schema import find_schema
+from intaglio.frontends.onnx.tensors import element_code, to_bytes
+from intaglio.ir import Array, Graph, Node, Type, Value
+from intaglio.ops.control import ENDLESS
+
+SMALL = 1 << 16  # bytes: equal constants up to here are stored once
+OWN = ("domain", "model_version", "description", "opset")  # metadata that has a field of its own
+CONTRIB = "com.microsoft"  # version 1 of this domain is the only one
+
+
+@dataclass
+class Tensors:
+    """The constants of a model, each stored once, by name."""
+
+    names: _Names
+    arrays: dict[str, Array] = field(default_factory=dict)
+    _known: dict[Any, str] = field(default_factory=dict)
+
+    def add(self, array: Array, name: str) -> str:
+        """Store an array; returns what it is called, which may be what an equal one is called."""
+        key: Any = id(array)
+        if array.nbytes <= SMALL:
+            key = (dtypes.name_of(array.dtype), array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = unique = self.names.new(name or "constant")
+            self.arrays[unique] = array
+        return self._known[key]
+
+    @property
+    def bytes(self) -> int:
+        return sum(a.nbytes for a in self.arrays.values())
+
+
+class _Names:
+    """Names that are taken; ONNX wants them unique over a model and all of its sub-graphs."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.taken = set(taken)
+        self.last: dict[str, int] = {}
+
+    def new(self, wish: str) -> str:
+        name = wish
+        while name in self.taken:
+            self.last[wish] = self.last.get(wish, 0) + 1
+            name = f"{wish}_{self.last[wish]}"
+        self.taken.add(name)
+        return name
+
+
+def assemble(graph: Graph, opset: int, ir_version: int | None) -> tuple[Any, Tensors]:
+    """The model without its constants, and those. Every node must have a form in this opset."""
+    inputs = [v.name for v in graph.inputs]
+    names = _Names([*inputs, *graph.output_names])
+    tensors = Tensors(names)
+    writer = _Writer(opset, names, tensors)
+    writer.known = dict(zip(graph.inputs, inputs, strict=True))
+    proto = writer.graph(graph, [_info(n, v.type) for n, v in zip(inputs, graph.inputs)], True)  # noqa: B905
+    opsets = [helper.make_opsetid("", opset)]
+    if writer.contrib:
+        opsets.append(helper.make_opsetid(CONTRIB, 1))
+    oldest = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+    model = helper.make_model(
+        proto,
+        opset_imports=opsets,
+        ir_version=ir_version or max(oldest, 8),
+        producer_name="intaglio",
+        producer_version=intaglio.__version__,
+        domain=graph.metadata.get("domain", ""),
+        model_version=int(graph.metadata.get("model_version") or 0),
+        doc_string=graph.metadata.get("description", ""),
+    )
+    helper.set_model_props(model, {k: v for k, v in graph.metadata.items() if k not in OWN})
+    return model, tensors
+
+
+def _info(name: str, t: Type, bounds: bool = False) -> Any:
+    """Name and type; run-time extents are left open unless `bounds` asks for their upper bound."""
+    dims = [None if i in t.dynamic and not bounds else d for i, d in enumerate(t.shape)]
+    return helper.make_tensor_value_info(name, element_code(t.dtype), dims)
+
+
+def nodes_of(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph and of the bodies inside it."""
+    for node in graph.nodes():
+        yield node
+        for body in node.bodies():
+            yield from nodes_of(body)
+
+
+class _Writer:
+    """Writes one graph; a sub-graph has a writer of its own that knows the names outside."""
+
+    def __init__(self, opset: int, names: _Names, tensors: Tensors):
+        self.opset, self.names, self.tensors = opset, names, tensors
+        self.origins = _Names()
+        self.known: dict[Value, str] = {}
+        self.made: dict[Onnx, str] = {}
+        self.contrib = False
+        self.nodes: list[Any] = []
+        self.infos: list[Any] = []
+
+    def graph(self, graph: Graph, inputs: list[Any], main: bool = False) -> Any:
+        """The GraphProto. Outputs of the main graph keep their names whatever they are."""
+        outputs = list(graph.output_names) if main else []
+        if main:
+            for v, name in zip(graph.outputs, outputs, strict=True):
+                if v.producer is not None:
+                    self.known.setdefault(v, name)
+        for node in graph.nodes():
+            self._node(node)
+        infos = []
+        for i, v in enumerate(graph.outputs):
+            name = outputs[i] if main else ""
+            if v.producer is None or self.known[v] != name:
+                name = self._again(v, name, [o.name for o in infos])
+            infos.append(_info(name, v.type, v.producer is not None and _bounded(v.producer)))
+        made = {o.name for o in infos}
+        value_info = [i for i in self.infos if i.name not in made]
+        return helper.make_graph(
+            self.nodes, graph.name or "graph", inputs, infos, value_info=value_info
+        )
+
+    def _again(self, v: Value, name: str, used: list[str]) -> str:
+        """An output that nothing makes here, or that is called otherwise already."""
+        if not name and v.producer is not None and self.known[v] not in used:
+            return self.known[v]
+        name = name or self.names.new(v.name or "output")
+        self.nodes.append(helper.make_node("Identity", [self._operand(v, name)], [name]))
+        return name
+
+    def _node(self, node: Node) -> None:
+        form = choose(node, self.opset)
+        assert form is not None, f"{node} has no form in opset {self.opset}"
+        schema = None if form.domain else find_schema(form.op_type, self.opset, "")
+        outs = []
+        for i, v in enumerate(node.outputs):
+            optional = schema is not None and i < len(schema.outputs) and _may_miss(schema, i)
+            if optional and not v.uses:
+                outs.append("")
+                continue
+            wish = v.name or f"{node.origin or node.op}_out{i or ''}"
+            self.known.setdefault(v, "")
+            self.known[v] = self.known[v] or self.names.new(wish)
+            outs.append(self.known[v])
+            self.infos.append(_info(self.known[v], v.type, _bounded(node)))
+        while not outs[-1]:
+            outs.pop()
+        self._emit(form, outs, node.origin)
+
+    def _emit(self, form: Onnx, outs: list[str], origin: str) -> None:
+        hint = next(o for o in outs if o)
+        inputs = [self._operand(x, hint) for x in form.inputs]
+        name = self.origins.new(origin or f"{hint}/{form.op_type}")
+        made = helper.make_node(form.op_type, inputs, outs, name, domain=form.domain or None)
+        self.contrib |= form.domain == CONTRIB
+        schema = None if form.domain else find_schema(form.op_type, self.opset, "")
+        for name, a in form.attrs.items():
+            if name not in form.silent or name in schema.attributes:
+                made.attribute.append(self._attribute(name, a, schema))
+        self.nodes.append(made)
+
+    def _operand(self, x: Operand, hint: str) -> str:
+        if x is None:
+            return ""
+        if isinstance(x, Onnx):
+            if x not in self.made:
+                self.made[x] = self.names.new(f"{hint}_{x.op_type.lower()}")
+                self._emit(x, [self.made[x]], "")
+            return self.made[x]
+        if not isinstance(x, Value):
+            return self.tensors.add(np.asarray(x), f"{hint}_constant")
+        if x.data is not None:
+            return self.tensors.add(x.data, x.name or f"{hint}_constant")
+        return self.known[x]
+
+    # ---- attributes ----------------------------------------------------------------------------
+    def _attribute(self, name: str, value: Any, schema: Any) -> Any:
+        """An attribute of the kind that the standard says it has."""
+        if isinstance(value, Body):
+            return helper.make_attribute(name, self._body(value))
+        if schema is None:
+            return helper.make_attribute(name, int(value) if isinstance(value, bool) else value)
+        kind = int(schema.attributes[name].type.value)
+        convert: Any = {1: float, 2: int, 6: _floats, 7: _ints}.get(kind, lambda a: a)
+        return helper.make_attribute(name, convert(value), attr_type=kind)
+
+    def _body(self, body: Body) -> Any:
+        inner = _Writer(self.opset, self.names, self.tensors)
+        fed = len(body.graph.inputs) - len(body.captures)
+        infos = []
+        for v in body.graph.inputs[:fed]:
+            inner.known[v] = self.names.new(v.name or "input")
+            infos.append(_info(inner.known[v], v.type))
+        for v, outer in zip(body.graph.inputs[fed:], body.captures, strict=True):
+            inner.known[v] = self._operand(outer, v.name)
+        proto = inner.graph(body.graph, infos)
+        self.contrib |= inner.contrib
+        return proto
+
+
+def _floats(value: Any) -> list[float]:
+    return [float(a) for a in value]
+
+
+def _ints(value: Any) -> list[int]:
+    return [int(a) for a in value]
+
+
+def _may_miss(schema: Any, i: int) -> bool:
+    option = schema.outputs[i].option
+    return bool(option == type(option).Optional)
+
+
+def _bounded(node: Node) -> bool:
+    """Must the file declare upper bounds of what `node` makes, since no reader could find them?"""
+    if node.op in ("reshape_to", "expand_to"):
+        return estimates(node.inputs[1]) is None  # type: ignore[arg-type]
+    if node.op == "range":
+        return any(estimates(v) is None for v in node.inputs)  # type: ignore[arg-type]
+    if node.op == "slice_to":
+        return node.attrs["bound"] != node.inputs[0].shape  # type: ignore[union-attr]
+    if node.op == "loop" and node.attrs["bound"] < ENDLESS:
+        return node.inputs[0] is None or estimates(node.inputs[0]) is None
+    return False
+
+
+# ---- constants as tensors ------------------------------------------------------------------------
+def tensor(name: str, array: Array) -> Any:
+    """A TensorProto without its elements."""
+    code = element_code(dtypes.name_of(array.dtype))
+    return onnx.TensorProto(name=name, data_type=code, dims=array.shape)
+
+
+def outside(
+    model: Any, tensors: Tensors, location: str, inline_bytes: int, alignment: int
+) -> Iterator[bytes]:
+    """Let the model refer to tensors in the file `location`, whose bytes this yields in turn."""
+    chunks, offset = [], 0
+    for name, array in tensors.arrays.items():
+        made = model.graph.initializer.add()
+        made.CopyFrom(tensor(name, array))
+        if array.nbytes < inline_bytes:
+            made.raw_data = to_bytes(array)
+            continue
+        start = -(-offset // alignment) * alignment
+        length = _stored_bytes(array)
+        where = {"location": location, "offset": str(start), "length": str(length)}
+        made.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in where.items():
+            made.external_data.add(key=key, value=value)
+        chunks.append((start - offset, array))
+        offset = start + length
+
+    def data() -> Iterator[bytes]:
+        for gap, array in chunks:
+            yield b"\0" * gap
+            yield to_bytes(array)
+
+    return data()
+
+
+def _stored_bytes(array: Array) -> int:
+    row = dtypes.TABLE[dtypes.name_of(array.dtype)]
+    return -(-array.size * row.bits // 8) if row.bits in (2, 4) else array.nbytes
+
+
+def inline(model: Any, tensors: Tensors) -> None:
+    """Store the constants in the model itself."""
+    for name, array in tensors.arrays.items():
+        made = tensor(name, array)
+        made.raw_data = to_bytes(array)
+        model.graph.initializer.append(made)

@@ -1,0 +1,81 @@
+"""Ops that move elements about, and those whose shapes are known only at run time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intaglio.export.onnx.elementwise import number, only
+from intaglio.export.onnx.expression import Onnx, make, writes
+from intaglio.ir import Node, Value
+
+FAR = (1 << 63) - 1  # how ONNX writes "to the end"
+_BEYOND = 1 << 40  # no extent is this long
+
+
+@writes("reshape")
+def reshape(n: Node) -> Onnx:
+    x, shape = only(n), n.attrs["shape"]
+    if -1 in shape and not n.outputs[0].type.dynamic:
+        shape = n.outputs[0].shape
+    return make("Reshape", x, shape, allowzero=1 if 0 in shape else None)
+
+
+@writes("reshape_to")
+def reshape_to(n: Node) -> Onnx:
+    return make("Reshape", *n.inputs, allowzero=1)
+
+
+@writes("expand")
+def expand(n: Node) -> Onnx:
+    return make("Expand", only(n), n.attrs["shape"])
+
+
+@writes("expand_to")
+def expand_to(n: Node) -> Onnx:
+    return make("Expand", *n.inputs)
+
+
+@writes("tile")
+def tile(n: Node) -> Onnx:
+    return make("Tile", only(n), n.attrs["repeats"])
+
+
+@writes("slice")
+def slice_(n: Node) -> Onnx:
+    x = only(n)
+    cuts = list(zip(n.attrs["start"], n.attrs["stop"], n.attrs["step"], strict=True))
+    axes = [i for i, cut in enumerate(cuts) if not _whole(x, i, *cut)]
+    starts, stops, steps = ([cuts[i][k] for i in axes] for k in range(3))
+    stops = [FAR if s > _BEYOND else -FAR if s < -_BEYOND else s for s in stops]
+    return make("Slice", x, starts, stops, axes, steps if set(steps) - {1} else None)
+
+
+def _whole(x: Value, axis: int, start: int, stop: int, step: int) -> bool:
+    return start == 0 and stop >= x.shape[axis] and step == 1
+
+
+@writes("slice_to")
+def slice_to(n: Node) -> Onnx:
+    x, starts, stops, steps = n.inputs
+    return make("Slice", x, starts, stops, n.attrs["axes"], steps)
+
+
+@writes("pad")
+def pad(n: Node) -> Onnx:
+    x, value = only(n), n.attrs["value"]
+    given = number(value, x.dtype) if value and n.attrs["mode"] == "constant" else None
+    pads = [*n.attrs["before"], *n.attrs["after"]]
+    return make("Pad", x, pads, given, mode=n.attrs["mode"])
+
+
+@writes("range")
+def range_(n: Node) -> Onnx:
+    return make("Range", *(scalar(v) for v in n.inputs))
+
+
+def scalar(v: Value | None) -> Any:
+    """A tensor of one element, as the scalar that ONNX wants."""
+    assert v is not None
+    if v.data is not None:
+        return v.data.reshape(())
+    return v if v.type.rank == 0 else make("Reshape", v, [])

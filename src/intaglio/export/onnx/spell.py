@@ -1,0 +1,254 @@
+"""What ONNX can say shorter, and what only it can say: the rules before a graph is written.
+
+ONNX is a target like a chip: it has ops of its own (`onnx.split`), rules that make them, and
+whatever it lacks is lowered to simpler ops.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.export.onnx import (  # noqa: F401  # each registers its writers
+    control,
+    elementwise,
+    index,
+    linear,
+    normalize,
+    shape,
+    windows,
+)
+from intaglio.export.onnx.expression import NEWEST, OLDEST, Onnx, best_opset, choose, make, writes
+from intaglio.ir import Array, Graph, Node, Type, Value, constant
+from intaglio.ops.registry import broadcast, normalize_axis, op
+from intaglio.passes.fuse import along
+from intaglio.passes.legalize import legalize
+from intaglio.rewrite import ANY, P, no, rule
+from intaglio.targets import Target
+
+x, y, z, s, c = P["x y z s! c!"]
+
+
+def spell(graph: Graph, opset: int | None) -> tuple[Graph, int]:
+    """A copy of the graph whose every node has an ONNX form, and the opset that has them."""
+    if opset is not None and not OLDEST <= opset <= NEWEST:
+        raise BadInput(f"opset is {opset}; models are written in {OLDEST} to {NEWEST}")
+    graph = graph.copy()
+    legalize(target(opset), graph)
+    if opset is None:
+        opset = best_opset(list(_nodes(graph)))
+        legalize(target(opset), graph)
+    _tidy(graph)
+    return graph, opset
+
+
+def target(opset: int | None) -> Target:
+    """ONNX in one opset, or in whichever serves best."""
+    opsets = range(OLDEST, NEWEST + 1) if opset is None else (opset,)
+
+    def why_not(node: Node) -> str | None:
+        if node.op.partition(".")[0] in ("cpu",):
+            return "it is an op of a chip; write the graph before it is lowered for a target"
+        if any(choose(node, v) for v in opsets):
+            return None
+        return f"ONNX {'opset ' + str(opset) if opset else ''} has no form of it with these types"
+
+    return Target("onnx", why_not, lower=SPELL)
+
+
+def _nodes(graph: Graph) -> list[Node]:
+    found = []
+    for node in graph.nodes():
+        found.append(node)
+        for body in node.bodies():
+            found += _nodes(body)
+    return found
+
+
+def _tidy(graph: Graph) -> None:
+    graph.tidy()
+    for node in graph.nodes():
+        for body in node.bodies():
+            _tidy(body)
+
+
+# ---- ops of ONNX that are none of ours -----------------------------------------------------------
+def _split(x: Value, *, axis: int, parts: tuple[int, ...]) -> list[Type]:
+    axis = normalize_axis(axis, x.type.rank)
+    if sum(parts) != x.shape[axis] or min(parts) < 0:
+        raise BadInput(f"axis {axis} of {x.type} cannot be split into {parts}")
+    return [Type(x.dtype, (*x.shape[:axis], n, *x.shape[axis + 1 :])) for n in parts]
+
+
+@op(_split, name="onnx.split")
+def split(x: Array, *, axis: int, parts: tuple[int, ...]) -> tuple[Array, ...]:
+    """Consecutive pieces along an axis."""
+    return tuple(np.split(x, np.cumsum(parts)[:-1], axis))
+
+
+@writes("onnx.split")
+def write_split(n: Node) -> Onnx:
+    return make("Split", n.inputs[0], list(n.attrs["parts"]), axis=n.attrs["axis"])
+
+
+@op(broadcast, name="onnx.sum", onnx="Sum")
+def sum_(*xs: Array) -> Array:
+    """The sum of any number of tensors, from left to right."""
+    total = xs[0]
+    for a in xs[1:]:
+        total = total + a
+    return total
+
+
+# ---- pieces of a tensor --------------------------------------------------------------------------
+def _picked(reshape: Node) -> tuple[Value, int, int] | None:
+    """(x, axis, index) if a slice and this reshape of it are x[..., index, ...]."""
+    cut = reshape.inputs[0].producer if reshape.inputs[0] is not None else None
+    if reshape.op != "reshape" or cut is None or cut.op != "slice":
+        return None
+    piece, x = _piece(cut), cut.inputs[0]
+    if piece is None or x is None or piece[2] - piece[1] != 1:
+        return None
+    axis, short = piece[0], cut.outputs[0].shape
+    gone = reshape.outputs[0].shape == short[:axis] + short[axis + 1 :]
+    return (x, axis, piece[1]) if gone and len(cut.outputs[0].uses) == 1 else None
+
+
+def _piece(cut: Node) -> tuple[int, int, int] | None:
+    """(axis, start, stop) of a slice along one axis in steps of one; None of any other."""
+    x, a = cut.inputs[0], cut.attrs
+    assert x is not None
+    axes = [i for i, (d, n) in enumerate(zip(x.shape, cut.outputs[0].shape, strict=True)) if d != n]
+    if x.type.dynamic or len(axes) != 1 or set(a["step"]) != {1}:
+        return None
+    at = range(x.shape[axes[0]])[a["start"][axes[0]] : a["stop"][axes[0]]]
+    return (axes[0], at[0], at[-1] + 1) if at else None
+
+
+@rule(P.reshape(P.slice(x)))
+def slice_as_gather(node: Node) -> Any:
+    """x[:, 0] picks one index of an axis, which disappears"""
+    found = _picked(node)
+    if found is None:
+        return None
+    x, axis, at = found
+    return ops.gather(x, constant(np.int64(at)), axis=axis)
+
+
+@rule(P.slice(x))
+def slices_as_split(x: Value, node: Node) -> Any:
+    """pieces of one tensor along one axis that do not overlap are one split"""
+    piece = _piece(node)
+    if piece is None:
+        return None
+    axis, start, stop = piece
+    for user in x.uses:
+        if user.op == "onnx.split" and user.attrs["axis"] == axis:
+            edges = np.cumsum([0, *user.attrs["parts"]]).tolist()
+            if (start, stop) in (pairs := list(itertools.pairwise(edges))):
+                return user.outputs[pairs.index((start, stop))]
+    pieces = sorted({p[1:] for u in x.uses if (p := _kept_piece(u)) is not None and p[0] == axis})
+    if len(pieces) < 2 or (start, stop) not in pieces:
+        return None
+    if any(b[0] < a[1] for a, b in itertools.pairwise(pieces)):
+        return no(f"the pieces {pieces} of axis {axis} overlap")
+    edges = sorted({0, x.shape[axis], *itertools.chain.from_iterable(pieces)})
+    made = split(x, axis=axis, parts=tuple(b - a for a, b in itertools.pairwise(edges)))
+    return made[edges.index(start)]
+
+
+def _kept_piece(user: Node) -> tuple[int, int, int] | None:
+    """The piece that a slice takes, if the slice does not become a gather."""
+    if user.op != "slice" or any(_picked(reader) for reader in user.outputs[0].uses):
+        return None
+    return _piece(user)
+
+
+# ---- several ops in one --------------------------------------------------------------------------
+@rule(P.add(P.add(x, y), z))
+def sum_of_three(x: Value, y: Value, z: Value) -> Any:
+    """a sum takes any number of operands"""
+    if x.dtype not in FLOATS:
+        return no(f"sums are of floats, this one is of {x.dtype}")
+    return sum_(x, y, z)
+
+
+@rule(P.add(ANY @ "inner", z))
+def sum_of_more(inner: Node, z: Value) -> Any:
+    """one more operand of a sum"""
+    if inner.op != "onnx.sum" or len(inner.outputs[0].uses) > 1:
+        return None
+    return sum_(*inner.inputs, z)
+
+
+def _matrices(*values: Value) -> bool:
+    return all(v.type.rank == 2 and v.dtype in FLOATS and not v.type.dynamic for v in values)
+
+
+@rule(P.add(P.matmul(x, y), z))
+def gemm_of_sum(x: Value, y: Value, z: Value, node: Node) -> Any:
+    """x @ y + z of matrices"""
+    return _plus(ops.gemm(x, y), z, node) if _matrices(x, y) else None
+
+
+@rule(P.add(P.gemm(x, y) @ "gemm", z))
+def sum_into_gemm(gemm: Node, z: Value, node: Node) -> Any:
+    """a product of matrices takes a summand"""
+    return _plus(gemm.outputs[0], z, node)
+
+
+def _plus(product: Value, z: Value, node: Node) -> Any:
+    gemm = product.producer
+    assert gemm is not None
+    if np.broadcast_shapes(z.shape, product.shape) != product.shape or z.type.rank > 2:
+        return no(f"the summand {z.type} does not broadcast to {product.type}")
+    return ops.gemm(*gemm.inputs[:2], z, **gemm.attrs)
+
+
+@rule(P.matmul(P.transpose(x), y))
+def gemm_of_transposed(x: Value, y: Value) -> Any:
+    """x.T @ y of matrices"""
+    return ops.gemm(x, y, trans_a=True) if _matrices(x, y) else None
+
+
+@rule(P.matmul(x, P.transpose(y)))
+def gemm_by_transposed(x: Value, y: Value) -> Any:
+    """x @ y.T of matrices"""
+    return ops.gemm(x, y, trans_b=True) if _matrices(x, y) else None
+
+
+@rule(P.gemm(x, P.transpose(y), P["z?"][0]) @ "gemm")
+def transpose_into_gemm(x: Value, y: Value, z: Value | None, gemm: Node) -> Any:
+    """x.T @ y.T of matrices"""
+    return ops.gemm(x, y, z, **{**gemm.attrs, "trans_b": not gemm.attrs["trans_b"]})
+
+
+@rule(P.add(P.mul(x, s), c))
+def affine_as_batch_norm(x: Value, s: Value, c: Value) -> Any:
+    """a factor and a summand per channel"""
+    if x.dtype not in FLOATS or x.type.rank < 2 or x.type.dynamic:
+        return None
+    scale, shift = along(s, x, 1), along(c, x, 1)
+    if scale is None or shift is None:
+        return no(f"{s.type} and {c.type} are not one number per channel of {x.type}")
+    zero, one = np.zeros_like(scale), np.ones_like(scale)
+    return ops.batch_norm(x, *map(constant, (scale, shift, zero, one)), epsilon=0.0)
+
+
+FLOATS = ("f32", "f64", "f16")  # what runtimes have these for
+SPELL = (
+    slice_as_gather,
+    slices_as_split,
+    gemm_of_sum,
+    sum_into_gemm,
+    gemm_of_transposed,
+    gemm_by_transposed,
+    transpose_into_gemm,
+    affine_as_batch_norm,
+    sum_of_three,
+    sum_of_more,
+)
