@@ -124,7 +124,7 @@ class _Writer:
                     self.known.setdefault(v, name)
         for node in graph.nodes():
             self._node(node)
-        infos = []
+        infos: list[Any] = []
         for i, v in enumerate(graph.outputs):
             name = outputs[i] if main else ""
             if v.producer is None or self.known[v] != name:
@@ -171,7 +171,7 @@ class _Writer:
         self.contrib |= form.domain == CONTRIB
         schema = None if form.domain else find_schema(form.op_type, self.opset, "")
         for name, a in form.attrs.items():
-            if name not in form.silent or name in schema.attributes:
+            if name not in form.silent or (schema and name in schema.attributes):
                 made.attribute.append(self._attribute(name, a, schema))
         self.nodes.append(made)
 
@@ -234,7 +234,7 @@ def _bounded(node: Node) -> bool:
     if node.op == "range":
         return any(estimates(v) is None for v in node.inputs)  # type: ignore[arg-type]
     if node.op == "slice_to":
-        return node.attrs["bound"] != node.inputs[0].shape  # type: ignore[union-attr]
+        return bool(node.attrs["bound"] != node.inputs[0].shape)  # type: ignore[union-attr]
     if node.op == "loop" and node.attrs["bound"] < ENDLESS:
         return node.inputs[0] is None or estimates(node.inputs[0]) is None
     return False

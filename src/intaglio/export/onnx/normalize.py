@@ -107,7 +107,9 @@ def quantize_linear(n: Node) -> Forms:
     if zero is None and a["dtype"] != "u8":
         shape = scale.shape if scale.type.size > 1 else ()
         zero_ = np.zeros(shape, dtypes.numpy_of(a["dtype"]))
-    return make("QuantizeLinear", x, scale_, zero_, **_where(n), saturate=None if a["saturate"] else 0)
+    return make(
+        "QuantizeLinear", x, scale_, zero_, **_where(n), saturate=None if a["saturate"] else 0
+    )
 
 
 @writes("dequantize_linear")

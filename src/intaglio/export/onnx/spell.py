@@ -6,6 +6,7 @@ whatever it lacks is lowered to simpler ops.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -90,6 +91,12 @@ def split(x: Array, *, axis: int, parts: tuple[int, ...]) -> tuple[Array, ...]:
     return tuple(np.split(x, np.cumsum(parts)[:-1], axis))
 
 
+@split.lowers
+def _(x: Value, *, axis: int, parts: tuple[int, ...]) -> list[Value]:
+    edges = np.cumsum([0, *parts]).tolist()
+    return [ops.part(x, a, b, axis=axis) for a, b in itertools.pairwise(edges)]
+
+
 @writes("onnx.split")
 def write_split(n: Node) -> Onnx:
     return make("Split", n.inputs[0], list(n.attrs["parts"]), axis=n.attrs["axis"])
@@ -102,6 +109,11 @@ def sum_(*xs: Array) -> Array:
     for a in xs[1:]:
         total = total + a
     return total
+
+
+@sum_.lowers
+def _(*xs: Value) -> Value:
+    return functools.reduce(ops.add, xs)
 
 
 # ---- pieces of a tensor --------------------------------------------------------------------------

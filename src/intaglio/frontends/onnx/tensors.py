@@ -109,7 +109,7 @@ def _decode(raw: Array, dtype: str, bits: int, count: int) -> Array:
 
 
 def to_bytes(array: Array) -> bytes:
-    """The elements as `raw_data` and external files hold them: little-endian, small types packed."""
+    """The elements as `raw_data` and external files hold them: small types are packed."""
     row = dtypes.TABLE[dtypes.name_of(array.dtype)]
     if row.bits not in (2, 4):
         return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()

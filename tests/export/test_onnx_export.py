@@ -1,0 +1,285 @@
+"""What a written ONNX model keeps, how it is said, and what is refused in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from tests.check import compare
+from tests.export.test_onnx_roundtrip import again, equal, onnxruntime_runs
+from tests.frontends.text import model
+from tests.passes.cases import conv, f32, graph_of, num, scalar
+
+import intaglio
+from intaglio import dtypes, ops
+from intaglio.errors import BadInput, Unsupported
+from intaglio.export.onnx.spell import SPELL, split, sum_
+from intaglio.frontends.onnx import load_onnx
+from intaglio.interpret import interpret
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.rewrite import rewrite
+from intaglio.verify import verify
+
+
+def written(build: Any, *types: Type, **options: Any) -> Any:
+    made = intaglio.to_onnx(graph_of(build, list(types)), **options)
+    onnx.checker.check_model(made, full_check=True)
+    return made
+
+
+def op_types(m: Any) -> list[str]:
+    return [n.op_type for n in m.graph.node]
+
+
+def feeds(graph: Graph) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    return {
+        v.name: rng.uniform(-2, 2, v.shape).astype(dtypes.numpy_of(v.dtype)) for v in graph.inputs
+    }
+
+
+# ---- rules ---------------------------------------------------------------------------------------
+def pieces(x: Value) -> list[Value]:
+    return [ops.part(x, a, b, axis=1) for a, b in ((0, 2), (2, 5), (6, 8))]
+
+
+def picks(x: Value) -> list[Value]:
+    cut = [ops.part(x, i, i + 1, axis=1) for i in range(3)]
+    return [ops.reshape(v, shape=(x.shape[0], x.shape[2])) for v in cut]
+
+
+T = {"perm": (1, 0)}
+CASES: list[tuple[str, Any, list[Type], list[str]]] = [
+    ("slices_as_split", pieces, [f32(2, 8, 3)], ["Split"]),
+    ("slice_as_gather", picks, [f32(2, 3, 4)], ["Gather"] * 3),
+    ("gemm_of_sum", lambda x, y, z: ops.add(ops.matmul(x, y), z),
+     [f32(3, 4), f32(4, 5), f32(5)], ["Gemm"]),
+    ("sum_into_gemm", lambda x, y, z: ops.add(z, ops.gemm(x, y, trans_b=True, alpha=0.5)),
+     [f32(3, 4), f32(5, 4), f32(3, 1)], ["Gemm"]),
+    ("gemm_of_transposed", lambda x, y: ops.matmul(ops.transpose(x, **T), y),
+     [f32(4, 3), f32(4, 5)], ["Gemm"]),
+    ("gemm_by_transposed", lambda x, y: ops.matmul(x, ops.transpose(y, **T)),
+     [f32(3, 4), f32(5, 4)], ["Gemm"]),
+    ("transpose_into_gemm", lambda x, y: ops.gemm(x, ops.transpose(y, **T), trans_a=True),
+     [f32(4, 3), f32(5, 4)], ["Gemm"]),
+    ("affine_as_batch_norm", lambda x: ops.add(ops.mul(x, num(3, 1, 1)), num(1, 3, 1, 1)),
+     [f32(2, 3, 4, 4)], ["BatchNormalization"]),
+    ("sum_of_three", lambda x, y, z: ops.add(ops.add(x, y), z),
+     [f32(2, 3), f32(3), f32(2, 1)], ["Sum"]),
+    ("sum_of_more", lambda x, y, z: ops.add(sum_(x, y, z), x),
+     [f32(2, 3), f32(3), f32(2, 1)], ["Sum"]),
+]  # fmt: skip
+
+
+def test_every_rule_has_a_case():
+    assert {r.name for r in SPELL} == {name for name, *_ in CASES}
+
+
+@pytest.mark.parametrize(("name", "build", "types", "said"), CASES, ids=[c[0] for c in CASES])
+def test_rule(name: str, build: Any, types: list[Type], said: list[str]):
+    graph = graph_of(build, types)
+    arrays = feeds(graph)
+    want = interpret(graph, arrays)
+    model = intaglio.to_onnx(graph)
+    fired = set()
+    rewrite(graph, [r for r in SPELL if r.name == name], lambda r, n, no: fired.add(r.name))
+    verify(graph)
+    assert fired == {name}
+    assert op_types(model) == said
+    for got in (interpret(graph, arrays), onnxruntime_runs(model, arrays)):
+        for key, w in want.items():
+            compare(got[key], w, name)
+
+
+def test_what_a_split_cannot_say_stays_slices():
+    def build(x: Value) -> list[Value]:
+        return [ops.part(x, 0, 5, axis=1), ops.part(x, 4, 8, axis=1), ops.part(x, 0, 1, axis=0)]
+
+    assert op_types(written(build, f32(2, 8))) == ["Slice"] * 3
+
+
+def test_own_ops_are_made_of_ours():
+    x = Value(f32(2, 8), "x")
+    graph = Graph([x], [sum_(*split(x, axis=1, parts=(2, 2, 4))[:2], scalar(1))], ["y"])
+    want = interpret(graph, feeds(graph))
+    assert op_types(intaglio.to_onnx(graph)) == ["Split", "Sum"]
+    package = intaglio.compile(graph)
+    with intaglio.open(package) as session:
+        equal(session.run(feeds(graph)), want, 1e-6, 0)
+
+
+# ---- opsets --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("build", "given", "opset", "said"),
+    [
+        (ops.relu, None, 17, ["Relu"]),
+        (ops.gelu, None, 20, ["Gelu"]),
+        (ops.gelu, 17, 17, ["Mul", "Mul", "Erf", "Add", "Mul"]),
+        (ops.swish, None, 24, ["Swish"]),
+        (ops.swish, 22, 22, ["Sigmoid", "Mul"]),
+        (lambda x: ops.reduce_sum(x, axes=(1,)), None, 17, ["ReduceSum"]),
+        (lambda x: ops.reduce_max(x, axes=(1,)), None, 17, ["ReduceMax"]),
+        (lambda x: ops.reduce_max(ops.gelu(x), axes=(1,)), None, 20, ["Gelu", "ReduceMax"]),
+        (lambda x: ops.rms_norm(x), 18, 18, ["Mul", "ReduceMean", "Add", "Sqrt", "Div"]),
+        (lambda x: ops.rms_norm(x), None, 23, ["RMSNormalization"]),
+        (lambda x: ops.cumprod(x, axis=0), None, 26, ["CumProd"]),
+    ],
+)
+def test_the_opset_with_the_fewest_nodes(build: Any, given: Any, opset: int, said: list[str]):
+    made = written(build, f32(3, 4), opset=given)
+    assert made.opset_import[0].version == opset
+    assert sorted(op_types(made)) == sorted(said)
+    graph = graph_of(build, [f32(3, 4)])
+    equal(interpret(load_onnx(made), feeds(graph)), interpret(graph, feeds(graph)), 1e-5, 1e-6)
+
+
+def test_versions_can_be_chosen():
+    made = written(ops.relu, f32(2), opset=21, ir_version=10)
+    assert (made.opset_import[0].version, made.ir_version) == (21, 10)
+    with pytest.raises(BadInput, match="opset is 9; models are written in 17 to"):
+        written(ops.relu, f32(2), opset=9)
+
+
+def test_what_an_old_opset_lacks_is_lowered_or_refused():
+    def normalized(x: Value) -> Value:
+        return ops.group_norm(x, num(4), num(4), groups=2)
+
+    assert op_types(written(normalized, f32(1, 4, 6))) == ["GroupNormalization"]
+    assert "LayerNormalization" in op_types(written(normalized, f32(1, 4, 6), opset=17))
+    with pytest.raises(Unsupported, match=r"onnx: cumprod reads f32\[3\].*opset 17"):
+        written(lambda x: ops.cumprod(x, axis=0), f32(3), opset=17)
+
+
+def test_ops_of_a_chip_are_refused():
+    graph = intaglio.load(model("(float[1,3,8,8] x, float[4,3,3,3] w) => (y) {y = Conv(x, w)}"))
+    from intaglio.compiler import trace
+
+    with pytest.raises(Unsupported, match="write the graph before it is lowered"):
+        intaglio.to_onnx(trace(graph).graph)
+
+
+# ---- what is kept --------------------------------------------------------------------------------
+def test_names_and_metadata():
+    source = model("(float[2,3] x) => (float[2,3] z) { inside = Relu(x)  z = Exp(inside) }")
+    source.doc_string, source.domain, source.model_version = "what it is for", "org.example", 7
+    source.producer_name, source.producer_version = "torch", "2.1"
+    source.metadata_props.add(key="licence", value="MIT")
+    graph = load_onnx(source)
+    made = intaglio.to_onnx(graph)
+    assert made.producer_name == "intaglio"
+    assert [n.output[0] for n in made.graph.node] == ["inside", "z"]
+    assert made.graph.name == source.graph.name
+    assert again(graph).metadata == {**graph.metadata, "opset": "ai.onnx 17"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(float[2] x) => (float[2] x2, float[2] x3) { x2 = Identity(x)  x3 = Identity(x) }",
+        "(float[2] x) => (float[2] a, float[2] b) { a = Relu(x)  b = Identity(a) }",
+        "(float[2] x) => (float[2] c) <float[2] k = {1, 2}> { c = Identity(k) }",
+        "(float[2] x) => (float[2] y) <float[2] c = {1, 2}> { c_1 = Add(x, c)  y = Mul(c_1, c) }",
+    ],
+    ids=["input", "twice", "constant", "clash"],
+)
+def test_outputs_keep_their_names_whatever_they_are(text: str):
+    source = model(text)
+    graph = load_onnx(source)
+    arrays = feeds(graph)
+    want = onnxruntime_runs(source, arrays)
+    made = intaglio.to_onnx(graph)
+    onnx.checker.check_model(made, full_check=True)
+    equal(onnxruntime_runs(made, arrays), want, 0, 0)
+    equal(interpret(again(graph), arrays), want, 0, 0)
+
+
+def test_equal_constants_are_stored_once():
+    def build(x: Value) -> Value:
+        return ops.add(ops.mul(x, constant(np.float32([1, 2]))), constant(np.float32([1, 2])))
+
+    made = written(build, f32(5, 3, 2))
+    assert len(made.graph.initializer) == 1
+
+
+@pytest.mark.parametrize("dtype", dtypes.TABLE)
+def test_every_element_type_is_stored(dtype: str):
+    """An odd number of elements, so that packed types end within a byte."""
+    array = np.array([1, 0, 1, 1, 0] if dtype != "f8e8m0fnu" else [1, 2, 4, 1, 8])
+    array = array.astype(dtypes.numpy_of(dtype))
+    if dtypes.TABLE[dtype].kind == "i":
+        array[0] = -1
+    back = load_onnx(intaglio.to_onnx(Graph([], [constant(array, "c")], ["y"])))
+    data = back.outputs[0].data
+    assert data is not None
+    assert data.dtype == array.dtype
+    assert data.tolist() == array.tolist()
+
+
+# ---- files ---------------------------------------------------------------------------------------
+def test_save(tmp_path: Path):
+    graph = graph_of(lambda x: ops.relu(conv(x)), [f32(1, 3, 8, 8)])
+    intaglio.save_onnx(graph, tmp_path / "m.onnx")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+    equal(interpret(intaglio.load(tmp_path / "m.onnx"), feeds(graph)),
+          interpret(graph, feeds(graph)), 0, 0)  # fmt: skip
+
+
+def test_large_weights_lie_in_a_file_of_their_own(tmp_path: Path):
+    def build(x: Value) -> Value:
+        packed = constant(
+            np.arange(-8, 8).reshape(4, 4).astype(dtypes.numpy_of("i4")).repeat(64, 0)
+        )
+        real = ops.dequantize_linear(packed, constant(np.float32(0.5)))
+        return ops.matmul(ops.matmul(x, num(32, 256)), real)
+
+    graph = graph_of(build, [f32(2, 32)])
+    want = interpret(graph, feeds(graph))
+    intaglio.save_onnx(graph, tmp_path / "m.onnx", external=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
+    assert (tmp_path / "m.onnx").stat().st_size < 2000
+    onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+    equal(interpret(intaglio.load(tmp_path / "m.onnx"), feeds(graph)), want, 0, 0)
+    equal(onnxruntime_runs(str(tmp_path / "m.onnx"), feeds(graph)), want, 1e-5, 1e-2)
+
+
+def test_a_failed_save_leaves_nothing(tmp_path: Path):
+    graph = graph_of(ops.relu, [f32(2)])
+    with pytest.raises(BadInput, match="cannot write"):
+        intaglio.save_onnx(graph, tmp_path / "none" / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+# ---- control flow and run-time extents -----------------------------------------------------------
+LOOP = """
+(float[3] x, int64 n) => (float[3] y, float[5, 3] all) {
+    yes = Constant<value = bool {1}>()
+    y, all = Loop(n, yes, x) <body = body (int64 i, bool go, float[3] carried)
+        => (bool again, float[3] next, float[3] seen) {
+            more = Identity(go) again = Identity(more) next = Add(carried, x) seen = Identity(next)
+    }>
+}
+"""
+
+
+def test_loops_capture_and_keep_their_bound():
+    graph = load_onnx(model(LOOP))
+    arrays = {"x": np.float32([1, 2, 3]), "n": np.array(4)}
+    want = interpret(graph, arrays)
+    back = again(graph)
+    assert [v.type for v in back.outputs] == [v.type for v in graph.outputs]
+    equal(interpret(back, arrays), want, 0, 0)
+    equal(onnxruntime_runs(intaglio.to_onnx(graph), arrays), want, 0, 0)
+
+
+def test_run_time_extents_come_back():
+    text = """(float[2,6] x) => (float[a] y) {
+        at = NonZero(x)  t = Transpose<perm = [1, 0]>(at)  y = GatherND(x, t)
+    }"""
+    graph = load_onnx(model(text))
+    arrays = {"x": np.float32([[0, 1, 2, 0, 0, 3], [0] * 6])}
+    assert again(graph).outputs[0].type == graph.outputs[0].type == Type("f32", (12,), dynamic=(0,))
+    want = interpret(graph, arrays)
+    equal(onnxruntime_runs(intaglio.to_onnx(graph), arrays), want, 0, 0)
