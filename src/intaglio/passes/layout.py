@@ -9,6 +9,7 @@ outputs, or pulled up to the inputs. Then the graph is built anew with the trans
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,11 +56,14 @@ class _Layouts:
         self.tried: dict[tuple[Node, Perm], Permuted | None] = {}
         self.source: dict[Value, tuple[Value, Perm]] = {}
         self.named: dict[Value, tuple[str, Perm]] = {}
-        self.readers: dict[Value, list[tuple[Node, int]]] = {}
+        self.reads: dict[Node, list[tuple[int, Value, Perm]]] = {}  # input, source, transpose
+        self.orders: dict[
+            Value, dict[Perm, int]
+        ] = {}  # in which orders a source is read, how often
         for node in [*self.nodes, graph.result]:
-            for i, v in enumerate(node.inputs):
-                if v is not None and v.data is None:
-                    self.readers.setdefault(self.behind(v)[0], []).append((node, i))
+            inputs = [(i, v) for i, v in enumerate(node.inputs) if v is not None and v.data is None]
+            self.reads[node] = [(i, *self.behind(v)) for i, v in inputs]
+            self.count(node, 1)
 
     def behind(self, v: Value) -> tuple[Value, Perm]:
         """The value that is not a transpose, and the permutation that makes `v` of it."""
@@ -77,60 +81,53 @@ class _Layouts:
         chosen = self.label.get(v.producer) if v.producer is not None else None
         return chosen.outputs[v.index] if chosen is not None else identity(v.type.rank)
 
-    def wanted(self, node: Node, i: int) -> Perm:
-        """How input i of `node`, as it is meant, is read under the present choice."""
-        v = node.inputs[i]
-        assert v is not None
+    def wanted(self, node: Node, i: int, q: Perm) -> Perm:
+        """In which order input i of `node`, behind the transpose q, is read from its source."""
         chosen = self.label.get(node)
         p = chosen.inputs[i] if chosen is not None else None
-        return p if p is not None and len(p) == v.type.rank else identity(v.type.rank)
+        return compose(q, p) if p is not None and len(p) == len(q) else q
 
-    def move(self, node: Node, i: int) -> tuple[Value, Perm]:
-        """Which value input i reads, and the transpose in memory that it needs."""
-        v = node.inputs[i]
-        assert v is not None
-        u, q = self.behind(v)
-        return u, compose(inverse(self.made(u)), compose(q, self.wanted(node, i)))
+    def count(self, node: Node, by: int) -> None:
+        """Note in which orders `node` reads, or that it does so no more."""
+        for i, u, q in self.reads[node]:
+            orders, p = self.orders.setdefault(u, {}), self.wanted(node, i, q)
+            orders[p] = orders.get(p, 0) + by
+            if not orders[p]:
+                del orders[p]
 
     def cost(self, u: Value) -> int:
         """Bytes that are moved so that every reader of `u` finds it in its order."""
+        orders = self.orders.get(u)
+        if not orders:
+            return 0
         lies = self.made(u)
-        shape = tuple(u.shape[a] for a in lies)
-        orders = set()
-        for node, i in self.readers.get(u, ()):
-            p = self.move(node, i)[1]
-            if not is_free(p, shape):
-                orders.add(order(p, shape))
-        return (u.type.bytes + EACH) * len(orders)
+        moves = {_move(lies, p, u.shape) for p in orders}
+        return (u.type.bytes + EACH) * (len(moves) - (() in moves))
 
     def around(self, node: Node) -> list[Value]:
         """The values whose cost depends on the choice for `node`."""
-        read = [self.behind(v)[0] for v in node.inputs if v is not None and v.data is None]
-        return list(dict.fromkeys([*read, *node.outputs]))
+        return list(dict.fromkeys([*(u for _, u, _ in self.reads[node]), *node.outputs]))
 
     def set(self, node: Node, p: Perm) -> bool:
+        """Let `node` compute in the order p, if it can."""
         if (node, p) not in self.tried:
             self.tried[node, p] = permute(node, p)
         permuted = self.tried[node, p]
         if permuted is None:
             return False
-        self.perm[node], self.label[node] = p, permuted
+        if self.label.get(node) is not permuted:
+            self.count(node, -1)
+            self.perm[node], self.label[node] = p, permuted
+            self.count(node, 1)
         return True
 
     def candidates(self, node: Node, forth: bool) -> list[Perm]:
         """Orders worth a try: those of what it reads, of who reads it, the present, the neutral."""
         rank = rank_of(node)
-        above: list[Perm] = []
-        for v in node.inputs:
-            if v is not None and v.data is None and v.type.rank == rank:
-                u, q = self.behind(v)
-                above.append(compose(inverse(q), self.made(u)))
-        below: list[Perm] = []
-        for out in node.outputs:
-            if out.type.rank == rank:
-                for reader, i in self.readers.get(out, ()):
-                    q = self.behind(reader.inputs[i])[1]  # type: ignore[arg-type]
-                    below.append(compose(q, self.wanted(reader, i)))
+        above = dict.fromkeys(
+            compose(inverse(q), self.made(u)) for _, u, q in self.reads[node] if len(q) == rank
+        )
+        below = [p for v in node.outputs if v.type.rank == rank for p in self.orders.get(v, ())]
         here = [self.perm.get(node, identity(rank))]
         ordered = [*above, *here, *below] if forth else [*below, *here, *above]
         return list(dict.fromkeys([*ordered, identity(rank)]))
@@ -138,22 +135,25 @@ class _Layouts:
     def choose(self) -> None:
         """Sweep over the nodes; keep the best choice that was seen."""
         flexible = [n for n in self.nodes if permute(n, identity(rank_of(n))) is not None]
-        best, kept = self.total(), (dict(self.perm), dict(self.label))
+        best, kept = self.total(), dict(self.perm)
         for start in ("as it is", "down", "up"):
-            self.perm, self.label = {}, {}
+            for node in flexible:
+                self.set(node, identity(rank_of(node)))
             if start != "as it is":
                 for node in flexible if start == "down" else reversed(flexible):
                     self.follow(node, start == "down")
             for sweep in range(SWEEPS):
                 forth = sweep % 2 == (start == "down")
+                changed = False
                 for node in flexible if forth else reversed(flexible):
-                    self.improve(node, forth)
+                    changed |= self.improve(node, forth)
                 total = self.total()
                 if total < best:
-                    best, kept = total, (dict(self.perm), dict(self.label))
-                if not total:
+                    best, kept = total, dict(self.perm)
+                if not total or not changed:
                     break
-        self.perm, self.label = kept
+        for node in flexible:
+            self.set(node, kept.get(node, identity(rank_of(node))))
 
     def follow(self, node: Node, forth: bool) -> None:
         """The first order among its neighbours that is not the neutral one, whatever it costs."""
@@ -161,19 +161,23 @@ class _Layouts:
             if p != identity(len(p)) and self.set(node, p):
                 return
 
-    def improve(self, node: Node, forth: bool) -> None:
+    def improve(self, node: Node, forth: bool) -> bool:
         """The cheapest order for one node; of equals the first, which pushes transposes along."""
-        around, found = self.around(node), None
-        for p in self.candidates(node, forth):
+        around, before, found = self.around(node), self.perm.get(node), None
+        tries = self.candidates(node, forth)
+        if len(tries) == 1:
+            return False
+        for p in tries:
             if self.set(node, p):
                 cost = sum(self.cost(v) for v in around)
                 if found is None or cost < found[0]:
                     found = (cost, p)
         if found is not None:
             self.set(node, found[1])
+        return self.perm.get(node) != before
 
     def total(self) -> int:
-        return sum(self.cost(u) for u in self.readers)
+        return sum(self.cost(u) for u in self.orders)
 
     # ---- the graph with the chosen layouts -------------------------------------------------------
     def build(self) -> None:
@@ -191,11 +195,12 @@ class _Layouts:
             p = chosen.inputs[i] if chosen is not None else None
             if v.data is not None:
                 return v if p is None else _constant(v, p)
-            u, q = self.move(node, i)
-            if (u, q) not in moved:
-                whole = self.wanted(node, i) == identity(v.type.rank)
-                moved[u, q] = _transposed(new[u], q, v.name if whole else "")
-            w = moved[u, q]
+            u, q = self.behind(v)
+            read = self.wanted(node, i, q)
+            move = compose(inverse(self.made(u)), read)
+            if (u, move) not in moved:
+                moved[u, move] = _transposed(new[u], move, v.name if read == q else "")
+            w = moved[u, move]
             if p is None or len(p) == v.type.rank:
                 return w
             lifted = (1,) * (len(p) - v.type.rank) + v.shape  # moving its axes is free
@@ -225,6 +230,14 @@ class _Layouts:
             name, q = self.named[v]
             lies = compose(inverse(q), lies)
         return name if not name or lies == identity(len(lies)) else f"{name}:{_digits(lies)}"
+
+
+@functools.lru_cache(4096)
+def _move(lies: Perm, read: Perm, shape: tuple[int, ...]) -> Perm:
+    """What reading costs: () if nothing moves, else the order of the axes that are not free."""
+    p = compose(inverse(lies), read)
+    shape = tuple(shape[a] for a in lies)
+    return () if is_free(p, shape) else order(p, shape)
 
 
 def _digits(p: Perm) -> str:

@@ -99,8 +99,7 @@ def _place(graph: Graph, sharing: Sharing) -> int:
     offsets = {r: b.offset for r, b in zip(arena, buffers, strict=True)}
     for r in regions:
         move = offsets.get(r, 0) - r.low
-        for v in r.at:
-            r.at[v] += move
+        r.at = {v: at + move for v, at in r.at.items()}
     return size
 
 

@@ -5,6 +5,7 @@ A permutation p says that axis i of the tensor in memory is axis p[i] of the ten
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +21,7 @@ def identity(rank: int) -> Perm:
     return tuple(range(rank))
 
 
+@functools.cache
 def inverse(p: Perm) -> Perm:
     out = [0] * len(p)
     for i, a in enumerate(p):
@@ -27,6 +29,7 @@ def inverse(p: Perm) -> Perm:
     return tuple(out)
 
 
+@functools.cache
 def compose(first: Perm, then: Perm) -> Perm:
     """transpose(transpose(x, first), then) as one permutation."""
     return tuple(first[i] for i in then)

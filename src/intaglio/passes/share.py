@@ -19,19 +19,19 @@ CROWD = 512  # values in one region: beyond, joining would cost more than it sav
 class Region:
     """Values at fixed distances from each other; `at` counts bytes from an arbitrary point."""
 
-    __slots__ = ("at", "memory", "slot")
+    __slots__ = ("at", "high", "low", "memory", "slot")
 
-    def __init__(self, v: Value, memory: str = "arena", slot: int = 0):
+    def __init__(self, v: Value):
         self.at: dict[Value, int] = {v: 0}
-        self.memory, self.slot = memory, slot
+        self.low, self.high = 0, v.type.bytes
+        self.memory, self.slot = "arena", 0
 
-    @property
-    def low(self) -> int:
-        return min(self.at.values())
-
-    @property
-    def high(self) -> int:
-        return max(at + v.type.bytes for v, at in self.at.items())
+    def take(self, other: Region, shift: int) -> None:
+        """Take the values of `other` over, `shift` bytes from where they are."""
+        for v, at in other.at.items():
+            self.at[v] = at + shift
+        self.low = min(self.low, other.low + shift)
+        self.high = max(self.high, other.high + shift)
 
 
 Piece = tuple[int, int, Value, int]  # from byte, to byte, whose bytes these are, from which on
@@ -43,6 +43,8 @@ class Sharing:
     def __init__(self, graph: Graph, life: Lifetimes):
         self.life = life
         self.region = {v: Region(v) for v in life.spans}
+        self.size = {v: v.type.bytes for v in life.spans}
+        self.hull = {v: (spans[0][0], spans[-1][1]) for v, spans in life.spans.items()}
         self.pieces: dict[Value, list[Piece]] = {}  # of what shows the bytes of other values
         self.same: dict[Value, Value] = {}  # towards the value that is the same tensor
         self.exempt: set[tuple[Value, Value]] = set()  # may follow each other at one step
@@ -58,7 +60,9 @@ class Sharing:
 
     def show(self, v: Value, of: Value, at: int = 0, where: int = 0) -> bool:
         """Make the bytes of `v` from `where` on those of `of` from `at` on, if that is safe."""
-        size = min(v.type.bytes - where, of.type.bytes - at)
+        if of not in self.size:
+            return False  # a constant
+        size = min(self.size[v] - where, self.size[of] - at)
         before = self.pieces.get(v)
         self.pieces[v] = [*(before or []), (where, where + size, of, at)]
         joined = self._join(of, v, at - where)
@@ -81,8 +85,6 @@ class Sharing:
 
     def _join(self, a: Value, b: Value, distance: int) -> bool:
         """Put `b` at `distance` bytes behind `a`, if no two values are in each other's way."""
-        if a not in self.region or b not in self.region:
-            return False  # a constant
         one, two = self.region[a], self.region[b]
         shift = one.at[a] + distance - two.at[b]
         if one is two:
@@ -93,8 +95,8 @@ class Sharing:
             return False
         if two.memory != "arena" or (one.memory == "arena" and len(one.at) < len(two.at)):
             one, two, shift = two, one, -shift
-        for v, at in two.at.items():
-            one.at[v] = at + shift
+        one.take(two, shift)
+        for v in two.at:
             self.region[v] = one
         return True
 
@@ -108,17 +110,20 @@ class Sharing:
         return True
 
     def _clash(self, one: Region, two: Region, shift: int) -> bool:
+        size, hull = self.size, self.hull
         for w, there in two.at.items():
-            low = there + shift
-            high = low + w.type.bytes
+            low, (start, end) = there + shift, hull[w]
+            high = low + size[w]
             for v, at in one.at.items():
-                if low < at + v.type.bytes and at < high:
-                    if (v, w) in self.apart:
-                        return True
-                    if not self._meet(v, w) or (low == at and (v, w) in self.exempt):
-                        continue
-                    if not self._agree(v, at, w, low):
-                        return True
+                if low >= at + size[v] or at >= high:
+                    continue
+                if (v, w) in self.apart:
+                    return True
+                first, last = hull[v]
+                if first > end or start > last or not self._meet(v, w):
+                    continue
+                if (low != at or (v, w) not in self.exempt) and not self._agree(v, at, w, low):
+                    return True
         return False
 
     def _meet(self, v: Value, w: Value) -> bool:
@@ -137,7 +142,7 @@ class Sharing:
     def _content(self, v: Value) -> list[Piece]:
         """The bytes of `v` by the steps that write them."""
         if v not in self.pieces:
-            return [(0, v.type.bytes, v, 0)]
+            return [(0, self.size[v], v, 0)]
         found, covered = [], 0
         for low, high, of, at in sorted(self.pieces[v], key=lambda p: p[0]):
             if covered < low:
@@ -148,8 +153,8 @@ class Sharing:
                 if c < d:
                     found.append((c, d, whose, first + c - a))
             covered = high
-        if covered < v.type.bytes:
-            found.append((covered, v.type.bytes, v, covered))
+        if covered < self.size[v]:
+            found.append((covered, self.size[v], v, covered))
         return found
 
 
