@@ -133,11 +133,13 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
     strips[q - p](t, &s, from, to);
   }
   if (!t->end.act) return;
-  for (int64_t p = 0; p < width; p++) {
-    const int64_t at = (row * width + p) * t->channels;
-    t->end.act(t->out + at + from, to - from, t->end.args);
+  const bool whole = to - from == t->channels;  // then the row's pixels lie next to each other
+  const int64_t n = whole ? width * t->channels : to - from;
+  for (int64_t p = 0; p < (whole ? 1 : width); p++) {
+    const int64_t at = (row * width + p) * t->channels + from;
+    t->end.act(t->out + at, n, t->end.args);
     if (t->end.residual && t->end.add_last)
-      for (int64_t c = from; c < to; c++) t->out[at + c] += t->end.residual[at + c];
+      for (int64_t i = at; i < at + n; i++) t->out[i] += t->end.residual[i];
   }
 }
 

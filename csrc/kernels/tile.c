@@ -69,11 +69,13 @@ INLINE void finish(const int M, const int N, lanes (*sum)[VECTORS], const itg_ro
 // Activations that are more than bounds, on what finish has stored.
 static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t column, int64_t columns, float *base,
                                                const itg_finish *end) {
-  for (int m = 0; m < rows->rows; m++) {
-    float *out = base + rows->out[m] + column;
-    end->act(out, columns, end->args);
+  for (int m = 0; m < rows->rows;) {
+    const int64_t at = rows->out[m] + column;
+    int64_t n = columns;  // as many rows at once as lie next to each other
+    while (++m < rows->rows && rows->out[m] + column == at + n) n += columns;
+    end->act(base + at, n, end->args);
     if (end->residual && end->add_last)
-      for (int64_t i = 0; i < columns; i++) out[i] += end->residual[rows->out[m] + column + i];
+      for (int64_t i = at; i < at + n; i++) base[i] += end->residual[i];
   }
 }
 

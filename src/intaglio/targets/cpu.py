@@ -176,9 +176,8 @@ def gemm_packed(node: Node, a: Value, b: Value, c: Value | None) -> Value | No:
 
 def _per_channel(v: Value, channels: int) -> Value | None:
     """`v` as one number per output channel, where it is that (or one number for all)."""
-    if v.type.dynamic or (
-        v.type.size != 1 and (v.type.size != channels or v.shape[-1] != channels)
-    ):
+    one, each = v.type.size == 1, v.type.size == channels and v.shape[-1:] == (channels,)
+    if v.type.dynamic or not (one or each):
         return None
     flat = v if v.type.rank == 1 else reshape(v, shape=(v.type.size,))
     return flat if flat.shape == (channels,) else expand(flat, shape=(channels,))
