@@ -70,7 +70,8 @@ def test_graphs_are_dumped_and_progress_is_told(tmp_path):
     said = []
     intaglio.compile(network(), dump_dir=tmp_path / "dump", progress=said.append)
     files = sorted(p.name for p in (tmp_path / "dump").iterdir())
-    assert files[0] == "00-canonicalize.txt"
+    assert files[:2] == ["00-start.txt", "01-canonicalize.txt"]
+    assert "batch_norm" in (tmp_path / "dump" / files[0]).read_text()
     assert "cpu.conv" in (tmp_path / "dump" / files[-1]).read_text()
     assert said[0] == "reading the model"
     assert "layout" in said
@@ -82,6 +83,18 @@ def test_optimize_leaves_its_argument_alone():
     assert "batch_norm" in before
     assert "batch_norm" not in str(intaglio.optimize(graph))
     assert str(intaglio.optimize(graph, level=0)) == before == str(graph)
+
+
+def test_rules_can_be_disabled_by_name():
+    records = []
+    graph = intaglio.optimize(network(), disable=["batch_norm_as_scale_and_shift"], records=records)
+    assert "batch_norm" in str(graph)
+    assert all(sum(r.times.values()) <= r.seconds for r in records)
+    assert records[0].times["fold_constants"] > 0
+    with pytest.raises(BadInput, match="'batch_norm_as_scale'; did you mean batch_norm_as_scale_"):
+        intaglio.optimize(network(), disable=["batch_norm_as_scale"])
+    with pytest.raises(BadInput, match=r"'xyz'; docs/rules\.md lists them all"):
+        intaglio.compile(network(), disable=["xyz"])
 
 
 def test_bytes_are_reproducible():

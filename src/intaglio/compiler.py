@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,24 @@ class Compiled:
     records: list[passes.Record]
 
 
-def optimize(graph: Graph, level: int = LEVEL, dump_dir: str | Path | None = None) -> Graph:
+def optimize(
+    graph: Graph,
+    level: int = LEVEL,
+    disable: Collection[str] = (),
+    dump_dir: str | Path | None = None,
+    records: list[passes.Record] | None = None,
+) -> Graph:
     """A graph that computes the same with less; the one that is given stays as it is.
 
     Level 0 changes nothing, 1 only what is exact, 2 also reassociates floating-point sums; 3 is
-    what `compile` uses, which adds what is good for the target.
+    what `compile` uses, which adds what is good for the target. `disable` names rules that are not
+    to fire, `dump_dir` receives the graph as text before and after every pass, and a list given as
+    `records` what each of them did.
     """
     graph = graph.copy()
-    passes.run(graph, passes.neutral(), _level(level), dump_dir)
+    made = passes.run(graph, passes.neutral(), _level(level), dump_dir, disable=disable)
+    if records is not None:
+        records += made
     return graph
 
 
@@ -51,15 +61,17 @@ def compile(
     dump_dir: str | Path | None = None,
     progress: Progress | None = None,
     strip: bool = False,
+    disable: Collection[str] = (),
     **load: Any,
 ) -> Package:
     """Compile a model file or a Graph for a target.
 
     `isa` names the CPU's instruction set (None: this machine's). `level` is that of `optimize`.
     `dump_dir` receives the graph as text after every pass, `progress` is told what is being done,
-    `strip` leaves names of internal tensors out. All else goes to `intaglio.load`.
+    `strip` leaves names of internal tensors out, `disable` names rules that are not to fire. All
+    else goes to `intaglio.load`.
     """
-    return trace(model, target, isa, level, dump_dir, progress, strip, **load).package
+    return trace(model, target, isa, level, dump_dir, progress, strip, disable, **load).package
 
 
 def trace(
@@ -70,6 +82,7 @@ def trace(
     dump_dir: str | Path | None = None,
     progress: Progress | None = None,
     strip: bool = False,
+    disable: Collection[str] = (),
     **load: Any,
 ) -> Compiled:
     """`compile`, with everything that was learnt on the way."""
@@ -78,7 +91,7 @@ def trace(
     tell("reading the model")
     graph = _graph(model, load)
     pipeline = [*passes.neutral(), *passes.lowering(chip)]
-    records = passes.run(graph, pipeline, _level(level), dump_dir, tell)
+    records = passes.run(graph, pipeline, _level(level), dump_dir, tell, disable)
     tell("plan memory")
     start = time.perf_counter()
     plan, tensors = plan_memory(graph, graph.name or "main")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from intaglio.errors import BadInput
 from intaglio.ir import Graph, Node
 from intaglio.passes.canonical import CANONICAL
 from intaglio.passes.fold import FOLD, WEIGHTS
@@ -52,6 +55,10 @@ class Record:
     seconds: float = 0.0
     nodes: int = 0
     events: list[Event] = field(default_factory=list)
+    level: int = 0
+    times: dict[str, float] = field(
+        default_factory=lambda: defaultdict(float)
+    )  # seconds by rule, fired or not
 
     @property
     def fired(self) -> int:
@@ -61,10 +68,37 @@ class Record:
         self.events.append(Event(rule.name, node.op, node.origin, refusal))
 
 
-def rules(*lists: Sequence[Rule]) -> Callable[[Graph, Trace], int]:
+class _Timed(Rule):
+    """A rule that notes how long its attempts take."""
+
+    def __init__(self, rule: Rule, times: dict[str, float]):
+        self.__dict__.update(vars(rule))
+        self.times = times
+
+    def apply(self, graph: Graph, node: Node) -> Any:
+        start = time.perf_counter()
+        new = super().apply(graph, node)
+        self.times[self.name] += time.perf_counter() - start
+        return new
+
+
+class Rules:
     """A pass that applies rules until none fires."""
-    every = [r for one in lists for r in one]
-    return lambda graph, trace: rewrite(graph, every, trace)
+
+    def __init__(self, every: Sequence[Rule]):
+        self.every = list(every)
+
+    def __call__(self, graph: Graph, trace: Trace) -> int:
+        return rewrite(graph, self.every, trace)
+
+    def timed(self, times: dict[str, float], disable: Collection[str]) -> Rules:
+        """The same without the rules in `disable`; how long each takes is added to `times`."""
+        return Rules([_Timed(r, times) for r in self.every if r.name not in disable])
+
+
+def rules(*lists: Sequence[Rule]) -> Rules:
+    """A pass that applies the rules of these lists."""
+    return Rules([r for one in lists for r in one])
 
 
 def neutral() -> list[Pass]:
@@ -94,22 +128,48 @@ def run(
     level: int = 3,
     dump_dir: str | Path | None = None,
     progress: Progress | None = None,
+    disable: Collection[str] = (),
 ) -> list[Record]:
-    """Run passes over `graph`, in place. INTAGLIO_DEBUG=1 verifies the graph after each of them."""
+    """Run passes over `graph`, in place, without the rules that `disable` names.
+
+    `dump_dir` receives the graph as text before them and after each. INTAGLIO_DEBUG=1 verifies the
+    graph after each of them.
+    """
+    _check_names(disable, passes)
     records = []
     check = os.environ.get("INTAGLIO_DEBUG", "0") not in ("", "0")
-    for i, p in enumerate(passes):
+    _dump(graph, dump_dir, "00-start")
+    for i, p in enumerate(passes, 1):
         if p.level > level:
             continue
         if progress:
             progress(p.name)
-        record, start = Record(p.name), time.perf_counter()
-        p.run(graph, record.trace)
+        record, start = Record(p.name, level=p.level), time.perf_counter()
+        work = p.run.timed(record.times, disable) if isinstance(p.run, Rules) else p.run
+        work(graph, record.trace)
         record.seconds, record.nodes = time.perf_counter() - start, sum(1 for _ in graph.nodes())
         records.append(record)
         if check:
             verify(graph, f"after {p.name}")
-        if dump_dir is not None:
-            Path(dump_dir).mkdir(parents=True, exist_ok=True)
-            Path(dump_dir, f"{i:02}-{p.name.replace(' ', '-')}.txt").write_text(f"{graph}\n")
+        _dump(graph, dump_dir, f"{i:02}-{p.name.replace(' ', '-')}")
     return records
+
+
+def _dump(graph: Graph, folder: str | Path | None, name: str) -> None:
+    if folder is None:
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{name}.txt").write_text(f"{graph}\n")
+    except OSError as e:
+        raise BadInput(f"cannot write to {folder}: {(e.strerror or str(e)).lower()}") from None
+
+
+def _check_names(disable: Collection[str], passes: Sequence[Pass]) -> None:
+    """BadInput where no rule of these passes has a name that is to be disabled."""
+    known = {r.name for p in passes if isinstance(p.run, Rules) for r in p.run.every}
+    for name in disable:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 3, 0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else "docs/rules.md lists them all"
+            raise BadInput(f"no rule is called '{name}'; {hint}")
