@@ -138,3 +138,18 @@ def test_outputs_that_are_inputs_constants_or_twice_there():
     assert list(got) == ["a", "b", "c", "d", "e"]
     for name in want:
         np.testing.assert_array_equal(got[name], want[name])
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_long_chains_of_views_and_steps(level):
+    """Deeper than Python's recursion goes."""
+    x = Value(Type("f32", (4, 6)), "x")
+    y = x
+    for i in range(1500):
+        y = ops.reshape(y, shape=(24,) if i % 2 else (2, 12))
+    for _ in range(1500):
+        y = ops.relu(y)
+    graph = Graph([x], [y], ["y"])
+    a = np.arange(24, dtype=np.float32).reshape(4, 6)
+    with intaglio.open(intaglio.compile(graph, level=level)) as session:
+        np.testing.assert_array_equal(session.run({"x": a})["y"], a.ravel())

@@ -14,6 +14,7 @@ from intaglio.ir import Graph, Node, Value
 from intaglio.passes.lifetime import Control, Lifetimes
 
 CROWD = 512  # values in one region: beyond, joining would cost more than it saves
+DEEP = 100  # views of views: beyond, one is copied
 
 
 class Region:
@@ -46,6 +47,7 @@ class Sharing:
         self.size = {v: v.type.bytes for v in life.spans}
         self.hull = {v: (spans[0][0], spans[-1][1]) for v, spans in life.spans.items()}
         self.pieces: dict[Value, list[Piece]] = {}  # of what shows the bytes of other values
+        self.depth: dict[Value, int] = {}  # of the pieces of pieces
         self.same: dict[Value, Value] = {}  # towards the value that is the same tensor
         self.exempt: set[tuple[Value, Value]] = set()  # may follow each other at one step
         self.apart: set[tuple[Value, Value]] = set()  # must not touch
@@ -60,13 +62,15 @@ class Sharing:
 
     def show(self, v: Value, of: Value, at: int = 0, where: int = 0) -> bool:
         """Make the bytes of `v` from `where` on those of `of` from `at` on, if that is safe."""
-        if of not in self.size:
-            return False  # a constant
+        if of not in self.size or self.depth.get(of, 0) > DEEP:
+            return False  # a constant, or a view of a view of a view ...
         size = min(self.size[v] - where, self.size[of] - at)
         before = self.pieces.get(v)
         self.pieces[v] = [*(before or []), (where, where + size, of, at)]
         joined = self._join(of, v, at - where)
-        if not joined:
+        if joined:
+            self.depth[v] = max(self.depth.get(v, 0), self.depth.get(of, 0) + 1)
+        else:
             if before is None:
                 del self.pieces[v]
             else:
@@ -194,7 +198,7 @@ def _view(node: Node, sharing: Sharing) -> bool:
     if x is None or x.data is not None:
         return False
     distance = None
-    if flags(node) & native.VIEW:
+    if flags(node) & native.VIEW and x.type.bytes == node.outputs[0].type.bytes:
         distance = 0
     elif node.op == "slice" and is_fixed(node):
         distance = contiguous_slice(node)
