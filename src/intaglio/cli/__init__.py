@@ -14,6 +14,7 @@ from intaglio.errors import IntaglioError
 COMMANDS = {  # name -> what the group's help says; the module of that name is imported when called
     "compile": "Compile a model into a package (.itg) for a target.",
     "run": "Run a package or a model on arrays.",
+    "optimize": "Make an ONNX model smaller; say which rules did what.",
     "inspect": "Show what is in a model or a package.",
     "bench": "Measure latency, layer by layer if asked.",
 }

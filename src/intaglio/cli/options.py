@@ -126,28 +126,11 @@ def read_feeds(
                 f"{path}: which input is it? give NAME={path}; inputs are {', '.join(types)}"
             )
     if fill is not None:
+        from intaglio.analysis.agreement import sample
+
         for name, t in types.items():
-            feeds.setdefault(name, sample(t, fill, seed))
+            feeds.setdefault(name, sample(t, seed, fill))
     return feeds
-
-
-def sample(t: Any, fill: str, seed: int = 0) -> Array:
-    """An array of type `t`: zeros, or seeded random numbers of a sensible range."""
-    from intaglio import dtypes
-
-    kind, numpy = dtypes.TABLE[t.dtype].kind, dtypes.numpy_of(t.dtype)
-    if fill == "zeros":
-        return np.zeros(t.shape, numpy)
-    made: Array
-    rng = np.random.default_rng(seed)
-    if kind == "f":
-        made = rng.standard_normal(t.shape, np.float32)
-    elif kind == "b":
-        made = rng.integers(0, 2, t.shape)
-    else:
-        low, high = dtypes.limits(t.dtype)
-        made = rng.integers(max(low, 0), min(high, 100) + 1, t.shape)
-    return made.astype(numpy)
 
 
 def is_package(path: str) -> bool:

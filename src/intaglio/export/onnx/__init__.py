@@ -52,6 +52,23 @@ def save_onnx(
     write_atomically(path, model.SerializeToString(deterministic=True))
 
 
+def count_nodes(model: Any) -> int:
+    """How many nodes an ONNX file or ModelProto has, those of its sub-graphs included."""
+    import onnx
+
+    if isinstance(model, str | Path):
+        model = onnx.load(model, load_external_data=False)
+
+    def inside(graph: Any) -> int:
+        return sum(1 + sum(map(inside, _graphs(n))) for n in graph.node)
+
+    return inside(model.graph)
+
+
+def _graphs(node: Any) -> list[Any]:
+    return [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+
+
 def _assembled(graph: Graph, opset: int | None, ir_version: int | None) -> tuple[Any, Any]:
     try:
         from intaglio.export.onnx.assemble import assemble

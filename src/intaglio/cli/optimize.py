@@ -1,0 +1,194 @@
+"""`intaglio optimize`: an ONNX model in, a smaller one out that computes the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from intaglio.cli import options
+from intaglio.errors import BadInput, IntaglioError
+from intaglio.ir import Array, Graph
+
+
+@click.command("optimize")
+@click.argument("model", type=click.Path())
+@click.option("-o", "out", type=click.Path(), help="ONNX file to write [default: only report].")
+@click.option(
+    "--level",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0, 3),
+    help="0 none, 1 exact, 2 may reassociate floats, 3 all.",
+)
+@click.option("--disable", multiple=True, metavar="RULE", help="Keep a rule from firing.")
+@click.option("--explain", is_flag=True, help="Print what each rule did: fired, refused, time.")
+@click.option(
+    "--dump-dir",
+    type=click.Path(file_okay=False),
+    help="Write the graph as text before and after every pass.",
+)
+@click.option(
+    "--check/--no-check",
+    default=True,
+    show_default=True,
+    help="Compare outputs before and after; write nothing where they disagree.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["interpreter", "native"]),
+    default="interpreter",
+    show_default=True,
+    help="What runs the models that --check compares.",
+)
+@click.option(
+    "--data", multiple=True, metavar="NAME=FILE.npy", help="Inputs for --check [default: random]."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--opset", type=int, help="ONNX opset [default: oldest with the fewest nodes].")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@options.model_options
+def command(model: str, out: str | None, level: int, disable: tuple[str, ...], explain: bool,
+            dump_dir: str | None, check: bool, engine: str, data: tuple[str, ...], seed: int,
+            opset: int | None, as_json: bool, **model_options: Any) -> None:  # fmt: skip
+    """Optimise MODEL and write it as ONNX again.
+
+    \b
+    intaglio optimize model.onnx -o small.onnx            everything that pays off
+    intaglio optimize model.onnx --explain                what each rule did, nothing written
+    intaglio optimize model.onnx -o m.onnx --level 1      exact changes only
+    intaglio optimize model.onnx -o m.onnx --disable swish
+    """
+    import intaglio
+    from intaglio.analysis.rules import explain as explained
+    from intaglio.analysis.rules import table
+
+    graph = intaglio.load(model, **options.load_arguments(**model_options))
+    records: list[Any] = []
+    small = intaglio.optimize(graph, level, disable, dump_dir, records)
+    written = intaglio.to_onnx(small, opset)
+    facts = _facts(model, graph, small, written)
+    if check:
+        feeds = options.read_feeds(data, {v.name: v.type for v in graph.inputs}, None)
+        facts["check"] = _Check(graph, level, disable, engine, seed, feeds).of(written, records)
+    if out:
+        intaglio.save_onnx(small, out, opset)
+    reports = explained(records)
+    if as_json:
+        facts["rules"] = [r.to_dict() for r in reports]
+        click.echo(json.dumps(facts, indent=1))
+        return
+    if explain:
+        click.echo(table(reports) + "\n")
+    _print(facts)
+    if out:
+        size = Path(out).stat().st_size / 1e6
+        click.echo(f"{out}: {size:.2f} MB, opset {facts['opset']}")
+
+
+def _facts(model: str, graph: Graph, small: Graph, written: Any) -> dict[str, Any]:
+    from intaglio.analysis import summary
+    from intaglio.export.onnx import count_nodes
+
+    before, after = summary.of_graph(graph), summary.of_graph(small)
+    return {
+        "nodes": [count_nodes(model), count_nodes(written)],
+        **{key: [before[key], after[key]] for key in ("parameters", "macs")},
+        "opset": written.opset_import[0].version,
+    }
+
+
+def _print(facts: dict[str, Any]) -> None:
+    for key, title in (("nodes", "nodes"), ("parameters", "parameters"), ("macs", "MACs")):
+        before, after = facts[key]
+        click.echo(f"{title:11} {before:,} -> {after:,}")
+    if "check" in facts:
+        click.echo(f"{'checked':11} {facts['check']['words']}")
+
+
+class _Check:
+    """Runs the model before and after, and refuses where the outputs disagree."""
+
+    def __init__(self, graph: Graph, level: int, disable: tuple[str, ...], engine: str, seed: int,
+                 feeds: dict[str, Array]):  # fmt: skip
+        from intaglio.analysis import agreement
+
+        self.graph, self.level, self.disable, self.engine = graph, level, disable, engine
+        self.tools, self.limit = agreement, agreement.LIMITS[level]
+        self.noise: list[Any] | None = None
+        if feeds:
+            self.feeds, self.want = feeds, self._run(graph, feeds)
+        else:
+            self.feeds, self.want = agreement.usable_inputs(graph, seed)
+        if engine == "native":
+            self.want = self._run(graph, self.feeds)
+
+    def _run(self, graph: Graph, feeds: dict[str, Array]) -> dict[str, Array]:
+        import intaglio
+
+        run = self.tools.run_native if self.engine == "native" else intaglio.interpret
+        return run(graph, feeds)
+
+    def of(self, written: Any, records: list[Any]) -> dict[str, Any]:
+        """The facts of a comparison that came out well; BadInput with the culprit otherwise."""
+        import intaglio
+        from intaglio.passes.integer import INTEGER
+
+        fired = {e.rule for r in records for e in r.events if e.refusal is None}
+        rounding = sorted(fired & {r.name for r in INTEGER})
+        after = intaglio.load(written)
+        if rounding:  # integers round otherwise than floats: compare all else without these rules
+            for d in self._differences(after):
+                if d.rms > self.tools.ROUNDED:
+                    self._refuse(d, fired)
+            after = self._optimized(rounding)
+        found = self._differences(after)
+        for d in found:
+            if not d.ok:
+                self._refuse(d, fired)
+        worst = max(found, key=lambda d: d.error, default=None)
+        error, limit = (worst.error, worst.limit) if worst else (0.0, self.limit)
+        words = f"outputs agree, largest difference {error:.1e} of the range (limit {limit:.0e})"
+        if rounding:
+            words += "; integer arithmetic, which rounds otherwise, is left out of that"
+        return {"outputs": [asdict(d) for d in found], "rounding": rounding, "words": words}
+
+    def _differences(self, after: Graph) -> list[Any]:
+        """Output by output; where the model itself amplifies rounding, more is allowed."""
+        got = self._run(after, self.feeds)
+        found = self.tools.differences(self.want, got, self.limit)
+        if not self.limit or all(d.ok for d in found):
+            return found
+        if self.noise is None:
+            moved = self._run(self.graph, self.tools.nudged(self.feeds))
+            self.noise = self.tools.differences(self.want, moved, self.limit)
+        pairs = zip(found, self.noise, strict=True)
+        return [replace(d, limit=max(d.limit, self.tools.NOISE * n.error)) for d, n in pairs]
+
+    def _optimized(self, without: list[str]) -> Graph:
+        import intaglio
+
+        return intaglio.optimize(self.graph, self.level, [*self.disable, *without])
+
+    def _refuse(self, d: Any, fired: set[str]) -> None:
+        remedy = "leave rules out with --disable, or write it all the same with --no-check"
+        if culprit := self._culprit(d.output, fired):
+            remedy = f"--disable {culprit} helps"
+        raise BadInput(
+            f"output '{d.output}' differs by {d.error:.1e} of its range after optimising, level "
+            f"{self.level} allows {d.limit:g}; nothing is written; {remedy}"
+        )
+
+    def _culprit(self, output: str, fired: set[str]) -> str | None:
+        """The rule without which the output agrees."""
+        for rule in sorted(fired):
+            try:
+                found = self._differences(self._optimized([rule]))
+            except IntaglioError:
+                continue
+            if all(d.ok for d in found if d.output == output):
+                return rule
+        return None
