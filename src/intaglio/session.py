@@ -98,7 +98,7 @@ class StepProfile:
     op: str
     origin: str  # the place in the user's model
     isa: str  # of the kernel
-    depth_plan: int  # 0: a step of the model itself, else the number of the sub-plan
+    plan: int  # 0: a step of the model itself, else the number of its sub-plan
     threads: int  # that share its work
     macs: int  # of one call
     calls: int
