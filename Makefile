@@ -3,11 +3,12 @@
 # make test-all  the slow tests too; some read the models in ../shared
 # make bench     speed, start-up and memory, beside the peers that are installed
 # make lint      ruff and mypy --strict
+# make docs      docs/rules.md, from the rules themselves
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: demo test test-all bench lint build clean
+.PHONY: demo test test-all bench lint docs build clean
 
 demo: $(VENV)/base build
 	$(BIN)/python examples/digits/demo.py
@@ -25,6 +26,9 @@ lint: $(VENV)/dev
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
+
+docs: $(VENV)/base build
+	$(BIN)/python -m intaglio.analysis.document docs/rules.md
 
 # The C library of this checkout: build/libintaglio.so, which the package finds by itself.
 build: $(VENV)/base

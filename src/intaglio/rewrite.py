@@ -14,6 +14,7 @@ from intaglio.ir import Array, Graph, Node, Value, release
 from intaglio.ops.registry import REGISTRY
 
 Found = dict[str, Any]
+_SHOWN = 5  # ops that a printed pattern lists
 
 
 class No(str):
@@ -31,6 +32,9 @@ class Var:
     name: str
     const: bool = False
     optional: bool = False
+
+    def __str__(self) -> str:
+        return self.name + "!" * self.const + "?" * self.optional
 
     def match(self, v: Value | None, found: Found) -> Iterator[Found]:
         if v is None and not self.optional:
@@ -52,6 +56,14 @@ class Pat:
     attrs: tuple[tuple[str, Any], ...] = ()
     bind: str = ""
     many: bool = False  # a node with other readers too: only for what costs nothing to repeat
+
+    def __str__(self) -> str:
+        """`mul(conv(x, W!), S!)`; `&` marks a node that may have other readers."""
+        names = "|".join(self.ops[:_SHOWN]) + "|..." * (len(self.ops) > _SHOWN)
+        args = [f"{a:.6g}" if isinstance(a, float) else str(a) for a in self.args]
+        args += [f"{k}={a:g}" if isinstance(a, float) else f"{k}={a}" for k, a in self.attrs]
+        mark = "&" * self.many
+        return f"{mark}{names}({', '.join(args)})" if self.ops else f"{mark}*"
 
     def __matmul__(self, name: str) -> Pat:
         """`P.conv(x, W) @ "conv"`: the matched node goes to the rule's argument `conv`."""
