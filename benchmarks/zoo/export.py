@@ -71,7 +71,9 @@ def run(model: bytes, feeds: dict[str, Array]) -> list[Array]:
     """onnxruntime's outputs."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     outputs: list[Array] = session.run(None, feeds)
     return outputs
 

@@ -114,6 +114,17 @@ class OnnxNode:
             raise BadInput(f"operand {i} is missing; {self.op_type} needs it")
         return v
 
+    def sequence(self, i: int) -> tuple[Value, ...] | None:
+        """The tensors of operand `i` if it is a sequence."""
+        name = self.proto.input[i] if i < len(self.proto.input) else ""
+        return self.scope.sequence(name) if name else None
+
+    def make_sequence(self, values: Sequence[Value]) -> list[None]:
+        """Make the node's output the sequence of `values`; what to return from the importer."""
+        self.scope.model.fold.settle(values, self.origin)
+        self.scope.sequences[self.proto.output[0]] = tuple(values)
+        return [None]
+
     @property
     def n_outputs(self) -> int:
         return len(self.proto.output)

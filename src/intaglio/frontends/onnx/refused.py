@@ -9,8 +9,7 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "sequences": (
         "a sequence has no fixed place in memory",
-        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase "
-        "SequenceInsert SequenceLength SequenceMap SplitToSequence",
+        "SequenceEmpty SequenceErase SequenceInsert SequenceMap",
     ),
     "optionals": (
         "an optional has no fixed type at run time",
@@ -33,6 +32,7 @@ REASONS: dict[str, tuple[str, str]] = {
         "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
     ),
 }
+READS_SEQUENCES = {"SequenceAt", "SequenceLength", "ConcatFromSequence"}  # known at import
 _FAMILY = {op: family for family, (_, ops) in REASONS.items() for op in ops.split()}
 
 

@@ -83,7 +83,7 @@ def check_schema(n: OnnxNode) -> None:
     if rules is None:
         return
     for i, name in enumerate(rules.operands):
-        if name and n.input(i) is None:
+        if name and n.input(i) is None and n.sequence(i) is None:
             raise BadInput(f"operand {i} ({name}) is missing; {n.op_type} needs it")
     for i, v in enumerate(n.inputs if rules.types else ()):
         allowed = rules.types[min(i, len(rules.types) - 1)]

@@ -13,7 +13,7 @@ from intaglio.frontends.onnx.fold import Folder
 from intaglio.frontends.onnx.functions import Function, find_function
 from intaglio.frontends.onnx.importer import OnnxNode, find_importer
 from intaglio.frontends.onnx.order import in_order, names_read
-from intaglio.frontends.onnx.refused import why_refused
+from intaglio.frontends.onnx.refused import READS_SEQUENCES, REASONS, why_refused
 from intaglio.frontends.onnx.schema import check_schema
 from intaglio.ir import Graph, Type, Value, constant
 
@@ -51,6 +51,7 @@ class Scope:
         self.references = attributes or {}  # what attribute references of a function stand for
         self.values: dict[str, Value] = {}
         self.stored: dict[str, Any] = {}  # initialisers that nothing has read yet
+        self.sequences: dict[str, tuple[Value, ...]] = {}  # exist only during the import
         self.types: dict[str, Any] = {}  # declared TypeProtos
         self.read: set[str] = set()
         self.captures: dict[Value, Value] | None = (
@@ -71,6 +72,11 @@ class Scope:
             self.values[name] = self._decode(self.stored.pop(name), self.prefix + name)
         if name in self.values:
             return self.values[name]
+        if name in self.sequences:
+            raise Unsupported(
+                f"onnx: '{name}' is a sequence that must exist at run time: "
+                f"{REASONS['sequences'][0]}; re-export the model with tensors in its place"
+            )
         outer = self.parent.lookup(name) if self.parent else None
         if outer is None or self.captures is None:
             return outer
@@ -83,7 +89,13 @@ class Scope:
         return inner
 
     def is_local(self, name: str) -> bool:
-        return name in self.values or name in self.stored
+        return name in self.values or name in self.stored or name in self.sequences
+
+    def sequence(self, name: str) -> tuple[Value, ...] | None:
+        """The tensors of the sequence called `name`, here or outside of an inlined body."""
+        if name in self.sequences or self.parent is None or self.captures is not None:
+            return self.sequences.get(name)
+        return self.parent.sequence(name)
 
     def is_known(self, name: str) -> bool:
         """Whether `lookup` would find something; captures nothing."""
@@ -191,7 +203,13 @@ class Scope:
         return v
 
     def _import(self, proto: Any, origin: str) -> None:
-        inputs = [self._value(name, f"node '{origin}'") if name else None for name in proto.input]
+        takes_sequence = proto.op_type in READS_SEQUENCES
+        inputs = [
+            None
+            if not name or (takes_sequence and self.sequence(name) is not None)
+            else self._value(name, f"node '{origin}'")
+            for name in proto.input
+        ]
         domain = self.domain_of(proto)
         n = OnnxNode(proto, self, inputs, origin, self.opsets.get(domain, 1))
         try:
@@ -241,7 +259,7 @@ class Scope:
             self.values[name] = v
             self._compare(name, v.type)
         for i, name in enumerate(n.proto.output):
-            if self.is_read(name) and name not in self.values:
+            if self.is_read(name) and not self.is_local(name):
                 n.unsupported(f"its output {i} ('{name}') is not supported; no importer makes it")
 
     def _compare(self, name: str, got: Type) -> None:

@@ -219,8 +219,13 @@ def split(n: OnnxNode) -> list[Value]:
             raise BadInput(f"num_outputs is {count}, the node has {n.n_outputs} outputs")
         size = -(-extent // count)
         parts = tuple(max(min(size, extent - i * size), 0) for i in range(count))
-    if sum(parts) != extent or min(parts, default=0) < 0:
-        raise BadInput(f"axis {axis} of {x.type} cannot be split into {parts}")
+    return split_into(x, parts, axis)
+
+
+def split_into(x: Value, parts: Sequence[int], axis: int) -> list[Value]:
+    """Neighbouring slices of these extents, which must cover the axis."""
+    if sum(parts) != x.shape[axis] or min(parts, default=0) < 0:
+        raise BadInput(f"axis {axis} of {x.type} cannot be split into {tuple(parts)}")
     ends = np.cumsum(parts).tolist()
     return [cut(x, [e - p], [e], [axis]) for e, p in zip(ends, parts, strict=True)]
 
