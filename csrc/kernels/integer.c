@@ -164,8 +164,8 @@ static param batch_param(const batch_axes *axes, const itg_tensor *t, int64_t i)
   return p;
 }
 
-static void pack_matrix(int flip, const uint8_t *b, param b_zero, int64_t depth, int64_t width, int64_t column, int64_t n,
-                        int16_t *to) {
+static void pack_matrix(int flip, const uint8_t *b, param b_zero, int64_t depth, int64_t width, int64_t column,
+                        int64_t n, int16_t *to) {
   for (int64_t c = 0; c < n; c += WIDTH) {
     const int64_t m = n - c < WIDTH ? n - c : WIDTH;
     int16_t less[WIDTH] = {0};
