@@ -1,7 +1,6 @@
 // Types, shapes and refusals of the quantised operations.
 #include "integer.h"
 #include "quantize.h"
-#include "window.h"
 
 // ---- quantize_linear, dequantize_linear -----------------------------------------------------------
 static itg_words check_grain(const itg_call *call, int64_t axis, int64_t block) {
@@ -184,11 +183,15 @@ size_t itg_scratch_matmul_integer(const itg_call *call, uint32_t parts) {
 size_t itg_scratch_qlinear_matmul(const itg_call *call, uint32_t parts) {
   return itg_scratch_matmul_integer(call, parts);
 }
-size_t itg_scratch_conv_integer(const itg_call *call, uint32_t parts) {
-  const itg_tensor *w = call->in[1];
-  return itg_empty(w) ? 0 : packed(itg_count_range(w, 1, w->rank), parts);
+
+static size_t conv_scratch(const itg_call *call, const itg_tensor *w, uint32_t parts) {
+  const itg_tensor *x = call->in[0];
+  const itg_attrs_conv_integer *attrs = call->attrs;
+  itg_tensor out = {0};
+  if (itg_empty(w) || conv_shape(x, w, attrs, &out)) return 0;
+  const itg_window v = itg_conv8_window(x, w, attrs, &out);
+  if (itg_is_depthwise8(x, w, &v)) return (size_t)itg_depthwise8_bytes(&v) * parts;
+  return packed(itg_count_range(w, 1, w->rank), parts);
 }
-size_t itg_scratch_qlinear_conv(const itg_call *call, uint32_t parts) {
-  const itg_tensor *w = call->in[3];
-  return itg_empty(w) ? 0 : packed(itg_count_range(w, 1, w->rank), parts);
-}
+size_t itg_scratch_conv_integer(const itg_call *call, uint32_t parts) { return conv_scratch(call, call->in[1], parts); }
+size_t itg_scratch_qlinear_conv(const itg_call *call, uint32_t parts) { return conv_scratch(call, call->in[3], parts); }
