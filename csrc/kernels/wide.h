@@ -27,7 +27,7 @@ typedef union itg_block {
 } itg_block;
 
 // n elements of `dtype` at `from` to the wide type itg_wide(dtype) at `wide`, and back. Narrowing wraps integers,
-// rounds floats half to even, and takes what a small float cannot hold to its largest value (saturate) or to inf or NaN.
+// rounds floats half to even, and takes what a small float cannot hold to its largest value (saturate) or to inf, NaN.
 typedef void itg_widen_fn(void *wide, const void *from, uint8_t dtype, int64_t n);
 typedef void itg_narrow_fn(void *to, const void *wide, uint8_t dtype, int64_t n, bool saturate);
 itg_widen_fn itg_block_widen_scalar, itg_block_widen_avx2, itg_block_widen_avx512;
