@@ -19,7 +19,8 @@ static layout layout_of(const itg_conv *c) {
              w->kernel[2] * c->deep <= MERGE;
   l.taps = l.merged ? w->kernel[0] * w->kernel[1] : itg_taps(w);
   // Weights that fit into the cache are walked once per tile; larger ones once per block of tiles.
-  int64_t pixel = c->deep * (c->transposed ? 1 : w->stride[1] * w->stride[2]) * ITG_TILE_ROWS + 1;
+  const int64_t skip = c->transposed || w->stride[2] == 1 ? 1 : 4;  // input pixels per output pixel, roughly
+  const int64_t pixel = c->deep * skip * ITG_TILE_ROWS + 1;
   int64_t fit = c->depth * c->per <= 96 << 10 ? 1 : (64 << 10) / pixel, lists = 1024 / l.taps;
   if (fit > lists) fit = lists;
   l.block = fit < 1 ? 1 : fit > BLOCK ? BLOCK : fit;
@@ -187,12 +188,12 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
   for (int64_t i = 0; i < tiles; i += l->block) {
     int count = 0;
     for (; count < l->block && i + count < tiles; count++) {
-      int64_t r = from + (to - from) * (i + count) / tiles, s = from + (to - from) * (i + count + 1) / tiles;
-      find_rows(t, &at, (int)(s - r), g * c->deep, taps + count * l->taps, edges + count * edge, &rows[count]);
+      const int64_t n = itg_split(to - from, tiles, i + count + 1) - itg_split(to - from, tiles, i + count);
+      find_rows(t, &at, (int)n, g * c->deep, taps + count * l->taps, edges + count * edge, &rows[count]);
     }
     for (int64_t s = 0; s < spans; s++) {
-      int64_t p = first + (last - first) * s / spans, q = first + (last - first) * (s + 1) / spans;
-      int64_t columns = (q * ITG_PANEL < c->per ? q * ITG_PANEL : c->per) - p * ITG_PANEL;
+      const int64_t p = first + itg_split(last - first, spans, s), q = first + itg_split(last - first, spans, s + 1);
+      const int64_t columns = (q * ITG_PANEL < c->per ? q * ITG_PANEL : c->per) - p * ITG_PANEL;
       for (int k = 0; k < count; k++)
         itg_tile(&rows[k], w + (g * c->panels + p) * panel, panel, g * c->per + p * ITG_PANEL, columns, out, end);
     }
@@ -201,8 +202,9 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
 
 // A 1x1 window that stays on the image: pixels are rows of one matrix.
 static bool is_product(const itg_window *w) {
-  return itg_taps(w) == 1 && itg_places(w->stride) == 1 && !memcmp(w->in, w->out, sizeof w->in) &&
-         !w->before[0] && !w->before[1] && !w->before[2];
+  for (int i = 0; i < ITG_AXES; i++)
+    if (w->kernel[i] != 1 || w->stride[i] != 1 || w->before[i] || w->in[i] != w->out[i]) return false;
+  return true;
 }
 
 // One set of output pixels that see the same taps.

@@ -125,7 +125,8 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
   strip s = {z1 - z0, y1 - y0, w->dilation[0] * w->in[1] * line, w->dilation[1] * line,
              w->kernel[1] * taps, taps, (z0 * w->kernel[1] + y0) * taps, 0, 0, 0, 0};
   for (int64_t i = 0; i < tiles; i++) {
-    const int64_t p = width * i / tiles, q = width * (i + 1) / tiles, x = p * w->stride[2] - w->before[2];
+    const int64_t p = itg_split(width, tiles, i), q = itg_split(width, tiles, i + 1);
+    const int64_t x = p * w->stride[2] - w->before[2];
     s.image = top * line + x * t->channels;
     s.out = (row * width + p) * t->channels;
     s.first = -x;

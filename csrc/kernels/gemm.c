@@ -20,12 +20,12 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
   for (int64_t i = 0; i < tiles; i += step) {
     int count = 0;
     for (; count < step && i + count < tiles; count++) {
-      int64_t r = from + (to - from) * (i + count) / tiles, s = from + (to - from) * (i + count + 1) / tiles;
+      const int64_t r = from + itg_split(to - from, tiles, i + count);
       itg_rows *tile = &rows[count];
       tile->taps = &taps[count];
       tile->n_taps = 1;
       tile->depth = k;
-      tile->rows = (int)(s - r);
+      tile->rows = (int)(from + itg_split(to - from, tiles, i + count + 1) - r);
       taps[count].at = 0;
       for (int m = 0; m < tile->rows; m++) {
         taps[count].row[m] = t->a + (r + m) * t->a_row;
@@ -33,8 +33,8 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
       }
     }
     for (int64_t g = 0; g < groups; g++) {
-      int64_t p = first + (last - first) * g / groups, q = first + (last - first) * (g + 1) / groups;
-      int64_t columns = (q * ITG_PANEL < t->n ? q * ITG_PANEL : t->n) - p * ITG_PANEL;
+      const int64_t p = first + itg_split(last - first, groups, g), q = first + itg_split(last - first, groups, g + 1);
+      const int64_t columns = (q * ITG_PANEL < t->n ? q * ITG_PANEL : t->n) - p * ITG_PANEL;
       for (int j = 0; j < count; j++)
         itg_tile(&rows[j], t->b + p * k * ITG_PANEL, k * ITG_PANEL, t->column + p * ITG_PANEL, columns, t->out,
                  &t->end);
@@ -55,19 +55,8 @@ ITG_FN(gemm, f32) {
   if (batches == 1 && n > m && panels >= 2 * parts) itg_share(panels, 1, part, parts, &first, &last);
   else itg_share(to, 1, part, parts, &from, &to);
   for (int64_t batch = from / m; batch * m < to; batch++) {
-    int64_t ia = 0, ib = 0, rest = batch;  // the matrices that this one is made of, where batches are broadcast
-    if (batches > 1) {
-      int64_t step_a = 1, step_b = 1;
-      for (int i = out->rank - 3; i >= 0; i--) {
-        int da = i - (out->rank - a->rank), db = i - (out->rank - (b->rank - 1));
-        int64_t at = rest % out->shape[i];
-        rest /= out->shape[i];
-        if (da >= 0 && a->shape[da] > 1) ia += at * step_a;
-        if (da >= 0) step_a *= a->shape[da];
-        if (db >= 0 && b->shape[db] > 1) ib += at * step_b;
-        if (db >= 0) step_b *= b->shape[db];
-      }
-    }
+    const int64_t ia = batches > 1 ? itg_matrix_at(a, 2, out, out->rank - 2, batch) : 0;
+    const int64_t ib = batches > 1 ? itg_matrix_at(b, 3, out, out->rank - 2, batch) : 0;
     itg_product_task t = {(const float *)a->data + ia * m * k, k, k, (const float *)b->data + ib * size, n, 0,
                           (float *)out->data + batch * m * n, n, end};
     if (end.residual) t.end.residual += batch * m * n;

@@ -132,18 +132,6 @@ itg_words itg_infer_matmul(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// Which matrix of `t` (batch axes before its last `tail`) is number `batch` of the output's `rank` batch axes.
-static int64_t matrix_at(const itg_tensor *t, int tail, const itg_tensor *out, int rank, int64_t batch) {
-  int64_t at = 0, step = 1;
-  for (int i = rank - 1; i >= 0; i--) {
-    int d = i - (rank - (t->rank - tail));
-    if (d >= 0 && t->shape[d] > 1) at += batch % out->shape[i] * step;
-    if (d >= 0) step *= t->shape[d];
-    batch /= out->shape[i];
-  }
-  return at;
-}
-
 // A block of one output row, so that the right operand is read along its rows.
 #define ROW_PRODUCT(name, wide, load, store)                                                                           \
   static void name(uint8_t dtype, const void *a, int64_t a_at, const void *b, int64_t b_at, int64_t k, int64_t n,      \
@@ -170,8 +158,8 @@ itg_words itg_matmul_any_scalar(const itg_call *call, uint32_t part, uint32_t pa
   itg_share(itg_count_range(out, 0, rank) * s.m, 1, part, parts, &r, &to);
   for (; r < to; r++) {
     int64_t batch = r / s.m;
-    int64_t a_at = (matrix_at(a, s.vector_a ? 1 : 2, out, rank, batch) * s.m + r % s.m) * s.k;
-    int64_t b_at = matrix_at(b, s.vector_b ? 1 : 2, out, rank, batch) * s.k * s.n;
+    int64_t a_at = (itg_matrix_at(a, s.vector_a ? 1 : 2, out, rank, batch) * s.m + r % s.m) * s.k;
+    int64_t b_at = itg_matrix_at(b, s.vector_b ? 1 : 2, out, rank, batch) * s.k * s.n;
     if (itg_is_float(a->dtype)) row_f64(a->dtype, a->data, a_at, b->data, b_at, s.k, s.n, out->data, r * s.n);
     else row_bits(a->dtype, a->data, a_at, b->data, b_at, s.k, s.n, out->data, r * s.n);
   }

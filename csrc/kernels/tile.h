@@ -75,6 +75,23 @@ static inline int itg_tile_panels(int rows) {  // at most so many panels at a ti
   return ITG_TILE_PANELS;
 }
 
+// Where part i of n things begins when they are split into `parts` whose sizes differ by one at most.
+static inline int64_t itg_split(int64_t n, int64_t parts, int64_t i) {
+  return n / parts * i + (i < n % parts ? i : n % parts);
+}
+
+// Which matrix of `t` (batch axes before its last `tail`) is number `batch` of the output's `rank` batch axes.
+static inline int64_t itg_matrix_at(const itg_tensor *t, int tail, const itg_tensor *out, int rank, int64_t batch) {
+  int64_t at = 0, step = 1;
+  for (int i = rank - 1; i >= 0; i--) {
+    int d = i - (rank - (t->rank - tail));
+    if (d >= 0 && t->shape[d] > 1) at += batch % out->shape[i] * step;
+    if (d >= 0) step *= t->shape[d];
+    batch /= out->shape[i];
+  }
+  return at;
+}
+
 // What gemm, conv and their like share: inputs 2 and 3, the bias and the residual, and the activation's attributes.
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last);
 

@@ -29,7 +29,7 @@ typedef struct itg_window {  // always three axes: those that an image lacks hav
 static inline itg_words itg_window_of(const itg_tensor *x, int first, int axes, const int64_t *kernel,
                                       const int64_t *stride, const int64_t *dilation, const int64_t *pad,
                                       itg_window *w) {
-  const int64_t most = INT64_C(1) << 31;
+  const int64_t most = 1 << 24;  // no image in memory is so large that products with this overflow
   int64_t taps = 1;
   REFUSE(axes < 1 || axes > ITG_AXES, "takes images of one to three spatial axes");
   for (int i = 0; i < ITG_AXES; i++) {
@@ -42,7 +42,7 @@ static inline itg_words itg_window_of(const itg_tensor *x, int first, int axes, 
     REFUSE(kernel[i] > most || stride[i] > most || dilation[i] > most, "kernel, stride or dilation is absurdly large");
     REFUSE(pad[i] < 0 || pad[axes + i] < 0, "pad is negative");
     REFUSE(pad[i] > most || pad[axes + i] > most, "pad is absurdly large");
-    REFUSE(x->shape[first + i] > most * 16, "the image is absurdly large");
+    REFUSE(x->shape[first + i] > most * most, "the image is absurdly large");
     taps *= kernel[i];
     REFUSE(taps > 1 << 24, "the kernel is absurdly large");
     w->in[to] = x->shape[first + i];

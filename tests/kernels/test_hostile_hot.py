@@ -22,7 +22,7 @@ from intaglio import native
 from intaglio.errors import BadInput
 from intaglio.native import CTensor
 
-EXTREMES = [2**63 - 1, -(2**63), 2**62, 2**40, 2**31, -1, 0, 1, 2, 3, 4, 5, 7, 16, 17, 33]
+EXTREMES = [2**63 - 1, -(2**63), 2**62, 2**40, 2**31, 2**23, -1, 0, 1, 2, 3, 4, 5, 7, 16, 17, 33]
 SECONDS = 3.0
 Call = tuple[str, list[np.ndarray | None], dict[str, Any]]
 
