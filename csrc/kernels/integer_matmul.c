@@ -42,6 +42,58 @@ static void pack_matrix(int flip, const uint8_t *b, param b_zero, int64_t depth,
   }
 }
 
+// ---- one row: every byte of the matrix is used once, so it is not packed -----------------------------
+// sums[c] = sum over the depth of a * (b ^ flip) for WIDTH columns, two lines of b at a time.
+static void stream(const int32_t *pairs, int64_t depth, const uint8_t *b, int64_t width, int flip, uint32_t *sums) {
+#if defined(ISA_avx512) || defined(ISA_avx2)
+  __m256i low[2], high[2];
+  const __m128i turn = _mm_set1_epi8((char)flip);
+  for (int h = 0; h < 2; h++) low[h] = high[h] = _mm256_setzero_si256();
+  for (int64_t k = 0; k < depth; k += 2) {
+    const __m256i pair = _mm256_set1_epi32(pairs[k / 2]);
+    const uint8_t *one = b + k * width, *two = k + 1 < depth ? one + width : one;
+    for (int h = 0; h < 2; h++) {
+      const __m256i x = _mm256_cvtepu8_epi16(_mm_xor_si128(_mm_loadu_si128((const __m128i *)(one + 16 * h)), turn));
+      const __m256i y = _mm256_cvtepu8_epi16(_mm_xor_si128(_mm_loadu_si128((const __m128i *)(two + 16 * h)), turn));
+      low[h] = _mm256_add_epi32(low[h], _mm256_madd_epi16(_mm256_unpacklo_epi16(x, y), pair));
+      high[h] = _mm256_add_epi32(high[h], _mm256_madd_epi16(_mm256_unpackhi_epi16(x, y), pair));
+    }
+  }
+  for (int h = 0; h < 2; h++) {  // unpacking worked on halves of 128 bits
+    _mm256_storeu_si256((__m256i *)(sums + 16 * h), _mm256_permute2x128_si256(low[h], high[h], 0x20));
+    _mm256_storeu_si256((__m256i *)(sums + 16 * h + 8), _mm256_permute2x128_si256(low[h], high[h], 0x31));
+  }
+#else
+  memset(sums, 0, WIDTH * sizeof *sums);
+  for (int64_t k = 0; k < depth; k++) {
+    const int16_t a = (int16_t)(k % 2 ? pairs[k / 2] >> 16 : pairs[k / 2] & 0xffff);
+    for (int c = 0; c < WIDTH; c++) sums[c] += (uint32_t)(a * (b[k * width + c] ^ flip));
+  }
+#endif
+}
+
+// Row `row` times the columns [column, column + n) of a matrix of at least WIDTH columns.
+static void multiply_row(const product *p, int64_t row, const uint8_t *b, int flip, param b_zero, int64_t column,
+                         int64_t n, int32_t *pairs) {
+  const uint8_t *a = p->a + row * p->depth;
+  const int less = p->a_flip + zero(p->a_zero, row);
+  const row_end end = row_end_of(p, row);
+  uint32_t total = 0, sums[2 * WIDTH] = {0};
+  for (int64_t k = 0; k < p->depth; k++) {
+    const uint32_t v = (uint32_t)((a[k] ^ p->a_flip) - less);
+    total += v;
+    pairs[k / 2] = (int32_t)(k % 2 ? (uint32_t)pairs[k / 2] | v << 16 : v & 0xffff);
+  }
+  const int64_t item = p->y_zero.data ? 1 : (int64_t)sizeof(int32_t);
+  for (int64_t c = column; c < column + n; c += WIDTH) {
+    const int64_t first = c + WIDTH <= p->out_step ? c : p->out_step - WIDTH;  // never read behind a line
+    const int64_t m = first + WIDTH - c < column + n - c ? first + WIDTH - c : column + n - c;
+    stream(pairs, p->depth, b + first, p->out_step, flip, sums);
+    for (int64_t i = 0; i < WIDTH; i++) sums[i] -= total * (uint32_t)(flip + zero(b_zero, first + i));
+    finish(p, &end, sums + (c - first), c, m, (char *)p->out + (row * p->out_step + c) * item);
+  }
+}
+
 typedef struct matmul_inputs {
   const itg_tensor *a, *a_scale, *a_zero, *b, *b_scale, *b_zero, *y_scale, *y_zero;
 } matmul_inputs;
@@ -73,8 +125,14 @@ static itg_words matmul(const itg_call *call, const matmul_inputs *in, uint32_t 
         .y_zero = batch_param(&axes, in->y_zero, batch),
         .out = (char *)out->data + batch * height * width * (int64_t)itg_item(out->dtype),
     };
-    pack_matrix(flip_of(b->dtype), (const uint8_t *)b->data + batch_offset(&axes, b, batch),
-                batch_param(&axes, in->b_zero, batch), depth, width, column, n, packed_b);
+    const uint8_t *matrix = (const uint8_t *)b->data + batch_offset(&axes, b, batch);
+    const param b_zero = batch_param(&axes, in->b_zero, batch);
+    if (height < ROWS && width >= WIDTH) {
+      for (int64_t r = 0; r < height; r++)
+        multiply_row(&p, r, matrix, flip_of(b->dtype), b_zero, column, n, (int32_t *)packed_a);
+      continue;
+    }
+    pack_matrix(flip_of(b->dtype), matrix, b_zero, depth, width, column, n, packed_b);
     multiply(&p, row, row + ITG_ROW_CHUNK < height ? row + ITG_ROW_CHUNK : height, column, n, packed_b, packed_a);
   }
   return NULL;
