@@ -11,6 +11,7 @@ and the file that caused it is kept.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import random
 import shutil
@@ -40,8 +41,11 @@ def build_driver() -> Path:
         raise RuntimeError("cmake is missing; pip install cmake ninja")
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
     options = [*generator, "-DINTAGLIO_SANITIZE=ON", "-DINTAGLIO_TESTS=ON"]
-    for command in ([cmake, "-S", ROOT, "-B", folder, *options], [cmake, "--build", folder]):
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    folder.mkdir(exist_ok=True)
+    with open(folder / ".lock", "w") as lock:  # parallel test runs must not build at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in ([cmake, "-S", ROOT, "-B", folder, *options], [cmake, "--build", folder]):
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder / "fuzz_driver"
 
 

@@ -121,12 +121,13 @@ class Plan:
     name: str = ""
 
     def walk(self) -> Iterator[Plan]:
-        """This plan and all plans inside of it, outer ones first."""
-        todo = [self]
-        while todo:
-            plan = todo.pop(0)
+        """This plan and all plans inside of it, each once, outer ones first."""
+        todo, seen = [self], {self}
+        for plan in todo:
             yield plan
-            todo.extend(p for s in plan.steps for p in s.plans)
+            new = dict.fromkeys(p for s in plan.steps for p in s.plans if p not in seen)
+            seen.update(new)
+            todo.extend(new)
 
     def tensors(self) -> Iterator[Tensor]:
         """Every tensor of this plan and its sub-plans, once, in the order of first mention."""

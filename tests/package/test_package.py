@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 
 import numpy as np
 import pytest
+from tests.package.mutate import fix_checksums, mutate
 from tests.package.samples import SAMPLES, ramp, t
 
 from intaglio import BadFile, BadInput, Unsupported, native
@@ -128,13 +130,7 @@ def test_unknown_sections_are_skipped_and_required_ones_refused():
     data = bytearray(more)
     data[f.HEADER.itemsize + 4] = f.REQUIRED
     with pytest.raises(Unsupported, match="needs section ZZZZ"):
-        intaglio.open(with_new_checksums(data))
-
-
-def with_new_checksums(data: bytes | bytearray) -> bytes:
-    from tests.package.mutate import fix_checksums
-
-    return fix_checksums(data)
+        intaglio.open(fix_checksums(data))
 
 
 def test_damage_is_noticed(tmp_path):
@@ -155,6 +151,28 @@ def test_damage_is_noticed(tmp_path):
     (tmp_path / "bad.itg").write_bytes(b"bad")
     with pytest.raises(BadFile, match=r"bad\.itg: package has 3 bytes"):
         Package.load(tmp_path / "bad.itg")
+
+
+def test_a_mutated_file_is_read_or_refused_with_words():
+    rng = random.Random(5)
+    files = [make().package().bytes for make in SAMPLES.values()]
+    refused = 0
+    for _ in range(400):
+        try:
+            for plan in read(mutate(rng, rng.choice(files))).plans:
+                list(plan.tensors())
+        except BadFile:
+            refused += 1
+    assert 50 < refused < 350
+
+
+def test_a_sub_plan_belongs_to_one_step():
+    x, y = Tensor(t("f32", 2), "input", name="x"), Tensor(t("f32", 2), "output", name="y")
+    c = Tensor(t("bool"), "input", slot=1, name="c")
+    body = Plan([x], [y], [Step("neg", [x], [y])])
+    step = Step("if", [c, x], [y], {"then_graph": body, "else_graph": body})
+    with pytest.raises(ValueError, match="run by two steps"):
+        Package.build([Plan([x, c], [y], [step])])
 
 
 def test_writer_refuses_what_the_runtime_cannot_do():

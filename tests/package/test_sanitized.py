@@ -30,6 +30,16 @@ def test_c_tests(driver):
         assert done.returncode == 0, f"{test.name}: {done.stderr}"
 
 
+def test_the_example_in_c(driver, tmp_path):
+    SAMPLES["chain"]().package().save(tmp_path / "m.itg")
+    run = [driver.parent / "example_run", tmp_path / "m.itg"]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "input  x: f32, 60 bytes\noutput y: f32, 60 bytes, largest is 0 at 0\n"
+    bad = subprocess.run([run[0], tmp_path / "no.itg"], capture_output=True, text=True)
+    assert (bad.returncode, "cannot open" in bad.stderr) == (2, True)
+
+
 def test_mutated_files(driver, tmp_path):
     assert fuzz_package.fuzz(500, seed=7, keep=tmp_path) == []
 
