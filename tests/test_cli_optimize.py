@@ -86,6 +86,7 @@ def test_levels_and_rules_can_be_chosen(small: Path):
     assert [nodes("--level", k) for k in range(4)] == [6, 6, 4, 4]
     assert nodes("--disable", "swish") == 5
     assert nodes("--opset", "17") == 5
+    assert nodes("--level", "0", "--contrib") == 6
 
 
 def test_json_has_it_all(small: Path):

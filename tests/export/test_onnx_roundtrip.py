@@ -91,3 +91,6 @@ def test_shared_model_in_onnxruntime(name: str):
         assert quantized or shared_models._same_argmax(got, want)
         assert list(intaglio.load(written).output_names) == list(graph.output_names)
     assert counts == sorted(counts, reverse=True)
+    fused = intaglio.to_onnx(intaglio.optimize(graph), contrib=True)
+    assert len(fused.graph.node) <= counts[-1]
+    assert shared_models._error(onnxruntime_runs(fused, feeds), got) < 1e-2

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from intaglio import passes, targets
-from intaglio.export.onnx.spell import SPELL
+from intaglio.export.onnx.spell import CONTRIB, SPELL
 from intaglio.files import write_atomically
 from intaglio.rewrite import Rule
 
@@ -67,6 +67,8 @@ def sections() -> list[Section]:
     made.append(Section("legalize for the CPU", None, why, new(cpu.lower)))
     why = "What ONNX has one operator for, at every level, when a graph is written as ONNX."
     made.append(Section("spell as ONNX", None, why, new(SPELL)))
+    why = "What onnxruntime has operators of its own for; `--contrib` asks for them."
+    made.append(Section("spell for onnxruntime", None, why, new(CONTRIB)))
     return [s for s in made if s.rules]
 
 

@@ -49,11 +49,15 @@ from intaglio.ir import Array, Graph
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--opset", type=int, help="ONNX opset [default: oldest with the fewest nodes].")
+@click.option(
+    "--contrib", is_flag=True, help="Also use operators that only onnxruntime has, in fewer nodes."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @options.model_options
 def command(model: str, out: str | None, level: int, disable: tuple[str, ...], explain: bool,
             dump_dir: str | None, check: bool, engine: str, data: tuple[str, ...], seed: int,
-            opset: int | None, as_json: bool, **model_options: Any) -> None:  # fmt: skip
+            opset: int | None, contrib: bool, as_json: bool,
+            **model_options: Any) -> None:  # fmt: skip
     """Optimise MODEL and write it as ONNX again.
 
     \b
@@ -61,6 +65,7 @@ def command(model: str, out: str | None, level: int, disable: tuple[str, ...], e
     intaglio optimize model.onnx --explain                what each rule did, nothing written
     intaglio optimize model.onnx -o m.onnx --level 1      exact changes only
     intaglio optimize model.onnx -o m.onnx --disable swish
+    intaglio optimize model.onnx -o m.onnx --contrib      for onnxruntime only
     """
     import intaglio
     from intaglio.analysis.rules import explain as explained
@@ -69,13 +74,13 @@ def command(model: str, out: str | None, level: int, disable: tuple[str, ...], e
     graph = intaglio.load(model, **options.load_arguments(**model_options))
     records: list[Any] = []
     small = intaglio.optimize(graph, level, disable, dump_dir, records)
-    written = intaglio.to_onnx(small, opset)
+    written = intaglio.to_onnx(small, opset, contrib=contrib)
     facts = _facts(model, graph, small, written)
     if check:
         feeds = options.read_feeds(data, {v.name: v.type for v in graph.inputs}, None)
         facts["check"] = _Check(graph, level, disable, engine, seed, feeds).of(written, records)
     if out:
-        intaglio.save_onnx(small, out, opset)
+        intaglio.save_onnx(small, out, opset, contrib=contrib)
     reports = explained(records)
     if as_json:
         facts["rules"] = [r.to_dict() for r in reports]
@@ -135,10 +140,10 @@ class _Check:
     def of(self, written: Any, records: list[Any]) -> dict[str, Any]:
         """The facts of a comparison that came out well; BadInput with the culprit otherwise."""
         import intaglio
-        from intaglio.passes.integer import INTEGER
+        from intaglio.passes.integer import ROUNDING
 
         fired = {e.rule for r in records for e in r.events if e.refusal is None}
-        rounding = sorted(fired & {r.name for r in INTEGER})
+        rounding = sorted(fired & {r.name for r in ROUNDING})
         after = intaglio.load(written)
         if rounding:  # integers round otherwise than floats: compare all else without these rules
             for d in self._differences(after):

@@ -41,6 +41,14 @@ def clamp_by_saturation(x: Value, act: Node, ys: Value, yz: Value | None, node: 
     return ops.quantize_linear(x, ys, yz, **node.attrs)
 
 
+@rule(P.quantize_linear(P.op(("reshape", "transpose"), x) @ "move", ys, yz))
+def quantize_before_moving(x: Value, move: Node, ys: Value, yz: Value | None, node: Node) -> Any:
+    """moving bytes is cheaper than moving floats, and what made those may be quantised too"""
+    if ys.type.size != 1:
+        return no(f"there are {ys.type.size} scales, along an axis that moves")
+    return REGISTRY[move.op](ops.quantize_linear(x, ys, yz, **node.attrs), **move.attrs)
+
+
 @rule(P.quantize_linear(
     P.conv(_real(x, xs, xz, "dx"), _real(w, ws, wz, "dw"), b) @ "conv", ys, yz))  # fmt: skip
 def integer_conv(x: Value, xs: Value, xz: Value | None, w: Value, ws: Value, wz: Value | None,
@@ -102,7 +110,8 @@ def integer_matmul(x: Value, xs: Value, xz: Value | None, w: Value, ws: Value, w
     return ops.qlinear_matmul(x, xs, _zero(x, xz), w, ws, _zero(w, wz), ys, _out_zero(yz, node))
 
 
-INTEGER = [clamp_by_saturation, integer_conv, integer_gemm, integer_matmul]
+ROUNDING = [integer_conv, integer_gemm, integer_matmul]  # they round otherwise than floats do
+INTEGER = [quantize_before_moving, clamp_by_saturation, *ROUNDING]
 
 
 def _why_not(dx: Node, dw: Node, node: Node, channel_axis: int) -> str | None:

@@ -13,13 +13,19 @@ INLINE = 1 << 10  # bytes of a tensor that stays in the model even so
 ALIGNMENT = 4096  # of tensors in an external file, so that they can be mapped
 
 
-def to_onnx(graph: Graph, opset: int | None = None, ir_version: int | None = None) -> Any:
+def to_onnx(
+    graph: Graph,
+    opset: int | None = None,
+    ir_version: int | None = None,
+    contrib: bool = False,
+) -> Any:
     """The graph as an ONNX ModelProto.
 
     Without `opset` it is the one that says the graph in the fewest nodes; the oldest of those, so
-    that most runtimes read it. Names of inputs, outputs and tensors stay, metadata too.
+    that most runtimes read it. `contrib` also uses the operators that only onnxruntime has (domain
+    com.microsoft). Names of inputs, outputs and tensors stay, metadata too.
     """
-    model, tensors = _assembled(graph, opset, ir_version)
+    model, tensors = _assembled(graph, opset, ir_version, contrib)
     from intaglio.export.onnx.assemble import inline
 
     inline(model, tensors)
@@ -31,6 +37,7 @@ def save_onnx(
     path: str | Path,
     opset: int | None = None,
     ir_version: int | None = None,
+    contrib: bool = False,
     external: bool | None = None,
 ) -> None:
     """Write the graph as an ONNX file, whole or not at all; see `to_onnx`.
@@ -42,7 +49,7 @@ def save_onnx(
     from intaglio.files import write_atomically
 
     path = Path(path)
-    model, tensors = _assembled(graph, opset, ir_version)
+    model, tensors = _assembled(graph, opset, ir_version, contrib)
     apart = tensors.bytes >= EXTERNAL - (1 << 24) if external is None else external
     if apart:
         data = path.with_name(path.name + ".data")
@@ -69,7 +76,9 @@ def _graphs(node: Any) -> list[Any]:
     return [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
 
 
-def _assembled(graph: Graph, opset: int | None, ir_version: int | None) -> tuple[Any, Any]:
+def _assembled(
+    graph: Graph, opset: int | None, ir_version: int | None, contrib: bool
+) -> tuple[Any, Any]:
     try:
         from intaglio.export.onnx.assemble import assemble
         from intaglio.export.onnx.spell import spell
@@ -77,5 +86,5 @@ def _assembled(graph: Graph, opset: int | None, ir_version: int | None) -> tuple
         raise IntaglioError(
             "ONNX models need the onnx package, which is missing: pip install intaglio[onnx]"
         ) from None
-    spelled, opset = spell(graph, opset)
+    spelled, opset = spell(graph, opset, contrib)
     return assemble(spelled, opset, ir_version)

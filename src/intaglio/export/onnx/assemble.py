@@ -150,7 +150,7 @@ class _Writer:
         schema = None if form.domain else find_schema(form.op_type, self.opset, "")
         outs = []
         for i, v in enumerate(node.outputs):
-            optional = schema is not None and i < len(schema.outputs) and _may_miss(schema, i)
+            optional = i > 0 if schema is None else _may_miss(schema, i)
             if optional and not v.uses:
                 outs.append("")
                 continue
@@ -159,6 +159,9 @@ class _Writer:
             self.known[v] = self.known[v] or self.names.new(wish)
             outs.append(self.known[v])
             self.infos.append(_info(self.known[v], v.type, _bounded(node)))
+        if form.places:
+            placed = dict(zip(form.places, outs, strict=True))
+            outs = [placed.get(i, "") for i in range(max(form.places) + 1)]
         while not outs[-1]:
             outs.pop()
         self._emit(form, outs, node.origin)
@@ -223,8 +226,8 @@ def _ints(value: Any) -> list[int]:
 
 
 def _may_miss(schema: Any, i: int) -> bool:
-    option = schema.outputs[i].option
-    return bool(option == type(option).Optional)
+    option = schema.outputs[i].option if i < len(schema.outputs) else None
+    return bool(option is not None and option == type(option).Optional)
 
 
 def _bounded(node: Node) -> bool:

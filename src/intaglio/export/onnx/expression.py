@@ -41,6 +41,7 @@ class Onnx:
     first: int = 0  # the opsets between which a form means this, where no schema can tell
     last: int = NEWEST
     silent: frozenset[str] = frozenset()  # attributes that an opset may lack: it means the same
+    places: tuple[int, ...] = ()  # which of its outputs our outputs are, if not the first ones
 
     def between(self, first: int, last: int = NEWEST) -> Onnx:
         """The same, to be used from opset `first` to `last` only."""

@@ -1,12 +1,11 @@
 """What ONNX can say shorter, and what only it can say: the rules before a graph is written.
 
-ONNX is a target like a chip: it has ops of its own (`onnx.split`), rules that make them, and
+ONNX is a target like a chip: it has ops of its own (`onnx.Split`), rules that make them, and
 whatever it lacks is lowered to simpler ops.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
@@ -23,9 +22,11 @@ from intaglio.export.onnx import (  # noqa: F401  # each registers its writers
     shape,
     windows,
 )
-from intaglio.export.onnx.expression import NEWEST, OLDEST, Onnx, best_opset, choose, make, writes
-from intaglio.ir import Array, Graph, Node, Type, Value, constant
-from intaglio.ops.registry import broadcast, normalize_axis, op
+from intaglio.export.onnx.contrib import FUSED
+from intaglio.export.onnx.contrib_quantize import QUANTIZED
+from intaglio.export.onnx.expression import NEWEST, OLDEST, best_opset, choose
+from intaglio.export.onnx.own import split, sum_
+from intaglio.ir import Graph, Node, Value, constant
 from intaglio.passes.fuse import along
 from intaglio.passes.legalize import legalize
 from intaglio.rewrite import ANY, P, no, rule
@@ -34,21 +35,21 @@ from intaglio.targets import Target
 x, y, z, s, c = P["x y z s! c!"]
 
 
-def spell(graph: Graph, opset: int | None) -> tuple[Graph, int]:
+def spell(graph: Graph, opset: int | None, contrib: bool) -> tuple[Graph, int]:
     """A copy of the graph whose every node has an ONNX form, and the opset that has them."""
     if opset is not None and not OLDEST <= opset <= NEWEST:
         raise BadInput(f"opset is {opset}; models are written in {OLDEST} to {NEWEST}")
     graph = graph.copy()
-    legalize(target(opset), graph)
+    legalize(target(opset, contrib), graph)
     if opset is None:
         opset = best_opset(list(_nodes(graph)))
-        legalize(target(opset), graph)
+        legalize(target(opset, contrib), graph)
     _tidy(graph)
     return graph, opset
 
 
-def target(opset: int | None) -> Target:
-    """ONNX in one opset, or in whichever serves best."""
+def target(opset: int | None, contrib: bool) -> Target:
+    """ONNX in one opset, or in whichever serves best; `contrib` adds onnxruntime's own ops."""
     opsets = range(OLDEST, NEWEST + 1) if opset is None else (opset,)
 
     def why_not(node: Node) -> str | None:
@@ -58,7 +59,7 @@ def target(opset: int | None) -> Target:
             return None
         return f"ONNX {'opset ' + str(opset) if opset else ''} has no form of it with these types"
 
-    return Target("onnx", why_not, lower=SPELL)
+    return Target("onnx", why_not, lower=(CONTRIB if contrib else ()) + SPELL)
 
 
 def _nodes(graph: Graph) -> list[Node]:
@@ -75,45 +76,6 @@ def _tidy(graph: Graph) -> None:
     for node in graph.nodes():
         for body in node.bodies():
             _tidy(body)
-
-
-# ---- ops of ONNX that are none of ours -----------------------------------------------------------
-def _split(x: Value, *, axis: int, parts: tuple[int, ...]) -> list[Type]:
-    axis = normalize_axis(axis, x.type.rank)
-    if sum(parts) != x.shape[axis] or min(parts) < 0:
-        raise BadInput(f"axis {axis} of {x.type} cannot be split into {parts}")
-    return [Type(x.dtype, (*x.shape[:axis], n, *x.shape[axis + 1 :])) for n in parts]
-
-
-@op(_split, name="onnx.split")
-def split(x: Array, *, axis: int, parts: tuple[int, ...]) -> tuple[Array, ...]:
-    """Consecutive pieces along an axis."""
-    return tuple(np.split(x, np.cumsum(parts)[:-1], axis))
-
-
-@split.lowers
-def _(x: Value, *, axis: int, parts: tuple[int, ...]) -> list[Value]:
-    edges = np.cumsum([0, *parts]).tolist()
-    return [ops.part(x, a, b, axis=axis) for a, b in itertools.pairwise(edges)]
-
-
-@writes("onnx.split")
-def write_split(n: Node) -> Onnx:
-    return make("Split", n.inputs[0], list(n.attrs["parts"]), axis=n.attrs["axis"])
-
-
-@op(broadcast, name="onnx.sum", onnx="Sum")
-def sum_(*xs: Array) -> Array:
-    """The sum of any number of tensors, from left to right."""
-    total = xs[0]
-    for a in xs[1:]:
-        total = total + a
-    return total
-
-
-@sum_.lowers
-def _(*xs: Value) -> Value:
-    return functools.reduce(ops.add, xs)
 
 
 # ---- pieces of a tensor --------------------------------------------------------------------------
@@ -159,7 +121,7 @@ def slices_as_split(x: Value, node: Node) -> Any:
         return None
     axis, start, stop = piece
     for user in x.uses:
-        if user.op == "onnx.split" and user.attrs["axis"] == axis:
+        if user.op == "onnx.Split" and user.attrs["axis"] == axis:
             edges = np.cumsum([0, *user.attrs["parts"]]).tolist()
             if (start, stop) in (pairs := list(itertools.pairwise(edges))):
                 return user.outputs[pairs.index((start, stop))]
@@ -192,7 +154,7 @@ def sum_of_three(x: Value, y: Value, z: Value) -> Any:
 @rule(P.add(ANY @ "inner", z))
 def sum_of_more(inner: Node, z: Value) -> Any:
     """one more operand of a sum"""
-    if inner.op != "onnx.sum" or len(inner.outputs[0].uses) > 1:
+    if inner.op != "onnx.Sum" or len(inner.outputs[0].uses) > 1:
         return None
     return sum_(*inner.inputs, z)
 
@@ -251,6 +213,7 @@ def affine_as_batch_norm(x: Value, s: Value, c: Value) -> Any:
     return ops.batch_norm(x, *map(constant, (scale, shift, zero, one)), epsilon=0.0)
 
 
+CONTRIB = FUSED + QUANTIZED  # what only onnxruntime has
 FLOATS = ("f32", "f64", "f16")  # what runtimes have these for
 SPELL = (
     slice_as_gather,

@@ -15,7 +15,7 @@ from intaglio.ir import Node, Value
 Ints = tuple[int, ...]
 
 
-def _window(n: Node, **more: Any) -> dict[str, Any]:
+def window(n: Node, **more: Any) -> dict[str, Any]:
     """The window's attributes as ONNX calls them; those of one step and no padding left out."""
     a = n.attrs
     return {
@@ -45,12 +45,12 @@ def conv(n: Node) -> Onnx:
         more["offset_group"] = n.attrs["offset_groups"]
     if n.op == "conv_transpose" and any(n.attrs["output_pad"]):
         more["output_padding"] = n.attrs["output_pad"]
-    return make(_CONV[n.op], *n.inputs, **_window(n, **more))
+    return make(_CONV[n.op], *n.inputs, **window(n, **more))
 
 
 @writes("col2im")
 def col2im(n: Node) -> Onnx:
-    return make("Col2Im", only(n), n.attrs["image"], n.attrs["block"], **_window(n))
+    return make("Col2Im", only(n), n.attrs["image"], n.attrs["block"], **window(n))
 
 
 # ---- pooling -------------------------------------------------------------------------------------
@@ -75,11 +75,11 @@ def pool(n: Node) -> Onnx:
         source, more["pads"] = _padded(n, x, pad), None
     if n.op == "max_pool":
         more["storage_order"] = a["storage_order"] if a["with_indices"] else None
-        return make("MaxPool", source, **_window(n, **more))
+        return make("MaxPool", source, **window(n, **more))
     if n.op == "lp_pool":
-        return make("LpPool", source, **_window(n, **more), p=a["p"])
+        return make("LpPool", source, **window(n, **more), p=a["p"])
     more["count_include_pad"] = int(a["count_include_pad"]) or None
-    return make("AveragePool", source, **_window(n, **more))
+    return make("AveragePool", source, **window(n, **more))
 
 
 def _padded(n: Node, x: Value, pad: Ints) -> Onnx:

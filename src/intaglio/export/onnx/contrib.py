@@ -1,0 +1,323 @@
+"""Operators that only onnxruntime has (domain com.microsoft), and the rules that use them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.export.onnx.expression import Onnx, make, writes
+from intaglio.export.onnx.own import own
+from intaglio.export.onnx.windows import window
+from intaglio.ir import Node, Value, constant
+from intaglio.ops.registry import REGISTRY
+from intaglio.rewrite import ANY, P, no, rule
+
+DOMAIN = "com.microsoft"
+x, y, z, w, b, s, c = P["x y z w b? s? c!"]
+Ints = tuple[int, ...]
+
+# our op -> its name among the activations that onnxruntime fuses, and its parameters in order
+ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "relu": ("Relu", ()),
+    "tanh": ("Tanh", ()),
+    "sigmoid": ("Sigmoid", ()),
+    "leaky_relu": ("LeakyRelu", ("alpha",)),
+    "hard_sigmoid": ("HardSigmoid", ("alpha", "beta")),
+    "clip": ("Clip", ("lo", "hi")),
+    "hardswish": ("HardSwish", ()),
+}
+_BY_NAME = {name: (op, params) for op, (name, params) in ACTIVATIONS.items()}
+GEMM = ("relu", "tanh", "sigmoid", "leaky_relu", "hard_sigmoid")  # those that FusedGemm has
+_LARGEST = float(np.finfo(np.float32).max)  # stands for a bound that is infinite
+
+
+def _activated(v: Value, activation: str, params: tuple[float, ...]) -> Value:
+    if not activation:
+        return v
+    op, names = _BY_NAME[activation]
+    attrs: dict[str, Any] = dict(zip(names, params, strict=True))
+    made: Value = REGISTRY[op](v, **attrs)
+    return made
+
+
+def _activation(node: Node) -> dict[str, Any]:
+    name, params = ACTIVATIONS[node.op]
+    values = tuple(float(np.clip(node.attrs[p], -_LARGEST, _LARGEST)) for p in params)
+    return {"activation": name, "activation_params": values}
+
+
+# ---- convolution and product with what follows them ----------------------------------------------
+@own("FusedConv")
+def fused_conv(x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, stride: Ints,
+               pad: Ints, dilation: Ints, groups: int, activation: str = "",
+               activation_params: tuple[float, ...] = ()) -> Value:  # fmt: skip
+    """act(conv(x, w, b) + z)"""
+    v = ops.conv(x, w, b, stride=stride, pad=pad, dilation=dilation, groups=groups)
+    return _activated(v if z is None else ops.add(v, z), activation, activation_params)
+
+
+@writes("onnx.FusedConv")
+def write_fused_conv(n: Node) -> Onnx:
+    shape = n.inputs[1].shape[2:]  # type: ignore[union-attr]
+    more = {"kernel_shape": shape, "group": n.attrs["groups"], **_fused(n)}
+    return make("FusedConv", *n.inputs, domain=DOMAIN, **window(n, **more))
+
+
+def _fused(n: Node) -> dict[str, Any]:
+    params = list(n.attrs["activation_params"])
+    return {"activation": n.attrs["activation"] or None, "activation_params": params or None}
+
+
+@rule(P.add(P.conv(x, w, b) @ "conv", y))
+def sum_into_conv(x: Value, w: Value, b: Value | None, y: Value, conv: Node) -> Any:
+    """a convolution takes a tensor to add"""
+    if x.dtype != "f32" or y.type != conv.outputs[0].type or y.data is not None:
+        return no(f"the summand is {y.type}, the convolution makes {conv.outputs[0].type}")
+    return fused_conv(x, w, b, y, **conv.attrs)
+
+
+ACTS = tuple(ACTIVATIONS)
+
+
+@rule(P.op(ACTS, P.conv(x, w, b) @ "conv"))
+def activation_into_conv(x: Value, w: Value, b: Value | None, conv: Node, node: Node) -> Any:
+    """a convolution takes an activation"""
+    if x.dtype != "f32":
+        return no(f"the convolution is of {x.dtype}, f32 is needed")
+    return fused_conv(x, w, b, None, **conv.attrs, **_activation(node))
+
+
+@rule(P.op(ACTS, P.op("onnx.FusedConv", x, w, b, z, activation="") @ "conv"))
+def activation_into_fused_conv(
+    x: Value, w: Value, b: Value | None, z: Value, conv: Node, node: Node
+) -> Any:
+    """a convolution with a summand takes an activation"""
+    return fused_conv(x, w, b, z, **{**conv.attrs, **_activation(node)})
+
+
+@own("FusedGemm")
+def fused_gemm(x: Value, y: Value, z: Value | None = None, *, alpha: float, beta: float,
+               trans_a: bool, trans_b: bool, activation: str,
+               activation_params: tuple[float, ...]) -> Value:  # fmt: skip
+    """act(alpha * x @ y + beta * z)"""
+    v = ops.gemm(x, y, z, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b)
+    return _activated(v, activation, activation_params)
+
+
+@writes("onnx.FusedGemm")
+def write_fused_gemm(n: Node) -> Onnx:
+    a = n.attrs
+    params = dict(zip(("activation_alpha", "activation_beta"), a["activation_params"]))  # noqa: B905
+    return make("FusedGemm", *n.inputs, domain=DOMAIN, alpha=a["alpha"], beta=a["beta"],
+                transA=a["trans_a"], transB=a["trans_b"], activation=a["activation"],
+                **params)  # fmt: skip
+
+
+@rule(P.op(GEMM, P.gemm(x, y, b) @ "gemm"))
+def activation_into_gemm(x: Value, y: Value, b: Value | None, gemm: Node, node: Node) -> Any:
+    """a product of matrices takes an activation"""
+    if x.dtype != "f32":
+        return no(f"the product is of {x.dtype}, f32 is needed")
+    return fused_gemm(x, y, b, **gemm.attrs, **_activation(node))
+
+
+# ---- batched products ----------------------------------------------------------------------------
+@own("FusedMatMul")
+def fused_matmul(x: Value, y: Value, *, alpha: float = 1.0, trans_a: bool = False,
+                 trans_b: bool = False) -> Value:  # fmt: skip
+    """alpha * x @ y, the last two axes of either swapped first if asked"""
+    v: Value = ops.matmul(_swapped(x) if trans_a else x, _swapped(y) if trans_b else y)
+    return v if alpha == 1 else ops.mul(v, constant(alpha, dtype=x.dtype))
+
+
+def _swapped(v: Value) -> Value:
+    rank = v.type.rank
+    made: Value = ops.transpose(v, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return made
+
+
+@writes("onnx.FusedMatMul")
+def write_fused_matmul(n: Node) -> Onnx:
+    a = n.attrs
+    return make("FusedMatMul", *n.inputs, domain=DOMAIN, alpha=a["alpha"], transA=a["trans_a"],
+                transB=a["trans_b"])  # fmt: skip
+
+
+PRODUCT = ("matmul", "onnx.FusedMatMul")
+
+
+@rule(P.op(PRODUCT, x, y))
+def transpose_into_matmul(x: Value, y: Value, node: Node) -> Any:
+    """an operand whose last two axes are swapped"""
+    attrs = dict(node.attrs) or {"alpha": 1.0, "trans_a": False, "trans_b": False}
+    if (
+        x.dtype != "f32"
+        or x.type.rank < 2
+        or y.type.rank < 2
+        or not (x.type.rank > 2 or y.type.rank > 2)
+    ):
+        return None
+    sources = []
+    for v, flag in ((x, "trans_a"), (y, "trans_b")):
+        inner = v.producer
+        rank = v.type.rank
+        swap = (*range(rank - 2), rank - 1, rank - 2)
+        if inner and inner.op == "transpose" and inner.attrs["perm"] == swap and len(v.uses) == 1:
+            attrs[flag] = not attrs[flag]
+            sources.append(inner.inputs[0])
+        else:
+            sources.append(v)
+    return fused_matmul(*sources, **attrs) if sources != [x, y] else None
+
+
+@rule(P.mul(P.op(PRODUCT, x, y) @ "product", c))
+def scale_into_fused_matmul(x: Value, y: Value, c: Value, product: Node, node: Node) -> Any:
+    """a product takes a factor"""
+    if x.dtype != "f32" or c.type.size != 1 or c.type.rank > node.outputs[0].type.rank:
+        return no(f"the factor is {c.type}, one f32 is needed")
+    attrs = dict(product.attrs) or {"alpha": 1.0}
+    return fused_matmul(x, y, **{**attrs, "alpha": attrs["alpha"] * float(c.data.item())})  # type: ignore[union-attr]
+
+
+# ---- activations ---------------------------------------------------------------------------------
+@own("QuickGelu")
+def quick_gelu(x: Value, *, alpha: float) -> Value:
+    """x * sigmoid(alpha * x)"""
+    made: Value = ops.swish(x, alpha=alpha)
+    return made
+
+
+@writes("onnx.QuickGelu")
+def write_quick_gelu(n: Node) -> Onnx:
+    return make("QuickGelu", *n.inputs, domain=DOMAIN, alpha=float(n.attrs["alpha"]))
+
+
+@rule(P.swish(x))
+def swish_as_quick_gelu(x: Value, node: Node) -> Any:
+    """the name that onnxruntime has for it"""
+    return quick_gelu(x, alpha=node.attrs["alpha"]) if x.dtype == "f32" else None
+
+
+@own("BiasGelu")
+def bias_gelu(x: Value, c: Value) -> Value:
+    """gelu(x + c)"""
+    return ops.gelu(ops.add(x, c))  # type: ignore[no-any-return]
+
+
+@own("FastGelu")
+def fast_gelu(x: Value, c: Value) -> Value:
+    """gelu(x + c) by tanh"""
+    return ops.gelu(ops.add(x, c), approximate="tanh")  # type: ignore[no-any-return]
+
+
+@writes("onnx.BiasGelu", "onnx.FastGelu")
+def write_biased(n: Node) -> Onnx:
+    return make(n.op.removeprefix("onnx."), *n.inputs, domain=DOMAIN)
+
+
+@rule(P.gelu(P.add(x, c)))
+def bias_into_gelu(x: Value, c: Value, node: Node) -> Any:
+    """a bias along the last axis"""
+    if x.dtype != "f32" or c.shape != x.shape[-1:]:
+        return no(f"the bias is {c.type}, one f32 for each of the last axis of {x.type} is needed")
+    return (fast_gelu if node.attrs["approximate"] == "tanh" else bias_gelu)(x, c)
+
+
+# ---- norms after sums ----------------------------------------------------------------------------
+@own("SkipLayerNormalization")
+def skip_layer_norm(x: Value, skip: Value, scale: Value, shift: Value | None = None,
+                    bias: Value | None = None, *, epsilon: float) -> list[Value]:  # fmt: skip
+    """layer_norm(x + skip + bias), and the sum"""
+    total = ops.add(x, skip)
+    total = total if bias is None else ops.add(total, bias)
+    return [ops.layer_norm(total, scale, shift, axis=-1, epsilon=epsilon), total]
+
+
+@own("SkipSimplifiedLayerNormalization")
+def skip_rms_norm(x: Value, skip: Value, scale: Value, bias: Value | None = None, *,
+                  epsilon: float) -> list[Value]:  # fmt: skip
+    """rms_norm(x + skip + bias), and the sum"""
+    total = ops.add(x, skip)
+    total = total if bias is None else ops.add(total, bias)
+    return [ops.rms_norm(total, scale, axis=-1, epsilon=epsilon), total]
+
+
+@writes("onnx.SkipLayerNormalization", "onnx.SkipSimplifiedLayerNormalization")
+def write_skip(n: Node) -> Onnx:
+    op_type = n.op.removeprefix("onnx.")
+    made = make(op_type, *n.inputs, domain=DOMAIN, epsilon=float(n.attrs["epsilon"]))
+    return replace(made, places=(0, 3))
+
+
+SKIP = ("onnx.SkipLayerNormalization", "onnx.SkipSimplifiedLayerNormalization")
+
+
+@rule(ANY)
+def sum_into_norm(node: Node) -> Any:
+    """a norm along the last axis takes the sum before it, and hands that on to others"""
+    total = node.outputs[0]
+    found = _summands(node)
+    if found is None or total.dtype != "f32" or total.type.rank not in (2, 3):
+        return None
+    for norm in total.uses:
+        scale = norm.inputs[1] if norm.op in ("layer_norm", "rms_norm") else None
+        if scale is None or norm.attrs["axis"] % total.type.rank != total.type.rank - 1:
+            continue
+        epsilon, (first, second, bias) = norm.attrs["epsilon"], found
+        if norm.op == "rms_norm":
+            return skip_rms_norm(first, second, scale, bias, epsilon=epsilon)[1]
+        return skip_layer_norm(first, second, scale, norm.inputs[2], bias, epsilon=epsilon)[1]
+    return None
+
+
+@rule(P.op(("layer_norm", "rms_norm"), x, *P["s"]))
+def norm_of_sum_without_shift(x: Value, node: Node) -> Any:
+    """the norm that is made with the sum"""
+    return _with_sum(x, node)
+
+
+@rule(P.layer_norm(x, *P["s t"]))
+def norm_of_sum(x: Value, node: Node) -> Any:
+    """the norm that is made with the sum"""
+    return _with_sum(x, node)
+
+
+def _with_sum(x: Value, node: Node) -> Any:
+    made = x.producer
+    if made is None or made.op not in SKIP or x.index != 1:
+        return None
+    kind = "rms_norm" if "Simplified" in made.op else "layer_norm"
+    same = made.inputs[2 : 3 + (kind == "layer_norm")] == node.inputs[1:]
+    alike = node.op == kind and made.attrs["epsilon"] == node.attrs["epsilon"] and same
+    last = node.attrs["axis"] % x.type.rank == x.type.rank - 1
+    return made.outputs[0] if alike and last else no("its parameters are not those of that norm")
+
+
+def _summands(node: Node) -> tuple[Value, Value, Value | None] | None:
+    """Two tensors of one type, and a bias along the last axis, that a node adds up."""
+    if node.op not in ("add", "onnx.Sum") or len(node.inputs) > 3:
+        return None
+    total = node.outputs[0]
+    whole = [v for v in node.inputs if v is not None and v.type == total.type]
+    rest = [v for v in node.inputs if v is not None and v.type != total.type]
+    if len(whole) != 2 or any(v.shape != total.shape[-1:] or v.data is None for v in rest):
+        return None
+    return whole[0], whole[1], rest[0] if rest else None
+
+
+FUSED = (
+    activation_into_conv,
+    activation_into_fused_conv,
+    sum_into_conv,
+    activation_into_gemm,
+    transpose_into_matmul,
+    scale_into_fused_matmul,
+    swish_as_quick_gelu,
+    bias_into_gelu,
+    sum_into_norm,
+    norm_of_sum_without_shift,
+    norm_of_sum,
+)

@@ -1,0 +1,74 @@
+"""Ops that ONNX has and we do not: each is told by how it is made of ours.
+
+    @own("Sum")
+    def sum_(*xs: Value) -> Value: ...
+
+defines the op `onnx.Sum`: the function is its lowering, and from it follow its types and its
+meaning in numpy. A writer says which attributes it has in ONNX.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.export.onnx.expression import Onnx, make, writes
+from intaglio.ir import Array, Graph, Node, Type, Value
+from intaglio.ops.registry import Op, evaluate, op
+
+
+def own(op_type: str) -> Callable[[Callable[..., Any]], Op]:
+    """Define the op `onnx.<op_type>`, made of other ops by the function below."""
+
+    def define(build: Callable[..., Any]) -> Op:
+        @functools.wraps(build)
+        def body(*arrays: Array | None, **attrs: Any) -> tuple[Array, ...]:
+            types = [None if a is None else Type(dtypes.name_of(a.dtype), a.shape) for a in arrays]
+            inputs = [None if t is None else Value(t) for t in types]
+            graph = Graph([v for v in inputs if v is not None], _made(build, inputs, attrs))
+            return tuple(evaluate(graph, [a for a in arrays if a is not None]))
+
+        def infer(*values: Value | None, **attrs: Any) -> list[Type]:
+            inputs = [None if v is None else Value(v.type, v.name, v.data) for v in values]
+            return [v.type for v in _made(build, inputs, attrs)]
+
+        made = op(infer, name=f"onnx.{op_type}")(body)
+        made.signature = inspect.signature(build)
+        made.lowers(build)
+        return made
+
+    return define
+
+
+def _made(build: Callable[..., Any], inputs: Sequence[Value | None], attrs: Any) -> list[Value]:
+    made = build(*inputs, **attrs)
+    return [made] if isinstance(made, Value) else list(made)
+
+
+@own("Sum")
+def sum_(*xs: Value) -> Value:
+    """The sum of any number of tensors, from left to right."""
+    return functools.reduce(ops.add, xs)
+
+
+@writes("onnx.Sum")
+def write_sum(n: Node) -> Onnx:
+    return make("Sum", *n.inputs)
+
+
+@own("Split")
+def split(x: Value, *, axis: int, parts: tuple[int, ...]) -> list[Value]:
+    """Consecutive pieces along an axis."""
+    edges = np.cumsum([0, *parts]).tolist()
+    return [ops.part(x, a, b, axis=axis) for a, b in itertools.pairwise(edges)]
+
+
+@writes("onnx.Split")
+def write_split(n: Node) -> Onnx:
+    return make("Split", n.inputs[0], list(n.attrs["parts"]), axis=n.attrs["axis"])
