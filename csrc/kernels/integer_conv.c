@@ -42,31 +42,55 @@ static void pack_tap(const itg_window *v, const uint8_t *x, const int64_t *tap, 
   }
 }
 
+// Where WIDTH windows in one run see WIDTH neighbouring pixels of the image; NULL where they do not.
+static const uint8_t *unbroken(const itg_window *v, const uint8_t *x, const int64_t *tap, const run *r) {
+  const int64_t z = r->origin[0] + tap[0] * v->dilation[0], y = r->origin[1] + tap[1] * v->dilation[1];
+  const int64_t from = r->origin[2] + tap[2] * v->dilation[2];
+  const bool all = r->n == WIDTH && v->stride[2] == 1 && from >= 0 && from + WIDTH <= v->in[2];
+  const bool inside = z >= 0 && z < v->in[0] && y >= 0 && y < v->in[1];
+  return all && inside ? x + (z * v->in[1] + y) * v->in[2] + from : NULL;
+}
+
+static void next_tap(const itg_window *v, int64_t *tap, const uint8_t **channel) {
+  for (int d = 2; d >= 0 && ++tap[d] == v->kernel[d]; d--) {
+    tap[d] = 0;
+    if (d == 0) *channel += itg_places(v->in);
+  }
+}
+
 static void pack_windows(const itg_window *v, const uint8_t *x, int64_t depth, int flip, int less, int64_t column,
                          int64_t n, int16_t *to) {
-  const int64_t image = itg_places(v->in);
+  const int16_t shift = (int16_t)less;
   for (int64_t c = 0; c < n; c += WIDTH) {
     run runs[WIDTH];
     const int64_t count = runs_of(v, column + c, n - c < WIDTH ? n - c : WIDTH, runs);
     int64_t tap[3] = {0, 0, 0};
     int16_t both[2][WIDTH] = {{0}};
     const uint8_t *channel = x;
-    for (int64_t k = 0; k < (depth + 1) / 2 * 2; k++) {
-      if (k == depth) {
-        memset(both[1], 0, sizeof both[1]);
-      } else {
-        pack_tap(v, channel, tap, flip, less, runs, count, both[k % 2]);
-        for (int d = 2; d >= 0 && ++tap[d] == v->kernel[d]; d--) {
-          tap[d] = 0;
-          if (d == 0) channel += image;
+    for (int64_t k = 0; k < depth; k += 2, to += 2 * WIDTH) {
+      const uint8_t *seen[2] = {NULL, NULL};
+      for (int64_t h = 0; h < 2; h++) {
+        if (k + h == depth) {
+          memset(both[1], 0, sizeof both[1]);
+          continue;
         }
+        seen[h] = unbroken(v, channel, tap, runs);
+        if (!seen[h]) pack_tap(v, channel, tap, flip, less, runs, count, both[h]);
+        next_tap(v, tap, &channel);
       }
-      if (k % 2 == 0) continue;
+      if (seen[0] && seen[1]) {
+        for (int i = 0; i < WIDTH; i++) {
+          to[2 * i] = (int16_t)((seen[0][i] ^ flip) - shift);
+          to[2 * i + 1] = (int16_t)((seen[1][i] ^ flip) - shift);
+        }
+        continue;
+      }
+      for (int h = 0; h < 2; h++)
+        for (int i = 0; i < WIDTH && seen[h]; i++) both[h][i] = (int16_t)((seen[h][i] ^ flip) - shift);
       for (int i = 0; i < WIDTH; i++) {
         to[2 * i] = both[0][i];
         to[2 * i + 1] = both[1][i];
       }
-      to += 2 * WIDTH;
     }
   }
 }
@@ -93,6 +117,8 @@ static void spread(const itg_window *v, const itg_planes *g, const uint8_t *x, i
       const int64_t pixel = y * v->in[2] + phase - v->before[2];
       if (step == 1)
         for (int64_t i = first; i < last; i++) out[i] = (int16_t)((x[pixel + i] ^ flip) - less);
+      else if (step == 2)  // a constant, so that this becomes vectors too
+        for (int64_t i = first; i < last; i++) out[i] = (int16_t)((x[pixel + 2 * i] ^ flip) - less);
       else
         for (int64_t i = first; i < last; i++) out[i] = (int16_t)((x[pixel + i * step] ^ flip) - less);
     }
