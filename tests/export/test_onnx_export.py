@@ -51,6 +51,31 @@ def picks(x: Value) -> list[Value]:
     return [ops.reshape(v, shape=(x.shape[0], x.shape[2])) for v in cut]
 
 
+def heads(v: Value, n: int = 2) -> Value:
+    split = ops.reshape(v, shape=(*v.shape[:2], n, v.shape[2] // n))
+    made: Value = ops.transpose(split, perm=(0, 2, 1, 3))
+    return made
+
+
+def joined(v: Value) -> Value:
+    b, n, length, size = v.shape
+    made: Value = ops.reshape(ops.transpose(v, perm=(0, 2, 1, 3)), shape=(b, length, n * size))
+    return made
+
+
+def grouped_attention(q: Value, k: Value, v: Value, mask: Value) -> Value:
+    return joined(ops.attention(heads(q, 4), heads(k), heads(v), mask, scale=0.5))
+
+
+def packed_attention(x: Value) -> Value:
+    b, length, width = x.shape
+    five = ops.reshape(x, shape=(b, length, 3, 2, width // 6))
+    five = ops.transpose(five, perm=(2, 0, 3, 1, 4))
+    parts = [ops.part(five, i, i + 1, axis=0) for i in range(3)]
+    q, k, v = (ops.reshape(p, shape=p.shape[1:]) for p in parts)
+    return joined(ops.attention(q, k, v, scale=0.25))
+
+
 T = {"perm": (1, 0)}
 CASES: list[tuple[str, Any, list[Type], list[str]]] = [
     ("slices_as_split", pieces, [f32(2, 8, 3)], ["Split"]),
@@ -67,6 +92,8 @@ CASES: list[tuple[str, Any, list[Type], list[str]]] = [
      [f32(4, 3), f32(5, 4)], ["Gemm"]),
     ("affine_as_batch_norm", lambda x: ops.add(ops.mul(x, num(3, 1, 1)), num(1, 3, 1, 1)),
      [f32(2, 3, 4, 4)], ["BatchNormalization"]),
+    ("attention_side_by_side", grouped_attention,
+     [f32(2, 5, 8), f32(2, 6, 4), f32(2, 6, 4), f32(5, 6)], ["Attention"]),
     ("sum_of_three", lambda x, y, z: ops.add(ops.add(x, y), z),
      [f32(2, 3), f32(3), f32(2, 1)], ["Sum"]),
     ("sum_of_more", lambda x, y, z: ops.add(sum_(x, y, z), x),
@@ -92,6 +119,15 @@ def test_rule(name: str, build: Any, types: list[Type], said: list[str]):
     for got in (interpret(graph, arrays), onnxruntime_runs(model, arrays)):
         for key, w in want.items():
             compare(got[key], w, name)
+
+
+def test_packed_queries_keys_and_values():
+    graph = graph_of(packed_attention, [f32(2, 5, 12)])
+    model = intaglio.to_onnx(graph)
+    assert op_types(model) == ["Split", "Attention"]
+    want = interpret(graph, feeds(graph))
+    equal(onnxruntime_runs(model, feeds(graph)), want, 1e-4, 1e-5)
+    equal(interpret(load_onnx(model), feeds(graph)), want, 1e-5, 1e-6)
 
 
 def test_what_a_split_cannot_say_stays_slices():

@@ -72,3 +72,30 @@ def split(x: Value, *, axis: int, parts: tuple[int, ...]) -> list[Value]:
 @writes("onnx.Split")
 def write_split(n: Node) -> Onnx:
     return make("Split", n.inputs[0], list(n.attrs["parts"]), axis=n.attrs["axis"])
+
+
+@own("Attention")
+def attention(q: Value, k: Value, v: Value, mask: Value | None = None, *, heads: int,
+              kv_heads: int, scale: float, softcap: float) -> Value:  # fmt: skip
+    """Attention over heads that lie side by side: [batch, length, heads * size] in and out."""
+    parts = [_apart(x, n) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads))]
+    y = ops.attention(*parts, mask, scale=scale, softcap=softcap)
+    b, _, length, size = y.shape
+    made: Value = ops.reshape(ops.transpose(y, perm=(0, 2, 1, 3)), shape=(b, length, heads * size))
+    return made
+
+
+def _apart(x: Value, heads: int) -> Value:
+    b, length, width = x.shape
+    split = ops.reshape(x, shape=(b, length, heads, width // heads))
+    made: Value = ops.transpose(split, perm=(0, 2, 1, 3))
+    return made
+
+
+@writes("onnx.Attention")
+def write_attention(n: Node) -> Onnx:
+    a = n.attrs
+    return make(
+        "Attention", *n.inputs, q_num_heads=a["heads"], kv_num_heads=a["kv_heads"],
+        scale=a["scale"], softcap=a["softcap"] or None,
+    )  # fmt: skip

@@ -25,7 +25,7 @@ from intaglio.export.onnx import (  # noqa: F401  # each registers its writers
 from intaglio.export.onnx.contrib import FUSED
 from intaglio.export.onnx.contrib_quantize import QUANTIZED
 from intaglio.export.onnx.expression import NEWEST, OLDEST, best_opset, choose
-from intaglio.export.onnx.own import split, sum_
+from intaglio.export.onnx.own import attention, split, sum_
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.passes.fuse import along
 from intaglio.passes.legalize import legalize
@@ -213,11 +213,56 @@ def affine_as_batch_norm(x: Value, s: Value, c: Value) -> Any:
     return ops.batch_norm(x, *map(constant, (scale, shift, zero, one)), epsilon=0.0)
 
 
+# ---- attention -----------------------------------------------------------------------------------
+HEADS = (0, 2, 1, 3)  # [batch, length, heads, size] and [batch, heads, length, size]
+PACKED = (2, 0, 3, 1, 4)  # queries, keys and values to the front
+
+
+@rule(P.reshape(P.transpose(P.attention(x, y, z, P["mask?"][0]) @ "core", perm=HEADS)))
+def attention_side_by_side(
+    x: Value, y: Value, z: Value, mask: Value | None, core: Node, node: Node
+) -> Any:
+    """attention takes and makes heads that lie side by side"""
+    b, heads, length, size = core.outputs[0].shape
+    flat = [_side_by_side(v) for v in (x, y, z)]
+    if node.outputs[0].shape != (b, length, heads * size) or any(v is None for v in flat):
+        return no("the heads of an operand or of the result do not lie side by side")
+    if mask is not None and mask.type.rank < 2:
+        return no(f"the mask is {mask.type}, rank 2 or more is needed")
+    return attention(*flat, mask, heads=heads, kv_heads=y.shape[1], **core.attrs)
+
+
+def _side_by_side(v: Value) -> Value | None:
+    """[batch, length, heads * size] that `v`, [batch, heads, length, size], is made of."""
+    b, heads, length, size = v.shape
+    made = v.producer
+    if made is not None and made.op == "transpose" and made.attrs["perm"] == HEADS:
+        return _flat(made.inputs[0], (b, length, heads * size))
+    source = made.inputs[0].producer if made is not None and made.inputs[0] is not None else None
+    if made is None or made.op != "gather" or source is None or source.op != "transpose":
+        return None
+    at, axis = made.inputs[1], made.attrs["axis"]
+    if source.attrs["perm"] != PACKED or axis != 0 or at is None or at.data is None:
+        return None
+    count, which = source.outputs[0].shape[0], int(at.data.item())
+    whole = _flat(source.inputs[0], (b, length, count * heads * size))
+    first = which % count * heads * size
+    return None if whole is None else ops.part(whole, first, first + heads * size, axis=2)
+
+
+def _flat(v: Value | None, want: tuple[int, ...]) -> Value | None:
+    """What `v` is a reshape of, if that has the shape `want`."""
+    made = v.producer if v is not None else None
+    source = made.inputs[0] if made is not None and made.op == "reshape" else None
+    return source if source is not None and source.shape == want else None
+
+
 CONTRIB = FUSED + QUANTIZED  # what only onnxruntime has
 FLOATS = ("f32", "f64", "f16")  # what runtimes have these for
 SPELL = (
     slice_as_gather,
     slices_as_split,
+    attention_side_by_side,
     gemm_of_sum,
     sum_into_gemm,
     gemm_of_transposed,
