@@ -18,15 +18,16 @@ static itg_status check_tensor(const itg_model *m, uint32_t i, itg_error *e) {
   uint64_t item = itg_item(t->dtype), most = item, bytes = item;
   for (int k = 0; k < ITG_MAX_RANK; k++) {
     uint64_t d = (uint64_t)t->shape[k];
-    if (k >= t->rank ? d != 0 : d > ITG_MAX_BYTES) BAD("tensor %u: extent %lld is not allowed", i, (long long)t->shape[k]);
+    if (k >= t->rank ? d != 0 : d > ITG_MAX_BYTES)
+      BAD("tensor %u: extent %lld is not allowed", i, (long long)t->shape[k]);
     if (k >= t->rank) continue;
     if (d && most > ITG_MAX_BYTES / d) BAD("tensor %u has more than 2^46 bytes", i);
     if (d) most *= d;
     bytes *= d;
   }
   if (t->size < bytes || t->size > ITG_MAX_BYTES || t->offset > ITG_MAX_BYTES || t->offset % item)
-    BAD("tensor %u: %llu bytes at offset %llu do not hold its shape, or are not aligned", i, (unsigned long long)t->size,
-        (unsigned long long)t->offset);
+    BAD("tensor %u: %llu bytes at offset %llu do not hold its shape, or are not aligned", i,
+        (unsigned long long)t->size, (unsigned long long)t->offset);
   if (t->memory == ITG_CONST &&
       (t->dynamic || t->offset % ITG_ALIGN || t->offset > m->consts_size || t->size > m->consts_size - t->offset))
     BAD("constant tensor %u lies outside of section CNST, or is not aligned to 64", i);
@@ -51,20 +52,22 @@ static itg_status check_arg(const itg_model *m, uint32_t main, uint32_t id, bool
   if (t->memory == ITG_ARENA) {
     room = p->arena;
   } else if (t->memory == ITG_INPUT) {
-    if (t->slot >= f->inputs && t->slot - f->inputs < p->n_inputs) room = itg_bytes(&m->tensors[m->input_slots[t->slot]]);
+    if (t->slot >= f->inputs && t->slot - f->inputs < p->n_inputs)
+      room = itg_bytes(&m->tensors[m->input_slots[t->slot]]);
   } else if (t->slot >= f->outputs && t->slot - f->outputs < p->n_outputs && m->output_slots[t->slot] != ITG_NONE) {
     room = itg_bytes(&m->tensors[m->output_slots[t->slot]]);
   }
   if (t->offset > room || t->size > room - t->offset)
-    BAD("tensor %u: %llu bytes at offset %llu lie outside of its memory, which has %llu", id, (unsigned long long)t->size,
-        (unsigned long long)t->offset, (unsigned long long)room);
+    BAD("tensor %u: %llu bytes at offset %llu lie outside of its memory, which has %llu", id,
+        (unsigned long long)t->size, (unsigned long long)t->offset, (unsigned long long)room);
   return ITG_OK;
 }
 
 static itg_status check_range(const itg_model *m, uint32_t first, uint64_t count, uint64_t *used, const char *what,
                               itg_error *e) {
   *used += count;  // no argument is listed twice, so that the work stays linear
-  if (first > m->n_args || count > m->n_args - first || *used > m->n_args) BAD("%s: arguments lie outside of ARGS", what);
+  if (first > m->n_args || count > m->n_args - first || *used > m->n_args)
+    BAD("%s: arguments lie outside of ARGS", what);
   return ITG_OK;
 }
 
@@ -127,7 +130,8 @@ static bool same_place(const itg_file_tensor *a, const itg_file_tensor *b) {
 }
 
 static bool overlap(const itg_file_tensor *a, const itg_file_tensor *b) {
-  return a->memory == b->memory && a->slot == b->slot && a->offset < b->offset + b->size && b->offset < a->offset + a->size;
+  return a->memory == b->memory && a->slot == b->slot && a->offset < b->offset + b->size &&
+         b->offset < a->offset + a->size;
 }
 
 // A kernel may check an input and then trust it, so its outputs must not lie on its inputs unless the op allows that.
@@ -143,7 +147,8 @@ static itg_status check_overlap(const itg_model *m, const itg_file_step *s, cons
       bool like = x->dtype == y->dtype && itg_same_shape(&m->tensors[in[k]], &m->tensors[out[o]]);
       bool in_place = op->flags & ITG_INPLACE || (op->flags & ITG_INPLACE_FIRST && k == 0);
       bool view = op->flags & ITG_VIEW && k == 0;
-      if (o || !same_place(x, y) || !((in_place && like) || view)) BAD("%s: output %u lies on input %u", op->name, o, k);
+      if (o || !same_place(x, y) || !((in_place && like) || view))
+        BAD("%s: output %u lies on input %u", op->name, o, k);
     }
   }
   return ITG_OK;
@@ -157,7 +162,8 @@ static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_
   const char *name = itg_name(m, s->op);
   const itg_op *op = i && m->kernels[i - 1] && s->op == m->steps[i - 1].op ? m->kernels[i - 1]->op : itg_find_op(name);
   if (!op) return itg_fail(e, ITG_UNSUPPORTED, "step %u: this runtime has no op '%.60s'; update intaglio", i, name);
-  if (s->attrs_size != op->attrs_size || s->attrs % 8 || s->attrs > m->attrs_size || s->attrs_size > m->attrs_size - s->attrs)
+  if (s->attrs_size != op->attrs_size || s->attrs % 8 || s->attrs > m->attrs_size ||
+      s->attrs_size > m->attrs_size - s->attrs)
     BAD("step %u (%s): attributes have %u bytes, %zu are needed, or lie outside of ATTR", i, name, s->attrs_size,
         op->attrs_size);
   const uint32_t *in = m->args + s->args, *out = in + s->n_in;
@@ -168,14 +174,17 @@ static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_
   if (!typed_by_input && !s->n_out) BAD("step %u (%s) has neither an input nor an output", i, name);
   uint8_t dtype = m->tens[typed_by_input ? in[0] : out[0]].dtype;
   if (!(m->kernels[i] = itg_find_kernel(op, itg_dtype_name(dtype), m->isa)))
-    return itg_fail(e, ITG_UNSUPPORTED, "step %u: op %s has no kernel for %s; update intaglio", i, name, itg_dtype_name(dtype));
+    return itg_fail(e, ITG_UNSUPPORTED, "step %u: op %s has no kernel for %s; update intaglio", i, name,
+                    itg_dtype_name(dtype));
   if (op->flags & ITG_CONTROL) return itg_check_control(m, plan, s, e);
 
-  if (s->n_out > ITG_MAX_OUTPUTS) BAD("step %u (%s) has %u outputs; at most %u are allowed", i, name, s->n_out, ITG_MAX_OUTPUTS);
+  if (s->n_out > ITG_MAX_OUTPUTS)
+    BAD("step %u (%s) has %u outputs; at most %u are allowed", i, name, s->n_out, ITG_MAX_OUTPUTS);
   for (uint32_t k = 0; k < s->n_out; k++) {
     const itg_file_tensor *y = &m->tens[out[k]];
     bool no_write = !k && op->flags & ITG_VIEW && typed_by_input && same_place(&m->tens[in[0]], y);  // a view in place
-    if (y->memory != ITG_ARENA && y->memory != ITG_OUTPUT && !no_write) BAD("step %u (%s) writes to a constant or an input", i, name);
+    if (y->memory != ITG_ARENA && y->memory != ITG_OUTPUT && !no_write)
+      BAD("step %u (%s) writes to a constant or an input", i, name);
   }
   if (check_overlap(m, s, op, e)) return ITG_BAD_FILE;
   itg_tensor inferred[ITG_MAX_OUTPUTS];

@@ -7,9 +7,15 @@
 
 // They are in the table of operations so that files and Python know their attributes, but are no kernels.
 itg_words itg_infer_control(const itg_call *call, itg_tensor *out) { return "control flow is run by a session"; }
-itg_words itg_if_any_scalar(const itg_call *call, uint32_t part, uint32_t parts) { return itg_infer_control(call, NULL); }
-itg_words itg_loop_any_scalar(const itg_call *call, uint32_t part, uint32_t parts) { return itg_infer_control(call, NULL); }
-itg_words itg_scan_any_scalar(const itg_call *call, uint32_t part, uint32_t parts) { return itg_infer_control(call, NULL); }
+itg_words itg_if_any_scalar(const itg_call *call, uint32_t part, uint32_t parts) {
+  return itg_infer_control(call, NULL);
+}
+itg_words itg_loop_any_scalar(const itg_call *call, uint32_t part, uint32_t parts) {
+  return itg_infer_control(call, NULL);
+}
+itg_words itg_scan_any_scalar(const itg_call *call, uint32_t part, uint32_t parts) {
+  return itg_infer_control(call, NULL);
+}
 
 // ---- checks, once ----------------------------------------------------------------------------------
 typedef struct types {  // a tensor's type without its first `skip` axes
@@ -133,7 +139,8 @@ static itg_status check_scan(const itg_model *m, uint32_t plan, const itg_file_s
     const itg_file_tensor *from = &m->tens[in[i]], *to = body_in[i] == ITG_NONE ? NULL : &m->tens[body_in[i]];
     if (i > states && length != from->shape[0]) BAD("scan: its inputs have different lengths");
     length = from->shape[0];
-    if (to && (!writable(to) || !fits((types){to, 0}, (types){from, 1}))) BAD("scan: input %u does not fit the body", i);
+    if (to && (!writable(to) || !fits((types){to, 0}, (types){from, 1})))
+      BAD("scan: input %u does not fit the body", i);
   }
   for (uint32_t i = 0; i < s->n_out; i++) {
     if (i >= states) {
@@ -174,7 +181,8 @@ static itg_status run_if(itg_session *s, itg_step *step) {
 // Puts `from` at place `at` of scan output `to`; `first`: it decides the inner extents.
 static itg_words collect(itg_tensor *to, const itg_tensor *from, int64_t at, bool first) {
   for (int a = 0; a < from->rank; a++) {
-    if (!first && to->shape[a + 1] != from->shape[a]) return "a scan output changes its shape from one iteration to the next";
+    if (!first && to->shape[a + 1] != from->shape[a])
+      return "a scan output changes its shape from one iteration to the next";
     to->shape[a + 1] = from->shape[a];
   }
   if (itg_count(from)) memmove((uint8_t *)to->data + (uint64_t)at * itg_bytes(from), from->data, itg_bytes(from));
@@ -206,7 +214,8 @@ static itg_status run_loop(itg_session *s, itg_step *step) {
     itg_status status = itg_run_plan(s, (uint32_t)attrs->body);
     if (status) return status;
     go = *(const uint8_t *)body_out[0]->data;
-    for (uint32_t k = carried; !words && k < call->n_out; k++) words = collect(call->out[k], body_out[1 + k], i, i == 0);
+    for (uint32_t k = carried; !words && k < call->n_out; k++)
+      words = collect(call->out[k], body_out[1 + k], i, i == 0);
     for (uint32_t k = 0; k < carried; k++) copy(body_in[2 + k], body_out[1 + k]);
   }
   for (uint32_t k = 0; k < carried; k++) copy(call->out[k], body_in[2 + k]);

@@ -16,3 +16,13 @@ uint32_t itg_cpu_isa(void) {
 #endif
   return bits;
 }
+
+const char *itg_isa_name(uint32_t bits) {
+  static const struct { uint32_t bit; const char *name; } names[] = {
+    {ITG_ISA_avx2, "avx2"}, {ITG_ISA_avx512, "avx512"}, {ITG_ISA_avx512vnni, "avx512vnni"},
+    {ITG_ISA_avx512bf16, "avx512bf16"}, {ITG_ISA_neon, "neon"}, {ITG_ISA_dotprod, "dotprod"}, {ITG_ISA_rvv, "rvv"},
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (bits & names[i].bit) return names[i].name;
+  return "an unknown instruction set";
+}

@@ -22,6 +22,8 @@ itg_status itg_fail(itg_error *error, itg_status status, const char *format, ...
   return status;
 }
 
+enum { MAX_SECTIONS = 64 };
+
 // A section as an array of records of `item` bytes.
 typedef struct {
   const char *kind;
@@ -30,61 +32,62 @@ typedef struct {
   uint64_t *size;
 } section;
 
-static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
+static itg_status check_header(itg_model *m, itg_error *e) {
   itg_file_header h;
-  if (m->size < sizeof h) return itg_fail(e, ITG_BAD_FILE, "file has %llu bytes; a package starts with a header of 32; "
-                                          "it is empty or truncated", (unsigned long long)m->size);
+  if (m->size < sizeof h)
+    return itg_fail(e, ITG_BAD_FILE, "file has %llu bytes, its header alone has 32; it is empty or truncated",
+                    (unsigned long long)m->size);
   memcpy(&h, m->file, sizeof h);
-  if (memcmp(h.magic, "ITG1", 4)) return itg_fail(e, ITG_BAD_FILE, "file does not start with ITG1; it is no package file");
+  if (memcmp(h.magic, "ITG1", 4))
+    return itg_fail(e, ITG_BAD_FILE, "file does not start with ITG1; it is no package file");
   if (h.version != ITG_FILE_VERSION)
-    return itg_fail(e, ITG_BAD_FILE, "file has format version %u, this runtime reads %u; compile the model again", h.version,
-                    ITG_FILE_VERSION);
+    return itg_fail(e, ITG_BAD_FILE, "file has format version %u, this runtime reads %u; compile the model again",
+                    h.version, ITG_FILE_VERSION);
   if (h.flags) return itg_fail(e, ITG_BAD_FILE, "file has flags 0x%x, which this runtime does not know", h.flags);
   if (h.size != m->size)
     return itg_fail(e, ITG_BAD_FILE, "file has %llu bytes, its header says %llu; it is truncated or damaged",
                     (unsigned long long)m->size, (unsigned long long)h.size);
-  if (h.sections > 64 || m->size - sizeof h < h.sections * sizeof(itg_file_section))
+  if (h.sections > MAX_SECTIONS || m->size - sizeof h < h.sections * sizeof(itg_file_section))
     return itg_fail(e, ITG_BAD_FILE, "file says it has %u sections; that does not fit", h.sections);
-  const itg_file_section *table = (const void *)(m->file + sizeof h);
   uint32_t crc = h.crc;
   h.crc = 0;
-  if (itg_crc32(itg_crc32(0, &h, sizeof h), table, h.sections * sizeof *table) != crc)
+  if (itg_crc32(itg_crc32(0, &h, sizeof h), m->file + sizeof h, h.sections * sizeof(itg_file_section)) != crc)
     return itg_fail(e, ITG_BAD_FILE, "checksum of the header differs; the file is damaged");
   m->isa = h.isa;
-  if (h.isa & ~itg_cpu_isa()) {
-    static const struct { uint32_t bit; const char *name; } names[] = {
-      {ITG_ISA_avx2, "avx2"}, {ITG_ISA_avx512, "avx512"}, {ITG_ISA_avx512vnni, "avx512vnni"},
-      {ITG_ISA_avx512bf16, "avx512bf16"}, {ITG_ISA_neon, "neon"}, {ITG_ISA_dotprod, "dotprod"}, {ITG_ISA_rvv, "rvv"}};
-    const char *missing = "an instruction set that this runtime does not know";
-    for (size_t i = sizeof names / sizeof *names; i-- > 0;)
-      if (h.isa & ~itg_cpu_isa() & names[i].bit) missing = names[i].name;
-    return itg_fail(e, ITG_UNSUPPORTED, "package was compiled for a CPU with %s, which this one lacks; "
-                    "compile it again with --isa", missing);
-  }
+  if (h.isa & ~itg_cpu_isa())
+    return itg_fail(e, ITG_UNSUPPORTED,
+                    "package was compiled for a CPU with %s, which this one lacks; compile it again with --isa",
+                    itg_isa_name(h.isa & ~itg_cpu_isa()));
+  return ITG_OK;
+}
 
+static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
+  const itg_file_header *h = (const void *)m->file;
+  const itg_file_section *table = (const void *)(m->file + sizeof *h);
   uint64_t plans = 0, tens = 0, quants = 0, steps = 0, args = 0;
   const section known[] = {
-    {"META", 1, (const void **)&m->meta, &m->meta_size},
-    {"PLAN", sizeof(itg_file_plan), (const void **)&m->plans, &plans},
-    {"TENS", sizeof(itg_file_tensor), (const void **)&m->tens, &tens},
-    {"QUNT", sizeof(itg_file_quant), (const void **)&m->quants, &quants},
-    {"STEP", sizeof(itg_file_step), (const void **)&m->steps, &steps},
-    {"ARGS", sizeof(uint32_t), (const void **)&m->args, &args},
-    {"ATTR", 1, (const void **)&m->attrs, &m->attrs_size},
-    {"CNST", 1, (const void **)&m->consts, &m->consts_size},
-    {"NAME", 1, (const void **)&m->names, &m->names_size},
-    {"ORIG", 1, (const void **)&m->origins, &m->origins_size},
+      {"META", 1, (const void **)&m->meta, &m->meta_size},
+      {"PLAN", sizeof(itg_file_plan), (const void **)&m->plans, &plans},
+      {"TENS", sizeof(itg_file_tensor), (const void **)&m->tens, &tens},
+      {"QUNT", sizeof(itg_file_quant), (const void **)&m->quants, &quants},
+      {"STEP", sizeof(itg_file_step), (const void **)&m->steps, &steps},
+      {"ARGS", sizeof(uint32_t), (const void **)&m->args, &args},
+      {"ATTR", 1, (const void **)&m->attrs, &m->attrs_size},
+      {"CNST", 1, (const void **)&m->consts, &m->consts_size},
+      {"NAME", 1, (const void **)&m->names, &m->names_size},
+      {"ORIG", 1, (const void **)&m->origins, &m->origins_size},
   };
   const size_t n_known = sizeof known / sizeof *known;
-  for (uint32_t i = 0; i < h.sections; i++) {
+  for (uint32_t i = 0; i < h->sections; i++) {
     const itg_file_section *s = &table[i];
     if (s->offset % ITG_ALIGN || s->offset > m->size || s->size > m->size - s->offset)
       return itg_fail(e, ITG_BAD_FILE, "section %.4s lies outside of the file, or not at a multiple of 64", s->kind);
     size_t k = 0;
     while (k < n_known && memcmp(known[k].kind, s->kind, 4)) k++;
     if (k == n_known) {
-      if (s->flags & 1) return itg_fail(e, ITG_UNSUPPORTED, "file needs section %.4s, which this runtime does not know; "
-                                        "update intaglio", s->kind);
+      if (s->flags & 1)
+        return itg_fail(e, ITG_UNSUPPORTED,
+                        "file needs section %.4s, which this runtime does not know; update intaglio", s->kind);
       continue;
     }
     if (*known[k].data) return itg_fail(e, ITG_BAD_FILE, "file has two sections %.4s", s->kind);
@@ -106,7 +109,8 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
 }
 
 static itg_status open_bytes(itg_model *m, uint32_t flags, itg_model **out, itg_error *e) {
-  itg_status status = read_sections(m, flags, e);
+  itg_status status = check_header(m, e);
+  if (!status) status = read_sections(m, flags, e);
   if (!status) status = itg_check_model(m, e);
   if (status) itg_model_close(m);
   *out = status ? NULL : m;
@@ -184,8 +188,12 @@ uint32_t itg_model_outputs(const itg_model *m, uint32_t plan) {
 
 static itg_status info_of(const itg_model *m, uint32_t id, itg_info *info) {
   const itg_file_tensor *t = &m->tens[id];
-  *info = (itg_info){.name = itg_name(m, t->name), .dtype = t->dtype, .rank = t->rank, .dynamic = t->dynamic,
-                     .bytes = itg_bytes(&m->tensors[id]), .quant_axis = -1};
+  *info = (itg_info){.name = itg_name(m, t->name),
+                     .dtype = t->dtype,
+                     .rank = t->rank,
+                     .dynamic = t->dynamic,
+                     .bytes = itg_bytes(&m->tensors[id]),
+                     .quant_axis = -1};
   memcpy(info->shape, t->shape, sizeof info->shape);
   if (t->quant != ITG_NONE) {
     const itg_file_quant *q = &m->quants[t->quant];

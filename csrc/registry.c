@@ -26,14 +26,15 @@ static const itg_op ops[] = {
 };
 
 static const itg_kernel kernels[] = {
-#define KERNEL_LINE(op, types, isa, tile) {&ops[op_##op], #types, #isa, tile, ITG_ISA_##isa, itg_##op##_##types##_##isa},
+#define KERNEL_LINE(op, types, isa, tile) \
+  {&ops[op_##op], #types, #isa, tile, ITG_ISA_##isa, itg_##op##_##types##_##isa},
 #include "kernels/kernels.inc"
 };
 
 const char *itg_dtype_name(uint8_t dtype) {  // in the order of enum itg_dtype
-  static const char *const names[] = {"?", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
-                                      "bool", "i4", "u4", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f4e2m1fn",
-                                      "f8e8m0fnu", "i2", "u2"};
+  static const char *const names[] = {"?", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32",
+                                      "u64", "bool", "i4", "u4", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz",
+                                      "f4e2m1fn", "f8e8m0fnu", "i2", "u2"};
   return names[dtype <= ITG_DTYPE_LAST ? dtype : 0];
 }
 

@@ -6,8 +6,8 @@
 
 itg_status itg_step_fails(itg_session *s, const itg_step *step, itg_words words) {
   const char *origin = itg_origin(s->model, step->record);
-  return itg_fail(&s->error, ITG_RUN_ERROR, "%s%s%.80s%s: %s", step->op->name, *origin ? " '" : "", origin, *origin ? "'" : "",
-                  words);
+  return itg_fail(&s->error, ITG_RUN_ERROR, "%s%s%.80s%s: %s", step->op->name, *origin ? " '" : "", origin,
+                  *origin ? "'" : "", words);
 }
 
 static itg_words run_kernel(itg_session *s, const itg_step *step) {
@@ -33,7 +33,8 @@ static itg_words run_dynamic(itg_session *s, const itg_step *step) {
   if (words) return words;
   for (uint32_t i = 0; i < call->n_out; i++) {
     itg_tensor *t = call->out[i];
-    if (inferred[i].dtype != t->dtype || inferred[i].rank != t->rank || !as_planned(&s->model->tens[ids[i]], inferred[i].shape))
+    if (inferred[i].dtype != t->dtype || inferred[i].rank != t->rank ||
+        !as_planned(&s->model->tens[ids[i]], inferred[i].shape))
       return "its result does not fit the shape that was planned for it";
     memcpy(t->shape, inferred[i].shape, sizeof t->shape);
     for (int a = t->rank; a < ITG_MAX_RANK; a++) t->shape[a] = 0;
@@ -44,7 +45,8 @@ static itg_words run_dynamic(itg_session *s, const itg_step *step) {
           !itg_same_shape(call->in[i], call->out[0]))
         return "its operands have extents that cannot be computed in place";
   if (op->flags & ITG_VIEW && call->in[0]->data == call->out[0]->data) return NULL;
-  if (op->scratch && op->scratch(call, step->parts) > s->scratch_size) return "it needs more scratch memory than planned";
+  if (op->scratch && op->scratch(call, step->parts) > s->scratch_size)
+    return "it needs more scratch memory than planned";
   if ((words = run_kernel(s, step))) return words;
   for (uint32_t i = 0; op->flags & ITG_EXTENT && i < call->n_out; i++)
     if (!as_planned(&s->model->tens[ids[i]], call->out[i]->shape)) {
@@ -69,7 +71,8 @@ static itg_status run_step(itg_session *s, itg_step *step) {
 itg_status itg_run_plan(itg_session *s, uint32_t plan) {
   const itg_steps *steps = &s->plans[plan - s->plan_number];
   if (steps->count >= s->steps_left)
-    return itg_fail(&s->error, ITG_RUN_ERROR, "the model ran more than %llu steps; a loop does not end, or max_steps is too low",
+    return itg_fail(&s->error, ITG_RUN_ERROR,
+                    "the model ran more than %llu steps; a loop does not end, or max_steps is too low",
                     (unsigned long long)s->max_steps);
   s->steps_left -= steps->count + 1;
   for (itg_step *step = steps->first, *end = step + steps->count; step < end; step++) {
@@ -88,7 +91,8 @@ static itg_status run_all(itg_session *s) {
     if (!s->inputs[i].data) return itg_fail(&s->error, ITG_BAD_INPUT, "input %u is not bound", i);
   const uint32_t *slots = s->model->output_slots + s->model->families[s->plan_number].outputs;
   for (uint32_t i = 0; i < s->plan->n_outputs; i++)
-    if (!s->outputs[i].data && slots[i] != ITG_NONE) return itg_fail(&s->error, ITG_BAD_INPUT, "output %u is not bound", i);
+    if (!s->outputs[i].data && slots[i] != ITG_NONE)
+      return itg_fail(&s->error, ITG_BAD_INPUT, "output %u is not bound", i);
   s->steps_left = s->max_steps;
   itg_status status = itg_run_plan(s, s->plan_number);
   if (status) return status;
@@ -100,7 +104,8 @@ static itg_status run_all(itg_session *s) {
 }
 
 itg_status itg_run(itg_session *s) {
-  if (atomic_flag_test_and_set(&s->busy)) return ITG_BAD_INPUT;  // another thread is in here: its error is not ours to write
+  if (atomic_flag_test_and_set(&s->busy))
+    return ITG_BAD_INPUT;  // another thread is in here: its error is not ours to write
   s->error.words[0] = 0;
   itg_status status = run_all(s);
   atomic_flag_clear(&s->busy);
@@ -113,8 +118,10 @@ uint32_t itg_session_steps(const itg_session *s) { return s->n_steps; }
 itg_status itg_get_profile(const itg_session *s, uint32_t i, itg_profile *to) {
   if (i >= s->n_steps) return ITG_BAD_INPUT;
   const itg_step *step = &s->steps[i];
-  *to = (itg_profile){step->op->name, itg_origin(s->model, step->record), step->isa, step->plan - s->plan_number, step->parts,
-                      step->record->macs, step->calls, step->ns};
+  *to = (itg_profile){step->op->name, itg_origin(s->model, step->record),
+                      step->isa,      step->plan - s->plan_number,
+                      step->parts,    step->record->macs,
+                      step->calls,    step->ns};
   return ITG_OK;
 }
 

@@ -39,7 +39,8 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
   uint32_t main = m->mains[o->plan], threads = threads_of(o);
   const itg_file_plan *p = &m->plans[main];
   *l = (layout){.last_plan = main};
-  while (l->last_plan < m->n_plans && m->plans[l->last_plan].main == main) l->n_steps += m->plans[l->last_plan++].n_steps;
+  while (l->last_plan < m->n_plans && m->plans[l->last_plan].main == main)
+    l->n_steps += m->plans[l->last_plan++].n_steps;
   *mem = (itg_memory){.weights = m->consts_size, .arena = p->arena};
   for (uint32_t i = p->first_step; i < p->first_step + l->n_steps; i++) {
     const itg_file_step *s = &m->steps[i];
@@ -49,7 +50,8 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
     const itg_call call = {m->arg_tensors + s->args, out, s->n_in, s->n_out, m->attrs + s->attrs, NULL};
     uint64_t need = op->scratch(&call, parts_for(m, s, threads));
     if (need > ITG_MAX_BYTES)
-      return itg_fail(e, ITG_NO_MEMORY, "step %u (%s) needs %llu bytes of scratch memory", i, op->name, (unsigned long long)need);
+      return itg_fail(e, ITG_NO_MEMORY, "step %u (%s) needs %llu bytes of scratch memory", i, op->name,
+                      (unsigned long long)need);
     if (need > mem->scratch) mem->scratch = need;
   }
   take(l, sizeof(itg_session));
@@ -146,10 +148,16 @@ static void bind_steps(itg_session *s, const layout *l) {
       }
       if (flags & ITG_VIEW && !dynamic && in_same_place(m, record)) continue;  // nothing to compute
       *to++ = (itg_step){
-        .call = {(const itg_tensor *const *)(s->args + record->args), s->args + record->args + record->n_in, record->n_in,
-                 record->n_out, m->attrs + record->attrs, s->scratch},
-        .run = kernel->run, .op = kernel->op, .record = record, .parts = parts_for(m, record, s->threads),
-        .dynamic = dynamic, .control = (flags & ITG_CONTROL) != 0, .plan = p, .isa = kernel->isa,
+          .call = {(const itg_tensor *const *)(s->args + record->args), s->args + record->args + record->n_in,
+                   record->n_in, record->n_out, m->attrs + record->attrs, s->scratch},
+          .run = kernel->run,
+          .op = kernel->op,
+          .record = record,
+          .parts = parts_for(m, record, s->threads),
+          .dynamic = dynamic,
+          .control = (flags & ITG_CONTROL) != 0,
+          .plan = p,
+          .isa = kernel->isa,
       };
       steps->count++;
     }
@@ -170,7 +178,9 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
   if ((uintptr_t)o->weights % ITG_ALIGN) return itg_fail(e, ITG_BAD_INPUT, "weights must be aligned to 64 bytes");
   void *owned = o->memory ? NULL : calloc(1, mem.session + ITG_ALIGN);  // zero: no one's old data shows through
   uint8_t *base = o->memory ? o->memory : owned;
-  if (!base) return itg_fail(e, ITG_NO_MEMORY, "no memory for a session, which needs %llu bytes", (unsigned long long)mem.session);
+  if (!base)
+    return itg_fail(e, ITG_NO_MEMORY, "no memory for a session, which needs %llu bytes",
+                    (unsigned long long)mem.session);
   base += -(uintptr_t)base % ITG_ALIGN;
   itg_session *s = (itg_session *)base;
   memset(base, 0, mem.tables);
@@ -217,7 +227,8 @@ static itg_status find(itg_session *s, bool input, uint32_t index, size_t bytes,
   const char *what = input ? "input" : "output";
   uint32_t count = input ? s->plan->n_inputs : s->plan->n_outputs, first = input ? s->plan->inputs : s->plan->outputs;
   s->error.words[0] = 0;
-  if (index >= count) return itg_fail(&s->error, ITG_BAD_INPUT, "%s %u does not exist; the model has %u", what, index, count);
+  if (index >= count)
+    return itg_fail(&s->error, ITG_BAD_INPUT, "%s %u does not exist; the model has %u", what, index, count);
   const itg_tensor *t = *found = m->arg_tensors[first + index];
   if (bytes != itg_bytes(t))
     return itg_fail(&s->error, ITG_BAD_INPUT, "%s '%.80s' takes %llu bytes, the buffer has %zu", what,
@@ -230,7 +241,8 @@ itg_status itg_set_input(itg_session *s, uint32_t index, const void *data, size_
   itg_status status = find(s, true, index, bytes, &t);
   if (status) return status;
   itg_slot *slot = &s->inputs[index];
-  if (!slot->own) return itg_fail(&s->error, ITG_BAD_INPUT, "input %u: the session has external_io; use itg_bind_input", index);
+  if (!slot->own)
+    return itg_fail(&s->error, ITG_BAD_INPUT, "input %u: the session has external_io; use itg_bind_input", index);
   if (bytes) memcpy(slot->own, data, bytes);
   place(s, slot, slot->own);
   return ITG_OK;

@@ -1,7 +1,7 @@
-// The thread pool of a session. A job is split into parts; every thread first takes the part of its own number, which it
-// had in the step before, and then those that nobody has begun. So the caller never waits for a thread that the system has not
-// scheduled: it does that part itself. Workers spin for a while before they sleep, because the next step usually
-// comes within microseconds.
+// The thread pool of a session. A job is split into parts; every thread first takes the part of its own number, which
+// it had in the step before, and then those that nobody has begun. So the caller never waits for a thread that the
+// system has not scheduled: it does that part itself. Workers spin for a while before they sleep, because the next
+// step usually comes within microseconds.
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -22,11 +22,12 @@ struct itg_pool {
   _Atomic(const itg_call *) call;
   atomic_uint parts;
   _Alignas(64) atomic_uint epoch;  // number of the job
-  _Alignas(64) atomic_uint left;   // parts that are not finished
-  atomic_uint sleeping;            // workers that need to be woken
+  _Alignas(64) atomic_uint left;  // parts that are not finished
+  atomic_uint sleeping;  // workers that need to be woken
   atomic_bool caller_sleeps, stop;
   _Atomic(itg_words) words;
-  atomic_uint *claimed;  // per part, the last job in which it was taken; at the end of a job all of them hold its number
+  atomic_uint
+      *claimed;  // per part, the last job in which it was taken; at the end of a job all of them hold its number
   pthread_mutex_t lock;
   pthread_cond_t wake, done;
   uint32_t n_workers;

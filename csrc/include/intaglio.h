@@ -8,8 +8,8 @@
 //   itg_view y;  itg_get_output(session, 0, &y);          // y.data, y.shape: valid until the next run
 //   itg_session_destroy(session);  itg_model_close(model);
 //
-// A model is read-only: any number of sessions, on any threads, share it and its weights. A session belongs to one thread
-// at a time. Nothing is allocated after itg_session_create.
+// A model is read-only: any number of sessions, on any threads, share it and its weights. A session belongs to one
+// thread at a time. Nothing is allocated after itg_session_create.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +44,7 @@ enum itg_isa {  // bits; a kernel runs where all the bits that it needs are ther
 };
 
 ITG_API uint32_t itg_cpu_isa(void);                 // the enum itg_isa bits of this CPU
+ITG_API const char *itg_isa_name(uint32_t bits);    // of the lowest bit: "avx2", ...
 ITG_API const char *itg_dtype_name(uint8_t dtype);  // "f32", ...; "?" for a code that does not exist
 
 // ---- errors ----------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ ITG_API void itg_session_destroy(itg_session *session);  // NULL is fine
 ITG_API const char *itg_session_error(const itg_session *session);
 
 ITG_API itg_status itg_set_input(itg_session *session, uint32_t index, const void *data, size_t bytes);  // copies
-// The next runs read `data` in place (aligned to its element size), or write there; NULL goes back to the session's own.
+// The next runs read `data` in place (aligned to its element size), or write there; NULL: the session's own again.
 ITG_API itg_status itg_bind_input(itg_session *session, uint32_t index, const void *data, size_t bytes);
 ITG_API itg_status itg_bind_output(itg_session *session, uint32_t index, void *data, size_t bytes);
 ITG_API itg_status itg_run(itg_session *session);

@@ -1,5 +1,5 @@
-// Opens and runs packages that come in on standard input, each as a 64-bit size and its bytes. Built with sanitizers, it
-// must survive them all: tests/fuzz_package.py sends mutated files. Says on standard output which file it is at.
+// Opens and runs packages that come in on standard input, each as a 64-bit size and its bytes. Built with sanitizers,
+// it must survive them all: tests/fuzz_package.py sends mutated files. Says on standard output which file it is at.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static unsigned sum(const void *data, uint64_t bytes) {  // reads every byte, so
   return s;
 }
 
-static void fill(unsigned char *data, const itg_info *info, int round) {  // small integers, or floats near one; then noise
+static void fill(unsigned char *data, const itg_info *info,
+                 int round) {  // small integers, or floats near one; then noise
   for (uint64_t k = 0; k < info->bytes; k++)
     data[k] = (unsigned char)(round ? k * 37 + 11 : info->dtype == ITG_F32 ? (k % 4 == 3 ? 0x3f : 0x80) : k % 8 == 0);
 }
@@ -53,7 +54,8 @@ static void run_plan(const itg_model *model, uint32_t plan, uint32_t threads, un
   if (itg_model_inputs(model, plan) + itg_model_outputs(model, plan) > MAX_IO) return;
   uint64_t io = 0;
   for (uint32_t i = 0; i < itg_model_inputs(model, plan); i++) itg_model_input(model, plan, i, &info), io += info.bytes;
-  for (uint32_t i = 0; i < itg_model_outputs(model, plan); i++) itg_model_output(model, plan, i, &info), io += info.bytes;
+  for (uint32_t i = 0; i < itg_model_outputs(model, plan); i++)
+    itg_model_output(model, plan, i, &info), io += info.bytes;
   if (io > MEMORY) return;
   void *weights = NULL;  // a copy that ends where the weights end
   if (posix_memalign(&weights, 64, memory.weights)) exit(4);

@@ -45,7 +45,8 @@ static void run(uint32_t threads, uint32_t profile, int64_t n) {
   for (int i = 0; i < 20; i++) {
     itg_view view;
     CHECK(itg_set_input(session, 0, x, 4 * (size_t)n) == ITG_OK && itg_run(session) == ITG_OK);
-    CHECK(itg_bind_input(session, 0, x, 4 * (size_t)n) == ITG_OK && itg_bind_output(session, 0, y, 4 * (size_t)n) == ITG_OK);
+    CHECK(itg_bind_input(session, 0, x, 4 * (size_t)n) == ITG_OK &&
+          itg_bind_output(session, 0, y, 4 * (size_t)n) == ITG_OK);
     CHECK(itg_run(session) == ITG_OK && itg_get_output(session, 0, &view) == ITG_OK);
     CHECK(itg_set_input(session, 5, x, 0) == ITG_BAD_INPUT);
     CHECK(itg_bind_input(session, 0, NULL, 4 * (size_t)n) == ITG_OK);

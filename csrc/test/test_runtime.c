@@ -44,7 +44,8 @@ static void test_inputs_and_outputs(const itg_model *model) {
   CHECK(itg_run(session) == ITG_OK && y[3] == 7);
   check_outputs(session, x);
 
-  CHECK(itg_set_input(session, 1, x, sizeof y) == ITG_BAD_INPUT && strstr(itg_session_error(session), "input 1 does not exist"));
+  CHECK(itg_set_input(session, 1, x, sizeof y) == ITG_BAD_INPUT &&
+        strstr(itg_session_error(session), "input 1 does not exist"));
   CHECK(itg_set_input(session, 0, x, 3) == ITG_BAD_INPUT && strstr(itg_session_error(session), "takes 40 bytes"));
   CHECK(itg_bind_output(session, 0, (char *)x + 1, sizeof y) == ITG_BAD_INPUT);
   CHECK(strstr(itg_session_error(session), "not aligned"));
@@ -86,7 +87,8 @@ static void test_memory_of_the_caller(const itg_model *model) {
   check_outputs(session, x);
   itg_session_destroy(session);
   options.memory_size--;
-  CHECK(itg_session_create(model, &options, &session, &error) == ITG_BAD_INPUT && strstr(error.words, "must be aligned"));
+  CHECK(itg_session_create(model, &options, &session, &error) == ITG_BAD_INPUT &&
+        strstr(error.words, "must be aligned"));
   free(options.memory);
   free(weights);
 }

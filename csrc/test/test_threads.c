@@ -7,7 +7,8 @@
 
 static void check_run(itg_session *session, float *x, float *y, int64_t n, float shift) {
   for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 1000) - shift;
-  CHECK(itg_bind_input(session, 0, x, 4 * (size_t)n) == ITG_OK && itg_bind_output(session, 0, y, 4 * (size_t)n) == ITG_OK);
+  CHECK(itg_bind_input(session, 0, x, 4 * (size_t)n) == ITG_OK &&
+        itg_bind_output(session, 0, y, 4 * (size_t)n) == ITG_OK);
   memset(y, 0xff, 4 * (size_t)n);
   CHECK(itg_run(session) == ITG_OK);
   for (int64_t i = 0; i < n; i++) CHECK(y[i] == chain_at(x[i], i, n));
@@ -78,7 +79,8 @@ static void print_cost_of_a_step(void) {
   clock_gettime(CLOCK_MONOTONIC, &a);
   for (int i = 0; i < 1000; i++) CHECK(itg_run(session) == ITG_OK);
   clock_gettime(CLOCK_MONOTONIC, &b);
-  printf("a step on 8 floats takes %.0f ns\n", ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 202e3);
+  printf("a step on 8 floats takes %.0f ns\n",
+         ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 202e3);
   itg_session_destroy(session);
   itg_model_close(model);
   free(file);

@@ -9,12 +9,12 @@
 #include "format.h"
 #include "intaglio.h"
 
-#define CHECK(what)                                                     \
-  do {                                                                  \
-    if (!(what)) {                                                      \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);        \
-      exit(1);                                                          \
-    }                                                                   \
+#define CHECK(what)                                              \
+  do {                                                           \
+    if (!(what)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
+      exit(1);                                                   \
+    }                                                            \
   } while (0)
 
 enum { MAX_RECORDS = 256 };
@@ -39,8 +39,15 @@ static inline uint32_t add_name(builder *b, const char *name) {
 // An f32 tensor of n elements; returns its number.
 static inline uint32_t add_tensor(builder *b, const char *name, int memory, uint32_t slot, uint64_t offset, int64_t n) {
   itg_file_tensor *t = &b->tensors[b->n_tensors];
-  *t = (itg_file_tensor){.name = add_name(b, name), .dtype = ITG_F32, .rank = 1, .memory = (uint8_t)memory, .slot = slot,
-                         .quant = ITG_NONE, .offset = offset, .size = 4 * (uint64_t)n, .shape = {n}};
+  *t = (itg_file_tensor){.name = add_name(b, name),
+                         .dtype = ITG_F32,
+                         .rank = 1,
+                         .memory = (uint8_t)memory,
+                         .slot = slot,
+                         .quant = ITG_NONE,
+                         .offset = offset,
+                         .size = 4 * (uint64_t)n,
+                         .shape = {n}};
   return (uint32_t)b->n_tensors++;
 }
 
@@ -60,8 +67,8 @@ static inline void add_args(builder *b, uint32_t count, ...) {
 
 // A step with n_in inputs and one output, no attributes.
 static inline void add_step(builder *b, const char *op, uint32_t n_in, uint32_t x, uint32_t y, uint32_t out) {
-  b->steps[b->n_steps++] = (itg_file_step){.op = add_name(b, op), .origin = ITG_NONE, .args = (uint32_t)b->n_args, .n_in = n_in,
-                                           .n_out = 1};
+  b->steps[b->n_steps++] =
+      (itg_file_step){.op = add_name(b, op), .origin = ITG_NONE, .args = (uint32_t)b->n_args, .n_in = n_in, .n_out = 1};
   if (n_in == 1) add_args(b, 2, x, out);
   else add_args(b, 3, x, y, out);
 }
@@ -86,10 +93,19 @@ static inline void seal(uint8_t *file) {  // checksums
 // The file, aligned to 64; its size goes to *size.
 static inline uint8_t *build(builder *b, size_t *size) {
   b->plan.n_steps = (uint32_t)b->n_steps;
-  const struct { const char *kind; const void *data; size_t size; } parts[] = {
-    {"META", "{}", 2}, {"PLAN", &b->plan, sizeof b->plan}, {"TENS", b->tensors, b->n_tensors * sizeof *b->tensors},
-    {"QUNT", "", 0}, {"STEP", b->steps, b->n_steps * sizeof *b->steps}, {"ARGS", b->args, b->n_args * sizeof *b->args},
-    {"ATTR", "", 0}, {"NAME", b->names, b->n_names}, {"CNST", b->consts, b->n_consts}};
+  const struct {
+    const char *kind;
+    const void *data;
+    size_t size;
+  } parts[] = {{"META", "{}", 2},
+               {"PLAN", &b->plan, sizeof b->plan},
+               {"TENS", b->tensors, b->n_tensors * sizeof *b->tensors},
+               {"QUNT", "", 0},
+               {"STEP", b->steps, b->n_steps * sizeof *b->steps},
+               {"ARGS", b->args, b->n_args * sizeof *b->args},
+               {"ATTR", "", 0},
+               {"NAME", b->names, b->n_names},
+               {"CNST", b->consts, b->n_consts}};
   enum { N = sizeof parts / sizeof *parts };
   itg_file_section table[N] = {0};
   uint64_t at = (sizeof(itg_file_header) + sizeof table + 63) / 64 * 64;
@@ -102,7 +118,7 @@ static inline uint8_t *build(builder *b, size_t *size) {
   uint8_t *file = aligned_alloc(64, at);
   memset(file, 0, at);
   *(itg_file_header *)(void *)file =
-    (itg_file_header){.magic = {'I', 'T', 'G', '1'}, .version = ITG_FILE_VERSION, .sections = N, .size = at};
+      (itg_file_header){.magic = {'I', 'T', 'G', '1'}, .version = ITG_FILE_VERSION, .sections = N, .size = at};
   memcpy(file + sizeof(itg_file_header), table, sizeof table);
   for (int i = 0; i < N; i++) memcpy(file + table[i].offset, parts[i].data, parts[i].size);
   seal(file);
@@ -117,7 +133,8 @@ static inline uint8_t *build_chain(int64_t n, int pairs, size_t *size) {
   float w[16];
   for (int i = 0; i < 16; i++) w[i] = (float)i;
   uint32_t x = add_tensor(b, "x", ITG_INPUT, 0, 0, n), y = add_tensor(b, "y", ITG_OUTPUT, 0, 0, n);
-  uint32_t a = add_tensor(b, "", ITG_ARENA, 0, 0, n), c = add_tensor(b, "", ITG_ARENA, 0, 4 * (uint64_t)(n + 15) / 16 * 16, n);
+  uint32_t a = add_tensor(b, "", ITG_ARENA, 0, 0, n),
+           c = add_tensor(b, "", ITG_ARENA, 0, 4 * (uint64_t)(n + 15) / 16 * 16, n);
   uint32_t weights = n <= 16 ? add_const(b, w, n) : add_const(b, w + 1, 1);
   b->plan.n_inputs = b->plan.n_outputs = 1;
   b->plan.arena = 8 * (uint64_t)(n + 16);
