@@ -1,0 +1,53 @@
+"""What a user installs: one wheel for every Python 3, and a clear word where no compiler is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_without_a_compiler_the_build_says_so_in_one_line(tmp_path: Path):
+    tools = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    cmake, ninja = shutil.which("cmake", path=tools), shutil.which("ninja", path=tools)
+    if cmake is None or ninja is None:
+        pytest.skip("there is no cmake or no ninja here")
+    environment = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS")}
+    done = subprocess.run(
+        [cmake, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-S", ROOT, "-B", tmp_path / "b"],
+        capture_output=True, text=True, timeout=120,
+        env={**environment, "PATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode != 0
+    said = " ".join(done.stderr.split())
+    assert "Intaglio needs a C compiler and found none: install one" in said
+    assert len(re.findall("CMake Error", said)) == 1
+
+
+@pytest.mark.slow
+def test_the_wheel_fits_every_python_3_and_runs_in_a_clean_environment(tmp_path: Path):
+    def run(*args: object) -> str:
+        done = subprocess.run(
+            [str(a) for a in args], capture_output=True, text=True, timeout=900, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path / "wheel", ROOT)
+    (wheel,) = (tmp_path / "wheel").iterdir()
+    assert re.fullmatch(r"intaglio-[\d.]+-py3-none-\w+\.whl", wheel.name)
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"intaglio/libintaglio.so", "intaglio/include/intaglio.h"} <= names
+    run(sys.executable, "-m", "venv", tmp_path / "clean")
+    run(tmp_path / "clean/bin/pip", "install", "-q", f"{wheel}[onnx]")
+    model = ROOT / "examples" / "digits" / "digits.onnx"
+    said = run(tmp_path / "clean/bin/intaglio", "run", model, "--dim", "batch=1", "--fill", "zeros")
+    assert said.startswith("probabilities: float32[1, 10]")
