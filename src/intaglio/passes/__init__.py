@@ -15,6 +15,7 @@ from typing import Any
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Node
 from intaglio.passes.canonical import CANONICAL
+from intaglio.passes.duplicates import merge_duplicates
 from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
 from intaglio.passes.integer import INTEGER
@@ -105,6 +106,7 @@ def neutral() -> list[Pass]:
     """What is true of a model on every target."""
     return [
         Pass("canonicalize", rules(FOLD, CANONICAL), level=1),
+        Pass("merge duplicates", merge_duplicates, level=1),
         Pass("recognize", rules(RECOGNIZE), level=2),
         Pass("integer", rules(INTEGER), level=2),
         Pass("fuse", rules(FOLD, FUSE, CANONICAL), level=2),
