@@ -68,8 +68,6 @@ def corpus(models: bool) -> list[bytes]:
     files = [make().package(isa=isa).bytes for make in SAMPLES.values() for isa in isas]
     if models:
         files += list(compiled_node_tests())
-    for data in files:
-        learn(data)
     return files
 
 
@@ -98,9 +96,16 @@ def fuzz(
     driver, files, rng = build_driver(), corpus(models), random.Random(seed)
     summary, words, at = run_driver(driver, files)
     failures = [f"good file {at}: {words}"] if words else []
+    by_op: dict[bytes, list[bytes]] = {}  # every operation is as likely as any other
+    for data in files:
+        for name in learn(data):
+            by_op.setdefault(name, []).append(data)
+    ops = sorted(by_op)
     done, start = 0, time.monotonic()
     while done < count:
-        batch = [mutate(rng, rng.choice(files)) for _ in range(min(BATCH, count - done))]
+        batch = [
+            mutate(rng, rng.choice(by_op[rng.choice(ops)])) for _ in range(min(BATCH, count - done))
+        ]
         done += len(batch)
         while batch:
             summary, words, at = run_driver(driver, batch)

@@ -98,15 +98,18 @@ def change_constant(rng: random.Random, parts: Parts) -> None:
 DONORS: dict[tuple[int, int], list[tuple[bytes, bytes]]] = {}  # by counts of inputs and outputs
 
 
-def learn(data: bytes) -> None:
-    """Remember the operations of a good file and their attributes, for `change_op`."""
+def learn(data: bytes) -> set[bytes]:
+    """Remember the operations of a good file and their attributes, for `change_op`; their names."""
     parts, _ = sections(data)
+    names = set()
     for step in np.frombuffer(parts["STEP"], f.STEP):
         name = bytes(parts["NAME"])[int(step["op"]) :].split(b"\0")[0]
         blob = bytes(parts["ATTR"][int(step["attrs"]) :][: int(step["attrs_size"])])
         known = DONORS.setdefault((int(step["n_in"]), int(step["n_out"])), [])
+        names.add(name)
         if (name, blob) not in known:
             known.append((name, blob))
+    return names
 
 
 def change_op(rng: random.Random, parts: Parts) -> None:
