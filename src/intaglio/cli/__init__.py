@@ -22,7 +22,7 @@ EPILOG = """\b
 Start here:
   intaglio inspect model.onnx                 what goes in, what comes out, which ops
   intaglio compile model.onnx -o model.itg    one flat file for this machine's CPU
-  intaglio run model.itg --input x=x.npy      outputs, printed and saved
+  intaglio run model.itg x=x.npy -o out.npz   outputs, printed and saved
   intaglio bench model.itg --layers           where the time goes
 """
 
