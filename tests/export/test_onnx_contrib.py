@@ -9,7 +9,7 @@ import onnx
 import pytest
 from tests.check import compare
 from tests.export.test_onnx_roundtrip import onnxruntime_runs
-from tests.passes.cases import conv, f32, graph_of, num, scalar
+from tests.passes.cases.build import conv, f32, graph_of, num, scalar
 
 import intaglio
 from intaglio import dtypes, ops

@@ -11,7 +11,7 @@ import pytest
 from tests.check import compare
 from tests.export.test_onnx_roundtrip import again, equal, onnxruntime_runs
 from tests.frontends.text import model
-from tests.passes.cases import conv, f32, graph_of, num, scalar
+from tests.passes.cases.build import conv, f32, graph_of, num, scalar
 
 import intaglio
 from intaglio import dtypes, ops

@@ -1,0 +1,8 @@
+"""What a model spells out in small ops and has a name: activations, norms, attention, shuffles."""
+
+from __future__ import annotations
+
+from intaglio.passes.recognize.activations import ACTIVATIONS
+from intaglio.passes.recognize.norms import NORMS
+
+RECOGNIZE = [*ACTIVATIONS, *NORMS]
