@@ -1,24 +1,19 @@
-"""Every rule of the neutral passes: it fires where it should, and the numbers stay."""
+"""Every rule: it fires where it should, prints as its golden file, and the numbers stay."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from tests.check import compare
+from tests.passes import golden
 from tests.passes.cases import CASES, graph_of
+from tests.passes.every_rule import CPU, RULES
 
 from intaglio import dtypes, passes
 from intaglio.interpret import interpret
-from intaglio.passes.canonical import CANONICAL
-from intaglio.passes.fold import FOLD, WEIGHTS
-from intaglio.passes.fuse import FUSE
-from intaglio.passes.integer import INTEGER
-from intaglio.passes.recognize import RECOGNIZE
 from intaglio.rewrite import rewrite
 from intaglio.verify import verify
 
-EVERY = [*FOLD, *WEIGHTS, *CANONICAL, *FUSE, *RECOGNIZE, *INTEGER]
-RULES = {r.name: [q for q in EVERY if q.name == r.name] for r in EVERY}
 CONTROL = {"if_decided", "constants_into_bodies"}  # tested with control flow
 
 
@@ -51,6 +46,16 @@ def test_rule_among_all_others(name, build, types):
     graph = graph_of(build, types)
     inputs = feeds(graph)
     want = interpret(graph, inputs)
-    passes.run(graph, passes.neutral())
+    passes.run(graph, [*passes.neutral(), *passes.lowering(CPU)])
     for key, got in interpret(graph, inputs).items():
         compare(got, want[key], name)
+
+
+@pytest.mark.parametrize("name", golden.shown())
+def test_golden_graph(name):
+    """`python -m tests.passes.golden` writes these files anew; read what changed."""
+    assert (golden.FOLDER / f"{name}.txt").read_text() == golden.shown()[name]
+
+
+def test_no_golden_graph_without_its_rule():
+    assert {p.stem for p in golden.FOLDER.glob("*.txt")} == set(golden.shown())

@@ -1,0 +1,43 @@
+"""What neutral ops become on the CPU, and what its products take over."""
+
+from __future__ import annotations
+
+from tests.passes.cases.build import IMAGE, VECTOR, case, conv, deconv, f32, num, pool
+
+from intaglio import ops
+from intaglio.ir import Type, Value, constant
+from intaglio.targets import cpu_ops
+from intaglio.targets.cpu import PANEL
+
+HALF = Type("f16", (2, 4, 6, 6))
+
+
+def product(x: Value, n: int = 3, **attrs: object) -> Value:
+    packed = constant(cpu_ops.pack.body(num(x.shape[-1], n).data, tile=PANEL))
+    made: Value = cpu_ops.gemm(x, packed, n=n, **attrs)
+    return made
+
+
+case("heavy_in_f32", lambda x: ops.matmul(x, x), Type("f16", (3, 3)))
+case("conv_channels_last", conv, IMAGE)
+case("conv_channels_last", lambda x: conv(x, 4, groups=4), IMAGE)
+case("conv_channels_last", lambda x: conv(x, 8, groups=4), IMAGE)
+case("conv_channels_last", conv, f32(2, 4, 9))
+case("conv_transpose_channels_last", deconv, IMAGE)
+case("pool_channels_last", lambda x: pool(ops.max_pool, x), IMAGE)
+case("pool_channels_last", lambda x: pool(ops.avg_pool, x, 1), IMAGE)
+case("matmul_packed", lambda x: ops.matmul(x, num(5, 3)), VECTOR)
+case("matmul_packed", lambda x, y: ops.matmul(x, ops.transpose(y, perm=(1, 0))), VECTOR, f32(3, 5))
+case("gemm_packed", lambda x: ops.gemm(x, num(5, 3), num(3)), VECTOR)
+case("gemm_packed", lambda x, y: ops.gemm(x, num(3, 5), y, trans_b=True, beta=2.0),
+     VECTOR, f32(2, 3))  # fmt: skip
+case("activation_into_product", lambda x: ops.relu(product(x)), VECTOR)
+case("activation_into_product", lambda x: ops.gelu(product(x)), VECTOR)
+case("addend_into_product", lambda x: ops.add(product(x), num(3)), VECTOR)
+case("addend_into_product", lambda x, y: ops.add(product(x), y), VECTOR, f32(2, 3))
+case("addend_into_product", lambda x, y: ops.add(y, product(x, act="relu")), VECTOR, f32(2, 3))
+case("flattening_into_weights",
+     lambda x: product(ops.reshape(ops.transpose(x, perm=(0, 2, 3, 1)), shape=(2, 144))),
+     IMAGE)  # fmt: skip
+case("lower_composite", lambda x: ops.hardmax(x, axis=1), VECTOR)
+case("compute_in_f32", lambda x: pool(ops.avg_pool, x), HALF)

@@ -1,0 +1,20 @@
+"""Every rule of the pipeline by its name, found through the passes: no list to keep."""
+
+from __future__ import annotations
+
+from intaglio import passes, targets
+from intaglio.passes.legalize import lowering
+from intaglio.rewrite import Rule
+
+CPU = targets.find("cpu", "scalar")
+
+
+def _every() -> list[Rule]:
+    pipeline = [*passes.neutral(), *passes.lowering(CPU)]
+    found = [r for p in pipeline if isinstance(p.run, passes.Rules) for r in p.run.every]
+    return list(dict.fromkeys([*found, *CPU.lower, *lowering(CPU)]))
+
+
+RULES: dict[str, list[Rule]] = {}
+for _rule in _every():
+    RULES.setdefault(_rule.name, []).append(_rule)
