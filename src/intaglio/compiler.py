@@ -41,10 +41,10 @@ def optimize(
 ) -> Graph:
     """A graph that computes the same with less; the one that is given stays as it is.
 
-    Level 0 changes nothing, 1 only what is exact, 2 also reassociates floating-point sums; 3 is
-    what `compile` uses, which adds what is good for the target. `disable` names rules that are not
-    to fire, `dump_dir` receives the graph as text before and after every pass, and a list given as
-    `records` what each of them did.
+    Level 0 changes nothing, 1 only what is exact, 2 also reassociates floating-point sums, 3 also
+    computes in integers what a model says of quantised tensors in floats; `compile` adds at 3 what
+    is good for its target. `disable` names rules that are not to fire, `dump_dir` receives the
+    graph as text before and after every pass, and a list given as `records` what each of them did.
     """
     graph = graph.copy()
     made = passes.run(graph, passes.neutral(), _level(level), dump_dir, disable=disable)
@@ -90,7 +90,7 @@ def trace(
     chip = targets.find(target, isa)
     tell("reading the model")
     graph = _graph(model, load)
-    pipeline = [*passes.neutral(), *passes.lowering(chip)]
+    pipeline = [*passes.neutral(chip.cost), *passes.lowering(chip)]
     records = passes.run(graph, pipeline, _level(level), dump_dir, tell, disable)
     tell("plan memory")
     start = time.perf_counter()

@@ -144,11 +144,13 @@ class Rule:
 
     The function takes the pattern's variables by name, plus `node` (the root) and `graph` if it
     asks for them, and returns a Value (or a list of Values, one per output), `no(why)`, or None.
-    A replacement of another type than the node's is refused.
+    A replacement of another type than the node's is refused. A rule that is to be weighed fires
+    only where its replacement costs less than what goes, and less than that of its rivals.
     """
 
-    def __init__(self, pattern: Pat, build: Callable[..., Any]):
+    def __init__(self, pattern: Pat, build: Callable[..., Any], weigh: bool = False):
         self.pattern, self.build, self.name = pattern, build, build.__name__.strip("_")
+        self.weigh = weigh
         self.takes = tuple(inspect.signature(build).parameters)
         self.doc = inspect.getdoc(build) or ""
 
@@ -180,29 +182,33 @@ def _same_types(node: Node, new: list[Value]) -> list[Value] | No:
     return new
 
 
-def rule(pattern: Pat) -> Callable[[Callable[..., Any]], Rule]:
+def rule(pattern: Pat, weigh: bool = False) -> Callable[[Callable[..., Any]], Rule]:
     """`@rule(P.relu(P.relu(x)))` above the function that builds the replacement."""
-    return lambda build: Rule(pattern, build)
+    return lambda build: Rule(pattern, build, weigh)
 
 
 Trace = Callable[[Rule, Node, No | None], None]
+Cost = Callable[[Node], float]  # an estimate, in nanoseconds
 
 
-def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace | None = None) -> int:
+def rewrite(
+    graph: Graph, rules: Sequence[Rule], trace: Trace | None = None, cost: Cost | None = None
+) -> int:
     """Apply `rules` until none fires, bodies of control flow first; returns how often one did.
 
-    Rules are tried in order, the first that fires wins. A work list keeps the cost linear: after a
-    rewrite only the new nodes and their neighbours are looked at again.
+    Rules are tried in order, the first that fires wins; of those that are weighed, which come last,
+    the one that saves most of `cost` (without a cost they fire like all others). A work list keeps
+    the time linear: after a rewrite only the new nodes and their neighbours are looked at again.
     """
     by_op: dict[str, list[Rule]] = {}
     ops = {op for r in rules for op in r.pattern.ops}
-    for r in rules:
+    for r in sorted(rules, key=lambda r: r.weigh):
         for op in r.pattern.ops or (*ops, ""):
             by_op.setdefault(op, []).append(r)
     everywhere = by_op.get("", [])
     graph.tidy()
     work = deque(graph.nodes())
-    fired = sum(rewrite(body, rules, trace) for node in work for body in node.bodies())
+    fired = sum(rewrite(body, rules, trace, cost) for node in work for body in node.bodies())
     queued, known = set(work), set(work)
     budget = 200 + 100 * len(work)
     while work:
@@ -210,25 +216,70 @@ def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace | None = None) -> 
         queued.discard(node)
         if not any(v.uses for v in node.outputs):
             continue
-        for r in by_op.get(node.op, everywhere):
-            new = r.apply(graph, node)
-            if isinstance(new, No) and trace:
-                trace(r, node, new)
-            if new is None or isinstance(new, No) or new[0] is node.outputs[0]:
-                continue
-            fired, budget = fired + 1, budget - 1
-            if budget < 0:
-                raise RuntimeError(
-                    f"rewriting does not end: {r.name} fired at {node.op} '{node.origin}' again"
-                )
-            if trace:
-                trace(r, node, None)
-            for n in _take_over(graph, node, new, known):
-                if n not in queued and n is not graph.result:
-                    queued.add(n)
-                    work.append(n)
-            break
+        found = _first(graph, node, by_op.get(node.op, everywhere), known, trace, cost)
+        if found is None:
+            continue
+        r, new = found
+        fired, budget = fired + 1, budget - 1
+        if budget < 0:
+            raise RuntimeError(
+                f"rewriting does not end: {r.name} fired at {node.op} '{node.origin}' again"
+            )
+        if trace:
+            trace(r, node, None)
+        for n in _take_over(graph, node, new, known):
+            if n not in queued and n is not graph.result:
+                queued.add(n)
+                work.append(n)
     return fired
+
+
+def _first(
+    graph: Graph, node: Node, rules: Sequence[Rule], known: set[Node], trace: Trace | None,
+    cost: Cost | None,
+) -> tuple[Rule, list[Value]] | None:  # fmt: skip
+    """The rule that fires at `node`, and what the node's outputs become."""
+    best: Rule | None = None
+    most = 0.0
+    for r in rules:
+        new = r.apply(graph, node)
+        if new is None or (isinstance(new, list) and new[0] is node.outputs[0]):
+            continue
+        if isinstance(new, list):
+            if not r.weigh or cost is None:
+                return r, new
+            before, after = _weigh(node, new, known, cost)
+            for v in new:
+                release(v.producer)
+            if before - after > most:
+                most, best = before - after, r
+                continue
+            rival = f", {best.name} saves more" if best else ""
+            new = no(f"it would take {after / 1e3:.3g} us instead of {before / 1e3:.3g}{rival}")
+        if trace:
+            trace(r, node, new)
+    chosen = best.apply(graph, node) if best else None
+    return (best, chosen) if best and isinstance(chosen, list) else None
+
+
+def _weigh(node: Node, new: Sequence[Value], known: set[Node], cost: Cost) -> tuple[float, float]:
+    """What goes when `new` takes the place of `node`'s outputs costs, and what comes."""
+    goes, stack = {node}, [v.producer for v in node.inputs if v is not None]
+    while stack:
+        above = stack.pop()
+        if above is None or above in goes:
+            continue
+        if all(user in goes for v in above.outputs for user in v.uses):
+            goes.add(above)
+            stack.extend(v.producer for v in above.inputs if v is not None)
+    comes: set[Node] = set()
+    stack = [v.producer for v in new]
+    while stack:
+        made = stack.pop()
+        if made is not None and made not in known and made not in comes:
+            comes.add(made)
+            stack.extend(v.producer for v in made.inputs if v is not None)
+    return sum(map(cost, goes)), sum(map(cost, comes))
 
 
 def _take_over(graph: Graph, node: Node, new: Sequence[Value], known: set[Node]) -> list[Node]:

@@ -161,3 +161,57 @@ def test_verify_finds_what_is_broken():
 
     with pytest.raises(BrokenGraph, match="neither an input"):
         verify(graph_of(relu(a), inputs=[]))
+
+
+def steps(node):
+    return 1.0
+
+
+def test_a_weighed_rule_fires_only_where_it_saves():
+    @rule(P.relu(x), weigh=True)
+    def longer(x):
+        return neg(neg(x))
+
+    @rule(P.relu(P.neg(x)), weigh=True)
+    def shorter(x):
+        return neg(x)
+
+    def fresh():
+        a = source()
+        return graph_of(relu(neg(a)), inputs=[a])
+
+    said = []
+    g = fresh()
+    assert rewrite(g, [longer], lambda r, n, why: said.append(why), steps) == 0
+    assert "instead of" in said[0]
+    assert [n.op for n in g.nodes()] == ["neg", "relu"]
+    verify(g)  # what was weighed and dropped left no trace
+    assert rewrite(fresh(), [longer, shorter], cost=steps) == 1
+
+
+def test_of_rivals_the_cheapest_wins_in_any_order():
+    @rule(P.relu(P.neg(P.neg(x))), weigh=True)
+    def good(x):
+        return neg(neg(x))
+
+    @rule(P.relu(P.neg(P.neg(x))), weigh=True)
+    def best(x):
+        return neg(x)
+
+    for rules in ([good, best], [best, good]):
+        a, said = source(), []
+        g = graph_of(relu(neg(neg(a))), inputs=[a])
+        rewrite(g, rules, lambda r, n, why, said=said: said.append((r.name, why)), steps)
+        assert ("best", None) in said
+        assert [n.op for n in g.nodes()] == ["neg"]
+
+
+def test_what_others_still_read_is_no_saving():
+    @rule(P.relu(P.neg(x).shared()), weigh=True)
+    def around(x):
+        return neg(x)
+
+    a = source()
+    shared = neg(a)
+    g = graph_of(relu(shared), shared, inputs=[a])
+    assert rewrite(g, [around], cost=steps) == 0

@@ -29,8 +29,8 @@ counts both). `--disable NAME` keeps one from firing, `--level` all above a leve
 |---|---|
 | 0 | nothing |
 | 1 | nothing that shows in the results, not even their last bit |
-| 2 | the order of floating-point operations; integers compute what a model says in floats |
-| 3 | also what is good for one target only |
+| 2 | the order of floating-point operations, so their last bits |
+| 3 | also what is good for one target; integers compute what a model says of them in floats |
 
 How to read a pattern: `mul(conv(x, W!), S!)` is a product of a convolution and a constant. A name
 is any tensor, with `!` a constant one, with `?` one that may be absent; `a|b(x)` is either op; `*`

@@ -24,6 +24,7 @@ from intaglio.passes.legalize import legalize
 from intaglio.passes.recognize import RECOGNIZE
 from intaglio.rewrite import No, Rule, Trace, rewrite
 from intaglio.targets import Target
+from intaglio.targets.cost import USUAL, Cost
 from intaglio.verify import verify
 
 Progress = Callable[[str], None]  # is told what is being done
@@ -84,37 +85,39 @@ class _Timed(Rule):
 
 
 class Rules:
-    """A pass that applies rules until none fires."""
+    """A pass that applies rules until none fires; those that compete are weighed by `cost`."""
 
-    def __init__(self, every: Sequence[Rule]):
-        self.every = list(every)
+    def __init__(self, every: Sequence[Rule], cost: Cost):
+        self.every, self.cost = list(every), cost
 
     def __call__(self, graph: Graph, trace: Trace) -> int:
-        return rewrite(graph, self.every, trace)
+        return rewrite(graph, self.every, trace, self.cost)
 
     def timed(self, times: dict[str, float], disable: Collection[str]) -> Rules:
         """The same without the rules in `disable`; how long each takes is added to `times`."""
-        return Rules([_Timed(r, times) for r in self.every if r.name not in disable])
+        every = [_Timed(r, times) for r in self.every if r.name not in disable]
+        return Rules(every, self.cost)
 
 
-def rules(*lists: Sequence[Rule]) -> Rules:
-    """A pass that applies the rules of these lists."""
-    return Rules([r for one in lists for r in one])
+def _rules(cost: Cost, *lists: Sequence[Rule]) -> Rules:
+    return Rules([r for one in lists for r in one], cost)
 
 
-def neutral() -> list[Pass]:
-    """What is true of a model on every target."""
+def neutral(cost: Cost = USUAL) -> list[Pass]:
+    """What is true of a model on every target; where rules compete, the target's cost decides."""
+    rules = partial(_rules, cost)
     return [
         Pass("canonicalize", rules(FOLD, CANONICAL), level=1),
         Pass("merge duplicates", merge_duplicates, level=1),
         Pass("recognize", rules(RECOGNIZE), level=2),
-        Pass("integer", rules(INTEGER), level=2),
+        Pass("integer", rules(INTEGER), level=3),
         Pass("fuse", rules(FOLD, FUSE, CANONICAL), level=2),
     ]
 
 
 def lowering(target: Target) -> list[Pass]:
     """What turns a model into the target's own ops."""
+    rules = partial(_rules, target.cost)
     return [
         Pass("legalize", partial(legalize, target)),
         Pass("fold weights", rules(WEIGHTS, FOLD), level=1),

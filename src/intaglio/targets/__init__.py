@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from intaglio.errors import BadInput
 from intaglio.ir import Node
 from intaglio.rewrite import Rule
+from intaglio.targets.cost import USUAL, Cost
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Target:
     lower: tuple[Rule, ...] = ()  # neutral ops to the target's own
     fuse: tuple[Rule, ...] = ()  # the target's ops with what follows them
     isa: int = 0  # a CPU's instruction sets, as bits
+    cost: Cost = USUAL  # by which rules that compete are weighed
 
 
 NAMES = ("cpu",)

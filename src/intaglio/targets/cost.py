@@ -1,0 +1,63 @@
+"""What a node costs on a chip: the one estimate by which rules that compete are weighed.
+
+It need not be right in nanoseconds, only in order: work is multiply-accumulates, traffic and steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from intaglio.ir import Node, Value
+from intaglio.ops.registry import REGISTRY
+
+FREE = {"reshape", "bitcast", "constant"}  # the same bytes under another name
+VIEWS = {"slice", "gather", "transpose", "expand"}  # read no more than they write
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A chip's rates; `cost(node)` estimates nanoseconds."""
+
+    macs: float = 40.0  # multiply-accumulates per nanosecond, on products that fill the units
+    bytes: float = 16.0  # read or written per nanosecond
+    step: float = 400.0  # nanoseconds to begin a step
+    lanes: int = 16  # output channels that are computed together
+
+    def __call__(self, node: Node) -> float:
+        made = [v for v in node.outputs if v.uses]
+        if node.op in FREE or all(v is None or v.data is not None for v in node.inputs):
+            return 0.0  # moves nothing, or is folded
+        if _is_epilogue(node):
+            return 0.0
+        read = 0 if node.op in VIEWS else sum(v.type.bytes for v in node.inputs if v is not None)
+        written = sum(v.type.bytes for v in made or node.outputs)
+        written *= 2 if node.op in VIEWS else 1
+        macs = REGISTRY[node.op].macs(node)
+        return (
+            self.step + macs * self._waste(node, macs) / self.macs + (read + written) / self.bytes
+        )
+
+    def _waste(self, node: Node, macs: int) -> float:
+        """By how much lanes without a channel lengthen a product."""
+        if not macs:
+            return 1.0
+        out = node.outputs[0]
+        channels = out.shape[1] if node.op == "conv" else out.shape[-1] if out.shape else 1
+        if node.op == "conv":
+            groups = node.attrs["groups"]
+            channels = channels if groups == channels else channels // groups
+        return -(-channels // self.lanes) * self.lanes / max(channels, 1)
+
+
+def _is_epilogue(node: Node) -> bool:
+    """Computed by the product before it: one operand is its result, read by nobody else."""
+    return REGISTRY[node.op].elementwise and any(map(_is_product, node.inputs))
+
+
+def _is_product(v: Value | None) -> bool:
+    if v is None or v.producer is None or len(v.uses) != 1 or not v.uses:
+        return False
+    return bool(REGISTRY[v.producer.op].macs(v.producer))
+
+
+USUAL = Cost()  # a core with wide vector units
