@@ -237,12 +237,16 @@ def feeds(graph: Graph, seed: int = 5) -> dict[str, np.ndarray]:
     }
 
 
-def assert_same(got: dict[str, Any], want: dict[str, Any], graph: Graph) -> None:
+def assert_same(
+    got: dict[str, Any], want: dict[str, Any], graph: Graph, exact: bool = False
+) -> None:
     """Equal up to rounding, where errors may have grown with the largest number."""
     for name, w in want.items():
         g = got[name]
         assert g.dtype == w.dtype, f"{name}: {g.dtype}, not {w.dtype}\n{graph}"
         assert g.shape == w.shape, f"{name}: {g.shape}, not {w.shape}\n{graph}"
+        if exact:
+            assert np.array_equal(g, w, equal_nan=True), f"{name} differs\n{graph}"
         room = 2e-3 * max(1.0, float(np.abs(w).max(initial=0)))
         assert np.allclose(g, w, rtol=0, atol=room), (
             f"{name} is off by {np.abs(g - w).max()}\n{graph}"

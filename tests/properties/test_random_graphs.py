@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.properties.graphs import assert_same, feeds, graphs
@@ -16,14 +17,15 @@ quick = settings(
 )
 
 
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
 @quick
 @given(graphs())
-def test_optimize_keeps_the_meaning(graph):
+def test_optimize_keeps_the_meaning(level, graph):
     inputs = feeds(graph)
     want = intaglio.interpret(graph, inputs)
     before = str(graph)
-    for level in (1, 3):
-        assert_same(intaglio.interpret(intaglio.optimize(graph, level), inputs), want, graph)
+    got = intaglio.interpret(intaglio.optimize(graph, level), inputs)
+    assert_same(got, want, graph, exact=level < 2)
     assert str(graph) == before, "optimize changed the graph that it was given"
 
 
