@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from intaglio.ir import Array, Graph, Node, Value, release
 from intaglio.ops.registry import REGISTRY
 
@@ -100,6 +98,20 @@ class Pat:
 ANY = Pat(())
 
 
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Matches whatever one of its patterns does: the ways of writing an operand."""
+
+    choices: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{{{' or '.join(map(str, self.choices))}}}"
+
+    def match(self, v: Value | None, found: Found) -> Iterator[Found]:
+        for choice in self.choices:
+            yield from _match(choice, v, found)
+
+
 def _match_all(
     patterns: Sequence[Any], values: Sequence[Value | None], found: Found
 ) -> Iterator[Found]:
@@ -118,7 +130,7 @@ def _match(pattern: Any, v: Value | None, found: Found) -> Iterator[Found]:
 
 
 def _is(data: Array, number: float) -> bool:
-    return data.size == 1 and bool(np.isclose(float(data.item()), number, rtol=1e-4))
+    return data.size == 1 and abs(float(data.item()) - number) <= 1e-8 + 1e-4 * abs(number)
 
 
 class _Patterns:
@@ -133,6 +145,10 @@ class _Patterns:
     def op(self, names: str | tuple[str, ...], *args: Any, **attrs: Any) -> Pat:
         """For names that Python cannot spell, and for any of several: `P.op("cpu.conv", x, W)`."""
         return Pat((names,) if isinstance(names, str) else names, args, tuple(attrs.items()))
+
+    def one_of(self, *choices: Any) -> OneOf:
+        """Any of several patterns, as an operand: `P.log(P.one_of(P.exp(x), P.exp(y)))`."""
+        return OneOf(choices)
 
 
 P: Any = _Patterns()

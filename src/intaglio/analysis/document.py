@@ -33,9 +33,9 @@ counts both). `--disable NAME` keeps one from firing, `--level` all above a leve
 | 3 | also what is good for one target; integers compute what a model says of them in floats |
 
 How to read a pattern: `mul(conv(x, W!), S!)` is a product of a convolution and a constant. A name
-is any tensor, with `!` a constant one, with `?` one that may be absent; `a|b(x)` is either op; `*`
-is any node. What is inside must have no other reader, or the rule would compute it twice; `&`
-marks what may have.
+is any tensor, with `!` a constant one, with `?` one that may be absent; `a|b(x)` is either op;
+`{{a(x) or b(x)}}` either way of writing an operand; `*` is any node. What is inside must have no
+other reader, or the rule would compute it twice; `&` marks what may have.
 """
 
 

@@ -1,6 +1,16 @@
 """Graphs on which each rule fires: one line or more per rule, named for it."""
 
-from tests.passes.cases import canonical, cpu, fold, fuse, integer, recognize
+from tests.passes.cases import canonical, cpu, fold, fuse, integer, recognize, rectifiers
 from tests.passes.cases.build import CASES, graph_of
 
-__all__ = ["CASES", "canonical", "cpu", "fold", "fuse", "graph_of", "integer", "recognize"]
+__all__ = [
+    "CASES",
+    "canonical",
+    "cpu",
+    "fold",
+    "fuse",
+    "graph_of",
+    "integer",
+    "recognize",
+    "rectifiers",
+]

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from intaglio.passes.recognize.activations import ACTIVATIONS
 from intaglio.passes.recognize.norms import NORMS
+from intaglio.passes.recognize.rectifiers import RECTIFIERS
 
-RECOGNIZE = [*ACTIVATIONS, *NORMS]
+RECOGNIZE = [*ACTIVATIONS, *RECTIFIERS, *NORMS]

@@ -10,9 +10,11 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.ir import Node, Value
-from intaglio.rewrite import P, Pat, Rule, no, rule
+from intaglio.passes.recognize.rectifiers import number
+from intaglio.rewrite import OneOf, P, Pat, Rule, no, rule
 
-x, y = P["x y"]
+x, y, c, d = P["x y c! d!"]
+LARGE = 16  # softplus(x) - x is below 2e-7 from here on
 
 
 def _any_of(patterns: list[Pat], build: Any) -> list[Rule]:
@@ -37,13 +39,86 @@ def softplus(x: Value) -> Any:
     return ops.softplus(x)
 
 
-def _hard_sigmoid(x: Value) -> Any:
-    """relu6(x + 3) / 6"""
-    return ops.hard_sigmoid(x, alpha=1 / 6, beta=0.5)
+@rule(P.where(x, P.softplus(x), P.greater(x, c)))
+def softplus_guarded(x: Value, c: Value, node: Node) -> Any:
+    """softplus, but x itself where it is large: the same from 16 on"""
+    bound = number(c)
+    if bound is None or bound < LARGE:
+        return no("below 16 softplus(x) and x differ")
+    return ops.softplus(x)
 
 
+SOFT = P.op(("mul", "div"), P.softplus(y), d) @ "outer"
+
+
+@rule(P.where(x, SOFT, P.greater(y, c)))
+def softplus_scaled_guarded(x: Value, y: Value, c: Value, outer: Node) -> Any:
+    """softplus(b x) / b, but x itself where b x is large"""
+    bound, by, inner = number(c), number(outer.inputs[1]), y.producer  # type: ignore[arg-type]
+    if inner is None or inner.op != "mul" or inner.inputs[0] is not x or not by:
+        return None
+    beta = number(inner.inputs[1])  # type: ignore[arg-type]
+    by = by if outer.op == "div" else 1 / by
+    if beta is None or not math.isclose(beta, by, rel_tol=1e-5):
+        return None
+    if bound is None or bound < LARGE:
+        return no("below 16 softplus(x) and x differ")
+    return outer.outputs[0]
+
+
+@rule(P.div(x, P.add(P.abs(x), 1.0)))
+def softsign(x: Value) -> Any:
+    """x / (|x| + 1)"""
+    return ops.softsign(x)
+
+
+def _sigmoid(x: Value) -> Any:
+    """1 / (1 + exp(-x))"""
+    return ops.sigmoid(x)
+
+
+EXP = P.add(P.exp(P.neg(x)), 1.0)
+SIGMOID = _any_of([P.div(1.0, EXP), P.reciprocal(EXP)], _sigmoid)
+
+
+@rule(P.div(x, EXP))
+def swish_of_quotient(x: Value) -> Any:
+    """x / (1 + exp(-x))"""
+    return ops.swish(x)
+
+
+@rule(P.mul(x, P.sigmoid(P.mul(x, c))))
+def swish_with_slope(x: Value, c: Value) -> Any:
+    """x * sigmoid(a x)"""
+    alpha = number(c)
+    return None if alpha is None else ops.swish(x, alpha=alpha)
+
+
+def _line(shift_first: bool) -> Any:
+    def hard_sigmoid(x: Value, c: Value, d: Value, scale: Node, ramp: Node | None) -> Any:
+        """a x + b, cut off at 0 and 1, in any way of writing that"""
+        by, shift = number(c), number(d)
+        if not by or shift is None:
+            return None
+        alpha = 1 / by if scale.op == "div" else by
+        if ramp is not None and not math.isclose(top := ramp.attrs["hi"] * alpha, 1, rel_tol=1e-4):
+            return no(f"it ends at {top:g}, a hard sigmoid at 1")
+        return ops.hard_sigmoid(x, alpha=alpha, beta=shift * alpha if shift_first else shift)
+
+    return hard_sigmoid
+
+
+def _scaled(inner: Any) -> Pat:
+    made: Pat = P.op(("mul", "div"), inner, c) @ "scale"
+    return made
+
+
+HARD_SIGMOID = [
+    Rule(_scaled(P.clip(P.add(x, d), lo=0.0) @ "ramp"), _line(True)),
+    Rule(P.clip(_scaled(P.add(x, d)), lo=0.0, hi=1.0), _line(True)),
+    Rule(P.clip(P.add(_scaled(x), d), lo=0.0, hi=1.0), _line(False)),
+]
 RAMP = P.clip(P.add(x, 3.0), lo=0.0, hi=6.0)
-HARD_SIGMOID = _any_of([P.div(RAMP, 6.0), P.mul(RAMP, 1 / 6)], _hard_sigmoid)
 
 
 def _hardswish(x: Value) -> Any:
@@ -52,7 +127,11 @@ def _hardswish(x: Value) -> Any:
 
 
 HARDSWISH = _any_of(
-    [P.div(P.mul(x, RAMP), 6.0), P.mul(P.mul(x, RAMP), 1 / 6), P.mul(P.mul(x, 1 / 6), RAMP)],
+    [
+        P.div(P.mul(x, RAMP), 6.0),
+        P.mul(P.mul(x, RAMP), 1 / 6),
+        P.mul(P.one_of(P.mul(x, 1 / 6), P.div(x, 6.0)), RAMP),
+    ],
     _hardswish,
 )
 
@@ -72,6 +151,21 @@ def _halves(inner: Pat) -> Iterator[Pat]:
     yield P.mul(P.mul(x, 0.5), inner)
 
 
+def _cubic() -> OneOf:
+    """The ways of writing sqrt(2/pi) (x + 0.044715 x^3)."""
+    root = math.sqrt(2 / math.pi)
+    square = P.one_of(P.mul(x, x), P.pow(x, 2.0))
+    cube = P.one_of(P.pow(x, 3.0), P.mul(x, square))
+    growth = P.add(P.mul(square, 0.044715), 1.0)
+    made: OneOf = P.one_of(
+        P.mul(P.add(x, P.mul(cube, 0.044715)), root),
+        P.mul(P.mul(x, growth), root),
+        P.mul(P.mul(x, root), growth),
+        P.mul(x, P.mul(growth, root)),
+    )
+    return made
+
+
 def _gelu(x: Value) -> Any:
     """x * (erf(x / sqrt 2) + 1) / 2"""
     return ops.gelu(x)
@@ -82,29 +176,24 @@ def _gelu_tanh(x: Value) -> Any:
     return ops.gelu(x, approximate="tanh")
 
 
+ERF = P.erf(P.one_of(P.div(x, math.sqrt(2)), P.mul(x, math.sqrt(0.5))))
 GELU = _any_of(
-    [
-        whole
-        for arg in (P.div(x, math.sqrt(2)), P.mul(x, math.sqrt(0.5)))
-        for whole in _halves(P.add(P.erf(arg), 1.0))
-    ],
+    [*_halves(P.add(ERF, 1.0)), P.mul(x, P.add(P.mul(ERF, 0.5), 0.5))],
     _gelu,
 )
-GELU_TANH = _any_of(
-    [
-        whole
-        for cube in (P.pow(x, 3.0), P.mul(x, P.mul(x, x)), P.mul(x, P.pow(x, 2.0)))
-        for arg in (P.mul(P.add(x, P.mul(cube, 0.044715)), math.sqrt(2 / math.pi)),)
-        for whole in _halves(P.add(P.tanh(arg), 1.0))
-    ],
-    _gelu_tanh,
-)
+GELU_TANH = _any_of([*_halves(P.add(P.tanh(_cubic()), 1.0))], _gelu_tanh)
 
 
 ACTIVATIONS = [
     softplus,
+    softplus_guarded,
+    softplus_scaled_guarded,
+    softsign,
+    *SIGMOID,
     mish,
     swish,
+    swish_of_quotient,
+    swish_with_slope,
     *HARDSWISH,
     *HARD_SIGMOID,
     hardswish_of_hard_sigmoid,

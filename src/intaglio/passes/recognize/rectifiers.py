@@ -1,0 +1,215 @@
+"""Functions that treat positive and negative elements differently, spelled out in small ops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.ir import Array, Node, Value, constant
+from intaglio.rewrite import OneOf, P, Pat, Rule, no, rule
+
+INF = math.inf
+x, c, d = P["x c! d!"]
+POSITIVE = P.relu(x)
+NEGATIVE = P.clip(x, lo=-INF, hi=0.0)
+MINUS = P.relu(P.neg(x))
+
+
+def number(c: Value) -> float | None:
+    """The one number that a constant holds."""
+    return float(c.data.item()) if c.data is not None and c.data.size == 1 else None
+
+
+def either(above: Any, below: Any) -> list[Pat]:
+    """The ways of choosing by the sign of x; what happens at 0 must be the same in both."""
+    positive = P.one_of(P.op(("greater", "greater_equal"), x, 0.0), P.op(LESS, 0.0, x))
+    negative = P.one_of(P.op(LESS, x, 0.0), P.op(("greater", "greater_equal"), 0.0, x))
+    return [P.where(above, below, positive), P.where(below, above, negative)]
+
+
+LESS = ("less", "less_equal")
+
+
+def _any_of(patterns: list[Pat], build: Callable[..., Any]) -> list[Rule]:
+    return [Rule(p, build) for p in patterns]
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+@rule(P.mul(x, -1.0))
+def negate(x: Value) -> Any:
+    """x * -1"""
+    return ops.neg(x)
+
+
+@rule(P.neg(MINUS))
+def negative_part(x: Value) -> Any:
+    """-relu(-x) is the part of x below zero"""
+    return ops.clip(x, hi=0.0)
+
+
+def _absolute(x: Value, node: Node) -> Any:
+    """max(x, -x), relu(x) + relu(-x), sqrt(x^2), or -x where x is negative"""
+    return ops.abs(x)
+
+
+ABSOLUTE = _any_of(
+    [
+        P.maximum(x, P.neg(x)),
+        P.add(POSITIVE, MINUS),
+        P.sqrt(P.mul(x, x)),
+        P.sqrt(P.pow(x, 2.0)),
+        *either(x, P.neg(x)),
+    ],
+    _absolute,
+)
+
+
+# ---- relu and its slopes -------------------------------------------------------------------------
+def _relu_of_choice(x: Value) -> Any:
+    """x where it is positive, else 0"""
+    return ops.relu(x)
+
+
+RELU = _any_of([*either(x, 0.0), P.mul(x, P.cast(P.greater(x, 0.0)))], _relu_of_choice)
+
+
+def _thresholded_relu(x: Value, c: Value) -> Any:
+    """x where it is above a number, else 0"""
+    bound = number(c)
+    return None if bound is None or bound == 0 else ops.thresholded_relu(x, alpha=bound)
+
+
+THRESHOLDED = _any_of(
+    [P.where(x, 0.0, P.greater(x, c)), P.where(0.0, x, P.less_equal(x, c))], _thresholded_relu
+)
+
+
+def sloped(x: Value, slope: Array) -> Any:
+    """x where it is positive, else slope * x."""
+    if slope.size == 1:
+        return ops.leaky_relu(x, alpha=float(slope.item()))
+    if len(slope.shape) > x.type.rank or np.broadcast_shapes(slope.shape, x.shape) != x.shape:
+        return no(f"slopes of shape {slope.shape} do not broadcast to {x.type}")
+    return ops.prelu(x, constant(slope.astype(dtypes.numpy_of(x.dtype))))
+
+
+def _by(factor: float) -> Callable[..., Any]:
+    def prelu(x: Value, c: Value) -> Any:
+        """x where it is positive, else x times a constant, in any way of writing that"""
+        if c.data is None or not dtypes.is_float(x.dtype):
+            return None
+        return sloped(x, c.data * c.data.dtype.type(factor))
+
+    return prelu
+
+
+BEND = P.sub(x, P.abs(x))  # twice the negative part
+HALF = P.one_of(P.mul(P.mul(BEND, c), 0.5), P.mul(P.mul(BEND, 0.5), c), P.mul(NEGATIVE, c))
+PRELU = [
+    *_any_of([*either(x, P.mul(x, c)), P.sub(POSITIVE, P.mul(MINUS, c))], _by(1)),
+    *_any_of([P.add(POSITIVE, HALF)], _by(1)),
+    *_any_of([P.add(POSITIVE, P.mul(MINUS, c))], _by(-1)),
+    *_any_of([P.add(POSITIVE, P.mul(BEND, c))], _by(2)),
+]
+
+
+@rule(P.maximum(x, P.mul(x, c)))
+def leaky_relu_of_maximum(x: Value, c: Value) -> Any:
+    """max(x, slope * x) with slopes up to 1"""
+    if c.data is None or not dtypes.is_float(x.dtype):
+        return None
+    return sloped(x, c.data) if np.all(c.data <= 1) else no("a slope is above 1")
+
+
+# ---- exponential below zero ----------------------------------------------------------------------
+def _expm1(arg: Any) -> OneOf:
+    made: OneOf = P.one_of(P.add(P.exp(arg), -1.0), P.sub(P.exp(arg), 1.0))
+    return made
+
+
+def _elu(x: Value, c: Value | None) -> Any:
+    """x where it is positive, else a (exp(x) - 1)"""
+    alpha = 1.0 if c is None else number(c)
+    return None if alpha is None else ops.elu(x, alpha=alpha)
+
+
+EXPONENTIAL = P.one_of(_expm1(x), P.mul(_expm1(x), c))
+BELOW = P.clip(EXPONENTIAL, lo=-INF, hi=0.0)
+ELU = _any_of(
+    [
+        *either(x, EXPONENTIAL),
+        P.add(POSITIVE, P.one_of(BELOW, _expm1(NEGATIVE), P.mul(_expm1(NEGATIVE), c))),
+    ],
+    _elu,
+)
+
+
+def _celu(x: Value, c: Value, d: Value, inner: Node) -> Any:
+    """x where it is positive, else a (exp(x / a) - 1)"""
+    alpha, by = number(c), number(d)
+    if alpha is None or not by:
+        return None
+    width = by if inner.op == "div" else 1 / by
+    if not math.isclose(alpha, width, rel_tol=1e-5):
+        return no(f"the factor is {alpha:g}, the divisor in the exponent {width:g}")
+    return ops.celu(x, alpha=alpha)
+
+
+WIDE = P.mul(_expm1(P.op(("mul", "div"), x, d) @ "inner"), c)
+CELU = _any_of([*either(x, WIDE), P.add(POSITIVE, P.clip(WIDE, lo=-INF, hi=0.0))], _celu)
+
+
+@rule(P.mul(P.elu(x) @ "inner", c))
+def selu(x: Value, c: Value, inner: Node) -> Any:
+    """elu times a number"""
+    gamma = number(c)
+    return None if gamma is None else ops.selu(x, alpha=inner.attrs["alpha"], gamma=gamma)
+
+
+# ---- nothing around zero -------------------------------------------------------------------------
+def _hard_shrink(x: Value, c: Value, d: Value | None) -> Any:
+    """x where its size is above a number, else 0"""
+    bound = number(c)
+    if bound is None or bound < 0 or (d is not None and number(d) != -bound):
+        return None
+    return ops.shrink(x, bias=0.0, lambd=bound)
+
+
+HARD_SHRINK = _any_of(
+    [
+        P.where(0.0, x, P.less_equal(P.abs(x), c)),
+        P.where(x, 0.0, P.greater(P.abs(x), c)),
+        P.where(x, 0.0, P.logical_or(P.greater(x, c), P.less(x, d))),
+    ],
+    _hard_shrink,
+)
+
+
+@rule(P.mul(P.sign(x), P.relu(P.op(("add", "sub"), P.abs(x), c) @ "inner")))
+def soft_shrink(x: Value, c: Value, inner: Node) -> Any:
+    """sign(x) relu(|x| - c)"""
+    bound = number(c)
+    bound = -bound if bound is not None and inner.op == "add" else bound
+    if bound is None or bound < 0:
+        return None
+    return ops.shrink(x, bias=bound, lambd=bound)
+
+
+RECTIFIERS = [
+    negate,
+    negative_part,
+    *ABSOLUTE,
+    *RELU,
+    *THRESHOLDED,
+    *PRELU,
+    leaky_relu_of_maximum,
+    *ELU,
+    *CELU,
+    selu,
+    *HARD_SHRINK,
+    soft_shrink,
+]
