@@ -112,6 +112,7 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
         Pass("recognize", rules(RECOGNIZE), level=2),
         Pass("integer", rules(INTEGER), level=3),
         Pass("fuse", rules(FOLD, FUSE, CANONICAL), level=2),
+        Pass("merge duplicates again", merge_duplicates, level=2),
     ]
 
 

@@ -13,6 +13,7 @@ from intaglio.ir import Graph, Type, Value, constant
 
 INF = math.inf
 RNG = np.random.default_rng(7)
+FRESH = RNG.bit_generator.state
 CASES: list[tuple[str, Callable[..., Any], list[Type]]] = []
 
 
@@ -22,6 +23,7 @@ def case(name: str, build: Callable[..., Any], *types: Type) -> None:
 
 
 def graph_of(build: Callable[..., Any], types: list[Type]) -> Graph:
+    RNG.bit_generator.state = FRESH  # the same numbers whatever other cases there are
     inputs = [Value(t, f"x{i}") for i, t in enumerate(types)]
     made = build(*inputs)
     outputs = list(made) if isinstance(made, list | tuple) else [made]

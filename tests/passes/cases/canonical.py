@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.passes.cases.build import INF, SHIFT, VECTOR, case, f32, scalar
+from tests.passes.cases.build import IMAGE, INF, SHIFT, VECTOR, case, f32, num, pool, scalar
 
 from intaglio import ops
-from intaglio.ir import constant
+from intaglio.ir import Type, constant
 
 case("reshape_to_itself", lambda x: ops.reshape(ops.relu(x), shape=(2, -1)), VECTOR)
 case("reshape_of_reshape", lambda x: ops.reshape(ops.reshape(x, shape=(10,)), shape=(5, 2)), VECTOR)
@@ -37,7 +37,6 @@ case("cast_of_cast", lambda x: ops.cast(ops.cast(x, dtype="f64"), dtype="i32"), 
 case("clip_of_clip", lambda x: ops.clip(ops.clip(x, lo=-1.0, hi=0.5), lo=-0.5, hi=INF), VECTOR)
 case("clip_of_relu", lambda x: ops.clip(ops.relu(x), lo=-1.0, hi=0.5), VECTOR)
 case("relu_of_clip", lambda x: ops.relu(ops.clip(x, lo=-1.0, hi=0.5)), VECTOR)
-case("relu_of_relu", lambda x: ops.relu(ops.relu(x)), VECTOR)
 case("clip_of_bound", lambda x: ops.minimum(scalar(0.3), x), VECTOR)
 case("clip_of_bound", lambda x: ops.maximum(x, scalar(0.3)), VECTOR)
 case("clip_is_relu", lambda x: ops.clip(x, lo=0.0, hi=INF), VECTOR)
@@ -50,3 +49,130 @@ for op, number in (("mul", 1), ("add", 0), ("sub", 0), ("div", 1), ("pow", 1)):
         VECTOR,
     )
 case("neutral_operand", lambda x: ops.add(x, constant(np.zeros(5, np.float32))), VECTOR)
+
+
+# ---- what changes nothing ------------------------------------------------------------------------
+ONE = {"kernel": (1, 1), "stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1)}
+case("pool_of_one", lambda x: ops.avg_pool(ops.relu(x), **ONE), IMAGE)
+case("pool_of_one", lambda x: ops.max_pool(ops.relu(x), **ONE), IMAGE)
+case(
+    "resize_to_itself",
+    lambda x: ops.resize(ops.relu(x), axes=(2, 3), shape=(6, 6), scales=(1.0, 1.0), mode="linear"),
+    IMAGE,
+)
+BOOLS = Type("bool", (2, 5))
+INTS = Type("i32", (2, 5))
+case("where_of_equals", lambda x, b: ops.where(x, x, b), f32(5), BOOLS)
+case("neutral_operand", lambda x: ops.logical_and(ops.logical_not(x), constant(True)), BOOLS)
+case("clamp_of_clamped", lambda x: ops.relu(pool(ops.max_pool, ops.relu(x))), IMAGE)
+case("clamp_of_clamped", lambda x: ops.abs(ops.sigmoid(x)), VECTOR)
+case(
+    "clamp_of_clamped",
+    lambda x, y: ops.clip(
+        ops.concat(ops.clip(x, lo=0.0, hi=1.0), ops.clip(y, lo=0.5, hi=2.0), axis=1), lo=0.0, hi=2.0
+    ),
+    VECTOR,
+    VECTOR,
+)
+
+# ---- moves of elements ---------------------------------------------------------------------------
+case(
+    "expand_of_expand",
+    lambda x: ops.expand(ops.expand(x, shape=(2, 5)), shape=(3, 2, 5)),
+    f32(1, 5),
+)
+case("tile_as_expand", lambda x: ops.tile(x, repeats=(4, 1)), f32(1, 5))
+case("expand_for_nothing", lambda x, y: ops.add(x, ops.reshape(y, shape=(1, 5))), VECTOR, f32(5))
+LAST = {"axes": (2, 3)}
+case(
+    "reshape_of_reduced",
+    lambda x: ops.reshape(ops.reduce_mean(x, **LAST, keepdims=True), shape=(2, 4)),
+    IMAGE,
+)
+case(
+    "reshape_of_reduced",
+    lambda x: ops.reshape(ops.argmax(x, axis=1, keepdims=False), shape=(2, 1, 6, 6)),
+    IMAGE,
+)
+case(
+    "extremum_of_copies",
+    lambda x: ops.reduce_max(ops.expand(x, shape=(2, 5, 7)), axes=(1, 2), keepdims=False),
+    f32(2, 5, 1),
+)
+case(
+    "extremum_of_extrema",
+    lambda x: ops.reduce_max(
+        ops.reduce_max(x, axes=(1,), keepdims=False), axes=(1,), keepdims=False
+    ),
+    IMAGE,
+)
+
+
+def cut(x, *bounds):
+    start, stop, step = zip(*bounds, strict=True)
+    return ops.slice_(x, start=start, stop=stop, step=step)
+
+
+ALL = (0, 2**62, 1)
+case("slice_of_slice", lambda x: cut(cut(x, ALL, (1, 9, 2)), ALL, (1, 3, 1)), f32(2, 10))
+case(
+    "slice_of_slice", lambda x: cut(cut(x, ALL, (-1, -(2**62), -1)), ALL, (4, -20, -2)), f32(2, 10)
+)
+JOINED = lambda x, y: ops.concat(x, y, x, axis=1)  # noqa: E731
+case("slice_of_concat", lambda x, y: cut(JOINED(x, y), ALL, (6, 9, 1)), VECTOR, VECTOR)
+case("slice_of_concat", lambda x, y: cut(JOINED(x, y), (0, 1, 1), (2, 10, 1)), VECTOR, VECTOR)
+BORDER = {"before": (0, 2), "after": (0, 1)}
+case("slice_of_pad", lambda x: cut(ops.pad(x, **BORDER), ALL, (1, 4, 1)), VECTOR)
+case("slice_of_pad", lambda x: cut(ops.pad(x, **BORDER, mode="edge"), ALL, (2, 5, 1)), VECTOR)
+case("pad_of_pad", lambda x: ops.pad(ops.pad(x, **BORDER), **BORDER), VECTOR)
+case(
+    "simpler_concat",
+    lambda x: ops.concat(cut(x, ALL, (0, 2, 1)), cut(x, ALL, (2, 5, 1)), axis=1),
+    VECTOR,
+)
+case("simpler_concat", lambda x: ops.concat(x, num(2, 1), num(2, 3), axis=1), VECTOR)
+case("gather_of_range", lambda x: ops.gather(x, constant([0, 2, 4]), axis=1), VECTOR)
+case(
+    "gather_of_gather",
+    lambda x: ops.gather(
+        ops.gather(x, constant([4, 0, 2]), axis=1), constant([[2, 0], [1, -1]]), axis=1
+    ),
+    VECTOR,
+)
+case(
+    "extents_that_are_known",
+    lambda x: ops.slice_(ops.shape_of(ops.nonzero(x)), start=(0,), stop=(1,), step=(1,)),
+    VECTOR,
+)
+
+# ---- computations --------------------------------------------------------------------------------
+case("cast_of_cast", lambda x: ops.cast(ops.cast(x, dtype="i16"), dtype="u8"), INTS)
+GRID = (constant(np.float32(0.1)), constant(np.int8(3)))
+case(
+    "quantize_of_dequantize",
+    lambda x: ops.quantize_linear(ops.dequantize_linear(x, *GRID), *GRID, dtype="i8"),
+    Type("i8", (2, 5)),
+)
+EACH = (constant(np.linspace(0.1, 0.9, 5, dtype=np.float32)),)
+case(
+    "quantize_of_dequantize",
+    lambda x: ops.quantize_linear(ops.dequantize_linear(x, *EACH), *EACH, dtype="u8"),
+    Type("u8", (2, 5)),
+)
+case("undone_at_once", lambda x: ops.relu(ops.neg(ops.neg(x))), VECTOR)
+case("undone_at_once", lambda x: ops.cast(ops.logical_not(ops.logical_not(x)), dtype="f32"), BOOLS)
+case("rounding_of_rounded", lambda x: ops.round(ops.floor(x)), VECTOR)
+case("abs_of_either_sign", lambda x: ops.abs(ops.neg(x)), VECTOR)
+case("negation_into_sum", lambda x, y: ops.add(ops.neg(x), y), VECTOR, VECTOR)
+case("negation_into_sum", lambda x, y: ops.sub(x, ops.neg(y)), VECTOR, VECTOR)
+case("negations_cancel", lambda x, y: ops.div(ops.neg(x), ops.neg(y)), VECTOR, VECTOR)
+case("negation_into_constant", lambda x: ops.mul(ops.neg(x), num(5)), VECTOR)
+case("where_not", lambda x, y, b: ops.where(x, y, ops.logical_not(b)), VECTOR, VECTOR, BOOLS)
+case("not_of_comparison", lambda x, y: ops.logical_not(ops.less(x, y)), INTS, INTS)
+case("one_by_x", lambda x: ops.div(scalar(1), x), VECTOR)
+case("exact_constants_meet", lambda x: ops.maximum(ops.maximum(x, num(5)), num(2, 5)), VECTOR)
+case(
+    "exact_constants_meet",
+    lambda x: ops.add(ops.add(x, constant(np.int32(3))), constant(np.int32(4))),
+    INTS,
+)

@@ -1,0 +1,50 @@
+"""Slices as what they are: a range of indices along every axis."""
+
+from __future__ import annotations
+
+from intaglio import ops
+from intaglio.ir import Node, Value
+
+EXTENT = 2**62  # a slice's stop for "to the end"
+
+
+def ranges(cut: Node) -> list[range] | None:
+    """The indices that a slice takes along each axis; None where a run-time extent is cut."""
+    x = cut.inputs[0]
+    assert x is not None
+    found = []
+    bounds = zip(x.shape, cut.attrs["start"], cut.attrs["stop"], cut.attrs["step"], strict=True)
+    for axis, (extent, start, stop, step) in enumerate(bounds):
+        if axis in x.type.dynamic and (start != 0 or stop < extent or step != 1):
+            return None
+        found.append(range(extent)[start:stop:step])
+    return found
+
+
+def is_whole(taken: range, extent: int) -> bool:
+    return taken == range(extent)
+
+
+def cut(x: Value, taken: list[range]) -> Value:
+    """The slice of `x` that takes these indices; `x` itself if that is all of them."""
+    if all(is_whole(r, d) for r, d in zip(taken, x.shape, strict=True)):
+        return x
+    whole = [is_whole(r, d) for r, d in zip(taken, x.shape, strict=True)]
+    pairs = list(zip(taken, whole, strict=True))
+    made: Value = ops.slice_(
+        x,
+        start=tuple(0 if w else r.start for r, w in pairs),
+        stop=tuple(EXTENT if w else r.stop if r.stop >= 0 else -EXTENT for r, w in pairs),
+        step=tuple(1 if w else r.step for r, w in pairs),
+    )
+    return made
+
+
+def one_axis(cut: Node) -> tuple[int, range] | None:
+    """(axis, indices) of a slice along one axis; None of any other."""
+    x, taken = cut.inputs[0], ranges(cut)
+    assert x is not None
+    if taken is None:
+        return None
+    axes = [a for a, r in enumerate(taken) if not is_whole(r, x.shape[a])]
+    return (axes[0], taken[axes[0]]) if len(axes) == 1 else None
