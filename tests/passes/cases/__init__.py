@@ -1,6 +1,6 @@
 """Graphs on which each rule fires: one line or more per rule, named for it."""
 
-from tests.passes.cases import canonical, cpu, fold, fuse, integer, recognize, rectifiers
+from tests.passes.cases import canonical, cpu, fold, fuse, integer, recognize, rectifiers, softmax
 from tests.passes.cases.build import CASES, graph_of
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "integer",
     "recognize",
     "rectifiers",
+    "softmax",
 ]

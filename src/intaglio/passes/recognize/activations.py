@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import ops
+from intaglio import dtypes, ops
 from intaglio.ir import Node, Value
 from intaglio.passes.recognize.rectifiers import number
 from intaglio.rewrite import OneOf, P, Pat, Rule, no, rule
@@ -69,7 +69,7 @@ def softplus_scaled_guarded(x: Value, y: Value, c: Value, outer: Node) -> Any:
 @rule(P.div(x, P.add(P.abs(x), 1.0)))
 def softsign(x: Value) -> Any:
     """x / (|x| + 1)"""
-    return ops.softsign(x)
+    return ops.softsign(x) if dtypes.is_float(x.dtype) else None
 
 
 def _sigmoid(x: Value) -> Any:
@@ -98,7 +98,7 @@ def _line(shift_first: bool) -> Any:
     def hard_sigmoid(x: Value, c: Value, d: Value, scale: Node, ramp: Node | None) -> Any:
         """a x + b, cut off at 0 and 1, in any way of writing that"""
         by, shift = number(c), number(d)
-        if not by or shift is None:
+        if not by or shift is None or not dtypes.is_float(x.dtype):
             return None
         alpha = 1 / by if scale.op == "div" else by
         if ramp is not None and not math.isclose(top := ramp.attrs["hi"] * alpha, 1, rel_tol=1e-4):

@@ -80,7 +80,7 @@ RELU = _any_of([*either(x, 0.0), P.mul(x, P.cast(P.greater(x, 0.0)))], _relu_of_
 def _thresholded_relu(x: Value, c: Value) -> Any:
     """x where it is above a number, else 0"""
     bound = number(c)
-    return None if bound is None or bound == 0 else ops.thresholded_relu(x, alpha=bound)
+    return ops.thresholded_relu(x, alpha=bound) if bound and dtypes.is_float(x.dtype) else None
 
 
 THRESHOLDED = _any_of(
@@ -174,8 +174,10 @@ def selu(x: Value, c: Value, inner: Node) -> Any:
 def _hard_shrink(x: Value, c: Value, d: Value | None) -> Any:
     """x where its size is above a number, else 0"""
     bound = number(c)
-    if bound is None or bound < 0 or (d is not None and number(d) != -bound):
+    if bound is None or bound < 0 or not dtypes.is_float(x.dtype):
         return None
+    if d is not None and number(d) != -bound:
+        return no(f"the bounds are {number(d)} and {bound}")
     return ops.shrink(x, bias=0.0, lambd=bound)
 
 
@@ -194,7 +196,7 @@ def soft_shrink(x: Value, c: Value, inner: Node) -> Any:
     """sign(x) relu(|x| - c)"""
     bound = number(c)
     bound = -bound if bound is not None and inner.op == "add" else bound
-    if bound is None or bound < 0:
+    if bound is None or bound < 0 or not dtypes.is_float(x.dtype):
         return None
     return ops.shrink(x, bias=bound, lambd=bound)
 

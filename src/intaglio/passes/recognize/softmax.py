@@ -1,0 +1,142 @@
+"""Softmax, its logarithm and its hard form, spelled out in small ops; norms as sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.ir import Node, Value
+from intaglio.rewrite import P, Rule, rule
+
+x, y, e, c = P["x y e c!"]
+
+
+def _axis(reduce: Node) -> int | None:
+    """The one axis that a reduction keeps with extent 1."""
+    axes = reduce.attrs["axes"]
+    return axes[0] if len(axes) == 1 and reduce.attrs["keepdims"] else None
+
+
+def _made_by(v: Value | None, op: str) -> Node | None:
+    return v.producer if v is not None and v.producer is not None and v.producer.op == op else None
+
+
+def _unshifted(v: Value, axes: tuple[int, ...]) -> Value:
+    """x, if v is x minus its maximum over these axes, which softmax subtracts anyway; else v."""
+    sub = _made_by(v, "sub")
+    top = _made_by(sub.inputs[1], "reduce_max") if sub is not None else None
+    if sub is None or top is None or top.inputs[0] is not sub.inputs[0]:
+        return v
+    same = top.attrs["axes"] == axes and top.attrs["keepdims"]
+    return top.inputs[0] if same and top.inputs[0] is not None else v
+
+
+# ---- softmax -------------------------------------------------------------------------------------
+def _softmax(e: Value, total: Node, node: Node) -> Any:
+    """exp(x) / sum(exp(x)), with or without the maximum taken off first"""
+    exp, axis = _made_by(e, "exp"), _axis(total)
+    if exp is None or axis is None or len(e.uses) != 2 or exp.inputs[0] is None:
+        return None
+    return ops.softmax(_unshifted(exp.inputs[0], (axis,)), axis=axis)
+
+
+TOTAL = P.reduce_sum(e) @ "total"
+SOFTMAX = [Rule(P.div(e, TOTAL), _softmax), Rule(P.mul(e, P.reciprocal(TOTAL)), _softmax)]
+
+
+@rule(P.log(P.softmax(x) @ "soft"))
+def log_of_softmax(x: Value, soft: Node) -> Any:
+    """log(softmax(x))"""
+    return ops.log_softmax(x, axis=soft.attrs["axis"])
+
+
+@rule(P.sub(x, P.log(P.reduce_sum(P.exp(x)) @ "total")))
+def log_softmax(x: Value, total: Node) -> Any:
+    """x - log(sum(exp(x))), with or without the maximum taken off first"""
+    axis = _axis(total)
+    return None if axis is None else ops.log_softmax(_unshifted(x, (axis,)), axis=axis)
+
+
+@rule(P.sub(x, P.reduce_log_sum_exp(x) @ "total"))
+def log_softmax_of_log_sum_exp(x: Value, total: Node) -> Any:
+    """x - log_sum_exp(x)"""
+    axis = _axis(total)
+    return None if axis is None else ops.log_softmax(x, axis=axis)
+
+
+@rule(P.add(P.log(P.reduce_sum(P.exp(P.sub(x, y))) @ "total"), y))
+def log_sum_exp(x: Value, y: Value, total: Node) -> Any:
+    """log(sum(exp(x - max(x)))) + max(x)"""
+    top, axes = _made_by(y, "reduce_max"), total.attrs["axes"]
+    if top is None or top.inputs[0] is not x or not total.attrs["keepdims"]:
+        return None
+    if top.attrs["axes"] != axes or not top.attrs["keepdims"]:
+        return None
+    return ops.reduce_log_sum_exp(x, axes=axes, keepdims=True)
+
+
+# ---- one at the largest --------------------------------------------------------------------------
+@rule(P.one_hot(P.argmax(x) @ "top", c))
+def hardmax_of_one_hot(x: Value, top: Node, c: Value, node: Node) -> Any:
+    """one_hot(argmax(x)) with the values 0 and 1"""
+    axis = top.attrs["axis"] % x.type.rank
+    rank = node.outputs[0].type.rank
+    if top.attrs["keepdims"] or node.attrs["axis"] % rank != axis or x.type.dynamic:
+        return None
+    if not dtypes.is_float(x.dtype):
+        return None
+    plain = c.data is not None and np.array_equal(c.data.astype(np.float64), [0, 1])
+    if node.attrs["depth"] != x.shape[axis] or not plain or top.attrs["select_last_index"]:
+        return None
+    made = ops.hardmax(x, axis=axis)
+    return made if c.dtype == x.dtype else ops.cast(made, dtype=c.dtype)
+
+
+@rule(P.cast(P.equal(P.one_of(P.reshape(P.argmax(x) @ "top"), P.argmax(x) @ "top"), c)))
+def hardmax_of_equal(x: Value, top: Node, c: Value, node: Node) -> Any:
+    """the places that are argmax(x), as numbers"""
+    rank, axis = x.type.rank, top.attrs["axis"] % x.type.rank
+    want = tuple(n if a == axis else 1 for a, n in enumerate(x.shape))
+    lifted = (1,) * (rank - c.type.rank) + c.shape
+    if x.type.dynamic or c.type.rank > rank or lifted != want or top.attrs["select_last_index"]:
+        return None
+    counts = c.data is not None and np.array_equal(c.data.ravel(), np.arange(x.shape[axis]))
+    if not counts or not dtypes.is_float(x.dtype):
+        return None
+    made = ops.hardmax(x, axis=axis)
+    return made if node.attrs["dtype"] == x.dtype else ops.cast(made, **node.attrs)
+
+
+# ---- norms as sums -------------------------------------------------------------------------------
+def _again(op: Any, x: Value, total: Node) -> Any:
+    return op(x, **total.attrs) if dtypes.is_float(x.dtype) else None
+
+
+SQUARE = P.one_of(P.mul(x, x), P.pow(x, 2.0))
+
+
+@rule(P.sqrt(P.reduce_sum(SQUARE) @ "total"))
+def l2_of_sum(x: Value, total: Node) -> Any:
+    """sqrt(sum(x^2))"""
+    return _again(ops.reduce_l2, x, total)
+
+
+@rule(P.reduce_sum(P.abs(x)) @ "total")
+def l1_of_sum(x: Value, total: Node) -> Any:
+    """sum(|x|)"""
+    return _again(ops.reduce_l1, x, total)
+
+
+SOFTMAXES = [
+    *SOFTMAX,
+    log_of_softmax,
+    log_softmax,
+    log_softmax_of_log_sum_exp,
+    log_sum_exp,
+    hardmax_of_one_hot,
+    hardmax_of_equal,
+    l2_of_sum,
+    l1_of_sum,
+]

@@ -1,0 +1,100 @@
+"""Softmax and its kin, and reductions of whole images."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.passes.cases.build import IMAGE, VECTOR, case, scalar
+
+from intaglio import ops
+from intaglio.ir import Value, constant
+
+AXIS = {"axes": (1,), "keepdims": True}
+
+
+def shifted(x: Value) -> Value:
+    made: Value = ops.sub(x, ops.reduce_max(x, **AXIS))
+    return made
+
+
+def softmax(x: Value) -> Value:
+    e = ops.exp(x)
+    made: Value = ops.div(e, ops.reduce_sum(e, **AXIS))
+    return made
+
+
+def by_reciprocal(x: Value) -> Value:
+    e = ops.exp(x)
+    made: Value = ops.mul(e, ops.reciprocal(ops.reduce_sum(e, **AXIS)))
+    return made
+
+
+def log_sum(x: Value) -> Value:
+    made: Value = ops.log(ops.reduce_sum(ops.exp(x), **AXIS))
+    return made
+
+
+def log_softmax(x: Value) -> Value:
+    made: Value = ops.sub(x, log_sum(x))
+    return made
+
+
+def log_sum_exp(x: Value) -> Value:
+    top = ops.reduce_max(x, **AXIS)
+    made: Value = ops.add(log_sum(ops.sub(x, top)), top)
+    return made
+
+
+case("softmax", lambda x: softmax(shifted(x)), IMAGE)
+case("softmax", softmax, VECTOR)
+case("softmax", lambda x: by_reciprocal(shifted(x)), VECTOR)
+case("log_of_softmax", lambda x: ops.log(ops.softmax(x, axis=1)), IMAGE)
+case("log_softmax", lambda x: log_softmax(shifted(x)), VECTOR)
+case("log_softmax", log_softmax, VECTOR)
+case("log_softmax_of_log_sum_exp",
+     lambda x: ops.sub(x, ops.reduce_log_sum_exp(x, **AXIS)), VECTOR)  # fmt: skip
+case("log_sum_exp", log_sum_exp, VECTOR)
+
+# ---- one at the largest --------------------------------------------------------------------------
+TOP = {"axis": 1, "keepdims": False}
+for dtype in (np.float32, np.int64):
+    case("hardmax_of_one_hot",
+         lambda x, t=dtype: ops.one_hot(ops.argmax(x, **TOP), np.arange(2, dtype=t), depth=5,
+                                        axis=-1),
+         VECTOR)  # fmt: skip
+COUNT = constant(np.arange(5))
+case("hardmax_of_equal",
+     lambda x: ops.cast(ops.equal(ops.argmax(x, axis=1, keepdims=True), COUNT), dtype="f32"),
+     VECTOR)  # fmt: skip
+FLAT = lambda x: ops.reshape(ops.argmax(x, **TOP), shape=(2, 1))  # noqa: E731
+case("hardmax_of_equal", lambda x: ops.cast(ops.equal(COUNT, FLAT(x)), dtype="i64"), VECTOR)
+
+# ---- norms as sums -------------------------------------------------------------------------------
+case("l2_of_sum", lambda x: ops.sqrt(ops.reduce_sum(ops.mul(x, x), **AXIS)), VECTOR)
+case("l2_of_sum",
+     lambda x: ops.sqrt(ops.reduce_sum(ops.pow(x, scalar(2)), axes=(0,), keepdims=False)),
+     VECTOR)  # fmt: skip
+case("l1_of_sum", lambda x: ops.reduce_sum(ops.abs(x), **AXIS), VECTOR)
+
+# ---- whole images --------------------------------------------------------------------------------
+MEAN = ops.reduce_mean
+for keep, then in ((True, (2,)), (False, (2,)), (False, (0, 2))):
+    case("reduce_of_reduce",
+         lambda x, k=keep, t=then: MEAN(MEAN(x, axes=(3,), keepdims=k), axes=t, keepdims=k),
+         IMAGE)  # fmt: skip
+case("reduce_of_reduce",
+     lambda x: ops.reduce_max(ops.reduce_max(x, axes=(1,), keepdims=False), axes=(1,),
+                              keepdims=False), IMAGE)  # fmt: skip
+case("reduce_of_flattened",
+     lambda x: MEAN(ops.reshape(x, shape=(2, 4, 36)), axes=(2,), keepdims=False),
+     IMAGE)  # fmt: skip
+case("reduce_of_flattened",
+     lambda x: ops.reduce_max(ops.reshape(x, shape=(8, 6, 6)), axes=(1, 2), keepdims=True),
+     IMAGE)  # fmt: skip
+case("reshape_of_reduce",
+     lambda x: ops.reshape(MEAN(x, axes=(2, 3), keepdims=True), shape=(2, 4)), IMAGE)  # fmt: skip
+case("reshape_of_reduce",
+     lambda x: ops.reshape(MEAN(x, axes=(1,), keepdims=False), shape=(2, 1, 6, 6)),
+     IMAGE)  # fmt: skip
+WHOLE = {"kernel": (6, 6), "stride": (6, 6), "pad": (0,) * 4, "dilation": (1, 1)}
+case("pool_of_everything", lambda x: ops.avg_pool(x, **WHOLE), IMAGE)
+case("pool_of_everything", lambda x: ops.max_pool(x, **WHOLE), IMAGE)
