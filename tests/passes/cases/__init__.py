@@ -1,10 +1,21 @@
 """Graphs on which each rule fires: one line or more per rule, named for it."""
 
-from tests.passes.cases import canonical, cpu, fold, fuse, integer, recognize, rectifiers, softmax
+from tests.passes.cases import (
+    attention,
+    canonical,
+    cpu,
+    fold,
+    fuse,
+    integer,
+    recognize,
+    rectifiers,
+    softmax,
+)
 from tests.passes.cases.build import CASES, graph_of
 
 __all__ = [
     "CASES",
+    "attention",
     "canonical",
     "cpu",
     "fold",

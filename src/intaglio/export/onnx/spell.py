@@ -218,18 +218,35 @@ HEADS = (0, 2, 1, 3)  # [batch, length, heads, size] and [batch, heads, length, 
 PACKED = (2, 0, 3, 1, 4)  # queries, keys and values to the front
 
 
+@rule(P.attention(x, y, z, P["mask"][0]))
+def mask_for_every_row(x: Value, y: Value, z: Value, mask: Value, node: Node) -> Any:
+    """one row of a mask for all queries is repeated: onnxruntime does not broadcast it"""
+    rows = x.shape[2]
+    if mask.type.rank < 2 or mask.shape[-2] == rows or mask.type.dynamic:
+        return None
+    wide_shape = (*mask.shape[:-2], rows, mask.shape[-1])
+    if mask.data is not None:
+        wide: Value = constant(np.ascontiguousarray(np.broadcast_to(mask.data, wide_shape)))
+    else:
+        made = [u for u in mask.uses if u.op == "expand" and u.outputs[0].shape == wide_shape]
+        wide = made[0].outputs[0] if made else ops.expand(mask, shape=wide_shape)
+    return ops.attention(x, y, z, wide, **node.attrs)
+
+
 @rule(P.reshape(P.transpose(P.attention(x, y, z, P["mask?"][0]) @ "core", perm=HEADS)))
 def attention_side_by_side(
     x: Value, y: Value, z: Value, mask: Value | None, core: Node, node: Node
 ) -> Any:
     """attention takes and makes heads that lie side by side"""
-    b, heads, length, size = core.outputs[0].shape
+    heads = x.shape[1]
     flat = [_side_by_side(v) for v in (x, y, z)]
-    if node.outputs[0].shape != (b, length, heads * size) or any(v is None for v in flat):
-        return no("the heads of an operand or of the result do not lie side by side")
+    if any(v is None for v in flat) or node.outputs[0].type.dynamic:
+        return no("the heads of an operand do not lie side by side")
     if mask is not None and mask.type.rank < 2:
         return no(f"the mask is {mask.type}, rank 2 or more is needed")
-    return attention(*flat, mask, heads=heads, kv_heads=y.shape[1], **core.attrs)
+    made = attention(*flat, mask, heads=heads, kv_heads=y.shape[1], **core.attrs)
+    out = node.outputs[0].shape
+    return made if made.shape == out else ops.reshape(made, shape=out)
 
 
 def _side_by_side(v: Value) -> Value | None:
@@ -262,6 +279,7 @@ FLOATS = ("f32", "f64", "f16")  # what runtimes have these for
 SPELL = (
     slice_as_gather,
     slices_as_split,
+    mask_for_every_row,
     attention_side_by_side,
     gemm_of_sum,
     sum_into_gemm,

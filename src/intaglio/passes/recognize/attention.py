@@ -1,0 +1,365 @@
+"""Attention that a model spells out: softmax(scale * q @ k^T + mask) @ v, in its many spellings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.ir import Array, Node, Value, constant
+from intaglio.rewrite import No, P, no, rule
+
+x, y = P["x y"]
+Shape = tuple[int, ...]
+CLOSED = -1e4  # a summand from here on leaves nothing of a score's weight
+DROWNED = -1e8  # and from here on nothing of the score: adding is as good as replacing
+
+
+@dataclass
+class Mask:
+    """What closes scores, where those have the shape `met`; built only once all else fits."""
+
+    of: Value
+    met: Shape
+    build: Callable[[], Value]
+
+
+@dataclass
+class Scores:
+    """What softmax reads: softcap * tanh(scale * product / softcap), masked on the way."""
+
+    product: Node
+    scale: float
+    softcap: float = 0.0
+    masks: list[Mask] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+
+
+@rule(P.matmul(x, y))
+def attention(x: Value, y: Value, node: Node) -> Any:
+    """softmax(scale * q @ k^T + mask) @ v needs no matrix of scores in memory as one op"""
+    logits = _before_softmax(x)
+    found = None if logits is None else _scores(logits, 1.0)
+    if found is None or isinstance(found, No):
+        return found
+    (q, by_q), (k, by_k) = (_unscaled(v) for v in found.product.inputs if v is not None)
+    if any(v.type.dynamic or v.type.rank < 2 for v in (q, k, y)):
+        return no("an operand is a vector, or has an extent that is known only at run time")
+    if k.data is not None or y.data is not None:
+        return no("keys or values are constant: products with packed weights are faster")
+    lead = _lead([node.outputs[0].shape, *found.shapes, found.product.outputs[0].shape])
+    if not all(_are_heads(v.shape[:-2], lead) for v in (q, k, y)):
+        return no(f"operands {q.type}, {k.type}, {y.type} are not heads of one batch {lead}")
+    for m in found.masks:
+        if _mask_shape(m.of.shape, m.met, lead) is None:
+            return no(f"the mask {m.of.type} does not broadcast to the scores of {lead}")
+    kinds = {v.dtype for v in (q, k, y, *(m.of for m in found.masks)) if v.dtype != "bool"}
+    if len(kinds) > 1:
+        return no(f"operands and masks have the element types {', '.join(sorted(kinds))}")
+    k, by_inner = _unscaled(_swapped(k))
+    k, v = _ungrouped(_heads(k, lead), _heads(y, lead))
+    mask = reduce(_both, (_built(m, lead) for m in found.masks)) if found.masks else None
+    scale = found.scale * by_q * by_k * by_inner
+    made = ops.attention(_heads(q, lead), k, v, mask, scale=scale, softcap=found.softcap)
+    return _reshaped(made, node.outputs[0].shape)
+
+
+# ---- the way from the weights up to the first product --------------------------------------------
+def _before_softmax(v: Value) -> Value | None:
+    """What the softmax reads that makes the weights `v`."""
+    node = v.producer
+    if node is None or len(v.uses) > 1:
+        return None
+    if node.op == "where":  # torch: rows that are NaN become 0
+        zero, w, nan = node.inputs
+        assert w is not None
+        assert nan is not None
+        test = nan.producer
+        if not _is_number(zero, 0) or test is None or test.op != "is_nan" or len(nan.uses) > 1:
+            return None
+        if test.inputs[0] is not w or set(w.uses) != {test, node} or w.producer is None:
+            return None
+        node, v = w.producer, w
+    if node.op == "cast" or (node.op == "reshape" and _keeps_matrices(node)):
+        inner = node.inputs[0]
+        return None if inner is None or not dtypes.is_float(inner.dtype) else _before_softmax(inner)
+    last = node.op == "softmax" and node.attrs["axis"] % v.type.rank == v.type.rank - 1
+    return node.inputs[0] if last else None
+
+
+def _scores(v: Value, factor: float) -> Scores | No | None:
+    """Walk up from `factor` * v to the product of queries and keys."""
+    node = v.producer
+    if node is None or len(v.uses) > 1 or not factor:
+        return None
+    if node.op == "matmul":
+        return Scores(node, factor)
+    a = node.inputs[0]
+    if a is None or not dtypes.is_float(a.dtype):
+        return None
+    if (scaled := _scalar(node)) is not None:
+        return _scores(scaled[0], factor * scaled[1])
+    if node.op == "cast" or (node.op == "reshape" and _keeps_matrices(node)):
+        found = _scores(a, factor)
+        if isinstance(found, Scores):
+            found.shapes.append(a.shape)
+        return found
+    if node.op == "tanh":
+        found = _scores(a, 1.0)
+        if isinstance(found, Scores):
+            if found.masks or found.softcap or factor < 0:
+                return no("the scores are masked or bent before they are bent by tanh")
+            found.scale, found.softcap = found.scale * factor, factor
+        return found
+    if node.op in ("add", "sub"):
+        b = node.inputs[1]
+        assert b is not None
+        for scores, m in ((a, b), (b, a))[: 1 if node.op == "sub" else 2]:
+            found = _scores(scores, factor) if scores.shape == v.shape else None
+            if isinstance(found, Scores):
+                by = -factor if node.op == "sub" else factor
+                found.masks.append(Mask(m, v.shape, partial(_summand, m, by)))
+            if found is not None:
+                return found
+    return _chosen(node, v, factor) if node.op == "where" else None
+
+
+def _scalar(node: Node) -> tuple[Value, float] | None:
+    """(x, c) if a node is x times the number c."""
+    if node.op not in ("mul", "div"):
+        return None
+    a, c = node.inputs
+    assert a is not None
+    assert c is not None
+    if node.op == "mul" and c.data is None:
+        a, c = c, a
+    if c.data is None or c.type.size != 1 or a.shape != node.outputs[0].shape:
+        return None
+    number = float(c.data.item())
+    if node.op == "div":
+        number = 1 / number if number else math.inf
+    return (a, number) if math.isfinite(number) and number else None
+
+
+def _chosen(node: Node, v: Value, factor: float) -> Scores | No | None:
+    """Scores where a condition holds (or where it does not), one very low number elsewhere."""
+    a, b, cond = node.inputs
+    assert a is not None
+    assert b is not None
+    assert cond is not None
+    kept, low, open_ = (a, b, True) if b.data is not None else (b, a, False)
+    if low.data is None or low.type.size == 0 or kept.shape != v.shape:
+        return None
+    found = _scores(kept, factor)
+    if not isinstance(found, Scores):
+        return found
+    number = float(low.data.max())
+    if number > CLOSED or factor < 0:
+        return no(f"where the mask closes, scores become {number:g}: too much for a weight of 0")
+    some_open = cond.data is not None and bool(np.all((cond.data == open_).any(-1)))
+    if number != -math.inf and not some_open and (number > DROWNED or low.type.size > 1):
+        return no(f"a row that is masked whole would not be flat: {number:g} is not low enough")
+
+    def build() -> Value:
+        seen: Value = cond if open_ else ops.logical_not(cond)
+        if number == -math.inf or some_open:
+            return seen
+        nothing, closed = (np.array(n, low.data.dtype) for n in (0, number * factor))  # type: ignore[union-attr]
+        made: Value = ops.where(constant(nothing), constant(closed), seen)
+        return made
+
+    found.masks.append(Mask(cond, v.shape, build))
+    return found
+
+
+# ---- masks ---------------------------------------------------------------------------------------
+def _summand(m: Value, factor: float) -> Value:
+    """What is added to the scores, times `factor`, as a mask: bool where that says it all."""
+    if m.data is not None:
+        return _constant_mask(m.data * m.data.dtype.type(factor))
+    node = m.producer
+    if node is not None and node.op == "where" and factor > 0:
+        a, b, cond = node.inputs
+        if _is_number(a, 0) and _is_number(b, -math.inf) and cond is not None:
+            return cond
+    if factor == 1:
+        return m
+    made: Value = ops.mul(m, constant(np.array(factor, dtypes.numpy_of(m.dtype))))
+    return made
+
+
+def _constant_mask(data: Array) -> Value:
+    """A constant summand without the axes along which it repeats itself."""
+    for axis in range(data.ndim - 2):
+        if data.shape[axis] > 1 and np.array_equal(data, np.broadcast_to(
+                data.take([0], axis), data.shape), equal_nan=True):  # fmt: skip
+            data = data.take([0], axis)
+    closed = data <= CLOSED
+    if np.all(closed | (data == 0)) and data.ndim and not np.any(closed.all(-1)):
+        data = ~closed
+    return constant(np.ascontiguousarray(data))
+
+
+def _both(a: Value, b: Value) -> Value:
+    """The mask that masks what either masks."""
+    made: Value
+    if a.dtype == b.dtype:
+        made = ops.logical_and(a, b) if a.dtype == "bool" else ops.add(a, b)
+        return made
+    bits, summand = (a, b) if a.dtype == "bool" else (b, a)
+    low = constant(np.array(-np.inf, dtypes.numpy_of(summand.dtype)))
+    made = ops.where(summand, low, bits)
+    return made
+
+
+def _built(m: Mask, lead: Shape) -> Value:
+    made = m.build()
+    shape = _mask_shape(made.shape, m.met, lead)
+    assert shape is not None
+    return _reshaped(made, shape)
+
+
+def _mask_shape(shape: Shape, met: Shape, lead: Shape) -> Shape | None:
+    """A mask's shape for scores [*lead, rows, columns] if it was made for scores `met`."""
+    if met[:-2] == lead or len(shape) <= 2:
+        return shape
+    shape = (1,) * (len(met) - len(shape)) + shape
+    batch, matrix = shape[:-2], shape[-2:]
+    if all(n == 1 for n in batch):
+        return (1, 1, *matrix)
+    if batch == met[:-2]:
+        return (*lead, *matrix)
+    if met[-3] != lead[1]:
+        return None
+    if batch[:-1] == met[:-3]:
+        return (lead[0], batch[-1], *matrix)
+    return (1, batch[-1], *matrix) if all(n == 1 for n in batch[:-1]) else None
+
+
+# ---- queries, keys and values --------------------------------------------------------------------
+def _lead(shapes: list[Shape]) -> Shape:
+    """Batch and heads: those that some stage has, or what its leading axes make."""
+    pairs = [s[:-2] for s in shapes if len(s) == 4]
+    if pairs:
+        return pairs[0]
+    longest = max((s[:-2] for s in shapes), key=len)
+    return (math.prod(longest[:-1]), longest[-1]) if len(longest) > 1 else (math.prod(longest), 1)
+
+
+def _are_heads(batch: Shape, lead: Shape) -> bool:
+    return batch == (lead[0], 1) or math.prod(batch) == math.prod(lead)
+
+
+def _heads(v: Value, lead: Shape) -> Value:
+    """`v` as [batch, heads, length, size]; one head may serve all."""
+    if v.shape[:-2] in (lead, (lead[0], 1)):
+        return v
+    turn = v.producer
+    if v.type.rank == 3 and lead[1] == 1 and turn is not None and turn.op == "transpose":
+        source, perm = turn.inputs[0], turn.attrs["perm"]
+        assert source is not None
+        at = perm[0] + 1  # where the unit axis is born, so that no reshape follows the transpose
+        wide = _reshaped(source, (*source.shape[:at], 1, *source.shape[at:]))
+        moved = [p + (p >= at) for p in perm]
+        made: Value = ops.transpose(wide, perm=(moved[0], at, *moved[1:]))
+        return made
+    return _reshaped(v, (*lead, *v.shape[-2:]))
+
+
+def _ungrouped(k: Value, v: Value) -> tuple[Value, Value]:
+    """Keys and values before each of their heads was repeated for a group of queries."""
+    few = [_before_repeat(h) for h in (k, v)]
+    if few[0] is None or few[1] is None or few[0].shape[1] != few[1].shape[1]:
+        return k, v
+    return few[0], few[1]
+
+
+def _before_repeat(v: Value) -> Value | None:
+    batch, heads, length, size = v.shape
+    wide = _behind_reshapes(v)
+    node = wide.producer
+    source = node.inputs[0] if node is not None and node.inputs else None
+    if node is None or source is None:
+        return None
+    if node.op == "gather" and wide.shape == v.shape and node.attrs["axis"] % 4 == 1:
+        at, few = node.inputs[1], source.shape[1]
+        if at is None or at.data is None or heads % few:
+            return None
+        each = np.repeat(np.arange(few), heads // few)
+        return source if np.array_equal(at.data, each) else None
+    if node.op not in ("expand", "tile") or wide.type.rank != 5 or source.type.rank != 5:
+        return None
+    few = wide.shape[1]
+    fits = wide.shape == (batch, few, heads // max(few, 1), length, size)
+    if not fits or source.shape != (batch, few, 1, length, size):
+        return None
+    return _reshaped(source, (batch, few, length, size))
+
+
+def _unscaled(v: Value) -> tuple[Value, float]:
+    """What `v` is a multiple of, and the number."""
+    factor = 1.0
+    while v.producer is not None and (by := _scalar(v.producer)) is not None:
+        v, factor = by[0], factor * by[1]
+    return v, factor
+
+
+def _swapped(v: Value) -> Value:
+    """`v` with its last two axes swapped, for nothing where it has just been swapped."""
+    node, rank = v.producer, v.type.rank
+    swap = (*range(rank - 2), rank - 1, rank - 2)
+    made: Value
+    if node is not None and node.op == "transpose" and node.inputs[0] is not None:
+        perm = tuple(node.attrs["perm"][i] for i in swap)
+        inner = node.inputs[0]
+        if perm == tuple(range(rank)):
+            return inner
+        made = ops.transpose(inner, perm=perm)
+        return made
+    if node is not None and node.op == "reshape" and _keeps_matrices(node):
+        assert node.inputs[0] is not None
+        return _reshaped(_swapped(node.inputs[0]), (*v.shape[:-2], v.shape[-1], v.shape[-2]))
+    made = ops.transpose(v, perm=swap)
+    return made
+
+
+# ---- small things --------------------------------------------------------------------------------
+def _keeps_matrices(reshape: Node) -> bool:
+    """Whether a reshape touches only the axes before the last two."""
+    v = reshape.inputs[0]
+    assert v is not None
+    out = reshape.outputs[0]
+    both = min(v.type.rank, out.type.rank) >= 2 and not v.type.dynamic
+    return both and v.shape[-2:] == out.shape[-2:] and v.type.size > 0
+
+
+def _behind_reshapes(v: Value) -> Value:
+    while v.producer is not None and v.producer.op == "reshape" and not v.type.dynamic:
+        inner = v.producer.inputs[0]
+        assert inner is not None
+        v = inner
+    return v
+
+
+def _reshaped(v: Value, shape: Shape) -> Value:
+    if v.shape == shape:
+        return v
+    if v.data is not None:
+        return constant(v.data.reshape(shape))
+    v = _behind_reshapes(v)
+    made: Value = v if v.shape == shape else ops.reshape(v, shape=shape)
+    return made
+
+
+def _is_number(v: Value | None, number: float) -> bool:
+    return (
+        v is not None and v.data is not None and v.type.size > 0 and bool(np.all(v.data == number))
+    )
+
+
+ATTENTION = [attention]

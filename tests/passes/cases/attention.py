@@ -1,0 +1,126 @@
+"""Attention as exporters and people spell it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tests.passes.cases.build import case, f32, num, scalar
+
+from intaglio import ops
+from intaglio.ir import Value, constant
+
+HEADS = f32(2, 4, 5, 8)
+QKV = (HEADS, HEADS, HEADS)
+LOWEST = float(np.finfo(np.float32).min)
+CAUSAL = np.tri(5, dtype=bool)
+SCALE = math.sqrt(8)
+
+
+def swap(x: Value) -> Value:
+    rank = x.type.rank
+    made: Value = ops.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return made
+
+
+def weighted(scores: Value, v: Value) -> Value:
+    made: Value = ops.matmul(ops.softmax(scores, axis=-1), v)
+    return made
+
+
+def scores(q: Value, k: Value) -> Value:
+    made: Value = ops.div(ops.matmul(q, swap(k)), scalar(SCALE))
+    return made
+
+
+def sdpa(q: Value, k: Value, v: Value, mask: Any = None) -> Value:
+    """As torch decomposes it: the root of the scale on either side."""
+    root = scalar(8**-0.25)
+    s = ops.matmul(ops.mul(q, root), ops.mul(swap(k), root))
+    w = ops.softmax(s if mask is None else ops.add(s, mask), axis=-1)
+    made: Value = ops.matmul(ops.where(scalar(0), w, ops.is_nan(w)), v)
+    return made
+
+
+def repeated(x: Value, times: int) -> Value:
+    b, heads, length, size = x.shape
+    wide = ops.reshape(x, shape=(b, heads, 1, length, size))
+    wide = ops.expand(wide, shape=(b, heads, times, length, size))
+    made: Value = ops.reshape(wide, shape=(b, heads * times, length, size))
+    return made
+
+
+def flat_bmm(q: Value, k: Value, v: Value, mask: Value) -> Value:
+    """nn.MultiheadAttention: [length, batch * heads, size], heads in front for the products."""
+    q, k, v = (ops.transpose(x, perm=(1, 0, 2)) for x in (q, k, v))
+    s = ops.add(ops.matmul(ops.mul(q, scalar(0.5)), swap(k)), mask)
+    made: Value = ops.transpose(weighted(s, v), perm=(1, 0, 2))
+    return made
+
+
+def windowed(q: Value, k: Value, v: Value) -> Value:
+    """Swin: one more axis for the windows while the mask is added."""
+    s = ops.add(scores(q, k), num(1, 4, 5, 5))
+    s = ops.reshape(ops.add(ops.reshape(s, shape=(1, 2, 4, 5, 5)), num(1, 2, 1, 5, 5)),
+                    shape=(2, 4, 5, 5))  # fmt: skip
+    return weighted(s, v)
+
+
+def folded_keys(q: Value, k: Value, v: Value) -> Value:
+    """The newer torch exporter: keys are swapped with batch and heads folded into one axis."""
+    turned = swap(ops.reshape(k, shape=(8, 5, 8)))
+    s = ops.matmul(q, ops.mul(ops.reshape(turned, shape=(2, 4, 8, 5)), scalar(0.3)))
+    return weighted(s, v)
+
+
+def capped(q: Value, k: Value, v: Value) -> Value:
+    s = ops.mul(ops.tanh(ops.div(scores(q, k), scalar(2))), scalar(2))
+    return weighted(ops.where(s, scalar(-math.inf), constant(CAUSAL)), v)
+
+
+def below(x: Value) -> Value:
+    made: Value = ops.less(x, scalar(1))
+    return made
+
+
+SEEN = constant(CAUSAL)
+FLOAT = constant(np.where(CAUSAL, 0, LOWEST).astype(np.float32))
+MASK = f32(2, 1, 1, 5)
+GROUPED = (HEADS, f32(2, 2, 5, 8), f32(2, 2, 5, 6))
+
+case("attention", lambda q, k, v: weighted(scores(q, k), v), *QKV)
+case("attention", lambda q, k, v, m: weighted(ops.add(m, scores(q, k)), v), *QKV, MASK)
+case("attention", lambda q, k, v: weighted(ops.add(scores(q, k), FLOAT), v), *QKV)
+case("attention", lambda q, k, v: weighted(ops.where(scores(q, k), scalar(LOWEST), SEEN), v), *QKV)
+case("attention",
+     lambda q, k, v, m: weighted(ops.where(scores(q, k), scalar(-1e9), below(m)), v),
+     *QKV, MASK)  # fmt: skip
+case("attention",
+     lambda q, k, v, m: weighted(ops.where(scalar(LOWEST), scores(q, k), below(m)), v),
+     *QKV, MASK)  # fmt: skip
+case("attention",
+     lambda q, k, v, m: weighted(ops.mul(ops.sub(ops.matmul(q, swap(k)), m), scalar(0.4)), v),
+     *QKV, MASK)  # fmt: skip
+case("attention",
+     lambda q, k, v, m: weighted(
+         ops.where(ops.add(scores(q, k), m), scalar(LOWEST), SEEN), v),
+     *QKV, MASK)  # fmt: skip
+case("attention", sdpa, *QKV)
+case("attention",
+     lambda q, k, v, m: sdpa(q, k, v, ops.where(scalar(0), scalar(-math.inf), below(m))),
+     *QKV, f32(2, 1, 5, 5))  # fmt: skip
+case("attention",
+     lambda q, k, v: weighted(scores(q, repeated(k, 2)), repeated(v, 2)), *GROUPED)  # fmt: skip
+case(
+    "attention", lambda q, k, v: weighted(scores(q, k), v), HEADS, f32(2, 1, 7, 8), f32(2, 1, 7, 3)
+)
+case("attention",
+     lambda q, k, v: weighted(scores(q, ops.gather(k, constant(np.array([0, 0, 1, 1])), axis=1)),
+                              ops.gather(v, constant(np.array([0, 0, 1, 1])), axis=1)),
+     *GROUPED)  # fmt: skip
+case("attention", flat_bmm, f32(5, 6, 8), f32(7, 6, 8), f32(7, 6, 4), f32(6, 1, 7))
+case("attention", windowed, *QKV)
+case("attention", folded_keys, *QKV)
+case("attention", capped, *QKV)
+case("attention", lambda q, k, v: weighted(scores(q, k), v), f32(5, 8), f32(6, 8), f32(6, 8))
