@@ -1,12 +1,11 @@
 // Binary elementwise operations with broadcasting, compiled once per ISA from the formulas in binary.inc.
+#include "chain.h"
 #include "nest.h"
 #include "vmath.h"
 #include "wide.h"
 
-enum step { BOTH_MOVE, A_STAYS, B_STAYS };  // which operand is one element for the whole row
-typedef void row_fn(const void *a, const void *b, void *out, int64_t n, enum step step);
 typedef struct rows {
-  row_fn *fn[4];  // by enum itg_wide; NULL where infer refuses the type
+  itg_pair_fn *fn[4];  // by enum itg_wide; NULL where infer refuses the type
   bool tests;     // the rows write bools
   bool bytes;     // the rows take the stored bytes
 } rows;
@@ -48,7 +47,7 @@ static inline float mod_f32(float x, float y) {
     }                                                        \
   }
 #define VECTOR_ROW(name, formula)                                                                          \
-  static void name##_row_f32(const void *x_, const void *y_, void *out_, int64_t n, enum step step) {          \
+  static void name##_row_f32(const void *x_, const void *y_, void *out_, int64_t n, enum itg_step step) {          \
     const float *x = x_, *y = y_;                                                                          \
     float *out = out_;                                                                                     \
     int64_t i = 0;                                                                                         \
@@ -63,7 +62,7 @@ static inline float mod_f32(float x, float y) {
     }                                                                                                      \
   }
 #define COMPARE_ROW(name, test)                                                                            \
-  static void name##_row_f32(const void *x_, const void *y_, void *out_, int64_t n, enum step step) {          \
+  static void name##_row_f32(const void *x_, const void *y_, void *out_, int64_t n, enum itg_step step) {          \
     const float *x = x_, *y = y_;                                                                          \
     uint8_t *out = out_;                                                                                   \
     const vf x0 = vset(*x), y0 = vset(*y);                                                                 \
@@ -77,7 +76,7 @@ static inline float mod_f32(float x, float y) {
     }                                                                                                      \
   }
 #define SCALAR_ROW(name, tag, type, out_type, formula)                                                     \
-  static void name##_row_##tag(const void *x_, const void *y_, void *out_, int64_t n, enum step step) {        \
+  static void name##_row_##tag(const void *x_, const void *y_, void *out_, int64_t n, enum itg_step step) {        \
     const type *x = x_, *y = y_;                                                                           \
     out_type *out = out_;                                                                                  \
     for (int64_t i = 0; i < n; i++) {                                                                      \
@@ -107,7 +106,7 @@ static inline float mod_f32(float x, float y) {
 #undef BITS
 
 // Exponents that networks use need no powf.
-static void power(const void *x, const void *y, void *out, int64_t n, enum step step) {
+static void power(const void *x, const void *y, void *out, int64_t n, enum itg_step step) {
   const float e = *(const float *)y;
   if (step != B_STAYS || !(e == 1 || e == 2 || e == 3 || e == -1)) {
     pow_row_f32(x, y, out, n, step);
@@ -125,29 +124,6 @@ static void power(const void *x, const void *y, void *out, int64_t n, enum step 
 }
 
 // ---- broadcasting ---------------------------------------------------------------------------------------
-// n elements of operand k from the walk's place on, side by side; the place moves on.
-static void collect(const itg_nest *nest, itg_place *at, int64_t col, int k, const void *from_, void *to_, size_t item,
-                    int64_t n) {
-  const int last = nest->rank - 1;
-  const int64_t inner = nest->size[last], step = nest->step[k][last];
-  for (int64_t done = 0; done < n; col = 0) {
-    const int64_t m = inner - col < n - done ? inner - col : n - done, base = at->offset[k] + col * step;
-#define COLLECT(type)                                                                \
-  {                                                                                  \
-    const type *from = (const type *)from_ + base;                                   \
-    type *to = (type *)to_ + done;                                                   \
-    for (int64_t i = 0; i < m; i++) to[i] = from[i * step];                          \
-  }
-    if (item == 4) COLLECT(uint32_t)
-    else if (item == 8) COLLECT(uint64_t)
-    else if (item == 2) COLLECT(uint16_t)
-    else COLLECT(uint8_t)
-#undef COLLECT
-    done += m;
-    if (col + m == inner) itg_nest_next(nest, at);
-  }
-}
-
 // Rows shorter than this are collected into blocks first: a call per row would cost more than the work.
 enum { SHORT_ROW = 32 };
 
@@ -167,7 +143,7 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, rows
   itg_share(itg_count(out), 4096, part, parts, &i, &end);
   if (i == end) return NULL;
 
-  row_fn *fn = rows.fn[wide];
+  itg_pair_fn *fn = rows.fn[wide];
   const bool blocks = inner < SHORT_ROW && last > 0;
   const bool dense[2] = {itg_same_shape(in[0], out), itg_same_shape(in[1], out)};
   bool repeats[2] = {true, true}, ready[2] = {false, false};  // the same row again and again; already in its block
@@ -178,7 +154,7 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, rows
   for (int64_t col = i % inner; i < end;) {
     itg_block wide_block[2], result;
     const void *from[2];
-    enum step step = BOTH_MOVE;
+    enum itg_step step = BOTH_MOVE;
     int64_t n = end - i;
     if (blocks || !is_wide) n = n < ITG_BLOCK ? n : ITG_BLOCK;
     if (blocks) {  // whole rows, so that a row that repeats is collected once
@@ -189,7 +165,7 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, rows
         from[k] = dense[k] ? data[k] + i * item : (const char *)narrow_block[k];
         if (dense[k] || ready[k]) continue;
         next = at;
-        collect(&nest, &next, col, k, data[k], narrow_block[k], (size_t)item, n);
+        itg_nest_collect(&nest, &next, col, k, data[k], narrow_block[k], (size_t)item, n);
         ready[k] = repeats[k] && col == 0;
       }
       at = (dense[0] || repeats[0]) && (dense[1] || repeats[1]) ? at : next;
@@ -231,6 +207,13 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, rows
   }
 #define pow_row_f32 power
 #include "binary.inc"
+
+itg_pair_fn *itg_pair(int64_t op) {
+#define PAIR(name) , name##_row_f32
+  static itg_pair_fn *const table[] = {NULL ITG_PAIRS(PAIR)};
+#undef PAIR
+  return table[op];
+}
 
 // ---- where: bytes are chosen, so every element type is served alike ----------------------------------------
 #define CHOOSE(type)                                                                                       \

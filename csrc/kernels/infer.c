@@ -1,4 +1,5 @@
 // How output types follow from input types: the functions that several operations share.
+#include "chain.h"
 #include "infer.h"
 #include "normalize.h"
 
@@ -92,6 +93,32 @@ itg_words itg_infer_where(const itg_call *call, itg_tensor *out) {
   out->dtype = call->in[0]->dtype;
   FITS(out);
   return NULL;
+}
+
+itg_words itg_infer_chain(const itg_call *call, itg_tensor *out) {
+  const itg_attrs_chain *a = call->attrs;
+  REFUSE(call->n_in > ITG_CHAIN_INPUTS, "a chain has more than 8 inputs");
+  REFUSE(call->n_in < 1 || !itg_arity(call, call->n_in, call->n_in, 1), "takes 1 to 8 inputs and makes one output");
+  REFUSE(a->n_ops < 1 || a->n_ops > ITG_CHAIN_OPS, "a chain has 1 to 16 instructions");
+  REFUSE(a->n_args != 2 * a->n_ops || (a->n_params && a->n_params != 2 * a->n_ops),
+         "an instruction has two operands, and two parameters or none");
+  for (int64_t i = 0; i < a->n_ops; i++) {
+    REFUSE(a->ops[i] < 1 || a->ops[i] >= ITG_CHAIN_COUNT, "an instruction is unknown");
+    for (int k = 0; k < 2; k++)
+      REFUSE(a->args[2 * i + k] < 0 || a->args[2 * i + k] >= call->n_in + i, "an instruction reads what comes later");
+  }
+  itg_copy_type(out, call->in[0]);
+  for (uint32_t k = 0; k < call->n_in; k++) {
+    REFUSE(call->in[k]->dtype != ITG_F32, "takes f32 only");
+    REFUSE(!itg_broadcast_shapes(out, call->in[k], out), "the shapes of the operands cannot be broadcast together");
+  }
+  FITS(out);
+  return NULL;
+}
+
+size_t itg_scratch_chain(const itg_call *call, uint32_t parts) {  // a block for every operand and result
+  const itg_attrs_chain *a = call->attrs;
+  return (size_t)(call->n_in + a->n_ops) * ITG_CHAIN_BLOCK * sizeof(float) * parts;
 }
 
 // ---- softmax and norms -------------------------------------------------------------------------------------

@@ -1,42 +1,49 @@
-// A nest of loops over a dense output and up to three operands with strides of their own (0 where one is broadcast):
+// A nest of loops over a dense output and a few operands with strides of their own (0 where one is broadcast):
 // what broadcasting, transposing, slicing and expanding have in common. Loops that can be one are made one.
 #pragma once
 #include "kernel.h"
 
+#ifndef ITG_NEST_OPERANDS
+#define ITG_NEST_OPERANDS 3  // a source that walks more defines it before
+#endif
 enum { ITG_NEST_RANK = 2 * ITG_MAX_RANK };  // tile has two loops per axis
 
 typedef struct itg_nest {
-  int rank;                        // number of loops, at least 1
-  int64_t size[ITG_NEST_RANK];     // turns of each loop, outermost first
-  int64_t step[3][ITG_NEST_RANK];  // elements from one turn to the next, per operand
+  int rank;                     // number of loops, at least 1
+  int64_t size[ITG_NEST_RANK];  // turns of each loop, outermost first
+  int64_t step[ITG_NEST_OPERANDS][ITG_NEST_RANK];  // elements from one turn to the next, per operand
 } itg_nest;
 
 // Where a walk through a nest stands: the turn of every loop but the innermost, and each operand's offset.
 typedef struct itg_place {
   int64_t turn[ITG_NEST_RANK];
-  int64_t offset[3];
+  int64_t offset[ITG_NEST_OPERANDS];
 } itg_place;
 
-// Adds a loop inside of those that are there.
-static inline void itg_nest_add(itg_nest *n, int64_t size, int64_t a, int64_t b, int64_t c) {
+// Adds a loop inside of those that are there; step: one per operand.
+static inline void itg_nest_add_all(itg_nest *n, int64_t size, const int64_t *step) {
   int last = n->rank - 1;
   if (size == 1) return;
-  if (last >= 0 && n->step[0][last] == a * size && n->step[1][last] == b * size && n->step[2][last] == c * size) {
+  bool joins = last >= 0;
+  for (int k = 0; k < ITG_NEST_OPERANDS; k++) joins = joins && n->step[k][last] == step[k] * size;
+  if (joins) {
     n->size[last] *= size;
   } else {
     last = n->rank++;
     n->size[last] = size;
   }
-  n->step[0][last] = a;
-  n->step[1][last] = b;
-  n->step[2][last] = c;
+  for (int k = 0; k < ITG_NEST_OPERANDS; k++) n->step[k][last] = step[k];
+}
+
+static inline void itg_nest_add(itg_nest *n, int64_t size, int64_t a, int64_t b, int64_t c) {
+  itg_nest_add_all(n, size, (const int64_t[ITG_NEST_OPERANDS]){a, b, c});
 }
 
 static inline void itg_nest_close(itg_nest *n) {  // a nest without loops is one turn
   if (n->rank == 0) {
     n->rank = 1;
     n->size[0] = 1;
-    n->step[0][0] = n->step[1][0] = n->step[2][0] = 1;
+    for (int k = 0; k < ITG_NEST_OPERANDS; k++) n->step[k][0] = 1;
   }
 }
 
@@ -50,9 +57,9 @@ static inline int64_t itg_broadcast_step(const itg_tensor *t, const itg_tensor *
 static inline itg_nest itg_nest_broadcast(const itg_tensor *const *in, int n, const itg_tensor *out) {
   itg_nest nest = {0};
   for (int i = 0; i < out->rank; i++) {
-    int64_t s[3] = {0};
-    for (int k = 0; k < n; k++) s[k] = itg_broadcast_step(in[k], out, i);
-    itg_nest_add(&nest, out->shape[i], s[0], s[1], s[2]);
+    int64_t step[ITG_NEST_OPERANDS] = {0};
+    for (int k = 0; k < n; k++) step[k] = itg_broadcast_step(in[k], out, i);
+    itg_nest_add_all(&nest, out->shape[i], step);
   }
   itg_nest_close(&nest);
   return nest;
@@ -64,7 +71,7 @@ static inline itg_place itg_nest_seek(const itg_nest *n, int64_t row) {
   for (int i = n->rank - 2; i >= 0; i--) {
     at.turn[i] = row % n->size[i];
     row /= n->size[i];
-    for (int k = 0; k < 3; k++) at.offset[k] += at.turn[i] * n->step[k][i];
+    for (int k = 0; k < ITG_NEST_OPERANDS; k++) at.offset[k] += at.turn[i] * n->step[k][i];
   }
   return at;
 }
@@ -72,9 +79,32 @@ static inline itg_place itg_nest_seek(const itg_nest *n, int64_t row) {
 static inline void itg_nest_next(const itg_nest *n, itg_place *at) {  // to the start of the next row
   for (int i = n->rank - 2; i >= 0; i--) {
     bool wraps = ++at->turn[i] == n->size[i];
-    for (int k = 0; k < 3; k++) at->offset[k] += n->step[k][i] - (wraps ? n->step[k][i] * n->size[i] : 0);
+    for (int k = 0; k < ITG_NEST_OPERANDS; k++) at->offset[k] += n->step[k][i] - (wraps ? n->step[k][i] * n->size[i] : 0);
     if (!wraps) return;
     at->turn[i] = 0;
+  }
+}
+
+// n elements of operand k from column `col` of the walk's place on, side by side; the place moves on.
+static inline void itg_nest_collect(const itg_nest *nest, itg_place *at, int64_t col, int k, const void *from_, void *to_,
+                                    size_t item, int64_t n) {
+  const int last = nest->rank - 1;
+  const int64_t inner = nest->size[last], step = nest->step[k][last];
+  for (int64_t done = 0; done < n; col = 0) {
+    const int64_t m = inner - col < n - done ? inner - col : n - done, base = at->offset[k] + col * step;
+#define COLLECT(type)                                         \
+  {                                                           \
+    const type *from = (const type *)from_ + base;            \
+    type *to = (type *)to_ + done;                            \
+    for (int64_t i = 0; i < m; i++) to[i] = from[i * step];   \
+  }
+    if (item == 4) COLLECT(uint32_t)
+    else if (item == 8) COLLECT(uint64_t)
+    else if (item == 2) COLLECT(uint16_t)
+    else COLLECT(uint8_t)
+#undef COLLECT
+    done += m;
+    if (col + m == inner) itg_nest_next(nest, at);
   }
 }
 

@@ -1,10 +1,9 @@
 // Unary elementwise operations, compiled once per ISA from the formulas in unary.inc.
-#include "activate.h"
+#include "chain.h"
 #include "vmath.h"
 #include "wide.h"
 
-typedef void row_fn(const void *in, void *out, int64_t n, const double *args);
-typedef struct rows { row_fn *fn[4]; } rows;  // by enum itg_wide; NULL where infer refuses the type
+typedef struct rows { itg_unary_fn *fn[4]; } rows;  // by enum itg_wide; NULL where infer refuses the type
 
 static inline uint64_t to_u64(double v) { return v >= 0x1p64 ? UINT64_MAX : v > 0 ? (uint64_t)v : 0; }
 
@@ -74,7 +73,7 @@ static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, cons
   const char *from = in->data;
   const enum itg_wide wide = itg_wide(in->dtype);
   const int64_t item = (int64_t)itg_item(in->dtype);
-  row_fn *fn = rows.fn[wide];
+  itg_unary_fn *fn = rows.fn[wide];
   int64_t i, end;
   itg_share(itg_count(in), 4096, part, parts, &i, &end);
   if (item == (int64_t)itg_wide_item(wide)) {
@@ -127,6 +126,12 @@ itg_act_fn itg_act(int64_t act) {
   static const itg_act_fn table[] = {NULL ITG_ACTIVATIONS(ACT)};
 #undef ACT
   return act > 0 && act < ITG_ACT_COUNT ? table[act] : NULL;
+}
+itg_unary_fn *itg_unary(int64_t act) {
+#define ROW(name) , name##_row_f32
+  static itg_unary_fn *const table[] = {NULL ITG_ACTIVATIONS(ROW)};
+#undef ROW
+  return table[act];
 }
 
 // ---- bool and bit operations: whole bytes, no arithmetic ------------------------------------------
