@@ -124,6 +124,7 @@ def lowering(target: Target) -> list[Pass]:
         Pass("fold weights", rules(WEIGHTS, FOLD), level=1),
         Pass("layout", choose_layout, level=1),
         Pass("fuse for target", rules(target.fuse, FOLD, CANONICAL), level=3),
+        Pass("chain", rules(target.chain), level=3),  # what no epilogue took
         Pass("check", partial(legalize, target)),
     ]
 

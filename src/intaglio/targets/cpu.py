@@ -21,6 +21,7 @@ from intaglio.ops import add, cast, expand, mul, reshape, transpose
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets import Target
+from intaglio.targets.cpu_chain import CHAIN
 from intaglio.targets.cpu_ops import (
     FUSABLE,
     activation_of,
@@ -295,7 +296,8 @@ def target(isa: str | int | None = None) -> Target:
     if isinstance(isa, str) and isa not in LEVELS:
         raise BadInput(f"no instruction set is called '{isa}'; known are {', '.join(LEVELS)}")
     bits = native.machine() if isa is None else LEVELS[isa] if isinstance(isa, str) else isa
-    return Target("cpu", partial(native.why_not, isa=bits), lower(bits), fuse(bits), bits)
+    runs = partial(native.why_not, isa=bits)
+    return Target("cpu", runs, lower(bits), fuse(bits), tuple(CHAIN), bits)
 
 
 def lower(isa: int) -> tuple[Rule, ...]:

@@ -8,11 +8,12 @@ operand), with the float attributes `params[2 * i]` and `params[2 * i + 1]`.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
-from intaglio import native
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import REGISTRY, broadcast, op
@@ -45,70 +46,86 @@ def chain(*xs: Array, ops: tuple[str, ...], args: Ints, params: Floats = ()) -> 
         if name in PAIRS:
             values.append(REGISTRY[name].body(a, b))
         else:
-            values.append(activate(a, name, params[2 * i : 2 * i + 2]))
+            values.append(activate(a, name, (*params[2 * i : 2 * i + 2], 0.0, 0.0)))
     return np.array(np.broadcast_to(values[-1], np.broadcast_shapes(*(x.shape for x in xs))))
 
 
 # ---- which nodes become one ----------------------------------------------------------------------
-def instruction_of(node: Node) -> tuple[str, Floats] | None:
-    """A node's name and parameters in a chain; None if it has no place there."""
-    if len(node.outputs) != 1 or node.outputs[0].dtype != "f32":
-        return None
-    return (node.op, ()) if node.op in PAIRS else activation_of(node)
+Instruction = tuple[Hashable, str, list[Any], Floats]  # whose result it is, op, operands, parameters
+
+
+def _program(node: Node) -> list[Instruction]:
+    """The instructions that compute a node; none if it has no place in a chain."""
+    out = node.outputs[0]
+    if len(node.outputs) != 1 or out.dtype != "f32":
+        return []
+    if node.op == "cpu.chain":
+        ops, args, params = (node.attrs[k] for k in ("ops", "args", "params"))
+        params = params or (0.0,) * 2 * len(ops)
+        values = [*node.inputs, *((node, i) for i in range(len(ops) - 1)), out]
+        made = values[len(node.inputs) :]
+        return [
+            (made[i], name, [values[a] for a in args[2 * i : 2 * i + 1 + (name in PAIRS)]],
+             params[2 * i : 2 * i + 2])
+            for i, name in enumerate(ops)
+        ]  # fmt: skip
+    found = (node.op, ()) if node.op in PAIRS else activation_of(node)
+    return [] if found is None else [(out, found[0], node.inputs, found[1])]
 
 
 def _inputs(group: list[Node]) -> list[Value]:
     """What the group reads from outside, each once."""
     made = {n.outputs[0] for n in group}
-    return list(dict.fromkeys(v for n in group for v in n.inputs if v is not None and v not in made))
+    every = (v for n in group for v in n.inputs if v is not None)
+    return list(dict.fromkeys(v for v in every if v not in made))
 
 
 @rule(ANY)
 def elementwise_chain(node: Node) -> Any:
     """Elementwise ops that only each other read, up to the last of them, are computed in one go."""
-    if node.op == "cpu.chain" or instruction_of(node) is None:
+    size, out = len(_program(node)), node.outputs[0]
+    if not size:
         return None
     group, refusal = [node], None
-    grows = True
-    while grows:
-        grows = False
-        for v in _inputs(group):
-            p = v.producer
-            if p is None or instruction_of(p) is None:
-                continue
-            if v.type != node.outputs[0].type:
-                refusal = no(f"it reads {v.type} for each element of {node.outputs[0].type}")
-            elif not all(reader in group for reader in v.uses):
-                refusal = no(f"the {p.op} before it has other readers")
-            elif len(group) == OPS or len(_inputs([*group, p])) > INPUTS:
-                refusal = no(f"a chain takes {OPS} ops of {INPUTS} operands")
-            else:
-                group.append(p)
-                grows = True
-    return _chained(group) if len(group) > 1 else refusal
+    todo = deque(_inputs(group))
+    while todo:
+        v = todo.popleft()
+        p = v.producer
+        more = len(_program(p)) if p is not None and p not in group else 0
+        if p is None or not more:
+            continue
+        if v.type != out.type:
+            refusal = no(f"it reads {v.type} for each element of {out.type}")
+        elif not all(reader in group for reader in v.uses):
+            refusal = no(f"the {p.op} before it has other readers")
+        elif size + more > OPS or len(_inputs([*group, p])) > INPUTS:
+            refusal = no(f"a chain takes {OPS} ops of {INPUTS} operands")
+        else:
+            size += more
+            group.append(p)
+            todo.extend(_inputs(group))  # some of them may have had other readers until now
+    return _joined(group) if len(group) > 1 else refusal
 
 
-def _chained(group: list[Node]) -> Value:
+def _joined(group: list[Node]) -> Value:
     """The nodes of `group`, of which the first is the last to compute, as one."""
     inputs = _inputs(group)
-    number = {v: i for i, v in enumerate(inputs)}
+    number: dict[Hashable, int] = {v: i for i, v in enumerate(inputs)}
     names: list[str] = []
     args: list[int] = []
     params: list[float] = []
-    for node in _producers_first(group):
-        found = instruction_of(node)
-        assert found is not None
-        operands = [number[v] for v in node.inputs if v is not None]
-        number[node.outputs[0]] = len(inputs) + len(names)
-        names.append(found[0])
-        args += (operands + [0])[:2]
-        params += (list(found[1]) + [0.0, 0.0])[:2]
+    for result, name, operands, given in [i for n in _in_order(group) for i in _program(n)]:
+        number[result] = len(inputs) + len(names)
+        names.append(name)
+        args += [*(number[v] for v in operands), 0][:2]
+        params += [*given, 0.0, 0.0][:2]
     made: Value = chain(*inputs, ops=tuple(names), args=tuple(args),
                         params=tuple(params) if any(params) else ())  # fmt: skip
     return made
 
 
-def _producers_first(group: list[Node]) -> list[Node]:
+def _in_order(group: list[Node]) -> list[Node]:
+    """Producers first."""
     done: dict[Node, None] = {}
 
     def visit(node: Node) -> None:

@@ -39,14 +39,15 @@ def activation_of(node: Node) -> tuple[str, Floats] | None:
     return node.op, tuple(float(node.attrs[a]) for a in REGISTRY[node.op].attr_names)
 
 
-def _activate(y: Array, act: str, args: Sequence[float]) -> Array:
+def activate(y: Array, act: str, args: Sequence[float]) -> Array:
+    """The activation of an epilogue; `args` may have more than it takes."""
     if act == "none":
         return y
     if act.startswith("gelu"):
         approximate = "tanh" if act == "gelu_tanh" else "none"
         return np.asarray(ops.gelu.body(y, approximate=approximate), y.dtype)
     made = REGISTRY[act]
-    return np.asarray(made.body(y, **dict(zip(made.attr_names, args, strict=True))), y.dtype)
+    return np.asarray(made.body(y, **dict(zip(made.attr_names, args, strict=False))), y.dtype)
 
 
 def _finish(y: Array, bias: Array | None, residual: Array | None, act: str, act_args: Floats,
@@ -55,7 +56,7 @@ def _finish(y: Array, bias: Array | None, residual: Array | None, act: str, act_
         y = y + bias
     if residual is not None and not add_last:
         y = y + residual
-    y = _activate(y, act, act_args)
+    y = activate(y, act, act_args)
     return y + residual if residual is not None and add_last else y
 
 

@@ -41,3 +41,8 @@ case("flattening_into_weights",
      IMAGE)  # fmt: skip
 case("lower_composite", lambda x: ops.hardmax(x, axis=1), VECTOR)
 case("compute_in_f32", lambda x: pool(ops.avg_pool, x), HALF)
+case("elementwise_chain",
+     lambda x, y: ops.add(ops.mul(ops.swish(x), ops.clip(y, lo=0.0, hi=6.0)), num(5)),
+     VECTOR, VECTOR)  # fmt: skip
+case("elementwise_chain",  # read twice, but by nobody outside
+     lambda x, y: ops.mul(s := ops.sub(x, y), ops.hard_sigmoid(s)), VECTOR, f32(5))  # fmt: skip
