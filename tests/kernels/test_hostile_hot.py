@@ -112,6 +112,16 @@ def pack(r: random.Random) -> Call:
     return "cpu.pack", [b], {"tile": r.choice([1, 16, 16, 5]), "transposed": r.random() < 0.5}
 
 
+def chain(r: random.Random) -> Call:
+    shape = [r.randint(0, 9) for _ in range(3)] + [r.choice([1, 3, 16, 600])]
+    n = r.randint(1, 8)
+    xs: list[Any] = [ones(*(r.choice([1, d]) for d in shape[r.randint(0, 4) :])) for _ in range(n)]
+    length = r.randint(1, 16)
+    names = tuple(r.choice(["add", "pow", "swish", "clip", "gelu_tanh"]) for _ in range(length))
+    args = tuple(r.randrange(n + i) for i in range(length) for _ in range(2))
+    return "cpu.chain", xs, {"ops": names, "args": args, "params": (0.5,) * 2 * length}
+
+
 def bent(r: random.Random, call: Call) -> Call:
     """The call with an attribute or an extent changed, most of the time."""
     name, arrays, attrs = call
@@ -164,7 +174,7 @@ def run(call: Call, parts: int) -> bool:
 
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
-        gemm, conv, conv, depthwise, pool, interpolate, pack,
+        gemm, conv, conv, depthwise, pool, interpolate, pack, chain,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:

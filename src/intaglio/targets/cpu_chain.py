@@ -51,7 +51,9 @@ def chain(*xs: Array, ops: tuple[str, ...], args: Ints, params: Floats = ()) -> 
 
 
 # ---- which nodes become one ----------------------------------------------------------------------
-Instruction = tuple[Hashable, str, list[Any], Floats]  # whose result it is, op, operands, parameters
+Instruction = tuple[
+    Hashable, str, list[Any], Floats
+]  # whose result it is, op, operands, parameters
 
 
 def _program(node: Node) -> list[Instruction]:
