@@ -54,13 +54,14 @@ class Pat:
     attrs: tuple[tuple[str, Any], ...] = ()
     bind: str = ""
     many: bool = False  # a node with other readers too: only for what costs nothing to repeat
+    open: bool = False  # with any operands
 
     def __str__(self) -> str:
         """`mul(conv(x, W!), S!)`; `&` marks a node that may have other readers."""
         names = "|".join(self.ops[:_SHOWN]) + "|..." * (len(self.ops) > _SHOWN)
         args = [f"{a:.6g}" if isinstance(a, float) else str(a) for a in self.args]
         args += [f"{k}={a:g}" if isinstance(a, float) else f"{k}={a}" for k, a in self.attrs]
-        mark = "&" * self.many
+        mark, args = "&" * self.many, ["..."] if self.open else args
         return f"{mark}{names}({', '.join(args)})" if self.ops else f"{mark}*"
 
     def __matmul__(self, name: str) -> Pat:
@@ -84,7 +85,7 @@ class Pat:
             return
         if self.bind:
             found = {**found, self.bind: n}
-        if not self.ops:
+        if not self.ops or self.open:
             yield found
             return
         k = len(self.args)
@@ -149,6 +150,10 @@ class _Patterns:
     def one_of(self, *choices: Any) -> OneOf:
         """Any of several patterns, as an operand: `P.log(P.one_of(P.exp(x), P.exp(y)))`."""
         return OneOf(choices)
+
+    def any(self, *names: str) -> Pat:
+        """Any of these ops, with any operands."""
+        return Pat(names, open=True)
 
 
 P: Any = _Patterns()

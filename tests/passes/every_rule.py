@@ -1,10 +1,11 @@
-"""Every rule of the pipeline by its name, found through the passes: no list to keep."""
+"""Every rule of the pipeline and of the library for targets, by its name: no list to keep."""
 
 from __future__ import annotations
 
 from intaglio import passes, targets
 from intaglio.passes.legalize import lowering
 from intaglio.rewrite import Rule
+from intaglio.targets.replace import REPLACE
 
 CPU = targets.find("cpu", "scalar")
 
@@ -12,7 +13,7 @@ CPU = targets.find("cpu", "scalar")
 def _every() -> list[Rule]:
     pipeline = [*passes.neutral(), *passes.lowering(CPU)]
     found = [r for p in pipeline if isinstance(p.run, passes.Rules) for r in p.run.every]
-    return list(dict.fromkeys([*found, *CPU.lower, *lowering(CPU)]))
+    return list(dict.fromkeys([*found, *CPU.lower, *lowering(CPU), *REPLACE]))
 
 
 RULES: dict[str, list[Rule]] = {}

@@ -16,6 +16,7 @@ from intaglio import passes, targets
 from intaglio.export.onnx.spell import CONTRIB, SPELL
 from intaglio.files import write_atomically
 from intaglio.rewrite import Rule
+from intaglio.targets import replace
 
 COMMAND = "python -m intaglio.analysis.document docs/rules.md"
 HEAD = f"""<!-- Made by `{COMMAND}`; change the rules, not this file. -->
@@ -37,6 +38,10 @@ is any tensor, with `!` a constant one, with `?` one that may be absent; `a|b(x)
 `{{a(x) or b(x)}}` either way of writing an operand; `*` is any node. What is inside must have no
 other reader, or the rule would compute it twice; `&` marks what may have.
 """
+
+
+# The op that functions with which rules build make.
+MADE = {"shaped": "reshape", "turned": "transpose", "cut": "slice", "again": "the same op"}
 
 
 @dataclass
@@ -65,6 +70,8 @@ def sections() -> list[Section]:
             made.append(Section(p.name, p.level, "", new(p.run.every)))
     why = "What turns ops of the graph into those of the CPU, at every level."
     made.append(Section("legalize for the CPU", None, why, new(cpu.lower)))
+    why = "From these a target picks what it needs, with its own limits; see docs/compiler.md."
+    made.append(Section("replace, for targets that ask for it", None, why, new(replace.REPLACE)))
     why = "What ONNX has one operator for, at every level, when a graph is written as ONNX."
     made.append(Section("spell as ONNX", None, why, new(SPELL)))
     why = "What onnxruntime has operators of its own for; `--contrib` asks for them."
@@ -95,6 +102,12 @@ def _rule(name: str, rules: list[Rule]) -> str:
     if becomes:
         patterns[-1] += f"\n  -> {becomes}"
     lines = [f"\n### {name}\n", f"{' '.join(first.doc.split())}\n", "```", *patterns, "```"]
+    maker = getattr(replace, name, None)
+    if first in replace.REPLACE and inspect.isfunction(maker):
+        called = ", ".join(
+            f"{p.name}={p.default}" for p in inspect.signature(maker).parameters.values()
+        )
+        lines.append(f"\n`{name}({called})`: {inspect.getdoc(maker)}")
     declined = list(dict.fromkeys(_refusals(function)))
     if declined:
         lines.append("\nDeclines: " + "; ".join(f"*{words}*" for words in declined) + ".")
@@ -146,7 +159,10 @@ def _picture(e: ast.expr) -> str:
     op = _called(e) if isinstance(e, ast.Call) else None
     if not isinstance(e, ast.Call) or op is None:
         return "…"
-    args = [_picture(a) for a in e.args]
+    made = e.args
+    if isinstance(e.func, ast.Name):  # what it is made of; the rest says how
+        made = e.args[1:] if e.func.id == "again" else e.args[:1]
+    args = [_picture(a) for a in made]
     args += [
         f"{k.arg}={k.value.value!s}"
         for k in e.keywords
@@ -158,6 +174,8 @@ def _picture(e: ast.expr) -> str:
 def _called(e: ast.Call) -> str | None:
     """The op that a call makes a node of."""
     f = e.func
+    if isinstance(f, ast.Name):
+        return MADE.get(f.id)
     if isinstance(f, ast.Subscript) and ast.unparse(f.value).endswith("REGISTRY"):
         return "the same op"
     if isinstance(f, ast.Attribute) and ast.unparse(f.value) == "ops":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ _COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
     "tf_half_pixel_for_nn", "tf_crop_and_resize",
 )  # fmt: skip
+_ELSEWHERE = ("axes", "extrapolation_value")  # attributes that the tables do not depend on
 _ROUND = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
@@ -171,6 +173,11 @@ def _tables(extents: list[int], shape: tuple[int, ...], scales: tuple[float, ...
         _table(extents[i], shape[i], scales[i], roi=(regions[i], regions[n + i]), **attrs)  # type: ignore[arg-type]
         for i in range(n)
     ]
+
+
+def resize_tables(extents: list[int], **attrs: Any) -> list[_Table]:
+    """What a resize with these attributes reads along each of its axes, which are so long."""
+    return _tables(extents, **{k: v for k, v in attrs.items() if k not in _ELSEWHERE})
 
 
 def _outside(tables: list[_Table], axes: tuple[int, ...], rank: int) -> Array | None:

@@ -9,6 +9,7 @@ from tests.passes.cases import (
     integer,
     recognize,
     rectifiers,
+    replace,
     softmax,
 )
 from tests.passes.cases.build import CASES, graph_of
@@ -24,5 +25,6 @@ __all__ = [
     "integer",
     "recognize",
     "rectifiers",
+    "replace",
     "softmax",
 ]

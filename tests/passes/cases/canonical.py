@@ -176,3 +176,4 @@ case(
     lambda x: ops.add(ops.add(x, constant(np.int32(3))), constant(np.int32(4))),
     INTS,
 )
+case("prelu_of_one_slope", lambda x: ops.prelu(x, num(1, 1)), VECTOR)

@@ -206,6 +206,14 @@ def exact_constants_meet(x: Value, c: Value, d: Value, inner: Node, node: Node) 
         return REGISTRY[node.op](x, constant(np.asarray(REGISTRY[node.op].body(c.data, d.data))))
 
 
+@rule(P.prelu(x, c))
+def prelu_of_one_slope(x: Value, c: Value) -> Any:
+    """the same slope everywhere is an attribute of leaky_relu"""
+    if c.type.size != 1 or not dtypes.is_float(x.dtype):
+        return None
+    return ops.leaky_relu(x, alpha=float(c.data.item()))  # type: ignore[union-attr]
+
+
 NUMBERS = [
     cast_of_cast,
     quantize_of_dequantize,
@@ -225,4 +233,5 @@ NUMBERS = [
     constant_to_the_right,
     one_by_x,
     exact_constants_meet,
+    prelu_of_one_slope,
 ]

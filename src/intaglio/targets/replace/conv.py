@@ -1,0 +1,250 @@
+"""Convolutions with groups, windows, strides, dilations and pads that a unit does not take."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.ir import Node, Value
+from intaglio.rewrite import P, Rule, no
+from intaglio.targets.replace.making import (
+    again,
+    cut,
+    cut_axis,
+    data_of,
+    like,
+    now,
+    pad_or_cut,
+    pieces,
+    replacement,
+    seen_by,
+    shaped,
+    turned,
+)
+
+x, w, b = P["x w b?"]
+CONV = P.conv(x, w, b)
+
+
+# ---- groups --------------------------------------------------------------------------------------
+def split_groups(depthwise: bool = False) -> Rule:
+    """For units without groups; `depthwise`: those with a single channel too."""
+
+    @replacement(CONV)
+    def split_groups(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """a grouped convolution is one convolution per slice of the channels; exact"""
+        groups = node.attrs["groups"]
+        if groups == 1 or (groups == x.shape[1] and not depthwise):
+            return None
+        read, made = x.shape[1] // groups, w.shape[0] // groups
+        parts = [
+            again(
+                node,
+                cut_axis(x, 1, g * read, (g + 1) * read),
+                now(cut_axis(w, 0, g * made, (g + 1) * made)),
+                None if b is None else now(cut_axis(b, 0, g * made, (g + 1) * made)),
+                groups=1,
+            )
+            for g in range(groups)
+        ]
+        return ops.concat(*parts, axis=1)
+
+    return split_groups
+
+
+def widen_groups(channels: int | None = None) -> Rule:
+    """For units that read at least so many channels per group; None: all, so without groups."""
+
+    @replacement(CONV)
+    def widen_groups(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """several groups become one whose weights are zero from one to the other"""
+        groups, read = node.attrs["groups"], w.shape[1]
+        least = min(channels or x.shape[1], x.shape[1])
+        if read >= least:
+            return None
+        if w.data is None:
+            return no("the weights are not constant")
+        joined = next(j for j in range(1, groups + 1) if groups % j == 0 and j * read >= least)
+        made = w.shape[0] // groups
+        wide = np.zeros((groups // joined, joined, made, joined, *w.shape[1:]), w.data.dtype)
+        split = w.data.reshape(groups // joined, joined, made, *w.shape[1:])
+        for j in range(joined):
+            wide[:, j, :, j] = split[:, j]
+        dense = like(w, wide.reshape(w.shape[0], joined * read, *w.shape[2:]))
+        return ops.conv(x, dense, b, **{**node.attrs, "groups": groups // joined})
+
+    return widen_groups
+
+
+@replacement(CONV)
+def depthwise_without_multiplier(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """each channel is repeated, so that a depthwise convolution makes as many as it reads; exact"""
+    groups, made = node.attrs["groups"], w.shape[0]
+    if groups != x.shape[1] or made == groups:
+        return None
+    times, inside = made // groups, x.type.size // (x.shape[0] * groups)
+    column = shaped(x, x.shape[0], groups, 1, inside)
+    wide = ops.expand(column, shape=(x.shape[0], groups, times, inside))
+    return ops.conv(
+        shaped(wide, x.shape[0], made, *x.shape[2:]), w, b, **{**node.attrs, "groups": made}
+    )
+
+
+# ---- windows -------------------------------------------------------------------------------------
+def split_kernel(limit: int = 11) -> Rule:
+    """For units whose window is at most `limit` along every axis."""
+
+    @replacement(CONV)
+    def split_kernel(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """a large window is the sum of small ones, each over its own shift of the image"""
+        kernel = w.shape[2:]
+        if max(kernel) <= limit:
+            return None
+        total = None
+        for window in itertools.product(*(pieces(k, limit) for k in kernel)):
+            seen = seen_by(x, window, kernel, node.attrs)
+            if seen is None:  # only padding, which adds nothing
+                continue
+            part = now(cut(w, [(0, w.shape[0]), (0, w.shape[1]), *window]))
+            y = again(node, seen[0], part, None if total else b, pad=seen[1])
+            total = y if total is None else ops.add(total, y)
+        return total
+
+    return split_kernel
+
+
+def stride_as_depth(limit: int = 7) -> Rule:
+    """For units whose stride is at most `limit`: the cheaper way where strides are equal."""
+
+    @replacement(CONV)
+    def stride_as_depth(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """blocks of pixels become channels, then the window is small and moves by one"""
+        stride, kernel, pad = (*node.attrs["stride"],), w.shape[2:], node.attrs["pad"]
+        if max(stride) <= limit:
+            return None
+        if len(stride) != 2 or stride[0] != stride[1]:
+            return no(f"strides {stride}; blocks are square")
+        if any(d > 1 and k > 1 for d, k in zip(node.attrs["dilation"], kernel, strict=True)):
+            return no(f"dilation {node.attrs['dilation']}: the window has holes")
+        s, count = stride[0], [-(-k // stride[0]) for k in kernel]
+        needs = [(o - 1 + n) * s for o, n in zip(node.outputs[0].shape[2:], count, strict=True)]
+        after = [e - d - p for e, d, p in zip(needs, x.shape[2:], pad, strict=False)]
+        image = pad_or_cut(x, (0, 0, *pad[:2]), (0, 0, *after))
+        rest = [n * s - k for n, k in zip(count, kernel, strict=True)]
+        m, c = w.shape[:2]
+        blocks = shaped(pad_or_cut(w, (0,) * 4, (0, 0, *rest)), m, c, count[0], s, count[1], s)
+        weights = now(shaped(turned(blocks, 0, 1, 3, 5, 2, 4), m, c * s * s, *count))
+        deep = ops.space_to_depth(image, blocksize=s, mode="CRD")
+        return ops.conv(deep, weights, b, stride=(1, 1), pad=(0,) * 4, dilation=(1, 1),
+                        groups=node.attrs["groups"])  # fmt: skip
+
+    return stride_as_depth
+
+
+def split_stride(limit: int = 7) -> Rule:
+    """For units whose stride is at most `limit`: computes what a slice then drops."""
+
+    @replacement(CONV)
+    def split_stride(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """a large stride is a smaller one, of whose results a slice takes every so many; exact"""
+        stride = node.attrs["stride"]
+        if max(stride) <= limit:
+            return None
+        less = tuple(max(d for d in range(1, limit + 1) if s % d == 0) for s in stride)
+        step = [s // d for s, d in zip(stride, less, strict=True)]
+        dense = again(node, x, w, b, stride=less)
+        ends = [(n - 1) * s + 1 for n, s in zip(node.outputs[0].shape[2:], step, strict=True)]
+        spans = [(0, e) for e in (*dense.shape[:2], *ends)]
+        return cut(dense, spans, (1, 1, *step))
+
+    return split_stride
+
+
+# ---- holes and borders ---------------------------------------------------------------------------
+def fill_dilation(limit: int = 1) -> Rule:
+    """For units whose dilation is at most `limit`: the window grows and has zeros in it."""
+
+    @replacement(CONV)
+    def fill_dilation(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """zeros between the weights in place of holes between the pixels; exact"""
+        dilation, kernel = node.attrs["dilation"], w.shape[2:]
+        if not any(d > limit and k > 1 for d, k in zip(dilation, kernel, strict=True)):
+            return None
+        if w.data is None:
+            return no("the weights are not constant")
+        wide = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+        filled = np.zeros((*w.shape[:2], *wide), w.data.dtype)
+        filled[:, :, *(slice(None, None, d) for d in dilation)] = w.data
+        return ops.conv(x, like(w, filled), b, **{**node.attrs, "dilation": (1,) * len(kernel)})
+
+    return fill_dilation
+
+
+def dilation_as_batch(limit: int = 1) -> Rule:
+    """For units whose dilation is at most `limit`: the same work, on smaller images."""
+
+    @replacement(CONV)
+    def dilation_as_batch(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """every so many pixels are an image of their own, convolved without holes; exact"""
+        far, kernel, pad = node.attrs["dilation"], w.shape[2:], node.attrs["pad"]
+        if not any(d > limit and k > 1 for d, k in zip(far, kernel, strict=True)):
+            return None
+        if len(kernel) != 2 or set(node.attrs["stride"]) != {1}:
+            return no(f"stride {node.attrs['stride']}: only images at stride 1 come apart")
+        n, m, *out = node.outputs[0].shape
+        part = [-(-o // d) for o, d in zip(out, far, strict=True)]  # results of each image
+        inside = [p + k - 1 for p, k in zip(part, kernel, strict=True)]  # what they read
+        after = [i * f - d - p
+                 for i, f, d, p in zip(inside, far, x.shape[2:], pad, strict=False)]  # fmt: skip
+        image = pad_or_cut(x, (0, 0, *pad[:2]), (0, 0, *after))
+        apart = shaped(image, n, x.shape[1], inside[0], far[0], inside[1], far[1])
+        many = shaped(turned(apart, 3, 5, 0, 1, 2, 4), far[0] * far[1] * n, x.shape[1], *inside)
+        y = again(node, many, w, b, dilation=(1, 1), pad=(0,) * 4)
+        back = turned(shaped(y, *far, n, m, *part), 2, 3, 4, 0, 5, 1)
+        whole = shaped(back, n, m, part[0] * far[0], part[1] * far[1])
+        return cut(whole, [(0, n), (0, m), (0, out[0]), (0, out[1])])
+
+    return dilation_as_batch
+
+
+def pad_apart(limit: int = 0, even: bool = False) -> Rule:
+    """For units that pad by at most `limit` or, `even`, alike on all sides."""
+
+    @replacement(P.any("conv", "max_pool", "avg_pool"))
+    def pad_apart(node: Node) -> Any:
+        """the border is made by a node of its own; exact"""
+        x, *weights = node.inputs
+        assert x is not None
+        pad = node.attrs["pad"]
+        n = len(pad) // 2
+        if not any(pad) or (max(pad) <= limit and not (even and len(set(pad)) > 1)):
+            return None
+        if node.op == "avg_pool" and not node.attrs["count_include_pad"]:
+            return no("the average must not count the border")
+        if node.op == "max_pool" and (x.dtype not in ("f16", "bf16", "f32", "f64")
+                                      or node.attrs["with_indices"]):  # fmt: skip
+            return no("only a maximum of floats without indices has a border of -inf")
+        value = -np.inf if node.op == "max_pool" else 0.0
+        image = pad_or_cut(x, (0, 0, *pad[:n]), (0, 0, *pad[n:]), value)
+        return again(node, image, *weights, pad=(0,) * (2 * n))
+
+    return pad_apart
+
+
+# ---- scales --------------------------------------------------------------------------------------
+@replacement(P.op("batch_norm", *P["x s! h! m! v!"]))
+def batch_norm_as_depthwise_conv(
+    node: Node, x: Value, s: Value, h: Value, m: Value, v: Value
+) -> Any:
+    """with constant statistics it is a depthwise convolution by one pixel"""
+    if x.type.rank < 3:
+        return no(f"{x.type} has no spatial axis")
+    n, c = x.type.rank - 2, x.shape[1]
+    factor = data_of(s) / np.sqrt(data_of(v) + node.attrs["epsilon"])
+    weights = like(x, factor.reshape(c, 1, *[1] * n))
+    shift = like(x, data_of(h) - data_of(m) * factor)
+    return ops.conv(x, weights, shift, stride=(1,) * n, pad=(0,) * 2 * n, dilation=(1,) * n,
+                    groups=c)  # fmt: skip

@@ -1,0 +1,234 @@
+"""Poolings with windows that a unit does not take, and reductions as poolings."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.ir import Node, Value
+from intaglio.rewrite import P, Rule, no
+from intaglio.targets.replace.making import (
+    Ints,
+    again,
+    like,
+    pad_or_cut,
+    pieces,
+    replacement,
+    seen_by,
+    shaped,
+)
+
+(x,) = P["x"]
+REDUCED = ("reduce_mean", "reduce_sum", "reduce_max", "reduce_min")
+
+
+# ---- large windows -------------------------------------------------------------------------------
+def _two_windows(kernel: int, stride: int, limit: int) -> tuple[int, int, int]:
+    """Two windows, and the stride of the first, that together see what one of `kernel` sees."""
+    if kernel <= limit:
+        return kernel, 1, stride
+    for step in (d for d in range(min(stride, limit), 0, -1) if stride % d == 0):
+        for first in range(limit, step - 1, -1):  # no gaps: the first is as long as its stride
+            if (kernel - first) % step == 0:
+                return first, (kernel - first) // step + 1, step
+    raise AssertionError("a step of 1 always fits")
+
+
+def cascade_max_pool(limit: int = 8) -> Rule:
+    """For units whose window is at most `limit` along every axis."""
+
+    @replacement(P.max_pool(x))
+    def cascade_max_pool(node: Node, x: Value) -> Any:
+        """the maximum over a large window is the maximum of maxima over small ones; exact"""
+        kernel, stride, pad = (node.attrs[k] for k in ("kernel", "stride", "pad"))
+        if max(kernel) <= limit:
+            return None
+        if node.attrs["with_indices"] or set(node.attrs["dilation"]) != {1}:
+            return no("its indices or its dilation do not come in two steps")
+        both = [_two_windows(k, s, limit) for k, s in zip(kernel, stride, strict=True)]
+        first, second, step = (tuple(t) for t in zip(*both, strict=True))
+        n, image = len(kernel), x
+        if any(p >= k for p, k in zip(pad, first * 2, strict=True)):
+            if not dtypes.is_float(x.dtype):
+                return no(f"pad {pad} holds windows without a pixel")
+            image = pad_or_cut(x, (0, 0, *pad[:n]), (0, 0, *pad[n:]), -math.inf)
+            pad = (0,) * (2 * n)
+        inner = again(node, image, kernel=first, stride=step, pad=pad)
+        rest = tuple(s // t for s, t in zip(stride, step, strict=True))
+        return again(node, inner, kernel=second, stride=rest, pad=(0,) * (2 * n))
+
+    return cascade_max_pool
+
+
+def cascade_avg_pool(limit: int = 8) -> Rule:
+    """For units whose window is at most `limit` along every axis; before `split_avg_pool`."""
+
+    @replacement(P.avg_pool(x))
+    def cascade_avg_pool(node: Node, x: Value) -> Any:
+        """the mean over a large window is the mean of means over windows side by side"""
+        kernel, stride = node.attrs["kernel"], node.attrs["stride"]
+        if max(kernel) <= limit:
+            return None
+        if set(node.attrs["dilation"]) != {1} or not _counts_all(node):
+            return no("the windows of the first step would not all weigh the same")
+        first = tuple(_side_by_side(k, s, limit) for k, s in zip(kernel, stride, strict=True))
+        if first == (1,) * len(kernel):
+            return no(f"window {kernel} at stride {stride} is not made of windows side by side")
+        whole = {"count_include_pad": True}
+        inner = again(node, x, kernel=first, stride=first, **whole)
+        rest = {
+            k: tuple(a // f for a, f in zip(node.attrs[k], first, strict=True))
+            for k in ("kernel", "stride")
+        }
+        return again(node, inner, **rest, **whole, pad=(0,) * len(node.attrs["pad"]))
+
+    return cascade_avg_pool
+
+
+def _side_by_side(kernel: int, stride: int, limit: int) -> int:
+    """The largest window that divides both window and stride; 1 where none need be found."""
+    if kernel <= limit:
+        return 1
+    return max(d for d in range(1, limit + 1) if kernel % d == 0 and stride % d == 0)
+
+
+def split_avg_pool(limit: int = 8) -> Rule:
+    """For units whose window is at most `limit` along every axis."""
+
+    @replacement(P.avg_pool(x))
+    def split_avg_pool(node: Node, x: Value) -> Any:
+        """the mean over a large window is the weighted sum of those over its parts"""
+        kernel = node.attrs["kernel"]
+        if max(kernel) <= limit:
+            return None
+        if not _counts_all(node):
+            return no("the border does not count; count_padding comes first")
+        total = None
+        for window in itertools.product(*(pieces(k, limit) for k in kernel)):
+            seen = seen_by(x, window, kernel, node.attrs)
+            if seen is None:  # only padding, which adds nothing
+                continue
+            part = tuple(hi - lo for lo, hi in window)
+            y = again(node, seen[0], kernel=part, pad=seen[1], count_include_pad=True)
+            y = ops.mul(y, like(x, math.prod(part) / math.prod(kernel)))
+            total = y if total is None else ops.add(total, y)
+        return total
+
+    return split_avg_pool
+
+
+# ---- averages ------------------------------------------------------------------------------------
+def _counts_all(node: Node) -> bool:
+    return bool(node.attrs["count_include_pad"]) or not any(node.attrs["pad"])
+
+
+def _correction(node: Node, x: Value) -> Value:
+    """What the mean with its border must be multiplied by to become that without."""
+    ones = np.ones((1, 1, *x.shape[2:]))
+    share = ops.avg_pool.body(ones, **{**node.attrs, "count_include_pad": True})
+    return like(x, 1 / np.maximum(share, 1e-30))
+
+
+@replacement(P.avg_pool(x))
+def count_padding(node: Node, x: Value) -> Any:
+    """an average that does not count its border is one that does, times a constant"""
+    if _counts_all(node):
+        return None
+    whole = again(node, x, count_include_pad=True)
+    return ops.mul(whole, _correction(node, x))
+
+
+@replacement(P.avg_pool(x))
+def avg_pool_as_depthwise_conv(node: Node, x: Value) -> Any:
+    """an average is a depthwise convolution whose weights are all the same"""
+    kernel, channels = node.attrs["kernel"], x.shape[1]
+    weights = like(x, np.full((channels, 1, *kernel), 1 / math.prod(kernel)))
+    window = {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
+    y = ops.conv(x, weights, groups=channels, **window)
+    return y if _counts_all(node) else ops.mul(y, _correction(node, x))
+
+
+@replacement(P.lp_pool(x, p=2))
+def lp_pool_as_avg_pool(node: Node, x: Value) -> Any:
+    """the root of a sum of squares is that of their mean, times the root of their number"""
+    window = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
+    mean = ops.avg_pool(ops.mul(x, x), count_include_pad=True, **window)
+    return ops.mul(ops.sqrt(mean), like(x, math.sqrt(math.prod(node.attrs["kernel"]))))
+
+
+# ---- reductions ----------------------------------------------------------------------------------
+def _runs(axes: Ints, shape: Ints) -> list[Ints]:
+    """Axes that lie side by side, but for axes of extent 1, together."""
+    found: list[list[int]] = []
+    for axis in axes:
+        if found and all(shape[i] == 1 for i in range(found[-1][-1] + 1, axis)):
+            found[-1].append(axis)
+        else:
+            found.append([axis])
+    return [tuple(run) for run in found]
+
+
+@replacement(P.op(REDUCED, x))
+def reduction_as_pool(node: Node, x: Value) -> Any:
+    """a reduction is a pooling whose window is all that it reduces; any axes, by reshapes alone"""
+    axes, out = node.attrs["axes"], node.outputs[0].shape
+    if not dtypes.is_float(x.dtype) or not x.type.size:
+        return no(f"{x.type}: poolings are of floats, and of some")
+    y, spatial = x, axes == (*range(2, x.type.rank),) and x.type.rank in (3, 4)
+    for run in [axes] if spatial else _runs(axes, x.shape):
+        before, after = math.prod(y.shape[: run[0]]), math.prod(y.shape[run[-1] + 1 :])
+        inside = math.prod(y.shape[i] for i in run)
+        image = y if spatial else shaped(y, 1, before, inside, after)
+        kernel = x.shape[2:] if spatial else (inside, 1)
+        pooled = _pooled(node.op, image, kernel)
+        y = shaped(pooled, *(1 if i in run else d for i, d in enumerate(y.shape)))
+    return shaped(y, *out)
+
+
+def _pooled(op: str, image: Value, kernel: Ints) -> Value:
+    n = len(kernel)
+    window: dict[str, Any]
+    window = {"kernel": kernel, "stride": (1,) * n, "pad": (0,) * 2 * n, "dilation": (1,) * n}
+    if op == "reduce_max":
+        top: Value = ops.max_pool(image, **window)
+        return top
+    if op == "reduce_min":
+        low: Value = ops.neg(ops.max_pool(ops.neg(image), **window))
+        return low
+    mean: Value = ops.avg_pool(image, **window)
+    return mean if op == "reduce_mean" else ops.mul(mean, like(image, math.prod(kernel)))
+
+
+def global_pool_in_steps(limit: int = 8) -> Rule:
+    """For units whose window is at most `limit`: averages of whole images that do not factor."""
+
+    @replacement(P.avg_pool(x))
+    def global_pool_in_steps(node: Node, x: Value) -> Any:
+        """the mean of an image is that of means of blocks, the last ones filled up with zeros"""
+        kernel = node.attrs["kernel"]
+        if max(kernel) <= limit:
+            return None
+        if kernel != x.shape[2:] or any(node.attrs["pad"]):
+            return no(f"the window {kernel} is not the image {x.shape[2:]}")
+        n = len(kernel)
+        block = tuple(_fitting_block(k, limit) for k in kernel)
+        count = tuple(-(-k // f) for k, f in zip(kernel, block, strict=True))
+        after = tuple(c * f - k for c, f, k in zip(count, block, kernel, strict=True))
+        inner = again(node, x, kernel=block, stride=block, pad=(0,) * n + after,
+                      dilation=(1,) * n, count_include_pad=True)  # fmt: skip
+        y = again(node, inner, kernel=count, stride=(1,) * n, dilation=(1,) * n)
+        filled = math.prod(count) * math.prod(block) / math.prod(kernel)
+        return y if filled == 1 else ops.mul(y, like(x, filled))
+
+    return global_pool_in_steps
+
+
+def _fitting_block(extent: int, limit: int) -> int:
+    """The block that leaves least to be filled up, the largest of those; 1 for short axes."""
+    if extent <= limit:
+        return 1
+    return min(range(limit, 1, -1), key=lambda f: (-extent % f, -f))

@@ -1,0 +1,256 @@
+"""Tensors with more or fewer axes than a unit takes: lines, images, volumes, and joined axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from intaglio import ops
+from intaglio.ir import Node, Value
+from intaglio.ops.registry import REGISTRY, normalize_axis
+from intaglio.rewrite import P, Rule, no
+from intaglio.targets.replace.making import (
+    Ints,
+    again,
+    cut,
+    now,
+    replacement,
+    shaped,
+    turned,
+)
+
+POOLS = ("max_pool", "avg_pool", "lp_pool")
+WEIGHTED = ("conv", "conv_transpose")
+NORMS = ("batch_norm", "instance_norm", "group_norm")
+WINDOWS = {"kernel": 1, "stride": 1, "dilation": 1, "output_pad": 0}  # what a unit axis has there
+
+
+# ---- one axis and two ----------------------------------------------------------------------------
+@replacement(P.any(*WEIGHTED, *POOLS, *NORMS, "resize"))
+def line_as_image(node: Node) -> Any:
+    """what has one spatial axis gets a second one of extent 1; exact"""
+    x, *rest = node.inputs
+    assert x is not None
+    if x.type.rank != 3:
+        return None
+    attrs = {k: (unit, *node.attrs[k]) for k, unit in WINDOWS.items() if k in node.attrs}
+    if "pad" in node.attrs:
+        first, last = node.attrs["pad"]
+        attrs["pad"] = (0, first, 0, last)
+    if node.op == "resize":
+        axes = (a % 3 for a in node.attrs["axes"])
+        attrs["axes"] = tuple(a + (a == 2) for a in axes)
+    w = rest[0] if node.op in WEIGHTED else None
+    if w is not None:
+        rest[0] = now(shaped(w, *w.shape[:2], 1, w.shape[2]))
+    y = again(node, shaped(x, *x.shape[:2], 1, x.shape[2]), *rest, **attrs)
+    made = y if isinstance(y, list) else [y]
+    return [shaped(v, *out.shape) for v, out in zip(made, node.outputs, strict=True)]
+
+
+@replacement(P.any("conv", *POOLS))
+def image_as_line(node: Node) -> Any:
+    """an image of one row or column, under a window of as much, is a line; exact"""
+    x, *rest = node.inputs
+    assert x is not None
+    out = node.outputs[0].shape
+    if x.type.rank != 4 or node.attrs.get("with_indices"):
+        return None
+    unit = next((k for k in (0, 1) if x.shape[2 + k] == out[2 + k] == 1), None)
+    if unit is None:
+        return None
+    w = rest[0] if node.op == "conv" else None
+    kernel = w.shape[2:] if w is not None else node.attrs["kernel"]
+    before, far = node.attrs["pad"][unit], node.attrs["dilation"][unit]
+    if kernel[unit] > 1 and (w is None or before % far or before // far >= kernel[unit]):
+        return no(f"the window {kernel} is larger than the image {x.shape[2:]}")
+    keep = 1 - unit
+    attrs: dict[str, Ints]
+    attrs = {k: (node.attrs[k][keep],) for k in WINDOWS if k in node.attrs}
+    attrs["pad"] = (node.attrs["pad"][keep], node.attrs["pad"][2 + keep])
+    if w is not None:  # only one row of the window meets the image, the others see its border
+        row = before // far
+        spans = [(0, d) for d in w.shape]
+        spans[2 + unit] = (row, row + 1)
+        rest[0] = now(shaped(cut(w, spans), *w.shape[:2], kernel[keep]))
+    return shaped(again(node, shaped(x, *x.shape[:2], x.shape[2 + keep]), *rest, **attrs), *out)
+
+
+# ---- three axes ----------------------------------------------------------------------------------
+@replacement(P.conv(*P["x w b?"]))
+def volume_as_images(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """a convolution of a volume is the sum, over the window's depth, of those of its slices"""
+    if x.type.rank != 5:
+        return None
+    a = node.attrs
+    n, m, depth, *out = node.outputs[0].shape
+    image = {k: a[k][1:] for k in ("stride", "dilation")}
+    image["pad"] = (*a["pad"][1:3], *a["pad"][4:])
+    c, rows, columns = x.shape[1], *x.shape[3:]
+    volume, front, back = x, a["pad"][0], a["pad"][3]
+    if front or back:
+        volume = ops.pad(x, before=(0, 0, front, 0, 0), after=(0, 0, back, 0, 0))
+    slices = turned(shaped(volume, n, c, volume.shape[2], rows * columns), 0, 2, 1, 3)
+    total = None
+    for k in range(w.shape[2]):
+        first, step = k * a["dilation"][0], a["stride"][0]
+        spans = [(0, n), (first, first + (depth - 1) * step + 1), (0, c), (0, rows * columns)]
+        seen = shaped(cut(slices, spans, (1, step, 1, 1)), n * depth, c, rows, columns)
+        flat = [(0, m), (0, w.shape[1]), (k, k + 1), (0, w.shape[3]), (0, w.shape[4])]
+        weights = now(shaped(cut(w, flat), m, w.shape[1], *w.shape[3:]))
+        y = ops.conv(seen, weights, None if total else b, groups=a["groups"], **image)
+        total = y if total is None else ops.add(total, y)
+    assert total is not None
+    apart = turned(shaped(total, n, depth, m, math.prod(out)), 0, 2, 1, 3)
+    return shaped(apart, n, m, depth, *out)
+
+
+# ---- more axes than a unit takes -----------------------------------------------------------------
+def _joined(labels: Sequence[Hashable]) -> list[list[int]]:
+    """Neighbouring axes of one label together; None goes with any."""
+    groups: list[list[int]] = []
+    last: Hashable = None
+    for axis, label in enumerate(labels):
+        if groups and (label is None or last is None or label == last):
+            groups[-1].append(axis)
+            last = label if last is None else last
+        else:
+            groups.append([axis])
+            last = label
+    return groups
+
+
+def _merged(shape: Ints, groups: list[list[int]]) -> Ints:
+    full = (1,) * (groups[-1][-1] + 1 - len(shape)) + shape
+    return tuple(math.prod(full[i] for i in g) for g in groups)
+
+
+def _elementwise_labels(node: Node) -> list[Hashable]:
+    """By axis: which operands repeat along it; None where nothing has more than one element."""
+    rank = node.outputs[0].type.rank
+    shapes = [(1,) * (rank - v.type.rank) + v.shape for v in node.inputs if v is not None]
+    return [None if max(ds) == 1 else tuple(d == 1 for d in ds)
+            for ds in zip(*shapes, strict=True)]  # fmt: skip
+
+
+def _labels(node: Node, x: Value) -> list[Hashable] | None:
+    """By axis: itself where the op treats it apart, else one label for all; None: unknown op."""
+    a, rank = node.attrs, x.type.rank
+    if node.op == "expand":
+        out = node.outputs[0].shape
+        full = (1,) * (len(out) - rank) + x.shape
+        return [None if o == 1 else d == 1 for o, d in zip(out, full, strict=True)]
+    if node.op in ("concat", "softmax", "log_softmax"):
+        apart = {a["axis"] % rank}
+    elif node.op == "slice":
+        cuts = zip(a["start"], a["stop"], a["step"], x.shape, strict=True)
+        apart = {i for i, (*c, d) in enumerate(cuts) if range(*slice(*c).indices(d)) != range(d)}
+    elif node.op == "pad":
+        apart = {i for i in range(rank) if a["before"][i] or a["after"][i]}
+    elif node.op == "tile":
+        apart = {i for i, r in enumerate(a["repeats"]) if r != 1}
+    elif node.op.startswith("reduce_"):
+        return ["reduced" if i in a["axes"] else "kept" for i in range(rank)]
+    else:
+        return None
+    return [i if i in apart else "kept" for i in range(rank)]
+
+
+def _attrs(node: Node, x: Value, groups: list[list[int]]) -> dict[str, Any]:
+    """The attributes of `node` when every group of axes is one axis."""
+    a: dict[str, Any] = node.attrs
+    made: dict[str, Any] = {}
+    where = {axis: k for k, g in enumerate(groups) for axis in g}
+    if "axis" in a:
+        made["axis"] = where[a["axis"] % x.type.rank]
+    if "axes" in a:
+        made["axes"] = tuple(sorted({where[i] for i in a["axes"]}))
+        made["keepdims"] = True
+    for name, whole in NOTHING.items():
+        if name in a:
+            made[name] = tuple(a[name][g[0]] if len(g) == 1 else whole for g in groups)
+    if node.op == "expand":
+        made["shape"] = _merged(node.outputs[0].shape, groups)
+    return made
+
+
+def _axis_by_axis(node: Node, x: Value, labels: Sequence[Hashable]) -> Value:
+    """A slice, pad or tile that changes one axis after the other."""
+    for axis in (i for i, label in enumerate(labels) if label != "kept"):
+        attrs = {
+            name: tuple(node.attrs[name][i] if i == axis else whole for i in range(len(labels)))
+            for name, whole in NOTHING.items()
+            if name in node.attrs
+        }
+        x = again(node, x, **attrs)
+    return x
+
+
+NOTHING = {"before": 0, "after": 0, "repeats": 1, "start": 0, "step": 1, "stop": 2**62}
+JOINED = ("concat", "softmax", "log_softmax", "slice", "pad", "tile", "expand", "reduce_sum",
+          "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")  # fmt: skip
+ELEMENTWISE = tuple(name for name, o in REGISTRY.items() if o.elementwise)
+
+
+def fewer_axes(rank: int = 4) -> Rule:
+    """For units that take tensors of at most `rank` axes; reshapes are free."""
+
+    @replacement(P.any(*JOINED, *ELEMENTWISE))
+    def fewer_axes(node: Node) -> Any:
+        """axes side by side that an op treats alike become one; exact"""
+        values = [v for v in node.inputs if v is not None]
+        out = node.outputs[0]
+        if max(v.type.rank for v in (*values, out)) <= rank:
+            return None
+        plain = REGISTRY[node.op].elementwise
+        labels = _elementwise_labels(node) if plain else _labels(node, values[0])
+        assert labels is not None
+        groups = _joined(labels)
+        if len(groups) > rank and node.op in ("slice", "pad", "tile"):
+            return _axis_by_axis(node, values[0], labels)
+        if len(groups) > rank:
+            return no(f"{len(groups)} axes of {out.type} are treated differently")
+        small = [now(shaped(v, *_merged(v.shape, groups))) for v in values]
+        attrs = {} if plain else _attrs(node, values[0], groups)
+        return shaped(again(node, *small, **attrs), *out.shape)
+
+    return fewer_axes
+
+
+def fewer_batches(rank: int = 4) -> Rule:
+    """For units whose products, norms and gathers have at most `rank` axes."""
+
+    @replacement(P.any("matmul", "layer_norm", "rms_norm", "gather"))
+    def fewer_batches(node: Node) -> Any:
+        """axes that only count how often become one; exact"""
+        x, *rest = node.inputs
+        out = node.outputs[0]
+        assert x is not None
+        if max(v.type.rank for v in (x, *rest, out) if v is not None) <= rank:
+            return None
+        if node.op == "gather":
+            axis = node.attrs["axis"] % x.type.rank
+            lead, tail = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+            at = rest[0]
+            assert at is not None
+            places = now(shaped(at, at.type.size))
+            y = again(node, shaped(x, lead, x.shape[axis], tail), places, axis=1)
+            return shaped(y, *out.shape)
+        if node.op != "matmul":
+            axis = normalize_axis(node.attrs["axis"], x.type.rank)
+            lead, tail = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
+            params = [None if p is None else now(shaped(p, tail)) for p in rest]
+            return shaped(again(node, shaped(x, lead, tail), *params, axis=1), *out.shape)
+        (w,) = rest
+        assert w is not None
+        if w.type.rank <= 2 < x.type.rank:
+            y = ops.matmul(shaped(x, math.prod(x.shape[:-1]), x.shape[-1]), w)
+        elif x.shape[:-2] == w.shape[:-2]:
+            count = math.prod(x.shape[:-2])
+            y = ops.matmul(shaped(x, count, *x.shape[-2:]), shaped(w, count, *w.shape[-2:]))
+        else:
+            return no(f"the batches of {x.type} and {w.type} differ")
+        return shaped(y, *out.shape)
+
+    return fewer_batches

@@ -1,0 +1,189 @@
+"""Transposed convolutions and resizing, by each other and by convolutions."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.ir import Array, Node, Value
+from intaglio.ops.resize import resize_tables
+from intaglio.rewrite import P, no
+from intaglio.targets.replace.making import (
+    Ints,
+    cut,
+    data_of,
+    like,
+    now,
+    pad_or_cut,
+    replacement,
+    shaped,
+    turned,
+)
+
+x, w, b = P["x w b?"]
+CONV_TRANSPOSE = P.conv_transpose(x, w, b)
+
+
+# ---- transposed convolution ----------------------------------------------------------------------
+def _spread(x: Value, axis: int, step: int) -> Value:
+    """`step` - 1 zeros after every element along an axis."""
+    if step == 1:
+        return x
+    before, after = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    column = shaped(x, before, x.shape[axis], 1, after)
+    wide = ops.pad(column, before=(0,) * 4, after=(0, 0, step - 1, 0))
+    return shaped(wide, *x.shape[:axis], x.shape[axis] * step, *x.shape[axis + 1 :])
+
+
+@replacement(CONV_TRANSPOSE)
+def conv_transpose_as_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """zeros between the pixels, then a convolution with the weights the other way round"""
+    a, n, groups = node.attrs, x.type.rank - 2, node.attrs["groups"]
+    image = x
+    for i, step in enumerate(a["stride"]):
+        image = _spread(image, 2 + i, step)
+    reach = [d * (k - 1) for d, k in zip(a["dilation"], w.shape[2:], strict=True)]
+    front = [reach[i] - a["pad"][i] for i in range(n)]
+    back = [reach[i] - a["pad"][n + i] + a["output_pad"][i] - (a["stride"][i] - 1)
+            for i in range(n)]  # fmt: skip
+    image = pad_or_cut(image, (0, 0, *(min(p, 0) for p in front)),
+                       (0, 0, *(min(p, 0) for p in back)))  # fmt: skip
+    read, made = w.shape[0] // groups, w.shape[1]
+    window = range(3, n + 3)
+    by_output = turned(shaped(w, groups, read, made, *w.shape[2:]), 0, 2, 1, *window)
+    flat = shaped(by_output, groups * made, read, *w.shape[2:])
+    spans = [(0, groups * made), (0, read), *[(-1, -(2**62))] * n]
+    weights = now(cut(flat, spans, (1, 1, *[-1] * n)))
+    pad = tuple(max(p, 0) for p in (*front, *back))
+    return ops.conv(image, weights, b, stride=(1,) * n, pad=pad, dilation=a["dilation"],
+                    groups=groups)  # fmt: skip
+
+
+@replacement(CONV_TRANSPOSE)
+def conv_transpose_as_depth_to_space(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """a convolution makes the pixels between as channels, which then become pixels"""
+    a, kernel = node.attrs, w.shape[2:]
+    s = a["stride"][0]
+    if x.type.rank != 4 or set(a["stride"]) != {s} or s == 1:
+        return no(f"stride {a['stride']} of {x.type}: blocks are square, in two axes")
+    if any(d > 1 and k > 1 for d, k in zip(a["dilation"], kernel, strict=True)):
+        return no(f"dilation {a['dilation']}: the window has holes")
+    if w.data is None or (b is not None and b.data is None):
+        return no("the weights are not constant")
+    groups, read, made = a["groups"], w.shape[0] // a["groups"], w.shape[1]
+    taps = [-(-k // s) for k in kernel]
+    full = np.zeros((groups, read, made, taps[0] * s, taps[1] * s), w.data.dtype)
+    full[..., : kernel[0], : kernel[1]] = w.data.reshape(groups, read, *w.shape[1:])
+    phases = full.reshape(groups, read, made, taps[0], s, taps[1], s)[:, :, :, ::-1, :, ::-1]
+    phases = phases.transpose(0, 2, 4, 6, 1, 3, 5)
+    weights = like(w, phases.reshape(groups * made * s * s, read, *taps))
+    bias = None if b is None else like(b, np.repeat(data_of(b), s * s))
+    out, pad = node.outputs[0].shape, a["pad"]
+    rows = [-(-(p + o) // s) for p, o in zip(pad, out[2:], strict=False)]
+    after = [r - d for r, d in zip(rows, x.shape[2:], strict=True)]
+    image = pad_or_cut(x, (0,) * 4, (0, 0, *(min(e, 0) for e in after)))
+    border = (taps[0] - 1, taps[1] - 1, *(max(e, 0) for e in after))
+    deep = ops.conv(image, weights, bias, stride=(1, 1), pad=border, dilation=(1, 1),
+                    groups=groups)  # fmt: skip
+    wide = ops.depth_to_space(deep, blocksize=s, mode="CRD")
+    spans = [(p, p + o) for p, o in zip(pad, out[2:], strict=False)]
+    return cut(wide, [(0, out[0]), (0, out[1]), *spans])
+
+
+@replacement(CONV_TRANSPOSE)
+def conv_transpose_as_resize(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """a depthwise one whose weights are all alike repeats pixels"""
+    a, kernel, n = node.attrs, w.shape[2:], x.type.rank - 2
+    if a["groups"] != x.shape[1] or w.shape[1] != 1 or w.data is None:
+        return None
+    if kernel != a["stride"] or any(a["pad"]) or any(a["output_pad"]):
+        return no(f"window {kernel} at stride {a['stride']}: results overlap or are cut")
+    flat = data_of(w).reshape(w.shape[0], -1)
+    if np.any(flat != flat[:, :1]):
+        return no("the weights of a channel differ")
+    y = ops.resize(x, axes=tuple(range(2, n + 2)), shape=node.outputs[0].shape[2:],
+                   scales=tuple(float(s) for s in a["stride"]), mode="nearest",
+                   coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    column = (-1, *[1] * n)
+    y = y if np.all(flat == 1) else ops.mul(y, like(x, flat[:, 0].reshape(column)))
+    return y if b is None else ops.add(y, now(shaped(b, b.shape[0], *[1] * n)))
+
+
+# ---- resizing ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Filter:
+    """What resizing by a whole number does along one axis, as a transposed convolution."""
+
+    step: int
+    taps: Array
+    border: int  # pixels that are repeated at both ends first
+    crop: Ints  # results that are dropped at both ends
+
+
+def _matrix(index: Array, weight: Array, extent: int) -> Array:
+    """outputs × inputs of an interpolation by table."""
+    full = np.zeros((len(index), extent))
+    np.add.at(full, (np.arange(len(index))[:, None], index), weight)
+    return full
+
+
+def _filter(want: Array, wide: Array, step: int) -> _Filter | None:
+    """The filter whose matrix is `want`; its taps are read off the same resize of a `wide` row."""
+    out, extent = want.shape
+    middle = wide.shape[1] // 2
+    rows = np.flatnonzero(wide[:, middle])
+    taps, first = wide[rows[0] : rows[-1] + 1, middle], int(rows[0]) - middle * step
+    left = (first + len(taps) - 1) // step  # inputs before the first that the first output reads
+    right = (out - 1 - first) // step - (extent - 1)
+    border = max(left, right, 0)
+    begin = border * step - first
+    end = step * (extent + 2 * border - 1) + len(taps) - out - begin
+    if begin < 0 or end < 0:
+        return None
+    made = np.zeros((begin + out + end, extent))
+    for at in range(extent + 2 * border):
+        source = min(max(at - border, 0), extent - 1)
+        made[at * step : at * step + len(taps), source] += taps
+    fits = np.allclose(made[begin : begin + out], want, atol=1e-6)
+    return _Filter(step, taps, border, (begin, end)) if fits else None
+
+
+WIDE = 9  # pixels of a row in whose middle no end is felt
+
+
+@replacement(P.resize(x))
+def resize_as_conv_transpose(node: Node, x: Value) -> Any:
+    """an enlargement by whole numbers is a depthwise transposed convolution"""
+    a, out, n = node.attrs, node.outputs[0].shape, x.type.rank - 2
+    if not dtypes.is_float(x.dtype) or n < 1 or out[:2] != x.shape[:2]:
+        return no(f"{x.type} to {out}: only spatial axes of floats are filtered")
+    steps = [o // d if d and o % d == 0 else 0 for o, d in zip(out[2:], x.shape[2:], strict=True)]
+    if 0 in steps or a["coordinate_transformation_mode"] == "tf_crop_and_resize":
+        return no(f"{x.shape[2:]} to {out[2:]} is not an enlargement by whole numbers")
+    filters = [_Filter(1, np.ones(1), 0, (0, 0))] * n
+    axes = [axis % x.type.rank for axis in a["axes"]]
+    tables = resize_tables([x.shape[i] for i in axes], **a)
+    shape = tuple(
+        WIDE * steps[i - 2] if i > 1 else d for i, d in zip(axes, a["shape"], strict=True)
+    )
+    wider = resize_tables([WIDE if i > 1 else x.shape[i] for i in axes], **{**a, "shape": shape})
+    for i, table, wide in zip(axes, tables, wider, strict=True):
+        if i > 1 and steps[i - 2] > 1:
+            found = _filter(_matrix(table.index, table.weight, x.shape[i]),
+                            _matrix(wide.index, wide.weight, WIDE), steps[i - 2])  # fmt: skip
+            if found is None:
+                return no(f"{a['coordinate_transformation_mode']} is not the same at every pixel")
+            filters[i - 2] = found
+    border = (0, 0, *(f.border for f in filters))
+    image = ops.pad(x, before=border, after=border, mode="edge") if any(border) else x
+    window = functools.reduce(np.multiply.outer, [f.taps for f in filters])
+    weights = like(x, np.broadcast_to(window, (x.shape[1], 1, *window.shape)))
+    pad = (*(f.crop[0] for f in filters), *(f.crop[1] for f in filters))
+    return ops.conv_transpose(image, weights, stride=tuple(f.step for f in filters), pad=pad,
+                              output_pad=(0,) * n, dilation=(1,) * n,
+                              groups=x.shape[1])  # fmt: skip
