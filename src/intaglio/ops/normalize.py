@@ -8,10 +8,11 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type, Value, constant
-from intaglio.ops.elementwise import abs, add, cast, div, equal, floats, mul, sqrt, sub, where
+from intaglio.ops.activation import clip
+from intaglio.ops.elementwise import add, cast, div, equal, floats, mul, sqrt, sub, where
 from intaglio.ops.index import argmax
 from intaglio.ops.precision import widen
-from intaglio.ops.reduce import reduce_mean, reduce_sum
+from intaglio.ops.reduce import reduce_l1, reduce_l2, reduce_mean
 from intaglio.ops.registry import normalize_axis, op
 from intaglio.ops.shape import reshape
 
@@ -179,25 +180,27 @@ def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75,
     return x / (bias + (alpha / size) * total) ** beta
 
 
-def _lp(x: Value, *, axis: int, p: int) -> Type:
-    if p not in (1, 2):
-        raise BadInput(f"lp_norm with p={p}; 1 and 2 are known")
+def _lp(x: Value, *, axis: int, p: int, epsilon: float) -> Type:
+    if p not in (1, 2) or epsilon < 0:
+        raise BadInput(f"lp_norm with p={p}, epsilon={epsilon}; p is 1 or 2, epsilon not negative")
     return _along(x, axis=axis)
 
 
-@op(_lp, onnx="LpNormalization")
+@op(_lp, onnx="LpNormalization", torch="normalize")
 @widen
-def lp_norm(x: Array, *, axis: int = -1, p: int = 2) -> Array:
-    """Divide by the norm along `axis`; where that is 0 the result is 0."""
+def lp_norm(x: Array, *, axis: int = -1, p: int = 2, epsilon: float = 0.0) -> Array:
+    """Divide by the norm along `axis`, or by epsilon if that is larger; where both are 0, by 1."""
     norm = np.linalg.norm(x, p, axis, keepdims=True).astype(x.dtype)
+    norm = np.maximum(norm, x.dtype.type(epsilon))
     return np.where(norm == 0, x.dtype.type(0), x / norm)
 
 
 @lp_norm.lowers
-def _(x: Value, *, axis: int = -1, p: int = 2) -> Value:
+def _(x: Value, *, axis: int = -1, p: int = 2, epsilon: float = 0.0) -> Value:
     axes = (normalize_axis(axis, x.type.rank),)
-    norm = reduce_sum(abs(x) if p == 1 else mul(x, x), axes=axes)
-    norm = norm if p == 1 else sqrt(norm)
+    norm = (reduce_l1 if p == 1 else reduce_l2)(x, axes=axes, keepdims=True)
+    if epsilon > 0:
+        return div(x, clip(norm, lo=epsilon))
     zero = constant(0, dtype=x.dtype)
     return where(zero, div(x, norm), equal(norm, zero))
 

@@ -3,6 +3,7 @@
 from tests.passes.cases import (
     attention,
     canonical,
+    channels,
     cpu,
     fold,
     fuse,
@@ -18,6 +19,7 @@ __all__ = [
     "CASES",
     "attention",
     "canonical",
+    "channels",
     "cpu",
     "fold",
     "fuse",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from tests.passes.cases.build import IMAGE, VECTOR, case, scalar
 
@@ -56,11 +58,17 @@ case("log_sum_exp", log_sum_exp, VECTOR)
 
 # ---- one at the largest --------------------------------------------------------------------------
 TOP = {"axis": 1, "keepdims": False}
-for dtype in (np.float32, np.int64):
-    case("hardmax_of_one_hot",
-         lambda x, t=dtype: ops.one_hot(ops.argmax(x, **TOP), np.arange(2, dtype=t), depth=5,
-                                        axis=-1),
-         VECTOR)  # fmt: skip
+OFF_ON = np.array([0, 1])
+
+
+def one_hot(x: Value, dtype: Any) -> Value:
+    made: Value = ops.one_hot(ops.argmax(x, **TOP), OFF_ON.astype(dtype), depth=5, axis=-1)
+    return made
+
+
+case("hardmax_of_one_hot", lambda x: one_hot(x, np.float32), VECTOR)
+case("hardmax_of_one_hot", lambda x: one_hot(x, np.int64), VECTOR)
+case("hardmax_of_one_hot", lambda x: ops.cast(one_hot(x, np.int64), dtype="f32"), VECTOR)
 COUNT = constant(np.arange(5))
 case("hardmax_of_equal",
      lambda x: ops.cast(ops.equal(ops.argmax(x, axis=1, keepdims=True), COUNT), dtype="f32"),

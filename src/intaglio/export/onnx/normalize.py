@@ -51,6 +51,13 @@ def group_norm(n: Node) -> Onnx:
     return made.between(21)
 
 
+@writes("lp_norm")
+def lp_norm(n: Node) -> Forms:
+    """ONNX knows no smallest divisor: with one it is spelled out."""
+    a = n.attrs
+    return () if a["epsilon"] else make("LpNormalization", only(n), axis=a["axis"], p=a["p"])
+
+
 # ---- attention -----------------------------------------------------------------------------------
 @writes("attention")
 def attention(n: Node) -> Onnx:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from intaglio.passes.recognize.activations import ACTIVATIONS
 from intaglio.passes.recognize.attention import ATTENTION
+from intaglio.passes.recognize.channels import CHANNELS
 from intaglio.passes.recognize.norms import NORMS
 from intaglio.passes.recognize.pooling import POOLING
 from intaglio.passes.recognize.rectifiers import RECTIFIERS
 from intaglio.passes.recognize.softmax import SOFTMAXES
 
-RECOGNIZE = [*ACTIVATIONS, *RECTIFIERS, *NORMS, *SOFTMAXES, *ATTENTION, *POOLING]
+RECOGNIZE = [
+    *ACTIVATIONS,
+    *RECTIFIERS,
+    *NORMS,
+    *CHANNELS,
+    *SOFTMAXES,
+    *ATTENTION,
+    *POOLING,
+]

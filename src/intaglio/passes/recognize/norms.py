@@ -13,7 +13,7 @@ from intaglio.rewrite import P, rule
 x, y, c = P["x y c!"]
 
 
-def _trailing(mean: Node) -> int | None:
+def trailing(mean: Node) -> int | None:
     """The axis from which on a mean is taken to the end, if it keeps its axes."""
     v = mean.inputs[0]
     assert v is not None
@@ -22,7 +22,8 @@ def _trailing(mean: Node) -> int | None:
     return rank - len(axes) if whole and mean.attrs["keepdims"] and not v.type.dynamic else None
 
 
-def _is_square(square: Node) -> bool:
+def is_square(square: Node) -> bool:
+    """Is it x * x or x to the power of 2?"""
     if square.op == "mul":
         return square.inputs[0] is square.inputs[1]
     power = square.inputs[1]
@@ -36,8 +37,8 @@ MEAN_SQUARE = P.reduce_mean(SQUARE) @ "mean"
 @rule(P.div(x, P.sqrt(P.add(MEAN_SQUARE, c))))
 def norm_of_div(x: Value, c: Value, mean: Node, square: Node) -> Any:
     """x / sqrt(mean(x^2) + epsilon): an RMS norm, or a layer norm if x is centred"""
-    axis = _trailing(mean)
-    if axis is None or not _is_square(square) or c.type.size != 1:
+    axis = trailing(mean)
+    if axis is None or not is_square(square) or c.type.size != 1:
         return None
     epsilon = float(c.data.item())  # type: ignore[union-attr]
     centre = _centred(x, axis)
@@ -46,7 +47,10 @@ def norm_of_div(x: Value, c: Value, mean: Node, square: Node) -> Any:
     return ops.rms_norm(x, axis=axis, epsilon=epsilon)
 
 
-@rule(P.mul(x, P.reciprocal(P.sqrt(P.add(MEAN_SQUARE, c)))))
+ROOT = P.sqrt(P.add(MEAN_SQUARE, c))
+
+
+@rule(P.mul(x, P.one_of(P.reciprocal(ROOT), P.div(1.0, ROOT))))
 def norm_of_reciprocal(x: Value, c: Value, mean: Node, square: Node) -> Any:
     """x * (1 / sqrt(mean(x^2) + epsilon))"""
     return norm_of_div.build(x, c, mean, square)
@@ -61,28 +65,28 @@ def _centred(x: Value, axis: int) -> Value | None:
     mean = middle.producer if middle is not None else None
     if mean is None or mean.op != "reduce_mean" or mean.inputs[0] is not z:
         return None
-    return z if _trailing(mean) == axis else None
+    return z if trailing(mean) == axis else None
 
 
 @rule(P.mul(P.layer_norm(x) @ "norm", c))
 def scale_into_layer_norm(x: Value, c: Value, norm: Node) -> Any:
     """a factor per normalised element"""
-    return ops.layer_norm(x, scale, None, **norm.attrs) if (scale := _fit(c, norm)) else None
+    return ops.layer_norm(x, scale, None, **norm.attrs) if (scale := fit(c, norm)) else None
 
 
 @rule(P.add(P.layer_norm(x, P["s?"][0]) @ "norm", c))
 def shift_into_layer_norm(x: Value, s: Value | None, c: Value, norm: Node) -> Any:
     """a summand per normalised element"""
-    return ops.layer_norm(x, s, bias, **norm.attrs) if (bias := _fit(c, norm)) else None
+    return ops.layer_norm(x, s, bias, **norm.attrs) if (bias := fit(c, norm)) else None
 
 
 @rule(P.mul(P.rms_norm(x) @ "norm", c))
 def scale_into_rms_norm(x: Value, c: Value, norm: Node) -> Any:
     """a factor per normalised element"""
-    return ops.rms_norm(x, scale, **norm.attrs) if (scale := _fit(c, norm)) else None
+    return ops.rms_norm(x, scale, **norm.attrs) if (scale := fit(c, norm)) else None
 
 
-def _fit(c: Value, norm: Node) -> Value | None:
+def fit(c: Value, norm: Node) -> Value | None:
     """`c` in the shape of what is normalised; None if it varies over other axes."""
     out = norm.outputs[0].type
     axis = norm.attrs["axis"] % out.rank

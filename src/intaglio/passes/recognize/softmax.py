@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.ir import Node, Value
-from intaglio.rewrite import P, Rule, rule
+from intaglio.rewrite import P, Rule, no, rule
 
 x, y, e, c = P["x y e c!"]
 
@@ -78,20 +78,26 @@ def log_sum_exp(x: Value, y: Value, total: Node) -> Any:
 
 
 # ---- one at the largest --------------------------------------------------------------------------
-@rule(P.one_hot(P.argmax(x) @ "top", c))
-def hardmax_of_one_hot(x: Value, top: Node, c: Value, node: Node) -> Any:
-    """one_hot(argmax(x)) with the values 0 and 1"""
-    axis = top.attrs["axis"] % x.type.rank
-    rank = node.outputs[0].type.rank
-    if top.attrs["keepdims"] or node.attrs["axis"] % rank != axis or x.type.dynamic:
-        return None
-    if not dtypes.is_float(x.dtype):
+def _hardmax_of_one_hot(x: Value, top: Node, c: Value, hot: Node, node: Node) -> Any:
+    """one_hot(argmax(x)) with the values 0 and 1, cast or not"""
+    axis, rank = top.attrs["axis"] % x.type.rank, x.type.rank
+    if top.attrs["keepdims"] or hot.attrs["axis"] % rank != axis or x.type.dynamic:
         return None
     plain = c.data is not None and np.array_equal(c.data.astype(np.float64), [0, 1])
-    if node.attrs["depth"] != x.shape[axis] or not plain or top.attrs["select_last_index"]:
+    if hot.attrs["depth"] != x.shape[axis] or not plain or top.attrs["select_last_index"]:
         return None
-    made = ops.hardmax(x, axis=axis)
-    return made if c.dtype == x.dtype else ops.cast(made, dtype=c.dtype)
+    return _hardmax(x, axis, node)
+
+
+def _hardmax(x: Value, axis: int, node: Node) -> Any:
+    if not dtypes.is_float(x.dtype):
+        return no(f"hardmax is of floats, this is {x.dtype}")
+    made, dtype = ops.hardmax(x, axis=axis), node.outputs[0].dtype
+    return made if dtype == x.dtype else ops.cast(made, dtype=dtype)
+
+
+ONE_HOT = P.one_hot(P.argmax(x) @ "top", c) @ "hot"
+HARDMAX = [Rule(p, _hardmax_of_one_hot) for p in (P.cast(ONE_HOT), ONE_HOT)]
 
 
 @rule(P.cast(P.equal(P.one_of(P.reshape(P.argmax(x) @ "top"), P.argmax(x) @ "top"), c)))
@@ -103,10 +109,7 @@ def hardmax_of_equal(x: Value, top: Node, c: Value, node: Node) -> Any:
     if x.type.dynamic or c.type.rank > rank or lifted != want or top.attrs["select_last_index"]:
         return None
     counts = c.data is not None and np.array_equal(c.data.ravel(), np.arange(x.shape[axis]))
-    if not counts or not dtypes.is_float(x.dtype):
-        return None
-    made = ops.hardmax(x, axis=axis)
-    return made if node.attrs["dtype"] == x.dtype else ops.cast(made, **node.attrs)
+    return _hardmax(x, axis, node) if counts else None
 
 
 # ---- norms as sums -------------------------------------------------------------------------------
@@ -135,7 +138,7 @@ SOFTMAXES = [
     log_softmax,
     log_softmax_of_log_sum_exp,
     log_sum_exp,
-    hardmax_of_one_hot,
+    *HARDMAX,
     hardmax_of_equal,
     l2_of_sum,
     l1_of_sum,
