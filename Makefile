@@ -1,11 +1,13 @@
 # make demo      compile and run a small network, end to end
 # make test      everything that a fresh clone can test (about ten minutes at most)
 # make test-all  the slow tests too; some read the models in ../shared
-# make bench     speed, start-up and memory, beside the peers that are installed
+# make bench     speed, start-up and memory, beside the peers (which it installs, apart from ours);
+#                BENCH="--quick" for a few models only
 # make lint      ruff and mypy --strict
 # make docs      docs/rules.md, from the rules themselves
 VENV   := .venv
 BIN    := $(VENV)/bin
+PEERS  := .venv-bench
 PYTHON ?= python3
 
 .PHONY: demo test test-all bench lint docs build clean
@@ -19,8 +21,8 @@ test: $(VENV)/dev build
 test-all: $(VENV)/dev build
 	$(BIN)/python -m pytest -n 2
 
-bench: $(VENV)/dev build
-	$(BIN)/python -m benchmarks
+bench: $(PEERS)/peers build
+	$(PEERS)/bin/python -m benchmarks $(BENCH)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check src tests benchmarks examples
@@ -44,6 +46,13 @@ $(VENV)/base: pyproject.toml
 
 $(VENV)/dev: $(VENV)/base
 	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[dev]"
+	@touch $@
+
+# The peers are large and depend on half of PyPI: they have an environment to themselves.
+$(PEERS)/peers: pyproject.toml
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[onnx]"
+	$(PEERS)/bin/python -m benchmarks.install
 	@touch $@
 
 clean:

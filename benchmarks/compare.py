@@ -1,102 +1,257 @@
-"""Latency beside onnxruntime, interleaved in one run, so that a noisy machine is noisy for both.
+"""Latency beside every peer that is installed, in turns, so that noise is noise for all.
 
-python -m benchmarks.compare [MODEL ...] [--threads 1,2] [--seconds 2] [--json FILE]
+python -m benchmarks.compare [MODEL ...] [--threads 1,2] [--seconds 2] [--peers ncnn,openvino]
+                             [--json FILE] [--markdown FILE] [--quick]
+
+A MODEL is a name of the zoo or the path of an ONNX file. Every engine gets the same inputs, and
+one whose outputs differ from what most engines compute has no time. What peers need is converted
+once and kept (INTAGLIO_BENCH_CACHE, by default ~/.cache/intaglio/bench).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
+import os
+import random
+import shutil
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import intaglio
-from benchmarks import models
+from benchmarks import machine, models, peers, table, worker
+from benchmarks.models import Case
+from benchmarks.peers import OURS, Array, Refused
+from benchmarks.table import Row
+from benchmarks.worker import LOADING, Worker
+from benchmarks.zoo import macs
+
+AGREE = 1e-3  # of an output's range
+ROUNDS = 6  # bursts of each engine
+SETTLE = 0.01  # seconds for an engine's idle threads to stop spinning before the next one's turn
+
+
+def compare(
+    case: Case, threads: int, engines: Sequence[str], seconds: float, clock: str = "wall"
+) -> Row:
+    """One row of the table: all engines loaded beside each other, then run in turns."""
+    cells: dict[str, dict[str, Any]] = {e: {} for e in engines}
+    with contextlib.ExitStack() as stack:
+        workers: dict[str, Worker] = {}
+        for engine in engines:
+            try:
+                file, _ = worker.convert(engine, case, threads)
+                if engine == OURS:
+                    stack.callback(shutil.rmtree, file.parent)
+                made = stack.enter_context(Worker(engine, threads))
+                made.ask("load", file, case.feeds, seconds=LOADING)
+                workers[engine] = made
+            except Refused as e:
+                cells[engine] = {"failed": str(e)}
+        made_by = _attempt_all(workers, cells, "outputs")
+        for engine, apart in differences(made_by).items():
+            cells[engine]["apart"] = apart
+            if not apart <= AGREE:
+                cells[engine] = {"failed": f"its outputs differ by {apart:.0e} of their range"}
+                del workers[engine]
+        watch = machine.Watch(lambda: _own_seconds(workers))
+        times = interleave(workers, cells, seconds, clock)
+        busy = watch.read()
+    for engine, taken in times.items():
+        if taken and "failed" not in cells[engine]:
+            cells[engine] |= {"min": min(taken), "median": statistics.median(taken)}
+            cells[engine]["runs"] = len(taken)
+    return {
+        "model": case.name,
+        "threads": threads,
+        "mmac": macs.count(intaglio.load(case.path, dims=case.dims)) / 1e6,
+        "engines": cells,
+        "busy": {**asdict(busy), "crowded": busy.crowded},
+    }
+
+
+def convert(cases: Sequence[Case], chosen: Sequence[str]) -> None:
+    """Make what the peers load, before anything is measured; it takes long only the first time."""
+    for engine, case in itertools.product(chosen, cases):
+        start = time.perf_counter()
+        with contextlib.suppress(Refused):  # said again, and noted, when the row is measured
+            worker.convert(engine, case, 1)
+        if (seconds := time.perf_counter() - start) > 1:
+            print(f"{case.name}: converted for {engine} in {seconds:.0f} s", file=sys.stderr)
 
 
 def interleave(
-    runs: dict[str, Callable[[], Any]], seconds: float, least: int = 10
+    workers: dict[str, Worker], cells: dict[str, dict[str, Any]], seconds: float, clock: str
 ) -> dict[str, list[float]]:
-    """Milliseconds of each, taken in turns until `seconds` have passed."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(next(iter(times.values()))) < least:
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run()
-            times[name].append((time.perf_counter() - start) * 1e3)
+    """Milliseconds of every run; the engines take turns in an order that changes."""
+    times: dict[str, list[float]] = {e: [] for e in workers}
+    order = random.Random(0)
+    for _ in range(ROUNDS):
+        for engine in order.sample(sorted(workers), len(workers)):
+            time.sleep(SETTLE)
+            try:
+                times[engine] += workers[engine].ask("burst", seconds / ROUNDS, 2, clock)
+            except Refused as e:
+                cells[engine] = {"failed": str(e)}
+                del workers[engine]
     return times
 
 
-def onnxruntime_runner(path: Path, threads: int, feeds: dict[str, Any]) -> Callable[[], Any]:
-    import onnxruntime
+def differences(outputs: dict[str, list[Array]]) -> dict[str, float]:
+    """How far each engine's outputs lie from those of the engine that most others agree with."""
+    between = {
+        (a, b): max(map(difference, outputs[a], outputs[b]), default=0.0)
+        if len(outputs[a]) == len(outputs[b])
+        else float("inf")
+        for a, b in itertools.permutations(outputs, 2)
+    }
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names = [o.name for o in session.get_outputs()]
-    return lambda: session.run(names, feeds)
+    def friends(one: str) -> int:
+        return sum(between[other, one] <= AGREE for other in outputs if other != one)
 
-
-def compare(path: Path, threads: int, seconds: float) -> dict[str, Any]:
-    """One row: our and onnxruntime's min and median, and how far the outputs lie apart."""
-    package = intaglio.compile(path, dims=models.dims(path))
-    with intaglio.open(package, threads=threads) as session:
-        feeds = models.feeds(session.inputs)
-        names = list(session.outputs)
-        peer = onnxruntime_runner(path, threads, feeds)
-        ours, theirs = session.run(feeds), dict(zip(names, peer(), strict=True))
-        apart = max(_apart(ours[n], theirs[n]) for n in names)
-        runs = {"intaglio": lambda: session.run(feeds), "onnxruntime": peer}
-        times = interleave(runs, seconds)
-    row: dict[str, Any] = {"model": path.stem, "threads": threads, "apart": apart}
-    for name, t in times.items():
-        row[name] = {"min": min(t), "median": statistics.median(t), "runs": len(t)}
-    row["ratio"] = row["onnxruntime"]["min"] / row["intaglio"]["min"]
-    return row
+    if not outputs:
+        return {}
+    middle = max((e for e in outputs if e != OURS or len(outputs) == 1), key=friends)
+    return {e: 0.0 if e == middle else between[e, middle] for e in outputs}
 
 
-def _apart(a: Any, b: Any) -> float:
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+def difference(a: Array, b: Array) -> float:
+    """The largest difference as a share of b's range; axes of extent 1 may be missing."""
+    a, b = np.squeeze(np.asarray(a, np.float64)), np.squeeze(np.asarray(b, np.float64))
+    if a.shape != b.shape:
+        return float("inf")
     return float(np.abs(a - b).max() / max(np.ptp(b), 1e-12)) if a.size else 0.0
 
 
-def main() -> None:
+def _attempt_all(
+    workers: dict[str, Worker], cells: dict[str, dict[str, Any]], what: str
+) -> dict[str, Any]:
+    answers = {}
+    for engine, made in list(workers.items()):
+        try:
+            answers[engine] = made.ask(what)
+        except Refused as e:
+            cells[engine] = {"failed": str(e)}
+            del workers[engine]
+    return answers
+
+
+def _own_seconds(workers: dict[str, Worker]) -> float:
+    return worker.cpu_seconds(os.getpid()) + sum(w.cpu_seconds() for w in workers.values())
+
+
+def run(
+    cases: Sequence[Case],
+    threads: Sequence[int],
+    chosen: Sequence[str],
+    seconds: float,
+    clock: str = "wall",
+    json_file: str | Path | None = None,
+    markdown_file: str | Path | None = None,
+) -> dict[str, Any]:
+    """The whole comparison; files are written after every row, so that a stop loses nothing."""
+    found: dict[str, Any] = {"machine": machine.describe(), "clock": clock, "rows": [], "peaks": {}}
+    found["versions"] = {OURS: intaglio.__version__} | {
+        p: (peers.versions(p) or {}).get(peers.module(p).PACKAGES[0]) for p in chosen
+    }
+    convert(cases, chosen)
+    steps = list(itertools.product(cases, threads))
+    for i, (case, n) in enumerate(steps, 1):
+        top = machine.peak(n)
+        found["peaks"][n] = max(top or 0, found["peaks"].get(n) or 0) or None
+        row = compare(case, n, [OURS, *chosen], seconds, clock)
+        found["rows"].append(row)
+        print(f"[{i}/{len(steps)}] {_line(row)}", file=sys.stderr, flush=True)
+        found["summary"] = {str(t): table.summary(found["rows"], chosen, t) for t in threads}
+        if json_file:
+            Path(json_file).write_text(json.dumps(found, indent=1))
+        if markdown_file:
+            Path(markdown_file).write_text(report(found, chosen))
+    return found
+
+
+def report(found: dict[str, Any], chosen: Sequence[str]) -> str:
+    """The comparison as Markdown."""
+    about = found["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in found["versions"].items())
+    lacking = [
+        f"{p} is not installed ({', '.join(peers.missing(p))}: `make bench` installs it)"
+        for p in peers.PEERS
+        if peers.missing(p)
+    ]
+    head = f"{about['cpu']}, {about['cpus']} CPUs, {about['isa']}; {about['date']}; {versions}\n\n"
+    if found["clock"] == "cpu":
+        lacking.append("times are processor time, which others on the machine hardly disturb")
+    return head + table.markdown(found["rows"], chosen, found["peaks"], lacking)
+
+
+def failures(found: dict[str, Any]) -> int:
+    """How many rows we ourselves did not run, or not rightly."""
+    return sum("failed" in r["engines"][OURS] for r in found["rows"])
+
+
+def _line(row: Row) -> str:
+    ours, best = table.time_of(row, OURS), table.fastest(row)
+    words = f"{row['model']}, {row['threads']} threads: "
+    words += f"{ours:.2f} ms" if ours else f"FAILED: {row['engines'][OURS].get('failed')}"
+    if ours and best:
+        words += f", fastest peer {best[1]:.2f} ({best[0]}), ratio {best[1] / ours:.2f}"
+    return words + (" (busy)" if row["busy"]["crowded"] else "")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What compare, startup and `make bench` have in common."""
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the zoo's 19")
+    parser.add_argument("--peers", help=f"of {', '.join(peers.PEERS)} [default: all installed]")
+    parser.add_argument("--quick", action="store_true", help=f"only {', '.join(models.QUICK)}")
+
+
+def choose(given: argparse.Namespace) -> tuple[list[Case], list[str]]:
+    """The models and the peers that were asked for."""
+    names = given.models or (models.QUICK if given.quick else models.LIST)
+    chosen = given.peers.split(",") if given.peers is not None else peers.installed()
+    for p in filter(None, chosen):
+        if p not in peers.PEERS:
+            raise SystemExit(f"there is no peer '{p}'; there are {', '.join(peers.PEERS)}")
+        if lacking := peers.missing(p):
+            raise SystemExit(f"{p} needs {', '.join(lacking)}: pip install intaglio[peers]")
+    return [models.case(n) for n in names], [p for p in chosen if p]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m benchmarks.compare",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("models", nargs="*", help="names or paths [default: all that are found]")
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--json")
-    given = parser.parse_args()
-    paths = [models.find(m) or Path(m) for m in given.models] or models.available()
-    rows = []
-    print("| model | threads | intaglio min/median ms | onnxruntime min/median ms | ratio | diff |")
-    print("|---|---|---|---|---|---|")
-    for path in paths:
-        for threads in map(int, given.threads.split(",")):
-            row = compare(path, threads, given.seconds)
-            rows.append(row)
-            i, o = row["intaglio"], row["onnxruntime"]
-            print(
-                f"| {row['model']} | {threads} | {i['min']:.3f} / {i['median']:.3f} "
-                f"| {o['min']:.3f} / {o['median']:.3f} | {row['ratio']:.2f} | {row['apart']:.1e} |",
-                flush=True,
-            )
-    mean = statistics.geometric_mean([r["ratio"] for r in rows])
-    print(f"\ngeometric mean over {len(rows)} rows: {mean:.2f} times onnxruntime's speed")
-    if given.json:
-        Path(given.json).write_text(json.dumps(rows, indent=1))
+    options(parser)
+    parser.add_argument("--threads", help="default: 1,2")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each engine in each row")
+    parser.add_argument(
+        "--clock", choices=worker.CLOCKS, default="wall",
+        help="cpu: time on the processor, for one thread on a machine that others use too",
+    )  # fmt: skip
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--markdown", metavar="FILE")
+    given = parser.parse_args(arguments)
+    cases, chosen = choose(given)
+    asked = given.threads or ("1,2" if given.clock == "wall" else "1")
+    threads = [int(n) for n in asked.split(",")]
+    if given.clock == "cpu" and max(threads) > 1:
+        parser.error("--clock cpu counts waiting threads as work: use it with --threads 1")
+    found = run(cases, threads, chosen, given.seconds, given.clock, given.json, given.markdown)
+    print(report(found, chosen), end="")
+    return failures(found)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -67,10 +67,14 @@ def fastest(run: Callable[[], Any], seconds: float = 0.15) -> float:
     return best
 
 
+def peak_library() -> ctypes.CDLL:
+    """Loops of nothing but multiply-adds; built beside our own library."""
+    return ctypes.CDLL(str(Path(native.library()._name).with_name("libintaglio_peak.so")))
+
+
 def peak(isa: str) -> float:
     """Multiply-add operations per second of one core, in GFLOP/s."""
-    path = Path(native.library()._name).with_name("libintaglio_peak.so")
-    fn = getattr(ctypes.CDLL(str(path)), f"itg_peak_{isa}")
+    fn = getattr(peak_library(), f"itg_peak_{isa}")
     rounds = 100_000
     return 2 * 12 * LANES[isa] * rounds / fastest(lambda: fn(ctypes.c_int64(rounds))) / 1e9
 

@@ -1,30 +1,91 @@
-"""The models that the benchmarks run: the one that ships, those of ../shared if it is there, and by
-name those that `python -m benchmarks.zoo` has exported."""
+"""The models that the benchmarks run: those of the zoo (exported when they are needed), the one
+that ships, those of ../shared if it is there, and any ONNX file by its path."""
 
 from __future__ import annotations
 
+import functools
 import os
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.zoo import MODELS
 from intaglio import dtypes
 from intaglio.ir import Array
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("INTAGLIO_SHARED", ROOT.parent / "shared"))
+ZOO = Path(os.environ.get("INTAGLIO_ZOO", ROOT / "build" / "zoo"))
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
+
+LIST = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2", "squeezenet1_1",
+        "efficientnet_lite0", "resnet18", "resnet50", "yolov8n_320", "yolov8n_640", "yolov5s_320",
+        "yolov5s_640", "minilm_l6", "bert_mini", "vit_tiny_224", "lstm", "gru", "unet_small",
+        "espcn_x3")  # fmt: skip
+QUICK = ("mobilenet_v2", "resnet18", "bert_mini", "gru")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model to measure."""
+
+    name: str
+    path: Path  # ONNX
+
+    @property
+    def in_zoo(self) -> bool:
+        return self.name in MODELS and ZOO in self.path.parents
+
+    @functools.cached_property
+    def dims(self) -> dict[str, int]:
+        return dims(self.path)
+
+    @functools.cached_property
+    def feeds(self) -> dict[str, Array]:
+        """The inputs that every engine gets."""
+        if self.in_zoo:
+            return MODELS[self.name].feeds(1)
+        import intaglio
+
+        graph = intaglio.load(self.path, dims=self.dims)
+        return feeds({v.name: v.type for v in graph.inputs})
+
+    def net(self) -> Any:
+        """The torch module that the ONNX file was exported from."""
+        if not self.in_zoo:
+            from benchmarks.peers import Refused
+
+            raise Refused("needs a torch module, which only the zoo's models have")
+        return MODELS[self.name].build()
+
+
+def case(name: str) -> Case:
+    """The model of that name or path; one of the zoo is exported if it is not there yet."""
+    path = find(name) or Path(name)
+    if not path.exists() and name in MODELS:
+        path = ZOO / "torchscript-14" / f"{name}.onnx"
+        command = [sys.executable, "-m", "benchmarks.zoo", name, "--out", str(ZOO)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            raise SystemExit(f"{name}: could not be exported: {' '.join(said)}")
+    if not path.exists():
+        raise SystemExit(f"no model '{name}': give the path of an ONNX file, or one of {LIST}")
+    return Case(path.stem, path.resolve())
 
 
 def available() -> list[Path]:
-    """Every ONNX model that can be found, the one that ships first."""
+    """Every ONNX model that is there without an export, the one that ships first."""
     return [DIGITS, *sorted((SHARED / "models" / "onnx").glob("*.onnx"))]
 
 
 def find(name: str) -> Path | None:
     """The model file of that name, with or without its ending."""
-    known = [*available(), *sorted((ROOT / "build" / "zoo").glob("*/*.onnx"), reverse=True)]
+    known = [*available(), *sorted(ZOO.glob("*/*.onnx"), reverse=True)]
     return next((p for p in known if name in (p.stem, p.name, str(p))), None)
 
 

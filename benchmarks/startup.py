@@ -1,17 +1,63 @@
-"""What a user waits for: import, compile, open. Minimum of several fresh processes or calls."""
+"""What a user waits and pays for before the first answer, beside the peers.
+
+python -m benchmarks.startup [MODEL ...] [--peers ncnn,openvino] [--times 2] [--json FILE] [--quick]
+
+Compile (or convert), load, first run, and how far memory rises above that of the imported engine:
+each in a process of its own, one thread, the least of several. File and package sizes beside it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import json
+import shutil
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import intaglio
-from benchmarks import models
+from benchmarks import compare, peers, worker
+from benchmarks.models import ROOT, Case
+from benchmarks.peers import OURS, Refused
+from benchmarks.table import grid
+from benchmarks.worker import LOADING, Worker
+from intaglio import native
+
+COLUMNS = {
+    "compile": "Compile or convert, seconds (onnxruntime loads ONNX itself)",
+    "load": "Load, milliseconds",
+    "first": "First run, milliseconds",
+    "rss": "Peak memory above import, MB",
+    "file": "Files that are loaded, MB",
+}
+Cells = dict[str, dict[str, Any]]
+
+
+def measure(case: Case, engine: str, times: int) -> dict[str, Any]:
+    """One engine and one model: the least of `times` fresh processes."""
+    try:
+        with contextlib.ExitStack() as stack:
+            file, seconds = worker.convert(engine, case, 1)
+            if engine == OURS:
+                stack.callback(shutil.rmtree, file.parent)
+            found = []
+            for _ in range(times):
+                with Worker(engine, 1) as made:
+                    found.append(made.ask("load", file, case.feeds, seconds=LOADING))
+            least = {key: min(f[key] for f in found) for key in ("load", "first", "rss")}
+            return {"compile": seconds, **least, "file": _loaded_bytes(file) / 1e6}
+    except Refused as e:
+        return {"failed": str(e)}
+
+
+def _loaded_bytes(file: Path) -> int:
+    """Of the file and of the weights that lie beside it under the same name."""
+    beside = [file.with_suffix(".bin")] if file.suffix in (".xml", ".param") else []
+    return sum(f.stat().st_size for f in [file, *beside])
 
 
 def best(run: Callable[[], Any], times: int) -> float:
@@ -28,35 +74,101 @@ def import_time(module: str, times: int = 5) -> float:
     """Milliseconds of `import module` in a fresh interpreter, without the interpreter's own."""
 
     def run(code: str) -> float:
-        return best(lambda: subprocess.run([sys.executable, "-c", code], check=True), times)
+        command = [sys.executable, "-c", code]
+        return best(lambda: subprocess.run(command, check=True, capture_output=True), times)
 
     return run(f"import {module}") - run("pass")
 
 
-def main() -> None:
-    ours, numpys = import_time("intaglio"), import_time("numpy")
-    print(f"import intaglio: {ours:.0f} ms (numpy alone: {numpys:.0f} ms)\n")
-    import onnxruntime
+def package_bytes(engine: str) -> int:
+    """What the engine takes on disk by itself: no converter, no dependencies."""
+    if engine != OURS:
+        return peers.installed_bytes(peers.module(engine).PACKAGES[0])
+    sources = (ROOT / "src" / "intaglio").rglob("*.py")
+    return sum(f.stat().st_size for f in [*sources, Path(native.library()._name)])
 
-    onnxruntime.set_default_logger_severity(3)
-    print("| model | onnx MB | compile s | itg MB | open ms | onnxruntime session ms |")
-    print("|---|---|---|---|---|---|")
-    for path in models.available():
-        package = intaglio.compile(path, dims=models.dims(path))  # warm: imports and file cache
-        dims = models.dims(path)
-        compiling = best(lambda path=path, dims=dims: intaglio.compile(path, dims=dims), 2)
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "model.itg"
-            package.save(file)
-            opening = best(lambda file=file: intaglio.open(file, threads=1).close(), 10)
-            size = file.stat().st_size / 1e6
-        peer = best(lambda path=path: onnxruntime.InferenceSession(str(path)), 3)
-        print(
-            f"| {path.stem} | {path.stat().st_size / 1e6:.2f} | {compiling / 1e3:.2f} | {size:.2f} "
-            f"| {opening:.2f} | {peer:.1f} |",
-            flush=True,
-        )
+
+def report(rows: dict[str, Cells], engines: Sequence[str], packages: Cells) -> str:
+    """A table for each quantity, and what they say about us."""
+    imports = [f"{packages[e]['import']:.0f}" for e in engines]
+    sizes = [f"{packages[e]['bytes'] / 1e6:.1f}" for e in engines]
+    parts = [grid([["", *engines], ["import, ms", *imports], ["installed, MB", *sizes]])]
+    for key, title in COLUMNS.items():
+        lines = [["model", *engines]]
+        for model, cells in rows.items():
+            lines.append([model, *(_digits(cells[e].get(key)) for e in engines)])
+        parts += [f"\n### {title}\n", grid(lines)]
+    return "\n".join([*parts, "", *(f"- {s}" for s in findings(rows)), ""])
+
+
+def findings(rows: dict[str, Cells]) -> list[str]:
+    """Load beside onnxruntime's, memory beside the smallest peer's, and what failed."""
+    said = []
+    loads = [
+        c["onnxruntime"]["load"] / c[OURS]["load"]
+        for c in rows.values()
+        if "load" in c[OURS] and "load" in c.get("onnxruntime", {})
+    ]
+    if loads:
+        said.append(f"load: {statistics.geometric_mean(loads):.1f} times as fast as onnxruntime's "
+                    f"(geometric mean; from {min(loads):.1f} to {max(loads):.1f})")  # fmt: skip
+    smallest = [
+        c[OURS]["rss"] <= min(theirs)
+        for c in rows.values()
+        if "rss" in c[OURS]
+        and (theirs := [v["rss"] for e, v in c.items() if e != OURS and "rss" in v])
+    ]
+    if smallest:
+        said.append(f"memory: no more than the smallest peer's on {sum(smallest)} of "
+                    f"{len(smallest)} models")  # fmt: skip
+    return said + [
+        f"{model}, {engine}: {cell['failed']}"
+        for model, cells in rows.items()
+        for engine, cell in cells.items()
+        if "failed" in cell
+    ]
+
+
+def _digits(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def run(
+    cases: Sequence[Case], chosen: Sequence[str], times: int, json_file: str | Path | None = None
+) -> str:
+    """Measure, write the figures to `json_file`, and return the report."""
+    compare.convert(cases, chosen)
+    engines = [OURS, *chosen]
+    packages: Cells = {
+        e: {"import": import_time(peers.module(e).ENGINE), "bytes": package_bytes(e)}
+        for e in engines
+    }
+    rows: dict[str, Cells] = {}
+    for i, case in enumerate(cases, 1):
+        rows[case.name] = {e: measure(case, e, times) for e in engines}
+        loads = ", ".join(f"{e} {_digits(c.get('load'))}" for e, c in rows[case.name].items())
+        print(f"[{i}/{len(cases)}] {case.name}: load ms: {loads}", file=sys.stderr, flush=True)
+        if json_file:
+            Path(json_file).write_text(json.dumps({"packages": packages, "rows": rows}, indent=1))
+    return report(rows, engines, packages)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.startup",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    compare.options(parser)
+    parser.add_argument("--times", type=int, default=2, help="fresh processes for each figure")
+    parser.add_argument("--json", metavar="FILE")
+    given = parser.parse_args(arguments)
+    cases, chosen = compare.choose(given)
+    print(run(cases, chosen, given.times, given.json), end="")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 
 import intaglio
-from benchmarks.compare import interleave, onnxruntime_runner
 from benchmarks.zoo import MODELS, Array
 from benchmarks.zoo.export import OPSETS, difference, path_of
 from intaglio import compiler
@@ -49,13 +49,37 @@ class Row:
         return f"{apart:.0e}"
 
 
+def interleave(
+    runs: dict[str, Callable[[], Any]], seconds: float, least: int
+) -> dict[str, list[float]]:
+    """Milliseconds of each, taken in turns until `seconds` have passed."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(next(iter(times.values()))) < least:
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            times[name].append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def onnxruntime_runner(path: Path, feeds: Outputs) -> Callable[[], list[Array]]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads, options.inter_op_num_threads = 1, 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, feeds)
+
+
 def check(name: str, path: Path, seconds: float, interpreted: bool) -> Row:
     """Load, interpret, compile, run and time one model."""
     import onnx
 
     row, feeds = Row(name), MODELS[name].feeds(1)
     row.cells.append(str(len(onnx.load(path, load_external_data=False).graph.node)))
-    peer = onnxruntime_runner(path, 1, feeds)
+    peer = onnxruntime_runner(path, feeds)
     wanted = peer()
     graph = row.attempt("load", lambda: intaglio.load(path))
     if graph is None:

@@ -1,0 +1,63 @@
+"""LiteRT with XNNPACK, converted from the torch module with channels last at its inputs.
+
+Of `num_threads=2` one thread only waits, so twice as many are asked for and pinned to the CPUs
+that everybody gets.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.models import Case
+from benchmarks.peers import Array
+
+ENGINE = "ai_edge_litert.interpreter"
+PACKAGES = ("ai-edge-litert", "litert-torch", "torch")
+
+
+def convert(case: Case, folder: Path, threads: int) -> Path:
+    warnings.simplefilter("ignore")
+    import litert_torch
+    import torch
+
+    net = case.net()
+    images = [i for i, a in enumerate(case.feeds.values()) if a.ndim == 4]
+    if images:
+        net = litert_torch.to_channel_last_io(net, args=images)
+    samples = tuple(torch.from_numpy(a) for a in map(_channels_last, case.feeds.values()))
+    with torch.no_grad():
+        litert_torch.convert(net.eval(), samples).export(str(folder / "model.tflite"))
+    return folder / "model.tflite"
+
+
+def _channels_last(array: Array) -> Array:
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if array.ndim == 4 else array
+
+
+class Runner:
+    def __init__(self, file: Path, feeds: dict[str, Array], threads: int) -> None:
+        from ai_edge_litert.interpreter import Interpreter
+
+        self.engine = Interpreter(str(file), num_threads=threads if threads == 1 else 2 * threads)
+        self.engine.allocate_tensors()
+        inputs = sorted(self.engine.get_input_details(), key=lambda d: d["name"])
+        self.inputs = [
+            (d["index"], _channels_last(a).astype(d["dtype"]))
+            for d, a in zip(inputs, feeds.values(), strict=True)
+        ]
+        outputs = sorted(self.engine.get_output_details(), key=lambda d: d["name"])
+        self.results = [d["index"] for d in outputs]
+
+    def run(self) -> None:
+        for index, array in self.inputs:  # a run may write over its inputs
+            self.engine.set_tensor(index, array)
+        self.engine.invoke()
+
+    def outputs(self) -> list[Array]:
+        return [self.engine.get_tensor(i) for i in self.results]
+
+
+load = Runner

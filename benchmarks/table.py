@@ -1,0 +1,159 @@
+"""The arithmetic of a comparison, apart from its measurement, and how it is shown.
+
+A row is what one model gave with one number of threads:
+    {"model", "threads", "mmac", "engines": {name: {"min", "median", ...} or {"failed": why}},
+     "busy": {"others", "steal", "load", "crowded"}}
+Times are milliseconds. A ratio is a peer's time over ours: above 1, we are the faster one.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from benchmarks.peers import OURS
+
+Row = dict[str, Any]
+TIE = 0.97  # a ratio that counts as being as fast
+
+
+def time_of(row: Row, engine: str, which: str = "min") -> float | None:
+    """Milliseconds of an engine that ran and was right."""
+    found: float | None = row["engines"].get(engine, {}).get(which)
+    return found
+
+
+def fastest(row: Row, which: str = "min") -> tuple[str, float] | None:
+    """The quickest peer of a row: what a user who may choose among all of them would get."""
+    times = {e: time_of(row, e, which) for e in row["engines"] if e != OURS}
+    ran = {e: t for e, t in times.items() if t is not None}
+    return min(ran.items(), key=lambda item: item[1]) if ran else None
+
+
+def ratio(row: Row, peer: str, which: str = "min") -> float | None:
+    """The peer's time over ours; None where one of them has none."""
+    ours, theirs = time_of(row, OURS, which), time_of(row, peer, which)
+    return theirs / ours if ours and theirs else None
+
+
+def ratio_to_fastest(row: Row, which: str = "min") -> float | None:
+    found = fastest(row, which)
+    return ratio(row, found[0], which) if found else None
+
+
+def share_of_peak(row: Row, peak: float | None) -> float | None:
+    """Of the peak's multiply-adds, counted as the direct algorithm does them."""
+    ours = time_of(row, OURS)
+    return 2e-3 * row["mmac"] / (ours * 1e-3) / peak if ours and peak and row["mmac"] else None
+
+
+def mean(ratios: Iterable[float | None]) -> tuple[float, int] | None:
+    """Geometric mean of those that there are, and how many they are."""
+    there = [r for r in ratios if r is not None]
+    return (statistics.geometric_mean(there), len(there)) if there else None
+
+
+def summary(rows: Sequence[Row], peers: Sequence[str], threads: int) -> dict[str, Any]:
+    """Geometric means by peer and to the fastest, by min and by median, and where we lose."""
+    of = [r for r in rows if r["threads"] == threads]
+    made: dict[str, Any] = {}
+    for which in ("min", "median"):
+        means = {p: mean(ratio(r, p, which) for r in of) for p in peers}
+        means["fastest"] = mean(ratio_to_fastest(r, which) for r in of)
+        made[which] = {k: v[0] for k, v in means.items() if v}
+    made["slower"] = [r["model"] for r in of if (ratio_to_fastest(r) or 1) < TIE]
+    return made
+
+
+# ---- Markdown ------------------------------------------------------------------------------------
+def markdown(
+    rows: Sequence[Row], peers: Sequence[str], peaks: dict[int, float | None], notes: Sequence[str]
+) -> str:
+    """Two tables for each number of threads, then the notes."""
+    parts = []
+    for threads in sorted({r["threads"] for r in rows}):
+        of = [r for r in rows if r["threads"] == threads]
+        peak = peaks.get(threads)
+        words = f"{threads} thread{'s' * (threads > 1)}"
+        hardware = f"; fp32 peak {peak:.0f} GFLOP/s" if peak else ""
+        parts += [f"### {words}: milliseconds, min / median{hardware}\n", _times(of, peers), ""]
+        parts += [f"### {words}: peer's time over ours (by min; above 1 we are faster)\n"]
+        parts += [_ratios(of, peers, peak), ""]
+        slower = summary(rows, peers, threads)["slower"]
+        parts += [f"Slower than the fastest peer (below {TIE}): {', '.join(slower) or 'none'}.\n"]
+    return "\n".join([*parts, *[f"- {n}" for n in [*notes, *row_notes(rows)]]]).rstrip() + "\n"
+
+
+def _times(rows: Sequence[Row], peers: Sequence[str]) -> str:
+    lines = [["model", OURS, *peers]]
+    for r in rows:
+        lines.append([_name(r), *(_pair(r, e) for e in (OURS, *peers))])
+    return grid(lines)
+
+
+def _ratios(rows: Sequence[Row], peers: Sequence[str], peak: float | None) -> str:
+    lines = [["model", *peers, "fastest peer", "to fastest", "of peak", "differs by"]]
+    for r in rows:
+        best, share = fastest(r), share_of_peak(r, peak)
+        apart = r["engines"].get(OURS, {}).get("apart")
+        lines.append(
+            [_name(r), *(_number(ratio(r, p)) for p in peers), best[0] if best else "-",
+             _number(ratio_to_fastest(r), bold=True), f"{share:.0%}" if share else "-",
+             f"{apart:.0e}" if apart is not None else "-"]
+        )  # fmt: skip
+    means = [mean(ratio(r, p) for r in rows) for p in peers]
+    total = mean(ratio_to_fastest(r) for r in rows)
+    shares = mean(share_of_peak(r, peak) for r in rows)
+    lines.append(
+        ["geometric mean", *(_number(m[0]) if m else "-" for m in means), "",
+         _number(total[0], bold=True) if total else "-", f"{shares[0]:.0%}" if shares else "-", ""]
+    )  # fmt: skip
+    return grid(lines)
+
+
+def row_notes(rows: Sequence[Row]) -> list[str]:
+    """Why a cell is empty, and which rows were measured on a busy machine."""
+    notes: dict[str, None] = {}  # an ordered set: both thread counts fail for the same reason
+    for r in rows:
+        for engine, cell in r["engines"].items():
+            if "failed" in cell:
+                notes[f"{r['model']}, {engine}: {cell['failed']}"] = None
+    crowded = [r for r in rows if r["busy"]["crowded"]]
+    if crowded:
+        most = max(r["busy"]["others"] for r in crowded)
+        steal = max(r["busy"]["steal"] for r in crowded)
+        notes[
+            f"\\* busy machine in {len(crowded)} of {len(rows)} rows: other processes used up to "
+            f"{most:.1f} CPUs, {steal:.0%} stolen; believe the minima, not the medians, and "
+            "measure again when it is quiet"
+        ] = None
+    elif rows:
+        notes["the machine was quiet in every row"] = None
+    return list(notes)
+
+
+def grid(lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first line is its head."""
+    head, *body = (f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([head, "|---" * len(lines[0]) + "|", *body])
+
+
+def _name(row: Row) -> str:
+    return row["model"] + (" \\*" if row["busy"]["crowded"] else "")
+
+
+def _pair(row: Row, engine: str) -> str:
+    least, middle = time_of(row, engine), time_of(row, engine, "median")
+    return f"{_digits(least)} / {_digits(middle)}" if least and middle else "-"
+
+
+def _number(value: float | None, bold: bool = False) -> str:
+    if value is None:
+        return "-"
+    return f"**{value:.2f}**" if bold else f"{value:.2f}"
+
+
+def _digits(ms: float) -> str:
+    """Three significant digits."""
+    return f"{ms:.3f}" if ms < 1 else f"{ms:.2f}" if ms < 10 else f"{ms:.1f}"

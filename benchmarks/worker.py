@@ -1,0 +1,207 @@
+"""One engine with one model in a process of its own: its threads, memory and crashes stay there.
+
+Engines that share a process disturb each other (idle threads that spin, two OpenMP libraries), and
+one that dies takes the table with it. The driver lets one worker at a time run for a moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers
+from benchmarks.models import Case
+from benchmarks.peers import Array, Refused
+
+CACHE = Path(
+    os.environ.get("INTAGLIO_BENCH_CACHE")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "intaglio" / "bench"
+)
+CONVERTING, LOADING, RUNNING = 600.0, 120.0, 60.0  # seconds that a peer may take
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+SPAWN = multiprocessing.get_context("spawn")
+
+
+class Worker:
+    """An engine's process, from the driver's side."""
+
+    def __init__(self, engine: str, threads: int) -> None:
+        self.engine, self.threads = engine, threads
+        self.log = tempfile.NamedTemporaryFile(prefix="peer", suffix=".log")  # noqa: SIM115
+        self.pipe, far = SPAWN.Pipe()
+        self.process = SPAWN.Process(
+            target=_serve, args=(far, engine, threads, self.log.name), daemon=False
+        )
+        self.process.start()
+        far.close()
+
+    def ask(self, what: str, *arguments: Any, seconds: float = RUNNING) -> Any:
+        """What the process answers; Refused if it fails, dies or takes too long."""
+        try:
+            self.pipe.send((what, arguments))
+            if not self.pipe.poll(seconds):
+                self.process.kill()
+                raise Refused(f"{what} took longer than {seconds:.0f} s")
+            fine, answer = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join(5)
+            raise Refused(f"{what} {_death(self.process.exitcode)}{self._last_words()}") from None
+        if not fine:
+            raise Refused(answer)
+        return answer
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the process has used, all threads."""
+        return cpu_seconds(self.process.pid or 0)
+
+    def close(self) -> None:
+        self.pipe.close()  # which ends it, unless it is stuck
+        self.process.join(3)
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+        self.log.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _last_words(self) -> str:
+        lines = [s for s in Path(self.log.name).read_text(errors="replace").splitlines() if s]
+        return f": {lines[-1][:120]}" if lines else ""
+
+
+def convert(engine: str, case: Case, threads: int) -> tuple[Path, float]:
+    """What the engine loads, and the seconds that making it took (when it was made).
+
+    Ours is made anew each time, for the caller to remove its folder; what a peer makes is kept by
+    its version and the model's content.
+    """
+    if engine == peers.OURS:
+        return _convert(engine, case, threads, Path(tempfile.mkdtemp(prefix="itg")))
+    made_by = "-".join([engine, *(peers.versions(engine) or {}).values()])
+    content = hashlib.sha256(case.path.read_bytes()).hexdigest()[:12]
+    folder = CACHE / made_by / f"{case.name}-{content}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        apart = Path(tempfile.mkdtemp(dir=folder.parent))  # two runs may convert at once
+        try:
+            file, seconds = _convert(engine, case, threads, apart)
+            name = file.relative_to(apart) if apart in file.parents else file
+            (apart / "made").write_text(f"{name}\n{seconds}")
+            with contextlib.suppress(OSError):  # the other one was first
+                apart.rename(folder)
+        finally:
+            shutil.rmtree(apart, ignore_errors=True)
+    name, seconds = (folder / "made").read_text().split("\n")
+    return folder / name, float(seconds)
+
+
+def _convert(engine: str, case: Case, threads: int, folder: Path) -> tuple[Path, float]:
+    with Worker(engine, threads) as worker:
+        made: tuple[Path, float] = worker.ask("convert", case, folder, seconds=CONVERTING)
+        return made
+
+
+def _death(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"died of {signal.Signals(-code).name}"
+    return f"ended with code {code}"
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process with the children that it has waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+# ---- the process's side --------------------------------------------------------------------------
+def _serve(pipe: Connection, engine: str, threads: int, log: str) -> None:
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if 1 < threads < len(os.sched_getaffinity(0)):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    served = _Served(engine, threads)
+    while True:
+        try:
+            what, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((True, getattr(served, what)(*arguments)))
+        except Refused as e:
+            pipe.send((False, str(e)))
+        except BaseException as e:
+            traceback.print_exc()
+            said = (str(e).strip().splitlines() or [""])[0]
+            pipe.send((False, f"{what}: {type(e).__name__}: {said[:160]}"))
+
+
+class _Served:
+    def __init__(self, engine: str, threads: int) -> None:
+        self.module, self.threads = peers.module(engine), threads
+
+    def convert(self, case: Case, folder: Path) -> tuple[Path, float]:
+        importlib.import_module(self.module.ENGINE)
+        start = time.perf_counter()
+        file = self.module.convert(case, folder, self.threads)
+        return file, time.perf_counter() - start
+
+    def load(self, file: Path, feeds: dict[str, Array]) -> dict[str, float]:
+        """Milliseconds of load and first run, and how far memory rose above import, in MB."""
+        start = time.perf_counter()
+        importlib.import_module(self.module.ENGINE)
+        imported = time.perf_counter()
+        before = _memory("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak of import
+        begun = time.perf_counter()
+        self.runner = self.module.load(file, feeds, self.threads)
+        loaded = time.perf_counter()
+        self.runner.run()
+        ran = time.perf_counter()
+        for _ in range(3):
+            self.runner.run()
+        return {
+            "import": (imported - start) * 1e3,
+            "load": (loaded - begun) * 1e3,
+            "first": (ran - loaded) * 1e3,
+            "rss": (_memory("VmHWM") - before) / 1e3,
+        }
+
+    def outputs(self) -> list[Array]:
+        return self.runner.outputs()
+
+    def burst(self, seconds: float, least: int, clock: str) -> list[float]:
+        """Milliseconds of each run, after one that warms up and is not counted."""
+        run, now, taken = self.runner.run, CLOCKS[clock], []
+        run()
+        end = time.perf_counter() + seconds
+        while len(taken) < least or time.perf_counter() < end:
+            start = now()
+            run()
+            taken.append((now() - start) * 1e3)
+        return taken
+
+
+def _memory(field: str) -> float:
+    """Kilobytes of this process, from its status file."""
+    status = Path("/proc/self/status").read_text()
+    return float(status.partition(f"{field}:")[2].split()[0])

@@ -1,0 +1,106 @@
+"""The comparison's arithmetic on made-up rows, and one real run on the model that ships."""
+
+import json
+
+import numpy as np
+import pytest
+from benchmarks.peers import OURS, Refused
+from benchmarks.worker import Worker
+
+from benchmarks import compare, models, peers, table
+
+QUIET = {"others": 0.0, "steal": 0.0, "load": 0.0, "crowded": False}
+
+
+def row(model, ours, threads=1, busy=QUIET, mmac=500, **others):
+    """A row from minima; medians are twice as long, a string is a reason."""
+    engines = {
+        name: {"failed": t} if isinstance(t, str) else {"min": t, "median": 2 * t, "apart": 1e-6}
+        for name, t in {OURS: ours, **others}.items()
+    }
+    return {"model": model, "threads": threads, "mmac": mmac, "engines": engines, "busy": busy}
+
+
+ROWS = [
+    row("a", 10.0, ncnn=20.0, openvino=5.0),
+    row("b", 10.0, ncnn=20.0, openvino="died of SIGSEGV"),
+    row("c", "differs", ncnn=20.0, openvino=10.0),
+    row("a", 4.0, threads=2, ncnn=12.0, openvino=16.0),
+]
+
+
+def test_ratios_are_their_time_over_ours():
+    assert table.ratio(ROWS[0], "ncnn") == 2
+    assert table.ratio(ROWS[0], "openvino") == 0.5
+    assert table.ratio(ROWS[1], "openvino") is None
+    assert table.ratio(ROWS[2], "ncnn") is None
+
+
+def test_the_fastest_peer_is_chosen_row_by_row_and_never_us():
+    assert [table.fastest(r)[0] for r in ROWS] == ["openvino", "ncnn", "openvino", "ncnn"]
+    assert [table.ratio_to_fastest(r) for r in ROWS] == [0.5, 2, None, 3]
+    assert table.fastest(row("alone", 1.0)) is None
+
+
+def test_means_are_geometric_over_rows_that_have_both():
+    made = table.summary(ROWS, ["ncnn", "openvino"], 1)
+    assert made["min"] == {"ncnn": pytest.approx(2), "openvino": 0.5, "fastest": pytest.approx(1)}
+    assert made["median"] == pytest.approx(made["min"])
+    assert made["slower"] == ["a"]
+    assert table.summary(ROWS, ["ncnn"], 2)["min"]["fastest"] == pytest.approx(3)
+
+
+def test_the_share_of_peak_counts_two_operations_per_multiply_add():
+    assert table.share_of_peak(ROWS[0], 200.0) == pytest.approx(0.5)  # 1 GFLOP in 10 ms
+    assert table.share_of_peak(ROWS[2], 200.0) is None
+    assert table.share_of_peak(ROWS[0], None) is None
+
+
+def test_markdown_shows_what_failed_and_when_the_machine_was_busy():
+    busy = {"others": 0.7, "steal": 0.0, "load": 3.0, "crowded": True}
+    text = table.markdown([*ROWS, row("d", 1.0, busy=busy)], ["ncnn", "openvino"], {1: 200.0}, [])
+    assert "| b | 10.0 / 20.0 | 20.0 / 40.0 | - |" in text
+    assert "- b, openvino: died of SIGSEGV" in text
+    assert "| a | 2.00 | 0.50 | openvino | **0.50** | 50% | 1e-06 |" in text
+    assert "| d \\* |" in text
+    assert "up to 0.7 CPUs" in text
+    assert "| geometric mean | 2.00 | 0.50 |" in text
+
+
+def test_the_outlier_is_wrong_even_if_it_is_the_first():
+    right, wrong = np.arange(6.0), np.arange(6.0)[::-1]
+    apart = compare.differences(
+        {"onnxruntime": [wrong], "ncnn": [right], OURS: [right + 1e-7], "mnn": [right[None]]}
+    )
+    assert apart["onnxruntime"] > compare.AGREE
+    assert max(apart["ncnn"], apart["mnn"], apart[OURS]) < compare.AGREE
+    assert compare.differences({OURS: [right], "ncnn": [right, right]})[OURS] == float("inf")
+
+
+def test_a_process_that_dies_is_a_reason_not_an_end():
+    with Worker(OURS, 1) as worker:
+        worker.process.kill()
+        with pytest.raises(Refused, match="load died of SIGKILL"):
+            worker.ask("load", "model.itg", {})
+
+
+def test_the_model_that_ships_beside_whatever_is_installed(tmp_path, capsys):
+    file = tmp_path / "found.json"
+    chosen = [p for p in peers.installed() if p in ("onnxruntime", "openvino")]
+    arguments = ["digits", "--threads", "1", "--seconds", "0.05", "--json", str(file)]
+    assert compare.main([*arguments, "--peers", ",".join(chosen)]) == 0
+    found = json.loads(file.read_text())
+    (made,) = found["rows"]
+    assert made["engines"][OURS]["min"] > 0
+    assert made["mmac"] > 0
+    for peer in chosen:
+        assert made["engines"][peer]["apart"] < compare.AGREE
+        assert table.ratio(made, peer) > 0
+    assert "| digits" in capsys.readouterr().out
+
+
+def test_what_is_not_there_is_said():
+    with pytest.raises(SystemExit, match="no model 'nothing'"):
+        models.case("nothing")
+    with pytest.raises(SystemExit, match="no peer 'abacus'"):
+        compare.main(["digits", "--peers", "abacus"])
