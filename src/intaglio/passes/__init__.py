@@ -21,6 +21,7 @@ from intaglio.passes.fuse import FUSE
 from intaglio.passes.integer import INTEGER
 from intaglio.passes.layout import choose_layout
 from intaglio.passes.legalize import legalize
+from intaglio.passes.prune import prune_channels
 from intaglio.passes.recognize import RECOGNIZE
 from intaglio.rewrite import No, Rule, Trace, rewrite
 from intaglio.targets import Target
@@ -37,6 +38,7 @@ class Pass:
     name: str
     run: Callable[[Graph, Trace], Any]
     level: int = 0  # the lowest optimisation level at which it runs
+    rule: str = ""  # the name under which `disable` leaves it out, where it is no list of rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Record:
     times: dict[str, float] = field(
         default_factory=lambda: defaultdict(float)
     )  # seconds by rule, fired or not
+    result: Any = None  # what the pass returned, such as what pruning saved
 
     @property
     def fired(self) -> int:
@@ -108,9 +111,10 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
     rules = partial(_rules, cost)
     return [
         Pass("canonicalize", rules(FOLD, CANONICAL), level=1),
-        Pass("merge duplicates", merge_duplicates, level=1),
+        Pass("merge duplicates", merge_duplicates, level=1, rule="merge_duplicates"),
         Pass("recognize", rules(RECOGNIZE), level=2),
         Pass("integer", rules(INTEGER), level=3),
+        Pass("prune channels", prune_channels, level=2, rule="prune_channels"),
         Pass("fuse", rules(FOLD, FUSE, CANONICAL), level=2),
         Pass("merge duplicates again", merge_duplicates, level=2),
     ]
@@ -147,13 +151,13 @@ def run(
     check = os.environ.get("INTAGLIO_DEBUG", "0") not in ("", "0")
     _dump(graph, dump_dir, "00-start")
     for i, p in enumerate(passes, 1):
-        if p.level > level:
+        if p.level > level or (p.rule and p.rule in disable):
             continue
         if progress:
             progress(p.name)
         record, start = Record(p.name, level=p.level), time.perf_counter()
         work = p.run.timed(record.times, disable) if isinstance(p.run, Rules) else p.run
-        work(graph, record.trace)
+        record.result = work(graph, record.trace)
         record.seconds, record.nodes = time.perf_counter() - start, sum(1 for _ in graph.nodes())
         records.append(record)
         if check:
@@ -175,6 +179,7 @@ def _dump(graph: Graph, folder: str | Path | None, name: str) -> None:
 def _check_names(disable: Collection[str], passes: Sequence[Pass]) -> None:
     """BadInput where no rule of these passes has a name that is to be disabled."""
     known = {r.name for p in passes if isinstance(p.run, Rules) for r in p.run.every}
+    known.update(p.rule for p in passes if p.rule)
     for name in disable:
         if name not in known:
             near = difflib.get_close_matches(name, known, 3, 0.5)

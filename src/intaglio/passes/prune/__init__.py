@@ -1,0 +1,136 @@
+"""Channel pruning without loss: what is constant or not missed goes, through all that it touches.
+
+A channel whose weights are all zero holds its bias; one whose readers all weigh it with zero is
+not missed. Such channels leave the weights on both sides, and every op in between: activations,
+sums of branches, gates, concatenations, groups. Outputs keep their shape and, up to the order of
+sums, their numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.passes.prune.analysis import Analysis
+from intaglio.passes.prune.flow import Elementwise, Flow, Kept
+from intaglio.passes.prune.products import Product
+from intaglio.passes.work import Work, work
+from intaglio.rewrite import ANY, Rule, Trace, no
+
+ROUNDS = 8  # what goes in one round can leave more to go in the next
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What pruning took away: channels that convolutions and products made, weights, work."""
+
+    channels: tuple[int, int]  # before and after
+    before: Work
+    after: Work
+
+    def __str__(self) -> str:
+        first, last = self.channels
+        weights = _share(self.before.parameters, self.after.parameters)
+        return (
+            f"{first - last:,} of {first:,} channels, weights {weights}, "
+            f"MACs {_share(self.before.macs, self.after.macs)}"
+        )
+
+
+def _share(before: int, after: int) -> str:
+    percent = 100 * (before - after) / before if before else 0.0
+    return f"-{before - after:,} (-{percent:.1f} %)"
+
+
+def prune_channels(graph: Graph, trace: Trace) -> Pruned | None:
+    """Take dead channels out of the graph; returns what that saves, None if there are none."""
+    graph.tidy()
+    found = Analysis(graph)
+    first, before = _channels(found), work(graph)
+    for i in range(ROUNDS + 1):
+        if i == ROUNDS or not _Rebuild(graph, found, trace).changed:
+            break
+        graph.tidy()
+        found = Analysis(graph)
+    _tell_kept(found, trace)
+    return Pruned((first, _channels(found)), before, work(graph)) if i else None
+
+
+RULE = Rule(ANY, prune_channels)  # under this name it is explained and disabled
+
+
+def _channels(found: Analysis) -> int:
+    return sum(f.count for f in found.flows.values() if isinstance(f, Product))
+
+
+def _tell_kept(found: Analysis, trace: Trace) -> None:
+    """Say of every convolution or product why its dead channels stay."""
+    for node, flow in found.flows.items():
+        if isinstance(flow, Product):
+            out = node.outputs[0]
+            for words, n in found.why(out, found.known[out].mask):
+                trace(RULE, node, no(f"kept {n} dead channel{'s' * (n > 1)}: {words}"))
+
+
+class _Rebuild:
+    """The graph without the channels that can go, made in place, producers first."""
+
+    def __init__(self, graph: Graph, found: Analysis, trace: Trace):
+        self.graph, self.found = graph, found
+        self.changed = False
+        self._cuts: dict[tuple[int, int, bytes], Value] = {}
+        self._rows: dict[Value, Value] = {}  # expanded constant -> the constant
+        for node, flow in found.flows.items():
+            if self._node(node, flow):
+                self.changed = True
+                if isinstance(flow, Product):
+                    trace(RULE, node, None)
+
+    def _node(self, node: Node, flow: Flow) -> bool:
+        if len(node.outputs) != 1:
+            return False
+        out, gone = node.outputs[0], self.found.gone
+        if out in gone and gone[out].all():
+            return True  # nobody reads it any more
+        if self.found.constant(out):
+            self._constant(out)
+            return True
+        rows = isinstance(flow, Elementwise) and any(v in self._rows for v in node.inputs)
+        around = [v for v in (*flow.operands, out) if v in gone]
+        if not rows and not any(gone[v].any() for v in around):
+            return False
+        masks = [None if v not in gone else ~gone[v] for v in flow.operands]
+        kept = Kept(masks, self.found.facts(flow), ~gone[out] if out in gone else None, self._cut)
+        inputs = list(node.inputs)
+        if rows:
+            inputs = self._broadcast(inputs)
+        self.graph.replace(out, flow.build(kept, inputs))
+        return True
+
+    def _constant(self, out: Value) -> None:
+        kept, axis = ~self.found.gone[out], self.found.axes[out]
+        data = self.found.known[out].data[kept]
+        row = constant(data.reshape(-1, *[1] * (out.type.rank - axis - 1)))
+        shape = (*out.shape[:axis], len(data), *out.shape[axis + 1 :])
+        made = ops.expand(row, shape=shape, origin=out.producer.origin if out.producer else "")
+        self._rows[made] = row
+        self.graph.replace(out, made)
+
+    def _broadcast(self, inputs: list[Value | None]) -> list[Value | None]:
+        """Constants need not be expanded where another operand has the full shape."""
+        small = [self._rows.get(v, v) if v is not None else None for v in inputs]
+        full = np.broadcast_shapes(*(v.shape for v in inputs if v is not None))
+        same = np.broadcast_shapes(*(v.shape for v in small if v is not None)) == full
+        return small if same else inputs
+
+    def _cut(self, v: Value, axis: int, at: Array) -> Value:
+        """A constant at some indices of an axis; the same one where it is asked for again."""
+        key = id(v), axis, at.tobytes()
+        if key not in self._cuts:
+            assert v.data is not None
+            data = np.ascontiguousarray(v.data.take(at, axis))
+            self._cuts[key] = v if len(at) == v.shape[axis] else constant(data, v.name)
+        return self._cuts[key]

@@ -1,0 +1,44 @@
+"""How much a graph computes and holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from intaglio.ir import Graph, Node
+from intaglio.ops.registry import REGISTRY
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Weights, and multiply-accumulates of one run."""
+
+    parameters: int
+    parameter_bytes: int
+    macs: int
+
+
+def macs(node: Node) -> int:
+    """Multiply-accumulates of one node, those of its bodies among them."""
+    return REGISTRY[node.op].macs(node)
+
+
+def all_nodes(graph: Graph) -> Iterator[Node]:
+    """Every node of the graph and of the bodies in it."""
+    for n in graph.nodes():
+        yield n
+        for body in n.bodies():
+            yield from all_nodes(body)
+
+
+def work(graph: Graph) -> Work:
+    """The weights of a graph, each counted once, and what it computes."""
+    nodes = list(all_nodes(graph))
+    constants = {
+        id(v): v.type for n in nodes for v in n.inputs if v is not None and v.data is not None
+    }
+    return Work(
+        sum(t.size for t in constants.values()),
+        sum(t.bytes for t in constants.values()),
+        sum(macs(n) for n in graph.nodes()),
+    )
