@@ -17,6 +17,7 @@ from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.passes.prune.analysis import Analysis
 from intaglio.passes.prune.flow import Elementwise, Flow, Kept
 from intaglio.passes.prune.products import Product
+from intaglio.passes.prune.sources import any_dead
 from intaglio.passes.work import Work, work
 from intaglio.rewrite import ANY, Rule, Trace, no
 
@@ -48,6 +49,8 @@ def _share(before: int, after: int) -> str:
 def prune_channels(graph: Graph, trace: Trace) -> Pruned | None:
     """Take dead channels out of the graph; returns what that saves, None if there are none."""
     graph.tidy()
+    if not any_dead(graph):
+        return None
     found = Analysis(graph)
     first, before = _channels(found), work(graph)
     for i in range(ROUNDS + 1):
