@@ -25,9 +25,10 @@ class Net:
         made = self.rng.integers(1, 3, shape) * self.rng.choice([-1, 1], shape)
         return made.astype(np.float32)
 
-    def conv(self, x: Value, m: int, zero: Iterable[int] = (), *, k: int = 3, pad: int | None = None,
-             groups: int = 1, bias: Any = 0, unread: Iterable[int] = ()) -> Value:  # fmt: skip
-        """`zero`: filters of zeros with that bias; `unread`: inputs of every group without weight."""
+    def conv(self, x: Value, m: int, zero: Iterable[int] = (), *, k: int = 3,
+             pad: int | None = None, groups: int = 1, bias: Any = 0,
+             unread: Iterable[int] = ()) -> Value:  # fmt: skip
+        """`zero`: filters of zeros with that bias; `unread`: inputs that have no weight."""
         w, b = self.whole(m, x.shape[1] // groups, k, k), self.whole(m)
         w[list(zero)], b[list(zero)] = 0, bias
         w[:, list(unread)] = 0

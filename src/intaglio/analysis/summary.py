@@ -6,19 +6,18 @@ from collections import Counter
 from typing import Any
 
 from intaglio.analysis.arena import Span, live_bytes
-from intaglio.ir import Graph, Node, Type
-from intaglio.ops.registry import REGISTRY
+from intaglio.ir import Graph, Type
+from intaglio.ops.work import all_nodes, macs, work
 from intaglio.plan import Plan
 
 
 def of_graph(graph: Graph) -> dict[str, Any]:
     """Inputs, outputs, operations, parameters and multiply-accumulates of a graph."""
-    nodes = _all_nodes(graph)
-    constants = {id(v): v for n in nodes for v in n.inputs if v is not None and v.data is not None}
+    nodes, total = list(all_nodes(graph)), work(graph)
     ops = Counter(n.op for n in nodes)
-    macs = Counter[str]()
+    by_op = Counter[str]()
     for n in nodes:
-        macs[n.op] += REGISTRY[n.op].macs(n)
+        by_op[n.op] += macs(n)
     return {
         "name": graph.name,
         "metadata": graph.metadata,
@@ -26,11 +25,11 @@ def of_graph(graph: Graph) -> dict[str, Any]:
         "outputs": {
             name: _type(v.type) for name, v in zip(graph.output_names, graph.outputs, strict=True)
         },
-        "ops": {op: {"count": n, "macs": macs[op]} for op, n in ops.most_common()},
+        "ops": {op: {"count": n, "macs": by_op[op]} for op, n in ops.most_common()},
         "nodes": len(nodes),
-        "parameters": sum(v.type.size for v in constants.values()),
-        "parameter_bytes": sum(v.type.bytes for v in constants.values()),
-        "macs": sum(macs.values()),
+        "parameters": total.parameters,
+        "parameter_bytes": total.parameter_bytes,
+        "macs": total.macs,
     }
 
 
@@ -79,16 +78,6 @@ def arena_spans(plan: Plan) -> list[Span]:
     for t in plan.outputs:
         touch(t, max(len(plan.steps) - 1, 0))
     return [Span(t.name, t.offset, t.size, *ranges[key]) for key, t in tensors.items() if t.size]
-
-
-def _all_nodes(graph: Graph) -> list[Node]:
-    nodes = []
-    for n in graph.nodes():
-        nodes.append(n)
-        for a in n.attrs.values():
-            if isinstance(a, Graph):
-                nodes += _all_nodes(a)
-    return nodes
 
 
 def _type(t: Type) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def command(model: str, out: str | None, level: int, disable: tuple[str, ...], e
     records: list[Any] = []
     small = intaglio.optimize(graph, level, disable, dump_dir, records)
     written = intaglio.to_onnx(small, opset, contrib=contrib)
-    facts = _facts(model, graph, small, written)
+    facts = _facts(model, graph, small, written, records)
     if check:
         feeds = options.read_feeds(data, {v.name: v.type for v in graph.inputs}, None)
         facts["check"] = _Check(graph, level, disable, engine, seed, feeds).of(written, records)
@@ -84,6 +84,7 @@ def command(model: str, out: str | None, level: int, disable: tuple[str, ...], e
     reports = explained(records)
     if as_json:
         facts["rules"] = [r.to_dict() for r in reports]
+        facts["pruned"] = facts["pruned"].to_dict() if facts["pruned"] else None
         click.echo(json.dumps(facts, indent=1))
         return
     if explain:
@@ -94,15 +95,19 @@ def command(model: str, out: str | None, level: int, disable: tuple[str, ...], e
         click.echo(f"{out}: {size:.2f} MB, opset {facts['opset']}")
 
 
-def _facts(model: str, graph: Graph, small: Graph, written: Any) -> dict[str, Any]:
+def _facts(
+    model: str, graph: Graph, small: Graph, written: Any, records: list[Any]
+) -> dict[str, Any]:
     from intaglio.analysis import summary
     from intaglio.export.onnx import count_nodes
+    from intaglio.passes.prune import Pruned
 
     before, after = summary.of_graph(graph), summary.of_graph(small)
     return {
         "nodes": [count_nodes(model), count_nodes(written)],
         **{key: [before[key], after[key]] for key in ("parameters", "macs")},
         "opset": written.opset_import[0].version,
+        "pruned": next((r.result for r in records if isinstance(r.result, Pruned)), None),
     }
 
 
@@ -110,6 +115,8 @@ def _print(facts: dict[str, Any]) -> None:
     for key, title in (("nodes", "nodes"), ("parameters", "parameters"), ("macs", "MACs")):
         before, after = facts[key]
         click.echo(f"{title:11} {before:,} -> {after:,}")
+    if facts["pruned"]:
+        click.echo(f"{'pruned':11} {facts['pruned']}")
     if "check" in facts:
         click.echo(f"{'checked':11} {facts['check']['words']}")
 

@@ -159,6 +159,8 @@ def run(
         work = p.run.timed(record.times, disable) if isinstance(p.run, Rules) else p.run
         record.result = work(graph, record.trace)
         record.seconds, record.nodes = time.perf_counter() - start, sum(1 for _ in graph.nodes())
+        if p.rule:
+            record.times[p.rule] = record.seconds
         records.append(record)
         if check:
             verify(graph, f"after {p.name}")

@@ -14,11 +14,11 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.ops.work import Work, work
 from intaglio.passes.prune.analysis import Analysis
 from intaglio.passes.prune.flow import Elementwise, Flow, Kept
 from intaglio.passes.prune.products import Product
 from intaglio.passes.prune.sources import any_dead
-from intaglio.passes.work import Work, work
 from intaglio.rewrite import ANY, Rule, Trace, no
 
 ROUNDS = 8  # what goes in one round can leave more to go in the next
@@ -31,6 +31,12 @@ class Pruned:
     channels: tuple[int, int]  # before and after
     before: Work
     after: Work
+
+    def to_dict(self) -> dict[str, list[int]]:
+        """Before and after, by name."""
+        names = ("parameters", "parameter_bytes", "macs")
+        both = {n: [getattr(self.before, n), getattr(self.after, n)] for n in names}
+        return {"channels": list(self.channels), **both}
 
     def __str__(self) -> str:
         first, last = self.channels
