@@ -189,7 +189,7 @@ static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_
   if (check_overlap(m, s, op, e)) return ITG_BAD_FILE;
   itg_tensor inferred[ITG_MAX_OUTPUTS];
   memset(inferred, 0, sizeof inferred);
-  const itg_call call = {m->arg_tensors + s->args, NULL, s->n_in, s->n_out, m->attrs + s->attrs, NULL};
+  const itg_call call = {m->arg_tensors + s->args, NULL, s->n_in, s->n_out, m->attrs + s->attrs, NULL, 0};
   itg_words words = op->infer(&call, inferred);
   if (words) BAD("step %u (%s): %s", i, name, words);
   for (uint32_t k = 0; k < s->n_out; k++) {

@@ -10,9 +10,18 @@ itg_status itg_step_fails(itg_session *s, const itg_step *step, itg_words words)
                   *origin ? "'" : "", words);
 }
 
-static itg_words run_kernel(itg_session *s, const itg_step *step) {
+static itg_words run_round(itg_session *s, const itg_step *step) {
   if (step->parts > 1) return itg_pool_run(s->pool, step->run, &step->call, step->parts);
   return step->run(&step->call, 0, 1);
+}
+
+static itg_words run_kernel(itg_session *s, itg_step *step) {
+  if (!(step->op->flags & ITG_ROUNDS)) return run_round(s, step);
+  itg_words words = NULL;
+  if (itg_empty(step->call.out[0])) return NULL;
+  for (step->call.round = 0; !words && step->call.round < step->call.out[0]->shape[0]; step->call.round++)
+    words = run_round(s, step);
+  return words;
 }
 
 // Is `shape` what the file promises for tensor t: equal, or at most as long on dynamic axes?
@@ -23,7 +32,7 @@ static bool as_planned(const itg_file_tensor *t, const int64_t *shape) {
 }
 
 // A step whose extents are known only now: infer them, compare them with what was planned, run, compare again.
-static itg_words run_dynamic(itg_session *s, const itg_step *step) {
+static itg_words run_dynamic(itg_session *s, itg_step *step) {
   const itg_call *call = &step->call;
   const itg_op *op = step->op;
   const uint32_t *ids = s->model->args + step->record->args + call->n_in;

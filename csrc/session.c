@@ -13,6 +13,10 @@ static uint32_t parts_for(const itg_model *m, const itg_file_step *s, uint32_t t
     const itg_tensor *t = m->arg_tensors[s->args + k];
     if (t) ns += (double)itg_bytes(t) / 8;
   }
+  if (m->kernels[s - m->steps]->op->flags & ITG_ROUNDS) {  // every round forks and joins
+    const int64_t rounds = m->arg_tensors[s->args + s->n_in]->shape[0];
+    ns = (double)s->macs / 16 / (double)(rounds > 0 ? rounds : 1);
+  }
   double parts = ns / 4000;
   return parts >= threads ? threads : parts < 1 ? 1 : (uint32_t)parts;
 }
@@ -47,7 +51,7 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
     const itg_op *op = m->kernels[i]->op;
     if (!op->scratch) continue;
     itg_tensor *const *out = (itg_tensor *const *)(const void *)(m->arg_tensors + s->args + s->n_in);  // read only
-    const itg_call call = {m->arg_tensors + s->args, out, s->n_in, s->n_out, m->attrs + s->attrs, NULL};
+    const itg_call call = {m->arg_tensors + s->args, out, s->n_in, s->n_out, m->attrs + s->attrs, NULL, 0};
     uint64_t need = op->scratch(&call, parts_for(m, s, threads));
     if (need > ITG_MAX_BYTES)
       return itg_fail(e, ITG_NO_MEMORY, "step %u (%s) needs %llu bytes of scratch memory", i, op->name,

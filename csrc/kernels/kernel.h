@@ -29,6 +29,7 @@ typedef struct itg_call {
   uint32_t n_in, n_out;
   const void *attrs;  // the op's struct itg_attrs_<op>, 8-byte aligned, of the size that the op declares
   void *scratch;      // 64-byte aligned, as large as the op's scratch function asked for
+  int64_t round;      // of an op flagged ITG_ROUNDS
 } itg_call;
 
 // Output types from input types, attributes and (for shape-like inputs) values: fills dtype, rank and shape
@@ -49,6 +50,7 @@ enum itg_op_flags {
   ITG_CONTROL = 8,  // run by the session: if, loop, scan
   ITG_INPLACE_FIRST = 16,  // output 0 may lie on input 0, but on no other input
   ITG_VALUES = 32,  // infer reads values of inputs (reshape_to, range, ...): it is asked again on every run
+  ITG_ROUNDS = 64,  // runs once for every index of output 0's first axis; all shares of a round end before the next
 };
 
 typedef struct itg_op {

@@ -29,7 +29,8 @@ ISA_BITS = {
     "dotprod": 512,
     "rvv": 4096,
 }
-INPLACE, VIEW, EXTENT, CONTROL, INPLACE_FIRST, VALUES = 1, 2, 4, 8, 16, 32  # enum itg_op_flags
+# enum itg_op_flags
+INPLACE, VIEW, EXTENT, CONTROL, INPLACE_FIRST, VALUES, ROUNDS = 1, 2, 4, 8, 16, 32, 64
 
 
 class CTensor(ctypes.Structure):
@@ -54,6 +55,7 @@ class CCall(ctypes.Structure):
         ("n_out", ctypes.c_uint32),
         ("attrs", ctypes.c_void_p),
         ("scratch", ctypes.c_void_p),
+        ("round", ctypes.c_int64),
     ]
 
 
@@ -293,9 +295,11 @@ class Prepared:
         self.call.scratch = -(-self.scratch.ctypes.data // 64) * 64
 
     def run(self) -> None:
-        """Run every share, one after the other."""
-        for part in range(self.parts):
-            _check(self.kernel, self.kernel.run(ctypes.byref(self.call), part, self.parts))
+        """Run every share, one after the other, round by round."""
+        rounds = self.outs[0].shape[0] if self.kernel.op.flags & ROUNDS and self.outs[0].size else 1
+        for self.call.round in range(rounds):
+            for part in range(self.parts):
+                _check(self.kernel, self.kernel.run(ctypes.byref(self.call), part, self.parts))
 
     def outputs(self) -> list[Array]:
         """The outputs, cut to their true extents, which are written densely."""
@@ -324,7 +328,7 @@ def _call(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCal
     pointers = (ctypes.POINTER(CTensor) * max(len(ins), 1))(
         *[ctypes.POINTER(CTensor)() if t is None else ctypes.pointer(t) for t in ins]
     )
-    call = CCall(pointers, None, len(ins), n_out, ctypes.cast(blob, ctypes.c_void_p), None)
+    call = CCall(pointers, None, len(ins), n_out, ctypes.cast(blob, ctypes.c_void_p), None, 0)
     return call, (CTensor * n_out)(), (blob, pointers)
 
 

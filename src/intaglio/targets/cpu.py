@@ -32,6 +32,7 @@ from intaglio.targets.cpu_ops import (
     pack,
     pool,
 )
+from intaglio.targets.cpu_recurrent import RECURRENT
 
 x, w, a, b, c, y = P["x w a b c? y"]
 bias, residual = P["bias? residual?"]
@@ -207,6 +208,7 @@ LOWER: list[Rule] = [
     pool_channels_last,
     matmul_packed,
     gemm_packed,
+    *RECURRENT,
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.passes.cases.build import IMAGE, VECTOR, case, conv, deconv, f32, num, pool
 
 from intaglio import ops
@@ -46,3 +48,13 @@ case("elementwise_chain",
      VECTOR, VECTOR)  # fmt: skip
 case("elementwise_chain",  # read twice, but by nobody outside
      lambda x, y: ops.mul(s := ops.sub(x, y), ops.hard_sigmoid(s)), VECTOR, f32(5))  # fmt: skip
+
+
+def recurrent(op: Any, gates: int, x: Value, **attrs: Any) -> list[Value]:
+    made: list[Value] = op(x, num(1, gates * 6, 4), num(1, gates * 6, 6), num(1, gates * 12),
+                           hidden_size=6, **attrs)  # fmt: skip
+    return made
+
+
+case("lstm_as_steps", lambda x: recurrent(ops.lstm, 4, x), f32(3, 2, 4))
+case("gru_as_steps", lambda x: recurrent(ops.gru, 3, x, linear_before_reset=True), f32(3, 2, 4))

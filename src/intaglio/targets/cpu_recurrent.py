@@ -1,0 +1,202 @@
+"""LSTM and GRU on the CPU: one product for the inputs of all steps, then the steps.
+
+A plain layer (usual activations, all sequences of full length) becomes a matmul and
+`cpu.lstm_steps` or `cpu.gru_steps`, whose weights are packed by ordinary nodes so that constant
+ones fold: in blocks of 16 units, the gates of a block side by side. Others keep the kernel that can
+do everything.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value, constant
+from intaglio.ops import add, concat, matmul, pad, reshape, slice_, transpose
+from intaglio.ops.recurrent import gru, lstm
+from intaglio.ops.registry import op
+from intaglio.rewrite import No, P, Rule, no, rule
+
+UNITS = 16  # units per block, on every ISA
+GATES = {"lstm": 4, "gru": 3}
+USUAL = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh")}
+
+
+# ---- the steps as ops ----------------------------------------------------------------------------
+def _types(name: str, gates: Value, r: Value, hidden: int, direction: str) -> list[Type]:
+    blocks, d = -(-hidden // UNITS), 2 if direction == "bidirectional" else 1
+    wide = GATES[name] * UNITS
+    if gates.type.rank != 3 or gates.shape[0] < 1 or gates.shape[2] != d * blocks * wide:
+        raise BadInput(
+            f"cpu.{name}_steps: gates {gates.type} are not steps {d * blocks * wide} wide"
+        )
+    if r.shape != (d, blocks, hidden, wide):
+        raise BadInput(f"cpu.{name}_steps: weights {r.type} are not packed for {hidden} units")
+    steps, batch = gates.shape[:2]
+    state = Type(gates.dtype, (d, batch, hidden))
+    return [Type(gates.dtype, (steps, *state.shape)), state]
+
+
+def _lstm_types(gates: Value, r: Value, h: Value | None, c: Value | None, *, hidden: int,
+                direction: str) -> list[Type]:  # fmt: skip
+    y, state = _types("lstm", gates, r, hidden, direction)
+    return [y, state, state]
+
+
+def _gru_types(gates: Value, r: Value, h: Value | None, bias: Value | None, *, hidden: int,
+               direction: str) -> list[Type]:  # fmt: skip
+    return _types("gru", gates, r, hidden, direction)
+
+
+def _macs(node: Node) -> int:
+    return node.inputs[0].type.size * int(node.attrs["hidden"])  # type: ignore[union-attr]
+
+
+def _unblock(a: Array, gates: int, hidden: int) -> Array:
+    """[.., blocks * gates * 16] -> [.., gates * hidden]"""
+    blocks = -(-hidden // UNITS)
+    split = a.reshape(*a.shape[:-1], blocks, gates, UNITS)
+    flat = np.swapaxes(split, -3, -2).reshape(*a.shape[:-1], gates, blocks * UNITS)
+    return np.ascontiguousarray(flat[..., :hidden]).reshape(*a.shape[:-1], gates * hidden)
+
+
+def _neutral(gates: Array, r: Array, count: int, hidden: int) -> tuple[list[Array], Array]:
+    """What each direction reads, and the recurrent weights, as the neutral ops have them."""
+    d = r.shape[0]
+    given = gates.reshape(*gates.shape[:2], d, gates.shape[2] // d)
+    rows = np.swapaxes(r, 1, 2).reshape(d, hidden, given.shape[3])
+    weights = np.swapaxes(_unblock(rows, count, hidden), 1, 2)
+    return [_unblock(given[:, :, i], count, hidden) for i in range(d)], weights
+
+
+def _each_direction(body: Any, gates: Array, r: Array, bias: Array | None, count: int,
+                    states: list[Array | None], hidden: int, direction: str) -> Any:  # fmt: skip
+    """Run the neutral op's body on one direction after the other, its inputs already multiplied."""
+    given, weights = _neutral(gates, r, count, hidden)
+    made = []
+    for i, x in enumerate(given):
+        w = np.eye(count * hidden, dtype=x.dtype)[None]
+        way = "reverse" if direction == "reverse" or i == 1 else "forward"
+        ours = [None if s is None else s[i : i + 1] for s in states]
+        b = None if bias is None else bias[i : i + 1]
+        made.append(body(x, w, weights[i : i + 1], b, None, *ours, hidden_size=hidden,
+                         direction=way))  # fmt: skip
+    ys, *last = zip(*made, strict=True)
+    return np.concatenate(ys, 1), *(np.concatenate(s, 0) for s in last)
+
+
+@op(_lstm_types, name="cpu.lstm_steps", macs=_macs)
+def lstm_steps(gates: Array, r: Array, h: Array | None = None, c: Array | None = None, *,
+               hidden: int, direction: str = "forward") -> Any:  # fmt: skip
+    """The steps of an LSTM whose inputs have met their weights and biases."""
+    return _each_direction(lstm.body, gates, r, None, 4, [h, c], hidden, direction)
+
+
+@op(_gru_types, name="cpu.gru_steps", macs=_macs)
+def gru_steps(gates: Array, r: Array, h: Array | None = None, bias: Array | None = None, *,
+              hidden: int, direction: str = "forward") -> Any:  # fmt: skip
+    """The steps of a GRU whose reset gate acts on the product; `bias` is that of the product."""
+
+    def body(*inputs: Any, **attrs: Any) -> Any:
+        return gru.body(*inputs, **attrs, linear_before_reset=True)
+
+    both = None
+    if bias is not None:
+        both = np.zeros((r.shape[0], 6 * hidden), bias.dtype)
+        both[:, 5 * hidden :] = bias[:, :hidden]
+    return _each_direction(body, gates, r, both, 3, [h], hidden, direction)
+
+
+# ---- how a layer becomes steps -------------------------------------------------------------------
+def _blocked(v: Value, count: int, hidden: int) -> Value:
+    """[d, gates * hidden, n] -> [d, blocks, n, gates * 16]"""
+    d, _, n = v.shape
+    blocks = -(-hidden // UNITS)
+    split = reshape(v, shape=(d, count, hidden, n))
+    if blocks * UNITS > hidden:
+        split = pad(split, before=(0,) * 4, after=(0, 0, blocks * UNITS - hidden, 0))
+    split = reshape(split, shape=(d, count, blocks, UNITS, n))
+    turned = transpose(split, perm=(0, 2, 4, 1, 3))
+    made: Value = reshape(turned, shape=(d, blocks, n, count * UNITS))
+    return made
+
+
+def _product(x: Value, w: Value, bias: Value | None, count: int, hidden: int) -> Value:
+    """x * w + bias for all steps, in the order of the blocks."""
+    packed = _blocked(w, count, hidden)
+    wide = math.prod(packed.shape) // w.shape[2]
+    matrix = reshape(transpose(packed, perm=(2, 0, 1, 3)), shape=(w.shape[2], wide))
+    made: Value = matmul(x, matrix)
+    if bias is not None:
+        column = reshape(bias, shape=(*bias.shape, 1))
+        made = add(made, reshape(_blocked(column, count, hidden), shape=(wide,)))
+    return made
+
+
+def _part(v: Value, start: int, stop: int) -> Value:
+    made: Value = slice_(v, start=(0, start), stop=(v.shape[0], stop), step=(1, 1))
+    return made
+
+
+def why_not_plain(node: Node) -> str | None:
+    """None where the steps can do this layer; else what is unusual about it."""
+    a, lens = node.attrs, node.inputs[4]
+    directions = 2 if a["direction"] == "bidirectional" else 1
+    if node.outputs[0].dtype != "f32" or any(v.type.dynamic for v in node.inputs if v is not None):
+        return "it is not f32 of fixed shape"
+    if not node.outputs[0].shape[0]:
+        return "it has no steps"
+    if lens is not None:
+        return "its sequences differ in length"
+    if a["activations"] != USUAL[node.op] * directions or a["clip"]:
+        return f"its activations are {a['activations']}, clipped at {a['clip']}"
+    if a["layout"]:
+        return "time is not its first axis"
+    if node.op == "gru" and not a["linear_before_reset"]:
+        return "its reset gate acts before the product"
+    if node.op == "lstm" and (a["input_forget"] or node.inputs[7] is not None):
+        return "it couples gates or has peepholes"
+    return None
+
+
+@rule(P.op("lstm", *P["x w r b? lens? h? c? p?"]))
+def lstm_as_steps(node: Node, x: Value, w: Value, r: Value, b: Value | None, h: Value | None,
+                  c: Value | None) -> list[Value] | No:  # fmt: skip
+    """An LSTM is one product for the inputs of all steps, then its steps."""
+    if why := why_not_plain(node):
+        return no(why)
+    hidden, direction = node.attrs["hidden_size"], node.attrs["direction"]
+    half = 4 * hidden
+    bias = None if b is None else add(_part(b, 0, half), _part(b, half, 2 * half))
+    gates = _product(x, w, bias, 4, hidden)
+    made: list[Value] = lstm_steps(gates, _blocked(r, 4, hidden), h, c, hidden=hidden,
+                                   direction=direction)  # fmt: skip
+    return made
+
+
+@rule(P.op("gru", *P["x w r b? lens? h?"]))
+def gru_as_steps(node: Node, x: Value, w: Value, r: Value, b: Value | None,
+                 h: Value | None) -> list[Value] | No:  # fmt: skip
+    """A GRU is one product for the inputs of all steps, then its steps."""
+    if why := why_not_plain(node):
+        return no(why)
+    hidden, direction = node.attrs["hidden_size"], node.attrs["direction"]
+    half, two = 3 * hidden, 2 * hidden
+    bias = last = None
+    if b is not None:
+        rest = constant(np.zeros((b.shape[0], hidden), np.float32))
+        both = concat(_part(b, half, half + two), rest, axis=1)  # the last gate's stays apart
+        bias = add(_part(b, 0, half), both)
+        last = _part(b, half + two, 2 * half)
+        room = -(-hidden // UNITS) * UNITS - hidden
+        last = pad(last, before=(0, 0), after=(0, room)) if room else last
+    gates = _product(x, w, bias, 3, hidden)
+    made: list[Value] = gru_steps(gates, _blocked(r, 3, hidden), h, last, hidden=hidden,
+                                  direction=direction)  # fmt: skip
+    return made
+
+
+RECURRENT: list[Rule] = [lstm_as_steps, gru_as_steps]

@@ -1,0 +1,74 @@
+"""The steps of LSTMs and GRUs: kernels against bodies, and layers against what they lower to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.check import check
+
+import intaglio
+from intaglio import ops
+from intaglio.compiler import trace
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.targets.cpu_recurrent import GATES
+
+STEPS = {"lstm": "cpu.lstm_steps", "gru": "cpu.gru_steps"}
+RNG = np.random.default_rng(4)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("steps", "batch", "hidden"),
+                         [(1, 1, 1), (5, 1, 16), (3, 2, 7), (4, 5, 33), (2, 9, 48),
+                          (3, 0, 16)])  # fmt: skip
+def test_steps(name, direction, steps, batch, hidden):
+    d, wide = 2 if direction == "bidirectional" else 1, GATES[name] * 16
+    blocks = -(-hidden // 16)
+    gates, r = floats(steps, batch, d * blocks * wide), floats(d, blocks, hidden, wide) * 0.3
+    first = floats(d, batch, hidden)
+    last = floats(d, batch, hidden) if name == "lstm" else floats(d, blocks * 16)
+    for given in ((None, None), (first, None), (None, last), (first, last)):
+        check(STEPS[name], gates, r, *given, hidden=hidden, direction=direction)
+
+
+def layer(name: str, hidden: int, batch: int, directions: int, **more: object) -> Graph:
+    x = Value(Type("f32", (6, batch, 5)), "x")
+    rows = GATES[name] * hidden
+    weights = [floats(directions, rows, 5), floats(directions, rows, hidden) * 0.2,
+               floats(directions, 2 * rows)]  # fmt: skip
+    h = Value(Type("f32", (directions, batch, hidden)), "h")
+    names = ("Sigmoid", "Tanh", "Tanh")[: 3 if name == "lstm" else 2] * directions
+    nought = (0.0,) * len(names)
+    attrs = {"hidden_size": hidden, "activations": names, "activation_alpha": nought,
+             "activation_beta": nought,
+             "direction": "bidirectional" if directions == 2 else "forward", **more}  # fmt: skip
+    made = ops.REGISTRY[name](x, *map(constant, weights), None, h, **attrs)
+    return Graph([x, h], made, [f"y{i}" for i in range(len(made))])
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("hidden", "batch", "directions"),
+                         [(20, 3, 2), (16, 1, 1), (160, 1, 1), (130, 2, 2)])  # fmt: skip
+def test_a_plain_layer_becomes_steps(name, threads, hidden, batch, directions):
+    more = {"linear_before_reset": True} if name == "gru" else {}
+    graph = layer(name, hidden, batch, directions, **more)
+    made = trace(graph)
+    assert [s.op for s in made.plan.steps] == ["cpu.gemm", STEPS[name]]
+    feeds = {v.name: floats(*v.shape) for v in graph.inputs}
+    want = intaglio.interpret(graph, feeds)
+    with intaglio.open(made.package, threads=threads) as session:
+        got = session.run(feeds)
+    for key in want:
+        np.testing.assert_allclose(got[key], want[key], atol=2e-5)
+
+
+def test_what_the_steps_cannot_do_keeps_its_kernel_and_says_why():
+    made = trace(layer("gru", 8, 1, 1))
+    assert [s.op for s in made.plan.steps] == ["gru"]
+    said = [e.refusal for r in made.records for e in r.events if e.rule == "gru_as_steps"]
+    assert "its reset gate acts before the product" in said
