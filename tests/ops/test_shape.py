@@ -58,6 +58,14 @@ def test_blocks(mode: str) -> None:
     assert y[0, 0, 0, 1] == x[0, 2 if mode == "DCR" else 1, 0, 0]
 
 
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 5), (1, 6, 3, 4), (2, 6, 0)])
+def test_channel_shuffle(shape: tuple[int, ...]) -> None:
+    x = a(*shape)
+    y = run("channel_shuffle", x, groups=2)  # two groups of three: 0 1 2 | 3 4 5
+    assert np.array_equal(y, x[:, [0, 3, 1, 4, 2, 5]])
+    assert np.array_equal(run("channel_shuffle", y, groups=3), x)
+
+
 def test_run_time_shapes() -> None:
     x, vector = a(2, 6), np.array([3, -1])
     assert run("reshape_to", x, vector, bound=(4, 4)).shape == (3, 4)
@@ -101,6 +109,7 @@ def test_run_time_extents_travel() -> None:
         ("pad", {"before": (-1, 0), "after": (0, 0)}, "must not be negative"),
         ("pad", {"before": (1, 0), "after": (0, 0), "mode": "mirror"}, "'mirror' is none of"),
         ("concat", {"axis": 2}, "axis 2 is outside"),
+        ("channel_shuffle", {"groups": 2}, "cannot be dealt out of 2 groups"),
     ],
 )
 def test_refusals(op: str, attrs: dict[str, Any], words: str) -> None:

@@ -212,9 +212,10 @@ def _depth_to_space(x: Value, *, blocksize: int, mode: str) -> Type:
     return Type(x.dtype, (n, c // blocksize**2, h * blocksize, w * blocksize))
 
 
-def _depth_to_space_steps(
+def depth_to_space_steps(
     shape: tuple[int, ...], b: int, mode: str
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The shape in which an image is cut, how its axes move, and the shape that is left."""
     n, c, h, w = shape
     c //= b * b
     split = (n, b, b, c, h, w) if mode == "DCR" else (n, c, b, b, h, w)
@@ -224,13 +225,13 @@ def _depth_to_space_steps(
 
 @op(_depth_to_space, onnx="DepthToSpace")
 def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    split, perm, shape = _depth_to_space_steps(x.shape, blocksize, mode)
+    split, perm, shape = depth_to_space_steps(x.shape, blocksize, mode)
     return x.reshape(split).transpose(perm).reshape(shape)
 
 
 @depth_to_space.lowers
 def _lower_depth_to_space(x: Value, *, blocksize: int, mode: str) -> Value:
-    split, perm, shape = _depth_to_space_steps(_batch_free(x), blocksize, mode)
+    split, perm, shape = depth_to_space_steps(_batch_free(x), blocksize, mode)
     return reshape(transpose(reshape(x, shape=split), perm=perm), shape=shape)
 
 
@@ -242,9 +243,10 @@ def _space_to_depth(x: Value, *, blocksize: int, mode: str) -> Type:
     return Type(x.dtype, (n, c * blocksize**2, h // blocksize, w // blocksize))
 
 
-def _space_to_depth_steps(
+def space_to_depth_steps(
     shape: tuple[int, ...], b: int, mode: str
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The shape in which an image is cut, how its axes move, and the shape that is left."""
     n, c, h, w = shape
     h, w = h // b, w // b
     perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -253,14 +255,35 @@ def _space_to_depth_steps(
 
 @op(_space_to_depth, onnx="SpaceToDepth")
 def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    split, perm, shape = _space_to_depth_steps(x.shape, blocksize, mode)
+    split, perm, shape = space_to_depth_steps(x.shape, blocksize, mode)
     return x.reshape(split).transpose(perm).reshape(shape)
 
 
 @space_to_depth.lowers
 def _lower_space_to_depth(x: Value, *, blocksize: int, mode: str) -> Value:
-    split, perm, shape = _space_to_depth_steps(_batch_free(x), blocksize, mode)
+    split, perm, shape = space_to_depth_steps(_batch_free(x), blocksize, mode)
     return reshape(transpose(reshape(x, shape=split), perm=perm), shape=shape)
+
+
+def _channel_shuffle(x: Value, *, groups: int) -> Type:
+    if x.type.rank < 2 or groups < 1 or x.shape[1] % groups:
+        raise BadInput(f"the channels of {x.type} cannot be dealt out of {groups} groups")
+    return Type(x.dtype, x.shape)
+
+
+@op(_channel_shuffle, torch="channel_shuffle")
+def channel_shuffle(x: Array, *, groups: int) -> Array:
+    """Deal channels out of `groups` groups in turn: the first of each, the second of each, ..."""
+    n, c, *rest = x.shape
+    return x.reshape(n, groups, c // groups, *rest).swapaxes(1, 2).reshape(x.shape)
+
+
+@channel_shuffle.lowers
+def _lower_channel_shuffle(x: Value, *, groups: int) -> Value:
+    n, c, *rest = _batch_free(x)
+    split = reshape(x, shape=(n, groups, c // groups, *rest))
+    swapped = transpose(split, perm=(0, 2, 1, *range(3, x.type.rank + 1)))
+    return reshape(swapped, shape=(n, c, *rest))
 
 
 # ---- shapes that are known only at run time ------------------------------------------------------

@@ -146,6 +146,47 @@ def _per_input(conv: Node, s: Array) -> Array:
     return rows.reshape(w.shape[0], w.shape[1], *(1,) * (w.type.rank - 2))
 
 
+@rule(P.conv(P.space_to_depth(x) @ "blocks", W, B) @ "conv")
+def blocks_into_conv(x: Value, W: Value, B: Value | None, blocks: Node, conv: Node) -> Any:  # noqa: N803
+    """a convolution over blocks of pixels is one with larger windows and steps"""
+    a, size = conv.attrs, blocks.attrs["blocksize"]
+    if a["groups"] != 1 or any(d != 1 for d in a["dilation"]):
+        return no(f"groups {a['groups']} and dilation {a['dilation']}, both must be 1")
+    m, _, *kernel = W.shape
+    c, last = x.shape[1], blocks.attrs["mode"] == "DCR"  # DCR: channels count fastest
+    split = W.data.reshape(m, *((size, size, c) if last else (c, size, size)), *kernel)  # type: ignore[union-attr]
+    perm = (0, 3, 4, 1, 5, 2) if last else (0, 1, 4, 2, 5, 3)
+    w = split.transpose(perm).reshape(m, c, *(k * size for k in kernel))
+    larger = {k: tuple(n * size for n in a[k]) for k in ("stride", "pad")}
+    return ops.conv(x, constant(np.ascontiguousarray(w)), B, **{**a, **larger})
+
+
+ORDER = P.one_of(P.gather(x, c) @ "order", P.channel_shuffle(x) @ "order")
+
+
+@rule(P.conv(ORDER, W, B) @ "conv")
+def channel_order_into_conv(x: Value, W: Value, B: Value | None, order: Node, conv: Node) -> Any:  # noqa: N803
+    """input channels in another order are weights in another order"""
+    at = _channel_order(order, x)
+    if at is None or conv.attrs["groups"] != 1 or x.type.dynamic:
+        return None
+    if len(at) < x.shape[1]:
+        return no(f"only {len(at)} of {x.shape[1]} channels are taken: the weights would grow")
+    w = np.zeros((W.shape[0], x.shape[1], *W.shape[2:]))
+    np.add.at(w, (slice(None), at), _wide(W.data))  # type: ignore[arg-type]
+    return ops.conv(x, _as(W, w), B, **conv.attrs)
+
+
+def _channel_order(order: Node, x: Value) -> Array | None:
+    """Which channel of `x` each channel behind the node is."""
+    if order.op == "channel_shuffle":
+        return np.arange(x.shape[1]).reshape(order.attrs["groups"], -1).T.ravel()
+    i = order.inputs[1]
+    if i is None or i.data is None or i.type.rank != 1 or order.attrs["axis"] % x.type.rank != 1:
+        return None
+    return np.where(i.data < 0, i.data + x.shape[1], i.data)
+
+
 # ---- padding -------------------------------------------------------------------------------------
 def _spatial_pad(pad: Node, own: tuple[int, ...]) -> tuple[int, ...] | None:
     before, after = pad.attrs["before"], pad.attrs["after"]
@@ -222,6 +263,8 @@ FUSE = [
     scale_over_shift,
     scale_before_conv,
     shift_before_conv,
+    blocks_into_conv,
+    channel_order_into_conv,
     pad_into_conv,
     pad_into_avg_pool,
     pad_into_max_pool,

@@ -11,6 +11,7 @@ from tests.passes.cases import (
     recognize,
     rectifiers,
     replace,
+    shuffles,
     softmax,
 )
 from tests.passes.cases.build import CASES, graph_of
@@ -28,5 +29,6 @@ __all__ = [
     "recognize",
     "rectifiers",
     "replace",
+    "shuffles",
     "softmax",
 ]

@@ -89,19 +89,11 @@ for keep, then in ((True, (2,)), (False, (2,)), (False, (0, 2))):
     case("reduce_of_reduce",
          lambda x, k=keep, t=then: MEAN(MEAN(x, axes=(3,), keepdims=k), axes=t, keepdims=k),
          IMAGE)  # fmt: skip
-case("reduce_of_reduce",
-     lambda x: ops.reduce_max(ops.reduce_max(x, axes=(1,), keepdims=False), axes=(1,),
-                              keepdims=False), IMAGE)  # fmt: skip
 case("reduce_of_flattened",
      lambda x: MEAN(ops.reshape(x, shape=(2, 4, 36)), axes=(2,), keepdims=False),
      IMAGE)  # fmt: skip
 case("reduce_of_flattened",
      lambda x: ops.reduce_max(ops.reshape(x, shape=(8, 6, 6)), axes=(1, 2), keepdims=True),
-     IMAGE)  # fmt: skip
-case("reshape_of_reduce",
-     lambda x: ops.reshape(MEAN(x, axes=(2, 3), keepdims=True), shape=(2, 4)), IMAGE)  # fmt: skip
-case("reshape_of_reduce",
-     lambda x: ops.reshape(MEAN(x, axes=(1,), keepdims=False), shape=(2, 1, 6, 6)),
      IMAGE)  # fmt: skip
 WHOLE = {"kernel": (6, 6), "stride": (6, 6), "pad": (0,) * 4, "dilation": (1, 1)}
 case("pool_of_everything", lambda x: ops.avg_pool(x, **WHOLE), IMAGE)

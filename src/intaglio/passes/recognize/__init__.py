@@ -8,6 +8,7 @@ from intaglio.passes.recognize.channels import CHANNELS
 from intaglio.passes.recognize.norms import NORMS
 from intaglio.passes.recognize.pooling import POOLING
 from intaglio.passes.recognize.rectifiers import RECTIFIERS
+from intaglio.passes.recognize.shuffles import SHUFFLES
 from intaglio.passes.recognize.softmax import SOFTMAXES
 
 RECOGNIZE = [
@@ -18,4 +19,5 @@ RECOGNIZE = [
     *SOFTMAXES,
     *ATTENTION,
     *POOLING,
+    *SHUFFLES,
 ]

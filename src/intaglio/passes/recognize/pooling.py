@@ -7,24 +7,19 @@ from typing import Any
 from intaglio import ops
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY
+from intaglio.passes.canonical.shapes import joined_reductions
 from intaglio.passes.permute import axis_groups
 from intaglio.rewrite import P, no, rule
 
 x, y, c = P["x y c!"]
-REDUCE = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
+SUMS = ("reduce_sum", "reduce_mean", "reduce_prod")  # extrema are joined when made canonical
+REDUCE = (*SUMS, "reduce_max", "reduce_min")
 
 
-@rule(P.op(REDUCE, P.op(REDUCE, x) @ "inner"))
+@rule(P.op(SUMS, P.op(SUMS, x) @ "inner"))
 def reduce_of_reduce(x: Value, inner: Node, node: Node) -> Any:
-    """the mean over one axis, then over another, is the mean over both; sums and so on alike"""
-    first, then = inner.attrs["axes"], node.attrs["axes"]
-    if inner.op != node.op or x.type.dynamic:
-        return None
-    if inner.attrs["keepdims"] != node.attrs["keepdims"]:
-        return no("one of the two keeps its axes, the other does not")
-    left = [a for a in range(x.type.rank) if node.attrs["keepdims"] or a not in first]
-    axes = tuple(sorted({*first, *(left[a] for a in then)}))
-    return REGISTRY[node.op](x, axes=axes, keepdims=node.attrs["keepdims"])
+    """the mean over one axis, then over another, is the mean over both; sums and products alike"""
+    return joined_reductions(x, inner, node) if inner.op == node.op else None
 
 
 @rule(P.op(REDUCE, P.reshape(x) @ "flat"))
@@ -46,16 +41,6 @@ def reduce_of_flattened(x: Value, flat: Node, node: Node) -> Any:
     return made if made.shape == shape else ops.reshape(made, shape=shape)
 
 
-@rule(P.reshape(P.op(REDUCE, x) @ "inner"))
-def reshape_of_reduce(x: Value, inner: Node, node: Node) -> Any:
-    """a reduction drops or keeps its axes by itself"""
-    keep = not inner.attrs["keepdims"]
-    made = REGISTRY[inner.op].infer(x, axes=inner.attrs["axes"], keepdims=keep)
-    if made.shape != node.outputs[0].shape or x.type.dynamic:  # type: ignore[union-attr]
-        return None
-    return REGISTRY[inner.op](x, axes=inner.attrs["axes"], keepdims=keep)
-
-
 @rule(P.op(("avg_pool", "max_pool"), x))
 def pool_of_everything(x: Value, node: Node) -> Any:
     """a window as large as the image"""
@@ -69,4 +54,4 @@ def pool_of_everything(x: Value, node: Node) -> Any:
     return reduce(x, axes=axes, keepdims=True)
 
 
-POOLING = [reduce_of_reduce, reduce_of_flattened, reshape_of_reduce, pool_of_everything]
+POOLING = [reduce_of_reduce, reduce_of_flattened, pool_of_everything]
