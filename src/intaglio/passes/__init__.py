@@ -19,8 +19,9 @@ from intaglio.passes.duplicates import merge_duplicates
 from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
 from intaglio.passes.integer import INTEGER
-from intaglio.passes.layout import choose_layout
+from intaglio.passes.layout import choose_layout, fewer_transposes
 from intaglio.passes.legalize import legalize
+from intaglio.passes.move import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
 from intaglio.passes.prune import prune_channels
 from intaglio.passes.recognize import RECOGNIZE
 from intaglio.rewrite import No, Rule, Trace, rewrite
@@ -109,14 +110,18 @@ def _rules(cost: Cost, *lists: Sequence[Rule]) -> Rules:
 def neutral(cost: Cost = USUAL) -> list[Pass]:
     """What is true of a model on every target; where rules compete, the target's cost decides."""
     rules = partial(_rules, cost)
+    parallel = [parallel_products(cost)]
     return [
         Pass("canonicalize", rules(FOLD, CANONICAL), level=1),
         Pass("merge duplicates", merge_duplicates, level=1, rule="merge_duplicates"),
         Pass("recognize", rules(RECOGNIZE), level=2),
         Pass("integer", rules(INTEGER), level=3),
         Pass("prune channels", prune_channels, level=2, rule="prune_channels"),
-        Pass("fuse", rules(FOLD, FUSE, CANONICAL), level=2),
-        Pass("merge duplicates again", merge_duplicates, level=2),
+        Pass("fuse", rules(FOLD, FUSE, MEET_FLOATS, CANONICAL), level=2),
+        Pass("fewer transposes", fewer_transposes, level=1, rule="fewer_transposes"),
+        Pass("move", rules(FOLD, MOVE, CANONICAL), level=1),
+        Pass("move products", rules(FOLD, FUSE, MOVE_FLOATS, parallel, CANONICAL), level=2),
+        Pass("merge duplicates again", merge_duplicates, level=1, rule="merge_duplicates"),
     ]
 
 

@@ -33,23 +33,28 @@ SWEEPS = 4
 EACH = 1024  # bytes that one more step is worth: of equals, the fewer transposes win
 
 
-def choose_layout(graph: Graph, trace: Trace | None = None) -> None:
+def choose_layout(graph: Graph, trace: Trace | None = None, by_bytes: bool = True) -> None:
     """Move and cancel transposes, in bodies of control flow too."""
     for node in graph.nodes():
         for body in node.bodies():
-            choose_layout(body)
+            choose_layout(body, trace, by_bytes)
     if any(node.op == "transpose" for node in graph.nodes()):
-        layouts = _Layouts(graph)
-        layouts.choose()
-        layouts.build()
+        layouts = _Layouts(graph, by_bytes)
+        if layouts.choose() or by_bytes:
+            layouts.build()
+
+
+def fewer_transposes(graph: Graph, trace: Trace | None = None) -> None:
+    """Move transposes only where that leaves fewer of them, which is good on every target."""
+    choose_layout(graph, trace, by_bytes=False)
 
 
 class _Layouts:
     """The permutation of each flexible node, and what the choice costs."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, by_bytes: bool):
         graph.tidy()
-        self.graph = graph
+        self.graph, self.by_bytes = graph, by_bytes
         self.nodes = [n for n in graph.nodes() if n.op != "transpose"]
         self.label: dict[Node, Permuted] = {}
         self.perm: dict[Node, Perm] = {}
@@ -102,7 +107,8 @@ class _Layouts:
             return 0
         lies = self.made(u)
         moves = {_move(lies, p, u.shape) for p in orders}
-        return (u.type.bytes + EACH) * (len(moves) - (() in moves))
+        each = u.type.bytes + EACH if self.by_bytes else 1
+        return each * (len(moves) - (() in moves))
 
     def around(self, node: Node) -> list[Value]:
         """The values whose cost depends on the choice for `node`."""
@@ -132,10 +138,11 @@ class _Layouts:
         ordered = [*above, *here, *below] if forth else [*below, *here, *above]
         return list(dict.fromkeys([*ordered, identity(rank)]))
 
-    def choose(self) -> None:
-        """Sweep over the nodes; keep the best choice that was seen."""
+    def choose(self) -> bool:
+        """Sweep over the nodes, keep the best choice that was seen; is it better than none?"""
         flexible = [n for n in self.nodes if permute(n, identity(rank_of(n))) is not None]
         best, kept = self.total(), dict(self.perm)
+        before = best
         for start in ("as it is", "down", "up"):
             for node in flexible:
                 self.set(node, identity(rank_of(node)))
@@ -154,6 +161,7 @@ class _Layouts:
                     break
         for node in flexible:
             self.set(node, kept.get(node, identity(rank_of(node))))
+        return best < before
 
     def follow(self, node: Node, forth: bool) -> None:
         """The first order among its neighbours that is not the neutral one, whatever it costs."""

@@ -27,16 +27,17 @@ def is_whole(taken: range, extent: int) -> bool:
 
 def cut(x: Value, taken: list[range]) -> Value:
     """The slice of `x` that takes these indices; `x` itself if that is all of them."""
-    if all(is_whole(r, d) for r, d in zip(taken, x.shape, strict=True)):
-        return x
     whole = [is_whole(r, d) for r, d in zip(taken, x.shape, strict=True)]
-    pairs = list(zip(taken, whole, strict=True))
+    if all(whole):
+        return x
+    open_end = [w and a in x.type.dynamic for a, w in enumerate(whole)]
     made: Value = ops.slice_(
         x,
-        start=tuple(0 if w else r.start for r, w in pairs),
-        stop=tuple(EXTENT if w else r.stop if r.stop >= 0 else -EXTENT for r, w in pairs),
-        step=tuple(1 if w else r.step for r, w in pairs),
-    )
+        start=tuple(r.start for r in taken),
+        stop=tuple(EXTENT if o else r.stop if r.stop >= 0 else -EXTENT
+                   for r, o in zip(taken, open_end, strict=True)),
+        step=tuple(r.step for r in taken),
+    )  # fmt: skip
     return made
 
 
