@@ -85,6 +85,13 @@ def conv(r: random.Random) -> Call:
     return name, [x, w, ones(groups * per)], {**attrs, **window(r, axes), **epilogue(r)}
 
 
+def winograd(r: random.Random) -> Call:
+    tile, deep, channels = r.choice([2, 4, 6]), r.randint(1, 20), r.randint(0, 70)
+    w = ones((tile + 2) ** 2, -(-channels // 16), deep, 16)
+    attrs = {"tile": tile, "channels": channels, "pad": tuple(r.randint(0, 3) for _ in range(4))}
+    return "cpu.winograd", [image(r, 2, deep), w, ones(channels)], {**attrs, **epilogue(r)}
+
+
 def depthwise(r: random.Random) -> Call:
     axes, channels = r.randint(1, 3), r.randint(0, 40)
     w = ones(*(r.randint(1, 6) for _ in range(axes)), channels)
@@ -174,7 +181,7 @@ def run(call: Call, parts: int) -> bool:
 
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
-        gemm, conv, conv, depthwise, pool, interpolate, pack, chain,
+        gemm, conv, conv, winograd, depthwise, pool, interpolate, pack, chain,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from tests.check import compare
 
+import intaglio
 from intaglio import dtypes, ops
 from intaglio.interpret import interpret
-from intaglio.ir import Graph, Type, Value
+from intaglio.ir import Graph, Type, Value, constant
 from intaglio.rewrite import rewrite
-from intaglio.targets import cpu
+from intaglio.targets import cpu, winograd, winograd_ops
+from intaglio.targets.winograd_ops import winograd_weights
 
 rng = np.random.default_rng(4)
 
@@ -176,3 +178,50 @@ def test_rows_known_only_at_run_time(rank: int) -> None:
     rewrite(graph, cpu.LOWER)
     assert graph.outputs[0].type.dynamic == (0,)
     assert "matmul" not in {n.op for n in graph.nodes()}
+
+
+def compiled(level: int, image: tuple[int, ...], channels: int, dtype: str = "f32") -> list[str]:
+    """The ops of one 3x3 convolution after compiling at this level, and the numbers compared."""
+    x = Value(Type(dtype, image), "x")
+    w = floats(channels, image[1], 3, 3) / np.sqrt(9 * image[1])
+    kind = dtypes.numpy_of(dtype)
+    weights = [constant(w.astype(kind)), constant(floats(channels, dtype=kind))]
+    graph = Graph([x], [ops.relu(ops.conv(x, *weights, **WINDOW))], ["y"])
+    inputs = {"x": floats(*image, dtype=kind)}
+    want = interpret(graph, inputs)["y"]
+    made = intaglio.compile(graph, level=level)
+    with intaglio.open(made.bytes) as session:
+        compare(session.run(inputs)["y"], want, "compiled", 1e-2 if dtype != "f32" else 1e-4)
+    return [s.op for s in made.plan.steps]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_tiles_only_where_sums_may_be_taken_in_another_order(level: int) -> None:
+    left = compiled(level, (1, 32, 24, 24), 32)
+    assert ("cpu.winograd" in left) == (level >= 2)
+    assert ("cpu.conv" in left) == (level < 2)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_small_floats_in_tiles(dtype: str) -> None:
+    assert "cpu.winograd" in compiled(3, (1, 32, 24, 24), 32, dtype)
+
+
+def test_the_epilogue_of_a_convolution_in_tiles() -> None:
+    def build(x: Value, bias: Value, y: Value) -> Value:
+        w = winograd_weights(constant(floats(20, 8, 3, 3)), 4, cpu.PANEL)
+        made = winograd_ops.winograd(x, w, tile=4, channels=20, pad=(1, 1, 1, 1))
+        return ops.relu(ops.add(ops.add(made, bias), y))
+
+    left = lowered(build, (1, 9, 9, 8), (20,), (1, 9, 9, 20))
+    assert not {"add", "relu"} & set(left)
+    assert left[-1] == "cpu.winograd"
+
+
+@pytest.mark.parametrize(
+    ("image", "channels", "tile"),
+    [((1, 64, 56, 56), 64, 6), ((1, 256, 14, 14), 256, 4), ((1, 512, 7, 7), 512, 0),
+     ((1, 3, 224, 224), 16, 0), ((1, 4, 4, 4), 4, 0), ((64, 512, 7, 7), 512, 4)],
+)  # fmt: skip
+def test_the_choice_of_a_tile(image: tuple[int, ...], channels: int, tile: int) -> None:
+    assert winograd.choose(image, channels) == tile

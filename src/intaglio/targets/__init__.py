@@ -22,6 +22,7 @@ class Target:
     chain: tuple[Rule, ...] = ()  # what is left between those, in one go
     isa: int = 0  # a CPU's instruction sets, as bits
     cost: Cost = USUAL  # by which rules that compete are weighed
+    choose: tuple[Rule, ...] = ()  # neutral ops to its own that round differently, but are faster
 
 
 NAMES = ("cpu",)

@@ -33,6 +33,7 @@ from intaglio.targets.cpu_ops import (
     pool,
 )
 from intaglio.targets.cpu_recurrent import RECURRENT
+from intaglio.targets.winograd import conv_in_tiles
 
 x, w, a, b, c, y = P["x w a b c? y"]
 bias, residual = P["bias? residual?"]
@@ -210,10 +211,11 @@ LOWER: list[Rule] = [
     gemm_packed,
     *RECURRENT,
 ]
+CHOOSE: list[Rule] = [conv_in_tiles]  # faster ways to the same sums, in another order
 
 
 # ---- epilogues -----------------------------------------------------------------------------------
-PRODUCTS = ("cpu.gemm", "cpu.conv", "cpu.depthwise", "cpu.conv_transpose")
+PRODUCTS = ("cpu.gemm", "cpu.conv", "cpu.winograd", "cpu.depthwise", "cpu.conv_transpose")
 product = P.op(PRODUCTS, a, w, bias, residual) @ "before"
 
 
@@ -299,7 +301,7 @@ def target(isa: str | int | None = None) -> Target:
         raise BadInput(f"no instruction set is called '{isa}'; known are {', '.join(LEVELS)}")
     bits = native.machine() if isa is None else LEVELS[isa] if isinstance(isa, str) else isa
     runs = partial(native.why_not, isa=bits)
-    return Target("cpu", runs, lower(bits), fuse(bits), tuple(CHAIN), bits)
+    return Target("cpu", runs, lower(bits), fuse(bits), tuple(CHAIN), bits, choose=tuple(CHOOSE))
 
 
 def lower(isa: int) -> tuple[Rule, ...]:

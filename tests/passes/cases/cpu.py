@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.passes.cases.build import IMAGE, VECTOR, case, conv, deconv, f32, num, pool
+from tests.passes.cases.build import IMAGE, VECTOR, case, conv, deconv, f32, num, pool, scalar
 
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
@@ -25,6 +25,10 @@ case("conv_channels_last", conv, IMAGE)
 case("conv_channels_last", lambda x: conv(x, 4, groups=4), IMAGE)
 case("conv_channels_last", lambda x: conv(x, 8, groups=4), IMAGE)
 case("conv_channels_last", conv, f32(2, 4, 9))
+case("conv_in_tiles", lambda x: conv(ops.mul(x, scalar(1 / 64)), 16), f32(1, 16, 12, 12))
+case("conv_in_tiles",
+     lambda x: conv(ops.mul(x, scalar(1 / 64)), 36, bias=False, pad=(0, 1, 2, 0)),
+     f32(2, 40, 9, 11))  # fmt: skip
 case("conv_transpose_channels_last", deconv, IMAGE)
 case("pool_channels_last", lambda x: pool(ops.max_pool, x), IMAGE)
 case("pool_channels_last", lambda x: pool(ops.avg_pool, x, 1), IMAGE)

@@ -1,0 +1,67 @@
+"""Which 3x3 convolutions the CPU computes in tiles, after Winograd, and how large the tiles are."""
+
+from __future__ import annotations
+
+from intaglio.ir import Node, Value
+from intaglio.ops import cast, transpose
+from intaglio.rewrite import No, P, no, rule
+from intaglio.targets.winograd_ops import POINTS, winograd, winograd_weights
+
+x, w, c = P["x w! c?"]
+FLOATS = ("f32", "f16", "bf16")  # small ones compute in f32 between casts, as in all products
+LANES = 16  # channels per vector and per panel of the packed weights
+
+# Cycles of a core that multiplies and adds one vector in each, fitted to measured layers; ratios
+# are much alike on every instruction set. Tiles at the edge count whole, whatever they hang over.
+IN, OUT = 10.0, 9.0  # per vector of channels, tile and point: to reach the points, and to return
+WEIGHTS = 8.0  # bytes per cycle: nobody else uses these, so they come from far away
+WORTH = 0.85  # of the plain way's cycles: transformed weights are 2 to 7 times as large
+
+
+def cycles(image: tuple[int, ...], channels: int, tile: int) -> float:
+    """What a 3x3 convolution costs that makes `image` [n, c, h, w]; tile 0 is the plain way.
+
+    The plain way reads its weights while it multiplies; in tiles there are too few rows for that.
+    """
+    n, deep, high, wide = image
+    half = -(-channels // (LANES // 2)) / 2  # half a panel costs half
+    if not tile:
+        return n * high * wide * 9 * deep * half
+    tiles = n * -(-high // tile) * -(-wide // tile)
+    points = (tile + 2) ** 2
+    once = deep * half + IN * -(-deep // LANES) + OUT * -(-channels // LANES)
+    return points * (tiles * once + deep * half * LANES * 4 / WEIGHTS)
+
+
+def choose(image: tuple[int, ...], channels: int) -> int:
+    """The side of the tile that costs least; 0 where the plain way does."""
+    best = min(POINTS, key=lambda tile: cycles(image, channels, tile))
+    plain = cycles(image, channels, 0)
+    return best if cycles(image, channels, best) < WORTH * plain else 0
+
+
+@rule(P.conv(x, w, c))
+def conv_in_tiles(node: Node, x: Value, w: Value, c: Value | None) -> Value | No | None:
+    """A 3x3 convolution -> transpose, cpu.winograd with packed weights, transpose."""
+    a, made = node.attrs, node.outputs[0]
+    if w.shape[2:] != (3, 3) or a["groups"] != 1 or x.dtype not in FLOATS:
+        return None
+    if a["stride"] != (1, 1) or a["dilation"] != (1, 1):
+        return no(f"stride {a['stride']} and dilation {a['dilation']}; tiles need 1 and 1")
+    if x.type.dynamic:
+        return no("the extents are known only at run time")
+    if not made.type.size:
+        return no("there is nothing to compute")
+    n, channels, high, wide = made.shape
+    tile = choose((n, x.shape[1], high, wide), channels)
+    if not tile:
+        return no(f"the plain way is as fast for {high}x{wide} pixels, {x.shape[1]} -> {channels}")
+    last = transpose(_as(x, "f32"), perm=(0, 2, 3, 1))
+    packed = winograd_weights(w, tile, LANES)
+    bias = None if c is None else _as(c, "f32")
+    out = winograd(last, packed, bias, tile=tile, channels=channels, pad=a["pad"])
+    return _as(transpose(out, perm=(0, 3, 1, 2)), x.dtype)
+
+
+def _as(v: Value, dtype: str) -> Value:
+    return v if v.dtype == dtype else cast(v, dtype=dtype)

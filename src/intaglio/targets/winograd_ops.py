@@ -1,0 +1,102 @@
+"""Convolution by 3x3 windows in steps of one, after Winograd, as an operation of the CPU.
+
+An output tile of t x t pixels depends on (t + 2) x (t + 2) input pixels. Seen as polynomials, both
+are evaluated at t + 1 points and at infinity, along each axis; there, a convolution is a product.
+So a tile costs (t + 2)^2 products where the plain way costs 9 t^2: 2.25, 4 and 5.06 times less.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value, constant
+from intaglio.ops import cast, matmul, reshape, transpose
+from intaglio.ops.registry import op
+from intaglio.targets.cpu_ops import (
+    Floats,
+    Ints,
+    _as_last,
+    _check_epilogue,
+    _finish,
+    _image,
+    _unpack,
+    pack,
+)
+
+# By tile. Numbers around 1 whose powers stay small lose the fewest digits: with 3/4 and 3/2 the
+# error of tile 4 is a quarter of what it is with the usual 1 and 2. The kernel has them built in.
+POINTS = {2: (0, 1, -1), 4: (0, 0.75, -0.75, 1.5, -1.5), 6: (0, 1, -1, 2, -2, 0.5, -0.5)}
+
+
+@cache
+def matrices(tile: int) -> tuple[Array, Array, Array]:
+    """A, G and B of `A [(G w Gt) * (Bt x B)] At`: of the output, the weights and the input."""
+    points = np.array(POINTS[tile], np.float64)
+    size = tile + 2
+    a, g, b = np.zeros((tile, size)), np.zeros((size, 3)), np.zeros((size, size))
+    for j, p in enumerate(points):
+        others = np.delete(points, j)
+        a[:, j] = p ** np.arange(tile)
+        g[j] = p ** np.arange(3) / np.prod(p - others)
+        b[j, :-1] = np.poly(others)[::-1]  # the polynomial that is 0 at all other points
+    a[-1, -1] = g[-1, -1] = 1
+    b[-1] = np.poly(points)[::-1]
+    return a, g, b
+
+
+def winograd_weights(w: Value, tile: int, panel: int) -> Value:
+    """The weights [m, c, 3, 3] at every point, [points, c, m], packed; computed in double."""
+    m, c = w.shape[:2]
+    g = matrices(tile)[1]
+    taps = cast(reshape(transpose(w, perm=(2, 3, 1, 0)), shape=(9, c * m)), dtype="f64")
+    made = cast(matmul(constant(np.kron(g, g)), taps), dtype="f32")
+    packed: Value = pack(reshape(made, shape=((tile + 2) ** 2, c, m)), tile=panel)
+    return packed
+
+
+def _winograd_type(x: Value, w: Value, bias: Value | None, residual: Value | None, *, tile: int,
+                   channels: int, pad: Ints, act: str, act_args: Floats,
+                   add_last: bool) -> Type:  # fmt: skip
+    if tile not in POINTS:
+        raise BadInput(f"cpu.winograd has tiles of 2, 4 and 6 pixels, not {tile}")
+    if x.type.rank != 4 or x.dtype != "f32" or w.dtype != "f32" or w.type.rank != 4:
+        raise BadInput(f"cpu.winograd takes f32 images and packed weights, not {x.type}, {w.type}")
+    if w.shape[:3] != ((tile + 2) ** 2, -(-channels // w.shape[3]), x.shape[-1]):
+        raise BadInput(f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
+                       f"in tiles of {tile}")  # fmt: skip
+    neutral = Value(Type("f32", (channels, x.shape[-1], 3, 3)))
+    made = ops.conv.infer(_image(x), neutral, None, stride=(1, 1), pad=pad, dilation=(1, 1),
+                          groups=1)  # fmt: skip
+    return _check_epilogue(_as_last(made), bias, residual, act)
+
+
+def _winograd_macs(node: Node) -> int:
+    """Those of the plain convolution: what the layer is worth, not what is left to do."""
+    return node.outputs[0].type.size * 9 * node.inputs[0].shape[-1]  # type: ignore[union-attr]
+
+
+@op(_winograd_type, name="cpu.winograd", macs=_winograd_macs)
+def winograd(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None, *,
+             tile: int, channels: int, pad: Ints, act: str = "none", act_args: Floats = (),
+             add_last: bool = False) -> Array:  # fmt: skip
+    """3x3 convolution of an image [n, h, w, c] in tiles; `w` is made by winograd_weights."""
+    a, _, b = matrices(tile)
+    n, c = x.shape[0], x.shape[-1]
+    out = [x.shape[i + 1] + pad[i] + pad[i + 2] - 2 for i in range(2)]
+    down, across = (-(-extent // tile) for extent in out)
+    padded = np.zeros((n, down * tile + 2, across * tile + 2, c))
+    inside = padded[:, pad[0] : pad[0] + x.shape[1], pad[1] : pad[1] + x.shape[2]]
+    inside[:] = x[:, : inside.shape[1], : inside.shape[2]]
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (tile + 2, tile + 2), (1, 2))
+    seen = seen[:, ::tile, ::tile]  # n, down, across, c, tile + 2, tile + 2
+    points = (b @ seen @ b.T).reshape(n * down * across, c, (tile + 2) ** 2)
+    made = np.moveaxis(points, -1, 0) @ _unpack(w, channels).astype(np.float64)
+    made = np.moveaxis(made, 0, -1).reshape(n, down, across, channels, tile + 2, tile + 2)
+    tiles = (a @ made @ a.T).transpose(0, 1, 4, 2, 5, 3)
+    y = tiles.reshape(n, down * tile, across * tile, channels)[:, : out[0], : out[1]]
+    y = np.ascontiguousarray(y, np.float32)
+    return _finish(y, bias, residual, act, act_args, add_last)
