@@ -74,8 +74,19 @@ def test_another_constant_stays_where_it_meets_padding():
     made = net.prune(net.conv(relu(net.conv(net.x, 8, [2, 3], bias=[3, -1])), 3, k=3))
     assert made.channels() == [7, 3]
     assert made.refusals == [
-        "kept 1 dead channel: they are not 0, and conv 'conv_3' pads with zeros"
+        "kept 1 dead channel: they are not 0, and conv 'conv_3' adds up a border"
     ]
+
+
+@pytest.mark.parametrize("op", ["conv", "up"])
+def test_one_constant_stands_for_all_where_they_meet_padding(op):
+    net = Net()
+    x = relu(net.conv(net.x, 8, [2, 3, 5, 6], bias=[4, 8, 2, -1]))
+    made = net.prune(getattr(net, op)(x, 3))
+    assert made.channels()[0] == 5
+    x = relu(net.conv(net.x, 8, [2, 3, 5, 6], bias=[4, 8, 2, -1]))
+    made = net.prune(net.conv(x, 3), net.conv(x, 2, unread=[3]), net.conv(ops.neg(x), 2, k=1))
+    assert made.channels() == [5, 3, 2, 2]
 
 
 def test_outputs_keep_their_channels():

@@ -21,11 +21,12 @@ ACTIVATIONS = (ops.relu, ops.abs, ops.neg, lambda x: ops.clip(x, lo=-2.0, hi=3.0
 
 
 class Drawn(Net):
-    """A net of blocks that hypothesis draws; whole numbers, so that results are exact."""
+    """A net of blocks that hypothesis draws."""
 
     def __init__(self, draw):
         super().__init__(1, 4, 5, 5, seed=draw(st.integers(0, 1 << 16)))
         self.draw = draw
+        self.zeros_only = draw(st.booleans())  # no constants but zero, in layers without bias
         self.sure = 0  # channels that are dead and touch nothing but the next convolution
 
     def pick(self, *options):
@@ -35,8 +36,13 @@ class Drawn(Net):
         return sorted(self.draw(st.sets(st.integers(0, n - 1), max_size=n - 1)))
 
     def layer(self, x: Value, m: int, **how) -> Value:
-        bias = self.pick(0, 0, -1, 2)
+        bias = 0 if self.zeros_only else self.pick(0, 0, -1, 2)
         return self.conv(x, m, self.zeros(m), k=self.pick(1, 3), bias=bias, **how)
+
+    def whole(self, *shape: int):
+        """Vectors are biases; without them a zero cannot become another constant."""
+        made = super().whole(*shape)
+        return made * 0 if len(shape) == 1 and self.zeros_only else made
 
     def act(self, x: Value) -> Value:
         return self.pick(*ACTIVATIONS)(x)
@@ -83,8 +89,17 @@ class Drawn(Net):
         return ops.reshape(ops.transpose(halves, perm=(0, 2, 1, 3, 4)), shape=x.shape)
 
 
-BLOCKS = [k for k, f in vars(Drawn).items()
-          if callable(f) and k not in ("__init__", "pick", "zeros", "layer", "act")]  # fmt: skip
+BLOCKS = (
+    "chain",
+    "residual",
+    "depthwise",
+    "grouped",
+    "joined",
+    "gate",
+    "split",
+    "stepped",
+    "shuffled",
+)
 
 
 @st.composite
@@ -98,9 +113,9 @@ def nets(draw):
 
 @quick
 @given(nets())
-def test_networks_stay_equal_to_the_last_bit(drawn):
+def test_networks_keep_their_outputs(drawn):
     net, outputs = drawn
-    made = net.prune(*outputs)
+    made = net.prune(*outputs, exact=net.zeros_only)
     assert made.removed >= net.sure
     again = prune_channels(made.graph, lambda *_: None)
     assert again is None, "one run finds all"

@@ -96,8 +96,11 @@ class Product(Flow):
         mask, _ = self._constants(operands)
         k = operands[0]
         assert k is not None
+        others = needed & k.mask & ~mask  # constants that cannot go into the shift
+        if others.any() and (one := self._leader(k)) is not None:
+            others = np.arange(len(others)) == one
         found = [
-            (needed & k.mask & ~mask, f"they are not 0, and {here} pads with zeros"),
+            (others, f"they are not 0, and {here} adds up a border"),
             (needed & ~k.mask, f"{here} reads them"),
         ]
         if not (needed & ~mask).any() and not self._stays(result, gone):
@@ -105,6 +108,18 @@ class Product(Flow):
             first[:, 0] = True
             found.append((first.reshape(-1), f"{here} reads at least one"))
         return found
+
+    def _leader(self, k: Known) -> int | None:
+        """Of constants that cannot go into the shift, the one that can stand for all."""
+        return int(np.abs(np.where(k.mask, k.data, 0)).argmax()) if len(self.weights) == 1 else None
+
+    def led(self, columns: Mask, k: Known | None) -> tuple[int, Array]:
+        """The channel that stands for other constants, and how many times each adds to it."""
+        lost = np.zeros(len(columns)) if k is None else np.where(columns | ~k.mask, 0, k.data)
+        one = None if k is None or self.even or not lost.any() else self._leader(k)
+        if k is None or one is None or not columns[one]:
+            return 0, np.zeros(len(columns))
+        return one, lost.astype(np.float64) / np.float64(k.data[one])
 
     @staticmethod
     def _stays(result: Known | None, gone: Mask) -> bool:
@@ -125,8 +140,7 @@ class Product(Flow):
     def build(self, kept: Kept, inputs: list[Any]) -> Value:
         groups, many, few, _ = self.weights.shape
         rows = np.ones(groups * many, bool) if kept.result is None else kept.result
-        columns = kept.operands[0] if self.reads else None
-        columns = np.ones(groups * few, bool) if columns is None else columns
+        columns = self._columns_of(kept)
         ins, outs = columns.reshape(groups, few), rows.reshape(groups, many)
         left = np.flatnonzero(ins.any(1) | outs.any(1))
         pick = [np.nonzero(m[left])[1].reshape(len(left), -1) for m in (outs, ins)]
@@ -135,6 +149,12 @@ class Product(Flow):
             _, data = self._constants(kept.known)
             shift = self.moved_shift(~columns, data)[rows]
         return self._again(kept, inputs, left, pick[0], pick[1], np.flatnonzero(rows), shift)
+
+    def _columns_of(self, kept: Kept) -> Mask:
+        """Which channels of the operand stay."""
+        columns = kept.operands[0] if self.reads else None
+        every = self.weights.shape[0] * self.weights.shape[2]
+        return np.ones(every, bool) if columns is None else columns
 
     def _again(self, kept: Kept, inputs: list[Any], groups: Array, rows: Array, columns: Array,
                at: Array, shift: Array) -> Value:  # fmt: skip
@@ -175,7 +195,14 @@ class Convolution(Product):
         w = self.operands[1]
         assert w is not None
         assert w.data is not None
-        split = w.data.reshape(self.node.attrs["groups"], -1, *w.shape[1:])
+        data = w.data
+        one, times = self.led(self._columns_of(kept), kept.known[0])
+        if times.any():
+            axis = 0 if self.node.op == "conv_transpose" else 1
+            data = np.moveaxis(data, axis, -1).astype(np.float64)
+            data[..., one] += data @ times
+            data = np.moveaxis(data, -1, axis).astype(w.data.dtype)
+        split = data.reshape(self.node.attrs["groups"], -1, *w.shape[1:])
         first, second = (columns, rows) if self.node.op == "conv_transpose" else (rows, columns)
         cut = split[groups[:, None, None], first[:, :, None], second[:, None, :]]
         inputs[1] = constant(cut.reshape(-1, *cut.shape[2:]), w.name)
