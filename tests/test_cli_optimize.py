@@ -101,6 +101,33 @@ def test_json_has_it_all(small: Path):
     assert rules["shift_before_conv"]["reasons"][0]["nodes"] == ["Conv_1"]
 
 
+def test_says_what_pruning_saves(tmp_path: Path):
+    source = model("""(float[1,1,6,6] x) => (float[1,2,6,6] y) {
+        h = Conv<pads = [1, 1, 1, 1]>(x, w)
+        r = Relu(h)
+        y = Conv(r, v)
+    }""")
+    w, v = np.ones((5, 1, 3, 3), np.float32), np.ones((2, 5, 1, 1), np.float32)
+    w[[1, 3]] = 0
+    for name, data in (("w", w), ("v", v)):
+        source.graph.initializer.append(onnx.numpy_helper.from_array(data, name))
+    path = tmp_path / "sparse.onnx"
+    onnx.save(source, path)
+    done = intaglio("optimize", path, "--explain", "-o", tmp_path / "dense.onnx")
+    assert done.returncode == 0, done.stderr
+    words = "pruned      2 of 7 channels, weights -22 (-40.0 %), MACs -792 (-40.0 %)"
+    assert words in done.stdout.splitlines()
+    assert any(line.startswith("prune_channels ") for line in done.stdout.splitlines())
+    facts = json.loads(intaglio("optimize", path, "--json").stdout)
+    assert facts["pruned"] == {
+        "channels": [7, 5], "parameters": [55, 33], "parameter_bytes": [220, 132],
+        "macs": [1980, 1188],
+    }  # fmt: skip
+    kept = json.loads(intaglio("optimize", path, "--json", "--disable", "prune_channels").stdout)
+    assert kept["pruned"] is None
+    assert kept["macs"] == [1980, 1980]
+
+
 def test_digits(tmp_path: Path):
     out = tmp_path / "digits.onnx"
     np.save(tmp_path / "image.npy", np.random.default_rng(0).random((1, 1, 8, 8), np.float32))

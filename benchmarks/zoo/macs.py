@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from intaglio.ir import Graph, Node
-from intaglio.ops.registry import REGISTRY
+from intaglio.ops.work import macs
 
 
 def count(graph: Graph) -> int:
     """Multiply-accumulates of a graph as it is loaded."""
-    return sum(_conv(n) if n.op == "conv" else REGISTRY[n.op].macs(n) for n in graph.nodes())
+    return sum(_conv(n) if n.op == "conv" else macs(n) for n in graph.nodes())
 
 
 def _conv(node: Node) -> int:

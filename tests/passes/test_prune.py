@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.passes.prunable import Net
@@ -330,6 +333,14 @@ def test_a_pruned_net_compiles_to_the_same():
     feeds = {"x": net.rng.integers(-2, 3, net.x.shape).astype(np.float32)}
     with intaglio.open(intaglio.compile(graph)) as session:
         np.testing.assert_array_equal(session.run(feeds)["y0"], interpret(graph, feeds)["y0"])
+
+
+def test_the_example_of_the_documentation(capsys):
+    text = (Path(__file__).parents[2] / "docs" / "compiler.md").read_text()
+    (code,) = re.findall(r"```python\n([^`]*switched off[^`]*)```", text)
+    exec(code, {})
+    (said,) = re.findall(r"# (\d+ of \d+ channels.*)", code)
+    assert capsys.readouterr().out.strip() == said
 
 
 def test_half_floats():

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from intaglio import passes, targets
 from intaglio.export.onnx.spell import CONTRIB, SPELL
 from intaglio.files import write_atomically
-from intaglio.rewrite import Rule
+from intaglio.rewrite import ANY, Rule
 from intaglio.targets import replace
 
 COMMAND = "python -m intaglio.analysis.document docs/rules.md"
@@ -68,6 +68,9 @@ def sections() -> list[Section]:
     for p in [*passes.neutral(), *passes.lowering(cpu)]:
         if isinstance(p.run, passes.Rules):
             made.append(Section(p.name, p.level, "", new(p.run.every)))
+        elif p.rule:
+            why = "Looks at the whole graph at once; `--disable` leaves it out by this name."
+            made.append(Section(p.name, p.level, why, [Rule(ANY, p.run)]))
     why = "What turns ops of the graph into those of the CPU, at every level."
     made.append(Section("legalize for the CPU", None, why, new(cpu.lower)))
     why = "From these a target picks what it needs, with its own limits; see docs/compiler.md."
