@@ -21,6 +21,7 @@ from intaglio.passes.fuse import FUSE
 from intaglio.passes.integer import INTEGER
 from intaglio.passes.layout import choose_layout, fewer_transposes
 from intaglio.passes.legalize import legalize
+from intaglio.passes.linear import LINEAR
 from intaglio.passes.move import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
 from intaglio.passes.prune import prune_channels
 from intaglio.passes.recognize import RECOGNIZE
@@ -117,10 +118,10 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
         Pass("recognize", rules(RECOGNIZE), level=2),
         Pass("integer", rules(INTEGER), level=3),
         Pass("prune channels", prune_channels, level=2, rule="prune_channels"),
-        Pass("fuse", rules(FOLD, FUSE, MEET_FLOATS, CANONICAL), level=2),
+        Pass("fuse", rules(FOLD, FUSE, LINEAR, MEET_FLOATS, CANONICAL), level=2),
         Pass("fewer transposes", fewer_transposes, level=1, rule="fewer_transposes"),
         Pass("move", rules(FOLD, MOVE, CANONICAL), level=1),
-        Pass("move products", rules(FOLD, FUSE, MOVE_FLOATS, parallel, CANONICAL), level=2),
+        Pass("move products", rules(FOLD, FUSE, LINEAR, MOVE_FLOATS, parallel, CANONICAL), level=2),
         Pass("merge duplicates again", merge_duplicates, level=1, rule="merge_duplicates"),
     ]
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value, constant
+from intaglio.passes.canonical.nothing import interval
 from intaglio.rewrite import P, no, rule
 
 x, y, W, B, S, c, d = P["x y W! B? S! c! d!"]
@@ -29,15 +31,17 @@ def along(c: Value, of: Value, axis: int) -> Array | None:
     return np.broadcast_to(c.data.reshape(shape[axis]), (of.shape[axis],))
 
 
-def _why(what: str, c: Value, of: Value) -> str:
+def why_not_along(what: str, c: Value, of: Value) -> str:
+    """Words for a constant that `along` cannot take."""
     return f"{what} {c.type} is not one number per channel of {of.type}"
 
 
-def _wide(a: Array) -> Array:
+def wide(a: Array) -> Array:
+    """In f64, so that folding rounds once."""
     return a.astype(np.float64)
 
 
-def _as(v: Value, data: Array) -> Value:
+def as_like(v: Value, data: Array) -> Value:
     """A constant of the element type of `v`."""
     return constant(np.ascontiguousarray(data.astype(dtypes.numpy_of(v.dtype))))
 
@@ -46,11 +50,13 @@ def _as(v: Value, data: Array) -> Value:
 @rule(P.batch_norm(x, c, d, *P["mean! var!"]))
 def batch_norm_as_scale_and_shift(x: Value, node: Node) -> Any:
     """with constant statistics it is one multiplication and one addition"""
-    scale, bias, middle, spread = (_wide(v.data) for v in node.inputs[1:])  # type: ignore[arg-type,union-attr]
+    scale, bias, middle, spread = (wide(v.data) for v in node.inputs[1:])  # type: ignore[arg-type,union-attr]
     factor = scale / np.sqrt(spread + node.attrs["epsilon"])
     column = (-1,) + (1,) * (x.type.rank - 2)
     shift = bias - middle * factor
-    return ops.add(ops.mul(x, _as(x, factor.reshape(column))), _as(x, shift.reshape(column)))
+    return ops.add(
+        ops.mul(x, as_like(x, factor.reshape(column))), as_like(x, shift.reshape(column))
+    )
 
 
 def _scaled_weights(conv: Node, w: Array, s: Array) -> Array:
@@ -69,10 +75,10 @@ def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -
         return no("the bias is not constant")
     s = along(S, conv.outputs[0], 1)
     if s is None:
-        return no(_why("scale", S, conv.outputs[0]))
-    s = _wide(s)
-    w = _as(W, _scaled_weights(conv, _wide(W.data), s))  # type: ignore[arg-type]
-    b = None if B is None else _as(B, _wide(B.data) * s)  # type: ignore[arg-type]
+        return no(why_not_along("scale", S, conv.outputs[0]))
+    s = wide(s)
+    w = as_like(W, _scaled_weights(conv, wide(W.data), s))  # type: ignore[arg-type]
+    b = None if B is None else as_like(B, wide(B.data) * s)  # type: ignore[arg-type]
     return ops.REGISTRY[conv.op](x, w, b, origin=conv.origin, **conv.attrs)
 
 
@@ -83,9 +89,9 @@ def shift_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -
         return no("the bias is not constant")
     s = along(S, conv.outputs[0], 1)
     if s is None:
-        return no(_why("shift", S, conv.outputs[0]))
-    b = _wide(s) if B is None else _wide(B.data) + _wide(s)  # type: ignore[arg-type]
-    return ops.REGISTRY[conv.op](x, W, _as(W, b), origin=conv.origin, **conv.attrs)
+        return no(why_not_along("shift", S, conv.outputs[0]))
+    b = wide(s) if B is None else wide(B.data) + wide(s)  # type: ignore[arg-type]
+    return ops.REGISTRY[conv.op](x, W, as_like(W, b), origin=conv.origin, **conv.attrs)
 
 
 @rule(P.gemm(x, y, P["z?"][0]))
@@ -99,8 +105,8 @@ def scale_into_matmul(x: Value, W: Value, S: Value, node: Node) -> Any:  # noqa:
     """a factor per column goes into the matrix"""
     s = along(S, node.outputs[0], -1) if W.type.rank > 1 and dtypes.is_float(W.dtype) else None
     if s is None:
-        return no(_why("scale", S, node.outputs[0]))
-    return ops.matmul(x, _as(W, _wide(W.data) * _wide(s)))  # type: ignore[arg-type]
+        return no(why_not_along("scale", S, node.outputs[0]))
+    return ops.matmul(x, as_like(W, wide(W.data) * wide(s)))  # type: ignore[arg-type]
 
 
 @rule(P.mul(P.add(P.matmul(x, W) @ "product", c), S))
@@ -108,8 +114,8 @@ def scale_over_shift(product: Node, c: Value, S: Value) -> Any:  # noqa: N803
     """(a + c) * s = a * s + c * s, and the product takes the factor"""
     y = product.outputs[0]
     if along(S, y, -1) is None or not dtypes.is_float(y.dtype):
-        return no(_why("scale", S, y))
-    return ops.add(ops.mul(y, S), _as(c, _wide(c.data) * _wide(S.data)))  # type: ignore[arg-type]
+        return no(why_not_along("scale", S, y))
+    return ops.add(ops.mul(y, S), as_like(c, wide(c.data) * wide(S.data)))  # type: ignore[arg-type]
 
 
 # ---- in front of a convolution -------------------------------------------------------------------
@@ -118,8 +124,8 @@ def scale_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node)
     """a factor per input channel goes into the weights"""
     s = along(S, conv.inputs[0], 1)  # type: ignore[arg-type]
     if s is None or x.type != conv.inputs[0].type:  # type: ignore[union-attr]
-        return no(_why("scale", S, conv.inputs[0]))  # type: ignore[arg-type]
-    return ops.conv(x, _as(W, _wide(W.data) * _per_input(conv, s)), B, **conv.attrs)  # type: ignore[arg-type]
+        return no(why_not_along("scale", S, conv.inputs[0]))  # type: ignore[arg-type]
+    return ops.conv(x, as_like(W, wide(W.data) * _per_input(conv, s)), B, **conv.attrs)  # type: ignore[arg-type]
 
 
 @rule(P.conv(P.add(x, S), W, B) @ "conv")
@@ -127,14 +133,14 @@ def shift_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node)
     """a summand per input channel goes into the bias, where no padding adds zeros"""
     s = along(S, conv.inputs[0], 1)  # type: ignore[arg-type]
     if s is None or x.type != conv.inputs[0].type:  # type: ignore[union-attr]
-        return no(_why("shift", S, conv.inputs[0]))  # type: ignore[arg-type]
+        return no(why_not_along("shift", S, conv.inputs[0]))  # type: ignore[arg-type]
     if any(conv.attrs["pad"]):
         return no(f"pad is {conv.attrs['pad']}: the border would be shifted too")
     if B is not None and B.data is None:
         return no("the bias is not constant")
-    spread = (_wide(W.data) * _per_input(conv, s)).reshape(W.shape[0], -1).sum(1)  # type: ignore[arg-type]
-    b = spread if B is None else _wide(B.data) + spread  # type: ignore[arg-type]
-    return ops.conv(x, W, _as(W, b), **conv.attrs)
+    spread = (wide(W.data) * _per_input(conv, s)).reshape(W.shape[0], -1).sum(1)  # type: ignore[arg-type]
+    b = spread if B is None else wide(B.data) + spread  # type: ignore[arg-type]
+    return ops.conv(x, W, as_like(W, b), **conv.attrs)
 
 
 def _per_input(conv: Node, s: Array) -> Array:
@@ -142,7 +148,7 @@ def _per_input(conv: Node, s: Array) -> Array:
     w = conv.inputs[1]
     assert w is not None
     groups = conv.attrs["groups"]
-    rows = np.repeat(_wide(s).reshape(groups, -1), w.shape[0] // groups, axis=0)
+    rows = np.repeat(wide(s).reshape(groups, -1), w.shape[0] // groups, axis=0)
     return rows.reshape(w.shape[0], w.shape[1], *(1,) * (w.type.rank - 2))
 
 
@@ -173,8 +179,8 @@ def channel_order_into_conv(x: Value, W: Value, B: Value | None, order: Node, co
     if len(at) < x.shape[1]:
         return no(f"only {len(at)} of {x.shape[1]} channels are taken: the weights would grow")
     w = np.zeros((W.shape[0], x.shape[1], *W.shape[2:]))
-    np.add.at(w, (slice(None), at), _wide(W.data))  # type: ignore[arg-type]
-    return ops.conv(x, _as(W, w), B, **conv.attrs)
+    np.add.at(w, (slice(None), at), wide(W.data))  # type: ignore[arg-type]
+    return ops.conv(x, as_like(W, w), B, **conv.attrs)
 
 
 def _channel_order(order: Node, x: Value) -> Array | None:
@@ -215,11 +221,24 @@ def pad_into_avg_pool(x: Value, pad: Node, node: Node) -> Any:
 
 @rule(P.max_pool(P.pad(x) @ "pad"))
 def pad_into_max_pool(x: Value, pad: Node, node: Node) -> Any:
-    """the lowest number around the image is what a maximum pads with"""
-    both = _spatial_pad(pad, node.attrs["pad"])
-    if both is None or pad.attrs["value"] != -math.inf or node.attrs["with_indices"]:
-        return no(f"{pad.attrs} is not a border of -inf")
+    """a border that is below every element of the image is what a maximum pads with"""
+    both, value = _spatial_pad(pad, node.attrs["pad"]), pad.attrs["value"]
+    if both is None or node.attrs["with_indices"]:
+        return no(f"{pad.attrs} is not a border of one number")
+    if value == -math.inf:
+        return ops.max_pool(x, **{**node.attrs, "pad": both})
+    kernel = node.attrs["kernel"]
+    if any(p >= k for p, k in zip(both, kernel * 2, strict=True)) or set(
+        node.attrs["dilation"]
+    ) != {1}:
+        return no("a window may see the border alone")
+    if not dtypes.is_float(x.dtype) or value > max(interval(x)[0], _lowest(x.dtype)):
+        return no(f"the border is {value:g}, elements may be below it")
     return ops.max_pool(x, **{**node.attrs, "pad": both})
+
+
+def _lowest(dtype: str) -> float:
+    return float(ml_dtypes.finfo(dtypes.numpy_of(dtype)).min)  # type: ignore[no-untyped-call]
 
 
 # ---- constants beside constants ------------------------------------------------------------------
@@ -236,10 +255,10 @@ def divide_as_multiply(x: Value, c: Value) -> Any:
     """a product is faster than a quotient, and there is one less form for the rules"""
     if not dtypes.is_float(c.dtype) or c.data is None or not np.all(c.data):
         return None
-    inverse = 1 / _wide(c.data)
+    inverse = 1 / wide(c.data)
     if not np.all(np.isfinite(inverse.astype(c.data.dtype).astype(np.float64))):
         return no("a reciprocal is not finite")
-    return ops.mul(x, _as(c, inverse))
+    return ops.mul(x, as_like(c, inverse))
 
 
 @rule(P.op(("add", "mul"), P.op(("add", "mul"), x, c) @ "inner", d))
@@ -250,8 +269,8 @@ def constants_meet(x: Value, c: Value, d: Value, inner: Node, node: Node) -> Any
     both = np.broadcast_shapes(c.shape, d.shape)
     if math.prod(both) > max(c.type.size, d.type.size):
         return no(f"{c.type} and {d.type} together are larger than each")
-    joined = _wide(c.data) + _wide(d.data) if node.op == "add" else _wide(c.data) * _wide(d.data)  # type: ignore[arg-type]
-    return ops.REGISTRY[node.op](x, _as(c, joined))
+    joined = wide(c.data) + wide(d.data) if node.op == "add" else wide(c.data) * wide(d.data)  # type: ignore[arg-type]
+    return ops.REGISTRY[node.op](x, as_like(c, joined))
 
 
 FUSE = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tests.passes.cases.build import (
     BN,
     IMAGE,
@@ -37,6 +38,11 @@ case("pad_into_conv", lambda x: conv(ops.pad(x, **PAD)), IMAGE)
 case("pad_into_avg_pool",
      lambda x: pool(ops.avg_pool, ops.pad(x, **PAD), count_include_pad=False), IMAGE)  # fmt: skip
 case("pad_into_max_pool", lambda x: pool(ops.max_pool, ops.pad(x, **PAD, value=-INF), 1), IMAGE)
+LOWEST = float(np.finfo(np.float32).min)
+BORDER = {"before": (0, 0, 1, 1), "after": (0, 0, 1, 1)}
+case("pad_into_max_pool", lambda x: pool(ops.max_pool, ops.pad(ops.relu(x), **BORDER)), IMAGE)
+case("pad_into_max_pool",
+     lambda x: pool(ops.max_pool, ops.pad(x, **BORDER, value=LOWEST)), IMAGE)  # fmt: skip
 case("subtract_as_add", lambda x: ops.sub(x, SHIFT), VECTOR)
 case("divide_as_multiply", lambda x: ops.div(x, num(5)), VECTOR)
 case("constants_meet", lambda x: ops.add(ops.add(x, num(5)), num(2, 5)), VECTOR)
