@@ -164,6 +164,13 @@ def test_a_slice_by_steps_that_become_uneven_is_a_gather():
     assert "gather" in made.ops()
 
 
+def test_a_shuffle_stays_one_where_it_can():
+    net = Net()
+    made = net.prune(net.conv(ops.channel_shuffle(net.conv(net.x, 8, [1, 5]), groups=2), 2))
+    assert made.channels() == [6, 2]
+    assert "channel_shuffle" in made.ops()
+
+
 def test_a_split_and_a_gate():
     net = Net()
     x = net.conv(net.x, 8, [1, 6])
@@ -228,6 +235,7 @@ BETWEEN = {
         ops.reshape(x, shape=(1, 8, -1)), shape=(1, 8, 6, 6)
     ),
     "gather": lambda x: ops.gather(x, constant([7, 6, 5, 4, 3, 2, 1, 0]), axis=1),
+    "channel_shuffle": lambda x: ops.channel_shuffle(x, groups=2),
     "space_to_depth": lambda x: ops.space_to_depth(x, blocksize=2),
     "softmax over width": lambda x: ops.mul(x, ops.round(ops.softmax(x, axis=3))),
     "expand": lambda x: ops.expand(ops.reduce_max(x, axes=(2, 3)), shape=(1, 8, 6, 6)),

@@ -68,7 +68,7 @@ def sections() -> list[Section]:
     for p in [*passes.neutral(), *passes.lowering(cpu)]:
         if isinstance(p.run, passes.Rules):
             made.append(Section(p.name, p.level, "", new(p.run.every)))
-        elif p.rule:
+        elif p.rule and p.rule not in {r.name for s in made for r in s.rules}:
             why = "Looks at the whole graph at once; `--disable` leaves it out by this name."
             made.append(Section(p.name, p.level, why, [Rule(ANY, p.run)]))
     why = "What turns ops of the graph into those of the CPU, at every level."

@@ -19,6 +19,7 @@ _FLOWS: dict[str, Callable[[Node, Axes], Flow]] = {
     **dict.fromkeys(("matmul", "gemm"), products.matrix),
     **dict.fromkeys(products.SUMS, products.reduction),
     **dict.fromkeys(("depth_to_space", "space_to_depth"), moves.blocks),
+    "channel_shuffle": moves.shuffle,
     "concat": moves.concat,
     "slice": moves.slice_,
     "gather": moves.gather,

@@ -172,6 +172,7 @@ TABLE: dict[str, Callable[[Node, Value, int], Alike | None]] = {
     **dict.fromkeys(("layer_norm", "rms_norm"), _norm),
     **dict.fromkeys(("quantize_linear", "dequantize_linear"), _scaled),
     "batch_norm": _batch_norm,
+    "channel_shuffle": lambda node, x, axis: Alike(axis, data=_copied) if axis != 1 else None,
     "instance_norm": _instance_norm,
     "expand": _expand,
     "gather": _gather,

@@ -183,6 +183,27 @@ def gather(node: Node, axes: Axes) -> Flow:
     return Moved(node, axes[x], [Link(0, at, np.arange(len(at)))], _gathered)
 
 
+def shuffle(node: Node, axes: Axes) -> Flow:
+    """channel_shuffle: the same channels in another order."""
+    x, groups = node.inputs[0], node.attrs["groups"]
+    if x is None or axes.get(x) != 1:
+        return apart(node, axes)
+    n = x.shape[1]
+    return Moved(node, 1, [Link(0, _dealt(n, groups), np.arange(n))], _shuffled)
+
+
+def _dealt(n: int, groups: int) -> Array:
+    return np.arange(n).reshape(groups, -1).T.reshape(-1)
+
+
+def _shuffled(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
+    at, groups = _places(flow, kept), flow.node.attrs["groups"]
+    if len(at) % groups or (at != _dealt(len(at), groups)).any():
+        made: Value = ops.gather(inputs[0], constant(at), axis=1, origin=flow.node.origin)
+        return made
+    return flow.remake(inputs)
+
+
 def _gathered(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
     return flow.remake([inputs[0], constant(_places(flow, kept))])
 
