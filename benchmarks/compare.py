@@ -61,7 +61,9 @@ def compare(
         for engine, apart in differences(made_by).items():
             cells[engine]["apart"] = apart
             if not apart <= AGREE:
-                cells[engine] = {"failed": f"its outputs differ by {apart:.0e} of their range"}
+                shapes = [a.shape for a in made_by[engine]]
+                words = f"differ by {apart:.0e} of the range (shapes {shapes})"
+                cells[engine] = {"failed": f"its outputs {words}"}
                 del workers[engine]
         watch = machine.Watch(lambda: _own_seconds(workers))
         times = interleave(workers, cells, seconds, clock)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import inspect
 import multiprocessing
 import os
 import shutil
@@ -87,13 +88,14 @@ class Worker:
 def convert(engine: str, case: Case, threads: int) -> tuple[Path, float]:
     """What the engine loads, and the seconds that making it took (when it was made).
 
-    Ours is made anew each time, for the caller to remove its folder; what a peer makes is kept by
-    its version and the model's content.
+    Ours is made anew each time, for the caller to remove its folder; what a peer makes is kept as
+    long as its version, the model and the converting code are the same.
     """
     if engine == peers.OURS:
         return _convert(engine, case, threads, Path(tempfile.mkdtemp(prefix="itg")))
     made_by = "-".join([engine, *(peers.versions(engine) or {}).values()])
-    content = hashlib.sha256(case.path.read_bytes()).hexdigest()[:12]
+    code = inspect.getsource(peers.module(engine)).partition("\nclass Runner")[0].encode()
+    content = hashlib.sha256(case.path.read_bytes() + code).hexdigest()[:12]
     folder = CACHE / made_by / f"{case.name}-{content}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)

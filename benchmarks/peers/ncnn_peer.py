@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,30 +19,45 @@ KINDS = {"float32": "f32", "int64": "i64", "int32": "i32"}
 
 
 def convert(case: Case, folder: Path, threads: int) -> Path:
-    import pnnx
     import torch
 
-    source = folder / "model.pt"
     if case.in_zoo:
         samples = tuple(map(torch.from_numpy, case.feeds.values()))
         with torch.no_grad():
-            torch.jit.trace(case.net(), samples, check_trace=False).save(source)
-    else:
-        source = Path(shutil.copy(case.path, folder / "model.onnx"))
+            torch.jit.trace(case.net(), samples, check_trace=False).save(folder / "model.pt")
+        with contextlib.suppress(Refused):  # what it cannot read from torch, it may from ONNX
+            return _pnnx(folder / "model.pt", case)
+    return _pnnx(Path(shutil.copy(case.path, folder / "model.onnx")), case)
+
+
+def _pnnx(source: Path, case: Case) -> Path:
+    """Run the converter in the folder of its source, and see whether ncnn has all layers."""
+    import ncnn
+    import pnnx
+
     shapes = ",".join(
         f"[{','.join(map(str, a.shape))}]{KINDS[a.dtype.name]}" for a in case.feeds.values()
     )
-    command = [pnnx.EXEC_PATH, source.name, f"inputshape={shapes}", "fp16=0"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
-    file = folder / "model.ncnn.param"
+    done = subprocess.run(
+        [pnnx.EXEC_PATH, source.name, f"inputshape={shapes}", "fp16=0"],
+        cwd=source.parent, capture_output=True, text=True, errors="replace",
+    )  # fmt: skip
+    file = source.with_name("model.ncnn.param")
     if done.returncode or not file.exists():
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
         raise Refused(f"pnnx ended with {done.returncode}: {' '.join(last)}")
-    for leftover in ("model.pt", "model.onnx", "model.pnnx.bin", "model.pnnx.onnx"):
-        (folder / leftover).unlink(missing_ok=True)
-    if unknown := [line.split()[0] for line in file.read_text().splitlines() if "pnnx." in line]:
+    for leftover in (source.name, "model.pnnx.bin", "model.pnnx.onnx"):
+        source.with_name(leftover).unlink(missing_ok=True)
+    # ncnn has no casts: a mask is given as the floats that it is cast to
+    file.write_text(re.sub(r"^Tensor\.to ", "Noop ", file.read_text(), flags=re.MULTILINE))
+    if unknown := [k for k, *_ in _layers(file) if ncnn.layer_to_index(k) < 0]:
         raise Refused(f"pnnx left '{unknown[0]}', which ncnn has not")
     return file
+
+
+def _layers(file: Path) -> list[list[str]]:
+    """The words of each layer's line: kind, name, how many inputs and outputs, their names, ..."""
+    return [line.split() for line in file.read_text().splitlines()[2:] if line]
 
 
 class Runner:
@@ -55,10 +72,11 @@ class Runner:
         bin = file.with_suffix(".bin")
         if self.net.load_param(str(file)) or self.net.load_model(str(bin)):
             raise Refused("ncnn could not load what pnnx wrote")
+        looked_up = {n for k, _, _, _, n, *_ in _layers(file) if k == "Embed"}
         self.feeds = []
         for name, array in zip(self.net.input_names(), feeds.values(), strict=True):
-            kept = np.ascontiguousarray(array[0] if array.shape[0] == 1 else array)
-            kept = kept.astype(np.int32) if kept.dtype.kind == "i" else kept
+            kind = np.int32 if name in looked_up else np.float32
+            kept = np.ascontiguousarray(array[0] if array.shape[0] == 1 else array, kind)
             self.feeds.append((name, kept, ncnn.Mat(kept)))
         self.names = self.net.output_names()
         self.made: list[object] = []
