@@ -41,12 +41,23 @@ def clamp_by_saturation(x: Value, act: Node, ys: Value, yz: Value | None, node: 
     return ops.quantize_linear(x, ys, yz, **node.attrs)
 
 
-@rule(P.quantize_linear(P.op(("reshape", "transpose"), x) @ "move", ys, yz))
+MOVES = ("reshape", "transpose", "channel_shuffle", "depth_to_space", "space_to_depth")
+
+
+@rule(P.quantize_linear(P.op((*MOVES, "expand", "tile"), x) @ "move", ys, yz))
 def quantize_before_moving(x: Value, move: Node, ys: Value, yz: Value | None, node: Node) -> Any:
     """moving bytes is cheaper than moving floats, and what made those may be quantised too"""
     if ys.type.size != 1:
         return no(f"there are {ys.type.size} scales, along an axis that moves")
     return REGISTRY[move.op](ops.quantize_linear(x, ys, yz, **node.attrs), **move.attrs)
+
+
+@rule(P.op((*MOVES, "slice"), P.dequantize_linear(x, xs, xz) @ "real"))
+def dequantize_after_moving(x: Value, xs: Value, xz: Value | None, real: Node, node: Node) -> Any:
+    """moving bytes is cheaper than moving floats, and the numbers meet what computes with them"""
+    if xs.type.size != 1 or real.attrs["block_size"]:
+        return no(f"there are {xs.type.size} scales, along an axis that moves")
+    return ops.dequantize_linear(REGISTRY[node.op](x, **node.attrs), xs, xz, **real.attrs)
 
 
 @rule(P.quantize_linear(
@@ -111,7 +122,7 @@ def integer_matmul(x: Value, xs: Value, xz: Value | None, w: Value, ws: Value, w
 
 
 ROUNDING = [integer_conv, integer_gemm, integer_matmul]  # they round otherwise than floats do
-INTEGER = [quantize_before_moving, clamp_by_saturation, *ROUNDING]
+INTEGER = [quantize_before_moving, dequantize_after_moving, clamp_by_saturation, *ROUNDING]
 
 
 def _why_not(dx: Node, dw: Node, node: Node, channel_axis: int) -> str | None:

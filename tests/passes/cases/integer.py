@@ -35,6 +35,8 @@ case("clamp_by_saturation", lambda x: stored(ops.relu(x), 0.25, -128), VECTOR)
 case("clamp_by_saturation", lambda x: stored(ops.clip(x, lo=-32.5, hi=INF), 0.25, 0), VECTOR)
 case("quantize_before_moving", lambda x: stored(ops.transpose(x, perm=(1, 0)), zero=1), VECTOR)
 case("quantize_before_moving", lambda x: stored(ops.reshape(x, shape=(-1,))), VECTOR)
+case("dequantize_after_moving", lambda q: ops.transpose(real(q, 0.5), perm=(1, 0)), BYTES)
+case("dequantize_after_moving", lambda q: ops.part(real(q, 0.5, 3), 0, 1, axis=0), BYTES)
 case("integer_conv", lambda q: integer_conv(q, constant(np.arange(6, dtype=np.float32))),
      Type("i8", (1, 4, 5, 5)))  # fmt: skip
 case("integer_conv", lambda q: integer_conv(q, real(whole(6, dtype="i32"), 1 / 2048)),
