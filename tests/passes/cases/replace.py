@@ -64,6 +64,7 @@ case("stride_as_depth", lambda x: conv(x, k=9, pad=(1, 0, 3, 2), stride=(8, 8), 
 case("stride_as_depth", lambda x: conv(x, k=3, pad=(0,) * 4, stride=(9, 9)), LARGE)
 case("split_stride", lambda x: conv(x, k=3, stride=(8, 1)), LARGE)
 case("split_stride", lambda x: conv(x, k=5, stride=(11, 9)), LARGE)
+case("split_stride", lambda x: ops.max_pool(x, kernel=(2, 3), **window(stride=(8, 9))), LARGE)
 case("fill_dilation", lambda x: conv(x, dilation=(2, 3), stride=(2, 1)), LARGE)
 case("dilation_as_batch", lambda x: conv(x, dilation=(2, 2), pad=(2,) * 4), LARGE)
 case("dilation_as_batch", lambda x: conv(x, dilation=(3, 1), pad=(0, 1, 2, 3), groups=2), LARGE)

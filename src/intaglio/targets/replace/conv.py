@@ -147,15 +147,17 @@ def stride_as_depth(limit: int = 7) -> Rule:
 def split_stride(limit: int = 7) -> Rule:
     """For units whose stride is at most `limit`: computes what a slice then drops."""
 
-    @replacement(CONV)
-    def split_stride(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    @replacement(P.any("conv", "max_pool", "avg_pool", "lp_pool"))
+    def split_stride(node: Node) -> Any:
         """a large stride is a smaller one, of whose results a slice takes every so many; exact"""
         stride = node.attrs["stride"]
         if max(stride) <= limit:
             return None
+        if len(node.outputs) > 1:
+            return no("its indices would be sliced too")
         less = tuple(max(d for d in range(1, limit + 1) if s % d == 0) for s in stride)
         step = [s // d for s, d in zip(stride, less, strict=True)]
-        dense = again(node, x, w, b, stride=less)
+        dense = again(node, *node.inputs, stride=less)
         ends = [(n - 1) * s + 1 for n, s in zip(node.outputs[0].shape[2:], step, strict=True)]
         spans = [(0, e) for e in (*dense.shape[:2], *ends)]
         return cut(dense, spans, (1, 1, *step))

@@ -63,8 +63,10 @@ def image_as_line(node: Node) -> Any:
     w = rest[0] if node.op == "conv" else None
     kernel = w.shape[2:] if w is not None else node.attrs["kernel"]
     before, far = node.attrs["pad"][unit], node.attrs["dilation"][unit]
-    if kernel[unit] > 1 and (w is None or before % far or before // far >= kernel[unit]):
+    if w is None and (kernel[unit] > 1 or before):
         return no(f"the window {kernel} is larger than the image {x.shape[2:]}")
+    if before % far or before // far >= kernel[unit]:
+        return no("the window sees only its border")
     keep = 1 - unit
     attrs: dict[str, Ints]
     attrs = {k: (node.attrs[k][keep],) for k in WINDOWS if k in node.attrs}
