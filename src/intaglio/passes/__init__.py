@@ -130,6 +130,7 @@ def lowering(target: Target) -> list[Pass]:
     """What turns a model into the target's own ops."""
     rules = partial(_rules, target.cost)
     return [
+        Pass("replace", rules(target.replace, FOLD), level=3),
         Pass("choose algorithms", rules(target.choose, FOLD), level=2),
         Pass("legalize", partial(legalize, target)),
         Pass("fold weights", rules(WEIGHTS, FOLD), level=1),

@@ -23,6 +23,7 @@ class Target:
     isa: int = 0  # a CPU's instruction sets, as bits
     cost: Cost = USUAL  # by which rules that compete are weighed
     choose: tuple[Rule, ...] = ()  # neutral ops to its own that round differently, but are faster
+    replace: tuple[Rule, ...] = ()  # what it would rather run, from intaglio.targets.replace
 
 
 NAMES = ("cpu",)

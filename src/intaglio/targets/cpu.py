@@ -20,7 +20,7 @@ from intaglio.ir import Node, Value, constant
 from intaglio.ops import add, cast, expand, mul, reshape, transpose
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
-from intaglio.targets import Target
+from intaglio.targets import Target, replace
 from intaglio.targets.cpu_chain import CHAIN
 from intaglio.targets.cpu_ops import (
     FUSABLE,
@@ -285,6 +285,20 @@ def flattening_into_weights(
 FUSE: list[Rule] = [flattening_into_weights, activation_into_product, addend_into_product]
 
 
+# ---- what it would rather run ------------------------------------------------------------------
+def _few_channels(node: Node) -> bool:
+    """Groups of a transposed convolution that leave most of a panel empty."""
+    w = node.inputs[1]
+    return w is not None and node.attrs["groups"] > 1 and w.shape[1] <= PANEL // 4
+
+
+REPLACE = (
+    replace.join_groups(PANEL),
+    replace.separate_max_pool(10),
+    *replace.only_where(_few_channels, replace.conv_transpose_as_depth_to_space),
+)
+
+
 # ---- the target ----------------------------------------------------------------------------------
 LEVELS = {
     "scalar": 0,
@@ -301,7 +315,8 @@ def target(isa: str | int | None = None) -> Target:
         raise BadInput(f"no instruction set is called '{isa}'; known are {', '.join(LEVELS)}")
     bits = native.machine() if isa is None else LEVELS[isa] if isinstance(isa, str) else isa
     runs = partial(native.why_not, isa=bits)
-    return Target("cpu", runs, lower(bits), fuse(bits), tuple(CHAIN), bits, choose=tuple(CHOOSE))
+    return Target("cpu", runs, lower(bits), fuse(bits), tuple(CHAIN), bits, choose=tuple(CHOOSE),
+                  replace=REPLACE)  # fmt: skip
 
 
 def lower(isa: int) -> tuple[Rule, ...]:

@@ -53,6 +53,7 @@ case("split_groups", lambda x: conv(x, groups=2), IMAGE)
 case("split_groups", lambda x, w: ops.conv(x, w, groups=4, **window()), IMAGE, f32(8, 1, 3, 3))
 case("widen_groups", lambda x: conv(x, m=8, groups=4), IMAGE)
 case("widen_groups", lambda x: conv(x, m=6, groups=2), IMAGE)
+case("join_groups", lambda x: conv(x, m=12, groups=4), f32(2, 8, 6, 6))
 case("depthwise_without_multiplier", lambda x: conv(x, m=12, groups=4), IMAGE)
 case("split_kernel", lambda x: conv(x, k=13, pad=(6,) * 4), LARGE)
 case("split_kernel",
@@ -79,6 +80,8 @@ case("cascade_max_pool", lambda x: ops.max_pool(x, kernel=(9, 12), **window(stri
 case("cascade_max_pool", lambda x: ops.max_pool(x, kernel=(13, 17), **window(pad=(6,) * 4)), LARGE)
 case("cascade_max_pool",
      lambda x: ops.max_pool(x, kernel=(16, 3), **window(pad=(12, 0, 9, 1))), LARGE)  # fmt: skip
+case("separate_max_pool", lambda x: ops.max_pool(x, kernel=(5, 6), **window(pad=(2, 1, 0, 3),
+ stride=(2, 1))), IMAGE)  # fmt: skip
 case("cascade_avg_pool", lambda x: ops.avg_pool(x, kernel=(12, 16), **window(stride=(4, 4))), LARGE)
 case("cascade_avg_pool",
      lambda x: ops.avg_pool(x, kernel=(16, 2), count_include_pad=True,

@@ -10,7 +10,7 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import normalize_axis
-from intaglio.rewrite import P, no
+from intaglio.rewrite import P, Rule, no
 from intaglio.targets.replace.making import like, replacement
 
 x, y, s, h = P["x y s? h?"]
@@ -186,3 +186,27 @@ def power_as_products(node: Node, x: Value, e: Value) -> Any:
     if power == 2:
         return square
     return ops.mul(square, x if power == 3 else square)
+
+
+ACTIVATIONS: list[Rule] = [
+    hardswish_as_product,
+    hard_sigmoid_as_clip,
+    swish_as_product,
+    mish_as_product,
+    softplus_as_logarithm,
+    gelu_as_product,
+    sigmoid_as_tanh,
+    tanh_as_sigmoid,
+    elu_as_exponential,
+    leaky_relu_as_maximum,
+    prelu_as_relus,
+    clip_as_bounds,
+    softmax_as_exponentials,
+    log_softmax_as_logarithm,
+    layer_norm_as_reductions,
+    rms_norm_as_reductions,
+    difference_as_sum,
+    negation_as_product,
+    quotient_as_product,
+    power_as_products,
+]

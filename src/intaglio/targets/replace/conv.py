@@ -55,6 +55,17 @@ def split_groups(depthwise: bool = False) -> Rule:
     return split_groups
 
 
+def _joined(w: Value, groups: int, count: int) -> Value:
+    """The weights when `count` groups at a time are one, zero from each of these to the others."""
+    assert w.data is not None
+    read, made = w.shape[1], w.shape[0] // groups
+    wide = np.zeros((groups // count, count, made, count, *w.shape[1:]), w.data.dtype)
+    split = w.data.reshape(groups // count, count, made, *w.shape[1:])
+    for i in range(count):
+        wide[:, i, :, i] = split[:, i]
+    return like(w, wide.reshape(w.shape[0], count * read, *w.shape[2:]))
+
+
 def widen_groups(channels: int | None = None) -> Rule:
     """For units that read at least so many channels per group; None: all, so without groups."""
 
@@ -67,16 +78,31 @@ def widen_groups(channels: int | None = None) -> Rule:
             return None
         if w.data is None:
             return no("the weights are not constant")
-        joined = next(j for j in range(1, groups + 1) if groups % j == 0 and j * read >= least)
-        made = w.shape[0] // groups
-        wide = np.zeros((groups // joined, joined, made, joined, *w.shape[1:]), w.data.dtype)
-        split = w.data.reshape(groups // joined, joined, made, *w.shape[1:])
-        for j in range(joined):
-            wide[:, j, :, j] = split[:, j]
-        dense = like(w, wide.reshape(w.shape[0], joined * read, *w.shape[2:]))
-        return ops.conv(x, dense, b, **{**node.attrs, "groups": groups // joined})
+        count = next(j for j in range(1, groups + 1) if groups % j == 0 and j * read >= least)
+        dense = _joined(w, groups, count)
+        return ops.conv(x, dense, b, **{**node.attrs, "groups": groups // count})
 
     return widen_groups
+
+
+def join_groups(lanes: int = 16) -> Rule:
+    """For units that compute `lanes` output channels at once, so that idle lanes cost nothing."""
+
+    @replacement(CONV)
+    def join_groups(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """groups that fit side by side into the lanes are one, with zeros from one to the other"""
+        groups, made = node.attrs["groups"], w.shape[0] // node.attrs["groups"]
+        if groups == 1 or 2 * made > lanes or w.shape[1] == 1:
+            return None
+        if w.data is None:
+            return no("the weights are not constant")
+        count = max(j for j in range(1, groups + 1) if groups % j == 0 and j * made <= lanes)
+        if count == 1:
+            return no(f"{groups} groups of {made} channels do not fill {lanes} lanes evenly")
+        dense = _joined(w, groups, count)
+        return ops.conv(x, dense, b, **{**node.attrs, "groups": groups // count})
+
+    return join_groups
 
 
 @replacement(CONV)
@@ -250,3 +276,18 @@ def batch_norm_as_depthwise_conv(
     shift = like(x, data_of(h) - data_of(m) * factor)
     return ops.conv(x, weights, shift, stride=(1,) * n, pad=(0,) * 2 * n, dilation=(1,) * n,
                     groups=c)  # fmt: skip
+
+
+CONVOLUTIONS: list[Rule] = [
+    split_groups(depthwise=True),
+    widen_groups(),
+    join_groups(),
+    depthwise_without_multiplier,
+    split_kernel(),
+    stride_as_depth(),
+    split_stride(),
+    fill_dilation(),
+    dilation_as_batch(),
+    pad_apart(),
+    batch_norm_as_depthwise_conv,
+]

@@ -7,7 +7,7 @@ from typing import Any
 
 from intaglio import ops
 from intaglio.ir import Node, Value
-from intaglio.rewrite import P, no
+from intaglio.rewrite import P, Rule, no
 from intaglio.targets.replace.making import cut, now, replacement, shaped, turned
 
 x, w, b, c = P["x w b? c!"]
@@ -98,3 +98,11 @@ def linear_for_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
     if any(a["pad"]) or x.shape[2:] != w.shape[2:]:
         return no(f"the window {w.shape[2:]} is not the image {x.shape[2:]}")
     return shaped(_product(shaped(x, x.shape[0], x.type.size // x.shape[0]), w, b), *out)
+
+
+LINEAR: list[Rule] = [
+    conv_for_linear,
+    conv_for_matmul,
+    linear_for_conv,
+    matmul_for_conv,
+]

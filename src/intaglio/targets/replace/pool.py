@@ -64,6 +64,26 @@ def cascade_max_pool(limit: int = 8) -> Rule:
     return cascade_max_pool
 
 
+def separate_max_pool(least: int = 10) -> Rule:
+    """For units that visit every element of a window; `least`: visits per result that it saves."""
+
+    @replacement(P.max_pool(x))
+    def separate_max_pool(node: Node, x: Value) -> Any:
+        """the maximum over a rectangle is that over a column of maxima over rows; exact"""
+        kernel, stride, pad = (node.attrs[k] for k in ("kernel", "stride", "pad"))
+        if len(kernel) != 2 or node.attrs["with_indices"]:
+            return None
+        rows, columns = kernel
+        if rows * columns - (columns * stride[0] + rows) < least:
+            return None
+        inner = again(node, x, kernel=(1, columns), stride=(1, stride[1]),
+                      pad=(0, pad[1], 0, pad[3]))  # fmt: skip
+        return again(node, inner, kernel=(rows, 1), stride=(stride[0], 1),
+                     pad=(pad[0], 0, pad[2], 0))  # fmt: skip
+
+    return separate_max_pool
+
+
 def cascade_avg_pool(limit: int = 8) -> Rule:
     """For units whose window is at most `limit` along every axis; before `split_avg_pool`."""
 
@@ -232,3 +252,16 @@ def _fitting_block(extent: int, limit: int) -> int:
     if extent <= limit:
         return 1
     return min(range(limit, 1, -1), key=lambda f: (-extent % f, -f))
+
+
+POOLINGS: list[Rule] = [
+    cascade_max_pool(),
+    separate_max_pool(),
+    cascade_avg_pool(),
+    global_pool_in_steps(),
+    split_avg_pool(),
+    count_padding,
+    avg_pool_as_depthwise_conv,
+    lp_pool_as_avg_pool,
+    reduction_as_pool,
+]

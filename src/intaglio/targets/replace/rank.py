@@ -256,3 +256,12 @@ def fewer_batches(rank: int = 4) -> Rule:
         return shaped(y, *out.shape)
 
     return fewer_batches
+
+
+RANKS: list[Rule] = [
+    line_as_image,
+    image_as_line,
+    volume_as_images,
+    fewer_axes(),
+    fewer_batches(),
+]

@@ -237,3 +237,14 @@ def repeat_as_concat(most: int = 64) -> Rule:
         return y
 
     return repeat_as_concat
+
+
+MOVES: list[Rule] = [
+    transpose_in_steps(),
+    gather_as_slices(),
+    pad_as_concat(),
+    strided_slice_as_reshape,
+    strided_slice_as_gather,
+    strided_slice_as_pool,
+    repeat_as_concat(),
+]

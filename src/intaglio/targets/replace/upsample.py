@@ -12,7 +12,7 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value
 from intaglio.ops.resize import resize_tables
-from intaglio.rewrite import P, no
+from intaglio.rewrite import P, Rule, no
 from intaglio.targets.replace.making import (
     Ints,
     cut,
@@ -187,3 +187,11 @@ def resize_as_conv_transpose(node: Node, x: Value) -> Any:
     return ops.conv_transpose(image, weights, stride=tuple(f.step for f in filters), pad=pad,
                               output_pad=(0,) * n, dilation=(1,) * n,
                               groups=x.shape[1])  # fmt: skip
+
+
+UPSAMPLING: list[Rule] = [
+    conv_transpose_as_conv,
+    conv_transpose_as_depth_to_space,
+    conv_transpose_as_resize,
+    resize_as_conv_transpose,
+]

@@ -66,6 +66,7 @@ def test_convolutions(data: st.DataObject) -> None:
     b = weights(groups * made) if draw(st.booleans()) else None
     rules = [
         replace.split_groups(depthwise=True), replace.widen_groups(draw(st.integers(1, 4))),
+        replace.join_groups(draw(st.integers(2, 6))),
         replace.depthwise_without_multiplier, replace.split_kernel(limit),
         replace.stride_as_depth(limit), replace.split_stride(limit), replace.fill_dilation(),
         replace.dilation_as_batch(), replace.pad_apart(limit, even=True), replace.matmul_for_conv,
@@ -99,7 +100,8 @@ def test_pools(data: st.DataObject) -> None:
     shape = (2, 2, *ints(draw, n, 1, 12))
     if draw(st.booleans()):
         attrs.update(kernel=shape[2:], pad=(0,) * 2 * n)
-    rules = [replace.cascade_max_pool(limit), replace.cascade_avg_pool(limit),
+    rules = [replace.cascade_max_pool(limit), replace.separate_max_pool(limit),
+             replace.cascade_avg_pool(limit),
              replace.global_pool_in_steps(limit), replace.split_avg_pool(limit),
              replace.count_padding, replace.avg_pool_as_depthwise_conv, replace.line_as_image,
              replace.pad_apart(), replace.split_stride(limit)]  # fmt: skip

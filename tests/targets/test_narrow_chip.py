@@ -72,32 +72,30 @@ LOWER = (
     replace.split_avg_pool(7),
     *replace.where_refused(
         why_not,
-        [
-            replace.pad_as_concat(),
-            replace.strided_slice_as_pool,
-            replace.strided_slice_as_reshape,
-            replace.gather_as_slices(),
-            replace.repeat_as_concat(),
-            replace.hardswish_as_product,
-            replace.hard_sigmoid_as_clip,
-            replace.swish_as_product,
-            replace.mish_as_product,
-            replace.softplus_as_logarithm,
-            replace.gelu_as_product,
-            replace.tanh_as_sigmoid,
-            replace.elu_as_exponential,
-            replace.leaky_relu_as_maximum,
-            replace.prelu_as_relus,
-            replace.softmax_as_exponentials,
-            replace.log_softmax_as_logarithm,
-            replace.layer_norm_as_reductions,
-            replace.rms_norm_as_reductions,
-            replace.reduction_as_pool,
-            replace.difference_as_sum,
-            replace.quotient_as_product,
-            replace.negation_as_product,
-            replace.power_as_products,
-        ],
+        replace.pad_as_concat(),
+        replace.strided_slice_as_pool,
+        replace.strided_slice_as_reshape,
+        replace.gather_as_slices(),
+        replace.repeat_as_concat(),
+        replace.hardswish_as_product,
+        replace.hard_sigmoid_as_clip,
+        replace.swish_as_product,
+        replace.mish_as_product,
+        replace.softplus_as_logarithm,
+        replace.gelu_as_product,
+        replace.tanh_as_sigmoid,
+        replace.elu_as_exponential,
+        replace.leaky_relu_as_maximum,
+        replace.prelu_as_relus,
+        replace.softmax_as_exponentials,
+        replace.log_softmax_as_logarithm,
+        replace.layer_norm_as_reductions,
+        replace.rms_norm_as_reductions,
+        replace.reduction_as_pool,
+        replace.difference_as_sum,
+        replace.quotient_as_product,
+        replace.negation_as_product,
+        replace.power_as_products,
     ),
 )
 CHIP = Target("narrow", why_not, LOWER)
@@ -238,7 +236,7 @@ def test_narrow_chip(build: Callable[[Value], Value], shape: tuple[int, ...], le
 
 
 def test_what_the_chip_runs_is_left_alone() -> None:
-    refused = replace.where_refused(why_not, [replace.split_groups(depthwise=True)])
+    refused = replace.where_refused(why_not, replace.split_groups(depthwise=True))
     x = Value(Type("f32", (1, 4, 5, 5)), "x")
     graph = Graph([x], [conv(x, 4, groups=4), conv(x, 4, groups=2)], ["fits", "split"])
     passes.rewrite(graph, refused)
