@@ -92,6 +92,50 @@ def test_one_constant_stands_for_all_where_they_meet_padding(op):
     assert made.channels() == [5, 3, 2, 2]
 
 
+def test_what_reads_only_constants_is_one():
+    net = Net()
+    x = relu(net.conv(net.x, 4, [1, 2], bias=[3, 5]))
+    w = net.whole(5, 4, 1, 1)
+    w[2, [0, 3]] = 0
+    x = ops.conv(x, constant(w), stride=(1, 1), pad=(0,) * 4, dilation=(1, 1))
+    assert net.prune(net.conv(ops.abs(x), 2, k=1)).channels() == [2, 4, 2]
+
+
+def test_an_op_reads_at_least_one_channel():
+    net = Net()
+    bias = ops.reduce_max(ops.concat(net.x, net.x, axis=1), axes=(0, 2, 3), keepdims=False)
+    x, w = relu(net.conv(net.x, 3, [0, 1, 2])), net.whole(8, 3, 1, 1)
+    y = ops.conv(x, constant(w), bias, stride=(1, 1), pad=(0,) * 4, dilation=(1, 1))
+    made = net.prune(y)
+    assert made.channels() == [8]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda x: ops.depth_to_space(x, blocksize=2),
+        lambda x: ops.pad(x, before=(0, 1, 1, 1), after=(0, 0, 1, 1), value=1.0),
+        lambda x: ops.pad(x, before=(0, 0, 1, 1), after=(0, 0, 1, 1), value=2.0),
+        lambda x: ops.concat(x, constant(np.ones((1, 8, 1, 6), np.float32)), axis=2),
+        lambda x: ops.relu(
+            ops.max_pool(x, kernel=(1, 1), stride=(1, 1), pad=(1,) * 4, dilation=(1, 1))
+        ),
+        lambda x: pool(ops.pad(x, before=(0, 0, 1, 1), after=(0, 0, 1, 1)), ops.avg_pool),
+        lambda x: ops.add(x, constant(np.arange(36, dtype=np.float32).reshape(6, 6))),
+        lambda x: ops.mul(x, ops.reduce_max(net_input(x), axes=(1,))),
+    ],
+)
+def test_what_ends_being_constant(between):
+    net = Net()
+    net.prune(net.conv(between(relu(net.conv(net.x, 8, [0, 2, 4, 6], bias=[2, 3, 4, 5]))), 2, k=1))
+
+
+def net_input(x: Value) -> Value:
+    while x.producer is not None:
+        x = x.producer.inputs[0]
+    return x
+
+
 def test_outputs_keep_their_channels():
     net = Net()
     made = net.prune(net.conv(net.x, 8, [1, 2]))
