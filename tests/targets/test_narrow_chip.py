@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import shared_models
 from tests.check import compare
 
+import intaglio
 from intaglio import ops, passes
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, Node, Type, Value, constant
@@ -99,6 +101,18 @@ LOWER = (
     ),
 )
 CHIP = Target("narrow", why_not, LOWER)
+
+
+def why_not_convolved(node: Node) -> str | None:
+    """A chip that is narrow, and has no product with weights either."""
+    if node.op == "matmul" and node.inputs[1].data is not None:  # type: ignore[union-attr]
+        return "it multiplies by weights in convolutions only"
+    return why_not(node)
+
+
+CONVOLVER = Target("convolver", why_not_convolved, (
+    replace.conv_for_linear, *replace.where_refused(why_not_convolved, replace.conv_for_matmul),
+    *LOWER))  # fmt: skip
 
 
 # ---- networks ------------------------------------------------------------------------------------
@@ -224,15 +238,36 @@ NETS: list[tuple[Callable[[Value], Value], tuple[int, ...]]] = [
 
 @pytest.mark.parametrize(("build", "shape"), NETS, ids=[b.__name__ for b, _ in NETS])
 @pytest.mark.parametrize("level", [0, 3])
-def test_narrow_chip(build: Callable[[Value], Value], shape: tuple[int, ...], level: int) -> None:
+@pytest.mark.parametrize("chip", [CHIP, CONVOLVER], ids=lambda chip: chip.name)
+def test_networks(
+    build: Callable[[Value], Value], shape: tuple[int, ...], level: int, chip: Target
+) -> None:
     x = Value(Type("f32", shape), "x")
     graph = Graph([x], [build(x)], ["y"])
     feed = {"x": rng.standard_normal(shape).astype(np.float32)}
     want = interpret(graph, feed)["y"]
-    assert any(why_not(n) for n in graph.nodes()), "the network asks for nothing special"
-    passes.run(graph, [*passes.neutral(), *passes.lowering(CHIP)], level)
-    assert [(n.op, why) for n in graph.nodes() if (why := why_not(n))] == []
+    assert any(chip.why_not(n) for n in graph.nodes()), "the network asks for nothing special"
+    passes.run(graph, [*passes.neutral(), *passes.lowering(chip)], level)
+    assert [(n.op, why) for n in graph.nodes() if (why := chip.why_not(n))] == []
     compare(interpret(graph, feed)["y"], want, build.__name__, 1e-4)
+
+
+REAL = ("FastestDet", "vitTracker", "ultraface_RFB-320", "yunet_n_320_320")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
+def test_real_models(name: str) -> None:
+    path = shared_models.SHARED / "models" / "onnx" / f"{name}.onnx"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    graph = intaglio.load(path)
+    feed = {v.name: rng.random(v.shape, np.float32) for v in graph.inputs}
+    want = interpret(graph, feed)
+    passes.run(graph, [*passes.neutral(), *passes.lowering(CHIP)])
+    assert [(n.op, why) for n in graph.nodes() if (why := why_not(n))] == []
+    for key, got in interpret(graph, feed).items():
+        assert np.abs(got - want[key]).max() <= 1e-4 * np.abs(want[key]).max(), key
 
 
 def test_what_the_chip_runs_is_left_alone() -> None:

@@ -106,7 +106,7 @@ def _rule(name: str, rules: list[Rule]) -> str:
         patterns[-1] += f"\n  -> {becomes}"
     lines = [f"\n### {name}\n", f"{' '.join(first.doc.split())}\n", "```", *patterns, "```"]
     maker = getattr(replace, name, None)
-    if first in replace.REPLACE and inspect.isfunction(maker):
+    if any(r.name == name for r in replace.REPLACE) and inspect.isfunction(maker):
         called = ", ".join(
             f"{p.name}={p.default}" for p in inspect.signature(maker).parameters.values()
         )
