@@ -129,6 +129,23 @@ def chain(r: random.Random) -> Call:
     return "cpu.chain", xs, {"ops": names, "args": args, "params": (0.5,) * 2 * length}
 
 
+def attention(r: random.Random) -> Call:
+    batch, kv, rows, keys = r.randint(1, 2), r.randint(1, 2), r.randint(0, 20), r.randint(0, 40)
+    heads, size, value_size = kv * r.randint(1, 2), r.randint(0, 20), r.randint(0, 40)
+    arrays, attrs = [], {}
+    sides = (("q", heads, rows, size), ("k", kv, keys, size), ("v", kv, keys, value_size))
+    for name, n, length, width in sides:
+        row = n * width + r.randint(0, 2)
+        arrays.append(ones(batch, length, row))
+        attrs[f"{name}_view"] = (0, length * row, width, row)
+    mask = r.choice([ones(rows, keys), ones(batch, 1, 1, keys) > 0, ones(heads, rows, 1)])
+    extents = {"batch": batch, "heads": heads, "kv_heads": kv, "rows": rows, "keys": keys}
+    extents |= {"size": size, "value_size": value_size}
+    softcap = r.choice([0.0, 2.0])
+    attrs |= {**extents, "scale": 0.5, "softcap": softcap}
+    return "cpu.attention", [*arrays, mask], attrs
+
+
 def bent(r: random.Random, call: Call) -> Call:
     """The call with an attribute or an extent changed, most of the time."""
     name, arrays, attrs = call
@@ -181,7 +198,7 @@ def run(call: Call, parts: int) -> bool:
 
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
-        gemm, conv, conv, winograd, depthwise, pool, interpolate, pack, chain,
+        gemm, conv, conv, winograd, depthwise, pool, interpolate, pack, chain, attention,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:

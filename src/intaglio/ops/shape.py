@@ -407,3 +407,25 @@ def slice_to(
     out = x[tuple(at)]
     _within(out.shape, bound, "slice_to")
     return out
+
+
+def axis_groups(
+    a: Sequence[int], b: Sequence[int]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The finest way to cut two shapes of equal size into runs of axes of equal product."""
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(a) or j < len(b):
+        first, second = i, j
+        left = right = 1
+        if i < len(a):
+            left, i = a[i], i + 1
+        if j < len(b):
+            right, j = b[j], j + 1
+        while left != right:
+            if left < right:
+                left, i = left * a[i], i + 1
+            else:
+                right, j = right * b[j], j + 1
+        groups.append((tuple(range(first, i)), tuple(range(second, j))))
+    return groups

@@ -13,6 +13,7 @@ from typing import Any
 
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY
+from intaglio.ops.shape import axis_groups as axis_groups
 
 Perm = tuple[int, ...]
 
@@ -177,28 +178,6 @@ def _reshape(node: Node, x: Value, p: Perm) -> Permuted | None:
         starts.append((last, outs))
     moved = tuple(a for _, outs in sorted(starts, key=lambda s: s[0]) for a in outs)
     return Permuted([p], {"shape": tuple(out.shape[a] for a in moved)}, [moved])
-
-
-def axis_groups(
-    a: Sequence[int], b: Sequence[int]
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The finest way to cut two shapes of equal size into runs of axes of equal product."""
-    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    i = j = 0
-    while i < len(a) or j < len(b):
-        first, second = i, j
-        left = right = 1
-        if i < len(a):
-            left, i = a[i], i + 1
-        if j < len(b):
-            right, j = b[j], j + 1
-        while left != right:
-            if left < right:
-                left, i = left * a[i], i + 1
-            else:
-                right, j = right * b[j], j + 1
-        groups.append((tuple(range(first, i)), tuple(range(second, j))))
-    return groups
 
 
 _TABLE: dict[str, Callable[[Node, Value, Perm], Permuted | None]] = {

@@ -21,6 +21,7 @@ from intaglio.ops import add, cast, expand, mul, reshape, transpose
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets import Target, replace
+from intaglio.targets.cpu_attention import ATTENTION
 from intaglio.targets.cpu_chain import CHAIN
 from intaglio.targets.cpu_ops import (
     FUSABLE,
@@ -204,6 +205,7 @@ def heavy_in_f32(node: Node) -> Sequence[Value] | None:
 
 LOWER: list[Rule] = [
     heavy_in_f32,
+    *ATTENTION,
     conv_channels_last,
     conv_transpose_channels_last,
     pool_channels_last,

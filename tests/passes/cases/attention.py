@@ -124,3 +124,25 @@ case("attention", windowed, *QKV)
 case("attention", folded_keys, *QKV)
 case("attention", capped, *QKV)
 case("attention", lambda q, k, v: weighted(scores(q, k), v), f32(5, 8), f32(6, 8), f32(6, 8))
+
+
+def packed(x: Value) -> Value:
+    """Queries, keys and values of one product, as vision transformers have them."""
+    five = ops.transpose(ops.reshape(x, shape=(2, 5, 3, 4, 8)), perm=(2, 0, 3, 1, 4))
+    three = [ops.reshape(ops.part(five, i, i + 1, axis=0), shape=(2, 4, 5, 8)) for i in range(3)]
+    y = ops.attention(*three, None, scale=0.3)
+    made: Value = ops.reshape(ops.transpose(y, perm=(0, 2, 1, 3)), shape=(2, 5, 32))
+    return made
+
+
+def keys_last(q: Value, k: Value, v: Value) -> Value:
+    made: Value = ops.attention(q, swap(k), v, SEEN, scale=0.3, softcap=2.0)
+    return made
+
+
+case("attention_in_place", packed, f32(2, 5, 96))
+case("attention_in_place", lambda q, k, v: ops.attention(q, k, v, None, scale=0.3), *GROUPED)
+case("attention_in_place", keys_last, HEADS, f32(2, 4, 8, 5), HEADS)
+case("attention_in_place",
+     lambda q, k: ops.attention(q, ops.expand(k, shape=(2, 4, 6, 8)), repeated(k, 4), None,
+                                scale=0.3), HEADS, f32(2, 1, 6, 8))  # fmt: skip

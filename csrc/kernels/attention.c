@@ -1,0 +1,328 @@
+// Attention without the matrix of scores, f32: a block of rows meets a block of keys, the softmax of their scores is
+// kept up to date by its largest score and its sum, and both products run on the register tile. Scores are in units of
+// log2(e), which the packed keys carry together with the scale, so that weights are powers of two.
+#include "attention.h"
+
+#include "tile.h"
+#include "vmath.h"
+
+#define LOG2E 1.44269504f
+#define LOWEST -3e38f  // what a finite mask may become: lower, and a row masked whole by it would be lost
+
+// 2^t for t <= 0, a polynomial for the fraction: 2e-7. Below 2^-126 it is 0; NaN stays.
+static inline vf power(vf t) {
+#if defined(ISA_avx512)
+  t = vselect(vlt(t, vset(-126.f)), vset(-160.f), t);
+  const vf n = vround(t), f = vsub(t, n);
+#else
+  const vm tiny = vlt(t, vset(-126.f));
+  t = vmax(vset(-126.f), t);
+  const vf n = vnear(t), f = vsub(t, n);
+#endif
+  vf p = vfma(f, vset(1.327647245e-3f), vset(9.675541893e-3f));
+  p = vfma(f, p, vset(5.550713092e-2f));
+  p = vfma(f, p, vset(2.402212024e-1f));
+  p = vfma(f, p, vset(6.931469440e-1f));
+  p = vfma(f, p, vset(1.f));
+#if defined(ISA_avx512)
+  return vldexp(p, n);
+#else
+  return vselect(tiny, vset(0.f), vmul(p, vpow2(n)));
+#endif
+}
+static inline float power1(float t) { return t < -126.f ? 0.f : exp2f(t); }
+
+// ---- packing ---------------------------------------------------------------------------------------------------
+#if defined(ISA_avx512) || defined(ISA_avx2)
+static inline void turn_8x8(const float *from, int64_t row, __m256 by, float *to) {  // to: rows of a panel
+  __m256 a[8], b[8];
+  for (int i = 0; i < 8; i++) a[i] = _mm256_mul_ps(_mm256_loadu_ps(from + i * row), by);
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+    a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+    a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+    a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; i++) {
+    _mm256_storeu_ps(to + i * ITG_PANEL, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+    _mm256_storeu_ps(to + (i + 4) * ITG_PANEL, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+  }
+}
+#endif
+
+// Keys [n, size] times `by` into panels of 16 keys.
+static void pack_keys(const float *k, int64_t row, int64_t n, int64_t size, float by, float *to) {
+  for (int64_t first = 0; first < n; first += ITG_PANEL, to += size * ITG_PANEL) {
+    const int64_t count = n - first < ITG_PANEL ? n - first : ITG_PANEL;
+    const float *from = k + first * row;
+    if (count < ITG_PANEL) memset(to, 0, (size_t)(size * ITG_PANEL) * sizeof *to);
+    int64_t done = 0, j = 0;  // the keys and columns of whole squares
+#if defined(ISA_avx512) || defined(ISA_avx2)
+    const __m256 factor = _mm256_set1_ps(by);
+    for (; j + 8 <= count; j += 8)
+      for (done = 0; done + 8 <= size; done += 8) turn_8x8(from + j * row + done, row, factor, to + done * ITG_PANEL + j);
+#endif
+    for (int64_t c = 0; c < count; c++)
+      for (int64_t i = c < j ? done : 0; i < size; i++) to[i * ITG_PANEL + c] = from[c * row + i] * by;
+  }
+}
+
+// Values [n, size] into panels of 16 columns.
+static void pack_values(const float *v, int64_t row, int64_t n, int64_t size, float *to) {
+  for (int64_t c = 0; c < size; c += ITG_PANEL) {
+    const int64_t width = size - c < ITG_PANEL ? size - c : ITG_PANEL;
+    for (int64_t i = 0; i < n; i++, to += ITG_PANEL) {
+      const float *from = v + i * row + c;
+      if (width == ITG_PANEL) {
+        for (int w = 0; w < ITG_PANEL; w += VL) vstore(to + w, vload(from + w));
+      } else {
+        for (int64_t w = 0; w < ITG_PANEL; w++) to[w] = w < width ? from[w] : 0.f;
+      }
+    }
+  }
+}
+
+// ---- softmax of a row ------------------------------------------------------------------------------------------
+typedef struct masking {  // a mask as the scores see it; steps are in elements
+  const float *add;
+  const uint8_t *open;
+  int64_t batch, head, row, key;
+} masking;
+
+static masking masking_of(const itg_tensor *t) {
+  masking m = {0};
+  if (!t) return m;
+  if (t->dtype == ITG_BOOL) m.open = t->data;
+  else m.add = t->data;
+  int64_t *const steps[4] = {&m.batch, &m.head, &m.row, &m.key};
+  int64_t step = 1;
+  for (int i = t->rank - 1; i >= 0; step *= t->shape[i], i--)
+    if (t->shape[i] > 1) *steps[4 - t->rank + i] = step;
+  return m;
+}
+
+// Masks the n scores of a row and gives the largest; *seen becomes the largest summand if that is more.
+static float masked(float *s, int64_t n, const float *add, const uint8_t *open, float *seen) {
+  vf top = vset(-INFINITY), most = top;
+  for (int64_t i = 0; i < n; i += VL) {
+    const int64_t w = n - i < VL ? n - i : VL;
+    vf t = vload(s + i);
+    if (w < VL) t = vselect(vfirst(w), t, vset(-INFINITY));
+    if (add) {
+      const vf m = w < VL ? vselect(vfirst(w), vloadn(add + i, w), vset(-INFINITY)) : vload(add + i);
+      most = vmax(most, m);
+      t = vadd(t, vmax(vset(LOWEST), vmul(m, vset(LOG2E))));
+      t = vselect(veq(m, vset(-INFINITY)), m, t);
+    } else if (open) {
+      uint8_t bytes[VL] = {0};
+      if (w < VL) memcpy(bytes, open + i, (size_t)w);
+      t = vselect(vloadm(w < VL ? bytes : open + i), t, vset(-INFINITY));
+    }
+    if (add || open || w < VL) vstore(s + i, t);
+    top = vmax(t, top);
+  }
+  if (add) {
+    const float here = vhmax(most);
+    if (here > *seen) *seen = here;
+  } else {
+    *seen = 0;
+  }
+  return vhmax(top);
+}
+
+// The scores become weights; gives their sum. What lies between n and the next whole vector becomes 0.
+static float weights(float *s, int64_t n, float shift) {
+  const vf by = vset(shift);
+  vf a = vset(0.f), b = a;
+  int64_t i = 0;
+  for (; i + VL < n; i += 2 * VL) {
+    const vf x = power(vsub(vload(s + i), by)), y = power(vsub(vload(s + i + VL), by));
+    vstore(s + i, x);
+    vstore(s + i + VL, y);
+    a = vadd(a, x);
+    b = vadd(b, y);
+  }
+  if (i < n) {
+    const vf x = power(vsub(vload(s + i), by));
+    vstore(s + i, x);
+    a = vadd(a, x);
+  }
+  return vsum(vadd(a, b));
+}
+
+static void bend(float *s, int64_t n, float cap) {  // scores come divided by the cap
+  const vf by = vset(cap * LOG2E);
+  for (int64_t i = 0; i < n; i += VL) vstore(s + i, vmul(v_tanh(vload(s + i)), by));
+}
+
+static void scaled(const float *from, float *to, int64_t n, float by) {
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) vstore(to + i, vmul(vload(from + i), vset(by)));
+  for (; i < n; i++) to[i] = from[i] * by;
+}
+
+// ---- products without packing, for a few rows ----------------------------------------------------------------
+static void few_scores(const float *q, const float *k, int64_t row, int64_t n, int64_t size, float by, float *s) {
+  for (int64_t j = 0; j < n; j++, k += row) {
+    vf a = vset(0.f), b = a;
+    int64_t i = 0;
+    for (; i + 2 * VL <= size; i += 2 * VL) {
+      a = vfma(vload(q + i), vload(k + i), a);
+      b = vfma(vload(q + i + VL), vload(k + i + VL), b);
+    }
+    float rest = 0;
+    for (; i < size; i++) rest += q[i] * k[i];
+    s[j] = (vsum(vadd(a, b)) + rest) * by;
+  }
+}
+
+static void few_sums(const float *s, const float *v, int64_t row, int64_t n, int64_t size, bool more, float *out) {
+  int64_t c = 0;
+  for (; c + 4 * VL <= size; c += 4 * VL) {
+    vf a[4];
+    for (int u = 0; u < 4; u++) a[u] = more ? vload(out + c + u * VL) : vset(0.f);
+    for (int64_t j = 0; j < n; j++)
+      for (int u = 0; u < 4; u++) a[u] = vfma(vset(s[j]), vload(v + j * row + c + u * VL), a[u]);
+    for (int u = 0; u < 4; u++) vstore(out + c + u * VL, a[u]);
+  }
+  for (; c < size; c += VL) {
+    const int64_t w = size - c < VL ? size - c : VL;
+    vf a = !more ? vset(0.f) : w < VL ? vloadn(out + c, w) : vload(out + c);
+    for (int64_t j = 0; j < n; j++) {
+      const float *from = v + j * row + c;
+      a = vfma(vset(s[j]), w < VL ? vloadn(from, w) : vload(from), a);
+    }
+    if (w < VL) vstoren(out + c, w, a);
+    else vstore(out + c, a);
+  }
+}
+
+// ---- a block of rows -------------------------------------------------------------------------------------------
+typedef struct block {  // what one head's keys and values are, and where things are kept
+  const itg_attrs_attention *a;
+  itg_attention plan;
+  float by;  // what keys, or a few rows' scores, are multiplied by
+  const float *k, *v;
+  float *packed_keys, *packed_values, *scores, *sums, *top, *total, *seen, *line;
+} block;
+
+// How many keys the rows may need: those after the last that is open to any of them do not count.
+static int64_t keys_of(const masking *m, const uint8_t *open, int64_t rows, int64_t keys) {
+  if (!open || !m->key) return keys;
+  int64_t needed = 0;
+  for (int64_t r = 0; r < rows && needed < keys; r++) {
+    int64_t last = keys;
+    while (last > needed && !open[r * m->row + last - 1]) last--;
+    needed = last;
+    if (!m->row) break;
+  }
+  return needed;
+}
+
+static const float *line_of(const masking *m, const float *add, const uint8_t *open, int64_t n, float *line) {
+  const float value = add ? *add : *open ? 0.f : -INFINITY;
+  for (int64_t i = 0; i < n; i++) line[i] = value;
+  return line;
+}
+
+static void attend(const block *b, const float *q, const masking *m, int64_t at, int64_t rows, float *out) {
+  const itg_attrs_attention *a = b->a;
+  const int64_t dv = a->value_size, out_row = a->heads * dv, stride = b->plan.stride;
+  const bool few = a->rows <= ITG_FEW, blocks = b->plan.sums;
+  const float *add = m->add ? m->add + at : NULL;
+  const uint8_t *open = m->open ? m->open + at : NULL;
+  const int64_t keys = keys_of(m, open, rows, a->keys);
+  for (int64_t r = 0; r < rows; r++) b->top[r] = b->seen[r] = -INFINITY, b->total[r] = 0;
+  float *sums = blocks ? b->sums : out;
+  const int64_t sums_row = blocks ? dv : out_row;
+  const itg_finish plain = {.lo = -__builtin_inff(), .hi = __builtin_inff()};
+  for (int64_t k = 0; k < keys; k += b->plan.keys) {
+    const int64_t n = keys - k < b->plan.keys ? keys - k : b->plan.keys;
+    const int64_t whole = a->keys - k < b->plan.keys ? a->keys - k : b->plan.keys;  // keys that are packed together
+    if (few) {
+      for (int64_t r = 0; r < rows; r++)
+        few_scores(q + r * a->q_view[3], b->k + k * a->k_view[3], a->k_view[3], n, a->size, b->by,
+                   b->scores + r * stride);
+    } else {
+      const itg_product_task t = {q, a->q_view[3], a->size, b->packed_keys + k * a->size, n, 0, b->scores, stride, plain};
+      itg_product(&t, 0, rows, 0, (n + ITG_PANEL - 1) / ITG_PANEL);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+      float *s = b->scores + r * stride;
+      if (a->softcap) bend(s, n, (float)a->softcap);
+      const float *row_add = add ? add + r * m->row + k * m->key : NULL;
+      const uint8_t *row_open = open ? open + r * m->row + k * m->key : NULL;
+      if ((add || open) && !m->key) row_add = line_of(m, row_add, row_open, n, b->line), row_open = NULL;
+      const float here = masked(s, n, row_add, row_open, &b->seen[r]), old = b->top[r];
+      const float top = here > old ? here : old, shift = top > -INFINITY ? top : 0.f;
+      const float keep = k ? power1(old - shift) : 0.f;
+      b->total[r] = b->total[r] * keep + weights(s, n, shift);
+      b->top[r] = top;
+      if (k && keep != 1) scaled(sums + r * sums_row, sums + r * sums_row, dv, keep);
+    }
+    if (few) {
+      for (int64_t r = 0; r < rows; r++)
+        few_sums(b->scores + r * stride, b->v + k * a->v_view[3], a->v_view[3], n, dv, k > 0, sums + r * sums_row);
+    } else {
+      itg_product_task t = {b->scores, stride, n, b->packed_values + k * itg_whole(dv), dv, 0, sums, sums_row, plain};
+      if (k) t.end.residual = sums;
+      for (int64_t p = 0; p * ITG_PANEL < dv && n < whole; p++) {  // fewer keys than a panel has: one panel at a time
+        itg_product_task one = t;
+        one.b += p * whole * ITG_PANEL;
+        one.n = dv - p * ITG_PANEL < ITG_PANEL ? dv - p * ITG_PANEL : ITG_PANEL;
+        one.column = p * ITG_PANEL;
+        itg_product(&one, 0, rows, 0, 1);
+      }
+      if (n == whole) itg_product(&t, 0, rows, 0, (dv + ITG_PANEL - 1) / ITG_PANEL);
+    }
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    const bool masked_whole = (add && b->seen[r] == -INFINITY) || (open && b->top[r] == -INFINITY);
+    if (!keys || masked_whole) memset(out + r * out_row, 0, (size_t)dv * sizeof *out);
+    else scaled(sums + r * sums_row, out + r * out_row, dv, 1 / b->total[r]);
+  }
+}
+
+ITG_FN(attention, f32) {
+  const itg_attrs_attention *a = call->attrs;
+  const itg_attention plan = itg_attention_of(a);
+  float *const out = call->out[0]->data;
+  if (itg_empty(call->out[0])) return NULL;
+  const masking m = masking_of(itg_input(call, 3));
+  const double by = a->scale / (a->softcap ? a->softcap : 1) * (a->softcap ? 1 : (double)LOG2E);
+  block b = {.a = a, .plan = plan, .by = (float)by};
+  b.packed_keys = (float *)call->scratch + part * plan.total;
+  b.packed_values = b.packed_keys + itg_whole(plan.packed_keys);
+  b.scores = b.packed_values + itg_whole(plan.packed_values);
+  b.sums = b.scores + plan.scores;
+  b.top = b.sums + plan.sums;
+  b.total = b.top + plan.rows;
+  b.seen = b.total + plan.rows;
+  b.line = b.top + itg_whole(3 * plan.rows);
+  const int64_t group = a->heads / a->kv_heads, blocks = (a->rows + plan.rows - 1) / plan.rows;
+  const int64_t each = group * blocks;  // blocks that share keys and values
+  int64_t unit, end, packed = -1;
+  itg_share(a->batch * a->kv_heads * each, 1, part, parts, &unit, &end);
+  for (; unit < end; unit++) {
+    const int64_t pair = unit / each, batch = pair / a->kv_heads, kv = pair % a->kv_heads;
+    const int64_t head = kv * group + unit % each / blocks, i = unit % blocks;
+    b.k = (const float *)call->in[1]->data + a->k_view[0] + batch * a->k_view[1] + kv * a->k_view[2];
+    b.v = (const float *)call->in[2]->data + a->v_view[0] + batch * a->v_view[1] + kv * a->v_view[2];
+    if (pair != packed && a->rows > ITG_FEW) {
+      pack_keys(b.k, a->k_view[3], a->keys, a->size, b.by, b.packed_keys);
+      for (int64_t k = 0; k < a->keys; k += plan.keys)
+        pack_values(b.v + k * a->v_view[3], a->v_view[3], a->keys - k < plan.keys ? a->keys - k : plan.keys,
+                    a->value_size, b.packed_values + k * itg_whole(a->value_size));
+      packed = pair;
+    }
+    const int64_t from = itg_split(a->rows, blocks, i), rows = itg_split(a->rows, blocks, i + 1) - from;
+    const float *q = (const float *)call->in[0]->data + a->q_view[0] + batch * a->q_view[1] + head * a->q_view[2];
+    attend(&b, q + from * a->q_view[3], &m, batch * m.batch + head * m.head + from * m.row, rows,
+           out + ((batch * a->rows + from) * a->heads + head) * a->value_size);
+  }
+  return NULL;
+}

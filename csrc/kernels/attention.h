@@ -1,0 +1,33 @@
+// How attention cuts its work, known to its kernel and to its scratch.
+#pragma once
+#include "infer.h"
+
+enum {
+  ITG_KEYS = 512,           // keys at a time: their scores are all that is ever kept of the matrix
+  ITG_SCORES = 12 << 10,    // floats of scores at a time
+  ITG_FEW = 3,              // rows up to which packing keys and values does not pay
+};
+
+typedef struct itg_attention {  // sizes, and floats of each thing that a part keeps in its scratch
+  int64_t keys, stride;         // keys at a time; floats from one row of scores to the next
+  int64_t rows;                 // most rows at a time
+  int64_t packed_keys, packed_values, scores, sums, states, total;
+} itg_attention;
+
+static inline int64_t itg_whole(int64_t n) { return (n + 15) / 16 * 16; }
+
+static inline itg_attention itg_attention_of(const itg_attrs_attention *a) {
+  itg_attention s = {.keys = a->keys < ITG_KEYS ? a->keys : ITG_KEYS};
+  const bool few = a->rows <= ITG_FEW;
+  s.stride = itg_whole(s.keys);
+  s.rows = ITG_SCORES / (s.stride ? s.stride : 1) / 7 * 7;
+  if (s.rows < 7) s.rows = 7;
+  if (s.rows > a->rows) s.rows = a->rows;
+  s.packed_keys = few ? 0 : itg_whole(a->keys) * a->size;
+  s.packed_values = few ? 0 : a->keys * itg_whole(a->value_size);
+  s.scores = s.rows * s.stride;
+  s.sums = s.keys < a->keys ? itg_whole(s.rows * a->value_size) : 0;
+  s.states = itg_whole(3 * s.rows) + s.stride;  // top, total and mask of each row; a line of the mask
+  s.total = itg_whole(s.packed_keys) + itg_whole(s.packed_values) + s.scores + s.sums + s.states;
+  return s;
+}

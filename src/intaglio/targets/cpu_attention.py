@@ -1,0 +1,172 @@
+"""The CPU's attention: queries, keys and values are read where they lie, whatever their layout."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value
+from intaglio.ops.registry import op
+from intaglio.ops.shape import axis_groups
+from intaglio.rewrite import No, P, Rule, no, rule
+
+Ints = tuple[int, ...]
+HEADS = (0, 2, 1, 3)  # [batch, rows, heads, size] and [batch, heads, rows, size]
+
+
+def _attention_type(q: Value, k: Value, v: Value, mask: Value | None, *, batch: int, heads: int,
+                    kv_heads: int, rows: int, keys: int, size: int, value_size: int, q_view: Ints,
+                    k_view: Ints, v_view: Ints, scale: float, softcap: float) -> Type:  # fmt: skip
+    for x, view, n, length, width in (
+        (q, q_view, heads, rows, size),
+        (k, k_view, kv_heads, keys, size),
+        (v, v_view, kv_heads, keys, value_size),
+    ):
+        shape = (batch, n, length, width)
+        last = view[0] + sum((d - 1) * s for d, s in zip(shape, (*view[1:], 1), strict=True))
+        if min(view) < 0 or (0 not in shape and last >= x.type.size):
+            raise BadInput(f"cpu.attention: {shape} at {view} reaches beyond {x.type}")
+        if length > 1 and view[3] < width:
+            raise BadInput(f"cpu.attention: rows of {width} elements overlap at {view}")
+        if x.dtype != "f32" or x.type.dynamic:
+            raise BadInput(f"cpu.attention takes f32 without run-time extents, not {x.type}")
+    whole = [Value(Type("f32", (batch, n, *rest))) for n, *rest in (
+        (heads, rows, size), (kv_heads, keys, size), (kv_heads, keys, value_size))]  # fmt: skip
+    ops.attention.infer(*whole, mask, scale=scale, softcap=softcap)
+    return Type("f32", (batch, rows, heads, value_size))
+
+
+def _attention_macs(node: Node) -> int:
+    a = node.attrs
+    scores = a["batch"] * a["heads"] * a["rows"] * a["keys"]
+    return int(scores * (a["size"] + a["value_size"]))
+
+
+@op(_attention_type, name="cpu.attention", macs=_attention_macs)
+def attention(q: Array, k: Array, v: Array, mask: Array | None = None, *, batch: int, heads: int,
+              kv_heads: int, rows: int, keys: int, size: int, value_size: int, q_view: Ints,
+              k_view: Ints, v_view: Ints, scale: float, softcap: float = 0.0) -> Array:  # fmt: skip
+    """Attention over heads that are read where they lie; [batch, rows, heads, value_size] out.
+
+    A view is an offset and the steps from one batch entry, head and row to the next, in elements.
+    """
+    y = ops.attention.body(
+        _viewed(q, (batch, heads, rows, size), q_view),
+        _viewed(k, (batch, kv_heads, keys, size), k_view),
+        _viewed(v, (batch, kv_heads, keys, value_size), v_view),
+        mask, scale=scale, softcap=softcap,
+    )  # fmt: skip
+    return np.ascontiguousarray(np.swapaxes(y, 1, 2))
+
+
+def _viewed(x: Array, shape: Ints, view: Ints) -> Array:
+    flat = np.ascontiguousarray(x).reshape(-1)
+    if not math.prod(shape):
+        return np.zeros(shape, x.dtype)
+    steps = tuple(s * x.itemsize for s in (*view[1:], 1))
+    return np.lib.stride_tricks.as_strided(flat[view[0] :], shape, steps, writeable=False)
+
+
+# ---- views -------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where the elements of a tensor lie in another one: an offset, and a step along each axis."""
+
+    offset: int
+    shape: Ints
+    steps: Ints
+
+    @staticmethod
+    def whole(shape: Ints) -> View:
+        return View(0, shape, tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))))
+
+    def through(self, node: Node) -> View | None:
+        """What `node` makes of this without moving an element; None if it must move some."""
+        a, out = node.attrs, node.outputs[0].shape
+        if node.op == "transpose":
+            return View(self.offset, out, tuple(self.steps[p] for p in a["perm"]))
+        if node.op == "slice":
+            cuts = zip(self.shape, a["start"], a["stop"], a["step"], strict=True)
+            at = [range(n)[first:stop:step] for n, first, stop, step in cuts]
+            offset = sum(r.start * s for r, s in zip(at, self.steps, strict=True))
+            steps = tuple(r.step * s for r, s in zip(at, self.steps, strict=True))
+            return View(self.offset + offset, out, steps)
+        if node.op == "expand":
+            lead = len(out) - len(self.shape)
+            same = zip(self.shape, out[lead:], self.steps, strict=True)
+            return View(
+                self.offset, out, (0,) * lead + tuple(s if n == m else 0 for n, m, s in same)
+            )
+        return self.reshaped(out)
+
+    def reshaped(self, out: Ints) -> View | None:
+        """In another shape, where the axes that are joined or split lie one within the other."""
+        steps = [0] * len(out)
+        for ins, outs in axis_groups(self.shape, out):
+            long = [i for i in ins if self.shape[i] > 1]
+            if any(self.steps[i] != self.shape[j] * self.steps[j] for i, j in pairwise(long)):
+                return None
+            step = self.steps[long[-1]] if long else 0
+            for o in reversed(outs):
+                steps[o] = step
+                step *= out[o]
+        return View(self.offset, out, tuple(steps))
+
+
+VIEWS = ("reshape", "transpose", "slice", "expand")
+
+
+def _readable(view: View) -> bool:
+    """Whether the kernel can read it: rows of neighbours, none on another."""
+    near = view.shape[3] == 1 or view.steps[3] == 1
+    apart = view.shape[2] == 1 or view.steps[2] >= view.shape[3]
+    return near and apart and min(view.steps) >= 0
+
+
+def view_of(v: Value) -> tuple[Value, Ints]:
+    """The tensor of which [batch, heads, rows, size] `v` is a view, and the view."""
+    chain: list[Node] = []
+    source = v
+    while (node := source.producer) is not None and node.op in VIEWS:
+        below = node.inputs[0]
+        if below is None or below.type.dynamic:
+            break
+        chain.append(node)
+        source = below
+    while True:
+        seen: View | None = View.whole(source.shape)
+        for node in reversed(chain):
+            seen = None if seen is None else seen.through(node)
+        if seen and _readable(seen):
+            return source, (seen.offset, *seen.steps[:3])
+        source = chain.pop().outputs[0]  # at the latest `v` is a view of itself
+
+
+q, k, v, mask = P["q k v mask?"]
+
+
+@rule(P.attention(q, k, v, mask))
+def attention_in_place(q: Value, k: Value, v: Value, mask: Value | None, node: Node) -> Value | No:
+    """attention -> cpu.attention on whatever its operands are views of, transpose."""
+    if q.dtype != "f32":
+        return no(f"only f32 has a kernel, this is {q.dtype}")
+    if any(x is not None and x.type.dynamic for x in (q, k, v, mask)):
+        return no("an extent is known only at run time")
+    if not (q.type.size and k.type.size and v.type.size):
+        return no("an operand is empty")
+    (q0, q_view), (k0, k_view), (v0, v_view) = view_of(q), view_of(k), view_of(v)
+    made: Value = attention(
+        q0, k0, v0, mask, batch=q.shape[0], heads=q.shape[1], kv_heads=k.shape[1], rows=q.shape[2],
+        keys=k.shape[2], size=q.shape[3], value_size=v.shape[3], q_view=q_view, k_view=k_view,
+        v_view=v_view, **node.attrs,
+    )  # fmt: skip
+    turned: Value = ops.transpose(made, perm=HEADS)
+    return turned
+
+
+ATTENTION: list[Rule] = [attention_in_place]
