@@ -395,6 +395,18 @@ def test_the_example_of_the_documentation(capsys):
     assert capsys.readouterr().out.strip() == said
 
 
+def test_shared_weights_stay_shared():
+    net = Net()
+    how = {"stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1)}
+    w, v = net.whole(6, 4, 1, 1), constant(net.whole(2, 6, 1, 1))
+    w[[0, 4]] = 0
+    w = constant(w)
+    heads = [ops.conv(relu(ops.conv(x, w, **how)), v, **how) for x in (net.x, ops.neg(net.x))]
+    made = net.prune(*heads)
+    assert made.channels() == [4, 2, 4, 2]
+    assert made.saved.after.parameters == 4 * 4 + 2 * 4
+
+
 def test_half_floats():
     net = Net()
     x = ops.cast(net.x, dtype="f16")

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from intaglio import ops
-from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.ir import Graph, Node, Value, constant
 from intaglio.ops.work import Work, work
 from intaglio.passes.prune.analysis import Analysis
-from intaglio.passes.prune.flow import Elementwise, Flow, Kept
+from intaglio.passes.prune.flow import Cuts, Elementwise, Flow, Kept
 from intaglio.passes.prune.products import Product
 from intaglio.passes.prune.sources import any_dead
 from intaglio.rewrite import ANY, Rule, Trace, no
@@ -90,7 +90,7 @@ class _Rebuild:
     def __init__(self, graph: Graph, found: Analysis, trace: Trace):
         self.graph, self.found = graph, found
         self.changed = False
-        self._cuts: dict[tuple[int, int, bytes], Value] = {}
+        self._cuts = Cuts()
         self._rows: dict[Value, Value] = {}  # expanded constant -> the constant
         for node, flow in found.flows.items():
             if self._node(node, flow):
@@ -112,7 +112,7 @@ class _Rebuild:
         if not rows and not any(gone[v].any() for v in around):
             return False
         masks = [None if v not in gone else ~gone[v] for v in flow.operands]
-        kept = Kept(masks, self.found.facts(flow), ~gone[out] if out in gone else None, self._cut)
+        kept = Kept(masks, self.found.facts(flow), ~gone[out] if out in gone else None, self._cuts)
         inputs = list(node.inputs)
         if rows:
             inputs = self._broadcast(inputs)
@@ -134,12 +134,3 @@ class _Rebuild:
         full = np.broadcast_shapes(*(v.shape for v in inputs if v is not None))
         same = np.broadcast_shapes(*(v.shape for v in small if v is not None)) == full
         return small if same else inputs
-
-    def _cut(self, v: Value, axis: int, at: Array) -> Value:
-        """A constant at some indices of an axis; the same one where it is asked for again."""
-        key = id(v), axis, at.tobytes()
-        if key not in self._cuts:
-            assert v.data is not None
-            data = np.ascontiguousarray(v.data.take(at, axis))
-            self._cuts[key] = v if len(at) == v.shape[axis] else constant(data, v.name)
-        return self._cuts[key]

@@ -44,7 +44,7 @@ class Apart(Flow):
         for i in self.how.params:
             v = self.operands[i]
             if v is not None:
-                inputs[i] = kept.cut(v, 0, at)
+                inputs[i] = kept.cuts.cut(v, 0, at)
         attrs: dict[str, Any] = {}
         if self.how.shape:
             shape = list(self.node.outputs[0].shape)

@@ -7,14 +7,14 @@ that they can only go together; which are constant; and what the node is without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.ir import Array, Node, Value
+from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops.registry import REGISTRY
 
 Mask = Array  # of bools, one per channel
@@ -46,6 +46,28 @@ class Link:
     outside: Array | None = None
 
 
+class Cuts:
+    """Constants without what goes; where several nodes read one, they go on reading one."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Value] = {}
+
+    def once(self, v: Value, how: Hashable, data: Callable[[], Array]) -> Value:
+        """What becomes of a constant in the way that `how` describes."""
+        key = id(v), how
+        if key not in self._made:
+            self._made[key] = constant(np.ascontiguousarray(data()), v.name)
+        return self._made[key]
+
+    def cut(self, v: Value, axis: int, at: Array) -> Value:
+        """A constant at some indices of an axis."""
+        old = v.data
+        assert old is not None
+        if len(at) == v.shape[axis]:
+            return v
+        return self.once(v, (axis, at.tobytes()), lambda: old.take(at, axis))
+
+
 @dataclass
 class Kept:
     """Which channels stay: of every operand that has channels, and of the result."""
@@ -53,7 +75,7 @@ class Kept:
     operands: list[Mask | None]
     known: list[Known | None]  # of the operands
     result: Mask | None
-    cut: Callable[[Value, int, Array], Value]  # a constant at some indices of an axis
+    cuts: Cuts
 
 
 class Flow:
@@ -193,5 +215,5 @@ class Elementwise(Flow):
         for i, v in enumerate(self.operands):
             axis = self.axis - self.shifts[i]
             if v is not None and v.data is not None and axis >= 0 and v.shape[axis] == self.count:
-                inputs[i] = kept.cut(v, axis, at)
+                inputs[i] = kept.cuts.cut(v, axis, at)
         return self.remake(inputs)

@@ -94,7 +94,7 @@ def _concat_along(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
         n = v.shape[flow.axis]
         at = np.flatnonzero(kept.result[start : start + n])
         if len(at):
-            left.append(x if v.data is None else kept.cut(v, flow.axis, at))
+            left.append(x if v.data is None else kept.cuts.cut(v, flow.axis, at))
         start += n
     return left[0] if len(left) == 1 else flow.remake(left)
 
@@ -105,7 +105,7 @@ def _concat_beside(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
     at = np.flatnonzero(kept.result)
     for i, v in enumerate(flow.operands):
         if v is not None and v.data is not None:
-            inputs[i] = kept.cut(v, flow.axis, at)
+            inputs[i] = kept.cuts.cut(v, flow.axis, at)
     return flow.remake(inputs)
 
 

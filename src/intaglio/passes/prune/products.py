@@ -195,25 +195,30 @@ class Convolution(Product):
         w = self.operands[1]
         assert w is not None
         assert w.data is not None
-        data = w.data
         one, times = self.led(self._columns_of(kept), kept.known[0])
-        if times.any():
-            axis = 0 if self.node.op == "conv_transpose" else 1
-            data = np.moveaxis(data, axis, -1).astype(np.float64)
-            data[..., one] += data @ times
-            data = np.moveaxis(data, -1, axis).astype(w.data.dtype)
-        split = data.reshape(self.node.attrs["groups"], -1, *w.shape[1:])
-        first, second = (columns, rows) if self.node.op == "conv_transpose" else (rows, columns)
-        cut = split[groups[:, None, None], first[:, :, None], second[:, None, :]]
-        inputs[1] = constant(cut.reshape(-1, *cut.shape[2:]), w.name)
+        how = tuple(a.tobytes() for a in (groups, rows, columns, times))
+        inputs[1] = kept.cuts.once(w, how, lambda: self._cut(groups, rows, columns, one, times))
         place = CONVOLUTIONS[self.node.op]
         if self.bias is not None and self.bias.data is not None:
-            inputs[place] = kept.cut(self.bias, 0, at)
+            inputs[place] = kept.cuts.cut(self.bias, 0, at)
         if shift.any():
             assert self.shift is not None
             made = (self.shift[at] + shift).astype(w.data.dtype)
             inputs[place] = constant(made, self.bias.name if self.bias else "")
         return self.remake(inputs, groups=len(groups))
+
+    def _cut(self, groups: Array, rows: Array, columns: Array, one: int, times: Array) -> Array:
+        """The weights of what stays; `times` each other channel, channel `one` stands for it."""
+        data, turned = self.operands[1].data, self.node.op == "conv_transpose"  # type: ignore[union-attr]
+        assert data is not None
+        if times.any():
+            wide = np.moveaxis(data, 0 if turned else 1, -1).astype(np.float64)
+            wide[..., one] += wide @ times
+            data = np.moveaxis(wide, -1, 0 if turned else 1).astype(data.dtype)
+        split = data.reshape(self.node.attrs["groups"], -1, *data.shape[1:])
+        first, second = (columns, rows) if turned else (rows, columns)
+        cut = split[groups[:, None, None], first[:, :, None], second[:, None, :]]
+        return np.asarray(cut.reshape(-1, *cut.shape[2:]))
 
 
 class Matrix(Product):
@@ -247,11 +252,12 @@ class Matrix(Product):
         w = self.operands[1]
         assert w is not None
         assert w.data is not None
+        data, how = w.data, (rows.tobytes(), columns.tobytes())
         picked = np.ix_(rows[0], columns[0]) if self.turned else np.ix_(columns[0], rows[0])
-        inputs[1] = constant(w.data[picked], w.name)
+        inputs[1] = kept.cuts.once(w, how, lambda: data[picked])
         c = inputs[2] if self.node.op == "gemm" else None
         if c is not None and c.data is not None and c.type.rank and c.shape[-1] == self.count > 1:
-            inputs[2] = kept.cut(c, c.type.rank - 1, at)
+            inputs[2] = kept.cuts.cut(c, c.type.rank - 1, at)
         y = self.remake(inputs)
         return ops.add(y, constant(shift.astype(w.data.dtype))) if shift.any() else y
 
