@@ -118,6 +118,8 @@ def test_says_what_pruning_saves(tmp_path: Path):
     words = "pruned      2 of 7 channels, weights -22 (-40.0 %), MACs -792 (-40.0 %)"
     assert words in done.stdout.splitlines()
     assert any(line.startswith("prune_channels ") for line in done.stdout.splitlines())
+    done = intaglio("compile", path, "-o", tmp_path / "dense.itg")
+    assert words.replace("pruned      ", "pruned: ") in done.stdout.splitlines()
     facts = json.loads(intaglio("optimize", path, "--json").stdout)
     assert facts["pruned"] == {
         "channels": [7, 5], "parameters": [55, 33], "parameter_bytes": [220, 132],

@@ -43,22 +43,27 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
     """
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    import intaglio
+    from intaglio.compiler import trace
+    from intaglio.passes.prune import Pruned
 
     path = options.output_path(model, out)
     start = time.perf_counter()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, transient=True, disable=quiet) as bar:
         task = bar.add_task("reading the model", total=None)
-        package = intaglio.compile(
+        made = trace(
             model, target=target, isa=isa, level=level, dump_dir=dump_dir,
             progress=lambda words: bar.update(task, description=words),
             **options.load_arguments(**model_options),
         )  # fmt: skip
         bar.update(task, description=f"writing {path}")
-        package.save(path)
+        made.package.save(path)
     if not quiet:
         seconds = time.perf_counter() - start
         size = path.stat().st_size / 1e6
-        click.echo(f"{path}: {size:.2f} MB, {package.steps} steps, compiled in {seconds:.2f} s")
+        click.echo(
+            f"{path}: {size:.2f} MB, {made.package.steps} steps, compiled in {seconds:.2f} s"
+        )
+        for saved in (r.result for r in made.records if isinstance(r.result, Pruned)):
+            click.echo(f"pruned: {saved}")
         click.echo(f"next: intaglio bench {path}")
