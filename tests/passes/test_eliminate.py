@@ -29,14 +29,15 @@ CASES = {
     "expand by the shape of another": (
         "float[1,4] x, float[3,4] z", "s = Shape(z) e = Expand(x, s) y = Add(e, z)", ["add"]),
     "fill by shape": (f"{F} x", "s = Shape(x) z = ConstantOfShape(s) y = Add(x, z)", []),
-    "scalar operands": ("float[4] x", "c = Constant<value_float=2.0>() d = Constant<value_float=3.0>() "
-                        "a = Max(x, c) y = Min(a, d)", ["clip"]),
+    "scalar operands": ("float[4] x", "c = Constant<value_float=2.0>() "
+                        "d = Constant<value_float=3.0>() a = Max(x, c) y = Min(a, d)", ["clip"]),
     # ---- without effect ----
     "identity": ("float[4] x", "a = Identity(x) b = Relu(a) y = Identity(b)", ["relu"]),
     "dropout": ("float[4] x", "a = Relu(x) y = Dropout(a)", ["relu"]),
     "casts": ("float[4] x", "a = Cast<to=1>(x) b = Cast<to=11>(a) c = Cast<to=1>(b) y = Relu(c)",
               ["relu"]),
-    "one operand": ("float[4] x", "a = Relu(x) b = Concat<axis=0>(a) c = Max(b) y = Sum(c)", ["relu"]),
+    "one operand": (
+        "float[4] x", "a = Relu(x) b = Concat<axis=0>(a) c = Max(b) y = Sum(c)", ["relu"]),
     "split into one": ("float[4] x", "a = Split<axis=0, num_outputs=1>(x) y = Relu(a)", ["relu"]),
     "slice of all": ("float[4] x", "s = Constant<value_ints=[0]>() e = Constant<value_ints=[9]>() "
                      "a = Slice(x, s, e) y = Relu(a)", ["relu"]),
@@ -62,8 +63,9 @@ CASES = {
         f"{F} x", "a = Transpose<perm=[0,2,3,1]>(x) b = Transpose<perm=[0,3,1,2]>(a) y = Relu(b)",
         ["relu"]),
     "dequantize, quantize": (
-        "uint8[4] x", "s = Constant<value_float=0.1>() z = Cast<to=2>(k) k = Constant<value_int=7>() "
-        "a = DequantizeLinear(x, s, z) b = QuantizeLinear(a, s, z) y = Identity(b)", []),
+        "uint8[4] x", "s = Constant<value_float=0.1>() k = Constant<value_int=7>() "
+        "z = Cast<to=2>(k) a = DequantizeLinear(x, s, z) b = QuantizeLinear(a, s, z) "
+        "y = Identity(b)", []),
     "concat, split": (
         "float[2,3] x, float[2,3] z", "a = Concat<axis=1>(x, z) "
         "b, c = Split<axis=1, num_outputs=2>(a) y = Sub(c, b)", ["sub"]),
@@ -74,7 +76,8 @@ CASES = {
         "float[2,3] x", "p = Constant<value_ints=[0,1,0,1]>() a = Pad(x, p) "
         "s = Constant<value_ints=[1]>() e = Constant<value_ints=[-1]>() b = Slice(a, s, e, s) "
         "y = Relu(b)", ["relu"]),
-    "negations": ("float[4] x, float[4] z", "a = Neg(z) b = Neg(a) c = Neg(b) y = Add(x, c)", ["sub"]),
+    "negations": (
+        "float[4] x, float[4] z", "a = Neg(z) b = Neg(a) c = Neg(b) y = Add(x, c)", ["sub"]),
     # ---- chains ----
     "reshapes": (
         "float[2,6] x", "a = Constant<value_ints=[3,4]>() b = Reshape(x, a) "

@@ -118,6 +118,17 @@ case("slice_of_slice", lambda x: cut(cut(x, ALL, (1, 9, 2)), ALL, (1, 3, 1)), f3
 case(
     "slice_of_slice", lambda x: cut(cut(x, ALL, (-1, -(2**62), -1)), ALL, (4, -20, -2)), f32(2, 10)
 )
+HALVES = lambda x: ops.reshape(x, shape=(2, 3, 2, 7))  # noqa: E731
+case(
+    "slice_of_split_axis",
+    lambda x: ops.reshape(ops.part(HALVES(x), 1, 2, axis=2), shape=(2, 3, 7)),
+    f32(2, 6, 7),
+)
+case(
+    "slice_of_split_axis",
+    lambda x: ops.reshape(ops.part(HALVES(x), 1, 3, axis=1), shape=(2, 4, 7)),
+    f32(2, 6, 7),
+)
 JOINED = lambda x, y: ops.concat(x, y, x, axis=1)  # noqa: E731
 case("slice_of_concat", lambda x, y: cut(JOINED(x, y), ALL, (6, 9, 1)), VECTOR, VECTOR)
 case("slice_of_concat", lambda x, y: cut(JOINED(x, y), (0, 1, 1), (2, 10, 1)), VECTOR, VECTOR)

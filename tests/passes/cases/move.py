@@ -112,6 +112,16 @@ case(
     IMAGE,
 )
 case(
+    "activation_before_concat",
+    lambda x: ops.relu(ops.concat(conv(x, 3), conv(x, 2, 5, pad=(2,) * 4), axis=1)),
+    IMAGE,
+)
+case(
+    "constant_before_concat",
+    lambda x: ops.mul(ops.concat(conv(x, 3), conv(x, 2, 5, pad=(2,) * 4), axis=1), num(5, 1, 1)),
+    IMAGE,
+)
+case(
     "reshapes_cancel",
     lambda x: ops.reshape(
         ops.add(ops.matmul(ops.reshape(x, shape=(64, 128)), num(128, 8)), num(1, 8)),
@@ -141,6 +151,15 @@ case(
     f32(4, 8),
     f32(4, 8),
     f32(8, 3),
+)
+case("factor_out_of_power", lambda x: ops.pow(ops.mul(x, scalar(-2)), scalar(3)), f32(2, 5))
+case("multiplied_by_reciprocal", lambda x, y: ops.mul(ops.reciprocal(x), y), LONG, LONG)
+case(
+    "sum_of_sums",
+    lambda x: ops.reduce_mean(
+        ops.reduce_mean(x, axes=(1, 3), keepdims=False), axes=(1,), keepdims=False
+    ),
+    IMAGE,
 )
 case(
     "concat_of_products",

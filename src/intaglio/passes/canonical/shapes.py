@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from intaglio import ops
 from intaglio.ir import Node, Value, constant
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.canonical.pieces import EXTENT, cut, one_axis, ranges
+from intaglio.passes.permute import axis_groups
 from intaglio.rewrite import ANY, P, no, rule
 
 x, y, c, i, j = P["x y c! i! j!"]
@@ -138,6 +140,30 @@ def slice_of_slice(x: Value, inner: Node, node: Node) -> Any:
     both = [a[b.start : b.stop if b.stop >= 0 else None : b.step]
             for a, b in zip(first, then, strict=True)]  # fmt: skip
     return None if any(len(r) == 0 for r in both) else cut(x, both)
+
+
+@rule(P.reshape(P.slice(P.reshape(x).shared() @ "outer") @ "inner"))
+def slice_of_split_axis(x: Value, outer: Node, inner: Node, node: Node) -> Any:
+    """an axis cut in two, one index of one part, and back: a slice in steps"""
+    parts, taken, out = outer.outputs[0], ranges(inner), node.outputs[0]
+    if taken is None or x.type.dynamic or not x.type.size or not out.type.size:
+        return None
+    found = []
+    for ins, outs in axis_groups(x.shape, parts.shape):
+        long = [a for a in ins if x.shape[a] != 1]
+        if len(long) > 1:
+            return None
+        kept = np.arange(math.prod(parts.shape[a] for a in outs))
+        kept = kept.reshape([parts.shape[a] for a in outs])[np.ix_(*(taken[a] for a in outs))]
+        steps = np.unique(np.diff(kept.ravel()))
+        if len(steps) > 1:
+            return None
+        step = int(steps[0]) if len(steps) else 1
+        first, last = int(kept.flat[0]), int(kept.flat[-1])
+        found += [(a, range(first, last + (1 if step > 0 else -1), step)) for a in long]
+    along = dict(found)
+    made = cut(x, [along.get(a, range(d)) for a, d in enumerate(x.shape)])
+    return made if made.shape == out.shape else None
 
 
 @rule(P.slice((ANY @ "inner").shared()))
@@ -303,6 +329,7 @@ SHAPES = [
     extremum_of_copies,
     extremum_of_extrema,
     slice_of_slice,
+    slice_of_split_axis,
     slice_of_concat,
     slice_of_pad,
     pad_of_pad,

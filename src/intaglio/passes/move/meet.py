@@ -11,7 +11,7 @@ from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.permute import axis_groups, inverse
-from intaglio.rewrite import P, no, rule
+from intaglio.rewrite import ANY, P, no, rule
 
 x, c = P["x c!"]
 MOVES = ("reshape", "transpose")
@@ -29,13 +29,13 @@ def _alone(v: Value | None) -> Node | None:
     return node if node is not None and len(node.outputs) == 1 else None
 
 
-def _leads_to_product(v: Value | None, over: tuple[str, ...], deep: int = DEEP) -> bool:
+def leads_to_product(v: Value | None, over: tuple[str, ...], deep: int = DEEP) -> bool:
     """Is `v` a product behind nothing but moves of its elements?"""
     node = _alone(v)
     if node is None or not deep or not dtypes.is_float(node.outputs[0].dtype):
         return False
     if node.op in over:
-        return _leads_to_product(node.inputs[0], over, deep - 1)
+        return leads_to_product(node.inputs[0], over, deep - 1)
     return node.op in ("conv", "conv_transpose", "matmul", "gemm")
 
 
@@ -45,7 +45,7 @@ def activation_meets_product(x: Value, move: Node, node: Node) -> Any:
     if move.op in MAXIMA and (node.op not in RISING or move.attrs.get("with_indices")):
         return None
     over = (*MOVES, *MAXIMA) if node.op in RISING else MOVES
-    if x.type.dynamic or not _leads_to_product(x, over):
+    if x.type.dynamic or not leads_to_product(x, over):
         return None
     return REGISTRY[move.op](REGISTRY[node.op](x, **node.attrs), **move.attrs)
 
@@ -56,7 +56,7 @@ def constant_meets_product(x: Value, c: Value, move: Node, node: Node) -> Any:
     out = move.outputs[0]
     if x.type.dynamic or out.type != node.outputs[0].type or c.data is None:
         return None
-    if not _leads_to_product(x, (*MOVES, *MAXIMA, *MEANS)) or move.attrs.get("with_indices"):
+    if not leads_to_product(x, (*MOVES, *MAXIMA, *MEANS)) or move.attrs.get("with_indices"):
         return None
     if move.op in MAXIMA and node.op == "mul" and not np.all(c.data > 0):
         return no("the largest is not the largest any more times a number below zero")
@@ -90,6 +90,34 @@ def _before(move: Node, x: Value, c: Value) -> Array | None:
         kept = move.attrs["keepdims"] and not set(varies) & set(move.attrs["axes"])
         return full if kept else None
     return full if max(varies) < 2 else None
+
+
+@rule(P.op(ACTIVATIONS, ANY @ "joined"))
+def activation_before_concat(joined: Node, node: Node) -> Any:
+    """an activation of products that are joined, where each computes it itself"""
+    if joined.op != "concat" or not all(leads_to_product(v, MOVES) for v in joined.inputs):
+        return None
+    parts = [REGISTRY[node.op](v, **node.attrs) for v in joined.inputs]
+    return ops.concat(*parts, **joined.attrs)
+
+
+@rule(P.op(("mul", "add"), ANY @ "joined", c))
+def constant_before_concat(joined: Node, c: Value, node: Node) -> Any:
+    """a factor or summand of products that are joined, where each takes its part"""
+    out = joined.outputs[0]
+    if joined.op != "concat" or out.type != node.outputs[0].type or c.data is None:
+        return None
+    if not all(leads_to_product(v, MOVES) for v in joined.inputs):
+        return None
+    axis = joined.attrs["axis"] % out.type.rank
+    full = c.data.reshape((1,) * (out.type.rank - c.type.rank) + c.shape)
+    parts, edge = [], 0
+    for v in joined.inputs:
+        assert v is not None
+        mine = full if full.shape[axis] == 1 else full.take(range(edge, edge + v.shape[axis]), axis)
+        parts.append(REGISTRY[node.op](v, constant(np.ascontiguousarray(mine))))
+        edge += v.shape[axis]
+    return ops.concat(*parts, axis=axis)
 
 
 # ---- reshapes that meet --------------------------------------------------------------------------
@@ -153,5 +181,5 @@ def _again(node: Node, k: int, v: Value) -> Value:
     return made
 
 
-MEET = [activation_meets_product]
-MEET_FLOATS = [constant_meets_product, reshapes_cancel]
+MEET = [activation_meets_product, activation_before_concat]
+MEET_FLOATS = [constant_meets_product, constant_before_concat, reshapes_cancel]

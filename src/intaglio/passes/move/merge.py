@@ -10,9 +10,11 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.ir import Graph, Node, Value, constant, release
 from intaglio.ops.registry import REGISTRY
+from intaglio.passes.canonical.shapes import joined_reductions
+from intaglio.passes.move.meet import MOVES, leads_to_product
 from intaglio.rewrite import ANY, Cost, P, Rule, no, rule
 
-x, y, z = P["x y z"]
+x, y, z, c, d = P["x y z c! d!"]
 ELEMENTWISE = tuple(name for name, o in REGISTRY.items() if o.elementwise)
 UNARY = tuple(
     n for n in ELEMENTWISE
@@ -24,11 +26,6 @@ MANY = 8  # products of one input that are looked at
 def _alone(v: Value | None) -> Node | None:
     node = v.producer if v is not None and len(v.uses) == 1 else None
     return node if node is not None and len(node.outputs) == 1 else None
-
-
-def _is_product(v: Value | None) -> bool:
-    node = _alone(v)
-    return node is not None and REGISTRY[node.op].macs(node) > 0
 
 
 # ---- behind a concat -----------------------------------------------------------------------------
@@ -43,7 +40,7 @@ def concat_before_work(node: Node) -> Any:
         return None
     if any(n is None or n.op != first.op or n.attrs != first.attrs for n in made):
         return None
-    if any(_is_product(n.inputs[0]) for n in made if n is not None):
+    if any(leads_to_product(n.inputs[0], MOVES) for n in made if n is not None):
         return no(f"a product before it computes {first.op} itself")
     joined = ops.concat(*(n.inputs[0] for n in made if n is not None), **node.attrs)
     return REGISTRY[first.op](joined, **first.attrs)
@@ -59,6 +56,33 @@ def common_factor(x: Value, y: Value, z: Value, a: Node, b: Node, node: Node) ->
     if a.op != b.op or not dtypes.is_float(x.dtype) or x.shape != z.shape:
         return None
     return REGISTRY[a.op](REGISTRY[node.op](x, z), y)
+
+
+@rule(P.pow(P.mul(x, c), d))
+def factor_out_of_power(x: Value, c: Value, d: Value) -> Any:
+    """(x * c) ^ n is x ^ n * c ^ n, and the factor meets others"""
+    if not dtypes.is_float(x.dtype) or d.type.size != 1 or x.data is not None:
+        return None
+    n = float(d.data.item())  # type: ignore[union-attr]
+    if n not in (2, 3, 4):
+        return no(f"the exponent is {n:g}: only small whole ones keep signs and range")
+    power = (c.data.astype(np.float64) ** n).astype(c.data.dtype)  # type: ignore[union-attr]
+    return ops.mul(ops.pow(x, d), constant(power))
+
+
+@rule(P.mul(x, P.reciprocal(y)))
+def multiplied_by_reciprocal(x: Value, y: Value) -> Any:
+    """x * (1 / y) is x / y"""
+    return ops.div(x, y) if x.shape == y.shape and x.data is None else None
+
+
+SUMS = ("reduce_sum", "reduce_mean", "reduce_prod")
+
+
+@rule(P.op(SUMS, P.op(SUMS, x) @ "inner"))
+def sum_of_sums(x: Value, inner: Node, node: Node) -> Any:
+    """first over some axes, then over others, is over all"""
+    return joined_reductions(x, inner, node) if inner.op == node.op else None
 
 
 # ---- products of one input -----------------------------------------------------------------------
@@ -228,4 +252,10 @@ def _new(parts: list[Value], x: Value) -> list[Node]:
 
 
 MERGE = [concat_before_work]
-MERGE_FLOATS = [common_factor, concat_of_products]
+MERGE_FLOATS = [
+    common_factor,
+    factor_out_of_power,
+    multiplied_by_reciprocal,
+    sum_of_sums,
+    concat_of_products,
+]
