@@ -170,6 +170,7 @@ static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap
   rows->n_taps = tap - taps;
   rows->depth = t->l->merged ? w->kernel[2] * c->deep : c->deep;
   rows->rows = n;
+  rows->ahead = NULL;
 }
 
 // Pixels [from, to) of one set, panels [first, last) of group g.

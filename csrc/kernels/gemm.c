@@ -24,6 +24,7 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
       itg_rows *tile = &rows[count];
       tile->taps = &taps[count];
       tile->n_taps = 1;
+      tile->ahead = NULL;
       tile->depth = k;
       tile->rows = (int)(from + itg_split(to - from, tiles, i + count + 1) - r);
       taps[count].at = 0;

@@ -102,6 +102,8 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
 #endif
 
   const itg_tap *tap = rows->taps;
+  const float *ahead = rows->ahead;
+  const int64_t fetch = rows->fetch;
   const int64_t depth = rows->depth;
   for (int64_t t = 0; t < rows->n_taps; t++, tap++) {
     const float *row[ITG_TILE_M], *w = b + tap->at;
@@ -112,6 +114,11 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
 #if defined(ISA_avx512)
       const __m256 z = H ? _mm256_loadu_ps(w + W * panel) : _mm256_setzero_ps();
 #endif
+      if (ahead) {
+        __builtin_prefetch(ahead, 0, 2);
+        if (fetch > 1) __builtin_prefetch(ahead + ITG_PANEL, 0, 2);
+        ahead += fetch * ITG_PANEL;
+      }
       UNROLL for (int m = 0; m < M; m++) {
         const lanes x = lanes_set(row[m][k]);
         UNROLL for (int v = 0; v < W; v++) sum[m][v] = lanes_madd(x, y[v], sum[m][v]);

@@ -28,6 +28,8 @@ typedef struct itg_rows {  // the tile's left side
   int64_t n_taps, depth;
   int64_t out[ITG_TILE_ROWS];  // where each output row starts, in floats from `base`
   int rows;
+  const float *ahead;  // what will be read next, from far away: fetched as k runs; or NULL
+  int fetch;           // lines of it per step along k, 1 or 2
 } itg_rows;
 
 // Columns [column, column + columns) of a few rows. `b` is the first panel of the columns, `panel` the floats between

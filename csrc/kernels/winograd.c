@@ -130,6 +130,7 @@ static void find_patch(const itg_winograd *g, const float *x, const float *zeros
 
 // ---- products --------------------------------------------------------------------------------------
 enum { GROUPS = ITG_WINOGRAD_ROWS / 2 + 1 };  // tiles of rows, at most
+enum { FAR = 128 << 10 };                      // floats of weights that the second cache may lose
 
 // The rows of `count` tiles times the panels [first, last), at every point.
 static void multiply(const itg_winograd *g, const float *w, const float *in, float *out, int64_t count, int64_t first,
@@ -142,18 +143,26 @@ static void multiply(const itg_winograd *g, const float *w, const float *in, flo
   const int64_t columns = (last * ITG_PANEL < g->channels ? last * ITG_PANEL : g->channels) - first * ITG_PANEL;
   for (int64_t i = 0; i < groups; i++) {
     const int64_t r = itg_split(count, groups, i);
-    rows[i] = (itg_rows){&taps[i], 1, g->deep, {0}, (int)(itg_split(count, groups, i + 1) - r)};
+    rows[i] = (itg_rows){&taps[i], 1, g->deep, {0}, (int)(itg_split(count, groups, i + 1) - r), NULL,
+                         groups > 2 ? 1 : 2};
     taps[i].at = 0;
     for (int m = 0; m < rows[i].rows; m++) {
       taps[i].row[m] = in + (r + m) * g->row;
-      rows[i].out[m] = (r + m) * ITG_WINOGRAD_SPAN;
+      rows[i].out[m] = (r + m) * g->span;
     }
   }
+  const bool far = g->points * g->panels * panel > FAR;
   for (int64_t k = 0; k < g->points; k++, out += g->out_step) {
     const float *b = w + (k * g->panels + first) * panel;
+    // The weights of the next point are fetched meanwhile, a share by each tile of rows.
+    const float *next = far && k + 1 < g->points ? b + g->panels * panel : NULL;
+    const int64_t share = (last - first < wide ? last - first : wide) * g->deep / groups * ITG_PANEL;
     for (int64_t p = 0; p < last - first; p += wide, b += wide * panel) {
       const int64_t left = columns - p * ITG_PANEL, n = left < wide * ITG_PANEL ? left : wide * ITG_PANEL;
-      for (int64_t i = 0; i < groups; i++) itg_tile(&rows[i], b, panel, p * ITG_PANEL, n, out, &end);
+      for (int64_t i = 0; i < groups; i++) {
+        rows[i].ahead = next ? next + p * panel + i * share : NULL;
+        itg_tile(&rows[i], b, panel, p * ITG_PANEL, n, out, &end);
+      }
     }
     for (int64_t i = 0; i < groups; i++)
       for (int m = 0; m < rows[i].rows; m++) taps[i].row[m] += g->in_step;
@@ -226,7 +235,7 @@ INLINE void run_block(const int tile, const itg_winograd *g, const itg_call *cal
     find_patch(g, call->in[0]->data, scratch, i, &p);
     tile_in(tile, &p, g->deep, in + (i - from) * g->row, g->in_step);
   }
-  const int64_t most = ITG_WINOGRAD_SPAN / ITG_PANEL, spans = (last - first + most - 1) / most;
+  const int64_t most = ITG_WINOGRAD_PANELS, spans = (last - first + most - 1) / most;
   for (int64_t s = 0; s < spans; s++) {
     const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
     const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
@@ -237,7 +246,7 @@ INLINE void run_block(const int tile, const itg_winograd *g, const itg_call *cal
       const canvas c = {((at.batch * g->w.out[1] + at.y) * g->w.out[2] + at.x) * g->channels,
                         g->w.out[2] * g->channels, g->channels, down < tile ? down : tile,
                         across < tile ? across : tile};
-      tile_out(tile, made + (i - from) * ITG_WINOGRAD_SPAN, g->out_step, &c, column, stop - column, out, end);
+      tile_out(tile, made + (i - from) * g->span, g->out_step, &c, column, stop - column, out, end);
       if (end->act) activate(&c, column, stop - column, out, end);
     }
   }

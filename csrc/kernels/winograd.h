@@ -7,7 +7,7 @@
 #include "tile.h"
 #include "window.h"
 
-enum { ITG_WINOGRAD_SPAN = 4 * ITG_PANEL, ITG_WINOGRAD_ROWS = 56 };  // columns, and tiles, that are at work together
+enum { ITG_WINOGRAD_PANELS = 4, ITG_WINOGRAD_ROWS = 56 };  // that are at work together, at most
 
 typedef struct itg_winograd {
   itg_window w;
@@ -15,7 +15,8 @@ typedef struct itg_winograd {
   int64_t tile, size, points;
   int64_t down, across, tiles;  // tiles along an image, and of all images
   int64_t block;                // tiles that are at work together, at most
-  int64_t row, in_step, out_step;  // floats of a row of inputs, of one point of all rows, of the same in the products
+  int64_t row, span;            // floats of a row of inputs, of a row of products
+  int64_t in_step, out_step;    // floats from one point to the next
   size_t zeros, bytes;  // floats of zeros that stand for padding; scratch bytes of one part
 } itg_winograd;
 

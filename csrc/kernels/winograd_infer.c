@@ -1,11 +1,11 @@
 // What Winograd's convolution accepts, and how much of the image it works on at a time.
 #include "winograd.h"
 
-enum { CACHE = 160 << 10, FEWEST = 14 };  // floats that stay in the second cache; tiles that pay for reading the weights
+enum { CACHE = 96 << 10, FEWEST = 14 };  // floats that stay near; tiles that are worth reading the weights for
 
 // Every block reads all weights, so it should be large; but what it makes of the image should stay in the cache.
 static int64_t block_of(const itg_winograd *g) {
-  int64_t fit = CACHE / (g->points * (g->row + ITG_WINOGRAD_SPAN));
+  int64_t fit = CACHE / (g->points * (g->row + g->span));
   fit = fit < FEWEST ? FEWEST : fit > ITG_WINOGRAD_ROWS ? ITG_WINOGRAD_ROWS : fit / ITG_TILE_ROWS * ITG_TILE_ROWS;
   return fit < g->tiles ? fit : g->tiles;
 }
@@ -39,10 +39,11 @@ itg_words itg_winograd_of(const itg_call *call, itg_winograd *g, itg_tensor *out
   g->across = (g->w.out[2] + g->tile - 1) / g->tile;
   g->tiles = itg_count(out) ? g->batch * g->down * g->across : 0;
   g->row = (g->deep + ITG_PANEL - 1) / ITG_PANEL * ITG_PANEL;
+  g->span = (g->panels < ITG_WINOGRAD_PANELS ? g->panels : ITG_WINOGRAD_PANELS) * ITG_PANEL;
   g->block = block_of(g);
   // One cache line more than the rows take: points that lie a power of two apart would drive each other out.
   g->in_step = g->block * g->row + ITG_PANEL;
-  g->out_step = g->block * ITG_WINOGRAD_SPAN + ITG_PANEL;
+  g->out_step = g->block * g->span + ITG_PANEL;
   g->zeros = (size_t)g->row;
   g->bytes = (g->zeros + (size_t)(g->points * (g->in_step + g->out_step))) * sizeof(float);
   return NULL;
