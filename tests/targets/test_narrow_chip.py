@@ -12,6 +12,7 @@ from tests.check import compare
 
 import intaglio
 from intaglio import ops, passes
+from intaglio.errors import BadInput, Unsupported
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, Node, Type, Value, constant
 from intaglio.targets import Target, replace
@@ -276,3 +277,28 @@ def test_what_the_chip_runs_is_left_alone() -> None:
     graph = Graph([x], [conv(x, 4, groups=4), conv(x, 4, groups=2)], ["fits", "split"])
     passes.rewrite(graph, refused)
     assert sorted(n.attrs["groups"] for n in graph.nodes() if n.op == "conv") == [1, 1, 4]
+
+
+def test_rules_of_a_target_can_be_disabled() -> None:
+    def graph() -> Graph:
+        x = Value(Type("f32", (1, 2, 18, 18)), "x")
+        return Graph([x], [conv(x, 4, 9, 9)], ["y"])
+
+    deep, sliced = graph(), graph()
+    passes.run(deep, passes.lowering(CHIP))
+    passes.run(sliced, passes.lowering(CHIP), disable=["stride_as_depth"])
+    strides = [n.attrs["stride"] for g in (deep, sliced) for n in g.nodes() if n.op == "conv"]
+    assert strides == [(1, 1), (3, 3)]
+    with pytest.raises(Unsupported, match="stride"):
+        passes.run(graph(), passes.lowering(CHIP), disable=["stride_as_depth", "split_stride"])
+    with pytest.raises(BadInput, match="did you mean split_stride"):
+        passes.run(graph(), passes.lowering(CHIP), disable=["split_strides"])
+
+
+def test_rules_let_alone_what_has_no_elements_or_no_fixed_extent() -> None:
+    words: list[str | None] = []
+    for shape, dynamic in (((0, 4, 6, 6), ()), ((2, 4, 6, 6), (0,))):
+        x = Value(Type("f32", shape, dynamic=dynamic), "x")
+        graph = Graph([x], [conv(x, 4, groups=2)], ["y"])
+        passes.rewrite(graph, [replace.split_groups()], lambda r, n, no: words.append(no))
+    assert words == ["a tensor has no elements", "an extent is known only at run time"]

@@ -66,7 +66,7 @@ def sections() -> list[Section]:
     cpu = targets.find("cpu", "scalar")
     made = []
     for p in [*passes.neutral(), *passes.lowering(cpu)]:
-        if isinstance(p.run, passes.Rules):
+        if isinstance(p.run, passes.Rules) and not isinstance(p.run, passes.Legal):
             made.append(Section(p.name, p.level, "", new(p.run.every)))
         elif p.rule and p.rule not in {r.name for s in made for r in s.rules}:
             why = "Looks at the whole graph at once; `--disable` leaves it out by this name."

@@ -20,7 +20,7 @@ from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
 from intaglio.passes.integer import INTEGER
 from intaglio.passes.layout import choose_layout, fewer_transposes
-from intaglio.passes.legalize import legalize
+from intaglio.passes.legalize import refuse, steps
 from intaglio.passes.linear import LINEAR
 from intaglio.passes.move import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
 from intaglio.passes.prune import prune_channels
@@ -104,6 +104,22 @@ class Rules:
         return Rules(every, self.cost)
 
 
+class Legal(Rules):
+    """A pass that applies rules until the target runs every node, or says which it cannot."""
+
+    def __init__(self, target: Target, every: Sequence[Rule] | None = None):
+        super().__init__(steps(target) if every is None else every, target.cost)
+        self.target = target
+
+    def __call__(self, graph: Graph, trace: Trace) -> int:
+        fired = super().__call__(graph, trace)
+        refuse(self.target, graph)
+        return fired
+
+    def timed(self, times: dict[str, float], disable: Collection[str]) -> Rules:
+        return Legal(self.target, super().timed(times, disable).every)
+
+
 def _rules(cost: Cost, *lists: Sequence[Rule]) -> Rules:
     return Rules([r for one in lists for r in one], cost)
 
@@ -132,12 +148,12 @@ def lowering(target: Target) -> list[Pass]:
     return [
         Pass("replace", rules(target.replace, FOLD), level=3),
         Pass("choose algorithms", rules(target.choose, FOLD), level=2),
-        Pass("legalize", partial(legalize, target)),
+        Pass("legalize", Legal(target)),
         Pass("fold weights", rules(WEIGHTS, FOLD), level=1),
         Pass("layout", choose_layout, level=1),
         Pass("fuse for target", rules(target.fuse, FOLD, CANONICAL), level=3),
         Pass("chain", rules(target.chain), level=3),  # what no epilogue took
-        Pass("check", partial(legalize, target)),
+        Pass("check", Legal(target)),
     ]
 
 

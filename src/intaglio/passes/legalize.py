@@ -17,8 +17,13 @@ NARROW = ("f16", "bf16")  # floats that are computed in f32 where the target has
 
 def legalize(target: Target, graph: Graph, trace: Trace | None = None) -> None:
     """Rewrite until the target runs every node; Unsupported names the first that it cannot."""
-    rewrite(graph, [*FOLD, *target.lower, *lowering(target)], trace)
-    _refuse(target, graph)
+    rewrite(graph, steps(target), trace, target.cost)
+    refuse(target, graph)
+
+
+def steps(target: Target) -> list[Rule]:
+    """Every rule by which nodes become the target's."""
+    return [*FOLD, *target.lower, *lowering(target)]
 
 
 def lowering(target: Target) -> list[Rule]:
@@ -52,10 +57,11 @@ def lowering(target: Target) -> list[Rule]:
     return [lower_composite, compute_in_f32]
 
 
-def _refuse(target: Target, graph: Graph) -> None:
+def refuse(target: Target, graph: Graph) -> None:
+    """Unsupported, in words, where a node is left that the target does not run."""
     for node in graph.nodes():
         for body in node.bodies():
-            _refuse(target, body)
+            refuse(target, body)
         if why := target.why_not(node):
             made = ", ".join(f"'{v.name}' {v.type}" for v in node.outputs)
             read = ", ".join("-" if v is None else str(v.type) for v in node.inputs)

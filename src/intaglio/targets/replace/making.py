@@ -27,6 +27,8 @@ def replacement(pattern: Pat) -> Callable[[Callable[..., Any]], Rule]:
             node: Node = found["node"]
             if any(v is not None and v.type.dynamic for v in (*node.inputs, *node.outputs)):
                 return no("an extent is known only at run time")
+            if any(v is not None and not v.type.size for v in (*node.inputs, *node.outputs)):
+                return no("a tensor has no elements")
             return build(**found)
 
         return rule(pattern)(with_known_shapes)
