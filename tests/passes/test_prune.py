@@ -395,6 +395,15 @@ def test_the_example_of_the_documentation(capsys):
     assert capsys.readouterr().out.strip() == said
 
 
+def test_a_constant_in_place_of_a_product_is_no_saving():
+    net = Net()
+    made = net.prune(ops.add(ops.mul(net.conv(net.x, 4), constant(np.float32(0))), net.x))
+    assert made.ops() == ["add"]
+    assert made.removed == 4
+    made = net.prune(ops.mul(ops.add(net.x, constant(1.0)), constant(np.float32(0))))
+    assert made.saved is None
+
+
 def test_shared_weights_stay_shared():
     net = Net()
     how = {"stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1)}

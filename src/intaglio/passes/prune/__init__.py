@@ -65,7 +65,8 @@ def prune_channels(graph: Graph, trace: Trace) -> Pruned | None:
         graph.tidy()
         found = Analysis(graph)
     _tell_kept(found, trace)
-    return Pruned((first, _channels(found)), before, work(graph)) if i else None
+    made = Pruned((first, _channels(found)), before, work(graph))
+    return made if made.channels[1] < first or made.after.macs < before.macs else None
 
 
 RULE = Rule(ANY, prune_channels)  # under this name it is explained and disabled

@@ -31,7 +31,9 @@ _FLOWS: dict[str, Callable[[Node, Axes], Flow]] = {
 def flow_of(node: Node, axes: Axes) -> Flow:
     """How channels pass through a node; through most they do not."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-    if len(node.outputs) != 1 or any(v.type.dynamic or not v.type.size for v in values):
+    if len(node.outputs) != 1 or any(
+        v.type.dynamic or v.type.quant or not v.type.size for v in values
+    ):
         return Flow(node)
     if REGISTRY[node.op].elementwise:
         return Elementwise(node, axes)
