@@ -10,6 +10,8 @@
 //   integers          vbits vfloats reinterpret; viset viadd visub viand vior vixor vishl vishr, visar keeps the sign
 //   vnear(a) vwhole(a)    the nearest whole number, as floats and as integers, |a| < 2^22
 //   vpow2(n)          2^n from whole numbers n in [-126, 127] held as floats;  vldexp(x, n) = x * 2^n, n in [-252, 254]
+//   vraise(q, t)      (1 + q) * 2^n, where t = n + VSHIFT, n whole in [-125, 128]
+//   vlost(a, b, p)    what a * b lost when it was rounded to p
 //   vload_f16 vload_bf16 vstore_f16    convert from and to 16-bit floats;   vloadm/vstorem masks from and to bool bytes
 #pragma once
 #include <math.h>
@@ -220,14 +222,31 @@ static inline vf vmax(vf a, vf b) { return vselect(vgt(a, b), a, b); }
 #define visnan(a) vne(a, a)
 // Adding 1.5 * 2^23 rounds a to a whole number and leaves it in the low bits of the sum, for |a| < 2^22: cheaper than
 // vround where there is no instruction for that, and defined for NaN.
-static inline vf vnear(vf a) { return vsub(vadd(a, vset(12582912.f)), vset(12582912.f)); }
-static inline vi vwhole(vf n) { return visub(vbits(vadd(n, vset(12582912.f))), viset(0x4b400000)); }
+#define VSHIFT 12582912.f
+static inline vf vnear(vf a) { return vsub(vadd(a, vset(VSHIFT)), vset(VSHIFT)); }
+static inline vi vwhole(vf n) { return visub(vbits(vadd(n, vset(VSHIFT))), viset(0x4b400000)); }
+#ifdef vldexp
+static inline vf vraise(vf q, vf t) { return vldexp(vadd(q, vset(1.f)), vsub(t, vset(VSHIFT))); }
+#else  // 2 (1 + q) * 2^(n - 1), for 2^128 is no float
+static inline vf vraise(vf q, vf t) {
+  return vmul(vfma(q, vset(2.f), vset(2.f)), vfloats(viadd(vishl(vbits(t), 23), viset(126 << 23))));
+}
+#endif
 #ifndef vpow2
 static inline vf vpow2i(vi n) { return vfloats(vishl(viadd(n, viset(127)), 23)); }
 static inline vf vpow2(vf n) { return vpow2i(vwhole(n)); }
 static inline vf vldexp(vf x, vf n) {  // in two steps: 2^n itself may be out of range where x * 2^n is not
   const vi whole = vwhole(n), half = visar(whole, 1);
   return vmul(vmul(x, vpow2i(half)), vpow2i(visub(whole, half)));
+}
+#endif
+
+#if defined(ISA_avx512) || defined(ISA_avx2)
+static inline vf vlost(vf a, vf b, vf p) { return vfma(a, b, vneg(p)); }
+#else  // by halves, whose products are exact
+static inline vf vlost(vf a, vf b, vf p) {
+  const vf x = vfloats(vbits(a) & 0xfffff000u), y = vfloats(vbits(b) & 0xfffff000u), u = a - x, v = b - y;
+  return ((x * y - p) + x * v + u * y) + u * v;
 }
 #endif
 

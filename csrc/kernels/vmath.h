@@ -4,10 +4,13 @@
 #pragma once
 #include "vec.h"
 
-// x = n * ln2 + r with |r| <= ln2/2, and q = e^r - 1. `lo` is added to x after the first rounding.
-static inline vf v_exp_parts(vf x, vf lo, vf *n) {
-  *n = vnear(vmul(x, vset(1.44269504f)));
-  vf r = vadd(vfma(*n, vset(-1.42860677e-6f), vfma(*n, vset(-0.693145752f), x)), lo);
+// t = n + VSHIFT and r with x = n * ln2 + r, n whole and |r| <= ln2/2.
+static inline vf v_reduce(vf x, vf *t) {
+  *t = vfma(x, vset(1.44269504f), vset(VSHIFT));
+  vf n = vsub(*t, vset(VSHIFT));
+  return vfma(n, vset(-1.42860677e-6f), vfma(n, vset(-0.693145752f), x));
+}
+static inline vf v_exp_rest(vf r) {  // e^r - 1
   vf q = vfma(r, vset(1.388250734e-3f), vset(8.366595954e-3f));
   q = vfma(r, q, vset(4.166720062e-2f));
   q = vfma(r, q, vset(1.666654348e-1f));
@@ -15,19 +18,21 @@ static inline vf v_exp_parts(vf x, vf lo, vf *n) {
   return vfma(vmul(r, r), q, r);
 }
 
-// exp(x + lo) for a small lo: 1.5 ulp; overflows to inf; results below 2^-126 become 0, for subnormals are slow.
-static inline vf v_exp2(vf x, vf lo) {
-  vf n, q = v_exp_parts(vmin(vset(89.f), vmax(vset(-87.3365402f), x)), lo, &n);
-  return vselect(vlt(x, vset(-87.3365402f)), vset(0.f), vldexp(vadd(q, vset(1.f)), n));
+// exp(x) in [2^-125, inf]: for those who do not mind that smaller results stay at 2^-125.
+static inline vf v_exp_above(vf x) {
+  vf t, r = v_reduce(vmin(vset(89.f), vmax(vset(-86.6433868f), x)), &t);
+  return vraise(v_exp_rest(r), t);
 }
-static inline vf v_exp(vf x) { return v_exp2(x, vset(0.f)); }
 
-// e^x - 1: 2 ulp for x <= 88, also near 0.
-static inline vf v_expm1(vf x) {
-  vf n, q = v_exp_parts(vmin(vset(88.f), vmax(vset(-87.f), x)), vset(0.f), &n);
-  vf s = vpow2(n);
-  return vfma(s, q, vsub(s, vset(1.f)));
+// 1.5 ulp; overflows to inf; results below 2^-125 become 0, for subnormals are slow.
+static inline vf v_exp(vf x) { return vselect(vlt(x, vset(-86.6433868f)), vset(0.f), v_exp_above(x)); }
+
+// e^x - 1 for -87 <= x <= 88: 2 ulp, also near 0.
+static inline vf v_expm1_within(vf x) {
+  vf t, r = v_reduce(x, &t), s = vpow2(vsub(t, vset(VSHIFT)));
+  return vfma(s, v_exp_rest(r), vsub(s, vset(1.f)));
 }
+static inline vf v_expm1(vf x) { return v_expm1_within(vmin(vset(88.f), vmax(vset(-87.f), x))); }
 
 // Natural logarithm: 1.5 ulp; log(0) = -inf, log(x < 0) = NaN.
 static inline vf v_log(vf x) {
@@ -45,14 +50,20 @@ static inline vf v_log(vf x) {
   return vselect(vlt(x, vset(0.f)), vset(NAN), y);
 }
 
-// log(1 + x) for x >= 0: 2 ulp. What 1 + x rounds away comes back through the derivative.
+// log(1 + x) for 0 <= x <= 1: 2 ulp. The series of 2 artanh(x / (x + 2)).
 static inline vf v_log1p(vf x) {
-  vf u = vadd(x, vset(1.f));
-  return vadd(v_log(u), vdiv(vsub(x, vsub(u, vset(1.f))), u));
+  vf s = vdiv(x, vadd(x, vset(2.f))), z = vmul(s, s);
+  vf p = vfma(z, vset(2.802446564e-1f), vset(2.799913981e-1f));
+  p = vfma(z, p, vset(4.002169913e-1f));
+  p = vfma(z, p, vset(6.666641313e-1f));
+  return vfma(vmul(s, z), p, vadd(s, s));
 }
 
-// 3 ulp, except that results below 2^-128 become 0.
-static inline vf v_sigmoid(vf x) { return vdiv(vset(1.f), vadd(vset(1.f), v_exp(vneg(x)))); }
+// 3 ulp; results below 2^-128 become 0.
+static inline vf v_sigmoid(vf x) { return vdiv(vset(1.f), vadd(vset(1.f), v_exp_above(vneg(x)))); }
+
+// x * sigmoid(alpha * x): 3 ulp.
+static inline vf v_swish(vf x, vf alpha) { return vdiv(x, vadd(vset(1.f), v_exp_above(vneg(vmul(alpha, x))))); }
 
 static inline vf v_copysign(vf size, vf sign) {
   return vfloats(vior(vbits(size), viand(vbits(sign), viset((int)0x80000000u))));
@@ -60,61 +71,62 @@ static inline vf v_copysign(vf size, vf sign) {
 
 // 3 ulp.
 static inline vf v_tanh(vf x) {
-  vf m = v_expm1(vmin(vset(40.f), vmul(vset(2.f), vabs(x))));
+  vf m = v_expm1_within(vmin(vset(40.f), vmul(vset(2.f), vabs(x))));
   return v_copysign(vdiv(m, vadd(m, vset(2.f))), x);
 }
 
-static inline vf v_softplus(vf x) {  // 3 ulp
-  return vadd(vmax(vset(0.f), x), v_log1p(v_exp(vneg(vabs(x)))));
+static inline vf v_softplus(vf x) {  // 3 ulp above 2^-125
+  return vadd(vmax(vset(0.f), x), v_log1p(v_exp_above(vneg(vabs(x)))));
 }
 
-// tanh(softplus(x)) = ((1 + e^x)^2 - 1) / ((1 + e^x)^2 + 1): 4 ulp above 2^-118.
+// tanh(softplus(x)) = ((1 + e^x)^2 - 1) / ((1 + e^x)^2 + 1): 5 ulp above 2^-118.
 static inline vf v_mish(vf x) {
-  vf e = v_exp(vmin(vset(20.f), x)), n = vmul(e, vadd(e, vset(2.f)));
-  return vmul(x, vdiv(n, vadd(n, vset(2.f))));
+  vf e = v_exp_above(vmin(vset(20.f), x)), n = vmul(e, vadd(e, vset(2.f)));
+  return vmul(vmax(vset(-100.f), x), vdiv(n, vadd(n, vset(2.f))));
 }
 
-// erf(z) for 0 <= z < 1 in *inner and 1 - erf(z) for 1 <= z in *outer, both without cancellation. z^2 = half * x^2.
-static inline void v_erf_parts(vf z, vf x, vf half, vf *inner, vf *outer) {
-  vf s = vmul(z, z);
+// 3 ulp: an odd polynomial below 1, and 1 - e^P(z) above.
+static inline vf v_erf(vf x) {
+  vf z = vmin(vset(3.95f), vabs(x)), s = vmul(z, z), t;
   vf p = vfma(s, vset(7.853882562e-5f), vset(-8.010200690e-4f));
   p = vfma(s, p, vset(5.188328680e-3f));
   p = vfma(s, p, vset(-2.685381286e-2f));
   p = vfma(s, p, vset(1.128358543e-1f));
   p = vfma(s, p, vset(-3.761262596e-1f));
-  *inner = vmul(z, vfma(s, p, vset(1.128379107f)));
-  // erfc(z) = exp(-z^2) * t * Q(t), t = 2 / (2 + z); x^2 = h^2 + (x - h)(x + h) with h^2 exact
-  vf h = vfloats(viand(vbits(x), viset((int)0xfffff000u)));
-  vf hi = vmul(half, vmul(h, h)), lo = vmul(half, vmul(vsub(x, h), vadd(x, h)));
-  vf t = vdiv(vset(2.f), vadd(vset(2.f), z));
-  vf q = vfma(t, vset(9.348712862e-2f), vset(-2.262270153e-1f));
-  q = vfma(t, q, vset(8.239229023e-2f));
-  q = vfma(t, q, vset(6.106008962e-2f));
-  q = vfma(t, q, vset(1.787562221e-1f));
-  q = vfma(t, q, vset(2.469691932e-1f));
-  q = vfma(t, q, vset(2.820390165e-1f));
-  q = vfma(t, q, vset(2.820984423e-1f));
-  *outer = vmul(v_exp2(vneg(hi), vneg(lo)), vmul(t, q));
+  p = vmul(z, vfma(s, p, vset(1.128379107f)));
+  vf q = vfma(z, vset(-1.157228375e-3f), vset(1.483190519e-2f));
+  q = vfma(z, q, vset(-8.879991185e-2f));
+  q = vfma(z, q, vset(-6.542397642e-1f));
+  q = vfma(z, q, vset(-1.117621490f));
+  vf r = v_reduce(vfma(z, q, vset(-2.619107490e-3f)), &t);
+  q = vsub(vset(1.f), vraise(v_exp_rest(r), t));
+  return v_copysign(vselect(vlt(z, vset(1.f)), p, q), x);
 }
 
-static inline vf v_erf(vf x) {  // 3 ulp
-  vf z = vmin(vset(11.f), vabs(x)), inner, outer;
-  v_erf_parts(z, z, vset(1.f), &inner, &outer);
-  return v_copysign(vselect(vlt(z, vset(1.f)), inner, vsub(vset(1.f), outer)), x);
-}
-
-// x * Phi(x), Phi the normal distribution; the left tail keeps its relative accuracy: 1e-6.
+// x * Phi(x), Phi the normal distribution; the left tail keeps its relative accuracy: 8 ulp down to -13.
+// 2 Phi(-w) = e^(-w^2 / 2) * t * Q(t) with t = 1 / (1 + .35 w).
 static inline vf v_gelu(vf x) {
-  vf w = vmin(vset(15.f), vabs(x)), z = vmul(vset(.707106781f), w), inner, outer;
-  v_erf_parts(z, w, vset(.5f), &inner, &outer);
-  vf tail = vselect(vlt(z, vset(1.f)), vsub(vset(1.f), inner), outer);  // erfc(|x| / sqrt 2)
-  return vmul(vmul(vset(.5f), x), vselect(vlt(x, vset(0.f)), tail, vsub(vset(2.f), tail)));
+  vf w = vmin(vset(13.f), vabs(x)), square = vmul(w, w), n;
+  vf t = vdiv(vset(1.f), vfma(w, vset(.35f), vset(1.f)));
+  vf q = vfma(t, vset(-5.821748277e-2f), vset(2.875747504e-1f));
+  q = vfma(t, q, vset(-5.106513487e-1f));
+  q = vfma(t, q, vset(3.174407126e-1f));
+  q = vfma(t, q, vset(-4.557943988e-2f));
+  q = vfma(t, q, vset(2.107376119e-1f));
+  q = vfma(t, q, vset(2.397383535e-1f));
+  q = vfma(t, q, vset(2.797133875e-1f));
+  q = vfma(t, q, vset(2.792434240e-1f));
+  vf r = v_reduce(vmul(vset(-.5f), square), &n);
+  r = vfma(vset(-.5f), vlost(w, w, square), r);
+  vf tail = vmul(vmul(t, q), vraise(v_exp_rest(r), n));
+  vf half = vmul(vset(.5f), vmax(vset(-13.f), x));
+  return vmul(half, vselect(vlt(x, vset(0.f)), tail, vsub(vset(2.f), tail)));
 }
 
 // .5 (1 + tanh u) = sigmoid(2 u): 2e-6 for x > -4; the left tail keeps 2e-5 down to 1e-37.
 static inline vf v_gelu_tanh(vf x) {
-  vf u = vmul(x, vfma(vmul(x, x), vset(0.0713548163f), vset(1.59576912f)));
-  return vmul(x, v_sigmoid(u));
+  vf u = vmul(x, vfma(vmul(x, x), vset(-0.0713548163f), vset(-1.59576912f)));
+  return vdiv(x, vadd(vset(1.f), v_exp_above(u)));
 }
 
 // sin (shift 0) and cos (shift 1): 4 ulp below |x| = 8192; above, the C library's.
