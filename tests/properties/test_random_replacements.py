@@ -68,6 +68,7 @@ def test_convolutions(data: st.DataObject) -> None:
         replace.split_groups(depthwise=True), replace.widen_groups(draw(st.integers(1, 4))),
         replace.join_groups(draw(st.integers(2, 6))),
         replace.depthwise_without_multiplier, replace.split_kernel(limit),
+        replace.fit_kernel((1, 3, 4)),
         replace.stride_as_depth(limit), replace.split_stride(limit), replace.fill_dilation(),
         replace.dilation_as_batch(), replace.pad_apart(limit, even=True), replace.matmul_for_conv,
         replace.linear_for_conv, replace.line_as_image, replace.image_as_line,

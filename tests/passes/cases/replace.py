@@ -60,6 +60,7 @@ case("split_kernel",
      lambda x: conv(x, k=12, pad=(0, 3, 2, 7), stride=(2, 3), dilation=(1, 2), groups=2),
      f32(2, 4, 17, 29))  # fmt: skip
 case("split_kernel", lambda x: conv(x, k=25, pad=(24,) * 4), IMAGE)
+case("fit_kernel", lambda x: conv(x, k=2, pad=(1, 0, 0, 1), stride=(2, 1)), IMAGE)
 case("stride_as_depth", lambda x: conv(x, k=8, pad=(0,) * 4, stride=(8, 8)), LARGE)
 case("stride_as_depth", lambda x: conv(x, k=9, pad=(1, 0, 3, 2), stride=(8, 8), groups=2), LARGE)
 case("stride_as_depth", lambda x: conv(x, k=3, pad=(0,) * 4, stride=(9, 9)), LARGE)

@@ -11,6 +11,7 @@ from intaglio import ops
 from intaglio.ir import Node, Value
 from intaglio.rewrite import P, Rule, no
 from intaglio.targets.replace.making import (
+    Ints,
     again,
     cut,
     cut_axis,
@@ -140,6 +141,30 @@ def split_kernel(limit: int = 11) -> Rule:
         return total
 
     return split_kernel
+
+
+def fit_kernel(sizes: Ints = (1, 3)) -> Rule:
+    """For units that have square windows of these sizes only."""
+
+    @replacement(CONV)
+    def fit_kernel(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """zeros beside the weights make a window of a size that there is"""
+        kernel, n = w.shape[2:], x.type.rank - 2
+        size = min((s for s in sizes if s >= max(kernel)), default=None)
+        if kernel == (size,) * n:
+            return None
+        if size is None:
+            return no(f"the window {kernel} is larger than {max(sizes)}; split_kernel cuts it")
+        more = [size - k for k in kernel]
+        reach = [d * g for d, g in zip(node.attrs["dilation"], more, strict=True)]
+        pad = (
+            *node.attrs["pad"][:n],
+            *(p + r for p, r in zip(node.attrs["pad"][n:], reach, strict=True)),
+        )
+        weights = now(pad_or_cut(w, (0,) * (n + 2), (0, 0, *more)))
+        return ops.conv(x, weights, b, **{**node.attrs, "pad": pad})
+
+    return fit_kernel
 
 
 def stride_as_depth(limit: int = 7) -> Rule:
@@ -284,6 +309,7 @@ CONVOLUTIONS: list[Rule] = [
     join_groups(),
     depthwise_without_multiplier,
     split_kernel(),
+    fit_kernel(),
     stride_as_depth(),
     split_stride(),
     fill_dilation(),

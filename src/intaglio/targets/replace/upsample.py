@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import ops
 from intaglio.ir import Array, Node, Value
 from intaglio.ops.resize import resize_tables
 from intaglio.rewrite import P, Rule, no
@@ -160,8 +160,8 @@ WIDE = 9  # pixels of a row in whose middle no end is felt
 def resize_as_conv_transpose(node: Node, x: Value) -> Any:
     """an enlargement by whole numbers is a depthwise transposed convolution"""
     a, out, n = node.attrs, node.outputs[0].shape, x.type.rank - 2
-    if not dtypes.is_float(x.dtype) or n < 1 or out[:2] != x.shape[:2]:
-        return no(f"{x.type} to {out}: only spatial axes of floats are filtered")
+    if x.dtype not in ("f16", "bf16", "f32") or n < 1 or out[:2] != x.shape[:2]:
+        return no(f"{x.type} to {out}: only spatial axes of floats up to f32 are filtered")
     steps = [o // d if d and o % d == 0 else 0 for o, d in zip(out[2:], x.shape[2:], strict=True)]
     if 0 in steps or a["coordinate_transformation_mode"] == "tf_crop_and_resize":
         return no(f"{x.shape[2:]} to {out[2:]} is not an enlargement by whole numbers")
