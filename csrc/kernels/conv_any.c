@@ -3,7 +3,7 @@
 
 static itg_words packed(const itg_call *call, itg_conv *c, const int64_t *kernel, const int64_t *stride,
                         const int64_t *dilation, const int64_t *pad, int64_t channels, int64_t groups) {
-  TAKES(2, 4, 1);
+  TAKES(2, 5, 1);
   const itg_tensor *x = call->in[0], *w = call->in[1];
   REFUSE(!itg_is_wide_float(x->dtype) || x->dtype != w->dtype, "image and weights must be floats of one type");
   REFUSE(w->rank != 4, "the weights must be [groups, panels, window * channels, 16]");
@@ -109,7 +109,7 @@ static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end
     itg_store_f64(dtype, out->data, place * c->channels + column, sum);
   }
   const int64_t at = place * c->channels + g * c->per;
-  if (end->act) end->act((float *)out->data + at, c->per, end->args);  // f32 only: infer has seen to that
+  if (end->act) itg_bend(end, (float *)out->data + at, c->per, g * c->per, c->per);  // f32 only: infer has seen to that
   for (int64_t m = 0; residual && end->add_last && m < c->per; m++) {
     double y = itg_load_f64(dtype, out->data, at + m) + itg_load_f64(dtype, residual->data, at + m);
     itg_store_f64(dtype, out->data, at + m, y);

@@ -138,7 +138,7 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
   const int64_t n = whole ? width * t->channels : to - from;
   for (int64_t p = 0; p < (whole ? 1 : width); p++) {
     const int64_t at = (row * width + p) * t->channels + from;
-    t->end.act(t->out + at, n, t->end.args);
+    itg_bend(&t->end, t->out + at, n, from, to - from);
     if (t->end.residual && t->end.add_last)
       for (int64_t i = at; i < at + n; i++) t->out[i] += t->end.residual[i];
   }

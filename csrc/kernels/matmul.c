@@ -3,12 +3,15 @@
 #include "tile.h"
 
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last) {
-  const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3);
+  const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3), *slope = itg_input(call, 4);
   if (bias && (bias->rank != 1 || bias->shape[0] != out->shape[out->rank - 1] || bias->dtype != out->dtype))
     return "the bias must have one element per output channel";
   if (residual && (!itg_same_shape(residual, out) || residual->dtype != out->dtype))
     return "the residual must be like the output";
-  if (act < 0 || act >= ITG_ACT_COUNT) return "unknown activation";
+  if (slope && (slope->rank != 1 || slope->shape[0] != out->shape[out->rank - 1] || slope->dtype != out->dtype))
+    return "prelu must have one slope per output channel";
+  if (act < 0 || act > ITG_ACT_prelu) return "unknown activation";
+  if ((act == ITG_ACT_prelu) != (slope != NULL)) return "prelu has slopes, other activations have none";
   if (act != ITG_ACT_none && out->dtype != ITG_F32) return "only f32 has a fused activation";
   if (add_last != 0 && add_last != 1) return "add_last must be 0 or 1";
   return NULL;
@@ -86,8 +89,8 @@ itg_words itg_pack_any_scalar(const itg_call *call, uint32_t part, uint32_t part
 // ---- packed product --------------------------------------------------------------------------------
 itg_words itg_infer_gemm(const itg_call *call, itg_tensor *out) {
   const itg_attrs_gemm *attrs = call->attrs;
-  if (call->n_in < 2 || call->n_in > 4 || call->n_out != 1 || !call->in[0] || !call->in[1])
-    return "takes two to four inputs and one output";
+  if (call->n_in < 2 || call->n_in > 5 || call->n_out != 1 || !call->in[0] || !call->in[1])
+    return "takes two to five inputs and one output";
   const itg_tensor *a = call->in[0], *b = call->in[1];
   if (a->dtype != ITG_F32 || b->dtype != ITG_F32) return "takes f32";
   if (a->rank < 2 || b->rank < 3) return "takes a matrix and a packed matrix";

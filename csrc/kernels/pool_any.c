@@ -6,7 +6,7 @@ enum { MAX, AVG, LP };
 
 itg_words itg_depthwise_of(const itg_call *call, itg_window *w, itg_tensor *out) {
   const itg_attrs_depthwise *a = call->attrs;
-  TAKES(2, 4, 1);
+  TAKES(2, 5, 1);
   const itg_tensor *x = call->in[0], *weights = call->in[1];
   REFUSE(x->dtype != ITG_F32 || weights->dtype != ITG_F32, "takes f32");
   REFUSE(x->rank < 3 || x->rank > 5 || weights->rank != x->rank - 1, "takes an image and weights [window, channels]");

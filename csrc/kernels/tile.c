@@ -73,7 +73,7 @@ static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t col
     const int64_t at = rows->out[m] + column;
     int64_t n = columns;  // as many rows at once as lie next to each other
     while (++m < rows->rows && rows->out[m] + column == at + n) n += columns;
-    end->act(base + at, n, end->args);
+    itg_bend(end, base + at, n, column, columns);
     if (end->residual && end->add_last)
       for (int64_t i = at; i < at + n; i++) base[i] += end->residual[i];
   }

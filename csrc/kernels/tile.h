@@ -21,6 +21,7 @@ typedef struct itg_finish {  // what is done to the sums: bias, residual, activa
   float lo, hi;              // relu and clip are bounds
   itg_act_fn act;            // every other activation, or NULL
   double args[2];
+  const float *slope;  // prelu's, per output column; `act` is then only set
 } itg_finish;
 
 typedef struct itg_rows {  // the tile's left side
@@ -94,15 +95,25 @@ static inline int64_t itg_matrix_at(const itg_tensor *t, int tail, const itg_ten
   return at;
 }
 
-// What gemm, conv and their like share: inputs 2 and 3, the bias and the residual, and the activation's attributes.
+// What gemm, conv and their like share: inputs 2 to 4 (bias, residual, slopes of prelu) and the activation's attributes.
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last);
 
 static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const double *args, int64_t add_last) {
-  const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3);
+  const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3), *slope = itg_input(call, 4);
   itg_finish end = {bias ? bias->data : NULL, residual ? residual->data : NULL, add_last != 0,
-                    -__builtin_inff(), __builtin_inff(), NULL, {args[0], args[1]}};
+                    -__builtin_inff(), __builtin_inff(), NULL, {args[0], args[1]}, slope ? slope->data : NULL};
   if (act == ITG_ACT_relu) end.lo = 0;
   else if (act == ITG_ACT_clip) end.lo = (float)args[0], end.hi = (float)args[1];
-  else end.act = itg_act(act);
+  else end.act = itg_act(act == ITG_ACT_prelu ? ITG_ACT_leaky_relu : act);
   return end;
+}
+
+// The activation on n floats, which are whole rows of `columns` output columns from `column` on.
+static inline void itg_bend(const itg_finish *end, float *row, int64_t n, int64_t column, int64_t columns) {
+  if (!end->slope) {
+    end->act(row, n, end->args);
+    return;
+  }
+  const float *slope = end->slope + column;
+  for (; n > 0; n -= columns, row += columns) itg_slopes(row, slope, columns);
 }

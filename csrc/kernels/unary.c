@@ -127,6 +127,16 @@ itg_act_fn itg_act(int64_t act) {
 #undef ACT
   return act > 0 && act < ITG_ACT_COUNT ? table[act] : NULL;
 }
+void itg_slopes(float *row, const float *slope, int64_t n) {
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) {
+    const vf x = vload(row + i);
+    vstore(row + i, vselect(vlt(x, vset(0.f)), vmul(x, vload(slope + i)), x));
+  }
+  if (i == n) return;
+  const vf x = vloadn(row + i, n - i);
+  vstoren(row + i, n - i, vselect(vlt(x, vset(0.f)), vmul(x, vloadn(slope + i, n - i)), x));
+}
 itg_unary_fn *itg_unary(int64_t act) {
 #define ROW(name) , name##_row_f32
   static itg_unary_fn *const table[] = {NULL ITG_ACTIVATIONS(ROW)};

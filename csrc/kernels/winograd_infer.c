@@ -11,7 +11,7 @@ static int64_t block_of(const itg_winograd *g) {
 }
 
 itg_words itg_winograd_of(const itg_call *call, itg_winograd *g, itg_tensor *out) {
-  TAKES(2, 4, 1);
+  TAKES(2, 5, 1);
   const itg_attrs_winograd *a = call->attrs;
   const itg_tensor *x = call->in[0], *w = call->in[1];
   const int64_t kernel[2] = {3, 3}, one[2] = {1, 1};

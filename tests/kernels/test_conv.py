@@ -46,6 +46,7 @@ def conv(image: tuple[int, ...], channels: int, kernel: tuple[int, ...], *, stri
     if dtype is np.float32:
         check(op, x, w, bias, None, **attrs, act="clip", act_args=(0.0, 6.0))
         check(op, x, w, bias, residual, **attrs, act="swish", act_args=(1.0,), add_last=True)
+        check(op, x, w, bias, residual, floats(channels), **attrs, act="prelu")
 
 
 def case(

@@ -62,6 +62,7 @@ def test_depthwise(case: dict[str, Any]) -> None:
     check("cpu.depthwise", x, w, bias, residual, act="swish", act_args=(1.0,), add_last=True,
           tolerance=1e-4, **attrs)  # fmt: skip
     check("cpu.depthwise", x, w, None, residual, act="hardswish", tolerance=1e-4, **attrs)
+    check("cpu.depthwise", x, w, bias, residual, -bias, act="prelu", add_last=True, **attrs)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from tests.check import check
 
 from intaglio import native
-from intaglio.errors import RunError
+from intaglio.errors import BadInput, RunError
 from intaglio.targets import cpu_ops
 from intaglio.targets.cpu import PANEL
 
@@ -91,6 +91,25 @@ def test_epilogue(act: str, n: int) -> None:
     for add_last in (False, True):
         check("cpu.gemm", a, b, bias, residual, n=n, act=act, act_args=ARGS.get(act, ()),
               add_last=add_last, tolerance=1e-4)  # fmt: skip
+
+
+@pytest.mark.parametrize(("m", "n"), [(9, 64), (9, 23), (1, 7), (30, 16), (5, 200)])
+def test_slopes(m: int, n: int) -> None:
+    a, b, slope, residual = floats(m, 8), packed(8, n), floats(n), floats(m, n)
+    check("cpu.gemm", a, b, None, None, slope, n=n, act="prelu")
+    for add_last in (False, True):
+        check("cpu.gemm", a, b, slope, residual, slope, n=n, act="prelu", add_last=add_last)
+
+
+def test_slopes_and_prelu_belong_together() -> None:
+    a, b, slope = floats(2, 3), packed(3, 4), floats(4)
+    for operands, attrs, words in (
+        ((a, b, None, None, slope), {"act": "relu"}, "prelu takes a slope"),
+        ((a, b), {"act": "prelu"}, "prelu takes a slope"),
+        ((a, b, None, None, slope[:3]), {"act": "prelu"}, "slope is f32"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            cpu_ops.gemm.node(*operands, n=4, **attrs)
 
 
 def test_nan_passes_through_a_clamp() -> None:

@@ -59,7 +59,7 @@ def window(r: random.Random, axes: int) -> dict[str, Any]:
 
 
 def epilogue(r: random.Random) -> dict[str, Any]:
-    act = r.choice(["none", "relu", "clip", "swish", "gelu"])
+    act = r.choice(["none", "relu", "clip", "swish", "gelu", "prelu"])
     return {"act": act, "act_args": (0.5, 1.0), "add_last": r.random() < 0.3}
 
 

@@ -71,6 +71,7 @@ def test_winograd(image: tuple[int, ...], channels: int, pad: tuple[int, ...], t
     check("cpu.winograd", *ins, None, residual, **attrs, act="relu", add_last=True)
     check("cpu.winograd", *ins, bias, residual, **attrs, act="swish", act_args=(1.0,))
     check("cpu.winograd", *ins, bias, residual, **attrs, act="gelu", add_last=True)
+    check("cpu.winograd", *ins, bias, residual, -bias, **attrs, act="prelu")
 
 
 @pytest.mark.parametrize("tile", TILES)

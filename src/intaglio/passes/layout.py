@@ -108,7 +108,8 @@ class _Layouts:
         lies = self.made(u)
         moves = {_move(lies, p, u.shape) for p in orders}
         each = u.type.bytes + EACH if self.by_bytes else 1
-        return each * (len(moves) - (() in moves))
+        waits = u.producer is not None and "act" in u.producer.attrs and moves != {()}
+        return each * (len(moves) - (() in moves)) + waits  # an epilogue waits for what follows
 
     def around(self, node: Node) -> list[Value]:
         """The values whose cost depends on the choice for `node`."""

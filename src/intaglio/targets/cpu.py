@@ -37,7 +37,7 @@ from intaglio.targets.cpu_recurrent import RECURRENT
 from intaglio.targets.winograd import conv_in_tiles
 
 x, w, a, b, c, y = P["x w a b c? y"]
-bias, residual = P["bias? residual?"]
+bias, residual, slope = P["bias? residual? slope?"]
 PANEL = 16  # columns per panel of a packed matrix, on every ISA; a test compares the kernel table
 
 
@@ -218,15 +218,16 @@ CHOOSE: list[Rule] = [conv_in_tiles]  # faster ways to the same sums, in another
 
 # ---- epilogues -----------------------------------------------------------------------------------
 PRODUCTS = ("cpu.gemm", "cpu.conv", "cpu.winograd", "cpu.depthwise", "cpu.conv_transpose")
-product = P.op(PRODUCTS, a, w, bias, residual) @ "before"
+product = P.op(PRODUCTS, a, w, bias, residual, slope) @ "before"
 
 
 def _again(before: Node, *, bias: Value | None = None, residual: Value | None = None,
-           **changes: Any) -> Value:  # fmt: skip
+           slope: Value | None = None, **changes: Any) -> Value:  # fmt: skip
     """The product `before` with more in its epilogue."""
     ins = list(before.inputs)
     ins[2] = ins[2] if bias is None else bias
     ins[3] = ins[3] if residual is None else residual
+    ins[4] = ins[4] if slope is None else slope
     made: Value = REGISTRY[before.op](*ins, origin=before.origin, **{**before.attrs, **changes})
     return made
 
@@ -242,6 +243,18 @@ def activation_into_product(node: Node, before: Node) -> Value | No | None:
     if before.attrs["act"] != "none":
         return no(f"the product ends in {before.attrs['act']} already")
     return _again(before, act=found[0], act_args=found[1])
+
+
+@rule(P.prelu(product, y))
+def slopes_into_product(before: Node, y: Value) -> Value | No:
+    """A PReLU with a slope per output channel becomes the product's epilogue."""
+    out = before.outputs[0]
+    if out.dtype != "f32" or before.attrs["act"] != "none":
+        return no(f"the product is {out.dtype} and ends in {before.attrs['act']}")
+    vector = _per_channel(y, out.shape[-1])
+    if vector is None:
+        return no(f"the slopes are {y.type}, not one per channel of {out.type}")
+    return _again(before, slope=vector, act="prelu", act_args=())
 
 
 @rule(P.add(product, y))
@@ -263,7 +276,7 @@ def addend_into_product(before: Node, y: Value) -> Value | No:
     return _again(before, residual=y, add_last=not plain)
 
 
-@rule(P.op("cpu.gemm", P.reshape(P.transpose(x) @ "turn") @ "flat", w, bias, residual))
+@rule(P.op("cpu.gemm", P.reshape(P.transpose(x) @ "turn") @ "flat", w, bias, residual, slope))
 def flattening_into_weights(
     x: Value, w: Value, turn: Node, flat: Node, node: Node
 ) -> Value | No | None:
@@ -284,7 +297,12 @@ def flattening_into_weights(
     return made
 
 
-FUSE: list[Rule] = [flattening_into_weights, activation_into_product, addend_into_product]
+FUSE: list[Rule] = [
+    flattening_into_weights,
+    activation_into_product,
+    slopes_into_product,
+    addend_into_product,
+]
 
 
 # ---- what it would rather run ------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Each is an ordinary op whose numpy body, the neutral op's in another layout, says what its kernel
 must compute. Their epilogue is `act(y + bias + residual)`, or, where `add_last` is set,
-`act(y + bias) + residual`.
+`act(y + bias) + residual`. The activation prelu has its slopes, one per channel, as an operand.
 """
 
 from __future__ import annotations
@@ -50,23 +50,27 @@ def activate(y: Array, act: str, args: Sequence[float]) -> Array:
     return np.asarray(made.body(y, **dict(zip(made.attr_names, args, strict=False))), y.dtype)
 
 
-def _finish(y: Array, bias: Array | None, residual: Array | None, act: str, act_args: Floats,
-            add_last: bool) -> Array:  # fmt: skip
+def _finish(y: Array, bias: Array | None, residual: Array | None, slope: Array | None, act: str,
+            act_args: Floats, add_last: bool) -> Array:  # fmt: skip
     if bias is not None:
         y = y + bias
     if residual is not None and not add_last:
         y = y + residual
-    y = activate(y, act, act_args)
+    y = activate(y, act, act_args) if slope is None else np.asarray(ops.prelu.body(y, slope))
     return y + residual if residual is not None and add_last else y
 
 
-def _check_epilogue(y: Type, bias: Value | None, residual: Value | None, act: str) -> Type:
-    if bias is not None and (bias.shape != y.shape[-1:] or bias.dtype != y.dtype):
-        raise BadInput(f"bias is {bias.type}; one {y.dtype} per output channel is needed: {y}")
+def _check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: Value | None,
+                    act: str) -> Type:  # fmt: skip
+    for name, v in (("bias", bias), ("slope", slope)):
+        if v is not None and (v.shape != y.shape[-1:] or v.dtype != y.dtype):
+            raise BadInput(f"{name} is {v.type}; one {y.dtype} per output channel is needed: {y}")
     if residual is not None and (residual.shape != y.shape or residual.dtype != y.dtype):
         raise BadInput(f"residual is {residual.type}; it must be like the output: {y}")
-    if act != "none" and act not in FUSABLE:
-        raise BadInput(f"activation {act!r} cannot be fused; known are {', '.join(FUSABLE)}")
+    if act not in ("none", *FUSABLE, "prelu"):
+        raise BadInput(f"activation {act!r} cannot be fused; known are {', '.join(FUSABLE)}, prelu")
+    if (act == "prelu") != (slope is not None):
+        raise BadInput("prelu takes a slope per output channel, no other activation does")
     return y
 
 
@@ -95,7 +99,8 @@ def _unpack(b: Array, n: int) -> Array:
     return np.swapaxes(b, -2, -3).reshape(*batch, k, panels * tile)[..., :n]
 
 
-def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None, *,
+def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None,
+               slope: Value | None, *,
                n: int, act: str, act_args: Floats, add_last: bool) -> Type:  # fmt: skip
     if a.type.rank < 2 or b.type.rank < 3 or a.dtype != b.dtype:
         raise BadInput(f"cpu.gemm takes [.., m, k] and a packed matrix, not {a.type} and {b.type}")
@@ -106,7 +111,7 @@ def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None, *
         lead = np.broadcast_shapes(a.shape[:-2], tuple(batch))
     except ValueError:
         raise BadInput(f"cpu.gemm: batches of {a.type} and {b.type} cannot be broadcast") from None
-    return _check_epilogue(Type(a.dtype, (*lead, a.shape[-2], n)), bias, residual, act)
+    return _check_epilogue(Type(a.dtype, (*lead, a.shape[-2], n)), bias, residual, slope, act)
 
 
 def _gemm_macs(node: Node) -> int:
@@ -115,10 +120,11 @@ def _gemm_macs(node: Node) -> int:
 
 @op(_gemm_type, name="cpu.gemm", macs=_gemm_macs)
 @widen
-def gemm(a: Array, b: Array, bias: Array | None = None, residual: Array | None = None, *, n: int,
+def gemm(a: Array, b: Array, bias: Array | None = None, residual: Array | None = None,
+         slope: Array | None = None, *, n: int,
          act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
     """Matrix product with a packed right operand of n columns."""
-    return _finish(np.matmul(a, _unpack(b, n)), bias, residual, act, act_args, add_last)
+    return _finish(np.matmul(a, _unpack(b, n)), bias, residual, slope, act, act_args, add_last)
 
 
 # ---- convolution -------------------------------------------------------------------------------
@@ -152,7 +158,8 @@ def _check_packed(x: Value, w: Value, channels: int, kernel: Ints, groups: int) 
                        f"in {groups} groups with kernel {kernel}")  # fmt: skip
 
 
-def _conv_type(x: Value, w: Value, bias: Value | None, residual: Value | None, *, channels: int,
+def _conv_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
+               slope: Value | None, *, channels: int,
                kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int,
                act: str, act_args: Floats, add_last: bool) -> Type:  # fmt: skip
     image = _image(x)
@@ -160,7 +167,7 @@ def _conv_type(x: Value, w: Value, bias: Value | None, residual: Value | None, *
     neutral = Value(Type(w.dtype, (channels, x.shape[-1] // groups, *kernel)))
     made = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
                           groups=groups)  # fmt: skip
-    return _check_epilogue(_as_last(made), bias, residual, act)
+    return _check_epilogue(_as_last(made), bias, residual, slope, act)
 
 
 def _conv_macs(node: Node) -> int:
@@ -169,7 +176,8 @@ def _conv_macs(node: Node) -> int:
 
 @op(_conv_type, name="cpu.conv", macs=_conv_macs)
 @widen
-def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None, *,
+def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
+         slope: Array | None = None, *,
          channels: int, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int = 1,
          act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
     """Convolution of an image [n, .., c]; `w` is cpu.pack of [groups, window * c / groups, m]."""
@@ -178,10 +186,11 @@ def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None =
     neutral = neutral.reshape(channels, deep, *kernel)
     y = ops.conv.body(_channels_first(x), neutral, stride=stride, pad=pad, dilation=dilation,
                       groups=groups)  # fmt: skip
-    return _finish(_channels_last(y), bias, residual, act, act_args, add_last)
+    return _finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
 
 
-def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | None, *, stride: Ints,
+def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
+                    slope: Value | None, *, stride: Ints,
                     pad: Ints, dilation: Ints, act: str, act_args: Floats,
                     add_last: bool) -> Type:  # fmt: skip
     image = _image(x)
@@ -190,7 +199,7 @@ def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | No
     neutral = Value(Type(w.dtype, (w.shape[-1], 1, *w.shape[:-1])))
     made = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
                           groups=w.shape[-1])  # fmt: skip
-    return _check_epilogue(_as_last(made), bias, residual, act)
+    return _check_epilogue(_as_last(made), bias, residual, slope, act)
 
 
 def _depthwise_macs(node: Node) -> int:
@@ -199,16 +208,18 @@ def _depthwise_macs(node: Node) -> int:
 
 @op(_depthwise_type, name="cpu.depthwise", macs=_depthwise_macs)
 @widen
-def depthwise(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None, *,
+def depthwise(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
+              slope: Array | None = None, *,
               stride: Ints, pad: Ints, dilation: Ints, act: str = "none", act_args: Floats = (),
               add_last: bool = False) -> Array:  # fmt: skip
     """Convolution in which each channel has a window of its own; `w` is [window.., c]."""
     y = ops.conv.body(_channels_first(x), np.moveaxis(w, -1, 0)[:, None], stride=stride, pad=pad,
                       dilation=dilation, groups=w.shape[-1])  # fmt: skip
-    return _finish(_channels_last(y), bias, residual, act, act_args, add_last)
+    return _finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
 
 
-def _conv_transpose_type(x: Value, w: Value, bias: Value | None, residual: Value | None, *,
+def _conv_transpose_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
+                         slope: Value | None, *,
                          channels: int, kernel: Ints, stride: Ints, pad: Ints, output_pad: Ints,
                          dilation: Ints, groups: int, act: str, act_args: Floats,
                          add_last: bool) -> Type:  # fmt: skip
@@ -218,7 +229,7 @@ def _conv_transpose_type(x: Value, w: Value, bias: Value | None, residual: Value
     made = ops.conv_transpose.infer(image, neutral, None, stride=stride, pad=pad,
                                     output_pad=output_pad, dilation=dilation,
                                     groups=groups)  # fmt: skip
-    return _check_epilogue(_as_last(made), bias, residual, act)
+    return _check_epilogue(_as_last(made), bias, residual, slope, act)
 
 
 def _conv_transpose_macs(node: Node) -> int:
@@ -228,7 +239,8 @@ def _conv_transpose_macs(node: Node) -> int:
 
 @op(_conv_transpose_type, name="cpu.conv_transpose", macs=_conv_transpose_macs)
 @widen
-def conv_transpose(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None, *,
+def conv_transpose(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
+                   slope: Array | None = None, *,
                    channels: int, kernel: Ints, stride: Ints, pad: Ints, output_pad: Ints,
                    dilation: Ints, groups: int = 1, act: str = "none", act_args: Floats = (),
                    add_last: bool = False) -> Array:  # fmt: skip
@@ -239,7 +251,7 @@ def conv_transpose(x: Array, w: Array, bias: Array | None = None, residual: Arra
     y = ops.conv_transpose.body(_channels_first(x), neutral, stride=stride, pad=pad,
                                 output_pad=output_pad, dilation=dilation,
                                 groups=groups)  # fmt: skip
-    return _finish(_channels_last(y), bias, residual, act, act_args, add_last)
+    return _finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
 
 
 # ---- pooling -----------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ def winograd_weights(w: Value, tile: int, panel: int) -> Value:
     return packed
 
 
-def _winograd_type(x: Value, w: Value, bias: Value | None, residual: Value | None, *, tile: int,
+def _winograd_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
+                   slope: Value | None, *, tile: int,
                    channels: int, pad: Ints, act: str, act_args: Floats,
                    add_last: bool) -> Type:  # fmt: skip
     if tile not in POINTS:
@@ -71,7 +72,7 @@ def _winograd_type(x: Value, w: Value, bias: Value | None, residual: Value | Non
     neutral = Value(Type("f32", (channels, x.shape[-1], 3, 3)))
     made = ops.conv.infer(_image(x), neutral, None, stride=(1, 1), pad=pad, dilation=(1, 1),
                           groups=1)  # fmt: skip
-    return _check_epilogue(_as_last(made), bias, residual, act)
+    return _check_epilogue(_as_last(made), bias, residual, slope, act)
 
 
 def _winograd_macs(node: Node) -> int:
@@ -80,7 +81,8 @@ def _winograd_macs(node: Node) -> int:
 
 
 @op(_winograd_type, name="cpu.winograd", macs=_winograd_macs)
-def winograd(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None, *,
+def winograd(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
+             slope: Array | None = None, *,
              tile: int, channels: int, pad: Ints, act: str = "none", act_args: Floats = (),
              add_last: bool = False) -> Array:  # fmt: skip
     """3x3 convolution of an image [n, h, w, c] in tiles; `w` is made by winograd_weights."""
@@ -99,4 +101,4 @@ def winograd(x: Array, w: Array, bias: Array | None = None, residual: Array | No
     tiles = (a @ made @ a.T).transpose(0, 1, 4, 2, 5, 3)
     y = tiles.reshape(n, down * tile, across * tile, channels)[:, : out[0], : out[1]]
     y = np.ascontiguousarray(y, np.float32)
-    return _finish(y, bias, residual, act, act_args, add_last)
+    return _finish(y, bias, residual, slope, act, act_args, add_last)

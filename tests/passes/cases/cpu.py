@@ -39,6 +39,7 @@ case("gemm_packed", lambda x, y: ops.gemm(x, num(3, 5), y, trans_b=True, beta=2.
      VECTOR, f32(2, 3))  # fmt: skip
 case("activation_into_product", lambda x: ops.relu(product(x)), VECTOR)
 case("activation_into_product", lambda x: ops.gelu(product(x)), VECTOR)
+case("slopes_into_product", lambda x: ops.prelu(product(x), num(3)), VECTOR)
 case("addend_into_product", lambda x: ops.add(product(x), num(3)), VECTOR)
 case("addend_into_product", lambda x, y: ops.add(product(x), y), VECTOR, f32(2, 3))
 case("addend_into_product", lambda x, y: ops.add(y, product(x, act="relu")), VECTOR, f32(2, 3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from intaglio.export.onnx.elementwise import number, only
-from intaglio.export.onnx.expression import Onnx, make, writes
+from intaglio.export.onnx.expression import Forms, Onnx, make, writes
 from intaglio.ir import Node, Value
 
 FAR = (1 << 63) - 1  # how ONNX writes "to the end"
@@ -38,6 +38,13 @@ def expand_to(n: Node) -> Onnx:
 @writes("tile")
 def tile(n: Node) -> Onnx:
     return make("Tile", only(n), n.attrs["repeats"])
+
+
+@writes("space_to_depth")
+def space_to_depth(n: Node) -> Forms:
+    """Runtimes know no mode of it but depth, column, row: the other is spelled out."""
+    block, plain = n.attrs["blocksize"], n.attrs["mode"] == "DCR"
+    return make("SpaceToDepth", only(n), blocksize=block) if plain else ()
 
 
 @writes("slice")
