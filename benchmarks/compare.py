@@ -84,11 +84,8 @@ def compare(
 def convert(cases: Sequence[Case], chosen: Sequence[str]) -> None:
     """Make what the peers load, before anything is measured; it takes long only the first time."""
     for engine, case in itertools.product(chosen, cases):
-        start = time.perf_counter()
         with contextlib.suppress(Refused):  # said again, and noted, when the row is measured
             worker.convert(engine, case, 1)
-        if (seconds := time.perf_counter() - start) > 1:
-            print(f"{case.name}: converted for {engine} in {seconds:.0f} s", file=sys.stderr)
 
 
 def interleave(

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -93,6 +94,8 @@ def convert(engine: str, case: Case, threads: int) -> tuple[Path, float]:
     """
     if engine == peers.OURS:
         return _convert(engine, case, threads, Path(tempfile.mkdtemp(prefix="itg")))
+    if not hasattr(peers.module(engine), "convert"):
+        return case.path, 0.0
     made_by = "-".join([engine, *(peers.versions(engine) or {}).values()])
     code = inspect.getsource(peers.module(engine)).partition("\nclass Runner")[0].encode()
     content = hashlib.sha256(case.path.read_bytes() + code).hexdigest()[:12]
@@ -106,6 +109,7 @@ def convert(engine: str, case: Case, threads: int) -> tuple[Path, float]:
             (apart / "made").write_text(f"{name}\n{seconds}")
             with contextlib.suppress(OSError):  # the other one was first
                 apart.rename(folder)
+            print(f"{case.name}: converted for {engine} in {seconds:.0f} s", file=sys.stderr)
         finally:
             shutil.rmtree(apart, ignore_errors=True)
     name, seconds = (folder / "made").read_text().split("\n")

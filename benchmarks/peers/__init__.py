@@ -7,7 +7,8 @@ Every file here, and ours.py, has the same four names:
     convert(case, folder, threads)     writes what the engine loads, and returns that file
     load(file, feeds, threads)         a Runner with those inputs in place
 
-`convert` may be slow: what it writes is kept on disk. `load` is what a program does at its start.
+`convert` may be slow: what it writes is kept on disk; an engine that loads ONNX itself has none.
+`load` is what a program does at its start.
 """
 
 from __future__ import annotations

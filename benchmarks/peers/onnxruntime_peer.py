@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.models import Case
 from benchmarks.peers import Array
 
 ENGINE = "onnxruntime"
 PACKAGES = ("onnxruntime",)
-
-
-def convert(case: Case, folder: Path, threads: int) -> Path:
-    return case.path
 
 
 class Runner:

@@ -1,0 +1,118 @@
+"""Line charts as SVG, in as few lines as they need: axes, ticks, series, legend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+WIDTH, HEIGHT = 430, 300  # of one chart
+LEFT, RIGHT, TOP, BOTTOM = 62, 28, 40, 48
+COLOURS = ("#1f5fa8", "#c2571a", "#2c7d4f", "#8a4fa3")
+Point = tuple[float, float]
+
+
+@dataclass
+class Chart:
+    """Series of points over one x axis; an axis is logarithmic if it is said to be."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: dict[str, Sequence[Point]]
+    log_y: bool = False
+    x_ticks: Sequence[float] = ()
+    dashed: dict[str, Sequence[Point]] = field(default_factory=dict)  # for the eye, no measurement
+
+
+def page(charts: Sequence[Chart], columns: int = 2) -> str:
+    """All charts beside and below each other, in one SVG file."""
+    rows = math.ceil(len(charts) / columns)
+    width, height = WIDTH * columns, HEIGHT * rows
+    places = [(i % columns * WIDTH, i // columns * HEIGHT) for i in range(len(charts))]
+    body = "\n".join(
+        f'<g transform="translate({x},{y})">\n{_draw(chart)}\n</g>'
+        for chart, (x, y) in zip(charts, places, strict=True)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" font-family="sans-serif" font-size="11">\n'
+        f'<rect width="{width}" height="{height}" fill="white"/>\n{body}\n</svg>\n'
+    )
+
+
+def _draw(chart: Chart) -> str:
+    lines = [*chart.series.values(), *chart.dashed.values()]
+    xs = [x for line in lines for x, _ in line]
+    ys = [y for line in lines for _, y in line]
+    x_at = _scale(min(xs), max(xs), LEFT, WIDTH - RIGHT, log=True)
+    low, high = (min(ys), max(ys)) if chart.log_y else (0.0, max(ys) * 1.1)
+    ticks = _decades(low, high) if chart.log_y else _round_steps(high)
+    low, high = min(low, ticks[0]), max(high, ticks[-1])
+    y_at = _scale(low, high, HEIGHT - BOTTOM, TOP, chart.log_y)
+    parts = [_text(LEFT, 20, chart.title, weight="bold", size=13)]
+    for y in ticks:
+        parts.append(_line([(LEFT, y_at(y)), (WIDTH - RIGHT, y_at(y))], "#dddddd", 1))
+        parts.append(_text(LEFT - 6, y_at(y) + 4, f"{y:g}", "end"))
+    for x in chart.x_ticks or sorted(set(xs)):
+        parts.append(_line([(x_at(x), HEIGHT - BOTTOM), (x_at(x), HEIGHT - BOTTOM + 4)], "#555"))
+        parts.append(_text(x_at(x), HEIGHT - BOTTOM + 17, f"{x:,g}", "middle"))
+    frame = [(LEFT, TOP), (LEFT, HEIGHT - BOTTOM), (WIDTH - RIGHT, HEIGHT - BOTTOM)]
+    parts.append(_line(frame, "#555"))
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, chart.x_label, "middle"))
+    parts.append(_text(16, middle, chart.y_label, "middle", turn=True))
+    for name, points in chart.dashed.items():
+        parts.append(_line([(x_at(x), y_at(y)) for x, y in points], "#999999", 1.5, dash="5 4"))
+        parts.append(_text(x_at(points[0][0]) + 6, y_at(points[0][1]) - 12, name, colour="#777"))
+    for i, (name, points) in enumerate(chart.series.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        placed = [(x_at(x), y_at(y)) for x, y in points]
+        parts.append(_line(placed, colour, 2))
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in placed]
+        at = LEFT + 12 + i * 105
+        parts.append(_line([(at, TOP - 6), (at + 16, TOP - 6)], colour, 2))
+        parts.append(_text(at + 20, TOP - 2, name))
+    return "\n".join(parts)
+
+
+def _scale(
+    low: float, high: float, start: float, end: float, log: bool
+) -> Callable[[float], float]:
+    bend = math.log if log else float
+    if high == low:
+        return lambda value: (start + end) / 2
+    return lambda v: start + (bend(v) - bend(low)) / (bend(high) - bend(low)) * (end - start)
+
+
+def _decades(low: float, high: float) -> list[float]:
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    return [10.0**n for n in range(first, last + 1)]
+
+
+def _round_steps(high: float) -> list[float]:
+    """From 0 past `high` in steps of 1, 2 or 5 times a power of ten, six at most."""
+    rough = high / 6
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
+    return [round(i * step, 10) for i in range(math.ceil(high / step) + 1)]
+
+
+def _line(points: Sequence[Point], colour: str, width: float = 1, dash: str = "") -> str:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    return (
+        f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes}/>'
+    )
+
+
+def _text(
+    x: float, y: float, words: str, anchor: str = "start", colour: str = "#222", *,
+    weight: str = "normal", size: int = 11, turn: bool = False,
+) -> str:  # fmt: skip
+    turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turn else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" '
+        f'font-weight="{weight}" font-size="{size}"{turned}>{escape(words)}</text>'
+    )
