@@ -1,10 +1,10 @@
 """How cost grows: with the batch, the resolution, the depth, the threads, and the graph's size.
 
-python -m benchmarks.growth [--seconds 1] [--threads 1,2] [--out docs]   writes growth.svg and growth.md
+python -m benchmarks.growth [--seconds 1] [--threads 1,2] [--out docs]
 
-A small network of inverted residual blocks, built here, is run ever larger; and transformer blocks,
-spelled out as exporters spell them, are stacked to 10,000 nodes and compiled. A figure per unit of
-work that stays flat, or falls, is one that a user can extrapolate.
+Writes growth.svg and growth.md. A small network of inverted residual blocks, built here, is run
+ever larger; and transformer blocks, spelled out as exporters spell them, are stacked to 10,000
+nodes and compiled. A figure per unit of work that stays flat is one that can be extrapolated.
 """
 
 from __future__ import annotations
