@@ -276,6 +276,29 @@ def addend_into_product(before: Node, y: Value) -> Value | No:
     return _again(before, residual=y, add_last=not plain)
 
 
+@rule(P.op(tuple(n for n in FUSABLE if n != "gelu_tanh"), P.reshape(product)))
+def activation_before_reshape(node: Node, before: Node) -> Value | No:
+    """A reshape between a product and its activation comes after both."""
+    if node.outputs[0].type.dynamic:
+        return no("the shape is known only at run time")
+    made = REGISTRY[node.op](before.outputs[0], **node.attrs)
+    moved: Value = reshape(made, shape=node.outputs[0].shape)
+    return moved
+
+
+@rule(P.add(P.reshape(product), y))
+def addend_before_reshape(node: Node, before: Node, y: Value) -> Value | No:
+    """A reshape between a product and its residual comes after both."""
+    out = node.outputs[0]
+    if out.type.dynamic or y.shape != out.shape:
+        return no(f"the addend is {y.type}, not of the same fixed shape as the product")
+    if before.inputs[3] is not None:
+        return no("the product has a residual already")
+    made = add(before.outputs[0], reshape(y, shape=before.outputs[0].shape))
+    moved: Value = reshape(made, shape=out.shape)
+    return moved
+
+
 @rule(P.op("cpu.gemm", P.reshape(P.transpose(x) @ "turn") @ "flat", w, bias, residual, slope))
 def flattening_into_weights(
     x: Value, w: Value, turn: Node, flat: Node, node: Node
@@ -302,6 +325,8 @@ FUSE: list[Rule] = [
     activation_into_product,
     slopes_into_product,
     addend_into_product,
+    activation_before_reshape,
+    addend_before_reshape,
 ]
 
 

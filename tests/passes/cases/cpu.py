@@ -43,6 +43,11 @@ case("slopes_into_product", lambda x: ops.prelu(product(x), num(3)), VECTOR)
 case("addend_into_product", lambda x: ops.add(product(x), num(3)), VECTOR)
 case("addend_into_product", lambda x, y: ops.add(product(x), y), VECTOR, f32(2, 3))
 case("addend_into_product", lambda x, y: ops.add(y, product(x, act="relu")), VECTOR, f32(2, 3))
+case("activation_before_reshape",
+     lambda x: ops.tanh(ops.reshape(product(x), shape=(1, 2, 3))), VECTOR)  # fmt: skip
+case("addend_before_reshape",
+     lambda x, y: ops.add(y, ops.reshape(product(x), shape=(1, 2, 3))),
+     VECTOR, f32(1, 2, 3))  # fmt: skip
 case("flattening_into_weights",
      lambda x: product(ops.reshape(ops.transpose(x, perm=(0, 2, 3, 1)), shape=(2, 144))),
      IMAGE)  # fmt: skip
