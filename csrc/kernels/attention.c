@@ -9,27 +9,6 @@
 #define LOG2E 1.44269504f
 #define LOWEST -3e38f  // what a finite mask may become: lower, and a row masked whole by it would be lost
 
-// 2^t for t <= 0, a polynomial for the fraction: 2e-7. Below 2^-126 it is 0; NaN stays.
-static inline vf power(vf t) {
-#if defined(ISA_avx512)
-  t = vselect(vlt(t, vset(-126.f)), vset(-160.f), t);
-  const vf n = vround(t), f = vsub(t, n);
-#else
-  const vm tiny = vlt(t, vset(-126.f));
-  t = vmax(vset(-126.f), t);
-  const vf n = vnear(t), f = vsub(t, n);
-#endif
-  vf p = vfma(f, vset(1.327647245e-3f), vset(9.675541893e-3f));
-  p = vfma(f, p, vset(5.550713092e-2f));
-  p = vfma(f, p, vset(2.402212024e-1f));
-  p = vfma(f, p, vset(6.931469440e-1f));
-  p = vfma(f, p, vset(1.f));
-#if defined(ISA_avx512)
-  return vldexp(p, n);
-#else
-  return vselect(tiny, vset(0.f), vmul(p, vpow2(n)));
-#endif
-}
 static inline float power1(float t) { return t < -126.f ? 0.f : exp2f(t); }
 
 // ---- packing ---------------------------------------------------------------------------------------------------
@@ -140,14 +119,14 @@ static float weights(float *s, int64_t n, float shift) {
   vf a = vset(0.f), b = a;
   int64_t i = 0;
   for (; i + VL < n; i += 2 * VL) {
-    const vf x = power(vsub(vload(s + i), by)), y = power(vsub(vload(s + i + VL), by));
+    const vf x = v_power(vsub(vload(s + i), by)), y = v_power(vsub(vload(s + i + VL), by));
     vstore(s + i, x);
     vstore(s + i + VL, y);
     a = vadd(a, x);
     b = vadd(b, y);
   }
   if (i < n) {
-    const vf x = power(vsub(vload(s + i), by));
+    const vf x = v_power(vsub(vload(s + i), by));
     vstore(s + i, x);
     a = vadd(a, x);
   }
