@@ -97,6 +97,11 @@ case("hard_shrink",
 case("soft_shrink",
      lambda x: ops.mul(ops.sign(x), ops.relu(ops.sub(ops.abs(x), HALF))), VECTOR)  # fmt: skip
 
+case("soft_shrink_of_two",
+     lambda x: ops.add(ops.where(ops.sub(x, HALF), ZERO, ops.greater(x, HALF)),
+                       ops.where(ops.add(x, HALF), ZERO, ops.less(x, scalar(-0.5)))),
+     VECTOR)  # fmt: skip
+
 # ---- smooth ones ---------------------------------------------------------------------------------
 TWO, MANY = scalar(2), scalar(20)
 case("softplus_guarded",

@@ -191,14 +191,36 @@ HARD_SHRINK = _any_of(
 )
 
 
+def _nearer(c: Value, inner: Node) -> float | None:
+    """By how much x + c or x - c is below x."""
+    by = number(c)
+    return -by if by is not None and inner.op == "add" else by
+
+
 @rule(P.mul(P.sign(x), P.relu(P.op(("add", "sub"), P.abs(x), c) @ "inner")))
 def soft_shrink(x: Value, c: Value, inner: Node) -> Any:
     """sign(x) relu(|x| - c)"""
-    bound = number(c)
-    bound = -bound if bound is not None and inner.op == "add" else bound
+    bound = _nearer(c, inner)
     if bound is None or bound < 0 or not dtypes.is_float(x.dtype):
         return None
     return ops.shrink(x, bias=bound, lambd=bound)
+
+
+ABOVE = P.where(P.op(("add", "sub"), x, c) @ "right", 0.0, P.greater(x, d))
+BENEATH = P.where(P.op(("add", "sub"), x, P["e!"][0]) @ "left", 0.0, P.less(x, P["f!"][0]))
+
+
+@rule(P.add(ABOVE, BENEATH))
+def soft_shrink_of_two(
+    x: Value, c: Value, d: Value, e: Value, f: Value, right: Node, left: Node
+) -> Any:
+    """x - c above a number, plus x + c below its negative"""
+    down, up, hi, lo = _nearer(c, right), _nearer(e, left), number(d), number(f)
+    if down is None or up is None or hi is None or lo is None or not dtypes.is_float(x.dtype):
+        return None
+    if down != -up or hi != -lo or hi < 0:
+        return no(f"the two sides differ: {down:g} above {hi:g}, {up:g} below {lo:g}")
+    return ops.shrink(x, bias=down, lambd=hi)
 
 
 RECTIFIERS = [
@@ -214,4 +236,5 @@ RECTIFIERS = [
     selu,
     *HARD_SHRINK,
     soft_shrink,
+    soft_shrink_of_two,
 ]
