@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from intaglio import native
-from intaglio.ir import constant
+from intaglio.interpret import interpret
+from intaglio.ir import Graph, constant
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets import cpu_ops
 from intaglio.targets.cpu import LEVELS, PANEL
+from intaglio.targets.winograd import choose
+from intaglio.targets.winograd_ops import POINTS, winograd_weights
 
 LANES = {"scalar": 4, "avx2": 8, "avx512": 16}
 # (height, width, channels in, channels out, kernel, stride), as often as the network has them
@@ -40,6 +43,11 @@ MOBILENET_V2 = [
     (14, 14, 96, 576, 1, 1, 3), (14, 14, 576, 96, 1, 1, 2), (7, 7, 576, 160, 1, 1, 1),
     (7, 7, 160, 960, 1, 1, 3), (7, 7, 960, 160, 1, 1, 2), (7, 7, 960, 320, 1, 1, 1),
     (7, 7, 320, 1280, 1, 1, 1),
+]  # fmt: skip
+TILES = [  # 3x3 in steps of one: height, width, channels in and out; ResNets, SqueezeNet, YOLOv8n
+    (56, 56, 64, 64), (28, 28, 128, 128), (14, 14, 256, 256), (7, 7, 512, 512), (55, 55, 16, 64),
+    (27, 27, 32, 128), (13, 13, 64, 256), (80, 80, 16, 16), (40, 40, 32, 32), (40, 40, 64, 64),
+    (20, 20, 128, 128), (10, 10, 256, 256),
 ]  # fmt: skip
 DEPTHWISE = [  # MobileNetV2's: height, width, channels, kernel, stride; then two 5x5 of MobileNetV3
     (112, 112, 32, 3, 1, 1), (112, 112, 96, 3, 2, 1), (56, 56, 144, 3, 1, 1),
@@ -106,6 +114,21 @@ def convs(shapes: list[tuple[int, ...]], isa: str) -> Iterator[tuple[str, int, f
         )  # fmt: skip
 
 
+def tiles(isa: str) -> Iterator[tuple[str, int, float, int]]:
+    """Each layer in tiles of every size; the one that the cost model chooses has a star."""
+    for h, w, c, m in TILES:
+        chosen = choose((1, c, h, w), m)
+        for tile in POINTS:
+            made = winograd_weights(constant(floats(m, c, 3, 3)), tile, PANEL)
+            weights = interpret(Graph([], [made], ["w"]), {})["w"]
+            yield (
+                f"{h}x{w} {c} -> {m}, tile {tile}{'*' * (tile == chosen)}",
+                int(tile == chosen),
+                *measure("cpu.winograd", isa, [floats(1, h, w, c), weights, floats(m)], tile=tile,
+                         channels=m, pad=(1, 1, 1, 1), act="clip", act_args=(0.0, 6.0)),
+            )  # fmt: skip
+
+
 def depthwises(isa: str) -> Iterator[tuple[str, int, float, int]]:
     for h, w, c, k, s, times in DEPTHWISE:
         yield (
@@ -126,6 +149,7 @@ def main() -> None:
         "MobileNetV2, convolutions": convs(MOBILENET_V2, isa),
         "MobileNetV2, depthwise": depthwises(isa),
         "ResNet-50, convolutions": convs(RESNET50, isa),
+        "3x3 in tiles": tiles(isa),
     }
     for title, rows in families.items():
         print(f"\n{title:34}{'us':>9}{'GFLOP/s':>10}{'of peak':>9}")

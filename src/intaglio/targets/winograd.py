@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from intaglio.ir import Node, Value
 from intaglio.ops import cast, transpose
 from intaglio.rewrite import No, P, no, rule
@@ -12,25 +14,28 @@ FLOATS = ("f32", "f16", "bf16")  # small ones compute in f32 between casts, as i
 LANES = 16  # channels per vector and per panel of the packed weights
 
 # Cycles of a core that multiplies and adds one vector in each, fitted to measured layers; ratios
-# are much alike on every instruction set. Tiles at the edge count whole, whatever they hang over.
-IN, OUT = 10.0, 9.0  # per vector of channels, tile and point: to reach the points, and to return
-WEIGHTS = 8.0  # bytes per cycle: nobody else uses these, so they come from far away
-WORTH = 0.85  # of the plain way's cycles: transformed weights are 2 to 7 times as large
+# are much alike on every instruction set.
+REACH = 7.0  # per vector of channels, tile and point: the way to the points, or back to the pixels
+SPREAD = 0.2  # per row and input channel: to give one number to all lanes, whatever the panels
+WEIGHTS = 9.0  # bytes per cycle: in a network, these have left the caches since they were last used
+WORTH = 0.85  # of the plain way's cycles: the weights at all points are 2 to 7 times as large
 
 
 def cycles(image: tuple[int, ...], channels: int, tile: int) -> float:
-    """What a 3x3 convolution costs that makes `image` [n, c, h, w]; tile 0 is the plain way.
+    """What a 3x3 convolution costs that makes pixels [n, c, h, w] of `channels`; tile 0 is plain.
 
-    The plain way reads its weights while it multiplies; in tiles there are too few rows for that.
+    Tiles at the edge cost as much as all others, and a panel as much as a full one.
     """
     n, deep, high, wide = image
-    half = -(-channels // (LANES // 2)) / 2  # half a panel costs half
-    if not tile:
-        return n * high * wide * 9 * deep * half
-    tiles = n * -(-high // tile) * -(-wide // tile)
-    points = (tile + 2) ** 2
-    once = deep * half + IN * -(-deep // LANES) + OUT * -(-channels // LANES)
-    return points * (tiles * once + deep * half * LANES * 4 / WEIGHTS)
+    vectors, panels = -(-deep // LANES), -(-channels // LANES)
+    product = deep * (panels + SPREAD)
+    if tile:
+        rows, points = n * -(-high // tile) * -(-wide // tile), (tile + 2) ** 2
+        product += REACH * (vectors + panels)
+    else:
+        rows, points = n * high * wide, 9
+    # Weights are fetched while others are multiplied: the slower of both counts, almost alone.
+    return points * math.hypot(rows * product, deep * panels * LANES * 4 / WEIGHTS)
 
 
 def choose(image: tuple[int, ...], channels: int) -> int:
