@@ -9,8 +9,11 @@ import pytest
 from tests.check import compare
 
 import intaglio
-from intaglio import dtypes, passes
+from intaglio import dtypes, ops, passes
 from intaglio.interpret import interpret
+from intaglio.ir import Graph, Type, Value
+from intaglio.passes.move import MOVE_FLOATS
+from intaglio.rewrite import rewrite
 
 F = "float[2,4,6,6]"
 CASES = {
@@ -139,3 +142,14 @@ def test_dequantize_of_quantize_stays_because_it_rounds(tmp_path):
     graph = intaglio.load(path)
     passes.run(graph, passes.neutral())
     assert [n.op for n in graph.nodes()] == ["quantize_linear", "dequantize_linear"]
+
+
+def test_a_slice_of_both_halves_of_an_axis_stays_below_the_reshape():
+    x = Value(Type("f32", (2, 2)), "x")
+    mean = ops.reduce_mean(ops.exp(ops.reshape(x, shape=(1, 4))), axes=(0,), keepdims=False)
+    y = ops.slice_(ops.reshape(mean, shape=(2, 2)), start=(1, 0), stop=(2, 2), step=(1, 2))
+    graph = Graph([x], [y], ["y"])
+    feeds = {"x": np.arange(4, dtype=np.float32).reshape(2, 2)}
+    want = interpret(graph, feeds)["y"]
+    rewrite(graph, MOVE_FLOATS)
+    compare(interpret(graph, feeds)["y"], want, "a slice of both halves")

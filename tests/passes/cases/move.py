@@ -6,7 +6,7 @@ import numpy as np
 from tests.passes.cases.build import IMAGE, case, conv, f32, num, pool, scalar
 
 from intaglio import ops
-from intaglio.ir import constant
+from intaglio.ir import Type, constant
 
 LONG = f32(64, 1024)
 
@@ -137,12 +137,47 @@ case(
     WIDE,
 )
 
+case(
+    "reshapes_cancel",
+    lambda x: ops.reshape(
+        ops.mul(ops.tanh(ops.reshape(x, shape=(128, 64))), scalar(3)), shape=(1, 64, 128)
+    ),
+    WIDE,
+)
+case(
+    "reshapes_meet",
+    lambda x, y: ops.sub(ops.reshape(x, shape=(5, 2)), ops.reshape(y, shape=(5, 2))),
+    f32(2, 5),
+    f32(2, 5),
+)
+case(
+    "extremum_before_constant",
+    lambda x: ops.reduce_max(ops.mul(ops.sin(x), num(4, 1, 1)), axes=(2, 3), keepdims=False),
+    IMAGE,
+)
+case(
+    "sum_before_constant",
+    lambda x: ops.reduce_mean(ops.add(ops.sin(x), num(4, 1, 1)), axes=(2, 3), keepdims=True),
+    IMAGE,
+)
+case(
+    "sum_before_constant",
+    lambda x: ops.reduce_sum(ops.shift_left(x, constant(np.uint32(3))), axes=(1,), keepdims=False),
+    Type("u32", (2, 5)),
+)
+
 # ---- the same beside itself ----------------------------------------------------------------------
 case(
     "concat_before_work",
     lambda x, y: ops.concat(ops.tanh(x), ops.tanh(y), axis=1),
     f32(2, 5),
     f32(2, 3),
+)
+case(
+    "concat_before_work",
+    lambda x, y: ops.concat(ops.mul(x, scalar(2)), ops.mul(y, scalar(2)), axis=0),
+    f32(2, 5),
+    f32(2, 5),
 )
 case("common_factor", lambda x, y, z: ops.sub(ops.mul(x, y), ops.mul(y, z)), LONG, LONG, LONG)
 case(

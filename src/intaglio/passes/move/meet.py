@@ -10,10 +10,11 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops.registry import REGISTRY
+from intaglio.passes.canonical.shapes import BINARY
 from intaglio.passes.permute import axis_groups, inverse
 from intaglio.rewrite import ANY, P, no, rule
 
-x, c = P["x c!"]
+x, y, c = P["x y c!"]
 MOVES = ("reshape", "transpose")
 MAXIMA = ("max_pool", "reduce_max")
 MEANS = ("avg_pool", "reduce_mean")
@@ -138,12 +139,12 @@ def reshapes_cancel(x: Value, node: Node) -> Any:
         return None
     source = top.inputs[0]
     assert source is not None
-    rows = (source.shape[-1:], x.shape[-1:]) == (v.shape[-1:], out.shape[-1:])
-    if not rows or not source.type.rank or source.type.dynamic:
+    ends = (source.shape[-1:], x.shape[-1:]) == (v.shape[-1:], out.shape[-1:])
+    rows = ends and source.type.rank > 0
+    if source.type.dynamic or not (rows or all(map(_is_scalar_work, chain))):
         return None
-    made: Value = ops.reshape(source, shape=(*out.shape[:-1], source.shape[-1]))
-    if made.shape == source.shape:
-        made = source
+    shape = (*out.shape[:-1], source.shape[-1]) if rows else out.shape
+    made: Value = source if source.shape == shape else ops.reshape(source, shape=shape)
     for inner, k in reversed(chain):
         made = _again(inner, k, made)
     return made
@@ -169,6 +170,13 @@ def _row_work(node: Node | None) -> tuple[Node, int] | None:
     return (node, computed[0]) if all(math.prod(v.shape[:-1]) == 1 for v in rest) else None
 
 
+def _is_scalar_work(found: tuple[Node, int]) -> bool:
+    """Does the node treat all elements alike, whatever row they are in?"""
+    node, computed = found
+    rest = (v for k, v in enumerate(node.inputs) if k != computed)
+    return REGISTRY[node.op].elementwise and all(v is None or v.type.size == 1 for v in rest)
+
+
 def _again(node: Node, k: int, v: Value) -> Value:
     """The same work on rows that lie in the shape of `v`."""
     ins = list(node.inputs)
@@ -181,5 +189,62 @@ def _again(node: Node, k: int, v: Value) -> Value:
     return made
 
 
-MEET = [activation_meets_product, activation_before_concat]
-MEET_FLOATS = [constant_meets_product, constant_before_concat, reshapes_cancel]
+@rule(P.op(BINARY, P.reshape(x), P.reshape(y)))
+def reshapes_meet(x: Value, y: Value, node: Node) -> Any:
+    """two operands that are reshaped alike are reshaped once"""
+    out = node.outputs[0].type
+    if x.shape != y.shape or out.dynamic or x.type.dynamic or x.type.size != out.size:
+        return None
+    return ops.reshape(REGISTRY[node.op](*_in_order(node, x, y), **node.attrs), shape=out.shape)
+
+
+def _in_order(node: Node, x: Value, y: Value) -> tuple[Value, Value]:
+    """A commutative op may have been matched the other way round."""
+    first = node.inputs[0].producer if node.inputs[0] is not None else None
+    return (x, y) if first is not None and first.inputs[0] is x else (y, x)
+
+
+# ---- behind a reduction there is less to do ------------------------------------------------------
+BEHIND = {
+    "reduce_sum": ("mul", "shift_left"),
+    "reduce_mean": ("mul", "add"),
+    "reduce_max": ("mul", "add"),
+    "reduce_min": ("mul", "add"),
+}
+
+
+def _behind_reduction(x: Value, c: Value, inner: Node, node: Node) -> Any:
+    """sum(x * c) is sum(x) * c where c is the same along what is summed"""
+    if inner.op not in BEHIND[node.op] or inner.inputs[0] is not x or c.data is None:
+        return None
+    if x.type != inner.outputs[0].type or x.type.dynamic or leads_to_product(x, MOVES):
+        return None
+    axes = node.attrs["axes"]
+    full = c.data.reshape((1,) * (x.type.rank - c.type.rank) + c.shape)
+    if any(full.shape[a] != 1 for a in axes):
+        return no(f"{c.type} varies along the axes {axes}")
+    if node.op in ("reduce_max", "reduce_min") and inner.op == "mul" and not np.all(full > 0):
+        return no("the largest is not the largest any more times a number below zero")
+    kept = full if node.attrs["keepdims"] else full.squeeze(axes)
+    return REGISTRY[inner.op](REGISTRY[node.op](x, **node.attrs), constant(kept))
+
+
+@rule(P.op(("reduce_max", "reduce_min"), P.op(("mul", "add"), x, c) @ "inner"))
+def extremum_before_constant(x: Value, c: Value, inner: Node, node: Node) -> Any:
+    """max(x * c) is max(x) * c for c above zero, max(x + c) is max(x) + c: rounding keeps order"""
+    return _behind_reduction(x, c, inner, node)
+
+
+@rule(P.op(("reduce_sum", "reduce_mean"), P.op(("mul", "add", "shift_left"), x, c) @ "inner"))
+def sum_before_constant(x: Value, c: Value, inner: Node, node: Node) -> Any:
+    """sum(x * c) is sum(x) * c, sum(x << c) is sum(x) << c: fewer elements are scaled"""
+    return _behind_reduction(x, c, inner, node)
+
+
+MEET = [
+    activation_meets_product,
+    activation_before_concat,
+    reshapes_meet,
+    extremum_before_constant,
+]
+MEET_FLOATS = [constant_meets_product, constant_before_concat, reshapes_cancel, sum_before_constant]

@@ -36,14 +36,26 @@ def concat_before_work(node: Node) -> Any:
         return None
     made = [_alone(v) for v in node.inputs]
     first = made[0]
-    if first is None or first.op not in UNARY:
-        return None
-    if any(n is None or n.op != first.op or n.attrs != first.attrs for n in made):
+    if first is None or any(n is None or not _same_work(n, first) for n in made):
         return None
     if any(leads_to_product(n.inputs[0], MOVES) for n in made if n is not None):
         return no(f"a product before it computes {first.op} itself")
     joined = ops.concat(*(n.inputs[0] for n in made if n is not None), **node.attrs)
-    return REGISTRY[first.op](joined, **first.attrs)
+    return REGISTRY[first.op](joined, *first.inputs[1:], **first.attrs)
+
+
+def _same_work(a: Node, b: Node) -> bool:
+    """Do both do the same to each element, with the same numbers?"""
+    if a.op != b.op or a.attrs != b.attrs or not REGISTRY[a.op].elementwise:
+        return False
+    rest = list(zip(a.inputs[1:], b.inputs[1:], strict=True))
+    if a.inputs[0] is None or a.inputs[0].shape != a.outputs[0].shape:
+        return False
+    return all(
+        v is not None and w is not None and v.data is not None and w.data is not None
+        and v.type.size == 1 and v.type == w.type and v.data.item() == w.data.item()
+        for v, w in rest
+    )  # fmt: skip
 
 
 # ---- common factors ------------------------------------------------------------------------------

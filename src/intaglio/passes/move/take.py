@@ -63,11 +63,12 @@ def _reshape(node: Node, wanted: Take) -> Asked | None:
         here = [a for a in outs if a in wanted]
         long_in = [a for a in ins if x.shape[a] != 1]
         long_out = [a for a in outs if out.shape[a] != 1]
-        if here and (len(long_in) != 1 or long_out != here):
+        if not here:
+            continue
+        if len(long_in) != 1 or len(here) != 1 or long_out != here:
             return None
-        for a in here:
-            asked[long_in[0]] = wanted[a]
-            shape[a] = count(wanted[a])
+        asked[long_in[0]] = wanted[here[0]]
+        shape[here[0]] = count(wanted[here[0]])
     return [asked], {"shape": tuple(shape)}
 
 
