@@ -43,7 +43,8 @@ static void pack_keys(const float *k, int64_t row, int64_t n, int64_t size, floa
 #if defined(ISA_avx512) || defined(ISA_avx2)
     const __m256 factor = _mm256_set1_ps(by);
     for (; j + 8 <= count; j += 8)
-      for (done = 0; done + 8 <= size; done += 8) turn_8x8(from + j * row + done, row, factor, to + done * ITG_PANEL + j);
+      for (done = 0; done + 8 <= size; done += 8)
+        turn_8x8(from + j * row + done, row, factor, to + done * ITG_PANEL + j);
 #endif
     for (int64_t c = 0; c < count; c++)
       for (int64_t i = c < j ? done : 0; i < size; i++) to[i * ITG_PANEL + c] = from[c * row + i] * by;
@@ -227,7 +228,8 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
         few_scores(q + r * a->q_view[3], b->k + k * a->k_view[3], a->k_view[3], n, a->size, b->by,
                    b->scores + r * stride);
     } else {
-      const itg_product_task t = {q, a->q_view[3], a->size, b->packed_keys + k * a->size, n, 0, b->scores, stride, plain};
+      const float *packed = b->packed_keys + k * a->size;
+      const itg_product_task t = {q, a->q_view[3], a->size, packed, n, 0, b->scores, stride, plain};
       itg_product(&t, 0, rows, 0, (n + ITG_PANEL - 1) / ITG_PANEL);
     }
     for (int64_t r = 0; r < rows; r++) {
