@@ -11,6 +11,7 @@ from tests.properties.proof import assert_sound
 import intaglio
 from intaglio import passes, targets
 from intaglio.passes.memory import Buffer, pack, plan_memory
+from intaglio.targets.cost import Cost
 
 quick = settings(
     max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -27,6 +28,18 @@ def test_optimize_keeps_the_meaning(level, graph):
     got = intaglio.interpret(intaglio.optimize(graph, level), inputs)
     assert_same(got, want, graph, exact=level < 2)
     assert str(graph) == before, "optimize changed the graph that it was given"
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@quick
+@given(graphs(most=20))
+def test_moves_keep_the_meaning(level, graph):
+    """A step that costs nothing lets rules fire that small tensors are not worth."""
+    inputs = feeds(graph)
+    want = intaglio.interpret(graph, inputs)
+    made = graph.copy()
+    passes.run(made, passes.neutral(Cost(step=0.0)), level)
+    assert_same(intaglio.interpret(made, inputs), want, graph, exact=level < 2)
 
 
 @quick

@@ -190,13 +190,6 @@ case(
 case("factor_out_of_power", lambda x: ops.pow(ops.mul(x, scalar(-2)), scalar(3)), f32(2, 5))
 case("multiplied_by_reciprocal", lambda x, y: ops.mul(ops.reciprocal(x), y), LONG, LONG)
 case(
-    "sum_of_sums",
-    lambda x: ops.reduce_mean(
-        ops.reduce_mean(x, axes=(1, 3), keepdims=False), axes=(1,), keepdims=False
-    ),
-    IMAGE,
-)
-case(
     "concat_of_products",
     lambda x: ops.concat(ops.relu(conv(x, 3)), ops.relu(conv(x, 5)), x, axis=1),
     IMAGE,

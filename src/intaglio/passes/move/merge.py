@@ -10,7 +10,6 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.ir import Graph, Node, Value, constant, release
 from intaglio.ops.registry import REGISTRY
-from intaglio.passes.canonical.shapes import joined_reductions
 from intaglio.passes.move.meet import MOVES, leads_to_product
 from intaglio.rewrite import ANY, Cost, P, Rule, no, rule
 
@@ -86,15 +85,6 @@ def factor_out_of_power(x: Value, c: Value, d: Value) -> Any:
 def multiplied_by_reciprocal(x: Value, y: Value) -> Any:
     """x * (1 / y) is x / y"""
     return ops.div(x, y) if x.shape == y.shape and x.data is None else None
-
-
-SUMS = ("reduce_sum", "reduce_mean", "reduce_prod")
-
-
-@rule(P.op(SUMS, P.op(SUMS, x) @ "inner"))
-def sum_of_sums(x: Value, inner: Node, node: Node) -> Any:
-    """first over some axes, then over others, is over all"""
-    return joined_reductions(x, inner, node) if inner.op == node.op else None
 
 
 # ---- products of one input -----------------------------------------------------------------------
@@ -268,6 +258,5 @@ MERGE_FLOATS = [
     common_factor,
     factor_out_of_power,
     multiplied_by_reciprocal,
-    sum_of_sums,
     concat_of_products,
 ]
