@@ -1,4 +1,4 @@
-// Convolution and transposed convolution of f32 images: no columns are built; the register tile is given, per tap,
+// Convolution and transposed convolution of f32 or bf16 images: no columns are built; the register tile is given, per tap,
 // where the input pixels of a few output pixels lie. Taps that meet nothing but padding are left out.
 #include <string.h>
 
@@ -34,18 +34,22 @@ static layout layout_of(const itg_conv *c) {
 }
 
 #if !defined(ISA_avx512) && !defined(ISA_avx2)  // the same for every ISA, so once is enough
+static size_t scratch(itg_conv *c, uint8_t dtype, const itg_tensor *out, uint32_t parts) {
+  if ((dtype != ITG_F32 && dtype != ITG_BF16) || !itg_count(out)) return 0;
+  if (dtype == ITG_BF16) itg_in_pairs(c);
+  return layout_of(c).total * parts;
+}
+
 size_t itg_scratch_conv(const itg_call *call, uint32_t parts) {
   itg_conv c;
   itg_tensor out;
-  if (itg_conv_of(call, &c, &out) || call->in[0]->dtype != ITG_F32 || !itg_count(&out)) return 0;
-  return layout_of(&c).total * parts;
+  return itg_conv_of(call, &c, &out) ? 0 : scratch(&c, call->in[0]->dtype, &out, parts);
 }
 
 size_t itg_scratch_conv_transpose(const itg_call *call, uint32_t parts) {
   itg_conv c;
   itg_tensor out;
-  if (itg_conv_transpose_of(call, &c, &out) || call->in[0]->dtype != ITG_F32 || !itg_count(&out)) return 0;
-  return layout_of(&c).total * parts;
+  return itg_conv_transpose_of(call, &c, &out) ? 0 : scratch(&c, call->in[0]->dtype, &out, parts);
 }
 #endif
 
@@ -175,7 +179,7 @@ static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap
 
 // Pixels [from, to) of one set, panels [first, last) of group g.
 static void run_block(const task *t, const float *w, int64_t g, int64_t first, int64_t last, int64_t from, int64_t to,
-                      char *scratch, float *out, const itg_finish *end) {
+                      char *scratch, itg_element *out, const itg_finish *end) {
   const itg_conv *c = t->c;
   const layout *l = t->l;
   itg_rows rows[BLOCK];
@@ -213,7 +217,7 @@ static void run_set(const itg_call *call, const task *t, char *scratch, const it
                     uint32_t parts) {
   const itg_conv *c = t->c;
   const float *w = call->in[1]->data;
-  float *out = call->out[0]->data;
+  itg_element *out = call->out[0]->data;
   int64_t from = 0, to = c->batch * t->way[0].count * t->way[1].count * t->way[2].count;
   int64_t first = 0, last = c->groups * c->panels;  // the panels of all groups
   if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
@@ -250,22 +254,24 @@ static void convolve(const itg_call *call, const itg_conv *c, const itg_finish *
       }
 }
 
-ITG_FN(conv, f32) {
+ITG_FN(conv, ITG_ELEMENT) {
   const itg_attrs_conv *a = call->attrs;
   itg_conv c;
   itg_tensor out;
   itg_conv_of(call, &c, &out);
   itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
+  if (ITG_PAIR == 2) itg_in_pairs(&c);
   if (itg_count(&out)) convolve(call, &c, &end, part, parts);
   return NULL;
 }
 
-ITG_FN(conv_transpose, f32) {
+ITG_FN(conv_transpose, ITG_ELEMENT) {
   const itg_attrs_conv_transpose *a = call->attrs;
   itg_conv c;
   itg_tensor out;
   itg_conv_transpose_of(call, &c, &out);
   itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
+  if (ITG_PAIR == 2) itg_in_pairs(&c);
   if (itg_count(&out)) convolve(call, &c, &end, part, parts);
   return NULL;
 }

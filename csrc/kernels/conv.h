@@ -11,6 +11,12 @@ typedef struct itg_conv {
   bool transposed;
 } itg_conv;
 
+// With pairs of channels in the place of floats (tile.h).
+static inline void itg_in_pairs(itg_conv *c) {
+  c->deep /= 2;
+  c->depth /= 2;
+}
+
 itg_words itg_conv_of(const itg_call *call, itg_conv *c, itg_tensor *out);
 itg_words itg_conv_transpose_of(const itg_call *call, itg_conv *c, itg_tensor *out);
 

@@ -19,7 +19,9 @@ static itg_words packed(const itg_call *call, itg_conv *c, const int64_t *kernel
   c->panels = c->per / ITG_PANEL + (c->per % ITG_PANEL != 0);
   REFUSE(c->deep > INT64_C(1) << 32, "the image is absurdly deep");
   c->depth = itg_taps(&c->w) * c->deep;
-  const int64_t want[4] = {groups, c->panels, c->depth, ITG_PANEL};
+  const int64_t pair = x->dtype == ITG_BF16 ? 2 : 1;
+  REFUSE(c->deep % pair, "bf16 convolutions take an even number of channels per group");
+  const int64_t want[4] = {groups, c->panels, c->depth / pair, ITG_PANEL * pair};
   REFUSE(!itg_has_shape(w, 4, want), "the weights are not packed for this convolution");
   return NULL;
 }
@@ -81,7 +83,7 @@ static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end
   const int64_t place = ((batch * s->out[0] + o[0]) * s->out[1] + o[1]) * s->out[2] + o[2];
   for (int64_t m = 0; m < c->per; m++) {
     const int64_t column = g * c->per + m, panel = (g * c->panels + m / ITG_PANEL) * c->depth;
-    double sum = bias ? itg_load_f64(dtype, bias->data, column) : 0;
+    double sum = bias ? itg_load_f64(bias->dtype, bias->data, column) : 0;
     int64_t k[ITG_AXES], in[ITG_AXES], tap = 0;
     for (k[0] = 0; k[0] < s->kernel[0]; k[0]++)
       for (k[1] = 0; k[1] < s->kernel[1]; k[1]++)
@@ -99,20 +101,23 @@ static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end
           if (!inside) continue;
           int64_t at = ((batch * s->in[0] + in[0]) * s->in[1] + in[1]) * s->in[2] + in[2];
           at = (at * c->groups + g) * c->deep;
-          for (int64_t i = 0; i < c->deep; i++)
-            sum += itg_load_f64(dtype, x->data, at + i) *
-                   itg_load_f64(dtype, w->data, (panel + tap * c->deep + i) * ITG_PANEL + m % ITG_PANEL);
+          for (int64_t i = 0; i < c->deep; i++) {
+            const int64_t row = panel + tap * c->deep + i;
+            int64_t weight = row * ITG_PANEL + m % ITG_PANEL;
+            if (dtype == ITG_BF16) weight = (row / 2 * ITG_PANEL + m % ITG_PANEL) * 2 + row % 2;
+            sum += itg_load_f64(dtype, x->data, at + i) * itg_load_f64(dtype, w->data, weight);
+          }
         }
     if (residual && !end->add_last) sum += itg_load_f64(dtype, residual->data, place * c->channels + column);
     if (sum < end->lo) sum = end->lo;
     if (sum > end->hi) sum = end->hi;
+    if (end->act) {
+      float y = (float)sum;
+      itg_bend(end, &y, 1, column, 1);
+      sum = y;
+    }
+    if (residual && end->add_last) sum += itg_load_f64(dtype, residual->data, place * c->channels + column);
     itg_store_f64(dtype, out->data, place * c->channels + column, sum);
-  }
-  const int64_t at = place * c->channels + g * c->per;
-  if (end->act) itg_bend(end, (float *)out->data + at, c->per, g * c->per, c->per);  // f32 only: infer has seen to that
-  for (int64_t m = 0; residual && end->add_last && m < c->per; m++) {
-    double y = itg_load_f64(dtype, out->data, at + m) + itg_load_f64(dtype, residual->data, at + m);
-    itg_store_f64(dtype, out->data, at + m, y);
   }
 }
 

@@ -1,4 +1,4 @@
-// Convolution of a channel-last f32 image in which each channel has a window of its own. Vectors run along channels, a
+// Convolution of a channel-last f32 or bf16 image in which each channel has a window of its own. Vectors run along channels, a
 // few neighbouring output pixels share registers: an input pixel that several windows see is loaded once.
 #include "tile.h"
 #include "vec.h"
@@ -21,11 +21,11 @@ typedef struct task {
   itg_window w;
   itg_finish end;
   int64_t channels;
-  const float *image, *weights;
-  float *out;
+  const itg_element *image, *weights;
+  itg_element *out;
 } task;
 
-typedef struct strip {  // neighbouring output pixels of one row; places are counted in floats
+typedef struct strip {  // neighbouring output pixels of one row; places are counted in elements
   int64_t planes, lines;               // taps along the outer axes that meet the image
   int64_t plane, line;                 // from one of them to the next, in the image
   int64_t weight_plane, weight_line;   // and in the weights
@@ -35,23 +35,34 @@ typedef struct strip {  // neighbouring output pixels of one row; places are cou
 
 INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
 
-INLINE void put(float *p, int64_t n, vf v) {
+#if defined(ISA_avx512bf16)
+#define SOME(n) ((n) >= VL ? (__mmask16)-1 : vfirst(n))
+INLINE vf get_element(const itg_element *p, int64_t n) {
+  return vfloats(vishl(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(SOME(n), p)), 16));
+}
+INLINE void put_element(itg_element *p, int64_t n, vf v) {
+  _mm256_mask_storeu_epi16(p, SOME(n), (__m256i)_mm512_cvtneps_pbh(v));
+}
+#else
+#define get_element get
+INLINE void put_element(float *p, int64_t n, vf v) {
   if (n >= VL) vstore(p, v);
   else vstoren(p, n, v);
 }
+#endif
 
 // One line of the window: `P` pixels by one vector of channels. `K` is the window's width and `S` its stride where they
 // are known, else 0.
-INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const float *weight, int64_t n, vf *sum,
+INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const itg_element *weight, int64_t n, vf *sum,
                          const int P, const int K, const int S) {
   const int64_t channels = t->channels, first = s->first, last = s->last;
   if (K) {
-    const float *pixel = t->image + image;
+    const itg_element *pixel = t->image + image;
     vf f[8];
-    UNROLL for (int k = 0; k < K; k++) f[k] = get(weight + k * channels, n);
+    UNROLL for (int k = 0; k < K; k++) f[k] = get_element(weight + k * channels, n);
     UNROLL for (int q = 0; q < (P - 1) * S + K; q++, pixel += channels) {
       if (q < first || q >= last) continue;
-      vf x = get(pixel, n);
+      vf x = get_element(pixel, n);
       KEEP(x);
       UNROLL for (int k = 0; k < K; k++)
         if ((q - k) % S == 0 && q >= k && (q - k) / S < P) sum[(q - k) / S] = madd(x, f[k], sum[(q - k) / S]);
@@ -59,10 +70,10 @@ INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const flo
     return;
   }
   for (int64_t k = 0; k < t->w.kernel[2]; k++) {
-    const vf f = get(weight + k * channels, n);
+    const vf f = get_element(weight + k * channels, n);
     UNROLL for (int p = 0; p < P; p++) {
       const int64_t q = p * t->w.stride[2] + k * t->w.dilation[2];
-      if (q >= first && q < last) sum[p] = madd(get(t->image + image + q * channels, n), f, sum[p]);
+      if (q >= first && q < last) sum[p] = madd(get_element(t->image + image + q * channels, n), f, sum[p]);
     }
   }
 }
@@ -73,19 +84,29 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
   UNROLL for (int p = 1; p < P; p++) sum[p] = sum[0];
   for (int64_t i = 0; i < s->planes; i++) {
     int64_t image = s->image + i * s->plane + c;
-    const float *weight = t->weights + s->weight + i * s->weight_plane + c;
+    const itg_element *weight = t->weights + s->weight + i * s->weight_plane + c;
     for (int64_t j = 0; j < s->lines; j++, image += s->line, weight += s->weight_line)
       line_of_taps(t, s, image, weight, n, sum, P, K, S);
   }
   const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
-  const float *residual = t->end.residual ? t->end.residual + s->out + c : NULL;
-  float *out = t->out + s->out + c;
+  const itg_element *residual = t->end.residual ? t->end.residual + s->out + c : NULL;
+  itg_element *out = t->out + s->out + c;
   if (residual && !t->end.add_last)
-    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get(residual + p * t->channels, n));
+    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_element(residual + p * t->channels, n));
   UNROLL for (int p = 0; p < P; p++) sum[p] = vmin(hi, vmax(lo, sum[p]));
+#if defined(ISA_avx512bf16)  // activations come before rounding
+  if (t->end.act) {
+    float row[PIXELS * VL];
+    UNROLL for (int p = 0; p < P; p++) vstore(row + p * VL, sum[p]);
+    UNROLL for (int p = 0; p < P; p++) itg_bend(&t->end, row + p * VL, n, c, n);
+    UNROLL for (int p = 0; p < P; p++) sum[p] = vload(row + p * VL);
+  }
+  if (residual && t->end.add_last)
+#else
   if (residual && t->end.add_last && !t->end.act)
-    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get(residual + p * t->channels, n));
-  UNROLL for (int p = 0; p < P; p++, out += t->channels) put(out, n, sum[p]);
+#endif
+    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_element(residual + p * t->channels, n));
+  UNROLL for (int p = 0; p < P; p++, out += t->channels) put_element(out, n, sum[p]);
 }
 
 // Channels [from, to) of a strip.
@@ -133,6 +154,7 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
     s.last = w->in[2] - x;
     strips[q - p](t, &s, from, to);
   }
+#if !defined(ISA_avx512bf16)
   if (!t->end.act) return;
   const bool whole = to - from == t->channels;  // then the row's pixels lie next to each other
   const int64_t n = whole ? width * t->channels : to - from;
@@ -142,9 +164,10 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
     if (t->end.residual && t->end.add_last)
       for (int64_t i = at; i < at + n; i++) t->out[i] += t->end.residual[i];
   }
+#endif
 }
 
-ITG_FN(depthwise, f32) {
+ITG_FN(depthwise, ITG_ELEMENT) {
   const itg_attrs_depthwise *a = call->attrs;
   task t;
   itg_tensor type;

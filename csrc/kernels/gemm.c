@@ -1,4 +1,4 @@
-// Matrix product with a packed right operand, f32.
+// Matrix product with a packed right operand, f32 or bf16.
 #include "tile.h"
 
 enum { BLOCK = 16 };  // tiles that share one pass over the panels of a large right operand
@@ -43,10 +43,10 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
   }
 }
 
-ITG_FN(gemm, f32) {
+ITG_FN(gemm, ITG_ELEMENT) {
   const itg_attrs_gemm *attrs = call->attrs;
   const itg_tensor *a = call->in[0], *b = call->in[1], *out = call->out[0];
-  const int64_t k = a->shape[a->rank - 1], n = attrs->n, panels = b->shape[b->rank - 3], size = panels * k * ITG_PANEL;
+  const int64_t k = a->shape[a->rank - 1] / ITG_PAIR, n = attrs->n, panels = b->shape[b->rank - 3], size = panels * k * ITG_PANEL;
   itg_finish end = itg_finish_of(call, attrs->act, attrs->act_args, attrs->add_last);
   int64_t batches = itg_count_range(out, 0, out->rank - 2), m = out->shape[out->rank - 2];
   if (itg_count_range(b, 0, b->rank - 3) == 1) m *= batches, batches = 1;  // one matrix for all: one tall product
@@ -59,7 +59,7 @@ ITG_FN(gemm, f32) {
     const int64_t ia = batches > 1 ? itg_matrix_at(a, 2, out, out->rank - 2, batch) : 0;
     const int64_t ib = batches > 1 ? itg_matrix_at(b, 3, out, out->rank - 2, batch) : 0;
     itg_product_task t = {(const float *)a->data + ia * m * k, k, k, (const float *)b->data + ib * size, n, 0,
-                          (float *)out->data + batch * m * n, n, end};
+                          (itg_element *)out->data + batch * m * n, n, end};
     if (end.residual) t.end.residual += batch * m * n;
     int64_t r = from - batch * m, s = to - batch * m;
     itg_product(&t, r < 0 ? 0 : r, s > m ? m : s, first, last);

@@ -9,7 +9,13 @@ enum { LANES = VL };
 #define lanes_load(p) vload(p)
 #define lanes_store(p, v) vstore(p, v)
 #define lanes_set(c) vset(c)
+#if defined(ISA_avx512bf16)
+#define lanes_madd(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
+#define half_madd(a, b, c) _mm256_dpbf16_ps(c, (__m256bh)(a), (__m256bh)(b))
+#else
 #define lanes_madd(a, b, c) vfma(a, b, c)
+#define half_madd(a, b, c) _mm256_fmadd_ps(a, b, c)
+#endif
 #else  // four floats at a time is what every compiler can map to something
 typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
 enum { LANES = 4 };
@@ -46,26 +52,63 @@ INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
 }
 #endif
 
+// The same for elements of the output and the residual.
+#if defined(ISA_avx512bf16)
+INLINE lanes get_element(const itg_element *p, int64_t n) {
+  const __mmask16 some = n >= LANES ? (__mmask16)-1 : n > 0 ? vfirst(n) : 0;
+  return vfloats(vishl(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, p)), 16));
+}
+INLINE void put_element(itg_element *p, int64_t n, lanes v) {
+  const __mmask16 some = n >= LANES ? (__mmask16)-1 : n > 0 ? vfirst(n) : 0;
+  _mm256_mask_storeu_epi16(p, some, (__m256i)_mm512_cvtneps_pbh(v));
+}
+#else
+#define get_element get
+#define put_element put
+#endif
+
 // Bounds, residual and stores for N vectors of sums that have their bias. `columns` is a constant where all are full.
 INLINE void finish(const int M, const int N, lanes (*sum)[VECTORS], const itg_rows *rows, int64_t column,
-                   int64_t columns, float *base, const itg_finish *end) {
+                   int64_t columns, itg_element *base, const itg_finish *end) {
   const lanes lo = lanes_set(end->lo), hi = lanes_set(end->hi);
-  const float *residual = end->residual ? end->residual + column : NULL;
+  const itg_element *residual = end->residual ? end->residual + column : NULL;
   const bool before = residual && !end->add_last, after = residual && end->add_last && !end->act;
   UNROLL for (int m = 0; m < M; m++) {
     const int64_t at = rows->out[m];
-    float *out = base + at + column;
+    itg_element *out = base + at + column;
     if (before)
       UNROLL for (int v = 0; v < N; v++)
-        sum[m][v] = sum[m][v] + get(residual + at + v * LANES, columns - v * LANES);
+        sum[m][v] = sum[m][v] + get_element(residual + at + v * LANES, columns - v * LANES);
     UNROLL for (int v = 0; v < N; v++) sum[m][v] = clamp(lo, hi, sum[m][v]);
     if (after)
       UNROLL for (int v = 0; v < N; v++)
-        sum[m][v] = sum[m][v] + get(residual + at + v * LANES, columns - v * LANES);
-    UNROLL for (int v = 0; v < N; v++) put(out + v * LANES, columns - v * LANES, sum[m][v]);
+        sum[m][v] = sum[m][v] + get_element(residual + at + v * LANES, columns - v * LANES);
+    UNROLL for (int v = 0; v < N; v++) put_element(out + v * LANES, columns - v * LANES, sum[m][v]);
   }
 }
 
+#if defined(ISA_avx512bf16)
+// Activations that are more than bounds, on f32 before they are rounded. Rare enough to go through memory.
+INLINE void activate(const int M, const int N, lanes (*sum)[VECTORS], const itg_rows *rows, int64_t column,
+                     int64_t columns, itg_element *base, const itg_finish *end) {
+  float row[VECTORS * LANES];
+  UNROLL for (int m = 0; m < M; m++) {
+    const int64_t at = rows->out[m] + column;
+    const itg_element *residual = end->residual ? end->residual + at : NULL;
+    UNROLL for (int v = 0; v < N; v++) {
+      if (residual && !end->add_last)
+        sum[m][v] = sum[m][v] + get_element(residual + v * LANES, columns - v * LANES);
+      lanes_store(row + v * LANES, sum[m][v]);
+    }
+    itg_bend(end, row, columns, column, columns);
+    UNROLL for (int v = 0; v < N; v++) {
+      lanes y = lanes_load(row + v * LANES);
+      if (residual && end->add_last) y = y + get_element(residual + v * LANES, columns - v * LANES);
+      put_element(base + at + v * LANES, columns - v * LANES, y);
+    }
+  }
+}
+#else
 // Activations that are more than bounds, on what finish has stored.
 static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t column, int64_t columns, float *base,
                                                const itg_finish *end) {
@@ -78,6 +121,7 @@ static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t col
       for (int64_t i = at; i < at + n; i++) base[i] += end->residual[i];
   }
 }
+#endif
 
 // M rows by V panels; of the last panel only the first half where `H` is 1: 24 channels cost no more than they must.
 INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
@@ -123,7 +167,7 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
         const lanes x = lanes_set(row[m][k]);
         UNROLL for (int v = 0; v < W; v++) sum[m][v] = lanes_madd(x, y[v], sum[m][v]);
 #if defined(ISA_avx512)
-        if (H) half[m] = _mm256_fmadd_ps(_mm512_castps512_ps256(x), z, half[m]);
+        if (H) half[m] = half_madd(_mm512_castps512_ps256(x), z, half[m]);
 #endif
       }
     }
@@ -132,9 +176,17 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   if (H)
     UNROLL for (int m = 0; m < M; m++) sum[m][N - 1] = _mm512_castps256_ps512(half[m]);
 #endif
+#if defined(ISA_avx512bf16)
+  if (end->act) {
+    activate(M, N, sum, rows, column, columns, base, end);
+    return;
+  }
+#endif
   if (!H && full) finish(M, N, sum, rows, column, V * ITG_PANEL, base, end);
   else finish(M, N, sum, rows, column, columns, base, end);
+#if !defined(ISA_avx512bf16)
   if (end->act) activate(rows, column, columns, base, end);
+#endif
 }
 
 #define TILE(M, V, H) \

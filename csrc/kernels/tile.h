@@ -7,7 +7,19 @@
 #include "activate.h"
 #include "infer.h"
 
+//
+// bf16 comes in pairs of neighbours along k, which one instruction multiplies and adds: a pair takes the place of a
+// float everywhere on the input side, and a packed matrix has rows of ITG_PANEL pairs. Sums and biases are f32.
 enum { ITG_PANEL = 16, ITG_TILE_ROWS = 7 };
+#if defined(ISA_avx512bf16)
+typedef uint16_t itg_element;  // of outputs and residuals
+enum { ITG_PAIR = 2 };         // elements in the place of one float of the input
+#define ITG_ELEMENT bf16
+#else
+typedef float itg_element;
+enum { ITG_PAIR = 1 };
+#define ITG_ELEMENT f32
+#endif
 
 typedef struct itg_tap {  // one run along k: `depth` floats of each row meet `depth` rows of the packed matrix
   const float *row[ITG_TILE_ROWS];
@@ -16,7 +28,7 @@ typedef struct itg_tap {  // one run along k: `depth` floats of each row meet `d
 
 typedef struct itg_finish {  // what is done to the sums: bias, residual, activation
   const float *bias;         // per output column, or NULL
-  const float *residual;     // laid out like the output, or NULL
+  const itg_element *residual;  // laid out like the output, or NULL
   bool add_last;             // the residual is added after the activation
   float lo, hi;              // relu and clip are bounds
   itg_act_fn act;            // every other activation, or NULL
@@ -36,15 +48,13 @@ typedef struct itg_rows {  // the tile's left side
 // Columns [column, column + columns) of a few rows. `b` is the first panel of the columns, `panel` the floats between
 // panels; at most itg_tile_panels(rows) panels at a time.
 #define ITG_TILE_ARGS                                                                                   \
-  const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, float *base, \
-      const itg_finish *end
+  const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, \
+      itg_element *base, const itg_finish *end
 typedef void (*itg_tile_fn)(ITG_TILE_ARGS);
-void itg_tile_scalar(ITG_TILE_ARGS);
-void itg_tile_avx2(ITG_TILE_ARGS);
-void itg_tile_avx512(ITG_TILE_ARGS);
 #define ITG_TILE_PASTE(isa) itg_tile_##isa
 #define ITG_TILE_NAME(isa) ITG_TILE_PASTE(isa)
 #define itg_tile ITG_TILE_NAME(ISA)
+void itg_tile(ITG_TILE_ARGS);
 
 // A whole product: rows [from, to) of `a` times the panels [first, last) of `b`.
 typedef struct itg_product_task {
@@ -52,17 +62,15 @@ typedef struct itg_product_task {
   int64_t a_row, k;       // floats from one row to the next; columns of a
   const float *b;         // packed
   int64_t n, column;      // columns of b; where its first goes in a row of the output
-  float *out;
+  itg_element *out;
   int64_t out_row;
   itg_finish end;
 } itg_product_task;
 #define ITG_PRODUCT_ARGS const itg_product_task *t, int64_t from, int64_t to, int64_t first, int64_t last
-void itg_product_scalar(ITG_PRODUCT_ARGS);
-void itg_product_avx2(ITG_PRODUCT_ARGS);
-void itg_product_avx512(ITG_PRODUCT_ARGS);
 #define ITG_PRODUCT_PASTE(isa) itg_product_##isa
 #define ITG_PRODUCT_NAME(isa) ITG_PRODUCT_PASTE(isa)
 #define itg_product ITG_PRODUCT_NAME(ISA)
+void itg_product(ITG_PRODUCT_ARGS);
 
 #if defined(ISA_avx512)
 enum { ITG_TILE_M = 7, ITG_TILE_PANELS = 4 };

@@ -25,6 +25,7 @@ from intaglio.targets.cpu_attention import ATTENTION
 from intaglio.targets.cpu_chain import CHAIN
 from intaglio.targets.cpu_ops import (
     FUSABLE,
+    PANEL,
     activation_of,
     conv,
     conv_transpose,
@@ -38,7 +39,6 @@ from intaglio.targets.winograd import conv_in_tiles
 
 x, w, a, b, c, y = P["x w a b c? y"]
 bias, residual, slope = P["bias? residual? slope?"]
-PANEL = 16  # columns per panel of a packed matrix, on every ISA; a test compares the kernel table
 
 
 def _last(v: Value) -> Value:

@@ -20,6 +20,7 @@ from intaglio.ops.registry import REGISTRY, op
 
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
+PANEL = 16  # columns per panel of a packed matrix, on every ISA; a test compares the kernel table
 
 # The activations that an epilogue can apply: the elementwise op of that name, but see gelu_tanh.
 FUSABLE = (
@@ -62,9 +63,10 @@ def _finish(y: Array, bias: Array | None, residual: Array | None, slope: Array |
 
 def _check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: Value | None,
                     act: str) -> Type:  # fmt: skip
+    sums = "f32" if y.dtype == "bf16" else y.dtype  # these act before rounding
     for name, v in (("bias", bias), ("slope", slope)):
-        if v is not None and (v.shape != y.shape[-1:] or v.dtype != y.dtype):
-            raise BadInput(f"{name} is {v.type}; one {y.dtype} per output channel is needed: {y}")
+        if v is not None and (v.shape != y.shape[-1:] or v.dtype != sums):
+            raise BadInput(f"{name} is {v.type}; one {sums} per output channel is needed: {y}")
     if residual is not None and (residual.shape != y.shape or residual.dtype != y.dtype):
         raise BadInput(f"residual is {residual.type}; it must be like the output: {y}")
     if act not in ("none", *FUSABLE, "prelu"):
@@ -94,9 +96,34 @@ def pack(b: Array, *, tile: int, transposed: bool = False) -> Array:
     return np.ascontiguousarray(np.swapaxes(padded.reshape(*batch, k, panels, tile), -2, -3))
 
 
-def _unpack(b: Array, n: int) -> Array:
-    *batch, panels, k, tile = b.shape
-    return np.swapaxes(b, -2, -3).reshape(*batch, k, panels * tile)[..., :n]
+def in_pairs(b: Value) -> Value:
+    """Packed rows side by side, two by two: [.., panels, k, tile] -> [.., panels, k / 2, tile * 2].
+
+    One instruction multiplies and adds such pairs of bf16.
+    """
+    *lead, k, tile = b.shape
+    axes = tuple(range(len(lead)))
+    split = ops.reshape(b, shape=(*lead, k // 2, 2, tile))
+    turned = ops.transpose(split, perm=(*axes, len(axes), len(axes) + 2, len(axes) + 1))
+    made: Value = ops.reshape(turned, shape=(*lead, k // 2, 2 * tile))
+    return made
+
+
+def _unpack(b: Array, k: int, n: int) -> Array:
+    """The first n columns of a packed matrix of k rows, which may lie in pairs."""
+    *batch, panels, rows, wide = b.shape
+    pair = 1 if rows == k else 2
+    split = b.reshape(*batch, panels, rows, wide // pair, pair)
+    flat = np.moveaxis(split, -1, -2).reshape(*batch, panels, k, wide // pair)
+    return np.swapaxes(flat, -2, -3).reshape(*batch, k, panels * (wide // pair))[..., :n]
+
+
+def _packed_shape(dtype: str, k: int, n: int) -> Ints:
+    """The last axes of a packed k x n matrix."""
+    pair = 2 if dtype == "bf16" else 1
+    if k % pair:
+        raise BadInput(f"bf16 products take pairs along k, which is {k}")
+    return -(-n // PANEL), k // pair, PANEL * pair
 
 
 def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None,
@@ -104,11 +131,11 @@ def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None,
                n: int, act: str, act_args: Floats, add_last: bool) -> Type:  # fmt: skip
     if a.type.rank < 2 or b.type.rank < 3 or a.dtype != b.dtype:
         raise BadInput(f"cpu.gemm takes [.., m, k] and a packed matrix, not {a.type} and {b.type}")
-    *batch, panels, k, tile = b.shape
-    if a.shape[-1] != k or -(-n // tile) != panels:
+    batch = b.shape[:-3]
+    if b.shape[-3:] != _packed_shape(a.dtype, a.shape[-1], n):
         raise BadInput(f"cpu.gemm: {b.type} does not hold a {a.shape[-1]} x {n} matrix")
     try:
-        lead = np.broadcast_shapes(a.shape[:-2], tuple(batch))
+        lead = np.broadcast_shapes(a.shape[:-2], batch)
     except ValueError:
         raise BadInput(f"cpu.gemm: batches of {a.type} and {b.type} cannot be broadcast") from None
     return _check_epilogue(Type(a.dtype, (*lead, a.shape[-2], n)), bias, residual, slope, act)
@@ -124,7 +151,12 @@ def gemm(a: Array, b: Array, bias: Array | None = None, residual: Array | None =
          slope: Array | None = None, *, n: int,
          act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
     """Matrix product with a packed right operand of n columns."""
-    return _finish(np.matmul(a, _unpack(b, n)), bias, residual, slope, act, act_args, add_last)
+def _check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: Value | None,
+                    act: str) -> Type:  # fmt: skip
+    sums = "f32" if y.dtype == "bf16" else y.dtype  # these act before rounding
+    for name, v in (("bias", bias), ("slope", slope)):
+        if v is not None and (v.shape != y.shape[-1:] or v.dtype != sums):
+            raise BadInput(f"{name} is {v.type}; one {sums} per output channel is needed: {y}")
 
 
 # ---- convolution -------------------------------------------------------------------------------
@@ -152,8 +184,8 @@ def _check_packed(x: Value, w: Value, channels: int, kernel: Ints, groups: int) 
     if w.type.rank != 4 or x.dtype != w.dtype or groups < 1:
         raise BadInput(f"packed {x.dtype} weights in groups are needed, not {w.type}, {groups}")
     depth = math.prod(kernel) * (x.shape[-1] // groups)
-    panels = -(-channels // groups // w.shape[3])
-    if channels % groups or x.shape[-1] % groups or w.shape[:3] != (groups, panels, depth):
+    want = (groups, *_packed_shape(x.dtype, depth, channels // groups))
+    if channels % groups or x.shape[-1] % groups or w.shape != want:
         raise BadInput(f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
                        f"in {groups} groups with kernel {kernel}")  # fmt: skip
 
@@ -171,7 +203,8 @@ def _conv_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
 
 
 def _conv_macs(node: Node) -> int:
-    return node.outputs[0].type.size * node.inputs[1].shape[2]  # type: ignore[union-attr]
+    deep: int = node.inputs[0].shape[-1] // node.attrs["groups"]  # type: ignore[union-attr]
+    return node.outputs[0].type.size * deep * math.prod(map(int, node.attrs["kernel"]))
 
 
 @op(_conv_type, name="cpu.conv", macs=_conv_macs)
@@ -182,7 +215,11 @@ def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None =
          act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
     """Convolution of an image [n, .., c]; `w` is cpu.pack of [groups, window * c / groups, m]."""
     deep, per = x.shape[-1] // groups, channels // groups
-    neutral = np.moveaxis(_unpack(w, per).reshape(groups, *kernel, deep, per), (-1, -2), (1, 2))
+    neutral = np.moveaxis(
+        _unpack(w, math.prod(kernel) * deep, per).reshape(groups, *kernel, deep, per),
+        (-1, -2),
+        (1, 2),
+    )
     neutral = neutral.reshape(channels, deep, *kernel)
     y = ops.conv.body(_channels_first(x), neutral, stride=stride, pad=pad, dilation=dilation,
                       groups=groups)  # fmt: skip
@@ -246,7 +283,11 @@ def conv_transpose(x: Array, w: Array, bias: Array | None = None, residual: Arra
                    add_last: bool = False) -> Array:  # fmt: skip
     """Transposed convolution of an image [n, .., c]; `w` is packed as for cpu.conv."""
     deep, per = x.shape[-1] // groups, channels // groups
-    neutral = np.moveaxis(_unpack(w, per).reshape(groups, *kernel, deep, per), (-2, -1), (1, 2))
+    neutral = np.moveaxis(
+        _unpack(w, math.prod(kernel) * deep, per).reshape(groups, *kernel, deep, per),
+        (-2, -1),
+        (1, 2),
+    )
     neutral = neutral.reshape(groups * deep, per, *kernel)
     y = ops.conv_transpose.body(_channels_first(x), neutral, stride=stride, pad=pad,
                                 output_pad=output_pad, dilation=dilation,
