@@ -21,7 +21,8 @@ typedef struct task {
   itg_window w;
   itg_finish end;
   int64_t channels;
-  const itg_element *image, *weights;
+  const itg_element *image;
+  const float *weights;
   itg_element *out;
 } task;
 
@@ -53,13 +54,13 @@ INLINE void put_element(float *p, int64_t n, vf v) {
 
 // One line of the window: `P` pixels by one vector of channels. `K` is the window's width and `S` its stride where they
 // are known, else 0.
-INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const itg_element *weight, int64_t n, vf *sum,
+INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const float *weight, int64_t n, vf *sum,
                          const int P, const int K, const int S) {
   const int64_t channels = t->channels, first = s->first, last = s->last;
   if (K) {
     const itg_element *pixel = t->image + image;
     vf f[8];
-    UNROLL for (int k = 0; k < K; k++) f[k] = get_element(weight + k * channels, n);
+    UNROLL for (int k = 0; k < K; k++) f[k] = get(weight + k * channels, n);
     UNROLL for (int q = 0; q < (P - 1) * S + K; q++, pixel += channels) {
       if (q < first || q >= last) continue;
       vf x = get_element(pixel, n);
@@ -70,7 +71,7 @@ INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const itg
     return;
   }
   for (int64_t k = 0; k < t->w.kernel[2]; k++) {
-    const vf f = get_element(weight + k * channels, n);
+    const vf f = get(weight + k * channels, n);
     UNROLL for (int p = 0; p < P; p++) {
       const int64_t q = p * t->w.stride[2] + k * t->w.dilation[2];
       if (q >= first && q < last) sum[p] = madd(get_element(t->image + image + q * channels, n), f, sum[p]);
@@ -84,7 +85,7 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
   UNROLL for (int p = 1; p < P; p++) sum[p] = sum[0];
   for (int64_t i = 0; i < s->planes; i++) {
     int64_t image = s->image + i * s->plane + c;
-    const itg_element *weight = t->weights + s->weight + i * s->weight_plane + c;
+    const float *weight = t->weights + s->weight + i * s->weight_plane + c;
     for (int64_t j = 0; j < s->lines; j++, image += s->line, weight += s->weight_line)
       line_of_taps(t, s, image, weight, n, sum, P, K, S);
   }

@@ -62,16 +62,18 @@ def compile(
     progress: Progress | None = None,
     strip: bool = False,
     disable: Collection[str] = (),
+    precision: str = "f32",
     **load: Any,
 ) -> Package:
     """Compile a model file or a Graph for a target.
 
     `isa` names the CPU's instruction set (None: this machine's). `level` is that of `optimize`.
     `dump_dir` receives the graph as text after every pass, `progress` is told what is being done,
-    `strip` leaves names of internal tensors out, `disable` names rules that are not to fire. All
-    else goes to `intaglio.load`.
+    `strip` leaves names of internal tensors out, `disable` names rules that are not to fire.
+    `precision` "bf16" computes products in bf16 with sums in f32. All else goes to `intaglio.load`.
     """
-    return trace(model, target, isa, level, dump_dir, progress, strip, disable, **load).package
+    made = trace(model, target, isa, level, dump_dir, progress, strip, disable, precision, **load)
+    return made.package
 
 
 def trace(
@@ -83,11 +85,12 @@ def trace(
     progress: Progress | None = None,
     strip: bool = False,
     disable: Collection[str] = (),
+    precision: str = "f32",
     **load: Any,
 ) -> Compiled:
     """`compile`, with everything that was learnt on the way."""
     tell = progress or (lambda words: None)
-    chip = targets.find(target, isa)
+    chip = targets.find(target, isa, precision)
     tell("reading the model")
     graph = _graph(model, load)
     pipeline = [*passes.neutral(chip.cost), *passes.lowering(chip)]
@@ -103,6 +106,7 @@ def trace(
         "target": chip.name,
         "compiler": f"intaglio {intaglio.__version__}",
         "level": level,
+        "precision": precision,
     }
     package = Package.build([plan], isa=chip.isa, meta=meta, strip=strip)
     return Compiled(package, graph, plan, tensors, records)

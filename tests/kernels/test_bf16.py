@@ -72,7 +72,7 @@ def test_conv(op, case):
 @pytest.mark.parametrize("channels", [1, 16, 40])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (7, 1)])
 def test_depthwise(channels, kernel, stride):
-    x, w = floats(2, 9, 11, channels), floats(kernel, kernel, channels)
+    x, w = floats(2, 9, 11, channels), floats(kernel, kernel, channels, dtype=np.float32)
     attrs = {"stride": (stride, stride), "pad": (kernel // 2,) * 4, "dilation": (1, 1)}
     (y,) = check("cpu.depthwise", x, w, **attrs)
     for epilogue in EPILOGUES:

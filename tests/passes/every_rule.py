@@ -5,6 +5,7 @@ from __future__ import annotations
 from intaglio import passes, targets
 from intaglio.passes.legalize import lowering
 from intaglio.rewrite import Rule
+from intaglio.targets.cpu_bf16 import BF16
 from intaglio.targets.replace import REPLACE
 
 CPU = targets.find("cpu", "scalar")
@@ -13,7 +14,7 @@ CPU = targets.find("cpu", "scalar")
 def _every() -> list[Rule]:
     pipeline = [*passes.neutral(), *passes.lowering(CPU)]
     found = [r for p in pipeline if isinstance(p.run, passes.Rules) for r in p.run.every]
-    return list(dict.fromkeys([*found, *CPU.lower, *lowering(CPU), *REPLACE]))
+    return list(dict.fromkeys([*found, *CPU.lower, *lowering(CPU), *REPLACE, *BF16]))
 
 
 RULES: dict[str, list[Rule]] = {}

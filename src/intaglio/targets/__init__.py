@@ -23,16 +23,22 @@ class Target:
     isa: int = 0  # a CPU's instruction sets, as bits
     cost: Cost = USUAL  # by which rules that compete are weighed
     choose: tuple[Rule, ...] = ()  # neutral ops to its own that round differently, but are faster
+    narrow: tuple[Rule, ...] = ()  # its ops to those of a smaller type, where the user asked for it
     replace: tuple[Rule, ...] = ()  # what it would rather run, from intaglio.targets.replace
 
 
 NAMES = ("cpu",)
 
 
-def find(name: str, isa: str | int | None = None) -> Target:
+PRECISIONS = ("f32", "bf16")
+
+
+def find(name: str, isa: str | int | None = None, precision: str = "f32") -> Target:
     """The target called `name`; `isa` is for CPUs, None means this machine's."""
     if name not in NAMES:
         raise BadInput(f"no target is called '{name}'; known are {', '.join(NAMES)}")
+    if precision not in PRECISIONS:
+        raise BadInput(f"precision is '{precision}'; known are {', '.join(PRECISIONS)}")
     from intaglio.targets import cpu
 
-    return cpu.target(isa)
+    return cpu.target(isa, precision)

@@ -22,6 +22,7 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets import Target, replace
 from intaglio.targets.cpu_attention import ATTENTION
+from intaglio.targets.cpu_bf16 import BF16
 from intaglio.targets.cpu_chain import CHAIN
 from intaglio.targets.cpu_ops import (
     FUSABLE,
@@ -354,21 +355,15 @@ LEVELS = {
 }  # with what each implies
 
 
-def target(isa: str | int | None = None) -> Target:
+def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     """A CPU with the named instruction set (or ISA bits); None means this machine's."""
     if isinstance(isa, str) and isa not in LEVELS:
         raise BadInput(f"no instruction set is called '{isa}'; known are {', '.join(LEVELS)}")
     bits = native.machine() if isa is None else LEVELS[isa] if isinstance(isa, str) else isa
-    runs = partial(native.why_not, isa=bits)
-    return Target("cpu", runs, lower(bits), fuse(bits), tuple(CHAIN), bits, choose=tuple(CHOOSE),
+    if precision == "bf16" and ~bits & LEVELS["avx512bf16"]:
+        raise BadInput("precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
+                       "or with isa avx512bf16 for a machine that has it")  # fmt: skip
+    narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, ())
+    return Target("cpu", partial(native.why_not, isa=bits), tuple(LOWER), tuple(FUSE),
+                  tuple(CHAIN), bits, choose=tuple(choose), narrow=narrow,
                   replace=REPLACE)  # fmt: skip
-
-
-def lower(isa: int) -> tuple[Rule, ...]:
-    """Neutral ops to the CPU's own; every ISA packs alike."""
-    return tuple(LOWER)
-
-
-def fuse(isa: int) -> tuple[Rule, ...]:
-    """What the epilogues of the CPU's ops take over."""
-    return tuple(FUSE)

@@ -231,9 +231,10 @@ def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | No
                     pad: Ints, dilation: Ints, act: str, act_args: Floats,
                     add_last: bool) -> Type:  # fmt: skip
     image = _image(x)
-    if w.type.rank != x.type.rank - 1 or x.dtype != w.dtype or w.shape[-1] != x.shape[-1]:
+    small = "f32" if x.dtype == "bf16" else x.dtype  # weights so few need not be narrow
+    if w.type.rank != x.type.rank - 1 or w.dtype != small or w.shape[-1] != x.shape[-1]:
         raise BadInput(f"cpu.depthwise takes an image and [window, c], not {x.type} and {w.type}")
-    neutral = Value(Type(w.dtype, (w.shape[-1], 1, *w.shape[:-1])))
+    neutral = Value(Type(x.dtype, (w.shape[-1], 1, *w.shape[:-1])))
     made = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
                           groups=w.shape[-1])  # fmt: skip
     return _check_epilogue(_as_last(made), bias, residual, slope, act)

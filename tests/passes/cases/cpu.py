@@ -14,9 +14,9 @@ from intaglio.targets.cpu import PANEL
 HALF = Type("f16", (2, 4, 6, 6))
 
 
-def product(x: Value, n: int = 3, **attrs: object) -> Value:
+def product(x: Value, n: int = 3, residual: Value | None = None, **attrs: Any) -> Value:
     packed = constant(cpu_ops.pack.body(num(x.shape[-1], n).data, tile=PANEL))
-    made: Value = cpu_ops.gemm(x, packed, n=n, **attrs)
+    made: Value = cpu_ops.gemm(x, packed, None, residual, n=n, **attrs)
     return made
 
 
@@ -68,3 +68,17 @@ def recurrent(op: Any, gates: int, x: Value, **attrs: Any) -> list[Value]:
 
 case("lstm_as_steps", lambda x: recurrent(ops.lstm, 4, x), f32(3, 2, 4))
 case("gru_as_steps", lambda x: recurrent(ops.gru, 3, x, linear_before_reset=True), f32(3, 2, 4))
+
+
+def wide(x: Value) -> Value:
+    made: Value = ops.cast(x, dtype="f32")
+    return made
+
+
+SMALL = Type("bf16", (2, 4, 6, 6))
+case("product_in_bf16", product, f32(2, 6))
+case("product_in_bf16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))
+case("depthwise_in_bf16", lambda x: cpu_ops.depthwise(
+    x, num(3, 3, 6), stride=(1, 1), pad=(1,) * 4, dilation=(1, 1)), IMAGE)  # fmt: skip
+case("move_in_bf16", lambda x: ops.transpose(wide(x), perm=(0, 2, 3, 1)), SMALL)
+case("concat_in_bf16", lambda x, y: ops.concat(wide(x), wide(y), axis=1), SMALL, SMALL)
