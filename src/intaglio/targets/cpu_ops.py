@@ -151,12 +151,8 @@ def gemm(a: Array, b: Array, bias: Array | None = None, residual: Array | None =
          slope: Array | None = None, *, n: int,
          act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
     """Matrix product with a packed right operand of n columns."""
-def _check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: Value | None,
-                    act: str) -> Type:  # fmt: skip
-    sums = "f32" if y.dtype == "bf16" else y.dtype  # these act before rounding
-    for name, v in (("bias", bias), ("slope", slope)):
-        if v is not None and (v.shape != y.shape[-1:] or v.dtype != sums):
-            raise BadInput(f"{name} is {v.type}; one {sums} per output channel is needed: {y}")
+    product = np.matmul(a, _unpack(b, a.shape[-1], n))
+    return _finish(product, bias, residual, slope, act, act_args, add_last)
 
 
 # ---- convolution -------------------------------------------------------------------------------
