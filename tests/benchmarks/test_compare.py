@@ -7,7 +7,7 @@ import pytest
 from benchmarks.peers import OURS, Refused
 from benchmarks.worker import Worker
 
-from benchmarks import compare, models, peers, table
+from benchmarks import compare, models, peers, table, worker
 
 QUIET = {"others": 0.0, "steal": 0.0, "load": 0.0, "crowded": False}
 
@@ -78,10 +78,25 @@ def test_the_outlier_is_wrong_even_if_it_is_the_first():
 
 
 def test_a_process_that_dies_is_a_reason_not_an_end():
-    with Worker(OURS, 1) as worker:
-        worker.process.kill()
+    with Worker(OURS, 1) as process:
+        process.process.kill()
         with pytest.raises(Refused, match="load died of SIGKILL"):
-            worker.ask("load", "model.itg", {})
+            process.ask("load", "model.itg", {})
+
+
+def test_a_conversion_that_failed_is_not_tried_again(tmp_path, monkeypatch):
+    tries = []
+
+    def refuse(*_):
+        tries.append(1)
+        raise Refused("no such layer")
+
+    monkeypatch.setattr(worker, "CACHE", tmp_path)
+    monkeypatch.setattr(worker, "_convert", refuse)
+    for _ in range(2):
+        with pytest.raises(Refused, match="no such layer"):
+            worker.convert("openvino", models.case("digits"), 1)
+    assert len(tries) == 1
 
 
 def test_the_model_that_ships_beside_whatever_is_installed(tmp_path, capsys):
