@@ -55,6 +55,17 @@ static void tile_8x8(float *to, int64_t to_step, const float *from, int64_t from
     _mm256_storeu_ps(to + (i + 4) * to_step, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
   }
 }
+// Two rows to pairs, as channels of two groups are dealt out; returns how many pairs it made.
+static int64_t pairs(float *to, const float *a, const float *b, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256 x = _mm256_loadu_ps(a + i), y = _mm256_loadu_ps(b + i);
+    const __m256 even = _mm256_unpacklo_ps(x, y), odd = _mm256_unpackhi_ps(x, y);
+    _mm256_storeu_ps(to + 2 * i, _mm256_permute2f128_ps(even, odd, 0x20));
+    _mm256_storeu_ps(to + 2 * i + 8, _mm256_permute2f128_ps(even, odd, 0x31));
+  }
+  return i;
+}
 #endif
 
 static void tile(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t cols,
@@ -67,6 +78,12 @@ static void tile(char *to, int64_t to_step, const char *from, int64_t from_step,
       for (int r = 0; r < TILE; r += 8)
         for (int c = 0; c < TILE; c += 8) tile_8x8(y + r * to_step + c, to_step, x + r + c * from_step, from_step);
       return;
+    }
+    if (cols == 2 && to_step == 2) {
+      const int64_t done = pairs((float *)to, (const float *)from, (const float *)from + from_step, rows);
+      to += 2 * done * (int64_t)item;
+      from += done * (int64_t)item;
+      rows -= done;
     }
 #endif
     tile_uint32_t((uint32_t *)to, to_step, (const uint32_t *)from, from_step, rows, cols);

@@ -37,6 +37,12 @@ def test_transpose(dtype: Any) -> None:
     check("transpose", counted((2, 3, 2, 3, 2, 3, 2, 3), dtype), perm=(7, 1, 5, 3, 4, 2, 6, 0))
 
 
+@pytest.mark.parametrize("rows", [4, 7, 8, 9, 58, 300])
+@pytest.mark.parametrize("cols", [2, 3])
+def test_transpose_to_pairs(rows: int, cols: int) -> None:
+    check("transpose", counted((3, 5, cols, rows), "float32"), perm=(0, 1, 3, 2))
+
+
 def test_transpose_of_images() -> None:
     x = np.random.default_rng(0).normal(size=(2, 40, 50, 35)).astype(np.float32)
     check("transpose", x, perm=(0, 2, 3, 1))

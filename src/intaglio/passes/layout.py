@@ -19,6 +19,7 @@ from intaglio.ir import Graph, Node, Type, Value, constant
 from intaglio.passes.permute import (
     Perm,
     Permuted,
+    before_reshape,
     compose,
     identity,
     inverse,
@@ -109,7 +110,10 @@ class _Layouts:
         moves = {_move(lies, p, u.shape) for p in orders}
         each = u.type.bytes + EACH if self.by_bytes else 1
         waits = u.producer is not None and "act" in u.producer.attrs and moves != {()}
-        return each * (len(moves) - (() in moves)) + waits  # an epilogue waits for what follows
+        own = self.by_bytes and _is_copied(u, lies)
+        return (
+            each * (len(moves) - (() in moves) + own) + waits
+        )  # an epilogue waits for what follows
 
     def around(self, node: Node) -> list[Value]:
         """The values whose cost depends on the choice for `node`."""
@@ -135,6 +139,8 @@ class _Layouts:
             compose(inverse(q), self.made(u)) for _, u, q in self.reads[node] if len(q) == rank
         )
         below = [p for v in node.outputs if v.type.rank == rank for p in self.orders.get(v, ())]
+        if node.op == "reshape":
+            below = [before_reshape(node, p) for p in self.orders.get(node.outputs[0], ())]
         here = [self.perm.get(node, identity(rank))]
         ordered = [*above, *here, *below] if forth else [*below, *here, *above]
         return list(dict.fromkeys([*ordered, identity(rank)]))
@@ -239,6 +245,18 @@ class _Layouts:
             name, q = self.named[v]
             lies = compose(inverse(q), lies)
         return name if not name or lies == identity(len(lies)) else f"{name}:{_digits(lies)}"
+
+
+def _is_copied(u: Value, lies: Perm) -> bool:
+    """Is `u` a slice or concat that is no view in this order: are its pieces not whole runs?"""
+    node = u.producer
+    if node is None or node.op not in ("slice", "concat") or not node.inputs:
+        return False
+    x = node.inputs[0]
+    assert x is not None
+    cut = [a for a, (d, n) in enumerate(zip(x.shape, u.shape, strict=True)) if d != n]
+    outer = lies[: max((lies.index(a) for a in cut), default=0)]
+    return any(u.shape[a] != 1 for a in outer)
 
 
 @functools.lru_cache(4096)

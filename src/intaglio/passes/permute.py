@@ -161,6 +161,17 @@ def _norm(node: Node, x: Value, p: Perm) -> Permuted | None:
     return Permuted([p, None, None][: len(node.inputs)], node.attrs, [p])
 
 
+def before_reshape(node: Node, p: Perm) -> Perm:
+    """The order of a reshape's operand for which its result comes in the order p, if one does."""
+    x, out = node.inputs[0], node.outputs[0]
+    assert x is not None
+    last, starts = -1, []
+    for ins, outs in axis_groups(x.shape, out.shape):
+        last = min((p.index(a) for a in outs), default=last)
+        starts.append((last, ins))
+    return tuple(a for _, ins in sorted(starts, key=lambda s: s[0]) for a in ins)
+
+
 def _reshape(node: Node, x: Value, p: Perm) -> Permuted | None:
     """A reshape that joins or splits axes which stay beside each other."""
     out = node.outputs[0]
