@@ -17,8 +17,9 @@ LANES = 16  # channels per vector and per panel of the packed weights
 # are much alike on every instruction set.
 REACH = 7.0  # per vector of channels, tile and point: the way to the points, or back to the pixels
 SPREAD = 0.2  # per row and input channel: to give one number to all lanes, whatever the panels
-WEIGHTS = 9.0  # bytes per cycle: in a network, these have left the caches since they were last used
-WORTH = 0.85  # of the plain way's cycles: the weights at all points are 2 to 7 times as large
+WEIGHTS = 6.0  # bytes per cycle: in a network, these have left the caches since they were last used
+WORTH = 0.85  # of the plain way's cycles: the weights at all points are 2 to 7 times as large,
+LARGE, WORTH_LARGE = 8 << 20, 0.6  # and from so many bytes on, memory must buy more time
 
 
 def cycles(image: tuple[int, ...], channels: int, tile: int) -> float:
@@ -39,10 +40,17 @@ def cycles(image: tuple[int, ...], channels: int, tile: int) -> float:
 
 
 def choose(image: tuple[int, ...], channels: int) -> int:
-    """The side of the tile that costs least; 0 where the plain way does."""
-    best = min(POINTS, key=lambda tile: cycles(image, channels, tile))
+    """The side of the tile that costs least; 0 where the plain way does, or almost does."""
     plain = cycles(image, channels, 0)
-    return best if cycles(image, channels, best) < WORTH * plain else 0
+
+    def part(tile: int) -> float:
+        return cycles(image, channels, tile) / plain
+
+    def large(tile: int) -> bool:
+        return (tile + 2) ** 2 * image[1] * channels * 4 > LARGE
+
+    worth = [t for t in POINTS if part(t) < (WORTH_LARGE if large(t) else WORTH)]
+    return min(worth, key=part, default=0)
 
 
 @rule(P.conv(x, w, c))
