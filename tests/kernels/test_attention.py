@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from tests.check import check
 
+import intaglio
 from intaglio import ops
+from intaglio.ir import Graph, Type, Value
+from intaglio.ops.gate import GATES
 from intaglio.targets import cpu_attention  # noqa: F401  # defines the op
 
 RNG = np.random.default_rng(5)
@@ -130,3 +133,38 @@ def test_keys_with_a_step_of_nothing() -> None:
     )  # fmt: skip
     want = ops.attention.body(q, k, k, None, scale=0.3)
     np.testing.assert_allclose(made[0], want.swapaxes(1, 2), rtol=1e-5, atol=1e-6)
+
+
+# ---- rotary embedding and gated halves -----------------------------------------------------------
+ANGLES = [
+    ((3, 4), (4, 7)), ((2, 3, 5), (5, 16)), ((2, 3, 5), (2, 1, 5, 8)), ((2, 5, 3), (5, 1, 20)),
+    ((7,), (7, 3)), ((), (5,)), ((0, 4), (4, 3)), ((2, 3), (1,)), ((2,), (0,)),
+]  # fmt: skip
+HALVED = [
+    ((2, 6), -1), ((3, 4, 5), 1), ((2, 0), 1), ((4,), 0), ((5, 3000), 1), ((0, 4), 1),
+    ((2, 3, 34), 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lead", "angles"), ANGLES)
+@pytest.mark.parametrize("rest", [0, 3])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary(lead: Any, angles: Any, rest: int, interleaved: bool) -> None:
+    x = array(*lead, 2 * angles[-1] + rest)
+    check("rotary_embedding", x, array(*angles), array(*angles), interleaved=interleaved)
+
+
+@pytest.mark.parametrize("act", GATES)
+@pytest.mark.parametrize(("shape", "axis"), HALVED)
+def test_glu(act: str, shape: Any, axis: int) -> None:
+    check("glu", array(*shape), axis=axis, act=act, gate_first=False)
+    check("glu", array(*shape), axis=axis, act=act, gate_first=True)
+
+
+def test_half_precision_is_lowered() -> None:
+    x = Value(Type("f16", (2, 6)), "x")
+    compiled = intaglio.compile(Graph([x], [ops.glu(x)], ["y"]))
+    given = array(2, 6).astype(np.float16)
+    with intaglio.open(compiled.bytes) as session:
+        made = session.run({"x": given})["y"]
+    np.testing.assert_allclose(made, ops.glu.body(given), rtol=2e-3)

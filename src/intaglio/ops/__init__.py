@@ -7,6 +7,7 @@ from intaglio.ops.conv import *  # noqa: F403
 from intaglio.ops.detect import *  # noqa: F403
 from intaglio.ops.einsum import *  # noqa: F403
 from intaglio.ops.elementwise import *  # noqa: F403
+from intaglio.ops.gate import *  # noqa: F403
 from intaglio.ops.index import *  # noqa: F403
 from intaglio.ops.linear import *  # noqa: F403
 from intaglio.ops.normalize import *  # noqa: F403

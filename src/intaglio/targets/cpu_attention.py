@@ -169,4 +169,23 @@ def attention_in_place(q: Value, k: Value, v: Value, mask: Value | None, node: N
     return turned
 
 
-ATTENTION: list[Rule] = [attention_in_place]
+x, c, s = P["x c s"]
+
+
+@rule(P.rotary_embedding(P.transpose(x) @ "turn", c, s))
+def heads_behind_rotary(x: Value, c: Value, s: Value, turn: Node, node: Node) -> Value | No | None:
+    """Turn pairs before heads move to the front, which attention then need not do."""
+    perm, rank = turn.attrs["perm"], x.type.rank
+    if perm[-1] != rank - 1 or any(v.type.dynamic for v in (x, c, s)):
+        return None
+    wide = (1,) * (rank - c.type.rank) + c.shape
+    long = [perm[i] for i in range(rank) if wide[i] > 1]
+    if long != sorted(long):
+        return no(f"the angles {c.type} would have to be transposed too")
+    shape = tuple(wide[perm.index(i)] for i in range(rank))
+    angles = [ops.reshape(v, shape=shape) for v in (c, s)]
+    made: Value = ops.transpose(ops.rotary_embedding(x, *angles, **node.attrs), perm=perm)
+    return made
+
+
+ATTENTION: list[Rule] = [heads_behind_rotary, attention_in_place]

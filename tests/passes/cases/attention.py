@@ -146,3 +146,64 @@ case("attention_in_place", keys_last, HEADS, f32(2, 4, 8, 5), HEADS)
 case("attention_in_place",
      lambda q, k: ops.attention(q, ops.expand(k, shape=(2, 4, 6, 8)), repeated(k, 4), None,
                                 scale=0.3), HEADS, f32(2, 1, 6, 8))  # fmt: skip
+
+
+# ---- gates and rotary embedding ------------------------------------------------------------------
+def halves(x: Value, axis: int = -1) -> list[Value]:
+    n = x.shape[axis]
+    return [ops.part(x, 0, n // 2, axis=axis), ops.part(x, n // 2, n, axis=axis)]
+
+
+def gated(x: Value, act: Any, axis: int = -1, first: bool = False) -> Value:
+    a, b = halves(x, axis)
+    made: Value = ops.mul(act(a), b) if first else ops.mul(a, act(b))
+    return made
+
+
+def turned(x: Value, cos: Value, sin: Value) -> Value:
+    """As in Llama: x * cos + rotate_half(x) * sin."""
+    a, b = halves(x)
+    made: Value = ops.add(ops.mul(x, cos), ops.mul(ops.concat(ops.neg(b), a, axis=-1), sin))
+    return made
+
+
+def angles(t: Value, wave: Any) -> Value:
+    twice = ops.concat(t, t, axis=-1)
+    made: Value = ops.reshape(wave(twice), shape=(2, 1, 5, 8))
+    return made
+
+
+def parts(a: Value, b: Value, cos: Value, sin: Value) -> list[Value]:
+    return [ops.sub(ops.mul(a, cos), ops.mul(b, sin)), ops.add(ops.mul(b, cos), ops.mul(a, sin))]
+
+
+def neighbours(x: Value, cos: Value, sin: Value) -> Value:
+    """As in GPT-J and Llama's own code: pairs of neighbours as complex numbers."""
+    pairs = ops.reshape(x, shape=(2, 4, 5, 4, 2))
+    a, b = (ops.reshape(ops.part(pairs, i, i + 1, axis=4), shape=(2, 4, 5, 4)) for i in (0, 1))
+    both = [ops.reshape(v, shape=(2, 4, 5, 4, 1)) for v in parts(a, b, cos, sin)]
+    made: Value = ops.reshape(ops.concat(*both, axis=-1), shape=(2, 4, 5, 8))
+    return made
+
+
+TABLE = np.tile(np.random.default_rng(1).uniform(-1, 1, (9, 4)).astype(np.float32), 2)
+PLACES = constant(np.arange(5))
+case("glu", lambda x: gated(x, ops.sigmoid), f32(2, 6))
+case("glu", lambda x: gated(x, ops.swish, first=True), f32(2, 6))
+case("glu", lambda x: gated(x, lambda v: ops.gelu(v, approximate="tanh"), 1), f32(2, 6, 3))
+case("rotary_of_turned", lambda x, t: turned(x, angles(t, ops.cos), angles(t, ops.sin)),
+     HEADS, f32(2, 5, 4))  # fmt: skip
+case("rotary_of_turned",
+     lambda x: turned(x, constant(TABLE[:5]), ops.gather(constant(TABLE), PLACES, axis=0)),
+     HEADS)  # fmt: skip
+case("rotary_of_halves",
+     lambda x, c, s: ops.concat(*parts(*halves(x), c, s), axis=-1),
+     HEADS, f32(5, 4), f32(5, 4))  # fmt: skip
+case("rotary_of_neighbours", neighbours, HEADS, f32(5, 4), f32(5, 4))
+case("rotary_of_part",
+     lambda x, c, s: ops.concat(ops.rotary_embedding(ops.part(x, 0, 6, axis=3), c, s),
+                                ops.part(x, 6, 8, axis=3), axis=3),
+     HEADS, f32(5, 3), f32(5, 3))  # fmt: skip
+case("heads_behind_rotary",
+     lambda x, c, s: ops.rotary_embedding(ops.transpose(x, perm=(0, 2, 1, 3)), c, s),
+     f32(2, 5, 4, 8), f32(2, 1, 5, 4), f32(2, 1, 5, 4))  # fmt: skip

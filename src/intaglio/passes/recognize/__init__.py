@@ -5,6 +5,7 @@ from __future__ import annotations
 from intaglio.passes.recognize.activations import ACTIVATIONS
 from intaglio.passes.recognize.attention import ATTENTION
 from intaglio.passes.recognize.channels import CHANNELS
+from intaglio.passes.recognize.gates import GATED
 from intaglio.passes.recognize.norms import NORMS
 from intaglio.passes.recognize.pooling import POOLING
 from intaglio.passes.recognize.rectifiers import RECTIFIERS
@@ -18,6 +19,7 @@ RECOGNIZE = [
     *CHANNELS,
     *SOFTMAXES,
     *ATTENTION,
+    *GATED,
     *POOLING,
     *SHUFFLES,
 ]
