@@ -105,12 +105,8 @@ static float masked(float *s, int64_t n, const float *add, const uint8_t *open, 
     if (add || open || w < VL) vstore(s + i, t);
     top = vmax(t, top);
   }
-  if (add) {
-    const float here = vhmax(most);
-    if (here > *seen) *seen = here;
-  } else {
-    *seen = 0;
-  }
+  const float here = add ? vhmax(most) : 0;
+  if (seen && here > *seen) *seen = here;
   return vhmax(top);
 }
 
@@ -209,6 +205,17 @@ static const float *line_of(const masking *m, const float *add, const uint8_t *o
   return line;
 }
 
+// A mask that is the same for all rows, as what the sums of the first product start from; gives its largest summand.
+static float start_of(const float *add, const uint8_t *open, int64_t n, float *line) {
+  float seen = -INFINITY;
+  for (int64_t i = 0; i < n; i++) {
+    const float m = add ? add[i] : open[i] ? 0.f : -INFINITY, scaled = m * LOG2E;
+    line[i] = m > -INFINITY && scaled < LOWEST ? LOWEST : scaled;
+    seen = m > seen ? m : seen;
+  }
+  return seen;
+}
+
 static void attend(const block *b, const float *q, const masking *m, int64_t at, int64_t rows, float *out) {
   const itg_attrs_attention *a = b->a;
   const int64_t dv = a->value_size, out_row = a->heads * dv, stride = b->plan.stride;
@@ -220,25 +227,29 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
   float *sums = blocks ? b->sums : out;
   const int64_t sums_row = blocks ? dv : out_row;
   const itg_finish plain = {.lo = -__builtin_inff(), .hi = __builtin_inff()};
+  const bool shared = (add || open) && !m->row && m->key && !few && !a->softcap;
   for (int64_t k = 0; k < keys; k += b->plan.keys) {
     const int64_t n = keys - k < b->plan.keys ? keys - k : b->plan.keys;
     const int64_t whole = a->keys - k < b->plan.keys ? a->keys - k : b->plan.keys;  // keys that are packed together
+    float start = -INFINITY;
     if (few) {
       for (int64_t r = 0; r < rows; r++)
         few_scores(q + r * a->q_view[3], b->k + k * a->k_view[3], a->k_view[3], n, a->size, b->by,
                    b->scores + r * stride);
     } else {
       const float *packed = b->packed_keys + k * a->size;
-      const itg_product_task t = {q, a->q_view[3], a->size, packed, n, 0, b->scores, stride, plain};
+      itg_product_task t = {q, a->q_view[3], a->size, packed, n, 0, b->scores, stride, plain};
+      if (shared) start = start_of(add ? add + k : NULL, open ? open + k : NULL, n, b->line), t.end.bias = b->line;
       itg_product(&t, 0, rows, 0, (n + ITG_PANEL - 1) / ITG_PANEL);
     }
     for (int64_t r = 0; r < rows; r++) {
       float *s = b->scores + r * stride;
       if (a->softcap) bend(s, n, (float)a->softcap);
-      const float *row_add = add ? add + r * m->row + k * m->key : NULL;
-      const uint8_t *row_open = open ? open + r * m->row + k * m->key : NULL;
+      const float *row_add = add && !shared ? add + r * m->row + k * m->key : NULL;
+      const uint8_t *row_open = open && !shared ? open + r * m->row + k * m->key : NULL;
       if ((add || open) && !m->key) row_add = line_of(m, row_add, row_open, n, b->line), row_open = NULL;
-      const float here = masked(s, n, row_add, row_open, &b->seen[r]), old = b->top[r];
+      const float here = masked(s, n, row_add, row_open, shared ? NULL : &b->seen[r]), old = b->top[r];
+      if (shared && start > b->seen[r]) b->seen[r] = start;
       const float top = here > old ? here : old, shift = top > -INFINITY ? top : 0.f;
       const float keep = k ? power1(old - shift) : 0.f;
       b->total[r] = b->total[r] * keep + weights(s, n, shift);
