@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from intaglio import native
+from intaglio import dtypes, native
 from intaglio.errors import BadInput
 from intaglio.native import CTensor
 
@@ -67,6 +68,16 @@ def gemm(r: random.Random) -> Call:
     m, n, k = r.randint(0, 20), r.randint(0, 70), r.randint(0, 20)
     a = ones(*[r.randint(1, 3)] * r.randint(0, 2), m, k)
     return "cpu.gemm", [a, ones(-(-n // 16), k, 16), ones(n)], {"n": n, **epilogue(r)}
+
+
+def in_bf16(r: random.Random) -> Call:
+    """One of those whose weights lie in pairs."""
+    name, (x, w, bias), attrs = r.choice([gemm, conv, depthwise])(r)
+    assert x is not None
+    assert w is not None
+    if name != "cpu.depthwise":
+        w = np.resize(w, (*w.shape[:-2], w.shape[-2] // 2, 32)).astype(ml_dtypes.bfloat16)
+    return name, [x.astype(ml_dtypes.bfloat16), w, bias], attrs
 
 
 def conv(r: random.Random) -> Call:
@@ -170,8 +181,9 @@ def run(call: Call, parts: int) -> bool:
     """Infer; where that is accepted, run every kernel. True: accepted."""
     name, arrays, attrs = call
     accepted = False
+    types = {"any"} if arrays[0] is None else {"any", dtypes.name_of(arrays[0].dtype)}
     for kernel in native.kernels():
-        if kernel.op.name != name or kernel.needs & ~native.machine():
+        if kernel.op.name != name or kernel.needs & ~native.machine() or kernel.types not in types:
             continue
         try:
             blob = kernel.op.pack_attrs(attrs)
@@ -185,7 +197,7 @@ def run(call: Call, parts: int) -> bool:
         shape = tuple(inferred[0].shape[: inferred[0].rank])
         if math.prod(max(d, 1) for d in shape) > 300_000:
             return True
-        out = np.zeros(shape, np.float32)
+        out = np.zeros(shape, dtypes.BY_CODE[inferred[0].dtype].numpy)
         made = native._tensor(out)
         call_.outputs = (ctypes.POINTER(CTensor) * 1)(ctypes.pointer(made))
         size = kernel.op.scratch(ctypes.byref(call_), parts) if kernel.op.scratch else 0
@@ -198,7 +210,8 @@ def run(call: Call, parts: int) -> bool:
 
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
-        gemm, conv, conv, winograd, depthwise, pool, interpolate, pack, chain, attention,
+        gemm, conv, conv, in_bf16, in_bf16, winograd, depthwise, pool, interpolate, pack, chain,
+        attention,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:

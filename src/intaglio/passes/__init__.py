@@ -153,7 +153,7 @@ def lowering(target: Target) -> list[Pass]:
         Pass("layout", choose_layout, level=1),
         Pass("fuse for target", rules(target.fuse, FOLD, CANONICAL), level=3),
         Pass("chain", rules(target.chain), level=3),  # what no epilogue took
-        Pass("narrow", rules(target.narrow, FOLD, CANONICAL)),
+        *([Pass("narrow", rules(target.narrow, FOLD, CANONICAL))] if target.narrow else []),
         Pass("check", Legal(target)),
     ]
 

@@ -30,7 +30,11 @@ def expand_to_itself(x: Value, node: Node) -> Any:
 @rule(P.cast(x))
 def cast_to_itself(x: Value, node: Node) -> Any:
     """cast to the element type that the tensor has"""
-    return x if x.dtype == node.attrs["dtype"] else None
+    if x.dtype != node.attrs["dtype"]:
+        return None
+    if x.dtype == "f8e5m2" and node.attrs["saturate"]:
+        return no("a saturating cast makes infinities finite")
+    return x
 
 
 @rule(P.transpose(x))
