@@ -169,6 +169,18 @@ def attention_in_place(q: Value, k: Value, v: Value, mask: Value | None, node: N
     return turned
 
 
+@rule(P.attention(q, k, v, mask))
+def attention_in_f32(q: Value, k: Value, v: Value, mask: Value | None, node: Node) -> Value | None:
+    """f16 and bf16 attention computes in f32 between casts."""
+    if q.dtype not in ("f16", "bf16"):
+        return None
+    wide = [ops.cast(x, dtype="f32") for x in (q, k, v)]
+    if mask is not None and mask.dtype != "bool":
+        mask = ops.cast(mask, dtype="f32")
+    made: Value = ops.cast(ops.attention(*wide, mask, **node.attrs), dtype=q.dtype)
+    return made
+
+
 x, c, s = P["x c s"]
 
 
@@ -188,4 +200,4 @@ def heads_behind_rotary(x: Value, c: Value, s: Value, turn: Node, node: Node) ->
     return made
 
 
-ATTENTION: list[Rule] = [heads_behind_rotary, attention_in_place]
+ATTENTION: list[Rule] = [heads_behind_rotary, attention_in_f32, attention_in_place]

@@ -9,7 +9,7 @@ import numpy as np
 from tests.passes.cases.build import case, f32, num, scalar
 
 from intaglio import ops
-from intaglio.ir import Value, constant
+from intaglio.ir import Type, Value, constant
 
 HEADS = f32(2, 4, 5, 8)
 QKV = (HEADS, HEADS, HEADS)
@@ -140,6 +140,11 @@ def keys_last(q: Value, k: Value, v: Value) -> Value:
     return made
 
 
+F16 = Type("f16", (2, 4, 5, 8))
+case("attention_in_f32", lambda q: ops.attention(q, q, q, SEEN, scale=0.3), F16)
+case(
+    "attention_in_f32", lambda q, m: ops.attention(q, q, q, m, scale=0.3), F16, Type("f16", (5, 5))
+)
 case("attention_in_place", packed, f32(2, 5, 96))
 case("attention_in_place", lambda q, k, v: ops.attention(q, k, v, None, scale=0.3), *GROUPED)
 case("attention_in_place", keys_last, HEADS, f32(2, 4, 8, 5), HEADS)
