@@ -2,10 +2,12 @@
 
 python -m benchmarks.compare [MODEL ...] [--threads 1,2] [--seconds 2] [--peers ncnn,openvino]
                              [--json FILE] [--markdown FILE] [--quick]
+                             [--precision bf16]
 
 A MODEL is a name of the zoo or the path of an ONNX file. Every engine gets the same inputs, and
 one whose outputs differ from what most engines compute has no time. What peers need is converted
-once and kept (INTAGLIO_BENCH_CACHE, by default ~/.cache/intaglio/bench).
+once and kept (INTAGLIO_BENCH_CACHE, by default ~/.cache/intaglio/bench). With --precision bf16,
+only engines that can compute in bf16 take part, and every output is compared with one of f32.
 """
 
 from __future__ import annotations
@@ -37,11 +39,17 @@ from benchmarks.zoo import macs
 
 AGREE = 1e-3  # of an output's range
 ROUNDS = 6  # bursts of each engine
+ALIKE = 0.99  # the least cosine to f32 with which a smaller type counts as an answer
 SETTLE = 0.01  # seconds for an engine's idle threads to stop spinning before the next one's turn
 
 
 def compare(
-    case: Case, threads: int, engines: Sequence[str], seconds: float, clock: str = "wall"
+    case: Case,
+    threads: int,
+    engines: Sequence[str],
+    seconds: float,
+    clock: str = "wall",
+    precision: str = "f32",
 ) -> Row:
     """One row of the table: all engines loaded beside each other, then run in turns."""
     cells: dict[str, dict[str, Any]] = {e: {} for e in engines}
@@ -49,20 +57,23 @@ def compare(
         workers: dict[str, Worker] = {}
         for engine in engines:
             try:
-                file, _ = worker.convert(engine, case, threads)
+                file, _ = worker.convert(engine, case, threads, precision)
                 if engine == OURS:
                     stack.callback(shutil.rmtree, file.parent)
-                made = stack.enter_context(Worker(engine, threads))
+                made = stack.enter_context(Worker(engine, threads, precision))
                 made.ask("load", file, case.feeds, seconds=LOADING)
                 workers[engine] = made
             except Refused as e:
                 cells[engine] = {"failed": str(e)}
         made_by = _attempt_all(workers, cells, "outputs")
-        for engine, apart in differences(made_by).items():
-            cells[engine]["apart"] = apart
-            if not apart <= AGREE:
+        judged = differences(made_by) if precision == "f32" else cosines(made_by, exact(case))
+        for engine, apart in judged.items():
+            cells[engine]["apart" if precision == "f32" else "cosine"] = apart
+            if not (apart <= AGREE if precision == "f32" else apart >= ALIKE):
                 shapes = [a.shape for a in made_by[engine]]
                 words = f"differ by {apart:.0e} of the range (shapes {shapes})"
+                if precision != "f32":
+                    words = f"have a cosine of {apart:.4f} to f32 (shapes {shapes})"
                 cells[engine] = {"failed": f"its outputs {words}"}
                 del workers[engine]
         watch = machine.Watch(lambda: _own_seconds(workers))
@@ -81,11 +92,11 @@ def compare(
     }
 
 
-def convert(cases: Sequence[Case], chosen: Sequence[str]) -> None:
+def convert(cases: Sequence[Case], chosen: Sequence[str], precision: str = "f32") -> None:
     """Make what the peers load, before anything is measured; it takes long only the first time."""
     for engine, case in itertools.product(chosen, cases):
         with contextlib.suppress(Refused):  # said again, and noted, when the row is measured
-            worker.convert(engine, case, 1)
+            worker.convert(engine, case, 1, precision)
 
 
 def interleave(
@@ -131,6 +142,37 @@ def difference(a: Array, b: Array) -> float:
     return float(np.abs(a - b).max() / max(np.ptp(b), 1e-12)) if a.size else 0.0
 
 
+def exact(case: Case) -> list[Array]:
+    """The outputs in f32, by a peer where one can be had, so that our own error cannot hide."""
+    for engine in (*(p for p in ("onnxruntime", "openvino") if not peers.missing(p)), OURS):
+        with contextlib.suppress(Refused), contextlib.ExitStack() as stack:
+            file, _ = worker.convert(engine, case, 1)
+            if engine == OURS:
+                stack.callback(shutil.rmtree, file.parent)
+            made = stack.enter_context(Worker(engine, 1))
+            made.ask("load", file, case.feeds, seconds=LOADING)
+            outputs: list[Array] = made.ask("outputs")
+            return outputs
+    raise Refused("no engine here computes it in f32")
+
+
+def cosines(outputs: dict[str, list[Array]], right: list[Array]) -> dict[str, float]:
+    """For each engine the least cosine between one of its outputs and what is right."""
+    return {
+        e: min(map(cosine, made, right), default=1.0) if len(made) == len(right) else 0.0
+        for e, made in outputs.items()
+    }
+
+
+def cosine(a: Array, b: Array) -> float:
+    """Of the angle between two tensors seen as vectors; axes of extent 1 may be missing."""
+    a, b = np.squeeze(np.asarray(a, np.float64)), np.squeeze(np.asarray(b, np.float64))
+    if a.shape != b.shape:
+        return 0.0
+    long = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(np.vdot(a, b)) / long if long else float(np.array_equal(a, b))
+
+
 def _attempt_all(
     workers: dict[str, Worker], cells: dict[str, dict[str, Any]], what: str
 ) -> dict[str, Any]:
@@ -156,18 +198,20 @@ def run(
     clock: str = "wall",
     json_file: str | Path | None = None,
     markdown_file: str | Path | None = None,
+    precision: str = "f32",
 ) -> dict[str, Any]:
     """The whole comparison; files are written after every row, so that a stop loses nothing."""
     found: dict[str, Any] = {"machine": machine.describe(), "clock": clock, "rows": [], "peaks": {}}
+    found["precision"] = precision
     found["versions"] = {OURS: intaglio.__version__} | {
         p: (peers.versions(p) or {}).get(peers.module(p).PACKAGES[0]) for p in chosen
     }
-    convert(cases, chosen)
+    convert(cases, chosen, precision)
     steps = list(itertools.product(cases, threads))
     for i, (case, n) in enumerate(steps, 1):
         top = machine.peak(n)
         found["peaks"][n] = max(top or 0, found["peaks"].get(n) or 0) or None
-        row = compare(case, n, [OURS, *chosen], seconds, clock)
+        row = compare(case, n, [OURS, *chosen], seconds, clock, precision)
         found["rows"].append(row)
         print(f"[{i}/{len(steps)}] {_line(row)}", file=sys.stderr, flush=True)
         found["summary"] = {str(t): table.summary(found["rows"], chosen, t) for t in threads}
@@ -188,6 +232,12 @@ def report(found: dict[str, Any], chosen: Sequence[str]) -> str:
         if peers.missing(p)
     ]
     head = f"{about['cpu']}, {about['cpus']} CPUs, {about['isa']}; {about['date']}; {versions}\n\n"
+    if found["precision"] != "f32":
+        lacking += [
+            f"{p} computes in no {found['precision']} on a CPU"
+            for p in peers.installed()
+            if found["precision"] not in peers.precisions(p)
+        ]
     if found["clock"] == "cpu":
         lacking.append("times are processor time, which others on the machine hardly disturb")
     return head + table.markdown(found["rows"], chosen, found["peaks"], lacking)
@@ -223,7 +273,12 @@ def choose(given: argparse.Namespace) -> tuple[list[Case], list[str]]:
             raise SystemExit(f"there is no peer '{p}'; there are {', '.join(peers.PEERS)}")
         if lacking := peers.missing(p):
             raise SystemExit(f"{p} needs {', '.join(lacking)}: pip install intaglio[peers]")
-    return [models.case(n) for n in names], [p for p in chosen if p]
+    wanted = getattr(given, "precision", "f32")
+    able = [p for p in chosen if p and (given.peers or wanted in peers.precisions(p))]
+    for p in able:
+        if wanted not in peers.precisions(p):
+            raise SystemExit(f"{p} computes in {', '.join(peers.precisions(p))}, not in {wanted}")
+    return [models.case(n) for n in names], able
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -239,6 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--clock", choices=worker.CLOCKS, default="wall",
         help="cpu: time on the processor, for one thread on a machine that others use too",
     )  # fmt: skip
+    parser.add_argument("--precision", choices=peers.precisions(OURS), default="f32")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--markdown", metavar="FILE")
     given = parser.parse_args(arguments)
@@ -247,7 +303,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threads = [int(n) for n in asked.split(",")]
     if given.clock == "cpu" and max(threads) > 1:
         parser.error("--clock cpu counts waiting threads as work: use it with --threads 1")
-    found = run(cases, threads, chosen, given.seconds, given.clock, given.json, given.markdown)
+    found = run(cases, threads, chosen, given.seconds, given.clock, given.json, given.markdown,
+                given.precision)  # fmt: skip
     print(report(found, chosen), end="")
     return failures(found)
 

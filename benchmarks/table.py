@@ -80,6 +80,8 @@ def markdown(
         parts += [f"### {words}: milliseconds, min / median{hardware}\n", _times(of, peers), ""]
         parts += [f"### {words}: peer's time over ours (by min; above 1 we are faster)\n"]
         parts += [_ratios(of, peers, peak), ""]
+        if any("cosine" in cell for r in of for cell in r["engines"].values()):
+            parts += [f"### {words}: cosine to f32\n", _cosines(of, peers), ""]
         slower = summary(rows, peers, threads)["slower"]
         parts += [f"Slower than the fastest peer (below {TIE}): {', '.join(slower) or 'none'}.\n"]
     return "\n".join([*parts, *[f"- {n}" for n in [*notes, *row_notes(rows)]]]).rstrip() + "\n"
@@ -109,6 +111,14 @@ def _ratios(rows: Sequence[Row], peers: Sequence[str], peak: float | None) -> st
         ["geometric mean", *(_number(m[0]) if m else "-" for m in means), "",
          _number(total[0], bold=True) if total else "-", f"{shares[0]:.0%}" if shares else "-", ""]
     )  # fmt: skip
+    return grid(lines)
+
+
+def _cosines(rows: Sequence[Row], peers: Sequence[str]) -> str:
+    lines = [["model", OURS, *peers]]
+    for r in rows:
+        found = [r["engines"].get(e, {}).get("cosine") for e in (OURS, *peers)]
+        lines.append([_name(r), *("-" if c is None else f"{c:.6f}" for c in found)])
     return grid(lines)
 
 

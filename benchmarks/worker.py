@@ -38,12 +38,12 @@ SPAWN = multiprocessing.get_context("spawn")
 class Worker:
     """An engine's process, from the driver's side."""
 
-    def __init__(self, engine: str, threads: int) -> None:
+    def __init__(self, engine: str, threads: int, precision: str = "f32") -> None:
         self.engine, self.threads = engine, threads
         self.log = tempfile.NamedTemporaryFile(prefix="peer", suffix=".log")  # noqa: SIM115
         self.pipe, far = SPAWN.Pipe()
         self.process = SPAWN.Process(
-            target=_serve, args=(far, engine, threads, self.log.name), daemon=False
+            target=_serve, args=(far, engine, threads, precision, self.log.name), daemon=False
         )
         self.process.start()
         far.close()
@@ -86,26 +86,26 @@ class Worker:
         return f": {lines[-1][:120]}" if lines else ""
 
 
-def convert(engine: str, case: Case, threads: int) -> tuple[Path, float]:
+def convert(engine: str, case: Case, threads: int, precision: str = "f32") -> tuple[Path, float]:
     """What the engine loads, and the seconds that making it took (when it was made).
 
     Ours is made anew each time, for the caller to remove its folder; what a peer makes is kept as
     long as its version, the model and the converting code are the same.
     """
     if engine == peers.OURS:
-        return _convert(engine, case, threads, Path(tempfile.mkdtemp(prefix="itg")))
+        return _convert(engine, case, threads, precision, Path(tempfile.mkdtemp(prefix="itg")))
     if not hasattr(peers.module(engine), "convert"):
         return case.path, 0.0
     made_by = "-".join([engine, *(peers.versions(engine) or {}).values()])
     code = inspect.getsource(peers.module(engine)).partition("\nclass Runner")[0].encode()
     content = hashlib.sha256(case.path.read_bytes() + code).hexdigest()[:12]
-    folder = CACHE / made_by / f"{case.name}-{content}"
+    folder = CACHE / made_by / "-".join([case.name, content, *[precision] * (precision != "f32")])
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         apart = Path(tempfile.mkdtemp(dir=folder.parent))  # two runs may convert at once
         try:
             try:
-                file, seconds = _convert(engine, case, threads, apart)
+                file, seconds = _convert(engine, case, threads, precision, apart)
                 name = file.relative_to(apart) if apart in file.parents else file
                 (apart / "made").write_text(f"{name}\n{seconds}")
             except Refused as e:
@@ -123,8 +123,10 @@ def convert(engine: str, case: Case, threads: int) -> tuple[Path, float]:
     return folder / name, float(seconds)
 
 
-def _convert(engine: str, case: Case, threads: int, folder: Path) -> tuple[Path, float]:
-    with Worker(engine, threads) as worker:
+def _convert(
+    engine: str, case: Case, threads: int, precision: str, folder: Path
+) -> tuple[Path, float]:
+    with Worker(engine, threads, precision) as worker:
         made: tuple[Path, float] = worker.ask("convert", case, folder, seconds=CONVERTING)
         return made
 
@@ -145,14 +147,14 @@ def cpu_seconds(pid: int) -> float:
 
 
 # ---- the process's side --------------------------------------------------------------------------
-def _serve(pipe: Connection, engine: str, threads: int, log: str) -> None:
+def _serve(pipe: Connection, engine: str, threads: int, precision: str, log: str) -> None:
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.environ["OMP_NUM_THREADS"] = str(threads)
     if 1 < threads < len(os.sched_getaffinity(0)):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    served = _Served(engine, threads)
+    served = _Served(engine, threads, precision)
     while True:
         try:
             what, arguments = pipe.recv()
@@ -169,13 +171,15 @@ def _serve(pipe: Connection, engine: str, threads: int, log: str) -> None:
 
 
 class _Served:
-    def __init__(self, engine: str, threads: int) -> None:
-        self.module, self.threads = peers.module(engine), threads
+    def __init__(self, engine: str, threads: int, precision: str) -> None:
+        self.module, self.how = peers.module(engine), (threads,)
+        if hasattr(self.module, "PRECISIONS"):
+            self.how += (precision,)
 
     def convert(self, case: Case, folder: Path) -> tuple[Path, float]:
         importlib.import_module(self.module.ENGINE)
         start = time.perf_counter()
-        file = self.module.convert(case, folder, self.threads)
+        file = self.module.convert(case, folder, *self.how)
         return file, time.perf_counter() - start
 
     def load(self, file: Path, feeds: dict[str, Array]) -> dict[str, float]:
@@ -186,7 +190,7 @@ class _Served:
         before = _memory("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak of import
         begun = time.perf_counter()
-        self.runner = self.module.load(file, feeds, self.threads)
+        self.runner = self.module.load(file, feeds, *self.how)
         loaded = time.perf_counter()
         self.runner.run()
         ran = time.perf_counter()

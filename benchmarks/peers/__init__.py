@@ -8,7 +8,8 @@ Every file here, and ours.py, has the same four names:
     load(file, feeds, threads)         a Runner with those inputs in place
 
 `convert` may be slow: what it writes is kept on disk; an engine that loads ONNX itself has none.
-`load` is what a program does at its start.
+`load` is what a program does at its start. An engine that can compute in smaller floats lists them
+with f32 in PRECISIONS, and both functions take one more argument.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ class Refused(Exception):
 def module(name: str) -> ModuleType:
     """The file of that engine; the engine itself is not imported by this."""
     return importlib.import_module(f"benchmarks.peers.{FILES[name]}")
+
+
+def precisions(name: str) -> tuple[str, ...]:
+    """The types of numbers that the engine can be asked to compute in."""
+    known: tuple[str, ...] = getattr(module(name), "PRECISIONS", ("f32",))
+    return known
 
 
 def versions(name: str) -> dict[str, str] | None:

@@ -15,10 +15,11 @@ from benchmarks.peers import Array, Refused
 
 ENGINE = "ncnn"
 PACKAGES = ("ncnn", "pnnx", "torch")
+PRECISIONS = ("f32", "bf16")
 KINDS = {"float32": "f32", "int64": "i64", "int32": "i32"}
 
 
-def convert(case: Case, folder: Path, threads: int) -> Path:
+def convert(case: Case, folder: Path, threads: int, precision: str) -> Path:
     import torch
 
     if case.in_zoo:
@@ -61,14 +62,14 @@ def _layers(file: Path) -> list[list[str]]:
 
 
 class Runner:
-    def __init__(self, file: Path, feeds: dict[str, Array], threads: int) -> None:
+    def __init__(self, file: Path, feeds: dict[str, Array], threads: int, precision: str) -> None:
         import ncnn
 
         self.net = ncnn.Net()
         options = self.net.opt
         options.num_threads = threads
         options.use_fp16_packed = options.use_fp16_storage = options.use_fp16_arithmetic = False
-        options.use_bf16_storage = False
+        options.use_bf16_storage = precision == "bf16"
         bin = file.with_suffix(".bin")
         if self.net.load_param(str(file)) or self.net.load_model(str(bin)):
             raise Refused("ncnn could not load what pnnx wrote")

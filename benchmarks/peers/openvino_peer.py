@@ -1,4 +1,4 @@
-"""OpenVINO: its own file format, float32 kept, the latency hint, inputs shared with the request."""
+"""OpenVINO: its own file format, the latency hint, inputs shared with the request."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from benchmarks.peers import Array
 
 ENGINE = "openvino"
 PACKAGES = ("openvino",)
+PRECISIONS = ("f32", "bf16")
 
 
-def convert(case: Case, folder: Path, threads: int) -> Path:
+def convert(case: Case, folder: Path, threads: int, precision: str) -> Path:
     import openvino
 
     model = openvino.Core().read_model(case.path)
@@ -22,7 +23,7 @@ def convert(case: Case, folder: Path, threads: int) -> Path:
 
 
 class Runner:
-    def __init__(self, file: Path, feeds: dict[str, Array], threads: int) -> None:
+    def __init__(self, file: Path, feeds: dict[str, Array], threads: int, precision: str) -> None:
         import openvino
 
         compiled = openvino.Core().compile_model(
@@ -30,7 +31,7 @@ class Runner:
             "CPU",
             {
                 "PERFORMANCE_HINT": "LATENCY",
-                "INFERENCE_PRECISION_HINT": "f32",
+                "INFERENCE_PRECISION_HINT": precision,
                 "INFERENCE_NUM_THREADS": threads,
                 "NUM_STREAMS": 1,
             },

@@ -9,20 +9,21 @@ from benchmarks.peers import Array
 
 ENGINE = "intaglio.session"
 PACKAGES = ()
+PRECISIONS = ("f32", "bf16")
 
 
-def convert(case: Case, folder: Path, threads: int) -> Path:
+def convert(case: Case, folder: Path, threads: int, precision: str) -> Path:
     import intaglio
 
     file = folder / "model.itg"
-    intaglio.compile(case.path, dims=case.dims).save(file)
+    intaglio.compile(case.path, dims=case.dims, precision=precision).save(file)
     return file
 
 
 class Runner:
     """The whole of `Session.run`, as a user calls it."""
 
-    def __init__(self, file: Path, feeds: dict[str, Array], threads: int) -> None:
+    def __init__(self, file: Path, feeds: dict[str, Array], threads: int, precision: str) -> None:
         import intaglio
 
         self.session, self.feeds = intaglio.open(file, threads=threads), feeds

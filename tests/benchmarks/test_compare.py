@@ -8,6 +8,7 @@ from benchmarks.peers import OURS, Refused
 from benchmarks.worker import Worker
 
 from benchmarks import compare, models, peers, table, worker
+from intaglio import native
 
 QUIET = {"others": 0.0, "steal": 0.0, "load": 0.0, "crowded": False}
 
@@ -75,6 +76,38 @@ def test_the_outlier_is_wrong_even_if_it_is_the_first():
     assert apart["onnxruntime"] > compare.AGREE
     assert max(apart["ncnn"], apart["mnn"], apart[OURS]) < compare.AGREE
     assert compare.differences({OURS: [right], "ncnn": [right, right]})[OURS] == float("inf")
+
+
+def test_small_floats_are_judged_by_their_angle_to_f32():
+    right = [np.array([[3.0, 4.0]]), np.array([1.0])]
+    near = compare.cosines({"a": right, "b": [right[0] * 2, -right[1]], "c": right[:1]}, right)
+    assert near == {"a": pytest.approx(1), "b": pytest.approx(-1), "c": 0.0}
+    assert compare.cosine(np.array([4.0, -3.0]), right[0]) == 0
+    assert compare.cosine(np.zeros(2), np.zeros(2)) == 1
+    assert compare.cosine(np.ones(3), right[0]) == 0
+    made = row("a", 10.0, openvino=20.0)
+    made["engines"][OURS]["cosine"] = 0.99995
+    assert "| a | 0.999950 | - |" in table.markdown([made], ["openvino"], {}, [])
+
+
+@pytest.mark.skipif(~native.machine() & 11 != 0, reason="a CPU without AVX512-BF16")
+def test_bf16_beside_the_peers_that_have_it(tmp_path):
+    file = tmp_path / "found.json"
+    chosen = [p for p in peers.installed() if p == "openvino"]
+    arguments = ["digits", "--threads", "1", "--seconds", "0.05", "--json", str(file)]
+    arguments += ["--precision", "bf16", "--peers", ",".join(chosen)]
+    assert compare.main(arguments) == 0
+    (made,) = json.loads(file.read_text())["rows"]
+    for engine in (OURS, *chosen):
+        assert 0.999 < made["engines"][engine]["cosine"] < 1
+        assert made["engines"][engine]["min"] > 0
+
+
+def test_a_peer_without_bf16_is_refused():
+    if "onnxruntime" not in peers.installed():
+        pytest.skip("no peer without bf16 is installed")
+    with pytest.raises(SystemExit, match="onnxruntime computes in f32, not in bf16"):
+        compare.main(["digits", "--precision", "bf16", "--peers", "onnxruntime"])
 
 
 def test_a_process_that_dies_is_a_reason_not_an_end():
