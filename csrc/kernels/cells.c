@@ -107,7 +107,9 @@ static inline __attribute__((always_inline)) itg_words step(const itg_call *call
   const int64_t wide = gates * ITG_UNITS, row = s.directions * s.blocks * wide, state = s.batch * s.hidden;
   int64_t from, to;
   itg_share(s.directions * s.blocks, 1, part, parts, &from, &to);
-  for (int64_t i = from; i < to; i++) {
+  for (int64_t n = from; n < to; n++) {
+    // Forth and back: what a step read last is still in the cache when the next begins.
+    const int64_t i = call->round % 2 ? from + to - 1 - n : n;
     const int64_t d = i / s.blocks, first = i % s.blocks * ITG_UNITS;
     const bool back = s.backward || d == 1;
     const int64_t time = back ? s.steps - 1 - call->round : call->round, last = back ? time + 1 : time - 1;
