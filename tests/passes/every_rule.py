@@ -7,6 +7,7 @@ from intaglio.passes.legalize import lowering
 from intaglio.rewrite import Rule
 from intaglio.targets.cpu_bf16 import BF16
 from intaglio.targets.replace import REPLACE
+from intaglio.targets.winograd import conv_in_tiles_or_bf16
 
 CPU = targets.find("cpu", "scalar")
 
@@ -14,7 +15,9 @@ CPU = targets.find("cpu", "scalar")
 def _every() -> list[Rule]:
     pipeline = [*passes.neutral(), *passes.lowering(CPU)]
     found = [r for p in pipeline if isinstance(p.run, passes.Rules) for r in p.run.every]
-    return list(dict.fromkeys([*found, *CPU.lower, *lowering(CPU), *REPLACE, *BF16]))
+    return list(
+        dict.fromkeys([*found, *CPU.lower, *lowering(CPU), *REPLACE, *BF16, conv_in_tiles_or_bf16])
+    )
 
 
 RULES: dict[str, list[Rule]] = {}

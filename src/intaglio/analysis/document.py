@@ -75,7 +75,7 @@ def sections() -> list[Section]:
     made.append(Section("legalize for the CPU", None, why, new(cpu.lower)))
     why = "What `--precision bf16` does to the CPU's ops, at every level."
     bf16 = targets.find("cpu", "avx512bf16", "bf16")
-    made.append(Section("narrow to bf16", None, why, new(bf16.narrow)))
+    made.append(Section("narrow to bf16", None, why, new((*bf16.choose, *bf16.narrow))))
     why = "From these a target picks what it needs, with its own limits; see docs/compiler.md."
     made.append(Section("replace, for targets that ask for it", None, why, new(replace.REPLACE)))
     why = "What ONNX has one operator for, at every level, when a graph is written as ONNX."

@@ -36,7 +36,7 @@ from intaglio.targets.cpu_ops import (
     pool,
 )
 from intaglio.targets.cpu_recurrent import RECURRENT
-from intaglio.targets.winograd import conv_in_tiles
+from intaglio.targets.winograd import conv_in_tiles, conv_in_tiles_or_bf16
 
 x, w, a, b, c, y = P["x w a b c? y"]
 bias, residual, slope = P["bias? residual? slope?"]
@@ -363,7 +363,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     if precision == "bf16" and ~bits & LEVELS["avx512bf16"]:
         raise BadInput("precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
                        "or with isa avx512bf16 for a machine that has it")  # fmt: skip
-    narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, ())
+    narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, [conv_in_tiles_or_bf16])
     return Target("cpu", partial(native.why_not, isa=bits), tuple(LOWER), tuple(FUSE),
                   tuple(CHAIN), bits, choose=tuple(choose), narrow=narrow,
                   replace=REPLACE)  # fmt: skip

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from intaglio.ir import Node, Value
+from intaglio.ir import Node, Value, constant
 from intaglio.ops import cast
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, P, Rule, no, rule
 from intaglio.targets.cpu_ops import in_pairs
+from intaglio.targets.rounding import balanced
 
 x, w, bias, residual, slope = P["x w! bias? residual? slope?"]
 
@@ -33,7 +34,8 @@ def product_in_bf16(x: Value, w: Value, residual: Value | None, node: Node) -> A
     deep = x.shape[-1] // node.attrs.get("groups", 1)
     if deep % 2:
         return no(f"pairs of channels are multiplied at once, a group has {deep}")
-    weights = in_pairs(cast(w, dtype="bf16"))
+    assert w.data is not None
+    weights = in_pairs(constant(balanced(w.data)))
     return _again(node, x, weights, residual)
 
 

@@ -20,6 +20,7 @@ SPREAD = 0.2  # per row and input channel: to give one number to all lanes, what
 WEIGHTS = 6.0  # bytes per cycle: in a network, these have left the caches since they were last used
 WORTH = 0.85  # of the plain way's cycles: the weights at all points are 2 to 7 times as large,
 LARGE, WORTH_LARGE = 8 << 20, 0.6  # and from so many bytes on, memory must buy more time
+CAST = 0.5  # per element between an f32 convolution and those of bf16 around it
 
 
 def cycles(image: tuple[int, ...], channels: int, tile: int) -> float:
@@ -39,12 +40,18 @@ def cycles(image: tuple[int, ...], channels: int, tile: int) -> float:
     return points * math.hypot(rows * product, deep * panels * LANES * 4 / WEIGHTS)
 
 
-def choose(image: tuple[int, ...], channels: int) -> int:
-    """The side of the tile that costs least; 0 where the plain way does, or almost does."""
-    plain = cycles(image, channels, 0)
+def choose(image: tuple[int, ...], channels: int, precision: str = "f32") -> int:
+    """The side of the tile that costs least; 0 where the plain way does, or almost does.
+
+    Tiles are always f32; the plain way is twice as fast in bf16, but tiles need casts beside it.
+    """
+    n, deep, high, wide = image
+    plain, casts = cycles(image, channels, 0), 0.0
+    if precision == "bf16" and deep % 2 == 0:
+        plain, casts = plain / 2, CAST * n * high * wide * (deep + channels)
 
     def part(tile: int) -> float:
-        return cycles(image, channels, tile) / plain
+        return (cycles(image, channels, tile) + casts) / plain
 
     def large(tile: int) -> bool:
         return (tile + 2) ** 2 * image[1] * channels * 4 > LARGE
@@ -56,6 +63,16 @@ def choose(image: tuple[int, ...], channels: int) -> int:
 @rule(P.conv(x, w, c))
 def conv_in_tiles(node: Node, x: Value, w: Value, c: Value | None) -> Value | No | None:
     """A 3x3 convolution -> transpose, cpu.winograd with packed weights, transpose."""
+    return _in_tiles(node, x, w, c, "f32")
+
+
+@rule(P.conv(x, w, c))
+def conv_in_tiles_or_bf16(node: Node, x: Value, w: Value, c: Value | None) -> Value | No | None:
+    """A 3x3 convolution that tiles of f32 make faster than bf16 does -> cpu.winograd, as above."""
+    return _in_tiles(node, x, w, c, "bf16")
+
+
+def _in_tiles(node: Node, x: Value, w: Value, c: Value | None, precision: str) -> Value | No | None:
     a, made = node.attrs, node.outputs[0]
     if w.shape[2:] != (3, 3) or a["groups"] != 1 or x.dtype not in FLOATS:
         return None
@@ -66,7 +83,7 @@ def conv_in_tiles(node: Node, x: Value, w: Value, c: Value | None) -> Value | No
     if not made.type.size:
         return no("there is nothing to compute")
     n, channels, high, wide = made.shape
-    tile = choose((n, x.shape[1], high, wide), channels)
+    tile = choose((n, x.shape[1], high, wide), channels, precision)
     if not tile:
         return no(f"the plain way is as fast for {high}x{wide} pixels, {x.shape[1]} -> {channels}")
     last = transpose(_as(x, "f32"), perm=(0, 2, 3, 1))

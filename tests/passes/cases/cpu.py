@@ -76,6 +76,7 @@ def wide(x: Value) -> Value:
 
 
 SMALL = Type("bf16", (2, 4, 6, 6))
+case("conv_in_tiles_or_bf16", lambda x: conv(ops.mul(x, scalar(1 / 64)), 64), f32(1, 64, 24, 24))
 case("product_in_bf16", product, f32(2, 6))
 case("product_in_bf16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))
 case("depthwise_in_bf16", lambda x: cpu_ops.depthwise(
