@@ -1,11 +1,11 @@
 // Matrix product with a packed right operand, f32 or bf16.
 #include "tile.h"
 
-enum { BLOCK = 16 };  // tiles that share one pass over the panels of a large right operand
+enum { BLOCK = 16, FEW = 4 };              // tiles that share one pass over the panels of a large right operand, or a small
+enum { NEAR = 96 << 10, COLD = 8 << 10 };  // floats of it that the second cache keeps; that are worth fetching early
 
-// How many tiles to carry through each group of panels: one while the packed operand stays in the cache.
 static int tiles_per_block(int64_t k, int64_t n) {
-  if (k * n <= 96 << 10) return 1;
+  if (k * n <= NEAR) return FEW;
   int64_t fit = (64 << 10) / (ITG_TILE_M * k + 1);
   return fit < 1 ? 1 : fit > BLOCK ? BLOCK : (int)fit;
 }
@@ -16,29 +16,41 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
   const int64_t k = t->k, tiles = (to - from + ITG_TILE_M - 1) / ITG_TILE_M;
   const int wide = itg_tile_panels(to - from < ITG_TILE_M ? (int)(to - from) : ITG_TILE_M);
   const int64_t groups = (last - first + wide - 1) / wide;
+  if (tiles < 1 || groups < 1) return;
   const int step = tiles_per_block(k, t->n);
+  const int64_t few = (to - from) / tiles, more = (to - from) % tiles;            // rows of a tile; tiles with one more
+  const int64_t thin = (last - first) / groups, thick = (last - first) % groups;  // panels of a group, the same
+  for (int i = 0; i < step; i++) {
+    taps[i].at = 0;
+    rows[i].taps = &taps[i];
+    rows[i].n_taps = 1;
+    rows[i].depth = k;
+  }
+  const float *a = t->a + from * t->a_row;
+  int64_t out = from * t->out_row;
   for (int64_t i = 0; i < tiles; i += step) {
     int count = 0;
     for (; count < step && i + count < tiles; count++) {
-      const int64_t r = from + itg_split(to - from, tiles, i + count);
-      itg_rows *tile = &rows[count];
-      tile->taps = &taps[count];
-      tile->n_taps = 1;
-      tile->ahead = NULL;
-      tile->depth = k;
-      tile->rows = (int)(from + itg_split(to - from, tiles, i + count + 1) - r);
-      taps[count].at = 0;
-      for (int m = 0; m < tile->rows; m++) {
-        taps[count].row[m] = t->a + (r + m) * t->a_row;
-        tile->out[m] = (r + m) * t->out_row;
+      rows[count].rows = (int)few + (i + count < more);
+      for (int m = 0; m < rows[count].rows; m++, a += t->a_row, out += t->out_row) {
+        taps[count].row[m] = a;
+        rows[count].out[m] = out;
       }
     }
-    for (int64_t g = 0; g < groups; g++) {
-      const int64_t p = first + itg_split(last - first, groups, g), q = first + itg_split(last - first, groups, g + 1);
+    const bool cold = count > 1 && k * t->n > (i ? NEAR : COLD);
+    for (int64_t g = 0, p = first; g < groups; g++) {
+      const int64_t q = p + thin + (g < thick);
       const int64_t columns = (q * ITG_PANEL < t->n ? q * ITG_PANEL : t->n) - p * ITG_PANEL;
-      for (int j = 0; j < count; j++)
+      // The first to meet the next panels would wait for them: these tiles fetch them, a panel or two each.
+      const int64_t share = count >= wide ? 1 : 2;
+      for (int j = 0; j < count; j++) {
+        const int64_t panel = q + j * share;
+        rows[j].ahead = cold && panel < last && j * share < wide ? t->b + panel * k * ITG_PANEL : NULL;
+        rows[j].fetch = (int)share;
         itg_tile(&rows[j], t->b + p * k * ITG_PANEL, k * ITG_PANEL, t->column + p * ITG_PANEL, columns, t->out,
                  &t->end);
+      }
+      p = q;
     }
   }
 }

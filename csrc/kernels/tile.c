@@ -11,10 +11,10 @@ enum { LANES = VL };
 #define lanes_set(c) vset(c)
 #if defined(ISA_avx512bf16)
 #define lanes_madd(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
-#define half_madd(a, b, c) _mm256_dpbf16_ps(c, (__m256bh)(a), (__m256bh)(b))
+#define MADD "vdpbf16ps"
 #else
 #define lanes_madd(a, b, c) vfma(a, b, c)
-#define half_madd(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define MADD "vfmadd231ps"
 #endif
 #else  // four floats at a time is what every compiler can map to something
 typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
@@ -164,11 +164,17 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
         ahead += fetch * ITG_PANEL;
       }
       UNROLL for (int m = 0; m < M; m++) {
+#if defined(ISA_avx512)  // where few products share a number of the left side, it is spread by each of them
+        if (H || V <= 2) {
+          const float *x = row[m] + k;
+          UNROLL for (int v = 0; v < W; v++)
+            __asm__(MADD " %2%{1to16%}, %1, %0" : "+v"(sum[m][v]) : "v"(y[v]), "m"(*x));
+          if (H) __asm__(MADD " %2%{1to8%}, %1, %0" : "+v"(half[m]) : "v"(z), "m"(*x));
+          continue;
+        }
+#endif
         const lanes x = lanes_set(row[m][k]);
         UNROLL for (int v = 0; v < W; v++) sum[m][v] = lanes_madd(x, y[v], sum[m][v]);
-#if defined(ISA_avx512)
-        if (H) half[m] = half_madd(_mm512_castps512_ps256(x), z, half[m]);
-#endif
       }
     }
   }
