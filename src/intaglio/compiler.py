@@ -16,6 +16,7 @@ from intaglio.ir import Graph, Value
 from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.plan import Plan, Tensor
+from intaglio.tune import Decision, Decisions, Tuned, Tuner, Tuning
 
 Progress = Callable[[str], None]
 LEVEL = 3
@@ -30,6 +31,8 @@ class Compiled:
     plan: Plan
     tensors: dict[Value, Tensor]
     records: list[passes.Record]
+    decisions: list[Decision]  # where there were several ways to compute a node
+    tuned: Tuned | None = None  # what measuring those came to
 
 
 def optimize(
@@ -63,6 +66,7 @@ def compile(
     strip: bool = False,
     disable: Collection[str] = (),
     precision: str = "f32",
+    tune: bool | Tuning = False,
     **load: Any,
 ) -> Package:
     """Compile a model file or a Graph for a target.
@@ -70,9 +74,12 @@ def compile(
     `isa` names the CPU's instruction set (None: this machine's). `level` is that of `optimize`.
     `dump_dir` receives the graph as text after every pass, `progress` is told what is being done,
     `strip` leaves names of internal tensors out, `disable` names rules that are not to fire.
-    `precision` "bf16" computes products in bf16 with sums in f32. All else goes to `intaglio.load`.
+    `precision` "bf16" computes products in bf16 with sums in f32. `tune` times the ways to compute
+    each layer on this machine and keeps the fastest (a Tuning says for how long, and so on); what
+    was measured is kept on disk. All else goes to `intaglio.load`.
     """
-    made = trace(model, target, isa, level, dump_dir, progress, strip, disable, precision, **load)
+    made = trace(model, target, isa, level, dump_dir, progress, strip, disable, precision, tune,
+                 **load)  # fmt: skip
     return made.package
 
 
@@ -86,14 +93,21 @@ def trace(
     strip: bool = False,
     disable: Collection[str] = (),
     precision: str = "f32",
+    tune: bool | Tuning = False,
     **load: Any,
 ) -> Compiled:
     """`compile`, with everything that was learnt on the way."""
     tell = progress or (lambda words: None)
     chip = targets.find(target, isa, precision)
+    decisions, measuring = Decisions(), []
+    if tune:
+        how = tune if isinstance(tune, Tuning) else Tuning()
+        decisions = tuner = Tuner(chip, how, level, disable)
+        measuring = [passes.Pass("measure", tuner, level=2)]
     tell("reading the model")
     graph = _graph(model, load)
-    pipeline = [*passes.neutral(chip.cost), *passes.lowering(chip)]
+    lowering = passes.lowering(chip, decisions.pick)
+    pipeline = [*passes.neutral(chip.cost), *measuring, *lowering]
     records = passes.run(graph, pipeline, _level(level), dump_dir, tell, disable)
     tell("plan memory")
     start = time.perf_counter()
@@ -108,8 +122,11 @@ def trace(
         "level": level,
         "precision": precision,
     }
+    if decisions.made and not strip:
+        meta["choices"] = [d.to_dict() for d in decisions.made]
     package = Package.build([plan], isa=chip.isa, meta=meta, strip=strip)
-    return Compiled(package, graph, plan, tensors, records)
+    tuned = next((r.result for r in records if isinstance(r.result, Tuned)), None)
+    return Compiled(package, graph, plan, tensors, records, decisions.made, tuned)
 
 
 def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:

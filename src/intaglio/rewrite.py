@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from intaglio.ir import Array, Graph, Node, Value, release
@@ -157,14 +159,24 @@ class _Patterns:
 
 
 P: Any = _Patterns()
+# Which of several ways to compute a node is taken: (rule, node, ways, the one that it estimates).
+Pick = Callable[[str, Node, Sequence[str], str], str]
+
+
+def as_estimated(rule: str, node: Node, ways: Sequence[str], estimate: str) -> str:
+    """The way that is taken where nothing was measured."""
+    return estimate
+
+
 _NEAR = 32  # nodes below a change that are looked at again: more than any pattern is deep
 
 
 class Rule:
     """A pattern and the function that builds its replacement.
 
-    The function takes the pattern's variables by name, plus `node` (the root) and `graph` if it
-    asks for them, and returns a Value (or a list of Values, one per output), `no(why)`, or None.
+    The function takes the pattern's variables by name, plus `node` (the root), `graph` and `pick`
+    if it asks for them, and returns a Value (or a list, one per output), `no(why)`, or None. Where
+    it knows several ways, `pick(names, estimate)` says which: the estimate, unless measured.
     A replacement of another type than the node's is refused. A rule that is to be weighed fires
     only where its replacement costs less than what goes, and less than that of its rivals.
     """
@@ -173,17 +185,29 @@ class Rule:
         self.pattern, self.build, self.name = pattern, build, build.__name__.strip("_")
         self.weigh = weigh
         self.takes = tuple(inspect.signature(build).parameters)
+        self.pick: Pick = as_estimated
         self.doc = inspect.getdoc(build) or ""
 
     def __repr__(self) -> str:
         return f"Rule({self.name})"
+
+    def asking(self, pick: Pick) -> Rule:
+        """The same rule, which lets `pick` decide between the ways that it knows."""
+        if pick is self.pick:
+            return self
+        rule = copy.copy(self)
+        rule.pick = pick
+        return rule
 
     def apply(self, graph: Graph, node: Node) -> list[Value] | No | None:
         """What `node`'s outputs become, a refusal, or None where the pattern does not match."""
         if not node.outputs:
             return None
         refusal = None
-        for found in self.pattern.match(node.outputs[0], {"node": node, "graph": graph}, root=True):
+        known: Found = {"node": node, "graph": graph}
+        if "pick" in self.takes:
+            known["pick"] = partial(self.pick, self.name, node)
+        for found in self.pattern.match(node.outputs[0], known, root=True):
             new = self.build(**{k: found.get(k) for k in self.takes})
             new = [new] if isinstance(new, Value) else new
             if isinstance(new, list):

@@ -218,6 +218,18 @@ def test_the_epilogue_of_a_convolution_in_tiles() -> None:
     assert left[-1] == "cpu.winograd"
 
 
+@pytest.mark.parametrize(("groups", "shuffled"), [(1, False), (8, True)])
+def test_transposed_convolutions_are_shuffles_only_where_panels_would_be_empty(
+    groups: int, shuffled: bool
+) -> None:
+    x = Value(Type("f32", (1, 8, 6, 6)), "x")
+    w = constant(floats(8, 16 // groups, 2, 2))
+    y = ops.conv_transpose(x, w, None, stride=(2, 2), pad=(0,) * 4, output_pad=(0, 0),
+                           dilation=(1, 1), groups=groups)  # fmt: skip
+    left = [s.op for s in intaglio.compile(Graph([x], [y], ["y"])).plan.steps]
+    assert ("cpu.conv_transpose" not in left) == shuffled
+
+
 @pytest.mark.parametrize(
     ("image", "channels", "tile"),
     [((1, 64, 56, 56), 64, 6), ((1, 256, 14, 14), 256, 4), ((1, 512, 7, 7), 512, 0),

@@ -58,7 +58,7 @@ def command(model: str, threads: str, seconds: float, layers: bool, as_json: boo
 
 def _measure(package: Any, threads: int, seconds: float, layers: bool) -> dict[str, Any]:
     import intaglio
-    from intaglio.analysis import summary
+    from intaglio.analysis import choices, summary
 
     with intaglio.open(package, threads=threads, profile=layers) as session:
         feeds = options.read_feeds([], session.inputs, "random")
@@ -80,8 +80,10 @@ def _measure(package: Any, threads: int, seconds: float, layers: bool) -> dict[s
         "gmacs": macs / min(times) / 1e6,
     }
     if layers:
+        known = choices.labels(choices.of_package(package.meta))
         measured["layers"] = [
-            {"origin": s.origin, "op": s.op, "isa": s.isa, "threads": s.threads,
+            {"origin": s.origin, "op": s.op, "way": choices.label_of(s, known), "isa": s.isa,
+             "threads": s.threads,
              "microseconds": s.milliseconds / len(times) * 1e3,
              "gmacs": s.macs * s.calls / s.milliseconds / 1e6 if s.milliseconds else 0.0}
             for s in steps
@@ -97,10 +99,10 @@ def _table(layers: list[dict[str, Any]]) -> None:
 
     total = sum(r["microseconds"] for r in layers) or 1.0
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("step", "op", "mean µs", "share", "GMAC/s"):
-        table.add_column(title, justify="left" if title in ("step", "op") else "right")
+    for title in ("step", "op", "way", "mean µs", "share", "GMAC/s"):
+        table.add_column(title, justify="left" if title in ("step", "op", "way") else "right")
     for r in layers:
         rate = f"{r['gmacs']:.1f}" if r["gmacs"] else ""
         share = f"{r['microseconds'] / total:.1%}"
-        table.add_row(r["origin"], r["op"], f"{r['microseconds']:.1f}", share, rate)
+        table.add_row(r["origin"], r["op"], r["way"], f"{r['microseconds']:.1f}", share, rate)
     Console(soft_wrap=False).print(table)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from intaglio.cli import options
+from intaglio.errors import BadInput
 
 
 @click.command("compile")
@@ -38,10 +39,30 @@ from intaglio.cli import options
 @click.option(
     "--dump-dir", type=click.Path(file_okay=False), help="Write the graph as text after every pass."
 )
+@click.option(
+    "--tune",
+    is_flag=True,
+    help="Time the ways to compute each layer on this machine and keep the fastest. What was "
+    "measured is kept for the next time; Ctrl-C stops measuring and compiles with what is known.",
+)
+@click.option(
+    "--tune-seconds",
+    type=float,
+    metavar="SECONDS",
+    help="How long --tune may take [default: 60].",
+)
+@click.option(
+    "--tune-threads", type=int, metavar="N", help="Threads that --tune measures with [default: 1]."
+)
+@click.option(
+    "--explain", is_flag=True, help="Print the ways to compute each layer, and their times."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @options.model_options
 def command(model: str, out: str | None, target: str, isa: str | None, level: int, precision: str,
-            dump_dir: str | None, quiet: bool, **model_options: Any) -> None:  # fmt: skip
+            dump_dir: str | None, tune: bool, tune_seconds: float | None,
+            tune_threads: int | None, explain: bool, quiet: bool,
+            **model_options: Any) -> None:  # fmt: skip
     """Compile MODEL into one flat package file.
 
     \b
@@ -49,24 +70,48 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
     intaglio compile model.onnx --dim batch=1 -o m.itg   fix a symbolic dimension
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
     intaglio compile model.onnx --precision bf16         two to three digits, twice the speed
+    intaglio compile model.onnx --tune --explain         the fastest way for each layer, measured
     """
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich import progress
+    from rich.console import Console
 
+    from intaglio.analysis import choices
     from intaglio.compiler import trace
     from intaglio.passes.prune import Pruned
+    from intaglio.tune import Tuning
 
+    for name, given in (("seconds", tune_seconds), ("threads", tune_threads)):
+        if given is not None and not tune:
+            raise BadInput(f"--tune-{name} is for --tune, which is not given")
     path = options.output_path(model, out)
     start = time.perf_counter()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, transient=True, disable=quiet) as bar:
+    columns = (
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}"),
+        *((progress.BarColumn(), progress.MofNCompleteColumn()) if tune else ()),
+        progress.TimeElapsedColumn(),
+        *((progress.TimeRemainingColumn(),) if tune else ()),
+    )
+    warned: list[str] = []
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+    with progress.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("reading the model", total=None)
+        how = Tuning(
+            60.0 if tune_seconds is None else tune_seconds,
+            1 if tune_threads is None else tune_threads,
+            watch=lambda i, n, words: bar.update(task, completed=i, total=n, description=words),
+            warn=warned.append,
+        )
         made = trace(
             model, target=target, isa=isa, level=level, precision=precision, dump_dir=dump_dir,
-            progress=lambda words: bar.update(task, description=words),
-            **options.load_arguments(**model_options),
+            progress=lambda words: bar.update(task, total=None, description=words),
+            tune=how if tune else False, **options.load_arguments(**model_options),
         )  # fmt: skip
         bar.update(task, description=f"writing {path}")
         made.package.save(path)
+    for words in warned:
+        click.echo(f"intaglio: warning: {words}", err=True)
     if not quiet:
         seconds = time.perf_counter() - start
         size = path.stat().st_size / 1e6
@@ -75,4 +120,9 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
         )
         for saved in (r.result for r in made.records if isinstance(r.result, Pruned)):
             click.echo(f"pruned: {saved}")
+        if made.tuned:
+            changed = sum(d.way != d.estimate for d in made.decisions)
+            click.echo(f"tuned: {made.tuned}; {changed} of {len(made.decisions)} changed")
+        if explain:
+            click.echo(choices.table([d.to_dict() for d in made.decisions]))
         click.echo(f"next: intaglio bench {path}")

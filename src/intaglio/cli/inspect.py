@@ -8,23 +8,34 @@ from typing import Any
 import click
 
 from intaglio.cli import options
+from intaglio.errors import BadInput
 
 
 @click.command("inspect")
 @click.argument("file", type=click.Path())
 @click.option("--graph", "show_graph", is_flag=True, help="Print the graph or the steps as text.")
+@click.option(
+    "--choices",
+    "show_choices",
+    is_flag=True,
+    help="Print which way each layer of a package is computed, and how long others would take.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @options.model_options
-def command(file: str, show_graph: bool, as_json: bool, **model_options: Any) -> None:
+def command(file: str, show_graph: bool, show_choices: bool, as_json: bool,
+            **model_options: Any) -> None:  # fmt: skip
     """Show what is in FILE, a model or a package.
 
     \b
     intaglio inspect model.onnx            inputs, outputs, operations, parameters, MACs
     intaglio inspect model.onnx --graph    every node with its types
     intaglio inspect model.itg             steps, weights, and the memory plan as a picture
+    intaglio inspect model.itg --choices   how each layer is computed, and what speaks for it
     """
     if options.is_package(file):
-        _package(file, show_graph, as_json)
+        _package(file, show_graph, show_choices, as_json)
+    elif show_choices:
+        raise BadInput(f"{file} is a model; --choices is for packages: compile it first")
     else:
         _model(file, show_graph, as_json, model_options)
 
@@ -50,13 +61,15 @@ def _model(file: str, show_graph: bool, as_json: bool, model_options: dict[str, 
         click.echo(f"\n{graph}")
 
 
-def _package(file: str, show_graph: bool, as_json: bool) -> None:
-    from intaglio.analysis import arena, summary
+def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> None:
+    from intaglio.analysis import arena, choices, summary
     from intaglio.package import Package
 
     package = Package.load(file)
     plan = package.plan
     facts = {"target": package.meta.get("target", ""), "isa": package.isa, **summary.of_plan(plan)}
+    made = choices.of_package(package.meta)
+    facts["choices"] = made
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
@@ -68,11 +81,18 @@ def _package(file: str, show_graph: bool, as_json: bool) -> None:
     click.echo(f"internal    {facts['arena_bytes']:,} bytes; fullest at '{facts['peak_step']}'")
     click.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
     _ops(facts, f"{facts['steps']} steps")
+    if made:
+        measured = sum(bool(c.get("microseconds")) for c in made)
+        click.echo(f"choices     {measured} measured, {len(made) - measured} estimated")
+    if show_choices:
+        click.echo("\n" + choices.table(made))
     if show_graph:
+        known = choices.labels(made)
         click.echo()
         for i, s in enumerate(plan.steps):
-            made = ", ".join(f"{t.name} {t.type}" for t in s.outputs)
-            click.echo(f"{i:5}  {s.op:20} {s.origin:32} -> {made}")
+            types = ", ".join(f"{t.name} {t.type}" for t in s.outputs)
+            way = choices.label_of(s, known)
+            click.echo(f"{i:5}  {s.op:20} {s.origin:32} -> {types}{f'  ({way})' if way else ''}")
     click.echo("\nmemory plan")
     click.echo(arena.draw(summary.arena_spans(plan), plan.arena, len(plan.steps)))
 

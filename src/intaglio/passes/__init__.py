@@ -25,7 +25,7 @@ from intaglio.passes.linear import LINEAR
 from intaglio.passes.move import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
 from intaglio.passes.prune import prune_channels
 from intaglio.passes.recognize import RECOGNIZE
-from intaglio.rewrite import No, Rule, Trace, rewrite
+from intaglio.rewrite import No, Pick, Rule, Trace, as_estimated, rewrite
 from intaglio.targets import Target
 from intaglio.targets.cost import USUAL, Cost
 from intaglio.verify import verify
@@ -80,11 +80,11 @@ class _Timed(Rule):
 
     def __init__(self, rule: Rule, times: dict[str, float]):
         self.__dict__.update(vars(rule))
-        self.times = times
+        self.rule, self.times = rule, times
 
     def apply(self, graph: Graph, node: Node) -> Any:
         start = time.perf_counter()
-        new = super().apply(graph, node)
+        new = self.rule.apply(graph, node)  # its own way of doing that
         self.times[self.name] += time.perf_counter() - start
         return new
 
@@ -142,12 +142,21 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
     ]
 
 
-def lowering(target: Target) -> list[Pass]:
-    """What turns a model into the target's own ops."""
+def choices(target: Target, pick: Pick = as_estimated, fold: Sequence[Rule] = ()) -> list[Pass]:
+    """Where there are several ways to compute a node, of which `pick` takes one."""
+    rules = partial(_rules, target.cost)
+    replace, choose = ([r.asking(pick) for r in one] for one in (target.replace, target.choose))
+    return [
+        Pass("replace", rules(replace, FOLD), level=3),
+        Pass("choose algorithms", rules(choose, fold), level=2),
+    ]
+
+
+def lowering(target: Target, pick: Pick = as_estimated) -> list[Pass]:
+    """What turns a model into the target's own ops; `pick` decides where it has several ways."""
     rules = partial(_rules, target.cost)
     return [
-        Pass("replace", rules(target.replace, FOLD), level=3),
-        Pass("choose algorithms", rules(target.choose, FOLD), level=2),
+        *choices(target, pick, FOLD),
         Pass("legalize", Legal(target)),
         Pass("fold weights", rules(WEIGHTS, FOLD), level=1),
         Pass("layout", choose_layout, level=1),

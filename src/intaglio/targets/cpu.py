@@ -214,7 +214,8 @@ LOWER: list[Rule] = [
     gemm_packed,
     *RECURRENT,
 ]
-CHOOSE: list[Rule] = [conv_in_tiles]  # faster ways to the same sums, in another order
+CHOOSE = (conv_in_tiles,)  # faster ways to the same sums, in another order
+CHOOSE_BF16 = (conv_in_tiles_or_bf16,)
 
 
 # ---- epilogues -----------------------------------------------------------------------------------
@@ -338,10 +339,16 @@ def _few_channels(node: Node) -> bool:
     return w is not None and node.attrs["groups"] > 1 and w.shape[1] <= PANEL // 4
 
 
+def _large_window(node: Node) -> bool:
+    """A maximum over so many elements that two passes visit at least ten fewer."""
+    kernel, stride = node.attrs["kernel"], node.attrs["stride"]
+    return bool(kernel[0] * kernel[1] - (kernel[1] * stride[0] + kernel[0]) >= 10)
+
+
 REPLACE = (
-    replace.join_groups(PANEL),
-    replace.separate_max_pool(10),
-    *replace.only_where(_few_channels, replace.conv_transpose_as_depth_to_space),
+    *replace.estimated(lambda node: True, replace.join_groups(PANEL)),
+    *replace.estimated(_large_window, replace.separate_max_pool(1)),
+    *replace.estimated(_few_channels, replace.conv_transpose_as_depth_to_space),
 )
 
 
@@ -363,7 +370,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     if precision == "bf16" and ~bits & LEVELS["avx512bf16"]:
         raise BadInput("precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
                        "or with isa avx512bf16 for a machine that has it")  # fmt: skip
-    narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, [conv_in_tiles_or_bf16])
+    narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, CHOOSE_BF16)
     return Target("cpu", partial(native.why_not, isa=bits), tuple(LOWER), tuple(FUSE),
-                  tuple(CHAIN), bits, choose=tuple(choose), narrow=narrow,
+                  tuple(CHAIN), bits, choose=choose, narrow=narrow,
                   replace=REPLACE)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from intaglio.ir import Node, Value
 from intaglio.ops import cast, transpose
@@ -61,18 +62,25 @@ def choose(image: tuple[int, ...], channels: int, precision: str = "f32") -> int
 
 
 @rule(P.conv(x, w, c))
-def conv_in_tiles(node: Node, x: Value, w: Value, c: Value | None) -> Value | No | None:
+def conv_in_tiles(node: Node, x: Value, w: Value, c: Value | None, pick: Any) -> Value | No | None:
     """A 3x3 convolution -> transpose, cpu.winograd with packed weights, transpose."""
-    return _in_tiles(node, x, w, c, "f32")
+    return _in_tiles(node, x, w, c, "f32", pick)
 
 
 @rule(P.conv(x, w, c))
-def conv_in_tiles_or_bf16(node: Node, x: Value, w: Value, c: Value | None) -> Value | No | None:
+def conv_in_tiles_or_bf16(
+    node: Node, x: Value, w: Value, c: Value | None, pick: Any
+) -> Value | No | None:
     """A 3x3 convolution that tiles of f32 make faster than bf16 does -> cpu.winograd, as above."""
-    return _in_tiles(node, x, w, c, "bf16")
+    return _in_tiles(node, x, w, c, "bf16", pick)
 
 
-def _in_tiles(node: Node, x: Value, w: Value, c: Value | None, precision: str) -> Value | No | None:
+WAYS = {0: "plain"} | {tile: f"tiles of {tile}x{tile}" for tile in POINTS}
+
+
+def _in_tiles(
+    node: Node, x: Value, w: Value, c: Value | None, precision: str, pick: Any
+) -> Value | No | None:
     a, made = node.attrs, node.outputs[0]
     if w.shape[2:] != (3, 3) or a["groups"] != 1 or x.dtype not in FLOATS:
         return None
@@ -83,7 +91,9 @@ def _in_tiles(node: Node, x: Value, w: Value, c: Value | None, precision: str) -
     if not made.type.size:
         return no("there is nothing to compute")
     n, channels, high, wide = made.shape
-    tile = choose((n, x.shape[1], high, wide), channels, precision)
+    guess = choose((n, x.shape[1], high, wide), channels, precision)
+    way = pick((*WAYS.values(),), WAYS[guess])
+    tile = next(t for t in WAYS if WAYS[t] == way)
     if not tile:
         return no(f"the plain way is as fast for {high}x{wide} pixels, {x.shape[1]} -> {channels}")
     last = transpose(_as(x, "f32"), perm=(0, 2, 3, 1))

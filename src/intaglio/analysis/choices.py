@@ -1,0 +1,49 @@
+"""Where a package had several ways to compute a layer: which was taken, and what speaks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Choice = Mapping[str, Any]  # as intaglio.tune.Decision.to_dict writes it into a package
+
+
+def of_package(meta: Mapping[str, Any]) -> list[Choice]:
+    """The choices that a package tells; none where it was stripped."""
+    found = meta.get("choices", [])
+    return [c for c in found if isinstance(c, dict) and {"origin", "rule", "way"} <= set(c)]
+
+
+def labels(choices: Sequence[Choice]) -> dict[str, str]:
+    """By origin: `tiles of 4x4, measured`."""
+    return {
+        c["origin"]: f"{c['way']}, {'measured' if c.get('microseconds') else 'estimated'}"
+        for c in choices
+    }
+
+
+def label_of(step: Any, known: Mapping[str, str]) -> str:
+    """Of a step or its profile; what merely moves data has the origin of a layer, but no choice."""
+    return known.get(step.origin, "") if step.op.startswith("cpu.") else ""
+
+
+def table(choices: Sequence[Choice]) -> str:
+    """One line per layer with a choice: the way that was taken, and how long each way takes."""
+    if not choices:
+        return "no layer has a choice"
+    wide = max(len(c["origin"]) for c in choices)
+    lines = []
+    for c in choices:
+        times = c.get("microseconds") or {}
+        ranked = sorted(times.items(), key=lambda item: item[1])
+        shown = ", ".join(f"{way} {_time(t)}" for way, t in ranked) or "estimated"
+        other = c.get("estimate", c["way"]) != c["way"]
+        note = f" (estimate: {c['estimate']})" if other else ""
+        lines.append(f"{c['origin']:{wide}}  {c['way']}{note}: {shown}")
+    return "\n".join(lines)
+
+
+def _time(microseconds: float) -> str:
+    if microseconds < 1000:
+        return f"{microseconds:.3g} us"
+    return f"{microseconds / 1e3:.3g} ms"

@@ -1,0 +1,86 @@
+"""A layer of a model by itself: a small graph that takes as long as the layer does in the model."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Graph, Node, Type, Value
+from intaglio.ops import cast, transpose
+from intaglio.ops.registry import REGISTRY
+
+IMAGES = {"conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool"}
+FOLLOWERS = 2  # elementwise nodes that are measured with it: a residual and an activation
+
+
+def layer(node: Node, narrow: bool = False) -> Graph | None:
+    """`node` and its epilogue on made-up data; None where an extent is known only at run time.
+
+    Images come and go with their channels last, as between the layers of a model, and in bf16 if
+    `narrow`. Names tell all that the time depends on, so that the text of the graph is its key.
+    """
+    made = _Made(node.op in IMAGES, narrow)
+    nodes = [node, *_followers(node)]
+    if any(v is not None and v.type.dynamic for n in nodes for v in (*n.inputs, *n.outputs)):
+        return None
+    for n in nodes:
+        again = REGISTRY[n.op].node(*map(made.of, n.inputs), **n.attrs)
+        made.known.update(zip(n.outputs, again.outputs, strict=True))
+    out = made.known[nodes[-1].outputs[0]]
+    if narrow and out.dtype == "f32":
+        out = cast(out, dtype="bf16")
+    if made.images and out.type.rank > 2:
+        out = transpose(out, perm=(0, *range(2, out.type.rank), 1))
+    return Graph(made.inputs, [out], ["y"])
+
+
+def _followers(node: Node) -> list[Node]:
+    """What reads its result alone and becomes part of it."""
+    found: list[Node] = []
+    v = node.outputs[0]
+    while len(found) < FOLLOWERS and len(v.uses) == 1:
+        user = next(iter(v.uses))
+        if user.op == "result" or not REGISTRY[user.op].elementwise or len(user.outputs) > 1:
+            break
+        others = [u for u in user.inputs if u is not None and u is not v and u.data is None]
+        if user.outputs[0].type != v.type or any(u.type != v.type for u in others):
+            break
+        found.append(user)
+        v = user.outputs[0]
+    return found
+
+
+class _Made:
+    """The values of a graph that is being made, by those that they stand for."""
+
+    def __init__(self, images: bool, narrow: bool):
+        self.images, self.narrow = images, narrow
+        self.known: dict[Value, Value] = {}
+        self.inputs: list[Value] = []
+
+    def of(self, v: Value | None) -> Value | None:
+        if v is None:
+            return None
+        if v not in self.known:
+            self.known[v] = self._input(v.type) if v.data is None else self._constant(v)
+        return self.known[v]
+
+    def _constant(self, v: Value) -> Value:
+        name = f"{v.type}#{len(self.known)}"
+        if v.type.size == 1 or not dtypes.is_float(v.dtype):
+            return Value(v.type, name, v.data)  # a bound or an index: its value counts
+        made = np.random.default_rng(zlib.crc32(name.encode())).random(v.shape, np.float32) - 0.5
+        return Value(v.type, name, made.astype(dtypes.numpy_of(v.dtype)))
+
+    def _input(self, t: Type) -> Value:
+        shape, image = t.shape, self.images and t.rank > 2
+        if image:
+            shape = (shape[0], *shape[2:], shape[1])
+        narrow = self.narrow and t.dtype == "f32"
+        v = Value(Type("bf16" if narrow else t.dtype, shape), f"x{len(self.inputs)}")
+        self.inputs.append(v)
+        if image:
+            v = transpose(v, perm=(0, t.rank - 1, *range(1, t.rank - 1)))
+        return cast(v, dtype="f32") if narrow else v

@@ -1,0 +1,264 @@
+"""Choice by measurement, with a timer that says what a test wants: no real time matters."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import intaglio
+from intaglio import ops, targets
+from intaglio.compiler import trace
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.tune import Tuning
+from intaglio.tune.clock import race
+from intaglio.tune.layer import layer
+
+PLAIN, TWO, FOUR, SIX = "plain", "tiles of 2x2", "tiles of 4x4", "tiles of 6x6"
+
+
+def weights(*shape: int) -> Value:
+    rng = np.random.default_rng(shape[0])
+    return constant(rng.uniform(-0.2, 0.2, shape).astype(np.float32))
+
+
+def conv(x: Value, channels: int, origin: str, groups: int = 1) -> Value:
+    w = weights(channels, x.shape[1] // groups, 3, 3)
+    return ops.conv(x, w, weights(channels), stride=(1, 1), pad=(1, 1, 1, 1), dilation=(1, 1),
+                    groups=groups, origin=origin)  # fmt: skip
+
+
+def network(size: int = 12) -> Graph:
+    """Three 3x3 convolutions, of which the first two are alike."""
+    x = Value(Type("f32", (1, 16, size, size)), "x")
+    y = ops.relu(conv(x, 16, "first"))
+    y = ops.relu(conv(y, 16, "second"))
+    return Graph([x], [conv(y, 32, "third")], ["y"], "network")
+
+
+class Timer:
+    """Says that each way takes what it is told, or 100 microseconds."""
+
+    def __init__(self, **times: float):
+        self.times, self.calls = times, 0
+        self.threads: set[int] = set()
+
+    def __call__(self, ways, threads, cold, seconds):
+        self.calls += 1
+        self.threads.add(threads)
+        return {way: self.times.get(way.replace(" ", "_"), 100.0) for way in ways}
+
+
+def tuning(folder: Path, timer=race, **more) -> Tuning:
+    return Tuning(cache=folder, timer=timer, **more)
+
+
+def ways(made) -> dict[str, str]:
+    return {d.origin: d.way for d in made.decisions}
+
+
+@pytest.mark.parametrize("fastest", [PLAIN, TWO, FOUR, SIX])
+def test_the_fastest_way_is_taken_and_computes_the_same(fastest, tmp_path):
+    timer = Timer(**{fastest.replace(" ", "_"): 10.0})
+    made = trace(network(), tune=tuning(tmp_path, timer))
+    assert ways(made) == dict.fromkeys(("first", "second", "third"), fastest)
+    steps = {s.origin: s for s in made.plan.steps if s.op.startswith("cpu.")}
+    for step in steps.values():
+        assert step.op == ("cpu.conv" if fastest == PLAIN else "cpu.winograd")
+        assert fastest == PLAIN or f"{step.attrs['tile']}x" in fastest
+    x = np.random.default_rng(1).standard_normal((1, 16, 12, 12)).astype(np.float32)
+    want = intaglio.interpret(network(), {"x": x})["y"]
+    with intaglio.open(made.package) as session:
+        np.testing.assert_allclose(session.run({"x": x})["y"], want, rtol=1e-3, atol=1e-4)
+
+
+def test_layers_that_are_alike_are_measured_once(tmp_path):
+    timer = Timer()
+    made = trace(network(), tune=tuning(tmp_path, timer, threads=2))
+    assert timer.calls == 2
+    assert timer.threads == {2}
+    assert str(made.tuned).startswith("2 of 2 layers with a choice are measured (0 earlier, 2 in")
+
+
+def test_an_estimate_stays_where_it_is_hardly_slower(tmp_path):
+    guess = ways(trace(network()))["first"]
+    other = PLAIN if guess != PLAIN else TWO
+    near = {guess.replace(" ", "_"): 50.0, other.replace(" ", "_"): 49.0}
+    assert ways(trace(network(), tune=tuning(tmp_path, Timer(**near))))["first"] == guess
+
+
+def test_large_weights_must_buy_time(tmp_path):
+    """All ways take as long: the one with the smallest weights costs other layers least."""
+    x = Value(Type("f32", (1, 256, 24, 24)), "x")
+    graph = Graph([x], [conv(x, 256, "large")], ["y"])
+    assert ways(trace(graph))["large"] != PLAIN
+    assert ways(trace(graph, tune=tuning(tmp_path, Timer())))["large"] == PLAIN
+
+
+def test_without_tuning_nothing_is_timed_or_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTAGLIO_CACHE", str(tmp_path / "cache"))
+    made = trace(network())
+    assert not (tmp_path / "cache").exists()
+    assert made.tuned is None
+    assert {d.origin for d in made.decisions} == {"first", "second", "third"}
+    assert all(not d.microseconds and d.way == d.estimate for d in made.decisions)
+    assert made.package.bytes == intaglio.compile(network()).bytes
+
+
+def test_the_same_cache_gives_the_same_bytes_and_times_nothing(tmp_path):
+    timer = Timer(tiles_of_2x2=7.0)
+    first = intaglio.compile(network(), tune=tuning(tmp_path, timer))
+    calls = timer.calls
+    assert intaglio.compile(network(), tune=tuning(tmp_path, timer)).bytes == first.bytes
+    assert timer.calls == calls
+
+
+def test_other_threads_and_instruction_sets_are_measured_apart(tmp_path):
+    timer = Timer()
+    for calls, threads, isa in ((2, 1, "scalar"), (4, 2, "scalar"), (6, 1, "avx2")):
+        if not targets.find("cpu", isa).isa & ~targets.find("cpu").isa:
+            intaglio.compile(network(), isa=isa, tune=tuning(tmp_path, timer, threads=threads))
+            assert timer.calls == calls
+
+
+def test_interrupted_measuring_compiles_with_what_is_known_and_goes_on_later(tmp_path):
+    class Interrupted(Timer):
+        def __call__(self, *args):
+            if self.calls:
+                raise KeyboardInterrupt
+            return super().__call__(*args)
+
+    made = trace(network(), tune=tuning(tmp_path, Interrupted(tiles_of_2x2=7.0)))
+    assert made.tuned.measured == 1
+    assert made.tuned.stopped == "interrupted"
+    assert "the others are estimated" in str(made.tuned)
+    assert sum(not d.microseconds for d in made.decisions) in (1, 2)
+    timer = Timer(tiles_of_2x2=7.0)
+    again = trace(network(), tune=tuning(tmp_path, timer))
+    assert timer.calls == 1
+    assert again.tuned.known == 1
+    assert set(ways(again).values()) == {TWO}
+
+
+def test_time_is_bounded_and_spent_on_the_most_work_first(tmp_path):
+    class Slow(Timer):
+        def __call__(self, *args):
+            time.sleep(0.05)
+            return super().__call__(*args)
+
+    made = trace(network(), tune=tuning(tmp_path, Slow(), seconds=0.02))
+    assert made.tuned.measured == 1
+    assert made.tuned.stopped == "0.02 s are over"
+    known = [d.origin for d in made.decisions if d.microseconds]
+    assert known == ["first", "second"]  # as much work as the third each, so twice as much
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"machine": {}, "layers": {"a": 1}}',
+                                  '{"machine": {}, "layers": {"k": {"layer": "", "ways": '
+                                  '{"plain": {"microseconds": -1, "weights": 0}}}}}'])  # fmt: skip
+def test_a_damaged_cache_is_said_once_and_measured_anew(text, tmp_path):
+    intaglio.compile(network(), tune=tuning(tmp_path, Timer()))
+    (file,) = tmp_path.iterdir()
+    file.write_text(text)
+    said: list[str] = []
+    timer = Timer()
+    intaglio.compile(network(), tune=tuning(tmp_path, timer, warn=said.append))
+    assert len(said) == 1
+    assert f"{file} is damaged" in said[0]
+    assert timer.calls == 2
+    assert len(json.loads(file.read_text())["layers"]) == 2
+
+
+def test_entries_of_another_process_are_kept(tmp_path):
+    class Meanwhile(Timer):
+        def __call__(self, *args):
+            if not self.calls:
+                intaglio.compile(network(size=20), tune=tuning(tmp_path, Timer()))
+            return super().__call__(*args)
+
+    intaglio.compile(network(), tune=tuning(tmp_path, Meanwhile()))
+    (file,) = tmp_path.iterdir()
+    assert len(json.loads(file.read_text())["layers"]) == 4
+
+
+def test_a_folder_that_cannot_be_written_is_said_once(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        made = trace(network(), tune=tuning(blocked / "cache", Timer(tiles_of_2x2=7.0)))
+    assert set(ways(made).values()) == {TWO}
+    words = [str(w.message) for w in said]
+    assert any("cannot be kept for the next time" in w for w in words)
+
+
+@pytest.mark.parametrize(("made", "words"), [
+    ({"seconds": 0.0}, "tuning takes 0.0 seconds; it needs more than 0"),
+    ({"seconds": float("nan")}, "tuning takes nan seconds"),
+    ({"threads": 0}, "tuning uses 0 threads; it needs at least 1"),
+])  # fmt: skip
+def test_what_cannot_be_measured_is_refused(made, words, tmp_path):
+    with pytest.raises(BadInput, match=words):
+        intaglio.compile(network(), tune=tuning(tmp_path, **made))
+
+
+def test_another_machine_cannot_be_measured_here(tmp_path, monkeypatch):
+    monkeypatch.setattr("intaglio.native.machine", lambda: 1)
+    with pytest.raises(BadInput, match="on this CPU, which lacks avx512"):
+        intaglio.compile(network(), isa="avx512", tune=tuning(tmp_path))
+
+
+def test_replacements_have_a_choice_too(tmp_path):
+    x = Value(Type("f32", (1, 16, 10, 10)), "x")
+    y = ops.max_pool(conv(x, 16, "grouped", groups=4), kernel=(5, 5), stride=(1, 1),
+                     pad=(2, 2, 2, 2), dilation=(1, 1), origin="pool")  # fmt: skip
+    graph = Graph([x], [y], ["y"])
+    joined = trace(graph, tune=tuning(tmp_path / "a", Timer(join_groups=9.0)))
+    assert ways(joined)["grouped"] in ("join_groups", PLAIN, TWO, FOUR, SIX)
+    asked = {d.rule: d.way for d in joined.decisions}
+    assert asked["join_groups"] == "join_groups"
+    assert "conv_in_tiles" in asked
+    apart = trace(graph, tune=tuning(tmp_path / "b", Timer(as_it_is=9.0)))
+    assert {d.rule: d.way for d in apart.decisions} == {
+        "join_groups": "as it is", "separate_max_pool": "as it is"
+    }  # fmt: skip
+    assert [s.op for s in apart.plan.steps].count("cpu.pool") == 1
+    values = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
+    want = intaglio.interpret(graph, {"x": values})["y"]
+    for made in (joined, apart):
+        with intaglio.open(made.package) as session:
+            np.testing.assert_allclose(session.run({"x": values})["y"], want, rtol=1e-3, atol=1e-4)
+
+
+def test_a_layer_takes_its_epilogue_along():
+    x = Value(Type("f32", (1, 16, 12, 12)), "x")
+    y = conv(x, 16, "conv")
+    Graph([x], [ops.relu(ops.add(y, x))], ["y"])
+    small = layer(y.producer)
+    assert [n.op for n in small.nodes()] == ["transpose", "conv", "add", "relu", "transpose"]
+    assert [v.shape for v in small.inputs] == [(1, 12, 12, 16)]
+    narrow = layer(y.producer, narrow=True)
+    assert {v.dtype for v in (*narrow.inputs, *narrow.outputs)} == {"bf16"}
+
+
+def test_the_text_of_a_layer_tells_its_weights():
+    def of(channels: int, value: float) -> str:
+        x = Value(Type("f32", (1, 16, 12, 12)), "x")
+        y = conv(x, channels, "conv")
+        Graph([x], [ops.clip(y, lo=0.0, hi=value)], ["y"])
+        return str(layer(y.producer))
+
+    assert of(16, 6.0) == of(16, 6.0)
+    assert len({of(16, 6.0), of(32, 6.0), of(16, 1.0)}) == 3
+
+
+def test_the_real_timer_measures_every_way(tmp_path):
+    made = trace(network(), tune=tuning(tmp_path, seconds=5.0, threads=2))
+    for d in made.decisions:
+        assert set(d.microseconds) == {PLAIN, TWO, FOUR, SIX}
+        assert all(0 < t < 1e6 for t in d.microseconds.values())
