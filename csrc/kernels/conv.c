@@ -18,10 +18,10 @@ static layout layout_of(const itg_conv *c) {
   l.merged = !c->transposed && c->groups == 1 && w->kernel[2] > 1 && w->dilation[2] == 1 &&
              w->kernel[2] * c->deep <= MERGE;
   l.taps = l.merged ? w->kernel[0] * w->kernel[1] : itg_taps(w);
-  // Weights that fit into the cache are walked once per tile; larger ones once per block of tiles.
+  // Weights that fit into the cache are walked once per few tiles; larger ones once per block of as many as fit.
   const int64_t skip = c->transposed || w->stride[2] == 1 ? 1 : 4;  // input pixels per output pixel, roughly
   const int64_t pixel = c->deep * skip * ITG_TILE_ROWS + 1;
-  int64_t fit = c->depth * c->per <= 96 << 10 ? 1 : (64 << 10) / pixel, lists = 1024 / l.taps;
+  int64_t fit = c->depth * c->per <= 96 << 10 ? 4 : (64 << 10) / pixel, lists = 1024 / l.taps;
   if (fit > lists) fit = lists;
   l.block = fit < 1 ? 1 : fit > BLOCK ? BLOCK : fit;
   size_t run = (size_t)(l.merged ? w->kernel[2] * c->deep : c->deep) * sizeof(float);
@@ -79,6 +79,25 @@ typedef struct run {  // pixels [from, to) of a tile, which lie in one line of t
   const float *line;       // the line of input that a tap meets, or NULL
 } run;
 
+// Moves on by n pixels of one line.
+static void move(const itg_way *way, cursor *at, int64_t n) {
+  at->q[2] += n;
+  for (int i = ITG_AXES - 1; i >= 0 && at->q[i] == way[i].count; i--) {
+    at->q[i] = 0;
+    if (i > 0) at->q[i - 1]++;
+    else at->batch++;
+  }
+}
+
+// Where the output of a pixel goes, in pixels.
+static int64_t place_of(const task *t, const cursor *at) {
+  const itg_window *w = &t->c->w;
+  const itg_way *way = t->way;
+  const int64_t plane = at->batch * w->out[0] + way[0].first + at->q[0] * way[0].step;
+  const int64_t line = plane * w->out[1] + way[1].first + at->q[1] * way[1].step;
+  return line * w->out[2] + way[2].first + at->q[2] * way[2].step;
+}
+
 // Splits the next n pixels into runs, says where their output goes, and moves on.
 static int find_runs(const task *t, cursor *at, int n, run *runs, int64_t *out) {
   const itg_window *w = &t->c->w;
@@ -93,15 +112,9 @@ static int find_runs(const task *t, cursor *at, int n, run *runs, int64_t *out) 
     r->z = at->q[0] * way[0].stride;
     r->y = at->q[1] * way[1].stride;
     r->x = at->q[2] * way[2].stride;
-    int64_t place = (at->batch * w->out[0] + way[0].first + at->q[0] * way[0].step) * w->out[1];
-    place = (place + way[1].first + at->q[1] * way[1].step) * w->out[2] + way[2].first + at->q[2] * way[2].step;
+    int64_t place = place_of(t, at);
     for (; m < r->to; m++, place += way[2].step) out[m] = place * t->c->channels;
-    at->q[2] += r->to - r->from;
-    for (int i = ITG_AXES - 1; i >= 0 && at->q[i] == way[i].count; i--) {
-      at->q[i] = 0;
-      if (i > 0) at->q[i - 1]++;
-      else at->batch++;
-    }
+    move(way, at, r->to - r->from);
   }
   return count;
 }
@@ -141,6 +154,32 @@ static bool find_pixels(const task *t, const run *r, int64_t x, itg_tap *tap, fl
     }
   }
   return any;
+}
+
+// Are the next n pixels in one line, and do their windows hang over no end of it?
+static bool inside(const task *t, const cursor *at, int n) {
+  const itg_way *way = &t->way[2];
+  const int64_t x = at->q[2] * way->stride;
+  return at->q[2] + n <= way->count && x + way->low >= 0 && x + (n - 1) * way->stride + way->high < t->c->w.in[2];
+}
+
+// find_rows for such pixels when the tile before was of that kind and ends where they begin: all moves by as much.
+static void shift_rows(const task *t, cursor *at, int n, const itg_rows *before, itg_tap *taps, itg_rows *rows) {
+  const itg_conv *c = t->c;
+  const itg_way *way = &t->way[2];
+  const int64_t in = before->rows * way->stride * c->deep * c->groups, out = before->rows * way->step * c->channels;
+  const itg_tap *from = before->taps;
+  rows->n_taps = before->n_taps;
+  for (int64_t i = 0; i < rows->n_taps; i++) {
+    for (int m = 0; m < n; m++) taps[i].row[m] = from[i].row[m] + in;
+    taps[i].at = from[i].at;
+  }
+  for (int m = 0; m < n; m++) rows->out[m] = before->out[m] + out;
+  rows->taps = taps;
+  rows->depth = before->depth;
+  rows->rows = n;
+  rows->ahead = NULL;
+  move(t->way, at, n);
 }
 
 // The taps and places of the next n output pixels, for input channels from `channel` on.
@@ -189,15 +228,23 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
   const int64_t tiles = (to - from + ITG_TILE_M - 1) / ITG_TILE_M;
   const int wide = itg_tile_panels(to - from < ITG_TILE_M ? (int)(to - from) : ITG_TILE_M);
   const int64_t panel = c->depth * ITG_PANEL, spans = (last - first + wide - 1) / wide;
+  if (tiles < 1 || spans < 1) return;
+  const int64_t few = (to - from) / tiles, more = (to - from) % tiles;           // pixels of a tile; tiles with one more
+  const int64_t thin = (last - first) / spans, thick = (last - first) % spans;  // panels of a span, the same
   cursor at = cursor_at(t, from);
+  const itg_rows *before = NULL;  // the tile before, if it is `inside`
   for (int64_t i = 0; i < tiles; i += l->block) {
     int count = 0;
     for (; count < l->block && i + count < tiles; count++) {
-      const int64_t n = itg_split(to - from, tiles, i + count + 1) - itg_split(to - from, tiles, i + count);
-      find_rows(t, &at, (int)n, g * c->deep, taps + count * l->taps, edges + count * edge, &rows[count]);
+      const int n = (int)few + (i + count < more);
+      const bool plain = inside(t, &at, n);
+      itg_tap *mine = taps + count * l->taps;
+      if (plain && before && n <= before->rows && at.q[2]) shift_rows(t, &at, n, before, mine, &rows[count]);
+      else find_rows(t, &at, n, g * c->deep, mine, edges + count * edge, &rows[count]);
+      before = plain ? &rows[count] : NULL;
     }
-    for (int64_t s = 0; s < spans; s++) {
-      const int64_t p = first + itg_split(last - first, spans, s), q = first + itg_split(last - first, spans, s + 1);
+    for (int64_t s = 0, p = first, q; s < spans; s++, p = q) {
+      q = p + thin + (s < thick);
       const int64_t columns = (q * ITG_PANEL < c->per ? q * ITG_PANEL : c->per) - p * ITG_PANEL;
       for (int k = 0; k < count; k++)
         itg_tile(&rows[k], w + (g * c->panels + p) * panel, panel, g * c->per + p * ITG_PANEL, columns, out, end);
