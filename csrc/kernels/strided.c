@@ -66,6 +66,22 @@ static int64_t pairs(float *to, const float *a, const float *b, int64_t n) {
   }
   return i;
 }
+// Three rows to triples, as the planes of an image become its pixels. One order of each row's numbers serves all three
+// vectors that they are dealt to, for each takes other lanes of it.
+static int64_t triples(float *to, const float *a, int64_t step, int64_t n) {
+  const __m256i px = _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5), py = _mm256_setr_epi32(5, 0, 3, 6, 1, 4, 7, 2);
+  const __m256i pz = _mm256_setr_epi32(2, 5, 0, 3, 6, 1, 4, 7);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8, to += 24) {
+    const __m256 x = _mm256_permutevar8x32_ps(_mm256_loadu_ps(a + i), px);
+    const __m256 y = _mm256_permutevar8x32_ps(_mm256_loadu_ps(a + i + step), py);
+    const __m256 z = _mm256_permutevar8x32_ps(_mm256_loadu_ps(a + i + 2 * step), pz);
+    _mm256_storeu_ps(to, _mm256_blend_ps(_mm256_blend_ps(x, y, 0x92), z, 0x24));
+    _mm256_storeu_ps(to + 8, _mm256_blend_ps(_mm256_blend_ps(z, x, 0x92), y, 0x24));
+    _mm256_storeu_ps(to + 16, _mm256_blend_ps(_mm256_blend_ps(y, z, 0x92), x, 0x24));
+  }
+  return i;
+}
 #endif
 
 static void tile(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t cols,
@@ -79,9 +95,11 @@ static void tile(char *to, int64_t to_step, const char *from, int64_t from_step,
         for (int c = 0; c < TILE; c += 8) tile_8x8(y + r * to_step + c, to_step, x + r + c * from_step, from_step);
       return;
     }
-    if (cols == 2 && to_step == 2) {
-      const int64_t done = pairs((float *)to, (const float *)from, (const float *)from + from_step, rows);
-      to += 2 * done * (int64_t)item;
+    if ((cols == 2 || cols == 3) && to_step == cols) {
+      float *y = (float *)to;
+      const float *x = (const float *)from;
+      const int64_t done = cols == 2 ? pairs(y, x, x + from_step, rows) : triples(y, x, from_step, rows);
+      to += cols * done * (int64_t)item;
       from += done * (int64_t)item;
       rows -= done;
     }
