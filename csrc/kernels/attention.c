@@ -4,6 +4,7 @@
 #include "attention.h"
 
 #include "tile.h"
+#include "turn.h"
 #include "vmath.h"
 
 #define LOG2E 1.44269504f
@@ -14,22 +15,10 @@ static inline float power1(float t) { return t < -126.f ? 0.f : exp2f(t); }
 // ---- packing ---------------------------------------------------------------------------------------------------
 #if defined(ISA_avx512) || defined(ISA_avx2)
 static inline void turn_8x8(const float *from, int64_t row, __m256 by, float *to) {  // to: rows of a panel
-  __m256 a[8], b[8];
+  __m256 a[8];
   for (int i = 0; i < 8; i++) a[i] = _mm256_mul_ps(_mm256_loadu_ps(from + i * row), by);
-  for (int i = 0; i < 8; i += 2) {
-    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
-    a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
-    a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
-    a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; i++) {
-    _mm256_storeu_ps(to + i * ITG_PANEL, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
-    _mm256_storeu_ps(to + (i + 4) * ITG_PANEL, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
-  }
+  itg_turn_8x8(a);
+  for (int i = 0; i < 8; i++) _mm256_storeu_ps(to + i * ITG_PANEL, a[i]);
 }
 #endif
 

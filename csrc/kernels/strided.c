@@ -1,5 +1,6 @@
 // Copies of tensors with strides: rows where the input has rows too, blocks of a matrix where it is transposed.
 #include "nest.h"
+#include "turn.h"
 #include "vec.h"
 
 // One row: n elements that are `step` elements apart.
@@ -38,23 +39,12 @@ TILE_FN(uint64_t)
 
 #ifdef __AVX2__
 static void tile_8x8(float *to, int64_t to_step, const float *from, int64_t from_step) {
-  __m256 a[8], b[8];
+  __m256 a[8];
   for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps(from + i * from_step);
-  for (int i = 0; i < 8; i += 2) {
-    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
-    a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
-    a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
-    a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; i++) {
-    _mm256_storeu_ps(to + i * to_step, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
-    _mm256_storeu_ps(to + (i + 4) * to_step, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
-  }
+  itg_turn_8x8(a);
+  for (int i = 0; i < 8; i++) _mm256_storeu_ps(to + i * to_step, a[i]);
 }
+
 // Two rows to pairs, as channels of two groups are dealt out; returns how many pairs it made.
 static int64_t pairs(float *to, const float *a, const float *b, int64_t n) {
   int64_t i = 0;
