@@ -1,4 +1,4 @@
-"""`make bench`: latency beside the peers, then start-up, memory and sizes.
+"""`make bench`: latency beside the peers, start-up, memory and sizes, and our own overhead.
 
 python -m benchmarks [--quick] [--out build/bench]
 
@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import compare, startup
+from benchmarks import compare, overhead, startup
 from benchmarks.models import ROOT
 
 
@@ -31,6 +31,7 @@ def main() -> int:
     found = compare.run(cases, [1, 2], chosen, seconds=2.0, **files)
     print("## Latency\n\n" + compare.report(found, chosen))
     print("## Start-up\n\n" + startup.run(cases, chosen, 2, given.out / "startup.json"))
+    print("\n## Overhead\n\n" + overhead.run())
     return compare.failures(found)
 
 

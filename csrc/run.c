@@ -112,11 +112,14 @@ static itg_status run_all(itg_session *s) {
   return ITG_OK;
 }
 
-itg_status itg_run(itg_session *s) {
+itg_status itg_run(itg_session *s) { return itg_run_with(s, NULL, NULL); }
+
+itg_status itg_run_with(itg_session *s, const void *const *inputs, void *const *outputs) {
   if (atomic_flag_test_and_set(&s->busy))
     return ITG_BAD_INPUT;  // another thread is in here: its error is not ours to write
   s->error.words[0] = 0;
-  itg_status status = run_all(s);
+  itg_status status = inputs ? itg_bind_all(s, inputs, outputs) : ITG_OK;
+  if (!status) status = run_all(s);
   atomic_flag_clear(&s->busy);
   return status;
 }

@@ -92,6 +92,8 @@ itg_status itg_check_model(itg_model *model, itg_error *error);
 // control.c
 itg_status itg_check_control(const itg_model *model, uint32_t plan, const itg_file_step *step, itg_error *error);
 itg_status itg_run_control(itg_session *session, itg_step *step);
+// session.c
+itg_status itg_bind_all(itg_session *session, const void *const *inputs, void *const *outputs);
 // run.c
 itg_status itg_run_plan(itg_session *session, uint32_t plan);
 itg_status itg_step_fails(itg_session *session, const itg_step *step, itg_words words);

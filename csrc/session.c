@@ -252,16 +252,29 @@ itg_status itg_set_input(itg_session *s, uint32_t index, const void *data, size_
   return ITG_OK;
 }
 
-static itg_status bind(itg_session *s, bool input, uint32_t index, void *data, size_t bytes) {
-  const itg_tensor *t;
-  itg_status status = find(s, input, index, bytes, &t);
-  if (status) return status;
+static itg_status bind_to(itg_session *s, bool input, uint32_t index, const itg_tensor *t, void *data) {
   if ((uintptr_t)data % itg_item(t->dtype))
     return itg_fail(&s->error, ITG_BAD_INPUT, "%s %u: its buffer is not aligned to the element size of %s",
                     input ? "input" : "output", index, itg_dtype_name(t->dtype));
   itg_slot *slot = input ? &s->inputs[index] : &s->outputs[index];
   place(s, slot, data ? data : slot->own);
   return ITG_OK;
+}
+
+static itg_status bind(itg_session *s, bool input, uint32_t index, void *data, size_t bytes) {
+  const itg_tensor *t;
+  itg_status status = find(s, input, index, bytes, &t);
+  return status ? status : bind_to(s, input, index, t, data);
+}
+
+itg_status itg_bind_all(itg_session *s, const void *const *inputs, void *const *outputs) {
+  const itg_file_plan *p = s->plan;
+  itg_status status = ITG_OK;
+  for (uint32_t i = 0; !status && i < p->n_inputs; i++)
+    status = bind_to(s, true, i, s->model->arg_tensors[p->inputs + i], (void *)inputs[i]);
+  for (uint32_t i = 0; !status && i < p->n_outputs; i++)
+    status = bind_to(s, false, i, s->model->arg_tensors[p->outputs + i], outputs[i]);
+  return status;
 }
 
 itg_status itg_bind_input(itg_session *s, uint32_t index, const void *data, size_t bytes) {

@@ -11,6 +11,7 @@ from tests.package.samples import SAMPLES, const, ramp, t
 
 import intaglio
 from intaglio import BadFile, BadInput, RunError, Unsupported, native
+from intaglio.dtypes import numpy_of
 from intaglio.ir import Type
 from intaglio.package import Package
 from intaglio.plan import Plan, Step, Tensor
@@ -124,6 +125,31 @@ def test_input_is_never_changed():
     with intaglio.open(sample.package()) as session:
         session.run({"x": x})
     np.testing.assert_array_equal(x, sample.inputs["x"])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "bool"])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5)])
+def test_every_kind_of_array_has_an_address(dtype, shape):
+    x = Tensor(Type(dtype, shape), "input", name="x")
+    y = Tensor(Type(dtype, shape), "output", name="y")
+    package = Package.build([Plan([x], [y], [Step("reshape", [x], [y], {"shape": shape})])])
+    given = (np.arange(np.prod(shape, dtype=int)) % 2).reshape(shape).astype(numpy_of(dtype))
+    frozen = given.copy()
+    frozen.flags.writeable = False
+    with intaglio.open(package) as session:
+        for a in (given, frozen):
+            np.testing.assert_array_equal(session.run({"x": a})["y"], given)
+
+
+def test_subclasses_and_lists_are_taken_as_before():
+    sample = SAMPLES["chain"]()
+    x = sample.inputs["x"]
+    with intaglio.open(sample.package()) as session:
+        compare(session.run({"x": x.view(np.matrix)})["y"], sample.outputs["y"], "y")
+        with pytest.raises(BadInput, match="has dtype float64"):
+            session.run({"x": x.tolist()})
+        with pytest.raises(BadInput, match="no input is called 'more'"):
+            session.run({"x": x, "more": x})
 
 
 def test_second_plan():

@@ -134,6 +134,8 @@ ITG_API itg_status itg_set_input(itg_session *session, uint32_t index, const voi
 ITG_API itg_status itg_bind_input(itg_session *session, uint32_t index, const void *data, size_t bytes);
 ITG_API itg_status itg_bind_output(itg_session *session, uint32_t index, void *data, size_t bytes);
 ITG_API itg_status itg_run(itg_session *session);
+// Binds all inputs and outputs, of the bytes that itg_info tells of each, and runs: one call for who calls from afar.
+ITG_API itg_status itg_run_with(itg_session *session, const void *const *inputs, void *const *outputs);
 
 typedef struct itg_view {
   const void *data;

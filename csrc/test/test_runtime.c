@@ -53,6 +53,30 @@ static void test_inputs_and_outputs(const itg_model *model) {
   itg_session_destroy(session);
 }
 
+static void test_all_bound_at_once(const itg_model *model) {
+  const itg_options options = {.external_io = 1};
+  itg_session *session = create_or_die(model, &options);
+  float x[N + 1], y[N], z[N];
+  for (int i = 0; i < N; i++) x[i] = (float)(i - 4), y[i] = z[i] = 0;
+  CHECK(itg_model_inputs(model, 0) == 1);
+  const void *inputs[] = {x};
+  void *outputs[] = {y, z};
+  CHECK(itg_model_outputs(model, 0) <= 2);
+  CHECK(itg_run_with(session, inputs, outputs) == ITG_OK);
+  check_outputs(session, x);
+  x[3] = -100;
+  CHECK(itg_run(session) == ITG_OK && y[3] == 103);  // they stay bound
+  inputs[0] = NULL;
+  CHECK(itg_run_with(session, inputs, outputs) == ITG_BAD_INPUT);
+  CHECK(strstr(itg_session_error(session), "input 0 is not bound"));
+  inputs[0] = (char *)x + 1;
+  CHECK(itg_run_with(session, inputs, outputs) == ITG_BAD_INPUT);
+  CHECK(strstr(itg_session_error(session), "not aligned"));
+  inputs[0] = x;
+  CHECK(itg_run_with(session, inputs, outputs) == ITG_OK && !*itg_session_error(session));
+  itg_session_destroy(session);
+}
+
 static void test_sessions_share_a_model(const itg_model *model) {
   itg_session *sessions[3];
   float x[3][N];
@@ -114,6 +138,7 @@ static void test_files(const uint8_t *file, size_t size) {
   CHECK(fd >= 0 && write(fd, file, size) == (ssize_t)size);
   CHECK(itg_model_open_file(path, 0, &model, &error) == ITG_OK);
   test_inputs_and_outputs(model);
+  test_all_bound_at_once(model);
   itg_model_close(model);
   CHECK(!ftruncate(fd, (off_t)size - 64));
   CHECK(itg_model_open_file(path, 0, &model, &error) == ITG_BAD_FILE && strstr(error.words, "truncated") && !model);
@@ -154,6 +179,7 @@ int main(void) {
   itg_model *model = open_or_die(file, size);
   test_queries(model);
   test_inputs_and_outputs(model);
+  test_all_bound_at_once(model);
   test_sessions_share_a_model(model);
   test_memory_of_the_caller(model);
   test_profile(model);
@@ -163,6 +189,7 @@ int main(void) {
   model = open_or_die(shifted + 1, size);
   free(shifted);
   test_inputs_and_outputs(model);
+  test_all_bound_at_once(model);
   itg_model_close(model);
   test_files(file, size);
   test_damage(file, size);

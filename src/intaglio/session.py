@@ -28,6 +28,8 @@ _STATUS: dict[int, type[IntaglioError]] = {
     5: RunError,  # no memory
 }
 _Shape = ctypes.c_int64 * native.MAX_RANK
+_Byte = ctypes.c_char
+_READABLE = 0x101  # numpy's bits for C-contiguous and aligned
 
 
 class _Error(ctypes.Structure):
@@ -123,9 +125,7 @@ def _library() -> ctypes.CDLL:
         ("itg_session_destroy", None, pointer),
         ("itg_session_error", ctypes.c_char_p, pointer),
         ("itg_session_steps", u32, pointer),
-        ("itg_bind_input", u32, pointer, u32, pointer, size),
-        ("itg_bind_output", u32, pointer, u32, pointer, size),
-        ("itg_run", u32, pointer),
+        ("itg_run_with", u32, pointer, pointer, pointer),
         ("itg_get_output", u32, pointer, u32, pointer),
         ("itg_get_profile", u32, pointer, u32, pointer),
         ("itg_reset_profile", None, pointer),
@@ -207,6 +207,12 @@ class Session:
         self._destroy = weakref.finalize(self, lib.itg_session_destroy, handle)
         self.inputs: dict[str, Type] = model.types(True, plan)
         self.outputs: dict[str, Type] = model.types(False, plan)
+        self._takes = [(n, dtypes.numpy_of(t.dtype), t.shape) for n, t in self.inputs.items()]
+        self._makes = [(n, dtypes.numpy_of(t.dtype), t.shape) for n, t in self.outputs.items()]
+        self._dynamic = any(t.dynamic for t in self.outputs.values())
+        self._sources = (ctypes.c_void_p * max(len(self._takes), 1))()
+        self._results = (ctypes.c_void_p * max(len(self._makes), 1))()
+        self._run = lib.itg_run_with
 
     def run(
         self, inputs: Mapping[str, Array], out: Mapping[str, Array] | None = None
@@ -215,42 +221,61 @@ class Session:
 
         C-contiguous inputs are read where they are, without a copy.
         """
-        arrays = check_inputs(self.inputs, inputs)
-        results = self._buffers(out or {}, arrays)
-        lib, view = _library(), _View()
+        arrays = self._arrays(inputs)  # alive until the run is over
+        results = self._buffers(out, arrays) if out else {
+            name: np.empty(shape, dtype) for name, dtype, shape in self._makes
+        }  # fmt: skip
+        sources = [_address(a) for a in arrays]
+        places = [_address(a) for a in results.values()]
         with self._lock:
             handle = self._open_handle()
-            keep = []  # until the run is over
-            for i, a in enumerate(arrays.values()):
-                keep.append(a := np.require(a, requirements=["C", "A"]))
-                self._check(lib.itg_bind_input(handle, i, a.ctypes.data, a.nbytes))
-            for i, a in enumerate(results.values()):
-                self._check(lib.itg_bind_output(handle, i, a.ctypes.data, a.nbytes))
-            self._check(lib.itg_run(handle))
-            for i, (name, t) in enumerate(self.outputs.items()):
-                if t.dynamic:
-                    lib.itg_get_output(handle, i, ctypes.byref(view))
-                    results[name] = _cut(results[name], tuple(view.shape[: view.rank]))
+            self._sources[: len(sources)] = sources  # type: ignore[assignment]
+            self._results[: len(places)] = places  # type: ignore[assignment]
+            if status := self._run(handle, self._sources, self._results):
+                self._fail(status)
+            if self._dynamic:
+                self._cut(handle, results)
         return results
 
-    def _buffers(self, out: Mapping[str, Array], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _arrays(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The inputs in order, as the runtime can read them; BadInput where they do not fit."""
+        arrays = []
+        for name, dtype, shape in self._takes:
+            a = inputs.get(name)
+            fits = type(a) is np.ndarray and a.dtype == dtype and a.shape == shape
+            if not fits or a.flags.num & _READABLE != _READABLE:  # type: ignore[union-attr]
+                break
+            arrays.append(a)
+        if len(arrays) == len(inputs) == len(self._takes):
+            return arrays  # type: ignore[return-value]  # the usual case, quickly
+        checked = check_inputs(self.inputs, inputs)
+        return [np.require(a, requirements=["C", "A"]) for a in checked.values()]
+
+    def _cut(self, handle: ctypes.c_void_p, results: dict[str, Array]) -> None:
+        """Outputs whose extents are known only now get their true shapes."""
+        lib, view = _library(), _View()
+        for i, (name, t) in enumerate(self.outputs.items()):
+            if t.dynamic:
+                lib.itg_get_output(handle, i, ctypes.byref(view))
+                results[name] = _first(results[name], tuple(view.shape[: view.rank]))
+
+    def _buffers(self, out: Mapping[str, Array], inputs: list[Array]) -> dict[str, Array]:
         """One array per output."""
         if unknown := [n for n in out if n not in self.outputs]:
             names = ", ".join(f"'{n}'" for n in self.outputs)
             raise BadInput(f"no output is called '{unknown[0]}'; the model has {names}")
         buffers = {}
-        for name, t in self.outputs.items():
-            dtype = dtypes.numpy_of(t.dtype)
+        for name, dtype, shape in self._makes:
             if name not in out:
-                buffers[name] = np.empty(t.shape, dtype)
+                buffers[name] = np.empty(shape, dtype)
                 continue
             a = buffers[name] = out[name]
-            if a.dtype != dtype or a.shape != t.shape or not a.flags.carray:
+            if a.dtype != dtype or a.shape != shape or not a.flags.carray:
                 raise BadInput(
                     f"out['{name}'] is {a.dtype}{list(a.shape)}; it must be "
-                    f"{dtype}{list(t.shape)}, writable and C-contiguous"
+                    f"{dtype}{list(shape)}, writable and C-contiguous"
                 )
-            if any(np.may_share_memory(a, b) for b in inputs.values()):
+            if any(np.may_share_memory(a, b) for b in inputs):
                 raise BadInput(f"out['{name}'] shares memory with an input; give it its own")
         return buffers
 
@@ -307,13 +332,20 @@ class Session:
             raise BadInput("the session is closed; open the package again")
         return self._handle
 
-    def _check(self, status: int) -> None:
-        if status:
-            words = _library().itg_session_error(self._handle).decode("utf-8", "replace")
-            raise _STATUS[status](words)
+    def _fail(self, status: int) -> None:
+        words = _library().itg_session_error(self._handle).decode("utf-8", "replace")
+        raise _STATUS[status](words)
 
 
-def _cut(buffer: Array, shape: tuple[int, ...]) -> Array:
+def _address(a: Array) -> int:
+    """Where its elements are: what `a.ctypes.data` says, in a quarter of the time."""
+    try:
+        return ctypes.addressof(_Byte.from_buffer(a))  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type without buffers
+        return a.ctypes.data
+
+
+def _first(buffer: Array, shape: tuple[int, ...]) -> Array:
     """The first elements of `buffer` as an array of its true shape."""
     if shape == buffer.shape:
         return buffer
