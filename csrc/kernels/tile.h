@@ -6,11 +6,12 @@
 #pragma once
 #include "activate.h"
 #include "infer.h"
+#include "panel.h"
 
 //
 // bf16 comes in pairs of neighbours along k, which one instruction multiplies and adds: a pair takes the place of a
 // float everywhere on the input side, and a packed matrix has rows of ITG_PANEL pairs. Sums and biases are f32.
-enum { ITG_PANEL = 16, ITG_TILE_ROWS = 7 };
+enum { ITG_TILE_ROWS = 7 };
 #if defined(ISA_avx512bf16)
 typedef uint16_t itg_element;  // of outputs and residuals
 enum { ITG_PAIR = 2 };         // elements in the place of one float of the input
@@ -84,11 +85,6 @@ static inline int itg_tile_panels(int rows) {  // at most so many panels at a ti
   if (rows > 1) return 1;
 #endif
   return ITG_TILE_PANELS;
-}
-
-// Where part i of n things begins when they are split into `parts` whose sizes differ by one at most.
-static inline int64_t itg_split(int64_t n, int64_t parts, int64_t i) {
-  return n / parts * i + (i < n % parts ? i : n % parts);
 }
 
 // Which matrix of `t` (batch axes before its last `tail`) is number `batch` of the output's `rank` batch axes.

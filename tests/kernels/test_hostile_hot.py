@@ -22,6 +22,7 @@ import pytest
 from intaglio import dtypes, native
 from intaglio.errors import BadInput
 from intaglio.native import CTensor
+from intaglio.targets import cpu_int8
 
 EXTREMES = [2**63 - 1, -(2**63), 2**62, 2**40, 2**31, 2**23, -1, 0, 1, 2, 3, 4, 5, 7, 16, 17, 33]
 SECONDS = 3.0
@@ -96,6 +97,29 @@ def conv(r: random.Random) -> Call:
     return name, [x, w, ones(groups * per)], {**attrs, **window(r, axes), **epilogue(r)}
 
 
+def bytes_(r: random.Random) -> Call:
+    """A convolution of bytes, with one channel per group or with packed weights."""
+    dtype = r.choice(["u8", "i8"])
+    attrs: dict[str, Any] = {"x_zero": 3, "y_zero": 5, "lo": 0, "hi": 127, "dtype": dtype}
+    axes, groups = r.randint(1, 3), r.choice([1, 1, 2, 3])
+    attrs |= window(r, axes)
+    kind = r.choice([np.uint8, np.int8])
+    if r.random() < 0.4:
+        channels = r.randint(0, 140)
+        w = ones(*(r.randint(1, 5) for _ in range(axes)), channels).astype(np.int8)
+        arrays = [image(r, axes, channels).astype(kind), w]
+        return "cpu.qdepthwise", [*arrays, ones(channels).astype(np.int32), ones(channels)], attrs
+    deep, per = r.randint(1, 20), r.randint(0, 70)
+    kernel = tuple(r.randint(1, 4) for _ in range(axes))
+    lines = r.random() < 0.5 and groups == 1
+    if lines:
+        attrs["dilation"] = (*attrs["dilation"][:-1], 1)
+    w = cpu_int8.packed(ones(groups, per, deep, *kernel).astype(np.int8), lines)
+    attrs |= {"channels": groups * per, "kernel": kernel, "groups": groups, "lines": lines}
+    x, channels = image(r, axes, groups * deep).astype(kind), groups * per
+    return "cpu.qconv", [x, w, ones(channels).astype(np.int32), ones(channels)], attrs
+
+
 def winograd(r: random.Random) -> Call:
     tile, deep, channels = r.choice([2, 4, 6]), r.randint(1, 20), r.randint(0, 70)
     w = ones((tile + 2) ** 2, -(-channels // 16), deep, 16)
@@ -162,7 +186,7 @@ def bent(r: random.Random, call: Call) -> Call:
     name, arrays, attrs = call
     attrs, arrays = dict(attrs), list(arrays)
     if r.random() < 0.5:
-        key = r.choice([k for k in attrs if k not in ("act", "kind", "act_args")])
+        key = r.choice([k for k in attrs if k not in ("act", "kind", "act_args", "dtype")])
         value, odd = attrs[key], r.choice(EXTREMES)
         at = r.randrange(len(value)) if isinstance(value, tuple) else 0
         attrs[key] = (*value[:at], odd, *value[at + 1 :]) if isinstance(value, tuple) else odd
@@ -210,8 +234,8 @@ def run(call: Call, parts: int) -> bool:
 
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
-        gemm, conv, conv, in_bf16, in_bf16, winograd, depthwise, pool, interpolate, pack, chain,
-        attention,
+        gemm, conv, conv, in_bf16, in_bf16, bytes_, bytes_, winograd, depthwise, pool,
+        interpolate, pack, chain, attention,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:

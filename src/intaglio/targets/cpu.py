@@ -24,6 +24,7 @@ from intaglio.targets import Target, replace
 from intaglio.targets.cpu_attention import ATTENTION
 from intaglio.targets.cpu_bf16 import BF16
 from intaglio.targets.cpu_chain import CHAIN
+from intaglio.targets.cpu_int8 import INT8
 from intaglio.targets.cpu_ops import (
     FUSABLE,
     PANEL,
@@ -212,6 +213,7 @@ LOWER: list[Rule] = [
     pool_channels_last,
     matmul_packed,
     gemm_packed,
+    *INT8,
     *RECURRENT,
 ]
 CHOOSE = (conv_in_tiles,)  # faster ways to the same sums, in another order

@@ -1,0 +1,82 @@
+// What the 8-bit convolutions accept.
+#include "qconv.h"
+
+// x, weights, bias with the zero folded in, and scale per channel; zeros and bounds are attributes.
+static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero, int64_t y_zero, int64_t lo, int64_t hi,
+                          int64_t dtype, itg_tensor *out) {
+  TAKES(4, 4, 1);
+  const itg_tensor *x = call->in[0], *w = call->in[1], *bias = call->in[2], *scale = call->in[3];
+  REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != ITG_I8, "takes an 8-bit image and weights of i8");
+  REFUSE(channels < 0 || channels > INT64_C(1) << 40, "the number of channels is not sane");
+  REFUSE(bias->dtype != ITG_I32 || !itg_has_shape(bias, 1, &channels), "the bias must be one i32 per output channel");
+  REFUSE(scale->dtype != ITG_F32 || !itg_has_shape(scale, 1, &channels), "there must be one f32 scale per output channel");
+  REFUSE(dtype != ITG_U8 && dtype != ITG_I8, "the result must be u8 or i8");
+  const int64_t low = dtype == ITG_I8 ? -128 : 0, high = low + 255, first = x->dtype == ITG_I8 ? -128 : 0;
+  REFUSE(x_zero < first || x_zero > first + 255, "x_zero is no number of the image's type");
+  REFUSE(y_zero < low || y_zero > high, "y_zero is no number of the result's type");
+  REFUSE(lo < low || hi > high || lo > hi, "the bounds are no numbers of the result's type in order");
+  itg_copy_type(out, x);
+  out->dtype = (uint8_t)dtype;
+  out->shape[out->rank - 1] = channels;
+  return NULL;
+}
+
+itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out) {
+  const itg_attrs_qconv *a = call->attrs;
+  itg_words words = operands(call, a->channels, a->x_zero, a->y_zero, a->lo, a->hi, a->dtype, out);
+  if (words) return words;
+  const itg_tensor *x = call->in[0], *w = call->in[1];
+  words = itg_window_of(x, 1, x->rank - 2, a->kernel, a->stride, a->dilation, a->pad, &c->w);
+  if (words) return words;
+  c->batch = x->shape[0];
+  c->channels = a->channels;
+  c->groups = a->groups;
+  c->flip = x->dtype == ITG_I8 ? 0x80 : 0;
+  c->fill = (uint8_t)a->x_zero;
+  REFUSE(c->groups < 1 || c->channels % c->groups, "the groups do not divide the output channels");
+  REFUSE(x->shape[x->rank - 1] % c->groups || x->shape[x->rank - 1] < 1, "the groups do not divide the input channels");
+  c->deep = x->shape[x->rank - 1] / c->groups;
+  c->per = c->channels / c->groups;
+  c->panels = c->per / ITG_PANEL + (c->per % ITG_PANEL != 0);
+  REFUSE(c->deep > INT64_C(1) << 31, "the image is absurdly deep");
+  const bool lines = a->lines != 0;
+  REFUSE(lines && (c->groups != 1 || c->w.dilation[2] != 1), "lines of taps lie together only without groups and dilation");
+  c->run = c->deep * (lines ? c->w.kernel[2] : 1);
+  c->taps = itg_taps(&c->w) / (lines ? c->w.kernel[2] : 1);
+  c->fours = (c->run + ITG_FOUR - 1) / ITG_FOUR;
+  const int64_t want[4] = {c->groups, c->panels, c->taps * c->fours, ITG_QROW};
+  REFUSE(!itg_has_shape(w, 4, want), "the weights are not packed for this convolution");
+  return itg_slide(&c->w, 1, out->rank - 2, a->pad, out);
+}
+
+itg_words itg_infer_qconv(const itg_call *call, itg_tensor *out) {
+  itg_qconv c;
+  return itg_qconv_of(call, &c, out);
+}
+
+size_t itg_scratch_qconv(const itg_call *call, uint32_t parts) {
+  itg_qconv c;
+  itg_tensor out;
+  if (itg_qconv_of(call, &c, &out) || !itg_count(&out)) return 0;
+  return itg_qlayout_of(&c).total * parts;
+}
+
+itg_words itg_qdepthwise_of(const itg_call *call, itg_window *v, itg_tensor *out) {
+  const itg_attrs_qdepthwise *a = call->attrs;
+  TAKES(4, 4, 1);
+  const itg_tensor *x = call->in[0], *w = call->in[1];
+  REFUSE(x->rank < 3 || x->rank > 5 || w->rank != x->rank - 1, "takes an image [n, .., c] and a window [.., c]");
+  const int64_t channels = x->shape[x->rank - 1];
+  REFUSE(w->shape[w->rank - 1] != channels, "image and window have different channels");
+  itg_words words = operands(call, channels, a->x_zero, a->y_zero, a->lo, a->hi, a->dtype, out);
+  if (words) return words;
+  words = itg_window_of(x, 1, x->rank - 2, w->shape, a->stride, a->dilation, a->pad, v);
+  if (words) return words;
+  REFUSE(itg_taps(v) > ITG_QTAPS, "the window has more taps than the kernel keeps at a time");
+  return itg_slide(v, 1, out->rank - 2, a->pad, out);
+}
+
+itg_words itg_infer_qdepthwise(const itg_call *call, itg_tensor *out) {
+  itg_window w;
+  return itg_qdepthwise_of(call, &w, out);
+}

@@ -1,0 +1,182 @@
+// Convolution of a channel-last 8-bit image in which each channel has a window of its own. Four taps at a time are
+// interleaved byte by byte, so that each lane has what one channel sees of them; vectors run along channels.
+#include "qconv.h"
+
+typedef struct task {
+  itg_window w;
+  int64_t channels, taps;
+  const uint8_t *x;
+  const int8_t *weights;
+  uint8_t *out;
+  itg_requantize end;
+  int flip;
+  uint8_t fill;
+} task;
+
+#if defined(ITG_QVECTORS)
+enum { FOURS = ITG_QTAPS / 4 };
+
+typedef struct block {  // what the pixels of one block of channels share
+  vq weights[FOURS][4];
+  vq bias[4];
+  vf scale[4];
+  int64_t n;  // channels
+} block;
+
+INLINE vq some_bytes(const uint8_t *p, int64_t n) {
+#if defined(ISA_avx512)
+  return _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p);
+#else
+  uint8_t bytes[QBYTES] = {0};
+  memcpy(bytes, p, (size_t)n);
+  return vq_load(bytes);
+#endif
+}
+
+// Four vectors of bytes -> four of lanes; within 128 bits lane i of vector v is byte 4 * v + i.
+INLINE void interleave(vq a, vq b, vq c, vq d, vq *to) {
+  const vq ab = vq_unpacklo8(a, b), cd = vq_unpacklo8(c, d), ab2 = vq_unpackhi8(a, b), cd2 = vq_unpackhi8(c, d);
+  to[0] = vq_unpacklo16(ab, cd);
+  to[1] = vq_unpackhi16(ab, cd);
+  to[2] = vq_unpacklo16(ab2, cd2);
+  to[3] = vq_unpackhi16(ab2, cd2);
+}
+
+static void prepare(const task *t, int64_t c, int64_t n, block *b) {
+  const vq none = vq_set(0);
+  b->n = n;
+  for (int64_t k = 0; k < t->taps; k += 4) {
+    vq w[4];
+    for (int i = 0; i < 4; i++)
+      w[i] = k + i < t->taps ? some_bytes((const uint8_t *)t->weights + (k + i) * t->channels + c, n) : none;
+    interleave(w[0], w[1], w[2], w[3], b->weights[k / 4]);
+  }
+  int32_t bias[4 * QL] = {0};
+  float scale[4 * QL] = {0};
+  for (int64_t i = 0; i < n; i++) {  // in the order of the lanes
+    const int64_t to = i / 4 % 4 * QL + i / 16 * 4 + i % 4;
+    bias[to] = t->end.bias[c + i];
+    scale[to] = t->end.scale[c + i];
+  }
+  for (int v = 0; v < 4; v++) {
+    b->bias[v] = vq_load(bias + v * QL);
+    b->scale[v] = vload(scale + v * QL);
+  }
+}
+
+INLINE void pixel(const task *t, const block *b, const uint8_t *const *taps, const int TAPS, const int WHOLE,
+                  uint8_t *out) {
+  const int64_t n = b->n, count = TAPS ? TAPS : t->taps;
+  const vq flip = vq_set(t->flip * 0x01010101);
+  vq sum[4];
+  UNROLL for (int v = 0; v < 4; v++) sum[v] = b->bias[v];
+  UNROLL for (int64_t k = 0; k < count; k += 4) {
+    vq x[4], lanes[4];
+    UNROLL for (int i = 0; i < 4; i++) {  // taps behind the last have weights of zero: any bytes do
+      const uint8_t *from = taps[k + i < count ? k + i : count - 1];
+      x[i] = vq_xor(WHOLE ? vq_load(from) : some_bytes(from, n), flip);
+    }
+    interleave(x[0], x[1], x[2], x[3], lanes);
+    UNROLL for (int v = 0; v < 4; v++)
+      sum[v] = vq_dot(sum[v], vq_inputs(lanes[v]), vq_weights(b->weights[k / 4][v]));
+  }
+  const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
+  UNROLL for (int v = 0; v < 4; v++) sum[v] = vq_scaled(sum[v], b->scale[v], lo, hi);
+  const vq bytes = vq_bytes(sum[0], sum[1], sum[2], sum[3], vq_set16((short)t->end.zero));
+  if (WHOLE) {
+    vq_store(out, bytes);
+  } else {
+#if defined(ISA_avx512)
+    _mm512_mask_storeu_epi8(out, ~(__mmask64)0 >> (64 - n), bytes);
+#else
+    uint8_t all[QBYTES];
+    vq_store(all, bytes);
+    memcpy(out, all, (size_t)n);
+#endif
+  }
+}
+#else
+enum { QBYTES = 64 };
+
+typedef struct block {
+  int64_t c, n;
+} block;
+
+static void prepare(const task *t, int64_t c, int64_t n, block *b) { *b = (block){c, n}; }
+
+INLINE void pixel(const task *t, const block *b, const uint8_t *const *taps, const int TAPS, const int WHOLE,
+                  uint8_t *out) {
+  uint32_t sum[QBYTES];
+  for (int64_t i = 0; i < b->n; i++) sum[i] = (uint32_t)t->end.bias[b->c + i];
+  for (int64_t k = 0; k < t->taps; k++) {
+    const int8_t *w = t->weights + k * t->channels + b->c;
+    for (int64_t i = 0; i < b->n; i++) sum[i] += (uint32_t)((taps[k][i] ^ t->flip) * w[i]);
+  }
+  for (int64_t i = 0; i < b->n; i++) out[i] = itg_requantized(&t->end, (int32_t)sum[i], b->c + i);
+}
+#endif
+
+// A row of output pixels of one block of channels, which begins at channel c.
+INLINE void row_of(const task *t, const block *b, int64_t c, int64_t row, const int TAPS, const int WHOLE) {
+  const itg_window *w = &t->w;
+  const int64_t line = w->in[2] * t->channels, oy = row % w->out[1], oz = row / w->out[1] % w->out[0];
+  const uint8_t *image = t->x + row / w->out[1] / w->out[0] * w->in[0] * w->in[1] * line + c;
+  const int64_t z0 = oz * w->stride[0] - w->before[0], y0 = oy * w->stride[1] - w->before[1];
+  uint8_t fill[QBYTES];
+  memset(fill, t->fill, sizeof fill);
+  const uint8_t *lines[ITG_QTAPS];  // the line of the image that each line of the window meets, or NULL
+  const int64_t depth = w->kernel[0] * w->kernel[1], width = w->kernel[2];
+  for (int64_t k = 0; k < depth; k++) {
+    const int64_t z = z0 + k / w->kernel[1] * w->dilation[0], y = y0 + k % w->kernel[1] * w->dilation[1];
+    lines[k] = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] ? image + (z * w->in[1] + y) * line : NULL;
+  }
+  uint8_t *out = t->out + row * w->out[2] * t->channels + c;
+  for (int64_t ox = 0; ox < w->out[2]; ox++, out += t->channels) {
+    const int64_t x0 = ox * w->stride[2] - w->before[2];
+    const uint8_t *taps[ITG_QTAPS];
+    for (int64_t i = 0, k = 0; i < depth; i++)
+      for (int64_t j = 0; j < width; j++, k++) {
+        const int64_t x = x0 + j * w->dilation[2];
+        taps[k] = lines[i] && x >= 0 && x < w->in[2] ? lines[i] + x * t->channels : fill;
+      }
+    pixel(t, b, taps, TAPS, WHOLE, out);
+  }
+}
+
+#define ROWS(name, TAPS, WHOLE)                                                                                     \
+  static void name(const task *t, const block *b, int64_t c, int64_t from, int64_t to) { \
+    for (int64_t row = from; row < to; row++) row_of(t, b, c, row, TAPS, WHOLE);                                    \
+  }
+ROWS(rows_nine, 9, 1)
+ROWS(rows_nine_some, 9, 0)
+ROWS(rows_any, 0, 1)
+ROWS(rows_any_some, 0, 0)
+
+ITG_FN(qdepthwise, any) {
+  const itg_attrs_qdepthwise *a = call->attrs;
+  task t;
+  itg_tensor type;
+  itg_qdepthwise_of(call, &t.w, &type);
+  if (itg_empty(&type)) return NULL;
+  t.channels = type.shape[type.rank - 1];
+  t.taps = itg_taps(&t.w);
+  t.x = call->in[0]->data;
+  t.weights = call->in[1]->data;
+  t.out = call->out[0]->data;
+  t.flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0;
+  t.fill = (uint8_t)a->x_zero;
+  t.end = (itg_requantize){call->in[2]->data, call->in[3]->data, (float)(a->lo - a->y_zero), (float)(a->hi - a->y_zero),
+                           (int32_t)a->y_zero};
+  const bool nine = t.taps == 9;
+  int64_t row = 0, end = type.shape[0] * t.w.out[0] * t.w.out[1], from = 0, to = t.channels;
+  if (end >= 8 * (int64_t)parts) itg_share(end, 1, part, parts, &row, &end);
+  else itg_share(t.channels, 64, part, parts, &from, &to);
+  for (int64_t c = from; c < to; c += QBYTES) {
+    const int64_t n = to - c < QBYTES ? to - c : QBYTES;
+    block b;
+    prepare(&t, c, n, &b);
+    if (n == QBYTES) (nine ? rows_nine : rows_any)(&t, &b, c, row, end);
+    else (nine ? rows_nine_some : rows_any_some)(&t, &b, c, row, end);
+  }
+  return NULL;
+}

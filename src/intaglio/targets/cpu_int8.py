@@ -1,0 +1,253 @@
+"""Convolutions and products of bytes on the CPU: channel-last, weights packed by fours.
+
+`sum = Σ x · w + bias` runs over whole windows with padding read as the image's zero, so that the
+zero's share is one number per channel, a part of the bias. Bytes of an i8 image count from 0 as
+those of u8 do (x + 128); that too is in the bias. Then
+`y = clamp(rint(f32(sum) · scale) + y_zero)`, between the bounds `lo` and `hi`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value, constant
+from intaglio.ops import reshape, transpose
+from intaglio.ops.registry import op
+from intaglio.rewrite import No, P, Rule, no, rule
+from intaglio.targets.cpu_ops import PANEL, Ints
+
+FOUR = 4  # bytes that are multiplied at once
+LINE = 64  # bytes up to which the taps of a line of the window make one run
+TAPS = 64  # taps of a window that each channel has alone
+
+
+def packed(w: Array, lines: bool) -> Array:
+    """Weights [groups, m, c, window..] as [groups, panels, rows, 16 columns of fours]."""
+    groups, per, deep = w.shape[:3]
+    turned = np.moveaxis(w, (1, 2), (-1, -2))  # groups, window.., c, m
+    run = deep * (w.shape[-1] if lines else 1)
+    runs = turned.reshape(groups, math.prod(w.shape[3:]) * deep // run, run, per)
+    fours, panels = -(-run // FOUR), -(-per // PANEL)
+    full = np.zeros((groups, runs.shape[1], fours * FOUR, panels * PANEL), np.int8)
+    full[:, :, :run, :per] = runs
+    split = full.reshape(groups, runs.shape[1] * fours, FOUR, panels, PANEL)
+    made = split.transpose(0, 3, 1, 4, 2)
+    return np.ascontiguousarray(made).reshape(groups, panels, runs.shape[1] * fours, PANEL * FOUR)
+
+
+def unpacked(w: Array, deep: int, per: int, kernel: Ints, lines: bool) -> Array:
+    """What `packed` was given, as [groups * m, c, window..]."""
+    groups, panels = w.shape[:2]
+    run = deep * (kernel[-1] if lines else 1)
+    split = w.reshape(groups, panels, -1, PANEL, FOUR).transpose(0, 2, 4, 1, 3)
+    full = split.reshape(groups, math.prod(kernel) * deep // run, -1, panels * PANEL)
+    turned = full[:, :, :run, :per].reshape(groups, *kernel, deep, per)
+    return np.moveaxis(turned, (-1, -2), (1, 2)).reshape(groups * per, deep, *kernel)
+
+
+def _shifted(x_zero: int, dtype: str) -> int:
+    """The zero of the image as the sums see it."""
+    return x_zero + 128 if dtype == "i8" else x_zero
+
+
+def _zero_share(w: Array, x_zero: int, dtype: str) -> Array:
+    """What the image's zero adds to the sums of each output channel."""
+    sums = w.reshape(w.shape[0], -1).sum(axis=1, dtype=np.int64)
+    return np.asarray(sums * _shifted(x_zero, dtype))
+
+
+def _wrapped(a: Array) -> Array:
+    return a.astype(np.int64).astype(np.uint64).astype(np.uint32).view(np.int32)
+
+
+def _check(x: Value, bias: Value, scale: Value, channels: int, x_zero: int, y_zero: int, lo: int,
+           hi: int, dtype: str) -> None:  # fmt: skip
+    if x.dtype not in ("u8", "i8") or dtype not in ("u8", "i8"):
+        raise BadInput(f"8-bit images and results are needed, not {x.type} and {dtype}")
+    if bias.type != Type("i32", (channels,)) or scale.type != Type("f32", (channels,)):
+        raise BadInput(f"one i32 and one f32 per channel are needed, not {bias.type}, {scale.type}")
+    first, last = dtypes.limits(dtype)
+    if not (first <= lo <= hi <= last and first <= y_zero <= last):
+        raise BadInput(f"zero {y_zero} and bounds {lo}, {hi} do not fit into {dtype}")
+    first, last = dtypes.limits(x.dtype)
+    if not first <= x_zero <= last:
+        raise BadInput(f"zero {x_zero} does not fit into {x.dtype}")
+
+
+def _image(x: Value) -> Value:
+    if not 3 <= x.type.rank <= 5:
+        raise BadInput(f"a channel-last image of one to three spatial axes is needed, not {x.type}")
+    return Value(Type("i8", (x.shape[0], x.shape[-1], *x.shape[1:-1])))
+
+
+def _result(x: Value, w: tuple[int, ...], dtype: str, **window: Any) -> Type:
+    made = ops.conv_integer.infer(_image(x), Value(Type("i8", w)), None, None, **window)
+    assert isinstance(made, Type)
+    return Type(dtype, (made.shape[0], *made.shape[2:], made.shape[1]))
+
+
+def _qconv_type(x: Value, w: Value, bias: Value, scale: Value, *, channels: int, kernel: Ints,
+                stride: Ints, pad: Ints, dilation: Ints, groups: int, lines: bool, x_zero: int,
+                y_zero: int, lo: int, hi: int, dtype: str) -> Type:  # fmt: skip
+    _check(x, bias, scale, channels, x_zero, y_zero, lo, hi, dtype)
+    deep = x.shape[-1] // groups
+    run = deep * (kernel[-1] if lines else 1)
+    rows = math.prod(kernel) * deep // run * -(-run // FOUR)
+    want = Type("i8", (groups, -(-(channels // groups) // PANEL), rows, PANEL * FOUR))
+    if channels % groups or x.shape[-1] % groups or w.type != want:
+        raise BadInput(f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
+                       f"in {groups} groups with kernel {kernel}")  # fmt: skip
+    if lines and (groups != 1 or dilation[-1] != 1):
+        raise BadInput("lines of taps lie together only without groups and dilation")
+    return _result(x, (channels, deep, *kernel), dtype, stride=stride, pad=pad, dilation=dilation,
+                   groups=groups)  # fmt: skip
+
+
+def _requantized(x: Array, w: Array, bias: Array, scale: Array, window: dict[str, Any],
+                 x_zero: int, y_zero: int, lo: int, hi: int, dtype: str) -> Array:  # fmt: skip
+    """`w` is [m, c, window..]."""
+    sums = ops.conv_integer.body(np.moveaxis(x, -1, 1), w, np.array(x_zero, x.dtype), **window)
+    share = _zero_share(w, x_zero, dtypes.name_of(x.dtype)) + bias
+    sums = _wrapped(np.moveaxis(sums, 1, -1).astype(np.int64) + share)
+    y = np.clip(sums.astype(np.float32) * scale, lo - y_zero, hi - y_zero)
+    return np.ascontiguousarray((np.rint(y) + y_zero).astype(dtypes.numpy_of(dtype)))
+
+
+def _qconv_macs(node: Node) -> int:
+    deep: int = node.inputs[0].shape[-1] // node.attrs["groups"]  # type: ignore[union-attr]
+    return node.outputs[0].type.size * deep * math.prod(map(int, node.attrs["kernel"]))
+
+
+@op(_qconv_type, name="cpu.qconv", macs=_qconv_macs)
+def qconv(x: Array, w: Array, bias: Array, scale: Array, *, channels: int, kernel: Ints,
+          stride: Ints, pad: Ints, dilation: Ints, groups: int = 1, lines: bool = False,
+          x_zero: int, y_zero: int, lo: int, hi: int, dtype: str) -> Array:  # fmt: skip
+    """Convolution of bytes [n, .., c]; `w` is packed, in `lines` of taps where those are short."""
+    neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, lines)
+    window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
+    return _requantized(x, neutral, bias, scale, window, x_zero, y_zero, lo, hi, dtype)
+
+
+def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, *, stride: Ints, pad: Ints,
+                     dilation: Ints, x_zero: int, y_zero: int, lo: int, hi: int,
+                     dtype: str) -> Type:  # fmt: skip
+    _check(x, bias, scale, x.shape[-1], x_zero, y_zero, lo, hi, dtype)
+    if w.type.rank != x.type.rank - 1 or w.dtype != "i8" or w.shape[-1] != x.shape[-1]:
+        raise BadInput(f"cpu.qdepthwise takes an image and i8[window, c], not {x.type}, {w.type}")
+    if math.prod(w.shape[:-1]) > TAPS:
+        raise BadInput(f"cpu.qdepthwise has windows of {TAPS} taps at most, not {w.shape[:-1]}")
+    return _result(x, (w.shape[-1], 1, *w.shape[:-1]), dtype, stride=stride, pad=pad,
+                   dilation=dilation, groups=w.shape[-1])  # fmt: skip
+
+
+def _qdepthwise_macs(node: Node) -> int:
+    return node.outputs[0].type.size * math.prod(node.inputs[1].shape[:-1])  # type: ignore[union-attr]
+
+
+@op(_qdepthwise_type, name="cpu.qdepthwise", macs=_qdepthwise_macs)
+def qdepthwise(x: Array, w: Array, bias: Array, scale: Array, *, stride: Ints, pad: Ints,
+               dilation: Ints, x_zero: int, y_zero: int, lo: int, hi: int,
+               dtype: str) -> Array:  # fmt: skip
+    """Convolution of bytes in which each channel has a window of its own; `w` is [window.., c]."""
+    neutral = np.moveaxis(w, -1, 0)[:, None]
+    window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": w.shape[-1]}
+    return _requantized(x, neutral, bias, scale, window, x_zero, y_zero, lo, hi, dtype)
+
+
+# ---- lowering ------------------------------------------------------------------------------------
+x, w, b = P["x w! b!?"]
+xs, xz, ws, wz, ys, yz = P["xs! xz! ws! wz! ys! yz!"]
+
+
+def _data(v: Value) -> Array:
+    assert v.data is not None
+    return v.data
+
+
+def _why_not(xs: Value, xz: Value, w: Value, ws: Value, wz: Value, ys: Value,
+             yz: Value) -> str | None:  # fmt: skip
+    """Why the packed kernels cannot take these operands."""
+    if w.dtype != "i8":
+        return f"weights of {w.dtype} are not symmetric bytes"
+    if np.any(_data(wz)):
+        return "the weights have a zero point"
+    if not all(np.isfinite(_data(v)).all() and _data(v).all() for v in (xs, ws, ys)):
+        return "a scale is zero or not finite"
+    if ys.type.size != 1 or yz.type.size != 1 or xz.type.size != 1:
+        return "activations have more than one scale or zero"
+    return None
+
+
+def _requantization(x: Value, xs: Value, xz: Value, w: Array, ws: Value, ys: Value, yz: Value,
+                    b: Value | None) -> tuple[Value, Value, dict[str, Any]]:  # fmt: skip
+    """Bias, scale and attributes of the packed op; `w` is [m, ..]."""
+    channels, x_zero = w.shape[0], int(_data(xz).reshape(-1)[0])
+    bias = -_zero_share(w, x_zero, x.dtype)
+    if b is not None:
+        bias = bias + _data(b)
+    one = np.float32(1)
+    scale = (one * _data(xs).reshape(-1)) * (one * _data(ws).reshape(-1))
+    scale = scale / (one * _data(ys).reshape(-1))
+    lo, hi = dtypes.limits(yz.dtype)
+    attrs = {"x_zero": x_zero, "y_zero": int(_data(yz).reshape(-1)[0]), "lo": lo, "hi": hi,
+             "dtype": yz.dtype}  # fmt: skip
+    scales = np.ascontiguousarray(np.broadcast_to(scale.astype(np.float32), (channels,)))
+    return constant(_wrapped(bias)), constant(scales), attrs
+
+
+@rule(P.qlinear_conv(x, xs, xz, w, ws, wz, ys, yz, b))
+def qlinear_conv_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
+                        wz: Value, ys: Value, yz: Value,
+                        b: Value | None) -> Value | No:  # fmt: skip
+    """qlinear_conv -> transpose, cpu.qconv or cpu.qdepthwise, transpose."""
+    if why := _why_not(xs, xz, w, ws, wz, ys, yz):
+        return no(why)
+    if x.type.rank > 5:
+        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+    weights, kernel, groups = _data(w), w.shape[2:], node.attrs["groups"]
+    channels, deep = w.shape[:2]
+    bias, scale, attrs = _requantization(x, xs, xz, weights, ws, ys, yz, b)
+    attrs |= {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
+    rank = x.type.rank
+    last = transpose(x, perm=(0, *range(2, rank), 1))
+    made: Value
+    if groups == x.shape[1] == channels > 1 and math.prod(kernel) <= TAPS:
+        rows = constant(np.ascontiguousarray(np.moveaxis(weights[:, 0], 0, -1)))
+        made = qdepthwise(last, rows, bias, scale, **attrs)
+    else:
+        short = kernel[-1] > 1 and kernel[-1] * deep <= LINE
+        lines = short and groups == 1 and attrs["dilation"][-1] == 1
+        grouped = weights.reshape(groups, channels // groups, deep, *kernel)
+        made = qconv(last, constant(packed(grouped, lines)), bias, scale, channels=channels,
+                     kernel=kernel, groups=groups, lines=lines, **attrs)  # fmt: skip
+    back: Value = transpose(made, perm=(0, rank - 1, *range(1, rank - 1)))
+    return back
+
+
+@rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
+def qlinear_matmul_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
+                          wz: Value, ys: Value, yz: Value) -> Value | No:  # fmt: skip
+    """qlinear_matmul with constant weights -> cpu.qconv of an image of one line."""
+    if why := _why_not(xs, xz, w, ws, wz, ys, yz):
+        return no(why)
+    if w.type.rank != 2 or xs.type.size != 1 or x.type.dynamic or x.type.size == 0:
+        return no(f"{x.type} times {w.type} is not one product of fixed size with one scale")
+    k, n = w.shape
+    if ws.type.size not in (1, n):
+        return no(f"there are {ws.type.size} scales for {n} columns")
+    columns = np.ascontiguousarray(_data(w).T)
+    bias, scale, attrs = _requantization(x, xs, xz, columns, ws, ys, yz, None)
+    line = reshape(x, shape=(1, x.type.size // k, k))
+    made = qconv(line, constant(packed(columns.reshape(1, n, k, 1), False)), bias, scale,
+                 channels=n, kernel=(1,), stride=(1,), pad=(0, 0), dilation=(1,),
+                 **attrs)  # fmt: skip
+    out: Value = reshape(made, shape=node.outputs[0].shape)
+    return out
+
+
+INT8: tuple[Rule, ...] = (qlinear_conv_packed, qlinear_matmul_packed)

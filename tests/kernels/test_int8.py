@@ -1,0 +1,171 @@
+"""Convolutions of bytes with packed weights: every kernel gives the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.check import check
+from tests.kernels.test_conv import CASES, name
+
+import intaglio
+from intaglio import native, ops
+from intaglio.errors import BadInput, RunError
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.targets import cpu_int8
+
+RNG = np.random.default_rng(8)
+RANGES: list[dict[str, Any]] = [
+    {"x_zero": 0, "y_zero": 131, "lo": 0, "hi": 255, "dtype": "u8"},
+    {"x_zero": 119, "y_zero": 0, "lo": 0, "hi": 255, "dtype": "u8"},
+    {"x_zero": 3, "y_zero": 20, "lo": 20, "hi": 200, "dtype": "u8"},
+    {"x_zero": 255, "y_zero": -7, "lo": -128, "hi": 127, "dtype": "i8"},
+]
+
+
+def image(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return RNG.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def per_channel(channels: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    bias = RNG.integers(-3000, 3000, channels).astype(np.int32)
+    scale = RNG.uniform(0.1, 2, channels) * 2 / (74 * 74 * np.sqrt(depth))
+    return bias, scale.astype(np.float32)
+
+
+def ranges(dtype: Any) -> list[dict[str, Any]]:
+    if dtype == np.uint8:
+        return RANGES
+    return [{**r, "x_zero": r["x_zero"] - 128} for r in RANGES]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_qconv(case, dtype):
+    shape, channels, kernel = case["image"], case["channels"], case["kernel"]
+    axes, groups = len(kernel), case.get("groups", 1)
+    deep = shape[-1] // groups
+    attrs = {"channels": channels, "kernel": kernel, "groups": groups,
+             "stride": case.get("stride") or (1,) * axes, "pad": case.get("pad") or (0,) * 2 * axes,
+             "dilation": case.get("dilation") or (1,) * axes}  # fmt: skip
+    x = image(*shape, dtype=dtype)
+    w = image(groups, channels // groups, deep, *kernel, dtype=np.int8)
+    whole = groups == 1 and attrs["dilation"][-1] == 1
+    for lines in (False, True) if whole else (False,):
+        packed = cpu_int8.packed(w, lines)
+        neutral = cpu_int8.unpacked(packed, deep, channels // groups, kernel, lines)
+        np.testing.assert_array_equal(neutral, w.reshape(channels, deep, *kernel))
+        for r in ranges(dtype):
+            check("cpu.qconv", x, packed, *per_channel(channels, deep), lines=lines, **attrs, **r)
+
+
+@pytest.mark.parametrize("deep", [1, 3, 4, 58, 130])
+@pytest.mark.parametrize("channels", [1, 15, 16, 24, 48, 58, 64, 130])
+def test_products(deep, channels):
+    x, w = image(1, 13, deep), image(1, channels, deep, 1, dtype=np.int8)
+    attrs = {"channels": channels, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
+    for r in RANGES:
+        check("cpu.qconv", x, cpu_int8.packed(w, False), *per_channel(channels, deep), **attrs, **r)
+
+
+@pytest.mark.parametrize("channels", [1, 24, 32, 33, 58, 64, 96, 130])
+@pytest.mark.parametrize(("kernel", "stride", "dilation"),
+                         [(3, 1, 1), (3, 2, 1), (5, 1, 1), (5, 2, 1), (7, 3, 1), (3, 1, 2),
+                          (3, 2, 3), (1, 2, 1), (2, 2, 40)])  # fmt: skip
+def test_qdepthwise(channels, kernel, stride, dilation):
+    pad = (kernel - 1) * dilation // 2
+    attrs = {"stride": (stride, stride), "pad": (pad, pad, pad + 1, 0), "dilation": (dilation,) * 2}
+    if (kernel - 1) * dilation > 20:
+        attrs["pad"] = (40, 40, 40, 40)
+    w = image(kernel, kernel, channels, dtype=np.int8)
+    for dtype in (np.uint8, np.int8):
+        x = image(2, 9, 11, channels, dtype=dtype)
+        for r in ranges(dtype):
+            check("cpu.qdepthwise", x, w, *per_channel(channels, kernel * kernel), **attrs, **r)
+
+
+def test_windows_of_other_ranks():
+    r = RANGES[1]
+    for shape, kernel in (((2, 17, 20), (3,)), ((1, 5, 6, 7, 20), (2, 3, 3))):
+        axes = len(kernel)
+        attrs = {"stride": (1,) * axes, "pad": (1,) * 2 * axes, "dilation": (1,) * axes, **r}
+        w = image(*kernel, shape[-1], dtype=np.int8)
+        check("cpu.qdepthwise", image(*shape), w, *per_channel(shape[-1], 9), **attrs)
+
+
+def test_sums_wrap_and_scales_may_be_large():
+    x, w = image(1, 7, 64), image(1, 20, 64, 1, dtype=np.int8)
+    attrs = {"channels": 20, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
+    bias = np.resize(np.array([2**31 - 1, -(2**31), 0, 5], np.int32), 20)
+    scale = np.resize(np.array([3e38, -3e38, 1e-30, 1.0, 2.0, 1e5], np.float32), 20)
+    for r in RANGES:
+        check("cpu.qconv", x, cpu_int8.packed(w, False), bias, scale, **attrs, **r)
+
+
+def test_ties_go_to_even():
+    """Sums that are odd halves, whose rounding a zero that is odd must not change."""
+    x = np.arange(256, dtype=np.uint8).reshape(1, 256, 1)
+    w = np.ones((1, 5, 1, 1), np.int8)
+    attrs = {"channels": 5, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
+    halves = np.full(5, 0.5, np.float32)
+    for y_zero in (0, 1, 77):
+        (y,) = check("cpu.qconv", x, cpu_int8.packed(w, False), np.full(5, -100, np.int32), halves,
+                     **attrs, x_zero=0, y_zero=y_zero, lo=0, hi=255, dtype="u8")  # fmt: skip
+        want = np.clip(np.rint((x[..., 0] - 100.0) / 2) + y_zero, 0, 255)
+        np.testing.assert_array_equal(y[..., 0], want)
+
+
+@pytest.mark.parametrize("w_dtype", ["i8", "u8"])
+@pytest.mark.parametrize("x_dtype", ["u8", "i8"])
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_lowering_keeps_the_bits(groups, x_dtype, w_dtype):
+    """Through the packed kernels, or where they cannot through the others, it is qlinear_conv."""
+    x = Value(Type(x_dtype, (2, 6, 9, 9)), "x")
+    w = constant(RNG.integers(0, 100, (6, 6 // groups, 3, 3)), dtype=w_dtype)
+    zero = constant(np.int64(0 if w_dtype == "i8" else 50), dtype=w_dtype)
+    ws = constant(RNG.uniform(0.001, 0.01, 6).astype(np.float32))
+    b = constant(RNG.integers(-900, 900, 6).astype(np.int32))
+    y = ops.qlinear_conv(x, constant(np.float32(0.02)), constant(9, dtype=x_dtype), w, ws, zero,
+                         constant(np.float32(0.03)), constant(4, dtype="u8"), b, stride=(1, 1),
+                         pad=(1, 1, 1, 1), dilation=(1, 1), groups=groups)  # fmt: skip
+    compiled_as(Graph([x], [y], ["y"]), w_dtype == "i8")
+
+
+def test_a_product_with_constant_columns_is_packed():
+    a = Value(Type("u8", (2, 3, 20)), "a")
+    b = constant(RNG.integers(-100, 100, (20, 33)).astype(np.int8))
+    one = [constant(np.float32(s)) for s in (0.02, 0.01, 0.05)]
+    y = ops.qlinear_matmul(a, one[0], constant(7, dtype="u8"), b, one[1], constant(0, dtype="i8"),
+                           one[2], constant(100, dtype="u8"))  # fmt: skip
+    compiled_as(Graph([a], [y], ["y"]), True)
+
+
+def compiled_as(graph: Graph, packed: bool) -> None:
+    (v,) = graph.inputs
+    x = image(*v.shape, dtype=np.uint8 if v.dtype == "u8" else np.int8)
+    want = intaglio.interpret(graph, {v.name: x})["y"]
+    with intaglio.open(intaglio.compile(graph), threads=1, profile=True) as session:
+        np.testing.assert_array_equal(session.run({v.name: x})["y"], want)
+        names = {s.op for s in session.profile()}
+    assert bool(names & {"cpu.qconv", "cpu.qdepthwise"}) == packed
+
+
+def test_refusals():
+    x, w = image(1, 4, 4, 8), cpu_int8.packed(image(1, 16, 8, 1, 1, dtype=np.int8), False)
+    bias, scale = per_channel(16, 8)
+    kernel = next(k for k in native.kernels() if k.op.name == "cpu.qconv" and k.isa == "scalar")
+    good = {"channels": 16, "kernel": (1, 1), "stride": (1, 1), "pad": (0,) * 4, "groups": 1,
+            "dilation": (1, 1), "lines": False, **RANGES[0]}  # fmt: skip
+    for change, words in (
+        ({"x_zero": 256}, "x_zero"),
+        ({"y_zero": -1}, "y_zero"),
+        ({"lo": 9, "hi": 8}, "bounds"),
+        ({"groups": 3}, "groups"),
+        ({"kernel": (2, 1)}, "packed"),
+    ):
+        with pytest.raises(RunError, match=words):
+            native.run_kernel(kernel, [x, w, bias, scale], {**good, **change}, 1, 1)
+        with pytest.raises(BadInput):
+            cpu_int8.qconv(*map(constant, (x, w, bias, scale)), **{**good, **change})
