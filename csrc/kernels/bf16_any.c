@@ -7,12 +7,12 @@ itg_words itg_depthwise_of(const itg_call *call, itg_window *w, itg_tensor *out)
 // Bias, residual, bounds and activation for element `at` of the output, which lies in `column`.
 static void finish(const itg_call *call, const itg_finish *end, int64_t at, int64_t column, double sum) {
   const itg_tensor *residual = itg_input(call, 3), *out = call->out[0];
-  const double extra = residual ? itg_load_f64(ITG_BF16, residual->data, at) : 0;
+  const double extra = residual ? itg_load_f64(out->dtype, residual->data, at) : 0;
   float y = (float)(sum + (end->bias ? end->bias[column] : 0) + (end->add_last ? 0 : extra));
   if (y < end->lo) y = end->lo;
   if (y > end->hi) y = end->hi;
   if (end->act) itg_bend(end, &y, 1, column, 1);
-  itg_store_f64(ITG_BF16, out->data, at, end->add_last ? y + extra : y);
+  itg_store_f64(out->dtype, out->data, at, end->add_last ? y + extra : y);
 }
 
 itg_words itg_gemm_bf16_scalar(const itg_call *call, uint32_t part, uint32_t parts) {

@@ -218,7 +218,7 @@ static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap
 
 // Pixels [from, to) of one set, panels [first, last) of group g.
 static void run_block(const task *t, const float *w, int64_t g, int64_t first, int64_t last, int64_t from, int64_t to,
-                      char *scratch, itg_element *out, const itg_finish *end) {
+                      char *scratch, void *out, const itg_finish *end) {
   const itg_conv *c = t->c;
   const layout *l = t->l;
   itg_rows rows[BLOCK];
@@ -264,7 +264,7 @@ static void run_set(const itg_call *call, const task *t, char *scratch, const it
                     uint32_t parts) {
   const itg_conv *c = t->c;
   const float *w = call->in[1]->data;
-  itg_element *out = call->out[0]->data;
+  void *out = call->out[0]->data;
   int64_t from = 0, to = c->batch * t->way[0].count * t->way[1].count * t->way[2].count;
   int64_t first = 0, last = c->groups * c->panels;  // the panels of all groups
   if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);

@@ -63,6 +63,7 @@ itg_words itg_infer_conv(const itg_call *call, itg_tensor *out) {
   const itg_attrs_conv *a = call->attrs;
   itg_conv c;
   itg_words words = itg_conv_of(call, &c, out);
+  if (!words) words = itg_check_made(a->made, out);
   return words ? words : itg_check_epilogue(call, out, a->act, a->add_last);
 }
 
@@ -70,6 +71,7 @@ itg_words itg_infer_conv_transpose(const itg_call *call, itg_tensor *out) {
   const itg_attrs_conv_transpose *a = call->attrs;
   itg_conv c;
   itg_words words = itg_conv_transpose_of(call, &c, out);
+  if (!words) words = itg_check_made(a->made, out);
   return words ? words : itg_check_epilogue(call, out, a->act, a->add_last);
 }
 
@@ -108,7 +110,7 @@ static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end
             sum += itg_load_f64(dtype, x->data, at + i) * itg_load_f64(dtype, w->data, weight);
           }
         }
-    if (residual && !end->add_last) sum += itg_load_f64(dtype, residual->data, place * c->channels + column);
+    if (residual && !end->add_last) sum += itg_load_f64(out->dtype, residual->data, place * c->channels + column);
     if (sum < end->lo) sum = end->lo;
     if (sum > end->hi) sum = end->hi;
     if (end->act) {
@@ -116,8 +118,8 @@ static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end
       itg_bend(end, &y, 1, column, 1);
       sum = y;
     }
-    if (residual && end->add_last) sum += itg_load_f64(dtype, residual->data, place * c->channels + column);
-    itg_store_f64(dtype, out->data, place * c->channels + column, sum);
+    if (residual && end->add_last) sum += itg_load_f64(out->dtype, residual->data, place * c->channels + column);
+    itg_store_f64(out->dtype, out->data, place * c->channels + column, sum);
   }
 }
 

@@ -23,7 +23,7 @@ typedef struct task {
   int64_t channels;
   const itg_element *image;
   const float *weights;
-  itg_element *out;
+  void *out;
 } task;
 
 typedef struct strip {  // neighbouring output pixels of one row; places are counted in elements
@@ -36,21 +36,20 @@ typedef struct strip {  // neighbouring output pixels of one row; places are cou
 
 INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
 
-#if defined(ISA_avx512bf16)
-#define SOME(n) ((n) >= VL ? (__mmask16)-1 : vfirst(n))
-INLINE vf get_element(const itg_element *p, int64_t n) {
-  return vfloats(vishl(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(SOME(n), p)), 16));
-}
-INLINE void put_element(itg_element *p, int64_t n, vf v) {
-  _mm256_mask_storeu_epi16(p, SOME(n), (__m256i)_mm512_cvtneps_pbh(v));
-}
-#else
-#define get_element get
-INLINE void put_element(float *p, int64_t n, vf v) {
+INLINE void put(float *p, int64_t n, vf v) {
   if (n >= VL) vstore(p, v);
   else vstoren(p, n, v);
 }
+// Of the image, and of outputs that are of its type.
+#if defined(ISA_avx512bf16)
+#define get_element vsome_bf16
+#else
+#define get_element get
 #endif
+// Of the output and the residual, which may be of the other type.
+INLINE vf get_made(const void *from, int64_t at, int64_t n, bool small) {
+  return small ? vsome_bf16((const uint16_t *)from + at, n) : get((const float *)from + at, n);
+}
 
 // One line of the window: `P` pixels by one vector of channels. `K` is the window's width and `S` its stride where they
 // are known, else 0.
@@ -90,24 +89,24 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
       line_of_taps(t, s, image, weight, n, sum, P, K, S);
   }
   const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
-  const itg_element *residual = t->end.residual ? t->end.residual + s->out + c : NULL;
-  itg_element *out = t->out + s->out + c;
+  const void *residual = t->end.residual;
+  const bool small = (ITG_PAIR == 2) != t->end.other, now = small || ITG_PAIR == 2;
+  const int64_t at = s->out + c;
   if (residual && !t->end.add_last)
-    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_element(residual + p * t->channels, n));
+    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_made(residual, at + p * t->channels, n, small));
   UNROLL for (int p = 0; p < P; p++) sum[p] = vmin(hi, vmax(lo, sum[p]));
-#if defined(ISA_avx512bf16)  // activations come before rounding
-  if (t->end.act) {
+  if (t->end.act && now) {  // activations come before rounding
     float row[PIXELS * VL];
     UNROLL for (int p = 0; p < P; p++) vstore(row + p * VL, sum[p]);
     UNROLL for (int p = 0; p < P; p++) itg_bend(&t->end, row + p * VL, n, c, n);
     UNROLL for (int p = 0; p < P; p++) sum[p] = vload(row + p * VL);
   }
-  if (residual && t->end.add_last)
-#else
-  if (residual && t->end.add_last && !t->end.act)
-#endif
-    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_element(residual + p * t->channels, n));
-  UNROLL for (int p = 0; p < P; p++, out += t->channels) put_element(out, n, sum[p]);
+  if (residual && t->end.add_last && (now || !t->end.act))
+    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_made(residual, at + p * t->channels, n, small));
+  if (small)
+    UNROLL for (int p = 0; p < P; p++) vkeep_bf16((uint16_t *)t->out + at + p * t->channels, n, sum[p]);
+  else
+    UNROLL for (int p = 0; p < P; p++) put((float *)t->out + at + p * t->channels, n, sum[p]);
 }
 
 // Channels [from, to) of a strip.
@@ -155,17 +154,16 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
     s.last = w->in[2] - x;
     strips[q - p](t, &s, from, to);
   }
-#if !defined(ISA_avx512bf16)
-  if (!t->end.act) return;
+  if (!t->end.act || ITG_PAIR == 2 || t->end.other) return;
   const bool whole = to - from == t->channels;  // then the row's pixels lie next to each other
   const int64_t n = whole ? width * t->channels : to - from;
   for (int64_t p = 0; p < (whole ? 1 : width); p++) {
     const int64_t at = (row * width + p) * t->channels + from;
-    itg_bend(&t->end, t->out + at, n, from, to - from);
+    float *out = t->out;
+    itg_bend(&t->end, out + at, n, from, to - from);
     if (t->end.residual && t->end.add_last)
-      for (int64_t i = at; i < at + n; i++) t->out[i] += t->end.residual[i];
+      for (int64_t i = at; i < at + n; i++) out[i] += ((const float *)t->end.residual)[i];
   }
-#endif
 }
 
 ITG_FN(depthwise, ITG_ELEMENT) {

@@ -63,6 +63,7 @@ ITG_FN(gemm, ITG_ELEMENT) {
   int64_t batches = itg_count_range(out, 0, out->rank - 2), m = out->shape[out->rank - 2];
   if (itg_count_range(b, 0, b->rank - 3) == 1) m *= batches, batches = 1;  // one matrix for all: one tall product
   if (batches == 0 || m == 0 || n == 0) return NULL;
+  const size_t item = out->dtype == ITG_BF16 ? sizeof(uint16_t) : sizeof(float);
 
   int64_t from = 0, to = batches * m, first = 0, last = panels;
   if (batches == 1 && n > m && panels >= 2 * parts) itg_share(panels, 1, part, parts, &first, &last);
@@ -71,8 +72,8 @@ ITG_FN(gemm, ITG_ELEMENT) {
     const int64_t ia = batches > 1 ? itg_matrix_at(a, 2, out, out->rank - 2, batch) : 0;
     const int64_t ib = batches > 1 ? itg_matrix_at(b, 3, out, out->rank - 2, batch) : 0;
     itg_product_task t = {(const float *)a->data + ia * m * k, k, k, (const float *)b->data + ib * size, n, 0,
-                          (itg_element *)out->data + batch * m * n, n, end};
-    if (end.residual) t.end.residual += batch * m * n;
+                          (char *)out->data + (size_t)(batch * m * n) * item, n, end};
+    if (end.residual) t.end.residual = (const char *)end.residual + (size_t)(batch * m * n) * item;
     int64_t r = from - batch * m, s = to - batch * m;
     itg_product(&t, r < 0 ? 0 : r, s > m ? m : s, first, last);
   }

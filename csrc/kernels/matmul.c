@@ -2,6 +2,15 @@
 #include "infer.h"
 #include "tile.h"
 
+itg_words itg_check_made(int64_t made, itg_tensor *out) {
+  enum { SAME, F32, BF16, COUNT };
+  if (made < SAME || made >= COUNT) return "unknown type of the output";
+  if (made != SAME && out->dtype != ITG_F32 && out->dtype != ITG_BF16) return "only f32 and bf16 can make each other";
+  if (made != SAME) out->dtype = made == F32 ? ITG_F32 : ITG_BF16;
+  FITS(out);
+  return NULL;
+}
+
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last) {
   const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3), *slope = itg_input(call, 4);
   const uint8_t sums = out->dtype == ITG_BF16 ? ITG_F32 : out->dtype;
@@ -106,7 +115,8 @@ itg_words itg_infer_gemm(const itg_call *call, itg_tensor *out) {
   out->shape[out->rank++] = a->shape[a->rank - 2];
   out->shape[out->rank++] = attrs->n;
   FITS(out);
-  return itg_check_epilogue(call, out, attrs->act, attrs->add_last);
+  words = itg_check_made(attrs->made, out);
+  return words ? words : itg_check_epilogue(call, out, attrs->act, attrs->add_last);
 }
 
 // ---- any element type --------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ itg_words itg_infer_depthwise(const itg_call *call, itg_tensor *out) {
   const itg_attrs_depthwise *a = call->attrs;
   itg_window w;
   itg_words words = itg_depthwise_of(call, &w, out);
+  if (!words) words = itg_check_made(a->made, out);
   return words ? words : itg_check_epilogue(call, out, a->act, a->add_last);
 }
 

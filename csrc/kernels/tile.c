@@ -1,6 +1,7 @@
 // The register tile, compiled once per ISA: all sums of `M` rows by `V` panels stay in registers from first to last.
-#include "tile.h"
+#include <string.h>
 
+#include "tile.h"
 #include "vec.h"
 
 #if defined(ISA_avx512) || defined(ISA_avx2)
@@ -52,63 +53,81 @@ INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
 }
 #endif
 
-// The same for elements of the output and the residual.
-#if defined(ISA_avx512bf16)
-INLINE lanes get_element(const itg_element *p, int64_t n) {
-  const __mmask16 some = n >= LANES ? (__mmask16)-1 : n > 0 ? vfirst(n) : 0;
-  return vfloats(vishl(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, p)), 16));
+// The same for element `at` of the output or the residual, which are bf16 where SMALL.
+#if defined(ISA_avx512)
+INLINE lanes get_made(const int SMALL, const void *p, int64_t at, int64_t n) {
+  if (!SMALL) return get((const float *)p + at, n);
+  return n > 0 ? vsome_bf16((const uint16_t *)p + at, n) : lanes_set(0.f);
 }
-INLINE void put_element(itg_element *p, int64_t n, lanes v) {
-  const __mmask16 some = n >= LANES ? (__mmask16)-1 : n > 0 ? vfirst(n) : 0;
-  _mm256_mask_storeu_epi16(p, some, (__m256i)_mm512_cvtneps_pbh(v));
+INLINE void put_made(const int SMALL, void *p, int64_t at, int64_t n, lanes v) {
+  if (!SMALL) put((float *)p + at, n, v);
+  else if (n > 0) vkeep_bf16((uint16_t *)p + at, n, v);
 }
+enum { BOTH = 1 };  // types can be made without a detour
 #else
-#define get_element get
-#define put_element put
+#define get_made(SMALL, p, at, n) get((const float *)(p) + (at), n)
+#define put_made(SMALL, p, at, n, v) put((float *)(p) + (at), n, v)
+enum { BOTH = 0 };
 #endif
 
 // Bounds, residual and stores for N vectors of sums that have their bias. `columns` is a constant where all are full.
-INLINE void finish(const int M, const int N, lanes (*sum)[VECTORS], const itg_rows *rows, int64_t column,
-                   int64_t columns, itg_element *base, const itg_finish *end) {
+INLINE void finish(const int M, const int N, const int SMALL, lanes (*sum)[VECTORS], const itg_rows *rows,
+                   int64_t column, int64_t columns, void *base, const itg_finish *end) {
   const lanes lo = lanes_set(end->lo), hi = lanes_set(end->hi);
-  const itg_element *residual = end->residual ? end->residual + column : NULL;
+  const void *residual = end->residual;
   const bool before = residual && !end->add_last, after = residual && end->add_last && !end->act;
   UNROLL for (int m = 0; m < M; m++) {
-    const int64_t at = rows->out[m];
-    itg_element *out = base + at + column;
+    const int64_t at = rows->out[m] + column;
     if (before)
       UNROLL for (int v = 0; v < N; v++)
-        sum[m][v] = sum[m][v] + get_element(residual + at + v * LANES, columns - v * LANES);
+        sum[m][v] = sum[m][v] + get_made(SMALL, residual, at + v * LANES, columns - v * LANES);
     UNROLL for (int v = 0; v < N; v++) sum[m][v] = clamp(lo, hi, sum[m][v]);
     if (after)
       UNROLL for (int v = 0; v < N; v++)
-        sum[m][v] = sum[m][v] + get_element(residual + at + v * LANES, columns - v * LANES);
-    UNROLL for (int v = 0; v < N; v++) put_element(out + v * LANES, columns - v * LANES, sum[m][v]);
+        sum[m][v] = sum[m][v] + get_made(SMALL, residual, at + v * LANES, columns - v * LANES);
+    UNROLL for (int v = 0; v < N; v++) put_made(SMALL, base, at + v * LANES, columns - v * LANES, sum[m][v]);
   }
 }
 
-#if defined(ISA_avx512bf16)
-// Activations that are more than bounds, on f32 before they are rounded. Rare enough to go through memory.
-INLINE void activate(const int M, const int N, lanes (*sum)[VECTORS], const itg_rows *rows, int64_t column,
-                     int64_t columns, itg_element *base, const itg_finish *end) {
-  float row[VECTORS * LANES];
-  UNROLL for (int m = 0; m < M; m++) {
-    const int64_t at = rows->out[m] + column;
-    const itg_element *residual = end->residual ? end->residual + at : NULL;
-    UNROLL for (int v = 0; v < N; v++) {
-      if (residual && !end->add_last)
-        sum[m][v] = sum[m][v] + get_element(residual + v * LANES, columns - v * LANES);
-      lanes_store(row + v * LANES, sum[m][v]);
+// Elements of either type, for what goes through memory; n may be more than a vector.
+static void take(float *to, const void *from, int64_t at, int64_t n, bool small) {
+  if (!small) memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+  else
+    for (int64_t i = 0; i < n; i += VL) vstore(to + i, vsome_bf16((const uint16_t *)from + at + i, n - i));
+}
+static void give(void *to, int64_t at, const float *from, int64_t n, bool small) {
+  if (!small) memcpy((float *)to + at, from, (size_t)n * sizeof *from);
+  else
+    for (int64_t i = 0; i < n; i += VL) vkeep_bf16((uint16_t *)to + at + i, n - i, vload(from + i));
+}
+
+// The longer way, for outputs of the other type and for activations that must come before rounding: rows of `stride`
+// sums, which have their bias, through memory.
+static __attribute__((noinline)) void settle(float *sums, int64_t stride, const itg_rows *rows, int64_t column,
+                                             int64_t columns, void *base, const itg_finish *end) {
+  const bool small = (ITG_PAIR == 2) != end->other;
+  float extra[ITG_TILE_PANELS * ITG_PANEL];
+  for (int m = 0; m < rows->rows; m++) {
+    float *row = sums + m * stride;
+    if (end->residual && !end->add_last) {
+      take(extra, end->residual, rows->out[m] + column, columns, small);
+      for (int64_t i = 0; i < columns; i++) row[i] += extra[i];
     }
-    itg_bend(end, row, columns, column, columns);
-    UNROLL for (int v = 0; v < N; v++) {
-      lanes y = lanes_load(row + v * LANES);
-      if (residual && end->add_last) y = y + get_element(residual + v * LANES, columns - v * LANES);
-      put_element(base + at + v * LANES, columns - v * LANES, y);
+    for (int64_t i = 0; i < columns; i++) row[i] = row[i] < end->lo ? end->lo : row[i] > end->hi ? end->hi : row[i];
+    if (end->act && end->slope) itg_bend(end, row, columns, column, columns);
+  }
+  if (end->act && !end->slope) end->act(sums, rows->rows * stride, end->args);  // one call for all rows
+  for (int m = 0; m < rows->rows; m++) {
+    float *row = sums + m * stride;
+    if (end->residual && end->add_last) {
+      take(extra, end->residual, rows->out[m] + column, columns, small);
+      for (int64_t i = 0; i < columns; i++) row[i] += extra[i];
     }
+    give(base, rows->out[m] + column, row, columns, small);
   }
 }
-#else
+
+#if !defined(ISA_avx512bf16)
 // Activations that are more than bounds, on what finish has stored.
 static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t column, int64_t columns, float *base,
                                                const itg_finish *end) {
@@ -118,7 +137,7 @@ static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t col
     while (++m < rows->rows && rows->out[m] + column == at + n) n += columns;
     itg_bend(end, base + at, n, column, columns);
     if (end->residual && end->add_last)
-      for (int64_t i = at; i < at + n; i++) base[i] += end->residual[i];
+      for (int64_t i = at; i < at + n; i++) base[i] += ((const float *)end->residual)[i];
   }
 }
 #endif
@@ -182,14 +201,16 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   if (H)
     UNROLL for (int m = 0; m < M; m++) sum[m][N - 1] = _mm512_castps256_ps512(half[m]);
 #endif
-#if defined(ISA_avx512bf16)
-  if (end->act) {
-    activate(M, N, sum, rows, column, columns, base, end);
+  if (end->act ? end->other || ITG_PAIR == 2 : end->other && !(BOTH && full && !H)) {
+    float sums[ITG_TILE_M * VECTORS * LANES];
+    UNROLL for (int m = 0; m < M; m++)
+      UNROLL for (int v = 0; v < N; v++) lanes_store(sums + (m * N + v) * LANES, sum[m][v]);
+    settle(sums, N * LANES, rows, column, columns, base, end);
     return;
   }
-#endif
-  if (!H && full) finish(M, N, sum, rows, column, V * ITG_PANEL, base, end);
-  else finish(M, N, sum, rows, column, columns, base, end);
+  if (BOTH && end->other) finish(M, N, ITG_PAIR == 1, sum, rows, column, V * ITG_PANEL, base, end);
+  else if (!H && full) finish(M, N, ITG_PAIR == 2, sum, rows, column, V * ITG_PANEL, base, end);
+  else finish(M, N, ITG_PAIR == 2, sum, rows, column, columns, base, end);
 #if !defined(ISA_avx512bf16)
   if (end->act) activate(rows, column, columns, base, end);
 #endif

@@ -13,7 +13,7 @@
 // float everywhere on the input side, and a packed matrix has rows of ITG_PANEL pairs. Sums and biases are f32.
 enum { ITG_TILE_ROWS = 7 };
 #if defined(ISA_avx512bf16)
-typedef uint16_t itg_element;  // of outputs and residuals
+typedef uint16_t itg_element;  // of outputs and residuals, if they are of the input's type
 enum { ITG_PAIR = 2 };         // elements in the place of one float of the input
 #define ITG_ELEMENT bf16
 #else
@@ -29,12 +29,13 @@ typedef struct itg_tap {  // one run along k: `depth` floats of each row meet `d
 
 typedef struct itg_finish {  // what is done to the sums: bias, residual, activation
   const float *bias;         // per output column, or NULL
-  const itg_element *residual;  // laid out like the output, or NULL
+  const void *residual;      // laid out like the output and of its type, or NULL
   bool add_last;             // the residual is added after the activation
   float lo, hi;              // relu and clip are bounds
   itg_act_fn act;            // every other activation, or NULL
   double args[2];
   const float *slope;  // prelu's, per output column; `act` is then only set
+  bool other;          // of f32 and bf16, the output is what the input is not
 } itg_finish;
 
 typedef struct itg_rows {  // the tile's left side
@@ -50,7 +51,7 @@ typedef struct itg_rows {  // the tile's left side
 // panels; at most itg_tile_panels(rows) panels at a time.
 #define ITG_TILE_ARGS                                                                                   \
   const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, \
-      itg_element *base, const itg_finish *end
+      void *base, const itg_finish *end
 typedef void (*itg_tile_fn)(ITG_TILE_ARGS);
 #define ITG_TILE_PASTE(isa) itg_tile_##isa
 #define ITG_TILE_NAME(isa) ITG_TILE_PASTE(isa)
@@ -63,7 +64,7 @@ typedef struct itg_product_task {
   int64_t a_row, k;       // floats from one row to the next; columns of a
   const float *b;         // packed
   int64_t n, column;      // columns of b; where its first goes in a row of the output
-  itg_element *out;
+  void *out;
   int64_t out_row;
   itg_finish end;
 } itg_product_task;
@@ -100,12 +101,15 @@ static inline int64_t itg_matrix_at(const itg_tensor *t, int tail, const itg_ten
 }
 
 // What gemm, conv and their like share: inputs 2 to 4 (bias, residual, slopes of prelu) and the activation's attributes.
+// The type that a product makes: its input's, or as the attribute says.
+itg_words itg_check_made(int64_t made, itg_tensor *out);
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last);
 
 static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const double *args, int64_t add_last) {
   const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3), *slope = itg_input(call, 4);
   itg_finish end = {bias ? bias->data : NULL, residual ? residual->data : NULL, add_last != 0,
-                    -__builtin_inff(), __builtin_inff(), NULL, {args[0], args[1]}, slope ? slope->data : NULL};
+                    -__builtin_inff(), __builtin_inff(), NULL, {args[0], args[1]}, slope ? slope->data : NULL,
+                    call->out[0]->dtype != call->in[0]->dtype};
   if (act == ITG_ACT_relu) end.lo = 0;
   else if (act == ITG_ACT_clip) end.lo = (float)args[0], end.hi = (float)args[1];
   else end.act = itg_act(act == ITG_ACT_prelu ? ITG_ACT_leaky_relu : act);

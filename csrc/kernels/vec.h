@@ -14,6 +14,7 @@
 //   vraise(q, t)      (1 + q) * 2^n, where t = n + VSHIFT, n whole in [-125, 128]
 //   vlost(a, b, p)    what a * b lost when it was rounded to p
 //   vload_f16 vload_bf16 vstore_f16    convert from and to 16-bit floats;   vloadm/vstorem masks from and to bool bytes
+//   vsome_bf16(p, n) vkeep_bf16(p, n, v)   the first n <= VL of a vector from and to bf16, rounded half to even
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -223,6 +224,43 @@ static inline vf vmax(vf a, vf b) { return vselect(vgt(a, b), a, b); }
 #endif
 
 #define visnan(a) vne(a, a)
+static inline vi vround_bf16(vf v) {  // the upper halves; a NaN stays one
+  const vi b = vbits(v), up = viadd(b, viadd(viset(0x7fff), viand(vishr(b, 16), viset(1))));
+  return vishr(vbits(vselect(visnan(v), vfloats(vior(b, viset(0x400000))), vfloats(up))), 16);
+}
+#if defined(ISA_avx512)
+static inline vf vsome_bf16(const uint16_t *p, int64_t n) {
+  const __mmask16 some = n >= VL ? (__mmask16)-1 : vfirst(n);
+  return vfloats(vishl(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, p)), 16));
+}
+static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
+  const __mmask16 some = n >= VL ? (__mmask16)-1 : vfirst(n);
+#if defined(__AVX512BF16__)
+  _mm256_mask_storeu_epi16(p, some, (__m256i)_mm512_cvtneps_pbh(v));
+#else
+  _mm256_mask_storeu_epi16(p, some, _mm512_cvtepi32_epi16(vround_bf16(v)));
+#endif
+}
+#elif defined(ISA_avx2)
+static inline vf vsome_bf16(const uint16_t *p, int64_t n) {
+  if (n >= VL) return vload_bf16(p);
+  uint16_t t[VL] = {0};
+  memcpy(t, p, (size_t)n * sizeof *t);
+  return vload_bf16(t);
+}
+static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
+  const vi r = vround_bf16(v);
+  const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
+  uint16_t t[VL];
+  _mm_storeu_si128((__m128i *)(n >= VL ? p : t), h);
+  if (n < VL) memcpy(p, t, (size_t)n * sizeof *t);
+}
+#else
+static inline vf vsome_bf16(const uint16_t *p, int64_t n) { return n > 0 ? vfloats((vi)*p << 16) : 0.f; }
+static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
+  if (n > 0) *p = (uint16_t)vround_bf16(v);
+}
+#endif
 #ifdef vguess  // 1 / a for 2^-60 < |a| < 2^60, from an estimate and one step of Newton's: 3 ulp, a third of a division
 static inline vf vinverse(vf a) {
   const vf r = vguess(a);

@@ -135,7 +135,7 @@ enum { FAR = 128 << 10 };                      // floats of weights that the sec
 // The rows of `count` tiles times the panels [first, last), at every point.
 static void multiply(const itg_winograd *g, const float *w, const float *in, float *out, int64_t count, int64_t first,
                      int64_t last) {
-  const itg_finish end = {NULL, NULL, false, -__builtin_inff(), __builtin_inff(), NULL, {0, 0}, NULL};
+  const itg_finish end = {.lo = -__builtin_inff(), .hi = __builtin_inff()};
   itg_tap taps[GROUPS];
   itg_rows rows[GROUPS];
   const int64_t groups = (count + ITG_TILE_M - 1) / ITG_TILE_M, panel = g->deep * ITG_PANEL;
@@ -222,7 +222,7 @@ static void activate(const canvas *c, int64_t first, int64_t columns, float *out
       const int64_t at = c->at + i * c->line + j * c->pixel + first;
       itg_bend(end, out + at, n, first, columns);
       if (end->residual && end->add_last)
-        for (int64_t k = at; k < at + n; k++) out[k] += end->residual[k];
+        for (int64_t k = at; k < at + n; k++) out[k] += ((const float *)end->residual)[k];
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import ml_dtypes
@@ -78,6 +79,37 @@ def test_depthwise(channels, kernel, stride):
     for epilogue in EPILOGUES:
         check("cpu.depthwise", x, w, floats(channels, dtype=np.float32), floats(*y.shape), **attrs,
               **epilogue)  # fmt: skip
+
+
+@pytest.mark.parametrize("made", ["f32", "bf16"])
+@pytest.mark.parametrize("op", ["cpu.gemm", "cpu.conv", "cpu.depthwise"])
+def test_products_make_the_other_type(op, made):
+    """f32 from bf16 and bf16 from f32, by whole panels, halves and single columns."""
+    of, to = (BF16, np.float32) if made == "f32" else (np.float32, BF16)
+    window = {"stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1)}
+    for n in (1, 12, 24, 64, 81):
+        x = floats(2, 5, 9, n if op == "cpu.depthwise" else 6, dtype=of)
+        if op == "cpu.depthwise":
+            w, attrs = floats(3, 3, n, dtype=np.float32), window
+        else:
+            taps = 1 if op == "cpu.gemm" else 9
+            plain = (floats(1, 6 * taps, n) / 6).astype(of)
+            pack = packed if of is BF16 else functools.partial(cpu_ops.pack.body, tile=16)
+            w = pack(plain[0] if op == "cpu.gemm" else plain)
+            attrs = {"n": n} if op == "cpu.gemm" else {"channels": n, "kernel": (3, 3), **window}
+        (y,) = check(op, x, w, made=made, **attrs)
+        assert y.dtype == to
+        bias, rest = floats(n, dtype=np.float32), floats(*y.shape, dtype=to)
+        for epilogue in EPILOGUES:
+            check(op, x, w, bias, rest, made=made, **attrs, **epilogue)
+        slopes = floats(n, dtype=np.float32)
+        check(op, x, w, bias, rest, slopes, made=made, act="prelu", **attrs)
+
+
+def test_other_types_make_only_themselves():
+    packed = cpu_ops.pack.body(np.ones((2, 3)), tile=16)
+    with pytest.raises(BadInput, match="only f32 and bf16 mix"):
+        cpu_ops.gemm(np.ones((2, 2)), packed, n=3, made="f32")
 
 
 def test_odd_depths_are_refused_in_words():

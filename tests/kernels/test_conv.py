@@ -122,7 +122,7 @@ def test_conv_transpose_of_other_floats(case: dict[str, Any], dtype: Any) -> Non
 
 GOOD = {
     "channels": 8, "kernel": (3, 3), "stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1),
-    "groups": 1, "act": "none", "act_args": (), "add_last": False,
+    "groups": 1, "act": "none", "act_args": (), "add_last": False, "made": "same",
 }  # fmt: skip
 
 

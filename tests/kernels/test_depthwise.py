@@ -79,7 +79,7 @@ def test_refusals(weights: tuple[int, ...], change: dict[str, Any], words: str) 
     kernel = native.find_kernel("cpu.depthwise", "f32", native.machine())
     assert kernel is not None
     good = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "act": "none",
-            "act_args": (), "add_last": False}  # fmt: skip
+            "act_args": (), "add_last": False, "made": "same"}  # fmt: skip
     native.run_kernel(kernel, [floats(1, 5, 5, 4), floats(3, 3, 4)], good)
     with pytest.raises(RunError, match=words):
         native.run_kernel(kernel, [floats(1, 5, 5, 4), floats(*weights)], {**good, **change})

@@ -165,6 +165,6 @@ def test_refusals(
 ) -> None:
     kernel = native.find_kernel("cpu.gemm", "f32", native.machine())
     assert kernel is not None
-    rest = {"act": "none", "act_args": (), "add_last": False}
+    rest = {"act": "none", "act_args": (), "add_last": False, "made": "same"}
     with pytest.raises(RunError, match=words):
         native.run_kernel(kernel, [floats(*a), floats(*b)], {**attrs, **rest})

@@ -62,7 +62,8 @@ def window(r: random.Random, axes: int) -> dict[str, Any]:
 
 def epilogue(r: random.Random) -> dict[str, Any]:
     act = r.choice(["none", "relu", "clip", "swish", "gelu", "prelu"])
-    return {"act": act, "act_args": (0.5, 1.0), "add_last": r.random() < 0.3}
+    made = r.choice(["same", "same", "f32", "bf16"])
+    return {"act": act, "act_args": (0.5, 1.0), "add_last": r.random() < 0.3, "made": made}
 
 
 def gemm(r: random.Random) -> Call:

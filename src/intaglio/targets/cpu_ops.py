@@ -3,19 +3,22 @@
 Each is an ordinary op whose numpy body, the neutral op's in another layout, says what its kernel
 must compute. Their epilogue is `act(y + bias + residual)`, or, where `add_last` is set,
 `act(y + bias) + residual`. The activation prelu has its slopes, one per channel, as an operand.
+Products of f32 can make bf16 and the other way round: `made` says so, sums are f32 in any case.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from intaglio import ops
+from intaglio import dtypes, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
-from intaglio.ops.precision import widen
+from intaglio.ops.precision import SMALL
 from intaglio.ops.registry import REGISTRY, op
 
 Ints = tuple[int, ...]
@@ -76,6 +79,29 @@ def _check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: 
     return y
 
 
+def _made_type(y: Type, made: str) -> Type:
+    """What a product makes: its input's type, or of f32 and bf16 the one that `made` says."""
+    if made == "same":
+        return y
+    if made not in ("f32", "bf16") or y.dtype not in ("f32", "bf16"):
+        raise BadInput(f"a product of {y.dtype} cannot make {made}: only f32 and bf16 mix")
+    return y.but(dtype=made)
+
+
+def rounds_to_made(body: Callable[..., Array]) -> Callable[..., Array]:
+    """Run the body in f32, then round once, to the type that is made."""
+
+    @functools.wraps(body)
+    def run(x: Array, *others: Array | None, made: str = "same", **attrs: Any) -> Array:
+        wide = [
+            a.astype(np.float32) if a is not None and a.dtype in SMALL else a for a in (x, *others)
+        ]
+        y = body(*wide, **attrs)
+        return y.astype(x.dtype if made == "same" else dtypes.TABLE[made].numpy, copy=False)
+
+    return run
+
+
 # ---- matrices ----------------------------------------------------------------------------------
 def _pack_type(b: Value, *, tile: int, transposed: bool) -> Type:
     if b.type.rank < 2 or tile < 1:
@@ -128,7 +154,7 @@ def _packed_shape(dtype: str, k: int, n: int) -> Ints:
 
 def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None,
                slope: Value | None, *,
-               n: int, act: str, act_args: Floats, add_last: bool) -> Type:  # fmt: skip
+               n: int, act: str, act_args: Floats, add_last: bool, made: str) -> Type:  # fmt: skip
     if a.type.rank < 2 or b.type.rank < 3 or a.dtype != b.dtype:
         raise BadInput(f"cpu.gemm takes [.., m, k] and a packed matrix, not {a.type} and {b.type}")
     batch = b.shape[:-3]
@@ -138,7 +164,9 @@ def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None,
         lead = np.broadcast_shapes(a.shape[:-2], batch)
     except ValueError:
         raise BadInput(f"cpu.gemm: batches of {a.type} and {b.type} cannot be broadcast") from None
-    return _check_epilogue(Type(a.dtype, (*lead, a.shape[-2], n)), bias, residual, slope, act)
+    return _check_epilogue(
+        _made_type(Type(a.dtype, (*lead, a.shape[-2], n)), made), bias, residual, slope, act
+    )
 
 
 def _gemm_macs(node: Node) -> int:
@@ -146,10 +174,11 @@ def _gemm_macs(node: Node) -> int:
 
 
 @op(_gemm_type, name="cpu.gemm", macs=_gemm_macs)
-@widen
+@rounds_to_made
 def gemm(a: Array, b: Array, bias: Array | None = None, residual: Array | None = None,
          slope: Array | None = None, *, n: int,
-         act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
+         act: str = "none", act_args: Floats = (), add_last: bool = False,
+         made: str = "same") -> Array:  # fmt: skip
     """Matrix product with a packed right operand of n columns."""
     product = np.matmul(a, _unpack(b, a.shape[-1], n))
     return _finish(product, bias, residual, slope, act, act_args, add_last)
@@ -189,13 +218,13 @@ def _check_packed(x: Value, w: Value, channels: int, kernel: Ints, groups: int) 
 def _conv_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
                slope: Value | None, *, channels: int,
                kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int,
-               act: str, act_args: Floats, add_last: bool) -> Type:  # fmt: skip
+               act: str, act_args: Floats, add_last: bool, made: str) -> Type:  # fmt: skip
     image = _image(x)
     _check_packed(x, w, channels, kernel, groups)
     neutral = Value(Type(w.dtype, (channels, x.shape[-1] // groups, *kernel)))
-    made = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
+    y = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
                           groups=groups)  # fmt: skip
-    return _check_epilogue(_as_last(made), bias, residual, slope, act)
+    return _check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
 
 
 def _conv_macs(node: Node) -> int:
@@ -204,11 +233,12 @@ def _conv_macs(node: Node) -> int:
 
 
 @op(_conv_type, name="cpu.conv", macs=_conv_macs)
-@widen
+@rounds_to_made
 def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
          slope: Array | None = None, *,
          channels: int, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int = 1,
-         act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
+         act: str = "none", act_args: Floats = (), add_last: bool = False,
+         made: str = "same") -> Array:  # fmt: skip
     """Convolution of an image [n, .., c]; `w` is cpu.pack of [groups, window * c / groups, m]."""
     deep, per = x.shape[-1] // groups, channels // groups
     neutral = np.moveaxis(
@@ -225,15 +255,15 @@ def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None =
 def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
                     slope: Value | None, *, stride: Ints,
                     pad: Ints, dilation: Ints, act: str, act_args: Floats,
-                    add_last: bool) -> Type:  # fmt: skip
+                    add_last: bool, made: str) -> Type:  # fmt: skip
     image = _image(x)
     small = "f32" if x.dtype == "bf16" else x.dtype  # weights so few need not be narrow
     if w.type.rank != x.type.rank - 1 or w.dtype != small or w.shape[-1] != x.shape[-1]:
         raise BadInput(f"cpu.depthwise takes an image and [window, c], not {x.type} and {w.type}")
     neutral = Value(Type(x.dtype, (w.shape[-1], 1, *w.shape[:-1])))
-    made = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
+    y = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
                           groups=w.shape[-1])  # fmt: skip
-    return _check_epilogue(_as_last(made), bias, residual, slope, act)
+    return _check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
 
 
 def _depthwise_macs(node: Node) -> int:
@@ -241,11 +271,11 @@ def _depthwise_macs(node: Node) -> int:
 
 
 @op(_depthwise_type, name="cpu.depthwise", macs=_depthwise_macs)
-@widen
+@rounds_to_made
 def depthwise(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
               slope: Array | None = None, *,
               stride: Ints, pad: Ints, dilation: Ints, act: str = "none", act_args: Floats = (),
-              add_last: bool = False) -> Array:  # fmt: skip
+              add_last: bool = False, made: str = "same") -> Array:  # fmt: skip
     """Convolution in which each channel has a window of its own; `w` is [window.., c]."""
     y = ops.conv.body(_channels_first(x), np.moveaxis(w, -1, 0)[:, None], stride=stride, pad=pad,
                       dilation=dilation, groups=w.shape[-1])  # fmt: skip
@@ -256,14 +286,14 @@ def _conv_transpose_type(x: Value, w: Value, bias: Value | None, residual: Value
                          slope: Value | None, *,
                          channels: int, kernel: Ints, stride: Ints, pad: Ints, output_pad: Ints,
                          dilation: Ints, groups: int, act: str, act_args: Floats,
-                         add_last: bool) -> Type:  # fmt: skip
+                         add_last: bool, made: str) -> Type:  # fmt: skip
     image = _image(x)
     _check_packed(x, w, channels, kernel, groups)
     neutral = Value(Type(w.dtype, (x.shape[-1], channels // groups, *kernel)))
-    made = ops.conv_transpose.infer(image, neutral, None, stride=stride, pad=pad,
+    y = ops.conv_transpose.infer(image, neutral, None, stride=stride, pad=pad,
                                     output_pad=output_pad, dilation=dilation,
                                     groups=groups)  # fmt: skip
-    return _check_epilogue(_as_last(made), bias, residual, slope, act)
+    return _check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
 
 
 def _conv_transpose_macs(node: Node) -> int:
@@ -272,12 +302,12 @@ def _conv_transpose_macs(node: Node) -> int:
 
 
 @op(_conv_transpose_type, name="cpu.conv_transpose", macs=_conv_transpose_macs)
-@widen
+@rounds_to_made
 def conv_transpose(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
                    slope: Array | None = None, *,
                    channels: int, kernel: Ints, stride: Ints, pad: Ints, output_pad: Ints,
                    dilation: Ints, groups: int = 1, act: str = "none", act_args: Floats = (),
-                   add_last: bool = False) -> Array:  # fmt: skip
+                   add_last: bool = False, made: str = "same") -> Array:  # fmt: skip
     """Transposed convolution of an image [n, .., c]; `w` is packed as for cpu.conv."""
     deep, per = x.shape[-1] // groups, channels // groups
     neutral = np.moveaxis(

@@ -79,7 +79,16 @@ SMALL = Type("bf16", (2, 4, 6, 6))
 case("conv_in_tiles_or_bf16", lambda x: conv(ops.mul(x, scalar(1 / 64)), 64), f32(1, 64, 24, 24))
 case("product_in_bf16", product, f32(2, 6))
 case("product_in_bf16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))
-case("depthwise_in_bf16", lambda x: cpu_ops.depthwise(
-    x, num(3, 3, 6), stride=(1, 1), pad=(1,) * 4, dilation=(1, 1)), IMAGE)  # fmt: skip
+DEPTHWISE = {"stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1)}
+case("depthwise_makes_bf16",
+     lambda x: cpu_ops.depthwise(product(product(x)), num(3, 3, 3), **DEPTHWISE),
+     IMAGE)  # fmt: skip
+case("depthwise_reads_bf16",
+     lambda x: cpu_ops.depthwise(wide(x), num(3, 3, 6), made="bf16", **DEPTHWISE),
+     SMALL)  # fmt: skip
+case("cast_into_product", lambda x: ops.cast(product(x), dtype="bf16"), VECTOR)
+case("cast_into_product",
+     lambda x, y: ops.cast(product(x, residual=wide(y)), dtype="bf16"),
+     VECTOR, Type("bf16", (2, 3)))  # fmt: skip
 case("move_in_bf16", lambda x: ops.transpose(wide(x), perm=(0, 2, 3, 1)), SMALL)
 case("concat_in_bf16", lambda x, y: ops.concat(wide(x), wide(y), axis=1), SMALL, SMALL)
