@@ -3,6 +3,7 @@
 
 enum { BLOCK = 16, FEW = 4 };              // tiles that share one pass over the panels of a large right operand, or a small
 enum { NEAR = 96 << 10, COLD = 8 << 10 };  // floats of it that the second cache keeps; that are worth fetching early
+enum { LONG = 320 };                       // rows of a panel that the processor fetches early enough by itself
 
 static int tiles_per_block(int64_t k, int64_t n) {
   if (k * n <= NEAR) return FEW;
@@ -37,7 +38,7 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
         rows[count].out[m] = out;
       }
     }
-    const bool cold = count > 1 && k * t->n > (i ? NEAR : COLD);
+    const bool cold = count > 1 && k <= LONG && k * t->n > (i ? NEAR : COLD);
     for (int64_t g = 0, p = first; g < groups; g++) {
       const int64_t q = p + thin + (g < thick);
       const int64_t columns = (q * ITG_PANEL < t->n ? q * ITG_PANEL : t->n) - p * ITG_PANEL;
