@@ -49,6 +49,10 @@ TILES = [  # 3x3 in steps of one: height, width, channels in and out; ResNets, S
     (27, 27, 32, 128), (13, 13, 64, 256), (80, 80, 16, 16), (40, 40, 32, 32), (40, 40, 64, 64),
     (20, 20, 128, 128), (10, 10, 256, 256),
 ]  # fmt: skip
+STEMS = [  # first layers: MobileNetV1 and V2, V3, ShuffleNetV2, ResNet, YOLOv5
+    (224, 224, 3, 32, 3, 2, 1), (224, 224, 3, 16, 3, 2, 1), (224, 224, 3, 24, 3, 2, 1),
+    (224, 224, 3, 64, 7, 2, 1), (320, 320, 3, 32, 6, 2, 1),
+]  # fmt: skip
 DEPTHWISE = [  # MobileNetV2's: height, width, channels, kernel, stride; then two 5x5 of MobileNetV3
     (112, 112, 32, 3, 1, 1), (112, 112, 96, 3, 2, 1), (56, 56, 144, 3, 1, 1),
     (56, 56, 144, 3, 2, 1), (28, 28, 192, 3, 1, 2), (28, 28, 192, 3, 2, 1), (14, 14, 384, 3, 1, 4),
@@ -146,6 +150,7 @@ def main() -> None:
     print(f"{isa}: peak {top:.1f} GFLOP/s on one thread")
     families = {
         "matrix product, m x n x k": gemms(isa),
+        "first layers": convs(STEMS, isa),
         "MobileNetV2, convolutions": convs(MOBILENET_V2, isa),
         "MobileNetV2, depthwise": depthwises(isa),
         "ResNet-50, convolutions": convs(RESNET50, isa),
