@@ -28,9 +28,9 @@ static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_qtap
   rows->n_taps = c->taps;
   rows->run = c->run;
   rows->rows = n;
+  int64_t ox = r % w->out[2], oy = r / w->out[2] % w->out[1], oz = r / w->out[2] / w->out[1] % w->out[0];
+  const uint8_t *image = t->x + r / w->out[2] / w->out[1] / w->out[0] * w->in[0] * plane + channel;
   for (int m = 0; m < n; m++, r++) {
-    const int64_t ox = r % w->out[2], rest = r / w->out[2], oy = rest % w->out[1], oz = rest / w->out[1] % w->out[0];
-    const uint8_t *image = t->x + rest / w->out[1] / w->out[0] * w->in[0] * plane + channel;
     rows->out[m] = r * c->channels;
     itg_qtap *tap = taps;
     for (int64_t i = 0; i < w->kernel[0]; i++)
@@ -52,6 +52,13 @@ static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_qtap
           }
         }
       }
+    if (++ox < w->out[2]) continue;  // on to the next pixel
+    ox = 0;
+    if (++oy < w->out[1]) continue;
+    oy = 0;
+    if (++oz < w->out[0]) continue;
+    oz = 0;
+    image += w->in[0] * plane;
   }
 }
 
@@ -116,8 +123,8 @@ ITG_FN(qconv, any) {
   itg_qtap *taps = (itg_qtap *)(scratch + l.fill);
   for (int64_t t = 0; t < l.block * c.taps; t++) taps[t].at = t % c.taps * c.fours * ITG_QROW;
   const task t = {&c, call->in[0]->data, call->in[1]->data, (uint8_t *)scratch, call->out[0]->data,
-                  {call->in[2]->data, call->in[3]->data, (float)(a->lo - a->y_zero), (float)(a->hi - a->y_zero),
-                   (int32_t)a->y_zero}};
+                  itg_requantize_of(call->in[2]->data, call->in[3]->data, c.channels, a->y_zero, a->lo, a->hi,
+                                    a->dtype == ITG_I8)};
   int64_t from = 0, to = c.batch * itg_places(c.w.out), first = 0, last = c.groups * c.panels;
   if (c.channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
   else itg_share(to, 1, part, parts, &from, &to);

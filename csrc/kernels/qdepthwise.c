@@ -80,9 +80,9 @@ INLINE void pixel(const task *t, const block *b, const uint8_t *const *taps, con
     UNROLL for (int v = 0; v < 4; v++)
       sum[v] = vq_dot(sum[v], vq_inputs(lanes[v]), vq_weights(b->weights[k / 4][v]));
   }
-  const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
-  UNROLL for (int v = 0; v < 4; v++) sum[v] = vq_scaled(sum[v], b->scale[v], lo, hi);
-  const vq bytes = vq_bytes(sum[0], sum[1], sum[2], sum[3], vq_set16((short)t->end.zero));
+  const vq_end end = vq_end_of(&t->end);
+  const vq bytes = t->end.saturates ? vq_bytes(sum[0], sum[1], sum[2], sum[3], b->scale, true, end)
+                                    : vq_bytes(sum[0], sum[1], sum[2], sum[3], b->scale, false, end);
   if (WHOLE) {
     vq_store(out, bytes);
   } else {
@@ -165,8 +165,8 @@ ITG_FN(qdepthwise, any) {
   t.out = call->out[0]->data;
   t.flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0;
   t.fill = (uint8_t)a->x_zero;
-  t.end = (itg_requantize){call->in[2]->data, call->in[3]->data, (float)(a->lo - a->y_zero), (float)(a->hi - a->y_zero),
-                           (int32_t)a->y_zero};
+  t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.channels, a->y_zero, a->lo, a->hi,
+                            a->dtype == ITG_I8);
   const bool nine = t.taps == 9;
   int64_t row = 0, end = type.shape[0] * t.w.out[0] * t.w.out[1], from = 0, to = t.channels;
   if (end >= 8 * (int64_t)parts) itg_share(end, 1, part, parts, &row, &end);

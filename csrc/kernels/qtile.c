@@ -22,52 +22,64 @@ INLINE uint32_t four_at(const uint8_t *p) {
 }
 
 // One group of four along k.
-INLINE void step(const int M, const int N, const int FLIP, vq (*sum)[VECTORS], const uint32_t *x, const uint8_t *w,
-                 int64_t panel) {
+INLINE void step(const int M, const int N, const int FLIP, vq (*sum)[VECTORS], const uint8_t *const *row, int64_t k,
+                 const uint8_t *w, int64_t panel) {
   vq_four y[VECTORS];
   UNROLL for (int v = 0; v < N; v++) y[v] = vq_weights(vq_load(w + v / PARTS * panel + v % PARTS * QBYTES));
   UNROLL for (int m = 0; m < M; m++) {
-    vq four = vq_set((int32_t)x[m]);
+    vq four = vq_set((int32_t)four_at(row[m] + k * ITG_FOUR));
     if (FLIP) four = vq_xor(four, vq_set((int32_t)0x80808080));
     const vq_four in = vq_inputs(four);
     UNROLL for (int v = 0; v < N; v++) sum[m][v] = vq_dot(sum[m][v], in, y[v]);
   }
 }
 
+// One row's bytes, in the order of the columns.
+INLINE vq row_bytes(const int V, const vq *sum, const float *scale, const bool saturates, vq_end end) {
+#if defined(ISA_avx512)
+  vq y[4];
+  vf s[4];
+  UNROLL for (int v = 0; v < 4; v++) {
+    y[v] = v < V ? sum[v < V ? v : 0] : vq_set(0);
+    s[v] = v < V ? vload(scale + v * QL) : vset(0.f);
+  }
+  const vq order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_permutexvar_epi32(order, vq_bytes(y[0], y[1], y[2], y[3], s, saturates, end));
+#else
+  const vf s[4] = {vload(scale), vload(scale + QL), vset(0.f), vset(0.f)};
+  const vq none = vq_set(0), order = _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5);
+  return _mm256_permutevar8x32_epi32(vq_bytes(sum[0], sum[1], none, none, s, saturates, end), order);
+#endif
+}
+
+INLINE void put(const int V, uint8_t *to, int64_t columns, vq bytes) {
+#if defined(ISA_avx512)
+  if (columns < V * ITG_PANEL) {
+    _mm512_mask_storeu_epi8(to, ~(__mmask64)0 >> (64 - columns), bytes);
+  } else if (V == 4) {
+    vq_store(to, bytes);
+  } else {
+    if (V >= 2) _mm256_storeu_si256((__m256i *)to, _mm512_castsi512_si256(bytes));
+    if (V == 1) _mm_storeu_si128((__m128i *)to, _mm512_castsi512_si128(bytes));
+    if (V == 3) _mm_storeu_si128((__m128i *)(to + 32), _mm512_extracti32x4_epi32(bytes, 2));
+  }
+#else
+  uint8_t some[ITG_PANEL];
+  _mm_storeu_si128((__m128i *)some, _mm256_castsi256_si128(bytes));
+  if (columns == ITG_PANEL) memcpy(to, some, ITG_PANEL);
+  else memcpy(to, some, (size_t)columns);
+#endif
+}
+
 INLINE void finish(const int M, const int V, vq (*sum)[VECTORS], const itg_qrows *rows, int64_t column, int64_t columns,
                    uint8_t *out, const itg_requantize *end, const float *scale) {
-  const vf lo = vset(end->lo), hi = vset(end->hi);
-  const vq zero = vq_set16((short)end->zero);
-  const bool full = columns == V * ITG_PANEL;
-  UNROLL for (int m = 0; m < M; m++) {
-    uint8_t *to = out + rows->out[m] + column;
-#if defined(ISA_avx512)
-    vq y[4];
-    UNROLL for (int v = 0; v < 4; v++) y[v] = v < V ? vq_scaled(sum[m][v < V ? v : 0], vload(scale + v * QL), lo, hi) : vq_set(0);
-    vq bytes = vq_bytes(y[0], y[1], y[2], y[3], zero);
-    bytes = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
-    if (!full) {
-      _mm512_mask_storeu_epi8(to, ~(__mmask64)0 >> (64 - columns), bytes);
-    } else if (V == 4) {
-      vq_store(to, bytes);
-    } else {
-      if (V >= 2) _mm256_storeu_si256((__m256i *)to, _mm512_castsi512_si256(bytes));
-      if (V == 1) _mm_storeu_si128((__m128i *)to, _mm512_castsi512_si128(bytes));
-      if (V == 3) _mm_storeu_si128((__m128i *)(to + 32), _mm512_extracti32x4_epi32(bytes, 2));
-    }
-#else
-    const vq a = vq_scaled(sum[m][0], vload(scale), lo, hi), b = vq_scaled(sum[m][1], vload(scale + QL), lo, hi);
-    const vq bytes = _mm256_permutevar8x32_epi32(vq_bytes(a, b, a, b, zero), _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
-    const __m128i first = _mm256_castsi256_si128(bytes);
-    if (full) {
-      _mm_storeu_si128((__m128i *)to, first);
-    } else {
-      uint8_t some[ITG_PANEL];
-      _mm_storeu_si128((__m128i *)some, first);
-      memcpy(to, some, (size_t)columns);
-    }
-#endif
-  }
+  const vq_end all = vq_end_of(end);
+  if (end->saturates)
+    UNROLL for (int m = 0; m < M; m++)
+      put(V, out + rows->out[m] + column, columns, row_bytes(V, sum[m], scale, true, all));
+  else
+    UNROLL for (int m = 0; m < M; m++)
+      put(V, out + rows->out[m] + column, columns, row_bytes(V, sum[m], scale, false, all));
 }
 
 INLINE void tile(const int M, const int V, const int FLIP, const itg_qrows *rows, const uint8_t *b, int64_t panel,
@@ -92,15 +104,18 @@ INLINE void tile(const int M, const int V, const int FLIP, const itg_qrows *rows
   const int64_t run = rows->run, whole = run / ITG_FOUR, rest = run % ITG_FOUR;
   for (int64_t t = 0; t < rows->n_taps; t++, tap++) {
     const uint8_t *row[ITG_QTILE_M], *w = b + tap->at;
-    uint32_t x[ITG_QTILE_M];
+    uint32_t last[ITG_QTILE_M];
     UNROLL for (int m = 0; m < M; m++) row[m] = tap->row[m];
-    for (int64_t k = 0; k < whole; k++, w += ITG_QROW) {
-      UNROLL for (int m = 0; m < M; m++) x[m] = four_at(row[m] + k * ITG_FOUR);
-      step(M, N, FLIP, sum, x, w, panel);
-    }
-    if (rest) {
-      UNROLL for (int m = 0; m < M; m++) x[m] = tail(row[m], run, rest);
-      step(M, N, FLIP, sum, x, w, panel);
+    // First the whole groups, then the rest: one body of the loop does both, for two would not keep sums in registers.
+    for (int part = whole == 0; part <= (rest != 0); part++) {
+      const int64_t count = part ? 1 : whole;
+      if (part) {
+        UNROLL for (int m = 0; m < M; m++) {
+          last[m] = tail(row[m], run, rest);
+          row[m] = (const uint8_t *)&last[m];
+        }
+      }
+      for (int64_t k = 0; k < count; k++, w += ITG_QROW) step(M, N, FLIP, sum, row, k, w, panel);
     }
   }
   finish(M, V, sum, rows, column, columns, out, end, scale);

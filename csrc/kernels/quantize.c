@@ -6,7 +6,10 @@ enum { BLOCK = 256 };
 #define LOAD(type)                                                           \
   {                                                                          \
     const type *from = (const type *)t->data + at;                           \
-    for (int64_t i = 0; i < n; i++) out[i] = (float)from[i * step];          \
+    if (step == 1) /* a constant, so that this becomes vectors */            \
+      for (int64_t i = 0; i < n; i++) out[i] = (float)from[i];               \
+    else                                                                     \
+      for (int64_t i = 0; i < n; i++) out[i] = (float)from[i * step];        \
     return;                                                                  \
   }
 
@@ -50,6 +53,30 @@ static void store(const itg_tensor *t, int64_t at, int64_t n, const float *y, bo
     for (int64_t i = 0; i < n; i++) itg_store_i64(t->dtype, t->data, at + i, whole[i]);
 }
 
+// f32 and bytes with one scale for all of them, the usual case: straight from one to the other.
+#define DEQUANTIZE(type)                                                                       \
+  {                                                                                            \
+    const type *restrict from = (const type *)x->data + i;                                     \
+    for (int64_t k = 0; k < n; k++) to[k] = ((float)from[k] - zero) * scale;                   \
+  }
+
+static void dequantize_bytes(const itg_tensor *x, int64_t i, int64_t n, float scale, float zero, float *restrict to) {
+  if (x->dtype == ITG_U8) DEQUANTIZE(uint8_t)
+  else DEQUANTIZE(int8_t)
+}
+
+static void quantize_bytes(const float *restrict x, int64_t n, float scale, float zero, float lo, float hi,
+                           uint8_t *restrict to) {
+  for (int64_t k = 0; k < n; k++) {
+    const float y = rintf(x[k] / scale) + zero, above = y > lo ? y : lo;  // NaN becomes the lowest
+    to[k] = (uint8_t)(int32_t)(above < hi ? above : hi);
+  }
+}
+
+static bool is_byte(uint8_t dtype) { return dtype == ITG_U8 || dtype == ITG_I8; }
+
+static float one(const itg_tensor *t) { return t ? (float)itg_load_f64(t->dtype, t->data, 0) : 0; }
+
 ITG_FN(quantize_linear, any) {
   const itg_attrs_quantize_linear *attrs = call->attrs;
   const itg_tensor *x = call->in[0], *scale = call->in[1], *zero = itg_input(call, 2), *out = call->out[0];
@@ -58,6 +85,11 @@ ITG_FN(quantize_linear, any) {
   const bool whole = !itg_is_float(out->dtype);
   int64_t i, end, at, step;
   itg_share(itg_count(out), 4096, part, parts, &i, &end);
+  if (itg_count(scale) == 1 && x->dtype == ITG_F32 && is_byte(out->dtype)) {
+    const float low = out->dtype == ITG_I8 ? -128 : 0;
+    quantize_bytes((const float *)x->data + i, end - i, one(scale), one(zero), low, low + 255, (uint8_t *)out->data + i);
+    return NULL;
+  }
   for (int64_t n; i < end; i += n) {
     float y[BLOCK], s[BLOCK], z[BLOCK];
     n = itg_grain_run(&grain, i, end, &at, &step);
@@ -84,6 +116,10 @@ ITG_FN(dequantize_linear, any) {
   const itg_grain grain = itg_grain_of(x, scale, attrs->axis, attrs->block_size);
   int64_t i, end, at, step;
   itg_share(itg_count(out), 4096, part, parts, &i, &end);
+  if (itg_count(scale) == 1 && is_byte(x->dtype) && out->dtype == ITG_F32) {
+    dequantize_bytes(x, i, end - i, one(scale), one(zero), (float *)out->data + i);
+    return NULL;
+  }
   for (int64_t n; i < end; i += n) {
     float y[BLOCK], s[BLOCK], z[BLOCK];
     n = itg_grain_run(&grain, i, end, &at, &step);

@@ -2,6 +2,7 @@
 // that lie next to each other along the sum: four of the input (as u8) meet four weights (i8). Nothing saturates: where
 // there is no instruction for four products at once, they are made as 16-bit pairs.
 #pragma once
+#include <stdbool.h>
 #include <string.h>
 
 #include "vec.h"
@@ -16,7 +17,17 @@ typedef struct itg_requantize {
   const float *scale;
   float lo, hi;
   int32_t zero;
+  int high;        // 0x80 where the result is i8: what makes its bytes of those of u8
+  bool saturates;  // no sum leaves 32 bits when it is scaled, and the bounds are the type's: narrowing does it all
 } itg_requantize;
+
+static inline itg_requantize itg_requantize_of(const int32_t *bias, const float *scale, int64_t channels, int64_t zero,
+                                               int64_t lo, int64_t hi, int64_t low) {
+  bool small = true;
+  for (int64_t i = 0; i < channels; i++) small &= fabsf(scale[i]) < 1;
+  return (itg_requantize){bias, scale, (float)(lo - zero), (float)(hi - zero), (int32_t)zero, low ? 0x80 : 0,
+                          small && hi - lo == 255};
+}
 
 static inline uint8_t itg_requantized(const itg_requantize *q, int32_t sum, int64_t channel) {
   const float y = (float)sum * q->scale[channel], above = y > q->lo ? y : q->lo;
@@ -34,7 +45,7 @@ enum { QL = 16, QBYTES = 64 };
 #define vq_set16(x) _mm512_set1_epi16(x)
 #define vq_xor _mm512_xor_si512
 #define vq_and _mm512_and_si512
-#define vq_add16 _mm512_add_epi16
+#define vq_adds16 _mm512_adds_epi16
 #define vq_packs32 _mm512_packs_epi32
 #define vq_packus16 _mm512_packus_epi16
 #define vq_unpacklo8 _mm512_unpacklo_epi8
@@ -50,7 +61,7 @@ enum { QL = 8, QBYTES = 32 };
 #define vq_set16(x) _mm256_set1_epi16(x)
 #define vq_xor _mm256_xor_si256
 #define vq_and _mm256_and_si256
-#define vq_add16 _mm256_add_epi16
+#define vq_adds16 _mm256_adds_epi16
 #define vq_packs32 _mm256_packs_epi32
 #define vq_packus16 _mm256_packus_epi16
 #define vq_unpacklo8 _mm256_unpacklo_epi8
@@ -64,7 +75,10 @@ enum { QL = 8, QBYTES = 32 };
 typedef vq vq_four;
 INLINE vq_four vq_weights(vq w) { return w; }
 INLINE vq_four vq_inputs(vq x) { return x; }
-INLINE vq vq_dot(vq sum, vq_four x, vq_four w) { return _mm512_dpbusd_epi32(sum, x, w); }
+INLINE vq vq_dot(vq sum, vq_four x, vq_four w) {  // in words, for with the intrinsic GCC 12 keeps sums on the stack
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+  return sum;
+}
 #else
 typedef struct vq_four {
   vq even, odd;  // bytes 0 and 2, bytes 1 and 3, as 16-bit numbers
@@ -88,21 +102,38 @@ INLINE vq vq_dot(vq sum, vq_four x, vq_four w) {
 #endif
 #endif
 
-// Sums -> rounded and clamped numbers, which still lack the zero.
-INLINE vq vq_scaled(vq sum, vf scale, vf lo, vf hi) {
+INLINE vf vq_floats(vq sum) {
 #if defined(ISA_avx512)
-  const vf y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
-  return _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(y, lo), hi));
+  return _mm512_cvtepi32_ps(sum);
 #else
-  const vf y = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale);
-  return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(y, lo), hi));
+  return _mm256_cvtepi32_ps(sum);
 #endif
 }
 
-// Four vectors of such numbers -> bytes with the zero added; within 128 bits those of a, b, c, d follow each other.
-INLINE vq vq_bytes(vq a, vq b, vq c, vq d, vq zero16) {
-  const vq low = vq_set16(0xff);
-  const vq left = vq_and(vq_add16(vq_packs32(a, b), zero16), low), right = vq_and(vq_add16(vq_packs32(c, d), zero16), low);
-  return vq_packus16(left, right);
+INLINE vq vq_rounded(vf y) {
+#if defined(ISA_avx512)
+  return _mm512_cvtps_epi32(y);
+#else
+  return _mm256_cvtps_epi32(y);
+#endif
+}
+
+typedef struct vq_end {  // what all sums of a call share
+  vf lo, hi;
+  vq zero, high;
+} vq_end;
+
+INLINE vq_end vq_end_of(const itg_requantize *q) {
+  return (vq_end){vset(q->lo), vset(q->hi), vq_set16((short)(q->zero + q->high)), vq_set(q->high * 0x01010101)};
+}
+
+// Four vectors of sums -> bytes; within 128 bits those of a, b, c, d follow each other.
+INLINE vq vq_bytes(vq a, vq b, vq c, vq d, const vf *scale, const bool saturates, vq_end end) {
+  vf y[4] = {vmul(vq_floats(a), scale[0]), vmul(vq_floats(b), scale[1]), vmul(vq_floats(c), scale[2]),
+             vmul(vq_floats(d), scale[3])};
+  if (!saturates)
+    UNROLL for (int i = 0; i < 4; i++) y[i] = vmin(vmax(y[i], end.lo), end.hi);
+  const vq left = vq_packs32(vq_rounded(y[0]), vq_rounded(y[1])), right = vq_packs32(vq_rounded(y[2]), vq_rounded(y[3]));
+  return vq_xor(vq_packus16(vq_adds16(left, end.zero), vq_adds16(right, end.zero)), end.high);
 }
 #endif
