@@ -1,4 +1,4 @@
-// Pooling of channel-last f32 images; vectors run along channels.
+// Pooling of channel-last f32 and bf16 images; vectors run along channels.
 #include "vec.h"
 #include "window.h"
 
@@ -13,9 +13,9 @@ typedef struct task {
 } task;
 
 typedef struct patch {  // the part of a window that lies on the image
-  const float *from;
+  int64_t from;                   // where it begins, in elements of the image
   int64_t planes, lines, pixels;  // taps along each axis
-  int64_t plane, line, pixel;     // floats from one to the next
+  int64_t plane, line, pixel;     // elements from one to the next
 } patch;
 
 INLINE vf power(vf x, int64_t p) {  // |x|^p
@@ -24,37 +24,58 @@ INLINE vf power(vf x, int64_t p) {  // |x|^p
   return y;
 }
 
-INLINE vf one_vector(const patch *s, int64_t c, int64_t n, const int kind, int64_t p) {
-  vf y = vset(kind == MAX ? -INFINITY : 0.f);
-  for (int64_t i = 0; i < s->planes; i++)
-    for (int64_t j = 0; j < s->lines; j++) {
-      const float *at = s->from + i * s->plane + j * s->line + c;
-      for (int64_t k = 0; k < s->pixels; k++, at += s->pixel) {
-        const vf x = n >= VL ? vload(at) : vloadn(at, n);
-        if (kind == MAX) y = vselect(vne(y, y), y, vmax(y, x));  // a NaN stays
-        else y = vadd(y, kind == AVG ? x : power(x, p));
-      }
-    }
-  return y;
+INLINE vf get(const void *p, int64_t at, int64_t n, const int small) {
+  if (small) return vsome_bf16((const uint16_t *)p + at, n);
+  return n >= VL ? vload((const float *)p + at) : vloadn((const float *)p + at, n);
+}
+INLINE void put(void *p, int64_t at, int64_t n, vf y, const int small) {
+  if (small) vkeep_bf16((uint16_t *)p + at, n, y);
+  else if (n >= VL) vstore((float *)p + at, y);
+  else vstoren((float *)p + at, n, y);
 }
 
-// One output pixel; `count` is what a mean divides by.
-INLINE void one_pixel(const task *t, const patch *s, float count, float *out, const int kind) {
+INLINE vf one_vector(const patch *s, const void *image, int64_t c, int64_t n, const int kind, int64_t p,
+                     const int small) {
+  vf y = vset(kind == MAX ? -INFINITY : 0.f);
+  vm none = vlt(y, y);  // where a NaN was seen: it stays
+  for (int64_t i = 0; i < s->planes; i++)
+    for (int64_t j = 0; j < s->lines; j++) {
+      int64_t at = s->from + i * s->plane + j * s->line + c;
+      for (int64_t k = 0; k < s->pixels; k++, at += s->pixel) {
+        const vf x = get(image, at, n, small);
+        if (kind == MAX) {
+          none = vor(none, visnan(x));
+          y = vmax(x, y);  // never NaN
+        } else y = vadd(y, kind == AVG ? x : power(x, p));
+      }
+    }
+  return kind == MAX ? vselect(none, vset(NAN), y) : y;
+}
+
+// A few channels of one output pixel; `count` is what a mean divides by.
+INLINE void channels_of(const task *t, const patch *s, const void *image, float count, void *out, int64_t at, int64_t c,
+                        int64_t n, const int kind, const int small) {
+  vf y = one_vector(s, image, c, n, kind, t->p, small);
+  if (kind == AVG) y = vdiv(y, vset(count));
+  if (kind == LP && t->p > 1) {
+    float root[VL];
+    vstore(root, y);
+    for (int64_t i = 0; i < n; i++) root[i] = t->p == 2 ? sqrtf(root[i]) : powf(root[i], 1.f / (float)t->p);
+    y = vload(root);
+  }
+  put(out, at + c, n, y, small);
+}
+
+INLINE void one_pixel(const task *t, const patch *s, const void *image, float count, void *out, int64_t at,
+                      const int kind, const int small) {
   int64_t c = 0;
-  for (; c + VL <= t->channels; c += VL) {
-    const vf y = one_vector(s, c, VL, kind, t->p);
-    vstore(out + c, kind == AVG ? vdiv(y, vset(count)) : y);
-  }
-  if (c < t->channels) {
-    const vf y = one_vector(s, c, t->channels - c, kind, t->p);
-    vstoren(out + c, t->channels - c, kind == AVG ? vdiv(y, vset(count)) : y);
-  }
-  if (kind == LP && t->p > 1)
-    for (c = 0; c < t->channels; c++) out[c] = t->p == 2 ? sqrtf(out[c]) : powf(out[c], 1.f / (float)t->p);
+  for (; c + VL <= t->channels; c += VL) channels_of(t, s, image, count, out, at, c, VL, kind, small);
+  if (c < t->channels) channels_of(t, s, image, count, out, at, c, t->channels - c, kind, small);
 }
 
 // Rows [row, end) of output pixels.
-INLINE void rows(const task *t, const float *image, float *out, int64_t row, int64_t end, const int kind) {
+INLINE void rows(const task *t, const void *image, void *out, int64_t row, int64_t end, const int kind,
+                 const int small) {
   const itg_window *w = &t->w;
   for (; row < end; row++) {
     const int64_t y = row % w->out[1] * w->stride[1] - w->before[1];
@@ -64,34 +85,43 @@ INLINE void rows(const task *t, const float *image, float *out, int64_t row, int
     itg_taps_inside(w, 1, y, &y0, &y1);
     const int64_t pixel = t->channels, line = w->in[2] * pixel, plane = w->in[1] * line;
     const int64_t base = (batch * w->in[0] + z + z0 * w->dilation[0]) * plane + (y + y0 * w->dilation[1]) * line;
-    patch s = {image, z1 - z0, y1 - y0, 0, w->dilation[0] * plane, w->dilation[1] * line, w->dilation[2] * pixel};
+    patch s = {0, z1 - z0, y1 - y0, 0, w->dilation[0] * plane, w->dilation[1] * line, w->dilation[2] * pixel};
     for (int64_t i = 0; i < w->out[2]; i++) {
       const int64_t x = i * w->stride[2] - w->before[2];
       itg_taps_inside(w, 2, x, &x0, &x1);
       s.pixels = x1 - x0;
       const bool any = s.planes > 0 && s.lines > 0 && s.pixels > 0;
-      if (any) s.from = image + base + (x + x0 * w->dilation[2]) * pixel;
+      if (any) s.from = base + (x + x0 * w->dilation[2]) * pixel;
       else s.planes = 0;
       const int64_t count = t->count_pad ? itg_taps(w) : any ? s.planes * s.lines * s.pixels : 1;
-      one_pixel(t, &s, (float)count, out + (row * w->out[2] + i) * t->channels, kind);
+      one_pixel(t, &s, image, (float)count, out, (row * w->out[2] + i) * t->channels, kind, small);
       s.planes = z1 - z0;
     }
   }
 }
 
-ITG_FN(pool, f32) {
+INLINE void pool(const itg_call *call, uint32_t part, uint32_t parts, const int small) {
   const itg_attrs_pool *a = call->attrs;
   task t = {.p = a->p, .count_pad = a->count_include_pad != 0};
   itg_tensor type;
   itg_pool_of(call, &t.w, &type);
   t.channels = type.shape[type.rank - 1];
-  if (!itg_count(&type)) return NULL;
-  const float *image = call->in[0]->data;
-  float *out = call->out[0]->data;
+  if (!itg_count(&type)) return;
+  const void *image = call->in[0]->data;
+  void *out = call->out[0]->data;
   int64_t from, to;
   itg_share(type.shape[0] * t.w.out[0] * t.w.out[1], 1, part, parts, &from, &to);
-  if (a->kind == MAX) rows(&t, image, out, from, to, MAX);
-  else if (a->kind == AVG) rows(&t, image, out, from, to, AVG);
-  else rows(&t, image, out, from, to, LP);
+  if (a->kind == MAX) rows(&t, image, out, from, to, MAX, small);
+  else if (a->kind == AVG) rows(&t, image, out, from, to, AVG, small);
+  else rows(&t, image, out, from, to, LP, small);
+}
+
+ITG_FN(pool, f32) {
+  pool(call, part, parts, false);
+  return NULL;
+}
+
+ITG_FN(pool, bf16) {
+  pool(call, part, parts, true);
   return NULL;
 }

@@ -114,6 +114,16 @@ def move_in_bf16(x: Value, node: Node) -> Any:
     return cast(REGISTRY[node.op](x, **node.attrs), dtype="f32")
 
 
+@rule(P.op("cpu.pool", WIDE))
+def maximum_in_bf16(x: Value, node: Node) -> Any:
+    """the largest of bf16 numbers is one of them"""
+    if x.dtype != "bf16":
+        return None
+    if node.attrs["kind"] != "max":
+        return no(f"{node.attrs['kind']} pooling would round once more")
+    return cast(REGISTRY[node.op](x, **node.attrs), dtype="f32")
+
+
 @rule(ANY)
 def concat_in_bf16(node: Node) -> Any:
     """a concat of tensors that were all bf16"""
@@ -126,11 +136,35 @@ def concat_in_bf16(node: Node) -> Any:
     return cast(REGISTRY["concat"](*parts, **node.attrs), dtype="f32")
 
 
+@rule(P.cast(P.op("cpu.pool", P.op(MIXED, x, w, bias, residual, slope)) @ "before", dtype="bf16"))
+def narrow_before_maximum(before: Node) -> Any:
+    """a product makes bf16 already for the maximum before a cast"""
+    image = before.inputs[0]
+    if before.attrs["kind"] != "max" or image is None or image.dtype != "f32":
+        return None
+    return REGISTRY[before.op](cast(image, dtype="bf16"), **before.attrs)
+
+
+@rule(P.cast(ANY, dtype="bf16"))
+def narrow_before_concat(node: Node) -> Any:
+    """what is concatenated becomes bf16 before it is, so that fewer bytes move"""
+    whole = node.inputs[0]
+    before = None if whole is None else whole.producer
+    if whole is None or before is None or before.op != "concat" or len(whole.uses) > 1:
+        return None
+    if whole.dtype != "f32":
+        return None
+    return REGISTRY["concat"](*(cast(v, dtype="bf16") for v in before.inputs), **before.attrs)
+
+
 BF16: tuple[Rule, ...] = (
     product_in_bf16,
     depthwise_makes_bf16,
     depthwise_reads_bf16,
     cast_into_product,
     move_in_bf16,
+    maximum_in_bf16,
     concat_in_bf16,
+    narrow_before_maximum,
+    narrow_before_concat,
 )

@@ -91,4 +91,11 @@ case("cast_into_product",
      lambda x, y: ops.cast(product(x, residual=wide(y)), dtype="bf16"),
      VECTOR, Type("bf16", (2, 3)))  # fmt: skip
 case("move_in_bf16", lambda x: ops.transpose(wide(x), perm=(0, 2, 3, 1)), SMALL)
+case("maximum_in_bf16",
+     lambda x: cpu_ops.pool(wide(x), kind="max", kernel=(2, 2), **DEPTHWISE), SMALL)  # fmt: skip
 case("concat_in_bf16", lambda x, y: ops.concat(wide(x), wide(y), axis=1), SMALL, SMALL)
+case("narrow_before_maximum", lambda x: ops.cast(
+    cpu_ops.pool(product(x), kind="max", kernel=(2, 2), **DEPTHWISE), dtype="bf16"),
+    IMAGE)  # fmt: skip
+case("narrow_before_concat",
+     lambda x, y: ops.cast(ops.concat(x, y, axis=1), dtype="bf16"), VECTOR, VECTOR)  # fmt: skip
