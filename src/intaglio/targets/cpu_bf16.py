@@ -99,6 +99,8 @@ def cast_into_product(node: Node, residual: Value | None, before: Node) -> Any:
             return no("the residual would have to be cast instead")
     ins = (*before.inputs[:3], residual, *before.inputs[4:])
     same = before.inputs[0] is not None and before.inputs[0].dtype == to
+    if same and to == "f32":
+        return no("it was made to make bf16")
     return REGISTRY[before.op](*ins, **{**before.attrs, "made": "same" if same else to})
 
 
