@@ -264,7 +264,8 @@ static itg_status bind_to(itg_session *s, bool input, uint32_t index, const itg_
 static itg_status bind(itg_session *s, bool input, uint32_t index, void *data, size_t bytes) {
   const itg_tensor *t = NULL;
   itg_status status = find(s, input, index, bytes, &t);
-  return status ? status : bind_to(s, input, index, t, data);
+  if (status) return status;
+  return bind_to(s, input, index, t, data);
 }
 
 itg_status itg_bind_all(itg_session *s, const void *const *inputs, void *const *outputs) {

@@ -22,7 +22,7 @@ from intaglio.tune.cache import Cache, Way, Ways, digest, folder
 from intaglio.tune.clock import race
 from intaglio.tune.layer import layer
 
-SURE = 1.03  # an estimate stays unless another way is this many times as fast
+SURE = 1.05  # an estimate stays unless another way is this many times as fast
 COLD = (1 << 20, 1 << 26)  # bytes that the rest of a model may take of the caches, least and most
 CROWD = 80.0  # bytes per nanosecond: weights push those of other layers out of the caches
 AGAIN = 3  # rounds of questions: an answer may raise others

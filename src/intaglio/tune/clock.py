@@ -12,8 +12,10 @@ from intaglio import dtypes, session
 from intaglio.ir import Array, Type
 from intaglio.package import Package
 
-LEAST, MOST = 4, 40  # turns
-AWHILE = 10  # turns after which a way that is clearly slower is left out
+PLACES = 3
+FEWEST, MOST = 4, 100  # turns
+# From these turns on, ways that take so many times as long as the fastest are left out.
+SLOWER = ((8, 2.0), (20, 1.3), (40, 1.15), (70, 1.08))
 
 
 def race(ways: Mapping[str, Package], threads: int, cold: int, seconds: float) -> dict[str, float]:
@@ -21,8 +23,9 @@ def race(ways: Mapping[str, Package], threads: int, cold: int, seconds: float) -
 
     Ways take turns, so that a busy machine slows all of them. Before every run `cold` bytes are
     read: in a model, the other layers' weights have taken the caches since a layer ran last. Its
-    inputs are written anew, as by the layer before. The lower quartile counts: more is due to other
-    programs, and less to a memory that is rarely as quick.
+    inputs are written anew, as by the layer before. Each way has its weights in several places, as
+    luck with addresses lasts. The lower quartile counts: more is due to other programs, and less
+    to a memory that is rarely as quick.
     """
     end = time.perf_counter() + seconds
     others = np.ones(max(cold // 8, 1))
@@ -32,17 +35,23 @@ def race(ways: Mapping[str, Package], threads: int, cold: int, seconds: float) -
         return sorted(taken[way])[len(taken[way]) // 4]
 
     with contextlib.ExitStack() as stack:
-        opened = {w: stack.enter_context(_Runner(p, threads)) for w, p in ways.items()}
+        opened = {
+            way: [stack.enter_context(_Runner(package, threads)) for _ in range(PLACES)]
+            for way, package in ways.items()
+        }
         racing = list(ways)
-        for turn in range(MOST):
+        for turn in range(1, MOST + 1):
             for way in racing:
-                others.sum()
-                taken[way].append(opened[way].run())
-            if turn + 1 < LEAST:
-                continue
-            limit = min(map(quartile, ways)) * (2.0 if turn < AWHILE else 1.3)
-            racing = [w for w in racing if quartile(w) <= limit]
-            if len(racing) < 2 or time.perf_counter() > end:
+                for _ in range(2):  # after the first, as much is in the caches as in the model
+                    others.sum()
+                    last = opened[way][turn % PLACES].run()
+                taken[way].append(last)
+            late = time.perf_counter() > end
+            for least, slower in SLOWER:
+                if turn >= least:
+                    limit = min(map(quartile, ways)) * slower
+                    racing = [w for w in racing if quartile(w) <= limit]
+            if len(racing) < 2 or (late and turn >= FEWEST):
                 break
     return {way: quartile(way) for way in ways}
 
@@ -51,7 +60,8 @@ class _Runner:
     """A session with arrays of its own, whose steps are timed without what is around them."""
 
     def __init__(self, package: Package, threads: int):
-        self.session = session.open(package, threads=threads, profile=True, verify=False)
+        data = bytes(bytearray(package.bytes))  # at an address of its own
+        self.session = session.open(data, threads=threads, profile=True, verify=False)
         self.source = {name: _sample(t) for name, t in self.session.inputs.items()}
         self.inputs = {name: a.copy() for name, a in self.source.items()}
 
