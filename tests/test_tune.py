@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 import warnings
@@ -255,6 +256,37 @@ def test_the_text_of_a_layer_tells_its_weights():
 
     assert of(16, 6.0) == of(16, 6.0)
     assert len({of(16, 6.0), of(32, 6.0), of(16, 1.0)}) == 3
+
+
+def raced(monkeypatch, **runs) -> dict[str, float]:
+    """What the timer makes of these times in a row, over and over."""
+
+    class Runner:
+        def __init__(self, package, threads):
+            self.times = itertools.cycle(runs[package])
+
+        def run(self) -> float:
+            return next(self.times)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            pass
+
+    monkeypatch.setattr("intaglio.tune.clock._Runner", Runner)
+    return race({name: name for name in runs}, 1, 8, 10.0)
+
+
+def test_a_lucky_run_does_not_win(monkeypatch):
+    found = raced(monkeypatch, lucky=[80.0, *[100.0] * 12], steady=[95.0])
+    assert found == {"lucky": 100.0, "steady": 95.0}
+
+
+def test_a_busy_machine_does_not_decide(monkeypatch):
+    found = raced(monkeypatch, disturbed=[*[500.0] * 5, 50.0], slow=[100.0])
+    assert found["disturbed"] == pytest.approx(65.0)  # 1.3 times the fastest
+    assert found["slow"] == 100.0
 
 
 def test_the_real_timer_measures_every_way(tmp_path):
