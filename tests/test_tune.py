@@ -284,7 +284,7 @@ def test_a_lucky_run_does_not_win(monkeypatch):
 
 
 def test_a_busy_machine_does_not_decide(monkeypatch):
-    found = raced(monkeypatch, disturbed=[*[500.0] * 5, 50.0], slow=[100.0])
+    found = raced(monkeypatch, disturbed=[*[500.0] * 5, 50.0, *[500.0] * 4], slow=[100.0])
     assert found["disturbed"] == pytest.approx(65.0)  # 1.3 times the fastest
     assert found["slow"] == 100.0
 
