@@ -5,9 +5,15 @@
 typedef struct task {
   const itg_qconv *c;
   const uint8_t *x, *w, *fill;
+  const uint8_t *stop, *copy;  // the image's end, and a copy of its last bytes that can be read beyond it
   uint8_t *out;
   itg_requantize end;
 } task;
+
+static inline const uint8_t *readable(const task *t, const uint8_t *run) {
+  const int64_t read = t->c->fours * ITG_FOUR, left = t->stop - run;
+  return left >= read ? run : t->copy + read - left;
+}
 
 // A line of the window that hangs over the image's left or right end.
 static void copy_edge(const itg_qconv *c, uint8_t *to, const uint8_t *line, int64_t from) {
@@ -26,7 +32,7 @@ static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_qtap
   const int64_t across = lines ? 1 : w->kernel[2], reach = lines ? w->kernel[2] : 1;
   rows->taps = taps;
   rows->n_taps = c->taps;
-  rows->run = c->run;
+  rows->fours = c->fours;
   rows->rows = n;
   int64_t ox = r % w->out[2], oy = r / w->out[2] % w->out[1], oz = r / w->out[2] / w->out[1] % w->out[0];
   const uint8_t *image = t->x + r / w->out[2] / w->out[1] / w->out[0] * w->in[0] * plane + channel;
@@ -44,11 +50,11 @@ static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_qtap
           if (!inside || x <= -reach || x >= w->in[2]) {
             tap->row[m] = t->fill;
           } else if (x >= 0 && x + reach <= w->in[2]) {
-            tap->row[m] = from + x * pixel;
+            tap->row[m] = readable(t, from + x * pixel);
           } else {
             copy_edge(c, edges, from, x);
             tap->row[m] = edges;
-            edges += c->run;
+            edges += c->fours * ITG_FOUR;
           }
         }
       }
@@ -73,10 +79,10 @@ static void find_product_rows(const task *t, int64_t r, int n, int64_t channel, 
   const int64_t pixel = t->c->deep * t->c->groups;
   rows->taps = tap;
   rows->n_taps = 1;
-  rows->run = t->c->run;
+  rows->fours = t->c->fours;
   rows->rows = n;
   for (int m = 0; m < n; m++) {
-    tap->row[m] = t->x + (r + m) * pixel + channel;
+    tap->row[m] = readable(t, t->x + (r + m) * pixel + channel);
     rows->out[m] = (r + m) * t->c->channels;
   }
 }
@@ -86,10 +92,10 @@ static void run_group(const task *t, const itg_qlayout *l, char *scratch, int64_
                       int64_t from, int64_t to) {
   const itg_qconv *c = t->c;
   itg_qrows rows[ITG_QBLOCK];
-  itg_qtap *taps = (itg_qtap *)(scratch + l->fill);
-  uint8_t *edges = (uint8_t *)scratch + l->fill + l->lists;
+  itg_qtap *taps = (itg_qtap *)(scratch + l->fill + l->end);
+  uint8_t *edges = (uint8_t *)(taps + l->block * c->taps);
   const bool product = is_product(&c->w);
-  const int64_t edge = ITG_QTILE_ROWS * c->taps * c->run, wide = ITG_QTILE_PANELS;
+  const int64_t edge = ITG_QTILE_ROWS * c->taps * c->fours * ITG_FOUR, wide = ITG_QTILE_PANELS;
   const int64_t tiles = (to - from + ITG_QTILE_M - 1) / ITG_QTILE_M;
   const int64_t panel = c->taps * c->fours * ITG_QROW, spans = (last - first + wide - 1) / wide;
   for (int64_t i = 0; i < tiles; i += l->block) {
@@ -119,10 +125,15 @@ ITG_FN(qconv, any) {
   const itg_qlayout l = itg_qlayout_of(&c);
   char *scratch = (char *)call->scratch + l.total * part;
   memset(scratch, c.fill, l.fill);
+  // What the last runs see: the image's last bytes, and a few more that meet weights of zero.
+  uint8_t *copy = (uint8_t *)scratch + l.fill;
+  const int64_t read = c.fours * ITG_FOUR, size = itg_count(call->in[0]), kept = size < read ? size : read;
+  const uint8_t *stop = (const uint8_t *)call->in[0]->data + size;
+  memcpy(copy + read - kept, stop - kept, (size_t)kept);
   // Taps are numbered as the weights are packed, so where each one's lie is known beforehand.
-  itg_qtap *taps = (itg_qtap *)(scratch + l.fill);
+  itg_qtap *taps = (itg_qtap *)(scratch + l.fill + l.end);
   for (int64_t t = 0; t < l.block * c.taps; t++) taps[t].at = t % c.taps * c.fours * ITG_QROW;
-  const task t = {&c, call->in[0]->data, call->in[1]->data, (uint8_t *)scratch, call->out[0]->data,
+  const task t = {&c, call->in[0]->data, call->in[1]->data, (uint8_t *)scratch, stop, copy, call->out[0]->data,
                   itg_requantize_of(call->in[2]->data, call->in[3]->data, c.channels, a->y_zero, a->lo, a->hi,
                                     a->dtype == ITG_I8)};
   int64_t from = 0, to = c.batch * itg_places(c.w.out), first = 0, last = c.groups * c.panels;

@@ -19,14 +19,14 @@ itg_words itg_qdepthwise_of(const itg_call *call, itg_window *w, itg_tensor *out
 
 typedef struct itg_qlayout {  // of the scratch memory that one part of the work has, in bytes
   int64_t block;              // tiles that go through the panels together
-  size_t fill, lists, edges, total;
+  size_t fill, end, lists, edges, total;
 } itg_qlayout;
 
 enum { ITG_QBLOCK = 16, ITG_QTAPS = 64 };  // QTAPS: the largest window that each channel may have alone
 
 // The same for every ISA: it speaks of ITG_QTILE_ROWS, not of what one of them has.
 static inline itg_qlayout itg_qlayout_of(const itg_qconv *c) {
-  itg_qlayout l = {1, 0, 0, 0, 0};
+  itg_qlayout l = {1, 0, 0, 0, 0, 0};
   const int64_t lists = 1024 / c->taps;
   if (c->taps * c->fours * c->per > 96 << 10) {  // weights larger than half a cache: several tiles per pass over them
     l.block = (256 << 10) / (c->deep * ITG_QTILE_ROWS + 1);
@@ -34,9 +34,11 @@ static inline itg_qlayout itg_qlayout_of(const itg_qconv *c) {
     l.block = l.block > lists ? lists : l.block;
     l.block = l.block < 1 ? 1 : l.block;
   }
-  l.fill = ((size_t)c->run + 63) & ~(size_t)63;
+  const int64_t read = c->fours * ITG_FOUR;
+  l.fill = ((size_t)read + 63) & ~(size_t)63;
+  l.end = ((size_t)(2 * read) + 63) & ~(size_t)63;
   l.lists = (size_t)(l.block * c->taps) * sizeof(itg_qtap);
-  if (c->run > c->deep) l.edges = (size_t)(l.block * ITG_QTILE_ROWS * c->taps * c->run);
-  l.total = (l.fill + l.lists + l.edges + 63) & ~(size_t)63;
+  if (c->run > c->deep) l.edges = (size_t)(l.block * ITG_QTILE_ROWS * c->taps * read);
+  l.total = (l.fill + l.end + l.lists + l.edges + 63) & ~(size_t)63;
   return l;
 }

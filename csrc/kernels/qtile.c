@@ -1,17 +1,6 @@
 // The register tile of 8-bit products, compiled once per ISA: sums stay in registers until they are bytes again.
 #include "qtile.h"
 
-// The last `rest` bytes of a run, as the low bytes of four; what lies behind the run is never read.
-INLINE uint32_t tail(const uint8_t *row, int64_t run, int64_t rest) {
-  uint32_t four = 0;
-  if (run >= ITG_FOUR) {
-    memcpy(&four, row + run - ITG_FOUR, sizeof four);
-    return four >> 8 * (ITG_FOUR - rest);
-  }
-  for (int64_t i = 0; i < rest; i++) four |= (uint32_t)row[i] << 8 * i;
-  return four;
-}
-
 #if defined(ITG_QVECTORS)
 enum { PARTS = ITG_PANEL / QL, VECTORS = ITG_QTILE_PANELS * PARTS };
 
@@ -101,22 +90,11 @@ INLINE void tile(const int M, const int V, const int FLIP, const itg_qrows *rows
     UNROLL for (int m = 1; m < M; m++) sum[m][v] = sum[0][v];
   }
   const itg_qtap *tap = rows->taps;
-  const int64_t run = rows->run, whole = run / ITG_FOUR, rest = run % ITG_FOUR;
+  const int64_t fours = rows->fours;
   for (int64_t t = 0; t < rows->n_taps; t++, tap++) {
     const uint8_t *row[ITG_QTILE_M], *w = b + tap->at;
-    uint32_t last[ITG_QTILE_M];
     UNROLL for (int m = 0; m < M; m++) row[m] = tap->row[m];
-    // First the whole groups, then the rest: one body of the loop does both, for two would not keep sums in registers.
-    for (int part = whole == 0; part <= (rest != 0); part++) {
-      const int64_t count = part ? 1 : whole;
-      if (part) {
-        UNROLL for (int m = 0; m < M; m++) {
-          last[m] = tail(row[m], run, rest);
-          row[m] = (const uint8_t *)&last[m];
-        }
-      }
-      for (int64_t k = 0; k < count; k++, w += ITG_QROW) step(M, N, FLIP, sum, row, k, w, panel);
-    }
+    for (int64_t k = 0; k < fours; k++, w += ITG_QROW) step(M, N, FLIP, sum, row, k, w, panel);
   }
   finish(M, V, sum, rows, column, columns, out, end, scale);
 }
@@ -147,18 +125,14 @@ void itg_qtile(ITG_QTILE_ARGS) {
 }
 #else
 void itg_qtile(ITG_QTILE_ARGS) {
-  const int64_t run = rows->run;
   for (int m = 0; m < rows->rows; m++) {
     uint32_t sum[ITG_PANEL] = {0};  // unsigned: sums wrap
     for (int64_t t = 0; t < rows->n_taps; t++) {
       const uint8_t *row = rows->taps[t].row[m], *group = b + rows->taps[t].at;
-      for (int64_t k = 0; k < run; k += ITG_FOUR, group += ITG_QROW) {
-        uint32_t four;
-        if (run - k >= ITG_FOUR) memcpy(&four, row + k, sizeof four);
-        else four = tail(row, run, run - k);
+      for (int64_t k = 0; k < rows->fours; k++, group += ITG_QROW) {
         const int8_t *w = (const int8_t *)group;
         for (int i = 0; i < ITG_FOUR; i++) {
-          const int x = (int)(four >> 8 * i & 0xff) ^ flip;
+          const int x = row[k * ITG_FOUR + i] ^ flip;
           for (int c = 0; c < ITG_PANEL; c++) sum[c] += (uint32_t)(x * w[c * ITG_FOUR + i]);
         }
       }

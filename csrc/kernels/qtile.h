@@ -1,5 +1,6 @@
 // The register tile of 8-bit products: like tile.h, with four bytes along k in the place of a float. A packed matrix has
-// panels of ITG_PANEL columns; each tap's run along k is padded with zero weights to whole groups of four.
+// panels of ITG_PANEL columns; each tap's run along k is padded with zero weights to whole groups of four. Up to three
+// bytes behind a run are read, then, whatever they are: the caller sees to it that they can be.
 #pragma once
 #include "infer.h"
 #include "panel.h"
@@ -24,7 +25,7 @@ typedef struct itg_qtap {  // one run along k of each row
 
 typedef struct itg_qrows {
   const itg_qtap *taps;
-  int64_t n_taps, run;          // run: bytes of each tap
+  int64_t n_taps, fours;        // fours: groups of four of each tap
   int64_t out[ITG_QTILE_ROWS];  // where each output row starts
   int rows;
 } itg_qrows;
