@@ -23,6 +23,21 @@ static void copy_edge(const itg_qconv *c, uint8_t *to, const uint8_t *line, int6
   }
 }
 
+// Where the runs of n pixels lie: of one line of the output, with windows within the image: only the first
+// must be found.
+static void find_inner_rows(const task *t, const uint8_t *first, int n, itg_qtap *tap) {
+  const itg_qconv *c = t->c;
+  const itg_window *w = &c->w;
+  const int64_t pixel = c->deep * c->groups, line = w->in[2] * pixel, plane = w->in[1] * line, step = w->stride[2] * pixel;
+  const int64_t across = c->run > c->deep ? 1 : w->kernel[2];
+  for (int64_t i = 0; i < w->kernel[0]; i++)
+    for (int64_t j = 0; j < w->kernel[1]; j++) {
+      const uint8_t *from = first + i * w->dilation[0] * plane + j * w->dilation[1] * line;
+      for (int64_t k = 0; k < across; k++, tap++, from += w->dilation[2] * pixel)
+        for (int m = 0; m < n; m++) tap->row[m] = from + m * step;
+    }
+}
+
 // The taps of output pixels [r, r + n), for input channels from `channel` on.
 static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_qtap *taps, uint8_t *edges, itg_qrows *rows) {
   const itg_qconv *c = t->c;
@@ -36,6 +51,18 @@ static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_qtap
   rows->rows = n;
   int64_t ox = r % w->out[2], oy = r / w->out[2] % w->out[1], oz = r / w->out[2] / w->out[1] % w->out[0];
   const uint8_t *image = t->x + r / w->out[2] / w->out[1] / w->out[0] * w->in[0] * plane + channel;
+  const int64_t first[ITG_AXES] = {oz * w->stride[0] - w->before[0], oy * w->stride[1] - w->before[1],
+                                   ox * w->stride[2] - w->before[2]};
+  bool inner = ox + n <= w->out[2];
+  for (int i = 0; i < ITG_AXES; i++) {
+    const int64_t last = first[i] + (w->kernel[i] - 1) * w->dilation[i] + (i == 2 ? (n - 1) * w->stride[2] : 0);
+    inner &= first[i] >= 0 && last < w->in[i] - (i == 2 ? ITG_FOUR - 1 : 0);  // what is read behind a run is image too
+  }
+  if (inner) {
+    find_inner_rows(t, image + first[0] * plane + first[1] * line + first[2] * pixel, n, taps);
+    for (int m = 0; m < n; m++) rows->out[m] = (r + m) * c->channels;
+    return;
+  }
   for (int m = 0; m < n; m++, r++) {
     rows->out[m] = r * c->channels;
     itg_qtap *tap = taps;
