@@ -28,7 +28,8 @@ static void copy_edge(const itg_qconv *c, uint8_t *to, const uint8_t *line, int6
 static void find_inner_rows(const task *t, const uint8_t *first, int n, itg_qtap *tap) {
   const itg_qconv *c = t->c;
   const itg_window *w = &c->w;
-  const int64_t pixel = c->deep * c->groups, line = w->in[2] * pixel, plane = w->in[1] * line, step = w->stride[2] * pixel;
+  const int64_t pixel = c->deep * c->groups, line = w->in[2] * pixel, plane = w->in[1] * line;
+  const int64_t step = w->stride[2] * pixel;
   const int64_t across = c->run > c->deep ? 1 : w->kernel[2];
   for (int64_t i = 0; i < w->kernel[0]; i++)
     for (int64_t j = 0; j < w->kernel[1]; j++) {
@@ -39,7 +40,8 @@ static void find_inner_rows(const task *t, const uint8_t *first, int n, itg_qtap
 }
 
 // The taps of output pixels [r, r + n), for input channels from `channel` on.
-static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_qtap *taps, uint8_t *edges, itg_qrows *rows) {
+static void find_rows(const task *t, int64_t r, int n, int64_t channel, itg_qtap *taps, uint8_t *edges,
+                      itg_qrows *rows) {
   const itg_qconv *c = t->c;
   const itg_window *w = &c->w;
   const int64_t pixel = c->deep * c->groups, line = w->in[2] * pixel, plane = w->in[1] * line;
@@ -131,7 +133,7 @@ static void run_group(const task *t, const itg_qlayout *l, char *scratch, int64_
       const int64_t r = from + itg_split(to - from, tiles, i + count);
       const int n = (int)(from + itg_split(to - from, tiles, i + count + 1) - r);
       if (product) find_product_rows(t, r, n, g * c->deep, taps + count, &rows[count]);
-      else find_rows(t, r, n, g * c->deep, taps + count * c->taps, l->edges ? edges + count * edge : edges, &rows[count]);
+      else find_rows(t, r, n, g * c->deep, taps + count * c->taps, edges + (l->edges ? count * edge : 0), &rows[count]);
     }
     for (int64_t s = 0; s < spans; s++) {
       const int64_t p = first + itg_split(last - first, spans, s), q = first + itg_split(last - first, spans, s + 1);

@@ -1,15 +1,17 @@
 // What the 8-bit convolutions accept.
 #include "qconv.h"
+#include "qlines.h"
 
 // x, weights, bias with the zero folded in, and scale per channel; zeros and bounds are attributes.
-static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero, int64_t y_zero, int64_t lo, int64_t hi,
-                          int64_t dtype, itg_tensor *out) {
+static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero, int64_t y_zero, int64_t lo,
+                          int64_t hi, int64_t dtype, itg_tensor *out) {
   TAKES(4, 4, 1);
   const itg_tensor *x = call->in[0], *w = call->in[1], *bias = call->in[2], *scale = call->in[3];
   REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != ITG_I8, "takes an 8-bit image and weights of i8");
   REFUSE(channels < 0 || channels > INT64_C(1) << 40, "the number of channels is not sane");
   REFUSE(bias->dtype != ITG_I32 || !itg_has_shape(bias, 1, &channels), "the bias must be one i32 per output channel");
-  REFUSE(scale->dtype != ITG_F32 || !itg_has_shape(scale, 1, &channels), "there must be one f32 scale per output channel");
+  REFUSE(scale->dtype != ITG_F32 || !itg_has_shape(scale, 1, &channels),
+         "the scale must be one f32 per output channel");
   REFUSE(dtype != ITG_U8 && dtype != ITG_I8, "the result must be u8 or i8");
   const int64_t low = dtype == ITG_I8 ? -128 : 0, high = low + 255, first = x->dtype == ITG_I8 ? -128 : 0;
   REFUSE(x_zero < first || x_zero > first + 255, "x_zero is no number of the image's type");
@@ -40,7 +42,7 @@ itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out) {
   c->panels = c->per / ITG_PANEL + (c->per % ITG_PANEL != 0);
   REFUSE(c->deep > INT64_C(1) << 31, "the image is absurdly deep");
   const bool lines = a->lines != 0;
-  REFUSE(lines && (c->groups != 1 || c->w.dilation[2] != 1), "lines of taps lie together only without groups and dilation");
+  REFUSE(lines && (c->groups != 1 || c->w.dilation[2] != 1), "lines of taps need one group and no dilation");
   c->run = c->deep * (lines ? c->w.kernel[2] : 1);
   c->taps = itg_taps(&c->w) / (lines ? c->w.kernel[2] : 1);
   c->fours = (c->run + ITG_FOUR - 1) / ITG_FOUR;
@@ -79,4 +81,12 @@ itg_words itg_qdepthwise_of(const itg_call *call, itg_window *v, itg_tensor *out
 itg_words itg_infer_qdepthwise(const itg_call *call, itg_tensor *out) {
   itg_window w;
   return itg_qdepthwise_of(call, &w, out);
+}
+
+size_t itg_scratch_qdepthwise(const itg_call *call, uint32_t parts) {
+  itg_window w;
+  itg_tensor out;
+  itg_qlines l;
+  if (itg_qdepthwise_of(call, &w, &out) || !itg_count(&out)) return 0;
+  return itg_qlines_of(&w, out.shape[out.rank - 1], &l) ? l.total * parts : 0;
 }

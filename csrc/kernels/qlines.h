@@ -1,6 +1,6 @@
-// How a depthwise convolution of bytes in steps of one keeps the lines that it reads: padded, so that what a tap sees of
-// a whole line of the output is one unbroken run of bytes, pixel after pixel. Vectors run over pixels and channels alike;
-// channels repeat after `phases` vectors.
+// How a depthwise convolution of bytes in steps of one keeps the lines that it reads: padded, so that what a tap sees
+// of a whole line of the output is one unbroken run of bytes. Vectors run over pixels and channels alike; channels
+// repeat after `phases` vectors.
 #pragma once
 #include "window.h"
 

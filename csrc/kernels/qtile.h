@@ -1,6 +1,6 @@
-// The register tile of 8-bit products: like tile.h, with four bytes along k in the place of a float. A packed matrix has
-// panels of ITG_PANEL columns; each tap's run along k is padded with zero weights to whole groups of four. Up to three
-// bytes behind a run are read, then, whatever they are: the caller sees to it that they can be.
+// The register tile of 8-bit products: like tile.h, with four bytes along k in the place of a float. A packed matrix
+// has panels of ITG_PANEL columns; each tap's run along k is padded with zero weights to whole groups of four. Up to
+// three bytes behind a run are read, then, whatever they are: the caller sees to it that they can be.
 #pragma once
 #include "infer.h"
 #include "panel.h"

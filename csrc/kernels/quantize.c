@@ -87,7 +87,8 @@ ITG_FN(quantize_linear, any) {
   itg_share(itg_count(out), 4096, part, parts, &i, &end);
   if (itg_count(scale) == 1 && x->dtype == ITG_F32 && is_byte(out->dtype)) {
     const float low = out->dtype == ITG_I8 ? -128 : 0;
-    quantize_bytes((const float *)x->data + i, end - i, one(scale), one(zero), low, low + 255, (uint8_t *)out->data + i);
+    quantize_bytes((const float *)x->data + i, end - i, one(scale), one(zero), low, low + 255,
+                   (uint8_t *)out->data + i);
     return NULL;
   }
   for (int64_t n; i < end; i += n) {

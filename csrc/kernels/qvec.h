@@ -1,6 +1,6 @@
-// Vectors of 32-bit sums of products of bytes: what the 8-bit kernels need of an instruction set. A lane holds four bytes
-// that lie next to each other along the sum: four of the input (as u8) meet four weights (i8). Nothing saturates: where
-// there is no instruction for four products at once, they are made as 16-bit pairs.
+// Vectors of 32-bit sums of products of bytes: what the 8-bit kernels need of an instruction set. A lane holds four
+// bytes that lie next to each other along the sum: four of the input (as u8) meet four weights (i8). Nothing
+// saturates: where there is no instruction for four products at once, they are made as 16-bit pairs.
 #pragma once
 #include <stdbool.h>
 #include <string.h>
@@ -133,7 +133,8 @@ INLINE vq vq_bytes(vq a, vq b, vq c, vq d, const vf *scale, const bool saturates
              vmul(vq_floats(d), scale[3])};
   if (!saturates)
     UNROLL for (int i = 0; i < 4; i++) y[i] = vmin(vmax(y[i], end.lo), end.hi);
-  const vq left = vq_packs32(vq_rounded(y[0]), vq_rounded(y[1])), right = vq_packs32(vq_rounded(y[2]), vq_rounded(y[3]));
+  const vq left = vq_packs32(vq_rounded(y[0]), vq_rounded(y[1]));
+  const vq right = vq_packs32(vq_rounded(y[2]), vq_rounded(y[3]));
   return vq_xor(vq_packus16(vq_adds16(left, end.zero), vq_adds16(right, end.zero)), end.high);
 }
 #endif
