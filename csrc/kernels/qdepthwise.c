@@ -69,7 +69,7 @@ static void prepare(const task *t, int64_t c, int64_t n, block *b) {
 INLINE void pixel(const task *t, const block *b, const uint8_t *const *taps, const int TAPS, const int WHOLE,
                   uint8_t *out) {
   const int64_t n = b->n, count = TAPS ? TAPS : t->taps;
-  const vq flip = vq_set(t->flip * 0x01010101);
+  const vq flip = vq_set((int32_t)(t->flip * 0x01010101u));
   vq sum[4];
   UNROLL for (int v = 0; v < 4; v++) sum[v] = b->bias[v];
   UNROLL for (int64_t k = 0; k < count; k += 4) {
@@ -191,7 +191,7 @@ static void keep_line(const task *t, const itg_qlines *l, const uint8_t *from, u
 INLINE vq line_vector(const task *t, const vq *table, const uint8_t *const *taps, int64_t at, const int TAPS,
                       vq_end end) {
   const int64_t count = TAPS ? TAPS : t->taps;
-  const vq flip = vq_set(t->flip * 0x01010101), *weights = table + 8;
+  const vq flip = vq_set((int32_t)(t->flip * 0x01010101u)), *weights = table + 8;
   vq sum[4];
   vf scale[4];
   UNROLL for (int v = 0; v < 4; v++) {

@@ -124,7 +124,8 @@ typedef struct vq_end {  // what all sums of a call share
 } vq_end;
 
 INLINE vq_end vq_end_of(const itg_requantize *q) {
-  return (vq_end){vset(q->lo), vset(q->hi), vq_set16((short)(q->zero + q->high)), vq_set(q->high * 0x01010101)};
+  return (vq_end){vset(q->lo), vset(q->hi), vq_set16((short)(q->zero + q->high)),
+                  vq_set((int32_t)(q->high * 0x01010101u))};
 }
 
 // Four vectors of sums -> bytes; within 128 bits those of a, b, c, d follow each other.
