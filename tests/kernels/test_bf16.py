@@ -13,7 +13,7 @@ from tests.kernels.test_conv import CASES, TRANSPOSED, name
 
 from intaglio import native
 from intaglio.errors import BadInput
-from intaglio.targets import cpu_ops
+from intaglio.targets.cpu import ops as cpu_ops
 
 RNG = np.random.default_rng(2)
 BF16 = ml_dtypes.bfloat16

@@ -10,7 +10,7 @@ import intaglio
 from intaglio import ops
 from intaglio.compiler import trace
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.targets.cpu_recurrent import GATES
+from intaglio.targets.cpu.recurrent import GATES
 
 STEPS = {"lstm": "cpu.lstm_steps", "gru": "cpu.gru_steps"}
 RNG = np.random.default_rng(4)

@@ -9,8 +9,8 @@ from tests.check import check
 from intaglio import native
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import constant
-from intaglio.targets.cpu_chain import INPUTS, OPS, PAIRS, chain
-from intaglio.targets.cpu_ops import FUSABLE
+from intaglio.targets.cpu.chain import INPUTS, OPS, PAIRS, chain
+from intaglio.targets.cpu.ops import FUSABLE
 
 RNG = np.random.default_rng(11)
 SHAPES = [  # of operands that go together

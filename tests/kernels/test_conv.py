@@ -10,8 +10,8 @@ from tests.check import check
 
 from intaglio import native
 from intaglio.errors import RunError
-from intaglio.targets import cpu_ops
-from intaglio.targets.cpu import PANEL
+from intaglio.targets.cpu import ops as cpu_ops
+from intaglio.targets.cpu.ops import PANEL
 
 rng = np.random.default_rng(1)
 

@@ -13,7 +13,7 @@ import intaglio
 from intaglio import native, ops
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.targets import cpu_int8
+from intaglio.targets.cpu import int8 as cpu_int8
 
 RNG = np.random.default_rng(8)
 RANGES: list[dict[str, Any]] = [

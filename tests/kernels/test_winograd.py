@@ -12,8 +12,8 @@ from intaglio import native, ops
 from intaglio.errors import BadInput, RunError
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, constant
-from intaglio.targets import winograd_ops
-from intaglio.targets.cpu import PANEL
+from intaglio.targets.cpu import winograd_ops
+from intaglio.targets.cpu.ops import PANEL
 
 rng = np.random.default_rng(11)
 TILES = tuple(winograd_ops.POINTS)

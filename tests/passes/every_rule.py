@@ -5,9 +5,9 @@ from __future__ import annotations
 from intaglio import passes, targets
 from intaglio.passes.legalize import lowering
 from intaglio.rewrite import Rule
-from intaglio.targets.cpu_bf16 import BF16
+from intaglio.targets.cpu.bf16 import BF16
+from intaglio.targets.cpu.winograd import conv_in_tiles_or_bf16
 from intaglio.targets.replace import REPLACE
-from intaglio.targets.winograd import conv_in_tiles_or_bf16
 
 CPU = targets.find("cpu", "scalar")
 

@@ -12,7 +12,7 @@ from tests.passes.every_rule import CPU, RULES
 from intaglio import dtypes, passes
 from intaglio.interpret import interpret
 from intaglio.rewrite import rewrite
-from intaglio.targets.cpu_bf16 import BF16
+from intaglio.targets.cpu.bf16 import BF16
 from intaglio.verify import verify
 
 ROUGH = {r.name: 0.03 for r in BF16}  # of the largest value: bf16 keeps two to three digits

@@ -14,8 +14,10 @@ from intaglio import dtypes, ops
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.rewrite import rewrite
-from intaglio.targets import cpu, winograd, winograd_ops
-from intaglio.targets.winograd_ops import winograd_weights
+from intaglio.targets import cpu
+from intaglio.targets.cpu import lower, winograd, winograd_ops
+from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu.winograd_ops import winograd_weights
 
 rng = np.random.default_rng(4)
 
@@ -38,7 +40,7 @@ def lowered(build: Callable[..., Value], *shapes: tuple[int, ...], dtype: str = 
 
 
 def no_heavy(left: list[str]) -> bool:
-    return not set(left) & {*cpu.HEAVY}
+    return not set(left) & {*lower.HEAVY}
 
 
 WINDOW = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
@@ -166,7 +168,7 @@ def test_epilogues(steps: tuple[Any, ...], left: int) -> None:
 def test_columns_known_only_at_run_time_stay_neutral() -> None:
     a, b = Value(Type("f32", (3, 4)), "a"), Value(Type("f32", (4, 9), dynamic=(1,)), "b")
     graph = Graph([a, b], [ops.matmul(a, b)], ["out"])
-    rewrite(graph, cpu.LOWER)
+    rewrite(graph, lower.LOWER)
     assert [n.op for n in graph.nodes()] == ["matmul"]
 
 
@@ -175,7 +177,7 @@ def test_rows_known_only_at_run_time(rank: int) -> None:
     a = Value(Type("f32", (9, 4), dynamic=(0,)), "a")
     b = Value(Type("f32", (4, 5)[:rank]), "b")
     graph = Graph([a, b], [ops.matmul(a, b)], ["out"])
-    rewrite(graph, cpu.LOWER)
+    rewrite(graph, lower.LOWER)
     assert graph.outputs[0].type.dynamic == (0,)
     assert "matmul" not in {n.op for n in graph.nodes()}
 
@@ -209,7 +211,7 @@ def test_small_floats_in_tiles(dtype: str) -> None:
 
 def test_the_epilogue_of_a_convolution_in_tiles() -> None:
     def build(x: Value, bias: Value, y: Value) -> Value:
-        w = winograd_weights(constant(floats(20, 8, 3, 3)), 4, cpu.PANEL)
+        w = winograd_weights(constant(floats(20, 8, 3, 3)), 4, PANEL)
         made = winograd_ops.winograd(x, w, tile=4, channels=20, pad=(1, 1, 1, 1))
         return ops.relu(ops.add(ops.add(made, bias), y))
 

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intaglio.targets.rounding import balanced
+from intaglio.targets.cpu.rounding import balanced
 
 RNG = np.random.default_rng(3)
 

@@ -8,8 +8,8 @@ from tests.passes.cases.build import IMAGE, VECTOR, case, conv, deconv, f32, num
 
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
-from intaglio.targets import cpu_ops
-from intaglio.targets.cpu import PANEL
+from intaglio.targets.cpu import ops as cpu_ops
+from intaglio.targets.cpu.ops import PANEL
 
 HALF = Type("f16", (2, 4, 6, 6))
 

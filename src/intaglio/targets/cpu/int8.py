@@ -19,7 +19,7 @@ from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops import reshape, transpose
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu_ops import PANEL, Ints
+from intaglio.targets.cpu.ops import PANEL, Ints
 
 FOUR = 4  # bytes that are multiplied at once
 LINE = 64  # bytes up to which the taps of a line of the window make one run

@@ -8,7 +8,7 @@ from typing import Any
 from intaglio.ir import Node, Value
 from intaglio.ops import cast, transpose
 from intaglio.rewrite import No, P, no, rule
-from intaglio.targets.winograd_ops import POINTS, winograd, winograd_weights
+from intaglio.targets.cpu.winograd_ops import POINTS, winograd, winograd_weights
 
 x, w, c = P["x w! c?"]
 FLOATS = ("f32", "f16", "bf16")  # small ones compute in f32 between casts, as in all products

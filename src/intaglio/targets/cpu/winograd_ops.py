@@ -16,7 +16,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops import cast, matmul, reshape, transpose
 from intaglio.ops.registry import op
-from intaglio.targets.cpu_ops import (
+from intaglio.targets.cpu.ops import (
     Floats,
     Ints,
     _as_last,

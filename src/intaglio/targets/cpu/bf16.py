@@ -15,8 +15,8 @@ from intaglio.ir import Node, Value, constant
 from intaglio.ops import cast
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, P, Rule, no, rule
-from intaglio.targets.cpu_ops import in_pairs
-from intaglio.targets.rounding import balanced
+from intaglio.targets.cpu.ops import in_pairs
+from intaglio.targets.cpu.rounding import balanced
 
 x, w, bias, residual, slope = P["x w! bias? residual? slope?"]
 MIXED = ("cpu.gemm", "cpu.conv", "cpu.conv_transpose", "cpu.depthwise")  # of f32 and bf16

@@ -1,0 +1,63 @@
+"""The CPU: what its kernels can do, what neutral ops become, and what it would rather run."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from intaglio import native
+from intaglio.errors import BadInput
+from intaglio.ir import Node
+from intaglio.targets import Target, replace
+from intaglio.targets.cpu.bf16 import BF16
+from intaglio.targets.cpu.chain import CHAIN
+from intaglio.targets.cpu.epilogue import FUSE
+from intaglio.targets.cpu.lower import LOWER
+from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu.winograd import conv_in_tiles, conv_in_tiles_or_bf16
+
+CHOOSE = (conv_in_tiles,)  # faster ways to the same sums, in another order
+CHOOSE_BF16 = (conv_in_tiles_or_bf16,)
+
+
+# ---- what it would rather run ------------------------------------------------------------------
+def _few_channels(node: Node) -> bool:
+    """Groups of a transposed convolution that leave most of a panel empty."""
+    w = node.inputs[1]
+    return w is not None and node.attrs["groups"] > 1 and w.shape[1] <= PANEL // 4
+
+
+def _large_window(node: Node) -> bool:
+    """A maximum over so many elements that two passes visit at least ten fewer."""
+    kernel, stride = node.attrs["kernel"], node.attrs["stride"]
+    return bool(kernel[0] * kernel[1] - (kernel[1] * stride[0] + kernel[0]) >= 10)
+
+
+REPLACE = (
+    *replace.estimated(lambda node: True, replace.join_groups(PANEL)),
+    *replace.estimated(_large_window, replace.separate_max_pool(1)),
+    *replace.estimated(_few_channels, replace.conv_transpose_as_depth_to_space),
+)
+
+
+# ---- the target ----------------------------------------------------------------------------------
+LEVELS = {
+    "scalar": 0,
+    "avx2": 1,
+    "avx512": 3,
+    "avx512vnni": 7,
+    "avx512bf16": 11,
+}  # with what each implies
+
+
+def target(isa: str | int | None = None, precision: str = "f32") -> Target:
+    """A CPU with the named instruction set (or ISA bits); None means this machine's."""
+    if isinstance(isa, str) and isa not in LEVELS:
+        raise BadInput(f"no instruction set is called '{isa}'; known are {', '.join(LEVELS)}")
+    bits = native.machine() if isa is None else LEVELS[isa] if isinstance(isa, str) else isa
+    if precision == "bf16" and ~bits & LEVELS["avx512bf16"]:
+        raise BadInput("precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
+                       "or with isa avx512bf16 for a machine that has it")  # fmt: skip
+    narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, CHOOSE_BF16)
+    return Target("cpu", partial(native.why_not, isa=bits), tuple(LOWER), tuple(FUSE),
+                  tuple(CHAIN), bits, choose=choose, narrow=narrow,
+                  replace=REPLACE)  # fmt: skip

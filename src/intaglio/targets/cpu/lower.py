@@ -1,0 +1,195 @@
+"""How neutral ops become those of the CPU.
+
+Convolutions and poolings move to channel-last between two transposes (the layout pass cancels
+them), and weights are packed by ordinary nodes (constant ones fold away).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intaglio.ir import Node, Value, constant
+from intaglio.ops import add, cast, expand, mul, reshape, transpose
+from intaglio.ops.registry import REGISTRY
+from intaglio.rewrite import ANY, No, P, Rule, no, rule
+from intaglio.targets.cpu.attention import ATTENTION
+from intaglio.targets.cpu.epilogue import per_channel
+from intaglio.targets.cpu.int8 import INT8
+from intaglio.targets.cpu.ops import (
+    PANEL,
+    conv,
+    conv_transpose,
+    depthwise,
+    gemm,
+    pack,
+    pool,
+)
+from intaglio.targets.cpu.recurrent import RECURRENT
+
+x, w, a, b, c = P["x w a b c?"]
+
+
+def _last(v: Value) -> Value:
+    """Channels first -> channels last."""
+    moved: Value = transpose(v, perm=(0, *range(2, v.type.rank), 1))
+    return moved
+
+
+def _first(v: Value) -> Value:
+    """Channels last -> channels first."""
+    rank = v.type.rank
+    moved: Value = transpose(v, perm=(0, rank - 1, *range(1, rank - 1)))
+    return moved
+
+
+# ---- convolution and pooling ---------------------------------------------------------------------
+@rule(P.conv(x, w, c))
+def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value | No:
+    """conv -> transpose, cpu.conv or cpu.depthwise with packed weights, transpose."""
+    if x.type.rank > 5:
+        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+    attrs = {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
+    groups, channels, kernel = node.attrs["groups"], w.shape[0], w.shape[2:]
+    window = range(2, w.type.rank)
+    plain = channels == groups or not x.type.dynamic
+    if groups == x.shape[1] > 1 and x.dtype == "f32" and plain:
+        flat = reshape(w, shape=(channels, *kernel))
+        rows = transpose(flat, perm=(*range(1, flat.type.rank), 0))
+        return _first(depthwise(_repeated(_last(x), channels // groups), rows, c, **attrs))
+    grouped = reshape(w, shape=(groups, channels // groups, *w.shape[1:]))
+    order = (0, *(i + 1 for i in window), 2, 1)
+    packed = _packed_window(transpose(grouped, perm=order))
+    made = conv(_last(x), packed, c, channels=channels, kernel=kernel, groups=groups, **attrs)
+    return _first(made)
+
+
+@rule(P.conv_transpose(x, w, c))
+def conv_transpose_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value | No:
+    """conv_transpose -> transpose, cpu.conv_transpose with packed weights, transpose."""
+    if x.type.rank > 5:
+        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+    groups, kernel = node.attrs["groups"], w.shape[2:]
+    grouped = reshape(w, shape=(groups, w.shape[0] // groups, *w.shape[1:]))
+    packed = _packed_window(transpose(grouped, perm=(0, *range(3, w.type.rank + 1), 1, 2)))
+    made = conv_transpose(_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel,
+                          **node.attrs)  # fmt: skip
+    return _first(made)
+
+
+def _repeated(v: Value, times: int) -> Value:
+    """Every channel `times` times in a row: a depthwise convolution may have more outputs."""
+    if times == 1:
+        return v
+    wide = expand(reshape(v, shape=(*v.shape, 1)), shape=(*v.shape, times))
+    repeated: Value = reshape(wide, shape=(*v.shape[:-1], v.shape[-1] * times))
+    return repeated
+
+
+def _packed_window(v: Value) -> Value:
+    """[groups, window.., channel, m] -> cpu.pack of [groups, window * channel, m]."""
+    depth = 1
+    for n in v.shape[1:-1]:
+        depth *= n
+    packed: Value = pack(reshape(v, shape=(v.shape[0], depth, v.shape[-1])), tile=PANEL)
+    return packed
+
+
+@rule(P.op(("max_pool", "avg_pool", "lp_pool"), x))
+def pool_channels_last(node: Node, x: Value) -> Value | No:
+    """Pooling -> transpose, cpu.pool, transpose."""
+    if x.type.rank > 5:
+        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+    if node.attrs.get("with_indices"):
+        return no("its indices count in channels-first order")
+    attrs = {k: v for k, v in node.attrs.items() if k not in ("storage_order", "with_indices")}
+    return _first(pool(_last(x), kind=node.op.removesuffix("_pool"), **attrs))
+
+
+# ---- products ------------------------------------------------------------------------------------
+@rule(P.matmul(a, b))
+def matmul_packed(a: Value, b: Value, node: Node) -> Value | No:
+    """matmul -> cpu.gemm with a packed right operand."""
+    if a.dtype != "f32":
+        return no(f"only f32 has a packed kernel, this is {a.dtype}")
+    if b.type.rank > 1 and b.type.rank - 1 in b.type.dynamic:
+        return no("the number of columns is known only at run time")
+    left = a if a.type.rank > 1 else reshape(a, shape=(1, -1))
+    right, transposed = _right_operand(b if b.type.rank > 1 else reshape(b, shape=(-1, 1)))
+    n = right.shape[-2 if transposed else -1]
+    made: Value = gemm(left, pack(right, tile=PANEL, transposed=transposed), n=n)
+    out = node.outputs[0].type
+    if made.shape == out.shape:
+        return made
+    if len(out.dynamic) > 1:
+        return no("a vector times matrices whose number and rows are known only at run time")
+    shape = tuple(-1 if i in out.dynamic else d for i, d in enumerate(out.shape))
+    made = reshape(made, shape=shape)
+    return made
+
+
+def _right_operand(b: Value) -> tuple[Value, bool]:
+    """Packing can swap the last two axes itself, so a transpose before it need not."""
+    p, rank = b.producer, b.type.rank
+    if p is None or p.op != "transpose" or p.attrs["perm"][-2] != rank - 1 or len(b.uses) > 1:
+        return b, False
+    perm = p.attrs["perm"]
+    perm = (*perm[:-2], perm[-1], perm[-2])
+    source = p.inputs[0]
+    assert source is not None
+    return (source if perm == tuple(range(rank)) else transpose(source, perm=perm)), True
+
+
+@rule(P.gemm(a, b, c))
+def gemm_packed(node: Node, a: Value, b: Value, c: Value | None) -> Value | No:
+    """gemm -> cpu.gemm; the addend becomes bias or residual where its shape allows."""
+    if a.dtype != "f32":
+        return no(f"only f32 has a packed kernel, this is {a.dtype}")
+    if node.outputs[0].type.rank - 1 in node.outputs[0].type.dynamic:
+        return no("the number of columns is known only at run time")
+    shape, t = node.outputs[0].shape, node.attrs
+    if t["trans_a"]:
+        a = transpose(a, perm=(1, 0))
+    if t["alpha"] != 1:
+        b = mul(b, constant(t["alpha"], dtype="f32"))
+    if c is not None and t["beta"] != 1:
+        c = mul(c, constant(t["beta"], dtype="f32"))
+    packed = pack(b, tile=PANEL, transposed=bool(t["trans_b"]))
+    made: Value
+    if c is None:
+        made = gemm(a, packed, n=shape[1])
+    elif (vector := per_channel(c, shape[1])) is not None:
+        made = gemm(a, packed, vector, n=shape[1])
+    elif c.shape == shape:
+        made = gemm(a, packed, None, c, n=shape[1])
+    else:
+        made = add(gemm(a, packed, n=shape[1]), c)
+    return made
+
+
+# ---- small floats --------------------------------------------------------------------------------
+# Hot in f32 alone: smaller floats are worth casts here, even where a slow kernel takes them.
+HEAVY = ("conv", "conv_transpose", "matmul", "gemm", "max_pool", "avg_pool", "lp_pool")
+
+
+@rule(ANY)
+def heavy_in_f32(node: Node) -> Sequence[Value] | None:
+    """f16 and bf16 products, convolutions and poolings compute in f32 between casts."""
+    if node.op not in HEAVY or node.outputs[0].dtype not in ("f16", "bf16"):
+        return None
+    ins = [None if v is None else cast(v, dtype="f32") for v in node.inputs]
+    outs = REGISTRY[node.op].node(*ins, **node.attrs).outputs
+    dtype = node.outputs[0].dtype
+    return [cast(v, dtype=dtype) if v.dtype == "f32" else v for v in outs]
+
+
+LOWER: list[Rule] = [
+    heavy_in_f32,
+    *ATTENTION,
+    conv_channels_last,
+    conv_transpose_channels_last,
+    pool_channels_last,
+    matmul_packed,
+    gemm_packed,
+    *INT8,
+    *RECURRENT,
+]
