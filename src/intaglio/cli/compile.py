@@ -69,7 +69,7 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
     intaglio compile model.onnx                          writes model.itg
     intaglio compile model.onnx --dim batch=1 -o m.itg   fix a symbolic dimension
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
-    intaglio compile model.onnx --precision bf16         two to three digits, twice the speed
+    intaglio compile model.onnx --precision bf16         two to three digits, up to 1.8x as fast
     intaglio compile model.onnx --tune --explain         the fastest way for each layer, measured
     """
     from rich import progress

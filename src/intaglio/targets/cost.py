@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY
 
-FREE = {"reshape", "bitcast", "constant"}  # the same bytes under another name
+FREE = {"reshape", "bitcast"}  # the same bytes under another name
 VIEWS = {"slice", "gather", "transpose", "expand"}  # read no more than they write
 
 
@@ -42,10 +42,11 @@ class Cost:
         if not macs:
             return 1.0
         out = node.outputs[0]
-        channels = out.shape[1] if node.op == "conv" else out.shape[-1] if out.shape else 1
         if node.op == "conv":
-            groups = node.attrs["groups"]
+            channels, groups = out.shape[1], node.attrs["groups"]
             channels = channels if groups == channels else channels // groups
+        else:
+            channels = out.shape[-1] if out.shape else 1
         return -(-channels // self.lanes) * self.lanes / max(channels, 1)
 
 
@@ -55,7 +56,7 @@ def _is_epilogue(node: Node) -> bool:
 
 
 def _is_product(v: Value | None) -> bool:
-    if v is None or v.producer is None or len(v.uses) != 1 or not v.uses:
+    if v is None or v.producer is None or len(v.uses) != 1:
         return False
     return bool(REGISTRY[v.producer.op].macs(v.producer))
 
