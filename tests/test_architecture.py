@@ -22,6 +22,7 @@ FLOORS = [
     ("passes", "session"),
     ("tune",),
     ("compiler", "export"),
+    ("quant",),
     ("analysis",),
     ("cli",),
     ("__main__", "__init__"),
