@@ -17,14 +17,17 @@ def test_one_zero_point_serves_every_scale():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (dict(dtype="i9"), "type is 'i9'"),
-        (dict(dtype="f32", scale=(1.0,)), "float type"),
-        (dict(dtype="i8"), "scale is missing"),
-        (dict(dtype="i8", scale=(1.0, 2.0), zero=(0, 0)), "without an axis"),
-        (dict(dtype="i8", scale=(1.0, 2.0), zero=(0, 0, 0), axis=0), "2 scales and 3 zero points"),
-        (dict(dtype="i8", scale=(0.0,), zero=(0,)), "scale is 0.0"),
-        (dict(dtype="i8", scale=(float("nan"),), zero=(0,)), "scale is nan"),
-        (dict(dtype="u8", scale=(1.0,), zero=(-1,)), "u8 holds 0 to 255"),
+        ({"dtype": "i9"}, "type is 'i9'"),
+        ({"dtype": "f32", "scale": (1.0,)}, "float type"),
+        ({"dtype": "i8"}, "scale is missing"),
+        ({"dtype": "i8", "scale": (1.0, 2.0), "zero": (0, 0)}, "without an axis"),
+        (
+            {"dtype": "i8", "scale": (1.0, 2.0), "zero": (0, 0, 0), "axis": 0},
+            "2 scales and 3 zero points",
+        ),
+        ({"dtype": "i8", "scale": (0.0,), "zero": (0,)}, "scale is 0.0"),
+        ({"dtype": "i8", "scale": (float("nan"),), "zero": (0,)}, "scale is nan"),
+        ({"dtype": "u8", "scale": (1.0,), "zero": (-1,)}, "u8 holds 0 to 255"),
     ],
 )
 def test_refuses_in_words(wrong: dict[str, object], words: str):
