@@ -1,0 +1,18 @@
+// Statistics of f32 tensors, for calibration.
+#pragma once
+#include "intaglio.h"
+
+typedef struct itg_spread {
+  float low, high;   // of all values; 0 where there are none
+  int32_t exponent;  // every |x| < 2^exponent, which is the end of the histogram
+  int32_t unused;
+  uint64_t zeros;    // values that are exactly 0
+} itg_spread;
+
+// Counts the values of x in 2 * bins equal bins from -2^exponent to 2^exponent; `counts` has room for 8 * bins, of which
+// the first 2 * bins are the result. Returns 1, and nothing else, where a value is NaN or infinite.
+ITG_API int itg_observe(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, itg_spread *spread);
+
+// Takes x [outer][channels][inner] into the lowest and highest value and the sum of every channel so far.
+ITG_API void itg_observe_channels(const float *x, uint64_t outer, uint64_t channels, uint64_t inner, float *low,
+                                  float *high, double *sum);

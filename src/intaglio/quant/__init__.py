@@ -1,0 +1,1 @@
+"""Quantisation: from a float model and samples to integers that keep its accuracy."""
