@@ -20,7 +20,7 @@ from intaglio.quant import ranges
 from intaglio.quant.ranges import Spread
 from intaglio.session import Session
 
-Progress = Callable[[str], None]
+Progress = Callable[[str, int, int | None], None]  # what is being done, how far, of how much
 Sample = Mapping[str, Array]
 BINS = 2048  # on either side of 0
 MOMENTUM = 0.9
@@ -234,12 +234,12 @@ def _pass(
     part: str,
 ) -> None:
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    total = f" of {len(samples)}" if isinstance(samples, Sized) else ""
+    total = len(samples) if isinstance(samples, Sized) else None
     n = 0
     with Probe(graph, tensors) as probe, ThreadPoolExecutor(threads) as pool:
         for n, sample in enumerate(samples, 1):
             if progress:
-                progress(f"calibrating: sample {n}{total}{part}")
+                progress(f"calibrating{part}", n, total)
             arrays = probe.run(sample)
 
             def add(v: Value, arrays: Mapping[Value, Array] = arrays) -> bool:
