@@ -96,7 +96,7 @@ static void pack_windows(const itg_window *v, const uint8_t *x, int64_t depth, i
 }
 
 typedef struct conv_inputs {
-  const itg_tensor *x, *x_scale, *x_zero, *w, *w_scale, *w_zero, *y_scale, *y_zero, *bias;
+  const itg_tensor *x, *x_scale, *x_zero, *w, *w_scale, *w_zero, *y_scale, *y_zero, *bias, *residual, *r_scale, *r_zero;
 } conv_inputs;
 
 // ---- depthwise -------------------------------------------------------------------------------------
@@ -162,11 +162,11 @@ static itg_words depthwise(const itg_call *call, const conv_inputs *in, const it
   const itg_planes g = itg_planes_of(v);
   const int64_t channels = x->shape[1], each = w->shape[0] / channels, taps = itg_taps(v), pairs = (taps + 1) / 2;
   const int64_t image = itg_places(v->in), width = itg_places(v->out), item = (int64_t)itg_item(out->dtype);
-  const product p = {
-      .a_scale = param_of(in->w_scale), .b_scale = param_of(in->x_scale), .y_scale = param_of(in->y_scale),
-      .y_zero = param_of(in->y_zero), .bias = param_of(in->bias)};
   int16_t *planes = (int16_t *)((char *)call->scratch + part * itg_depthwise8_bytes(v));
   char *results = (char *)(planes + itg_planes_count(&g));
+  const product p = {
+      .a_scale = param_of(in->w_scale), .b_scale = param_of(in->x_scale), .y_scale = param_of(in->y_scale),
+      .y_zero = param_of(in->y_zero), .bias = param_of(in->bias), .out = results};
   int64_t i, end;
   itg_share(x->shape[0] * channels, 1, part, parts, &i, &end);
   for (; i < end; i++) {
@@ -189,7 +189,7 @@ static itg_words depthwise(const itg_call *call, const conv_inputs *in, const it
       for (int64_t at = 0; at < size; at += WIDTH) {
         uint32_t sums[WIDTH];
         streams(streamed, weights, pairs, at, sums);
-        finish(&p, &end_of_row, sums, 0, size - at < WIDTH ? size - at : WIDTH, results + at * item);
+        finish(&p, &end_of_row, sums, 0, size - at < WIDTH ? size - at : WIDTH, at);
       }
       char *to = (char *)out->data + (i / channels * w->shape[0] + row) * width * item;
       for (int64_t line = 0; line < v->out[1]; line++)
@@ -205,7 +205,7 @@ static itg_words conv(const itg_call *call, const conv_inputs *in, uint32_t part
   const itg_tensor *x = in->x, *w = in->w, *out = call->out[0];
   if (itg_empty(out)) return NULL;
   itg_window v = itg_conv8_window(x, w, attrs, out);
-  if (itg_is_depthwise8(x, w, &v)) return depthwise(call, in, &v, part, parts);
+  if (!in->residual && itg_is_depthwise8(x, w, &v)) return depthwise(call, in, &v, part, parts);
   if (itg_taps(&v) == 1 && itg_places(v.stride) == 1 && itg_places(v.in) == itg_places(v.out)) {
     // pointwise without padding: one long line of windows
     v.in[2] = v.out[2] = itg_places(v.in);
@@ -222,6 +222,7 @@ static itg_words conv(const itg_call *call, const conv_inputs *in, uint32_t part
     const int64_t batch = item / (row_chunks * chunks), group = batch % groups;  // batch counts images x groups
     const int64_t row = item / chunks % row_chunks * ITG_ROW_CHUNK;
     const int64_t column = item % chunks * ITG_CHUNK, n = width - column < ITG_CHUNK ? width - column : ITG_CHUNK;
+    const int64_t first = batch * height * width;  // of the result of this group
     const product p = {
         .a = (const uint8_t *)w->data + group * height * depth,
         .a_flip = flip_of(w->dtype),
@@ -233,7 +234,10 @@ static itg_words conv(const itg_call *call, const conv_inputs *in, uint32_t part
         .y_scale = param_of(in->y_scale),
         .y_zero = param_of(in->y_zero),
         .bias = param_from(param_of(in->bias), group * height),
-        .out = (char *)out->data + batch * height * width * (int64_t)itg_item(out->dtype),
+        .r_scale = param_of(in->r_scale),
+        .r_zero = param_of(in->r_zero),
+        .residual = in->residual ? (char *)in->residual->data + first * (int64_t)itg_item(out->dtype) : NULL,
+        .out = (char *)out->data + first * (int64_t)itg_item(out->dtype),
     };
     pack_windows(&v, (const uint8_t *)x->data + batch * w->shape[1] * image, depth, flip_of(x->dtype),
                  flip_of(x->dtype) + zero(param_of(in->x_zero), 0), column, n, packed_b);
@@ -252,6 +256,7 @@ _Static_assert(sizeof(itg_attrs_qlinear_conv) == sizeof(itg_attrs_conv_integer),
 
 ITG_FN(qlinear_conv, any) {
   const itg_tensor *const *t = call->in;
-  const conv_inputs in = {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], itg_input(call, 8)};
+  const conv_inputs in = {t[0], t[1], t[2], t[3], t[4], t[5], itg_input(call, 6), itg_input(call, 7),
+                          itg_input(call, 8), itg_input(call, 9), itg_input(call, 10), itg_input(call, 11)};
   return conv(call, &in, part, parts);
 }

@@ -84,13 +84,12 @@ static void multiply_row(const product *p, int64_t row, const uint8_t *b, int fl
     total += v;
     pairs[k / 2] = (int32_t)(k % 2 ? (uint32_t)pairs[k / 2] | v << 16 : v & 0xffff);
   }
-  const int64_t item = p->y_zero.data ? 1 : (int64_t)sizeof(int32_t);
   for (int64_t c = column; c < column + n; c += WIDTH) {
     const int64_t first = c + WIDTH <= p->out_step ? c : p->out_step - WIDTH;  // never read behind a line
     const int64_t m = first + WIDTH - c < column + n - c ? first + WIDTH - c : column + n - c;
     stream(pairs, p->depth, b + first, p->out_step, flip, sums);
     for (int64_t i = 0; i < WIDTH; i++) sums[i] -= total * (uint32_t)(flip + zero(b_zero, first + i));
-    finish(p, &end, sums + (c - first), c, m, (char *)p->out + (row * p->out_step + c) * item);
+    finish(p, &end, sums + (c - first), c, m, row * p->out_step + c);
   }
 }
 
@@ -146,6 +145,6 @@ ITG_FN(matmul_integer, any) {
 
 ITG_FN(qlinear_matmul, any) {
   const itg_tensor *const *t = call->in;
-  const matmul_inputs in = {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]};
+  const matmul_inputs in = {t[0], t[1], t[2], t[3], t[4], t[5], itg_input(call, 6), itg_input(call, 7)};
   return matmul(call, &in, part, parts);
 }

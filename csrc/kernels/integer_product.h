@@ -81,7 +81,9 @@ typedef struct product {
   const uint8_t *a;  // rows x depth
   int a_flip;
   int64_t depth, out_step;  // out_step: elements between rows of the result
-  param a_zero, a_scale, b_scale, y_scale, y_zero, bias;  // y_zero absent: the sums themselves are the result
+  // a_scale absent: the sums themselves are the result; y_zero absent: it is f32
+  param a_zero, a_scale, b_scale, y_scale, y_zero, bias, r_scale, r_zero;
+  const void *residual;  // added before rounding, of the shape of `out`: f32, or bytes where the result is
   void *out;
 } product;
 
@@ -106,20 +108,31 @@ typedef struct row_end {
 } row_end;
 
 static inline row_end row_end_of(const product *p, int64_t row) {
-  if (!p->y_zero.data) return (row_end){0};
-  return (row_end){real(p->a_scale, row), real(p->y_scale, row), (float)zero(p->y_zero, row),
+  if (!p->a_scale.data) return (row_end){0};
+  return (row_end){real(p->a_scale, row), p->y_scale.data ? real(p->y_scale, row) : 1, (float)zero(p->y_zero, row),
                    (uint32_t)zero(p->bias, row)};
 }
 
-// The one rounding rule of 8-bit arithmetic, on n <= WIDTH sums.
-static inline void finish(const product *p, const row_end *end, const uint32_t *sums, int64_t column, int64_t n,
-                          void *to) {
+static inline void add_residual(const product *p, float y_scale, int64_t at, int64_t n, float *y) {
   if (!p->y_zero.data) {
-    memcpy(to, sums, (size_t)n * sizeof *sums);
+    const float *r = (const float *)p->residual + at;
+    for (int64_t c = 0; c < n; c++) y[c] += r[c];
     return;
   }
-  const float lo = p->y_zero.dtype == ITG_I8 ? -128 : 0, hi = p->y_zero.dtype == ITG_I8 ? 127 : 255;
-  float scale[WIDTH];
+  const float scale = real(p->r_scale, 0) / y_scale;
+  const int flip = flip_of(p->r_zero.dtype), less = flip + zero(p->r_zero, 0);
+  const uint8_t *r = (const uint8_t *)p->residual + at;
+  for (int64_t c = 0; c < n; c++) y[c] += (float)((r[c] ^ flip) - less) * scale;
+}
+
+// The one rounding rule of 8-bit arithmetic, on n <= WIDTH sums, which become the elements from `at` on of the result.
+static inline void finish(const product *p, const row_end *end, const uint32_t *sums, int64_t column, int64_t n,
+                          int64_t at) {
+  if (!p->a_scale.data) {
+    memcpy((uint32_t *)p->out + at, sums, (size_t)n * sizeof *sums);
+    return;
+  }
+  float scale[WIDTH], y[WIDTH];
   if (p->b_scale.step) {
     for (int64_t c = 0; c < WIDTH; c++)
       scale[c] = c < n ? end->a_scale * real(p->b_scale, column + c) / end->y_scale : 0;
@@ -127,10 +140,16 @@ static inline void finish(const product *p, const row_end *end, const uint32_t *
     const float same = end->a_scale * real(p->b_scale, 0) / end->y_scale;
     for (int64_t c = 0; c < WIDTH; c++) scale[c] = same;
   }
-  uint8_t whole[WIDTH];
+  for (int c = 0; c < WIDTH; c++) y[c] = (float)(int32_t)(sums[c] + end->bias) * scale[c];
+  if (p->residual) add_residual(p, end->y_scale, at, n, y);
+  if (!p->y_zero.data) {
+    memcpy((float *)p->out + at, y, (size_t)n * sizeof *y);
+    return;
+  }
+  const float lo = p->y_zero.dtype == ITG_I8 ? -128 : 0, hi = p->y_zero.dtype == ITG_I8 ? 127 : 255;
+  uint8_t whole[WIDTH], *to = (uint8_t *)p->out + at;
   for (int c = 0; c < WIDTH; c++) {
-    const float y = rintf((float)(int32_t)(sums[c] + end->bias) * scale[c]) + end->zero;
-    const float above = y > lo ? y : lo;
+    const float whole_y = rintf(y[c]) + end->zero, above = whole_y > lo ? whole_y : lo;
     whole[c] = (uint8_t)(int32_t)(above < hi ? above : hi);
   }
   if (n == WIDTH) memcpy(to, whole, WIDTH);
@@ -140,7 +159,7 @@ static inline void finish(const product *p, const row_end *end, const uint32_t *
 // Rows [row, last) times the n packed columns from `column` on.
 static inline void multiply(const product *p, int64_t row, int64_t last, int64_t column, int64_t n, const int16_t *b,
                             int16_t *a) {
-  const int64_t pairs = (p->depth + 1) / 2, item = p->y_zero.data ? 1 : (int64_t)sizeof(int32_t);
+  const int64_t pairs = (p->depth + 1) / 2;
   uint32_t sums[ROWS][WIDTH];
   row_end ends[ROWS];
   for (; row < last; row += ROWS) {
@@ -150,8 +169,7 @@ static inline void multiply(const product *p, int64_t row, int64_t last, int64_t
     for (int64_t c = 0; c < n; c += WIDTH) {
       tile(a, b + c * pairs * 2, pairs, sums);
       for (int64_t r = 0; r < rows; r++)
-        finish(p, &ends[r], sums[r], column + c, n - c < WIDTH ? n - c : WIDTH,
-               (char *)p->out + ((row + r) * p->out_step + column + c) * item);
+        finish(p, &ends[r], sums[r], column + c, n - c < WIDTH ? n - c : WIDTH, (row + r) * p->out_step + column + c);
     }
   }
 }

@@ -106,21 +106,29 @@ itg_words itg_infer_matmul_integer(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
+// Scales are floats, zeros have the type of their operand; without scale and zero for it the result is f32.
+static itg_words check_qlinear(const itg_call *call, itg_tensor *out) {
+  const itg_tensor *const *in = call->in, *y_scale = itg_input(call, 6), *y_zero = itg_input(call, 7);
+  REFUSE(!itg_is_wide_float(in[1]->dtype) || !itg_is_wide_float(in[4]->dtype), "scales must be floats");
+  REFUSE(in[2]->dtype != in[0]->dtype || in[5]->dtype != in[3]->dtype, "a zero must have the type of its operand");
+  REFUSE(!y_scale != !y_zero, "the result has a scale and a zero, or neither");
+  REFUSE(y_scale && !itg_is_wide_float(y_scale->dtype), "scales must be floats");
+  REFUSE(y_zero && !is_byte(y_zero), "the zero of the result must be i8 or u8");
+  out->dtype = y_zero ? y_zero->dtype : ITG_F32;
+  return NULL;
+}
+
 itg_words itg_infer_qlinear_matmul(const itg_call *call, itg_tensor *out) {
-  TAKES(8, 8, 1);
+  TAKES(6, 8, 1);
   const itg_tensor *const *in = call->in;
   itg_words wrong = product_shape(in[0], in[3], out);
+  if (!wrong) wrong = check_qlinear(call, out);
   if (wrong) return wrong;
-  for (int i = 1; i < 8; i += i == 4 ? 2 : 3)
-    REFUSE(!itg_is_wide_float(in[i]->dtype), "scales must be floats");
-  REFUSE(in[2]->dtype != in[0]->dtype || in[5]->dtype != in[3]->dtype, "a zero must have the type of its operand");
-  REFUSE(!is_byte(in[7]), "the zero of the result must be i8 or u8");
   const bool vectors = in[0]->rank > 1 && in[3]->rank > 1;
-  for (int i = 0; i < 2; i++)
+  for (uint32_t i = 0; i < 2; i++)
     REFUSE(!fits(in[1 + i], in[0], true, vectors) || !fits(in[4 + i], in[3], false, vectors) ||
-               !fits(in[6 + i], out, true, vectors),
+               !fits(itg_input(call, 6 + i), out, true, vectors),
            "scales and zeros must be one number, or one per row of a and y or column of b");
-  out->dtype = in[7]->dtype;
   return NULL;
 }
 
@@ -155,23 +163,33 @@ itg_words itg_infer_conv_integer(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
+static bool is_one(const itg_tensor *t) { return !t || itg_count(t) == 1; }
+
+static itg_words check_residual(const itg_call *call, const itg_tensor *out) {
+  const itg_tensor *r = itg_input(call, 9), *scale = itg_input(call, 10), *zero = itg_input(call, 11);
+  const bool whole = r && out->dtype != ITG_F32;
+  REFUSE((scale != NULL) != whole || (zero != NULL) != whole, "a residual of bytes has a scale and a zero, no other");
+  if (!r) return NULL;
+  REFUSE(!itg_same_shape(r, out), "the residual must have the shape of the result");
+  REFUSE(whole ? !is_byte(r) : r->dtype != ITG_F32, "the residual must be f32 where the result is, else i8 or u8");
+  REFUSE(whole && (!itg_is_wide_float(scale->dtype) || zero->dtype != r->dtype || !is_one(scale) || !is_one(zero)),
+         "scale and zero of the residual must be one float and one number of its type");
+  return NULL;
+}
+
 itg_words itg_infer_qlinear_conv(const itg_call *call, itg_tensor *out) {
-  TAKES(8, 9, 1);
+  TAKES(6, 12, 1);
   const itg_tensor *const *in = call->in, *x = in[0], *w = in[3], *bias = itg_input(call, 8);
   itg_words wrong = conv_shape(x, w, call->attrs, out);
+  if (!wrong) wrong = check_qlinear(call, out);
   if (wrong) return wrong;
-  for (int i = 1; i < 8; i++)
-    REFUSE(i != 3 && i != 4 && i != 5 && itg_count(in[i]) != 1, "scale and zero of x and y must be one number");
+  REFUSE(!is_one(in[1]) || !is_one(in[2]) || !is_one(itg_input(call, 6)) || !is_one(itg_input(call, 7)),
+         "scale and zero of x and y must be one number");
   REFUSE(!per_channel(in[4], w) || !per_channel(in[5], w),
          "scale and zero of w must be one, or one per output channel");
-  for (int i = 1; i < 8; i += i == 4 ? 2 : 3)
-    REFUSE(!itg_is_wide_float(in[i]->dtype), "scales must be floats");
-  REFUSE(in[2]->dtype != x->dtype || in[5]->dtype != w->dtype, "a zero must have the type of its operand");
-  REFUSE(!is_byte(in[7]), "the zero of the result must be i8 or u8");
   REFUSE(bias && (bias->dtype != ITG_I32 || bias->rank != 1 || bias->shape[0] != w->shape[0]),
          "the bias must be one i32 per output channel");
-  out->dtype = in[7]->dtype;
-  return NULL;
+  return check_residual(call, out);
 }
 
 // ---- scratch: what one part packs of both operands -------------------------------------------------
@@ -190,7 +208,7 @@ static size_t conv_scratch(const itg_call *call, const itg_tensor *w, uint32_t p
   itg_tensor out = {0};
   if (itg_empty(w) || conv_shape(x, w, attrs, &out)) return 0;
   const itg_window v = itg_conv8_window(x, w, attrs, &out);
-  if (itg_is_depthwise8(x, w, &v)) return (size_t)itg_depthwise8_bytes(&v) * parts;
+  if (!itg_input(call, 9) && itg_is_depthwise8(x, w, &v)) return (size_t)itg_depthwise8_bytes(&v) * parts;
   return packed(itg_count_range(w, 1, w->rank), parts);
 }
 size_t itg_scratch_conv_integer(const itg_call *call, uint32_t parts) { return conv_scratch(call, call->in[1], parts); }

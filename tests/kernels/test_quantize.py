@@ -104,11 +104,14 @@ def test_products(a: tuple[int, ...], b: tuple[int, ...], kind_a: str, kind_b: s
     for out in ("i8", "u8"):
         zero = codes((), out)
         check("qlinear_matmul", x, scale[0], zero_a, y, scale[1], zero_b, scale[2], zero)
+    real = check("qlinear_matmul", x, scale[0], zero_a, y, scale[1], zero_b, tolerance=0)
+    assert real[0].dtype == np.float32
     if len(a) == 2 and len(b) == 2 and a[0]:
         rows, columns = codes(a[:1], kind_a), codes(b[1:], kind_b)
         check("matmul_integer", x, y, rows, columns)
         each = [scales(a[:1]), scales(b[1:]), scales(a[:1]) * 50]
         check("qlinear_matmul", x, each[0], rows, y, each[1], columns, each[2], codes(a[:1], "i8"))
+        check("qlinear_matmul", x, each[0], rows, y, each[1], columns, tolerance=0)
 
 
 def test_products_with_a_scale_per_row_of_every_matrix() -> None:
@@ -165,11 +168,19 @@ def test_convolutions(
         check("qlinear_conv", x, np.float32(0.03), x_zero, w, *one, *y, b, **where)
         each = scales(channels) / 20, codes(channels, kind_w)
         check("qlinear_conv", x, np.float32(0.03), x_zero, w, *each, *y, b, **where)
+        (real,) = check("qlinear_conv", x, np.float32(0.03), x_zero, w, *each, None, None, b,
+                        tolerance=0, **where)  # fmt: skip
+        check("qlinear_conv", x, np.float32(0.03), x_zero, w, *each, None, None, b,
+              reals(real.shape), tolerance=0, **where)  # fmt: skip
+        for r in ("i8", "u8"):
+            check("qlinear_conv", x, np.float32(0.03), x_zero, w, *each, *y, b,
+                  codes(real.shape, r), np.float32(2.3), codes((), r), **where)  # fmt: skip
 
 
 Q, W = np.zeros((2, 3), np.uint8), np.zeros((1, 2, 3, 3), np.int8)
 X = np.zeros((1, 2, 4, 4), np.uint8)
 ONE, Z8 = np.float32(1), np.uint8(0)
+PAIR, R = [X, ONE, Z8, W, ONE, np.int8(0)], np.zeros((1, 1, 2, 2), np.float32)
 CONV = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
 GRAIN = {"axis": 1, "block_size": 0, "saturate": True, "dtype": "u8"}
 F2, F3, F23 = np.ones(2, np.float32), np.ones(3, np.float32), np.ones((2, 3), np.float32)
@@ -209,6 +220,18 @@ F2, F3, F23 = np.ones(2, np.float32), np.ones(3, np.float32), np.ones((2, 3), np
         ("qlinear_conv", [X, ONE, Z8, W, ONE, np.int8(0), ONE, Z8, np.zeros(2, np.int32)], CONV),
         ("qlinear_conv", [X, ONE, Z8, W, ONE, np.int8(0), ONE, Z8, np.zeros(1, np.float32)], CONV),
         ("qlinear_conv", [X, ONE, Z8, W, ONE, np.int8(0), F2, Z8], CONV),
+        ("qlinear_conv", [*PAIR, ONE, None], CONV),
+        ("qlinear_conv", [*PAIR, None, Z8], CONV),
+        ("qlinear_conv", [*PAIR, None, None, None, R, ONE, Z8], CONV),
+        ("qlinear_conv", [*PAIR, None, None, None, R[:, :, 1:]], CONV),
+        ("qlinear_conv", [*PAIR, ONE, Z8, None, R], CONV),
+        ("qlinear_conv", [*PAIR, ONE, Z8, None, R, ONE, Z8], CONV),
+        ("qlinear_conv", [*PAIR, ONE, Z8, None, R.astype(np.uint8), ONE, np.int8(0)], CONV),
+        ("qlinear_conv", [*PAIR, ONE, Z8, None, R.astype(np.uint8), F2, Z8], CONV),
+        ("qlinear_conv", [*PAIR, ONE, Z8, None, R.astype(np.uint8), ONE], CONV),
+        ("qlinear_conv", [*PAIR, ONE, Z8, None, None, ONE, Z8], CONV),
+        ("qlinear_matmul", [Q, ONE, Z8, Q.T, ONE, Z8, ONE, None], {}),
+        ("qlinear_matmul", [Q, ONE, Z8, Q.T, ONE, Z8, None, Z8], {}),
     ],
 )  # fmt: skip
 def test_what_cannot_be_computed_is_refused(

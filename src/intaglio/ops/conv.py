@@ -222,33 +222,38 @@ def conv_integer(
     return _exact(x, w, x_zero, w_zero, stride, pad, dilation, groups)
 
 
-def _qlinear_conv(
-    x: Value,
-    x_scale: Value,
-    x_zero: Value,
-    w: Value,
-    w_scale: Value,
-    w_zero: Value,
-    y_scale: Value,
-    y_zero: Value,
-    b: Value | None,
-    *,
-    stride: Ints,
-    pad: Ints,
-    dilation: Ints,
-    groups: int,
-) -> Type:
-    _bytes(x, w, y_zero)
+def _qlinear_conv(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
+                  y_scale: Value | None, y_zero: Value | None, b: Value | None,
+                  residual: Value | None, r_scale: Value | None, r_zero: Value | None, *,
+                  stride: Ints, pad: Ints, dilation: Ints, groups: int) -> Type:  # fmt: skip
+    _bytes(x, w, *[] if y_zero is None else [y_zero])
     _weights(x, w, groups, b)
+    if (y_scale is None) != (y_zero is None):
+        raise BadInput("the result has a scale and a zero, or neither (then it is f32)")
     for v, of, channels, what in (
         (x_scale, x, 1, "x_scale"), (x_zero, x, 1, "x_zero"), (w_scale, w, w.shape[0], "w_scale"),
         (w_zero, w, w.shape[0], "w_zero"), (y_scale, x, 1, "y_scale"),
         (y_zero, y_zero, 1, "y_zero"),
     ):  # fmt: skip
-        _parameter(v, of, channels, what)
+        _parameter(v, of, channels, what)  # type: ignore[arg-type]
     if b is not None and b.dtype != "i32":
         raise BadInput(f"the bias must be i32, it is {b.type}")
-    return Type(y_zero.dtype, _conv_shape(x, w, stride, pad, dilation))
+    dtype = "f32" if y_zero is None else y_zero.dtype
+    made = Type(dtype, _conv_shape(x, w, stride, pad, dilation))
+    _check_residual(made, residual, r_scale, r_zero)
+    return made
+
+
+def _check_residual(made: Type, r: Value | None, scale: Value | None, zero: Value | None) -> None:
+    whole = r is not None and made.dtype != "f32"
+    if (scale is not None) != whole or (zero is not None) != whole:
+        raise BadInput("a residual of bytes has a scale and a zero, no other has")
+    if r is None:
+        return
+    if r.shape != made.shape or r.dtype not in (("i8", "u8") if whole else ("f32",)):
+        raise BadInput(f"the residual is {r.type}, it must fit the result {made}")
+    _parameter(scale, r, 1, "r_scale")
+    _parameter(zero, r, 1, "r_zero")
 
 
 def _qlinear_macs(node: Node) -> int:
@@ -256,29 +261,29 @@ def _qlinear_macs(node: Node) -> int:
 
 
 @op(_qlinear_conv, macs=_qlinear_macs)
-def qlinear_conv(
-    x: Array,
-    x_scale: Array,
-    x_zero: Array,
-    w: Array,
-    w_scale: Array,
-    w_zero: Array,
-    y_scale: Array,
-    y_zero: Array,
-    b: Array | None = None,
-    *,
-    stride: Ints,
-    pad: Ints,
-    dilation: Ints,
-    groups: int = 1,
-) -> Array:
-    """clamp(rint(f32(acc + b) · f32(x_scale · w_scale / y_scale)) + y_zero)"""
+def qlinear_conv(x: Array, x_scale: Array, x_zero: Array, w: Array, w_scale: Array, w_zero: Array,
+                 y_scale: Array | None = None, y_zero: Array | None = None, b: Array | None = None,
+                 residual: Array | None = None, r_scale: Array | None = None,
+                 r_zero: Array | None = None, *, stride: Ints, pad: Ints, dilation: Ints,
+                 groups: int = 1) -> Array:  # fmt: skip
+    """clamp(rint(f32(acc + b) · f32(x_scale · w_scale / y_scale) + real) + y_zero)
+
+    `real` is f32(residual - r_zero) · f32(r_scale / y_scale). Without y_scale and y_zero the
+    result is f32(acc + b) · f32(x_scale · w_scale) + residual, in f32.
+    """
     acc = _add_bias(_exact(x, w, x_zero, w_zero, stride, pad, dilation, groups), b)
     one = np.float32(1)
-    scale = (one * x_scale.reshape(-1)) * (one * w_scale.reshape(-1)) / (one * y_scale.reshape(-1))
-    scaled = np.rint(acc.astype(np.float32) * scale.reshape(-1, *[1] * (x.ndim - 2)))
+    scale = (one * x_scale.reshape(-1)) * (one * w_scale.reshape(-1))
+    scale = scale if y_scale is None else scale / (one * y_scale.reshape(-1))
+    real = acc.astype(np.float32) * scale.reshape(-1, *[1] * (x.ndim - 2))
+    if y_scale is None or y_zero is None:
+        return real if residual is None else real + residual
+    if residual is not None and r_scale is not None and r_zero is not None:
+        apart = residual.astype(np.int32) - r_zero.astype(np.int32).reshape(())
+        factor = (one * r_scale.reshape(())) / (one * y_scale.reshape(()))
+        real = real + apart.astype(np.float32) * factor
     limits = np.iinfo(y_zero.dtype)
-    wide = scaled + np.float32(y_zero.reshape(-1)[0])
+    wide = np.rint(real) + np.float32(y_zero.reshape(-1)[0])
     return np.clip(wide, limits.min, limits.max).astype(y_zero.dtype)
 
 

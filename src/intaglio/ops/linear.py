@@ -142,8 +142,10 @@ def matmul_integer(a: Array, b: Array, a_zero: Array | None = None,
 
 
 def _qlinear(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-             y_scale: Value, y_zero: Value) -> Type:  # fmt: skip
-    return _integer_product(a, b).but(dtype=y_zero.dtype)
+             y_scale: Value | None, y_zero: Value | None) -> Type:  # fmt: skip
+    if (y_scale is None) != (y_zero is None):
+        raise BadInput("the result has a scale and a zero, or neither (then it is f32)")
+    return _integer_product(a, b).but(dtype="f32" if y_zero is None else y_zero.dtype)
 
 
 def _qlinear_macs(node: Node) -> int:
@@ -154,10 +156,16 @@ def _qlinear_macs(node: Node) -> int:
 
 @op(_qlinear, macs=_qlinear_macs, onnx="QLinearMatMul")
 def qlinear_matmul(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array,
-                   b_zero: Array, y_scale: Array, y_zero: Array) -> Array:  # fmt: skip
-    """clamp(rint(f32(acc) * f32(a_scale * b_scale / y_scale)) + y_zero); scales are f32."""
-    scale = _per_row(a_scale, a) * _scalar(b_scale) / _per_row(y_scale, a)
-    return requantized(_accumulate(a, b, a_zero, b_zero), scale, _per_row(y_zero, a))
+                   b_zero: Array, y_scale: Array | None = None,
+                   y_zero: Array | None = None) -> Array:  # fmt: skip
+    """clamp(rint(f32(acc) * f32(a_scale * b_scale / y_scale)) + y_zero); scales are f32.
+
+    Without y_scale and y_zero the result is f32(acc) * f32(a_scale * b_scale), in f32.
+    """
+    acc, scale = _accumulate(a, b, a_zero, b_zero), _per_row(a_scale, a) * _scalar(b_scale)
+    if y_scale is None or y_zero is None:
+        return np.asarray(acc.astype(np.float32) * scale.astype(np.float32))
+    return requantized(acc, scale / _per_row(y_scale, a), _per_row(y_zero, a))
 
 
 def requantized(acc: Array, scale: Array, zero: Array) -> Array:

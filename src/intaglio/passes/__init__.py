@@ -18,7 +18,7 @@ from intaglio.passes.canonical import CANONICAL
 from intaglio.passes.duplicates import merge_duplicates
 from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
-from intaglio.passes.integer import INTEGER
+from intaglio.passes.integer import INTEGER, TO_FLOATS
 from intaglio.passes.layout import choose_layout, fewer_transposes
 from intaglio.passes.legalize import refuse, steps
 from intaglio.passes.linear import LINEAR
@@ -133,6 +133,7 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
         Pass("merge duplicates", merge_duplicates, level=1, rule="merge_duplicates"),
         Pass("recognize", rules(RECOGNIZE), level=2),
         Pass("integer", rules(INTEGER), level=3),
+        Pass("integer sums", rules(TO_FLOATS), level=3),  # of products that nobody rounds
         Pass("prune channels", prune_channels, level=2, rule="prune_channels"),
         Pass("fuse", rules(FOLD, FUSE, LINEAR, MEET_FLOATS, CANONICAL), level=2),
         Pass("fewer transposes", fewer_transposes, level=1, rule="fewer_transposes"),

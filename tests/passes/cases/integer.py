@@ -30,7 +30,32 @@ def integer_conv(q: Value, bias: Value) -> Value:
     )
 
 
+def sums(q: Value, bias: bool = True) -> Value:
+    """A convolution of quantised tensors."""
+    w, b = real(whole(4, 4, 3, 3), 1 / 64), constant(np.arange(4, dtype=np.float32))
+    made: Value = ops.conv(real(q, 1 / 32, 1), w, b if bias else None, stride=(1, 1), pad=(1,) * 4,
+                           dilation=(1, 1))  # fmt: skip
+    return made
+
+
+def columns(n: int, k: int = 4) -> Value:
+    """Weights with a scale per column."""
+    scale = constant((2.0 ** -np.arange(5, 5 + n)).astype(np.float32))
+    made: Value = ops.dequantize_linear(whole(k, n), scale, None, axis=1)
+    return made
+
+
+def upsampled(q: Value, groups: int = 1, kernel: int = 3) -> Value:
+    scale = constant(np.array([1 / 64, 1 / 32, 1 / 128], np.float32))
+    w = ops.dequantize_linear(whole(4, 3, kernel, kernel), scale, None, axis=1)
+    b = constant(np.arange(3 * groups, dtype=np.float32))
+    made: Value = ops.conv_transpose(real(q, 1 / 32, 1), w, b, stride=(2, 2), pad=(1,) * 4,
+                                     output_pad=(1, 1), dilation=(1, 1), groups=groups)  # fmt: skip
+    return made
+
+
 BYTES = Type("i8", (2, 4))
+PIXELS = Type("i8", (1, 4, 5, 5))
 case("clamp_by_saturation", lambda x: stored(ops.relu(x), 0.25, -128), VECTOR)
 case("clamp_by_saturation", lambda x: stored(ops.clip(x, lo=-32.5, hi=INF), 0.25, 0), VECTOR)
 case("quantize_before_moving", lambda x: stored(ops.transpose(x, perm=(1, 0)), zero=1), VECTOR)
@@ -47,3 +72,37 @@ case("integer_gemm", lambda q: stored(
     ops.gemm(real(q, 1 / 32), real(whole(4, 5), 1 / 64))), BYTES)  # fmt: skip
 case("integer_matmul", lambda q: stored(
     ops.matmul(real(q, 1 / 32, 2), real(whole(4, 5), 1 / 64)), 1.0), BYTES)  # fmt: skip
+case("integer_matmul", lambda q: stored(
+    ops.matmul(real(q, 1 / 32, 2), columns(5)), 1.0), BYTES)  # fmt: skip
+case("integer_biased_matmul", lambda q: stored(
+    ops.add(ops.matmul(real(q, 1 / 32, 2), columns(5)), constant(np.arange(5, dtype=np.float32)))),
+     Type("u8", (2, 3, 4)))  # fmt: skip
+case("integer_residual", lambda q, r: stored(ops.add(sums(q), real(r, 0.5, 7))), PIXELS,
+     Type("u8", (1, 4, 5, 5)))  # fmt: skip
+case("integer_residual", lambda q, r: stored(
+    ops.add(real(r, 0.5), ops.gemm(real(q, 1 / 32), columns(5)))), BYTES, Type("i8", (2, 5)),
+     )  # fmt: skip
+case("clamp_bytes", lambda q: stored(ops.relu(sums(q))), PIXELS)
+case("clamp_bytes", lambda q, r: stored(ops.clip(ops.add(sums(q), real(r, 0.5)), lo=-1.0, hi=6.0)),
+     PIXELS, PIXELS)  # fmt: skip
+case("quantize_before_moving", lambda x: stored(ops.part(x, 0, 3, axis=1)), VECTOR)
+case("transposed_conv_of_bytes", upsampled, PIXELS)
+case("transposed_conv_of_bytes", lambda q: upsampled(q, 2, 4), PIXELS)
+case("conv_to_floats", sums, PIXELS)
+case("conv_to_floats", lambda q: ops.add(sums(q, False), num(4, 1, 1)), PIXELS)
+case("gemm_to_floats", lambda q: ops.gemm(
+    real(q, 1 / 32), columns(5), constant(np.arange(5, dtype=np.float32))), BYTES)  # fmt: skip
+case("matmul_to_floats", lambda q: ops.matmul(real(q, 1 / 32), columns(5)), BYTES)
+case("matmul_to_floats", lambda q, k: ops.matmul(real(q, 1 / 32), real(k, 0.5, 3)),
+     Type("u8", (2, 3, 4)), Type("i8", (2, 4, 6)))  # fmt: skip
+case(
+    "biased_matmul_to_floats",
+    lambda q: ops.add(
+        constant(np.arange(5, dtype=np.float32)), ops.matmul(real(q, 1 / 32), columns(5))
+    ),
+    BYTES,
+)
+case("residual_to_floats", lambda q, x: ops.add(sums(q), x), PIXELS, Type("f32", (1, 4, 5, 5)))
+case("residual_to_floats", lambda q, x: ops.add(x, ops.add(
+    constant(np.arange(5, dtype=np.float32)), ops.matmul(real(q, 1 / 32), columns(5)))),
+     BYTES, Type("f32", (2, 5)))  # fmt: skip

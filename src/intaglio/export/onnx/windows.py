@@ -37,7 +37,9 @@ _CONV = {
 
 
 @writes(*_CONV)
-def conv(n: Node) -> Onnx:
+def conv(n: Node) -> Forms:
+    if n.op == "qlinear_conv" and (n.inputs[6] is None or n.inputs[9] is not None):
+        return ()  # ONNX knows neither f32 results nor residuals
     w = n.inputs[3 if n.op == "qlinear_conv" else 1]
     assert w is not None
     more: dict[str, Any] = {"kernel_shape": w.shape[2:], "group": n.attrs["groups"]}

@@ -64,35 +64,53 @@ def conv_transpose_as_conv(node: Node, x: Value, w: Value, b: Value | None) -> A
                     groups=groups)  # fmt: skip
 
 
-@replacement(CONV_TRANSPOSE)
-def conv_transpose_as_depth_to_space(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-    """a convolution makes the pixels between as channels, which then become pixels"""
-    a, kernel = node.attrs, w.shape[2:]
-    s = a["stride"][0]
+def why_no_phases(node: Node, x: Value, w: Value) -> str | None:
+    """Why a transposed convolution is not one that makes the pixels between as channels."""
+    a, s = node.attrs, node.attrs["stride"][0]
     if x.type.rank != 4 or set(a["stride"]) != {s} or s == 1:
-        return no(f"stride {a['stride']} of {x.type}: blocks are square, in two axes")
-    if any(d > 1 and k > 1 for d, k in zip(a["dilation"], kernel, strict=True)):
-        return no(f"dilation {a['dilation']}: the window has holes")
-    if w.data is None or (b is not None and b.data is None):
-        return no("the weights are not constant")
-    groups, read, made = a["groups"], w.shape[0] // a["groups"], w.shape[1]
+        return f"stride {a['stride']} of {x.type}: blocks are square, in two axes"
+    if any(d > 1 and k > 1 for d, k in zip(a["dilation"], w.shape[2:], strict=True)):
+        return f"dilation {a['dilation']}: the window has holes"
+    return None
+
+
+def phases_of(w: Array, groups: int, s: int) -> Array:
+    """The weights of that convolution: those of the s x s pixels of a channel follow each other."""
+    (read, made), kernel = (w.shape[0] // groups, w.shape[1]), w.shape[2:]
     taps = [-(-k // s) for k in kernel]
-    full = np.zeros((groups, read, made, taps[0] * s, taps[1] * s), w.data.dtype)
-    full[..., : kernel[0], : kernel[1]] = w.data.reshape(groups, read, *w.shape[1:])
+    full = np.zeros((groups, read, made, taps[0] * s, taps[1] * s), w.dtype)
+    full[..., : kernel[0], : kernel[1]] = w.reshape(groups, read, *w.shape[1:])
     phases = full.reshape(groups, read, made, taps[0], s, taps[1], s)[:, :, :, ::-1, :, ::-1]
     phases = phases.transpose(0, 2, 4, 6, 1, 3, 5)
-    weights = like(w, phases.reshape(groups * made * s * s, read, *taps))
-    bias = None if b is None else like(b, np.repeat(data_of(b), s * s))
-    out, pad = node.outputs[0].shape, a["pad"]
+    return phases.reshape(groups * made * s * s, read, *taps)
+
+
+def from_phases(node: Node, x: Value, weights: Value, bias: Value | None) -> Value:
+    """What a transposed convolution makes, by the convolution with these weights."""
+    s, taps = node.attrs["stride"][0], weights.shape[2:]
+    out, pad = node.outputs[0].shape, node.attrs["pad"]
     rows = [-(-(p + o) // s) for p, o in zip(pad, out[2:], strict=False)]
     after = [r - d for r, d in zip(rows, x.shape[2:], strict=True)]
     image = pad_or_cut(x, (0,) * 4, (0, 0, *(min(e, 0) for e in after)))
     border = (taps[0] - 1, taps[1] - 1, *(max(e, 0) for e in after))
     deep = ops.conv(image, weights, bias, stride=(1, 1), pad=border, dilation=(1, 1),
-                    groups=groups)  # fmt: skip
+                    groups=node.attrs["groups"])  # fmt: skip
     wide = ops.depth_to_space(deep, blocksize=s, mode="CRD")
     spans = [(p, p + o) for p, o in zip(pad, out[2:], strict=False)]
     return cut(wide, [(0, out[0]), (0, out[1]), *spans])
+
+
+@replacement(CONV_TRANSPOSE)
+def conv_transpose_as_depth_to_space(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """a convolution makes the pixels between as channels, which then become pixels"""
+    if why := why_no_phases(node, x, w):
+        return no(why)
+    if w.data is None or (b is not None and b.data is None):
+        return no("the weights are not constant")
+    s = node.attrs["stride"][0]
+    weights = like(w, phases_of(w.data, node.attrs["groups"], s))
+    bias = None if b is None else like(b, np.repeat(data_of(b), s * s))
+    return from_phases(node, x, weights, bias)
 
 
 @replacement(CONV_TRANSPOSE)

@@ -1,0 +1,14 @@
+"""Integer arithmetic where a model says it in floats: dequantize, compute, quantize become one op.
+
+The float detour rounds differently on every machine; the integer op has one exact result.
+"""
+
+from __future__ import annotations
+
+from intaglio.passes.integer.moves import MOVES
+from intaglio.passes.integer.products import PRODUCTS, TO_FLOATS
+
+INTEGER = [*MOVES, *PRODUCTS]
+ROUNDING = [*PRODUCTS, *TO_FLOATS]  # they round otherwise than floats do
+
+__all__ = ["INTEGER", "ROUNDING", "TO_FLOATS"]

@@ -1,0 +1,53 @@
+"""What the rules of integer arithmetic share: patterns of dequantised tensors, scales and zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Node, Value, constant
+from intaglio.rewrite import P
+
+BITS8 = ("i8", "u8")
+x, w, b, r = P["x w b? r"]
+xs, xz, ws, wz, ys, yz, rs, rz = P["xs! xz? ws! wz? ys! yz? rs! rz?"]
+
+
+def real(q: Any, scale: Any, zero: Any, name: str) -> Any:
+    """A dequantized operand; others may read it too, it costs nothing to leave it to them."""
+    return (P.dequantize_linear(q, scale, zero) @ name).shared()
+
+
+def source(v: Value | None) -> Node | None:
+    """The node that dequantizes bytes to `v`, with constant scales, if that is what it is."""
+    made = v.producer if v is not None else None
+    if made is None or made.op != "dequantize_linear" or made.inputs[1].data is None:  # type: ignore[union-attr]
+        return None
+    q, zero = made.inputs[0], made.inputs[2]
+    return made if q.dtype in BITS8 and (zero is None or zero.data is not None) else None  # type: ignore[union-attr]
+
+
+def why_not_one(*nodes: Node) -> str | None:
+    """Why these quantize_ or dequantize_linear nodes do not have bytes and one scale each."""
+    for n in nodes:
+        q = n.outputs[0] if n.op == "quantize_linear" else n.inputs[0]
+        if q is None or q.dtype not in BITS8:
+            return f"{q.dtype if q else 'nothing'} is not 8 bits wide"
+        if n.inputs[1].type.size != 1 or n.attrs["block_size"]:  # type: ignore[union-attr]
+            return f"there are {n.inputs[1].type.size} scales, one is needed"  # type: ignore[union-attr]
+    return None
+
+
+def zero_of(q: Value, zero: Value | None, shape: tuple[int, ...] = ()) -> Value:
+    """The zero of a quantised tensor, made where the model leaves it out."""
+    return zero if zero is not None else constant(np.zeros(shape, dtypes.numpy_of(q.dtype)))
+
+
+def parameters(n: Node) -> tuple[Value, Value, Value]:
+    """Stored numbers, scale and zero of what a node dequantizes."""
+    q, scale, zero = n.inputs
+    assert q is not None
+    assert scale is not None
+    return q, scale, zero_of(q, zero, scale.shape)

@@ -1,0 +1,119 @@
+"""Arithmetic on quantised tensors: what it means, in real numbers and in simpler ops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import intaglio
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.registry import REGISTRY
+
+RNG = np.random.default_rng(5)
+WINDOW = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+
+
+def codes(dtype, *shape):
+    limits = np.iinfo(dtype)
+    return RNG.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def scale(x):
+    return np.float32(x)
+
+
+def conv_operands():
+    each = RNG.uniform(0.01, 0.02, 6).astype(np.float32)
+    return [codes(np.int8, 2, 4, 5, 5), scale(0.02), np.int8(-3), codes(np.int8, 6, 4, 3, 3), each,
+            np.zeros(6, np.int8)]  # fmt: skip
+
+
+def real_conv(operands, bias):
+    x, xs, xz, w, ws, _ = (np.asarray(a, np.float64) for a in operands)
+    real = ops.conv.body((x - xz) * xs, w * ws.reshape(-1, 1, 1, 1), **WINDOW)
+    return real + (bias * xs * ws).reshape(-1, 1, 1)
+
+
+def test_a_product_with_a_real_result():
+    operands, bias = conv_operands(), RNG.integers(-9000, 9000, 6).astype(np.int32)
+    y = ops.qlinear_conv.body(*operands, None, None, bias, **WINDOW)
+    want = real_conv(operands, bias)
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+    r = RNG.normal(size=want.shape).astype(np.float32)
+    y = ops.qlinear_conv.body(*operands, None, None, bias, r, **WINDOW)
+    np.testing.assert_allclose(y, want + r, rtol=1e-5, atol=1e-5)
+
+
+def test_a_residual_is_added_before_rounding():
+    operands, bias = conv_operands(), np.zeros(6, np.int32)
+    r = codes(np.uint8, 2, 6, 5, 5)
+    y = ops.qlinear_conv.body(*operands, scale(0.5), np.int8(4), bias, r, scale(0.3), np.uint8(90),
+                              **WINDOW)  # fmt: skip
+    real = (real_conv(operands, bias) + (r - 90.0) * 0.3) / 0.5
+    want = np.clip(np.rint(real) + 4, -128, 127)
+    assert np.abs(y - want).max() <= 1
+    assert np.mean(y == want) > 0.99
+
+
+def lowered_and_not(op, arrays, **attrs):
+    """What the op makes, and what the simpler ops make that it is lowered to."""
+    values = [None if a is None else constant(a) for a in arrays]
+    node = REGISTRY[op].node(*values, **attrs)
+    made = REGISTRY[op].lower(*node.inputs, **node.attrs)
+    whole = intaglio.interpret(Graph([], node.outputs, ["y"]), {})["y"]
+    return whole, intaglio.interpret(Graph([], [made], ["y"]), {})["y"]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("residual", [True, False])
+def test_lowering_is_exact(stored, residual):
+    more = [scale(0.6), np.uint8(7)] if stored else [None, None]
+    more += [RNG.integers(-9000, 9000, 6).astype(np.int32)]
+    if residual and stored:
+        more += [codes(np.int8, 2, 6, 5, 5), scale(0.37), np.int8(9)]
+    elif residual:
+        more += [RNG.normal(size=(2, 6, 5, 5)).astype(np.float32)]
+    np.testing.assert_array_equal(
+        *lowered_and_not("qlinear_conv", [*conv_operands(), *more], **WINDOW)
+    )
+
+
+@pytest.mark.parametrize("columns", [(), (6,)])
+def test_lowering_of_matmul_is_exact(columns):
+    arrays = [codes(np.uint8, 3, 5), scale(0.1), np.uint8(3), codes(np.int8, 5, 6),
+              RNG.uniform(0.1, 1, columns).astype(np.float32), np.zeros(columns, np.int8)]  # fmt: skip
+    np.testing.assert_array_equal(*lowered_and_not("qlinear_matmul", arrays))
+
+
+def test_exported_to_onnx(tmp_path):
+    x, r = Value(Type("i8", (2, 4, 5, 5)), "x"), Value(Type("f32", (2, 6, 5, 5)), "r")
+    _, *operands = conv_operands()
+    bias = constant(RNG.integers(-9000, 9000, 6).astype(np.int32))
+    y = ops.qlinear_conv(x, *map(constant, operands), None, None, bias, r, **WINDOW)
+    graph = Graph([x, r], [y], ["y"])
+    intaglio.save_onnx(graph, tmp_path / "m.onnx")
+    feeds = {
+        "x": codes(np.int8, *x.shape),
+        "r": RNG.normal(size=r.shape).astype(np.float32),
+    }
+    got = intaglio.interpret(intaglio.load(tmp_path / "m.onnx"), feeds)["y"]
+    np.testing.assert_array_equal(got, intaglio.interpret(graph, feeds)["y"])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [scale(1), None],
+        [None, np.int8(0)],
+        [None, None, None, np.zeros((2, 6, 5, 5), np.int8), scale(1), np.int8(0)],
+        [scale(1), np.int8(0), None, np.zeros((2, 6, 5, 5), np.int8)],
+        [scale(1), np.int8(0), None, np.zeros((2, 6, 5, 5), np.float32), scale(1), np.int8(0)],
+        [scale(1), np.int8(0), None, np.zeros((2, 6, 5, 4), np.int8), scale(1), np.int8(0)],
+        [scale(1), np.int8(0), None, np.zeros((2, 6, 5, 5), np.int8), scale(1), np.uint8(0)],
+    ],
+)
+def test_refusals(more):
+    with pytest.raises(BadInput):
+        ops.qlinear_conv(*conv_operands(), *more, **WINDOW)
