@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from intaglio.frontends import load as load
     from intaglio.ir import Graph as Graph
     from intaglio.package import Package as Package
+    from intaglio.quant.quantize import quantize as quantize
     from intaglio.session import Session as Session
     from intaglio.session import open as open
 
@@ -39,6 +40,7 @@ _LAZY = {
     "save_onnx": "intaglio.export.onnx",
     "Graph": "intaglio.ir",
     "Package": "intaglio.package",
+    "quantize": "intaglio.quant.quantize",
     "Session": "intaglio.session",
     "open": "intaglio.session",
     "IntaglioError": "intaglio.errors",

@@ -1,0 +1,115 @@
+"""Which scale and zero every quantised tensor gets, from the ranges that were observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Array, Node, Value
+from intaglio.quant.place import Placement, activations, keeps_scale
+from intaglio.quant.scheme import TensorScheme
+
+Range = tuple[float, float]
+DTYPE = {"int8": "i8", "int16": "i16"}
+TIGHT = 2.0  # times that a part of a concatenation may be narrower than the whole: one bit
+
+
+def affine(lo: float, hi: float, dtype: str = "i8", symmetric: bool = False) -> TensorScheme:
+    """The scheme that just holds the range, and zero exactly."""
+    lo, hi = min(lo, 0.0), max(hi, 0.0)
+    first, last = dtypes.limits(dtype)
+    if symmetric:
+        hi = max(-lo, hi)
+        scale, zero = np.float32(hi / last), 0 if first < 0 else (last + 1) // 2
+        lo = -hi
+    else:
+        scale = np.float32((hi - lo) / (last - first))
+        zero = 0
+    if not scale > np.finfo(np.float32).tiny:  # a tensor of zeros: any scale holds it
+        return TensorScheme(dtype, (1.0,), (0,), lo=lo, hi=hi)
+    if not symmetric:
+        zero = int(np.clip(np.rint(first - lo / float(scale)), first, last))
+    return TensorScheme(dtype, (float(scale),), (zero,), lo=lo, hi=hi)
+
+
+def assign(placement: Placement, ranges: Mapping[Value, Range]) -> dict[str, TensorScheme]:
+    """A scheme for every quantised tensor; those that must share one do."""
+    groups = _Groups(ranges)
+    inside = [n for n in placement.nodes if placement.quantized(n.outputs[0])]
+    for n in inside:
+        if keeps_scale(n):
+            groups.join(activations(n)[0], n.outputs[0])
+    for n in inside:
+        if n.op == "concat":
+            _join_parts(n, groups)
+    made = {}
+    for v in placement.tensors:
+        dtype = DTYPE[_precision(v, placement)]
+        made[v.name] = affine(*groups.range(v), dtype, symmetric=dtype == "i16")
+    return made
+
+
+def _precision(v: Value, placement: Placement) -> str:
+    """The widest type that a node wants of this tensor."""
+    around = [placement.nodes[n] for n in v.uses if n in placement.nodes]
+    if v.producer in placement.nodes:
+        around.append(placement.nodes[v.producer])
+    return max(around, key=list(DTYPE).index)
+
+
+def _join_parts(concat: Node, groups: _Groups) -> None:
+    """Parts that lose at most a bit by it, or serve nothing else, take the whole's scale."""
+    whole = concat.outputs[0]
+    for part in activations(concat):
+        if groups.width(whole) <= TIGHT * groups.width(part) or (
+            len(part.uses) == 1 and groups.alone(part)
+        ):
+            groups.join(whole, part)
+
+
+class _Groups:
+    """Tensors of one scale, and the range that holds them all."""
+
+    def __init__(self, ranges: Mapping[Value, Range]):
+        self.ranges = ranges
+        self.of: dict[Value, list[Value]] = {v: [v] for v in ranges}
+
+    def join(self, a: Value, b: Value) -> None:
+        one, other = self.of[a], self.of[b]
+        if one is not other:
+            one.extend(other)
+            self.of.update(dict.fromkeys(other, one))
+
+    def range(self, v: Value) -> Range:
+        lows, highs = zip(*(self.ranges[u] for u in self.of[v]), strict=True)
+        return min(lows), max(highs)
+
+    def width(self, v: Value) -> float:
+        lo, hi = self.range(v)
+        return max(hi, 0.0) - min(lo, 0.0)
+
+    def alone(self, v: Value) -> bool:
+        return len(self.of[v]) == 1
+
+
+def weight_scheme(w: Array, axis: int, dtype: str = "i8") -> TensorScheme:
+    """One symmetric scale for each output channel; the lowest integer is not used."""
+    top = dtypes.limits(dtype)[1]
+    rest = tuple(i for i in range(w.ndim) if i != axis)
+    most = np.abs(w).max(axis=rest).astype(np.float64)
+    scale = (most / top).astype(np.float32)
+    scale[~(scale > np.finfo(np.float32).tiny)] = 1.0
+    return TensorScheme(dtype, tuple(map(float, scale)), (0,), axis, lo=-float(most.max()),
+                        hi=float(most.max()))  # fmt: skip
+
+
+def to_integers(w: Array, scheme: TensorScheme) -> Array:
+    """The numbers that are stored for `w`, each to the nearest."""
+    first, last = dtypes.limits(scheme.dtype)
+    shape = [-1 if i == scheme.axis else 1 for i in range(w.ndim)]
+    scale, zero = (np.reshape(p, shape) for p in (scheme.scale, scheme.zero))
+    stored = np.rint(w / scale.astype(np.float32)) + zero
+    low = -last if first < 0 and not any(scheme.zero) else first
+    return np.clip(stored, low, last).astype(dtypes.numpy_of(scheme.dtype))

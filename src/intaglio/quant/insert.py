@@ -1,0 +1,67 @@
+"""Spell a scheme out in the graph: quantize and dequantize around what computes in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.quant.place import PRODUCTS, Placement, activations
+from intaglio.quant.scheme import TensorScheme
+
+
+def insert(graph: Graph, placement: Placement, tensors: Mapping[str, TensorScheme],
+           weights: Mapping[Node, tuple[Array, TensorScheme]]) -> None:  # fmt: skip
+    """Change `graph` in place. What comes out of `dequantize` has the tensor's own name."""
+    for node in placement.nodes:
+        if node.op in PRODUCTS:
+            stored, scheme = weights[node]
+            w = node.inputs[1]
+            assert w is not None
+            made = _real(constant(stored, f"{w.name}_stored"), scheme)
+            made.name = w.name
+            _read(node, w, made)
+    schemes = {v: tensors[v.name] for v in placement.tensors}
+    for v, scheme in schemes.items():
+        readers = list(v.uses)
+        if v.producer not in placement.nodes:
+            readers = [n for n in readers if n in placement.nodes and v in activations(n)]
+        stored = _stored(v, scheme)
+        made = _real(stored, scheme)
+        if v in graph.inputs:
+            made.name = f"{v.name}_dequantized"
+        else:
+            made.name, v.name = v.name, f"{v.name}_exact"
+        stored.name = f"{made.name}_stored"
+        for n in readers:
+            _read(n, v, made)
+
+
+def _read(node: Node, old: Value, new: Value) -> None:
+    node.inputs = [new if v is old else v for v in node.inputs]
+    old.uses.pop(node, None)
+    new.uses[node] = None
+
+
+def _parameters(scheme: TensorScheme) -> tuple[Value, Value]:
+    scale, zero = np.float32(scheme.scale), np.array(scheme.zero)
+    if scheme.axis is None:
+        scale, zero = scale.reshape(()), zero.reshape(())
+    return constant(scale), constant(zero.astype(dtypes.numpy_of(scheme.dtype)))
+
+
+def _grain(scheme: TensorScheme) -> dict[str, Any]:
+    return {"axis": scheme.axis or 0, "block_size": scheme.block}
+
+
+def _stored(v: Value, scheme: TensorScheme) -> Value:
+    made: Value = ops.quantize_linear(v, *_parameters(scheme), dtype=scheme.dtype, **_grain(scheme))
+    return made
+
+
+def _real(v: Value, scheme: TensorScheme) -> Value:
+    made: Value = ops.dequantize_linear(v, *_parameters(scheme), **_grain(scheme))
+    return made

@@ -1,0 +1,188 @@
+"""Where a model is computed in integers, and which of its tensors are quantised for that.
+
+Products with constant weights are what integers pay for. What lies between two of them (sums,
+pools, concatenations, unary functions, moves) follows where that saves a conversion; what comes
+after the last of them stays in floats, which costs little and keeps boxes and scores apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from intaglio.ir import Graph, Node, Value
+from intaglio.ops.registry import REGISTRY
+
+PRODUCTS = ("conv", "conv_transpose", "gemm", "matmul")
+CLAMPS = ("relu", "clip")
+MOVES = ("reshape", "transpose", "slice", "channel_shuffle", "depth_to_space", "space_to_depth",
+         "expand", "tile")  # fmt: skip
+SAME_SCALE = (*MOVES, "max_pool")  # what comes out is among what went in
+JOINS = ("add", "mul", "concat")
+MEANS = ("avg_pool", "reduce_mean")
+SMALL = 0.01  # share of a model's work below which a lone product stays in floats
+FLOATS = ("f32", "f16", "bf16")
+
+
+@dataclass
+class Placement:
+    """Nodes that compute in integers, with their precision, and the tensors quantised for them."""
+
+    nodes: dict[Node, str] = field(default_factory=dict)
+    tensors: list[Value] = field(default_factory=list)  # producers first
+    floats: dict[Node, str] = field(default_factory=dict)  # products left in floats, and why
+
+    def quantized(self, v: Value | None) -> bool:
+        return v in self._set
+
+    def __post_init__(self) -> None:
+        self._set = set(self.tensors)
+
+    def add(self, v: Value) -> None:
+        if v not in self._set:
+            self._set.add(v)
+            self.tensors.append(v)
+
+
+def activations(node: Node) -> list[Value]:
+    """What a node reads besides constants."""
+    return [v for v in node.inputs if v is not None and v.data is None]
+
+
+def weight_axis(node: Node) -> int | None:
+    """The axis of output channels of a product's weights; None: they cannot be quantised."""
+    x, w = node.inputs[:2]
+    if x is None or w is None or w.data is None or x.data is not None or w.dtype != "f32":
+        return None
+    a = node.attrs
+    if node.op == "conv":
+        return 0
+    if node.op == "conv_transpose":
+        return 1 if a["groups"] == 1 else None
+    if node.op == "gemm":
+        plain = not a["trans_a"] and a["alpha"] == 1 and a["beta"] == 1
+        return (0 if a["trans_b"] else 1) if plain and w.type.rank == 2 else None
+    return 1 if node.op == "matmul" and w.type.rank == 2 else None
+
+
+def is_function(node: Node) -> bool:
+    """A function of one tensor, element by element, with numbers for its other operands."""
+    op = REGISTRY[node.op]
+    if not op.elementwise or len(node.outputs) != 1 or len(activations(node)) != 1:
+        return False
+    x = activations(node)[0]
+    rest = [v for v in node.inputs if v is not None and v.data is not None]
+    return x.dtype == node.outputs[0].dtype == "f32" and all(v.type.size == 1 for v in rest)
+
+
+def adds_bias(node: Node) -> bool:
+    """Adds one constant per output channel to a linear layer that nobody else reads."""
+    if node.op != "add" or len(activations(node)) != 1:
+        return False
+    made = activations(node)[0].producer
+    bias = next(v for v in node.inputs if v is not None and v.data is not None)
+    return (
+        made is not None
+        and made.op == "matmul"
+        and len(activations(node)[0].uses) == 1
+        and bias.type.size == bias.shape[-1] == node.outputs[0].shape[-1]
+    )
+
+
+def can_follow(node: Node) -> bool:
+    """Has the op an integer form?"""
+    if node.outputs[0].dtype != "f32" or node.outputs[0].type.dynamic or not activations(node):
+        return False
+    if node.op in JOINS and len(activations(node)) == len(node.inputs):
+        return True
+    return len(node.outputs) == 1 and (
+        keeps_scale(node) or node.op in MEANS or is_function(node) or adds_bias(node)
+    )
+
+
+def keeps_scale(node: Node) -> bool:
+    """Are the numbers that come out among those that went in?"""
+    return node.op in SAME_SCALE or (node.op == "resize" and node.attrs["mode"] == "nearest")
+
+
+def layer(node: Node) -> str:
+    """What a node is called: by its first output."""
+    return node.outputs[0].name
+
+
+def place(graph: Graph, wanted: Mapping[str, str], default: str = "int8") -> Placement:
+    """Decide for every node; `wanted` holds the precisions that someone asked for, by layer."""
+    nodes = list(graph.nodes())
+    made = Placement()
+    for n in nodes:
+        if n.op in PRODUCTS and weight_axis(n) is not None:
+            made.nodes[n] = wanted.get(layer(n), default)
+    _leave_small(nodes, made, wanted)
+    for n, precision in list(made.nodes.items()):
+        if precision in FLOATS:
+            made.floats[n] = f"{precision} was asked for"
+            del made.nodes[n]
+    _follow(nodes, made, wanted)
+    for n in nodes:
+        if n in made.nodes:
+            for v in activations(n):
+                if not _absorbed(v, n, made):
+                    made.add(v)
+    return made
+
+
+def _leave_small(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) -> None:
+    """Products with floats before and after them that are hardly any work stay in floats."""
+    work = {n: REGISTRY[n.op].macs(n) for n in made.nodes}
+    total = sum(work.values())
+    before = {n for n in made.nodes}  # whose numbers come from a product, through what can follow
+    for n in nodes:
+        if can_follow(n) and any(v.producer in before for v in activations(n)):
+            before.add(n)
+    after = {n for n in made.nodes}  # whose numbers go to one
+    for n in reversed(nodes):
+        if can_follow(n) and any(r in after for r in n.outputs[0].uses):
+            after.add(n)
+    for n, macs in work.items():
+        x, y = activations(n)[0], n.outputs[0]
+        lone = x.producer not in before and not any(r in after for r in y.uses)
+        if lone and macs < SMALL * total and x.producer and layer(n) not in wanted:
+            del made.nodes[n]
+            made.floats[n] = "it is hardly any work, between floats"
+
+
+def _follow(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) -> None:
+    """What lies between integer products computes in integers too."""
+    reach: set[Node] = set(made.nodes)
+    for n in reversed(nodes):
+        if n not in reach and can_follow(n) and wanted.get(layer(n)) not in FLOATS:
+            reach |= {n} if any(r in reach for v in n.outputs for r in v.uses) else set()
+    for n in nodes:
+        if n in reach and n not in made.nodes:
+            sources = [v.producer for v in activations(n)]
+            if all(s is None or s in made.nodes for s in sources):
+                first = next((made.nodes[s] for s in sources if s is not None), "int8")
+                made.nodes[n] = wanted.get(layer(n), first)
+
+
+def _absorbed(v: Value, reader: Node, made: Placement) -> bool:
+    """Does `reader` take what the maker of `v` computed before it is rounded?"""
+    maker = v.producer
+    if maker is None or maker not in made.nodes or len(v.uses) != 1 or keeps_scale(maker):
+        return False
+    if is_function(reader):
+        # one table holds a chain of functions; a clamp is a part of whatever it follows
+        chained = is_function(maker) and made.quantized(activations(maker)[0])
+        return chained or (reader.op in CLAMPS and not is_function(maker))
+    if adds_bias(reader):
+        return True
+    if reader.op == "add" and len(activations(reader)) == 2:
+        sums = [u for u in activations(reader) if _is_sum(u, made)]
+        return bool(sums) and v is sums[-1]
+    return False
+
+
+def _is_sum(v: Value, made: Placement) -> bool:
+    """A convolution's result that one node alone reads."""
+    n = v.producer
+    return n is not None and n.op == "conv" and n in made.nodes and len(v.uses) == 1

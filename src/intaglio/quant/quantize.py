@@ -1,0 +1,163 @@
+"""From a float model and some samples to one that computes in integers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import intaglio
+from intaglio import passes, targets
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Graph, Node, Value
+from intaglio.passes.fold import FOLD
+from intaglio.quant.apart import keep_apart
+from intaglio.quant.assign import assign, to_integers, weight_scheme
+from intaglio.quant.insert import insert
+from intaglio.quant.observe import Observation, observe
+from intaglio.quant.place import PRODUCTS, Placement, place, weight_axis
+from intaglio.quant.scheme import Scheme, TensorScheme
+
+Progress = Callable[[str], None]  # is told what is being done
+METHODS = ("minmax", "moving", "percentile", "kl", "mse")
+WEIGHTS = {"int8": "i8"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to quantise."""
+
+    method: str = "mse"  # how a range follows from what was observed: one of METHODS
+    weights: str = "int8"
+    activations: str = "int8"
+    layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("method", self.method, METHODS),
+            ("weights", self.weights, tuple(WEIGHTS)),
+        ):
+            if given not in known:
+                raise BadInput(f"{what} is '{given}'; known are {', '.join(known)}")
+
+
+@dataclass
+class Quantized:
+    """A quantised graph, and how it came to be."""
+
+    graph: Graph  # with quantize_linear and dequantize_linear spelled out
+    float_graph: Graph  # what it was made of: optimised, every tensor with a name of its own
+    scheme: Scheme
+    floats: dict[str, str]  # products that stay in floats, and why
+    observations: dict[str, Observation]
+    notes: list[str] = field(default_factory=list)  # what a user should know of it
+
+
+def quantize(model: str | Path | Graph, data: Any, *, target: str = "cpu",
+             options: Options | None = None, progress: Progress | None = None,
+             **load: Any) -> Graph:  # fmt: skip
+    """A graph that computes in integers what `model` computes in floats.
+
+    `data` are samples like those that the model will see: {input name: array}, or arrays where
+    there is one input. What comes back is for `intaglio.compile`, and for `intaglio.save_onnx`.
+    """
+    made = calibrate(model, data, target=target, options=options, progress=progress, **load)
+    return made.graph
+
+
+def calibrate(model: str | Path | Graph, data: Any, *, target: str = "cpu",
+              options: Options | None = None, progress: Progress | None = None,
+              **load: Any) -> Quantized:  # fmt: skip
+    """`quantize`, with everything that was learnt on the way."""
+    options = options or Options()
+    graph = prepare(model, target, **load)
+    wanted = dict(options.layers)
+    placement = place(graph, wanted)
+    if not placement.nodes:
+        raise BadInput("there is nothing to quantise: no convolution or product with constant "
+                       "weights in f32")  # fmt: skip
+    samples = list(_samples(data, graph))
+    seen = observe(graph, placement.tensors, samples, progress=progress)
+    notes = keep_apart(graph, placement, find_ranges(placement, seen, options))
+    if notes:
+        wanted |= {name: "f32" for note in notes for name in note.floats}
+        placement = place(graph, wanted)
+        if not all(v in seen for v in placement.tensors):
+            seen = observe(graph, placement.tensors, samples, progress=progress)
+    made = build(graph, placement, seen, options)
+    made.notes += map(str, notes)
+    return made
+
+
+def prepare(model: str | Path | Graph, target: str = "cpu", **load: Any) -> Graph:
+    """The float model as it is quantised: optimised, and every tensor has a name of its own."""
+    if isinstance(model, Graph):
+        graph = model.copy()
+    else:
+        graph = intaglio.load(os.fspath(model), **load)
+    chip = targets.find(target)
+    replace = passes.Rules([*chip.replace, *FOLD], chip.cost)
+    passes.run(graph, [*passes.neutral(chip.cost), passes.Pass("replace", replace)], level=2)
+    name_tensors(graph)
+    return graph
+
+
+def name_tensors(graph: Graph) -> None:
+    """Give every tensor without a name, or with one that another has, a name of its own."""
+    taken = {v.name for v in graph.inputs}
+    for v in graph.values():
+        if v in graph.inputs:
+            continue
+        stem = v.name or (v.producer.origin or v.producer.op if v.producer else "constant")
+        name, i = stem, 1
+        while not name or name in taken:
+            name, i = f"{stem}_{i}", i + 1
+        v.name = name
+        taken.add(name)
+
+
+def find_ranges(placement: Placement, seen: Mapping[Value, Observation],
+           options: Options) -> dict[Value, tuple[float, float]]:  # fmt: skip
+    """The range that each quantised tensor is to hold."""
+    return {v: seen[v].range(options.method, "i8", symmetric=False) for v in placement.tensors}
+
+
+def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
+          options: Options) -> Quantized:  # fmt: skip
+    """The quantised graph by what was observed; `graph` itself becomes it."""
+    before = graph.copy()
+    tensors = assign(placement, find_ranges(placement, seen, options))
+    weights = {n: stored_weights(n, options) for n in placement.nodes if n.op in PRODUCTS}
+    scheme = Scheme(dict(tensors))
+    for n, precision in placement.nodes.items():
+        scheme.layers[n.outputs[0].name] = precision
+    for n, (_, made) in weights.items():
+        scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
+    floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
+    observations = {v.name: o for v, o in seen.items()}
+    insert(graph, placement, tensors, weights)
+    return Quantized(graph, before, scheme, floats, observations)
+
+
+def stored_weights(node: Node, options: Options) -> tuple[Array, TensorScheme]:
+    """A product's weights as integers, and what they mean."""
+    w, axis = node.inputs[1], weight_axis(node)
+    assert w is not None and w.data is not None and axis is not None
+    scheme = weight_scheme(w.data, axis, WEIGHTS[options.weights])
+    return to_integers(w.data, scheme), scheme
+
+
+def _samples(data: Any, graph: Graph) -> Iterable[dict[str, Array]]:
+    """Samples by input name."""
+    if not isinstance(data, Iterable):
+        raise BadInput(f"data is {type(data).__name__}; samples are needed, such as a list of arrays")
+    for sample in data:
+        if isinstance(sample, Mapping):
+            yield dict(sample)
+        elif len(graph.inputs) == 1:
+            yield {graph.inputs[0].name: sample}
+        else:
+            names = ", ".join(v.name for v in graph.inputs)
+            raise BadInput(f"a sample is {type(sample).__name__}; give arrays by name: {names}")

@@ -1,0 +1,65 @@
+"""Scales and zeros from ranges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intaglio import ops
+from intaglio.quant.assign import affine, assign, to_integers, weight_scheme
+from intaglio.quant.place import activations
+from tests.quant.test_place import conv, image, placed
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "dtype", "symmetric", "scale", "zero"),
+    [
+        (0.0, 2.55, "u8", False, 0.01, 0),
+        (-1.0, 1.0, "i8", True, 1 / 127, 0),
+        (-1.28, 1.27, "i8", False, 0.01, 0),
+        (1.0, 2.55, "u8", False, 0.01, 0),  # zero is always inside
+        (-2.55, -1.0, "i8", False, 0.01, 127),
+        (0.0, 0.0, "i8", False, 1.0, 0),
+        (-1.0, 1.0, "u8", True, 1 / 127.5, 128),
+        (-3.0, 3.0, "i16", True, 3 / 32767, 0),
+    ],
+)
+def test_affine(lo, hi, dtype, symmetric, scale, zero):
+    made = affine(lo, hi, dtype, symmetric)
+    assert made.scale[0] == pytest.approx(scale, rel=1e-2 if dtype == "u8" and symmetric else 1e-6)
+    assert made.zero == (zero,)
+
+
+def test_a_tiny_range_does_not_underflow():
+    assert affine(0.0, 1e-45).scale == (1.0,)
+
+
+def test_what_keeps_its_numbers_keeps_their_scale():
+    x = image()
+    pooled = ops.max_pool(conv(x), kernel=(2, 2), stride=(2, 2), pad=(0,) * 4, dilation=(1, 1))
+    made = placed(x, conv(pooled[0] if isinstance(pooled, list) else pooled))
+    schemes = assign(made, {v: (-float(i), 1.0 + i) for i, v in enumerate(made.tensors)})
+    before, after = (schemes[v.name] for v in made.tensors if v.producer)
+    assert before == after
+
+
+def test_parts_of_a_concatenation_share_its_scale_unless_that_costs_others_bits():
+    x = image()
+    near, far = ops.relu(conv(x, seed=1)), ops.relu(conv(x, seed=2))
+    made = placed(x, conv(ops.concat(near, far, axis=1)), conv(far))
+    whole = next(v for v in made.tensors if v.producer and v.producer.op == "concat")
+    ranges = dict.fromkeys(made.tensors, (0.0, 6.0))
+    ranges[activations(whole.producer)[1]] = (0.0, 1.0)
+    schemes = assign(made, ranges)
+    assert schemes[near.name] == schemes[whole.name] != schemes[far.name]
+
+
+def test_weights_have_a_scale_for_each_channel_and_no_zero():
+    w = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    w[2] = 0
+    scheme = weight_scheme(w, 0)
+    stored = to_integers(w, scheme)
+    assert scheme.axis == 0 and len(scheme.scale) == 4 and scheme.scale[2] == 1.0
+    assert np.abs(stored.reshape(4, -1)).max(1).tolist() == [127, 127, 0, 127]
+    error = np.abs(stored * np.float32(scheme.scale).reshape(4, 1, 1, 1) - w)
+    assert (error.reshape(4, -1).max(1) <= np.array(scheme.scale) * 0.501).all()
