@@ -7,8 +7,8 @@ import pytest
 
 from intaglio import ops
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.quant.quantize import name_tensors
 from intaglio.quant.place import place
+from intaglio.quant.quantize import name_tensors
 
 SAME = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
 
@@ -39,7 +39,7 @@ def test_a_clamp_is_a_part_of_the_product_before_it():
     x = image()
     y = conv(ops.relu(conv(x)))
     made = placed(x, y)
-    assert [n.op for n in made.nodes] == ["conv", "relu", "conv"]
+    assert sorted(n.op for n in made.nodes) == ["conv", "conv", "relu"]
     assert quantized(made) == {"x", "relu"}
 
 

@@ -90,8 +90,9 @@ def _rescale(graph: Graph, concat: Node, factors: list[float]) -> None:
     whole: Value = ops.concat(*parts, **concat.attrs)
     for n in list(concat.outputs[0].uses):
         w = n.inputs[1]
-        assert w is not None and w.data is not None
-        turned = n.op == "gemm" and not n.attrs["trans_b"] or n.op == "matmul"
+        assert w is not None
+        assert w.data is not None
+        turned = (n.op == "gemm" and not n.attrs["trans_b"]) or n.op == "matmul"
         shape = (-1, 1) if turned else (1, -1, *[1] * (w.type.rank - 2))
         less = constant(w.data / each.reshape(shape), f"{w.name}_apart")
         n.inputs[1] = less

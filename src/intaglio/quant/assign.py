@@ -22,11 +22,10 @@ def affine(lo: float, hi: float, dtype: str = "i8", symmetric: bool = False) -> 
     first, last = dtypes.limits(dtype)
     if symmetric:
         hi = max(-lo, hi)
-        scale, zero = np.float32(hi / last), 0 if first < 0 else (last + 1) // 2
-        lo = -hi
+        lo, zero = -hi, (first + last + 1) // 2
+        scale = np.float32(hi / (last - zero))
     else:
         scale = np.float32((hi - lo) / (last - first))
-        zero = 0
     if not scale > np.finfo(np.float32).tiny:  # a tensor of zeros: any scale holds it
         return TensorScheme(dtype, (1.0,), (0,), lo=lo, hi=hi)
     if not symmetric:
@@ -110,6 +109,6 @@ def to_integers(w: Array, scheme: TensorScheme) -> Array:
     first, last = dtypes.limits(scheme.dtype)
     shape = [-1 if i == scheme.axis else 1 for i in range(w.ndim)]
     scale, zero = (np.reshape(p, shape) for p in (scheme.scale, scheme.zero))
-    stored = np.rint(w / scale.astype(np.float32)) + zero
+    stored: Array = np.rint(w / scale.astype(np.float32)) + zero
     low = -last if first < 0 and not any(scheme.zero) else first
     return np.clip(stored, low, last).astype(dtypes.numpy_of(scheme.dtype))

@@ -18,10 +18,10 @@ def insert(graph: Graph, placement: Placement, tensors: Mapping[str, TensorSchem
     """Change `graph` in place. What comes out of `dequantize` has the tensor's own name."""
     for node in placement.nodes:
         if node.op in PRODUCTS:
-            stored, scheme = weights[node]
+            integers, scheme = weights[node]
             w = node.inputs[1]
             assert w is not None
-            made = _real(constant(stored, f"{w.name}_stored"), scheme)
+            made = _real(constant(integers, f"{w.name}_stored"), scheme)
             made.name = w.name
             _read(node, w, made)
     schemes = {v: tensors[v.name] for v in placement.tensors}
@@ -47,7 +47,7 @@ def _read(node: Node, old: Value, new: Value) -> None:
 
 
 def _parameters(scheme: TensorScheme) -> tuple[Value, Value]:
-    scale, zero = np.float32(scheme.scale), np.array(scheme.zero)
+    scale, zero = np.array(scheme.scale, np.float32), np.array(scheme.zero)
     if scheme.axis is None:
         scale, zero = scale.reshape(()), zero.reshape(())
     return constant(scale), constant(zero.astype(dtypes.numpy_of(scheme.dtype)))

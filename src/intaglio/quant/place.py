@@ -135,11 +135,11 @@ def _leave_small(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) 
     """Products with floats before and after them that are hardly any work stay in floats."""
     work = {n: REGISTRY[n.op].macs(n) for n in made.nodes}
     total = sum(work.values())
-    before = {n for n in made.nodes}  # whose numbers come from a product, through what can follow
+    before = set(made.nodes)  # whose numbers come from a product, through what can follow
     for n in nodes:
         if can_follow(n) and any(v.producer in before for v in activations(n)):
             before.add(n)
-    after = {n for n in made.nodes}  # whose numbers go to one
+    after = set(made.nodes)  # whose numbers go to one
     for n in reversed(nodes):
         if can_follow(n) and any(r in after for r in n.outputs[0].uses):
             after.add(n)

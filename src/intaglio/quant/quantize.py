@@ -93,10 +93,7 @@ def calibrate(model: str | Path | Graph, data: Any, *, target: str = "cpu",
 
 def prepare(model: str | Path | Graph, target: str = "cpu", **load: Any) -> Graph:
     """The float model as it is quantised: optimised, and every tensor has a name of its own."""
-    if isinstance(model, Graph):
-        graph = model.copy()
-    else:
-        graph = intaglio.load(os.fspath(model), **load)
+    graph = model.copy() if isinstance(model, Graph) else intaglio.load(os.fspath(model), **load)
     chip = targets.find(target)
     replace = passes.Rules([*chip.replace, *FOLD], chip.cost)
     passes.run(graph, [*passes.neutral(chip.cost), passes.Pass("replace", replace)], level=2)
@@ -144,7 +141,9 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
 def stored_weights(node: Node, options: Options) -> tuple[Array, TensorScheme]:
     """A product's weights as integers, and what they mean."""
     w, axis = node.inputs[1], weight_axis(node)
-    assert w is not None and w.data is not None and axis is not None
+    assert w is not None
+    assert w.data is not None
+    assert axis is not None
     scheme = weight_scheme(w.data, axis, WEIGHTS[options.weights])
     return to_integers(w.data, scheme), scheme
 
@@ -152,7 +151,9 @@ def stored_weights(node: Node, options: Options) -> tuple[Array, TensorScheme]:
 def _samples(data: Any, graph: Graph) -> Iterable[dict[str, Array]]:
     """Samples by input name."""
     if not isinstance(data, Iterable):
-        raise BadInput(f"data is {type(data).__name__}; samples are needed, such as a list of arrays")
+        raise BadInput(
+            f"data is {type(data).__name__}; samples are needed, such as a list of arrays"
+        )
     for sample in data:
         if isinstance(sample, Mapping):
             yield dict(sample)
