@@ -1,0 +1,157 @@
+"""Which integers to store for weights: not each the nearest, but all those that do best together.
+
+Weights come as [..., outputs, inputs], scales broadcast against them, and `gram` [..., inputs,
+inputs] is the mean of x xᵀ over a layer's inputs: an error e of one output's weights then costs
+eᵀ gram e.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio.ir import Array
+
+DAMP = 0.01  # of the mean power: keeps inputs that are hardly ever there from deciding
+BLOCK = 128
+SWEEPS = 3
+SWEEP_WORK = 2e9  # products up to this size are swept: a second or two
+
+
+def nearest(w: Array, scale: Array, low: int, high: int) -> Array:
+    """Every weight on its own."""
+    return np.clip(np.rint(w / scale), low, high)
+
+
+def clipped_scale(w: Array, top: int, power: Array | None = None, least: float = 0.5) -> Array:
+    """[..., outputs, 1]: the scale of the least squared error, each output's on its own.
+
+    `power` [..., 1, inputs] weighs the errors by how strong the inputs are.
+    """
+    largest = np.abs(w).max(-1, keepdims=True)
+    best = np.where(largest > 0, largest / top, 1.0)
+    lowest = np.full(largest.shape, np.inf)
+    weigh = 1.0 if power is None else power
+    for share in np.linspace(1, least, 26):
+        scale = np.where(largest > 0, largest * share / top, 1.0)
+        off = (nearest(w, scale, -top, top) * scale - w) ** 2 * weigh
+        error = off.sum(-1, keepdims=True)
+        better = error < lowest
+        best, lowest = np.where(better, scale, best), np.where(better, error, lowest)
+    return best
+
+
+def squant(w: Array, scale: Array, low: int, high: int) -> Array:
+    """Round without data so that the errors of every kernel, and of every output, add up to least.
+
+    `w` is [outputs, inputs, kernel]. Inputs are mostly of one sign and neighbours in a kernel see
+    much the same, so that what a kernel's errors sum to matters more than each of them.
+    """
+    exact = w / scale
+    q = np.clip(np.rint(exact), low, high)
+    q = _flip(q, exact, low, high)
+    shape = q.shape
+    flat = exact.reshape(shape[0], 1, -1)
+    return _flip(q.reshape(flat.shape), flat, low, high).reshape(shape)
+
+
+def _flip(q: Array, exact: Array, low: int, high: int) -> Array:
+    """Move the weights that mind it least by one, until the last axis's errors sum to within ½."""
+    off = q - exact
+    sign = np.sign(off.sum(-1, keepdims=True))
+    many = np.rint(np.abs(off.sum(-1, keepdims=True)))
+    can = (q - sign >= low) & (q - sign <= high) & (off * sign > 0)
+    gain = np.where(can, off * sign, -1.0)
+    place = np.empty(q.shape, np.int64)
+    order = np.argsort(-gain, axis=-1, kind="stable")
+    np.put_along_axis(place, order, np.broadcast_to(np.arange(q.shape[-1]), q.shape), -1)
+    return np.where((place < many) & can, q - sign, q)
+
+
+def round_weights(w: Array, scale: Array, low: int, high: int, gram: Array | None = None) -> Array:
+    """Integers for `w`: by themselves, or, given `gram`, so that the layer's output errs least."""
+    if gram is None:
+        return nearest(w, scale, low, high)
+    q = _carry(w, scale, low, high, gram)
+    if w.size * w.shape[-1] <= SWEEP_WORK:
+        q = _sweep(q, w, scale, low, high, gram)
+    plain = nearest(w, scale, low, high)
+    better = loss(q, w, scale, gram) < loss(plain, w, scale, gram)
+    return np.where(better[..., None], q, plain)
+
+
+def loss(q: Array, w: Array, scale: Array, gram: Array) -> Array:
+    """[..., outputs]: the mean squared error of every output."""
+    e = q * scale - w
+    return np.asarray(((e @ gram) * e).sum(-1))
+
+
+def damped(gram: Array, damp: float = DAMP) -> Array:
+    """With a floor under the power of inputs, so that it can be inverted."""
+    n = gram.shape[-1]
+    power = np.einsum("...ii->...i", gram).mean(-1)
+    floor = np.where(power > 0, damp * power, 1.0)
+    return gram + floor[..., None, None] * np.eye(n)
+
+
+def _carry(w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
+    """Round input by input; those still to come make up for the error as well as they can.
+
+    As in optimal brain quantisation: strong inputs first, all outputs at once.
+    """
+    n = w.shape[-1]
+    order = np.argsort(-np.einsum("...ii->...i", gram), axis=-1, kind="stable")
+    turned = np.take_along_axis(gram, order[..., None], -2)
+    turned = np.take_along_axis(turned, order[..., None, :], -1)
+    inverse = np.linalg.inv(damped(turned.astype(np.float64)))
+    inverse = (inverse + np.swapaxes(inverse, -1, -2)) / 2
+    upper = np.swapaxes(np.linalg.cholesky(inverse), -1, -2)
+    left = np.take_along_axis(w.astype(np.float64), order[..., None, :], -1)
+    steps = np.take_along_axis(np.broadcast_to(scale, w.shape), order[..., None, :], -1)
+    q = np.empty_like(left)
+    for at in range(0, n, BLOCK):
+        end = min(at + BLOCK, n)
+        errors = np.zeros((*left.shape[:-1], end - at))
+        for j in range(at, end):
+            s = steps[..., j]
+            q[..., j] = np.clip(np.rint(left[..., j] / s), low, high)
+            e = (left[..., j] - q[..., j] * s) / upper[..., j, j][..., None]
+            left[..., j:end] -= e[..., None] * upper[..., j, None, j:end]
+            errors[..., j - at] = e
+        left[..., end:] -= errors @ upper[..., at:end, end:]
+    back = np.argsort(order, axis=-1, kind="stable")
+    return np.take_along_axis(q, back[..., None, :], -1)
+
+
+def _sweep(q: Array, w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
+    """Move single weights by one where that lowers the error, until none does."""
+    q, n = q.copy(), w.shape[-1]
+    steps = np.broadcast_to(scale, w.shape)
+    slope = (q * steps - w) @ gram
+    for _ in range(SWEEPS):
+        moved = 0
+        for j in range(n):
+            s, power = steps[..., j], gram[..., j, j][..., None]
+            move = -np.sign(slope[..., j])
+            gain = np.abs(slope[..., j]) * 2 * s - s * s * power
+            fits = (q[..., j] + move >= low) & (q[..., j] + move <= high)
+            move = np.where((gain > 0) & fits, move, 0.0)
+            if not move.any():
+                continue
+            moved += int(np.count_nonzero(move))
+            q[..., j] += move
+            slope += (move * s)[..., None] * gram[..., j, None, :]
+        if not moved:
+            break
+    return q
+
+
+def refit(w: Array, cross: Array, gram: Array, damp: float = DAMP) -> Array:
+    """Weights that make the outputs of w on x out of x̂, as nearly as weights can.
+
+    `cross` is the mean of x x̂ᵀ and `gram` that of x̂ x̂ᵀ; damping keeps w where data says little.
+    """
+    n = gram.shape[-1]
+    power = np.einsum("...ii->...i", gram).mean(-1)
+    floor = (np.where(power > 0, damp * power, 1.0))[..., None, None] * np.eye(n)
+    wanted = w.astype(np.float64) @ (cross + floor)
+    return np.swapaxes(np.linalg.solve(gram + floor, np.swapaxes(wanted, -1, -2)), -1, -2)

@@ -1,0 +1,74 @@
+"""Weight rounding: together better than each alone, and never out of the format."""
+
+import numpy as np
+import pytest
+
+from intaglio.quant import round as rounding
+
+RNG = np.random.default_rng(3)
+
+
+def layer(groups, outputs, inputs, rows=2000):
+    """Weights, scales of a 4-bit format, and the Gram matrix of inputs that go together."""
+    mix = RNG.standard_normal((groups, inputs, inputs))
+    x = np.maximum(RNG.standard_normal((groups, rows, inputs)) @ mix, 0)
+    w = RNG.standard_normal((groups, outputs, inputs))
+    return w, np.abs(w).max(-1, keepdims=True) / 7, np.swapaxes(x, -1, -2) @ x / rows
+
+
+@pytest.mark.parametrize(("groups", "outputs", "inputs"), [(1, 16, 200), (8, 1, 9), (2, 3, 150)])
+def test_rounding_by_data_lowers_the_output_error(groups, outputs, inputs):
+    w, scale, gram = layer(groups, outputs, inputs)
+    q = rounding.round_weights(w, scale, -7, 7, gram)
+    plain = rounding.round_weights(w, scale, -7, 7)
+    assert np.array_equal(q, np.rint(q))
+    assert np.abs(q).max() <= 7
+    mine, theirs = (rounding.loss(a, w, scale, gram) for a in (q, plain))
+    assert (mine <= theirs).all()
+    assert mine.sum() < 0.8 * theirs.sum()
+
+
+def test_inputs_that_are_never_there_do_no_harm():
+    w, scale, gram = layer(1, 4, 20)
+    gram[:, 5], gram[:, :, 5] = 0, 0
+    q = rounding.round_weights(w, scale, -7, 7, gram)
+    assert np.isfinite(q).all()
+    nothing = rounding.round_weights(w, scale, -7, 7, np.zeros_like(gram))
+    assert np.array_equal(nothing, rounding.nearest(w, scale, -7, 7))
+
+
+def test_squant_keeps_the_sums_of_kernels_and_outputs():
+    w = RNG.standard_normal((6, 10, 9))
+    scale = np.abs(w).max((1, 2), keepdims=True) / 7
+    q = rounding.squant(w, scale, -7, 7)
+    off = q - w / scale
+    assert np.abs(off).max() < 1.5
+    assert np.abs(off.sum((1, 2))).max() <= 0.5 + 1e-9
+    plain = rounding.nearest(w, scale, -7, 7) - w / scale
+    assert np.abs(off.sum(2)).mean() < 0.6 * np.abs(plain.sum(2)).mean()
+    ones = np.ones((90, 90))
+    x = 0.5 * ones + np.kron(np.eye(10), np.ones((9, 9))) + np.eye(90)
+    error = [rounding.loss(a.reshape(6, 90), w.reshape(6, 90), scale[..., 0], x).sum()
+             for a in (q, rounding.nearest(w, scale, -7, 7))]  # fmt: skip
+    assert error[0] < 0.5 * error[1]
+
+
+def test_clipping_pays_at_four_bits():
+    w = RNG.standard_t(4, (5, 500))
+    scale = rounding.clipped_scale(w, 7)
+    whole = np.abs(w).max(-1, keepdims=True) / 7
+    off = [((rounding.nearest(w, s, -7, 7) * s - w) ** 2).sum(-1) for s in (scale, whole)]
+    assert (off[0] <= off[1]).all()
+    assert off[0].sum() < 0.8 * off[1].sum()
+    assert np.array_equal(rounding.clipped_scale(np.zeros((2, 4)), 7), np.ones((2, 1)))
+
+
+def test_refitting_makes_up_for_a_distorted_input():
+    x = RNG.standard_normal((1000, 12))
+    seen = np.clip(x, -1, 1) * 0.9
+    w = RNG.standard_normal((5, 12))
+    cross, gram = x.T @ seen / 1000, seen.T @ seen / 1000
+    better = rounding.refit(w, cross, gram, damp=1e-6)
+    error = [((x @ w.T - seen @ v.T) ** 2).mean() for v in (better, w)]
+    assert error[0] < 0.7 * error[1]
+    assert np.allclose(rounding.refit(w, gram, gram), w)
