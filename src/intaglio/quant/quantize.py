@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ from intaglio.passes.fold import FOLD
 from intaglio.quant.apart import keep_apart
 from intaglio.quant.assign import assign, to_integers, weight_scheme
 from intaglio.quant.insert import insert
-from intaglio.quant.observe import Observation, observe
+from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.place import PRODUCTS, Placement, place, weight_axis
 from intaglio.quant.scheme import Scheme, TensorScheme
 
-Progress = Callable[[str], None]  # is told what is being done
 METHODS = ("minmax", "moving", "percentile", "kl", "mse")
 WEIGHTS = {"int8": "i8"}
 
