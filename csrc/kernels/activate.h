@@ -26,7 +26,7 @@ void itg_slopes_avx512(float *row, const float *slope, int64_t n);
 #define ITG_ACT_NAME(isa) ITG_ACT_PASTE(isa)
 #define ITG_SLOPES_PASTE(isa) itg_slopes_##isa
 #define ITG_SLOPES_NAME(isa) ITG_SLOPES_PASTE(isa)
-#if defined(ISA_avx512bf16)  // sums are f32
+#if defined(ISA_avx512bf16) || defined(ISA_avx512vnni)  // sums are, or become, f32
 #define itg_act itg_act_avx512
 #define itg_slopes itg_slopes_avx512
 #else  // those of the ISA that this source is compiled for

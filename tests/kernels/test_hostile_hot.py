@@ -121,6 +121,15 @@ def bytes_(r: random.Random) -> Call:
     return "cpu.qconv", [x, w, ones(channels).astype(np.int32), ones(channels)], attrs
 
 
+def rows_of_bytes(r: random.Random) -> Call:
+    m, n, k = r.randint(0, 20), r.randint(0, 70), 4 * r.randint(0, 9)
+    x = ones(m, k).astype(r.choice([np.uint8, np.int8]))
+    w, whole = ones(-(-n // 16), k // 4, 64).astype(np.int8), -(-n // 16) * 16
+    arrays = [x, w, ones(n), ones(m, n), ones(n), ones(whole), ones(whole).astype(np.int32)]
+    attrs = {"n": n, "x_zero": 3, **epilogue(r), "act": "prelu"}
+    return "cpu.qgemm", [*arrays, ones(m), x.reshape(-1)[:1]], attrs
+
+
 def winograd(r: random.Random) -> Call:
     tile, deep, channels = r.choice([2, 4, 6]), r.randint(1, 20), r.randint(0, 70)
     w = ones((tile + 2) ** 2, -(-channels // 16), deep, 16)
@@ -236,7 +245,7 @@ def run(call: Call, parts: int) -> bool:
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
         gemm, conv, conv, in_bf16, in_bf16, bytes_, bytes_, winograd, depthwise, pool,
-        interpolate, pack, chain, attention,
+        interpolate, pack, chain, attention, rows_of_bytes,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:

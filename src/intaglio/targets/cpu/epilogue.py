@@ -15,8 +15,10 @@ from intaglio.targets.cpu.ops import FUSABLE, activation_of, gemm
 
 x, w, a, y = P["x w a y"]
 bias, residual, slope = P["bias? residual? slope?"]
-PRODUCTS = ("cpu.gemm", "cpu.conv", "cpu.winograd", "cpu.depthwise", "cpu.conv_transpose")
-product = P.op(PRODUCTS, a, w, bias, residual, slope) @ "before"
+PRODUCTS = (
+    "cpu.gemm", "cpu.conv", "cpu.winograd", "cpu.depthwise", "cpu.conv_transpose", "cpu.qgemm",
+)  # fmt: skip
+product = P.any(*PRODUCTS) @ "before"  # inputs 2 to 4 are bias, residual and slope
 
 
 def per_channel(v: Value, channels: int) -> Value | None:

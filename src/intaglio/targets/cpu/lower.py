@@ -25,6 +25,7 @@ from intaglio.targets.cpu.ops import (
     pool,
 )
 from intaglio.targets.cpu.recurrent import RECURRENT
+from intaglio.targets.cpu.rows import ROWS
 
 x, w, a, b, c = P["x w a b c?"]
 
@@ -191,5 +192,6 @@ LOWER: list[Rule] = [
     matmul_packed,
     gemm_packed,
     *INT8,
+    *ROWS,
     *RECURRENT,
 ]

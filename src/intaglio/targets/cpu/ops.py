@@ -54,7 +54,7 @@ def activate(y: Array, act: str, args: Sequence[float]) -> Array:
     return np.asarray(made.body(y, **dict(zip(made.attr_names, args, strict=False))), y.dtype)
 
 
-def _finish(y: Array, bias: Array | None, residual: Array | None, slope: Array | None, act: str,
+def finish(y: Array, bias: Array | None, residual: Array | None, slope: Array | None, act: str,
             act_args: Floats, add_last: bool) -> Array:  # fmt: skip
     if bias is not None:
         y = y + bias
@@ -64,7 +64,7 @@ def _finish(y: Array, bias: Array | None, residual: Array | None, slope: Array |
     return y + residual if residual is not None and add_last else y
 
 
-def _check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: Value | None,
+def check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: Value | None,
                     act: str) -> Type:  # fmt: skip
     sums = "f32" if y.dtype == "bf16" else y.dtype  # these act before rounding
     for name, v in (("bias", bias), ("slope", slope)):
@@ -164,7 +164,7 @@ def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None,
         lead = np.broadcast_shapes(a.shape[:-2], batch)
     except ValueError:
         raise BadInput(f"cpu.gemm: batches of {a.type} and {b.type} cannot be broadcast") from None
-    return _check_epilogue(
+    return check_epilogue(
         _made_type(Type(a.dtype, (*lead, a.shape[-2], n)), made), bias, residual, slope, act
     )
 
@@ -181,7 +181,7 @@ def gemm(a: Array, b: Array, bias: Array | None = None, residual: Array | None =
          made: str = "same") -> Array:  # fmt: skip
     """Matrix product with a packed right operand of n columns."""
     product = np.matmul(a, _unpack(b, a.shape[-1], n))
-    return _finish(product, bias, residual, slope, act, act_args, add_last)
+    return finish(product, bias, residual, slope, act, act_args, add_last)
 
 
 # ---- convolution -------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def _conv_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
     neutral = Value(Type(w.dtype, (channels, x.shape[-1] // groups, *kernel)))
     y = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
                           groups=groups)  # fmt: skip
-    return _check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
+    return check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
 
 
 def _conv_macs(node: Node) -> int:
@@ -249,7 +249,7 @@ def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None =
     neutral = neutral.reshape(channels, deep, *kernel)
     y = ops.conv.body(_channels_first(x), neutral, stride=stride, pad=pad, dilation=dilation,
                       groups=groups)  # fmt: skip
-    return _finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
+    return finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
 
 
 def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
@@ -263,7 +263,7 @@ def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | No
     neutral = Value(Type(x.dtype, (w.shape[-1], 1, *w.shape[:-1])))
     y = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
                           groups=w.shape[-1])  # fmt: skip
-    return _check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
+    return check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
 
 
 def _depthwise_macs(node: Node) -> int:
@@ -279,7 +279,7 @@ def depthwise(x: Array, w: Array, bias: Array | None = None, residual: Array | N
     """Convolution in which each channel has a window of its own; `w` is [window.., c]."""
     y = ops.conv.body(_channels_first(x), np.moveaxis(w, -1, 0)[:, None], stride=stride, pad=pad,
                       dilation=dilation, groups=w.shape[-1])  # fmt: skip
-    return _finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
+    return finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
 
 
 def _conv_transpose_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
@@ -293,7 +293,7 @@ def _conv_transpose_type(x: Value, w: Value, bias: Value | None, residual: Value
     y = ops.conv_transpose.infer(image, neutral, None, stride=stride, pad=pad,
                                     output_pad=output_pad, dilation=dilation,
                                     groups=groups)  # fmt: skip
-    return _check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
+    return check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
 
 
 def _conv_transpose_macs(node: Node) -> int:
@@ -319,7 +319,7 @@ def conv_transpose(x: Array, w: Array, bias: Array | None = None, residual: Arra
     y = ops.conv_transpose.body(_channels_first(x), neutral, stride=stride, pad=pad,
                                 output_pad=output_pad, dilation=dilation,
                                 groups=groups)  # fmt: skip
-    return _finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
+    return finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
 
 
 # ---- pooling -----------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from intaglio.targets.cpu.ops import (
     Floats,
     Ints,
     _as_last,
-    _check_epilogue,
-    _finish,
     _image,
     _unpack,
+    check_epilogue,
+    finish,
     pack,
 )
 
@@ -72,7 +72,7 @@ def _winograd_type(x: Value, w: Value, bias: Value | None, residual: Value | Non
     neutral = Value(Type("f32", (channels, x.shape[-1], 3, 3)))
     made = ops.conv.infer(_image(x), neutral, None, stride=(1, 1), pad=pad, dilation=(1, 1),
                           groups=1)  # fmt: skip
-    return _check_epilogue(_as_last(made), bias, residual, slope, act)
+    return check_epilogue(_as_last(made), bias, residual, slope, act)
 
 
 def _winograd_macs(node: Node) -> int:
@@ -101,4 +101,4 @@ def winograd(x: Array, w: Array, bias: Array | None = None, residual: Array | No
     tiles = (a @ made @ a.T).transpose(0, 1, 4, 2, 5, 3)
     y = tiles.reshape(n, down * tile, across * tile, channels)[:, : out[0], : out[1]]
     y = np.ascontiguousarray(y, np.float32)
-    return _finish(y, bias, residual, slope, act, act_args, add_last)
+    return finish(y, bias, residual, slope, act, act_args, add_last)

@@ -1,0 +1,181 @@
+"""Integer weights alone, and products that quantise their left side as it comes: without data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.ops import add, dequantize_linear, dynamic_matmul, gather, matmul, reshape
+from intaglio.ops.dynamic import DEPTH
+
+TYPES = ("i8", "u8", "i4", "u4")
+GROUPS = (16, 1024)  # along k; below, scales outweigh what they save
+# Shares of the range that are tried: the fewer bits, the more there is to win.
+CLIPS = {8: np.linspace(1, 0.8, 6, dtype=np.float32), 4: np.linspace(1, 0.5, 26, dtype=np.float32)}
+_AT_ONCE = 1 << 20  # weights
+
+
+def quantize_matrix(
+    w: Array, dtype: str = "i8", group: int = 0, symmetric: bool = True
+) -> tuple[Array, Array, Array | None]:
+    """A matrix [k, n] as integers with the scales (and zeros) that lose the least.
+
+    There is one scale per column, or, with a `group`, one for every `group` rows of it. Of the
+    shares of the range in `CLIPS`, each takes the one with the smallest mean square error.
+    """
+    if dtype not in TYPES:
+        raise BadInput(f"weights of type '{dtype}'; known are {', '.join(TYPES)}")
+    if group and not GROUPS[0] <= group <= GROUPS[1]:
+        raise BadInput(f"a group of {group} weights; {GROUPS[0]} to {GROUPS[1]}, or 0 for columns")
+    k, n = w.shape
+    deep = min(group, k) if group else k
+    blocks = -(-k // deep)
+    room = np.zeros((blocks * deep, n), np.float32)
+    room[:k] = w
+    if not np.isfinite(room).all():
+        raise BadInput("weights that are not finite cannot be quantised")
+    tall = room.reshape(blocks, deep, n)
+    q, scale = np.empty(tall.shape, np.int16), np.empty((blocks, n), np.float32)
+    zero = np.zeros((blocks, n), np.int16)
+    step = max(1, _AT_ONCE // (deep * blocks))
+    for c in range(0, n, step):
+        at = slice(c, c + step)
+        q[..., at], scale[:, at], zero[:, at] = _best(tall[..., at], dtype, symmetric)
+    stored = dtypes.numpy_of(dtype)
+    flat = q.reshape(blocks * deep, n)[:k].astype(stored)
+    if not group:
+        scale, zero = scale[0], zero[0]
+    plain = symmetric and dtypes.TABLE[dtype].kind == "i"
+    return flat, scale, None if plain else zero.astype(stored)
+
+
+def _best(w: Array, dtype: str, symmetric: bool) -> tuple[Array, Array, Array]:
+    """Integers, scales and zeros of blocks [blocks, deep, n], each clipped where that helps."""
+    low, high = dtypes.limits(dtype)
+    if symmetric:
+        middle = 0 if dtypes.TABLE[dtype].kind == "i" else (high + 1) // 2
+        reach = np.abs(w).max(axis=1)
+        bottom, top, steps = -reach, reach, 2 * (high - middle)
+    else:
+        middle, steps = 0, high - low
+        bottom, top = np.minimum(w.min(axis=1), 0), np.maximum(w.max(axis=1), 0)
+    best = scale = zero = None
+    for share in CLIPS[dtypes.TABLE[dtype].bits]:
+        s = (top - bottom) * share / np.float32(steps)
+        s = np.where(s > 0, s, np.float32(1))
+        z = np.full(s.shape, middle) if symmetric else np.rint(low - bottom * share / s)
+        z = np.clip(z, low, high)
+        back = np.clip(np.rint(w / s[:, None]) + z[:, None], low, high) - z[:, None]
+        error = np.square(back * s[:, None] - w).sum(axis=1, dtype=np.float64)
+        if best is None or scale is None or zero is None:
+            best, scale, zero = error, s, z
+            continue
+        less = error < best
+        best, scale, zero = (
+            np.minimum(error, best),
+            np.where(less, s, scale),
+            np.where(less, z, zero),
+        )
+    assert scale is not None
+    assert zero is not None
+    q = np.clip(np.rint(w / scale[:, None]) + zero[:, None], low, high)
+    return q.astype(np.int16), scale.astype(np.float32), zero.astype(np.int16)
+
+
+# ---- graphs --------------------------------------------------------------------------------------
+def weight_only(
+    graph: Graph,
+    dtype: str = "i8",
+    group: int = 0,
+    symmetric: bool = True,
+    keep: Collection[str] = (),
+) -> Graph:
+    """The graph with the matrices of its products as integers; it still computes in f32.
+
+    `group` rows of a column share a scale (0: whole columns). Tables that are looked up become i8
+    with a scale per row. `keep` names layers, by origin or output, that stay as they are.
+    """
+    made = graph.copy()
+    for node in list(made.nodes()):
+        w = None if _kept(node, keep) else _matrix(node)
+        if w is None:
+            continue
+        q, scale, zero = quantize_matrix(w, dtype, group, symmetric)
+        real = dequantize_linear(
+            constant(q), constant(scale), None if zero is None else constant(zero),
+            axis=0 if group else 1, block_size=min(group, w.shape[0]))  # fmt: skip
+        y: Value = matmul(node.inputs[0], real, origin=node.origin)
+        c = _addend(node)
+        made.replace(node.outputs[0], y if c is None else add(y, c, origin=node.origin))
+    _quantize_tables(made, keep)
+    return made
+
+
+def dynamic(graph: Graph, keep: Collection[str] = ()) -> Graph:
+    """The graph with products of bytes: weights i8 per column, rows quantised as they come.
+
+    Tables that are looked up become i8 too. `keep` is that of `weight_only`.
+    """
+    made = graph.copy()
+    for node in list(made.nodes()):
+        w = None if _kept(node, keep) else _matrix(node)
+        if w is None or w.shape[0] > DEPTH:
+            continue
+        q, scale, _ = quantize_matrix(w)
+        n, c = q.shape[1], _addend(node)
+        bias = reshape(c, shape=(n,)) if c is not None and c.type.size == n == c.shape[-1] else None
+        y: Value = dynamic_matmul(
+            node.inputs[0], constant(q), constant(scale), bias, origin=node.origin
+        )
+        if c is not None and bias is None:
+            y = add(y, c, origin=node.origin)
+        made.replace(node.outputs[0], y)
+    _quantize_tables(made, keep)
+    return made
+
+
+def _quantize_tables(graph: Graph, keep: Collection[str]) -> None:
+    for node in list(graph.nodes()):
+        table = None if _kept(node, keep) else _table(node)
+        if table is None:
+            continue
+        q, scale, _ = quantize_matrix(np.ascontiguousarray(table.T))
+        real = dequantize_linear(constant(np.ascontiguousarray(q.T)), constant(scale), axis=0)
+        made = gather(real, node.inputs[1], axis=0, origin=node.origin)
+        graph.replace(node.outputs[0], made)
+
+
+def _kept(node: Node, keep: Collection[str]) -> bool:
+    return any(name in keep for name in (node.origin, node.outputs[0].name) if name)
+
+
+def _matrix(node: Node) -> Array | None:
+    """The constant matrix [k, n] of a product."""
+    if node.op not in ("matmul", "gemm"):
+        return None
+    w, x, a = node.inputs[1], node.inputs[0], node.attrs
+    if w is None or x is None or w.data is None or w.dtype != "f32" or w.type.rank != 2:
+        return None
+    if x.data is not None or not w.type.size:
+        return None
+    if node.op == "gemm" and (a["trans_a"] or a["alpha"] != 1 or a["beta"] != 1):
+        return None
+    return w.data.T if node.op == "gemm" and a["trans_b"] else w.data
+
+
+def _addend(node: Node) -> Value | None:
+    return node.inputs[2] if node.op == "gemm" else None
+
+
+def _table(node: Node) -> Array | None:
+    """A constant matrix whose rows are looked up."""
+    if node.op != "gather" or node.attrs["axis"] != 0:
+        return None
+    w, at = node.inputs[0], node.inputs[1]
+    if w is None or at is None or w.data is None or at.data is not None or w.dtype != "f32":
+        return None
+    return w.data if w.type.rank == 2 and w.type.size else None

@@ -1,0 +1,135 @@
+"""Products of bytes with results in f32: rows that are quantised at run time, or were before.
+
+`cpu.qgemm` is `y = f32(Σ (x - zero) · w) · (row scale · column scale)`, then the epilogue of all
+products. Sums are i32, `w` is packed by fours as `cpu.qconv`'s is, and what the zero adds is known
+from the sums of each column.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value, constant
+from intaglio.ops import pad, reshape
+from intaglio.ops.dynamic import DEPTH, quantized_rows
+from intaglio.ops.registry import op
+from intaglio.rewrite import No, P, Rule, no, rule
+from intaglio.targets.cpu.int8 import FOUR, packed, unpacked
+from intaglio.targets.cpu.ops import PANEL, Floats, check_epilogue, finish
+
+ZERO = 128  # of rows that are quantised at run time: u8, as the kernel wants them
+
+
+def _rows_types(x: Value) -> list[Type]:
+    if x.dtype != "f32" or x.type.rank < 1:
+        raise BadInput(f"cpu.quantize_rows takes rows of f32, not {x.type}")
+    return [x.type.but(dtype="u8"), Type("f32", x.shape[:-1])]
+
+
+@op(_rows_types, name="cpu.quantize_rows")
+def quantize_rows(x: Array) -> tuple[Array, Array]:
+    """Each row as bytes around 128, and its scale."""
+    q, scale = quantized_rows(x)
+    return (q.astype(np.int16) + ZERO).astype(np.uint8), scale
+
+
+def _qgemm_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
+                slope: Value | None, scale: Value | None, sums: Value | None, rows: Value | None,
+                zero: Value | None, *, n: int, x_zero: int, act: str, act_args: Floats,
+                add_last: bool) -> Type:  # fmt: skip
+    if x.dtype not in ("u8", "i8") or x.type.rank < 2 or x.shape[-1] % FOUR:
+        raise BadInput(f"cpu.qgemm takes rows of whole groups of {FOUR} bytes, not {x.type}")
+    k, panels = x.shape[-1], -(-n // PANEL)
+    if w.type != Type("i8", (panels, k // FOUR, PANEL * FOUR)) or k > DEPTH:
+        raise BadInput(f"cpu.qgemm: {w.type} does not hold a {k} x {n} matrix")
+    whole = (panels * PANEL,)
+    if scale is None or scale.type != Type("f32", whole) or sums is None:
+        raise BadInput(f"cpu.qgemm needs scales and sums of {whole[0]} columns")
+    if sums.type != Type("i32", whole):
+        raise BadInput(f"cpu.qgemm: the sums of columns are {sums.type}, not i32 of {whole}")
+    if rows is not None and (rows.dtype != "f32" or rows.shape not in ((), (1,), x.shape[:-1])):
+        raise BadInput(f"cpu.qgemm: {rows.type} are not the scales of the rows of {x.type}")
+    if zero is not None and (zero.dtype != x.dtype or zero.type.size != 1):
+        raise BadInput(f"cpu.qgemm: {zero.type} is not one zero of {x.dtype}")
+    return check_epilogue(Type("f32", (*x.shape[:-1], n)), bias, residual, slope, act)
+
+
+def _qgemm_macs(node: Node) -> int:
+    return node.outputs[0].type.size * node.inputs[0].shape[-1]  # type: ignore[union-attr]
+
+
+@op(_qgemm_type, name="cpu.qgemm", macs=_qgemm_macs)
+def qgemm(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
+          slope: Array | None = None, scale: Array | None = None, sums: Array | None = None,
+          rows: Array | None = None, zero: Array | None = None, *, n: int, x_zero: int = 0,
+          act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
+    """Product of bytes; `rows` has one scale or one per row, `zero` is known at run time alone."""
+    assert scale is not None
+    assert sums is not None
+    matrix = unpacked(w[None], x.shape[-1], n, (1,), False)[..., 0].T
+    acc = np.matmul(x.astype(np.float64), matrix.astype(np.float64)).astype(np.int64)
+    acc = acc - (x_zero if zero is None else int(zero.item())) * sums[:n].astype(np.int64)
+    by = scale[:n]
+    if rows is not None:
+        by = (rows.reshape(()) if rows.size == 1 else rows[..., None]) * by
+    return finish(acc.astype(np.float32) * by, bias, residual, slope, act, act_args, add_last)
+
+
+# ---- lowering ------------------------------------------------------------------------------------
+def _whole(v: Array, n: int, dtype: Any) -> Value:
+    """One number per column of whole panels."""
+    full = np.zeros(-(-n // PANEL) * PANEL, dtype)
+    full[:n] = v
+    return constant(full)
+
+
+def product(q: Value, w: Array, ws: Array, bias: Value | None = None, rows: Value | None = None,
+            zero: Value | None = None, x_zero: int = 0) -> Value:  # fmt: skip
+    """cpu.qgemm of bytes [.., k] and the matrix `w` [k, n] with scales for its columns."""
+    k, n = w.shape
+    if k % FOUR:  # bytes that meet no weights
+        more = (0,) * (q.type.rank - 1) + (-k % FOUR,)
+        q = pad(q, before=(0,) * q.type.rank, after=more)
+    columns = np.ascontiguousarray(w.T).reshape(1, n, k, 1)
+    made: Value = qgemm(q, constant(packed(columns, False)[0]), bias, None, None,
+                        _whole(ws, n, np.float32), _whole(w.sum(0, dtype=np.int64), n, np.int32),
+                        rows, zero, n=n, x_zero=x_zero)  # fmt: skip
+    return made
+
+
+x, q, z, s, w, ws, wz, b = P["x q z s w! ws! wz!? b?"]
+
+
+@rule(P.dynamic_matmul(x, w, ws, b))
+def dynamic_matmul_packed(x: Value, w: Value, ws: Value, b: Value | None, node: Node) -> Any:
+    """dynamic_matmul -> cpu.quantize_rows and cpu.qgemm."""
+    assert w.data is not None
+    assert ws.data is not None
+    rows = x if x.type.rank > 1 else reshape(x, shape=(1, x.shape[0]))
+    done = next((n for n in rows.uses if n.op == "cpu.quantize_rows"), None)  # for another product
+    q, scale = quantize_rows(rows) if done is None else done.outputs
+    made = product(q, w.data, ws.data.reshape(-1), b, scale, x_zero=ZERO)
+    return made if x.type.rank > 1 else reshape(made, shape=node.outputs[0].shape)
+
+
+@rule(P.mul(P.cast(P.matmul_integer(q, w, z, wz), dtype="f32"), P.mul(s, ws)))
+def scaled_matmul_integer(q: Value, w: Value, z: Value, wz: Value | None, s: Value,
+                          ws: Value) -> Value | No:  # fmt: skip
+    """What dynamic quantisation makes in ONNX, matmul_integer, cast, scales -> cpu.qgemm."""
+    assert w.data is not None
+    assert ws.data is not None
+    if w.dtype != "i8" or w.type.rank != 2 or (wz is not None and np.any(wz.data)):
+        return no(f"weights {w.type} are not one matrix of symmetric bytes")
+    if q.type.rank < 2 or z.type.size != 1 or s.type.size != 1 or s.dtype != "f32":
+        return no(f"rows {q.type} with zero {z.type} and scale {s.type}; one of each is needed")
+    if ws.type.size not in (1, w.shape[1]) or ws.shape[-1:] not in ((), (1,), (w.shape[1],)):
+        return no(f"there are scales {ws.shape} for {w.shape[1]} columns")
+    if w.shape[0] > DEPTH:
+        return no(f"sums of {w.shape[0]} products may leave i32, which wraps there")
+    return product(q, w.data, ws.data.reshape(-1), rows=s, zero=z)
+
+
+ROWS: tuple[Rule, ...] = (dynamic_matmul_packed, scaled_matmul_integer)

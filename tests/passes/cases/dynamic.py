@@ -1,0 +1,28 @@
+"""Products whose left side is quantised at run time, on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.passes.cases.build import RNG, case, f32, num
+
+from intaglio import ops
+from intaglio.ir import Type, Value, constant
+
+
+def bytes_of(*shape: int) -> Value:
+    return constant(RNG.integers(-127, 128, shape), dtype="i8")
+
+
+def onnx_way(x: Value, ws: Value) -> Value:
+    """What onnxruntime's dynamic quantisation makes of a product."""
+    q, s, z = ops.dynamic_quantize_linear(x)
+    sums = ops.matmul_integer(q, bytes_of(6, 5), z, constant(np.int8(0)))
+    made: Value = ops.mul(ops.cast(sums, dtype="f32"), ops.mul(s, ws))
+    return made
+
+
+case("dynamic_matmul_packed", lambda x: ops.dynamic_matmul(x, bytes_of(6, 5), num(5), num(5)),
+     f32(2, 6))  # fmt: skip
+case("dynamic_matmul_packed", lambda x: ops.dynamic_matmul(x, bytes_of(8, 20), num(1)), f32(8))
+case("scaled_matmul_integer", lambda x: onnx_way(x, num(1)), f32(2, 6))
+case("scaled_matmul_integer", lambda x: onnx_way(x, num(5)), Type("f32", (3, 2, 6)))
