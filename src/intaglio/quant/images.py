@@ -1,0 +1,230 @@
+"""Pictures as a model's input wants them: size, channels, mean and standard deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.ir import Array, Type
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+RESIZES = ("stretch", "letterbox", "crop")
+CROPPED = 0.875  # of the short side that "crop" keeps, as in the usual 224 out of 256
+CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
+TAKE_PICTURES = ("f32", "f16", "bf16", "f64", "u8")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """How a picture becomes one row of an input."""
+
+    name: str
+    type: Type
+    channels_last: bool
+    mean: Array | None  # one number for each channel, in the model's own order
+    std: Array | None
+    swap: bool  # the model wants BGR
+    resize: str
+    pad_value: float
+
+    @property
+    def channels(self) -> int:
+        return self.type.shape[-1 if self.channels_last else -3]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        h, w = self.type.shape[-3:-1] if self.channels_last else self.type.shape[-2:]
+        return h, w
+
+    def of_file(self, path: str | Path) -> Array:
+        """The picture in a file."""
+        return self._finished(_resized(_opened(path, self.channels), self), swap=self.swap)
+
+    def of_pixels(self, a: Array) -> Array:
+        """A picture that is there as bytes, [H, W, C] or [C, H, W], its channels in order."""
+        if a.ndim == 3 and a.shape[-1] != self.channels:
+            a = np.moveaxis(a, 0, -1)
+        if a.shape[:2] != self.size:
+            flat = a[..., 0] if a.shape[2:] == (1,) else a
+            a = _resized(_pillow().fromarray(np.ascontiguousarray(flat)), self)
+        return self._finished(a, swap=False)
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Could an array of bytes of this shape be a picture?"""
+        if len(shape) == 2:
+            return self.channels == 1
+        return len(shape) == 3 and self.channels in (shape[0], shape[-1])
+
+    def _finished(self, pixels: Array, swap: bool) -> Array:
+        if pixels.ndim == 2:
+            pixels = pixels[..., None]
+        if swap and self.channels >= 3:
+            order = [2, 1, 0, *range(3, self.channels)]
+            pixels = pixels[..., order]
+        made = self.normalized(pixels)
+        if not self.channels_last:
+            made = made.transpose(2, 0, 1)
+        return np.ascontiguousarray(made)
+
+    def normalized(self, pixels: Array, channels_last: bool = True) -> Array:
+        """Bytes in the input's element type, less the mean and over the standard deviation."""
+        if not dtypes.is_float(self.type.dtype):
+            return pixels.astype(dtypes.numpy_of(self.type.dtype))
+        made = pixels.astype(np.float32)
+        along = (-1,) if channels_last else (-1, 1, 1)
+        if self.mean is not None:
+            made -= self.mean.reshape(along)
+        if self.std is not None:
+            made /= self.std.reshape(along)
+        return made.astype(dtypes.numpy_of(self.type.dtype))
+
+
+def pictures(
+    inputs: Sequence[tuple[str, Type]],
+    mean: Any,
+    std: Any,
+    layout: str,
+    swap: bool,
+    resize: str,
+    pad_value: float,
+) -> dict[str, Picture | None]:
+    """How each input takes pictures; None where it does not look like one that does."""
+    last = {n: _channels_last(t, layout) for n, t in inputs}
+    takers = [n for n, t in inputs if last[n] is not None and t.dtype in TAKE_PICTURES]
+    means, stds = (_per_input(w, g, inputs, takers) for w, g in (("mean", mean), ("std", std)))
+    made: dict[str, Picture | None] = {}
+    for n, t in inputs:
+        made[n] = None
+        if n in takers:
+            channels = t.shape[-1 if last[n] else -3]
+            m, s = (_per_channel(w, g[n], n, channels) for w, g in (("mean", means), ("std", stds)))
+            if t.dtype == "u8" and (m is not None or s is not None):
+                raise BadInput(
+                    f"input '{n}' is u8: it takes pixels as they are; leave out mean and std"
+                )
+            made[n] = Picture(n, t, bool(last[n]), m, s, swap, resize, pad_value)
+    return made
+
+
+def _per_input(
+    what: str, given: Any, inputs: Sequence[tuple[str, Type]], takers: list[str]
+) -> dict[str, Any]:
+    """`mean` or `std` by input: numbers for all that take pictures, lists, or a dict by name."""
+    types = dict(inputs)
+    if isinstance(given, Mapping):
+        if unknown := [n for n in given if n not in types]:
+            raise BadInput(f"{what} is given for '{unknown[0]}'; inputs are {', '.join(types)}")
+        found = {n: given.get(n) for n in types}
+    elif given is None or np.isscalar(given) or all(np.isscalar(g) for g in given):
+        found = {n: given if n in takers or not takers else None for n in types}
+    elif len(given) != len(types):
+        raise BadInput(
+            f"{what} has {len(given)} lists, the model has {len(types)} inputs: {', '.join(types)}"
+        )
+    else:
+        found = dict(zip(types, given, strict=True))
+    for n, g in found.items():
+        if g is not None and n not in takers:
+            raise BadInput(f"{what} is given for input '{n}' {types[n]}, which takes no pictures")
+    return found
+
+
+def _channels_last(t: Type, layout: str) -> bool | None:
+    """Where the channels are; None where there is no such axis."""
+    if t.rank not in (3, 4):
+        return None
+    first, last = t.shape[-3], t.shape[-1]
+    if layout != "auto":
+        there = last if layout == "nhwc" else first
+        return layout == "nhwc" if there in CHANNELS else None
+    for channels in (3, 1, 4):  # the likelier first: 4 is also a height
+        if channels in (first, last):
+            return first != channels
+    return None
+
+
+def _per_channel(what: str, given: Any, name: str, channels: int) -> Array | None:
+    if given is None:
+        return None
+    try:
+        numbers = np.atleast_1d(np.asarray(given, np.float32))
+    except (TypeError, ValueError):
+        raise BadInput(f"{what} is {given!r}; give numbers, one for each channel") from None
+    if numbers.shape not in ((1,), (channels,)):
+        raise BadInput(
+            f"{what} has {numbers.size} numbers, input '{name}' has {channels} channels; "
+            "give one for each, or one for all"
+        )
+    if not np.isfinite(numbers).all() or (what == "std" and (numbers == 0).any()):
+        shown = ", ".join(f"{n:g}" for n in numbers.tolist())
+        raise BadInput(f"{what} is {shown}; it must be finite{' and not 0' * (what == 'std')}")
+    return np.broadcast_to(numbers, (channels,))
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise Unsupported(
+            "reading pictures needs Pillow, which is not installed; pip install 'intaglio[images]'"
+        ) from None
+    return Image
+
+
+def _opened(path: str | Path, channels: int) -> Any:
+    """The picture, upright, with 8 bits for each of `channels`."""
+    image_module = _pillow()
+    from PIL import ImageOps
+
+    try:
+        with image_module.open(path) as image:
+            upright = ImageOps.exif_transpose(image)
+            return _converted(upright, CHANNELS[channels])
+    except FileNotFoundError:
+        raise BadFile(f"{path}: no such file") from None
+    except (OSError, SyntaxError, ValueError, EOFError, image_module.DecompressionBombError) as e:
+        words = str(e).replace(f" '{path}'", "").strip() or type(e).__name__
+        raise BadFile(f"{path}: not a picture that can be read ({words}); take it out") from None
+
+
+def _converted(image: Any, mode: str) -> Any:
+    """In `mode`: grey is copied to colours, transparency is dropped, 16 bits become 8."""
+    if image.mode.startswith("I"):
+        wide = np.asarray(image).astype(np.int64)
+        image = _pillow().fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
+    elif image.mode == "F":
+        raise ValueError("its pixels are floats; save them as .npy")
+    elif image.mode == "P":
+        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _resized(image: Any, p: Picture) -> Array:
+    """The picture's pixels [H, W] or [H, W, C] in the size that the input has."""
+    h, w = p.size
+    bilinear = _pillow().Resampling.BILINEAR
+    width, height = image.size
+    if (height, width) == (h, w):
+        return np.asarray(image)
+    if p.resize == "stretch":
+        return np.asarray(image.resize((w, h), bilinear))
+    if p.resize == "letterbox":
+        ratio = min(w / width, h / height)
+        inner = (max(round(width * ratio), 1), max(round(height * ratio), 1))
+        pixels = np.asarray(image.resize(inner, bilinear))
+        value = np.uint8(np.clip(round(p.pad_value), 0, 255))
+        made = np.full((h, w, *pixels.shape[2:]), value, np.uint8)
+        top, left = (h - inner[1]) // 2, (w - inner[0]) // 2
+        made[top : top + inner[1], left : left + inner[0]] = pixels
+        return made
+    ratio = max(round(w / CROPPED) / width, round(h / CROPPED) / height)
+    outer = (max(int(width * ratio + 1e-6), w), max(int(height * ratio + 1e-6), h))
+    left, top = round((outer[0] - w) / 2), round((outer[1] - h) / 2)
+    return np.asarray(image.resize(outer, bilinear).crop((left, top, left + w, top + h)))
