@@ -2,12 +2,14 @@
 
 python -m benchmarks.compare [MODEL ...] [--threads 1,2] [--seconds 2] [--peers ncnn,openvino]
                              [--json FILE] [--markdown FILE] [--quick]
-                             [--precision bf16]
+                             [--precision bf16|int8]
 
 A MODEL is a name of the zoo or the path of an ONNX file. Every engine gets the same inputs, and
 one whose outputs differ from what most engines compute has no time. What peers need is converted
 once and kept (INTAGLIO_BENCH_CACHE, by default ~/.cache/intaglio/bench). With --precision bf16,
-only engines that can compute in bf16 take part, and every output is compared with one of f32.
+only engines that can compute in bf16 take part, and every output is compared with one of f32. With
+--precision int8, every engine quantises the model itself, all from the same samples, and ours in
+f32 runs beside them.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ import numpy as np
 import intaglio
 from benchmarks import machine, models, peers, table, worker
 from benchmarks.models import Case
-from benchmarks.peers import OURS, Array, Refused
-from benchmarks.table import Row
+from benchmarks.peers import FLOAT, OURS, Array, Refused
+from benchmarks.table import Row, cosine
 from benchmarks.worker import LOADING, Worker
 from benchmarks.zoo import macs
 
 AGREE = 1e-3  # of an output's range
 ROUNDS = 6  # bursts of each engine
-ALIKE = 0.99  # the least cosine to f32 with which a smaller type counts as an answer
+ALIKE = {"bf16": 0.99, "int8": 0.9}  # the least cosine to f32 that counts as an answer
 SETTLE = 0.01  # seconds for an engine's idle threads to stop spinning before the next one's turn
 
 
@@ -52,13 +54,14 @@ def compare(
     precision: str = "f32",
 ) -> Row:
     """One row of the table: all engines loaded beside each other, then run in turns."""
+    engines = [*engines, *([FLOAT] if precision == "int8" else [])]
     cells: dict[str, dict[str, Any]] = {e: {} for e in engines}
     with contextlib.ExitStack() as stack:
         workers: dict[str, Worker] = {}
         for engine in engines:
             try:
                 file, _ = worker.convert(engine, case, threads, precision)
-                if engine == OURS:
+                if engine in (OURS, FLOAT):
                     stack.callback(shutil.rmtree, file.parent)
                 made = stack.enter_context(Worker(engine, threads, precision))
                 made.ask("load", file, case.feeds, seconds=LOADING)
@@ -69,7 +72,7 @@ def compare(
         judged = differences(made_by) if precision == "f32" else cosines(made_by, exact(case))
         for engine, apart in judged.items():
             cells[engine]["apart" if precision == "f32" else "cosine"] = apart
-            if not (apart <= AGREE if precision == "f32" else apart >= ALIKE):
+            if not (apart <= AGREE if precision == "f32" else apart >= ALIKE[precision]):
                 shapes = [a.shape for a in made_by[engine]]
                 words = f"differ by {apart:.0e} of the range (shapes {shapes})"
                 if precision != "f32":
@@ -164,15 +167,6 @@ def cosines(outputs: dict[str, list[Array]], right: list[Array]) -> dict[str, fl
     }
 
 
-def cosine(a: Array, b: Array) -> float:
-    """Of the angle between two tensors seen as vectors; axes of extent 1 may be missing."""
-    a, b = np.squeeze(np.asarray(a, np.float64)), np.squeeze(np.asarray(b, np.float64))
-    if a.shape != b.shape:
-        return 0.0
-    long = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(np.vdot(a, b)) / long if long else float(np.array_equal(a, b))
-
-
 def _attempt_all(
     workers: dict[str, Worker], cells: dict[str, dict[str, Any]], what: str
 ) -> dict[str, Any]:
@@ -204,7 +198,7 @@ def run(
     found: dict[str, Any] = {"machine": machine.describe(), "clock": clock, "rows": [], "peaks": {}}
     found["precision"] = precision
     found["versions"] = {OURS: intaglio.__version__} | {
-        p: (peers.versions(p) or {}).get(peers.module(p).PACKAGES[0]) for p in chosen
+        p: (peers.versions(p, precision) or {}).get(peers.module(p).PACKAGES[0]) for p in chosen
     }
     convert(cases, chosen, precision)
     steps = list(itertools.product(cases, threads))
@@ -226,21 +220,19 @@ def report(found: dict[str, Any], chosen: Sequence[str]) -> str:
     """The comparison as Markdown."""
     about = found["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in found["versions"].items())
+    precision = found["precision"]
+    able = [p for p in peers.PEERS if precision in peers.precisions(p)]
     lacking = [
-        f"{p} is not installed ({', '.join(peers.missing(p))}: `make bench` installs it)"
-        for p in peers.PEERS
-        if peers.missing(p)
+        f"{p} is not installed ({', '.join(peers.missing(p, precision))}: `make bench` installs it)"
+        for p in able
+        if peers.missing(p, precision)
     ]
     head = f"{about['cpu']}, {about['cpus']} CPUs, {about['isa']}; {about['date']}; {versions}\n\n"
-    if found["precision"] != "f32":
-        lacking += [
-            f"{p} computes in no {found['precision']} on a CPU"
-            for p in peers.installed()
-            if found["precision"] not in peers.precisions(p)
-        ]
+    if precision == "bf16":
+        lacking += [f"{p} computes in no bf16 on a CPU" for p in peers.PEERS if p not in able]
     if found["clock"] == "cpu":
         lacking.append("times are processor time, which others on the machine hardly disturb")
-    return head + table.markdown(found["rows"], chosen, found["peaks"], lacking)
+    return head + table.markdown(found["rows"], chosen, found["peaks"], lacking, precision)
 
 
 def failures(found: dict[str, Any]) -> int:
@@ -267,18 +259,17 @@ def options(parser: argparse.ArgumentParser) -> None:
 def choose(given: argparse.Namespace) -> tuple[list[Case], list[str]]:
     """The models and the peers that were asked for."""
     names = given.models or (models.QUICK if given.quick else models.LIST)
-    chosen = given.peers.split(",") if given.peers is not None else peers.installed()
-    for p in filter(None, chosen):
+    wanted = getattr(given, "precision", "f32")
+    asked = given.peers.split(",") if given.peers is not None else peers.installed(wanted)
+    chosen = [p for p in asked if p]
+    for p in chosen:
         if p not in peers.PEERS:
             raise SystemExit(f"there is no peer '{p}'; there are {', '.join(peers.PEERS)}")
-        if lacking := peers.missing(p):
-            raise SystemExit(f"{p} needs {', '.join(lacking)}: pip install intaglio[peers]")
-    wanted = getattr(given, "precision", "f32")
-    able = [p for p in chosen if p and (given.peers or wanted in peers.precisions(p))]
-    for p in able:
         if wanted not in peers.precisions(p):
             raise SystemExit(f"{p} computes in {', '.join(peers.precisions(p))}, not in {wanted}")
-    return [models.case(n) for n in names], able
+        if lacking := peers.missing(p, wanted):
+            raise SystemExit(f"{p} needs {', '.join(lacking)}: pip install intaglio[peers]")
+    return [models.case(n) for n in names], chosen
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -54,6 +54,16 @@ class Case:
         graph = intaglio.load(self.path, dims=self.dims)
         return feeds({v.name: v.type for v in graph.inputs})
 
+    def samples(self, count: int) -> list[dict[str, Array]]:
+        """Seeded inputs to calibrate with, none of which is measured."""
+        if self.in_zoo:
+            return [MODELS[self.name].feeds(1000 + i) for i in range(count)]
+        import intaglio
+
+        graph = intaglio.load(self.path, dims=self.dims)
+        types = {v.name: v.type for v in graph.inputs}
+        return [feeds(types, 1000 + i) for i in range(count)]
+
     def net(self) -> Any:
         """The torch module that the ONNX file was exported from."""
         if not self.in_zoo:

@@ -12,10 +12,13 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from benchmarks.peers import OURS
+import numpy as np
+
+from benchmarks.peers import FLOAT, OURS
 
 Row = dict[str, Any]
 TIE = 0.97  # a ratio that counts as being as fast
+BYTES = 4  # multiply-adds of bytes (VNNI) in the place of one in f32
 
 
 def time_of(row: Row, engine: str, which: str = "min") -> float | None:
@@ -26,7 +29,7 @@ def time_of(row: Row, engine: str, which: str = "min") -> float | None:
 
 def fastest(row: Row, which: str = "min") -> tuple[str, float] | None:
     """The quickest peer of a row: what a user who may choose among all of them would get."""
-    times = {e: time_of(row, e, which) for e in row["engines"] if e != OURS}
+    times = {e: time_of(row, e, which) for e in row["engines"] if e not in (OURS, FLOAT)}
     ran = {e: t for e, t in times.items() if t is not None}
     return min(ran.items(), key=lambda item: item[1]) if ran else None
 
@@ -61,22 +64,40 @@ def summary(rows: Sequence[Row], peers: Sequence[str], threads: int) -> dict[str
     for which in ("min", "median"):
         means = {p: mean(ratio(r, p, which) for r in of) for p in peers}
         means["fastest"] = mean(ratio_to_fastest(r, which) for r in of)
+        means[FLOAT] = mean(ratio(r, FLOAT, which) for r in of)
         made[which] = {k: v[0] for k, v in means.items() if v}
     made["slower"] = [r["model"] for r in of if (ratio_to_fastest(r) or 1) < TIE]
     return made
 
 
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Of the angle between two tensors seen as vectors; axes of extent 1 may be missing."""
+    a, b = np.squeeze(np.asarray(a, np.float64)), np.squeeze(np.asarray(b, np.float64))
+    if a.shape != b.shape:
+        return 0.0
+    long = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(np.vdot(a, b)) / long if long else float(np.array_equal(a, b))
+
+
 # ---- Markdown ------------------------------------------------------------------------------------
 def markdown(
-    rows: Sequence[Row], peers: Sequence[str], peaks: dict[int, float | None], notes: Sequence[str]
+    rows: Sequence[Row],
+    peers: Sequence[str],
+    peaks: dict[int, float | None],
+    notes: Sequence[str],
+    precision: str = "f32",
 ) -> str:
-    """Two tables for each number of threads, then the notes."""
+    """Two or three tables for each number of threads, then the notes."""
     parts = []
+    if precision == "int8":  # ours in f32 has a column of times and one of ratios
+        peers = [*peers, FLOAT]
     for threads in sorted({r["threads"] for r in rows}):
         of = [r for r in rows if r["threads"] == threads]
         peak = peaks.get(threads)
+        if peak and precision == "int8":
+            peak *= BYTES
         words = f"{threads} thread{'s' * (threads > 1)}"
-        hardware = f"; fp32 peak {peak:.0f} GFLOP/s" if peak else ""
+        hardware = f"; {precision} peak {peak:.0f} GOP/s" if peak else ""
         parts += [f"### {words}: milliseconds, min / median{hardware}\n", _times(of, peers), ""]
         parts += [f"### {words}: peer's time over ours (by min; above 1 we are faster)\n"]
         parts += [_ratios(of, peers, peak), ""]

@@ -92,12 +92,13 @@ def convert(engine: str, case: Case, threads: int, precision: str = "f32") -> tu
     Ours is made anew each time, for the caller to remove its folder; what a peer makes is kept as
     long as its version, the model and the converting code are the same.
     """
-    if engine == peers.OURS:
+    if engine in (peers.OURS, peers.FLOAT):
         return _convert(engine, case, threads, precision, Path(tempfile.mkdtemp(prefix="itg")))
-    if not hasattr(peers.module(engine), "convert"):
+    module = peers.module(engine, precision)
+    if not hasattr(module, "convert"):
         return case.path, 0.0
-    made_by = "-".join([engine, *(peers.versions(engine) or {}).values()])
-    code = inspect.getsource(peers.module(engine)).partition("\nclass Runner")[0].encode()
+    made_by = "-".join([engine, *(peers.versions(engine, precision) or {}).values()])
+    code = inspect.getsource(module).partition("\nclass Runner")[0].encode()
     content = hashlib.sha256(case.path.read_bytes() + code).hexdigest()[:12]
     folder = CACHE / made_by / "-".join([case.name, content, *[precision] * (precision != "f32")])
     if not folder.exists():
@@ -172,9 +173,9 @@ def _serve(pipe: Connection, engine: str, threads: int, precision: str, log: str
 
 class _Served:
     def __init__(self, engine: str, threads: int, precision: str) -> None:
-        self.module, self.how = peers.module(engine), (threads,)
+        self.module, self.how = peers.module(engine, precision), (threads,)
         if hasattr(self.module, "PRECISIONS"):
-            self.how += (precision,)
+            self.how += ("f32" if engine == peers.FLOAT else precision,)
 
     def convert(self, case: Case, folder: Path) -> tuple[Path, float]:
         importlib.import_module(self.module.ENGINE)

@@ -9,7 +9,8 @@ Every file here, and ours.py, has the same four names:
 
 `convert` may be slow: what it writes is kept on disk; an engine that loads ONNX itself has none.
 `load` is what a program does at its start. An engine that can compute in smaller floats lists them
-with f32 in PRECISIONS, and both functions take one more argument.
+with f32 in PRECISIONS, and both functions take one more argument. Files in int8/ have the same four
+names and quantise.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ import numpy as np
 Array = np.ndarray
 OURS = "intaglio"
 PEERS = ("onnxruntime", "openvino", "litert", "ncnn", "mnn", "torch")
-FILES = {OURS: "ours", **{p: f"{p}_peer" for p in PEERS}}
+FLOAT = "intaglio f32"  # ourselves again, beside what quantisation makes of us
+FILES = {OURS: "ours", FLOAT: "ours", **{p: f"{p}_peer" for p in PEERS}}
+INT8 = {OURS: "ours", "onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "litert"}
 
 
 class Runner(Protocol):
@@ -42,28 +45,29 @@ class Refused(Exception):
     """A peer that cannot do this model, in one line for the notes."""
 
 
-def module(name: str) -> ModuleType:
+def module(name: str, precision: str = "f32") -> ModuleType:
     """The file of that engine; the engine itself is not imported by this."""
-    return importlib.import_module(f"benchmarks.peers.{FILES[name]}")
+    file = f"int8.{INT8[name]}" if precision == "int8" and name != FLOAT else FILES[name]
+    return importlib.import_module(f"benchmarks.peers.{file}")
 
 
 def precisions(name: str) -> tuple[str, ...]:
     """The types of numbers that the engine can be asked to compute in."""
-    known: tuple[str, ...] = getattr(module(name), "PRECISIONS", ("f32",))
-    return known
+    floats: tuple[str, ...] = getattr(module(name), "PRECISIONS", ("f32",))
+    return (*floats, "int8") if name in INT8 else floats
 
 
-def versions(name: str) -> dict[str, str] | None:
+def versions(name: str, precision: str = "f32") -> dict[str, str] | None:
     """Of each distribution that the peer needs; None if one is not installed."""
     try:
-        return {p: importlib.metadata.version(p) for p in module(name).PACKAGES}
+        return {p: importlib.metadata.version(p) for p in module(name, precision).PACKAGES}
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def missing(name: str) -> list[str]:
+def missing(name: str, precision: str = "f32") -> list[str]:
     """The distributions that the peer needs and this interpreter lacks."""
-    return [p for p in module(name).PACKAGES if not _installed(p)]
+    return [p for p in module(name, precision).PACKAGES if not _installed(p)]
 
 
 def _installed(distribution: str) -> bool:
@@ -74,9 +78,9 @@ def _installed(distribution: str) -> bool:
     return True
 
 
-def installed() -> list[str]:
-    """The peers that can run here."""
-    return [p for p in PEERS if not missing(p)]
+def installed(precision: str = "f32") -> list[str]:
+    """The peers that can run here, in that precision."""
+    return [p for p in PEERS if precision in precisions(p) and not missing(p, precision)]
 
 
 def installed_bytes(distribution: str) -> int:

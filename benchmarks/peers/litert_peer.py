@@ -27,13 +27,13 @@ def convert(case: Case, folder: Path, threads: int) -> Path:
     images = [i for i, a in enumerate(case.feeds.values()) if a.ndim == 4]
     if images:
         net = litert_torch.to_channel_last_io(net, args=images)
-    samples = tuple(torch.from_numpy(a) for a in map(_channels_last, case.feeds.values()))
+    samples = tuple(torch.from_numpy(a) for a in map(channels_last, case.feeds.values()))
     with torch.no_grad():
         litert_torch.convert(net.eval(), samples).export(str(folder / "model.tflite"))
     return folder / "model.tflite"
 
 
-def _channels_last(array: Array) -> Array:
+def channels_last(array: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if array.ndim == 4 else array
 
 
@@ -43,13 +43,12 @@ class Runner:
 
         self.engine = Interpreter(str(file), num_threads=threads if threads == 1 else 2 * threads)
         self.engine.allocate_tensors()
-        inputs = sorted(self.engine.get_input_details(), key=lambda d: d["name"])
+        self.input_details = sorted(self.engine.get_input_details(), key=lambda d: d["name"])
         self.inputs = [
-            (d["index"], _channels_last(a).astype(d["dtype"]))
-            for d, a in zip(inputs, feeds.values(), strict=True)
+            (d["index"], channels_last(a).astype(d["dtype"]))
+            for d, a in zip(self.input_details, feeds.values(), strict=True)
         ]
-        outputs = sorted(self.engine.get_output_details(), key=lambda d: d["name"])
-        self.results = [d["index"] for d in outputs]
+        self.output_details = sorted(self.engine.get_output_details(), key=lambda d: d["name"])
 
     def run(self) -> None:
         for index, array in self.inputs:  # a run may write over its inputs
@@ -57,7 +56,7 @@ class Runner:
         self.engine.invoke()
 
     def outputs(self) -> list[Array]:
-        return [self.engine.get_tensor(i) for i in self.results]
+        return [self.engine.get_tensor(d["index"]) for d in self.output_details]
 
 
 load = Runner

@@ -23,19 +23,21 @@ def convert(case: Case, folder: Path, threads: int, precision: str) -> Path:
 
 
 class Runner:
-    def __init__(self, file: Path, feeds: dict[str, Array], threads: int, precision: str) -> None:
+    """With the precision of floats that is asked for; None leaves it to OpenVINO."""
+
+    def __init__(
+        self, file: Path, feeds: dict[str, Array], threads: int, precision: str | None
+    ) -> None:
         import openvino
 
-        compiled = openvino.Core().compile_model(
-            file,
-            "CPU",
-            {
-                "PERFORMANCE_HINT": "LATENCY",
-                "INFERENCE_PRECISION_HINT": precision,
-                "INFERENCE_NUM_THREADS": threads,
-                "NUM_STREAMS": 1,
-            },
-        )
+        hints = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+        }
+        if precision:
+            hints["INFERENCE_PRECISION_HINT"] = precision
+        compiled = openvino.Core().compile_model(file, "CPU", hints)
         self.request, self.names = compiled.create_infer_request(), compiled.outputs
         self.feeds = feeds  # the request looks at their memory and does not own it
         for name, array in feeds.items():

@@ -106,7 +106,7 @@ def test_bf16_beside_the_peers_that_have_it(tmp_path):
 def test_a_peer_without_bf16_is_refused():
     if "onnxruntime" not in peers.installed():
         pytest.skip("no peer without bf16 is installed")
-    with pytest.raises(SystemExit, match="onnxruntime computes in f32, not in bf16"):
+    with pytest.raises(SystemExit, match="onnxruntime computes in f32, int8, not in bf16"):
         compare.main(["digits", "--precision", "bf16", "--peers", "onnxruntime"])
 
 
