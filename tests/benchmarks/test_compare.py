@@ -1,10 +1,11 @@
 """The comparison's arithmetic on made-up rows, and one real run on the model that ships."""
 
+import functools
 import json
 
 import numpy as np
 import pytest
-from benchmarks.peers import OURS, Refused
+from benchmarks.peers import OURS, Refused, int8
 from benchmarks.worker import Worker
 
 from benchmarks import compare, models, peers, table, worker
@@ -101,6 +102,52 @@ def test_bf16_beside_the_peers_that_have_it(tmp_path):
     for engine in (OURS, *chosen):
         assert 0.999 < made["engines"][engine]["cosine"] < 1
         assert made["engines"][engine]["min"] > 0
+
+
+def test_int8_beside_a_peer_and_ourselves_in_f32(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(worker, "CACHE", tmp_path)
+    file = tmp_path / "found.json"
+    chosen = [p for p in peers.installed("int8") if p == "onnxruntime"]
+    arguments = ["digits", "--threads", "1", "--seconds", "0.05", "--json", str(file)]
+    arguments += ["--precision", "int8", "--peers", ",".join(chosen)]
+    assert compare.main(arguments) == 0
+    (made,) = json.loads(file.read_text())["rows"]
+    for engine in (OURS, *chosen):
+        assert 0.98 < made["engines"][engine]["cosine"] < 1
+        assert made["engines"][engine]["min"] > 0
+    assert made["engines"][peers.FLOAT]["cosine"] == pytest.approx(1, abs=1e-6)
+    assert (table.fastest(made) or ("none",))[0] in [*chosen, "none"]  # never ourselves in f32
+    assert f"| {peers.FLOAT} |" in capsys.readouterr().out
+
+
+def test_the_fastest_variant_that_is_right_is_kept(tmp_path):
+    right = [np.array([1.0, 2.0])]
+
+    class Fake:
+        def __init__(self, file, feeds, threads):
+            self.turns, self.answer = {"wrong": (1, [-right[0]]), "slow": (2000, right)}.get(
+                file.name, (300, right)
+            )
+
+        def run(self):
+            sum(range(self.turns))
+
+        def outputs(self):
+            return self.answer
+
+    def make(name):
+        (tmp_path / name).touch()
+        return tmp_path / name
+
+    def fail():
+        raise ValueError("no such op")
+
+    case = models.case("digits")
+    variants = {n: functools.partial(make, n) for n in ("wrong", "slow", "quick")}
+    assert int8.keep_fastest(case, Fake, right, {**variants, "broken": fail}).name == "quick"
+    assert [p.name for p in tmp_path.iterdir()] == ["quick"]
+    with pytest.raises(Refused, match="broken: ValueError: no such op"):
+        int8.keep_fastest(case, Fake, right, {"broken": fail})
 
 
 def test_a_peer_without_bf16_is_refused():

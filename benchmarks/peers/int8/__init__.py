@@ -46,7 +46,7 @@ def keep_fastest(
     return made[best][2]
 
 
-def _least(runner: Runner, seconds: float = 1.5, at_least: int = 5) -> float:
+def _least(runner: Runner, seconds: float = 1.0, at_least: int = 5) -> float:
     """Seconds of processor time of the quickest run."""
     taken: list[float] = []
     end = time.perf_counter() + seconds
