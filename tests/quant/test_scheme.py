@@ -11,8 +11,8 @@ import pytest
 from intaglio import ops
 from intaglio.errors import BadFile, BadInput
 from intaglio.ir import Graph, Type, Value, constant
+from intaglio.quant.assign import affine
 from intaglio.quant.scheme import Override, Scheme, TensorScheme
-from intaglio.quant.schemefile import from_range
 
 
 def test_one_zero_point_serves_every_scale():
@@ -46,15 +46,6 @@ def test_layers_are_named_by_tensor_pattern_or_op():
     assert not Override("f32", pattern="/head/*").matches("conv", ["/HEAD/cls"])
     assert Override("f32", op="conv").matches("conv", ["x"])
     assert not Override("f32", op="conv").matches("conv_transpose", ["conv"])
-
-
-def test_from_range_covers_the_range_and_zero():
-    assert from_range("u8", 0.0, 255.0) == TensorScheme("u8", (1.0,), (0,), lo=0.0, hi=255.0)
-    assert from_range("i8", -128.0, 127.0).zero == (0,)
-    up = from_range("i8", 1.0, 2.55)
-    assert up.zero == (-128,)
-    assert up.scale == pytest.approx((0.01,))
-    assert from_range("i8", 0.0, 0.0).scale == (1.0,)
 
 
 # ---- the file ------------------------------------------------------------------------------------
@@ -106,7 +97,7 @@ tensors:
         Override("f16", op="conv_transpose"),
         Override("f32", tensor="17"),
     ]
-    assert read.tensors["x"] == from_range("u8", 0, 25.5)
+    assert read.tensors["x"] == affine(0, 25.5, "u8")
     assert read.tensors["y"] == TensorScheme("f32")
 
 
@@ -176,8 +167,7 @@ def graph() -> Graph:
 
 def wanted(scheme: Scheme, graph: Graph) -> tuple[dict[str, str], list[str]]:
     said: list[str] = []
-    found = scheme.wanted(graph, said.append)
-    return {n.outputs[0].name: p for n, p in found.items()}, said
+    return scheme.wanted(graph, said.append), said
 
 
 def test_later_wishes_win(graph: Graph):

@@ -7,7 +7,7 @@ after the last of them stays in floats, which costs little and keeps boxes and s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from intaglio.ir import Graph, Node, Value
@@ -37,6 +37,11 @@ class Placement:
 
     def __post_init__(self) -> None:
         self._set = set(self.tensors)
+
+    def drop(self, values: Iterable[Value]) -> None:
+        """Leave these tensors as they are."""
+        self._set -= set(values)
+        self.tensors = [v for v in self.tensors if v in self._set]
 
     def add(self, v: Value) -> None:
         if v not in self._set:

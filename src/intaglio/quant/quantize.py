@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from intaglio.ir import Array, Graph, Node, Value
 from intaglio.passes.fold import FOLD
 from intaglio.quant.apart import keep_apart
 from intaglio.quant.assign import assign, to_integers, weight_scheme
+from intaglio.quant.data import samples as data_samples
 from intaglio.quant.insert import insert
 from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.place import PRODUCTS, Placement, place, weight_axis
@@ -54,30 +56,56 @@ class Quantized:
     notes: list[str] = field(default_factory=list)  # what a user should know of it
 
 
-def quantize(model: str | Path | Graph, data: Any, *, target: str = "cpu",
-             options: Options | None = None, progress: Progress | None = None,
-             **load: Any) -> Graph:  # fmt: skip
+def quantize(model: str | Path | Graph, data: Any, **how: Any) -> Graph:
     """A graph that computes in integers what `model` computes in floats.
 
-    `data` are samples like those that the model will see: {input name: array}, or arrays where
-    there is one input. What comes back is for `intaglio.compile`, and for `intaglio.save_onnx`.
+    `data` are samples like those that the model will see, from any source that `data.samples`
+    reads; the keywords are those of `calibrate`. What comes back is for `intaglio.compile`, and
+    for `intaglio.save_onnx`.
     """
-    made = calibrate(model, data, target=target, options=options, progress=progress, **load)
-    return made.graph
+    return calibrate(model, data, **how).graph
 
 
-def calibrate(model: str | Path | Graph, data: Any, *, target: str = "cpu",
-              options: Options | None = None, progress: Progress | None = None,
-              **load: Any) -> Quantized:  # fmt: skip
-    """`quantize`, with everything that was learnt on the way."""
+def calibrate(
+    model: str | Path | Graph,
+    data: Any,
+    *,
+    target: str = "cpu",
+    options: Options | None = None,
+    scheme: Scheme | str | Path | None = None,
+    mean: Any = None,
+    std: Any = None,
+    layout: str = "auto",
+    color: str = "rgb",
+    resize: str = "stretch",
+    pad_value: float = 114,
+    limit: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    warn: Callable[[str], None] = warnings.warn,
+    **load: Any,
+) -> Quantized:
+    """`quantize`, with everything that was learnt on the way.
+
+    What `scheme` says of layers and tensors wins over what is found; `mean` to `seed` are for
+    `data.samples`; what else is given is for `intaglio.load`.
+    """
     options = options or Options()
     graph = prepare(model, target, **load)
     wanted = dict(options.layers)
+    if isinstance(scheme, str | Path):
+        scheme = Scheme.load(scheme)
+    given = scheme.tensors if scheme else {}
+    if scheme:
+        wanted |= scheme.wanted(graph, warn)
     placement = place(graph, wanted)
     if not placement.nodes:
         raise BadInput("there is nothing to quantise: no convolution or product with constant "
                        "weights in f32")  # fmt: skip
-    samples = list(_samples(data, graph))
+    samples = data_samples(
+        data, [(v.name, v.type) for v in graph.inputs], mean=mean, std=std, layout=layout,
+        color=color, resize=resize, pad_value=pad_value, limit=limit, seed=seed, warn=warn,
+    )  # fmt: skip
     seen = observe(graph, placement.tensors, samples, progress=progress)
     notes = keep_apart(graph, placement, find_ranges(placement, seen, options))
     if notes:
@@ -85,7 +113,7 @@ def calibrate(model: str | Path | Graph, data: Any, *, target: str = "cpu",
         placement = place(graph, wanted)
         if not all(v in seen for v in placement.tensors):
             seen = observe(graph, placement.tensors, samples, progress=progress)
-    made = build(graph, placement, seen, options)
+    made = build(graph, placement, seen, options, given)
     made.notes += map(str, notes)
     return made
 
@@ -121,14 +149,17 @@ def find_ranges(placement: Placement, seen: Mapping[Value, Observation],
 
 
 def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
-          options: Options) -> Quantized:  # fmt: skip
-    """The quantised graph by what was observed; `graph` itself becomes it."""
+          options: Options, given: Mapping[str, TensorScheme] = {}) -> Quantized:  # fmt: skip
+    """The quantised graph by what was observed, and `given`; `graph` itself becomes it."""
     before = graph.copy()
     tensors = assign(placement, find_ranges(placement, seen, options))
-    weights = {n: stored_weights(n, options) for n in placement.nodes if n.op in PRODUCTS}
-    scheme = Scheme(dict(tensors))
-    for n, precision in placement.nodes.items():
-        scheme.layers[n.outputs[0].name] = precision
+    tensors |= {name: given[name] for name in tensors if name in given}
+    placement.drop(v for v in placement.tensors if not tensors[v.name].scale)
+    weights = {n: stored_weights(n, options, given) for n in placement.nodes if n.op in PRODUCTS}
+    scheme = Scheme(dict(tensors), model=graph.name)
+    for n in graph.nodes():
+        if n in placement.nodes or n in placement.floats:
+            scheme.layers[n.outputs[0].name] = placement.nodes.get(n, "f32")
     for n, (_, made) in weights.items():
         scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
     floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
@@ -137,27 +168,13 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
     return Quantized(graph, before, scheme, floats, observations)
 
 
-def stored_weights(node: Node, options: Options) -> tuple[Array, TensorScheme]:
+def stored_weights(
+    node: Node, options: Options, given: Mapping[str, TensorScheme] = {}
+) -> tuple[Array, TensorScheme]:
     """A product's weights as integers, and what they mean."""
     w, axis = node.inputs[1], weight_axis(node)
     assert w is not None
     assert w.data is not None
     assert axis is not None
-    scheme = weight_scheme(w.data, axis, WEIGHTS[options.weights])
+    scheme = given.get(w.name) or weight_scheme(w.data, axis, WEIGHTS[options.weights])
     return to_integers(w.data, scheme), scheme
-
-
-def _samples(data: Any, graph: Graph) -> Iterable[dict[str, Array]]:
-    """Samples by input name."""
-    if not isinstance(data, Iterable):
-        raise BadInput(
-            f"data is {type(data).__name__}; samples are needed, such as a list of arrays"
-        )
-    for sample in data:
-        if isinstance(sample, Mapping):
-            yield dict(sample)
-        elif len(graph.inputs) == 1:
-            yield {graph.inputs[0].name: sample}
-        else:
-            names = ", ".join(v.name for v in graph.inputs)
-            raise BadInput(f"a sample is {type(sample).__name__}; give arrays by name: {names}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from intaglio import dtypes
 from intaglio.errors import BadInput
-from intaglio.ir import Graph, Node
+from intaglio.ir import Graph
 
 PRECISIONS = ("int8", "int16", "f32", "f16", "bf16")
 
@@ -133,8 +133,8 @@ class Scheme:
 
         schemefile.write(self, path)
 
-    def wanted(self, graph: Graph, warn: Callable[[str], None] = _warn) -> dict[Node, str]:
-        """The precision of every node that this scheme speaks of.
+    def wanted(self, graph: Graph, warn: Callable[[str], None] = _warn) -> dict[str, str]:
+        """The precision of every layer that this scheme speaks of.
 
         What it says of layers and tensors that the graph does not have is a warning, or BadInput
         where the scheme is strict.
@@ -143,10 +143,15 @@ class Scheme:
         names = {name for of in layers.values() for name in of if name}
         tell = self._refuse if self.strict else warn
         self._check_tensors(graph, tell)
-        found: dict[Node, str] = {}
+        floats = {name for name, t in self.tensors.items() if not t.scale}
+        found = {
+            of[0]: "f32"
+            for n, of in layers.items()
+            if any(v is not None and v.data is not None and v.name in floats for v in n.inputs)
+        }
         rules = [Override(p, tensor=name) for name, p in self.layers.items()]
         for rule in [*rules, *self.rules]:
-            hits = [n for n, of in layers.items() if rule.matches(n.op, of)]
+            hits = [of[0] for n, of in layers.items() if rule.matches(n.op, of)]
             found.update(dict.fromkeys(hits, rule.precision))
             if not hits:
                 tell(self._nothing(rule, names, {n.op for n in layers}))

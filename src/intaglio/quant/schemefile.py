@@ -11,6 +11,7 @@ from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput
 from intaglio.files import write_atomically
 from intaglio.ops.registry import REGISTRY
+from intaglio.quant.assign import affine
 from intaglio.quant.scheme import PRECISIONS, Override, Scheme, TensorScheme
 
 VERSION = 1
@@ -225,19 +226,10 @@ def _tensor(t: Any, where: str) -> TensorScheme:
     try:
         if scale or not ends or dtype not in dtypes.TABLE or not dtypes.is_integer(dtype):
             return TensorScheme(dtype, scale, zero or (0,) * len(scale), axis[0], block[0], lo, hi)
-        return from_range(dtype, lo, hi)
+        TensorScheme("f32", lo=lo, hi=hi)  # refuses what is no range
+        return affine(lo, hi, dtype)
     except BadInput as e:
         raise BadInput(f"{where}: {e}") from None
-
-
-def from_range(dtype: str, lo: float, hi: float) -> TensorScheme:
-    """One scale and zero point whose stored numbers cover lo to hi, and zero exactly."""
-    TensorScheme("f32", lo=lo, hi=hi)  # refuses what is no range
-    least, most = min(lo, 0.0), max(hi, 0.0)
-    first, last = dtypes.limits(dtype)
-    scale = (most - least) / (last - first) or 1.0
-    zero = min(max(round(first - least / scale), first), last)
-    return TensorScheme(dtype, (scale,), (zero,), lo=lo, hi=hi)
 
 
 def _mapping(content: Any, where: str, keys: Iterable[str] | None = None) -> dict[str, Any]:
