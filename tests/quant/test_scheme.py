@@ -189,7 +189,7 @@ def test_later_wishes_win(graph: Graph):
         (Scheme(layers={"/stem/Conf": "int8"}), "no layer makes '/stem/Conf'; did you mean"),
         (Scheme(layers={"zzz": "int8"}), "no layer makes 'zzz'; the model has '/head/Softmax'"),
         (Scheme(rules=[Override("f32", pattern="/neck/*")]), "no layer matches '/neck/*'"),
-        (Scheme(rules=[Override("f32", op="gemm")]), "no layer is a gemm; the model has conv, "),
+        (Scheme(rules=[Override("f32", op="tanh")]), "no layer is a tanh; the model has conv, "),
         (Scheme({"/stem/Rellu": TensorScheme("f32")}), "did you mean '/stem/Relu'"),
         (Scheme({"x": TensorScheme("u8", (1.0,), (0,), lo=0, hi=6)}), "cover [0, 255]"),
     ],
@@ -207,8 +207,8 @@ def test_unknown_names_are_warnings_or_errors(scheme: Scheme, words: str, graph:
 
 
 def test_warnings_reach_python(graph: Graph):
-    with pytest.warns(UserWarning, match="no layer is a gemm"):
-        Scheme(rules=[Override("f32", op="gemm")]).wanted(graph)
+    with pytest.warns(UserWarning, match="no layer is a tanh"):
+        Scheme(rules=[Override("f32", op="tanh")]).wanted(graph)
 
 
 @pytest.mark.parametrize(

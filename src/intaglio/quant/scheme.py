@@ -101,8 +101,8 @@ class Override:
 
     def matches(self, op: str, names: list[str]) -> bool:
         """Does it speak of a layer of this op whose outputs have these names?"""
-        if self.op:
-            return op == self.op
+        if self.op:  # the optimiser writes either of the products as the other
+            return op == self.op or {op, self.op} == {"gemm", "matmul"}
         return self.tensor in names if self.tensor else fnmatchcase(names[0], self.pattern)
 
 
