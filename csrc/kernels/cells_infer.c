@@ -1,39 +1,62 @@
-// Types, shapes and refusals of lstm_steps and gru_steps.
+// Types, shapes and refusals of lstm_steps and gru_steps, lstm_layer and gru_layer.
 #include "cells.h"
 
 static bool is(const itg_tensor *t, int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
   return !t || (t->dtype == ITG_F32 && itg_has_shape(t, rank, (const int64_t[]){a, b, c, d}));
 }
 
-// Inputs: gates, r, initial h?, and for an LSTM initial c?, for a GRU the bias of the hidden gate's recurrent part?.
-itg_words itg_cells_of(const itg_call *call, int gates, itg_cells *s) {
+// What both kinds have: x gives steps and batch.
+static itg_words read_cells(const itg_call *call, int gates, const itg_tensor *x, const itg_tensor *r,
+                            const itg_tensor *h, const itg_tensor *last, itg_cells *s) {
   const itg_attrs_lstm_steps *a = call->attrs;
-  const bool lstm = gates == ITG_LSTM_GATES;
-  if (lstm) TAKES(2, 4, 3);
-  else TAKES(2, 4, 2);
-  const itg_tensor *x = call->in[0], *r = call->in[1], *h = itg_input(call, 2), *last = itg_input(call, 3);
-  REFUSE(x->dtype != ITG_F32 || r->dtype != ITG_F32, "the gates and weights must be f32");
-  REFUSE(x->rank != 3 || r->rank != 4, "the gates must be of rank 3, the weights of rank 4");
+  REFUSE(x->dtype != ITG_F32 || r->dtype != ITG_F32, "the inputs and weights must be f32");
+  REFUSE(x->rank != 3 || r->rank != 4, "the inputs must be of rank 3, the weights of rank 4");
   REFUSE(x->shape[0] < 1, "there must be a step");
   REFUSE(a->direction < 0 || a->direction > 2, "direction is unknown");
   REFUSE(a->hidden < 1 || a->hidden > INT64_C(1) << 30, "hidden must be positive and sane");
   *s = (itg_cells){.steps = x->shape[0], .batch = x->shape[1], .directions = a->direction == 2 ? 2 : 1,
-                   .blocks = (a->hidden + ITG_UNITS - 1) / ITG_UNITS, .hidden = a->hidden,
-                   .backward = a->direction == 1};
+                   .blocks = (a->hidden + ITG_UNITS - 1) / ITG_UNITS, .hidden = a->hidden, .r = r, .h = h,
+                   .last = last, .backward = a->direction == 1};
   const int64_t wide = (int64_t)gates * ITG_UNITS;
-  REFUSE(x->shape[2] != s->directions * s->blocks * wide, "the gates are not directions * blocks * gates * 16 wide");
   REFUSE(!is(r, 4, s->directions, s->blocks, s->hidden, wide), "r must be directions x blocks x hidden x gates * 16");
   REFUSE(!is(h, 3, s->directions, s->batch, s->hidden, 0), "the initial state must be directions x batch x hidden");
-  if (lstm) REFUSE(!is(last, 3, s->directions, s->batch, s->hidden, 0), "the initial cell must be like the state");
+  if (gates == ITG_LSTM_GATES)
+    REFUSE(!is(last, 3, s->directions, s->batch, s->hidden, 0), "the initial cell must be like the state");
   else REFUSE(!is(last, 2, s->directions, s->blocks * ITG_UNITS, 0, 0), "the bias must be directions x blocks * 16");
   return NULL;
 }
 
-static itg_words infer(const itg_call *call, int gates, itg_tensor *out) {
-  itg_cells s;
-  itg_words wrong = itg_cells_of(call, gates, &s);
+// Inputs: gates, r, initial h?, and for an LSTM initial c?, for a GRU the bias of the hidden gate's recurrent part?.
+itg_words itg_cells_of(const itg_call *call, int gates, itg_cells *s) {
+  if (gates == ITG_LSTM_GATES) TAKES(2, 4, 3);
+  else TAKES(2, 4, 2);
+  const itg_tensor *x = call->in[0];
+  itg_words wrong = read_cells(call, gates, x, call->in[1], itg_input(call, 2), itg_input(call, 3), s);
   if (wrong) return wrong;
-  const int64_t shape[4] = {s.steps, s.directions, s.batch, s.hidden};
+  REFUSE(x->shape[2] != s->directions * s->blocks * gates * ITG_UNITS,
+         "the gates are not directions * blocks * gates * 16 wide");
+  return NULL;
+}
+
+// Inputs: x, w, r, bias?, initial h?, and the last one as above.
+itg_words itg_layer_of(const itg_call *call, int gates, itg_cells *s) {
+  if (gates == ITG_LSTM_GATES) TAKES(3, 6, 3);
+  else TAKES(3, 6, 2);
+  const itg_tensor *x = call->in[0], *w = call->in[1], *bias = itg_input(call, 3);
+  itg_words wrong = read_cells(call, gates, x, call->in[2], itg_input(call, 4), itg_input(call, 5), s);
+  if (wrong) return wrong;
+  const int64_t panels = s->directions * s->blocks * gates;
+  s->deep = x->shape[2];
+  REFUSE(s->batch != 1, "a layer takes one sequence");
+  REFUSE(s->deep < 1 || s->deep > INT64_C(1) << 30, "an input must have numbers, sanely many");
+  REFUSE(!is(w, 3, panels, s->deep, ITG_UNITS, 0), "w must be directions * blocks * gates x deep x 16");
+  REFUSE(!is(bias, 1, panels * ITG_UNITS, 0, 0, 0), "the bias must have one number per gate of every unit");
+  return NULL;
+}
+
+static itg_words infer(const itg_call *call, itg_words wrong, const itg_cells *s, itg_tensor *out) {
+  if (wrong) return wrong;
+  const int64_t shape[4] = {s->steps, s->directions, s->batch, s->hidden};
   for (uint32_t i = 0; i < call->n_out; i++) {
     itg_set_type(&out[i], ITG_F32, i ? 3 : 4);
     for (int k = 0; k < out[i].rank; k++) out[i].shape[k] = shape[i ? k + 1 : k];
@@ -42,5 +65,24 @@ static itg_words infer(const itg_call *call, int gates, itg_tensor *out) {
   return NULL;
 }
 
-itg_words itg_infer_lstm_steps(const itg_call *call, itg_tensor *out) { return infer(call, ITG_LSTM_GATES, out); }
-itg_words itg_infer_gru_steps(const itg_call *call, itg_tensor *out) { return infer(call, ITG_GRU_GATES, out); }
+#define INFER(op, gates, of)                                          \
+  itg_words itg_infer_##op(const itg_call *call, itg_tensor *out) {   \
+    itg_cells s;                                                      \
+    itg_words wrong = of(call, gates, &s);                            \
+    return infer(call, wrong, &s, out);                               \
+  }
+INFER(lstm_steps, ITG_LSTM_GATES, itg_cells_of)
+INFER(gru_steps, ITG_GRU_GATES, itg_cells_of)
+INFER(lstm_layer, ITG_LSTM_GATES, itg_layer_of)
+INFER(gru_layer, ITG_GRU_GATES, itg_layer_of)
+
+// The gates of the steps now and of those to come, and for every share the inputs of those, turned.
+static size_t scratch(const itg_call *call, int gates, uint32_t parts) {
+  itg_cells s;
+  if (itg_layer_of(call, gates, &s)) return 0;
+  const size_t made = (size_t)(s.directions * s.blocks) * (size_t)gates * ITG_UNITS * ITG_AHEAD;
+  return (2 * made + parts * (size_t)(s.directions * s.deep) * ITG_AHEAD) * sizeof(float);
+}
+
+size_t itg_scratch_lstm_layer(const itg_call *call, uint32_t parts) { return scratch(call, ITG_LSTM_GATES, parts); }
+size_t itg_scratch_gru_layer(const itg_call *call, uint32_t parts) { return scratch(call, ITG_GRU_GATES, parts); }

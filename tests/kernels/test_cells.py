@@ -35,10 +35,27 @@ def test_steps(name, direction, steps, batch, hidden):
         check(STEPS[name], gates, r, *given, hidden=hidden, direction=direction)
 
 
-def layer(name: str, hidden: int, batch: int, directions: int, **more: object) -> Graph:
-    x = Value(Type("f32", (6, batch, 5)), "x")
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("steps", "deep", "hidden"),
+                         [(1, 1, 1), (16, 5, 16), (17, 3, 7), (40, 24, 33), (33, 100, 48),
+                          (64, 8, 16)])  # fmt: skip
+def test_layer(name, direction, steps, deep, hidden):
+    d, wide = 2 if direction == "bidirectional" else 1, GATES[name] * 16
+    blocks = -(-hidden // 16)
+    x, w = floats(steps, 1, deep), floats(d * blocks * GATES[name], deep, 16) * 0.5
+    r, bias = floats(d, blocks, hidden, wide) * 0.3, floats(d * blocks * wide)
+    first = floats(d, 1, hidden)
+    last = floats(d, 1, hidden) if name == "lstm" else floats(d, blocks * 16)
+    for given in ((None, None, None), (bias, first, None), (bias, None, last), (None, first, last)):
+        check(f"cpu.{name}_layer", x, w, r, *given, hidden=hidden, direction=direction)
+
+
+def layer(name: str, hidden: int, batch: int, directions: int, steps: int = 6, deep: int = 5,
+          **more: object) -> Graph:  # fmt: skip
+    x = Value(Type("f32", (steps, batch, deep)), "x")
     rows = GATES[name] * hidden
-    weights = [floats(directions, rows, 5), floats(directions, rows, hidden) * 0.2,
+    weights = [floats(directions, rows, deep), floats(directions, rows, hidden) * 0.2,
                floats(directions, 2 * rows)]  # fmt: skip
     h = Value(Type("f32", (directions, batch, hidden)), "h")
     names = ("Sigmoid", "Tanh", "Tanh")[: 3 if name == "lstm" else 2] * directions
@@ -59,6 +76,22 @@ def test_a_plain_layer_becomes_steps(name, threads, hidden, batch, directions):
     graph = layer(name, hidden, batch, directions, **more)
     made = trace(graph)
     assert [s.op for s in made.plan.steps] == ["cpu.gemm", STEPS[name]]
+    feeds = {v.name: floats(*v.shape) for v in graph.inputs}
+    want = intaglio.interpret(graph, feeds)
+    with intaglio.open(made.package, threads=threads) as session:
+        got = session.run(feeds)
+    for key in want:
+        np.testing.assert_allclose(got[key], want[key], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_long_sequence_takes_its_product_along(name, threads, directions):
+    more = {"linear_before_reset": True} if name == "gru" else {}
+    graph = layer(name, 130, 1, directions, steps=50, deep=70, **more)
+    made = trace(graph)
+    assert [s.op for s in made.plan.steps] == [f"cpu.{name}_layer"]
     feeds = {v.name: floats(*v.shape) for v in graph.inputs}
     want = intaglio.interpret(graph, feeds)
     with intaglio.open(made.package, threads=threads) as session:

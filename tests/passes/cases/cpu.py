@@ -10,6 +10,7 @@ from intaglio import ops
 from intaglio.ir import Type, Value, constant
 from intaglio.targets.cpu import ops as cpu_ops
 from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu.recurrent import gru_steps, lstm_steps
 
 HALF = Type("f16", (2, 4, 6, 6))
 
@@ -68,6 +69,16 @@ def recurrent(op: Any, gates: int, x: Value, **attrs: Any) -> list[Value]:
 
 case("lstm_as_steps", lambda x: recurrent(ops.lstm, 4, x), f32(3, 2, 4))
 case("gru_as_steps", lambda x: recurrent(ops.gru, 3, x, linear_before_reset=True), f32(3, 2, 4))
+
+
+def packed(op: Any, gates: int, x: Value, last: Value) -> list[Value]:
+    given = cpu_ops.gemm(x, num(gates, 16, 16), num(gates * 16), n=gates * 16)
+    made: list[Value] = op(given, num(1, 1, 12, gates * 16), None, last, hidden=12)
+    return made
+
+
+case("product_into_lstm", lambda x: packed(lstm_steps, 4, x, num(1, 1, 12)), f32(33, 1, 16))
+case("product_into_gru", lambda x: packed(gru_steps, 3, x, num(1, 16)), f32(33, 1, 16))
 
 
 def wide(x: Value) -> Value:

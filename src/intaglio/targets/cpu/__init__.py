@@ -13,6 +13,7 @@ from intaglio.targets.cpu.chain import CHAIN
 from intaglio.targets.cpu.epilogue import FUSE
 from intaglio.targets.cpu.lower import LOWER
 from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu.recurrent import OVERLAP
 from intaglio.targets.cpu.winograd import conv_in_tiles, conv_in_tiles_or_bf16
 
 CHOOSE = (conv_in_tiles,)  # faster ways to the same sums, in another order
@@ -58,6 +59,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
         raise BadInput("precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
                        "or with isa avx512bf16 for a machine that has it")  # fmt: skip
     narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, CHOOSE_BF16)
-    return Target("cpu", partial(native.why_not, isa=bits), tuple(LOWER), tuple(FUSE),
+    fuse = (*FUSE, *OVERLAP) if precision == "f32" else tuple(FUSE)
+    return Target("cpu", partial(native.why_not, isa=bits), tuple(LOWER), fuse,
                   tuple(CHAIN), bits, choose=choose, narrow=narrow,
                   replace=REPLACE)  # fmt: skip

@@ -2,8 +2,9 @@
 
 A plain layer (usual activations, all sequences of full length) becomes a matmul and
 `cpu.lstm_steps` or `cpu.gru_steps`, whose weights are packed by ordinary nodes so that constant
-ones fold: in blocks of 16 units, the gates of a block side by side. Others keep the kernel that can
-do everything.
+ones fold: in blocks of 16 units, the gates of a block side by side. One sequence of some length
+takes its product in (`cpu.lstm_layer`, `cpu.gru_layer`): reading weights leaves the multipliers
+half idle. Others keep the kernel that can do everything.
 """
 
 from __future__ import annotations
@@ -110,6 +111,58 @@ def gru_steps(gates: Array, r: Array, h: Array | None = None, bias: Array | None
     return _each_direction(body, gates, r, both, 3, [h], hidden, direction)
 
 
+# ---- steps and their product as one op -----------------------------------------------------------
+def _given(name: str, x: Value, w: Value, bias: Value | None, hidden: int, direction: str) -> Value:
+    """The gates that a layer's product makes."""
+    d = 2 if direction == "bidirectional" else 1
+    panels = d * -(-hidden // UNITS) * GATES[name]
+    if x.type.rank != 3 or x.shape[1] != 1 or w.shape != (panels, x.shape[2], UNITS):
+        raise BadInput(f"cpu.{name}_layer: {x.type} is not one sequence for weights {w.type}")
+    if bias is not None and bias.shape != (panels * UNITS,):
+        raise BadInput(f"cpu.{name}_layer: bias {bias.type} is not for {panels * UNITS} gates")
+    return Value(Type(x.dtype, (x.shape[0], 1, panels * UNITS)))
+
+
+def _lstm_layer_types(x: Value, w: Value, r: Value, bias: Value | None, h: Value | None,
+                      c: Value | None, *, hidden: int, direction: str) -> list[Type]:  # fmt: skip
+    given = _given("lstm", x, w, bias, hidden, direction)
+    return _lstm_types(given, r, h, c, hidden=hidden, direction=direction)
+
+
+def _gru_layer_types(x: Value, w: Value, r: Value, bias: Value | None, h: Value | None,
+                     last: Value | None, *, hidden: int, direction: str) -> list[Type]:  # fmt: skip
+    given = _given("gru", x, w, bias, hidden, direction)
+    return _gru_types(given, r, h, last, hidden=hidden, direction=direction)
+
+
+def _layer_macs(node: Node) -> int:
+    w, r = node.inputs[1], node.inputs[2]
+    steps = node.outputs[0].shape[0]
+    return steps * (w.type.size + r.type.size)  # type: ignore[union-attr]
+
+
+def _multiplied(x: Array, w: Array, bias: Array | None) -> Array:
+    matrix = np.swapaxes(w, 0, 1).reshape(x.shape[2], -1)
+    made: Array = x @ matrix if bias is None else x @ matrix + bias
+    return made
+
+
+@op(_lstm_layer_types, name="cpu.lstm_layer", macs=_layer_macs)
+def lstm_layer(x: Array, w: Array, r: Array, bias: Array | None = None, h: Array | None = None,
+               c: Array | None = None, *, hidden: int,
+               direction: str = "forward") -> Any:  # fmt: skip
+    """An LSTM of one sequence: the product of its inputs with packed weights, and its steps."""
+    return lstm_steps.body(_multiplied(x, w, bias), r, h, c, hidden=hidden, direction=direction)
+
+
+@op(_gru_layer_types, name="cpu.gru_layer", macs=_layer_macs)
+def gru_layer(x: Array, w: Array, r: Array, bias: Array | None = None, h: Array | None = None,
+              last: Array | None = None, *, hidden: int,
+              direction: str = "forward") -> Any:  # fmt: skip
+    """A GRU of one sequence: the product of its inputs with packed weights, and its steps."""
+    return gru_steps.body(_multiplied(x, w, bias), r, h, last, hidden=hidden, direction=direction)
+
+
 # ---- how a layer becomes steps -------------------------------------------------------------------
 def _blocked(v: Value, count: int, hidden: int) -> Value:
     """[d, gates * hidden, n] -> [d, blocks, n, gates * 16]"""
@@ -199,4 +252,37 @@ def gru_as_steps(node: Node, x: Value, w: Value, r: Value, b: Value | None,
     return made
 
 
+# ---- steps take their product in -----------------------------------------------------------------
+AHEAD = 16  # steps whose inputs are multiplied together; the first of them wait for it
+PRODUCT = P.op("cpu.gemm", *P["x w bias?"]) @ "product"
+
+
+def _with_product(layer: Any, node: Node, product: Node, given: list[Value | None]) -> Any:
+    x, w, bias = product.inputs[:3]
+    assert x is not None
+    assert w is not None
+    if w.type.rank != 3 or product.attrs["act"] != "none" or node.outputs[0].shape[2] != 1:
+        return no("the product does more than one sequence needs")
+    if x.shape[0] < 2 * AHEAD:
+        return no(f"only {x.shape[0]} steps; {AHEAD} are multiplied before the first one")
+    if not node.attrs["hidden"] <= 4 * x.shape[2] <= 16 * node.attrs["hidden"]:
+        return no("the product and the steps differ too much in size to overlap")
+    r, *rest = given
+    return layer(x, w, r, bias, *rest, **node.attrs)
+
+
+@rule(P.op("cpu.lstm_steps", PRODUCT, *P["r h? c?"]))
+def product_into_lstm(node: Node, product: Node, r: Value, h: Value | None, c: Value | None) -> Any:
+    """the product of the inputs goes along with an LSTM's steps, which leave multipliers idle"""
+    return _with_product(lstm_layer, node, product, [r, h, c])
+
+
+@rule(P.op("cpu.gru_steps", PRODUCT, *P["r h? last?"]))
+def product_into_gru(node: Node, product: Node, r: Value, h: Value | None,
+                     last: Value | None) -> Any:  # fmt: skip
+    """the product of the inputs goes along with a GRU's steps, which leave multipliers idle"""
+    return _with_product(gru_layer, node, product, [r, h, last])
+
+
 RECURRENT: list[Rule] = [lstm_as_steps, gru_as_steps]
+OVERLAP: list[Rule] = [product_into_lstm, product_into_gru]
