@@ -108,3 +108,23 @@ void itg_observe_channels(const float *x, uint64_t outer, uint64_t channels, uin
         sum[c] += total(row, inner);
       }
 }
+
+void itg_match(const float *x, const float *y, uint64_t n, double *sums) {
+  double xy[LANES / 2] = {0}, xx[LANES / 2] = {0}, yy[LANES / 2] = {0}, off[LANES / 2] = {0};
+  for (uint64_t i = 0; i < n; i += LANES / 2) {
+    const int some = (int)(n - i < LANES / 2 ? n - i : LANES / 2);
+    for (int k = 0; k < some; k++) {
+      const double a = x[i + k], b = y[i + k];
+      xy[k] += a * b;
+      xx[k] += a * a;
+      yy[k] += b * b;
+      off[k] += (a - b) * (a - b);
+    }
+  }
+  for (int k = 0; k < LANES / 2; k++) {
+    sums[0] += xy[k];
+    sums[1] += xx[k];
+    sums[2] += yy[k];
+    sums[3] += off[k];
+  }
+}

@@ -16,3 +16,6 @@ ITG_API int itg_observe(const float *x, uint64_t n, uint32_t bins, uint32_t *cou
 // Takes x [outer][channels][inner] into the lowest and highest value and the sum of every channel so far.
 ITG_API void itg_observe_channels(const float *x, uint64_t outer, uint64_t channels, uint64_t inner, float *low,
                                   float *high, double *sum);
+
+// Adds what tells how two tensors agree to sums[4]: of x y, of x x, of y y, of (x - y)^2.
+ITG_API void itg_match(const float *x, const float *y, uint64_t n, double *sums);

@@ -202,7 +202,7 @@ def observe(
     for v in wanted:
         if v.data is not None and not made[v].add(v.data, axes.get(v)):
             raise BadInput(f"the constant {name_of(v)} holds NaN or infinite values")
-    groups = _groups([v for v in wanted if v.data is None], limit)
+    groups = in_groups([v for v in wanted if v.data is None], limit)
     if len(groups) > 1 and iter(samples) is samples:
         samples = list(samples)
     for i, group in enumerate(groups):
@@ -211,7 +211,7 @@ def observe(
     return made
 
 
-def _groups(tensors: list[Value], limit: int) -> list[list[Value]]:
+def in_groups(tensors: list[Value], limit: int) -> list[list[Value]]:
     """The tensors in order, in runs of at most `limit` bytes."""
     groups: list[list[Value]] = []
     room = 0

@@ -1,0 +1,227 @@
+"""Where a quantised model loses accuracy: tensor by tensor beside the float one, and by output.
+
+Every tensor that both graphs have by name is compared twice: as it comes out of the whole model
+(`accumulated`), and as its own layer makes it of the float model's inputs (`single`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Graph, Node, Value
+from intaglio.quant.compare import Match, OutputMatch, Reference
+from intaglio.quant.observe import LIMIT, Observation, Probe, Progress, in_groups
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+OUTLIERS = 8.0  # times that the largest value may be beyond where all but one in 1000 lie
+
+
+@dataclass(frozen=True)
+class LayerMatch:
+    """How one tensor of the quantised model follows the float model's."""
+
+    name: str
+    op: str
+    accumulated: Match
+    single: Match | None  # None: nothing of its layer is quantised
+
+    def to_dict(self) -> dict[str, Any]:
+        plain: dict[str, Any] = {
+            "name": self.name, "op": self.op,
+            "cosine": self.accumulated.cosine, "error": self.accumulated.error,
+        }  # fmt: skip
+        if self.single is not None:
+            plain |= {"single_cosine": self.single.cosine, "single_error": self.single.error}
+        return plain
+
+
+@dataclass
+class AccuracyReport:
+    """What `compare` found."""
+
+    layers: list[LayerMatch]
+    outputs: list[OutputMatch]
+    warnings: list[str] = field(default_factory=list)
+
+    def worst(self, count: int = 10) -> list[LayerMatch]:
+        """The layers that err most by themselves."""
+        alone = [m for m in self.layers if m.single is not None]
+        return sorted(alone, key=lambda m: -m.single.error)[:count]  # type: ignore[union-attr]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "layers": [m.to_dict() for m in self.layers],
+            "outputs": [m.to_dict() for m in self.outputs],
+            "warnings": self.warnings,
+        }
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+
+        table = Table(title="accuracy of the quantised model, layer by layer")
+        table.add_column("tensor", overflow="fold")
+        for title in ("op", "cosine", "error", "own cosine", "own error"):
+            table.add_column(title, justify="left" if title == "op" else "right")
+        for m in self.layers:
+            own = ("", "") if m.single is None else _figures(m.single)
+            table.add_row(m.name, m.op, *_figures(m.accumulated), *own)
+        table.add_section()
+        for o in self.outputs:
+            table.add_row(o.name, "output", f"{o.cosine:.5f}", f"{o.error:.4f}", "", "")
+        return table
+
+
+def _figures(m: Match) -> tuple[str, str]:
+    return f"{m.cosine:.5f}", f"{m.error:.4f}"
+
+
+def compare(
+    float_graph: Graph,
+    quantized: Graph,
+    samples: Iterable[Mapping[str, Array]],
+    *,
+    observations: Mapping[str, Observation] | None = None,
+    progress: Progress | None = None,
+    limit: int = LIMIT,
+) -> AccuracyReport:
+    """Compare a quantised graph with the float graph it was made of, on samples.
+
+    Tensors are joined by name. Those of more than `limit` bytes together are compared in several
+    passes. `observations`, if given, are searched for outliers.
+    """
+    samples = list(samples)
+    if not samples:
+        raise BadInput("there are no samples to compare with; at least one is needed")
+    theirs = {v.name: v for v in _floats(quantized)}
+    joined = [(v, theirs[v.name]) for v in _floats(float_graph) if v.name in theirs]
+    whole: dict[str, Match] = {v.name: Match() for v, _ in joined}
+    alone, layers = with_layers(float_graph, [(v.name, q) for v, q in joined])
+    single: dict[str, Match] = {name: Match() for name in layers}
+    groups = in_groups([v for v, _ in joined], limit // 3)
+    for i, group in enumerate(groups):
+        part = f", part {i + 1} of {len(groups)}" if len(groups) > 1 else ""
+        q = [theirs[v.name] for v in group]
+        own = [v for v in group if v.name in layers]
+        with (
+            Probe(float_graph, group) as floats,
+            Probe(quantized, q) as integers,
+            Probe(alone, [layers[v.name] for v in own]) as layer,
+        ):
+            for n, sample in enumerate(samples, 1):
+                if progress:
+                    progress(f"comparing layers{part}", n, len(samples))
+                a, b, c = floats.run(sample), integers.run(sample), layer.run(sample)
+                for v in group:
+                    whole[v.name].add(a[v], b[theirs[v.name]])
+                for v in own:
+                    single[v.name].add(a[v], c[layers[v.name]])
+    outputs = Reference.of(float_graph, samples).compare(quantized)
+    found = [LayerMatch(v.name, _maker(v), whole[v.name], single.get(v.name)) for v, _ in joined]
+    return AccuracyReport(found, outputs, outliers(observations or {}))
+
+
+def _floats(graph: Graph) -> list[Value]:
+    """Every named float tensor that a node makes and that has a fixed shape."""
+    return [
+        v
+        for n in graph.nodes()
+        for v in n.outputs
+        if v.name and dtypes.is_float(v.dtype) and not v.type.dynamic and v.uses
+    ]
+
+
+def _maker(v: Value) -> str:
+    return v.producer.op if v.producer else "input"
+
+
+def outliers(observations: Mapping[str, Observation]) -> list[str]:
+    """Tensors a few of whose values are far beyond all others, in words."""
+    words = []
+    for name, o in observations.items():
+        words += o.notes()
+        lo, hi = o.range("percentile:99.9")
+        usual, most = max(-lo, hi), max(-o.low, o.high) if o.samples else 0.0
+        if usual > 0 and most > OUTLIERS * usual:
+            words.append(
+                f"'{name}' reaches {most:g}, but all save one in a thousand stay within "
+                f"{usual:g}: int16 or a clipped range may serve it better"
+            )
+    return words
+
+
+# ---- each layer by itself ------------------------------------------------------------------------
+def with_layers(
+    float_graph: Graph, tensors: Sequence[tuple[str, Value]]
+) -> tuple[Graph, dict[str, Value]]:
+    """A copy of the float graph, and in it every quantised layer fed with the float tensors.
+
+    `tensors` are tensors of the quantised graph by the name of their float counterpart. Gives, by
+    name, what each layer makes; those that quantise nothing are left out.
+    """
+    graph = float_graph.copy()
+    known = {v.name: v for v in graph.values() if v.data is None}
+    made: dict[str, Value] = {}
+    for name, v in tensors:
+        layer = _Layer(known)
+        value = layer.copy(v)
+        if layer.quantizes:
+            made[name] = value
+    whole = Graph(graph.inputs, [*graph.outputs, *made.values()],
+                  [f"o{i}" for i in range(len(graph.outputs) + len(made))])  # fmt: skip
+    return whole, made
+
+
+class _Layer:
+    """Copies what computes a tensor, back to tensors that the float graph has too."""
+
+    def __init__(self, known: Mapping[str, Value]):
+        self.known, self.quantizes = known, False
+        self.new: dict[Value, Value] = {}
+
+    def copy(self, v: Value) -> Value:
+        """The tensor, computed anew; an iterative walk, since chains may be long."""
+        stack: list[tuple[Value, bool]] = [(v, True)]
+        while stack:
+            value, top = stack[-1]
+            source = None if top else self._float(value)
+            if value in self.new or source is not None or value.producer is None:
+                if value not in self.new:
+                    self.new[value] = source or self._leaf(value)
+                stack.pop()
+                continue
+            node = value.producer
+            todo = [x for x in node.inputs if x is not None and x not in self.new]
+            if todo:
+                stack.extend((x, top and _same(node)) for x in todo)
+                continue
+            self._node(node)
+            stack.pop()
+        return self.new[v]
+
+    def _float(self, v: Value) -> Value | None:
+        """The float tensor that stands for `v`: by its name, or by that it has once rounded."""
+        if v.producer is not None and v.producer.op == "dequantize_linear":
+            return None  # rounded on the way in: what it rounds is what to look for
+        return self.known.get(v.name) or self.known.get(v.name.removesuffix("_exact"))
+
+    def _leaf(self, v: Value) -> Value:
+        return v if v.data is not None else self.known[v.name]
+
+    def _node(self, node: Node) -> None:
+        self.quantizes |= node.op in ("quantize_linear", "dequantize_linear")
+        attrs = {k: a.copy() if isinstance(a, Graph) else a for k, a in node.attrs.items()}
+        inputs = [None if x is None else self.new[x] for x in node.inputs]
+        made = Node(node.op, inputs, attrs, [o.type for o in node.outputs], node.origin)
+        for a, b in zip(node.outputs, made.outputs, strict=True):
+            self.new.setdefault(a, b)
+
+
+def _same(node: Node) -> bool:
+    """Is what it reads still the tensor in question: rounded, or about to be?"""
+    return node.op in ("quantize_linear", "dequantize_linear")
