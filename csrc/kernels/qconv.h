@@ -1,5 +1,6 @@
 // What the 8-bit convolutions are given.
 #pragma once
+#include "qdepth.h"
 #include "qtile.h"
 #include "window.h"
 
@@ -15,14 +16,14 @@ typedef struct itg_qconv {
 } itg_qconv;
 
 itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out);
-itg_words itg_qdepthwise_of(const itg_call *call, itg_window *w, itg_tensor *out);
+itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out);
 
 typedef struct itg_qlayout {  // of the scratch memory that one part of the work has, in bytes
   int64_t block;              // tiles that go through the panels together
   size_t fill, end, lists, edges, total;
 } itg_qlayout;
 
-enum { ITG_QBLOCK = 16, ITG_QTAPS = 64 };  // QTAPS: the largest window that each channel may have alone
+enum { ITG_QBLOCK = 16 };
 
 // The same for every ISA: it speaks of ITG_QTILE_ROWS, not of what one of them has.
 static inline itg_qlayout itg_qlayout_of(const itg_qconv *c) {

@@ -1,6 +1,5 @@
 // What the 8-bit convolutions accept.
 #include "qconv.h"
-#include "qlines.h"
 
 // x, weights, bias with the zero folded in, and scale per channel; zeros and bounds are attributes.
 static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero, int64_t y_zero, int64_t lo,
@@ -63,30 +62,31 @@ size_t itg_scratch_qconv(const itg_call *call, uint32_t parts) {
   return itg_qlayout_of(&c).total * parts;
 }
 
-itg_words itg_qdepthwise_of(const itg_call *call, itg_window *v, itg_tensor *out) {
+itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out) {
   const itg_attrs_qdepthwise *a = call->attrs;
   TAKES(4, 4, 1);
   const itg_tensor *x = call->in[0], *w = call->in[1];
-  REFUSE(x->rank < 3 || x->rank > 5 || w->rank != x->rank - 1, "takes an image [n, .., c] and a window [.., c]");
+  REFUSE(x->rank < 3 || x->rank > 5, "takes an image [n, .., c]");
   const int64_t channels = x->shape[x->rank - 1];
-  REFUSE(w->shape[w->rank - 1] != channels, "image and window have different channels");
   itg_words words = operands(call, channels, a->x_zero, a->y_zero, a->lo, a->hi, a->dtype, out);
+  itg_window v;
+  if (!words) words = itg_window_of(x, 1, x->rank - 2, a->kernel, a->stride, a->dilation, a->pad, &v);
+  if (!words) words = itg_slide(&v, 1, out->rank - 2, a->pad, out);
+  if (!words) words = itg_qdepth_of(&v, channels, d);
   if (words) return words;
-  words = itg_window_of(x, 1, x->rank - 2, w->shape, a->stride, a->dilation, a->pad, v);
-  if (words) return words;
-  REFUSE(itg_taps(v) > ITG_QTAPS, "the window has more taps than the kernel keeps at a time");
-  return itg_slide(v, 1, out->rank - 2, a->pad, out);
+  const int64_t want[3] = {d->blocks, d->outs * d->high * d->wide, ITG_QPLACE};
+  REFUSE(!itg_has_shape(w, 3, want), "the weights are not packed for this convolution");
+  return NULL;
 }
 
 itg_words itg_infer_qdepthwise(const itg_call *call, itg_tensor *out) {
-  itg_window w;
-  return itg_qdepthwise_of(call, &w, out);
+  itg_qdepth d;
+  return itg_qdepthwise_of(call, &d, out);
 }
 
 size_t itg_scratch_qdepthwise(const itg_call *call, uint32_t parts) {
-  itg_window w;
+  itg_qdepth d;
   itg_tensor out;
-  itg_qlines l;
-  if (itg_qdepthwise_of(call, &w, &out) || !itg_count(&out)) return 0;
-  return itg_qlines_of(&w, out.shape[out.rank - 1], &l) ? l.total * parts : 0;
+  if (itg_qdepthwise_of(call, &d, &out) || !itg_count(&out)) return 0;
+  return d.total * parts;
 }

@@ -1,14 +1,12 @@
-// Convolution of a channel-last 8-bit image in which each channel has a window of its own. Four taps at a time are
-// interleaved byte by byte, so that each lane has what one channel sees of them. In steps of one vectors run over whole
-// lines (qlines.h), else over the channels of a pixel.
+// Convolution of a channel-last 8-bit image in which each channel has a window of its own: the image is woven
+// (qdepth.h), then four neighbouring output pixels of a vector of channels share registers.
 #include "qconv.h"
-#include "qlines.h"
+#include "qdepth.h"
 
 typedef struct task {
-  itg_window w;
-  int64_t channels, taps;
+  itg_qdepth d;
   const uint8_t *x;
-  const int8_t *weights;
+  const int8_t *weights;  // [blocks, outs, high, wide, 16 channels, 4 taps]
   uint8_t *out;
   itg_requantize end;
   int flip;
@@ -16,24 +14,45 @@ typedef struct task {
 } task;
 
 #if defined(ITG_QVECTORS)
-enum { FOURS = ITG_QTAPS / 4 };
+enum { WOVEN = QBYTES / ITG_QBLOCK16, HALVES = ITG_QBLOCK16 / QL };  // blocks in a vector of bytes; vectors of sums per block
 
-typedef struct block {  // what the pixels of one block of channels share
-  vq weights[FOURS][4];
-  vq bias[4];
-  vf scale[4];
-  int64_t n;  // channels
-} block;
+typedef struct threads {  // four bytes of each place come from four runs of pixels
+  const uint8_t *from[4];
+  int64_t step[4];  // bytes from one place to the next
+} threads;
 
-INLINE vq some_bytes(const uint8_t *p, int64_t n) {
 #if defined(ISA_avx512)
-  return _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p);
+INLINE vq some_bytes(const uint8_t *p, int64_t n) { return _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p); }
+INLINE vq by_fours(vq x) {  // 4 x 4 groups of four bytes, rows to columns
+  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
+}
+INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes) {
+  bytes = by_fours(bytes);
+  const __m128i part[4] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
+                           _mm512_extracti32x4_epi32(bytes, 2), _mm512_extracti32x4_epi32(bytes, 3)};
+  if (n >= 16 && pixels >= 4)
+    UNROLL for (int p = 0; p < 4; p++) _mm_storeu_si128((__m128i *)(to + p * step), part[p]);
+  else
+    UNROLL for (int p = 0; p < 4; p++)
+      if (p < pixels) _mm_mask_storeu_epi8(to + p * step, n < 16 ? (__mmask16)((1u << n) - 1) : 0xffff, part[p]);
+}
 #else
+INLINE vq some_bytes(const uint8_t *p, int64_t n) {
+  if (n >= QBYTES) return vq_load(p);
   uint8_t bytes[QBYTES] = {0};
   memcpy(bytes, p, (size_t)n);
   return vq_load(bytes);
-#endif
 }
+INLINE vq by_fours(vq x) { return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)); }
+INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes) {
+  uint64_t part[4];
+  vq_store(part, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+  if (n >= 8 && pixels >= 4)
+    UNROLL for (int p = 0; p < 4; p++) memcpy(to + p * step, &part[p], 8);
+  else
+    for (int p = 0; p < 4 && p < pixels; p++) memcpy(to + p * step, &part[p], n < 8 ? (size_t)n : 8);
+}
+#endif
 
 // Four vectors of bytes -> four of lanes; within 128 bits lane i of vector v is byte 4 * v + i.
 INLINE void interleave(vq a, vq b, vq c, vq d, vq *to) {
@@ -44,219 +63,241 @@ INLINE void interleave(vq a, vq b, vq c, vq d, vq *to) {
   to[3] = vq_unpackhi16(ab2, cd2);
 }
 
-static void prepare(const task *t, int64_t c, int64_t n, block *b) {
-  const vq none = vq_set(0);
-  b->n = n;
-  for (int64_t k = 0; k < t->taps; k += 4) {
-    vq w[4];
-    for (int i = 0; i < 4; i++)
-      w[i] = k + i < t->taps ? some_bytes((const uint8_t *)t->weights + (k + i) * t->channels + c, n) : none;
-    interleave(w[0], w[1], w[2], w[3], b->weights[k / 4]);
-  }
-  int32_t bias[4 * QL] = {0};
-  float scale[4 * QL] = {0};
-  for (int64_t i = 0; i < n; i++) {  // in the order of the lanes
-    const int64_t to = i / 4 % 4 * QL + i / 16 * 4 + i % 4;
-    bias[to] = t->end.bias[c + i];
-    scale[to] = t->end.scale[c + i];
-  }
-  for (int v = 0; v < 4; v++) {
-    b->bias[v] = vq_load(bias + v * QL);
-    b->scale[v] = vload(scale + v * QL);
-  }
-}
+#include "qcolumns.h"
 
-INLINE void pixel(const task *t, const block *b, const uint8_t *const *taps, const int TAPS, const int WHOLE,
-                  uint8_t *out) {
-  const int64_t n = b->n, count = TAPS ? TAPS : t->taps;
-  const vq flip = vq_set((int32_t)(t->flip * 0x01010101u));
-  vq sum[4];
-  UNROLL for (int v = 0; v < 4; v++) sum[v] = b->bias[v];
-  UNROLL for (int64_t k = 0; k < count; k += 4) {
+// ---- weaving -----------------------------------------------------------------------------------
+// `n` places of `LANES` vectors of lanes, of which `bytes` channels are there.
+INLINE void weave_some(const threads *t, int64_t n, int64_t bytes, int64_t block, int flip_, uint8_t *to, const int LANES,
+                       const int WHOLE) {
+  const vq flip = vq_set((int32_t)(flip_ * 0x01010101u));
+  const uint8_t *a = t->from[0], *b = t->from[1], *c = t->from[2], *d = t->from[3];
+  for (int64_t i = 0; i < n; i++, to += ITG_QPLACE) {
     vq x[4], lanes[4];
-    UNROLL for (int i = 0; i < 4; i++) {  // taps behind the last have weights of zero: any bytes do
-      const uint8_t *from = taps[k + i < count ? k + i : count - 1];
-      x[i] = vq_xor(WHOLE ? vq_load(from) : some_bytes(from, n), flip);
-    }
+#define GET(p) by_fours(vq_xor(WHOLE ? vq_load(p) : some_bytes(p, bytes), flip))
+    x[0] = GET(a), x[1] = GET(b), x[2] = GET(c), x[3] = GET(d);
+#undef GET
+    a += t->step[0], b += t->step[1], c += t->step[2], d += t->step[3];
     interleave(x[0], x[1], x[2], x[3], lanes);
-    UNROLL for (int v = 0; v < 4; v++)
-      sum[v] = vq_dot(sum[v], vq_inputs(lanes[v]), vq_weights(b->weights[k / 4][v]));
-  }
-  const vq_end end = vq_end_of(&t->end);
-  const vq bytes = t->end.saturates ? vq_bytes(sum[0], sum[1], sum[2], sum[3], b->scale, true, end)
-                                    : vq_bytes(sum[0], sum[1], sum[2], sum[3], b->scale, false, end);
-  if (WHOLE) {
-    vq_store(out, bytes);
-  } else {
-#if defined(ISA_avx512)
-    _mm512_mask_storeu_epi8(out, ~(__mmask64)0 >> (64 - n), bytes);
-#else
-    uint8_t all[QBYTES];
-    vq_store(all, bytes);
-    memcpy(out, all, (size_t)n);
-#endif
+    UNROLL for (int v = 0; v < LANES; v++) vq_store(to + v / HALVES * block + v % HALVES * (QL * 4), lanes[v]);
   }
 }
-#else
-enum { QBYTES = 64 };
 
-typedef struct block {
-  int64_t c, n;
-} block;
-
-static void prepare(const task *t, int64_t c, int64_t n, block *b) { *b = (block){c, n}; }
-
-INLINE void pixel(const task *t, const block *b, const uint8_t *const *taps, const int TAPS, const int WHOLE,
-                  uint8_t *out) {
-  uint32_t sum[QBYTES];
-  for (int64_t i = 0; i < b->n; i++) sum[i] = (uint32_t)t->end.bias[b->c + i];
-  for (int64_t k = 0; k < t->taps; k++) {
-    const int8_t *w = t->weights + k * t->channels + b->c;
-    for (int64_t i = 0; i < b->n; i++) sum[i] += (uint32_t)((taps[k][i] ^ t->flip) * w[i]);
+// `n` places of channels [c, c + channels), blocks lying `block` bytes apart.
+static void weave(const threads *all, int64_t c, int64_t channels, int64_t n, int64_t block, int flip, uint8_t *to) {
+  for (; channels > 0; c += QBYTES, channels -= QBYTES, to += WOVEN * block) {
+    threads t = *all;
+    for (int i = 0; i < 4; i++) t.from[i] += t.step[i] ? c : 0;
+    const int64_t lanes = (channels + QL - 1) / QL;
+    if (channels >= QBYTES) weave_some(&t, n, QBYTES, block, flip, to, 4, 1);
+    else if (lanes <= 1) weave_some(&t, n, channels, block, flip, to, 1, 0);
+    else if (lanes <= 2) weave_some(&t, n, channels, block, flip, to, 2, 0);
+    else if (lanes <= 3) weave_some(&t, n, channels, block, flip, to, 3, 0);
+    else weave_some(&t, n, channels, block, flip, to, 4, 0);
   }
-  for (int64_t i = 0; i < b->n; i++) out[i] = itg_requantized(&t->end, (int32_t)sum[i], b->c + i);
 }
-#endif
 
-// A row of output pixels of one block of channels, which begins at channel c.
-INLINE void row_of(const task *t, const block *b, int64_t c, int64_t row, const int TAPS, const int WHOLE) {
-  const itg_window *w = &t->w;
-  const int64_t line = w->in[2] * t->channels, oy = row % w->out[1], oz = row / w->out[1] % w->out[0];
-  const uint8_t *image = t->x + row / w->out[1] / w->out[0] * w->in[0] * w->in[1] * line + c;
-  const int64_t z0 = oz * w->stride[0] - w->before[0], y0 = oy * w->stride[1] - w->before[1];
+// The places [0, n) that see pixels first + i of the lines row[k]; outside the image is padding.
+static void weave_line(const task *t, const uint8_t *const *row, int64_t first, int64_t n, int64_t c, int64_t channels,
+                       uint8_t *to) {
+  const int64_t width = t->d.w.in[2], pitch = t->d.channels, block = t->d.columns * ITG_QPLACE;
   uint8_t fill[QBYTES];
   memset(fill, t->fill, sizeof fill);
-  const uint8_t *lines[ITG_QTAPS];  // the line of the image that each line of the window meets, or NULL
-  const int64_t depth = w->kernel[0] * w->kernel[1], width = w->kernel[2];
-  for (int64_t k = 0; k < depth; k++) {
-    const int64_t z = z0 + k / w->kernel[1] * w->dilation[0], y = y0 + k % w->kernel[1] * w->dilation[1];
-    lines[k] = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] ? image + (z * w->in[1] + y) * line : NULL;
-  }
-  uint8_t *out = t->out + row * w->out[2] * t->channels + c;
-  for (int64_t ox = 0; ox < w->out[2]; ox++, out += t->channels) {
-    const int64_t x0 = ox * w->stride[2] - w->before[2];
-    const uint8_t *taps[ITG_QTAPS];
-    for (int64_t i = 0, k = 0; i < depth; i++)
-      for (int64_t j = 0; j < width; j++, k++) {
-        const int64_t x = x0 + j * w->dilation[2];
-        taps[k] = lines[i] && x >= 0 && x < w->in[2] ? lines[i] + x * t->channels : fill;
-      }
-    pixel(t, b, taps, TAPS, WHOLE, out);
-  }
-}
-
-#define ROWS(name, TAPS, WHOLE)                                                                                     \
-  static void name(const task *t, const block *b, int64_t c, int64_t from, int64_t to) { \
-    for (int64_t row = from; row < to; row++) row_of(t, b, c, row, TAPS, WHOLE);                                    \
-  }
-ROWS(rows_nine, 9, 1)
-ROWS(rows_nine_some, 9, 0)
-ROWS(rows_any, 0, 1)
-ROWS(rows_any_some, 0, 0)
-
-#if defined(ITG_QVECTORS)
-// ---- whole lines -----------------------------------------------------------------------------------
-// What the vector that begins with channel c needs: biases, scales, weights of every four taps; channels go round.
-static void prepare_phase(const task *t, int64_t c, vq *to) {
-  int32_t bias[4 * QL];
-  float scale[4 * QL];
-  for (int64_t i = 0, from = c; i < QBYTES; i++, from = from + 1 == t->channels ? 0 : from + 1) {
-    const int64_t at = i / 4 % 4 * QL + i / 16 * 4 + i % 4;  // in the order of the lanes
-    bias[at] = t->end.bias[from];
-    scale[at] = t->end.scale[from];
-  }
-  memcpy(to, bias, sizeof bias);
-  memcpy(to + 4, scale, sizeof scale);
-  to += 8;
-  for (int64_t k = 0; k < t->taps; k += 4, to += 4) {
-    uint8_t w[4][QBYTES] = {{0}};
-    for (int64_t i = 0; i < 4 && k + i < t->taps; i++)
-      for (int64_t done = 0, from = c, n; done < QBYTES; done += n, from = 0) {
-        n = t->channels - from < QBYTES - done ? t->channels - from : QBYTES - done;
-        memcpy(w[i] + done, t->weights + (k + i) * t->channels + from, (size_t)n);
-      }
-    interleave(vq_load(w[0]), vq_load(w[1]), vq_load(w[2]), vq_load(w[3]), to);
-  }
-}
-
-// A line of the image between its padding.
-static void keep_line(const task *t, const itg_qlines *l, const uint8_t *from, uint8_t *to) {
-  const int64_t all = l->size, left = t->w.before[2] * t->channels < all ? t->w.before[2] * t->channels : all;
-  const int64_t line = t->w.in[2] * t->channels, n = line < all - left ? line : all - left;
-  memset(to, t->fill, (size_t)left);
-  memcpy(to + left, from, (size_t)n);
-  memset(to + left + n, t->fill, (size_t)(all - left - n));
-}
-
-INLINE vq line_vector(const task *t, const vq *table, const uint8_t *const *taps, int64_t at, const int TAPS,
-                      vq_end end) {
-  const int64_t count = TAPS ? TAPS : t->taps;
-  const vq flip = vq_set((int32_t)(t->flip * 0x01010101u)), *weights = table + 8;
-  vq sum[4];
-  vf scale[4];
-  UNROLL for (int v = 0; v < 4; v++) {
-    sum[v] = vq_load(table + v);
-    scale[v] = vload((const float *)(table + 4 + v));
-  }
-  UNROLL for (int64_t k = 0; k < count; k += 4) {
-    vq x[4], lanes[4];
-    UNROLL for (int i = 0; i < 4; i++) x[i] = vq_xor(vq_load(taps[k + i < count ? k + i : count - 1] + at), flip);
-    interleave(x[0], x[1], x[2], x[3], lanes);
-    UNROLL for (int v = 0; v < 4; v++)
-      sum[v] = vq_dot(sum[v], vq_inputs(lanes[v]), vq_weights(vq_load(weights + k + v)));
-  }
-  return t->end.saturates ? vq_bytes(sum[0], sum[1], sum[2], sum[3], scale, true, end)
-                          : vq_bytes(sum[0], sum[1], sum[2], sum[3], scale, false, end);
-}
-
-INLINE void run_lines(const task *t_, const itg_qlines *l, char *scratch, int64_t row, int64_t last, const int TAPS) {
-  const task task = *t_, *t = &task;  // a copy, so that stores are known not to change it
-  const itg_window *w = &t->w;
-  const int64_t phases = itg_qphases(t->channels, QBYTES), step = ((t->taps + 3) / 4 + 2) * 4;
-  const int64_t line = w->in[2] * t->channels, total = w->out[2] * t->channels;
-  vq *tables = (vq *)scratch;
-  uint8_t *lines = (uint8_t *)scratch + l->tables, *fill = lines + l->high * l->wide * l->size;
-  int64_t kept[ITG_QSLOTS];  // which line of the image each slot has
-  for (int i = 0; i < ITG_QSLOTS; i++) kept[i] = -1;
-  for (int64_t p = 0; p < phases; p++) prepare_phase(t, p * QBYTES % t->channels, tables + p * step);
-  memset(fill, t->fill, (size_t)l->size);
-  const vq_end end = vq_end_of(&t->end);
-  for (; row < last; row++) {
-    const int64_t oy = row % w->out[1], oz = row / w->out[1] % w->out[0], batch = row / w->out[1] / w->out[0];
-    const uint8_t *taps[ITG_QTAPS];
-    for (int64_t k = 0, i = 0; k < w->kernel[0] * w->kernel[1]; k++) {
-      const int64_t z = oz * w->stride[0] - w->before[0] + k / w->kernel[1] * w->dilation[0];
-      const int64_t y = oy * w->stride[1] - w->before[1] + k % w->kernel[1] * w->dilation[1];
-      const uint8_t *from = fill;
-      if (z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1]) {
-        const int64_t slot = z % l->high * l->wide + y % l->wide, number = (batch * w->in[0] + z) * w->in[1] + y;
-        uint8_t *to = lines + slot * l->size;
-        if (kept[slot] != number) keep_line(t, l, t->x + number * line, to);
-        kept[slot] = number;
-        from = to;
-      }
-      for (int64_t j = 0; j < w->kernel[2]; j++) taps[i++] = from + j * w->dilation[2] * t->channels;
+  int64_t begin = first < 0 ? -first : 0, end = width - first;
+  end = end < 0 ? 0 : end > n ? n : end;
+  begin = begin > end ? end : begin;
+  for (int64_t i = 0; i < n;) {
+    const bool inside = i >= begin && i < end;
+    threads th;
+    for (int k = 0; k < 4; k++) {
+      const int64_t x = first + i;
+      const bool there = row[k] && x >= 0 && x < width;
+      th.from[k] = there ? row[k] + x * pitch : fill;
+      th.step[k] = there ? pitch : 0;
     }
-    uint8_t *out = t->out + row * total;
-    const vq *table = tables;
-    int64_t at = 0, phase = 0;
-    for (; at + QBYTES <= total; at += QBYTES, table += step) {
-      if (phase++ == phases) table = tables, phase = 1;
-      vq_store(out + at, line_vector(t, table, taps, at, TAPS, end));
+    weave(&th, c, channels, inside ? end - i : 1, block, t->flip, to + i * ITG_QPLACE);
+    i = inside ? end : i + 1;
+  }
+}
+
+// ---- sums --------------------------------------------------------------------------------------
+typedef struct sums {  // a strip of one or two lines of output, one vector of channels
+  const uint8_t *woven;
+  const int64_t *at;      // where each group of taps lies from there, in bytes
+  const int8_t *weights;  // of the first line; those of the second follow `next` bytes later
+  int64_t taps, next;
+  uint8_t *out;
+  int64_t line, pitch;  // from one line of output to the next, and from pixel to pixel
+  int64_t pixels, step;  // step: places from pixel to pixel
+  int64_t n;             // channels
+} sums;
+
+INLINE void four(const sums *s, const uint8_t *woven, const vq_four *weights, vq bias, const int TAPS, const int OUTS,
+                 const int WIDE, vq (*sum)[4]) {
+  UNROLL for (int o = 0; o < OUTS; o++)
+    UNROLL for (int p = 0; p < 4; p++) sum[o][p] = bias;
+  if (WIDE) {  // neighbouring pixels and taps share what they read
+    UNROLL for (int r = 0; r < TAPS / WIDE; r++) {
+      const uint8_t *line = woven + s->at[r * WIDE];
+      UNROLL for (int x = 0; x < WIDE + 3; x++) {
+        const vq_four in = vq_inputs(vq_load(line + x * ITG_QPLACE));
+        UNROLL for (int k = 0; k < WIDE; k++)
+          UNROLL for (int o = 0; o < OUTS; o++)
+            if (x >= k && x < k + 4) sum[o][x - k] = vq_dot(sum[o][x - k], in, weights[o * TAPS + r * WIDE + k]);
+      }
     }
-    if (at < total) {
-      uint8_t some[QBYTES];
-      vq_store(some, line_vector(t, phase == phases ? tables : table, taps, at, TAPS, end));
-      memcpy(out + at, some, (size_t)(total - at));
+    return;
+  }
+  for (int64_t k = 0; k < s->taps; k++) {
+    const uint8_t *from = woven + s->at[k];
+    vq_four w[2];
+    UNROLL for (int o = 0; o < OUTS; o++) w[o] = vq_weights(vq_load(s->weights + o * s->next + k * ITG_QPLACE));
+    UNROLL for (int p = 0; p < 4; p++) {
+      const vq_four in = vq_inputs(vq_load(from + p * s->step * ITG_QPLACE));
+      UNROLL for (int o = 0; o < OUTS; o++) sum[o][p] = vq_dot(sum[o][p], in, w[o]);
     }
   }
 }
 
-static void run_lines_nine(const task *t, const itg_qlines *l, char *scratch, int64_t row, int64_t last) {
-  run_lines(t, l, scratch, row, last, 9);
+INLINE void strip(const sums *s_, const itg_requantize *q, vq bias, vf scale, const int TAPS, const int OUTS,
+                  const int WIDE) {
+  const sums s = *s_;
+  const vq_end end = vq_end_of(q);
+  const vf scales[4] = {scale, scale, scale, scale};
+  const bool saturates = q->saturates;
+  vq_four weights[TAPS ? TAPS * OUTS : 1];
+  UNROLL for (int k = 0; k < TAPS * OUTS; k++)
+    weights[k] = vq_weights(vq_load(s.weights + k / TAPS * s.next + k % TAPS * ITG_QPLACE));
+  for (int64_t p = 0; p < s.pixels; p += 4) {
+    const int64_t at = p + 4 <= s.pixels ? p : s.pixels < 4 ? 0 : s.pixels - 4;  // the last four overlap those before
+    vq sum[2][4];
+    four(&s, s.woven + at * s.step * ITG_QPLACE, weights, bias, TAPS, OUTS, WIDE, sum);
+    UNROLL for (int o = 0; o < OUTS; o++) {
+      vq *y = sum[o];
+      const vq bytes = saturates ? vq_bytes(y[0], y[1], y[2], y[3], scales, true, end)
+                                 : vq_bytes(y[0], y[1], y[2], y[3], scales, false, end);
+      put_four(s.out + o * s.line + at * s.pitch, s.pitch, s.n, s.pixels < 4 ? (int)s.pixels : 4, bytes);
+    }
+  }
 }
-static void run_lines_any(const task *t, const itg_qlines *l, char *scratch, int64_t row, int64_t last) {
-  run_lines(t, l, scratch, row, last, 0);
+
+#define STRIP(name, TAPS, OUTS, WIDE)                                                     \
+  static void name(const sums *s, const itg_requantize *q, vq bias, vf scale) { \
+    strip(s, q, bias, scale, TAPS, OUTS, WIDE);                                           \
+  }
+STRIP(strip_3x3, 3, 1, 3)
+STRIP(strip_3x3_twice, 3, 2, 3)
+STRIP(strip_any, 0, 1, 0)
+STRIP(strip_any_twice, 0, 2, 0)
+
+// All sums of `lines` lines of output (at most `outs`), blocks from `block` on with `channels` channels in all.
+static void strips(const task *t, sums *s, const uint8_t *woven, int64_t block, int64_t channels, int64_t lines) {
+  const itg_qdepth *d = &t->d;
+  const bool near = s->step == 1 && d->w.dilation[2] == 1;
+  void (*run)(const sums *, const itg_requantize *, vq, vf) = lines == 2 ? strip_any_twice : strip_any;
+  if (near && s->taps == 3 && d->wide == 3) run = lines == 2 ? strip_3x3_twice : strip_3x3;
+  uint8_t *out = s->out;
+  s->next = s->taps * ITG_QPLACE;
+  for (int64_t v = 0; v * QL < channels; v++) {
+    const int64_t b = v / HALVES, c = block * ITG_QBLOCK16 + v * QL, half = v % HALVES * (QL * 4);
+    s->n = channels - v * QL < QL ? channels - v * QL : QL;
+    int32_t bias[QL] = {0};
+    float scale[QL] = {0};
+    memcpy(bias, t->end.bias + c, (size_t)s->n * sizeof *bias);
+    memcpy(scale, t->end.scale + c, (size_t)s->n * sizeof *scale);
+    s->woven = woven + b * d->columns * ITG_QPLACE + half;
+    s->weights = t->weights + (block + b) * d->outs * s->next + half;
+    s->out = out + c;
+    run(s, &t->end, vq_load(bias), vload(scale));
+  }
+}
+
+// ---- rows ----------------------------------------------------------------------------------------
+typedef struct piece {  // pixels [p, p + n) of some lines, blocks from `block` on
+  int64_t p, n, block, channels;
+} piece;
+
+INLINE const uint8_t *line_of(const task *t, int64_t batch, int64_t z, int64_t y) {
+  const itg_window *w = &t->d.w;
+  if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) return NULL;
+  return t->x + ((batch * w->in[0] + z) * w->in[1] + y) * w->in[2] * t->d.channels;
+}
+
+static sums begin(const task *t, const piece *at, const int64_t *taps, int64_t row) {
+  const itg_window *w = &t->d.w;
+  sums s = {.at = taps, .taps = t->d.high * t->d.wide, .pitch = t->d.channels, .line = w->out[2] * t->d.channels,
+            .pixels = at->n, .step = w->stride[2]};
+  s.out = t->out + row * s.line + at->p * s.pitch;
+  return s;
+}
+
+// Output rows [row, row + lines).
+static void lines_of(const task *t, const piece *at, uint8_t *woven, int64_t row, int64_t lines) {
+  const itg_qdepth *d = &t->d;
+  const itg_window *w = &d->w;
+  const int64_t oy = row % w->out[1], oz = row / w->out[1] % w->out[0], batch = row / w->out[1] / w->out[0];
+  const int64_t count = w->kernel[0] * w->kernel[1] + d->outs - 1;
+  const int64_t group = d->groups * d->columns * ITG_QPLACE;
+  int64_t taps[ITG_QTAPS];
+  for (int64_t g = 0; g < d->high; g++) {
+    const uint8_t *rows[4];
+    for (int64_t i = 0; i < 4; i++) {
+      const int64_t k = g * 4 + i, down = d->outs == 2 ? k : k % w->kernel[1];
+      const int64_t z = oz * w->stride[0] - w->before[0] + (d->outs == 2 ? 0 : k / w->kernel[1]) * w->dilation[0];
+      const int64_t y = oy * w->stride[1] - w->before[1] + down * w->dilation[1];
+      rows[i] = k < count ? line_of(t, batch, z, y) : NULL;
+    }
+    const int64_t columns = (at->n - 1) * w->stride[2] + (d->wide - 1) * w->dilation[2] + 1;
+    weave_line(t, rows, at->p * w->stride[2] - w->before[2], columns, at->block * ITG_QBLOCK16, at->channels,
+               woven + g * group);
+    for (int64_t j = 0; j < d->wide; j++) taps[g * d->wide + j] = g * group + j * w->dilation[2] * ITG_QPLACE;
+  }
+  sums s = begin(t, at, taps, row);
+  strips(t, &s, woven, at->block, at->channels, lines);
+}
+
+// Rows [row, end) of blocks [first, last).
+static void run(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first, int64_t last) {
+  const itg_qdepth *d = &t->d;
+  const int64_t height = d->w.out[1];
+  for (int64_t b = first; b < last; b += d->groups)
+    for (int64_t p = 0; p < d->w.out[2]; p += d->strip) {
+      const int64_t blocks = last - b < d->groups ? last - b : d->groups, left = d->channels - b * ITG_QBLOCK16;
+      const piece at = {p, d->w.out[2] - p < d->strip ? d->w.out[2] - p : d->strip, b,
+                       blocks * ITG_QBLOCK16 < left ? blocks * ITG_QBLOCK16 : left};
+      for (int64_t y = row, lines; y < end; y += lines) {
+        lines = d->outs == 2 && y + 1 < end && y % height + 1 < height ? 2 : 1;
+        lines_of(t, &at, woven, y, lines);
+      }
+    }
+}
+#else
+// One output pixel after the other.
+static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first, int64_t last) {
+  (void)none;
+  const itg_qdepth *d = &t->d;
+  const itg_window *w = &d->w;
+  const int64_t places = w->out[2], line = w->in[2] * d->channels;
+  for (int64_t i = row * places; i < end * places; i++) {
+    const int64_t ox = i % places, oy = i / places % w->out[1], oz = i / places / w->out[1] % w->out[0];
+    const uint8_t *image = t->x + i / itg_places(w->out) * w->in[0] * w->in[1] * line;
+    for (int64_t b = first; b < last; b++) {
+      const int64_t c = b * ITG_QBLOCK16, n = d->channels - c < ITG_QBLOCK16 ? d->channels - c : ITG_QBLOCK16;
+      uint32_t sum[ITG_QBLOCK16];
+      for (int64_t l = 0; l < n; l++) sum[l] = (uint32_t)t->end.bias[c + l];
+      for (int64_t k = 0; k < itg_taps(w); k++) {
+        const int64_t kx = k % w->kernel[2], ky = k / w->kernel[2] % w->kernel[1], kz = k / w->kernel[2] / w->kernel[1];
+        const int64_t z = oz * w->stride[0] - w->before[0] + kz * w->dilation[0];
+        const int64_t y = oy * w->stride[1] - w->before[1] + ky * w->dilation[1];
+        const int64_t x = ox * w->stride[2] - w->before[2] + kx * w->dilation[2], down = kz * w->kernel[1] + ky;
+        const int64_t group = b * d->outs * d->high * d->wide + down / 4 * d->wide + kx;
+        const int8_t *weights = t->weights + group * ITG_QPLACE + down % 4;
+        const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && x >= 0 && x < w->in[2];
+        const uint8_t *from = inside ? image + (z * w->in[1] + y) * line + x * d->channels + c : &t->fill;
+        for (int64_t l = 0; l < n; l++) sum[l] += (uint32_t)((from[inside ? l : 0] ^ t->flip) * weights[l * 4]);
+      }
+      for (int64_t l = 0; l < n; l++) t->out[i * d->channels + c + l] = itg_requantized(&t->end, (int32_t)sum[l], c + l);
+    }
+  }
 }
 #endif
 
@@ -264,34 +305,24 @@ ITG_FN(qdepthwise, any) {
   const itg_attrs_qdepthwise *a = call->attrs;
   task t;
   itg_tensor type;
-  itg_qdepthwise_of(call, &t.w, &type);
+  itg_qdepthwise_of(call, &t.d, &type);
   if (itg_empty(&type)) return NULL;
-  t.channels = type.shape[type.rank - 1];
-  t.taps = itg_taps(&t.w);
   t.x = call->in[0]->data;
   t.weights = call->in[1]->data;
   t.out = call->out[0]->data;
   t.flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0;
   t.fill = (uint8_t)a->x_zero;
-  t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.channels, a->y_zero, a->lo, a->hi,
+  t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.d.channels, a->y_zero, a->lo, a->hi,
                             a->dtype == ITG_I8);
-  const bool nine = t.taps == 9;
-  int64_t row = 0, end = type.shape[0] * t.w.out[0] * t.w.out[1], from = 0, to = t.channels;
-  if (end >= 8 * (int64_t)parts) itg_share(end, 1, part, parts, &row, &end);
-  else itg_share(t.channels, 64, part, parts, &from, &to);
-#if defined(ITG_QVECTORS)
-  itg_qlines l;
-  if (to - from == t.channels && itg_qlines_of(&t.w, t.channels, &l)) {
-    (nine ? run_lines_nine : run_lines_any)(&t, &l, (char *)call->scratch + l.total * part, row, end);
+  int64_t row = 0, end = type.shape[0] * t.d.w.out[0] * t.d.w.out[1], from = 0, to = t.d.blocks;
+  if (end >= 8 * (int64_t)parts) itg_share(end, t.d.outs, part, parts, &row, &end);
+  else itg_share(t.d.blocks, 4, part, parts, &from, &to);
+#if defined(ISA_avx512)
+  if (walks(&t.d.w)) {
+    walk_rows(&t, row, end, from * ITG_QBLOCK16, to < t.d.blocks ? to * ITG_QBLOCK16 : t.d.channels);
     return NULL;
   }
 #endif
-  for (int64_t c = from; c < to; c += QBYTES) {
-    const int64_t n = to - c < QBYTES ? to - c : QBYTES;
-    block b;
-    prepare(&t, c, n, &b);
-    if (n == QBYTES) (nine ? rows_nine : rows_any)(&t, &b, c, row, end);
-    else (nine ? rows_nine_some : rows_any_some)(&t, &b, c, row, end);
-  }
+  run(&t, (uint8_t *)call->scratch + t.d.total * part, row, end, from, to);
   return NULL;
 }

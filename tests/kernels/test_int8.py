@@ -14,6 +14,7 @@ from intaglio import native, ops
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.targets.cpu import int8 as cpu_int8
+from intaglio.targets.cpu.weave import weave_of
 
 RNG = np.random.default_rng(8)
 RANGES: list[dict[str, Any]] = [
@@ -70,6 +71,15 @@ def test_products(deep, channels):
         check("cpu.qconv", x, cpu_int8.packed(w, False), *per_channel(channels, deep), **attrs, **r)
 
 
+def woven(w: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
+    """Weights [window.., channels] as the kernel wants them; tells the window in `attrs` too."""
+    attrs["kernel"] = w.shape[:-1]
+    weave = weave_of(attrs["kernel"], attrs["stride"], attrs["dilation"])
+    packed = weave.packed(w)
+    np.testing.assert_array_equal(weave.unpacked(packed, w.shape[-1]), w.reshape(-1, w.shape[-1]))
+    return packed
+
+
 @pytest.mark.parametrize("channels", [1, 24, 32, 33, 58, 64, 96, 130])
 @pytest.mark.parametrize(("kernel", "stride", "dilation"),
                          [(3, 1, 1), (3, 2, 1), (5, 1, 1), (5, 2, 1), (7, 3, 1), (3, 1, 2),
@@ -79,11 +89,24 @@ def test_qdepthwise(channels, kernel, stride, dilation):
     attrs = {"stride": (stride, stride), "pad": (pad, pad, pad + 1, 0), "dilation": (dilation,) * 2}
     if (kernel - 1) * dilation > 20:
         attrs["pad"] = (40, 40, 40, 40)
-    w = image(kernel, kernel, channels, dtype=np.int8)
+    w = woven(image(kernel, kernel, channels, dtype=np.int8), attrs)
     for dtype in (np.uint8, np.int8):
         x = image(2, 9, 11, channels, dtype=dtype)
         for r in ranges(dtype):
             check("cpu.qdepthwise", x, w, *per_channel(channels, kernel * kernel), **attrs, **r)
+
+
+@pytest.mark.parametrize("channels", [5, 16, 20, 48, 72, 144])
+@pytest.mark.parametrize("size", [(1, 1), (3, 1), (2, 3), (7, 7), (5, 28)])
+def test_small_images_by_single_channels(size, channels):
+    """Fewer pixels or channels than vectors have; lines whose last pixels end the image."""
+    for stride in (1, 2):
+        for pad in ((1, 1, 1, 1), (1, 0, 1, 2), (2, 2, 1, 1)):
+            attrs = {"stride": (stride,) * 2, "pad": pad, "dilation": (1, 1)}
+            w = woven(image(3, 3, channels, dtype=np.int8), attrs)
+            for dtype in (np.uint8, np.int8):
+                x, r = image(1, *size, channels, dtype=dtype), ranges(dtype)[stride]
+                check("cpu.qdepthwise", x, w, *per_channel(channels, 9), **attrs, **r)
 
 
 def test_windows_of_other_ranks():
@@ -91,7 +114,7 @@ def test_windows_of_other_ranks():
     for shape, kernel in (((2, 17, 20), (3,)), ((1, 5, 6, 7, 20), (2, 3, 3))):
         axes = len(kernel)
         attrs = {"stride": (1,) * axes, "pad": (1,) * 2 * axes, "dilation": (1,) * axes, **r}
-        w = image(*kernel, shape[-1], dtype=np.int8)
+        w = woven(image(*kernel, shape[-1], dtype=np.int8), attrs)
         check("cpu.qdepthwise", image(*shape), w, *per_channel(shape[-1], 9), **attrs)
 
 

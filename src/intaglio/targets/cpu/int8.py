@@ -20,10 +20,9 @@ from intaglio.ops import reshape, transpose
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.ops import PANEL, Ints
+from intaglio.targets.cpu.weave import FOUR, weave_of, why_not_woven
 
-FOUR = 4  # bytes that are multiplied at once
 LINE = 64  # bytes up to which the taps of a line of the window make one run
-TAPS = 64  # taps of a window that each channel has alone
 
 
 def packed(w: Array, lines: bool) -> Array:
@@ -133,29 +132,34 @@ def qconv(x: Array, w: Array, bias: Array, scale: Array, *, channels: int, kerne
     return _requantized(x, neutral, bias, scale, window, x_zero, y_zero, lo, hi, dtype)
 
 
-def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, *, stride: Ints, pad: Ints,
-                     dilation: Ints, x_zero: int, y_zero: int, lo: int, hi: int,
+def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, *, kernel: Ints, stride: Ints,
+                     pad: Ints, dilation: Ints, x_zero: int, y_zero: int, lo: int, hi: int,
                      dtype: str) -> Type:  # fmt: skip
-    _check(x, bias, scale, x.shape[-1], x_zero, y_zero, lo, hi, dtype)
-    if w.type.rank != x.type.rank - 1 or w.dtype != "i8" or w.shape[-1] != x.shape[-1]:
-        raise BadInput(f"cpu.qdepthwise takes an image and i8[window, c], not {x.type}, {w.type}")
-    if math.prod(w.shape[:-1]) > TAPS:
-        raise BadInput(f"cpu.qdepthwise has windows of {TAPS} taps at most, not {w.shape[:-1]}")
-    return _result(x, (w.shape[-1], 1, *w.shape[:-1]), dtype, stride=stride, pad=pad,
-                   dilation=dilation, groups=w.shape[-1])  # fmt: skip
+    channels = x.shape[-1]
+    _check(x, bias, scale, channels, x_zero, y_zero, lo, hi, dtype)
+    made = _result(x, (channels, 1, *kernel), dtype, stride=stride, pad=pad, dilation=dilation,
+                   groups=channels)  # fmt: skip
+    if why := why_not_woven(kernel, stride, dilation):
+        raise BadInput(f"cpu.qdepthwise: {why}")
+    vectors = weave_of(kernel, stride, dilation).vectors
+    if w.type != Type("i8", (-(-channels // PANEL), vectors, PANEL * FOUR)):
+        raise BadInput(f"weights {w.type} are not packed for {channels} channels, kernel {kernel}")
+    return made
 
 
 def _qdepthwise_macs(node: Node) -> int:
-    return node.outputs[0].type.size * math.prod(node.inputs[1].shape[:-1])  # type: ignore[union-attr]
+    return node.outputs[0].type.size * math.prod(map(int, node.attrs["kernel"]))
 
 
 @op(_qdepthwise_type, name="cpu.qdepthwise", macs=_qdepthwise_macs)
-def qdepthwise(x: Array, w: Array, bias: Array, scale: Array, *, stride: Ints, pad: Ints,
-               dilation: Ints, x_zero: int, y_zero: int, lo: int, hi: int,
+def qdepthwise(x: Array, w: Array, bias: Array, scale: Array, *, kernel: Ints, stride: Ints,
+               pad: Ints, dilation: Ints, x_zero: int, y_zero: int, lo: int, hi: int,
                dtype: str) -> Array:  # fmt: skip
-    """Convolution of bytes in which each channel has a window of its own; `w` is [window.., c]."""
-    neutral = np.moveaxis(w, -1, 0)[:, None]
-    window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": w.shape[-1]}
+    """Convolution of bytes in which each channel has a window of its own; `w` is woven."""
+    channels = x.shape[-1]
+    taps = weave_of(kernel, stride, dilation).unpacked(w, channels)
+    neutral = taps.T.reshape(channels, 1, *kernel)
+    window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": channels}
     return _requantized(x, neutral, bias, scale, window, x_zero, y_zero, lo, hi, dtype)
 
 
@@ -216,9 +220,11 @@ def qlinear_conv_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws
     rank = x.type.rank
     last = transpose(x, perm=(0, *range(2, rank), 1))
     made: Value
-    if groups == x.shape[1] == channels > 1 and math.prod(kernel) <= TAPS:
-        rows = constant(np.ascontiguousarray(np.moveaxis(weights[:, 0], 0, -1)))
-        made = qdepthwise(last, rows, bias, scale, **attrs)
+    single = groups == x.shape[1] == channels > 1
+    if single and not why_not_woven(kernel, attrs["stride"], attrs["dilation"]):
+        weave = weave_of(kernel, attrs["stride"], attrs["dilation"])
+        woven = constant(weave.packed(np.moveaxis(weights[:, 0], 0, -1)))
+        made = qdepthwise(last, woven, bias, scale, kernel=kernel, **attrs)
     else:
         short = kernel[-1] > 1 and kernel[-1] * deep <= LINE
         lines = short and groups == 1 and attrs["dilation"][-1] == 1
