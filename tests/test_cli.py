@@ -70,7 +70,7 @@ def test_bench_reports_latency_and_layers(package: Path):
     assert all(r["median_ms"] >= r["min_ms"] > 0 and r["layers"] for r in rows)
 
 
-@pytest.mark.parametrize("command", ["compile", "run", "inspect", "bench"])
+@pytest.mark.parametrize("command", ["compile", "run", "inspect", "bench", "quantize"])
 def test_help_teaches_by_example(command: str):
     done = intaglio(command, "--help")
     assert done.returncode == 0

@@ -15,6 +15,7 @@ COMMANDS = {  # name -> what the group's help says; the module of that name is i
     "compile": "Compile a model into a package (.itg) for a target.",
     "run": "Run a package or a model on arrays.",
     "optimize": "Make an ONNX model smaller; say which rules did what.",
+    "quantize": "Make a float model compute in integers, by samples.",
     "inspect": "Show what is in a model or a package.",
     "bench": "Measure latency, layer by layer if asked.",
 }
@@ -22,6 +23,7 @@ EPILOG = """\b
 Start here:
   intaglio inspect model.onnx                 what goes in, what comes out, which ops
   intaglio compile model.onnx -o model.itg    one flat file for this machine's CPU
+  intaglio quantize model.onnx --data images/ --mean ... --std ...   the same in int8
   intaglio run model.itg x=x.npy -o out.npz   outputs, printed and saved
   intaglio bench model.itg --layers           where the time goes
 """

@@ -1,0 +1,151 @@
+"""`intaglio quantize` as a user meets it: pictures in, a small package out, and the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from PIL import Image
+from tests.test_cli import DIGITS, intaglio
+
+import intaglio as api
+from intaglio.cli import main
+from intaglio.quant.scheme import Scheme
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """Pictures of 0 to 255, and what they show."""
+    with np.load(DIGITS.parent / "digits_test.npz") as data:
+        return (data["images"][:, 0] * 15.9375).round().astype(np.uint8), data["labels"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, digits: tuple[np.ndarray, ...]) -> Path:
+    path = tmp_path_factory.mktemp("images")
+    for i, pixels in enumerate(digits[0][:30]):
+        Image.fromarray(pixels).resize((32, 32)).save(path / f"{i:02}.png")
+    return path
+
+
+def quantize(*args: object, cwd: Path | None = None) -> str:
+    done = intaglio("quantize", DIGITS, "--dim", "batch=1", *args, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def right(path: Path, digits: tuple[np.ndarray, ...]) -> float:
+    """The share of the test pictures that a package tells right."""
+    pixels, labels = digits
+    with api.open(path, threads=1) as session:
+        told = [session.run({"image": np.float32(p / 255)[None, None]}) for p in pixels]
+    return float(
+        np.mean([t["probabilities"].argmax() == y for t, y in zip(told, labels, strict=True)])
+    )
+
+
+def test_pictures_in_a_package_out(folder: Path, digits: tuple[np.ndarray, ...], tmp_path: Path):
+    out, whole = tmp_path / "digits.itg", tmp_path / "float.itg"
+    said = quantize("--data", folder, "--std", "255", "-o", out)
+    assert "int8" in said
+    assert "warning" not in said
+    assert f"{out}: " in said
+    assert "from 30 samples" in said
+    api.compile(DIGITS, dims={"batch": 1}).save(whole)
+    assert right(out, digits) >= right(whole, digits) - 0.01
+    assert out.stat().st_size < 0.6 * whole.stat().st_size
+
+
+def test_onnx_runs_elsewhere(digits: tuple[np.ndarray, ...], tmp_path: Path):
+    np.save(tmp_path / "x.npy", digits[0][:20])
+    quantize("--data", "x.npy", "--std", "255", "-o", "q.onnx", cwd=tmp_path)
+    session = onnxruntime.InferenceSession(tmp_path / "q.onnx", providers=["CPUExecutionProvider"])
+    images = np.float32(digits[0] / 255)[:, None]
+    told = [session.run(None, {"image": image[None]})[0].argmax() for image in images]
+    assert np.mean(told == digits[1]) > 0.95
+
+
+def test_scheme_out_and_in_again(folder: Path, tmp_path: Path):
+    common = ("--data", folder, "--std", "255")
+    quantize(*common, "-o", "a.itg", "--export-scheme", "s.yaml", cwd=tmp_path)
+    scheme = Scheme.load(tmp_path / "s.yaml")
+    assert scheme.layers["logits"] == "int8"
+    quantize(*common, "-o", "b.itg", "--scheme", "s.yaml", "--strict", cwd=tmp_path)
+    assert (tmp_path / "b.itg").read_bytes() == (tmp_path / "a.itg").read_bytes()
+    (tmp_path / "s.yaml").write_text("overrides: [{pattern: 'log*', precision: f32}]")
+    said = quantize(*common, "-o", "c.itg", "--scheme", "s.yaml", cwd=tmp_path)
+    assert "'logits' stays in floats: f32 was asked for" in said
+
+
+def test_the_report_as_data(folder: Path, tmp_path: Path):
+    done = intaglio("quantize", DIGITS, "--dim", "batch=1", "--data", folder, "--std", "255",
+                    "--limit", "5", "--method", "minmax", "--json", "--report", "r.json",
+                    "-o", "d.itg", cwd=tmp_path)  # fmt: skip
+    facts = json.loads(done.stdout)
+    assert facts == json.loads((tmp_path / "r.json").read_text())
+    assert (facts["samples"], facts["method"]) == (5, "minmax")
+    before, after = facts["parameter_bytes"]
+    assert 0.2 < after / before < 0.35
+
+
+def test_the_default_output_stands_beside_the_model(folder: Path, tmp_path: Path):
+    model = tmp_path / "net.onnx"
+    model.write_bytes(DIGITS.read_bytes())
+    main(["quantize", str(model), "--dim", "batch=1", "--data", str(folder), "--std", "255", "-q"])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["net.onnx", "net_int8.itg"]
+
+
+def test_mean_and_std_by_input(folder: Path, tmp_path: Path):
+    one = tmp_path / "one.itg"
+    quantize("--data", folder, "--mean", "image=0", "--std", "image=255", "-o", one)
+    quantize("--data", folder, "--mean", "0", "--std", "255", "-o", tmp_path / "two.itg")
+    assert one.read_bytes() == (tmp_path / "two.itg").read_bytes()
+
+
+def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
+    (tmp_path / "s.yaml").write_text("layers: {logitz: f32}")
+    said = quantize("--data", folder, "--scheme", "s.yaml", "-o", "d.itg", "-q", cwd=tmp_path)
+    first, second = said.splitlines()
+    assert first.startswith("intaglio: warning: pictures go in as 0 to 255")
+    assert "no layer makes 'logitz'; did you mean 'logits'" in second
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "--data is missing: quantising needs samples"),
+        (["--data", "nowhere"], "nowhere: no such file or folder"),
+        (["--data", "."], "no pictures"),
+        (["--data", "IMAGES", "--mean", "1,2,3"], "mean has 3 numbers, input 'image' has 1"),
+        (["--data", "IMAGES", "--mean", "red"], "--mean takes numbers such as 1,2,3, not 'red'"),
+        (["--data", "IMAGES", "--mean", "1", "--mean", "2"], "--mean is given 2 times"),
+        (["--data", "IMAGES", "--mean", "depth=1"], "mean is given for 'depth'; inputs are image"),
+        (["--data", "IMAGES", "--std", "0"], "std is 0; it must be finite and not 0"),
+        (["--data", "IMAGES", "--method", "guess"], "method is 'guess'; known are minmax"),
+        (["--data", "IMAGES", "--weights", "int3"], "weights is 'int3'"),
+        (["--data", "IMAGES", "--resize", "squash"], "--resize"),
+        (["--data", "IMAGES", "--limit", "0"], "limit is 0"),
+        (["--data", "IMAGES", "--target", "abacus"], "abacus"),
+        (["--data", "IMAGES", "-o", "d.tflite"], "it is .itg or .onnx"),
+        (["--data", "IMAGES", "-o", "no/such/folder/d.itg"], "no/such/folder"),
+        (["--data", "IMAGES", "--strict"], "--strict is for --scheme"),
+        (["--data", "IMAGES", "--scheme", "none.yaml"], "none.yaml: no such file"),
+    ],
+    ids=lambda a: " ".join(a) if isinstance(a, list) else "",
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    args: list[str], words: str, folder: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+):  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    args = [str(folder) if a == "IMAGES" else a for a in args]
+    with pytest.raises(SystemExit) as stopped:
+        main(["quantize", str(DIGITS), "--dim", "batch=1", *args])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not list(tmp_path.iterdir()), "something was left behind"
