@@ -1,15 +1,15 @@
-// Types, shapes and refusals of lstm_steps and gru_steps, lstm_layer and gru_layer.
+// Types, shapes and refusals of lstm_steps and gru_steps, lstm_layer and gru_layer, qlstm_steps and qgru_steps.
 #include "cells.h"
 
 static bool is(const itg_tensor *t, int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
   return !t || (t->dtype == ITG_F32 && itg_has_shape(t, rank, (const int64_t[]){a, b, c, d}));
 }
 
-// What both kinds have: x gives steps and batch.
+// What all kinds have: x gives steps and batch; r is f32, or i8 in groups of four along k.
 static itg_words read_cells(const itg_call *call, int gates, const itg_tensor *x, const itg_tensor *r,
-                            const itg_tensor *h, const itg_tensor *last, itg_cells *s) {
+                            const itg_tensor *h, const itg_tensor *last, bool bytes, itg_cells *s) {
   const itg_attrs_lstm_steps *a = call->attrs;
-  REFUSE(x->dtype != ITG_F32 || r->dtype != ITG_F32, "the inputs and weights must be f32");
+  REFUSE(x->dtype != ITG_F32, "the inputs must be f32");
   REFUSE(x->rank != 3 || r->rank != 4, "the inputs must be of rank 3, the weights of rank 4");
   REFUSE(x->shape[0] < 1, "there must be a step");
   REFUSE(a->direction < 0 || a->direction > 2, "direction is unknown");
@@ -18,7 +18,11 @@ static itg_words read_cells(const itg_call *call, int gates, const itg_tensor *x
                    .blocks = (a->hidden + ITG_UNITS - 1) / ITG_UNITS, .hidden = a->hidden, .r = r, .h = h,
                    .last = last, .backward = a->direction == 1};
   const int64_t wide = (int64_t)gates * ITG_UNITS;
-  REFUSE(!is(r, 4, s->directions, s->blocks, s->hidden, wide), "r must be directions x blocks x hidden x gates * 16");
+  const int64_t fours[4] = {s->directions, s->blocks, (s->hidden + 3) / 4, 4 * wide};
+  if (r->dtype == ITG_I8 && bytes) REFUSE(!itg_has_shape(r, 4, fours), "r must be directions x blocks x fours x gates * 64");
+  else
+    REFUSE(bytes || !is(r, 4, s->directions, s->blocks, s->hidden, wide),
+           "r must be f32 of directions x blocks x hidden x gates * 16, or bytes");
   REFUSE(!is(h, 3, s->directions, s->batch, s->hidden, 0), "the initial state must be directions x batch x hidden");
   if (gates == ITG_LSTM_GATES)
     REFUSE(!is(last, 3, s->directions, s->batch, s->hidden, 0), "the initial cell must be like the state");
@@ -31,7 +35,7 @@ itg_words itg_cells_of(const itg_call *call, int gates, itg_cells *s) {
   if (gates == ITG_LSTM_GATES) TAKES(2, 4, 3);
   else TAKES(2, 4, 2);
   const itg_tensor *x = call->in[0];
-  itg_words wrong = read_cells(call, gates, x, call->in[1], itg_input(call, 2), itg_input(call, 3), s);
+  itg_words wrong = read_cells(call, gates, x, call->in[1], itg_input(call, 2), itg_input(call, 3), false, s);
   if (wrong) return wrong;
   REFUSE(x->shape[2] != s->directions * s->blocks * gates * ITG_UNITS,
          "the gates are not directions * blocks * gates * 16 wide");
@@ -43,7 +47,7 @@ itg_words itg_layer_of(const itg_call *call, int gates, itg_cells *s) {
   if (gates == ITG_LSTM_GATES) TAKES(3, 6, 3);
   else TAKES(3, 6, 2);
   const itg_tensor *x = call->in[0], *w = call->in[1], *bias = itg_input(call, 3);
-  itg_words wrong = read_cells(call, gates, x, call->in[2], itg_input(call, 4), itg_input(call, 5), s);
+  itg_words wrong = read_cells(call, gates, x, call->in[2], itg_input(call, 4), itg_input(call, 5), false, s);
   if (wrong) return wrong;
   const int64_t panels = s->directions * s->blocks * gates;
   s->deep = x->shape[2];
@@ -51,6 +55,21 @@ itg_words itg_layer_of(const itg_call *call, int gates, itg_cells *s) {
   REFUSE(s->deep < 1 || s->deep > INT64_C(1) << 30, "an input must have numbers, sanely many");
   REFUSE(!is(w, 3, panels, s->deep, ITG_UNITS, 0), "w must be directions * blocks * gates x deep x 16");
   REFUSE(!is(bias, 1, panels * ITG_UNITS, 0, 0, 0), "the bias must have one number per gate of every unit");
+  return NULL;
+}
+
+// Inputs: gates, r, scales and sums of its columns, initial h?, and the last one as above.
+itg_words itg_qcells_of(const itg_call *call, int gates, itg_cells *s) {
+  if (gates == ITG_LSTM_GATES) TAKES(4, 6, 3);
+  else TAKES(4, 6, 2);
+  const itg_tensor *x = call->in[0], *scale = call->in[2], *sums = call->in[3];
+  itg_words wrong = read_cells(call, gates, x, call->in[1], itg_input(call, 4), itg_input(call, 5), true, s);
+  if (wrong) return wrong;
+  const int64_t each[2] = {s->directions, s->blocks * gates * ITG_UNITS};
+  REFUSE(x->shape[2] != each[0] * each[1], "the gates are not directions * blocks * gates * 16 wide");
+  REFUSE(s->hidden > INT32_MAX / (128 * 255) - 4, "there are more units than a sum of 32 bits holds");
+  REFUSE(!is(scale, 2, each[0], each[1], 0, 0), "there must be one f32 scale per column of r");
+  REFUSE(sums->dtype != ITG_I32 || !itg_has_shape(sums, 2, each), "there must be one i32 sum per column of r");
   return NULL;
 }
 
@@ -75,6 +94,8 @@ INFER(lstm_steps, ITG_LSTM_GATES, itg_cells_of)
 INFER(gru_steps, ITG_GRU_GATES, itg_cells_of)
 INFER(lstm_layer, ITG_LSTM_GATES, itg_layer_of)
 INFER(gru_layer, ITG_GRU_GATES, itg_layer_of)
+INFER(qlstm_steps, ITG_LSTM_GATES, itg_qcells_of)
+INFER(qgru_steps, ITG_GRU_GATES, itg_qcells_of)
 
 // The gates of the steps now and of those to come, and for every share the inputs of those, turned.
 static size_t scratch(const itg_call *call, int gates, uint32_t parts) {
@@ -86,3 +107,16 @@ static size_t scratch(const itg_call *call, int gates, uint32_t parts) {
 
 size_t itg_scratch_lstm_layer(const itg_call *call, uint32_t parts) { return scratch(call, ITG_LSTM_GATES, parts); }
 size_t itg_scratch_gru_layer(const itg_call *call, uint32_t parts) { return scratch(call, ITG_GRU_GATES, parts); }
+
+// Every share keeps the state before as bytes, and their scales.
+static size_t state_scratch(const itg_call *call, int gates, uint32_t parts) {
+  itg_cells s;
+  return itg_qcells_of(call, gates, &s) ? 0 : itg_qstate_of(&s).total * parts;
+}
+
+size_t itg_scratch_qlstm_steps(const itg_call *call, uint32_t parts) {
+  return state_scratch(call, ITG_LSTM_GATES, parts);
+}
+size_t itg_scratch_qgru_steps(const itg_call *call, uint32_t parts) {
+  return state_scratch(call, ITG_GRU_GATES, parts);
+}

@@ -6,6 +6,7 @@ from intaglio.ops.control import *  # noqa: F403
 from intaglio.ops.conv import *  # noqa: F403
 from intaglio.ops.detect import *  # noqa: F403
 from intaglio.ops.dynamic import *  # noqa: F403
+from intaglio.ops.dynamic_recurrent import *  # noqa: F403
 from intaglio.ops.einsum import *  # noqa: F403
 from intaglio.ops.elementwise import *  # noqa: F403
 from intaglio.ops.gate import *  # noqa: F403

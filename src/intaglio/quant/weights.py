@@ -9,7 +9,16 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value, constant
-from intaglio.ops import add, dequantize_linear, dynamic_matmul, gather, matmul, reshape
+from intaglio.ops import (
+    add,
+    dequantize_linear,
+    dynamic_gru,
+    dynamic_lstm,
+    dynamic_matmul,
+    gather,
+    matmul,
+    reshape,
+)
 from intaglio.ops.dynamic import DEPTH
 
 TYPES = ("i8", "u8", "i4", "u4")
@@ -118,10 +127,15 @@ def weight_only(
 def dynamic(graph: Graph, keep: Collection[str] = ()) -> Graph:
     """The graph with products of bytes: weights i8 per column, rows quantised as they come.
 
-    Tables that are looked up become i8 too. `keep` is that of `weight_only`.
+    LSTMs and GRUs with the usual activations compute so too, their states row by row; tables that
+    are looked up become i8. `keep` is that of `weight_only`.
     """
     made = graph.copy()
     for node in list(made.nodes()):
+        if not _kept(node, keep) and _is_plain_layer(node):
+            for old, new in zip(node.outputs, _layer(node), strict=True):
+                made.replace(old, new)
+            continue
         w = None if _kept(node, keep) else _matrix(node)
         if w is None or w.shape[0] > DEPTH:
             continue
@@ -147,6 +161,47 @@ def _quantize_tables(graph: Graph, keep: Collection[str]) -> None:
         real = dequantize_linear(constant(np.ascontiguousarray(q.T)), constant(scale), axis=0)
         made = gather(real, node.inputs[1], axis=0, origin=node.origin)
         graph.replace(node.outputs[0], made)
+
+
+USUAL = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh")}
+
+
+def _is_plain_layer(node: Node) -> bool:
+    """An LSTM or GRU that has a form with weights of bytes."""
+    if node.op not in USUAL:
+        return False
+    a, ins = node.attrs, node.inputs
+    count = 2 if a["direction"] == "bidirectional" else 1
+    constants = [v for v in ins[1:4] if v is not None]
+    odd = ins[7] is not None or a["input_forget"] if node.op == "lstm" else not a[
+        "linear_before_reset"]  # fmt: skip
+    return not odd and not (
+        ins[4] is not None
+        or a["layout"]
+        or a["clip"]
+        or a["activations"] != USUAL[node.op] * count
+        or any(v.data is None or v.dtype != "f32" for v in constants)
+        or max(v.shape[-1] for v in constants[:2]) > DEPTH
+    )
+
+
+def _layer(node: Node) -> list[Value]:
+    """The same layer with weights of bytes, a scale per row of each direction."""
+    x, w, r, b, _, *states = node.inputs
+    quantized = []
+    for v in (w, r):
+        assert v is not None
+        assert v.data is not None
+        pairs = [quantize_matrix(np.ascontiguousarray(one.T))[:2] for one in v.data]
+        quantized += [
+            constant(np.stack([np.ascontiguousarray(q.T) for q, _ in pairs])),
+            constant(np.stack([s for _, s in pairs])),
+        ]
+    build = dynamic_lstm if node.op == "lstm" else dynamic_gru
+    shape = {k: node.attrs[k] for k in ("hidden_size", "direction")}
+    states = states[:2] if node.op == "lstm" else states[:1]
+    made: list[Value] = build(x, *quantized, b, *states, origin=node.origin, **shape)
+    return made
 
 
 def _kept(node: Node, keep: Collection[str]) -> bool:

@@ -26,3 +26,18 @@ case("dynamic_matmul_packed", lambda x: ops.dynamic_matmul(x, bytes_of(6, 5), nu
 case("dynamic_matmul_packed", lambda x: ops.dynamic_matmul(x, bytes_of(8, 20), num(1)), f32(8))
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(1)), f32(2, 6))
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(5)), Type("f32", (3, 2, 6)))
+
+
+def layer(x: Value, name: str, gates: int, hidden: int = 6) -> list[Value]:
+    w, r = bytes_of(1, gates * hidden, x.shape[2]), bytes_of(1, gates * hidden, hidden)
+    scales = [
+        constant(RNG.uniform(0.001, 0.005, (1, gates * hidden)).astype(np.float32)) for _ in "wr"
+    ]
+    made: list[Value] = ops.REGISTRY[name](
+        x, w, scales[0], r, scales[1], num(1, 2 * gates * hidden), hidden_size=hidden
+    )
+    return made
+
+
+case("dynamic_lstm_as_steps", lambda x: layer(x, "dynamic_lstm", 4), f32(3, 2, 5))
+case("dynamic_gru_as_steps", lambda x: layer(x, "dynamic_gru", 3), f32(3, 2, 5))

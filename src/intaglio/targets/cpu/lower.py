@@ -24,6 +24,7 @@ from intaglio.targets.cpu.ops import (
     pack,
     pool,
 )
+from intaglio.targets.cpu.qrecurrent import QRECURRENT
 from intaglio.targets.cpu.recurrent import RECURRENT
 from intaglio.targets.cpu.rows import ROWS
 
@@ -194,4 +195,5 @@ LOWER: list[Rule] = [
     *INT8,
     *ROWS,
     *RECURRENT,
+    *QRECURRENT,
 ]

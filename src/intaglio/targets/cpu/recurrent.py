@@ -56,7 +56,7 @@ def _macs(node: Node) -> int:
     return node.inputs[0].type.size * int(node.attrs["hidden"])  # type: ignore[union-attr]
 
 
-def _unblock(a: Array, gates: int, hidden: int) -> Array:
+def unblock(a: Array, gates: int, hidden: int) -> Array:
     """[.., blocks * gates * 16] -> [.., gates * hidden]"""
     blocks = -(-hidden // UNITS)
     split = a.reshape(*a.shape[:-1], blocks, gates, UNITS)
@@ -69,8 +69,8 @@ def _neutral(gates: Array, r: Array, count: int, hidden: int) -> tuple[list[Arra
     d = r.shape[0]
     given = gates.reshape(*gates.shape[:2], d, gates.shape[2] // d)
     rows = np.swapaxes(r, 1, 2).reshape(d, hidden, given.shape[3])
-    weights = np.swapaxes(_unblock(rows, count, hidden), 1, 2)
-    return [_unblock(given[:, :, i], count, hidden) for i in range(d)], weights
+    weights = np.swapaxes(unblock(rows, count, hidden), 1, 2)
+    return [unblock(given[:, :, i], count, hidden) for i in range(d)], weights
 
 
 def _each_direction(body: Any, gates: Array, r: Array, bias: Array | None, count: int,
