@@ -38,6 +38,7 @@ enum itg_isa {  // bits; a kernel runs where all the bits that it needs are ther
   ITG_ISA_avx512 = 2,  // F, BW, DQ, VL; comes with avx2
   ITG_ISA_avx512vnni = 4,
   ITG_ISA_avx512bf16 = 8,
+  ITG_ISA_avx512vbmi = 16,
   ITG_ISA_neon = 256,
   ITG_ISA_dotprod = 512,
   ITG_ISA_rvv = 4096,

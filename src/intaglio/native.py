@@ -25,6 +25,7 @@ ISA_BITS = {
     "avx512": 2,
     "avx512vnni": 4,
     "avx512bf16": 8,
+    "avx512vbmi": 16,
     "neon": 256,
     "dotprod": 512,
     "rvv": 4096,

@@ -82,8 +82,14 @@ def test_lowering_is_exact(stored, residual):
 
 @pytest.mark.parametrize("columns", [(), (6,)])
 def test_lowering_of_matmul_is_exact(columns):
-    arrays = [codes(np.uint8, 3, 5), scale(0.1), np.uint8(3), codes(np.int8, 5, 6),
-              RNG.uniform(0.1, 1, columns).astype(np.float32), np.zeros(columns, np.int8)]  # fmt: skip
+    arrays = [
+        codes(np.uint8, 3, 5),
+        scale(0.1),
+        np.uint8(3),
+        codes(np.int8, 5, 6),
+        RNG.uniform(0.1, 1, columns).astype(np.float32),
+        np.zeros(columns, np.int8),
+    ]
     np.testing.assert_array_equal(*lowered_and_not("qlinear_matmul", arrays))
 
 

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from intaglio.ir import Value, constant
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Type, Value, constant
 from intaglio.ops.conv import conv_integer, qlinear_conv
 from intaglio.ops.elementwise import add, cast, div, mul, sub
 from intaglio.ops.linear import matmul_integer, qlinear_matmul
 from intaglio.ops.quantize import quantize_linear
+from intaglio.ops.registry import op
 from intaglio.ops.shape import reshape
+
+BITS8 = ("i8", "u8")
+
+
+def _entries(x: Value, table: Value) -> Type:
+    if x.dtype not in BITS8:
+        raise BadInput(f"lookup by {x.dtype}; i8 and u8 are numbers of entries")
+    if table.shape != (256,):
+        raise BadInput(f"the table has shape {table.shape}, 256 entries are needed")
+    return Type(table.dtype, x.shape)
+
+
+@op(_entries)
+def lookup(x: Array, table: Array) -> Array:
+    """table[x], where the bytes of x count as unsigned: any function of one quantised tensor."""
+    return table[x.view(np.uint8)]
 
 
 # ---- products in simpler ops: for formats that cannot say f32 results and residuals --------------

@@ -113,6 +113,11 @@ def _scaled(node: Node, x: Value, p: Perm) -> Permuted | None:
     return _axis(node, x, p)
 
 
+def _first(node: Node, x: Value, p: Perm) -> Permuted:
+    """Only the first operand has the axes that move."""
+    return Permuted([p, *[None] * (len(node.inputs) - 1)], node.attrs, [p])
+
+
 def _gather(node: Node, x: Value, p: Perm) -> Permuted | None:
     indices = node.inputs[1]
     return _axis(node, x, p) if indices is not None and indices.type.rank == 1 else None
@@ -200,6 +205,7 @@ _TABLE: dict[str, Callable[[Node, Value, Perm], Permuted | None]] = {
     **dict.fromkeys(("argmax", "argmin"), _arg),
     **dict.fromkeys(("layer_norm", "rms_norm"), _norm),
     "concat": _concat,
+    "lookup": _first,
     "gather": _gather,
     "slice": _per_axis("start", "stop", "step"),
     "pad": _per_axis("before", "after"),

@@ -106,3 +106,16 @@ case("residual_to_floats", lambda q, x: ops.add(sums(q), x), PIXELS, Type("f32",
 case("residual_to_floats", lambda q, x: ops.add(x, ops.add(
     constant(np.arange(5, dtype=np.float32)), ops.matmul(real(q, 1 / 32), columns(5)))),
      BYTES, Type("f32", (2, 5)))  # fmt: skip
+case("table_of_bytes", lambda q: stored(ops.sigmoid(real(q, 0.5, 3)), 1 / 256, -128), PIXELS)
+case("table_of_bytes", lambda q: stored(real(q, 0.5, 3), 0.25, 9, "u8"), PIXELS)
+case("table_of_bytes", lambda q: stored(real(q, 0.25, 3)), PIXELS)
+case(
+    "table_of_bytes",
+    lambda q: stored(
+        ops.mul(real(q, 0.5), ops.clip(ops.add(real(q, 0.5), scalar(3.0)), lo=0.0, hi=6.0))
+    ),
+    PIXELS,
+)
+case("table_of_table", lambda q: ops.lookup(
+    ops.lookup(q, whole(256)), whole(256)), PIXELS)  # fmt: skip
+case("table_of_floats", lambda q: ops.relu(ops.tanh(real(q, 0.5, 3))), PIXELS)

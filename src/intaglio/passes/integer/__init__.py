@@ -6,9 +6,11 @@ The float detour rounds differently on every machine; the integer op has one exa
 from __future__ import annotations
 
 from intaglio.passes.integer.moves import MOVES
-from intaglio.passes.integer.products import PRODUCTS, TO_FLOATS
+from intaglio.passes.integer.products import PRODUCTS, SUMS
+from intaglio.passes.integer.tables import TABLES, table_of_floats
 
-INTEGER = [*MOVES, *PRODUCTS]
-ROUNDING = [*PRODUCTS, *TO_FLOATS]  # they round otherwise than floats do
+INTEGER = [*MOVES, *TABLES, *PRODUCTS]
+TO_FLOATS = [*SUMS, table_of_floats]
+ROUNDING = [*PRODUCTS, *SUMS]  # they round otherwise than floats do
 
 __all__ = ["INTEGER", "ROUNDING", "TO_FLOATS"]

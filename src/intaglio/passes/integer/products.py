@@ -315,7 +315,7 @@ PRODUCTS = [
     integer_biased_matmul,
     integer_matmul,
 ]
-TO_FLOATS = [
+SUMS = [
     residual_to_floats,
     biased_matmul_to_floats,
     conv_to_floats,

@@ -8,9 +8,9 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Node, Value, constant
+from intaglio.ops.quantized import BITS8 as BITS8
 from intaglio.rewrite import P
 
-BITS8 = ("i8", "u8")
 x, w, b, r = P["x w b? r"]
 xs, xz, ws, wz, ys, yz, rs, rz = P["xs! xz? ws! wz? ys! yz? rs! rz?"]
 

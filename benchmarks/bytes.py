@@ -1,0 +1,60 @@
+"""`python -m benchmarks.bytes [isa ...]`: the bandwidth of arithmetic on quantised tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kernels import fastest
+from intaglio import native
+from intaglio.ops.registry import REGISTRY
+from intaglio.targets.cpu import LEVELS
+
+RNG = np.random.default_rng(1)
+SHAPES = {"in cache": (1, 14, 14, 96), "beyond": (1, 112, 112, 96)}
+
+
+def some(*shape: int) -> np.ndarray:
+    return RNG.integers(-128, 128, shape).astype(np.int8)
+
+
+def cases(shape: tuple[int, ...]) -> list[tuple[str, str, list[Any], dict[str, Any]]]:
+    """A name, an op, its operands and attributes."""
+    x = some(*shape)
+    return [
+        ("lookup, bytes", "lookup", [x, some(256)], {}),
+        ("lookup, f32", "lookup", [x, some(256).astype(np.float32)], {}),
+    ]
+
+
+def run_time(op: str, isa: str, arrays: list[Any], given: dict[str, Any]) -> tuple[float, int]:
+    """Seconds of one call, and the bytes that it must read and write."""
+    keyword = [p for p in REGISTRY[op].signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    attrs = {**{p.name: p.default for p in keyword}, **given}
+    kernel = native.find_kernel(op, "i8", LEVELS[isa])
+    assert kernel is not None
+    ready = native.Prepared(kernel, [None if a is None else np.asarray(a) for a in arrays], attrs)
+    call = ctypes.byref(ready.call)
+    moved = sum(np.asarray(a).nbytes for a in arrays if a is not None)
+    seconds = fastest(lambda: kernel.run(call, 0, 1), 0.1)
+    return seconds, moved + sum(a.nbytes for a in ready.outs)
+
+
+def main() -> None:
+    known = [i for i, bits in LEVELS.items() if not bits & ~native.machine()]
+    isas = sys.argv[1:] or [i for i in known if i != "avx512bf16"]
+    print(f"{'GB/s, read and written':32}" + "".join(f"{i:>12}" for i in isas))
+    for where, shape in SHAPES.items():
+        for name, op, arrays, attrs in cases(shape):
+            row = f"{name + ', ' + where:32}"
+            for isa in isas:
+                seconds, moved = run_time(op, isa, arrays, attrs)
+                row += f"{moved / seconds / 1e9:12.1f}"
+            print(row)
+
+
+if __name__ == "__main__":
+    main()
