@@ -67,10 +67,11 @@ def versions(name: str, precision: str = "f32") -> dict[str, str] | None:
 
 def missing(name: str, precision: str = "f32") -> list[str]:
     """The distributions that the peer needs and this interpreter lacks."""
-    return [p for p in module(name, precision).PACKAGES if not _installed(p)]
+    return [p for p in module(name, precision).PACKAGES if not has(p)]
 
 
-def _installed(distribution: str) -> bool:
+def has(distribution: str) -> bool:
+    """Whether it is installed."""
     try:
         importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

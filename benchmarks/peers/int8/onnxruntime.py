@@ -48,6 +48,19 @@ def prepare(source: Path, file: Path) -> Path:
 
 def static(source: Path, file: Path, samples: Iterable[dict[str, Array]]) -> Path:
     """Quantised with fixed ranges."""
+    kept = list(samples)
+    try:
+        return _static(source, file, kept)
+    except ValueError:  # its care for large biases fails on some models
+        return _static(source, file, kept, {"QDQDisableWeightAdjustForInt32Bias": True})
+
+
+def _static(
+    source: Path,
+    file: Path,
+    samples: Iterable[dict[str, Array]],
+    options: dict[str, bool] | None = None,
+) -> Path:
     from onnxruntime import quantization as q
 
     class Reader(q.CalibrationDataReader):
@@ -59,7 +72,7 @@ def static(source: Path, file: Path, samples: Iterable[dict[str, Array]]) -> Pat
 
     q.quantize_static(
         str(source), str(file), Reader(), quant_format=q.QuantFormat.QDQ, per_channel=True,
-        activation_type=q.QuantType.QUInt8, weight_type=q.QuantType.QInt8,
+        activation_type=q.QuantType.QUInt8, weight_type=q.QuantType.QInt8, extra_options=options,
     )  # fmt: skip
     return file
 

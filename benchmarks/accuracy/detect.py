@@ -1,0 +1,167 @@
+"""Detections: how models spell them, how two sets of them compare, and COCO's average precision.
+
+Detections are rows: class, score, left, top, right, bottom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.accuracy import Array
+
+THRESHOLDS = np.linspace(0.5, 0.95, 10)  # of the overlap, in COCO's average precision
+MOST = 100  # detections of one picture that count
+
+
+def overlap(a: Array, b: Array) -> Array:
+    """Intersection over union of every box of `a` with every box of `b`."""
+    low = np.maximum(a[:, None, :2], b[None, :, :2])
+    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
+    both = np.prod(np.clip(high - low, 0, None), -1)
+    areas = [np.prod(np.clip(x[:, 2:] - x[:, :2], 0, None), -1) for x in (a, b)]
+    return both / np.maximum(areas[0][:, None] + areas[1][None] - both, 1e-12)
+
+
+def suppress(found: Array, most: float) -> Array:
+    """Without those that overlap one of the same class with a higher score by more than `most`."""
+    found = found[np.argsort(-found[:, 1], kind="stable")][:3000]
+    kept = []
+    covers = (overlap(found[:, 2:], found[:, 2:]) > most) & (found[:, :1] == found[:, 0])
+    gone = np.zeros(len(found), bool)
+    for i in range(len(found)):
+        if not gone[i]:
+            kept.append(i)
+            gone |= covers[i]
+    return found[kept]
+
+
+# ---- how models spell them -----------------------------------------------------------------------
+def rows(boxes: Array, scores: Array, least: float) -> Array:
+    """From boxes [n, 4] and scores by class [n, classes], all above `least`."""
+    i, label = np.nonzero(scores > least)
+    return np.column_stack([label, scores[i, label], boxes[i]]).astype(np.float64)
+
+
+def corners(centred: Array) -> Array:
+    """From centre x, centre y, width, height."""
+    middle, half = centred[..., :2], centred[..., 2:4] / 2
+    return np.concatenate([middle - half, middle + half], -1)
+
+
+def grid(size: int, strides: Sequence[int]) -> tuple[Array, Array]:
+    """Column and row of every cell of the levels of a square picture, and its stride."""
+    places, steps = [], []
+    for stride in strides:
+        y, x = np.mgrid[: size // stride, : size // stride]
+        places.append(np.stack([x.ravel(), y.ravel()], -1))
+        steps.append(np.full((x.size, 1), stride))
+    return np.concatenate(places), np.concatenate(steps)
+
+
+def yolox(outputs: list[Array], least: float, size: int = 416) -> Array:
+    """[1, cells, 85]: offsets and logarithms of extents by cell, objectness, class scores."""
+    made = outputs[0][0]
+    cells, steps = grid(size, (8, 16, 32))
+    boxes = np.concatenate([(made[:, :2] + cells) * steps, np.exp(made[:, 2:4]) * steps], -1)
+    return suppress(rows(corners(boxes), made[:, 4:5] * made[:, 5:], least), 0.65)
+
+
+def fastestdet(outputs: list[Array], least: float) -> Array:
+    """[1, 85, 22, 22]: objectness, box, class scores; boxes as shares of the picture."""
+    made = outputs[0][0].reshape(85, -1).T
+    side = outputs[0].shape[-1]
+    cells, _ = grid(side, (1,))
+    middle = (cells + np.tanh(made[:, 1:3])) / side
+    boxes = np.concatenate([middle, 1 / (1 + np.exp(-made[:, 3:5]))], -1)
+    scores = made[:, :1] ** 0.6 * made[:, 5:] ** 0.4
+    return suppress(rows(corners(boxes), scores, least), 0.45)
+
+
+def yolov8(outputs: list[Array], least: float) -> Array:
+    """[1, 4 + classes, cells]: centred boxes in pixels, then class scores."""
+    made = outputs[0][0].T
+    return suppress(rows(corners(made[:, :4]), made[:, 4:], least), 0.45)
+
+
+def ultraface(outputs: list[Array], least: float) -> Array:
+    """Scores [1, n, (no face, face)] and corners as shares of the picture."""
+    return suppress(rows(outputs[1][0], outputs[0][0, :, 1:], least), 0.3)
+
+
+def yunet(outputs: list[Array], least: float, size: int = 320) -> Array:
+    """Class and object scores, boxes and landmarks, each at three strides."""
+    cls, obj, box = (np.concatenate([a[0] for a in outputs[i : i + 3]]) for i in (0, 3, 6))
+    cells, steps = grid(size, (8, 16, 32))
+    boxes = np.concatenate([(cells + box[:, :2]) * steps, np.exp(box[:, 2:]) * steps], -1)
+    return suppress(rows(corners(boxes), np.sqrt(np.clip(cls * obj, 0, 1)), least), 0.3)
+
+
+# ---- comparing -----------------------------------------------------------------------------------
+def agreement(
+    pairs: Sequence[tuple[Array, Array]], least: float, overlaps: float = 0.9, apart: float = 0.03
+) -> tuple[int, int]:
+    """How many detections of either side the other one has too, and how many there are.
+
+    The pairs hold everything above `least` - `apart`. A detection above `least` is there too if
+    one of the same class overlaps it by `overlaps` and has a score no further than `apart`: so
+    one on the threshold is not missed for being a hair below it.
+    """
+    same = total = 0
+    for one, other in pairs:
+        for a, b in ((one, other), (other, one)):
+            sure = a[a[:, 1] >= least]
+            near = (overlap(sure[:, 2:], b[:, 2:]) >= overlaps) & (sure[:, :1] == b[:, 0])
+            near &= np.abs(sure[:, 1:2] - b[:, 1]) <= apart
+            same += int(near.any(1).sum())
+            total += len(sure)
+    return same, total
+
+
+def average_precision(
+    found: Sequence[Array], truth: Sequence[Array], classes: int = 80
+) -> tuple[float, float]:
+    """COCO's AP (overlaps of 0.5 to 0.95) and AP50, in percent, over the classes that occur.
+
+    `truth` has one array per picture: class, left, top, right, bottom.
+    """
+    found = [f[np.argsort(-f[:, 1], kind="stable")][:MOST] for f in found]
+    by_class = []
+    for label in range(classes):
+        wanted = [t[t[:, 0] == label][:, 1:] for t in truth]
+        if any(map(len, wanted)):
+            by_class.append(_precision([f[f[:, 0] == label] for f in found], wanted))
+    by_threshold = np.mean(by_class, 0) * 100
+    return float(by_threshold.mean()), float(by_threshold[0])
+
+
+def _precision(found: Sequence[Array], truth: Sequence[Array]) -> Array:
+    """Of one class, at each threshold: precision averaged over 101 recalls."""
+    hits = [_hits(f, t) for f, t in zip(found, truth, strict=True)]
+    order = np.argsort(-np.concatenate([f[:, 1] for f in found]), kind="stable")
+    right = np.concatenate(hits, 1)[:, order]
+    true = np.cumsum(right, 1)
+    recall = true / sum(map(len, truth))
+    precision = true / np.arange(1, right.shape[1] + 1)
+    precision = np.maximum.accumulate(precision[:, ::-1], 1)[:, ::-1]
+    made = np.zeros(len(THRESHOLDS))
+    for i in range(len(THRESHOLDS)):
+        at = np.searchsorted(recall[i], np.linspace(0, 1, 101), "left")
+        inside = at < right.shape[1]
+        made[i] = precision[i, at[inside]].sum() / 101
+    return made
+
+
+def _hits(found: Array, truth: Array) -> Array:
+    """For each threshold and detection (highest score first) whether it found a box of its own."""
+    right = np.zeros((len(THRESHOLDS), len(found)), bool)
+    between = overlap(found[:, 2:], truth)
+    for i, least in enumerate(THRESHOLDS):
+        free = np.ones(len(truth), bool)
+        for d in range(len(found)):
+            open_to = np.where(free, between[d], -1) if len(truth) else np.array([-1.0])
+            best = int(open_to.argmax())
+            if open_to[best] >= least:
+                right[i, d], free[best] = True, False
+    return right

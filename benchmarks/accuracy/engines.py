@@ -1,0 +1,91 @@
+"""The engines: each makes of an ONNX file and calibration samples something that answers."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks import peers
+from benchmarks.accuracy import Feeds, Run, files
+from benchmarks.peers.int8 import onnxruntime as ort_int8
+from benchmarks.peers.int8 import openvino as openvino_int8
+
+THREADS = 2
+FLOAT, OURS, AUTO = "float", "intaglio", "intaglio --auto"
+STATIC, DYNAMIC, OPENVINO = "onnxruntime", "onnxruntime dynamic", "openvino"
+Make = Callable[[Path, Sequence[Feeds]], Run]
+
+
+def onnxruntime(file: Path) -> Run:
+    """What onnxruntime answers, by the outputs' order."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, THREADS
+    session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    return lambda feeds: session.run(None, feeds)
+
+
+def _ours(file: Path, samples: Sequence[Feeds], **how: object) -> Run:
+    import intaglio
+
+    made = files.scratch() / f"{file.stem}.itg"
+    intaglio.compile(intaglio.quantize(intaglio.load(file), data=samples, **how)).save(made)
+    session = intaglio.open(made, threads=THREADS)
+    return lambda feeds: [a.copy() for a in session.run(feeds).values()]
+
+
+def _auto(file: Path, samples: Sequence[Feeds]) -> Run:
+    return _ours(file, samples, auto=True)
+
+
+def _static(file: Path, samples: Sequence[Feeds]) -> Run:
+    ready = ort_int8.prepare(file, files.scratch() / f"{file.stem}.float.onnx")
+    return onnxruntime(ort_int8.static(ready, ready.with_suffix(".int8.onnx"), samples))
+
+
+def _dynamic(file: Path, samples: Sequence[Feeds]) -> Run:
+    ready = ort_int8.prepare(file, files.scratch() / f"{file.stem}.float.onnx")
+    return onnxruntime(ort_int8.dynamic(ready, ready.with_suffix(".int8.onnx")))
+
+
+def _openvino(file: Path, samples: Sequence[Feeds]) -> Run:
+    import openvino
+
+    logging.disable(logging.WARNING)
+    model = openvino_int8.read(file, samples[0])
+    kinds = [op.get_type_name() for op in model.get_ops()]
+    attends = kinds.count("Softmax") + kinds.count("ScaledDotProductAttention") > 2
+    quantised = openvino_int8.quantize(model, samples, transformer=attends)
+    hints = {"INFERENCE_NUM_THREADS": THREADS, "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(quantised, "CPU", hints)
+    return lambda feeds: [a.copy() for a in compiled(feeds).values()]
+
+
+ENGINES: dict[str, Make] = {
+    FLOAT: lambda file, samples: onnxruntime(file),
+    OURS: _ours,
+    AUTO: _auto,
+    STATIC: _static,
+    DYNAMIC: _dynamic,
+    OPENVINO: _openvino,
+}
+PACKAGES = {  # what an engine's answers depend on
+    FLOAT: ("onnxruntime",),
+    STATIC: ort_int8.PACKAGES,
+    DYNAMIC: ort_int8.PACKAGES,
+    OPENVINO: openvino_int8.PACKAGES,
+}
+
+
+def missing(engine: str) -> str | None:
+    """Why the engine cannot run here; None if it can."""
+    if engine == AUTO:
+        from intaglio.quant.quantize import calibrate
+
+        if "auto" not in inspect.signature(calibrate).parameters:
+            return "this version has no auto mode"
+    lacking = [p for p in PACKAGES.get(engine, ()) if not peers.has(p)]
+    return f"needs {', '.join(lacking)}: `make bench` installs it" if lacking else None

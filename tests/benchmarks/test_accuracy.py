@@ -1,0 +1,151 @@
+"""Metrics on cases that can be counted by hand, and one model that ships through every step."""
+
+import json
+
+import numpy as np
+import pytest
+from benchmarks.accuracy import (
+    Score,
+    Task,
+    data,
+    detect,
+    engines,
+    files,
+    one,
+    report,
+    text,
+    tiny,
+    vision,
+)
+
+from benchmarks import accuracy, models
+
+
+def boxes(*rows):
+    return np.array(rows, float).reshape(-1, 6)
+
+
+def test_overlap_is_intersection_over_union():
+    a, b = np.array([[0, 0, 2, 2.0]]), np.array([[1, 1, 3, 3.0], [0, 0, 2, 2], [5, 5, 6, 6]])
+    np.testing.assert_allclose(detect.overlap(a, b), [[1 / 7, 1, 0]])
+
+
+def test_only_the_best_of_overlapping_boxes_of_a_class_stays():
+    found = boxes((0, 0.5, 0, 0, 10, 10), (0, 0.9, 0, 0, 10, 9), (1, 0.4, 0, 0, 10, 10))
+    kept = detect.suppress(found, 0.5)
+    assert kept[:, :2].tolist() == [[0, 0.9], [1, 0.4]]
+
+
+def test_average_precision_of_a_perfect_and_of_an_empty_answer():
+    truth = [np.array([[3, 0, 0, 10, 10.0], [5, 20, 20, 30, 30]]), np.array([[3, 5, 5, 9, 9.0]])]
+    found = [np.insert(t, 1, 0.8, axis=1) for t in truth]
+    assert detect.average_precision(found, truth) == pytest.approx((100, 100))
+    assert detect.average_precision([boxes(), boxes()], truth) == (0, 0)
+
+
+def test_average_precision_counts_misses_doubles_and_loose_boxes():
+    truth = [np.array([[0, 0, 0, 10, 10.0], [0, 20, 0, 30, 10]])]
+    # a hit, the same box again, and nothing on the second: half of the recall, at full precision
+    twice = boxes((0, 0.9, 0, 0, 10, 10), (0, 0.8, 0, 0, 10, 10))
+    assert detect.average_precision([twice], truth)[1] == pytest.approx(100 * 51 / 101)
+    # the first detection is wrong: both hits come behind it, at precisions of 1/2 and 2/3
+    late = boxes((0, 0.9, 50, 50, 60, 60), (0, 0.8, 0, 0, 10, 10), (0, 0.7, 20, 0, 30, 10))
+    assert detect.average_precision([late], truth)[1] == pytest.approx(100 * 2 / 3)
+    # an overlap of 0.82 counts at 7 of the 10 thresholds
+    loose = boxes((0, 0.9, 0, 0, 10, 8.2), (0, 0.8, 20, 0, 30, 8.2))
+    ap, ap50 = detect.average_precision([loose], truth)
+    assert (ap, ap50) == (pytest.approx(70), pytest.approx(100))
+
+
+def test_detections_agree_within_a_hair():
+    one_side = boxes((1, 0.60, 0, 0, 10, 10), (1, 0.31, 50, 50, 60, 60))
+    other = boxes((1, 0.62, 0, 0, 10, 10), (1, 0.29, 50, 50, 60, 60))
+    assert detect.agreement([(one_side, other)], 0.3) == (3, 3)
+    assert detect.agreement([(one_side, boxes((2, 0.6, 0, 0, 10, 10)))], 0.3) == (0, 3)
+    assert detect.agreement([(one_side, boxes((1, 0.7, 0, 0, 10, 10)))], 0.3) == (0, 3)
+
+
+def test_yolov8_boxes_are_centred_and_scores_follow_them():
+    out = np.zeros((1, 6, 3), np.float32)
+    out[0, :4, 1], out[0, 5, 1] = (10, 20, 4, 6), 0.8
+    np.testing.assert_allclose(detect.yolov8([out], 0.5), [[1, 0.8, 8, 17, 12, 23]], rtol=1e-6)
+
+
+def test_small_metrics():
+    assert text.edits("kitten", "sitting") == 3
+    assert tiny.area_under_curve(np.array([1, 2, 3.0]), np.array([0, 1, 1])) == 1
+    assert tiny.area_under_curve(np.array([2, 2, 1.0]), np.array([0, 1, 1])) == 0.25
+    assert data.spread(list(range(10)), 3) == [0, 3, 6]
+    square, factor = data.letterbox(np.full((2, 4, 3), 7.0), 8)
+    assert factor == 2
+    assert (square[:4] == 7).all()
+    assert (square[4:] == 114).all()
+
+
+def row(model, engine, value, parts=(), **more):
+    return {"model": model, "metric": "top-1 %", "engine": engine, "value": value,
+            "parts": list(parts), "more": more}  # fmt: skip
+
+
+def test_the_verdict_names_drops_and_better_peers():
+    rows = [
+        row("a", engines.FLOAT, 70.0), row("a", engines.OURS, 69.0), row("a", engines.STATIC, 60.0),
+        row("b", engines.FLOAT, 50.0), row("b", engines.OURS, 48.5), row("b", engines.STATIC, 49.5),
+        {"model": "c", "metric": "AP", "engine": engines.FLOAT, "missing": "no such file"},
+    ]  # fmt: skip
+    said = report.verdict(rows)
+    assert said[0] == "intaglio: mean drop 1.25 (allowed 0.5): NOT MET"
+    assert said[1] == "intaglio: worst drop 1.50 on b (allowed 1.0): NOT MET"
+    assert said[2] == "intaglio: behind a peer: b 1.00 (onnxruntime)"
+    shown = report.markdown(rows)
+    assert "| a | top-1 % | 70.00 | 69.00 (-1.00) | 60.00 (-10.00) |" in shown
+    assert "- c, float: no such file" in shown
+
+
+def test_a_lead_within_its_standard_error_is_none():
+    ours, best = [100.0, 0, 100, 0], [100.0, 100, 0, 100]
+    rows = [row("a", engines.FLOAT, 75.0, best), row("a", engines.OURS, 50.0, ours),
+            row("a", engines.STATIC, 75.0, best)]  # fmt: skip
+    assert report.spread(rows[1], rows[2]) == pytest.approx(47.9, abs=0.1)
+    assert report.verdict(rows)[2] == "intaglio: behind a peer: nowhere"
+
+
+@pytest.fixture
+def digits(tmp_path, monkeypatch):
+    """The net that ships, with noise for pictures: whatever float says is right."""
+
+    def same(answers, right):
+        return vision.top1([int(r[0].argmax()) for r in right])(answers, right)
+
+    monkeypatch.setattr(files, "KEPT", tmp_path)
+    return Task(
+        "same %", lambda: files.with_shapes(models.DIGITS, {"image": (1, 1, 8, 8)}),
+        lambda n: [_noise(i) for i in range(n)], lambda n: (_noise(100 + i) for i in range(n)),
+        same, samples=20, quick=5, calibrate=8, agreement=True,
+    )  # fmt: skip
+
+
+def _noise(seed):
+    return {"image": np.random.default_rng(seed).random((1, 1, 8, 8), np.float32)}
+
+
+@pytest.mark.parametrize("engine", [engines.FLOAT, engines.OURS, engines.STATIC])
+def test_a_task_from_file_to_score(digits, engine):
+    if why := engines.missing(engine) or engines.missing(engines.FLOAT):
+        pytest.skip(why)
+    found = one.evaluate(digits, engine, quick=False)
+    assert len(found["parts"]) == 20
+    assert found["value"] == 100 if engine == engines.FLOAT else found["value"] >= 80
+    json.dumps(found)
+
+
+def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
+    from benchmarks.accuracy import __main__
+
+    monkeypatch.setattr(files, "SHARED", tmp_path)
+    with pytest.raises(accuracy.Missing, match="INTAGLIO_SHARED names the folder"):
+        one.TASKS["mnist_cntk"].files()
+    with pytest.raises(SystemExit):
+        __main__.main(["no_such_model"])
+    assert "there is no model 'no_such_model'" in capsys.readouterr().err
+    assert Score(1.0).parts == []
