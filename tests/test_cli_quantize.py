@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, digits: tuple[np.ndarray, .
 
 
 def quantize(*args: object, cwd: Path | None = None) -> str:
-    done = intaglio("quantize", DIGITS, "--dim", "batch=1", *args, cwd=cwd)
+    done = intaglio("quantize", DIGITS, "--dim", "batch=1", "--no-check", *args, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -57,6 +57,19 @@ def test_pictures_in_a_package_out(folder: Path, digits: tuple[np.ndarray, ...],
     api.compile(DIGITS, dims={"batch": 1}).save(whole)
     assert right(out, digits) >= right(whole, digits) - 0.01
     assert out.stat().st_size < 0.6 * whole.stat().st_size
+
+
+def test_the_report_shows_the_layers_that_err_most(folder: Path, tmp_path: Path):
+    base = ("--check", "--data", folder, "--std", "255", "-o", tmp_path / "d.itg")
+    said = quantize(*base)
+    assert "the 10 layers of " in said
+    (line,) = [line.split() for line in said.splitlines() if line.startswith("probabilities")]
+    assert line[1] == "output"
+    assert 0.99 < float(line[2]) <= 1
+    assert "times as fast" in said
+    every = quantize(*base, "--layers")
+    assert "every layer" in every
+    assert len(every.splitlines()) > len(said.splitlines())
 
 
 def test_onnx_runs_elsewhere(digits: tuple[np.ndarray, ...], tmp_path: Path):
@@ -87,6 +100,12 @@ def test_the_report_as_data(folder: Path, tmp_path: Path):
     facts = json.loads(done.stdout)
     assert facts == json.loads((tmp_path / "r.json").read_text())
     assert (facts["samples"], facts["method"]) == (5, "minmax")
+    (output,) = facts["accuracy"]["outputs"]
+    assert 0.99 < output["cosine"] < 1
+    assert facts["accuracy"]["samples"] == 5
+    layers = {m["name"]: m for m in facts["accuracy"]["layers"]}
+    assert 0 < layers["logits"]["single_error"] < layers["logits"]["error"] < 0.1
+    assert all(ms > 0 for ms in facts["milliseconds"])
     before, after = facts["parameter_bytes"]
     assert 0.2 < after / before < 0.35
 
@@ -94,7 +113,8 @@ def test_the_report_as_data(folder: Path, tmp_path: Path):
 def test_the_default_output_stands_beside_the_model(folder: Path, tmp_path: Path):
     model = tmp_path / "net.onnx"
     model.write_bytes(DIGITS.read_bytes())
-    main(["quantize", str(model), "--dim", "batch=1", "--data", str(folder), "--std", "255", "-q"])
+    main(["quantize", str(model), "--dim", "batch=1", "--data", str(folder), "--std", "255", "-q",
+          "--no-check"])  # fmt: skip
     assert sorted(p.name for p in tmp_path.iterdir()) == ["net.onnx", "net_int8.itg"]
 
 

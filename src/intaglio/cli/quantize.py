@@ -16,8 +16,14 @@ from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 
 if TYPE_CHECKING:
+    from intaglio.ir import Array, Graph
+    from intaglio.quant.data import Samples
     from intaglio.quant.observe import Progress
     from intaglio.quant.quantize import Quantized
+
+COMPARED = 8  # samples that the float and the quantised model are compared on
+WORST = 10  # layers that are shown
+SECONDS = 0.5  # for which the two take turns
 
 
 def _numbers(option: str) -> Any:
@@ -74,13 +80,20 @@ def _numbers(option: str) -> Any:
 @click.option("--export-scheme", type=click.Path(), metavar="FILE.yaml",
               help="Write every type, range, scale and precision, to read or edit.")  # fmt: skip
 @click.option("--target", default="cpu", show_default=True, help="Chip that it is for.")
+@click.option(
+    "--check/--no-check",
+    default=True,
+    show_default=True,
+    help="Compare with the float model: accuracy layer by layer, and speed on this machine.",
+)
+@click.option("--layers", is_flag=True, help="Print every layer, not only the worst ten.")
 @click.option("--report", type=click.Path(), metavar="FILE.json", help="Write the report there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors and warnings.")
 @options.model_options
 def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float, limit: int | None,
             method: str | None, weights: str | None, scheme: str | None, strict: bool,
-            export_scheme: str | None, target: str, report: str | None,
+            export_scheme: str | None, target: str, check: bool, layers: bool, report: str | None,
             as_json: bool, quiet: bool, **rest: Any) -> None:  # fmt: skip
     """Quantise MODEL: compute in integers what it computes in floats.
 
@@ -127,6 +140,8 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
             intaglio.save_onnx(made.graph, path)
         else:
             intaglio.compile(made.graph, target=target).save(path)
+        if check:
+            facts |= _checked(made, found, target, progress)
     if export_scheme:
         made.scheme.save(export_scheme)
     facts |= {"output": str(path), "seconds": time.perf_counter() - start}
@@ -137,7 +152,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     if as_json:
         click.echo(json.dumps(facts, indent=1))
     elif not quiet:
-        _print(facts)
+        _print(facts, layers)
         for written in (export_scheme, report):
             if written:
                 click.echo(f"{written}: written")
@@ -178,15 +193,53 @@ def _facts(made: Quantized) -> dict[str, Any]:
     }
 
 
-def _print(facts: dict[str, Any]) -> None:
+def _checked(made: Quantized, found: Samples, target: str, progress: Progress) -> dict[str, Any]:
+    """How accurate it is, and how fast, beside the float model."""
+    from intaglio.analysis import accuracy
+
+    some = found.take(COMPARED)
+    compared = accuracy.compare(
+        made.float_graph, made.graph, some, observations=made.observations, progress=progress
+    )
+    facts: dict[str, Any] = {"accuracy": compared.to_dict() | {"samples": len(some)}}
+    if target == "cpu":
+        progress("measuring the speed", 0, None)
+        facts["milliseconds"] = _speed([made.float_graph, made.graph], some[0])
+    return facts
+
+
+def _speed(graphs: Sequence[Graph], sample: dict[str, Array]) -> list[float]:
+    """The fastest run of each on one thread; they take turns, so that both meet the same noise."""
+    import intaglio
+
+    sessions = [intaglio.open(intaglio.compile(g), threads=1) for g in graphs]
+    best = [float("inf")] * len(graphs)
+    end = time.perf_counter() + SECONDS
+    runs = 0
+    while runs < 3 or (runs < 100 and time.perf_counter() < end):
+        for i, session in enumerate(sessions):
+            start = time.perf_counter()
+            session.run(sample)
+            best[i] = min(best[i], (time.perf_counter() - start) * 1e3)
+        runs += 1
+    return best
+
+
+def _print(facts: dict[str, Any], every_layer: bool) -> None:
     layers = ", ".join(f"{n} {precision}" for precision, n in facts["layers"].items())
     click.echo(f"{'layers':11} {layers}")
     for name, why in facts["floats"].items():
         click.echo(f"{'':11} '{name}' stays in floats: {why}")
     for words in facts["notes"]:
         click.echo(f"{'note':11} {words}")
+    if "accuracy" in facts:
+        _print_accuracy(facts["accuracy"], every_layer)
     before, after = facts["parameter_bytes"]
     click.echo(f"{'parameters':11} {before / 1e6:.2f} MB -> {after / 1e6:.2f} MB")
+    if "milliseconds" in facts:
+        before, after = facts["milliseconds"]
+        click.echo(f"{'speed':11} {before:.3f} ms -> {after:.3f} ms on one thread of this CPU, "
+                   f"{before / after:.2f} times as fast")  # fmt: skip
     path = facts["output"]
     size = Path(path).stat().st_size / 1e6
     click.echo(
@@ -194,3 +247,31 @@ def _print(facts: dict[str, Any]) -> None:
     )
     if path.endswith(".itg"):
         click.echo(f"next: intaglio bench {path}")
+
+
+def _print_accuracy(accuracy: dict[str, Any], every: bool) -> None:
+    """A table of layers: as they come out, and each by itself on the float model's inputs."""
+    layers = accuracy["layers"]
+    shown = layers
+    if not every:
+        alone = [m for m in layers if "single_error" in m]
+        worst = sorted(alone, key=lambda m: -m["single_error"])[:WORST]
+        shown = [m for m in layers if m in worst]
+    rows = [(m["name"], m["op"], m["cosine"], m["error"], m.get("single_cosine"),
+             m.get("single_error")) for m in shown]  # fmt: skip
+    rows += [(m["output"], "output", m["cosine"], m["error"], None, None)
+             for m in accuracy["outputs"]]  # fmt: skip
+    name = max(len(r[0]) for r in rows)
+    op = max(len(r[1]) for r in rows)
+    what = "every layer" if every else f"the {len(shown)} layers of {len(layers)} that err most"
+    click.echo(f"\nbeside the float model on {accuracy['samples']} samples, {what}; "
+               "alone: on the float model's own inputs")  # fmt: skip
+    click.echo(
+        f"{'tensor':{name}}  {'':{op}}  {'cosine':>8} {'error':>8}  {'alone':>8} {'error':>8}"
+    )
+    for title, kind, *figures in rows:
+        a, b, c, d = ("" if f is None else f"{f:.5f}" for f in figures)
+        click.echo(f"{title:{name}}  {kind:{op}}  {a:>8} {b:>8}  {c:>8} {d:>8}".rstrip())
+    for words in accuracy["warnings"]:
+        click.echo(f"{'note':11} {words}")
+    click.echo()

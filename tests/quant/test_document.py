@@ -1,0 +1,64 @@
+"""docs/quantization.md: what it shows is what works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import intaglio
+from intaglio.quant.quantize import METHODS, calibrate
+from intaglio.quant.scheme import PRECISIONS, Scheme
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "quantization.md").read_text()
+DIGITS = ROOT / "examples" / "digits"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    with np.load(DIGITS / "digits_test.npz") as data:
+        return (data["images"][:8] / 16).astype(np.float32)
+
+
+def test_the_scheme_works(tmp_path: Path, images: np.ndarray):
+    (text,) = blocks("yaml")
+    path = tmp_path / "scheme.yaml"
+    path.write_text(text)
+    made = calibrate(DIGITS / "digits.onnx", images, scheme=Scheme.load(path, strict=True),
+                     dims={"batch": 1})  # fmt: skip
+    layers = made.scheme.layers
+    assert layers["logits"] == "f32"
+    assert {p for name, p in layers.items() if name.startswith("block2.norm")} == {"f32"}
+    assert {p for name, p in layers.items() if name.startswith("block1.")} == {"int8"}
+    assert made.scheme.tensors["image"].dtype == "u8"
+
+
+def test_the_program_works(tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch):
+    (code,) = blocks("python")
+    whole = intaglio.load(DIGITS / "digits.onnx", dims={"batch": 1})
+    intaglio.save_onnx(whole, tmp_path / "model.onnx")
+    from PIL import Image
+
+    (tmp_path / "images").mkdir()
+    for i, image in enumerate(images):
+        pixels = (image[0] * 255).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
+    monkeypatch.chdir(tmp_path)
+    code = re.sub(r"\[\d[^]]*\]", "[1.0]", code)  # the example's model has one channel
+    exec(compile(code, "docs/quantization.md", "exec"), {})
+    assert (tmp_path / "model.itg").stat().st_size < (tmp_path / "model.onnx").stat().st_size
+    assert (tmp_path / "model_qdq.onnx").exists()
+
+
+def test_what_is_listed_is_what_there_is():
+    listed = re.findall(r"^\| `(\w+)` \|", TEXT.split("## Ranges")[1].split("## ")[0], re.MULTILINE)
+    assert sorted(listed) == sorted(METHODS)
+    words = TEXT.split("A **precision** is")[1].split(".")[0]
+    assert re.findall(r"`(\w+)`", words) == list(PRECISIONS)
