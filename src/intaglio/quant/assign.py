@@ -9,6 +9,7 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value
 from intaglio.quant.place import Placement, activations, keeps_scale
+from intaglio.quant.round import squant
 from intaglio.quant.scheme import TensorScheme
 
 Range = tuple[float, float]
@@ -112,3 +113,29 @@ def to_integers(w: Array, scheme: TensorScheme) -> Array:
     stored: Array = np.rint(w / scale.astype(np.float32)) + zero
     low = -last if first < 0 and not any(scheme.zero) else first
     return np.clip(stored, low, last).astype(dtypes.numpy_of(scheme.dtype))
+
+
+def by_sums(w: Array, scheme: TensorScheme) -> Array:
+    """The numbers that are stored for a convolution's `w`, so that the errors of kernels cancel."""
+    first, last = dtypes.limits(scheme.dtype)
+    low = -last if first < 0 and not any(scheme.zero) else first
+    scale, zero = _spread(scheme, w.ndim)
+    kernels = (w.shape[0], w.shape[1], -1)
+    flat = np.broadcast_to(scale, w.shape).reshape(kernels)
+    offset = np.broadcast_to(zero, w.shape).reshape(kernels)
+    exact = w.reshape(kernels).astype(np.float64)
+    stored = squant(exact + offset * flat, flat, low, last)
+    return stored.reshape(w.shape).astype(dtypes.numpy_of(scheme.dtype))
+
+
+def from_integers(stored: Array, scheme: TensorScheme) -> Array:
+    """What stored numbers mean."""
+    scale, zero = _spread(scheme, stored.ndim)
+    return ((stored.astype(np.float32) - zero) * scale).astype(np.float32)
+
+
+def _spread(scheme: TensorScheme, rank: int) -> tuple[Array, Array]:
+    """Scale and zero, shaped to broadcast against a tensor of this rank."""
+    shape = [-1 if i == scheme.axis else 1 for i in range(rank)]
+    scale, zero = np.array(scheme.scale, np.float32), np.array(scheme.zero, np.float32)
+    return scale.reshape(shape), zero.reshape(shape)

@@ -31,7 +31,8 @@ def grams(
     """
     todo = [n for n in nodes if columns.matrix(n).shape[2] <= WIDEST]
     while todo:
-        some, room = [], limit
+        some: list[Node] = []
+        room = limit
         while todo and (not some or _bytes(todo[0]) <= room):
             room -= _bytes(todo[0])
             some.append(todo.pop(0))
@@ -40,7 +41,7 @@ def grams(
 
 def _bytes(node: Node) -> int:
     groups, _, inputs = columns.matrix(node).shape
-    return groups * inputs * inputs * 4
+    return int(groups * inputs * inputs * 4)
 
 
 def _pass(

@@ -15,7 +15,8 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.passes.fold import FOLD
 from intaglio.quant.apart import keep_apart
-from intaglio.quant.assign import assign, to_integers, weight_scheme
+from intaglio.quant.assign import assign, by_sums, from_integers, to_integers, weight_scheme
+from intaglio.quant.correct import by_means, channel_axis, shift_bias
 from intaglio.quant.data import samples as data_samples
 from intaglio.quant.insert import insert
 from intaglio.quant.observe import Observation, Progress, observe
@@ -24,6 +25,7 @@ from intaglio.quant.scheme import Scheme, TensorScheme
 
 METHODS = ("minmax", "moving", "percentile", "kl", "mse")
 WEIGHTS = {"int8": "i8"}
+ROUNDINGS = ("nearest", "squant")
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,14 @@ class Options:
     weights: str = "int8"
     activations: str = "int8"
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for
+    rounding: str = "squant"  # of weights: one of ROUNDINGS
+    correct: bool = True  # take what rounding weights adds on average off the biases
 
     def __post_init__(self) -> None:
         for what, given, known in (
             ("method", self.method, METHODS),
             ("weights", self.weights, tuple(WEIGHTS)),
+            ("rounding", self.rounding, ROUNDINGS),
         ):
             if given not in known:
                 raise BadInput(f"{what} is '{given}'; known are {', '.join(known)}")
@@ -106,13 +111,15 @@ def calibrate(
         data, [(v.name, v.type) for v in graph.inputs], mean=mean, std=std, layout=layout,
         color=color, resize=resize, pad_value=pad_value, limit=limit, seed=seed, warn=warn,
     )  # fmt: skip
-    seen = observe(graph, placement.tensors, samples, progress=progress)
+    seen = observe(graph, placement.tensors, samples, progress=progress, channels=means(placement))
     notes = keep_apart(graph, placement, find_ranges(placement, seen, options))
     if notes:
         wanted |= {name: "f32" for note in notes for name in note.floats}
         placement = place(graph, wanted)
         if not all(v in seen for v in placement.tensors):
-            seen = observe(graph, placement.tensors, samples, progress=progress)
+            seen = observe(
+                graph, placement.tensors, samples, progress=progress, channels=means(placement)
+            )
     made = build(graph, placement, seen, options, given)
     made.notes += map(str, notes)
     return made
@@ -142,6 +149,12 @@ def name_tensors(graph: Graph) -> None:
         taken.add(name)
 
 
+def means(placement: Placement) -> dict[Value, int]:
+    """Tensors of which the mean of every channel is of use, and the axis of those."""
+    products = [n for n in placement.nodes if n.op in PRODUCTS]
+    return {n.inputs[0]: channel_axis(n) for n in products if placement.quantized(n.inputs[0])}  # type: ignore[misc]
+
+
 def find_ranges(placement: Placement, seen: Mapping[Value, Observation],
            options: Options) -> dict[Value, tuple[float, float]]:  # fmt: skip
     """The range that each quantised tensor is to hold."""
@@ -164,6 +177,8 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
         scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
     floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
     observations = {v.name: o for v, o in seen.items()}
+    for n, (stored, made) in weights.items() if options.correct else ():
+        correct_bias(n, stored, made, seen)
     insert(graph, placement, tensors, weights)
     return Quantized(graph, before, scheme, floats, observations)
 
@@ -177,4 +192,15 @@ def stored_weights(
     assert w.data is not None
     assert axis is not None
     scheme = given.get(w.name) or weight_scheme(w.data, axis, WEIGHTS[options.weights])
+    if options.rounding == "squant" and node.op == "conv" and not scheme.block:
+        return by_sums(w.data, scheme), scheme
     return to_integers(w.data, scheme), scheme
+
+
+def correct_bias(node: Node, stored: Array, scheme: TensorScheme, seen: Mapping[Value, Observation]
+                 ) -> None:  # fmt: skip
+    """Take what the rounding of a product's weights adds on average off its bias."""
+    x = node.inputs[0]
+    known = seen[x].channels if x is not None and x in seen else None
+    if known is not None and known.count:
+        shift_bias(node, by_means(node, from_integers(stored, scheme), known.mean))
