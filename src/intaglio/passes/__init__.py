@@ -25,6 +25,7 @@ from intaglio.passes.linear import LINEAR
 from intaglio.passes.move import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
 from intaglio.passes.prune import prune_channels
 from intaglio.passes.recognize import RECOGNIZE
+from intaglio.passes.recognize.shuffles import SHUFFLES
 from intaglio.rewrite import No, Pick, Rule, Trace, as_estimated, rewrite
 from intaglio.targets import Target
 from intaglio.targets.cost import USUAL, Cost
@@ -135,7 +136,8 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
         Pass("integer", rules(INTEGER), level=3),
         Pass("integer sums", rules(TO_FLOATS), level=3),  # of products that nobody rounds
         Pass("prune channels", prune_channels, level=2, rule="prune_channels"),
-        Pass("fuse", rules(FOLD, FUSE, LINEAR, MEET_FLOATS, CANONICAL), level=2),
+        # shuffles of bytes show only once quantisation between their steps is gone
+        Pass("fuse", rules(FOLD, FUSE, LINEAR, MEET_FLOATS, SHUFFLES, CANONICAL), level=2),
         Pass("fewer transposes", fewer_transposes, level=1, rule="fewer_transposes"),
         Pass("move", rules(FOLD, MOVE, CANONICAL), level=1),
         Pass("move products", rules(FOLD, FUSE, LINEAR, MOVE_FLOATS, parallel, CANONICAL), level=2),

@@ -9,6 +9,7 @@ from tests.passes.cases.build import IMAGE, VECTOR, case, conv, deconv, f32, num
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
 from intaglio.targets.cpu import ops as cpu_ops
+from intaglio.targets.cpu.deal import deal
 from intaglio.targets.cpu.ops import PANEL
 from intaglio.targets.cpu.recurrent import gru_steps, lstm_steps
 
@@ -52,6 +53,13 @@ case("addend_before_reshape",
 case("flattening_into_weights",
      lambda x: product(ops.reshape(ops.transpose(x, perm=(0, 2, 3, 1)), shape=(2, 144))),
      IMAGE)  # fmt: skip
+case("channel_shuffle_dealt", lambda x: ops.channel_shuffle(x, groups=2), IMAGE)
+case("deal_slice",
+     lambda x: ops.slice_(deal(x, groups=2, start=0, stop=6), start=(0, 0, 0, 2),
+                         stop=(9, 9, 9, 6), step=(1, 1, 1, 1)), f32(2, 4, 6, 6))  # fmt: skip
+case("deal_of_concat",
+     lambda x, y: deal(ops.concat(x, y, axis=3), groups=2, start=1, stop=9),
+     f32(2, 4, 6, 5), f32(2, 4, 6, 5))  # fmt: skip
 case("lower_composite", lambda x: ops.hardmax(x, axis=1), VECTOR)
 case("compute_in_f32", lambda x: pool(ops.avg_pool, x), HALF)
 case("elementwise_chain",

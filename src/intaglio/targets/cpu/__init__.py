@@ -10,6 +10,7 @@ from intaglio.ir import Node
 from intaglio.targets import Target, replace
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.targets.cpu.chain import CHAIN
+from intaglio.targets.cpu.deal import DEAL_FUSE
 from intaglio.targets.cpu.epilogue import FUSE
 from intaglio.targets.cpu.lower import LOWER
 from intaglio.targets.cpu.ops import PANEL
@@ -60,7 +61,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
         raise BadInput("precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
                        "or with isa avx512bf16 for a machine that has it")  # fmt: skip
     narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, CHOOSE_BF16)
-    fuse = (*FUSE, *OVERLAP) if precision == "f32" else tuple(FUSE)
+    fuse = (*DEAL_FUSE, *FUSE, *(OVERLAP if precision == "f32" else ()))
     return Target("cpu", partial(native.why_not, isa=bits), tuple(LOWER), fuse,
                   tuple(CHAIN), bits, choose=choose, narrow=narrow,
                   replace=REPLACE)  # fmt: skip

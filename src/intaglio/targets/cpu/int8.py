@@ -20,7 +20,8 @@ from intaglio.ops import reshape, transpose
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.ops import PANEL, Ints
-from intaglio.targets.cpu.weave import FOUR, weave_of, why_not_woven
+from intaglio.targets.cpu.weave import FOUR as FOUR
+from intaglio.targets.cpu.weave import weave_of, why_not_woven
 
 LINE = 64  # bytes up to which the taps of a line of the window make one run
 

@@ -13,6 +13,7 @@ from intaglio.ops import add, cast, expand, mul, reshape, transpose
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets.cpu.attention import ATTENTION
+from intaglio.targets.cpu.deal import DEAL_LOWER
 from intaglio.targets.cpu.epilogue import per_channel
 from intaglio.targets.cpu.int8 import INT8
 from intaglio.targets.cpu.ops import (
@@ -192,6 +193,7 @@ LOWER: list[Rule] = [
     pool_channels_last,
     matmul_packed,
     gemm_packed,
+    *DEAL_LOWER,
     *INT8,
     *ROWS,
     *RECURRENT,
