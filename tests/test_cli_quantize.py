@@ -110,6 +110,17 @@ def test_the_report_as_data(folder: Path, tmp_path: Path):
     assert 0.2 < after / before < 0.35
 
 
+def test_no_samples_are_needed_for_weights_alone(folder: Path, tmp_path: Path):
+    said = quantize("--mode", "weights", "--weights", "int4", "-o", "d.itg", cwd=tmp_path)
+    assert "1 int4" in said
+    assert "samples" not in said
+    said = quantize("--mode", "dynamic", "--check", "-o", "d.itg", cwd=tmp_path)
+    assert "times as fast" in said
+    said = quantize("--mode", "dynamic", "--check", "--data", folder, "--std", "255", "-o", "d.itg",
+                    cwd=tmp_path)  # fmt: skip
+    assert "beside the float model on 8 samples" in said
+
+
 def test_the_default_output_stands_beside_the_model(folder: Path, tmp_path: Path):
     model = tmp_path / "net.onnx"
     model.write_bytes(DIGITS.read_bytes())
@@ -146,6 +157,9 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         (["--data", "IMAGES", "--std", "0"], "std is 0; it must be finite and not 0"),
         (["--data", "IMAGES", "--method", "guess"], "method is 'guess'; known are minmax"),
         (["--data", "IMAGES", "--weights", "int3"], "weights is 'int3'"),
+        (["--mode", "dynamic", "--method", "kl"], "--method has no meaning in --mode dynamic"),
+        (["--mode", "dynamic", "--group", "32"], "--group has no meaning in --mode dynamic"),
+        (["--mode", "weights", "--export-scheme", "s.yaml"], "--export-scheme has no meaning"),
         (["--data", "IMAGES", "--resize", "squash"], "--resize"),
         (["--data", "IMAGES", "--limit", "0"], "limit is 0"),
         (["--data", "IMAGES", "--target", "abacus"], "abacus"),

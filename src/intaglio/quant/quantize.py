@@ -61,14 +61,23 @@ class Quantized:
     notes: list[str] = field(default_factory=list)  # what a user should know of it
 
 
-def quantize(model: str | Path | Graph, data: Any, **how: Any) -> Graph:
+def quantize(
+    model: str | Path | Graph, data: Any = None, *, mode: str = "static", **how: Any
+) -> Graph:
     """A graph that computes in integers what `model` computes in floats.
 
     `data` are samples like those that the model will see, from any source that `data.samples`
-    reads; the keywords are those of `calibrate`. What comes back is for `intaglio.compile`, and
-    for `intaglio.save_onnx`.
+    reads; the keywords are those of `calibrate`. Modes "dynamic" and "weights" need no samples:
+    the keywords are then those of `datafree.without_data`. What comes back is for
+    `intaglio.compile`, and for `intaglio.save_onnx`.
     """
-    return calibrate(model, data, **how).graph
+    if mode == "static":
+        return calibrate(model, data, **how).graph
+    from intaglio.quant.datafree import without_data
+
+    if data is not None:
+        raise BadInput(f"data is given, which mode '{mode}' does not need; leave it out")
+    return without_data(model, mode, **how).graph
 
 
 def calibrate(

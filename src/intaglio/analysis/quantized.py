@@ -1,0 +1,106 @@
+"""What quantising a model did to it: as data, and as text."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import intaglio
+from intaglio.analysis import accuracy, agreement, summary
+from intaglio.ir import Array, Graph
+from intaglio.quant.data import Samples
+from intaglio.quant.observe import Progress
+from intaglio.quant.quantize import Quantized
+
+COMPARED = 8  # samples that the float and the quantised model are compared on
+WORST = 10  # layers that are shown
+SECONDS = 0.5  # for which the two take turns
+
+
+def facts(made: Quantized) -> dict[str, Any]:
+    """What is quantised, and how much smaller it is."""
+    sizes = [summary.of_graph(g)["parameter_bytes"] for g in (made.float_graph, made.graph)]
+    return {
+        "layers": dict(Counter(made.scheme.layers.values()).most_common()),
+        "floats": made.floats,
+        "notes": made.notes,
+        "parameter_bytes": sizes,
+    }
+
+
+def check(
+    made: Quantized, samples: Samples | None, target: str, progress: Progress
+) -> dict[str, Any]:
+    """How accurate it is, and how fast, beside the float model."""
+    found: dict[str, Any] = {}
+    if samples is not None:
+        some = samples.take(COMPARED)
+        compared = accuracy.compare(
+            made.float_graph, made.graph, some, observations=made.observations, progress=progress
+        )
+        found["accuracy"] = compared.to_dict() | {"samples": len(some)}
+    if target == "cpu":
+        progress("measuring the speed", 0, None)
+        inputs = samples[0] if samples else agreement.usable_inputs(made.float_graph)[0]
+        found["milliseconds"] = _speed([made.float_graph, made.graph], inputs)
+    return found
+
+
+def _speed(graphs: Sequence[Graph], sample: dict[str, Array]) -> list[float]:
+    """The fastest run of each on one thread; they take turns, so that both meet the same noise."""
+    sessions = [intaglio.open(intaglio.compile(g), threads=1) for g in graphs]
+    best = [float("inf")] * len(graphs)
+    end = time.perf_counter() + SECONDS
+    runs = 0
+    while runs < 3 or (runs < 100 and time.perf_counter() < end):
+        for i, session in enumerate(sessions):
+            start = time.perf_counter()
+            session.run(sample)
+            best[i] = min(best[i], (time.perf_counter() - start) * 1e3)
+        runs += 1
+    return best
+
+
+def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
+    """The facts for people, with the layers that err most or with all of them."""
+    counts = ", ".join(f"{n} {precision}" for precision, n in facts["layers"].items())
+    lines = [f"{'layers':11} {counts}"]
+    for name, why in facts["floats"].items():
+        lines.append(f"{'':11} '{name}' stays in floats: {why}")
+    lines += [f"{'note':11} {words}" for words in facts["notes"]]
+    if "accuracy" in facts:
+        lines += ["", *_table(facts["accuracy"], every_layer), ""]
+    before, after = facts["parameter_bytes"]
+    lines.append(f"{'parameters':11} {before / 1e6:.2f} MB -> {after / 1e6:.2f} MB")
+    if "milliseconds" in facts:
+        before, after = facts["milliseconds"]
+        lines.append(f"{'speed':11} {before:.3f} ms -> {after:.3f} ms on one thread of this CPU, "
+                     f"{before / after:.2f} times as fast")  # fmt: skip
+    return "\n".join(lines)
+
+
+def _table(found: Mapping[str, Any], every: bool) -> list[str]:
+    """Layers: as they come out, and each by itself on the float model's inputs."""
+    layers = shown = found["layers"]
+    if not every:
+        alone = [m for m in layers if "single_error" in m]
+        worst = sorted(alone, key=lambda m: -m["single_error"])[:WORST]
+        shown = [m for m in layers if m in worst]
+    rows = [
+        (m["name"], m["op"], m["cosine"], m["error"], m.get("single_cosine"), m.get("single_error"))
+        for m in shown
+    ]
+    rows += [(m["output"], "output", m["cosine"], m["error"], None, None) for m in found["outputs"]]
+    name, op = (max(len(r[i]) for r in rows) for i in (0, 1))
+    what = "every layer" if every else f"the {len(shown)} layers of {len(layers)} that err most"
+    lines = [
+        f"beside the float model on {found['samples']} samples, {what}; "
+        "alone: on the float model's own inputs",
+        f"{'tensor':{name}}  {'':{op}}  {'cosine':>8} {'error':>8}  {'alone':>8} {'error':>8}",
+    ]
+    for title, kind, *figures in rows:
+        a, b, c, d = ("" if f is None else f"{f:.5f}" for f in figures)
+        lines.append(f"{title:{name}}  {kind:{op}}  {a:>8} {b:>8}  {c:>8} {d:>8}".rstrip())
+    return lines + [f"{'note':11} {words}" for words in found["warnings"]]

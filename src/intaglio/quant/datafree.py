@@ -1,0 +1,84 @@
+"""Quantisation that needs no samples: integer weights, or rows quantised as they come."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Node, Value
+from intaglio.quant.place import FLOATS, layer
+from intaglio.quant.quantize import Quantized, prepare
+from intaglio.quant.scheme import Scheme
+from intaglio.quant.weights import dynamic, weight_only
+
+MODES = ("dynamic", "weights")
+WEIGHTS = {"int8": "i8", "uint8": "u8", "int4": "i4", "uint4": "u4"}
+GROUP = 32  # weights of 4 bits that share a scale, unless told otherwise
+
+
+def without_data(
+    model: str | Path | Graph,
+    mode: str,
+    *,
+    target: str = "cpu",
+    weights: str = "int8",
+    group: int | None = None,
+    scheme: Scheme | str | Path | None = None,
+    warn: Callable[[str], None] = warnings.warn,
+    **load: Any,
+) -> Quantized:
+    """A model of matrix products with weights of integers.
+
+    `mode` "weights" computes in floats from weights of 8 or 4 bits, of which every `group` share a
+    scale (0: a whole column); "dynamic" computes in 8-bit integers, quantising rows as they come.
+    Of a `scheme`, what it wants in floats stays so.
+    """
+    if mode not in MODES:
+        raise BadInput(f"mode is '{mode}'; without samples it is one of {', '.join(MODES)}")
+    known = WEIGHTS if mode == "weights" else {"int8": "i8"}
+    if weights not in known:
+        raise BadInput(f"weights is '{weights}'; mode '{mode}' has {', '.join(known)}")
+    if mode == "dynamic" and group:
+        raise BadInput(f"group is {group}; mode 'dynamic' has a scale for each column of weights")
+    graph = prepare(model, target, **load)
+    keep = _kept(scheme, graph, warn)
+    if mode == "dynamic":
+        made = dynamic(graph, keep)
+    else:
+        each = (GROUP if "4" in weights else 0) if group is None else group
+        made = weight_only(graph, WEIGHTS[weights], each, keep=keep)
+    layers = {
+        layer(n): "int8" if mode == "dynamic" else weights for n in made.nodes() if _changed(n)
+    }
+    if not layers:
+        raise BadInput(f"there is nothing to quantise in mode '{mode}': no product with a constant "
+                       "matrix in f32; give samples and quantise the whole model")  # fmt: skip
+    floats = dict.fromkeys(keep, "f32 was asked for")
+    return Quantized(made, graph, Scheme(layers=layers, model=graph.name), floats, {})
+
+
+def _kept(
+    scheme: Scheme | str | Path | None, graph: Graph, warn: Callable[[str], None]
+) -> list[str]:
+    """The layers that a scheme wants in floats."""
+    if isinstance(scheme, str | Path):
+        scheme = Scheme.load(scheme)
+    if scheme is None:
+        return []
+    if scheme.tensors:
+        warn(f"{scheme.source}: what it says of tensors is for static quantisation and left out")
+    return [name for name, p in scheme.wanted(graph, warn).items() if p in FLOATS]
+
+
+def _changed(node: Node) -> bool:
+    """Reads integer weights."""
+    return node.op.startswith("dynamic_") or any(map(_is_stored, node.inputs))
+
+
+def _is_stored(v: Value | None) -> bool:
+    if v is None or v.producer is None or v.producer.op != "dequantize_linear":
+        return False
+    return v.producer.inputs[0] is not None and v.producer.inputs[0].data is not None
