@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.kernels import fastest
 from intaglio import native
+from intaglio.ops.quantized import power_table
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets.cpu import LEVELS
 
@@ -23,10 +24,21 @@ def some(*shape: int) -> np.ndarray:
 
 def cases(shape: tuple[int, ...]) -> list[tuple[str, str, list[Any], dict[str, Any]]]:
     """A name, an op, its operands and attributes."""
-    x = some(*shape)
+    x, of = some(*shape), [np.float32(0.5), np.int8(3)]
+    few = x.reshape(1, -1, 24)
+    window = {"kernel": (3, 3), "stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1)}
     return [
         ("lookup, bytes", "lookup", [x, some(256)], {}),
         ("lookup, f32", "lookup", [x, some(256).astype(np.float32)], {}),
+        ("add", "qlinear_add", [x, *of, some(*shape), *of, *of], {}),
+        ("mul", "qlinear_mul", [x, *of, some(*shape), *of, *of], {}),
+        ("mul, per channel", "qlinear_mul", [x, *of, some(1, 1, 1, shape[-1]), *of, *of], {}),
+        ("mul, 24 channels", "qlinear_mul", [few, *of, some(1, 1, 24), *of, *of], {}),
+        ("mean", "qlinear_mean", [x, *of, *of], {"axes": (1, 2)}),
+        ("avg_pool 3x3", "cpu.qpool", [x, *of, *of], window),
+        ("max_pool 3x3", "cpu.pool", [x], {**window, "kind": "max"}),
+        ("clip", "clip", [x], {"lo": -5.0, "hi": 90.0}),
+        ("softmax", "qlinear_softmax", [x, power_table(0.1), *of], {}),
     ]
 
 

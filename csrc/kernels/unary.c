@@ -106,6 +106,20 @@ ITG_FN(gelu, any) {
                                                  : (rows){{gelu_row_f32, gelu_row_f64}});
 }
 
+// Bytes between bounds that they can hold; of crossed bounds the upper one wins.
+static void clip_bytes(const itg_call *call, uint32_t part, uint32_t parts, int lo, int hi) {
+  const uint8_t flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0, low = (uint8_t)(lo + flip), high = (uint8_t)(hi + flip);
+  const uint8_t *from = call->in[0]->data;
+  uint8_t *to = call->out[0]->data;
+  int64_t i, end;
+  itg_share(itg_count(call->in[0]), 4096, part, parts, &i, &end);
+#pragma GCC ivdep  // in place, an element is read before it is written
+  for (; i < end; i++) {
+    const uint8_t x = from[i] ^ flip, above = x > low ? x : low;
+    to[i] = (above < high ? above : high) ^ flip;
+  }
+}
+
 ITG_FN(clip, any) {
   const itg_attrs_clip *a = call->attrs;
   double args[2] = {a->lo, a->hi};
@@ -113,6 +127,10 @@ ITG_FN(clip, any) {
     int64_t lo, hi;
     itg_limits(call->in[0]->dtype, &lo, &hi);
     for (int i = 0; i < 2; i++) args[i] = fmin(fmax(args[i], (double)lo), (double)hi);
+    if (call->in[0]->dtype == ITG_I8 || call->in[0]->dtype == ITG_U8) {
+      clip_bytes(call, part, parts, (int)ceil(args[0]), (int)floor(args[1]));
+      return NULL;
+    }
   }
   return apply(call, part, parts, args, (rows){{clip_row_f32, clip_row_f64, clip_row_i64, clip_row_u64}});
 }

@@ -76,6 +76,14 @@ def packed_attention(x: Value) -> Value:
     return joined(ops.attention(q, k, v, scale=0.25))
 
 
+BYTES, OF = Type("i8", (4, 8)), [np.float32(0.25), np.int8(3)]
+
+
+def of(q: Value) -> list[Any]:
+    """A quantised tensor with scale and zero."""
+    return [q, np.float32(0.5), np.int8(1)]
+
+
 T = {"perm": (1, 0)}
 CASES: list[tuple[str, Any, list[Type], list[str]]] = [
     ("slices_as_split", pieces, [f32(2, 8, 3)], ["Split"]),
@@ -101,6 +109,12 @@ CASES: list[tuple[str, Any, list[Type], list[str]]] = [
      [f32(2, 3), f32(3), f32(2, 1)], ["Sum"]),
     ("sum_of_more", lambda x, y, z: ops.add(sum_(x, y, z), x),
      [f32(2, 3), f32(3), f32(2, 1)], ["Sum"]),
+    ("pair_in_floats", lambda a, b: ops.qlinear_add(*of(a), *of(b), *OF),
+     [BYTES, BYTES], ["DequantizeLinear", "DequantizeLinear", "Add", "QuantizeLinear"]),
+    ("pair_in_floats", lambda a, b: ops.qlinear_mul(*of(a), *of(b), *OF),
+     [BYTES, BYTES], ["DequantizeLinear", "DequantizeLinear", "Mul", "QuantizeLinear"]),
+    ("mean_in_floats", lambda a: ops.qlinear_mean(*of(a), *OF, axes=(1,)),
+     [BYTES], ["DequantizeLinear", "ReduceMean", "QuantizeLinear"]),
 ]  # fmt: skip
 
 

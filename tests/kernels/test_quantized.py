@@ -8,6 +8,7 @@ from tests.check import check
 
 from intaglio import dtypes, native
 from intaglio.errors import RunError
+from intaglio.ops.quantized import power_table
 
 RNG = np.random.default_rng(6)
 
@@ -32,6 +33,93 @@ def test_every_entry_is_found():
     np.testing.assert_array_equal(y, np.arange(255, -1, -1))
 
 
+# ---- sums, products, means -----------------------------------------------------------------------
+def scale(x):
+    return np.float32(x)
+
+
+PAIRS = [
+    ((1,), (1,)), ((300,), (300,)), ((2, 5, 7, 40), (2, 5, 7, 40)), ((2, 5, 7, 40), (2, 1, 1, 40)),
+    ((1, 1, 1, 33), (2, 9, 3, 33)), ((2, 24, 5, 5), (2, 24, 1, 1)), ((3, 1, 65), (1, 4, 65)),
+    ((4, 1), (1, 130)), ((2, 3, 5), (5,)), ((), (7,)), ((0, 3), (1, 3)), ((5000,), (1,)),
+    ((1, 7, 7, 1200), (1, 1, 1, 1200)), ((2, 300, 3), (1, 1, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b"), PAIRS)
+@pytest.mark.parametrize("op", ["qlinear_add", "qlinear_mul"])
+def test_pairs(op, a, b):
+    for kinds in (("i8", "i8", "i8"), ("u8", "i8", "u8"), ("i8", "u8", "i8"), ("u8", "u8", "i8")):
+        zeros = [codes(k) for k in kinds]
+        check(op, codes(kinds[0], *a), scale(0.031), zeros[0], codes(kinds[1], *b), scale(0.017),
+              zeros[1], scale(0.05 if op == "qlinear_add" else 0.009), zeros[2])  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["qlinear_add", "qlinear_mul"])
+@pytest.mark.parametrize("y", [1e-30, 1e-8, 1e30])
+def test_pairs_of_any_scale(op, y):
+    """Sums that no integer can hold still saturate."""
+    x = codes("i8", 200)
+    check(op, x, scale(3.0), np.int8(0), x[::-1].copy(), scale(2.0), np.int8(1), scale(y),
+          np.int8(-5))  # fmt: skip
+
+
+def test_ties_go_to_even():
+    x = np.arange(256, dtype=np.uint8)
+    for zero in (0, 1, 77):
+        (y,) = check("qlinear_add", x, scale(0.5), np.uint8(0), np.uint8(0), scale(1.0),
+                     np.uint8(0), scale(1.0), np.uint8(zero))  # fmt: skip
+        np.testing.assert_array_equal(y, np.clip(np.rint(x / 2) + zero, 0, 255))
+
+
+MEANS = [((2, 7, 7, 40), (1, 2)), ((2, 40, 7, 7), (2, 3)), ((3, 5), (1,)), ((3, 5), (0,)),
+         ((2, 600, 3), (1,)), ((1, 70, 70, 65), (1, 2)), ((4, 300), (0, 1)), ((70000,), (0,)),
+         ((2, 3, 1, 5), (2,)), ((0, 4, 3), (1,))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "axes"), MEANS)
+@pytest.mark.parametrize(("x", "y"), [("i8", "i8"), ("u8", "i8"), ("i8", "u8")])
+def test_means(shape, axes, x, y):
+    for keepdims in (True, False):
+        check("qlinear_mean", codes(x, *shape), scale(0.04), codes(x), scale(0.011), codes(y),
+              axes=axes, keepdims=keepdims)  # fmt: skip
+
+
+POOLS = [((2, 9, 8, 40), (2, 2), (2, 2), (0, 0, 1, 1), (1, 1)),
+         ((1, 7, 7, 65), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+         ((1, 8, 8, 3), (3, 2), (2, 1), (2, 0, 0, 1), (2, 3)),
+         ((2, 30, 130), (5,), (3,), (0, 4), (1,)),
+         ((1, 4, 5, 6, 16), (2, 2, 2), (1, 2, 1), (0, 1, 0, 1, 0, 0), (1, 1, 1)),
+         ((1, 20, 20, 64), (20, 20), (1, 1), (0, 0, 0, 0), (1, 1)),
+         ((1, 3, 3, 8), (2, 2), (1, 1), (3, 3, 3, 3), (1, 1))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "kernel", "stride", "pad", "dilation"), POOLS)
+@pytest.mark.parametrize(("x", "y"), [("i8", "i8"), ("u8", "i8")])
+def test_pools(shape, kernel, stride, pad, dilation, x, y):
+    for whole in (True, False):
+        check("cpu.qpool", codes(x, *shape), scale(0.04), codes(x), scale(0.03), codes(y),
+              kernel=kernel, stride=stride, pad=pad, dilation=dilation,
+              count_include_pad=whole)  # fmt: skip
+
+
+SOFTMAX = [((3, 197), -1), ((2, 5, 7), 1), ((600,), 0), ((1, 1), 1), ((0, 4), 1), ((4, 300, 3), 1)]
+
+
+@pytest.mark.parametrize(("shape", "axis"), SOFTMAX)
+@pytest.mark.parametrize(("x", "y"), [("i8", "i8"), ("u8", "u8")])
+def test_softmax(shape, axis, x, y):
+    for step in (0.001, 0.05, 3.0):
+        check("qlinear_softmax", codes(x, *shape), power_table(step), scale(1 / 256),
+              np.array(dtypes.limits(y)[0], dtypes.numpy_of(y)), axis=axis)  # fmt: skip
+
+
+@pytest.mark.parametrize("x", ["i8", "u8"])
+def test_clip_of_bytes(x):
+    for lo, hi in ((-3.0, 90.0), (5.5, 7.5), (-1000.0, 1000.0), (40.0, 30.0)):
+        check("clip", codes(x, 5001), lo=lo, hi=hi)
+
+
 def refused(op, arrays, attrs=None):
     kernel = native.find_kernel(op, "u8", 0)
     assert kernel is not None
@@ -47,3 +135,47 @@ X, T = np.zeros(3, np.uint8), np.zeros(256, np.uint8)
 )
 def test_lookup_refuses(arrays):
     refused("lookup", arrays)
+
+
+ONE, Z, Z8 = scale(1), np.uint8(0), np.int8(0)
+PAIR = [X, ONE, Z, X, ONE, Z, ONE, Z]
+IMAGE = np.zeros((1, 4, 4, 2), np.uint8)
+MEAN = {"axes": (0,), "keepdims": True}
+POOL = {"kernel": (2, 2), "stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1),
+        "count_include_pad": False}  # fmt: skip
+
+
+def but(arrays, i, a):
+    return [*arrays[:i], a, *arrays[i + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays", "attrs"),
+    [
+        ("qlinear_add", PAIR[:7], {}),
+        ("qlinear_add", but(PAIR, 0, X.astype(np.int32)), {}),
+        ("qlinear_add", but(PAIR, 1, Z), {}),
+        ("qlinear_add", but(PAIR, 1, np.ones(2, np.float32)), {}),
+        ("qlinear_mul", but(PAIR, 2, Z8), {}),
+        ("qlinear_mul", but(PAIR, 3, np.zeros(2, np.uint8)), {}),
+        ("qlinear_mul", but(PAIR, 7, np.int32(0)), {}),
+        ("qlinear_mul", but(PAIR, 7, np.zeros(2, np.uint8)), {}),
+        ("qlinear_mean", [X, ONE, Z, ONE, Z], {**MEAN, "axes": (1,)}),
+        ("qlinear_mean", [X, ONE, Z, ONE, Z], {**MEAN, "axes": ()}),
+        ("qlinear_mean", [IMAGE, ONE, Z, ONE, Z], {**MEAN, "axes": (0, 2)}),
+        ("qlinear_mean", [IMAGE, ONE, Z, ONE, Z], {**MEAN, "axes": (2, 1)}),
+        ("qlinear_mean", [IMAGE, ONE, Z8, ONE, Z], {**MEAN, "axes": (2,)}),
+        ("qlinear_mean", [X[:0], ONE, Z, ONE, Z], MEAN),
+        ("cpu.qpool", [X, ONE, Z, ONE, Z], POOL),
+        ("cpu.qpool", [IMAGE, ONE, Z, ONE, Z], {**POOL, "stride": (0, 1)}),
+        ("cpu.qpool", [IMAGE, ONE, Z, ONE, Z], {**POOL, "kernel": (9, 1)}),
+        ("cpu.qpool", [IMAGE, ONE, Z, ONE, Z], {**POOL, "kernel": (2**40, 1)}),
+        ("cpu.qpool", [IMAGE, ONE, Z, ONE, np.int16(0)], POOL),
+        ("qlinear_softmax", [X, T, ONE, Z], {"axis": 0}),
+        ("qlinear_softmax", [X, T.astype(np.int32)[1:], ONE, Z], {"axis": 0}),
+        ("qlinear_softmax", [X, T.astype(np.int32), ONE, Z], {"axis": 1}),
+        ("qlinear_softmax", [X, T.astype(np.int32), ONE, ONE], {"axis": 0}),
+    ],
+)
+def test_refusals(op, arrays, attrs):
+    refused(op, arrays, attrs)

@@ -9,6 +9,7 @@ import intaglio
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.quantized import power_table
 from intaglio.ops.registry import REGISTRY
 
 RNG = np.random.default_rng(5)
@@ -93,6 +94,29 @@ def test_lowering_of_matmul_is_exact(columns):
     np.testing.assert_array_equal(*lowered_and_not("qlinear_matmul", arrays))
 
 
+X, Y = codes(np.int8, 2, 3, 6, 6), codes(np.uint8, 3, 1, 1)
+OF_X, OF_Y = [X, scale(0.03), np.int8(5)], [scale(0.021), np.int8(-9)]
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays", "attrs"),
+    [
+        ("lookup", [X, codes(np.uint8, 256)], {}),
+        ("lookup", [Y, RNG.normal(size=256).astype(np.float32)], {}),
+        ("qlinear_add", [*OF_X, Y, scale(0.04), np.uint8(90), *OF_Y], {}),
+        ("qlinear_mul", [*OF_X, Y, scale(0.04), np.uint8(90), *OF_Y], {}),
+        ("qlinear_mean", [*OF_X, *OF_Y], {"axes": (2, 3)}),
+        ("qlinear_mean", [*OF_X, *OF_Y], {"axes": (1,), "keepdims": False}),
+        ("qlinear_softmax", [X, power_table(0.03), *OF_Y], {"axis": -1}),
+        *[("qlinear_avg_pool", [*OF_X, *OF_Y],
+           {"kernel": (3, 2), "stride": (2, 2), "pad": (1, 1, 0, 0), "dilation": (1, 1),
+            "count_include_pad": whole}) for whole in (True, False)],
+    ],
+)  # fmt: skip
+def test_lowering_of_others_is_exact(op, arrays, attrs):
+    np.testing.assert_array_equal(*lowered_and_not(op, arrays, **attrs))
+
+
 def test_exported_to_onnx(tmp_path):
     x, r = Value(Type("i8", (2, 4, 5, 5)), "x"), Value(Type("f32", (2, 6, 5, 5)), "r")
     _, *operands = conv_operands()
@@ -123,3 +147,58 @@ def test_exported_to_onnx(tmp_path):
 def test_refusals(more):
     with pytest.raises(BadInput):
         ops.qlinear_conv(*conv_operands(), *more, **WINDOW)
+
+
+def near(y, want, zero):
+    """Equal but for rounding that falls the other way."""
+    want = np.clip(np.rint(want) + zero, -128, 127)
+    assert np.abs(y - want).max() <= 1
+    assert np.mean(y == want) > 0.97
+
+
+def test_sums_and_products_are_those_of_real_numbers():
+    a, b = codes(np.int8, 4, 50), codes(np.uint8, 4, 50)
+    x, y = (a + 3.0) * 0.02, (b - 100.0) * 0.05
+    operands = [
+        a,
+        scale(0.02),
+        np.int8(-3),
+        b,
+        scale(0.05),
+        np.uint8(100),
+        scale(0.0617),
+        np.int8(9),
+    ]
+    near(ops.qlinear_add.body(*operands), (x + y) / 0.0617, 9)
+    near(ops.qlinear_mul.body(*operands), (x * y) / 0.0617, 9)
+
+
+def test_means_are_those_of_real_numbers():
+    x = codes(np.int8, 2, 3, 9, 9)
+    of = [scale(0.02), np.int8(-3), scale(0.004), np.int8(9)]
+    real = (x + 3.0) * 0.02 / 0.004
+    near(ops.qlinear_mean.body(x, *of, axes=(2, 3)), real.mean((2, 3), keepdims=True), 9)
+    window = {"kernel": (2, 3), "stride": (2, 2), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
+    for whole in (True, False):
+        want = ops.avg_pool.body(real, **window, count_include_pad=whole)
+        near(ops.qlinear_avg_pool.body(x, *of, **window, count_include_pad=whole), want, 9)
+
+
+def test_softmax_is_that_of_real_numbers():
+    x = codes(np.int8, 7, 60)
+    y = ops.qlinear_softmax.body(x, power_table(0.04), scale(1 / 256), np.int8(-128), axis=1)
+    near(y, ops.softmax.body(x * 0.04, axis=1) * 256, -128)
+
+
+def test_refused_operands():
+    x, one, zero = codes(np.int8, 3, 4), scale(1), np.int8(0)
+    with pytest.raises(BadInput, match="one of each"):
+        ops.qlinear_add(x, np.ones(4, np.float32), zero, x, one, zero, one, zero)
+    with pytest.raises(BadInput, match="i8 and u8"):
+        ops.qlinear_mul(x, one, np.uint8(0), x, one, zero, one, zero)
+    with pytest.raises(BadInput, match="broadcast"):
+        ops.qlinear_mul(x, one, zero, x[:2], one, zero, one, zero)
+    with pytest.raises(BadInput, match="follow"):
+        ops.qlinear_mean(codes(np.int8, 2, 3, 4), one, zero, one, zero, axes=(0, 2))
+    with pytest.raises(BadInput, match="256"):
+        ops.lookup(x, np.zeros(255, np.int8))

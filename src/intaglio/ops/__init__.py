@@ -16,6 +16,7 @@ from intaglio.ops.normalize import *  # noqa: F403
 from intaglio.ops.pool import *  # noqa: F403
 from intaglio.ops.quantize import *  # noqa: F403
 from intaglio.ops.quantized import *  # noqa: F403
+from intaglio.ops.quantized_steps import *  # noqa: F403
 from intaglio.ops.recurrent import *  # noqa: F403
 from intaglio.ops.reduce import *  # noqa: F403
 from intaglio.ops.registry import REGISTRY as REGISTRY

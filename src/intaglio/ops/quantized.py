@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from intaglio import dtypes
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Type, Value, constant
-from intaglio.ops.conv import conv_integer, qlinear_conv
-from intaglio.ops.elementwise import add, cast, div, mul, sub
-from intaglio.ops.linear import matmul_integer, qlinear_matmul
-from intaglio.ops.quantize import quantize_linear
-from intaglio.ops.registry import op
-from intaglio.ops.shape import reshape
+from intaglio.ir import Array, Type, Value
+from intaglio.ops.pool import avg_pool
+from intaglio.ops.registry import broadcast_shapes, normalize_axis, op
+from intaglio.ops.windows import Ints
 
 BITS8 = ("i8", "u8")
 
@@ -32,45 +31,126 @@ def lookup(x: Array, table: Array) -> Array:
     return table[x.view(np.uint8)]
 
 
-# ---- products in simpler ops: for formats that cannot say f32 results and residuals --------------
-def _one(v: Value) -> Value:
-    made: Value = reshape(v, shape=())
-    return made
+# ---- sums, products and means of quantised tensors -----------------------------------------------
+def check_quant(q: Value | str, scale: Value, zero: Value, what: str) -> None:
+    """BadInput where a byte tensor has not one scale and one zero of its type."""
+    dtype = q if isinstance(q, str) else q.dtype
+    if dtype not in BITS8 or zero.dtype != dtype:
+        raise BadInput(f"{what} is {dtype} with a zero of {zero.dtype}; i8 and u8 are needed")
+    if scale.type.size != 1 or zero.type.size != 1 or scale.dtype != "f32":
+        raise BadInput(f"{what} has scale {scale.type} and zero {zero.type}; one of each is needed")
 
 
-def _per_channel(v: Value, rank: int) -> Value:
-    made: Value = _one(v) if v.type.size == 1 else reshape(v, shape=(-1, *[1] * (rank - 2)))
-    return made
+def _one_of(scale: Array) -> Any:
+    return np.float32(scale.reshape(())[()])
 
 
-def _rounded(real: Value, zero: Value) -> Value:
-    """clamp(rint(real) + zero)"""
-    made: Value = quantize_linear(real, constant(1.0, dtype="f32"), zero, dtype=zero.dtype)
-    return made
+def apart(x: Array, zero: Array) -> Array:
+    """x - zero in i32."""
+    return x.astype(np.int32) - zero.astype(np.int32).reshape(())
 
 
-@qlinear_conv.lowers
-def _(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
-      y_scale: Value | None, y_zero: Value | None, b: Value | None, residual: Value | None,
-      r_scale: Value | None, r_zero: Value | None, **window: Any) -> Value:  # fmt: skip
-    acc, rank = conv_integer(x, w, _one(x_zero), w_zero, **window), x.type.rank
-    acc = acc if b is None else add(acc, _per_channel(b, rank))
-    scale = mul(_one(x_scale), _per_channel(w_scale, rank))
-    scale = scale if y_scale is None else div(scale, _one(y_scale))
-    real: Value = mul(cast(acc, dtype="f32"), scale)
-    if y_scale is None or y_zero is None:
-        return real if residual is None else add(real, residual)
-    if residual is not None and r_scale is not None and r_zero is not None:
-        apart = sub(cast(residual, dtype="f32"), cast(_one(r_zero), dtype="f32"))
-        real = add(real, mul(apart, div(_one(r_scale), _one(y_scale))))
-    return _rounded(real, _one(y_zero))
+def rounded(real: Array, zero: Array) -> Array:
+    """The one rounding rule of 8-bit arithmetic: clamp(rint(real) + zero)."""
+    low, high = dtypes.limits(dtypes.name_of(zero.dtype))
+    return np.clip(np.rint(real) + np.float32(zero.reshape(())), low, high).astype(zero.dtype)
 
 
-@qlinear_matmul.lowers
-def _(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-      y_scale: Value | None, y_zero: Value | None) -> Value | None:  # fmt: skip
-    if y_scale is not None or a_scale.type.size != 1:
-        return None
-    acc = cast(matmul_integer(a, b, a_zero, b_zero), dtype="f32")
-    made: Value = mul(acc, mul(_one(a_scale), _one(b_scale) if b_scale.type.size == 1 else b_scale))
-    return made
+def _pair(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
+          y_scale: Value, y_zero: Value) -> Type:  # fmt: skip
+    check_quant(a, a_scale, a_zero, "a")
+    check_quant(b, b_scale, b_zero, "b")
+    check_quant(y_zero.dtype, y_scale, y_zero, "the result")
+    return Type(y_zero.dtype, broadcast_shapes(a, b))
+
+
+@op(_pair)
+def qlinear_add(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array,
+                y_scale: Array, y_zero: Array) -> Array:  # fmt: skip
+    """Two tensors in units of the result: f32(a - a_zero) * f32(a_scale / y_scale) + that of b."""
+    left, right = (_one_of(s) / _one_of(y_scale) for s in (a_scale, b_scale))
+    x, y = (apart(*v).astype(np.float32) for v in ((a, a_zero), (b, b_zero)))
+    return rounded(x * left + y * right, y_zero)
+
+
+@op(_pair)
+def qlinear_mul(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array,
+                y_scale: Array, y_zero: Array) -> Array:  # fmt: skip
+    """f32((a - a_zero) * (b - b_zero)) * f32(a_scale * b_scale / y_scale)"""
+    product = (apart(a, a_zero) * apart(b, b_zero)).astype(np.float32)
+    return rounded(product * (_one_of(a_scale) * _one_of(b_scale) / _one_of(y_scale)), y_zero)
+
+
+def _factor(x_scale: Array, y_scale: Array, count: Any) -> Any:
+    """One f32 factor for a sum of `count` numbers, of which the mean is wanted."""
+    return _one_of(x_scale) / (_one_of(y_scale) * np.asarray(count).astype(np.float32))
+
+
+def _qlinear_mean(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
+                  axes: Ints, keepdims: bool) -> Type:  # fmt: skip
+    check_quant(x, x_scale, x_zero, "x")
+    check_quant(y_zero.dtype, y_scale, y_zero, "the result")
+    if not axes or tuple(axes) != tuple(range(axes[0], axes[0] + len(axes))) or axes[0] < 0:
+        raise BadInput(f"axes {axes} do not follow each other")
+    if axes[-1] >= x.type.rank or not all(x.shape[a] for a in axes):
+        raise BadInput(f"axes {axes} of {x.type}: there is nothing to reduce")
+    kept = [1 if i in axes else d for i, d in enumerate(x.shape) if keepdims or i not in axes]
+    return Type(y_zero.dtype, tuple(kept))
+
+
+@op(_qlinear_mean)
+def qlinear_mean(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array, *,
+                 axes: Ints, keepdims: bool = True) -> Array:  # fmt: skip
+    """The exact sum of x - x_zero, times f32(x_scale / (y_scale * count)), rounded once."""
+    total = apart(x, x_zero).sum(tuple(axes), np.int64, keepdims=bool(keepdims))
+    factor = _factor(x_scale, y_scale, math.prod(x.shape[a] for a in axes))
+    return rounded(total.astype(np.float32) * factor, y_zero)
+
+
+def _qlinear_avg_pool(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
+                      kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
+                      count_include_pad: bool) -> Type:  # fmt: skip
+    check_quant(x, x_scale, x_zero, "x")
+    check_quant(y_zero.dtype, y_scale, y_zero, "the result")
+    made = avg_pool.infer(x, kernel=kernel, stride=stride, pad=pad, dilation=dilation,
+                          count_include_pad=count_include_pad)  # fmt: skip
+    assert isinstance(made, Type)
+    return made.but(dtype=y_zero.dtype)
+
+
+@op(_qlinear_avg_pool)
+def qlinear_avg_pool(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array, *,
+                     kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
+                     count_include_pad: bool = False) -> Array:  # fmt: skip
+    """The exact sum of each window, times f32(x_scale / (y_scale * count)), rounded once."""
+    window = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation}
+    size = math.prod(kernel)
+    wide = apart(x, x_zero).astype(np.float64)  # sums and their shares of the window are exact
+    total = np.rint(avg_pool.body(wide, **window, count_include_pad=True) * size)
+    ones = np.ones((1, 1, *x.shape[2:]))
+    count = np.rint(avg_pool.body(ones, **window, count_include_pad=True) * size)
+    count = np.full_like(count, size) if count_include_pad else np.maximum(count, 1)
+    return rounded(total.astype(np.float32) * _factor(x_scale, y_scale, count), y_zero)
+
+
+def power_table(scale: float) -> Array:
+    """exp(-scale * d) for d = 0 .. 255, in units of 2^-22."""
+    return np.rint(np.exp(-float(scale) * np.arange(256)) * 2**22).astype(np.int32)
+
+
+def _qlinear_softmax(x: Value, table: Value, y_scale: Value, y_zero: Value, *, axis: int) -> Type:
+    check_quant(y_zero.dtype, y_scale, y_zero, "the result")
+    if x.dtype not in BITS8 or table.type != Type("i32", (256,)):
+        raise BadInput(f"softmax of bytes by i32[256] is needed, not of {x.type} by {table.type}")
+    normalize_axis(axis, x.type.rank)
+    return Type(y_zero.dtype, x.shape)
+
+
+@op(_qlinear_softmax)
+def qlinear_softmax(x: Array, table: Array, y_scale: Array, y_zero: Array, *,
+                    axis: int = -1) -> Array:  # fmt: skip
+    """table[max - x] divided by f32(their exact sum) * y_scale; `power_table` makes the table."""
+    wide = x.astype(np.int32)
+    power = table[wide.max(axis, keepdims=True, initial=-128) - wide] if x.size else wide
+    total = power.sum(axis, np.int64, keepdims=True).astype(np.float32)
+    return rounded(power.astype(np.float32) / (total * _one_of(y_scale)), y_zero)

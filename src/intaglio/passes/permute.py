@@ -118,6 +118,23 @@ def _first(node: Node, x: Value, p: Perm) -> Permuted:
     return Permuted([p, *[None] * (len(node.inputs) - 1)], node.attrs, [p])
 
 
+def _pair(node: Node, x: Value, p: Perm) -> Permuted | None:
+    """Two quantised tensors that are broadcast, each with a scale and a zero."""
+    a, b = (node.inputs[i].type for i in (0, 3))  # type: ignore[union-attr]
+    if a.rank != b.rank:
+        return None
+    return Permuted([p, None, None, p, None, None, None, None], node.attrs, [p])
+
+
+def _mean(node: Node, x: Value, p: Perm) -> Permuted | None:
+    """A mean of bytes, over axes that follow each other."""
+    made = _reduce(node, x, p)
+    axes = made.attrs["axes"]
+    if axes != tuple(range(axes[0], axes[0] + len(axes))):
+        return None
+    return Permuted([p, None, None, None, None], made.attrs, made.outputs)
+
+
 def _gather(node: Node, x: Value, p: Perm) -> Permuted | None:
     indices = node.inputs[1]
     return _axis(node, x, p) if indices is not None and indices.type.rank == 1 else None
@@ -197,7 +214,10 @@ def _reshape(node: Node, x: Value, p: Perm) -> Permuted | None:
 
 
 _TABLE: dict[str, Callable[[Node, Value, Perm], Permuted | None]] = {
-    **dict.fromkeys(("softmax", "log_softmax", "cumsum", "cumprod", "topk", "interpolate"), _axis),
+    **dict.fromkeys(
+        ("softmax", "log_softmax", "cumsum", "cumprod", "topk", "interpolate", "qlinear_softmax"),
+        _axis,
+    ),
     **dict.fromkeys(("quantize_linear", "dequantize_linear"), _scaled),
     **dict.fromkeys(
         ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"), _reduce
@@ -206,6 +226,9 @@ _TABLE: dict[str, Callable[[Node, Value, Perm], Permuted | None]] = {
     **dict.fromkeys(("layer_norm", "rms_norm"), _norm),
     "concat": _concat,
     "lookup": _first,
+    "qlinear_add": _pair,
+    "qlinear_mul": _pair,
+    "qlinear_mean": _mean,
     "gather": _gather,
     "slice": _per_axis("start", "stop", "step"),
     "pad": _per_axis("before", "after"),

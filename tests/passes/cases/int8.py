@@ -38,3 +38,7 @@ case("qlinear_matmul_packed",
      lambda a: ops.qlinear_matmul(a, scalar(0.02), one(9, "u8"), weights(6, 5), scalar(0.01),
                                   one(0, "i8"), scalar(0.05), one(100, "u8")),
      Type("u8", (2, 6)))  # fmt: skip
+case("qlinear_avg_pool_channels_last",
+     lambda x: ops.qlinear_avg_pool(x, scalar(0.02), one(9, "u8"), scalar(0.05), one(3, "i8"),
+                                    kernel=(3, 3), stride=(2, 2), pad=(1,) * 4, dilation=(1, 1)),
+     BYTES)  # fmt: skip

@@ -119,3 +119,39 @@ case(
 case("table_of_table", lambda q: ops.lookup(
     ops.lookup(q, whole(256)), whole(256)), PIXELS)  # fmt: skip
 case("table_of_floats", lambda q: ops.relu(ops.tanh(real(q, 0.5, 3))), PIXELS)
+
+
+# ---- sums, products, means, choices, parts -------------------------------------------------------
+POOL = {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 1, 1), "dilation": (1, 1)}
+
+
+def upscaled(x: Value) -> Value:
+    made: Value = ops.resize(x, axes=(2, 3), shape=(10, 10), scales=(2.0, 2.0),
+                             coordinate_transformation_mode="asymmetric",
+                             nearest_mode="floor")  # fmt: skip
+    return made
+
+
+case("integer_add", lambda a, b: stored(ops.add(real(a, 0.5, 3), real(b, 0.25, 1))), PIXELS,
+     Type("u8", (1, 4, 5, 5)))  # fmt: skip
+case("integer_add", lambda a, b: stored(ops.add(real(a, 0.5), real(b, 0.25))), PIXELS,
+     Type("i8", (4, 1, 1)))  # fmt: skip
+case("integer_mul", lambda a, b: stored(ops.mul(real(a, 0.5, 3), real(b, 0.25, 1))), PIXELS,
+     Type("i8", (1, 4, 1, 1)))  # fmt: skip
+case("integer_avg_pool", lambda a: stored(ops.avg_pool(real(a, 0.5, 3), **POOL)), PIXELS)
+case("integer_mean", lambda a: stored(ops.reduce_mean(real(a, 0.5, 3), axes=(2, 3))), PIXELS)
+case("integer_mean", lambda a: stored(
+    ops.reduce_mean(real(a, 0.5, 3), axes=(2, 3), keepdims=False)), PIXELS)  # fmt: skip
+case("dequantize_after_choosing", lambda a: ops.max_pool(real(a, 0.5, 3), **POOL), PIXELS)
+case("dequantize_after_choosing", lambda a: upscaled(real(a, 0.5)), PIXELS)
+case("quantize_before_choosing", lambda a: stored(ops.max_pool(sums(a), **POOL)), PIXELS)
+case("quantize_before_choosing", lambda a: stored(upscaled(sums(a))), PIXELS)
+case("quantize_before_concat", lambda a, b: stored(
+    ops.concat(real(a, 0.25, 3), real(b, 0.5), axis=1)), PIXELS, PIXELS)  # fmt: skip
+case("dequantize_after_concat", lambda a, b: ops.concat(real(a, 0.5, 3), real(b, 0.5, 3), axis=1),
+     PIXELS, PIXELS)  # fmt: skip
+case("clamp_bytes", lambda a, b: stored(ops.relu(ops.add(real(a, 0.5), real(b, 0.25)))), PIXELS,
+     PIXELS)  # fmt: skip
+case("integer_softmax", lambda a: stored(ops.softmax(real(a, 0.25), axis=1), 1 / 256, -128), PIXELS)
+case("matmul_to_floats", lambda q, k, x: ops.add(ops.matmul(real(q, 1 / 32), real(k, 0.5, 3)), x),
+     Type("u8", (2, 3, 4)), Type("i8", (2, 4, 6)), Type("f32", (2, 3, 6)))  # fmt: skip

@@ -26,6 +26,7 @@ from intaglio.export.onnx.contrib import FUSED
 from intaglio.export.onnx.contrib_quantize import QUANTIZED
 from intaglio.export.onnx.expression import NEWEST, OLDEST, best_opset, choose
 from intaglio.export.onnx.own import attention, split, sum_
+from intaglio.export.onnx.quantized import IN_FLOATS
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.passes.fuse import along
 from intaglio.passes.legalize import legalize
@@ -289,4 +290,5 @@ SPELL = (
     affine_as_batch_norm,
     sum_of_three,
     sum_of_more,
+    *IN_FLOATS,
 )

@@ -5,12 +5,13 @@ The float detour rounds differently on every machine; the integer op has one exa
 
 from __future__ import annotations
 
+from intaglio.passes.integer.elementwise import PAIRS
 from intaglio.passes.integer.moves import MOVES
 from intaglio.passes.integer.products import PRODUCTS, SUMS
 from intaglio.passes.integer.tables import TABLES, table_of_floats
 
-INTEGER = [*MOVES, *TABLES, *PRODUCTS]
+INTEGER = [*MOVES, *TABLES, *PRODUCTS, *PAIRS]
 TO_FLOATS = [*SUMS, table_of_floats]
-ROUNDING = [*PRODUCTS, *SUMS]  # they round otherwise than floats do
+ROUNDING = [*PRODUCTS, *PAIRS, *SUMS]  # they round otherwise than floats do
 
 __all__ = ["INTEGER", "ROUNDING", "TO_FLOATS"]

@@ -13,7 +13,8 @@ from intaglio.rewrite import P, no, rule
 
 CLAMPS = ("relu", "clip")
 # What has an integer form between dequantised operands: its clamp is worth moving behind it.
-COMPUTES = ("conv", "conv_transpose", "gemm", "matmul", "add")
+COMPUTES = ("conv", "conv_transpose", "gemm", "matmul", "add", "mul", "avg_pool",
+            "reduce_mean")  # fmt: skip
 
 
 def _bounds(act: Node) -> tuple[float, float]:
@@ -72,4 +73,84 @@ def dequantize_after_moving(x: Value, xs: Value, xz: Value | None, real: Node, n
     return ops.dequantize_linear(REGISTRY[node.op](x, **node.attrs), xs, xz, **real.attrs)
 
 
-MOVES = [quantize_before_moving, dequantize_after_moving, clamp_by_saturation, clamp_bytes]
+# ---- what takes some of the numbers that it is given: rounding before it changes nothing -------
+CHOOSES = ("max_pool", "resize")
+
+
+def _why_not_chosen(node: Node, scale: Value) -> str | None:
+    """Why the bytes of what `node` chooses are not chosen from bytes."""
+    a = node.attrs
+    if scale.type.size != 1 or scale.data.item() <= 0:  # type: ignore[union-attr]
+        return f"there are {scale.type.size} scales, one above 0 is needed"
+    if node.op == "resize":
+        mixes = a["mode"] != "nearest" or a["antialias"]
+        beyond = a["coordinate_transformation_mode"] == "tf_crop_and_resize"
+        return f"{a['mode']} mixes numbers, or there are others beyond" if mixes or beyond else None
+    if a["with_indices"] or set(a["dilation"]) != {1}:
+        return "it has indices or dilation"
+    if any(p >= k for p, k in zip(a["pad"], a["kernel"] * 2, strict=True)):
+        return "a window may meet nothing but padding"
+    return None
+
+
+@rule(P.quantize_linear(P.op(CHOOSES, P.any(*COMPUTES) @ "made") @ "chooses", ys, yz))
+def quantize_before_choosing(made: Node, chooses: Node, ys: Value, yz: Value | None,
+                             node: Node) -> Any:  # fmt: skip
+    """largest and nearest bytes are those of the numbers, and what made those can be integer"""
+    if why := _why_not_chosen(chooses, ys):
+        return no(why)
+    if node.attrs["dtype"] not in BITS8 or not any(source(v) for v in made.inputs):
+        return no(f"{made.op} does not read quantised tensors")
+    stored = ops.quantize_linear(made.outputs[0], ys, yz, **node.attrs)
+    return REGISTRY[chooses.op](stored, **chooses.attrs)
+
+
+@rule(P.op(CHOOSES, (P.dequantize_linear(x, xs, xz) @ "real").shared()))
+def dequantize_after_choosing(x: Value, xs: Value, xz: Value | None, real: Node,
+                              node: Node) -> Any:  # fmt: skip
+    """the largest or nearest of quantised numbers is the largest or nearest byte"""
+    if why := _why_not_chosen(node, xs) or (x.dtype not in BITS8 and f"{x.dtype} is no byte"):
+        return no(why)
+    return ops.dequantize_linear(REGISTRY[node.op](x, **node.attrs), xs, xz, **real.attrs)
+
+
+# ---- concat --------------------------------------------------------------------------------------
+@rule(P.quantize_linear(P.any("concat") @ "concat", ys, yz))
+def quantize_before_concat(concat: Node, ys: Value, yz: Value | None, node: Node) -> Any:
+    """each part is rounded where it is made; those of another scale are looked up"""
+    if ys.type.size != 1:
+        return no(f"there are {ys.type.size} scales, along an axis that grows")
+    parts = [ops.quantize_linear(v, ys, yz, **node.attrs) for v in concat.inputs]
+    return ops.concat(*parts, **concat.attrs)
+
+
+@rule(P.any("concat"))
+def dequantize_after_concat(node: Node) -> Any:
+    """parts of one scale are joined as bytes"""
+    found = [source(v) for v in node.inputs]
+    first = found[0]
+    if first is None or first.inputs[1].type.size != 1:  # type: ignore[union-attr]
+        return None
+    of_first = _stored_as(first)
+    if any(n is None or _stored_as(n) != of_first for n in found[1:]):
+        return no("the parts have different scales")
+    parts = [n.inputs[0] for n in found if n is not None]
+    return ops.dequantize_linear(ops.concat(*parts, **node.attrs), *first.inputs[1:], **first.attrs)
+
+
+def _stored_as(n: Node) -> tuple[Any, ...]:
+    """What tells two dequantisations by constants apart."""
+    scale, zero = (None if v is None else v.data.tobytes() for v in n.inputs[1:])  # type: ignore[union-attr]
+    return n.inputs[0].dtype, scale, zero, tuple(sorted(n.attrs.items()))  # type: ignore[union-attr]
+
+
+MOVES = [
+    quantize_before_moving,
+    dequantize_after_moving,
+    quantize_before_choosing,
+    dequantize_after_choosing,
+    quantize_before_concat,
+    dequantize_after_concat,
+    clamp_by_saturation,
+    clamp_bytes,
+]

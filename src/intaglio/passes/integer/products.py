@@ -253,7 +253,7 @@ def _waits(product: Node) -> bool:
     other = user.inputs[1 if user.inputs[0] is out else 0]
     assert other is not None
     if other.data is None and other.type == out.type:
-        return True
+        return isinstance(linear(product), Linear)
     return product.op == "matmul" and isinstance(linear(user), Linear)
 
 

@@ -25,6 +25,7 @@ from intaglio.targets.cpu.ops import (
     pack,
     pool,
 )
+from intaglio.targets.cpu.qpool import qlinear_avg_pool_channels_last
 from intaglio.targets.cpu.qrecurrent import QRECURRENT
 from intaglio.targets.cpu.recurrent import RECURRENT
 from intaglio.targets.cpu.rows import ROWS
@@ -195,6 +196,7 @@ LOWER: list[Rule] = [
     gemm_packed,
     *DEAL_LOWER,
     *INT8,
+    qlinear_avg_pool_channels_last,
     *ROWS,
     *RECURRENT,
     *QRECURRENT,

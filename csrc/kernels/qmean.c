@@ -1,0 +1,117 @@
+// qlinear_mean and cpu.qpool: exact sums of bytes, scaled and rounded once.
+#include "qbytes.h"
+#include "window.h"
+
+itg_words itg_qpool_of(const itg_call *call, itg_window *w, itg_tensor *out);
+
+enum { RUN = 64, MOST = 256 };  // elements side by side; terms that fit into 16 bits
+
+// sums[i] += the bytes of `count` rows, `step` apart, of n <= RUN elements.
+static void add_rows(const uint8_t *x, uint8_t flip, int64_t count, int64_t step, int64_t n, uint32_t *sums) {
+  while (count > 0) {
+    const int64_t some = count < MOST ? count : MOST;
+    uint16_t few[RUN] = {0};
+    if (n == RUN) {  // a constant, so that these become vectors
+      for (int64_t r = 0; r < some; r++, x += step)
+        for (int i = 0; i < RUN; i++) few[i] = (uint16_t)(few[i] + (x[i] ^ flip));
+    } else {
+      for (int64_t r = 0; r < some; r++, x += step)
+        for (int64_t i = 0; i < n; i++) few[i] = (uint16_t)(few[i] + (x[i] ^ flip));
+    }
+    for (int i = 0; i < RUN; i++) sums[i] += few[i];
+    count -= some;
+  }
+}
+
+static uint64_t add_line(const uint8_t *x, uint8_t flip, int64_t n) {
+  uint64_t total = 0;
+  while (n > 0) {
+    const int64_t some = n < 1 << 16 ? n : 1 << 16;
+    uint32_t sum = 0;
+    for (int64_t i = 0; i < some; i++) sum += (uint32_t)(x[i] ^ flip);
+    total += sum;
+    x += some, n -= some;
+  }
+  return total;
+}
+
+static void finish(const itg_quant *y, const int64_t *sums, float factor, int64_t n, uint8_t *to) {
+  for (int64_t i = 0; i < n; i++) to[i] = itg_byte_of(y, (float)sums[i] * factor);
+}
+
+// One f32 factor, of which the count is a part.
+static float factor_of(const itg_quant *x, const itg_quant *y, int64_t count) {
+  return x->scale / (y->scale * (float)count);
+}
+
+// ---- qlinear_mean: [outer, reduced, inner] -----------------------------------------------------------
+ITG_FN(qlinear_mean, any) {
+  const itg_attrs_qlinear_mean *attrs = call->attrs;
+  const itg_tensor *const *in = call->in, *x = in[0], *out = call->out[0];
+  if (itg_empty(out)) return NULL;
+  const itg_quant from = itg_quant_of(in[1], in[2]), y = itg_quant_of(in[3], in[4]);
+  const int first = (int)attrs->axes[0], last = (int)attrs->axes[attrs->n_axes - 1];
+  const int64_t many = itg_count_range(x, first, last + 1), inner = itg_count_range(x, last + 1, x->rank);
+  const int64_t outer = itg_count_range(x, 0, first), runs = (inner - 1) / RUN + 1;
+  const float factor = factor_of(&from, &y, many);
+  int64_t i, end;
+  itg_share(outer * runs, 1, part, parts, &i, &end);
+  for (; i < end; i++) {
+    const int64_t at = i % runs * RUN, n = inner - at < RUN ? inner - at : RUN;
+    const uint8_t *image = (const uint8_t *)x->data + i / runs * many * inner + at;
+    int64_t sums[RUN];
+    if (inner == 1) {
+      sums[0] = (int64_t)add_line(image, from.flip, many) - many * from.less;
+    } else {
+      memset(sums, 0, sizeof sums);
+      for (int64_t done = 0; done < many; done += 1 << 22) {  // as many as 32 bits can hold
+        uint32_t few[RUN] = {0};
+        const int64_t some = many - done < 1 << 22 ? many - done : 1 << 22;
+        add_rows(image + done * inner, from.flip, some, inner, n, few);
+        for (int64_t k = 0; k < n; k++) sums[k] += (int64_t)few[k] - some * from.less;
+      }
+    }
+    finish(&y, sums, factor, n, (uint8_t *)out->data + i / runs * inner + at);
+  }
+  return NULL;
+}
+
+// ---- cpu.qpool: windows of channel-last images -------------------------------------------------------
+ITG_FN(qpool, any) {
+  const itg_attrs_qpool *attrs = call->attrs;
+  const itg_tensor *const *in = call->in;
+  itg_window w;
+  itg_tensor out;
+  itg_qpool_of(call, &w, &out);
+  if (itg_empty(&out)) return NULL;
+  const itg_quant from = itg_quant_of(in[1], in[2]), y = itg_quant_of(in[3], in[4]);
+  const int64_t channels = out.shape[out.rank - 1];
+  int64_t i, to;
+  itg_share(out.shape[0] * itg_places(w.out), 1, part, parts, &i, &to);
+  for (; i < to; i++) {
+    const int64_t o[ITG_AXES] = {i / w.out[2] / w.out[1] % w.out[0], i / w.out[2] % w.out[1], i % w.out[2]};
+    int64_t at[ITG_AXES], begin[ITG_AXES], end[ITG_AXES], taps = 1;
+    for (int d = 0; d < ITG_AXES; d++) {
+      at[d] = o[d] * w.stride[d] - w.before[d];
+      itg_taps_inside(&w, d, at[d], &begin[d], &end[d]);
+      taps *= end[d] > begin[d] ? end[d] - begin[d] : 0;
+    }
+    const uint8_t *x = (const uint8_t *)in[0]->data + i / itg_places(w.out) * itg_places(w.in) * channels;
+    const int64_t count = attrs->count_include_pad ? itg_taps(&w) : taps ? taps : 1;
+    const float factor = factor_of(&from, &y, count);
+    for (int64_t c = 0; c < channels; c += RUN) {
+      const int64_t n = channels - c < RUN ? channels - c : RUN;
+      uint32_t few[RUN] = {0};
+      for (int64_t k = begin[0]; k < end[0]; k++)
+        for (int64_t j = begin[1]; j < end[1] && begin[2] < end[2]; j++) {
+          const int64_t line = (at[0] + k * w.dilation[0]) * w.in[1] + at[1] + j * w.dilation[1];
+          const int64_t pixel = line * w.in[2] + at[2] + begin[2] * w.dilation[2];
+          add_rows(x + pixel * channels + c, from.flip, end[2] - begin[2], w.dilation[2] * channels, n, few);
+        }
+      int64_t sums[RUN];
+      for (int64_t k = 0; k < n; k++) sums[k] = (int64_t)few[k] - taps * from.less;
+      finish(&y, sums, factor, n, (uint8_t *)call->out[0]->data + i * channels + c);
+    }
+  }
+  return NULL;
+}

@@ -1,0 +1,129 @@
+// qlinear_add and qlinear_mul: two quantised tensors, broadcast like numpy's.
+#include "nest.h"
+#include "qbytes.h"
+
+enum { TOGETHER = 4096 };  // bytes up to which short rows that meet one repeated operand are done at once
+
+typedef struct pair {
+  itg_quant a, b, y;
+  float left, right;  // add: factors of a and b; mul: left is that of the product
+  bool adds, converts;
+} pair;
+
+static pair pair_of(const itg_call *call, bool adds) {
+  const itg_tensor *const *in = call->in;
+  pair p = {itg_quant_of(in[1], in[2]), itg_quant_of(in[4], in[5]), itg_quant_of(in[6], in[7]), 0, 0, adds, false};
+  if (adds) {
+    p.left = p.a.scale / p.y.scale, p.right = p.b.scale / p.y.scale;
+    p.converts = fabsf(p.left) * 255 + fabsf(p.right) * 255 < ITG_CONVERTS;
+  } else {
+    p.left = p.a.scale * p.b.scale / p.y.scale;
+    p.converts = fabsf(p.left) * (255.f * 255.f) < ITG_CONVERTS;
+  }
+  return p;
+}
+
+static inline uint8_t one(const pair *p, uint8_t a, uint8_t b) {
+  const float x = itg_apart(&p->a, a), y = itg_apart(&p->b, b);
+  return itg_byte_of(&p->y, p->adds ? x * p->left + y * p->right : x * y * p->left);
+}
+
+#ifdef ITG_QVECTORS
+typedef struct vectors {
+  qb_quant a, b;
+  qb_end end;
+  vf left, right;
+} vectors;
+
+INLINE vq both(const vectors *v, vq a, vq b, const bool adds) {
+  vf x[4], y[4];
+  qb_floats(a, &v->a, x);
+  qb_floats(b, &v->b, y);
+  UNROLL for (int i = 0; i < 4; i++)
+    x[i] = adds ? vadd(vmul(x[i], v->left), vmul(y[i], v->right)) : vmul(vmul(x[i], y[i]), v->left);
+  return qb_bytes(x, &v->end);
+}
+
+INLINE int64_t vectors_of(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *b, int64_t step_b, int64_t n,
+                          uint8_t *y, const bool adds) {
+  const vectors v = {qb_quant_of(&p->a), qb_quant_of(&p->b), qb_end_of(&p->y), vset(p->left), vset(p->right)};
+  const vq same_a = vq_set((int32_t)(*a * 0x01010101u)), same_b = vq_set((int32_t)(*b * 0x01010101u));
+  int64_t i = 0;
+  for (; i + QBYTES <= n; i += QBYTES)
+    vq_store(y + i, both(&v, step_a ? vq_load(a + i) : same_a, step_b ? vq_load(b + i) : same_b, adds));
+  if (i < n && n >= 8) {  // the rest goes through a copy
+    uint8_t left[QBYTES] = {0}, right[QBYTES] = {0}, made[QBYTES];
+    memcpy(left, a + i * step_a, (size_t)(step_a ? n - i : 1));
+    memcpy(right, b + i * step_b, (size_t)(step_b ? n - i : 1));
+    vq_store(made, both(&v, step_a ? vq_load(left) : same_a, step_b ? vq_load(right) : same_b, adds));
+    memcpy(y + i, made, (size_t)(n - i));
+    i = n;
+  }
+  return i;
+}
+#endif
+
+static void row(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *b, int64_t step_b, int64_t n,
+                uint8_t *y) {
+  int64_t i = 0;
+#ifdef ITG_QVECTORS
+  if (p->converts && step_a <= 1 && step_b <= 1)
+    i = p->adds ? vectors_of(p, a, step_a, b, step_b, n, y, true) : vectors_of(p, a, step_a, b, step_b, n, y, false);
+#endif
+  for (; i < n; i++) y[i] = one(p, a[i * step_a], b[i * step_b]);
+}
+
+// Short rows side by side of which one operand repeats: it is laid out for many of them.
+typedef struct together {
+  int repeated;   // the operand that repeats, or -1
+  int64_t rows;
+} together;
+
+static together together_of(const itg_nest *nest) {
+  const int last = nest->rank - 1;
+  const int64_t n = nest->size[last];
+  if (last < 1 || n > TOGETHER / 4 || nest->step[0][last] != 1 || nest->step[1][last] != 1) return (together){-1, 1};
+  for (int k = 0; k < 2; k++)
+    if (nest->step[k][last - 1] == 0 && nest->step[!k][last - 1] == n) return (together){k, TOGETHER / n};
+  return (together){-1, 1};
+}
+
+static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool adds) {
+  const itg_tensor *out = call->out[0];
+  if (itg_empty(out)) return NULL;
+  const itg_tensor *const two[2] = {call->in[0], call->in[3]};
+  const itg_nest nest = itg_nest_broadcast(two, 2, out);
+  const pair p = pair_of(call, adds);
+  const uint8_t *a = two[0]->data, *b = two[1]->data;
+  uint8_t *y = out->data, block[TOGETHER];
+  const int last = nest.rank - 1;
+  const int64_t n = nest.size[last], *step_a = nest.step[0], *step_b = nest.step[1];
+  int64_t i, end;
+  if (last == 0) {
+    itg_share(n, 4096, part, parts, &i, &end);
+    if (i < end) row(&p, a + i * step_a[0], step_a[0], b + i * step_b[0], step_b[0], end - i, y + i);
+    return NULL;
+  }
+  const together t = together_of(&nest);
+  itg_share(itg_count(out) / n, 1, part, parts, &i, &end);
+  itg_place at = itg_nest_seek(&nest, i);
+  while (i < end) {
+    int64_t rows = 1;
+    const uint8_t *left = a + at.offset[0], *right = b + at.offset[1];
+    if (t.repeated >= 0) {  // as many rows as the loop above has turns left
+      rows = nest.size[last - 1] - at.turn[last - 1];
+      rows = rows < t.rows ? rows : t.rows;
+      rows = rows < end - i ? rows : end - i;
+      for (int64_t r = 0; r < rows; r++) memcpy(block + r * n, t.repeated ? right : left, (size_t)n);
+      if (t.repeated) right = block;
+      else left = block;
+    }
+    row(&p, left, step_a[last], right, step_b[last], rows * n, y + i * n);
+    i += rows;
+    for (int64_t r = 0; r < rows; r++) itg_nest_next(&nest, &at);
+  }
+  return NULL;
+}
+
+ITG_FN(qlinear_add, any) { return run(call, part, parts, true); }
+ITG_FN(qlinear_mul, any) { return run(call, part, parts, false); }

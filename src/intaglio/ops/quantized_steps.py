@@ -1,0 +1,139 @@
+"""Arithmetic on quantised tensors in simpler ops, bit by bit: for formats that cannot say it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from intaglio.ir import Value, constant
+from intaglio.ops.conv import conv_integer, qlinear_conv
+from intaglio.ops.elementwise import add, cast, div, mul, round, sub
+from intaglio.ops.index import gather
+from intaglio.ops.linear import matmul_integer, qlinear_matmul
+from intaglio.ops.pool import avg_pool
+from intaglio.ops.quantize import quantize_linear
+from intaglio.ops.quantized import (
+    lookup,
+    qlinear_add,
+    qlinear_avg_pool,
+    qlinear_mean,
+    qlinear_mul,
+    qlinear_softmax,
+)
+from intaglio.ops.reduce import reduce_max, reduce_sum
+from intaglio.ops.registry import normalize_axis
+from intaglio.ops.shape import reshape
+
+
+def _one(v: Value) -> Value:
+    made: Value = reshape(v, shape=())
+    return made
+
+
+def _per_channel(v: Value, rank: int) -> Value:
+    made: Value = _one(v) if v.type.size == 1 else reshape(v, shape=(-1, *[1] * (rank - 2)))
+    return made
+
+
+def _rounded(real: Value, zero: Value) -> Value:
+    """clamp(rint(real) + zero)"""
+    made: Value = quantize_linear(real, constant(1.0, dtype="f32"), zero, dtype=zero.dtype)
+    return made
+
+
+@qlinear_conv.lowers
+def _(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
+      y_scale: Value | None, y_zero: Value | None, b: Value | None, residual: Value | None,
+      r_scale: Value | None, r_zero: Value | None, **window: Any) -> Value:  # fmt: skip
+    acc, rank = conv_integer(x, w, _one(x_zero), w_zero, **window), x.type.rank
+    acc = acc if b is None else add(acc, _per_channel(b, rank))
+    scale = mul(_one(x_scale), _per_channel(w_scale, rank))
+    scale = scale if y_scale is None else div(scale, _one(y_scale))
+    real: Value = mul(cast(acc, dtype="f32"), scale)
+    if y_scale is None or y_zero is None:
+        return real if residual is None else add(real, residual)
+    if residual is not None and r_scale is not None and r_zero is not None:
+        apart = sub(cast(residual, dtype="f32"), cast(_one(r_zero), dtype="f32"))
+        real = add(real, mul(apart, div(_one(r_scale), _one(y_scale))))
+    return _rounded(real, _one(y_zero))
+
+
+@qlinear_matmul.lowers
+def _(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
+      y_scale: Value | None, y_zero: Value | None) -> Value | None:  # fmt: skip
+    if y_scale is not None or a_scale.type.size != 1:
+        return None
+    acc = cast(matmul_integer(a, b, a_zero, b_zero), dtype="f32")
+    made: Value = mul(acc, mul(_one(a_scale), _one(b_scale) if b_scale.type.size == 1 else b_scale))
+    return made
+
+
+# ---- all others ----------------------------------------------------------------------------------
+def _apart(x: Value, zero: Value, dtype: str = "f32") -> Value:
+    made: Value = sub(cast(x, dtype=dtype), cast(_one(zero), dtype=dtype))
+    return made
+
+
+@lookup.lowers
+def _(x: Value, table: Value) -> Value | None:
+    if x.dtype == "u8":
+        made: Value = gather(table, cast(x, dtype="i64"), axis=0)
+        return made
+    if table.data is None:
+        return None
+    rolled = constant(np.roll(table.data, 128))  # the entry of -128 first
+    made = gather(rolled, add(cast(x, dtype="i64"), constant(128, dtype="i64")), axis=0)
+    return made
+
+
+@qlinear_add.lowers
+def _(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
+      y_scale: Value, y_zero: Value) -> Value:  # fmt: skip
+    left = mul(_apart(a, a_zero), div(_one(a_scale), _one(y_scale)))
+    right = mul(_apart(b, b_zero), div(_one(b_scale), _one(y_scale)))
+    return _rounded(add(left, right), _one(y_zero))
+
+
+@qlinear_mul.lowers
+def _(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
+      y_scale: Value, y_zero: Value) -> Value:  # fmt: skip
+    factor = div(mul(_one(a_scale), _one(b_scale)), _one(y_scale))
+    return _rounded(mul(mul(_apart(a, a_zero), _apart(b, b_zero)), factor), _one(y_zero))
+
+
+def _mean(total: Value, x_scale: Value, y_scale: Value, y_zero: Value, count: Value) -> Value:
+    factor = div(_one(x_scale), mul(_one(y_scale), count))
+    return _rounded(mul(cast(total, dtype="f32"), factor), _one(y_zero))
+
+
+@qlinear_mean.lowers
+def _(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
+      axes: tuple[int, ...], keepdims: bool) -> Value:  # fmt: skip
+    total = reduce_sum(_apart(x, x_zero, "i64"), axes=axes, keepdims=keepdims)
+    count = constant(float(math.prod(x.shape[a] for a in axes)), dtype="f32")
+    return _mean(total, x_scale, y_scale, y_zero, count)
+
+
+@qlinear_avg_pool.lowers
+def _(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
+      count_include_pad: bool, **window: Any) -> Value | None:  # fmt: skip
+    size = math.prod(window["kernel"])
+    if x.type.dynamic or size > 4096:
+        return None  # a mean in f32 would not give sums back that are so large
+    mean = avg_pool(_apart(x, x_zero), **window, count_include_pad=True)
+    total = round(mul(mean, constant(float(size), dtype="f32")))
+    ones = np.ones((1, 1, *x.shape[2:]))
+    met = np.rint(avg_pool.body(ones, **window, count_include_pad=True) * size)
+    count = np.full_like(met, size) if count_include_pad else np.maximum(met, 1)
+    return _mean(total, x_scale, y_scale, y_zero, constant(count.astype(np.float32)))
+
+
+@qlinear_softmax.lowers
+def _(x: Value, table: Value, y_scale: Value, y_zero: Value, *, axis: int) -> Value:
+    axes, wide = (normalize_axis(axis, x.type.rank),), cast(x, dtype="i64")
+    power = cast(gather(table, sub(reduce_max(wide, axes=axes), wide), axis=0), dtype="i64")
+    total = cast(reduce_sum(power, axes=axes), dtype="f32")
+    real = div(cast(power, dtype="f32"), mul(total, _one(y_scale)))
+    return _rounded(real, _one(y_zero))

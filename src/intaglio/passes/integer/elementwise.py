@@ -1,0 +1,102 @@
+"""Sums, products and means of quantised tensors whose results are quantised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intaglio import ops
+from intaglio.ir import Node, Value, constant
+from intaglio.ops.quantized import power_table
+from intaglio.ops.registry import Op
+from intaglio.passes.integer.quantized import (
+    parameters,
+    r,
+    real,
+    rs,
+    rz,
+    why_not_one,
+    x,
+    xs,
+    xz,
+    ys,
+    yz,
+    zero_of,
+)
+from intaglio.rewrite import P, no, rule
+
+DX, DR = real(x, xs, xz, "dx"), real(r, rs, rz, "dr")
+
+
+def _result(node: Node) -> tuple[Value, Value]:
+    """Scale and zero of what a node quantizes."""
+    scale = node.inputs[1]
+    assert scale is not None
+    return scale, zero_of(node.outputs[0], node.inputs[2])
+
+
+def _lifted(v: Value, rank: int) -> Value:
+    """With axes of extent 1 in front, so that both operands can be transposed alike."""
+    if v.type.rank == rank:
+        return v
+    made: Value = ops.reshape(v, shape=(*[1] * (rank - v.type.rank), *v.shape))
+    return made
+
+
+def _pair(op: Op, dx: Node, dr: Node, node: Node) -> Any:
+    if why := why_not_one(dx, dr, node):
+        return no(why)
+    (a, *of_a), (b, *of_b) = parameters(dx), parameters(dr)
+    rank = node.outputs[0].type.rank
+    if a.type.rank != b.type.rank and (a.type.dynamic or b.type.dynamic):
+        return no("an extent is known only at run time")
+    return op(_lifted(a, rank), *of_a, _lifted(b, rank), *of_b, *_result(node))
+
+
+@rule(P.quantize_linear(P.add(DX, DR), ys, yz))
+def integer_add(dx: Node, dr: Node, node: Node) -> Any:
+    """a sum of quantised tensors"""
+    return _pair(ops.qlinear_add, dx, dr, node)
+
+
+@rule(P.quantize_linear(P.mul(DX, DR), ys, yz))
+def integer_mul(dx: Node, dr: Node, node: Node) -> Any:
+    """a product of quantised tensors, such as a gate per channel"""
+    return _pair(ops.qlinear_mul, dx, dr, node)
+
+
+@rule(P.quantize_linear(P.avg_pool(DX) @ "pool", ys, yz))
+def integer_avg_pool(dx: Node, pool: Node, node: Node) -> Any:
+    """means of windows of a quantised tensor"""
+    if why := why_not_one(dx, node):
+        return no(why)
+    return ops.qlinear_avg_pool(*parameters(dx), *_result(node), **pool.attrs)
+
+
+@rule(P.quantize_linear(P.reduce_mean(DX) @ "mean", ys, yz))
+def integer_mean(dx: Node, mean: Node, node: Node) -> Any:
+    """means of a quantised tensor"""
+    if why := why_not_one(dx, node):
+        return no(why)
+    rank = dx.outputs[0].type.rank
+    axes = tuple(sorted(a % rank for a in mean.attrs["axes"]))
+    if not axes or axes != tuple(range(axes[0], axes[0] + len(axes))):
+        return no(f"axes {axes} do not follow each other")
+    if not all(dx.outputs[0].shape[a] for a in axes):
+        return no("there is nothing to reduce")
+    return ops.qlinear_mean(*parameters(dx), *_result(node), axes=axes,
+                            keepdims=mean.attrs["keepdims"])  # fmt: skip
+
+
+@rule(P.quantize_linear(P.softmax(DX) @ "softmax", ys, yz))
+def integer_softmax(dx: Node, softmax: Node, node: Node) -> Any:
+    """the softmax of a quantised tensor has 256 different powers"""
+    if why := why_not_one(dx, node):
+        return no(why)
+    x, scale, _ = parameters(dx)
+    if scale.data is None or not scale.data.item() > 0:
+        return no("the scale is not above 0")
+    table = constant(power_table(scale.data.item()))
+    return ops.qlinear_softmax(x, table, *_result(node), axis=softmax.attrs["axis"])
+
+
+PAIRS = [integer_add, integer_mul, integer_avg_pool, integer_mean, integer_softmax]
