@@ -123,6 +123,8 @@ def test_columns_of_one_size_stay_together():
     scores[:, :, 2] *= 1e-4  # a class that was never seen is no part of its own
     both = np.concatenate([boxes, scores], -1)
     assert [str(p) for p in column_groups([both])] == ["[:,:,0-3]", "[:,:,4-9]"]
+    raw = np.concatenate([numbers(1, 50, 4) * 2, RNG.random((1, 50, 6), np.float32)], -1)
+    assert [str(p) for p in column_groups([raw])] == ["[:,:,0-3]", "[:,:,4-9]"]
     assert column_groups([np.zeros((3, 4), np.float32)]) == [Columns()]
     assert column_groups([np.zeros((3, 4), np.int64)]) == [Columns()]
     assert column_groups([numbers(10)]) == [Columns()]

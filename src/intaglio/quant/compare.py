@@ -105,8 +105,9 @@ def column_groups(arrays: Sequence[Array]) -> list[Columns]:
         if not 1 < first.shape[axis] <= MOST_COLUMNS or first.size == first.shape[axis]:
             continue
         rest = tuple(i for i in range(first.ndim) if i != axis)
-        sizes = np.max([np.abs(a).max(rest) for a in arrays], 0).astype(np.float64)
-        found = _clusters(sizes)
+        high = np.max([a.max(rest) for a in arrays], 0).astype(np.float64)
+        low = np.min([a.min(rest) for a in arrays], 0).astype(np.float64)
+        found = _clusters(np.maximum(-low, high)) or _scores(low, high)
         if found and (best is None or found[0] > best[0]):
             best = (found[0], axis, found[1])
     if best is None:
@@ -139,6 +140,13 @@ def _clusters(sizes: Array) -> tuple[float, list[Array]] | None:
     if not 1 < len(starts) <= MOST_GROUPS:
         return None
     return widest, np.split(np.arange(len(sizes)), sorted(starts)[1:])
+
+
+def _scores(low: Array, high: Array) -> tuple[float, list[Array]] | None:
+    """One run of columns that hold shares of one, and columns beside it that do not."""
+    inside = (low >= 0) & (high <= 1)
+    borders = np.nonzero(np.diff(inside.astype(int)))[0] + 1
+    return (0.0, np.split(np.arange(len(low)), borders)) if len(borders) == 1 else None
 
 
 @dataclass(frozen=True)

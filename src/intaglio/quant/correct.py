@@ -39,7 +39,7 @@ def by_means(node: Node, stored: Array, means: Array) -> Array:
     if node.op == "conv_transpose":  # an output meets one tap in every stride
         kernel = math.prod(node.inputs[1].shape[2:])  # type: ignore[union-attr]
         shift = shift.reshape(-1, kernel).sum(1) / math.prod(node.attrs["stride"])
-    return -shift.ravel()
+    return -np.asarray(shift).ravel()
 
 
 def bias_of(node: Node) -> tuple[Node, int] | None:

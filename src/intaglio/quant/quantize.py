@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,17 @@ from intaglio.ir import Array, Graph, Node, Value
 from intaglio.passes.fold import FOLD
 from intaglio.quant.apart import keep_apart
 from intaglio.quant.assign import assign, by_sums, from_integers, to_integers, weight_scheme
+from intaglio.quant.compare import Reference
 from intaglio.quant.correct import by_means, channel_axis, shift_bias
 from intaglio.quant.data import samples as data_samples
 from intaglio.quant.insert import insert
 from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.place import PRODUCTS, Placement, place, weight_axis
 from intaglio.quant.scheme import Scheme, TensorScheme
+from intaglio.quant.search import Found, Search, some_of
+from intaglio.quant.trial import Trial
 
-METHODS = ("minmax", "moving", "percentile", "kl", "mse")
+METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 WEIGHTS = {"int8": "i8"}
 ROUNDINGS = ("nearest", "squant")
 
@@ -32,7 +35,9 @@ ROUNDINGS = ("nearest", "squant")
 class Options:
     """How to quantise."""
 
-    method: str = "mse"  # how a range follows from what was observed: one of METHODS
+    method: str = "auto"  # how a range follows from what was observed: one of METHODS
+    methods: Mapping[str, str] = field(default_factory=dict)  # by tensor, where it is another one
+    accuracy: float | None = 0.99  # the cosine that every part of every output is to keep
     weights: str = "int8"
     activations: str = "int8"
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for
@@ -40,6 +45,8 @@ class Options:
     correct: bool = True  # take what rounding weights adds on average off the biases
 
     def __post_init__(self) -> None:
+        if self.accuracy is not None and not 0 < self.accuracy < 1:
+            raise BadInput(f"accuracy is {self.accuracy}; give a cosine such as 0.99, or None")
         for what, given, known in (
             ("method", self.method, METHODS),
             ("weights", self.weights, tuple(WEIGHTS)),
@@ -129,8 +136,16 @@ def calibrate(
             seen = observe(
                 graph, placement.tensors, samples, progress=progress, channels=means(placement)
             )
+    found = settle(graph, wanted, placement, seen, samples, options, given, progress)
+    if found.layers:
+        placement = place(graph, {**wanted, **found.layers})
+        if not all(v in seen for v in placement.tensors):
+            seen = observe(
+                graph, placement.tensors, samples, progress=progress, channels=means(placement)
+            )
+    options = replace(options, methods={**found.methods, **options.methods})
     made = build(graph, placement, seen, options, given)
-    made.notes += map(str, notes)
+    made.notes += [*map(str, notes), *found.notes]
     return made
 
 
@@ -167,7 +182,45 @@ def means(placement: Placement) -> dict[Value, int]:
 def find_ranges(placement: Placement, seen: Mapping[Value, Observation],
            options: Options) -> dict[Value, tuple[float, float]]:  # fmt: skip
     """The range that each quantised tensor is to hold."""
-    return {v: seen[v].range(options.method, "i8", symmetric=False) for v in placement.tensors}
+    usual = "minmax" if options.method == "auto" else options.method
+    methods = {v: options.methods.get(v.name, usual) for v in placement.tensors}
+    return {v: seen[v].range(m, "i8", symmetric=False) for v, m in methods.items()}
+
+
+def settle(
+    graph: Graph,
+    wanted: Mapping[str, str],
+    placement: Placement,
+    seen: Mapping[Value, Observation],
+    samples: Sequence[Mapping[str, Array]],
+    options: Options,
+    given: Mapping[str, TensorScheme],
+    progress: Progress | None = None,
+) -> Found:
+    """How to range each tensor, and the layers that must not be int8: by measuring the outputs."""
+    if options.method != "auto" and options.accuracy is None:
+        return Found()
+
+    def make(methods: Mapping[str, str]) -> dict[str, TensorScheme]:
+        own = replace(options, methods={**methods, **options.methods})
+        tensors = assign(placement, find_ranges(placement, seen, own))
+        tensors |= {name: given[name] for name in tensors if name in given}
+        return {name: t for name, t in tensors.items() if t.scale}
+
+    def stored(node: Node) -> tuple[Array, Array | None]:
+        integers, scheme = stored_weights(node, options, given)
+        w = from_integers(integers, scheme)
+        return w, bias_shift(node, w, seen) if options.correct else None
+
+    reference = Reference.of(graph, some_of(samples))
+    with Trial(graph, placement, stored, reference) as trial:
+        search = Search(graph, placement, trial, make, progress=progress)
+        methods = search.choose_methods() if options.method == "auto" else {}
+        found = Found()
+        if options.accuracy is not None:
+            found = search.meet(make(methods), options.accuracy, wanted)
+        found.methods = methods
+    return found
 
 
 def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
@@ -187,7 +240,9 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
     floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
     observations = {v.name: o for v, o in seen.items()}
     for n, (stored, made) in weights.items() if options.correct else ():
-        correct_bias(n, stored, made, seen)
+        shift = bias_shift(n, from_integers(stored, made), seen)
+        if shift is not None:
+            shift_bias(n, shift)
     insert(graph, placement, tensors, weights)
     return Quantized(graph, before, scheme, floats, observations)
 
@@ -206,10 +261,8 @@ def stored_weights(
     return to_integers(w.data, scheme), scheme
 
 
-def correct_bias(node: Node, stored: Array, scheme: TensorScheme, seen: Mapping[Value, Observation]
-                 ) -> None:  # fmt: skip
-    """Take what the rounding of a product's weights adds on average off its bias."""
+def bias_shift(node: Node, stored: Array, seen: Mapping[Value, Observation]) -> Array | None:
+    """What takes the mean error of a product's stored weights off its bias; None: unknown."""
     x = node.inputs[0]
     known = seen[x].channels if x is not None and x in seen else None
-    if known is not None and known.count:
-        shift_bias(node, by_means(node, from_integers(stored, scheme), known.mean))
+    return by_means(node, stored, known.mean) if known is not None and known.count else None

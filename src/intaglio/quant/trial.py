@@ -7,7 +7,7 @@ trial costs as much as running the samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -15,10 +15,12 @@ import intaglio
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Graph, Node, Type, Value, constant
 from intaglio.quant.compare import Match, OutputMatch, Reference
+from intaglio.quant.correct import shift_bias
 from intaglio.quant.place import PRODUCTS, Placement, activations, layer
 from intaglio.quant.scheme import TensorScheme
 
 EXACT = (np.float32(2.0**-60), np.float32(-3e38), np.float32(3e38))  # step and ends of no rounding
+Stored = tuple[Array, Array | None]  # weights, and what is added to the bias for them
 Errors = dict[str, float]  # relative squared error by part of an output
 
 
@@ -29,7 +31,7 @@ class Trial:
         self,
         graph: Graph,
         placement: Placement,
-        weights: Callable[[Node], Array],
+        weights: Callable[[Node], Stored],
         reference: Reference,
     ):
         """`weights` gives a product's weights as they are once stored; `graph` stays as it is."""
@@ -39,14 +41,14 @@ class Trial:
         self.session = intaglio.open(intaglio.compile(changed))
 
     def _with_roundings(
-        self, graph: Graph, placement: Placement, weights: Callable[[Node], Array]
+        self, graph: Graph, placement: Placement, weights: Callable[[Node], Stored]
     ) -> Graph:
         """A copy of the graph that rounds what it is told to, as it is told to."""
         inside = {layer(n) for n in placement.nodes}
         stored = {layer(n): weights(n) for n in placement.nodes if n.op in PRODUCTS}
         copy = graph.copy()
         by_name = {v.name: v for v in copy.values()}
-        for name, w in stored.items():
+        for name, (w, shift) in stored.items():
             node = by_name[name].producer
             assert node is not None
             old, new = node.inputs[1], constant(w)
@@ -54,6 +56,8 @@ class Trial:
             node.inputs[1] = new
             old.uses.pop(node, None)
             new.uses[node] = None
+            if shift is not None:
+                shift_bias(node, shift)
         scalars = []
         for i, name in enumerate(self.names):
             v = by_name[name]
@@ -118,9 +122,3 @@ def total(errors: Errors) -> float:
     """One figure for a trial: the worst part counts, and a little of all others."""
     values = sorted(errors.values(), reverse=True)
     return values[0] + 0.1 * sum(values[1:]) / max(len(values) - 1, 1) if values else 0.0
-
-
-def best_of(trial: Trial, choices: Sequence[Mapping[str, TensorScheme]]) -> tuple[int, list[float]]:
-    """Which of several quantisations errs least, and the figures of all."""
-    figures = [total(trial.errors(c)) for c in choices]
-    return int(np.argmin(figures)), figures

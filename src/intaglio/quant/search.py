@@ -1,0 +1,257 @@
+"""Find what a model needs to stay accurate: how to range each tensor, and what must not be int8.
+
+All of it is measured on the outputs, by their parts, with a `Trial`: errors of single tensors add
+up as long as they are small, so that groups of tensors are tried and only those that matter split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.ir import Graph
+from intaglio.ops.registry import REGISTRY
+from intaglio.quant.observe import Progress
+from intaglio.quant.place import PRODUCTS, Placement, layer, place
+from intaglio.quant.scheme import TensorScheme
+from intaglio.quant.trial import Errors, Trial, total
+
+SAMPLES = 8  # that are tried
+METHODS = ("moving", "minmax", "percentile", "mse")
+BLOCKS = 6  # of tensors in order, each of which may have a method of its own
+GAIN = 0.98  # of the error: what another method has to come to, to be worth it
+GOOD = 0.001  # squared error below which there is nothing to look for
+TRIALS = 120  # to find the tensors that matter
+ROUNDS = 6
+SLACK = 0.7  # share of what is allowed that single errors may add up to
+
+Schemes = Mapping[str, TensorScheme]
+Make = Callable[[Mapping[str, str]], dict[str, TensorScheme]]  # schemes by each tensor's method
+
+
+@dataclass(frozen=True)
+class Point:
+    """One step of the trade-off: so many layers wider, so much work of them, so good a match."""
+
+    layers: tuple[str, ...]
+    share: float  # of the model's multiplications that are in floats
+    cosine: float  # of the worst part of an output
+    measured: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "layers": list(self.layers), "share": self.share,
+            "cosine": self.cosine, "measured": self.measured,
+        }  # fmt: skip
+
+
+@dataclass
+class Found:
+    """What a search came to."""
+
+    methods: dict[str, str] = field(default_factory=dict)  # by tensor
+    layers: dict[str, str] = field(default_factory=dict)  # precision of those that are not int8
+    cosine: float = 1.0  # of the worst part of an output
+    curve: list[Point] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Cache:
+    """Errors of trials that were made before, in a file: a search goes on where it was stopped."""
+
+    def __init__(self, path: str | Path, subject: str):
+        self.path = Path(path)
+        self.known: dict[str, Errors] = {}
+        self.subject = hashlib.sha256(subject.encode()).hexdigest()[:16]
+        try:
+            stored = json.loads(self.path.read_text()) if self.path.exists() else {}
+        except (OSError, ValueError) as e:
+            raise BadInput(f"{path} is no search to go on with: {e}; remove it") from None
+        if isinstance(stored, dict) and stored.get("subject") == self.subject:
+            self.known = dict(stored["errors"])
+
+    def key(self, schemes: Schemes) -> str:
+        text = repr(sorted((n, t.dtype, t.scale, t.zero) for n, t in schemes.items()))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    def errors(self, trial: Trial, schemes: Schemes) -> Errors:
+        """What the trial says, or said before."""
+        key = self.key(schemes)
+        if key not in self.known:
+            self.known[key] = trial.errors(schemes)
+            try:
+                self.path.write_text(json.dumps({"subject": self.subject, "errors": self.known}))
+            except OSError as e:
+                raise BadInput(f"cannot write {self.path}: {e.strerror}") from None
+        return self.known[key]
+
+
+class Search:
+    """Trials on one model and placement."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        placement: Placement,
+        trial: Trial,
+        make: Make,
+        cache: Cache | None = None,
+        progress: Progress | None = None,
+    ):
+        self.graph, self.placement, self.trial = graph, placement, trial
+        self.make, self.cache, self.progress = make, cache, progress
+        self.count = 0
+        self.work = {layer(n): REGISTRY[n.op].macs(n) for n in graph.nodes() if n.op in PRODUCTS}
+
+    def errors(self, schemes: Schemes) -> Errors:
+        self.count += 1
+        if self.progress:
+            self.progress("trying what is accurate", self.count, None)
+        return self.cache.errors(self.trial, schemes) if self.cache else self.trial.errors(schemes)
+
+    # ---- ranges ----------------------------------------------------------------------------------
+    def choose_methods(self, methods: Sequence[str] = METHODS, runs: int = 24) -> dict[str, str]:
+        """How to range each tensor: the best method for all, then for blocks of them in order."""
+        names = self.trial.names
+        figures = {m: total(self.errors(self.make(dict.fromkeys(names, m)))) for m in methods}
+        ranked = sorted(methods, key=figures.__getitem__)
+        chosen, best = dict.fromkeys(names, ranked[0]), figures[ranked[0]]
+        blocks = [list(b) for b in np.array_split(np.array(names), min(BLOCKS, len(names)))]
+        for block in blocks:
+            for m in ranked[1:]:
+                if best < GOOD or self.count >= runs:
+                    return chosen
+                other = chosen | {str(n): m for n in block}
+                figure = total(self.errors(self.make(other)))
+                if figure < GAIN * best:
+                    chosen, best = other, figure
+        return chosen
+
+    # ---- precision -------------------------------------------------------------------------------
+    def sensitivities(self, schemes: Schemes, floor: float) -> tuple[Errors, dict[str, Errors]]:
+        """What rounded weights alone cost, and what each tensor adds to that.
+
+        Groups that add less than `floor` to every part are not looked into any further.
+        """
+        base = self.errors({})
+        found: dict[str, Errors] = {}
+        todo, first = [list(schemes)], self.count
+        while todo:
+            group = todo.pop()
+            both = self.errors({n: schemes[n] for n in group})
+            added = {p: max(both[p] - base[p], 0.0) for p in both}
+            over = self.count - first >= TRIALS
+            if len(group) == 1 or over or max(added.values()) < floor:
+                found |= {n: {p: e / len(group) for p, e in added.items()} for n in group}
+            else:
+                half = len(group) // 2
+                todo += [group[:half], group[half:]]
+        return base, found
+
+    def readers(self, tensor: str) -> list[str]:
+        """The layers that compute with a tensor in integers."""
+        v = next(v for v in self.placement.tensors if v.name == tensor)
+        return [layer(n) for n in v.uses if n in self.placement.nodes]
+
+    def cost(self, tensors: Sequence[str]) -> float:
+        """The share of the model's work that is in floats if these tensors are."""
+        named = {name for t in tensors for name in self.readers(t)}
+        every = sum(self.work.values()) or 1
+        return sum(self.work.get(name, 0) for name in named) / every
+
+    def meet(self, schemes: Schemes, cosine: float, wanted: Mapping[str, str]) -> Found:
+        """Promote what it takes, the most error for the least work first, to match by `cosine`."""
+        allowed = 2 * (1 - cosine)  # as a squared error: cos = 1 - e / 2 while e is small
+        now = self.errors(schemes)
+        start = Point((), 0.0, _cosine(now), True)
+        found = Found(cosine=start.cosine, curve=[start])
+        if max(now.values(), default=0.0) <= allowed:
+            return found
+        base, single = self.sensitivities(schemes, allowed / 20)
+        ranked = self.ranked(base, single, allowed)
+        promoted: list[str] = []
+        for attempt in range(ROUNDS):
+            goal = allowed * SLACK * 0.6**attempt
+            promoted = _needed(ranked, base, single, goal, max(len(promoted) + 1, 1))
+            found.layers = {name: "f32" for t in promoted for name in self.readers(t)}
+            left = self._left({**wanted, **found.layers})
+            now = self.errors({n: t for n, t in schemes.items() if n in left})
+            found.cosine = _cosine(now)
+            point = Point(tuple(found.layers), self.cost(promoted), found.cosine, True)
+            found.curve.append(point)
+            if max(now.values()) <= allowed or len(promoted) == len(ranked):
+                break
+        found.notes = [self._words(t, single[t]) for t in promoted]
+        if found.cosine < cosine:
+            found.notes.append(
+                f"the outputs match by {found.cosine:.4f} only; {cosine:g} was asked for: rounded "
+                "weights or the model itself stand in the way"
+            )
+        return found
+
+    def ranked(self, base: Errors, single: Mapping[str, Errors], allowed: float) -> list[str]:
+        """Tensors, the one first that takes most error away for the work it costs in floats."""
+        whole = {p: base[p] + sum(e[p] for e in single.values()) for p in base}
+        bad = {p: w for p, w in whole.items() if w > allowed * SLACK} or whole
+
+        def worth(t: str) -> float:
+            return max(single[t][p] / bad[p] for p in bad) / (self.cost([t]) + 0.01)
+
+        return sorted((t for t in single if self.readers(t)), key=lambda t: -worth(t))
+
+    def curve(self, schemes: Schemes, points: int = 8) -> list[Point]:
+        """Accuracy against work: what promoting ever more tensors comes to, each measured."""
+        base, single = self.sensitivities(schemes, total(self.errors(schemes)) / 200)
+        ranked = self.ranked(base, single, 0.0)
+        made = []
+        for k in sorted({round(len(ranked) * (i / points) ** 2) for i in range(points + 1)}):
+            some = ranked[:k]
+            layers = {name: "f32" for t in some for name in self.readers(t)}
+            left = self._left(layers)
+            now = self.errors({n: t for n, t in schemes.items() if n in left})
+            made.append(Point(tuple(layers), self.cost(some), _cosine(now), True))
+        return made
+
+    def _left(self, wanted: Mapping[str, str]) -> set[str]:
+        """The tensors that are still quantised where the layers in `wanted` are not."""
+        return {v.name for v in place(self.graph, wanted).tensors}
+
+    def _words(self, tensor: str, errors: Errors) -> str:
+        part = max(errors, key=errors.__getitem__)
+        return (
+            f"'{tensor}' is too coarse in int8: alone it costs '{part}' "
+            f"{np.sqrt(errors[part]):.1%}; {', '.join(map(repr, self.readers(tensor)))} in f32"
+        )
+
+
+def _needed(
+    ranked: Sequence[str],
+    base: Errors,
+    single: Mapping[str, Errors],
+    goal: float,
+    least: int,
+) -> list[str]:
+    """So many tensors of the ranking, at least `least`, that the errors of the rest meet a goal."""
+    left = {p: base[p] + sum(e[p] for e in single.values()) for p in base}
+    for k, t in enumerate(ranked):
+        if k >= least and all(e <= max(goal, 1.1 * base[p]) for p, e in left.items()):
+            return list(ranked[:k])
+        left = {p: e - single[t][p] for p, e in left.items()}
+    return list(ranked)
+
+
+def _cosine(errors: Errors) -> float:
+    return 1 - max(errors.values(), default=0.0) / 2
+
+
+def some_of(samples: Sequence[Any], count: int = SAMPLES) -> list[Any]:
+    """A few of the samples, evenly spread."""
+    at = np.unique(np.linspace(0, len(samples) - 1, count).round().astype(int))
+    return [samples[int(i)] for i in at]

@@ -1,0 +1,134 @@
+"""Searches: the best ranges are chosen, and what ruins the outputs is found and promoted."""
+
+import json
+
+import numpy as np
+import pytest
+
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.activation import relu, swish
+from intaglio.ops.conv import conv
+from intaglio.quant.compare import Reference
+from intaglio.quant.quantize import Options, calibrate, prepare
+from intaglio.quant.search import Cache, some_of
+from intaglio.quant.trial import Trial
+
+RNG = np.random.default_rng(11)
+ATTRS = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
+
+
+def numbers(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def network(uneven):
+    """Convolutions, of which the second, depthwise, evens out channels of unlike size."""
+    x = Value(Type("f32", (1, 3, 16, 16)), "x")
+    w = numbers(16, 3, 3, 3)
+    scale = np.where(np.arange(16) % 4, 1.0, 2000.0 if uneven else 1.0).astype(np.float32)
+    a = swish(conv(x, constant(w * scale.reshape(-1, 1, 1, 1)), groups=1, **ATTRS))
+    d = numbers(16, 1, 3, 3) / scale.reshape(-1, 1, 1, 1)
+    b = relu(conv(a, constant(d), constant(numbers(16)), groups=16, **ATTRS))
+    c = conv(b, constant(numbers(8, 16, 3, 3)), constant(numbers(8)), groups=1, **ATTRS)
+    for name, v in {"a": a, "b": b, "c": c}.items():
+        v.name = name
+    return Graph([x], [c])
+
+
+def samples(n=12):
+    return [{"x": numbers(1, 3, 16, 16)} for _ in range(n)]
+
+
+def cosine(made, data):
+    return min(m.cosine for m in Reference.of(made.float_graph, data).compare(made.graph))
+
+
+def test_a_model_that_int8_suits_stays_int8():
+    graph, data = network(False), samples()
+    made = calibrate(graph, data)
+    assert set(made.scheme.layers.values()) == {"int8"}
+    assert cosine(made, data) > 0.99
+    assert not made.notes
+
+
+def test_what_int8_ruins_is_promoted_and_told():
+    graph, data = network(True), samples()
+    plain = calibrate(graph, data, options=Options(method="minmax", accuracy=None))
+    assert cosine(plain, data) < 0.9
+    made = calibrate(graph, data)
+    assert cosine(made, data) > 0.985
+    wide = {name for name, precision in made.scheme.layers.items() if precision == "f32"}
+    assert wide
+    assert made.scheme.layers["c"] == "int8"
+    assert any("'a' is too coarse in int8" in note for note in made.notes)
+    again = calibrate(graph, data)
+    assert again.scheme.layers == made.scheme.layers
+
+
+def test_trials_are_what_the_built_model_does():
+    """A trial predicts the outputs of the integer model to a small part of their error."""
+    graph, data = prepare(network(False)), samples(6)
+    made = calibrate(graph, data, options=Options(method="minmax", accuracy=None, correct=False,
+                                                  rounding="nearest"))  # fmt: skip
+    from intaglio.quant.assign import from_integers
+    from intaglio.quant.place import place
+    from intaglio.quant.quantize import stored_weights
+
+    options = Options(rounding="nearest")
+    placement = place(graph, {})
+    reference = Reference.of(graph, data)
+
+    def stored(node):
+        return from_integers(*stored_weights(node, options)), None
+
+    with Trial(graph, placement, stored, reference) as trial:
+        tensors = {n: made.scheme.tensors[n] for n in trial.names}
+        tried = trial.run(tensors)[0].error
+        nothing = trial.run({})[0].error
+    built = reference.compare(made.graph)[0].error
+    assert tried == pytest.approx(built, rel=0.05)
+    assert 0 < nothing < tried
+    assert {v.name for v in graph.values()} >= set(tensors)
+
+
+def test_choosing_ranges_beats_the_worst_method():
+    graph, data = network(False), samples()
+    data[0]["x"] *= 40  # one sample that is far out
+    figures = {
+        m: cosine(calibrate(graph, data, options=Options(method=m, accuracy=None)), data[1:])
+        for m in ("auto", "minmax", "moving", "percentile", "mse")
+    }
+    assert figures["auto"] > min(figures.values())
+
+
+def test_a_search_goes_on_where_it_was_stopped(tmp_path):
+    class Counting:
+        def __init__(self):
+            self.count = 0
+
+        def errors(self, schemes):
+            self.count += 1
+            return {"y": float(len(schemes))}
+
+    trial, path = Counting(), tmp_path / "search.json"
+    first = Cache(path, "model")
+    assert first.errors(trial, {}) == {"y": 0.0}
+    assert Cache(path, "model").errors(trial, {}) == {"y": 0.0}
+    assert trial.count == 1
+    Cache(path, "another model").errors(trial, {})
+    assert trial.count == 2
+    assert json.loads(path.read_text())["errors"]
+    path.write_text("{")
+    with pytest.raises(BadInput, match="no search to go on with"):
+        Cache(path, "model")
+
+
+def test_samples_are_spread_evenly():
+    assert some_of(list(range(100)), 3) == [0, 50, 99]
+    assert some_of([1, 2], 8) == [1, 2]
+
+
+def test_accuracy_is_a_cosine():
+    with pytest.raises(BadInput, match="accuracy is 99"):
+        Options(accuracy=99)
