@@ -66,7 +66,6 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "kind"),
     [
-        ("a.bin", b"\x1c\0\0\0TFL3" + b"\0" * 40, "TFLite"),
         ("a.bin", b"\x89HDF\r\n\x1a\n", "Keras HDF5"),
         ("a.bin", b"# a comment\n\n[net]\nbatch=1\n[convolutional]\n", "Darknet"),
         ("a.weights", b"\0\0\0\0\2\0\0\0", "Darknet"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from intaglio.errors import BadFile, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.ir import Graph
 
 _HEAD = 4096  # bytes that are enough to tell the formats apart
@@ -22,7 +22,7 @@ def load(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Graph:
-    """A Graph from a model: the path of a file of any format that is read, or ONNX in memory.
+    """A Graph from a model: the path of an ONNX or TFLite file, or ONNX in memory.
 
     `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
     open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
@@ -33,9 +33,15 @@ def load(
     if isinstance(model, str | Path):
         model = Path(model)
         kind = sniff(model)
+        if kind == "TFLite":
+            from intaglio.frontends.tflite import load_tflite
+
+            if given := [k for k, v in (("dims", dims), ("values", values)) if v]:
+                raise BadInput(f"{given[0]} is for ONNX; a TFLite model has no such names")
+            return load_tflite(model, shapes, inputs, outputs)
         if kind != "ONNX":
             raise Unsupported(
-                f"'{model}' is a {kind} model; only ONNX is read; convert it to ONNX first"
+                f"'{model}' is a {kind} model; ONNX and TFLite are read; convert it first"
             )
     return load_onnx(model, shapes, dims, values, inputs, outputs)
 

@@ -1,0 +1,229 @@
+"""Convolutions, pools and linear layers; TFLite's images are channel-last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.frontends.tflite.node import TfliteNode, importer
+from intaglio.ir import Value
+
+SAME, VALID = 0, 1
+
+
+def channels_first(x: Value) -> Value:
+    return _turned(x, (0, x.type.rank - 1, *range(1, x.type.rank - 1)))
+
+
+def channels_last(x: Value) -> Value:
+    return _turned(x, (0, *range(2, x.type.rank), 1))
+
+
+def _turned(x: Value, perm: tuple[int, ...]) -> Value:
+    made: Value = ops.transpose(x, perm=perm)
+    return made
+
+
+def _padding(n: TfliteNode, extents: tuple[int, ...], kernel: tuple[int, ...],
+             stride: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:  # fmt: skip
+    """(begin.., end..); SAME puts the odd one at the end."""
+    if min(*kernel, *stride, *dilation) < 1:
+        n.unsupported(
+            f"kernel {kernel}, stride {stride}, dilation {dilation}: all must be positive"
+        )
+    if n.option("Padding", SAME) == VALID:
+        return (0,) * (2 * len(extents))
+    total = []
+    for d, k, s, step in zip(extents, kernel, stride, dilation, strict=True):
+        count = -(-d // s)
+        total.append(max((count - 1) * s + (k - 1) * step + 1 - d, 0))
+    return (*(t // 2 for t in total), *(t - t // 2 for t in total))
+
+
+def _window(n: TfliteNode, x: Value, kernel: tuple[int, ...], dilated: bool) -> dict[str, Any]:
+    stride = (n.option("StrideH", 1), n.option("StrideW", 1))
+    dilation = (1, 1)
+    if dilated:
+        dilation = (n.option("DilationHFactor", 1) or 1, n.option("DilationWFactor", 1) or 1)
+    pad = _padding(n, x.shape[1:3], kernel, stride, dilation)
+    return {"stride": stride, "pad": pad, "dilation": dilation}
+
+
+def _image(n: TfliteNode) -> Value:
+    x = n.required(0)
+    if x.type.rank != 4:
+        n.unsupported(f"its input is {x.type}; images of rank 4 are read")
+    return x
+
+
+@importer("CONV_2D")
+def conv_2d(n: TfliteNode) -> Value:
+    """Weights are [out, h, w, in of the group]."""
+    x, w = _image(n), n.required(1)
+    if w.type.rank != 4 or not w.shape[3] or x.shape[3] % w.shape[3]:
+        n.unsupported(f"weights {w.type} do not fit {x.type}")
+    window = _window(n, x, w.shape[1:3], dilated=True)
+    turned = n.weights(1, (0, 3, 1, 2))
+    y = ops.conv(channels_first(x), turned, n.bias(2), groups=x.shape[3] // w.shape[3], **window)
+    return n.activated(channels_last(y))
+
+
+@importer("DEPTHWISE_CONV_2D")
+def depthwise_conv_2d(n: TfliteNode) -> Value:
+    """Weights are [1, h, w, channels * multiplier]."""
+    x, w = _image(n), n.required(1)
+    if w.type.rank != 4 or w.shape[0] != 1 or not x.shape[3] or w.shape[3] % x.shape[3]:
+        n.unsupported(f"weights {w.type} do not fit {x.type}")
+    window = _window(n, x, w.shape[1:3], dilated=True)
+    turned = n.weights(1, (3, 0, 1, 2))
+    y = ops.conv(channels_first(x), turned, n.bias(2), groups=x.shape[3], **window)
+    return n.activated(channels_last(y))
+
+
+@importer("TRANSPOSE_CONV")
+def transpose_conv(n: TfliteNode) -> Value:
+    """Operands are the output's shape, weights [out, h, w, in], the image, and maybe a bias."""
+    shape, w, x = n.ints(0), n.required(1), n.required(2)
+    if len(shape) != 4 or w.type.rank != 4 or x.type.rank != 4:
+        n.unsupported(f"a result of shape {shape} from {x.type} and {w.type}")
+    stride, kernel = (n.option("StrideH", 1), n.option("StrideW", 1)), w.shape[1:3]
+    pad = _padding(n, shape[1:3], kernel, stride, (1, 1))
+    full = [(d - 1) * s + k for d, s, k in zip(x.shape[1:3], stride, kernel, strict=True)]
+    more = tuple(shape[1 + i] - (full[i] - pad[i] - pad[2 + i]) for i in range(2))
+    if min(more) < 0:
+        n.unsupported(f"a result of shape {shape} is smaller than what the windows cover")
+    y = ops.conv_transpose(
+        channels_first(x), n.weights(1, (3, 0, 1, 2)), n.bias(3, 2, 1), stride=stride,
+        pad=pad, output_pad=more, dilation=(1, 1), groups=1,
+    )  # fmt: skip
+    return n.activated(channels_last(y))
+
+
+@importer("FULLY_CONNECTED")
+def fully_connected(n: TfliteNode) -> Value:
+    """Weights are [out, in]; the input is flattened to rows unless its axes are to be kept."""
+    x, w, b = n.required(0), n.required(1), n.bias(2)
+    if w.type.rank != 2 or not w.shape[1] or x.type.size % w.shape[1]:
+        n.unsupported(f"weights {w.type} do not fit {x.type}")
+    if n.option("WeightsFormat", 0):
+        n.unsupported("its weights are shuffled; only the default format is read")
+    rows = x.type.size // w.shape[1]
+    flat = ops.reshape(x, shape=(rows, w.shape[1]))
+    y = ops.gemm(flat, w, b, trans_b=True)
+    if n.option("KeepNumDims", False):
+        y = ops.reshape(y, shape=(*x.shape[:-1], w.shape[0]))
+    return n.activated(y)
+
+
+@importer("BATCH_MATMUL")
+def batch_matmul(n: TfliteNode) -> Value:
+    a, b = n.required(0), n.required(1)
+
+    def swapped(v: Value) -> Value:
+        r = v.type.rank
+        return _turned(v, (*range(r - 2), r - 1, r - 2))
+
+    a = swapped(a) if n.option("AdjX", False) else a
+    b = swapped(b) if n.option("AdjY", False) else b
+    made: Value = ops.matmul(a, b)
+    return made
+
+
+@importer("AVERAGE_POOL_2D")
+def average_pool_2d(n: TfliteNode) -> Value:
+    x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
+    y = ops.avg_pool(channels_first(x), kernel=kernel, **_window(n, x, kernel, dilated=False))
+    return n.activated(channels_last(y))
+
+
+@importer("MAX_POOL_2D")
+def max_pool_2d(n: TfliteNode) -> Value:
+    x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
+    y = ops.max_pool(channels_first(x), kernel=kernel, **_window(n, x, kernel, dilated=False))
+    return n.activated(channels_last(y[0] if isinstance(y, list) else y))
+
+
+def _resized(n: TfliteNode, mode: str, **more: Any) -> Value:
+    x, size = _image(n), n.ints(1)
+    if len(size) != 2 or min(size) < 1:
+        n.unsupported(f"the size is {size}; a height and a width are needed")
+    extents = x.shape[1:3]
+    if n.option("AlignCorners", False):
+        way = "align_corners"
+    else:
+        way = "half_pixel" if n.option("HalfPixelCenters", False) else "asymmetric"
+    scales = tuple(float(s / d) for s, d in zip(size, extents, strict=True))
+    y = ops.resize(channels_first(x), axes=(2, 3), shape=size, scales=scales, mode=mode,
+                   coordinate_transformation_mode=way, **more)  # fmt: skip
+    return channels_last(y)
+
+
+@importer("RESIZE_BILINEAR")
+def resize_bilinear(n: TfliteNode) -> Value:
+    return _resized(n, "linear")
+
+
+@importer("RESIZE_NEAREST_NEIGHBOR")
+def resize_nearest(n: TfliteNode) -> Value:
+    rounding = "round_prefer_ceil" if n.option("AlignCorners", False) else "floor"
+    return _resized(n, "nearest", nearest_mode=rounding)
+
+
+@importer("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+def blocks(n: TfliteNode) -> Value:
+    x, size = _image(n), n.option("BlockSize", 1)
+    move = ops.depth_to_space if n.op.op == "DEPTH_TO_SPACE" else ops.space_to_depth
+    return channels_last(move(channels_first(x), blocksize=size))
+
+
+@importer("L2_NORMALIZATION")
+def l2_normalization(n: TfliteNode) -> Value:
+    y: Value = n.activated(ops.lp_norm(n.required(0), axis=-1, p=2, epsilon=1e-6))
+    return y
+
+
+@importer("SPACE_TO_BATCH_ND")
+def space_to_batch(n: TfliteNode) -> Value:
+    """Blocks of pixels become images of a batch: how a dilated convolution is spelled."""
+    x, block, pads = n.required(0), n.ints(1), n.ints(2)
+    m, rank = len(block), x.type.rank
+    around = np.array(pads).reshape(m, 2)
+    before = (0, *around[:, 0].tolist(), *[0] * (rank - 1 - m))
+    after = (0, *around[:, 1].tolist(), *[0] * (rank - 1 - m))
+    x = ops.pad(x, before=before, after=after)
+    split = [x.shape[0]]
+    for d, b in zip(x.shape[1 : 1 + m], block, strict=True):
+        if b < 1 or d % b:
+            n.unsupported(f"an extent of {d} does not fall into blocks of {b}")
+        split += [d // b, b]
+    rest = x.shape[1 + m :]
+    y = ops.reshape(x, shape=(*split, *rest))
+    inner, outer = range(2, 2 * m + 1, 2), range(1, 2 * m, 2)
+    y = ops.transpose(y, perm=(*inner, 0, *outer, *range(2 * m + 1, y.type.rank)))
+    count = x.shape[0] * int(np.prod(block))
+    made: Value = ops.reshape(y, shape=(count, *split[1::2], *rest))
+    return made
+
+
+@importer("BATCH_TO_SPACE_ND")
+def batch_to_space(n: TfliteNode) -> Value:
+    x, block, crops = n.required(0), n.ints(1), n.ints(2)
+    m, batch = len(block), int(np.prod(block))
+    if batch < 1 or x.shape[0] % batch:
+        n.unsupported(f"a batch of {x.shape[0]} does not fall into blocks of {block}")
+    rest = x.shape[1 + m :]
+    count = x.shape[0] // batch
+    y = ops.reshape(x, shape=(*block, count, *x.shape[1:]))
+    perm = [m]
+    for i in range(m):
+        perm += [m + 1 + i, i]
+    y = ops.transpose(y, perm=(*perm, *range(2 * m + 1, y.type.rank)))
+    spatial = tuple(d * b for d, b in zip(x.shape[1 : 1 + m], block, strict=True))
+    y = ops.reshape(y, shape=(count, *spatial, *rest))
+    ends = np.array(crops).reshape(m, 2)
+    start = (0, *ends[:, 0].tolist(), *[0] * len(rest))
+    stop = (count, *(d - e for d, e in zip(spatial, ends[:, 1].tolist(), strict=True)), *rest)
+    made: Value = ops.slice_(y, start=start, stop=stop, step=(1,) * y.type.rank)
+    return made

@@ -1,0 +1,134 @@
+"""Functions of elements whose TFLite form differs from ours."""
+
+from __future__ import annotations
+
+from intaglio import dtypes, ops
+from intaglio.frontends.tflite.file import DTYPES
+from intaglio.frontends.tflite.node import TfliteNode, importer, parameters
+from intaglio.ir import Quant, Value, constant
+
+
+@importer("RELU6")
+def relu6(n: TfliteNode) -> Value:
+    y: Value = ops.clip(n.required(0), lo=0.0, hi=6.0)
+    return y
+
+
+@importer("RELU_N1_TO_1")
+def relu_one(n: TfliteNode) -> Value:
+    y: Value = ops.clip(n.required(0), lo=-1.0, hi=1.0)
+    return y
+
+
+@importer("RELU_0_TO_1")
+def relu_unit(n: TfliteNode) -> Value:
+    y: Value = ops.clip(n.required(0), lo=0.0, hi=1.0)
+    return y
+
+
+@importer("LEAKY_RELU")
+def leaky_relu(n: TfliteNode) -> Value:
+    y: Value = ops.leaky_relu(n.required(0), alpha=float(n.option("Alpha", 0.0)))
+    return y
+
+
+@importer("GELU")
+def gelu(n: TfliteNode) -> Value:
+    way = "tanh" if n.option("Approximate", False) else "none"
+    y: Value = ops.gelu(n.required(0), approximate=way)
+    return y
+
+
+@importer("SOFTMAX")
+def softmax(n: TfliteNode) -> Value:
+    x, beta = n.required(0), float(n.option("Beta", 1.0))
+    if beta != 1:
+        x = ops.mul(x, constant(beta, dtype=x.dtype))
+    y: Value = ops.softmax(x, axis=-1)
+    return y
+
+
+@importer("LOG_SOFTMAX")
+def log_softmax(n: TfliteNode) -> Value:
+    y: Value = ops.log_softmax(n.required(0), axis=-1)
+    return y
+
+
+@importer("SQUARE")
+def square(n: TfliteNode) -> Value:
+    y: Value = ops.mul(n.required(0), n.required(0))
+    return y
+
+
+@importer("SQUARED_DIFFERENCE")
+def squared_difference(n: TfliteNode) -> Value:
+    d = ops.sub(n.required(0), n.required(1))
+    y: Value = ops.mul(d, d)
+    return y
+
+
+@importer("RSQRT")
+def rsqrt(n: TfliteNode) -> Value:
+    y: Value = ops.reciprocal(ops.sqrt(n.required(0)))
+    return y
+
+
+@importer("ADD_N")
+def add_n(n: TfliteNode) -> Value:
+    y = n.required(0)
+    for x in n.operands()[1:]:
+        y = ops.add(y, x)
+    return y
+
+
+@importer("FLOOR_DIV")
+def floor_div(n: TfliteNode) -> Value:
+    a, b = n.required(0), n.required(1)
+    if dtypes.is_float(a.dtype):
+        y: Value = ops.floor(ops.div(a, b))
+        return y
+    whole: Value = ops.div(ops.sub(a, ops.mod(a, b)), b)
+    return whole
+
+
+@importer("NOT_EQUAL")
+def not_equal(n: TfliteNode) -> Value:
+    y: Value = ops.logical_not(ops.equal(n.required(0), n.required(1)))
+    return y
+
+
+@importer("SELECT", "SELECT_V2")
+def select(n: TfliteNode) -> Value:
+    y: Value = ops.where(n.required(1), n.required(2), n.required(0))
+    return y
+
+
+@importer("CAST", stored=True)
+def cast(n: TfliteNode) -> Value:
+    dtype = DTYPES.get(n.option("OutDataType", -1), n.out().dtype)
+    y: Value = ops.cast(n.required(0), dtype=dtype if n.op.options else n.out().dtype)
+    return y
+
+
+@importer("QUANTIZE", "DEQUANTIZE")
+def as_it_is(n: TfliteNode) -> Value:
+    """The operand comes as real numbers, and the result is stored as its tensor says."""
+    x, t = n.required(0), n.out()
+    if dtypes.is_float(t.dtype) and x.dtype != t.dtype:
+        y: Value = ops.cast(x, dtype=t.dtype)
+        return y
+    return x
+
+
+@importer("FAKE_QUANT")
+def fake_quant(n: TfliteNode) -> Value:
+    """What training with quantisation leaves: quantise and dequantise between two ends."""
+    lo, hi, bits = (n.option(f, d) for f, d in (("Min", 0.0), ("Max", 0.0), ("NumBits", 8)))
+    if bits != 8 or not lo <= 0 <= hi or lo == hi:
+        n.unsupported(f"{bits} bits from {lo} to {hi}; 8 bits around 0 are read")
+    scale = (hi - lo) / 255
+    zero = min(max(round(-lo / scale), 0), 255)
+    s, z, attrs = parameters(Quant((scale,), (zero,)), "u8")
+    q = ops.quantize_linear(n.required(0), s, z, dtype="u8", **attrs)
+    y: Value = ops.dequantize_linear(q, s, z, **attrs)
+    return y

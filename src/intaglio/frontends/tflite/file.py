@@ -1,0 +1,223 @@
+"""A TFLite file as plain objects: the flatbuffer's tables, checked while they are read.
+
+Schema 3; see tensorflow/lite/schema/schema.fbs. Every count in a file is bounded by its size, so
+that a damaged one cannot make us loop or allocate for long.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadFile, IntaglioError, Unsupported
+from intaglio.ir import Array, Quant
+
+DTYPES = {  # TensorType of the schema
+    0: "f32", 1: "f16", 2: "i32", 3: "u8", 4: "i64", 6: "bool", 7: "i16", 9: "i8", 10: "f64",
+    12: "u64", 15: "u32", 16: "u16", 17: "i4", 18: "bf16",
+}  # fmt: skip
+NOTHING = 1e-30  # for a scale of 0: that of a channel in which nothing ever fires
+CUSTOM = 32  # BuiltinOperator of the schema
+
+DAMAGE = (struct.error, IndexError, ValueError, TypeError, ArithmeticError, AttributeError,
+          MemoryError)  # what reading a damaged file raises  # fmt: skip
+
+
+@dataclass
+class Tensor:
+    """One tensor: its type, the numbers it is stored in, and its data if it is constant."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: Array | None = None
+    quant: Quant | None = None
+    variable: bool = False
+
+
+@dataclass
+class Operator:
+    """One operation: the schema's name of it, operands by index (-1: absent), options."""
+
+    op: str
+    inputs: list[int]
+    outputs: list[int]
+    options: Any = None  # the schema's table for this op, or None
+    custom: bool = False
+
+
+@dataclass
+class Subgraph:
+    name: str
+    tensors: list[Tensor]
+    inputs: list[int]
+    outputs: list[int]
+    operators: list[Operator] = field(default_factory=list)
+
+
+@dataclass
+class File:
+    subgraphs: list[Subgraph]
+    description: str = ""
+
+
+def library() -> Any:
+    """The schema's accessors."""
+    try:
+        import tflite
+    except ImportError:
+        raise IntaglioError(
+            "TFLite models need the tflite package, which is missing: pip install intaglio[tflite]"
+        ) from None
+    return tflite
+
+
+def parse(data: bytes, what: str) -> File:
+    """The tables of a file; BadFile where it is truncated or damaged."""
+    tflite = library()
+    if len(data) < 8 or data[4:8] != b"TFL3":
+        raise BadFile(f"{what} is no TFLite model of schema 3")
+    try:
+        return _Reader(tflite, data).file()
+    except DAMAGE as e:
+        words = " ".join(str(e).split())[:120]
+        raise BadFile(f"{what} is a truncated or damaged TFLite model ({words})") from None
+
+
+class _Reader:
+    def __init__(self, tflite: Any, data: bytes):
+        self.tflite, self.data = tflite, data
+        self.model = tflite.Model.GetRootAs(data, 0)
+        self.names = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
+        self.tables = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
+
+    def file(self) -> File:
+        codes = self._each(self.model.OperatorCodesLength(), lambda i: self._code(i))
+        graphs = self._each(
+            self.model.SubgraphsLength(), lambda i: self._subgraph(self.model.Subgraphs(i), codes)
+        )
+        if not graphs:
+            raise ValueError("it has no graph")
+        return File(graphs, (self.model.Description() or b"").decode("utf-8", "replace"))
+
+    def _each(self, count: int, read: Callable[[int], Any]) -> list[Any]:
+        """`read(0)` to `read(count - 1)`; every entry of a table takes at least four bytes."""
+        if not 0 <= count <= len(self.data) // 4:
+            raise ValueError(f"a list of {count} entries is longer than the file")
+        return [read(i) for i in range(count)]
+
+    def _code(self, i: int) -> tuple[str, bool]:
+        c = self.model.OperatorCodes(i)
+        code = max(c.BuiltinCode(), c.DeprecatedBuiltinCode())
+        if code == CUSTOM:
+            return (c.CustomCode() or b"?").decode("utf-8", "replace"), True
+        return self.names.get(code, f"operator {code}"), False
+
+    def _ints(self, count: int, get: Callable[[int], int]) -> list[int]:
+        return [int(v) for v in self._each(count, get)]
+
+    def _subgraph(self, g: Any, codes: list[tuple[str, bool]]) -> Subgraph:
+        tensors = self._each(g.TensorsLength(), lambda i: self._tensor(g.Tensors(i)))
+        inputs = self._ints(g.InputsLength(), g.Inputs)
+        outputs = self._ints(g.OutputsLength(), g.Outputs)
+        made = Subgraph((g.Name() or b"").decode("utf-8", "replace"), tensors, inputs, outputs)
+        made.operators = self._each(
+            g.OperatorsLength(), lambda i: self._operator(g.Operators(i), codes)
+        )
+        for op in made.operators:
+            for t in (*op.inputs, *op.outputs):
+                if not -1 <= t < len(tensors):
+                    raise ValueError(f"{op.op} names tensor {t} of {len(tensors)}")
+        for t in (*inputs, *outputs):
+            if not 0 <= t < len(tensors):
+                raise ValueError(f"the graph names tensor {t} of {len(tensors)}")
+        return made
+
+    def _operator(self, o: Any, codes: list[tuple[str, bool]]) -> Operator:
+        index = o.OpcodeIndex()
+        if not 0 <= index < len(codes):
+            raise ValueError(f"operator code {index} of {len(codes)}")
+        name, custom = codes[index]
+        inputs = self._ints(o.InputsLength(), o.Inputs)
+        outputs = self._ints(o.OutputsLength(), o.Outputs)
+        return Operator(name, inputs, outputs, self._options(o), custom)
+
+    def _options(self, o: Any) -> Any:
+        table, kind = o.BuiltinOptions(), self.tables.get(o.BuiltinOptionsType(), "NONE")
+        if table is None or kind == "NONE" or not hasattr(self.tflite, kind):
+            return None
+        options = getattr(self.tflite, kind)()
+        options.Init(table.Bytes, table.Pos)
+        return options
+
+    def _tensor(self, t: Any) -> Tensor:
+        name = (t.Name() or b"").decode("utf-8", "replace")
+        dtype = DTYPES.get(t.Type())
+        if dtype is None:
+            raise Unsupported(
+                f"tflite: tensor '{name}' has element type {t.Type()} of the schema (a string, "
+                "complex number, resource or variant); only numbers are read"
+            )
+        shape = tuple(self._ints(t.ShapeLength(), t.Shape))
+        made = Tensor(name, dtype, shape, quant=self._quant(t.Quantization(), dtype, shape))
+        made.variable = bool(t.IsVariable())
+        if t.Sparsity() is not None:
+            raise Unsupported(f"tflite: tensor '{name}' is stored sparsely; densify the model")
+        buffer = t.Buffer()
+        if not 0 <= buffer < max(self.model.BuffersLength(), 1):
+            raise ValueError(f"tensor '{name}' names buffer {buffer}")
+        raw = self._bytes(buffer)
+        if raw is not None:
+            made.data = _array(raw, dtype, shape, name)
+        return made
+
+    def _bytes(self, index: int) -> Array | None:
+        """The bytes of a buffer; the first is the empty one, and large files keep them outside."""
+        if index == 0 or index >= self.model.BuffersLength():
+            return None
+        b = self.model.Buffers(index)
+        offset, size = (getattr(b, f, lambda: 0)() for f in ("Offset", "Size"))
+        if offset > 1:
+            if offset + size > len(self.data):
+                raise ValueError(f"buffer {index} lies beyond the file's end")
+            return np.frombuffer(self.data, np.uint8, size, offset)
+        if not b.DataLength():
+            return None
+        made: Array = b.DataAsNumpy()
+        return made
+
+    def _quant(self, q: Any, dtype: str, shape: tuple[int, ...]) -> Quant | None:
+        if q is None or not q.ScaleLength() or not dtypes.is_integer(dtype):
+            return None
+        scale = tuple(float(v) for v in self._each(q.ScaleLength(), q.Scale))
+        zero = tuple(self._ints(q.ZeroPointLength(), q.ZeroPoint)) or (0,) * len(scale)
+        axis = q.QuantizedDimension() if len(scale) > 1 else None
+        if len(zero) == 1 and len(scale) > 1:
+            zero *= len(scale)
+        if len(zero) != len(scale):
+            raise ValueError(f"{len(scale)} scales with {len(zero)} zero points")
+        if axis is not None and not (0 <= axis < len(shape) and shape[axis] == len(scale)):
+            raise ValueError(f"{len(scale)} scales along axis {axis} of {shape}")
+        if not all(abs(s) < float("inf") for s in scale):
+            raise ValueError("a scale is not finite")
+        return Quant(tuple(s or NOTHING for s in scale), zero, axis)
+
+
+def _array(raw: Array, dtype: str, shape: tuple[int, ...], name: str) -> Array:
+    kind = dtypes.numpy_of(dtype)
+    count = int(np.prod(shape, dtype=np.int64)) if shape else 1
+    if count < 0 or min(shape, default=1) < 0:
+        raise ValueError(f"constant '{name}' has shape {shape}")
+    if dtype == "i4":
+        if len(raw) * 2 < count:
+            raise ValueError(f"constant '{name}' has {len(raw)} bytes for {count} numbers")
+        halves = np.stack([raw & 15, raw >> 4], -1).reshape(-1)[:count].astype(np.int8)
+        return ((halves ^ 8) - 8).astype(kind).reshape(shape)
+    if len(raw) != count * kind.itemsize:
+        raise ValueError(f"constant '{name}' has {len(raw)} bytes, {count} {dtype} need others")
+    return np.frombuffer(raw.tobytes(), kind).reshape(shape)

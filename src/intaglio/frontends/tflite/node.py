@@ -1,0 +1,197 @@
+"""What an importer sees: one TFLite operation, its operands as Values of real numbers.
+
+A quantised tensor reaches an importer dequantised, and what it returns is quantised as the model
+says: integer arithmetic follows from the rules that read any model spelled like that. An op that is
+one of ours by another name needs nothing here: `Op.names["tflite"]` says so. The others get a
+function in the module of their family:
+
+    @importer("CONV_2D")
+    def conv_2d(n: TfliteNode) -> Value: ...
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.errors import BadInput, Unsupported
+from intaglio.frontends.tflite.file import Operator, Tensor
+from intaglio.ir import Array, Quant, Value, constant
+from intaglio.ops.registry import REGISTRY, Op, evaluate_node
+
+Import = Callable[["TfliteNode"], Any]
+IMPORTERS: dict[str, Import] = {}
+STORED: set[str] = set()  # ops whose importers read and make stored numbers, not real ones
+
+
+def importer(*names: str, stored: bool = False) -> Callable[[Import], Import]:
+    """Register the function below as the meaning of these ops of the schema."""
+
+    def register(function: Import) -> Import:
+        for name in names:
+            if name in IMPORTERS:
+                raise ValueError(f"two importers for {name}")
+            IMPORTERS[name] = function
+            if stored:
+                STORED.add(name)
+        return function
+
+    return register
+
+
+def find_importer(name: str) -> Import | None:
+    """The importer of an op, or the op of ours that is the same."""
+    if name in IMPORTERS:
+        return IMPORTERS[name]
+    same = _same_ops().get(name)
+    return functools.partial(_import_same, same) if same else None
+
+
+def known_ops() -> set[str]:
+    return {*IMPORTERS, *_same_ops()}
+
+
+@functools.cache
+def _same_ops() -> dict[str, Op]:
+    return {op.names["tflite"]: op for op in REGISTRY.values() if "tflite" in op.names}
+
+
+def _import_same(op: Op, n: TfliteNode) -> Any:
+    return n.activated(op(*n.operands()))
+
+
+class TfliteNode:
+    """One operation of the model, as importers see it."""
+
+    def __init__(self, op: Operator, inputs: Sequence[Value | None], tensors: Sequence[Tensor],
+                 origin: str):  # fmt: skip
+        self.op, self.inputs, self.tensors, self.origin = op, list(inputs), tensors, origin
+
+    def input(self, i: int) -> Value | None:
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def required(self, i: int) -> Value:
+        v = self.input(i)
+        if v is None:
+            raise BadInput(f"operand {i} is missing; {self.op.op} needs it")
+        return v
+
+    def operands(self) -> list[Value]:
+        return [self.required(i) for i in range(len(self.inputs))]
+
+    def const(self, i: int) -> Array:
+        """The array of an operand that must be constant."""
+        v = self.required(i)
+        if v.data is None:
+            self.unsupported(f"operand {i} ('{v.name}') decides a shape and is not constant")
+        return v.data
+
+    def ints(self, i: int) -> tuple[int, ...]:
+        """A constant operand as a tuple of integers."""
+        return tuple(int(d) for d in np.asarray(self.const(i)).reshape(-1))
+
+    def out(self, i: int = 0) -> Tensor:
+        """What the file says of output `i`."""
+        if i >= len(self.op.outputs) or self.op.outputs[i] < 0:
+            raise BadInput(f"output {i} is missing; {self.op.op} has it")
+        return self.tensors[self.op.outputs[i]]
+
+    def weights(self, i: int, perm: tuple[int, ...]) -> Value:
+        """Weights with their axes in another order; stored ones are moved as they are stored."""
+        v, t = self.required(i), self.tensors[self.op.inputs[i]]
+        if t.data is None or t.quant is None:
+            made: Value = ops.transpose(v, perm=perm)
+            return made
+        q = t.quant
+        axis = None if q.axis is None else perm.index(q.axis)
+        return real(constant(np.ascontiguousarray(t.data.transpose(perm))),
+                    Quant(q.scale, q.zero, axis))  # fmt: skip
+
+    def bias(self, i: int, x: int = 0, w: int = 1) -> Value | None:
+        """A product's bias; integers count in units of the sum, whatever scale the file says."""
+        v, index = self.input(i), self.op.inputs[i] if i < len(self.op.inputs) else -1
+        if v is None or self.tensors[index].dtype not in ("i32", "i64"):
+            return v
+        units = [self.tensors[self.op.inputs[k]].quant for k in (x, w)]
+        data = self.tensors[index].data
+        if units[0] is None or units[1] is None or data is None:
+            self.unsupported(f"its bias '{self.tensors[index].name}' is {v.dtype} without a scale")
+        unit = np.multiply(units[0].scale, units[1].scale).astype(np.float32)
+        whole = constant(data.astype(np.int32))
+        made: Value = ops.dequantize_linear(
+            whole, constant(unit if len(unit) > 1 else unit.reshape(())), None, axis=0
+        )
+        return made
+
+    def option(self, name: str, default: Any = 0) -> Any:
+        """A field of the op's options; the schema's default where the file has none."""
+        if self.op.options is None:
+            return default
+        return getattr(self.op.options, name)()
+
+    def activated(self, y: Any) -> Any:
+        """The result with the activation that the op has fused."""
+        kind = self.option("FusedActivationFunction", 0) if _has_activation(self) else 0
+        if kind == 0:
+            return y
+        if kind == 1:
+            return ops.relu(y)
+        if kind in (2, 3):
+            return ops.clip(y, lo=-1.0 if kind == 2 else 0.0, hi=1.0 if kind == 2 else 6.0)
+        if kind == 4:
+            return ops.tanh(y)
+        self.unsupported(f"fused activation {kind} of the schema is not known")
+
+    def unsupported(self, why: str) -> NoReturn:
+        raise Unsupported(f"tflite: {self.op.op} '{self.origin}': {why}")
+
+
+def _has_activation(n: TfliteNode) -> bool:
+    return n.op.options is not None and hasattr(n.op.options, "FusedActivationFunction")
+
+
+# ---- between stored and real numbers -----------------------------------------------------------
+def parameters(q: Quant, dtype: str) -> tuple[Value, Value, dict[str, Any]]:
+    """Scale, zero and grain as the operands of quantize and dequantize."""
+    scale, zero = np.array(q.scale, np.float32), np.array(q.zero)
+    low, high = dtypes.limits(dtype)
+    if zero.min() < low or zero.max() > high:
+        raise BadInput(f"zero point {zero.min()} or {zero.max()} does not fit into {dtype}")
+    if q.axis is None:
+        scale, zero = scale.reshape(()), zero.reshape(())
+    attrs = {"axis": q.axis or 0, "block_size": 0}
+    return constant(scale), constant(zero.astype(dtypes.numpy_of(dtype))), attrs
+
+
+def real(v: Value, q: Quant | None) -> Value:
+    """The numbers that a stored tensor means."""
+    if q is None:
+        return v
+    scale, zero, attrs = parameters(q, v.dtype)
+    made: Value = ops.dequantize_linear(v, scale, zero, **attrs)
+    return made
+
+
+def stored(v: Value, t: Tensor) -> Value:
+    """Real numbers as the file stores that tensor."""
+    if t.quant is None or not dtypes.is_float(v.dtype):
+        return v
+    scale, zero, attrs = parameters(t.quant, t.dtype)
+    made: Value = ops.quantize_linear(v, scale, zero, dtype=t.dtype, **attrs)
+    return made
+
+
+def folded(v: Value) -> Value:
+    """`v` as a constant where everything that it is computed from is one."""
+    node = v.producer
+    if node is None or v.name or node.op == "dequantize_linear":  # settled, or weights as stored
+        return v
+    inputs = [None if x is None else folded(x) for x in node.inputs]
+    if any(x is not None and x.data is None for x in inputs):
+        return v
+    arrays = [None if x is None else x.data for x in inputs]
+    return constant(evaluate_node(node, arrays)[v.index])

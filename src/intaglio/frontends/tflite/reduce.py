@@ -1,0 +1,32 @@
+"""Reductions: the axes are an operand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intaglio import ops
+from intaglio.frontends.tflite.node import TfliteNode, importer
+from intaglio.ir import Value
+from intaglio.ops.registry import normalize_axis
+
+_REDUCTIONS: dict[str, Any] = {
+    "MEAN": ops.reduce_mean, "SUM": ops.reduce_sum, "REDUCE_MAX": ops.reduce_max,
+    "REDUCE_MIN": ops.reduce_min, "REDUCE_PROD": ops.reduce_prod,
+}  # fmt: skip
+
+
+@importer(*_REDUCTIONS)
+def reduction(n: TfliteNode) -> Value:
+    x = n.required(0)
+    axes = tuple(sorted({normalize_axis(a, x.type.rank) for a in n.ints(1)}))
+    y: Value = _REDUCTIONS[n.op.op](x, axes=axes, keepdims=bool(n.option("KeepDims", False)))
+    return y
+
+
+@importer("ARG_MAX", "ARG_MIN", stored=True)
+def place_of(n: TfliteNode) -> Value:
+    x = n.required(0)
+    op = ops.argmax if n.op.op == "ARG_MAX" else ops.argmin
+    axis = normalize_axis(n.ints(1)[0], x.type.rank)
+    y: Value = ops.cast(op(x, axis=axis, keepdims=False), dtype=n.out().dtype)
+    return y

@@ -1,0 +1,125 @@
+"""TFLite files made in the test itself, from what a test wants to say of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import tflite
+
+TYPES = {
+    np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.int32): 2, np.dtype(np.uint8): 3,
+    np.dtype(np.int64): 4, np.dtype(np.bool_): 6, np.dtype(np.int16): 7, np.dtype(np.int8): 9,
+}  # fmt: skip
+
+
+@dataclass
+class T:
+    """A tensor: shape and type, or data; scale, zero and axis where it is quantised."""
+
+    shape: tuple[int, ...] = ()
+    dtype: Any = np.float32
+    data: Any = None
+    scale: Any = None
+    zero: Any = 0
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        if self.data is not None:
+            self.data = np.asarray(self.data)
+            self.shape, self.dtype = self.data.shape, self.data.dtype
+
+
+@dataclass
+class Op:
+    """`Op("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", StrideW=1, ...)`; tensors by index."""
+
+    name: str
+    inputs: list[int]
+    outputs: list[int]
+    table: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def op(name: str, inputs: list[int], outputs: list[int], table: str = "", **options: Any) -> Op:
+    return Op(name, inputs, outputs, table, options)
+
+
+def model(tensors: list[T], operators: list[Op], inputs: list[int], outputs: list[int]) -> bytes:
+    """The bytes of a file with one graph."""
+    b = flatbuffers.Builder(1024)
+    codes = sorted({o.name for o in operators})
+    buffers = [_buffer(b, None)]
+    made = []
+    for i, t in enumerate(tensors):
+        if t.data is not None:
+            buffers.append(_buffer(b, t.data))
+        made.append(_tensor(b, t, f"t{i}", len(buffers) - 1 if t.data is not None else 0))
+    steps = [_operator(b, o, codes) for o in operators]
+    graph = _table(
+        b, "SubGraph", Tensors=_offsets(b, made), Inputs=_ints(b, inputs),
+        Outputs=_ints(b, outputs), Operators=_offsets(b, steps),
+        Name=b.CreateString("main"),
+    )  # fmt: skip
+    known = [_table(b, "OperatorCode", **_code(b, name)) for name in codes]
+    root = _table(
+        b, "Model", Version=3, OperatorCodes=_offsets(b, known), Subgraphs=_offsets(b, [graph]),
+        Buffers=_offsets(b, buffers),
+    )  # fmt: skip
+    b.Finish(root, file_identifier=b"TFL3")
+    return bytes(b.Output())
+
+
+def _code(b: Any, name: str) -> dict[str, Any]:
+    code = getattr(tflite.BuiltinOperator, name, None)
+    if code is None:
+        return {"CustomCode": b.CreateString(name), "BuiltinCode": 32, "DeprecatedBuiltinCode": 32}
+    return {"BuiltinCode": code, "DeprecatedBuiltinCode": min(code, 127)}
+
+
+def _table(b: Any, table: str, **fields: Any) -> int:
+    getattr(tflite, f"{table}Start")(b)
+    for name, value in fields.items():
+        getattr(tflite, f"{table}Add{name}")(b, value)
+    return int(getattr(tflite, f"{table}End")(b))
+
+
+def _ints(b: Any, values: Any) -> int:
+    return int(b.CreateNumpyVector(np.asarray(values, np.int32)))
+
+
+def _offsets(b: Any, items: list[int]) -> int:
+    b.StartVector(4, len(items), 4)
+    for item in reversed(items):
+        b.PrependUOffsetTRelative(item)
+    return int(b.EndVector())
+
+
+def _buffer(b: Any, data: Any) -> int:
+    if data is None:
+        return _table(b, "Buffer")
+    raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+    return _table(b, "Buffer", Data=b.CreateNumpyVector(raw))
+
+
+def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
+    fields = {"Shape": _ints(b, t.shape), "Name": b.CreateString(name)}
+    if t.scale is not None:
+        scale = np.atleast_1d(np.asarray(t.scale, np.float32))
+        zero = np.broadcast_to(np.asarray(t.zero, np.int64), scale.shape)
+        fields["Quantization"] = _table(
+            b, "QuantizationParameters", Scale=b.CreateNumpyVector(scale),
+            ZeroPoint=b.CreateNumpyVector(np.ascontiguousarray(zero)), QuantizedDimension=t.axis,
+        )  # fmt: skip
+    return _table(b, "Tensor", Type=TYPES[np.dtype(t.dtype)], Buffer=buffer, **fields)
+
+
+def _operator(b: Any, o: Op, codes: list[str]) -> int:
+    fields: dict[str, Any] = {"Inputs": _ints(b, o.inputs), "Outputs": _ints(b, o.outputs)}
+    if o.table:
+        options = {k: _ints(b, v) if isinstance(v, list) else v for k, v in o.options.items()}
+        fields["BuiltinOptions"] = _table(b, o.table, **options)
+        fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, o.table)
+    return _table(b, "Operator", OpcodeIndex=codes.index(o.name), **fields)
