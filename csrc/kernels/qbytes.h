@@ -72,4 +72,13 @@ INLINE vq qb_bytes(const vf y[4], const qb_end *end) {
   const vq right = vq_packs32(vq_rounded(y[2]), vq_rounded(y[3]));
   return vq_xor(vq_packus16(vq_adds16(left, end->zero), vq_adds16(right, end->zero)), end->flip);
 }
+
+// The same where the four vectors followed each other.
+INLINE vq qb_in_order(vq bytes) {
+#if defined(ISA_avx512)
+  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
+#else
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+#endif
+}
 #endif

@@ -35,6 +35,47 @@ static uint64_t add_line(const uint8_t *x, uint8_t flip, int64_t n) {
   return total;
 }
 
+// The sums of RUN channels of a window of at most MOST taps, whose first pixel is at `at`.
+#ifdef ITG_QVECTORS
+#if defined(ISA_avx512)
+#define WIDE(p, flip) \
+  _mm512_cvtepu8_epi16(_mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(p)), _mm512_castsi512_si256(flip)))
+#define ADD16 _mm512_add_epi16
+#else
+#define WIDE(p, flip) \
+  _mm256_cvtepu8_epi16(_mm_xor_si128(_mm_loadu_si128((const __m128i *)(p)), _mm256_castsi256_si128(flip)))
+#define ADD16 _mm256_add_epi16
+#endif
+enum { LANES = QBYTES / 2, VECTORS = RUN / LANES };
+
+static void add_window(const itg_window *w, const uint8_t *x, uint8_t flip_, const int64_t *at, const int64_t *begin,
+                       const int64_t *end, int64_t channels, int32_t *sums) {
+  const vq flip = vq_set((int32_t)(flip_ * 0x01010101u));
+  uint16_t few[RUN];
+  vq sum[VECTORS];
+  UNROLL for (int v = 0; v < VECTORS; v++) sum[v] = vq_set(0);
+  for (int64_t k = begin[0]; k < end[0]; k++)
+    for (int64_t j = begin[1]; j < end[1]; j++) {
+      const int64_t line = (at[0] + k * w->dilation[0]) * w->in[1] + at[1] + j * w->dilation[1];
+      const uint8_t *pixel = x + (line * w->in[2] + at[2] + begin[2] * w->dilation[2]) * channels;
+      for (int64_t l = begin[2]; l < end[2]; l++, pixel += w->dilation[2] * channels)
+        UNROLL for (int v = 0; v < VECTORS; v++) sum[v] = ADD16(sum[v], WIDE(pixel + v * LANES, flip));
+    }
+  UNROLL for (int v = 0; v < VECTORS; v++) vq_store(few + v * LANES, sum[v]);
+  for (int i = 0; i < RUN; i++) sums[i] = few[i];
+}
+
+static void finish_run(const itg_quant *y, const int32_t *sums, int32_t less, float factor, uint8_t *to) {
+  const qb_end end = qb_end_of(y);
+  for (int64_t i = 0; i < RUN; i += QBYTES) {
+    vf real[4];
+    UNROLL for (int k = 0; k < 4; k++)
+      real[k] = vmul(vq_floats(qb_sub32(vq_load(sums + i + k * QL), vq_set(less))), vset(factor));
+    vq_store(to + i, qb_in_order(qb_bytes(real, &end)));
+  }
+}
+#endif
+
 static void finish(const itg_quant *y, const int64_t *sums, float factor, int64_t n, uint8_t *to) {
   for (int64_t i = 0; i < n; i++) to[i] = itg_byte_of(y, (float)sums[i] * factor);
 }
@@ -99,6 +140,17 @@ ITG_FN(qpool, any) {
     const uint8_t *x = (const uint8_t *)in[0]->data + i / itg_places(w.out) * itg_places(w.in) * channels;
     const int64_t count = attrs->count_include_pad ? itg_taps(&w) : taps ? taps : 1;
     const float factor = factor_of(&from, &y, count);
+#ifdef ITG_QVECTORS
+    if (channels >= RUN && itg_taps(&w) <= MOST && fabsf(factor) * (255.f * MOST) < ITG_CONVERTS) {
+      for (int64_t c = 0; c < channels; c += RUN) {
+        const int64_t run = c + RUN <= channels ? c : channels - RUN;  // the last overlaps the one before
+        int32_t sums[RUN];
+        add_window(&w, x + run, from.flip, at, begin, end, channels, sums);
+        finish_run(&y, sums, (int32_t)taps * from.less, factor, (uint8_t *)call->out[0]->data + i * channels + run);
+      }
+      continue;
+    }
+#endif
     for (int64_t c = 0; c < channels; c += RUN) {
       const int64_t n = channels - c < RUN ? channels - c : RUN;
       uint32_t few[RUN] = {0};

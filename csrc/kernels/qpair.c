@@ -107,6 +107,8 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
   const together t = together_of(&nest);
   itg_share(itg_count(out) / n, 1, part, parts, &i, &end);
   itg_place at = itg_nest_seek(&nest, i);
+  const uint8_t *laid = NULL;  // what lies in the block, and how often
+  int64_t times = 0;
   while (i < end) {
     int64_t rows = 1;
     const uint8_t *left = a + at.offset[0], *right = b + at.offset[1];
@@ -114,13 +116,16 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
       rows = nest.size[last - 1] - at.turn[last - 1];
       rows = rows < t.rows ? rows : t.rows;
       rows = rows < end - i ? rows : end - i;
-      for (int64_t r = 0; r < rows; r++) memcpy(block + r * n, t.repeated ? right : left, (size_t)n);
+      const uint8_t *again = t.repeated ? right : left;
+      if (again != laid) laid = again, times = 0;
+      for (; times < rows; times++) memcpy(block + times * n, again, (size_t)n);
       if (t.repeated) right = block;
       else left = block;
     }
     row(&p, left, step_a[last], right, step_b[last], rows * n, y + i * n);
     i += rows;
-    for (int64_t r = 0; r < rows; r++) itg_nest_next(&nest, &at);
+    if (rows > 1) at = itg_nest_seek(&nest, i);
+    else itg_nest_next(&nest, &at);
   }
   return NULL;
 }

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from intaglio import ops
-from intaglio.ir import Array, Node, Value, constant
-from intaglio.ops.registry import REGISTRY
+from intaglio.ir import Node, Value, constant
+from intaglio.passes.integer.bias import real_constant, with_bias
 from intaglio.passes.integer.quantized import (
     BITS8,
     b,
@@ -98,11 +98,11 @@ def linear(product: Node) -> Linear | No | None:
     axis = 0 if _is_turned(made) else 1
     if why := _why_not(dx, dw, channel_axis=axis):
         return no(why)
-    of_x, of_w = parameters(dx), parameters(dw)
-    whole = None if bias is None else _integer_bias(bias, of_x[1], of_w[1], w.shape[axis])
-    if isinstance(whole, No):
-        return whole
-    return Linear(of_x, of_w, whole, made, product.outputs[0].shape)
+    of_x = parameters(dx)
+    fitted = with_bias(bias, of_x[1], parameters(dw), axis)
+    if isinstance(fitted, No):
+        return fitted
+    return Linear(of_x, *fitted, made, product.outputs[0].shape)
 
 
 def _biased(add: Node) -> tuple[Node, Value] | None:
@@ -129,29 +129,6 @@ def _why_not(dx: Node, dw: Node, channel_axis: int) -> str | None:
     return None
 
 
-def _constant(v: Value) -> Array | None:
-    """The numbers of a constant, or of one that is stored as integers."""
-    made = v.producer
-    if v.data is not None or made is None or made.op != "dequantize_linear":
-        return v.data
-    if any(u is not None and u.data is None for u in made.inputs):
-        return None
-    found: Array = REGISTRY[made.op].body(*[u and u.data for u in made.inputs], **made.attrs)
-    return found
-
-
-def _integer_bias(b: Value, xs: Value, ws: Value, channels: int) -> Value | No:
-    """The bias as int32 in units of the accumulator."""
-    found = _constant(b)
-    if found is None or found.size not in (1, channels) or found.ndim > 2:
-        return no("the bias is not one constant per output")
-    unit = xs.data.astype(np.float64).reshape(-1) * ws.data.astype(np.float64).reshape(-1)  # type: ignore[union-attr]
-    whole = np.rint(found.astype(np.float64).reshape(-1) / unit)
-    if not np.all(np.abs(whole) < 2**31):
-        return no(f"a bias is {np.abs(whole).max():.3g} times the product's unit, beyond 32 bits")
-    return constant(np.broadcast_to(whole, (channels,)).astype(np.int32))
-
-
 # ---- transposed convolution ---------------------------------------------------------------------
 @rule(P.conv_transpose(DX, DW, b) @ "product")
 def transposed_conv_of_bytes(product: Node, dw: Node, b: Value | None) -> Any:
@@ -168,7 +145,7 @@ def transposed_conv_of_bytes(product: Node, dw: Node, b: Value | None) -> Any:
         return no("the weight has scales along its input channels")
     if np.any(wz.data):
         return no("the weights have a zero point, taps that are missing would need it too")
-    bias = None if b is None else _constant(b)
+    bias = None if b is None else real_constant(b)
     if b is not None and bias is None:
         return no("the bias is not one constant per output")
     s, groups = product.attrs["stride"][0], product.attrs["groups"]

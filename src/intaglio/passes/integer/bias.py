@@ -1,0 +1,59 @@
+"""The bias of a product of bytes: 32-bit integers in units of the sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio.ir import Array, Value, constant
+from intaglio.ops.registry import REGISTRY
+from intaglio.rewrite import No, no
+
+MOST = 2.0**30  # so that there is as much room for the sums
+Stored = tuple[Value, Value, Value]  # numbers, scale, zero
+
+
+def real_constant(v: Value) -> Array | None:
+    """The numbers of a constant, or of one that is stored as integers."""
+    made = v.producer
+    if v.data is not None or made is None or made.op != "dequantize_linear":
+        return v.data
+    if any(u is not None and u.data is None for u in made.inputs):
+        return None
+    found: Array = REGISTRY[made.op].body(*[u and u.data for u in made.inputs], **made.attrs)
+    return found
+
+
+def with_bias(b: Value | None, xs: Value, w: Stored, axis: int) -> tuple[Stored, Value | None] | No:
+    """Weights with output channels along `axis`, and the bias in units of their products.
+
+    Where a channel's weights are so small that its bias does not fit, they are stored in larger
+    units: what that rounds off is below a millionth of the bias.
+    """
+    if b is None:
+        return w, None
+    channels, found = w[0].shape[axis], real_constant(b)
+    if found is None or found.size not in (1, channels) or found.ndim > 2:
+        return no("the bias is not one constant per output")
+    assert xs.data is not None
+    assert w[1].data is not None
+    real = np.broadcast_to(found.astype(np.float64).reshape(-1), (channels,))
+    step, scale = float(xs.data.item()), w[1].data.astype(np.float64).reshape(-1)
+    with np.errstate(all="ignore"):
+        least = np.abs(real) / MOST / abs(step)
+        whole = np.rint(real / (step * scale))
+        if np.all(np.abs(whole) < 2 * MOST):
+            return w, constant(whole.astype(np.int32))
+    if not np.all(np.isfinite(least)) or w[0].data is None or w[0].dtype != "i8" or _any(w[2]):
+        return no(f"a bias is {np.abs(whole).max():.3g} times the product's unit, beyond 32 bits")
+    wider = np.maximum(np.broadcast_to(scale, (channels,)), least).astype(np.float32)
+    along = [1] * w[0].type.rank
+    along[axis] = channels
+    ratio = (np.broadcast_to(scale, (channels,)) / wider).reshape(along)
+    stored = np.rint(w[0].data * ratio).astype(np.int8)
+    bias = np.rint(real / (step * wider.astype(np.float64))).astype(np.int32)
+    zeros = np.zeros(channels, np.int8)
+    return (constant(stored), constant(wider), constant(zeros)), constant(bias)
+
+
+def _any(zero: Value) -> bool:
+    return zero.data is None or bool(np.any(zero.data))
