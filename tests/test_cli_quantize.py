@@ -155,7 +155,7 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         (["--data", "IMAGES", "--mean", "1", "--mean", "2"], "--mean is given 2 times"),
         (["--data", "IMAGES", "--mean", "depth=1"], "mean is given for 'depth'; inputs are image"),
         (["--data", "IMAGES", "--std", "0"], "std is 0; it must be finite and not 0"),
-        (["--data", "IMAGES", "--method", "guess"], "method is 'guess'; known are minmax"),
+        (["--data", "IMAGES", "--method", "guess"], "method is 'guess'; known are auto, minmax"),
         (["--data", "IMAGES", "--weights", "int3"], "weights is 'int3'"),
         (["--mode", "dynamic", "--method", "kl"], "--method has no meaning in --mode dynamic"),
         (["--mode", "dynamic", "--group", "32"], "--group has no meaning in --mode dynamic"),

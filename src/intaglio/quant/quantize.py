@@ -200,6 +200,8 @@ def settle(
     """How to range each tensor, and the layers that must not be int8: by measuring the outputs."""
     if options.method != "auto" and options.accuracy is None:
         return Found()
+    if all(v.name in given for v in placement.tensors):
+        return Found()  # nothing is left to be found
 
     def make(methods: Mapping[str, str]) -> dict[str, TensorScheme]:
         own = replace(options, methods={**methods, **options.methods})
@@ -214,7 +216,7 @@ def settle(
 
     reference = Reference.of(graph, some_of(samples))
     with Trial(graph, placement, stored, reference) as trial:
-        search = Search(graph, placement, trial, make, progress=progress)
+        search = Search(graph, placement, trial, make, progress=progress, fixed={*given, *wanted})
         methods = search.choose_methods() if options.method == "auto" else {}
         found = Found()
         if options.accuracy is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,10 @@ class Search:
         make: Make,
         cache: Cache | None = None,
         progress: Progress | None = None,
+        fixed: Collection[str] = (),
     ):
+        """`fixed` names tensors and layers that are as the user wants them, come what may."""
+        self.fixed = set(fixed)
         self.graph, self.placement, self.trial = graph, placement, trial
         self.make, self.cache, self.progress = make, cache, progress
         self.count = 0
@@ -204,7 +207,9 @@ class Search:
         def worth(t: str) -> float:
             return max(single[t][p] / bad[p] for p in bad) / (self.cost([t]) + 0.01)
 
-        return sorted((t for t in single if self.readers(t)), key=lambda t: -worth(t))
+        free = [t for t in single if t not in self.fixed and self.readers(t)]
+        free = [t for t in free if self.fixed.isdisjoint(self.readers(t))]
+        return sorted(free, key=lambda t: -worth(t))
 
     def curve(self, schemes: Schemes, points: int = 8) -> list[Point]:
         """Accuracy against work: what promoting ever more tensors comes to, each measured."""
