@@ -78,20 +78,11 @@ INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const flo
   }
 }
 
-INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const int P, const int K, const int S) {
-  vf sum[PIXELS];
-  sum[0] = t->end.bias ? get(t->end.bias + c, n) : vset(0.f);
-  UNROLL for (int p = 1; p < P; p++) sum[p] = sum[0];
-  for (int64_t i = 0; i < s->planes; i++) {
-    int64_t image = s->image + i * s->plane + c;
-    const float *weight = t->weights + s->weight + i * s->weight_plane + c;
-    for (int64_t j = 0; j < s->lines; j++, image += s->line, weight += s->weight_line)
-      line_of_taps(t, s, image, weight, n, sum, P, K, S);
-  }
+// What is done to the sums of P pixels, which lie from element `at` of the output on.
+INLINE void finish(const task *t, int64_t at, int64_t c, int64_t n, vf *sum, const int P) {
   const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
   const void *residual = t->end.residual;
   const bool small = (ITG_PAIR == 2) != t->end.other, now = small || ITG_PAIR == 2;
-  const int64_t at = s->out + c;
   if (residual && !t->end.add_last)
     UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_made(residual, at + p * t->channels, n, small));
   UNROLL for (int p = 0; p < P; p++) sum[p] = vmin(hi, vmax(lo, sum[p]));
@@ -107,6 +98,19 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
     UNROLL for (int p = 0; p < P; p++) vkeep_bf16((uint16_t *)t->out + at + p * t->channels, n, sum[p]);
   else
     UNROLL for (int p = 0; p < P; p++) put((float *)t->out + at + p * t->channels, n, sum[p]);
+}
+
+INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const int P, const int K, const int S) {
+  vf sum[PIXELS];
+  sum[0] = t->end.bias ? get(t->end.bias + c, n) : vset(0.f);
+  UNROLL for (int p = 1; p < P; p++) sum[p] = sum[0];
+  for (int64_t i = 0; i < s->planes; i++) {
+    int64_t image = s->image + i * s->plane + c;
+    const float *weight = t->weights + s->weight + i * s->weight_plane + c;
+    for (int64_t j = 0; j < s->lines; j++, image += s->line, weight += s->weight_line)
+      line_of_taps(t, s, image, weight, n, sum, P, K, S);
+  }
+  finish(t, s->out + c, c, n, sum, P);
 }
 
 // Channels [from, to) of a strip.
@@ -166,6 +170,101 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
   }
 }
 
+// ---- down the image --------------------------------------------------------------------------------
+// 3x3 in steps of one: a strip of pixels goes down the image, and a line of input is read once for the three lines of
+// output that see it. For channels of which the pixels of a few lines drive each other out of the first cache.
+#if defined(ISA_avx512)
+enum { DOWN = 7 };
+#elif defined(ISA_avx2)
+enum { DOWN = 3 };
+#endif
+#if defined(ISA_avx512) || defined(ISA_avx2)
+typedef struct descent {
+  int64_t image;        // where the strip's first input pixel lies in the first line that it sees
+  int64_t out;          // and its first output pixel
+  int64_t lines;        // of output
+  int64_t inside, end;  // the lines of input, counted from the first that is seen, that the image has
+  int64_t first, last;  // and its pixels, likewise
+} descent;
+
+INLINE void down(const task *t_, const descent *s_, int64_t c, int64_t n, const int P) {
+  const task t = *t_;  // copies, so that stores are known not to change them
+  const descent s = *s_;
+  const int64_t channels = t.channels, line = t.w.in[2] * channels, first = s.first, last = s.last;
+  const vf bias = t.end.bias ? get(t.end.bias + c, n) : vset(0.f);
+  vf w[9], above[DOWN], here[DOWN], below[DOWN];  // the lines of output that see a line of input last, second and first
+  UNROLL for (int k = 0; k < 9; k++) w[k] = get(t.weights + k * channels + c, n);
+  UNROLL for (int p = 0; p < P; p++) above[p] = here[p] = bias;
+  const itg_element *row = t.image + s.image + c;
+  int64_t out = s.out - 2 * t.w.out[2] * channels + c;
+  int64_t j = 0;
+#define LINE(A, B, C)                                                                                      \
+  UNROLL for (int p = 0; p < P; p++) C[p] = bias;                                                          \
+  if (j >= s.inside && j < s.end) {                                                                        \
+    UNROLL for (int q = 0; q < P + 2; q++) {                                                               \
+      if (q < first || q >= last) continue;                                                                \
+      vf x = get_element(row + q * channels, n);                                                           \
+      KEEP(x);                                                                                             \
+      UNROLL for (int k = 0; k < 3; k++) {                                                                 \
+        if (q < k || q - k >= P) continue;                                                                 \
+        A[q - k] = madd(x, w[6 + k], A[q - k]);                                                            \
+        B[q - k] = madd(x, w[3 + k], B[q - k]);                                                            \
+        C[q - k] = madd(x, w[k], C[q - k]);                                                                \
+      }                                                                                                    \
+    }                                                                                                      \
+  }                                                                                                        \
+  if (j >= 2) finish(&t, out, c, n, A, P);                                                                 \
+  row += line, out += t.w.out[2] * channels;                                                               \
+  if (++j == s.lines + 2) break;
+  for (;;) {
+    LINE(above, here, below)
+    LINE(here, below, above)
+    LINE(below, above, here)
+  }
+#undef LINE
+}
+
+#define DESCENT(P)                                                                          \
+  static void down_##P(const task *t, const descent *s, int64_t from, int64_t to) {         \
+    int64_t c = from;                                                                       \
+    for (; c + VL <= to; c += VL) down(t, s, c, VL, P);                                     \
+    if (c < to) down(t, s, c, to - c, P);                                                   \
+  }
+DESCENT(1) DESCENT(2) DESCENT(3)
+#if defined(ISA_avx512)
+DESCENT(4) DESCENT(5) DESCENT(6) DESCENT(7)
+#endif
+
+static bool goes_down(const task *t) {
+  const itg_window *w = &t->w;
+  const int64_t pitch = t->channels * (int64_t)sizeof(itg_element);
+  return pitch % 2048 == 0 && w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->stride[1] == 1 &&
+         w->stride[2] == 1 && w->dilation[1] == 1 && w->dilation[2] == 1 && !t->end.act;
+}
+
+// Rows [row, end), channels [from, to).
+static void run_down(const task *t, int64_t row, int64_t end, int64_t from, int64_t to) {
+  static void (*const fns[])(const task *, const descent *, int64_t, int64_t) = {
+      NULL, down_1, down_2, down_3,
+#if defined(ISA_avx512)
+      down_4, down_5, down_6, down_7,
+#endif
+  };
+  const itg_window *w = &t->w;
+  const int64_t width = w->out[2], tiles = (width + DOWN - 1) / DOWN;
+  for (int64_t next; row < end; row = next) {  // image by image
+    const int64_t batch = row / w->out[1], y = row % w->out[1] - w->before[1];
+    next = (batch + 1) * w->out[1] < end ? (batch + 1) * w->out[1] : end;
+    for (int64_t i = 0; i < tiles; i++) {
+      const int64_t p = itg_split(width, tiles, i), q = itg_split(width, tiles, i + 1), x = p - w->before[2];
+      const descent s = {((batch * w->in[1] + y) * w->in[2] + x) * t->channels, (row * width + p) * t->channels,
+                         next - row, -y, w->in[1] - y, -x, w->in[2] - x};
+      fns[q - p](t, &s, from, to);
+    }
+  }
+}
+#endif
+
 ITG_FN(depthwise, ITG_ELEMENT) {
   const itg_attrs_depthwise *a = call->attrs;
   task t;
@@ -182,6 +281,12 @@ ITG_FN(depthwise, ITG_ELEMENT) {
   if (rows >= 8 * (int64_t)parts) itg_share(rows, 1, part, parts, &row, &end);
   else itg_share(t.channels, VL < 16 ? 16 : VL, part, parts, &from, &to);
   if (!itg_count(&type)) return NULL;
+#if defined(ISA_avx512) || defined(ISA_avx2)
+  if (goes_down(&t)) {
+    run_down(&t, row, end, from, to);
+    return NULL;
+  }
+#endif
   // So many channels at a time that the lines of input behind one line of output stay in the first cache. Short runs of
   // channels are no gain: then memory is read in pieces.
   int64_t block = (5 << 10) / (t.w.kernel[1] * t.w.in[2] + 1) / VL * VL;

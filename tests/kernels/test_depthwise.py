@@ -40,6 +40,9 @@ CASES: list[dict[str, Any]] = [
         "pad": (1, 1, 1, 1, 1, 1),
         "stride": (1, 2, 1),
     },
+    {"image": (2, 9, 10, 512), "kernel": (3, 3), "pad": (1, 1, 1, 1)},  # down the image
+    {"image": (1, 4, 8, 1024), "kernel": (3, 3), "pad": (0, 2, 2, 0)},
+    {"image": (1, 1, 2, 512), "kernel": (3, 3), "pad": (3, 1, 1, 1)},
     {"image": (0, 4, 4, 3), "kernel": (3, 3)},
 ]
 
