@@ -122,3 +122,22 @@ def test_measured_means_come_back(net):
         found = correct._means(made.graph, [node], samples)[name]
         np.testing.assert_allclose(found, exact, atol=2e-3 * np.abs(exact).max() + 1e-3)
     assert before.compare(made.graph)[0].cosine > 0.99
+
+
+def test_rounding_errs_less_together_than_each_to_the_nearest():
+    x = Value(Type("f32", (1, 8, 12, 12)), "x")
+    attrs = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    y = conv(x, constant(numbers(32, 8, 3, 3), "w"), constant(numbers(32)), **attrs)
+    y.name = "y"
+    graph = Graph([x], [y])
+    samples = [{"x": np.abs(numbers(1, 8, 12, 12))} for _ in range(4)]
+    exact = y.producer.inputs[1].data
+    errors = {}
+    for rounding in ("nearest", "squant", "data"):
+        options = Options(method="minmax", accuracy=None, rounding=rounding, correct=False)
+        made = calibrate(graph, samples, options=options)
+        stored = next(n for n in made.graph.nodes() if n.op == "conv").inputs[1].producer
+        w = stored.inputs[0].data * stored.inputs[1].data.reshape(-1, 1, 1, 1)
+        off = [conv.body(s["x"], (w - exact).astype(np.float32), **attrs) for s in samples]
+        errors[rounding] = float(np.square(off).mean())
+    assert max(errors["data"], errors["squant"]) < 0.6 * errors["nearest"]

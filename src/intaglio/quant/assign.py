@@ -117,9 +117,8 @@ def to_integers(w: Array, scheme: TensorScheme) -> Array:
 
 def by_sums(w: Array, scheme: TensorScheme) -> Array:
     """The numbers that are stored for a convolution's `w`, so that the errors of kernels cancel."""
-    first, last = dtypes.limits(scheme.dtype)
-    low = -last if first < 0 and not any(scheme.zero) else first
-    scale, zero = _spread(scheme, w.ndim)
+    low, last = limits_of(scheme)
+    scale, zero = spread_scheme(scheme, w.ndim)
     kernels = (w.shape[0], w.shape[1], -1)
     flat = np.broadcast_to(scale, w.shape).reshape(kernels)
     offset = np.broadcast_to(zero, w.shape).reshape(kernels)
@@ -128,13 +127,19 @@ def by_sums(w: Array, scheme: TensorScheme) -> Array:
     return stored.reshape(w.shape).astype(dtypes.numpy_of(scheme.dtype))
 
 
+def limits_of(scheme: TensorScheme) -> tuple[int, int]:
+    """The smallest and largest number that weights are stored in; the lowest is not used."""
+    first, last = dtypes.limits(scheme.dtype)
+    return (-last if first < 0 and not any(scheme.zero) else first), last
+
+
 def from_integers(stored: Array, scheme: TensorScheme) -> Array:
     """What stored numbers mean."""
-    scale, zero = _spread(scheme, stored.ndim)
+    scale, zero = spread_scheme(scheme, stored.ndim)
     return ((stored.astype(np.float32) - zero) * scale).astype(np.float32)
 
 
-def _spread(scheme: TensorScheme, rank: int) -> tuple[Array, Array]:
+def spread_scheme(scheme: TensorScheme, rank: int) -> tuple[Array, Array]:
     """Scale and zero, shaped to broadcast against a tensor of this rank."""
     shape = [-1 if i == scheme.axis else 1 for i in range(rank)]
     scale, zero = np.array(scheme.scale, np.float32), np.array(scheme.zero, np.float32)

@@ -23,9 +23,11 @@ def grams(
     *,
     progress: Progress | None = None,
     limit: int = LIMIT,
+    centered: bool = False,
 ) -> Iterator[tuple[Node, Array]]:
     """Each product of `nodes` with [groups, inputs, inputs]: the mean of x xᵀ over its rows.
 
+    `centered` takes the mean of x off first: what remains once biases are corrected.
     Layers with more inputs than WIDEST are left out. Rows are drawn evenly from all samples, the
     same on every run.
     """
@@ -36,7 +38,7 @@ def grams(
         while todo and (not some or _bytes(todo[0]) <= room):
             room -= _bytes(todo[0])
             some.append(todo.pop(0))
-        yield from _pass(graph, some, samples, progress)
+        yield from _pass(graph, some, samples, progress, centered)
 
 
 def _bytes(node: Node) -> int:
@@ -49,9 +51,11 @@ def _pass(
     nodes: Sequence[Node],
     samples: Sequence[Mapping[str, Array]],
     progress: Progress | None,
+    centered: bool,
 ) -> Iterator[tuple[Node, Array]]:
     rng = np.random.default_rng(0)
     sums: dict[Node, Array] = {}
+    firsts: dict[Node, Array] = {}
     counts = dict.fromkeys(nodes, 0)
     readers: dict[Value, list[Node]] = {}
     for n in nodes:
@@ -70,6 +74,8 @@ def _pass(
                         r = columns.rows(n, x, many, rng).astype(np.float32)
                         product = r.transpose(0, 2, 1) @ r
                         sums[n] = sums[n] + product if n in sums else product
+                        firsts[n] = firsts.get(n, 0.0) + r.sum(1)
                         counts[n] += r.shape[1]
     for n in nodes:
-        yield n, sums.pop(n) / max(counts[n], 1)
+        gram, mean = sums.pop(n) / max(counts[n], 1), firsts.pop(n) / max(counts[n], 1)
+        yield n, gram - mean[:, :, None] * mean[:, None, :] if centered else gram

@@ -9,26 +9,40 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import intaglio
-from intaglio import passes, targets
+from intaglio import dtypes, passes, targets
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.passes.fold import FOLD
+from intaglio.quant import columns
 from intaglio.quant.apart import keep_apart
-from intaglio.quant.assign import assign, by_sums, from_integers, to_integers, weight_scheme
+from intaglio.quant.assign import (
+    assign,
+    by_sums,
+    from_integers,
+    limits_of,
+    spread_scheme,
+    to_integers,
+    weight_scheme,
+)
 from intaglio.quant.compare import Reference
 from intaglio.quant.correct import by_means, channel_axis, shift_bias
 from intaglio.quant.data import samples as data_samples
+from intaglio.quant.gram import grams
 from intaglio.quant.insert import insert
 from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.place import PRODUCTS, Placement, place, weight_axis
+from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
 from intaglio.quant.search import Found, Search, some_of
 from intaglio.quant.trial import Trial
 
+Integers = tuple[Array, TensorScheme]  # what is stored, and what it means
 METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 WEIGHTS = {"int8": "i8"}
-ROUNDINGS = ("nearest", "squant")
+ROUNDINGS = ("nearest", "squant", "data")
 
 
 @dataclass(frozen=True)
@@ -136,7 +150,8 @@ def calibrate(
             seen = observe(
                 graph, placement.tensors, samples, progress=progress, channels=means(placement)
             )
-    found = settle(graph, wanted, placement, seen, samples, options, given, progress)
+    weights = store_all(graph, placement, samples, options, given, progress)
+    found = settle(graph, wanted, placement, seen, samples, weights, options, given, progress)
     if found.layers:
         placement = place(graph, {**wanted, **found.layers})
         if not all(v in seen for v in placement.tensors):
@@ -144,7 +159,7 @@ def calibrate(
                 graph, placement.tensors, samples, progress=progress, channels=means(placement)
             )
     options = replace(options, methods={**found.methods, **options.methods})
-    made = build(graph, placement, seen, options, given)
+    made = build(graph, placement, seen, options, given, weights)
     made.notes += [*map(str, notes), *found.notes]
     return made
 
@@ -193,6 +208,7 @@ def settle(
     placement: Placement,
     seen: Mapping[Value, Observation],
     samples: Sequence[Mapping[str, Array]],
+    weights: Mapping[Node, Integers],
     options: Options,
     given: Mapping[str, TensorScheme],
     progress: Progress | None = None,
@@ -210,8 +226,7 @@ def settle(
         return {name: t for name, t in tensors.items() if t.scale}
 
     def stored(node: Node) -> tuple[Array, Array | None]:
-        integers, scheme = stored_weights(node, options, given)
-        w = from_integers(integers, scheme)
+        w = from_integers(*weights[node])
         return w, bias_shift(node, w, seen) if options.correct else None
 
     reference = Reference.of(graph, some_of(samples))
@@ -226,13 +241,16 @@ def settle(
 
 
 def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
-          options: Options, given: Mapping[str, TensorScheme] = {}) -> Quantized:  # fmt: skip
+          options: Options, given: Mapping[str, TensorScheme] = {},
+          weights: Mapping[Node, Integers] | None = None) -> Quantized:  # fmt: skip
     """The quantised graph by what was observed, and `given`; `graph` itself becomes it."""
     before = graph.copy()
     tensors = assign(placement, find_ranges(placement, seen, options))
     tensors |= {name: given[name] for name in tensors if name in given}
     placement.drop(v for v in placement.tensors if not tensors[v.name].scale)
-    weights = {n: stored_weights(n, options, given) for n in placement.nodes if n.op in PRODUCTS}
+    products = [n for n in placement.nodes if n.op in PRODUCTS]
+    known = weights or {}
+    weights = {n: known.get(n) or stored_weights(n, options, given) for n in products}
     scheme = Scheme(dict(tensors), model=graph.name)
     for n in graph.nodes():
         if n in placement.nodes or n in placement.floats:
@@ -247,6 +265,37 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
             shift_bias(n, shift)
     insert(graph, placement, tensors, weights)
     return Quantized(graph, before, scheme, floats, observations)
+
+
+def store_all(
+    graph: Graph,
+    placement: Placement,
+    samples: Sequence[Mapping[str, Array]],
+    options: Options,
+    given: Mapping[str, TensorScheme],
+    progress: Progress | None = None,
+) -> dict[Node, Integers]:
+    """The weights of every product as integers; by what the samples show, where that is asked."""
+    products = [n for n in placement.nodes if n.op in PRODUCTS]
+    made = {n: stored_weights(n, options, given) for n in products}
+    if options.rounding == "data":
+        free = [n for n in products if made[n][1].block == 0]
+        few = some_of(samples, 32)
+        for n, gram in grams(graph, free, few, progress=progress, centered=options.correct):
+            made[n] = (by_data(n, made[n][1], gram), made[n][1])
+    return made
+
+
+def by_data(node: Node, scheme: TensorScheme, gram: Array) -> Array:
+    """A product's weights as integers, such that its output errs least on inputs of this Gram."""
+    w = node.inputs[1]
+    assert w is not None
+    scale, zero = (np.broadcast_to(a, w.shape) for a in spread_scheme(scheme, w.type.rank))
+    low, high = limits_of(scheme)
+    exact = columns.matrix(node).astype(np.float64)
+    steps, offset = (columns.matrix(node, a).astype(np.float64) for a in (scale, zero))
+    stored = round_weights(exact + offset * steps, steps, low, high, gram.astype(np.float64))
+    return columns.from_matrix(node, stored).astype(dtypes.numpy_of(scheme.dtype))
 
 
 def stored_weights(
