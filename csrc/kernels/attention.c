@@ -1,4 +1,4 @@
-// Attention without the matrix of scores, f32: a block of rows meets a block of keys, the softmax of their scores is
+// Attention without the matrix of scores, on f32 with products of f32 or bf16: a block of rows meets a block of keys, the softmax of their scores is
 // kept up to date by its largest score and its sum, and both products run on the register tile. Scores are in units of
 // log2(e), which the packed keys carry together with the scale, so that weights are powers of two.
 #include "attention.h"
@@ -18,25 +18,42 @@ static inline void turn_8x8(const float *from, int64_t row, __m256 by, float *to
   __m256 a[8];
   for (int i = 0; i < 8; i++) a[i] = _mm256_mul_ps(_mm256_loadu_ps(from + i * row), by);
   itg_turn_8x8(a);
+#if defined(ISA_avx512bf16)
+  for (int i = 0; i < 8; i += 2) {
+    const __m256i low = _mm256_cvtepu16_epi32((__m128i)_mm256_cvtneps_pbh(a[i]));
+    const __m256i high = _mm256_cvtepu16_epi32((__m128i)_mm256_cvtneps_pbh(a[i + 1]));
+    _mm256_storeu_si256((__m256i *)(to + i / 2 * ITG_PANEL), _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
+  }
+#else
   for (int i = 0; i < 8; i++) _mm256_storeu_ps(to + i * ITG_PANEL, a[i]);
+#endif
 }
 #endif
 
-// Keys [n, size] times `by` into panels of 16 keys.
+// Element i of packed key or column c.
+static inline void put_packed(float *panel, int64_t i, int64_t c, float x) {
+#if defined(ISA_avx512bf16)
+  vkeep_bf16((uint16_t *)(panel + i / 2 * ITG_PANEL + c) + i % 2, 1, vset(x));
+#else
+  panel[i * ITG_PANEL + c] = x;
+#endif
+}
+
+// Keys [n, size] times `by` into panels of 16 keys. Where elements lie in pairs, a pair takes the place of a float.
 static void pack_keys(const float *k, int64_t row, int64_t n, int64_t size, float by, float *to) {
-  for (int64_t first = 0; first < n; first += ITG_PANEL, to += size * ITG_PANEL) {
+  for (int64_t first = 0; first < n; first += ITG_PANEL, to += size / ITG_PAIR * ITG_PANEL) {
     const int64_t count = n - first < ITG_PANEL ? n - first : ITG_PANEL;
     const float *from = k + first * row;
-    if (count < ITG_PANEL) memset(to, 0, (size_t)(size * ITG_PANEL) * sizeof *to);
+    if (count < ITG_PANEL) memset(to, 0, (size_t)(size / ITG_PAIR * ITG_PANEL) * sizeof *to);
     int64_t done = 0, j = 0;  // the keys and columns of whole squares
 #if defined(ISA_avx512) || defined(ISA_avx2)
     const __m256 factor = _mm256_set1_ps(by);
     for (; j + 8 <= count; j += 8)
       for (done = 0; done + 8 <= size; done += 8)
-        turn_8x8(from + j * row + done, row, factor, to + done * ITG_PANEL + j);
+        turn_8x8(from + j * row + done, row, factor, to + done / ITG_PAIR * ITG_PANEL + j);
 #endif
     for (int64_t c = 0; c < count; c++)
-      for (int64_t i = c < j ? done : 0; i < size; i++) to[i * ITG_PANEL + c] = from[c * row + i] * by;
+      for (int64_t i = c < j ? done : 0; i < size; i++) put_packed(to, i, c, from[c * row + i] * by);
   }
 }
 
@@ -44,6 +61,15 @@ static void pack_keys(const float *k, int64_t row, int64_t n, int64_t size, floa
 static void pack_values(const float *v, int64_t row, int64_t n, int64_t size, float *to) {
   for (int64_t c = 0; c < size; c += ITG_PANEL) {
     const int64_t width = size - c < ITG_PANEL ? size - c : ITG_PANEL;
+#if defined(ISA_avx512bf16)
+    for (int64_t i = 0; i < n; i += 2, to += ITG_PANEL) {
+      const float *from = v + i * row + c;
+      const vf one = width < VL ? vloadn(from, width) : vload(from);
+      const vf two = i + 1 == n ? vset(0.f) : width < VL ? vloadn(from + row, width) : vload(from + row);
+      const vi low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(one));
+      vstore(to, vfloats(vior(low, vishl(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(two)), 16))));
+    }
+#else
     for (int64_t i = 0; i < n; i++, to += ITG_PANEL) {
       const float *from = v + i * row + c;
       if (width == ITG_PANEL) {
@@ -52,6 +78,7 @@ static void pack_values(const float *v, int64_t row, int64_t n, int64_t size, fl
         for (int64_t w = 0; w < ITG_PANEL; w++) to[w] = w < width ? from[w] : 0.f;
       }
     }
+#endif
   }
 }
 
@@ -99,6 +126,12 @@ static float masked(float *s, int64_t n, const float *add, const uint8_t *open, 
   return vhmax(top);
 }
 
+#if defined(ISA_avx512bf16)  // where they lay: they take half of the room
+#define keep(s, i, w) vkeep_bf16((uint16_t *)(s) + (i), VL, w)
+#else
+#define keep(s, i, w) vstore((s) + (i), w)
+#endif
+
 // The scores become weights; gives their sum. What lies between n and the next whole vector becomes 0.
 static float weights(float *s, int64_t n, float shift) {
   const vf by = vset(shift);
@@ -106,14 +139,14 @@ static float weights(float *s, int64_t n, float shift) {
   int64_t i = 0;
   for (; i + VL < n; i += 2 * VL) {
     const vf x = v_power(vsub(vload(s + i), by)), y = v_power(vsub(vload(s + i + VL), by));
-    vstore(s + i, x);
-    vstore(s + i + VL, y);
+    keep(s, i, x);
+    keep(s, i + VL, y);
     a = vadd(a, x);
     b = vadd(b, y);
   }
   if (i < n) {
     const vf x = v_power(vsub(vload(s + i), by));
-    vstore(s + i, x);
+    keep(s, i, x);
     a = vadd(a, x);
   }
   return vsum(vadd(a, b));
@@ -172,7 +205,7 @@ typedef struct block {  // what one head's keys and values are, and where things
   itg_attention plan;
   float by;  // what keys, or a few rows' scores, are multiplied by
   const float *k, *v;
-  float *packed_keys, *packed_values, *scores, *sums, *top, *total, *seen, *line;
+  float *packed_keys, *packed_values, *scores, *queries, *sums, *top, *total, *seen, *line;
 } block;
 
 // How many keys the rows may need: those after the last that is open to any of them do not count.
@@ -215,8 +248,21 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
   for (int64_t r = 0; r < rows; r++) b->top[r] = b->seen[r] = -INFINITY, b->total[r] = 0;
   float *sums = blocks ? b->sums : out;
   const int64_t sums_row = blocks ? dv : out_row;
-  const itg_finish plain = {.lo = -__builtin_inff(), .hi = __builtin_inff()};
+  const itg_finish plain = {.lo = -__builtin_inff(), .hi = __builtin_inff(), .other = ITG_PAIR == 2};
   const bool shared = (add || open) && !m->row && m->key && !few && !a->softcap;
+#if defined(ISA_avx512bf16)
+  const int64_t q_row = a->size / 2;
+  for (int64_t r = 0; r < rows && !few; r++)
+    for (int64_t i = 0; i < a->size; i += VL) {
+      const float *from = q + r * a->q_view[3] + i;
+      const int64_t w = a->size - i;
+      vkeep_bf16((uint16_t *)(b->queries + r * q_row) + i, w, w < VL ? vloadn(from, w) : vload(from));
+    }
+  const float *product_q = b->queries;
+#else
+  const int64_t q_row = a->q_view[3];
+  const float *product_q = q;
+#endif
   for (int64_t k = 0; k < keys; k += b->plan.keys) {
     const int64_t n = keys - k < b->plan.keys ? keys - k : b->plan.keys;
     const int64_t whole = a->keys - k < b->plan.keys ? a->keys - k : b->plan.keys;  // keys that are packed together
@@ -226,8 +272,8 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
         few_scores(q + r * a->q_view[3], b->k + k * a->k_view[3], a->k_view[3], n, a->size, b->by,
                    b->scores + r * stride);
     } else {
-      const float *packed = b->packed_keys + k * a->size;
-      itg_product_task t = {q, a->q_view[3], a->size, packed, n, 0, b->scores, stride, plain};
+      const float *packed = b->packed_keys + k * a->size / ITG_PAIR;
+      itg_product_task t = {product_q, q_row, a->size / ITG_PAIR, packed, n, 0, b->scores, stride, plain};
       if (shared) start = start_of(add ? add + k : NULL, open ? open + k : NULL, n, b->line), t.end.bias = b->line;
       itg_product(&t, 0, rows, 0, (n + ITG_PANEL - 1) / ITG_PANEL);
     }
@@ -249,11 +295,13 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
       for (int64_t r = 0; r < rows; r++)
         few_sums(b->scores + r * stride, b->v + k * a->v_view[3], a->v_view[3], n, dv, k > 0, sums + r * sums_row);
     } else {
-      itg_product_task t = {b->scores, stride, n, b->packed_values + k * itg_whole(dv), dv, 0, sums, sums_row, plain};
+      const int64_t deep = (n + ITG_PAIR - 1) / ITG_PAIR, all = (whole + ITG_PAIR - 1) / ITG_PAIR;
+      const float *packed = b->packed_values + k * itg_whole(dv) / ITG_PAIR;
+      itg_product_task t = {b->scores, stride, deep, packed, dv, 0, sums, sums_row, plain};
       if (k) t.end.residual = sums;
       for (int64_t p = 0; p * ITG_PANEL < dv && n < whole; p++) {  // fewer keys than a panel has: one panel at a time
         itg_product_task one = t;
-        one.b += p * whole * ITG_PANEL;
+        one.b += p * all * ITG_PANEL;
         one.n = dv - p * ITG_PANEL < ITG_PANEL ? dv - p * ITG_PANEL : ITG_PANEL;
         one.column = p * ITG_PANEL;
         itg_product(&one, 0, rows, 0, 1);
@@ -268,8 +316,15 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
   }
 }
 
+#if defined(ISA_avx512bf16)
+ITG_FN(attention_bf16, f32) {
+#else
 ITG_FN(attention, f32) {
+#endif
   const itg_attrs_attention *a = call->attrs;
+#if defined(ISA_avx512bf16)  // a few rows are not worth packing anything
+  if (a->rows <= ITG_FEW) return itg_attention_f32_avx512(call, part, parts);
+#endif
   const itg_attention plan = itg_attention_of(a);
   float *const out = call->out[0]->data;
   if (itg_empty(call->out[0])) return NULL;
@@ -279,7 +334,8 @@ ITG_FN(attention, f32) {
   b.packed_keys = (float *)call->scratch + part * plan.total;
   b.packed_values = b.packed_keys + itg_whole(plan.packed_keys);
   b.scores = b.packed_values + itg_whole(plan.packed_values);
-  b.sums = b.scores + plan.scores;
+  b.queries = b.scores + plan.scores;
+  b.sums = b.queries + plan.queries;
   b.top = b.sums + plan.sums;
   b.total = b.top + plan.rows;
   b.seen = b.total + plan.rows;
@@ -297,7 +353,7 @@ ITG_FN(attention, f32) {
       pack_keys(b.k, a->k_view[3], a->keys, a->size, b.by, b.packed_keys);
       for (int64_t k = 0; k < a->keys; k += plan.keys)
         pack_values(b.v + k * a->v_view[3], a->v_view[3], a->keys - k < plan.keys ? a->keys - k : plan.keys,
-                    a->value_size, b.packed_values + k * itg_whole(a->value_size));
+                    a->value_size, b.packed_values + k * itg_whole(a->value_size) / ITG_PAIR);
       packed = pair;
     }
     const int64_t from = itg_split(a->rows, blocks, i), rows = itg_split(a->rows, blocks, i + 1) - from;
@@ -307,3 +363,7 @@ ITG_FN(attention, f32) {
   }
   return NULL;
 }
+
+#if defined(ISA_scalar)
+ITG_FN(attention_bf16, f32) { return itg_attention_f32_scalar(call, part, parts); }
+#endif

@@ -11,7 +11,7 @@ enum {
 typedef struct itg_attention {  // sizes, and floats of each thing that a part keeps in its scratch
   int64_t keys, stride;         // keys at a time; floats from one row of scores to the next
   int64_t rows;                 // most rows at a time
-  int64_t packed_keys, packed_values, scores, sums, states, total;
+  int64_t packed_keys, packed_values, scores, queries, sums, states, total;
 } itg_attention;
 
 static inline int64_t itg_whole(int64_t n) { return (n + 15) / 16 * 16; }
@@ -26,8 +26,9 @@ static inline itg_attention itg_attention_of(const itg_attrs_attention *a) {
   s.packed_keys = few ? 0 : itg_whole(a->keys) * a->size;
   s.packed_values = few ? 0 : a->keys * itg_whole(a->value_size);
   s.scores = s.rows * s.stride;
+  s.queries = few ? 0 : s.rows * itg_whole(a->size);  // as bf16 where products are
   s.sums = s.keys < a->keys ? itg_whole(s.rows * a->value_size) : 0;
   s.states = itg_whole(3 * s.rows) + s.stride;  // top, total and mask of each row; a line of the mask
-  s.total = itg_whole(s.packed_keys) + itg_whole(s.packed_values) + s.scores + s.sums + s.states;
+  s.total = itg_whole(s.packed_keys) + itg_whole(s.packed_values) + s.scores + s.queries + s.sums + s.states;
   return s;
 }

@@ -53,6 +53,13 @@ itg_words itg_infer_attention(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
+itg_words itg_infer_attention_bf16(const itg_call *call, itg_tensor *out) {
+  const itg_attrs_attention *a = call->attrs;  // both ops have the same fields
+  itg_words words = itg_infer_attention(call, out);
+  REFUSE(!words && a->size % 2, "bf16 products take pairs, of which heads must be made");
+  return words;
+}
+
 size_t itg_scratch_attention(const itg_call *call, uint32_t parts) {
   return (size_t)itg_attention_of(call->attrs).total * sizeof(float) * parts;
 }

@@ -2,6 +2,8 @@
 // to f32, meet bias, bounds and residual, and are stored; other activations go over the rows of a tile before that.
 #include "qgemm.h"
 
+#include "near_gelu.h"
+
 typedef struct task {
   const uint8_t *x, *w;
   int64_t k, n, panel;  // bytes of a row; columns; bytes from one panel to the next
@@ -12,6 +14,7 @@ typedef struct task {
   int flip;
   float *out;
   itg_finish end;
+  bool gelu;  // is the activation
 } task;
 
 #if defined(ITG_QVECTORS)
@@ -53,7 +56,11 @@ static __attribute__((noinline)) void settle(const task *t, float *y, int rows, 
       const float *extra = (const float *)end->residual + (row + m) * t->n + column;
       for (int64_t i = 0; i < columns; i++) y[m * wide + i] += extra[i];
     }
-  if (!end->slope) end->act(y, rows * wide, end->args);
+#ifdef ITG_NEAR_GELU
+  if (t->gelu) itg_near_gelu(y, rows * wide);
+  else
+#endif
+    if (!end->slope) end->act(y, rows * wide, end->args);
   for (int m = 0; m < rows; m++, y += wide) {
     if (end->slope) itg_bend(end, y, columns, column, columns);
     float *to = t->out + (row + m) * t->n + column;
@@ -204,7 +211,7 @@ ITG_FN(qgemm, any) {
                   .scale = call->in[ITG_QGEMM_SCALE]->data, .rows = rows ? rows->data : NULL,
                   .row_step = rows && itg_count(rows) > 1, .sums = call->in[ITG_QGEMM_SUMS]->data,
                   .zero = given + (low ? 128 : 0), .flip = low ? 0x80 : 0, .out = call->out[0]->data,
-                  .end = itg_finish_of(call, a->act, a->act_args, a->add_last)};
+                  .end = itg_finish_of(call, a->act, a->act_args, a->add_last), .gelu = a->act == ITG_ACT_gelu};
   int64_t from = 0, to = m, first = 0, last = panels;
   if (a->n > m && panels >= 2 * (int64_t)parts) itg_share(panels, 1, part, parts, &first, &last);
   else itg_share(m, 1, part, parts, &from, &to);

@@ -35,12 +35,14 @@ def run(batch: int, heads: int, rows: int, keys: int, size: int, value_size: int
     (q, q_view), (k, k_view), (v, v_view) = (
         operand(heads, rows, size), operand(kv, keys, size), operand(kv, keys, value_size),
     )  # fmt: skip
-    made = check(
-        "cpu.attention", q, k, v, mask, batch=batch, heads=heads, kv_heads=kv, rows=rows, keys=keys,
-        size=size, value_size=value_size, q_view=q_view, k_view=k_view, v_view=v_view,
-        **{"scale": size**-0.5, **attrs},
-    )  # fmt: skip
-    return made[0]
+    attrs = {
+        "batch": batch, "heads": heads, "kv_heads": kv, "rows": rows, "keys": keys, "size": size,
+        "value_size": value_size, "q_view": q_view, "k_view": k_view, "v_view": v_view,
+        "scale": size**-0.5, **attrs,
+    }  # fmt: skip
+    if size % 2 == 0 and "tolerance" not in attrs:
+        check("cpu.attention_bf16", q, k, v, mask, tolerance=0.05, **attrs)
+    return check("cpu.attention", q, k, v, mask, **attrs)[0]
 
 
 SIZES = [

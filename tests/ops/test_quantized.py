@@ -202,3 +202,41 @@ def test_refused_operands():
         ops.qlinear_mean(codes(np.int8, 2, 3, 4), one, zero, one, zero, axes=(0, 2))
     with pytest.raises(BadInput, match="256"):
         ops.lookup(x, np.zeros(255, np.int8))
+
+
+# ---- 16 bits -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("weights", [np.int8, np.int16, np.uint8])
+@pytest.mark.parametrize("stored", [True, False])
+def test_16_bits_are_exact_by_bytes(weights, stored):
+    x, w = codes(np.int16, 2, 4, 5, 5), codes(weights, 6, 4, 3, 3)
+    zero = np.full(6, 5, weights) if weights == np.uint8 else np.zeros(6, weights)
+    arrays = [x, scale(0.001), np.int16(-700), w, scale(0.01), zero]
+    more = [scale(0.6), np.int16(7)] if stored else [None, None]
+    bias = RNG.integers(-(2**40), 2**40, 6)
+    want, made = lowered_and_not("qlinear_conv", [*arrays, *more, bias], **WINDOW)
+    np.testing.assert_array_equal(made, want)
+    wide_x, wide_w = x.astype(np.int64) + 700, w.astype(np.int64) - zero.reshape(-1, 1, 1, 1)
+    at = wide_x[0, :, :3, :3]  # a window that no padding touches
+    real = np.float32(np.sum(at * wide_w[2]) + bias[2]) * np.float32(0.001 * np.float32(0.01))
+    y = want[0, 2, 1, 1] if WINDOW["pad"][0] else want[0, 2, 0, 0]
+    if not stored:
+        np.testing.assert_allclose(y, real, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [np.int8, np.int16])
+@pytest.mark.parametrize("stored", [True, False])
+def test_16_bit_products_run_natively_to_the_bit(weights, stored):
+    a = Value(Type("i16", (3, 70)), "a")
+    b, zero = constant(codes(weights, 70, 9)), constant(np.zeros((), weights))
+    end = [constant(scale(0.5)), constant(np.int16(3))] if stored else [None, None]
+    y = ops.qlinear_matmul(a, constant(scale(0.002)), constant(np.int16(-40)), b,
+                           constant(scale(0.01)), zero, *end)  # fmt: skip
+    graph, feeds = Graph([a], [y], ["y"]), {"a": codes(np.int16, 3, 70)}
+    want = intaglio.interpret(graph, feeds)["y"]
+    exact = (feeds["a"].astype(np.int64) + 40) @ b.data.astype(np.int64)
+    by = np.float32(0.002) * np.float32(0.01)
+    if not stored:
+        np.testing.assert_array_equal(want, exact.astype(np.float32) * by)
+    for isa in ("scalar", "avx2", None):
+        with intaglio.open(intaglio.compile(graph, isa=isa)) as session:
+            np.testing.assert_array_equal(session.run(feeds)["y"], want)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from intaglio import passes, targets
 from intaglio.passes.legalize import lowering
 from intaglio.rewrite import Rule
+from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.targets.cpu.winograd import conv_in_tiles_or_bf16
 from intaglio.targets.replace import REPLACE
@@ -16,7 +17,17 @@ def _every() -> list[Rule]:
     pipeline = [*passes.neutral(), *passes.lowering(CPU)]
     found = [r for p in pipeline if isinstance(p.run, passes.Rules) for r in p.run.every]
     return list(
-        dict.fromkeys([*found, *CPU.lower, *lowering(CPU), *REPLACE, *BF16, conv_in_tiles_or_bf16])
+        dict.fromkeys(
+            [
+                *found,
+                *CPU.lower,
+                *lowering(CPU),
+                *REPLACE,
+                *BF16,
+                conv_in_tiles_or_bf16,
+                *BF16_ATTENTION,
+            ]
+        )
     )
 
 

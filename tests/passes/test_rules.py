@@ -12,10 +12,13 @@ from tests.passes.every_rule import CPU, RULES
 from intaglio import dtypes, passes
 from intaglio.interpret import interpret
 from intaglio.rewrite import rewrite
+from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.verify import verify
 
-ROUGH = {r.name: 0.03 for r in BF16}  # of the largest value: bf16 keeps two to three digits
+ROUGH = {
+    r.name: 0.03 for r in (*BF16, *BF16_ATTENTION)
+}  # of the largest value: bf16 keeps two to three digits
 CONTROL = {"if_decided", "constants_into_bodies"}  # tested with control flow
 
 

@@ -170,6 +170,12 @@ def _bytes(*values: Value) -> None:
             raise BadInput(f"operands must be i8 or u8, one is {v.type}")
 
 
+def _quantized(*values: Value) -> None:
+    for v in values:
+        if v.dtype not in ("i8", "u8", "i16"):
+            raise BadInput(f"operands must be i8, u8 or i16, one is {v.type}")
+
+
 def _parameter(v: Value | None, of: Value, channels: int, what: str) -> None:
     if v is not None and v.type.size not in (1, channels):
         raise BadInput(f"{what} is {v.type}: one value or {channels} are needed")
@@ -179,13 +185,17 @@ def _parameter(v: Value | None, of: Value, channels: int, what: str) -> None:
 
 def _exact(x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, stride: Ints,
            pad: Ints, dilation: Ints, groups: int) -> Array:  # fmt: skip
-    """The i32 accumulators, computed in f64: sums of products of bytes are exact there and fast."""
+    """The accumulators, computed in f64: sums of products are exact there and fast.
+
+    They are i32, which wraps, or i64 where an operand has 16 bits.
+    """
     wide_x, wide_w = x.astype(np.float64), w.astype(np.float64)
     if x_zero is not None:
         wide_x -= x_zero.reshape(-1)[0]
     if w_zero is not None:
         wide_w -= w_zero.reshape(-1, *[1] * (w.ndim - 1))
-    return _convolve(wide_x, wide_w, stride, pad, dilation, groups).astype(np.int32)
+    sums = np.int64 if np.int16 in (x.dtype, w.dtype) else np.int32
+    return _convolve(wide_x, wide_w, stride, pad, dilation, groups).astype(sums)
 
 
 def _conv_integer(
@@ -226,7 +236,7 @@ def _qlinear_conv(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Va
                   y_scale: Value | None, y_zero: Value | None, b: Value | None,
                   residual: Value | None, r_scale: Value | None, r_zero: Value | None, *,
                   stride: Ints, pad: Ints, dilation: Ints, groups: int) -> Type:  # fmt: skip
-    _bytes(x, w, *[] if y_zero is None else [y_zero])
+    _quantized(x, w, *[] if y_zero is None else [y_zero])
     _weights(x, w, groups, b)
     if (y_scale is None) != (y_zero is None):
         raise BadInput("the result has a scale and a zero, or neither (then it is f32)")
@@ -236,8 +246,10 @@ def _qlinear_conv(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Va
         (y_zero, y_zero, 1, "y_zero"),
     ):  # fmt: skip
         _parameter(v, of, channels, what)  # type: ignore[arg-type]
-    if b is not None and b.dtype != "i32":
-        raise BadInput(f"the bias must be i32, it is {b.type}")
+    if b is not None and b.dtype not in (
+        ("i32", "i64") if "i16" in (x.dtype, w.dtype) else ("i32",)
+    ):
+        raise BadInput(f"the bias must be i32 (or i64 with 16 bits), it is {b.type}")
     dtype = "f32" if y_zero is None else y_zero.dtype
     made = Type(dtype, _conv_shape(x, w, stride, pad, dilation))
     _check_residual(made, residual, r_scale, r_zero)
@@ -250,7 +262,7 @@ def _check_residual(made: Type, r: Value | None, scale: Value | None, zero: Valu
         raise BadInput("a residual of bytes has a scale and a zero, no other has")
     if r is None:
         return
-    if r.shape != made.shape or r.dtype not in (("i8", "u8") if whole else ("f32",)):
+    if r.shape != made.shape or r.dtype not in (("i8", "u8", "i16") if whole else ("f32",)):
         raise BadInput(f"the residual is {r.type}, it must fit the result {made}")
     _parameter(scale, r, 1, "r_scale")
     _parameter(zero, r, 1, "r_zero")
@@ -268,8 +280,9 @@ def qlinear_conv(x: Array, x_scale: Array, x_zero: Array, w: Array, w_scale: Arr
                  groups: int = 1) -> Array:  # fmt: skip
     """clamp(rint(f32(acc + b) · f32(x_scale · w_scale / y_scale) + real) + y_zero)
 
-    `real` is f32(residual - r_zero) · f32(r_scale / y_scale). Without y_scale and y_zero the
-    result is f32(acc + b) · f32(x_scale · w_scale) + residual, in f32.
+    acc is i32, or i64 where x or w is i16. `real` is f32(residual - r_zero) · f32(r_scale /
+    y_scale). Without y_scale and y_zero the result is f32(acc + b) · f32(x_scale · w_scale) +
+    residual, in f32.
     """
     acc = _add_bias(_exact(x, w, x_zero, w_zero, stride, pad, dilation, groups), b)
     one = np.float32(1)

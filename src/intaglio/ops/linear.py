@@ -113,6 +113,14 @@ def _integer_product(a: Value, b: Value, *zeros: Value | None) -> Type:
     return Type("i32", _product_shape(a, b))
 
 
+def _wide_product(a: Value, b: Value) -> Type:
+    """The same, where operands may have 16 bits."""
+    for v in (a, b):
+        if v.dtype not in ("i8", "u8", "i16"):
+            raise BadInput(f"integer matmul of {v.dtype}; i8, u8 and i16 are possible")
+    return Type("i32", _product_shape(a, b))
+
+
 def _per_row(x: Array, a: Array) -> Array:
     """A scale or zero of `a`: one for all, one per row [M], or ready to broadcast."""
     return x.reshape(-1, 1) if x.ndim == 1 and x.size > 1 and a.ndim > 1 else _scalar(x)
@@ -128,6 +136,9 @@ def _accumulate(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) 
         wide_a = wide_a - _per_row(a_zero, a).astype(np.int32)
     if b_zero is not None:
         wide_b = wide_b - _scalar(b_zero).astype(np.int32)
+    if np.int16 in (a.dtype, b.dtype):  # below 2^53 for 2^21 products, and then exact
+        exact = np.matmul(wide_a.astype(np.float64), wide_b.astype(np.float64))
+        return np.asarray(exact).astype(np.int64)
     if a.shape[-1] * 255 * 255 < 2**53:  # f64 is exact here and uses the fast matmul
         product = np.matmul(wide_a.astype(np.float64), wide_b.astype(np.float64))
         return np.asarray(product).astype(np.int64).astype(np.int32)
@@ -145,7 +156,7 @@ def _qlinear(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, 
              y_scale: Value | None, y_zero: Value | None) -> Type:  # fmt: skip
     if (y_scale is None) != (y_zero is None):
         raise BadInput("the result has a scale and a zero, or neither (then it is f32)")
-    return _integer_product(a, b).but(dtype="f32" if y_zero is None else y_zero.dtype)
+    return _wide_product(a, b).but(dtype="f32" if y_zero is None else y_zero.dtype)
 
 
 def _qlinear_macs(node: Node) -> int:
@@ -160,6 +171,7 @@ def qlinear_matmul(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: A
                    y_zero: Array | None = None) -> Array:  # fmt: skip
     """clamp(rint(f32(acc) * f32(a_scale * b_scale / y_scale)) + y_zero); scales are f32.
 
+    acc is i32, or i64 where a or b is i16.
     Without y_scale and y_zero the result is f32(acc) * f32(a_scale * b_scale), in f32.
     """
     acc, scale = _accumulate(a, b, a_zero, b_zero), _per_row(a_scale, a) * _scalar(b_scale)

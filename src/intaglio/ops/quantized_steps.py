@@ -9,7 +9,7 @@ import numpy as np
 
 from intaglio.ir import Value, constant
 from intaglio.ops.conv import conv_integer, qlinear_conv
-from intaglio.ops.elementwise import add, cast, div, mul, round, sub
+from intaglio.ops.elementwise import add, bitwise_and, cast, div, mul, round, sub
 from intaglio.ops.index import gather
 from intaglio.ops.linear import matmul_integer, qlinear_matmul
 from intaglio.ops.pool import avg_pool
@@ -43,12 +43,48 @@ def _rounded(real: Value, zero: Value) -> Value:
     return made
 
 
+# ---- products, those of 16 bits by bytes ---------------------------------------------------------
+def _split(v: Value, zero: Value | None) -> list[tuple[Value, Value | None, int]]:
+    """A tensor as bytes, each with its zero and its weight: i16 is 256 * i8 + u8."""
+    if v.dtype != "i16":
+        return [(v, zero, 1)]
+
+    def parts(x: Value) -> tuple[Value, Value]:
+        low = bitwise_and(x, constant(255, dtype="i16"))
+        high = div(sub(x, low), constant(256, dtype="i16"))
+        return cast(high, dtype="i8"), cast(low, dtype="u8")
+
+    (high, low), zeros = parts(v), (None, None) if zero is None else parts(zero)
+    return [(high, zeros[0], 256), (low, zeros[1], 1)]
+
+
+def _sums(product: Any, x: Value, x_zero: Value | None, w: Value, w_zero: Value | None) -> Value:
+    """The sums of a product: those of bytes, or of 16 bits from their bytes, in i64."""
+    found: list[Value] = []
+    for one, one_zero, by in _split(x, x_zero):
+        for other, other_zero, times in _split(w, w_zero):
+            sums = product(one, other, one_zero, other_zero)
+            if "i16" in (x.dtype, w.dtype):
+                sums = mul(cast(sums, dtype="i64"), constant(by * times, dtype="i64"))
+            found.append(sums)
+    total = found[0]
+    for more in found[1:]:
+        total = add(total, more)
+    return total
+
+
 @qlinear_conv.lowers
 def _(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
       y_scale: Value | None, y_zero: Value | None, b: Value | None, residual: Value | None,
       r_scale: Value | None, r_zero: Value | None, **window: Any) -> Value:  # fmt: skip
-    acc, rank = conv_integer(x, w, _one(x_zero), w_zero, **window), x.type.rank
-    acc = acc if b is None else add(acc, _per_channel(b, rank))
+    def convolve(*operands: Value | None) -> Value:
+        made: Value = conv_integer(*operands, **window)
+        return made
+
+    acc, rank = _sums(convolve, x, _one(x_zero), w, w_zero), x.type.rank
+    if b is not None:
+        same = b if b.dtype == acc.dtype else cast(b, dtype=acc.dtype)
+        acc = add(acc, _per_channel(same, rank))
     scale = mul(_one(x_scale), _per_channel(w_scale, rank))
     scale = scale if y_scale is None else div(scale, _one(y_scale))
     real: Value = mul(cast(acc, dtype="f32"), scale)
@@ -63,11 +99,15 @@ def _(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero:
 @qlinear_matmul.lowers
 def _(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
       y_scale: Value | None, y_zero: Value | None) -> Value | None:  # fmt: skip
-    if y_scale is not None or a_scale.type.size != 1:
+    wide = "i16" in (a.dtype, b.dtype)
+    if a_scale.type.size != 1 or (y_scale is not None and (not wide or y_scale.type.size != 1)):
         return None
-    acc = cast(matmul_integer(a, b, a_zero, b_zero), dtype="f32")
-    made: Value = mul(acc, mul(_one(a_scale), _one(b_scale) if b_scale.type.size == 1 else b_scale))
-    return made
+    acc = cast(_sums(matmul_integer, a, a_zero, b, b_zero), dtype="f32")
+    scale = mul(_one(a_scale), _one(b_scale) if b_scale.type.size == 1 else b_scale)
+    if y_scale is None or y_zero is None:
+        made: Value = mul(acc, scale)
+        return made
+    return _rounded(mul(acc, div(scale, _one(y_scale))), _one(y_zero))
 
 
 # ---- all others ----------------------------------------------------------------------------------

@@ -6,17 +6,19 @@ from collections.abc import Collection
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dtypes, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.ops import (
     add,
+    cast,
     dequantize_linear,
     dynamic_gru,
     dynamic_lstm,
     dynamic_matmul,
     gather,
     matmul,
+    maximum,
     reshape,
 )
 from intaglio.ops.dynamic import DEPTH
@@ -124,14 +126,20 @@ def weight_only(
     return made
 
 
-def dynamic(graph: Graph, keep: Collection[str] = ()) -> Graph:
+def dynamic(graph: Graph, keep: Collection[str] = (), attention: str = "bf16") -> Graph:
     """The graph with products of bytes: weights i8 per column, rows quantised as they come.
 
     LSTMs and GRUs with the usual activations compute so too, their states row by row; tables that
-    are looked up become i8. `keep` is that of `weight_only`.
+    are looked up become i8. Attention rounds queries, keys and values to the type that it is given,
+    f32 or bf16, whose products are faster. `keep` is that of `weight_only`.
     """
+    if attention not in ("f32", "bf16"):
+        raise BadInput(f"attention in '{attention}'; f32 or bf16 is needed")
     made = graph.copy()
     for node in list(made.nodes()):
+        if attention != "f32" and node.op == "attention" and not _kept(node, keep):
+            _round_attention(made, node, attention)
+            continue
         if not _kept(node, keep) and _is_plain_layer(node):
             for old, new in zip(node.outputs, _layer(node), strict=True):
                 made.replace(old, new)
@@ -150,6 +158,18 @@ def dynamic(graph: Graph, keep: Collection[str] = ()) -> Graph:
         made.replace(node.outputs[0], y)
     _quantize_tables(made, keep)
     return made
+
+
+def _round_attention(graph: Graph, node: Node, dtype: str) -> None:
+    if node.outputs[0].dtype != "f32":
+        return
+    q, k, v, mask = node.inputs
+    small = [cast(x, dtype=dtype) for x in (q, k, v)]
+    if mask is not None and mask.dtype != "bool":
+        # The lowest f32, a usual mask, would become -inf.
+        mask = cast(maximum(mask, constant(-1e30, dtype="f32")), dtype=dtype)
+    made = ops.attention(*small, mask, origin=node.origin, **node.attrs)
+    graph.replace(node.outputs[0], cast(made, dtype="f32"))
 
 
 def _quantize_tables(graph: Graph, keep: Collection[str]) -> None:

@@ -10,6 +10,7 @@ from tests.passes.cases.build import case, f32, num, scalar
 
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
+from intaglio.targets.cpu.attention import attention_bf16
 
 HEADS = f32(2, 4, 5, 8)
 QKV = (HEADS, HEADS, HEADS)
@@ -212,3 +213,26 @@ case("rotary_of_part",
 case("heads_behind_rotary",
      lambda x, c, s: ops.rotary_embedding(ops.transpose(x, perm=(0, 2, 1, 3)), c, s),
      f32(2, 5, 4, 8), f32(2, 1, 5, 4), f32(2, 1, 5, 4))  # fmt: skip
+
+
+def rounded(q: Value, k: Value, v: Value, mask: Value | None = None) -> Value:
+    """Attention with bf16 in the place of f32."""
+    small = [ops.cast(x, dtype="bf16") for x in (q, k, v)]
+    given = None if mask is None else ops.cast(mask, dtype="bf16")
+    made: Value = ops.attention(*small, given, scale=1 / SCALE)
+    return made
+
+
+def unrounded(q: Value, k: Value, v: Value) -> Value:
+    views = {"q_view": (0, 160, 40, 8), "k_view": (0, 160, 40, 8), "v_view": (0, 160, 40, 8)}
+    made = attention_bf16(q, k, v, batch=2, heads=4, kv_heads=4, rows=5, keys=5, size=8,
+                          value_size=8, scale=1 / SCALE, **views)  # fmt: skip
+    back: Value = ops.cast(
+        ops.cast(ops.transpose(made, perm=(0, 2, 1, 3)), dtype="bf16"), dtype="f32"
+    )
+    return back
+
+
+case("attention_stays_f32", unrounded, *QKV)
+case("attention_with_bf16_products", rounded, *QKV)
+case("attention_with_bf16_products", rounded, *QKV, f32(1, 1, 5, 5))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.passes.cases.build import RNG, case, f32, num
+from tests.passes.cases.build import RNG, case, f32, num, scalar
 
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
@@ -24,6 +24,10 @@ def onnx_way(x: Value, ws: Value) -> Value:
 case("dynamic_matmul_packed", lambda x: ops.dynamic_matmul(x, bytes_of(6, 5), num(5), num(5)),
      f32(2, 6))  # fmt: skip
 case("dynamic_matmul_packed", lambda x: ops.dynamic_matmul(x, bytes_of(8, 20), num(1)), f32(8))
+case("qlinear_matmul_to_floats",
+     lambda x: ops.qlinear_matmul(x, scalar(0.02), constant(np.int8(-9)), bytes_of(6, 5), num(5),
+                                  constant(np.zeros(5, np.int8))),
+     Type("i8", (3, 2, 6)))  # fmt: skip
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(1)), f32(2, 6))
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(5)), Type("f32", (3, 2, 6)))
 
@@ -41,3 +45,19 @@ def layer(x: Value, name: str, gates: int, hidden: int = 6) -> list[Value]:
 
 case("dynamic_lstm_as_steps", lambda x: layer(x, "dynamic_lstm", 4), f32(3, 2, 5))
 case("dynamic_gru_as_steps", lambda x: layer(x, "dynamic_gru", 3), f32(3, 2, 5))
+
+
+def small(k: int, n: int, block: int = 0, dtype: str = "i8", axis: int = 1) -> Value:
+    """Dequantised weights [k, n], with scales per column or per block of rows."""
+    w = constant(RNG.integers(-7, 8, (k, n)), dtype=dtype)
+    scale = num(-(-k // block), n) if block else num((k, n)[axis])
+    made: Value = ops.dequantize_linear(w, scale, axis=0 if block else axis, block_size=block)
+    return made
+
+
+case("matmul_of_small_weights", lambda x: ops.matmul(x, small(6, 5)), f32(2, 6))
+case("matmul_of_small_weights", lambda x: ops.matmul(x, small(6, 5, 2, "i4")), f32(2, 6))
+case("gemm_of_small_weights",
+     lambda x: ops.gemm(x, small(5, 6, axis=0), num(5), trans_b=True), f32(2, 6))  # fmt: skip
+case("rows_of_small_table", lambda at: ops.gather(small(6, 5, axis=0), at, axis=0),
+     Type("i64", (2, 2)))  # fmt: skip

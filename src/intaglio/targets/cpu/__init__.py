@@ -8,6 +8,7 @@ from intaglio import native
 from intaglio.errors import BadInput
 from intaglio.ir import Node
 from intaglio.targets import Target, replace
+from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.targets.cpu.chain import CHAIN
 from intaglio.targets.cpu.deal import DEAL_FUSE
@@ -60,8 +61,9 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     if precision == "bf16" and ~bits & LEVELS["avx512bf16"]:
         raise BadInput("precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
                        "or with isa avx512bf16 for a machine that has it")  # fmt: skip
+    pairs = () if ~bits & LEVELS["avx512bf16"] else BF16_ATTENTION
     narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, CHOOSE_BF16)
     fuse = (*DEAL_FUSE, *FUSE, *(OVERLAP if precision == "f32" else ()))
-    return Target("cpu", partial(native.why_not, isa=bits), tuple(LOWER), fuse,
+    return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse,
                   tuple(CHAIN), bits, choose=choose, narrow=narrow,
                   replace=REPLACE)  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,26 @@ def attention(q: Array, k: Array, v: Array, mask: Array | None = None, *, batch:
         mask, scale=scale, softcap=softcap,
     )  # fmt: skip
     return np.ascontiguousarray(np.swapaxes(y, 1, 2))
+
+
+def _attention_bf16_type(*inputs: Value | None, size: int, **attrs: Any) -> Type:
+    if size % 2:
+        raise BadInput(f"cpu.attention_bf16: heads of {size} elements are no whole pairs")
+    return _attention_type(*inputs, size=size, **attrs)  # type: ignore[arg-type]
+
+
+@op(_attention_bf16_type, name="cpu.attention_bf16", macs=_attention_macs)
+def attention_bf16(q: Array, k: Array, v: Array, mask: Array | None = None, *, batch: int,
+                   heads: int, kv_heads: int, rows: int, keys: int, size: int, value_size: int,
+                   q_view: Ints, k_view: Ints, v_view: Ints, scale: float,
+                   softcap: float = 0.0) -> Array:  # fmt: skip
+    """cpu.attention whose products round their operands to bf16, with sums in f32."""
+    y: Array = attention.body(
+        q, k, v, mask, batch=batch, heads=heads, kv_heads=kv_heads, rows=rows, keys=keys, size=size,
+        value_size=value_size, q_view=q_view, k_view=k_view, v_view=v_view, scale=scale,
+        softcap=softcap,
+    )  # fmt: skip
+    return y
 
 
 def _viewed(x: Array, shape: Ints, view: Ints) -> Array:
@@ -150,23 +171,58 @@ def view_of(v: Value) -> tuple[Value, Ints]:
 q, k, v, mask = P["q k v mask?"]
 
 
-@rule(P.attention(q, k, v, mask))
-def attention_in_place(q: Value, k: Value, v: Value, mask: Value | None, node: Node) -> Value | No:
-    """attention -> cpu.attention on whatever its operands are views of, transpose."""
-    if q.dtype != "f32":
-        return no(f"only f32 has a kernel, this is {q.dtype}")
+def _in_place(build: Any, q: Value, k: Value, v: Value, mask: Value | None,
+              node: Node) -> Value | No:  # fmt: skip
     if any(x is not None and x.type.dynamic for x in (q, k, v, mask)):
         return no("an extent is known only at run time")
     if not (q.type.size and k.type.size and v.type.size):
         return no("an operand is empty")
     (q0, q_view), (k0, k_view), (v0, v_view) = view_of(q), view_of(k), view_of(v)
-    made: Value = attention(
+    made: Value = build(
         q0, k0, v0, mask, batch=q.shape[0], heads=q.shape[1], kv_heads=k.shape[1], rows=q.shape[2],
         keys=k.shape[2], size=q.shape[3], value_size=v.shape[3], q_view=q_view, k_view=k_view,
         v_view=v_view, **node.attrs,
     )  # fmt: skip
     turned: Value = ops.transpose(made, perm=HEADS)
     return turned
+
+
+@rule(P.attention(q, k, v, mask))
+def attention_in_place(q: Value, k: Value, v: Value, mask: Value | None, node: Node) -> Value | No:
+    """attention -> cpu.attention on whatever its operands are views of, transpose."""
+    if q.dtype != "f32":
+        return no(f"only f32 has a kernel, this is {q.dtype}")
+    return _in_place(attention, q, k, v, mask, node)
+
+
+def _rounded(x: Any) -> Any:
+    return P.cast(x, dtype="bf16").shared()
+
+
+@rule(P.attention(_rounded(q), _rounded(k), _rounded(v), mask))
+def attention_with_bf16_products(q: Value, k: Value, v: Value, mask: Value | None,
+                                 node: Node) -> Value | No:  # fmt: skip
+    """Attention of f32 rounded to bf16 -> cpu.attention_bf16, which rounds as it packs."""
+    if not q.dtype == k.dtype == v.dtype == "f32" or q.shape[3] % 2:
+        return no(f"rows of {q.type} are not pairs of f32")
+    if mask is not None and mask.dtype != "bool":
+        before = mask.producer  # unrounded, where that is known
+        exact = before.inputs[0] if before is not None and before.op == "cast" else None
+        mask = exact if exact is not None and exact.dtype == "f32" else ops.cast(mask, dtype="f32")
+    made = _in_place(attention_bf16, q, k, v, mask, node)
+    return made if isinstance(made, No) else ops.cast(made, dtype="bf16")
+
+
+WEIGHED = P.transpose(P.any("cpu.attention_bf16")) @ "turn"
+
+
+@rule(P.cast(P.cast(WEIGHED, dtype="bf16"), dtype="f32"))
+def attention_stays_f32(turn: Node) -> Value:
+    """Sums of bf16 products are f32: where f32 is wanted, they are not rounded in between."""
+    return turn.outputs[0]
+
+
+BF16_ATTENTION: tuple[Rule, ...] = (attention_with_bf16_products, attention_stays_f32)
 
 
 @rule(P.attention(q, k, v, mask))

@@ -179,6 +179,8 @@ def _why_not(xs: Value, xz: Value, w: Value, ws: Value, wz: Value, ys: Value,
     """Why the packed kernels cannot take these operands."""
     if w.dtype != "i8":
         return f"weights of {w.dtype} are not symmetric bytes"
+    if "i16" in (xz.dtype, yz.dtype):
+        return "activations have 16 bits"
     if np.any(_data(wz)):
         return "the weights have a zero point"
     if not all(np.isfinite(_data(v)).all() and _data(v).all() for v in (xs, ws, ys)):

@@ -29,6 +29,7 @@ from intaglio.targets.cpu.qpool import qlinear_avg_pool_channels_last
 from intaglio.targets.cpu.qrecurrent import QRECURRENT
 from intaglio.targets.cpu.recurrent import RECURRENT
 from intaglio.targets.cpu.rows import ROWS
+from intaglio.targets.cpu.wgemm import WGEMM
 
 x, w, a, b, c = P["x w a b c?"]
 
@@ -192,6 +193,7 @@ LOWER: list[Rule] = [
     conv_channels_last,
     conv_transpose_channels_last,
     pool_channels_last,
+    *WGEMM,
     matmul_packed,
     gemm_packed,
     *DEAL_LOWER,

@@ -17,9 +17,10 @@ from intaglio.ops import pad, reshape
 from intaglio.ops.dynamic import DEPTH, quantized_rows
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.int8 import FOUR, packed, unpacked
+from intaglio.targets.cpu.int8 import packed, unpacked
 from intaglio.targets.cpu.ops import PANEL, Floats, check_epilogue, finish
 
+FOUR = 4  # bytes that are multiplied at once
 ZERO = 128  # of rows that are quantised at run time: u8, as the kernel wants them
 
 
@@ -132,4 +133,25 @@ def scaled_matmul_integer(q: Value, w: Value, z: Value, wz: Value | None, s: Val
     return product(q, w.data, ws.data.reshape(-1), rows=s, zero=z)
 
 
-ROWS: tuple[Rule, ...] = (dynamic_matmul_packed, scaled_matmul_integer)
+xs, xz, zw = P["xs! xz! zw!"]
+
+
+@rule(P.qlinear_matmul(x, xs, xz, w, ws, zw))
+def qlinear_matmul_to_floats(x: Value, xs: Value, xz: Value, w: Value, ws: Value,
+                             zw: Value) -> Value | No:  # fmt: skip
+    """qlinear_matmul with constant weights and a result in f32 -> cpu.qgemm."""
+    if w.dtype != "i8" or w.type.rank != 2 or np.any(zw.data):
+        return no(f"weights {w.type} are not one matrix of symmetric bytes")
+    if x.dtype not in ("i8", "u8") or x.type.rank < 2 or xs.type.size != 1 or xz.type.size != 1:
+        return no(f"rows {x.type} with {xs.type.size} scales; bytes with one scale are needed")
+    if ws.type.size not in (1, w.shape[1]) or w.shape[0] > DEPTH or not w.type.size:
+        return no(f"there are scales {ws.shape} for {w.type}")
+    assert w.data is not None
+    assert ws.data is not None
+    assert xs.data is not None
+    assert xz.data is not None
+    scale = np.float32(xs.data.item()) * ws.data.reshape(-1)
+    return product(x, w.data, scale, x_zero=int(xz.data.item()))
+
+
+ROWS: tuple[Rule, ...] = (dynamic_matmul_packed, scaled_matmul_integer, qlinear_matmul_to_floats)

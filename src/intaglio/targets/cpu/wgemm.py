@@ -1,0 +1,175 @@
+"""Products of f32 rows with weights of 4 or 8 bits that stay packed, on the CPU.
+
+`cpu.wgemm` has panels of 16 columns like `cpu.gemm`: of bytes, or with the halves of a byte for two
+rows, the low one first and 8 more than the number. Every block of rows has its scales, one per
+column, and zeros where the weights are not symmetric.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value, constant
+from intaglio.ops import add, cast, gather, mul, reshape
+from intaglio.ops.registry import op
+from intaglio.rewrite import No, P, Rule, no, rule
+from intaglio.targets.cpu.ops import PANEL, Floats, check_epilogue, finish
+
+HALF = 8  # what the halves of bytes are more than their numbers
+BITS = {"i8": 8, "u8": 8, "i4": 4, "u4": 4}
+
+
+def _wgemm_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
+                slope: Value | None, scale: Value | None, zero: Value | None, *, n: int,
+                bits: int, block: int, act: str, act_args: Floats,
+                add_last: bool) -> Type:  # fmt: skip
+    if x.dtype != "f32" or x.type.rank < 2 or x.shape[-1] < 1 or bits not in (4, 8):
+        raise BadInput(f"cpu.wgemm takes rows of f32 and 4 or 8 bits, not {x.type} and {bits}")
+    k, panels = x.shape[-1], -(-n // PANEL)
+    if block < 1 or (bits == 4 and block < k and block % 2):
+        raise BadInput(f"cpu.wgemm: blocks of {block} rows; whole pairs of {bits} bits are needed")
+    packed = (
+        Type("i8", (panels, k, PANEL)) if bits == 8 else Type("u8", (panels, -(-k // 2), PANEL))
+    )
+    if w.type != packed:
+        raise BadInput(f"cpu.wgemm: {w.type} does not hold a {k} x {n} matrix of {bits} bits")
+    each = Type("f32", (panels, -(-k // block), PANEL))
+    if scale is None or scale.type != each or (zero is not None and zero.type != each):
+        raise BadInput(f"cpu.wgemm: scales and zeros must be {each}")
+    return check_epilogue(Type("f32", (*x.shape[:-1], n)), bias, residual, slope, act)
+
+
+def _macs(node: Node) -> int:
+    return node.outputs[0].type.size * node.inputs[0].shape[-1]  # type: ignore[union-attr]
+
+
+@op(_wgemm_type, name="cpu.wgemm", macs=_macs)
+def wgemm(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
+          slope: Array | None = None, scale: Array | None = None, zero: Array | None = None, *,
+          n: int, bits: int, block: int, act: str = "none", act_args: Floats = (),
+          add_last: bool = False) -> Array:  # fmt: skip
+    """Matrix product with n columns of packed integers."""
+    assert scale is not None
+    k = x.shape[-1]
+    q = w.astype(np.float32)
+    if bits == 4:
+        halves = np.stack([w & 15, w >> 4], 2).reshape(w.shape[0], -1, PANEL)[:, :k]
+        q = halves.astype(np.float32) - HALF
+    if zero is not None:
+        q = q - np.repeat(zero, block, 1)[:, :k]
+    real = q * np.repeat(scale, block, 1)[:, :k]
+    matrix = real.swapaxes(0, 1).reshape(k, -1)[:, :n]
+    return finish(np.matmul(x, matrix), bias, residual, slope, act, act_args, add_last)
+
+
+# ---- lowering ------------------------------------------------------------------------------------
+def _panels(a: Array) -> Array:
+    """[rows, n] -> [panels, rows, 16], padded with zeros."""
+    rows, n = a.shape
+    full = np.zeros((rows, -(-n // PANEL) * PANEL), a.dtype)
+    full[:, :n] = a
+    return np.ascontiguousarray(full.reshape(rows, -1, PANEL).swapaxes(0, 1))
+
+
+def _stored(q: Array, bits: int) -> Array:
+    """Numbers [k, n] around 0 as the kernel has them."""
+    if bits == 8:
+        return _panels(q.astype(np.int8))
+    up = np.full((-(-len(q) // 2) * 2, q.shape[1]), HALF, np.uint8)
+    up[: len(q)] = q + HALF
+    return _panels(up[::2] | up[1::2] << 4)
+
+
+def _grains(p: Array, real: Node, turned: bool, k: int, n: int) -> tuple[Array, int] | No:
+    """A scale or zero as [blocks, n], and the rows of a block."""
+    axis, block = real.attrs["axis"] % 2, real.attrs["block_size"]
+    columns = 0 if turned else 1
+    if p.size == 1 and not block:
+        return np.broadcast_to(p.reshape(1, 1), (1, n)), k
+    if not block:
+        return (p.reshape(1, n), k) if axis == columns else no("scales are along the sums")
+    if axis == columns:
+        return no("blocks are along the columns")
+    return (p.T if turned else p), block
+
+
+def packed_product(x: Value, real: Node, turned: bool, out: tuple[int, ...]) -> Value | No:
+    """cpu.wgemm of `x` and the matrix [k, n] (`turned`: [n, k]) that `real` dequantises."""
+    w, scale, zero = (v if v is None else v.data for v in real.inputs[:3])
+    value = real.inputs[0]
+    if w is None or scale is None or value is None or (real.inputs[2] is not None and zero is None):
+        return no("the weights are not constant")
+    if value.dtype not in BITS or value.type.rank != 2 or not value.type.size:
+        return no(f"weights {value.type} are not one matrix of 4 or 8 bits")
+    if x.dtype != "f32" or x.type.rank < 1 or real.outputs[0].dtype != "f32":
+        return no(f"only rows of f32 have a kernel, these are {x.type}")
+    bits, wide = BITS[value.dtype], w.astype(np.int16)
+    matrix = wide.T if turned else wide
+    k, n = matrix.shape
+    found = _grains(scale, real, turned, k, n)
+    if isinstance(found, No):
+        return found
+    scales, block = found
+    if bits == 4 and block < k and block % 2:
+        return no(f"blocks of {block} rows are no whole pairs")
+    # Numbers around 0, whatever the type: unsigned ones lose half of their range.
+    less = dtypes.limits(value.dtype)[0] + (1 << (bits - 1))
+    zeros = np.zeros_like(scales)
+    if zero is not None:
+        moved = _grains(zero.astype(np.float32), real, turned, k, n)
+        assert not isinstance(moved, No)
+        zeros = moved[0]
+    zeros = zeros - np.float32(less)
+    rows = x if x.type.rank > 1 else reshape(x, shape=(1, k))
+    made: Value = wgemm(
+        rows, constant(_stored(matrix - less, bits)), None, None, None,
+        constant(_panels(np.ascontiguousarray(scales, np.float32))),
+        constant(_panels(np.ascontiguousarray(zeros, np.float32))) if zeros.any() else None,
+        n=n, bits=bits, block=block)  # fmt: skip
+    return made if x.type.rank > 1 else reshape(made, shape=out)
+
+
+x, w, ws, wz, at, c = P["x w! ws! wz!? at c?"]
+real = (P.dequantize_linear(w, ws, wz) @ "real").shared()
+
+
+turned = (P.transpose(real, perm=(1, 0)) @ "turn").shared()
+
+
+@rule(P.matmul(x, P.one_of(real, turned)))
+def matmul_of_small_weights(x: Value, real: Node, turn: Node | None, node: Node) -> Value | No:
+    """matmul with dequantised constant weights -> cpu.wgemm, which keeps them packed."""
+    return packed_product(x, real, turn is not None, node.outputs[0].shape)
+
+
+@rule(P.gemm(x, real, c))
+def gemm_of_small_weights(x: Value, real: Node, c: Value | None, node: Node) -> Value | No:
+    """gemm with dequantised constant weights -> cpu.wgemm and an addition."""
+    a = node.attrs
+    if a["trans_a"] or a["alpha"] != 1 or a["beta"] != 1:
+        return no("it scales or transposes its operands")
+    made = packed_product(x, real, bool(a["trans_b"]), node.outputs[0].shape)
+    if isinstance(made, No) or c is None:
+        return made
+    total: Value = add(made, c)
+    return total
+
+
+@rule(P.gather(real, at))
+def rows_of_small_table(w: Value, ws: Value, wz: Value | None, at: Value, real: Node,
+                        node: Node) -> Value | No:  # fmt: skip
+    """Rows of a dequantised table -> rows of bytes, and their scales, looked up at run time."""
+    if node.attrs["axis"] != 0 or real.attrs["axis"] != 0 or real.attrs["block_size"]:
+        return no("scales are not one per row of the table")
+    if wz is not None or w.dtype != "i8" or ws.shape != (w.shape[0],) or w.type.rank != 2:
+        return no(f"{w.type} with scales {ws.shape} is no table of symmetric bytes")
+    if at.type.dynamic:
+        return no("how many rows are looked up is known only at run time")
+    found = cast(gather(w, at, axis=0), dtype="f32")
+    made: Value = mul(found, reshape(gather(ws, at, axis=0), shape=(*at.shape, 1)))
+    return made
+
+
+WGEMM: tuple[Rule, ...] = (matmul_of_small_weights, gemm_of_small_weights, rows_of_small_table)
