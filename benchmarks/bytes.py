@@ -26,6 +26,9 @@ def cases(shape: tuple[int, ...]) -> list[tuple[str, str, list[Any], dict[str, A
     """A name, an op, its operands and attributes."""
     x, of = some(*shape), [np.float32(0.5), np.int8(3)]
     few = x.reshape(1, -1, 24)
+    at = np.arange(2 * shape[1], dtype=np.int32)[:, None]
+    mixed = [np.minimum(at // 2 + np.array([0, 1], np.int32), shape[1] - 1).astype(np.int32),
+             np.full((len(at), 2), 1024, np.int32)]  # fmt: skip
     window = {"kernel": (3, 3), "stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1)}
     return [
         ("lookup, bytes", "lookup", [x, some(256)], {}),
@@ -37,6 +40,7 @@ def cases(shape: tuple[int, ...]) -> list[tuple[str, str, list[Any], dict[str, A
         ("mean", "qlinear_mean", [x, *of, *of], {"axes": (1, 2)}),
         ("avg_pool 3x3", "cpu.qpool", [x, *of, *of], window),
         ("max_pool 3x3", "cpu.pool", [x], {**window, "kind": "max"}),
+        ("resize, linear", "qlinear_resize", [x, *of, *of, *mixed, *mixed], {"axis": 1}),
         ("clip", "clip", [x], {"lo": -5.0, "hi": 90.0}),
         ("softmax", "qlinear_softmax", [x, power_table(0.1), *of], {}),
     ]

@@ -102,3 +102,24 @@ itg_words itg_infer_qlinear_softmax(const itg_call *call, itg_tensor *out) {
   FITS(out);
   return NULL;
 }
+
+itg_words itg_infer_qlinear_resize(const itg_call *call, itg_tensor *out) {
+  TAKES(9, 9, 1);
+  const itg_attrs_qlinear_resize *a = call->attrs;
+  const itg_tensor *const *in = call->in, *x = in[0];
+  itg_words wrong = check_one(call);
+  if (wrong) return wrong;
+  const int axis = itg_axis(a->axis, x->rank);
+  REFUSE(axis < 0 || axis + 1 >= x->rank, "there are no two such axes");
+  itg_copy_type(out, x);
+  out->dtype = in[4]->dtype;
+  for (int i = 0; i < 2; i++) {
+    const itg_tensor *index = in[5 + 2 * i], *weight = in[6 + 2 * i];
+    REFUSE(index->dtype != ITG_I32 || weight->dtype != ITG_I32, "indices and weights must be i32");
+    REFUSE(index->rank != 2 || index->shape[1] != 2 || !itg_same_shape(index, weight),
+           "the tables must be outputs x 2");
+    out->shape[axis + i] = index->shape[0];
+  }
+  FITS(out);
+  return NULL;
+}

@@ -114,6 +114,23 @@ def test_softmax(shape, axis, x, y):
               np.array(dtypes.limits(y)[0], dtypes.numpy_of(y)), axis=axis)  # fmt: skip
 
 
+def tables(extent, out):
+    """Which two elements each output mixes, and how."""
+    second = RNG.integers(0, 2049, out)
+    return [RNG.integers(0, extent, (out, 2)).astype(np.int32),
+            np.stack([2048 - second, second], 1).astype(np.int32)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((2, 5, 6, 70), 1), ((2, 3, 5, 6), 2), ((5, 6), 0),
+                                             ((1, 1, 1, 9), 1), ((0, 3, 4, 2), 1)])  # fmt: skip
+@pytest.mark.parametrize(("x", "y"), [("i8", "u8"), ("u8", "i8")])
+def test_resize(shape, axis, x, y):
+    for rows, columns in ((10, 12), (3, 1)):
+        mixed = [*tables(shape[axis], rows), *tables(shape[axis + 1], columns)]
+        check("qlinear_resize", codes(x, *shape), scale(0.04), codes(x), scale(0.031), codes(y),
+              *mixed, axis=axis)  # fmt: skip
+
+
 @pytest.mark.parametrize("x", ["i8", "u8"])
 def test_clip_of_bytes(x):
     for lo, hi in ((-3.0, 90.0), (5.5, 7.5), (-1000.0, 1000.0), (40.0, 30.0)):
@@ -140,6 +157,7 @@ def test_lookup_refuses(arrays):
 ONE, Z, Z8 = scale(1), np.uint8(0), np.int8(0)
 PAIR = [X, ONE, Z, X, ONE, Z, ONE, Z]
 IMAGE = np.zeros((1, 4, 4, 2), np.uint8)
+PLANE, AT = [np.zeros((4, 4), np.uint8), ONE, Z, ONE, Z], np.zeros((5, 2), np.int32)
 MEAN = {"axes": (0,), "keepdims": True}
 POOL = {"kernel": (2, 2), "stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1),
         "count_include_pad": False}  # fmt: skip
@@ -171,6 +189,13 @@ def but(arrays, i, a):
         ("cpu.qpool", [IMAGE, ONE, Z, ONE, Z], {**POOL, "kernel": (9, 1)}),
         ("cpu.qpool", [IMAGE, ONE, Z, ONE, Z], {**POOL, "kernel": (2**40, 1)}),
         ("cpu.qpool", [IMAGE, ONE, Z, ONE, np.int16(0)], POOL),
+        ("qlinear_resize", [*PLANE, AT, AT, AT, AT], {"axis": 1}),
+        ("qlinear_resize", [*PLANE, AT, AT, AT], {"axis": 0}),
+        ("qlinear_resize", [*PLANE, AT[:, :1], AT, AT, AT], {"axis": 0}),
+        ("qlinear_resize", [*PLANE, AT.astype(np.int64), AT, AT, AT], {"axis": 0}),
+        ("qlinear_resize", [*PLANE, AT, AT[1:], AT, AT], {"axis": 0}),
+        ("qlinear_resize", [*PLANE, AT + 4, AT, AT, AT], {"axis": 0}),
+        ("qlinear_resize", [*PLANE, AT, AT, AT - 1, AT], {"axis": 0}),
         ("qlinear_softmax", [X, T, ONE, Z], {"axis": 0}),
         ("qlinear_softmax", [X, T.astype(np.int32)[1:], ONE, Z], {"axis": 0}),
         ("qlinear_softmax", [X, T.astype(np.int32), ONE, Z], {"axis": 1}),

@@ -95,6 +95,8 @@ def test_lowering_of_matmul_is_exact(columns):
 
 
 X, Y = codes(np.int8, 2, 3, 6, 6), codes(np.uint8, 3, 1, 1)
+AT = RNG.integers(0, 6, (9, 2)).astype(np.int32)
+HALVES = np.full((9, 2), 1024, np.int32)
 OF_X, OF_Y = [X, scale(0.03), np.int8(5)], [scale(0.021), np.int8(-9)]
 
 
@@ -108,6 +110,7 @@ OF_X, OF_Y = [X, scale(0.03), np.int8(5)], [scale(0.021), np.int8(-9)]
         ("qlinear_mean", [*OF_X, *OF_Y], {"axes": (2, 3)}),
         ("qlinear_mean", [*OF_X, *OF_Y], {"axes": (1,), "keepdims": False}),
         ("qlinear_softmax", [X, power_table(0.03), *OF_Y], {"axis": -1}),
+        ("qlinear_resize", [*OF_X, *OF_Y, *[AT, HALVES] * 2], {"axis": 2}),
         *[("qlinear_avg_pool", [*OF_X, *OF_Y],
            {"kernel": (3, 2), "stride": (2, 2), "pad": (1, 1, 0, 0), "dilation": (1, 1),
             "count_include_pad": whole}) for whole in (True, False)],
@@ -175,8 +178,8 @@ def test_sums_and_products_are_those_of_real_numbers():
 
 def test_means_are_those_of_real_numbers():
     x = codes(np.int8, 2, 3, 9, 9)
-    of = [scale(0.02), np.int8(-3), scale(0.004), np.int8(9)]
-    real = (x + 3.0) * 0.02 / 0.004
+    of = [scale(0.02), np.int8(-3), scale(0.0043), np.int8(9)]
+    real = (x + 3.0) * 0.02 / 0.0043
     near(ops.qlinear_mean.body(x, *of, axes=(2, 3)), real.mean((2, 3), keepdims=True), 9)
     window = {"kernel": (2, 3), "stride": (2, 2), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
     for whole in (True, False):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, RunError
 from intaglio.ir import Array, Type, Value
 from intaglio.ops.pool import avg_pool
 from intaglio.ops.registry import broadcast_shapes, normalize_axis, op
@@ -131,6 +131,48 @@ def qlinear_avg_pool(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_
     count = np.rint(avg_pool.body(ones, **window, count_include_pad=True) * size)
     count = np.full_like(count, size) if count_include_pad else np.maximum(count, 1)
     return rounded(total.astype(np.float32) * _factor(x_scale, y_scale, count), y_zero)
+
+
+RESIZE_UNIT = 2048  # in which the weights of a resize are whole
+
+
+def _qlinear_resize(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value,
+                    row: Value, row_weight: Value, column: Value, column_weight: Value, *,
+                    axis: int) -> Type:  # fmt: skip
+    check_quant(x, x_scale, x_zero, "x")
+    check_quant(y_zero.dtype, y_scale, y_zero, "the result")
+    axis, shape = normalize_axis(axis, x.type.rank), list(x.shape)
+    if axis + 1 >= x.type.rank:
+        raise BadInput(f"{x.type} has no axis after {axis}")
+    for i, (index, weight) in enumerate(((row, row_weight), (column, column_weight))):
+        want = Type("i32", (index.shape[0] if index.type.rank else 0, 2))
+        if index.type != want or weight.type != want:
+            raise BadInput(f"tables are {index.type} and {weight.type}; outputs x 2 are needed")
+        shape[axis + i] = index.shape[0]
+    return Type(y_zero.dtype, tuple(shape))
+
+
+@op(_qlinear_resize)
+def qlinear_resize(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array,
+                   row: Array, row_weight: Array, column: Array, column_weight: Array, *,
+                   axis: int) -> Array:  # fmt: skip
+    """Mixtures of 2 x 2 elements along `axis` and the next, with weights that add up to 2048 each.
+
+    The exact sum is multiplied by f32(x_scale / (y_scale * 2048 * 2048)) and rounded once.
+    """
+    if any(i.size and not 0 <= i.min() <= i.max() < x.shape[axis + k]
+           for k, i in enumerate((row, column))):  # fmt: skip
+        raise RunError("qlinear_resize: an index is outside of the image")
+    wide = apart(x, x_zero).astype(np.int64)
+    for at, index, weight in ((axis, row, row_weight), (axis + 1, column, column_weight)):
+        beside = (-1, *[1] * (x.ndim - 1 - at))
+        first, second = (
+            wide.take(index[:, k], at) * weight[:, k].astype(np.int64).reshape(beside)
+            for k in range(2)
+        )
+        wide = first + second
+    factor = _factor(x_scale, y_scale, RESIZE_UNIT**2)
+    return rounded(wide.astype(np.int32).astype(np.float32) * factor, y_zero)
 
 
 def power_table(scale: float) -> Array:

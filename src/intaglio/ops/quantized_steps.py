@@ -15,16 +15,18 @@ from intaglio.ops.linear import matmul_integer, qlinear_matmul
 from intaglio.ops.pool import avg_pool
 from intaglio.ops.quantize import quantize_linear
 from intaglio.ops.quantized import (
+    RESIZE_UNIT,
     lookup,
     qlinear_add,
     qlinear_avg_pool,
     qlinear_mean,
     qlinear_mul,
+    qlinear_resize,
     qlinear_softmax,
 )
 from intaglio.ops.reduce import reduce_max, reduce_sum
 from intaglio.ops.registry import normalize_axis
-from intaglio.ops.shape import reshape
+from intaglio.ops.shape import part, reshape
 
 
 def _one(v: Value) -> Value:
@@ -168,6 +170,20 @@ def _(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
     met = np.rint(avg_pool.body(ones, **window, count_include_pad=True) * size)
     count = np.full_like(met, size) if count_include_pad else np.maximum(met, 1)
     return _mean(total, x_scale, y_scale, y_zero, constant(count.astype(np.float32)))
+
+
+@qlinear_resize.lowers
+def _(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, row: Value,
+      row_weight: Value, column: Value, column_weight: Value, *, axis: int) -> Value:  # fmt: skip
+    total: Value = _apart(x, x_zero, "i32")
+    for at, index, weight in ((axis, row, row_weight), (axis + 1, column, column_weight)):
+        ends = [gather(total, reshape(part(index, k, k + 1, axis=1), shape=(-1,)), axis=at)
+                for k in range(2)]  # fmt: skip
+        beside = (-1, *[1] * (x.type.rank - 1 - at % x.type.rank))
+        taken = [reshape(part(weight, k, k + 1, axis=1), shape=beside) for k in range(2)]
+        total = add(mul(ends[0], taken[0]), mul(ends[1], taken[1]))
+    unit = constant(float(RESIZE_UNIT**2), dtype="f32")
+    return _mean(total, x_scale, y_scale, y_zero, unit)
 
 
 @qlinear_softmax.lowers

@@ -135,6 +135,14 @@ def _mean(node: Node, x: Value, p: Perm) -> Permuted | None:
     return Permuted([p, None, None, None, None], made.attrs, made.outputs)
 
 
+def _plane(node: Node, x: Value, p: Perm) -> Permuted | None:
+    """An op on two axes that follow each other."""
+    at = p.index(node.attrs["axis"] % x.type.rank)
+    if at + 1 >= len(p) or p[at + 1] != p[at] + 1:
+        return None
+    return Permuted([p, *[None] * (len(node.inputs) - 1)], {"axis": at}, [p])
+
+
 def _gather(node: Node, x: Value, p: Perm) -> Permuted | None:
     indices = node.inputs[1]
     return _axis(node, x, p) if indices is not None and indices.type.rank == 1 else None
@@ -229,6 +237,7 @@ _TABLE: dict[str, Callable[[Node, Value, Perm], Permuted | None]] = {
     "qlinear_add": _pair,
     "qlinear_mul": _pair,
     "qlinear_mean": _mean,
+    "qlinear_resize": _plane,
     "gather": _gather,
     "slice": _per_axis("start", "stop", "step"),
     "pad": _per_axis("before", "after"),

@@ -155,3 +155,6 @@ case("clamp_bytes", lambda a, b: stored(ops.relu(ops.add(real(a, 0.5), real(b, 0
 case("integer_softmax", lambda a: stored(ops.softmax(real(a, 0.25), axis=1), 1 / 256, -128), PIXELS)
 case("matmul_to_floats", lambda q, k, x: ops.add(ops.matmul(real(q, 1 / 32), real(k, 0.5, 3)), x),
      Type("u8", (2, 3, 4)), Type("i8", (2, 4, 6)), Type("f32", (2, 3, 6)))  # fmt: skip
+case("integer_resize", lambda a: stored(
+    ops.resize(real(a, 0.5, 3), axes=(2, 3), shape=(10, 10), scales=(2.0, 2.0), mode="linear")),
+     PIXELS)  # fmt: skip

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from intaglio import ops
-from intaglio.ir import Node, Value, constant
-from intaglio.ops.quantized import power_table
+from intaglio.ir import Array, Node, Value, constant
+from intaglio.ops.quantized import RESIZE_UNIT, power_table
 from intaglio.ops.registry import Op
+from intaglio.ops.resize import resize_tables
 from intaglio.passes.integer.quantized import (
     parameters,
     r,
@@ -99,4 +102,31 @@ def integer_softmax(dx: Node, softmax: Node, node: Node) -> Any:
     return ops.qlinear_softmax(x, table, *_result(node), axis=softmax.attrs["axis"])
 
 
-PAIRS = [integer_add, integer_mul, integer_avg_pool, integer_mean, integer_softmax]
+def _whole(weight: Array) -> Array:
+    """Pairs of weights as whole numbers that add up to the unit."""
+    second = np.rint(weight[:, 1].astype(np.float64) * RESIZE_UNIT)
+    return np.stack([RESIZE_UNIT - second, second], 1).astype(np.int32)
+
+
+@rule(P.quantize_linear(P.resize(DX) @ "resize", ys, yz))
+def integer_resize(dx: Node, resize: Node, node: Node) -> Any:
+    """mixtures of neighbouring pixels of a quantised image"""
+    a, x = resize.attrs, dx.outputs[0]
+    if a["mode"] != "linear" or a["antialias"] or a["exclude_outside"]:
+        return no(f"{a['mode']} or its options mix other pixels than two by two")
+    if why := why_not_one(dx, node):
+        return no(why)
+    axes = [i % x.type.rank for i in a["axes"]]
+    tables = resize_tables([x.shape[i] for i in axes], **a)
+    if any(t.outside.any() for t in tables):
+        return no("some pixels lie outside")
+    found = {i: t for i, t in zip(axes, tables, strict=True) if i >= x.type.rank - 2}
+    grown = [i for i, n in enumerate(resize.outputs[0].shape) if n != x.shape[i]]
+    if set(found) != {x.type.rank - 2, x.type.rank - 1} or not set(grown) <= set(found):
+        return no(f"axes {axes} of {x.type} are not the two of an image")
+    pair = [found[i] for i in sorted(found)]
+    given = [constant(v) for t in pair for v in (t.index, _whole(t.weight))]
+    return ops.qlinear_resize(*parameters(dx), *_result(node), *given, axis=x.type.rank - 2)
+
+
+PAIRS = [integer_resize, integer_add, integer_mul, integer_avg_pool, integer_mean, integer_softmax]

@@ -14,7 +14,7 @@ from intaglio.rewrite import P, no, rule
 CLAMPS = ("relu", "clip")
 # What has an integer form between dequantised operands: its clamp is worth moving behind it.
 COMPUTES = ("conv", "conv_transpose", "gemm", "matmul", "add", "mul", "avg_pool",
-            "reduce_mean")  # fmt: skip
+            "reduce_mean", "resize")  # fmt: skip
 
 
 def _bounds(act: Node) -> tuple[float, float]:
