@@ -116,6 +116,7 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
   const uint64_t width = (uint64_t)s.width;
   const vq_end end = vq_end_of(&t->end);
   const bool saturates = t->end.saturates;
+  const uint8_t *const table = t->table;
   const int64_t count = (s.pixels - 1) * STEP + 3, n = k->n;
   int64_t begin = s.first < 0 ? -s.first : 0, stop = s.width - s.first - (RUNS - 1) * s.apart;
   if (s.last || stop <= begin) begin = stop = 0;
@@ -146,8 +147,9 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
 #define ADD(to, tap) UNROLL for (int v = 0; v < 4; v++) to[v] = vq_dot(to[v], vq_inputs(lanes[v]), w[tap][v]);
 #define END(of)                                                                                                 \
   {                                                                                                             \
-    const vq y = saturates ? vq_bytes(of[0], of[1], of[2], of[3], k->scale, true, end)                          \
-                           : vq_bytes(of[0], of[1], of[2], of[3], k->scale, false, end);                        \
+    vq y = saturates ? vq_bytes(of[0], of[1], of[2], of[3], k->scale, true, end)                                \
+                     : vq_bytes(of[0], of[1], of[2], of[3], k->scale, false, end);                              \
+    if (table) y = by_table(y, table);                                                                          \
     put_column(out, s.out_run, n, y, RUNS);                                                                     \
     out += s.out_step;                                                                                          \
   }

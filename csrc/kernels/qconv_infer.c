@@ -64,11 +64,13 @@ size_t itg_scratch_qconv(const itg_call *call, uint32_t parts) {
 
 itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out) {
   const itg_attrs_qdepthwise *a = call->attrs;
-  TAKES(4, 4, 1);
-  const itg_tensor *x = call->in[0], *w = call->in[1];
+  TAKES(4, 5, 1);
+  const itg_tensor *x = call->in[0], *w = call->in[1], *table = itg_input(call, 4);
   REFUSE(x->rank < 3 || x->rank > 5, "takes an image [n, .., c]");
   const int64_t channels = x->shape[x->rank - 1];
-  itg_words words = operands(call, channels, a->x_zero, a->y_zero, a->lo, a->hi, a->dtype, out);
+  itg_call four = *call;  // the table has nothing to do with the others
+  four.n_in = 4;
+  itg_words words = operands(&four, channels, a->x_zero, a->y_zero, a->lo, a->hi, a->dtype, out);
   itg_window v;
   if (!words) words = itg_window_of(x, 1, x->rank - 2, a->kernel, a->stride, a->dilation, a->pad, &v);
   if (!words) words = itg_slide(&v, 1, out->rank - 2, a->pad, out);
@@ -76,6 +78,10 @@ itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out
   if (words) return words;
   const int64_t want[3] = {d->blocks, d->outs * d->high * d->wide, ITG_QPLACE};
   REFUSE(!itg_has_shape(w, 3, want), "the weights are not packed for this convolution");
+  const int64_t bytes = 256;
+  REFUSE(table && ((table->dtype != ITG_U8 && table->dtype != ITG_I8) || !itg_has_shape(table, 1, &bytes)),
+         "the table must be 256 bytes");
+  if (table) out->dtype = table->dtype;
   return NULL;
 }
 

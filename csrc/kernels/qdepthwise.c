@@ -9,6 +9,7 @@ typedef struct task {
   const int8_t *weights;  // [blocks, outs, high, wide, 16 channels, 4 taps]
   uint8_t *out;
   itg_requantize end;
+  const uint8_t *table;  // what each byte of the result becomes, counted as u8; or NULL
   int flip;
   uint8_t fill;
 } task;
@@ -53,6 +54,27 @@ INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes)
     for (int p = 0; p < 4 && p < pixels; p++) memcpy(to + p * step, &part[p], n < 8 ? (size_t)n : 8);
 }
 #endif
+
+// table[byte] of every byte.
+INLINE vq by_table(vq bytes, const uint8_t *table) {
+#if defined(ISA_avx512)  // entries come in pairs, of which the lowest bit chooses
+  const vq t[4] = {vq_load(table), vq_load(table + 64), vq_load(table + 128), vq_load(table + 192)};
+  const vq one = vq_set16(1);
+  vq made[2];
+  UNROLL for (int odd = 0; odd < 2; odd++) {
+    const vq byte = odd ? _mm512_srli_epi16(bytes, 8) : vq_and(bytes, vq_set16(0xff)), pair = _mm512_srli_epi16(byte, 1);
+    const vq first = _mm512_permutex2var_epi16(t[0], pair, t[1]), second = _mm512_permutex2var_epi16(t[2], pair, t[3]);
+    const vq both = _mm512_mask_blend_epi16(_mm512_test_epi16_mask(byte, vq_set16(0x80)), first, second);
+    made[odd] = _mm512_srlv_epi16(both, _mm512_slli_epi16(vq_and(byte, one), 3));
+  }
+  return _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, made[0], _mm512_slli_epi16(made[1], 8));
+#else
+  uint8_t all[QBYTES];
+  vq_store(all, bytes);
+  for (int i = 0; i < QBYTES; i++) all[i] = table[all[i]];
+  return vq_load(all);
+#endif
+}
 
 // Four vectors of bytes -> four of lanes; within 128 bits lane i of vector v is byte 4 * v + i.
 INLINE void interleave(vq a, vq b, vq c, vq d, vq *to) {
@@ -158,8 +180,9 @@ INLINE void four(const sums *s, const uint8_t *woven, const vq_four *weights, vq
   }
 }
 
-INLINE void strip(const sums *s_, const itg_requantize *q, vq bias, vf scale, const int TAPS, const int OUTS,
-                  const int WIDE) {
+INLINE void strip(const sums *s_, const task *t, vq bias, vf scale, const int TAPS, const int OUTS, const int WIDE) {
+  const itg_requantize *q = &t->end;
+  const uint8_t *table = t->table;
   const sums s = *s_;
   const vq_end end = vq_end_of(q);
   const vf scales[4] = {scale, scale, scale, scale};
@@ -173,16 +196,17 @@ INLINE void strip(const sums *s_, const itg_requantize *q, vq bias, vf scale, co
     four(&s, s.woven + at * s.step * ITG_QPLACE, weights, bias, TAPS, OUTS, WIDE, sum);
     UNROLL for (int o = 0; o < OUTS; o++) {
       vq *y = sum[o];
-      const vq bytes = saturates ? vq_bytes(y[0], y[1], y[2], y[3], scales, true, end)
+      vq bytes = saturates ? vq_bytes(y[0], y[1], y[2], y[3], scales, true, end)
                                  : vq_bytes(y[0], y[1], y[2], y[3], scales, false, end);
+      if (table) bytes = by_table(bytes, table);
       put_four(s.out + o * s.line + at * s.pitch, s.pitch, s.n, s.pixels < 4 ? (int)s.pixels : 4, bytes);
     }
   }
 }
 
 #define STRIP(name, TAPS, OUTS, WIDE)                                                     \
-  static void name(const sums *s, const itg_requantize *q, vq bias, vf scale) { \
-    strip(s, q, bias, scale, TAPS, OUTS, WIDE);                                           \
+  static void name(const sums *s, const task *t, vq bias, vf scale) { \
+    strip(s, t, bias, scale, TAPS, OUTS, WIDE);                                           \
   }
 STRIP(strip_3x3, 3, 1, 3)
 STRIP(strip_3x3_twice, 3, 2, 3)
@@ -193,7 +217,7 @@ STRIP(strip_any_twice, 0, 2, 0)
 static void strips(const task *t, sums *s, const uint8_t *woven, int64_t block, int64_t channels, int64_t lines) {
   const itg_qdepth *d = &t->d;
   const bool near = s->step == 1 && d->w.dilation[2] == 1;
-  void (*run)(const sums *, const itg_requantize *, vq, vf) = lines == 2 ? strip_any_twice : strip_any;
+  void (*run)(const sums *, const task *, vq, vf) = lines == 2 ? strip_any_twice : strip_any;
   if (near && s->taps == 3 && d->wide == 3) run = lines == 2 ? strip_3x3_twice : strip_3x3;
   uint8_t *out = s->out;
   s->next = s->taps * ITG_QPLACE;
@@ -207,7 +231,7 @@ static void strips(const task *t, sums *s, const uint8_t *woven, int64_t block, 
     s->woven = woven + b * d->columns * ITG_QPLACE + half;
     s->weights = t->weights + (block + b) * d->outs * s->next + half;
     s->out = out + c;
-    run(s, &t->end, vq_load(bias), vload(scale));
+    run(s, t, vq_load(bias), vload(scale));
   }
 }
 
@@ -295,7 +319,10 @@ static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t 
         const uint8_t *from = inside ? image + (z * w->in[1] + y) * line + x * d->channels + c : &t->fill;
         for (int64_t l = 0; l < n; l++) sum[l] += (uint32_t)((from[inside ? l : 0] ^ t->flip) * weights[l * 4]);
       }
-      for (int64_t l = 0; l < n; l++) t->out[i * d->channels + c + l] = itg_requantized(&t->end, (int32_t)sum[l], c + l);
+      for (int64_t l = 0; l < n; l++) {
+        const uint8_t y = itg_requantized(&t->end, (int32_t)sum[l], c + l);
+        t->out[i * d->channels + c + l] = t->table ? t->table[y] : y;
+      }
     }
   }
 }
@@ -310,6 +337,7 @@ ITG_FN(qdepthwise, any) {
   t.x = call->in[0]->data;
   t.weights = call->in[1]->data;
   t.out = call->out[0]->data;
+  t.table = itg_input(call, 4) ? itg_input(call, 4)->data : NULL;
   t.flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0;
   t.fill = (uint8_t)a->x_zero;
   t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.d.channels, a->y_zero, a->lo, a->hi,

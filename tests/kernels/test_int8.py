@@ -109,6 +109,17 @@ def test_small_images_by_single_channels(size, channels):
                 check("cpu.qdepthwise", x, w, *per_channel(channels, 9), **attrs, **r)
 
 
+@pytest.mark.parametrize("channels", [5, 24, 64, 144])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1)])
+def test_bytes_through_a_table(kernel, stride, channels):
+    attrs = {"stride": (stride,) * 2, "pad": (1,) * 4, "dilation": (1, 1)}
+    w = woven(image(kernel, kernel, channels, dtype=np.int8), attrs)
+    for r, dtype in ((RANGES[1], np.int8), (RANGES[2], np.uint8), (RANGES[3], np.int8)):
+        x, table = image(1, 8, 9, channels), image(256, dtype=dtype)
+        (y,) = check("cpu.qdepthwise", x, w, *per_channel(channels, 9), table, **attrs, **r)
+        assert y.dtype == dtype
+
+
 def test_windows_of_other_ranks():
     r = RANGES[1]
     for shape, kernel in (((2, 17, 20), (3,)), ((1, 5, 6, 7, 20), (2, 3, 3))):

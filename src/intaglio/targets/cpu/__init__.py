@@ -12,6 +12,7 @@ from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.targets.cpu.chain import CHAIN
 from intaglio.targets.cpu.deal import DEAL_FUSE
+from intaglio.targets.cpu.depthwise_ends import DEPTHWISE_ENDS
 from intaglio.targets.cpu.epilogue import FUSE
 from intaglio.targets.cpu.lower import LOWER
 from intaglio.targets.cpu.ops import PANEL
@@ -63,7 +64,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
                        "or with isa avx512bf16 for a machine that has it")  # fmt: skip
     pairs = () if ~bits & LEVELS["avx512bf16"] else BF16_ATTENTION
     narrow, choose = ((), CHOOSE) if precision == "f32" else (BF16, CHOOSE_BF16)
-    fuse = (*DEAL_FUSE, *FUSE, *(OVERLAP if precision == "f32" else ()))
+    fuse = (*DEAL_FUSE, *DEPTHWISE_ENDS, *FUSE, *(OVERLAP if precision == "f32" else ()))
     return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse,
                   tuple(CHAIN), bits, choose=choose, narrow=narrow,
                   replace=REPLACE)  # fmt: skip

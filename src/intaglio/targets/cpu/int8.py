@@ -133,9 +133,9 @@ def qconv(x: Array, w: Array, bias: Array, scale: Array, *, channels: int, kerne
     return _requantized(x, neutral, bias, scale, window, x_zero, y_zero, lo, hi, dtype)
 
 
-def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, *, kernel: Ints, stride: Ints,
-                     pad: Ints, dilation: Ints, x_zero: int, y_zero: int, lo: int, hi: int,
-                     dtype: str) -> Type:  # fmt: skip
+def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, table: Value | None, *,
+                     kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, x_zero: int,
+                     y_zero: int, lo: int, hi: int, dtype: str) -> Type:  # fmt: skip
     channels = x.shape[-1]
     _check(x, bias, scale, channels, x_zero, y_zero, lo, hi, dtype)
     made = _result(x, (channels, 1, *kernel), dtype, stride=stride, pad=pad, dilation=dilation,
@@ -145,7 +145,11 @@ def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, *, kernel: I
     vectors = weave_of(kernel, stride, dilation).vectors
     if w.type != Type("i8", (-(-channels // PANEL), vectors, PANEL * FOUR)):
         raise BadInput(f"weights {w.type} are not packed for {channels} channels, kernel {kernel}")
-    return made
+    if table is None:
+        return made
+    if table.shape != (256,) or table.dtype not in ("i8", "u8"):
+        raise BadInput(f"a table of 256 bytes is needed, not {table.type}")
+    return Type(table.dtype, made.shape)
 
 
 def _qdepthwise_macs(node: Node) -> int:
@@ -153,15 +157,19 @@ def _qdepthwise_macs(node: Node) -> int:
 
 
 @op(_qdepthwise_type, name="cpu.qdepthwise", macs=_qdepthwise_macs)
-def qdepthwise(x: Array, w: Array, bias: Array, scale: Array, *, kernel: Ints, stride: Ints,
-               pad: Ints, dilation: Ints, x_zero: int, y_zero: int, lo: int, hi: int,
-               dtype: str) -> Array:  # fmt: skip
-    """Convolution of bytes in which each channel has a window of its own; `w` is woven."""
+def qdepthwise(x: Array, w: Array, bias: Array, scale: Array, table: Array | None = None, *,
+               kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, x_zero: int, y_zero: int,
+               lo: int, hi: int, dtype: str) -> Array:  # fmt: skip
+    """Convolution of bytes in which each channel has a window of its own; `w` is woven.
+
+    `table` says what each byte of the result becomes in the end, counted as u8.
+    """
     channels = x.shape[-1]
     taps = weave_of(kernel, stride, dilation).unpacked(w, channels)
     neutral = taps.T.reshape(channels, 1, *kernel)
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": channels}
-    return _requantized(x, neutral, bias, scale, window, x_zero, y_zero, lo, hi, dtype)
+    made = _requantized(x, neutral, bias, scale, window, x_zero, y_zero, lo, hi, dtype)
+    return made if table is None else table[made.view(np.uint8)]
 
 
 # ---- lowering ------------------------------------------------------------------------------------
