@@ -124,6 +124,17 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path):
         Cache(path, "model")
 
 
+def test_quantize_resumes(tmp_path):
+    graph, data = network(False), samples(4)
+    options = Options(resume=str(tmp_path / "search.json"))
+    first = calibrate(graph, data, options=options)
+    trials = json.loads((tmp_path / "search.json").read_text())["errors"]
+    assert trials
+    again = calibrate(graph, data, options=options)
+    assert json.loads((tmp_path / "search.json").read_text())["errors"] == trials
+    assert again.scheme.tensors == first.scheme.tensors
+
+
 def test_samples_are_spread_evenly():
     assert some_of(list(range(100)), 3) == [0, 50, 99]
     assert some_of([1, 2], 8) == [1, 2]

@@ -65,7 +65,18 @@ def _numbers(option: str) -> Any:
               help="Samples to use, spread over all there are [default: at most 100].")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Which samples, where there are more.")
 @click.option("--method", metavar="NAME", help="How a range follows from what is seen: minmax, "
-              "moving, percentile, kl, mse [default: mse].")  # fmt: skip
+              "moving, percentile, kl, mse, or auto, which tries them [default: auto].")  # fmt: skip
+@click.option("--accuracy", metavar="cosine=C", help="What every part of every output is to keep; "
+              "layers that stand in the way stay in floats; none: nothing "
+              "[default: cosine=0.99].")  # fmt: skip
+@click.option("--rounding", type=click.Choice(["nearest", "squant", "data"]),
+              help="Of weights: together without data, or by it [default: squant].")  # fmt: skip
+@click.option("--equalize", is_flag=True, help="Share out channels' sizes between convolutions.")
+@click.option("--smooth", is_flag=True, help="Move outlier channels after norms into weights.")
+@click.option("--resume", type=click.Path(), metavar="FILE.json",
+              help="Keep what was tried there, and go on from it.")  # fmt: skip
+@click.option("--auto", "try_all", is_flag=True,
+              help="Try strategies, keep the best and print a table of them.")  # fmt: skip
 @click.option("--mode", default="static", show_default=True,
               type=click.Choice(["static", "dynamic", "weights"]),
               help="dynamic: matrix products in int8, rows quantised as they come; weights: only "
@@ -94,7 +105,8 @@ def _numbers(option: str) -> Any:
 def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float, limit: int | None,
             method: str | None, mode: str, weights: str | None, group: int | None,
             scheme: str | None, strict: bool, export_scheme: str | None, target: str, check: bool,
-            layers: bool, report: str | None, as_json: bool, quiet: bool,
+            layers: bool, report: str | None, as_json: bool, quiet: bool, accuracy: str | None,
+            rounding: str | None, equalize: bool, smooth: bool, resume: str | None, try_all: bool,
             **rest: Any) -> None:  # fmt: skip
     """Quantise MODEL: compute in integers what it computes in floats.
 
@@ -110,7 +122,10 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     intaglio quantize model.onnx --data list.txt --scheme s.yaml          after you edited it
     """
     import intaglio
+    from rich.console import Console
+
     from intaglio.analysis import quantized
+    from intaglio.quant.auto import Automatic, auto
     from intaglio.quant.data import samples
     from intaglio.quant.datafree import without_data
     from intaglio.quant.quantize import Options, calibrate
@@ -127,12 +142,19 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
                        "will see; give a folder of pictures, a list, .npy or .npz")  # fmt: skip
     for option, given, wrong in (
         ("--method", method, not static), ("--export-scheme", export_scheme, not static),
+        ("--accuracy", accuracy, not static), ("--rounding", rounding, not static),
+        ("--resume", resume, not static), ("--auto", try_all or None, not static),
+        ("--equalize", equalize or None, not static), ("--smooth", smooth or None, not static),
         ("--group", group, mode != "weights"),
     ):  # fmt: skip
         if given is not None and wrong:
             raise BadInput(f"{option} has no meaning in --mode {mode}; leave it out")
-    asked: dict[str, Any] = {"method": method, "weights": weights}
-    how = Options(**{k: v for k, v in asked.items() if v is not None}) if static else None
+    asked: dict[str, Any] = {"method": method, "weights": weights, "rounding": rounding,
+                             "equalize": equalize, "smooth": smooth, "resume": resume}  # fmt: skip
+    if accuracy is not None:
+        asked["accuracy"] = _cosine(accuracy)
+    kept = {k: v for k, v in asked.items() if v is not None or k == "accuracy"}
+    how = Options(**kept) if static else None
     wishes = Scheme.load(scheme, strict) if scheme else None
     pixels = {k: rest.pop(k) for k in ("mean", "std", "layout", "resize", "seed")}
     warned: list[str] = []
@@ -145,13 +167,18 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
             pad_value=pad, limit=limit, warn=warned.append, **pixels,
         )  # fmt: skip
         common: dict[str, Any] = {"target": target, "scheme": wishes, "warn": warned.append}
-        if how is not None:
+        tried: Automatic | None = None
+        if how is not None and try_all:
+            tried = auto(graph, found, options=how, progress=progress, **common)
+            made = tried.best
+        elif how is not None:
             made = calibrate(graph, found, options=how, progress=progress, **common)
         else:
             made = without_data(graph, mode, weights=weights or "int8", group=group, **common)
         facts: dict[str, Any] = {"model": model, "mode": mode, **quantized.facts(made)}
         facts |= {"samples": len(found)} if found is not None else {}
         facts |= {"method": how.method} if how is not None else {}
+        facts |= tried.to_dict() if tried else {}
         progress(f"writing {path}", 0, None)
         if path.suffix == ".onnx":
             intaglio.save_onnx(made.graph, path)
@@ -171,6 +198,8 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     elif not quiet:
         size = path.stat().st_size / 1e6
         took = f" from {len(found)} samples" if found is not None else ""
+        if tried:
+            Console().print(tried)
         click.echo(quantized.text(facts, layers))
         click.echo(f"{path}: {size:.2f} MB,{took} in {facts['seconds']:.1f} s")
         for written in (export_scheme, report):
@@ -178,6 +207,16 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
                 click.echo(f"{written}: written")
         if path.suffix == ".itg":
             click.echo(f"next: intaglio bench {path}")
+
+
+def _cosine(words: str) -> float | None:
+    """What `--accuracy` asks for."""
+    if words == "none":
+        return None
+    try:
+        return float(words.removeprefix("cosine="))
+    except ValueError:
+        raise BadInput(f"--accuracy {words}: give cosine=0.995, say, or none") from None
 
 
 @contextmanager

@@ -30,18 +30,21 @@ from intaglio.quant.assign import (
 from intaglio.quant.compare import Reference
 from intaglio.quant.correct import by_means, channel_axis, shift_bias
 from intaglio.quant.data import samples as data_samples
+from intaglio.quant.equalize import equalizable, equalize
 from intaglio.quant.gram import grams
 from intaglio.quant.insert import insert
 from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.place import PRODUCTS, Placement, place, weight_axis
 from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
-from intaglio.quant.search import Found, Search, some_of
+from intaglio.quant.search import Cache, Found, Search, some_of, subject
+from intaglio.quant.smooth import smooth
 from intaglio.quant.trial import Trial
 
 Integers = tuple[Array, TensorScheme]  # what is stored, and what it means
 METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 WEIGHTS = {"int8": "i8"}
+EVEN = 16  # samples that tell the sizes of channels
 ROUNDINGS = ("nearest", "squant", "data")
 
 
@@ -57,6 +60,9 @@ class Options:
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for
     rounding: str = "squant"  # of weights: one of ROUNDINGS
     correct: bool = True  # take what rounding weights adds on average off the biases
+    resume: str | None = None  # a file that keeps what was tried, to go on where it was stopped
+    equalize: bool = False  # share out channels' sizes between convolutions
+    smooth: bool = False  # move outlier channels after norms into the weights that read them
 
     def __post_init__(self) -> None:
         if self.accuracy is not None and not 0 < self.accuracy < 1:
@@ -141,6 +147,7 @@ def calibrate(
         data, [(v.name, v.type) for v in graph.inputs], mean=mean, std=std, layout=layout,
         color=color, resize=resize, pad_value=pad_value, limit=limit, seed=seed, warn=warn,
     )  # fmt: skip
+    even_out(graph, samples, options, progress)
     seen = observe(graph, placement.tensors, samples, progress=progress, channels=means(placement))
     notes = keep_apart(graph, placement, find_ranges(placement, seen, options))
     if notes:
@@ -188,6 +195,21 @@ def name_tensors(graph: Graph) -> None:
         taken.add(name)
 
 
+def even_out(
+    graph: Graph,
+    samples: Sequence[Mapping[str, Array]],
+    options: Options,
+    progress: Progress | None = None,
+) -> None:
+    """Scale channels, in place, so that those of one tensor come to one size."""
+    few = some_of(samples, EVEN) if options.smooth or options.equalize else []
+    if options.smooth:
+        smooth(graph, few, progress=progress)
+    if options.equalize and (links := equalizable(graph)):
+        axes = {link.tensor: link.axis for link in links}
+        equalize(graph, observe(graph, list(axes), few, progress=progress, channels=axes))
+
+
 def means(placement: Placement) -> dict[Value, int]:
     """Tensors of which the mean of every channel is of use, and the axis of those."""
     products = [n for n in placement.nodes if n.op in PRODUCTS]
@@ -230,8 +252,9 @@ def settle(
         return w, bias_shift(node, w, seen) if options.correct else None
 
     reference = Reference.of(graph, some_of(samples))
+    cache = Cache(options.resume, subject(graph, reference)) if options.resume else None
     with Trial(graph, placement, stored, reference) as trial:
-        search = Search(graph, placement, trial, make, progress=progress, fixed={*given, *wanted})
+        search = Search(graph, placement, trial, make, cache, progress, {*given, *wanted})
         methods = search.choose_methods() if options.method == "auto" else {}
         found = Found()
         if options.accuracy is not None:

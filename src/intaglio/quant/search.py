@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 from intaglio.errors import BadInput
 from intaglio.ir import Graph
 from intaglio.ops.registry import REGISTRY
+from intaglio.quant.compare import Reference
 from intaglio.quant.observe import Progress
 from intaglio.quant.place import PRODUCTS, Placement, layer, place
 from intaglio.quant.scheme import TensorScheme
@@ -254,6 +256,14 @@ def _needed(
 
 def _cosine(errors: Errors) -> float:
     return 1 - max(errors.values(), default=0.0) / 2
+
+
+def subject(graph: Graph, reference: Reference) -> str:
+    """What a search is about: the model, its weights, and what it makes of the samples."""
+    parts = [str(graph)]
+    parts += [str(zlib.crc32(v.data.tobytes())) for v in graph.values() if v.data is not None]
+    parts += [str(zlib.crc32(a.tobytes())) for o in reference.outputs for a in o.values()]
+    return "\n".join(parts)
 
 
 def some_of(samples: Sequence[Any], count: int = SAMPLES) -> list[Any]:

@@ -1,0 +1,153 @@
+"""Try strategies of quantisation and keep the best: for who has time, and no wish to know them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intaglio.errors import BadInput
+from intaglio.ir import Graph
+from intaglio.quant.compare import Reference
+from intaglio.quant.data import samples as data_samples
+from intaglio.quant.quantize import Options, Quantized, calibrate, prepare
+from intaglio.quant.search import some_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Metric = Callable[[Graph], float]  # the larger, the better
+JUDGES = 32  # samples that strategies are compared on
+# In this order; what helps is kept while the next is tried.
+STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("smooth", {"smooth": True}),
+    ("equalize", {"equalize": True}),
+    ("rounding by data", {"rounding": "data"}),
+    ("no bias correction", {"correct": False}),
+    ("minmax", {"method": "minmax"}),
+    ("kl", {"method": "kl"}),
+)
+LADDER = (0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999)  # cosines that are asked for in turn
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One strategy and what it came to."""
+
+    name: str
+    figure: float  # the worst cosine of a part of an output, or the user's metric
+    kept: bool
+    layers: int  # that stay in floats
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "strategy": self.name, "figure": self.figure, "kept": self.kept, "floats": self.layers,
+        }  # fmt: skip
+
+
+@dataclass
+class Automatic:
+    """The best that was found, and all that was tried."""
+
+    best: Quantized
+    options: Options
+    tried: list[Tried] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"tried": [t.to_dict() for t in self.tried]}
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+
+        table = Table(title="strategies")
+        for title in ("strategy", "figure", "layers in floats", ""):
+            table.add_column(title, justify="left" if title in ("strategy", "") else "right")
+        for t in self.tried:
+            table.add_row(t.name, f"{t.figure:.5f}", str(t.layers), "kept" if t.kept else "")
+        return table
+
+
+def auto(
+    model: str | Path | Graph,
+    data: Any,
+    *,
+    options: Options | None = None,
+    metric: Metric | None = None,
+    strategies: Sequence[tuple[str, dict[str, Any]]] = STRATEGIES,
+    **how: Any,
+) -> Automatic:
+    """Quantise in several ways and keep the one that does best.
+
+    What is best says `metric`, of the quantised graph, or else the cosine of the worst part of an
+    output on up to 32 samples. Keywords are those of `calibrate`.
+    """
+    options = options or Options()
+    graph = model if isinstance(model, Graph) else prepare(model, how.get("target", "cpu"))
+    given = _samples(graph, data, how)
+    judge = metric or _cosine(graph, given)
+
+    def attempt(o: Options) -> tuple[Quantized, float]:
+        made = calibrate(graph, given, options=o, **how)
+        return made, judge(made.graph)
+
+    best, figure = attempt(options)
+    found = Automatic(best, options, [Tried("default", figure, True, _floats(best))])
+    for name, change in strategies:
+        if all(getattr(found.options, k) == v for k, v in change.items()):
+            continue
+        other = replace(found.options, **change)
+        made, figure = attempt(other)
+        kept = figure > max(t.figure for t in found.tried if t.kept)
+        found.tried.append(Tried(name, figure, kept, _floats(made)))
+        if kept:
+            found.best, found.options = made, other
+    return found
+
+
+def until(
+    model: str | Path | Graph,
+    data: Any,
+    metric: Metric,
+    at_least: float,
+    *,
+    options: Options | None = None,
+    **how: Any,
+) -> Automatic:
+    """Quantise with as few layers in floats as it takes for `metric` to reach `at_least`.
+
+    BadInput tells the best that was reached where that is not enough.
+    """
+    options = options or Options()
+    graph = model if isinstance(model, Graph) else prepare(model, how.get("target", "cpu"))
+    given = _samples(graph, data, how)
+    tried: list[Tried] = []
+    for cosine in LADDER:
+        own = replace(options, accuracy=cosine)
+        made = calibrate(graph, given, options=own, **how)
+        figure = metric(made.graph)
+        tried.append(Tried(f"cosine {cosine:g}", figure, figure >= at_least, _floats(made)))
+        if figure >= at_least:
+            return Automatic(made, own, tried)
+    best = max(tried, key=lambda t: t.figure)
+    raise BadInput(
+        f"the metric reaches {best.figure:g} ({best.name}), {at_least:g} was asked for; give more "
+        "samples, or ask for less"
+    )
+
+
+def _floats(made: Quantized) -> int:
+    return sum(p == "f32" for p in made.scheme.layers.values())
+
+
+def _samples(graph: Graph, data: Any, how: dict[str, Any]) -> Any:
+    """The samples, read once; what says how to read them is taken out of `how`."""
+    keys = ("mean", "std", "layout", "color", "resize", "pad_value", "limit", "seed")
+    own = {k: how.pop(k) for k in keys if k in how}
+    return data_samples(data, [(v.name, v.type) for v in graph.inputs], **own)
+
+
+def _cosine(graph: Graph, given: Any) -> Metric:
+    """The worst cosine of a part of an output."""
+    reference = Reference.of(graph, some_of(given, JUDGES))
+    return lambda g: min(m.cosine for m in reference.compare(g))

@@ -1,0 +1,48 @@
+"""Auto mode keeps what is best, and a metric is met with the least."""
+
+import numpy as np
+import pytest
+from tests.quant.test_search import network, samples
+
+from intaglio.errors import BadInput
+from intaglio.quant.auto import auto, until
+from intaglio.quant.compare import Reference
+from intaglio.quant.quantize import Options
+
+
+def test_the_best_strategy_is_kept_and_all_are_told():
+    graph, data = network(False), samples(8)
+    steps = (("minmax", {"method": "minmax"}), ("default again", {"correct": True}),
+             ("worse", {"correct": False, "rounding": "nearest"}))  # fmt: skip
+    found = auto(graph, data, options=Options(method="moving"), strategies=steps)
+    assert [t.name for t in found.tried] == ["default", "minmax", "worse"]
+    best = max(t.figure for t in found.tried)
+    assert [t.figure for t in found.tried if t.kept][-1] == best
+    reference = Reference.of(graph, data)
+    assert min(m.cosine for m in reference.compare(found.best.graph)) == pytest.approx(best)
+    assert found.to_dict()["tried"][0]["strategy"] == "default"
+
+
+def test_a_metric_of_ones_own_decides():
+    graph, data = network(False), samples(4)
+    figures = iter([0.5, 0.9, 0.7])
+    steps = (("minmax", {"method": "minmax"}), ("kl", {"method": "kl"}))
+    found = auto(graph, data, metric=lambda g: next(figures), strategies=steps)
+    assert [(t.name, t.kept) for t in found.tried] == [
+        ("default", True), ("minmax", True), ("kl", False)
+    ]  # fmt: skip
+    assert found.options.method == "minmax"
+
+
+def test_layers_are_widened_until_a_metric_is_met():
+    graph, data = network(True), samples(8)
+    reference = Reference.of(graph, data)
+
+    def metric(g):
+        return min(m.cosine for m in reference.compare(g))
+
+    found = until(graph, data, metric, 0.997)
+    assert metric(found.best.graph) >= 0.997
+    assert [t.kept for t in found.tried][-1]
+    with pytest.raises(BadInput, match=r"reaches .*, 2 was asked for"):
+        until(graph, data, lambda g: float(np.float32(1)), 2.0)
