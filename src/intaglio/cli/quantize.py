@@ -65,7 +65,7 @@ def _numbers(option: str) -> Any:
               help="Samples to use, spread over all there are [default: at most 100].")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Which samples, where there are more.")
 @click.option("--method", metavar="NAME", help="How a range follows from what is seen: minmax, "
-              "moving, percentile, kl, mse, or auto, which tries them [default: auto].")  # fmt: skip
+              "moving, percentile, kl, mse, or auto: what errs least [default: auto].")  # fmt: skip
 @click.option("--accuracy", metavar="cosine=C", help="What every part of every output is to keep; "
               "layers that stand in the way stay in floats; none: nothing "
               "[default: cosine=0.99].")  # fmt: skip
@@ -121,9 +121,9 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     intaglio quantize model.onnx --data list.txt --export-scheme s.yaml   what was chosen
     intaglio quantize model.onnx --data list.txt --scheme s.yaml          after you edited it
     """
-    import intaglio
     from rich.console import Console
 
+    import intaglio
     from intaglio.analysis import quantized
     from intaglio.quant.auto import Automatic, auto
     from intaglio.quant.data import samples
