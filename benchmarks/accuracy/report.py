@@ -107,7 +107,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         said.append(f"{engine}: behind a peer: {'; '.join(behind) or 'nowhere'}")
     head = find(rows, "nudenet", OURS)
     if head:
-        near, same = head["more"]["cosine of scores"], head["value"]
+        near, same = (head["more"][k] for k in ("cosine of scores", "same detections %"))
         said.append(
             "nudenet, boxes and scores in one tensor: cosine of scores "
             f"{near:.4f} (needed {SCORES}), {same:.1f} % of detections the same: "

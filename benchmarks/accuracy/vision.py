@@ -13,6 +13,7 @@ from benchmarks.table import cosine
 
 SURE = 0.3  # a detection that a user would be shown
 HAIR = 0.03  # by how much its score may move
+FAINT = 0.01  # one that counts for average precision
 
 
 # ---- classifiers ---------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def detector(
 
     def score(answers: list[list[Array]], right: list[list[Array]]) -> Score:
         pictures = data.coco_split(False, len(answers))
-        found = [decode(a, 0.01) for a in answers]
+        found = [decode(a, FAINT) for a in answers]
         for f, (path, _) in zip(found, pictures, strict=True):
             f[:, 2:] *= np.tile(to_pixels(path), 2)
         ap, ap50 = detect.average_precision(found, [boxes for _, boxes in pictures])
@@ -103,7 +104,7 @@ def alike(
     columns: Callable[[list[Array]], dict[str, Array]],
     least: float,
 ) -> Task:
-    """The detections that a float model without labelled data finds, found again."""
+    """Where there are no labels: average precision with the float model's detections as truth."""
 
     def score(answers: list[list[Array]], right: list[list[Array]]) -> Score:
         more: dict[str, list[float]] = {}
@@ -113,10 +114,13 @@ def alike(
                 more.setdefault(f"cosine of {group}", []).append(cosine(array, wanted[group]))
         means = {k: float(np.mean(v)) for k, v in more.items()}
         same, count = _same(answers, right, decode, least)
-        return Score(same, more={**means, "detections": count})
+        sure = [d[d[:, 1] >= least] for d in (decode(b, least) for b in right)]
+        truth = [np.delete(d, 1, axis=1) for d in sure]
+        _, ap50 = detect.average_precision([decode(a, FAINT) for a in answers], truth)
+        return Score(ap50, more={"same detections %": same, "detections": count, **means})
 
     return Task(
-        "same detections %", file,
+        "AP50 by float %", file,
         lambda n: list(map(feed, data.coco_split(True, n))),
         lambda n: map(feed, data.coco_split(False, n)),
         score, samples=48, quick=16, calibrate=16, agreement=True,
