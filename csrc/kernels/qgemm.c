@@ -9,7 +9,7 @@ typedef struct task {
   int64_t k, n, panel;  // bytes of a row; columns; bytes from one panel to the next
   const float *scale, *rows;
   int64_t row_step;  // 0 where all rows have one scale
-  const int32_t *sums;
+  const int32_t *sums, *start;  // start: what the sums start from, or NULL
   int32_t zero;  // of the bytes as u8
   int flip;
   float *out;
@@ -113,6 +113,7 @@ INLINE void tile(const int M, const int V, const int FLIP, const task *t, int64_
   vq sum[ROWS][VECTORS];
   UNROLL for (int v = 0; v < N; v++) {
     sum[0][v] = times(vq_load(t->sums + column + v * QL), -t->zero);
+    if (t->start) sum[0][v] = viadd(sum[0][v], vq_load(t->start + column + v * QL));
     UNROLL for (int m = 1; m < M; m++) sum[m][v] = sum[0][v];
   }
   const uint8_t *w = t->w + column / ITG_PANEL * t->panel, *x = t->x + row * t->k;
@@ -160,7 +161,8 @@ static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64
   const itg_finish *end = &t->end;
   const uint8_t *x = t->x + row * t->k, *w = t->w + column / ITG_PANEL * t->panel;
   uint32_t sum[ITG_PANEL];  // unsigned: sums wrap
-  for (int c = 0; c < ITG_PANEL; c++) sum[c] = 0u - (uint32_t)t->zero * (uint32_t)t->sums[column + c];
+  for (int c = 0; c < ITG_PANEL; c++)
+    sum[c] = (t->start ? (uint32_t)t->start[column + c] : 0) - (uint32_t)t->zero * (uint32_t)t->sums[column + c];
   for (int64_t i = 0; i < t->k; i += ITG_FOUR, w += ITG_QROW)
     for (int j = 0; j < ITG_FOUR; j++)
       for (int c = 0; c < ITG_PANEL; c++)
@@ -205,11 +207,12 @@ ITG_FN(qgemm, any) {
   const itg_tensor *x = call->in[0], *rows = itg_input(call, ITG_QGEMM_ROWS), *zero = itg_input(call, ITG_QGEMM_ZERO);
   if (itg_empty(call->out[0])) return NULL;
   const int64_t k = x->shape[x->rank - 1], m = itg_count_range(x, 0, x->rank - 1), panels = call->in[1]->shape[0];
+  const itg_tensor *start = itg_input(call, ITG_QGEMM_START);
   const bool low = x->dtype == ITG_I8;
   const int32_t given = !zero ? (int32_t)a->x_zero : low ? *(const int8_t *)zero->data : *(const uint8_t *)zero->data;
   const task t = {.x = x->data, .w = call->in[1]->data, .k = k, .n = a->n, .panel = k * ITG_PANEL,
                   .scale = call->in[ITG_QGEMM_SCALE]->data, .rows = rows ? rows->data : NULL,
-                  .row_step = rows && itg_count(rows) > 1, .sums = call->in[ITG_QGEMM_SUMS]->data,
+                  .row_step = rows && itg_count(rows) > 1, .sums = call->in[ITG_QGEMM_SUMS]->data, .start = start ? start->data : NULL,
                   .zero = given + (low ? 128 : 0), .flip = low ? 0x80 : 0, .out = call->out[0]->data,
                   .end = itg_finish_of(call, a->act, a->act_args, a->add_last), .gelu = a->act == ITG_ACT_gelu};
   int64_t from = 0, to = m, first = 0, last = panels;

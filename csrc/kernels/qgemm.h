@@ -3,4 +3,4 @@
 #include "qtile.h"
 #include "tile.h"
 
-enum { ITG_QGEMM_SCALE = 5, ITG_QGEMM_SUMS, ITG_QGEMM_ROWS, ITG_QGEMM_ZERO };  // inputs behind the epilogue's
+enum { ITG_QGEMM_SCALE = 5, ITG_QGEMM_SUMS, ITG_QGEMM_ROWS, ITG_QGEMM_ZERO, ITG_QGEMM_START };  // inputs behind the epilogue's

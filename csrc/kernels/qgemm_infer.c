@@ -17,12 +17,12 @@ itg_words itg_infer_quantize_rows(const itg_call *call, itg_tensor *out) {
 
 itg_words itg_infer_qgemm(const itg_call *call, itg_tensor *out) {
   const itg_attrs_qgemm *a = call->attrs;
-  TAKES(2, 9, 1);
+  TAKES(2, 10, 1);
   REFUSE(call->n_in <= ITG_QGEMM_SUMS || !call->in[ITG_QGEMM_SCALE] || !call->in[ITG_QGEMM_SUMS],
          "needs the scales and sums of its columns");
   const itg_tensor *x = call->in[0], *w = call->in[1], *scale = call->in[ITG_QGEMM_SCALE];
   const itg_tensor *sums = call->in[ITG_QGEMM_SUMS], *rows = itg_input(call, ITG_QGEMM_ROWS);
-  const itg_tensor *zero = itg_input(call, ITG_QGEMM_ZERO);
+  const itg_tensor *zero = itg_input(call, ITG_QGEMM_ZERO), *start = itg_input(call, ITG_QGEMM_START);
   REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != ITG_I8, "takes bytes and weights of i8");
   REFUSE(x->rank < 2, "takes a matrix of bytes, or several");
   const int64_t k = x->shape[x->rank - 1], first = x->dtype == ITG_I8 ? -128 : 0;
@@ -33,6 +33,7 @@ itg_words itg_infer_qgemm(const itg_call *call, itg_tensor *out) {
   REFUSE(!itg_has_shape(w, 3, want), "the weights are not packed for this product");
   REFUSE(scale->dtype != ITG_F32 || !itg_has_shape(scale, 1, &whole), "there must be one f32 scale per column");
   REFUSE(sums->dtype != ITG_I32 || !itg_has_shape(sums, 1, &whole), "there must be one i32 sum per column");
+  REFUSE(start && (start->dtype != ITG_I32 || !itg_has_shape(start, 1, &whole)), "sums start from one i32 per column");
   itg_copy_type(out, x);
   out->dtype = ITG_F32;
   out->shape[out->rank - 1] = a->n;

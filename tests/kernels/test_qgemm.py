@@ -56,6 +56,14 @@ def test_product(m, k, n):
     check("cpu.qgemm", x, w, rows(n), None, None, scale, sums, by, np.uint8(200), n=n, tolerance=0)
 
 
+def test_sums_start_from_integers():
+    x, w, scale, sums = product(5, 24, 40, np.int8)
+    start = np.zeros(48, np.int32)
+    start[:40] = RNG.integers(-(2**20), 2**20, 40)
+    check("cpu.qgemm", x, w, None, rows(5, 40), None, scale, sums, None, None, start, n=40,
+          x_zero=-3, tolerance=0)  # fmt: skip
+
+
 def test_product_of_signed_bytes_and_batches():
     x, w, scale, sums = product(9, 32, 40, np.int8, (2,))
     by = RNG.uniform(0.5, 2, (2, 9)).astype(np.float32)

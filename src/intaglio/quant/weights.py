@@ -157,13 +157,8 @@ def dynamic(graph: Graph, keep: Collection[str] = (), attention: str = "bf16") -
     are looked up become i8. Attention rounds queries, keys and values to the type that it is given,
     f32 or bf16, whose products are faster. `keep` is that of `weight_only`.
     """
-    if attention not in ("f32", "bf16"):
-        raise BadInput(f"attention in '{attention}'; f32 or bf16 is needed")
-    made = graph.copy()
+    made = round_attention(graph, attention, keep)
     for node in list(made.nodes()):
-        if attention != "f32" and node.op == "attention" and not _kept(node, keep):
-            _round_attention(made, node, attention)
-            continue
         if not _kept(node, keep) and _is_plain_layer(node):
             for old, new in zip(node.outputs, _layer(node), strict=True):
                 made.replace(old, new)
@@ -184,16 +179,24 @@ def dynamic(graph: Graph, keep: Collection[str] = (), attention: str = "bf16") -
     return made
 
 
-def _round_attention(graph: Graph, node: Node, dtype: str) -> None:
-    if node.outputs[0].dtype != "f32":
-        return
-    q, k, v, mask = node.inputs
-    small = [cast(x, dtype=dtype) for x in (q, k, v)]
-    if mask is not None and mask.dtype != "bool":
-        # The lowest f32, a usual mask, would become -inf.
-        mask = cast(maximum(mask, constant(-1e30, dtype="f32")), dtype=dtype)
-    made = ops.attention(*small, mask, origin=node.origin, **node.attrs)
-    graph.replace(node.outputs[0], cast(made, dtype="f32"))
+def round_attention(graph: Graph, dtype: str = "bf16", keep: Collection[str] = ()) -> Graph:
+    """The graph with queries, keys and values of every attention rounded to bf16 (or f32: not)."""
+    if dtype not in ("f32", "bf16"):
+        raise BadInput(f"attention in '{dtype}'; f32 or bf16 is needed")
+    made = graph.copy()
+    for node in list(made.nodes()):
+        if node.op != "attention" or dtype == "f32" or _kept(node, keep):
+            continue
+        q, k, v, mask = node.inputs
+        if node.outputs[0].dtype != "f32":
+            continue
+        small = [cast(x, dtype=dtype) for x in (q, k, v)]
+        if mask is not None and mask.dtype != "bool":
+            # The lowest f32, a usual mask, would become -inf.
+            mask = cast(maximum(mask, constant(-1e30, dtype="f32")), dtype=dtype)
+        y = ops.attention(*small, mask, origin=node.origin, **node.attrs)
+        made.replace(node.outputs[0], cast(y, dtype="f32"))
+    return made
 
 
 def _quantize_tables(graph: Graph, keep: Collection[str]) -> None:

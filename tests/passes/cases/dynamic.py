@@ -28,6 +28,20 @@ case("qlinear_matmul_to_floats",
      lambda x: ops.qlinear_matmul(x, scalar(0.02), constant(np.int8(-9)), bytes_of(6, 5), num(5),
                                   constant(np.zeros(5, np.int8))),
      Type("i8", (3, 2, 6)))  # fmt: skip
+
+
+def linear(x: Value, *more: Value) -> Value:
+    """A linear layer as a convolution of single pixels."""
+    bias = constant(RNG.integers(-900, 900, 5), dtype="i32")
+    made: Value = ops.qlinear_conv(
+        x, scalar(0.02), constant(np.int8(-9)), bytes_of(5, 6, 1), num(5),
+        constant(np.zeros(5, np.int8)), None, None, bias, *more, stride=(1,), pad=(0, 0),
+        dilation=(1,))  # fmt: skip
+    return made
+
+
+case("qlinear_rows_to_floats", linear, Type("i8", (3, 6, 1)))
+case("qlinear_rows_to_floats", linear, Type("i8", (3, 6, 1)), f32(3, 5, 1))
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(1)), f32(2, 6))
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(5)), Type("f32", (3, 2, 6)))
 

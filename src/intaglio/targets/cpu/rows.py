@@ -13,7 +13,7 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
-from intaglio.ops import pad, reshape
+from intaglio.ops import add, pad, reshape
 from intaglio.ops.dynamic import DEPTH, quantized_rows
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
@@ -39,8 +39,8 @@ def quantize_rows(x: Array) -> tuple[Array, Array]:
 
 def _qgemm_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
                 slope: Value | None, scale: Value | None, sums: Value | None, rows: Value | None,
-                zero: Value | None, *, n: int, x_zero: int, act: str, act_args: Floats,
-                add_last: bool) -> Type:  # fmt: skip
+                zero: Value | None, start: Value | None, *, n: int, x_zero: int, act: str,
+                act_args: Floats, add_last: bool) -> Type:  # fmt: skip
     if x.dtype not in ("u8", "i8") or x.type.rank < 2 or x.shape[-1] % FOUR:
         raise BadInput(f"cpu.qgemm takes rows of whole groups of {FOUR} bytes, not {x.type}")
     k, panels = x.shape[-1], -(-n // PANEL)
@@ -55,6 +55,8 @@ def _qgemm_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
         raise BadInput(f"cpu.qgemm: {rows.type} are not the scales of the rows of {x.type}")
     if zero is not None and (zero.dtype != x.dtype or zero.type.size != 1):
         raise BadInput(f"cpu.qgemm: {zero.type} is not one zero of {x.dtype}")
+    if start is not None and start.type != Type("i32", whole):
+        raise BadInput(f"cpu.qgemm: sums start from {start.type}, not i32 of {whole}")
     return check_epilogue(Type("f32", (*x.shape[:-1], n)), bias, residual, slope, act)
 
 
@@ -65,7 +67,8 @@ def _qgemm_macs(node: Node) -> int:
 @op(_qgemm_type, name="cpu.qgemm", macs=_qgemm_macs)
 def qgemm(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
           slope: Array | None = None, scale: Array | None = None, sums: Array | None = None,
-          rows: Array | None = None, zero: Array | None = None, *, n: int, x_zero: int = 0,
+          rows: Array | None = None, zero: Array | None = None, start: Array | None = None, *,
+          n: int, x_zero: int = 0,
           act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
     """Product of bytes; `rows` has one scale or one per row, `zero` is known at run time alone."""
     assert scale is not None
@@ -73,6 +76,8 @@ def qgemm(x: Array, w: Array, bias: Array | None = None, residual: Array | None 
     matrix = unpacked(w[None], x.shape[-1], n, (1,), False)[..., 0].T
     acc = np.matmul(x.astype(np.float64), matrix.astype(np.float64)).astype(np.int64)
     acc = acc - (x_zero if zero is None else int(zero.item())) * sums[:n].astype(np.int64)
+    if start is not None:
+        acc = (acc + start[:n]).astype(np.int32)
     by = scale[:n]
     if rows is not None:
         by = (rows.reshape(()) if rows.size == 1 else rows[..., None]) * by
@@ -88,7 +93,8 @@ def _whole(v: Array, n: int, dtype: Any) -> Value:
 
 
 def product(q: Value, w: Array, ws: Array, bias: Value | None = None, rows: Value | None = None,
-            zero: Value | None = None, x_zero: int = 0) -> Value:  # fmt: skip
+            zero: Value | None = None, x_zero: int = 0,
+            start: Array | None = None) -> Value:  # fmt: skip
     """cpu.qgemm of bytes [.., k] and the matrix `w` [k, n] with scales for its columns."""
     k, n = w.shape
     if k % FOUR:  # bytes that meet no weights
@@ -97,7 +103,8 @@ def product(q: Value, w: Array, ws: Array, bias: Value | None = None, rows: Valu
     columns = np.ascontiguousarray(w.T).reshape(1, n, k, 1)
     made: Value = qgemm(q, constant(packed(columns, False)[0]), bias, None, None,
                         _whole(ws, n, np.float32), _whole(w.sum(0, dtype=np.int64), n, np.int32),
-                        rows, zero, n=n, x_zero=x_zero)  # fmt: skip
+                        rows, zero, None if start is None else _whole(start, n, np.int32),
+                        n=n, x_zero=x_zero)  # fmt: skip
     return made
 
 
@@ -136,22 +143,67 @@ def scaled_matmul_integer(q: Value, w: Value, z: Value, wz: Value | None, s: Val
 xs, xz, zw = P["xs! xz! zw!"]
 
 
-@rule(P.qlinear_matmul(x, xs, xz, w, ws, zw))
-def qlinear_matmul_to_floats(x: Value, xs: Value, xz: Value, w: Value, ws: Value,
-                             zw: Value) -> Value | No:  # fmt: skip
-    """qlinear_matmul with constant weights and a result in f32 -> cpu.qgemm."""
-    if w.dtype != "i8" or w.type.rank != 2 or np.any(zw.data):
-        return no(f"weights {w.type} are not one matrix of symmetric bytes")
-    if x.dtype not in ("i8", "u8") or x.type.rank < 2 or xs.type.size != 1 or xz.type.size != 1:
-        return no(f"rows {x.type} with {xs.type.size} scales; bytes with one scale are needed")
-    if ws.type.size not in (1, w.shape[1]) or w.shape[0] > DEPTH or not w.type.size:
-        return no(f"there are scales {ws.shape} for {w.type}")
-    assert w.data is not None
+def _why_not(x: Value, xs: Value, xz: Value, w: Array, ws: Value, zw: Value) -> str | None:
+    """Why cpu.qgemm cannot take bytes `x` and the matrix `w` [k, n]."""
+    if w.dtype != np.int8 or np.any(zw.data) or not w.size:
+        return f"weights of {w.dtype} are not one matrix of symmetric bytes"
+    if x.dtype not in ("i8", "u8") or xs.type.size != 1 or xz.type.size != 1:
+        return f"rows {x.type} with {xs.type.size} scales; bytes with one scale are needed"
+    if ws.type.size not in (1, w.shape[1]) or w.shape[0] > DEPTH:
+        return f"there are scales {ws.shape} for a {w.shape} matrix"
+    return None
+
+
+def _real_product(x: Value, xs: Value, xz: Value, w: Array, ws: Value,
+                  start: Array | None = None) -> Value:  # fmt: skip
     assert ws.data is not None
     assert xs.data is not None
     assert xz.data is not None
     scale = np.float32(xs.data.item()) * ws.data.reshape(-1)
-    return product(x, w.data, scale, x_zero=int(xz.data.item()))
+    return product(x, w, scale, x_zero=int(xz.data.item()), start=start)
 
 
-ROWS: tuple[Rule, ...] = (dynamic_matmul_packed, scaled_matmul_integer, qlinear_matmul_to_floats)
+@rule(P.qlinear_matmul(x, xs, xz, w, ws, zw))
+def qlinear_matmul_to_floats(x: Value, xs: Value, xz: Value, w: Value, ws: Value,
+                             zw: Value) -> Value | No:  # fmt: skip
+    """qlinear_matmul with constant weights and a result in f32 -> cpu.qgemm."""
+    assert w.data is not None
+    if w.type.rank != 2 or x.type.rank < 2:
+        return no(f"{x.type} times {w.type} is not one product of matrices")
+    if why := _why_not(x, xs, xz, w.data, ws, zw):
+        return no(why)
+    return _real_product(x, xs, xz, w.data, ws)
+
+
+none, start, residual = P["none? start!? residual?"]
+
+
+@rule(P.qlinear_conv(x, xs, xz, w, ws, zw, none, none, start, residual))
+def qlinear_rows_to_floats(x: Value, xs: Value, xz: Value, w: Value, ws: Value, zw: Value,
+                           none: Value | None, start: Value | None, residual: Value | None,
+                           node: Node) -> Value | No | None:  # fmt: skip
+    """qlinear_conv of single pixels with a result in f32, a linear layer's -> cpu.qgemm."""
+    assert w.data is not None
+    if none is not None:
+        return None
+    if any(d != 1 for d in (*x.shape[2:], *w.shape[2:])) or node.attrs["groups"] != 1:
+        return no(f"{x.type} is more than rows of a matrix")
+    if any(node.attrs["pad"]) or x.type.dynamic:
+        return no("it pads, or its rows are counted only at run time")
+    matrix = np.ascontiguousarray(w.data.reshape(w.shape[:2]).T)
+    if why := _why_not(x, xs, xz, matrix, ws, zw):
+        return no(why)
+    flat = reshape(x, shape=x.shape[:2])
+    made = _real_product(flat, xs, xz, matrix, ws, None if start is None else start.data)
+    if residual is not None:
+        made = add(made, reshape(residual, shape=made.shape))
+    out: Value = reshape(made, shape=node.outputs[0].shape)
+    return out
+
+
+ROWS: tuple[Rule, ...] = (
+    dynamic_matmul_packed,
+    scaled_matmul_integer,
+    qlinear_matmul_to_floats,
+    qlinear_rows_to_floats,
+)
