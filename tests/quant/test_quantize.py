@@ -134,3 +134,15 @@ def test_samples_by_position_need_a_single_input():
 def test_no_samples_are_refused():
     with pytest.raises(BadInput, match="no sample"):
         intaglio.quantize(net(), [])
+
+
+def test_no_bytes_are_spent_on_what_a_function_makes_constant():
+    """Swish of all that is far below 0 is 0."""
+    x = image()
+    far = ops.sub(ops.mul(conv(x, seed=1), constant(5.0, dtype="f32")), constant(20.0, dtype="f32"))
+    made = calibrate(graph(x, conv(ops.swish(far), seed=2)), SAMPLES)
+    (name,) = [n.inputs[0].name for n in made.float_graph.nodes() if n.op == "swish"]
+    seen, scheme = made.observations[name], made.scheme.tensors[name]
+    assert seen.low < -60
+    assert scheme.lo > -20
+    assert scheme.hi > 0.9 * seen.high

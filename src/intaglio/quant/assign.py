@@ -8,6 +8,8 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value
+from intaglio.quant.affine import affine as affine
+from intaglio.quant.functions import fit_functions
 from intaglio.quant.place import Placement, activations, keeps_scale
 from intaglio.quant.round import squant
 from intaglio.quant.scheme import TensorScheme
@@ -15,23 +17,6 @@ from intaglio.quant.scheme import TensorScheme
 Range = tuple[float, float]
 DTYPE = {"int8": "i8", "int16": "i16"}
 TIGHT = 2.0  # times that a part of a concatenation may be narrower than the whole: one bit
-
-
-def affine(lo: float, hi: float, dtype: str = "i8", symmetric: bool = False) -> TensorScheme:
-    """The scheme that just holds the range, and zero exactly."""
-    lo, hi = min(lo, 0.0), max(hi, 0.0)
-    first, last = dtypes.limits(dtype)
-    if symmetric:
-        hi = max(-lo, hi)
-        lo, zero = -hi, (first + last + 1) // 2
-        scale = np.float32(hi / (last - zero))
-    else:
-        scale = np.float32((hi - lo) / (last - first))
-    if not scale > np.finfo(np.float32).tiny:  # a tensor of zeros: any scale holds it
-        return TensorScheme(dtype, (1.0,), (0,), lo=lo, hi=hi)
-    if not symmetric:
-        zero = int(np.clip(np.rint(first - lo / float(scale)), first, last))
-    return TensorScheme(dtype, (float(scale),), (zero,), lo=lo, hi=hi)
 
 
 def assign(placement: Placement, ranges: Mapping[Value, Range]) -> dict[str, TensorScheme]:
@@ -48,6 +33,7 @@ def assign(placement: Placement, ranges: Mapping[Value, Range]) -> dict[str, Ten
     for v in placement.tensors:
         dtype = DTYPE[_precision(v, placement)]
         made[v.name] = affine(*groups.range(v), dtype, symmetric=dtype == "i16")
+    fit_functions(placement, ranges, made)
     return made
 
 

@@ -1,0 +1,73 @@
+"""What a function reads: only the range in which its result still changes.
+
+Swish is 0 for all that is far below 0, and its result saturates where the range of what follows
+ends: bytes of the pre-activation that stand for such numbers would be wasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Array, Node, Value
+from intaglio.ops.registry import REGISTRY
+from intaglio.quant.affine import affine
+from intaglio.quant.place import CLAMPS, Placement, activations, is_function, keeps_scale
+from intaglio.quant.scheme import TensorScheme
+
+GRID = 8192  # numbers at which a function is looked at
+
+
+def fit_functions(placement: Placement, ranges: Mapping[Value, tuple[float, float]],
+                  schemes: dict[str, TensorScheme]) -> None:  # fmt: skip
+    """Narrow what lies between a product and a function to where the function's bytes change."""
+    for v in placement.tensors:
+        chain = _functions(v, placement)
+        if chain and schemes[v.name].dtype in ("i8", "u8"):
+            found = _changing(chain, ranges[v], schemes[chain[-1].outputs[0].name])
+            if found is not None:
+                schemes[v.name] = affine(*found, schemes[v.name].dtype)
+
+
+def _functions(v: Value, placement: Placement) -> list[Node]:
+    """The functions that lead from `v` to the next quantised tensor, if nothing else reads `v`."""
+    maker = v.producer
+    if maker is None or maker not in placement.nodes or keeps_scale(maker) or is_function(maker):
+        return []
+    chain: list[Node] = []
+    while len(v.uses) == 1:
+        (reader,) = v.uses
+        if reader not in placement.nodes or not is_function(reader):
+            return []
+        chain.append(reader)
+        v = reader.outputs[0]
+        if placement.quantized(v):
+            return chain if any(n.op not in CLAMPS for n in chain) else []
+    return []
+
+
+def _changing(chain: list[Node], observed: tuple[float, float],
+              after: TensorScheme) -> tuple[float, float] | None:  # fmt: skip
+    """Between which numbers the functions' quantised result changes."""
+    grid = np.linspace(*observed, GRID, dtype=np.float32)
+    changes = np.flatnonzero(np.diff(_stored(_applied(chain, grid), after)))
+    if not len(changes):
+        return None  # it is a constant
+    return float(grid[changes[0]]), float(grid[changes[-1] + 1])
+
+
+def _applied(chain: list[Node], x: Array) -> Array:
+    for n in chain:
+        of = activations(n)[0]
+        arrays = [x if v is of else v.data if v is not None else None for v in n.inputs]
+        with np.errstate(all="ignore"):
+            x = REGISTRY[n.op].body(*arrays, **n.attrs)
+    return x
+
+
+def _stored(x: Array, scheme: TensorScheme) -> Array:
+    lo, hi = dtypes.limits(scheme.dtype)
+    made: Array = np.clip(np.rint(x / np.float32(scheme.scale[0])) + scheme.zero[0], lo, hi)
+    return made
