@@ -243,7 +243,7 @@ def test_a_layer_takes_its_epilogue_along():
     small = layer(y.producer)
     assert [n.op for n in small.nodes()] == ["transpose", "conv", "add", "relu", "transpose"]
     assert [v.shape for v in small.inputs] == [(1, 12, 12, 16)]
-    narrow = layer(y.producer, narrow=True)
+    narrow = layer(y.producer, "bf16")
     assert {v.dtype for v in (*narrow.inputs, *narrow.outputs)} == {"bf16"}
 
 

@@ -15,7 +15,7 @@ enum { ROWS = 1 };
 
 typedef struct block {  // units [first, first + units) of one direction at one step
   int64_t hidden, first, units;
-  const float *r;
+  const void *r;
   const float *gates;   // what the inputs give, a row per batch entry
   int64_t row, gate;    // floats from one row of it to the next, and from one gate to the next
   const float *before;  // the state one step ago, a row per batch entry, or NULL for zeros
@@ -43,15 +43,42 @@ INLINE void start_sums(const block *b, int gates, int rows, int64_t row, sums s)
     }
 }
 
-// s += r * before, from unit k on.
-INLINE void multiply(const block *b, int gates, int rows, int64_t row, int64_t k, sums s) {
+// One row of weights meets unit k of the state.
+INLINE void add_row(const block *b, int gates, int rows, const float *h, int64_t k, vf (*r)[PER], sums s) {
+  for (int m = 0; m < rows; m++) {
+    const vf state = vset(h[m * b->hidden + k]);
+    for (int g = 0; g < gates; g++)
+      for (int v = 0; v < PER; v++) s[g][m][v] = vfma(r[g][v], state, s[g][m][v]);
+  }
+}
+
+// s += r * before, from unit k on. `type` is that of the weights; two rows of bf16 share 32-bit lanes.
+INLINE void multiply(const block *b, int type, int gates, int rows, int64_t row, int64_t k, sums s) {
   if (!b->before) return;
-  const float *r = b->r + k * gates * ITG_UNITS, *h = b->before + row * b->hidden;
-  for (; k < b->hidden; k++, r += gates * ITG_UNITS)
-    for (int m = 0; m < rows; m++) {
-      const vf state = vset(h[m * b->hidden + k]);
+  const float *h = b->before + row * b->hidden;
+  vf r[ITG_LSTM_GATES][PER], odd[ITG_LSTM_GATES][PER];
+  if (type == ITG_BF16)
+    for (const float *p = (const float *)b->r + k / 2 * gates * ITG_UNITS; k < b->hidden; k += 2, p += gates * ITG_UNITS) {
       for (int g = 0; g < gates; g++)
-        for (int v = 0; v < PER; v++) s[g][m][v] = vfma(vload(r + g * ITG_UNITS + v * VL), state, s[g][m][v]);
+        for (int v = 0; v < PER; v++) {
+          const vi both = vbits(vload(p + g * ITG_UNITS + v * VL));
+          r[g][v] = vfloats(vishl(both, 16));
+          odd[g][v] = vfloats(viand(both, viset((int)0xffff0000)));
+        }
+      add_row(b, gates, rows, h, k, r, s);
+      add_row(b, gates, rows, h, k + 1, odd, s);
+    }
+  else if (type == ITG_F16)
+    for (const uint16_t *p = (const uint16_t *)b->r + k * gates * ITG_UNITS; k < b->hidden; k++, p += gates * ITG_UNITS) {
+      for (int g = 0; g < gates; g++)
+        for (int v = 0; v < PER; v++) r[g][v] = vsome_f16(p + g * ITG_UNITS + v * VL, VL);
+      add_row(b, gates, rows, h, k, r, s);
+    }
+  else
+    for (const float *p = (const float *)b->r + k * gates * ITG_UNITS; k < b->hidden; k++, p += gates * ITG_UNITS) {
+      for (int g = 0; g < gates; g++)
+        for (int v = 0; v < PER; v++) r[g][v] = vload(p + g * ITG_UNITS + v * VL);
+      add_row(b, gates, rows, h, k, r, s);
     }
 }
 
@@ -91,7 +118,7 @@ INLINE block block_at(const itg_cells *s, const itg_call *call, int gates, int64
       .hidden = s->hidden,
       .first = first,
       .units = s->hidden - first < ITG_UNITS ? s->hidden - first : ITG_UNITS,
-      .r = (const float *)s->r->data + i * s->hidden * gates * ITG_UNITS,
+      .r = (const char *)s->r->data + (size_t)(i * s->hidden * gates * ITG_UNITS) * itg_item(s->r->dtype),
       .before = now ? y + (last * s->directions + d) * state : h0 ? h0 + d * state : NULL,
       .after = y + (time * s->directions + d) * state,
       .cells = cells ? cells + d * state : NULL,

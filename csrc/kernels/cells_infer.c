@@ -19,10 +19,15 @@ static itg_words read_cells(const itg_call *call, int gates, const itg_tensor *x
                    .last = last, .backward = a->direction == 1};
   const int64_t wide = (int64_t)gates * ITG_UNITS;
   const int64_t fours[4] = {s->directions, s->blocks, (s->hidden + 3) / 4, 4 * wide};
-  if (r->dtype == ITG_I8 && bytes) REFUSE(!itg_has_shape(r, 4, fours), "r must be directions x blocks x fours x gates * 64");
-  else
-    REFUSE(bytes || !is(r, 4, s->directions, s->blocks, s->hidden, wide),
-           "r must be f32 of directions x blocks x hidden x gates * 16, or bytes");
+  const int64_t pair = r->dtype == ITG_BF16 ? 2 : 1, want[4] = {s->directions, s->blocks, s->hidden / pair, wide * pair};
+  if (r->dtype == ITG_I8 && bytes) {
+    REFUSE(!itg_has_shape(r, 4, fours), "r must be directions x blocks x fours x gates * 64");
+  } else {
+    REFUSE(bytes || (r->dtype != ITG_F32 && r->dtype != ITG_BF16 && r->dtype != ITG_F16),
+           "r must be f32, bf16 or f16, or bytes");
+    REFUSE(s->hidden % pair, "weights of bf16 take an even number of units");
+    REFUSE(!itg_has_shape(r, 4, want), "r must be directions x blocks x hidden x gates * 16, of bf16 in pairs of rows");
+  }
   REFUSE(!is(h, 3, s->directions, s->batch, s->hidden, 0), "the initial state must be directions x batch x hidden");
   if (gates == ITG_LSTM_GATES)
     REFUSE(!is(last, 3, s->directions, s->batch, s->hidden, 0), "the initial cell must be like the state");
@@ -51,6 +56,7 @@ itg_words itg_layer_of(const itg_call *call, int gates, itg_cells *s) {
   if (wrong) return wrong;
   const int64_t panels = s->directions * s->blocks * gates;
   s->deep = x->shape[2];
+  REFUSE(call->in[2]->dtype != ITG_F32, "the weights of a layer must be f32");
   REFUSE(s->batch != 1, "a layer takes one sequence");
   REFUSE(s->deep < 1 || s->deep > INT64_C(1) << 30, "an input must have numbers, sanely many");
   REFUSE(!is(w, 3, panels, s->deep, ITG_UNITS, 0), "w must be directions * blocks * gates x deep x 16");

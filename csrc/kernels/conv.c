@@ -1,4 +1,4 @@
-// Convolution and transposed convolution of f32 or bf16 images: no columns are built; the register tile is given, per tap,
+// Convolution and transposed convolution of f32, bf16 or f16 images: no columns are built; the register tile is given, per tap,
 // where the input pixels of a few output pixels lie. Taps that meet nothing but padding are left out.
 #include <string.h>
 
@@ -33,10 +33,10 @@ static layout layout_of(const itg_conv *c) {
   return l;
 }
 
-#if !defined(ISA_avx512) && !defined(ISA_avx2)  // the same for every ISA, so once is enough
+#if !defined(ISA_avx512) && !defined(ISA_avx2) && !defined(ITG_HALF)  // the same for all, so once is enough
 static size_t scratch(itg_conv *c, uint8_t dtype, const itg_tensor *out, uint32_t parts) {
-  if ((dtype != ITG_F32 && dtype != ITG_BF16) || !itg_count(out)) return 0;
-  if (dtype == ITG_BF16) itg_in_pairs(c);
+  if ((dtype != ITG_F32 && dtype != ITG_BF16 && dtype != ITG_F16) || !itg_count(out)) return 0;
+  if (dtype != ITG_F32) itg_in_pairs(c);
   return layout_of(c).total * parts;
 }
 

@@ -20,7 +20,8 @@ static itg_words packed(const itg_call *call, itg_conv *c, const int64_t *kernel
   REFUSE(c->deep > INT64_C(1) << 32, "the image is absurdly deep");
   c->depth = itg_taps(&c->w) * c->deep;
   const int64_t pair = x->dtype == ITG_BF16 ? 2 : 1;
-  REFUSE(c->deep % pair, "bf16 convolutions take an even number of channels per group");
+  REFUSE(c->deep % 2 && (x->dtype == ITG_BF16 || x->dtype == ITG_F16),
+         "convolutions of 16-bit floats take an even number of channels per group");
   const int64_t want[4] = {groups, c->panels, c->depth / pair, ITG_PANEL * pair};
   REFUSE(!itg_has_shape(w, 4, want), "the weights are not packed for this convolution");
   return NULL;

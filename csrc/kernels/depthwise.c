@@ -1,4 +1,4 @@
-// Convolution of a channel-last f32 or bf16 image in which each channel has a window of its own. Vectors run along channels, a
+// Convolution of a channel-last f32, bf16 or f16 image in which each channel has a window of its own. Vectors run along channels, a
 // few neighbouring output pixels share registers: an input pixel that several windows see is loaded once.
 #include "tile.h"
 #include "vec.h"
@@ -43,11 +43,14 @@ INLINE void put(float *p, int64_t n, vf v) {
 // Of the image, and of outputs that are of its type.
 #if defined(ISA_avx512bf16)
 #define get_element vsome_bf16
+#elif defined(ITG_HALF)
+#define get_element vsome_f16
 #else
 #define get_element get
 #endif
 // Of the output and the residual, which may be of the other type.
-INLINE vf get_made(const void *from, int64_t at, int64_t n, bool small) {
+INLINE vf get_made(const void *from, int64_t at, int64_t n, bool small, bool half) {
+  if (small && half) return vsome_f16((const uint16_t *)from + at, n);
   return small ? vsome_bf16((const uint16_t *)from + at, n) : get((const float *)from + at, n);
 }
 
@@ -84,7 +87,7 @@ INLINE void finish(const task *t, int64_t at, int64_t c, int64_t n, vf *sum, con
   const void *residual = t->end.residual;
   const bool small = (ITG_PAIR == 2) != t->end.other, now = small || ITG_PAIR == 2;
   if (residual && !t->end.add_last)
-    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_made(residual, at + p * t->channels, n, small));
+    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_made(residual, at + p * t->channels, n, small, t->end.half));
   UNROLL for (int p = 0; p < P; p++) sum[p] = vmin(hi, vmax(lo, sum[p]));
   if (t->end.act && now) {  // activations come before rounding
     float row[PIXELS * VL];
@@ -93,8 +96,10 @@ INLINE void finish(const task *t, int64_t at, int64_t c, int64_t n, vf *sum, con
     UNROLL for (int p = 0; p < P; p++) sum[p] = vload(row + p * VL);
   }
   if (residual && t->end.add_last && (now || !t->end.act))
-    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_made(residual, at + p * t->channels, n, small));
-  if (small)
+    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_made(residual, at + p * t->channels, n, small, t->end.half));
+  if (small && t->end.half)
+    UNROLL for (int p = 0; p < P; p++) vkeep_f16((uint16_t *)t->out + at + p * t->channels, n, sum[p]);
+  else if (small)
     UNROLL for (int p = 0; p < P; p++) vkeep_bf16((uint16_t *)t->out + at + p * t->channels, n, sum[p]);
   else
     UNROLL for (int p = 0; p < P; p++) put((float *)t->out + at + p * t->channels, n, sum[p]);

@@ -1,4 +1,4 @@
-// Matrix product with a packed right operand, f32 or bf16.
+// Matrix product with a packed right operand, f32, bf16 or f16.
 #include "tile.h"
 
 enum { BLOCK = 16, FEW = 4 };              // tiles that share one pass over the panels of a large right operand, or a small
@@ -64,7 +64,7 @@ ITG_FN(gemm, ITG_ELEMENT) {
   int64_t batches = itg_count_range(out, 0, out->rank - 2), m = out->shape[out->rank - 2];
   if (itg_count_range(b, 0, b->rank - 3) == 1) m *= batches, batches = 1;  // one matrix for all: one tall product
   if (batches == 0 || m == 0 || n == 0) return NULL;
-  const size_t item = out->dtype == ITG_BF16 ? sizeof(uint16_t) : sizeof(float);
+  const size_t item = itg_item(out->dtype);
 
   int64_t from = 0, to = batches * m, first = 0, last = panels;
   if (batches == 1 && n > m && panels >= 2 * parts) itg_share(panels, 1, part, parts, &first, &last);

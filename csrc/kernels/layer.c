@@ -15,7 +15,7 @@ typedef struct ahead {   // the part of a later product that goes along with a b
 INLINE int64_t along(const block *b, int gates, int64_t k, sums s, ahead a) {
   const int per = ITG_AHEAD / gates;  // units of the state per row of the product: as many instructions for both
   vf t[ITG_AHEAD];
-  const float *r = b->r + k * gates * ITG_UNITS, *h = b->before;
+  const float *r = (const float *)b->r + k * gates * ITG_UNITS, *h = b->before;
   for (int m = 0; m < ITG_AHEAD; m++) t[m] = vload(a.bias ? a.bias : a.made + m * ITG_UNITS);
   if (h)
     for (; a.n > 0 && k + per <= b->hidden; a.n--, a.w += ITG_UNITS, a.x += ITG_AHEAD) {
@@ -126,7 +126,7 @@ INLINE itg_words step(const itg_call *call, int gates, uint32_t part, uint32_t p
     start_sums(&b, gates, 1, 0, sum);
     int64_t k = 0;
     if (more && at < rows) k = advance(&p, &b, gates, 0, sum, at, at + each < rows ? at + each : rows, next);
-    multiply(&b, gates, 1, 0, k, sum);
+    multiply(&b, ITG_F32, gates, 1, 0, k, sum);
     finish(&b, gates, 1, 0, sum);
     keep_last(&s, call, &b, i, now);
   }

@@ -3,17 +3,19 @@
 #include "tile.h"
 
 itg_words itg_check_made(int64_t made, itg_tensor *out) {
-  enum { SAME, F32, BF16, COUNT };
+  enum { SAME, F32, BF16, F16, COUNT };
   if (made < SAME || made >= COUNT) return "unknown type of the output";
-  if (made != SAME && out->dtype != ITG_F32 && out->dtype != ITG_BF16) return "only f32 and bf16 can make each other";
-  if (made != SAME) out->dtype = made == F32 ? ITG_F32 : ITG_BF16;
+  const uint8_t to = made == F32 ? ITG_F32 : made == BF16 ? ITG_BF16 : ITG_F16, now = out->dtype;
+  if (made != SAME && now != ITG_F32 && now != ITG_BF16 && now != ITG_F16) return "only f32, bf16 and f16 can mix";
+  if (made != SAME && to != now && to != ITG_F32 && now != ITG_F32) return "bf16 and f16 cannot make each other";
+  if (made != SAME) out->dtype = to;
   FITS(out);
   return NULL;
 }
 
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last) {
   const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3), *slope = itg_input(call, 4);
-  const uint8_t sums = out->dtype == ITG_BF16 ? ITG_F32 : out->dtype;
+  const uint8_t sums = out->dtype == ITG_BF16 || out->dtype == ITG_F16 ? ITG_F32 : out->dtype;
   if (bias && (bias->rank != 1 || bias->shape[0] != out->shape[out->rank - 1] || bias->dtype != sums))
     return "the bias must have one element per output channel";
   if (residual && (!itg_same_shape(residual, out) || residual->dtype != out->dtype))
@@ -22,7 +24,7 @@ itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_
     return "prelu must have one slope per output channel";
   if (act < 0 || act > ITG_ACT_prelu) return "unknown activation";
   if ((act == ITG_ACT_prelu) != (slope != NULL)) return "prelu has slopes, other activations have none";
-  if (act != ITG_ACT_none && sums != ITG_F32) return "only f32 and bf16 have a fused activation";
+  if (act != ITG_ACT_none && sums != ITG_F32) return "only f32, bf16 and f16 have a fused activation";
   if (add_last != 0 && add_last != 1) return "add_last must be 0 or 1";
   return NULL;
 }
@@ -102,12 +104,14 @@ itg_words itg_infer_gemm(const itg_call *call, itg_tensor *out) {
   if (call->n_in < 2 || call->n_in > 5 || call->n_out != 1 || !call->in[0] || !call->in[1])
     return "takes two to five inputs and one output";
   const itg_tensor *a = call->in[0], *b = call->in[1];
-  if ((a->dtype != ITG_F32 && a->dtype != ITG_BF16) || b->dtype != a->dtype) return "takes f32 or bf16";
+  if ((a->dtype != ITG_F32 && a->dtype != ITG_BF16 && a->dtype != ITG_F16) || b->dtype != a->dtype)
+    return "takes f32, bf16 or f16";
   if (a->rank < 2 || b->rank < 3) return "takes a matrix and a packed matrix";
   int64_t panels = b->shape[b->rank - 3], k = b->shape[b->rank - 2];
   const int64_t pair = a->dtype == ITG_BF16 ? 2 : 1;
   if (b->shape[b->rank - 1] != ITG_PANEL * pair) return "the right operand must be packed in panels of 16 columns";
   if (a->shape[a->rank - 1] % pair || a->shape[a->rank - 1] / pair != k) return "the operands do not agree on k";
+  if (a->dtype == ITG_F16 && k % 2) return "f16 takes an even k";
   if (attrs->n < 0 || panels != attrs->n / ITG_PANEL + (attrs->n % ITG_PANEL != 0)) return "n does not fit the panels";
   itg_words words = broadcast_batch(a, 2, b, 3, out);
   if (words) return words;

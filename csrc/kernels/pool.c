@@ -1,4 +1,4 @@
-// Pooling of channel-last f32 and bf16 images; vectors run along channels.
+// Pooling of channel-last f32, bf16 and f16 images; vectors run along channels.
 #include "vec.h"
 #include "window.h"
 
@@ -24,12 +24,15 @@ INLINE vf power(vf x, int64_t p) {  // |x|^p
   return y;
 }
 
+enum { F32, BF16, F16 };  // what `small` says
 INLINE vf get(const void *p, int64_t at, int64_t n, const int small) {
+  if (small == F16) return vsome_f16((const uint16_t *)p + at, n);
   if (small) return vsome_bf16((const uint16_t *)p + at, n);
   return n >= VL ? vload((const float *)p + at) : vloadn((const float *)p + at, n);
 }
 INLINE void put(void *p, int64_t at, int64_t n, vf y, const int small) {
-  if (small) vkeep_bf16((uint16_t *)p + at, n, y);
+  if (small == F16) vkeep_f16((uint16_t *)p + at, n, y);
+  else if (small) vkeep_bf16((uint16_t *)p + at, n, y);
   else if (n >= VL) vstore((float *)p + at, y);
   else vstoren((float *)p + at, n, y);
 }
@@ -117,11 +120,16 @@ INLINE void pool(const itg_call *call, uint32_t part, uint32_t parts, const int 
 }
 
 ITG_FN(pool, f32) {
-  pool(call, part, parts, false);
+  pool(call, part, parts, F32);
   return NULL;
 }
 
 ITG_FN(pool, bf16) {
-  pool(call, part, parts, true);
+  pool(call, part, parts, BF16);
+  return NULL;
+}
+
+ITG_FN(pool, f16) {
+  pool(call, part, parts, F16);
   return NULL;
 }

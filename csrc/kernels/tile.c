@@ -53,8 +53,31 @@ INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
 }
 #endif
 
-// The same for element `at` of the output or the residual, which are bf16 where SMALL.
-#if defined(ISA_avx512)
+// The same for element `at` of the output or the residual, which are bf16 or f16 where SMALL.
+#if defined(ITG_HALF)
+#if defined(ISA_avx512) || defined(ISA_avx2)
+#define some_f16 vsome_f16
+#define keep_f16 vkeep_f16
+#else
+INLINE lanes some_f16(const uint16_t *p, int64_t n) {
+  lanes v = lanes_set(0.f);
+  for (int i = 0; i < LANES && i < n; i++) v[i] = itg_f16_to_f32(p[i]);
+  return v;
+}
+INLINE void keep_f16(uint16_t *p, int64_t n, lanes v) {
+  for (int i = 0; i < LANES && i < n; i++) p[i] = itg_f32_to_f16(v[i]);
+}
+#endif
+INLINE lanes get_made(const int SMALL, const void *p, int64_t at, int64_t n) {
+  if (!SMALL) return get((const float *)p + at, n);
+  return n > 0 ? some_f16((const uint16_t *)p + at, n) : lanes_set(0.f);
+}
+INLINE void put_made(const int SMALL, void *p, int64_t at, int64_t n, lanes v) {
+  if (!SMALL) put((float *)p + at, n, v);
+  else if (n > 0) keep_f16((uint16_t *)p + at, n, v);
+}
+enum { BOTH = 1 };
+#elif defined(ISA_avx512)
 INLINE lanes get_made(const int SMALL, const void *p, int64_t at, int64_t n) {
   if (!SMALL) return get((const float *)p + at, n);
   return n > 0 ? vsome_bf16((const uint16_t *)p + at, n) : lanes_set(0.f);
@@ -90,13 +113,17 @@ INLINE void finish(const int M, const int N, const int SMALL, lanes (*sum)[VECTO
 }
 
 // Elements of either type, for what goes through memory; n may be more than a vector.
-static void take(float *to, const void *from, int64_t at, int64_t n, bool small) {
+static void take(float *to, const void *from, int64_t at, int64_t n, bool small, bool half) {
   if (!small) memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+  else if (half)
+    for (int64_t i = 0; i < n; i += VL) vstore(to + i, vsome_f16((const uint16_t *)from + at + i, n - i));
   else
     for (int64_t i = 0; i < n; i += VL) vstore(to + i, vsome_bf16((const uint16_t *)from + at + i, n - i));
 }
-static void give(void *to, int64_t at, const float *from, int64_t n, bool small) {
+static void give(void *to, int64_t at, const float *from, int64_t n, bool small, bool half) {
   if (!small) memcpy((float *)to + at, from, (size_t)n * sizeof *from);
+  else if (half)
+    for (int64_t i = 0; i < n; i += VL) vkeep_f16((uint16_t *)to + at + i, n - i, vload(from + i));
   else
     for (int64_t i = 0; i < n; i += VL) vkeep_bf16((uint16_t *)to + at + i, n - i, vload(from + i));
 }
@@ -110,7 +137,7 @@ static __attribute__((noinline)) void settle(float *sums, int64_t stride, const 
   for (int m = 0; m < rows->rows; m++) {
     float *row = sums + m * stride;
     if (end->residual && !end->add_last) {
-      take(extra, end->residual, rows->out[m] + column, columns, small);
+      take(extra, end->residual, rows->out[m] + column, columns, small, end->half);
       for (int64_t i = 0; i < columns; i++) row[i] += extra[i];
     }
     for (int64_t i = 0; i < columns; i++) row[i] = row[i] < end->lo ? end->lo : row[i] > end->hi ? end->hi : row[i];
@@ -120,14 +147,14 @@ static __attribute__((noinline)) void settle(float *sums, int64_t stride, const 
   for (int m = 0; m < rows->rows; m++) {
     float *row = sums + m * stride;
     if (end->residual && end->add_last) {
-      take(extra, end->residual, rows->out[m] + column, columns, small);
+      take(extra, end->residual, rows->out[m] + column, columns, small, end->half);
       for (int64_t i = 0; i < columns; i++) row[i] += extra[i];
     }
-    give(base, rows->out[m] + column, row, columns, small);
+    give(base, rows->out[m] + column, row, columns, small, end->half);
   }
 }
 
-#if !defined(ISA_avx512bf16)
+#if !defined(ISA_avx512bf16) && !defined(ITG_HALF)
 // Activations that are more than bounds, on what finish has stored.
 static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t column, int64_t columns, float *base,
                                                const itg_finish *end) {
@@ -140,6 +167,23 @@ static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t col
       for (int64_t i = at; i < at + n; i++) base[i] += ((const float *)end->residual)[i];
   }
 }
+#endif
+
+// What a packed matrix is made of, as f32.
+#if defined(ITG_HALF)
+enum { UNIT = 2, SOME = 128 };  // elements in the place of a float; numbers of a row that are widened at a time
+#define panel_load(p) some_f16(p, LANES)
+#define panel_half(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
+INLINE void widen(float *to, const uint16_t *from, int64_t n) {
+  for (int64_t i = 0; i < n; i += LANES) {
+    if (n - i >= LANES) lanes_store(to + i, some_f16(from + i, LANES));
+    else lanes_store(to + i, some_f16(from + i, n - i));
+  }
+}
+#else
+enum { UNIT = 1 };
+#define panel_load(p) lanes_load(p)
+#define panel_half(p) _mm256_loadu_ps(p)
 #endif
 
 // M rows by V panels; of the last panel only the first half where `H` is 1: 24 channels cost no more than they must.
@@ -167,15 +211,32 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   const itg_tap *tap = rows->taps;
   const float *ahead = rows->ahead;
   const int64_t fetch = rows->fetch;
+#if defined(ITG_HALF)
+  const int64_t all = rows->depth * rows->n_taps * 2;
+  float wide[ITG_TILE_M][SOME];
+  int64_t done = 0;  // of this tap
+  for (int64_t t = 0, depth; t < all; t += depth) {
+    const int64_t left = rows->depth * 2 - done;
+    depth = left < SOME ? left : SOME;
+    const uint16_t *w = (const uint16_t *)(b + tap->at) + done * ITG_PANEL;
+    const float *row[ITG_TILE_M];
+    UNROLL for (int m = 0; m < M; m++) {
+      widen(wide[m], (const uint16_t *)tap->row[m] + done, depth);
+      row[m] = wide[m];
+    }
+    done += depth;
+    if (done == rows->depth * 2) done = 0, tap++;
+#else
   const int64_t depth = rows->depth;
   for (int64_t t = 0; t < rows->n_taps; t++, tap++) {
     const float *row[ITG_TILE_M], *w = b + tap->at;
     UNROLL for (int m = 0; m < M; m++) row[m] = tap->row[m];
+#endif
     for (int64_t k = 0; k < depth; k++, w += ITG_PANEL) {
       lanes y[VECTORS];
-      UNROLL for (int v = 0; v < W; v++) y[v] = lanes_load(w + v / PARTS * panel + v % PARTS * LANES);
+      UNROLL for (int v = 0; v < W; v++) y[v] = panel_load(w + v / PARTS * (panel * UNIT) + v % PARTS * LANES);
 #if defined(ISA_avx512)
-      const __m256 z = H ? _mm256_loadu_ps(w + W * panel) : _mm256_setzero_ps();
+      const __m256 z = H ? panel_half(w + W * (panel * UNIT)) : _mm256_setzero_ps();
 #endif
       if (ahead) {
         __builtin_prefetch(ahead, 0, 2);
@@ -201,7 +262,8 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   if (H)
     UNROLL for (int m = 0; m < M; m++) sum[m][N - 1] = _mm512_castps256_ps512(half[m]);
 #endif
-  if (end->act ? end->other || ITG_PAIR == 2 : end->other && !(BOTH && full && !H)) {
+  const bool direct = BOTH && full && !H && (ITG_PAIR == 2 || !end->half);  // the other type needs no detour
+  if (end->act ? end->other || ITG_PAIR == 2 : end->other && !direct) {
     float sums[ITG_TILE_M * VECTORS * LANES];
     UNROLL for (int m = 0; m < M; m++)
       UNROLL for (int v = 0; v < N; v++) lanes_store(sums + (m * N + v) * LANES, sum[m][v]);
@@ -211,7 +273,7 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   if (BOTH && end->other) finish(M, N, ITG_PAIR == 1, sum, rows, column, V * ITG_PANEL, base, end);
   else if (!H && full) finish(M, N, ITG_PAIR == 2, sum, rows, column, V * ITG_PANEL, base, end);
   else finish(M, N, ITG_PAIR == 2, sum, rows, column, columns, base, end);
-#if !defined(ISA_avx512bf16)
+#if !defined(ISA_avx512bf16) && !defined(ITG_HALF)
   if (end->act) activate(rows, column, columns, base, end);
 #endif
 }

@@ -11,11 +11,18 @@
 //
 // bf16 comes in pairs of neighbours along k, which one instruction multiplies and adds: a pair takes the place of a
 // float everywhere on the input side, and a packed matrix has rows of ITG_PANEL pairs. Sums and biases are f32.
+//
+// f16 is storage: numbers become f32 on their way to the registers, whatever the ISA. It is counted in pairs too, but two
+// rows of a packed matrix follow each other as they do in f32.
 enum { ITG_TILE_ROWS = 7 };
 #if defined(ISA_avx512bf16)
 typedef uint16_t itg_element;  // of outputs and residuals, if they are of the input's type
 enum { ITG_PAIR = 2 };         // elements in the place of one float of the input
 #define ITG_ELEMENT bf16
+#elif defined(ITG_HALF)
+typedef uint16_t itg_element;
+enum { ITG_PAIR = 2 };
+#define ITG_ELEMENT f16
 #else
 typedef float itg_element;
 enum { ITG_PAIR = 1 };
@@ -35,7 +42,8 @@ typedef struct itg_finish {  // what is done to the sums: bias, residual, activa
   itg_act_fn act;            // every other activation, or NULL
   double args[2];
   const float *slope;  // prelu's, per output column; `act` is then only set
-  bool other;          // of f32 and bf16, the output is what the input is not
+  bool other;          // of f32 and a 16-bit float, the output is what the input is not
+  bool half;           // that 16-bit float is f16, else bf16
 } itg_finish;
 
 typedef struct itg_rows {  // the tile's left side
@@ -53,7 +61,13 @@ typedef struct itg_rows {  // the tile's left side
   const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, \
       void *base, const itg_finish *end
 typedef void (*itg_tile_fn)(ITG_TILE_ARGS);
+#if defined(ITG_HALF)
+#define ITG_TILE_PASTE(isa) itg_tile_f16_##isa
+#define ITG_PRODUCT_PASTE(isa) itg_product_f16_##isa
+#else
 #define ITG_TILE_PASTE(isa) itg_tile_##isa
+#define ITG_PRODUCT_PASTE(isa) itg_product_##isa
+#endif
 #define ITG_TILE_NAME(isa) ITG_TILE_PASTE(isa)
 #define itg_tile ITG_TILE_NAME(ISA)
 void itg_tile(ITG_TILE_ARGS);
@@ -69,7 +83,6 @@ typedef struct itg_product_task {
   itg_finish end;
 } itg_product_task;
 #define ITG_PRODUCT_ARGS const itg_product_task *t, int64_t from, int64_t to, int64_t first, int64_t last
-#define ITG_PRODUCT_PASTE(isa) itg_product_##isa
 #define ITG_PRODUCT_NAME(isa) ITG_PRODUCT_PASTE(isa)
 #define itg_product ITG_PRODUCT_NAME(ISA)
 void itg_product(ITG_PRODUCT_ARGS);
@@ -109,7 +122,8 @@ static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const 
   const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3), *slope = itg_input(call, 4);
   itg_finish end = {bias ? bias->data : NULL, residual ? residual->data : NULL, add_last != 0,
                     -__builtin_inff(), __builtin_inff(), NULL, {args[0], args[1]}, slope ? slope->data : NULL,
-                    call->out[0]->dtype != call->in[0]->dtype};
+                    call->out[0]->dtype != call->in[0]->dtype,
+                    call->out[0]->dtype == ITG_F16 || call->in[0]->dtype == ITG_F16};
   if (act == ITG_ACT_relu) end.lo = 0;
   else if (act == ITG_ACT_clip) end.lo = (float)args[0], end.hi = (float)args[1];
   else end.act = itg_act(act == ITG_ACT_prelu ? ITG_ACT_leaky_relu : act);

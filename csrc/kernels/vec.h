@@ -15,6 +15,7 @@
 //   vlost(a, b, p)    what a * b lost when it was rounded to p
 //   vload_f16 vload_bf16 vstore_f16    convert from and to 16-bit floats;   vloadm/vstorem masks from and to bool bytes
 //   vsome_bf16(p, n) vkeep_bf16(p, n, v)   the first n <= VL of a vector from and to bf16, rounded half to even
+//   vsome_f16(p, n) vkeep_f16(p, n, v)     the same of f16
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -241,7 +242,26 @@ static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
   _mm256_mask_storeu_epi16(p, some, _mm512_cvtepi32_epi16(vround_bf16(v)));
 #endif
 }
+static inline vf vsome_f16(const uint16_t *p, int64_t n) {
+  if (n >= VL) return vload_f16(p);
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vfirst(n), p));
+}
+static inline void vkeep_f16(uint16_t *p, int64_t n, vf v) {
+  if (n >= VL) vstore_f16(p, v);
+  else _mm256_mask_storeu_epi16(p, vfirst(n), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
 #elif defined(ISA_avx2)
+static inline vf vsome_f16(const uint16_t *p, int64_t n) {
+  if (n >= VL) return vload_f16(p);
+  uint16_t t[VL] = {0};
+  memcpy(t, p, (size_t)n * sizeof *t);
+  return vload_f16(t);
+}
+static inline void vkeep_f16(uint16_t *p, int64_t n, vf v) {
+  uint16_t t[VL];
+  vstore_f16(n >= VL ? p : t, v);
+  if (n < VL) memcpy(p, t, (size_t)n * sizeof *t);
+}
 static inline vf vsome_bf16(const uint16_t *p, int64_t n) {
   if (n >= VL) return vload_bf16(p);
   uint16_t t[VL] = {0};
@@ -256,6 +276,11 @@ static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
   if (n < VL) memcpy(p, t, (size_t)n * sizeof *t);
 }
 #else
+#include "scalar.h"
+static inline vf vsome_f16(const uint16_t *p, int64_t n) { return n > 0 ? itg_f16_to_f32(*p) : 0.f; }
+static inline void vkeep_f16(uint16_t *p, int64_t n, vf v) {
+  if (n > 0) *p = itg_f32_to_f16(v);
+}
 static inline vf vsome_bf16(const uint16_t *p, int64_t n) { return n > 0 ? vfloats((vi)*p << 16) : 0.f; }
 static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
   if (n > 0) *p = (uint16_t)vround_bf16(v);

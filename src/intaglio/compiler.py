@@ -74,7 +74,8 @@ def compile(
     `isa` names the CPU's instruction set (None: this machine's). `level` is that of `optimize`.
     `dump_dir` receives the graph as text after every pass, `progress` is told what is being done,
     `strip` leaves names of internal tensors out, `disable` names rules that are not to fire.
-    `precision` "bf16" computes products in bf16 with sums in f32. `tune` times the ways to compute
+    `precision` "bf16" computes products in bf16 with sums in f32; "f16" keeps weights and what
+    lies between products in f16. `tune` times the ways to compute
     each layer on this machine and keeps the fastest (a Tuning says for how long, and so on); what
     was measured is kept on disk. All else goes to `intaglio.load`.
     """

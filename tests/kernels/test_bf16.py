@@ -108,7 +108,7 @@ def test_products_make_the_other_type(op, made):
 
 def test_other_types_make_only_themselves():
     packed = cpu_ops.pack.body(np.ones((2, 3)), tile=16)
-    with pytest.raises(BadInput, match="only f32 and bf16 mix"):
+    with pytest.raises(BadInput, match="f32 mixes with bf16 or f16"):
         cpu_ops.gemm(np.ones((2, 2)), packed, n=3, made="f32")
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.check import check
 
 import intaglio
-from intaglio import ops
+from intaglio import dtypes, ops
 from intaglio.compiler import trace
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.targets.cpu.recurrent import GATES
@@ -33,6 +33,19 @@ def test_steps(name, direction, steps, batch, hidden):
     last = floats(d, batch, hidden) if name == "lstm" else floats(d, blocks * 16)
     for given in ((None, None), (first, None), (None, last), (first, last)):
         check(STEPS[name], gates, r, *given, hidden=hidden, direction=direction)
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize(("batch", "hidden"), [(1, 2), (1, 32), (6, 38)])
+def test_steps_with_narrow_weights(name, dtype, batch, hidden):
+    wide, blocks = GATES[name] * 16, -(-hidden // 16)
+    gates = floats(3, batch, blocks * wide)
+    r = (floats(1, blocks, hidden, wide) * 0.3).astype(dtypes.numpy_of(dtype))
+    if dtype == "bf16":
+        pairs = r.reshape(1, blocks, hidden // 2, 2, wide).swapaxes(-1, -2)
+        r = np.ascontiguousarray(pairs).reshape(1, blocks, hidden // 2, 2 * wide)
+    check(STEPS[name], gates, r, floats(1, batch, hidden), hidden=hidden)
 
 
 @pytest.mark.parametrize("name", GATES)

@@ -89,10 +89,9 @@ def test_conv(case: dict[str, Any]) -> None:
     conv(**{**case, "tolerance": case.get("tolerance", 5e-5)})
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float16])
 @pytest.mark.parametrize("case", [CASES[i] for i in (0, 4, 9, 11, 16, 17)], ids=name)
-def test_other_floats(case: dict[str, Any], dtype: Any) -> None:
-    conv(**case, dtype=dtype)
+def test_of_f64(case: dict[str, Any]) -> None:
+    conv(**case, dtype=np.float64)
 
 
 TRANSPOSED = [
@@ -114,10 +113,9 @@ def test_conv_transpose(case: dict[str, Any]) -> None:
     conv(**case, op="cpu.conv_transpose", tolerance=5e-5)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float16])
 @pytest.mark.parametrize("case", [TRANSPOSED[i] for i in (3, 5, 6, 8)], ids=name)
-def test_conv_transpose_of_other_floats(case: dict[str, Any], dtype: Any) -> None:
-    conv(**case, op="cpu.conv_transpose", dtype=dtype)
+def test_conv_transpose_of_f64(case: dict[str, Any]) -> None:
+    conv(**case, op="cpu.conv_transpose", dtype=np.float64)
 
 
 GOOD = {

@@ -63,7 +63,7 @@ def window(r: random.Random, axes: int) -> dict[str, Any]:
 
 def epilogue(r: random.Random) -> dict[str, Any]:
     act = r.choice(["none", "relu", "clip", "swish", "gelu", "prelu"])
-    made = r.choice(["same", "same", "f32", "bf16"])
+    made = r.choice(["same", "same", "f32", "bf16", "f16"])
     return {"act": act, "act_args": (0.5, 1.0), "add_last": r.random() < 0.3, "made": made}
 
 
@@ -81,6 +81,14 @@ def in_bf16(r: random.Random) -> Call:
     if name != "cpu.depthwise":
         w = np.resize(w, (*w.shape[:-2], w.shape[-2] // 2, 32)).astype(ml_dtypes.bfloat16)
     return name, [x.astype(ml_dtypes.bfloat16), w, bias], attrs
+
+
+def in_f16(r: random.Random) -> Call:
+    name, (x, w, bias), attrs = r.choice([gemm, conv, depthwise])(r)
+    assert x is not None
+    assert w is not None
+    small = w if name == "cpu.depthwise" else w.astype(np.float16)
+    return name, [x.astype(np.float16), small, bias], attrs
 
 
 def conv(r: random.Random) -> Call:
@@ -247,8 +255,8 @@ def run(call: Call, parts: int) -> bool:
 
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
-        gemm, conv, conv, in_bf16, in_bf16, bytes_, bytes_, winograd, depthwise, pool,
-        interpolate, pack, chain, attention, rows_of_bytes,
+        gemm, conv, conv, in_bf16, in_bf16, in_f16, in_f16, bytes_, bytes_, winograd, depthwise,
+        pool, interpolate, pack, chain, attention, rows_of_bytes,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:

@@ -7,6 +7,7 @@ from intaglio.passes.legalize import lowering
 from intaglio.rewrite import Rule
 from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
+from intaglio.targets.cpu.f16 import F16
 from intaglio.targets.cpu.winograd import conv_in_tiles_or_bf16
 from intaglio.targets.replace import REPLACE
 
@@ -24,6 +25,7 @@ def _every() -> list[Rule]:
                 *lowering(CPU),
                 *REPLACE,
                 *BF16,
+                *F16,
                 conv_in_tiles_or_bf16,
                 *BF16_ATTENTION,
             ]

@@ -14,10 +14,11 @@ from intaglio.interpret import interpret
 from intaglio.rewrite import rewrite
 from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
+from intaglio.targets.cpu.f16 import F16
 from intaglio.verify import verify
 
 ROUGH = {
-    r.name: 0.03 for r in (*BF16, *BF16_ATTENTION)
+    r.name: 0.03 for r in (*F16, *BF16, *BF16_ATTENTION)
 }  # of the largest value: bf16 keeps two to three digits
 CONTROL = {"if_decided", "constants_into_bodies"}  # tested with control flow
 

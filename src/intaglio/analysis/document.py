@@ -76,6 +76,10 @@ def sections() -> list[Section]:
     why = "What `--precision bf16` does to the CPU's ops, at every level."
     bf16 = targets.find("cpu", "avx512bf16", "bf16")
     made.append(Section("narrow to bf16", None, why, new((*bf16.choose, *bf16.narrow))))
+    why = "What `--precision fp16` does; the rules that move casts are those of bf16."
+    made.append(
+        Section("narrow to f16", None, why, new(targets.find("cpu", "scalar", "f16").narrow))
+    )
     why = "From these a target picks what it needs, with its own limits; see docs/compiler.md."
     made.append(Section("replace, for targets that ask for it", None, why, new(replace.REPLACE)))
     why = "What ONNX has one operator for, at every level, when a graph is written as ONNX."

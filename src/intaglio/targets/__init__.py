@@ -24,19 +24,22 @@ class Target:
     cost: Cost = USUAL  # by which rules that compete are weighed
     choose: tuple[Rule, ...] = ()  # neutral ops to its own that round differently, but are faster
     narrow: tuple[Rule, ...] = ()  # its ops to those of a smaller type, where the user asked for it
+    precision: str = "f32"  # what `narrow` makes
     replace: tuple[Rule, ...] = ()  # what it would rather run, from intaglio.targets.replace
 
 
 NAMES = ("cpu",)
 
 
-PRECISIONS = ("f32", "bf16")
+PRECISIONS = ("f32", "bf16", "f16")
+ALIASES = {"fp32": "f32", "fp16": "f16"}  # what else people call them
 
 
 def find(name: str, isa: str | int | None = None, precision: str = "f32") -> Target:
     """The target called `name`; `isa` is for CPUs, None means this machine's."""
     if name not in NAMES:
         raise BadInput(f"no target is called '{name}'; known are {', '.join(NAMES)}")
+    precision = ALIASES.get(precision, precision)
     if precision not in PRECISIONS:
         raise BadInput(f"precision is '{precision}'; known are {', '.join(PRECISIONS)}")
     from intaglio.targets import cpu

@@ -158,7 +158,7 @@ class Tuner(Decisions):
 
     def measured(self, rule: str, node: Node) -> Ways:
         """What is known of a node, from now or earlier."""
-        small = layer(node, bool(self.target.narrow))
+        small = layer(node, self.target.precision)
         return {} if small is None else self.cache.get(self._key(rule, small))
 
     def fastest(self, known: Ways, ways: Sequence[str], estimate: str) -> str:
@@ -183,7 +183,7 @@ class Tuner(Decisions):
         found: dict[str, _Question] = {}
 
         def ask(rule: str, node: Node, ways: Sequence[str], estimate: str) -> str:
-            small = layer(node, bool(self.target.narrow))
+            small = layer(node, self.target.precision)
             if small is None:
                 return estimate
             key = self._key(rule, small)

@@ -15,13 +15,13 @@ IMAGES = {"conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool"}
 FOLLOWERS = 2  # elementwise nodes that are measured with it: a residual and an activation
 
 
-def layer(node: Node, narrow: bool = False) -> Graph | None:
+def layer(node: Node, precision: str = "f32") -> Graph | None:
     """`node` and its epilogue on made-up data; None where an extent is known only at run time.
 
-    Images come and go with their channels last, as between the layers of a model, and in bf16 if
-    `narrow`. Names tell all that the time depends on, so that the text of the graph is its key.
+    Images come and go with their channels last, as between the layers of a model, and narrow if
+    `precision` is. Names tell all that the time depends on, so the graph's text is its key.
     """
-    made = _Made(node.op in IMAGES, narrow)
+    made = _Made(node.op in IMAGES, precision)
     nodes = [node, *_followers(node)]
     if any(v is not None and v.type.dynamic for n in nodes for v in (*n.inputs, *n.outputs)):
         return None
@@ -29,8 +29,8 @@ def layer(node: Node, narrow: bool = False) -> Graph | None:
         again = REGISTRY[n.op].node(*map(made.of, n.inputs), **n.attrs)
         made.known.update(zip(n.outputs, again.outputs, strict=True))
     out = made.known[nodes[-1].outputs[0]]
-    if narrow and out.dtype == "f32":
-        out = cast(out, dtype="bf16")
+    if precision != "f32" and out.dtype == "f32":
+        out = cast(out, dtype=precision)
     if made.images and out.type.rank > 2:
         out = transpose(out, perm=(0, *range(2, out.type.rank), 1))
     return Graph(made.inputs, [out], ["y"])
@@ -55,8 +55,8 @@ def _followers(node: Node) -> list[Node]:
 class _Made:
     """The values of a graph that is being made, by those that they stand for."""
 
-    def __init__(self, images: bool, narrow: bool):
-        self.images, self.narrow = images, narrow
+    def __init__(self, images: bool, precision: str):
+        self.images, self.precision = images, precision
         self.known: dict[Value, Value] = {}
         self.inputs: list[Value] = []
 
@@ -78,8 +78,8 @@ class _Made:
         shape, image = t.shape, self.images and t.rank > 2
         if image:
             shape = (shape[0], *shape[2:], shape[1])
-        narrow = self.narrow and t.dtype == "f32"
-        v = Value(Type("bf16" if narrow else t.dtype, shape), f"x{len(self.inputs)}")
+        narrow = self.precision != "f32" and t.dtype == "f32"
+        v = Value(Type(self.precision if narrow else t.dtype, shape), f"x{len(self.inputs)}")
         self.inputs.append(v)
         if image:
             v = transpose(v, perm=(0, t.rank - 1, *range(1, t.rank - 1)))

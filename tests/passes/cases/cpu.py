@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tests.passes.cases.build import IMAGE, VECTOR, case, conv, deconv, f32, num, pool, scalar
 
 from intaglio import ops
@@ -105,14 +106,26 @@ case("depthwise_makes_bf16",
 case("depthwise_reads_bf16",
      lambda x: cpu_ops.depthwise(wide(x), num(3, 3, 6), made="bf16", **DEPTHWISE),
      SMALL)  # fmt: skip
+case("one_cast_for_all",
+     lambda x: ops.concat(ops.neg(ops.cast(x, dtype="f16")), ops.cast(x, dtype="f16"), axis=1),
+     VECTOR)  # fmt: skip
+case("steps_in_bf16", lambda x: packed(lstm_steps, 4, x, num(1, 1, 12)), f32(3, 1, 16))
+case("product_in_f16", product, f32(2, 6))
+case("product_in_f16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))
+case("depthwise_in_f16", lambda x: cpu_ops.depthwise(x, num(3, 3, 6), **DEPTHWISE), IMAGE)
+case("table_in_f16",
+     lambda x: ops.add(x, ops.gather(num(8, 5), constant(np.array([3, 1])), axis=0)),
+     VECTOR)  # fmt: skip
+case("steps_in_f16", lambda x: packed(gru_steps, 3, x, num(1, 16)), f32(3, 1, 16))
+case("cast_into_product", lambda x: ops.cast(product(x), dtype="f16"), VECTOR)
 case("cast_into_product", lambda x: ops.cast(product(x), dtype="bf16"), VECTOR)
 case("cast_into_product",
      lambda x, y: ops.cast(product(x, residual=wide(y)), dtype="bf16"),
      VECTOR, Type("bf16", (2, 3)))  # fmt: skip
-case("move_in_bf16", lambda x: ops.transpose(wide(x), perm=(0, 2, 3, 1)), SMALL)
-case("maximum_in_bf16",
+case("move_in_16_bits", lambda x: ops.transpose(wide(x), perm=(0, 2, 3, 1)), SMALL)
+case("maximum_in_16_bits",
      lambda x: cpu_ops.pool(wide(x), kind="max", kernel=(2, 2), **DEPTHWISE), SMALL)  # fmt: skip
-case("concat_in_bf16", lambda x, y: ops.concat(wide(x), wide(y), axis=1), SMALL, SMALL)
+case("concat_in_16_bits", lambda x, y: ops.concat(wide(x), wide(y), axis=1), SMALL, SMALL)
 case("narrow_before_maximum", lambda x: ops.cast(
     cpu_ops.pool(product(x), kind="max", kernel=(2, 2), **DEPTHWISE), dtype="bf16"),
     IMAGE)  # fmt: skip

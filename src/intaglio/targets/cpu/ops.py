@@ -3,7 +3,7 @@
 Each is an ordinary op whose numpy body, the neutral op's in another layout, says what its kernel
 must compute. Their epilogue is `act(y + bias + residual)`, or, where `add_last` is set,
 `act(y + bias) + residual`. The activation prelu has its slopes, one per channel, as an operand.
-Products of f32 can make bf16 and the other way round: `made` says so, sums are f32 in any case.
+Products of f32 can make bf16 or f16 and the other way round: `made` says so, sums are f32 then.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from intaglio.ops.registry import REGISTRY, op
 
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
+HALVES = ("bf16", "f16")  # products of these sum up in f32
 PANEL = 16  # columns per panel of a packed matrix, on every ISA; a test compares the kernel table
 
 # The activations that an epilogue can apply: the elementwise op of that name, but see gelu_tanh.
@@ -66,7 +67,7 @@ def finish(y: Array, bias: Array | None, residual: Array | None, slope: Array | 
 
 def check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: Value | None,
                     act: str) -> Type:  # fmt: skip
-    sums = "f32" if y.dtype == "bf16" else y.dtype  # these act before rounding
+    sums = "f32" if y.dtype in HALVES else y.dtype  # these act before rounding
     for name, v in (("bias", bias), ("slope", slope)):
         if v is not None and (v.shape != y.shape[-1:] or v.dtype != sums):
             raise BadInput(f"{name} is {v.type}; one {sums} per output channel is needed: {y}")
@@ -80,11 +81,12 @@ def check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: V
 
 
 def _made_type(y: Type, made: str) -> Type:
-    """What a product makes: its input's type, or of f32 and bf16 the one that `made` says."""
+    """What a product makes: its input's type, or of f32 and a 16-bit one what `made` says."""
     if made == "same":
         return y
-    if made not in ("f32", "bf16") or y.dtype not in ("f32", "bf16"):
-        raise BadInput(f"a product of {y.dtype} cannot make {made}: only f32 and bf16 mix")
+    mixed = {made, y.dtype}
+    if not mixed <= {"f32", *HALVES} or mixed == set(HALVES):
+        raise BadInput(f"a product of {y.dtype} cannot make {made}: f32 mixes with bf16 or f16")
     return y.but(dtype=made)
 
 
@@ -147,8 +149,8 @@ def _unpack(b: Array, k: int, n: int) -> Array:
 def _packed_shape(dtype: str, k: int, n: int) -> Ints:
     """The last axes of a packed k x n matrix."""
     pair = 2 if dtype == "bf16" else 1
-    if k % pair:
-        raise BadInput(f"bf16 products take pairs along k, which is {k}")
+    if dtype in HALVES and k % 2:
+        raise BadInput(f"{dtype} products take pairs along k, which is {k}")
     return -(-n // PANEL), k // pair, PANEL * pair
 
 
@@ -257,7 +259,7 @@ def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | No
                     pad: Ints, dilation: Ints, act: str, act_args: Floats,
                     add_last: bool, made: str) -> Type:  # fmt: skip
     image = _image(x)
-    small = "f32" if x.dtype == "bf16" else x.dtype  # weights so few need not be narrow
+    small = "f32" if x.dtype in HALVES else x.dtype  # weights so few need not be narrow
     if w.type.rank != x.type.rank - 1 or w.dtype != small or w.shape[-1] != x.shape[-1]:
         raise BadInput(f"cpu.depthwise takes an image and [window, c], not {x.type} and {w.type}")
     neutral = Value(Type(x.dtype, (w.shape[-1], 1, *w.shape[:-1])))

@@ -20,6 +20,7 @@ from intaglio.ops import add, concat, matmul, pad, reshape, slice_, transpose
 from intaglio.ops.recurrent import gru, lstm
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
+from intaglio.targets.cpu.ops import HALVES
 
 UNITS = 16  # units per block, on every ISA
 GATES = {"lstm": 4, "gru": 3}
@@ -34,7 +35,10 @@ def _types(name: str, gates: Value, r: Value, hidden: int, direction: str) -> li
         raise BadInput(
             f"cpu.{name}_steps: gates {gates.type} are not steps {d * blocks * wide} wide"
         )
-    if r.shape != (d, blocks, hidden, wide):
+    pair = 2 if r.dtype == "bf16" else 1  # rows of bf16 lie side by side, two by two
+    if r.dtype not in ("f32", *HALVES) or hidden % pair:
+        raise BadInput(f"cpu.{name}_steps: {r.type} cannot be weights for {hidden} units")
+    if r.shape != (d, blocks, hidden // pair, wide * pair):
         raise BadInput(f"cpu.{name}_steps: weights {r.type} are not packed for {hidden} units")
     steps, batch = gates.shape[:2]
     state = Type(gates.dtype, (d, batch, hidden))
@@ -66,10 +70,12 @@ def unblock(a: Array, gates: int, hidden: int) -> Array:
 
 def _neutral(gates: Array, r: Array, count: int, hidden: int) -> tuple[list[Array], Array]:
     """What each direction reads, and the recurrent weights, as the neutral ops have them."""
-    d = r.shape[0]
+    d, blocks, rows, wide = r.shape
+    pairs = r.astype(np.float32).reshape(d, blocks, rows, wide * rows // hidden, hidden // rows)
+    r = np.moveaxis(pairs, -1, -2).reshape(d, blocks, hidden, wide * rows // hidden)
     given = gates.reshape(*gates.shape[:2], d, gates.shape[2] // d)
-    rows = np.swapaxes(r, 1, 2).reshape(d, hidden, given.shape[3])
-    weights = np.swapaxes(unblock(rows, count, hidden), 1, 2)
+    flat = np.swapaxes(r, 1, 2).reshape(d, hidden, given.shape[3])
+    weights = np.swapaxes(unblock(flat, count, hidden), 1, 2)
     return [unblock(given[:, :, i], count, hidden) for i in range(d)], weights
 
 

@@ -1,0 +1,138 @@
+"""Sixteen bits for what lies between the CPU's ops: what bf16 and f16 share.
+
+Runs last, on the CPU's own ops: products compute between two casts, and casts move over what only
+moves elements until they meet, cancel, or become part of a product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intaglio.ir import Node, Value
+from intaglio.ops import cast
+from intaglio.ops.registry import REGISTRY
+from intaglio.rewrite import ANY, P, Rule, no, rule
+from intaglio.targets.cpu.ops import HALVES
+
+x, w, bias, residual, slope = P["x w! bias? residual? slope?"]
+MIXED = ("cpu.gemm", "cpu.conv", "cpu.conv_transpose", "cpu.depthwise")  # of f32 and 16 bits
+MOVES = ("reshape", "transpose", "slice", "expand", "tile")
+
+
+def in_16_bits(node: Node, dtype: str, x: Value, w: Value, residual: Value | None,
+               **made: str) -> Value:  # fmt: skip
+    """The same product making 16 bits, then a cast if it made f32; what acts on sums stays f32."""
+    rest = None if residual is None else cast(residual, dtype=dtype)
+    ins = (x, w, node.inputs[2], rest, *node.inputs[4:])
+    small: Value = REGISTRY[node.op](*ins, **{**node.attrs, "made": "same", **made})
+    wide: Value = cast(small, dtype="f32")
+    return small if node.outputs[0].dtype == dtype else wide
+
+
+def _takes_f16(reader: Node) -> bool:
+    """Whether it does, or will once it is looked at."""
+    narrow = reader.op == "cast" and reader.attrs["dtype"] == "f16"
+    return narrow or reader.op in (*MIXED, *MOVES, "concat", "cpu.pool")
+
+
+@rule(P.cast(P.op(MIXED, x, w, bias, residual, slope) @ "before"))
+def cast_into_product(node: Node, residual: Value | None, before: Node) -> Any:
+    """a product makes the type that it would be cast to"""
+    to, now = node.attrs["dtype"], before.outputs[0].dtype
+    if {to, now} not in ({"f32", "bf16"}, {"f32", "f16"}):
+        return None
+    if (now, to) == ("f16", "f32") and any(map(_takes_f16, node.outputs[0].uses)):
+        return no("what reads it takes f16 too")
+    if residual is not None:
+        cast_before = residual.producer
+        if cast_before is None or cast_before.op != "cast" or len(residual.uses) > 1:
+            return no("the residual would have to be cast instead")
+        residual = cast_before.inputs[0]
+        if residual is None or residual.dtype != to:
+            return no("the residual would have to be cast instead")
+    ins = (*before.inputs[:3], residual, *before.inputs[4:])
+    same = before.inputs[0] is not None and before.inputs[0].dtype == to
+    if same and to == "f32":
+        return no("it was made to make 16 bits")
+    return REGISTRY[before.op](*ins, **{**before.attrs, "made": "same" if same else to})
+
+
+WIDE = P.cast(x, dtype="f32").shared()
+
+
+@rule(P.op(MOVES, WIDE))
+def move_in_16_bits(x: Value, node: Node) -> Any:
+    """what only moves or picks elements does so in 16 bits"""
+    if x.dtype not in HALVES:
+        return None
+    return cast(REGISTRY[node.op](x, **node.attrs), dtype="f32")
+
+
+@rule(P.op("cpu.pool", WIDE))
+def maximum_in_16_bits(x: Value, node: Node) -> Any:
+    """the largest of 16-bit numbers is one of them"""
+    if x.dtype not in HALVES:
+        return None
+    if node.attrs["kind"] != "max":
+        return no(f"{node.attrs['kind']} pooling would round once more")
+    return cast(REGISTRY[node.op](x, **node.attrs), dtype="f32")
+
+
+@rule(ANY)
+def concat_in_16_bits(node: Node) -> Any:
+    """a concat of tensors that were all of one 16-bit type"""
+    if node.op != "concat":
+        return None
+    before = [v.producer for v in node.inputs if v is not None]
+    parts = [n.inputs[0] for n in before if n is not None and n.op == "cast"]
+    types = {v.dtype for v in parts if v is not None}
+    if len(parts) < len(node.inputs) or len(types) != 1 or not types <= set(HALVES):
+        return None
+    return cast(REGISTRY["concat"](*parts, **node.attrs), dtype="f32")
+
+
+@rule(P.cast(P.op("cpu.pool", P.op(MIXED, x, w, bias, residual, slope)) @ "before"))
+def narrow_before_maximum(node: Node, before: Node) -> Any:
+    """a product makes 16 bits already for the maximum before a cast"""
+    image, to = before.inputs[0], node.attrs["dtype"]
+    if to not in HALVES:
+        return None
+    if before.attrs["kind"] != "max" or image is None or image.dtype != "f32":
+        return None
+    return REGISTRY[before.op](cast(image, dtype=to), **before.attrs)
+
+
+@rule(P.cast(ANY))
+def narrow_before_concat(node: Node) -> Any:
+    """what is concatenated becomes 16 bits before it is, so that fewer bytes move"""
+    whole, to = node.inputs[0], node.attrs["dtype"]
+    if to not in HALVES:
+        return None
+    before = None if whole is None else whole.producer
+    if whole is None or before is None or before.op != "concat" or len(whole.uses) > 1:
+        return None
+    if whole.dtype != "f32":
+        return None
+    return REGISTRY["concat"](*(cast(v, dtype=to) for v in before.inputs), **before.attrs)
+
+
+@rule(P.cast(x))
+def one_cast_for_all(node: Node, x: Value) -> Any:
+    """several products that read the same tensor share its cast"""
+    for reader in x.uses:
+        if reader is node:
+            return None
+        if reader.op == "cast" and reader.attrs == node.attrs:
+            return reader.outputs[0]
+    return None
+
+
+MOVING: tuple[Rule, ...] = (
+    one_cast_for_all,
+    cast_into_product,
+    move_in_16_bits,
+    maximum_in_16_bits,
+    concat_in_16_bits,
+    narrow_before_maximum,
+    narrow_before_concat,
+)
