@@ -1,11 +1,13 @@
 """`make bench`: latency in f32 and in int8 beside the peers, what int8 costs in accuracy and in
 time to calibrate, start-up, memory and sizes, and our own overhead.
 
-python -m benchmarks [--quick] [--out build/bench]
+python -m benchmarks [--float] [--quick] [--out build/bench]
 
-About an hour and a half for everything once the peers have converted the models, 15 minutes with
---quick. Figures go to files in the output folder: latency, int8 and accuracy (.json and .md),
-calibration.json and startup.json.
+With --float, on two quiet cores, about 20 minutes, 5 with --quick: latency in f32, start-up and
+overhead; the first time, peers convert the models for up to ten minutes more. Without, int8 comes
+too, its latency, accuracy and calibration: about an hour more, 10 minutes with --quick. Figures go
+to files in the output folder: latency, int8 and accuracy (.json and .md), calibration.json and
+startup.json; a row of latency is written as soon as it is measured.
 """
 
 from __future__ import annotations
@@ -23,6 +25,16 @@ from benchmarks.models import ROOT
 FEW = ("mobilenet_v2", "nudenet", "minilm_l3", "dtln")  # whose accuracy --quick measures
 
 
+def bytes_of(out: Path, quick: bool) -> int:
+    """What int8 costs in accuracy, and what calibrating takes; returns how much failed."""
+    files = {"json_file": out / "accuracy.json", "markdown_file": out / "accuracy.md"}
+    rows = run(FEW if quick else list(TASKS), list(engines.ENGINES), quick, **files)
+    print("## Accuracy of int8\n\n" + report.markdown(rows))
+    cost = calibration.run(count=20 if quick else 100, json_file=out / "calibration.json")
+    print("## Calibration\n\n" + calibration.report(cost))
+    return failures(rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -30,27 +42,25 @@ def main() -> int:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     compare.options(parser)
+    parser.add_argument("--float", action="store_true", help="no int8: 20 minutes")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     cases, chosen = compare.choose(given)
     failed = 0
-    for precision, name in (("f32", "latency"), ("int8", "int8")):
+    known: dict[str, startup.Cells] = {}
+    for precision, name in (("f32", "latency"), *([] if given.float else [("int8", "int8")])):
         able = [p for p in chosen if p in peers.installed(precision)]
         files = {"json_file": given.out / f"{name}.json", "markdown_file": given.out / f"{name}.md"}
-        found = compare.run(cases, [1, 2], able, seconds=2.0, precision=precision, **files)
+        found = compare.run(cases, [1, 2], able, seconds=1.0, precision=precision, **files)
         print(f"## Latency, {precision}\n\n" + compare.report(found, able))
         failed += compare.failures(found)
-    files = {"json_file": given.out / "accuracy.json", "markdown_file": given.out / "accuracy.md"}
-    rows = run(FEW if given.quick else list(TASKS), list(engines.ENGINES), given.quick, **files)
-    print("## Accuracy of int8\n\n" + report.markdown(rows))
-    cost = calibration.run(
-        count=20 if given.quick else 100, json_file=given.out / "calibration.json"
-    )
-    print("## Calibration\n\n" + calibration.report(cost))
-    print("## Start-up\n\n" + startup.run(cases, chosen, 2, given.out / "startup.json"))
+        known = known or startup.measured(found)
+    if not given.float:
+        failed += bytes_of(given.out, given.quick)
+    print("## Start-up\n\n" + startup.run(cases, chosen, 1, given.out / "startup.json", known))
     print("\n## Overhead\n\n" + overhead.run())
-    return failed + failures(rows)
+    return failed
 
 
 if __name__ == "__main__":

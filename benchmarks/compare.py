@@ -60,11 +60,15 @@ def compare(
         workers: dict[str, Worker] = {}
         for engine in engines:
             try:
-                file, _ = worker.convert(engine, case, threads, precision)
+                file, taken = worker.convert(engine, case, threads, precision)
                 if engine in (OURS, FLOAT):
                     stack.callback(shutil.rmtree, file.parent)
                 made = stack.enter_context(Worker(engine, threads, precision))
-                made.ask("load", file, case.feeds, seconds=LOADING)
+                start = made.ask("load", file, case.feeds, seconds=LOADING)
+                file_mb = worker.loaded_bytes(file) / 1e6
+                cells[engine]["start"] = {"compile": taken, **start, "file": file_mb}
+                if said := getattr(peers.module(engine, precision), "note", lambda _: None)(file):
+                    cells[engine]["note"] = said
                 workers[engine] = made
             except Refused as e:
                 cells[engine] = {"failed": str(e)}
@@ -82,10 +86,10 @@ def compare(
         watch = machine.Watch(lambda: _own_seconds(workers))
         times = interleave(workers, cells, seconds, clock)
         busy = watch.read()
-    for engine, taken in times.items():
-        if taken and "failed" not in cells[engine]:
-            cells[engine] |= {"min": min(taken), "median": statistics.median(taken)}
-            cells[engine]["runs"] = len(taken)
+    for engine, runs in times.items():
+        if runs and "failed" not in cells[engine]:
+            cells[engine] |= {"min": min(runs), "median": statistics.median(runs)}
+            cells[engine]["runs"] = len(runs)
     return {
         "model": case.name,
         "threads": threads,

@@ -49,15 +49,21 @@ def measure(case: Case, engine: str, times: int) -> dict[str, Any]:
                 with Worker(engine, 1) as made:
                     found.append(made.ask("load", file, case.feeds, seconds=LOADING))
             least = {key: min(f[key] for f in found) for key in ("load", "first", "rss")}
-            return {"compile": seconds, **least, "file": _loaded_bytes(file) / 1e6}
+            return {"compile": seconds, **least, "file": worker.loaded_bytes(file) / 1e6}
     except Refused as e:
         return {"failed": str(e)}
 
 
-def _loaded_bytes(file: Path) -> int:
-    """Of the file and of the weights that lie beside it under the same name."""
-    beside = [file.with_suffix(".bin")] if file.suffix in (".xml", ".param") else []
-    return sum(f.stat().st_size for f in [file, *beside])
+def measured(found: dict[str, Any]) -> dict[str, Cells]:
+    """What the workers of a comparison, each a fresh process too, took for one thread."""
+    return {
+        r["model"]: {
+            e: c["start"] if "failed" not in c else {"failed": c["failed"]}
+            for e, c in r["engines"].items()
+        }
+        for r in found["rows"]
+        if r["threads"] == 1
+    }
 
 
 def best(run: Callable[[], Any], times: int) -> float:
@@ -136,10 +142,15 @@ def _digits(value: float | None) -> str:
 
 
 def run(
-    cases: Sequence[Case], chosen: Sequence[str], times: int, json_file: str | Path | None = None
+    cases: Sequence[Case],
+    chosen: Sequence[str],
+    times: int,
+    json_file: str | Path | None = None,
+    known: dict[str, Cells] | None = None,
 ) -> str:
-    """Measure, write the figures to `json_file`, and return the report."""
-    compare.convert(cases, chosen)
+    """Measure what is not known yet, write it to `json_file`, and return the report."""
+    known = known or {}
+    compare.convert([c for c in cases if c.name not in known], chosen)
     engines = [OURS, *chosen]
     packages: Cells = {
         e: {"import": import_time(peers.module(e).ENGINE), "bytes": package_bytes(e)}
@@ -147,7 +158,7 @@ def run(
     }
     rows: dict[str, Cells] = {}
     for i, case in enumerate(cases, 1):
-        rows[case.name] = {e: measure(case, e, times) for e in engines}
+        rows[case.name] = known.get(case.name) or {e: measure(case, e, times) for e in engines}
         loads = ", ".join(f"{e} {_digits(c.get('load'))}" for e, c in rows[case.name].items())
         print(f"[{i}/{len(cases)}] {case.name}: load ms: {loads}", file=sys.stderr, flush=True)
         if json_file:

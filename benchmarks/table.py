@@ -148,6 +148,8 @@ def row_notes(rows: Sequence[Row]) -> list[str]:
     notes: dict[str, None] = {}  # an ordered set: both thread counts fail for the same reason
     for r in rows:
         for engine, cell in r["engines"].items():
+            if "note" in cell:
+                notes[f"{r['model']}, {engine}: {cell['note']}"] = None
             if "failed" in cell:
                 notes[f"{r['model']}, {engine}: {cell['failed']}"] = None
     crowded = [r for r in rows if r["busy"]["crowded"]]

@@ -30,7 +30,7 @@ CACHE = Path(
     os.environ.get("INTAGLIO_BENCH_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "intaglio" / "bench"
 )
-CONVERTING, LOADING, RUNNING = 600.0, 120.0, 60.0  # seconds that a peer may take
+CONVERTING, LOADING, RUNNING = 300.0, 120.0, 60.0  # seconds that a peer may take
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -53,7 +53,7 @@ class Worker:
         try:
             self.pipe.send((what, arguments))
             if not self.pipe.poll(seconds):
-                self.process.kill()
+                self.kill()
                 raise Refused(f"{what} took longer than {seconds:.0f} s")
             fine, answer = self.pipe.recv()
         except (EOFError, OSError):
@@ -67,11 +67,17 @@ class Worker:
         """Processor time that the process has used, all threads."""
         return cpu_seconds(self.process.pid or 0)
 
+    def kill(self) -> None:
+        """End the process and what it has started, such as a compiler."""
+        with contextlib.suppress(ProcessLookupError):  # it leads a group of its own, or is not yet
+            pid = self.process.pid or 0
+            os.killpg(pid, signal.SIGKILL) if os.getpgid(pid) == pid else self.process.kill()
+
     def close(self) -> None:
         self.pipe.close()  # which ends it, unless it is stuck
         self.process.join(3)
         if self.process.is_alive():
-            self.process.kill()
+            self.kill()
         self.process.join()
         self.log.close()
 
@@ -90,7 +96,8 @@ def convert(engine: str, case: Case, threads: int, precision: str = "f32") -> tu
     """What the engine loads, and the seconds that making it took (when it was made).
 
     Ours is made anew each time, for the caller to remove its folder; what a peer makes is kept as
-    long as its version, the model and the converting code are the same.
+    long as its version, the model and the converting code are the same. Where that takes longer
+    than its PATIENCE, a peer that has a second way, `instead`, goes that way.
     """
     if engine in (peers.OURS, peers.FLOAT):
         return _convert(engine, case, threads, precision, Path(tempfile.mkdtemp(prefix="itg")))
@@ -104,6 +111,7 @@ def convert(engine: str, case: Case, threads: int, precision: str = "f32") -> tu
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         apart = Path(tempfile.mkdtemp(dir=folder.parent))  # two runs may convert at once
+        print(f"{case.name}: converting for {engine} ...", file=sys.stderr, flush=True)
         try:
             try:
                 file, seconds = _convert(engine, case, threads, precision, apart)
@@ -115,7 +123,6 @@ def convert(engine: str, case: Case, threads: int, precision: str = "f32") -> tu
                 (apart / "refused").write_text(str(e))
             with contextlib.suppress(OSError):  # the other one was first
                 apart.rename(folder)
-            print(f"{case.name}: converted for {engine}", file=sys.stderr, flush=True)
         finally:
             shutil.rmtree(apart, ignore_errors=True)
     if (folder / "refused").exists():
@@ -127,9 +134,25 @@ def convert(engine: str, case: Case, threads: int, precision: str = "f32") -> tu
 def _convert(
     engine: str, case: Case, threads: int, precision: str, folder: Path
 ) -> tuple[Path, float]:
-    with Worker(engine, threads, precision) as worker:
-        made: tuple[Path, float] = worker.ask("convert", case, folder, seconds=CONVERTING)
-        return made
+    module, made = peers.module(engine, precision), None
+    limits = {"convert": getattr(module, "PATIENCE", CONVERTING), "instead": CONVERTING}
+    for way, seconds in limits.items():
+        try:
+            with Worker(engine, threads, precision) as worker:
+                made = worker.ask("convert", case, folder, way, seconds=seconds)
+            break
+        except Refused as e:
+            if "took longer" not in str(e) or way == "instead" or not hasattr(module, "instead"):
+                raise
+    assert made is not None
+    found: tuple[Path, float] = made
+    return found
+
+
+def loaded_bytes(file: Path) -> int:
+    """Of the file and of the weights that lie beside it under the same name."""
+    beside = [file.with_suffix(".bin")] if file.suffix in (".xml", ".param") else []
+    return sum(f.stat().st_size for f in [file, *beside])
 
 
 def _death(code: int | None) -> str:
@@ -149,6 +172,7 @@ def cpu_seconds(pid: int) -> float:
 
 # ---- the process's side --------------------------------------------------------------------------
 def _serve(pipe: Connection, engine: str, threads: int, precision: str, log: str) -> None:
+    os.setsid()  # so that what it starts can be ended with it
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -177,10 +201,10 @@ class _Served:
         if hasattr(self.module, "PRECISIONS"):
             self.how += ("f32" if engine == peers.FLOAT else precision,)
 
-    def convert(self, case: Case, folder: Path) -> tuple[Path, float]:
+    def convert(self, case: Case, folder: Path, way: str = "convert") -> tuple[Path, float]:
         importlib.import_module(self.module.ENGINE)
         start = time.perf_counter()
-        file = self.module.convert(case, folder, *self.how)
+        file = getattr(self.module, way)(case, folder, *self.how)
         return file, time.perf_counter() - start
 
     def load(self, file: Path, feeds: dict[str, Array]) -> dict[str, float]:

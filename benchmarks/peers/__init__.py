@@ -8,9 +8,10 @@ Every file here, and ours.py, has the same four names:
     load(file, feeds, threads)         a Runner with those inputs in place
 
 `convert` may be slow: what it writes is kept on disk; an engine that loads ONNX itself has none.
-`load` is what a program does at its start. An engine that can compute in smaller floats lists them
-with f32 in PRECISIONS, and both functions take one more argument. Files in int8/ have the same four
-names and quantise.
+`load` is what a program does at its start. A peer whose `convert` may never end has a PATIENCE in
+seconds, a second way `instead`, and `note(file)`, which tells readers of the table. An engine that
+can compute in smaller floats lists them with f32 in PRECISIONS, and these functions take one more
+argument. Files in int8/ have the same four names and quantise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""PyTorch, compiled ahead of time by Inductor with frozen weights; bf16 by autocast."""
+"""PyTorch, compiled ahead of time by Inductor with frozen weights; bf16 by autocast.
+
+Inductor compiles a network for 10 to 50 seconds, but some for many minutes: those are traced
+and frozen instead.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.models import Case
 from benchmarks.peers import Array
@@ -10,6 +15,7 @@ from benchmarks.peers import Array
 ENGINE = "torch"
 PACKAGES = ("torch",)
 PRECISIONS = ("f32", "bf16")
+PATIENCE = 120.0  # seconds for Inductor
 
 
 def convert(case: Case, folder: Path, threads: int, precision: str) -> Path:
@@ -19,12 +25,39 @@ def convert(case: Case, folder: Path, threads: int, precision: str) -> Path:
     torch.set_num_threads(threads)
     config.freezing = True
     config.cpp.dynamic_threads = True  # one library for any number of threads
-    samples = tuple(map(torch.from_numpy, case.feeds.values()))
-    small = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
-    with torch.no_grad(), small:
-        program = torch.export.export(case.net(), samples)
+    with torch.no_grad(), _autocast(precision):
+        program = torch.export.export(case.net(), _samples(case))
         aoti_compile_and_package(program, package_path=str(folder / "model.pt2"))
     return folder / "model.pt2"
+
+
+def instead(case: Case, folder: Path, threads: int, precision: str) -> Path:
+    import torch
+
+    torch.set_num_threads(threads)
+    with torch.no_grad(), _autocast(precision):
+        traced = torch.jit.trace(case.net().eval(), _samples(case), check_trace=False)
+        torch.jit.freeze(traced).save(str(folder / "model.ts"))
+    return folder / "model.ts"
+
+
+def note(file: Path) -> str | None:
+    """What a reader of its figures should know."""
+    if file.suffix == ".pt2":
+        return None
+    return f"traced and frozen, because Inductor took longer than {PATIENCE:.0f} s"
+
+
+def _samples(case: Case) -> tuple[Any, ...]:
+    import torch
+
+    return tuple(map(torch.from_numpy, case.feeds.values()))
+
+
+def _autocast(precision: str) -> Any:
+    import torch
+
+    return torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
 
 
 class Runner:
@@ -35,7 +68,10 @@ class Runner:
         self.inputs = [torch.from_numpy(a) for a in feeds.values()]
         self.grad = torch.inference_mode()
         self.grad.__enter__()
-        self.net = torch._inductor.aoti_load_package(str(file))
+        if file.suffix == ".pt2":
+            self.net = torch._inductor.aoti_load_package(str(file))
+        else:
+            self.net = torch.jit.optimize_for_inference(torch.jit.load(str(file)))
 
     def run(self) -> None:
         self.made = self.net(*self.inputs)
