@@ -2,7 +2,7 @@
 # make test      everything that a fresh clone can test (about ten minutes at most)
 # make test-all  the slow tests too; some read the models in ../shared
 # make bench     speed, start-up and memory, beside the peers (which it installs, apart from ours);
-#                BENCH="--quick" for a few models only
+#                BENCH="--quick" for a few models only, BENCH="--float" without int8
 # make lint      ruff and mypy --strict
 # make docs      docs/rules.md, from the rules themselves
 VENV   := .venv

@@ -26,6 +26,7 @@ from intaglio.passes.move import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_produc
 from intaglio.passes.prune import prune_channels
 from intaglio.passes.recognize import RECOGNIZE
 from intaglio.passes.recognize.shuffles import SHUFFLES
+from intaglio.passes.slices import in_slices_of
 from intaglio.rewrite import No, Pick, Rule, Trace, as_estimated, rewrite
 from intaglio.targets import Target
 from intaglio.targets.cost import USUAL, Cost
@@ -158,7 +159,9 @@ def choices(target: Target, pick: Pick = as_estimated, fold: Sequence[Rule] = ()
 def lowering(target: Target, pick: Pick = as_estimated) -> list[Pass]:
     """What turns a model into the target's own ops; `pick` decides where it has several ways."""
     rules = partial(_rules, target.cost)
+    cut = Pass("slice the batch", in_slices_of(target.near), level=3, rule="batch_in_slices")
     return [
+        *([cut] if target.near else []),
         *choices(target, pick, FOLD),
         Pass("legalize", Legal(target)),
         Pass("fold weights", rules(WEIGHTS, FOLD), level=1),

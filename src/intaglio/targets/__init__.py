@@ -25,6 +25,7 @@ class Target:
     choose: tuple[Rule, ...] = ()  # neutral ops to its own that round differently, but are faster
     narrow: tuple[Rule, ...] = ()  # its ops to those of a smaller type, where the user asked for it
     precision: str = "f32"  # what `narrow` makes
+    near: int = 0  # bytes of a layer's images that its caches keep; 0: batches are never cut
     replace: tuple[Rule, ...] = ()  # what it would rather run, from intaglio.targets.replace
 
 

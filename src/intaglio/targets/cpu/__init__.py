@@ -20,6 +20,7 @@ from intaglio.targets.cpu.ops import PANEL
 from intaglio.targets.cpu.recurrent import OVERLAP
 from intaglio.targets.cpu.winograd import conv_in_tiles, conv_in_tiles_or_bf16
 
+NEAR = 2 << 20  # bytes: the second cache, and some of a third one that others use too
 CHOOSE = (conv_in_tiles,)  # faster ways to the same sums, in another order
 CHOOSE_BF16 = (conv_in_tiles_or_bf16,)
 # What becomes narrow, and faster ways: tiles would take back the memory that f16 saves.
@@ -70,4 +71,4 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     fuse = (*DEAL_FUSE, *DEPTHWISE_ENDS, *FUSE, *(OVERLAP if precision == "f32" else ()))
     return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse,
                   tuple(CHAIN), bits, choose=choose, narrow=narrow,
-                  replace=REPLACE, precision=precision)  # fmt: skip
+                  replace=REPLACE, precision=precision, near=NEAR)  # fmt: skip
