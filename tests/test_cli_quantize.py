@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -90,16 +91,16 @@ def test_scheme_out_and_in_again(folder: Path, tmp_path: Path):
     assert (tmp_path / "b.itg").read_bytes() == (tmp_path / "a.itg").read_bytes()
     (tmp_path / "s.yaml").write_text("overrides: [{pattern: 'log*', precision: f32}]")
     said = quantize(*common, "-o", "c.itg", "--scheme", "s.yaml", cwd=tmp_path)
-    assert "'logits' stays in floats: f32 was asked for" in said
+    assert "in floats   'logits': f32 was asked for" in said
 
 
 def test_the_report_as_data(folder: Path, tmp_path: Path):
     done = intaglio("quantize", DIGITS, "--dim", "batch=1", "--data", folder, "--std", "255",
-                    "--limit", "5", "--method", "minmax", "--json", "--report", "r.json",
-                    "-o", "d.itg", cwd=tmp_path)  # fmt: skip
+                    "--limit", "5", "--method", "minmax", "--accuracy", "cosine=0.9",
+                    "--json", "--report", "r.json", "-o", "d.itg", cwd=tmp_path)  # fmt: skip
     facts = json.loads(done.stdout)
     assert facts == json.loads((tmp_path / "r.json").read_text())
-    assert (facts["samples"], facts["method"]) == (5, "minmax")
+    assert (facts["samples"], facts["method"], facts["goal"]) == (5, "minmax", 0.9)
     (output,) = facts["accuracy"]["outputs"]
     assert 0.99 < output["cosine"] < 1
     assert facts["accuracy"]["samples"] == 5
@@ -157,6 +158,9 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         (["--data", "IMAGES", "--std", "0"], "std is 0; it must be finite and not 0"),
         (["--data", "IMAGES", "--method", "guess"], "method is 'guess'; known are auto, minmax"),
         (["--data", "IMAGES", "--weights", "int3"], "weights is 'int3'"),
+        (["--data", "IMAGES", "--accuracy", "psnr=3"], "psnr=3"),
+        (["--data", "IMAGES", "--accuracy", "cosine=2"], "accuracy is 2.0; give a cosine such as"),
+        (["--mode", "dynamic", "--accuracy", "0.99"], "--accuracy has no meaning in --mode dynam"),
         (["--mode", "dynamic", "--method", "kl"], "--method has no meaning in --mode dynamic"),
         (["--mode", "dynamic", "--group", "32"], "--group has no meaning in --mode dynamic"),
         (["--mode", "weights", "--export-scheme", "s.yaml"], "--export-scheme has no meaning"),
@@ -183,3 +187,17 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert words in said
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.iterdir()), "something was left behind"
+
+
+def test_accuracy_is_met_by_layers_in_floats(folder: Path, tmp_path: Path):
+    def facts(*args: object) -> dict[str, Any]:
+        said = quantize("--check", "--json", "--data", folder, "--std", "255", *args, cwd=tmp_path)
+        return json.loads(said)
+
+    plain = facts("--accuracy", "none", "-o", "a.itg")
+    assert "f32" not in plain["layers"]
+    (output,) = plain["accuracy"]["outputs"]
+    goal = 1 - (1 - output["cosine"]) / 2
+    met = facts("--accuracy", f"cosine={goal}", "-o", "b.itg")
+    assert met["layers"]["f32"] >= 1
+    assert met["accuracy"]["outputs"][0]["cosine"] > output["cosine"]

@@ -16,6 +16,7 @@ from intaglio.quant.quantize import Quantized
 
 COMPARED = 8  # samples that the float and the quantised model are compared on
 WORST = 10  # layers that are shown
+SHOWN = 6  # names in a line
 SECONDS = 0.5  # for which the two take turns
 
 
@@ -67,8 +68,12 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
     """The facts for people, with the layers that err most or with all of them."""
     counts = ", ".join(f"{n} {precision}" for precision, n in facts["layers"].items())
     lines = [f"{'layers':11} {counts}"]
-    for name, why in facts["floats"].items():
-        lines.append(f"{'':11} '{name}' stays in floats: {why}")
+    for why in dict.fromkeys(facts["floats"].values()):
+        names = [f"'{name}'" for name, w in facts["floats"].items() if w == why]
+        shown = ", ".join(names[:SHOWN]) + (
+            f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+        )
+        lines.append(f"{'in floats':11} {shown}: {why}")
     lines += [f"{'note':11} {words}" for words in facts["notes"]]
     if "accuracy" in facts:
         lines += ["", *_table(facts["accuracy"], every_layer), ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -177,7 +178,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
             made = without_data(graph, mode, weights=weights or "int8", group=group, **common)
         facts: dict[str, Any] = {"model": model, "mode": mode, **quantized.facts(made)}
         facts |= {"samples": len(found)} if found is not None else {}
-        facts |= {"method": how.method} if how is not None else {}
+        facts |= {"method": how.method, "goal": how.accuracy} if how is not None else {}
         facts |= tried.to_dict() if tried else {}
         progress(f"writing {path}", 0, None)
         if path.suffix == ".onnx":
@@ -189,12 +190,13 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     if export_scheme:
         made.scheme.save(export_scheme)
     facts |= {"output": str(path), "seconds": time.perf_counter() - start}
+    plain = json.dumps(_plain(facts), indent=1)
     for words in warned:
         click.echo(f"intaglio: warning: {words}", err=True)
     if report:
-        write_atomically(report, json.dumps(facts, indent=1).encode())
+        write_atomically(report, plain.encode())
     if as_json:
-        click.echo(json.dumps(facts, indent=1))
+        click.echo(plain)
     elif not quiet:
         size = path.stat().st_size / 1e6
         took = f" from {len(found)} samples" if found is not None else ""
@@ -237,3 +239,12 @@ def _progress(hidden: bool) -> Iterator[Progress]:
         yield lambda words, done, total: bar.update(
             task, description=words, completed=done, total=total
         )
+
+
+def _plain(content: Any) -> Any:
+    """With null for what is not finite, which JSON has no number for."""
+    if isinstance(content, dict):
+        return {k: _plain(v) for k, v in content.items()}
+    if isinstance(content, list):
+        return [_plain(v) for v in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

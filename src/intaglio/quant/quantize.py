@@ -19,6 +19,7 @@ from intaglio.passes.fold import FOLD
 from intaglio.quant import columns
 from intaglio.quant.apart import keep_apart
 from intaglio.quant.assign import (
+    DTYPE,
     assign,
     by_sums,
     from_integers,
@@ -139,6 +140,8 @@ def calibrate(
     given = scheme.tensors if scheme else {}
     if scheme:
         wanted |= scheme.wanted(graph, warn)
+    for precision in sorted({*wanted.values()} - {*DTYPE, "f32"}):
+        warn(f"{precision} is asked for, which {target} has no layers of; they compute in f32")
     placement = place(graph, wanted)
     if not placement.nodes:
         raise BadInput("there is nothing to quantise: no convolution or product with constant "
