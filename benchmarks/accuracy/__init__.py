@@ -46,6 +46,7 @@ class Task:
     calibrate: int = 32
     agreement: bool = False  # the metric compares with what the float model answers
     dynamic: bool = False  # a net of products, which onnxruntime quantises dynamically
+    int4: bool = False  # a transformer, whose weights may have four bits
 
     def files(self) -> dict[str, Path]:
         return {"model": self.file()}

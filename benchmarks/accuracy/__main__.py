@@ -60,7 +60,8 @@ def run(
     rows: list[report.Row] = []
     for i, name in enumerate(names, 1):
         for engine in chosen:
-            if engine == engines.DYNAMIC and not TASKS[name].dynamic:
+            wanted = {engines.DYNAMIC: TASKS[name].dynamic, engines.INT4: TASKS[name].int4}
+            if not wanted.get(engine, True):
                 continue
             row = measure(name, engine, quick)
             rows.append(row)

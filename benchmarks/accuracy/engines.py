@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,10 +11,11 @@ from benchmarks import peers
 from benchmarks.accuracy import Feeds, Run, files
 from benchmarks.peers.int8 import onnxruntime as ort_int8
 from benchmarks.peers.int8 import openvino as openvino_int8
+from intaglio.ir import Graph
 
 THREADS = 2
 BY_CHANNEL = 13  # the opset in which DequantizeLinear got scales by channel
-FLOAT, OURS, AUTO = "float", "intaglio", "intaglio --auto"
+FLOAT, OURS, AUTO, INT4 = "float", "intaglio", "intaglio --auto", "intaglio int4"
 STATIC, DYNAMIC, OPENVINO = "onnxruntime", "onnxruntime dynamic", "openvino"
 Make = Callable[[Path, Sequence[Feeds]], Run]
 
@@ -29,17 +30,33 @@ def onnxruntime(file: Path) -> Run:
     return lambda feeds: session.run(None, feeds)
 
 
-def _ours(file: Path, samples: Sequence[Feeds], **how: object) -> Run:
+def _session(graph: Graph) -> Run:
     import intaglio
 
-    made = files.scratch() / f"{file.stem}.itg"
-    intaglio.compile(intaglio.quantize(intaglio.load(file), data=samples, **how)).save(made)
+    made = Path(tempfile.mkdtemp(dir=files.scratch())) / "model.itg"
+    intaglio.compile(graph).save(made)
     session = intaglio.open(made, threads=THREADS)
     return lambda feeds: [a.copy() for a in session.run(feeds).values()]
 
 
+def _ours(file: Path, samples: Sequence[Feeds]) -> Run:
+    import intaglio
+
+    return _session(intaglio.quantize(intaglio.load(file), data=samples))
+
+
 def _auto(file: Path, samples: Sequence[Feeds]) -> Run:
-    return _ours(file, samples, auto=True)
+    import intaglio
+    from intaglio.quant.auto import auto
+
+    return _session(auto(intaglio.load(file), samples).best.graph)
+
+
+def _int4(file: Path, samples: Sequence[Feeds]) -> Run:
+    import intaglio
+    from intaglio.quant.datafree import without_data
+
+    return _session(without_data(intaglio.load(file), "weights", weights="int4").graph)
 
 
 def _prepared(file: Path) -> Path:
@@ -85,6 +102,7 @@ ENGINES: dict[str, Make] = {
     FLOAT: lambda file, samples: onnxruntime(file),
     OURS: _ours,
     AUTO: _auto,
+    INT4: _int4,
     STATIC: _static,
     DYNAMIC: _dynamic,
     OPENVINO: _openvino,
@@ -99,10 +117,5 @@ PACKAGES = {  # what an engine's answers depend on
 
 def missing(engine: str) -> str | None:
     """Why the engine cannot run here; None if it can."""
-    if engine == AUTO:
-        from intaglio.quant.quantize import calibrate
-
-        if "auto" not in inspect.signature(calibrate).parameters:
-            return "this version has no auto mode"
     lacking = [p for p in PACKAGES.get(engine, ()) if not peers.has(p)]
     return f"needs {', '.join(lacking)}: `make bench` installs it" if lacking else None

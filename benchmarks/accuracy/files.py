@@ -84,8 +84,8 @@ def only_output(source: Path, name: str) -> Path:
     return file
 
 
-def tflite(name: str) -> Path:
-    """A TFLite model of ../shared as ONNX, by our own frontend or by tf2onnx."""
+def tflite(name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Path:
+    """A TFLite model of ../shared as ONNX, by our own frontend."""
     import intaglio
 
     source = shared(f"models/tflite/{name}.tflite")
@@ -93,13 +93,9 @@ def tflite(name: str) -> Path:
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            intaglio.save_onnx(intaglio.load(source), file)
+            intaglio.save_onnx(intaglio.load(source, shapes=dict(shapes or {})), file)
         except intaglio.IntaglioError as e:
-            command = [sys.executable, "-m", "tf2onnx.convert", "--opset", "13"]
-            command += ["--tflite", str(source), "--output", str(file)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode or not file.exists():
-                raise Missing(f"{source.name} could not be read: {e}") from None
+            raise Missing(f"{source.name} could not be read: {e}") from None
     return file
 
 

@@ -11,13 +11,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.accuracy.engines import AUTO, DYNAMIC, FLOAT, OPENVINO, OURS, STATIC
+from benchmarks.accuracy.engines import AUTO, DYNAMIC, FLOAT, INT4, OPENVINO, OURS, STATIC
 from benchmarks.table import grid
 
 Row = dict[str, Any]
 PEERS = (STATIC, DYNAMIC, OPENVINO)
 MEAN, WORST, AUTO_MEAN = 0.5, 1.0, 0.2  # the drops that are allowed
 NOISE = 0.1  # points that count as equal where nothing is known of the spread
+FOUR_BITS = 0.995  # the cosine of a transformer's output
 SCORES, SAME = 0.99, 100.0  # of a YOLOv8 head with boxes and scores in one tensor
 
 
@@ -48,7 +49,7 @@ def models(rows: Sequence[Row]) -> list[str]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """The scores, the drops, and the verdict."""
-    engines = [e for e in (FLOAT, OURS, AUTO, *PEERS) if any(r["engine"] == e for r in rows)]
+    engines = [e for e in (FLOAT, OURS, AUTO, INT4, *PEERS) if any(r["engine"] == e for r in rows)]
     lines = [["model", "metric", *engines]]
     for model in models(rows):
         metric = next(r["metric"] for r in rows if r["model"] == model)
@@ -112,6 +113,13 @@ def verdict(rows: Sequence[Row]) -> list[str]:
             "nudenet, boxes and scores in one tensor: cosine of scores "
             f"{near:.4f} (needed {SCORES}), {same:.1f} % of detections the same: "
             + _is(near >= SCORES and same >= SAME)
+        )
+    small = find(rows, "minilm_l3", INT4)
+    if small:
+        fine = small["value"] >= 100 * FOUR_BITS
+        said.append(
+            f"minilm_l3, weights of 4 bits by group: cosine {small['value'] / 100:.4f} "
+            f"(needed {FOUR_BITS}): {_is(fine)}"
         )
     return said
 

@@ -153,7 +153,7 @@ def _overlap(a: Array, b: Array) -> float:
 TASKS = {
     "minilm_l3": Task(
         "cosine %", _minilm, lambda n: _sentences(True, n), lambda n: _sentences(False, n),
-        _meaning, samples=32, quick=16, calibrate=16, agreement=True, dynamic=True,
+        _meaning, samples=32, quick=16, calibrate=16, agreement=True, dynamic=True, int4=True,
     ),
     "ocr_recognise": Task(
         "letters %", _read, lambda n: _strips(True, n), lambda n: _strips(False, n), _letters,

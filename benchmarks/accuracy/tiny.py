@@ -41,10 +41,6 @@ def classifier(
     )  # fmt: skip
 
 
-def _fixed(name: str, shape: tuple[int, ...]) -> Path:
-    return files.with_shapes(files.tflite(name), {"input_1": shape})
-
-
 # ---- anomalies -----------------------------------------------------------------------------------
 def _windows(i: int) -> Feeds:
     """Every window of one sound."""
@@ -79,20 +75,20 @@ TASKS = {
         partial(files.onnx_model, "mnist_cntk_26k"), data.mnist, "Input3", lambda x: x[None], 1000
     ),
     "ic_resnet8": classifier(
-        lambda: _fixed("pretrainedResnet", (1, 32, 32, 3)),
+        partial(files.tflite, "pretrainedResnet"),
         lambda: data.arrays("cifar10_test_first1000_lossless"), "input_1", lambda x: x,
     ),
     "vww_mobilenet": classifier(
-        lambda: _fixed("vww_96_float", (1, 96, 96, 3)), lambda: data.arrays("vww01_200"),
+        partial(files.tflite, "vww_96_float"), lambda: data.arrays("vww01_200"),
         "input_1", lambda x: x / 255,
     ),
     "kws_dscnn": classifier(
-        lambda: _fixed("kws_ref_model_float32", (1, 49, 10, 1)),
+        partial(files.tflite, "kws_ref_model_float32"),
         lambda: data.tiny("kws01", (49, 10, 1), "int8"),
         "input_1", lambda x: (x.astype(np.float32) - KWS_ZERO) * KWS_SCALE,
     ),
     "ad_autoencoder": Task(
-        "AUC %", lambda: _fixed("ad01_fp32", (196, WINDOW)),
+        "AUC %", lambda: files.tflite("ad01_fp32", {"input_1": (196, WINDOW)}),
         lambda n: [_windows(i) for i in _sounds(True)][:n],
         lambda n: map(_windows, data.spread(_sounds(False), n)),
         _auc, samples=31, quick=31, calibrate=4,
