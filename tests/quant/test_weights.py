@@ -113,3 +113,27 @@ def test_kept_layers_stay():
     kept = ops_of(dynamic(graph, keep=["last"]))
     assert kept.count("dynamic_matmul") == 1
     assert kept.count("gemm") == 1
+
+
+def test_samples_and_wide_layers_lower_the_error():
+    graph = network()
+    for i, n in enumerate(graph.nodes()):
+        n.origin = f"n{i}"
+    samples = [{"ids": RNG.integers(0, 50, (1, 9))} for _ in range(60)]
+    feeds = {"ids": RNG.integers(0, 50, (1, 9))}
+    want = intaglio.interpret(graph, feeds)["z"]
+
+    def error(**how):
+        made = weight_only(graph, "i4", 32, **how)
+        y = intaglio.interpret(made, feeds)["z"]
+        return np.linalg.norm(y - want), [n.inputs[0].dtype for n in made.nodes()
+                                          if n.op == "dequantize_linear"]  # fmt: skip
+
+    plain, types = error()
+    assert types.count("i4") == 2
+    assert error(samples=samples)[0] < plain
+    less, types = error(samples=samples, wide=0.62)
+    assert less < plain
+    assert types.count("i4") == 1
+    with pytest.raises(BadInput, match="give samples"):
+        weight_only(graph, "i4", 32, wide=0.2)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+import intaglio
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value, constant
@@ -29,6 +30,7 @@ TYPES = ("i8", "u8", "i4", "u4")
 GROUPS = (16, 1024)  # along k; below, scales outweigh what they save
 # Shares of the range that are tried: the fewer bits, the more there is to win.
 CLIPS = {8: np.linspace(1, 0.8, 6, dtype=np.float32), 4: np.linspace(1, 0.5, 26, dtype=np.float32)}
+SEEN = 8  # samples on which layers are compared
 _AT_ONCE = 1 << 20  # weights
 
 
@@ -124,17 +126,25 @@ def weight_only(
     symmetric: bool = True,
     keep: Collection[str] = (),
     samples: Sequence[Mapping[str, Array]] = (),
+    wide: float = 0.0,
 ) -> Graph:
     """The graph with the matrices of its products as integers; it still computes in f32.
 
     `group` rows of a column share a scale (0: whole columns). Tables that are looked up become i8
     with a scale per row. `keep` names layers, by origin or output, that stay as they are. With
     `samples` of the inputs, by name, weights are rounded so that the products err least: 4 bits
-    gain most.
+    gain most. Up to a share `wide` of all weights become i8 per column instead, those of the layers
+    that the outputs miss most, for their size, on these samples.
     """
+    if wide and not len(samples):
+        raise BadInput("which layers need more bits is measured: give samples")
+    if wide:
+        worst = _worst(graph, dtype, group, symmetric, keep, samples, wide)
+        graph = weight_only(graph, dtype, group, symmetric, {*keep, *worst}, samples)
+        return weight_only(graph, keep=keep)
     made = graph.copy()
     nodes = [n for n in made.nodes() if not _kept(n, keep) and _matrix(n) is not None]
-    moments = dict(grams(made, nodes, samples)) if len(samples) else {}
+    moments = dict(grams(made, [n for n in nodes if _seen(n, len(samples))], samples))
     for node in nodes:
         w = _matrix(node)
         assert w is not None
@@ -148,6 +158,52 @@ def weight_only(
         made.replace(node.outputs[0], y if c is None else add(y, c, origin=node.origin))
     _quantize_tables(made, keep)
     return made
+
+
+def _seen(node: Node, samples: int) -> bool:
+    """Whether a product sees twice as many rows as it has inputs: fewer would mislead."""
+    x = node.inputs[0]
+    assert x is not None
+    return samples * x.type.size >= 2 * x.shape[-1] ** 2
+
+
+def _worst(graph: Graph, dtype: str, group: int, symmetric: bool, keep: Collection[str],
+           samples: Sequence[Mapping[str, Array]], share: float) -> list[str]:  # fmt: skip
+    """The layers that hurt the outputs most per weight, up to a share of all weights."""
+    sizes = {
+        n.origin or n.outputs[0].name: w.size
+        for n in graph.nodes()
+        if not _kept(n, keep) and (w := _matrix(n)) is not None
+    }
+    some = samples[:: max(1, len(samples) // SEEN)]
+
+    def outputs(g: Graph) -> list[Array]:
+        with intaglio.open(intaglio.compile(g)) as session:
+            return [y for s in some for y in session.run(dict(s)).values()]
+
+    want = outputs(graph)
+    hurt = {}
+    for name, size in sizes.items():
+        others = {*keep, *(n for n in sizes if n != name), *_tables(graph)}
+        got = outputs(weight_only(graph, dtype, group, symmetric, others))
+        hurt[name] = (
+            sum(
+                float(np.square(g.astype(np.float64) - w).sum() / max(np.square(w).sum(), 1e-30))
+                for g, w in zip(got, want, strict=True)
+                if dtypes.is_float(dtypes.name_of(w.dtype))
+            )
+            / size
+        )
+    room, found = share * sum(sizes.values()), []
+    for name in sorted(hurt, key=lambda n: (-hurt[n], n)):
+        if sizes[name] <= room:
+            room -= sizes[name]
+            found.append(name)
+    return found
+
+
+def _tables(graph: Graph) -> list[str]:
+    return [n.origin or n.outputs[0].name for n in graph.nodes() if _table(n) is not None]
 
 
 def dynamic(graph: Graph, keep: Collection[str] = (), attention: str = "bf16") -> Graph:
