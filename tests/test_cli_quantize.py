@@ -60,6 +60,17 @@ def test_pictures_in_a_package_out(folder: Path, digits: tuple[np.ndarray, ...],
     assert out.stat().st_size < 0.6 * whole.stat().st_size
 
 
+def test_a_package_can_take_bytes(folder: Path, digits: tuple[np.ndarray, ...], tmp_path: Path):
+    plain, out = tmp_path / "floats.itg", tmp_path / "bytes.itg"
+    quantize("--data", folder, "--std", "255", "-o", plain)
+    quantize("--data", folder, "--std", "255", "--input-type", "uint8", "-o", out)
+    with api.open(plain) as floats, api.open(out) as session:
+        for p in digits[0][:20]:
+            want = floats.run({"image": (p * np.float32(1 / 255))[None, None]})
+            got = session.run({"image": p[None, None]})
+            np.testing.assert_array_equal(got["probabilities"], want["probabilities"])
+
+
 def test_the_report_shows_the_layers_that_err_most(folder: Path, tmp_path: Path):
     base = ("--check", "--data", folder, "--std", "255", "-o", tmp_path / "d.itg")
     said = quantize(*base)

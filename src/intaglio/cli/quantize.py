@@ -62,6 +62,9 @@ def _numbers(option: str) -> Any:
               type=click.Choice(["stretch", "letterbox", "crop"]),
               help="crop: short side to 1/0.875 of the size, then the centre.")  # fmt: skip
 @click.option("--pad", default=114.0, show_default=True, help="Pixels beside a letterbox.")
+@click.option("--input-type", default="float", show_default=True,
+              type=click.Choice(["float", "uint8"]), help="uint8: what is written takes pictures "
+              "as bytes; --mean and --std become a part of it.")  # fmt: skip
 @click.option("--limit", type=int, metavar="N",
               help="Samples to use, spread over all there are [default: at most 100].")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Which samples, where there are more.")
@@ -108,7 +111,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
             scheme: str | None, strict: bool, export_scheme: str | None, target: str, check: bool,
             layers: bool, report: str | None, as_json: bool, quiet: bool, accuracy: str | None,
             rounding: str | None, equalize: bool, smooth: bool, resume: str | None, try_all: bool,
-            **rest: Any) -> None:  # fmt: skip
+            input_type: str, **rest: Any) -> None:  # fmt: skip
     """Quantise MODEL: compute in integers what it computes in floats.
 
     Give samples like those that it will see, 20 to 200 of them, prepared as it was trained.
@@ -116,6 +119,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     \b
     intaglio quantize model.onnx --data images/ --mean 123.675,116.28,103.53 --std 58.4,57.1,57.4
     intaglio quantize yolo.onnx --data frames/ --std 255 --resize letterbox -o yolo.itg
+    intaglio quantize model.onnx --data images/ --std 255 --input-type uint8    bytes in
     intaglio quantize model.onnx --data samples.npz -o model_qdq.onnx     for other tools
     intaglio quantize bert.onnx --mode dynamic                            no samples needed
     intaglio quantize gpt.onnx --mode weights --weights int4 --group 64
@@ -129,6 +133,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     from intaglio.quant.auto import Automatic, auto
     from intaglio.quant.data import samples
     from intaglio.quant.datafree import without_data
+    from intaglio.quant.pictures import take_pictures
     from intaglio.quant.quantize import Options, calibrate
     from intaglio.quant.scheme import Scheme
 
@@ -181,10 +186,14 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
         facts |= {"method": how.method, "goal": how.accuracy} if how is not None else {}
         facts |= tried.to_dict() if tried else {}
         progress(f"writing {path}", 0, None)
+        result = made.graph
+        if input_type == "uint8":
+            result = made.graph.copy()
+            take_pictures(result, pixels["mean"], pixels["std"])
         if path.suffix == ".onnx":
-            intaglio.save_onnx(made.graph, path)
+            intaglio.save_onnx(result, path)
         else:
-            intaglio.compile(made.graph, target=target).save(path)
+            intaglio.compile(result, target=target).save(path)
         if check:
             facts |= quantized.check(made, found, target, progress)
     if export_scheme:

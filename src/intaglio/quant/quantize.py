@@ -35,6 +35,7 @@ from intaglio.quant.equalize import equalizable, equalize
 from intaglio.quant.gram import grams
 from intaglio.quant.insert import insert
 from intaglio.quant.observe import Observation, Progress, observe
+from intaglio.quant.pictures import take_pictures
 from intaglio.quant.place import PRODUCTS, Placement, place, weight_axis
 from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
@@ -46,6 +47,7 @@ Integers = tuple[Array, TensorScheme]  # what is stored, and what it means
 METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 WEIGHTS = {"int8": "i8"}
 EVEN = 16  # samples that tell the sizes of channels
+INPUTS = ("float", "uint8")
 ROUNDINGS = ("nearest", "squant", "data")
 
 
@@ -121,6 +123,7 @@ def calibrate(
     color: str = "rgb",
     resize: str = "stretch",
     pad_value: float = 114,
+    input_type: str = "float",
     limit: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -130,9 +133,12 @@ def calibrate(
     """`quantize`, with everything that was learnt on the way.
 
     What `scheme` says of layers and tensors wins over what is found; `mean` to `seed` are for
-    `data.samples`; what else is given is for `intaglio.load`.
+    `data.samples`; what else is given is for `intaglio.load`. With `input_type` "uint8" the graph
+    takes pictures as bytes, and `mean` and `std` become a part of it.
     """
     options = options or Options()
+    if input_type not in INPUTS:
+        raise BadInput(f"input_type is '{input_type}'; known are {', '.join(INPUTS)}")
     graph = prepare(model, target, **load)
     wanted = dict(options.layers)
     if isinstance(scheme, str | Path):
@@ -171,6 +177,8 @@ def calibrate(
     options = replace(options, methods={**found.methods, **options.methods})
     made = build(graph, placement, seen, options, given, weights)
     made.notes += [*map(str, notes), *found.notes]
+    if input_type == "uint8":
+        take_pictures(made.graph, mean, std)
     return made
 
 

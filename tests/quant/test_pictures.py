@@ -1,0 +1,77 @@
+"""Pictures as bytes: the very bits that normalised floats give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import intaglio
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.quant.pictures import take_pictures
+from intaglio.quant.quantize import calibrate
+
+RNG = np.random.default_rng(0)
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+PICTURES = RNG.integers(0, 256, (3, 1, 3, 16, 16)).astype(np.uint8)
+
+
+def net(shape=(1, 3, 16, 16)) -> Graph:
+    x = Value(Type("f32", shape), "x")
+    image = x if shape[1] == 3 else ops.transpose(x, perm=(0, 3, 1, 2))
+    window = {"stride": (2, 2), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    rng = np.random.default_rng(1)
+    w = [rng.standard_normal(s).astype(np.float32) for s in ((16, 3, 3, 3), (8, 16, 3, 3))]
+    y = ops.conv(ops.relu(ops.conv(image, constant(w[0]), None, **window)), constant(w[1]), None,
+                 **window)  # fmt: skip
+    return Graph([x], [y], ["y"])
+
+
+def normalized(picture: np.ndarray) -> np.ndarray:
+    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (MEAN, STD))
+    return (picture * (np.float32(1) / std) - mean / std).astype(np.float32)
+
+
+def run(graph: Graph, x: np.ndarray) -> np.ndarray:
+    with intaglio.open(intaglio.compile(graph)) as session:
+        return np.array(session.run({"x": x})["y"])
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_bytes_give_the_same_bits_as_normalised_floats(last):
+    def turn(a):
+        return np.ascontiguousarray(np.moveaxis(a, 1, -1)) if last else a
+
+    graph = net((1, 16, 16, 3) if last else (1, 3, 16, 16))
+    floats = [turn(normalized(p)) for p in PICTURES]
+    plain = calibrate(graph, floats, warn=print).graph
+    how = {"mean": MEAN, "std": STD, "input_type": "uint8", "warn": print}
+    bytes_in = calibrate(graph, floats, **how).graph
+    assert str(bytes_in.inputs[0].type).startswith("u8")
+    for p, x in zip(PICTURES, floats, strict=True):
+        np.testing.assert_array_equal(run(bytes_in, turn(p)), run(plain, x))
+    ops_left = {n.op for n in intaglio.optimize(bytes_in, level=3).nodes()}
+    assert "lookup" in ops_left
+    assert "quantize_linear" not in ops_left
+
+
+def test_channels_that_share_their_numbers_are_one_part():
+    graph = net()
+    assert take_pictures(graph, [127.5], [127.5]) == ["x"]
+    assert "slice" not in {n.op for n in graph.nodes()}
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "words"),
+    [([1, 2], None, "2 numbers for the 3 channels of 'x'"), (None, [0], "cannot be 0")],
+)
+def test_numbers_that_do_not_fit_are_refused(mean, std, words):
+    with pytest.raises(BadInput, match=words):
+        take_pictures(net(), mean, std)
+
+
+def test_a_model_without_pictures_is_refused():
+    x = Value(Type("f32", (1, 7)), "x")
+    with pytest.raises(BadInput, match="no input is a picture"):
+        take_pictures(Graph([x], [ops.relu(x)], ["y"]))
