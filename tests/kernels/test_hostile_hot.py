@@ -141,6 +141,16 @@ def rows_of_bytes(r: random.Random) -> Call:
     return "cpu.qgemm", [*arrays, ones(m), x.reshape(-1)[:1]], attrs
 
 
+def small_weights(r: random.Random) -> Call:
+    m, n, k, bits = r.randint(0, 9), r.randint(0, 70), r.randint(1, 40), r.choice([4, 8])
+    block = r.choice([k, 2, 8, 32])
+    w = ones(-(-n // 16), k if bits == 8 else -(-k // 2), 16).astype([np.uint8, np.int8][bits // 8])
+    each = ones(-(-n // 16), -(-k // block), 16)
+    arrays = [ones(m, k), w, ones(n), ones(m, n), ones(n), each, each]
+    attrs = {"n": n, "bits": bits, "block": block, **epilogue(r), "act": "prelu"}
+    return "cpu.wgemm", arrays, attrs
+
+
 def winograd(r: random.Random) -> Call:
     tile, deep, channels = r.choice([2, 4, 6]), r.randint(1, 20), r.randint(0, 70)
     w = ones((tile + 2) ** 2, -(-channels // 16), deep, 16)
@@ -256,7 +266,7 @@ def run(call: Call, parts: int) -> bool:
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
         gemm, conv, conv, in_bf16, in_bf16, in_f16, in_f16, bytes_, bytes_, winograd, depthwise,
-        pool, interpolate, pack, chain, attention, rows_of_bytes,
+        pool, interpolate, pack, chain, attention, rows_of_bytes, small_weights,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:
