@@ -72,7 +72,7 @@ def _numbers(option: str) -> Any:
               "moving, percentile, kl, mse, or auto: what errs least [default: auto].")  # fmt: skip
 @click.option("--accuracy", metavar="cosine=C", help="What every part of every output is to keep; "
               "layers that stand in the way stay in floats; none: nothing "
-              "[default: cosine=0.99].")  # fmt: skip
+              "[default: cosine=0.995].")  # fmt: skip
 @click.option("--rounding", type=click.Choice(["nearest", "squant", "data"]),
               help="Of weights: together without data, or by it [default: squant].")  # fmt: skip
 @click.option("--equalize", is_flag=True, help="Share out channels' sizes between convolutions.")

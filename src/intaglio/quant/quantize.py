@@ -57,7 +57,7 @@ class Options:
 
     method: str = "auto"  # how a range follows from what was observed: one of METHODS
     methods: Mapping[str, str] = field(default_factory=dict)  # by tensor, where it is another one
-    accuracy: float | None = 0.99  # the cosine that every part of every output is to keep
+    accuracy: float | None = 0.995  # the cosine that every part of every output is to keep
     weights: str = "int8"
     activations: str = "int8"
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for

@@ -25,12 +25,15 @@ from intaglio.quant.place import PRODUCTS, Placement, layer, place
 from intaglio.quant.scheme import TensorScheme
 from intaglio.quant.trial import Errors, Trial, total
 
-SAMPLES = 8  # that are tried
-METHODS = ("moving", "minmax", "percentile", "mse")
+SAMPLES = 24  # that are tried
+METHODS = ("minmax", "moving", "percentile", "mse")  # the first has to be beaten by the others
 BLOCKS = 6  # of tensors in order, each of which may have a method of its own
-GAIN = 0.98  # of the error: what another method has to come to, to be worth it
-GOOD = 0.001  # squared error below which there is nothing to look for
+GAIN = 0.95  # of the error: what another method has to come to in a block, to be worth it
+BEATS = 0.8  # of the error by the first method, which cuts nothing off, that another must come to
+GOOD = 0.004  # squared error (cosine 0.998) below which there is nothing to look for
 TRIALS = 120  # to find the tensors that matter
+SINGLY = 24  # tensors that are promoted one by one, each measured
+HELPS = 0.97  # of the error: what promoting a tensor has to come to, to be kept
 ROUNDS = 6
 SLACK = 0.7  # share of what is allowed that single errors may add up to
 
@@ -126,7 +129,7 @@ class Search:
         """How to range each tensor: the best method for all, then for blocks of them in order."""
         names = self.trial.names
         figures = {m: total(self.errors(self.make(dict.fromkeys(names, m)))) for m in methods}
-        ranked = sorted(methods, key=figures.__getitem__)
+        ranked = sorted(methods, key=lambda m: figures[m] * (BEATS if m == methods[0] else 1))
         chosen, best = dict.fromkeys(names, ranked[0]), figures[ranked[0]]
         blocks = [list(b) for b in np.array_split(np.array(names), min(BLOCKS, len(names)))]
         for block in blocks:
@@ -182,17 +185,23 @@ class Search:
         base, single = self.sensitivities(schemes, allowed / 20)
         ranked = self.ranked(base, single, allowed)
         promoted: list[str] = []
-        for attempt in range(ROUNDS):
-            goal = allowed * SLACK * 0.6**attempt
-            promoted = _needed(ranked, base, single, goal, max(len(promoted) + 1, 1))
-            found.layers = {name: "f32" for t in promoted for name in self.readers(t)}
-            left = self._left({**wanted, **found.layers})
-            now = self.errors({n: t for n, t in schemes.items() if n in left})
-            found.cosine = _cosine(now)
-            point = Point(tuple(found.layers), self.cost(promoted), found.cosine, True)
-            found.curve.append(point)
-            if max(now.values()) <= allowed or len(promoted) == len(ranked):
+        for t in ranked[:SINGLY]:  # what one tensor causes is not to cost its successors too
+            if max(now.values()) <= allowed:
                 break
+            after, point = self._promoted([*promoted, t], schemes, wanted)
+            if total(after) < HELPS * total(now):
+                promoted, now = [*promoted, t], after
+                found.curve.append(point)
+        rest = [t for t in ranked if t not in promoted]
+        for i in range(ROUNDS):
+            if max(now.values()) <= allowed or not rest:
+                break
+            many = max(len(ranked) // 20, 1) << i
+            promoted, rest = promoted + rest[:many], rest[many:]
+            now, point = self._promoted(promoted, schemes, wanted)
+            found.curve.append(point)
+        found.cosine = _cosine(now)
+        found.layers = {name: "f32" for t in promoted for name in self.readers(t)}
         found.notes = [self._words(t, single[t]) for t in promoted]
         if found.cosine < cosine:
             found.notes.append(
@@ -200,6 +209,15 @@ class Search:
                 "weights or the model itself stand in the way"
             )
         return found
+
+    def _promoted(
+        self, tensors: Sequence[str], schemes: Schemes, wanted: Mapping[str, str]
+    ) -> tuple[Errors, Point]:
+        """What remains where the readers of these tensors compute in floats."""
+        layers = {name: "f32" for t in tensors for name in self.readers(t)}
+        left = self._left({**wanted, **layers})
+        errors = self.errors({n: t for n, t in schemes.items() if n in left})
+        return errors, Point(tuple(layers), self.cost(tensors), _cosine(errors), True)
 
     def ranked(self, base: Errors, single: Mapping[str, Errors], allowed: float) -> list[str]:
         """Tensors, the one first that takes most error away for the work it costs in floats."""
@@ -220,10 +238,7 @@ class Search:
         made = []
         for k in sorted({round(len(ranked) * (i / points) ** 2) for i in range(points + 1)}):
             some = ranked[:k]
-            layers = {name: "f32" for t in some for name in self.readers(t)}
-            left = self._left(layers)
-            now = self.errors({n: t for n, t in schemes.items() if n in left})
-            made.append(Point(tuple(layers), self.cost(some), _cosine(now), True))
+            made.append(self._promoted(some, schemes, {})[1])
         return made
 
     def _left(self, wanted: Mapping[str, str]) -> set[str]:
@@ -236,22 +251,6 @@ class Search:
             f"'{tensor}' is too coarse in int8: alone it costs '{part}' "
             f"{np.sqrt(errors[part]):.1%}; {', '.join(map(repr, self.readers(tensor)))} in f32"
         )
-
-
-def _needed(
-    ranked: Sequence[str],
-    base: Errors,
-    single: Mapping[str, Errors],
-    goal: float,
-    least: int,
-) -> list[str]:
-    """So many tensors of the ranking, at least `least`, that the errors of the rest meet a goal."""
-    left = {p: base[p] + sum(e[p] for e in single.values()) for p in base}
-    for k, t in enumerate(ranked):
-        if k >= least and all(e <= max(goal, 1.1 * base[p]) for p, e in left.items()):
-            return list(ranked[:k])
-        left = {p: e - single[t][p] for p, e in left.items()}
-    return list(ranked)
 
 
 def _cosine(errors: Errors) -> float:
