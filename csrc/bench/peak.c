@@ -24,3 +24,22 @@ PEAK(avx2, "avx2,fma", __m256, _mm256_set1_ps)
 #undef MADD
 #define MADD _mm512_fmadd_ps
 PEAK(avx512, "avx512f", __m512, _mm512_set1_ps)
+#undef MADD
+
+// The same for bytes: four multiply-adds per 32-bit lane, or two where there are only 16-bit ones.
+#define BYTES(isa, options, vector, set)                                      \
+  __attribute__((visibility("default"), target(options)))                     \
+  int itg_peak_bytes_##isa(int64_t rounds) {                                  \
+    vector x = set(3), EACH(START) none = set(0);                             \
+    for (; rounds > 0; rounds--) { EACH(STEP) }                               \
+    vector sum = none EACH(ADD);                                              \
+    return (int)sum[0];                                                       \
+  }
+#define MADD(sum, a, b) _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
+BYTES(avx2, "avx2", __m256i, _mm256_set1_epi32)
+#undef MADD
+#define MADD(sum, a, b) _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
+BYTES(avx512, "avx512f,avx512bw", __m512i, _mm512_set1_epi32)
+#undef MADD
+#define MADD _mm512_dpbusd_epi32
+BYTES(avx512vnni, "avx512f,avx512vnni", __m512i, _mm512_set1_epi32)

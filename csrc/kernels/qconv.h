@@ -4,42 +4,59 @@
 #include "qtile.h"
 #include "window.h"
 
+enum itg_qrun { ITG_QRUN_TAP, ITG_QRUN_LINE, ITG_QRUN_WINDOW };  // what lies together in a panel
+
 typedef struct itg_qconv {
   itg_window w;
   int64_t batch, channels, groups, deep, per;  // deep, per: input and output channels of a group
-  int64_t run;                                 // bytes that lie together in the image and in a panel: a tap, or a line
-  int64_t taps;                                // such runs of one window
-  int64_t fours;                               // groups of four of each
-  int64_t panels;                              // of each group
-  int flip;                                    // what makes an input byte u8
-  uint8_t fill;                                // what padding reads as, a byte like those of the image
+  enum itg_qrun joined;
+  int64_t run;     // bytes that lie together in a panel: of a tap, a line of the window, or all of it
+  int64_t runs;    // such runs of one window
+  int64_t fours;   // groups of four of each
+  int64_t panels;  // of each group
+  int flip;        // what makes an input byte u8
+  uint8_t fill;    // what padding reads as, a byte like those of the image
+  bool direct;     // windows of one pixel, never on padding: they are read where they lie
 } itg_qconv;
 
 itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out);
 itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out);
 
+enum {
+  ITG_QPIXELS = 128,  // output pixels that go through the panels together
+  ITG_QCLASSES = 12,  // sets of taps that meet the image
+};
+
 typedef struct itg_qlayout {  // of the scratch memory that one part of the work has, in bytes
-  int64_t block;              // tiles that go through the panels together
-  size_t fill, end, lists, edges, total;
+  int64_t line, lines, plane;  // of the part of the image that is kept: bytes of a line, lines, bytes of them all
+  int64_t rows;                // lines of the output that it is kept for
+  int64_t taps;                // room for the taps of a class
+  size_t image, gather, end, lists, bias, total;
 } itg_qlayout;
 
-enum { ITG_QBLOCK = 16 };
-
-// The same for every ISA: it speaks of ITG_QTILE_ROWS, not of what one of them has.
-static inline itg_qlayout itg_qlayout_of(const itg_qconv *c) {
-  itg_qlayout l = {1, 0, 0, 0, 0, 0};
-  const int64_t lists = 1024 / c->taps;
-  if (c->taps * c->fours * c->per > 96 << 10) {  // weights larger than half a cache: several tiles per pass over them
-    l.block = (256 << 10) / (c->deep * ITG_QTILE_ROWS + 1);
-    l.block = l.block > ITG_QBLOCK ? ITG_QBLOCK : l.block;
-    l.block = l.block > lists ? lists : l.block;
-    l.block = l.block < 1 ? 1 : l.block;
+// The same for every ISA; false: more than can be counted.
+static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
+  const itg_window *w = &c->w;
+  const int64_t most = INT64_C(1) << 40, read = c->fours * ITG_FOUR, pixel = c->deep * c->groups;
+  memset(l, 0, sizeof *l);
+  l->taps = w->kernel[0] * w->kernel[1] * (c->joined == ITG_QRUN_TAP ? w->kernel[2] : 2);
+  if (!c->direct) {
+    const int64_t reach = (w->kernel[1] - 1) * w->dilation[1] + 1;
+    l->line = (w->out[2] - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1;
+    if (__builtin_mul_overflow(l->line, pixel, &l->line) || l->line > most) return false;
+    l->line = (l->line + 63) / 64 * 64 + 64;  // not to lie a power of two apart
+    l->rows = (96 << 10) / l->line / w->kernel[0];
+    l->rows = l->rows > reach ? (l->rows - reach) / w->stride[1] + 1 : 1;
+    l->rows = l->rows < w->out[1] ? l->rows : w->out[1];
+    l->lines = (l->rows - 1) * w->stride[1] + reach;
+    if (__builtin_mul_overflow(l->line, l->lines, &l->plane) || l->plane > most / w->kernel[0]) return false;
+    l->image = (size_t)(l->plane * w->kernel[0]) + 64 + ((size_t)read + 63) / 64 * 64;
   }
-  const int64_t read = c->fours * ITG_FOUR;
-  l.fill = ((size_t)read + 63) & ~(size_t)63;
-  l.end = ((size_t)(2 * read) + 63) & ~(size_t)63;
-  l.lists = (size_t)(l.block * c->taps) * sizeof(itg_qtap);
-  if (c->run > c->deep) l.edges = (size_t)(l.block * ITG_QTILE_ROWS * c->taps * read);
-  l.total = (l.fill + l.end + l.lists + l.edges + 63) & ~(size_t)63;
-  return l;
+  if (read > most / ITG_QPIXELS || l->taps > most / 4096) return false;
+  if (c->joined == ITG_QRUN_WINDOW) l->gather = (size_t)(read * ITG_QPIXELS + 64 + 63) / 64 * 64;
+  l->end = ((size_t)(2 * read) + 63) / 64 * 64;  // also room for a run of padding
+  l->lists = ((size_t)(2 * ITG_QCLASSES * l->taps) * sizeof(itg_qtap) + 63) / 64 * 64;
+  l->bias = ((size_t)(ITG_QCLASSES * c->channels) * 4 + 63) / 64 * 64;
+  l->total = l->image + l->gather + l->end + l->lists + l->bias;
+  return true;
 }

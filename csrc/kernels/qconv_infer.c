@@ -22,11 +22,49 @@ static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero
   return NULL;
 }
 
+// Scale, residual, table and zeros of the weights: what turns sums into the result.
+static itg_words endings(const itg_call *call, const itg_attrs_qconv *a, itg_tensor *out) {
+  TAKES(3, 7, 1);
+  const itg_tensor *x = call->in[0], *w = call->in[1], *bias = call->in[2], *scale = itg_input(call, 3);
+  const itg_tensor *table = itg_input(call, 5), *zeros = itg_input(call, 6);
+  const int64_t channels = a->channels, all = 256, dtype = a->dtype;
+  REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != ITG_I8, "takes an 8-bit image and weights of i8");
+  REFUSE(channels < 0 || channels > INT64_C(1) << 40, "the number of channels is not sane");
+  REFUSE(bias->dtype != ITG_I32 || !itg_has_shape(bias, 1, &channels), "the bias must be one i32 per output channel");
+  REFUSE(zeros && (zeros->dtype != ITG_I32 || !itg_has_shape(zeros, 1, &channels)),
+         "the zeros of the weights must be one i32 per output channel");
+  const int64_t first = x->dtype == ITG_I8 ? -128 : 0;
+  REFUSE(a->x_zero < first || a->x_zero > first + 255, "x_zero is no number of the image's type");
+  itg_copy_type(out, x);
+  out->dtype = (uint8_t)dtype;
+  out->shape[out->rank - 1] = channels;
+  if (dtype == ITG_I32) {
+    REFUSE(scale || itg_input(call, 4) || table, "sums have no scale, residual or table");
+    return NULL;
+  }
+  REFUSE(!scale || scale->dtype != ITG_F32 || !itg_has_shape(scale, 1, &channels),
+         "the scale must be one f32 per output channel");
+  if (dtype == ITG_F32) {
+    REFUSE(table, "a table is for results of bytes");
+    return NULL;
+  }
+  REFUSE(dtype != ITG_U8 && dtype != ITG_I8, "the result must be u8, i8, i32 or f32");
+  const int64_t low = dtype == ITG_I8 ? -128 : 0, high = low + 255;
+  REFUSE(a->y_zero < low || a->y_zero > high, "y_zero is no number of the result's type");
+  REFUSE(a->lo < low || a->hi > high || a->lo > a->hi, "the bounds are no numbers of the result's type in order");
+  REFUSE(a->r_zero < -128 || a->r_zero > 255, "r_zero is no number of eight bits");
+  if (!table) return NULL;
+  REFUSE((table->dtype != ITG_U8 && table->dtype != ITG_I8) || !itg_has_shape(table, 1, &all),
+         "the table must be 256 bytes");
+  out->dtype = table->dtype;
+  return NULL;
+}
+
 itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out) {
   const itg_attrs_qconv *a = call->attrs;
-  itg_words words = operands(call, a->channels, a->x_zero, a->y_zero, a->lo, a->hi, a->dtype, out);
+  itg_words words = endings(call, a, out);
   if (words) return words;
-  const itg_tensor *x = call->in[0], *w = call->in[1];
+  const itg_tensor *x = call->in[0], *w = call->in[1], *residual = itg_input(call, 4);
   words = itg_window_of(x, 1, x->rank - 2, a->kernel, a->stride, a->dilation, a->pad, &c->w);
   if (words) return words;
   c->batch = x->shape[0];
@@ -40,14 +78,29 @@ itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out) {
   c->per = c->channels / c->groups;
   c->panels = c->per / ITG_PANEL + (c->per % ITG_PANEL != 0);
   REFUSE(c->deep > INT64_C(1) << 31, "the image is absurdly deep");
-  const bool lines = a->lines != 0;
-  REFUSE(lines && (c->groups != 1 || c->w.dilation[2] != 1), "lines of taps need one group and no dilation");
-  c->run = c->deep * (lines ? c->w.kernel[2] : 1);
-  c->taps = itg_taps(&c->w) / (lines ? c->w.kernel[2] : 1);
+  REFUSE(a->run < ITG_QRUN_TAP || a->run > ITG_QRUN_WINDOW, "the runs are of no kind that there is");
+  c->joined = (enum itg_qrun)a->run;
+  REFUSE(c->joined != ITG_QRUN_TAP && (c->groups != 1 || c->w.dilation[2] != 1),
+         "taps that lie together need one group and no dilation");
+  const int64_t together = c->joined == ITG_QRUN_TAP ? 1 : c->joined == ITG_QRUN_LINE ? c->w.kernel[2] : itg_taps(&c->w);
+  c->run = c->deep * together;
+  c->runs = itg_taps(&c->w) / together;
   c->fours = (c->run + ITG_FOUR - 1) / ITG_FOUR;
-  const int64_t want[4] = {c->groups, c->panels, c->taps * c->fours, ITG_QROW};
+  REFUSE(c->joined == ITG_QRUN_WINDOW && c->deep * c->w.kernel[2] > ITG_QROW, "a line of the window is too long to join");
+  const int64_t want[4] = {c->groups, c->panels, c->runs * c->fours, ITG_QROW};
   REFUSE(!itg_has_shape(w, 4, want), "the weights are not packed for this convolution");
-  return itg_slide(&c->w, 1, out->rank - 2, a->pad, out);
+  words = itg_slide(&c->w, 1, out->rank - 2, a->pad, out);
+  if (words) return words;
+  c->direct = true;
+  for (int i = 0; i < ITG_AXES; i++)
+    c->direct &= c->w.kernel[i] == 1 && !c->w.before[i] && (c->w.out[i] - 1) * c->w.stride[i] < c->w.in[i];
+  const uint8_t bytes = residual ? residual->dtype : 0;
+  REFUSE(residual && !itg_has_shape(residual, out->rank, out->shape), "the residual has not the result's shape");
+  REFUSE(residual && (a->dtype == ITG_F32 ? bytes != ITG_F32 : bytes != ITG_U8 && bytes != ITG_I8),
+         "the residual must be f32 where the result is, and bytes where those are");
+  itg_qlayout l;
+  REFUSE(!itg_empty(out) && !itg_qlayout_of(c, &l), "what the windows see at a time is absurdly large");
+  return NULL;
 }
 
 itg_words itg_infer_qconv(const itg_call *call, itg_tensor *out) {
@@ -58,8 +111,9 @@ itg_words itg_infer_qconv(const itg_call *call, itg_tensor *out) {
 size_t itg_scratch_qconv(const itg_call *call, uint32_t parts) {
   itg_qconv c;
   itg_tensor out;
-  if (itg_qconv_of(call, &c, &out) || !itg_count(&out)) return 0;
-  return itg_qlayout_of(&c).total * parts;
+  itg_qlayout l;
+  if (itg_qconv_of(call, &c, &out) || itg_empty(&out) || !itg_qlayout_of(&c, &l)) return 0;
+  return l.total * parts;
 }
 
 itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out) {

@@ -2,7 +2,21 @@
 #include "qtile.h"
 
 #if defined(ITG_QVECTORS)
-enum { PARTS = ITG_PANEL / QL, VECTORS = ITG_QTILE_PANELS * PARTS };
+enum { PARTS = ITG_PANEL / QL, VECTORS = ITG_QTILE_PANELS * PARTS, MOST = 12 };
+
+typedef struct span {  // the columns of one call, padded to whole vectors
+  const uint8_t *b;
+  const int32_t *bias, *w_zero;
+  const float *scale;
+  int64_t column, columns;
+#if defined(ISA_avx512)
+  __mmask16 some[VECTORS];  // which of the columns of each vector there are
+#else
+  int64_t some[VECTORS];  // how many
+#endif
+  enum way { PLAIN_SIGNED, SIGNED, UNSIGNED, GROUPS, WIDE } way;  // how sums become the result
+  bool tight;  // rows of the result lie one behind the other, and all of each is made here
+} span;
 
 INLINE uint32_t four_at(const uint8_t *p) {
   uint32_t four;
@@ -10,136 +24,297 @@ INLINE uint32_t four_at(const uint8_t *p) {
   return four;
 }
 
-// One group of four along k.
-INLINE void step(const int M, const int N, const int FLIP, vq (*sum)[VECTORS], const uint8_t *const *row, int64_t k,
-                 const uint8_t *w, int64_t panel) {
-  vq_four y[VECTORS];
-  UNROLL for (int v = 0; v < N; v++) y[v] = vq_weights(vq_load(w + v / PARTS * panel + v % PARTS * QBYTES));
-  UNROLL for (int m = 0; m < M; m++) {
-    vq four = vq_set((int32_t)four_at(row[m] + k * ITG_FOUR));
-    if (FLIP) four = vq_xor(four, vq_set((int32_t)0x80808080));
-    const vq_four in = vq_inputs(four);
-    UNROLL for (int v = 0; v < N; v++) sum[m][v] = vq_dot(sum[m][v], in, y[v]);
-  }
+// One row's sums meet a group of four along k; the last of N vectors may need but its first half.
+INLINE void meet(const int N, const int HALF, vq *sum, vq_four in, const vq_four *y) {
+  UNROLL for (int v = 0; v < N; v++) sum[v] = HALF && v == N - 1 ? vq_dot_half(sum[v], in, y[v]) : vq_dot(sum[v], in, y[v]);
 }
 
-// One row's bytes, in the order of the columns.
-INLINE vq row_bytes(const int V, const vq *sum, const float *scale, const bool saturates, vq_end end) {
-#if defined(ISA_avx512)
-  vq y[4];
-  vf s[4];
-  UNROLL for (int v = 0; v < 4; v++) {
-    y[v] = v < V ? sum[v < V ? v : 0] : vq_set(0);
-    s[v] = v < V ? vload(scale + v * QL) : vset(0.f);
-  }
-  const vq order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  return _mm512_permutexvar_epi32(order, vq_bytes(y[0], y[1], y[2], y[3], s, saturates, end));
-#else
-  const vf s[4] = {vload(scale), vload(scale + QL), vset(0.f), vset(0.f)};
-  const vq none = vq_set(0), order = _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5);
-  return _mm256_permutevar8x32_epi32(vq_bytes(sum[0], sum[1], none, none, s, saturates, end), order);
-#endif
-}
-
-INLINE void put(const int V, uint8_t *to, int64_t columns, vq bytes) {
-#if defined(ISA_avx512)
-  if (columns < V * ITG_PANEL) {
-    _mm512_mask_storeu_epi8(to, ~(__mmask64)0 >> (64 - columns), bytes);
-  } else if (V == 4) {
-    vq_store(to, bytes);
-  } else {
-    if (V >= 2) _mm256_storeu_si256((__m256i *)to, _mm512_castsi512_si256(bytes));
-    if (V == 1) _mm_storeu_si128((__m128i *)to, _mm512_castsi512_si128(bytes));
-    if (V == 3) _mm_storeu_si128((__m128i *)(to + 32), _mm512_extracti32x4_epi32(bytes, 2));
-  }
-#else
-  uint8_t some[ITG_PANEL];
-  _mm_storeu_si128((__m128i *)some, _mm256_castsi256_si128(bytes));
-  if (columns == ITG_PANEL) memcpy(to, some, ITG_PANEL);
-  else memcpy(to, some, (size_t)columns);
-#endif
-}
-
-INLINE void finish(const int M, const int V, vq (*sum)[VECTORS], const itg_qrows *rows, int64_t column, int64_t columns,
-                   uint8_t *out, const itg_requantize *end, const float *scale) {
-  const vq_end all = vq_end_of(end);
-  if (end->saturates)
-    UNROLL for (int m = 0; m < M; m++)
-      put(V, out + rows->out[m] + column, columns, row_bytes(V, sum[m], scale, true, all));
-  else
-    UNROLL for (int m = 0; m < M; m++)
-      put(V, out + rows->out[m] + column, columns, row_bytes(V, sum[m], scale, false, all));
-}
-
-INLINE void tile(const int M, const int V, const int FLIP, const itg_qrows *rows, const uint8_t *b, int64_t panel,
-                 int64_t column, int64_t columns, uint8_t *out, const itg_requantize *end) {
-  const int N = V * PARTS;
-  const int32_t *bias = end->bias + column;
-  const float *scale = end->scale + column;
-  int32_t some_bias[ITG_QTILE_PANELS * ITG_PANEL];
-  float some_scale[ITG_QTILE_PANELS * ITG_PANEL];
-  if (columns < V * ITG_PANEL) {
-    memset(some_bias, 0, sizeof some_bias);
-    memset(some_scale, 0, sizeof some_scale);
-    bias = memcpy(some_bias, bias, (size_t)columns * sizeof *bias);
-    scale = memcpy(some_scale, scale, (size_t)columns * sizeof *scale);
-  }
-  vq sum[ITG_QTILE_M][VECTORS];
+INLINE void start(const int M, const int N, const span *s, const itg_qrow *rows, vq (*sum)[VECTORS]) {
   UNROLL for (int v = 0; v < N; v++) {
-    sum[0][v] = vq_load(bias + v * QL);
+    sum[0][v] = vq_load(s->bias + v * QL);
     UNROLL for (int m = 1; m < M; m++) sum[m][v] = sum[0][v];
   }
-  const itg_qtap *tap = rows->taps;
-  const int64_t fours = rows->fours;
-  for (int64_t t = 0; t < rows->n_taps; t++, tap++) {
-    const uint8_t *row[ITG_QTILE_M], *w = b + tap->at;
-    UNROLL for (int m = 0; m < M; m++) row[m] = tap->row[m];
-    for (int64_t k = 0; k < fours; k++, w += ITG_QROW) step(M, N, FLIP, sum, row, k, w, panel);
-  }
-  finish(M, V, sum, rows, column, columns, out, end, scale);
+  if (s->w_zero)
+    UNROLL for (int v = 0; v < N; v++)
+      UNROLL for (int m = 0; m < M; m++)
+        sum[m][v] = vq_add(sum[m][v], vq_mul(vq_load(s->w_zero + v * QL), vq_set(rows[m].sum)));
 }
 
-#define TILE(M, V, F)                              \
-  static void tile_##M##x##V##_##F(ITG_QTILE_ARGS) { \
-    tile(M, V, F, rows, b, panel, column, columns, out, end); \
-  }
-#if defined(ISA_avx512)
-#define ROWS(T, V, F) T(1, V, F) T(2, V, F) T(3, V, F) T(4, V, F) T(5, V, F) T(6, V, F)
-#else
-#define ROWS(T, V, F) T(1, V, F) T(2, V, F) T(3, V, F) T(4, V, F)
-#endif
-#if defined(ISA_avx512vnni)
-#define EACH(T, F) ROWS(T, 1, F) ROWS(T, 2, F) ROWS(T, 3, F) ROWS(T, 4, F)
-#elif defined(ISA_avx512)
-#define EACH(T, F) ROWS(T, 1, F) ROWS(T, 2, F)
-#else
-#define EACH(T, F) ROWS(T, 1, F)
-#endif
-EACH(TILE, 0)
-EACH(TILE, 1)
-
-void itg_qtile(ITG_QTILE_ARGS) {
-#define ENTRY(M, V, F) [V - 1][M - 1] = tile_##M##x##V##_##F,
-  static const itg_qtile_fn table[2][ITG_QTILE_PANELS][ITG_QTILE_M] = {{EACH(ENTRY, 0)}, {EACH(ENTRY, 1)}};
-  table[flip != 0][(columns - 1) / ITG_PANEL][rows->rows - 1](rows, b, panel, column, columns, out, end, flip);
-}
-#else
-void itg_qtile(ITG_QTILE_ARGS) {
-  for (int m = 0; m < rows->rows; m++) {
-    uint32_t sum[ITG_PANEL] = {0};  // unsigned: sums wrap
-    for (int64_t t = 0; t < rows->n_taps; t++) {
-      const uint8_t *row = rows->taps[t].row[m], *group = b + rows->taps[t].at;
-      for (int64_t k = 0; k < rows->fours; k++, group += ITG_QROW) {
-        const int8_t *w = (const int8_t *)group;
-        for (int i = 0; i < ITG_FOUR; i++) {
-          const int x = row[k * ITG_FOUR + i] ^ flip;
-          for (int c = 0; c < ITG_PANEL; c++) sum[c] += (uint32_t)(x * w[c * ITG_FOUR + i]);
-        }
-      }
+INLINE void sum_up(const int M, const int N, const int FLIP, const int HALF, itg_qtap tap, int64_t panel,
+                   const uint8_t *b, const uint8_t *const *row, vq (*sum)[VECTORS]) {
+  const uint8_t *w = b + tap.w;
+  for (int64_t k = tap.x, last = k + tap.fours * ITG_FOUR; k < last; k += ITG_FOUR, w += ITG_QROW) {
+    vq_four y[VECTORS];
+    UNROLL for (int v = 0; v < N; v++) y[v] = vq_weights(vq_load(w + v / PARTS * panel + v % PARTS * QBYTES));
+    UNROLL for (int m = 0; m < M; m++) {
+      vq four = vq_set((int32_t)four_at(row[m] + k));
+      if (FLIP) four = vq_xor(four, vq_set((int32_t)0x80808080));
+      meet(N, HALF, sum[m], vq_inputs(four), y);
     }
-    for (int64_t c = 0; c < columns; c++)
-      out[rows->out[m] + column + c] =
-          itg_requantized(end, (int32_t)(sum[c] + (uint32_t)end->bias[column + c]), column + c);
+  }
+}
+
+// Bytes of as many rows as fill a vector: 16 columns each of four vectors.
+INLINE void put_bytes(const int N, const int ROWS, uint8_t *out, const itg_qrow *rows, const span *s, vq bytes) {
+#if defined(ISA_avx512)
+  if (s->tight) {
+    if (N == 4 || ROWS * N == 4) vq_store(out + rows->out, bytes);
+    else _mm512_mask_storeu_epi8(out + rows->out, ~(__mmask64)0 >> (64 - ROWS * N * QL), bytes);
+    return;
+  }
+  const __m256i half[2] = {_mm512_castsi512_si256(bytes), _mm512_extracti64x4_epi64(bytes, 1)};
+  const bool whole = s->columns == N * QL;
+  if (N > 2) {
+    if (!whole) {
+      _mm512_mask_storeu_epi8(out + rows->out, ~(__mmask64)0 >> (64 - s->columns), bytes);
+    } else {
+      _mm256_storeu_si256((__m256i *)(out + rows->out), half[0]);
+      _mm_storeu_si128((__m128i *)(out + rows->out + 32), _mm256_castsi256_si128(half[1]));
+    }
+  } else if (N == 2) {
+    UNROLL for (int r = 0; r < ROWS; r++) {
+      if (whole) _mm256_storeu_si256((__m256i *)(out + rows[r].out), half[r]);
+      else _mm256_mask_storeu_epi8(out + rows[r].out, ~(__mmask32)0 >> (32 - s->columns), half[r]);
+    }
+  } else {
+    const __m128i part[4] = {_mm256_castsi256_si128(half[0]), _mm256_extracti128_si256(half[0], 1),
+                             _mm256_castsi256_si128(half[1]), _mm256_extracti128_si256(half[1], 1)};
+    UNROLL for (int r = 0; r < ROWS; r++) {
+      if (whole) _mm_storeu_si128((__m128i *)(out + rows[r].out), part[r]);
+      else _mm_mask_storeu_epi8(out + rows[r].out, (__mmask16)(0xffff >> (16 - s->columns)), part[r]);
+    }
+  }
+#else
+  const __m128i part[2] = {_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)};
+  UNROLL for (int r = 0; r < ROWS; r++) {
+    if (s->columns == ITG_PANEL) {
+      _mm_storeu_si128((__m128i *)(out + rows[r].out), part[r]);
+    } else {
+      uint8_t some[ITG_PANEL];
+      _mm_storeu_si128((__m128i *)some, part[r]);
+      memcpy(out + rows[r].out, some, (size_t)s->columns);
+    }
+  }
+#endif
+}
+
+#if defined(ISA_avx512)
+// Vector by vector: all of this but the product runs beside the next tile's dots, and a narrow store costs them less.
+INLINE void put_vector(vq y, uint8_t *to, __mmask16 some, const int SIGNED) {
+  if (SIGNED) _mm512_mask_cvtsepi32_storeu_epi8(to, some, y);
+  else _mm512_mask_cvtusepi32_storeu_epi8(to, some, _mm512_max_epi32(y, vq_set(0)));
+}
+
+INLINE void finish_vectors(const int M, const int N, const int PLAIN, const int SIGNED, const itg_qproduct *p,
+                           const span *s, const itg_qrow *rows, vq (*sum)[VECTORS]) {
+  const itg_requantize *end = p->end;
+  const vq zero = vq_set(end->zero);
+  const float *scale = s->scale;
+  const uint8_t *residual = PLAIN ? NULL : end->residual;
+  const bool saturates = PLAIN || end->saturates;
+  uint8_t *out = (uint8_t *)p->out;
+  int64_t at[MOST];
+  UNROLL for (int m = 0; m < M; m++) at[m] = rows[m].out + s->column;
+  __mmask16 some[VECTORS];
+  UNROLL for (int v = 0; v < N; v++) some[v] = s->some[v];
+  UNROLL for (int m = 0; m < M; m++)
+    UNROLL for (int v = 0; v < N; v++) {
+      vf y = vmul(vq_floats(sum[m][v]), vload(scale + v * QL));
+      if (residual) y = vadd(y, vq_residual(end, residual + at[m] + v * QL, some[v]));
+      if (!saturates) y = vmin(vmax(y, vset(end->lo)), vset(end->hi));
+      put_vector(vq_add(vq_rounded(y), zero), out + at[m] + v * QL, some[v], SIGNED);
+    }
+}
+#endif
+
+// By as many vectors as become one of bytes.
+INLINE void finish_groups(const int M, const int N, const itg_qproduct *p, const span *s, const itg_qrow *rows,
+                          vq (*sum)[VECTORS]) {
+  const int ROWS = N >= 3 ? 1 : 4 / N;  // whose bytes fill a vector
+  const itg_requantize *end = p->end;
+  const vq_end all = vq_end_of(end);
+  uint8_t *out = (uint8_t *)p->out + s->column;
+  vf scale[VECTORS];
+  UNROLL for (int v = 0; v < N; v++) scale[v] = vload(s->scale + v * QL);
+  UNROLL for (int m = 0; m < M; m += ROWS) {
+    const int n = M - m < ROWS ? M - m : ROWS;
+    vf y[4];
+    UNROLL for (int i = 0; i < n * N; i++) y[i] = vmul(vq_floats(sum[m + i / N][i % N]), scale[i % N]);
+    if (end->residual)
+      UNROLL for (int i = 0; i < n * N; i++)
+        y[i] = vadd(y[i], vq_residual(end, end->residual + rows[m + i / N].out + s->column + i % N * QL,
+                                      s->some[i % N]));
+    if (!end->saturates)
+      UNROLL for (int i = 0; i < n * N; i++) y[i] = vmin(vmax(y[i], all.lo), all.hi);
+    vq bytes = vq_in_order(vq_narrow(y, n * N, all));
+    if (end->table) bytes = vq_lookup(bytes, end->table);
+    put_bytes(N, n, out, rows + m, s, bytes);
+  }
+}
+
+// Sums as they are, or as floats.
+static void finish_wide(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows, const vq *sum) {
+  for (int r = 0; r < m; r++)
+    for (int v = 0; v < n && v * QL < s->columns; v++) {
+      const int64_t at = rows[r].out + s->column + v * QL, left = s->columns - v * QL;
+      const vq one = sum[r * VECTORS + v];
+      float some[QL];
+      if (p->end->kind == ITG_Q_SUMS) {
+        memcpy(some, &one, sizeof some);
+      } else {
+        vf y = vmul(vq_floats(one), vload(s->scale + v * QL));
+        if (p->end->residual) {
+          const float *from = (const float *)p->end->residual + at;
+          y = vadd(y, left >= QL ? vload(from) : vloadn(from, left));
+        }
+        vstore(some, y);
+      }
+      memcpy((char *)p->out + at * 4, some, (size_t)(left < QL ? left : QL) * 4);
+    }
+}
+
+INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *s, const itg_qrow *rows,
+                   vq (*sum)[VECTORS]) {
+#if defined(ISA_avx512)
+  if (s->way == PLAIN_SIGNED) {
+    finish_vectors(M, N, 1, 1, p, s, rows, sum);
+    return;
+  }
+  if (s->way == SIGNED || s->way == UNSIGNED) {
+    if (s->way == SIGNED) finish_vectors(M, N, 0, 1, p, s, rows, sum);
+    else finish_vectors(M, N, 0, 0, p, s, rows, sum);
+    return;
+  }
+#endif
+  if (s->way == GROUPS) {
+    finish_groups(M, N, p, s, rows, sum);
+    return;
+  }
+  vq kept[MOST][VECTORS];
+  UNROLL for (int m = 0; m < M; m++)
+    UNROLL for (int v = 0; v < N; v++) kept[m][v] = sum[m][v];
+  finish_wide(M, N, p, s, rows, &kept[0][0]);
+}
+
+// Rows M at a time; the last tile may do a few rows again. What a tile begins with is read before the one before it
+// ends: its sums are many instructions, behind which a processor does not see the next tile.
+INLINE void strip(const int M, const int N, const int FLIP, const int HALF, const itg_qproduct *p, const span *s,
+                  const itg_qrow *rows, int64_t n) {
+  const itg_qtap none = {0, 0, 0}, first = p->n_taps ? p->taps[0] : none;
+  const itg_qtap *end = p->taps + p->n_taps;
+  const int64_t panel = p->panel;
+  const uint8_t *row[MOST], *b = s->b;
+  UNROLL for (int m = 0; m < M; m++) row[m] = rows[m].x;
+  for (int64_t i = 0;;) {
+    vq sum[MOST][VECTORS];
+    start(M, N, s, rows + i, sum);
+    sum_up(M, N, FLIP, HALF, first, panel, b, row, sum);
+    for (const itg_qtap *tap = p->taps + 1; tap < end; tap++) sum_up(M, N, FLIP, HALF, *tap, panel, b, row, sum);
+    const int64_t next = i + 2 * M <= n ? i + M : n - M;
+    UNROLL for (int m = 0; m < M; m++) row[m] = rows[next + m].x;
+    finish(M, N, p, s, rows + i, sum);
+    if (next <= i) return;
+    i = next;
+  }
+}
+
+#define TILE(M, V, F, H)                                                                             \
+  static void tile_##M##x##V##_##F##H(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n) { \
+    strip(M, V * PARTS, F, H, p, s, rows, n);                                                            \
+  }
+#if defined(ISA_avx512vnni)
+#define MANY(T, V, F, H) T(1, V, F, H) T(2, V, F, H) T(4, V, F, H) T(6, V, F, H) T(8, V, F, H) T(10, V, F, H) T(12, V, F, H)
+#define EACH(T, F, H)                                                                                           \
+  MANY(T, 1, F, H) MANY(T, 2, F, H)                                                                             \
+  T(1, 3, F, H) T(2, 3, F, H) T(4, 3, F, H) T(5, 3, F, H) T(6, 3, F, H) T(7, 3, F, H) T(8, 3, F, H)             \
+  T(1, 4, F, H) T(2, 4, F, H) T(3, 4, F, H) T(4, 4, F, H) T(5, 4, F, H) T(6, 4, F, H)
+#define HALVES(T, F) MANY(T, 1, F, 1) MANY(T, 2, F, 1)
+#elif defined(ISA_avx512)
+#define EACH(T, F, H) \
+  T(1, 1, F, H) T(2, 1, F, H) T(4, 1, F, H) T(6, 1, F, H) T(1, 2, F, H) T(2, 2, F, H) T(4, 2, F, H) T(6, 2, F, H)
+#define HALVES(T, F)
+#else
+#define EACH(T, F, H) T(1, 1, F, H) T(2, 1, F, H) T(3, 1, F, H) T(4, 1, F, H)
+#define HALVES(T, F)
+#endif
+EACH(TILE, 0, 0)
+EACH(TILE, 1, 0)
+HALVES(TILE, 0)
+HALVES(TILE, 1)
+
+typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n);
+static const tile_fn tiles[2][2][ITG_QTILE_PANELS][MOST] = {
+#define ENTRY(M, V, F, H) [H][F][V - 1][M - 1] = tile_##M##x##V##_##F##H,
+    EACH(ENTRY, 0, 0) EACH(ENTRY, 1, 0) HALVES(ENTRY, 0) HALVES(ENTRY, 1)};
+
+static enum way way_of(const itg_requantize *end) {
+  if (end->kind != ITG_Q_BYTES) return WIDE;
+#if defined(ISA_avx512)
+  if (!end->table && !end->high) return UNSIGNED;
+  if (!end->table) return end->saturates && !end->residual ? PLAIN_SIGNED : SIGNED;
+#endif
+  return GROUPS;
+}
+
+void itg_qtile(ITG_QTILE_ARGS) {
+  enum { COLUMNS = ITG_QTILE_PANELS * ITG_PANEL };
+  int32_t bias[COLUMNS], w_zero[COLUMNS];
+  float scale[COLUMNS];
+  const int64_t panels = (columns + ITG_PANEL - 1) / ITG_PANEL;
+  const itg_requantize *end = p->end;
+  span s = {.b = b, .bias = p->bias + column, .w_zero = p->w_zero ? p->w_zero + column : NULL, .scale = end->scale,
+            .column = column, .columns = columns, .way = way_of(end),
+            .tight = columns == panels * ITG_PANEL && rows[n - 1].out - rows[0].out == (n - 1) * columns};
+  for (int v = 0; v < VECTORS; v++) {
+    const int64_t left = columns - v * QL;
+#if defined(ISA_avx512)
+    s.some[v] = left >= QL ? 0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : 0;
+#else
+    s.some[v] = left >= QL ? QL : left > 0 ? left : 0;
+#endif
+  }
+  if (s.scale) s.scale += column;
+  if (columns < panels * ITG_PANEL) {
+    memset(bias, 0, sizeof bias);
+    memset(scale, 0, sizeof scale);
+    s.bias = memcpy(bias, s.bias, (size_t)columns * sizeof *bias);
+    if (s.scale) s.scale = memcpy(scale, s.scale, (size_t)columns * sizeof *scale);
+    if (s.w_zero) {
+      memset(w_zero, 0, sizeof w_zero);
+      s.w_zero = memcpy(w_zero, s.w_zero, (size_t)columns * sizeof *w_zero);
+    }
+  }
+  const bool half = panels * ITG_PANEL - columns >= ITG_PANEL / 2 && tiles[1][0][panels - 1][0];
+  const tile_fn *with = tiles[half][p->flip != 0][panels - 1];
+  // As many rows at a time as cost least; the last tile may do a few rows again.
+  int64_t best = 1, least = INT64_MAX;
+  for (int64_t m = 1; m <= MOST && m <= n; m++) {
+    const int64_t cost = (n + m - 1) / m * (m * panels + 4);
+    if (with[m - 1] && cost <= least) best = m, least = cost;
+  }
+  with[best - 1](p, &s, rows, n);
+}
+#else
+void itg_qtile(ITG_QTILE_ARGS) {
+  const itg_requantize *end = p->end;
+  for (int64_t m = 0; m < n; m++) {
+    uint32_t sum[ITG_PANEL] = {0};  // unsigned: sums wrap
+    for (int64_t t = 0; t < p->n_taps; t++) {
+      const itg_qtap *tap = p->taps + t;
+      const uint8_t *x = rows[m].x + tap->x;
+      const int8_t *w = (const int8_t *)b + tap->w;
+      for (int64_t k = 0; k < tap->fours * ITG_FOUR; k++)
+        for (int c = 0; c < ITG_PANEL; c++)
+          sum[c] += (uint32_t)((x[k] ^ p->flip) * w[k / ITG_FOUR * ITG_QROW + c * ITG_FOUR + k % ITG_FOUR]);
+    }
+    for (int64_t c = 0; c < columns; c++) {
+      const int64_t at = rows[m].out + column + c;
+      uint32_t all = sum[c] + (uint32_t)p->bias[column + c];
+      if (p->w_zero) all += (uint32_t)p->w_zero[column + c] * (uint32_t)rows[m].sum;
+      if (end->kind == ITG_Q_SUMS) ((int32_t *)p->out)[at] = (int32_t)all;
+      else if (end->kind == ITG_Q_FLOATS) ((float *)p->out)[at] = itg_q_float(end, (int32_t)all, column + c, at);
+      else ((uint8_t *)p->out)[at] = itg_q_byte(end, (int32_t)all, column + c, at);
+    }
   }
 }
 #endif

@@ -19,19 +19,49 @@ typedef struct itg_requantize {
   int32_t zero;
   int high;        // 0x80 where the result is i8: what makes its bytes of those of u8
   bool saturates;  // no sum leaves 32 bits when it is scaled, and the bounds are the type's: narrowing does it all
+  enum { ITG_Q_BYTES, ITG_Q_FLOATS, ITG_Q_SUMS } kind;  // floats are not rounded, sums not even scaled
+  const uint8_t *residual;  // what is added before rounding, laid out like the result: bytes, or floats to floats
+  float r_scale;            // f32(byte - its zero) * r_scale
+  int32_t r_zero;
+  int r_high;            // 0x80 where the residual is i8; r_zero is that of u8 then
+  const uint8_t *table;  // 256 bytes: what each byte becomes in the end
 } itg_requantize;
 
 static inline itg_requantize itg_requantize_of(const int32_t *bias, const float *scale, int64_t channels, int64_t zero,
                                                int64_t lo, int64_t hi, int64_t low) {
   bool small = true;
-  for (int64_t i = 0; i < channels; i++) small &= fabsf(scale[i]) < 1;
-  return (itg_requantize){bias, scale, (float)(lo - zero), (float)(hi - zero), (int32_t)zero, low ? 0x80 : 0,
-                          small && hi - lo == 255};
+  for (int64_t i = 0; i < channels; i++) small &= fabsf(scale[i]) < .5f;
+  return (itg_requantize){.bias = bias, .scale = scale, .lo = (float)(lo - zero), .hi = (float)(hi - zero),
+                          .zero = (int32_t)zero, .high = low ? 0x80 : 0, .saturates = small && hi - lo == 255};
+}
+
+// The same with a residual of bytes; `low` says that it is i8.
+static inline void itg_requantize_residual(itg_requantize *q, const void *bytes, int64_t zero, float scale,
+                                           bool low) {
+  q->residual = bytes;
+  q->r_scale = scale;
+  q->r_high = low ? 0x80 : 0;
+  q->r_zero = (int32_t)zero + q->r_high;
+  q->saturates &= fabsf(scale) < 1 << 20;
 }
 
 static inline uint8_t itg_requantized(const itg_requantize *q, int32_t sum, int64_t channel) {
   const float y = (float)sum * q->scale[channel], above = y > q->lo ? y : q->lo;
   return (uint8_t)((int32_t)rintf(above < q->hi ? above : q->hi) + q->zero);
+}
+
+// The same with all that may follow; `at` is the result's place.
+static inline uint8_t itg_q_byte(const itg_requantize *q, int32_t sum, int64_t channel, int64_t at) {
+  float y = (float)sum * q->scale[channel];
+  if (q->residual) y += (float)((q->residual[at] ^ q->r_high) - q->r_zero) * q->r_scale;
+  const float above = y > q->lo ? y : q->lo;
+  const uint8_t byte = (uint8_t)((int32_t)rintf(above < q->hi ? above : q->hi) + q->zero);
+  return q->table ? q->table[byte] : byte;
+}
+
+static inline float itg_q_float(const itg_requantize *q, int32_t sum, int64_t channel, int64_t at) {
+  const float y = (float)sum * q->scale[channel];
+  return q->residual ? y + ((const float *)q->residual)[at] : y;
 }
 
 #if defined(ISA_avx512) || defined(ISA_avx2)
@@ -45,6 +75,8 @@ enum { QL = 16, QBYTES = 64 };
 #define vq_set16(x) _mm512_set1_epi16(x)
 #define vq_xor _mm512_xor_si512
 #define vq_and _mm512_and_si512
+#define vq_add _mm512_add_epi32
+#define vq_mul _mm512_mullo_epi32
 #define vq_adds16 _mm512_adds_epi16
 #define vq_packs32 _mm512_packs_epi32
 #define vq_packus16 _mm512_packus_epi16
@@ -61,6 +93,8 @@ enum { QL = 8, QBYTES = 32 };
 #define vq_set16(x) _mm256_set1_epi16(x)
 #define vq_xor _mm256_xor_si256
 #define vq_and _mm256_and_si256
+#define vq_add _mm256_add_epi32
+#define vq_mul _mm256_mullo_epi32
 #define vq_adds16 _mm256_adds_epi16
 #define vq_packs32 _mm256_packs_epi32
 #define vq_packus16 _mm256_packus_epi16
@@ -73,13 +107,21 @@ enum { QL = 8, QBYTES = 32 };
 // Weights and inputs as `dot` wants them, made once for all the products that they take part in.
 #if defined(ISA_avx512vnni)
 typedef vq vq_four;
-INLINE vq_four vq_weights(vq w) { return w; }
+INLINE vq_four vq_weights(vq w) {
+  __asm__("" : "+v"(w));  // or GCC would read it again for every product
+  return w;
+}
 INLINE vq_four vq_inputs(vq x) { return x; }
 INLINE vq vq_dot(vq sum, vq_four x, vq_four w) {  // in words, for with the intrinsic GCC 12 keeps sums on the stack
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
   return sum;
 }
+INLINE vq vq_dot_half(vq sum, vq_four x, vq_four w) {  // of the first eight lanes; the others are lost
+  __asm__("vpdpbusd %t2, %t1, %t0" : "+v"(sum) : "v"(x), "v"(w));
+  return sum;
+}
 #else
+#define vq_dot_half vq_dot
 typedef struct vq_four {
   vq even, odd;  // bytes 0 and 2, bytes 1 and 3, as 16-bit numbers
 } vq_four;
@@ -124,18 +166,75 @@ typedef struct vq_end {  // what all sums of a call share
 } vq_end;
 
 INLINE vq_end vq_end_of(const itg_requantize *q) {
-  return (vq_end){vset(q->lo), vset(q->hi), vq_set16((short)(q->zero + q->high)),
+  return (vq_end){vset(q->lo), vset(q->hi), vq_set(q->zero + q->high),
                   vq_set((int32_t)(q->high * 0x01010101u))};
 }
 
-// Four vectors of sums -> bytes; within 128 bits those of a, b, c, d follow each other.
+// The first n of four vectors of scaled sums -> bytes; within 128 bits those of a, b, c, d follow each other.
+INLINE vq vq_narrow(const vf *y, const int n, vq_end end) {
+  const vq a = vq_add(vq_rounded(y[0]), end.zero), b = n > 1 ? vq_add(vq_rounded(y[1]), end.zero) : a;
+  const vq c = n > 2 ? vq_add(vq_rounded(y[2]), end.zero) : a, d = n > 3 ? vq_add(vq_rounded(y[3]), end.zero) : c;
+  return vq_xor(vq_packus16(vq_packs32(a, b), n > 2 ? vq_packs32(c, d) : vq_packs32(a, b)), end.high);
+}
+
+// Four vectors of sums -> bytes, likewise.
 INLINE vq vq_bytes(vq a, vq b, vq c, vq d, const vf *scale, const bool saturates, vq_end end) {
   vf y[4] = {vmul(vq_floats(a), scale[0]), vmul(vq_floats(b), scale[1]), vmul(vq_floats(c), scale[2]),
              vmul(vq_floats(d), scale[3])};
   if (!saturates)
     UNROLL for (int i = 0; i < 4; i++) y[i] = vmin(vmax(y[i], end.lo), end.hi);
-  const vq left = vq_packs32(vq_rounded(y[0]), vq_rounded(y[1]));
-  const vq right = vq_packs32(vq_rounded(y[2]), vq_rounded(y[3]));
-  return vq_xor(vq_packus16(vq_adds16(left, end.zero), vq_adds16(right, end.zero)), end.high);
+  return vq_narrow(y, 4, end);
+}
+
+// Bytes as vq_narrow leaves them -> all of a, then all of b, c, d.
+INLINE vq vq_in_order(vq bytes) {
+#if defined(ISA_avx512)
+  const vq order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_permutexvar_epi32(order, bytes);
+#else
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+#endif
+}
+
+// What a residual of bytes adds; `some` says which of them there are, or with AVX2 how many.
+#if defined(ISA_avx512)
+INLINE vf vq_residual(const itg_requantize *q, const uint8_t *from, __mmask16 some) {
+  const __m128i bytes = _mm_xor_si128(_mm_maskz_loadu_epi8(some, from), _mm_set1_epi8((char)q->r_high));
+  return vmul(vq_floats(_mm512_sub_epi32(_mm512_cvtepu8_epi32(bytes), vq_set(q->r_zero))), vset(q->r_scale));
+}
+#else
+INLINE vf vq_residual(const itg_requantize *q, const uint8_t *from, int64_t some) {
+  uint64_t eight = 0;
+  memcpy(&eight, from, (size_t)some);
+  const __m128i bytes = _mm_xor_si128(_mm_cvtsi64_si128((long long)eight), _mm_set1_epi8((char)q->r_high));
+  return vmul(vq_floats(_mm256_sub_epi32(_mm256_cvtepu8_epi32(bytes), vq_set(q->r_zero))), vset(q->r_scale));
+}
+#endif
+
+// table[byte] of every byte; the table has 256.
+INLINE vq vq_lookup(vq bytes, const uint8_t *table) {
+#if defined(__AVX512VBMI__)
+  const vq low = _mm512_permutex2var_epi8(vq_load(table), bytes, vq_load(table + 64));
+  const vq high = _mm512_permutex2var_epi8(vq_load(table + 128), bytes, vq_load(table + 192));
+  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(bytes), low, high);
+#elif defined(ISA_avx512)  // by 16-bit pairs of entries, of which the lowest bit chooses one
+  const vq t[4] = {vq_load(table), vq_load(table + 64), vq_load(table + 128), vq_load(table + 192)};
+  vq made[2];
+  UNROLL for (int odd = 0; odd < 2; odd++) {
+    const vq byte = odd ? _mm512_srli_epi16(bytes, 8) : vq_and(bytes, vq_set16(0xff));
+    const vq pair = _mm512_srli_epi16(byte, 1);
+    const __mmask32 upper = _mm512_test_epi16_mask(byte, vq_set16(0x80));
+    const vq both = _mm512_mask_blend_epi16(upper, _mm512_permutex2var_epi16(t[0], pair, t[1]),
+                                            _mm512_permutex2var_epi16(t[2], pair, t[3]));
+    const vq shift = _mm512_slli_epi16(vq_and(byte, vq_set16(1)), 3);
+    made[odd] = _mm512_srlv_epi16(both, shift);
+  }
+  return _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, made[0], _mm512_slli_epi16(made[1], 8));
+#else
+  uint8_t all[QBYTES];
+  vq_store(all, bytes);
+  for (int i = 0; i < QBYTES; i++) all[i] = table[all[i]];
+  return vq_load(all);
+#endif
 }
 #endif

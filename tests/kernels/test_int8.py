@@ -54,12 +54,13 @@ def test_qconv(case, dtype):
     x = image(*shape, dtype=dtype)
     w = image(groups, channels // groups, deep, *kernel, dtype=np.int8)
     whole = groups == 1 and attrs["dilation"][-1] == 1
-    for lines in (False, True) if whole else (False,):
-        packed = cpu_int8.packed(w, lines)
-        neutral = cpu_int8.unpacked(packed, deep, channels // groups, kernel, lines)
+    runs = ["tap", "line", "window"] if whole else ["tap"]
+    for run in runs[: 2 if deep * kernel[-1] > cpu_int8.LINE else 3]:
+        packed = cpu_int8.packed(w, run)
+        neutral = cpu_int8.unpacked(packed, deep, channels // groups, kernel, run)
         np.testing.assert_array_equal(neutral, w.reshape(channels, deep, *kernel))
         for r in ranges(dtype):
-            check("cpu.qconv", x, packed, *per_channel(channels, deep), lines=lines, **attrs, **r)
+            check("cpu.qconv", x, packed, *per_channel(channels, deep), run=run, **attrs, **r)
 
 
 @pytest.mark.parametrize("deep", [1, 3, 4, 58, 130])
@@ -68,7 +69,7 @@ def test_products(deep, channels):
     x, w = image(1, 13, deep), image(1, channels, deep, 1, dtype=np.int8)
     attrs = {"channels": channels, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
     for r in RANGES:
-        check("cpu.qconv", x, cpu_int8.packed(w, False), *per_channel(channels, deep), **attrs, **r)
+        check("cpu.qconv", x, cpu_int8.packed(w, "tap"), *per_channel(channels, deep), **attrs, **r)
 
 
 def woven(w: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
@@ -135,7 +136,7 @@ def test_sums_wrap_and_scales_may_be_large():
     bias = np.resize(np.array([2**31 - 1, -(2**31), 0, 5], np.int32), 20)
     scale = np.resize(np.array([3e38, -3e38, 1e-30, 1.0, 2.0, 1e5], np.float32), 20)
     for r in RANGES:
-        check("cpu.qconv", x, cpu_int8.packed(w, False), bias, scale, **attrs, **r)
+        check("cpu.qconv", x, cpu_int8.packed(w, "tap"), bias, scale, **attrs, **r)
 
 
 def test_ties_go_to_even():
@@ -145,7 +146,7 @@ def test_ties_go_to_even():
     attrs = {"channels": 5, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
     halves = np.full(5, 0.5, np.float32)
     for y_zero in (0, 1, 77):
-        (y,) = check("cpu.qconv", x, cpu_int8.packed(w, False), np.full(5, -100, np.int32), halves,
+        (y,) = check("cpu.qconv", x, cpu_int8.packed(w, "tap"), np.full(5, -100, np.int32), halves,
                      **attrs, x_zero=0, y_zero=y_zero, lo=0, hi=255, dtype="u8")  # fmt: skip
         want = np.clip(np.rint((x[..., 0] - 100.0) / 2) + y_zero, 0, 255)
         np.testing.assert_array_equal(y[..., 0], want)
@@ -187,11 +188,11 @@ def compiled_as(graph: Graph, packed: bool) -> None:
 
 
 def test_refusals():
-    x, w = image(1, 4, 4, 8), cpu_int8.packed(image(1, 16, 8, 1, 1, dtype=np.int8), False)
+    x, w = image(1, 4, 4, 8), cpu_int8.packed(image(1, 16, 8, 1, 1, dtype=np.int8), "tap")
     bias, scale = per_channel(16, 8)
     kernel = next(k for k in native.kernels() if k.op.name == "cpu.qconv" and k.isa == "scalar")
     good = {"channels": 16, "kernel": (1, 1), "stride": (1, 1), "pad": (0,) * 4, "groups": 1,
-            "dilation": (1, 1), "lines": False, **RANGES[0]}  # fmt: skip
+            "dilation": (1, 1), "run": "tap", "r_zero": 0, "r_scale": 0.0, **RANGES[0]}  # fmt: skip
     for change, words in (
         ({"x_zero": 256}, "x_zero"),
         ({"y_zero": -1}, "y_zero"),

@@ -23,31 +23,46 @@ from intaglio.targets.cpu.ops import PANEL, Ints
 from intaglio.targets.cpu.weave import FOUR as FOUR
 from intaglio.targets.cpu.weave import weave_of, why_not_woven
 
-LINE = 64  # bytes up to which the taps of a line of the window make one run
+LINE = 64  # bytes of a line of the window up to which a whole window may make one run
+RUNS = ("tap", "line", "window")  # what makes one run of bytes in a packed matrix
 
 
-def packed(w: Array, lines: bool) -> Array:
+def _run(deep: int, kernel: Ints, run: str) -> int:
+    """Bytes of one run."""
+    return deep * {"tap": 1, "line": kernel[-1], "window": math.prod(kernel)}[run]
+
+
+def packed(w: Array, run: str) -> Array:
     """Weights [groups, m, c, window..] as [groups, panels, rows, 16 columns of fours]."""
     groups, per, deep = w.shape[:3]
     turned = np.moveaxis(w, (1, 2), (-1, -2))  # groups, window.., c, m
-    run = deep * (w.shape[-1] if lines else 1)
-    runs = turned.reshape(groups, math.prod(w.shape[3:]) * deep // run, run, per)
-    fours, panels = -(-run // FOUR), -(-per // PANEL)
+    size = _run(deep, w.shape[3:], run)
+    runs = turned.reshape(groups, math.prod(w.shape[3:]) * deep // size, size, per)
+    fours, panels = -(-size // FOUR), -(-per // PANEL)
     full = np.zeros((groups, runs.shape[1], fours * FOUR, panels * PANEL), np.int8)
-    full[:, :, :run, :per] = runs
+    full[:, :, :size, :per] = runs
     split = full.reshape(groups, runs.shape[1] * fours, FOUR, panels, PANEL)
     made = split.transpose(0, 3, 1, 4, 2)
     return np.ascontiguousarray(made).reshape(groups, panels, runs.shape[1] * fours, PANEL * FOUR)
 
 
-def unpacked(w: Array, deep: int, per: int, kernel: Ints, lines: bool) -> Array:
+def unpacked(w: Array, deep: int, per: int, kernel: Ints, run: str) -> Array:
     """What `packed` was given, as [groups * m, c, window..]."""
     groups, panels = w.shape[:2]
-    run = deep * (kernel[-1] if lines else 1)
+    size = _run(deep, kernel, run)
     split = w.reshape(groups, panels, -1, PANEL, FOUR).transpose(0, 2, 4, 1, 3)
-    full = split.reshape(groups, math.prod(kernel) * deep // run, -1, panels * PANEL)
-    turned = full[:, :, :run, :per].reshape(groups, *kernel, deep, per)
+    full = split.reshape(groups, math.prod(kernel) * deep // size, -1, panels * PANEL)
+    turned = full[:, :, :size, :per].reshape(groups, *kernel, deep, per)
     return np.moveaxis(turned, (-1, -2), (1, 2)).reshape(groups * per, deep, *kernel)
+
+
+def best_run(deep: int, kernel: Ints, dilation: Ints, groups: int) -> str:
+    """Lines of taps lie together in the image; few channels are gathered to whole windows."""
+    if groups != 1 or dilation[-1] != 1 or math.prod(kernel) == 1:
+        return "tap"
+    line, window = deep * kernel[-1], deep * math.prod(kernel)
+    lines = math.prod(kernel[:-1]) * -(-line // FOUR)
+    return "window" if line <= LINE and deep <= FOUR and -(-window // FOUR) < lines else "line"
 
 
 def _shifted(x_zero: int, dtype: str) -> int:
@@ -91,31 +106,85 @@ def _result(x: Value, w: tuple[int, ...], dtype: str, **window: Any) -> Type:
     return Type(dtype, (made.shape[0], *made.shape[2:], made.shape[1]))
 
 
-def _qconv_type(x: Value, w: Value, bias: Value, scale: Value, *, channels: int, kernel: Ints,
-                stride: Ints, pad: Ints, dilation: Ints, groups: int, lines: bool, x_zero: int,
-                y_zero: int, lo: int, hi: int, dtype: str) -> Type:  # fmt: skip
-    _check(x, bias, scale, channels, x_zero, y_zero, lo, hi, dtype)
+def _qconv_type(x: Value, w: Value, bias: Value, scale: Value | None, residual: Value | None,
+                table: Value | None, w_zero: Value | None, *, channels: int, kernel: Ints,
+                stride: Ints, pad: Ints, dilation: Ints, groups: int, run: str, x_zero: int,
+                y_zero: int, lo: int, hi: int, dtype: str, r_zero: int,
+                r_scale: float) -> Type:  # fmt: skip
+    like = scale if scale is not None else Value(Type("f32", (channels,)))
+    if dtype in ("u8", "i8"):
+        _check(x, bias, like, channels, x_zero, y_zero, lo, hi, dtype)
+    elif dtype in ("f32", "i32"):
+        _check(x, bias, like, channels, x_zero, 0, 0, 0, "u8")
+    else:
+        raise BadInput(f"results of u8, i8, i32 or f32 are made, not {dtype}")
     deep = x.shape[-1] // groups
-    run = deep * (kernel[-1] if lines else 1)
-    rows = math.prod(kernel) * deep // run * -(-run // FOUR)
+    if run not in RUNS or (run != "tap" and (groups != 1 or dilation[-1] != 1)):
+        raise BadInput(f"taps make no run '{run}' in {groups} groups with dilation {dilation}")
+    size = _run(deep, kernel, run)
+    rows = math.prod(kernel) * deep // size * -(-size // FOUR)
     want = Type("i8", (groups, -(-(channels // groups) // PANEL), rows, PANEL * FOUR))
     if channels % groups or x.shape[-1] % groups or w.type != want:
         raise BadInput(f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
                        f"in {groups} groups with kernel {kernel}")  # fmt: skip
-    if lines and (groups != 1 or dilation[-1] != 1):
-        raise BadInput("lines of taps lie together only without groups and dilation")
-    return _result(x, (channels, deep, *kernel), dtype, stride=stride, pad=pad, dilation=dilation,
+    if run == "window" and deep * kernel[-1] > LINE:
+        raise BadInput(f"{deep * kernel[-1]} bytes of a line of the window are too many to gather")
+    if w_zero is not None and w_zero.type != Type("i32", (channels,)):
+        raise BadInput(f"one i32 per channel is needed for the weights' zeros, not {w_zero.type}")
+    made = _result(x, (channels, deep, *kernel), dtype, stride=stride, pad=pad, dilation=dilation,
                    groups=groups)  # fmt: skip
+    return _with_endings(made, scale, residual, table, r_zero)
+
+
+def _with_endings(made: Type, scale: Value | None, residual: Value | None, table: Value | None,
+                  r_zero: int) -> Type:  # fmt: skip
+    """The result's type, and what may stand beside it."""
+    dtype = made.dtype
+    if dtype == "i32" and any(v is not None for v in (scale, residual, table)):
+        raise BadInput("sums have no scale, residual or table")
+    if dtype != "i32" and scale is None:
+        raise BadInput(f"results of {dtype} need a scale")
+    if residual is not None:
+        like = ("f32",) if dtype == "f32" else ("u8", "i8")
+        if residual.shape != made.shape or residual.dtype not in like:
+            raise BadInput(f"the residual {residual.type} does not fit the result {made}")
+        if dtype != "f32":
+            first, last = dtypes.limits(residual.dtype)
+            if not first <= r_zero <= last:
+                raise BadInput(f"zero {r_zero} does not fit into {residual.dtype}")
+    if table is None:
+        return made
+    if dtype not in ("u8", "i8") or table.dtype not in ("u8", "i8") or table.shape != (256,):
+        raise BadInput(f"a table of 256 bytes for results of bytes is needed, not {table.type}")
+    return made.but(dtype=table.dtype)
+
+
+def _sums(x: Array, w: Array, bias: Array, window: dict[str, Any], x_zero: int,
+          w_zero: Array | None = None) -> Array:  # fmt: skip
+    """What the kernels sum up, channels last; `w` is [m, c, window..], `w_zero` minus its zeros."""
+    zero = None if w_zero is None else -w_zero
+    sums = ops.conv_integer.body(np.moveaxis(x, -1, 1), w, np.array(x_zero, x.dtype), **window)
+    share = _zero_share(w, x_zero, dtypes.name_of(x.dtype)) + bias
+    wide = np.moveaxis(sums, 1, -1).astype(np.int64) + share
+    if zero is not None:  # the sum of the bytes that a window sees, padding and all
+        ones = np.ones((w.shape[0], *w.shape[1:]), np.int8)
+        seen = ops.conv_integer.body(np.moveaxis(x, -1, 1), ones, np.array(x_zero, x.dtype), **window)
+        seen = np.moveaxis(seen, 1, -1).astype(np.int64)
+        seen = seen + _zero_share(ones, x_zero, dtypes.name_of(x.dtype))
+        wide = wide - seen * zero
+    return _wrapped(wide)
+
+
+def _finished(real: Array, y_zero: int, lo: int, hi: int, dtype: str) -> Array:
+    y = np.clip(real, lo - y_zero, hi - y_zero)
+    return np.ascontiguousarray((np.rint(y) + y_zero).astype(dtypes.numpy_of(dtype)))
 
 
 def _requantized(x: Array, w: Array, bias: Array, scale: Array, window: dict[str, Any],
                  x_zero: int, y_zero: int, lo: int, hi: int, dtype: str) -> Array:  # fmt: skip
     """`w` is [m, c, window..]."""
-    sums = ops.conv_integer.body(np.moveaxis(x, -1, 1), w, np.array(x_zero, x.dtype), **window)
-    share = _zero_share(w, x_zero, dtypes.name_of(x.dtype)) + bias
-    sums = _wrapped(np.moveaxis(sums, 1, -1).astype(np.int64) + share)
-    y = np.clip(sums.astype(np.float32) * scale, lo - y_zero, hi - y_zero)
-    return np.ascontiguousarray((np.rint(y) + y_zero).astype(dtypes.numpy_of(dtype)))
+    sums = _sums(x, w, bias, window, x_zero)
+    return _finished(sums.astype(np.float32) * scale, y_zero, lo, hi, dtype)
 
 
 def _qconv_macs(node: Node) -> int:
@@ -124,13 +193,30 @@ def _qconv_macs(node: Node) -> int:
 
 
 @op(_qconv_type, name="cpu.qconv", macs=_qconv_macs)
-def qconv(x: Array, w: Array, bias: Array, scale: Array, *, channels: int, kernel: Ints,
-          stride: Ints, pad: Ints, dilation: Ints, groups: int = 1, lines: bool = False,
-          x_zero: int, y_zero: int, lo: int, hi: int, dtype: str) -> Array:  # fmt: skip
-    """Convolution of bytes [n, .., c]; `w` is packed, in `lines` of taps where those are short."""
-    neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, lines)
+def qconv(x: Array, w: Array, bias: Array, scale: Array | None = None,
+          residual: Array | None = None, table: Array | None = None, w_zero: Array | None = None,
+          *, channels: int, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int = 1,
+          run: str = "tap", x_zero: int, y_zero: int = 0, lo: int = 0, hi: int = 0, dtype: str,
+          r_zero: int = 0, r_scale: float = 0.0) -> Array:  # fmt: skip
+    """Convolution of bytes [n, .., c]; `w` is packed in runs of a tap, a line or the window.
+
+    `residual` is added before rounding: f32(residual - r_zero) * r_scale, or as it is to f32;
+    `table` is what each byte of the result becomes; `w_zero` is minus the zeros of the weights.
+    """
+    neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, run)
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
-    return _requantized(x, neutral, bias, scale, window, x_zero, y_zero, lo, hi, dtype)
+    sums = _sums(x, neutral, bias, window, x_zero, w_zero)
+    if dtype == "i32":
+        return np.ascontiguousarray(sums)
+    assert scale is not None
+    real = sums.astype(np.float32) * scale
+    if dtype == "f32":
+        return np.ascontiguousarray(real if residual is None else real + residual)
+    if residual is not None:
+        apart = residual.astype(np.int32) - r_zero
+        real = real + apart.astype(np.float32) * np.float32(r_scale)
+    made = _finished(real, y_zero, lo, hi, dtype)
+    return made if table is None else np.asarray(table[made.view(np.uint8)])
 
 
 def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, table: Value | None, *,
@@ -215,6 +301,25 @@ def _requantization(x: Value, xs: Value, xz: Value, w: Array, ws: Value, ys: Val
     return constant(_wrapped(bias)), constant(scales), attrs
 
 
+def convolution(
+    x: Value, w: Array, bias: Value, scale: Value, *, groups: int, **attrs: Any
+) -> Value:
+    """cpu.qconv or cpu.qdepthwise of a channel-last image with weights [m, c, window..]."""
+    (channels, deep), kernel = w.shape[:2], w.shape[2:]
+    made: Value
+    single = groups == x.shape[-1] == channels > 1
+    if single and not why_not_woven(kernel, attrs["stride"], attrs["dilation"]):
+        weave = weave_of(kernel, attrs["stride"], attrs["dilation"])
+        woven = constant(weave.packed(np.moveaxis(w[:, 0], 0, -1)))
+        made = qdepthwise(x, woven, bias, scale, kernel=kernel, **attrs)
+    else:
+        run = best_run(deep, kernel, attrs["dilation"], groups)
+        grouped = w.reshape(groups, channels // groups, deep, *kernel)
+        made = qconv(x, constant(packed(grouped, run)), bias, scale, channels=channels,
+                     kernel=kernel, groups=groups, run=run, **attrs)  # fmt: skip
+    return made
+
+
 @rule(P.qlinear_conv(x, xs, xz, w, ws, wz, ys, yz, b))
 def qlinear_conv_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
                         wz: Value, ys: Value, yz: Value,
@@ -224,24 +329,10 @@ def qlinear_conv_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws
         return no(why)
     if x.type.rank > 5:
         return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
-    weights, kernel, groups = _data(w), w.shape[2:], node.attrs["groups"]
-    channels, deep = w.shape[:2]
-    bias, scale, attrs = _requantization(x, xs, xz, weights, ws, ys, yz, b)
-    attrs |= {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
+    bias, scale, attrs = _requantization(x, xs, xz, _data(w), ws, ys, yz, b)
     rank = x.type.rank
     last = transpose(x, perm=(0, *range(2, rank), 1))
-    made: Value
-    single = groups == x.shape[1] == channels > 1
-    if single and not why_not_woven(kernel, attrs["stride"], attrs["dilation"]):
-        weave = weave_of(kernel, attrs["stride"], attrs["dilation"])
-        woven = constant(weave.packed(np.moveaxis(weights[:, 0], 0, -1)))
-        made = qdepthwise(last, woven, bias, scale, kernel=kernel, **attrs)
-    else:
-        short = kernel[-1] > 1 and kernel[-1] * deep <= LINE
-        lines = short and groups == 1 and attrs["dilation"][-1] == 1
-        grouped = weights.reshape(groups, channels // groups, deep, *kernel)
-        made = qconv(last, constant(packed(grouped, lines)), bias, scale, channels=channels,
-                     kernel=kernel, groups=groups, lines=lines, **attrs)  # fmt: skip
+    made = convolution(last, _data(w), bias, scale, **node.attrs, **attrs)
     back: Value = transpose(made, perm=(0, rank - 1, *range(1, rank - 1)))
     return back
 
@@ -260,7 +351,7 @@ def qlinear_matmul_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, 
     columns = np.ascontiguousarray(_data(w).T)
     bias, scale, attrs = _requantization(x, xs, xz, columns, ws, ys, yz, None)
     line = reshape(x, shape=(1, x.type.size // k, k))
-    made = qconv(line, constant(packed(columns.reshape(1, n, k, 1), False)), bias, scale,
+    made = qconv(line, constant(packed(columns.reshape(1, n, k, 1), "tap")), bias, scale,
                  channels=n, kernel=(1,), stride=(1,), pad=(0, 0), dilation=(1,),
                  **attrs)  # fmt: skip
     out: Value = reshape(made, shape=node.outputs[0].shape)
