@@ -19,7 +19,7 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.targets.cpu import LEVELS
 from intaglio.targets.cpu import int8
 
-LANES = {"avx2": 16, "avx512": 32, "avx512vnni": 64}  # multiply-adds of one instruction
+LANES = {"avx2": 16, "avx512": 32, "avx512vnni": 64, "avx512vbmi": 64}  # multiply-adds of one instruction
 # (height, width, channels in, channels out, kernel, stride), as often as the network has them
 RESNET18 = [
     (224, 224, 3, 64, 7, 2, 1), (56, 56, 64, 64, 3, 1, 4), (56, 56, 64, 128, 3, 2, 1),
@@ -90,7 +90,7 @@ def fastest(run: Callable[[], Any], seconds: float = 0.1) -> float:
 
 def peak(isa: str) -> float:
     """G operations per second of one core, where a multiply-add counts as two."""
-    fn = getattr(peak_library(), f"itg_peak_bytes_{isa}")
+    fn = getattr(peak_library(), f"itg_peak_bytes_{isa.replace('vbmi', 'vnni')}")
     rounds = 100_000
     return 2 * 12 * LANES[isa] * rounds / fastest(lambda: fn(ctypes.c_int64(rounds))) / 1e9
 

@@ -11,7 +11,7 @@ uint32_t itg_cpu_isa(void) {
       bits |= ITG_ISA_avx512;
       if (__builtin_cpu_supports("avx512vnni")) bits |= ITG_ISA_avx512vnni;
       if (__builtin_cpu_supports("avx512bf16")) bits |= ITG_ISA_avx512bf16;
-      if (__builtin_cpu_supports("avx512vbmi")) bits |= ITG_ISA_avx512vbmi;
+      if (__builtin_cpu_supports("avx512vbmi") && bits & ITG_ISA_avx512vnni) bits |= ITG_ISA_avx512vbmi;
     }
   }
 #endif

@@ -314,7 +314,14 @@ ITG_FN(qconv, any) {
   if (residual && bytes)
     itg_requantize_residual(&t.to, residual->data, a->r_zero, (float)a->r_scale, residual->dtype == ITG_I8);
   else if (residual) t.to.residual = residual->data;
-  if (table) t.to.table = table->data;
+  uint8_t entries[ITG_QENTRIES];  // in whole groups
+  if (table) {
+    t.to.entries = table->shape[0];
+    t.to.zero = (int32_t)(a->y_zero - a->lo);
+    t.to.high = 0;
+    memset(entries, 0, sizeof entries);
+    t.to.table = memcpy(entries, table->data, (size_t)t.to.entries);
+  }
   t.w_zero = w_zero ? w_zero->data : NULL;
   first_class(&t, lists);
   int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;

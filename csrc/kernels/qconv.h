@@ -25,6 +25,7 @@ itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out
 enum {
   ITG_QPIXELS = 128,  // output pixels that go through the panels together
   ITG_QCLASSES = 12,  // sets of taps that meet the image
+  ITG_QENTRIES = 4096,  // of the largest table
 };
 
 typedef struct itg_qlayout {  // of the scratch memory that one part of the work has, in bytes

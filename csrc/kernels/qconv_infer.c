@@ -27,7 +27,7 @@ static itg_words endings(const itg_call *call, const itg_attrs_qconv *a, itg_ten
   TAKES(3, 7, 1);
   const itg_tensor *x = call->in[0], *w = call->in[1], *bias = call->in[2], *scale = itg_input(call, 3);
   const itg_tensor *table = itg_input(call, 5), *zeros = itg_input(call, 6);
-  const int64_t channels = a->channels, all = 256, dtype = a->dtype;
+  const int64_t channels = a->channels, dtype = a->dtype;
   REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != ITG_I8, "takes an 8-bit image and weights of i8");
   REFUSE(channels < 0 || channels > INT64_C(1) << 40, "the number of channels is not sane");
   REFUSE(bias->dtype != ITG_I32 || !itg_has_shape(bias, 1, &channels), "the bias must be one i32 per output channel");
@@ -49,14 +49,13 @@ static itg_words endings(const itg_call *call, const itg_attrs_qconv *a, itg_ten
     return NULL;
   }
   REFUSE(dtype != ITG_U8 && dtype != ITG_I8, "the result must be u8, i8, i32 or f32");
-  const int64_t low = dtype == ITG_I8 ? -128 : 0, high = low + 255;
+  const int64_t low = table ? -32768 : dtype == ITG_I8 ? -128 : 0, high = table ? 65535 : low + 255;
   REFUSE(a->y_zero < low || a->y_zero > high, "y_zero is no number of the result's type");
   REFUSE(a->lo < low || a->hi > high || a->lo > a->hi, "the bounds are no numbers of the result's type in order");
   REFUSE(a->r_zero < -128 || a->r_zero > 255, "r_zero is no number of eight bits");
-  if (!table) return NULL;
-  REFUSE((table->dtype != ITG_U8 && table->dtype != ITG_I8) || !itg_has_shape(table, 1, &all),
-         "the table must be 256 bytes");
-  out->dtype = table->dtype;
+  const int64_t all = a->hi - a->lo + 1;
+  REFUSE(table && (table->dtype != dtype || !itg_has_shape(table, 1, &all) || all > ITG_QENTRIES),
+         "the table must be one entry of the result per number between the bounds");
   return NULL;
 }
 

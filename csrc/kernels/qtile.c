@@ -15,8 +15,8 @@ typedef struct span {  // the columns of one call, padded to whole vectors
   int64_t some[VECTORS];  // how many
 #endif
   enum way { PLAIN_SIGNED, SIGNED, UNSIGNED, GROUPS, WIDE } way;  // how sums become the result
-  bool tight;  // rows of the result lie one behind the other, and all of each is made here
 } span;
+typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n);
 
 INLINE uint32_t four_at(const uint8_t *p) {
   uint32_t four;
@@ -57,19 +57,15 @@ INLINE void sum_up(const int M, const int N, const int FLIP, const int HALF, itg
 // Bytes of as many rows as fill a vector: 16 columns each of four vectors.
 INLINE void put_bytes(const int N, const int ROWS, uint8_t *out, const itg_qrow *rows, const span *s, vq bytes) {
 #if defined(ISA_avx512)
-  if (s->tight) {
-    if (N == 4 || ROWS * N == 4) vq_store(out + rows->out, bytes);
-    else _mm512_mask_storeu_epi8(out + rows->out, ~(__mmask64)0 >> (64 - ROWS * N * QL), bytes);
-    return;
-  }
   const __m256i half[2] = {_mm512_castsi512_si256(bytes), _mm512_extracti64x4_epi64(bytes, 1)};
   const bool whole = s->columns == N * QL;
-  if (N > 2) {
+  if (N > 2) {  // two halves cost the sums of the next tile less than one whole
     if (!whole) {
       _mm512_mask_storeu_epi8(out + rows->out, ~(__mmask64)0 >> (64 - s->columns), bytes);
     } else {
       _mm256_storeu_si256((__m256i *)(out + rows->out), half[0]);
-      _mm_storeu_si128((__m128i *)(out + rows->out + 32), _mm256_castsi256_si128(half[1]));
+      if (N == 4) _mm256_storeu_si256((__m256i *)(out + rows->out + 32), half[1]);
+      else _mm_storeu_si128((__m128i *)(out + rows->out + 32), _mm256_castsi256_si128(half[1]));
     }
   } else if (N == 2) {
     UNROLL for (int r = 0; r < ROWS; r++) {
@@ -146,8 +142,15 @@ INLINE void finish_groups(const int M, const int N, const itg_qproduct *p, const
                                       s->some[i % N]));
     if (!end->saturates)
       UNROLL for (int i = 0; i < n * N; i++) y[i] = vmin(vmax(y[i], all.lo), all.hi);
-    vq bytes = vq_in_order(vq_narrow(y, n * N, all));
-    if (end->table) bytes = vq_lookup(bytes, end->table);
+    vq bytes;
+    if (end->entries > 256) {
+      vq whole[4];
+      UNROLL for (int i = 0; i < n * N; i++) whole[i] = vq_add(vq_rounded(y[i]), all.zero);
+      bytes = vq_lookup_wide(whole, n * N, end);
+    } else {
+      bytes = vq_in_order(vq_narrow(y, n * N, all));
+      if (end->table) bytes = vq_lookup(bytes, end->table);
+    }
     put_bytes(N, n, out, rows + m, s, bytes);
   }
 }
@@ -218,6 +221,81 @@ INLINE void strip(const int M, const int N, const int FLIP, const int HALF, cons
   }
 }
 
+#if defined(ISA_avx512vnni)
+// ---- small tiles, woven --------------------------------------------------------------------------
+// Turning sums into bytes keeps other parts of a core busy than summing does, but it waits for the sums, and the next
+// tile's are too far away to begin. So 12 sums become bytes between the products of the next 12.
+enum { WOVEN = 12, STEPS = 4 };  // sums of a tile; groups of four along k that finish the tile before
+typedef enum { ENDS_SIGNED, ENDS_UNSIGNED, ENDS_RESIDUAL } ending;
+
+typedef struct last {  // what is needed to finish a tile
+  const float *scale;
+  uint8_t *out;
+  const itg_requantize *end;
+  vq zero;
+  __mmask16 some[VECTORS];
+  int64_t at[WOVEN];
+} last;
+
+INLINE void finish_one(const ending KIND, const int N, const int i, const last *l, vq sum) {
+  vf y = vmul(vq_floats(sum), vload(l->scale + i % N * QL));
+  const int64_t at = l->at[i / N] + i % N * QL;
+  if (KIND == ENDS_RESIDUAL) y = vadd(y, vq_residual(l->end, l->end->residual + at, l->some[i % N]));
+  put_vector(vq_add(vq_rounded(y), l->zero), l->out + at, l->some[i % N], KIND != ENDS_UNSIGNED);
+}
+
+INLINE void weave(const int N, const int FLIP, const int HALF, const ending KIND, const itg_qproduct *p, const span *s,
+                  const itg_qrow *rows, int64_t n) {
+  const int M = WOVEN / N, EACH = WOVEN / STEPS;
+  const itg_qtap *tap, *end = p->taps + p->n_taps, first = p->taps[0];
+  const itg_qtap rest = {first.x + STEPS * ITG_FOUR, first.w + STEPS * ITG_QROW, first.fours - STEPS};
+  const int64_t panel = p->panel;
+  const uint8_t *row[WOVEN], *b = s->b;
+  last l = {.scale = s->scale, .out = p->out, .end = p->end, .zero = vq_set(p->end->zero)};
+  UNROLL for (int v = 0; v < N; v++) l.some[v] = s->some[v];
+  UNROLL for (int m = 0; m < M; m++) row[m] = rows[m].x;
+  vq sum[WOVEN][VECTORS], old[WOVEN][VECTORS];
+  start(M, N, s, rows, sum);
+  for (tap = p->taps; tap < end; tap++) sum_up(M, N, FLIP, HALF, *tap, panel, b, row, sum);
+  for (int64_t i = 0;;) {
+    UNROLL for (int m = 0; m < M; m++) {
+      l.at[m] = rows[i + m].out + s->column;
+      UNROLL for (int v = 0; v < N; v++) old[m][v] = sum[m][v];
+    }
+    const int64_t next = i + 2 * M <= n ? i + M : n - M;
+    if (next <= i) break;
+    i = next;
+    UNROLL for (int m = 0; m < M; m++) row[m] = rows[i + m].x;
+    start(M, N, s, rows + i, sum);
+    UNROLL for (int k = 0; k < STEPS; k++) {
+      vq_four y[VECTORS];
+      UNROLL for (int v = 0; v < N; v++) y[v] = vq_weights(vq_load(b + first.w + k * ITG_QROW + v * panel));
+      UNROLL for (int m = 0; m < M; m++) {
+        vq four = vq_set((int32_t)four_at(row[m] + first.x + k * ITG_FOUR));
+        if (FLIP) four = vq_xor(four, vq_set((int32_t)0x80808080));
+        meet(N, HALF, sum[m], vq_inputs(four), y);
+        UNROLL for (int e = m * EACH / M; e < (m + 1) * EACH / M; e++)
+          finish_one(KIND, N, k * EACH + e, &l, old[(k * EACH + e) / N][(k * EACH + e) % N]);
+      }
+    }
+    sum_up(M, N, FLIP, HALF, rest, panel, b, row, sum);
+    for (tap = p->taps + 1; tap < end; tap++) sum_up(M, N, FLIP, HALF, *tap, panel, b, row, sum);
+  }
+  UNROLL for (int e = 0; e < WOVEN; e++) finish_one(KIND, N, e, &l, old[e / N][e % N]);
+}
+
+#define WEAVE(V, F, H, K)                                                                                        \
+  static void woven_##V##_##F##H##K(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n) { \
+    weave(V, F, H, (ending)K, p, s, rows, n);                                                                    \
+  }
+#define WEAVES(T, K)                                                                                              \
+  T(1, 0, 0, K) T(2, 0, 0, K) T(3, 0, 0, K) T(4, 0, 0, K) T(1, 1, 0, K) T(2, 1, 0, K) T(3, 1, 0, K) T(4, 1, 0, K) \
+  T(2, 0, 1, K) T(2, 1, 1, K)
+WEAVES(WEAVE, 0)
+WEAVES(WEAVE, 1)
+WEAVES(WEAVE, 2)
+#endif
+
 #define TILE(M, V, F, H)                                                                             \
   static void tile_##M##x##V##_##F##H(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n) { \
     strip(M, V * PARTS, F, H, p, s, rows, n);                                                            \
@@ -242,10 +320,25 @@ EACH(TILE, 1, 0)
 HALVES(TILE, 0)
 HALVES(TILE, 1)
 
-typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n);
 static const tile_fn tiles[2][2][ITG_QTILE_PANELS][MOST] = {
 #define ENTRY(M, V, F, H) [H][F][V - 1][M - 1] = tile_##M##x##V##_##F##H,
     EACH(ENTRY, 0, 0) EACH(ENTRY, 1, 0) HALVES(ENTRY, 0) HALVES(ENTRY, 1)};
+
+#if defined(ISA_avx512vnni)
+// NULL where larger tiles are better: with long sums their ends matter less than weights that are read again.
+static tile_fn woven(const itg_qproduct *p, int64_t panels, bool half, int64_t n) {
+#define WOVEN_ENTRY(V, F, H, K) [K][H][F][V - 1] = woven_##V##_##F##H##K,
+  static const tile_fn all[3][2][2][ITG_QTILE_PANELS] = {WEAVES(WOVEN_ENTRY, 0) WEAVES(WOVEN_ENTRY, 1)
+                                                         WEAVES(WOVEN_ENTRY, 2)};
+  const itg_requantize *end = p->end;
+  int64_t fours = 0;
+  for (int64_t i = 0; i < p->n_taps; i++) fours += p->taps[i].fours;
+  if (!p->n_taps || p->taps[0].fours < STEPS || fours > (panels > 2 ? 64 : 256) || n < 2 * WOVEN / panels) return NULL;
+  if (end->kind != ITG_Q_BYTES || end->table || !end->saturates || p->w_zero) return NULL;
+  if (end->residual && !end->high) return NULL;
+  return all[end->residual ? ENDS_RESIDUAL : end->high ? ENDS_SIGNED : ENDS_UNSIGNED][half][p->flip != 0][panels - 1];
+}
+#endif
 
 static enum way way_of(const itg_requantize *end) {
   if (end->kind != ITG_Q_BYTES) return WIDE;
@@ -263,8 +356,7 @@ void itg_qtile(ITG_QTILE_ARGS) {
   const int64_t panels = (columns + ITG_PANEL - 1) / ITG_PANEL;
   const itg_requantize *end = p->end;
   span s = {.b = b, .bias = p->bias + column, .w_zero = p->w_zero ? p->w_zero + column : NULL, .scale = end->scale,
-            .column = column, .columns = columns, .way = way_of(end),
-            .tight = columns == panels * ITG_PANEL && rows[n - 1].out - rows[0].out == (n - 1) * columns};
+            .column = column, .columns = columns, .way = way_of(end)};
   for (int v = 0; v < VECTORS; v++) {
     const int64_t left = columns - v * QL;
 #if defined(ISA_avx512)
@@ -285,6 +377,13 @@ void itg_qtile(ITG_QTILE_ARGS) {
     }
   }
   const bool half = panels * ITG_PANEL - columns >= ITG_PANEL / 2 && tiles[1][0][panels - 1][0];
+#if defined(ISA_avx512vnni)
+  const tile_fn small = woven(p, panels, half, n);
+  if (small) {
+    small(p, &s, rows, n);
+    return;
+  }
+#endif
   const tile_fn *with = tiles[half][p->flip != 0][panels - 1];
   // As many rows at a time as cost least; the last tile may do a few rows again.
   int64_t best = 1, least = INT64_MAX;

@@ -24,7 +24,8 @@ typedef struct itg_requantize {
   float r_scale;            // f32(byte - its zero) * r_scale
   int32_t r_zero;
   int r_high;            // 0x80 where the residual is i8; r_zero is that of u8 then
-  const uint8_t *table;  // 256 bytes: what each byte becomes in the end
+  const uint8_t *table;  // what each number becomes in the end; then `zero` makes them begin at 0
+  int64_t entries;       // of the table; whole groups of 128 can be read
 } itg_requantize;
 
 static inline itg_requantize itg_requantize_of(const int32_t *bias, const float *scale, int64_t channels, int64_t zero,
@@ -55,8 +56,8 @@ static inline uint8_t itg_q_byte(const itg_requantize *q, int32_t sum, int64_t c
   float y = (float)sum * q->scale[channel];
   if (q->residual) y += (float)((q->residual[at] ^ q->r_high) - q->r_zero) * q->r_scale;
   const float above = y > q->lo ? y : q->lo;
-  const uint8_t byte = (uint8_t)((int32_t)rintf(above < q->hi ? above : q->hi) + q->zero);
-  return q->table ? q->table[byte] : byte;
+  const int32_t made = (int32_t)rintf(above < q->hi ? above : q->hi) + q->zero;
+  return q->table ? q->table[made] : (uint8_t)made;
 }
 
 static inline float itg_q_float(const itg_requantize *q, int32_t sum, int64_t channel, int64_t at) {
@@ -210,6 +211,29 @@ INLINE vf vq_residual(const itg_requantize *q, const uint8_t *from, int64_t some
   return vmul(vq_floats(_mm256_sub_epi32(_mm256_cvtepu8_epi32(bytes), vq_set(q->r_zero))), vset(q->r_scale));
 }
 #endif
+
+// table[number] of the first n of four vectors of numbers, in order.
+INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
+#if defined(__AVX512VBMI__)
+  const vq left = _mm512_packus_epi32(y[0], y[n > 1]), right = n > 2 ? _mm512_packus_epi32(y[2], y[n > 3 ? 3 : 2]) : left;
+  const vq few = vq_set16(127);
+  const vq low = vq_in_order(vq_packus16(vq_and(left, few), vq_and(right, few)));
+  const vq high = vq_in_order(vq_packus16(_mm512_srli_epi16(left, 7), _mm512_srli_epi16(right, 7)));
+  vq made = _mm512_permutex2var_epi8(vq_load(q->table), low, vq_load(q->table + 64));
+  for (int64_t i = 1; i * 128 < q->entries; i++) {
+    const uint8_t *t = q->table + i * 128;
+    const vq more = _mm512_permutex2var_epi8(vq_load(t), low, vq_load(t + 64));
+    made = _mm512_mask_mov_epi8(made, _mm512_cmpeq_epi8_mask(high, _mm512_set1_epi8((char)i)), more);
+  }
+  return made;
+#else
+  int32_t all[4 * QL];
+  uint8_t made[4 * QL] = {0};
+  UNROLL for (int i = 0; i < n; i++) vq_store(all + i * QL, y[i]);
+  for (int i = 0; i < n * QL; i++) made[i] = q->table[all[i]];
+  return vq_load(made);
+#endif
+}
 
 // table[byte] of every byte; the table has 256.
 INLINE vq vq_lookup(vq bytes, const uint8_t *table) {

@@ -130,6 +130,57 @@ def test_windows_of_other_ranks():
         check("cpu.qdepthwise", image(*shape), w, *per_channel(shape[-1], 9), **attrs)
 
 
+ENDINGS_SHAPES = [
+    ((1, 5, 7, 20), 33, (1, 1)),
+    ((2, 6, 5, 16), 64, (3, 3)),
+    ((1, 9, 8, 3), 24, (3, 3)),
+    ((1, 7, 7, 64), 130, (3, 3)),
+    ((1, 4, 3, 12), 16, (1, 1)),
+]
+
+
+@pytest.mark.parametrize("case", ENDINGS_SHAPES, ids=str)
+def test_endings(case):
+    """Floats, sums, residuals, tables and zeros of the weights, alone and together."""
+    shape, channels, kernel = case
+    deep = shape[-1]
+    run = cpu_int8.best_run(deep, kernel, (1, 1), 1)
+    w = cpu_int8.packed(image(1, channels, deep, *kernel, dtype=np.int8), run)
+    attrs = {"channels": channels, "kernel": kernel, "stride": (1, 1), "dilation": (1, 1),
+             "pad": (kernel[0] // 2,) * 4, "run": run}  # fmt: skip
+    out = (*shape[:-1], channels)
+    zeros = RNG.integers(-50, 50, channels).astype(np.int32)
+    for dtype in (np.uint8, np.int8):
+        x, (bias, scale) = image(*shape, dtype=dtype), per_channel(channels, deep)
+        x_zero = int(np.iinfo(dtype).min) + 100
+        real = RNG.uniform(-3, 3, out).astype(np.float32)
+        for w_zero in (None, zeros):
+            check("cpu.qconv", x, w, bias, None, None, None, w_zero, **attrs, x_zero=x_zero,
+                  dtype="i32")  # fmt: skip
+            for residual in (None, real):
+                check("cpu.qconv", x, w, bias, scale, residual, None, w_zero, **attrs,
+                      x_zero=x_zero, dtype="f32", tolerance=0)  # fmt: skip
+            for r in ranges(dtype):
+                for kind in (np.uint8, np.int8):
+                    low = int(np.iinfo(kind).min)
+                    check("cpu.qconv", x, w, bias, scale, image(*out, dtype=kind), None, w_zero,
+                          **attrs, **r, r_zero=low + 77, r_scale=0.37)  # fmt: skip
+
+
+@pytest.mark.parametrize("channels", [9, 16, 24, 32, 48, 64, 130])
+@pytest.mark.parametrize("entries", [1, 90, 256, 257, 1000, 4096])
+def test_tables(channels, entries):
+    x, w = image(1, 21, 12), cpu_int8.packed(image(1, channels, 12, 1, dtype=np.int8), "tap")
+    attrs = {"channels": channels, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
+    bias, scale = per_channel(channels, 12)
+    for dtype, lo in (("u8", 0), ("i8", -128), ("u8", 300)):
+        table = image(entries, dtype=np.uint8 if dtype == "u8" else np.int8)
+        for residual in (None, image(1, 21, channels)):
+            check("cpu.qconv", x, w, bias, scale * np.float32(entries / 256), residual, table,
+                  **attrs, x_zero=7, y_zero=lo + entries // 3, lo=lo, hi=lo + entries - 1,
+                  dtype=dtype, r_zero=128, r_scale=0.5)  # fmt: skip
+
+
 def test_sums_wrap_and_scales_may_be_large():
     x, w = image(1, 7, 64), image(1, 20, 64, 1, dtype=np.int8)
     attrs = {"channels": 20, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}

@@ -54,7 +54,7 @@ LEVELS = {
     "avx512": 3,
     "avx512vnni": 7,
     "avx512bf16": 11,
-    "avx512vbmi": 19,
+    "avx512vbmi": 23,
 }  # with what each implies
 
 

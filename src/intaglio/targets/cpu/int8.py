@@ -24,6 +24,7 @@ from intaglio.targets.cpu.weave import FOUR as FOUR
 from intaglio.targets.cpu.weave import weave_of, why_not_woven
 
 LINE = 64  # bytes of a line of the window up to which a whole window may make one run
+ENTRIES = 4096  # of the largest table
 RUNS = ("tap", "line", "window")  # what makes one run of bytes in a packed matrix
 
 
@@ -112,9 +113,9 @@ def _qconv_type(x: Value, w: Value, bias: Value, scale: Value | None, residual: 
                 y_zero: int, lo: int, hi: int, dtype: str, r_zero: int,
                 r_scale: float) -> Type:  # fmt: skip
     like = scale if scale is not None else Value(Type("f32", (channels,)))
-    if dtype in ("u8", "i8"):
+    if dtype in ("u8", "i8") and table is None:
         _check(x, bias, like, channels, x_zero, y_zero, lo, hi, dtype)
-    elif dtype in ("f32", "i32"):
+    elif dtype in ("u8", "i8", "f32", "i32"):
         _check(x, bias, like, channels, x_zero, 0, 0, 0, "u8")
     else:
         raise BadInput(f"results of u8, i8, i32 or f32 are made, not {dtype}")
@@ -133,30 +134,35 @@ def _qconv_type(x: Value, w: Value, bias: Value, scale: Value | None, residual: 
         raise BadInput(f"one i32 per channel is needed for the weights' zeros, not {w_zero.type}")
     made = _result(x, (channels, deep, *kernel), dtype, stride=stride, pad=pad, dilation=dilation,
                    groups=groups)  # fmt: skip
-    return _with_endings(made, scale, residual, table, r_zero)
+    _check_endings(made, scale, residual, r_zero)
+    if table is not None:
+        _check_table(made, table, y_zero, lo, hi)
+    elif dtype == "i32" and (scale is not None or residual is not None):
+        raise BadInput("sums have no scale and no residual")
+    return made
 
 
-def _with_endings(made: Type, scale: Value | None, residual: Value | None, table: Value | None,
-                  r_zero: int) -> Type:  # fmt: skip
-    """The result's type, and what may stand beside it."""
+def _check_table(made: Type, table: Value, y_zero: int, lo: int, hi: int) -> None:
+    if made.dtype not in ("u8", "i8") or table.type != Type(made.dtype, (hi - lo + 1,)):
+        raise BadInput(f"a table of {hi - lo + 1} {made.dtype} is needed, not {table.type}")
+    if not (-32768 <= lo <= hi <= 65535 and hi - lo < ENTRIES and -32768 <= y_zero <= 65535):
+        raise BadInput(f"zero {y_zero}, bounds {lo}, {hi} are no 16 bits or the table is too large")
+
+
+def _check_endings(made: Type, scale: Value | None, residual: Value | None,
+                   r_zero: int) -> None:  # fmt: skip
+    """Refuse what may not stand beside a result of this type."""
     dtype = made.dtype
-    if dtype == "i32" and any(v is not None for v in (scale, residual, table)):
-        raise BadInput("sums have no scale, residual or table")
     if dtype != "i32" and scale is None:
         raise BadInput(f"results of {dtype} need a scale")
-    if residual is not None:
-        like = ("f32",) if dtype == "f32" else ("u8", "i8")
-        if residual.shape != made.shape or residual.dtype not in like:
-            raise BadInput(f"the residual {residual.type} does not fit the result {made}")
-        if dtype != "f32":
-            first, last = dtypes.limits(residual.dtype)
-            if not first <= r_zero <= last:
-                raise BadInput(f"zero {r_zero} does not fit into {residual.dtype}")
-    if table is None:
-        return made
-    if dtype not in ("u8", "i8") or table.dtype not in ("u8", "i8") or table.shape != (256,):
-        raise BadInput(f"a table of 256 bytes for results of bytes is needed, not {table.type}")
-    return made.but(dtype=table.dtype)
+    if residual is None:
+        return
+    like = ("f32",) if dtype == "f32" else ("u8", "i8")
+    if residual.shape != made.shape or residual.dtype not in like:
+        raise BadInput(f"the residual {residual.type} does not fit the result {made}")
+    first, last = dtypes.limits(residual.dtype) if dtype != "f32" else (r_zero, r_zero)
+    if not first <= r_zero <= last:
+        raise BadInput(f"zero {r_zero} does not fit into {residual.dtype}")
 
 
 def _sums(x: Array, w: Array, bias: Array, window: dict[str, Any], x_zero: int,
@@ -201,7 +207,7 @@ def qconv(x: Array, w: Array, bias: Array, scale: Array | None = None,
     """Convolution of bytes [n, .., c]; `w` is packed in runs of a tap, a line or the window.
 
     `residual` is added before rounding: f32(residual - r_zero) * r_scale, or as it is to f32;
-    `table` is what each byte of the result becomes; `w_zero` is minus the zeros of the weights.
+    with a `table`, `table[clamp(.., lo, hi) - lo]`; `w_zero` is minus the zeros of the weights.
     """
     neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, run)
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
@@ -215,8 +221,9 @@ def qconv(x: Array, w: Array, bias: Array, scale: Array | None = None,
     if residual is not None:
         apart = residual.astype(np.int32) - r_zero
         real = real + apart.astype(np.float32) * np.float32(r_scale)
-    made = _finished(real, y_zero, lo, hi, dtype)
-    return made if table is None else np.asarray(table[made.view(np.uint8)])
+    if table is None:
+        return _finished(real, y_zero, lo, hi, dtype)
+    return np.asarray(table[_finished(real, y_zero, lo, hi, "i32") - lo])
 
 
 def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, table: Value | None, *,
