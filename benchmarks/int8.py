@@ -1,4 +1,4 @@
-"""`python -m benchmarks.int8 [isa] [net..]`: 8-bit convolutions on one thread, as shares of the peak."""
+"""`python -m benchmarks.int8 [isa] [net..]`: 8-bit convolutions as shares of a core's peak."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ import numpy as np
 from benchmarks.kernels import MOBILENET_V2, RESNET50, peak_library
 from intaglio import native
 from intaglio.ir import Value, constant
-from intaglio.ops.registry import REGISTRY
-from intaglio.targets.cpu import LEVELS
-from intaglio.targets.cpu import int8
+from intaglio.targets.cpu import LEVELS, int8
 
-LANES = {"avx2": 16, "avx512": 32, "avx512vnni": 64, "avx512vbmi": 64}  # multiply-adds of one instruction
+LANES = {
+    "avx2": 16,
+    "avx512": 32,
+    "avx512vnni": 64,
+    "avx512vbmi": 64,
+}  # multiply-adds of one instruction
 # (height, width, channels in, channels out, kernel, stride), as often as the network has them
 RESNET18 = [
     (224, 224, 3, 64, 7, 2, 1), (56, 56, 64, 64, 3, 1, 4), (56, 56, 64, 128, 3, 2, 1),
@@ -114,7 +117,7 @@ def prepared(isa: str, h: int, w: int, c: int, m: int, k: int, s: int) -> native
     made = int8.convolution(
         Value(constant(x).type, "x"), weights, constant(np.zeros(m, np.int32)),
         constant(np.full(m, 1e-4, np.float32)), groups=1, stride=(s, s), pad=(pad,) * 4,
-        dilation=(1, 1), x_zero=3, y_zero=-5, lo=-128, hi=127, dtype="i8",
+        dilation=(1, 1), x_zero=-128, y_zero=-5, lo=-128, hi=127, dtype="i8",
     )  # fmt: skip
     node = made.producer
     assert node is not None

@@ -229,8 +229,9 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
   const itg_qconv *c = &t->c;
   const itg_window *w = &c->w;
   const int64_t step = w->stride[2] * c->deep * c->groups, wide = w->out[2];
-  const bool skip = c->joined != ITG_QRUN_WINDOW && !t->w_zero;
-  const bool across = skip && wide <= 16 && (c->joined == ITG_QRUN_TAP || c->deep % ITG_FOUR == 0);
+  const bool free = (c->fill ^ c->flip) == 0;  // else what is left out must be added to the bias
+  const bool skip = c->joined != ITG_QRUN_WINDOW && !t->w_zero && (free || n >= 64);
+  const bool across = skip && free && wide <= 16 && (c->joined == ITG_QRUN_TAP || c->deep % ITG_FOUR == 0);
   itg_qrow rows[ITG_QPIXELS];
   uint8_t of[ITG_QPIXELS] = {0};
   for (int k = 0; k < t->n_classes; k++) t->classes[k].rows = 0;

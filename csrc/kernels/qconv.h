@@ -38,7 +38,7 @@ typedef struct itg_qlayout {  // of the scratch memory that one part of the work
 // The same for every ISA; false: more than can be counted.
 static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
   const itg_window *w = &c->w;
-  const int64_t most = INT64_C(1) << 40, read = c->fours * ITG_FOUR, pixel = c->deep * c->groups;
+  const int64_t most = INT64_C(1) << 31, read = c->fours * ITG_FOUR, pixel = c->deep * c->groups;
   memset(l, 0, sizeof *l);
   l->taps = w->kernel[0] * w->kernel[1] * (c->joined == ITG_QRUN_TAP ? w->kernel[2] : 2);
   if (!c->direct) {
@@ -53,7 +53,7 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
     if (__builtin_mul_overflow(l->line, l->lines, &l->plane) || l->plane > most / w->kernel[0]) return false;
     l->image = (size_t)(l->plane * w->kernel[0]) + 64 + ((size_t)read + 63) / 64 * 64;
   }
-  if (read > most / ITG_QPIXELS || l->taps > most / 4096) return false;
+  if (read > most / ITG_QPIXELS || l->taps > most / 64) return false;
   if (c->joined == ITG_QRUN_WINDOW) l->gather = (size_t)(read * ITG_QPIXELS + 64 + 63) / 64 * 64;
   l->end = ((size_t)(2 * read) + 63) / 64 * 64;  // also room for a run of padding
   l->lists = ((size_t)(2 * ITG_QCLASSES * l->taps) * sizeof(itg_qtap) + 63) / 64 * 64;

@@ -55,40 +55,40 @@ INLINE void sum_up(const int M, const int N, const int FLIP, const int HALF, itg
 }
 
 // Bytes of as many rows as fill a vector: 16 columns each of four vectors.
-INLINE void put_bytes(const int N, const int ROWS, uint8_t *out, const itg_qrow *rows, const span *s, vq bytes) {
+INLINE void put_bytes(const int N, const int ROWS, uint8_t *out, const int64_t *at, const span *s, vq bytes) {
 #if defined(ISA_avx512)
   const __m256i half[2] = {_mm512_castsi512_si256(bytes), _mm512_extracti64x4_epi64(bytes, 1)};
   const bool whole = s->columns == N * QL;
   if (N > 2) {  // two halves cost the sums of the next tile less than one whole
     if (!whole) {
-      _mm512_mask_storeu_epi8(out + rows->out, ~(__mmask64)0 >> (64 - s->columns), bytes);
+      _mm512_mask_storeu_epi8(out + at[0], ~(__mmask64)0 >> (64 - s->columns), bytes);
     } else {
-      _mm256_storeu_si256((__m256i *)(out + rows->out), half[0]);
-      if (N == 4) _mm256_storeu_si256((__m256i *)(out + rows->out + 32), half[1]);
-      else _mm_storeu_si128((__m128i *)(out + rows->out + 32), _mm256_castsi256_si128(half[1]));
+      _mm256_storeu_si256((__m256i *)(out + at[0]), half[0]);
+      if (N == 4) _mm256_storeu_si256((__m256i *)(out + at[0] + 32), half[1]);
+      else _mm_storeu_si128((__m128i *)(out + at[0] + 32), _mm256_castsi256_si128(half[1]));
     }
   } else if (N == 2) {
     UNROLL for (int r = 0; r < ROWS; r++) {
-      if (whole) _mm256_storeu_si256((__m256i *)(out + rows[r].out), half[r]);
-      else _mm256_mask_storeu_epi8(out + rows[r].out, ~(__mmask32)0 >> (32 - s->columns), half[r]);
+      if (whole) _mm256_storeu_si256((__m256i *)(out + at[r]), half[r]);
+      else _mm256_mask_storeu_epi8(out + at[r], ~(__mmask32)0 >> (32 - s->columns), half[r]);
     }
   } else {
     const __m128i part[4] = {_mm256_castsi256_si128(half[0]), _mm256_extracti128_si256(half[0], 1),
                              _mm256_castsi256_si128(half[1]), _mm256_extracti128_si256(half[1], 1)};
     UNROLL for (int r = 0; r < ROWS; r++) {
-      if (whole) _mm_storeu_si128((__m128i *)(out + rows[r].out), part[r]);
-      else _mm_mask_storeu_epi8(out + rows[r].out, (__mmask16)(0xffff >> (16 - s->columns)), part[r]);
+      if (whole) _mm_storeu_si128((__m128i *)(out + at[r]), part[r]);
+      else _mm_mask_storeu_epi8(out + at[r], (__mmask16)(0xffff >> (16 - s->columns)), part[r]);
     }
   }
 #else
   const __m128i part[2] = {_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)};
   UNROLL for (int r = 0; r < ROWS; r++) {
     if (s->columns == ITG_PANEL) {
-      _mm_storeu_si128((__m128i *)(out + rows[r].out), part[r]);
+      _mm_storeu_si128((__m128i *)(out + at[r]), part[r]);
     } else {
       uint8_t some[ITG_PANEL];
       _mm_storeu_si128((__m128i *)some, part[r]);
-      memcpy(out + rows[r].out, some, (size_t)s->columns);
+      memcpy(out + at[r], some, (size_t)s->columns);
     }
   }
 #endif
@@ -123,35 +123,37 @@ INLINE void finish_vectors(const int M, const int N, const int PLAIN, const int 
 }
 #endif
 
-// By as many vectors as become one of bytes.
+// By as many vectors as become one of bytes: those of n rows.
+INLINE void finish_group(const int N, const int n, const itg_requantize *end, vq_end all, const span *s, uint8_t *out,
+                         const int64_t *at, vq (*sum)[VECTORS]) {
+  vf y[4];
+  UNROLL for (int i = 0; i < n * N; i++) y[i] = vmul(vq_floats(sum[i / N][i % N]), vload(s->scale + i % N * QL));
+  if (end->residual)
+    UNROLL for (int i = 0; i < n * N; i++)
+      y[i] = vadd(y[i], vq_residual(end, end->residual + at[i / N] + i % N * QL, s->some[i % N]));
+  if (!end->saturates)
+    UNROLL for (int i = 0; i < n * N; i++) y[i] = vmin(vmax(y[i], all.lo), all.hi);
+  vq bytes;
+  if (end->entries > 256) {
+    vq whole[4];
+    UNROLL for (int i = 0; i < n * N; i++) whole[i] = vq_add(vq_rounded(y[i]), all.zero);
+    bytes = vq_lookup_wide(whole, n * N, end);
+  } else {
+    bytes = vq_in_order(vq_narrow(y, n * N, all));
+    if (end->table) bytes = vq_lookup(bytes, end->table);
+  }
+  put_bytes(N, n, out, at, s, bytes);
+}
+
 INLINE void finish_groups(const int M, const int N, const itg_qproduct *p, const span *s, const itg_qrow *rows,
                           vq (*sum)[VECTORS]) {
   const int ROWS = N >= 3 ? 1 : 4 / N;  // whose bytes fill a vector
-  const itg_requantize *end = p->end;
-  const vq_end all = vq_end_of(end);
-  uint8_t *out = (uint8_t *)p->out + s->column;
-  vf scale[VECTORS];
-  UNROLL for (int v = 0; v < N; v++) scale[v] = vload(s->scale + v * QL);
+  const vq_end all = vq_end_of(p->end);
   UNROLL for (int m = 0; m < M; m += ROWS) {
     const int n = M - m < ROWS ? M - m : ROWS;
-    vf y[4];
-    UNROLL for (int i = 0; i < n * N; i++) y[i] = vmul(vq_floats(sum[m + i / N][i % N]), scale[i % N]);
-    if (end->residual)
-      UNROLL for (int i = 0; i < n * N; i++)
-        y[i] = vadd(y[i], vq_residual(end, end->residual + rows[m + i / N].out + s->column + i % N * QL,
-                                      s->some[i % N]));
-    if (!end->saturates)
-      UNROLL for (int i = 0; i < n * N; i++) y[i] = vmin(vmax(y[i], all.lo), all.hi);
-    vq bytes;
-    if (end->entries > 256) {
-      vq whole[4];
-      UNROLL for (int i = 0; i < n * N; i++) whole[i] = vq_add(vq_rounded(y[i]), all.zero);
-      bytes = vq_lookup_wide(whole, n * N, end);
-    } else {
-      bytes = vq_in_order(vq_narrow(y, n * N, all));
-      if (end->table) bytes = vq_lookup(bytes, end->table);
-    }
-    put_bytes(N, n, out, rows + m, s, bytes);
+    int64_t at[4];
+    UNROLL for (int r = 0; r < n; r++) at[r] = rows[m + r].out + s->column;
+    finish_group(N, n, p->end, all, s, p->out, at, sum + m);
   }
 }
 
@@ -226,7 +228,7 @@ INLINE void strip(const int M, const int N, const int FLIP, const int HALF, cons
 // Turning sums into bytes keeps other parts of a core busy than summing does, but it waits for the sums, and the next
 // tile's are too far away to begin. So 12 sums become bytes between the products of the next 12.
 enum { WOVEN = 12, STEPS = 4 };  // sums of a tile; groups of four along k that finish the tile before
-typedef enum { ENDS_SIGNED, ENDS_UNSIGNED, ENDS_RESIDUAL } ending;
+typedef enum { ENDS_SIGNED, ENDS_UNSIGNED, ENDS_RESIDUAL, ENDS_TABLE } ending;
 
 typedef struct last {  // what is needed to finish a tile
   const float *scale;
@@ -244,9 +246,21 @@ INLINE void finish_one(const ending KIND, const int N, const int i, const last *
   put_vector(vq_add(vq_rounded(y), l->zero), l->out + at, l->some[i % N], KIND != ENDS_UNSIGNED);
 }
 
+// Piece k of what finishes a tile, after row m of M: a vector here and there, or all bytes of a few rows.
+INLINE void finish_piece(const ending KIND, const int N, const int k, const int m, const last *l, const span *s,
+                         vq (*old)[VECTORS]) {
+  const int M = WOVEN / N, EACH = WOVEN / STEPS, ROWS = N >= 3 ? 1 : 4 / N;
+  if (KIND != ENDS_TABLE) {
+    UNROLL for (int e = m * EACH / M; e < (m + 1) * EACH / M; e++)
+      finish_one(KIND, N, k * EACH + e, l, old[(k * EACH + e) / N][(k * EACH + e) % N]);
+  } else if (m == 0 && k * ROWS < M) {
+    finish_group(N, ROWS, l->end, vq_end_of(l->end), s, l->out, l->at + k * ROWS, old + k * ROWS);
+  }
+}
+
 INLINE void weave(const int N, const int FLIP, const int HALF, const ending KIND, const itg_qproduct *p, const span *s,
                   const itg_qrow *rows, int64_t n) {
-  const int M = WOVEN / N, EACH = WOVEN / STEPS;
+  const int M = WOVEN / N;
   const itg_qtap *tap, *end = p->taps + p->n_taps, first = p->taps[0];
   const itg_qtap rest = {first.x + STEPS * ITG_FOUR, first.w + STEPS * ITG_QROW, first.fours - STEPS};
   const int64_t panel = p->panel;
@@ -274,14 +288,14 @@ INLINE void weave(const int N, const int FLIP, const int HALF, const ending KIND
         vq four = vq_set((int32_t)four_at(row[m] + first.x + k * ITG_FOUR));
         if (FLIP) four = vq_xor(four, vq_set((int32_t)0x80808080));
         meet(N, HALF, sum[m], vq_inputs(four), y);
-        UNROLL for (int e = m * EACH / M; e < (m + 1) * EACH / M; e++)
-          finish_one(KIND, N, k * EACH + e, &l, old[(k * EACH + e) / N][(k * EACH + e) % N]);
+        finish_piece(KIND, N, k, m, &l, s, old);
       }
     }
     sum_up(M, N, FLIP, HALF, rest, panel, b, row, sum);
     for (tap = p->taps + 1; tap < end; tap++) sum_up(M, N, FLIP, HALF, *tap, panel, b, row, sum);
   }
-  UNROLL for (int e = 0; e < WOVEN; e++) finish_one(KIND, N, e, &l, old[e / N][e % N]);
+  UNROLL for (int k = 0; k < STEPS; k++)
+    UNROLL for (int m = 0; m < M; m++) finish_piece(KIND, N, k, m, &l, s, old);
 }
 
 #define WEAVE(V, F, H, K)                                                                                        \
@@ -294,6 +308,7 @@ INLINE void weave(const int N, const int FLIP, const int HALF, const ending KIND
 WEAVES(WEAVE, 0)
 WEAVES(WEAVE, 1)
 WEAVES(WEAVE, 2)
+WEAVES(WEAVE, 3)
 #endif
 
 #define TILE(M, V, F, H)                                                                             \
@@ -328,14 +343,15 @@ static const tile_fn tiles[2][2][ITG_QTILE_PANELS][MOST] = {
 // NULL where larger tiles are better: with long sums their ends matter less than weights that are read again.
 static tile_fn woven(const itg_qproduct *p, int64_t panels, bool half, int64_t n) {
 #define WOVEN_ENTRY(V, F, H, K) [K][H][F][V - 1] = woven_##V##_##F##H##K,
-  static const tile_fn all[3][2][2][ITG_QTILE_PANELS] = {WEAVES(WOVEN_ENTRY, 0) WEAVES(WOVEN_ENTRY, 1)
-                                                         WEAVES(WOVEN_ENTRY, 2)};
+  static const tile_fn all[4][2][2][ITG_QTILE_PANELS] = {WEAVES(WOVEN_ENTRY, 0) WEAVES(WOVEN_ENTRY, 1)
+                                                         WEAVES(WOVEN_ENTRY, 2) WEAVES(WOVEN_ENTRY, 3)};
   const itg_requantize *end = p->end;
   int64_t fours = 0;
   for (int64_t i = 0; i < p->n_taps; i++) fours += p->taps[i].fours;
   if (!p->n_taps || p->taps[0].fours < STEPS || fours > (panels > 2 ? 64 : 256) || n < 2 * WOVEN / panels) return NULL;
-  if (end->kind != ITG_Q_BYTES || end->table || !end->saturates || p->w_zero) return NULL;
-  if (end->residual && !end->high) return NULL;
+  if (end->kind != ITG_Q_BYTES || p->w_zero) return NULL;
+  if (end->table) return all[ENDS_TABLE][half][p->flip != 0][panels - 1];
+  if (!end->saturates || (end->residual && !end->high)) return NULL;
   return all[end->residual ? ENDS_RESIDUAL : end->high ? ENDS_SIGNED : ENDS_UNSIGNED][half][p->flip != 0][panels - 1];
 }
 #endif

@@ -123,13 +123,17 @@ def bytes_(r: random.Random) -> Call:
         return "cpu.qdepthwise", [*arrays, ones(channels).astype(np.int32), ones(channels)], attrs
     deep, per = r.randint(1, 20), r.randint(0, 70)
     kernel = tuple(r.randint(1, 4) for _ in range(axes))
-    lines = r.random() < 0.5 and groups == 1
-    if lines:
+    run = r.choice(["tap", "line", "window"]) if groups == 1 else "tap"
+    if run != "tap":
         attrs["dilation"] = (*attrs["dilation"][:-1], 1)
-    w = cpu_int8.packed(ones(groups, per, deep, *kernel).astype(np.int8), lines)
-    attrs |= {"channels": groups * per, "kernel": kernel, "groups": groups, "lines": lines}
+    w = cpu_int8.packed(ones(groups, per, deep, *kernel).astype(np.int8), run)
+    attrs |= {"channels": groups * per, "kernel": kernel, "groups": groups, "run": run}
+    attrs |= {"r_zero": 0, "r_scale": 1.0}
     x, channels = image(r, axes, groups * deep).astype(kind), groups * per
-    return "cpu.qconv", [x, w, ones(channels).astype(np.int32), ones(channels)], attrs
+    entries = ones(attrs["hi"] - attrs["lo"] + 1).astype(np.uint8 if dtype == "u8" else np.int8)
+    table = entries if r.random() < 0.3 else None
+    more = [None, table, ones(channels).astype(np.int32) if r.random() < 0.3 else None]
+    return "cpu.qconv", [x, w, ones(channels).astype(np.int32), ones(channels), *more], attrs
 
 
 def rows_of_bytes(r: random.Random) -> Call:
@@ -222,9 +226,7 @@ def bent(r: random.Random, call: Call) -> Call:
         at = r.randrange(len(value)) if isinstance(value, tuple) else 0
         attrs[key] = (*value[:at], odd, *value[at + 1 :]) if isinstance(value, tuple) else odd
     if r.random() < 0.3:
-        i = r.randrange(len(arrays))
-        a = arrays[i]
-        assert a is not None
+        i, a = r.choice([(i, a) for i, a in enumerate(arrays) if a is not None])
         cut = [slice(0, max(d - r.choice([0, 0, 1, 2]), 0)) for d in a.shape]
         arrays[i] = np.ascontiguousarray(a[tuple(cut)])
     if r.random() < 0.1:

@@ -216,7 +216,7 @@ def test_lowering_keeps_the_bits(groups, x_dtype, w_dtype):
     y = ops.qlinear_conv(x, constant(np.float32(0.02)), constant(9, dtype=x_dtype), w, ws, zero,
                          constant(np.float32(0.03)), constant(4, dtype="u8"), b, stride=(1, 1),
                          pad=(1, 1, 1, 1), dilation=(1, 1), groups=groups)  # fmt: skip
-    compiled_as(Graph([x], [y], ["y"]), w_dtype == "i8")
+    compiled_as(Graph([x], [y], ["y"]), w_dtype == "i8" or groups != 6)
 
 
 def test_a_product_with_constant_columns_is_packed():

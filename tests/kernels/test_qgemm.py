@@ -25,7 +25,7 @@ def product(m, k, n, dtype=np.uint8, lead=()):
     scale, sums = np.zeros(whole, np.float32), np.zeros(whole, np.int32)
     scale[:n], sums[:n] = RNG.uniform(0.001, 0.01, n), w.sum(0, dtype=np.int32)
     columns = np.ascontiguousarray(w.T).reshape(1, n, k, 1)
-    return x, packed(columns, False)[0], scale, sums
+    return x, packed(columns)[0], scale, sums
 
 
 @pytest.mark.parametrize("shape", [(1,), (5,), (3, 8), (2, 3, 384), (1, 1), (2, 0), (0, 4)])

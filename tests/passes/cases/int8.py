@@ -9,6 +9,7 @@ from tests.passes.cases.build import RNG, case, scalar
 
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
+from intaglio.targets.cpu import int8 as cpu_int8
 
 BYTES = Type("u8", (1, 6, 7, 7))
 
@@ -19,6 +20,36 @@ def one(zero: int, dtype: str) -> Value:
 
 def weights(*shape: int) -> Value:
     return constant(RNG.integers(-90, 90, shape), dtype="i8")
+
+
+def ending(x: Value, m: int, w: Value, zero: Value, *rest: Value | None) -> Value:
+    """A convolution whose sums become floats, or more than bytes."""
+    scales = scalar(0.02), one(9, x.dtype), w, constant(np.full(m, 0.01, np.float32)), zero
+    bias = constant(np.arange(m, dtype=np.int32))
+    y, z, *residual = rest
+    made: Value = ops.qlinear_conv(x, *scales, y, z, bias, *residual, stride=(1, 1), pad=(1,) * 4,
+                                   dilation=(1, 1))  # fmt: skip
+    return made
+
+
+def real(x: Value, r: Value | None = None) -> Value:
+    return ending(x, 5, weights(5, 6, 3, 3), one(0, "i8"), None, None, r)
+
+
+def residual(x: Value, r: Value) -> Value:
+    w = constant(RNG.integers(0, 255, (5, 6, 3, 3)), dtype="u8")
+    return ending(x, 5, w, one(120, "u8"), scalar(0.05), one(100, "u8"), r, scalar(0.03),
+                  one(-4, "i8"))  # fmt: skip
+
+
+def packed_conv(x: Value, **attrs: Any) -> Value:
+    w = np.ascontiguousarray(weights(1, 20, x.shape[-1], 1).data)  # type: ignore[arg-type]
+    given = {"channels": 20, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,),
+             "x_zero": 9, "y_zero": 4, "lo": -128, "hi": 127, "dtype": "i8", **attrs}  # fmt: skip
+    bias, scale = np.arange(20, dtype=np.int32), np.full(20, 0.01, np.float32)
+    made: Value = cpu_int8.qconv(x, constant(cpu_int8.packed(w, "tap")), constant(bias),
+                                 constant(scale), **given)  # fmt: skip
+    return made
 
 
 def conv(x: Value, m: int = 5, k: int = 3, groups: int = 1, **attrs: Any) -> Value:
@@ -38,6 +69,27 @@ case("qlinear_matmul_packed",
      lambda a: ops.qlinear_matmul(a, scalar(0.02), one(9, "u8"), weights(6, 5), scalar(0.01),
                                   one(0, "i8"), scalar(0.05), one(100, "u8")),
      Type("u8", (2, 6)))  # fmt: skip
+case("qlinear_conv_packed", real, BYTES)
+case("qlinear_conv_packed", real, BYTES, Type("f32", (1, 5, 7, 7)))
+case("qlinear_conv_packed", residual, BYTES, Type("i8", (1, 5, 7, 7)))
+case("qlinear_matmul_packed",
+     lambda a: ops.qlinear_matmul(a, scalar(0.02), one(9, "u8"), weights(6, 5), scalar(0.01),
+                                  one(3, "i8")),
+     Type("u8", (2, 6)))  # fmt: skip
+case("conv_integer_packed",
+     lambda x: ops.conv_integer(x, weights(5, 6, 3, 3), one(9, "u8"), one(-3, "i8"), stride=(2, 2),
+                                pad=(1,) * 4, dilation=(1, 1)), BYTES)  # fmt: skip
+case("matmul_integer_packed",
+     lambda a: ops.matmul_integer(a, weights(6, 5), one(9, "u8"), one(-3, "i8")),
+     Type("u8", (2, 6)))  # fmt: skip
+LINE = Type("u8", (1, 7, 12))
+case("bounds_into_qconv", lambda x: ops.clip(packed_conv(x), lo=4.0, hi=90.0), LINE)
+case("table_into_qconv",
+     lambda x: ops.lookup(packed_conv(x),
+                          constant(RNG.integers(0, 256, 256).astype(np.uint8))), LINE)  # fmt: skip
+case("table_into_qconv",
+     lambda x: ops.lookup(packed_conv(x, lo=-3),
+                          constant(RNG.integers(-128, 128, 256), dtype="i8")), LINE)  # fmt: skip
 case("qlinear_avg_pool_channels_last",
      lambda x: ops.qlinear_avg_pool(x, scalar(0.02), one(9, "u8"), scalar(0.05), one(3, "i8"),
                                     kernel=(3, 3), stride=(2, 2), pad=(1,) * 4, dilation=(1, 1)),

@@ -16,9 +16,7 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
-from intaglio.ops import reshape, transpose
 from intaglio.ops.registry import op
-from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.ops import PANEL, Ints
 from intaglio.targets.cpu.weave import FOUR as FOUR
 from intaglio.targets.cpu.weave import weave_of, why_not_woven
@@ -33,7 +31,7 @@ def _run(deep: int, kernel: Ints, run: str) -> int:
     return deep * {"tap": 1, "line": kernel[-1], "window": math.prod(kernel)}[run]
 
 
-def packed(w: Array, run: str) -> Array:
+def packed(w: Array, run: str = "tap") -> Array:
     """Weights [groups, m, c, window..] as [groups, panels, rows, 16 columns of fours]."""
     groups, per, deep = w.shape[:3]
     turned = np.moveaxis(w, (1, 2), (-1, -2))  # groups, window.., c, m
@@ -47,7 +45,7 @@ def packed(w: Array, run: str) -> Array:
     return np.ascontiguousarray(made).reshape(groups, panels, runs.shape[1] * fours, PANEL * FOUR)
 
 
-def unpacked(w: Array, deep: int, per: int, kernel: Ints, run: str) -> Array:
+def unpacked(w: Array, deep: int, per: int, kernel: Ints, run: str = "tap") -> Array:
     """What `packed` was given, as [groups * m, c, window..]."""
     groups, panels = w.shape[:2]
     size = _run(deep, kernel, run)
@@ -71,13 +69,14 @@ def _shifted(x_zero: int, dtype: str) -> int:
     return x_zero + 128 if dtype == "i8" else x_zero
 
 
-def _zero_share(w: Array, x_zero: int, dtype: str) -> Array:
+def zero_share(w: Array, x_zero: int, dtype: str) -> Array:
     """What the image's zero adds to the sums of each output channel."""
     sums = w.reshape(w.shape[0], -1).sum(axis=1, dtype=np.int64)
     return np.asarray(sums * _shifted(x_zero, dtype))
 
 
-def _wrapped(a: Array) -> Array:
+def wrapped(a: Array) -> Array:
+    """Sums as 32 bits keep them."""
     return a.astype(np.int64).astype(np.uint64).astype(np.uint32).view(np.int32)
 
 
@@ -170,15 +169,17 @@ def _sums(x: Array, w: Array, bias: Array, window: dict[str, Any], x_zero: int,
     """What the kernels sum up, channels last; `w` is [m, c, window..], `w_zero` minus its zeros."""
     zero = None if w_zero is None else -w_zero
     sums = ops.conv_integer.body(np.moveaxis(x, -1, 1), w, np.array(x_zero, x.dtype), **window)
-    share = _zero_share(w, x_zero, dtypes.name_of(x.dtype)) + bias
+    share = zero_share(w, x_zero, dtypes.name_of(x.dtype)) + bias
     wide = np.moveaxis(sums, 1, -1).astype(np.int64) + share
     if zero is not None:  # the sum of the bytes that a window sees, padding and all
         ones = np.ones((w.shape[0], *w.shape[1:]), np.int8)
-        seen = ops.conv_integer.body(np.moveaxis(x, -1, 1), ones, np.array(x_zero, x.dtype), **window)
+        seen = ops.conv_integer.body(
+            np.moveaxis(x, -1, 1), ones, np.array(x_zero, x.dtype), **window
+        )
         seen = np.moveaxis(seen, 1, -1).astype(np.int64)
-        seen = seen + _zero_share(ones, x_zero, dtypes.name_of(x.dtype))
+        seen = seen + zero_share(ones, x_zero, dtypes.name_of(x.dtype))
         wide = wide - seen * zero
-    return _wrapped(wide)
+    return wrapped(wide)
 
 
 def _finished(real: Array, y_zero: int, lo: int, hi: int, dtype: str) -> Array:
@@ -265,104 +266,23 @@ def qdepthwise(x: Array, w: Array, bias: Array, scale: Array, table: Array | Non
     return made if table is None else table[made.view(np.uint8)]
 
 
-# ---- lowering ------------------------------------------------------------------------------------
-x, w, b = P["x w! b!?"]
-xs, xz, ws, wz, ys, yz = P["xs! xz! ws! wz! ys! yz!"]
-
-
-def _data(v: Value) -> Array:
-    assert v.data is not None
-    return v.data
-
-
-def _why_not(xs: Value, xz: Value, w: Value, ws: Value, wz: Value, ys: Value,
-             yz: Value) -> str | None:  # fmt: skip
-    """Why the packed kernels cannot take these operands."""
-    if w.dtype != "i8":
-        return f"weights of {w.dtype} are not symmetric bytes"
-    if "i16" in (xz.dtype, yz.dtype):
-        return "activations have 16 bits"
-    if np.any(_data(wz)):
-        return "the weights have a zero point"
-    if not all(np.isfinite(_data(v)).all() and _data(v).all() for v in (xs, ws, ys)):
-        return "a scale is zero or not finite"
-    if ys.type.size != 1 or yz.type.size != 1 or xz.type.size != 1:
-        return "activations have more than one scale or zero"
-    return None
-
-
-def _requantization(x: Value, xs: Value, xz: Value, w: Array, ws: Value, ys: Value, yz: Value,
-                    b: Value | None) -> tuple[Value, Value, dict[str, Any]]:  # fmt: skip
-    """Bias, scale and attributes of the packed op; `w` is [m, ..]."""
-    channels, x_zero = w.shape[0], int(_data(xz).reshape(-1)[0])
-    bias = -_zero_share(w, x_zero, x.dtype)
-    if b is not None:
-        bias = bias + _data(b)
-    one = np.float32(1)
-    scale = (one * _data(xs).reshape(-1)) * (one * _data(ws).reshape(-1))
-    scale = scale / (one * _data(ys).reshape(-1))
-    lo, hi = dtypes.limits(yz.dtype)
-    attrs = {"x_zero": x_zero, "y_zero": int(_data(yz).reshape(-1)[0]), "lo": lo, "hi": hi,
-             "dtype": yz.dtype}  # fmt: skip
-    scales = np.ascontiguousarray(np.broadcast_to(scale.astype(np.float32), (channels,)))
-    return constant(_wrapped(bias)), constant(scales), attrs
-
-
-def convolution(
-    x: Value, w: Array, bias: Value, scale: Value, *, groups: int, **attrs: Any
-) -> Value:
+def convolution(x: Value, w: Array, bias: Value, scale: Value | None,
+                residual: Value | None = None, table: Value | None = None,
+                w_zero: Value | None = None, *, groups: int, **attrs: Any) -> Value:  # fmt: skip
     """cpu.qconv or cpu.qdepthwise of a channel-last image with weights [m, c, window..]."""
     (channels, deep), kernel = w.shape[:2], w.shape[2:]
     made: Value
     single = groups == x.shape[-1] == channels > 1
-    if single and not why_not_woven(kernel, attrs["stride"], attrs["dilation"]):
+    bytes_only = scale is not None and residual is None and table is None and w_zero is None
+    plain = bytes_only and attrs["dtype"] in ("i8", "u8")
+    if plain and single and not why_not_woven(kernel, attrs["stride"], attrs["dilation"]):
         weave = weave_of(kernel, attrs["stride"], attrs["dilation"])
         woven = constant(weave.packed(np.moveaxis(w[:, 0], 0, -1)))
         made = qdepthwise(x, woven, bias, scale, kernel=kernel, **attrs)
     else:
         run = best_run(deep, kernel, attrs["dilation"], groups)
         grouped = w.reshape(groups, channels // groups, deep, *kernel)
-        made = qconv(x, constant(packed(grouped, run)), bias, scale, channels=channels,
-                     kernel=kernel, groups=groups, run=run, **attrs)  # fmt: skip
+        made = qconv(x, constant(packed(grouped, run)), bias, scale, residual, table, w_zero,
+                     channels=channels, kernel=kernel, groups=groups, run=run,
+                     **attrs)  # fmt: skip
     return made
-
-
-@rule(P.qlinear_conv(x, xs, xz, w, ws, wz, ys, yz, b))
-def qlinear_conv_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
-                        wz: Value, ys: Value, yz: Value,
-                        b: Value | None) -> Value | No:  # fmt: skip
-    """qlinear_conv -> transpose, cpu.qconv or cpu.qdepthwise, transpose."""
-    if why := _why_not(xs, xz, w, ws, wz, ys, yz):
-        return no(why)
-    if x.type.rank > 5:
-        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
-    bias, scale, attrs = _requantization(x, xs, xz, _data(w), ws, ys, yz, b)
-    rank = x.type.rank
-    last = transpose(x, perm=(0, *range(2, rank), 1))
-    made = convolution(last, _data(w), bias, scale, **node.attrs, **attrs)
-    back: Value = transpose(made, perm=(0, rank - 1, *range(1, rank - 1)))
-    return back
-
-
-@rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
-def qlinear_matmul_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
-                          wz: Value, ys: Value, yz: Value) -> Value | No:  # fmt: skip
-    """qlinear_matmul with constant weights -> cpu.qconv of an image of one line."""
-    if why := _why_not(xs, xz, w, ws, wz, ys, yz):
-        return no(why)
-    if w.type.rank != 2 or xs.type.size != 1 or x.type.dynamic or x.type.size == 0:
-        return no(f"{x.type} times {w.type} is not one product of fixed size with one scale")
-    k, n = w.shape
-    if ws.type.size not in (1, n):
-        return no(f"there are {ws.type.size} scales for {n} columns")
-    columns = np.ascontiguousarray(_data(w).T)
-    bias, scale, attrs = _requantization(x, xs, xz, columns, ws, ys, yz, None)
-    line = reshape(x, shape=(1, x.type.size // k, k))
-    made = qconv(line, constant(packed(columns.reshape(1, n, k, 1), "tap")), bias, scale,
-                 channels=n, kernel=(1,), stride=(1,), pad=(0, 0), dilation=(1,),
-                 **attrs)  # fmt: skip
-    out: Value = reshape(made, shape=node.outputs[0].shape)
-    return out
-
-
-INT8: tuple[Rule, ...] = (qlinear_conv_packed, qlinear_matmul_packed)

@@ -15,7 +15,6 @@ from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets.cpu.attention import ATTENTION
 from intaglio.targets.cpu.deal import DEAL_LOWER
 from intaglio.targets.cpu.epilogue import per_channel
-from intaglio.targets.cpu.int8 import INT8
 from intaglio.targets.cpu.ops import (
     PANEL,
     conv,
@@ -25,6 +24,7 @@ from intaglio.targets.cpu.ops import (
     pack,
     pool,
 )
+from intaglio.targets.cpu.qlinear import INT8
 from intaglio.targets.cpu.qpool import qlinear_avg_pool_channels_last
 from intaglio.targets.cpu.qrecurrent import QRECURRENT
 from intaglio.targets.cpu.recurrent import RECURRENT

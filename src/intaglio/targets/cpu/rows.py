@@ -73,7 +73,7 @@ def qgemm(x: Array, w: Array, bias: Array | None = None, residual: Array | None 
     """Product of bytes; `rows` has one scale or one per row, `zero` is known at run time alone."""
     assert scale is not None
     assert sums is not None
-    matrix = unpacked(w[None], x.shape[-1], n, (1,), False)[..., 0].T
+    matrix = unpacked(w[None], x.shape[-1], n, (1,))[..., 0].T
     acc = np.matmul(x.astype(np.float64), matrix.astype(np.float64)).astype(np.int64)
     acc = acc - (x_zero if zero is None else int(zero.item())) * sums[:n].astype(np.int64)
     if start is not None:
@@ -101,7 +101,7 @@ def product(q: Value, w: Array, ws: Array, bias: Value | None = None, rows: Valu
         more = (0,) * (q.type.rank - 1) + (-k % FOUR,)
         q = pad(q, before=(0,) * q.type.rank, after=more)
     columns = np.ascontiguousarray(w.T).reshape(1, n, k, 1)
-    made: Value = qgemm(q, constant(packed(columns, False)[0]), bias, None, None,
+    made: Value = qgemm(q, constant(packed(columns)[0]), bias, None, None,
                         _whole(ws, n, np.float32), _whole(w.sum(0, dtype=np.int64), n, np.int32),
                         rows, zero, None if start is None else _whole(start, n, np.int32),
                         n=n, x_zero=x_zero)  # fmt: skip

@@ -1,0 +1,273 @@
+"""How products of quantised tensors become those of the CPU, and what follows a part of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Array, Node, Value, constant
+from intaglio.ops import reshape, transpose
+from intaglio.rewrite import No, P, Rule, no, rule
+from intaglio.targets.cpu.int8 import (
+    ENTRIES,
+    convolution,
+    packed,
+    qconv,
+    wrapped,
+    zero_share,
+)
+from intaglio.targets.cpu.weave import why_not_woven
+
+x, w, b = P["x w! b!?"]
+xs, xz, ws, wz, ys, yz = P["xs! xz! ws! wz! ys!? yz!?"]
+r, rs, rz = P["r? rs!? rz!?"]
+(t,) = P["t!"]
+PRODUCT = P.qlinear_conv(x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz)
+
+
+def _data(v: Value) -> Array:
+    assert v.data is not None
+    return v.data
+
+
+def _number(v: Value) -> int:
+    return int(_data(v).reshape(-1)[0])
+
+
+def _last(v: Value) -> Value:
+    moved: Value = transpose(v, perm=(0, *range(2, v.type.rank), 1))
+    return moved
+
+
+def _first(v: Value) -> Value:
+    rank = v.type.rank
+    moved: Value = transpose(v, perm=(0, rank - 1, *range(1, rank - 1)))
+    return moved
+
+
+def _wide(*values: Value | None) -> str | None:
+    """Why the packed kernels cannot take these tensors."""
+    wide = [v.dtype for v in values if v is not None and v.dtype not in ("i8", "u8")]
+    return f"a tensor of {wide[0]} is not one of bytes" if wide else None
+
+
+def _why_not(xs: Value, xz: Value, ws: Value, ys: Value | None, rs: Value | None) -> str | None:
+    """Why the packed kernels cannot take these scales."""
+    scales = [v for v in (xs, ws, ys, rs) if v is not None]
+    if not all(np.isfinite(_data(v)).all() and _data(v).all() for v in scales):
+        return "a scale is zero or not finite"
+    if xz.type.size != 1 or any(v.type.size != 1 for v in (xs, ys, rs) if v is not None):
+        return "activations have more than one scale or zero"
+    return None
+
+
+def _signed(w: Value, wz: Value | None) -> tuple[Array, Array]:
+    """Weights [m, ..] as i8, and their zeros, one per output channel."""
+    zeros = np.zeros(1, np.int64) if wz is None else _data(wz).astype(np.int64).reshape(-1)
+    zeros = np.broadcast_to(zeros, (w.shape[0],))
+    if w.dtype == "i8":
+        return _data(w), zeros
+    return (_data(w) ^ np.uint8(128)).view(np.int8), zeros - 128
+
+
+def _bias(x: Value, xz: Value | None, w: Array, zeros: Array, b: Value | None) -> Array:
+    """Bias with all that depends on neither the image's bytes nor on their sum."""
+    x_zero = 0 if xz is None else _number(xz)
+    share = zero_share(w, x_zero, x.dtype)
+    whole = zero_share(np.ones_like(w), x_zero, x.dtype) * zeros - share
+    return whole if b is None else whole + _data(b)
+
+
+def _operands(x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value, ys: Value | None,
+              b: Value | None) -> tuple[Array, Value, Value, Value | None]:  # fmt: skip
+    """Weights, bias, scales and zeros of the packed op."""
+    weights, zeros = _signed(w, wz)
+    one = np.float32(1)
+    scale = (one * _data(xs).reshape(-1)) * (one * _data(ws).reshape(-1))
+    scale = scale if ys is None else scale / (one * _data(ys).reshape(-1))
+    scale = np.broadcast_to(scale.astype(np.float32), (w.shape[0],))
+    minus = constant(wrapped(-zeros)) if np.any(zeros) else None
+    bias = constant(wrapped(_bias(x, xz, weights, zeros, b)))
+    return weights, bias, constant(np.ascontiguousarray(scale)), minus
+
+
+def _ending(ys: Value | None, yz: Value | None, rs: Value | None,
+            rz: Value | None) -> dict[str, Any]:  # fmt: skip
+    """Attributes of the packed op that say what sums become."""
+    if ys is None or yz is None:
+        return {"dtype": "f32"}
+    lo, hi = dtypes.limits(yz.dtype)
+    attrs = {"y_zero": _number(yz), "lo": lo, "hi": hi, "dtype": yz.dtype}
+    if rs is None or rz is None:
+        return attrs
+    one = np.float32(1)
+    factor = (one * _data(rs).reshape(())) / (one * _data(ys).reshape(()))
+    return {**attrs, "r_zero": _number(rz), "r_scale": float(factor)}
+
+
+def _is_depthwise(node: Node, x: Value, w: Value) -> bool:
+    single = node.attrs["groups"] == x.shape[1] == w.shape[0] > 1
+    return single and not why_not_woven(w.shape[2:], node.attrs["stride"], node.attrs["dilation"])
+
+
+def _packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value,
+            ys: Value | None, yz: Value | None, b: Value | None, r: Value | None,
+            rs: Value | None, rz: Value | None, table: Value | None = None,
+            **changes: Any) -> Value | No:  # fmt: skip
+    """A qlinear_conv between transposes."""
+    if why := _wide(x, w, rz) or _why_not(xs, xz, ws, ys, rs):
+        return no(why)
+    if x.type.rank > 5:
+        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+    weights, bias, scale, minus = _operands(x, xs, xz, w, ws, wz, ys, b)
+    attrs = {"x_zero": _number(xz), **_ending(ys, yz, rs, rz), **changes, **node.attrs}
+    if _is_depthwise(node, x, w):
+        if any(v is not None for v in (minus, r, table)) or attrs["dtype"] == "f32":
+            return no("depthwise kernels end in bytes and have symmetric weights")
+        return _first(convolution(_last(x), weights, bias, scale, **attrs))
+    residual = None if r is None else _last(r)
+    return _first(convolution(_last(x), weights, bias, scale, residual, table, minus, **attrs))
+
+
+# ---- lowering ------------------------------------------------------------------------------------
+@rule(PRODUCT)
+def qlinear_conv_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
+                        wz: Value, ys: Value | None, yz: Value | None, b: Value | None,
+                        r: Value | None, rs: Value | None, rz: Value | None
+                        ) -> Value | No:  # fmt: skip
+    """qlinear_conv -> transpose, cpu.qconv or cpu.qdepthwise, transpose."""
+    if yz is not None and yz.dtype not in ("i8", "u8"):
+        return no(f"a result of {yz.dtype} is made only where a table makes bytes of it")
+    return _packed(node, x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz)
+
+
+def _line(x: Value, k: int) -> Value:
+    line: Value = reshape(x, shape=(1, x.type.size // k, k))
+    return line
+
+
+def _as_line(x: Value, w: Array, bias: Value, scale: Value | None, minus: Value | None,
+             **attrs: Any) -> Value:  # fmt: skip
+    """A product with columns `w` [n, k] as a convolution of an image of one line."""
+    n, k = w.shape
+    made: Value = qconv(_line(x, k), constant(packed(w.reshape(1, n, k, 1), "tap")), bias, scale,
+                        None, None, minus, channels=n, kernel=(1,), stride=(1,), pad=(0, 0),
+                        dilation=(1,), **attrs)  # fmt: skip
+    return made
+
+
+@rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
+def qlinear_matmul_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
+                          wz: Value, ys: Value | None, yz: Value | None
+                          ) -> Value | No:  # fmt: skip
+    """qlinear_matmul with constant weights -> cpu.qconv of an image of one line."""
+    if why := _wide(x, w, yz) or _why_not(xs, xz, ws, ys, None):
+        return no(why)
+    if w.type.rank != 2 or x.type.dynamic or x.type.size == 0:
+        return no(f"{x.type} times {w.type} is not one product of fixed size")
+    n = w.shape[1]
+    if ws.type.size not in (1, n) or wz.type.size not in (1, n):
+        return no(f"there are {ws.type.size} scales and {wz.type.size} zeros for {n} columns")
+    columns = constant(np.ascontiguousarray(_data(w).T))
+    weights, bias, scale, minus = _operands(x, xs, xz, columns, ws, wz, ys, None)
+    made = _as_line(
+        x, weights, bias, scale, minus, x_zero=_number(xz), **_ending(ys, yz, None, None)
+    )
+    out: Value = reshape(made, shape=node.outputs[0].shape)
+    return out
+
+
+iz, jz = P["iz!? jz!?"]
+
+
+@rule(P.conv_integer(x, w, iz, jz))
+def conv_integer_packed(node: Node, x: Value, w: Value, iz: Value | None,
+                        jz: Value | None) -> Value | No:  # fmt: skip
+    """conv_integer with constant weights and zeros -> transpose, cpu.qconv, transpose."""
+    if why := _wide(x, w):
+        return no(why)
+    if x.type.rank > 5 or (iz is not None and iz.type.size != 1):
+        return no("the kernels take one zero and one to three spatial axes")
+    if _is_depthwise(node, x, w):
+        return no("depthwise kernels end in bytes")
+    weights, zeros = _signed(w, jz)
+    minus = constant(wrapped(-zeros)) if np.any(zeros) else None
+    bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
+    made = convolution(_last(x), weights, bias, None, None, None, minus, dtype="i32",
+                       x_zero=0 if iz is None else _number(iz), **node.attrs)  # fmt: skip
+    return _first(made)
+
+
+@rule(P.matmul_integer(x, w, iz, jz))
+def matmul_integer_packed(node: Node, x: Value, w: Value, iz: Value | None,
+                          jz: Value | None) -> Value | No:  # fmt: skip
+    """matmul_integer with constant weights and zeros -> cpu.qconv of an image of one line."""
+    if why := _wide(x, w):
+        return no(why)
+    if w.type.rank != 2 or x.type.dynamic or x.type.size == 0:
+        return no(f"{x.type} times {w.type} is not one product of fixed size")
+    if any(v is not None and v.type.size not in sizes
+           for v, sizes in ((iz, (1,)), (jz, (1, w.shape[1])))):  # fmt: skip
+        return no("the rows have zeros of their own")
+    columns = constant(np.ascontiguousarray(_data(w).T))
+    weights, zeros = _signed(columns, jz)
+    minus = constant(wrapped(-zeros)) if np.any(zeros) else None
+    bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
+    made = _as_line(x, weights, bias, None, minus, x_zero=0 if iz is None else _number(iz),
+                    dtype="i32")  # fmt: skip
+    out: Value = reshape(made, shape=node.outputs[0].shape)
+    return out
+
+
+INT8: tuple[Rule, ...] = (
+    qlinear_conv_packed,
+    qlinear_matmul_packed,
+    conv_integer_packed,
+    matmul_integer_packed,
+)
+
+
+# ---- what follows --------------------------------------------------------------------------------
+BEFORE = P.any("cpu.qconv") @ "before"
+
+
+def _again(before: Node, table: Value | None = None, **changes: Any) -> Value:
+    ins = list(before.inputs)
+    ins[5] = table
+    made: Value = qconv(*ins, origin=before.origin, **{**before.attrs, **changes})
+    return made
+
+
+@rule(P.clip(BEFORE))
+def bounds_into_qconv(node: Node, before: Node) -> Value | No | None:
+    """A clip of bytes becomes the bounds of the convolution that makes them."""
+    if before.outputs[0].dtype not in ("i8", "u8"):
+        return None
+    if before.inputs[5] is not None:
+        return no("a table makes the bytes")
+    a = before.attrs
+    low, high = dtypes.limits(before.outputs[0].dtype)
+    first, last = (min(max(v, low), high) for v in (node.attrs["lo"], node.attrs["hi"]))
+    lo, hi = max(a["lo"], int(np.ceil(first))), min(a["hi"], int(np.floor(last)))
+    if lo > hi:
+        return no(f"nothing lies between {node.attrs['lo']} and {node.attrs['hi']}")
+    return _again(before, lo=lo, hi=hi)
+
+
+@rule(P.lookup(BEFORE, t))
+def table_into_qconv(before: Node, t: Value) -> Value | No | None:
+    """A table of bytes becomes the end of the convolution that makes its entries' numbers."""
+    if before.outputs[0].dtype not in ("i8", "u8") or t.dtype not in ("i8", "u8"):
+        return None
+    if before.inputs[5] is not None:
+        return no("a table makes the bytes already")
+    a = before.attrs
+    numbers = np.arange(a["lo"], a["hi"] + 1)
+    table = constant(np.ascontiguousarray(_data(t)[numbers & 255]))
+    assert table.type.size <= ENTRIES
+    return _again(before, table, dtype=t.dtype)
+
+
+FUSE_INT8: tuple[Rule, ...] = (bounds_into_qconv, table_into_qconv)
