@@ -13,6 +13,7 @@ from PIL import Image
 from tests.test_cli import DIGITS, intaglio
 
 import intaglio as api
+from intaglio.analysis import quantized
 from intaglio.cli import main
 from intaglio.quant.scheme import Scheme
 
@@ -211,4 +212,9 @@ def test_accuracy_is_met_by_layers_in_floats(folder: Path, tmp_path: Path):
     goal = 1 - (1 - output["cosine"]) / 2
     met = facts("--accuracy", f"cosine={goal}", "-o", "b.itg")
     assert met["layers"]["f32"] >= 1
+    assert len(met["curve"]) >= 2
+    assert met["curve"][-1]["cosine"] > met["curve"][0]["cosine"]
+    assert len(met["curve"][-1]["layers"]) >= 1
+    assert "trade-off" in quantized.text(met)
+    assert "trade-off" not in quantized.text(plain)
     assert met["accuracy"]["outputs"][0]["cosine"] > output["cosine"]

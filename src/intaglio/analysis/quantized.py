@@ -27,6 +27,7 @@ def facts(made: Quantized) -> dict[str, Any]:
         "layers": dict(Counter(made.scheme.layers.values()).most_common()),
         "floats": made.floats,
         "notes": made.notes,
+        "curve": [p.to_dict() for p in made.curve],
         "parameter_bytes": sizes,
     }
 
@@ -75,6 +76,12 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
         )
         lines.append(f"{'in floats':11} {shown}: {why}")
     lines += [f"{'note':11} {words}" for words in facts["notes"]]
+    if len(facts["curve"]) > 1:
+        lines.append(
+            f"{'trade-off':11} layers in floats, their share of the work, the worst cosine"
+        )
+        for p in facts["curve"]:
+            lines.append(f"{'':11} {len(p['layers']):6} {p['share']:8.1%} {p['cosine']:.5f}")
     if "accuracy" in facts:
         lines += ["", *_table(facts["accuracy"], every_layer), ""]
     before, after = facts["parameter_bytes"]

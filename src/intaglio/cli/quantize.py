@@ -121,6 +121,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     intaglio quantize yolo.onnx --data frames/ --std 255 --resize letterbox -o yolo.itg
     intaglio quantize model.onnx --data images/ --std 255 --input-type uint8    bytes in
     intaglio quantize model.onnx --data samples.npz -o model_qdq.onnx     for other tools
+    intaglio quantize model.onnx --data images/ --std 255 --accuracy cosine=0.995    what it takes
     intaglio quantize bert.onnx --mode dynamic                            no samples needed
     intaglio quantize gpt.onnx --mode weights --weights int4 --group 64
     intaglio quantize model.onnx --data list.txt --export-scheme s.yaml   what was chosen

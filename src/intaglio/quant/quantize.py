@@ -39,7 +39,7 @@ from intaglio.quant.pictures import take_pictures
 from intaglio.quant.place import PRODUCTS, Placement, place, weight_axis
 from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
-from intaglio.quant.search import Cache, Found, Search, some_of, subject
+from intaglio.quant.search import Cache, Found, Point, Search, some_of, subject
 from intaglio.quant.smooth import smooth
 from intaglio.quant.trial import Trial
 
@@ -89,6 +89,7 @@ class Quantized:
     floats: dict[str, str]  # products that stay in floats, and why
     observations: dict[str, Observation]
     notes: list[str] = field(default_factory=list)  # what a user should know of it
+    curve: list[Point] = field(default_factory=list)  # layers in floats against accuracy
 
 
 def quantize(
@@ -177,6 +178,7 @@ def calibrate(
     options = replace(options, methods={**found.methods, **options.methods})
     made = build(graph, placement, seen, options, given, weights)
     made.notes += [*map(str, notes), *found.notes]
+    made.curve = found.curve
     if input_type == "uint8":
         take_pictures(made.graph, mean, std)
     return made
