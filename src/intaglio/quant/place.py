@@ -20,7 +20,7 @@ MOVES = ("reshape", "transpose", "slice", "channel_shuffle", "depth_to_space", "
 SAME_SCALE = (*MOVES, "max_pool")  # what comes out is among what went in
 JOINS = ("add", "mul", "concat")
 MEANS = ("avg_pool", "reduce_mean")
-SMALL = 0.01  # share of a model's work below which a lone product stays in floats
+SMALL = 0.001  # share of a model's work below which a lone product stays in floats
 FLOATS = ("f32", "f16", "bf16")
 
 
