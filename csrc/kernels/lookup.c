@@ -1,4 +1,4 @@
-// lookup: a byte is the number of an entry of a table of 256.
+// lookup: a byte is the number of an entry of a table of 256. lookup_wide: so is an i16, in a window of all it can be.
 #include "infer.h"
 #include "vec.h"
 
@@ -143,3 +143,23 @@ ITG_FN(lookup, any) {
     default: each_64(x, table, 0, n, y); return NULL;
   }
 }
+
+#if !defined(ISA_avx512vbmi)
+ITG_FN(lookup_wide, any) {
+  const itg_tensor *out = call->out[0], *table = call->in[1];
+  const int64_t base = ((const itg_attrs_lookup_wide *)call->attrs)->base, last = table->shape[0] - 1;
+  const int64_t item = (int64_t)itg_item(out->dtype);
+  int64_t from, end;
+  itg_share(itg_count(out), 4096, part, parts, &from, &end);
+  const int16_t *x = (const int16_t *)call->in[0]->data;
+  const uint8_t *entries = table->data;
+  uint8_t *y = out->data;
+  for (int64_t i = from; i < end; i++) {
+    int64_t at = x[i] - base;
+    at = at < 0 ? 0 : at > last ? last : at;
+    if (item == 1) y[i] = entries[at];
+    else memcpy(y + i * item, entries + at * item, (size_t)item);
+  }
+  return NULL;
+}
+#endif

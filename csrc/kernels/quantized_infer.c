@@ -15,6 +15,19 @@ itg_words itg_infer_lookup(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
+itg_words itg_infer_lookup_wide(const itg_call *call, itg_tensor *out) {
+  TAKES(2, 2, 1);
+  const itg_tensor *x = call->in[0], *table = call->in[1];
+  const int64_t base = ((const itg_attrs_lookup_wide *)call->attrs)->base;
+  REFUSE(x->dtype != ITG_I16, "the numbers of entries must be i16");
+  REFUSE(table->rank != 1 || table->shape[0] < 1 || table->shape[0] > 4096, "the table must have 1 to 4096 entries");
+  REFUSE(base < INT16_MIN || base > INT16_MAX, "the base must be a number of i16");
+  itg_copy_type(out, x);
+  out->dtype = table->dtype;
+  FITS(out);
+  return NULL;
+}
+
 // Scale and zero of a byte tensor: one float, and one number of its type (which for a result is that of its zero).
 static itg_words check_quant(const itg_tensor *scale, const itg_tensor *zero, uint8_t dtype) {
   REFUSE(!itg_is_wide_float(scale->dtype) || itg_count(scale) != 1, "a scale must be one float");

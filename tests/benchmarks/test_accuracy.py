@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+
+from benchmarks import accuracy, models
 from benchmarks.accuracy import (
     Score,
     Task,
@@ -17,8 +19,6 @@ from benchmarks.accuracy import (
     tiny,
     vision,
 )
-
-from benchmarks import accuracy, models
 
 
 def boxes(*rows):

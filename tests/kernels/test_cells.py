@@ -13,6 +13,7 @@ from intaglio.ir import Graph, Type, Value, constant
 from intaglio.targets.cpu.recurrent import GATES
 
 STEPS = {"lstm": "cpu.lstm_steps", "gru": "cpu.gru_steps"}
+LAYERS = {"lstm": "cpu.lstm_layer", "gru": "cpu.gru_layer"}
 RNG = np.random.default_rng(4)
 
 
@@ -61,7 +62,7 @@ def test_layer(name, direction, steps, deep, hidden):
     first = floats(d, 1, hidden)
     last = floats(d, 1, hidden) if name == "lstm" else floats(d, blocks * 16)
     for given in ((None, None, None), (bias, first, None), (bias, None, last), (None, first, last)):
-        check(f"cpu.{name}_layer", x, w, r, *given, hidden=hidden, direction=direction)
+        check(LAYERS[name], x, w, r, *given, hidden=hidden, direction=direction)
 
 
 def layer(name: str, hidden: int, batch: int, directions: int, steps: int = 6, deep: int = 5,
@@ -104,7 +105,7 @@ def test_a_long_sequence_takes_its_product_along(name, threads, directions):
     more = {"linear_before_reset": True} if name == "gru" else {}
     graph = layer(name, 130, 1, directions, steps=50, deep=70, **more)
     made = trace(graph)
-    assert [s.op for s in made.plan.steps] == [f"cpu.{name}_layer"]
+    assert [s.op for s in made.plan.steps] == [LAYERS[name]]
     feeds = {v.name: floats(*v.shape) for v in graph.inputs}
     want = intaglio.interpret(graph, feeds)
     with intaglio.open(made.package, threads=threads) as session:

@@ -33,6 +33,17 @@ def test_every_entry_is_found():
     np.testing.assert_array_equal(y, np.arange(255, -1, -1))
 
 
+@pytest.mark.parametrize("shape", [(1,), (3, 700), (0,)])
+@pytest.mark.parametrize(("entries", "base"), [(1, 0), (300, -100), (4096, -32768), (9, 32767)])
+@pytest.mark.parametrize("table", ["u8", "i8", "f32", "i16"])
+def test_lookup_wide(shape, entries, base, table):
+    x = RNG.integers(-32768, 32768, shape).astype(np.int16)
+    x.reshape(-1)[::2] = RNG.integers(base - 5, base + entries + 5, x[..., :].size).clip(
+        -32768, 32767)[: x.reshape(-1)[::2].size]  # fmt: skip
+    made = RNG.integers(0, 100, entries).astype(dtypes.numpy_of(table))
+    check("lookup_wide", x, made, base=base, tolerance=0)
+
+
 # ---- sums, products, means -----------------------------------------------------------------------
 def scale(x):
     return np.float32(x)
@@ -152,6 +163,20 @@ X, T = np.zeros(3, np.uint8), np.zeros(256, np.uint8)
 )
 def test_lookup_refuses(arrays):
     refused("lookup", arrays)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "base"),
+    [
+        ([X, T], 0),
+        ([X.astype(np.int16), np.zeros(4097, np.uint8)], 0),
+        ([X.astype(np.int16), np.zeros(0, np.uint8)], 0),
+        ([X.astype(np.int16), T.reshape(2, 128)], 0),
+        ([X.astype(np.int16), T], 40000),
+    ],
+)
+def test_lookup_wide_refuses(arrays, base):
+    refused("lookup_wide", arrays, {"base": base})
 
 
 ONE, Z, Z8 = scale(1), np.uint8(0), np.int8(0)

@@ -86,7 +86,7 @@ def test_what_one_float_feeds_stays_in_floats():
 
 
 def test_a_small_product_between_floats_stays_in_floats():
-    x = image(64)
+    x = image(256)
     bins = constant(np.arange(16, dtype=np.float32).reshape(1, 16, 1, 1))
     spread = ops.softmax(ops.reshape(conv(x, 64), shape=(1, 16, 4, 64)), axis=1)
     y = ops.conv(spread, bins, None, stride=(1, 1), pad=(0,) * 4, dilation=(1, 1), groups=1)

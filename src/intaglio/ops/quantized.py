@@ -15,6 +15,7 @@ from intaglio.ops.registry import broadcast_shapes, normalize_axis, op
 from intaglio.ops.windows import Ints
 
 BITS8 = ("i8", "u8")
+ENTRIES = 4096  # of the largest table
 
 
 def _entries(x: Value, table: Value) -> Type:
@@ -29,6 +30,23 @@ def _entries(x: Value, table: Value) -> Type:
 def lookup(x: Array, table: Array) -> Array:
     """table[x], where the bytes of x count as unsigned: any function of one quantised tensor."""
     return table[x.view(np.uint8)]
+
+
+def _window(x: Value, table: Value, *, base: int) -> Type:
+    if x.dtype != "i16":
+        raise BadInput(f"lookup_wide by {x.dtype}; i16 is needed, bytes have lookup")
+    if table.type.rank != 1 or not 1 <= table.type.size <= ENTRIES:
+        raise BadInput(f"the table is {table.type}; it is a row of 1 to {ENTRIES}")
+    low, high = dtypes.limits("i16")
+    if not low <= base <= high:
+        raise BadInput(f"base {base} is no number of i16")
+    return Type(table.dtype, x.shape)
+
+
+@op(_window)
+def lookup_wide(x: Array, table: Array, *, base: int) -> Array:
+    """table[x - base], with the first and the last entry for all that lies outside."""
+    return table[np.clip(x.astype(np.int32) - base, 0, len(table) - 1)]
 
 
 # ---- sums, products and means of quantised tensors -----------------------------------------------

@@ -234,6 +234,7 @@ _TABLE: dict[str, Callable[[Node, Value, Perm], Permuted | None]] = {
     **dict.fromkeys(("layer_norm", "rms_norm"), _norm),
     "concat": _concat,
     "lookup": _first,
+    "lookup_wide": _first,
     "qlinear_add": _pair,
     "qlinear_mul": _pair,
     "qlinear_mean": _mean,

@@ -1,7 +1,9 @@
 """What a function reads: only the range in which its result still changes.
 
 Swish is 0 for all that is far below 0, and its result saturates where the range of what follows
-ends: bytes of the pre-activation that stand for such numbers would be wasted.
+ends: numbers of the pre-activation that stand for such would be wasted. Where a convolution looks
+up the function's table with its sums, they have ten bits: what is rounded before the function then
+vanishes beside what is rounded after it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from intaglio.quant.affine import affine
 from intaglio.quant.place import CLAMPS, Placement, activations, is_function, keeps_scale
 from intaglio.quant.scheme import TensorScheme
 
+LEVELS = 1024  # of what lies before a function, where it need not be stored in a byte
 GRID = 8192  # numbers at which a function is looked at
 
 
@@ -27,8 +30,17 @@ def fit_functions(placement: Placement, ranges: Mapping[Value, tuple[float, floa
         chain = _functions(v, placement)
         if chain and schemes[v.name].dtype in ("i8", "u8"):
             found = _changing(chain, ranges[v], schemes[chain[-1].outputs[0].name])
-            if found is not None:
+            if found is not None and _has_sums(v.producer):
+                step = float(np.float32((found[1] - found[0]) / (LEVELS - 2)))
+                most = step * dtypes.limits("i16")[1]
+                schemes[v.name] = TensorScheme("i16", (step,), (0,), lo=-most, hi=most)
+            elif found is not None:
                 schemes[v.name] = affine(*found, schemes[v.name].dtype)
+
+
+def _has_sums(maker: Node | None) -> bool:
+    """Is it a convolution whose sums are at hand when the table is looked up?"""
+    return maker is not None and maker.op == "conv" and maker.attrs["groups"] == 1
 
 
 def _functions(v: Value, placement: Placement) -> list[Node]:

@@ -90,6 +90,10 @@ case("table_into_qconv",
 case("table_into_qconv",
      lambda x: ops.lookup(packed_conv(x, lo=-3),
                           constant(RNG.integers(-128, 128, 256), dtype="i8")), LINE)  # fmt: skip
+case("words_into_qconv",
+     lambda x: ops.lookup_wide(
+         ending(x, 5, weights(5, 6, 3, 3), one(0, "i8"), scalar(0.001), one(7, "i16")),
+         constant(RNG.integers(-128, 128, 900), dtype="i8"), base=-300), BYTES)  # fmt: skip
 case("qlinear_avg_pool_channels_last",
      lambda x: ops.qlinear_avg_pool(x, scalar(0.02), one(9, "u8"), scalar(0.05), one(3, "i8"),
                                     kernel=(3, 3), stride=(2, 2), pad=(1,) * 4, dilation=(1, 1)),

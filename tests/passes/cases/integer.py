@@ -116,6 +116,9 @@ case(
     ),
     PIXELS,
 )
+WORDS = Type("i16", (1, 4, 5, 5))
+case("table_of_words", lambda q: stored(ops.swish(real(q, 0.01)), 1 / 32, -120), WORDS)
+case("table_of_words", lambda q: stored(ops.tanh(real(q, 0.004)), 1 / 127, 0), WORDS)
 case("table_of_table", lambda q: ops.lookup(
     ops.lookup(q, whole(256)), whole(256)), PIXELS)  # fmt: skip
 case("table_of_floats", lambda q: ops.relu(ops.tanh(real(q, 0.5, 3))), PIXELS)

@@ -160,7 +160,7 @@ def transposed_conv_of_bytes(product: Node, dw: Node, b: Value | None) -> Any:
 # ---- bytes in, bytes out -------------------------------------------------------------------------
 def _stored(product: Node, node: Node, *residual: Value) -> Any:
     """`node` quantizes what `product` makes."""
-    if why := why_not_one(node):
+    if why := why_not_one(node, kinds=(*BITS8, "i16")):
         return no(why)
     found = linear(product)
     if not isinstance(found, Linear):

@@ -20,20 +20,20 @@ def real(q: Any, scale: Any, zero: Any, name: str) -> Any:
     return (P.dequantize_linear(q, scale, zero) @ name).shared()
 
 
-def source(v: Value | None) -> Node | None:
+def source(v: Value | None, kinds: tuple[str, ...] = BITS8) -> Node | None:
     """The node that dequantizes bytes to `v`, with constant scales, if that is what it is."""
     made = v.producer if v is not None else None
     if made is None or made.op != "dequantize_linear" or made.inputs[1].data is None:  # type: ignore[union-attr]
         return None
     q, zero = made.inputs[0], made.inputs[2]
-    return made if q.dtype in BITS8 and (zero is None or zero.data is not None) else None  # type: ignore[union-attr]
+    return made if q.dtype in kinds and (zero is None or zero.data is not None) else None  # type: ignore[union-attr]
 
 
-def why_not_one(*nodes: Node) -> str | None:
+def why_not_one(*nodes: Node, kinds: tuple[str, ...] = BITS8) -> str | None:
     """Why these quantize_ or dequantize_linear nodes do not have bytes and one scale each."""
     for n in nodes:
         q = n.outputs[0] if n.op == "quantize_linear" else n.inputs[0]
-        if q is None or q.dtype not in BITS8:
+        if q is None or q.dtype not in kinds:
             return f"{q.dtype if q else 'nothing'} is not 8 bits wide"
         if n.inputs[1].type.size != 1 or n.attrs["block_size"]:  # type: ignore[union-attr]
             return f"there are {n.inputs[1].type.size} scales, one is needed"  # type: ignore[union-attr]

@@ -8,9 +8,10 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value, constant
+from intaglio.ops.quantized import ENTRIES
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.integer.quantized import BITS8, source, x, ys, yz
-from intaglio.rewrite import P, rule
+from intaglio.rewrite import P, no, rule
 
 LARGEST = 32  # ops that one table may stand for
 ELEMENTWISE = tuple(name for name, o in REGISTRY.items() if o.elementwise)
@@ -22,8 +23,15 @@ def every_byte(dtype: str) -> Array:
     return np.arange(256, dtype=np.uint8).view(dtypes.numpy_of(dtype))
 
 
+def every_word() -> Array:
+    """All numbers of i16, from the lowest up."""
+    return np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+
+
 class _Function:
     """What lies between bytes and a tensor that is made of them alone, element by element."""
+
+    kinds: tuple[str, ...] = BITS8
 
     def __init__(self, v: Value):
         self.nodes: dict[Node, None] = {}  # producers first
@@ -34,7 +42,7 @@ class _Function:
         node = v.producer
         if v.data is not None:
             return v.type.size == 1
-        if v.dtype in BITS8 and (node is None or node.op != "clip"):
+        if v.dtype in self.kinds and (node is None or node.op != "clip"):
             self.bytes = self.bytes or v
             return self.bytes is v
         if node is None or node in self.nodes:
@@ -51,12 +59,16 @@ class _Function:
 
     def _is_real(self, node: Node) -> bool:
         """Does the node dequantize with one scale?"""
-        return source(node.outputs[0]) is not None and node.inputs[1].type.size == 1  # type: ignore[union-attr]
+        return source(node.outputs[0], self.kinds) is not None and node.inputs[1].type.size == 1  # type: ignore[union-attr]
+
+    def every(self, dtype: str) -> Array:
+        """All numbers that are looked up."""
+        return every_byte(dtype)
 
     def table(self, last: Node | None = None) -> Array:
         """The results for every byte; `last` is one more node, which quantizes them."""
         assert self.bytes is not None
-        made: dict[Value, Array] = {self.bytes: every_byte(self.bytes.dtype)}
+        made: dict[Value, Array] = {self.bytes: self.every(self.bytes.dtype)}
         nodes = list(self.nodes) if last is None else [*self.nodes, last]
         with np.errstate(all="ignore"):
             for node in nodes:
@@ -64,6 +76,15 @@ class _Function:
                 out = np.asarray(REGISTRY[node.op].body(*arrays, **node.attrs))
                 made[node.outputs[0]] = out.reshape(-1)
         return made[nodes[-1].outputs[0]]
+
+
+class _WideFunction(_Function):
+    """The same of i16: what a product stores in finer steps for a function of it."""
+
+    kinds = ("i16",)
+
+    def every(self, dtype: str) -> Array:
+        return every_word()
 
 
 def _operand(v: Value | None, made: dict[Value, Array]) -> Array | None:
@@ -90,6 +111,23 @@ def table_of_bytes(x: Value, ys: Value, node: Node) -> Any:
     return _looked_up(found.bytes, found.table(node)) if found.ok and found.bytes else None
 
 
+@rule(P.quantize_linear(x, ys, yz))
+def table_of_words(x: Value, ys: Value, node: Node) -> Any:
+    """a function of one tensor of 16 bits, rounded to bytes, is a table of where it changes"""
+    if node.attrs["dtype"] not in BITS8 or ys.type.size != 1:
+        return None
+    found = _WideFunction(x)
+    if not found.ok or found.bytes is None:
+        return None
+    table = found.table(node)
+    changes = np.flatnonzero(np.diff(table.astype(np.int16)))
+    first, last = (changes[0], changes[-1] + 1) if len(changes) else (0, 0)
+    if last - first >= ENTRIES:
+        return no(f"it changes over {last - first} numbers, a table has {ENTRIES}")
+    entries = constant(np.ascontiguousarray(table[first : last + 1]))
+    return ops.lookup_wide(found.bytes, entries, base=int(every_word()[first]))
+
+
 @rule(P.lookup(P.lookup(x, t).shared(), u))
 def table_of_table(x: Value, t: Value, u: Value) -> Any:
     """a table of what a table gives"""
@@ -111,4 +149,4 @@ def table_of_floats(node: Node) -> Any:
     return _looked_up(found.bytes, found.table())
 
 
-TABLES = [table_of_bytes, table_of_table]
+TABLES = [table_of_bytes, table_of_words, table_of_table]

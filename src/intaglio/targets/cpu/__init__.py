@@ -17,7 +17,7 @@ from intaglio.targets.cpu.epilogue import FUSE
 from intaglio.targets.cpu.f16 import F16
 from intaglio.targets.cpu.lower import LOWER
 from intaglio.targets.cpu.ops import PANEL
-from intaglio.targets.cpu.qlinear import FUSE_INT8
+from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8
 from intaglio.targets.cpu.recurrent import OVERLAP
 from intaglio.targets.cpu.winograd import conv_in_tiles, conv_in_tiles_or_bf16
 
@@ -72,5 +72,5 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     fuse = (*DEAL_FUSE, *DEPTHWISE_ENDS, *FUSE, *FUSE_INT8)
     fuse = (*fuse, *(OVERLAP if precision == "f32" else ()))
     return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse,
-                  tuple(CHAIN), bits, choose=choose, narrow=narrow,
+                  tuple(CHAIN), bits, choose=(*choose, *CHOOSE_INT8), narrow=narrow,
                   replace=REPLACE, precision=precision, near=NEAR)  # fmt: skip

@@ -143,6 +143,19 @@ def qlinear_conv_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws
     return _packed(node, x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz)
 
 
+@rule(P.lookup_wide(PRODUCT @ "product", t))
+def words_into_qconv(node: Node, product: Node, x: Value, xs: Value, xz: Value, w: Value,
+                     ws: Value, wz: Value, ys: Value | None, yz: Value | None, b: Value | None,
+                     r: Value | None, rs: Value | None, rz: Value | None,
+                     t: Value) -> Value | No:  # fmt: skip
+    """qlinear_conv to 16 bits and a table of those -> transpose, cpu.qconv, transpose."""
+    if t.dtype not in ("i8", "u8"):
+        return no(f"the table gives {t.dtype}, bytes are needed")
+    base = node.attrs["base"]
+    return _packed(product, x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz, t, lo=base,
+                   hi=base + t.type.size - 1, dtype=t.dtype)  # fmt: skip
+
+
 def _line(x: Value, k: int) -> Value:
     line: Value = reshape(x, shape=(1, x.type.size // k, k))
     return line
@@ -221,6 +234,7 @@ def matmul_integer_packed(node: Node, x: Value, w: Value, iz: Value | None,
     return out
 
 
+CHOOSE_INT8: tuple[Rule, ...] = (words_into_qconv,)  # before the sums are stored in 16 bits
 INT8: tuple[Rule, ...] = (
     qlinear_conv_packed,
     qlinear_matmul_packed,
