@@ -5,10 +5,10 @@ import json
 
 import numpy as np
 import pytest
-
-from benchmarks import compare, models, peers, table, worker
 from benchmarks.peers import OURS, Refused, int8
 from benchmarks.worker import Worker
+
+from benchmarks import compare, models, peers, table, worker
 from intaglio import native
 
 QUIET = {"others": 0.0, "steal": 0.0, "load": 0.0, "crowded": False}

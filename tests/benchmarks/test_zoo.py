@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.zoo import MODELS, export, macs
 
 import intaglio
-from benchmarks.zoo import MODELS, export, macs
 from intaglio.ir import Graph, Type, Value
 from intaglio.ops.conv import conv
 

@@ -136,13 +136,16 @@ def test_no_samples_are_refused():
         intaglio.quantize(net(), [])
 
 
-def test_no_bytes_are_spent_on_what_a_function_makes_constant():
-    """Swish of all that is far below 0 is 0."""
+@pytest.mark.parametrize(("groups", "dtype", "levels"), [(1, "i16", 1022), (8, "i8", 255)])
+def test_nothing_is_spent_on_what_a_function_makes_constant(groups, dtype, levels):
+    """Swish of all that is far below 0 is 0; sums that a table is looked up by have ten bits."""
     x = image()
-    far = ops.sub(ops.mul(conv(x, seed=1), constant(5.0, dtype="f32")), constant(20.0, dtype="f32"))
+    w = np.random.default_rng(1).standard_normal((8, 8 // groups, 3, 3)).astype(np.float32)
+    low = constant(np.full(8, -20, np.float32))
+    far = ops.conv(x, constant(w * (5 if groups == 1 else 15)), low, **{**SAME, "groups": groups})
     made = calibrate(graph(x, conv(ops.swish(far), seed=2)), SAMPLES)
     (name,) = [n.inputs[0].name for n in made.float_graph.nodes() if n.op == "swish"]
     seen, scheme = made.observations[name], made.scheme.tensors[name]
     assert seen.low < -60
-    assert scheme.lo > -20
-    assert scheme.hi > 0.9 * seen.high
+    assert scheme.dtype == dtype
+    assert 0.8 * seen.high < scheme.scale[0] * levels < seen.high + 20

@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 import pytest
-
-from benchmarks import accuracy, models
 from benchmarks.accuracy import (
     Score,
     Task,
@@ -19,6 +17,8 @@ from benchmarks.accuracy import (
     tiny,
     vision,
 )
+
+from benchmarks import accuracy, models
 
 
 def boxes(*rows):
