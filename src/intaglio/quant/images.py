@@ -96,7 +96,7 @@ def pictures(
     pad_value: float,
 ) -> dict[str, Picture | None]:
     """How each input takes pictures; None where it does not look like one that does."""
-    last = {n: _channels_last(t, layout) for n, t in inputs}
+    last = {n: channels_last(t, layout) for n, t in inputs}
     takers = [n for n, t in inputs if last[n] is not None and t.dtype in TAKE_PICTURES]
     means, stds = (_per_input(w, g, inputs, takers) for w, g in (("mean", mean), ("std", std)))
     made: dict[str, Picture | None] = {}
@@ -136,7 +136,7 @@ def _per_input(
     return found
 
 
-def _channels_last(t: Type, layout: str) -> bool | None:
+def channels_last(t: Type, layout: str) -> bool | None:
     """Where the channels are; None where there is no such axis."""
     if t.rank not in (3, 4):
         return None

@@ -14,8 +14,7 @@ import numpy as np
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Value, constant
-
-CHANNELS = (1, 3, 4)
+from intaglio.quant.images import channels_last
 
 
 def take_pictures(graph: Graph, mean: Any = None, std: Any = None) -> list[str]:
@@ -43,9 +42,8 @@ def take_pictures(graph: Graph, mean: Any = None, std: Any = None) -> list[str]:
 
 def channel_axis(v: Value) -> int | None:
     """Where the channels of a picture are: first after the batch, or last."""
-    if v.type.rank != 4:
-        return None
-    return next((a for a in (1, 3) if v.shape[a] in CHANNELS), None)
+    last = channels_last(v.type, "auto") if v.type.rank == 4 else None
+    return None if last is None else 3 if last else 1
 
 
 def _of(given: Any, v: Value, axis: int, place: int, usual: float) -> list[float]:

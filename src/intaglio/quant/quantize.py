@@ -59,7 +59,6 @@ class Options:
     methods: Mapping[str, str] = field(default_factory=dict)  # by tensor, where it is another one
     accuracy: float | None = 0.995  # the cosine that every part of every output is to keep
     weights: str = "int8"
-    activations: str = "int8"
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for
     rounding: str = "squant"  # of weights: one of ROUNDINGS
     correct: bool = True  # take what rounding weights adds on average off the biases

@@ -16,13 +16,13 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
+from intaglio.ops.quantized import ENTRIES as ENTRIES
 from intaglio.ops.registry import op
 from intaglio.targets.cpu.ops import PANEL, Ints
 from intaglio.targets.cpu.weave import FOUR as FOUR
 from intaglio.targets.cpu.weave import weave_of, why_not_woven
 
 LINE = 64  # bytes of a line of the window up to which a whole window may make one run
-ENTRIES = 4096  # of the largest table
 RUNS = ("tap", "line", "window")  # what makes one run of bytes in a packed matrix
 
 
