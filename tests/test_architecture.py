@@ -20,6 +20,7 @@ FLOORS = [
     ("interpret", "rewrite", "verify", "native", "plan"),
     ("targets", "frontends", "package"),
     ("passes", "session"),
+    ("npu",),
     ("tune",),
     ("compiler", "export"),
     ("quant",),
