@@ -45,7 +45,8 @@ def test_the_wheel_fits_every_python_3_and_runs_in_a_clean_environment(tmp_path:
     (wheel,) = (tmp_path / "wheel").iterdir()
     assert re.fullmatch(r"intaglio-[\d.]+-py3-none-\w+\.whl", wheel.name)
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"intaglio/libintaglio.so", "intaglio/include/intaglio.h"} <= names
+    chips = "intaglio/targets/chips/rk3588.toml"
+    assert {"intaglio/libintaglio.so", "intaglio/include/intaglio.h", chips} <= names
     run(sys.executable, "-m", "venv", tmp_path / "clean")
     run(tmp_path / "clean/bin/pip", "install", "-q", f"{wheel}[onnx]")
     model = ROOT / "examples" / "digits" / "digits.onnx"

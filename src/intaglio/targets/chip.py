@@ -1,9 +1,18 @@
-"""An NPU chip as data: its units, memories and limits, from which everything else follows."""
+"""An NPU chip as data: its units, memories and limits, from which everything else follows.
+
+`targets/chips/NAME.toml` says it, and where every figure is from; docs/targets.md explains the
+file. A user's own chip is such a file, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+Limit = int | tuple[int, ...]  # the largest value, or all that there are
+ESTIMATE = "estimate: "  # how the source of a figure begins that nobody states
+CHIPS = Path(__file__).parent / "chips"
 
 
 @dataclass(frozen=True)
@@ -14,12 +23,22 @@ class Unit:
     rate: Mapping[str, float]  # products (of a unit without: elements) per cycle
     in_atom: Mapping[str, int] = field(default_factory=dict)  # channels that it reads at once
     out_atom: Mapping[str, int] = field(default_factory=dict)  # channels that it makes at once
-    limits: Mapping[str, int] = field(default_factory=dict)  # largest kernel, stride, pad, ...
+    limits: Mapping[str, Limit] = field(default_factory=dict)  # of kernel, stride, pad, ...
+
+    def why_not(self, limit: str, value: int) -> str | None:
+        """None where the unit can do `value`, else the reason, e.g. of a "kernel" of 13."""
+        most = self.limits.get(limit)
+        if isinstance(most, tuple):
+            words = " or ".join(map(str, most))
+            return None if value in most else f"{limit} is {value}; {self.name} does {words}"
+        if most is None or value <= most:
+            return None
+        return f"{limit} is {value}; {self.name} does at most {most}"
 
 
 @dataclass(frozen=True)
 class Chip:
-    """What there is to know of a chip; `targets/chips/NAME.toml` says it, with its sources."""
+    """What there is to know of a chip."""
 
     name: str
     title: str
@@ -35,12 +54,40 @@ class Chip:
     c2: Mapping[str, int]  # channels side by side in a native feature map, by element type
     units: Mapping[str, Unit]
     compatible: str = ""  # chips with the same word run each other's programs
-    estimate: bool = False  # some of this is a guess; `sources` says which
+    estimate: bool = False  # the whole chip is a guess; single guesses: `estimates`
     sparse: tuple[str, ...] = ()  # "2:4 in", "2:4 out", "4:16"
     host: float = 10.0  # products per nanosecond of the chip's CPU, for what stays there
+    timing: Mapping[str, float] = field(default_factory=dict)  # of the cycle model
     sources: Mapping[str, str] = field(default_factory=dict)  # where each figure is from
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The element types that it multiplies."""
-        return tuple(self.units["conv"].rate)
+        """The element types that it multiplies; u8 works wherever i8 does."""
+        return tuple(t for t in self.units["conv"].rate if t != "u8")
+
+    @property
+    def estimates(self) -> tuple[str, ...]:
+        """The figures that no source states."""
+        return tuple(k for k, v in self.sources.items() if v.startswith(ESTIMATE))
+
+    def tops(self, dtype: str = "i8") -> float:
+        """Peak of all cores in 10^12 operations per second; a product with its sum counts as 2."""
+        return 2e-6 * self.units["conv"].rate.get(dtype, 0) * self.clock * self.cores
+
+
+def names() -> tuple[str, ...]:
+    """The chips that come with Intaglio."""
+    return tuple(sorted(p.stem for p in CHIPS.glob("*.toml")))
+
+
+def load(name: str | Path) -> Chip:
+    """The chip called `name`, or the one that a TOML file describes."""
+    from intaglio.errors import BadInput
+    from intaglio.targets import chipfile
+
+    if isinstance(name, Path) or name.endswith(".toml"):
+        return chipfile.read(Path(name))
+    if name not in names():
+        raise BadInput(f"no chip is called '{name}'; known are {', '.join(names())}, "
+                       "and any TOML file that describes one")  # fmt: skip
+    return chipfile.read(CHIPS / f"{name}.toml")

@@ -1,0 +1,241 @@
+"""Reads a chip's TOML file and refuses, in one line that names file and key, what cannot be."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from intaglio import dtypes
+from intaglio.errors import BadFile
+from intaglio.targets.chip import ESTIMATE, Chip, Unit
+
+FAMILIES = ("rknpu", "kpu", "sophgo")
+UNITS = ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "matmul", "copy")
+PRODUCTS = ("conv", "depthwise")  # units that read and make channels in atoms
+LIMITS = ("kernel", "area", "stride", "pad", "dilation", "channels", "height", "width", "entries",
+          "factor")  # fmt: skip
+SPARSE = ("2:4 in", "2:4 out", "4:16")
+_HEAD = {"title": str, "family": str, "compatible": str, "estimate": bool, "sources": dict,
+         "chip": dict, "units": dict, "timing": dict}  # fmt: skip
+_NEEDED = ("title", "family", "sources", "chip", "units")
+
+Check = Callable[[Any], str | None]  # None, or what the value has to be
+
+
+def _whole(least: int, most: int = 1 << 40) -> Check:
+    def check(value: Any) -> str | None:
+        right = type(value) is int and least <= value <= most
+        return None if right else f"a whole number from {least} to {most} is needed"
+
+    return check
+
+
+def _positive(most: float) -> Check:
+    def check(value: Any) -> str | None:
+        right = type(value) in (int, float) and 0 < value <= most
+        return None if right else f"a number above 0 and up to {most:g} is needed"
+
+    return check
+
+
+def _share(value: Any) -> str | None:
+    right = type(value) in (int, float) and 0 < value <= 1
+    return None if right else "a number above 0 and up to 1 is needed"
+
+
+def _cost(value: Any) -> str | None:
+    right = type(value) in (int, float) and 0 <= value <= 1e9
+    return None if right else "a number from 0 to 1e9 is needed"
+
+
+def _power(value: Any) -> str | None:
+    right = type(value) is int and 1 <= value <= 65536 and value & (value - 1) == 0
+    return None if right else "a power of two from 1 to 65536 is needed"
+
+
+def _ways(value: Any) -> str | None:
+    right = isinstance(value, list) and all(v in SPARSE for v in value)
+    return None if right else f"a list of {', '.join(map(repr, SPARSE))} is needed"
+
+
+def _limit(value: Any) -> str | None:
+    values = value if isinstance(value, list) and value else [value]
+    right = all(type(v) is int and v >= 0 for v in values)
+    return None if right else "a whole number or a list of them is needed"
+
+
+FIGURES: dict[str, Check] = {
+    "cores": _whole(1, 64),
+    "clock": _positive(10_000),  # MHz
+    "sram": _whole(1024, 1 << 32),
+    "banks": _whole(1, 4096),
+    "align": _power,
+    "shared": _whole(0, 1 << 32),
+    "ddr": _positive(10_000),  # bytes per nanosecond
+    "burst": _power,
+    "host": _positive(100_000),
+}
+TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/targets.md explains them
+    "efficiency": _share,
+    "write": _positive(16),
+    "steps": _whole(1, 64),
+    "launch": _cost,
+    "transfer": _cost,
+    "barrier": _cost,
+    "start": _cost,
+    "call": _cost,
+}
+
+
+class _File:
+    """One file, with the words that name it and the key at fault."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.titles: dict[str, str] = {}
+        self.sources: dict[str, str] = {}  # figure -> where it is from
+
+    def fault(self, key: str, what: str) -> BadFile:
+        return BadFile(f"{self.path}: {key}: {what}")
+
+    def table(self, key: str, value: Any, known: Any) -> dict[str, Any]:
+        """`value`, a table that has nothing but what is `known`."""
+        if not isinstance(value, dict):
+            raise self.fault(key, f"is {value!r}; a table is needed")
+        for k in value:
+            if k not in known:
+                raise self.fault(f"{key}.{k}" if key else k,
+                                 f"is not known here; known are {', '.join(known)}")  # fmt: skip
+        return value
+
+    def source(self, key: str, row: Any) -> dict[str, Any]:
+        """What the figure `key` says besides its source, which goes to `sources`."""
+        if not isinstance(row, dict):
+            raise self.fault(key, f"is {row!r}; {{ value = ..., source = ... }} is needed")
+        told = [k for k in ("source", "estimate") if k in row]
+        if len(told) != 1:
+            raise self.fault(key, f"has {' and '.join(told) or 'no source'}; either source, which "
+                             "begins with a key of [sources], or estimate, which says why, "
+                             "is needed")  # fmt: skip
+        text = row[told[0]]
+        if not isinstance(text, str) or not text.strip():
+            raise self.fault(f"{key}.{told[0]}", f"is {text!r}; words are needed")
+        if told[0] == "estimate":
+            self.sources[key] = ESTIMATE + text
+        else:
+            word = re.match(r"\w*", text)[0]  # type: ignore[index]  # matches any text
+            if word not in self.titles:
+                raise self.fault(f"{key}.source", f"begins with '{word}', which [sources] lacks")
+            self.sources[key] = self.titles[word] + text[len(word) :]
+        return {k: v for k, v in row.items() if k != told[0]}
+
+    def value(self, key: str, row: Any, check: Check) -> Any:
+        """The value of a figure that is one number or one list."""
+        rest = self.table(key, self.source(key, row), ("value",))
+        if "value" not in rest:
+            raise self.fault(f"{key}.value", "is missing")
+        self.check(f"{key}.value", rest["value"], check)
+        return rest["value"]
+
+    def by_type(self, key: str, row: Any, check: Check) -> dict[str, Any]:
+        """The values of a figure that differs by element type; u8 is as i8."""
+        rest = self.table(key, self.source(key, row), tuple(dtypes.TABLE))
+        if not rest:
+            raise self.fault(key, "has no element type")
+        for t, value in rest.items():
+            self.check(f"{key}.{t}", value, check)
+        return rest if "i8" not in rest else {"u8": rest["i8"], **rest}
+
+    def check(self, key: str, value: Any, check: Check) -> None:
+        wrong = check(value)
+        if wrong:
+            raise self.fault(key, f"is {value!r}; {wrong}")
+
+    def need(self, key: str, table: dict[str, Any], names: Any) -> None:
+        for name in names:
+            if name not in table:
+                raise self.fault(f"{key}.{name}" if key else name, "is missing")
+
+
+def read(path: Path) -> Chip:
+    """The chip that `path` describes; BadFile with the key at fault where it is none."""
+    file = _File(path)
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except OSError as e:
+        raise BadFile(f"{path}: cannot be read: {e.strerror}") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise BadFile(f"{path}: is no TOML: {e}") from e
+    file.table("", data, _HEAD)
+    file.need("", data, _NEEDED)
+    for key, kind in _HEAD.items():
+        if key in data and type(data[key]) is not kind:
+            raise file.fault(key, f"is {data[key]!r}; a {kind.__name__} is needed")
+    if data["family"] not in FAMILIES:
+        raise file.fault("family", f"is '{data['family']}'; known are {', '.join(FAMILIES)}")
+    for word, text in data["sources"].items():
+        if not isinstance(text, str) or not text.strip() or not word.isidentifier():
+            raise file.fault(
+                f"sources.{word}", f"is {text!r}; a word that stands for words is needed"
+            )
+        file.titles[word] = text
+    found = _figures(file, data["chip"])
+    units = _units(file, data["units"])
+    _together(file, found, units)
+    timing = _timing(file, data.get("timing", {}))
+    return Chip(
+        name=path.stem, title=data["title"], family=data["family"], units=units, timing=timing,
+        compatible=data.get("compatible", path.stem), estimate=data.get("estimate", False),
+        sources=file.sources, **found,
+    )  # fmt: skip
+
+
+def _figures(file: _File, table: dict[str, Any]) -> dict[str, Any]:
+    file.table("chip", table, (*FIGURES, "c2", "sparse"))
+    file.need("chip", table, (*FIGURES, "c2"))
+    found = {k: file.value(f"chip.{k}", table[k], check) for k, check in FIGURES.items()}
+    found["c2"] = file.by_type("chip.c2", table["c2"], _power)
+    if "sparse" in table:
+        found["sparse"] = tuple(file.value("chip.sparse", table["sparse"], _ways))
+    return found
+
+
+def _units(file: _File, table: dict[str, Any]) -> dict[str, Unit]:
+    file.table("units", table, UNITS)
+    file.need("units", table, ("conv", "copy"))
+    return {name: _unit(file, name, row) for name, row in table.items()}
+
+
+def _unit(file: _File, name: str, row: Any) -> Unit:
+    key, atoms = f"units.{name}", ("in_atom", "out_atom")
+    row = file.table(key, row, ("rate", *(atoms if name in PRODUCTS else ()), "limits"))
+    file.need(key, row, ("rate", *(atoms if name in PRODUCTS else ())))
+    rate = file.by_type(f"{key}.rate", row["rate"], _positive(1e7))
+    of = {a: file.by_type(f"{key}.{a}", row[a], _power) for a in atoms if a in row}
+    for atom, values in of.items():
+        file.need(f"{key}.{atom}", values, rate)
+    limits = {}
+    if "limits" in row:
+        rest = file.table(f"{key}.limits", file.source(f"{key}.limits", row["limits"]), LIMITS)
+        for k, v in rest.items():
+            file.check(f"{key}.limits.{k}", v, _limit)
+            limits[k] = tuple(v) if isinstance(v, list) else v
+    return Unit(name, rate, of.get("in_atom", {}), of.get("out_atom", {}), limits)
+
+
+def _timing(file: _File, table: dict[str, Any]) -> dict[str, float]:
+    file.table("timing", table, TIMING)
+    return {k: file.value(f"timing.{k}", row, TIMING[k]) for k, row in table.items()}
+
+
+def _together(file: _File, found: dict[str, Any], units: dict[str, Unit]) -> None:
+    """What each figure alone cannot tell."""
+    for t in units["conv"].rate:
+        if t not in found["c2"]:
+            raise file.fault(f"chip.c2.{t}", "is missing, but units.conv.rate has that type")
+    if found["sram"] % found["banks"]:
+        raise file.fault("chip.banks", f"is {found['banks']}, which does not divide the "
+                         f"{found['sram']} bytes of sram")  # fmt: skip

@@ -1,0 +1,124 @@
+"""Every chip that we ship loads and says where its figures are from; a bad file is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from intaglio.errors import BadFile, BadInput
+from intaglio.targets import chip, chipfile
+
+NAMES = chip.names()
+GOOD = (chip.CHIPS / "rk3588.toml").read_text()
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chip_is_whole(name: str):
+    c = chip.load(name)
+    assert c.name == name
+    assert set(c.c2) >= set(c.units["conv"].rate)
+    assert c.c2["u8"] == c.c2["i8"]
+    assert c.sram % c.banks == 0
+    for unit in c.units.values():
+        for t in c.units["conv"].rate if unit.name == "depthwise" else ():
+            assert t in unit.rate, f"{unit.name} has no rate of {t}"
+    for key, text in c.sources.items():
+        assert len(text.removeprefix(chip.ESTIMATE)) > 5, f"{key} says nothing: {text}"
+    assert 0.05 < c.tops() < 100
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_has_its_source(name: str):
+    """A number that the loader does not ask the source of could hide in the file."""
+    c = chip.load(name)
+    told = {f"chip.{k}" for k in (*chipfile.FIGURES, "c2")}
+    for unit in c.units.values():
+        told |= {f"units.{unit.name}.rate"}
+        told |= {f"units.{unit.name}.{k}" for k in ("in_atom", "out_atom") if getattr(unit, k)}
+        told |= {f"units.{unit.name}.limits"} if unit.limits else set()
+    told |= {f"timing.{k}" for k in c.timing} | ({"chip.sparse"} if c.sparse else set())
+    assert told == set(c.sources)
+
+
+def test_figures_that_the_sources_state():
+    big, small = chip.load("rk3588"), chip.load("rk3566")
+    assert (big.cores, big.sram, big.banks, big.shared) == (3, 12 * 32768, 12, 956 * 1024)
+    assert big.tops() == pytest.approx(6.144)
+    assert (big.c2["i8"], small.c2["i8"]) == (16, 8)
+    assert big.units["conv"].out_atom["i8"] == 2 * small.units["conv"].out_atom["i8"] == 32
+    assert chip.load("k230").sram == chip.load("k230").shared == 2 << 20
+    lanes = chip.load("bm1684x")
+    assert (lanes.sram, lanes.c2["i8"], lanes.align) == (64 * 256 * 1024, 64, 64 * 64)
+
+
+def test_a_users_file_is_a_chip(tmp_path: Path):
+    path = write(tmp_path, GOOD.replace("cores = { value = 3", "cores = { value = 2"))
+    c = chip.load(str(path))
+    assert (c.name, c.cores) == ("mine", 2)
+    assert chip.load(path) == c
+
+
+def test_a_name_that_nobody_knows_is_refused_with_those_that_are_known():
+    with pytest.raises(BadInput, match=r"no chip is called 'rk9'; known are .*rk3588"):
+        chip.load("rk9")
+
+
+def test_limits_say_why():
+    unit = chip.Unit("conv", {"i8": 1}, limits={"kernel": (1, 3), "stride": 2})
+    assert unit.why_not("kernel", 3) is None
+    assert unit.why_not("kernel", 2) == "kernel is 2; conv does 1 or 3"
+    assert unit.why_not("stride", 4) == "stride is 4; conv does at most 2"
+    assert unit.why_not("pad", 99) is None
+
+
+BAD = [
+    ('family = "rknpu"', 'family = "gpu"', "family: is 'gpu'; known are rknpu, kpu, sophgo"),
+    ('family = "rknpu"\n', "", "family: is missing"),
+    ('title = "Rockchip RK3588"', "title = 5", "title: is 5; a str is needed"),
+    ('title = "Rockchip RK3588"', 'title = "x"\ncolour = 1', "colour: is not known here"),
+    ("cores = {", "kernels = {", "chip.kernels: is not known here"),
+    ("cores = { value = 3", "cores = { value = 0", "chip.cores.value: is 0; a whole number from 1"),
+    ("cores = { value = 3", "cores = { value = 2.5", "chip.cores.value: is 2.5; a whole"),
+    ("cores = { value = 3", "cores = { value = true", "chip.cores.value: is True; a whole"),
+    ("cores = { value = 3", "cores = { count = 3", "chip.cores.count: is not known here"),
+    ('cores = { value = 3, source = "trm" }', "cores = 3", "chip.cores: is 3; { value = "),
+    ('value = 3, source = "trm"', "value = 3", "chip.cores: has no source; either source"),
+    ('value = 3, source = "trm"', 'source = "trm"', "chip.cores.value: is missing"),
+    ('value = 3, source = "trm"', 'value = 3, source = ""', "chip.cores.source: is ''"),
+    ('value = 3, source = "trm"', 'value = 3, source = "tim"', "begins with 'tim', which"),
+    ('value = 3, source = "trm"', 'value = 3, source = "trm", estimate = "x"', "source and est"),
+    ("clock = { value = 1000", "clock = { value = -1", "chip.clock.value: is -1; a number above 0"),
+    ("align = { value = 128", "align = { value = 100", "chip.align.value: is 100; a power of two"),
+    ("banks = { value = 12", "banks = { value = 7", "chip.banks: is 7, which does not divide"),
+    ("c2 = { i8 = 16, i16 = 8, f16", "c2 = { i8 = 16, f16", "chip.c2.i16: is missing, but"),
+    ("c2 = { i8 = 16", "c2 = { int8 = 16", "chip.c2.int8: is not known here"),
+    ("[units.copy]", "[units.fly]", "units.fly: is not known here"),
+    ("in_atom = { i8 = 32, i16", "in_atom = { i16", "units.conv.in_atom.u8: is missing"),
+    ("kernel = 31", "kernle = 31", "units.conv.limits.kernle: is not known here"),
+    ("kernel = 31", 'kernel = "x"', "units.conv.limits.kernel: is 'x'; a whole number or a list"),
+    ("\n[sources]\n", "\n[sources]\nbad = 1\n", "sources.bad: is 1; a word that stands for words"),
+    ('title = "', 'title = "\n', "is no TOML"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), BAD, ids=lambda x: x[:30])
+def test_a_bad_file_is_refused_in_one_line_that_names_the_key(tmp_path, old, new, said):
+    assert old in GOOD
+    path = write(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(BadFile) as e:
+        chip.load(path)
+    assert str(e.value).startswith(f"{path}: ")
+    assert said in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path):
+    with pytest.raises(BadFile, match="cannot be read: No such file"):
+        chip.load(tmp_path / "none.toml")
