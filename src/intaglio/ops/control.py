@@ -3,6 +3,8 @@ them, then the captured outer values, which are also the last inputs of the node
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from intaglio import dtypes
@@ -19,7 +21,8 @@ def _scalar(v: Value | None, dtype: str, what: str) -> None:
         raise BadInput(f"{what} must be one {dtype}, it is {v.type}")
 
 
-def _body_macs(graph: Graph) -> int:
+def body_macs(graph: Graph) -> int:
+    """Multiply-accumulates of all nodes of a body."""
     return sum(REGISTRY[n.op].macs(n) for n in graph.nodes())
 
 
@@ -35,7 +38,8 @@ def _fits(to: Type, given: Type) -> bool:
     )
 
 
-def _check_inputs(what: str, body: Graph, types: list[Type | None]) -> None:
+def check_inputs(what: str, body: Graph, types: Sequence[Type | None]) -> None:
+    """BadInput where `body` does not take inputs of these types."""
     if len(body.inputs) != len(types):
         raise BadInput(f"{what} takes {len(body.inputs)} inputs, {len(types)} are given")
     for v, t in zip(body.inputs, types, strict=True):
@@ -64,8 +68,8 @@ def _stack(parts: list[Array], value: Value) -> Array:
 def _if(cond: Value, *captures: Value, then_graph: Graph, else_graph: Graph) -> list[Type]:
     _scalar(cond, "bool", "the condition")
     types: list[Type | None] = [v.type for v in captures]
-    _check_inputs("the then-branch", then_graph, types)
-    _check_inputs("the else-branch", else_graph, types)
+    check_inputs("the then-branch", then_graph, types)
+    check_inputs("the else-branch", else_graph, types)
     if len(then_graph.outputs) != len(else_graph.outputs):
         raise BadInput("the branches have different numbers of outputs")
     pairs = zip(then_graph.outputs, else_graph.outputs, strict=True)
@@ -82,7 +86,7 @@ def _either(a: Type, b: Type) -> Type:
 
 
 def _if_macs(node: Node) -> int:
-    return max(_body_macs(node.attrs[name]) for name in ("then_graph", "else_graph"))
+    return max(body_macs(node.attrs[name]) for name in ("then_graph", "else_graph"))
 
 
 @op(_if, name="if", macs=_if_macs)
@@ -109,7 +113,7 @@ def _loop(
     _scalar(cond, "bool", "the condition")
     if not 0 <= carried <= len(values) or len(body.outputs) <= carried or bound < 0:
         raise BadInput(f"a loop cannot carry {carried} of {len(values)} values, bound {bound}")
-    _check_inputs("the loop's body", body, [None, None, *(v.type for v in values)])
+    check_inputs("the loop's body", body, [None, None, *(v.type for v in values)])
     _scalar(body.inputs[0], "i64", "the body's iteration number")
     _scalar(body.inputs[1], "bool", "the body's condition")
     _scalar(body.outputs[0], "bool", "the condition that the body makes")
@@ -122,7 +126,7 @@ def _loop(
 
 def _loop_macs(node: Node) -> int:
     bound: int = node.attrs["bound"]
-    return _body_macs(node.attrs["body"]) * (bound if bound < ENDLESS else 1)
+    return body_macs(node.attrs["body"]) * (bound if bound < ENDLESS else 1)
 
 
 @op(_loop, macs=_loop_macs)
@@ -167,7 +171,7 @@ def _scan(
     ]
     outer = [v.type for v in (*values[:states], *values[states + scans :])]
     types: list[Type | None] = [*outer[:states], *slices, *outer[states:]]
-    _check_inputs("the scan's body", body, types)
+    check_inputs("the scan's body", body, types)
     _check_states("the scan's body", body.inputs[:states], body.outputs[:states])
     length, varies = scanned[0].shape[0], any(0 in v.type.dynamic for v in scanned)
     collected = [_collected(length, varies, v.type) for v in body.outputs[states:]]
@@ -176,7 +180,7 @@ def _scan(
 
 def _scan_macs(node: Node) -> int:
     first = node.inputs[node.attrs["states"]]
-    return _body_macs(node.attrs["body"]) * (first.shape[0] if first else 1)
+    return body_macs(node.attrs["body"]) * (first.shape[0] if first else 1)
 
 
 @op(_scan, macs=_scan_macs)
