@@ -1,0 +1,107 @@
+"""From the graph of an NPU module to its program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from intaglio.ir import Array, Graph, Node
+from intaglio.npu.emit import Emitter
+from intaglio.npu.isa import Feature, Port, Program
+from intaglio.npu.layers import Layer, Network, network
+from intaglio.npu.search import groups
+from intaglio.npu.stay import Arrangement, arrange
+from intaglio.npu.tiles import Facts
+from intaglio.ops.registry import REGISTRY
+from intaglio.targets.chip import Chip
+
+Progress = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A program, its weights, and how it came to be: what the reports are made of."""
+
+    program: Program
+    weights: Array
+    net: Network
+    facts: Facts
+    arrangement: Arrangement
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that it moves between cores and DDR; the chip's shared SRAM does not count."""
+        near = self.program.near
+        moves = [i.fields for i in self.program.instructions if i.op in ("load", "store")]
+        return sum(_moved(f, near) for f in moves)
+
+    @property
+    def least_traffic(self) -> int:
+        """Bytes that any program moves: weights, inputs and outputs, each once."""
+        maps = sum(v.type.bytes for v in [*self.net.inputs, *self.net.outputs])
+        return len(self.weights) + maps
+
+
+def _moved(fields: dict[str, object], near: int) -> int:
+    """Bytes of DDR that a transfer touches."""
+    src, dst = fields["src"], fields["dst"]
+    assert isinstance(src, Feature)
+    assert isinstance(dst, Feature)
+    f = dst if src.space == "sram" else src
+    blocks = -(-(f.first + f.channels) // f.c2)
+    line = f.width * f.pixel
+    if f.space != "internal" or f.offset >= near:
+        return blocks * f.height * line
+    starts = f.offset + np.arange(blocks)[:, None] * f.plane + np.arange(f.height) * f.row
+    return int(np.clip(starts + line - near, 0, line).sum())
+
+
+def build(body: Graph, chip: Chip, together: bool = True,
+          progress: Progress | None = None) -> Compiled:  # fmt: skip
+    """The program of a graph of npu ops; with `together` False, each layer runs by itself."""
+    net = network(body, chip)
+    facts = Facts.of(net, chip)
+    tell = progress or (lambda words: None)
+    found = groups(net, facts, together, lambda i, n: tell(f"cut layer {i + 1} of {n}"))
+    arrangement = arrange(net, facts, found, stay=together)
+    emitter = Emitter(facts, arrangement)
+    emitter.run()
+    program = Program(
+        chip=chip.name,
+        cores=1,
+        sram=chip.sram,
+        internal=arrangement.internal,
+        weights=len(emitter.weights),
+        inputs=[Port(v.dtype, v.shape) for v in body.inputs],
+        outputs=[Port(v.dtype, v.shape) for v in body.outputs],
+        instructions=emitter.instructions,
+        near=min(chip.shared, arrangement.internal),
+        align=chip.align,
+    )
+    weights = np.frombuffer(bytes(emitter.weights), np.uint8)
+    return Compiled(program, weights, net, facts, arrangement)
+
+
+def compile_programs(graph: Graph, chip: Chip, together: bool = True,
+                     progress: Progress | None = None) -> list[Compiled]:  # fmt: skip
+    """Replace every `npu.program` of a graph by the instructions that compute it."""
+    made = []
+    for node in [n for n in graph.nodes() if n.op == "npu.program"]:
+        compiled = build(node.attrs["body"], chip, together, progress)
+        made.append(compiled)
+        run = REGISTRY["npu.run"].node(
+            compiled.program.encode(), compiled.weights, *node.inputs, origin=node.origin
+        )
+        _replace(graph, node, run)
+    return made
+
+
+def _replace(graph: Graph, old: Node, new: Node) -> None:
+    for before, after in zip(old.outputs, new.outputs, strict=True):
+        after.name = before.name
+        graph.replace(before, after)
+
+
+__all__ = ["Compiled", "Layer", "build", "compile_programs"]

@@ -1,0 +1,154 @@
+"""Layers that run together, tile by tile: which rows each tile needs, and what that costs.
+
+A group is a run of consecutive layers. Its results are cut into `tiles` bands of rows; each band
+is computed through the whole group before the next, so that what lies between its layers never
+leaves the core's memory. Bands of windows overlap: the rows they share are computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from intaglio.npu.layers import Layer, Network, Range, Store
+from intaglio.npu.weights import Constants, constants
+from intaglio.targets.chip import Chip
+
+Rows = dict[Store, tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Facts:
+    """What all groups of a network ask for, worked out once."""
+
+    chip: Chip
+    layers: list[Layer]
+    constants: list[Constants | None]
+    writers: dict[Store, list[int]] = field(default_factory=dict)
+    readers: dict[Store, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, net: Network, chip: Chip) -> Facts:
+        made = cls(chip, net.layers, [constants(layer, chip) for layer in net.layers])
+        for layer in net.layers:
+            made.writers.setdefault(layer.dst.store, []).append(layer.number)
+            for r in layer.reads:
+                made.readers.setdefault(r.store, []).append(layer.number)
+        return made
+
+    def weights(self, k: int) -> int:
+        """Bytes of all that layer k reads from the weights, in SRAM."""
+        c = self.constants[k]
+        if c is None:
+            return 0
+        return (c.chunk(c.blocks, self.chip.align) if c.blocks else 0) + self.table(k)
+
+    def table(self, k: int) -> int:
+        c = self.constants[k]
+        align = self.chip.align
+        return -(-len(c.table) // align) * align if c else 0
+
+    def cycles(self, k: int, rows: int) -> float:
+        """An estimate for `rows` rows of one image; the cycle model of simulate/ is finer."""
+        layer = self.layers[k]
+        dtype = layer.reads[0].store.dtype
+        dtype = "i8" if dtype == "u8" else dtype
+        unit = self.chip.units.get(layer.op)
+        rate = unit.rate.get(dtype, 16.0) if unit else 16.0
+        c = self.constants[k]
+        if layer.is_product and c is not None:
+            a = c.atoms
+            deep = -(-layer.reads[0].channels // a.inputs) * a.inputs if layer.op == "conv" else 1
+            work = c.blocks * a.outputs * deep * layer.kernel[0] * layer.kernel[1]
+        elif layer.op == "matmul":
+            work = layer.dst.channels * layer.reads[0].channels
+        else:
+            work = layer.dst.channels * layer.kernel[0] * layer.kernel[1]
+        return rows * layer.dst.store.width * work / rate
+
+
+@dataclass(slots=True)
+class Group:
+    """Layers first .. last (excluded), in `tiles` bands for each image."""
+
+    first: int
+    last: int
+    tiles: int = 1
+    images: int = 1
+    streamed: bool = True  # weights come in with each band, else they stay
+    turned: bool = False  # one layer: all bands for some channels, then for the next ones
+    double: bool = False  # maps from outside have two places each, to load while computing
+    cost: float = 0.0
+    traffic: int = 0  # bytes to and from outside
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.last)
+
+
+def edges(facts: Facts, first: int, last: int) -> tuple[dict[Store, list[Range]], list[Store]]:
+    """What layers first .. last read from before them, by store, and which stores outlive them."""
+    incoming: dict[Store, list[Range]] = {}
+    made: dict[Store, None] = {}
+    for layer in facts.layers[first:last]:
+        for r in layer.reads:
+            if r.store in incoming:
+                continue
+            before = [facts.layers[w].dst for w in facts.writers.get(r.store, ()) if w < first]
+            if r.store.slot >= 0:
+                before = [Range(r.store, 0, r.store.channels)]
+            if before:
+                incoming[r.store] = before
+        made[layer.dst.store] = None
+    kept = [s for s in made if s.ports or any(r >= last for r in facts.readers.get(s, ()))]
+    return incoming, kept
+
+
+@dataclass(slots=True)
+class Band:
+    """One tile of a group: the rows of each store that it touches, and those each layer makes."""
+
+    rows: Rows = field(default_factory=dict)
+    made: dict[int, tuple[int, int]] = field(default_factory=dict)  # by layer
+
+
+def band(layers: Sequence[Layer], kept: Iterable[Store], tile: int, tiles: int) -> Band:
+    """Band `tile` of `tiles` of a group."""
+    found = Band()
+    need = found.rows
+    for s in kept:
+        low, high = s.height * tile // tiles, s.height * (tile + 1) // tiles
+        if high > low:
+            need[s] = low, high
+    for layer in reversed(layers):
+        if layer.dst.store not in need:
+            continue
+        # what earlier layers will need of this store is no concern of this one
+        low, high = found.made[layer.number] = need[layer.dst.store]
+        for k, r in enumerate(layer.reads):
+            a, b = layer.rows(k, low, high)
+            if r.store in need:
+                c, d = need[r.store]
+                a, b = min(a, c), max(b, d)
+            need[r.store] = a, b
+    return found
+
+
+def outside(store: Store, channels: int, rows: int) -> int:
+    """Bytes that those rows and channels take outside of the core."""
+    if store.slot >= 0:
+        return channels * rows * store.width * store.item
+    return -(-channels // store.c2) * store.c2 * rows * store.width * store.item
+
+
+def stored(store: Store, kept_inside: bool, rows: int) -> int:
+    """Bytes written when `rows` rows of a store leave the core."""
+    made = sum(c * rows * store.width * store.item for _, _, c in store.ports)
+    return made if kept_inside else made + store.bytes(rows)
+
+
+def usual_tiles(most: int) -> list[int]:
+    """Numbers of bands worth trying for maps of `most` rows."""
+    every = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112]
+    more = [128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 2048, 4096]
+    return [t for t in [*every, *more] if t < most] + [most]
