@@ -122,9 +122,9 @@ class Emitter:
     def inside(self, r: Range, low: int, high: int) -> Feature:
         """Rows low .. high of some channels, in SRAM."""
         s = r.store
-        row = s.width * s.c2 * s.item
+        row = s.pitch
         if s in self.where.pinned:
-            offset, top, rows = self.where.pinned[s] + self.image * s.bytes(s.height), 0, s.height
+            offset, top, rows = self.where.pinned[s] + self.image * s.room(s.height), 0, s.height
         else:
             blocks = self.made.maps[s]
             offset, top = blocks[self.turn % len(blocks)].offset, self.band.rows[s][0]
@@ -140,7 +140,7 @@ class Emitter:
         if s.slot >= 0:
             return _plain("input", s.slot, s, s.channels, r.first, r.channels, self.image,
                           low, high)  # fmt: skip
-        row = s.width * s.c2 * s.item
+        row = s.row
         plane = s.height * row
         at = self.where.homes[s] + self.image * s.bytes(s.height)
         at += r.first // s.c2 * plane + low * row

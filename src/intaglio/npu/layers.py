@@ -30,6 +30,7 @@ class Store:
     height: int
     width: int
     c2: int
+    align: int = 1  # bytes, of rows in SRAM
     slot: int = -1  # the program's input that it is, -1: it is made here
     ports: list[tuple[int, int, int]] = field(default_factory=list)  # output, first, channels
 
@@ -41,13 +42,23 @@ class Store:
     def blocks(self) -> int:
         return -(-self.channels // self.c2)
 
-    def bytes(self, rows: int, images: int = 1) -> int:
-        """What `rows` rows of that many images take."""
-        return self.blocks * rows * self.width * self.c2 * self.item * images
+    @property
+    def row(self) -> int:
+        """Bytes of a row of one block of channels, outside of the core."""
+        return self.width * self.c2 * self.item
 
     @property
-    def size(self) -> int:
-        return self.bytes(self.height, self.images)
+    def pitch(self) -> int:
+        """Bytes from one row to the next in SRAM, where each begins at a whole address."""
+        return -(-self.row // self.align) * self.align
+
+    def bytes(self, rows: int) -> int:
+        """What `rows` rows of an image take outside."""
+        return self.blocks * rows * self.row
+
+    def room(self, rows: int) -> int:
+        """What `rows` rows of an image take in SRAM."""
+        return self.blocks * rows * self.pitch
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +167,7 @@ class _Builder:
 
     def store(self, v: Value) -> Store:
         n, c, h, w = v.shape
-        made = Store(v.name, v.dtype, n, c, h, w, self.c2(v))
+        made = Store(v.name, v.dtype, n, c, h, w, self.c2(v), self.chip.align)
         self.stores.append(made)
         return made
 

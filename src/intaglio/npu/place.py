@@ -62,7 +62,7 @@ def layout(facts: Facts, group: Group, pinned: frozenset[Store], room: int,
 
 
 def _maps(facts: Facts, made: Layout, layers: Sequence[Layer], pinned: frozenset[Store]) -> None:
-    group, align = made.group, facts.chip.align
+    group = made.group
     many = group.tiles * group.images > 1
     for s, rows in made.rows.items():
         if s in pinned:
@@ -74,7 +74,7 @@ def _maps(facts: Facts, made: Layout, layers: Sequence[Layer], pinned: frozenset
             last = group.last
         if s in made.incoming:
             first = group.first if many else max(group.first, first - 1)
-        size = -(-s.bytes(rows) // align) * align
+        size = s.room(rows)
         twice = many and group.double and (s in made.incoming or s in made.kept)
         if twice:
             first, last = group.first, group.last

@@ -2,7 +2,7 @@
 
 The best way to run the first j layers is the best way to run the first i, and then layers i .. j as
 one group, for the best i. A group's cost is the larger of its work and its traffic, with some of
-the smaller on top: a program that is bound by work still should not waste bandwidth.
+the smaller on top, and traffic again: DDR is never as fast as its name, and others use it, too.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def cost(facts: Facts, group: Group, made: Layout) -> None:
     parts = group.tiles * group.images * len(layers)
     overlap = 0.3 if group.double or group.tiles * group.images == 1 else 0.8
     longer, shorter = max(moving, working), min(moving, working)
-    group.cost = longer + overlap * shorter + moving + parts * 200 * 1000.0 / chip.clock
+    group.cost = longer + overlap * shorter + 3.0 * moving + parts * 200 * 1000.0 / chip.clock
 
 
 def _too_small(facts: Facts, k: int) -> None:

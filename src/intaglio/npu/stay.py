@@ -63,7 +63,7 @@ def _pin(facts: Facts, layouts: list[Layout]) -> dict[Store, int]:
             continue
         saved = stored(s, False, s.height) * s.images
         saved += len(later) * outside(s, s.channels, s.height) * s.images
-        size = -(-s.size // align) * align
+        size = s.room(s.height) * s.images
         if size < room:
             candidates.append((-saved / size, len(candidates), s, size, min(users), max(users)))
     pinned: dict[Store, int] = {}
@@ -109,7 +109,9 @@ def _homes(facts: Facts, layouts: list[Layout],
             writers = {group_of[k] for k in facts.writers[s]}
             if s in pinned or s in blocks or not readers or max(readers) <= min(writers):
                 continue
-            b = blocks[s] = Block(-(-s.size // 64) * 64, min(writers), max(readers))
+            b = blocks[s] = Block(
+                -(-s.bytes(s.height) * s.images // 64) * 64, min(writers), max(readers)
+            )
             busy[b] = 1.0 + len(readers - {min(writers)})
     order = sorted(blocks.values(), key=lambda b: (b.size > facts.chip.shared, -busy[b], -b.size))
     end = pack(order, sort=False)
