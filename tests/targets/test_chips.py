@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from intaglio.cli import cli
 from intaglio.errors import BadFile, BadInput
 from intaglio.targets import chip, chipfile
 
@@ -13,10 +16,20 @@ NAMES = chip.names()
 GOOD = (chip.CHIPS / "rk3588.toml").read_text()
 
 
+ASKED = ["rk3562", "rk3566", "rk3568", "rk3576", "rk3588", "rk2118", "rv1103", "rv1103b", "rv1106",
+         "rv1106b", "rv1126b", "k210", "k230", "k510", "bm1684", "bm1684x", "bm1688", "cv186x",
+         "cv181x"]  # fmt: skip
+
+
 def write(folder: Path, text: str) -> Path:
     path = folder / "mine.toml"
     path.write_text(text)
     return path
+
+
+def test_the_chips_that_users_ask_for_are_there():
+    assert sorted(ASKED) == sorted(NAMES)
+    assert [n for n in NAMES if chip.load(n).estimate] == ["k510", "rk2118"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,6 +68,8 @@ def test_figures_that_the_sources_state():
     assert big.units["conv"].out_atom["i8"] == 2 * small.units["conv"].out_atom["i8"] == 32
     assert chip.load("k230").sram == chip.load("k230").shared == 2 << 20
     lanes = chip.load("bm1684x")
+    assert chip.load("rk3576").sparse == ("2:4 in", "2:4 out", "4:16")
+    assert chip.load("rk3568").compatible == small.compatible != big.compatible
     assert (lanes.sram, lanes.c2["i8"], lanes.align) == (64 * 256 * 1024, 64, 64 * 64)
 
 
@@ -122,3 +137,33 @@ def test_a_bad_file_is_refused_in_one_line_that_names_the_key(tmp_path, old, new
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path):
     with pytest.raises(BadFile, match="cannot be read: No such file"):
         chip.load(tmp_path / "none.toml")
+
+
+def said(*args: str) -> str:
+    done = CliRunner().invoke(cli, ["targets", *args], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_the_command_lists_every_chip():
+    lines = said().splitlines()
+    assert {line.partition(" ")[0] for line in lines} >= {"cpu", *NAMES}
+    (row,) = (line for line in lines if line.startswith("rk3588"))
+    words = "rk3588 rknpu 3 6.14 384 KiB + 956 KiB 33.8 GB/s i8 i16 f16 bf16"
+    assert " ".join(row.split()) == words
+    rows = json.loads(said("--json"))
+    assert [r["name"] for r in rows] == list(NAMES)
+    assert all(r["tops"] > 0 and r["types"] for r in rows)
+
+
+def test_the_command_explains_a_chip_with_its_sources(tmp_path: Path):
+    text = " ".join(said("rk3568").split())
+    for words in ("rk3568: Rockchip RK3568, family rknpu", "runs programs of rk3566",
+                  "SRAM of a core 262,144 bytes from rkt_ml.h", "guess: 32 bit of LPDDR4",
+                  "kernel 31, stride 7, pad 15"):  # fmt: skip
+        assert words in text
+    found = json.loads(said("rk3568", "--json"))
+    assert found["units"]["conv"]["rate"]["i8"] == 512
+    assert set(found["estimates"]) < set(found["sources"])
+    assert "mine: Rockchip RK3588" in said(str(write(tmp_path, GOOD)))
+    assert "avx2" in said("cpu")

@@ -18,6 +18,7 @@ COMMANDS = {  # name -> what the group's help says; the module of that name is i
     "quantize": "Make a float model compute in integers, by samples.",
     "inspect": "Show what is in a model or a package.",
     "bench": "Measure latency, layer by layer if asked.",
+    "targets": "List the chips, or explain one: figures, limits, sources.",
 }
 EPILOG = """\b
 Start here:
@@ -26,6 +27,7 @@ Start here:
   intaglio quantize model.onnx --data images/ --mean ... --std ...   the same in int8
   intaglio run model.itg x=x.npy -o out.npz   outputs, printed and saved
   intaglio bench model.itg --layers           where the time goes
+  intaglio targets                            chips, and what is known of them
 """
 
 

@@ -1,0 +1,134 @@
+"""`intaglio targets`: which chips there are, and what is known of one."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+import click
+
+from intaglio.targets import chip
+from intaglio.targets.chip import ESTIMATE, Chip
+
+UNITS = {  # how `explain` words the figures of a chip: title, unit
+    "cores": ("cores", ""),
+    "clock": ("clock", "MHz"),
+    "sram": ("SRAM of a core", "bytes"),
+    "banks": ("banks of it", ""),
+    "align": ("alignment in it", "bytes"),
+    "shared": ("shared SRAM", "bytes"),
+    "ddr": ("memory outside", "bytes/ns"),
+    "burst": ("shortest transfer", "bytes"),
+    "host": ("CPU", "products/ns"),
+    "c2": ("channels of a block", ""),
+    "sparse": ("sparse weights", ""),
+}
+
+
+@click.command("targets")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def command(name: str | None, as_json: bool) -> None:
+    """List the chips that --target knows, or explain NAME, a chip or a TOML file of one.
+
+    \b
+    intaglio targets                  one line for each
+    intaglio targets rk3588           every figure with its unit and its source
+    intaglio targets ./mychip.toml    checks a description of your own
+    """
+    if name is None:
+        _list(as_json)
+    elif name == "cpu":
+        _cpu(as_json)
+    else:
+        _explain(chip.load(name), as_json)
+
+
+def facts(c: Chip) -> dict[str, Any]:
+    """What `--json` prints of a chip."""
+    return {
+        "name": c.name, "title": c.title, "family": c.family, "compatible": c.compatible,
+        "estimate": c.estimate, "tops": round(c.tops(), 3), "types": list(c.types),
+        **{k: getattr(c, k) for k in UNITS},
+        "units": {
+            u.name: {"rate": u.rate, "in_atom": u.in_atom, "out_atom": u.out_atom,
+                     "limits": u.limits}
+            for u in c.units.values()
+        },
+        "timing": c.timing, "estimates": list(c.estimates), "sources": c.sources,
+    }  # fmt: skip
+
+
+def _list(as_json: bool) -> None:
+    chips = [chip.load(n) for n in chip.names()]
+    if as_json:
+        rows = [{k: v for k, v in facts(c).items() if k not in ("units", "timing", "sources")}
+                for c in chips]  # fmt: skip
+        click.echo(json.dumps(rows, indent=1))
+        return
+    click.echo("name      family   cores     TOPS  memory of a core + shared  outside    types")
+    click.echo("cpu       cpu      this machine's instruction sets, or those of --isa")
+    for c in sorted(chips, key=lambda c: (c.family, c.name)):
+        memory = f"{_bytes(c.sram)} + {_bytes(c.shared)}" if c.shared else _bytes(c.sram)
+        note = "  (a guess)" if c.estimate else ""
+        click.echo(f"{c.name:10}{c.family:8} {c.cores:5} {c.tops():8.2f}  {memory:25}  "
+                   f"{c.ddr:4.1f} GB/s  {' '.join(c.types)}{note}")  # fmt: skip
+    click.echo("\nTOPS: int8, a product with its sum counts as two. Sources: intaglio targets NAME")
+
+
+def _cpu(as_json: bool) -> None:
+    from intaglio.targets.cpu import LEVELS
+
+    isas = list(LEVELS)
+    if as_json:
+        click.echo(json.dumps({"name": "cpu", "isas": isas}, indent=1))
+    else:
+        click.echo(f"cpu         compiled for one of {', '.join(isas)}: see compile --isa")
+
+
+def _explain(c: Chip, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(facts(c), indent=1))
+        return
+    guess = " (a guess as a whole)" if c.estimate else ""
+    click.echo(f"{c.name}: {c.title}, family {c.family}{guess}")
+    alike = [n for n in chip.names() if n != c.name and chip.load(n).compatible == c.compatible]
+    click.echo(f"  runs programs of  {', '.join(alike) or 'no other chip'}")
+    click.echo("  peak of all cores " + ", ".join(f"{c.tops(t):.2f} {t}" for t in c.types)
+               + "  (10^12 operations a second)")  # fmt: skip
+    for key, (title, unit) in UNITS.items():
+        if f"chip.{key}" in c.sources:
+            _figure(c, f"chip.{key}", title, _words(getattr(c, key)), unit)
+    for u in c.units.values():
+        work = "products" if u.in_atom or u.name == "matmul" else "elements"
+        click.echo(f"  {u.name}")
+        _figure(c, f"units.{u.name}.rate", "  " + work, _words(u.rate), "a cycle")
+        if u.in_atom:
+            _figure(c, f"units.{u.name}.in_atom", "  reads", _words(u.in_atom), "channels at once")
+            _figure(c, f"units.{u.name}.out_atom", "  makes", _words(u.out_atom),
+                    "channels at once")  # fmt: skip
+        if u.limits:
+            _figure(c, f"units.{u.name}.limits", "  at most", _words(u.limits), "")
+    for key, value in c.timing.items():
+        _figure(c, f"timing.{key}", f"timing {key}", _words(value), "")
+
+
+def _figure(c: Chip, key: str, title: str, value: str, unit: str) -> None:
+    click.echo(f"  {title:20}{value} {unit}".rstrip())
+    source = c.sources[key]
+    mark = "guess: " if source.startswith(ESTIMATE) else "from "
+    text = mark + source.removeprefix(ESTIMATE)
+    click.echo(textwrap.fill(text, 100, initial_indent=" " * 24, subsequent_indent=" " * 26))
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_words(v)}" for k, v in value.items() if k != "u8")
+    if isinstance(value, tuple):
+        return "|".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _bytes(n: int) -> str:
+    return f"{n / 1024:.0f} KiB" if n < 1 << 20 else f"{n / (1 << 20):.4g} MiB"
