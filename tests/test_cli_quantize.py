@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html.parser
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.test_cli import DIGITS, intaglio
 
 import intaglio as api
 from intaglio.analysis import quantized
+from intaglio.analysis.page import page
 from intaglio.cli import main
 from intaglio.quant.scheme import Scheme
 
@@ -123,6 +125,57 @@ def test_the_report_as_data(folder: Path, tmp_path: Path):
     assert 0.2 < after / before < 0.35
 
 
+def test_the_report_as_a_page(folder: Path, tmp_path: Path):
+    said = quantize("--check", "--data", folder, "--std", "255", "--accuracy", "cosine=0.99999",
+                    "--report", "r.html", "-o", "d.itg", cwd=tmp_path)  # fmt: skip
+    assert "r.html: written" in said
+    shown = (tmp_path / "r.html").read_text()
+    tree = html.parser.HTMLParser()
+    tree.feed(shown)  # refuses nothing, but must end
+    for words in ("probabilities", "logits", "Trade-off", "Outputs", "Layers", "measured speed",
+                  "predicted speed", "cosine alone", "<polyline", "<rect"):  # fmt: skip
+        assert words in shown, words
+    assert "http" not in shown.replace("http://www.w3.org", ""), "it stands by itself"
+
+
+def test_names_in_the_page_are_text():
+    facts = {
+        "model": "<script>", "layers": {"int8": 1}, "parameter_bytes": [4, 1],
+        "floats": {"<svg onload=x>": "a < b"},
+        "accuracy": {
+            "samples": 1, "warnings": ["'<b>' is always 0"],
+            "outputs": [{"output": "<svg>", "cosine": 1.0, "error": 0.0}],
+            "layers": [{"name": "<svg>", "op": "conv", "cosine": 0.5, "error": None,
+                        "single_cosine": 0.5, "single_error": None}],
+        },
+    }  # fmt: skip
+    shown = page(facts)
+    for raw in ("<script>", "<svg>", "<b>' is", "<svg onload"):
+        assert raw not in shown
+    assert "&lt;svg&gt;" in shown
+
+
+@pytest.mark.parametrize(
+    "how",
+    [("--activations", "uint8"), ("--weights", "int4"), ("--per", "tensor", "--symmetric")],
+    ids=str,
+)
+def test_types_by_option(how, folder: Path, digits: tuple[np.ndarray, ...], tmp_path: Path):
+    quantize("--data", folder, "--std", "255", *how, "-o", "d.itg", cwd=tmp_path)
+    assert right(tmp_path / "d.itg", digits) > 0.9
+
+
+def test_bytes_as_a_camera_gives_them(folder: Path, digits: tuple[np.ndarray, ...], tmp_path: Path):
+    bytes_in = ("--data", folder, "--std", "255", "--input-type", "uint8", "--layout", "NCHW")
+    quantize(*bytes_in, "-o", "a.itg", cwd=tmp_path)
+    quantize(*bytes_in, "--input-layout", "NHWC", "-o", "b.itg", cwd=tmp_path)
+    with api.open(tmp_path / "a.itg") as first, api.open(tmp_path / "b.itg") as last:
+        assert last.inputs["image"].shape == (1, 8, 8, 1)
+        for p in digits[0][:10]:
+            want, got = first.run({"image": p[None, None]}), last.run({"image": p[None, ..., None]})
+            np.testing.assert_array_equal(got["probabilities"], want["probabilities"])
+
+
 def test_no_samples_are_needed_for_weights_alone(folder: Path, tmp_path: Path):
     said = quantize("--mode", "weights", "--weights", "int4", "-o", "d.itg", cwd=tmp_path)
     assert "1 int4" in said
@@ -170,6 +223,18 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         (["--data", "IMAGES", "--std", "0"], "std is 0; it must be finite and not 0"),
         (["--data", "IMAGES", "--method", "guess"], "method is 'guess'; known are auto, minmax"),
         (["--data", "IMAGES", "--weights", "int3"], "weights is 'int3'"),
+        (["--data", "IMAGES", "--weights", "int16"], "cpu computes int8 layers with no weights of"),
+        (["--data", "IMAGES", "--activations", "int4"], "cpu takes no activations of int4"),
+        (["--data", "IMAGES", "--floats", "f64"], "cpu computes no layers in f64"),
+        (
+            ["--data", "IMAGES", "--report", "r.pdf"],
+            "--report r.pdf: the ending says what to write",
+        ),
+        (
+            ["--data", "IMAGES", "--input-layout", "nhwc"],
+            "--input-layout is for --input-type uint8",
+        ),
+        (["--mode", "dynamic", "--per", "tensor"], "--per has no meaning in --mode dynamic"),
         (["--data", "IMAGES", "--accuracy", "psnr=3"], "psnr=3"),
         (["--data", "IMAGES", "--accuracy", "cosine=2"], "accuracy is 2.0; give a cosine such as"),
         (["--mode", "dynamic", "--accuracy", "0.99"], "--accuracy has no meaning in --mode dynam"),

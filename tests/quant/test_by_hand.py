@@ -83,14 +83,6 @@ def test_unknown_names_are_told(tmp_path: Path):
         intaglio.quantize(net(), SAMPLES, scheme=Scheme.load(path, strict=True))
 
 
-def test_what_the_target_lacks_is_told():
-    with pytest.warns(UserWarning, match="f16 is asked for, which cpu has no layers of"):
-        made = intaglio.quantize(
-            net(), SAMPLES, scheme=Scheme(rules=[Override("f16", op="matmul")])
-        )
-    assert {v.dtype for v in made.outputs} == {"f32"}
-
-
 def test_wider_integers():
     scheme = quantized(Scheme(rules=[Override("int16", op="conv")])).scheme
     assert {"int16", "int8"} == set(scheme.layers.values())

@@ -75,3 +75,30 @@ def test_a_model_without_pictures_is_refused():
     x = Value(Type("f32", (1, 7)), "x")
     with pytest.raises(BadInput, match="no input is a picture"):
         take_pictures(Graph([x], [ops.relu(x)], ["y"]))
+
+
+@pytest.mark.parametrize(("shape", "takes"), [((1, 3, 16, 16), "nhwc"), ((1, 16, 16, 3), "nchw")])
+def test_bytes_in_another_layout_than_the_model(shape, takes):
+    floats = [np.moveaxis(normalized(p), 1, -1) if shape[1] == 16 else normalized(p)
+              for p in PICTURES]  # fmt: skip
+    floats = [np.ascontiguousarray(f) for f in floats]
+    how = {"mean": MEAN, "std": STD, "input_type": "uint8", "warn": print}
+    same = calibrate(net(shape), floats, **how).graph
+    other = calibrate(net(shape), floats, input_layout=takes, **how).graph
+    assert other.inputs[0].shape == ((1, 16, 16, 3) if takes == "nhwc" else (1, 3, 16, 16))
+    for p in PICTURES:
+        last = np.ascontiguousarray(np.moveaxis(p, 1, -1))
+        mine, theirs = (last, p) if takes == "nhwc" else (p, last)
+        np.testing.assert_array_equal(run(other, mine), run(same, theirs))
+
+
+def test_the_layout_that_is_given_counts():
+    """Three rows look like three channels."""
+    x = Value(Type("f32", (1, 3, 8, 1)), "x")
+    graph = Graph([x], [ops.relu(x)], ["y"])
+    with pytest.raises(BadInput, match="2 numbers for the 3 channels"):
+        take_pictures(graph, [1, 2])
+    take_pictures(graph, [100.0], layout="nhwc")
+    assert "slice" not in {n.op for n in graph.nodes()}
+    with pytest.raises(BadInput, match="input_layout is 'chwn'"):
+        calibrate(net(), [normalized(p) for p in PICTURES], input_layout="chwn")

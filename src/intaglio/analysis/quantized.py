@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import intaglio
+from intaglio import targets
 from intaglio.analysis import accuracy, agreement, summary
 from intaglio.ir import Array, Graph
+from intaglio.ops.registry import REGISTRY
 from intaglio.quant.data import Samples
 from intaglio.quant.observe import Progress
 from intaglio.quant.quantize import Quantized
+from intaglio.targets import Target
 
 COMPARED = 8  # samples that the float and the quantised model are compared on
 WORST = 10  # layers that are shown
@@ -20,16 +23,32 @@ SHOWN = 6  # names in a line
 SECONDS = 0.5  # for which the two take turns
 
 
-def facts(made: Quantized) -> dict[str, Any]:
-    """What is quantised, and how much smaller it is."""
+def facts(made: Quantized, target: str | Target = "cpu") -> dict[str, Any]:
+    """What is quantised, how much smaller it is, and how much faster by the target's costs."""
     sizes = [summary.of_graph(g)["parameter_bytes"] for g in (made.float_graph, made.graph)]
+    faster = _predicted(made, targets.find(target))
     return {
+        **({} if faster is None else {"predicted": faster}),
         "layers": dict(Counter(made.scheme.layers.values()).most_common()),
         "floats": made.floats,
         "notes": made.notes,
         "curve": [p.to_dict() for p in made.curve],
         "parameter_bytes": sizes,
     }
+
+
+def _predicted(made: Quantized, chip: Target) -> float | None:
+    """How many times as fast the products are as in floats; None where no cost is known."""
+    costs = {p.name: p.cost for p in chip.precisions}
+    reals = [p.cost for p in chip.precisions if p.is_float]
+    if not reals or not {*made.scheme.layers.values()} <= {*costs}:
+        return None
+    before = after = 0.0
+    for n in made.float_graph.nodes():
+        macs = REGISTRY[n.op].macs(n)
+        before += macs * reals[0]
+        after += macs * costs.get(made.scheme.layers.get(n.outputs[0].name, ""), reals[0])
+    return before / after if after else None
 
 
 def check(
@@ -78,10 +97,12 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
     lines += [f"{'note':11} {words}" for words in facts["notes"]]
     if len(facts["curve"]) > 1:
         lines.append(
-            f"{'trade-off':11} layers in floats, their share of the work, the worst cosine"
+            f"{'trade-off':11} layers in wider types, their share of the work, time of the "
+            "products beside all in the usual type, the worst cosine"
         )
         for p in facts["curve"]:
-            lines.append(f"{'':11} {len(p['layers']):6} {p['share']:8.1%} {p['cosine']:.5f}")
+            figures = f"{len(p['layers']):6} {p['share']:8.1%} {p['time']:6.2f} {p['cosine']:.5f}"
+            lines.append(f"{'':11} {figures}")
     if "accuracy" in facts:
         lines += ["", *_table(facts["accuracy"], every_layer), ""]
     before, after = facts["parameter_bytes"]
@@ -90,6 +111,9 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
         before, after = facts["milliseconds"]
         lines.append(f"{'speed':11} {before:.3f} ms -> {after:.3f} ms on one thread of this CPU, "
                      f"{before / after:.2f} times as fast")  # fmt: skip
+    if "predicted" in facts:
+        lines.append(f"{'predicted':11} products {facts['predicted']:.2f} times as fast as in "
+                     "floats, by the target's costs")  # fmt: skip
     return "\n".join(lines)
 
 

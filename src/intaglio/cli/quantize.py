@@ -56,7 +56,7 @@ def _numbers(option: str) -> Any:
               help="What each channel is then divided by.")  # fmt: skip
 @click.option("--bgr", is_flag=True, help="The model takes blue first; so do --mean and --std.")
 @click.option("--layout", default="auto", show_default=True,
-              type=click.Choice(["auto", "nchw", "nhwc"]),
+              type=click.Choice(["auto", "nchw", "nhwc"], case_sensitive=False),
               help="Where the model's input has its channels.")  # fmt: skip
 @click.option("--resize", default="stretch", show_default=True,
               type=click.Choice(["stretch", "letterbox", "crop"]),
@@ -65,6 +65,10 @@ def _numbers(option: str) -> Any:
 @click.option("--input-type", default="float", show_default=True,
               type=click.Choice(["float", "uint8"]), help="uint8: what is written takes pictures "
               "as bytes; --mean and --std become a part of it.")  # fmt: skip
+@click.option("--input-layout", default="same", show_default=True,
+              type=click.Choice(["same", "nchw", "nhwc"], case_sensitive=False),
+              help="Where pictures of bytes have their channels: as in the model, or as a camera "
+              "gives them.")  # fmt: skip
 @click.option("--limit", type=int, metavar="N",
               help="Samples to use, spread over all there are [default: at most 100].")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Which samples, where there are more.")
@@ -85,8 +89,17 @@ def _numbers(option: str) -> Any:
               type=click.Choice(["static", "dynamic", "weights"]),
               help="dynamic: matrix products in int8, rows quantised as they come; weights: only "
               "the weights are integers. Neither needs --data.")  # fmt: skip
-@click.option("--weights", metavar="TYPE", help="What weights are stored in: int8; in mode weights "
-              "also uint8, int4, uint4 [default: int8].")  # fmt: skip
+@click.option("--weights", metavar="TYPE", help="What weights are stored in: int8, uint8, int4 or "
+              "uint4 [default: int8].")  # fmt: skip
+@click.option("--activations", metavar="TYPE", help="What tensors are stored in: int8, uint8 or "
+              "int16 [default: what the target is best at].")  # fmt: skip
+@click.option("--symmetric/--asymmetric", default=None,
+              help="Tensors without or with zero points [default: with, if 8 bits].")  # fmt: skip
+@click.option("--per", type=click.Choice(["channel", "tensor"]),
+              help="What of a weight shares a scale [default: channel].")  # fmt: skip
+@click.option("--weight-zeros", is_flag=True, help="Weights have zero points too.")
+@click.option("--floats", metavar="TYPE", help="What layers compute in that are not quantised: "
+              "f32, f16 or bf16 [default: f32].")  # fmt: skip
 @click.option("--group", type=int, metavar="N", help="Weights in mode weights that share a scale, "
               "0 for a whole column [default: 32 of 4 bits, else 0].")  # fmt: skip
 @click.option("--scheme", type=click.Path(), metavar="FILE.yaml",
@@ -102,7 +115,8 @@ def _numbers(option: str) -> Any:
     help="Compare with the float model: accuracy layer by layer, and speed on this machine.",
 )
 @click.option("--layers", is_flag=True, help="Print every layer, not only the worst ten.")
-@click.option("--report", type=click.Path(), metavar="FILE.json", help="Write the report there.")
+@click.option("--report", type=click.Path(), metavar="FILE",
+              help="Write the report there: .html to look at, .json as data.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors and warnings.")
 @options.model_options
@@ -111,7 +125,9 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
             scheme: str | None, strict: bool, export_scheme: str | None, target: str, check: bool,
             layers: bool, report: str | None, as_json: bool, quiet: bool, accuracy: str | None,
             rounding: str | None, equalize: bool, smooth: bool, resume: str | None, try_all: bool,
-            input_type: str, **rest: Any) -> None:  # fmt: skip
+            input_type: str, activations: str | None, symmetric: bool | None, per: str | None,
+            weight_zeros: bool, floats: str | None, input_layout: str,
+            **rest: Any) -> None:  # fmt: skip
     """Quantise MODEL: compute in integers what it computes in floats.
 
     Give samples like those that it will see, 20 to 200 of them, prepared as it was trained.
@@ -131,6 +147,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
 
     import intaglio
     from intaglio.analysis import quantized
+    from intaglio.analysis.page import page
     from intaglio.quant.auto import Automatic, auto
     from intaglio.quant.data import samples
     from intaglio.quant.datafree import without_data
@@ -141,6 +158,10 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     path = Path(out) if out else Path(model).with_name(f"{Path(model).stem}_int8.itg")
     if path.suffix not in (".itg", ".onnx"):
         raise BadInput(f"-o {path}: the ending says what to write; it is .itg or .onnx")
+    if report and Path(report).suffix not in (".html", ".json"):
+        raise BadInput(f"--report {report}: the ending says what to write; it is .html or .json")
+    if input_layout != "same" and input_type != "uint8":
+        raise BadInput("--input-layout is for --input-type uint8, which is not given")
     if strict and not scheme:
         raise BadInput("--strict is for --scheme, which is not given")
     static = mode == "static"
@@ -152,12 +173,16 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
         ("--accuracy", accuracy, not static), ("--rounding", rounding, not static),
         ("--resume", resume, not static), ("--auto", try_all or None, not static),
         ("--equalize", equalize or None, not static), ("--smooth", smooth or None, not static),
-        ("--group", group, mode != "weights"),
+        ("--group", group, mode != "weights"), ("--activations", activations, not static),
+        ("--symmetric", symmetric, not static), ("--per", per, not static),
+        ("--weight-zeros", weight_zeros or None, not static), ("--floats", floats, not static),
     ):  # fmt: skip
         if given is not None and wrong:
             raise BadInput(f"{option} has no meaning in --mode {mode}; leave it out")
     asked: dict[str, Any] = {"method": method, "weights": weights, "rounding": rounding,
-                             "equalize": equalize, "smooth": smooth, "resume": resume}  # fmt: skip
+                             "equalize": equalize, "smooth": smooth, "resume": resume,
+                             "activations": activations, "symmetric": symmetric, "per": per,
+                             "weight_zeros": weight_zeros, "floats": floats}  # fmt: skip
     if accuracy is not None:
         asked["accuracy"] = _cosine(accuracy)
     kept = {k: v for k, v in asked.items() if v is not None or k == "accuracy"}
@@ -182,7 +207,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
             made = calibrate(graph, found, options=how, progress=progress, **common)
         else:
             made = without_data(graph, mode, weights=weights or "int8", group=group, **common)
-        facts: dict[str, Any] = {"model": model, "mode": mode, **quantized.facts(made)}
+        facts: dict[str, Any] = {"model": model, "mode": mode, **quantized.facts(made, target)}
         facts |= {"samples": len(found)} if found is not None else {}
         facts |= {"method": how.method, "goal": how.accuracy} if how is not None else {}
         facts |= tried.to_dict() if tried else {}
@@ -190,7 +215,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
         result = made.graph
         if input_type == "uint8":
             result = made.graph.copy()
-            take_pictures(result, pixels["mean"], pixels["std"])
+            take_pictures(result, pixels["mean"], pixels["std"], pixels["layout"], input_layout)
         if path.suffix == ".onnx":
             intaglio.save_onnx(result, path)
         else:
@@ -200,11 +225,13 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     if export_scheme:
         made.scheme.save(export_scheme)
     facts |= {"output": str(path), "seconds": time.perf_counter() - start}
-    plain = json.dumps(_plain(facts), indent=1)
+    facts = _plain(facts)
+    plain = json.dumps(facts, indent=1)
     for words in warned:
         click.echo(f"intaglio: warning: {words}", err=True)
     if report:
-        write_atomically(report, plain.encode())
+        text = page(facts) if Path(report).suffix == ".html" else plain
+        write_atomically(report, text.encode())
     if as_json:
         click.echo(plain)
     elif not quiet:

@@ -19,7 +19,7 @@ def affine(lo: float, hi: float, dtype: str = "i8", symmetric: bool = False) -> 
     else:
         scale = np.float32((hi - lo) / (last - first))
     if not scale > np.finfo(np.float32).tiny:  # a tensor of zeros: any scale holds it
-        return TensorScheme(dtype, (1.0,), (0,), lo=lo, hi=hi)
+        return TensorScheme(dtype, (1.0,), (zero if symmetric else 0,), lo=lo, hi=hi)
     if not symmetric:
         zero = int(np.clip(np.rint(first - lo / float(scale)), first, last))
     return TensorScheme(dtype, (float(scale),), (zero,), lo=lo, hi=hi)

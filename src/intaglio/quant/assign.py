@@ -9,17 +9,20 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value
 from intaglio.quant.affine import affine as affine
+from intaglio.quant.formats import USUAL, Formats
 from intaglio.quant.functions import fit_functions
 from intaglio.quant.place import Placement, activations, keeps_scale
 from intaglio.quant.round import squant
 from intaglio.quant.scheme import TensorScheme
 
 Range = tuple[float, float]
-DTYPE = {"int8": "i8", "int16": "i16"}
+WIDER = ("int8", "int16")
 TIGHT = 2.0  # times that a part of a concatenation may be narrower than the whole: one bit
 
 
-def assign(placement: Placement, ranges: Mapping[Value, Range]) -> dict[str, TensorScheme]:
+def assign(
+    placement: Placement, ranges: Mapping[Value, Range], how: Formats = USUAL
+) -> dict[str, TensorScheme]:
     """A scheme for every quantised tensor; those that must share one do."""
     groups = _Groups(ranges)
     inside = [n for n in placement.nodes if placement.quantized(n.outputs[0])]
@@ -31,18 +34,19 @@ def assign(placement: Placement, ranges: Mapping[Value, Range]) -> dict[str, Ten
             _join_parts(n, groups)
     made = {}
     for v in placement.tensors:
-        dtype = DTYPE[_precision(v, placement)]
-        made[v.name] = affine(*groups.range(v), dtype, symmetric=dtype == "i16")
-    fit_functions(placement, ranges, made)
+        precision = precision_of(v, placement)
+        symmetric = precision in how.symmetric
+        made[v.name] = affine(*groups.range(v), how.tensors[precision], symmetric)
+    fit_functions(placement, ranges, made, how)
     return made
 
 
-def _precision(v: Value, placement: Placement) -> str:
+def precision_of(v: Value, placement: Placement) -> str:
     """The widest type that a node wants of this tensor."""
     around = [placement.nodes[n] for n in v.uses if n in placement.nodes]
     if v.producer in placement.nodes:
         around.append(placement.nodes[v.producer])
-    return max(around, key=list(DTYPE).index)
+    return max(around, key=WIDER.index)
 
 
 def _join_parts(concat: Node, groups: _Groups) -> None:
@@ -80,24 +84,34 @@ class _Groups:
         return len(self.of[v]) == 1
 
 
-def weight_scheme(w: Array, axis: int, dtype: str = "i8") -> TensorScheme:
-    """One symmetric scale for each output channel; the lowest integer is not used."""
-    top = dtypes.limits(dtype)[1]
+def weight_scheme(
+    w: Array, axis: int | None, dtype: str = "i8", zeros: bool = False
+) -> TensorScheme:
+    """One scale for each output channel (or one for all), symmetric unless `zeros` are wanted.
+
+    The lowest integer is not used where 0 is in the middle.
+    """
+    first, last = dtypes.limits(dtype)
     rest = tuple(i for i in range(w.ndim) if i != axis)
-    most = np.abs(w).max(axis=rest).astype(np.float64)
-    scale = (most / top).astype(np.float32)
+    lo, hi = (np.atleast_1d(f(axis=rest)).astype(np.float64) for f in (w.min, w.max))
+    lo, hi = np.minimum(lo, 0), np.maximum(hi, 0)
+    middle = 0 if first < 0 else (last + 1) // 2
+    if not zeros:
+        hi = np.maximum(-lo, hi)
+        lo = -hi
+    scale = ((hi - lo) / (last - first if zeros else 2 * (last - middle))).astype(np.float32)
     scale[~(scale > np.finfo(np.float32).tiny)] = 1.0
-    return TensorScheme(dtype, tuple(map(float, scale)), (0,), axis, lo=-float(most.max()),
-                        hi=float(most.max()))  # fmt: skip
+    at = np.clip(np.rint(first - lo / scale), first, last) if zeros else np.full(len(lo), middle)
+    return TensorScheme(dtype, tuple(map(float, scale)), tuple(map(int, at)), axis,
+                        lo=float(lo.min()), hi=float(hi.max()))  # fmt: skip
 
 
 def to_integers(w: Array, scheme: TensorScheme) -> Array:
     """The numbers that are stored for `w`, each to the nearest."""
-    first, last = dtypes.limits(scheme.dtype)
+    low, last = limits_of(scheme)
     shape = [-1 if i == scheme.axis else 1 for i in range(w.ndim)]
     scale, zero = (np.reshape(p, shape) for p in (scheme.scale, scheme.zero))
     stored: Array = np.rint(w / scale.astype(np.float32)) + zero
-    low = -last if first < 0 and not any(scheme.zero) else first
     return np.clip(stored, low, last).astype(dtypes.numpy_of(scheme.dtype))
 
 
@@ -116,7 +130,8 @@ def by_sums(w: Array, scheme: TensorScheme) -> Array:
 def limits_of(scheme: TensorScheme) -> tuple[int, int]:
     """The smallest and largest number that weights are stored in; the lowest is not used."""
     first, last = dtypes.limits(scheme.dtype)
-    return (-last if first < 0 and not any(scheme.zero) else first), last
+    middle = (first + last + 1) // 2
+    return (first + 1 if all(z == middle for z in scheme.zero) else first), last
 
 
 def from_integers(stored: Array, scheme: TensorScheme) -> Array:

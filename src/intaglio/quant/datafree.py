@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from intaglio import targets
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Node, Value
 from intaglio.quant.place import FLOATS, layer
 from intaglio.quant.quantize import Quantized, prepare
 from intaglio.quant.scheme import Scheme
 from intaglio.quant.weights import dynamic, weight_only
+from intaglio.targets import Target
 
 MODES = ("dynamic", "weights")
 WEIGHTS = {"int8": "i8", "uint8": "u8", "int4": "i4", "uint4": "u4"}
@@ -23,7 +25,7 @@ def without_data(
     model: str | Path | Graph,
     mode: str,
     *,
-    target: str = "cpu",
+    target: str | Target = "cpu",
     weights: str = "int8",
     group: int | None = None,
     scheme: Scheme | str | Path | None = None,
@@ -43,12 +45,14 @@ def without_data(
         raise BadInput(f"weights is '{weights}'; mode '{mode}' has {', '.join(known)}")
     if mode == "dynamic" and group:
         raise BadInput(f"group is {group}; mode 'dynamic' has a scale for each column of weights")
-    graph = prepare(model, target, **load)
+    each = (GROUP if "4" in weights else 0) if group is None else group
+    chip = targets.find(target)
+    _refuse(chip, mode, known[weights], each)
+    graph = prepare(model, chip, **load)
     keep = _kept(scheme, graph, warn)
     if mode == "dynamic":
         made = dynamic(graph, keep)
     else:
-        each = (GROUP if "4" in weights else 0) if group is None else group
         made = weight_only(graph, WEIGHTS[weights], each, keep=keep)
     layers = {
         layer(n): "int8" if mode == "dynamic" else weights for n in made.nodes() if _changed(n)
@@ -58,6 +62,20 @@ def without_data(
                        "matrix in f32; give samples and quantise the whole model")  # fmt: skip
     floats = dict.fromkeys(keep, "f32 was asked for")
     return Quantized(made, graph, Scheme(layers=layers, model=graph.name), floats, {})
+
+
+def _refuse(chip: Target, mode: str, dtype: str, group: int) -> None:
+    """BadInput where the target cannot compute so."""
+    if mode == "dynamic" and not chip.dynamic:
+        raise BadInput(f"{chip.name} does not quantise what layers read as it comes; "
+                       "give samples and quantise statically")  # fmt: skip
+    if mode == "weights" and chip.weight_only is None:
+        raise BadInput(f"{chip.name} does not compute in floats with weights of integers; "
+                       "give samples and quantise statically")  # fmt: skip
+    if mode == "weights" and chip.weight_only is not None:
+        why = chip.weight_only.why_not(dtype, False, "group" if group else "channel")
+        if why:
+            raise BadInput(f"{chip.name} computes in floats with no weights {why}")
 
 
 def _kept(

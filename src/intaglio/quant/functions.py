@@ -16,26 +16,27 @@ from intaglio import dtypes
 from intaglio.ir import Array, Node, Value
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.affine import affine
+from intaglio.quant.formats import USUAL, Formats
 from intaglio.quant.place import CLAMPS, Placement, activations, is_function, keeps_scale
 from intaglio.quant.scheme import TensorScheme
 
-LEVELS = 1024  # of what lies before a function, where it need not be stored in a byte
 GRID = 8192  # numbers at which a function is looked at
 
 
 def fit_functions(placement: Placement, ranges: Mapping[Value, tuple[float, float]],
-                  schemes: dict[str, TensorScheme]) -> None:  # fmt: skip
+                  schemes: dict[str, TensorScheme], how: Formats = USUAL) -> None:  # fmt: skip
     """Narrow what lies between a product and a function to where the function's bytes change."""
     for v in placement.tensors:
         chain = _functions(v, placement)
         if chain and schemes[v.name].dtype in ("i8", "u8"):
             found = _changing(chain, ranges[v], schemes[chain[-1].outputs[0].name])
-            if found is not None and _has_sums(v.producer):
-                step = float(np.float32((found[1] - found[0]) / (LEVELS - 2)))
+            if found is not None and how.table_bits > 8 and _has_sums(v.producer):
+                step = float(np.float32((found[1] - found[0]) / ((1 << how.table_bits) - 2)))
                 most = step * dtypes.limits("i16")[1]
                 schemes[v.name] = TensorScheme("i16", (step,), (0,), lo=-most, hi=most)
             elif found is not None:
-                schemes[v.name] = affine(*found, schemes[v.name].dtype)
+                symmetric = placement.nodes[v.producer] in how.symmetric  # type: ignore[index]
+                schemes[v.name] = affine(*found, schemes[v.name].dtype, symmetric)
 
 
 def _has_sums(maker: Node | None) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, ops
+from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value, constant
-from intaglio.quant.place import PRODUCTS, Placement, activations
+from intaglio.quant.place import PRODUCTS, Placement, activations, layer
 from intaglio.quant.scheme import TensorScheme
 
 
@@ -38,6 +39,26 @@ def insert(graph: Graph, placement: Placement, tensors: Mapping[str, TensorSchem
         stored.name = f"{made.name}_stored"
         for n in readers:
             _read(n, v, made)
+
+
+def round_halves(placement: Placement) -> None:
+    """Let products that are to compute in f16 or bf16 read numbers of that type, in place."""
+    for node, dtype in placement.halves.items():
+        x, w = node.inputs[:2]
+        assert x is not None
+        assert w is not None
+        assert w.data is not None
+        with np.errstate(over="ignore"):
+            stored = w.data.astype(dtypes.numpy_of(dtype))
+        if not np.isfinite(stored.astype(np.float32)).all():
+            most = np.abs(w.data).max()
+            raise BadInput(f"layer '{layer(node)}' is to compute in {dtype}: its weights "
+                           f"'{w.name}' reach {most:g}; use f32 for it")  # fmt: skip
+        for old, small in (
+            (x, ops.cast(x, dtype=dtype)),
+            (w, constant(stored, f"{w.name}_stored")),
+        ):
+            _read(node, old, ops.cast(small, dtype="f32"))
 
 
 def _read(node: Node, old: Value, new: Value) -> None:

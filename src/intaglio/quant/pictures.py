@@ -16,20 +16,29 @@ from intaglio.errors import BadInput
 from intaglio.ir import Graph, Value, constant
 from intaglio.quant.images import channels_last
 
+# How bytes are turned for a model with its channels at an axis, where they come otherwise.
+TURNS = {(1, "nhwc"): (0, 3, 1, 2), (3, "nchw"): (0, 2, 3, 1)}
 
-def take_pictures(graph: Graph, mean: Any = None, std: Any = None) -> list[str]:
+
+def take_pictures(
+    graph: Graph, mean: Any = None, std: Any = None, layout: str = "auto", takes: str = "same"
+) -> list[str]:
     """Turn every input that is a picture into one of bytes, in place; returns their names.
 
-    x = (byte - mean) / std, with one mean and deviation for each channel, or for all.
+    x = (byte - mean) / std, with one mean and deviation for each channel, or for all. `layout` is
+    the model's (auto, nchw, nhwc), `takes` that of the bytes (same, nchw, nhwc).
     """
     found = []
     for i, v in enumerate(graph.inputs):
-        axis = channel_axis(v)
+        axis = channel_axis(v, layout)
         if v.dtype != "f32" or axis is None:
             continue
-        picture = Value(v.type.but(dtype="u8"), v.name)
+        perm = TURNS.get((axis, takes))
+        shape = v.shape if perm is None else tuple(v.shape[perm.index(k)] for k in range(4))
+        picture = Value(v.type.but(dtype="u8", shape=shape), v.name)
+        turned = picture if perm is None else ops.transpose(picture, perm=perm)
         mine = [_of(given, v, axis, i, usual) for given, usual in ((mean, 0.0), (std, 1.0))]
-        made = _normalized(picture, axis, *mine)
+        made = _normalized(turned, axis, *mine)
         v.name = made.name = f"{picture.name}_normalized"
         graph.replace(v, made)
         graph.inputs[i] = picture
@@ -40,9 +49,9 @@ def take_pictures(graph: Graph, mean: Any = None, std: Any = None) -> list[str]:
     return found
 
 
-def channel_axis(v: Value) -> int | None:
+def channel_axis(v: Value, layout: str = "auto") -> int | None:
     """Where the channels of a picture are: first after the batch, or last."""
-    last = channels_last(v.type, "auto") if v.type.rank == 4 else None
+    last = channels_last(v.type, layout) if v.type.rank == 4 else None
     return None if last is None else 3 if last else 1
 
 

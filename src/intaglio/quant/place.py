@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from intaglio import targets
 from intaglio.ir import Graph, Node, Value
 from intaglio.ops.registry import REGISTRY
+from intaglio.targets import Target
 
 PRODUCTS = ("conv", "conv_transpose", "gemm", "matmul")
 CLAMPS = ("relu", "clip")
@@ -31,6 +33,8 @@ class Placement:
     nodes: dict[Node, str] = field(default_factory=dict)
     tensors: list[Value] = field(default_factory=list)  # producers first
     floats: dict[Node, str] = field(default_factory=dict)  # products left in floats, and why
+    chip: Target = field(default_factory=lambda: targets.find("cpu"))  # that it is for
+    halves: dict[Node, str] = field(default_factory=dict)  # those of `floats` in f16 or bf16
 
     def quantized(self, v: Value | None) -> bool:
         return v in self._set
@@ -115,24 +119,44 @@ def layer(node: Node) -> str:
     return node.outputs[0].name
 
 
-def place(graph: Graph, wanted: Mapping[str, str], default: str = "int8") -> Placement:
-    """Decide for every node; `wanted` holds the precisions that someone asked for, by layer."""
+def place(
+    graph: Graph,
+    wanted: Mapping[str, str],
+    chip: Target | None = None,
+    default: str | None = None,
+) -> Placement:
+    """Decide for every node; `wanted` holds the precisions that someone asked for, by layer.
+
+    `chip` says which nodes it computes in integers, and in which; `default` is another precision
+    than its usual one.
+    """
     nodes = list(graph.nodes())
-    made = Placement()
+    made = Placement() if chip is None else Placement(chip=chip)
+    usual = made.chip.in_precision(default) if default else made.chip.usual
     for n in nodes:
         if n.op in PRODUCTS and weight_axis(n) is not None:
-            made.nodes[n] = wanted.get(layer(n), default)
-    _leave_small(nodes, made, wanted)
+            made.nodes[n] = wanted.get(layer(n), usual.name)
+    if any(p.is_float for p in made.chip.precisions):
+        _leave_small(nodes, made, wanted)
     for n, precision in list(made.nodes.items()):
         if precision in FLOATS:
             made.floats[n] = f"{precision} was asked for"
+            if precision != "f32":
+                made.halves[n] = precision
             del made.nodes[n]
-    _follow(nodes, made, wanted)
+        elif why := made.chip.in_precision(precision).why_not(n):
+            made.floats[n] = f"{made.chip.name} does not compute it in {precision}: {why}"
+            del made.nodes[n]
+    _follow(nodes, made, wanted, to_the_end=not usual.float_results)
     for n in nodes:
         if n in made.nodes:
             for v in activations(n):
                 if not _absorbed(v, n, made):
                     made.add(v)
+            if not made.chip.in_precision(made.nodes[n]).float_results:
+                for v in n.outputs:
+                    if not any(r in made.nodes and _absorbed(v, r, made) for r in v.uses):
+                        made.add(v)
     return made
 
 
@@ -156,18 +180,24 @@ def _leave_small(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) 
             made.floats[n] = "it is hardly any work, between floats"
 
 
-def _follow(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) -> None:
-    """What lies between integer products computes in integers too."""
+def _follow(
+    nodes: list[Node], made: Placement, wanted: Mapping[str, str], to_the_end: bool
+) -> None:
+    """What lies between integer products computes in integers too, or all that can after them."""
+    usual = made.chip.usual
     reach: set[Node] = set(made.nodes)
     for n in reversed(nodes):
         if n not in reach and can_follow(n) and wanted.get(layer(n)) not in FLOATS:
-            reach |= {n} if any(r in reach for v in n.outputs for r in v.uses) else set()
+            read = to_the_end or any(r in reach for v in n.outputs for r in v.uses)
+            reach |= {n} if read else set()
     for n in nodes:
         if n in reach and n not in made.nodes:
             sources = [v.producer for v in activations(n)]
             if all(s is None or s in made.nodes for s in sources):
-                first = next((made.nodes[s] for s in sources if s is not None), "int8")
-                made.nodes[n] = wanted.get(layer(n), first)
+                first = next((made.nodes[s] for s in sources if s is not None), usual.name)
+                precision = wanted.get(layer(n), first)
+                if not made.chip.in_precision(precision).why_not(n):
+                    made.nodes[n] = precision
 
 
 def _absorbed(v: Value, reader: Node, made: Placement) -> bool:

@@ -19,7 +19,6 @@ from intaglio.passes.fold import FOLD
 from intaglio.quant import columns
 from intaglio.quant.apart import keep_apart
 from intaglio.quant.assign import (
-    DTYPE,
     assign,
     by_sums,
     from_integers,
@@ -32,22 +31,24 @@ from intaglio.quant.compare import Reference
 from intaglio.quant.correct import by_means, channel_axis, shift_bias
 from intaglio.quant.data import samples as data_samples
 from intaglio.quant.equalize import equalizable, equalize
+from intaglio.quant.formats import TYPES, USUAL, Formats, formats, refuse_missing, refuse_types
 from intaglio.quant.gram import grams
-from intaglio.quant.insert import insert
+from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.pictures import take_pictures
-from intaglio.quant.place import PRODUCTS, Placement, place, weight_axis
+from intaglio.quant.place import PRODUCTS, Placement, layer, place, weight_axis
 from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
 from intaglio.quant.search import Cache, Found, Point, Search, some_of, subject
 from intaglio.quant.smooth import smooth
 from intaglio.quant.trial import Trial
+from intaglio.targets import Target
 
 Integers = tuple[Array, TensorScheme]  # what is stored, and what it means
 METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
-WEIGHTS = {"int8": "i8"}
 EVEN = 16  # samples that tell the sizes of channels
 INPUTS = ("float", "uint8")
+LAYOUTS = ("same", "nchw", "nhwc")
 ROUNDINGS = ("nearest", "squant", "data")
 
 
@@ -58,7 +59,12 @@ class Options:
     method: str = "auto"  # how a range follows from what was observed: one of METHODS
     methods: Mapping[str, str] = field(default_factory=dict)  # by tensor, where it is another one
     accuracy: float | None = 0.995  # the cosine that every part of every output is to keep
-    weights: str = "int8"
+    activations: str | None = None  # int8, uint8, int16; None: what the target is best at
+    symmetric: bool | None = None  # activations have no zero points; None: those of 16 bits
+    weights: str | None = None  # int8, uint8, int4, uint4, as the target has them
+    per: str | None = None  # what of a weight shares a scale: channel or tensor
+    weight_zeros: bool = False  # weights have zero points
+    floats: str | None = None  # what is not quantised computes in: f32, f16, bf16
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for
     rounding: str = "squant"  # of weights: one of ROUNDINGS
     correct: bool = True  # take what rounding weights adds on average off the biases
@@ -71,8 +77,9 @@ class Options:
             raise BadInput(f"accuracy is {self.accuracy}; give a cosine such as 0.99, or None")
         for what, given, known in (
             ("method", self.method, METHODS),
-            ("weights", self.weights, tuple(WEIGHTS)),
             ("rounding", self.rounding, ROUNDINGS),
+            ("weights", self.weights or "int8", tuple(TYPES)),
+            ("activations", self.activations or "int8", tuple(TYPES)),
         ):
             if given not in known:
                 raise BadInput(f"{what} is '{given}'; known are {', '.join(known)}")
@@ -114,7 +121,7 @@ def calibrate(
     model: str | Path | Graph,
     data: Any,
     *,
-    target: str = "cpu",
+    target: str | Target = "cpu",
     options: Options | None = None,
     scheme: Scheme | str | Path | None = None,
     mean: Any = None,
@@ -124,6 +131,7 @@ def calibrate(
     resize: str = "stretch",
     pad_value: float = 114,
     input_type: str = "float",
+    input_layout: str = "same",
     limit: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -134,56 +142,60 @@ def calibrate(
 
     What `scheme` says of layers and tensors wins over what is found; `mean` to `seed` are for
     `data.samples`; what else is given is for `intaglio.load`. With `input_type` "uint8" the graph
-    takes pictures as bytes, and `mean` and `std` become a part of it.
+    takes pictures as bytes, and `mean` and `std` become a part of it; `input_layout` "nhwc" takes
+    them as cameras give them, wherever the model has its channels.
     """
     options = options or Options()
-    if input_type not in INPUTS:
-        raise BadInput(f"input_type is '{input_type}'; known are {', '.join(INPUTS)}")
-    graph = prepare(model, target, **load)
+    for what, choice, known in (
+        ("input_type", input_type, INPUTS),
+        ("input_layout", input_layout, LAYOUTS),
+    ):
+        if choice not in known:
+            raise BadInput(f"{what} is '{choice}'; known are {', '.join(known)}")
+    chip = targets.find(target)
+    how = formats(chip, options.activations, options.weights, options.per, options.symmetric,
+                  options.weight_zeros, options.floats)  # fmt: skip
+    graph = prepare(model, chip, **load)
     wanted = dict(options.layers)
     if isinstance(scheme, str | Path):
         scheme = Scheme.load(scheme)
     given = scheme.tensors if scheme else {}
     if scheme:
         wanted |= scheme.wanted(graph, warn)
-    for precision in sorted({*wanted.values()} - {*DTYPE, "f32"}):
-        warn(f"{precision} is asked for, which {target} has no layers of; they compute in f32")
-    placement = place(graph, wanted)
+    refuse_missing(chip, wanted)
+    placement = place(graph, wanted, chip, how.precision)
     if not placement.nodes:
+        why = "; ".join(dict.fromkeys(placement.floats.values()))
         raise BadInput("there is nothing to quantise: no convolution or product with constant "
-                       "weights in f32")  # fmt: skip
+                       f"weights in f32{f' ({why})' if why else ''}")  # fmt: skip
+    refuse_types(placement, given)
     samples = data_samples(
         data, [(v.name, v.type) for v in graph.inputs], mean=mean, std=std, layout=layout,
         color=color, resize=resize, pad_value=pad_value, limit=limit, seed=seed, warn=warn,
     )  # fmt: skip
     even_out(graph, samples, options, progress)
-    seen = observe(graph, placement.tensors, samples, progress=progress, channels=means(placement))
-    notes = keep_apart(graph, placement, find_ranges(placement, seen, options))
+    seen = look(graph, placement, samples, progress)
+    notes = keep_apart(graph, placement, find_ranges(placement, seen, options, how))
     if notes:
-        wanted |= {name: "f32" for note in notes for name in note.floats}
-        placement = place(graph, wanted)
-        if not all(v in seen for v in placement.tensors):
-            seen = observe(
-                graph, placement.tensors, samples, progress=progress, channels=means(placement)
-            )
-    weights = store_all(graph, placement, samples, options, given, progress)
-    found = settle(graph, wanted, placement, seen, samples, weights, options, given, progress)
+        if how.wider:
+            wanted |= {name: how.wider[-1] for note in notes for name in note.floats}
+        placement = place(graph, wanted, chip, how.precision)
+        seen = look(graph, placement, samples, progress, seen)
+    weights = store_all(graph, placement, samples, options, given, progress, how)
+    found = settle(graph, wanted, placement, seen, samples, weights, options, given, progress, how)
     if found.layers:
-        placement = place(graph, {**wanted, **found.layers})
-        if not all(v in seen for v in placement.tensors):
-            seen = observe(
-                graph, placement.tensors, samples, progress=progress, channels=means(placement)
-            )
+        placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
+        seen = look(graph, placement, samples, progress, seen)
     options = replace(options, methods={**found.methods, **options.methods})
-    made = build(graph, placement, seen, options, given, weights)
+    made = build(graph, placement, seen, options, given, weights, how)
     made.notes += [*map(str, notes), *found.notes]
     made.curve = found.curve
     if input_type == "uint8":
-        take_pictures(made.graph, mean, std)
+        take_pictures(made.graph, mean, std, layout, input_layout)
     return made
 
 
-def prepare(model: str | Path | Graph, target: str = "cpu", **load: Any) -> Graph:
+def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any) -> Graph:
     """The float model as it is quantised: optimised, and every tensor has a name of its own."""
     graph = model.copy() if isinstance(model, Graph) else intaglio.load(os.fspath(model), **load)
     chip = targets.find(target)
@@ -222,18 +234,40 @@ def even_out(
         equalize(graph, observe(graph, list(axes), few, progress=progress, channels=axes))
 
 
+def look(
+    graph: Graph,
+    placement: Placement,
+    samples: Sequence[Mapping[str, Array]],
+    progress: Progress | None = None,
+    seen: Mapping[Value, Observation] = {},
+) -> dict[Value, Observation]:
+    """What the tensors hold that are rounded, unless all of it was `seen` already."""
+    halves = [v for n in placement.halves for v in (n.inputs[0], n.outputs[0]) if v is not None]
+    tensors = list(dict.fromkeys([*placement.tensors, *halves]))
+    if seen and all(v in seen for v in tensors):
+        return dict(seen)
+    made = observe(graph, tensors, samples, progress=progress, channels=means(placement))
+    for n, precision in placement.halves.items():
+        for v in (n.inputs[0], n.outputs[0]):
+            if precision == "f16" and v is not None and made[v].overflows:
+                raise BadInput(f"layer '{layer(n)}' is to compute in f16: {made[v].notes()[-1]}; "
+                               "use bf16 or f32 for it")  # fmt: skip
+    return made
+
+
 def means(placement: Placement) -> dict[Value, int]:
     """Tensors of which the mean of every channel is of use, and the axis of those."""
     products = [n for n in placement.nodes if n.op in PRODUCTS]
     return {n.inputs[0]: channel_axis(n) for n in products if placement.quantized(n.inputs[0])}  # type: ignore[misc]
 
 
-def find_ranges(placement: Placement, seen: Mapping[Value, Observation],
-           options: Options) -> dict[Value, tuple[float, float]]:  # fmt: skip
+def find_ranges(placement: Placement, seen: Mapping[Value, Observation], options: Options,
+                how: Formats = USUAL) -> dict[Value, tuple[float, float]]:  # fmt: skip
     """The range that each quantised tensor is to hold."""
     usual = "minmax" if options.method == "auto" else options.method
     methods = {v: options.methods.get(v.name, usual) for v in placement.tensors}
-    return {v: seen[v].range(m, "i8", symmetric=False) for v, m in methods.items()}
+    dtype, symmetric = how.tensors[how.precision], how.precision in how.symmetric
+    return {v: seen[v].range(m, dtype, symmetric) for v, m in methods.items()}
 
 
 def settle(
@@ -246,6 +280,7 @@ def settle(
     options: Options,
     given: Mapping[str, TensorScheme],
     progress: Progress | None = None,
+    how: Formats = USUAL,
 ) -> Found:
     """How to range each tensor, and the layers that must not be int8: by measuring the outputs."""
     if options.method != "auto" and options.accuracy is None:
@@ -255,7 +290,7 @@ def settle(
 
     def make(methods: Mapping[str, str]) -> dict[str, TensorScheme]:
         own = replace(options, methods={**methods, **options.methods})
-        tensors = assign(placement, find_ranges(placement, seen, own))
+        tensors = assign(placement, find_ranges(placement, seen, own, how), how)
         tensors |= {name: given[name] for name in tensors if name in given}
         return {name: t for name, t in tensors.items() if t.scale}
 
@@ -266,7 +301,7 @@ def settle(
     reference = Reference.of(graph, some_of(samples))
     cache = Cache(options.resume, subject(graph, reference)) if options.resume else None
     with Trial(graph, placement, stored, reference) as trial:
-        search = Search(graph, placement, trial, make, cache, progress, {*given, *wanted})
+        search = Search(graph, placement, trial, make, cache, progress, {*given, *wanted}, how)
         methods = search.choose_methods() if options.method == "auto" else {}
         found = Found()
         if options.accuracy is not None:
@@ -277,19 +312,24 @@ def settle(
 
 def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
           options: Options, given: Mapping[str, TensorScheme] = {},
-          weights: Mapping[Node, Integers] | None = None) -> Quantized:  # fmt: skip
+          weights: Mapping[Node, Integers] | None = None,
+          how: Formats = USUAL) -> Quantized:  # fmt: skip
     """The quantised graph by what was observed, and `given`; `graph` itself becomes it."""
     before = graph.copy()
-    tensors = assign(placement, find_ranges(placement, seen, options))
+    tensors = assign(placement, find_ranges(placement, seen, options, how), how)
     tensors |= {name: given[name] for name in tensors if name in given}
     placement.drop(v for v in placement.tensors if not tensors[v.name].scale)
     products = [n for n in placement.nodes if n.op in PRODUCTS]
     known = weights or {}
-    weights = {n: known.get(n) or stored_weights(n, options, given) for n in products}
+    weights = {
+        n: known.get(n) or stored_weights(n, options, given, how, placement.nodes[n])
+        for n in products
+    }
     scheme = Scheme(dict(tensors), model=graph.name)
     for n in graph.nodes():
         if n in placement.nodes or n in placement.floats:
-            scheme.layers[n.outputs[0].name] = placement.nodes.get(n, "f32")
+            own = placement.nodes.get(n) or placement.halves.get(n, "f32")
+            scheme.layers[n.outputs[0].name] = own
     for n, (_, made) in weights.items():
         scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
     floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
@@ -299,6 +339,7 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
         if shift is not None:
             shift_bias(n, shift)
     insert(graph, placement, tensors, weights)
+    round_halves(placement)
     return Quantized(graph, before, scheme, floats, observations)
 
 
@@ -309,10 +350,11 @@ def store_all(
     options: Options,
     given: Mapping[str, TensorScheme],
     progress: Progress | None = None,
+    how: Formats = USUAL,
 ) -> dict[Node, Integers]:
     """The weights of every product as integers; by what the samples show, where that is asked."""
     products = [n for n in placement.nodes if n.op in PRODUCTS]
-    made = {n: stored_weights(n, options, given) for n in products}
+    made = {n: stored_weights(n, options, given, how, placement.nodes[n]) for n in products}
     if options.rounding == "data":
         free = [n for n in products if made[n][1].block == 0]
         few = some_of(samples, 32)
@@ -334,14 +376,21 @@ def by_data(node: Node, scheme: TensorScheme, gram: Array) -> Array:
 
 
 def stored_weights(
-    node: Node, options: Options, given: Mapping[str, TensorScheme] = {}
+    node: Node,
+    options: Options,
+    given: Mapping[str, TensorScheme] = {},
+    how: Formats = USUAL,
+    precision: str = "int8",
 ) -> tuple[Array, TensorScheme]:
     """A product's weights as integers, and what they mean."""
     w, axis = node.inputs[1], weight_axis(node)
     assert w is not None
     assert w.data is not None
     assert axis is not None
-    scheme = given.get(w.name) or weight_scheme(w.data, axis, WEIGHTS[options.weights])
+    grain = axis if how.per == "channel" else None
+    scheme = given.get(w.name) or weight_scheme(
+        w.data, grain, how.weights[precision], how.weight_zeros
+    )
     if options.rounding == "squant" and node.op == "conv" and not scheme.block:
         return by_sums(w.data, scheme), scheme
     return to_integers(w.data, scheme), scheme

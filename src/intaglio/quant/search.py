@@ -9,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Graph
 from intaglio.ops.registry import REGISTRY
+from intaglio.quant.affine import affine
+from intaglio.quant.assign import precision_of
 from intaglio.quant.compare import Reference
+from intaglio.quant.formats import USUAL, Formats
 from intaglio.quant.observe import Progress
 from intaglio.quant.place import PRODUCTS, Placement, layer, place
 from intaglio.quant.scheme import TensorScheme
@@ -46,13 +50,14 @@ class Point:
     """One step of the trade-off: so many layers wider, so much work of them, so good a match."""
 
     layers: tuple[str, ...]
-    share: float  # of the model's multiplications that are in floats
+    share: float  # of the model's multiplications that are in wider types
     cosine: float  # of the worst part of an output
     measured: bool
+    time: float = 1.0  # of the products by the target's costs, beside those of all layers in int8
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "layers": list(self.layers), "share": self.share,
+            "layers": list(self.layers), "share": self.share, "time": self.time,
             "cosine": self.cosine, "measured": self.measured,
         }  # fmt: skip
 
@@ -110,8 +115,10 @@ class Search:
         cache: Cache | None = None,
         progress: Progress | None = None,
         fixed: Collection[str] = (),
+        how: Formats = USUAL,
     ):
         """`fixed` names tensors and layers that are as the user wants them, come what may."""
+        self.how = how
         self.fixed = set(fixed)
         self.graph, self.placement, self.trial = graph, placement, trial
         self.make, self.cache, self.progress = make, cache, progress
@@ -168,11 +175,26 @@ class Search:
         v = next(v for v in self.placement.tensors if v.name == tensor)
         return [layer(n) for n in v.uses if n in self.placement.nodes]
 
-    def cost(self, tensors: Sequence[str]) -> float:
-        """The share of the model's work that is in floats if these tensors are."""
+    def cost(self, tensors: Iterable[str]) -> float:
+        """The share of the model's work that is in wider types if these tensors are."""
         named = {name for t in tensors for name in self.readers(t)}
         every = sum(self.work.values()) or 1
         return sum(self.work.get(name, 0) for name in named) / every
+
+    def layers(self, promoted: Mapping[str, str]) -> dict[str, str]:
+        """The precision of every layer that reads a promoted tensor: the widest that one needs."""
+        made: dict[str, str] = {}
+        for t, level in promoted.items():
+            for name in self.readers(t):
+                made[name] = max(made.get(name, level), level, key=self.how.wider.index)
+        return made
+
+    def time(self, layers: Mapping[str, str]) -> float:
+        """What the products take beside all of them in the usual precision."""
+        chip, every = self.placement.chip, sum(self.work.values()) or 1
+        usual = chip.in_precision(self.how.precision).cost
+        more = {name: chip.in_precision(p).cost / usual - 1 for name, p in layers.items()}
+        return 1 + sum(self.work.get(name, 0) * by for name, by in more.items()) / every
 
     def meet(self, schemes: Schemes, cosine: float, wanted: Mapping[str, str]) -> Found:
         """Promote what it takes, the most error for the least work first, to match by `cosine`."""
@@ -184,40 +206,59 @@ class Search:
             return found
         base, single = self.sensitivities(schemes, allowed / 20)
         ranked = self.ranked(base, single, allowed)
-        promoted: list[str] = []
+        promoted: dict[str, str] = {}
         for t in ranked[:SINGLY]:  # what one tensor causes is not to cost its successors too
-            if max(now.values()) <= allowed:
-                break
-            after, point = self._promoted([*promoted, t], schemes, wanted)
-            if total(after) < HELPS * total(now):
-                promoted, now = [*promoted, t], after
-                found.curve.append(point)
+            for level in self.how.wider:  # the cheapest that helps
+                if max(now.values()) <= allowed or t in promoted:
+                    break
+                after, point = self._promoted({**promoted, t: level}, schemes, wanted)
+                if total(after) < HELPS * total(now):
+                    promoted, now = {**promoted, t: level}, after
+                    found.curve.append(point)
         rest = [t for t in ranked if t not in promoted]
         for i in range(ROUNDS):
-            if max(now.values()) <= allowed or not rest:
+            if max(now.values()) <= allowed or not rest or not self.how.wider:
                 break
             many = max(len(ranked) // 20, 1) << i
-            promoted, rest = promoted + rest[:many], rest[many:]
+            promoted |= dict.fromkeys(rest[:many], self.how.wider[-1])
+            rest = rest[many:]
             now, point = self._promoted(promoted, schemes, wanted)
             found.curve.append(point)
         found.cosine = _cosine(now)
-        found.layers = {name: "f32" for t in promoted for name in self.readers(t)}
-        found.notes = [self._words(t, single[t]) for t in promoted]
+        found.layers = self.layers(promoted)
+        found.notes = [self._words(t, single[t], level) for t, level in promoted.items()]
         if found.cosine < cosine:
+            why = (
+                "rounded weights or the model itself stand in the way"
+                if self.how.wider
+                else f"{self.placement.chip.name} has nothing wider than {self.how.precision}"
+            )
             found.notes.append(
-                f"the outputs match by {found.cosine:.4f} only; {cosine:g} was asked for: rounded "
-                "weights or the model itself stand in the way"
+                f"the outputs match by {found.cosine:.4f} only; {cosine:g} was asked for: {why}"
             )
         return found
 
     def _promoted(
-        self, tensors: Sequence[str], schemes: Schemes, wanted: Mapping[str, str]
+        self, promoted: Mapping[str, str], schemes: Schemes, wanted: Mapping[str, str]
     ) -> tuple[Errors, Point]:
-        """What remains where the readers of these tensors compute in floats."""
-        layers = {name: "f32" for t in tensors for name in self.readers(t)}
+        """What remains where the readers of these tensors compute in something wider."""
+        layers = self.layers(promoted)
         left = self._left({**wanted, **layers})
-        errors = self.errors({n: t for n, t in schemes.items() if n in left})
-        return errors, Point(tuple(layers), self.cost(tensors), _cosine(errors), True)
+        errors = self.errors(
+            {n: self._widened(t, left[n]) for n, t in schemes.items() if n in left}
+        )
+        point = Point(tuple(layers), self.cost(promoted), _cosine(errors), True, self.time(layers))
+        return errors, point
+
+    def _widened(self, t: TensorScheme, precision: str) -> TensorScheme:
+        """The same range in the type of a wider precision."""
+        dtype = self.how.tensors[precision]
+        if (
+            precision == self.how.precision
+            or dtypes.TABLE[t.dtype].bits >= dtypes.TABLE[dtype].bits
+        ):
+            return t
+        return affine(t.lo, t.hi, dtype, precision in self.how.symmetric)
 
     def ranked(self, base: Errors, single: Mapping[str, Errors], allowed: float) -> list[str]:
         """Tensors, the one first that takes most error away for the work it costs in floats."""
@@ -237,19 +278,20 @@ class Search:
         ranked = self.ranked(base, single, 0.0)
         made = []
         for k in sorted({round(len(ranked) * (i / points) ** 2) for i in range(points + 1)}):
-            some = ranked[:k]
-            made.append(self._promoted(some, schemes, {})[1])
+            level = self.how.wider[-1] if self.how.wider else self.how.precision
+            made.append(self._promoted(dict.fromkeys(ranked[:k], level), schemes, {})[1])
         return made
 
-    def _left(self, wanted: Mapping[str, str]) -> set[str]:
-        """The tensors that are still quantised where the layers in `wanted` are not."""
-        return {v.name for v in place(self.graph, wanted).tensors}
+    def _left(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """The tensors that are still quantised if layers are as in `wanted`, and how wide."""
+        placed = place(self.graph, wanted, self.placement.chip, self.how.precision)
+        return {v.name: precision_of(v, placed) for v in placed.tensors}
 
-    def _words(self, tensor: str, errors: Errors) -> str:
+    def _words(self, tensor: str, errors: Errors, level: str) -> str:
         part = max(errors, key=errors.__getitem__)
         return (
-            f"'{tensor}' is too coarse in int8: alone it costs '{part}' "
-            f"{np.sqrt(errors[part]):.1%}; {', '.join(map(repr, self.readers(tensor)))} in f32"
+            f"'{tensor}' is too coarse in {self.how.precision}: alone it costs '{part}' "
+            f"{np.sqrt(errors[part]):.1%}; {', '.join(map(repr, self.readers(tensor)))} in {level}"
         )
 
 

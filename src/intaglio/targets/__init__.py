@@ -9,6 +9,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Node
 from intaglio.rewrite import Rule
 from intaglio.targets.cost import USUAL, Cost
+from intaglio.targets.precision import Precision, Stored
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,25 @@ class Target:
     precision: str = "f32"  # what `narrow` makes
     near: int = 0  # bytes of a layer's images that its caches keep; 0: batches are never cut
     replace: tuple[Rule, ...] = ()  # what it would rather run, from intaglio.targets.replace
+    precisions: tuple[Precision, ...] = ()  # what layers of quantised models compute in
+    weight_only: Stored | None = None  # matrices that it computes with in floats, if it does
+    dynamic: tuple[str, ...] = ()  # ops that quantise what they read as it comes
+
+    def in_precision(self, name: str) -> Precision:
+        """How it computes layers in this precision; BadInput tells which ones it has."""
+        for p in self.precisions:
+            if p.name == name:
+                return p
+        has = ", ".join(p.name for p in self.precisions) or "none"
+        raise BadInput(f"{self.name} computes no layers in {name}; its precisions are {has}")
+
+    @property
+    def usual(self) -> Precision:
+        """The precision of integers that it is best at."""
+        for p in self.precisions:
+            if not p.is_float:
+                return p
+        raise BadInput(f"{self.name} computes no layers in integers; quantise for another target")
 
 
 NAMES = ("cpu",)
@@ -36,8 +56,10 @@ PRECISIONS = ("f32", "bf16", "f16")
 ALIASES = {"fp32": "f32", "fp16": "f16"}  # what else people call them
 
 
-def find(name: str, isa: str | int | None = None, precision: str = "f32") -> Target:
-    """The target called `name`; `isa` is for CPUs, None means this machine's."""
+def find(name: str | Target, isa: str | int | None = None, precision: str = "f32") -> Target:
+    """The target called `name`, or the one given; `isa` is for CPUs, None means this machine's."""
+    if isinstance(name, Target):
+        return name
     if name not in NAMES:
         raise BadInput(f"no target is called '{name}'; known are {', '.join(NAMES)}")
     precision = ALIASES.get(precision, precision)

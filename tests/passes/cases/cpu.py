@@ -109,6 +109,17 @@ case("depthwise_reads_bf16",
 case("one_cast_for_all",
      lambda x: ops.concat(ops.neg(ops.cast(x, dtype="f16")), ops.cast(x, dtype="f16"), axis=1),
      VECTOR)  # fmt: skip
+
+
+def whole(x: Value) -> Value:
+    """A product with weights that any type of 16 bits holds."""
+    w = np.arange(6 * PANEL, dtype=np.float32).reshape(1, 6, PANEL) % 7 - 3
+    made: Value = cpu_ops.gemm(wide(x), constant(w), num(PANEL), n=PANEL)
+    return made
+
+
+case("layer_in_bf16", whole, Type("bf16", (2, 6)))
+case("layer_in_f16", whole, Type("f16", (2, 6)))
 case("steps_in_bf16", lambda x: packed(lstm_steps, 4, x, num(1, 1, 12)), f32(3, 1, 16))
 case("product_in_f16", product, f32(2, 6))
 case("product_in_f16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))

@@ -11,8 +11,10 @@ from intaglio import ops
 from intaglio.ir import Node, Value, constant
 from intaglio.passes.integer.bias import real_constant, with_bias
 from intaglio.passes.integer.quantized import (
+    BITS4,
     BITS8,
     b,
+    is_nibbles,
     parameters,
     r,
     real,
@@ -85,8 +87,8 @@ def linear(product: Node) -> Linear | No | None:
         if found is None:
             return None
         made, bias = found
-    dx, dw = source(made.inputs[0]), source(made.inputs[1])
-    if made.op not in ("conv", "gemm", "matmul") or dx is None or dw is None:
+    dx, dw = source(made.inputs[0]), source(made.inputs[1], (*BITS8, *BITS4))
+    if made.op not in ("conv", "gemm", "matmul") or dx is None or dw is None or _bytes(dw):
         return None
     x, w = dx.outputs[0].type, dw.outputs[0].type
     if made.op != "conv" and (w.rank != 2 or x.rank < 2 or x.dynamic):
@@ -216,8 +218,9 @@ def integer_matmul(dx: Node, dw: Node, node: Node) -> Any:
 
 
 def _bytes(*nodes: Node) -> str | None:
-    wide = [n.inputs[0].dtype for n in nodes if n.inputs[0].dtype not in BITS8]  # type: ignore[union-attr]
-    return f"an operand is {wide[0]}, not 8 bits wide" if wide else None
+    stored = [n.inputs[0] for n in nodes]
+    odd = [q.dtype for q in stored if q.dtype not in BITS8 and not is_nibbles(q)]  # type: ignore[union-attr,arg-type]
+    return f"an operand is {odd[0]}, not 8 bits wide" if odd else None
 
 
 # ---- bytes in, floats out ------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from intaglio.ir import Node, Value, constant
 from intaglio.ops.quantized import BITS8 as BITS8
 from intaglio.rewrite import P
 
+BITS4 = ("i4", "u4")
 x, w, b, r = P["x w b? r"]
 xs, xz, ws, wz, ys, yz, rs, rz = P["xs! xz? ws! wz? ys! yz? rs! rz?"]
 
@@ -46,8 +47,20 @@ def zero_of(q: Value, zero: Value | None, shape: tuple[int, ...] = ()) -> Value:
 
 
 def parameters(n: Node) -> tuple[Value, Value, Value]:
-    """Stored numbers, scale and zero of what a node dequantizes."""
+    """Stored numbers, scale and zero of what a node dequantizes; constants of 4 bits as bytes."""
     q, scale, zero = n.inputs
     assert q is not None
     assert scale is not None
+    if is_nibbles(q):
+        q, zero = _in_bytes(q), None if zero is None else _in_bytes(zero)
     return q, scale, zero_of(q, zero, scale.shape)
+
+
+def is_nibbles(q: Value) -> bool:
+    """Constants of 4 bits: products take them as the same numbers in 8."""
+    return q.dtype in BITS4 and q.data is not None
+
+
+def _in_bytes(v: Value) -> Value:
+    assert v.data is not None
+    return constant(v.data.astype(dtypes.numpy_of(v.dtype[0] + "8")))

@@ -16,10 +16,12 @@ from intaglio.targets.cpu.depthwise_ends import DEPTHWISE_ENDS
 from intaglio.targets.cpu.epilogue import FUSE
 from intaglio.targets.cpu.f16 import F16
 from intaglio.targets.cpu.lower import LOWER
+from intaglio.targets.cpu.narrow import LAYER_BF16, LAYER_F16
 from intaglio.targets.cpu.ops import PANEL
 from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8
 from intaglio.targets.cpu.recurrent import OVERLAP
 from intaglio.targets.cpu.winograd import conv_in_tiles, conv_in_tiles_or_bf16
+from intaglio.targets.precision import Precision, Stored, floats
 
 NEAR = 2 << 20  # bytes: the second cache, and some of a third one that others use too
 CHOOSE = (conv_in_tiles,)  # faster ways to the same sums, in another order
@@ -48,6 +50,20 @@ REPLACE = (
 )
 
 
+# ---- what it computes in -------------------------------------------------------------------------
+_BYTES = Stored(("i8", "u8", "i4", "u4"), zeros=True, grains=("channel", "tensor"))
+# Costs as measured on convolution nets with AVX512-VNNI, one thread.
+PRECISIONS = (
+    Precision("int8", Stored(("i8", "u8"), zeros=True), _BYTES, table_bits=10),
+    Precision("int16", Stored(("i16",), zeros=True), _BYTES, cost=4.0),
+    floats("f32", 3.0),
+    floats("f16", 3.2),
+)
+BF16_LAYERS = floats("bf16", 2.0)
+WEIGHT_ONLY = Stored(("i8", "u8", "i4", "u4"), zeros=True, grains=("channel", "group"))
+DYNAMIC = ("matmul", "gemm", "lstm", "gru")
+
+
 # ---- the target ----------------------------------------------------------------------------------
 LEVELS = {
     "scalar": 0,
@@ -67,10 +83,14 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     if precision == "bf16" and ~bits & LEVELS["avx512bf16"]:
         raise BadInput("precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
                        "or with isa avx512bf16 for a machine that has it")  # fmt: skip
-    pairs = () if ~bits & LEVELS["avx512bf16"] else BF16_ATTENTION
+    has_bf16 = not ~bits & LEVELS["avx512bf16"]
+    pairs = BF16_ATTENTION if has_bf16 else ()
+    layers = (*PRECISIONS, BF16_LAYERS) if has_bf16 else PRECISIONS
     narrow, choose = WAYS[precision]
+    halves = (LAYER_F16, LAYER_BF16) if has_bf16 else (LAYER_F16,)
     fuse = (*DEAL_FUSE, *DEPTHWISE_ENDS, *FUSE, *FUSE_INT8)
     fuse = (*fuse, *(OVERLAP if precision == "f32" else ()))
     return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse,
-                  tuple(CHAIN), bits, choose=(*choose, *CHOOSE_INT8), narrow=narrow,
-                  replace=REPLACE, precision=precision, near=NEAR)  # fmt: skip
+                  (*CHAIN, *halves), bits, choose=(*choose, *CHOOSE_INT8), narrow=narrow,
+                  replace=REPLACE, precision=precision, near=NEAR,
+                  precisions=layers, weight_only=WEIGHT_ONLY, dynamic=DYNAMIC)  # fmt: skip

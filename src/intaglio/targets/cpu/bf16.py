@@ -14,7 +14,7 @@ from intaglio.ir import Node, Value, constant
 from intaglio.ops import cast
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import P, Rule, no, rule
-from intaglio.targets.cpu.narrow import MIXED, MOVING, in_16_bits
+from intaglio.targets.cpu.narrow import LAYER_BF16, MIXED, MOVING, in_16_bits
 from intaglio.targets.cpu.ops import in_pairs
 from intaglio.targets.cpu.rounding import balanced
 
@@ -87,6 +87,7 @@ def steps_in_bf16(node: Node, x: Value, r: Value, h: Value | None, last: Value |
 
 
 BF16: tuple[Rule, ...] = (
+    LAYER_BF16,
     product_in_bf16,
     depthwise_makes_bf16,
     depthwise_reads_bf16,

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from intaglio.ir import Node, Value
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import cast
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, P, Rule, no, rule
@@ -127,6 +130,36 @@ def one_cast_for_all(node: Node, x: Value) -> Any:
     return None
 
 
+def _paired(w: Array) -> Array:
+    """What `in_pairs` makes, of a constant."""
+    *lead, k, tile = w.shape
+    turned = w.reshape(*lead, k // 2, 2, tile).swapaxes(-1, -2)
+    return np.ascontiguousarray(turned).reshape(*lead, k // 2, 2 * tile)
+
+
+def layer_of(dtype: str) -> Rule:
+    """The rule by which a product computes in 16 bits where the model rounds both operands so."""
+
+    @rule(P.op(("cpu.gemm", "cpu.conv", "cpu.conv_transpose"), WIDE, w, bias, residual, slope))
+    def layer_in_16_bits(x: Value, w: Value, node: Node) -> Any:
+        """a product of what was rounded to 16 bits, with weights that are, reads these"""
+        if x.dtype != dtype or w.dtype != "f32" or w.data is None:
+            return None
+        deep = x.shape[-1] // node.attrs.get("groups", 1)
+        if deep % 2:
+            return no(f"pairs of channels are multiplied at once, a group has {deep}")
+        with np.errstate(over="ignore"):
+            small = w.data.astype(dtypes.numpy_of(dtype))
+        if not np.array_equal(small.astype(np.float32), w.data):
+            return no(f"the weights are finer than {dtype}")
+        weights = constant(_paired(small) if dtype == "bf16" else small)
+        return REGISTRY[node.op](x, weights, *node.inputs[2:], **{**node.attrs, "made": "f32"})
+
+    layer_in_16_bits.name = f"layer_in_{dtype}"
+    return layer_in_16_bits
+
+
+LAYER_F16, LAYER_BF16 = layer_of("f16"), layer_of("bf16")
 MOVING: tuple[Rule, ...] = (
     one_cast_for_all,
     cast_into_product,

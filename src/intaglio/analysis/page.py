@@ -1,0 +1,230 @@
+"""What quantising a model did to it, as one page that a browser shows: nothing else is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+LEAST = 1e-5  # the error at which a bar begins
+BAR = 150  # pixels of an error of 1
+CURVE = (560, 220)  # pixels of the trade-off
+STYLE = """
+body { font: 14px/1.45 system-ui, sans-serif; color: #1c2733; margin: 2em auto; max-width: 72em;
+       padding: 0 1em; }
+h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.1em; margin: 2em 0 .5em; }
+.sub { color: #5c6b7a; margin-top: .2em; }
+.cards { display: flex; flex-wrap: wrap; gap: 1em; margin-top: 1.5em; }
+.card { border: 1px solid #d5dde5; border-radius: 6px; padding: .7em 1.1em; min-width: 11em; }
+.card b { display: block; font-size: 1.4em; } .card span { color: #5c6b7a; }
+table { border-collapse: collapse; width: 100%; } th { text-align: left; color: #5c6b7a; }
+th, td { padding: .22em .8em .22em 0; border-bottom: 1px solid #e8edf2; vertical-align: middle; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.name { font-family: ui-monospace, monospace; font-size: .92em; overflow-wrap: anywhere; }
+tr.bad td { background: #fdf1ea; } ul { padding-left: 1.2em; } svg text { font-size: 11px; }
+"""
+WHOLE, ALONE = "#1f5fa8", "#c2571a"  # bars: out of the whole model, and of the layer by itself
+
+
+class Drawing(str):
+    """Markup that goes into a cell as it is."""
+
+
+def page(facts: Mapping[str, Any]) -> str:
+    """The facts of `quantized.facts` and `quantized.check` as HTML."""
+    title = f"{facts.get('model', 'model')}, quantised"
+    parts = [
+        f"<h1>{_text(title)}</h1>",
+        f'<p class="sub">{_text(_subtitle(facts))}</p>',
+        _cards(facts),
+        _outputs(facts.get("accuracy")),
+        _curve(facts.get("curve", [])),
+        _tried(facts.get("tried", [])),
+        _words("Warnings", facts.get("accuracy", {}).get("warnings", [])),
+        _words("What was done for accuracy", facts.get("notes", [])),
+        _words("Left in floats", [f"'{n}': {why}" for n, why in facts.get("floats", {}).items()]),
+        _layers(facts.get("accuracy")),
+    ]
+    body = "\n".join(p for p in parts if p)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}'
+        f"</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _text(words: object) -> str:
+    return escape(str(words))
+
+
+def _subtitle(facts: Mapping[str, Any]) -> str:
+    said = [f"mode {facts['mode']}"] if "mode" in facts else []
+    said += [f"{facts['samples']} samples"] if "samples" in facts else []
+    said += [f"ranges by {facts['method']}"] if "method" in facts else []
+    if facts.get("goal"):
+        said.append(f"outputs are to keep a cosine of {facts['goal']:g}")
+    said += [f"written to {facts['output']}"] if "output" in facts else []
+    return ", ".join(said)
+
+
+# ---- the parts -----------------------------------------------------------------------------------
+def _cards(facts: Mapping[str, Any]) -> str:
+    """The figures that everybody asks for first."""
+    before, after = facts["parameter_bytes"]
+    cards = [("parameters", f"{after / 1e6:.2f} MB", f"{before / 1e6:.2f} MB before")]
+    if "milliseconds" in facts:
+        slow, fast = facts["milliseconds"]
+        words = f"{slow:.3f} ms before: {slow / fast:.2f} times as fast, one thread of this CPU"
+        cards.append(("measured speed", f"{fast:.3f} ms", words))
+    if "predicted" in facts:
+        words = "its products, by the target's costs, beside f32"
+        cards.append(("predicted speed", f"{facts['predicted']:.2f} times", words))
+    layers = ", ".join(f"{n} {precision}" for precision, n in facts["layers"].items())
+    cards.append(("layers", str(sum(facts["layers"].values())), layers))
+    outputs = facts.get("accuracy", {}).get("outputs", [])
+    if outputs:
+        worst = min(outputs, key=lambda o: o["cosine"])
+        cards.append(("worst output", f"{worst['cosine']:.5f}", f"cosine of {worst['output']}"))
+    made = "".join(
+        f'<div class="card"><span>{_text(a)}</span><b>{_text(b)}</b><span>{_text(c)}</span></div>'
+        for a, b, c in cards
+    )
+    return f'<div class="cards">{made}</div>'
+
+
+def _outputs(accuracy: Mapping[str, Any] | None) -> str:
+    if not accuracy:
+        return ""
+    head = ("part of an output", "*cosine", "*error", "")
+    rows = [
+        (o["output"], _figure(o["cosine"]), _figure(o["error"]), bar([(o["error"], WHOLE)]))
+        for o in accuracy["outputs"]
+    ]
+    said = (
+        f"Beside the float model on {accuracy['samples']} samples. Columns of different size are "
+        "judged apart; the error is the length of the difference over that of the float tensor."
+    )
+    return f"<h2>Outputs</h2><p>{_text(said)}</p>{_table(head, rows)}"
+
+
+def _layers(accuracy: Mapping[str, Any] | None) -> str:
+    if not accuracy:
+        return ""
+    layers = accuracy["layers"]
+    alone = sorted(_error(m) for m in layers if "single_error" in m)
+    limit = alone[-min(10, len(alone))] if alone else math.inf
+    head = ("tensor", "layer", "*cosine", "*error", "*cosine alone", "*error alone", "")
+    rows, bad = [], []
+    for m in layers:
+        own = m.get("single_error")
+        bad.append("single_error" in m and _error(m) >= limit)
+        bars = [(m["error"], WHOLE), *([(own, ALONE)] if "single_error" in m else [])]
+        figures = (m["cosine"], m["error"], m.get("single_cosine"), own)
+        rows.append((m["name"], m["op"], *map(_figure, figures), bar(bars)))
+    said = (
+        "Blue: as the tensor comes out of the whole quantised model. Orange: what the layer alone "
+        "makes of the float model's inputs, which shows where errors begin; the ten largest are "
+        f"shaded. Bars are logarithmic, from {LEAST:g} to 1."
+    )
+    return f"<h2>Layers</h2><p>{_text(said)}</p>{_table(head, rows, bad)}"
+
+
+def _error(m: Mapping[str, Any]) -> float:
+    """Of a layer alone; what is not finite is null in the facts."""
+    return math.inf if m["single_error"] is None else float(m["single_error"])
+
+
+def _tried(tried: Sequence[Mapping[str, Any]]) -> str:
+    if not tried:
+        return ""
+    rows = [
+        (t["strategy"], _figure(t["figure"]), str(t["floats"]), "kept" if t["kept"] else "")
+        for t in tried
+    ]
+    head = ("strategy", "*figure", "*layers in floats", "")
+    return f"<h2>Strategies</h2>{_table(head, rows)}"
+
+
+def _words(title: str, words: Sequence[str]) -> str:
+    if not words:
+        return ""
+    return f"<h2>{title}</h2><ul>{''.join(f'<li>{_text(w)}</li>' for w in words)}</ul>"
+
+
+# ---- pictures and tables -------------------------------------------------------------------------
+def bar(errors: Sequence[tuple[float | None, str]]) -> Drawing:
+    """A bar for each error, one below the other, on a logarithmic scale."""
+    made = []
+    for i, (e, colour) in enumerate(errors):
+        if e is None or not e > LEAST:  # null: it was not finite
+            width = BAR if e is None else 0.0
+        else:
+            width = BAR * min(math.log(e / LEAST) / math.log(1 / LEAST), 1.0)
+        made.append(f'<rect y="{7 * i}" width="{width:.1f}" height="5" fill="{colour}"/>')
+    return Drawing(f'<svg width="{BAR}" height="{7 * len(errors)}">{"".join(made)}</svg>')
+
+
+def _curve(points: Sequence[Mapping[str, Any]]) -> str:
+    """Accuracy against the time that the products take."""
+    if len(points) < 2:
+        return ""
+    wide, high = CURVE
+    left, right, top, bottom = 70, 20, 14, 44
+    times: list[float] = [p["time"] for p in points]
+    losses: list[float] = [max(1 - p["cosine"], 1e-7) for p in points]
+    first, last = math.floor(math.log10(min(losses))), math.ceil(math.log10(max(losses)))
+    last += first == last
+    span = (max(times) - min(times)) or 1.0
+
+    def x_at(t: float) -> float:
+        return left + (t - min(times)) / span * (wide - left - right)
+
+    def y_at(loss: float) -> float:
+        share = (math.log10(loss) - first) / (last - first)
+        return high - bottom - share * (high - top - bottom)
+
+    made = []
+    for e in range(first, last + 1):
+        y = y_at(10.0**e)
+        made.append(f'<line x1="{left}" x2="{wide - right}" y1="{y:.1f}" y2="{y:.1f}" '
+                    f'stroke="#e0e6ec"/><text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">'
+                    f"{1 - 10.0**e:.7g}</text>")  # fmt: skip
+    places = [(x_at(t), y_at(loss)) for t, loss in zip(times, losses, strict=True)]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    made.append(f'<polyline points="{line}" fill="none" stroke="{WHOLE}"/>')
+    for (x, y), p in zip(places, points, strict=True):
+        words = f"{len(p['layers'])} layers wider, cosine {p['cosine']:.5f}"
+        made.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{WHOLE}">'
+                    f"<title>{words}</title></circle>")  # fmt: skip
+    for t in (min(times), max(times)):
+        made.append(f'<text x="{x_at(t):.1f}" y="{high - bottom + 18}" text-anchor="middle">'
+                    f"{t:.2f}</text>")  # fmt: skip
+    words = "time of the products by the target's costs, beside all of them quantised"
+    middle = (left + wide - right) / 2
+    made.append(f'<text x="{middle}" y="{high - 6}" text-anchor="middle">{words}</text>')
+    head = ("*layers wider", "*share of the work", "*time", "*worst cosine")
+    rows = [(str(len(p["layers"])), f"{p['share']:.1%}", f"{p['time']:.2f}", _figure(p["cosine"]))
+            for p in points]  # fmt: skip
+    svg = f'<svg width="{wide}" height="{high}">{"".join(made)}</svg>'
+    return f"<h2>Trade-off: the worst cosine against time</h2>{svg}{_table(head, rows)}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], bad: Sequence[bool] = ()) -> str:
+    """A table; titles with a star are of numbers, drawings go in as they are."""
+    kinds = ["n" if t.startswith("*") else "" for t in head]
+    titles = "".join(
+        f'<th class="{k}">{_text(t.lstrip("*"))}</th>' for t, k in zip(head, kinds, strict=True)
+    )
+    made = [f"<tr>{titles}</tr>"]
+    for i, row in enumerate(rows):
+        cells = []
+        for k, (cell, kind) in enumerate(zip(row, kinds, strict=True)):
+            shown = cell if isinstance(cell, Drawing) else _text(cell)
+            cells.append(f'<td class="{kind or ("name" if not k else "")}">{shown}</td>')
+        shaded = ' class="bad"' if bad and bad[i] else ""
+        made.append(f"<tr{shaded}>{''.join(cells)}</tr>")
+    return f"<table>{''.join(made)}</table>"
+
+
+def _figure(x: float | None) -> str:
+    return "" if x is None else f"{x:.5f}"
