@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node
 from intaglio.npu.emit import Emitter
 from intaglio.npu.isa import Feature, Port, Program
@@ -58,19 +59,24 @@ def _moved(fields: dict[str, object], near: int) -> int:
     return int(np.clip(starts + line - near, 0, line).sum())
 
 
-def build(body: Graph, chip: Chip, together: bool = True,
+def build(body: Graph, chip: Chip, together: bool = True, cores: int = 1,
           progress: Progress | None = None) -> Compiled:  # fmt: skip
-    """The program of a graph of npu ops; with `together` False, each layer runs by itself."""
+    """The program of a graph of npu ops for so many cores.
+
+    With `together` False each layer runs by itself, and all that lies between goes outside.
+    """
+    if not 1 <= cores <= chip.cores:
+        raise BadInput(f"{chip.name}: {cores} cores are asked for; it has {chip.cores}")
     net = network(body, chip)
-    facts = Facts.of(net, chip)
+    facts = Facts.of(net, chip, cores)
     tell = progress or (lambda words: None)
     found = groups(net, facts, together, lambda i, n: tell(f"cut layer {i + 1} of {n}"))
-    arrangement = arrange(net, facts, found, stay=together)
+    arrangement = arrange(net, facts, found, stay=together and cores == 1)
     emitter = Emitter(facts, arrangement)
     emitter.run()
     program = Program(
         chip=chip.name,
-        cores=1,
+        cores=cores,
         sram=chip.sram,
         internal=arrangement.internal,
         weights=len(emitter.weights),
@@ -84,12 +90,12 @@ def build(body: Graph, chip: Chip, together: bool = True,
     return Compiled(program, weights, net, facts, arrangement)
 
 
-def compile_programs(graph: Graph, chip: Chip, together: bool = True,
+def compile_programs(graph: Graph, chip: Chip, together: bool = True, cores: int = 1,
                      progress: Progress | None = None) -> list[Compiled]:  # fmt: skip
     """Replace every `npu.program` of a graph by the instructions that compute it."""
     made = []
     for node in [n for n in graph.nodes() if n.op == "npu.program"]:
-        compiled = build(node.attrs["body"], chip, together, progress)
+        compiled = build(node.attrs["body"], chip, together, cores, progress)
         made.append(compiled)
         run = REGISTRY["npu.run"].node(
             compiled.program.encode(), compiled.weights, *node.inputs, origin=node.origin

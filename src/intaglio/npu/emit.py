@@ -16,14 +16,15 @@ from intaglio.npu.weights import chunk_bytes
 
 
 class Emitter:
-    """Writes the instructions of one core, and the weights in the order in which it loads them."""
+    """Writes the instructions of all cores, and the weights in the order in which they come in."""
 
     def __init__(self, facts: Facts, arrangement: Arrangement):
         self.facts, self.where = facts, arrangement
         self.instructions: list[Instruction] = []
         self.weights = bytearray()
         self.packed: dict[tuple[int, int, int], tuple[int, int]] = {}  # where chunks lie
-        self.waits = Waits()
+        self.waits = [Waits() for _ in range(facts.cores)]
+        self.core = self.barriers = 0
         self.made: Layout = arrangement.layouts[0]
         self.band = Band()
         self.image = self.tile = self.turn = 0
@@ -31,17 +32,35 @@ class Emitter:
     def run(self) -> None:
         for made in self.where.layouts:
             self.made = made
-            self.group()
+            group, cores = made.group, self.facts.cores
+            order = [(n, t) for n in range(group.images) for t in range(group.tiles)]
+            for core in range(cores):
+                self.core = core
+                if share := order[core * len(order) // cores : (core + 1) * len(order) // cores]:
+                    self.group(share)
+            self.meet()
+
+    def meet(self) -> None:
+        """All cores wait for each other: what comes next reads what any of them stored."""
+        if len(self.waits) == 1 or self.made is self.where.layouts[-1]:
+            return
+        for core, waits in enumerate(self.waits):
+            load, compute, store = waits.count
+            last = (load, compute, store)
+            made = Instruction("barrier", {}, core, self.made.group.last - 1, last, self.barriers)
+            waits.add("store", [], [])
+            self.instructions.append(made)
+        self.barriers += 1
 
     # ---- the order ------------------------------------------------------------------------------
-    def group(self) -> None:
+    def group(self, order: list[tuple[int, int]]) -> None:
+        """The bands of a group that one core computes."""
         group = self.made.group
         if not group.streamed:
             for k in group.numbers:
                 self.load_table(k)
                 self.load_chunk(k, 0, 0)
-        order = [(n, t) for n in range(group.images) for t in range(group.tiles)]
-        if len(order) == 1:
+        if group.tiles * group.images == 1:
             self.at(0, order[0])
             self.whole()
         elif group.turned:
@@ -321,7 +340,7 @@ class Emitter:
 
     def emit(self, op: str, fields: dict[str, Any], layer: int,
              constants: list[Span] | None = None) -> None:  # fmt: skip
-        made = Instruction(op, fields, layer=layer)
+        made = Instruction(op, fields, self.core, layer, barrier=self.barriers)
         reads = [f for n in ("src", "other", "residual") if (f := fields.get(n)) is not None]
         touched = [(f.space, span(f)) for f in reads]
         touched += [("sram", s) for s in constants or ()]
@@ -330,7 +349,7 @@ class Emitter:
             assert c is not None
             touched.append(("sram", (fields["table"], fields["table"] + len(c.table))))
         written = fields["dst"]
-        made.wait = self.waits.add(made.queue, touched, [(written.space, span(written))])
+        made.wait = self.waits[self.core].add(made.queue, touched, [(written.space, span(written))])
         self.instructions.append(made)
 
 

@@ -135,10 +135,15 @@ def cost(facts: Facts, group: Group, made: Layout) -> None:
         loads *= -(-c.blocks // made.chunks[group.first])
     elif group.streamed:
         weights *= group.tiles * group.images
+    bands = group.tiles * group.images
+    sharing = min(facts.cores, bands)
+    if not group.streamed or group.turned:
+        weights *= sharing
     group.traffic = int((loads + saves) * group.images + weights)
     moving = group.traffic / chip.ddr
-    working = cycles * group.images * 1000.0 / chip.clock
-    parts = group.tiles * group.images * len(layers)
+    most = -(-bands // sharing) / bands  # of the bands, on the core that has most of them
+    working = cycles * group.images * most * 1000.0 / chip.clock
+    parts = bands * most * len(layers)
     overlap = 0.3 if group.double or group.tiles * group.images == 1 else 0.8
     longer, shorter = max(moving, working), min(moving, working)
     group.cost = longer + overlap * shorter + 3.0 * moving + parts * 200 * 1000.0 / chip.clock

@@ -24,12 +24,13 @@ class Facts:
     chip: Chip
     layers: list[Layer]
     constants: list[Constants | None]
+    cores: int = 1
     writers: dict[Store, list[int]] = field(default_factory=dict)
     readers: dict[Store, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, net: Network, chip: Chip) -> Facts:
-        made = cls(chip, net.layers, [constants(layer, chip) for layer in net.layers])
+    def of(cls, net: Network, chip: Chip, cores: int = 1) -> Facts:
+        made = cls(chip, net.layers, [constants(layer, chip) for layer in net.layers], cores)
         for layer in net.layers:
             made.writers.setdefault(layer.dst.store, []).append(layer.number)
             for r in layer.reads:

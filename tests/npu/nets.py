@@ -1,0 +1,157 @@
+"""Small networks of npu ops with random weights: what the tests of the NPU compiler run on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from intaglio.ir import Graph, Type, Value
+from intaglio.targets import chip as chips
+from intaglio.targets.chip import Chip, Unit
+from intaglio.targets.npu import ops
+
+LIMITS = {"low": -128, "high": 127, "dtype": "i8"}
+
+
+@dataclass
+class Maker:
+    """Makes layers with weights of one seed."""
+
+    seed: int = 0
+    draw: random.Random = field(init=False)
+    numbers: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.draw, self.numbers = random.Random(self.seed), np.random.default_rng(self.seed)
+
+    def image(self, *shape: int, dtype: str = "i8") -> Value:
+        return Value(Type(dtype, shape), "x")
+
+    def conv(self, x: Value, channels: int, kernel: int = 1, stride: int = 1, *,
+             pad: int | None = None, dilation: int = 1, residual: Value | None = None,
+             depthwise: bool = False, table: bool = False, dtype: str = "i8") -> Value:  # fmt: skip
+        pad = kernel // 2 * dilation if pad is None else pad
+        deep = 1 if depthwise else x.shape[1]
+        w = self.numbers.integers(-127, 128, (channels, deep, kernel, kernel)).astype(np.int8)
+        near = np.float32(1 / (70 * np.sqrt(deep * kernel * kernel)))
+        scale = near * self.numbers.uniform(0.5, 1.5, channels).astype(np.float32)
+        bias = self.numbers.integers(-1000, 1000, channels).astype(np.int32)
+        rest: dict[str, Any] = {"low": -128, "high": 127, "dtype": dtype}
+        if residual is not None:
+            rest |= {"r_zero": 3, "r_factor": 0.5}
+        if table:
+            rest |= {"base": -128}
+        entries = self.numbers.integers(-128, 128, 256).astype(np.int8) if table else None
+        op = ops.depthwise if depthwise else ops.conv
+        return op(x, w, scale, bias, residual, entries, stride=(stride, stride), pad=(pad,) * 4,
+                  dilation=(dilation, dilation), x_zero=5, y_zero=-3,
+                  origin=f"conv{channels}", **rest)  # fmt: skip
+
+    def pool(self, x: Value, kind: str, kernel: int, stride: int, pad: int = 0,
+             count: bool = False) -> Value:  # fmt: skip
+        return ops.pool(x, kind=kind, kernel=(kernel, kernel), stride=(stride, stride),
+                        pad=(pad,) * 4, dilation=(1, 1), count_include_pad=count, x_zero=2,
+                        y_zero=1, x_scale=0.11, y_scale=0.07, **LIMITS)  # fmt: skip
+
+    def join(self, kind: str, a: Value, b: Value) -> Value:
+        factor = 0.01 if kind == "mul" else 0.6
+        return ops.eltwise(a, b, kind=kind, a_zero=1, b_zero=-2, a_factor=factor, b_factor=0.4,
+                           **LIMITS)  # fmt: skip
+
+    def lut(self, x: Value) -> Value:
+        return ops.lut(x, self.numbers.integers(-128, 128, 256).astype(np.int8), base=-128)
+
+
+def graph(x: Value, *outputs: Value) -> Graph:
+    for i, y in enumerate(outputs):
+        y.name = f"y{i}"
+    return Graph([x], list(outputs), name="net")
+
+
+def mobile(m: Maker, size: int = 32) -> Graph:
+    """Inverted residuals, then a mean and a dense layer."""
+    x = m.image(1, 3, size, size)
+    y = m.conv(m.conv(m.conv(x, 32, 3, 2), 32, 3, depthwise=True), 16)
+    for channels, stride in ((24, 2), (24, 1), (40, 2), (40, 1)):
+        z = m.conv(m.conv(y, 6 * y.shape[1]), 6 * y.shape[1], 3, stride, depthwise=True)
+        y = m.conv(z, channels, residual=y if stride == 1 else None)
+    y = m.pool(y, "avg", y.shape[2], 1)
+    return graph(x, m.conv(y, 100, dtype="f32"))
+
+
+def pyramid(m: Maker, size: int = 32) -> Graph:
+    """Concats of pools of pools, upsampling, three outputs: what a detector is made of."""
+    x = m.image(1, 3, size, size)
+    a = m.conv(m.conv(x, 32, 3, 2, table=True), 32, 3, 2)
+    b = m.conv(a, 64, 3, 2)
+    p = m.conv(b, 32)
+    q = m.pool(p, "max", 5, 1, 2)
+    r = m.pool(q, "max", 5, 1, 2)
+    b = m.conv(ops.concat(p, q, r), 48)
+    up = ops.resize(b, factor=(2, 2))
+    c = m.conv(ops.concat(up, a), 24, 3)
+    d = m.conv(c, 48, 3, 2)
+    return graph(x, c, m.join("add", d, b), m.lut(d))
+
+
+def anything(seed: int) -> Graph:
+    """A random network of every op, of odd channels and extents."""
+    m = Maker(seed)
+    draw = m.draw
+    x = m.image(draw.choice((1, 1, 2)), draw.choice((1, 3, 16, 20)), draw.randint(5, 24),
+                draw.randint(5, 24))  # fmt: skip
+    made = [m.conv(x, draw.choice((8, 16, 33)), 3)]
+    for _ in range(draw.randint(2, 9)):
+        made.append(_layer(m, draw.choice(made[-3:]), made))
+    outputs = dict.fromkeys([made[-1], draw.choice(made)])
+    return graph(x, *outputs)
+
+
+def _layer(m: Maker, y: Value, made: Sequence[Value]) -> Value:
+    draw, (_, channels, height, width) = m.draw, y.shape
+    same = [v for v in made if v.shape == y.shape]
+    beside = [v for v in made if v.shape[2:] == y.shape[2:]]
+    kernel = draw.choice((1, 3, 5)) if min(height, width) >= 5 else 1
+    stride = draw.choice((1, 1, 2)) if min(height, width) >= 4 else 1
+    kind = draw.choice(("conv", "conv", "residual", "depthwise", "max", "avg", "add", "mul",
+                        "spread", "lut", "resize", "concat", "slice"))  # fmt: skip
+    if kind == "conv":
+        dilation = 2 if kernel == 3 and min(height, width) > 6 else 1
+        return m.conv(y, draw.choice((5, 16, 32, 40)), kernel, stride, dilation=dilation,
+                      table=draw.random() < 0.3)  # fmt: skip
+    if kind == "residual":
+        return m.conv(draw.choice(beside), channels, kernel, residual=draw.choice(same))
+    if kind == "depthwise":
+        return m.conv(y, channels, kernel, stride, depthwise=True)
+    if kind in ("max", "avg") and kernel > 1:
+        return m.pool(y, kind, kernel, stride, kernel // 2, draw.random() < 0.5)
+    if kind in ("add", "mul"):
+        return m.join(kind, y, draw.choice(same))
+    if kind == "spread":
+        whole = ops.pool(y, kind="avg", kernel=(height, width), stride=(1, 1), pad=(0,) * 4,
+                         dilation=(1, 1), x_scale=0.1, y_scale=0.1, **LIMITS)  # fmt: skip
+        return m.join("mul", y, whole)
+    if kind == "resize" and height * width < 400:
+        return ops.resize(y, factor=(draw.choice((1, 2)), 2))
+    if kind == "concat":
+        return ops.concat(y, draw.choice(beside))
+    if kind == "slice" and channels > 2:
+        first = draw.randrange(channels - 1)
+        return ops.slice_(y, first=first, count=draw.randint(1, channels - first))
+    return m.lut(y)
+
+
+def small_chip(sram: int, c2: int = 16, in_atom: int = 32, out_atom: int = 32,
+               align: int = 64, shared: int = 0) -> Chip:  # fmt: skip
+    """A chip of any measure, with the units of rk3588."""
+    like = chips.load("rk3588")
+    units = dict(like.units)
+    for name, atoms in (("conv", (in_atom, out_atom)), ("depthwise", (out_atom, out_atom))):
+        units[name] = replace(units[name], in_atom={"i8": atoms[0]}, out_atom={"i8": atoms[1]})
+    assert all(isinstance(u, Unit) for u in units.values())
+    return replace(like, name="small", sram=sram, c2={"i8": c2, "u8": c2, "i16": c2}, align=align,
+                   shared=shared, units=units)  # fmt: skip

@@ -1,0 +1,67 @@
+"""Programs fit the core's memory, move little, and are the same every time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intaglio.errors import BadInput, Unsupported
+from intaglio.npu import build
+from intaglio.npu.waits import span
+from intaglio.targets import chip as chips
+from tests.npu.nets import Maker, graph, mobile, pyramid, small_chip
+
+NETS = {"mobile": mobile, "pyramid": pyramid}
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("chip", ["rk3588", "rk3566", "k230", "bm1684x"])
+def test_all_stays_inside_of_the_core(name: str, chip: str):
+    made = build(NETS[name](Maker(), 64), chips.load(chip))
+    for i in made.program.instructions:
+        for f in i.fields.values():
+            if getattr(f, "space", "") == "sram":
+                low, high = span(f)
+                assert 0 <= low < high <= made.program.sram
+                assert f.offset % made.program.align == 0
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_groups_move_less_than_layers(name: str):
+    net, chip = NETS[name](Maker(), 64), small_chip(48 << 10)
+    groups, layers = build(net, chip), build(net, chip, together=False)
+    assert len(groups.arrangement.layouts) < len(layers.arrangement.layouts)
+    assert groups.least_traffic <= groups.traffic < layers.traffic
+
+
+def test_everything_moves_once_where_there_is_room():
+    made = build(mobile(Maker(), 64), small_chip(4 << 20))
+    assert made.traffic == made.least_traffic
+    assert made.program.internal == 0
+
+
+def test_the_same_net_gives_the_same_bytes():
+    one, two = (build(pyramid(Maker()), small_chip(32 << 10)) for _ in range(2))
+    assert np.array_equal(one.program.encode(), two.program.encode())
+    assert np.array_equal(one.weights, two.weights)
+
+
+def test_a_layer_that_does_not_fit_is_named_with_what_is_missing():
+    m = Maker()
+    x = m.image(1, 512, 8, 8)
+    with pytest.raises(Unsupported, match=r"conv 'conv64' needs \d+ bytes .* are missing"):
+        build(graph(x, m.conv(x, 64, 3)), small_chip(8 << 10))
+
+
+def test_more_cores_than_there_are():
+    with pytest.raises(BadInput, match="4 cores are asked for; it has 3"):
+        build(mobile(Maker()), chips.load("rk3588"), cores=4)
+
+
+def test_cores_share_the_bands_of_a_group():
+    made = build(pyramid(Maker(), 64), small_chip(64 << 10), cores=3)
+    work = [0, 0, 0]
+    for i in made.program.instructions:
+        work[i.core] += i.queue == "compute"
+    assert min(work) > 0
+    assert any(i.op == "barrier" for i in made.program.instructions)
