@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.npu.nets import Maker, graph, mobile, pyramid, small_chip
 
 from intaglio.errors import BadInput, Unsupported
 from intaglio.npu import build
 from intaglio.npu.waits import span
 from intaglio.targets import chip as chips
-from tests.npu.nets import Maker, graph, mobile, pyramid, small_chip
 
 NETS = {"mobile": mobile, "pyramid": pyramid}
 

@@ -34,23 +34,16 @@ class Store:
     slot: int = -1  # the program's input that it is, -1: it is made here
     ports: list[tuple[int, int, int]] = field(default_factory=list)  # output, first, channels
 
-    @property
-    def item(self) -> int:
-        return dtypes.TABLE[self.dtype].numpy.itemsize
+    item: int = field(init=False)  # bytes of an element
+    blocks: int = field(init=False)  # of c2 channels
+    row: int = field(init=False)  # bytes of a row of one block, outside of the core
+    pitch: int = field(init=False)  # bytes from row to row in SRAM, each at a whole address
 
-    @property
-    def blocks(self) -> int:
-        return -(-self.channels // self.c2)
-
-    @property
-    def row(self) -> int:
-        """Bytes of a row of one block of channels, outside of the core."""
-        return self.width * self.c2 * self.item
-
-    @property
-    def pitch(self) -> int:
-        """Bytes from one row to the next in SRAM, where each begins at a whole address."""
-        return -(-self.row // self.align) * self.align
+    def __post_init__(self) -> None:
+        self.item = dtypes.TABLE[self.dtype].numpy.itemsize
+        self.blocks = -(-self.channels // self.c2)
+        self.row = self.width * self.c2 * self.item
+        self.pitch = -(-self.row // self.align) * self.align
 
     def bytes(self, rows: int) -> int:
         """What `rows` rows of an image take outside."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from intaglio.npu.layers import Layer, Range, Store
-from intaglio.npu.tiles import Band, Facts, Group, band, edges
+from intaglio.npu.tiles import Band, Facts, Group, cut
 
 
 @dataclass(eq=False, slots=True)
@@ -27,7 +27,7 @@ class Layout:
     bands: list[Band]  # by tile
     incoming: dict[Store, list[Range]]
     kept: list[Store]
-    rows: dict[Store, int] = field(default_factory=dict)  # most rows of a tile
+    rows: dict[Store, int]  # most rows of a tile
     maps: dict[Store, list[Block]] = field(default_factory=dict)
     chunks: dict[int, int] = field(default_factory=dict)  # blocks of output channels at a time
     weights: dict[int, list[Block]] = field(default_factory=dict)  # by layer
@@ -47,14 +47,8 @@ def layout(facts: Facts, group: Group, pinned: frozenset[Store], room: int,
     `room` bytes may be used. With `sample`, only a few tiles are looked at: good for an estimate.
     """
     layers = facts.layers[group.first : group.last]
-    incoming, kept = edges(facts, group.first, group.last)
-    tiles = range(group.tiles)
-    if sample and group.tiles > 5:
-        tiles = [0, 1, group.tiles // 2, group.tiles - 2, group.tiles - 1]  # type: ignore[assignment]
-    made = Layout(group, [band(layers, kept, t, group.tiles) for t in tiles], incoming, kept)
-    for one in made.bands:
-        for s, (low, high) in one.rows.items():
-            made.rows[s] = max(made.rows.get(s, 0), high - low)
+    found = cut(facts, group.first, group.last, group.tiles, sample)
+    made = Layout(group, found.bands, found.incoming, found.kept, found.rows)
     _maps(facts, made, layers, pinned)
     _weights(facts, made, room)
     made.peak, made.fullest = fullest(made.blocks(), group.first, group.last)
@@ -67,9 +61,8 @@ def _maps(facts: Facts, made: Layout, layers: Sequence[Layer], pinned: frozenset
     for s, rows in made.rows.items():
         if s in pinned:
             continue
-        inside = [k for k in facts.readers.get(s, ()) if group.first <= k < group.last]
-        inside += [k for k in facts.writers.get(s, ()) if group.first <= k < group.last]
-        first, last = min(inside), max(inside)
+        inside = [k for k in facts.users[s] if group.first <= k < group.last]
+        first, last = inside[0], inside[-1]
         if s in made.kept:
             last = group.last
         if s in made.incoming:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from intaglio.errors import Unsupported
 from intaglio.npu.layers import Network
 from intaglio.npu.place import Layout, layout, pack
-from intaglio.npu.tiles import Facts, Group, edges, outside, stored, usual_tiles
+from intaglio.npu.tiles import Facts, Group, cut, outside, stored, usual_tiles
 
 LONGEST = 16  # layers of a group in several bands
 LONGEST_WHOLE = 48  # of one whose maps fit as a whole
@@ -56,7 +56,7 @@ def cheapest(facts: Facts, first: int, last: int) -> Group | None:
     """The cheapest way to run layers first .. last as one group; None: they do not fit."""
     layers = facts.layers[first:last]
     images = layers[0].dst.store.images
-    _, kept = edges(facts, first, last)
+    kept = cut(facts, first, last, 1).kept
     most = min(s.height for s in kept)  # every band has a row of each result
     whole = last - first > LONGEST
     best: Group | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from intaglio.npu.layers import Network, Store
 from intaglio.npu.place import Block, Layout, layout, pack
 from intaglio.npu.search import attempt, cheapest
-from intaglio.npu.tiles import Facts, Group, edges, outside, stored, usual_tiles
+from intaglio.npu.tiles import Facts, Group, cut, outside, stored, usual_tiles
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ def _exact(facts: Facts, group: Group) -> list[Layout]:
     made = attempt(facts, group, sample=False)
     if made is not None:
         return [made]
-    most = min(s.height for s in edges(facts, group.first, group.last)[1])
+    most = min(s.height for s in cut(facts, group.first, group.last, 1).kept)
     for tiles in usual_tiles(most):
         if tiles <= group.tiles:
             continue

@@ -27,6 +27,8 @@ class Facts:
     cores: int = 1
     writers: dict[Store, list[int]] = field(default_factory=dict)
     readers: dict[Store, list[int]] = field(default_factory=dict)
+    users: dict[Store, list[int]] = field(default_factory=dict)  # both
+    cuts: dict[tuple[int, int, int, bool], Cut] = field(default_factory=dict)  # made so far
 
     @classmethod
     def of(cls, net: Network, chip: Chip, cores: int = 1) -> Facts:
@@ -35,6 +37,8 @@ class Facts:
             made.writers.setdefault(layer.dst.store, []).append(layer.number)
             for r in layer.reads:
                 made.readers.setdefault(r.store, []).append(layer.number)
+            for s in {r.store for r in [*layer.reads, layer.dst]}:
+                made.users.setdefault(s, []).append(layer.number)
         return made
 
     def weights(self, k: int) -> int:
@@ -133,6 +137,34 @@ def band(layers: Sequence[Layer], kept: Iterable[Store], tile: int, tiles: int) 
                 a, b = min(a, c), max(b, d)
             need[r.store] = a, b
     return found
+
+
+@dataclass(slots=True)
+class Cut:
+    """Some layers in so many bands: what comes in, what is kept, and the rows of each band."""
+
+    incoming: dict[Store, list[Range]]
+    kept: list[Store]
+    bands: list[Band]
+    rows: dict[Store, int] = field(default_factory=dict)  # of the largest band
+
+
+SHOWN = 5  # bands that stand for all
+
+
+def cut(facts: Facts, first: int, last: int, tiles: int, sample: bool = False) -> Cut:
+    """Layers first .. last in `tiles` bands; with `sample`, a few of them stand for all."""
+    key = first, last, tiles, sample and tiles > SHOWN
+    if key not in facts.cuts:
+        incoming, kept = edges(facts, first, last)
+        numbers = range(tiles) if not key[3] else (0, 1, tiles // 2, tiles - 2, tiles - 1)
+        layers = facts.layers[first:last]
+        made = Cut(incoming, kept, [band(layers, kept, t, tiles) for t in numbers])
+        for one in made.bands:
+            for s, (low, high) in one.rows.items():
+                made.rows[s] = max(made.rows.get(s, 0), high - low)
+        facts.cuts[key] = made
+    return facts.cuts[key]
 
 
 def outside(store: Store, channels: int, rows: int) -> int:
