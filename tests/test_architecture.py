@@ -21,6 +21,7 @@ FLOORS = [
     ("targets", "frontends", "package"),
     ("passes", "session"),
     ("npu",),
+    ("simulate",),
     ("tune",),
     ("compiler", "export"),
     ("quant",),

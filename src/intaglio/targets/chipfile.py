@@ -81,12 +81,14 @@ FIGURES: dict[str, Check] = {
 TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/targets.md explains them
     "efficiency": _share,
     "write": _positive(16),
+    "port": _cost,
     "steps": _whole(1, 64),
+    "taps": _whole(0, 1),
     "launch": _cost,
+    "layer": _cost,
     "transfer": _cost,
     "barrier": _cost,
     "start": _cost,
-    "call": _cost,
 }
 
 

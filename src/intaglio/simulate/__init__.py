@@ -1,0 +1,1 @@
+"""How long an NPU program takes on its chip, without the chip."""

@@ -1,0 +1,177 @@
+"""The cycle model on programs made by hand, whose times follow from a few numbers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from intaglio.errors import BadFile, BadInput
+from intaglio.npu.isa import Feature, Instruction, Port, Program
+from intaglio.simulate.cycles import costs
+from intaglio.simulate.timeline import timeline
+from intaglio.targets import chip
+
+TIMING = {"efficiency": 0.5, "write": 2.0, "port": 0.0, "steps": 4, "taps": 0, "launch": 10.0,
+          "layer": 0.0, "transfer": 5.0, "barrier": 50.0, "start": 0.0}  # fmt: skip
+# 16 bytes a cycle of DDR; a byte written costs two
+CHIP = replace(chip.load("rk3588"), clock=1000.0, ddr=32.0, burst=64, timing=TIMING)
+
+
+def box(space: str, channels: int, height: int, width: int, at: int = 0, c2: int = 16,
+        rows: int = 0) -> Feature:  # fmt: skip
+    row = width * c2
+    return Feature(space, at, "i8", channels, height, width, c2, (rows or height) * row, row, c2)
+
+
+def conv(inputs: int, outputs: int, size: int, kernel: int = 1, **more: object) -> dict:
+    return {"src": box("sram", inputs, size, size), "dst": box("sram", outputs, size, size),
+            "kernel": (kernel, kernel), "stride": (1, 1), "dilation": (1, 1), "in_atom": 32,
+            "out_atom": 32, **more}  # fmt: skip
+
+
+def program(*instructions: Instruction, cores: int = 1, near: int = 0) -> Program:
+    port = Port("i8", (1, 16, 8, 8))
+    return Program("rk3588", cores, 1 << 18, 1 << 20, 1 << 20, [port], [port],
+                   list(instructions), near)  # fmt: skip
+
+
+def move(op: str, channels: int, size: int, **more) -> Instruction:
+    out, inside = box("internal", channels, size, size), box("sram", channels, size, size)
+    both = (out, inside) if op == "load" else (inside, out)
+    return Instruction(op, dict(zip(("src", "dst"), both, strict=True)), **more)
+
+
+@pytest.mark.parametrize(
+    ("fields", "cycles"),
+    [
+        (conv(64, 64, 56), 56 * 56 * 4 * 2),  # an output is held for 4 cycles at least
+        (conv(64, 64, 56, 3), 56 * 56 * 18 * 2),
+        (conv(3, 64, 112, 7), 112 * 112 * 49 * 2),
+        (conv(256, 33, 10), 10 * 10 * 8 * 2),  # a part of an atom costs as much as a whole
+        (conv(64, 64, 56, entries=256), 56 * 56 * 64 / 4),  # the table is slower
+        (conv(64, 64, 56, residual=box("sram", 64, 56, 56)), 56 * 56 * 4 * 2),
+    ],
+)
+def test_a_convolution_takes_its_atoms(fields, cycles):
+    made = costs(program(Instruction("conv", fields)), CHIP)
+    assert made.work[0] == cycles
+    src, dst = fields["src"], fields["dst"]
+    taps = fields["kernel"][0] ** 2
+    assert made.products[0] == dst.height * dst.width * dst.channels * src.channels * taps
+
+
+def test_other_units_take_their_elements():
+    a, b = box("sram", 24, 8, 8), box("sram", 24, 4, 4)
+    window = {"kernel": (2, 2), "stride": (2, 2), "dilation": (1, 1)}
+    made = costs(program(
+        Instruction("pool", {"src": a, "dst": b, **window}),
+        Instruction("eltwise", {"src": a, "other": a, "dst": a}),
+        Instruction("lut", {"src": a, "dst": a, "entries": 256}),
+        Instruction("resize", {"src": b, "dst": a, "factor": (2, 2)}),
+        Instruction("copy", {"src": a, "dst": a}),
+        Instruction("depthwise", {**conv(24, 24, 8, 3), "in_atom": 64, "out_atom": 64}),
+        Instruction("matmul", {"src": box("sram", 40, 8, 1), "dst": box("sram", 70, 8, 1)}),
+    ), CHIP)  # fmt: skip
+    whole = 8 * 8 * 32  # 24 channels are two blocks
+    assert made.work.tolist() == [whole / 16, whole / 16, whole / 4, whole / 16, whole / 16,
+                                  8 * 8 * 9, 8 * 4 * 3]  # fmt: skip
+    lanes = replace(CHIP, timing={**TIMING, "taps": 1})
+    pool = program(Instruction("pool", {"src": a, "dst": b, **window}))
+    assert costs(pool, lanes).work[0] == 4 * 4 * 32 * 4 / 16
+
+
+def test_transfers_take_whole_bursts():
+    some = box("internal", 32, 2, 3, rows=9)  # 2 blocks of 2 rows of 48 bytes that touch
+    gaps = replace(some, row=64, plane=64 * 9)  # 4 rows by themselves
+    load = [Instruction("load", {"src": f, "dst": box("sram", 32, 2, 3)}) for f in (some, gaps)]
+    made = costs(program(*load, move("load", 32, 8), move("store", 32, 8)), CHIP)
+    assert made.read.tolist() == [2 * 128, 4 * 64, 2048, 0]
+    assert made.written.tolist() == [0, 0, 0, 2048]
+    assert made.ddr.tolist() == [16, 16, 128, 256]
+    assert made.idle.tolist() == [5] * 4
+
+
+def test_shared_sram_spares_ddr():
+    made = costs(program(move("load", 32, 8), near=1024), CHIP)
+    assert (made.read[0], made.near[0], made.ddr[0]) == (1024, 1024, 64)
+
+
+def test_queues_run_beside_each_other_and_waits_hold():
+    work = conv(64, 64, 8)  # 512 cycles, and 10 to launch; 2048 bytes are 128 cycles, and 5
+    made = timeline(program(
+        move("load", 32, 8),
+        Instruction("conv", work, wait=(1, 0, 0), layer=0),
+        move("load", 32, 8, layer=1),
+        Instruction("conv", work, wait=(2, 0, 0), layer=1),
+        move("store", 32, 8, wait=(0, 2, 0), layer=1),
+    ), CHIP)  # fmt: skip
+    assert made.start.tolist() == [0, 133, 133, 133 + 522, 133 + 1044]
+    assert made.end.tolist() == [133, 655, 266, 1177, 1177 + 256 + 5]
+    assert made.cycles == 1438
+    assert made.milliseconds == pytest.approx(1438e-6)
+    first, second = made.layers()
+    assert (first["cycles"], second["cycles"]) == (655, 783)
+    assert first["npu"] == second["npu"] == 512
+    assert (second["ddr"], second["read"], second["written"]) == (128 + 256, 2048, 2048)
+    assert first["bound"] == second["bound"] == "compute"
+    assert made.units() == {"load": 256, "store": 128, "conv": 1024}
+    assert made.busy()["compute"] == [pytest.approx(1044 / 1438)]
+
+
+def test_cores_share_ddr_and_meet_at_barriers():
+    both = []
+    for core in (0, 1):
+        both += [move("load", 32, 8, core=core), Instruction("barrier", {}, core, wait=(1, 0, 0))]
+    both.append(move("load", 32, 8, core=1, barrier=1))
+    made = timeline(program(*both, cores=2), CHIP)
+    assert made.end[[0, 2]].tolist() == [133, 261]  # the second waits for the first one's bytes
+    assert made.end[[1, 3]].tolist() == [133, 261]
+    assert made.start[4] == 261 + 50
+
+
+def test_a_layer_may_cost_something_of_its_own():
+    slow = replace(CHIP, timing={**TIMING, "layer": 1000.0})
+    work = [Instruction("conv", conv(64, 64, 8), layer=k) for k in (0, 0, 1)]
+    assert timeline(program(*work), slow).cycles == 3 * 522 + 2000
+    tiny = Instruction("conv", conv(32, 32, 1), layer=0)
+    assert timeline(program(tiny), slow).layers()[0]["bound"] == "launch"
+
+
+def test_a_program_that_waits_for_itself_is_refused():
+    load = move("load", 32, 8, wait=(0, 1, 0))
+    work = Instruction("conv", conv(64, 64, 8), wait=(1, 0, 0))
+    with pytest.raises(BadFile, match="instruction 0 waits for what never ends"):
+        timeline(program(load, work), CHIP)
+
+
+def test_what_the_chip_cannot_do_is_refused():
+    f32 = conv(64, 64, 8)
+    f32["src"] = replace(f32["src"], dtype="f32")
+    with pytest.raises(BadInput, match="rk3588: conv does not know f32"):
+        costs(program(Instruction("conv", f32)), CHIP)
+    with pytest.raises(BadFile, match="no instruction at"):
+        costs(program(move("load", 32, 8)).encode()[:-4], CHIP)
+
+
+def test_a_hundred_thousand_instructions_take_a_second():
+    one = [move("load", 32, 8, wait=(0, 0, 0)), Instruction("conv", conv(64, 64, 8)),
+           move("store", 32, 8)]  # fmt: skip
+    parts = program(*one)
+    code = parts.encode()
+    sizes = [len(i.encode()) for i in one]
+    body = code[len(code) - sum(sizes) :]
+    n = 33_334
+    head = code[: len(code) - sum(sizes)].copy()
+    head[20:24] = np.frombuffer(np.uint32(3 * n).tobytes(), np.uint8)  # how many
+    long = np.concatenate([head, np.tile(body, n)])
+    best = min(_seconds(long) for _ in range(2))
+    assert best < 2.0  # 0.5 s on an idle machine
+
+
+def _seconds(code) -> float:
+    begun = time.process_time()
+    assert timeline(code, CHIP).cycles > 0
+    return time.process_time() - begun
