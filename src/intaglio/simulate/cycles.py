@@ -22,6 +22,7 @@ USUAL = {  # constants of a chip whose file does not say
     "write": 1.0,  # cost of a byte written, in bytes read
     "port": 0.0,  # bytes a cycle that a core moves each way; 0: as many as DDR gives
     "steps": 1,  # cycles for which a convolution holds an output at least
+    "pixels": 1,  # outputs of a channel that it holds together
     "taps": 0,  # 1: pooling reads every tap of every window; 0: every element once
     "launch": 100.0,  # cycles of each instruction beside its work
     "layer": 0.0,  # cycles of each layer beside those of its instructions
@@ -130,7 +131,14 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tup
         deep = _f(src["channels"]) if name == "conv" else np.ones(len(rows))
         held = np.maximum(constant["steps"], taps * -(-deep // ins)) if name == "conv" else taps
         atom = ins * outs if name == "conv" else outs
-        cycles = pixels * held * -(-_f(dst["channels"]) // outs) * atom / rate
+        together = constant["pixels"] if name == "conv" else 1
+        cycles = (
+            _up(pixels, np.full(len(rows), together))
+            * held
+            * -(-_f(dst["channels"]) // outs)
+            * atom
+            / rate
+        )
         ends = np.where(rows["entries"] > 0, made / _rate(chip, "lut", src["dtype"]), 0)
         if "eltwise" in chip.units:
             more = made / _rate(chip, "eltwise", src["dtype"])
@@ -142,7 +150,8 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tup
         outs = _by_type(conv.out_atom, src["dtype"], 1)
         deep, wide = _f(src["channels"]), _f(dst["channels"])
         held = np.maximum(constant["steps"], -(-deep // ins))
-        return pixels * held * -(-wide // outs) * ins * outs / rate, pixels * deep * wide
+        many = _up(pixels, np.full(len(rows), constant["pixels"]))
+        return many * held * -(-wide // outs) * ins * outs / rate, pixels * deep * wide
     if name == "pool":
         taps = _f(rows["kernel"]).prod(-1)
         seen = _f(src["height"]) * _f(src["width"]) * _up(_f(src["channels"]), _f(src["c2"]))

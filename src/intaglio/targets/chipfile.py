@@ -83,6 +83,7 @@ TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/target
     "write": _positive(16),
     "port": _cost,
     "steps": _whole(1, 64),
+    "pixels": _whole(1, 1024),
     "taps": _whole(0, 1),
     "launch": _cost,
     "layer": _cost,
