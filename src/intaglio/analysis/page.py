@@ -22,7 +22,7 @@ table { border-collapse: collapse; width: 100%; } th { text-align: left; color: 
 th, td { padding: .22em .8em .22em 0; border-bottom: 1px solid #e8edf2; vertical-align: middle; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.name { font-family: ui-monospace, monospace; font-size: .92em; overflow-wrap: anywhere; }
-tr.bad td { background: #fdf1ea; } ul { padding-left: 1.2em; } svg text { font-size: 11px; }
+tr.bad td { background: #fdf1ea; } ul { padding-left: 1.2em; }
 """
 WHOLE, ALONE = "#1f5fa8", "#c2571a"  # bars: out of the whole model, and of the layer by itself
 
@@ -181,7 +181,7 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
 
     def y_at(loss: float) -> float:
         share = (math.log10(loss) - first) / (last - first)
-        return high - bottom - share * (high - top - bottom)
+        return top + share * (high - top - bottom)
 
     made = []
     for e in range(first, last + 1):
@@ -199,13 +199,13 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
     for t in (min(times), max(times)):
         made.append(f'<text x="{x_at(t):.1f}" y="{high - bottom + 18}" text-anchor="middle">'
                     f"{t:.2f}</text>")  # fmt: skip
-    words = "time of the products by the target's costs, beside all of them quantised"
+    words = "predicted time of the products, beside all of them quantised"
     middle = (left + wide - right) / 2
     made.append(f'<text x="{middle}" y="{high - 6}" text-anchor="middle">{words}</text>')
     head = ("*layers wider", "*share of the work", "*time", "*worst cosine")
     rows = [(str(len(p["layers"])), f"{p['share']:.1%}", f"{p['time']:.2f}", _figure(p["cosine"]))
             for p in points]  # fmt: skip
-    svg = f'<svg width="{wide}" height="{high}">{"".join(made)}</svg>'
+    svg = f'<svg width="{wide}" height="{high}" font-size="11">{"".join(made)}</svg>'
     return f"<h2>Trade-off: the worst cosine against time</h2>{svg}{_table(head, rows)}"
 
 

@@ -20,6 +20,7 @@ from intaglio.targets import Target
 COMPARED = 8  # samples that the float and the quantised model are compared on
 WORST = 10  # layers that are shown
 SHOWN = 6  # names in a line
+NOTES = 12  # in a terminal
 SECONDS = 0.5  # for which the two take turns
 
 
@@ -94,7 +95,10 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
             f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
         )
         lines.append(f"{'in floats':11} {shown}: {why}")
-    lines += [f"{'note':11} {words}" for words in facts["notes"]]
+    notes = facts["notes"]
+    lines += [f"{'note':11} {words}" for words in notes[:NOTES]]
+    if len(notes) > NOTES:
+        lines.append(f"{'note':11} {len(notes) - NOTES} more are in --report")
     if len(facts["curve"]) > 1:
         lines.append(
             f"{'trade-off':11} layers in wider types, their share of the work, time of the "

@@ -37,6 +37,7 @@ from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.pictures import take_pictures
 from intaglio.quant.place import PRODUCTS, Placement, layer, place, weight_axis
+from intaglio.quant.recurrent import candidates, quantize_recurrent
 from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
 from intaglio.quant.search import Cache, Found, Point, Search, some_of, subject
@@ -164,7 +165,8 @@ def calibrate(
         wanted |= scheme.wanted(graph, warn)
     refuse_missing(chip, wanted)
     placement = place(graph, wanted, chip, how.precision)
-    if not placement.nodes:
+    recurrent = [layer(n) for n in candidates(graph, wanted, chip)]
+    if not placement.nodes and not recurrent:
         why = "; ".join(dict.fromkeys(placement.floats.values()))
         raise BadInput("there is nothing to quantise: no convolution or product with constant "
                        f"weights in f32{f' ({why})' if why else ''}")  # fmt: skip
@@ -185,11 +187,16 @@ def calibrate(
     found = settle(graph, wanted, placement, seen, samples, weights, options, given, progress, how)
     if found.layers:
         placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
+        for n in placement.floats:
+            if layer(n) in found.layers:
+                placement.floats[n] = f"{how.precision} is too coarse for what it reads"
         seen = look(graph, placement, samples, progress, seen)
     options = replace(options, methods={**found.methods, **options.methods})
     made = build(graph, placement, seen, options, given, weights, how)
     made.notes += [*map(str, notes), *found.notes]
     made.curve = found.curve
+    if recurrent:
+        quantize_recurrent(made, recurrent, samples, options.accuracy, wanted, progress)
     if input_type == "uint8":
         take_pictures(made.graph, mean, std, layout, input_layout)
     return made
@@ -286,7 +293,7 @@ def settle(
     if options.method != "auto" and options.accuracy is None:
         return Found()
     if all(v.name in given for v in placement.tensors):
-        return Found()  # nothing is left to be found
+        return Found()  # nothing is left to be found, or there is nothing
 
     def make(methods: Mapping[str, str]) -> dict[str, TensorScheme]:
         own = replace(options, methods={**methods, **options.methods})

@@ -215,8 +215,8 @@ def dynamic(graph: Graph, keep: Collection[str] = (), attention: str = "bf16") -
     """
     made = round_attention(graph, attention, keep)
     for node in list(made.nodes()):
-        if not _kept(node, keep) and _is_plain_layer(node):
-            for old, new in zip(node.outputs, _layer(node), strict=True):
+        if not _kept(node, keep) and has_bytes_form(node):
+            for old, new in zip(node.outputs, in_bytes(node), strict=True):
                 made.replace(old, new)
             continue
         w = None if _kept(node, keep) else _matrix(node)
@@ -269,7 +269,7 @@ def _quantize_tables(graph: Graph, keep: Collection[str]) -> None:
 USUAL = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh")}
 
 
-def _is_plain_layer(node: Node) -> bool:
+def has_bytes_form(node: Node) -> bool:
     """An LSTM or GRU that has a form with weights of bytes."""
     if node.op not in USUAL:
         return False
@@ -288,7 +288,7 @@ def _is_plain_layer(node: Node) -> bool:
     )
 
 
-def _layer(node: Node) -> list[Value]:
+def in_bytes(node: Node) -> list[Value]:
     """The same layer with weights of bytes, a scale per row of each direction."""
     x, w, r, b, _, *states = node.inputs
     quantized = []

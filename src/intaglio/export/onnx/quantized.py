@@ -35,4 +35,39 @@ def mean_in_floats(node: Node, ys: Value, yz: Value) -> Any:
     return _stored(op(_real(*node.inputs[:3]), **node.attrs), ys, yz)
 
 
-IN_FLOATS: tuple[Rule, ...] = (pair_in_floats, mean_in_floats)
+w, ws, r, rs, bias, h, c = P["w ws r rs bias? h? c?"]
+
+
+def _weights(stored: Value, scale: Value) -> Value:
+    """Bytes with a scale for each row of each direction."""
+    d, rows, k = stored.shape
+    flat = ops.reshape(stored, shape=(d * rows, k))
+    real = ops.dequantize_linear(flat, ops.reshape(scale, shape=(d * rows,)), axis=0)
+    made: Value = ops.reshape(real, shape=(d, rows, k))
+    return made
+
+
+def _usual(functions: tuple[str, ...], w: Value) -> dict[str, Any]:
+    """The usual activations of every direction."""
+    every = functions * w.shape[0]
+    none = (0.0,) * len(every)
+    return {"activations": every, "activation_alpha": none, "activation_beta": none}
+
+
+@rule(P.dynamic_lstm(x, w, ws, r, rs, bias, h, c))
+def lstm_in_floats(node: Node, x: Value, w: Value, ws: Value, r: Value, rs: Value,
+                   bias: Value | None, h: Value | None, c: Value | None) -> Any:  # fmt: skip
+    """ONNX has no LSTM that quantises what it reads: it gets the stored weights and floats"""
+    return ops.lstm(x, _weights(w, ws), _weights(r, rs), bias, None, h, c, **node.attrs,
+                    **_usual(("Sigmoid", "Tanh", "Tanh"), w))  # fmt: skip
+
+
+@rule(P.dynamic_gru(x, w, ws, r, rs, bias, h))
+def gru_in_floats(node: Node, x: Value, w: Value, ws: Value, r: Value, rs: Value,
+                  bias: Value | None, h: Value | None) -> Any:  # fmt: skip
+    """ONNX has no GRU that quantises what it reads: it gets the stored weights and floats"""
+    return ops.gru(x, _weights(w, ws), _weights(r, rs), bias, None, h, linear_before_reset=True,
+                   **node.attrs, **_usual(("Sigmoid", "Tanh"), w))  # fmt: skip
+
+
+IN_FLOATS: tuple[Rule, ...] = (pair_in_floats, mean_in_floats, lstm_in_floats, gru_in_floats)
