@@ -23,6 +23,7 @@ from intaglio.passes.layout import choose_layout, fewer_transposes
 from intaglio.passes.legalize import refuse, steps
 from intaglio.passes.linear import LINEAR
 from intaglio.passes.move import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
+from intaglio.passes.partition import partition
 from intaglio.passes.prune import prune_channels
 from intaglio.passes.recognize import RECOGNIZE
 from intaglio.passes.recognize.shuffles import SHUFFLES
@@ -143,6 +144,15 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
         Pass("move", rules(FOLD, MOVE, CANONICAL), level=1),
         Pass("move products", rules(FOLD, FUSE, LINEAR, MOVE_FLOATS, parallel, CANONICAL), level=2),
         Pass("merge duplicates again", merge_duplicates, level=1, rule="merge_duplicates"),
+    ]
+
+
+def offload(target: Target) -> list[Pass]:
+    """What the units of an NPU do becomes programs of its own; all else is for the CPU beside."""
+    rules = partial(_rules, target.cost)
+    return [
+        Pass("lower to NPU", rules(target.lower, FOLD, CANONICAL)),
+        Pass("partition", partition(target)),
     ]
 
 

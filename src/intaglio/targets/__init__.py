@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from intaglio.errors import BadInput
 from intaglio.ir import Node
 from intaglio.rewrite import Rule
+from intaglio.targets import chip as chips
+from intaglio.targets.chip import Chip
 from intaglio.targets.cost import USUAL, Cost
 from intaglio.targets.precision import Precision, Stored
 
@@ -28,6 +30,8 @@ class Target:
     precision: str = "f32"  # what `narrow` makes
     near: int = 0  # bytes of a layer's images that its caches keep; 0: batches are never cut
     replace: tuple[Rule, ...] = ()  # what it would rather run, from intaglio.targets.replace
+    chip: Chip | None = None  # the NPU, whose ops `lower` makes
+    host: Target | None = None  # beside an NPU: the CPU that runs all else
     precisions: tuple[Precision, ...] = ()  # what layers of quantised models compute in
     weight_only: Stored | None = None  # matrices that it computes with in floats, if it does
     dynamic: tuple[str, ...] = ()  # ops that quantise what they read as it comes
@@ -49,7 +53,7 @@ class Target:
         raise BadInput(f"{self.name} computes no layers in integers; quantise for another target")
 
 
-NAMES = ("cpu",)
+NAMES = ("cpu", *chips.names())
 
 
 PRECISIONS = ("f32", "bf16", "f16")
@@ -57,14 +61,20 @@ ALIASES = {"fp32": "f32", "fp16": "f16"}  # what else people call them
 
 
 def find(name: str | Target, isa: str | int | None = None, precision: str = "f32") -> Target:
-    """The target called `name`, or the one given; `isa` is for CPUs, None means this machine's."""
+    """The target called `name`: "cpu", a chip, or a TOML file that describes one; or the one given.
+
+    `isa` is for CPUs, those beside an NPU too; None means this machine's.
+    """
     if isinstance(name, Target):
         return name
-    if name not in NAMES:
-        raise BadInput(f"no target is called '{name}'; known are {', '.join(NAMES)}")
+    if name not in NAMES and not name.endswith(".toml"):
+        raise BadInput(f"no target is called '{name}'; known are {', '.join(NAMES)}, "
+                       "and any TOML file that describes a chip")  # fmt: skip
     precision = ALIASES.get(precision, precision)
     if precision not in PRECISIONS:
         raise BadInput(f"precision is '{precision}'; known are {', '.join(PRECISIONS)}")
-    from intaglio.targets import cpu
+    from intaglio.targets import cpu, npu
 
-    return cpu.target(isa, precision)
+    if name == "cpu":
+        return cpu.target(isa, precision)
+    return npu.target(chips.load(name), isa, precision)

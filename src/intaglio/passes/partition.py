@@ -1,0 +1,245 @@
+"""Which nodes the NPU runs, in which programs, and why the others stay on the CPU.
+
+Nodes are dealt to stages, CPU and NPU in turns: a node is in the stage of what it reads, or in the
+next where that is of the other kind. Two NPU nodes of one stage have no CPU node between them, so a
+stage is one program, whatever its shape. What only later stages read moves there; what does not
+pay for its transfers goes back to the CPU, and stages are dealt again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from intaglio.ir import Graph, Node, Value
+from intaglio.ops.registry import REGISTRY
+from intaglio.passes.partition_report import Module, OnCpu, Partition, why_and_remedy
+from intaglio.rewrite import Trace
+from intaglio.targets import Target
+from intaglio.targets.chip import Chip
+from intaglio.targets.npu.limits import UNITS
+
+# Operands that are no images: weights, scale, bias and table.
+PARAMETERS = {"npu.conv": (1, 2, 3, 5), "npu.depthwise": (1, 2, 3, 5), "npu.eltwise": (2,),
+              "npu.lut": (1,)}  # fmt: skip
+LAUNCH = 20_000.0  # nanoseconds to start a program and to wait for its end
+STEP = 2_000.0  # nanoseconds to begin an op on the chip's CPU
+CACHE = 4.0  # bytes that a chip's CPU moves per nanosecond
+
+
+def partition(target: Target) -> Callable[[Graph, Trace], Partition]:
+    """The pass that gathers the NPU nodes of a graph in programs; it returns a report."""
+    assert target.chip is not None
+    return _Partition(target, target.chip)
+
+
+class _Partition:
+    def __init__(self, target: Target, chip: Chip):
+        self.target, self.chip = target, chip
+
+    def __call__(self, graph: Graph, trace: Trace) -> Partition:
+        why = self._give_back(graph)
+        stages = _stages(list(graph.nodes()))
+        report = self._report(stages, why)
+        for i, nodes in stages.items():
+            if is_npu(nodes[0]):
+                _gather(graph, nodes, _name(i))
+        graph.tidy()
+        return report
+
+    def _give_back(self, graph: Graph) -> dict[Node, str]:
+        """Put nodes back on the CPU that do not pay; returns those and why."""
+        why: dict[Node, str] = {}
+        while found := self._losses(list(graph.nodes())):
+            for node, words in found.items():
+                made = _back(graph, node)
+                why.update(dict.fromkeys(made, words))
+        return why
+
+    def _losses(self, nodes: list[Node]) -> dict[Node, str]:
+        """The NPU nodes whose stage, or whose part of it, the CPU does sooner."""
+        losses: dict[Node, str] = {}
+        for stage in _stages(nodes).values():
+            if not is_npu(stage[0]):
+                continue
+            parts = [(part, self._gain(part)) for part in _parts(stage)]
+            saved = sum(max(gain, 0.0) for _, gain in parts) - LAUNCH
+            parts = [(part, gain) for part, gain in parts if gain < 0]
+            for part, loss in parts if saved >= 0 else [(stage, saved)]:
+                ops = f"{len(part)} ops" if len(part) > 1 else "one op"
+                words = f"{ops} between others of the CPU would take {-loss / 1e3:.3g} us longer"
+                losses.update(dict.fromkeys(part, f"{words} on the NPU, with transfers and launch"))
+        return losses
+
+    def _gain(self, part: list[Node]) -> float:
+        """Nanoseconds that the NPU saves with these connected nodes, launch not counted."""
+        inside = set(part)
+        crossing: dict[Value, None] = {}
+        for n in part:
+            for v in images(n):
+                if v.producer is None or not is_npu(v.producer):
+                    crossing[v] = None
+            for v in n.outputs:
+                if any(user not in inside and not is_npu(user) for user in v.uses):
+                    crossing[v] = None
+        moved = sum(v.type.bytes for v in crossing) / self.chip.ddr
+        return sum(self.on_cpu(n) - self.on_npu(n) for n in part) - moved
+
+    # ---- estimates -------------------------------------------------------------------------------
+    def on_cpu(self, node: Node) -> float:
+        """Nanoseconds on the chip's CPU."""
+        if node.op in ("reshape", "bitcast"):
+            return 0.0
+        moved = sum(v.type.bytes for v in (*node.inputs, *node.outputs) if v is not None)
+        return STEP + REGISTRY[node.op].macs(node) / self.chip.host + moved / CACHE
+
+    def on_npu(self, node: Node) -> float:
+        """Nanoseconds on one core; only weights come from outside."""
+        unit = self.chip.units[UNITS[node.op]]
+        work = REGISTRY[node.op].macs(node) or node.outputs[0].type.size
+        rate = unit.rate.get("i8") or max(unit.rate.values())
+        weights = sum(v.type.bytes for v in node.inputs if v is not None and v.data is not None)
+        return max(work / rate * 1e3 / self.chip.clock, weights / self.chip.ddr)
+
+    # ---- the report ------------------------------------------------------------------------------
+    def _report(self, stages: dict[int, list[Node]], why: dict[Node, str]) -> Partition:
+        modules, stay = [], []
+        for i, nodes in stages.items():
+            npu = is_npu(nodes[0])
+            each = {n: self.on_npu(n) if npu else self.on_cpu(n) for n in nodes}
+            read, made = _boundary(nodes)
+            modules.append(Module(
+                "npu" if npu else "cpu", _name(i), len(nodes),
+                sum(REGISTRY[n.op].macs(n) for n in nodes), sum(each.values()) / 1e3,
+                sum(v.type.bytes for v in read), sum(v.type.bytes for v in made),
+            ))  # fmt: skip
+            stay += [] if npu else [(n, ns / 1e3) for n, ns in each.items() if ns]
+        total = sum(m.microseconds for m in modules) or 1.0
+        return Partition(self.chip.name, modules, [self._row(*r, total, why) for r in stay])
+
+    def _row(self, node: Node, microseconds: float, total: float, why: dict[Node, str]) -> OnCpu:
+        words = why.get(node) or self.target.why_not(node) or "it was not lowered"
+        out = node.outputs[0]
+        return OnCpu(node.op, node.origin or out.name, str(out.type), *why_and_remedy(node, words),
+                     microseconds, microseconds / total)  # fmt: skip
+
+
+# ---- stages --------------------------------------------------------------------------------------
+def is_npu(node: Node) -> bool:
+    """Does a unit of the NPU do this node?"""
+    return node.op.startswith("npu.")
+
+
+def images(node: Node) -> list[Value]:
+    """What an NPU node reads of other nodes: not weights and tables."""
+    away = PARAMETERS.get(node.op, ())
+    return [v for k, v in enumerate(node.inputs) if v is not None and k not in away]
+
+
+def _stages(nodes: list[Node]) -> dict[int, list[Node]]:
+    """The nodes of every stage, in an order to run in; even ones are the CPU's, odd the NPU's."""
+    of: dict[Node, int] = {}
+    for n in nodes:
+        before = [v.producer for v in n.inputs if v is not None and v.producer is not None]
+        of[n] = max((of[p] + (is_npu(p) != is_npu(n)) for p in before), default=int(is_npu(n)))
+    for stage in sorted(_grouped(nodes, of).items(), reverse=True):
+        for part in _parts(stage[1]) if stage[0] % 2 else ():
+            inside = set(part)
+            readers = [u for n in part for v in n.outputs for u in v.uses if u not in inside]
+            if readers and all(u in of and is_npu(u) for u in readers):
+                of.update(dict.fromkeys(part, min(of[u] for u in readers)))
+    return dict(sorted(_grouped(nodes, of).items()))
+
+
+def _grouped(nodes: list[Node], of: dict[Node, int]) -> dict[int, list[Node]]:
+    stages: dict[int, list[Node]] = {}
+    for n in nodes:
+        stages.setdefault(of[n], []).append(n)
+    return stages
+
+
+def _name(stage: int) -> str:
+    return f"{'npu' if stage % 2 else 'cpu'}{stage // 2}"
+
+
+def _parts(nodes: list[Node]) -> list[list[Node]]:
+    """The nodes of one stage, as far as they hang together."""
+    left, parts = dict.fromkeys(nodes), []
+    while left:
+        stack, part = [next(iter(left))], []
+        while stack:
+            node = stack.pop()
+            if node not in left:
+                continue
+            del left[node]
+            part.append(node)
+            around = [v.producer for v in node.inputs if v is not None]
+            stack += [n for n in around if n in left]
+            stack += [u for v in node.outputs for u in v.uses if u in left]
+        parts.append(part)
+    return parts
+
+
+def _boundary(nodes: Iterable[Node]) -> tuple[list[Value], list[Value]]:
+    """What a set of nodes reads of others, and what others read of it."""
+    inside = set(nodes)
+    read: dict[Value, None] = {}
+    for n in nodes:
+        for v in images(n) if is_npu(n) else n.inputs:
+            if v is not None and v.producer not in inside and (v.data is None or is_npu(n)):
+                read[v] = None
+    made = [v for n in nodes for v in n.outputs if any(u not in inside for u in v.uses)]
+    return list(read), made
+
+
+# ---- changes -------------------------------------------------------------------------------------
+def _back(graph: Graph, node: Node) -> list[Node]:
+    """Put neutral nodes in the place of an NPU node; returns them."""
+    lower = REGISTRY[node.op].lower
+    assert lower is not None
+    made: Any = lower(*node.inputs, **node.attrs)
+    value: Value = made
+    nodes, stack = [], [value.producer]
+    known = {v.producer for v in node.inputs if v is not None}
+    while stack:
+        new = stack.pop()
+        if new is None or new in known or new in nodes:
+            continue
+        new.origin = new.origin or node.origin
+        nodes.append(new)
+        stack += [v.producer for v in new.inputs if v is not None]
+    graph.replace(node.outputs[0], value)
+    return nodes
+
+
+def _gather(graph: Graph, nodes: list[Node], name: str) -> None:
+    """One npu.program in the place of the nodes of a stage, which are in an order to run in."""
+    read, made = _boundary(nodes)
+    inner: dict[Value, Value] = {}
+    names: set[str] = set()
+
+    def named(v: Value, otherwise: str) -> str:
+        found = v.name if v.name and v.name not in names else f"{otherwise}{len(names)}"
+        names.add(found)
+        return found
+
+    for v in read:
+        inner[v] = Value(v.type, named(v, "in"))
+    for n in nodes:
+        copied = Node(n.op, [_inside(v, inner) for v in n.inputs], n.attrs,
+                      [v.type for v in n.outputs], n.origin)  # fmt: skip
+        for old, new in zip(n.outputs, copied.outputs, strict=True):
+            new.name, inner[old] = old.name, new
+    body = Graph([inner[v] for v in read], [inner[v] for v in made],
+                 [named(v, "out") for v in made], name)  # fmt: skip
+    outputs = REGISTRY["npu.program"].node(*read, body=body, origin=name).outputs
+    for old, new in zip(made, outputs, strict=True):
+        graph.replace(old, new)
+
+
+def _inside(v: Value | None, inner: dict[Value, Value]) -> Value | None:
+    """The same value in the body; constants get one of their own."""
+    if v is not None and v not in inner:
+        assert v.data is not None
+        inner[v] = Value(v.type, v.name, v.data)
+    return None if v is None else inner[v]

@@ -1,0 +1,108 @@
+"""What runs on the NPU and what does not: the report that a package carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from intaglio.ir import Node
+
+SHOWN = 12  # reasons that a summary lists
+
+
+@dataclass(frozen=True)
+class Module:
+    """Nodes that run in one go: a program of the NPU, or what the CPU does between two of them."""
+
+    kind: str  # "npu" or "cpu"
+    name: str
+    nodes: int
+    macs: int
+    microseconds: float  # estimated
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True)
+class OnCpu:
+    """A node that stays on the CPU."""
+
+    op: str
+    name: str
+    type: str
+    why: str
+    remedy: str  # what change of the model would bring it onto the NPU; empty: none known
+    microseconds: float  # estimated
+    share: float  # of the time of all modules
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which modules a model was cut into, and why some nodes are not on the NPU."""
+
+    chip: str
+    modules: list[Module]
+    on_cpu: list[OnCpu]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Partition:
+        return cls(plain["chip"], [Module(**m) for m in plain["modules"]],
+                   [OnCpu(**row) for row in plain["on_cpu"]])  # fmt: skip
+
+    @property
+    def npu_share(self) -> float:
+        """How much of the multiply-accumulates the NPU does."""
+        total = sum(m.macs for m in self.modules)
+        on_npu = sum(m.macs for m in self.modules if m.kind == "npu")
+        return on_npu / total if total else 0.0
+
+    def __str__(self) -> str:
+        """The modules and the reasons as text."""
+        programs = [m for m in self.modules if m.kind == "npu"]
+        nodes = sum(m.nodes for m in programs)
+        lines = [f"{self.chip}: {_count(len(programs), 'NPU program')} with {nodes} of "
+                 f"{nodes + len(self.on_cpu)} ops, {self.npu_share:.1%} of all "
+                 "multiply-accumulates"]  # fmt: skip
+        lines += [f"  {m.name:6} {m.nodes:5} ops  {m.macs / 1e6:10,.1f} million MACs  "
+                  f"{m.bytes_in:>11,} bytes in  {m.bytes_out:>11,} bytes out"
+                  for m in self.modules]  # fmt: skip
+        groups: dict[tuple[str, str, str], list[OnCpu]] = {}
+        for row in self.on_cpu:
+            groups.setdefault((row.op, row.why, row.remedy), []).append(row)
+        if groups:
+            lines.append("on the CPU, by their estimated share of the time:")
+        order = sorted(groups.items(), key=lambda g: -sum(r.share for r in g[1]))
+        for (op, why, remedy), rows in order[:SHOWN]:
+            share = sum(r.share for r in rows)
+            lines.append(f"  {share:6.1%}  {len(rows):3} x {op} ({rows[0].name}"
+                         f"{', ...' if len(rows) > 1 else ''}): {why}")  # fmt: skip
+            if remedy:
+                lines.append(f"                to have it on the NPU: {remedy}")
+        if len(order) > SHOWN:
+            lines.append(f"  and {len(order) - SHOWN} other reasons")
+        return "\n".join(lines)
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def why_and_remedy(node: Node, words: str) -> tuple[str, str]:
+    """A reason, and what change of the model would bring the node onto the NPU, if one is known."""
+    why, _, remedy = words.partition(": ")
+    if "between others of the CPU" in why:
+        return why, "bring its neighbours onto the NPU"
+    return why, REMEDIES.get(node.op, remedy)
+
+
+REMEDIES = {
+    "quantize_linear": "give the model bytes: quantize with input_type='uint8'",
+    "dequantize_linear": "take the integers as output",
+    "softmax": "cut the model before it, or use what needs no exponentials",
+    "qlinear_softmax": "cut the model before it, or use what needs no exponentials",
+    "transpose": "keep the order batch, channels, height, width between layers",
+}

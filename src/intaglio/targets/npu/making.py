@@ -1,0 +1,91 @@
+"""How rules make NPU nodes: within the chip's limits, from constants, on images of rank 4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Value, release
+from intaglio.ops.registry import Op
+from intaglio.rewrite import No, no
+
+
+class Refused(Exception):
+    """A rule cannot keep to the bits of the neutral op, or the chip cannot do it; says why."""
+
+
+class Maker:
+    """Makes nodes for one chip; where it refuses one, all that the rule made is let go again."""
+
+    def __init__(self, why_not: Callable[[Node], str | None]):
+        self.why_not = why_not
+        self.made: list[Node] = []
+
+    def __call__(self, op: Op, *inputs: Value | None, **attrs: Any) -> Value:
+        """One node; Refused where no unit does it."""
+        try:
+            node = op.node(*inputs, **attrs)
+        except BadInput as e:
+            raise Refused(str(e)) from None
+        if why := self.why_not(node):
+            release(node)
+            raise Refused(why)
+        self.made.append(node)
+        return node.outputs[0]
+
+    def tried(self, build: Callable[..., Value], *given: Any, **named: Any) -> Value | No:
+        """What `build` makes, or its refusal."""
+        self.made = []
+        try:
+            return build(self, *given, **named)
+        except Refused as e:
+            for node in reversed(self.made):
+                release(node)
+            return no(str(e))
+        finally:
+            self.made = []
+
+
+def data(v: Value) -> Array:
+    """The numbers of a constant."""
+    assert v.data is not None
+    return v.data
+
+
+def number(v: Value | None) -> int:
+    """One integer; 0 where there is none."""
+    return 0 if v is None else int(data(v).reshape(-1)[0])
+
+
+def real(v: Value) -> np.float32:
+    """One f32; Refused where there are more, or it is not finite."""
+    found = data(v).reshape(-1)
+    if found.size != 1:
+        raise Refused(f"an activation has {found.size} scales; one per tensor is needed")
+    if not np.isfinite(found[0]):
+        raise Refused(f"a scale is {found[0]}")
+    return np.float32(found[0])
+
+
+def shaped(v: Value, shape: tuple[int, ...]) -> Value:
+    """`v` in another shape: what a reshape before it was given, where that fits."""
+    found: Value | None = v
+    while found is not None and found.shape != shape:
+        made = found.producer
+        found = made.inputs[0] if made is not None and made.op == "reshape" else None
+    if found is None:
+        found = ops.reshape(v, shape=shape)
+    return found
+
+
+def image(v: Value) -> Value:
+    """The same numbers as N x C x H x W."""
+    if v.type.dynamic:
+        raise Refused(f"{v.type} has an extent that is known only at run time")
+    if not 2 <= v.type.rank <= 4:
+        raise Refused(f"{v.type} is no image: rank {v.type.rank}, 2 to 4 are possible")
+    return shaped(v, (*v.shape, *[1] * (4 - v.type.rank)))
