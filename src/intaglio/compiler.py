@@ -13,8 +13,10 @@ import intaglio
 from intaglio import passes, targets
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Value
+from intaglio.npu import compile_programs
 from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
+from intaglio.passes.partition_report import Partition
 from intaglio.plan import Plan, Tensor
 from intaglio.tune import Decision, Decisions, Tuned, Tuner, Tuning
 
@@ -33,6 +35,7 @@ class Compiled:
     records: list[passes.Record]
     decisions: list[Decision]  # where there were several ways to compute a node
     tuned: Tuned | None = None  # what measuring those came to
+    partition: Partition | None = None  # of a chip with an NPU: what runs where, and why
 
 
 def optimize(
@@ -100,15 +103,17 @@ def trace(
     """`compile`, with everything that was learnt on the way."""
     tell = progress or (lambda words: None)
     chip = targets.find(target, isa, precision)
+    host = chip.host or chip  # of an NPU: the CPU beside it
     decisions, measuring = Decisions(), []
     if tune:
         how = tune if isinstance(tune, Tuning) else Tuning()
-        decisions = tuner = Tuner(chip, how, level, disable)
+        decisions = tuner = Tuner(host, how, level, disable)
         measuring = [passes.Pass("measure", tuner, level=2)]
     tell("reading the model")
     graph = _graph(model, load)
-    lowering = passes.lowering(chip, decisions.pick)
-    pipeline = [*passes.neutral(chip.cost), *measuring, *lowering]
+    offload = _offload(chip, tell) if chip.chip else []
+    lowering = passes.lowering(host, decisions.pick)
+    pipeline = [*passes.neutral(chip.cost), *offload, *measuring, *lowering]
     records = passes.run(graph, pipeline, _level(level), dump_dir, tell, disable)
     tell("plan memory")
     start = time.perf_counter()
@@ -125,9 +130,20 @@ def trace(
     }
     if decisions.made and not strip:
         meta["choices"] = [d.to_dict() for d in decisions.made]
+    partition = next((r.result for r in records if isinstance(r.result, Partition)), None)
+    if partition and not strip:
+        meta["partition"] = partition.to_dict()
     package = Package.build([plan], isa=chip.isa, meta=meta, strip=strip)
     tuned = next((r.result for r in records if isinstance(r.result, Tuned)), None)
-    return Compiled(package, graph, plan, tensors, records, decisions.made, tuned)
+    return Compiled(package, graph, plan, tensors, records, decisions.made, tuned, partition)
+
+
+def _offload(target: targets.Target, tell: Progress) -> list[passes.Pass]:
+    """What the NPU does becomes programs of instructions."""
+    chip = target.chip
+    assert chip is not None
+    work = passes.Pass("program", lambda graph, _: compile_programs(graph, chip, progress=tell))
+    return [*passes.offload(target), work]
 
 
 def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:

@@ -73,6 +73,9 @@ def sections() -> list[Section]:
             made.append(Section(p.name, p.level, why, [Rule(ANY, p.run)]))
     why = "What turns ops of the graph into those of the CPU, at every level."
     made.append(Section("legalize for the CPU", None, why, new(cpu.lower)))
+    why = "What turns ops of quantised graphs into those of an NPU's units, within their limits."
+    npu = targets.find("rk3588", "scalar")
+    made.append(Section("lower to an NPU", None, why, new(npu.lower)))
     why = "What `--precision bf16` does to the CPU's ops, at every level."
     bf16 = targets.find("cpu", "avx512bf16", "bf16")
     made.append(Section("narrow to bf16", None, why, new((*bf16.choose, *bf16.narrow))))

@@ -70,6 +70,7 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
     intaglio compile model.onnx                          writes model.itg
     intaglio compile model.onnx --dim batch=1 -o m.itg   fix a symbolic dimension
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
+    intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU: see `targets`
     intaglio compile model.onnx --precision bf16         two to three digits, up to 1.8x as fast
     intaglio compile model.onnx --precision fp16         three to four digits, half the size
     intaglio compile model.onnx --tune --explain         the fastest way for each layer, measured
@@ -122,6 +123,8 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
         )
         for saved in (r.result for r in made.records if isinstance(r.result, Pruned)):
             click.echo(f"pruned: {saved}")
+        if made.partition:
+            click.echo(str(made.partition))
         if made.tuned:
             changed = sum(d.way != d.estimate for d in made.decisions)
             click.echo(f"tuned: {made.tuned}; {changed} of {len(made.decisions)} changed")

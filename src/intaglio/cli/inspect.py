@@ -64,12 +64,14 @@ def _model(file: str, show_graph: bool, as_json: bool, model_options: dict[str, 
 def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> None:
     from intaglio.analysis import arena, choices, summary
     from intaglio.package import Package
+    from intaglio.passes.partition_report import Partition
 
     package = Package.load(file)
     plan = package.plan
     facts = {"target": package.meta.get("target", ""), "isa": package.isa, **summary.of_plan(plan)}
     made = choices.of_package(package.meta)
     facts["choices"] = made
+    facts["partition"] = package.meta.get("partition")
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
@@ -84,6 +86,8 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     if made:
         measured = sum(bool(c.get("microseconds")) for c in made)
         click.echo(f"choices     {measured} measured, {len(made) - measured} estimated")
+    if facts["partition"]:
+        click.echo(f"\n{Partition.from_dict(facts['partition'])}")
     if show_choices:
         click.echo("\n" + choices.table(made))
     if show_graph:

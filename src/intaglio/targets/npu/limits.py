@@ -22,11 +22,11 @@ KIND = {"u8": "i8", "f32": "i8"}  # bytes are bytes; sums leave the unit of byte
 
 def why_not(chip: Chip) -> Callable[[Node], str | None]:
     """For the ops of NPUs: None where a unit of `chip` does this node, else the reason."""
-    family = FAMILIES.get(chip.family, lambda chip, node: None)
+    family = FAMILIES[chip.family]
 
     def reason(node: Node) -> str | None:
         if node.op == "npu.program":
-            return next(filter(None, map(reason, node.attrs["body"].nodes())), None)
+            return next((why for n in node.attrs["body"].nodes() if (why := reason(n))), None)
         name = UNITS.get(node.op)
         if name is None:
             return f"no unit of {chip.name} does {node.op}"

@@ -264,7 +264,7 @@ def _lut_type(x: Value, table: Value, *, base: int) -> Type:
 @op(_lut_type, name="npu.lut")
 def lut(x: Array, table: Array, *, base: int) -> Array:
     """table[x - base], with the first and the last entry for all that lies outside."""
-    return table[np.clip(_apart(x, base), 0, len(table) - 1)]
+    return np.asarray(table[np.clip(_apart(x, base), 0, len(table) - 1)])
 
 
 def _resize_type(x: Value, *, factor: Ints) -> Type:

@@ -37,11 +37,16 @@ class Product:
     def __call__(self, make: Maker, chip: Chip, table: Value | None = None) -> Value:
         """The node, or the nodes of its groups."""
         channels, (many, deep) = self.x.shape[1], self.w.shape[:2]
-        if self.groups == channels == many > 1 and deep == 1:
-            return make(depthwise, self.x, *self._constants(), self.residual, table, **self.attrs)
         if self.groups == 1:
             return make(conv, self.x, *self._constants(), self.residual, table, **self.attrs)
-        return self._in_groups(make, chip, table)
+        if not self.groups == channels == many or deep != 1:
+            return self._in_groups(make, chip, table)
+        try:
+            return make(depthwise, self.x, *self._constants(), self.residual, table, **self.attrs)
+        except Refused:
+            if "depthwise" in chip.units:
+                raise
+            return self._in_groups(make, chip, table)
 
     def _constants(self) -> tuple[Value, Value, Value]:
         w, scale, bias = (np.ascontiguousarray(a) for a in (self.w, self.scale, self.bias))
@@ -123,21 +128,30 @@ def _bytes(*values: Value | None) -> None:
             raise Refused(f"an operand is {v.dtype}; products are of 8 bits: quantise it to those")
 
 
-def _operands(x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value, ys: Value | None,
-              yz: Value | None, b: Value | None, r: Value | None, rs: Value | None,
-              rz: Value | None, window: dict[str, Any]) -> Product:  # fmt: skip
-    """A qlinear_conv as a Product; `r` is one of bytes."""
+Given = tuple[Value, Value, Value, Value, Value, Value, Value | None, Value | None, Value | None,
+              Value | None, Value | None, Value | None]  # fmt: skip
+
+
+def _operands(given: Given, window: dict[str, Any], whole: bool = False) -> Product:
+    """A qlinear_conv as a Product; its residual is one of bytes.
+
+    `whole`: a linear layer sees a flattened image through a window of its size.
+    """
+    x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz = given
     _bytes(x, w, r)
     for v in (xs, ys, rs):
         if v is not None:
             real(v)
     if xz.type.size != 1:
         raise Refused(f"an activation has {xz.type.size} zeros; one per tensor is needed")
-    given, weights, a = image(x), _signed(w, wz), dict(window)
+    before = _before_flattening(x) if whole else None
+    seen = image(x) if before is None else before
+    weights, a = _signed(w, wz), dict(window)
     groups = a.pop("groups")
     if x.type.rank == 3:
         weights, a = weights[..., None], _second_axis(a)
-        given, weights = _whole_image(given, weights)
+    if before is not None:
+        weights = weights.reshape(w.shape[0], *before.shape[1:])
     attrs = {**a, "x_zero": number(xz), "dtype": "f32"}
     if ys is not None and yz is not None:
         low, high = dtypes.limits(yz.dtype)
@@ -146,7 +160,7 @@ def _operands(x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value, ys
         attrs |= {"r_zero": number(rz), "r_factor": float(real(rs) / real(ys))}
         r = image(r)
     many = w.shape[0]
-    return Product(given, weights, _scales(xs, ws, ys, many), _bias(b, many), r, groups, attrs)
+    return Product(seen, weights, _scales(xs, ws, ys, many), _bias(b, many), r, groups, attrs)
 
 
 def _second_axis(a: dict[str, Any]) -> dict[str, Any]:
@@ -155,30 +169,43 @@ def _second_axis(a: dict[str, Any]) -> dict[str, Any]:
     return {"stride": (*a["stride"], 1), "dilation": (*a["dilation"], 1), "pad": (begin, 0, end, 0)}
 
 
-def _whole_image(x: Value, w: Array) -> tuple[Value, Array]:
-    """A linear layer of a flattened image sees the image through a window of its size."""
-    made = x.producer
-    before = made.inputs[0] if made is not None and made.op == "reshape" else None
-    if before is None or before.type.rank != 4 or x.shape[2:] != (1, 1) or w.shape[2:] != (1, 1):
-        return x, w
-    if before.shape[0] != x.shape[0] or before.type.dynamic:
-        return x, w
-    return before, w.reshape(w.shape[0], *before.shape[1:])
+def _before_flattening(x: Value) -> Value | None:
+    """The image whose numbers are the channels of `x`, [N, C * H * W, 1]."""
+    found: Value | None = x if x.type.rank == 3 and x.shape[2] == 1 else None
+    while found is not None:
+        made = found.producer
+        found = made.inputs[0] if made is not None and made.op == "reshape" else None
+        alike = found is not None and found.type.rank == 4 and found.shape[0] == x.shape[0]
+        if found is not None and alike and found.shape[2:] != (1, 1) and not found.type.dynamic:
+            return found
+    return None
 
 
 # ---- rules ---------------------------------------------------------------------------------------
 def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
     """The rules by which products become those of `chip`."""
 
+    def computed(make: Maker, given: Given, window: dict[str, Any], table: Value | None = None,
+                 **changes: Any) -> Value:  # fmt: skip
+        try:
+            found = _operands(given, window, whole=True)
+            found.attrs.update(changes)
+            return found(make, chip, table)
+        except Refused:
+            if _before_flattening(given[0]) is None:
+                raise
+        found = _operands(given, window)
+        found.attrs.update(changes)
+        return found(make, chip, table)
+
     def ended(make: Maker, node: Node, product: Node, x: Value, xs: Value, xz: Value, w: Value,
               ws: Value, wz: Value, ys: Value | None, yz: Value | None, b: Value | None,
               r: Value | None, rs: Value | None, rz: Value | None, table: Value | None,
               **changes: Any) -> Value:  # fmt: skip
         beside = r if ys is None else None  # f32, added to f32: by the CPU, to the same bits
-        inner = None if beside is not None else r
-        found = _operands(x, xs, xz, w, ws, wz, ys, yz, b, inner, rs, rz, product.attrs)
-        found.attrs.update(changes)
-        made = shaped(found(make, chip, table), node.outputs[0].shape)
+        given = (x, xs, xz, w, ws, wz, ys, yz, b, None if beside is not None else r, rs, rz)
+        found = computed(make, given, product.attrs, table, **changes)
+        made = shaped(found, node.outputs[0].shape)
         return made if beside is None else ops.add(made, beside)
 
     @rule(PRODUCT)
@@ -208,8 +235,8 @@ def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
         rows = shaped(x, (x.type.size // k, k, 1))
         turned = constant(np.ascontiguousarray(data(w).T).reshape(n, k, 1))
         window = {"stride": (1,), "pad": (0, 0), "dilation": (1,), "groups": 1}
-        found = _operands(rows, xs, xz, turned, ws, wz, ys, yz, None, None, None, None, window)
-        return shaped(found(make, chip), node.outputs[0].shape)
+        given = (rows, xs, xz, turned, ws, wz, ys, yz, None, None, None, None)
+        return shaped(computed(make, given, window), node.outputs[0].shape)
 
     @rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
     def linear_on_npu(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value,
