@@ -6,6 +6,9 @@ from intaglio.targets import Target, cpu
 from intaglio.targets.chip import Chip
 from intaglio.targets.npu import neutral as neutral  # what an op of theirs is on a CPU
 from intaglio.targets.npu.lower import lowering, why_not
+from intaglio.targets.precision import Precision, Stored, floats
+
+TABLE_BITS = 10  # of the sums by which a product's end looks a function up, where there are tables
 
 
 def target(chip: Chip, isa: str | int | None = None, precision: str = "f32") -> Target:
@@ -13,4 +16,16 @@ def target(chip: Chip, isa: str | int | None = None, precision: str = "f32") -> 
     rules = lowering(chip)
     host = cpu.target(isa, precision)
     return Target(chip.name, why_not(chip, rules), rules, isa=host.isa, cost=host.cost,
-                  precision=precision, chip=chip, host=host)  # fmt: skip
+                  precision=precision, chip=chip, host=host,
+                  precisions=precisions(chip))  # fmt: skip
+
+
+def precisions(chip: Chip) -> tuple[Precision, ...]:
+    """What layers of quantised models compute in: bytes on the NPU, floats on the CPU beside it."""
+    tables = chip.units.get("lut")
+    entries = tables.limits.get("entries") if tables else 256
+    bits = TABLE_BITS if not isinstance(entries, int) else min(TABLE_BITS, entries.bit_length() - 1)
+    of_weights = Stored(("i8",), grains=("channel", "tensor"))
+    on_npu = Precision("int8", Stored(("i8", "u8"), zeros=True), of_weights, table_bits=bits)
+    products = chip.units["conv"].rate["i8"] * chip.clock / 1e3  # per nanosecond
+    return on_npu, floats("f32", products / chip.host)
