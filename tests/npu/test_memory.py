@@ -1,0 +1,41 @@
+"""The memory report adds up, and says where each map lies."""
+
+from __future__ import annotations
+
+from tests.npu.nets import Maker, mobile, pyramid, small_chip
+
+from intaglio.npu import build
+from intaglio.npu.memory import memory, table
+
+
+def test_sums():
+    made = build(pyramid(Maker(), 64), small_chip(32 << 10, shared=8 << 10))
+    found = memory(made)
+    assert found.weights == len(made.weights)
+    assert found.commands == len(made.program.encode())
+    assert found.shared <= 8 << 10
+    assert found.total == (found.weights + found.internal - found.shared + found.inputs
+                           + found.outputs + found.commands)  # fmt: skip
+    assert found.peak <= found.sram
+    assert found.to_dict()["maps"][0]["place"] == "input"
+
+
+def test_maps_that_wait_outside_do_not_overlap_while_they_live():
+    made = build(pyramid(Maker(), 64), small_chip(32 << 10))
+    homes = made.arrangement.homes
+    assert homes, "this net does not fit 32 KiB"
+    group = {k: g for g, one in enumerate(made.arrangement.layouts) for k in one.group.numbers}
+    users = {s: [group[k] for k in made.facts.users[s]] for s in homes}
+    life = {s: (min(groups), max(groups)) for s, groups in users.items()}
+    for a in homes:
+        for b in homes:
+            together = life[a][0] <= life[b][1] and life[b][0] <= life[a][1]
+            if a is not b and together:
+                ends = [homes[s] + s.bytes(s.height) * s.images for s in (a, b)]
+                assert homes[a] >= ends[1] or homes[b] >= ends[0]
+
+
+def test_text():
+    lines = list(table(memory(build(mobile(Maker(), 64), small_chip(4 << 20)))))
+    assert any("1.00 times the least" in line for line in lines)
+    assert any("1,6,32,32,16" in line and line.endswith("tiles") for line in lines)
