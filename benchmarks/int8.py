@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.kernels import MOBILENET_V2, RESNET50, peak_library
 from intaglio import native
 from intaglio.ir import Value, constant
-from intaglio.targets.cpu import LEVELS, int8
+from intaglio.targets.cpu import LEVELS, qways
 
 LANES = {
     "avx2": 16,
@@ -114,7 +114,7 @@ def prepared(isa: str, h: int, w: int, c: int, m: int, k: int, s: int) -> native
     x = rng.integers(-128, 128, (1, h, w, c)).astype(np.int8)
     weights = rng.integers(-127, 128, (m, c, k, k)).astype(np.int8)
     pad = k // 2 - (1 if k % 2 == 0 else 0)
-    made = int8.convolution(
+    made = qways.convolution(
         Value(constant(x).type, "x"), weights, constant(np.zeros(m, np.int32)),
         constant(np.full(m, 1e-4, np.float32)), groups=1, stride=(s, s), pad=(pad,) * 4,
         dilation=(1, 1), x_zero=-128, y_zero=-5, lo=-128, hi=127, dtype="i8",

@@ -306,23 +306,9 @@ ITG_FN(qconv, any) {
   } else {
     memset(t.end, c->fill ^ c->flip, t.l.end);
   }
-  const itg_tensor *scale = call->in[3], *residual = itg_input(call, 4), *table = itg_input(call, 5);
   const itg_tensor *w_zero = itg_input(call, 6);
-  const bool bytes = a->dtype == ITG_U8 || a->dtype == ITG_I8;
-  t.to = itg_requantize_of(call->in[2]->data, scale ? scale->data : NULL, scale ? c->channels : 0, a->y_zero, a->lo,
-                           a->hi, a->dtype == ITG_I8);
-  t.to.kind = bytes ? ITG_Q_BYTES : a->dtype == ITG_F32 ? ITG_Q_FLOATS : ITG_Q_SUMS;
-  if (residual && bytes)
-    itg_requantize_residual(&t.to, residual->data, a->r_zero, (float)a->r_scale, residual->dtype == ITG_I8);
-  else if (residual) t.to.residual = residual->data;
-  uint8_t entries[ITG_QENTRIES];  // in whole groups
-  if (table) {
-    t.to.entries = table->shape[0];
-    t.to.zero = (int32_t)(a->y_zero - a->lo);
-    t.to.high = 0;
-    memset(entries, 0, sizeof entries);
-    t.to.table = memcpy(entries, table->data, (size_t)t.to.entries);
-  }
+  uint8_t entries[ITG_QENTRIES];
+  t.to = itg_qconv_end(call, a, entries);
   t.w_zero = w_zero ? w_zero->data : NULL;
   first_class(&t, lists);
   int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;

@@ -20,6 +20,9 @@ typedef struct itg_qconv {
 } itg_qconv;
 
 itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out);
+// The parts of that which tiled convolutions share: all but the image's and the weights' shapes; then the residual.
+itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint8_t weights, itg_tensor *out);
+itg_words itg_qconv_residual(const itg_call *call, const itg_attrs_qconv *a, const itg_tensor *out);
 itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out);
 
 enum {
@@ -60,4 +63,25 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
   l->bias = ((size_t)(ITG_QCLASSES * c->channels) * 4 + 63) / 64 * 64;
   l->total = l->image + l->gather + l->end + l->lists + l->bias;
   return true;
+}
+
+// What sums become. The table's entries are kept in `entries`, in whole groups.
+static inline itg_requantize itg_qconv_end(const itg_call *call, const itg_attrs_qconv *a,
+                                           uint8_t entries[ITG_QENTRIES]) {
+  const itg_tensor *scale = itg_input(call, 3), *residual = itg_input(call, 4), *table = itg_input(call, 5);
+  const bool bytes = a->dtype == ITG_U8 || a->dtype == ITG_I8;
+  itg_requantize to = itg_requantize_of(call->in[2]->data, scale ? scale->data : NULL, scale ? a->channels : 0,
+                                        a->y_zero, a->lo, a->hi, a->dtype == ITG_I8);
+  to.kind = bytes ? ITG_Q_BYTES : a->dtype == ITG_F32 ? ITG_Q_FLOATS : ITG_Q_SUMS;
+  if (residual && bytes)
+    itg_requantize_residual(&to, residual->data, a->r_zero, (float)a->r_scale, residual->dtype == ITG_I8);
+  else if (residual) to.residual = residual->data;
+  if (table) {
+    to.entries = table->shape[0];
+    to.zero = (int32_t)(a->y_zero - a->lo);
+    to.high = 0;
+    memset(entries, 0, ITG_QENTRIES);
+    to.table = memcpy(entries, table->data, (size_t)to.entries);
+  }
+  return to;
 }

@@ -23,12 +23,13 @@ static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero
 }
 
 // Scale, residual, table and zeros of the weights: what turns sums into the result.
-static itg_words endings(const itg_call *call, const itg_attrs_qconv *a, itg_tensor *out) {
+itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint8_t weights, itg_tensor *out) {
   TAKES(3, 7, 1);
   const itg_tensor *x = call->in[0], *w = call->in[1], *bias = call->in[2], *scale = itg_input(call, 3);
   const itg_tensor *table = itg_input(call, 5), *zeros = itg_input(call, 6);
   const int64_t channels = a->channels, dtype = a->dtype;
-  REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != ITG_I8, "takes an 8-bit image and weights of i8");
+  REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != weights,
+         weights == ITG_I8 ? "takes an 8-bit image and weights of i8" : "takes an 8-bit image and weights of i16");
   REFUSE(channels < 0 || channels > INT64_C(1) << 40, "the number of channels is not sane");
   REFUSE(bias->dtype != ITG_I32 || !itg_has_shape(bias, 1, &channels), "the bias must be one i32 per output channel");
   REFUSE(zeros && (zeros->dtype != ITG_I32 || !itg_has_shape(zeros, 1, &channels)),
@@ -59,11 +60,20 @@ static itg_words endings(const itg_call *call, const itg_attrs_qconv *a, itg_ten
   return NULL;
 }
 
+itg_words itg_qconv_residual(const itg_call *call, const itg_attrs_qconv *a, const itg_tensor *out) {
+  const itg_tensor *residual = itg_input(call, 4);
+  const uint8_t bytes = residual ? residual->dtype : 0;
+  REFUSE(residual && !itg_has_shape(residual, out->rank, out->shape), "the residual has not the result's shape");
+  REFUSE(residual && (a->dtype == ITG_F32 ? bytes != ITG_F32 : bytes != ITG_U8 && bytes != ITG_I8),
+         "the residual must be f32 where the result is, and bytes where those are");
+  return NULL;
+}
+
 itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out) {
   const itg_attrs_qconv *a = call->attrs;
-  itg_words words = endings(call, a, out);
+  itg_words words = itg_qconv_endings(call, a, ITG_I8, out);
   if (words) return words;
-  const itg_tensor *x = call->in[0], *w = call->in[1], *residual = itg_input(call, 4);
+  const itg_tensor *x = call->in[0], *w = call->in[1];
   words = itg_window_of(x, 1, x->rank - 2, a->kernel, a->stride, a->dilation, a->pad, &c->w);
   if (words) return words;
   c->batch = x->shape[0];
@@ -93,10 +103,8 @@ itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out) {
   c->direct = true;
   for (int i = 0; i < ITG_AXES; i++)
     c->direct &= c->w.kernel[i] == 1 && !c->w.before[i] && (c->w.out[i] - 1) * c->w.stride[i] < c->w.in[i];
-  const uint8_t bytes = residual ? residual->dtype : 0;
-  REFUSE(residual && !itg_has_shape(residual, out->rank, out->shape), "the residual has not the result's shape");
-  REFUSE(residual && (a->dtype == ITG_F32 ? bytes != ITG_F32 : bytes != ITG_U8 && bytes != ITG_I8),
-         "the residual must be f32 where the result is, and bytes where those are");
+  words = itg_qconv_residual(call, a, out);
+  if (words) return words;
   itg_qlayout l;
   REFUSE(!itg_empty(out) && !itg_qlayout_of(c, &l), "what the windows see at a time is absurdly large");
   return NULL;

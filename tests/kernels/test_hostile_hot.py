@@ -162,6 +162,18 @@ def winograd(r: random.Random) -> Call:
     return "cpu.winograd", [image(r, 2, deep), w, ones(channels)], {**attrs, **epilogue(r)}
 
 
+def bytes_in_tiles(r: random.Random) -> Call:
+    deep, channels = r.randint(1, 40), r.randint(0, 70)
+    w = ones(36, -(-channels // 16), -(-deep // 2), 32).astype(np.int16)
+    attrs = {"channels": channels, "pad": tuple(r.randint(0, 3) for _ in range(4)), "x_zero": 3,
+             "y_zero": 5, "lo": 0, "hi": 127, "dtype": "u8", "r_zero": 0,
+             "r_scale": 1.0}  # fmt: skip
+    table = ones(128).astype(np.uint8) if r.random() < 0.3 else None
+    x = image(r, 2, deep).astype(r.choice([np.uint8, np.int8]))
+    ends = [ones(channels).astype(np.int32), ones(channels), None, table]
+    return "cpu.qwinograd", [x, w, *ends], attrs
+
+
 def depthwise(r: random.Random) -> Call:
     axes, channels = r.randint(1, 3), r.randint(0, 40)
     w = ones(*(r.randint(1, 6) for _ in range(axes)), channels)
@@ -268,7 +280,7 @@ def run(call: Call, parts: int) -> bool:
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
         gemm, conv, conv, in_bf16, in_bf16, in_f16, in_f16, bytes_, bytes_, winograd, depthwise,
-        pool, interpolate, pack, chain, attention, rows_of_bytes, small_weights,
+        bytes_in_tiles, pool, interpolate, pack, chain, attention, rows_of_bytes, small_weights,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:

@@ -15,7 +15,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Node, Type, Value, constant
+from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.quantized import ENTRIES as ENTRIES
 from intaglio.ops.registry import op
 from intaglio.targets.cpu.ops import PANEL, Ints
@@ -94,13 +94,24 @@ def _check(x: Value, bias: Value, scale: Value, channels: int, x_zero: int, y_ze
         raise BadInput(f"zero {x_zero} does not fit into {x.dtype}")
 
 
+def check_operands(x: Value, bias: Value, scale: Value | None, table: Value | None, channels: int,
+                   x_zero: int, y_zero: int, lo: int, hi: int, dtype: str) -> None:  # fmt: skip
+    """Refuse an image, a bias, a scale or bounds that do not fit each other."""
+    like = scale if scale is not None else Value(Type("f32", (channels,)))
+    if dtype in ("u8", "i8") and table is None:
+        _check(x, bias, like, channels, x_zero, y_zero, lo, hi, dtype)
+    else:
+        _check(x, bias, like, channels, x_zero, 0, 0, 0, "u8")
+
+
 def _image(x: Value) -> Value:
     if not 3 <= x.type.rank <= 5:
         raise BadInput(f"a channel-last image of one to three spatial axes is needed, not {x.type}")
     return Value(Type("i8", (x.shape[0], x.shape[-1], *x.shape[1:-1])))
 
 
-def _result(x: Value, w: tuple[int, ...], dtype: str, **window: Any) -> Type:
+def image_result(x: Value, w: tuple[int, ...], dtype: str, **window: Any) -> Type:
+    """The type of a convolution with weights of shape `w`."""
     made = ops.conv_integer.infer(_image(x), Value(Type("i8", w)), None, None, **window)
     assert isinstance(made, Type)
     return Type(dtype, (made.shape[0], *made.shape[2:], made.shape[1]))
@@ -111,13 +122,9 @@ def _qconv_type(x: Value, w: Value, bias: Value, scale: Value | None, residual: 
                 stride: Ints, pad: Ints, dilation: Ints, groups: int, run: str, x_zero: int,
                 y_zero: int, lo: int, hi: int, dtype: str, r_zero: int,
                 r_scale: float) -> Type:  # fmt: skip
-    like = scale if scale is not None else Value(Type("f32", (channels,)))
-    if dtype in ("u8", "i8") and table is None:
-        _check(x, bias, like, channels, x_zero, y_zero, lo, hi, dtype)
-    elif dtype in ("u8", "i8", "f32", "i32"):
-        _check(x, bias, like, channels, x_zero, 0, 0, 0, "u8")
-    else:
+    if dtype not in ("u8", "i8", "f32", "i32"):
         raise BadInput(f"results of u8, i8, i32 or f32 are made, not {dtype}")
+    check_operands(x, bias, scale, table, channels, x_zero, y_zero, lo, hi, dtype)
     deep = x.shape[-1] // groups
     if run not in RUNS or (run != "tap" and (groups != 1 or dilation[-1] != 1)):
         raise BadInput(f"taps make no run '{run}' in {groups} groups with dilation {dilation}")
@@ -131,13 +138,9 @@ def _qconv_type(x: Value, w: Value, bias: Value, scale: Value | None, residual: 
         raise BadInput(f"{deep * kernel[-1]} bytes of a line of the window are too many to gather")
     if w_zero is not None and w_zero.type != Type("i32", (channels,)):
         raise BadInput(f"one i32 per channel is needed for the weights' zeros, not {w_zero.type}")
-    made = _result(x, (channels, deep, *kernel), dtype, stride=stride, pad=pad, dilation=dilation,
-                   groups=groups)  # fmt: skip
-    _check_endings(made, scale, residual, r_zero)
-    if table is not None:
-        _check_table(made, table, y_zero, lo, hi)
-    elif dtype == "i32" and (scale is not None or residual is not None):
-        raise BadInput("sums have no scale and no residual")
+    made = image_result(x, (channels, deep, *kernel), dtype, stride=stride, pad=pad,
+                        dilation=dilation, groups=groups)  # fmt: skip
+    check_endings(made, scale, residual, table, r_zero, y_zero, lo, hi)
     return made
 
 
@@ -148,10 +151,14 @@ def _check_table(made: Type, table: Value, y_zero: int, lo: int, hi: int) -> Non
         raise BadInput(f"zero {y_zero}, bounds {lo}, {hi} are no 16 bits or the table is too large")
 
 
-def _check_endings(made: Type, scale: Value | None, residual: Value | None,
-                   r_zero: int) -> None:  # fmt: skip
+def check_endings(made: Type, scale: Value | None, residual: Value | None, table: Value | None,
+                  r_zero: int, y_zero: int, lo: int, hi: int) -> None:  # fmt: skip
     """Refuse what may not stand beside a result of this type."""
     dtype = made.dtype
+    if table is not None:
+        _check_table(made, table, y_zero, lo, hi)
+    elif dtype == "i32" and (scale is not None or residual is not None):
+        raise BadInput("sums have no scale and no residual")
     if dtype != "i32" and scale is None:
         raise BadInput(f"results of {dtype} need a scale")
     if residual is None:
@@ -187,6 +194,20 @@ def _finished(real: Array, y_zero: int, lo: int, hi: int, dtype: str) -> Array:
     return np.ascontiguousarray((np.rint(y) + y_zero).astype(dtypes.numpy_of(dtype)))
 
 
+def ended(sums: Array, scale: Array, residual: Array | None, table: Array | None, y_zero: int,
+          lo: int, hi: int, dtype: str, r_zero: int, r_scale: float) -> Array:  # fmt: skip
+    """What sums become."""
+    real = sums.astype(np.float32) * scale
+    if dtype == "f32":
+        return np.ascontiguousarray(real if residual is None else real + residual)
+    if residual is not None:
+        apart = residual.astype(np.int32) - r_zero
+        real = real + apart.astype(np.float32) * np.float32(r_scale)
+    if table is None:
+        return _finished(real, y_zero, lo, hi, dtype)
+    return np.asarray(table[_finished(real, y_zero, lo, hi, "i32") - lo])
+
+
 def _requantized(x: Array, w: Array, bias: Array, scale: Array, window: dict[str, Any],
                  x_zero: int, y_zero: int, lo: int, hi: int, dtype: str) -> Array:  # fmt: skip
     """`w` is [m, c, window..]."""
@@ -216,15 +237,7 @@ def qconv(x: Array, w: Array, bias: Array, scale: Array | None = None,
     if dtype == "i32":
         return np.ascontiguousarray(sums)
     assert scale is not None
-    real = sums.astype(np.float32) * scale
-    if dtype == "f32":
-        return np.ascontiguousarray(real if residual is None else real + residual)
-    if residual is not None:
-        apart = residual.astype(np.int32) - r_zero
-        real = real + apart.astype(np.float32) * np.float32(r_scale)
-    if table is None:
-        return _finished(real, y_zero, lo, hi, dtype)
-    return np.asarray(table[_finished(real, y_zero, lo, hi, "i32") - lo])
+    return ended(sums, scale, residual, table, y_zero, lo, hi, dtype, r_zero, r_scale)
 
 
 def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, table: Value | None, *,
@@ -232,8 +245,8 @@ def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, table: Value
                      y_zero: int, lo: int, hi: int, dtype: str) -> Type:  # fmt: skip
     channels = x.shape[-1]
     _check(x, bias, scale, channels, x_zero, y_zero, lo, hi, dtype)
-    made = _result(x, (channels, 1, *kernel), dtype, stride=stride, pad=pad, dilation=dilation,
-                   groups=channels)  # fmt: skip
+    made = image_result(x, (channels, 1, *kernel), dtype, stride=stride, pad=pad,
+                        dilation=dilation, groups=channels)  # fmt: skip
     if why := why_not_woven(kernel, stride, dilation):
         raise BadInput(f"cpu.qdepthwise: {why}")
     vectors = weave_of(kernel, stride, dilation).vectors
@@ -264,25 +277,3 @@ def qdepthwise(x: Array, w: Array, bias: Array, scale: Array, table: Array | Non
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": channels}
     made = _requantized(x, neutral, bias, scale, window, x_zero, y_zero, lo, hi, dtype)
     return made if table is None else table[made.view(np.uint8)]
-
-
-def convolution(x: Value, w: Array, bias: Value, scale: Value | None,
-                residual: Value | None = None, table: Value | None = None,
-                w_zero: Value | None = None, *, groups: int, **attrs: Any) -> Value:  # fmt: skip
-    """cpu.qconv or cpu.qdepthwise of a channel-last image with weights [m, c, window..]."""
-    (channels, deep), kernel = w.shape[:2], w.shape[2:]
-    made: Value
-    single = groups == x.shape[-1] == channels > 1
-    bytes_only = scale is not None and residual is None and table is None and w_zero is None
-    plain = bytes_only and attrs["dtype"] in ("i8", "u8")
-    if plain and single and not why_not_woven(kernel, attrs["stride"], attrs["dilation"]):
-        weave = weave_of(kernel, attrs["stride"], attrs["dilation"])
-        woven = constant(weave.packed(np.moveaxis(w[:, 0], 0, -1)))
-        made = qdepthwise(x, woven, bias, scale, kernel=kernel, **attrs)
-    else:
-        run = best_run(deep, kernel, attrs["dilation"], groups)
-        grouped = w.reshape(groups, channels // groups, deep, *kernel)
-        made = qconv(x, constant(packed(grouped, run)), bias, scale, residual, table, w_zero,
-                     channels=channels, kernel=kernel, groups=groups, run=run,
-                     **attrs)  # fmt: skip
-    return made

@@ -9,15 +9,10 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import reshape, transpose
+from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.int8 import (
-    ENTRIES,
-    convolution,
-    packed,
-    qconv,
-    wrapped,
-    zero_share,
-)
+from intaglio.targets.cpu.int8 import ENTRIES, packed, qconv, wrapped, zero_share
+from intaglio.targets.cpu.qways import convolution
 from intaglio.targets.cpu.weave import why_not_woven
 
 x, w, b = P["x w! b!?"]
@@ -244,13 +239,13 @@ INT8: tuple[Rule, ...] = (
 
 
 # ---- what follows --------------------------------------------------------------------------------
-BEFORE = P.any("cpu.qconv") @ "before"
+BEFORE = P.any("cpu.qconv", "cpu.qwinograd") @ "before"
 
 
 def _again(before: Node, table: Value | None = None, **changes: Any) -> Value:
     ins = list(before.inputs)
     ins[5] = table
-    made: Value = qconv(*ins, origin=before.origin, **{**before.attrs, **changes})
+    made: Value = REGISTRY[before.op](*ins, origin=before.origin, **{**before.attrs, **changes})
     return made
 
 

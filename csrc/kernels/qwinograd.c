@@ -1,0 +1,395 @@
+// Winograd's convolution of bytes in whole numbers (qwinograd.h), compiled once per ISA. Vectors run along channels.
+#include "qwinograd.h"
+
+#define ROLLED _Pragma("GCC unroll 1")  // a line of a tile is enough for one loop body
+enum { TILE = ITG_QW_TILE, SIZE = ITG_QW_SIZE, POINTS = ITG_QW_POINTS };
+#ifndef ITG_QVECTORS
+enum { QL = 4 };  // 32-bit numbers of a vector
+#endif
+enum { PARTS = ITG_PANEL / QL };
+typedef uint32_t vu __attribute__((vector_size(QL * 4), may_alias, aligned(4)));  // unsigned: numbers wrap
+
+// ---- input -----------------------------------------------------------------------------------------
+typedef struct patch {  // the input pixels of a tile
+  const uint8_t *first;   // where none is padding, the first of them; else NULL
+  int64_t line, pixel;    // bytes from line to line, from pixel to pixel
+  const uint8_t *at[POINTS];  // else each of them
+} patch;
+
+// For vectors V of LANES numbers of 16 bits: channels c to c + n of a tile at all points.
+#define INPUT(V, B, LANES)                                                                                         \
+  typedef uint16_t V __attribute__((vector_size(LANES * 2), may_alias, aligned(2)));                               \
+  typedef uint8_t B __attribute__((vector_size(LANES)));                                                           \
+  INLINE V get_##V(const uint8_t *p, int64_t n, uint8_t flip) {                                                    \
+    B bytes = {0};                                                                                                 \
+    if (n >= LANES) memcpy(&bytes, p, LANES);                                                                      \
+    else memcpy(&bytes, p, (size_t)n);                                                                             \
+    return __builtin_convertvector(bytes ^ flip, V);                                                               \
+  }                                                                                                                \
+  INLINE void points_of_##V(const V *x, V *y) {                                                                    \
+    const V four = x[1] << 2, more = x[2] << 2;                                                                    \
+    const V a = x[4] - more, b = x[3] - four, c = x[4] - x[2], d = x[3] - x[1], e = d + d;                         \
+    y[0] = (x[0] << 2) + (a - x[2]);                                                                               \
+    y[1] = a + b;                                                                                                  \
+    y[2] = a - b;                                                                                                  \
+    y[3] = c + e;                                                                                                  \
+    y[4] = c - e;                                                                                                  \
+    y[5] = (four + x[5]) - ((x[3] << 2) + x[3]);                                                                   \
+  }                                                                                                                \
+  INLINE void transform_##V(const bool inside, const patch *p, uint8_t flip, int64_t c, int64_t n, uint16_t *to,   \
+                            int64_t step) {                                                                        \
+    V half[SIZE][SIZE], x[SIZE], y[SIZE];                                                                          \
+    ROLLED for (int i = 0; i < SIZE; i++) {                                                                        \
+      UNROLL for (int j = 0; j < SIZE; j++)                                                                        \
+        x[j] = get_##V((inside ? p->first + i * p->line + j * p->pixel : p->at[i * SIZE + j]) + c, n, flip);       \
+      points_of_##V(x, half[i]);                                                                                   \
+    }                                                                                                              \
+    ROLLED for (int j = 0; j < SIZE; j++) {                                                                        \
+      UNROLL for (int i = 0; i < SIZE; i++) x[i] = half[i][j];                                                     \
+      points_of_##V(x, y);                                                                                         \
+      UNROLL for (int i = 0; i < SIZE; i++) *(V *)(to + (i * SIZE + j) * step) = y[i];                             \
+    }                                                                                                              \
+  }
+
+#define WHOLE(V, LANES)                                                                                   \
+  static void whole_##V(const patch *p, uint8_t flip, int64_t c, uint16_t *to, int64_t step) {            \
+    if (p->first) transform_##V(true, p, flip, c, LANES, to, step);                                       \
+    else transform_##V(false, p, flip, c, LANES, to, step);                                               \
+  }
+#if defined(ISA_avx512)
+enum { MANY = 32, FEW = 16 };
+#elif defined(ISA_avx2)
+enum { MANY = 16, FEW = 16 };
+#else
+enum { MANY = 8, FEW = 8 };
+#endif
+INPUT(many, bytes_many, MANY)
+INPUT(few, bytes_few, FEW)
+WHOLE(many, MANY)
+WHOLE(few, FEW)
+
+static void tile_in(const patch *p, uint8_t flip, int64_t deep, uint16_t *to, int64_t step) {
+  int64_t c = 0;
+  for (; c + MANY <= deep; c += MANY) whole_many(p, flip, c, to + c, step);
+  for (; c + FEW <= deep; c += FEW) whole_few(p, flip, c, to + c, step);
+  if (c < deep && p->first) transform_few(true, p, flip, c, deep - c, to + c, step);
+  else if (c < deep) transform_few(false, p, flip, c, deep - c, to + c, step);
+}
+
+typedef struct place {  // of a tile
+  int64_t batch, y, x;
+} place;
+
+static place place_of(const itg_qwinograd *g, int64_t i) {
+  const int64_t image = g->down * g->across, in = i % image;
+  return (place){i / image, in / g->across * TILE, in % g->across * TILE};
+}
+
+static void find_patch(const itg_qwinograd *g, const uint8_t *x, const uint8_t *fill, int64_t number, patch *p) {
+  const place at = place_of(g, number);
+  const int64_t y0 = at.y - g->w.before[1], x0 = at.x - g->w.before[2], high = g->w.in[1], wide = g->w.in[2];
+  const uint8_t *image = x + at.batch * high * wide * g->deep;
+  p->pixel = g->deep;
+  p->line = wide * g->deep;
+  p->first = NULL;
+  if (y0 >= 0 && x0 >= 0 && y0 + SIZE <= high && x0 + SIZE <= wide) {
+    p->first = image + (y0 * wide + x0) * g->deep;
+    return;
+  }
+  for (int64_t i = 0; i < SIZE; i++)
+    for (int64_t j = 0; j < SIZE; j++) {
+      const bool inside = y0 + i >= 0 && y0 + i < high && x0 + j >= 0 && x0 + j < wide;
+      p->at[i * SIZE + j] = inside ? image + ((y0 + i) * wide + x0 + j) * g->deep : fill;
+    }
+}
+
+// ---- products --------------------------------------------------------------------------------------
+typedef struct product {  // of n rows with some panels, at one point
+  const uint16_t *x, *w;
+  uint32_t *out;
+  int64_t n, pairs, row, span;
+} product;
+
+#if defined(ITG_QVECTORS)
+INLINE vq dot(vq sum, vq x, vq w) {
+#if defined(ISA_avx512vnni)
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));  // with the intrinsic GCC 12 keeps sums on the stack
+  return sum;
+#elif defined(ISA_avx512)
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(x, w));
+#else
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(x, w));
+#endif
+}
+
+// M rows at a time; the last tile may do a few rows again.
+INLINE void multiply_rows(const int M, const int V, const product *p) {
+  const int N = V * PARTS;
+  const int64_t pairs = p->pairs, panel = pairs * ITG_QW_PAIR;
+  for (int64_t r = 0;;) {
+    const uint16_t *row[8], *w = p->w;
+    vq sum[8][ITG_QW_PANELS * PARTS];
+    UNROLL for (int m = 0; m < M; m++) {
+      row[m] = p->x + (r + m) * p->row;
+      UNROLL for (int v = 0; v < N; v++) sum[m][v] = vq_set(0);
+    }
+    for (int64_t k = 0; k < pairs; k++, w += ITG_QW_PAIR) {
+      vq y[ITG_QW_PANELS * PARTS];
+      UNROLL for (int v = 0; v < N; v++) {
+        y[v] = vq_load(w + v / PARTS * panel + v % PARTS * 2 * QL);
+        __asm__("" : "+v"(y[v]));  // or GCC would read it again for every product
+      }
+      UNROLL for (int m = 0; m < M; m++) {
+        int32_t two;
+        memcpy(&two, row[m] + 2 * k, sizeof two);
+        const vq x = vq_set(two);
+        UNROLL for (int v = 0; v < N; v++) sum[m][v] = dot(sum[m][v], x, y[v]);
+      }
+    }
+    UNROLL for (int m = 0; m < M; m++)
+      UNROLL for (int v = 0; v < N; v++) vq_store(p->out + (r + m) * p->span + v * QL, sum[m][v]);
+    const int64_t next = r + 2 * M <= p->n ? r + M : p->n - M;
+    if (next <= r) return;
+    r = next;
+  }
+}
+
+typedef void (*rows_fn)(const product *p);
+#define ROWS(M, V) \
+  static void rows_##M##x##V(const product *p) { multiply_rows(M, V, p); }
+#if defined(ISA_avx512vnni)
+enum { WIDEST = 4 };
+#define EACH(T)                                                                                         \
+  T(1, 1) T(2, 1) T(4, 1) T(6, 1) T(8, 1) T(1, 2) T(2, 2) T(4, 2) T(6, 2) T(8, 2)                       \
+  T(1, 3) T(2, 3) T(4, 3) T(6, 3) T(8, 3) T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4)
+#elif defined(ISA_avx512)
+enum { WIDEST = 2 };
+#define EACH(T) T(1, 1) T(2, 1) T(4, 1) T(6, 1) T(8, 1) T(1, 2) T(2, 2) T(4, 2) T(6, 2) T(8, 2)
+#else
+enum { WIDEST = 1 };
+#define EACH(T) T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1)
+#endif
+EACH(ROWS)
+
+static void multiply_panels(const product *p, int64_t panels) {
+#define ENTRY(M, V) [V - 1][M] = rows_##M##x##V,
+  static const rows_fn all[WIDEST][9] = {EACH(ENTRY)};
+  int64_t best = 1, least = INT64_MAX;
+  for (int64_t m = 1; m <= 8 && m <= p->n; m++) {  // as many rows at a time as cost least
+    const int64_t cost = (p->n + m - 1) / m * (m * panels + 2);
+    if (all[panels - 1][m] && cost <= least) best = m, least = cost;
+  }
+  all[panels - 1][best](p);
+}
+#else
+enum { WIDEST = 1 };
+
+static void multiply_panels(const product *p, int64_t panels) {
+  for (int64_t r = 0; r < p->n; r++) {
+    uint32_t *out = p->out + r * p->span;
+    memset(out, 0, ITG_PANEL * sizeof *out);
+    for (int64_t k = 0; k < 2 * p->pairs; k++)
+      for (int c = 0; c < ITG_PANEL; c++)
+        out[c] += (uint32_t)((int16_t)p->x[r * p->row + k] * (int16_t)p->w[k / 2 * ITG_QW_PAIR + c * 2 + k % 2]);
+  }
+}
+#endif
+
+// The rows of n tiles times the panels [first, last), at every point.
+static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint16_t *in, uint32_t *out, int64_t n,
+                     int64_t first, int64_t last) {
+  const int64_t panel = g->pairs * ITG_QW_PAIR, spans = (last - first + WIDEST - 1) / WIDEST;
+  for (int64_t k = 0; k < POINTS; k++)
+    for (int64_t i = 0; i < spans; i++) {
+      const int64_t a = itg_split(last - first, spans, i), b = itg_split(last - first, spans, i + 1);
+      const product p = {in + k * g->in_step, w + (k * g->panels + first + a) * panel,
+                         out + k * g->out_step + a * ITG_PANEL, n, g->pairs, g->row, g->span};
+      multiply_panels(&p, b - a);
+    }
+}
+
+// ---- output ----------------------------------------------------------------------------------------
+typedef struct canvas {     // the output pixels of a tile
+  int64_t at, line, pixel;  // where its first column lies in the output
+  int64_t high, wide;       // pixels that are inside of the image
+} canvas;
+
+typedef enum { PLAIN, BYTES, FLOATS } ending;
+
+INLINE void pixels_of(const vu *x, vu *y) {
+  const vu s = x[1] + x[2], d = x[1] - x[2], t = x[3] + x[4], e = x[3] - x[4];
+  y[0] = x[0] + s + t;
+  y[1] = d + (e + e);
+  y[2] = s + (t << 2);
+  y[3] = d + (e << 3) + (x[5] + x[5]);
+}
+
+#if defined(ITG_QVECTORS)
+// n channels of up to four pixels, whose sums are whole.
+INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, vf scale, int64_t n, const int64_t *at,
+                   int64_t wide, void *out) {
+  vf y[TILE];
+  UNROLL for (int j = 0; j < TILE; j++) y[j] = vmul(vq_floats(sum[j]), scale);
+  if (KIND == FLOATS) {
+    for (int j = 0; j < wide; j++) {
+      const float *more = end->residual ? (const float *)end->residual + at[j] : NULL;
+      if (more) y[j] = vadd(y[j], n >= QL ? vload(more) : vloadn(more, n));
+      if (n >= QL) vstore((float *)out + at[j], y[j]);
+      else vstoren((float *)out + at[j], n, y[j]);
+    }
+    return;
+  }
+#if defined(ISA_avx512)
+  const __mmask16 some = (__mmask16)(0xffffu >> (QL - n));
+#else
+  const int64_t some = n;
+#endif
+  if (KIND != PLAIN && end->residual)
+    UNROLL for (int j = 0; j < TILE; j++)
+      if (j < wide) y[j] = vadd(y[j], vq_residual(end, end->residual + at[j], some));
+  if (KIND != PLAIN && !end->saturates)
+    UNROLL for (int j = 0; j < TILE; j++) y[j] = vmin(vmax(y[j], vset(end->lo)), vset(end->hi));
+#if defined(ISA_avx512)
+  if (KIND == PLAIN || !end->table) {
+    UNROLL for (int j = 0; j < TILE; j++) {
+      if (j >= wide) break;
+      const vq whole = vq_add(vq_rounded(y[j]), vq_set(end->zero));
+      uint8_t *to = (uint8_t *)out + at[j];
+      if (end->high) _mm512_mask_cvtsepi32_storeu_epi8(to, some, whole);
+      else _mm512_mask_cvtusepi32_storeu_epi8(to, some, _mm512_max_epi32(whole, vq_set(0)));
+    }
+    return;
+  }
+#endif
+  const vq_end all = vq_end_of(end);
+  vq bytes, whole[TILE];
+  if (end->entries > 256) {
+    UNROLL for (int j = 0; j < TILE; j++) whole[j] = vq_add(vq_rounded(y[j]), all.zero);
+    bytes = vq_lookup_wide(whole, TILE, end);
+  } else {
+    bytes = vq_in_order(vq_narrow(y, TILE, all));
+    if (end->table) bytes = vq_lookup(bytes, end->table);
+  }
+  uint8_t made[QBYTES];
+  vq_store(made, bytes);
+  for (int j = 0; j < wide; j++) memcpy((uint8_t *)out + at[j], made + j * QL, n >= QL ? QL : (size_t)n);
+}
+#endif
+
+// n channels from `column` on of a tile, from the products at all points.
+INLINE void transform_out(const ending KIND, const uint32_t *from, int64_t step, const canvas *c, int64_t column,
+                          int64_t n, const itg_requantize *end, void *out) {
+  vu half[SIZE][TILE], x[SIZE], y[TILE];
+  ROLLED for (int j = 0; j < SIZE; j++) {
+    UNROLL for (int i = 0; i < SIZE; i++) x[i] = *(const vu *)(from + (i * SIZE + j) * step);
+    pixels_of(x, half[j]);
+  }
+  int32_t bias[QL] = {0};
+  float scale[QL] = {0};
+  memcpy(bias, end->bias + column, (size_t)n * 4);
+  memcpy(scale, end->scale + column, (size_t)n * 4);
+  ROLLED for (int i = 0; i < c->high; i++) {
+    UNROLL for (int j = 0; j < SIZE; j++) x[j] = half[j][i];
+    pixels_of(x, y);
+    const int64_t first = c->at + i * c->line + column;
+    const int64_t at[TILE] = {first, first + c->pixel, first + 2 * c->pixel, first + 3 * c->pixel};
+    typedef int32_t vi __attribute__((vector_size(QL * 4)));
+    UNROLL for (int j = 0; j < TILE; j++)  // 1/9, then 1/64: what is left is the sum
+      y[j] = (vu)((vi)(y[j] * 954437177u) >> 6) + *(const vu *)bias;
+#if defined(ITG_QVECTORS)
+    vq sum[TILE];
+    UNROLL for (int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
+    finish(KIND, end, sum, vload(scale), n, at, c->wide, out);
+#else
+    for (int j = 0; j < c->wide; j++)
+      for (int64_t k = 0; k < n; k++) {
+        const int32_t sum = (int32_t)y[j][k];
+        if (KIND == FLOATS) ((float *)out)[at[j] + k] = itg_q_float(end, sum, column + k, at[j] + k);
+        else ((uint8_t *)out)[at[j] + k] = itg_q_byte(end, sum, column + k, at[j] + k);
+      }
+#endif
+  }
+}
+
+INLINE void tile_out(const ending KIND, const uint32_t *from, int64_t step, const canvas *c, int64_t first,
+                     int64_t columns, const itg_requantize *end, void *out) {
+  int64_t i = 0;
+  for (; i + QL <= columns; i += QL) transform_out(KIND, from + i, step, c, first + i, QL, end, out);
+  if (i < columns) transform_out(KIND, from + i, step, c, first + i, columns - i, end, out);
+}
+
+#define OUTPUT(KIND)                                                                                              \
+  static void out_##KIND(const uint32_t *from, int64_t step, const canvas *c, int64_t first, int64_t columns,     \
+                         const itg_requantize *end, void *out) {                                                  \
+    tile_out(KIND, from, step, c, first, columns, end, out);                                                      \
+  }
+OUTPUT(PLAIN)
+OUTPUT(BYTES)
+OUTPUT(FLOATS)
+
+// ---- the whole -------------------------------------------------------------------------------------
+typedef struct task {
+  itg_qwinograd g;
+  itg_requantize end;
+  const uint8_t *x;
+  const uint16_t *w;
+  void *out;
+  uint8_t *fill, flip;
+  uint16_t *in;
+  uint32_t *made;
+} task;
+
+static void run_block(const task *t, int64_t from, int64_t to, int64_t first, int64_t last) {
+  const itg_qwinograd *g = &t->g;
+  const itg_requantize *end = &t->end;
+  patch p;
+  for (int64_t i = from; i < to; i++) {
+    find_patch(g, t->x, t->fill, i, &p);
+    tile_in(&p, t->flip, g->deep, t->in + (i - from) * g->row, g->in_step);
+  }
+  const int64_t most = ITG_QW_PANELS, spans = (last - first + most - 1) / most;
+  for (int64_t s = 0; s < spans; s++) {
+    const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
+    const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
+    multiply(g, t->w, t->in, t->made, to - from, a, b);
+    for (int64_t i = from; i < to; i++) {
+      const place at = place_of(g, i);
+      const int64_t down = g->w.out[1] - at.y, across = g->w.out[2] - at.x;
+      const canvas c = {((at.batch * g->w.out[1] + at.y) * g->w.out[2] + at.x) * g->channels,
+                        g->w.out[2] * g->channels, g->channels, down < TILE ? down : TILE, across < TILE ? across : TILE};
+      const bool plain = end->saturates && !end->residual && !end->table;
+      (end->kind == ITG_Q_FLOATS ? out_FLOATS : plain ? out_PLAIN : out_BYTES)(
+          t->made + (i - from) * g->span, g->out_step, &c, column, stop - column, end, t->out);
+    }
+  }
+}
+
+ITG_FN(qwinograd, any) {
+  const itg_attrs_qwinograd *a = call->attrs;
+  const itg_attrs_qconv like = itg_qwinograd_like(a);
+  task t;
+  itg_tensor out;
+  itg_qwinograd_of(call, &t.g, &out);
+  const itg_qwinograd *g = &t.g;
+  uint8_t entries[ITG_QENTRIES];
+  t.end = itg_qconv_end(call, &like, entries);
+  t.x = call->in[0]->data;
+  t.w = call->in[1]->data;
+  t.out = call->out[0]->data;
+  t.flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0;
+  t.fill = (uint8_t *)call->scratch + g->bytes * part;
+  t.in = (uint16_t *)(t.fill + g->fill);
+  t.made = (uint32_t *)(t.fill + g->fill + g->in);
+  int64_t from = 0, to = g->tiles, first = 0, last = g->panels;
+  // Few tiles of many channels: each part makes all of the input, but reads weights of its own.
+  if (g->tiles < (int64_t)parts * ITG_QW_ROWS / 2 && last >= 2 * (int64_t)parts)
+    itg_share(last, 1, part, parts, &first, &last);
+  else
+    itg_share(g->tiles, 1, part, parts, &from, &to);
+  if (from >= to || first >= last) return NULL;
+  memset(t.fill, (uint8_t)a->x_zero, g->fill);
+  const int64_t blocks = (to - from + g->block - 1) / g->block;
+  for (int64_t i = 0; i < blocks; i++)
+    run_block(&t, from + itg_split(to - from, blocks, i), from + itg_split(to - from, blocks, i + 1), first, last);
+  return NULL;
+}

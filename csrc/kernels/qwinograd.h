@@ -1,0 +1,23 @@
+// 3x3 convolution of bytes in tiles of 4x4 pixels, after Winograd: the sizes of one call.
+//
+// The points are 0, 1, -1, 2, -2 and infinity. Inputs at the points are whole numbers below 2^15, and so are 24 times the
+// weights there, but that of infinity, which is 12 times. So 576 times the sums come out whole; they are kept modulo
+// 2^32, in which 9 has an inverse: nothing is lost as long as the sums themselves stay below 2^25, which the compiler knows.
+#pragma once
+#include "qconv.h"
+
+enum { ITG_QW_TILE = 4, ITG_QW_SIZE = 6, ITG_QW_POINTS = 36, ITG_QW_PAIR = 2 * ITG_PANEL };  // of 16-bit numbers
+enum { ITG_QW_PANELS = 4, ITG_QW_ROWS = 48, ITG_QW_LANES = 32 };  // that are at work together, at most
+
+typedef struct itg_qwinograd {
+  itg_window w;
+  int64_t channels, deep, panels, pairs;  // deep: input channels; pairs of them, one may be half
+  int64_t down, across, tiles;            // tiles along an image, and of all images
+  int64_t block;                          // tiles that are at work together, at most
+  int64_t row, span;                      // numbers of a row of inputs, of a row of products
+  int64_t in_step, out_step;              // numbers from one point to the next
+  size_t fill, in, bytes;                 // bytes of padding and of inputs; all scratch of one part
+} itg_qwinograd;
+
+itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *out);
+itg_attrs_qconv itg_qwinograd_like(const itg_attrs_qwinograd *a);  // the same end of a plain convolution

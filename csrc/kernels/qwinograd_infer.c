@@ -1,0 +1,65 @@
+// What Winograd's convolution of bytes accepts, and how much of the image it works on at a time.
+#include "qwinograd.h"
+
+enum { CACHE = 384 << 10, FEWEST = 12 };  // bytes that stay near; tiles that are worth reading the weights for
+
+// Every block reads all weights, so it should be large; but what it makes of the image should stay in the cache.
+static int64_t block_of(const itg_qwinograd *g) {
+  int64_t fit = CACHE / (ITG_QW_POINTS * (g->row * 2 + g->span * 4));
+  fit = fit < FEWEST ? FEWEST : fit > ITG_QW_ROWS ? ITG_QW_ROWS : fit / FEWEST * FEWEST;
+  return fit < g->tiles ? fit : g->tiles;
+}
+
+itg_attrs_qconv itg_qwinograd_like(const itg_attrs_qwinograd *a) {
+  return (itg_attrs_qconv){.channels = a->channels, .x_zero = a->x_zero, .y_zero = a->y_zero, .lo = a->lo, .hi = a->hi,
+                           .dtype = a->dtype, .r_zero = a->r_zero, .r_scale = a->r_scale};
+}
+
+itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *out) {
+  const itg_attrs_qwinograd *a = call->attrs;
+  const itg_attrs_qconv like = itg_qwinograd_like(a);
+  const int64_t kernel[2] = {3, 3}, one[2] = {1, 1};
+  itg_words words = itg_qconv_endings(call, &like, ITG_I16, out);
+  if (words) return words;
+  const itg_tensor *x = call->in[0];
+  REFUSE(a->dtype == ITG_I32, "the sums themselves are not kept");
+  REFUSE(itg_input(call, 6), "the weights have zeros of their own");
+  REFUSE(x->rank != 4, "takes images of two spatial axes");
+  words = itg_window_of(x, 1, 2, kernel, one, one, a->pad, &g->w);
+  if (words) return words;
+  g->deep = x->shape[3];
+  g->channels = a->channels;
+  REFUSE(g->deep < 1 || g->deep > INT64_C(1) << 31, "the image has no channels or absurdly many");
+  g->panels = a->channels / ITG_PANEL + (a->channels % ITG_PANEL != 0);
+  g->pairs = (g->deep + 1) / 2;
+  const int64_t want[4] = {ITG_QW_POINTS, g->panels, g->pairs, ITG_QW_PAIR};
+  REFUSE(!itg_has_shape(call->in[1], 4, want), "the weights are not packed for this convolution");
+  words = itg_slide(&g->w, 1, 2, a->pad, out);
+  if (words) return words;
+  words = itg_qconv_residual(call, &like, out);
+  if (words) return words;
+  g->down = (g->w.out[1] + ITG_QW_TILE - 1) / ITG_QW_TILE;
+  g->across = (g->w.out[2] + ITG_QW_TILE - 1) / ITG_QW_TILE;
+  g->tiles = itg_count(out) ? x->shape[0] * g->down * g->across : 0;
+  g->row = (g->deep + ITG_QW_LANES - 1) / ITG_QW_LANES * ITG_QW_LANES;
+  g->span = (g->panels < ITG_QW_PANELS ? g->panels : ITG_QW_PANELS) * ITG_PANEL;
+  g->block = block_of(g);
+  // One cache line more than the rows take: points that lie a power of two apart would drive each other out.
+  g->in_step = g->block * g->row + ITG_QW_LANES;
+  g->out_step = g->block * g->span + ITG_PANEL;
+  g->fill = ((size_t)g->row + 63) / 64 * 64;
+  g->in = (size_t)(ITG_QW_POINTS * g->in_step) * 2;
+  g->bytes = g->fill + g->in + (size_t)(ITG_QW_POINTS * g->out_step) * 4;
+  return NULL;
+}
+
+itg_words itg_infer_qwinograd(const itg_call *call, itg_tensor *out) {
+  itg_qwinograd g;
+  return itg_qwinograd_of(call, &g, out);
+}
+
+size_t itg_scratch_qwinograd(const itg_call *call, uint32_t parts) {
+  itg_qwinograd g;
+  itg_tensor out;
+  return itg_qwinograd_of(call, &g, &out) || !g.tiles ? 0 : g.bytes * parts;
+}

@@ -1,0 +1,141 @@
+"""Convolution of bytes by 3x3 windows in steps of one, after Winograd, in whole numbers.
+
+A tile of 4 x 4 output pixels costs 36 products where the plain way costs 144. Bytes at the points
+0, 1, -1, 2, -2 and infinity are whole numbers below 2^15, and so are the weights there times 24
+(at infinity times 12). The 16-bit products that these need are half as fast as those of bytes.
+Sums come out times 576 = 64 · 9 and are kept modulo 2^32: 9 has an inverse there, and what is left
+are the sums modulo 2^26. The plain way's result to the bit, where no sum can reach 2^25.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value
+from intaglio.ops.registry import op
+from intaglio.targets.cpu.int8 import check_endings, check_operands, ended, image_result, wrapped
+from intaglio.targets.cpu.ops import PANEL, Ints
+
+TILE, SIZE = 4, 6
+POINTS = SIZE * SIZE
+INPUT = np.array([[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0],
+                  [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]])  # fmt: skip
+WEIGHTS = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 12]])
+OUTPUT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0],
+                   [0, 1, -1, 8, -8, 2]])  # fmt: skip
+INVERSE = pow(9, -1, 1 << 32)
+MOST = 1 << 25  # no sum may be as large
+
+# Cycles of a core that starts one vector of products in each, fitted to measured layers.
+ENDS = 2.5  # per pixel and panel: sums become bytes
+STORES = 2.0  # per tile, panel and point: products are stored
+WAY_IN, WAY_OUT = 220.0, 240.0  # per tile: to the points of 32 channels, and back of a panel
+CACHED = 6.0  # bytes per cycle: in a network, weights have left the caches since their last use
+WORTH = 0.9  # of the plain way's cycles: the weights at all points are 8 times as large
+
+
+def tiled_weights(w: Array) -> Array:
+    """Weights [m, c, 3, 3] at every point as [points, panels, pairs of c, 16 columns of pairs]."""
+    m, c = w.shape[:2]
+    panels, pairs = -(-m // PANEL), -(-c // 2)
+    full = np.zeros((POINTS, pairs * 2, panels * PANEL), np.int16)
+    made = WEIGHTS @ w.astype(np.int64) @ WEIGHTS.T  # m, c, 6, 6
+    full[:, :c, :m] = made.reshape(m, c, POINTS).transpose(2, 1, 0)
+    split = full.reshape(POINTS, pairs, 2, panels, PANEL).transpose(0, 3, 1, 4, 2)
+    return np.ascontiguousarray(split).reshape(POINTS, panels, pairs, 2 * PANEL)
+
+
+def _matrices(w: Array, deep: int, channels: int) -> Array:
+    """What `tiled_weights` packed, as [points, c, m]."""
+    split = w.reshape(POINTS, w.shape[1], w.shape[2], PANEL, 2).transpose(0, 2, 4, 1, 3)
+    return split.reshape(POINTS, w.shape[2] * 2, w.shape[1] * PANEL)[:, :deep, :channels]
+
+
+def largest_sum(w: Array) -> int:
+    """The largest sum, in size, of weights [m, ..] times numbers from 0 to 255."""
+    flat = w.reshape(w.shape[0], -1).astype(np.int64)
+    sums = [np.where(flat > 0, flat, 0).sum(axis=1), np.where(flat < 0, -flat, 0).sum(axis=1)]
+    return 255 * int(np.max(sums)) if w.size else 0
+
+
+def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
+    """What a convolution costs that makes pixels [n, h, w] of `channels` from [n, h, w, deep].
+
+    Tiles at the edge cost as much as all others, and a panel as much as a full one.
+    """
+    n, high, wide, deep = image
+    panels = -(-channels // PANEL)
+    if tiled:
+        rows = n * -(-high // TILE) * -(-wide // TILE)
+        products = POINTS * panels * (-(-deep // 2) + STORES)
+        work = rows * (products + -(-deep // 16) / 2 * WAY_IN + panels * WAY_OUT)
+        weights = POINTS * deep * panels * PANEL * 2
+    else:
+        work = n * high * wide * panels * (9 * -(-deep // 4) + ENDS)
+        weights = 9 * deep * panels * PANEL
+    # Weights are fetched while others are multiplied: the slower of both counts, almost alone.
+    return math.hypot(work, weights / CACHED)
+
+
+def why_not_tiled(image: tuple[int, ...], w: Array, stride: Ints, dilation: Ints,
+                  groups: int) -> str | None:  # fmt: skip
+    """Why a convolution that makes pixels [n, h, w] from `image` [n, h, w, deep] stays plain."""
+    if w.shape[2:] != (3, 3) or groups != 1 or tuple(stride) + tuple(dilation) != (1, 1, 1, 1):
+        return "tiles are of 3x3 windows in steps of one"
+    if not min(image) or cycles(image, w.shape[0], True) > WORTH * cycles(image, w.shape[0], False):
+        return "the plain way is as fast"
+    if largest_sum(w) >= MOST:
+        return "sums may be too large"
+    return None
+
+
+def _qwinograd_type(x: Value, w: Value, bias: Value, scale: Value, residual: Value | None,
+                    table: Value | None, *, channels: int, pad: Ints, x_zero: int, y_zero: int,
+                    lo: int, hi: int, dtype: str, r_zero: int, r_scale: float) -> Type:  # fmt: skip
+    if dtype not in ("u8", "i8", "f32"):
+        raise BadInput(f"results of u8, i8 or f32 are made, not {dtype}")
+    check_operands(x, bias, scale, table, channels, x_zero, y_zero, lo, hi, dtype)
+    want = Type("i16", (POINTS, -(-channels // PANEL), -(-x.shape[-1] // 2), 2 * PANEL))
+    if x.type.rank != 4 or w.type != want:
+        raise BadInput(f"weights {w.type} are not packed for {x.type} -> {channels} channels")
+    made = image_result(x, (channels, x.shape[-1], 3, 3), dtype, stride=(1, 1), pad=pad,
+                        dilation=(1, 1), groups=1)  # fmt: skip
+    check_endings(made, scale, residual, table, r_zero, y_zero, lo, hi)
+    return made
+
+
+def _qwinograd_macs(node: Node) -> int:
+    """Those of the plain convolution: what the layer is worth, not what is left to do."""
+    return node.outputs[0].type.size * 9 * node.inputs[0].shape[-1]  # type: ignore[union-attr]
+
+
+@op(_qwinograd_type, name="cpu.qwinograd", macs=_qwinograd_macs)
+def qwinograd(x: Array, w: Array, bias: Array, scale: Array, residual: Array | None = None,
+              table: Array | None = None, *, channels: int, pad: Ints, x_zero: int,
+              y_zero: int = 0, lo: int = 0, hi: int = 0, dtype: str, r_zero: int = 0,
+              r_scale: float = 0.0) -> Array:  # fmt: skip
+    """3x3 convolution of bytes [n, h, w, c] in tiles; `w` is made by tiled_weights.
+
+    What follows the sums is as in cpu.qconv.
+    """
+    n, c = x.shape[0], x.shape[-1]
+    shift = 128 if x.dtype == np.int8 else 0
+    out = [x.shape[i + 1] + pad[i] + pad[i + 2] - 2 for i in range(2)]
+    down, across = (-(-extent // TILE) for extent in out)
+    padded = np.full((n, down * TILE + 2, across * TILE + 2, c), float(x_zero + shift))
+    inside = padded[:, pad[0] : pad[0] + x.shape[1], pad[1] : pad[1] + x.shape[2]]
+    inside[:] = x[:, : inside.shape[1], : inside.shape[2]].astype(np.float64) + shift
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (SIZE, SIZE), (1, 2))
+    seen = seen[:, ::TILE, ::TILE]  # n, down, across, c, 6, 6
+    points = (INPUT @ seen @ INPUT.T).reshape(n * down * across, c, POINTS)
+    # Doubles are exact here: all numbers stay far below 2^53.
+    made = np.moveaxis(points, -1, 0) @ _matrices(w, c, channels).astype(np.float64)
+    made = np.moveaxis(made, 0, -1).reshape(n, down, across, channels, SIZE, SIZE)
+    tiles = (OUTPUT @ made @ OUTPUT.T).transpose(0, 1, 4, 2, 5, 3)
+    whole = tiles.reshape(n, down * TILE, across * TILE, channels)[:, : out[0], : out[1]]
+    left = wrapped(whole.astype(np.int64)).astype(np.int64) * INVERSE
+    sums = wrapped((wrapped(left) >> 6).astype(np.int64) + bias)
+    return ended(sums, scale, residual, table, y_zero, lo, hi, dtype, r_zero, r_scale)

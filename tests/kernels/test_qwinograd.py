@@ -1,0 +1,169 @@
+"""3x3 convolution of bytes in tiles: every kernel, and the plain convolution, to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.check import check
+from tests.kernels.test_int8 import image, per_channel, ranges
+from tests.kernels.test_winograd import SHAPES
+
+import intaglio
+from intaglio import native, ops
+from intaglio.errors import BadInput, RunError
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.registry import REGISTRY
+from intaglio.targets.cpu import int8, qwinograd
+from intaglio.targets.cpu.qways import convolution
+
+RNG = np.random.default_rng(5)
+DTYPES = [np.uint8, np.int8]
+
+
+def plain(x: Any, w: np.ndarray, *rest: Any, pad: tuple[int, ...], **attrs: Any) -> np.ndarray:
+    """The same by cpu.qconv."""
+    window = {"kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1), "pad": pad}
+    ins = [x, int8.packed(w[None], "tap"), *rest]
+    made: np.ndarray = REGISTRY["cpu.qconv"].body(*ins, **attrs, **window)
+    return made
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "channels", "pad"), SHAPES)
+def test_tiles_are_the_plain_convolution(shape, channels, pad, dtype):
+    x, w = image(*shape, dtype=dtype), image(channels, shape[-1], 3, 3, dtype=np.int8)
+    for r in ranges(dtype):
+        attrs = {"channels": channels, "pad": pad, **r}
+        ends = per_channel(channels, shape[-1])
+        (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), *ends, **attrs)
+        np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_numbers_do_not_overflow(sign, dtype):
+    """Everything at its bound: all bytes 255, all weights the same, sums just below 2^25."""
+    limits = np.iinfo(dtype)
+    for deep, edges in ((113, (127, 127)), (112, (-128, -128)), (64, (-128, 127))):
+        x = RNG.choice([limits.min, limits.max], (1, 9, 9, deep)).astype(dtype)
+        x[0, :6] = limits.max
+        w = RNG.choice(edges, (20, deep, 3, 3)).astype(np.int8)
+        w = w if sign > 0 or edges[0] == -128 else -w
+        assert qwinograd.largest_sum(w) < qwinograd.MOST
+        ends = np.zeros(20, np.int32), np.full(20, 2.0**-18, np.float32)
+        attrs = {"channels": 20, "pad": (1,) * 4, "x_zero": limits.max, "dtype": "f32"}
+        (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), *ends, tolerance=0.0, **attrs)
+        np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+
+
+@pytest.mark.parametrize(("shape", "channels"), [((2, 6, 5, 16), 64), ((1, 7, 9, 40), 33)])
+def test_endings(shape, channels):
+    """Floats, residuals, bounds and tables, alone and together."""
+    x, w = image(*shape), image(channels, shape[-1], 3, 3, dtype=np.int8)
+    bias, scale = per_channel(channels, shape[-1])
+    out, common = (*shape[:3], channels), {"channels": channels, "pad": (1,) * 4, "x_zero": 7}
+    cases: list[tuple[list[Any], dict[str, Any]]] = [
+        ([], {"dtype": "f32"}),
+        ([RNG.standard_normal(out).astype(np.float32)], {"dtype": "f32"}),
+    ]
+    for kind, low in ((np.uint8, 0), (np.int8, -128)):
+        dtype, residual = np.dtype(kind).name.replace("uint", "u").replace("int", "i"), image(*out)
+        end = {"dtype": dtype, "y_zero": low + 100, "lo": low, "hi": low + 255}
+        cases += [([residual], {**end, "r_zero": 9, "r_scale": 0.31}),
+                  ([image(*out, dtype=np.int8)], {**end, "r_zero": -9, "r_scale": 0.31}),
+                  ([], {**end, "lo": low + 90, "hi": low + 180}),
+                  ([None, image(256, dtype=kind)], end),
+                  ([residual, image(91, dtype=kind)],
+                   {**end, "lo": low + 90, "hi": low + 180})]  # fmt: skip
+        for entries in (300, 1024):
+            wide = {"dtype": dtype, "y_zero": 17, "lo": -200, "hi": entries - 201}
+            cases.append(([None, image(entries, dtype=kind)], wide))
+    for more, attrs in cases:
+        grown = scale * np.float32(4 if attrs["dtype"] != "f32" and attrs["hi"] > 300 else 1)
+        ins = x, qwinograd.tiled_weights(w), bias, grown, *more
+        given = {"tolerance": 0.0} if attrs["dtype"] == "f32" else {}
+        (y,) = check("cpu.qwinograd", *ins, **common, **attrs, **given)
+        np.testing.assert_array_equal(y, plain(x, w, bias, grown, *more, **common, **attrs))
+
+
+def test_large_sums_stay_with_the_plain_way():
+    x = Value(Type("u8", (1, 28, 28, 128)), "x")
+    ends = constant(np.zeros(128, np.int32)), constant(np.full(128, 1e-4, np.float32))
+    attrs: dict[str, Any] = {"stride": (1, 1), "dilation": (1, 1), "pad": (1,) * 4, "x_zero": 0,
+                             "lo": 0, "hi": 255, "dtype": "u8", "groups": 1}  # fmt: skip
+    for weight, name in ((114, "cpu.qwinograd"), (115, "cpu.qconv")):
+        w = np.full((128, 128, 3, 3), weight, np.int8)
+        made = convolution(x, w, *ends, **attrs)
+        assert made.producer is not None
+        assert made.producer.op == name
+    for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}):
+        made = convolution(x, w // 8, *ends, **{**attrs, **change})
+        assert made.producer is not None
+        assert made.producer.op == "cpu.qconv"
+    few = convolution(Value(Type("u8", (1, 28, 28, 3)), "x"), w[:16, :3] // 8, *(
+        constant(np.asarray(v.data)[:16]) for v in ends), **attrs)  # fmt: skip
+    assert few.producer is not None
+    assert few.producer.op == "cpu.qconv"
+
+
+def test_a_compiled_network_takes_tiles():
+    x = Value(Type("f32", (1, 64, 28, 28)), "x")
+    of = np.float32(0.02), np.int8(3)
+    weights = constant(RNG.integers(-90, 90, (64, 64, 3, 3)).astype(np.int8))
+    w = ops.dequantize_linear(weights, np.float32(0.01), None)
+    q = ops.quantize_linear(x, *of, dtype="i8")
+    y = ops.relu(
+        ops.conv(
+            ops.dequantize_linear(q, *of), w, None, pad=(1,) * 4, stride=(1, 1), dilation=(1, 1)
+        )
+    )
+    y = ops.dequantize_linear(ops.quantize_linear(y, np.float32(0.5), np.int8(-128), dtype="i8"),
+                              np.float32(0.5), np.int8(-128))  # fmt: skip
+    graph = Graph([x], [y], ["y"])
+    feeds = {"x": RNG.standard_normal(x.shape).astype(np.float32)}
+    package = intaglio.compile(graph)
+    assert "cpu.qwinograd" in {s.op for s in package.plan.steps}
+    with intaglio.open(package.bytes) as session:
+        made = session.run(feeds)["y"]
+    want = intaglio.interpret(intaglio.optimize(graph, level=3), feeds)["y"]
+    np.testing.assert_array_equal(made, want)
+
+
+GOOD = {"channels": 8, "pad": (1, 1, 1, 1), "x_zero": 3, "y_zero": 0, "lo": 0, "hi": 255,
+        "dtype": "u8", "r_zero": 0, "r_scale": 0.0}  # fmt: skip
+
+
+def test_refusals():
+    kernel = native.find_kernel("cpu.qwinograd", "u8", native.machine())
+    assert kernel is not None
+    x, w = image(1, 5, 5, 4), qwinograd.tiled_weights(image(8, 4, 3, 3, dtype=np.int8))
+    ends = np.zeros(8, np.int32), np.ones(8, np.float32)
+    native.run_kernel(kernel, [x, w, *ends], GOOD)
+    bad: list[tuple[str, list[Any], dict[str, Any]]] = [
+        ("not packed", [x, w, np.zeros(17, np.int32), np.ones(17, np.float32)], {"channels": 17}),
+        ("negative", [x, w, *ends], {"pad": (-1, 0, 0, 0)}),
+        ("absurdly", [x, w, *ends], {"pad": (1 << 40, 0, 0, 0)}),
+        ("two spatial axes", [x[0], w, *ends], {}),
+        ("not packed", [image(1, 5, 5, 7), w, *ends], {}),
+        ("weights of i16", [x, w.astype(np.int8), *ends], {}),
+        ("not kept", [x, w, ends[0]], {"dtype": "i32"}),
+        ("zeros of their own", [x, w, *ends, None, None, ends[0]], {}),
+        ("residual has not", [x, w, *ends, image(1, 5, 5, 7)], {}),
+        ("residual must be", [x, w, *ends, np.zeros((1, 5, 5, 8), np.float32)], {}),
+        ("one i32 per", [x, w, ends[0][:7], ends[1]], {}),
+    ]
+    for words, ins, change in bad:
+        with pytest.raises(RunError, match=words):
+            native.run_kernel(kernel, ins, {**GOOD, **change})
+
+
+def test_the_op_refuses_with_words():
+    x, w = constant(image(1, 5, 5, 4)), constant(np.zeros((36, 1, 2, 32), np.int16))
+    ends = constant(np.zeros(8, np.int32)), constant(np.ones(8, np.float32))
+    for words, change in {"not packed": {"channels": 8, "pad": (1,) * 4}}.items():
+        with pytest.raises(BadInput, match=words):
+            qwinograd.qwinograd(constant(image(1, 5, 5, 9)), w, *ends, **{**GOOD, **change})
+    with pytest.raises(BadInput, match="not i32"):
+        qwinograd.qwinograd(x, w, *ends, **{**GOOD, "dtype": "i32"})
