@@ -14,6 +14,7 @@
 enum {
 #define OP(name, flags, infer, scratch, fields) op_##name,
 #define CPU_OP OP
+#define NPU_OP OP
 #include "kernels/kernels.inc"
 };
 
@@ -22,6 +23,8 @@ static const itg_op ops[] = {
   {#name, "" fields, offsetof(itg_attrs_##name, end), flags, itg_infer_##infer, itg_scratch_##scratch},
 #define CPU_OP(name, flags, infer, scratch, fields) \
   {"cpu." #name, "" fields, offsetof(itg_attrs_##name, end), flags, itg_infer_##infer, itg_scratch_##scratch},
+#define NPU_OP(name, flags, infer, scratch, fields) \
+  {"npu." #name, "" fields, offsetof(itg_attrs_##name, end), flags, itg_infer_##infer, itg_scratch_##scratch},
 #include "kernels/kernels.inc"
 };
 

@@ -89,6 +89,7 @@ const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype, uint32_t 
 #define OP(name, flags, infer, scratch, fields) \
   typedef struct itg_attrs_##name { fields char end[0]; } itg_attrs_##name;
 #define CPU_OP OP
+#define NPU_OP OP
 #include "kernels.inc"
 #undef INTS
 #undef INT
@@ -101,6 +102,7 @@ const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype, uint32_t 
   itg_words itg_infer_##infer(const itg_call *, itg_tensor *); \
   size_t itg_scratch_##scratch(const itg_call *, uint32_t);
 #define CPU_OP OP
+#define NPU_OP OP
 #define KERNEL_LINE(op, types, isa, tile) itg_words itg_##op##_##types##_##isa(const itg_call *, uint32_t, uint32_t);
 #include "kernels.inc"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import intaglio.npu.run  # noqa: F401  # an op that graphs know once it is imported
 from intaglio import native
 from intaglio.ops import REGISTRY
 from intaglio.targets import find
@@ -51,8 +52,9 @@ def test_every_op_of_the_runtime_has_a_kernel_for_every_machine(name: str) -> No
 
 def test_every_op_of_the_runtime_is_named_by_a_kernel_test() -> None:
     here = Path(__file__)
-    text = "".join(p.read_text() for p in here.parent.glob("test_*.py") if p != here)
-    named = set(re.findall(r'"((?:cpu\.)?\w+)"', text))
+    places = [*here.parent.glob("test_*.py"), *(here.parents[1] / "npu").glob("*.py")]
+    text = "".join(p.read_text() for p in places if p != here)
+    named = set(re.findall(r'"((?:[cn]pu\.)?\w+)"', text))
     control = {name for name, op in native.ops().items() if op.flags & native.CONTROL}
     untested = set(native.ops()) - named - control
     assert not untested, f"no kernel test names: {', '.join(sorted(untested))}"

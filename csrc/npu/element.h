@@ -1,0 +1,220 @@
+// Features one element at a time: what every instruction means, and what runs where no faster form fits.
+#pragma once
+#include "program.h"
+
+typedef struct machine {  // the modelled memories, as one step sees them
+  uint8_t *sram[ITG_NPU_CORES], *internal, *beside;
+  const itg_call *call;
+  const itg_npu_program *program;
+  const itg_npu_product *packed;  // whose weights `beside` holds, or NULL
+} machine;
+
+static inline uint8_t *base_of(const machine *m, const itg_npu_head *h, const itg_npu_feature *f) {
+  switch (f->space) {
+    case ITG_NPU_SRAM: return m->sram[h->core] + f->offset;
+    case ITG_NPU_WEIGHTS: return (uint8_t *)m->call->in[1]->data + f->offset;
+    case ITG_NPU_INTERNAL: return m->internal + f->offset;
+    case ITG_NPU_INPUT: return (uint8_t *)m->call->in[2 + f->slot]->data + f->offset;
+    default: return (uint8_t *)m->call->out[f->slot]->data + f->offset;
+  }
+}
+
+typedef struct box {  // a feature with an address
+  uint8_t *at;
+  int64_t plane, row, pixel, channels, height, width, c2, first, item;
+  uint8_t dtype;
+} box;
+
+static inline box box_of(const machine *m, const itg_npu_head *h, const itg_npu_feature *f) {
+  return (box){base_of(m, h, f), f->plane, f->row,   f->pixel,           f->channels, f->height,
+               f->width,         f->c2,    f->first, itg_item(f->dtype), f->dtype};
+}
+
+static inline uint8_t *element(const box *b, int64_t c, int64_t y, int64_t x) {
+  const int64_t lane = b->first + c;
+  return b->at + lane / b->c2 * b->plane + y * b->row + x * b->pixel + lane % b->c2 * b->item;
+}
+
+static inline int32_t whole(uint8_t dtype, const uint8_t *at) {
+  if (dtype == ITG_I16) {
+    int16_t v;
+    memcpy(&v, at, sizeof v);
+    return v;
+  }
+  return dtype == ITG_I8 ? (int8_t)*at : *at;
+}
+
+// Extents of 1 repeat as often as `like` has them.
+static inline void stretch(box *b, const box *like) {
+  if (b->channels == 1 && like->channels > 1) {
+    b->at += b->first * b->item;
+    b->plane = 0, b->c2 = 1, b->first = 0, b->channels = like->channels;
+  }
+  if (b->height == 1 && like->height > 1) b->row = 0, b->height = like->height;
+  if (b->width == 1 && like->width > 1) b->pixel = 0, b->width = like->width;
+}
+
+// ---- results ----------------------------------------------------------------------------------------
+typedef struct rounding {
+  float low, high;  // bounds less the zero
+  int32_t zero, base, last;
+  const uint8_t *table;  // NULL: none
+  uint8_t dtype;
+} rounding;
+
+static inline rounding rounding_of(const machine *m, const itg_npu_head *h, const itg_npu_feature *dst, int32_t zero,
+                                   int32_t low, int32_t high, uint32_t table, uint32_t entries, int32_t base) {
+  return (rounding){(float)(low - zero),
+                    (float)(high - zero),
+                    zero,
+                    base,
+                    (int32_t)entries - 1,
+                    entries ? m->sram[h->core] + table : NULL,
+                    dst->dtype};
+}
+
+static inline void look_up(const rounding *r, int64_t v, uint8_t *to) {
+  const int64_t i = v - r->base, inside = i < 0 ? 0 : i > r->last ? r->last : i;
+  const size_t item = itg_item(r->dtype);
+  memcpy(to, r->table + inside * (int64_t)item, item);
+}
+
+static inline void put(const rounding *r, float t, uint8_t *to) {
+  if (r->dtype == ITG_F32 && !r->table) {
+    memcpy(to, &t, sizeof t);
+    return;
+  }
+  const float above = t > r->low ? t : r->low;
+  const int32_t v = (int32_t)rintf(above < r->high ? above : r->high) + r->zero;
+  const int16_t wide = (int16_t)v;
+  if (r->table) look_up(r, v, to);
+  else if (r->dtype == ITG_I16) memcpy(to, &wide, sizeof wide);
+  else *to = (uint8_t)v;
+}
+
+// ---- windows ----------------------------------------------------------------------------------------
+typedef struct taps {  // of a kernel that lie inside of the input: [from, to); tap k is at place + k * dilation
+  int64_t from, to, place;
+} taps;
+
+static inline taps taps_of(int64_t out, int64_t stride, int64_t pad, int64_t kernel, int64_t dilation, int64_t extent) {
+  const int64_t place = out * stride - pad;
+  taps t = {0, kernel, place};
+  if (place < 0) t.from = itg_npu_div_up(-place, dilation);
+  if (place + (kernel - 1) * dilation >= extent) t.to = extent > place ? itg_npu_div_up(extent - place, dilation) : 0;
+  if (t.from > t.to) t.from = t.to;
+  return t;
+}
+
+static inline float sum_to_float(uint8_t dtype, int64_t sum) {  // of bytes in 32 bits, of 16-bit numbers in 64
+  return dtype == ITG_I16 ? (float)sum : (float)(int32_t)(uint32_t)(uint64_t)sum;
+}
+
+// conv and depthwise
+static void product_elements(const machine *m, const itg_npu_product *p) {
+  const bool deep = p->head.op == ITG_NPU_CONV, adds = p->residual.channels != 0;
+  const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
+  const box residual = box_of(m, &p->head, &p->residual);
+  const int8_t *weights = (const int8_t *)m->sram[p->head.core] + p->weights;
+  const uint8_t *params = m->sram[p->head.core] + p->params;
+  const rounding end = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, p->table, p->entries, p->base);
+  const int64_t oa = p->out_atom, ia = p->in_atom, deeper = itg_npu_div_up(src.channels, ia);
+  for (int64_t oc = 0; oc < dst.channels; oc++) {
+    float scale;
+    int32_t bias;
+    memcpy(&scale, params + oc * 8, 4);
+    memcpy(&bias, params + oc * 8 + 4, 4);
+    for (int64_t y = 0; y < dst.height; y++)
+      for (int64_t x = 0; x < dst.width; x++) {
+        const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
+        const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], src.width);
+        int64_t sum = bias;
+        for (int64_t i = v.from; i < v.to; i++)
+          for (int64_t j = h.from; j < h.to; j++) {
+            const int64_t at_y = v.place + i * p->dilation[0], at_x = h.place + j * p->dilation[1];
+            const int64_t tap = (oc / oa * p->kernel[0] + i) * p->kernel[1] + j;
+            if (!deep) {
+              sum += (int64_t)(whole(src.dtype, element(&src, oc, at_y, at_x)) - p->x_zero) * weights[tap * oa + oc % oa];
+              continue;
+            }
+            for (int64_t ic = 0; ic < src.channels; ic++) {
+              const int8_t w = weights[((tap * deeper + ic / ia) * oa + oc % oa) * ia + ic % ia];
+              sum += (int64_t)(whole(src.dtype, element(&src, ic, at_y, at_x)) - p->x_zero) * w;
+            }
+          }
+        float t = sum_to_float(src.dtype, sum) * scale;
+        if (adds) t += (float)(whole(residual.dtype, element(&residual, oc, y, x)) - p->r_zero) * p->r_factor;
+        put(&end, t, element(&dst, oc, y, x));
+      }
+  }
+}
+
+static void pool_elements(const machine *m, const itg_npu_pool *p) {
+  const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
+  const rounding end = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, 0, 0, 0);
+  const int32_t lowest = src.dtype == ITG_U8 ? 0 : src.dtype == ITG_I8 ? -128 : -32768;
+  for (int64_t y = 0; y < dst.height; y++)
+    for (int64_t x = 0; x < dst.width; x++) {
+      const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
+      const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], src.width);
+      const int64_t inside = (v.to - v.from) * (h.to - h.from), all = (int64_t)p->kernel[0] * p->kernel[1];
+      const float factor = p->x_scale / (p->y_scale * (float)(p->count_pad ? all : inside ? inside : 1));
+      for (int64_t c = 0; c < dst.channels; c++) {
+        int32_t best = lowest;
+        int64_t sum = 0;
+        for (int64_t i = v.from; i < v.to; i++)
+          for (int64_t j = h.from; j < h.to; j++) {
+            const int32_t one =
+                whole(src.dtype, element(&src, c, v.place + i * p->dilation[0], h.place + j * p->dilation[1]));
+            best = one > best ? one : best;
+            sum += one;
+          }
+        const int16_t wide = (int16_t)best;
+        uint8_t *to = element(&dst, c, y, x);
+        if (p->kind == ITG_NPU_AVG) put(&end, (float)(sum - inside * p->x_zero) * factor, to);
+        else if (dst.item == 2) memcpy(to, &wide, 2);
+        else *to = (uint8_t)best;
+      }
+    }
+}
+
+static void eltwise_elements(const machine *m, const itg_npu_eltwise *e) {
+  const box a = box_of(m, &e->head, &e->src), dst = box_of(m, &e->head, &e->dst);
+  box b = box_of(m, &e->head, &e->other);
+  const rounding end = rounding_of(m, &e->head, &e->dst, e->y_zero, e->low, e->high, e->table, e->entries, e->base);
+  stretch(&b, &dst);
+  for (int64_t c = 0; c < dst.channels; c++)
+    for (int64_t y = 0; y < dst.height; y++)
+      for (int64_t x = 0; x < dst.width; x++) {
+        const int32_t one = whole(a.dtype, element(&a, c, y, x)) - e->a_zero;
+        const int32_t two = whole(b.dtype, element(&b, c, y, x)) - e->b_zero;
+        float t;
+        if (e->kind == ITG_NPU_MUL) t = (float)((int64_t)one * two) * e->a_factor;
+        else t = (float)one * e->a_factor + (float)two * e->b_factor;
+        put(&end, t, element(&dst, c, y, x));
+      }
+}
+
+static void lut_elements(const machine *m, const itg_npu_lut *l) {
+  const box src = box_of(m, &l->head, &l->src), dst = box_of(m, &l->head, &l->dst);
+  const rounding end = rounding_of(m, &l->head, &l->dst, 0, 0, 0, l->table, l->entries, l->base);
+  for (int64_t c = 0; c < dst.channels; c++)
+    for (int64_t y = 0; y < dst.height; y++)
+      for (int64_t x = 0; x < dst.width; x++)
+        look_up(&end, whole(src.dtype, element(&src, c, y, x)), element(&dst, c, y, x));
+}
+
+static void matmul_elements(const machine *m, const itg_npu_matmul *p) {
+  const box a = box_of(m, &p->head, &p->src), b = box_of(m, &p->head, &p->other), dst = box_of(m, &p->head, &p->dst);
+  const rounding end = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, 0, 0, 0);
+  const bool wide = a.dtype == ITG_I16 || b.dtype == ITG_I16;
+  for (int64_t c = 0; c < dst.channels; c++)
+    for (int64_t y = 0; y < dst.height; y++) {
+      int64_t sum = 0;
+      for (int64_t k = 0; k < a.channels; k++) {
+        const uint8_t *other = p->turned ? element(&b, k, c, 0) : element(&b, c, k, 0);
+        sum += (int64_t)(whole(a.dtype, element(&a, k, y, 0)) - p->a_zero) * (whole(b.dtype, other) - p->b_zero);
+      }
+      put(&end, sum_to_float(wide ? ITG_I16 : ITG_I8, sum) * p->factor, element(&dst, c, y, 0));
+    }
+}

@@ -1,0 +1,148 @@
+"""Small NPU programs made by hand: places in SRAM, waits for all that came before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, native
+from intaglio.ir import constant
+from intaglio.npu.isa import QUEUES, Feature, Instruction, Port, Program
+from intaglio.npu.run import npu_run
+from intaglio.ops.registry import evaluate_node
+
+ALIGN = 16
+
+
+def plain(space: str, slot: int, dtype: str, shape: tuple[int, ...]) -> Feature:
+    """A whole NCHW tensor of one image, outside."""
+    c, h, w = shape[1:]
+    item = dtypes.numpy_of(dtype).itemsize
+    return Feature(space, 0, dtype, c, h, w, 1, h * w * item, w * item, item, slot=slot)
+
+
+class Builder:
+    """Collects instructions, each of which waits for all before it (unless told otherwise)."""
+
+    def __init__(self, seed: int = 0, cores: int = 1):
+        self.random = np.random.default_rng(seed)
+        self.program = Program("test", cores, 0, 0, 0, [], [], align=ALIGN)
+        self.count = [[0, 0, 0] for _ in range(cores)]
+        self.weights, self.inputs = bytearray(), []
+        self.core = 0
+
+    # ---- memory --------------------------------------------------------------------------------
+    def room(self, size: int) -> int:
+        at = self.program.sram
+        self.program.sram += -(-size // ALIGN) * ALIGN
+        return at
+
+    def feature(self, dtype: str, shape: tuple[int, int, int], c2: int = 16, first: int = 0,
+                space: str = "sram", slack: int = 0) -> Feature:  # fmt: skip
+        """A new feature; `slack` pixels lie unused at the end of each row."""
+        c, h, w = shape
+        pixel = c2 * dtypes.numpy_of(dtype).itemsize
+        row = (w + slack) * pixel
+        size = -(-(first + c) // c2) * row * h
+        if space == "sram":
+            at = self.room(size)
+        else:
+            at, self.program.internal = self.program.internal, self.program.internal + size
+        return Feature(space, at, dtype, c, h, w, c2, h * row, row, pixel, first)
+
+    # ---- instructions --------------------------------------------------------------------------
+    def emit(self, op: str, *, wait: tuple[int, ...] | None = None, barrier: int = 0,
+             **fields: Any) -> Instruction:  # fmt: skip
+        done = self.count[self.core]
+        made = Instruction(op, fields, self.core, 0, tuple(done) if wait is None else wait, barrier)  # type: ignore[arg-type]
+        done[QUEUES.index(made.queue)] += 1
+        self.program.instructions.append(made)
+        return made
+
+    def numbers(self, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        low, high = dtypes.limits(dtype)
+        return self.random.integers(low, high + 1, shape).astype(dtypes.numpy_of(dtype))
+
+    def load(self, to: Feature, data: np.ndarray | None = None) -> np.ndarray:
+        """A new input of the program, brought to `to`."""
+        shape = (1, to.channels, to.height, to.width)
+        data = self.numbers(to.dtype, shape) if data is None else data.reshape(shape)
+        self.inputs.append(data)
+        self.program.inputs.append(Port(to.dtype, shape))
+        self.emit("load", src=plain("input", len(self.inputs) - 1, to.dtype, shape), dst=to)
+        return data
+
+    def operand(self, dtype: str, shape: tuple[int, int, int], **layout: Any) -> Feature:
+        f = self.feature(dtype, shape, **layout)
+        self.load(f)
+        return f
+
+    def constant(self, data: np.ndarray) -> int:
+        """Bytes of the weights, brought to SRAM; where they are there."""
+        raw = np.ascontiguousarray(data).tobytes()
+        at, to = len(self.weights), self.room(len(raw))
+        self.weights += raw + bytes(-len(raw) % ALIGN)
+        line = (1, 1, len(raw), 1, len(raw), len(raw), 1)
+        src, dst = Feature("weights", at, "u8", *line), Feature("sram", to, "u8", *line)
+        self.emit("load", src=src, dst=dst)
+        return to
+
+    def store(self, f: Feature) -> None:
+        """A new output of the program, from `f`."""
+        shape = (1, f.channels, f.height, f.width)
+        self.program.outputs.append(Port(f.dtype, shape))
+        self.emit(
+            "store", src=f, dst=plain("output", len(self.program.outputs) - 1, f.dtype, shape)
+        )
+
+    def product(self, op: str, src: Feature, dst: Feature, kernel: tuple[int, int] = (3, 3),
+                atoms: tuple[int, int] = (16, 16), **fields: Any) -> None:  # fmt: skip
+        """conv or depthwise with random weights and parameters that use the range of dst."""
+        outs, ins = -(-dst.channels // atoms[0]) * atoms[0], -(-src.channels // atoms[1]) * atoms[1]
+        w = self.numbers("i8", (outs, ins if op == "conv" else 1, *kernel))
+        w[dst.channels :] = 0
+        if op == "conv":
+            w[:, src.channels :] = 0
+            packed = w.reshape(outs // atoms[0], atoms[0], ins // atoms[1], atoms[1], *kernel)
+            packed = packed.transpose(0, 4, 5, 2, 1, 3)
+        else:
+            packed = w.reshape(outs // atoms[0], atoms[0], *kernel).transpose(0, 2, 3, 1)
+        params = np.zeros(dst.channels, [("scale", "<f4"), ("bias", "<i4")])
+        spread = 5e4 * np.sqrt(kernel[0] * kernel[1] * (src.channels if op == "conv" else 1))
+        wide = 256.0 if src.dtype == "i16" else 1.0
+        full = 2e4 if dst.dtype == "i16" else 100.0
+        params["scale"] = self.random.uniform(0.3, 1.5, dst.channels) * full / spread / wide
+        params["bias"] = self.random.integers(-3000, 3000, dst.channels)
+        at, data = self.constant(params), packed.size
+        limits = dtypes.limits(dst.dtype) if dst.dtype != "f32" else (0, 0)
+        usual: dict[str, Any] = {
+            "stride": (1, 1), "dilation": (1, 1), "pad": (0, 0), "residual": None,
+            "x_zero": 3, "y_zero": 5, "low": limits[0], "high": limits[1],
+        }  # fmt: skip
+        self.emit(op, src=src, dst=dst, kernel=kernel, weights=self.constant(packed),
+                  weight_bytes=data, params=at, out_atom=atoms[0], in_atom=atoms[1],
+                  **{**usual, **fields})  # fmt: skip
+
+    # ---- running -------------------------------------------------------------------------------
+    def arrays(self) -> list[np.ndarray]:
+        self.program.weights = len(self.weights)
+        weights = np.frombuffer(bytes(self.weights), np.uint8)
+        return [self.program.encode(), weights, *self.inputs]
+
+    def check(self) -> list[np.ndarray]:
+        """numpy and every kernel of this machine agree to the bit; what they make."""
+        arrays = self.arrays()
+        node = npu_run.node(*[constant(a) for a in arrays])
+        want = evaluate_node(node, arrays)
+        for kernel in KERNELS:
+            got = native.run_kernel(kernel, arrays, {}, len(want))
+            for g, w in zip(got, want, strict=True):
+                assert (g.dtype, g.shape) == (w.dtype, w.shape)
+                np.testing.assert_array_equal(g, w, err_msg=kernel.isa)
+        return list(want)
+
+
+KERNELS = [
+    k for k in native.kernels() if k.op.name == "npu.run" and not k.needs & ~native.machine()
+]
