@@ -182,6 +182,12 @@ class Reference:
             raise BadInput("there are no samples to compare with; at least one is needed")
         with intaglio.open(intaglio.compile(graph)) as session:
             outputs = [session.run(s) for s in kept]
+        for i, made in enumerate(outputs, 1):
+            for name, a in made.items():
+                if dtypes.is_float(_name(a)) and not np.isfinite(a.astype(np.float32)).all():
+                    raise BadInput(f"output '{name}' of the float model holds NaN or infinite "
+                                   f"values in sample {i} of {len(kept)}: no accuracy can be "
+                                   "measured; check the model and its preprocessing")  # fmt: skip
         parts = {n: column_groups([o[n] for o in outputs]) for n in outputs[0]}
         return cls(kept, outputs, parts)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from intaglio import dtypes
 from intaglio.errors import BadInput
-from intaglio.quant.place import Placement, layer
+from intaglio.ir import Graph
+from intaglio.quant.place import PRODUCTS, Placement, layer
 from intaglio.quant.scheme import TensorScheme
 from intaglio.targets import Target
 from intaglio.targets.precision import NAMES, Precision, name_of
@@ -112,6 +115,18 @@ def refuse_missing(chip: Target, wanted: Mapping[str, str]) -> None:
             chip.in_precision(precision)
         except BadInput as e:
             raise BadInput(f"layer '{name}': {e}") from None
+
+
+def refuse_weights(graph: Graph) -> None:
+    """BadInput where weights or biases of a product are no numbers that a scale could stand for."""
+    for n in graph.nodes():
+        for v in n.inputs[1:] if n.op in PRODUCTS else ():
+            if v is not None and v.data is not None and dtypes.is_float(v.dtype):
+                wrong = ~np.isfinite(v.data.astype(np.float32))
+                if wrong.any():
+                    raise BadInput(f"the constant '{v.name}' of layer '{layer(n)}' ({n.op}) holds "
+                                   f"{np.count_nonzero(wrong)} NaN or infinite values: it cannot "
+                                   "be quantised; repair the model")  # fmt: skip
 
 
 def refuse_types(placement: Placement, given: Mapping[str, TensorScheme]) -> None:

@@ -17,6 +17,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Value
 from intaglio.ops.shape import transpose
 from intaglio.quant import ranges
+from intaglio.quant.data import Samples
 from intaglio.quant.ranges import Spread
 from intaglio.session import Session
 
@@ -247,8 +248,9 @@ def _pass(
 
             for v, fine in zip(tensors, pool.map(add, tensors), strict=True):
                 if not fine:
+                    at = samples.where(n - 1) if isinstance(samples, Samples) else f"sample {n}"
                     raise BadInput(
-                        f"calibration: {name_of(v)} holds NaN or infinite values in sample {n}; "
+                        f"calibration: {name_of(v)} holds NaN or infinite values in {at}; "
                         "ranges cannot be found from these: check the model and its preprocessing"
                     )
     for v in tensors:

@@ -31,7 +31,15 @@ from intaglio.quant.compare import Reference
 from intaglio.quant.correct import by_means, channel_axis, shift_bias
 from intaglio.quant.data import samples as data_samples
 from intaglio.quant.equalize import equalizable, equalize
-from intaglio.quant.formats import TYPES, USUAL, Formats, formats, refuse_missing, refuse_types
+from intaglio.quant.formats import (
+    TYPES,
+    USUAL,
+    Formats,
+    formats,
+    refuse_missing,
+    refuse_types,
+    refuse_weights,
+)
 from intaglio.quant.gram import grams
 from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, observe
@@ -157,7 +165,8 @@ def calibrate(
     how = formats(chip, options.activations, options.weights, options.per, options.symmetric,
                   options.weight_zeros, options.floats)  # fmt: skip
     graph = prepare(model, chip, **load)
-    wanted = dict(options.layers)
+    refuse_weights(graph)
+    wanted = Scheme(layers=dict(options.layers), source="options").wanted(graph, warn)
     if isinstance(scheme, str | Path):
         scheme = Scheme.load(scheme)
     given = scheme.tensors if scheme else {}

@@ -74,7 +74,8 @@ def find(source: Any, model: Model, warn: Warn) -> list[Item] | Stream:
     else:
         raise BadInput(f"data is {type(source).__name__}; give a path, arrays, or an iterable")
     if not items:
-        raise BadInput(f"{source if isinstance(source, str | Path) else 'the data'}: no samples")
+        named = source if isinstance(source, str | Path) else "the data"
+        raise BadInput(f"{named}: no samples; at least one is needed")
     return items
 
 
