@@ -122,11 +122,38 @@ def test_linear_layers_of_images():
     made, graph = lowered(n.linear(x))
     assert made == ["npu.conv", "reshape"]
     assert next(graph.nodes()).inputs[1].shape == (5, 3, 4, 4)
-    n, x = net(4, 12)
-    w = n.weights(12, 7, ())
-    w = w[0], constant(np.full(7, 0.01, np.float32)), constant(np.zeros(7, np.int8))
-    y = ops.qlinear_matmul(*n.of(x), *w, *n.result())
-    assert [op for op in lowered(y)[0] if op != "reshape"] == ["npu.conv"]
+    n, x = net(2, 3, 4, 4)
+    assert lowered(n.linear(x))[1].outputs[0].shape == (2, 5, 1)
+
+
+def linear(n, x, many, result="i8"):
+    """A matrix product of rows."""
+    w = constant(codes(RNG, "i8", x.shape[-1], many))
+    of_w = constant(np.full(many, 0.01, np.float32)), constant(np.zeros(many, np.int8))
+    return ops.qlinear_matmul(*n.of(x), w, *of_w, *n.result(result))
+
+
+def test_rows_of_words_make_one_image():
+    n, x = net(1, 7, 12)
+    made = ops.lookup(linear(n, x, 24), constant(codes(RNG, "i8", 256)))
+    ops_, graph = lowered(linear(n, made, 5))
+    assert [op for op in ops_ if op != "reshape"] == ["transpose", *["npu.conv"] * 2, "transpose"]
+    assert next(n for n in graph.nodes() if n.op == "npu.conv").inputs[0].shape == (1, 12, 7, 1)
+    n, x = net(7, 12)
+    wide = ops.qlinear_conv(*n.of(ops.reshape(x, shape=(7, 12, 1))), *n.weights(4, 12, (1,)),
+                            *n.result("i16"), stride=(1,), pad=(0, 0), dilation=(1,),
+                            groups=1)  # fmt: skip
+    table = constant(codes(RNG, "u8", 500))
+    made = ops.lookup_wide(ops.reshape(wide, shape=(1, 7, 4)), table, base=-200)
+    assert lowered(made)[0].count("npu.lut") == 0
+
+
+def test_patches_of_a_picture():
+    n, x = net(1, 3, 32, 48)
+    way = {"stride": (16, 16), "pad": (0,) * 4}
+    made, graph = lowered(conv(n, x, 8, (16, 16), **way))
+    assert made == ["reshape", "transpose", "reshape", "npu.conv"]
+    assert graph.outputs[0].producer.inputs[1].shape == (8, 768, 1, 1)
 
 
 def test_weights_lose_their_zero():
@@ -161,6 +188,7 @@ def test_moves():
     assert lowered(ops.pad(x, **pad))[0] == ["npu.depthwise"]
     both = ops.concat(x, ops.part(x, 1, 3, axis=1), axis=1)
     assert lowered(both)[0] == ["npu.slice", "npu.concat"]
+    assert lowered(ops.part(x, 1, 6, axis=1, step=2))[0] == ["npu.conv"]
     half = {"axes": (2, 3), "shape": (8, 8), "scales": (2.0, 2.0)}
     assert lowered(ops.resize(x, **half))[0] == ["npu.resize"]
 

@@ -18,6 +18,7 @@ from intaglio.rewrite import Trace
 from intaglio.targets import Target
 from intaglio.targets.chip import Chip
 from intaglio.targets.npu.limits import UNITS
+from intaglio.targets.npu.making import is_npu
 
 # Operands that are no images: weights, scale, bias and table.
 PARAMETERS = {"npu.conv": (1, 2, 3, 5), "npu.depthwise": (1, 2, 3, 5), "npu.eltwise": (2,),
@@ -38,6 +39,7 @@ class _Partition:
         self.target, self.chip = target, chip
 
     def __call__(self, graph: Graph, trace: Trace) -> Partition:
+        graph.tidy()
         why = self._give_back(graph)
         stages = _stages(list(graph.nodes()))
         report = self._report(stages, why)
@@ -125,11 +127,6 @@ class _Partition:
 
 
 # ---- stages --------------------------------------------------------------------------------------
-def is_npu(node: Node) -> bool:
-    """Does a unit of the NPU do this node?"""
-    return node.op.startswith("npu.")
-
-
 def images(node: Node) -> list[Value]:
     """What an NPU node reads of other nodes: not weights and tables."""
     away = PARAMETERS.get(node.op, ())

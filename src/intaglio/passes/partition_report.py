@@ -8,7 +8,7 @@ from typing import Any
 
 from intaglio.ir import Node
 
-SHOWN = 12  # reasons that a summary lists
+SHOWN = 12  # modules, and reasons, that a summary lists
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class Partition:
                  "multiply-accumulates"]  # fmt: skip
         lines += [f"  {m.name:6} {m.nodes:5} ops  {m.macs / 1e6:10,.1f} million MACs  "
                   f"{m.bytes_in:>11,} bytes in  {m.bytes_out:>11,} bytes out"
-                  for m in self.modules]  # fmt: skip
+                  for m in self.modules[:SHOWN]]  # fmt: skip
+        if len(self.modules) > SHOWN:
+            lines.append(f"  and {len(self.modules) - SHOWN} other modules")
         groups: dict[tuple[str, str, str], list[OnCpu]] = {}
         for row in self.on_cpu:
             groups.setdefault((row.op, row.why, row.remedy), []).append(row)
@@ -96,6 +98,11 @@ def why_and_remedy(node: Node, words: str) -> tuple[str, str]:
     why, _, remedy = words.partition(": ")
     if "between others of the CPU" in why:
         return why, "bring its neighbours onto the NPU"
+    read = node.inputs[0] if node.inputs else None
+    if node.op == "quantize_linear" and read is not None and read.producer is not None:
+        return why, "quantise what makes these numbers"
+    if node.op == "dequantize_linear" and not all(u.op == "result" for u in node.outputs[0].uses):
+        return why, "quantise what reads these numbers"
     return why, REMEDIES.get(node.op, remedy)
 
 

@@ -12,10 +12,10 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops.quantized import BITS8
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import P, Rule, no, rule
-from intaglio.targets.npu.making import Maker, Refused, data, image, number, real, shaped
+from intaglio.targets.npu.making import MOVING, Maker, Refused, data, is_npu, number, real
 from intaglio.targets.npu.ops import FEATURES, depthwise, eltwise, lut, pool
 
-x, a, b, t = P["x a b t!"]
+x, a, b, t, t_ = P["x a b t! t_!?"]
 xs, xz, az, bz, ys, yz = P["xs! xz! az! bz! ys! yz!"]
 as_, bs = P["as! bs!"]
 ENDS = ("npu.conv", "npu.depthwise", "npu.eltwise", "npu.pool")
@@ -48,7 +48,9 @@ def _pair(make: Maker, node: Node) -> Value:
         raise Refused("a scale is not finite, or zero")
     kind = "add" if node.op == "qlinear_add" else "mul"
     attrs = {**zeros, **{k: float(f) for k, f in factors.items()}, **end}
-    return shaped(make(eltwise, image(left), image(right), kind=kind, **attrs), out.shape)
+    return make.shaped(
+        make(eltwise, make.image(left), make.image(right), kind=kind, **attrs), out.shape
+    )
 
 
 # ---- pools ---------------------------------------------------------------------------------------
@@ -57,7 +59,7 @@ def _mean(make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, out
     """A pool; where its unit has no such window, a convolution of ones, if all windows are full."""
     of_y = {"y_zero": number(yz), **_range(out), "dtype": out.dtype}
     try:
-        return make(pool, image(x), kind="avg", x_zero=number(xz), x_scale=float(real(xs)),
+        return make(pool, make.image(x), kind="avg", x_zero=number(xz), x_scale=float(real(xs)),
                     y_scale=float(real(ys)), **window, **of_y)  # fmt: skip
     except Refused as e:
         why = e
@@ -69,7 +71,9 @@ def _mean(make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, out
     scale = constant(np.full(many, factor, np.float32))
     bias = constant(np.zeros(many, np.int32))
     try:
-        return make(depthwise, image(x), ones, scale, bias, x_zero=number(xz), **window, **of_y)
+        return make(
+            depthwise, make.image(x), ones, scale, bias, x_zero=number(xz), **window, **of_y
+        )
     except Refused:
         raise why from None
 
@@ -81,8 +85,8 @@ def _largest(make: Maker, x: Value, node: Node) -> Value:
         raise Refused("the places of the largest numbers are asked for, too")
     window = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
     window = window if x.type.rank == 4 else _second_axis(window)
-    made = make(pool, image(x), kind="max", **window, **_range(x), dtype=x.dtype)
-    return shaped(made, node.outputs[0].shape)
+    made = make(pool, make.image(x), kind="max", **window, **_range(x), dtype=x.dtype)
+    return make.shaped(made, node.outputs[0].shape)
 
 
 def _second_axis(a: dict[str, Any]) -> dict[str, Any]:
@@ -99,10 +103,10 @@ def _mean_of_axes(make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Va
     axes = tuple(node.attrs["axes"])
     if axes != tuple(range(2, x.type.rank)):
         raise Refused(f"a mean over axes {axes} of {x.type}; units take it over images")
-    whole = image(x).shape[2:]
+    whole = make.image(x).shape[2:]
     made = _mean(make, x, xs, xz, ys, yz, node.outputs[0], kernel=whole, stride=(1, 1),
                  pad=(0, 0, 0, 0), dilation=(1, 1), count_include_pad=False)  # fmt: skip
-    return shaped(made, node.outputs[0].shape)
+    return make.shaped(made, node.outputs[0].shape)
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -126,7 +130,7 @@ def _table(make: Maker, x: Value, table: Array, base: int, out: Value) -> Value:
     kind = dtypes.name_of(table.dtype)
     if kind not in FEATURES:
         raise Refused(f"a table of {kind}; units make integers: quantise what follows it")
-    return shaped(make(lut, image(x), constant(table), base=base), out.shape)
+    return make.shaped(make(lut, make.image(x), constant(table), base=base), out.shape)
 
 
 def _again(make: Maker, before: Node, table: Value | None = None, **changes: Any) -> Value:
@@ -161,6 +165,17 @@ def elementwise(make: Maker) -> tuple[Rule, ...]:
     def max_pool_on_npu(node: Node, x: Value) -> Any:
         """max_pool of integers -> npu.pool"""
         return make.tried(_largest, x, node)
+
+    @rule(P.op(("lookup", "lookup_wide", "clip"), P.op(MOVING, x) @ "move", t_))
+    def function_before_moves(node: Node, move: Node, x: Value, t_: Value | None) -> Any:
+        """a function of moved numbers is one of them before, where it can join what makes them"""
+        made: Node | None = x.producer
+        while made is not None and made.op in MOVING:
+            made = made.inputs[0].producer if made.inputs[0] is not None else None
+        if made is None or not (is_npu(made) or made.op.startswith("qlinear_")):
+            return None
+        given = (x,) if t_ is None else (x, t_)
+        return REGISTRY[move.op](REGISTRY[node.op](*given, **node.attrs), **move.attrs)
 
     @rule(P.lookup(BEFORE, t))
     def table_into_npu(node: Node, before: Node, t: Value) -> Any:
@@ -204,8 +219,8 @@ def elementwise(make: Maker) -> tuple[Rule, ...]:
             return no(f"a clip of {x.dtype}; tables take bytes: quantise it")
         return make.tried(_clipped, x, node)
 
-    return (pair_on_npu, avg_pool_on_npu, mean_on_npu, max_pool_on_npu, table_into_npu,
-            wide_table_into_npu, bounds_into_npu, table_on_npu, wide_table_on_npu,
+    return (function_before_moves, pair_on_npu, avg_pool_on_npu, mean_on_npu, max_pool_on_npu,
+            table_into_npu, wide_table_into_npu, bounds_into_npu, table_on_npu, wide_table_on_npu,
             clip_on_npu)  # fmt: skip
 
 

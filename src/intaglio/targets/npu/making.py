@@ -13,6 +13,8 @@ from intaglio.ir import Array, Node, Value, release
 from intaglio.ops.registry import Op
 from intaglio.rewrite import No, no
 
+MOVING = ("reshape", "transpose")  # what changes where numbers are, and none of them
+
 
 class Refused(Exception):
     """A rule cannot keep to the bits of the neutral op, or the chip cannot do it; says why."""
@@ -37,17 +39,64 @@ class Maker:
         self.made.append(node)
         return node.outputs[0]
 
+    def shaped(self, v: Value, shape: tuple[int, ...]) -> Value:
+        """`v` in another shape: what a reshape before it was given, where that fits."""
+        found = before(v, lambda u: u.shape == shape)
+        return self.moved(ops.reshape, v, shape=shape) if found is None else found
+
+    def moved(self, op: Op, v: Value, **attrs: Any) -> Value:
+        """A move that the CPU does."""
+        node = op.node(v, **attrs)
+        self.made.append(node)
+        return node.outputs[0]
+
+    def column(self, rows: Value) -> Value:
+        """Rows of channels [M, C, 1] as an image [1, C, M, 1]."""
+        m, c = rows.shape[:2]
+        turned = self.moved(ops.transpose, self.shaped(rows, (m, c)), perm=(1, 0))
+        return self.shaped(turned, (1, c, m, 1))
+
+    def rows(self, column: Value, shape: tuple[int, ...]) -> Value:
+        """An image [1, C, M, 1] as rows of channels, in a shape of their own."""
+        turned = self.moved(ops.transpose, self.shaped(column, column.shape[1:3]), perm=(1, 0))
+        return self.shaped(turned, shape)
+
+    def image(self, v: Value) -> Value:
+        """The same numbers as N x C x H x W."""
+        if v.type.dynamic:
+            raise Refused(f"{v.type} has an extent that is known only at run time")
+        if not 2 <= v.type.rank <= 4:
+            raise Refused(f"{v.type} is no image: rank {v.type.rank}, 2 to 4 are possible")
+        return self.shaped(v, (*v.shape, *[1] * (4 - v.type.rank)))
+
     def tried(self, build: Callable[..., Value], *given: Any, **named: Any) -> Value | No:
-        """What `build` makes, or its refusal."""
+        """What `build` makes, or its refusal; what it made in vain is let go."""
         self.made = []
+        result: Value | No
         try:
-            return build(self, *given, **named)
+            result = build(self, *given, **named)
         except Refused as e:
-            for node in reversed(self.made):
+            result = no(str(e))
+        last = result.producer if isinstance(result, Value) else None
+        for node in reversed(self.made):
+            if node is not last:
                 release(node)
-            return no(str(e))
-        finally:
-            self.made = []
+        self.made = []
+        return result
+
+
+def is_npu(node: Node) -> bool:
+    """Does a unit of an NPU do this node?"""
+    return node.op.startswith("npu.")
+
+
+def before(v: Value, fits: Callable[[Value], bool]) -> Value | None:
+    """`v`, or what reshapes made it of, as soon as it `fits`."""
+    found: Value | None = v
+    while found is not None and not fits(found):
+        made = found.producer
+        found = made.inputs[0] if made is not None and made.op == "reshape" else None
+    return found
 
 
 def data(v: Value) -> Array:
@@ -69,23 +118,3 @@ def real(v: Value) -> np.float32:
     if not np.isfinite(found[0]):
         raise Refused(f"a scale is {found[0]}")
     return np.float32(found[0])
-
-
-def shaped(v: Value, shape: tuple[int, ...]) -> Value:
-    """`v` in another shape: what a reshape before it was given, where that fits."""
-    found: Value | None = v
-    while found is not None and found.shape != shape:
-        made = found.producer
-        found = made.inputs[0] if made is not None and made.op == "reshape" else None
-    if found is None:
-        found = ops.reshape(v, shape=shape)
-    return found
-
-
-def image(v: Value) -> Value:
-    """The same numbers as N x C x H x W."""
-    if v.type.dynamic:
-        raise Refused(f"{v.type} has an extent that is known only at run time")
-    if not 2 <= v.type.rank <= 4:
-        raise Refused(f"{v.type} is no image: rank {v.type.rank}, 2 to 4 are possible")
-    return shaped(v, (*v.shape, *[1] * (4 - v.type.rank)))

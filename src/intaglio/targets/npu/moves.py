@@ -11,7 +11,7 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops.quantized import BITS8
 from intaglio.ops.resize import resize_tables
 from intaglio.rewrite import P, Rule, rule
-from intaglio.targets.npu.making import Maker, Refused, data, image, shaped
+from intaglio.targets.npu.making import Maker, Refused, data
 from intaglio.targets.npu.ops import FEATURES, concat, conv, depthwise, resize, slice_
 
 x, i = P["x i!"]
@@ -30,7 +30,9 @@ def _concat(make: Maker, node: Node) -> Value:
     axis = node.attrs["axis"] % out.type.rank
     if axis != 1:
         raise Refused(f"it joins axis {axis} of {out.type}; units put channels (axis 1) together")
-    return shaped(make(concat, *[image(v) for v in node.inputs if v is not None]), out.shape)
+    return make.shaped(
+        make(concat, *[make.image(v) for v in node.inputs if v is not None]), out.shape
+    )
 
 
 def _slice(make: Maker, x: Value, node: Node) -> Value:
@@ -40,9 +42,13 @@ def _slice(make: Maker, x: Value, node: Node) -> Value:
     each = zip(x.shape, a["start"], a["stop"], a["step"], strict=True)
     cuts = [range(*slice(*cut).indices(extent)) for extent, *cut in each]
     cut = [k for k, c in enumerate(cuts) if c != range(x.shape[k])]
-    if cut != [1] or cuts[1].step != 1:
-        raise Refused(f"it cuts axes {cut} of {x.type}; units cut runs of channels (axis 1)")
-    return shaped(make(slice_, image(x), first=cuts[1].start, count=len(cuts[1])), out.shape)
+    if cut != [1]:
+        raise Refused(f"it cuts axes {cut} of rank {x.type.rank}; units cut channels (axis 1)")
+    if cuts[1].step != 1:
+        return _reordered(make, x, np.array(cuts[1]), out)
+    return make.shaped(
+        make(slice_, make.image(x), first=cuts[1].start, count=len(cuts[1])), out.shape
+    )
 
 
 def _resize(make: Maker, x: Value, node: Node) -> Value:
@@ -79,7 +85,7 @@ def _reordered(make: Maker, x: Value, order: Array, out: Value) -> Value:
     """Channels `order` of x."""
     w = np.zeros((len(order), x.shape[1], 1, 1), np.int8)
     w[np.arange(len(order)), order] = 1
-    return shaped(_one_to_one(make, image(x), w), out.shape)
+    return make.shaped(_one_to_one(make, make.image(x), w), out.shape)
 
 
 def _shuffle(make: Maker, x: Value, node: Node) -> Value:

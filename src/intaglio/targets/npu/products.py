@@ -12,7 +12,7 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops.quantized import BITS8
 from intaglio.rewrite import P, Rule, rule
 from intaglio.targets.chip import Chip
-from intaglio.targets.npu.making import Maker, Refused, data, image, number, real, shaped
+from intaglio.targets.npu.making import MOVING, Maker, Refused, before, data, is_npu, number, real
 from intaglio.targets.npu.ops import concat, conv, depthwise, slice_
 
 x, w, b, t = P["x w! b!? t!"]
@@ -132,11 +132,8 @@ Given = tuple[Value, Value, Value, Value, Value, Value, Value | None, Value | No
               Value | None, Value | None, Value | None]  # fmt: skip
 
 
-def _operands(given: Given, window: dict[str, Any], whole: bool = False) -> Product:
-    """A qlinear_conv as a Product; its residual is one of bytes.
-
-    `whole`: a linear layer sees a flattened image through a window of its size.
-    """
+def _operands(make: Maker, given: Given, window: dict[str, Any], way: str) -> Product:
+    """A qlinear_conv as a Product; its residual is one of bytes."""
     x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz = given
     _bytes(x, w, r)
     for v in (xs, ys, rs):
@@ -144,23 +141,58 @@ def _operands(given: Given, window: dict[str, Any], whole: bool = False) -> Prod
             real(v)
     if xz.type.size != 1:
         raise Refused(f"an activation has {xz.type.size} zeros; one per tensor is needed")
-    before = _before_flattening(x) if whole else None
-    seen = image(x) if before is None else before
-    weights, a = _signed(w, wz), dict(window)
-    groups = a.pop("groups")
+    many, weights, a = w.shape[0], _signed(w, wz), dict(window)
+    scales, bias, groups = _scales(xs, ws, ys, many), _bias(b, many), a.pop("groups")
     if x.type.rank == 3:
         weights, a = weights[..., None], _second_axis(a)
-    if before is not None:
-        weights = weights.reshape(w.shape[0], *before.shape[1:])
     attrs = {**a, "x_zero": number(xz), "dtype": "f32"}
     if ys is not None and yz is not None:
         low, high = dtypes.limits(yz.dtype)
         attrs |= {"y_zero": number(yz), "low": low, "high": high, "dtype": yz.dtype}
     if r is not None and rs is not None and ys is not None:
         attrs |= {"r_zero": number(rz), "r_factor": float(real(rs) / real(ys))}
-        r = image(r)
-    many = w.shape[0]
-    return Product(seen, weights, _scales(xs, ws, ys, many), _bias(b, many), r, groups, attrs)
+        r = make.column(r) if way == "column" else make.image(r)
+    if way == "patches":
+        seen = _patches(make, x, w.shape[2:])
+        weights, attrs["stride"] = weights.reshape(many, -1, 1, 1), (1, 1)
+    elif way == "window" and (flat := _before_flattening(x)) is not None:
+        seen, weights = flat, weights.reshape(many, *flat.shape[1:])
+    else:
+        seen = make.column(x) if way == "column" else make.image(x)
+    return Product(seen, weights, scales, bias, r, groups, attrs)
+
+
+def _are_patches(x: Value, w: Value, window: dict[str, Any]) -> bool:
+    """Do windows lie side by side, as those of tokens of a picture do?"""
+    if x.type.rank != 4 or x.type.dynamic or window["groups"] != 1 or any(window["pad"]):
+        return False
+    fit = all(d % k == 0 for d, k in zip(x.shape[2:], w.shape[2:], strict=True))
+    return fit and window["stride"] == w.shape[2:] != (1, 1) and set(window["dilation"]) == {1}
+
+
+def _patches(make: Maker, x: Value, kernel: tuple[int, ...]) -> Value:
+    """Windows that lie side by side as the channels of single pixels; the CPU moves them."""
+    (n, c, h, w), (kh, kw) = x.shape, kernel
+    split = make.shaped(x, (n, c, h // kh, kh, w // kw, kw))
+    turned = make.moved(ops.transpose, split, perm=(0, 1, 3, 5, 2, 4))
+    return make.shaped(turned, (n, c * kh * kw, h // kh, w // kw))
+
+
+def _ways(x: Value, w: Value, window: dict[str, Any]) -> list[str]:
+    """How a product can see its image, the best first.
+
+    A linear layer of a flattened image sees that through a "window" of its size. Rows of numbers,
+    such as those of words, make one image as a "column", not one image each.
+    """
+    if _are_patches(x, w, window):
+        return ["image", "patches"]
+    if x.type.rank != 3 or x.shape[2] != 1 or w.shape[2] != 1 or x.type.dynamic:
+        return ["image"]
+    if _before_flattening(x) is not None:
+        return ["window", "image"]
+    shape = (*x.shape, 1)
+    made = before(x, lambda v: v.shape == shape and v.producer is not None and is_npu(v.producer))
+    return ["image"] if x.shape[0] == 1 or made is not None else ["column", "image"]
 
 
 def _second_axis(a: dict[str, Any]) -> dict[str, Any]:
@@ -171,32 +203,31 @@ def _second_axis(a: dict[str, Any]) -> dict[str, Any]:
 
 def _before_flattening(x: Value) -> Value | None:
     """The image whose numbers are the channels of `x`, [N, C * H * W, 1]."""
-    found: Value | None = x if x.type.rank == 3 and x.shape[2] == 1 else None
-    while found is not None:
-        made = found.producer
-        found = made.inputs[0] if made is not None and made.op == "reshape" else None
-        alike = found is not None and found.type.rank == 4 and found.shape[0] == x.shape[0]
-        if found is not None and alike and found.shape[2:] != (1, 1) and not found.type.dynamic:
-            return found
-    return None
+
+    def fits(v: Value) -> bool:
+        return v.type.rank == 4 and v.shape[0] == x.shape[0] and v.shape[2:] != (1, 1)
+
+    found = before(x, fits)
+    return None if found is None or found.type.dynamic else found
 
 
 # ---- rules ---------------------------------------------------------------------------------------
 def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
     """The rules by which products become those of `chip`."""
 
-    def computed(make: Maker, given: Given, window: dict[str, Any], table: Value | None = None,
-                 **changes: Any) -> Value:  # fmt: skip
-        try:
-            found = _operands(given, window, whole=True)
-            found.attrs.update(changes)
-            return found(make, chip, table)
-        except Refused:
-            if _before_flattening(given[0]) is None:
-                raise
-        found = _operands(given, window)
-        found.attrs.update(changes)
-        return found(make, chip, table)
+    def computed(make: Maker, given: Given, window: dict[str, Any], shape: tuple[int, ...],
+                 table: Value | None = None, **changes: Any) -> Value:  # fmt: skip
+        """The product in the first of the ways in which the chip can do it."""
+        why: list[Refused] = []
+        for way in _ways(given[0], given[3], window):
+            try:
+                found = _operands(make, given, window, way)
+                found.attrs.update(changes)
+                made = found(make, chip, table)
+                return make.rows(made, shape) if way == "column" else make.shaped(made, shape)
+            except Refused as e:
+                why.append(e)
+        raise why[0]
 
     def ended(make: Maker, node: Node, product: Node, x: Value, xs: Value, xz: Value, w: Value,
               ws: Value, wz: Value, ys: Value | None, yz: Value | None, b: Value | None,
@@ -204,8 +235,7 @@ def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
               **changes: Any) -> Value:  # fmt: skip
         beside = r if ys is None else None  # f32, added to f32: by the CPU, to the same bits
         given = (x, xs, xz, w, ws, wz, ys, yz, b, None if beside is not None else r, rs, rz)
-        found = computed(make, given, product.attrs, table, **changes)
-        made = shaped(found, node.outputs[0].shape)
+        made = computed(make, given, product.attrs, node.outputs[0].shape, table, **changes)
         return made if beside is None else ops.add(made, beside)
 
     @rule(PRODUCT)
@@ -213,8 +243,7 @@ def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
                     ys: Value | None, yz: Value | None, b: Value | None, r: Value | None,
                     rs: Value | None, rz: Value | None) -> Any:  # fmt: skip
         """qlinear_conv -> npu.conv or npu.depthwise, in groups with slices and a concat"""
-        only = next(iter(node.outputs[0].uses))
-        if node.outputs[0].dtype == "i16" and only.op == "lookup_wide" and _is_read_once(node):
+        if node.outputs[0].dtype == "i16" and _becomes_bytes(node):
             return None  # goes with its table
         return make.tried(ended, node, node, x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz, table=None)
 
@@ -232,11 +261,11 @@ def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
         if w.type.rank != 2 or x.type.rank < 2 or x.type.dynamic or not x.type.size:
             raise Refused(f"{x.type} times {w.type} is not one product of fixed size")
         k, n = w.shape
-        rows = shaped(x, (x.type.size // k, k, 1))
+        rows = make.shaped(x, (x.type.size // k, k, 1))
         turned = constant(np.ascontiguousarray(data(w).T).reshape(n, k, 1))
         window = {"stride": (1,), "pad": (0, 0), "dilation": (1,), "groups": 1}
         given = (rows, xs, xz, turned, ws, wz, ys, yz, None, None, None, None)
-        return shaped(computed(make, given, window), node.outputs[0].shape)
+        return computed(make, given, window, node.outputs[0].shape)
 
     @rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
     def linear_on_npu(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value,
@@ -247,5 +276,10 @@ def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
     return conv_and_table_on_npu, conv_on_npu, linear_on_npu
 
 
-def _is_read_once(node: Node) -> bool:
-    return len(node.outputs[0].uses) == 1
+def _becomes_bytes(node: Node) -> bool:
+    """Is a table all that reads the result, maybe after it was moved?"""
+    while len(node.outputs[0].uses) == 1:
+        node = next(iter(node.outputs[0].uses))
+        if node.op not in MOVING:
+            return node.op == "lookup_wide"
+    return False
