@@ -22,7 +22,7 @@ def load(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Graph:
-    """A Graph from a model: the path of an ONNX or TFLite file, or ONNX in memory.
+    """A Graph from a model: the path of an ONNX, TFLite or Darknet file, or ONNX in memory.
 
     `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
     open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
@@ -39,9 +39,16 @@ def load(
             if given := [k for k, v in (("dims", dims), ("values", values)) if v]:
                 raise BadInput(f"{given[0]} is for ONNX; a TFLite model has no such names")
             return load_tflite(model, shapes, inputs, outputs)
+        if kind == "Darknet":
+            from intaglio.frontends.darknet import load_darknet
+
+            options = {"dims": dims, "values": values, "inputs": inputs}
+            if given := [k for k, v in options.items() if v]:
+                raise BadInput(f"{given[0]} is for ONNX; a Darknet model has one input, 'data'")
+            return load_darknet(model, shapes, outputs)
         if kind != "ONNX":
             raise Unsupported(
-                f"'{model}' is a {kind} model; ONNX and TFLite are read; convert it first"
+                f"'{model}' is a {kind} model; ONNX, TFLite and Darknet are read; convert it first"
             )
     return load_onnx(model, shapes, dims, values, inputs, outputs)
 

@@ -1,0 +1,82 @@
+"""Darknet models: a cfg of layers and a weights file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.frontends.darknet import heads as heads
+from intaglio.frontends.darknet.file import Weights, read_cfg
+from intaglio.frontends.darknet.layers import LAYERS, Net
+from intaglio.ir import Graph, Type, Value
+
+LARGEST = 1 << 31  # elements of a result: beyond, the file makes no sense
+
+
+def load_darknet(
+    model: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] | None = None,
+    weights: str | Path | None = None,
+) -> Graph:
+    """The graph of a cfg file and the weights of the same name; either of the two may be given.
+
+    The input is called `data`, results `yolo_30` and so on: the section's name and its layer. All
+    detection heads are outputs, or the last layer where there is none; `outputs` names others.
+    """
+    path = Path(model)
+    cfg, other = _pair(path, Path(weights) if weights else None)
+    sections = read_cfg(cfg)
+    own = sections[0]
+    usual = (1, own.whole("channels", 3), own.whole("height", 416), own.whole("width", 416))
+    for name in shapes or {}:
+        if name != "data":
+            raise BadInput(f"darknet: no input is called '{name}'; it is called 'data'")
+    shape = tuple(int(d) for d in (shapes or {}).get("data", usual))
+    if len(shape) != 4 or min(shape) < 1 or max(shape) > 1 << 16:
+        raise BadInput(f"darknet: input 'data' of shape {shape}; batch, channels, height, width")
+    data = Value(Type("f32", shape), "data")
+    net = Net(shape[3], shape[2], Weights(other))
+    names = []
+    x = data
+    for section in sections[1:]:
+        if section.name not in LAYERS:
+            known = ", ".join(sorted(LAYERS))
+            raise Unsupported(f"darknet: {section} is not read; known are {known}")
+        try:
+            x = LAYERS[section.name](net, section, x)
+        except BadInput as e:
+            raise (
+                e if str(e).startswith("darknet") else BadFile(f"darknet: {section}: {e}")
+            ) from None
+        if x.type.size > LARGEST:
+            raise BadFile(f"darknet: {section} makes {x.type}")
+        names.append(f"{section.name}_{section.number}")
+        if x.producer is not None and not x.producer.origin:
+            x.producer.origin = names[-1]
+        net.made.append(x)
+    if not net.made:
+        raise BadFile(f"darknet: '{cfg}' has no layers")
+    if net.weights.at < len(net.weights.floats):
+        left = len(net.weights.floats) - net.weights.at
+        raise BadFile(f"darknet: {left} floats of '{other}' are left; it belongs to another cfg")
+    wanted = list(outputs or [names[i] for i in net.heads or [len(names) - 1]])
+    for name in wanted:
+        if name not in names:
+            raise BadInput(f"darknet: no layer is called '{name}'; the last is '{names[-1]}'")
+    results = [net.made[names.index(name)] for name in wanted]
+    return Graph([data], results, wanted, cfg.stem)
+
+
+def _pair(path: Path, weights: Path | None) -> tuple[Path, Path]:
+    """The cfg and the weights, of which one is given."""
+    if path.suffix == ".weights":
+        cfg, other = path.with_suffix(".cfg"), path
+    else:
+        cfg, other = path, weights or path.with_suffix(".weights")
+    halves = {cfg: "its layers are in a cfg file", other: "its numbers are in a weights file"}
+    for needed, words in halves.items():
+        if not needed.exists():
+            raise BadFile(f"darknet: '{path}' is half a model: {words}; '{needed}' is not there")
+    return cfg, other
