@@ -418,8 +418,8 @@ itg_npu_plan itg_npu_plan_of(const itg_npu_product *p) {
   const uint64_t pixels = (uint64_t)p->src.height * p->src.width, lanes = (uint64_t)made.depth * 4 + 16;
   made.fast = p->src.dtype != ITG_I16 && image <= 16 * (unsigned __int128)(pixels * lanes) + (1u << 20);
   if (!made.fast) return made;
-  made.image = up((uint64_t)image + 64);
-  made.packed = up((uint64_t)made.groups * taps * (uint64_t)(deep ? made.depth * 64 : 64)) + up((uint64_t)made.groups * 192);
-  made.total = made.image + made.packed;
+  made.packed = up((uint64_t)made.groups * taps * (uint64_t)(deep ? made.depth * 64 : 64));
+  made.image = up((uint64_t)image + ITG_NPU_SLACK);
+  made.total = made.packed + made.image + (uint64_t)made.groups * 192;
   return made;
 }

@@ -62,6 +62,6 @@ typedef struct itg_npu_plan {
   bool fast;                      // else element by element
   int64_t depth, groups;          // of each tap: inputs in fours; of the outputs: sixteens
   int64_t height, width;          // of the input with its borders
-  uint64_t image, packed, total;  // bytes
+  uint64_t packed, image, total;  // bytes: weights, then the image, then parameters
 } itg_npu_plan;
 itg_npu_plan itg_npu_plan_of(const itg_npu_product *p);

@@ -1,17 +1,30 @@
 // npu.run: an NPU program, instruction by instruction, in the memories that it models. What it claims was checked when
 // the file was opened (check.c, order.c), also that its result does not depend on how its queues overtake each other.
+#include "depthwise.h"
 #include "move.h"
+#include "pair.h"
+
+// Weights that were packed are worth nothing once something is written over them.
+static void forget(machine *m, const itg_npu_instruction *i) {
+  const itg_npu_feature *f = &i->move.dst;
+  const itg_npu_product *p = m->packed;
+  if (!p || i->head.op == ITG_NPU_BARRIER || f->space != ITG_NPU_SRAM || i->head.core != p->head.core) return;
+  const uint64_t end = f->offset + itg_npu_blocks(f) * f->plane + (uint64_t)f->height * f->row +
+                       (uint64_t)f->width * f->pixel + f->c2 * itg_item(f->dtype);  // or less
+  if (f->offset < (uint64_t)p->weights + p->weight_bytes && end > p->weights) m->packed = NULL;
+}
 
 static void step(machine *m, const itg_npu_instruction *i) {
+  forget(m, i);
   switch (i->head.op) {
     case ITG_NPU_LOAD:
     case ITG_NPU_STORE:
     case ITG_NPU_COPY: move(m, &i->move); break;
-    case ITG_NPU_CONV:
-    case ITG_NPU_DEPTHWISE: product_elements(m, &i->product); break;
-    case ITG_NPU_POOL: pool_elements(m, &i->pool); break;
-    case ITG_NPU_ELTWISE: eltwise_elements(m, &i->eltwise); break;
-    case ITG_NPU_LUT: lut_elements(m, &i->lut); break;
+    case ITG_NPU_CONV: conv(m, &i->product); break;
+    case ITG_NPU_DEPTHWISE: depthwise(m, &i->product); break;
+    case ITG_NPU_POOL: pool(m, &i->pool); break;
+    case ITG_NPU_ELTWISE: eltwise(m, &i->eltwise); break;
+    case ITG_NPU_LUT: lut(m, &i->lut); break;
     case ITG_NPU_RESIZE: resize(m, &i->resize); break;
     case ITG_NPU_MATMUL: matmul_elements(m, &i->matmul); break;
     default: break;

@@ -1,0 +1,199 @@
+// depthwise and pool: windows over 16 channels that lie side by side.
+#pragma once
+#include "conv.h"
+
+// Bytes that a window slides over, from channel 0 of a block of 16 on.
+typedef struct slide {
+  const uint8_t *at;
+  int64_t row, pixel;
+} slide;
+
+enum { BESIDE = 4 };  // pixels that share the weights of a tap
+
+// Sums of a few pixels of 16 channels. Weights are [taps][16] as 32 bits, whose upper half is 0: then one instruction
+// for pairs of 16-bit numbers makes one product.
+#if defined(ITG_QVECTORS)
+#if defined(ISA_avx512)
+#define WIDEN(low, at) \
+  ((low) ? _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(at))) \
+         : _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(at))))
+#define MULTIPLY(x, w) _mm512_madd_epi16(x, w)
+#else
+#define WIDEN(low, at) \
+  ((low) ? _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(at))) \
+         : _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at))))
+#define MULTIPLY(x, w) _mm256_madd_epi16(x, w)
+#endif
+enum { HALVES = LANES / QL };
+
+INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t across, const int32_t *w,
+                     const uint16_t *kernel, const bool low, const int pixels, const int32_t *bias,
+                     int32_t (*sums)[LANES]) {
+  vq acc[BESIDE][HALVES];
+  UNROLL for (int q = 0; q < pixels; q++)
+    UNROLL for (int h = 0; h < HALVES; h++) acc[q][h] = vq_load(bias + h * QL);
+  for (int64_t i = 0; i < kernel[0]; i++, at += down) {
+    const uint8_t *pixel = at;
+    for (int64_t j = 0; j < kernel[1]; j++, w += LANES, pixel += across)
+      UNROLL for (int h = 0; h < HALVES; h++) {
+        const vq weight = vq_load(w + h * QL);
+        UNROLL for (int q = 0; q < pixels; q++)
+          acc[q][h] = vq_add(acc[q][h], MULTIPLY(WIDEN(low, pixel + q * next + h * QL), weight));
+      }
+  }
+  UNROLL for (int q = 0; q < pixels; q++)
+    UNROLL for (int h = 0; h < HALVES; h++) vq_store(&sums[q][h * QL], acc[q][h]);
+}
+#else
+INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t across, const int32_t *w,
+                     const uint16_t *kernel, const bool low, const int pixels, const int32_t *bias,
+                     int32_t (*sums)[LANES]) {
+  for (int q = 0; q < pixels; q++) {
+    uint32_t acc[LANES];
+    memcpy(acc, bias, sizeof acc);
+    for (int64_t i = 0; i < kernel[0]; i++)
+      for (int64_t j = 0; j < kernel[1]; j++) {
+        const uint8_t *pixel = at + q * next + i * down + j * across;
+        const int32_t *tap = w + (i * kernel[1] + j) * LANES;
+        for (int k = 0; k < LANES; k++)
+          acc[k] += (uint32_t)((low ? (int8_t)pixel[k] : pixel[k]) * (int32_t)(int16_t)tap[k]);
+      }
+    memcpy(sums[q], acc, sizeof acc);
+  }
+}
+#endif
+
+static __attribute__((noinline)) void sum_slide(const uint8_t *at, int64_t next, int64_t down, int64_t across,
+                                                const int32_t *w, const uint16_t *kernel, bool low, int pixels,
+                                                const int32_t *bias, int32_t (*sums)[LANES]) {
+  if (pixels == BESIDE) {
+    if (low) sum_taps(at, next, down, across, w, kernel, true, BESIDE, bias, sums);
+    else sum_taps(at, next, down, across, w, kernel, false, BESIDE, bias, sums);
+    return;
+  }
+  for (int q = 0; q < pixels; q++, at += next) {
+    if (low) sum_taps(at, next, down, across, w, kernel, true, 1, bias, sums + q);
+    else sum_taps(at, next, down, across, w, kernel, false, 1, bias, sums + q);
+  }
+}
+
+// Weights, biases with the input's zero in them, and scales.
+static void pack_depthwise(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, const beside *b) {
+  const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, channels = p->dst.channels;
+  const int8_t *from = (const int8_t *)m->sram[p->head.core] + p->weights;
+  const uint8_t *params = m->sram[p->head.core] + p->params;
+  int32_t *to = (int32_t *)(void *)b->packed;
+  for (int64_t c = 0; c < plan->groups * LANES; c++) {
+    int32_t *lane = to + c / LANES * taps * LANES + c % LANES;
+    const int8_t *w = from + c / oa * taps * oa + c % oa;
+    int32_t bias = 0, sum = 0;
+    b->scale[c] = 0;
+    for (int64_t t = 0; t < taps; t++) {
+      const int32_t one = c < channels ? w[t * oa] : 0;
+      lane[t * LANES] = one & 0xffff;
+      sum += one;
+    }
+    if (c < channels) memcpy(&b->scale[c], params + c * 8, 4), memcpy(&bias, params + c * 8 + 4, 4);
+    b->bias[c] = (int32_t)((uint32_t)bias - (uint32_t)sum * (uint32_t)p->x_zero);
+  }
+}
+
+static bool all_inside(const itg_npu_product *p, const itg_npu_plan *plan) {
+  return p->pad[0] <= 0 && p->pad[1] <= 0 && plan->height - p->pad[0] <= p->src.height &&
+         plan->width - p->pad[1] <= p->src.width;
+}
+
+static void depthwise(machine *m, const itg_npu_product *p) {
+  const itg_npu_plan plan = itg_npu_plan_of(p);
+  m->packed = NULL;
+  if (!plan.fast) {
+    product_elements(m, p);
+    return;
+  }
+  const beside b = beside_of(m, &plan);
+  const box src = box_of(m, &p->head, &p->src);
+  const bool direct = has_lanes(&src) && all_inside(p, &plan), low = p->src.dtype == ITG_I8;
+  const int64_t deep = plan.groups * LANES, taps = (int64_t)p->kernel[0] * p->kernel[1];
+  pack_depthwise(m, p, &plan, &b);
+  slide s = {b.image, plan.width * deep, deep};
+  if (direct) s = (slide){NULL, src.row, src.pixel};
+  else fill_image(m, p, &plan, deep, 0, b.image);
+  const ending end = ending_of(m, p, b.scale);
+  const int64_t down = p->dilation[0] * s.row, across = p->dilation[1] * s.pixel;
+  for (int64_t g = 0; g < plan.groups; g++) {
+    const int32_t *w = (const int32_t *)(const void *)b.packed + g * taps * LANES, *bias = b.bias + g * LANES;
+    const place here = place_of(&end, g);
+    const uint8_t *first = direct ? element(&src, g * LANES, -(int64_t)p->pad[0], -(int64_t)p->pad[1])
+                                  : b.image + g * LANES;
+    const int64_t next = p->stride[1] * s.pixel;
+    for (int64_t y = 0; y < end.dst.height; y++) {
+      const uint8_t *at = first + y * p->stride[0] * s.row;
+      for (int64_t x = 0; x < end.dst.width; x += BESIDE, at += BESIDE * next) {
+        const int some = (int)least(BESIDE, end.dst.width - x);
+        int32_t sums[BESIDE][LANES];
+        sum_slide(at, next, down, across, w, p->kernel, low, some, bias, sums);
+        for (int q = 0; q < some; q++) end_sixteen(&end, &here, sixteen_of(sums[q]), y, x + q);
+      }
+    }
+  }
+}
+
+// ---- pool -------------------------------------------------------------------------------------------
+#define MAX_TAPS(type, lowest)                                                                    \
+  type best[LANES];                                                                               \
+  for (int k = 0; k < LANES; k++) best[k] = lowest;                                               \
+  for (int64_t i = v.from; i < v.to; i++)                                                         \
+    for (int64_t j = h.from; j < h.to; j++) {                                                     \
+      const type *pixel = (const type *)(at + i * down + j * across);                             \
+      for (int k = 0; k < LANES; k++) best[k] = pixel[k] > best[k] ? pixel[k] : best[k];          \
+    }                                                                                             \
+  memcpy(made, best, LANES);
+
+#define ADD_TAPS(type)                                                                            \
+  for (int64_t i = v.from; i < v.to; i++)                                                         \
+    for (int64_t j = h.from; j < h.to; j++) {                                                     \
+      const type *pixel = (const type *)(at + i * down + j * across);                             \
+      for (int k = 0; k < LANES; k++) sums[k] += pixel[k];                                        \
+    }
+
+enum { FEW_TAPS = 1 << 22 };  // whose sum of bytes stays in 32 bits
+
+static void pool(const machine *m, const itg_npu_pool *p) {
+  const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
+  if (!has_lanes(&src) || src.dtype == ITG_I16 || (int64_t)p->kernel[0] * p->kernel[1] > FEW_TAPS) {
+    pool_elements(m, p);
+    return;
+  }
+  const rounding end = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, 0, 0, 0);
+  const int64_t down = p->dilation[0] * src.row, across = p->dilation[1] * src.pixel;
+  const bool low = src.dtype == ITG_I8;
+  for (int64_t y = 0; y < dst.height; y++) {
+    const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
+    for (int64_t x = 0; x < dst.width; x++) {
+      const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], src.width);
+      const int64_t inside = (v.to - v.from) * (h.to - h.from), all = (int64_t)p->kernel[0] * p->kernel[1];
+      const float factor = p->x_scale / (p->y_scale * (float)(p->count_pad ? all : inside ? inside : 1));
+      for (int64_t c = 0; c < dst.channels; c += LANES) {
+        const uint8_t *at = element(&src, c, v.place, h.place);
+        uint8_t made[2 * LANES];
+        if (p->kind == ITG_NPU_AVG) {
+          int32_t sums[LANES] = {0};
+          float t[LANES];
+          if (low) {
+            ADD_TAPS(int8_t)
+          } else {
+            ADD_TAPS(uint8_t)
+          }
+          const int32_t less = (int32_t)inside * p->x_zero;
+          for (int k = 0; k < LANES; k++) t[k] = (float)(sums[k] - less) * factor;
+          finish_whole(&end, t, made);
+        } else if (low) {
+          MAX_TAPS(int8_t, -128)
+        } else {
+          MAX_TAPS(uint8_t, 0)
+        }
+        put_lanes(&dst, c, y, x, made, least(LANES, dst.channels - c));
+      }
+    }
+  }
+}
