@@ -12,10 +12,10 @@ from intaglio.ir import Array, Graph, Node
 from intaglio.npu.emit import Emitter
 from intaglio.npu.isa import Feature, Port, Program
 from intaglio.npu.layers import Layer, Network, network
+from intaglio.npu.run import npu_run
 from intaglio.npu.search import groups
 from intaglio.npu.stay import Arrangement, arrange
 from intaglio.npu.tiles import Facts
-from intaglio.ops.registry import REGISTRY
 from intaglio.targets.chip import Chip
 
 Progress = Callable[[str], None]
@@ -97,7 +97,7 @@ def compile_programs(graph: Graph, chip: Chip, together: bool = True, cores: int
     for node in [n for n in graph.nodes() if n.op == "npu.program"]:
         compiled = build(node.attrs["body"], chip, together, cores, progress)
         made.append(compiled)
-        run = REGISTRY["npu.run"].node(
+        run = npu_run.node(
             compiled.program.encode(), compiled.weights, *node.inputs, origin=node.origin
         )
         _replace(graph, node, run)
