@@ -1,0 +1,94 @@
+"""Random networks on random chips: every program computes what its graph says, to the bit."""
+
+from __future__ import annotations
+
+import operator
+import random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.npu.nets import anything, graph, small_chip
+
+import intaglio
+from intaglio.errors import Unsupported
+from intaglio.ir import Graph
+from intaglio.npu import Compiled, Program, build, functional
+from intaglio.npu.isa import QUEUES, Instruction
+from intaglio.npu.run import npu_run
+from intaglio.targets.chip import Chip
+
+KIB = (4, 6, 10, 16, 24, 48, 128, 1024)
+
+
+def any_chip(seed: int) -> Chip:
+    draw = random.Random(seed)
+    c2 = draw.choice((1, 8, 16, 32, 64))
+    out = max(c2, draw.choice((8, 16, 32, 64)))
+    return small_chip(draw.choice(KIB) << 10, c2, draw.choice((8, 16, 32)), out,
+                      draw.choice((16, 64, 128)), draw.choice((0, 4096)))  # fmt: skip
+
+
+def picture(net: Graph, seed: int) -> np.ndarray:
+    numbers = np.random.default_rng(seed).integers(-128, 128, net.inputs[0].shape)
+    return numbers.astype(np.int8)
+
+
+def native(net: Graph, made: Compiled, x: np.ndarray) -> list[np.ndarray]:
+    """The program as a package runs it: checked, then simulated in C."""
+    feed = intaglio.ir.Value(net.inputs[0].type, "x")
+    results = npu_run.node(made.program.encode(), made.weights, feed).outputs
+    with intaglio.open(intaglio.compile(graph(feed, *results))) as session:
+        return list(session.run({"x": x}).values())
+
+
+def fitting(seed: int, together: bool = True, cores: int = 1) -> tuple[Graph, Compiled] | None:
+    net = anything(seed)
+    try:
+        return net, build(net, any_chip(seed), together, cores)
+    except Unsupported as e:
+        assert "are missing" in str(e)  # noqa: PT017
+        return None
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3))
+def test_the_simulator_is_the_interpreter(seed: int, together: bool, cores: int):
+    if (found := fitting(seed, together, cores)) is None:
+        return
+    net, made = found
+    x = picture(net, seed)
+    want = intaglio.interpret(net, {"x": x}).values()
+    for a, b in zip(want, native(net, made, x), strict=True):
+        assert np.array_equal(a, b)
+
+
+def shuffled(program: Program, seed: int) -> list[Instruction]:
+    """An order that the waits allow, as odd as can be: one queue runs ahead of the others."""
+    draw = random.Random(seed)
+    queues = [[i for i in program.instructions if i.queue == q] for q in QUEUES]
+    done, order, eager = [0, 0, 0], [], draw.randrange(4)
+    while len(order) < len(program.instructions):
+        heads = {q: queues[q][done[q]] for q in range(3) if done[q] < len(queues[q])}
+        ready = [q for q, i in heads.items() if all(map(operator.le, i.wait, done))]
+        assert ready, "no queue can go on"
+        q = eager if eager in ready else draw.choice(ready)
+        order.append(queues[q][done[q]])
+        done[q] += 1
+    return order
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_waits_are_all_that_keeps_queues_in_order(seed: int):
+    if (found := fitting(seed)) is None:
+        pytest.skip("this net does not fit its chip")
+    net, made = found
+    x = picture(net, seed)
+    want = intaglio.interpret(net, {"x": x}).values()
+    for trial in range(3):
+        program = Program.decode(made.program.encode())
+        program.instructions = shuffled(program, 10 * seed + trial)
+        got = functional.run(program, made.weights, [x])
+        for a, b in zip(want, got, strict=True):
+            assert np.array_equal(a, b)
