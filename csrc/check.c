@@ -9,11 +9,13 @@
 
 static bool has_string(const char *data, uint64_t size, uint32_t at) { return data && at < size && !data[size - 1]; }
 
+static bool is_fixed(const itg_file_tensor *t) { return t->memory == ITG_CONST || t->memory == ITG_CODE; }
+
 static itg_status check_tensor(const itg_model *m, uint32_t i, itg_error *e) {
   const itg_file_tensor *t = &m->tens[i];
   if (!has_string(m->names, m->names_size, t->name)) BAD("tensor %u: its name is outside of section NAME", i);
   if (!itg_item(t->dtype)) BAD("tensor %u: element type %u does not exist", i, t->dtype);
-  if (t->rank > ITG_MAX_RANK || t->memory > ITG_OUTPUT || t->dynamic >> t->rank)
+  if (t->rank > ITG_MAX_RANK || t->memory > ITG_CODE || t->dynamic >> t->rank)
     BAD("tensor %u: rank %u, memory %u or dynamic axes 0x%x do not exist", i, t->rank, t->memory, t->dynamic);
   uint64_t item = itg_item(t->dtype), most = item, bytes = item;
   for (int k = 0; k < ITG_MAX_RANK; k++) {
@@ -28,9 +30,10 @@ static itg_status check_tensor(const itg_model *m, uint32_t i, itg_error *e) {
   if (t->size < bytes || t->size > ITG_MAX_BYTES || t->offset > ITG_MAX_BYTES || t->offset % item)
     BAD("tensor %u: %llu bytes at offset %llu do not hold its shape, or are not aligned", i,
         (unsigned long long)t->size, (unsigned long long)t->offset);
-  if (t->memory == ITG_CONST &&
-      (t->dynamic || t->offset % ITG_ALIGN || t->offset > m->consts_size || t->size > m->consts_size - t->offset))
-    BAD("constant tensor %u lies outside of section CNST, or is not aligned to 64", i);
+  const uint64_t room = t->memory == ITG_CODE ? m->code_size : m->consts_size;
+  if (is_fixed(t) && (t->dynamic || t->offset % ITG_ALIGN || t->offset > room || t->size > room - t->offset))
+    BAD("constant tensor %u lies outside of section %s, or is not aligned to 64", i,
+        t->memory == ITG_CODE ? "CODE" : "CNST");
   if (t->quant == ITG_NONE) return ITG_OK;
   if (t->quant >= m->n_quants) BAD("tensor %u: quantisation %u does not exist", i, t->quant);
   const itg_file_quant *q = &m->quants[t->quant];
@@ -48,7 +51,7 @@ static itg_status check_arg(const itg_model *m, uint32_t main, uint32_t id, bool
   const itg_file_plan *p = &m->plans[main];
   const itg_family *f = &m->families[main];
   uint64_t room = 0;
-  if (t->memory == ITG_CONST) return ITG_OK;
+  if (is_fixed(t)) return ITG_OK;
   if (t->memory == ITG_ARENA) {
     room = p->arena;
   } else if (t->memory == ITG_INPUT) {
@@ -217,7 +220,7 @@ itg_status itg_check_model(itg_model *m, itg_error *e) {
     itg_tensor *to = &m->tensors[i];
     *to = (itg_tensor){.capacity = t->size, .dtype = t->dtype, .rank = t->rank};
     memcpy(to->shape, t->shape, sizeof to->shape);
-    if (t->memory == ITG_CONST) to->data = (void *)(m->consts + t->offset);
+    if (is_fixed(t)) to->data = (void *)((t->memory == ITG_CODE ? m->code : m->consts) + t->offset);
   }
   for (uint32_t i = 0; i < m->n_args; i++)
     m->arg_tensors[i] = m->args[i] < m->n_tensors ? &m->tensors[m->args[i]] : NULL;

@@ -18,7 +18,7 @@ typedef struct itg_file_header {
 } itg_file_header;
 
 typedef struct itg_file_section {
-  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST NAME ORIG, or something newer
+  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG, or something newer
   uint32_t flags;     // bit 0: a reader that does not know this kind must refuse the file; else it skips the section
   uint64_t offset;    // from the start of the file, a multiple of 64
   uint64_t size;      // in bytes
@@ -42,11 +42,11 @@ typedef struct itg_file_tensor {
   uint32_t name;     // offset in NAME
   uint8_t dtype;     // enum itg_dtype
   uint8_t rank;      // at most 8
-  uint8_t memory;    // 0 const (CNST), 1 arena, 2 input, 3 output
+  uint8_t memory;    // 0 const (CNST), 1 arena, 2 input, 3 output, 4 code (CODE)
   uint8_t dynamic;   // bit i: axis i may be shorter at run time than shape[i]
   uint32_t slot;     // which input or output, counted over all main plans in order; else 0
   uint32_t quant;    // row of QUNT, or 0xffffffff
-  uint64_t offset;   // in that memory; a multiple of the element size, in CNST of 64
+  uint64_t offset;   // in that memory; a multiple of the element size, in CNST and CODE of 64
   uint64_t size;     // bytes reserved there, at least those of the shape
   int64_t shape[8];  // 0 past the rank
 } itg_file_tensor;
@@ -68,7 +68,7 @@ typedef struct itg_file_step {
   uint64_t macs;        // multiply-accumulates
 } itg_file_step;
 
-enum itg_memory_kind { ITG_CONST, ITG_ARENA, ITG_INPUT, ITG_OUTPUT };
+enum itg_memory_kind { ITG_CONST, ITG_ARENA, ITG_INPUT, ITG_OUTPUT, ITG_CODE };
 
 _Static_assert(sizeof(itg_file_header) == 32, "header");
 _Static_assert(sizeof(itg_file_section) == 32, "section");

@@ -74,6 +74,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
       {"ARGS", sizeof(uint32_t), (const void **)&m->args, &args},
       {"ATTR", 1, (const void **)&m->attrs, &m->attrs_size},
       {"CNST", 1, (const void **)&m->consts, &m->consts_size},
+      {"CODE", 1, (const void **)&m->code, &m->code_size},
       {"NAME", 1, (const void **)&m->names, &m->names_size},
       {"ORIG", 1, (const void **)&m->origins, &m->origins_size},
   };
@@ -101,7 +102,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
     *known[k].size = s->size / known[k].item;
   }
   for (size_t k = 0; k < n_known; k++)
-    if (!*known[k].data && strcmp(known[k].kind, "ORIG"))
+    if (!*known[k].data && strcmp(known[k].kind, "ORIG") && strcmp(known[k].kind, "CODE"))
       return itg_fail(e, ITG_BAD_FILE, "file has no section %s", known[k].kind);
   m->n_plans = (uint32_t)plans, m->n_tensors = (uint32_t)tens, m->n_quants = (uint32_t)quants;
   m->n_steps = (uint32_t)steps, m->n_args = (uint32_t)args;

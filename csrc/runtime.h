@@ -28,9 +28,9 @@ struct itg_model {
   const itg_file_step *steps;
   const uint32_t *args;
   uint32_t n_plans, n_tensors, n_quants, n_steps, n_args;
-  const uint8_t *attrs, *consts;
+  const uint8_t *attrs, *consts, *code;
   const char *names, *origins, *meta;
-  uint64_t attrs_size, consts_size, names_size, origins_size, meta_size;
+  uint64_t attrs_size, consts_size, code_size, names_size, origins_size, meta_size;
   // made when it is opened
   itg_tensor *tensors;                // one per record: type, and data if constant
   const itg_tensor **arg_tensors;     // one per entry of ARGS

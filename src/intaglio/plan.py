@@ -1,11 +1,12 @@
 """What runs when, and where its bytes live: the in-memory form of a package file.
 
-A Plan is a list of steps over tensors that have an address. A Tensor lies in one of four memories:
+A Plan is a list of steps over tensors that have an address. A Tensor lies in one of five memories:
 
   const    the file's weights; `data` is their value, the writer chooses the place
   arena    the session's internal memory; `offset` is decided by the memory planner
   input    the caller's input number `slot`; no step may write there
   output   the caller's output number `slot`
+  code     the file's NPU programs; `data` is their value, as of `const`
 
 Several tensors may share memory: a view that costs nothing is a second Tensor at the same place,
 and then no step is needed. The rules that the runtime checks when it opens a file:
@@ -56,7 +57,7 @@ from typing import Any
 
 from intaglio.ir import Array, Type
 
-MEMORIES = ("const", "arena", "input", "output")  # in the order of their codes in the file
+MEMORIES = ("const", "arena", "input", "output", "code")  # in the order of their codes in the file
 
 
 @dataclass(eq=False, slots=True)
@@ -81,12 +82,17 @@ class Tensor:
         return cls(type, "const", name=name, data=data)
 
     @property
+    def fixed(self) -> bool:
+        """Does the file hold its value?"""
+        return self.memory in ("const", "code")
+
+    @property
     def end(self) -> int:
         return self.offset + self.size
 
     def overlaps(self, other: Tensor) -> bool:
         """Do the two share bytes?"""
-        here = self.memory == other.memory != "const" and self.slot == other.slot
+        here = self.memory == other.memory and self.slot == other.slot and not self.fixed
         return here and self.offset < other.end and other.offset < self.end
 
 

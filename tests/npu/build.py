@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes, native
-from intaglio.ir import constant
+from intaglio.ir import Type, constant
 from intaglio.npu.isa import QUEUES, Feature, Instruction, Port, Program
 from intaglio.npu.run import npu_run
 from intaglio.ops.registry import evaluate_node
+from intaglio.plan import Plan, Step, Tensor
 
 ALIGN = 16
 
@@ -130,6 +132,19 @@ class Builder:
         weights = np.frombuffer(bytes(self.weights), np.uint8)
         return [self.program.encode(), weights, *self.inputs]
 
+    def plan(self) -> Plan:
+        """One step, which runs the program."""
+        code, weights = self.arrays()[:2]
+        first = [
+            Tensor(Type("u8", code.shape), "code", data=code),
+            Tensor.const(weights, Type("u8", weights.shape)),
+        ]
+        ins = [Tensor(Type(p.dtype, p.shape), "input", slot=i, name=f"x{i}")
+               for i, p in enumerate(self.program.inputs)]  # fmt: skip
+        outs = [Tensor(Type(p.dtype, p.shape), "output", slot=i, name=f"y{i}")
+                for i, p in enumerate(self.program.outputs)]  # fmt: skip
+        return Plan([*ins], outs, [Step("npu.run", [*first, *ins], outs, origin="module_0")])
+
     def check(self) -> list[np.ndarray]:
         """numpy and every kernel of this machine agree to the bit; what they make."""
         arrays = self.arrays()
@@ -146,3 +161,35 @@ class Builder:
 KERNELS = [
     k for k in native.kernels() if k.op.name == "npu.run" and not k.needs & ~native.machine()
 ]
+
+
+def everything(seed: int = 0, c2: int = 16) -> Builder:
+    """Every instruction once, on two cores with a barrier between them."""
+    b = Builder(seed, cores=2)
+    x = b.operand("i8", (20, 6, 6), c2=c2)
+    y, z = b.feature("i8", (24, 6, 6), c2=c2), b.feature("i8", (24, 3, 3), c2=c2)
+    table = b.constant(b.numbers("i8", (256,)))
+    ends = {"low": -128, "high": 127}
+    looked_up = {"table": table, "entries": 256, "base": -128}
+    b.product("conv", x, y, pad=(1, 1), **looked_up)
+    b.product("depthwise", y, z, stride=(2, 2), pad=(1, 1), residual=None)
+    p, e = b.feature("i8", (24, 3, 3), c2=c2), b.feature("i8", (24, 3, 3), c2=c2)
+    b.emit("pool", src=y, dst=p, kernel=(3, 3), stride=(2, 2), dilation=(1, 1), pad=(1, 1), kind=1,
+           x_scale=1.0, y_scale=0.5, **ends)  # fmt: skip
+    b.emit("eltwise", src=z, other=p, dst=e, kind=0, a_factor=0.5, b_factor=0.7, **ends)
+    b.emit("lut", src=e, dst=z, **looked_up)
+    large, again = b.feature("i8", (24, 6, 6), c2=c2), b.feature("i8", (24, 6, 6), c2=c2)
+    b.emit("resize", src=z, dst=large, factor=(2, 2), phase=(0, 0))
+    b.emit("copy", src=large, dst=again)
+    outside = b.feature("i8", (24, 6, 6), c2=c2, space="internal")
+    b.emit("store", src=again, dst=outside)
+    b.emit("barrier")
+    b.core = 1
+    b.emit("barrier")
+    b.emit("load", src=outside, dst=again, barrier=1)
+    rows = [replace(again, height=n, width=1) for n in (6, 6)]
+    made = b.feature("f32", (6, 6, 1), c2=c2)
+    b.emit("matmul", src=rows[0], other=rows[1], dst=made, turned=1, factor=0.01)
+    b.store(made)
+    b.store(again)
+    return b

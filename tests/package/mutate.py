@@ -7,12 +7,13 @@ import math
 import random
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes, native
+from intaglio.npu import isa
 from intaglio.package import format as f
 from intaglio.package.read import sections
 from intaglio.package.write import assemble
@@ -93,6 +94,54 @@ def change_constant(rng: random.Random, parts: Parts) -> None:
         return change_bytes(rng, parts)
     at = 8 * rng.randrange(len(parts["CNST"]) // 8)
     parts["CNST"][at : at + 8] = struct.pack("<Q", rng.choice(NUMBERS) & (2**64 - 1))
+
+
+def change_code(rng: random.Random, parts: Parts) -> None:
+    """A field of an instruction, by the table of the instruction set."""
+    raw = parts.get("CODE")
+    if not raw:
+        return change_bytes(rng, parts)
+    places = list(code_fields(bytes(raw)))
+    if not places:
+        return change_bytes(rng, parts)
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        at, width = rng.choice(places)
+        old = int.from_bytes(raw[at : at + width], "little")
+        same = [p for p, w in places if w == width]
+        other = rng.choice(same)
+        new = rng.choice([
+            rng.choice(NUMBERS), old + rng.choice([-64, -16, -1, 1, 16, 64]), old * 2, old // 2,
+            int.from_bytes(raw[other : other + width], "little"),
+            old ^ 1 << rng.randrange(8 * width),
+        ])  # fmt: skip
+        raw[at : at + width] = (new & (2 ** (8 * width) - 1)).to_bytes(width, "little")
+
+
+def code_fields(raw: bytes) -> Iterator[tuple[int, int]]:
+    """Place and width of every number of an NPU program, as far as it can be read."""
+    if len(raw) < isa.PROGRAM.itemsize:
+        return
+    yield from _numbers(isa.PROGRAM, 0)
+    head = np.frombuffer(raw, isa.PROGRAM, 1)[0]
+    at = isa.PROGRAM.itemsize
+    for _ in range(min(int(head["inputs"]) + int(head["outputs"]), 40)):
+        yield from _numbers(isa.PORT, at)
+        at += isa.PORT.itemsize
+    while at + isa.HEAD.itemsize <= len(raw):
+        name = isa.NAMES.get(raw[at])
+        if name is None or at + isa.OPS[name].itemsize > len(raw):
+            return
+        yield from _numbers(isa.OPS[name], at)
+        at += isa.OPS[name].itemsize
+
+
+def _numbers(dtype: np.dtype[Any], at: int) -> Iterator[tuple[int, int]]:
+    for kind, offset, *_ in (dtype.fields or {}).values():
+        if kind.base.fields:
+            yield from _numbers(kind.base, at + offset)
+        elif kind.base.itemsize <= 8:
+            for i in range(kind.itemsize // kind.base.itemsize):
+                yield at + offset + i * kind.base.itemsize, kind.base.itemsize
 
 
 DONORS: dict[tuple[int, int], list[tuple[bytes, bytes]]] = {}  # by counts of inputs and outputs
@@ -233,6 +282,7 @@ def _tensor(row: Any, constants: bytearray) -> Any:
 MUTATIONS: list[tuple[int, Callable[[random.Random, Parts], None]]] = [
     (8, change_field), (4, change_attribute), (3, change_bytes), (2, change_constant),
     (4, change_op), (2, change_type), (2, change_extent), (1, resize_section),
+    (2, change_code),
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tests.npu.build import everything
 
 from intaglio.ir import Quant, Type
 from intaglio.package import Package
@@ -245,3 +246,12 @@ def empty() -> Sample:
     x, y = Tensor(t("f32", 0, 3), "input", name="x"), Tensor(t("f32", 0, 3), "output", name="y")
     data = np.zeros((0, 3), np.float32)
     return Sample([Plan([x], [y], [Step("exp", [x], [y])])], {"x": data}, {"y": data})
+
+
+@sample
+def npu_program() -> Sample:
+    """A program for an NPU in a section of its own."""
+    made = everything()
+    want = made.check()
+    inputs = {f"x{i}": a for i, a in enumerate(made.inputs)}
+    return Sample([made.plan()], inputs, {f"y{i}": a for i, a in enumerate(want)})

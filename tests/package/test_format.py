@@ -51,7 +51,19 @@ def test_the_document_shows_the_structs_as_they_are():
 
 def test_every_section_is_documented():
     text = (ROOT / "docs/format.md").read_text()
-    for kind in ["META", "PLAN", "TENS", "QUNT", "STEP", "ARGS", "ATTR", "CNST", "NAME", "ORIG"]:
+    for kind in [
+        "META",
+        "PLAN",
+        "TENS",
+        "QUNT",
+        "STEP",
+        "ARGS",
+        "ATTR",
+        "CNST",
+        "CODE",
+        "NAME",
+        "ORIG",
+    ]:
         assert f"`{kind}`" in text
 
 

@@ -25,7 +25,7 @@ def describe(plan: Plan) -> list:
     plans = {p: i for i, p in enumerate(plan.walk())}
 
     def tensor(x: Tensor) -> tuple:
-        offset = x.data.tobytes() if x.memory == "const" else x.offset
+        offset = x.data.tobytes() if x.fixed else x.offset
         return x.type, x.memory, offset, x.slot, x.name, x.size
 
     def steps(p: Plan) -> list:

@@ -69,7 +69,7 @@ def tags_of_plan(plan: Plan) -> list[np.ndarray]:
     def read(t: Tensor | None) -> Any:
         if t is None:
             return None
-        if t.memory == "const":
+        if t.fixed:
             return new_tags(t.type, "constant", t.data.tobytes())  # type: ignore[union-attr]
         there = memory[t.memory, t.slot][t.offset : t.end]
         assert there.size == t.type.bytes, f"{t} lies outside of its memory"

@@ -51,6 +51,7 @@ def of_plan(plan: Plan) -> dict[str, Any]:
         "steps": len(steps),
         "macs": sum(s.macs for s in steps),
         "weight_bytes": sum(t.size for t in weights.values()),
+        "code_bytes": sum({id(t): t.size for t in plan.tensors() if t.memory == "code"}.values()),
         "arena_bytes": plan.arena,
         "io_bytes": sum(t.size for t in plan.tensors() if t.memory in ("input", "output")),
         "peak_step": plan.steps[peak].origin or plan.steps[peak].op if plan.steps else "",

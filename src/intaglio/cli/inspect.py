@@ -20,9 +20,10 @@ from intaglio.errors import BadInput
     is_flag=True,
     help="Print which way each layer of a package is computed, and how long others would take.",
 )
+@click.option("--asm", "show_code", is_flag=True, help="Print a package's NPU programs as text.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @options.model_options
-def command(file: str, show_graph: bool, show_choices: bool, as_json: bool,
+def command(file: str, show_graph: bool, show_choices: bool, show_code: bool, as_json: bool,
             **model_options: Any) -> None:  # fmt: skip
     """Show what is in FILE, a model or a package.
 
@@ -31,11 +32,16 @@ def command(file: str, show_graph: bool, show_choices: bool, as_json: bool,
     intaglio inspect model.onnx --graph    every node with its types
     intaglio inspect model.itg             steps, weights, and the memory plan as a picture
     intaglio inspect model.itg --choices   how each layer is computed, and what speaks for it
+    intaglio inspect model.itg --asm       the instructions of its NPU programs, one per line
     """
     if options.is_package(file):
-        _package(file, show_graph, show_choices, as_json)
-    elif show_choices:
-        raise BadInput(f"{file} is a model; --choices is for packages: compile it first")
+        if show_code:
+            _programs(file, as_json)
+        else:
+            _package(file, show_graph, show_choices, as_json)
+    elif show_choices or show_code:
+        option = "--choices" if show_choices else "--asm"
+        raise BadInput(f"{file} is a model; {option} is for packages: compile it first")
     else:
         _model(file, show_graph, as_json, model_options)
 
@@ -80,6 +86,8 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     click.echo(
         f"weights     {facts['weight_bytes']:,} bytes, packed for the target, mapped from the file"
     )
+    if facts["code_bytes"]:
+        click.echo(f"programs    {facts['code_bytes']:,} bytes of instructions; see --asm")
     click.echo(f"internal    {facts['arena_bytes']:,} bytes; fullest at '{facts['peak_step']}'")
     click.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
     _ops(facts, f"{facts['steps']} steps")
@@ -99,6 +107,20 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
             click.echo(f"{i:5}  {s.op:20} {s.origin:32} -> {types}{f'  ({way})' if way else ''}")
     click.echo("\nmemory plan")
     click.echo(arena.draw(summary.arena_spans(plan), plan.arena, len(plan.steps)))
+
+
+def _programs(file: str, as_json: bool) -> None:
+    from intaglio.npu import text
+    from intaglio.package import Package
+
+    found = text.programs(Package.load(file).plan)
+    if as_json:
+        click.echo(json.dumps([text.facts(origin, p) for origin, p in found], indent=1))
+        return
+    if not found:
+        raise BadInput(f"{file} holds no NPU program; compile it for an NPU to get one")
+    for origin, program in found:
+        click.echo("\n".join(text.lines(origin, program)))
 
 
 def _ports(facts: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ ALIGN = 64
 NONE = 0xFFFFFFFF  # an absent tensor, quantisation or origin
 
 REQUIRED = 1  # section flag: a reader that does not know this kind must refuse the file
+NEWER = ("CODE",)  # kinds that the first readers did not know, and cannot do without
 
 HEADER = np.dtype(
     [
@@ -54,7 +55,7 @@ TENSOR = np.dtype(
         ("name", "<u4"),  # in NAME
         ("dtype", "u1"),
         ("rank", "u1"),
-        ("memory", "u1"),  # 0 const, 1 arena, 2 input, 3 output
+        ("memory", "u1"),  # 0 const, 1 arena, 2 input, 3 output, 4 code
         ("dynamic", "u1"),  # bit i: the true extent of axis i is known only at run time
         ("slot", "<u4"),  # which input or output, counted over all main plans
         ("quant", "<u4"),  # row of QUNT, or NONE

@@ -130,8 +130,9 @@ class _Reader:
         quant = None if t["quant"] == f.NONE else self._quant(self.quants[t["quant"]])
         kind = Type(dtypes.BY_CODE[int(t["dtype"])].name, shape, quant, axes)
         offset, size, data = int(t["offset"]), int(t["size"]), None
-        if memory == "const":
-            raw = self.parts["CNST"][offset : offset + kind.bytes]
+        if memory in ("const", "code"):
+            section = self.parts["CNST" if memory == "const" else "CODE"]
+            raw = section[offset : offset + kind.bytes]
             data = np.frombuffer(raw, dtypes.numpy_of(kind.dtype)).reshape(shape)
         slot = int(t["slot"]) - slots.get(memory, 0)
         return Tensor(kind, memory, offset, slot, self._string("NAME", t["name"]), data, size)

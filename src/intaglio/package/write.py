@@ -41,6 +41,8 @@ def write(
     }
     if strip:
         del sections["ORIG"]
+    if w.code:
+        sections["CODE"] = bytes(w.code)
     return assemble(sections, isa)
 
 
@@ -50,7 +52,7 @@ def assemble(sections: Mapping[str, bytes], isa: int = 0) -> bytes:
     at = f.align(f.HEADER.itemsize + table.nbytes)
     for row, (kind, data) in zip(table, sections.items(), strict=True):
         row["kind"], row["offset"], row["size"] = kind.encode(), at, len(data)
-        row["crc"] = zlib.crc32(data)
+        row["crc"], row["flags"] = zlib.crc32(data), f.REQUIRED if kind in f.NEWER else 0
         at = f.align(at + len(data))
     header = np.zeros((), f.HEADER)
     header["magic"], header["version"], header["isa"] = f.MAGIC, f.VERSION, isa
@@ -87,11 +89,12 @@ class _Writer:
         self.quants: list[tuple[Any, ...]] = []
         self.steps: list[tuple[Any, ...]] = []
         self.args: list[int] = []
-        self.attrs, self.consts = bytearray(), bytearray()
+        self.attrs, self.consts, self.code = bytearray(), bytearray(), bytearray()
         self.names, self.origins = _Strings(), _Strings()
         self.inputs = self.outputs = 0  # slots that earlier main plans took
         self.blobs: dict[bytes, int] = {}
         self.weights: dict[bytes, int] = {}
+        self.programs: dict[bytes, int] = {}
         self.quant_rows: dict[Quant, int] = {}
 
     def add_main(self, plan: Plan) -> None:
@@ -124,10 +127,10 @@ class _Writer:
                 f"{native.MAX_RANK}; reshape it to fewer axes"
             )
         offset, slot, size = t.offset, 0, t.size
-        if t.memory == "const":
+        if t.fixed:
             if t.data is None:
                 raise ValueError(f"constant tensor '{t.name}' has no data")
-            offset, size = self._constant(t.data)
+            offset, size = self._constant(t.data, t.memory == "code")
         elif t.memory != "arena":
             slot = t.slot + (self.inputs if t.memory == "input" else self.outputs)
         shape = t.type.shape + (0,) * (native.MAX_RANK - t.type.rank)
@@ -137,13 +140,14 @@ class _Writer:
         memory, quant = MEMORIES.index(t.memory), self._quant(t.type.quant)
         return name, code, t.type.rank, memory, dynamic, slot, quant, offset, size, shape
 
-    def _constant(self, data: Array) -> tuple[int, int]:
+    def _constant(self, data: Array, code: bool) -> tuple[int, int]:
         raw = np.ascontiguousarray(data).tobytes()
-        if raw not in self.weights:
-            self.consts += bytes(f.align(len(self.consts)) - len(self.consts))
-            self.weights[raw] = len(self.consts)
-            self.consts += raw
-        return self.weights[raw], len(raw)
+        section, known = (self.code, self.programs) if code else (self.consts, self.weights)
+        if raw not in known:
+            section += bytes(f.align(len(section)) - len(section))
+            known[raw] = len(section)
+            section += raw
+        return known[raw], len(raw)
 
     def _quant(self, q: Quant | None) -> int:
         if q is None:

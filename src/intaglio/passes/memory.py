@@ -174,7 +174,10 @@ class _Emitter:
         v = self.sharing.tensor_of(v)
         if v not in self.tensors:
             if v.data is not None:
-                self.tensors[v] = Tensor.const(v.data, v.type, v.name)
+                code = any(n.op == "npu.run" and n.inputs[0] is v for n in v.uses)
+                self.tensors[v] = Tensor(
+                    v.type, "code" if code else "const", name=v.name, data=v.data
+                )
             else:
                 r: Region = self.sharing.region[v]
                 self.tensors[v] = Tensor(v.type, r.memory, r.at[v], r.slot, v.name)
@@ -225,7 +228,7 @@ def _name_outputs(plan: Plan, names: Sequence[str]) -> None:
     """Outputs have the model's names; one that is also an input, or another output, gets a twin."""
     taken = {t for t in plan.inputs if t is not None}
     for k, (t, name) in enumerate(zip(plan.outputs, names, strict=True)):
-        if t in taken or t.memory == "const":
+        if t in taken or t.fixed:
             t = plan.outputs[k] = Tensor(t.type, t.memory, t.offset, t.slot, name, t.data)
         t.name = name
         taken.add(t)
