@@ -1,0 +1,201 @@
+"""NPU targets on real networks: exactness, time to compile and to simulate, memory and traffic.
+
+python -m benchmarks.npu [MODEL ...] [--chips rk3588,rk3566,k230,bm1684x] [--json FILE]
+
+A model is a name of the zoo, of ../shared, or the path of an ONNX file; one in floats is quantised
+first, from a few random samples, without a guard: what counts here are bits, not accuracy. Every
+program of a model runs in the simulator from the bytes that a package holds, and its results are
+compared, bit by bit, with what the interpreter makes of the same module. Times are of the
+processor, which others on the machine do not lengthen much; one thread simulates. `traffic` is bytes to and
+from DDR in all programs, by the least that any program moves: each weight, input and output once,
+and, written and read once, each map that the chip's memories cannot hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import intaglio
+from benchmarks.models import LIST, Case, available, case
+from intaglio import passes, targets
+from intaglio.errors import IntaglioError
+from intaglio.ir import Array, Graph, Node, Value
+from intaglio.npu import Compiled, build
+from intaglio.npu.run import npu_run
+from intaglio.quant.quantize import Options
+from intaglio.targets.chip import Chip
+
+CHIPS = ("rk3588", "rk3566", "k230", "bm1684x")
+SAMPLES = 2
+
+
+@dataclass
+class Row:
+    """One model on one chip."""
+
+    model: str
+    chip: str
+    modules: int = 0
+    on_npu: float = 0.0  # share of the products
+    exact: bool = False
+    compile: float = 0.0  # seconds of processor time, from the quantised graph to the package
+    simulate: float = 0.0  # milliseconds of processor time, the quickest of a few runs
+    instructions: int = 0
+    weights: int = 0
+    internal: int = 0
+    traffic: float = 0.0  # by the least
+    by_layer: float = 0.0  # the same where each layer runs by itself
+    failed: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.exact and not self.failed
+
+
+def quantized(one: Case) -> Graph:
+    """The model in integers; one that has quantised tensors stays as it is."""
+    graph = intaglio.load(one.path, dims=one.dims)
+    if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
+        return graph
+    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False)
+    return intaglio.quantize(graph, one.samples(SAMPLES), target=CHIPS[0], options=how)
+
+
+def offloaded(graph: Graph, name: str) -> Graph:
+    """The graph with its NPU modules in nodes of their own."""
+    graph = graph.copy()
+    target = targets.find(name)
+    passes.run(graph, [*passes.neutral(target.cost), *passes.offload(target)])
+    return graph
+
+
+def values_of(graph: Graph, feeds: dict[str, Array], wanted: list[Value]) -> dict[Value, Array]:
+    """What the interpreter computes for any values of a graph."""
+    names = [f"v{i}" for i in range(len(wanted))]
+    found = intaglio.interpret(Graph(graph.inputs, wanted, names), feeds)
+    return dict(zip(wanted, found.values(), strict=True))
+
+
+def simulated(module: Node, made: Compiled, given: dict[Value, Array]) -> list[Array]:
+    """The module's results by the simulator, from the bytes of a package."""
+    inputs = [Value(v.type, f"x{i}") for i, v in enumerate(module.inputs) if v is not None]
+    results = npu_run.node(made.program.encode(), made.weights, *inputs).outputs
+    names = [f"y{i}" for i in range(len(results))]
+    package = intaglio.compile(Graph(inputs, list(results), names))
+    with intaglio.open(package) as session:
+        feeds = {x.name: given[v] for x, v in zip(inputs, module.inputs, strict=True) if v}
+        return list(session.run(feeds).values())
+
+
+def least(made: Compiled, chip: Chip) -> int:
+    """Bytes that any program of these layers moves."""
+    room = chip.sram + chip.shared
+    large = [s for s in made.net.stores if s.slot < 0 and s.room(s.height) * s.images > room]
+    return made.least_traffic + sum(2 * s.bytes(s.height) * s.images for s in large)
+
+
+def measure(one: Case, graph: Graph, name: str) -> Row:
+    """Compile for a chip, simulate, compare."""
+    row = Row(one.name, name)
+    try:
+        start = time.process_time()
+        package = intaglio.compile(graph, target=name)
+        row.compile = time.process_time() - start
+        with intaglio.open(package, threads=1) as session:
+            row.simulate = min(_timed(session, one.feeds) for _ in range(3))
+        split, chip = offloaded(graph, name), targets.find(name).chip
+        assert chip is not None
+        modules = [n for n in split.nodes() if n.op == "npu.program"]
+        wanted = dict.fromkeys(v for n in modules for v in [*n.inputs, *n.outputs] if v is not None)
+        known = values_of(split, one.feeds, [v for v in wanted if v not in split.inputs])
+        known |= {v: one.feeds[v.name] for v in split.inputs}
+        row.modules, row.exact = len(modules), True
+        moved = apart = fewest = 0
+        for module in modules:
+            body = module.attrs["body"]
+            made, alone = build(body, chip), build(body, chip, together=False)
+            row.instructions += len(made.program.instructions)
+            row.weights += made.program.weights
+            row.internal = max(row.internal, made.program.internal)
+            moved += made.traffic
+            apart += alone.traffic
+            fewest += least(made, chip)
+            for v, got in zip(module.outputs, simulated(module, made, known), strict=True):
+                row.exact &= bool(np.array_equal(known[v], got))
+        if fewest:
+            row.traffic, row.by_layer = moved / fewest, apart / fewest
+        row.on_npu = _share(split)
+    except IntaglioError as e:
+        row.failed = str(e)
+    return row
+
+
+def _timed(session: Any, feeds: dict[str, Array]) -> float:
+    start = time.process_time()
+    session.run(feeds)
+    return 1e3 * (time.process_time() - start)
+
+
+def _share(graph: Graph) -> float:
+    from intaglio.ops.registry import REGISTRY
+
+    every = {n: REGISTRY[n.op].macs(n) for n in graph.nodes()}
+    npu = sum(m for n, m in every.items() if n.op == "npu.program")
+    return npu / max(sum(every.values()), 1)
+
+
+HEAD = (
+    "| model | chip | modules | products on NPU | bits | compile s | simulate ms "
+    "| instructions | weights | internal | traffic | layer by layer |"
+)
+
+
+def line(r: Row) -> str:
+    if r.failed:
+        return f"| {r.model} | {r.chip} | {r.failed} |" + " |" * 9
+    bits = "equal" if r.exact else "**DIFFER**"
+    return (
+        f"| {r.model} | {r.chip} | {r.modules} | {r.on_npu:.1%} | {bits} | {r.compile:.2f} | "
+        f"{r.simulate:.1f} | {r.instructions} | {r.weights} | {r.internal} | {r.traffic:.2f} | "
+        f"{r.by_layer:.2f} |"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.npu", description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the zoo and ../shared")
+    parser.add_argument("--chips", default=",".join(CHIPS))
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args()
+    names = given.models or [*LIST, *(str(p) for p in available())]
+    rows: list[Row] = []
+    print(HEAD + "\n|" + "---|" * 12, flush=True)
+    for name in names:
+        one = case(name)
+        try:
+            graph = quantized(one)
+        except IntaglioError as e:
+            rows.append(Row(one.name, "-", failed=f"not quantised: {e}"))
+            print(line(rows[-1]), flush=True)
+            continue
+        for chip in given.chips.split(","):
+            rows.append(measure(one, graph, chip))
+            print(line(rows[-1]), flush=True)
+        if given.json:
+            given.json.write_text(json.dumps([asdict(r) for r in rows], indent=1))
+    return sum(not r.ok for r in rows) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
