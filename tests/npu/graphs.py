@@ -123,12 +123,20 @@ class Net:
         order = self.rng.integers(0, c, int(self.rng.integers(1, 2 * c)))
         return ops.gather(x, constant(order), axis=1)
 
-    def floats(self) -> Value:
-        """What stays on the CPU: through real numbers and back."""
+    def detour(self) -> Value:
+        """What stays on the CPU, and is exact there."""
         x = self.pick()
-        real = ops.softmax(ops.dequantize_linear(*self.of(x)), axis=1)
+        if self.rng.random() < 0.5:
+            return ops.transpose(x, perm=(0, 1, 3, 2))
+        real = ops.reduce_max(ops.dequantize_linear(*self.of(x)), axes=(1,), keepdims=True)
         scale, zero = self.result()
         return ops.quantize_linear(real, scale, zero, dtype=zero.dtype)
+
+    def product(self) -> Value:
+        """Of two activations, as in attention."""
+        x = self.pick()
+        return ops.qlinear_matmul(*self.of(x), *self.of(ops.transpose(x, perm=(0, 1, 3, 2))),
+                                  *self.result())  # fmt: skip
 
     def linear(self, x: Value) -> Value:
         k, n = x.type.size // x.shape[0], 5
@@ -146,7 +154,8 @@ def networks(draw: Any, most: int = 8) -> tuple[Graph, dict[str, np.ndarray]]:
     extents = (int(rng.integers(1, 7)), int(rng.integers(2, 8)), int(rng.integers(2, 8)))
     x = Value(Type(str(rng.choice(BYTES)), (int(rng.integers(1, 3)), *extents)), "x")
     net = Net(rng, [x])
-    steps = [net.conv, net.conv, net.conv, net.function, net.pair, net.pool, net.move, net.floats]
+    steps = [net.conv, net.conv, net.conv, net.function, net.pair, net.pool, net.move, net.detour,
+             net.product]  # fmt: skip
     for _ in range(draw(st.integers(1, most))):
         net.live.append(steps[int(rng.integers(len(steps)))]())
     ends = [net.live[-1], *([net.pick()] if rng.random() < 0.3 else [])]

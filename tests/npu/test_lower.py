@@ -156,6 +156,18 @@ def test_patches_of_a_picture():
     assert graph.outputs[0].producer.inputs[1].shape == (8, 768, 1, 1)
 
 
+@pytest.mark.parametrize("result", ["i8", None])
+def test_products_of_two_activations(result):
+    n, x = net(2, 3, 5, 4)
+    turned = ops.transpose(x, perm=(0, 1, 3, 2))
+    end = n.result(result) if result else ()
+    made, graph = lowered(ops.qlinear_matmul(*n.of(x), *n.of(turned), *end))
+    assert made.count("npu.matmul") == 1
+    assert next(n for n in graph.nodes() if n.op == "npu.matmul").inputs[1].shape == (6, 4, 5, 1)
+    words = refusal(ops.qlinear_matmul(*n.of(x), *n.of(ops.part(turned, 0, 1, axis=0))))
+    assert "as many of both" in words
+
+
 def test_weights_lose_their_zero():
     n, x = net(1, 2, 4, 4)
     w = constant(codes(RNG, "u8", 3, 2, 1, 1))

@@ -11,6 +11,7 @@ from intaglio.targets.chip import Chip
 from intaglio.targets.npu import limits
 from intaglio.targets.npu.elementwise import elementwise
 from intaglio.targets.npu.making import Maker
+from intaglio.targets.npu.matmul import matmuls
 from intaglio.targets.npu.moves import moves
 from intaglio.targets.npu.products import products
 
@@ -20,7 +21,7 @@ NOWHERE = Graph([], [])
 def lowering(chip: Chip) -> tuple[Rule, ...]:
     """Every rule by which nodes become those of `chip`."""
     make = Maker(limits.why_not(chip))
-    return (*products(make, chip), *elementwise(make), *moves(make))
+    return (*products(make, chip), *matmuls(make), *elementwise(make), *moves(make))
 
 
 def why_not(chip: Chip, rules: Sequence[Rule]) -> Callable[[Node], str | None]:

@@ -9,10 +9,19 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value, constant
-from intaglio.ops.quantized import BITS8
 from intaglio.rewrite import P, Rule, rule
 from intaglio.targets.chip import Chip
-from intaglio.targets.npu.making import MOVING, Maker, Refused, before, data, is_npu, number, real
+from intaglio.targets.npu.making import (
+    MOVING,
+    Maker,
+    Refused,
+    before,
+    data,
+    is_npu,
+    number,
+    of_bytes,
+    real,
+)
 from intaglio.targets.npu.ops import concat, conv, depthwise, slice_
 
 x, w, b, t = P["x w! b!? t!"]
@@ -122,12 +131,6 @@ def _bias(b: Value | None, many: int) -> Array:
     return np.zeros(many, np.int32) if b is None else data(b)
 
 
-def _bytes(*values: Value | None) -> None:
-    for v in values:
-        if v is not None and v.dtype not in BITS8:
-            raise Refused(f"an operand is {v.dtype}; products are of 8 bits: quantise it to those")
-
-
 Given = tuple[Value, Value, Value, Value, Value, Value, Value | None, Value | None, Value | None,
               Value | None, Value | None, Value | None]  # fmt: skip
 
@@ -135,7 +138,7 @@ Given = tuple[Value, Value, Value, Value, Value, Value, Value | None, Value | No
 def _operands(make: Maker, given: Given, window: dict[str, Any], way: str) -> Product:
     """A qlinear_conv as a Product; its residual is one of bytes."""
     x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz = given
-    _bytes(x, w, r)
+    of_bytes(x, w, r)
     for v in (xs, ys, rs):
         if v is not None:
             real(v)
