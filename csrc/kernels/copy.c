@@ -1,6 +1,7 @@
 // Reshape, expand, tile, concat, slice: elements that move without being computed with.
 #include "infer.h"
 #include "nest.h"
+#include "runs.h"
 
 // ---- the same bytes in the same order ---------------------------------------------------------------
 static void copy_all(const itg_call *call, uint32_t part, uint32_t parts) {
@@ -115,13 +116,32 @@ itg_words itg_infer_concat(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
+static void join_rows(const itg_call *call, int axis, int64_t slab, int64_t row, int64_t from, int64_t to) {
+  enum { BLOCK = 32 };
+  for (int64_t i = from; i < to; i += BLOCK) {
+    const int64_t end = to - i < BLOCK ? to : i + BLOCK;
+    char *at = (char *)call->out[0]->data + i * row;
+    for (uint32_t k = 0; k < call->n_in; k++) {
+      const int64_t width = call->in[k]->shape[axis] * slab;
+      const char *x = (const char *)call->in[k]->data + i * width;
+      for (int64_t r = i; r < end; r++) itg_copy_run(at + (r - i) * row, x + (r - i) * width, width);
+      at += width;
+    }
+  }
+}
+
 ITG_FN(concat, any) {
   const itg_tensor *out = call->out[0];
   if (itg_empty(out)) return NULL;
   const int axis = itg_axis(((const itg_attrs_concat *)call->attrs)->axis, out->rank);
   const int64_t item = (int64_t)itg_item(out->dtype), slab = itg_count_range(out, axis + 1, out->rank) * item;
-  const int64_t row = out->shape[axis] * slab;
+  const int64_t row = out->shape[axis] * slab, rows = itg_count_range(out, 0, axis);
   int64_t i, end;
+  if (rows >= 16 * (int64_t)parts && row <= 4096) {  // some short rows of one input, then the same of the next
+    itg_share(rows, 1, part, parts, &i, &end);
+    join_rows(call, axis, slab, row, i, end);
+    return NULL;
+  }
   itg_share(itg_count(out), 4096, part, parts, &i, &end);
   i *= item, end *= item;
   uint32_t k = 0;

@@ -77,11 +77,17 @@ static inline itg_requantize itg_qconv_end(const itg_call *call, const itg_attrs
     itg_requantize_residual(&to, residual->data, a->r_zero, (float)a->r_scale, residual->dtype == ITG_I8);
   else if (residual) to.residual = residual->data;
   if (table) {
-    to.entries = table->shape[0];
+    to.entries = a->hi - a->lo + 1;
     to.zero = (int32_t)(a->y_zero - a->lo);
     to.high = 0;
     memset(entries, 0, ITG_QENTRIES);
-    to.table = memcpy(entries, table->data, (size_t)to.entries);
+    to.table = memcpy(entries, table->data, (size_t)itg_count(table));
+  }
+  if (table && table->rank == 2) {
+    to.pieces = (int)table->shape[1];
+    to.flip = a->dtype == ITG_I8 ? 0x80 : 0;
+    to.saturates = false;  // numbers are narrowed to bytes only after this
+    while (((to.entries - 1) >> to.shift) >= to.pieces) to.shift++;
   }
   return to;
 }

@@ -55,8 +55,10 @@ itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint
   REFUSE(a->lo < low || a->hi > high || a->lo > a->hi, "the bounds are no numbers of the result's type in order");
   REFUSE(a->r_zero < -128 || a->r_zero > 255, "r_zero is no number of eight bits");
   const int64_t all = a->hi - a->lo + 1;
-  REFUSE(table && (table->dtype != dtype || !itg_has_shape(table, 1, &all) || all > ITG_QENTRIES),
-         "the table must be one entry of the result per number between the bounds");
+  const int64_t lines[2][2] = {{3, 128}, {3, 256}};
+  REFUSE(table && (table->dtype != dtype || all > ITG_QENTRIES ||
+                   !(itg_has_shape(table, 1, &all) || itg_has_shape(table, 2, lines[0]) || itg_has_shape(table, 2, lines[1]))),
+         "the table must be one entry of the result per number between the bounds, or 128 or 256 pieces of lines");
   return NULL;
 }
 

@@ -134,7 +134,7 @@ INLINE void finish_group(const int N, const int n, const itg_requantize *end, vq
   if (!end->saturates)
     UNROLL for (int i = 0; i < n * N; i++) y[i] = vmin(vmax(y[i], all.lo), all.hi);
   vq bytes;
-  if (end->entries > 256) {
+  if (end->entries > 256 || end->pieces) {
     vq whole[4];
     UNROLL for (int i = 0; i < n * N; i++) whole[i] = vq_add(vq_rounded(y[i]), all.zero);
     bytes = vq_lookup_wide(whole, n * N, end);
@@ -163,18 +163,19 @@ static void finish_wide(int m, int n, const itg_qproduct *p, const span *s, cons
     for (int v = 0; v < n && v * QL < s->columns; v++) {
       const int64_t at = rows[r].out + s->column + v * QL, left = s->columns - v * QL;
       const vq one = sum[r * VECTORS + v];
-      float some[QL];
       if (p->end->kind == ITG_Q_SUMS) {
-        memcpy(some, &one, sizeof some);
-      } else {
-        vf y = vmul(vq_floats(one), vload(s->scale + v * QL));
-        if (p->end->residual) {
-          const float *from = (const float *)p->end->residual + at;
-          y = vadd(y, left >= QL ? vload(from) : vloadn(from, left));
-        }
-        vstore(some, y);
+        int32_t some[QL];
+        vq_store(some, one);
+        memcpy((int32_t *)p->out + at, some, (size_t)(left < QL ? left : QL) * 4);
+        continue;
       }
-      memcpy((char *)p->out + at * 4, some, (size_t)(left < QL ? left : QL) * 4);
+      vf y = vmul(vq_floats(one), vload(s->scale + v * QL));
+      if (p->end->residual) {
+        const float *from = (const float *)p->end->residual + at;
+        y = vadd(y, left >= QL ? vload(from) : vloadn(from, left));
+      }
+      if (left >= QL) vstore((float *)p->out + at, y);
+      else vstoren((float *)p->out + at, left, y);
     }
 }
 

@@ -26,6 +26,8 @@ typedef struct itg_requantize {
   int r_high;            // 0x80 where the residual is i8; r_zero is that of u8 then
   const uint8_t *table;  // what each number becomes in the end; then `zero` makes them begin at 0
   int64_t entries;       // of the table; whole groups of 128 can be read
+  int pieces, shift;     // where it is not one entry per number, but pieces of lines of 2^shift numbers; else 0
+  int flip;              // 0x80 where what lies on those lines is i8
 } itg_requantize;
 
 static inline itg_requantize itg_requantize_of(const int32_t *bias, const float *scale, int64_t channels, int64_t zero,
@@ -51,12 +53,20 @@ static inline uint8_t itg_requantized(const itg_requantize *q, int32_t sum, int6
   return (uint8_t)((int32_t)rintf(above < q->hi ? above : q->hi) + q->zero);
 }
 
+// What the r-th number of piece b becomes: (start + rise * r) >> 7; `table` is all rises, lower and upper bytes of starts.
+static inline uint8_t itg_q_on_line(const itg_requantize *q, int32_t number) {
+  const uint8_t *piece = q->table + (number >> q->shift);
+  const int32_t start = piece[q->pieces] | piece[2 * q->pieces] << 8, r = number & ((1 << q->shift) - 1);
+  return (uint8_t)((uint16_t)(start + (int8_t)piece[0] * r) >> 7) ^ (uint8_t)q->flip;
+}
+
 // The same with all that may follow; `at` is the result's place.
 static inline uint8_t itg_q_byte(const itg_requantize *q, int32_t sum, int64_t channel, int64_t at) {
   float y = (float)sum * q->scale[channel];
   if (q->residual) y += (float)((q->residual[at] ^ q->r_high) - q->r_zero) * q->r_scale;
   const float above = y > q->lo ? y : q->lo;
   const int32_t made = (int32_t)rintf(above < q->hi ? above : q->hi) + q->zero;
+  if (q->pieces) return itg_q_on_line(q, made);
   return q->table ? q->table[made] : (uint8_t)made;
 }
 
@@ -212,28 +222,58 @@ INLINE vf vq_residual(const itg_requantize *q, const uint8_t *from, int64_t some
 }
 #endif
 
-// table[number] of the first n of four vectors of numbers, in order.
-INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
+// What the table makes of the first n of four vectors of numbers, in order.
 #if defined(__AVX512VBMI__)
+INLINE vq vq_of_128(const uint8_t *table, vq at) {
+  return _mm512_permutex2var_epi8(vq_load(table), at, vq_load(table + 64));
+}
+
+INLINE vq vq_of_256(const uint8_t *table, vq at) {
+  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), vq_of_128(table, at), vq_of_128(table + 128, at));
+}
+
+INLINE vq vq_on_lines(vq left, vq right, const itg_requantize *q) {
+  const __m128i shift = _mm_cvtsi32_si128(q->shift);
+  const vq few = vq_set16((short)((1 << q->shift) - 1));
+  const vq at = vq_packus16(_mm512_srl_epi16(left, shift), _mm512_srl_epi16(right, shift));
+  vq rise, low, high;
+  if (q->pieces == 128) {
+    rise = vq_of_128(q->table, at), low = vq_of_128(q->table + 128, at), high = vq_of_128(q->table + 256, at);
+  } else {
+    rise = vq_of_256(q->table, at), low = vq_of_256(q->table + 256, at), high = vq_of_256(q->table + 512, at);
+  }
+  // Bytes of numbers that were packed and unpacked lie where they did; above each there is another's, which meets zero.
+  left = _mm512_maddubs_epi16(vq_and(left, few), vq_unpacklo8(rise, rise));
+  right = _mm512_maddubs_epi16(vq_and(right, few), vq_unpackhi8(rise, rise));
+  left = _mm512_srli_epi16(_mm512_add_epi16(left, vq_unpacklo8(low, high)), 7);
+  right = _mm512_srli_epi16(_mm512_add_epi16(right, vq_unpackhi8(low, high)), 7);
+  return vq_in_order(vq_xor(vq_packus16(left, right), vq_set((int32_t)(q->flip * 0x01010101u))));
+}
+
+INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
   const vq left = _mm512_packus_epi32(y[0], y[n > 1]), right = n > 2 ? _mm512_packus_epi32(y[2], y[n > 3 ? 3 : 2]) : left;
+  if (q->pieces) return vq_on_lines(left, right, q);
   const vq few = vq_set16(127);
   const vq low = vq_in_order(vq_packus16(vq_and(left, few), vq_and(right, few)));
   const vq high = vq_in_order(vq_packus16(_mm512_srli_epi16(left, 7), _mm512_srli_epi16(right, 7)));
-  vq made = _mm512_permutex2var_epi8(vq_load(q->table), low, vq_load(q->table + 64));
-  for (int64_t i = 1; i * 128 < q->entries; i++) {
-    const uint8_t *t = q->table + i * 128;
-    const vq more = _mm512_permutex2var_epi8(vq_load(t), low, vq_load(t + 64));
-    made = _mm512_mask_mov_epi8(made, _mm512_cmpeq_epi8_mask(high, _mm512_set1_epi8((char)i)), more);
-  }
+  vq made = vq_of_128(q->table, low);
+  for (int64_t i = 1; i * 128 < q->entries; i++)
+    made = _mm512_mask_mov_epi8(made, _mm512_cmpeq_epi8_mask(high, _mm512_set1_epi8((char)i)),
+                                vq_of_128(q->table + i * 128, low));
   return made;
+}
 #else
+INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
   int32_t all[4 * QL];
   uint8_t made[4 * QL] = {0};
   UNROLL for (int i = 0; i < n; i++) vq_store(all + i * QL, y[i]);
-  for (int i = 0; i < n * QL; i++) made[i] = q->table[all[i]];
+  if (q->pieces)
+    for (int i = 0; i < n * QL; i++) made[i] = itg_q_on_line(q, all[i]);
+  else
+    for (int i = 0; i < n * QL; i++) made[i] = q->table[all[i]];
   return vq_load(made);
-#endif
 }
+#endif
 
 // table[byte] of every byte; the table has 256.
 INLINE vq vq_lookup(vq bytes, const uint8_t *table) {

@@ -108,6 +108,7 @@ typedef struct product {  // of n rows with some panels, at one point
   const uint16_t *x, *w;
   uint32_t *out;
   int64_t n, pairs, row, span;
+  const uint16_t *ahead;  // what is fetched meanwhile: weights of the next point
 } product;
 
 #if defined(ITG_QVECTORS)
@@ -126,6 +127,7 @@ INLINE vq dot(vq sum, vq x, vq w) {
 INLINE void multiply_rows(const int M, const int V, const product *p) {
   const int N = V * PARTS;
   const int64_t pairs = p->pairs, panel = pairs * ITG_QW_PAIR;
+  const uint16_t *ahead = p->ahead;
   for (int64_t r = 0;;) {
     const uint16_t *row[8], *w = p->w;
     vq sum[8][ITG_QW_PANELS * PARTS];
@@ -133,7 +135,8 @@ INLINE void multiply_rows(const int M, const int V, const product *p) {
       row[m] = p->x + (r + m) * p->row;
       UNROLL for (int v = 0; v < N; v++) sum[m][v] = vq_set(0);
     }
-    for (int64_t k = 0; k < pairs; k++, w += ITG_QW_PAIR) {
+    for (int64_t k = 0; k < pairs; k++, w += ITG_QW_PAIR, ahead += ITG_QW_PAIR) {
+      __builtin_prefetch(ahead);
       vq y[ITG_QW_PANELS * PARTS];
       UNROLL for (int v = 0; v < N; v++) {
         y[v] = vq_load(w + v / PARTS * panel + v % PARTS * 2 * QL);
@@ -203,7 +206,8 @@ static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint16_t *
     for (int64_t i = 0; i < spans; i++) {
       const int64_t a = itg_split(last - first, spans, i), b = itg_split(last - first, spans, i + 1);
       const product p = {in + k * g->in_step, w + (k * g->panels + first + a) * panel,
-                         out + k * g->out_step + a * ITG_PANEL, n, g->pairs, g->row, g->span};
+                         out + k * g->out_step + a * ITG_PANEL, n, g->pairs, g->row, g->span,
+                         w + ((k + 1 < POINTS ? k + 1 : k) * g->panels + first + a) * panel};
       multiply_panels(&p, b - a);
     }
 }
@@ -263,16 +267,23 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
 #endif
   const vq_end all = vq_end_of(end);
   vq bytes, whole[TILE];
-  if (end->entries > 256) {
+  if (end->entries > 256 || end->pieces) {
     UNROLL for (int j = 0; j < TILE; j++) whole[j] = vq_add(vq_rounded(y[j]), all.zero);
     bytes = vq_lookup_wide(whole, TILE, end);
   } else {
     bytes = vq_in_order(vq_narrow(y, TILE, all));
     if (end->table) bytes = vq_lookup(bytes, end->table);
   }
+#if defined(ISA_avx512)
+  const __m128i part[TILE] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
+                              _mm512_extracti32x4_epi32(bytes, 2), _mm512_extracti32x4_epi32(bytes, 3)};
+  UNROLL for (int j = 0; j < TILE; j++)
+    if (j < wide) _mm_mask_storeu_epi8((uint8_t *)out + at[j], some, part[j]);
+#else
   uint8_t made[QBYTES];
   vq_store(made, bytes);
   for (int j = 0; j < wide; j++) memcpy((uint8_t *)out + at[j], made + j * QL, n >= QL ? QL : (size_t)n);
+#endif
 }
 #endif
 

@@ -1,5 +1,6 @@
 // Copies of tensors with strides: rows where the input has rows too, blocks of a matrix where it is transposed.
 #include "nest.h"
+#include "runs.h"
 #include "turn.h"
 #include "vec.h"
 
@@ -16,7 +17,7 @@ static void copy_row(char *to, const char *from, size_t item, int64_t n, int64_t
       for (int64_t i = 0; i < n; i++) y[i] = x[i * step];                  \
     }                                                                      \
   }
-  if (step == 1 && n * (int64_t)item >= 64) memcpy(to, from, (size_t)n * item);
+  if (step == 1) itg_copy_run(to, from, n * (int64_t)item);
   else if (item == 4) ROW(uint32_t)
   else if (item == 1) ROW(uint8_t)
   else if (item == 2) ROW(uint16_t)
@@ -72,6 +73,28 @@ static int64_t triples(float *to, const float *a, int64_t step, int64_t n) {
   }
   return i;
 }
+
+// The same of bytes, 16 pixels at a time.
+static int64_t byte_triples(uint8_t *to, const uint8_t *a, int64_t step, int64_t n) {
+  // Byte i of the three vectors v of pixels is of plane (v + i) % 3, pixel (16 v + i) / 3.
+  const __m128i px = _mm_setr_epi8(0, 11, 6, 1, 12, 7, 2, 13, 8, 3, 14, 9, 4, 15, 10, 5);
+  const __m128i py = _mm_setr_epi8(5, 0, 11, 6, 1, 12, 7, 2, 13, 8, 3, 14, 9, 4, 15, 10);
+  const __m128i pz = _mm_setr_epi8(10, 5, 0, 11, 6, 1, 12, 7, 2, 13, 8, 3, 14, 9, 4, 15);
+  const __m128i one = _mm_setr_epi8(0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0);  // i % 3 == 1
+  const __m128i two = _mm_setr_epi8(0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0);
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16, to += 48) {
+    const __m128i x = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(a + i)), px);
+    const __m128i y = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(a + i + step)), py);
+    const __m128i z = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(a + i + 2 * step)), pz);
+#define DEAL(p, q, r) _mm_blendv_epi8(_mm_blendv_epi8(p, q, one), r, two)
+    _mm_storeu_si128((__m128i *)to, DEAL(x, y, z));
+    _mm_storeu_si128((__m128i *)(to + 16), DEAL(y, z, x));
+    _mm_storeu_si128((__m128i *)(to + 32), DEAL(z, x, y));
+#undef DEAL
+  }
+  return i;
+}
 #endif
 
 static void tile(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t cols,
@@ -96,6 +119,14 @@ static void tile(char *to, int64_t to_step, const char *from, int64_t from_step,
 #endif
     tile_uint32_t((uint32_t *)to, to_step, (const uint32_t *)from, from_step, rows, cols);
   } else if (item == 1) {
+#ifdef __AVX2__
+    if (cols == 3 && to_step == 3) {
+      const int64_t done = byte_triples((uint8_t *)to, (const uint8_t *)from, from_step, rows);
+      to += 3 * done;
+      from += done;
+      rows -= done;
+    }
+#endif
     tile_uint8_t((uint8_t *)to, to_step, (const uint8_t *)from, from_step, rows, cols);
   } else if (item == 2) {
     tile_uint16_t((uint16_t *)to, to_step, (const uint16_t *)from, from_step, rows, cols);

@@ -42,13 +42,13 @@ def residual(x: Value, r: Value) -> Value:
                   one(-4, "i8"))  # fmt: skip
 
 
-def packed_conv(x: Value, **attrs: Any) -> Value:
+def packed_conv(x: Value, table: Value | None = None, **attrs: Any) -> Value:
     w = np.ascontiguousarray(weights(1, 20, x.shape[-1], 1).data)  # type: ignore[arg-type]
     given = {"channels": 20, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,),
              "x_zero": 9, "y_zero": 4, "lo": -128, "hi": 127, "dtype": "i8", **attrs}  # fmt: skip
     bias, scale = np.arange(20, dtype=np.int32), np.full(20, 0.01, np.float32)
     made: Value = cpu_int8.qconv(x, constant(cpu_int8.packed(w, "tap")), constant(bias),
-                                 constant(scale), **given)  # fmt: skip
+                                 constant(scale), None, table, **given)  # fmt: skip
     return made
 
 
@@ -90,6 +90,31 @@ case("table_into_qconv",
 case("table_into_qconv",
      lambda x: ops.lookup(packed_conv(x, lo=-3),
                           constant(RNG.integers(-128, 128, 256), dtype="i8")), LINE)  # fmt: skip
+
+
+def swish(low: int, high: int, step: float) -> Value:
+    """A table of what lies between two numbers, in steps of 1/24."""
+    real = np.arange(low, high + 1) * step
+    made = np.rint(real / (1 + np.exp(-real)) * 24) - 100
+    return constant(np.clip(made, -128, 127), dtype="i8")
+
+
+def plain_conv(x: Value) -> Value:
+    w = np.ascontiguousarray(weights(1, 64, x.shape[-1], 3, 3).data)  # type: ignore[arg-type]
+    bias, scale = np.arange(64, dtype=np.int32), np.full(64, 0.001, np.float32)
+    made: Value = cpu_int8.qconv(
+        x, constant(cpu_int8.packed(w, "line")), constant(bias), constant(scale), channels=64,
+        kernel=(3, 3), stride=(1, 1), pad=(1,) * 4, dilation=(1, 1), run="line", x_zero=9,
+        y_zero=4, lo=-128, hi=127, dtype="i8",
+    )  # fmt: skip
+    return made
+
+
+case("qconv_in_tiles", plain_conv, Type("u8", (1, 12, 12, 16)))
+case("table_as_lines",
+     lambda x: packed_conv(x, swish(-300, 599, 0.01), lo=-300, hi=599), LINE)  # fmt: skip
+case("table_as_lines",
+     lambda x: packed_conv(x, swish(-200, 57, 0.03), lo=-200, hi=57), LINE)  # fmt: skip
 case("words_into_qconv",
      lambda x: ops.lookup_wide(
          ending(x, 5, weights(5, 6, 3, 3), one(0, "i8"), scalar(0.001), one(7, "i16")),

@@ -18,7 +18,8 @@ from intaglio.targets.cpu.f16 import F16
 from intaglio.targets.cpu.lower import LOWER
 from intaglio.targets.cpu.narrow import LAYER_BF16, LAYER_F16
 from intaglio.targets.cpu.ops import PANEL
-from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8
+from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8, LINES_INT8
+from intaglio.targets.cpu.qways import PAIRS_INT8
 from intaglio.targets.cpu.recurrent import OVERLAP
 from intaglio.targets.cpu.winograd import conv_in_tiles, conv_in_tiles_or_bf16
 from intaglio.targets.precision import Precision, Stored, floats
@@ -90,6 +91,8 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     halves = (LAYER_F16, LAYER_BF16) if has_bf16 else (LAYER_F16,)
     fuse = (*DEAL_FUSE, *DEPTHWISE_ENDS, *FUSE, *FUSE_INT8)
     fuse = (*fuse, *(OVERLAP if precision == "f32" else ()))
+    fuse = (*fuse, *(() if ~bits & LEVELS["avx512vbmi"] else LINES_INT8))
+    fuse = (*fuse, *(PAIRS_INT8 if ~bits & LEVELS["avx512vnni"] else ()))
     return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse,
                   (*CHAIN, *halves), bits, choose=(*choose, *CHOOSE_INT8), narrow=narrow,
                   replace=REPLACE, precision=precision, near=NEAR,

@@ -18,6 +18,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.quantized import ENTRIES as ENTRIES
 from intaglio.ops.registry import op
+from intaglio.targets.cpu.lines import PIECES, table_of
 from intaglio.targets.cpu.ops import PANEL, Ints
 from intaglio.targets.cpu.weave import FOUR as FOUR
 from intaglio.targets.cpu.weave import weave_of, why_not_woven
@@ -145,7 +146,8 @@ def _qconv_type(x: Value, w: Value, bias: Value, scale: Value | None, residual: 
 
 
 def _check_table(made: Type, table: Value, y_zero: int, lo: int, hi: int) -> None:
-    if made.dtype not in ("u8", "i8") or table.type != Type(made.dtype, (hi - lo + 1,)):
+    shapes = [(hi - lo + 1,), *((3, n) for n in PIECES)]
+    if made.dtype not in ("u8", "i8") or table.type not in [Type(made.dtype, s) for s in shapes]:
         raise BadInput(f"a table of {hi - lo + 1} {made.dtype} is needed, not {table.type}")
     if not (-32768 <= lo <= hi <= 65535 and hi - lo < ENTRIES and -32768 <= y_zero <= 65535):
         raise BadInput(f"zero {y_zero}, bounds {lo}, {hi} are no 16 bits or the table is too large")
@@ -205,7 +207,8 @@ def ended(sums: Array, scale: Array, residual: Array | None, table: Array | None
         real = real + apart.astype(np.float32) * np.float32(r_scale)
     if table is None:
         return _finished(real, y_zero, lo, hi, dtype)
-    return np.asarray(table[_finished(real, y_zero, lo, hi, "i32") - lo])
+    entries = table if table.ndim == 1 else table_of(table, hi - lo + 1)
+    return np.asarray(entries[_finished(real, y_zero, lo, hi, "i32") - lo])
 
 
 def _requantized(x: Array, w: Array, bias: Array, scale: Array, window: dict[str, Any],
@@ -229,7 +232,8 @@ def qconv(x: Array, w: Array, bias: Array, scale: Array | None = None,
     """Convolution of bytes [n, .., c]; `w` is packed in runs of a tap, a line or the window.
 
     `residual` is added before rounding: f32(residual - r_zero) * r_scale, or as it is to f32;
-    with a `table`, `table[clamp(.., lo, hi) - lo]`; `w_zero` is minus the zeros of the weights.
+    with a `table`, `table[clamp(.., lo, hi) - lo]`, or on lines in its place (lines.py); `w_zero`
+    is minus the zeros of the weights.
     """
     neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, run)
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}

@@ -12,6 +12,7 @@ from intaglio.ops import reshape, transpose
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.int8 import ENTRIES, packed, qconv, wrapped, zero_share
+from intaglio.targets.cpu.lines import lines_of
 from intaglio.targets.cpu.qways import convolution
 from intaglio.targets.cpu.weave import why_not_woven
 
@@ -279,4 +280,17 @@ def table_into_qconv(before: Node, t: Value) -> Value | No | None:
     return _again(before, table, dtype=t.dtype)
 
 
+@rule(P.any("cpu.qconv", "cpu.qwinograd"))
+def table_as_lines(node: Node) -> Value | No | None:
+    """A large table at the end of a convolution -> straight lines with the same entries."""
+    table = node.inputs[5]
+    if table is None or table.type.rank != 1 or table.type.size <= 256:
+        return None
+    lines = lines_of(_data(table))
+    if lines is None:
+        return no(f"no lines have the same {table.type.size} entries")
+    return _again(node, constant(lines))
+
+
 FUSE_INT8: tuple[Rule, ...] = (bounds_into_qconv, table_into_qconv)
+LINES_INT8: tuple[Rule, ...] = (table_as_lines,)  # where looking up 128 bytes is one instruction

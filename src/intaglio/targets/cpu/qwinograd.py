@@ -35,6 +35,7 @@ STORES = 2.0  # per tile, panel and point: products are stored
 WAY_IN, WAY_OUT = 220.0, 240.0  # per tile: to the points of 32 channels, and back of a panel
 CACHED = 6.0  # bytes per cycle: in a network, weights have left the caches since their last use
 WORTH = 0.9  # of the plain way's cycles: the weights at all points are 8 times as large
+PAIRS = 2.2  # what the plain way costs, times this, where it has to multiply 16-bit pairs as well
 
 
 def tiled_weights(w: Array) -> Array:
@@ -81,11 +82,17 @@ def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
 
 
 def why_not_tiled(image: tuple[int, ...], w: Array, stride: Ints, dilation: Ints,
-                  groups: int) -> str | None:  # fmt: skip
-    """Why a convolution that makes pixels [n, h, w] from `image` [n, h, w, deep] stays plain."""
+                  groups: int, plain: float = 1.0) -> str | None:  # fmt: skip
+    """Why a convolution that makes pixels [n, h, w] from `image` [n, h, w, deep] stays plain.
+
+    `plain` is what that costs, compared with a CPU that multiplies four bytes at once.
+    """
     if w.shape[2:] != (3, 3) or groups != 1 or tuple(stride) + tuple(dilation) != (1, 1, 1, 1):
         return "tiles are of 3x3 windows in steps of one"
-    if not min(image) or cycles(image, w.shape[0], True) > WORTH * cycles(image, w.shape[0], False):
+    if not min(image) or not w.shape[0]:
+        return "there is nothing to compute"
+    costs = [cycles(image, w.shape[0], tiled) for tiled in (True, False)]
+    if costs[0] > WORTH * plain * costs[1]:
         return "the plain way is as fast"
     if largest_sum(w) >= MOST:
         return "sums may be too large"

@@ -1,0 +1,18 @@
+// Copies of short runs of bytes, for which a call of memcpy takes longer than the copy.
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+static inline void itg_copy_run(char *to, const char *from, int64_t n) {
+  if (n > 512) {
+    memcpy(to, from, (size_t)n);
+  } else if (n >= 16) {
+    for (int64_t i = 0; i + 16 < n; i += 16) memcpy(to + i, from + i, 16);
+    memcpy(to + n - 16, from + n - 16, 16);  // may lie on a part of the one before
+  } else if (n >= 8) {
+    memcpy(to, from, 8);
+    memcpy(to + n - 8, from + n - 8, 8);
+  } else {
+    for (int64_t i = 0; i < n; i++) to[i] = from[i];
+  }
+}
