@@ -72,7 +72,7 @@ def compile(
     tune: bool | Tuning = False,
     **load: Any,
 ) -> Package:
-    """Compile a model file or a Graph for a target.
+    """Compile a model file, a Graph or a live PyTorch module (`inputs=` examples) for a target.
 
     `isa` names the CPU's instruction set (None: this machine's). `level` is that of `optimize`.
     `dump_dir` receives the graph as text after every pass, `progress` is told what is being done,
@@ -152,7 +152,7 @@ def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:
         if given := [k for k, v in load.items() if v]:
             raise BadInput(f"{given[0]}= is for model files; a Graph has its shapes already")
         return model.copy()
-    return intaglio.load(os.fspath(model), **load)
+    return intaglio.load(os.fspath(model) if isinstance(model, os.PathLike) else model, **load)
 
 
 def _level(level: int) -> int:

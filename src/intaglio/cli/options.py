@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MODEL_OPTIONS = [
     click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224",
-                 help="Fix the shape of an input."),
+                 help="Fix the shape of an input; NAME=1x20:i64 also its element type (PyTorch)."),
     click.option("--dim", "dims", multiple=True, metavar="SYMBOL=1",
                  help="Fix a symbolic dimension, e.g. batch=1."),
     click.option("--value", "values", multiple=True, metavar="NAME=2,3|FILE.npy",
@@ -43,8 +43,11 @@ def load_arguments(
     outputs: Sequence[str],
 ) -> dict[str, Any]:
     """The model options as keyword arguments of `intaglio.load`."""
+    given = {n: v.partition(":") for n, v in map(_pair("--shape"), shapes)}
+    kinds = {n: kind for n, (_, colon, kind) in given.items() if colon}
     return {
-        "shapes": {n: _shape(n, v) for n, v in map(_pair("--shape"), shapes)},
+        "shapes": {n: _shape(n, v) for n, (v, _, _) in given.items()},
+        **({"dtypes": kinds} if kinds else {}),
         "dims": {n: _whole(f"--dim {n}", v) for n, v in map(_pair("--dim"), dims)},
         "values": {n: _value(n, v) for n, v in map(_pair("--value"), values)},
         "inputs": list(inputs) or None,

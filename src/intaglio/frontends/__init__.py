@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,15 +22,22 @@ def load(
     values: Mapping[str, Any] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    dtypes: Mapping[str, str] | None = None,
 ) -> Graph:
-    """A Graph from a model: the path of an ONNX, TFLite or Darknet file, or ONNX in memory.
+    """A Graph from a model: the path of an ONNX, TFLite, TorchScript (.pt), torch.export (.pt2) or
+    Darknet file, ONNX in memory, or a live PyTorch module with `inputs=` examples for it.
 
     `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
     open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
-    model at these tensors.
+    model at these tensors. `dtypes={"ids": "i64"}` is for PyTorch files that do not say.
     """
     from intaglio.frontends.onnx import load_onnx
 
+    if _is_live(model):
+        from intaglio.frontends.torch import load_torch
+        from intaglio.frontends.torch.live import archived
+
+        return load_torch(archived(model, inputs), shapes, dims, values, None, outputs, dtypes)
     if isinstance(model, str | Path):
         model = Path(model)
         kind = sniff(model)
@@ -46,11 +54,24 @@ def load(
             if given := [k for k, v in options.items() if v]:
                 raise BadInput(f"{given[0]} is for ONNX; a Darknet model has one input, 'data'")
             return load_darknet(model, shapes, outputs)
+        if kind in ("TorchScript", "torch.export", "PyTorch"):
+            from intaglio.frontends.torch import load_torch
+
+            return load_torch(model, shapes, dims, values, inputs, outputs, dtypes)
         if kind != "ONNX":
             raise Unsupported(
-                f"'{model}' is a {kind} model; ONNX, TFLite and Darknet are read; convert it first"
+                f"'{model}' is a {kind} model; ONNX, TFLite, PyTorch and Darknet are read; "
+                "convert it first"
             )
     return load_onnx(model, shapes, dims, values, inputs, outputs)
+
+
+def _is_live(model: Any) -> bool:
+    """Whether `model` is an object of PyTorch; PyTorch is not imported to find out."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return False
+    return isinstance(model, torch.nn.Module) or type(model).__name__ == "ExportedProgram"
 
 
 def sniff(path: Path) -> str:
@@ -99,6 +120,9 @@ def _in_archive(path: Path) -> str:
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile) as e:
         raise BadFile(f"'{path}' is a damaged or truncated archive: {e}") from None
+    if any(n.endswith(("/models/model.json", "serialized_exported_program.json")) or
+           (n.split("/")[-2:-1] == ["models"] and n.endswith(".json")) for n in names):  # fmt: skip
+        return "torch.export"
     if any(n.endswith("constants.pkl") for n in names):
         return "TorchScript"
     if any(n.endswith("data.pkl") for n in names):

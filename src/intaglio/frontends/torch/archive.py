@@ -1,0 +1,57 @@
+"""The zip archives that PyTorch writes, read with bounds: nothing in them is trusted."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from pathlib import Path
+
+from intaglio.errors import BadFile
+
+_SLACK, _RATIO = 64 << 20, 20  # bytes that all entries together may take, beside the file's own
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
+           RuntimeError, KeyError)  # fmt: skip
+
+
+class Archive:
+    """The records of one archive by their names, without the folder that holds them all."""
+
+    def __init__(self, source: Path | bytes, what: str):
+        self.what = what
+        try:
+            data = source if isinstance(source, bytes) else source.read_bytes()
+        except OSError as e:
+            raise BadFile(f"cannot read {what}: {(e.strerror or str(e)).lower()}") from None
+        try:
+            self.zip = zipfile.ZipFile(io.BytesIO(data))
+            entries = self.zip.infolist()
+        except _DAMAGE as e:
+            raise BadFile(f"{what} is a damaged or truncated archive: {e}") from None
+        whole = sum(e.file_size for e in entries)
+        if whole > _SLACK + _RATIO * len(data):
+            raise BadFile(f"{what} has {len(data)} bytes and says that it unpacks to {whole}; "
+                          "it is damaged or hostile")  # fmt: skip
+        names = [e.filename for e in entries if not e.is_dir()]
+        first = names[0].split("/")[0] + "/" if names and "/" in names[0] else ""
+        self.root = first if first and all(n.startswith(first) for n in names) else ""
+        self.names = [n[len(self.root) :] for n in names]
+        self._known = set(self.names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a record."""
+        if name not in self._known:
+            raise BadFile(f"{self.what} lacks its record '{name[:200]}'; it is damaged")
+        try:
+            return self.zip.read(self.root + name)
+        except _DAMAGE as e:
+            raise BadFile(f"{self.what}: record '{name[:200]}' is damaged ({e})") from None
+
+    def text(self, name: str) -> str:
+        try:
+            return self.read(name).decode()
+        except UnicodeDecodeError as e:
+            raise BadFile(f"{self.what}: record '{name[:200]}' is no text ({e.reason})") from None

@@ -1,0 +1,95 @@
+"""Tensors that PyTorch code may overwrite: a cell holds the value that a tensor has now.
+
+A view is a cell that computes its value from the cell it looks at, and that knows how to write
+back: so `x[:, 0] = y` changes `x` and everything else that looks at `x`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.errors import Unsupported
+from intaglio.frontends.torch.tensors import Quantized
+from intaglio.ir import Value
+
+Held = Value | Quantized
+Forward = Callable[[Value], Value]
+Backward = Callable[[Value, Value], Value]  # what is looked at, what the view becomes -> the new
+
+
+class Cell:
+    """One tensor of the program."""
+
+    __slots__ = ("_held", "_seen", "back", "base", "forward", "label")
+
+    def __init__(self, held: Held, label: str = ""):
+        self._held, self.label = held, label
+        self.base: Cell | None = None
+        self.forward: Forward | None = None
+        self.back: Backward | None = None
+        self._seen: Held | None = None
+
+    @classmethod
+    def view(cls, base: Cell, held: Value, forward: Forward, back: Backward | None) -> Cell:
+        """A cell that looks at `base`, whose value now is `held`."""
+        made = cls(held)
+        made.base, made.forward, made.back, made._seen = base, forward, back, base.held
+        return made
+
+    @property
+    def held(self) -> Held:
+        if self.base is not None and self.forward is not None:
+            now = self.base.held
+            if now is not self._seen:
+                if isinstance(now, Quantized):
+                    raise Unsupported("a view of a tensor that was overwritten by a quantised one")
+                self._held, self._seen = self.forward(now), now
+        return self._held
+
+    def write(self, new: Held) -> None:
+        """Overwrite the tensor, and with it what it looks at."""
+        if self.base is None:
+            self._held = new
+            return
+        base = self.base.held
+        if self.back is None or isinstance(base, Quantized) or isinstance(new, Quantized):
+            raise Unsupported("a tensor is overwritten through a view that cannot be followed; "
+                              "write the model without the in-place operation")  # fmt: skip
+        self.base.write(self.back(base, new))
+        self._held, self._seen = new, self.base.held
+
+    @property
+    def root(self) -> Cell:
+        cell = self
+        while cell.base is not None:
+            cell = cell.base
+        return cell
+
+
+def written(base: Value, new: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
+    """`base` with the indices start, start + step, ... below stop of `axis` replaced by `new`."""
+    extent = base.shape[axis]
+    places = list(range(start, min(stop, extent), step))
+    if not places:
+        return base
+    want = (*base.shape[:axis], len(places), *base.shape[axis + 1 :])
+    if new.dtype != base.dtype:
+        new = ops.cast(new, dtype=base.dtype)
+    if new.shape != want:
+        new = ops.expand(new, shape=want)
+    if step == 1:
+        parts = [new]
+        if start > 0:
+            parts.insert(0, ops.part(base, 0, start, axis=axis))
+        if places[-1] + 1 < extent:
+            parts.append(ops.part(base, places[-1] + 1, extent, axis=axis))
+        made: Value = ops.concat(*parts, axis=axis) if len(parts) > 1 else new
+        return made
+    index = np.arange(extent)
+    index[places] = extent + np.arange(len(places))
+    both = ops.concat(base, new, axis=axis)
+    made = ops.gather(both, index.astype(np.int64), axis=axis)
+    return made

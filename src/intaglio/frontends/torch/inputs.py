@@ -1,0 +1,209 @@
+"""What a model is given and gives: arguments of its forward method, and its results, by name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput, Unsupported
+from intaglio.frontends.torch.cells import Cell
+from intaglio.frontends.torch.importer import real
+from intaglio.frontends.torch.pickled import Stored
+from intaglio.frontends.torch.program import UNKNOWN, Program
+from intaglio.frontends.torch.tensors import Quantized
+from intaglio.ir import Graph, Type, Value, constant
+
+_STORED = {"Byte": "u8", "Char": "i8", "Short": "i16", "Int": "i32", "Long": "i64", "Half": "f16",
+           "Float": "f32", "Double": "f64", "Bool": "bool", "BFloat16": "bf16"}  # fmt: skip
+
+
+@dataclass
+class Wishes:
+    """What the user said of the inputs and outputs."""
+
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Sequence[str] | None = None
+    outputs: Sequence[str] | None = None
+
+
+class Inputs:
+    """Makes the arguments of a forward method; remembers the graph's inputs."""
+
+    def __init__(self, wishes: Wishes, program: Program):
+        self.wishes, self.program = wishes, program
+        self.made: list[Value] = []
+        self.used: set[str] = set()
+
+    def tensor(self, name: str, shape: Sequence[int] | None, dtype: str | None) -> Cell:
+        """An input; what the user says goes before what the file says."""
+        given = self.wishes.values.get(name)
+        kind = self._dtype(name, dtype or "f32")
+        if given is not None:
+            self.used.add(name)
+            made = constant(np.asarray(given).astype(dtypes.numpy_of(kind)))
+            return Cell(made, name)
+        if name in self.wishes.shapes:
+            self.used.add(name)
+            asked = tuple(int(d) for d in self.wishes.shapes[name])
+            if shape is not None and len(asked) != len(shape):
+                raise BadInput(f"torch: input '{name}' has shape {tuple(shape)}, not {asked}")
+            shape = asked
+        if shape is None:
+            raise BadInput(f"torch: the file does not say what shape input '{name}' has; give it: "
+                           f"shapes={{'{name}': (1, 3, 224, 224)}}, or "
+                           f"--shape {name}=1x3x224x224")  # fmt: skip
+        if min(shape, default=0) < 0:
+            raise BadInput(f"torch: input '{name}' has shape {tuple(shape)}")
+        value = Value(Type(kind, tuple(shape)), name)
+        self.made.append(value)
+        return self.program.input(value)
+
+    def _dtype(self, name: str, default: str) -> str:
+        kind = self.wishes.dtypes.get(name, default)
+        if name in self.wishes.dtypes:
+            self.used.add(name)
+        if kind not in dtypes.TABLE:
+            raise BadInput(f"torch: element type '{kind}' of input '{name}' is none of "
+                           f"{', '.join(dtypes.TABLE)}")  # fmt: skip
+        return kind
+
+    def argument(self, name: str, kind: ast.expr | None, sample: Any, default: Any) -> Any:
+        """An argument by its type as the code states it, with what the model was traced with."""
+        text = "Tensor" if kind is None else ast.unparse(kind)
+        outer = text.split("[")[0]
+        inner = kind.slice if isinstance(kind, ast.Subscript) else None
+        if outer == "Optional":
+            named = any(k == name or k.startswith(f"{name}.") for k in self._said())
+            if not named and sample is None:
+                return default
+            return self.argument(name, inner, sample, default)
+        if outer == "Tensor":
+            return self._tensor(name, sample)
+        if outer in ("List", "Tuple"):
+            return self._sequence(name, outer, inner, sample)
+        if outer == "Dict" and isinstance(inner, ast.Tuple):
+            keys = list(sample) if isinstance(sample, dict) else self._children(name)
+            samples = sample if isinstance(sample, dict) else {}
+            return {k: self.argument(f"{name}.{k}", inner.elts[1], samples.get(k), None)
+                    for k in keys}  # fmt: skip
+        if outer in ("int", "float", "bool", "str", "number"):
+            return self._number(name, outer, sample, default)
+        raise Unsupported(f"torch: input '{name}' is a {text[:60]}; tensors, numbers and lists of "
+                          "them are read")  # fmt: skip
+
+    def _tensor(self, name: str, sample: Any) -> Cell:
+        if isinstance(sample, Stored):
+            kind = _STORED.get(sample.storage.kind.removesuffix("Storage"))
+            return self.tensor(name, sample.shape, kind)
+        return self.tensor(name, None, None)
+
+    def _sequence(self, name: str, outer: str, inner: ast.expr | None, sample: Any) -> Any:
+        samples = list(sample) if isinstance(sample, list | tuple) else []
+        if outer == "Tuple" and isinstance(inner, ast.Tuple):
+            kinds: list[Any] = list(inner.elts)
+        else:
+            kinds = [inner] * (len(samples) or len(self._children(name)))
+        samples += [None] * (len(kinds) - len(samples))
+        items = [self.argument(f"{name}.{i}", k, s, None)
+                 for i, (k, s) in enumerate(zip(kinds, samples, strict=True))]  # fmt: skip
+        return tuple(items) if outer == "Tuple" else items
+
+    def _number(self, name: str, kind: str, sample: Any, default: Any) -> Any:
+        given = self.wishes.values.get(name, sample if sample is not None else default)
+        self.used.add(name)
+        if given is None:
+            raise BadInput(f"torch: input '{name}' is a {kind}, which must be known; give it: "
+                           f"values={{'{name}': ...}}, or --value {name}=...")  # fmt: skip
+        if kind == "str":
+            return str(given)
+        made = np.asarray(given).reshape(-1)[0].item()
+        return {"int": int, "float": float, "bool": bool}.get(kind, lambda v: v)(made)
+
+    def _said(self) -> set[str]:
+        return {*self.wishes.shapes, *self.wishes.values}
+
+    def _children(self, name: str) -> list[str]:
+        """Items of a list that the user gave shapes for: name.0, name.1, ..."""
+        front = f"{name}."
+        found = dict.fromkeys(k[len(front) :].split(".")[0] for k in self._said()
+                              if k.startswith(front))  # fmt: skip
+        return list(found)
+
+    def check(self) -> None:
+        """BadInput where the user named something that is no input."""
+        said = {*self.wishes.shapes, *self.wishes.values, *self.wishes.dtypes}
+        unknown = said - self.used - {v.name for v in self.made}
+        if unknown:
+            names = ", ".join(v.name for v in self.made) or "none"
+            raise BadInput(f"torch: no input is called '{sorted(unknown)[0]}'; inputs are {names}")
+
+
+def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
+    """The tensors that a model returns, flat, by name."""
+    if isinstance(made, Cell):
+        held = made.held
+        return [(name, real(held) if isinstance(held, Quantized) else held)]
+    if isinstance(made, list | tuple):
+        front = "" if name == "output" and len(made) > 1 else name
+        flat = []
+        for i, m in enumerate(made):
+            flat += results(m, f"{name}.{i}" if front else f"output.{i}")
+        return flat if len(made) != 1 else results(made[0], name)
+    if isinstance(made, dict):
+        return [r for k, m in made.items()
+                for r in results(m, str(k) if name == "output" else f"{name}.{k}")]  # fmt: skip
+    if made is UNKNOWN:
+        return []
+    if isinstance(made, bool | int | float):
+        return [(name, constant(np.asarray(made)))]
+    return []
+
+
+def finished(inputs: Inputs, made: list[tuple[str, Value]], name: str,
+             metadata: dict[str, str]) -> Graph:  # fmt: skip
+    """The graph, cut where the user asked."""
+    program, wishes = inputs.program, inputs.wishes
+    inputs.check()
+    by_name = {**program.names, **dict(made)}
+    chosen = made
+    if wishes.outputs is not None:
+        chosen = [(n, _named(n, by_name)) for n in wishes.outputs]
+    if not chosen:
+        raise Unsupported("torch: the model returns no tensor")
+    names, values = zip(*chosen, strict=True)
+    graph = Graph(inputs.made, list(values), list(names), name, metadata)
+    if wishes.inputs is not None:
+        graph = _started(graph, [(n, _named(n, by_name)) for n in wishes.inputs])
+    return graph
+
+
+def _named(name: str, by_name: dict[str, Value]) -> Value:
+    if name not in by_name:
+        some = ", ".join(list(by_name)[-5:])
+        raise BadInput(f"torch: no tensor is called '{name}'; there are {len(by_name)}, the last "
+                       f"ones are {some}")  # fmt: skip
+    return by_name[name]
+
+
+def _started(graph: Graph, at: list[tuple[str, Value]]) -> Graph:
+    """The graph with these tensors as its inputs."""
+    fresh = []
+    for name, v in at:
+        new = v if v.producer is None else Value(v.type, name)
+        graph.replace(v, new)
+        fresh.append(new)
+    read = {x for node in [*graph.nodes(), graph.result] for x in node.inputs}
+    for v in graph.inputs:
+        if v in read and v not in fresh:
+            raise BadInput(f"torch: {', '.join(graph.output_names[:3])} still needs input "
+                           f"'{v.name}'; add it to inputs")  # fmt: skip
+    graph.inputs = fresh
+    return graph

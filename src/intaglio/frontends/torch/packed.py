@@ -1,0 +1,98 @@
+"""Weights that PyTorch packs for its quantised operators, as they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from intaglio.errors import BadFile, Unsupported
+from intaglio.frontends.torch.cells import Cell
+from intaglio.frontends.torch.script import Module
+from intaglio.frontends.torch.tensors import Quantized
+from intaglio.ir import Value
+
+Ints = tuple[int, ...]
+
+
+@dataclass
+class ConvParams:
+    """A convolution's weights and windows."""
+
+    weight: Quantized | Value
+    bias: Value | None
+    stride: Ints
+    padding: Ints
+    dilation: Ints
+    output_padding: Ints
+    groups: int
+    transposed: bool
+
+
+@dataclass
+class LinearParams:
+    """A linear layer's weights."""
+
+    weight: Quantized | Value
+    bias: Value | None
+
+
+def _state(packed: Any) -> Any:
+    while isinstance(packed, Module) and packed.state is None and packed.attributes:
+        packed = next((v for v in packed.attributes.values() if isinstance(v, Module)), None)
+    if not isinstance(packed, Module) or packed.state is None:
+        raise BadFile("packed weights are missing; the file is damaged")
+    return packed.state
+
+
+def _held(x: Any) -> Any:
+    return x.held if isinstance(x, Cell) else x
+
+
+def _bias(x: Any) -> Value | None:
+    held = _held(x)
+    if held is not None and not isinstance(held, Value):
+        raise BadFile("a packed bias is no tensor; the file is damaged")
+    return held
+
+
+def linear_params(packed: Any) -> tuple[Quantized | Value, Value | None]:
+    """Weight and bias."""
+    if isinstance(packed, LinearParams):
+        return packed.weight, packed.bias
+    state = _state(packed)
+    if isinstance(state, tuple | list) and len(state) == 1:
+        state = state[0]
+    if not isinstance(state, tuple | list) or len(state) < 2:
+        raise BadFile("packed weights of a linear layer are damaged")
+    weight = _held(state[0])
+    if not isinstance(weight, Quantized | Value):
+        raise BadFile("packed weights of a linear layer are no tensor; the file is damaged")
+    return weight, _bias(state[1])
+
+
+def conv_params(packed: Any) -> ConvParams:
+    """Version 2: ("2", [numbers, weight], [bias]); version 3: (3, numbers, [.., weight, bias])."""
+    if isinstance(packed, ConvParams):
+        return packed
+    state = _state(packed)
+    if not isinstance(state, tuple | list) or len(state) != 3:
+        raise Unsupported("packed weights of a convolution from before PyTorch 1.6 are not read; "
+                          "save the model again with a newer one")  # fmt: skip
+    if str(state[0]) == "2":
+        numbers, weight, bias = _held(state[1][0]), _held(state[1][1]), _bias(state[2][0])
+        given = [int(v) for v in np.asarray(numbers.data).reshape(-1)]
+    elif str(state[0]) == "3":
+        given, weight, bias = [int(v) for v in state[1]], _held(state[2][1]), _bias(state[2][2])
+    else:
+        raise Unsupported(f"packed weights of version {state[0]!r:.20} are not read")
+    if not isinstance(weight, Quantized | Value) or not given:
+        raise BadFile("packed weights of a convolution are no tensor; the file is damaged")
+    n = given[0]
+    if not 1 <= n <= 3 or len(given) < 4 * n + 3:
+        raise BadFile(f"packed weights of a convolution say {given[:8]}; the file is damaged")
+    parts = [tuple(given[1 + i * n : 1 + (i + 1) * n]) for i in range(4)]
+    stride, padding, dilation, more = parts
+    groups, turned = given[1 + 4 * n], bool(given[2 + 4 * n])
+    return ConvParams(weight, bias, stride, padding, dilation, more, groups, turned)

@@ -1,0 +1,248 @@
+"""Calls of operators, one after the other, while the text or list of a model is followed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from intaglio import dtypes
+from intaglio.errors import BadFile, BadInput, IntaglioError, RunError, Unsupported
+from intaglio.frontends.torch import scalars
+from intaglio.frontends.torch.cells import Cell
+from intaglio.frontends.torch.importer import (
+    IGNORED,
+    RAW,
+    Import,
+    as_dtype,
+    find_importer,
+    like,
+    real,
+    signature_of,
+)
+from intaglio.frontends.torch.tensors import Quantized
+from intaglio.frontends.torch.views import VIEWS, looks_at
+from intaglio.ir import Node, Value, constant
+from intaglio.ops.registry import evaluate_node
+
+FOLD = 1 << 24  # elements of the largest constant that is computed while a model is read
+DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError,
+          ZeroDivisionError, MemoryError, AssertionError, RecursionError)  # fmt: skip
+
+
+COPIES = {"clone", "copy", "_to_copy", "lift_fresh_copy", "detach_copy"}  # never the same tensor
+
+
+class Unknown:
+    """The result of an operator that is not known."""
+
+
+UNKNOWN = Unknown()
+
+
+def leaves(x: Any) -> Iterator[Any]:
+    """Everything inside of nested lists and mappings."""
+    if isinstance(x, list | tuple):
+        for y in x:
+            yield from leaves(y)
+    elif isinstance(x, dict):
+        for y in x.values():
+            yield from leaves(y)
+    else:
+        yield x
+
+
+class Program:
+    """Follows calls; counts the operators that are not known, so that all can be told at once."""
+
+    def __init__(self) -> None:
+        self.unknown: Counter[str] = Counter()
+        self.settled: set[Value] = set()
+        self.names: dict[str, Value] = {}  # tensors by the name that a user can ask for
+        self._taken: Counter[str] = Counter()
+        self.writes = 0  # tensors that were overwritten
+
+    def call(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
+        """The result of an operator, named without its overload: "conv2d", "quantized::add"."""
+        flat = [*leaves(args), *leaves(list(kwargs.values()))]
+        with_tensors = any(isinstance(x, Cell) for x in flat)
+        poisoned = any(x is UNKNOWN for x in flat)
+        try:
+            if not with_tensors and not poisoned and name in scalars.NUMBERS:
+                return scalars.NUMBERS[name](*args, **kwargs)
+            if name in scalars.QUESTIONS and self._asks(name, args):
+                if poisoned:
+                    return UNKNOWN
+                return scalars.QUESTIONS[name](*args, **kwargs)
+            function, changes = find_importer(name), False
+            if function is None and name.endswith("_") and not name.endswith("__"):
+                function, changes = find_importer(name[:-1]), True
+            if function is None and name not in VIEWS:
+                self.unknown[name] += 1
+                return UNKNOWN
+            if poisoned:
+                return UNKNOWN
+            assert function is not None
+            return self._run(name, function, changes, args, kwargs, label)
+        except IntaglioError as e:
+            if str(e).startswith("torch: "):
+                raise
+            kind = type(e) if isinstance(e, BadFile | BadInput | Unsupported) else BadFile
+            raise kind(f"torch: {name} ('{label}'): {e}") from None
+        except DAMAGE as e:
+            words = " ".join(str(e).split())[:160]
+            raise BadFile(f"torch: {name} ('{label}') cannot be followed "
+                          f"({type(e).__name__}: {words})") from e  # fmt: skip
+
+    def _asks(self, name: str, args: list[Any]) -> bool:
+        """Whether a name that lists and tensors share is a question here."""
+        return name not in ("copy", "values") or not (args and isinstance(args[0], Cell))
+
+    def refuse_unknown(self) -> None:
+        """Unsupported, with every operator that was not known and how often it occurs."""
+        if self.unknown:
+            names = ", ".join(f"{n} ({c}x)" for n, c in self.unknown.most_common())
+            raise Unsupported(f"torch: operators that are not known: {names}; cut the model before "
+                              "them with --output, or write them with others")  # fmt: skip
+
+    # ---- one operator ----
+    def _run(self, name: str, function: Import, changes: bool, args: list[Any],
+             kwargs: dict[str, Any], label: str) -> Any:  # fmt: skip
+        known = signature_of(function).parameters
+        if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            kwargs = {k: v for k, v in kwargs.items() if k not in IGNORED or k in known}
+        raw = (name[:-1] if changes else name) in RAW
+        cells = [a for a in args if isinstance(a, Cell)]
+        grid = None if raw else self._grid(args)
+        plain = [self._plain(a, raw) for a in args]
+        made = function(*plain, **{k: self._plain(v, raw) for k, v in kwargs.items()})
+        if grid is not None:
+            made = self._on_grid(made, grid)
+        made = self._settled(made, label)
+        if made is not None and cells and made is cells[0].held and name not in COPIES:
+            return cells[0]
+        if changes or name in ("copy_", "fill_", "zero_", "index_put_"):
+            return self._overwrite(args[0], made)
+        if name in VIEWS and cells and args and args[0] is cells[0]:
+            rest, words = args[1:], kwargs
+
+            def again(v: Value) -> Any:
+                plain = [self._plain(a, raw) for a in rest]
+                new = function(v, *plain, **{k: self._plain(w, raw) for k, w in words.items()})
+                return self._settled(new, label)
+
+            return looks_at(name, cells[0], made, again, [self._plain(a, raw) for a in rest], words)
+        return self._wrapped(made, label)
+
+    def _grid(self, args: list[Any]) -> Quantized | None:
+        for x in leaves(args):
+            if isinstance(x, Cell) and isinstance(x.held, Quantized):
+                return x.held
+        return None
+
+    def _plain(self, x: Any, raw: bool) -> Any:
+        if isinstance(x, Cell):
+            held = x.held
+            return real(held) if isinstance(held, Quantized) and not raw else held
+        if isinstance(x, list | tuple):
+            return type(x)(self._plain(y, raw) for y in x)
+        return x
+
+    def _on_grid(self, made: Any, grid: Quantized) -> Any:
+        """Operators of floats on quantised tensors keep the first one's grid."""
+        if isinstance(made, list | tuple):
+            return type(made)(self._on_grid(m, grid) for m in made)
+        if isinstance(made, Value) and dtypes.is_float(made.dtype):
+            return like(made, grid)
+        return made
+
+    def _overwrite(self, cell: Any, made: Any) -> Any:
+        if not isinstance(cell, Cell) or not isinstance(made, Value | Quantized):
+            raise Unsupported("an in-place operator on something that is no tensor")
+        held = cell.held
+        if isinstance(made, Value) and isinstance(held, Value):
+            if made.shape != held.shape:
+                raise BadInput(f"{held.type} is overwritten by {made.type}")
+            made = as_dtype(made, held.dtype)
+        cell.write(made)
+        self.writes += 1
+        return cell
+
+    def _wrapped(self, made: Any, label: str) -> Any:
+        if isinstance(made, Value | Quantized):
+            return Cell(made, label)
+        if isinstance(made, list | tuple):
+            return type(made)(self._wrapped(m, label) for m in made)
+        return made
+
+    # ---- what an operator made ----
+    def _settled(self, made: Any, label: str) -> Any:
+        """Results with constants computed, named, and with their origin noted."""
+        if isinstance(made, Quantized):
+            stored = self._settled(made.stored, label)
+            return Quantized(stored, made.scale, made.zero, made.axis)
+        if isinstance(made, list | tuple):
+            return type(made)(self._settled(m, label) for m in made)
+        if not isinstance(made, Value) or made in self.settled:
+            return made
+        made = self._folded(made, label)
+        if made.data is None and not made.name:
+            made.name = self.unique(label)
+            self.names[made.name] = made
+        return made
+
+    def _folded(self, v: Value, label: str) -> Value:
+        node = v.producer
+        if v in self.settled or node is None:
+            return v
+        self.settled.add(v)
+        node.origin = node.origin or label
+        inputs = [None if x is None else self._folded(x, label) for x in node.inputs]
+        if not self._foldable(node, inputs):
+            self._replace(node, inputs)
+            return v
+        arrays = [None if x is None else x.data for x in inputs]
+        try:
+            return constant(evaluate_node(node, arrays)[v.index])
+        except RunError as e:
+            raise BadInput(f"a constant cannot be computed: {e}") from None
+
+    def _replace(self, node: Node, inputs: list[Value | None]) -> None:
+        """Let a node read the constants that its inputs came to."""
+        for i, (old, new) in enumerate(zip(node.inputs, inputs, strict=True)):
+            if old is not new and old is not None and new is not None:
+                node.inputs[i] = new
+                new.uses[node] = None
+                if old not in node.inputs:
+                    old.uses.pop(node, None)
+
+    def _foldable(self, node: Node, inputs: list[Value | None]) -> bool:
+        if node.op == "dequantize_linear" or not inputs:  # weights stay as stored
+            return False
+        if any(x is not None and x.data is None for x in inputs):
+            return False
+        return sum(v.type.size for v in node.outputs) <= FOLD and not node.bodies()
+
+    def unique(self, label: str) -> str:
+        self._taken[label] += 1
+        count = self._taken[label]
+        return label if count == 1 and label not in self.names else f"{label}.{count - 1}"
+
+    def input(self, value: Value) -> Cell:
+        """An input of the model."""
+        self.settled.add(value)
+        self._taken[value.name] += 1
+        self.names[value.name] = value
+        return Cell(value, value.name)
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """Errors whose words are fit to be shown: names in a hostile file may hold anything."""
+    try:
+        yield
+    except IntaglioError as e:
+        words = "".join(c if c.isprintable() else " " for c in str(e))
+        e.args = (words if len(words) <= 1000 else words[:996] + " ...", *e.args[1:])
+        raise

@@ -1,0 +1,175 @@
+"""TorchScript archives: modules as records, and their code as text that is parsed, never run."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+from intaglio.errors import BadFile, Unsupported
+from intaglio.frontends.torch.archive import Archive
+from intaglio.frontends.torch.cells import Cell
+from intaglio.frontends.torch.pickled import Name, Record, Stored, unpickle
+from intaglio.frontends.torch.tensors import Number, loaded
+from intaglio.ir import Value
+
+_TEXT = 64 << 20  # bytes of code that are parsed at most
+
+
+@dataclass
+class Class:
+    """A class of the file: its methods, and its attributes in order (for named tuples)."""
+
+    name: str
+    methods: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    fields: list[str] = field(default_factory=list)
+    tuple: bool = False
+    values: dict[str, ast.expr] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Module:
+    """A module (or another object) while its code is followed; attributes may be set."""
+
+    kind: str
+    attributes: dict[str, Any]
+    path: str = ""
+    state: Any = None  # what a class of PyTorch's own stored: packed weights
+
+    def __repr__(self) -> str:
+        return f"Module({self.kind} '{self.path}')"
+
+
+class Script:
+    """The classes, functions, constants and the root module of a TorchScript archive."""
+
+    def __init__(self, archive: Archive):
+        self.archive, self.what = archive, archive.what
+        order = archive.text("byteorder").strip() if "byteorder" in archive else "little"
+        self._swapped = order == "big"
+        self._made: dict[int, Any] = {}
+        self._kept: list[Any] = []  # ids stay unique while what they belong to is alive
+        self._parsed = 0
+
+    @functools.cached_property
+    def root(self) -> Module:
+        """The model: the object in data.pkl."""
+        record = unpickle(self.archive.read("data.pkl"), f"{self.what} (data.pkl)")
+        if not isinstance(record, Record):
+            raise BadFile(f"{self.what} holds no module in data.pkl; it is damaged")
+        made = self.object(record, "data")
+        if not isinstance(made, Module):
+            raise BadFile(f"{self.what} holds no module in data.pkl; it is damaged")
+        return made
+
+    @functools.cached_property
+    def constants(self) -> list[Any]:
+        """What the code calls CONSTANTS.c0, CONSTANTS.c1, ..."""
+        if "constants.pkl" not in self.archive:
+            return []
+        stored = unpickle(self.archive.read("constants.pkl"), f"{self.what} (constants.pkl)")
+        if not isinstance(stored, tuple | list):
+            raise BadFile(f"{self.what} (constants.pkl) holds no list; it is damaged")
+        made = [self.object(x, "constants", f"c{i}") for i, x in enumerate(stored)]
+        for x in made:
+            held = x.held if isinstance(x, Cell) else None
+            if isinstance(held, Value) and not held.shape and held.dtype in ("f64", "i64"):
+                x.write(Number(held.type, held.name, held.data))
+        return made
+
+    @functools.cached_property
+    def traced_inputs(self) -> list[Any]:
+        """What the model was traced with: shapes and element types only; [] if unknown."""
+        if "traced_inputs.pkl" not in self.archive:
+            return []
+        stored = unpickle(self.archive.read("traced_inputs.pkl"), self.what)
+        given = stored.get("forward", []) if isinstance(stored, dict) else []
+        return list(given) if isinstance(given, list | tuple) else []
+
+    def object(self, x: Any, folder: str, path: str = "") -> Any:
+        """A stored object with tensors as cells and records as modules; shared ones stay shared."""
+        if id(x) in self._made:
+            return self._made[id(x)]
+        made: Any = x
+        if isinstance(x, Stored):
+            read = functools.partial(self._storage, folder)
+            made = Cell(loaded(x, read, self.what, self._swapped), path)
+        elif isinstance(x, Record):
+            made = Module(x.name, {}, path)
+            self._made[id(x)] = made
+            state = x.state if isinstance(x.state, dict) else {}
+            for k, v in state.items():
+                made.attributes[str(k)] = self.object(v, folder, f"{path}.{k}" if path else str(k))
+            if not isinstance(x.state, dict):
+                made.state = self.object(x.state, folder, path)
+        elif isinstance(x, list | tuple):
+            items = [self.object(y, folder, f"{path}.{i}") for i, y in enumerate(x)]
+            made = items if isinstance(x, list) else tuple(items)
+        elif isinstance(x, dict):
+            made = {k: self.object(v, folder, f"{path}.{k}") for k, v in x.items()}
+        elif isinstance(x, Name):
+            made = str(x)
+        if isinstance(x, Stored | Record | list | dict):
+            self._made[id(x)] = made
+            self._kept.append(x)
+        return made
+
+    def _storage(self, folder: str, key: str) -> bytes:
+        name = f"{folder}/{key}"
+        return self.archive.read(name if name in self.archive else key)
+
+    # ---- code ----
+    def lookup(self, qualified: str) -> Class | ast.FunctionDef | None:
+        """A class or function by its qualified name."""
+        module, _, name = qualified.rpartition(".")
+        found = self._file(module).get(name)
+        return found
+
+    @functools.cache  # noqa: B019  # one Script lives as long as one load
+    def _file(self, module: str) -> dict[str, Class | ast.FunctionDef]:
+        path = f"code/{module.replace('.', '/')}.py"
+        if path not in self.archive:
+            return {}
+        text = self.archive.text(path)
+        self._parsed += len(text)
+        if self._parsed > _TEXT:
+            raise BadFile(f"{self.what} has more than {_TEXT} bytes of code; it is hostile")
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as e:
+            raise BadFile(f"{self.what}: {path} is no TorchScript ({e})") from None
+        made: dict[str, Class | ast.FunctionDef] = {}
+        for item in tree.body:
+            if isinstance(item, ast.FunctionDef):
+                made[item.name] = item
+            elif isinstance(item, ast.ClassDef):
+                made[item.name] = _class(item)
+        return made
+
+    def method(self, kind: str, name: str) -> ast.FunctionDef | None:
+        found = self.lookup(kind)
+        return found.methods.get(name) if isinstance(found, Class) else None
+
+    def forward(self) -> ast.FunctionDef:
+        """The method that the model is."""
+        found = self.method(self.root.kind, "forward")
+        if found is None:
+            raise Unsupported(f"{self.what}: '{self.root.kind}' has no method 'forward'; save a "
+                              "module that was traced or scripted with one")  # fmt: skip
+        return found
+
+
+def _class(item: ast.ClassDef) -> Class:
+    bases = {b.id for b in item.bases if isinstance(b, ast.Name)}
+    made = Class(item.name, tuple="NamedTuple" in bases)
+    for s in item.body:
+        if isinstance(s, ast.FunctionDef):
+            made.methods[s.name] = s
+        elif isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name):
+            made.fields.append(s.target.id)
+        elif isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):
+            with contextlib.suppress(AttributeError):
+                made.values[s.targets[0].id] = s.value
+    return made
