@@ -27,6 +27,7 @@ from intaglio.ir import Node, Value, constant
 from intaglio.ops.registry import evaluate_node
 
 FOLD = 1 << 24  # elements of the largest constant that is computed while a model is read
+CALLS = 100_000  # operators that are followed before a file counts as hostile
 DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError,
           ZeroDivisionError, MemoryError, AssertionError, RecursionError)  # fmt: skip
 
@@ -62,6 +63,7 @@ class Program:
         self.names: dict[str, Value] = {}  # tensors by the name that a user can ask for
         self._taken: Counter[str] = Counter()
         self.writes = 0  # tensors that were overwritten
+        self.calls = 0  # operators on tensors
 
     def call(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
         """The result of an operator, named without its overload: "conv2d", "quantized::add"."""
@@ -84,6 +86,10 @@ class Program:
             if poisoned:
                 return UNKNOWN
             assert function is not None
+            self.calls += 1
+            if self.calls > CALLS:
+                raise BadFile(f"more than {CALLS} operators are followed; the file is hostile, or "
+                              "a loop too long to unroll")  # fmt: skip
             return self._run(name, function, changes, args, kwargs, label)
         except IntaglioError as e:
             if str(e).startswith("torch: "):

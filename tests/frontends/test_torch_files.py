@@ -1,0 +1,359 @@
+"""PyTorch's files, written here byte by byte: what is read of them, and what is refused."""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+
+import numpy as np
+import pytest
+from tests.frontends.torch_build import (
+    Object,
+    Pickler,
+    Quantized,
+    Raw,
+    exported,
+    records_of,
+    script,
+    weights,
+    zipped,
+)
+
+import intaglio
+from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported
+from intaglio.frontends.torch import load_torch
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 4)).astype(np.float32)
+W = RNG.standard_normal((3, 4)).astype(np.float32)
+B = RNG.standard_normal(3).astype(np.float32)
+
+NET = """class Net(Module):
+  __parameters__ = ["weight", "bias", ]
+  weight : Tensor
+  bias : Tensor
+  act : __torch__.nn.Act
+  def forward(self: __torch__.Net,
+    x: Tensor,
+    scale: float=2.,
+    mask: Optional[Tensor]=None) -> Tuple[Tensor, Tensor]:
+    _0 = self.weight
+    y = torch.linear(x, _0, self.bias)
+    if torch.__isnot__(mask, None):
+      y0 = torch.mul(y, ops.prim.unchecked_unwrap_optional(mask))
+    else:
+      y0 = y
+    z = (self.act).forward(y0, )
+    total = annotate(List[Tensor], [])
+    for i in range(torch.size(z, 1)):
+      _1 = torch.append(total, torch.select(z, 1, i))
+    s = torch.mul(torch.stack(total, 1), scale)
+    return (z, torch.add(s, CONSTANTS.c0))
+"""
+ACT = """class Act(Module):
+  __parameters__ = []
+  slope : float
+  def forward(self: __torch__.nn.Act,
+    x: Tensor) -> Tensor:
+    slope = self.slope
+    return torch.leaky_relu(x, slope)
+"""
+
+
+def net(traced=True, **changes) -> bytes:
+    root = Object("__torch__.Net", {"weight": W, "bias": B,
+                                    "act": Object("__torch__.nn.Act", {"slope": 0.1})})  # fmt: skip
+    code = {"__torch__": NET, "__torch__.nn": ACT, **changes}
+    return script(code, root, (np.array(3, np.int64),), [X] if traced else None)
+
+
+def run(graph, *arrays):
+    """The outputs of numpy, after they were found to equal the compiled ones."""
+    feeds = {v.name: a for v, a in zip(graph.inputs, arrays, strict=True)}
+    want = list(intaglio.interpret(graph, feeds).values())
+    with intaglio.open(intaglio.compile(graph)) as session:
+        got = [np.array(v) for v in session.run(feeds).values()]
+    for a, b in zip(want, got, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+    return want
+
+
+def forward(x, mask=1.0):
+    y = (x @ W.T + B) * mask
+    z = np.where(y > 0, y, np.float32(0.1) * y)
+    return z, z * 2 + 3
+
+
+def test_modules_are_inlined_and_loops_unrolled(tmp_path):
+    path = tmp_path / "net.pt"
+    path.write_bytes(net())
+    graph = intaglio.load(path)
+    assert [(v.name, v.shape) for v in graph.inputs] == [("x", (2, 4))]
+    assert graph.output_names == ["output.0", "output.1"]
+    for got, want in zip(run(graph, X), forward(X), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_shapes_and_optional_inputs_by_the_user():
+    with pytest.raises(BadInput, match=r"does not say what shape input 'x' has.*--shape x="):
+        load_torch(net(traced=False))
+    graph = load_torch(net(traced=False), shapes={"x": (5, 4), "mask": (3,)})
+    x, mask = RNG.standard_normal((5, 4)).astype(np.float32), np.array([1, 0, 2], np.float32)
+    for got, want in zip(run(graph, x, mask), forward(x, mask), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    with pytest.raises(BadInput, match="no input is called 'z'"):
+        load_torch(net(), shapes={"z": (1,)})
+    with pytest.raises(BadInput, match="has shape"):
+        load_torch(net(), shapes={"x": (1, 2, 4)})
+
+
+def test_numbers_by_the_user():
+    graph = load_torch(net(), values={"scale": 4.0})
+    np.testing.assert_allclose(run(graph, X)[1], forward(X)[0] * 4 + 3, rtol=1e-5, atol=1e-5)
+
+
+def test_quantised_weights_keep_their_scales():
+    code = """class Net(Module):
+  packed : __torch__.torch.classes.quantized.LinearPackedParamsBase
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    q = torch.quantize_per_tensor(x, 0.05, 128, 13)
+    y = ops.quantized.linear(q, self.packed, 0.10000000000000001, 100)
+    return torch.dequantize(torch.relu(y))
+"""
+    w8 = RNG.integers(-127, 128, (3, 4)).astype(np.int8)
+    scales = np.array([0.01, 0.02, 0.03])
+    q = Quantized(w8, scales, np.zeros(3, np.int64), 0)
+    packed = Object("__torch__.torch.classes.quantized.LinearPackedParamsBase", (q, B))
+    data = script({"__torch__": code}, Object("__torch__.Net", {"packed": packed}), (), [X])
+    graph = load_torch(data)
+    kinds = [n.op for n in graph.nodes()]
+    assert kinds.count("quantize_linear") == 3
+    weight = next(n for n in graph.nodes()
+                  if n.op == "dequantize_linear" and n.inputs[0].data is not None)  # fmt: skip
+    np.testing.assert_array_equal(weight.inputs[0].data, w8)
+    x = (np.clip(np.rint(X / np.float32(0.05)) + 128, 0, 255) - 128) * np.float32(0.05)
+    y = x @ (w8 * scales[:, None].astype(np.float32)).T + B
+    stored = np.clip(np.rint(y / np.float32(0.1)) + 100, 0, 255)
+    want = np.maximum((stored - 100) * np.float32(0.1), 0)
+    np.testing.assert_allclose(run(graph, X)[0], want, atol=0.11)
+
+
+def test_writes_through_views_are_seen_by_all():
+    code = """class Net(Module):
+  def forward(self: __torch__.Net, x: Tensor) -> Tuple[Tensor, Tensor]:
+    y = torch.clone(x)
+    flat = torch.view(y, [8])
+    _0 = torch.copy_(torch.select(y, 0, 1), torch.select(x, 0, 0))
+    _1 = torch.add_(torch.slice(y, 1, 0, 9223372036854775807, 2), 10)
+    return (y, torch.neg(flat))
+"""
+    graph = load_torch(script({"__torch__": code}, Object("__torch__.Net", {}), (), [X]))
+    want = X.copy()
+    want[1] = want[0]
+    want[:, ::2] += 10
+    y, flat = run(graph, X)
+    np.testing.assert_allclose(y, want, rtol=1e-6)
+    np.testing.assert_allclose(flat, -want.ravel(), rtol=1e-6)
+
+
+def program(**more):
+    return exported(
+        {"x": (2, 4), **more}, {"w": W, "b": B},
+        [("torch.ops.aten.linear.default", ["x", "w", "b"], "linear"),
+         ("torch.ops.aten.clamp.default", ["linear", -0.5, 0.5], "clamp"),
+         ("torch.ops.aten.view.default", ["clamp", (3, 2)], "view")],
+        ["view"],
+    )  # fmt: skip
+
+
+def test_exported_programs(tmp_path):
+    path = tmp_path / "net.pt2"
+    path.write_bytes(program())
+    graph = intaglio.load(path)
+    want = np.clip(X @ W.T + B, -0.5, 0.5).reshape(3, 2)
+    np.testing.assert_allclose(run(graph, X)[0], want, rtol=1e-5, atol=1e-6)
+
+
+def test_open_dimensions_of_exported_programs():
+    data = exported({"x": ("s0", 4)}, {}, [("torch.ops.aten.relu.default", ["x"], "y")], ["y"])
+    with pytest.raises(BadInput, match=r"dimension 's0' of input 'x' is open.*--dim s0=1"):
+        load_torch(data)
+    assert load_torch(data, dims={"s0": 3}).outputs[0].shape == (3, 4)
+    assert load_torch(data, shapes={"x": (5, 4)}).outputs[0].shape == (5, 4)
+
+
+def test_weights_alone_are_explained(tmp_path):
+    path = tmp_path / "w.pth"
+    path.write_bytes(weights({"fc.weight": W, "fc.bias": B}))
+    with pytest.raises(Unsupported, match=r"2 tensors \(fc.weight, fc.bias\), and no network"):
+        intaglio.load(path)
+    path.write_bytes(weights({"model": {"fc.weight": W}, "epoch": 3}))
+    with pytest.raises(Unsupported, match="a checkpoint with model, epoch"):
+        intaglio.load(path)
+    path.write_bytes(weights(Object("shop.models.Net", {"w": W})))
+    with pytest.raises(Unsupported, match=r"a pickled Python object of class shop\.models\.Net"):
+        intaglio.load(path)
+    path.write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")
+    with pytest.raises(Unsupported, match=r"before PyTorch 1\.6.*load_state_dict"):
+        intaglio.load(path)
+
+
+def test_unknown_operators_are_counted():
+    code = """class Net(Module):
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    a = torch.wobble(torch.wobble(x))
+    b, c, = ops.shop.split_up(a)
+    return torch.add(torch.relu(b), c)
+"""
+    data = script({"__torch__": code}, Object("__torch__.Net", {}), (), [X])
+    with pytest.raises(Unsupported, match=r"not known: wobble \(2x\), shop::split_up \(1x\)"):
+        load_torch(data)
+
+
+# ---- nothing of a file is run --------------------------------------------------------------------
+def test_calls_in_a_pickle_are_refused():
+    calls = Raw(b"cos\nsystem\n(X\x04\x00\x00\x00truetR")
+    with pytest.raises(BadFile, match=r"asks to call 'os\.system'.*nothing of a file is ever run"):
+        load_torch(script({"__torch__": NET}, Object("__torch__.Net", {"a": calls})))
+    with pytest.raises(BadFile, match=r"asks to make a 'subprocess\.Popen'"):
+        load_torch(script({"__torch__": NET}, Object("subprocess.Popen", {})))
+    inst = Raw(b"(X\x04\x00\x00\x00trueios\nsystem\n")
+    with pytest.raises(BadFile, match="opcode INST"):
+        load_torch(script({"__torch__": NET}, Object("__torch__.Net", {"a": inst})))
+
+
+@pytest.mark.parametrize("line", [
+    "__import__('os').system('true')", "open('/etc/passwd')", "eval('1')", "(lambda: 1)()",
+    "[y for y in x]", "x.__class__.__bases__", "print(x)", "torch.ops.load_library('x')",
+])  # fmt: skip
+def test_code_that_is_no_torchscript_is_refused(line):
+    code = (
+        f"class Net(Module):\n  def forward(self: Any, x: Tensor) -> Tensor:\n    return {line}\n"
+    )
+    with pytest.raises(IntaglioError):
+        load_torch(script({"__torch__": code}, Object("__torch__.Net", {}), (), [X]))
+
+
+@pytest.mark.parametrize(("body", "words"), [
+    ("while True:\n      x = torch.relu(x)\n    return x", "operators are followed"),
+    ("while True:\n      y = 1\n    return x", "statements are followed"),
+    ("return (self).forward(x, )", "nested more than"),
+    ("a = [1]\n    for i in range(100):\n      a = torch.add(a, a)\n    return x", "grows to"),
+    ("return torch.zeros([1000000, 1000000])", "elements are the most"),
+    ("return torch.expand(x, [1000000000, 2, 4])", ""),
+    ("a = torch.mul([1], 1000000000)\n    return x", "repeated"),
+    ("a = torch.pow(10, 100000000)\n    return x", "to the power"),
+    ("return torch.arange(100000000000)", "range"),
+    ("return self.missing", "no attribute"), ("return y", "read before it is set"),
+    ("return torch.relu()", "relu"), ("return torch.relu(x, x, x)", "relu"),
+    ("return torch.view(x, [3, 3])", "view"), ("return (x)[0]", "item 0"),
+])  # fmt: skip
+def test_hostile_code(body, words, monkeypatch):
+    monkeypatch.setattr("intaglio.frontends.torch.program.CALLS", 1000)
+    monkeypatch.setattr("intaglio.frontends.torch.evaluate._STEPS", 10_000)
+    code = f"class Net(Module):\n  def forward(self: Any, x: Tensor) -> Tensor:\n    {body}\n"
+    data = script({"__torch__": code}, Object("__torch__.Net", {}), (), [X])
+    start = time.monotonic()
+    if words or "expand" not in body:
+        with pytest.raises(IntaglioError, match=words):
+            load_torch(data)
+    else:
+        load_torch(data)  # only a shape: no memory is taken
+    assert time.monotonic() - start < 30
+
+
+def test_damaged_archives():
+    good = net()
+    for cut in (0, 10, len(good) // 2, len(good) - 30):
+        with pytest.raises(IntaglioError):
+            load_torch(good[:cut])
+    for gone in ("data.pkl", "data/0", "code/__torch__.py"):
+        records = {k: v for k, v in records_of(good).items() if k != gone}
+        with pytest.raises(IntaglioError):
+            load_torch(zipped(records))
+    bomb = records_of(good) | {"data/0": b""}
+    with pytest.raises(BadFile, match="elements"):
+        load_torch(zipped(bomb))
+
+
+def test_an_archive_that_unpacks_to_too_much(tmp_path):
+    import zipfile
+
+    path = tmp_path / "bomb.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, data in records_of(net()).items():
+            z.writestr(f"m/{name}", data)
+        z.writestr("m/data/9", bytes(200 << 20))
+    with pytest.raises(BadFile, match="unpacks to"):
+        intaglio.load(path)
+
+
+def test_tensors_outside_of_their_storage():
+    p = Pickler("data")
+    stored = p.name("torch._utils._rebuild_tensor_v2") + p.tensor(W)
+    for old, new in (((3, 4), (3, 5)), ((3, 4), (-3, 4)), ((4, 1), (400000, 1))):
+        hostile = stored.replace(p.put(old), p.put(new)) + b"R"
+        root = Object("__torch__.Net", {"weight": Raw(hostile)})
+        records = records_of(script({"__torch__": NET}, root)) | p.records
+        with pytest.raises(BadFile, match="damaged"):
+            load_torch(zipped(records), shapes={"x": (2, 4)})
+
+
+# ---- mutated files -------------------------------------------------------------------------------
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """One record changed in a few places, packed again with right checksums; or the whole file."""
+    if rng.random() < 0.15:
+        return _bent(data, rng)
+    records = records_of(data)
+    name = rng.choice([n for n, d in records.items() if d])
+    return zipped(records | {name: _bent(records[name], rng)})
+
+
+def _bent(data: bytes, rng: random.Random) -> bytes:
+    made = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        at = rng.randrange(len(made)) if made else 0
+        match rng.randrange(5):
+            case 0:
+                made[at : at + 1] = bytes([rng.randrange(256)])
+            case 1:
+                del made[at : at + rng.choice([1, 4, 40])]
+            case 2:
+                made[at:at] = (
+                    made[rng.randrange(len(made)) :][: rng.choice([1, 8, 64])] if made else b""
+                )
+            case 3:
+                made[at : at + 4] = rng.choice([b"\xff\xff\xff\x7f", b"\0\0\0\0", b"9999", b"-1, "])
+            case 4:
+                made = made[:at] if rng.random() < 0.3 else made
+    return bytes(made)
+
+
+def _mutations(count: int) -> None:
+    rng = random.Random(1)
+    files = [net(), program(), weights({"w": W})]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    slowest = 0.0
+    for i in range(count):
+        data = mutated(files[i % len(files)], rng)
+        start = time.monotonic()
+        words = "read"
+        try:
+            load_torch(data)
+        except IntaglioError as e:
+            words = str(e)
+        assert words
+        assert "\n" not in words
+        slowest = max(slowest, time.monotonic() - start)
+    assert slowest < 30
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 << 20  # KiB
+
+
+def test_mutated_files():
+    _mutations(300)
+
+
+@pytest.mark.slow
+def test_many_mutated_files():
+    _mutations(6000)
