@@ -47,7 +47,8 @@ class Figure:
         timing = {**c.timing, "efficiency": 1.0, "write": self.write, "steps": self.steps,
                   "pixels": self.pixels}  # fmt: skip
         units = {**c.units, "conv": conv}
-        return replace(c, clock=self.clock, ddr=self.read * self.clock / 1000, units=units,
+        both = self.read * 2 / (1 + self.write)  # bytes a cycle, reading as much as writing
+        return replace(c, clock=self.clock, ddr=both * self.clock / 1000, units=units,
                        timing=timing)  # fmt: skip
 
 

@@ -14,10 +14,10 @@ from intaglio.simulate.cycles import costs
 from intaglio.simulate.timeline import timeline
 from intaglio.targets import chip
 
-TIMING = {"efficiency": 0.5, "write": 2.0, "port": 0.0, "steps": 4, "taps": 0, "launch": 10.0,
+TIMING = {"efficiency": 0.5, "write": 2.0, "port": 16.0, "steps": 4, "taps": 0, "launch": 10.0,
           "layer": 0.0, "transfer": 5.0, "barrier": 50.0, "start": 0.0}  # fmt: skip
-# 16 bytes a cycle of DDR; a byte written costs two
-CHIP = replace(chip.load("rk3588"), clock=1000.0, ddr=32.0, burst=64, timing=TIMING)
+# 16 bytes a cycle of DDR are read, or 8 written
+CHIP = replace(chip.load("rk3588"), clock=1000.0, ddr=32.0 * 2 / 3, burst=64, timing=TIMING)
 
 
 def box(space: str, channels: int, height: int, width: int, at: int = 0, c2: int = 16,
@@ -138,6 +138,14 @@ def test_a_layer_may_cost_something_of_its_own():
     assert timeline(program(*work), slow).cycles == 3 * 522 + 2000
     tiny = Instruction("conv", conv(32, 32, 1), layer=0)
     assert timeline(program(tiny), slow).layers()[0]["bound"] == "launch"
+
+
+def test_products_may_use_a_part_of_the_rate_and_images_of_a_batch():
+    one = program(Instruction("conv", conv(64, 64, 8)))
+    half = replace(CHIP, timing={**TIMING, "use.i8": 0.5, "images": 4})
+    assert costs(one, half).work[0] == 512 * 2 * 4
+    one.inputs[0].shape = (8, 16, 8, 8)
+    assert costs(one, half).work[0] == 512 * 2
 
 
 def test_a_program_that_waits_for_itself_is_refused():

@@ -18,9 +18,9 @@ from intaglio.npu import isa
 from intaglio.targets.chip import Chip
 
 USUAL = {  # constants of a chip whose file does not say
-    "efficiency": 0.7,  # share of the peak that DDR reaches
+    "efficiency": 0.7,  # share of the peak that DDR reaches, reading as much as writing
     "write": 1.0,  # cost of a byte written, in bytes read
-    "port": 0.0,  # bytes a cycle that a core moves each way; 0: as many as DDR gives
+    "port": 64.0,  # bytes a cycle that a core moves each way
     "steps": 1,  # cycles for which a convolution holds an output at least
     "pixels": 1,  # outputs of a channel that it holds together
     "taps": 0,  # 1: pooling reads every tap of every window; 0: every element once
@@ -29,7 +29,9 @@ USUAL = {  # constants of a chip whose file does not say
     "transfer": 100.0,  # cycles until a transfer's first byte
     "barrier": 500.0,  # cycles from the last core's arrival on
     "start": 20.0,  # microseconds to hand a program to the NPU
-}
+    "images": 1,  # of a batch that products take side by side
+}  # and "use.TYPE", the share of its rate that a product of that type reaches
+PRODUCTS = ("conv", "depthwise", "matmul")
 _ITEM = np.zeros(256)
 for _t in dtypes.TABLE.values():
     _ITEM[_t.code] = _t.numpy.itemsize
@@ -60,7 +62,7 @@ class Costs:
 def costs(program: isa.Program | Array, chip: Chip) -> Costs:
     """The costs of a program's instructions on `chip`."""
     data = program.encode() if isinstance(program, isa.Program) else program
-    head, at, codes = _walk(data)
+    head, at, codes, batch = _walk(data)
     n = len(at)
     zero = [np.zeros(n) for _ in range(7)]
     heads = _gather(data, at, isa.HEAD)
@@ -69,6 +71,7 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
     queue = np.array(queues)[codes - 1]
     made = Costs(codes, core, queue, layer, heads["wait"], heads["barrier"], *zero)
     constant = constants(chip)
+    spread = -(-batch // constant["images"]) * constant["images"] / batch
     for name, code in isa.CODES.items():
         which = np.flatnonzero(codes == code)
         if not len(which):
@@ -80,6 +83,7 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
             made.idle[which] = constant["barrier"]
         else:
             made.work[which], made.products[which] = _work(name, rows, chip, constant)
+            made.work[which] *= spread if name in PRODUCTS else 1
             made.idle[which] = constant["launch"]
     _layers(made, constant["layer"])
     return made
@@ -91,8 +95,8 @@ def constants(chip: Chip) -> dict[str, float]:
 
 
 # ---- reading -------------------------------------------------------------------------------------
-def _walk(data: Array) -> tuple[Any, Array, Array]:
-    """The program's head, and where each instruction begins, with its code."""
+def _walk(data: Array) -> tuple[Any, Array, Array, int]:
+    """The program's head, where each instruction begins, with its code, and the batch."""
     raw = data.tobytes()
     if len(raw) < isa.PROGRAM.itemsize:
         raise BadFile(f"NPU program: {len(raw)} bytes are too few for its head")
@@ -109,7 +113,9 @@ def _walk(data: Array) -> tuple[Any, Array, Array]:
         where.append(at)
         codes.append(code)
         at += sizes[code]
-    return head, np.array(where, np.int64), np.array(codes, np.int64)
+    ports = np.frombuffer(raw, isa.PORT, int(head["inputs"]), isa.PROGRAM.itemsize)
+    batch = max(1, int(ports["shape"][:, 0].min(initial=1 << 30))) if len(ports) else 1
+    return head, np.array(where, np.int64), np.array(codes, np.int64), batch
 
 
 def _gather(data: Array, at: Array, dtype: np.dtype[Any]) -> Array:
@@ -123,6 +129,9 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tup
     """Cycles of a unit, and products."""
     src, dst = rows["src"], rows["dst"]
     rate = _rate(chip, name, src["dtype"])
+    if name in PRODUCTS:
+        shares = {t: constant.get(f"use.{t}", 1.0) for t in chip.units[name].rate}
+        rate = rate * _by_type(shares, src["dtype"], 1)
     pixels = _f(dst["height"]) * _f(dst["width"])
     made = pixels * _up(_f(dst["channels"]), _f(dst["c2"]))  # elements, in whole blocks
     if name in ("conv", "depthwise"):
@@ -166,12 +175,12 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tup
 def _rate(chip: Chip, unit: str, codes: Array) -> Array:
     """What the unit does a cycle, for each of these element types; what it lacks, copying does."""
     known = chip.units.get(unit)
-    if known is None and unit in ("conv", "depthwise", "matmul"):
+    if known is None and unit in PRODUCTS:
         raise BadInput(f"{chip.name} has no unit for {unit}, which the program asks for")
     rate = _by_type((known or chip.units["copy"]).rate, codes, 0)
     if (rate == 0).any():
         lacks = sorted({dtypes.BY_CODE[int(c)].name for c in codes[rate == 0]})
-        if known is not None and unit in ("conv", "depthwise", "matmul"):
+        if known is not None and unit in PRODUCTS:
             raise BadInput(f"{chip.name}: {unit} does not know {', '.join(lacks)}, "
                            "which the program asks for")  # fmt: skip
         i8 = (known or chip.units["copy"]).rate.get("i8", 1.0)
@@ -212,9 +221,10 @@ def _transfer(made: Costs, which: Array, rows: Array, chip: Chip, constant: dict
     made.read[which] = np.where(store, 0, far)
     made.written[which] = np.where(store, far, 0)
     per_cycle = chip.ddr * 1000 / chip.clock * constant["efficiency"]
-    made.ddr[which] = far * np.where(store, constant["write"], 1) / per_cycle
-    port = constant["port"] or max(per_cycle, 1.0)
-    made.work[which] = bytes_ / port
+    # as many bytes read as written reach the share that `efficiency` says
+    each = 2 * np.where(store, constant["write"], 1) / (1 + constant["write"])
+    made.ddr[which] = far * each / per_cycle
+    made.work[which] = bytes_ / constant["port"]
     made.idle[which] = constant["transfer"]
 
 

@@ -81,7 +81,7 @@ FIGURES: dict[str, Check] = {
 TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/targets.md explains them
     "efficiency": _share,
     "write": _positive(16),
-    "port": _cost,
+    "port": _positive(1e6),
     "steps": _whole(1, 64),
     "pixels": _whole(1, 1024),
     "taps": _whole(0, 1),
@@ -90,6 +90,7 @@ TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/target
     "transfer": _cost,
     "barrier": _cost,
     "start": _cost,
+    "images": _whole(1, 64),
 }
 
 
@@ -230,8 +231,12 @@ def _unit(file: _File, name: str, row: Any) -> Unit:
 
 
 def _timing(file: _File, table: dict[str, Any]) -> dict[str, float]:
-    file.table("timing", table, TIMING)
-    return {k: file.value(f"timing.{k}", row, TIMING[k]) for k, row in table.items()}
+    file.table("timing", table, (*TIMING, "use"))
+    found = {k: file.value(f"timing.{k}", row, TIMING[k]) for k, row in table.items() if k != "use"}
+    if "use" in table:
+        shares = file.by_type("timing.use", table["use"], _share)
+        found |= {f"use.{t}": v for t, v in shares.items()}
+    return found
 
 
 def _together(file: _File, found: dict[str, Any], units: dict[str, Unit]) -> None:

@@ -1,0 +1,369 @@
+"""Networks of published speeds as graphs of NPU ops: their shapes count, their weights are zeros.
+
+Rebuilt from the public descriptions of the architectures; `MACS` has what they publish, to check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from intaglio.ir import Graph, Type, Value
+from intaglio.targets.npu import ops
+
+BYTES: dict[str, Any] = {"low": -128, "high": 127, "dtype": "i8"}
+ZERO: dict[str, Any] = {"x_zero": 0, "y_zero": 0}
+
+
+class Net:
+    """Makes layers; `act` is what follows a convolution: "relu" costs nothing, others a table."""
+
+    def __init__(self, act: str = "relu") -> None:
+        self.act = act
+
+    def image(self, channels: int, height: int, width: int, batch: int = 1) -> Value:
+        return Value(Type("i8", (batch, channels, height, width)), "x")
+
+    def conv(self, x: Value, channels: int, kernel: int | tuple[int, int] = 1,
+             stride: int | tuple[int, int] = 1, *, act: str | None = None,
+             add: Value | None = None, deep: bool = True,
+             pad: tuple[int, int] | None = None) -> Value:  # fmt: skip
+        k = (kernel, kernel) if isinstance(kernel, int) else kernel
+        s = (stride, stride) if isinstance(stride, int) else stride
+        p = (k[0] // 2, k[1] // 2) if pad is None else pad
+        w = np.zeros((channels, x.shape[1] if deep else 1, *k), np.int8)
+        act = self.act if act is None else act
+        table = None if act in ("relu", "none") else np.zeros(256, np.int8)
+        rest = {"base": -128} if table is not None else {}
+        op = ops.conv if deep else ops.depthwise
+        return op(x, w, np.ones(channels, np.float32), np.zeros(channels, np.int32), add, table,
+                  stride=s, pad=(*p, *p), dilation=(1, 1), r_factor=1.0 if add is not None else 0.0,
+                  **ZERO, **BYTES, **rest)  # fmt: skip
+
+    def depthwise(self, x: Value, kernel: int, stride: int = 1) -> Value:
+        return self.conv(x, x.shape[1], kernel, stride, deep=False)
+
+    def pool(self, x: Value, kernel: int | tuple[int, int], stride: int | tuple[int, int],
+             pad: int = 0, kind: str = "max") -> Value:  # fmt: skip
+        k = (kernel, kernel) if isinstance(kernel, int) else kernel
+        s = (stride, stride) if isinstance(stride, int) else stride
+        return ops.pool(x, kind=kind, kernel=k, stride=s, pad=(pad,) * 4, dilation=(1, 1),
+                        x_scale=1.0, y_scale=1.0, **ZERO, **BYTES)  # fmt: skip
+
+    def mean(self, x: Value) -> Value:
+        return self.pool(x, (x.shape[2], x.shape[3]), 1, kind="avg")
+
+    def join(self, a: Value, b: Value, kind: str = "add") -> Value:
+        return ops.eltwise(a, b, kind=kind, a_zero=0, b_zero=0, a_factor=1.0, b_factor=1.0,
+                           y_zero=0, **BYTES)  # fmt: skip
+
+    def turned(self, x: Value) -> Value:
+        """Another order of the elements: each is read and written, as by a table."""
+        return ops.lut(x, np.zeros(256, np.int8), base=-128)
+
+    def up(self, x: Value, factor: int = 2) -> Value:
+        return ops.resize(x, factor=(factor, factor))
+
+    def deconv(self, x: Value, channels: int, kernel: int = 2) -> Value:
+        """A transposed convolution of stride 2: its four phases, each of a fourth of the taps."""
+        wide = self.conv(x, 4 * channels, kernel // 2, pad=(0, 0) if kernel == 2 else (1, 1))
+        wide = self.crop(wide, x.shape[2]) if kernel > 2 else wide
+        return self.up(ops.slice_(wide, first=0, count=channels))
+
+    def crop(self, x: Value, size: int) -> Value:
+        return x if x.shape[2] == size else self.pool(x, 2, 1)
+
+
+def graph(x: Value, *outputs: Value) -> Graph:
+    for i, y in enumerate(outputs):
+        y.name = f"y{i}"
+    return Graph([x], list(outputs), name="net")
+
+
+# ---- classifiers ---------------------------------------------------------------------------------
+def mobilenet_v2(batch: int = 1) -> Graph:
+    n = Net()
+    x = n.image(3, 224, 224, batch)
+    y = n.conv(x, 32, 3, 2)
+    plan = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
+            (6, 160, 3, 2), (6, 320, 1, 1)]  # fmt: skip
+    for widen, channels, repeats, stride in plan:
+        for k in range(repeats):
+            s = stride if k == 0 else 1
+            z = n.conv(y, widen * y.shape[1]) if widen > 1 else y
+            add = y if s == 1 and y.shape[1] == channels else None
+            y = n.conv(n.depthwise(z, 3, s), channels, act="none", add=add)
+    return graph(x, n.conv(n.mean(n.conv(y, 1280)), 1000, act="none"))
+
+
+def resnet50(batch: int = 1, before: bool = False) -> Graph:
+    """ResNet-50; `before`: v2, with batch norm and relu before the convolutions of a block."""
+    n = Net()
+    x = n.image(3, 224, 224, batch)
+    y = n.pool(n.conv(x, 64, 7, 2), 3, 2, 1)
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        narrow = 64 << stage
+        for k in range(blocks):
+            s = 2 if stage and not k else 1
+            z = n.conv(y, y.shape[1], 1, deep=False) if before else y
+            a = n.conv(z, narrow, 1)
+            a = n.conv(a, narrow, 3, s)
+            skip = n.conv(z, 4 * narrow, 1, s, act="none") if not k else y
+            y = n.conv(a, 4 * narrow, 1, act="none" if before else None, add=skip)
+    return graph(x, n.conv(n.mean(y), 1000, act="none"))
+
+
+def resnet18(n: Net, x: Value) -> Value:
+    y = n.pool(n.conv(x, 64, 7, 2), 3, 2, 1)
+    for stage in range(4):
+        for k in range(2):
+            s, c = (2 if stage and not k else 1), 64 << stage
+            skip = n.conv(y, c, 1, s, act="none") if s == 2 else y
+            y = n.conv(n.conv(y, c, 3, s), c, 3, add=skip)
+    return y
+
+
+def lprnet(batch: int = 1) -> Graph:
+    n = Net()
+    x = n.image(3, 24, 94, batch)
+
+    def block(y: Value, channels: int) -> Value:
+        q = channels // 4
+        y = n.conv(n.conv(y, q), q, (3, 1))
+        return n.conv(n.conv(y, q, (1, 3)), channels)
+
+    a = n.conv(x, 64, 3, pad=(0, 0))
+    b = block(n.pool(a, 3, 1), 128)
+    y = n.pool(b, 3, (1, 2))
+    c = block(ops.slice_(y, first=0, count=64), 256)
+    d = block(c, 256)
+    y = n.pool(d, 3, (1, 2))
+    e = n.conv(ops.slice_(y, first=0, count=64), 256, (1, 4), pad=(0, 0))
+    f = n.conv(e, 68, (13, 1), pad=(0, 0))
+    context = [n.mean(p) for p in (a, b, d)]  # of the whole plate, beside its places
+    return graph(x, n.conv(f, 68, act="none"), *[n.conv(p, 68, act="none") for p in context])
+
+
+# ---- detectors -----------------------------------------------------------------------------------
+def _c3(n: Net, x: Value, channels: int, repeats: int, skip: bool = True) -> Value:
+    a, b = n.conv(x, channels // 2), n.conv(x, channels // 2)
+    for _ in range(repeats):
+        fused = a if skip and n.act == "relu" else None
+        made = n.conv(n.conv(a, channels // 2), channels // 2, 3, add=fused)
+        # another activation lies between product and sum
+        a = n.join(made, a) if skip and fused is None else made
+    return n.conv(ops.concat(a, b), channels)
+
+
+def _sppf(n: Net, x: Value, channels: int) -> Value:
+    a = n.conv(x, x.shape[1] // 2)
+    b = n.pool(a, 5, 1, 2)
+    c = n.pool(b, 5, 1, 2)
+    return n.conv(ops.concat(a, b, c, n.pool(c, 5, 1, 2)), channels)
+
+
+def yolov5(width: float, act: str = "silu", batch: int = 1, size: int = 640,
+           outputs: str = "sigmoid") -> Graph:  # fmt: skip
+    n = Net(act)
+    w = [int(c * width) for c in (64, 128, 256, 512, 1024)]
+    x = n.image(3, size, size, batch)
+    y = _c3(n, n.conv(n.conv(x, w[0], 6, 2, pad=(2, 2)), w[1], 3, 2), w[1], 1)
+    p3 = _c3(n, n.conv(y, w[2], 3, 2), w[2], 2)
+    p4 = _c3(n, n.conv(p3, w[3], 3, 2), w[3], 3)
+    p5 = _sppf(n, _c3(n, n.conv(p4, w[4], 3, 2), w[4], 1), w[4])
+    a = n.conv(p5, w[3])
+    b = _c3(n, ops.concat(n.up(a), p4), w[3], 1, False)
+    c = n.conv(b, w[2])
+    o3 = _c3(n, ops.concat(n.up(c), p3), w[2], 1, False)
+    o4 = _c3(n, ops.concat(n.conv(o3, w[2], 3, 2), c), w[3], 1, False)
+    o5 = _c3(n, ops.concat(n.conv(o4, w[3], 3, 2), a), w[4], 1, False)
+    return graph(x, *[n.conv(o, 255, act=outputs) for o in (o3, o4, o5)])
+
+
+def _c2f(n: Net, x: Value, channels: int, repeats: int, skip: bool) -> Value:
+    half = channels // 2
+    y = n.conv(x, channels)
+    parts = [ops.slice_(y, first=0, count=half), ops.slice_(y, first=half, count=half)]
+    for _ in range(repeats):
+        h = n.conv(n.conv(parts[-1], half, 3), half, 3)
+        parts.append(n.join(h, parts[-1]) if skip else h)
+    return n.conv(ops.concat(*parts), channels)
+
+
+def yolov8(width: float, batch: int = 1, masks: bool = False, size: int = 640) -> Graph:
+    n = Net("silu")
+    w = [int(c * width) for c in (64, 128, 256, 512, 1024)]
+    x = n.image(3, size, size, batch)
+    y = _c2f(n, n.conv(n.conv(x, w[0], 3, 2), w[1], 3, 2), w[1], 1, True)
+    p3 = _c2f(n, n.conv(y, w[2], 3, 2), w[2], 2, True)
+    p4 = _c2f(n, n.conv(p3, w[3], 3, 2), w[3], 2, True)
+    p5 = _sppf(n, _c2f(n, n.conv(p4, w[4], 3, 2), w[4], 1, True), w[4])
+    b = _c2f(n, ops.concat(n.up(p5), p4), w[3], 1, False)
+    o3 = _c2f(n, ops.concat(n.up(b), p3), w[2], 1, False)
+    o4 = _c2f(n, ops.concat(n.conv(o3, w[2], 3, 2), b), w[3], 1, False)
+    o5 = _c2f(n, ops.concat(n.conv(o4, w[3], 3, 2), p5), w[4], 1, False)
+    made, c3 = [], max(w[2], 80)
+    for o in (o3, o4, o5):
+        made.append(n.conv(n.conv(n.conv(o, 64, 3), 64, 3), 64, act="none"))
+        scores = n.conv(n.conv(n.conv(o, c3, 3), c3, 3), 80, act="sigmoid")
+        made += [scores, n.conv(scores, 1, act="none")]  # rknn_model_zoo adds their sum
+        if masks:
+            made.append(n.conv(n.conv(n.conv(o, 32, 3), 32, 3), 32, act="none"))
+    if masks:
+        made.append(n.conv(n.conv(n.deconv(n.conv(o3, w[2], 3), w[2]), w[2], 3), 32))
+    return graph(x, *made)
+
+
+def yolov6n(batch: int = 1) -> Graph:
+    n = Net("relu")
+    x = n.image(3, 640, 640, batch)
+
+    def rep(y: Value, channels: int, repeats: int) -> Value:
+        for _ in range(repeats):
+            y = n.conv(y, channels, 3)
+        return y
+
+    y = rep(n.conv(n.conv(x, 16, 3, 2), 32, 3, 2), 32, 2)
+    p3 = rep(n.conv(y, 64, 3, 2), 64, 4)
+    p4 = rep(n.conv(p3, 128, 3, 2), 128, 6)
+    p5 = _sppf(n, rep(n.conv(p4, 256, 3, 2), 256, 2), 256)
+    a = n.conv(p5, 64)
+    b = rep(ops.concat(n.deconv(a, 64), p4), 64, 4)
+    c = n.conv(b, 32)
+    o3 = rep(ops.concat(n.deconv(c, 32), p3), 32, 4)
+    o4 = rep(ops.concat(n.conv(o3, 32, 3, 2), c), 64, 4)
+    o5 = rep(ops.concat(n.conv(o4, 64, 3, 2), a), 128, 4)
+    made = []
+    for o in (o3, o4, o5):
+        stem = n.conv(o, o.shape[1])
+        scores = n.conv(n.conv(stem, o.shape[1], 3), 80, act="sigmoid")
+        made += [scores, n.conv(scores, 1, act="none")]  # rknn_model_zoo adds their sum
+        made.append(n.conv(n.conv(stem, o.shape[1], 3), 4, act="none"))
+    return graph(x, *made)
+
+
+def yolox_s(batch: int = 1) -> Graph:
+    n = Net("silu")
+    x = n.image(12, 320, 320, batch)  # after its slices
+    w = (32, 64, 128, 256, 512)
+    y = _c3(n, n.conv(n.conv(x, w[0], 3), w[1], 3, 2), w[1], 1)
+    p3 = _c3(n, n.conv(y, w[2], 3, 2), w[2], 3)
+    p4 = _c3(n, n.conv(p3, w[3], 3, 2), w[3], 3)
+    y = n.conv(n.conv(p4, w[4], 3, 2), w[3])
+    pools = [n.pool(y, k, 1, k // 2) for k in (5, 9, 13)]
+    p5 = _c3(n, n.conv(ops.concat(y, *pools), w[4]), w[4], 1, False)
+    a = n.conv(p5, w[3])
+    b = _c3(n, ops.concat(n.up(a), p4), w[3], 1, False)
+    c = n.conv(b, w[2])
+    o3 = _c3(n, ops.concat(n.up(c), p3), w[2], 1, False)
+    o4 = _c3(n, ops.concat(n.conv(o3, w[2], 3, 2), c), w[3], 1, False)
+    o5 = _c3(n, ops.concat(n.conv(o4, w[3], 3, 2), a), w[4], 1, False)
+    made = []
+    for o in (o3, o4, o5):
+        stem = n.conv(o, 128)
+        made.append(n.conv(n.conv(n.conv(stem, 128, 3), 128, 3), 80, act="sigmoid"))
+        box = n.conv(n.conv(stem, 128, 3), 128, 3)
+        made += [n.conv(box, 4, act="none"), n.conv(box, 1, act="sigmoid")]
+    return graph(x, *made)
+
+
+def retinaface(size: int, batch: int = 1) -> Graph:
+    n = Net("leaky")
+    x = n.image(3, size, size, batch)
+    y = n.conv(x, 8, 3, 2)
+    plan = [
+        (16, 1),
+        (32, 2),
+        (32, 1),
+        (64, 2),
+        (64, 1),
+        (128, 2),
+        *[(128, 1)] * 5,
+        (256, 2),
+        (256, 1),
+    ]
+    kept = []
+    for k, (channels, stride) in enumerate(plan):
+        y = n.conv(n.depthwise(y, 3, stride), channels)
+        if k in (4, 10, 12):
+            kept.append(y)
+    a, b, c = (n.conv(y, 64) for y in kept)
+    b = n.conv(n.join(b, n.up(c)), 64, 3)
+    a = n.conv(n.join(a, n.up(b)), 64, 3)
+    made = []
+    for level in (a, b, c):
+        five = n.conv(level, 16, 3)
+        seven = n.conv(n.conv(five, 16, 3), 16, 3, act="none")
+        y = ops.concat(n.conv(level, 32, 3, act="none"), n.conv(five, 16, 3, act="none"), seven)
+        made += [n.turned(n.conv(y, k, act="none")) for k in (4, 8, 20)]
+    return graph(x, *made)
+
+
+def centernet(batch: int = 1) -> Graph:
+    n = Net()
+    x = n.image(3, 512, 512, batch)
+    y = resnet18(n, x)
+    for _ in range(3):
+        y = n.deconv(y, 256, 4)
+    return graph(x, *[n.conv(n.conv(y, 64, 3), k, act="none") for k in (80, 2, 2)])
+
+
+# ---- transformers --------------------------------------------------------------------------------
+def bert(tokens: int = 256, layers: int = 12, wide: int = 768, heads: int = 12,
+         batch: int = 1) -> Graph:  # fmt: skip
+    n = Net("none")
+    x = n.image(wide, tokens, 1, batch)
+    y, deep = x, wide // heads
+    for _ in range(layers):
+        q, k, v = (n.conv(y, wide) for _ in range(3))
+        mixed = []
+        for h in range(heads):
+            a, b, c = (ops.slice_(t, first=h * deep, count=deep) for t in (q, k, v))
+            score = ops.matmul(a, b, turned=True, a_zero=0, b_zero=0, factor=1.0, **BYTES)
+            score = n.turned(score)  # softmax, about
+            mixed.append(ops.matmul(score, c, a_zero=0, b_zero=0, factor=1.0, **BYTES))
+        y = n.join(n.conv(ops.concat(*mixed), wide), y)
+        y = n.conv(n.conv(y, 4 * wide, act="gelu"), wide, add=y)
+    return graph(x, y)
+
+
+MAKERS: dict[str, Callable[..., Graph]] = {
+    "mobilenet_v2": mobilenet_v2,
+    "resnet50": resnet50,
+    "resnet50_v2": lambda batch=1: resnet50(batch, before=True),
+    "yolov5n": lambda batch=1: yolov5(0.25, batch=batch),
+    "yolov5s": lambda batch=1: yolov5(0.5, batch=batch),
+    "yolov5s_relu": lambda batch=1: yolov5(0.5, "relu", batch),
+    "yolov6n": yolov6n,
+    "yolov8n": lambda batch=1: yolov8(0.25, batch),
+    "yolov8s": lambda batch=1: yolov8(0.5, batch),
+    "yolov8s_seg": lambda batch=1: yolov8(0.5, batch, masks=True),
+    "yolox_s": yolox_s,
+    "retinaface_320": lambda batch=1: retinaface(320, batch),
+    "retinaface_640": lambda batch=1: retinaface(640, batch),
+    "centernet": centernet,
+    "lprnet": lprnet,
+    "bert": lambda batch=1: bert(batch=batch),
+}
+MACS = {  # 10^6, as published with the architectures; two operations are one
+    "mobilenet_v2": 300, "resnet50": 4090, "resnet50_v2": 4100, "yolov5n": 2250, "yolov5s": 8250,
+    "yolov5s_relu": 8250, "yolov6n": 5700, "yolov8n": 4350, "yolov8s": 14300, "yolov8s_seg": 21300,
+    "yolox_s": 13400,
+}  # fmt: skip
+
+
+def macs(g: Graph) -> int:
+    """Products of a net."""
+    from intaglio.ops.registry import REGISTRY
+
+    found = 0
+    for node in g.nodes():
+        count = REGISTRY[node.op].macs
+        found += count(node) if count else 0
+    return found
+
+
+def names() -> Sequence[str]:
+    return tuple(MAKERS)
