@@ -123,8 +123,9 @@ def apart(made: Program) -> None:
 
 
 def predict(row: Row, code: np.ndarray, c: Chip) -> float:
-    """Milliseconds for one sample."""
-    return timeline(code, narrowed(c, row.dtype)).milliseconds / row.batch
+    """Milliseconds for one sample, with those of the CPU's steps."""
+    calls = npu_nets.HOST.get(row.net, 0) * {**USUAL, **c.timing}["call"] / 1e3
+    return (timeline(code, narrowed(c, row.dtype)).milliseconds + calls) / row.batch
 
 
 # ---- fitting -------------------------------------------------------------------------------------

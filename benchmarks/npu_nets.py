@@ -347,6 +347,9 @@ MAKERS: dict[str, Callable[..., Graph]] = {
     "lprnet": lprnet,
     "bert": lambda batch=1: bert(batch=batch),
 }
+HOST = {  # steps that the CPU does in the exported models: reshapes before the end, a softmax
+    "mobilenet_v2": 1, "resnet50": 1, "resnet50_v2": 1, "retinaface_320": 10, "retinaface_640": 10,
+}  # fmt: skip
 MACS = {  # 10^6, as published with the architectures; two operations are one
     "mobilenet_v2": 300, "resnet50": 4090, "resnet50_v2": 4100, "yolov5n": 2250, "yolov5s": 8250,
     "yolov5s_relu": 8250, "yolov6n": 5700, "yolov8n": 4350, "yolov8s": 14300, "yolov8s_seg": 21300,

@@ -29,6 +29,7 @@ USUAL = {  # constants of a chip whose file does not say
     "transfer": 100.0,  # cycles until a transfer's first byte
     "barrier": 500.0,  # cycles from the last core's arrival on
     "start": 20.0,  # microseconds to hand a program to the NPU
+    "call": 60.0,  # microseconds of each step that the CPU does, beside its work
     "images": 1,  # of a batch that products take side by side
 }  # and "use.TYPE", the share of its rate that a product of that type reaches
 PRODUCTS = ("conv", "depthwise", "matmul")

@@ -90,6 +90,7 @@ TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/target
     "transfer": _cost,
     "barrier": _cost,
     "start": _cost,
+    "call": _cost,
     "images": _whole(1, 64),
 }
 
