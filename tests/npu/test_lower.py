@@ -96,6 +96,19 @@ def test_wide_groups_are_computed_apart():
     assert made[-1] == "npu.concat"
 
 
+@pytest.mark.parametrize("result", ["i8", None])
+def test_more_channels_than_the_unit_has(result):
+    n, x = net(1, 4, 3, 3)
+    chip = chips.load("rk3588")
+    few = replace(chip.units["conv"], limits={"channels": 5})
+    few = replace(chip, units={**chip.units, "conv": few})
+    w, scale, zero = n.weights(12, 4, (1, 1))
+    end = n.result(result) if result else ()
+    y = ops.qlinear_conv(*n.of(x), w, scale, zero, *end, **{**WINDOW, "pad": (0,) * 4})
+    made, _ = lowered(y, few)
+    assert made == [*["npu.conv"] * 3, "npu.concat" if result else "concat"]
+
+
 def test_what_follows_a_product_joins_it():
     n, x = net(1, 4, 5, 5)
     y = ops.lookup(ops.clip(conv(n, x), lo=-20.0, hi=90.0), constant(codes(RNG, "u8", 256)))

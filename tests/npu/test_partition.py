@@ -143,6 +143,15 @@ def test_the_report_says_why_and_what_would_help():
     assert "to have it on the NPU" in text
 
 
+def test_limits_have_a_remedy():
+    n, x = large()
+    y = ops.qlinear_conv(*n.of(x), *n.weights(8, 32, (3, 3)), *n.result("i8"), stride=(9, 9),
+                         pad=(0,) * 4, dilation=(1, 1), groups=1)  # fmt: skip
+    _, report = offloaded(Graph([x], [y], ["y"]))
+    assert (report.on_cpu[0].why, report.on_cpu[0].remedy) == (
+        "stride is 9; conv does at most 7", "use stride of at most 7")  # fmt: skip
+
+
 def test_time_grows_with_the_graph_only():
     def seconds(layers):
         n, x = large()

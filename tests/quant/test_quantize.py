@@ -149,3 +149,14 @@ def test_nothing_is_spent_on_what_a_function_makes_constant(groups, dtype, level
     assert seen.low < -60
     assert scheme.dtype == dtype
     assert 0.8 * seen.high < scheme.scale[0] * levels < seen.high + 20
+
+
+def test_functions_that_no_table_holds_in_fine_steps_keep_bytes():
+    """Swish comes back to 0 far below what was seen: in fine steps that is too far for a table."""
+    x = image()
+    w = np.random.default_rng(1).standard_normal((8, 8, 3, 3)).astype(np.float32)
+    near = ops.conv(x, constant(w / 40), **SAME)
+    made = calibrate(graph(x, conv(ops.swish(near), seed=2)), SAMPLES)
+    (name,) = [n.inputs[0].name for n in made.float_graph.nodes() if n.op == "swish"]
+    assert made.scheme.tensors[name].dtype == "i8"
+    assert not any(n.op == "swish" for n in intaglio.optimize(made.graph).nodes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -75,6 +76,8 @@ class Partition:
         groups: dict[tuple[str, str, str], list[OnCpu]] = {}
         for row in self.on_cpu:
             groups.setdefault((row.op, row.why, row.remedy), []).append(row)
+        if not programs and any("units work on integers" in row.why for row in self.on_cpu):
+            lines.append(f"the model computes in floats: intaglio quantize --target {self.chip}")
         if groups:
             lines.append("on the CPU, by their estimated share of the time:")
         order = sorted(groups.items(), key=lambda g: -sum(r.share for r in g[1]))
@@ -96,6 +99,8 @@ def _count(n: int, what: str) -> str:
 def why_and_remedy(node: Node, words: str) -> tuple[str, str]:
     """A reason, and what change of the model would bring the node onto the NPU, if one is known."""
     why, _, remedy = words.partition(": ")
+    if limit := LIMIT.fullmatch(why):
+        return why, f"use {limit[1]} of {limit[2] or ''}{limit[3]}"
     if "between others of the CPU" in why:
         return why, "bring its neighbours onto the NPU"
     read = node.inputs[0] if node.inputs else None
@@ -106,6 +111,8 @@ def why_and_remedy(node: Node, words: str) -> tuple[str, str]:
     return why, REMEDIES.get(node.op, remedy)
 
 
+# How chips say that a number is beyond what a unit does.
+LIMIT = re.compile(r"(\w+) is [\d]+; \w+ does (at most )?(.*)")
 REMEDIES = {
     "quantize_linear": "give the model bytes: quantize with input_type='uint8'",
     "dequantize_linear": "take the integers as output",

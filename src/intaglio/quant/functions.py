@@ -14,6 +14,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value
+from intaglio.ops.quantized import ENTRIES
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.affine import affine
 from intaglio.quant.formats import USUAL, Formats
@@ -30,13 +31,25 @@ def fit_functions(placement: Placement, ranges: Mapping[Value, tuple[float, floa
         chain = _functions(v, placement)
         if chain and schemes[v.name].dtype in ("i8", "u8"):
             found = _changing(chain, ranges[v], schemes[chain[-1].outputs[0].name])
-            if found is not None and how.table_bits > 8 and _has_sums(v.producer):
-                step = float(np.float32((found[1] - found[0]) / ((1 << how.table_bits) - 2)))
+            step = _step(chain, found, how.table_bits, schemes[chain[-1].outputs[0].name])
+            if found is not None and step and _has_sums(v.producer):
                 most = step * dtypes.limits("i16")[1]
                 schemes[v.name] = TensorScheme("i16", (step,), (0,), lo=-most, hi=most)
             elif found is not None:
                 symmetric = placement.nodes[v.producer] in how.symmetric  # type: ignore[index]
                 schemes[v.name] = affine(*found, schemes[v.name].dtype, symmetric)
+
+
+def _step(chain: list[Node], found: tuple[float, float] | None, bits: int,
+          after: TensorScheme) -> float | None:  # fmt: skip
+    """Units of sums in which the range has `bits`, if a table holds all that changes in 16."""
+    if found is None or bits <= 8:
+        return None
+    step = float(np.float32((found[1] - found[0]) / ((1 << bits) - 2)))
+    low, high = dtypes.limits("i16")
+    every = np.arange(low, high + 1).astype(np.float32) * np.float32(step)
+    changes = np.flatnonzero(np.diff(_stored(_applied(chain, every), after)))
+    return step if len(changes) and changes[-1] - changes[0] + 2 <= ENTRIES else None
 
 
 def _has_sums(maker: Node | None) -> bool:

@@ -80,7 +80,7 @@ def _mean(make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, out
 
 def _largest(make: Maker, x: Value, node: Node) -> Value:
     if x.dtype not in FEATURES:
-        raise Refused(f"pooling of {x.dtype}; units work on integers: quantise it")
+        raise Refused(f"it computes in {x.dtype}, units work on integers: quantise it")
     if node.attrs["with_indices"]:
         raise Refused("the places of the largest numbers are asked for, too")
     window = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
@@ -216,7 +216,7 @@ def elementwise(make: Maker) -> tuple[Rule, ...]:
     def clip_on_npu(node: Node, x: Value) -> Any:
         """a clip of bytes -> npu.lut"""
         if x.dtype not in BITS8:
-            return no(f"a clip of {x.dtype}; tables take bytes: quantise it")
+            return no(f"it computes in {x.dtype}, units work on integers: quantise it")
         return make.tried(_clipped, x, node)
 
     return (function_before_moves, pair_on_npu, avg_pool_on_npu, mean_on_npu, max_pool_on_npu,

@@ -45,9 +45,13 @@ class Maker:
         found = before(v, lambda u: u.shape == shape)
         return self.moved(ops.reshape, v, shape=shape) if found is None else found
 
-    def moved(self, op: Op, v: Value, **attrs: Any) -> Value:
+    def beside(self, *images: Value) -> Value:
+        """Channels of real numbers, one image after the other, by the CPU."""
+        return self.moved(ops.concat, *images, axis=1)
+
+    def moved(self, op: Op, *values: Value, **attrs: Any) -> Value:
         """A move that the CPU does."""
-        node = op.node(v, **attrs)
+        node = op.node(*values, **attrs)
         self.made.append(node)
         return node.outputs[0]
 

@@ -47,15 +47,13 @@ class Product:
         """The node, or the nodes of its groups."""
         channels, (many, deep) = self.x.shape[1], self.w.shape[:2]
         if self.groups == 1:
+            most = chip.units["conv"].limits.get("channels", many)
+            if isinstance(most, int) and many > most:
+                return self._in_parts(make, chip, table, -(-many // -(-many // most)))
             return make(conv, self.x, *self._constants(), self.residual, table, **self.attrs)
-        if not self.groups == channels == many or deep != 1:
+        if not self.groups == channels == many or deep != 1 or "depthwise" not in chip.units:
             return self._in_groups(make, chip, table)
-        try:
-            return make(depthwise, self.x, *self._constants(), self.residual, table, **self.attrs)
-        except Refused:
-            if "depthwise" in chip.units:
-                raise
-            return self._in_groups(make, chip, table)
+        return make(depthwise, self.x, *self._constants(), self.residual, table, **self.attrs)
 
     def _constants(self) -> tuple[Value, Value, Value]:
         w, scale, bias = (np.ascontiguousarray(a) for a in (self.w, self.scale, self.bias))
@@ -64,17 +62,30 @@ class Product:
     def _in_groups(self, make: Maker, chip: Chip, table: Value | None) -> Value:
         """Some groups at a time, with zeros for the weights between them."""
         (many, deep), joined = self.w.shape[:2], _groups_at_once(chip, self)
-        parts, of_part = self.groups // joined, many // self.groups * joined
         made = []
-        for i in range(parts):
-            rows = slice(i * of_part, (i + 1) * of_part)
-            dense = _side_by_side(self.w[rows], joined)
-            cut = self._cut(make, self.x, i * deep * joined, deep * joined)
-            r = self.residual
-            r = None if r is None else self._cut(make, r, rows.start, of_part)
-            part = Product(cut, dense, self.scale[rows], self.bias[rows], r, 1, self.attrs)
-            made.append(part(make, chip, table))
-        return made[0] if parts == 1 else make(concat, *made)
+        for i in range(self.groups // joined):
+            seen = self._cut(make, self.x, i * deep * joined, deep * joined)
+            first, count = i * (many // self.groups * joined), many // self.groups * joined
+            dense = _side_by_side(self.w[first : first + count], joined)
+            made.append(self._part(make, seen, dense, first)(make, chip, table))
+        return self._together(make, made)
+
+    def _in_parts(self, make: Maker, chip: Chip, table: Value | None, size: int) -> Value:
+        """Some output channels at a time."""
+        made = [self._part(make, self.x, self.w[i : i + size], i)(make, chip, table)
+                for i in range(0, self.w.shape[0], size)]  # fmt: skip
+        return self._together(make, made)
+
+    def _part(self, make: Maker, x: Value, w: Array, first: int) -> Product:
+        """The product of some output channels, with weights `w`."""
+        rows = slice(first, first + w.shape[0])
+        r = None if self.residual is None else self._cut(make, self.residual, first, w.shape[0])
+        return Product(x, w, self.scale[rows], self.bias[rows], r, 1, self.attrs)
+
+    def _together(self, make: Maker, made: list[Value]) -> Value:
+        if len(made) == 1:
+            return made[0]
+        return make.beside(*made) if self.attrs["dtype"] == "f32" else make(concat, *made)
 
     def _cut(self, make: Maker, v: Value, first: int, count: int) -> Value:
         return v if count == v.shape[1] else make(slice_, v, first=first, count=count)
