@@ -221,6 +221,23 @@ CASES = {
     "broadcast": (lambda x, y: torch.broadcast_tensors(x, y), M, R(6)),
     "atan2": (lambda x, y: torch.atan2(x, y), M, R(4, 6)),
     "bucketize": (lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])), M),
+    "more unary": (
+        lambda x: (torch.logit(x.sigmoid()), torch.erfc(x), torch.deg2rad(x), F.tanhshrink(x),
+                   torch.isclose(x, x + 1e-9), torch.logaddexp(x, -x), torch.less(x, 0.1),
+                   *torch.aminmax(x, dim=1), x.mT), M,
+    ),
+    "distances": (lambda x, y: (torch.cdist(x, y), F.pairwise_distance(x, y)), M, R(4, 6)),
+    "stft": (
+        lambda x: (torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True).abs(),
+                   torch.view_as_real(torch.stft(x, 16, window=torch.hamming_window(12),
+                                                 win_length=12, center=False,
+                                                 return_complex=True))), R(2, 64),
+    ),
+    "fft": (
+        lambda x: (torch.fft.rfft(x).abs(), torch.fft.irfft(torch.fft.rfft(x)),
+                   torch.fft.rfft(x, norm="ortho").real), R(2, 16),
+    ),
+    "as strided": (lambda x: x.as_strided((2, 3), (1, 2), 1), M),
     "diagonal": (lambda x: (x.diagonal(), x.diagonal(1)), M),
 }  # fmt: skip
 

@@ -199,6 +199,25 @@ def test_weights_alone_are_explained(tmp_path):
         intaglio.load(path)
 
 
+def test_operators_of_torchvision():
+    code = """class Net(Module):
+  def forward(self: __torch__.Net, boxes: Tensor, scores: Tensor,
+    x: Tensor) -> Tuple[Tensor, Tensor]:
+    kept = ops.torchvision.nms(boxes, scores, 0.5)
+    ids = torch.zeros([3, 1])
+    rois = torch.cat([ids, boxes], 1)
+    return (kept, ops.torchvision.roi_align(x, rois, 1., 2, 2, 2, True))
+"""
+    boxes = np.array([[0, 0, 4, 4], [0, 0, 4, 5], [4, 4, 8, 8]], np.float32)
+    scores = np.array([0.5, 0.9, 0.7], np.float32)
+    image = np.broadcast_to(np.arange(8, dtype=np.float32), (1, 1, 8, 8)).copy()
+    graph = load_torch(script({"__torch__": code}, Object("__torch__.Net", {}), (),
+                              [boxes, scores, image]))  # fmt: skip
+    kept, cells = run(graph, boxes, scores, image)
+    assert kept.tolist() == [1, 2]
+    np.testing.assert_allclose(cells[:, 0, 0], [[0.5, 2.5], [0.5, 2.5], [4.5, 6.5]], atol=1e-5)
+
+
 def test_unknown_operators_are_counted():
     code = """class Net(Module):
   def forward(self: __torch__.Net, x: Tensor) -> Tensor:

@@ -112,3 +112,9 @@ def prelu(self: Value, weight: Value) -> Value:
 def glu(self: Value, dim: int = -1) -> Value:
     made: Value = ops.glu(self, axis=axis_of(dim, self))
     return made
+
+
+@importer("tanhshrink")
+def tanhshrink(self: Value) -> Value:
+    made: Value = ops.sub(self, ops.tanh(self))
+    return made

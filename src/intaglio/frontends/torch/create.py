@@ -134,16 +134,6 @@ def _listed(data: Any) -> Any:
     return [_listed(d) for d in data] if isinstance(data, list | tuple) else _number(data)
 
 
-@importer("hann_window")
-def hann_window(window_length: Any, periodic: bool = True, *rest: Any, dtype: int | None = None,
-                **kwargs: Any) -> Value:  # fmt: skip
-    count = integer(window_length)
-    if not 1 <= count <= LARGEST:
-        raise BadInput(f"a window of {count} is asked for")
-    at = np.arange(count) / max(count if periodic else count - 1, 1)
-    return constant((0.5 - 0.5 * np.cos(2 * np.pi * at)).astype(dtypes.numpy_of(_kind(dtype))))
-
-
 @importer("rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "multinomial",
           "normal", "uniform", "randperm", "exponential")  # fmt: skip
 def random(*args: Any, **kwargs: Any) -> Value:

@@ -165,7 +165,7 @@ def log1p(self: V) -> Value:
     return made
 
 
-@importer("expm1")
+@importer("expm1", "special_expm1")
 def expm1(self: V) -> Value:
     x = floating(self)
     made: Value = ops.sub(ops.exp(x), number(1, x.dtype))
@@ -190,6 +190,19 @@ def atan2(self: V, other: V) -> Value:
     half = ops.mul(ops.sign(y), number(math.pi / 2, x.dtype))
     result: Value = ops.where(half, made, ops.equal(x, zero))
     return result
+
+
+def _compared(op: Any) -> Any:
+    def function(self: V, other: V) -> Value:
+        made: Value = op(*promoted(self, other))
+        return made
+
+    return function
+
+
+for _name, _op in (("less", ops.less), ("less_equal", ops.less_equal), ("greater", ops.greater),
+                   ("greater_equal", ops.greater_equal)):  # fmt: skip
+    importer(_name)(_compared(_op))
 
 
 @importer("ne", "__ne__", "not_equal")
@@ -244,6 +257,61 @@ def bitwise_not(self: V) -> Value:
 def isinf(self: V) -> Value:
     made: Value = ops.is_inf(floating(self))
     return made
+
+
+@importer("isposinf")
+def isposinf(self: V) -> Value:
+    made: Value = ops.is_inf(floating(self), negative=False)
+    return made
+
+
+@importer("isneginf")
+def isneginf(self: V) -> Value:
+    made: Value = ops.is_inf(floating(self), positive=False)
+    return made
+
+
+@importer("isclose")
+def isclose(self: V, other: V, rtol: float = 1e-5, atol: float = 1e-8,
+            equal_nan: bool = False) -> Value:  # fmt: skip
+    a, b = (floating(v) for v in promoted(self, other))
+    near = ops.add(ops.mul(ops.abs(b), number(rtol, b.dtype)), number(atol, b.dtype))
+    made: Value = ops.less_equal(ops.abs(ops.sub(a, b)), near)
+    return made
+
+
+@importer("logaddexp")
+def logaddexp(self: V, other: V) -> Value:
+    """The larger one plus log(1 + exp(-distance))."""
+    a, b = (floating(v) for v in promoted(self, other))
+    apart = ops.neg(ops.abs(ops.sub(a, b)))
+    made: Value = ops.add(ops.maximum(a, b), ops.softplus(apart))
+    return made
+
+
+@importer("logit", "special_logit")
+def logit(self: V, eps: float | None = None) -> Value:
+    x = floating(self)
+    x = x if eps is None else clamp(x, float(eps), 1 - float(eps))
+    made: Value = ops.log(ops.div(x, ops.sub(number(1, x.dtype), x)))
+    return made
+
+
+@importer("erfc", "special_erfc")
+def erfc(self: V) -> Value:
+    x = floating(self)
+    made: Value = ops.sub(number(1, x.dtype), ops.erf(x))
+    return made
+
+
+@importer("deg2rad")
+def deg2rad(self: V) -> Value:
+    return mul(floating(self), math.pi / 180)
+
+
+@importer("rad2deg")
+def rad2deg(self: V) -> Value:
+    return mul(floating(self), 180 / math.pi)
 
 
 @importer("isfinite")

@@ -158,10 +158,7 @@ class _Exported:
         if _OLD in self.archive:
             return Cell(self._old_tensor(name), name)
         for folder in ("weights", "constants") if kind != "tensor_constant" else ("constants",):
-            config = f"data/{folder}/{self.name}_{folder}_config.json"
-            if config not in self.archive:
-                continue
-            entry = json.loads(self.archive.text(config)).get("config", {}).get(name)
+            entry = self._config(folder).get(name)
             if entry is None:
                 continue
             if entry.get("use_pickle") or entry.get("tensor_meta") is None:
@@ -171,6 +168,18 @@ class _Exported:
                 self._raw(f"data/{folder}/{entry['path_name']}", entry["tensor_meta"]), name
             )
         raise BadFile(f"{self.what} lacks tensor '{name[:120]}'; it is damaged")
+
+    @functools.cache  # noqa: B019  # lives as long as one load
+    def _config(self, folder: str) -> dict[str, Any]:
+        """Where the tensors of a folder lie, by name."""
+        name = f"data/{folder}/{self.name}_{folder}_config.json"
+        if name not in self.archive:
+            return {}
+        try:
+            made = json.loads(self.archive.text(name))["config"]
+        except (ValueError, RecursionError, TypeError, KeyError) as e:
+            raise BadFile(f"{self.what}: '{name}' is damaged ({str(e)[:120]})") from None
+        return made if isinstance(made, dict) else {}
 
     def _raw(self, path: str, meta: dict[str, Any]) -> Value:
         shape = tuple(int(s["as_int"]) for s in meta["sizes"])

@@ -21,7 +21,7 @@ from intaglio.frontends.torch.importer import (
     real,
     signature_of,
 )
-from intaglio.frontends.torch.tensors import Quantized
+from intaglio.frontends.torch.tensors import Complex, Quantized
 from intaglio.frontends.torch.views import VIEWS, looks_at
 from intaglio.ir import Node, Value, constant
 from intaglio.ops.registry import evaluate_node
@@ -68,7 +68,7 @@ class Program:
     def call(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
         """The result of an operator, named without its overload: "conv2d", "quantized::add"."""
         flat = [*leaves(args), *leaves(list(kwargs.values()))]
-        with_tensors = any(isinstance(x, Cell) for x in flat)
+        with_tensors = any(isinstance(x, Cell | Complex) for x in flat)
         poisoned = any(x is UNKNOWN for x in flat)
         try:
             if not with_tensors and not poisoned and name in scalars.NUMBERS:
@@ -188,6 +188,8 @@ class Program:
         if isinstance(made, Quantized):
             stored = self._settled(made.stored, label)
             return Quantized(stored, made.scale, made.zero, made.axis)
+        if isinstance(made, Complex):
+            return Complex(self._settled(made.pairs, label))
         if isinstance(made, list | tuple):
             return type(made)(self._settled(m, label) for m in made)
         if not isinstance(made, Value) or made in self.settled:

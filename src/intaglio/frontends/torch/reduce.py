@@ -235,3 +235,25 @@ def argsort(self: Value, *args: Any, dim: int = -1, descending: bool = False,
             stable: bool | None = None) -> Value:  # fmt: skip
     made: Value = sort(self, *args, dim=dim, descending=descending)[1]
     return made
+
+
+@importer("aminmax")
+def aminmax(self: Value, dim: Any = None, keepdim: bool = False) -> Any:
+    axes = axes_of(dim, self)
+    return (ops.reduce_min(self, axes=axes, keepdims=bool(keepdim)),
+            ops.reduce_max(self, axes=axes, keepdims=bool(keepdim)))  # fmt: skip
+
+
+@importer("cdist", "_cdist_forward")
+def cdist(x1: Value, x2: Value, p: float = 2.0, compute_mode: int | None = None) -> Value:
+    """Distances between all rows of one and all rows of the other."""
+    a = reshaped(x1, (*x1.shape[:-1], 1, x1.shape[-1]))
+    b = reshaped(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
+    return norm(ops.sub(a, b), p, [-1])
+
+
+@importer("pairwise_distance")
+def pairwise_distance(x1: Value, x2: Value, p: float = 2, eps: float = 1e-6,
+                      keepdim: bool = False) -> Value:  # fmt: skip
+    off = ops.add(ops.sub(x1, x2), number(eps, x1.dtype))
+    return norm(off, p, [-1], keepdim)

@@ -21,11 +21,12 @@ from intaglio.frontends.torch.importer import (
     tensor,
     tensors,
 )
+from intaglio.frontends.torch.tensors import Complex
 from intaglio.ir import Value
 from intaglio.ops.registry import broadcast_shapes, normalize_axis
 
 
-@importer("view", "reshape", "_unsafe_view", "_reshape_alias")
+@importer("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "reshape_copy")
 def reshape(self: Value, size: Any, *rest: Any) -> Value:
     if not isinstance(size, list | tuple):
         raise BadInput("a view as another element type is not read")
@@ -63,12 +64,20 @@ def unflatten(self: Value, dim: int, sizes: Any) -> Value:
 
 
 @importer("permute")
-def permute(self: Value, dims: Any) -> Value:
+def permute(self: Any, dims: Any) -> Any:
+    if isinstance(self, Complex):
+        rank = self.pairs.type.rank - 1
+        return Complex(permuted(self.pairs, [*(integer(d) % rank for d in dims), rank]))
     return permuted(self, [axis_of(d, self) for d in dims])
 
 
 @importer("transpose", "swapaxes", "swapdims")
-def transpose(self: Value, dim0: int, dim1: int) -> Value:
+def transpose(self: Any, dim0: int, dim1: int) -> Any:
+    if isinstance(self, Complex):
+        rank = self.pairs.type.rank - 1
+        a, b = integer(dim0) % rank, integer(dim1) % rank
+        order = {a: b, b: a}
+        return Complex(permuted(self.pairs, [order.get(i, i) for i in range(rank + 1)]))
     perm = list(range(self.type.rank))
     if perm:
         a, b = axis_of(dim0, self), axis_of(dim1, self)
@@ -79,6 +88,12 @@ def transpose(self: Value, dim0: int, dim1: int) -> Value:
 @importer("t")
 def t(self: Value) -> Value:
     return permuted(self, list(range(self.type.rank))[::-1])
+
+
+@importer("mT", "mH", "adjoint")
+def matrix_t(self: Value) -> Value:
+    made: Value = transpose(self, -2, -1)
+    return made
 
 
 @importer("numpy_T")
@@ -192,7 +207,7 @@ def pieces(x: Value, sizes: list[int], axis: int) -> list[Value]:
     return made
 
 
-@importer("split", "split_with_sizes")
+@importer("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes")
 def split(self: Value, split_size: Any, dim: int = 0) -> list[Value]:
     axis = axis_of(dim, self)
     extent = self.shape[axis]
@@ -204,7 +219,7 @@ def split(self: Value, split_size: Any, dim: int = 0) -> list[Value]:
     return pieces(self, [min(size, extent - i) for i in range(0, extent, size)] or [0], axis)
 
 
-@importer("chunk")
+@importer("chunk", "unsafe_chunk")
 def chunk(self: Value, chunks: int, dim: int = 0) -> list[Value]:
     axis = axis_of(dim, self)
     return split(self, max(-(-self.shape[axis] // max(integer(chunks), 1)), 1), axis)

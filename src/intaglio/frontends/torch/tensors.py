@@ -57,6 +57,13 @@ class Quantized:
     axis: int | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Complex:
+    """A complex tensor: real and imaginary parts as a last axis of two."""
+
+    pairs: Value
+
+
 Read = Callable[[str], bytes]  # a storage's bytes by its key
 
 
