@@ -6,9 +6,9 @@ A model is a name of the zoo, of ../shared, or the path of an ONNX file; one in 
 first, from a few random samples, without a guard: what counts here are bits, not accuracy. Every
 program of a model runs in the simulator from the bytes that a package holds, and its results are
 compared, bit by bit, with what the interpreter makes of the same module. Times are of the
-processor, which others on the machine do not lengthen much; one thread simulates. `traffic` is bytes to and
-from DDR in all programs, by the least that any program moves: each weight, input and output once,
-and, written and read once, each map that the chip's memories cannot hold.
+processor, which others on the machine do not lengthen much; one thread simulates. `traffic` is
+bytes to and from DDR in all programs, by the least that any program moves: each weight, input and
+output once, and, written and read once, each map that the chip's memories cannot hold.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from intaglio import passes, targets
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Value
 from intaglio.npu import compile_programs
+from intaglio.npu.describe import describe
 from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.passes.partition_report import Partition
@@ -61,7 +63,7 @@ def optimize(
 
 def compile(
     model: str | Path | Graph,
-    target: str = "cpu",
+    target: str | targets.Target = "cpu",
     isa: str | None = None,
     level: int = LEVEL,
     dump_dir: str | Path | None = None,
@@ -70,6 +72,8 @@ def compile(
     disable: Collection[str] = (),
     precision: str = "f32",
     tune: bool | Tuning = False,
+    cores: int = 1,
+    by_layer: bool = False,
     **load: Any,
 ) -> Package:
     """Compile a model file, a Graph or a live PyTorch module (`inputs=` examples) for a target.
@@ -80,16 +84,17 @@ def compile(
     `precision` "bf16" computes products in bf16 with sums in f32; "f16" keeps weights and what
     lies between products in f16. `tune` times the ways to compute
     each layer on this machine and keeps the fastest (a Tuning says for how long, and so on); what
-    was measured is kept on disk. All else goes to `intaglio.load`.
+    was measured is kept on disk. On an NPU, `cores` share the work, and `by_layer` runs each layer
+    by itself, as vendors' tools do. All else goes to `intaglio.load`.
     """
     made = trace(model, target, isa, level, dump_dir, progress, strip, disable, precision, tune,
-                 **load)  # fmt: skip
+                 cores, by_layer, **load)  # fmt: skip
     return made.package
 
 
 def trace(
     model: str | Path | Graph,
-    target: str = "cpu",
+    target: str | targets.Target = "cpu",
     isa: str | None = None,
     level: int = LEVEL,
     dump_dir: str | Path | None = None,
@@ -98,6 +103,8 @@ def trace(
     disable: Collection[str] = (),
     precision: str = "f32",
     tune: bool | Tuning = False,
+    cores: int = 1,
+    by_layer: bool = False,
     **load: Any,
 ) -> Compiled:
     """`compile`, with everything that was learnt on the way."""
@@ -111,7 +118,7 @@ def trace(
         measuring = [passes.Pass("measure", tuner, level=2)]
     tell("reading the model")
     graph = _graph(model, load)
-    offload = _offload(chip, tell) if chip.chip else []
+    offload = _offload(chip, cores, by_layer, tell) if chip.chip else []
     lowering = passes.lowering(host, decisions.pick)
     pipeline = [*passes.neutral(chip.cost), *offload, *measuring, *lowering]
     records = passes.run(graph, pipeline, _level(level), dump_dir, tell, disable)
@@ -133,17 +140,20 @@ def trace(
     partition = next((r.result for r in records if isinstance(r.result, Partition)), None)
     if partition and not strip:
         meta["partition"] = partition.to_dict()
+        programs = next(r.result for r in records if r.name == "program")
+        meta["npu"] = [describe(made) for made in programs]
     package = Package.build([plan], isa=chip.isa, meta=meta, strip=strip)
     tuned = next((r.result for r in records if isinstance(r.result, Tuned)), None)
     return Compiled(package, graph, plan, tensors, records, decisions.made, tuned, partition)
 
 
-def _offload(target: targets.Target, tell: Progress) -> list[passes.Pass]:
+def _offload(target: targets.Target, cores: int, by_layer: bool,
+             tell: Progress) -> list[passes.Pass]:  # fmt: skip
     """What the NPU does becomes programs of instructions."""
     chip = target.chip
     assert chip is not None
-    work = passes.Pass("program", lambda graph, _: compile_programs(graph, chip, progress=tell))
-    return [*passes.offload(target), work]
+    work = partial(compile_programs, chip=chip, together=not by_layer, cores=cores, progress=tell)
+    return [*passes.offload(target), passes.Pass("program", lambda graph, _: work(graph))]
 
 
 def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:

@@ -18,6 +18,8 @@ COMMANDS = {  # name -> what the group's help says; the module of that name is i
     "quantize": "Make a float model compute in integers, by samples.",
     "inspect": "Show what is in a model or a package.",
     "bench": "Measure latency, layer by layer if asked.",
+    "perf": "Predict how fast a chip runs a model, layer by layer.",
+    "memory": "Show what a model takes of a chip's memories.",
     "targets": "List the chips, or explain one: figures, limits, sources.",
 }
 EPILOG = """\b
@@ -28,6 +30,7 @@ Start here:
   intaglio run model.itg x=x.npy -o out.npz   outputs, printed and saved
   intaglio bench model.itg --layers           where the time goes
   intaglio targets                            chips, and what is known of them
+  intaglio perf model.int8.onnx --chips rk3588,k230   how fast they would be
 """
 
 

@@ -24,6 +24,8 @@ class MapRow:
     start: int  # in that memory
     size: int
     hit: int  # bytes that are in on-chip memory
+    first: int  # layer that touches it
+    last: int
 
 
 @dataclass(slots=True)
@@ -92,8 +94,9 @@ def _maps(made: Compiled) -> Iterator[MapRow]:
             start = where.homes[s]
             hit = max(0, min(size, near - start))
             place = "shared" if hit == size else "ddr"
+        used = made.facts.users.get(s, [0])
         yield MapRow(layer, user, s.name, s.dtype, (s.images, s.channels, s.height, s.width),
-                     _native(s), place, start, size, hit)  # fmt: skip
+                     _native(s), place, start, size, hit, used[0], used[-1])  # fmt: skip
 
 
 def _native(s: Store) -> tuple[int, ...]:

@@ -90,6 +90,18 @@ class Package:
         """How many kernel calls the plan and its sub-plans hold."""
         return sum(len(p.steps) for p in self.plan.walk())
 
+    def performance(self, **what_if: Any) -> Any:
+        """How fast the chip runs it, layer by layer: `analysis.performance.performance`."""
+        from intaglio.analysis.performance import performance
+
+        return performance(self, **what_if)
+
+    def memory(self) -> Any:
+        """What it takes of the chip's memories: `analysis.memory.memory`."""
+        from intaglio.analysis.memory import memory
+
+        return memory(self)
+
     def __repr__(self) -> str:
         return f"Package({len(self.bytes)} bytes, {self.steps} steps, {self.isa})"
 

@@ -1,0 +1,97 @@
+"""What a package takes of a chip's memories: module by module, map by map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from intaglio.analysis.arena import Span, draw
+from intaglio.errors import BadInput
+from intaglio.npu.memory import MapRow, Memory, table
+from intaglio.package import Package
+
+
+@dataclass
+class Report:
+    """The memory of a package: the NPU's, and that of the CPU beside it."""
+
+    target: str
+    file: int
+    cpu_weights: int
+    cpu_arena: int
+    modules: list[Memory] = field(default_factory=list)
+    lives: list[list[Span]] = field(default_factory=list, repr=False)  # of internal maps
+
+    @property
+    def total(self) -> int:
+        """All that has to be in DDR at once."""
+        return self.cpu_weights + self.cpu_arena + sum(m.total for m in self.modules)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "file": self.file,
+            "cpu_weights": self.cpu_weights,
+            "cpu_arena": self.cpu_arena,
+            "total": self.total,
+            "modules": [m.to_dict() for m in self.modules],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.target}: {self.total} bytes of DDR, {self.file} in the file"]
+        lines.append(f"CPU beside it: {self.cpu_weights} of weights, {self.cpu_arena} of arena")
+        for number, found in enumerate(self.modules):
+            lines += ["", f"npu{number}", *(f"  {line}" for line in table(found))]
+            if spans := self.lives[number]:
+                layers = max(s.last for s in spans) + 1
+                lines += ["", "  internal memory by layers:", draw(spans, found.internal, layers)]
+            lines += ["", f"  {_advice(found)}"]
+        return "\n".join(lines)
+
+
+def _advice(m: Memory) -> str:
+    """What takes most, and what would take less."""
+    outside = [r for r in m.maps if r.place in ("ddr", "shared")]
+    if m.weights >= m.internal:
+        return (f"weights are most of it ({m.weights} bytes): fewer channels, or sparse weights "
+                "where the chip has them, would lower it")  # fmt: skip
+    largest = max(outside, key=lambda r: r.size)
+    return (f"'{largest.name or largest.user}' of layer {largest.layer} is the largest map that "
+            f"waits outside ({largest.size} bytes): a smaller picture, or fewer channels there, "
+            "would lower the peak")  # fmt: skip
+
+
+def memory(package: Package) -> Report:
+    """The memory report of a package for an NPU."""
+    meta = package.meta
+    if "npu" not in meta:
+        raise BadInput(
+            "this package has no NPU module, or is stripped; `intaglio inspect` shows the memory "
+            "of the CPU's"
+        )
+    modules = [_module(m["memory"]) for m in meta["npu"]]
+    held = {id(t): t for t in package.plan.tensors() if t.memory == "const" and t.data is not None}
+    programs = sum(m.weights for m in modules)
+    weights = sum(t.size for t in held.values()) - programs
+    report = Report(
+        meta["target"], len(package.bytes), max(weights, 0), package.plan.arena, modules
+    )
+    report.lives = [_lives(m) for m in meta["npu"]]
+    return report
+
+
+def _module(plain: dict[str, Any]) -> Memory:
+    rows: list[MapRow] = []
+    for r in plain["maps"]:
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in r.items()}
+        rows.append(MapRow(**given))
+    return Memory(**{k: v for k, v in plain.items() if k not in ("maps", "total")}, maps=rows)
+
+
+def _lives(module: dict[str, Any]) -> list[Span]:
+    """Internal maps by the layers at which they live."""
+    return [
+        Span(r["name"] or f"{r['user']} {r['layer']}", r["start"], r["size"], r["first"], r["last"])
+        for r in module["memory"]["maps"]
+        if r["place"] in ("ddr", "shared")
+    ]

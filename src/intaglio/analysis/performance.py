@@ -1,0 +1,200 @@
+"""How fast a chip would run a package, layer by layer: predicted from the program itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from intaglio.errors import BadInput
+from intaglio.npu import isa
+from intaglio.package import Package
+from intaglio.passes.partition_report import Partition
+from intaglio.simulate.timeline import Timeline, timeline
+from intaglio.targets import chip as chips
+from intaglio.targets.chip import Chip
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer of the network on one unit."""
+
+    id: int
+    module: str
+    op: str
+    name: str
+    dtype: str
+    unit: str  # NPU or CPU
+    inputs: str
+    output: str
+    ddr_cycles: float
+    npu_cycles: float
+    cycles: float  # that nothing else hides
+    microseconds: float
+    mac_use: float  # of the peak of the cores that run it
+    bytes: int  # to and from DDR
+    near: int  # to and from shared SRAM
+    bound: str  # compute, bandwidth, launch, CPU
+    hint: str = ""
+
+
+@dataclass
+class Performance:
+    """The prediction for one package on one chip."""
+
+    chip: str
+    clock: float  # MHz
+    ddr: float  # bytes per nanosecond
+    cores: int
+    milliseconds: float = 0.0
+    layers: list[LayerRow] = field(default_factory=list)
+    busy: list[dict[str, list[float]]] = field(default_factory=list)  # by NPU module: queues, DDR
+    npu_milliseconds: float = 0.0
+    cpu_milliseconds: float = 0.0
+    estimates: list[str] = field(default_factory=list)  # figures of the chip that are guesses
+    timelines: list[Timeline] = field(default_factory=list, repr=False)
+
+    @property
+    def fps(self) -> float:
+        return 1e3 / self.milliseconds if self.milliseconds else 0.0
+
+    @property
+    def bytes(self) -> int:
+        return sum(r.bytes for r in self.layers)
+
+    def ranking(self) -> list[tuple[str, int, float, float]]:
+        """By kind of op: its name, how many, microseconds, share of the time."""
+        sums: dict[str, list[float]] = {}
+        for r in self.layers:
+            one = sums.setdefault(f"{r.op} ({r.unit})", [0, 0.0])
+            one[0] += 1
+            one[1] += r.microseconds
+        whole = sum(t for _, t in sums.values()) or 1.0
+        rows = [(k, int(n), t, t / whole) for k, (n, t) in sums.items()]
+        return sorted(rows, key=lambda r: (-r[2], r[0]))
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("chip", "clock", "ddr", "cores", "milliseconds", "npu_milliseconds",
+                 "cpu_milliseconds", "busy", "estimates")  # fmt: skip
+        made = {k: getattr(self, k) for k in names} | {"fps": self.fps, "bytes": self.bytes}
+        ranking = [dict(zip(("op", "count", "microseconds", "share"), r, strict=True))
+                   for r in self.ranking()]  # fmt: skip
+        return made | {"layers": [asdict(r) for r in self.layers], "ranking": ranking}
+
+    def trace(self) -> str:
+        """The program in time, for chrome://tracing and Perfetto."""
+        return json.dumps({"traceEvents": list(self._events())})
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        begin = 0.0
+        npu = [r for r in self.layers if r.unit == "NPU"]
+        for number, line in enumerate(self.timelines):
+            names = {r.id: r.name for r in npu if r.module == f"npu{number}"}
+            c, scale = line.costs, 1.0 / line.chip.clock
+            for i in range(len(c)):
+                queue = isa.QUEUES[int(c.queue[i])]
+                yield {
+                    "name": f"{isa.NAMES[int(c.op[i])]} {names.get(int(c.layer[i]), '')}".strip(),
+                    "ph": "X", "pid": f"npu{number} core{int(c.core[i])}", "tid": queue,
+                    "ts": begin + float(line.start[i]) * scale,
+                    "dur": float(line.end[i] - line.start[i]) * scale,
+                    "args": {"layer": int(c.layer[i])},
+                }  # fmt: skip
+            begin += line.cycles * scale
+
+    def __str__(self) -> str:
+        from intaglio.analysis.performance_text import text
+
+        return text(self)
+
+
+def performance(package: Package, *, chip: str | Chip | None = None, clock: float | None = None,
+                ddr: float | None = None) -> Performance:  # fmt: skip
+    """Predict how fast a package runs on the chip that it was compiled for.
+
+    `clock` (MHz) and `ddr` (bytes per nanosecond) ask what other figures would give. What takes
+    another program (memory, cores, batch, types) is asked by compiling for it.
+    """
+    meta = package.meta
+    if "npu" not in meta or "partition" not in meta:
+        what = "stripped" if meta.get("target") not in (None, "cpu") else "for the CPU"
+        raise BadInput(
+            f"this package is {what}: there is nothing to predict from; "
+            "compile for a chip (--target), or measure with `intaglio bench`"
+        )
+    found = chips.load(chip or meta["target"]) if not isinstance(chip, Chip) else chip
+    changes = {k: v for k, v in (("clock", clock), ("ddr", ddr)) if v is not None}
+    if any(v <= 0 for v in changes.values()):
+        raise BadInput(f"clock and ddr must be above 0: {changes}")
+    found = replace(found, **changes)  # type: ignore[arg-type]
+    programs = [s.inputs[0].data for s in package.plan.steps if s.op == "npu.run" and s.inputs[0]]
+    partition = Partition.from_dict(meta["partition"])
+    cores = max((isa.Program.decode(p).cores for p in programs if p is not None), default=1)
+    made = Performance(found.name, found.clock, found.ddr, cores, estimates=list(found.estimates))
+    for number, code in enumerate(programs):
+        assert code is not None
+        line = timeline(code, found)
+        made.timelines.append(line)
+        made.busy.append(line.busy())
+        made.npu_milliseconds += line.milliseconds
+        layers = meta["npu"][number]["layers"]
+        made.layers += [_row(r, layers[r["layer"]], f"npu{number}", line) for r in line.layers()]
+    made.layers += _on_cpu(partition, len(made.layers))
+    made.cpu_milliseconds = sum(r.microseconds for r in made.layers if r.unit == "CPU") / 1e3
+    made.milliseconds = made.npu_milliseconds + made.cpu_milliseconds
+    return made
+
+
+def _row(r: Mapping[str, Any], layer: Mapping[str, Any], module: str, line: Timeline) -> LayerRow:
+    microseconds = r["cycles"] / line.chip.clock
+    shapes = ",".join("x".join(map(str, s)) for s in layer["inputs"])
+    if "kernel" in layer:
+        shapes += " w" + "x".join(map(str, layer["kernel"]))
+    return LayerRow(
+        r["layer"], module, layer["op"], layer["name"], layer["dtype"], "NPU", shapes,
+        "x".join(map(str, layer["output"])), r["ddr"], r["npu"], r["cycles"], microseconds,
+        _use(r, line), int(r["read"] + r["written"]), int(r["near"]), r["bound"],
+        _hint(r, layer, line.chip),
+    )  # fmt: skip
+
+
+def _use(r: Mapping[str, Any], line: Timeline) -> float:
+    """Products by those that the cores could do while its unit is busy with it, or others wait."""
+    rate = max(line.chip.units["conv"].rate.values()) * line.cores
+    busy = max(r["cycles"], r["npu"] / line.cores)
+    return float(r["products"] / (busy * rate)) if busy else 0.0
+
+
+def _on_cpu(partition: Partition, first: int) -> list[LayerRow]:
+    return [
+        LayerRow(first + i, "cpu", r.op, r.name, r.type.split("[")[0], "CPU", "", r.type, 0.0, 0.0,
+                 0.0, r.microseconds, 0.0, 0, 0, "CPU", r.remedy or r.why)
+        for i, r in enumerate(partition.on_cpu)
+    ]  # fmt: skip
+
+
+def _hint(r: Mapping[str, Any], layer: Mapping[str, Any], chip: Chip) -> str:
+    """What would make a layer faster, where there is something to say."""
+    op = layer["op"].split("+")[0]
+    unit = chip.units.get(op)
+    if r["bound"] == "launch":
+        return "its work is smaller than its launch: fewer, larger layers"
+    if r["bound"] == "bandwidth":
+        if r["near"] + r["read"] + r["written"] and "kernel" in layer and _is_weights(r, layer):
+            return "weights are most of what it reads: fewer channels, or sparse weights"
+        return "maps go outside: fewer channels or rows let them stay in the core"
+    if op == "conv" and unit is not None and "kernel" in layer:
+        out, ins = layer["kernel"][0], layer["kernel"][1]
+        oa, ia = unit.out_atom.get("i8", 1), unit.in_atom.get("i8", 1)
+        used = out * ins / (-(-out // oa) * oa * -(-ins // ia) * ia)
+        if used < 0.8:
+            return f"{ins} to {out} channels fill {used:.0%} of atoms of {ia} and {oa}"
+    return ""
+
+
+def _is_weights(r: Mapping[str, Any], layer: Mapping[str, Any]) -> bool:
+    size = 1
+    for extent in layer["kernel"]:
+        size *= extent
+    return bool(size > 0.6 * (r["read"] + r["written"]))

@@ -1,0 +1,123 @@
+"""Predictions as text, as a picture and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from intaglio.analysis.page import STYLE
+from intaglio.analysis.performance import LayerRow, Performance
+from intaglio.npu import isa
+
+COLUMNS = ("id", "op", "type", "on", "output", "DDR cycles", "NPU cycles", "us", "MACs used", "KiB",
+           "bound by", "name")  # fmt: skip
+COLOURS = {"load": "#1f5fa8", "compute": "#2f8f5b", "store": "#c2571a"}
+SHOWN = 12  # kinds of op that a ranking lists
+
+
+def cells(r: LayerRow) -> tuple[str, ...]:
+    npu = r.unit == "NPU"
+    return (str(r.id), r.op, r.dtype, r.unit, r.output,
+            f"{r.ddr_cycles:.0f}" if npu else "", f"{r.npu_cycles:.0f}" if npu else "",
+            f"{r.microseconds:.1f}", f"{r.mac_use:.0%}" if npu else "",
+            f"{r.bytes / 1024:.0f}" if npu else "", r.bound, r.name)  # fmt: skip
+
+
+def aligned(rows: Sequence[Sequence[str]], right: range) -> list[str]:
+    """Columns as wide as their widest cell; those in `right` end at the same place."""
+    wide = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(c.rjust(w) if i in right else c.ljust(w)
+                  for i, (c, w) in enumerate(zip(r, wide, strict=True))).rstrip()
+        for r in rows
+    ]  # fmt: skip
+
+
+def text(p: Performance, hints: bool = True) -> str:
+    """The whole report for a terminal."""
+    lines = aligned([COLUMNS, *map(cells, p.layers)], range(5, 10))
+    lines += ["", *ranking(p), "", *summary(p)]
+    if hints:
+        told = [r for r in p.layers if r.hint]
+        told = sorted(told, key=lambda r: -r.microseconds)[:8]
+        lines += ["", "what would help most:"] if told else []
+        lines += [f"  {r.microseconds:8.1f} us  {r.op} {r.name}: {r.hint}" for r in told]
+    return "\n".join(lines)
+
+
+def ranking(p: Performance) -> list[str]:
+    rows = [("op", "layers", "us", "share")]
+    rows += [(op, str(n), f"{t:.1f}", f"{s:.1%}") for op, n, t, s in p.ranking()[:SHOWN]]
+    return aligned(rows, range(1, 4))
+
+
+def summary(p: Performance) -> list[str]:
+    guesses = f"; {len(p.estimates)} figures of the chip are guesses" if p.estimates else ""
+    lines = [
+        f"{p.chip} at {p.clock:g} MHz, {p.ddr:g} GB/s, {p.cores} core{'s' * (p.cores > 1)}: "
+        f"{p.milliseconds:.3f} ms, {p.fps:.1f} frames a second{guesses}",
+        f"NPU {p.npu_milliseconds:.3f} ms, CPU {p.cpu_milliseconds:.3f} ms; "
+        f"{p.bytes / 1e6:.2f} MB to and from DDR",
+    ]
+    for number, busy in enumerate(p.busy):
+        parts = [f"{q} {' '.join(f'{v:.0%}' for v in busy[q])}" for q in (*isa.QUEUES, "ddr")]
+        lines.append(f"npu{number}: busy {', '.join(parts)}")
+    return lines
+
+
+def picture(p: Performance, width: int = 1000) -> str:
+    """The first NPU module in time, as SVG: one lane for each queue of each core."""
+    if not p.timelines:
+        return '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"/>'
+    line = p.timelines[0]
+    c, whole = line.costs, max(line.cycles, 1.0)
+    lanes = [(core, q) for core in range(line.cores) for q in range(len(isa.QUEUES))]
+    height = 24 * len(lanes) + 26
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 130}" height="{height}" '
+             'font-family="system-ui, sans-serif" font-size="11">']  # fmt: skip
+    for number, (core, q) in enumerate(lanes):
+        y, queue = 24 * number + 4, isa.QUEUES[q]
+        parts.append(f'<text x="4" y="{y + 13}" fill="#5c6b7a">core {core} {queue}</text>')
+        runs: list[list[float]] = []  # what touches on the picture is one box
+        for i in ((c.core == core) & (c.queue == q)).nonzero()[0]:
+            a, b = (float(t[i]) / whole * width for t in (line.start, line.end))
+            if runs and a - runs[-1][1] < 0.5:
+                runs[-1][1] = b
+            else:
+                runs.append([a, b])
+        parts += [f'<rect x="{100 + a:.1f}" y="{y}" width="{max(b - a, 0.3):.1f}" height="18" '
+                  f'fill="{COLOURS[queue]}"/>' for a, b in runs]  # fmt: skip
+    milliseconds = whole / line.chip.clock / 1e3
+    for k in range(5):
+        x = 100 + width * k / 4
+        parts.append(f'<text x="{x:.0f}" y="{height - 6}" text-anchor="middle" fill="#5c6b7a">'
+                     f"{milliseconds * k / 4:.2f} ms</text>")  # fmt: skip
+    return "".join([*parts, "</svg>"])
+
+
+def page(p: Performance) -> str:
+    """The report as one page that a browser shows."""
+    title = f"{p.chip}: {p.milliseconds:.3f} ms, {p.fps:.1f} frames a second"
+    rows = "".join(
+        "<tr>" + "".join(f'<td class="{"n" if 5 <= i < 10 else "name"}">{escape(v)}</td>'
+                         for i, v in enumerate(cells(r))) + f"<td>{escape(r.hint)}</td></tr>"
+        for r in p.layers
+    )  # fmt: skip
+    kinds = "".join(f'<tr><td>{escape(op)}</td><td class="n">{n}</td><td class="n">{t:.1f}</td>'
+                    f'<td class="n">{s:.1%}</td></tr>' for op, n, t, s in p.ranking())  # fmt: skip
+    head = "".join(
+        f'<th class="{"n" if 5 <= i < 10 else ""}">{c}</th>' for i, c in enumerate(COLUMNS)
+    )
+    said = "".join(f'<p class="sub">{escape(words)}</p>' for words in summary(p))
+    sums = "".join(f'<th class="n">{c}</th>' for c in ("layers", "us", "share"))
+    body = [
+        f"<h1>{escape(title)}</h1>{said}<h2>In time</h2>{picture(p)}",
+        f"<h2>By kind</h2><table><tr><th>op</th>{sums}</tr>{kinds}</table>",
+        f"<h2>Layers</h2><table><tr>{head}<th>what would help</th></tr>{rows}</table>",
+    ]
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
+        f"</title><style>{STYLE} body {{ max-width: 90em }}</style></head>\n<body>"
+        + "\n".join(body)
+        + "</body></html>\n"
+    )
