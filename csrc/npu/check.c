@@ -21,8 +21,8 @@ static const uint16_t sizes[] = {0,
                                  sizeof(itg_npu_matmul),
                                  sizeof(itg_npu_barrier)};
 
-enum { MOST_SRAM = 1 << 30, MOST_ALIGN = 1 << 16, MOST = 1 << 20 };  // MOST: of numbers that results are clamped to
-#define MOST_BYTES ((uint64_t)1 << 40)                               // of internal memory, of a port
+enum { MOST_SRAM = 1 << 27, MOST_ALIGN = 1 << 16, MOST = 1 << 20 };  // MOST: of numbers that results are clamped to
+#define MOST_BYTES ((uint64_t)1 << 32)                               // of internal memory, of a port
 
 itg_words itg_npu_refuse(uint32_t number, const itg_npu_instruction *i, const char *format, ...) {
   static _Thread_local char words[240];  // whoever asked reads it before asking again
@@ -227,10 +227,14 @@ static itg_words check_product(const checker *c) {
   }
   NEED(deep || p->src.channels == p->dst.channels, "src has %u channels, dst %u", p->src.channels, p->dst.channels);
   NEED(p->in_atom && p->out_atom, "its weights have atoms of %u inputs and %u outputs", p->in_atom, p->out_atom);
-  NEED(!p->sparse, "its weights are packed in form %u, which is not known", p->sparse);
-  unsigned __int128 bytes = (unsigned __int128)((p->dst.channels - 1) / p->out_atom + 1) * p->out_atom;
+  NEED(p->sparse <= (deep ? 3 : 0), "its weights are packed in form %u, which is not known", p->sparse);
+  const itg_npu_form form = itg_npu_form_of(p);
+  NEED(!p->sparse || ((form.outputs ? p->out_atom : p->in_atom) % form.of == 0 && p->out_atom * p->in_atom % 8 == 0),
+       "its atoms of %u inputs and %u outputs hold no whole groups", p->in_atom, p->out_atom);
+  unsigned __int128 bytes = (p->dst.channels - 1) / p->out_atom + 1;
   bytes *= (uint64_t)p->kernel[0] * p->kernel[1];
-  if (deep) bytes *= ((uint64_t)(p->src.channels - 1) / p->in_atom + 1) * p->in_atom;
+  bytes *= deep ? (uint64_t)itg_npu_atom_bytes(p) : p->out_atom;
+  if (deep) bytes *= (uint64_t)(p->src.channels - 1) / p->in_atom + 1;
   NEED(bytes == p->weight_bytes, "its weights have %u bytes, which is not what its extents need", p->weight_bytes);
   TRY(check_line(c, p->weights, p->weight_bytes, "weights"));
   NEED(p->params % 4 == 0, "its parameters lie at %u, which is no multiple of 4", p->params);

@@ -21,7 +21,28 @@ static bool same_weights(const itg_npu_product *a, const itg_npu_product *b) {
   return a && a->head.core == b->head.core && a->weights == b->weights && a->weight_bytes == b->weight_bytes &&
          a->in_atom == b->in_atom && a->out_atom == b->out_atom && a->kernel[0] == b->kernel[0] &&
          a->kernel[1] == b->kernel[1] && a->src.channels == b->src.channels && a->dst.channels == b->dst.channels &&
-         a->head.op == b->head.op;
+         a->sparse == b->sparse && a->head.op == b->head.op;
+}
+
+static void pack_sparse(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, int8_t *to) {
+  const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, ia = p->in_atom;
+  const int64_t ins = p->src.channels, outs = p->dst.channels, deeper = itg_npu_div_up(ins, ia);
+  const itg_npu_form f = itg_npu_form_of(p);
+  const int64_t values = oa * ia / f.of * f.many, wide = f.outputs ? oa : ia;
+  const int8_t *from = (const int8_t *)m->sram[p->head.core] + p->weights;
+  memset(to, 0, (size_t)(plan->groups * taps * plan->depth * 64));
+  for (int64_t o = 0; o < outs; o += oa)
+    for (int64_t tap = 0; tap < taps; tap++)
+      for (int64_t i = 0; i < deeper * ia; i += ia, from += values + values * f.bits / 8) {
+        const uint8_t *places = (const uint8_t *)from + values;
+        for (int64_t k = 0; k < values; k++) {
+          const int64_t place = places[k * f.bits / 8] >> k * f.bits % 8 & ((1 << f.bits) - 1);
+          const int64_t at = k / f.many * f.of + place, line = at / wide, along = at % wide;
+          const int64_t oc = o + (f.outputs ? along : line), ic = i + (f.outputs ? line : along);
+          if (oc < outs && ic < ins)
+            to[((oc / LANES * taps + tap) * plan->depth + ic / 4) * 64 + oc % LANES * 4 + ic % 4] = from[k];
+        }
+      }
 }
 
 static void pack_weights(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, int8_t *to) {
@@ -186,7 +207,7 @@ static void conv(machine *m, const itg_npu_product *p) {
   const beside b = beside_of(m, &plan);
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], deep = plan.depth * 4;
   const uint8_t flip = p->src.dtype == ITG_I8 ? 0x80 : 0;
-  if (!same_weights(m->packed, p)) pack_weights(m, p, &plan, b.packed);
+  if (!same_weights(m->packed, p)) (p->sparse ? pack_sparse : pack_weights)(m, p, &plan, b.packed);
   m->packed = p;
   const uint8_t *params = m->sram[p->head.core] + p->params;
   for (int64_t g = 0; g < plan.groups; g++) {

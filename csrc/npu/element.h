@@ -110,6 +110,19 @@ static inline float sum_to_float(uint8_t dtype, int64_t sum) {  // of bytes in 3
   return dtype == ITG_I16 ? (float)sum : (float)(int32_t)(uint32_t)(uint64_t)sum;
 }
 
+// The weight of output o and input i of an atom at `at`; of equal places the last wins.
+static inline int8_t weight_of(const itg_npu_product *p, const int8_t *at, int64_t o, int64_t i) {
+  if (!p->sparse) return at[o * p->in_atom + i];
+  const itg_npu_form f = itg_npu_form_of(p);
+  const int64_t line = f.outputs ? i : o, along = f.outputs ? o : i, wide = f.outputs ? p->out_atom : p->in_atom;
+  const int64_t first = (line * wide + along) / f.of * f.many;
+  const uint8_t *places = (const uint8_t *)at + (int64_t)p->out_atom * p->in_atom / f.of * f.many;
+  int8_t found = 0;
+  for (int64_t k = first; k < first + f.many; k++)
+    if ((places[k * f.bits / 8] >> k * f.bits % 8 & ((1 << f.bits) - 1)) == along % f.of) found = at[k];
+  return found;
+}
+
 // conv and depthwise
 static void product_elements(const machine *m, const itg_npu_product *p) {
   const bool deep = p->head.op == ITG_NPU_CONV, adds = p->residual.channels != 0;
@@ -119,6 +132,7 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
   const uint8_t *params = m->sram[p->head.core] + p->params;
   const rounding end = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, p->table, p->entries, p->base);
   const int64_t oa = p->out_atom, ia = p->in_atom, deeper = itg_npu_div_up(src.channels, ia);
+  const int64_t atom = itg_npu_atom_bytes(p);
   for (int64_t oc = 0; oc < dst.channels; oc++) {
     float scale;
     int32_t bias;
@@ -138,7 +152,7 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
               continue;
             }
             for (int64_t ic = 0; ic < src.channels; ic++) {
-              const int8_t w = weights[((tap * deeper + ic / ia) * oa + oc % oa) * ia + ic % ia];
+              const int8_t w = weight_of(p, weights + (tap * deeper + ic / ia) * atom, oc % oa, ic % ia);
               sum += (int64_t)(whole(src.dtype, element(&src, ic, at_y, at_x)) - p->x_zero) * w;
             }
           }

@@ -184,8 +184,8 @@ static itg_words check_all(order *o) {
   return NULL;
 }
 
-// How long each list becomes; the sum of all.
-static uint64_t measure(order *o, uint64_t *regions) {
+// How long each list becomes, how many regions there are, how many bytes go to outputs; the sum of all lists.
+static uint64_t measure(order *o, uint64_t *regions, uint64_t *stored) {
   const itg_npu_instruction *i = itg_npu_first(o->program);
   itg_npu_region few[ITG_NPU_REGIONS];
   uint64_t total = 0;
@@ -195,15 +195,21 @@ static uint64_t measure(order *o, uint64_t *regions) {
     mine[queue].count++, total++;
     if (i->head.op == ITG_NPU_BARRIER) mine[BARRIERS].count++, total++;
     if (queue != ITG_NPU_COMPUTES) mine[queue == ITG_NPU_LOADS ? OUT_LOADS : OUT_STORES].count++, total++;
-    *regions += (uint64_t)itg_npu_regions_of(i, few);
+    const int n = itg_npu_regions_of(i, few);
+    *regions += (uint64_t)n;
+    for (int k = 0; k < n; k++) {
+      uint64_t bytes = few[k].space == ITG_NPU_OUTPUT ? few[k].run : 0;
+      for (int d = 0; d < few[k].dims; d++) bytes *= few[k].dim[d].count;
+      *stored += bytes;
+    }
   }
   return total;
 }
 
 itg_words itg_npu_check_order(const itg_npu_program *p) {
   order o = {.program = p, .budget = ((uint64_t)1 << 22) + 4096ull * p->instructions};
-  uint64_t regions = 0, bits = p->cores * p->sram + p->internal;
-  const uint64_t total = measure(&o, &regions);
+  uint64_t regions = 0, stored = 0, bits = p->cores * p->sram + p->internal;
+  const uint64_t total = measure(&o, &regions, &stored), inside = bits;
   for (uint32_t k = 0; k < p->outputs; k++) {
     const itg_npu_port *port = &itg_npu_ports(p)[p->inputs + k];
     uint64_t bytes = itg_item(port->dtype);
@@ -211,6 +217,8 @@ itg_words itg_npu_check_order(const itg_npu_program *p) {
     o.outputs[k] = bits;
     bits += bytes;
   }
+  const char *const unwritten = "the program leaves bytes of its outputs unwritten";
+  if (bits - inside > stored) return unwritten;  // before memory is taken for outputs that no one could fill
   uint32_t *numbers = malloc((total + 1) * sizeof *numbers), *at = numbers;
   o.nodes = malloc((p->instructions + 1ull) * sizeof *o.nodes);
   o.regions = malloc((regions + 1) * sizeof *o.regions);
@@ -225,7 +233,7 @@ itg_words itg_npu_check_order(const itg_npu_program *p) {
       }
     wrong = check_all(&o);
     if (!wrong && p->outputs && !mark(o.written, o.outputs[0], bits - o.outputs[0], false))
-      wrong = "the program leaves bytes of its outputs unwritten";
+      wrong = unwritten;
   }
   free(numbers);
   free(o.nodes);

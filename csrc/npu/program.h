@@ -38,6 +38,24 @@ static inline uint64_t itg_npu_blocks(const itg_npu_feature *f) {
 
 static inline int64_t itg_npu_div_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
+// Sparse weights: `many` of every `of` along the inputs (or outputs) of an atom of out_atom times in_atom are stored, line
+// by line, and after them the place of each in its group.
+typedef struct itg_npu_form {
+  int64_t many, of, bits;
+  bool outputs;
+} itg_npu_form;
+
+static inline itg_npu_form itg_npu_form_of(const itg_npu_product *p) {
+  static const itg_npu_form forms[] = {{1, 1, 0, false}, {2, 4, 2, false}, {2, 4, 2, true}, {4, 16, 4, false}};
+  return forms[p->sparse];
+}
+
+static inline int64_t itg_npu_atom_bytes(const itg_npu_product *p) {
+  const itg_npu_form f = itg_npu_form_of(p);
+  const int64_t values = (int64_t)p->out_atom * p->in_atom / f.of * f.many;
+  return values + values * f.bits / 8;
+}
+
 // Bytes that an instruction reads or writes: `run` of them at `at` and at every combination of the strides from there.
 typedef struct itg_npu_region {
   uint64_t at, end, run;

@@ -11,6 +11,7 @@ from intaglio import dtypes, native
 from intaglio.ir import Type, constant
 from intaglio.npu.isa import QUEUES, Feature, Instruction, Port, Program
 from intaglio.npu.run import npu_run
+from intaglio.npu.sparse import FORMS, compress
 from intaglio.ops.registry import evaluate_node
 from intaglio.plan import Plan, Step, Tensor
 
@@ -99,7 +100,8 @@ class Builder:
         )
 
     def product(self, op: str, src: Feature, dst: Feature, kernel: tuple[int, int] = (3, 3),
-                atoms: tuple[int, int] = (16, 16), **fields: Any) -> None:  # fmt: skip
+                atoms: tuple[int, int] = (16, 16), sparse: int = 0,
+                **fields: Any) -> None:  # fmt: skip
         """conv or depthwise with random weights and parameters that use the range of dst."""
         outs, ins = -(-dst.channels // atoms[0]) * atoms[0], -(-src.channels // atoms[1]) * atoms[1]
         w = self.numbers("i8", (outs, ins if op == "conv" else 1, *kernel))
@@ -108,6 +110,8 @@ class Builder:
             w[:, src.channels :] = 0
             packed = w.reshape(outs // atoms[0], atoms[0], ins // atoms[1], atoms[1], *kernel)
             packed = packed.transpose(0, 4, 5, 2, 1, 3)
+            if sparse:
+                packed = self.thinned(packed.reshape(-1, *atoms), sparse)
         else:
             packed = w.reshape(outs // atoms[0], atoms[0], *kernel).transpose(0, 2, 3, 1)
         params = np.zeros(dst.channels, [("scale", "<f4"), ("bias", "<i4")])
@@ -123,8 +127,19 @@ class Builder:
             "x_zero": 3, "y_zero": 5, "low": limits[0], "high": limits[1],
         }  # fmt: skip
         self.emit(op, src=src, dst=dst, kernel=kernel, weights=self.constant(packed),
-                  weight_bytes=data, params=at, out_atom=atoms[0], in_atom=atoms[1],
+                  weight_bytes=data, params=at, sparse=sparse, out_atom=atoms[0], in_atom=atoms[1],
                   **{**usual, **fields})  # fmt: skip
+
+    def thinned(self, atoms: np.ndarray, form: int) -> np.ndarray:
+        """Some weights of each group made 0, so that the form can store the rest."""
+        f = FORMS[form]
+        lines = atoms.swapaxes(1, 2) if f.outputs else atoms
+        some = np.tile(np.arange(f.of) < f.many, (lines.size // f.of, 1))
+        keep = self.random.permuted(some, axis=1)
+        lines = np.where(keep.reshape(lines.shape), lines, 0)
+        made = compress(lines.swapaxes(1, 2) if f.outputs else lines, form)
+        assert made is not None
+        return made
 
     # ---- running -------------------------------------------------------------------------------
     def arrays(self) -> list[np.ndarray]:

@@ -86,3 +86,13 @@ def test_little_endian():
     for dtype in RECORDS.values():
         assert dtype == dtype.newbyteorder("<")
     assert np.dtype("<u4") == isa.HEAD["layer"]
+
+
+def test_the_document_shows_the_structs_as_they_are():
+    assert structs("docs/npu-isa.md") == structs("csrc/npu/isa.h")
+
+
+def test_the_document_names_every_instruction():
+    text = (ROOT / "docs/npu-isa.md").read_text()
+    for name, code in isa.CODES.items():
+        assert f"| {code} | {name} | {isa.QUEUE[name]} |" in text

@@ -12,6 +12,7 @@ import intaglio
 from intaglio import dtypes
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.run import npu_run
+from intaglio.npu.sparse import FORMS, compress, expand
 
 LAYOUTS = [16, 8, 1, 32, 64, 5]
 TYPES = ["i8", "u8", "i16"]
@@ -59,6 +60,27 @@ def test_layouts(op, c2, first):
 def test_atoms(atoms):
     conv(Builder(4), atoms=atoms, pad=(1, 1))
     conv(Builder(4), "depthwise", atoms=atoms, pad=(1, 1))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("x", ["u8", "i16"])
+@pytest.mark.parametrize("atoms", [(16, 16), (32, 32), (4, 16)])
+def test_sparse_weights(form, x, atoms):
+    conv(Builder(18), x=x, sparse=form, atoms=atoms, ins=37, pad=(1, 1))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sparse_weights_survive_packing(form):
+    b = Builder(19)
+    f = FORMS[form]
+    dense = b.numbers("i8", (5, 32, 16)).astype(np.int8)
+    assert compress(dense, form) is None
+    made = b.thinned(dense, form)
+    assert made.shape == (5, f.bytes(32, 16))
+    again = expand(made, 32, 16, form)
+    assert 0 < np.count_nonzero(again) <= dense.size * f.many // f.of
+    np.testing.assert_array_equal(compress(again, form), made)
+    assert compress(dense[:, :3, :6], form) is None
 
 
 @pytest.mark.parametrize("op", ["conv", "depthwise"])

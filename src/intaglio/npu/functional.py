@@ -14,6 +14,7 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array
 from intaglio.npu.isa import ELTWISE, POOLS, Feature, Instruction, Program
+from intaglio.npu.sparse import expand
 
 
 def run(program: Program, weights: Array, inputs: Sequence[Array]) -> list[Array]:
@@ -103,6 +104,8 @@ class Machine:
         oa, ia, (kh, kw) = f["out_atom"], f["in_atom"], f["kernel"]
         groups, depth = -(-dst.channels // oa), -(-src.channels // ia)
         raw = self._bytes(core, f["weights"], f["weight_bytes"], np.int8)
+        if f.get("sparse"):
+            raw = expand(raw, oa, ia, f["sparse"])
         w = raw.reshape(groups, kh, kw, depth, oa, ia).transpose(1, 2, 0, 4, 3, 5)
         w = w.reshape(kh, kw, groups * oa, depth * ia)[:, :, : dst.channels, : src.channels]
         exact = w.astype(np.float64)  # sums of products of 16 and 8 bits stay far below 2^53
