@@ -17,7 +17,10 @@ from intaglio.targets import chip
 TIMING = {"efficiency": 0.5, "write": 2.0, "port": 16.0, "steps": 4, "taps": 0, "launch": 10.0,
           "layer": 0.0, "transfer": 5.0, "barrier": 50.0, "start": 0.0}  # fmt: skip
 # 16 bytes a cycle of DDR are read, or 8 written
-CHIP = replace(chip.load("rk3588"), clock=1000.0, ddr=32.0 * 2 / 3, burst=64, timing=TIMING)
+REAL = chip.load("rk3588")
+TABLES = replace(REAL.units["lut"], rate={"i8": 4})
+CHIP = replace(REAL, clock=1000.0, ddr=32.0 * 2 / 3, burst=64, timing=TIMING,
+               units={**REAL.units, "lut": TABLES})  # fmt: skip
 
 
 def box(space: str, channels: int, height: int, width: int, at: int = 0, c2: int = 16,
