@@ -19,6 +19,7 @@ from intaglio.npu.tiles import Facts
 from intaglio.targets.chip import Chip
 
 Progress = Callable[[str], None]
+PRICES = (3.0, 12.0)  # of traffic, tried until groups move no more than layers by themselves
 
 
 @dataclass(slots=True)
@@ -68,8 +69,22 @@ def build(body: Graph, chip: Chip, together: bool = True, cores: int = 1,
     if not 1 <= cores <= chip.cores:
         raise BadInput(f"{chip.name}: {cores} cores are asked for; it has {chip.cores}")
     net = network(body, chip)
-    facts = Facts.of(net, chip, cores)
     tell = progress or (lambda words: None)
+    facts = Facts.of(net, chip, cores)
+    alone = _arranged(body, net, facts, False, tell)
+    if not together:
+        return alone
+    for price in PRICES:
+        facts.price = price
+        made = _arranged(body, net, facts, True, tell)
+        if made.traffic <= alone.traffic:
+            return made
+    return alone
+
+
+def _arranged(body: Graph, net: Network, facts: Facts, together: bool,
+              tell: Progress) -> Compiled:  # fmt: skip
+    chip, cores = facts.chip, facts.cores
     found = groups(net, facts, together, lambda i, n: tell(f"cut layer {i + 1} of {n}"))
     arrangement = arrange(net, facts, found, stay=together and cores == 1)
     emitter = Emitter(facts, arrangement)

@@ -146,7 +146,9 @@ def cost(facts: Facts, group: Group, made: Layout) -> None:
     parts = bands * most * len(layers)
     overlap = 0.3 if group.double or group.tiles * group.images == 1 else 0.8
     longer, shorter = max(moving, working), min(moving, working)
-    group.cost = longer + overlap * shorter + 3.0 * moving + parts * 200 * 1000.0 / chip.clock
+    group.cost = (
+        longer + overlap * shorter + facts.price * moving + parts * 200 * 1000.0 / chip.clock
+    )
 
 
 def _too_small(facts: Facts, k: int) -> None:

@@ -25,6 +25,7 @@ class Facts:
     layers: list[Layer]
     constants: list[Constants | None]
     cores: int = 1
+    price: float = 3.0  # of time in which DDR is busy, beside time in which somebody waits for it
     writers: dict[Store, list[int]] = field(default_factory=dict)
     readers: dict[Store, list[int]] = field(default_factory=dict)
     users: dict[Store, list[int]] = field(default_factory=dict)  # both
