@@ -275,6 +275,7 @@ class Emitter:
             "in_atom": c.atoms.inputs,
             "out_atom": c.atoms.outputs,
             "x_zero": a["x_zero"],
+            "sparse": c.sparse,
         }
         if layer.op == "depthwise":
             x = _part(layer.reads[0], first, channels)

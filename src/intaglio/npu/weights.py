@@ -8,6 +8,7 @@ import numpy as np
 
 from intaglio.ir import Array
 from intaglio.npu.layers import Layer
+from intaglio.npu.sparse import FORMS, compress
 from intaglio.targets.chip import Chip
 
 
@@ -51,6 +52,7 @@ class Constants:
     block_bytes: int  # packed weights of one of them
     table: bytes = b""
     entries: int = 0
+    sparse: int = 0  # the form in which weights are stored; 0: all of them
 
     def chunk(self, blocks: int, align: int) -> int:
         """Bytes in SRAM of that many blocks: weights, then params."""
@@ -74,8 +76,22 @@ def constants(layer: Layer, chip: Chip) -> Constants | None:
     assert w is not None
     a = atoms(layer, chip)
     outs, ins, kh, kw = w.shape
-    size = kh * kw * -(-ins // a.inputs) * a.inputs * a.outputs * w.data.dtype.itemsize  # type: ignore[union-attr]
-    return Constants(a, -(-outs // a.outputs), size, raw, entries)
+    form = sparse_form(w.data, a, chip) if layer.op == "conv" and w.data is not None else 0
+    atom = FORMS[form].bytes(a.outputs, a.inputs) if form else a.outputs * a.inputs
+    size = kh * kw * -(-ins // a.inputs) * atom
+    return Constants(a, -(-outs // a.outputs), size, raw, entries, form)
+
+
+def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:
+    """The smallest form that the chip has in which these weights are whole; 0: as they are."""
+    if w.shape[0] % a.outputs or w.shape[1] % a.inputs or 2 * np.count_nonzero(w) > w.size:
+        return 0
+    known = [k for k, f in FORMS.items() if f.name in chip.sparse and f.fits(a.outputs, a.inputs)]
+    blocks = packed(w, a, False).reshape(-1, a.outputs, a.inputs)
+    for form in sorted(known, key=lambda k: FORMS[k].bytes(a.outputs, a.inputs)):
+        if compress(blocks, form) is not None:
+            return form
+    return 0
 
 
 _TABLE = {"conv": 5, "depthwise": 5, "eltwise": 2, "lut": 1}  # which input it is
@@ -87,7 +103,12 @@ def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int, align: int)
     w, scale, bias = (v.data for v in layer.node.inputs[1:4] if v is not None)
     assert w is not None
     low, high = first * c.atoms.outputs, min((first + blocks) * c.atoms.outputs, w.shape[0])
-    made = packed(w[low:high], c.atoms, layer.op == "depthwise").tobytes()
+    blocked = packed(w[low:high], c.atoms, layer.op == "depthwise")
+    if c.sparse:
+        few = compress(blocked.reshape(-1, c.atoms.outputs, c.atoms.inputs), c.sparse)
+        assert few is not None
+        blocked = few
+    made = blocked.tobytes()
     params = np.zeros((blocks * c.atoms.outputs, 2), np.uint32)
     factors = np.broadcast_to(np.asarray(scale, np.float32), w.shape[:1])[low:high]
     params[: high - low, 0] = np.ascontiguousarray(factors).view(np.uint32)
