@@ -403,8 +403,9 @@ size_t itg_scratch_npu_run(const itg_call *call, uint32_t parts) {
   const itg_npu_instruction *i = itg_npu_first(p);
   uint64_t most = 0;
   for (uint32_t n = 0; n < p->instructions; n++, i = itg_npu_next(i)) {
-    if (i->head.op != ITG_NPU_CONV && i->head.op != ITG_NPU_DEPTHWISE) continue;
-    const uint64_t need = itg_npu_plan_of(&i->product).total;
+    uint64_t need = 0;
+    if (i->head.op == ITG_NPU_CONV || i->head.op == ITG_NPU_DEPTHWISE) need = itg_npu_plan_of(&i->product).total;
+    if (i->head.op == ITG_NPU_MATMUL) need = itg_npu_plan_of_matmul(&i->matmul).total;
     if (need > most) most = need;
   }
   return p->cores * up(p->sram + ITG_NPU_SLACK) + up(p->internal) + most + ITG_NPU_SLACK;
@@ -425,5 +426,17 @@ itg_npu_plan itg_npu_plan_of(const itg_npu_product *p) {
   made.packed = up((uint64_t)made.groups * taps * (uint64_t)(deep ? made.depth * 64 : 64));
   made.image = up((uint64_t)image + ITG_NPU_SLACK);
   made.total = made.packed + made.image + (uint64_t)made.groups * 192;
+  return made;
+}
+
+itg_npu_plan itg_npu_plan_of_matmul(const itg_npu_matmul *p) {
+  const uint64_t rows = p->src.height;
+  itg_npu_plan made = {.depth = itg_npu_div_up(p->src.channels, 4), .groups = itg_npu_div_up(p->dst.channels, 16)};
+  made.height = (int64_t)rows, made.width = 1;
+  made.fast = p->src.dtype != ITG_I16 && p->other.dtype != ITG_I16;
+  if (!made.fast) return made;
+  made.packed = up((uint64_t)made.groups * (uint64_t)made.depth * 64);
+  made.image = up(rows * (uint64_t)made.depth * 4 + ITG_NPU_SLACK);
+  made.total = made.packed + made.image + (uint64_t)made.groups * 192 + up(rows * 4);
   return made;
 }

@@ -11,7 +11,7 @@ typedef struct beside {
 } beside;
 
 static beside beside_of(const machine *m, const itg_npu_plan *plan) {
-  uint8_t *end = m->beside + plan->total - plan->groups * 192;
+  uint8_t *end = m->beside + plan->packed + plan->image;
   return (beside){m->beside + plan->packed, (int8_t *)m->beside, (int32_t *)(void *)end,
                   (float *)(void *)(end + plan->groups * 64)};
 }
@@ -107,6 +107,8 @@ static void fill_image(const machine *m, const itg_npu_product *p, const itg_npu
         for (int64_t x = left; x < right; x++, to += deep, from += src.pixel)
           for (int64_t k = 0; k < run; k += LANES)
             for (int i = 0; i < LANES; i++) to[k + i] = from[k + i] ^ flip;
+      } else if (run == 1) {
+        for (int64_t x = left; x < right; x++, to += deep, from += src.pixel) *to = *from ^ flip;
       } else {
         for (int64_t x = left; x < right; x++, to += deep, from += src.pixel)
           for (int64_t k = 0; k < run; k++) to[k] = from[k] ^ flip;
@@ -118,7 +120,6 @@ static void fill_image(const machine *m, const itg_npu_product *p, const itg_npu
 
 // ---- the product ------------------------------------------------------------------------------------
 typedef struct window {
-  const uint8_t *image;
   int64_t rows, steps;      // of a kernel: runs of inputs that lie side by side, and the fours of each
   int64_t columns, column;  // where they do not: taps of a row, and bytes between them
   int64_t row;              // bytes between rows of taps
@@ -197,6 +198,35 @@ static void sum_some(const window *v, const uint8_t *const *at, const int8_t *w,
 
 enum { GROUPS = VECTORS * QL / LANES };
 
+// All pixels of the result: `down` and `across` are the bytes of the image between those that its rows and columns begin
+// at; `more`, or NULL, is added to the sums of each row.
+static void multiply(const window *v, const beside *b, const ending *end, int64_t groups, int64_t down, int64_t across,
+                     const int32_t *more) {
+  const int64_t lanes = groups * LANES, wide = end->dst.width;
+  for (int64_t c = 0; c < lanes; c += VECTORS * QL) {
+    const int vectors = (int)least(VECTORS, (lanes - c) / QL), sixteens = vectors * QL / LANES;
+    place places[GROUPS] = {{0}};
+    for (int k = 0; k < sixteens; k++) places[k] = place_of(end, c / LANES + k);
+    for (int64_t left = end->dst.height * wide, y = 0, x = 0; left > 0; left -= PIXELS) {
+      const int some = (int)least(PIXELS, left);
+      const uint8_t *at[PIXELS];
+      int32_t sums[PIXELS][VECTORS * QL];
+      int64_t ys[PIXELS], xs[PIXELS];
+      for (int q = 0; q < some; q++) {
+        at[q] = b->image + y * down + x * across;
+        ys[q] = y, xs[q] = x;
+        if (++x == wide) x = 0, y++;
+      }
+      sum_some(v, at, b->packed + c / LANES * v->group, b->bias + c, some, vectors, sums);
+      for (int q = 0; more && q < some; q++)
+        for (int i = 0; i < VECTORS * QL; i++) sums[q][i] = (int32_t)((uint32_t)sums[q][i] + (uint32_t)more[ys[q]]);
+      for (int k = 0; k < sixteens; k++)
+        for (int q = 0; q < some; q++)
+          end_sixteen(end, &places[k], sixteen_of(sums[q] + k * LANES), ys[q], xs[q]);
+    }
+  }
+}
+
 static void conv(machine *m, const itg_npu_product *p) {
   const itg_npu_plan plan = itg_npu_plan_of(p);
   if (!plan.fast) {
@@ -222,32 +252,10 @@ static void conv(machine *m, const itg_npu_product *p) {
     }
   }
   fill_image(m, p, &plan, deep, flip, b.image);
-
-  window v = {.image = b.image, .rows = p->kernel[0], .steps = plan.depth, .columns = p->kernel[1]};
+  window v = {.rows = p->kernel[0], .steps = plan.depth, .columns = p->kernel[1]};
   v.row = p->dilation[0] * plan.width * deep, v.column = p->dilation[1] * deep;
   v.group = taps * plan.depth * 64;
   if (p->dilation[1] == 1) v.steps *= v.columns, v.columns = 1;
   const ending end = ending_of(m, p, b.scale);
-  const int64_t lanes = plan.groups * LANES, wide = end.dst.width;
-  const int64_t down = p->stride[0] * plan.width * deep, across = p->stride[1] * deep;
-  for (int64_t c = 0; c < lanes; c += VECTORS * QL) {
-    const int vectors = (int)least(VECTORS, (lanes - c) / QL), sixteens = vectors * QL / LANES;
-    place places[GROUPS] = {{0}};
-    for (int k = 0; k < sixteens; k++) places[k] = place_of(&end, c / LANES + k);
-    for (int64_t left = end.dst.height * wide, y = 0, x = 0; left > 0; left -= PIXELS) {
-      const int some = (int)least(PIXELS, left);
-      const uint8_t *at[PIXELS];
-      int32_t sums[PIXELS][VECTORS * QL];
-      int64_t ys[PIXELS], xs[PIXELS];
-      for (int q = 0; q < some; q++) {
-        at[q] = b.image + y * down + x * across;
-        ys[q] = y, xs[q] = x;
-        if (++x == wide) x = 0, y++;
-      }
-      sum_some(&v, at, b.packed + c / LANES * v.group, b.bias + c, some, vectors, sums);
-      for (int k = 0; k < sixteens; k++)
-        for (int q = 0; q < some; q++)
-          end_sixteen(&end, &places[k], sixteen_of(sums[q] + k * LANES), ys[q], xs[q]);
-    }
-  }
+  multiply(&v, &b, &end, plan.groups, p->stride[0] * plan.width * deep, p->stride[1] * deep, NULL);
 }

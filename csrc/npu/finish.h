@@ -49,6 +49,11 @@ static inline bool has_lanes(const box *b) { return b->c2 % LANES == 0 && b->fir
 
 // The first n of 16 elements from channel c on, to where they belong.
 static inline void put_lanes(const box *b, int64_t c, int64_t y, int64_t x, const uint8_t *from, int64_t n) {
+  if (b->c2 == 1 && b->item == 1) {
+    uint8_t *to = element(b, c, y, x);
+    for (int64_t i = 0; i < n; i++, to += b->plane) *to = from[i];
+    return;
+  }
   for (int64_t i = 0; i < n;) {
     const int64_t left = b->c2 - (b->first + c + i) % b->c2, run = left < n - i ? left : n - i;
     memcpy(element(b, c + i, y, x), from + i * b->item, (size_t)(run * b->item));

@@ -83,3 +83,4 @@ typedef struct itg_npu_plan {
   uint64_t packed, image, total;  // bytes: weights, then the image, then parameters
 } itg_npu_plan;
 itg_npu_plan itg_npu_plan_of(const itg_npu_product *p);
+itg_npu_plan itg_npu_plan_of_matmul(const itg_npu_matmul *p);

@@ -1,6 +1,7 @@
 // npu.run: an NPU program, instruction by instruction, in the memories that it models. What it claims was checked when
 // the file was opened (check.c, order.c), also that its result does not depend on how its queues overtake each other.
 #include "depthwise.h"
+#include "matmul.h"
 #include "move.h"
 #include "pair.h"
 
@@ -26,7 +27,7 @@ static void step(machine *m, const itg_npu_instruction *i) {
     case ITG_NPU_ELTWISE: eltwise(m, &i->eltwise); break;
     case ITG_NPU_LUT: lut(m, &i->lut); break;
     case ITG_NPU_RESIZE: resize(m, &i->resize); break;
-    case ITG_NPU_MATMUL: matmul_elements(m, &i->matmul); break;
+    case ITG_NPU_MATMUL: matmul(m, &i->matmul); break;
     default: break;
   }
 }

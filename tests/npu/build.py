@@ -187,6 +187,7 @@ def everything(seed: int = 0, c2: int = 16) -> Builder:
     ends = {"low": -128, "high": 127}
     looked_up = {"table": table, "entries": 256, "base": -128}
     b.product("conv", x, y, pad=(1, 1), **looked_up)
+    b.product("conv", x, y, pad=(1, 1), sparse=1)
     b.product("depthwise", y, z, stride=(2, 2), pad=(1, 1), residual=None)
     p, e = b.feature("i8", (24, 3, 3), c2=c2), b.feature("i8", (24, 3, 3), c2=c2)
     b.emit("pool", src=y, dst=p, kernel=(3, 3), stride=(2, 2), dilation=(1, 1), pad=(1, 1), kind=1,

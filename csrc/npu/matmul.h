@@ -1,0 +1,53 @@
+// matmul: the second operand becomes packed weights, and each row of the first a pixel.
+#pragma once
+#include "conv.h"
+
+// b [n][k] as i8, in fours of k and sixteens of n; and the sums of each n.
+static void pack_other(const box *b, bool turned, int64_t depth, int64_t groups, uint8_t flip, int8_t *to) {
+  const int64_t ks = turned ? b->channels : b->height, ns = turned ? b->height : b->channels;
+  if (ks % 4 || ns % LANES) memset(to, 0, (size_t)(groups * depth * 64));
+  for (int64_t c = 0; c < b->channels; c++) {
+    const uint8_t *from = element(b, c, 0, 0);
+    for (int64_t y = 0; y < b->height; y++, from += b->row) {
+      const int64_t k = turned ? c : y, n = turned ? y : c;
+      to[(n / LANES * depth + k / 4) * 64 + n % LANES * 4 + k % 4] = (int8_t)(*from ^ flip);
+    }
+  }
+}
+
+static void matmul(machine *m, const itg_npu_matmul *p) {
+  const itg_npu_plan plan = itg_npu_plan_of_matmul(p);
+  m->packed = NULL;
+  if (!plan.fast) {
+    matmul_elements(m, p);
+    return;
+  }
+  const beside b = beside_of(m, &plan);
+  const box a = box_of(m, &p->head, &p->src), other = box_of(m, &p->head, &p->other);
+  const int64_t deep = plan.depth * 4, rows = a.height;
+  const uint8_t flip = a.dtype == ITG_I8 ? 0x80 : 0, other_flip = other.dtype == ITG_I8 ? 0 : 0x80;
+  const uint32_t a_zero = (uint32_t)(p->a_zero + flip), b_zero = (uint32_t)(p->b_zero - other_flip);
+  pack_other(&other, p->turned, plan.depth, plan.groups, other_flip, b.packed);
+  const itg_npu_product image = {.head = p->head, .src = p->src};  // as a convolution of 1 x 1 sees it
+  fill_image(m, &image, &plan, deep, flip, b.image);
+  // sum of (a - a_zero)(b - b_zero) = sum of ab - a_zero sum of b - b_zero (sum of a - a_zero K)
+  for (int64_t g = 0; g < plan.groups; g++) {
+    int32_t sums[LANES];
+    sum_weights(b.packed + g * plan.depth * 64, plan.depth, sums);
+    for (int64_t i = 0; i < LANES; i++) {
+      b.scale[g * LANES + i] = p->factor;
+      b.bias[g * LANES + i] = (int32_t)(0u - (uint32_t)sums[i] * a_zero);
+    }
+  }
+  int32_t *more = (int32_t *)(void *)(m->beside + plan.total) - rows;
+  for (int64_t y = 0; y < rows; y++) {
+    uint32_t sum = 0;
+    for (int64_t k = 0; k < a.channels; k++) sum += b.image[y * deep + k];
+    more[y] = (int32_t)(0u - b_zero * (sum - a_zero * (uint32_t)a.channels));
+  }
+  ending end = {.dst = box_of(m, &p->head, &p->dst), .scale = b.scale};
+  end.round = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, 0, 0, 0);
+  end.dst_lanes = has_lanes(&end.dst);
+  const window v = {.rows = 1, .columns = 1, .steps = plan.depth, .group = plan.depth * 64};
+  multiply(&v, &b, &end, plan.groups, deep, deep, more);
+}
