@@ -132,7 +132,7 @@ def predict(row: Row, code: np.ndarray, c: Chip) -> float:
 Constants = dict[str, float]
 FITTED = {"rknpu": ("efficiency", "layer", "lut"), "kpu": ("efficiency", "layer", "lut"),
           "sophgo": ("efficiency", "layer", "start")}  # fmt: skip
-FIRST = {"efficiency": 0.5, "layer": 5000.0, "start": 100.0}
+FIRST = {"efficiency": 0.5, "layer": 3000.0, "start": 150.0}
 
 
 def fitted(c: Chip, values: Constants) -> Chip:
@@ -162,7 +162,7 @@ class Fit:
         return float(np.abs(off).mean() + 0.5 * np.sqrt((off * off).mean()))
 
     def fit(self, rows: Sequence[Row], values: Constants,
-            steps: Sequence[float] = (1.5, 1.2, 1.08)) -> Constants:  # fmt: skip
+            steps: Sequence[float] = (1.5, 1.12)) -> Constants:  # fmt: skip
         """Each constant in turn a step up or down, as long as that helps; then smaller steps."""
         best = self.error(rows, values)
         for step in steps:
@@ -191,7 +191,7 @@ class Fit:
         found = {}
         for net in dict.fromkeys(r.net for r in self.rows):
             others = [r for r in self.rows if r.net != net]
-            made = self.fit(others, values, (1.2, 1.08)) if others else self.first()
+            made = self.fit(others, values, (1.12,)) if others else self.first()
             found |= {r: self.predict(r, made) for r in self.rows if r.net == net}
         return found
 

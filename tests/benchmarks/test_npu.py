@@ -1,0 +1,63 @@
+"""The networks of published speeds are those that were published; fitting finds constants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import npu_fit, npu_nets
+from intaglio.targets import chip
+
+
+@pytest.mark.parametrize("name", npu_nets.MACS)
+def test_a_net_has_the_products_that_are_published(name: str):
+    assert npu_nets.macs(npu_nets.MAKERS[name]()) / 1e6 == pytest.approx(
+        npu_nets.MACS[name], rel=0.07
+    )
+
+
+def test_every_net_is_one_that_rows_may_name():
+    assert set(npu_fit.NETS.values()) == set(npu_nets.names())
+
+
+TABLE = """family,chip,cores,model,input,dtype,batch,ms_per_sample,fps
+rknpu,rk3588,1,mobilenetv2-12,"[1, 3, 224, 224]",int8,1,2.219,450.7
+rknpu,rk3588,1,clip_text,"[1, 20]",fp16,1,10.438,95.8
+sophgo,bm1684,1,resnet50_int8_4b,,int8,4,1.24,
+sophgo,bm1684,1,resnet50_fp16_4b,,fp16,4,1.24,
+sophgo,bm1688,2,yolov5s_v6.1_3output_fp32_1b_2core,,fp32,1,66.89,
+"""
+
+
+def test_rows_of_nets_and_types_that_we_know_are_read(tmp_path: Path):
+    path = tmp_path / "rows.csv"
+    path.write_text(TABLE)
+    assert npu_fit.read(path) == [
+        npu_fit.Row("rk3588", "mobilenet_v2", "i8", 1, 1, 2.219),
+        npu_fit.Row("bm1684", "resnet50", "i8", 4, 1, 1.24),
+        npu_fit.Row("bm1688", "yolov5s", "f32", 1, 2, 66.89),
+    ]
+    assert [r.chip for r in npu_fit.read(path, "rknpu")] == ["rk3588"]
+
+
+def test_wider_elements_are_bytes_in_smaller_memories():
+    c = chip.load("bm1684x")
+    wide = npu_fit.narrowed(c, "f32")
+    assert (wide.sram, wide.ddr, wide.align) == (c.sram // 4, c.ddr / 4, c.align // 4)
+    assert wide.units["conv"].rate["i8"] == c.units["conv"].rate["f32"]
+    assert npu_fit.narrowed(c, "i8") is c
+
+
+def test_constants_are_found_again_from_the_speeds_that_they_give(tmp_path: Path):
+    rows = [npu_fit.Row("rk3588", n, "i8", 1, 1, 1.0) for n in ("lprnet", "retinaface_320")]
+    fit = npu_fit.Fit("rk3588", rows, tmp_path)
+    hidden = {"layer": 30000.0}
+    fit.rows = [replace(r, milliseconds=fit.predict(r, hidden)) for r in rows]
+    fit.codes = {new: fit.codes[old] for new, old in zip(fit.rows, rows, strict=True)}
+    first = {"layer": 5000.0}
+    found = fit.fit(fit.rows, first)
+    assert fit.error(fit.rows, found) < 0.2 * fit.error(fit.rows, first)
+    assert found["layer"] == pytest.approx(30000, rel=0.2)
+    assert len(list(tmp_path.iterdir())) == 2  # programs are kept
