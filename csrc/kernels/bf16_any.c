@@ -1,8 +1,5 @@
 // bf16 products and depthwise convolutions for machines that have no instructions for them: plain loops.
-#include "tile.h"
-#include "window.h"
-
-itg_words itg_depthwise_of(const itg_call *call, itg_window *w, itg_tensor *out);
+#include "depthwise.h"
 
 // Bias, residual, bounds and activation for element `at` of the output, which lies in `column`.
 static void finish(const itg_call *call, const itg_finish *end, int64_t at, int64_t column, double sum) {

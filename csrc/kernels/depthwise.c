@@ -1,8 +1,7 @@
 // Convolution of a channel-last f32, bf16 or f16 image in which each channel has a window of its own. Vectors run along channels, a
 // few neighbouring output pixels share registers: an input pixel that several windows see is loaded once.
-#include "tile.h"
+#include "depthwise.h"
 #include "vec.h"
-#include "window.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
@@ -15,23 +14,16 @@
 #endif
 enum { PIXELS = 7 };
 
-itg_words itg_depthwise_of(const itg_call *call, itg_window *w, itg_tensor *out);
+typedef itg_depthwise_task task;
 
-typedef struct task {
-  itg_window w;
-  itg_finish end;
-  int64_t channels;
-  const itg_element *image;
-  const float *weights;
-  void *out;
-} task;
-
-typedef struct strip {  // neighbouring output pixels of one row; places are counted in elements
+typedef struct strip {  // neighbouring output pixels of one row, of which several follow each other; counted in elements
   int64_t planes, lines;               // taps along the outer axes that meet the image
   int64_t plane, line;                 // from one of them to the next, in the image
   int64_t weight_plane, weight_line;   // and in the weights
   int64_t weight, image, out;          // where the first tap's weights, the first pixel's input and its output begin
   int64_t first, last;                 // the input pixels, counted from the strip's first, that the image has
+  int64_t wrap, back;                  // before this line of taps the image goes back by so much, to a ring's first line
+  int64_t count, step;                 // strips; input pixels from one to the next
 } strip;
 
 INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
@@ -112,20 +104,28 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
   for (int64_t i = 0; i < s->planes; i++) {
     int64_t image = s->image + i * s->plane + c;
     const float *weight = t->weights + s->weight + i * s->weight_plane + c;
-    for (int64_t j = 0; j < s->lines; j++, image += s->line, weight += s->weight_line)
+    for (int64_t j = 0; j < s->lines; j++, image += s->line, weight += s->weight_line) {
+      if (j == s->wrap) image -= s->back;
       line_of_taps(t, s, image, weight, n, sum, P, K, S);
+    }
   }
   finish(t, s->out + c, c, n, sum, P);
 }
 
-// Channels [from, to) of a strip.
+// Channels [from, to) of strips.
 #define STRIP(P, K, S)                                                                                       \
   static void strip_##P##_##K##_##S(const task *task_, const strip *strip_, int64_t from, int64_t to) {      \
     const task t = *task_; /* copies, so that stores are known not to change them */                         \
-    const strip s = *strip_;                                                                                 \
-    int64_t c = from;                                                                                        \
-    for (; c + VL <= to; c += VL) pixels(&t, &s, c, VL, P, K, S);                                            \
-    if (c < to) pixels(&t, &s, c, to - c, P, K, S);                                                          \
+    strip s = *strip_;                                                                                       \
+    for (int64_t i = s.count; i > 0; i--) {                                                                  \
+      int64_t c = from;                                                                                      \
+      for (; c + VL <= to; c += VL) pixels(&t, &s, c, VL, P, K, S);                                          \
+      if (c < to) pixels(&t, &s, c, to - c, P, K, S);                                                        \
+      s.image += s.step * t.channels;                                                                        \
+      s.out += P * t.channels;                                                                               \
+      s.first -= s.step;                                                                                     \
+      s.last -= s.step;                                                                                      \
+    }                                                                                                        \
   }
 #define EACH(D, K, S) D(1, K, S) D(2, K, S) D(3, K, S) D(4, K, S) D(5, K, S) D(6, K, S) D(7, K, S)
 EACH(STRIP, 0, 0) EACH(STRIP, 3, 1) EACH(STRIP, 3, 2) EACH(STRIP, 5, 1) EACH(STRIP, 5, 2)
@@ -141,8 +141,8 @@ static const strip_fn *strips_for(const itg_window *w) {
   return narrow[w->kernel[2] == 5][w->stride[2] == 2];
 }
 
-// One row of output pixels, channels [from, to).
-static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t from, int64_t to) {
+// One row of output pixels, channels [from, to), as row `made` of the output.
+static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t made, int64_t from, int64_t to) {
   const itg_window *w = &t->w;
   const int64_t y = row % w->out[1], z = row / w->out[1] % w->out[0], batch = row / w->out[1] / w->out[0];
   const int64_t width = w->out[2], tiles = (width + PIXELS - 1) / PIXELS;
@@ -151,23 +151,26 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
   itg_taps_inside(w, 0, iz, &z0, &z1);
   itg_taps_inside(w, 1, iy, &y0, &y1);
   const int64_t line = w->in[2] * t->channels, taps = w->kernel[2] * t->channels;
-  const int64_t top = (batch * w->in[0] + iz + z0 * w->dilation[0]) * w->in[1] + iy + y0 * w->dilation[1];
+  int64_t top = (batch * w->in[0] + iz + z0 * w->dilation[0]) * w->in[1] + iy + y0 * w->dilation[1];
   strip s = {z1 - z0, y1 - y0, w->dilation[0] * w->in[1] * line, w->dilation[1] * line,
-             w->kernel[1] * taps, taps, (z0 * w->kernel[1] + y0) * taps, 0, 0, 0, 0};
-  for (int64_t i = 0; i < tiles; i++) {
-    const int64_t p = itg_split(width, tiles, i), q = itg_split(width, tiles, i + 1);
-    const int64_t x = p * w->stride[2] - w->before[2];
+             w->kernel[1] * taps, taps, (z0 * w->kernel[1] + y0) * taps, 0, 0, 0, 0, -1, t->ring * line, 0, 0};
+  if (t->ring) top %= t->ring, s.wrap = t->ring - top;
+  const int64_t few = width / tiles, more = width % tiles;  // pixels of a strip; strips with one more, which come first
+  for (int64_t i = 0; i < 2; i++) {
+    const int64_t n = i ? few : few + 1, p = i ? more * (few + 1) : 0, x = p * w->stride[2] - w->before[2];
+    s.count = i ? tiles - more : more;
+    s.step = n * w->stride[2];
     s.image = top * line + x * t->channels;
-    s.out = (row * width + p) * t->channels;
+    s.out = (made * width + p) * t->channels;
     s.first = -x;
     s.last = w->in[2] - x;
-    strips[q - p](t, &s, from, to);
+    if (s.count) strips[n](t, &s, from, to);
   }
   if (!t->end.act || ITG_PAIR == 2 || t->end.other) return;
   const bool whole = to - from == t->channels;  // then the row's pixels lie next to each other
   const int64_t n = whole ? width * t->channels : to - from;
   for (int64_t p = 0; p < (whole ? 1 : width); p++) {
-    const int64_t at = (row * width + p) * t->channels + from;
+    const int64_t at = (made * width + p) * t->channels + from;
     float *out = t->out;
     itg_bend(&t->end, out + at, n, from, to - from);
     if (t->end.residual && t->end.add_last)
@@ -270,10 +273,18 @@ static void run_down(const task *t, int64_t row, int64_t end, int64_t from, int6
 }
 #endif
 
+#if defined(itg_depthwise_lines)
+void itg_depthwise_lines(const itg_depthwise_task *t, int64_t from, int64_t to) {
+  const strip_fn *strips = strips_for(&t->w);
+  for (int64_t y = from; y < to; y++) run_row(t, strips, y, y - from, 0, t->channels);
+}
+#endif
+
 ITG_FN(depthwise, ITG_ELEMENT) {
   const itg_attrs_depthwise *a = call->attrs;
   task t;
   itg_tensor type;
+  t.ring = 0;
   itg_depthwise_of(call, &t.w, &type);
   t.end = itg_finish_of(call, a->act, a->act_args, a->add_last);
   t.channels = type.shape[type.rank - 1];
@@ -297,6 +308,6 @@ ITG_FN(depthwise, ITG_ELEMENT) {
   int64_t block = (5 << 10) / (t.w.kernel[1] * t.w.in[2] + 1) / VL * VL;
   if (block < 64) block = t.channels;
   for (int64_t c = from; c < to; c += block)
-    for (int64_t y = row; y < end; y++) run_row(&t, strips, y, c, c + block < to ? c + block : to);
+    for (int64_t y = row; y < end; y++) run_row(&t, strips, y, y, c, c + block < to ? c + block : to);
   return NULL;
 }

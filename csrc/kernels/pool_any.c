@@ -1,6 +1,5 @@
 // What depthwise convolution and pooling accept, and pooling of any element type.
-#include "tile.h"
-#include "window.h"
+#include "depthwise.h"
 
 enum { MAX, AVG, LP };
 

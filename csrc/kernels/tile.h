@@ -118,15 +118,26 @@ static inline int64_t itg_matrix_at(const itg_tensor *t, int tail, const itg_ten
 itg_words itg_check_made(int64_t made, itg_tensor *out);
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last);
 
+// Relu and clip are bounds, every other activation is a function.
+static inline void itg_finish_by(itg_finish *end, int64_t act, const double *args) {
+  end->lo = -__builtin_inff();
+  end->hi = __builtin_inff();
+  end->args[0] = args[0];
+  end->args[1] = args[1];
+  if (act == ITG_ACT_relu) end->lo = 0;
+  else if (act == ITG_ACT_clip) end->lo = (float)args[0], end->hi = (float)args[1];
+  else end->act = itg_act(act == ITG_ACT_prelu ? ITG_ACT_leaky_relu : act);
+}
+
 static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const double *args, int64_t add_last) {
   const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3), *slope = itg_input(call, 4);
-  itg_finish end = {bias ? bias->data : NULL, residual ? residual->data : NULL, add_last != 0,
-                    -__builtin_inff(), __builtin_inff(), NULL, {args[0], args[1]}, slope ? slope->data : NULL,
-                    call->out[0]->dtype != call->in[0]->dtype,
-                    call->out[0]->dtype == ITG_F16 || call->in[0]->dtype == ITG_F16};
-  if (act == ITG_ACT_relu) end.lo = 0;
-  else if (act == ITG_ACT_clip) end.lo = (float)args[0], end.hi = (float)args[1];
-  else end.act = itg_act(act == ITG_ACT_prelu ? ITG_ACT_leaky_relu : act);
+  itg_finish end = {.bias = bias ? bias->data : NULL,
+                    .residual = residual ? residual->data : NULL,
+                    .add_last = add_last != 0,
+                    .slope = slope ? slope->data : NULL,
+                    .other = call->out[0]->dtype != call->in[0]->dtype,
+                    .half = call->out[0]->dtype == ITG_F16 || call->in[0]->dtype == ITG_F16};
+  itg_finish_by(&end, act, args);
   return end;
 }
 

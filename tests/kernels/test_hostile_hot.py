@@ -27,6 +27,7 @@ from intaglio.targets.cpu.weave import weave_of
 
 EXTREMES = [2**63 - 1, -(2**63), 2**62, 2**40, 2**31, 2**23, -1, 0, 1, 2, 3, 4, 5, 7, 16, 17, 33]
 SECONDS = 3.0
+UNBENT = ("act", "kind", "act_args", "dtype", "taps_act", "taps_args", "expand_act", "expand_args")
 Call = tuple[str, list[np.ndarray | None], dict[str, Any]]
 
 
@@ -181,6 +182,19 @@ def depthwise(r: random.Random) -> Call:
     return "cpu.depthwise", arrays, {**window(r, axes), **epilogue(r)}
 
 
+def separable(r: random.Random) -> Call:
+    deep, wide, channels = r.randint(1, 20), r.randint(1, 40), r.randint(0, 40)
+    expand = ones(1, -(-wide // 16), deep, 16) if r.random() < 0.7 else None
+    wide = deep if expand is None else wide
+    taps = ones(r.randint(1, 5), r.randint(1, 5), wide)
+    arrays = [image(r, 2, deep), ones(1, -(-channels // 16), wide, 16), ones(channels), None, None]
+    bias = None if expand is None else ones(wide)
+    attrs = {k: v for k, v in window(r, 2).items() if k != "dilation"}
+    inner = {"taps_act": "clip", "taps_args": (0.5, 1.0), "expand_act": "swish"}
+    attrs |= {"channels": channels, **epilogue(r), **inner, "expand_args": (1.0,)}
+    return "cpu.separable", [*arrays, taps, ones(wide), expand, bias], attrs
+
+
 def pool(r: random.Random) -> Call:
     axes = r.randint(1, 3)
     attrs = {"kernel": tuple(r.randint(1, 5) for _ in range(axes)), **window(r, axes)}
@@ -233,7 +247,7 @@ def bent(r: random.Random, call: Call) -> Call:
     name, arrays, attrs = call
     attrs, arrays = dict(attrs), list(arrays)
     if r.random() < 0.5:
-        key = r.choice([k for k in attrs if k not in ("act", "kind", "act_args", "dtype")])
+        key = r.choice([k for k in attrs if k not in UNBENT])
         value, odd = attrs[key], r.choice(EXTREMES)
         at = r.randrange(len(value)) if isinstance(value, tuple) else 0
         attrs[key] = (*value[:at], odd, *value[at + 1 :]) if isinstance(value, tuple) else odd
@@ -280,7 +294,8 @@ def run(call: Call, parts: int) -> bool:
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
         gemm, conv, conv, in_bf16, in_bf16, in_f16, in_f16, bytes_, bytes_, winograd, depthwise,
-        bytes_in_tiles, pool, interpolate, pack, chain, attention, rows_of_bytes, small_weights,
+        bytes_in_tiles, separable, pool, interpolate, pack, chain, attention, rows_of_bytes,
+        small_weights,
     ]  # fmt: skip
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:

@@ -177,6 +177,7 @@ def lowering(target: Target, pick: Pick = as_estimated) -> list[Pass]:
         Pass("fold weights", rules(WEIGHTS, FOLD), level=1),
         Pass("layout", choose_layout, level=1),
         Pass("fuse for target", rules(target.fuse, FOLD, CANONICAL), level=3),
+        Pass("blocks", rules([r.asking(pick) for r in target.block]), level=3),
         Pass("chain", rules(target.chain), level=3),  # what no epilogue took
         *([Pass("narrow", rules(target.narrow, FOLD, CANONICAL))] if target.narrow else []),
         Pass("check", Legal(target)),

@@ -22,6 +22,7 @@ class Target:
     why_not: Callable[[Node], str | None]  # None: it runs this node as it is; else the reason
     lower: tuple[Rule, ...] = ()  # neutral ops to the target's own
     fuse: tuple[Rule, ...] = ()  # the target's ops with what follows them
+    block: tuple[Rule, ...] = ()  # several of those in one, where that is faster
     chain: tuple[Rule, ...] = ()  # what is left between those, in one go
     isa: int = 0  # a CPU's instruction sets, as bits
     cost: Cost = USUAL  # by which rules that compete are weighed

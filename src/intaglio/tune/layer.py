@@ -13,6 +13,7 @@ from intaglio.ops.registry import REGISTRY
 
 IMAGES = {"conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool"}
 FOLLOWERS = 2  # elementwise nodes that are measured with it: a residual and an activation
+LEADERS = 2  # and of a target's own ops, those before it that it may become one with
 
 
 def layer(node: Node, precision: str = "f32") -> Graph | None:
@@ -22,7 +23,7 @@ def layer(node: Node, precision: str = "f32") -> Graph | None:
     `precision` is. Names tell all that the time depends on, so the graph's text is its key.
     """
     made = _Made(node.op in IMAGES, precision)
-    nodes = [node, *_followers(node)]
+    nodes = [*_leaders(node), node, *_followers(node)]
     if any(v is not None and v.type.dynamic for n in nodes for v in (*n.inputs, *n.outputs)):
         return None
     for n in nodes:
@@ -34,6 +35,18 @@ def layer(node: Node, precision: str = "f32") -> Graph | None:
     if made.images and out.type.rank > 2:
         out = transpose(out, perm=(0, *range(2, out.type.rank), 1))
     return Graph(made.inputs, [out], ["y"])
+
+
+def _leaders(node: Node) -> list[Node]:
+    """For an op of a target: such ops that make its first operand for it alone."""
+    found: list[Node] = []
+    while "." in node.op and len(found) < LEADERS:
+        v = node.inputs[0]
+        if v is None or v.producer is None or len(v.uses) > 1 or "." not in v.producer.op:
+            break
+        node = v.producer
+        found.append(node)
+    return found[::-1]
 
 
 def _followers(node: Node) -> list[Node]:

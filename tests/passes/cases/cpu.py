@@ -54,6 +54,29 @@ case("addend_before_reshape",
 case("flattening_into_weights",
      lambda x: product(ops.reshape(ops.transpose(x, perm=(0, 2, 3, 1)), shape=(2, 144))),
      IMAGE)  # fmt: skip
+
+
+def block(x: Value, middle: int, channels: int, residual: bool = False, **attrs: Any) -> Value:
+    """[1x1 ->] depthwise 3x3 -> 1x1 of an image whose channels lie last."""
+
+    def one(v: Value, m: int, **more: Any) -> Value:
+        packed = constant(cpu_ops.pack.body(num(1, v.shape[-1], m).data, tile=PANEL))
+        made: Value = cpu_ops.conv(v, packed, num(m), x if residual and m == channels else None,
+                                   channels=m, kernel=(1, 1), stride=(1, 1), pad=(0, 0, 0, 0),
+                                   dilation=(1, 1), **more)  # fmt: skip
+        return made
+
+    wide = one(x, middle, act="clip", act_args=(0.0, 6.0)) if middle else x
+    window = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), **attrs}
+    channels_between = wide.shape[-1]
+    taps = cpu_ops.depthwise(wide, num(3, 3, channels_between), num(channels_between), **window,
+                             act="relu")  # fmt: skip
+    return one(taps, channels)
+
+
+case("separable_in_bands", lambda x: block(x, 32, 8, stride=(2, 2)), f32(1, 112, 120, 8))
+case("separable_in_bands", lambda x: block(x, 32, 8, residual=True), f32(1, 64, 80, 8))
+case("separable_in_bands", lambda x: block(x, 0, 8), f32(1, 96, 96, 32))
 case("channel_shuffle_dealt", lambda x: ops.channel_shuffle(x, groups=2), IMAGE)
 case("deal_slice",
      lambda x: ops.slice_(deal(x, groups=2, start=0, stop=6), start=(0, 0, 0, 2),

@@ -21,6 +21,7 @@ from intaglio.targets.cpu.ops import PANEL
 from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8, LINES_INT8
 from intaglio.targets.cpu.qways import PAIRS_INT8
 from intaglio.targets.cpu.recurrent import OVERLAP
+from intaglio.targets.cpu.separable import SEPARABLE
 from intaglio.targets.cpu.winograd import conv_in_tiles, conv_in_tiles_or_bf16
 from intaglio.targets.precision import Precision, Stored, floats
 
@@ -93,7 +94,8 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     fuse = (*fuse, *(OVERLAP if precision == "f32" else ()))
     fuse = (*fuse, *(() if ~bits & LEVELS["avx512vbmi"] else LINES_INT8))
     fuse = (*fuse, *(PAIRS_INT8 if ~bits & LEVELS["avx512vnni"] else ()))
-    return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse,
+    block = SEPARABLE if precision == "f32" else ()
+    return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse, block,
                   (*CHAIN, *halves), bits, choose=(*choose, *CHOOSE_INT8), narrow=narrow,
                   replace=REPLACE, precision=precision, near=NEAR,
                   precisions=layers, weight_only=WEIGHT_ONLY, dynamic=DYNAMIC)  # fmt: skip

@@ -17,7 +17,7 @@ x, w, a, y = P["x w a y"]
 bias, residual, slope = P["bias? residual? slope?"]
 PRODUCTS = (
     "cpu.gemm", "cpu.conv", "cpu.winograd", "cpu.depthwise", "cpu.conv_transpose", "cpu.qgemm",
-    "cpu.wgemm",
+    "cpu.wgemm", "cpu.separable",
 )  # fmt: skip
 product = P.any(*PRODUCTS) @ "before"  # inputs 2 to 4 are bias, residual and slope
 
