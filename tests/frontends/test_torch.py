@@ -322,6 +322,23 @@ def test_recurrent(kind, how):
     check(Recurrent(kind, **how), R(3, 2, 4), ways=("export", "trace"))
 
 
+class PackedSequences(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = kind(4, 5, num_layers=2, batch_first=True, bidirectional=True)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+        y, state = self.layer(packed)
+        padded = nn.utils.rnn.pad_packed_sequence(y, True, total_length=x.shape[1])[0]
+        return padded, state[0] if isinstance(state, tuple) else state
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_packed_sequences(kind):
+    check(PackedSequences(kind), R(3, 6, 4), torch.tensor([4, 6, 2]), ways=("trace",))
+
+
 class Loops(nn.Module):
     """Branches and loops on what is known, methods, lists and an optional argument."""
 
@@ -474,18 +491,39 @@ def test_weights_alone_are_explained(tmp_path):
             intaglio.load(path)
 
 
-def test_state_is_warned_of():
-    class Counts(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("seen", torch.zeros(6))
+class Keeps(nn.Module):
+    """A sum over all calls, in an attribute, and a count, written in place."""
 
-        def forward(self, x: torch.Tensor):
-            self.seen = self.seen + x.sum(0)
-            return x + self.seen
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(6))
+        self.register_buffer("count", torch.zeros(1))
 
-    with pytest.warns(UserWarning, match="keeps state between calls"):
-        load_torch(saved(Counts(), [], "script"), shapes={"x": (4, 6)})
+    def forward(self, x: torch.Tensor):
+        self.seen = self.seen + x.sum(0)
+        self.count.add_(1.0)
+        return x + self.seen / self.count
+
+
+@pytest.mark.parametrize("way", ["script", "trace", "export", "decomposed"])
+def test_state(way):
+    """Warned of, or given and taken by the caller, over several calls."""
+    data = saved(Keeps(), [M], way)
+    shapes = {"x": (4, 6)}
+    if way != "trace":  # a trace forgets that an attribute was set
+        with pytest.warns(UserWarning, match="keeps state between calls"):
+            load_torch(data, shapes=shapes)
+    graph = load_torch(data, shapes=shapes, state=True)
+    names = [v.name for v in graph.inputs if v.name != "x"]
+    assert "state.count" in names
+    state, module = {n: np.zeros(1 if "count" in n else 6, np.float32) for n in names}, Keeps()
+    with intaglio.open(intaglio.compile(graph)) as session:
+        for _ in range(3 if way != "trace" else 1):
+            x = R(4, 6)
+            want = module(x).numpy()
+            got = {k: np.array(v) for k, v in session.run({"x": x.numpy(), **state}).items()}
+            np.testing.assert_allclose(got["output"], want, rtol=1e-5, atol=1e-5)
+            state = {n: got[n] for n in names}
 
 
 def test_training_mode_is_refused():

@@ -23,13 +23,15 @@ def load(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     dtypes: Mapping[str, str] | None = None,
+    state: bool = False,
 ) -> Graph:
     """A Graph from a model: the path of an ONNX, TFLite, TorchScript (.pt), torch.export (.pt2) or
     Darknet file, ONNX in memory, or a live PyTorch module with `inputs=` examples for it.
 
     `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
     open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
-    model at these tensors. `dtypes={"ids": "i64"}` is for PyTorch files that do not say.
+    model at these tensors. `dtypes={"ids": "i64"}` is for PyTorch files that do not say;
+    `state=True` makes what a PyTorch model keeps between calls inputs and outputs `state.*`.
     """
     from intaglio.frontends.onnx import load_onnx
 
@@ -37,7 +39,8 @@ def load(
         from intaglio.frontends.torch import load_torch
         from intaglio.frontends.torch.live import archived
 
-        return load_torch(archived(model, inputs), shapes, dims, values, None, outputs, dtypes)
+        return load_torch(archived(model, inputs), shapes, dims, values, None, outputs, dtypes,
+                          state)  # fmt: skip
     if isinstance(model, str | Path):
         model = Path(model)
         kind = sniff(model)
@@ -57,7 +60,7 @@ def load(
         if kind in ("TorchScript", "torch.export", "PyTorch"):
             from intaglio.frontends.torch import load_torch
 
-            return load_torch(model, shapes, dims, values, inputs, outputs, dtypes)
+            return load_torch(model, shapes, dims, values, inputs, outputs, dtypes, state)
         if kind != "ONNX":
             raise Unsupported(
                 f"'{model}' is a {kind} model; ONNX, TFLite, PyTorch and Darknet are read; "

@@ -9,21 +9,28 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from intaglio.errors import BadFile, IntaglioError
+from intaglio.errors import BadFile, IntaglioError, Unsupported
 from intaglio.frontends.torch.archive import Archive
+from intaglio.frontends.torch.cells import Cell
 from intaglio.frontends.torch.evaluate import Evaluator
 from intaglio.frontends.torch.exported import is_exported, load_exported
-from intaglio.frontends.torch.inputs import Inputs, Wishes, finished, results
+from intaglio.frontends.torch.inputs import (
+    Inputs,
+    Wishes,
+    finished,
+    results,
+    state_results,
+    warn_of_state,
+)
 from intaglio.frontends.torch.program import DAMAGE, Program, one_line
 from intaglio.frontends.torch.script import Script
 from intaglio.frontends.torch.weights import explain, explain_old
-from intaglio.ir import Graph
+from intaglio.ir import Graph, Type, Value
 
 
 @functools.cache
@@ -41,10 +48,13 @@ def load_torch(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     dtypes: Mapping[str, str] | None = None,
+    state: bool = False,
 ) -> Graph:
     """A Graph from a TorchScript archive or an exported program, a path or bytes."""
     _import_families()
-    wishes = Wishes(shapes or {}, dtypes or {}, dims or {}, values or {}, inputs, outputs)
+    wishes = Wishes(
+        shapes or {}, dtypes or {}, dims or {}, values or {}, inputs, outputs, bool(state)
+    )
     what = "the bytes given" if isinstance(model, bytes) else f"'{model}'"
     with one_line():
         try:
@@ -64,28 +74,74 @@ def _load(archive: Archive, wishes: Wishes) -> Graph:
         return load_exported(archive, wishes)
     if not any(n.startswith("code/") for n in archive.names):
         explain(archive)
-    return _load_script(Script(archive), wishes)
+    return _load_script(archive, wishes)
 
 
-def _load_script(script: Script, wishes: Wishes) -> Graph:
-    function, program = script.forward(), Program()
-    inputs = Inputs(wishes, program)
-    arguments = function.args.args[1:]
-    defaults = function.args.defaults
-    evaluator = Evaluator(script, program)
-    known = {a.arg: d for a, d in zip(arguments[len(arguments) - len(defaults) :], defaults,
-                                      strict=False)}  # fmt: skip
-    samples = script.traced_inputs
-    given = []
-    for i, a in enumerate(arguments):
-        default = evaluator.constant(known[a.arg]) if a.arg in known else None
-        sample = samples[i] if i < len(samples) else None
-        given.append(inputs.argument(a.arg, a.annotation, sample, default))
-    made = evaluator.method(script.root, function, given, {})
-    program.refuse_unknown()
-    if evaluator.changed:
-        names = ", ".join(dict.fromkeys(evaluator.changed))
-        warnings.warn(f"torch: the model keeps state between calls ({names[:200]}); every run "
-                      "starts from what is stored", stacklevel=4)  # fmt: skip
-    name = script.root.kind.rpartition(".")[2]
-    return finished(inputs, results(made), name, {"producer": "TorchScript"})
+def _load_script(archive: Archive, wishes: Wishes) -> Graph:
+    run = _ScriptRun(Script(archive), wishes, {})
+    run.follow()
+    kept = run.kept()
+    if kept and not wishes.state:
+        warn_of_state(list(kept))
+    elif kept:  # once more, now with the state that a call leaves behind as inputs
+        run = _ScriptRun(Script(archive), wishes, kept)
+        run.follow()
+    return run.graph()
+
+
+class _ScriptRun:
+    """One walk through a model's forward method, with `state` (by path) given from outside."""
+
+    def __init__(self, script: Script, wishes: Wishes, state: Mapping[str, Any]):
+        self.script, self.program = script, Program()
+        self.inputs = Inputs(wishes, self.program)
+        self.evaluator = Evaluator(script, self.program)
+        self.made: Any = None
+        self.given = state
+        self.before: dict[str, Type] = {}
+
+    def follow(self) -> None:
+        function, evaluator = self.script.forward(), self.evaluator
+        arguments, defaults = function.args.args[1:], function.args.defaults
+        last = arguments[len(arguments) - len(defaults) :]
+        known = {a.arg: d for a, d in zip(last, defaults, strict=False)}
+        samples, given = self.script.traced_inputs, []
+        for i, a in enumerate(arguments):
+            default = evaluator.constant(known[a.arg]) if a.arg in known else None
+            sample = samples[i] if i < len(samples) else None
+            given.append(self.inputs.argument(a.arg, a.annotation, sample, default))
+        root = self.script.root
+        self._give_state()
+        self.stored = {path: (c, c.held) for path, c in self.script.tensors().items()}
+        self.made = evaluator.method(root, function, given, {})
+        self.program.refuse_unknown()
+
+    def _give_state(self) -> None:
+        for path, value in self.given.items():
+            owner = self.script.module(path.rpartition(".")[0])
+            if owner is None:
+                raise Unsupported(f"torch: the state '{path}' is kept where it cannot be found")
+            if isinstance(value, Cell) and isinstance(value.held, Value):
+                kind = value.held.type
+                self.before[path] = Type(kind.dtype, kind.shape)
+                value = self.inputs.tensor(f"state.{path}", kind.shape, kind.dtype)
+            owner.attributes[path.rpartition(".")[2]] = value
+
+    def kept(self) -> dict[str, Any]:
+        """What the next call would start from: attributes that were set, tensors overwritten."""
+        made = {path: m.attributes[name] for path, (m, name) in self.evaluator.changed.items()}
+        for path, (cell, before) in self.stored.items():
+            if cell.held is not before:
+                made.setdefault(path, cell)
+        return made
+
+    def graph(self) -> Graph:
+        after = self.kept()
+        pairs = {}
+        for path, kind in self.before.items():
+            owner = self.script.module(path.rpartition(".")[0])
+            now = owner.attributes[path.rpartition(".")[2]] if owner else None
+            pairs[path] = (kind, after.get(path, now))
+        outputs = results(self.made) + state_results(pairs)
+        name = self.script.root.kind.rpartition(".")[2]
+        return finished(self.inputs, outputs, name, {"producer": "TorchScript"})

@@ -46,7 +46,7 @@ class Evaluator:
     def __init__(self, script: Script, program: Program):
         self.script, self.program = script, program
         self.steps = self.depth = 0
-        self.changed: list[str] = []  # attributes that the model's code set: its state
+        self.changed: dict[str, tuple[Module, str]] = {}  # attributes that the code set: state
 
     def method(self, owner: Module, function: ast.FunctionDef, args: list[Any],
                kwargs: dict[str, Any]) -> Any:  # fmt: skip
@@ -212,7 +212,7 @@ class _Frame:
             if not isinstance(owner, Module):
                 raise BadFile("torch: an attribute is set on something that is no module")
             if target.attr in owner.attributes:
-                self.e.changed.append(f"{owner.path}.{target.attr}".strip("."))
+                self.e.changed[f"{owner.path}.{target.attr}".strip(".")] = (owner, target.attr)
             owner.attributes[target.attr] = value
         else:
             raise Unsupported(f"torch: an assignment to {type(target).__name__} is not known")
@@ -255,7 +255,8 @@ class _Frame:
                 raise Unsupported(f"torch: '{self.path}' overwrites a tensor inside of a branch "
                                   "that is known only at run time")  # fmt: skip
             if len(self.e.changed) > before:
-                raise Unsupported(f"torch: '{self.e.changed[-1]}' is set inside of a branch that "
+                last = list(self.e.changed)[-1]
+                raise Unsupported(f"torch: '{last}' is set inside of a branch that "
                                   "is known only at run time; state is not read there")  # fmt: skip
         then, other = sides
         if then is None or other is None:

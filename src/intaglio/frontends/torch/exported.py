@@ -6,7 +6,6 @@ import functools
 import json
 import math
 import re
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,14 @@ from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.frontends.torch.archive import Archive
 from intaglio.frontends.torch.cells import Cell
 from intaglio.frontends.torch.importer import as_dtype
-from intaglio.frontends.torch.inputs import Inputs, Wishes, finished, results
+from intaglio.frontends.torch.inputs import (
+    Inputs,
+    Wishes,
+    finished,
+    results,
+    state_results,
+    warn_of_state,
+)
 from intaglio.frontends.torch.pickled import Stored, unpickle
 from intaglio.frontends.torch.program import UNKNOWN, Program
 from intaglio.frontends.torch.scalars import Device
@@ -76,6 +82,9 @@ class _Exported:
         self.inputs = Inputs(wishes, self.program)
         self.symbols: dict[str, int] = {k: int(v) for k, v in wishes.dims.items()}
         self.open: dict[str, str] = {}
+        self.buffers: dict[str, tuple[Cell, Value]] = {}  # with what they hold before a call
+        self.after: dict[str, Any] = {}  # buffers that a call changes
+        self.exposed: set[str] = set()  # those that are inputs and outputs
         order = archive.text("byteorder").strip() if "byteorder" in archive else "little"
         self.swapped = order == "big"
 
@@ -87,19 +96,28 @@ class _Exported:
             self._input(spec, graph, env)
         self._nodes(graph, env)
         self.program.refuse_unknown()
-        made, changed = [], []
+        made = []
         for spec in signature["output_specs"]:
             kind, body = _only(spec)
             if kind == "user_output":
                 made.append(self._argument(body["arg"], env))
-            elif kind.endswith("_mutation"):
-                changed.append(str(body.get("buffer_name", kind)))
-        if changed:
-            warnings.warn(f"torch: the model keeps state between calls ({', '.join(changed)[:200]}"
-                          "); every run starts from what is stored", stacklevel=5)  # fmt: skip
+            elif kind == "buffer_mutation":
+                self.after[str(body["buffer_name"])] = self._look(body["arg"]["name"], env)
+        for name, (cell, before) in self.buffers.items():
+            if cell.held is not before:  # overwritten in place
+                self.after.setdefault(name, cell)
+        if self.after and not self.inputs.wishes.state:
+            warn_of_state(list(self.after))
+        elif self.after and not self.exposed:
+            again = _Exported(self.archive, self.name, self.stored, self.inputs.wishes)
+            again.exposed = set(self.after)
+            return again.graph()
+        pairs = {n: (before.type, self.after.get(n, cell))
+                 for n, (cell, before) in self.buffers.items() if n in self.exposed}  # fmt: skip
         version = str(self.stored.get("torch_version", ""))[:40]
         metadata = {"producer": f"torch.export {version}".strip()}
-        return finished(self.inputs, results(made), self.name, metadata)
+        outputs = results(made) + state_results(pairs)
+        return finished(self.inputs, outputs, self.name, metadata)
 
     # ---- shapes ----
     def _bind(self, graph: dict[str, Any], signature: dict[str, Any]) -> None:
@@ -148,7 +166,14 @@ class _Exported:
                 name = str(arg["as_sym_int"]["as_name"])
                 env[name] = self.inputs._number(name, "int", None, None)
         elif kind in ("parameter", "buffer", "tensor_constant"):
-            env[body["arg"]["name"]] = self._tensor(kind, str(body[f"{kind}_name"]))
+            name = str(body[f"{kind}_name"])
+            cell = self._tensor(kind, name)
+            held = cell.held
+            if name in self.exposed and isinstance(held, Value):
+                cell = self.inputs.tensor(f"state.{name}", held.shape, held.dtype)
+            if kind == "buffer" and isinstance(cell.held, Value):
+                self.buffers[name] = (cell, cell.held)
+            env[body["arg"]["name"]] = cell
         elif kind == "constant_input":
             env[str(body["name"])] = _constant(body["value"])
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,7 @@ class Wishes:
     values: Mapping[str, Any] = field(default_factory=dict)
     inputs: Sequence[str] | None = None
     outputs: Sequence[str] | None = None
+    state: bool = False  # what is kept between calls becomes inputs and outputs
 
 
 class Inputs:
@@ -144,6 +146,28 @@ class Inputs:
         if unknown:
             names = ", ".join(v.name for v in self.made) or "none"
             raise BadInput(f"torch: no input is called '{sorted(unknown)[0]}'; inputs are {names}")
+
+
+def warn_of_state(names: Sequence[str]) -> None:
+    """State that outlives a call is not kept by itself."""
+    shown = ", ".join(names)
+    warnings.warn(
+        f"torch: the model keeps state between calls ({shown[:200]}); every run starts "
+        "from what is stored; state=True makes it inputs and outputs",
+        stacklevel=6,
+    )
+
+
+def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Value]]:
+    """What the state becomes, as outputs; its types must not change from call to call."""
+    made = []
+    for name, (before, cell) in pairs.items():
+        after = cell.held if isinstance(cell, Cell) else None
+        if not isinstance(after, Value) or after.type.but(quant=None) != before:
+            raise Unsupported(f"torch: the state '{name}' is {before} before a call and "
+                              f"{getattr(after, 'type', 'no tensor')} after it")  # fmt: skip
+        made.append((f"state.{name}", after))
+    return made
 
 
 def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput, Unsupported
 from intaglio.frontends.torch.elementwise import add
-from intaglio.frontends.torch.importer import importer, reshaped, tensors
+from intaglio.frontends.torch.importer import as_dtype, importer, reshaped, tensors
 from intaglio.frontends.torch.linear import linear
 from intaglio.ir import Value, constant
 
@@ -39,6 +40,7 @@ class Layers:
         self.gates, self.params, self.biases = gates, params, bool(has_biases)
         self.layers, self.directions = int(num_layers), 2 if bidirectional else 1
         self.batch_first = bool(batch_first)
+        self.lengths: Value | None = None
         each = (4 if self.biases else 2) * self.directions * self.layers
         if len(params) != each:
             if len(params) == each + self.layers * self.directions:
@@ -88,88 +90,107 @@ class Layers:
         return x, *(ops.concat(*s, axis=0) if len(s) > 1 else s[0] for s in ends)
 
 
-def _check(*rest: Any) -> None:
-    if rest and isinstance(rest[0], list | tuple):
-        raise Unsupported("packed sequences are not read; run the layer on padded ones")
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Sequences of several lengths; they stay padded, time first."""
+
+    padded: Value
+    lengths: Value
 
 
-@importer("lstm")
-def lstm(
-    input: Value,
-    hx: Any,
-    params: Any,
-    has_biases: Any,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool = False,
-) -> Any:
-    _check(has_biases)
-    layers = Layers(LSTM, tensors(params), has_biases, num_layers, bidirectional, batch_first)
+@importer("_pack_padded_sequence")
+def pack_padded_sequence(input: Value, lengths: Value, batch_first: bool) -> Any:
+    """The second result only tells how many sequences there are."""
+    x = ops.transpose(input, perm=(1, 0, 2)) if batch_first else input
+    return Packed(x, as_dtype(lengths, "i32")), constant(np.array([x.shape[1]], np.int64))
+
+
+@importer("_pad_packed_sequence")
+def pad_packed_sequence(data: Packed, batch_sizes: Value, batch_first: bool, padding_value: float,
+                        total_length: int = -1) -> Any:  # fmt: skip
+    """Padded with zeros, to the length that they had before they were packed."""
+    if padding_value:
+        raise Unsupported(f"sequences are padded with {padding_value}; only zeros are read")
+    y, more = data.padded, max(total_length - data.padded.shape[0], 0)
+    if more:
+        y = ops.pad(y, before=(0, 0, 0), after=(more, 0, 0))
+    y = ops.transpose(y, perm=(1, 0, 2)) if batch_first else y
+    return y, as_dtype(data.lengths, "i64")
+
+
+def layered(gates: tuple[int, ...], args: tuple[Any, ...], layer_of: Any) -> Any:
+    """Forms: (input, hx, params, ..., batch_first) and (data, batch_sizes, hx, params, ...).
+
+    `layer_of(directions)` gives the function that runs one layer of ours.
+    """
+    x, packed = args[0], isinstance(args[0], Packed)
+    if packed:
+        _, _, hx, params, biases, count, _, _, both = args[:9]
+        first = False
+    else:
+        _, hx, params, biases, count, _, _, both, first = (*args, False)[:9]
+    layers = Layers(gates, tensors(params), biases, count, both, first)
+    layers.lengths = x.lengths if packed else None
+    states = tensors(hx) if isinstance(hx, list | tuple) else [hx]
+    y, *last = layers.run(x.padded if packed else x, states, layer_of(layers))
+    return (Packed(y, x.lengths) if packed else y), *last
+
+
+def _lstm(layers: Layers) -> Any:
     n = 3 * layers.directions
 
     def one(x: Value, w: Value, r: Value, b: Value, s: list[Value], **at: Any) -> Any:
-        return ops.lstm(x, w, r, b, None, *s, None,
+        return ops.lstm(x, w, r, b, layers.lengths, *s, None,
                         activations=("Sigmoid", "Tanh", "Tanh") * layers.directions,
                         activation_alpha=(0.0,) * n, activation_beta=(0.0,) * n, **at)  # fmt: skip
 
-    return layers.run(input, tensors(hx), one)
+    return one
 
 
-@importer("gru")
-def gru(
-    input: Value,
-    hx: Value,
-    params: Any,
-    has_biases: Any,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool = False,
-) -> Any:
-    _check(has_biases)
-    layers = Layers(GRU, tensors(params), has_biases, num_layers, bidirectional, batch_first)
+def _gru(layers: Layers) -> Any:
     n = 2 * layers.directions
 
     def one(x: Value, w: Value, r: Value, b: Value, s: list[Value], **at: Any) -> Any:
-        return ops.gru(x, w, r, b, None, *s, activations=("Sigmoid", "Tanh") * layers.directions,
+        return ops.gru(x, w, r, b, layers.lengths, *s,
+                       activations=("Sigmoid", "Tanh") * layers.directions,
                        activation_alpha=(0.0,) * n, activation_beta=(0.0,) * n,
                        linear_before_reset=True, **at)  # fmt: skip
 
-    return layers.run(input, [hx], one)
+    return one
 
 
-def _plain(kind: str) -> Any:
-    def function(input: Value, hx: Value, params: Any, has_biases: Any,
-                 num_layers: int, dropout: float, train: bool, bidirectional: bool,
-                 batch_first: bool = False) -> Any:  # fmt: skip
-        _check(has_biases)
-        layers = Layers(RNN, tensors(params), has_biases, num_layers, bidirectional, batch_first)
+def _rnn(kind: str) -> Any:
+    def of(layers: Layers) -> Any:
         n = layers.directions
 
         def one(x: Value, w: Value, r: Value, b: Value, s: list[Value], **at: Any) -> Any:
-            return ops.rnn(
-                x,
-                w,
-                r,
-                b,
-                None,
-                *s,
-                activations=(kind,) * n,
-                activation_alpha=(0.0,) * n,
-                activation_beta=(0.0,) * n,
-                **at,
-            )
+            none = (0.0,) * n
+            return ops.rnn(x, w, r, b, layers.lengths, *s, activations=(kind,) * n,
+                           activation_alpha=none, activation_beta=none, **at)  # fmt: skip
 
-        return layers.run(input, [hx], one)
+        return one
 
-    return function
+    return of
 
 
-importer("rnn_tanh")(_plain("Tanh"))
-importer("rnn_relu")(_plain("Relu"))
+@importer("lstm")
+def lstm(*args: Any) -> Any:
+    return layered(LSTM, args, _lstm)
+
+
+@importer("gru")
+def gru(*args: Any) -> Any:
+    return layered(GRU, args, _gru)
+
+
+@importer("rnn_tanh")
+def rnn_tanh(*args: Any) -> Any:
+    return layered(RNN, args, _rnn("Tanh"))
+
+
+@importer("rnn_relu")
+def rnn_relu(*args: Any) -> Any:
+    return layered(RNN, args, _rnn("Relu"))
 
 
 @importer("lstm_cell")

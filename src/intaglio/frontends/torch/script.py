@@ -148,6 +148,17 @@ class Script:
                 made[item.name] = _class(item)
         return made
 
+    def tensors(self) -> dict[str, Cell]:
+        """The tensors that modules hold, by path."""
+        return {x.label: x for x in self._made.values() if isinstance(x, Cell) and x.label}
+
+    def module(self, path: str) -> Module | None:
+        """The module at a dotted path; the root at the empty one."""
+        found: Any = self.root
+        for name in path.split(".") if path else []:
+            found = found.attributes.get(name) if isinstance(found, Module) else None
+        return found if isinstance(found, Module) else None
+
     def method(self, kind: str, name: str) -> ast.FunctionDef | None:
         found = self.lookup(kind)
         return found.methods.get(name) if isinstance(found, Class) else None
