@@ -1,6 +1,7 @@
 """Every PyTorch model in ../shared/models, ours against torch, on the data that it was made for.
 
-    python -m tests.shared_torch
+    python -m tests.shared_torch               # outputs
+    python -m tests.shared_torch --accuracy    # top-1 on labelled data, beside the figure of torch
 
 Reading needs no torch; the comparison does (`pip install intaglio[torch]`).
 """
@@ -20,6 +21,7 @@ from tests.shared_models import SAMPLES, SHARED, TOLERANCE, Feeds, Row, digit, t
 
 import intaglio
 
+POINTS = 0.3  # by which the accuracy may differ from torch's
 SENTENCES = (b"How do I teach my dog to fetch?", b"Stocks fell sharply after the report today")
 
 
@@ -97,7 +99,45 @@ def compare(name: str, engine: str) -> Row:
     return row
 
 
+def accuracy() -> int:
+    """Top-1 of the classifiers; the reference figures are torch's on the same data."""
+    from benchmarks.accuracy import data
+
+    pixels, digits = data.mnist()
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+
+    def written(i: int) -> tuple[np.ndarray, int]:
+        x = (pixels[i].reshape(1, 1, 28, 28) / 255 - 0.1307) / 0.3081
+        return x.astype(np.float32), int(digits[i])
+
+    pictures = data.imagenet()
+
+    def seen(i: int) -> tuple[np.ndarray, int]:
+        file, label = pictures[i]
+        x = ((data.crop(file, 224) / 255 - mean) / std).transpose(2, 0, 1)[None]
+        return np.ascontiguousarray(x, np.float32), label
+
+    wrong = 0
+    for name, sample, count, reference in (
+        ("vit4mnist_dynq", written, 2000, 97.15),
+        ("mobilenet_v2_fp32_traced", seen, len(pictures), 69.1),
+    ):
+        graph = intaglio.load(paths()[name], **MODELS[name].load)
+        right = 0
+        with intaglio.open(intaglio.compile(graph)) as session:
+            for i in range(count):
+                x, label = sample(i)
+                scores = next(iter(session.run({graph.inputs[0].name: x}).values()))
+                right += int(scores.argmax()) == label
+        got = 100 * right / count
+        wrong += abs(got - reference) > POINTS
+        print(f"{name:26} top-1 {got:6.2f} % of {count}, torch {reference:6.2f} %", flush=True)
+    return int(wrong > 0)
+
+
 def main() -> int:
+    if sys.argv[1:] == ["--accuracy"]:
+        return accuracy()
     if why := absent():
         print(f"skipped: {why}")
         return 0
