@@ -262,7 +262,7 @@ def release(node: Node | None) -> None:
         if node is None or any(v.uses for v in node.outputs):
             continue
         for v in node.inputs:
-            if v is not None:
-                v.uses.pop(node, None)
+            if v is not None and node in v.uses:  # once, even where the node reads it twice
+                del v.uses[node]
                 if not v.uses:
                     stack.append(v.producer)

@@ -44,9 +44,9 @@ class Net:
         return self.live[int(self.rng.integers(len(self.live)))]
 
     def weights(self, many: int, deep: int, kernel: tuple[int, ...]) -> tuple[Value, Value, Value]:
+        per = constant(self.rng.uniform(0.001, 0.01, many).astype(np.float32))
         w = constant(codes(self.rng, "i8", many, deep, *kernel))
-        per = self.rng.uniform(0.001, 0.01, many).astype(np.float32)
-        return w, constant(per), constant(np.zeros(many, np.int8))
+        return w, per, constant(np.zeros(many, np.int8))
 
     def conv(self) -> Value:
         x = self.pick()
@@ -57,6 +57,9 @@ class Net:
         window = {"stride": tuple(map(int, self.rng.integers(1, 3, 2))), "dilation": (1, 1),
                   "pad": tuple(map(int, self.rng.integers(0, 2, 4))), "groups": groups}  # fmt: skip
         w = self.weights(many, channels // groups, kernel)
+        if self.rng.random() < 0.2:  # not symmetric, so that they need nine bits
+            u8 = constant(codes(self.rng, "u8", *w[0].shape))
+            w = u8, w[1], constant(codes(self.rng, "u8", many))
         b = constant(self.rng.integers(-2000, 2000, many).astype(np.int32))
         kind = self.rng.choice(["plain", "table", "residual", "wide"])
         if kind == "wide":

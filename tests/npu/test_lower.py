@@ -181,15 +181,23 @@ def test_products_of_two_activations(result):
     assert "as many of both" in words
 
 
+def asymmetric(n, x, w, zero, **window):
+    of_w = constant(np.float32(0.01)), constant(np.uint8(zero))
+    return ops.qlinear_conv(*n.of(x), constant(w), *of_w, *n.result(), **{**WINDOW, **window})
+
+
 def test_weights_lose_their_zero():
-    n, x = net(1, 2, 4, 4)
-    w = constant(codes(RNG, "u8", 3, 2, 1, 1))
-    of_w = constant(np.float32(0.01)), constant(np.uint8(128))
-    attrs = {**WINDOW, "pad": (0, 0, 0, 0)}
-    assert lowered(ops.qlinear_conv(*n.of(x), w, *of_w, *n.result(), **attrs))[0] == ["npu.conv"]
-    w = constant(np.array([0, 255] * 3, np.uint8).reshape(3, 2, 1, 1))
-    of_w = constant(np.float32(0.01)), constant(np.uint8(5))
-    words = refusal(ops.qlinear_conv(*n.of(x), w, *of_w, *n.result(), **attrs))
+    n, x = net(1, 4, 4, 4)
+    assert lowered(asymmetric(n, x, codes(RNG, "u8", 3, 4, 3, 3), 128))[0] == ["npu.conv"]
+    made, _ = lowered(asymmetric(n, x, codes(RNG, "u8", 3, 4, 3, 3), 5))
+    assert made == ["npu.concat", "npu.conv"], "nine bits are two times eight"
+    made, _ = lowered(asymmetric(n, x, codes(RNG, "u8", 4, 1, 3, 3), 200, groups=4))
+    assert made == ["npu.resize", "npu.depthwise"], "every column and every tap twice"
+    made, _ = lowered(
+        asymmetric(n, x, codes(RNG, "u8", 4, 1, 2, 2), 200, groups=4, dilation=(2, 2))
+    )
+    assert made == ["npu.conv", "npu.conv"]
+    words = refusal(asymmetric(n, x, np.full((3, 4, 3, 3), 255, np.uint8), 0))
     assert "symmetric" in words
 
 

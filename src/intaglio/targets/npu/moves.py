@@ -81,11 +81,15 @@ def _one_to_one(make: Maker, x: Value, w: Array, stride: int = 1) -> Value:
                 dilation=(1, 1), x_zero=0, low=low, high=high, dtype=x.dtype)  # fmt: skip
 
 
-def _reordered(make: Maker, x: Value, order: Array, out: Value) -> Value:
-    """Channels `order` of x."""
+def reordered(make: Maker, x: Value, order: Array) -> Value:
+    """Channels `order` of an image."""
     w = np.zeros((len(order), x.shape[1], 1, 1), np.int8)
     w[np.arange(len(order)), order] = 1
-    return make.shaped(_one_to_one(make, make.image(x), w), out.shape)
+    return _one_to_one(make, x, w)
+
+
+def _reordered(make: Maker, x: Value, order: Array, out: Value) -> Value:
+    return make.shaped(reordered(make, make.image(x), order), out.shape)
 
 
 def _shuffle(make: Maker, x: Value, node: Node) -> Value:
@@ -116,7 +120,7 @@ def _space_to_depth(make: Maker, x: Value, node: Node) -> Value:
 def _pad(make: Maker, x: Value, node: Node) -> Value:
     a = node.attrs
     if x.dtype not in BITS8 or x.type.rank != 4:
-        raise Refused(f"{x.type} is no image of bytes")
+        raise Refused(f"it pads {x.dtype} of rank {x.type.rank}; units pad images of bytes")
     if a["mode"] != "constant" or any((*a["before"][:2], *a["after"][:2])):
         raise Refused(f"it pads by mode '{a['mode']}' before {a['before']} and after {a['after']}; "
                       "units put one number around images")  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from intaglio.targets.npu.making import (
     of_bytes,
     real,
 )
-from intaglio.targets.npu.ops import concat, conv, depthwise, slice_
+from intaglio.targets.npu.moves import reordered
+from intaglio.targets.npu.ops import concat, conv, depthwise, resize, slice_
 
 x, w, b, t = P["x w! b!? t!"]
 xs, xz, ws, wz, ys, yz = P["xs! xz! ws! wz! ys!? yz!?"]
@@ -116,14 +117,36 @@ def _groups_at_once(chip: Chip, product: Product) -> int:
 
 
 # ---- operands ------------------------------------------------------------------------------------
-def _signed(w: Value, wz: Value) -> Array:
-    """Weights without their zero, as i8."""
+def _without_zero(w: Value, wz: Value) -> Array:
+    """Weights less their zero, in i16."""
     zero = data(wz).astype(np.int16).reshape(-1, *[1] * (w.type.rank - 1))
-    plain = data(w).astype(np.int16) - zero
-    if plain.size and not -128 <= plain.min() <= plain.max() <= 127:
-        raise Refused(f"weights less their zero reach from {plain.min()} to {plain.max()}; "
-                      "8 bits hold -128 to 127: quantise weights symmetrically")  # fmt: skip
-    return plain.astype(np.int8)
+    return data(w).astype(np.int16) - zero
+
+
+def _in_bytes(make: Maker, product: Product) -> Product:
+    """Weights as i8; where they need nine bits, as sums of two, for an image that is there twice.
+
+    What is summed up is the same, so the bits of the result are.
+    """
+    w, x, a = product.w, product.x, product.attrs
+    if not w.size or (w.min() >= -128 and w.max() <= 127):
+        return replace(product, w=w.astype(np.int8))
+    halves = w >> 1, w - (w >> 1)
+    if halves[1].max() > 127:
+        raise Refused(f"weights less their zero reach from {w.min()} to {w.max()}: "
+                      "quantise them symmetrically")  # fmt: skip
+    first, second = (h.astype(np.int8) for h in halves)
+    if product.groups == 1:
+        return replace(product, x=make(concat, x, x), w=np.concatenate([first, second], 1))
+    if a["dilation"][1] == 1:  # every column is there twice, and so is every tap
+        wide = np.stack([first, second], 4).reshape(*w.shape[:3], 2 * w.shape[3])
+        top, left, bottom, right = a["pad"]
+        window = {"stride": (a["stride"][0], 2 * a["stride"][1]),
+                  "pad": (top, 2 * left, bottom, 2 * right)}  # fmt: skip
+        return replace(product, x=make(resize, x, factor=(1, 2)), w=wide, attrs={**a, **window})
+    twice = np.repeat(np.arange(x.shape[1]), 2)
+    beside = np.stack([first, second], 2).reshape(w.shape[0], 2 * w.shape[1], *w.shape[2:])
+    return replace(product, x=reordered(make, x, twice), w=beside)
 
 
 def _scales(xs: Value, ws: Value, ys: Value | None, many: int) -> Array:
@@ -155,7 +178,7 @@ def _operands(make: Maker, given: Given, window: dict[str, Any], way: str) -> Pr
             real(v)
     if xz.type.size != 1:
         raise Refused(f"an activation has {xz.type.size} zeros; one per tensor is needed")
-    many, weights, a = w.shape[0], _signed(w, wz), dict(window)
+    many, weights, a = w.shape[0], _without_zero(w, wz), dict(window)
     scales, bias, groups = _scales(xs, ws, ys, many), _bias(b, many), a.pop("groups")
     if x.type.rank == 3:
         weights, a = weights[..., None], _second_axis(a)
@@ -173,7 +196,7 @@ def _operands(make: Maker, given: Given, window: dict[str, Any], way: str) -> Pr
         seen, weights = flat, weights.reshape(many, *flat.shape[1:])
     else:
         seen = make.column(x) if way == "column" else make.image(x)
-    return Product(seen, weights, scales, bias, r, groups, attrs)
+    return _in_bytes(make, Product(seen, weights, scales, bias, r, groups, attrs))
 
 
 def _are_patches(x: Value, w: Value, window: dict[str, Any]) -> bool:
