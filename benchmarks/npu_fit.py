@@ -131,7 +131,7 @@ def predict(row: Row, code: np.ndarray, c: Chip) -> float:
 # ---- fitting -------------------------------------------------------------------------------------
 Constants = dict[str, float]
 FITTED = {"rknpu": ("efficiency", "layer", "lut"), "kpu": ("efficiency", "layer", "lut"),
-          "sophgo": ("efficiency", "layer", "start")}  # fmt: skip
+          "sophgo": ("efficiency", "layer", "start", "lut")}  # fmt: skip
 FIRST = {"efficiency": 0.5, "layer": 3000.0, "start": 150.0}
 
 
