@@ -210,6 +210,19 @@ def pad_into_conv(x: Value, W: Value, B: Value | None, pad: Node, conv: Node) ->
     return ops.conv(x, W, B, **{**conv.attrs, "pad": both})
 
 
+@rule(P.any("qlinear_conv"))
+def pad_into_qlinear_conv(node: Node) -> Any:
+    """a border of what stands for 0 is what a convolution of quantised tensors pads with itself"""
+    image, zero = node.inputs[0], node.inputs[2]
+    pad = image.producer if image is not None else None
+    if pad is None or pad.op != "pad":
+        return None
+    both = _spatial_pad(pad, node.attrs["pad"])
+    if both is None or zero is None or zero.data is None or pad.attrs["value"] != zero.data.item():
+        return no(f"{pad.attrs} is not a border of what stands for 0")
+    return ops.qlinear_conv(pad.inputs[0], *node.inputs[1:], **{**node.attrs, "pad": both})
+
+
 @rule(P.avg_pool(P.pad(x) @ "pad"))
 def pad_into_avg_pool(x: Value, pad: Node, node: Node) -> Any:
     """zeros around the image are what an average that counts its padding pads with"""
@@ -285,6 +298,7 @@ FUSE = [
     blocks_into_conv,
     channel_order_into_conv,
     pad_into_conv,
+    pad_into_qlinear_conv,
     pad_into_avg_pool,
     pad_into_max_pool,
     subtract_as_add,

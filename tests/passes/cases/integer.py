@@ -60,6 +60,14 @@ case("clamp_by_saturation", lambda x: stored(ops.relu(x), 0.25, -128), VECTOR)
 case("clamp_by_saturation", lambda x: stored(ops.clip(x, lo=-32.5, hi=INF), 0.25, 0), VECTOR)
 case("quantize_before_moving", lambda x: stored(ops.transpose(x, perm=(1, 0)), zero=1), VECTOR)
 case("quantize_before_moving", lambda x: stored(ops.reshape(x, shape=(-1,))), VECTOR)
+case("clamp_before_moving",
+     lambda x: stored(ops.clip(ops.transpose(x, perm=(1, 0)), lo=0.0, hi=6.0)), VECTOR)  # fmt: skip
+case("clamp_before_moving", lambda x: stored(ops.relu(ops.reshape(x, shape=(-1,)))), VECTOR)
+AROUND = {"before": (0, 1), "after": (2, 0)}
+case("quantize_before_padding", lambda x: stored(ops.pad(x, **AROUND)), VECTOR)
+case("quantize_before_padding",
+     lambda x: stored(ops.pad(x, **AROUND, value=-1.125), dtype="u8"), VECTOR)  # fmt: skip
+case("quantize_before_padding", lambda x: stored(ops.pad(x, **AROUND, mode="edge")), VECTOR)
 case("dequantize_after_moving", lambda q: ops.transpose(real(q, 0.5), perm=(1, 0)), BYTES)
 case("dequantize_after_moving", lambda q: ops.part(real(q, 0.5, 3), 0, 1, axis=0), BYTES)
 case("integer_conv", lambda q: integer_conv(q, constant(np.arange(6, dtype=np.float32))),
@@ -161,3 +169,19 @@ case("matmul_to_floats", lambda q, k, x: ops.add(ops.matmul(real(q, 1 / 32), rea
 case("integer_resize", lambda a: stored(
     ops.resize(real(a, 0.5, 3), axes=(2, 3), shape=(10, 10), scales=(2.0, 2.0), mode="linear")),
      PIXELS)  # fmt: skip
+
+
+def padded_product(q: Value) -> Value:
+    """A convolution of an image with a border of what stands for 0."""
+    around = ops.pad(q, before=(0, 0, 1, 0), after=(0, 0, 2, 1), value=3.0)
+    of_x, of_w = (
+        (scalar(1 / 32), constant(3, dtype="i8")),
+        (scalar(1 / 64), constant(0, dtype="i8")),
+    )
+    made: Value = ops.qlinear_conv(around, *of_x, whole(6, 4, 3, 3), *of_w, scalar(0.25),
+                                   constant(1, dtype="i8"), stride=(1, 1), pad=(1,) * 4,
+                                   dilation=(1, 1), groups=1)  # fmt: skip
+    return made
+
+
+case("pad_into_qlinear_conv", padded_product, PIXELS)

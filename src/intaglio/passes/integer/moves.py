@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from intaglio import dtypes, ops
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY
@@ -63,6 +65,27 @@ def quantize_before_moving(x: Value, move: Node, ys: Value, yz: Value | None, no
     if 2 * node.outputs[0].type.size < x.type.size:
         return no(f"{x.type.size - node.outputs[0].type.size} numbers would be rounded in vain")
     return REGISTRY[move.op](ops.quantize_linear(x, ys, yz, **node.attrs), **move.attrs)
+
+
+@rule(P.quantize_linear(P.op(CLAMPS, P.op(MOVING, x) @ "move") @ "act", ys, yz))
+def clamp_before_moving(x: Value, move: Node, act: Node, ys: Value, yz: Value | None,
+                        node: Node) -> Any:  # fmt: skip
+    """a clamp of what is moved is one of what made it, which can be integer"""
+    if ys.type.size != 1:
+        return no(f"there are {ys.type.size} scales, along an axis that moves")
+    clamped = REGISTRY[act.op](x, **act.attrs)
+    return ops.quantize_linear(REGISTRY[move.op](clamped, **move.attrs), ys, yz, **node.attrs)
+
+
+@rule(P.quantize_linear(P.pad(x) @ "pad", ys, yz))
+def quantize_before_padding(x: Value, pad: Node, ys: Value, yz: Value | None, node: Node) -> Any:
+    """what is put around an image is rounded once, now"""
+    if ys.type.size != 1 or node.attrs["dtype"] not in BITS8:
+        return no(f"{node.attrs['dtype']} with {ys.type.size} scales; bytes with one are needed")
+    body, value = ops.quantize_linear.body, np.float32(pad.attrs["value"])
+    around = body(value, ys.data, yz and yz.data, **node.attrs).item()
+    stored = ops.quantize_linear(x, ys, yz, **node.attrs)
+    return ops.pad(stored, **{**pad.attrs, "value": float(around)})
 
 
 @rule(P.op((*MOVING, "slice"), (P.dequantize_linear(x, xs, xz) @ "real").shared()))
@@ -145,6 +168,8 @@ def _stored_as(n: Node) -> tuple[Any, ...]:
 
 
 MOVES = [
+    clamp_before_moving,
+    quantize_before_padding,
     quantize_before_moving,
     dequantize_after_moving,
     quantize_before_choosing,
