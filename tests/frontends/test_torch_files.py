@@ -157,19 +157,20 @@ def test_writes_through_views_are_seen_by_all():
     np.testing.assert_allclose(flat, -want.ravel(), rtol=1e-6)
 
 
-def program(**more):
+def program(old=False, **more):
     return exported(
         {"x": (2, 4), **more}, {"w": W, "b": B},
         [("torch.ops.aten.linear.default", ["x", "w", "b"], "linear"),
          ("torch.ops.aten.clamp.default", ["linear", -0.5, 0.5], "clamp"),
          ("torch.ops.aten.view.default", ["clamp", (3, 2)], "view")],
-        ["view"],
+        ["view"], old,
     )  # fmt: skip
 
 
-def test_exported_programs(tmp_path):
+@pytest.mark.parametrize("old", [False, True])
+def test_exported_programs(tmp_path, old):
     path = tmp_path / "net.pt2"
-    path.write_bytes(program())
+    path.write_bytes(program(old))
     graph = intaglio.load(path)
     want = np.clip(X @ W.T + B, -0.5, 0.5).reshape(3, 2)
     np.testing.assert_allclose(run(graph, X)[0], want, rtol=1e-5, atol=1e-6)
@@ -197,6 +198,24 @@ def test_weights_alone_are_explained(tmp_path):
     path.write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")
     with pytest.raises(Unsupported, match=r"before PyTorch 1\.6.*load_state_dict"):
         intaglio.load(path)
+
+
+def test_layers_of_the_mobile_optimiser():
+    code = """class Net(Module):
+  def forward(self: __torch__.Net, x: Tensor) -> Tensor:
+    y = ops.prepacked.conv2d_clamp_run(x, CONSTANTS.c0)
+    return ops.prepacked.linear_clamp_run(torch.flatten(y, 1), CONSTANTS.c1)
+"""
+    front = "__torch__.torch.classes.xnnpack."
+    k = RNG.standard_normal((3, 2, 1, 1)).astype(np.float32)
+    v = RNG.standard_normal((2, 12)).astype(np.float32)
+    conv = Object(f"{front}Conv2dOpContext", (k, B, [1, 1], [0, 0], [1, 1], 1, 0.0, 0.5))
+    dense = Object(f"{front}LinearOpContext", (v, None, None, None))
+    x = RNG.standard_normal((1, 2, 2, 2)).astype(np.float32)
+    data = script({"__torch__": code}, Object("__torch__.Net", {}), (conv, dense), [x])
+    y = np.clip(np.einsum("oc,bchw->bohw", k[:, :, 0, 0], x) + B[:, None, None], 0, 0.5)
+    got = run(load_torch(data), x)[0]
+    np.testing.assert_allclose(got, y.reshape(1, -1) @ v.T, rtol=1e-4, atol=1e-5)
 
 
 def test_operators_of_torchvision():

@@ -142,8 +142,12 @@ def meta(x: np.ndarray | tuple[Any, ...], dtype: str = "float32") -> dict[str, A
 
 
 def exported(inputs: dict[str, tuple[Any, ...]], tensors: dict[str, np.ndarray],
-             nodes: list[tuple[str, list[Any], str]], outputs: list[str]) -> bytes:  # fmt: skip
-    """A .pt2 file; a node is (operator, arguments, name of its result), strings name tensors."""
+             nodes: list[tuple[str, list[Any], str]], outputs: list[str],
+             old: bool = False) -> bytes:  # fmt: skip
+    """A .pt2 file, or one as before PyTorch 2.8.
+
+    A node is (operator, arguments, name of its result); strings among arguments name tensors.
+    """
 
     def arg(x: Any) -> dict[str, Any]:
         if isinstance(x, str):
@@ -173,6 +177,10 @@ def exported(inputs: dict[str, tuple[Any, ...]], tensors: dict[str, np.ndarray],
         "input_specs": specs,
         "output_specs": [{"user_output": {"arg": {"as_tensor": {"name": n}}}} for n in outputs],
     }}}  # fmt: skip
+    if old:
+        text = json.dumps(program).encode()
+        state = weights(dict(tensors))
+        return zipped({"serialized_exported_program.json": text, "serialized_state_dict.pt": state})
     config = {n: {"path_name": f"weight_{i}", "is_param": True, "use_pickle": False,
                   "tensor_meta": meta(a)} for i, (n, a) in enumerate(tensors.items())}  # fmt: skip
     stored = {f"data/weights/weight_{i}": a.tobytes() for i, a in enumerate(tensors.values())}

@@ -37,6 +37,11 @@ def ones(size: Any, *rest: Any, dtype: int | None = None, **kwargs: Any) -> Valu
     return filled(size, 1, _kind(dtype))
 
 
+@importer("scalar_tensor")
+def scalar_tensor(s: Any, *rest: Any, dtype: int | None = None, **kwargs: Any) -> Value:
+    return filled([], _number(s), _kind(dtype))
+
+
 @importer("full")
 def full(size: Any, fill_value: Any, *rest: Any, dtype: int | None = None, **kwargs: Any) -> Value:
     value = _number(fill_value)

@@ -55,6 +55,11 @@ def find_importer(name: str) -> Import | None:
     return functools.partial(_import_same, same) if same else None
 
 
+def known_ops() -> set[str]:
+    """Every operator that has an importer, written or automatic."""
+    return {*IMPORTERS, *same_ops()}
+
+
 @functools.cache
 def same_ops() -> dict[str, Op]:
     """Ops of ours by PyTorch's name, where every argument is a tensor."""

@@ -38,7 +38,8 @@ class LinearParams:
     bias: Value | None
 
 
-def _state(packed: Any) -> Any:
+def state_of(packed: Any) -> Any:
+    """What an object of PyTorch's own stored."""
     while isinstance(packed, Module) and packed.state is None and packed.attributes:
         packed = next((v for v in packed.attributes.values() if isinstance(v, Module)), None)
     if not isinstance(packed, Module) or packed.state is None:
@@ -46,27 +47,28 @@ def _state(packed: Any) -> Any:
     return packed.state
 
 
-def _held(x: Any) -> Any:
+def held(x: Any) -> Any:
+    """A tensor as what it holds, anything else as it is."""
     return x.held if isinstance(x, Cell) else x
 
 
 def _bias(x: Any) -> Value | None:
-    held = _held(x)
-    if held is not None and not isinstance(held, Value):
+    bias = held(x)
+    if bias is not None and not isinstance(bias, Value):
         raise BadFile("a packed bias is no tensor; the file is damaged")
-    return held
+    return bias
 
 
 def linear_params(packed: Any) -> tuple[Quantized | Value, Value | None]:
     """Weight and bias."""
     if isinstance(packed, LinearParams):
         return packed.weight, packed.bias
-    state = _state(packed)
+    state = state_of(packed)
     if isinstance(state, tuple | list) and len(state) == 1:
         state = state[0]
     if not isinstance(state, tuple | list) or len(state) < 2:
         raise BadFile("packed weights of a linear layer are damaged")
-    weight = _held(state[0])
+    weight = held(state[0])
     if not isinstance(weight, Quantized | Value):
         raise BadFile("packed weights of a linear layer are no tensor; the file is damaged")
     return weight, _bias(state[1])
@@ -76,15 +78,15 @@ def conv_params(packed: Any) -> ConvParams:
     """Version 2: ("2", [numbers, weight], [bias]); version 3: (3, numbers, [.., weight, bias])."""
     if isinstance(packed, ConvParams):
         return packed
-    state = _state(packed)
+    state = state_of(packed)
     if not isinstance(state, tuple | list) or len(state) != 3:
         raise Unsupported("packed weights of a convolution from before PyTorch 1.6 are not read; "
                           "save the model again with a newer one")  # fmt: skip
     if str(state[0]) == "2":
-        numbers, weight, bias = _held(state[1][0]), _held(state[1][1]), _bias(state[2][0])
+        numbers, weight, bias = held(state[1][0]), held(state[1][1]), _bias(state[2][0])
         given = [int(v) for v in np.asarray(numbers.data).reshape(-1)]
     elif str(state[0]) == "3":
-        given, weight, bias = [int(v) for v in state[1]], _held(state[2][1]), _bias(state[2][2])
+        given, weight, bias = [int(v) for v in state[1]], held(state[2][1]), _bias(state[2][2])
     else:
         raise Unsupported(f"packed weights of version {state[0]!r:.20} are not read")
     if not isinstance(weight, Quantized | Value) or not given:

@@ -162,7 +162,7 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def _as_tensor(x: Any) -> Cell:
-    return Cell(constant(np.asarray(x, np.float32 if isinstance(x, float) else None)))
+    return Cell(constant(np.asarray(x)[...]))
 
 
 def _min(*xs: Any) -> Any:
@@ -228,7 +228,6 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "Int": lambda x: to_number(x, int), "Float": lambda x: to_number(x, float),
     "Bool": lambda x: to_number(x, bool), "Scalar": _item, "_local_scalar_dense": _item,
     "prim::NumToTensor": lambda x: _as_tensor(x) if not isinstance(x, Cell) else x,
-    "scalar_tensor": lambda x, **_: _as_tensor(x) if not isinstance(x, Cell) else x,
     "_shape_as_tensor": lambda x: Cell(constant(np.array(extents(x), np.int64))),
     "prim::unchecked_unwrap_optional": lambda x: x, "_unwrap_optional": lambda x: x,
     "prim::data": lambda x: x, "prim::requires_grad_": lambda x, *a: x,

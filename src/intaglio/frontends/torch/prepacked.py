@@ -1,0 +1,43 @@
+"""Layers as the mobile optimiser of PyTorch packs them: products with a clamp at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intaglio.errors import BadFile
+from intaglio.frontends.torch.conv import convolved, spread
+from intaglio.frontends.torch.elementwise import clamp
+from intaglio.frontends.torch.importer import importer
+from intaglio.frontends.torch.linear import linear
+from intaglio.frontends.torch.packed import held, state_of
+from intaglio.ir import Value
+
+
+def _unpacked(packed: Any, count: int) -> list[Any]:
+    """What was stored: weight, bias, windows, and the ends of the clamp last."""
+    state = state_of(packed)
+    if not isinstance(state, tuple | list) or len(state) != count:
+        raise BadFile(f"a packed layer holds {len(state)} things, {count} are needed")
+    return [held(x) for x in state]
+
+
+def _clamped(y: Value, low: Any, high: Any) -> Value:
+    return y if low is None and high is None else clamp(y, low, high)
+
+
+@importer("prepacked::conv2d_clamp_run")
+def conv2d_clamp_run(X: Value, W_prepack: Any) -> Value:  # noqa: N803
+    weight, bias, stride, padding, dilation, groups, low, high = _unpacked(W_prepack, 8)
+    return _clamped(convolved(X, weight, bias, stride, padding, dilation, groups), low, high)
+
+
+@importer("prepacked::conv2d_transpose_clamp_run")
+def conv2d_transpose_clamp_run(X: Value, W_prepack: Any) -> Value:  # noqa: N803
+    weight, bias, stride, padding, more, dilation, groups, low, high = _unpacked(W_prepack, 9)
+    return _clamped(spread(X, weight, bias, stride, padding, more, groups, dilation), low, high)
+
+
+@importer("prepacked::linear_clamp_run")
+def linear_clamp_run(X: Value, W_prepack: Any) -> Value:  # noqa: N803
+    weight, bias, low, high = _unpacked(W_prepack, 4)
+    return _clamped(linear(X, weight, bias), low, high)
