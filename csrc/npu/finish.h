@@ -49,6 +49,12 @@ static inline bool has_lanes(const box *b) { return b->c2 % LANES == 0 && b->fir
 
 // The first n of 16 elements from channel c on, to where they belong.
 static inline void put_lanes(const box *b, int64_t c, int64_t y, int64_t x, const uint8_t *from, int64_t n) {
+  if (has_lanes(b)) {
+    uint8_t *to = element(b, c, y, x);
+    if (n * b->item == 8) memcpy(to, from, 8);
+    else memcpy(to, from, (size_t)(n * b->item));
+    return;
+  }
   if (b->c2 == 1 && b->item == 1) {
     uint8_t *to = element(b, c, y, x);
     for (int64_t i = 0; i < n; i++, to += b->plane) *to = from[i];
@@ -73,7 +79,7 @@ static inline void get_lanes(const box *b, int64_t c, int64_t y, int64_t x, uint
 typedef struct ending {
   rounding round;
   box dst, residual;
-  bool adds, dst_lanes, residual_lanes;
+  bool adds, dst_lanes, dst_halves, residual_lanes;  // halves: bytes lie side by side in eights
   int32_t r_zero;
   float r_factor;
   const float *scale;  // of every output, in sixteens
@@ -84,6 +90,7 @@ static ending ending_of(const machine *m, const itg_npu_product *p, const float 
   e.round = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, p->table, p->entries, p->base);
   e.dst = box_of(m, &p->head, &p->dst);
   e.dst_lanes = has_lanes(&e.dst);
+  e.dst_halves = e.dst.c2 == LANES / 2 && !e.dst.first && e.dst.item == 1;
   if (!e.adds) return e;
   e.residual = box_of(m, &p->head, &p->residual);
   e.residual_lanes = has_lanes(&e.residual);
@@ -91,15 +98,26 @@ static ending ending_of(const machine *m, const itg_npu_product *p, const float 
 }
 
 typedef struct place {  // of 16 channels
-  uint8_t *dst, *residual;  // at row 0, column 0
+  uint8_t *dst, *half, *residual;  // at row 0, column 0; half: of the last 8
   const float *scale;
   int64_t first, count;
 } place;
 
 static place place_of(const ending *e, int64_t group) {
   const int64_t c = group * LANES, left = e->dst.channels - c;
-  return (place){element(&e->dst, c, 0, 0), e->adds ? element(&e->residual, c, 0, 0) : NULL, e->scale + c, c,
+  return (place){element(&e->dst, c, 0, 0), element(&e->dst, c + LANES / 2, 0, 0), e->adds ? element(&e->residual, c, 0, 0) : NULL, e->scale + c, c,
                  left < LANES ? left : LANES};
+}
+
+// What was made of 16 channels, of which some may not lie side by side, or not exist.
+INLINE void put_place(const ending *e, const place *p, int64_t y, int64_t x, const uint8_t *made) {
+  const int64_t at = y * e->dst.row + x * e->dst.pixel;
+  if (e->dst_halves && p->count == LANES) {
+    memcpy(p->dst + at, made, LANES / 2);
+    memcpy(p->half + at, made + LANES / 2, LANES / 2);
+  } else {
+    put_lanes(&e->dst, p->first, y, x, made, p->count);
+  }
 }
 
 INLINE void add_residual(const ending *e, const place *p, int64_t y, int64_t x, float *t) {
@@ -160,7 +178,7 @@ INLINE void end_sixteen(const ending *e, const place *p, sixteen sums, int64_t y
   } else {
     uint8_t made[LANES * 4];
     finish_sixteen(&e->round, t, made);
-    put_lanes(&e->dst, p->first, y, x, made, p->count);
+    put_place(e, p, y, x, made);
   }
 }
 #else
@@ -182,7 +200,7 @@ INLINE void end_sixteen(const ending *e, const place *p, sixteen sums, int64_t y
   } else {
     uint8_t made[LANES * 4];
     finish(&e->round, t, made);
-    put_lanes(&e->dst, p->first, y, x, made, p->count);
+    put_place(e, p, y, x, made);
   }
 }
 #endif
