@@ -19,6 +19,7 @@ from intaglio.errors import BadFile, BadInput, IntaglioError, RunError, Unsuppor
 from intaglio.interpret import check_inputs
 from intaglio.ir import Array, Quant, Type
 from intaglio.package import Package
+from intaglio.package.format import ALIGN
 
 _STATUS: dict[int, type[IntaglioError]] = {
     1: BadFile,
@@ -145,8 +146,9 @@ class _Model:
         where = ""
         if isinstance(source, Package | bytes | bytearray | memoryview):
             data = source.bytes if isinstance(source, Package) else bytes(source)
-            self._keep = np.frombuffer(data, np.uint8)
-            at = self._keep.ctypes.data
+            given = np.frombuffer(data, np.uint8)
+            at = given.ctypes.data
+            self._keep = None if at % ALIGN else given  # of other bytes the library makes a copy
             status = lib.itg_model_open(
                 at, len(data), flags, ctypes.byref(handle), ctypes.byref(error)
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from intaglio.ir import Array, Quant
 from intaglio.package import format as f
 from intaglio.plan import MEMORIES, Plan, Step, Tensor
 
+Data = bytes | Sequence[bytes | memoryview]  # of a section, perhaps in pieces
+
 
 def write(
     plans: Sequence[Plan], isa: int = 0, meta: Mapping[str, Any] | None = None, strip: bool = False
@@ -27,7 +30,7 @@ def write(
     for plan in plans:
         w.add_main(plan)
     text = json.dumps(dict(meta or {}), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    sections = {
+    sections: dict[str, Data] = {
         "META": text.encode(),
         "PLAN": _pack(f.PLAN, w.plans),
         "TENS": _pack(f.TENSOR, w.tensors),
@@ -37,33 +40,37 @@ def write(
         "ATTR": bytes(w.attrs),
         "NAME": bytes(w.names.data),
         "ORIG": bytes(w.origins.data),
-        "CNST": bytes(w.consts),
+        "CNST": w.consts.pieces,
     }
     if strip:
         del sections["ORIG"]
-    if w.code:
-        sections["CODE"] = bytes(w.code)
+    if w.code.end:
+        sections["CODE"] = w.code.pieces
     return assemble(sections, isa)
 
 
-def assemble(sections: Mapping[str, bytes], isa: int = 0) -> bytes:
-    """Header, section table and sections, each at its aligned place."""
+def assemble(sections: Mapping[str, Data], isa: int = 0) -> bytes:
+    """Header, section table and sections, each at its aligned place; constants are copied once."""
     table = np.zeros(len(sections), f.SECTION)
     at = f.align(f.HEADER.itemsize + table.nbytes)
+    parts: list[bytes | memoryview] = [b""]
+    end = f.HEADER.itemsize + table.nbytes
     for row, (kind, data) in zip(table, sections.items(), strict=True):
-        row["kind"], row["offset"], row["size"] = kind.encode(), at, len(data)
-        row["crc"], row["flags"] = zlib.crc32(data), f.REQUIRED if kind in f.NEWER else 0
-        at = f.align(at + len(data))
+        pieces = [data] if isinstance(data, bytes) else data
+        row["kind"], row["offset"], row["size"] = kind.encode(), at, sum(map(len, pieces))
+        crc = 0
+        for piece in pieces:
+            crc = zlib.crc32(piece, crc)
+        row["crc"], row["flags"] = crc, f.REQUIRED if kind in f.NEWER else 0
+        parts += [bytes(at - end), *pieces]
+        end = at + int(row["size"])
+        at = f.align(end)
     header = np.zeros((), f.HEADER)
     header["magic"], header["version"], header["isa"] = f.MAGIC, f.VERSION, isa
     header["sections"], header["size"] = len(table), at
     header["crc"] = zlib.crc32(header.tobytes() + table.tobytes())
-    file = bytearray(at)
-    head = header.tobytes() + table.tobytes()
-    file[: len(head)] = head
-    for row, data in zip(table, sections.values(), strict=True):
-        file[int(row["offset"]) : int(row["offset"]) + len(data)] = data
-    return bytes(file)
+    parts[0] = header.tobytes() + table.tobytes()
+    return b"".join([*parts, bytes(at - end)])
 
 
 class _Strings:
@@ -79,6 +86,25 @@ class _Strings:
         return self.place[text]
 
 
+class _Constants:
+    """Arrays one after the other, each stored once and aligned; no copies are made of them."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes | memoryview] = []
+        self.place: dict[tuple[int, bytes], int] = {}  # by size and digest
+        self.end = 0
+
+    def add(self, data: Array) -> tuple[int, int]:
+        """Where it begins, and how many bytes it has."""
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+        key = len(raw), hashlib.sha256(raw).digest()
+        if key not in self.place:
+            start = f.align(self.end)
+            self.pieces += [bytes(start - self.end), raw]
+            self.place[key], self.end = start, start + len(raw)
+        return self.place[key], len(raw)
+
+
 class _Writer:
     """Collects the rows of every section."""
 
@@ -89,12 +115,10 @@ class _Writer:
         self.quants: list[tuple[Any, ...]] = []
         self.steps: list[tuple[Any, ...]] = []
         self.args: list[int] = []
-        self.attrs, self.consts, self.code = bytearray(), bytearray(), bytearray()
+        self.attrs, self.consts, self.code = bytearray(), _Constants(), _Constants()
         self.names, self.origins = _Strings(), _Strings()
         self.inputs = self.outputs = 0  # slots that earlier main plans took
         self.blobs: dict[bytes, int] = {}
-        self.weights: dict[bytes, int] = {}
-        self.programs: dict[bytes, int] = {}
         self.quant_rows: dict[Quant, int] = {}
 
     def add_main(self, plan: Plan) -> None:
@@ -141,13 +165,7 @@ class _Writer:
         return name, code, t.type.rank, memory, dynamic, slot, quant, offset, size, shape
 
     def _constant(self, data: Array, code: bool) -> tuple[int, int]:
-        raw = np.ascontiguousarray(data).tobytes()
-        section, known = (self.code, self.programs) if code else (self.consts, self.weights)
-        if raw not in known:
-            section += bytes(f.align(len(section)) - len(section))
-            known[raw] = len(section)
-            section += raw
-        return known[raw], len(raw)
+        return (self.code if code else self.consts).add(data)
 
     def _quant(self, q: Quant | None) -> int:
         if q is None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-import intaglio
 from intaglio import dtypes, native
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph
+from intaglio.quant.probe import sessions
 
 GAP = 4.0  # bits between the magnitudes of columns that belong to different groups
 MOST_COLUMNS = 1024
@@ -180,8 +180,8 @@ class Reference:
         kept = list(samples)
         if not kept:
             raise BadInput("there are no samples to compare with; at least one is needed")
-        with intaglio.open(intaglio.compile(graph)) as session:
-            outputs = [session.run(s) for s in kept]
+        with sessions(graph) as crew:
+            outputs = list(crew.in_order(lambda s, x: s.run(x), kept))
         for i, made in enumerate(outputs, 1):
             for name, a in made.items():
                 if dtypes.is_float(_name(a)) and not np.isfinite(a.astype(np.float32)).all():
@@ -194,9 +194,9 @@ class Reference:
     def compare(self, graph: Graph) -> list[OutputMatch]:
         """How the compiled `graph` does on the same samples, part by part of every output."""
         totals = {(n, p): Match() for n, parts in self.parts.items() for p in parts}
-        with intaglio.open(intaglio.compile(graph)) as session:
-            for sample, wanted in zip(self.samples, self.outputs, strict=True):
-                made = session.run(sample)
+        with sessions(graph) as crew:
+            every = crew.in_order(lambda s, x: s.run(x), self.samples)
+            for made, wanted in zip(every, self.outputs, strict=True):
                 for (n, p), total in totals.items():
                     if made[n].shape == wanted[n].shape:
                         total.add(p.of(wanted[n]), p.of(made[n]))

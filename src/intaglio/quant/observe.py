@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
-import intaglio
 from intaglio import dtypes, native
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Value
-from intaglio.ops.shape import transpose
 from intaglio.quant import ranges
 from intaglio.quant.data import Samples
+from intaglio.quant.probe import Probe as Probe
+from intaglio.quant.probe import Sample, probes
 from intaglio.quant.ranges import Spread
-from intaglio.session import Session
 
 Progress = Callable[[str, int, int | None], None]  # what is being done, how far, of how much
-Sample = Mapping[str, Array]
 BINS = 2048  # on either side of 0
 MOMENTUM = 0.9
 F16_MOST = 65504.0
@@ -70,6 +66,38 @@ class Channels:
 
 
 @dataclass
+class Measured:
+    """What one tensor held in one sample."""
+
+    finite: bool
+    size: int
+    counts: Array
+    spread: _Spread
+    channels: Channels | None
+
+
+def measure(x: Array, bins: int = BINS, axis: int | None = None) -> Measured:
+    """Extremes and histogram of one sample's values, and those of each channel along `axis`."""
+    x = np.ascontiguousarray(x, np.float32)
+    counts, found, lib = np.empty(8 * bins, np.uint32), _Spread(), _library()
+    wrong = lib.itg_observe(x.ctypes.data, x.size, bins, counts.ctypes.data, ctypes.byref(found))
+    made = None
+    if axis is not None and x.size and not wrong:
+        n, outer, inner = (
+            x.shape[axis],
+            int(np.prod(x.shape[:axis])),
+            int(np.prod(x.shape[axis + 1 :])),
+        )
+        ends = np.full(n, np.inf, np.float32)
+        made = Channels(axis, ends, -ends, np.zeros(n), outer * inner)
+        lib.itg_observe_channels(
+            x.ctypes.data, outer, n, inner, made.low.ctypes.data, made.high.ctypes.data,
+            made.sum.ctypes.data,
+        )  # fmt: skip
+    return Measured(not wrong, x.size, counts[: 2 * bins].copy(), found, made)
+
+
+@dataclass
 class Observation:
     """What one tensor held, over all samples so far."""
 
@@ -86,15 +114,16 @@ class Observation:
 
     def add(self, x: Array, axis: int | None = None) -> bool:
         """Take one sample's values in; False where one of them is NaN or infinite."""
-        x = np.ascontiguousarray(x, np.float32)
-        bins = len(self.counts) // 2
-        counts, found = np.empty(8 * bins, np.uint32), _Spread()
-        lib = _library()
-        if lib.itg_observe(x.ctypes.data, x.size, bins, counts.ctypes.data, ctypes.byref(found)):
+        return self.take(measure(x, len(self.counts) // 2, axis))
+
+    def take(self, one: Measured) -> bool:
+        """Take in what `measure` says of one sample."""
+        if not one.finite:
             return False
-        if not x.size:  # of a tensor whose extent varies
+        if not one.size:  # of a tensor whose extent varies
             return True
-        self._merge(counts[: 2 * bins], found.exponent)
+        bins, found = len(self.counts) // 2, one.spread
+        self._merge(one.counts, found.exponent)
         self.counts[bins] -= found.zeros
         self.zeros += found.zeros
         ends = (float(found.low), float(found.high))
@@ -104,8 +133,8 @@ class Observation:
         self.low, self.high = min(self.low, ends[0]), max(self.high, ends[1])
         self.largest.append(max(-ends[0], ends[1]))
         self.samples += 1
-        if axis is not None:
-            self._add_channels(x, axis)
+        if one.channels is not None:
+            self._add_channels(one.channels)
         return True
 
     def _merge(self, counts: Array, exponent: int) -> None:
@@ -114,17 +143,15 @@ class Observation:
         self.counts = mine + _widened(counts.astype(np.int64), self.exponent - exponent)
         self.exponent = max(self.exponent, exponent)
 
-    def _add_channels(self, x: Array, axis: int) -> None:
-        n = x.shape[axis]
-        if self.channels is None:
-            ends = np.full(n, np.inf, np.float32)
-            self.channels = Channels(axis, ends, -ends, np.zeros(n))
+    def _add_channels(self, more: Channels) -> None:
         c = self.channels
-        outer, inner = int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis + 1 :]))
-        _library().itg_observe_channels(
-            x.ctypes.data, outer, n, inner, c.low.ctypes.data, c.high.ctypes.data, c.sum.ctypes.data
-        )
-        c.count += outer * inner
+        if c is None:
+            self.channels = more
+            return
+        np.minimum(c.low, more.low, out=c.low)
+        np.maximum(c.high, more.high, out=c.high)
+        c.sum += more.sum
+        c.count += more.count
 
     @property
     def spread(self) -> Spread:
@@ -234,20 +261,21 @@ def _pass(
     progress: Progress | None,
     part: str,
 ) -> None:
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     total = len(samples) if isinstance(samples, Sized) else None
+    bins = len(made[tensors[0]].counts) // 2
+
+    def look(probe: Probe, sample: Sample) -> list[Measured]:
+        arrays = probe.run(sample)
+        at = {v: probe.axis(v, axes[v]) for v in tensors if v in axes}
+        return [measure(arrays[v], bins, at.get(v)) for v in tensors]
+
     n = 0
-    with Probe(graph, tensors) as probe, ThreadPoolExecutor(threads) as pool:
-        for n, sample in enumerate(samples, 1):
+    with probes(graph, tensors) as crew:
+        for n, found in enumerate(crew.in_order(look, samples), 1):
             if progress:
                 progress(f"calibrating{part}", n, total)
-            arrays = probe.run(sample)
-
-            def add(v: Value, arrays: Mapping[Value, Array] = arrays) -> bool:
-                return made[v].add(arrays[v], probe.axis(v, axes[v]) if v in axes else None)
-
-            for v, fine in zip(tensors, pool.map(add, tensors), strict=True):
-                if not fine:
+            for v, one in zip(tensors, found, strict=True):
+                if not made[v].take(one):
                     at = samples.where(n - 1) if isinstance(samples, Samples) else f"sample {n}"
                     raise BadInput(
                         f"calibration: {name_of(v)} holds NaN or infinite values in {at}; "
@@ -266,68 +294,3 @@ def name_of(v: Value) -> str:
         return f"'{v.name}'" if v.data is not None else f"input '{v.name}'"
     layer = f" '{v.producer.origin}'" if v.producer.origin else ""
     return f"tensor '{v.name}' (made by {v.producer.op}{layer})"
-
-
-class Probe:
-    """The compiled graph with tensors of one's choice as its outputs.
-
-    Images come as [N, H, W, C]: so the target computes them, and no transpose is needed.
-    """
-
-    def __init__(self, graph: Graph, tensors: Sequence[Value], images_last: bool = True):
-        self.tensors = [v for v in dict.fromkeys(tensors) if v.producer is not None]
-        self.inputs = [v for v in tensors if v.producer is None]
-        self.turned = {v for v in self.tensors if images_last and v.type.rank == 4}
-        self.session: Session | None = None
-        if self.tensors:
-            probe = _with_outputs(graph, self.tensors, self.turned)
-            self.takes = [v.name for v in probe.inputs]
-            self.session = intaglio.open(intaglio.compile(probe))
-            self.out = {
-                n: np.empty(t.shape, dtypes.numpy_of(t.dtype))
-                for n, t in self.session.outputs.items()
-                if not t.dynamic
-            }
-
-    def axis(self, v: Value, axis: int) -> int:
-        """Where an axis of the tensor is in the array that `run` gives."""
-        axis %= v.type.rank
-        return (0, 3, 1, 2)[axis] if v in self.turned else axis
-
-    def run(self, sample: Sample) -> dict[Value, Array]:
-        """The tensors' values; the next run writes over them."""
-        arrays = {}
-        for v in self.inputs:
-            if v.name not in sample:
-                raise BadInput(f"the sample has no input '{v.name}'; it has {', '.join(sample)}")
-            arrays[v] = np.asarray(sample[v.name])
-        if self.session is not None:
-            results = self.session.run({n: sample[n] for n in sample}, self.out)
-            for i, v in enumerate(self.tensors):
-                arrays[v] = results[f"t{i}"]
-        return arrays
-
-    def close(self) -> None:
-        if self.session is not None:
-            self.session.close()
-
-    def __enter__(self) -> Probe:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-def _with_outputs(graph: Graph, tensors: Sequence[Value], turned: set[Value]) -> Graph:
-    """A copy of the graph that makes these tensors and nothing else."""
-    whole = Graph(graph.inputs, tensors, [f"t{i}" for i in range(len(tensors))], graph.name)
-    try:
-        copy = whole.copy()
-    finally:
-        for v in tensors:
-            v.uses.pop(whole.result, None)
-    outputs = [
-        transpose(w, perm=(0, 2, 3, 1)) if v in turned else w
-        for v, w in zip(tensors, copy.outputs, strict=True)
-    ]
-    return Graph(copy.inputs, outputs, copy.output_names, graph.name)

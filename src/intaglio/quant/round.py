@@ -57,14 +57,23 @@ def squant(w: Array, scale: Array, low: int, high: int) -> Array:
 def _flip(q: Array, exact: Array, low: int, high: int) -> Array:
     """Move the weights that mind it least by one, until the last axis's errors sum to within ½."""
     off = q - exact
-    sign = np.sign(off.sum(-1, keepdims=True))
-    many = np.rint(np.abs(off.sum(-1, keepdims=True)))
+    sums = off.sum(-1, keepdims=True)
+    sign, many = np.sign(sums), np.rint(np.abs(sums))
+    most = min(int(many.max(initial=0)), q.shape[-1])
+    if not most:
+        return q
     can = (q - sign >= low) & (q - sign <= high) & (off * sign > 0)
-    gain = np.where(can, off * sign, -1.0)
-    place = np.empty(q.shape, np.int64)
-    order = np.argsort(-gain, axis=-1, kind="stable")
-    np.put_along_axis(place, order, np.broadcast_to(np.arange(q.shape[-1]), q.shape), -1)
-    return np.where((place < many) & can, q - sign, q)
+    loss = np.where(can, -off * sign, 1.0)
+    near = np.argpartition(loss, most - 1, axis=-1)[..., :most]  # only these can be moved
+    near.sort(axis=-1)
+    first = np.take_along_axis(loss, near, -1)
+    order = np.argsort(first, axis=-1, kind="stable")
+    chosen = (np.arange(most) < many) & (np.take_along_axis(first, order, -1) < 0)
+    at = np.take_along_axis(near, order, -1)
+    made = q.copy()
+    old = np.take_along_axis(q, at, -1)
+    np.put_along_axis(made, at, np.where(chosen, old - sign, old), -1)
+    return made
 
 
 def round_weights(w: Array, scale: Array, low: int, high: int, gram: Array | None = None) -> Array:
