@@ -69,6 +69,7 @@ INLINE void gather_some(const task *t, itg_qrow *rows, int64_t n, const int LINE
 static void gather_windows(const task *t, itg_qrow *rows, int64_t n) {
   const int64_t bytes = t->c.w.kernel[2] * t->c.deep, high = t->c.w.kernel[0] == 1 ? t->c.w.kernel[1] : 0;
   if (high == 3 && bytes <= 16) gather_some(t, rows, n, 3, 16);
+  else if (high == 5 && bytes <= 16) gather_some(t, rows, n, 5, 16);
   else if (high == 7 && bytes <= 32) gather_some(t, rows, n, 7, 32);
   else if (high == 6 && bytes <= 32) gather_some(t, rows, n, 6, 32);
   else gather_some(t, rows, n, 0, ITG_QROW);

@@ -162,6 +162,25 @@ static void copy_transposed(char *to, const char *from, size_t item, const itg_n
   }
 }
 
+// Rows [row, end), which are short: all turns of the loop around them without asking where they are.
+static void copy_runs(char *to, const char *from, size_t item, const itg_nest *n, int64_t row, int64_t end) {
+  const int last = n->rank - 1;
+  const int64_t run = n->size[last] * (int64_t)item, step = n->step[0][last - 1] * (int64_t)item;
+  while (row < end) {
+    const itg_place at = itg_nest_seek(n, row);
+    const int64_t left = n->size[last - 1] - at.turn[last - 1], turns = left < end - row ? left : end - row;
+    const char *x = from + at.offset[0] * (int64_t)item;
+    char *y = to + row * run;
+    if (run == 16)
+      for (int64_t i = 0; i < turns; i++) memcpy(y + i * 16, x + i * step, 16);
+    else if (run == 32)
+      for (int64_t i = 0; i < turns; i++) memcpy(y + i * 32, x + i * step, 32);
+    else
+      for (int64_t i = 0; i < turns; i++) itg_copy_run(y + i * run, x + i * step, run);
+    row += turns;
+  }
+}
+
 void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, uint32_t part, uint32_t parts) {
   char *to = to_;
   const char *from = from_;
@@ -176,8 +195,13 @@ void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, u
   }
   int64_t total = 1, i, end;
   for (int k = 0; k <= last; k++) total *= n->size[k];
-  itg_share(total, 1024, part, parts, &i, &end);
+  const bool short_runs = step == 1 && last > 0 && n->size[last - 1] >= 4 && inner * (int64_t)item <= 512;
+  itg_share(total, short_runs ? (1023 / inner + 1) * inner : 1024, part, parts, &i, &end);
   if (i == end) return;
+  if (short_runs) {
+    copy_runs(to, from, item, n, i / inner, end / inner);
+    return;
+  }
   itg_place at = itg_nest_seek(n, i / inner);
   for (int64_t col = i % inner; i < end; col = 0) {
     int64_t m = inner - col < end - i ? inner - col : end - i;
