@@ -33,7 +33,7 @@ from intaglio.passes.integer.quantized import (
     zero_of,
 )
 from intaglio.rewrite import No, P, no, rule
-from intaglio.targets.replace.upsample import from_phases, phases_of, why_no_phases
+from intaglio.targets.replace.upsample import from_phases, per_phase, phases_of, why_no_phases
 
 DX, DW = real(x, xs, xz, "dx"), real(w, ws, wz, "dw")
 CONV = P.conv(DX, DW, b) @ "product"
@@ -152,10 +152,12 @@ def transposed_conv_of_bytes(product: Node, dw: Node, b: Value | None) -> Any:
         return no("the bias is not one constant per output")
     s, groups = product.attrs["stride"][0], product.attrs["groups"]
     weights = constant(np.ascontiguousarray(phases_of(w.data, groups, s)))
-    scale = ws.data if ws.type.size == 1 else np.tile(np.repeat(ws.data.reshape(-1), s * s), groups)
+    scale = ws.data
+    if ws.type.size != 1:
+        scale = per_phase(np.tile(ws.data.reshape(-1), groups), groups, s)
     grain = {**dw.attrs, "axis": 0}
     of_bytes = ops.dequantize_linear(weights, constant(np.ascontiguousarray(scale)), None, **grain)
-    addend = None if bias is None else constant(np.repeat(bias.reshape(-1), s * s))
+    addend = None if bias is None else constant(per_phase(bias.reshape(-1), groups, s))
     return from_phases(product, image, of_bytes, addend)
 
 

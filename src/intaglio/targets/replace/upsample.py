@@ -75,14 +75,22 @@ def why_no_phases(node: Node, x: Value, w: Value) -> str | None:
 
 
 def phases_of(w: Array, groups: int, s: int) -> Array:
-    """The weights of that convolution: those of the s x s pixels of a channel follow each other."""
+    """The weights of that convolution: all channels of one of the s x s pixels, then of the next.
+
+    Groups keep theirs together: in each, the channels of a channel's pixels follow each other.
+    """
     (read, made), kernel = (w.shape[0] // groups, w.shape[1]), w.shape[2:]
     taps = [-(-k // s) for k in kernel]
     full = np.zeros((groups, read, made, taps[0] * s, taps[1] * s), w.dtype)
     full[..., : kernel[0], : kernel[1]] = w.reshape(groups, read, *w.shape[1:])
     phases = full.reshape(groups, read, made, taps[0], s, taps[1], s)[:, :, :, ::-1, :, ::-1]
-    phases = phases.transpose(0, 2, 4, 6, 1, 3, 5)
+    phases = phases.transpose((0, 4, 6, 2, 1, 3, 5) if groups == 1 else (0, 2, 4, 6, 1, 3, 5))
     return phases.reshape(groups * made * s * s, read, *taps)
+
+
+def per_phase(each: Array, groups: int, s: int) -> Array:
+    """One number per channel of the result as one per channel of that convolution."""
+    return np.tile(each, s * s) if groups == 1 else np.repeat(each, s * s)
 
 
 def from_phases(node: Node, x: Value, weights: Value, bias: Value | None) -> Value:
@@ -95,7 +103,8 @@ def from_phases(node: Node, x: Value, weights: Value, bias: Value | None) -> Val
     border = (taps[0] - 1, taps[1] - 1, *(max(e, 0) for e in after))
     deep = ops.conv(image, weights, bias, stride=(1, 1), pad=border, dilation=(1, 1),
                     groups=node.attrs["groups"])  # fmt: skip
-    wide = ops.depth_to_space(deep, blocksize=s, mode="CRD")
+    mode = "DCR" if node.attrs["groups"] == 1 else "CRD"
+    wide = ops.depth_to_space(deep, blocksize=s, mode=mode)
     spans = [(p, p + o) for p, o in zip(pad, out[2:], strict=False)]
     return cut(wide, [(0, out[0]), (0, out[1]), *spans])
 
@@ -107,9 +116,9 @@ def conv_transpose_as_depth_to_space(node: Node, x: Value, w: Value, b: Value | 
         return no(why)
     if w.data is None or (b is not None and b.data is None):
         return no("the weights are not constant")
-    s = node.attrs["stride"][0]
-    weights = like(w, phases_of(w.data, node.attrs["groups"], s))
-    bias = None if b is None else like(b, np.repeat(data_of(b), s * s))
+    s, groups = node.attrs["stride"][0], node.attrs["groups"]
+    weights = like(w, phases_of(w.data, groups, s))
+    bias = None if b is None else like(b, per_phase(data_of(b), groups, s))
     return from_phases(node, x, weights, bias)
 
 
