@@ -10,13 +10,14 @@ import onnxruntime
 import pytest
 
 import intaglio
-from intaglio import ops, targets
+from intaglio import native, ops, targets
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.quant.compare import Reference
 from intaglio.quant.quantize import Options, Quantized, calibrate
 from intaglio.quant.recurrent import COARSE
 from intaglio.quant.scheme import Override, Scheme
+from intaglio.targets.cpu import LEVELS
 
 RNG = np.random.default_rng(8)
 SAMPLES = [{"x": RNG.standard_normal((12, 1, 20)).astype(np.float32)} for _ in range(6)]
@@ -111,3 +112,20 @@ def test_onnx_gets_the_stored_weights(op, direction, tmp_path: Path):
         for sample in SAMPLES:
             want, got = ours.run(sample)["y"], session.run(None, sample)[0]
             assert np.abs(want - got).max() < 0.05 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("op", ["lstm", "gru"])
+def test_states_are_the_same_on_every_vector_unit(op):
+    """Sums are whole numbers; gates are f32, which only plain C rounds otherwise, by a last bit."""
+    made = calibrate(net(op, linear=False), SAMPLES)
+    found = {}
+    for isa in ("scalar", "avx2", "avx512", "avx512vnni"):
+        if LEVELS[isa] & ~native.machine():
+            continue
+        with intaglio.open(intaglio.compile(made.graph, isa=isa)) as session:
+            found[isa] = [session.run(s)["y"] for s in SAMPLES]
+    plain = found.pop("scalar")
+    for others in found.values():
+        for first, other, exact in zip(next(iter(found.values())), others, plain, strict=True):
+            np.testing.assert_array_equal(first, other)
+            np.testing.assert_allclose(other, exact, atol=1e-2)  # a state's byte may turn over

@@ -8,7 +8,9 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.frontends.onnx.importer import OnnxNode, importer
-from intaglio.ir import Value
+from intaglio.ir import Array, Value, constant
+from intaglio.ops.dynamic import DEPTH
+from intaglio.ops.dynamic_recurrent import dynamic_lstm
 from intaglio.ops.elementwise import cast
 from intaglio.ops.recurrent import ACTIVATIONS, gru, lstm, rnn
 
@@ -75,3 +77,46 @@ def import_gru(n: OnnxNode) -> list[Value]:
 def import_lstm(n: OnnxNode) -> list[Value]:
     forget = bool(n.attr("input_forget", 0))
     return lstm(*_inputs(n), **_attrs(n, ("Sigmoid", "Tanh", "Tanh")), input_forget=forget)
+
+
+# ---- onnxruntime's LSTM of bytes -----------------------------------------------------------------
+def _whole(n: OnnxNode, at: int, scale: int) -> tuple[Array, Array]:
+    """Weights [d, gates * hidden, inputs] less their zeros, and a scale for each row."""
+    stored = np.asarray(n.const(at)).astype(np.int16)  # d, inputs, gates * hidden
+    wide = (stored.shape[0], stored.shape[2])
+    by = np.asarray(n.const(scale), np.float32).reshape(wide[0], -1)
+    zero = np.zeros(1) if n.input(scale + 1) is None else np.asarray(n.const(scale + 1))
+    zero = np.broadcast_to(zero.astype(np.int16).reshape(-1, 1) if zero.size == 1 else
+                           zero.astype(np.int16).reshape(wide[0], -1), wide)  # fmt: skip
+    less = stored - zero[:, None, :]
+    return less.swapaxes(1, 2), np.ascontiguousarray(np.broadcast_to(by, wide))
+
+
+@importer("DynamicQuantizeLSTM", domain="com.microsoft")
+def import_dynamic_quantize_lstm(n: OnnxNode) -> list[Value]:
+    """Inputs and states are quantised row by row where onnxruntime takes whole tensors."""
+    (w, ws), (r, rs) = _whole(n, 1, 8), _whole(n, 2, 10)
+    attrs = {**_attrs(n, ("Sigmoid", "Tanh", "Tanh")), "hidden_size": r.shape[2]}
+    x, _, _, b, lens, h, c, peephole = [*_inputs(n)[:8], *[None] * (8 - len(n.inputs[:8]))]
+    assert x is not None
+    forget = bool(n.attr("input_forget", 0))
+    usual = ("Sigmoid", "Tanh", "Tanh") * len(w)
+    plain = attrs["activations"] == usual and not (attrs["clip"] or attrs["layout"] or forget)
+    fits = all(np.abs(q).max(initial=0) <= 128 and q.max(initial=0) < 128 for q in (w, r))
+    if (
+        plain
+        and fits
+        and lens is None
+        and peephole is None
+        and max(w.shape[2], r.shape[2]) <= DEPTH
+    ):
+        parts = [constant(a) for q, s in ((w, ws), (r, rs)) for a in (_bytes(q), s)]
+        only = {k: attrs[k] for k in ("hidden_size", "direction")}
+        made: list[Value] = dynamic_lstm(x, *parts, b, h, c, **only)
+        return made
+    real = [constant((q * s[:, :, None]).astype(np.float32)) for q, s in ((w, ws), (r, rs))]
+    return lstm(x, *real, b, lens, h, c, peephole, **attrs, input_forget=forget)
+
+
+def _bytes(q: Array) -> Array:
+    return np.ascontiguousarray(q.astype(np.int8))
