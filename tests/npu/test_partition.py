@@ -137,6 +137,8 @@ def test_the_report_says_why_and_what_would_help():
     rows = {r.op: r for r in report.on_cpu}
     assert "equally often" in rows["resize"].why
     assert "exponentials" in rows["softmax"].remedy
+    assert rows["quantize_linear"].remedy == "quantise what makes these numbers"
+    assert rows["dequantize_linear"].remedy == "quantise what reads these numbers"
     assert abs(sum(r.share for r in report.on_cpu) - 1) < 1
     text = str(report)
     assert text.startswith("eager: 2 NPU programs with 2 of")

@@ -118,5 +118,8 @@ REMEDIES = {
     "dequantize_linear": "take the integers as output",
     "softmax": "cut the model before it, or use what needs no exponentials",
     "qlinear_softmax": "cut the model before it, or use what needs no exponentials",
+    "argmax": "take the scores as output",
+    "depth_to_space": "resize to the nearest pixel and convolve, not by a transposed convolution",
+    "qlinear_resize": "resize by a whole factor with mode 'nearest'",
     "transpose": "keep the order batch, channels, height, width between layers",
 }
