@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -467,6 +469,14 @@ def test_a_module_that_cannot_be_exported_is_traced():
             return x * 2 if float(x.sum()) > -1e9 else x  # a number that export cannot know
 
     compare(intaglio.load(Odd(), inputs=(M,)), Odd(), [M])
+
+
+def test_files_are_read_without_torch(tmp_path):
+    path = tmp_path / "m.pt"
+    path.write_bytes(saved(nn.Linear(6, 3), [M], "trace"))
+    code = f"import sys, intaglio; intaglio.load({str(path)!r}); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_inner_tensors_can_be_asked_for():

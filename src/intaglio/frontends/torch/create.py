@@ -13,14 +13,15 @@ from intaglio.frontends.torch.importer import importer, integer, ints, result_ty
 from intaglio.frontends.torch.tensors import dtype_of
 from intaglio.ir import Value, constant
 
-LARGEST = 1 << 27  # elements of a constant that a model may ask for
+LARGEST = 1 << 26  # elements of a constant that a model may ask for
 
 
 def filled(size: Any, value: Any, dtype: str) -> Value:
     shape = ints(size)
     if any(d < 0 for d in shape) or math.prod(shape) > LARGEST:
         raise BadInput(f"a constant of shape {shape} is asked for, {LARGEST} elements are the most")
-    return constant(np.full(shape, value).astype(dtypes.numpy_of(dtype)))
+    one = np.asarray(value).astype(dtypes.numpy_of(dtype))
+    return constant(np.full(shape, one))
 
 
 def _kind(dtype: int | None, default: str = "f32") -> str:

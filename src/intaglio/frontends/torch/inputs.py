@@ -15,7 +15,7 @@ from intaglio.errors import BadInput, Unsupported
 from intaglio.frontends.torch.cells import Cell
 from intaglio.frontends.torch.importer import real
 from intaglio.frontends.torch.pickled import Stored
-from intaglio.frontends.torch.program import UNKNOWN, Program
+from intaglio.frontends.torch.program import UNKNOWN, Program, leaves
 from intaglio.frontends.torch.tensors import Quantized
 from intaglio.ir import Graph, Type, Value, constant
 
@@ -172,6 +172,7 @@ def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Valu
 
 def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
     """The tensors that a model returns, flat, by name."""
+    leaves(made)
     if isinstance(made, Cell):
         held = made.held
         return [(name, real(held) if isinstance(held, Quantized) else held)]

@@ -24,9 +24,12 @@ from intaglio.frontends.torch.importer import (
 from intaglio.frontends.torch.tensors import Complex, Quantized
 from intaglio.frontends.torch.views import VIEWS, looks_at
 from intaglio.ir import Node, Value, constant
-from intaglio.ops.registry import evaluate_node
+from intaglio.ops.registry import REGISTRY, evaluate_node
 
 FOLD = 1 << 24  # elements of the largest constant that is computed while a model is read
+BYTES = 1 << 30  # of constants that a model may ask to compute
+COST = 1 << 30  # elements and products of constants that are computed, then the graph keeps them
+LEAVES = 1_000_000  # items of lists inside of lists
 CALLS = 100_000  # operators that are followed before a file counts as hostile
 DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError,
           ZeroDivisionError, MemoryError, AssertionError, RecursionError)  # fmt: skip
@@ -42,16 +45,22 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
-def leaves(x: Any) -> Iterator[Any]:
-    """Everything inside of nested lists and mappings."""
-    if isinstance(x, list | tuple):
-        for y in x:
-            yield from leaves(y)
-    elif isinstance(x, dict):
-        for y in x.values():
-            yield from leaves(y)
-    else:
-        yield x
+def leaves(x: Any) -> list[Any]:
+    """Everything inside of nested lists and mappings, which share parts and may so be endless."""
+    made: list[Any] = []
+    stack, seen = [x], 0
+    while stack:
+        y = stack.pop()
+        seen += 1
+        if seen > LEAVES:
+            raise BadFile(f"lists inside of lists hold more than {LEAVES} items; it is hostile")
+        if isinstance(y, list | tuple):
+            stack.extend(reversed(y))
+        elif isinstance(y, dict):
+            stack.extend(reversed(y.values()))
+        else:
+            made.append(y)
+    return made
 
 
 class Program:
@@ -64,10 +73,11 @@ class Program:
         self._taken: Counter[str] = Counter()
         self.writes = 0  # tensors that were overwritten
         self.calls = 0  # operators on tensors
+        self.cost = self.bytes = 0  # of constants that were computed
 
     def call(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
         """The result of an operator, named without its overload: "conv2d", "quantized::add"."""
-        flat = [*leaves(args), *leaves(list(kwargs.values()))]
+        flat = leaves([args, kwargs])
         with_tensors = any(isinstance(x, Cell | Complex) for x in flat)
         poisoned = any(x is UNKNOWN for x in flat)
         try:
@@ -195,10 +205,19 @@ class Program:
         if not isinstance(made, Value) or made in self.settled:
             return made
         made = self._folded(made, label)
+        if made.data is not None:
+            self._count(made)
         if made.data is None and not made.name:
             made.name = self.unique(label)
             self.names[made.name] = made
         return made
+
+    def _count(self, made: Value) -> None:
+        self.settled.add(made)
+        self.bytes += made.type.bytes
+        if self.bytes > BYTES:
+            raise BadFile(f"constants of more than {BYTES >> 20} MiB are asked for; the file is "
+                          "hostile")  # fmt: skip
 
     def _folded(self, v: Value, label: str) -> Value:
         node = v.producer
@@ -230,7 +249,11 @@ class Program:
             return False
         if any(x is not None and x.data is None for x in inputs):
             return False
-        return sum(v.type.size for v in node.outputs) <= FOLD and not node.bodies()
+        size = sum(v.type.size for v in node.outputs)
+        if size > FOLD or node.bodies():
+            return False
+        self.cost += size + REGISTRY[node.op].macs(node)
+        return self.cost <= COST
 
     def unique(self, label: str) -> str:
         self._taken[label] += 1

@@ -111,7 +111,7 @@ class Script:
             made = {k: self.object(v, folder, f"{path}.{k}") for k, v in x.items()}
         elif isinstance(x, Name):
             made = str(x)
-        if isinstance(x, Stored | Record | list | dict):
+        if isinstance(x, Stored | Record | list | tuple | dict):
             self._made[id(x)] = made
             self._kept.append(x)
         return made

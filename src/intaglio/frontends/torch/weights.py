@@ -8,6 +8,7 @@ from intaglio.errors import Unsupported
 from intaglio.frontends.torch.archive import Archive
 from intaglio.frontends.torch.pickled import Record, Stored, unpickle
 
+MANY = 1_000_000  # items that are looked at
 ADVICE = (
     "build the network in Python, load the weights with model.load_state_dict(torch.load(path)), "
     "call model.eval(), then save what can be read here: "
@@ -45,17 +46,20 @@ def describe(stored: Any) -> str:
     return f"a Python object with {len(found)} tensors"
 
 
-def tensors_in(x: Any, name: str = "", depth: int = 0) -> list[str]:
+def tensors_in(stored: Any) -> list[str]:
     """Names of the tensors inside of nested mappings."""
-    if isinstance(x, Stored):
-        return [name or "tensor"]
-    if isinstance(x, Record):
-        x = x.state
-    if depth > 20:
-        return []
-    if isinstance(x, dict):
-        return [n for k, v in x.items()
-                for n in tensors_in(v, f"{name}.{k}" if name else str(k), depth + 1)]  # fmt: skip
-    if isinstance(x, list | tuple):
-        return [n for i, v in enumerate(x) for n in tensors_in(v, f"{name}.{i}", depth + 1)]
-    return []
+    found: list[str] = []
+    stack, steps = [("", stored)], 0
+    while stack and steps < MANY:
+        steps += 1
+        name, x = stack.pop()
+        front = f"{name}." if name else ""
+        if isinstance(x, Record):
+            x = x.state
+        if isinstance(x, Stored):
+            found.append(name or "tensor")
+        elif isinstance(x, dict):
+            stack += [(f"{front}{k}"[:200], v) for k, v in reversed(x.items())]
+        elif isinstance(x, list | tuple):
+            stack += [(f"{front}{i}"[:200], v) for i, v in reversed(list(enumerate(x)))]
+    return found
