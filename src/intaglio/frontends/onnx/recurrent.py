@@ -97,8 +97,8 @@ def import_dynamic_quantize_lstm(n: OnnxNode) -> list[Value]:
     """Inputs and states are quantised row by row where onnxruntime takes whole tensors."""
     (w, ws), (r, rs) = _whole(n, 1, 8), _whole(n, 2, 10)
     attrs = {**_attrs(n, ("Sigmoid", "Tanh", "Tanh")), "hidden_size": r.shape[2]}
-    x, _, _, b, lens, h, c, peephole = [*_inputs(n)[:8], *[None] * (8 - len(n.inputs[:8]))]
-    assert x is not None
+    every = [*_inputs(n), *[None] * 8]
+    x, b, lens, h, c, peephole = (every[i] for i in (0, 3, 4, 5, 6, 7))
     forget = bool(n.attr("input_forget", 0))
     usual = ("Sigmoid", "Tanh", "Tanh") * len(w)
     plain = attrs["activations"] == usual and not (attrs["clip"] or attrs["layout"] or forget)
