@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,8 @@ def load(
     dtypes: Mapping[str, str] | None = None,
     state: bool = False,
 ) -> Graph:
-    """A Graph from a model: the path of an ONNX, TFLite, TorchScript (.pt), torch.export (.pt2) or
-    Darknet file, ONNX in memory, or a live PyTorch module with `inputs=` examples for it.
+    """A Graph from a model: the path of an ONNX, TFLite, TorchScript (.pt), torch.export (.pt2),
+    Caffe or Darknet file, ONNX in memory, or a live PyTorch module with `inputs=` examples for it.
 
     `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
     open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
@@ -57,13 +58,19 @@ def load(
             if given := [k for k, v in options.items() if v]:
                 raise BadInput(f"{given[0]} is for ONNX; a Darknet model has one input, 'data'")
             return load_darknet(model, shapes, outputs)
+        if kind == "Caffe":
+            from intaglio.frontends.caffe import load_caffe
+
+            if given := [k for k, v in (("dims", dims), ("values", values)) if v]:
+                raise BadInput(f"{given[0]} is for ONNX; a Caffe net has no such names")
+            return load_caffe(model, shapes, inputs, outputs)
         if kind in ("TorchScript", "torch.export", "PyTorch"):
             from intaglio.frontends.torch import load_torch
 
             return load_torch(model, shapes, dims, values, inputs, outputs, dtypes, state)
         if kind != "ONNX":
             raise Unsupported(
-                f"'{model}' is a {kind} model; ONNX, TFLite, PyTorch and Darknet are read; "
+                f"'{model}' is a {kind} model; ONNX, TFLite, PyTorch, Caffe and Darknet are read; "
                 "convert it first"
             )
     return load_onnx(model, shapes, dims, values, inputs, outputs)
@@ -143,14 +150,14 @@ def _by_text(head: bytes) -> str | None:
     first = next((line for line in lines if line), "")
     if first in ("[net]", "[network]"):
         return "Darknet"
-    if any(line.startswith(("layer {", "layers {", "layer{", "layers{")) for line in lines):
+    if any(re.match(r"layers?\s*\{", line) for line in lines):
         return "Caffe"
     return None
 
 
 def _by_protobuf(path: Path, head: bytes) -> str | None:
     """ONNX begins with a version number; Caffe and TensorFlow with a name or a node."""
-    if head[0] == 0x0A and path.suffix == ".caffemodel":
+    if path.suffix == ".caffemodel":
         return "Caffe"
     if head[0] == 0x0A and path.suffix == ".pb":
         return "TensorFlow"

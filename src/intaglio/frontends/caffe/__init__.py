@@ -1,0 +1,134 @@
+"""Caffe models: a net in a prototxt and the weights in a caffemodel, without Caffe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.frontends.caffe import shape as shape
+from intaglio.frontends.caffe.file import Layer, Message, layers_of, parse_text, read_weights
+from intaglio.frontends.caffe.layers import LAYERS
+from intaglio.ir import Graph, Type, Value
+
+SKIPPED = ("Accuracy", "SoftmaxWithLoss", "Silence", "Data")  # of training
+LARGEST = 1 << 31  # elements of a result
+
+
+def load_caffe(
+    model: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    weights: str | Path | None = None,
+) -> Graph:
+    """The graph of a prototxt and the caffemodel of the same name; either of the two may be given.
+
+    Outputs are the tops that no layer reads. `shapes` replaces those of the net's inputs.
+    """
+    net, numbers = _pair(Path(model), Path(weights) if weights else None)
+    try:
+        text = net.read_text("utf-8", "replace")
+    except OSError as e:
+        raise BadFile(f"cannot read '{net}': {(e.strerror or str(e)).lower()}") from None
+    described = parse_text(text, f"'{net}'")
+    layers = [one for one in layers_of(described) if one.type not in SKIPPED]
+    blobs = read_weights(numbers)
+    given = _inputs(described, layers, dict(shapes or {}), inputs)
+    known = dict(given)
+    read: set[str] = set()
+    for one in layers:
+        if one.type == "Input" or (one.tops and all(t in given for t in one.tops)):
+            continue
+        one.blobs = blobs.get(one.name, [])
+        read.update(one.bottoms)
+        for top, v in zip(one.tops, _build(one, known), strict=True):
+            v.name = v.name or top
+            known[top] = v
+    last = [t for one in layers for t in one.tops if t in known and t not in given]
+    ends = [t for t in dict.fromkeys(last) if t not in read or _rewritten_last(layers, t)]
+    wanted = list(outputs or ends)
+    for name in wanted:
+        if name not in known:
+            raise BadInput(f"caffe: no layer makes '{name}'; outputs are {', '.join(ends)}")
+    if not wanted:
+        raise BadFile(f"caffe: '{net}' has no layers")
+    name = str(described.one("name", net.stem))
+    return Graph(list(given.values()), [known[t] for t in wanted], wanted, name)
+
+
+def _rewritten_last(layers: list[Layer], top: str) -> bool:
+    """Is it computed in place by the last layer that reads it?"""
+    readers = [one for one in layers if top in one.bottoms]
+    return bool(readers) and top in readers[-1].tops
+
+
+def _build(one: Layer, known: dict[str, Value]) -> list[Value]:
+    if one.type not in LAYERS:
+        raise Unsupported(f"caffe: {one} is not read; cut the net before it with --output")
+    for b in one.bottoms:
+        if b not in known:
+            raise BadFile(f"caffe: {one} reads '{b}', which nothing has made yet")
+    try:
+        made = LAYERS[one.type](one, *(known[b] for b in one.bottoms))
+    except BadInput as e:
+        raise e if str(e).startswith("caffe") else BadFile(f"caffe: {one}: {e}") from None
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError) as e:
+        words = " ".join(str(e).split())[:120]
+        raise BadFile(
+            f"caffe: {one} makes no sense with {len(one.bottoms)} operands ({words})"
+        ) from None
+    results = made if isinstance(made, list) else [made]
+    if len(results) != len(one.tops):
+        raise BadFile(f"caffe: {one} makes {len(results)} results, it names {len(one.tops)}")
+    for v in results:
+        if v.type.size > LARGEST:
+            raise BadFile(f"caffe: {one} makes {v.type}")
+        if v.producer is not None and not v.producer.origin:
+            v.producer.origin = one.name
+    return results
+
+
+def _inputs(net: Message, layers: list[Layer], shapes: dict[str, Sequence[int]],
+            inputs: Sequence[str] | None) -> dict[str, Value]:  # fmt: skip
+    """The net's inputs: those it names, those of Input layers, or those that a user asks for."""
+    found: dict[str, tuple[int, ...]] = {}
+    names, dims = net.words("input"), net.wholes("input_dim")
+    shaped = [m.wholes("dim") for m in net.get("input_shape", []) if isinstance(m, Message)]
+    for i, name in enumerate(names):
+        found[name] = tuple(shaped[i] if i < len(shaped) else dims[4 * i : 4 * i + 4])
+    for one in layers:
+        if one.type == "Input":
+            inner = [m.wholes("dim") for m in one.settings.inner("input_param").get("shape", [])
+                     if isinstance(m, Message)]  # fmt: skip
+            for i, top in enumerate(one.tops):
+                found[top] = tuple(inner[min(i, len(inner) - 1)]) if inner else ()
+    if inputs:
+        found = {name: found.get(name, ()) for name in inputs}
+    for name in shapes:
+        if name not in found:
+            raise BadInput(f"caffe: no input is called '{name}'; inputs are {', '.join(found)}")
+    made = {}
+    for name, usual in found.items():
+        dims_ = tuple(int(d) for d in shapes.get(name, usual))
+        if not dims_ or min(dims_) < 1 or max(dims_) > 1 << 16 or len(dims_) > 8:
+            raise BadInput(
+                f"caffe: input '{name}' has shape {dims_}; give --shape {name}=1x3x224x224"
+            )
+        made[name] = Value(Type("f32", dims_), name)
+    if not made:
+        raise BadFile("caffe: the net has no inputs; give a deploy prototxt, not one for training")
+    return made
+
+
+def _pair(path: Path, weights: Path | None) -> tuple[Path, Path]:
+    """The prototxt and the caffemodel, of which one is given."""
+    if path.suffix == ".caffemodel":
+        net, numbers = path.with_suffix(".prototxt"), path
+    else:
+        net, numbers = path, weights or path.with_suffix(".caffemodel")
+    halves = {net: "its layers are in a prototxt", numbers: "its weights are in a caffemodel"}
+    for needed, words in halves.items():
+        if not needed.exists():
+            raise BadFile(f"caffe: '{path}' is half a model: {words}; '{needed}' is not there")
+    return net, numbers

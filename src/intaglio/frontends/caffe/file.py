@@ -1,0 +1,198 @@
+"""The two files of a Caffe model: a net in text, and its numbers in a protocol buffer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio.errors import BadFile
+from intaglio.frontends import wire
+from intaglio.ir import Array
+
+DEEPEST = 32  # messages inside of messages
+OLD = {"RELU": "ReLU", "LRN": "LRN", "TANH": "TanH", "INNER_PRODUCT": "InnerProduct",
+       "BNLL": "BNLL", "SOFTMAX_LOSS": "SoftmaxWithLoss", "ABSVAL": "AbsVal"}  # fmt: skip
+
+
+class Message(dict[str, list[Any]]):
+    """A message in text: every value of each name, in order."""
+
+    def one(self, name: str, default: Any = None) -> Any:
+        return self[name][-1] if name in self else default
+
+    def number(self, name: str, default: float) -> float:
+        value = self.one(name, default)
+        try:
+            made = float(value)
+        except (TypeError, ValueError):
+            made = float("nan")
+        if not abs(made) < 2**31:
+            raise BadFile(f"caffe: {name}: {value} is no number")
+        return made
+
+    def whole(self, name: str, default: int) -> int:
+        return int(self.number(name, default))
+
+    def wholes(self, name: str) -> list[int]:
+        return [Message({name: [v]}).whole(name, 0) for v in self.get(name, [])]
+
+    def flag(self, name: str, default: bool) -> bool:
+        return str(self.one(name, default)).lower() in ("true", "1")
+
+    def inner(self, name: str) -> Message:
+        value = self.one(name)
+        return value if isinstance(value, Message) else Message()
+
+    def words(self, name: str) -> list[str]:
+        return [str(v) for v in self.get(name, [])]
+
+
+_TOKEN = re.compile(
+    r"""\s+|\#[^\n]*|(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
+    r"""|(?P<sign>[{}<>:;,\[\]])|(?P<word>[^\s{}<>:;,\[\]#"']+)"""
+)
+
+
+def _tokens(text: str, what: str) -> Iterator[str]:
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            line = text.count("\n", 0, at) + 1
+            raise BadFile(f"caffe: line {line} of {what} makes no sense")
+        at = found.end()
+        if found.lastgroup:
+            yield found.group()
+
+
+def parse_text(text: str, what: str) -> Message:
+    """A prototxt file."""
+    tokens = list(_tokens(text, what))
+    return _message(tokens, 0, what, "", 0)[0]
+
+
+def _message(tokens: list[str], at: int, what: str, close: str, depth: int) -> tuple[Message, int]:
+    if depth > DEEPEST:
+        raise BadFile(f"caffe: {what} has messages {depth} deep")
+    made = Message()
+    while at < len(tokens) and tokens[at] != close:
+        name = tokens[at]
+        at += 1
+        if name in ";,":
+            continue
+        if at < len(tokens) and tokens[at] == ":":
+            at += 1
+        if at >= len(tokens) or name in "{}<>:[]":
+            raise BadFile(f"caffe: {what} ends, or errs, at '{name}'")
+        value = tokens[at]
+        at += 1
+        if value in "{<":
+            inner, at = _message(tokens, at, what, "}" if value == "{" else ">", depth + 1)
+            if at >= len(tokens):
+                raise BadFile(f"caffe: a message '{name}' of {what} is not closed")
+            at += 1
+            made.setdefault(name, []).append(inner)
+        elif value == "[":
+            while at < len(tokens) and tokens[at] != "]":
+                if tokens[at] != ",":
+                    made.setdefault(name, []).append(_plain(tokens[at]))
+                at += 1
+            if at >= len(tokens):
+                raise BadFile(f"caffe: a list '{name}' of {what} is not closed")
+            at += 1
+        else:
+            made.setdefault(name, []).append(_plain(value))
+    return made, at
+
+
+def _plain(token: str) -> str:
+    return token[1:-1] if token[0] in "\"'" else token
+
+
+@dataclass(slots=True)
+class Layer:
+    """One layer of a net."""
+
+    name: str
+    type: str
+    bottoms: list[str]
+    tops: list[str]
+    settings: Message = field(default_factory=Message)
+    blobs: list[Array] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.type} '{self.name}'"
+
+
+def layers_of(net: Message) -> list[Layer]:
+    """The layers that a net has when it is deployed."""
+    made = []
+    for old, one in [(k == "layers", m) for k in ("layer", "layers") for m in net.get(k, [])]:
+        if not isinstance(one, Message):
+            raise BadFile("caffe: a layer is no message")
+        if any(
+            isinstance(i, Message) and i.one("phase") == "TRAIN" for i in one.get("include", [])
+        ):
+            continue
+        kind = str(one.one("type", ""))
+        if old:
+            kind = OLD.get(kind) or kind.title().replace("_", "")
+        made.append(
+            Layer(str(one.one("name", kind)), kind, one.words("bottom"), one.words("top"), one)
+        )
+    return made
+
+
+def read_weights(path: Path) -> dict[str, list[Array]]:
+    """The blobs of each layer in a caffemodel, by the layer's name."""
+    what = f"caffe: '{path}'"
+    try:
+        data = memoryview(path.read_bytes())
+    except OSError as e:
+        raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
+    found: dict[str, list[Array]] = {}
+    for number, _, value in wire.fields(data, what):
+        if number in (2, 100):  # old and current layers
+            names, blobs = (4, 6) if number == 2 else (1, 7)
+            name, held = "", []
+            for n, _, v in wire.fields(wire.inside(value, what), what):
+                if n == names:
+                    name = wire.text(v)
+                elif n == blobs:
+                    held.append(_blob(wire.inside(v, what), what))
+            if held:
+                found[name] = held
+    if not found:
+        raise BadFile(f"{what} holds no weights")
+    return found
+
+
+def _blob(data: memoryview, what: str) -> Array:
+    shape: list[int] = []
+    old = {1: 0, 2: 0, 3: 0, 4: 0}
+    parts: list[Array] = []
+    for number, _, value in wire.fields(data, what):
+        if number in old:
+            old[number] = wire.whole(value, what)
+        elif number == 5:
+            parts.append(wire.floats(value, what))
+        elif number == 8:
+            parts.append(wire.floats(value, what, "<f8"))
+        elif number == 7:
+            for n, _, v in wire.fields(wire.inside(value, what), what):
+                shape += wire.wholes(v, what) if n == 1 else []
+    made = np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, np.float32)
+    if not shape and any(old.values()):
+        shape = [max(old[n], 1) for n in sorted(old)]
+    shape = shape or [made.size]
+    count = 1
+    for extent in shape:
+        count *= extent
+    if count != made.size or min(shape, default=1) < 0:
+        raise BadFile(f"{what}: a blob of shape {shape} holds {made.size} numbers")
+    return made.reshape(shape)

@@ -1,0 +1,268 @@
+"""What the layers of Caffe compute, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.errors import BadFile, Unsupported
+from intaglio.frontends.caffe.file import Layer, Message
+from intaglio.ir import Array, Value
+
+Build = Callable[..., Any]  # layer and its operands in, a value or several out
+LAYERS: dict[str, Build] = {}
+
+
+def layer(*names: str) -> Callable[[Build], Build]:
+    def define(build: Build) -> Build:
+        LAYERS.update(dict.fromkeys(names, build))
+        return build
+
+    return define
+
+
+def blob(of: Layer, k: int, *shape: int) -> Array:
+    """A blob of the layer's weights, in a shape that it must have."""
+    count = 1
+    for extent in shape:
+        count *= extent
+    if k >= len(of.blobs) or of.blobs[k].size != count:
+        there = of.blobs[k].shape if k < len(of.blobs) else "absent"
+        raise BadFile(f"caffe: {of}: its weights {k} are {there}, {shape} are needed")
+    return of.blobs[k].reshape(shape)
+
+
+def _pair(p: Message, name: str, short: str, default: int) -> tuple[int, int]:
+    """Two extents: `name`, once or twice, or one each as name_h and name_w."""
+    both = p.wholes(name) or [default]
+    made = p.whole(f"{short}_h", both[0]), p.whole(f"{short}_w", both[-1])
+    if min(made) < 0 or max(made) > 1 << 16:
+        raise BadFile(f"caffe: {name} is {made}")
+    return made
+
+
+def _window(p: Message) -> dict[str, tuple[int, int]]:
+    made = {
+        "kernel": _pair(p, "kernel_size", "kernel", 0),
+        "stride": _pair(p, "stride", "stride", 1),
+        "pad": _pair(p, "pad", "pad", 0),
+        "dilation": _pair(p, "dilation", "dilation", 1),
+    }
+    if min(made["stride"] + made["dilation"]) < 1:
+        raise BadFile(f"caffe: stride {made['stride']}, dilation {made['dilation']}")
+    return made
+
+
+@layer("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Deconvolution")
+def convolution(of: Layer, x: Value) -> Value:
+    p = of.settings.inner("convolution_param")
+    out, w = p.whole("num_output", 0), _window(p)
+    groups = p.whole("group", out if "epthwise" in of.type else 1)
+    if out < 1 or groups < 1 or x.type.rank != 4 or x.shape[1] % groups or out % groups:
+        raise BadFile(f"caffe: {of}: {out} outputs in {groups} groups of {x.type}")
+    turned = of.type == "Deconvolution"
+    ins = x.shape[1]
+    shape = (ins, out // groups) if turned else (out, ins // groups)
+    weights = blob(of, 0, *shape, *w["kernel"])
+    bias = blob(of, 1, out) if p.flag("bias_term", True) else None
+    op = ops.conv_transpose if turned else ops.conv
+    more: dict[str, Any] = {"output_pad": (0, 0)} if turned else {}
+    return op(x, weights, bias, stride=w["stride"], pad=w["pad"] * 2, dilation=w["dilation"],
+              groups=groups, **more)  # fmt: skip
+
+
+@layer("InnerProduct")
+def inner_product(of: Layer, x: Value) -> Value:
+    p = of.settings.inner("inner_product_param")
+    out, axis = p.whole("num_output", 0), p.whole("axis", 1) % x.type.rank
+    rows = int(np.prod(x.shape[:axis]))
+    deep = x.type.size // max(rows, 1)
+    turned = p.flag("transpose", False)
+    w = blob(of, 0, *((deep, out) if turned else (out, deep)))
+    bias = blob(of, 1, out) if p.flag("bias_term", True) else None
+    y = ops.gemm(ops.reshape(x, shape=(rows, deep)), w, bias, trans_b=not turned)
+    return ops.reshape(y, shape=(*x.shape[:axis], out))
+
+
+@layer("Pooling")
+def pooling(of: Layer, x: Value) -> Value:
+    p = of.settings.inner("pooling_param")
+    kind = str(p.one("pool", "MAX")).upper()
+    if kind not in ("MAX", "AVE", "0", "1") or x.type.rank != 4:
+        raise Unsupported(f"caffe: {of}: pool {kind} of {x.type}; MAX and AVE of images are read")
+    average = kind in ("AVE", "1")
+    if p.flag("global_pooling", False):
+        reduce = ops.reduce_mean if average else ops.reduce_max
+        return reduce(x, axes=(2, 3), keepdims=True)
+    w = _window(p)
+    up = str(p.one("round_mode", "CEIL")).upper() in ("CEIL", "0") and p.flag("ceil_mode", True)
+    after, shares = [], []
+    for i in (0, 1):
+        size, kernel, stride, pad = x.shape[2 + i], w["kernel"][i], w["stride"][i], w["pad"][i]
+        reach = size + 2 * pad - kernel
+        if reach < 0 or kernel < 1:
+            raise BadFile(f"caffe: {of}: windows of {w['kernel']} over {x.type}")
+        out = (-(-reach // stride) if up else reach // stride) + 1
+        if pad and (out - 1) * stride >= size + pad:
+            out -= 1  # the last window would begin outside
+        after.append(max(0, (out - 1) * stride + kernel - size - pad))
+        starts = np.arange(out) * stride - pad
+        shares.append(np.minimum(starts + kernel, size + pad) - starts)
+    pads = (*w["pad"], *after)
+    window = {"kernel": w["kernel"], "stride": w["stride"], "dilation": (1, 1)}
+    if not average:
+        y: Value = ops.max_pool(x, pad=pads, **window)  # type: ignore[arg-type]
+    else:
+        y = ops.avg_pool(x, pad=pads, count_include_pad=True, **window)  # type: ignore[arg-type]
+        counted = shares[0][:, None] * shares[1]  # what lies past the padding is not counted
+        whole = w["kernel"][0] * w["kernel"][1]
+        if (counted != whole).any():
+            y = ops.mul(y, (whole / counted).astype(np.float32))
+    return _cut(y, len(shares[0]), len(shares[1]))
+
+
+def _cut(y: Value, height: int, width: int) -> Value:
+    """Without the windows that a longer padding has added."""
+    if y.shape[2:] == (height, width):
+        return y
+    return ops.part(ops.part(y, 0, height, axis=2), 0, width, axis=3)
+
+
+# ---- element by element --------------------------------------------------------------------------
+@layer("ReLU")
+def relu(of: Layer, x: Value) -> Value:
+    slope = of.settings.inner("relu_param").number("negative_slope", 0.0)
+    return ops.leaky_relu(x, alpha=slope) if slope else ops.relu(x)
+
+
+@layer("ReLU6")
+def relu6(of: Layer, x: Value) -> Value:
+    return ops.clip(x, lo=0.0, hi=6.0)
+
+
+@layer("PReLU")
+def prelu(of: Layer, x: Value) -> Value:
+    shared = of.settings.inner("prelu_param").flag("channel_shared", False)
+    slope = blob(of, 0, 1) if shared else blob(of, 0, x.shape[1])
+    return ops.prelu(x, slope.reshape(-1, *[1] * (x.type.rank - 2)))
+
+
+@layer("ELU")
+def elu(of: Layer, x: Value) -> Value:
+    return ops.elu(x, alpha=of.settings.inner("elu_param").number("alpha", 1.0))
+
+
+LAYERS |= {
+    "Sigmoid": lambda of, x: ops.sigmoid(x),
+    "TanH": lambda of, x: ops.tanh(x),
+    "AbsVal": lambda of, x: ops.abs(x),
+    "BNLL": lambda of, x: ops.softplus(x),
+    "Dropout": lambda of, x: x,
+    "Split": lambda of, x: [x] * len(of.tops),
+    "Swish": lambda of, x: ops.swish(x, alpha=of.settings.inner("swish_param").number("beta", 1.0)),
+    "HSwish": lambda of, x: ops.hardswish(x),
+}
+
+
+@layer("Power")
+def power(of: Layer, x: Value) -> Value:
+    p = of.settings.inner("power_param")
+    scale, shift, power = p.number("scale", 1.0), p.number("shift", 0.0), p.number("power", 1.0)
+    y = ops.add(ops.mul(x, np.float32(scale)), np.float32(shift))
+    return y if power == 1.0 else ops.pow(y, np.float32(power))
+
+
+@layer("Exp")
+def exp(of: Layer, x: Value) -> Value:
+    p = of.settings.inner("exp_param")
+    base, scale, shift = p.number("base", -1.0), p.number("scale", 1.0), p.number("shift", 0.0)
+    factor = 1.0 if base <= 0 else float(np.log(base))
+    return ops.exp(ops.add(ops.mul(x, np.float32(factor * scale)), np.float32(factor * shift)))
+
+
+@layer("Eltwise")
+def eltwise(of: Layer, *xs: Value) -> Value:
+    p = of.settings.inner("eltwise_param")
+    kind = str(p.one("operation", "SUM")).upper()
+    names = {"PROD": ops.mul, "0": ops.mul, "SUM": ops.add, "1": ops.add, "MAX": ops.maximum,
+             "2": ops.maximum}  # fmt: skip
+    if kind not in names or len(xs) < 2:
+        raise BadFile(f"caffe: {of}: operation {kind} of {len(xs)} operands")
+    factors = [float(c) for c in p.words("coeff")]
+    if factors and (len(factors) != len(xs) or names[kind] is not ops.add):
+        raise BadFile(f"caffe: {of}: {len(factors)} factors for {len(xs)} operands")
+    parts = [x if f == 1.0 else ops.mul(x, np.float32(f))
+             for x, f in zip(xs, factors or [1.0] * len(xs), strict=True)]  # fmt: skip
+    y = parts[0]
+    for x in parts[1:]:
+        y = names[kind](y, x)
+    return y
+
+
+@layer("Axpy")
+def axpy(of: Layer, a: Value, x: Value, y: Value) -> Value:
+    return ops.add(ops.mul(a, x), y)
+
+
+# ---- norms ---------------------------------------------------------------------------------------
+@layer("BatchNorm")
+def batch_norm(of: Layer, x: Value) -> Value:
+    p, c = of.settings.inner("batch_norm_param"), x.shape[1]
+    mean, var, count = blob(of, 0, c), blob(of, 1, c), float(blob(of, 2, 1)[0])
+    factor = np.float32(1 / count if count else 0.0)
+    ones = np.ones(c, np.float32)
+    return ops.batch_norm(x, ones, 0 * ones, mean * factor, var * factor,
+                          epsilon=p.number("eps", 1e-5))  # fmt: skip
+
+
+@layer("Scale", "Bias")
+def scale(of: Layer, x: Value, *others: Value) -> Value:
+    p = of.settings.inner("scale_param" if of.type == "Scale" else "bias_param")
+    axis = p.whole("axis", 1) % x.type.rank
+
+    def spread(v: Any, shape: tuple[int, ...]) -> Any:
+        full = (*shape, *[1] * (x.type.rank - axis - len(shape)))
+        return ops.reshape(v, shape=full) if isinstance(v, Value) else v.reshape(full)
+
+    op = ops.mul if of.type == "Scale" else ops.add
+    if others:
+        y = op(x, spread(others[0], others[0].shape))
+        rest = of.blobs
+    else:
+        if not of.blobs:
+            raise BadFile(f"caffe: {of} has no weights")
+        y, rest = op(x, spread(of.blobs[0], of.blobs[0].shape)), of.blobs[1:]
+    if of.type == "Scale" and p.flag("bias_term", False):
+        if not rest:
+            raise BadFile(f"caffe: {of} has no bias")
+        y = ops.add(y, spread(rest[0], rest[0].shape))
+    return y
+
+
+@layer("LRN")
+def lrn(of: Layer, x: Value) -> Value:
+    p = of.settings.inner("lrn_param")
+    if str(p.one("norm_region", "ACROSS_CHANNELS")) not in ("ACROSS_CHANNELS", "0"):
+        raise Unsupported(f"caffe: {of}: norms within a channel are not read")
+    return ops.lrn(x, size=p.whole("local_size", 5), alpha=p.number("alpha", 1.0),
+                   beta=p.number("beta", 0.75), bias=p.number("k", 1.0))  # fmt: skip
+
+
+@layer("Normalize")
+def normalize(of: Layer, x: Value) -> Value:
+    """SSD's: each pixel by the length of its channels, or the picture by its own."""
+    p = of.settings.inner("norm_param")
+    axes = (1, 2, 3) if p.flag("across_spatial", True) else (1,)
+    squares = ops.reduce_sum(ops.mul(x, x), axes=axes, keepdims=True)
+    length = ops.sqrt(ops.add(squares, np.float32(p.number("eps", 1e-10))))
+    shared = p.flag("channel_shared", True)
+    factor = blob(of, 0, 1) if shared else blob(of, 0, x.shape[1])
+    return ops.mul(ops.div(x, length), factor.reshape(1, -1, 1, 1))
+
+
+@layer("Softmax")
+def softmax(of: Layer, x: Value) -> Value:
+    return ops.softmax(x, axis=of.settings.inner("softmax_param").whole("axis", 1))
