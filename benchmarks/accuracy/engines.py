@@ -56,7 +56,8 @@ def _int4(file: Path, samples: Sequence[Feeds]) -> Run:
     import intaglio
     from intaglio.quant.datafree import without_data
 
-    return _session(without_data(intaglio.load(file), "weights", weights="int4").graph)
+    made = without_data(intaglio.load(file), "weights", weights="uint4", data=samples)
+    return _session(made.graph)
 
 
 def _prepared(file: Path) -> Path:

@@ -78,7 +78,6 @@ def test_layers_can_stay_in_floats():
         ({"mode": "weights", "weights": "int3"}, "mode 'weights' has int8, uint8, int4, uint4"),
         ({"mode": "dynamic", "group": 32}, "group is 32; mode 'dynamic' has a scale for each"),
         ({"mode": "weights", "group": 3}, "a group of 3 weights"),
-        ({"mode": "dynamic", "data": []}, "data is given, which mode 'dynamic' does not need"),
     ],
 )
 def test_refuses_in_words(options: dict[str, object], words: str):

@@ -63,12 +63,20 @@ def test_clipping_pays_at_four_bits():
     assert np.array_equal(rounding.clipped_scale(np.zeros((2, 4)), 7), np.ones((2, 1)))
 
 
-def test_refitting_makes_up_for_a_distorted_input():
-    x = RNG.standard_normal((1000, 12))
-    seen = np.clip(x, -1, 1) * 0.9
-    w = RNG.standard_normal((5, 12))
-    cross, gram = x.T @ seen / 1000, seen.T @ seen / 1000
-    better = rounding.refit(w, cross, gram, damp=1e-6)
-    error = [((x @ w.T - seen @ v.T) ** 2).mean() for v in (better, w)]
-    assert error[0] < 0.7 * error[1]
-    assert np.allclose(rounding.refit(w, gram, gram), w)
+def test_fitting_scales_and_integers_in_turn_errs_less():
+    x = RNG.standard_normal((400, 64)) @ RNG.standard_normal((64, 64))
+    gram, w = x.T @ x / 400, RNG.standard_t(5, (24, 64))
+    scale = np.abs(w).reshape(24, 4, 16).max(-1) / 7
+    zero = np.zeros((24, 4))
+
+    def error(q, scale):
+        return (((q * np.repeat(scale, 16, 1) - w) @ x.T) ** 2).mean()
+
+    plain = rounding.nearest(w, np.repeat(scale, 16, 1), -8, 7)
+    carried = rounding.round_weights(w, np.repeat(scale, 16, 1), -8, 7, gram)
+    fitted, found = rounding.fit_groups(w, scale, zero, -8, 7, gram, 16)
+    assert error(fitted, found) < error(carried, scale) < 0.5 * error(plain, scale)
+    assert fitted.min() >= -8
+    assert fitted.max() <= 7
+    better = rounding.refit_scales(plain, w, scale, gram, 16)
+    assert error(plain, better) < error(plain, scale)

@@ -206,7 +206,9 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
         elif how is not None:
             made = calibrate(graph, found, options=how, progress=progress, **common)
         else:
-            made = without_data(graph, mode, weights=weights or "int8", group=group, **common)
+            made = without_data(
+                graph, mode, weights=weights or "int8", group=group, data=found, **common
+            )
         facts: dict[str, Any] = {"model": model, "mode": mode, **quantized.facts(made, target)}
         facts |= {"samples": len(found)} if found is not None else {}
         facts |= {"method": how.method, "goal": how.accuracy} if how is not None else {}

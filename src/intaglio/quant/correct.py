@@ -1,23 +1,17 @@
 """Bias correction: what rounding adds to every output of a layer on average is taken off its bias.
 
 Inputs of layers are rarely 0 on average, so that an error of the weights shifts each output; the
-shift is known from the mean of every input channel (`by_means`), or can be measured on samples,
-layer after layer (`by_measuring`).
+shift is known from the mean of every input channel.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.ir import Array, Node, Value, constant
 from intaglio.quant import columns
-from intaglio.quant.observe import Observation, Progress, observe
-from intaglio.quant.place import PRODUCTS, layer
-
-STAGES = 8
 
 
 def channel_axis(node: Node) -> int:
@@ -81,73 +75,3 @@ def shift_bias(node: Node, by: Array) -> bool:
     holder.inputs[at] = new
     new.uses[holder] = None
     return True
-
-
-def by_measuring(
-    float_graph: Graph,
-    quantized: Graph,
-    samples: Sequence[Mapping[str, Array]],
-    *,
-    stages: int = STAGES,
-    progress: Progress | None = None,
-) -> int:
-    """Shift the biases of `quantized`, in place, until its layers' means are the float graph's.
-
-    Layers are taken in order and in `stages`, so that what is corrected early is measured late. How
-    many biases were shifted is returned.
-    """
-    floats = {layer(n): n for n in float_graph.nodes() if n.op in PRODUCTS}
-    nodes = [n for n in quantized.nodes() if n.op in PRODUCTS and _name(n) in floats]
-    nodes = [n for n in nodes if bias_of(n) is not None]
-    if not nodes:
-        return 0
-    exact = _means(float_graph, [floats[_name(n)] for n in nodes], samples)
-    size = -(-len(nodes) // stages)
-    for i in range(0, len(nodes), size):
-        if progress:
-            progress("correcting biases", i // size + 1, -(-len(nodes) // size))
-        some = nodes[i : i + size]
-        found = _means(quantized, some, samples)
-        for n in some:
-            own = exact[_name(n)] - found[_name(n)]
-            shift_bias(n, own - _passed_on(n, some, floats, exact, found))
-    return len(nodes)
-
-
-def _passed_on(
-    node: Node,
-    stage: Sequence[Node],
-    floats: Mapping[str, Node],
-    exact: Mapping[str, Array],
-    found: Mapping[str, Array],
-) -> Array | float:
-    """The share of a shift that a layer of the same stage passes on, and that goes with its own."""
-    made = node.inputs[0].producer if node.inputs[0] is not None else None
-    while made is not None and made not in stage and len(made.inputs) and made.op != "add":
-        made = made.inputs[0].producer if made.inputs[0] is not None else None
-    if made is None or made not in stage or columns.groups_of(node) not in (1,):
-        return 0.0
-    m = columns.matrix(floats[_name(node)])
-    ahead = exact[_name(made)] - found[_name(made)]
-    if node.op == "conv_transpose" or m.shape[2] % len(ahead):
-        return 0.0
-    taps = m.shape[2] // len(ahead)
-    return np.asarray(m[0].reshape(len(m[0]), -1, taps).sum(2) @ ahead) / 2  # half is rectified
-
-
-def _name(node: Node) -> str:
-    return layer(node).removesuffix("_exact")
-
-
-def _means(
-    graph: Graph, nodes: Sequence[Node], samples: Sequence[Mapping[str, Array]]
-) -> dict[str, Array]:
-    """The mean of every output channel of products."""
-    values = {n.outputs[0]: channel_axis(n) for n in nodes}
-    seen = observe(graph, list(values), samples, channels=values)
-    return {_name(n): _mean(seen[n.outputs[0]]) for n in nodes}
-
-
-def _mean(o: Observation) -> Array:
-    assert o.channels is not None
-    return o.channels.mean

@@ -1,18 +1,23 @@
-"""Quantisation that needs no samples: integer weights, or rows quantised as they come."""
+"""Quantisation that needs no samples: integer weights, or rows quantised as they come.
+
+Weights of 4 bits are fitted to samples where there are some.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from intaglio import targets
 from intaglio.errors import BadInput
-from intaglio.ir import Graph, Node, Value
+from intaglio.ir import Array, Graph, Node, Value
+from intaglio.quant.data import samples as data_samples
 from intaglio.quant.place import FLOATS, layer
 from intaglio.quant.quantize import Quantized, prepare
 from intaglio.quant.scheme import Scheme
+from intaglio.quant.tokens import with_random_words
 from intaglio.quant.weights import dynamic, weight_only
 from intaglio.targets import Target
 
@@ -29,6 +34,7 @@ def without_data(
     weights: str = "int8",
     group: int | None = None,
     scheme: Scheme | str | Path | None = None,
+    data: Any = None,
     warn: Callable[[str], None] = warnings.warn,
     **load: Any,
 ) -> Quantized:
@@ -36,7 +42,8 @@ def without_data(
 
     `mode` "weights" computes in floats from weights of 8 or 4 bits, of which every `group` share a
     scale (0: a whole column); "dynamic" computes in 8-bit integers, quantising rows as they come.
-    Of a `scheme`, what it wants in floats stays so.
+    Of a `scheme`, what it wants in floats stays so. Weights of 4 bits are fitted, layer by layer,
+    to what `data` (as for `calibrate`) makes of their inputs; "uint4" has a zero for every group.
     """
     if mode not in MODES:
         raise BadInput(f"mode is '{mode}'; without samples it is one of {', '.join(MODES)}")
@@ -53,7 +60,9 @@ def without_data(
     if mode == "dynamic":
         made = dynamic(graph, keep)
     else:
-        made = weight_only(graph, WEIGHTS[weights], each, keep=keep)
+        kind = WEIGHTS[weights]
+        seen = _samples(graph, data, warn) if data is not None and "4" in weights else []
+        made = weight_only(graph, kind, each, symmetric=kind != "u4", keep=keep, samples=seen)
     layers = {
         layer(n): "int8" if mode == "dynamic" else weights for n in made.nodes() if _changed(n)
     }
@@ -76,6 +85,12 @@ def _refuse(chip: Target, mode: str, dtype: str, group: int) -> None:
         why = chip.weight_only.why_not(dtype, False, "group" if group else "channel")
         if why:
             raise BadInput(f"{chip.name} computes in floats with no weights {why}")
+
+
+def _samples(graph: Graph, data: Any, warn: Callable[[str], None]) -> list[Mapping[str, Array]]:
+    """The samples, and as many more as can be made of words."""
+    given = data_samples(data, [(v.name, v.type) for v in graph.inputs], warn=warn)
+    return with_random_words(graph, list(given))
 
 
 def _kept(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -24,10 +25,14 @@ def grams(
     progress: Progress | None = None,
     limit: int = LIMIT,
     centered: bool = False,
+    places: Sequence[Array] | None = None,
+    rows: int = ROWS,
 ) -> Iterator[tuple[Node, Array]]:
     """Each product of `nodes` with [groups, inputs, inputs]: the mean of x xᵀ over its rows.
 
     `centered` takes the mean of x off first: what remains once biases are corrected.
+    `places` says of each sample which rows count, where inputs have that shape but for channels.
+    `rows` times as many rows as a layer has inputs are looked at, if there are so many.
     Layers with more inputs than WIDEST are left out. Rows are drawn evenly from all samples, the
     same on every run.
     """
@@ -38,7 +43,7 @@ def grams(
         while todo and (not some or _bytes(todo[0]) <= room):
             room -= _bytes(todo[0])
             some.append(todo.pop(0))
-        yield from _pass(graph, some, samples, progress, centered)
+        yield from _pass(graph, some, samples, progress, centered, places, rows)
 
 
 def _bytes(node: Node) -> int:
@@ -52,8 +57,11 @@ def _pass(
     samples: Sequence[Mapping[str, Array]],
     progress: Progress | None,
     centered: bool,
+    places: Sequence[Array] | None,
+    rows: int,
 ) -> Iterator[tuple[Node, Array]]:
-    rng = np.random.default_rng(0)
+    # One for each layer: what it draws does not depend on which others are looked at.
+    rngs = {n: np.random.default_rng(zlib.crc32(n.outputs[0].name.encode())) for n in nodes}
     sums: dict[Node, Array] = {}
     firsts: dict[Node, Array] = {}
     counts = dict.fromkeys(nodes, 0)
@@ -69,9 +77,11 @@ def _pass(
                 for v in group:
                     for n in readers[v]:
                         x = arrays[v] if v in probe.turned else columns.last(arrays[v], n)
+                        if places is not None and x.shape[:-1] == places[i - 1].shape:
+                            x = x[places[i - 1]]
                         inputs = columns.matrix(n).shape[2]
-                        many = -(-max(ROWS * inputs, LEAST) // len(samples))
-                        r = columns.rows(n, x, many, rng).astype(np.float32)
+                        many = -(-max(rows * inputs, LEAST) // len(samples))
+                        r = columns.rows(n, x, many, rngs[n]).astype(np.float32)
                         product = r.transpose(0, 2, 1) @ r
                         sums[n] = sums[n] + product if n in sums else product
                         firsts[n] = firsts.get(n, 0.0) + r.sum(1)

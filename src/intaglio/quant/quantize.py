@@ -113,17 +113,15 @@ def quantize(
     """A graph that computes in integers what `model` computes in floats.
 
     `data` are samples like those that the model will see, from any source that `data.samples`
-    reads; the keywords are those of `calibrate`. Modes "dynamic" and "weights" need no samples:
-    the keywords are then those of `datafree.without_data`. What comes back is for
-    `intaglio.compile`, and for `intaglio.save_onnx`.
+    reads; the keywords are those of `calibrate`. Modes "dynamic" and "weights" need no samples (but
+    weights of 4 bits gain by them): the keywords are then those of `datafree.without_data`. What
+    comes back is for `intaglio.compile`, and for `intaglio.save_onnx`.
     """
     if mode == "static":
         return calibrate(model, data, **how).graph
     from intaglio.quant.datafree import without_data
 
-    if data is not None:
-        raise BadInput(f"data is given, which mode '{mode}' does not need; leave it out")
-    return without_data(model, mode, **how).graph
+    return without_data(model, mode, data=data, **how).graph
 
 
 def calibrate(

@@ -13,8 +13,11 @@ from intaglio.ir import Array
 
 DAMP = 0.01  # of the mean power: keeps inputs that are hardly ever there from deciding
 BLOCK = 128
-SWEEPS = 3
-SWEEP_WORK = 2e9  # products up to this size are swept: a second or two
+SWEPT = 64  # inputs whose weights are moved before the others hear of it
+SWEEPS = 8
+AT_ONCE = 1 << 22  # numbers
+REFITS = 3  # of scales, each followed by sweeps
+SWEEP_WORK = 8e9  # products up to this size are swept: a second or two
 
 
 def nearest(w: Array, scale: Array, low: int, high: int) -> Array:
@@ -132,35 +135,80 @@ def _carry(w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
 
 
 def _sweep(q: Array, w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
-    """Move single weights by one where that lowers the error, until none does."""
+    """Move single weights to where the error is least while all others stay, until none moves.
+
+    Slopes inside a block are kept up to date weight by weight, those outside it block by block.
+    """
     q, n = q.copy(), w.shape[-1]
     steps = np.broadcast_to(scale, w.shape)
     slope = (q * steps - w) @ gram
+    power = np.maximum(np.einsum("...ii->...i", gram), np.finfo(np.float32).tiny)
     for _ in range(SWEEPS):
-        moved = 0
-        for j in range(n):
-            s, power = steps[..., j], gram[..., j, j][..., None]
-            move = -np.sign(slope[..., j])
-            gain = np.abs(slope[..., j]) * 2 * s - s * s * power
-            fits = (q[..., j] + move >= low) & (q[..., j] + move <= high)
-            move = np.where((gain > 0) & fits, move, 0.0)
-            if not move.any():
-                continue
-            moved += int(np.count_nonzero(move))
-            q[..., j] += move
-            slope += (move * s)[..., None] * gram[..., j, None, :]
-        if not moved:
+        still = True
+        for at in range(0, n, SWEPT):
+            end = min(at + SWEPT, n)
+            before, near = q[..., at:end].copy(), slope[..., at:end].copy()
+            inside = gram[..., at:end, at:end]
+            for j in range(at, end):
+                s = steps[..., j]
+                best = q[..., j] - near[..., j - at] / (power[..., j][..., None] * s)
+                moved = np.clip(np.rint(best), low, high) - q[..., j]
+                if moved.any():
+                    q[..., j] += moved
+                    near += (moved * s)[..., None] * inside[..., j - at, None, :]
+            moved = (q[..., at:end] - before) * steps[..., at:end]
+            if moved.any():
+                still = False
+                slope += moved @ gram[..., at:end, :]
+        if still:
             break
     return q
 
 
-def refit(w: Array, cross: Array, gram: Array, damp: float = DAMP) -> Array:
-    """Weights that make the outputs of w on x out of x̂, as nearly as weights can.
+def refit_scales(q: Array, w: Array, scale: Array, gram: Array, group: int) -> Array:
+    """[outputs, groups]: the scales with which stored integers `q`, zeros taken off, err least.
 
-    `cross` is the mean of x x̂ᵀ and `gram` that of x̂ x̂ᵀ; damping keeps w where data says little.
+    `w` and `q` are [outputs, inputs] of whole groups; scales far from the old ones are not taken.
     """
-    n = gram.shape[-1]
-    power = np.einsum("...ii->...i", gram).mean(-1)
-    floor = (np.where(power > 0, damp * power, 1.0))[..., None, None] * np.eye(n)
-    wanted = w.astype(np.float64) @ (cross + floor)
-    return np.swapaxes(np.linalg.solve(gram + floor, np.swapaxes(wanted, -1, -2)), -1, -2)
+    outputs, inputs = q.shape
+    groups = inputs // group
+    slab = max(AT_ONCE // (groups * inputs), 1)
+    if outputs > slab:
+        cuts = [slice(i, i + slab) for i in range(0, outputs, slab)]
+        return np.concatenate([refit_scales(q[c], w[c], scale[c], gram, group) for c in cuts])
+    parts = q.reshape(outputs, groups, group)
+    left = np.empty((outputs, groups, inputs))  # what each group adds, seen through the gram
+    for g in range(groups):
+        left[:, g] = parts[:, g] @ gram[g * group : (g + 1) * group]
+    among = np.einsum("ogck,ock->ogc", left.reshape(outputs, groups, groups, group), parts)
+    wanted = np.einsum("ogi,oi->og", left, w)
+    floor = 1e-3 * np.einsum("ogg->o", among)[:, None] / groups + np.finfo(np.float32).tiny
+    among = among + floor[..., None] * np.eye(groups)
+    found = np.linalg.solve(among, (wanted + floor * scale)[..., None])[..., 0]
+    near = (found > 0.5 * scale) & (found < 1.5 * scale)
+    return np.where(near, found, scale)
+
+
+def fit_groups(
+    w: Array, scale: Array, zero: Array, low: int, high: int, gram: Array, group: int
+) -> tuple[Array, Array]:
+    """Integers and scales for `w` [outputs, inputs], found in turn so that outputs err least.
+
+    `scale` and `zero` [outputs, groups] are where to begin; the scales are as f32 holds them.
+    """
+    gram = damped(gram.astype(np.float64))
+
+    def spread(a: Array) -> Array:
+        return np.repeat(a, group, -1)[..., : w.shape[-1]]
+
+    def errors(q: Array, scale: Array) -> Array:
+        return loss(q - spread(zero), w, spread(scale), gram)
+
+    q = round_weights(w + spread(zero * scale), spread(scale), low, high, gram)
+    small = w.size * w.shape[-1] <= SWEEP_WORK
+    for _ in range(REFITS if small and w.shape[-1] % group == 0 else 0):
+        found = refit_scales(q - spread(zero), w, scale, gram, group).astype(np.float32)
+        moved = _sweep(q, w + spread(zero * found), spread(found), low, high, gram)
+        better = (errors(moved, found) < errors(q, scale))[:, None]
+        q, scale = np.where(better, moved, q), np.where(better, found, scale)
+    return q, scale

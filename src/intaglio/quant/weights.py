@@ -24,12 +24,14 @@ from intaglio.ops import (
 )
 from intaglio.ops.dynamic import DEPTH
 from intaglio.quant.gram import grams
-from intaglio.quant.round import round_weights
+from intaglio.quant.round import fit_groups
+from intaglio.quant.tokens import not_padding
 
 TYPES = ("i8", "u8", "i4", "u4")
 GROUPS = (16, 1024)  # along k; below, scales outweigh what they save
 # Shares of the range that are tried: the fewer bits, the more there is to win.
 CLIPS = {8: np.linspace(1, 0.8, 6, dtype=np.float32), 4: np.linspace(1, 0.5, 26, dtype=np.float32)}
+ROWS = 16  # times as many rows as inputs, to fit weights and scales to
 SEEN = 8  # samples on which layers are compared
 _AT_ONCE = 1 << 20  # weights
 
@@ -71,10 +73,11 @@ def quantize_matrix(
         q[..., at], scale[:, at], zero[:, at] = _best(tall[..., at], weigh, dtype, symmetric)
     stored = dtypes.numpy_of(dtype)
     flat = q.reshape(blocks * deep, n)[:k]
-    if gram is not None:  # of w + zero * scale, whose integers have the same bounds everywhere
-        s = np.repeat(scale, deep, 0)[:k].T
-        target = w.T + np.repeat(zero, deep, 0)[:k].T * s
-        flat = round_weights(target, s, *dtypes.limits(dtype), gram).T
+    if gram is not None:
+        fitted, found = fit_groups(
+            w.T.astype(np.float64), scale.T, zero.T, *dtypes.limits(dtype), gram, deep
+        )
+        flat, scale = fitted.T, np.ascontiguousarray(found.T.astype(np.float32))
     flat = np.ascontiguousarray(flat).astype(np.int16).astype(stored)
     if not group:
         scale, zero = scale[0], zero[0]
@@ -143,21 +146,33 @@ def weight_only(
         graph = weight_only(graph, dtype, group, symmetric, {*keep, *worst}, samples)
         return weight_only(graph, keep=keep)
     made = graph.copy()
-    nodes = [n for n in made.nodes() if not _kept(n, keep) and _matrix(n) is not None]
-    moments = dict(grams(made, [n for n in nodes if _seen(n, len(samples))], samples))
-    for node in nodes:
-        w = _matrix(node)
-        assert w is not None
-        gram = moments[node][0] if node in moments else None
-        q, scale, zero = quantize_matrix(w, dtype, group, symmetric, gram)
-        real = dequantize_linear(
-            constant(q), constant(scale), None if zero is None else constant(zero),
-            axis=0 if group else 1, block_size=min(group, w.shape[0]))  # fmt: skip
-        y: Value = matmul(node.inputs[0], real, origin=node.origin)
-        c = _addend(node)
-        made.replace(node.outputs[0], y if c is None else add(y, c, origin=node.origin))
     _quantize_tables(made, keep)
+    todo = [n for n in made.nodes() if not _kept(n, keep) and _matrix(n) is not None]
+    places = not_padding(graph, samples)
+    while todo:  # those that read one tensor together, by what it is once all before are rounded
+        nodes = [n for n in todo if n.inputs[0] is todo[0].inputs[0]]
+        todo = [n for n in todo if n not in nodes]
+        seen = [n for n in nodes if _seen(n, len(samples))]
+        found = grams(made, seen[:1], samples, places=places, rows=ROWS)
+        moments = {n: gram[0] for n, gram in found}
+        for node in nodes:
+            gram = moments.get(seen[0]) if node in seen else None
+            _replace(made, node, dtype, group, symmetric, gram)
     return made
+
+
+def _replace(made: Graph, node: Node, dtype: str, group: int, symmetric: bool,
+             gram: Array | None) -> None:  # fmt: skip
+    """A product with integer weights in the place of `node`."""
+    w = _matrix(node)
+    assert w is not None
+    q, scale, zero = quantize_matrix(w, dtype, group, symmetric, gram)
+    real = dequantize_linear(
+        constant(q), constant(scale), None if zero is None else constant(zero),
+        axis=0 if group else 1, block_size=min(group, w.shape[0]))  # fmt: skip
+    y: Value = matmul(node.inputs[0], real, origin=node.origin)
+    c = _addend(node)
+    made.replace(node.outputs[0], y if c is None else add(y, c, origin=node.origin))
 
 
 def _seen(node: Node, samples: int) -> bool:
