@@ -86,7 +86,8 @@ def narrowed(c: Chip, dtype: str) -> Chip:
                  for k in ("in_atom", "out_atom")}  # fmt: skip
         units[name] = replace(u, rate={"i8": rate}, **atoms)
     timing = {**USUAL, **c.timing}
-    timing |= {"use.i8": timing.get(f"use.{dtype}", 1.0), "port": timing["port"] / size}
+    share = timing.get(f"use.{dtype}", 1.0)
+    timing |= {"use.i8": share, "port": timing["port"] / size, "images": 1}
     return replace(
         c, sram=c.sram // size, shared=c.shared // size, align=max(c.align // size, 1),
         ddr=c.ddr / size, burst=max(c.burst // size, 1), c2={"i8": c.c2[dtype]}, units=units,
@@ -131,8 +132,9 @@ def predict(row: Row, code: np.ndarray, c: Chip) -> float:
 # ---- fitting -------------------------------------------------------------------------------------
 Constants = dict[str, float]
 FITTED = {"rknpu": ("efficiency", "layer", "lut"), "kpu": ("efficiency", "layer", "lut"),
-          "sophgo": ("efficiency", "layer", "start", "lut")}  # fmt: skip
-FIRST = {"efficiency": 0.5, "layer": 3000.0, "start": 150.0}
+          "sophgo": ("efficiency", "layer")}  # fmt: skip
+FIRST = {"efficiency": 0.6, "layer": 3000.0}
+UNFITTED = ("lprnet", "bert")  # much of what their exported models do is not rebuilt
 
 
 def fitted(c: Chip, values: Constants) -> Chip:
@@ -183,14 +185,14 @@ class Fit:
         rate = self.chip.units["lut"].rate["i8"]
         found = {k: FIRST.get(k, rate) for k in FITTED[self.chip.family]}
         if self.chip.family == "sophgo":  # lanes wait for what crosses them, by type
-            found |= {f"use.{r.dtype}": 0.6 for r in self.rows}
+            found |= {f"use.{r.dtype}": 0.5 for r in self.rows}
         return found
 
     def left_out(self, values: Constants) -> dict[Row, float]:
         """Each row as predicted by constants that were fitted without its network."""
         found = {}
         for net in dict.fromkeys(r.net for r in self.rows):
-            others = [r for r in self.rows if r.net != net]
+            others = [r for r in self.rows if r.net not in (net, *UNFITTED)]
             made = self.fit(others, values, (1.12,)) if others else self.first()
             found |= {r: self.predict(r, made) for r in self.rows if r.net == net}
         return found
@@ -201,10 +203,11 @@ def report(fit: Fit, again: bool) -> list[tuple[Row, float, float | None]]:
     values: Constants = {}
     left: dict[Row, float] = {}
     if again:
-        values = fit.fit(fit.rows, fit.first())
+        values = fit.fit([r for r in fit.rows if r.net not in UNFITTED], fit.first())
         left = fit.left_out(values)
         words = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
-        print(f"\n{fit.chip.name}: fitted to {len(fit.rows)} rows: {words}", flush=True)
+        nets = ", ".join(dict.fromkeys(r.net for r in fit.rows if r.net not in UNFITTED))
+        print(f"\n{fit.chip.name}: fitted to the rows of {nets}: {words}", flush=True)
     else:
         print(f"\n{fit.chip.name}: with the constants of its file")
     made = []
@@ -237,10 +240,12 @@ def main() -> int:
     parser.add_argument("--rows", type=Path, required=True, help="the table of published speeds")
     parser.add_argument("--family", choices=sorted(FITTED), help="only its chips")
     parser.add_argument("--chip", help="only this one")
+    parser.add_argument("--without", default="", help="networks to leave out, with commas between")
     parser.add_argument("--cache", type=Path, help="where compiled programs are kept")
     parser.add_argument("--fit", action="store_true", help="fit the constants anew")
     args = parser.parse_args()
     rows = [r for r in read(args.rows, args.family) if args.chip in (None, r.chip)]
+    rows = [r for r in rows if r.net not in args.without.split(",")]
     found = []
     for name in dict.fromkeys(r.chip for r in rows):
         found += report(Fit(name, [r for r in rows if r.chip == name], args.cache), args.fit)

@@ -158,6 +158,13 @@ def test_the_command_lists_every_chip():
     assert all(r["tops"] > 0 and r["types"] for r in rows)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_explains_every_chip(name: str):
+    text, found = said(name), json.loads(said(name, "--json"))
+    assert text.count("guess: ") == len(found["estimates"])
+    assert text.count("  from ") == len(found["sources"]) - len(found["estimates"])
+
+
 def test_the_command_explains_a_chip_with_its_sources(tmp_path: Path):
     text = " ".join(said("rk3568").split())
     for words in ("rk3568: Rockchip RK3568, family rknpu", "runs programs of rk3566",

@@ -110,8 +110,12 @@ def _explain(c: Chip, as_json: bool) -> None:
                     "channels at once")  # fmt: skip
         if u.limits:
             _figure(c, f"units.{u.name}.limits", "  at most", _words(u.limits), "")
+    shares = {k.removeprefix("use."): v for k, v in c.timing.items() if k.startswith("use.")}
     for key, value in c.timing.items():
-        _figure(c, f"timing.{key}", f"timing {key}", _words(value), "")
+        if not key.startswith("use."):
+            _figure(c, f"timing.{key}", f"timing {key}", _words(value), "")
+    if shares:
+        _figure(c, "timing.use", "timing use", _words(shares), "")
 
 
 def _figure(c: Chip, key: str, title: str, value: str, unit: str) -> None:

@@ -30,7 +30,7 @@ USUAL = {  # constants of a chip whose file does not say
     "barrier": 500.0,  # cycles from the last core's arrival on
     "start": 20.0,  # microseconds to hand a program to the NPU
     "call": 60.0,  # microseconds of each step that the CPU does, beside its work
-    "images": 1,  # of a batch that products take side by side
+    "images": 1,  # of a batch that products of bytes take side by side
 }  # and "use.TYPE", the share of its rate that a product of that type reaches
 PRODUCTS = ("conv", "depthwise", "matmul")
 _ITEM = np.zeros(256)
@@ -84,7 +84,8 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
             made.idle[which] = constant["barrier"]
         else:
             made.work[which], made.products[which] = _work(name, rows, chip, constant)
-            made.work[which] *= spread if name in PRODUCTS else 1
+            if name in PRODUCTS:
+                made.work[which] *= np.where(_ITEM[rows["src"]["dtype"]] == 1, spread, 1)
             made.idle[which] = constant["launch"]
     _layers(made, constant["layer"])
     return made
