@@ -384,6 +384,14 @@ def test_scripted_control_flow():
         load_torch(data, shapes={"x": (4, 6, 6)})
 
 
+def test_frozen_modules():
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()).eval()
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.freeze(torch.jit.script(module)), file)
+    graph = load_torch(file.getvalue(), shapes={"input": tuple(X.shape)})
+    compare(graph, module, [X])
+
+
 class Late(nn.Module):
     """A branch that is known only at run time."""
 

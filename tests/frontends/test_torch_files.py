@@ -21,6 +21,7 @@ from tests.frontends.torch_build import (
 )
 
 import intaglio
+from intaglio.cli import main
 from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported
 from intaglio.frontends.torch import load_torch
 
@@ -106,6 +107,17 @@ def test_shapes_and_optional_inputs_by_the_user():
         load_torch(net(), shapes={"z": (1,)})
     with pytest.raises(BadInput, match="has shape"):
         load_torch(net(), shapes={"x": (1, 2, 4)})
+
+
+def test_command_line(tmp_path, capsys):
+    path = tmp_path / "net.pt"
+    path.write_bytes(script({"__torch__": ACT.replace("nn.Act", "Act")},
+                            Object("__torch__.Act", {"slope": 0.1})))  # fmt: skip
+    main(["inspect", str(path), "--shape", "x=5x4:f16", "--json"])
+    assert '"f16"' in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["inspect", str(path), "--shape", "x=5x4:word"])
+    assert "element type 'word' of input 'x' is none of" in capsys.readouterr().err
 
 
 def test_numbers_by_the_user():
