@@ -64,8 +64,8 @@ typedef struct rounding {
 
 static inline rounding rounding_of(const machine *m, const itg_npu_head *h, const itg_npu_feature *dst, int32_t zero,
                                    int32_t low, int32_t high, uint32_t table, uint32_t entries, int32_t base) {
-  return (rounding){(float)(low - zero),
-                    (float)(high - zero),
+  return (rounding){(float)((int64_t)low - zero),  // where nothing is rounded, these may be anything
+                    (float)((int64_t)high - zero),
                     zero,
                     base,
                     (int32_t)entries - 1,
