@@ -32,8 +32,8 @@ class Block(nn.Module):
         self.first = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
         self.deep = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.BatchNorm2d(8), nn.ReLU6())
         self.point = nn.Conv2d(8, 8, 1)
-        self.up = nn.ConvTranspose2d(8, 4, 2, 2)
-        self.pool, self.fc = nn.MaxPool2d(2), nn.Linear(20, 5)
+        self.up = nn.ConvTranspose2d(8, 8, 2, 2)  # PyTorch's x86 kernel errs where channels differ
+        self.pool, self.fc = nn.MaxPool2d(2), nn.Linear(24, 5)
         self.act, self.gate = nn.Hardswish(), nn.Sigmoid()
 
     def forward(self, x):
@@ -47,17 +47,16 @@ class Block(nn.Module):
         return self.fc(torch.flatten(torch.cat([a, b], 1), 1))
 
 
-def agrees(graph, module, x, steps=3.0):
-    """Within a few steps of the output's grid: roundings of floats at ties may differ."""
+def agrees(graph, module, x, step):
+    """Equal to PyTorch in numpy; compiled to integers within one step of the output's grid."""
     with torch.no_grad():
         want = module(x).numpy()
     feeds = {graph.inputs[0].name: x.numpy()}
     plain = next(iter(intaglio.interpret(graph, feeds).values()))
     with intaglio.open(intaglio.compile(graph)) as session:
         native = np.array(next(iter(session.run(feeds).values())))
-    step = np.diff(np.unique(want)).min() if np.unique(want).size > 1 else 1.0
-    assert np.abs(plain - want).max() <= steps * step
-    assert np.abs(native - want).max() <= steps * step
+    np.testing.assert_allclose(plain, want, atol=0.01 * step)
+    assert np.abs(native - want).max() <= 1.01 * step
 
 
 def trained(qat: bool):
@@ -89,7 +88,7 @@ def test_graph_mode(qat, way):
     weights = [n.inputs[1].producer for n in convs]
     assert all(w.op == "dequantize_linear" for w in weights)
     assert any(w.inputs[1].shape == (8,) for w in weights), "one scale per channel"
-    agrees(graph, module, X)
+    agrees(graph, module, X, module.fc.scale)
 
 
 def test_eager_mode():
@@ -111,7 +110,7 @@ def test_eager_mode():
     for _ in range(3):
         made(R(2, 3, 16, 16))
     made = tq.convert(made)
-    agrees(load_torch(saved(made, [X], "trace")), made, X)
+    agrees(load_torch(saved(made, [X], "trace")), made, X, made.fc.scale)
 
 
 @pytest.mark.parametrize("way", ["trace", "script"])
@@ -162,4 +161,4 @@ def test_integers_of_torch_export():
     graph = load_torch(file.getvalue())
     weight = next(n.inputs[1].producer for n in graph.nodes() if n.op == "conv")
     np.testing.assert_array_equal(weight.inputs[0].data, net.w.numpy())
-    agrees(graph, net, X, steps=1.01)
+    agrees(graph, net, X, 0.05)
