@@ -14,7 +14,8 @@ from intaglio.ir import Array
 DAMP = 0.01  # of the mean power: keeps inputs that are hardly ever there from deciding
 BLOCK = 128
 SWEPT = 64  # inputs whose weights are moved before the others hear of it
-SWEEPS = 8
+FEW_SWEEPS = 3
+SWEEPS = 8  # where moments are known well
 AT_ONCE = 1 << 22  # numbers
 REFITS = 3  # of scales, each followed by sweeps
 SWEEP_WORK = 8e9  # products up to this size are swept: a second or two
@@ -79,13 +80,14 @@ def _flip(q: Array, exact: Array, low: int, high: int) -> Array:
     return made
 
 
-def round_weights(w: Array, scale: Array, low: int, high: int, gram: Array | None = None) -> Array:
+def round_weights(w: Array, scale: Array, low: int, high: int, gram: Array | None = None,
+                  sweeps: int = FEW_SWEEPS) -> Array:  # fmt: skip
     """Integers for `w`: by themselves, or, given `gram`, so that the layer's output errs least."""
     if gram is None:
         return nearest(w, scale, low, high)
     q = _carry(w, scale, low, high, gram)
     if w.size * w.shape[-1] <= SWEEP_WORK:
-        q = _sweep(q, w, scale, low, high, gram)
+        q = _sweep(q, w, scale, low, high, gram, sweeps)
     plain = nearest(w, scale, low, high)
     better = loss(q, w, scale, gram) < loss(plain, w, scale, gram)
     return np.where(better[..., None], q, plain)
@@ -134,16 +136,19 @@ def _carry(w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
     return np.take_along_axis(q, back[..., None, :], -1)
 
 
-def _sweep(q: Array, w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
+def _sweep(q: Array, w: Array, scale: Array, low: int, high: int, gram: Array,
+           sweeps: int) -> Array:  # fmt: skip
     """Move single weights to where the error is least while all others stay, until none moves.
 
-    Slopes inside a block are kept up to date weight by weight, those outside it block by block.
+    A few sweeps move each by one only: moments that few rows tell are not to lead far away. Slopes
+    inside a block are kept up to date weight by weight, those outside it block by block.
     """
     q, n = q.copy(), w.shape[-1]
     steps = np.broadcast_to(scale, w.shape)
     slope = (q * steps - w) @ gram
     power = np.maximum(np.einsum("...ii->...i", gram), np.finfo(np.float32).tiny)
-    for _ in range(SWEEPS):
+    most = 1 if sweeps <= FEW_SWEEPS else high - low
+    for _ in range(sweeps):
         still = True
         for at in range(0, n, SWEPT):
             end = min(at + SWEPT, n)
@@ -152,7 +157,7 @@ def _sweep(q: Array, w: Array, scale: Array, low: int, high: int, gram: Array) -
             for j in range(at, end):
                 s = steps[..., j]
                 best = q[..., j] - near[..., j - at] / (power[..., j][..., None] * s)
-                moved = np.clip(np.rint(best), low, high) - q[..., j]
+                moved = np.clip(np.clip(np.rint(best), low, high) - q[..., j], -most, most)
                 if moved.any():
                     q[..., j] += moved
                     near += (moved * s)[..., None] * inside[..., j - at, None, :]
@@ -204,11 +209,11 @@ def fit_groups(
     def errors(q: Array, scale: Array) -> Array:
         return loss(q - spread(zero), w, spread(scale), gram)
 
-    q = round_weights(w + spread(zero * scale), spread(scale), low, high, gram)
+    q = round_weights(w + spread(zero * scale), spread(scale), low, high, gram, SWEEPS)
     small = w.size * w.shape[-1] <= SWEEP_WORK
     for _ in range(REFITS if small and w.shape[-1] % group == 0 else 0):
         found = refit_scales(q - spread(zero), w, scale, gram, group).astype(np.float32)
-        moved = _sweep(q, w + spread(zero * found), spread(found), low, high, gram)
+        moved = _sweep(q, w + spread(zero * found), spread(found), low, high, gram, SWEEPS)
         better = (errors(moved, found) < errors(q, scale))[:, None]
         q, scale = np.where(better, moved, q), np.where(better, found, scale)
     return q, scale
