@@ -15,6 +15,7 @@ from tests.frontends.text import model
 
 import intaglio
 from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported
+from intaglio.frontends import sniff
 from intaglio.frontends.onnx import load_onnx
 
 GOOD = model(
@@ -78,8 +79,16 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
 def test_other_formats_are_named(tmp_path: Path, name: str, content: bytes, kind: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(Unsupported, match=f"is a {kind} model"):
+    assert sniff(path) == kind
+    with pytest.raises(IntaglioError) as e:  # none of these is a whole model
         intaglio.load(path)
+    assert "\n" not in str(e.value)
+
+
+def test_formats_that_are_not_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(Unsupported, match="is a Keras HDF5 model; ONNX, TFLite"):
+        intaglio.load(tmp_path / "a.h5")
 
 
 def test_models_in_memory() -> None:

@@ -16,7 +16,7 @@ from intaglio.ir import Array, Quant
 from intaglio.package import format as f
 from intaglio.plan import MEMORIES, Plan, Step, Tensor
 
-Data = bytes | Sequence[bytes | memoryview]  # of a section, perhaps in pieces
+Data = bytes | bytearray | Sequence[bytes | memoryview]  # of a section, perhaps in pieces
 
 
 def write(
@@ -56,7 +56,7 @@ def assemble(sections: Mapping[str, Data], isa: int = 0) -> bytes:
     parts: list[bytes | memoryview] = [b""]
     end = f.HEADER.itemsize + table.nbytes
     for row, (kind, data) in zip(table, sections.items(), strict=True):
-        pieces = [data] if isinstance(data, bytes) else data
+        pieces = [data] if isinstance(data, bytes | bytearray) else data
         row["kind"], row["offset"], row["size"] = kind.encode(), at, sum(map(len, pieces))
         crc = 0
         for piece in pieces:
