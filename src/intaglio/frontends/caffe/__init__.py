@@ -9,6 +9,7 @@ from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.frontends.caffe import shape as shape
 from intaglio.frontends.caffe.file import Layer, Message, layers_of, parse_text, read_weights
 from intaglio.frontends.caffe.layers import LAYERS
+from intaglio.frontends.halves import halves
 from intaglio.ir import Graph, Type, Value
 
 SKIPPED = ("Accuracy", "SoftmaxWithLoss", "Silence", "Data")  # of training
@@ -26,7 +27,9 @@ def load_caffe(
 
     Outputs are the tops that no layer reads. `shapes` replaces those of the net's inputs.
     """
-    net, numbers = _pair(Path(model), Path(weights) if weights else None)
+    net, numbers = halves(
+        Path(model), Path(weights) if weights else None, ".prototxt", ".caffemodel", "caffe"
+    )
     try:
         text = net.read_text("utf-8", "replace")
     except OSError as e:
@@ -119,16 +122,3 @@ def _inputs(net: Message, layers: list[Layer], shapes: dict[str, Sequence[int]],
     if not made:
         raise BadFile("caffe: the net has no inputs; give a deploy prototxt, not one for training")
     return made
-
-
-def _pair(path: Path, weights: Path | None) -> tuple[Path, Path]:
-    """The prototxt and the caffemodel, of which one is given."""
-    if path.suffix == ".caffemodel":
-        net, numbers = path.with_suffix(".prototxt"), path
-    else:
-        net, numbers = path, weights or path.with_suffix(".caffemodel")
-    halves = {net: "its layers are in a prototxt", numbers: "its weights are in a caffemodel"}
-    for needed, words in halves.items():
-        if not needed.exists():
-            raise BadFile(f"caffe: '{path}' is half a model: {words}; '{needed}' is not there")
-    return net, numbers

@@ -9,6 +9,7 @@ from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.frontends.darknet import heads as heads
 from intaglio.frontends.darknet.file import Weights, read_cfg
 from intaglio.frontends.darknet.layers import LAYERS, Net
+from intaglio.frontends.halves import halves
 from intaglio.ir import Graph, Type, Value
 
 LARGEST = 1 << 31  # elements of a result: beyond, the file makes no sense
@@ -25,8 +26,9 @@ def load_darknet(
     The input is called `data`, results `yolo_30` and so on: the section's name and its layer. All
     detection heads are outputs, or the last layer where there is none; `outputs` names others.
     """
-    path = Path(model)
-    cfg, other = _pair(path, Path(weights) if weights else None)
+    cfg, other = halves(
+        Path(model), Path(weights) if weights else None, ".cfg", ".weights", "darknet"
+    )
     sections = read_cfg(cfg)
     own = sections[0]
     usual = (1, own.whole("channels", 3), own.whole("height", 416), own.whole("width", 416))
@@ -67,16 +69,3 @@ def load_darknet(
             raise BadInput(f"darknet: no layer is called '{name}'; the last is '{names[-1]}'")
     results = [net.made[names.index(name)] for name in wanted]
     return Graph([data], results, wanted, cfg.stem)
-
-
-def _pair(path: Path, weights: Path | None) -> tuple[Path, Path]:
-    """The cfg and the weights, of which one is given."""
-    if path.suffix == ".weights":
-        cfg, other = path.with_suffix(".cfg"), path
-    else:
-        cfg, other = path, weights or path.with_suffix(".weights")
-    halves = {cfg: "its layers are in a cfg file", other: "its numbers are in a weights file"}
-    for needed, words in halves.items():
-        if not needed.exists():
-            raise BadFile(f"darknet: '{path}' is half a model: {words}; '{needed}' is not there")
-    return cfg, other
