@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.npu import isa
@@ -128,12 +131,12 @@ def performance(package: Package, *, chip: str | Chip | None = None, clock: floa
     if any(v <= 0 for v in changes.values()):
         raise BadInput(f"clock and ddr must be above 0: {changes}")
     found = replace(found, **changes)  # type: ignore[arg-type]
-    programs = [s.inputs[0].data for s in package.plan.steps if s.op == "npu.run" and s.inputs[0]]
+    steps = [s for s in package.plan.steps if s.op == "npu.run"]
+    programs = [s.inputs[0].data for s in steps if s.inputs[0] and s.inputs[0].data is not None]
     partition = Partition.from_dict(meta["partition"])
-    cores = max((isa.Program.decode(p).cores for p in programs if p is not None), default=1)
+    cores = max((int(np.frombuffer(p, isa.PROGRAM, 1)["cores"][0]) for p in programs), default=1)
     made = Performance(found.name, found.clock, found.ddr, cores, estimates=list(found.estimates))
     for number, code in enumerate(programs):
-        assert code is not None
         line = timeline(code, found)
         made.timelines.append(line)
         made.busy.append(line.busy())
@@ -181,7 +184,7 @@ def _hint(r: Mapping[str, Any], layer: Mapping[str, Any], chip: Chip) -> str:
     if r["bound"] == "launch":
         return "its work is smaller than its launch: fewer, larger layers"
     if r["bound"] == "bandwidth":
-        if r["near"] + r["read"] + r["written"] and "kernel" in layer and _is_weights(r, layer):
+        if "kernel" in layer and math.prod(layer["kernel"]) > 0.6 * (r["read"] + r["written"]):
             return "weights are most of what it reads: fewer channels, or sparse weights"
         return "maps go outside: fewer channels or rows let them stay in the core"
     if op == "conv" and unit is not None and "kernel" in layer:
@@ -191,10 +194,3 @@ def _hint(r: Mapping[str, Any], layer: Mapping[str, Any], chip: Chip) -> str:
         if used < 0.8:
             return f"{ins} to {out} channels fill {used:.0%} of atoms of {ia} and {oa}"
     return ""
-
-
-def _is_weights(r: Mapping[str, Any], layer: Mapping[str, Any]) -> bool:
-    size = 1
-    for extent in layer["kernel"]:
-        size *= extent
-    return bool(size > 0.6 * (r["read"] + r["written"]))

@@ -11,15 +11,14 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node
 from intaglio.npu.emit import Emitter
 from intaglio.npu.isa import Feature, Port, Program
-from intaglio.npu.layers import Layer, Network, network
+from intaglio.npu.layers import Network, network
 from intaglio.npu.run import npu_run
 from intaglio.npu.search import groups
 from intaglio.npu.stay import Arrangement, arrange
-from intaglio.npu.tiles import Facts
+from intaglio.npu.tiles import PRICES, Facts
 from intaglio.targets.chip import Chip
 
 Progress = Callable[[str], None]
-PRICES = (3.0, 12.0)  # of traffic, tried until groups move no more than layers by themselves
 
 
 @dataclass(slots=True)
@@ -123,6 +122,3 @@ def _replace(graph: Graph, old: Node, new: Node) -> None:
     for before, after in zip(old.outputs, new.outputs, strict=True):
         after.name = before.name
         graph.replace(before, after)
-
-
-__all__ = ["Compiled", "Layer", "build", "compile_programs"]

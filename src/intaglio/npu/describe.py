@@ -7,6 +7,7 @@ from typing import Any
 from intaglio.npu.compile import Compiled
 from intaglio.npu.layers import Layer, Range
 from intaglio.npu.memory import memory
+from intaglio.npu.weights import TABLE_INPUT
 
 
 def describe(made: Compiled) -> dict[str, Any]:
@@ -18,10 +19,10 @@ def describe(made: Compiled) -> dict[str, Any]:
 
 def _layer(layer: Layer) -> dict[str, Any]:
     node, kind = layer.node, layer.op
-    table = {"conv": 5, "depthwise": 5, "eltwise": 2}.get(layer.op)
+    table = TABLE_INPUT.get(layer.op)
     if layer.residual >= 0:
         kind += "+add"
-    if node is not None and table is not None and node.inputs[table] is not None:
+    if kind != "lut" and node is not None and table and node.inputs[table] is not None:
         kind += "+lut"
     made: dict[str, Any] = {
         "op": kind,

@@ -17,7 +17,8 @@ from intaglio.npu.tiles import Facts, Group, cut, outside, stored, usual_tiles
 LONGEST = 16  # layers of a group in several bands
 LONGEST_WHOLE = 48  # of one whose maps fit as a whole
 TRIALS = 3  # numbers of bands tried beyond the first that fits
-NOTHING: frozenset[object] = frozenset()
+LAUNCH = 200  # cycles of each instruction beside its work
+HIDDEN, SHOWN = 0.3, 0.8  # of the shorter of work and traffic, that adds to the longer
 
 
 def groups(net: Network, facts: Facts, together: bool = True,
@@ -144,25 +145,21 @@ def cost(facts: Facts, group: Group, made: Layout) -> None:
     most = -(-bands // sharing) / bands  # of the bands, on the core that has most of them
     working = cycles * group.images * most * 1000.0 / chip.clock
     parts = bands * most * len(layers)
-    overlap = 0.3 if group.double or group.tiles * group.images == 1 else 0.8
+    beside = HIDDEN if group.double or bands == 1 else SHOWN
     longer, shorter = max(moving, working), min(moving, working)
-    group.cost = (
-        longer + overlap * shorter + facts.price * moving + parts * 200 * 1000.0 / chip.clock
-    )
+    launches = parts * LAUNCH * 1000.0 / chip.clock
+    group.cost = longer + beside * shorter + facts.price * moving + launches
 
 
 def _too_small(facts: Facts, k: int) -> None:
     """Unsupported: one layer does not fit by itself, however it is cut."""
     layer, room = facts.layers[k], facts.chip.sram
     most = layer.dst.store.height
-    least = min(
-        (layout(facts, Group(k, k + 1, t, layer.dst.store.images), frozenset(), room)
-         for t in (most, 1)),
-        key=lambda made: made.peak,
-    )  # fmt: skip
-    missing = least.peak - room
+    ways = [Group(k, k + 1, tiles, layer.dst.store.images) for tiles in (most, 1)]
+    needs = [(pack(layout(facts, way, frozenset(), room).blocks()), way.tiles) for way in ways]
+    least, tiles = min(needs)
     raise Unsupported(
-        f"{facts.chip.name}: {layer.op} '{layer.name}' needs {least.peak} bytes of the core's "
-        f"{room} even in {least.group.tiles} bands of rows: {missing} are missing; "
+        f"{facts.chip.name}: {layer.op} '{layer.name}' needs {least} bytes of the core's "
+        f"{room} even in {tiles} bands of rows: {least - room} are missing; "
         "make its rows narrower or its channels fewer, or leave it on the CPU"
     )

@@ -15,6 +15,9 @@ from intaglio.npu.weights import Constants, constants
 from intaglio.targets.chip import Chip
 
 Rows = dict[Store, tuple[int, int]]
+# Of time in which DDR is busy, beside time in which somebody waits for it: one after the other,
+# until groups move no more than layers by themselves.
+PRICES = (3.0, 12.0)
 
 
 @dataclass(slots=True)
@@ -25,7 +28,7 @@ class Facts:
     layers: list[Layer]
     constants: list[Constants | None]
     cores: int = 1
-    price: float = 3.0  # of time in which DDR is busy, beside time in which somebody waits for it
+    price: float = PRICES[0]
     writers: dict[Store, list[int]] = field(default_factory=dict)
     readers: dict[Store, list[int]] = field(default_factory=dict)
     users: dict[Store, list[int]] = field(default_factory=dict)  # both
@@ -58,7 +61,6 @@ class Facts:
         """An estimate for `rows` rows of one image; the cycle model of simulate/ is finer."""
         layer = self.layers[k]
         dtype = layer.reads[0].store.dtype
-        dtype = "i8" if dtype == "u8" else dtype
         unit = self.chip.units.get(layer.op)
         rate = unit.rate.get(dtype, 16.0) if unit else 16.0
         c = self.constants[k]

@@ -11,6 +11,8 @@ from intaglio.npu.layers import Layer
 from intaglio.npu.sparse import FORMS, compress
 from intaglio.targets.chip import Chip
 
+TABLE_INPUT = {"conv": 5, "depthwise": 5, "eltwise": 2, "lut": 1}  # of each op
+
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
@@ -23,7 +25,6 @@ class Atoms:
 def atoms(layer: Layer, chip: Chip) -> Atoms:
     """The packing of a product's weights on this chip."""
     unit, dtype = chip.units[layer.op], layer.reads[0].store.dtype
-    dtype = "i8" if dtype == "u8" else dtype
     outputs = unit.out_atom.get(dtype, layer.dst.store.c2)
     return Atoms(unit.in_atom.get(dtype, 1) if layer.op == "conv" else 1, outputs)
 
@@ -42,9 +43,9 @@ def packed(w: Array, a: Atoms, depthwise: bool) -> Array:
 
 @dataclass(slots=True)
 class Constants:
-    """What one layer reads from the weights, for `step` output channels at a time.
+    """What one layer reads from the weights: a table, and blocks of output channels.
 
-    A chunk of output channels is `weights` bytes of packed weights, then factors and biases.
+    A chunk is some of these blocks: their packed weights, then their factors and biases.
     """
 
     atoms: Atoms
@@ -66,7 +67,7 @@ class Constants:
 def constants(layer: Layer, chip: Chip) -> Constants | None:
     """What the layer reads from the weights; None: nothing."""
     node = layer.node
-    table = node.inputs[_TABLE[layer.op]] if node and layer.op in _TABLE else None
+    table = node.inputs[TABLE_INPUT[layer.op]] if node and layer.op in TABLE_INPUT else None
     raw = table.data.tobytes() if table is not None and table.data is not None else b""
     entries = table.type.size if table is not None else 0
     if not layer.is_product:
@@ -92,9 +93,6 @@ def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:
         if compress(blocks, form) is not None:
             return form
     return 0
-
-
-_TABLE = {"conv": 5, "depthwise": 5, "eltwise": 2, "lut": 1}  # which input it is
 
 
 def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int, align: int) -> bytes:
