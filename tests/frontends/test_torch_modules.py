@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed (extra 'torch')")
 
 import torch
-from tests import shared_torch
 from tests.frontends.test_torch import Call, M, R, X, compare, saved
 from torch import nn
 
@@ -228,20 +227,3 @@ def test_training_mode_is_refused():
     module = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5)).train()
     with pytest.raises(Unsupported, match=r"model\.eval\(\)"):
         load_torch(saved(module, [M], "trace"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["interpreter", "native"])
-@pytest.mark.parametrize("name", shared_torch.MODELS)
-def test_shared_models_agree_with_torch(name, engine):
-    if why := shared_torch.absent():
-        pytest.skip(why)
-    row = shared_torch.compare(name, engine)
-    assert row.ok, str(row)
-
-
-@pytest.mark.slow
-def test_every_shared_model_is_compared():
-    if why := shared_torch.absent():
-        pytest.skip(why)
-    assert set(shared_torch.paths()) == set(shared_torch.MODELS)

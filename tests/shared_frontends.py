@@ -1,0 +1,277 @@
+"""Every TFLite, PyTorch, TensorFlow, Caffe and Darknet model in ../shared/models, ours compiled
+against the runtime that it was made for, on the data that it was made for.
+
+    python -m tests.shared_frontends                        # outputs
+    python -m tests.shared_frontends --accuracy             # top-1 on labelled data
+    python -m tests.shared_frontends --only tflite/ --python ~/peers/bin/python
+
+Reading needs none of the runtimes. Each is looked for in this interpreter and in those that
+`--python` names; where none has it, the row says so. LiteRT and torch come with
+`pip install intaglio[peers]`, OpenCV with `[dev]`, TensorFlow by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests import reference_worker
+from tests.shared_feeds import MODELS, Inputs
+from tests.shared_models import SHARED, TOLERANCE
+
+import intaglio
+from intaglio import dtypes
+
+POINTS = 0.3  # by which the accuracy may differ from the reference's
+SHARE = 0.999  # of the elements of integers that are to be within one step
+SECONDS = 300  # that a reference may take
+FORMATS = {
+    "tflite": ("*.tflite", "litert"),
+    "torchscript": ("*.pt", "torch"),
+    "tf_pb": ("*.pb", "tensorflow"),
+    "caffe": ("*/*.prototxt", "caffe"),
+    "darknet": ("*.cfg", "darknet"),
+}  # folder -> its models, and what runs them
+PACKAGES = {"litert": "LiteRT", "torch": "torch", "tensorflow": "TensorFlow", "caffe": "OpenCV",
+            "darknet": "OpenCV"}  # fmt: skip
+
+
+class Absent(Exception):
+    """A reference that no interpreter has."""
+
+
+def paths() -> dict[str, Path]:
+    """The models by folder and name."""
+    root = SHARED / "models"
+    return {
+        str(p.relative_to(root).with_suffix("") if p.suffix != ".cfg" else
+            f"{folder}/{p.name.removesuffix('.cfg')}"): p
+        for folder, (pattern, _) in FORMATS.items() for p in sorted((root / folder).glob(pattern))
+    }  # fmt: skip
+
+
+# ---- the reference -------------------------------------------------------------------------------
+@functools.cache
+def interpreter(runtime: str, others: tuple[str, ...]) -> str:
+    """The first interpreter that has the runtime."""
+    module = reference_worker.MODULES[runtime]
+    probe = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
+    for python in (sys.executable, *others):
+        done = subprocess.run([python, "-c", probe], capture_output=True, check=False)
+        if done.returncode == 0:
+            return python
+    raise Absent(f"{PACKAGES[runtime]} is in no interpreter; name one that has it with --python")
+
+
+def reference(
+    runtime: str, path: Path, steps: Sequence[Inputs], names: dict[str, Any],
+    others: tuple[str, ...],
+) -> list[list[np.ndarray]]:  # fmt: skip
+    """What the model's own runtime makes of each step."""
+    python = interpreter(runtime, others)
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "feeds.npz", Path(folder) / "outputs.npz"
+        facts = json.dumps({**names, "count": len(steps[0]), "steps": len(steps)})
+        arrays = {f"{i}/{k}": x for i, f in enumerate(steps) for k, x in enumerate(f)}
+        np.savez(source, names=np.array(facts), **arrays)
+        command = [python, reference_worker.__file__, runtime, str(path), str(source), str(target)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        if done.returncode:
+            said = done.stderr.strip().splitlines()[-1:]
+            raise Absent(f"{PACKAGES[runtime]} fails: {' '.join(said)[:200]}")
+        with np.load(target) as file:
+            count = 1 + max(int(key.split("/")[1]) for key in file.files)
+            return [[file[f"{i}/{k}"] for k in range(count)] for i in range(len(steps))]
+
+
+# ---- comparing -----------------------------------------------------------------------------------
+@dataclass
+class Row:
+    """One line of the table."""
+
+    model: str
+    steps: int = 0
+    error: float = 0.0  # largest |difference| as a share of the output's range
+    share: float | None = None  # of the elements of integers that differ by one step at most
+    top: bool = True  # the largest element of every output is at the same place
+    refused: str = ""  # what reading, compiling or running said
+    skipped: str = ""  # why there is no reference
+
+    @property
+    def ok(self) -> bool:
+        close = self.error <= TOLERANCE if self.share is None else self.share >= SHARE
+        return not self.refused and not self.skipped and self.top and close
+
+    def __str__(self) -> str:
+        head = f"{self.model:50}"
+        if self.refused or self.skipped:
+            return (
+                f"{head} {'REFUSED' if self.refused else 'skipped'}: {self.refused or self.skipped}"
+            )
+        share = "" if self.share is None else f"{self.share:8.3%}"
+        top = "equal" if self.top else "DIFFERS"
+        verdict = "ok" if self.ok else "WRONG"
+        return f"{head} {self.steps:5} {self.error:9.1e} {share:>9} {top:>8}  {verdict}"
+
+
+HEAD = f"{'model':50} {'steps':>5} {'max|Δ|':>9} {'±1 step':>9} {'top-1':>8}"
+
+
+def compare(name: str, others: tuple[str, ...] = ()) -> Row:
+    """Compile, run and compare one model."""
+    row = Row(name)
+    model, path = MODELS[name], paths()[name]
+    try:
+        graph = intaglio.load(path, **model.load)
+        feeds = [fitting(graph, model.feeds(i)) for i in range(model.steps)]
+        names = {
+            "inputs": [v.name for v in graph.inputs if not v.name.startswith("state.")],
+            "outputs": graph.output_names,
+            "shapes": [x.shape for x in feeds[0]] if model.load.get("shapes") else [],
+        }
+        with intaglio.open(intaglio.compile(graph)) as session:
+            run = runner(graph, session)
+            ours = [run(f) for f in feeds]
+    except Exception as e:
+        row.refused = " ".join(f"{type(e).__name__}: {e}".split())[:240]
+        return row
+    try:
+        folder = name.split("/")[0]
+        theirs = reference(FORMATS[folder][1], path, feeds, names, others)
+    except (Absent, subprocess.TimeoutExpired) as e:
+        row.skipped = str(e)
+        return row
+    row.steps = model.steps
+    close = elements = 0
+    for got, want in ((g, w) for a, b in zip(ours, theirs, strict=True) for g, w in pairs(a, b)):
+        if got.shape != want.shape:
+            row.refused = f"an output has shape {got.shape}, the reference's {want.shape}"
+            return row
+        if folder == "darknet":  # OpenCV writes 0 for scores below a threshold
+            got = np.where((np.arange(got.shape[-1]) > 4) & (want == 0), 0, got)
+        apart = np.abs(got.astype(np.float64) - want)
+        row.error = max(row.error, float(apart.max(initial=0)) / (float(np.ptp(want)) or 1.0))
+        row.top &= bool(want.flat[got.argmax()] == want.max())
+        if want.dtype.kind in "iu":
+            close += int((apart <= (want.dtype.itemsize < 4)).sum())  # indices are to be equal
+            elements += want.size
+    row.share = close / elements if elements else None
+    return row
+
+
+def pairs(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> Any:
+    """Outputs in order; without the axes of one element that only one of the two has."""
+    for got, want in zip(ours, theirs, strict=True):
+        same = got.size == want.size and [d for d in got.shape if d > 1] == [
+            d for d in want.shape if d > 1
+        ]
+        yield (got.reshape(want.shape) if same else got), want
+
+
+def fitting(graph: Any, feeds: Inputs) -> Inputs:
+    """Real numbers rounded to what each input stores; all else in its element type."""
+    made = []
+    for v, x in zip(graph.inputs, feeds, strict=False):
+        kind = dtypes.numpy_of(v.dtype)
+        if v.type.quant is not None and x.dtype.kind == "f":
+            scale, zero = v.type.quant.scale[0], v.type.quant.zero[0]
+            ends = np.iinfo(kind)
+            x = np.clip(np.rint(x / np.float32(scale)) + zero, ends.min, ends.max)
+        made.append(np.ascontiguousarray(x.reshape(v.shape), kind))
+    return made
+
+
+def runner(graph: Any, session: Any) -> Callable[[Inputs], Inputs]:
+    """One step of a session."""
+    names = [v.name for v in graph.inputs]
+
+    def run(feeds: Inputs) -> Inputs:
+        made = session.run(dict(zip(names, feeds, strict=False)))
+        return [np.array(made[name]) for name in graph.output_names if name in made]
+
+    return run
+
+
+# ---- accuracy ------------------------------------------------------------------------------------
+def accuracy(name: str, others: tuple[str, ...]) -> str:
+    """Top-1 beside that of the reference: of models/INDEX.md, or measured on the same samples."""
+    model = MODELS[name]
+    told = model.labelled
+    assert told is not None
+    try:
+        graph = intaglio.load(paths()[name], **model.load)
+        package = intaglio.compile(graph)
+        samples = [told.sample(i) for i in range(told.count())] if told.reference is None else None
+        right = 0
+        with intaglio.open(package) as session:
+            run = runner(graph, session)
+            for i in range(told.count()):
+                if hasattr(session, "reset"):
+                    session.reset()
+                x, label = samples[i] if samples else told.sample(i)
+                right += int(run(fitting(graph, x))[0].argmax()) - told.first == label
+    except Exception as e:
+        return f"{name:50} REFUSED: {' '.join(f'{type(e).__name__}: {e}'.split())[:240]}"
+    got, want, where = 100 * right / told.count(), told.reference, "models/INDEX.md"
+    if samples:
+        names = {"inputs": [v.name for v in graph.inputs], "outputs": graph.output_names,
+                 "shapes": []}  # fmt: skip
+        try:
+            feeds = [fitting(graph, x) for x, _ in samples]
+            runtime = FORMATS[name.split("/")[0]][1]
+            theirs = reference(runtime, paths()[name], feeds, names, others)
+        except (Absent, subprocess.TimeoutExpired) as e:
+            return f"{name:50} {told.count():6} {got:8.2f} %   skipped: {e}"
+        hits = [
+            int(y[0].argmax()) - told.first == s[1] for y, s in zip(theirs, samples, strict=True)
+        ]
+        want, where = 100 * float(np.mean(hits)), f"{PACKAGES[runtime]} here"
+    assert want is not None
+    verdict = "ok" if abs(got - want) <= POINTS else "WRONG"
+    return f"{name:50} {told.count():6} {got:8.2f} % {want:8.2f} % ({where})  {verdict}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.shared_frontends", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("--only", default="", help="models whose name contains this")
+    parser.add_argument("--accuracy", action="store_true", help="top-1 on labelled data")
+    parser.add_argument("--python", action="append", default=[], metavar="PATH",
+                        help="another interpreter, with runtimes that this one lacks")  # fmt: skip
+    options = parser.parse_args(argv)
+    others = tuple(options.python)
+    chosen = [name for name in paths() if options.only in name]
+    if not chosen:
+        print(f"skipped: no such model in {SHARED / 'models'}; set INTAGLIO_SHARED")
+        return 0
+    if options.accuracy:
+        print(f"{'model':50} {'samples':>6} {'top-1':>9} {'reference':>11}")
+        lines = []
+        for name in chosen:
+            if MODELS[name].labelled:
+                lines.append(accuracy(name, others))
+                print(lines[-1], flush=True)
+        return int(any(line.endswith("WRONG") or " REFUSED: " in line for line in lines))
+    print(HEAD)
+    rows = []
+    for name in chosen:
+        rows.append(compare(name, others))
+        print(rows[-1], flush=True)
+    refused, skipped = sum(bool(r.refused) for r in rows), sum(bool(r.skipped) for r in rows)
+    print(f"{sum(r.ok for r in rows)} of {len(rows)} agree with their own runtimes within "
+          f"{TOLERANCE:g}; {refused} refused, {skipped} without a reference")  # fmt: skip
+    return int(not all(r.ok or r.skipped for r in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
