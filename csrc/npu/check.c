@@ -177,8 +177,10 @@ static itg_words check_round(const checker *c, int32_t zero, int32_t low, int32_
                              uint32_t entries, int32_t base) {
   const uint8_t dtype = c->at->move.dst.dtype;
   int64_t least = -MOST, most = MOST;
-  NEED(is_whole(dtype) || dtype == ITG_F32, "dst is %s; i8, u8, i16 and f32 are known", itg_dtype_name(dtype));
-  if (!entries && dtype == ITG_F32) return NULL;  // not rounded at all
+  const bool sums = dtype == ITG_I32 && !entries && (c->at->head.op == ITG_NPU_CONV || c->at->head.op == ITG_NPU_MATMUL);
+  NEED(is_whole(dtype) || dtype == ITG_F32 || sums, "dst is %s; i8, u8, i16, f32 and i32 of sums are known",
+       itg_dtype_name(dtype));
+  if (!entries && (dtype == ITG_F32 || sums)) return NULL;  // not rounded at all
   if (!entries) range_of(dtype, &least, &most);
   NEED(low >= least && low <= high && high <= most && zero >= -MOST && zero <= MOST,
        "it rounds to %d .. %d about %d, which %s does not hold", low, high, zero, itg_dtype_name(dtype));
@@ -224,6 +226,7 @@ static itg_words check_product(const checker *c) {
     TRY(check_operand(c, &p->residual, "residual", true));
     TRY(check_zero(c, p->residual.dtype, p->r_zero, "r_zero"));
     NEED(same_extents(&p->residual, &p->dst), "residual and dst differ in extents");
+    NEED(p->dst.dtype != ITG_I32, "nothing is added to sums of i32");
   }
   NEED(deep || p->src.channels == p->dst.channels, "src has %u channels, dst %u", p->src.channels, p->dst.channels);
   NEED(p->in_atom && p->out_atom, "its weights have atoms of %u inputs and %u outputs", p->in_atom, p->out_atom);

@@ -92,6 +92,13 @@ static inline void put(const rounding *r, float t, uint8_t *to) {
   else *to = (uint8_t)v;
 }
 
+// The sum itself, where the result is i32.
+static inline bool put_sum(const rounding *r, int64_t sum, uint8_t *to) {
+  const uint32_t low = (uint32_t)(uint64_t)sum;
+  if (r->dtype == ITG_I32) memcpy(to, &low, sizeof low);
+  return r->dtype == ITG_I32;
+}
+
 // ---- windows ----------------------------------------------------------------------------------------
 typedef struct taps {  // of a kernel that lie inside of the input: [from, to); tap k is at place + k * dilation
   int64_t from, to, place;
@@ -156,6 +163,7 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
               sum += (int64_t)(whole(src.dtype, element(&src, ic, at_y, at_x)) - p->x_zero) * w;
             }
           }
+        if (put_sum(&end, sum, element(&dst, oc, y, x))) continue;
         float t = sum_to_float(src.dtype, sum) * scale;
         if (adds) t += (float)(whole(residual.dtype, element(&residual, oc, y, x)) - p->r_zero) * p->r_factor;
         put(&end, t, element(&dst, oc, y, x));
@@ -229,6 +237,7 @@ static void matmul_elements(const machine *m, const itg_npu_matmul *p) {
         const uint8_t *other = p->turned ? element(&b, k, c, 0) : element(&b, c, k, 0);
         sum += (int64_t)(whole(a.dtype, element(&a, k, y, 0)) - p->a_zero) * (whole(b.dtype, other) - p->b_zero);
       }
-      put(&end, sum_to_float(wide ? ITG_I16 : ITG_I8, sum) * p->factor, element(&dst, c, y, 0));
+      if (!put_sum(&end, sum, element(&dst, c, y, 0)))
+        put(&end, sum_to_float(wide ? ITG_I16 : ITG_I8, sum) * p->factor, element(&dst, c, y, 0));
     }
 }

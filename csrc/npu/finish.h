@@ -162,6 +162,12 @@ INLINE void finish_sixteen(const rounding *r, __m512 t, uint8_t *to) {
 }
 
 INLINE void end_sixteen(const ending *e, const place *p, sixteen sums, int64_t y, int64_t x) {
+  if (e->round.dtype == ITG_I32) {
+    uint8_t whole[LANES * 4];
+    _mm512_storeu_si512(whole, sums);
+    put_place(e, p, y, x, whole);
+    return;
+  }
   __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(p->scale));
   if (e->adds && e->residual_lanes) {
     const __m512i r = load_sixteen(e->residual.dtype, p->residual + y * e->residual.row + x * e->residual.pixel);
@@ -192,6 +198,10 @@ INLINE sixteen sixteen_of(const int32_t *from) {
 }
 
 INLINE void end_sixteen(const ending *e, const place *p, sixteen sums, int64_t y, int64_t x) {
+  if (e->round.dtype == ITG_I32) {
+    put_place(e, p, y, x, (const uint8_t *)sums.at);
+    return;
+  }
   float t[LANES];
   for (int i = 0; i < LANES; i++) t[i] = (float)sums.at[i] * p->scale[i];
   if (e->adds) add_residual(e, p, y, x, t);

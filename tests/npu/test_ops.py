@@ -42,7 +42,7 @@ def f32(x):
 
 def ended(t, a, table):
     """One number, rounded."""
-    if a["dtype"] == "f32":
+    if a["dtype"] in ("f32", "i32"):
         return t
     v = min(max(float(np.rint(t) + f32(a.get("y_zero", 0))), a["low"]), a["high"])
     if table is None:
@@ -67,7 +67,7 @@ def slow_conv(x, w, scale, bias, residual, table, a, deep):
         for c, ky, kx in itertools.product(*map(range, w.shape[1:])):
             seen = windowed(x[n, c if deep else m], (oy, ox), ky, kx, a)
             total += 0 if seen is None else (seen - a["x_zero"]) * int(w[m, c, ky, kx])
-        t = f32(total) * scale[m]
+        t = total if a["dtype"] == "i32" else f32(total) * scale[m]
         if residual is not None:
             t = t + f32(int(residual[n, m, oy, ox]) - a["r_zero"]) * f32(a["r_factor"])
         out[n, m, oy, ox] = ended(t, a, table)
@@ -77,8 +77,8 @@ def slow_conv(x, w, scale, bias, residual, table, a, deep):
 @st.composite
 def endings(draw, floats=True):
     """Attributes of a result, and whether a table follows."""
-    dtype = draw(st.sampled_from(["i8", "u8", "i16", *(["f32"] if floats else [])]))
-    if dtype == "f32":
+    dtype = draw(st.sampled_from(["i8", "u8", "i16", *(["f32", "i32"] if floats else [])]))
+    if dtype in ("f32", "i32"):
         return {"dtype": dtype}, None
     tabled = dtype != "i16" and draw(st.booleans())
     stored = draw(st.sampled_from(["i8", "u8", "i16"])) if tabled else dtype
@@ -97,18 +97,19 @@ def endings(draw, floats=True):
 def test_convolutions_are_sums_of_products(data):
     draw = data.draw
     rng = np.random.default_rng(draw(st.integers(0, 999)))
-    deep = draw(st.booleans())
+    a, table = draw(endings())
+    sums = a["dtype"] == "i32"  # only convolutions make them, and add nothing
+    deep = sums or draw(st.booleans())
     pair = st.tuples(st.integers(1, 2), st.integers(1, 2))
     x = codes(rng, draw(st.sampled_from(["i8", "u8"])), 1, 3, draw(st.integers(3, 5)), 4)
     w = codes(rng, "i8", 2 if deep else 3, 3 if deep else 1, draw(st.integers(1, 2)), 2)
-    a, table = draw(endings())
     a |= {"stride": draw(pair), "dilation": draw(pair), "pad": (*draw(pair), *draw(pair))}
     a["x_zero"] = int(codes(rng, dtypes.name_of(x.dtype), 1)[0])
     scale = rng.uniform(0.001, 0.1, len(w)).astype(np.float32)
     bias = rng.integers(-9000, 9000, len(w)).astype(np.int32)
     want = slow_conv(x, w, scale, bias, None, table, a, deep)
     residual = None
-    if draw(st.booleans()):
+    if not sums and draw(st.booleans()):
         residual = codes(rng, draw(st.sampled_from(["i8", "u8"])), *want.shape)
         a |= {"r_zero": int(residual.flat[0]), "r_factor": float(f32(rng.uniform(0.1, 2)))}
         want = slow_conv(x, w, scale, bias, residual, table, a, deep)
@@ -169,7 +170,7 @@ def test_pairs_of_images(data):
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("dtype", ["i8", "f32"])
+@pytest.mark.parametrize("dtype", ["i8", "f32", "i32"])
 def test_products_of_two_images(turned, dtype):
     rng = np.random.default_rng(3)
     a, b = codes(rng, "i8", 2, 5, 4, 1), codes(rng, "u8", 2, *((5, 3) if turned else (3, 5)), 1)
@@ -181,7 +182,8 @@ def test_products_of_two_images(turned, dtype):
         total = sum(
             (int(p) - 1) * (int(q) - 99) for p, q in zip(a[n, :, m, 0], column, strict=True)
         )
-        assert got[n, c, m, 0] == ended(f32(total) * f32(0.01), {"dtype": dtype, **end}, None)
+        t = total if dtype == "i32" else f32(total) * f32(0.01)
+        assert got[n, c, m, 0] == ended(t, {"dtype": dtype, **end}, None)
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i16"])

@@ -10,6 +10,7 @@ from tests.npu.build import Builder
 
 import intaglio
 from intaglio import dtypes
+from intaglio.errors import RunError
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.run import npu_run
 from intaglio.npu.sparse import FORMS, compress, expand
@@ -46,6 +47,25 @@ def conv(b: Builder, op: str = "conv", *, x: str = "i8", y: str = "i8", ins: int
 @pytest.mark.parametrize("y", [*TYPES, "f32"])
 def test_types(op, x, y):
     conv(Builder(1), op, x=x, y=y, pad=(1, 1))
+
+
+@pytest.mark.parametrize("x", TYPES)
+@pytest.mark.parametrize("c2", [4, 16])
+@pytest.mark.parametrize("outs", [16, 37])
+def test_sums_as_they_are(x, c2, outs):
+    conv(Builder(1), "conv", x=x, y="i32", c2=c2, outs=outs, pad=(1, 1))
+
+
+def test_nothing_else_makes_sums():
+    with pytest.raises(RunError, match="dst is i32"):
+        conv(Builder(1), "depthwise", y="i32")
+    b = Builder(1)
+    src, dst, r = (b.operand("i8", (8, 4, 4)), b.feature("i32", (8, 4, 4)),
+                   b.operand("i8", (8, 4, 4)))  # fmt: skip
+    b.product("conv", src, dst, pad=(1, 1), residual=r, r_zero=0, r_factor=1.0)
+    b.store(dst)
+    with pytest.raises(RunError, match="nothing is added to sums"):
+        b.check()
 
 
 @pytest.mark.parametrize("op", ["conv", "depthwise"])
@@ -259,7 +279,7 @@ def test_matmul(turned, types, c2):
     b, (k, m, n) = Builder(16), (37, 11, 21)
     a = b.operand(types[0], (k, m, 1), c2=c2)
     other = b.operand(types[1], (k, n, 1) if turned else (n, k, 1), c2=c2)
-    for y in ("i8", "f32"):
+    for y in ("i8", "f32", "i32"):
         dst = b.feature(y, (n, m, 1), c2=c2)
         factor = 1e-3 if types[0] != "i16" else 1e-8
         b.emit("matmul", src=a, other=other, dst=dst, turned=turned, a_zero=2, b_zero=3, y_zero=1,

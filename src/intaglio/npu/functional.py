@@ -129,6 +129,9 @@ class Machine:
         acc = total.astype(np.int64) + bias.reshape(-1, 1, 1)
         if f["src"].dtype != "i16":
             acc = acc.astype(np.int32)
+        if dst.dtype == "i32":  # the sums themselves
+            self.put(core, dst, acc.astype(np.int32))
+            return
         real = acc.astype(np.float32) * scale.reshape(-1, 1, 1)
         if residual is not None:
             r = self.get(core, residual).astype(np.int32) - f["r_zero"]
@@ -180,6 +183,9 @@ class Machine:
         acc = ((b.T if f["turned"] else b) @ a).astype(np.int64)
         if "i16" not in (f["src"].dtype, f["other"].dtype):
             acc = acc.astype(np.int32)
+        if f["dst"].dtype == "i32":
+            self.put(core, f["dst"], acc.astype(np.int32)[:, :, None])
+            return
         self._end(core, f, acc.astype(np.float32)[:, :, None] * np.float32(f["factor"]))
 
 

@@ -17,7 +17,11 @@ UNITS = {
 FAMILIES: dict[str, Callable[[Chip, Node], str | None]] = {
     "rknpu": rknpu.why_not, "kpu": kpu.why_not, "sophgo": sophgo.why_not,
 }  # fmt: skip
-KIND = {"u8": "i8", "f32": "i8"}  # bytes are bytes; sums leave the unit of bytes that made them
+KIND = {
+    "u8": "i8",
+    "f32": "i8",
+    "i32": "i8",
+}  # bytes are bytes; sums leave the unit of bytes that made them
 
 
 def why_not(chip: Chip) -> Callable[[Node], str | None]:

@@ -70,6 +70,9 @@ def _product(x: Value, w: Value, scale: Value, bias: Value, residual: Value | No
     given = x, one, _number(x_zero, x.dtype), w, scale, zeros
     of_r = () if residual is None else (_factor(r_factor), _number(r_zero, residual.dtype))
     y: Value
+    if dtype == "i32":
+        y = ops.conv_integer(x, w, _number(x_zero, x.dtype), **window, groups=groups)
+        return ops.add(y, constant(bias.data.reshape(-1, 1, 1)))  # type: ignore[union-attr, no-any-return]
     if dtype == "f32":
         real = None if residual is None else ops.dequantize_linear(residual, *of_r)
         y = ops.qlinear_conv(*given, None, None, bias, real, **window, groups=groups)
@@ -99,6 +102,11 @@ def _(a: Value, b: Value, *, turned: bool, a_zero: int, b_zero: int, y_zero: int
       low: int, high: int, dtype: str) -> Value:  # fmt: skip
     left, right = (ops.reshape(v, shape=v.shape[:3]) for v in (b, a))
     left = ops.transpose(left, perm=(0, 2, 1)) if turned else left
+    if dtype == "i32":
+        y = ops.matmul_integer(
+            left, right, *(_number(z, v.dtype) for z, v in ((b_zero, b), (a_zero, a)))
+        )
+        return ops.reshape(y, shape=(*y.shape, 1))  # type: ignore[no-any-return]
     given = (left, _factor(factor), _number(b_zero, b.dtype), right, _factor(1.0),
              _number(a_zero, a.dtype))  # fmt: skip
     end = () if dtype == "f32" else (_factor(1.0), _number(y_zero, dtype))

@@ -21,6 +21,7 @@ from intaglio.ops.registry import evaluate, op
 from intaglio.ops.windows import Ints, check_windows, window_counts
 
 FEATURES = ("i8", "u8", "i16")  # element types of images
+UNROUNDED = ("f32", "i32")  # results of products besides: real numbers, or the sums themselves
 POOLS = ("max", "avg")
 ELTWISE = ("add", "mul")
 
@@ -86,10 +87,10 @@ def _product_type(x: Value, w: Value, scale: Value, bias: Value, residual: Value
         if residual.shape != made.shape or residual.dtype not in BITS8:
             raise BadInput(f"the residual {residual.type} does not fit the result {made}")
         _fits(r_zero, residual.dtype, "r_zero")
-    if dtype != "f32":
+    if dtype not in UNROUNDED:
         _ending(dtype, y_zero, low, high, table, base)
-    elif table is not None:
-        raise BadInput("a result of f32 has no table")
+    elif table is not None or (dtype == "i32" and residual is not None):
+        raise BadInput(f"a result of {dtype} has no table, one of i32 no residual")
     return made
 
 
@@ -104,6 +105,8 @@ def _depthwise_type(x: Value, w: Value, scale: Value, bias: Value, residual: Val
                     **attrs: Any) -> Type:  # fmt: skip
     if x.type.rank == 4 and w.shape[:1] != x.shape[1:2]:
         raise BadInput(f"weights {w.type} have not one window for each channel of {x.type}")
+    if attrs["dtype"] == "i32":
+        raise BadInput("depthwise products have no results of i32")
     return _product_type(x, w, scale, bias, residual, table, 1, **attrs)
 
 
@@ -117,7 +120,10 @@ def _product(x: Array, w: Array, scale: Array, bias: Array, residual: Array | No
              dtype: str) -> Array:  # fmt: skip
     sums = ops.conv_integer.body(x, w, np.array(x_zero, x.dtype), stride=stride, pad=pad,
                                  dilation=dilation, groups=groups)  # fmt: skip
-    real = (sums + bias.reshape(-1, 1, 1)).astype(np.float32) * scale.reshape(-1, 1, 1)
+    sums = sums + bias.reshape(-1, 1, 1)
+    if dtype == "i32":
+        return np.asarray(sums)
+    real = sums.astype(np.float32) * scale.reshape(-1, 1, 1)
     if residual is not None:
         real = real + _apart(residual, r_zero).astype(np.float32) * np.float32(r_factor)
     if dtype == "f32":
@@ -133,7 +139,7 @@ def conv(x: Array, w: Array, scale: Array, bias: Array, residual: Array | None =
     """t = f32(sum of (x - x_zero) * w + bias) * scale + f32(residual - r_zero) * r_factor
 
     `w` is i8 [OC, IC, KH, KW], scale and bias have one number per output channel, padding counts
-    as x_zero. With dtype "f32" the result is t, not rounded.
+    as x_zero. With dtype "f32" the result is t, not rounded, with "i32" the sum itself.
     """
     return _product(x, w, scale, bias, residual, table, 1, stride=stride, pad=pad,
                     dilation=dilation, x_zero=x_zero, y_zero=y_zero, low=low, high=high,
@@ -159,7 +165,7 @@ def _matmul_type(a: Value, b: Value, *, turned: bool, a_zero: int, b_zero: int, 
     deep, many = (1, 2) if turned else (2, 1)
     if (a.shape[0], a.shape[1], 1, 1) != (b.shape[0], b.shape[deep], a.shape[3], b.shape[3]):
         raise BadInput(f"{a.type} and {b.type} are no product over a's channels")
-    if dtype != "f32":
+    if dtype not in UNROUNDED:
         _ending(dtype, y_zero, low, high, None, 0)
     return Type(dtype, (a.shape[0], b.shape[many], a.shape[2], 1))
 
@@ -173,11 +179,14 @@ def matmul(a: Array, b: Array, *, turned: bool = False, a_zero: int, b_zero: int
            factor: float, low: int = 0, high: int = 0, dtype: str) -> Array:  # fmt: skip
     """t = f32(sum over k of (a[k, m] - a_zero) * (b[c, k] - b_zero)) * factor, as [N, C, M, 1]
 
-    `a` is [N, K, M, 1], `b` [N, C, K, 1] or, turned, [N, K, C, 1]. With dtype "f32" it is t.
+    `a` is [N, K, M, 1], `b` [N, C, K, 1] or, turned, [N, K, C, 1]. With dtype "f32" it is t, with
+    "i32" the sum itself.
     """
     left = _apart(b[..., 0], b_zero).astype(np.float64)
     right = _apart(a[..., 0], a_zero).astype(np.float64)
     sums = np.matmul(left.transpose(0, 2, 1) if turned else left, right).astype(np.int64)
+    if dtype == "i32":
+        return np.asarray(sums.astype(np.int32)[..., None])
     real = (sums.astype(np.int32).astype(np.float32) * np.float32(factor))[..., None]
     return real if dtype == "f32" else _rounded(real, y_zero, low, high, dtype, None, 0)
 
