@@ -14,6 +14,7 @@ from tests.shared_models import FACES, STREETS, photo, torch_photo
 
 Inputs = list[np.ndarray]
 SENTENCES = (b"How do I teach my dog to fetch?", b"Stocks fell sharply after the report today")
+SEVERAL = 16  # pictures or sounds of a classifier
 ENOUGH = 50  # steps of a model that keeps something between them
 
 
@@ -68,7 +69,7 @@ def photos(size: int, prepare: Prepare, reference: float, first: int = 0) -> Mod
         return _one(prepare(data.crop(file, size))), label
 
     labelled = Labelled(sample, lambda: len(data.imagenet()), reference, first)
-    return Model(lambda i: _one(prepare(photo(i, size, size))), {}, labelled)
+    return Model(lambda i: sample(i * 7)[0], {}, labelled, SEVERAL)
 
 
 def _torch_sample(i: int) -> tuple[Inputs, int]:
@@ -82,7 +83,7 @@ def rows(
     prepare: Prepare,
     reference: float | None,
     count: int = 1 << 30,
-    steps: int = 2,
+    steps: int = SEVERAL,
     **load: Any,
 ) -> Model:
     """A classifier of rows of an array."""
