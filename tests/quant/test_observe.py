@@ -62,6 +62,20 @@ def test_statistics_are_those_of_numpy():
     assert not any(n.op == "result" and n is not graph.result for v in (x, y, z) for n in v.uses)
 
 
+def test_a_pass_keeps_the_results_of_samples_that_are_asked_for():
+    graph, x, y, z = conv_graph()
+    data = samples()
+    for limit in (1, 1 << 20):  # in several passes, and in one
+        kept = {1: {}, 4: {}}
+        observe(graph, [x, y], data, outputs=kept, limit=limit)
+        from intaglio import interpret
+
+        for i, made in kept.items():
+            (wanted,) = interpret(graph, data[i]).values()
+            assert made["z"].shape == (1, 4, 8, 8)
+            np.testing.assert_allclose(made["z"], wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_several_passes_see_the_same_as_one():
     graph, x, y, z = conv_graph()
     data = samples()

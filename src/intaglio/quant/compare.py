@@ -181,15 +181,19 @@ class Reference:
         if not kept:
             raise BadInput("there are no samples to compare with; at least one is needed")
         with sessions(graph) as crew:
-            outputs = list(crew.in_order(lambda s, x: s.run(x), kept))
+            return cls.by(kept, list(crew.in_order(lambda s, x: s.run(x), kept)))
+
+    @classmethod
+    def by(cls, samples: list[Mapping[str, Array]], outputs: list[dict[str, Array]]) -> Reference:
+        """From what the float model made of each of the samples."""
         for i, made in enumerate(outputs, 1):
             for name, a in made.items():
                 if dtypes.is_float(_name(a)) and not np.isfinite(a.astype(np.float32)).all():
                     raise BadInput(f"output '{name}' of the float model holds NaN or infinite "
-                                   f"values in sample {i} of {len(kept)}: no accuracy can be "
+                                   f"values in sample {i} of {len(samples)}: no accuracy can be "
                                    "measured; check the model and its preprocessing")  # fmt: skip
         parts = {n: column_groups([o[n] for o in outputs]) for n in outputs[0]}
-        return cls(kept, outputs, parts)
+        return cls(samples, outputs, parts)
 
     def compare(self, graph: Graph) -> list[OutputMatch]:
         """How the compiled `graph` does on the same samples, part by part of every output."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -209,12 +209,14 @@ def observe(
     bins: int = BINS,
     channels: Mapping[Value, int] | None = None,
     limit: int = LIMIT,
+    outputs: MutableMapping[int, dict[str, Array]] | None = None,
 ) -> dict[Value, Observation]:
     """Run the compiled graph on every sample and gather statistics of `tensors`.
 
     `channels` names the axis of tensors of which each channel is wanted too. Tensors of more than
     `limit` bytes together are looked at in several passes; samples that can be walked only once
-    are then kept in memory. Raises BadInput where a value is NaN or infinite, naming its layer.
+    are then kept in memory. `outputs` has numbers of samples: the graph's results for them are put
+    there. Raises BadInput where a value is NaN or infinite, naming its layer.
     """
     if bins < 2 or bins & (bins - 1):
         raise BadInput(f"bins is {bins}; a power of two is needed, so that bins can merge")
@@ -235,7 +237,7 @@ def observe(
         samples = list(samples)
     for i, group in enumerate(groups):
         part = f", part {i + 1} of {len(groups)}" if len(groups) > 1 else ""
-        _pass(graph, group, samples, made, axes, progress, part)
+        _pass(graph, group, samples, made, axes, progress, part, {} if i else outputs or {})
     return made
 
 
@@ -260,18 +262,23 @@ def _pass(
     axes: Mapping[Value, int],
     progress: Progress | None,
     part: str,
+    outputs: MutableMapping[int, dict[str, Array]],
 ) -> None:
     total = len(samples) if isinstance(samples, Sized) else None
     bins = len(made[tensors[0]].counts) // 2
+    results = dict(zip(graph.output_names, graph.outputs, strict=True)) if outputs else {}
 
-    def look(probe: Probe, sample: Sample) -> list[Measured]:
+    def look(probe: Probe, numbered: tuple[int, Sample]) -> list[Measured]:
+        n, sample = numbered
         arrays = probe.run(sample)
+        if n in outputs:
+            outputs[n] = {name: probe.plain(v, arrays) for name, v in results.items()}
         at = {v: probe.axis(v, axes[v]) for v in tensors if v in axes}
         return [measure(arrays[v], bins, at.get(v)) for v in tensors]
 
     n = 0
-    with probes(graph, tensors) as crew:
-        for n, found in enumerate(crew.in_order(look, samples), 1):
+    with probes(graph, [*tensors, *results.values()]) as crew:
+        for n, found in enumerate(crew.in_order(look, enumerate(samples)), 1):
             if progress:
                 progress(f"calibrating{part}", n, total)
             for v, one in zip(tensors, found, strict=True):

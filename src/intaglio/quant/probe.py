@@ -48,7 +48,7 @@ class Probe:
         threads: int | None = None,
     ):
         self.tensors = [v for v in dict.fromkeys(tensors) if v.producer is not None]
-        self.inputs = [v for v in tensors if v.producer is None]
+        self.inputs = [v for v in tensors if v.producer is None and v.data is None]
         self.turned = {v for v in self.tensors if images_last and v.type.rank == 4}
         self.session: Session | None = None
         if self.tensors:
@@ -90,6 +90,12 @@ class Probe:
             for i, v in enumerate(self.tensors):
                 arrays[v] = results[f"t{i}"]
         return arrays
+
+    def plain(self, v: Value, arrays: Mapping[Value, Array]) -> Array:
+        """One of the tensors that `run` gave, to keep: its axes in the graph's order."""
+        if v.data is not None:
+            return v.data
+        return arrays[v].transpose(0, 3, 1, 2).copy() if v in self.turned else arrays[v].copy()
 
     def close(self) -> None:
         if self.session is not None:

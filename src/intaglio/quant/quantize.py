@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,11 @@ from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.pictures import take_pictures
 from intaglio.quant.place import PRODUCTS, Placement, layer, place, weight_axis
+from intaglio.quant.probe import cpus
 from intaglio.quant.recurrent import candidates, quantize_recurrent
 from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
-from intaglio.quant.search import Cache, Found, Point, Search, some_of, subject
+from intaglio.quant.search import Cache, Found, Point, Search, some_at, some_of, subject
 from intaglio.quant.smooth import smooth
 from intaglio.quant.trial import Trial
 from intaglio.targets import Target
@@ -183,7 +185,8 @@ def calibrate(
         color=color, resize=resize, pad_value=pad_value, limit=limit, seed=seed, warn=warn,
     )  # fmt: skip
     even_out(graph, samples, options, progress)
-    seen = look(graph, placement, samples, progress)
+    shown: dict[int, dict[str, Array]] = {i: {} for i in some_at(len(samples))}
+    seen = look(graph, placement, samples, progress, outputs=shown)
     notes = keep_apart(graph, placement, find_ranges(placement, seen, options, how))
     if notes:
         if how.wider:
@@ -191,7 +194,9 @@ def calibrate(
         placement = place(graph, wanted, chip, how.precision)
         seen = look(graph, placement, samples, progress, seen)
     weights = store_all(graph, placement, samples, options, given, progress, how)
-    found = settle(graph, wanted, placement, seen, samples, weights, options, given, progress, how)
+    reference = Reference.by([samples[i] for i in shown], list(shown.values()))
+    found = settle(graph, wanted, placement, seen, reference, weights, options, given,
+                   progress, how)  # fmt: skip
     if found.layers:
         placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
         for n in placement.floats:
@@ -254,13 +259,16 @@ def look(
     samples: Sequence[Mapping[str, Array]],
     progress: Progress | None = None,
     seen: Mapping[Value, Observation] = {},
+    outputs: MutableMapping[int, dict[str, Array]] | None = None,
 ) -> dict[Value, Observation]:
     """What the tensors hold that are rounded, unless all of it was `seen` already."""
     halves = [v for n in placement.halves for v in (n.inputs[0], n.outputs[0]) if v is not None]
     tensors = list(dict.fromkeys([*placement.tensors, *halves]))
     if seen and all(v in seen for v in tensors):
         return dict(seen)
-    made = observe(graph, tensors, samples, progress=progress, channels=means(placement))
+    made = observe(
+        graph, tensors, samples, progress=progress, channels=means(placement), outputs=outputs
+    )
     for n, precision in placement.halves.items():
         for v in (n.inputs[0], n.outputs[0]):
             if precision == "f16" and v is not None and made[v].overflows:
@@ -289,7 +297,7 @@ def settle(
     wanted: Mapping[str, str],
     placement: Placement,
     seen: Mapping[Value, Observation],
-    samples: Sequence[Mapping[str, Array]],
+    reference: Reference,
     weights: Mapping[Node, Integers],
     options: Options,
     given: Mapping[str, TensorScheme],
@@ -312,7 +320,6 @@ def settle(
         w = from_integers(*weights[node])
         return w, bias_shift(node, w, seen) if options.correct else None
 
-    reference = Reference.of(graph, some_of(samples))
     cache = Cache(options.resume, subject(graph, reference)) if options.resume else None
     with Trial(graph, placement, stored, reference) as trial:
         search = Search(graph, placement, trial, make, cache, progress, {*given, *wanted}, how)
@@ -368,7 +375,11 @@ def store_all(
 ) -> dict[Node, Integers]:
     """The weights of every product as integers; by what the samples show, where that is asked."""
     products = [n for n in placement.nodes if n.op in PRODUCTS]
-    made = {n: stored_weights(n, options, given, how, placement.nodes[n]) for n in products}
+    with ThreadPoolExecutor(cpus()) as pool:  # numpy lets others run while it computes
+        every = pool.map(
+            lambda n: stored_weights(n, options, given, how, placement.nodes[n]), products
+        )
+        made = dict(zip(products, every, strict=True))
     if options.rounding == "data":
         free = [n for n in products if made[n][1].block == 0]
         few = some_of(samples, 32)

@@ -13,6 +13,7 @@ from intaglio.ir import Array
 
 DAMP = 0.01  # of the mean power: keeps inputs that are hardly ever there from deciding
 BLOCK = 128
+FEW_FLIPS = 8  # of a row: up to these are found one by one
 SWEPT = 64  # inputs whose weights are moved before the others hear of it
 FEW_SWEEPS = 3
 SWEEPS = 8  # where moments are known well
@@ -60,24 +61,35 @@ def squant(w: Array, scale: Array, low: int, high: int) -> Array:
 
 def _flip(q: Array, exact: Array, low: int, high: int) -> Array:
     """Move the weights that mind it least by one, until the last axis's errors sum to within ½."""
-    off = q - exact
+    rows = q.reshape(-1, q.shape[-1])
+    off = rows - exact.reshape(rows.shape)
     sums = off.sum(-1, keepdims=True)
-    sign, many = np.sign(sums), np.rint(np.abs(sums))
-    most = min(int(many.max(initial=0)), q.shape[-1])
-    if not most:
+    wrong = np.abs(sums[:, 0]) > 0.5
+    if not wrong.any():
         return q
-    can = (q - sign >= low) & (q - sign <= high) & (off * sign > 0)
+    few, off, sums = rows[wrong], off[wrong], sums[wrong]
+    sign, many = np.sign(sums), np.rint(np.abs(sums)).astype(int)[:, 0]
+    can = (few - sign >= low) & (few - sign <= high) & (off * sign > 0)
     loss = np.where(can, -off * sign, 1.0)
-    near = np.argpartition(loss, most - 1, axis=-1)[..., :most]  # only these can be moved
-    near.sort(axis=-1)
-    first = np.take_along_axis(loss, near, -1)
-    order = np.argsort(first, axis=-1, kind="stable")
-    chosen = (np.arange(most) < many) & (np.take_along_axis(first, order, -1) < 0)
-    at = np.take_along_axis(near, order, -1)
-    made = q.copy()
-    old = np.take_along_axis(q, at, -1)
-    np.put_along_axis(made, at, np.where(chosen, old - sign, old), -1)
-    return made
+    most = min(int(many.max(initial=0)), q.shape[-1])
+    if most <= FEW_FLIPS:
+        for i in range(most):
+            left = np.nonzero(many > i)[0]
+            at = loss[left].argmin(-1)
+            left, at = (a[loss[left, at] < 0] for a in (left, at))
+            few[left, at] -= sign[left, 0]
+            loss[left, at] = 1.0
+    else:
+        near = np.sort(np.argpartition(loss, most - 1, -1)[:, :most], -1)  # only these can be moved
+        near = np.take_along_axis(
+            near, np.argsort(np.take_along_axis(loss, near, -1), -1, "stable"), -1
+        )
+        chosen = (np.arange(most) < many[:, None]) & (np.take_along_axis(loss, near, -1) < 0)
+        row, rank = np.nonzero(chosen)
+        few[row, near[row, rank]] -= sign[row, 0]
+    made = rows.copy()
+    made[wrong] = few
+    return made.reshape(q.shape)
 
 
 def round_weights(w: Array, scale: Array, low: int, high: int, gram: Array | None = None,

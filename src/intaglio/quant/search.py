@@ -34,6 +34,7 @@ METHODS = ("minmax", "moving", "percentile", "mse")  # the first has to be beate
 BLOCKS = 6  # of tensors in order, each of which may have a method of its own
 GAIN = 0.95  # of the error: what another method has to come to in a block, to be worth it
 BEATS = 0.8  # of the error by the first method, which cuts nothing off, that another must come to
+FINE = 0.001  # squared error (cosine 0.9995) of the first method, below which no other is tried
 GOOD = 0.004  # squared error (cosine 0.998) below which there is nothing to look for
 TRIALS = 120  # to find the tensors that matter
 SINGLY = 24  # tensors that are promoted one by one, each measured
@@ -135,7 +136,11 @@ class Search:
     def choose_methods(self, methods: Sequence[str] = METHODS, runs: int = 24) -> dict[str, str]:
         """How to range each tensor: the best method for all, then for blocks of them in order."""
         names = self.trial.names
-        figures = {m: total(self.errors(self.make(dict.fromkeys(names, m)))) for m in methods}
+        figures: dict[str, float] = {}
+        for m in methods:
+            figures[m] = total(self.errors(self.make(dict.fromkeys(names, m))))
+            if m == methods[0] and figures[m] < FINE:
+                return dict.fromkeys(names, m)
         ranked = sorted(methods, key=lambda m: figures[m] * (BEATS if m == methods[0] else 1))
         chosen, best = dict.fromkeys(names, ranked[0]), figures[ranked[0]]
         blocks = [list(b) for b in np.array_split(np.array(names), min(BLOCKS, len(names)))]
@@ -309,5 +314,9 @@ def subject(graph: Graph, reference: Reference) -> str:
 
 def some_of(samples: Sequence[Any], count: int = SAMPLES) -> list[Any]:
     """A few of the samples, evenly spread."""
-    at = np.unique(np.linspace(0, len(samples) - 1, count).round().astype(int))
-    return [samples[int(i)] for i in at]
+    return [samples[i] for i in some_at(len(samples), count)]
+
+
+def some_at(samples: int, count: int = SAMPLES) -> list[int]:
+    """Which of so many samples `some_of` takes."""
+    return [int(i) for i in np.unique(np.linspace(0, samples - 1, count).round())]
