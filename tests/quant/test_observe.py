@@ -63,7 +63,7 @@ def test_statistics_are_those_of_numpy():
 
 
 def test_a_pass_keeps_the_results_of_samples_that_are_asked_for():
-    graph, x, y, z = conv_graph()
+    graph, x, y, _ = conv_graph()
     data = samples()
     for limit in (1, 1 << 20):  # in several passes, and in one
         kept = {1: {}, 4: {}}
