@@ -232,7 +232,7 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         ),
         (
             ["--data", "IMAGES", "--input-layout", "nhwc"],
-            "--input-layout is for --input-type uint8",
+            "input_layout is for input_type 'uint8'",
         ),
         (["--mode", "dynamic", "--per", "tensor"], "--per has no meaning in --mode dynamic"),
         (["--data", "IMAGES", "--accuracy", "psnr=3"], "psnr=3"),

@@ -13,6 +13,7 @@ from typing import Any
 import intaglio
 from intaglio import passes, targets
 from intaglio.errors import BadInput
+from intaglio.frontends.preprocess import preprocess, split
 from intaglio.ir import Graph, Value
 from intaglio.npu import compile_programs
 from intaglio.npu.describe import describe
@@ -85,7 +86,8 @@ def compile(
     lies between products in f16. `tune` times the ways to compute
     each layer on this machine and keeps the fastest (a Tuning says for how long, and so on); what
     was measured is kept on disk. On an NPU, `cores` share the work, and `by_layer` runs each layer
-    by itself, as vendors' tools do. All else goes to `intaglio.load`.
+    by itself, as vendors' tools do. All else goes to `intaglio.load`;
+    its keywords for preprocessing are for a Graph too.
     """
     made = trace(model, target, isa, level, dump_dir, progress, strip, disable, precision, tune,
                  cores, by_layer, **load)  # fmt: skip
@@ -159,9 +161,13 @@ def _offload(target: targets.Target, cores: int, by_layer: bool,
 def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:
     """A graph of our own, to change at will."""
     if isinstance(model, Graph):
-        if given := [k for k, v in load.items() if v]:
+        pictures, others = split(load)
+        if given := [k for k, v in others.items() if v]:
             raise BadInput(f"{given[0]}= is for model files; a Graph has its shapes already")
-        return model.copy()
+        graph = model.copy()
+        if pictures:
+            preprocess(graph, **pictures)
+        return graph
     return intaglio.load(os.fspath(model) if isinstance(model, os.PathLike) else model, **load)
 
 

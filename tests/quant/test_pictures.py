@@ -8,8 +8,8 @@ import pytest
 import intaglio
 from intaglio import ops
 from intaglio.errors import BadInput
+from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.quant.pictures import take_pictures
 from intaglio.quant.quantize import calibrate
 
 RNG = np.random.default_rng(0)
@@ -58,23 +58,9 @@ def test_bytes_give_the_same_bits_as_normalised_floats(last):
 
 def test_channels_that_share_their_numbers_are_one_part():
     graph = net()
-    assert take_pictures(graph, [127.5], [127.5]) == ["x"]
+    graph = calibrate(graph, [normalized(p) for p in PICTURES], warn=print).graph
+    assert preprocess(graph, input_type="uint8", mean=[127.5], std=[127.5]) == ["x"]
     assert "slice" not in {n.op for n in graph.nodes()}
-
-
-@pytest.mark.parametrize(
-    ("mean", "std", "words"),
-    [([1, 2], None, "2 numbers for the 3 channels of 'x'"), (None, [0], "cannot be 0")],
-)
-def test_numbers_that_do_not_fit_are_refused(mean, std, words):
-    with pytest.raises(BadInput, match=words):
-        take_pictures(net(), mean, std)
-
-
-def test_a_model_without_pictures_is_refused():
-    x = Value(Type("f32", (1, 7)), "x")
-    with pytest.raises(BadInput, match="no input is a picture"):
-        take_pictures(Graph([x], [ops.relu(x)], ["y"]))
 
 
 @pytest.mark.parametrize(("shape", "takes"), [((1, 3, 16, 16), "nhwc"), ((1, 16, 16, 3), "nchw")])
@@ -92,13 +78,25 @@ def test_bytes_in_another_layout_than_the_model(shape, takes):
         np.testing.assert_array_equal(run(other, mine), run(same, theirs))
 
 
-def test_the_layout_that_is_given_counts():
-    """Three rows look like three channels."""
-    x = Value(Type("f32", (1, 3, 8, 1)), "x")
-    graph = Graph([x], [ops.relu(x)], ["y"])
-    with pytest.raises(BadInput, match="2 numbers for the 3 channels"):
-        take_pictures(graph, [1, 2])
-    take_pictures(graph, [100.0], layout="nhwc")
-    assert "slice" not in {n.op for n in graph.nodes()}
-    with pytest.raises(BadInput, match="input_layout is 'chwn'"):
-        calibrate(net(), [normalized(p) for p in PICTURES], input_layout="chwn")
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"input_layout": "chwn", "input_type": "uint8"}, "input_layout is 'chwn'"),
+        ({"input_layout": "nhwc"}, "input_layout is for input_type 'uint8'"),
+        ({"swap_rb": True}, "swap_rb is for input_type 'uint8'"),
+        ({"input_type": "int7"}, "input_type is 'int7'"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_the_work(how, words):
+    with pytest.raises(BadInput, match=words):
+        calibrate(net(), [normalized(p) for p in PICTURES], **how)
+
+
+def test_cameras_with_blue_first():
+    floats = [normalized(p) for p in PICTURES]
+    how = {"mean": MEAN, "std": STD, "input_type": "uint8", "warn": print}
+    rgb = calibrate(net(), floats, **how).graph
+    bgr = calibrate(net(), floats, swap_rb=True, input_layout="nhwc", **how).graph
+    for p in PICTURES:
+        turned = np.ascontiguousarray(np.moveaxis(p[:, ::-1], 1, -1))
+        np.testing.assert_array_equal(run(bgr, turned), run(rgb, p))

@@ -14,6 +14,69 @@ from intaglio.ir import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+def _numbers(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> Any:
+    """`1,2,3` for all inputs, or NAME=1,2,3 for each of several."""
+    option = parameter.opts[0]
+
+    def read(numbers: str) -> list[float]:
+        try:
+            return [float(n) for n in numbers.split(",")]
+        except ValueError:
+            raise BadInput(f"{option} takes numbers such as 1,2,3, not {numbers!r}") from None
+
+    return _by_name(option, given, read)
+
+
+def _extents(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> Any:
+    """`480x640` for all inputs, or NAME=480x640 for each of several."""
+    option = parameter.opts[0]
+    return _by_name(option, given, lambda text: [_whole(option, p) for p in text.split("x")])
+
+
+def _words(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> Any:
+    """A word for all inputs, or NAME=WORD for each of several."""
+    return _by_name(parameter.opts[0], given, str.lower)
+
+
+def _by_name(option: str, given: Sequence[str], read: Callable[[str], Any]) -> Any:
+    named: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.rpartition("=")
+        if not name and len(given) == 1:
+            return read(value)
+        if not name:
+            raise BadInput(f"{option} is given {len(given)} times; say NAME={value} for each")
+        named[name] = read(value)
+    return named or None
+
+
+_PICTURE_OPTIONS = [
+    click.option("--input-type", multiple=True, callback=_words, metavar="TYPE",
+                 help="uint8: pictures come in as bytes; --mean and --std become a part of the "
+                 "model. [default: as the model has it]"),
+    click.option("--mean", multiple=True, callback=_numbers, metavar="R,G,B",
+                 help="Taken off each channel of a picture's pixels (0 to 255), in the model's "
+                 "order."),
+    click.option("--std", multiple=True, callback=_numbers, metavar="R,G,B",
+                 help="What each channel is then divided by."),
+    click.option("--swap-rb", is_flag=True,
+                 help="Pictures have red and blue the other way round than the model."),
+    click.option("--input-layout", multiple=True, callback=_words, metavar="NHWC|NCHW|0,3,1,2",
+                 help="How pictures come in, wherever the model has its channels."),
+    click.option("--letterbox", multiple=True, callback=_extents, metavar="HEIGHTxWIDTH",
+                 help="Pictures come in this size and are fitted into the model's."),
+    click.option("--pad", "pad_value", default=114.0, show_default=True,
+                 help="Pixels beside a letterbox."),
+    click.option("--input-range", multiple=True, callback=_numbers, metavar="0,1",
+                 help="What bytes 0 and 255 mean, for --mean and --std [default: 0,255]."),
+    click.option("--output-layout", metavar="NHWC|NCHW|0,2,3,1",
+                 help="Turn the outputs with four axes."),
+    click.option("--layout", default="auto", show_default=True,
+                 type=click.Choice(["auto", "nchw", "nhwc"], case_sensitive=False),
+                 help="Where the model itself has its channels."),
+]  # fmt: skip
+
 _MODEL_OPTIONS = [
     click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224",
                  help="Fix the shape of an input; NAME=1x20:i64 also its element type (PyTorch)."),
@@ -29,8 +92,8 @@ _MODEL_OPTIONS = [
 
 
 def model_options(command: F) -> F:
-    """--shape --dim --value --input --output: what `load_arguments` reads."""
-    for option in reversed(_MODEL_OPTIONS):
+    """What `load_arguments` reads: --shape and others, and those for preprocessing."""
+    for option in reversed([*_MODEL_OPTIONS, *_PICTURE_OPTIONS]):
         command = option(command)
     return command
 
@@ -41,6 +104,7 @@ def load_arguments(
     values: Sequence[str],
     inputs: Sequence[str],
     outputs: Sequence[str],
+    **pictures: Any,
 ) -> dict[str, Any]:
     """The model options as keyword arguments of `intaglio.load`."""
     given = {n: v.partition(":") for n, v in map(_pair("--shape"), shapes)}
@@ -52,7 +116,18 @@ def load_arguments(
         "values": {n: _value(n, v) for n, v in map(_pair("--value"), values)},
         "inputs": list(inputs) or None,
         "outputs": list(outputs) or None,
+        **picture_arguments(pictures),
     }
+
+
+def picture_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """Those for preprocessing, if any is given."""
+    asked = {k: v for k, v in given.items() if v or isinstance(v, float)}
+    if given.get("letterbox") is None:
+        asked.pop("pad_value", None)
+    if asked.get("layout") == "auto" or set(asked) == {"layout"}:
+        asked.pop("layout")
+    return asked
 
 
 def _pair(option: str) -> Callable[[str], tuple[str, str]]:
@@ -156,7 +231,10 @@ def read_package(path: str, model_options: dict[str, Any]) -> Any:
     if not is_package(path):
         return intaglio.compile(path, **arguments)
     if given := [k for k, v in arguments.items() if v]:
-        raise BadInput(f"{path} is compiled already: --{given[0].rstrip('s')} has no effect on it")
+        option = given[0] if given[0] == "std" else given[0].rstrip("s")
+        raise BadInput(
+            f"{path} is compiled already: --{option.replace('_', '-')} has no effect on it"
+        )
     return Package.load(path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,27 +20,6 @@ if TYPE_CHECKING:
     from intaglio.quant.observe import Progress
 
 
-def _numbers(option: str) -> Any:
-    """A parser of `1,2,3` for all inputs, or NAME=1,2,3 for each of several."""
-
-    def read(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> Any:
-        named: dict[str, list[float]] = {}
-        for text in given:
-            name, _, numbers = text.rpartition("=")
-            try:
-                found = [float(n) for n in numbers.split(",")]
-            except ValueError:
-                raise BadInput(f"{option} takes numbers such as 1,2,3, not {numbers!r}") from None
-            if not name and len(given) == 1:
-                return found
-            if not name:
-                raise BadInput(f"{option} is given {len(given)} times; say NAME=1,2,3 for each")
-            named[name] = found
-        return named or None
-
-    return read
-
-
 @click.command("quantize")
 @click.argument("model", type=click.Path())
 @click.option("-o", "out", type=click.Path(), help="What to write: .itg to run, .onnx for others "
@@ -50,25 +29,10 @@ def _numbers(option: str) -> Any:
     metavar="PATH",
     help="Samples: a folder of pictures or arrays, a list, a .npy or .npz file.",
 )
-@click.option("--mean", multiple=True, callback=_numbers("--mean"), metavar="R,G,B",
-              help="Taken off each channel of a picture's pixels (0 to 255).")  # fmt: skip
-@click.option("--std", multiple=True, callback=_numbers("--std"), metavar="R,G,B",
-              help="What each channel is then divided by.")  # fmt: skip
 @click.option("--bgr", is_flag=True, help="The model takes blue first; so do --mean and --std.")
-@click.option("--layout", default="auto", show_default=True,
-              type=click.Choice(["auto", "nchw", "nhwc"], case_sensitive=False),
-              help="Where the model's input has its channels.")  # fmt: skip
 @click.option("--resize", default="stretch", show_default=True,
               type=click.Choice(["stretch", "letterbox", "crop"]),
               help="crop: short side to 1/0.875 of the size, then the centre.")  # fmt: skip
-@click.option("--pad", default=114.0, show_default=True, help="Pixels beside a letterbox.")
-@click.option("--input-type", default="float", show_default=True,
-              type=click.Choice(["float", "uint8"]), help="uint8: what is written takes pictures "
-              "as bytes; --mean and --std become a part of it.")  # fmt: skip
-@click.option("--input-layout", default="same", show_default=True,
-              type=click.Choice(["same", "nchw", "nhwc"], case_sensitive=False),
-              help="Where pictures of bytes have their channels: as in the model, or as a camera "
-              "gives them.")  # fmt: skip
 @click.option("--limit", type=int, metavar="N",
               help="Samples to use, spread over all there are [default: at most 100].")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Which samples, where there are more.")
@@ -120,13 +84,13 @@ def _numbers(option: str) -> Any:
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors and warnings.")
 @options.model_options
-def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float, limit: int | None,
+def command(model: str, out: str | None, data: str | None, bgr: bool, limit: int | None,
             method: str | None, mode: str, weights: str | None, group: int | None,
             scheme: str | None, strict: bool, export_scheme: str | None, target: str, check: bool,
             layers: bool, report: str | None, as_json: bool, quiet: bool, accuracy: str | None,
             rounding: str | None, equalize: bool, smooth: bool, resume: str | None, try_all: bool,
-            input_type: str, activations: str | None, symmetric: bool | None, per: str | None,
-            weight_zeros: bool, floats: str | None, input_layout: str,
+            activations: str | None, symmetric: bool | None, per: str | None,
+            weight_zeros: bool, floats: str | None, resize: str, seed: int,
             **rest: Any) -> None:  # fmt: skip
     """Quantise MODEL: compute in integers what it computes in floats.
 
@@ -148,11 +112,11 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     import intaglio
     from intaglio.analysis import quantized
     from intaglio.analysis.page import page
+    from intaglio.frontends.preprocess import OPTIONS, preprocess
     from intaglio.quant.auto import Automatic, auto
     from intaglio.quant.data import samples
     from intaglio.quant.datafree import without_data
-    from intaglio.quant.pictures import take_pictures
-    from intaglio.quant.quantize import Options, calibrate
+    from intaglio.quant.quantize import Options, calibrate, put_in
     from intaglio.quant.scheme import Scheme
 
     path = Path(out) if out else Path(model).with_name(f"{Path(model).stem}_int8.itg")
@@ -160,8 +124,6 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
         raise BadInput(f"-o {path}: the ending says what to write; it is .itg or .onnx")
     if report and Path(report).suffix not in (".html", ".json"):
         raise BadInput(f"--report {report}: the ending says what to write; it is .html or .json")
-    if input_layout != "same" and input_type != "uint8":
-        raise BadInput("--input-layout is for --input-type uint8, which is not given")
     if strict and not scheme:
         raise BadInput("--strict is for --scheme, which is not given")
     static = mode == "static"
@@ -188,15 +150,18 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
     kept = {k: v for k, v in asked.items() if v is not None or k == "accuracy"}
     how = Options(**kept) if static else None
     wishes = Scheme.load(scheme, strict) if scheme else None
-    pixels = {k: rest.pop(k) for k in ("mean", "std", "layout", "resize", "seed")}
+    camera: dict[str, Any] = {k: rest.pop(k) for k in OPTIONS}
+    pixels = {k: camera[k] for k in ("mean", "std", "layout", "pad_value")}
+    pictures = put_in(options.picture_arguments(camera), camera["mean"], camera["std"])
     warned: list[str] = []
     start = time.perf_counter()
     with _progress(quiet or as_json) as progress:
         progress("reading the model", 0, None)
         graph = intaglio.load(model, **options.load_arguments(**rest))
+        preprocess(graph.copy(), **pictures)  # says what is wrong with it before the long work
         found = None if data is None else samples(
             data, [(v.name, v.type) for v in graph.inputs], color="bgr" if bgr else "rgb",
-            pad_value=pad, limit=limit, warn=warned.append, **pixels,
+            resize=resize, seed=seed, limit=limit, warn=warned.append, **pixels,
         )  # fmt: skip
         common: dict[str, Any] = {"target": target, "scheme": wishes, "warn": warned.append}
         tried: Automatic | None = None
@@ -215,9 +180,9 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, pad: float
         facts |= tried.to_dict() if tried else {}
         progress(f"writing {path}", 0, None)
         result = made.graph
-        if input_type == "uint8":
+        if pictures:
             result = made.graph.copy()
-            take_pictures(result, pixels["mean"], pixels["std"], pixels["layout"], input_layout)
+            preprocess(result, **pictures)
         if path.suffix == ".onnx":
             intaglio.save_onnx(result, path)
         else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.frontends.preprocess import preprocess, split
 from intaglio.ir import Graph
 
 _HEAD = 4096  # bytes that are enough to tell the formats apart
@@ -25,6 +26,7 @@ def load(
     outputs: Sequence[str] | None = None,
     dtypes: Mapping[str, str] | None = None,
     state: bool = False,
+    **preprocessing: Any,
 ) -> Graph:
     """A Graph from a model: the path of an ONNX, TFLite, TorchScript (.pt), torch.export (.pt2),
     Caffe or Darknet file, ONNX in memory, or a live PyTorch module with `inputs=` examples for it.
@@ -33,7 +35,29 @@ def load(
     open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
     model at these tensors. `dtypes={"ids": "i64"}` is for PyTorch files that do not say;
     `state=True` makes what a PyTorch model keeps between calls inputs and outputs `state.*`.
+
+    `input_type`, `mean`, `std`, `swap_rb`, `input_layout`, `letterbox`, `output_layout` and others
+    of `frontends.preprocess` put into the graph what is otherwise done before it.
     """
+    mine, unknown = split(preprocessing)
+    if unknown:
+        raise TypeError(f"load() got an unexpected keyword argument '{next(iter(unknown))}'")
+    graph = _read(model, shapes, dims, values, inputs, outputs, dtypes, state)
+    if mine:
+        preprocess(graph, **mine)
+    return graph
+
+
+def _read(
+    model: Any,
+    shapes: Mapping[str, Sequence[int]] | None,
+    dims: Mapping[str, int] | None,
+    values: Mapping[str, Any] | None,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    dtypes: Mapping[str, str] | None,
+    state: bool,
+) -> Graph:
     from intaglio.frontends.onnx import load_onnx
 
     if _is_live(model):

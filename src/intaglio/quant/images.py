@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.frontends.pictures import letterboxed
+from intaglio.frontends.preprocess import channels_last, per_channel, per_input
 from intaglio.ir import Array, Type
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -98,74 +100,19 @@ def pictures(
     """How each input takes pictures; None where it does not look like one that does."""
     last = {n: channels_last(t, layout) for n, t in inputs}
     takers = [n for n, t in inputs if last[n] is not None and t.dtype in TAKE_PICTURES]
-    means, stds = (_per_input(w, g, inputs, takers) for w, g in (("mean", mean), ("std", std)))
+    means, stds = (per_input(w, g, inputs, takers) for w, g in (("mean", mean), ("std", std)))
     made: dict[str, Picture | None] = {}
     for n, t in inputs:
         made[n] = None
         if n in takers:
             channels = t.shape[-1 if last[n] else -3]
-            m, s = (_per_channel(w, g[n], n, channels) for w, g in (("mean", means), ("std", stds)))
+            m, s = (per_channel(w, g[n], n, channels) for w, g in (("mean", means), ("std", stds)))
             if t.dtype == "u8" and (m is not None or s is not None):
                 raise BadInput(
                     f"input '{n}' is u8: it takes pixels as they are; leave out mean and std"
                 )
             made[n] = Picture(n, t, bool(last[n]), m, s, swap, resize, pad_value)
     return made
-
-
-def _per_input(
-    what: str, given: Any, inputs: Sequence[tuple[str, Type]], takers: list[str]
-) -> dict[str, Any]:
-    """`mean` or `std` by input: numbers for all that take pictures, lists, or a dict by name."""
-    types = dict(inputs)
-    if isinstance(given, Mapping):
-        if unknown := [n for n in given if n not in types]:
-            raise BadInput(f"{what} is given for '{unknown[0]}'; inputs are {', '.join(types)}")
-        found = {n: given.get(n) for n in types}
-    elif given is None or np.isscalar(given) or all(np.isscalar(g) for g in given):
-        found = {n: given if n in takers or not takers else None for n in types}
-    elif len(given) != len(types):
-        raise BadInput(
-            f"{what} has {len(given)} lists, the model has {len(types)} inputs: {', '.join(types)}"
-        )
-    else:
-        found = dict(zip(types, given, strict=True))
-    for n, g in found.items():
-        if g is not None and n not in takers:
-            raise BadInput(f"{what} is given for input '{n}' {types[n]}, which takes no pictures")
-    return found
-
-
-def channels_last(t: Type, layout: str) -> bool | None:
-    """Where the channels are; None where there is no such axis."""
-    if t.rank not in (3, 4):
-        return None
-    first, last = t.shape[-3], t.shape[-1]
-    if layout != "auto":
-        there = last if layout == "nhwc" else first
-        return layout == "nhwc" if there in CHANNELS else None
-    for channels in (3, 1, 4):  # the likelier first: 4 is also a height
-        if channels in (first, last):
-            return first != channels
-    return None
-
-
-def _per_channel(what: str, given: Any, name: str, channels: int) -> Array | None:
-    if given is None:
-        return None
-    try:
-        numbers = np.atleast_1d(np.asarray(given, np.float32))
-    except (TypeError, ValueError):
-        raise BadInput(f"{what} is {given!r}; give numbers, one for each channel") from None
-    if numbers.shape not in ((1,), (channels,)):
-        raise BadInput(
-            f"{what} has {numbers.size} numbers, input '{name}' has {channels} channels; "
-            "give one for each, or one for all"
-        )
-    if not np.isfinite(numbers).all() or (what == "std" and (numbers == 0).any()):
-        shown = ", ".join(f"{n:g}" for n in numbers.tolist())
-        raise BadInput(f"{what} is {shown}; it must be finite{' and not 0' * (what == 'std')}")
-    return np.broadcast_to(numbers, (channels,))
 
 
 def _pillow() -> Any:
@@ -216,8 +163,7 @@ def _resized(image: Any, p: Picture) -> Array:
     if p.resize == "stretch":
         return np.asarray(image.resize((w, h), bilinear))
     if p.resize == "letterbox":
-        ratio = min(w / width, h / height)
-        inner = (max(round(width * ratio), 1), max(round(height * ratio), 1))
+        inner = letterboxed((height, width), (h, w))[::-1]
         pixels = np.asarray(image.resize(inner, bilinear))
         value = np.uint8(np.clip(round(p.pad_value), 0, 255))
         made = np.full((h, w, *pixels.shape[2:]), value, np.uint8)

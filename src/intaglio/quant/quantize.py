@@ -15,6 +15,7 @@ import numpy as np
 import intaglio
 from intaglio import dtypes, passes, targets
 from intaglio.errors import BadInput
+from intaglio.frontends.preprocess import preprocess, split
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.passes.fold import FOLD
 from intaglio.quant import columns
@@ -44,7 +45,6 @@ from intaglio.quant.formats import (
 from intaglio.quant.gram import grams
 from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, observe
-from intaglio.quant.pictures import take_pictures
 from intaglio.quant.place import PRODUCTS, Placement, layer, place, weight_axis
 from intaglio.quant.probe import cpus
 from intaglio.quant.recurrent import candidates, quantize_recurrent
@@ -58,8 +58,6 @@ from intaglio.targets import Target
 Integers = tuple[Array, TensorScheme]  # what is stored, and what it means
 METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 EVEN = 16  # samples that tell the sizes of channels
-INPUTS = ("float", "uint8")
-LAYOUTS = ("same", "nchw", "nhwc")
 ROUNDINGS = ("nearest", "squant", "data")
 
 
@@ -140,7 +138,7 @@ def calibrate(
     resize: str = "stretch",
     pad_value: float = 114,
     input_type: str = "float",
-    input_layout: str = "same",
+    input_layout: Any = None,
     limit: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -151,20 +149,18 @@ def calibrate(
 
     What `scheme` says of layers and tensors wins over what is found; `mean` to `seed` are for
     `data.samples`; what else is given is for `intaglio.load`. With `input_type` "uint8" the graph
-    takes pictures as bytes, and `mean` and `std` become a part of it; `input_layout` "nhwc" takes
-    them as cameras give them, wherever the model has its channels.
+    takes pictures as bytes, and `mean` and `std` become a part of it; with that, `input_layout`
+    "nhwc", `swap_rb` and others of `frontends.preprocess` say how they come.
     """
     options = options or Options()
-    for what, choice, known in (
-        ("input_type", input_type, INPUTS),
-        ("input_layout", input_layout, LAYOUTS),
-    ):
-        if choice not in known:
-            raise BadInput(f"{what} is '{choice}'; known are {', '.join(known)}")
+    pictures, load = split(load)
+    pictures |= {"input_type": input_type, "input_layout": input_layout, "layout": layout}
+    pictures = put_in(pictures, mean, std)
     chip = targets.find(target)
     how = formats(chip, options.activations, options.weights, options.per, options.symmetric,
                   options.weight_zeros, options.floats)  # fmt: skip
     graph = prepare(model, chip, **load)
+    preprocess(graph.copy(), **pictures)  # says what is wrong with it before the long work
     refuse_weights(graph)
     wanted = Scheme(layers=dict(options.layers), source="options").wanted(graph, warn)
     if isinstance(scheme, str | Path):
@@ -209,9 +205,25 @@ def calibrate(
     made.curve = found.curve
     if recurrent:
         quantize_recurrent(made, recurrent, samples, options.accuracy, wanted, progress)
-    if input_type == "uint8":
-        take_pictures(made.graph, mean, std, layout, input_layout)
+    preprocess(made.graph, **pictures)
     return made
+
+
+def put_in(given: Mapping[str, Any], mean: Any, std: Any) -> dict[str, Any]:
+    """Of what is given for preprocessing, what becomes a part of a quantised graph: `mean` and
+    `std` only where pictures come as bytes; else they are for the samples alone."""
+    known = {"float": None, "float32": None, "uint8": "uint8"}
+    kinds = given.get("input_type")
+    each = list(kinds.values()) if isinstance(kinds, Mapping) else [kinds or "float"]
+    for kind in each:
+        if kind not in known:
+            raise BadInput(f"input_type is '{kind}'; known are {', '.join(known)}")
+    if "uint8" in each:
+        return {**given, "mean": mean, "std": std}
+    names = ("input_layout", "swap_rb", "letterbox", "input_range")
+    if wrong := [k for k in names if given.get(k)]:
+        raise BadInput(f"{wrong[0]} is for input_type 'uint8', which is not given")
+    return {k: v for k, v in given.items() if k in ("output_layout", "layout")}
 
 
 def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any) -> Graph:
