@@ -26,6 +26,7 @@ FLOORS = [
     ("compiler", "export"),
     ("quant",),
     ("analysis",),
+    ("matmul",),
     ("cli",),
     ("__main__", "__init__"),
 ]

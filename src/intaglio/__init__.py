@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from intaglio.export.onnx import to_onnx as to_onnx
     from intaglio.frontends import load as load
     from intaglio.ir import Graph as Graph
+    from intaglio.matmul import Matmul as Matmul
     from intaglio.package import Package as Package
     from intaglio.quant.quantize import quantize as quantize
     from intaglio.session import Session as Session
@@ -39,6 +40,7 @@ _LAZY = {
     "to_onnx": "intaglio.export.onnx",
     "save_onnx": "intaglio.export.onnx",
     "Graph": "intaglio.ir",
+    "Matmul": "intaglio.matmul",
     "Package": "intaglio.package",
     "quantize": "intaglio.quant.quantize",
     "Session": "intaglio.session",

@@ -59,6 +59,7 @@ def test_every_figure_has_its_source(name: str):
     told |= {f"timing.{k.partition('.')[0]}" for k in c.timing} | (
         {"chip.sparse"} if c.sparse else set()
     )
+    told |= {k for k in c.sources if k.startswith("matmul.")} if c.matmul else set()
     assert told == set(c.sources)
 
 
@@ -122,6 +123,11 @@ BAD = [
     ("kernel = 31", 'kernel = "x"', "units.conv.limits.kernel: is 'x'; a whole number or a list"),
     ("\n[sources]\n", "\n[sources]\nbad = 1\n", "sources.bad: is 1; a word that stands for words"),
     ('title = "', 'title = "\n', "is no TOML"),
+    ('"i4,i4,i16"]', '"i4,i4"]', "matmul.types.value: is ['f16,f16,f16'"),
+    ('"i4,i4,i16"]', '"i4,i4,i64"]', "matmul.c.i64: is missing"),
+    ("i4 = [64, 32]", "i4 = [64]", "matmul.b.i4: is [64]; two powers of two"),
+    ("segment = { value = 8192", "part = { value = 8192", "matmul.part: is not known here"),
+    ("value = true, source", "value = 1, source", "matmul.transposed.value: is 1; true or false"),
 ]
 
 

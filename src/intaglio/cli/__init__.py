@@ -20,6 +20,7 @@ COMMANDS = {  # name -> what the group's help says; the module of that name is i
     "bench": "Measure latency, layer by layer if asked.",
     "perf": "Predict how fast a chip runs a model, layer by layer.",
     "memory": "Show what a model takes of a chip's memories.",
+    "matmul": "Predict one product of matrices on a chip: limits, layouts, time.",
     "targets": "List the chips, or explain one: figures, limits, sources.",
 }
 EPILOG = """\b

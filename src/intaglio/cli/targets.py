@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -23,6 +24,20 @@ UNITS = {  # how `explain` words the figures of a chip: title, unit
     "host": ("CPU", "products/ns"),
     "c2": ("channels of a block", ""),
     "sparse": ("sparse weights", ""),
+}
+
+
+MATMUL = {  # the same of products of matrices by themselves
+    "types": ("types A,B,C", ""),
+    "k": ("K in whole", ""),
+    "n": ("N in whole", ""),
+    "most_k": ("K at most", ""),
+    "most_n": ("N at most", ""),
+    "a": ("native A", "columns side by side"),
+    "b": ("native B", "columns and rows of a block"),
+    "c": ("native C", "columns side by side"),
+    "segment": ("B in parts of", "rows"),
+    "transposed": ("B transposed", ""),
 }
 
 
@@ -56,6 +71,7 @@ def facts(c: Chip) -> dict[str, Any]:
                      "limits": u.limits}
             for u in c.units.values()
         },
+        "matmul": asdict(c.matmul) if c.matmul else None,
         "timing": c.timing, "estimates": list(c.estimates), "sources": c.sources,
     }  # fmt: skip
 
@@ -110,6 +126,13 @@ def _explain(c: Chip, as_json: bool) -> None:
                     "channels at once")  # fmt: skip
         if u.limits:
             _figure(c, f"units.{u.name}.limits", "  at most", _words(u.limits), "")
+    if c.matmul:
+        click.echo("  matmul by itself")
+        for key, (title, unit) in MATMUL.items():
+            if value := getattr(c.matmul, key):
+                _figure(c, f"matmul.{key}", f"  {title}", _words(value), unit)
+            elif f"matmul.{key}" in c.sources:
+                _figure(c, f"matmul.{key}", f"  {title}", "no", "")
     shares = {k.removeprefix("use."): v for k, v in c.timing.items() if k.startswith("use.")}
     for key, value in c.timing.items():
         if not key.startswith("use."):
@@ -129,6 +152,8 @@ def _figure(c: Chip, key: str, title: str, value: str, unit: str) -> None:
 def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {_words(v)}" for k, v in value.items() if k != "u8")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, tuple):
         return "|".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"

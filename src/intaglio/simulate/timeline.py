@@ -96,9 +96,9 @@ class Timeline:
         return {isa.NAMES[k]: float(sums[k]) for k in isa.NAMES if (c.op == k).any()}
 
 
-def timeline(program: isa.Program | Array, chip: Chip) -> Timeline:
-    """When each instruction of a program runs on `chip`."""
-    made = costs(program, chip)
+def timeline(program: isa.Program | Array, chip: Chip, needs: Costs | None = None) -> Timeline:
+    """When each instruction of a program runs on `chip`; `needs` are its costs, if they differ."""
+    made = costs(program, chip) if needs is None else needs
     start, end = _run(made)
     cores = int(made.core.max(initial=0)) + 1
     return Timeline(chip, made, start, end, cores)

@@ -37,6 +37,22 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Products:
+    """Matrices A [M, K] and B [K, N] that a chip's runtime multiplies by themselves."""
+
+    types: tuple[str, ...]  # of A, B and the result C: "i8,i8,i32"
+    k: Mapping[str, int]  # that K is a multiple of, by the type of A
+    n: Mapping[str, int]  # that N is a multiple of
+    most_k: Mapping[str, int]  # where K has an end
+    most_n: Mapping[str, int]
+    a: Mapping[str, int]  # columns of A side by side in its native form
+    b: Mapping[str, tuple[int, int]]  # columns and rows of a block of B, by the type of A
+    c: Mapping[str, int]  # columns of C side by side, by its type
+    segment: int  # rows of B that are arranged together; 0: all
+    transposed: bool  # B may come as [N, K]
+
+
+@dataclass(frozen=True)
 class Chip:
     """What there is to know of a chip."""
 
@@ -58,6 +74,7 @@ class Chip:
     sparse: tuple[str, ...] = ()  # "2:4 in", "2:4 out", "4:16"
     host: float = 10.0  # products per nanosecond of the chip's CPU, for what stays there
     timing: Mapping[str, float] = field(default_factory=dict)  # of the cycle model
+    matmul: Products | None = None  # None: its runtime has no products by themselves
     sources: Mapping[str, str] = field(default_factory=dict)  # where each figure is from
 
     @property

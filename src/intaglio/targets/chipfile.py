@@ -10,7 +10,7 @@ from typing import Any
 
 from intaglio import dtypes
 from intaglio.errors import BadFile
-from intaglio.targets.chip import ESTIMATE, Chip, Unit
+from intaglio.targets.chip import ESTIMATE, Chip, Products, Unit
 
 FAMILIES = ("rknpu", "kpu", "sophgo")
 UNITS = ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "matmul", "copy")
@@ -19,7 +19,7 @@ LIMITS = ("kernel", "area", "stride", "pad", "dilation", "channels", "height", "
           "factor")  # fmt: skip
 SPARSE = ("2:4 in", "2:4 out", "4:16")
 _HEAD = {"title": str, "family": str, "compatible": str, "estimate": bool, "sources": dict,
-         "chip": dict, "units": dict, "timing": dict}  # fmt: skip
+         "chip": dict, "units": dict, "timing": dict, "matmul": dict}  # fmt: skip
 _NEEDED = ("title", "family", "sources", "chip", "units")
 
 Check = Callable[[Any], str | None]  # None, or what the value has to be
@@ -61,6 +61,24 @@ def _ways(value: Any) -> str | None:
     return None if right else f"a list of {', '.join(map(repr, SPARSE))} is needed"
 
 
+def _triples(value: Any) -> str | None:
+    right = isinstance(value, list) and all(isinstance(v, str) and _triple(v) for v in value)
+    return None if right else "a list of element types of A, B and C, such as 'i8,i8,i32'"
+
+
+def _triple(text: str) -> bool:
+    return text.count(",") == 2 and all(t in dtypes.TABLE for t in text.split(","))
+
+
+def _block(value: Any) -> str | None:
+    right = isinstance(value, list) and len(value) == 2 and not any(map(_power, value))
+    return None if right else "two powers of two are needed: columns and rows"
+
+
+def _boolean(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "true or false is needed"
+
+
 def _limit(value: Any) -> str | None:
     values = value if isinstance(value, list) and value else [value]
     right = all(type(v) is int and v >= 0 for v in values)
@@ -93,6 +111,13 @@ TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/target
     "call": _cost,
     "images": _whole(1, 64),
 }
+
+
+MATMUL: dict[str, Check] = {  # by element type; docs/matmul.md explains them
+    "k": _power, "n": _power, "most_k": _whole(1), "most_n": _whole(1), "a": _power, "b": _block,
+    "c": _power,
+}  # fmt: skip
+ONE = {"types": _triples, "segment": _whole(0), "transposed": _boolean}
 
 
 class _File:
@@ -193,6 +218,7 @@ def read(path: Path) -> Chip:
     timing = _timing(file, data.get("timing", {}))
     return Chip(
         name=path.stem, title=data["title"], family=data["family"], units=units, timing=timing,
+        matmul=_matmul(file, data["matmul"]) if "matmul" in data else None,
         compatible=data.get("compatible", path.stem), estimate=data.get("estimate", False),
         sources=file.sources, **found,
     )  # fmt: skip
@@ -238,6 +264,21 @@ def _timing(file: _File, table: dict[str, Any]) -> dict[str, float]:
         shares = file.by_type("timing.use", table["use"], _share)
         found |= {f"use.{t}": v for t, v in shares.items()}
     return found
+
+
+def _matmul(file: _File, table: dict[str, Any]) -> Products:
+    file.table("matmul", table, (*ONE, *MATMUL))
+    file.need("matmul", table, [k for k in (*ONE, *MATMUL) if not k.startswith("most")])
+    one = {k: file.value(f"matmul.{k}", table[k], check) for k, check in ONE.items()}
+    by: dict[str, Any]
+    by = {k: file.by_type(f"matmul.{k}", table[k], check) if k in table else {}
+          for k, check in MATMUL.items()}  # fmt: skip
+    for triple in one["types"]:
+        a, _, c = triple.split(",")
+        for key, kind in (("k", a), ("n", a), ("a", a), ("b", a), ("c", c)):
+            file.need(f"matmul.{key}", by[key], [kind])
+    by["b"] = {t: tuple(v) for t, v in by["b"].items()}
+    return Products(**{**one, "types": tuple(one["types"])}, **by)
 
 
 def _together(file: _File, found: dict[str, Any], units: dict[str, Unit]) -> None:

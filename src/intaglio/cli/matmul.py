@@ -1,0 +1,146 @@
+"""`intaglio matmul`: what a chip's runtime multiplies, in which layouts, and how long it takes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from intaglio.errors import BadInput, IntaglioError
+
+
+@click.command("matmul")
+@click.option("--chip", "--chips", "names", default="all", show_default=True,
+              help="Chip, several with commas, or all that multiply matrices.")  # fmt: skip
+@click.option("--m", "rows", default="1", show_default=True, help="Rows of A; several with commas.")
+@click.option("--k", type=int, required=True, help="Columns of A, rows of B.")
+@click.option("--n", type=int, required=True, help="Columns of B.")
+@click.option("--types", default="int8,int8,int32", show_default=True, help="Of A, B and C.")
+@click.option("--cores", type=int, default=1, show_default=True, help="Cores that share the work.")
+@click.option("--run", is_flag=True, help="Multiply random matrices, simulated and on this CPU.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def command(names: str, rows: str, k: int, n: int, types: str, cores: int, run: bool,
+            as_json: bool) -> None:  # fmt: skip
+    """Predict C = A B of [M, K] x [K, N] on a chip: limits, layouts, time.
+
+    \b
+    intaglio matmul --chip rk3588 --m 1 --k 4096 --n 4096 --types int8,int8,int32
+    intaglio matmul --chip rk3576 --m 1,16,128 --k 2048 --n 2048 --types fp16,int4,fp32
+    intaglio matmul --k 1024 --n 1024                       every chip that does it
+    intaglio matmul --chip rk3588 --m 8 --k 512 --n 512 --run
+    """
+    from intaglio.matmul import Spec, types_of
+    from intaglio.targets import chip as chips
+
+    every = _whole(rows)
+    kinds = types_of(types)
+    known = (
+        names.split(",") if names != "all" else [c for c in chips.names() if chips.load(c).matmul]
+    )
+    found: list[dict[str, Any]] = []
+    for name in known:
+        chip = chips.load(name)
+        try:
+            spec = Spec(k, n, kinds, chip)
+            found.append(_one(spec, every, cores))
+        except IntaglioError as e:
+            if len(known) == 1:
+                raise
+            found.append({"chip": name, "refused": str(e)})
+            continue
+        if run:
+            found[-1]["run"] = [_multiplied(spec, m, cores) for m in every]
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    for one in found:
+        _say(one)
+
+
+def _whole(rows: str) -> list[int]:
+    try:
+        return [int(m) for m in rows.split(",")]
+    except ValueError:
+        raise BadInput(f"--m {rows}: whole numbers with commas between are needed") from None
+
+
+def _one(spec: Any, rows: list[int], cores: int) -> dict[str, Any]:
+    """What there is to say of one chip."""
+    from intaglio.matmul import Spec, cost
+
+    facts, kind = spec.facts, spec.types[0]
+    native = Spec(spec.k, spec.n, spec.types, spec.chip, ("native", "native", "native"))
+    limits = {"K": {"multiple": facts.k[kind], "most": facts.most_k.get(kind)},
+              "N": {"multiple": facts.n[kind], "most": facts.most_n.get(kind)}}  # fmt: skip
+    shapes = {
+        word: {"A": list(s.a_shape(rows[0])), "B": list(s.b_shape()), "C": list(s.c_shape(rows[0]))}
+        for word, s in (("normal", spec), ("native", native))
+    }
+    if facts.transposed:
+        shapes["transposed"] = {"B": [spec.n, spec.k]}
+    return {
+        "chip": spec.chip.name, "types": ",".join(spec.types), "all_types": list(facts.types),
+        "limits": limits, "layouts": shapes,
+        "costs": [cost(spec, m, cores).to_dict() for m in rows],
+    }  # fmt: skip
+
+
+def _multiplied(spec: Any, m: int, cores: int) -> dict[str, Any]:
+    """Random matrices through the simulator and through the CPU's kernels."""
+    import time
+
+    import numpy as np
+
+    import intaglio
+    from intaglio import dtypes
+
+    rng = np.random.default_rng(0)
+
+    def drawn(kind: str, *shape: int) -> Any:
+        if dtypes.is_float(kind):
+            return rng.normal(size=shape).astype(dtypes.numpy_of(kind))
+        low, high = dtypes.limits(kind)
+        return rng.integers(low, high + 1, shape).astype(np.int8)
+
+    a, b = drawn(spec.types[0], m, spec.k), drawn(spec.types[1], spec.k, spec.n)
+    made: dict[str, Any] = {"m": m}
+    results = []
+    for target in (spec.chip.name, "cpu"):
+        mm = intaglio.Matmul(
+            b, types=spec.types, m=m, target=target, cores=cores if target != "cpu" else 1
+        )
+        mm(a)
+        start = time.perf_counter()
+        results.append(mm(a))
+        made["cpu_ms" if target == "cpu" else "simulated_ms"] = 1e3 * (time.perf_counter() - start)
+    made["equal"] = bool(np.array_equal(results[0], results[1]))
+    return made
+
+
+def _say(one: dict[str, Any]) -> None:
+    from intaglio.analysis.performance_text import aligned
+
+    if "refused" in one:
+        click.echo(f"{one['refused']}\n" if one["refused"].startswith(one["chip"])
+                   else f"{one['chip']}: {one['refused']}\n")  # fmt: skip
+        return
+    click.echo(f"{one['chip']}: {one['types']}  (it multiplies {' '.join(one['all_types'])})")
+    for what, limit in one["limits"].items():
+        most = f", at most {limit['most']}" if limit["most"] else ""
+        click.echo(f"  {what} is a multiple of {limit['multiple']}{most}")
+    for word, shapes in one["layouts"].items():
+        told = "  ".join(f"{what} {'x'.join(map(str, shape))}" for what, shape in shapes.items())
+        click.echo(f"  {word:10}  {told}")
+    rows = [("", "M", "ms", "cycles", "NPU", "DDR", "MB", "10^12 op/s", "MACs used", "bound by")]
+    rows += [("", str(c["m"]), f"{c['milliseconds']:.3f}", f"{c['cycles']:.0f}",
+              f"{c['npu_cycles']:.0f}", f"{c['ddr_cycles']:.0f}", f"{c['bytes'] / 1e6:.2f}",
+              f"{c['tops']:.3f}", f"{c['mac_use']:.1%}", c["bound"])
+             for c in one["costs"]]  # fmt: skip
+    for line in aligned(rows, range(1, 9)):
+        click.echo(line)
+    for r in one.get("run", []):
+        same = "the same bits" if r["equal"] else "results that differ"
+        click.echo(f"  M {r['m']}: simulated in {r['simulated_ms']:.2f} ms, on this CPU in "
+                   f"{r['cpu_ms']:.2f} ms, {same}")  # fmt: skip
+    click.echo()

@@ -1,0 +1,235 @@
+"""The graphs that multiply: for the CPU, and around a program for a chip's NPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.errors import Unsupported
+from intaglio.ir import Array, Graph, Type, Value, constant
+from intaglio.matmul.predict import quickest
+from intaglio.matmul.spec import Scales, Spec
+from intaglio.npu.run import npu_run
+from intaglio.targets.npu import ops as npu
+
+STORED = {"i4": "i8"}  # numbers of 4 bits come in bytes
+
+
+def graph(s: Spec, m: int, b: Array | None, q: Scales, cores: int = 1) -> Graph:
+    """The product of m rows. B is a constant [K, N], or, if None, a second input."""
+    a = Value(Type(STORED.get(s.types[0], s.types[0]), s.a_shape(m)), "A")
+    right = Value(Type(STORED.get(s.types[1], s.types[1]), (s.k, s.n)), "B")
+    inputs = [a] if b is not None else [a, right]
+    rows = a if len(a.shape) == 2 else ops.reshape(
+        ops.transpose(a, perm=(1, 0, 2)), shape=(m, s.k))  # fmt: skip
+    if s.chip is None:
+        made = _on_cpu(s, m, rows, right, b, q)
+    else:
+        made = _on_chip(s, m, rows, right, b, q, cores)
+    if s.layouts[2] == "native":
+        blocks, _, side = s.c_shape(m)
+        made = ops.transpose(ops.reshape(made, shape=(m, blocks, side)), perm=(1, 0, 2))
+    made.name = "C"
+    return Graph(inputs, [made], ["C"], name="matmul")
+
+
+# ---- the CPU -------------------------------------------------------------------------------------
+def _on_cpu(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Scales) -> Value:
+    kind, _, result = s.types
+    if dtypes.is_float(kind):
+        return _cast(ops.matmul(_cast(rows, "f32"), _real(s, right, b, q)), result)
+    if q.groups:
+        return _ended(_in_groups(s, m, rows, right, b, q), result, q)
+    a_zero, b_zero = constant(np.int8(q.a_zero)), constant(q.b_zero)
+    other = right if b is None else constant(_bytes(b))
+    if result in ("i16", "i32"):
+        return _narrowed(ops.matmul_integer(rows, other, a_zero, b_zero), result)
+    end = (_f32(q.c_scale), constant(np.int8(q.c_zero))) if result == "i8" else (None, None)
+    made = ops.qlinear_matmul(rows, _f32(q.a_scale), a_zero, other, constant(q.b_scale), b_zero,
+                              *end)  # fmt: skip
+    return made if result == "i8" else _cast(made, result)
+
+
+def _real(s: Spec, right: Value, b: Array | None, q: Scales) -> Value:
+    """B in f32; constants of integers stay packed until they are multiplied."""
+    other = right if b is None else constant(b)
+    if dtypes.is_float(s.types[1]):
+        return _cast(other, "f32")
+    zero = q.b_zero.astype(dtypes.numpy_of(other.dtype))
+    block = s.k // q.groups if q.groups else 0
+    grain: dict[str, Any] = {"axis": 0, "block_size": block} if block else {"axis": 1}
+    made: Value = ops.dequantize_linear(other, constant(q.b_scale), constant(zero), **grain)
+    return made
+
+
+def _in_groups(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Scales) -> Value:
+    """Exact sums of each group, times its scales, added in f32."""
+    size = s.k // q.groups
+    left = ops.transpose(ops.reshape(rows, shape=(m, q.groups, size)), perm=(1, 0, 2))
+    apart = right if b is None else constant(_without_zero(b, q))
+    other = ops.reshape(apart, shape=(q.groups, size, s.n))
+    sums = _cast(ops.matmul_integer(left, other, constant(np.int8(q.a_zero))), "f32")
+    factor = (np.float32(q.a_scale) * q.b_scale)[:, None]
+    made: Value = ops.reduce_sum(ops.mul(sums, constant(factor)), axes=(0,), keepdims=False)
+    return made
+
+
+def _without_zero(b: Array, q: Scales) -> Array:
+    """B less its zeros, in i8."""
+    zero = q.b_zero.astype(np.int16)
+    if q.groups:
+        zero = np.repeat(zero, len(b) // q.groups, 0)
+    apart = _bytes(b).astype(np.int16) - zero
+    if apart.size and (apart.min() < -128 or apart.max() > 127):
+        raise Unsupported(f"B less its zeros reaches from {apart.min()} to {apart.max()}, which "
+                          "bytes do not hold: quantise it symmetrically")  # fmt: skip
+    return apart.astype(np.int8)
+
+
+# ---- a chip --------------------------------------------------------------------------------------
+def _on_chip(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Scales,
+             cores: int) -> Value:  # fmt: skip
+    """One program; rows of A are the rows of an image of K channels."""
+    assert s.chip is not None
+    if dtypes.is_float(s.types[0]):
+        raise Unsupported(
+            f"{s.chip.name}: the simulator multiplies integers, not {','.join(s.types)}; "
+            "it predicts their time, the CPU computes them"
+        )
+    columns = ops.transpose(rows, perm=(1, 0))
+    if b is None:
+        pixels = m
+        x = Value(Type("i8", (1, s.k, m, 1)), "a")
+        other = Value(Type("i8", (1, s.k, s.n, 1)), "b")
+        inputs, width = [x, other], s.n
+        made = quickest([_body(inputs, [_of_two(s, x, other, q)])], s.chip, cores)[1]
+        given = [
+            ops.reshape(v, shape=x.shape) for v, x in zip((columns, right), inputs, strict=True)
+        ]
+    else:
+        high, wide = s.image(m)
+        pixels = high * wide
+        if pixels > m:
+            columns = ops.pad(columns, before=(0, 0), after=(0, pixels - m))
+        cuts = s.cuts(q.groups)
+        inputs = [Value(Type("i8", (1, n, high, wide)), f"a{i}") for i, n in cuts]
+        widths = s.widths(m)
+        bodies = [_body(inputs, _of_weights(s, inputs, b, q, w)) for w in widths]
+        best, made = quickest(bodies, s.chip, cores)
+        width = widths[best]
+        given = [ops.reshape(ops.part(columns, i, i + n, axis=0), shape=x.shape)
+                 for (i, n), x in zip(cuts, inputs, strict=True)]  # fmt: skip
+    run = npu_run.node(made.program.encode(), made.weights, *given)
+    pieces = [ops.reshape(v, shape=(v.shape[1], pixels)) for v in run.outputs]
+    each = -(-s.n // width)  # pieces that lie beside each other
+    every = [ops.concat(*pieces[i : i + each], axis=0) if each > 1 else pieces[i]
+             for i in range(0, len(pieces), each)]  # fmt: skip
+    parts = [ops.transpose(ops.part(v, 0, m, axis=1), perm=(1, 0)) for v in every]
+    total = parts[0]
+    for part in parts[1:]:
+        total = ops.add(total, part)
+    if total.dtype == s.types[2] or q.groups:
+        return total if total.dtype == s.types[2] else _ended(total, s.types[2], q)
+    if total.dtype == "f32":
+        return _cast(total, s.types[2])
+    if s.types[2] == "i16":
+        return _narrowed(total, "i16")
+    factor = _factor(q, s.types[2])
+    return _rounded(ops.mul(_cast(total, "f32"), constant(factor)), s.types[2], q)
+
+
+def _body(inputs: list[Value], outputs: list[Value]) -> Graph:
+    for i, y in enumerate(outputs):
+        y.name = f"y{i}"
+    return Graph(inputs, outputs, name="matmul")
+
+
+def _of_weights(s: Spec, inputs: list[Value], b: Array, q: Scales, width: int) -> list[Value]:
+    """Convolutions of 1 x 1 with `width` columns of B: of all K, or of each group or part of it."""
+    w, made, first = np.ascontiguousarray(_without_zero(b, q).T), [], 0
+    for x in inputs:
+        size = s.k // q.groups if q.groups else x.shape[1]
+        for at in range(0, x.shape[1], size):
+            seen = x if size == x.shape[1] else npu.slice_(x, first=at, count=size)
+            factor, end = _end(s, q, first // size if q.groups else None, len(inputs) > 1)
+            factor = np.broadcast_to(factor, (s.n,))
+            for column in range(0, s.n, width):
+                part = w[column : column + width, first : first + size]
+                made.append(npu.conv(
+                    seen, constant(np.ascontiguousarray(part)[..., None, None]),
+                    constant(factor[column : column + width].copy()),
+                    constant(np.zeros(len(part), np.int32)), stride=(1, 1), pad=(0, 0, 0, 0),
+                    dilation=(1, 1), x_zero=q.a_zero, **end,
+                ))  # fmt: skip
+            first += size
+    return made
+
+
+def _of_two(s: Spec, x: Value, other: Value, q: Scales) -> Value:
+    """The product of two matrices that come with each call."""
+    if q.b_scale.size > 1:
+        raise Unsupported("a B that comes with each call has one scale and one zero on an NPU; "
+                          "give a constant B, or take the CPU")  # fmt: skip
+    factor, end = _end(s, q, None, False)
+    made: Value = npu.matmul(x, other, turned=True, a_zero=q.a_zero, b_zero=int(q.b_zero),
+                             factor=float(factor), **end)  # fmt: skip
+    return made
+
+
+def _end(s: Spec, q: Scales, group: int | None, parts: bool) -> tuple[Array, dict[str, Any]]:
+    """The factor from sums to results, and how a product ends."""
+    result, one = s.types[2], np.ones((), np.float32)
+    if group is not None:
+        return np.float32(q.a_scale) * q.b_scale[group], {"dtype": "f32"}
+    if parts or result == "i32":
+        return one, {"dtype": "i32"}
+    if result not in ("i8", "i16"):
+        return _factor(q, result), {"dtype": "f32"}
+    low, high = dtypes.limits(result)
+    zero = q.c_zero if result == "i8" else 0
+    end = {"dtype": result, "low": low, "high": high, "y_zero": zero}
+    return _factor(q, result) if result == "i8" else one, end
+
+
+# ---- steps ---------------------------------------------------------------------------------------
+def _factor(q: Scales, result: str) -> Array:
+    """From sums to results, rounded as qlinear_matmul does it."""
+    factor = np.asarray(np.float32(q.a_scale) * q.b_scale)
+    return np.asarray(factor / np.float32(q.c_scale)) if result == "i8" else factor
+
+
+def _ended(real: Value, result: str, q: Scales) -> Value:
+    """Real numbers as the type of C."""
+    if result != "i8":
+        return _cast(real, result)
+    return _rounded(ops.div(real, _f32(q.c_scale)), result, q)
+
+
+def _rounded(t: Value, result: str, q: Scales) -> Value:
+    """clamp(rint(t) + zero), or t where C is of floats"""
+    if result != "i8":
+        return _cast(t, result)
+    made: Value = ops.quantize_linear(t, _f32(1.0), constant(np.int8(q.c_zero)), dtype="i8")
+    return made
+
+
+def _narrowed(sums: Value, result: str) -> Value:
+    if result == "i32":
+        return sums
+    low, high = dtypes.limits(result)
+    return _cast(ops.clip(sums, lo=float(low), hi=float(high)), result)
+
+
+def _cast(v: Value, dtype: str) -> Value:
+    made: Value = v if v.dtype == dtype else ops.cast(v, dtype=dtype)
+    return made
+
+
+def _bytes(b: Array) -> Array:
+    return b.astype(np.int8)
+
+
+def _f32(x: float) -> Value:
+    return constant(x, dtype="f32")

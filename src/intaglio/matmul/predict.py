@@ -1,0 +1,114 @@
+"""What a chip takes for a product: predicted from the program that computes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.matmul.spec import Spec
+from intaglio.npu import Compiled, build
+from intaglio.simulate.cycles import constants, costs
+from intaglio.simulate.elements import as_bytes
+from intaglio.simulate.timeline import timeline
+from intaglio.targets.chip import Chip
+from intaglio.targets.npu import ops as npu
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One product on one chip."""
+
+    chip: str
+    m: int
+    k: int
+    n: int
+    cores: int
+    milliseconds: float
+    cycles: float  # of the whole
+    npu_cycles: float  # of the products, all cores together
+    ddr_cycles: float
+    bytes: int  # to and from DDR
+    mac_use: float  # share of the peak of these cores
+    bound: str  # compute, bandwidth or launch
+
+    @property
+    def tops(self) -> float:
+        """10^12 operations a second; a product with its sum counts as two."""
+        return 2e-9 * self.m * self.k * self.n / self.milliseconds
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"tops": self.tops}
+
+
+def cost(s: Spec, m: int, cores: int = 1) -> Cost:
+    """The predicted cost of m rows; conversions between layouts are the CPU's, and not in it."""
+    assert s.chip is not None
+    s.rows(m)
+    kind, other, result = s.types
+    seen = _unit(s, s.chip, kind)
+    size = dtypes.TABLE[kind].bits / 8
+    wide = {1: "i8", 2: "i16", 4: "i32"}[int(dtypes.TABLE[result].bits / 8 / size)]
+    made = quickest([_body(s, m, wide, width) for width in s.widths(m)], seen, cores)[1]
+    needs = costs(made.program, seen)
+    # weights of fewer bits than the products have are that much less to move
+    share = dtypes.TABLE[other].bits / dtypes.TABLE[kind].bits
+    of_b = np.array(["src" in i.fields and i.fields["src"].space == "weights"
+                     for i in made.program.instructions])  # fmt: skip
+    for figure in (needs.work, needs.ddr, needs.read):
+        figure[of_b] *= share
+    line = timeline(made.program, seen, needs)
+    gone, compute = line.spent(), needs.queue == 1
+    idle = np.minimum(needs.idle, gone)  # of what nothing hides
+    bounds = {"compute": float((gone - idle)[compute].sum()),
+              "bandwidth": float((gone - idle)[~compute].sum()),
+              "launch": float(idle.sum()) + constants(seen)["start"] * seen.clock}  # fmt: skip
+    rate = seen.units["conv"].rate["i8"] * cores
+    return Cost(
+        s.chip.name, m, s.k, s.n, cores, line.milliseconds, line.cycles,
+        float(needs.work[compute].sum()), float(needs.ddr.sum()),
+        round(float((needs.read + needs.written).sum()) * size),
+        m * s.k * s.n / (line.milliseconds * 1e3 * seen.clock * rate),
+        max(bounds, key=lambda k: bounds[k]),
+    )  # fmt: skip
+
+
+def quickest(bodies: list[Graph], chip: Chip, cores: int) -> tuple[int, Compiled]:
+    """Which of several graphs makes the quickest program, and that."""
+    made = [build(body, chip, cores=cores) for body in bodies]
+    times = [timeline(m.program, chip).cycles for m in made] if len(made) > 1 else [0.0]
+    best = times.index(min(times))
+    return best, made[best]
+
+
+def _unit(s: Spec, chip: Chip, kind: str) -> Chip:
+    """The chip for products of A's type, with the atoms that its native B has."""
+    conv, columns = chip.units["conv"], s.facts.b[kind]
+    rate = chip.units["matmul"].rate[kind]
+    unit = replace(conv, rate={**conv.rate, kind: rate}, in_atom={**conv.in_atom, kind: columns[1]},
+                   out_atom={**conv.out_atom, kind: columns[0]})  # fmt: skip
+    c2 = {**chip.c2, kind: s.facts.a[kind]}
+    return as_bytes(replace(chip, units={**chip.units, "conv": unit}, c2=c2), kind)
+
+
+def _body(s: Spec, m: int, dtype: str, width: int) -> Graph:
+    """Products of bytes of the same extents."""
+    low, high = dtypes.limits(dtype)
+    end = {"dtype": dtype} if dtype == "i32" else {"dtype": dtype, "low": low, "high": high}
+    inputs, outputs = [], []
+    for first, count in s.cuts():
+        x = Value(Type("i8", (1, count, *s.image(m))), f"a{first}")
+        inputs.append(x)
+        for column in range(0, s.n, width):
+            n = min(width, s.n - column)
+            # ones: zeros would be stored in fewer bytes where a chip has sparse weights
+            y = npu.conv(x, constant(np.ones((n, count, 1, 1), np.int8)),
+                         constant(np.ones(n, np.float32)), constant(np.zeros(n, np.int32)),
+                         stride=(1, 1), pad=(0, 0, 0, 0), dilation=(1, 1), x_zero=0,
+                         **end)  # fmt: skip
+            y.name = f"c{first}_{column}"
+            outputs.append(y)
+    return Graph(inputs, outputs, name="matmul")
