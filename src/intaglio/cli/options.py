@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -79,7 +80,8 @@ _PICTURE_OPTIONS = [
 
 _MODEL_OPTIONS = [
     click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224",
-                 help="Fix the shape of an input; NAME=1x20:i64 also its element type (PyTorch)."),
+                 help="Fix the shape of an input; NAME=1x20:i64 also its element type, where the "
+                      "file does not say (PyTorch, TensorFlow)."),
     click.option("--dim", "dims", multiple=True, metavar="SYMBOL=1",
                  help="Fix a symbolic dimension, e.g. batch=1."),
     click.option("--value", "values", multiple=True, metavar="NAME=2,3|FILE.npy",
@@ -88,6 +90,8 @@ _MODEL_OPTIONS = [
                  help="Start the graph at this tensor instead of the model's inputs."),
     click.option("--output", "outputs", multiple=True, metavar="TENSOR",
                  help="End the graph at this tensor instead of the model's outputs."),
+    click.option("--signature", metavar="NAME",
+                 help="Which signature of a SavedModel to read; serving_default if not given."),
 ]  # fmt: skip
 
 
@@ -104,6 +108,7 @@ def load_arguments(
     values: Sequence[str],
     inputs: Sequence[str],
     outputs: Sequence[str],
+    signature: str | None = None,
     **pictures: Any,
 ) -> dict[str, Any]:
     """The model options as keyword arguments of `intaglio.load`."""
@@ -116,6 +121,7 @@ def load_arguments(
         "values": {n: _value(n, v) for n, v in map(_pair("--value"), values)},
         "inputs": list(inputs) or None,
         "outputs": list(outputs) or None,
+        **({"signature": signature} if signature else {}),
         **picture_arguments(pictures),
     }
 
@@ -214,6 +220,8 @@ def read_feeds(
 def is_package(path: str) -> bool:
     """Does the file start like a package?"""
     try:
+        if os.path.isdir(path):  # a SavedModel
+            return False
         with open(path, "rb") as f:
             return f.read(4) == b"ITG1"
     except FileNotFoundError:

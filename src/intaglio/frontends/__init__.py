@@ -14,6 +14,7 @@ from intaglio.frontends.preprocess import preprocess, split
 from intaglio.ir import Graph
 
 _HEAD = 4096  # bytes that are enough to tell the formats apart
+SAVED = "TensorFlow SavedModel"
 
 
 def load(
@@ -26,15 +27,18 @@ def load(
     outputs: Sequence[str] | None = None,
     dtypes: Mapping[str, str] | None = None,
     state: bool = False,
+    signature: str | None = None,
     **preprocessing: Any,
 ) -> Graph:
     """A Graph from a model: the path of an ONNX, TFLite, TorchScript (.pt), torch.export (.pt2),
-    Caffe or Darknet file, ONNX in memory, or a live PyTorch module with `inputs=` examples for it.
+    frozen TensorFlow (.pb), Caffe or Darknet file or of a SavedModel's folder, ONNX in memory, or a
+    live PyTorch module with `inputs=` examples for it.
 
     `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
     open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
-    model at these tensors. `dtypes={"ids": "i64"}` is for PyTorch files that do not say;
-    `state=True` makes what a PyTorch model keeps between calls inputs and outputs `state.*`.
+    model at these tensors. `dtypes={"ids": "i64"}` is for PyTorch and TensorFlow files that do not
+    say; `state=True` makes what a PyTorch model keeps between calls inputs and outputs `state.*`;
+    `signature` chooses among those of a SavedModel (`serving_default`).
 
     `input_type`, `mean`, `std`, `swap_rb`, `input_layout`, `letterbox`, `output_layout` and others
     of `frontends.preprocess` put into the graph what is otherwise done before it.
@@ -42,7 +46,7 @@ def load(
     mine, unknown = split(preprocessing)
     if unknown:
         raise TypeError(f"load() got an unexpected keyword argument '{next(iter(unknown))}'")
-    graph = _read(model, shapes, dims, values, inputs, outputs, dtypes, state)
+    graph = _read(model, shapes, dims, values, inputs, outputs, dtypes, state, signature)
     if mine:
         preprocess(graph, **mine)
     return graph
@@ -57,6 +61,7 @@ def _read(
     outputs: Sequence[str] | None,
     dtypes: Mapping[str, str] | None,
     state: bool,
+    signature: str | None,
 ) -> Graph:
     from intaglio.frontends.onnx import load_onnx
 
@@ -69,6 +74,14 @@ def _read(
     if isinstance(model, str | Path):
         model = Path(model)
         kind = sniff(model)
+        if signature and kind != SAVED:
+            raise BadInput(f"signature is for SavedModels; '{model}' is a {kind} model")
+        if kind in ("TensorFlow", SAVED):
+            from intaglio.frontends.tensorflow import load_tensorflow
+
+            if dims:
+                raise BadInput("dims is for ONNX; give the shapes of a TensorFlow model's inputs")
+            return load_tensorflow(model, shapes, values, inputs, outputs, dtypes, signature)
         if kind == "TFLite":
             from intaglio.frontends.tflite import load_tflite
 
@@ -94,8 +107,8 @@ def _read(
             return load_torch(model, shapes, dims, values, inputs, outputs, dtypes, state)
         if kind != "ONNX":
             raise Unsupported(
-                f"'{model}' is a {kind} model; ONNX, TFLite, PyTorch, Caffe and Darknet are read; "
-                "convert it first"
+                f"'{model}' is a {kind} model; ONNX, TFLite, PyTorch, TensorFlow, Caffe and "
+                "Darknet are read; convert it first"
             )
     return load_onnx(model, shapes, dims, values, inputs, outputs)
 
@@ -113,7 +126,7 @@ def sniff(path: Path) -> str:
     try:
         if path.is_dir():
             if (path / "saved_model.pb").exists():
-                return "TensorFlow SavedModel"
+                return SAVED
             raise BadFile(f"'{path}' is a folder; a model file is needed")
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -183,8 +196,20 @@ def _by_protobuf(path: Path, head: bytes) -> str | None:
     """ONNX begins with a version number; Caffe and TensorFlow with a name or a node."""
     if path.suffix == ".caffemodel":
         return "Caffe"
-    if head[0] == 0x0A and path.suffix == ".pb":
+    if _is_node(head):
         return "TensorFlow"
+    if re.match(rb"\x08\x01\x12[\x80-\xff]*[\0-\x7f][\x0a\x12]", head):
+        return SAVED  # schema 1, and a message: in ONNX there is a name at this place
     if path.suffix == ".weights":
         return "Darknet"
     return None
+
+
+def _is_node(head: bytes) -> bool:
+    """Does a message begin with a message that begins with two strings, a node's name and op?"""
+    length = rb"[\x80-\xff]{0,4}[\0-\x7f]"
+    found = re.match(rb"\x0a" + length + rb"\x0a([\x01-\x7f])", head)
+    if found is None:
+        return False
+    after = found.end() + found.group(1)[0]
+    return head[after : after + 1] == b"\x12" and head[after + 2 : after + 3].isalpha()

@@ -17,17 +17,17 @@ def fields(data: memoryview, what: str) -> Iterator[Field]:
     """The fields of one message, in order; BadFile where the bytes are none."""
     at, end = 0, len(data)
     while at < end:
-        key, at = _varint(data, at, what)
+        key, at = varint(data, at, what)
         number, kind = key >> 3, key & 7
         value: int | memoryview
         if kind == VARINT:
-            value, at = _varint(data, at, what)
+            value, at = varint(data, at, what)
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
             value = data[at : at + size]
             at += size
         elif kind == BYTES:
-            size, at = _varint(data, at, what)
+            size, at = varint(data, at, what)
             value = data[at : at + size]
             at += size
         else:
@@ -37,7 +37,7 @@ def fields(data: memoryview, what: str) -> Iterator[Field]:
         yield number, kind, value
 
 
-def _varint(data: memoryview, at: int, what: str) -> tuple[int, int]:
+def varint(data: memoryview, at: int, what: str) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -74,7 +74,7 @@ def wholes(value: int | memoryview, what: str) -> list[int]:
         return [whole(value, what)]
     found, at = [], 0
     while at < len(value):
-        one, at = _varint(value, at, what)
+        one, at = varint(value, at, what)
         found.append(whole(one, what))
     return found
 

@@ -16,24 +16,24 @@ from intaglio.ops.registry import op
 INF = math.inf
 
 
-@op(floats, elementwise=True, onnx="Sigmoid", tflite="LOGISTIC", torch="sigmoid")
+@op(floats, elementwise=True, onnx="Sigmoid", tflite="LOGISTIC", torch="sigmoid", tf="Sigmoid")
 @widen
 def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-@op(numbers, elementwise=True, onnx="Relu", tflite="RELU", torch="relu")
+@op(numbers, elementwise=True, onnx="Relu", tflite="RELU", torch="relu", tf="Relu")
 def relu(x: Array) -> Array:
     return np.maximum(x, x.dtype.type(0))
 
 
-@op(floats, elementwise=True, onnx="Softplus", torch="softplus")
+@op(floats, elementwise=True, onnx="Softplus", torch="softplus", tf="Softplus")
 @widen
 def softplus(x: Array) -> Array:
     return np.logaddexp(x, x.dtype.type(0))
 
 
-@op(floats, elementwise=True, onnx="Softsign", torch="softsign")
+@op(floats, elementwise=True, onnx="Softsign", torch="softsign", tf="Softsign")
 @widen
 def softsign(x: Array) -> Array:
     return x / (1 + np.abs(x))
@@ -71,13 +71,13 @@ def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     return np.where(x < 0, alpha * x, x)
 
 
-@op(floats, elementwise=True, onnx="Elu", tflite="ELU", torch="elu")
+@op(floats, elementwise=True, onnx="Elu", tflite="ELU", torch="elu", tf="Elu")
 @widen
 def elu(x: Array, *, alpha: float = 1.0) -> Array:
     return np.where(x < 0, alpha * np.expm1(x), x)
 
 
-@op(floats, elementwise=True, onnx="Selu", torch="selu")
+@op(floats, elementwise=True, onnx="Selu", torch="selu", tf="Selu")
 @widen
 def selu(x: Array, *, alpha: float = 1.6732631921768188,
          gamma: float = 1.0507010221481323) -> Array:  # fmt: skip

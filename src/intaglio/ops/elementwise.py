@@ -48,149 +48,149 @@ def predicate(x: Value, **attrs: Any) -> Type:
 
 
 # ---- unary -------------------------------------------------------------------------------------
-@op(numbers, elementwise=True, onnx="Abs", tflite="ABS", torch="abs")
+@op(numbers, elementwise=True, onnx="Abs", tflite="ABS", torch="abs", tf="Abs")
 def abs(x: Array) -> Array:
     return np.abs(x)
 
 
-@op(numbers, elementwise=True, onnx="Neg", tflite="NEG", torch="neg")
+@op(numbers, elementwise=True, onnx="Neg", tflite="NEG", torch="neg", tf="Neg")
 def neg(x: Array) -> Array:
     return -x
 
 
-@op(floats, elementwise=True, onnx="Sqrt", tflite="SQRT", torch="sqrt")
+@op(floats, elementwise=True, onnx="Sqrt", tflite="SQRT", torch="sqrt", tf="Sqrt")
 @widen
 def sqrt(x: Array) -> Array:
     return np.sqrt(x)
 
 
-@op(floats, elementwise=True, onnx="Exp", tflite="EXP", torch="exp")
+@op(floats, elementwise=True, onnx="Exp", tflite="EXP", torch="exp", tf="Exp")
 @widen
 def exp(x: Array) -> Array:
     return np.exp(x)
 
 
-@op(floats, elementwise=True, onnx="Log", tflite="LOG", torch="log")
+@op(floats, elementwise=True, onnx="Log", tflite="LOG", torch="log", tf="Log")
 @widen
 def log(x: Array) -> Array:
     return np.log(x)
 
 
-@op(floats, elementwise=True, onnx="Sin", tflite="SIN", torch="sin")
+@op(floats, elementwise=True, onnx="Sin", tflite="SIN", torch="sin", tf="Sin")
 @widen
 def sin(x: Array) -> Array:
     return np.sin(x)
 
 
-@op(floats, elementwise=True, onnx="Cos", tflite="COS", torch="cos")
+@op(floats, elementwise=True, onnx="Cos", tflite="COS", torch="cos", tf="Cos")
 @widen
 def cos(x: Array) -> Array:
     return np.cos(x)
 
 
-@op(floats, elementwise=True, onnx="Tan", torch="tan")
+@op(floats, elementwise=True, onnx="Tan", torch="tan", tf="Tan")
 @widen
 def tan(x: Array) -> Array:
     return np.tan(x)
 
 
-@op(floats, elementwise=True, onnx="Asin", torch="asin")
+@op(floats, elementwise=True, onnx="Asin", torch="asin", tf="Asin")
 @widen
 def asin(x: Array) -> Array:
     return np.arcsin(x)
 
 
-@op(floats, elementwise=True, onnx="Acos", torch="acos")
+@op(floats, elementwise=True, onnx="Acos", torch="acos", tf="Acos")
 @widen
 def acos(x: Array) -> Array:
     return np.arccos(x)
 
 
-@op(floats, elementwise=True, onnx="Atan", torch="atan")
+@op(floats, elementwise=True, onnx="Atan", torch="atan", tf="Atan")
 @widen
 def atan(x: Array) -> Array:
     return np.arctan(x)
 
 
-@op(floats, elementwise=True, onnx="Sinh", torch="sinh")
+@op(floats, elementwise=True, onnx="Sinh", torch="sinh", tf="Sinh")
 @widen
 def sinh(x: Array) -> Array:
     return np.sinh(x)
 
 
-@op(floats, elementwise=True, onnx="Cosh", torch="cosh")
+@op(floats, elementwise=True, onnx="Cosh", torch="cosh", tf="Cosh")
 @widen
 def cosh(x: Array) -> Array:
     return np.cosh(x)
 
 
-@op(floats, elementwise=True, onnx="Tanh", tflite="TANH", torch="tanh")
+@op(floats, elementwise=True, onnx="Tanh", tflite="TANH", torch="tanh", tf="Tanh")
 @widen
 def tanh(x: Array) -> Array:
     return np.tanh(x)
 
 
-@op(floats, elementwise=True, onnx="Asinh", torch="asinh")
+@op(floats, elementwise=True, onnx="Asinh", torch="asinh", tf="Asinh")
 @widen
 def asinh(x: Array) -> Array:
     return np.arcsinh(x)
 
 
-@op(floats, elementwise=True, onnx="Acosh", torch="acosh")
+@op(floats, elementwise=True, onnx="Acosh", torch="acosh", tf="Acosh")
 @widen
 def acosh(x: Array) -> Array:
     return np.arccosh(x)
 
 
-@op(floats, elementwise=True, onnx="Atanh", torch="atanh")
+@op(floats, elementwise=True, onnx="Atanh", torch="atanh", tf="Atanh")
 @widen
 def atanh(x: Array) -> Array:
     return np.arctanh(x)
 
 
-@op(floats, elementwise=True, onnx="Erf", torch="erf")
+@op(floats, elementwise=True, onnx="Erf", torch="erf", tf="Erf")
 def erf(x: Array) -> Array:
     flat = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
     return flat.reshape(x.shape).astype(x.dtype)
 
 
-@op(floats, elementwise=True, onnx="Floor", tflite="FLOOR", torch="floor")
+@op(floats, elementwise=True, onnx="Floor", tflite="FLOOR", torch="floor", tf="Floor")
 def floor(x: Array) -> Array:
     return np.floor(x)
 
 
-@op(floats, elementwise=True, onnx="Ceil", tflite="CEIL", torch="ceil")
+@op(floats, elementwise=True, onnx="Ceil", tflite="CEIL", torch="ceil", tf="Ceil")
 def ceil(x: Array) -> Array:
     return np.ceil(x)
 
 
-@op(floats, elementwise=True, onnx="Round", tflite="ROUND", torch="round")
+@op(floats, elementwise=True, onnx="Round", tflite="ROUND", torch="round", tf="Round")
 def round(x: Array) -> Array:
     return np.rint(x)
 
 
-@op(numbers, elementwise=True, onnx="Sign", tflite="SIGN", torch="sign")
+@op(numbers, elementwise=True, onnx="Sign", tflite="SIGN", torch="sign", tf="Sign")
 def sign(x: Array) -> Array:
     return np.sign(x)
 
 
-@op(floats, elementwise=True, onnx="Reciprocal", torch="reciprocal")
+@op(floats, elementwise=True, onnx="Reciprocal", torch="reciprocal", tf="Reciprocal")
 @widen
 def reciprocal(x: Array) -> Array:
     return 1 / x
 
 
-@op(bools, elementwise=True, onnx="Not", tflite="LOGICAL_NOT", torch="logical_not")
+@op(bools, elementwise=True, onnx="Not", tflite="LOGICAL_NOT", torch="logical_not", tf="LogicalNot")
 def logical_not(x: Array) -> Array:
     return np.logical_not(x)
 
 
-@op(integers, elementwise=True, onnx="BitwiseNot", torch="bitwise_not")
+@op(integers, elementwise=True, onnx="BitwiseNot", torch="bitwise_not", tf="Invert")
 def bitwise_not(x: Array) -> Array:
     return np.invert(x)
 
 
-@op(predicate, elementwise=True, onnx="IsNaN", torch="isnan")
+@op(predicate, elementwise=True, onnx="IsNaN", torch="isnan", tf="IsNan")
 def is_nan(x: Array) -> Array:
     return np.isnan(x.astype(np.float32) if x.dtype.itemsize < 4 else x)
 
@@ -207,12 +207,12 @@ def add(a: Array, b: Array) -> Array:
     return a + b
 
 
-@op(numbers, elementwise=True, onnx="Sub", tflite="SUB", torch="sub")
+@op(numbers, elementwise=True, onnx="Sub", tflite="SUB", torch="sub", tf="Sub")
 def sub(a: Array, b: Array) -> Array:
     return a - b
 
 
-@op(numbers, commutes=True, elementwise=True, onnx="Mul", tflite="MUL", torch="mul")
+@op(numbers, commutes=True, elementwise=True, onnx="Mul", tflite="MUL", torch="mul", tf="Mul")
 def mul(a: Array, b: Array) -> Array:
     return a * b
 
@@ -229,7 +229,7 @@ def div(a: Array, b: Array) -> Array:
     return quotient + (inexact & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
-@op(numbers, elementwise=True, onnx="Pow", tflite="POW", torch="pow")
+@op(numbers, elementwise=True, onnx="Pow", tflite="POW", torch="pow", tf="Pow")
 @widen
 def pow(a: Array, b: Array) -> Array:
     """Integers to a negative power are 1/x**n truncated: 0 unless x is 1 or -1."""
@@ -242,7 +242,7 @@ def pow(a: Array, b: Array) -> Array:
     return np.where(b < 0, unit, power)
 
 
-@op(numbers, elementwise=True, tflite="FLOOR_MOD", torch="remainder")
+@op(numbers, elementwise=True, tflite="FLOOR_MOD", torch="remainder", tf="FloorMod")
 @widen
 def mod(a: Array, b: Array) -> Array:
     """The remainder with the sign of the divisor; an integer modulo zero is 0."""
@@ -256,48 +256,87 @@ def fmod(a: Array, b: Array) -> Array:
     return np.fmod(a, b)
 
 
-@op(numbers, commutes=True, elementwise=True, onnx="Min", tflite="MINIMUM", torch="minimum")
+@op(
+    numbers,
+    commutes=True,
+    elementwise=True,
+    onnx="Min",
+    tflite="MINIMUM",
+    torch="minimum",
+    tf="Minimum",
+)
 def minimum(a: Array, b: Array) -> Array:
     return np.minimum(a, b)
 
 
-@op(numbers, commutes=True, elementwise=True, onnx="Max", tflite="MAXIMUM", torch="maximum")
+@op(
+    numbers,
+    commutes=True,
+    elementwise=True,
+    onnx="Max",
+    tflite="MAXIMUM",
+    torch="maximum",
+    tf="Maximum",
+)
 def maximum(a: Array, b: Array) -> Array:
     return np.maximum(a, b)
 
 
 # ---- comparison and logic ----------------------------------------------------------------------
-@op(compare, commutes=True, elementwise=True, onnx="Equal", tflite="EQUAL", torch="eq")
+@op(compare, commutes=True, elementwise=True, onnx="Equal", tflite="EQUAL", torch="eq", tf="Equal")
 def equal(a: Array, b: Array) -> Array:
     return a == b
 
 
-@op(compare, elementwise=True, onnx="Less", tflite="LESS", torch="lt")
+@op(compare, elementwise=True, onnx="Less", tflite="LESS", torch="lt", tf="Less")
 def less(a: Array, b: Array) -> Array:
     return a < b
 
 
-@op(compare, elementwise=True, onnx="LessOrEqual", tflite="LESS_EQUAL", torch="le")
+@op(compare, elementwise=True, onnx="LessOrEqual", tflite="LESS_EQUAL", torch="le", tf="LessEqual")
 def less_equal(a: Array, b: Array) -> Array:
     return a <= b
 
 
-@op(compare, elementwise=True, onnx="Greater", tflite="GREATER", torch="gt")
+@op(compare, elementwise=True, onnx="Greater", tflite="GREATER", torch="gt", tf="Greater")
 def greater(a: Array, b: Array) -> Array:
     return a > b
 
 
-@op(compare, elementwise=True, onnx="GreaterOrEqual", tflite="GREATER_EQUAL", torch="ge")
+@op(
+    compare,
+    elementwise=True,
+    onnx="GreaterOrEqual",
+    tflite="GREATER_EQUAL",
+    torch="ge",
+    tf="GreaterEqual",
+)
 def greater_equal(a: Array, b: Array) -> Array:
     return a >= b
 
 
-@op(bools, commutes=True, elementwise=True, onnx="And", tflite="LOGICAL_AND", torch="logical_and")
+@op(
+    bools,
+    commutes=True,
+    elementwise=True,
+    onnx="And",
+    tflite="LOGICAL_AND",
+    torch="logical_and",
+    tf="LogicalAnd",
+)
 def logical_and(a: Array, b: Array) -> Array:
     return np.logical_and(a, b)
 
 
-@op(bools, commutes=True, elementwise=True, onnx="Or", tflite="LOGICAL_OR", torch="logical_or")
+@op(
+    bools,
+    commutes=True,
+    elementwise=True,
+    onnx="Or",
+    tflite="LOGICAL_OR",
+    torch="logical_or",
+    tf="LogicalOr",
+)
 def logical_or(a: Array, b: Array) -> Array:
     return np.logical_or(a, b)
 
@@ -307,22 +346,36 @@ def logical_xor(a: Array, b: Array) -> Array:
     return np.logical_xor(a, b)
 
 
-@op(integers, commutes=True, elementwise=True, onnx="BitwiseAnd", torch="bitwise_and")
+@op(
+    integers,
+    commutes=True,
+    elementwise=True,
+    onnx="BitwiseAnd",
+    torch="bitwise_and",
+    tf="BitwiseAnd",
+)
 def bitwise_and(a: Array, b: Array) -> Array:
     return np.bitwise_and(a, b)
 
 
-@op(integers, commutes=True, elementwise=True, onnx="BitwiseOr", torch="bitwise_or")
+@op(integers, commutes=True, elementwise=True, onnx="BitwiseOr", torch="bitwise_or", tf="BitwiseOr")
 def bitwise_or(a: Array, b: Array) -> Array:
     return np.bitwise_or(a, b)
 
 
-@op(integers, commutes=True, elementwise=True, onnx="BitwiseXor", torch="bitwise_xor")
+@op(
+    integers,
+    commutes=True,
+    elementwise=True,
+    onnx="BitwiseXor",
+    torch="bitwise_xor",
+    tf="BitwiseXor",
+)
 def bitwise_xor(a: Array, b: Array) -> Array:
     return np.bitwise_xor(a, b)
 
 
-@op(integers, elementwise=True)
+@op(integers, elementwise=True, tf="LeftShift")
 def shift_left(a: Array, b: Array) -> Array:
     """A count that is negative or at least the width gives 0."""
     bits = 8 * a.dtype.itemsize
@@ -330,7 +383,7 @@ def shift_left(a: Array, b: Array) -> Array:
     return np.where(safe, np.left_shift(a, np.where(safe, b, b.dtype.type(0))), a.dtype.type(0))
 
 
-@op(integers, elementwise=True)
+@op(integers, elementwise=True, tf="RightShift")
 def shift_right(a: Array, b: Array) -> Array:
     """The sign is kept; a count that is negative or at least the width leaves only it."""
     bits = 8 * a.dtype.itemsize

@@ -1,0 +1,224 @@
+"""TensorFlow models, frozen graphs and SavedModels, without TensorFlow; nothing is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes as element_types
+from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.frontends.tensorflow import control as control
+from intaglio.frontends.tensorflow import conv as conv
+from intaglio.frontends.tensorflow import detect as detect
+from intaglio.frontends.tensorflow import dilated as dilated
+from intaglio.frontends.tensorflow import elementwise as elementwise
+from intaglio.frontends.tensorflow import frames as frames
+from intaglio.frontends.tensorflow import index as index
+from intaglio.frontends.tensorflow import linear as linear
+from intaglio.frontends.tensorflow import lists as lists
+from intaglio.frontends.tensorflow import quantize as quantize
+from intaglio.frontends.tensorflow import reduce as reduce
+from intaglio.frontends.tensorflow import shape as shape
+from intaglio.frontends.tensorflow import slices as slices
+from intaglio.frontends.tensorflow.bundle import Bundle
+from intaglio.frontends.tensorflow.file import Port, parse_graph, parse_saved, read
+from intaglio.frontends.tensorflow.node import DEAD, TfNode, importer
+from intaglio.frontends.tensorflow.scope import Model, Scope, dtype_of
+from intaglio.frontends.tensorflow.variables import keys_of
+from intaglio.ir import Graph, Type, Value, constant
+
+MOST_DIMS, LONGEST = 8, 1 << 24  # of an input
+QUIET = ("Const", "NoOp", "Assert", "Placeholder", "PlaceholderV2", "Print", "PrintV2",
+         "SaveV2", "MergeV2Checkpoints", "VarHandleOp")  # fmt: skip # no results of a model
+DEFAULT = "serving_default"
+
+
+def load_tensorflow(
+    model: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    dtypes: Mapping[str, str] | None = None,
+    signature: str | None = None,
+) -> Graph:
+    """The graph of a frozen `.pb`, or of one signature of a SavedModel's folder.
+
+    Tensors are named as in the file, `node` or `node:1`, or by the signature.
+    """
+    path = Path(model)
+    if path.name == "saved_model.pb":
+        path = path.parent
+    if path.is_dir():
+        file = parse_saved(read(path / "saved_model.pb"), f"'{path / 'saved_model.pb'}'")
+        held = path / "variables" / "variables"
+        bundle = Bundle(held) if held.with_name("variables.index").exists() else None
+        reader = _Import(path, Model(file, bundle, keys_of(file)))
+        reader.sign(signature, inputs, outputs)
+    else:
+        if signature:
+            raise BadInput(f"tensorflow: a frozen graph has no signatures; '{signature}' is none")
+        reader = _Import(path, Model(parse_graph(read(path), f"'{path}'")))
+        reader.ends(inputs, outputs)
+    return reader.graph(shapes or {}, values or {}, dtypes or {})
+
+
+class _Import:
+    def __init__(self, path: Path, model: Model):
+        self.path, self.model, self.file = path, model, model.file
+        self.scope = Scope(model, model.file.nodes)
+        self.inputs: dict[str, Port] = {}
+        self.outputs: dict[str, str] = {}  # name -> tensor
+        self.given: dict[str, Value] = {}
+
+    # ---- where the model begins and ends -------------------------------------------------------
+    def sign(self, name: str | None, inputs: Sequence[str] | None,
+             outputs: Sequence[str] | None) -> None:  # fmt: skip
+        """Begin and end as a signature says, or the user."""
+        file = self.file
+        real = {
+            k: s for k, s in file.signatures.items() if s.outputs and k != "__saved_model_init_op"
+        }
+        names = ", ".join(real) or "none"
+        if name is None and DEFAULT not in real and len(real) == 1:
+            name = next(iter(real))
+        chosen = real.get(name or DEFAULT)
+        if chosen is None and not (outputs and name is None):
+            raise BadInput(
+                f"tensorflow: '{self.path}' has no signature '{name or DEFAULT}'; it has {names}; "
+                "choose one with --signature, or tensors with --output"
+            )
+        ports = dict(chosen.inputs) if chosen else {}
+        ends = {k: p.tensor for k, p in chosen.outputs.items()} if chosen else {}
+        self.inputs = {n: ports.get(n) or self._port(n) for n in inputs} if inputs else ports
+        wanted = list(outputs or ends)
+        self.outputs = {n: ends[n] if n in ends else self._tensor(n, ends) for n in wanted}
+
+    def ends(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
+        """Begin and end of a frozen graph: what nobody makes, what nobody reads."""
+        read_: set[str] = set()
+        for node in self.file.nodes.values():
+            read_.update(r.split(":")[0] for r in node.inputs)
+        last = [n.name for n in self.file.nodes.values()
+                if n.name not in read_ and n.op not in QUIET]  # fmt: skip
+        self.inputs = {n: self._port(n) for n in inputs or ()}
+        self.outputs = {n: self._tensor(n, last) for n in outputs or last}
+        if not self.outputs:
+            raise BadFile(f"tensorflow: '{self.path}' computes nothing; name what with --output")
+
+    def _tensor(self, name: str, usual: Sequence[str] | Mapping[str, str]) -> str:
+        if self.scope.resolve(name)[0] not in self.file.nodes:
+            raise BadInput(f"tensorflow: no node is called '{name}'; outputs are "
+                           f"{_listed(list(usual))}")  # fmt: skip
+        return name
+
+    def _port(self, name: str) -> Port:
+        node = self.file.nodes.get(self.scope.resolve(name)[0])
+        if node is None:
+            known = [n.name for n in self.file.nodes.values() if n.op == "Placeholder"]
+            raise BadInput(f"tensorflow: no node is called '{name}'; inputs are {_listed(known)}")
+        extents = node.attrs.get("shape") if node.op.startswith("Placeholder") else None
+        listed = node.attrs.get("_output_shapes")
+        at = self.scope.resolve(name)[1]
+        if extents is None and isinstance(listed, list) and at < len(listed):
+            extents = listed[at]
+        found = dtype_of(node) or node.attrs.get("dtype") or "f32"
+        if extents == () and node.op == "Placeholder" and "_output_shapes" not in node.raw:
+            extents = None  # old files write an unknown shape like that of a scalar
+        return Port(name, str(found), extents if isinstance(extents, tuple) else None)
+
+    # ---- the graph -----------------------------------------------------------------------------
+    def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any],
+              dtypes: Mapping[str, str]) -> Graph:  # fmt: skip
+        self.shapes, self.dtypes = dict(shapes), dict(dtypes)
+        self.asked = {*shapes, *dtypes}
+        for name, number in values.items():
+            port = self.inputs.pop(name, None) or self._port(name)
+            array = np.asarray(number)
+            kind = self.dtypes.get(name) or port.dtype
+            fixed = constant(array, name, kind if kind in element_types.TABLE else None)
+            self.asked.discard(name)
+            self.scope.bound[self.scope.resolve(port.tensor)] = fixed
+        for name, port in self.inputs.items():
+            self.scope.bound[self.scope.resolve(port.tensor)] = self.input(name, port)
+        self.model.input = lambda name: self.input(name, self._port(name))
+        made = {n: self.scope.get(t) for n, t in self.outputs.items()}
+        self._refuse_unknown()
+        results = []
+        for name, thing in made.items():
+            if not isinstance(thing, Value):
+                what = (
+                    "is not computed in this graph" if thing is DEAD else "is no tensor of numbers"
+                )
+                raise Unsupported(
+                    f"tensorflow: output '{name}' {what}; choose others with --output"
+                )
+            results.append(thing)
+        if self.asked:
+            raise BadInput(f"tensorflow: no input is called '{min(self.asked)}'; inputs are "
+                           f"{_listed(list(self.given))}")  # fmt: skip
+        graph = Graph(self._in_order(), results, list(made), self.path.stem)
+        graph.tidy()
+        return graph
+
+    def _in_order(self) -> list[Value]:
+        """Inputs in the order of the signature or of the user, then of the file."""
+        place = {n: i for i, n in enumerate([*self.inputs, *self.file.nodes])}
+        return sorted(self.given.values(), key=lambda v: place.get(v.name, len(place)))
+
+    def input(self, name: str, port: Port) -> Value:
+        """An input of the graph; what the file leaves open has to be given, except for a batch."""
+        kind = self.dtypes.get(name) or port.dtype or "f32"
+        self.asked.discard(name)
+        if kind not in element_types.TABLE:
+            raise Unsupported(f"tensorflow: input '{name}' holds {kind}; numbers are read; begin "
+                              "behind it with --input")  # fmt: skip
+        usual = port.shape
+        example = "x".join(str(d) if d > 0 else "224" for d in usual or (1, -1, -1, 3))
+        dims = tuple(
+            int(d) for d in self.shapes.get(name, usual if usual is not None else (-1, -1))
+        )
+        if name not in self.shapes and usual and dims[0] == -1:
+            dims = (1, *dims[1:])
+        if min(dims, default=1) < 0:
+            raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}; give its "
+                           f"extents, as in --shape {name}={example}")  # fmt: skip
+        if usual is not None and len(dims) != len(usual):
+            raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}, not {dims}")
+        if len(dims) > MOST_DIMS or max(dims, default=1) > LONGEST:
+            raise BadInput(f"tensorflow: input '{name}' has shape {dims}, which is too large")
+        self.given[name] = Value(Type(kind, dims), name)
+        return self.given[name]
+
+    def _refuse_unknown(self) -> None:
+        """All ops that are not known in one error."""
+        if not self.model.unknown:
+            return
+        rows = []
+        for op, nodes in sorted(self.model.unknown.items()):
+            often = f"{len(nodes)} times, " if len(nodes) > 1 else ""
+            rows.append(f"{op} ({often}'{nodes[0]}')")
+        raise Unsupported(f"tensorflow: these ops are not known: {_listed(rows, 20)}; cut the "
+                          "graph around them with --input and --output")  # fmt: skip
+
+
+@importer("Placeholder", "PlaceholderV2")
+def placeholder(n: TfNode) -> Value:
+    """An input that nobody has named."""
+    if n.scope.model.input is None:
+        raise BadFile("no input is expected here")
+    return n.scope.model.input(n.node.name)
+
+
+def _open(extents: Sequence[int] | None) -> str:
+    if extents is None:
+        return "unknown"
+    return "(" + ", ".join("?" if d < 0 else str(d) for d in extents) + ")"
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more

@@ -1,0 +1,231 @@
+"""Calls, branches, loops and variables."""
+
+from __future__ import annotations
+
+from intaglio import ops
+from intaglio.errors import BadFile, BadInput
+from intaglio.frontends.tensorflow.file import Body, Function, Node
+from intaglio.frontends.tensorflow.loops import bodies, build_loop
+from intaglio.frontends.tensorflow.node import (
+    DEAD,
+    UNKNOWN,
+    Text,
+    TfNode,
+    Thing,
+    Variable,
+    importer,
+)  # fmt: skip
+from intaglio.frontends.tensorflow.scope import Capture, Scope
+from intaglio.frontends.tensorflow.tensor import Tensor, read_strings, read_tensor
+from intaglio.ir import Value, constant
+
+
+@importer("Const")
+def const(n: TfNode) -> Thing:
+    held = n.attr("value")
+    if not isinstance(held, Tensor):
+        raise BadFile("it holds no value")
+    if n.attr("dtype", "f32") == "string":
+        return Text(tuple(read_strings(held, f"'{n.origin}'")))
+    return constant(read_tensor(held, f"constant '{n.origin}'"))
+
+
+@importer("Identity", "StopGradient", "PreventGradient", "CheckNumerics", "Snapshot", "LoopCond",
+          "NextIteration", "RefNextIteration", "RefIdentity", "PlaceholderWithDefault", "Print",
+          "PrintV2", "DebugIdentity", "EnsureShape",
+          "OptimizationBarrier")  # fmt: skip
+def identity(n: TfNode) -> Thing:
+    return n.thing(0)
+
+
+@importer("IdentityN")
+def identity_n(n: TfNode) -> list[Thing]:
+    return list(n.inputs)
+
+
+@importer("NoOp", "Assert")
+def nothing(n: TfNode) -> Thing:
+    return DEAD
+
+
+# ---- variables -----------------------------------------------------------------------------------
+@importer("VarHandleOp")
+def var_handle(n: TfNode) -> Thing:
+    return Variable(n.node.name)
+
+
+@importer("VariableV2", "Variable")
+def variable(n: TfNode) -> Value:
+    return stored(n, Variable(n.node.name))
+
+
+@importer("ReadVariableOp")
+def read_variable(n: TfNode) -> Value:
+    held = n.thing(0)
+    if not isinstance(held, Variable):
+        raise BadInput("its operand is no variable")
+    return stored(n, held)
+
+
+@importer("VariableShape")
+def variable_shape(n: TfNode) -> Value:
+    return constant(list(read_variable(n).shape), dtype=n.dtype("out_type", "i32"))
+
+
+def stored(n: TfNode, variable: Variable) -> Value:
+    """The value that the checkpoint has for a variable."""
+    model, name = n.scope.model, variable.name
+    if name in model.written:
+        n.unsupported(f"variable '{name}' is assigned while the model runs; state between calls is "
+                      "not read; export the model without it")  # fmt: skip
+    if name in model.read:  # of its own in every graph that reads it
+        held = model.read[name]
+        return Value(held.type, held.name, held.data)
+    if model.variables is None:
+        n.unsupported(f"variable '{name}' has no value in this file; freeze the graph, or give the "
+                      "folder of a SavedModel")  # fmt: skip
+    shared = model.file.nodes[name].attrs.get("shared_name") if name in model.file.nodes else None
+    for key in (model.keys.get(name), name, shared):
+        if isinstance(key, str) and key in model.variables:
+            model.read[name] = constant(model.variables.read(key), name)
+            return model.read[name]
+    raise BadFile(f"variable '{name}' is not in the checkpoint '{model.variables.prefix.name}'")
+
+
+# ---- functions -----------------------------------------------------------------------------------
+def _function(n: TfNode, name: str) -> str:
+    found = n.attr(name)
+    if not isinstance(found, Function):
+        raise BadFile(f"attribute '{name}' names no function")
+    return found.name
+
+
+@importer("PartitionedCall", "StatefulPartitionedCall")
+def partitioned_call(n: TfNode) -> list[Thing]:
+    return n.scope.call(_function(n, "f"), n.inputs, n.origin)
+
+
+@importer("If", "StatelessIf")
+def if_(n: TfNode) -> list[Thing]:
+    then, other = _function(n, "then_branch"), _function(n, "else_branch")
+    if n.is_const(0):
+        held = n.const(0).reshape(-1)
+        return n.scope.call(then if len(held) and held[0] else other, n.inputs[1:], n.origin)
+    branches = []
+    for name in (then, other):
+        capture = Capture()
+        given = [capture.take(t) for t in n.inputs[1:]]
+        branches.append((n.scope.call(name, given, n.origin), capture))
+    if any(UNKNOWN in results for results, _ in branches):
+        return [UNKNOWN] * len(branches[0][0])
+    return _either(n, n.value(0), branches)
+
+
+def _either(n: TfNode, cond: Value, branches: list[tuple[list[Thing], Capture]]) -> list[Thing]:
+    (a, b), outer = bodies(branches, n.origin)
+    if not a.outputs:
+        return []
+    flag = ops.reshape(_truth(cond), shape=())
+    made = ops.if_(flag, *outer, then_graph=a, else_graph=b)
+    return list(made) if isinstance(made, list) else [made]
+
+
+def _truth(v: Value) -> Value:
+    if v.dtype == "bool":
+        return v
+    made: Value = ops.logical_not(ops.equal(v, constant(0, dtype=v.dtype)))
+    return made
+
+
+@importer("While", "StatelessWhile")
+def while_(n: TfNode) -> list[Thing]:
+    go, step = _function(n, "cond"), _function(n, "body")
+    inner = n.scope.body(step)
+
+    def condition(things: object, capture: Capture | None) -> Thing:
+        made = n.scope.call(go, list(things), n.origin)  # type: ignore[call-overload]
+        if not made:
+            raise BadFile(f"function '{go}' returns nothing; a condition is needed")
+        if isinstance(made[0], Value):
+            made[0] = _truth(made[0])
+        return made[0]
+
+    fixed = {i for i in range(len(n.inputs)) if _stays(inner, i)}
+    return build_loop(
+        n, n.inputs, fixed, condition, lambda things, _: n.scope.call(step, things, n.origin)
+    )
+
+
+def _stays(body: Body, i: int) -> bool:
+    """Does a function return its argument `i` as result `i`?"""
+    if i >= min(len(body.results), len(body.args)):
+        return False
+    ref = body.returns.get(body.results[i], "")
+    for _ in range(len(body.nodes) + 1):
+        if ref.split(":")[0] == body.args[i]:
+            return True
+        node = body.nodes.get(ref.split(":")[0])
+        if node is None or node.op != "Identity" or not node.inputs:
+            return False
+        ref = node.inputs[0]
+    return False
+
+
+# ---- branches of TensorFlow 1 --------------------------------------------------------------------
+@importer("Switch", "RefSwitch")
+def switch(n: TfNode) -> list[Thing]:
+    """Known beforehand: one side is dead. Otherwise both are computed and Merge selects."""
+    x, p = n.thing(0), n.thing(1)
+    if p is UNKNOWN:
+        return [UNKNOWN, UNKNOWN]
+    if not n.is_const(1):
+        return [x, x]
+    held = n.const(1).reshape(-1)
+    return [DEAD, x] if len(held) and held[0] else [x, DEAD]
+
+
+@importer("Merge", "RefMerge")
+def merge(n: TfNode) -> list[Thing]:
+    alive = [i for i, t in enumerate(n.inputs) if t is not DEAD]
+    if not alive:
+        return [DEAD, DEAD]
+    if len(alive) == 1:
+        return [n.inputs[alive[0]], constant(alive[0], dtype="i32")]
+    if UNKNOWN in n.inputs:
+        return [UNKNOWN, UNKNOWN]
+    sides = [_switches(n.scope, r) for r in n.node.inputs]
+    for predicate, side in sides[0].items():
+        if len(sides) == 2 and sides[1].get(predicate) == 1 - side:
+            flag = n.scope.get(predicate)
+            if isinstance(flag, Value):
+                if side:
+                    flag = ops.logical_not(flag)
+                index = ops.cast(flag, dtype="i32")
+                return [_chosen(n, flag), index]
+    n.unsupported("what it merges does not come from the two sides of one Switch")
+
+
+def _chosen(n: TfNode, flag: Value) -> Value:
+    a, b = n.value(0), n.value(1)
+    if a.type != b.type:
+        n.unsupported(f"its sides make {a.type} and {b.type}; both are computed and one is "
+                      "selected, they need one type")  # fmt: skip
+    made: Value = ops.where(b, a, flag)
+    return made
+
+
+def _switches(scope: Scope, ref: str) -> dict[str, int]:
+    """The predicates of the switches above a tensor, and on which side of each it is."""
+    found: dict[str, int] = {}
+    stack, seen = [ref], set()
+    while stack:
+        name, side = scope.resolve(stack.pop())
+        node: Node | None = scope.nodes.get(name)
+        if node is None or (name, side) in seen:
+            continue
+        seen.add((name, side))
+        if node.op in ("Switch", "RefSwitch") and len(node.inputs) == 2:
+            found.setdefault(node.inputs[1], side)
+        else:
+            stack += [*node.inputs, *node.controls]
+    return found

@@ -1,0 +1,259 @@
+"""GraphDef and SavedModel as they are stored: nodes, functions, signatures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from intaglio.errors import BadFile
+from intaglio.frontends import wire
+from intaglio.frontends.tensorflow.tensor import DTYPES, Tensor, read_shape
+
+MOST_NODES = 1 << 20  # of one graph
+Raw = int | memoryview
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function as an attribute names it."""
+
+    name: str
+
+
+@dataclass
+class Node:
+    """One operation of a graph; attributes are read when somebody asks."""
+
+    name: str = ""
+    op: str = ""
+    inputs: list[str] = field(default_factory=list)  # data only
+    controls: list[str] = field(default_factory=list)
+    raw: dict[str, memoryview] = field(default_factory=dict)
+
+    @cached_property
+    def attrs(self) -> dict[str, Any]:
+        return {k: _attribute(v, f"'{k}' of node '{self.name}'") for k, v in self.raw.items()}
+
+
+@dataclass
+class Body:
+    """A function: its arguments, its nodes, and which tensors it returns."""
+
+    name: str = ""
+    args: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    returns: dict[str, str] = field(default_factory=dict)  # result -> reference
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+
+@dataclass
+class Port:
+    """An input or output of a signature."""
+
+    tensor: str = ""
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass
+class Signature:
+    """A named way to call the model."""
+
+    inputs: dict[str, Port] = field(default_factory=dict)
+    outputs: dict[str, Port] = field(default_factory=dict)
+
+
+@dataclass
+class File:
+    """What is in a model file."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    functions: dict[str, Body] = field(default_factory=dict)
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    restore: str = ""  # the node that fills the variables
+    tags: list[str] = field(default_factory=list)
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
+
+
+def parse_graph(data: bytes, what: str) -> File:
+    """A frozen graph."""
+    file = File()
+    _graph(memoryview(data), file, what)
+    if not file.nodes:
+        raise BadFile(f"{what} holds no nodes; a frozen TensorFlow graph is needed")
+    return file
+
+
+def parse_saved(data: bytes, what: str) -> File:
+    """The graph of a SavedModel that is tagged for serving, or the first one."""
+    graphs = [
+        wire.inside(value, what) for n, _, value in wire.fields(memoryview(data), what) if n == 2
+    ]
+    if not graphs:
+        raise BadFile(f"{what} holds no graph")
+    chosen = next((g for g in graphs if "serve" in _tags(g, what)), graphs[0])
+    file = File()
+    for n, _, value in wire.fields(chosen, what):
+        if n == 2:
+            _graph(wire.inside(value, what), file, what)
+        elif n == 3:
+            file.restore = _texts(wire.inside(value, what), what, 3)
+        elif n == 5:
+            name, raw = _entry(value, what)
+            file.signatures[name] = _signature(raw, what)
+    return file
+
+
+def _tags(graph: memoryview, what: str) -> list[str]:
+    return [
+        wire.text(tag)
+        for n, _, info in wire.fields(graph, what)
+        if n == 1
+        for m, _, tag in wire.fields(wire.inside(info, what), what)
+        if m == 4
+    ]
+
+
+def _texts(message: memoryview, what: str, number: int) -> str:
+    return next((wire.text(v) for n, _, v in wire.fields(message, what) if n == number), "")
+
+
+def _entry(value: Raw, what: str) -> tuple[str, memoryview]:
+    """The key and the value of an entry of a map."""
+    key, held = "", memoryview(b"")
+    for n, _, v in wire.fields(wire.inside(value, what), what):
+        if n == 1:
+            key = wire.text(v)
+        elif n == 2:
+            held = wire.inside(v, what)
+    return key, held
+
+
+def _signature(message: memoryview, what: str) -> Signature:
+    made = Signature()
+    for n, _, value in wire.fields(message, what):
+        if n in (1, 2):
+            name, raw = _entry(value, what)
+            port = Port()
+            for m, _, v in wire.fields(raw, what):
+                if m == 1:
+                    port.tensor = wire.text(v)
+                elif m == 2:
+                    port.dtype = DTYPES.get(wire.whole(v, what))
+                elif m == 3:
+                    port.shape = read_shape(wire.inside(v, what), what)
+            (made.inputs if n == 1 else made.outputs)[name] = port
+    return made
+
+
+def _graph(message: memoryview, file: File, what: str) -> None:
+    for n, _, value in wire.fields(message, what):
+        if n == 1:
+            node = _node(wire.inside(value, what), what)
+            if node.name in file.nodes:
+                raise BadFile(f"{what}: two nodes are called '{node.name}'")
+            file.nodes[node.name] = node
+            if len(file.nodes) > MOST_NODES:
+                raise BadFile(f"{what} has more than {MOST_NODES} nodes")
+        elif n == 2:
+            for m, _, function in wire.fields(wire.inside(value, what), what):
+                if m == 1:
+                    body = _function(wire.inside(function, what), what)
+                    file.functions[body.name] = body
+
+
+def _node(message: memoryview, what: str) -> Node:
+    node = Node()
+    for n, _, value in wire.fields(message, what):
+        if n == 1:
+            node.name = wire.text(value)
+        elif n == 2:
+            node.op = wire.text(value)
+        elif n == 3:
+            name = wire.text(value)
+            if name.startswith("^"):
+                node.controls.append(name[1:])
+            else:
+                node.inputs.append(name)
+        elif n == 5:
+            key, raw = _entry(value, what)
+            node.raw[key] = raw
+    if not node.name or not node.op:
+        raise BadFile(f"{what}: a node has no name or no operation; is it a TensorFlow graph?")
+    return node
+
+
+def _function(message: memoryview, what: str) -> Body:
+    body = Body()
+    for n, _, value in wire.fields(message, what):
+        if n == 1:
+            for m, _, v in wire.fields(wire.inside(value, what), what):
+                if m == 1:
+                    body.name = wire.text(v)
+                elif m in (2, 3):
+                    name = _texts(wire.inside(v, what), what, 1)
+                    (body.args if m == 2 else body.results).append(name)
+        elif n == 3:
+            node = _node(wire.inside(value, what), what)
+            body.nodes[node.name] = node
+        elif n == 4:
+            key, raw = _entry(value, what)
+            body.returns[key] = bytes(raw).decode("utf-8", "replace")
+    return body
+
+
+def _attribute(message: memoryview, what: str) -> Any:
+    """A Python object for an AttrValue; None where its kind is not known."""
+    for n, _, value in wire.fields(message, what):
+        if n == 1:
+            return _list(wire.inside(value, what), what)
+        return _single(n, value, what)
+    return None
+
+
+def _single(kind: int, value: Raw, what: str) -> Any:
+    match kind:
+        case 2:
+            return wire.text(value)
+        case 3:
+            return wire.whole(value, what)
+        case 4:
+            found = wire.floats(value, what)
+            return float(found[0]) if len(found) else 0.0
+        case 5:
+            return bool(wire.whole(value, what))
+        case 6:
+            return DTYPES.get(wire.whole(value, what) % 100, "unknown")
+        case 7:
+            return read_shape(wire.inside(value, what), what)
+        case 8:
+            return Tensor(wire.inside(value, what))
+        case 10:
+            return Function(_texts(wire.inside(value, what), what, 1))
+    return None
+
+
+def _list(message: memoryview, what: str) -> list[Any]:
+    found: list[Any] = []
+    for n, _, value in wire.fields(message, what):
+        if n in (3, 5, 6):
+            numbers = wire.wholes(value, what)
+            if n == 6:
+                found += [DTYPES.get(k % 100, "unknown") for k in numbers]
+            else:
+                found += [bool(k) if n == 5 else k for k in numbers]
+        elif n == 4:
+            found += [float(f) for f in wire.floats(value, what)]
+        elif n == 9:
+            found.append(Function(_texts(wire.inside(value, what), what, 1)))
+        else:
+            found.append(_single(n, value, what))
+    return found

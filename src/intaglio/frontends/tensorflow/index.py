@@ -1,0 +1,174 @@
+"""Picking, placing and finding elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.errors import BadInput
+from intaglio.frontends.tensorflow.control import stored
+from intaglio.frontends.tensorflow.node import TfNode, Variable, importer
+from intaglio.ir import Value, constant
+from intaglio.ops.registry import normalize_axis
+
+
+def _indices(v: Value) -> Value:
+    made: Value = v if v.dtype in ("i32", "i64") else ops.cast(v, dtype="i64")
+    return made
+
+
+def _gathered(n: TfNode, x: Value, indices: Value, axis: int, batch: int) -> Value:
+    axis = normalize_axis(axis, x.type.rank)
+    if batch < 0:
+        batch += indices.type.rank
+    if not batch:
+        made: Value = ops.gather(x, indices, axis=axis)
+        return made
+    if axis < batch:
+        raise BadInput(f"axis {axis} is one of the {batch} batch axes")
+    between = range(batch, axis)  # axes between the batch and the one that is picked from
+    first = ops.transpose(x, perm=(*range(batch), axis, *between, *range(axis + 1, x.type.rank)))
+    places = ops.reshape(indices, shape=(*indices.shape, 1))
+    picked = ops.gather_nd(first, places, batch_dims=batch)
+    if not between:
+        return picked
+    inner = indices.type.rank - batch
+    moved = range(batch + inner, batch + inner + len(between))
+    rest = range(batch + inner + len(between), picked.type.rank)
+    made = ops.transpose(picked, perm=(*range(batch), *moved, *range(batch, batch + inner), *rest))
+    return made
+
+
+@importer("GatherV2")
+def gather_v2(n: TfNode) -> Value:
+    return _gathered(n, n.value(0), _indices(n.value(1)), n.whole(2), n.attr("batch_dims", 0))
+
+
+@importer("Gather")
+def gather(n: TfNode) -> Value:
+    return _gathered(n, n.value(0), _indices(n.value(1)), 0, 0)
+
+
+@importer("ResourceGather")
+def resource_gather(n: TfNode) -> Value:
+    held = n.thing(0)
+    if not isinstance(held, Variable):
+        raise BadInput("its operand is no variable")
+    return _gathered(n, stored(n, held), _indices(n.value(1)), 0, n.attr("batch_dims", 0))
+
+
+@importer("GatherNd")
+def gather_nd(n: TfNode) -> Value:
+    made: Value = ops.gather_nd(n.value(0), _indices(n.value(1)))
+    return made
+
+
+@importer("ScatterNd")
+def scatter_nd(n: TfNode) -> Value:
+    """Numbers for one place are added up."""
+    indices, updates, shape = _indices(n.value(0)), n.value(1), n.ints(2)
+    zeros = ops.expand(constant(0, dtype=updates.dtype), shape=shape)
+    made: Value = ops.scatter_nd(zeros, indices, updates, reduction="add")
+    return made
+
+
+_SCATTERS = {"TensorScatterUpdate": "none", "TensorScatterAdd": "add", "TensorScatterMax": "max",
+             "TensorScatterMin": "min"}  # fmt: skip
+
+
+@importer(*_SCATTERS)
+def tensor_scatter(n: TfNode) -> Value:
+    made: Value = ops.scatter_nd(n.value(0), _indices(n.value(1)), n.value(2),
+                                 reduction=_SCATTERS[n.op])  # fmt: skip
+    return made
+
+
+@importer("OneHot")
+def one_hot(n: TfNode) -> Value:
+    """An index outside of the depth, also a negative one, makes a row without a hot place."""
+    x, depth, on, off = n.value(0), n.whole(1), n.value(2), n.value(3)
+    axis = n.attr("axis", -1)
+    if not 0 <= depth < 1 << 24:
+        raise BadInput(f"a depth of {depth}")
+    pair = ops.concat(ops.reshape(off, shape=(1,)), ops.reshape(on, shape=(1,)), axis=0)
+    whole = _indices(x)
+    none = constant(depth, dtype=whole.dtype)
+    safe = ops.where(none, whole, ops.less(whole, constant(0, dtype=whole.dtype)))
+    made: Value = ops.one_hot(safe, pair, depth=depth, axis=axis)
+    return made
+
+
+@importer("Where")
+def where(n: TfNode) -> Value:
+    """Coordinates of what is not 0, one row each; how many, the data decides."""
+    x = n.value(0)
+    made: Value = ops.transpose(ops.nonzero(x), perm=(1, 0))
+    return made
+
+
+@importer("ReverseV2")
+def reverse(n: TfNode) -> Value:
+    x = n.value(0)
+    made = x
+    for axis in {normalize_axis(a, x.type.rank) for a in n.ints(1)}:
+        made = ops.part(made, -1, -x.shape[axis] - 1, axis=axis, step=-1)
+    return made
+
+
+@importer("ReverseSequence")
+def reverse_sequence(n: TfNode) -> Value:
+    made: Value = ops.reverse_sequence(
+        n.value(0), _indices(n.value(1)), batch_axis=n.attr("batch_dim", 0),
+        time_axis=n.attr("seq_dim", 1),
+    )  # fmt: skip
+    return made
+
+
+@importer("InvertPermutation")
+def invert_permutation(n: TfNode) -> Value:
+    return constant(np.argsort(n.const(0)), dtype=n.value(0).dtype)
+
+
+@importer("MatrixBandPart")
+def matrix_band_part(n: TfNode) -> Value:
+    x, below, above = n.value(0), n.whole(1), n.whole(2)
+    made = x
+    if below >= 0:
+        made = ops.trilu(made, k=-below, upper=True)
+    if above >= 0:
+        made = ops.trilu(made, k=above, upper=False)
+    return made
+
+
+@importer("Roll")
+def roll(n: TfNode) -> Value:
+    x, shifts, axes = n.value(0), n.ints(1), n.ints(2)
+    made = x
+    for shift, axis in zip(shifts, axes, strict=True):
+        axis = normalize_axis(axis, x.type.rank)
+        d = x.shape[axis]
+        cut = (d - shift) % d if d else 0
+        if cut:
+            parts = (ops.part(made, cut, d, axis=axis), ops.part(made, 0, cut, axis=axis))
+            made = ops.concat(*parts, axis=axis)
+    return made
+
+
+@importer("Unique")
+def unique(n: TfNode) -> list[Value]:
+    x = n.value(0)
+    values, _, inverse, _ = ops.unique(x, axis=0, sorted=False)
+    return [values, ops.cast(inverse, dtype=n.dtype("out_idx", "i32"))]
+
+
+@importer("Bincount", "DenseBincount")
+def bincount(n: TfNode) -> Value:
+    x, size, weights = n.value(0), n.whole(1), n.value(2)
+    if x.type.rank != 1 or weights.type.size or not 0 < size < 1 << 24:
+        n.unsupported(f"{x.type} with weights {weights.type} into {size}; a vector is read")
+    dtype = weights.dtype if dtypes.is_float(weights.dtype) else "i32"
+    zeros = ops.expand(constant(0, dtype=dtype), shape=(size,))
+    ones = ops.expand(constant(1, dtype=dtype), shape=x.shape)
+    made: Value = ops.scatter_nd(zeros, ops.reshape(_indices(x), shape=(x.shape[0], 1)), ones,
+                                 reduction="add")  # fmt: skip
+    return made

@@ -1,0 +1,167 @@
+"""What importers see: one node with its operands, and the registry of importers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput, Unsupported
+from intaglio.frontends.tensorflow.file import Node
+from intaglio.ir import Array, Value
+from intaglio.ops.registry import REGISTRY, Op
+
+if TYPE_CHECKING:
+    from intaglio.frontends.tensorflow.scope import Scope
+
+
+# ---- what stands on an edge, beside tensors ------------------------------------------------------
+@dataclass(frozen=True)
+class Variable:
+    """A handle of a variable, by the name of the node that makes it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string, or several."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A list of tensors of one shape, as one tensor; None while no element has shown its shape."""
+
+    value: Value | None
+    count: int
+    dtype: str
+    element: tuple[int, ...] | None = None
+
+
+class Nothing:
+    """The side of a branch that is not taken (DEAD), or what an unknown op makes (UNKNOWN)."""
+
+
+DEAD, UNKNOWN = Nothing(), Nothing()
+Thing = Value | Variable | Text | Rows | Nothing
+
+# ---- importers -----------------------------------------------------------------------------------
+Import = Callable[["TfNode"], Any]
+IMPORTERS: dict[str, Import] = {}
+
+
+def importer(*names: str) -> Callable[[Import], Import]:
+    """Register the function below as the meaning of these ops."""
+
+    def register(function: Import) -> Import:
+        for name in names:
+            if name in IMPORTERS:
+                raise ValueError(f"two importers for {name}")
+            IMPORTERS[name] = function
+        return function
+
+    return register
+
+
+def find_importer(name: str) -> Import | None:
+    """The importer of an op, or the op of ours that is the same."""
+    if name in IMPORTERS:
+        return IMPORTERS[name]
+    same = _same_ops().get(name)
+    return functools.partial(_import_same, same) if same else None
+
+
+def known_ops() -> set[str]:
+    """The names of all ops that are read."""
+    return {*IMPORTERS, *_same_ops()}
+
+
+@functools.cache
+def _same_ops() -> dict[str, Op]:
+    return {op.names["tf"]: op for op in REGISTRY.values() if "tf" in op.names}
+
+
+def _import_same(op: Op, n: TfNode) -> Any:
+    return op(*n.values())
+
+
+class TfNode:
+    """One node, as importers see it."""
+
+    def __init__(self, node: Node, inputs: Sequence[Thing], origin: str, scope: Scope):
+        self.node, self.inputs, self.origin, self.scope = node, list(inputs), origin, scope
+        self.op = node.op
+
+    def thing(self, i: int) -> Thing:
+        if not -len(self.inputs) <= i < len(self.inputs):
+            raise BadInput(f"operand {i} is missing; {self.op} needs it")
+        return self.inputs[i]
+
+    def value(self, i: int) -> Value:
+        """Operand `i`, which has to be a tensor."""
+        v = self.thing(i)
+        if not isinstance(v, Value):
+            raise BadInput(f"operand {i} is no tensor of numbers; {self.op} needs one")
+        return v
+
+    def values(self) -> list[Value]:
+        return [self.value(i) for i in range(len(self.inputs))]
+
+    def is_const(self, i: int) -> bool:
+        v = self.thing(i)
+        return isinstance(v, Value) and v.data is not None
+
+    def const(self, i: int) -> Array:
+        """The array of an operand that must be constant."""
+        v = self.value(i)
+        if v.data is None:
+            self.unsupported(
+                f"operand {i} ('{v.name}') decides a shape or a way and is known only at run time; "
+                "bind what it is computed from with --shape or --value"
+            )
+        return v.data
+
+    def ints(self, i: int) -> tuple[int, ...]:
+        """A constant operand as a tuple of integers."""
+        return tuple(int(d) for d in np.asarray(self.const(i)).reshape(-1))
+
+    def whole(self, i: int) -> int:
+        """A constant operand that is one integer."""
+        found = self.ints(i)
+        if len(found) != 1:
+            raise BadInput(f"operand {i} has {len(found)} entries; one is needed")
+        return found[0]
+
+    def number(self, i: int) -> float:
+        """A constant operand that is one number."""
+        found = self.const(i)
+        if found.size != 1:
+            raise BadInput(f"operand {i} has {found.size} entries; one is needed")
+        return float(found.reshape(-1)[0])
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute of the node; where none is given, the op's default."""
+        found = self.node.attrs.get(name)
+        if found is None:
+            return default
+        if default is not None and not isinstance(found, type(default)):
+            if isinstance(default, float) and isinstance(found, int):
+                return float(found)
+            raise BadInput(f"attribute '{name}' is {found!r:.40}; it makes no sense")
+        return found
+
+    def dtype(self, name: str, default: str | None = None) -> str:
+        """An attribute that is an element type of numbers."""
+        found = self.attr(name, default or "unknown")
+        if found not in dtypes.TABLE:
+            self.unsupported(f"its '{name}' is {found}; numbers are read")
+        return str(found)
+
+    def unsupported(self, why: str) -> NoReturn:
+        raise Unsupported(f"tensorflow: {self.op} '{self.origin}': {why}")

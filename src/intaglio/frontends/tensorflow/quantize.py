@@ -1,0 +1,82 @@
+"""What training with simulated quantisation leaves: ranges, as quantise and dequantise pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.frontends.tensorflow.node import TfNode, importer
+from intaglio.ir import Array, Value, constant
+
+
+def nudged(low: Array, high: Array, bits: int, narrow: bool) -> tuple[Array, Array]:
+    """Scale and zero point of a range, moved so that 0 is on the grid, as TensorFlow moves it."""
+    lowest, highest = np.float32(1 if narrow else 0), np.float32((1 << bits) - 1)
+    scale = (high - low) / (highest - lowest)
+    zero = np.floor(lowest - low / scale + np.float32(0.5))
+    return scale, np.clip(zero, lowest, highest).astype(np.int64)
+
+
+def _fake_quant(n: TfNode, low: Array, high: Array, axis: int | None) -> Value:
+    """Eight bits are u8 for activations; narrow ranges (of weights) are i8 around 0."""
+    x, bits, narrow = n.value(0), n.attr("num_bits", 8), n.attr("narrow_range", False)
+    low, high = low.astype(np.float32), high.astype(np.float32)
+    if not 2 <= bits <= 16 or low.shape != high.shape:
+        raise BadInput(f"{bits} bits from {low.shape} to {high.shape} ends")
+    empty = (low == 0) & (high == 0)
+    if not np.all(np.isfinite(low) & np.isfinite(high) & ((low < high) | empty)):
+        raise BadInput("its ranges are not from a lower to a higher number")
+    scale, zero = nudged(low, np.where(empty, np.float32(1), high), bits, narrow)
+    dtype = "u8" if bits <= 8 else "u16"
+    if narrow and bits == 8:
+        dtype, zero = "i8", zero - 128
+    if narrow or bits not in (8, 16):
+        first = 1 if narrow else 0
+        if dtype == "i8":
+            first -= 128
+        steps = (1 << bits) - 1 - (1 if narrow else 0)
+        x = _clipped(x, (first - zero) * scale, (first + steps - zero) * scale, axis)
+    s = constant(scale.astype(np.float32) if axis is not None else scale.reshape(()))
+    kept = zero if axis is not None else zero.reshape(())
+    z = constant(kept, dtype=dtype)
+    grain: dict[str, Any] = {"axis": axis or 0, "block_size": 0}
+    q = ops.quantize_linear(x, s, z, dtype=dtype, **grain)
+    y: Value = ops.dequantize_linear(q, s, z, **grain)
+    if empty.any():
+        y = ops.mul(y, constant((~empty).astype(np.float32)))
+    return y
+
+
+def _clipped(x: Value, low: Array, high: Array, axis: int | None) -> Value:
+    if axis is None:
+        made: Value = ops.clip(x, lo=float(low.reshape(-1)[0]), hi=float(high.reshape(-1)[0]))
+        return made
+    low, high = low.astype(np.float32), high.astype(np.float32)
+    made = ops.minimum(ops.maximum(x, constant(low)), constant(high))
+    return made
+
+
+@importer("FakeQuantWithMinMaxArgs")
+def fake_quant_args(n: TfNode) -> Value:
+    low, high = np.float32(n.attr("min", -6.0)), np.float32(n.attr("max", 6.0))
+    return _fake_quant(n, np.asarray(low), np.asarray(high), None)
+
+
+@importer("FakeQuantWithMinMaxVars")
+def fake_quant_vars(n: TfNode) -> Value:
+    low, high = n.const(1), n.const(2)
+    if low.size != 1 or high.size != 1:
+        raise BadInput(f"its range is {low.shape} to {high.shape}; one number each is needed")
+    return _fake_quant(n, low.reshape(()), high.reshape(()), None)
+
+
+@importer("FakeQuantWithMinMaxVarsPerChannel")
+def fake_quant_channels(n: TfNode) -> Value:
+    """One range for every entry of the last axis."""
+    x, low, high = n.value(0), n.const(1), n.const(2)
+    if not x.type.rank or low.shape != x.shape[-1:] or high.shape != x.shape[-1:]:
+        raise BadInput(f"ranges of {low.shape} do not fit {x.type}")
+    return _fake_quant(n, low, high, x.type.rank - 1)

@@ -1,0 +1,85 @@
+"""Reductions and running sums: the axes are an operand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.frontends.tensorflow.node import TfNode, importer
+from intaglio.ir import Value
+from intaglio.ops.registry import normalize_axis
+
+_REDUCTIONS: dict[str, Any] = {
+    "Mean": ops.reduce_mean, "Sum": ops.reduce_sum, "Max": ops.reduce_max, "Min": ops.reduce_min,
+    "Prod": ops.reduce_prod, "EuclideanNorm": ops.reduce_l2,
+}  # fmt: skip
+
+
+def _axes(n: TfNode, x: Value) -> tuple[int, ...]:
+    return tuple(sorted({normalize_axis(a, x.type.rank) for a in n.ints(1)}))
+
+
+@importer(*_REDUCTIONS)
+def reduction(n: TfNode) -> Value:
+    x = n.value(0)
+    axes = _axes(n, x)
+    if not axes:
+        return x
+    made: Value = _REDUCTIONS[n.op](x, axes=axes, keepdims=n.attr("keep_dims", False))
+    return made
+
+
+@importer("All", "Any")
+def logical(n: TfNode) -> Value:
+    x = n.value(0)
+    axes = _axes(n, x)
+    if not axes:
+        return x
+    op = ops.reduce_min if n.op == "All" else ops.reduce_max
+    made: Value = op(ops.cast(x, dtype="u8"), axes=axes, keepdims=n.attr("keep_dims", False))
+    made = ops.cast(made, dtype="bool")
+    return made
+
+
+@importer("ArgMax", "ArgMin")
+def place_of(n: TfNode) -> Value:
+    x = n.value(0)
+    op = ops.argmax if n.op == "ArgMax" else ops.argmin
+    axis = normalize_axis(n.whole(1), x.type.rank)
+    made: Value = ops.cast(op(x, axis=axis, keepdims=False), dtype=n.dtype("output_type", "i64"))
+    return made
+
+
+@importer("Cumsum", "Cumprod")
+def cumulative(n: TfNode) -> Value:
+    x = n.value(0)
+    op = ops.cumsum if n.op == "Cumsum" else ops.cumprod
+    way = {name: n.attr(name, False) for name in ("exclusive", "reverse")}
+    made: Value = op(x, axis=normalize_axis(n.whole(1), x.type.rank), **way)
+    return made
+
+
+@importer("TopKV2", "TopK")
+def top_k(n: TfNode) -> list[Value]:
+    x = n.value(0)
+    k = n.whole(1) if n.op == "TopKV2" else n.attr("k", 1)
+    values, places = ops.topk(x, k=k, axis=-1, sorted=n.attr("sorted", True))
+    return [values, ops.cast(places, dtype=n.dtype("index_type", "i32"))]
+
+
+@importer("SegmentSum", "UnsortedSegmentSum")
+def segment_sum(n: TfNode) -> Value:
+    """Rows of one number are added up."""
+    x, ids = n.value(0), n.value(1)
+    if ids.type.rank != 1 or not x.type.rank:
+        n.unsupported(f"segments {ids.type} of {x.type}; a vector of them is read")
+    count = n.whole(2) if n.op.startswith("Uns") else int(n.const(1).max(initial=-1)) + 1
+    if not 0 < count < 1 << 24:
+        raise BadInput(f"{count} segments")
+    zeros = ops.expand(ops.cast(ops.part(x, 0, 1, axis=0), dtype=x.dtype),
+                       shape=(count, *x.shape[1:]))  # fmt: skip
+    zeros = ops.sub(zeros, zeros)
+    made: Value = ops.scatter_nd(zeros, ops.reshape(ids, shape=(ids.shape[0], 1)), x,
+                                 reduction="add")  # fmt: skip
+    return made

@@ -1,0 +1,311 @@
+"""Following a graph: functions are inlined, constants computed, the rest becomes nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from intaglio import dtypes
+from intaglio.errors import BadFile, IntaglioError, RunError, Unsupported
+from intaglio.frontends.tensorflow.bundle import Bundle
+from intaglio.frontends.tensorflow.file import Body, File, Node
+from intaglio.frontends.tensorflow.node import (
+    DEAD,
+    UNKNOWN,
+    Rows,
+    TfNode,
+    Thing,
+    Variable,
+    find_importer,
+)  # fmt: skip
+from intaglio.ir import Node as Made
+from intaglio.ir import Value, constant
+from intaglio.ops.registry import REGISTRY, evaluate_node
+
+MOST = 1 << 18  # nodes, functions inlined
+DEEPEST = 64  # functions inside of functions
+LARGEST = 1 << 31  # elements of a result
+FOLDED = 1 << 22  # elements of a constant that is computed here, unless its operands are as large
+WORK = 1 << 28  # multiply-accumulates that are computed here
+Ref = tuple[str, int]
+
+DAMAGE = (TypeError, ValueError, KeyError, IndexError, ArithmeticError, AttributeError,
+          AssertionError, MemoryError, RecursionError)  # fmt: skip
+
+# Where functions name outputs: the outputs of ops that have several, in order.
+OUTPUTS = {
+    "TopKV2": ("values", "indices"), "Switch": ("output_false", "output_true"),
+    "Merge": ("output", "value_index"), "Unique": ("y", "idx"),
+    "NonMaxSuppressionV4": ("selected_indices", "valid_outputs"),
+    "NonMaxSuppressionV5": ("selected_indices", "selected_scores", "valid_outputs"),
+    "CombinedNonMaxSuppression": ("nmsed_boxes", "nmsed_scores", "nmsed_classes",
+                                  "valid_detections"),
+    "TensorListPopBack": ("output_handle", "tensor"), "TensorArrayV3": ("handle", "flow"),
+    "SoftmaxCrossEntropyWithLogits": ("loss", "backprop"),
+}  # fmt: skip
+_NORM = ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2",
+         "reserve_space_3")  # fmt: skip
+OUTPUTS |= {f"FusedBatchNorm{v}": _NORM for v in ("", "V2", "V3")}
+
+
+@dataclass
+class Model:
+    """What all scopes of one import share."""
+
+    file: File
+    variables: Bundle | None = None
+    keys: dict[str, str] = field(default_factory=dict)  # variable -> its key in the checkpoint
+    unknown: dict[str, list[str]] = field(default_factory=dict)  # op -> its nodes
+    written: set[str] = field(default_factory=set)  # variables that the model itself assigns
+    input: Callable[[str], Value] | None = None  # makes an input of a placeholder
+    read: dict[str, Value] = field(default_factory=dict)
+    count: int = 0
+    depth: int = 0
+
+
+class Capture:
+    """A body that becomes a graph of its own: what it reads from outside, as inputs of it."""
+
+    def __init__(self) -> None:
+        self.inside: dict[Value, Value] = {}  # outer value -> input of the body
+        self.constants: dict[Value, Value] = {}
+
+    def take(self, thing: Thing) -> Thing:
+        if isinstance(thing, Rows):
+            return thing if thing.value is None else Rows(
+                self._value(thing.value), thing.count, thing.dtype, thing.element
+            )  # fmt: skip
+        return self._value(thing) if isinstance(thing, Value) else thing
+
+    def _value(self, v: Value) -> Value:
+        held = self.inside if v.data is None else self.constants
+        if v not in held:
+            held[v] = Value(v.type, v.name, v.data)
+        return held[v]
+
+
+class Scope:
+    """The nodes of a graph or of a function, and what they have become."""
+
+    def __init__(self, model: Model, nodes: dict[str, Node], prefix: str = "",
+                 outer: Scope | None = None, capture: Capture | None = None):  # fmt: skip
+        self.model, self.nodes, self.prefix = model, nodes, prefix
+        self.outer, self.capture = outer, capture  # of the body of a loop
+        self.args: dict[str, Thing] = {}  # arguments of a function
+        self.bound: dict[Ref, Thing] = {}  # given from outside instead of computed
+        self.made: dict[str, list[Thing]] = {}
+        self.frames: dict[str, dict[str, Thing]] = {}  # loops that have been built
+        self.exits: dict[str, list[str]] | None = None
+
+    # ---- references ----------------------------------------------------------------------------
+    def resolve(self, ref: str) -> Ref:
+        """The node and the place among its outputs: `name`, `name:1` or `name:output:1`."""
+        name, *rest = ref.split(":")
+        try:
+            if not rest:
+                return name, 0
+            if len(rest) == 1:
+                return name, int(rest[0])
+            first = 0
+            node = self.nodes.get(name)
+            if node is not None and node.op in OUTPUTS:
+                first = OUTPUTS[node.op].index(rest[0])
+            return name, first + int(rest[1])
+        except (ValueError, IndexError):
+            raise BadFile(f"tensorflow: '{ref}' names no tensor") from None
+
+    def source(self, ref: str) -> Node | None:
+        """The node that makes a tensor; None for arguments and given ones."""
+        at = self.resolve(ref)
+        return None if at in self.bound or at[0] in self.args else self.nodes.get(at[0])
+
+    def get(self, ref: str) -> Thing:
+        """What a tensor has become."""
+        at = self.resolve(ref)
+        if not self._done(at):
+            self._compute(at[0])
+        return self._look_up(at)
+
+    def _done(self, at: Ref) -> bool:
+        return at in self.bound or at[0] in self.made or at[0] in self.args
+
+    def _look_up(self, at: Ref) -> Thing:
+        if at in self.bound:
+            return self.bound[at]
+        if at[0] in self.args:
+            return self.args[at[0]]
+        made = self.made[at[0]]
+        if not 0 <= at[1] < len(made):
+            if UNKNOWN in made:
+                return UNKNOWN
+            if DEAD in made:
+                return DEAD
+            raise BadFile(f"tensorflow: '{at[0]}' has no output {at[1]}, it makes {len(made)}")
+        return made[at[1]]
+
+    # ---- the walk ------------------------------------------------------------------------------
+    def _compute(self, name: str) -> None:
+        stack, open_ = [name], set()
+        while stack:
+            now = stack[-1]
+            if now in self.made:
+                stack.pop()
+                continue
+            node = self.nodes.get(now)
+            if node is None:
+                raise BadFile(f"tensorflow: '{now}' is read, but there is no such node")
+            todo = [at[0] for at in map(self.resolve, self._needs(node)) if not self._done(at)]
+            if not todo:
+                stack.pop()
+                self._import(node)
+            elif now in open_:
+                raise BadFile(f"tensorflow: '{now}' needs its own result")
+            else:
+                open_.add(now)
+                stack.extend(todo)
+
+    def _needs(self, node: Node) -> list[str]:
+        """The tensors that have to be there before a node can be imported."""
+        if node.op in ("Enter", "RefEnter") and self.outer is not None:
+            return []
+        if node.op in ("Exit", "RefExit"):
+            from intaglio.frontends.tensorflow.frames import entries
+
+            return [e.inputs[0] for e in entries(self, node) if e.inputs]
+        return [*node.inputs, *self._pivots(node)]
+
+    def _pivots(self, node: Node) -> list[str]:
+        """Control inputs that say on which side of a branch a node is."""
+        found = []
+        for c in node.controls:
+            pivot = self.nodes.get(c)
+            if pivot is not None and pivot.op == "Identity" and pivot.inputs:
+                source = self.source(pivot.inputs[0])
+                if source is not None and source.op in ("Switch", "RefSwitch"):
+                    found.append(c)
+        return found
+
+    def _import(self, node: Node) -> None:
+        model, origin = self.model, self.prefix + node.name
+        model.count += 1
+        if model.count > MOST:
+            raise Unsupported(f"tensorflow: more than {MOST} nodes once its functions are inlined")
+        if node.op in ("Exit", "RefExit", "Enter", "RefEnter"):
+            inputs: list[Thing] = []
+        else:
+            inputs = [self._look_up(self.resolve(r)) for r in node.inputs]
+            pivots = [self._look_up(self.resolve(r)) for r in self._pivots(node)]
+            if DEAD in pivots or (DEAD in inputs and node.op not in ("Merge", "RefMerge")):
+                self.made[node.name] = [DEAD]
+                return
+        function = find_importer(node.op)
+        if function is None and node.op in model.file.functions:
+            function = call_by_name
+        if function is None:
+            model.unknown.setdefault(node.op, []).append(origin)
+        if function is None or (UNKNOWN in inputs and node.op not in ("Merge", "RefMerge")):
+            self.made[node.name] = [UNKNOWN]
+            return
+        n = TfNode(node, inputs, origin, self)
+        try:
+            made = function(n)
+            results = list(made) if isinstance(made, list | tuple) else [made]
+            self.made[node.name] = self._settle(results, origin)
+        except IntaglioError as e:
+            if str(e).startswith("tensorflow: "):
+                raise
+            kind = BadFile if isinstance(e, RunError) else type(e)
+            raise kind(f"tensorflow: {node.op} '{origin}': {e}") from None
+        except DAMAGE as e:
+            words = " ".join(f"{type(e).__name__}: {e}".split())[:120]
+            raise BadFile(f"tensorflow: {node.op} '{origin}' makes no sense ({words})") from None
+
+    # ---- results -------------------------------------------------------------------------------
+    def _settle(self, results: Sequence[Thing], origin: str) -> list[Thing]:
+        """Results with names and places in the file, constants where all they need is constant."""
+        known: dict[Made, list[Value]] = {}
+        out: list[Thing] = []
+        for i, thing in enumerate(results):
+            if isinstance(thing, Rows) and thing.value is not None:
+                held = folded(thing.value, origin, known)
+                thing = Rows(held, thing.count, thing.dtype, thing.element)
+            elif isinstance(thing, Value):
+                thing = folded(thing, origin, known)
+                if thing.type.size > LARGEST:
+                    raise BadFile(f"it makes {thing.type}")
+                thing.name = thing.name or (origin if i == 0 else f"{origin}:{i}")
+            out.append(thing)
+        return out
+
+    # ---- functions -----------------------------------------------------------------------------
+    def body(self, name: str) -> Body:
+        if name not in self.model.file.functions:
+            raise BadFile(f"tensorflow: there is no function '{name}'")
+        return self.model.file.functions[name]
+
+    def call(self, name: str, inputs: Sequence[Thing], origin: str) -> list[Thing]:
+        """The results of a function, computed here."""
+        body, model = self.body(name), self.model
+        if len(inputs) != len(body.args):
+            raise BadFile(f"function '{name}' takes {len(body.args)} arguments, not {len(inputs)}")
+        inner = Scope(model, body.nodes, f"{origin}/")
+        inner.args = dict(zip(body.args, inputs, strict=True))
+        for node in body.nodes.values():
+            if node.op.startswith("Assign") and node.inputs:
+                held = inner.args.get(node.inputs[0])
+                if isinstance(held, Variable):
+                    model.written.add(held.name)
+        model.depth += 1
+        if model.depth > DEEPEST:
+            raise Unsupported(f"tensorflow: functions call each other more than {DEEPEST} deep")
+        try:
+            return [inner.get(body.returns.get(r, r)) for r in body.results]
+        finally:
+            model.depth -= 1
+
+
+def call_by_name(n: TfNode) -> list[Thing]:
+    """A node whose op is a function of the file."""
+    return n.scope.call(n.op, n.inputs, n.origin)
+
+
+def folded(v: Value, origin: str, known: dict[Made, list[Value]]) -> Value:
+    """`v` as a constant where everything that it is computed from is one."""
+    node = v.producer
+    if node is None:
+        return v
+    if node in known:
+        return known[node][v.index]
+    if node.origin:  # settled before
+        return v
+    node.origin = origin
+    known[node] = node.outputs
+    for i, x in enumerate(node.inputs):
+        if x is not None and (better := folded(x, origin, known)) is not x:
+            node.inputs[i] = better
+            better.uses[node] = None
+    if all(x is None or x.data is not None for x in node.inputs) and _worth_folding(node):
+        arrays = [None if x is None else x.data for x in node.inputs]
+        known[node] = [constant(a, dtype=w.dtype) for a, w in
+                       zip(evaluate_node(node, arrays), node.outputs, strict=True)]  # fmt: skip
+    return known[node][v.index]
+
+
+def _worth_folding(node: Made) -> bool:
+    op = REGISTRY[node.op]
+    if node.bodies():
+        return False
+    size = sum(w.type.size for w in node.outputs)
+    given = sum(x.type.size for x in node.inputs if x is not None)
+    if size > max(FOLDED, 4 * given) or op.macs(node) > WORK:
+        return False
+    return op.foldable
+
+
+def dtype_of(node: Node) -> str | None:
+    """The element type of a node's first output as far as its attributes tell."""
+    for name in ("dtype", "DstT", "output_type", "out_type", "Tout", "T", "element_dtype"):
+        found = node.attrs.get(name)
+        if isinstance(found, str) and found in dtypes.TABLE:
+            return found
+    return None

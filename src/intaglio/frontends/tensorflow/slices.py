@@ -1,0 +1,138 @@
+"""Slices with all their masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.frontends.tensorflow.node import TfNode, importer
+from intaglio.frontends.tensorflow.shape import entries, reshaped
+from intaglio.ir import Value
+
+
+@importer("Slice")
+def slice_(n: TfNode) -> Value:
+    x, size = n.value(0), n.ints(2)
+    if len(size) != x.type.rank:
+        raise BadInput(f"{len(size)} sizes do not fit {x.type}")
+    if not n.is_const(1):
+        return _moving(n, x, size)
+    start = n.ints(1)
+    stop = tuple(d if s < 0 else b + s for b, s, d in zip(start, size, x.shape, strict=True))
+    if any(not 0 <= b <= e <= d for b, e, d in zip(start, stop, x.shape, strict=True)):
+        raise BadInput(f"from {start} to {stop} is not within {x.type}")
+    made: Value = ops.slice_(x, start=start, stop=stop, step=(1,) * x.type.rank)
+    return made
+
+
+def _moving(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
+    """A window of fixed size whose place is computed: rows by index, axis by axis."""
+    places = entries(n.value(1))
+    if places is None or len(places) != x.type.rank:
+        n.const(1)  # refuses, with the remedy
+    made = x
+    for axis, (p, s) in enumerate(zip(places or [], size, strict=True)):
+        d = x.shape[axis]
+        if p.data is not None:
+            b = int(p.data.reshape(-1)[0])
+            made = ops.part(made, b, d if s < 0 else b + s, axis=axis)
+        elif s < 0:
+            n.unsupported(f"axis {axis} begins at a place that is known only at run time, and "
+                          "ends at its end")  # fmt: skip
+        else:
+            steps = np.arange(s, dtype=np.int64)
+            index = ops.add(ops.reshape(ops.cast(p, dtype="i64"), shape=(1,)), steps)
+            made = ops.gather(made, index, axis=axis)
+    return made
+
+
+@dataclass
+class _Axis:
+    """What a slice does along one axis of its operand; `index` where one row is taken."""
+
+    start: int
+    stop: int
+    step: int
+    index: Value | None = None
+    single: bool = False
+
+
+@importer("StridedSlice")
+def strided_slice(n: TfNode) -> Value:
+    x = n.value(0)
+    axes, shape = _read(n, x)
+    made: Value = ops.slice_(
+        x,
+        start=tuple(a.start for a in axes),
+        stop=tuple(a.stop for a in axes),
+        step=tuple(a.step for a in axes),
+    )
+    for i, a in enumerate(axes):
+        if a.index is not None:
+            row = ops.reshape(ops.cast(a.index, dtype="i64"), shape=(1,))
+            made = ops.gather(made, row, axis=i)
+    return made if shape == tuple(range(x.type.rank)) else reshaped(made, shape)
+
+
+def _read(n: TfNode, x: Value) -> tuple[list[_Axis], tuple[int, ...]]:
+    """What to cut of every axis, and the axes that are left, -1 for new ones."""
+    begin, end = (entries(n.value(i)) for i in (1, 2))
+    step = n.ints(3)
+    if begin is None or end is None:
+        n.const(1 if begin is None else 2)  # refuses, with the remedy
+        raise AssertionError("a constant has entries")
+    if len(begin) != len(end) or len(begin) != len(step):
+        raise BadInput(f"{len(begin)} begins, {len(end)} ends and {len(step)} strides")
+    masks = {m: n.attr(f"{m}_mask", 0) for m in ("begin", "end", "ellipsis", "new_axis",
+                                                 "shrink_axis")}  # fmt: skip
+    axes: list[_Axis] = []
+    shape: list[int] = []
+    seen = False
+    for i in range(len(begin)):
+        bit = {m: bool(v >> i & 1) for m, v in masks.items()}
+        if bit["ellipsis"] and not seen:
+            seen = True
+            later = sum(not masks["new_axis"] >> k & 1 for k in range(i + 1, len(begin)))
+            while len(axes) < x.type.rank - later:
+                shape.append(len(axes))
+                axes.append(_Axis(0, x.shape[len(axes)], 1))
+        elif bit["new_axis"]:
+            shape.append(-1)
+        else:
+            if len(axes) >= x.type.rank:
+                raise BadInput(f"it slices more axes than {x.type} has")
+            axis = _cut(n, begin[i], end[i], step[i], x.shape[len(axes)], bit)
+            if not axis.single:
+                shape.append(len(axes))
+            axes.append(axis)
+    while len(axes) < x.type.rank:
+        shape.append(len(axes))
+        axes.append(_Axis(0, x.shape[len(axes)], 1))
+    return axes, tuple(shape)
+
+
+def _cut(n: TfNode, begin: Value, end: Value, step: int, d: int, bit: dict[str, bool]) -> _Axis:
+    if bit["shrink_axis"]:
+        if begin.data is None:
+            return _Axis(0, d, 1, begin, True)
+        place = int(begin.data.reshape(-1)[0])
+        place = place + d if place < 0 else place
+        if not 0 <= place < d:
+            raise BadInput(f"row {place} of {d}")
+        return _Axis(place, place + 1, 1, None, True)
+    if not step:
+        raise BadInput("a stride of 0")
+    ends = []
+    for v, open_, default in ((begin, "begin", 0 if step > 0 else d - 1),
+                              (end, "end", d if step > 0 else -d - 1)):  # fmt: skip
+        if bit[open_]:
+            ends.append(default)
+        elif v.data is None:
+            n.unsupported(f"its {open_} is known only at run time; one row or a fixed window is "
+                          "read")  # fmt: skip
+        else:
+            ends.append(int(v.data.reshape(-1)[0]))
+    return _Axis(ends[0], ends[1], step)

@@ -1,0 +1,97 @@
+"""Tensors, shapes and element types as TensorFlow stores them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadFile, Unsupported
+from intaglio.frontends import wire
+from intaglio.ir import Array
+
+DTYPES = {
+    1: "f32", 2: "f64", 3: "i32", 4: "u8", 5: "i16", 6: "i8", 7: "string", 8: "complex", 9: "i64",
+    10: "bool", 11: "i8", 12: "u8", 13: "i32", 14: "bf16", 15: "i16", 16: "u16", 17: "u16",
+    18: "complex", 19: "f16", 20: "resource", 21: "variant", 22: "u32", 23: "u64",
+}  # fmt: skip
+_VALUES = {5: "f", 6: "d", 7: "i", 10: "i", 11: "i", 13: "i", 16: "i", 17: "i"}  # by field number
+MOST_DIMS = 16
+SPREAD = 1 << 24  # elements that one stored number may stand for
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that nobody has read yet."""
+
+    raw: memoryview
+
+
+def read_shape(message: memoryview, what: str) -> tuple[int, ...] | None:
+    """The extents, -1 where one is open; None where not even the rank is known."""
+    dims = []
+    for n, _, value in wire.fields(message, what):
+        if n == 3 and value:
+            return None
+        if n == 2:
+            size = 0
+            for m, _, v in wire.fields(wire.inside(value, what), what):
+                if m == 1:
+                    size = wire.whole(v, what)
+            dims.append(size)
+    if len(dims) > MOST_DIMS or any(not -1 <= d < 1 << 40 for d in dims):
+        raise BadFile(f"{what} has the shape {dims[:8]}")
+    return tuple(dims)
+
+
+def read_tensor(tensor: Tensor, what: str) -> Array:
+    """The array; where there are fewer numbers than elements the last one is repeated."""
+    shape: tuple[int, ...] | None = ()
+    code, content = 0, memoryview(b"")
+    parts: list[Array] = []
+    for n, _, value in wire.fields(tensor.raw, what):
+        if n == 1:
+            code = wire.whole(value, what)
+        elif n == 2:
+            shape = read_shape(wire.inside(value, what), what)
+        elif n == 4:
+            content = wire.inside(value, what)
+        elif n in _VALUES:
+            parts.append(_numbers(n, value, what))
+    dtype = DTYPES.get(code, f"element type {code}")
+    if dtype not in dtypes.TABLE:
+        raise Unsupported(f"{what} holds {dtype}; numbers are read")
+    kind = dtypes.numpy_of(dtype)
+    if shape is None or min(shape, default=0) < 0:
+        raise BadFile(f"{what} has the shape {shape}; it must be known")
+    size = math.prod(shape)
+    if len(content):
+        if len(content) != size * kind.itemsize:
+            raise BadFile(f"{what} has {len(content)} bytes for {dtype} of shape {shape}")
+        return np.frombuffer(content, kind.newbyteorder("<")).astype(kind).reshape(shape)
+    numbers = np.concatenate(parts) if parts else np.zeros(1)
+    if dtype in ("f16", "bf16"):
+        stored = numbers.astype(np.int64).astype(np.uint16).view(kind)
+    else:
+        with np.errstate(invalid="ignore"):  # damaged: floats where integers belong
+            stored = numbers.astype(kind)
+    if len(stored) > max(size, 1) or size > max(SPREAD, len(stored)):
+        raise BadFile(f"{what} has {len(stored)} numbers for the shape {shape}")
+    if size > len(stored):
+        stored = np.concatenate([stored, np.full(size - len(stored), stored[-1])])
+    return stored[:size].reshape(shape)
+
+
+def _numbers(number: int, value: int | memoryview, what: str) -> Array:
+    if _VALUES[number] == "f":
+        return wire.floats(value, what)
+    if _VALUES[number] == "d":
+        return wire.floats(value, what, "<f8")
+    return np.array(wire.wholes(value, what), np.int64)
+
+
+def read_strings(tensor: Tensor, what: str) -> list[str]:
+    """The strings of a tensor of them."""
+    return [wire.text(value) for n, _, value in wire.fields(tensor.raw, what) if n == 8]

@@ -1,0 +1,50 @@
+"""Which tensor of the checkpoint belongs to which variable: what restoring would assign."""
+
+from __future__ import annotations
+
+from intaglio.frontends.tensorflow.file import File, Function, Node
+from intaglio.frontends.tensorflow.tensor import Tensor, read_strings
+
+
+def keys_of(file: File) -> dict[str, str]:
+    """Names of variables' nodes and their keys in the checkpoint."""
+    found = _assigned(file.nodes, {})
+    for node in file.nodes.values():
+        function = node.attrs.get("f") if "PartitionedCall" in node.op else None
+        body = file.functions.get(function.name) if isinstance(function, Function) else None
+        if body is None or not any(n.op == "RestoreV2" for n in body.nodes.values()):
+            continue
+        outside = {a: r.split(":")[0] for a, r in zip(body.args, node.inputs, strict=False)}
+        found |= _assigned(body.nodes, outside)
+    return found
+
+
+def _assigned(nodes: dict[str, Node], outside: dict[str, str]) -> dict[str, str]:
+    found = {}
+    for node in nodes.values():
+        if node.op in ("Assign", "AssignVariableOp") and len(node.inputs) == 2:
+            target = node.inputs[0].split(":")[0]
+            key = _restored(nodes, node.inputs[1])
+            if key is not None:
+                found[outside.get(target, target)] = key
+    return found
+
+
+def _restored(nodes: dict[str, Node], ref: str) -> str | None:
+    """The key that a tensor is restored from; None where it is not."""
+    for _ in range(8):  # through Identity and the like
+        name, *rest = ref.split(":")
+        node = nodes.get(name)
+        if node is None or not node.inputs:
+            return None
+        if node.op != "RestoreV2":
+            ref = node.inputs[0]
+            continue
+        if len(node.inputs) != 3:
+            return None
+        names = nodes.get(node.inputs[1].split(":")[0])
+        held = names.attrs.get("value") if names is not None else None
+        keys = read_strings(held, f"'{name}'") if isinstance(held, Tensor) else []
+        at = int(rest[-1]) if rest and rest[-1].isdigit() else 0
+        return keys[at] if at < len(keys) else None
+    return None
