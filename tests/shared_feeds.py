@@ -188,13 +188,14 @@ MODELS: dict[str, Model] = {
     "torchscript/vit4mnist_dynq": rows(
         data.mnist, _written, 97.15, 2000, shapes={"img": (1, 1, 28, 28)}
     ),
-    **{f"tf_pb/{n}": _spoken("mfcc_49x10") for n in ("CNN_S", "CRNN_S", "DS_CNN_S", "DS_CNN_L")},
-    **{f"tf_pb/{n}": _spoken("mfcc_25x10") for n in ("DNN_S", "Basic_LSTM_S", "LSTM_S", "GRU_S")},
+    **{f"tf_pb/{n}": _spoken("mfcc_49x10") for n in ("CNN_S", "CRNN_S", "DS_CNN_S", "DS_CNN_L",
+                                                             "Basic_LSTM_S")},
+    **{f"tf_pb/{n}": _spoken("mfcc_25x10") for n in ("DNN_S", "LSTM_S", "GRU_S")},
     "tf_pb/LapSRN_x2": Model(
         lambda i: _one(_luma(i)), {"shapes": {"IteratorGetNext": (1, 64, 64, 1)}}
     ),
     "tf_pb/segm_lite_v509_opt": Model(
-        lambda i: _one(photo(i, 160, 96, FACES) / 255), {"shapes": {"input_1": (1, 96, 160, 3)}}
+        lambda i: _one(photo(i, 128, 128, FACES) / 255), {"shapes": {"input_1": (1, 128, 128, 3)}}
     ),
     "caffe/mtcnn/det1": _candidates(12),
     "caffe/mtcnn/det2": _candidates(24),

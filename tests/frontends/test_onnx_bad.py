@@ -73,6 +73,9 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
         ("a.bin", b'name: "n"\nlayer {\n  name: "conv"\n}\n', "Caffe"),
         ("a.caffemodel", b"\x0a\x03net", "Caffe"),
         ("a.pb", b"\x0a\x03net", "TensorFlow"),
+        ("a.bin", b"\x0a\x12\x0a\x01x\x12\x0bPlaceholder*", "TensorFlow"),
+        ("a.bin", b"\x08\x01\x12\xf1\x10\x0a\x03", "TensorFlow SavedModel"),
+        ("a.bin", b"\x08\x08\x12\x07pytorch", "ONNX"),
         ("a.bin", b"\x80\x02\x8a\x0al\xfc\x9c", "PyTorch"),
     ],
 )

@@ -196,7 +196,7 @@ def _by_protobuf(path: Path, head: bytes) -> str | None:
     """ONNX begins with a version number; Caffe and TensorFlow with a name or a node."""
     if path.suffix == ".caffemodel":
         return "Caffe"
-    if _is_node(head):
+    if _is_node(head) or (head[0] == 0x0A and path.suffix == ".pb"):
         return "TensorFlow"
     if re.match(rb"\x08\x01\x12[\x80-\xff]*[\0-\x7f][\x0a\x12]", head):
         return SAVED  # schema 1, and a message: in ONNX there is a name at this place
