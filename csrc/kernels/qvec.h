@@ -115,6 +115,18 @@ enum { QL = 8, QBYTES = 32 };
 #define vq_unpackhi16 _mm256_unpackhi_epi16
 #endif
 
+// A 64-byte store takes slots of products, two of 32 bytes take none.
+INLINE void vq_store_halves(void *p, vq v) {
+#if defined(ISA_avx512)
+  __m256i high;
+  __asm__("vextracti64x4 $1, %1, %0" : "=v"(high) : "v"(v));  // in words, or GCC joins the stores again
+  _mm256_storeu_si256(p, _mm512_castsi512_si256(v));
+  _mm256_storeu_si256((__m256i *)p + 1, high);
+#else
+  vq_store(p, v);
+#endif
+}
+
 // Weights and inputs as `dot` wants them, made once for all the products that they take part in.
 #if defined(ISA_avx512vnni)
 typedef vq vq_four;

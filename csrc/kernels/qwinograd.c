@@ -16,15 +16,40 @@ typedef struct patch {  // the input pixels of a tile
   const uint8_t *at[POINTS];  // else each of them
 } patch;
 
-// For vectors V of LANES numbers of 16 bits: channels c to c + n of a tile at all points.
-#define INPUT(V, B, LANES)                                                                                         \
-  typedef uint16_t V __attribute__((vector_size(LANES * 2), may_alias, aligned(2)));                               \
-  typedef uint8_t B __attribute__((vector_size(LANES)));                                                           \
-  INLINE V get_##V(const uint8_t *p, int64_t n, uint8_t flip) {                                                    \
-    B bytes = {0};                                                                                                 \
-    if (n >= LANES) memcpy(&bytes, p, LANES);                                                                      \
-    else memcpy(&bytes, p, (size_t)n);                                                                             \
-    return __builtin_convertvector(bytes ^ flip, V);                                                               \
+#if defined(ISA_avx512)
+enum { MANY = 32, FEW = 16 };
+#define WIDEN_many(p, SIGNED)                                         \
+  (SIGNED ? _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p)) \
+          : _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)p)))
+#elif defined(ISA_avx2)
+enum { MANY = 16, FEW = 16 };
+#define WIDEN_many WIDEN_few
+#else
+enum { MANY = 8, FEW = 8 };
+#define WIDEN_many WIDEN_few
+#define WIDEN_few(p, SIGNED) widened(p, SIGNED)
+#endif
+typedef uint16_t many __attribute__((vector_size(MANY * 2), may_alias, aligned(2)));
+typedef uint16_t few __attribute__((vector_size(FEW * 2), may_alias, aligned(2)));
+#if defined(ITG_QVECTORS)
+#define WIDEN_few(p, SIGNED)                                       \
+  (SIGNED ? _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)) \
+          : _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)))
+#else
+INLINE few widened(const uint8_t *p, const bool SIGNED) {
+  few made;
+  for (int i = 0; i < FEW; i++) made[i] = (uint16_t)(SIGNED ? (int8_t)p[i] : p[i]);
+  return made;
+}
+#endif
+
+// For vectors V of 16-bit numbers: channels c to c + n of a tile at all points.
+#define INPUT(V, LANES)                                                                                            \
+  INLINE V get_##V(const uint8_t *p, int64_t n, const bool SIGNED) {                                               \
+    if (n >= LANES) return (V)WIDEN_##V(p, SIGNED);                                                                \
+    uint8_t some[LANES] = {0};                                                                                     \
+    memcpy(some, p, (size_t)n);                                                                                    \
+    return (V)WIDEN_##V(some, SIGNED);                                                                             \
   }                                                                                                                \
   INLINE void points_of_##V(const V *x, V *y) {                                                                    \
     const V four = x[1] << 2, more = x[2] << 2;                                                                    \
@@ -36,44 +61,49 @@ typedef struct patch {  // the input pixels of a tile
     y[4] = c - e;                                                                                                  \
     y[5] = (four + x[5]) - ((x[3] << 2) + x[3]);                                                                   \
   }                                                                                                                \
-  INLINE void transform_##V(const bool inside, const patch *p, uint8_t flip, int64_t c, int64_t n, uint16_t *to,   \
-                            int64_t step) {                                                                        \
+  INLINE void transform_##V(const bool INSIDE, const bool SIGNED, const patch *p, int64_t c, int64_t n,            \
+                            uint16_t *to, int64_t step) {                                                          \
     V half[SIZE][SIZE], x[SIZE], y[SIZE];                                                                          \
-    ROLLED for (int i = 0; i < SIZE; i++) {                                                                        \
-      UNROLL for (int j = 0; j < SIZE; j++)                                                                        \
-        x[j] = get_##V((inside ? p->first + i * p->line + j * p->pixel : p->at[i * SIZE + j]) + c, n, flip);       \
+    const uint8_t *line = p->first + c;                                                                            \
+    const int64_t pixel = p->pixel, three = 3 * pixel, five = 5 * pixel;                                           \
+    ROLLED for (int i = 0; i < SIZE; i++, line += p->line) {                                                       \
+      if (INSIDE) {                                                                                                \
+        x[0] = get_##V(line, n, SIGNED), x[1] = get_##V(line + pixel, n, SIGNED);                                  \
+        x[2] = get_##V(line + 2 * pixel, n, SIGNED), x[3] = get_##V(line + three, n, SIGNED);                      \
+        x[4] = get_##V(line + 4 * pixel, n, SIGNED), x[5] = get_##V(line + five, n, SIGNED);                       \
+      } else {                                                                                                     \
+        UNROLL for (int j = 0; j < SIZE; j++) x[j] = get_##V(p->at[i * SIZE + j] + c, n, SIGNED);                  \
+      }                                                                                                            \
       points_of_##V(x, half[i]);                                                                                   \
     }                                                                                                              \
-    ROLLED for (int j = 0; j < SIZE; j++) {                                                                        \
+    uint16_t *to2 = to + 2 * SIZE * step, *to4 = to + 4 * SIZE * step;                                             \
+    const int64_t down = SIZE * step;                                                                              \
+    ROLLED for (int j = 0; j < SIZE; j++, to += step, to2 += step, to4 += step) {                                  \
       UNROLL for (int i = 0; i < SIZE; i++) x[i] = half[i][j];                                                     \
       points_of_##V(x, y);                                                                                         \
-      UNROLL for (int i = 0; i < SIZE; i++) *(V *)(to + (i * SIZE + j) * step) = y[i];                             \
+      *(V *)to = y[0], *(V *)(to + down) = y[1];                                                                   \
+      *(V *)to2 = y[2], *(V *)(to2 + down) = y[3];                                                                 \
+      *(V *)to4 = y[4], *(V *)(to4 + down) = y[5];                                                                 \
     }                                                                                                              \
+  }                                                                                                                \
+  static void some_##V(const patch *p, bool is_signed, int64_t c, int64_t n, uint16_t *to, int64_t step) {         \
+    if (p->first && n >= LANES && is_signed) transform_##V(true, true, p, c, LANES, to, step);                     \
+    else if (p->first && n >= LANES) transform_##V(true, false, p, c, LANES, to, step);                            \
+    else if (n >= LANES && is_signed) transform_##V(false, true, p, c, LANES, to, step);                           \
+    else if (n >= LANES) transform_##V(false, false, p, c, LANES, to, step);                                       \
+    else transform_##V(false, is_signed, p, c, n, to, step);                                                       \
   }
+INPUT(many, MANY)
+INPUT(few, FEW)
 
-#define WHOLE(V, LANES)                                                                                   \
-  static void whole_##V(const patch *p, uint8_t flip, int64_t c, uint16_t *to, int64_t step) {            \
-    if (p->first) transform_##V(true, p, flip, c, LANES, to, step);                                       \
-    else transform_##V(false, p, flip, c, LANES, to, step);                                               \
-  }
-#if defined(ISA_avx512)
-enum { MANY = 32, FEW = 16 };
-#elif defined(ISA_avx2)
-enum { MANY = 16, FEW = 16 };
-#else
-enum { MANY = 8, FEW = 8 };
-#endif
-INPUT(many, bytes_many, MANY)
-INPUT(few, bytes_few, FEW)
-WHOLE(many, MANY)
-WHOLE(few, FEW)
-
-static void tile_in(const patch *p, uint8_t flip, int64_t deep, uint16_t *to, int64_t step) {
+static void tile_in(patch *p, bool is_signed, int64_t deep, uint16_t *to, int64_t step) {
   int64_t c = 0;
-  for (; c + MANY <= deep; c += MANY) whole_many(p, flip, c, to + c, step);
-  for (; c + FEW <= deep; c += FEW) whole_few(p, flip, c, to + c, step);
-  if (c < deep && p->first) transform_few(true, p, flip, c, deep - c, to + c, step);
-  else if (c < deep) transform_few(false, p, flip, c, deep - c, to + c, step);
+  for (; c + MANY <= deep; c += MANY) some_many(p, is_signed, c, MANY, to + c, step);
+  for (; c + FEW <= deep; c += FEW) some_few(p, is_signed, c, FEW, to + c, step);
+  if (c == deep) return;
+  if (p->first)
+    for (int i = 0; i < POINTS; i++) p->at[i] = p->first + i / SIZE * p->line + i % SIZE * p->pixel;
+  some_few(p, is_signed, c, deep - c, to + c, step);
 }
 
 typedef struct place {  // of a tile
@@ -85,8 +115,15 @@ static place place_of(const itg_qwinograd *g, int64_t i) {
   return (place){i / image, in / g->across * TILE, in % g->across * TILE};
 }
 
-static void find_patch(const itg_qwinograd *g, const uint8_t *x, const uint8_t *fill, int64_t number, patch *p) {
-  const place at = place_of(g, number);
+static void next_place(const itg_qwinograd *g, place *at) {
+  if ((at->x += TILE) < g->across * TILE) return;
+  at->x = 0;
+  if ((at->y += TILE) < g->down * TILE) return;
+  at->y = 0;
+  at->batch++;
+}
+
+static void find_patch(const itg_qwinograd *g, const uint8_t *x, const uint8_t *fill, place at, patch *p) {
   const int64_t y0 = at.y - g->w.before[1], x0 = at.x - g->w.before[2], high = g->w.in[1], wide = g->w.in[2];
   const uint8_t *image = x + at.batch * high * wide * g->deep;
   p->pixel = g->deep;
@@ -106,10 +143,13 @@ static void find_patch(const itg_qwinograd *g, const uint8_t *x, const uint8_t *
 // ---- products --------------------------------------------------------------------------------------
 typedef struct product {  // of n rows with some panels, at one point
   const uint16_t *x, *w;
+  const uint32_t *start;  // what the sums of each column start from
   uint32_t *out;
   int64_t n, pairs, row, span;
   const uint16_t *ahead;  // what is fetched meanwhile: weights of the next point
 } product;
+
+typedef void (*rows_fn)(const product *p);
 
 #if defined(ITG_QVECTORS)
 INLINE vq dot(vq sum, vq x, vq w) {
@@ -124,18 +164,21 @@ INLINE vq dot(vq sum, vq x, vq w) {
 }
 
 // M rows at a time; the last tile may do a few rows again.
-INLINE void multiply_rows(const int M, const int V, const product *p) {
+INLINE void multiply_rows(const int M, const int V, const product *all) {
+  const product p = *all;  // or GCC would read it again after every store
   const int N = V * PARTS;
-  const int64_t pairs = p->pairs, panel = pairs * ITG_QW_PAIR;
-  const uint16_t *ahead = p->ahead;
+  const int64_t panel = p.pairs * ITG_QW_PAIR;
+  const uint16_t *ahead = p.ahead;
   for (int64_t r = 0;;) {
-    const uint16_t *row[8], *w = p->w;
+    const uint16_t *row[8], *w = p.w, *end = p.w + panel;
+    row[0] = p.x + r * p.row;
+    UNROLL for (int m = 1; m < M; m++) row[m] = row[m - 1] + p.row;
     vq sum[8][ITG_QW_PANELS * PARTS];
-    UNROLL for (int m = 0; m < M; m++) {
-      row[m] = p->x + (r + m) * p->row;
-      UNROLL for (int v = 0; v < N; v++) sum[m][v] = vq_set(0);
+    UNROLL for (int v = 0; v < N; v++) {
+      sum[0][v] = vq_load(p.start + v * QL);
+      UNROLL for (int m = 1; m < M; m++) sum[m][v] = sum[0][v];
     }
-    for (int64_t k = 0; k < pairs; k++, w += ITG_QW_PAIR, ahead += ITG_QW_PAIR) {
+    for (int64_t k = 0; w < end; k += 2, w += ITG_QW_PAIR, ahead += ITG_QW_PAIR) {
       __builtin_prefetch(ahead);
       vq y[ITG_QW_PANELS * PARTS];
       UNROLL for (int v = 0; v < N; v++) {
@@ -144,20 +187,21 @@ INLINE void multiply_rows(const int M, const int V, const product *p) {
       }
       UNROLL for (int m = 0; m < M; m++) {
         int32_t two;
-        memcpy(&two, row[m] + 2 * k, sizeof two);
+        memcpy(&two, row[m] + k, sizeof two);
         const vq x = vq_set(two);
         UNROLL for (int v = 0; v < N; v++) sum[m][v] = dot(sum[m][v], x, y[v]);
       }
     }
-    UNROLL for (int m = 0; m < M; m++)
-      UNROLL for (int v = 0; v < N; v++) vq_store(p->out + (r + m) * p->span + v * QL, sum[m][v]);
-    const int64_t next = r + 2 * M <= p->n ? r + M : p->n - M;
+    uint32_t *out = p.out + r * p.span;
+    UNROLL for (int m = 0; m < M; m++, out += p.span)
+      UNROLL for (int v = 0; v < N; v++)
+        vq_store_halves(out + v / PARTS * (POINTS * ITG_PANEL) + v % PARTS * QL, sum[m][v]);
+    const int64_t next = r + 2 * M <= p.n ? r + M : p.n - M;
     if (next <= r) return;
     r = next;
   }
 }
 
-typedef void (*rows_fn)(const product *p);
 #define ROWS(M, V) \
   static void rows_##M##x##V(const product *p) { multiply_rows(M, V, p); }
 #if defined(ISA_avx512vnni)
@@ -174,42 +218,54 @@ enum { WIDEST = 1 };
 #endif
 EACH(ROWS)
 
-static void multiply_panels(const product *p, int64_t panels) {
+// As many rows of n at a time as cost least.
+static rows_fn rows_of(int64_t n, int64_t panels) {
 #define ENTRY(M, V) [V - 1][M] = rows_##M##x##V,
   static const rows_fn all[WIDEST][9] = {EACH(ENTRY)};
   int64_t best = 1, least = INT64_MAX;
-  for (int64_t m = 1; m <= 8 && m <= p->n; m++) {  // as many rows at a time as cost least
-    const int64_t cost = (p->n + m - 1) / m * (m * panels + 2);
+  for (int64_t m = 1; m <= 8 && m <= n; m++) {
+    const int64_t cost = (n + m - 1) / m * (m * panels + 2);
     if (all[panels - 1][m] && cost <= least) best = m, least = cost;
   }
-  all[panels - 1][best](p);
+  return all[panels - 1][best];
 }
 #else
 enum { WIDEST = 1 };
 
-static void multiply_panels(const product *p, int64_t panels) {
+static void rows_1x1(const product *p) {
   for (int64_t r = 0; r < p->n; r++) {
     uint32_t *out = p->out + r * p->span;
-    memset(out, 0, ITG_PANEL * sizeof *out);
+    memcpy(out, p->start, ITG_PANEL * sizeof *out);
     for (int64_t k = 0; k < 2 * p->pairs; k++)
       for (int c = 0; c < ITG_PANEL; c++)
         out[c] += (uint32_t)((int16_t)p->x[r * p->row + k] * (int16_t)p->w[k / 2 * ITG_QW_PAIR + c * 2 + k % 2]);
   }
 }
+
+static rows_fn rows_of(int64_t n, int64_t panels) {
+  (void)n, (void)panels;
+  return rows_1x1;
+}
 #endif
 
-// The rows of n tiles times the panels [first, last), at every point.
-static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint16_t *in, uint32_t *out, int64_t n,
-                     int64_t first, int64_t last) {
+// The rows of n tiles times the panels [first, last), at every point. What is added at the point (1, 1) is added to all
+// pixels of a tile: there sums start from the bias.
+static void multiply(const itg_qwinograd *g, const uint16_t *w, const int32_t *bias, const uint16_t *in, uint32_t *out,
+                     int64_t n, int64_t first, int64_t last) {
+  uint32_t start[2][ITG_QW_PANELS * ITG_PANEL] = {{0}};
+  for (int64_t c = first * ITG_PANEL; c < last * ITG_PANEL && c < g->channels; c++)
+    start[1][c - first * ITG_PANEL] = (uint32_t)bias[c] * 576;
   const int64_t panel = g->pairs * ITG_QW_PAIR, spans = (last - first + WIDEST - 1) / WIDEST;
-  for (int64_t k = 0; k < POINTS; k++)
-    for (int64_t i = 0; i < spans; i++) {
-      const int64_t a = itg_split(last - first, spans, i), b = itg_split(last - first, spans, i + 1);
+  for (int64_t i = 0; i < spans; i++) {
+    const int64_t a = itg_split(last - first, spans, i), b = itg_split(last - first, spans, i + 1);
+    const rows_fn run = rows_of(n, b - a);
+    for (int64_t k = 0; k < POINTS; k++) {
       const product p = {in + k * g->in_step, w + (k * g->panels + first + a) * panel,
-                         out + k * g->out_step + a * ITG_PANEL, n, g->pairs, g->row, g->span,
-                         w + ((k + 1 < POINTS ? k + 1 : k) * g->panels + first + a) * panel};
-      multiply_panels(&p, b - a);
+                         start[k == SIZE + 1] + a * ITG_PANEL, out + (a * POINTS + k) * ITG_PANEL, n, g->pairs, g->row,
+                         g->span, w + ((k + 1 < POINTS ? k + 1 : k) * g->panels + first + a) * panel};
+      run(&p);
     }
+  }
 }
 
 // ---- output ----------------------------------------------------------------------------------------
@@ -259,7 +315,7 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
       if (j >= wide) break;
       const vq whole = vq_add(vq_rounded(y[j]), vq_set(end->zero));
       uint8_t *to = (uint8_t *)out + at[j];
-      if (end->high) _mm512_mask_cvtsepi32_storeu_epi8(to, some, whole);
+      if (KIND == PLAIN || end->high) _mm512_mask_cvtsepi32_storeu_epi8(to, some, whole);
       else _mm512_mask_cvtusepi32_storeu_epi8(to, some, _mm512_max_epi32(whole, vq_set(0)));
     }
     return;
@@ -287,30 +343,36 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
 }
 #endif
 
-// n channels from `column` on of a tile, from the products at all points.
-INLINE void transform_out(const ending KIND, const uint32_t *from, int64_t step, const canvas *c, int64_t column,
-                          int64_t n, const itg_requantize *end, void *out) {
-  vu half[SIZE][TILE], x[SIZE], y[TILE];
-  ROLLED for (int j = 0; j < SIZE; j++) {
-    UNROLL for (int i = 0; i < SIZE; i++) x[i] = *(const vu *)(from + (i * SIZE + j) * step);
-    pixels_of(x, half[j]);
+// Lines ODD and ODD + 2 of a tile, n channels from `column` on, from the products at all points: they share what they
+// need of those, and two lines at six points stay in registers.
+INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const uint32_t *from, const canvas *c,
+                      int64_t column, int64_t n, const itg_requantize *end, const float *scale, void *out) {
+  vu half[2][SIZE], y[TILE];
+  UNROLL for (int j = 0; j < SIZE; j++) {
+#define AT(i) (*(const vu *)(from + ((i) * SIZE + j) * ITG_PANEL))
+    if (ODD) {
+      const vu d = AT(1) - AT(2), e = AT(3) - AT(4), two = e + e, last = AT(5);
+      half[0][j] = d + two;
+      half[1][j] = d + (two << 2) + (last + last);
+    } else {
+      const vu s = AT(1) + AT(2), t = AT(3) + AT(4);
+      half[0][j] = AT(0) + s + t;
+      half[1][j] = s + (t << 2);
+    }
+#undef AT
   }
-  int32_t bias[QL] = {0};
-  float scale[QL] = {0};
-  memcpy(bias, end->bias + column, (size_t)n * 4);
-  memcpy(scale, end->scale + column, (size_t)n * 4);
-  ROLLED for (int i = 0; i < c->high; i++) {
-    UNROLL for (int j = 0; j < SIZE; j++) x[j] = half[j][i];
-    pixels_of(x, y);
-    const int64_t first = c->at + i * c->line + column;
+  UNROLL for (int i = 0; i < 2; i++) {
+    const int line = ODD + 2 * i;
+    if (!FULL && line >= c->high) return;
+    pixels_of(half[i], y);
+    const int64_t first = c->at + line * c->line + column;
     const int64_t at[TILE] = {first, first + c->pixel, first + 2 * c->pixel, first + 3 * c->pixel};
     typedef int32_t vi __attribute__((vector_size(QL * 4)));
-    UNROLL for (int j = 0; j < TILE; j++)  // 1/9, then 1/64: what is left is the sum
-      y[j] = (vu)((vi)(y[j] * 954437177u) >> 6) + *(const vu *)bias;
+    UNROLL for (int j = 0; j < TILE; j++) y[j] = (vu)((vi)(y[j] * 954437177u) >> 6);  // 1/9, then 1/64
 #if defined(ITG_QVECTORS)
     vq sum[TILE];
     UNROLL for (int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
-    finish(KIND, end, sum, vload(scale), n, at, c->wide, out);
+    finish(KIND, end, sum, vload(scale), FULL ? QL : n, at, FULL ? TILE : c->wide, out);
 #else
     for (int j = 0; j < c->wide; j++)
       for (int64_t k = 0; k < n; k++) {
@@ -322,17 +384,26 @@ INLINE void transform_out(const ending KIND, const uint32_t *from, int64_t step,
   }
 }
 
-INLINE void tile_out(const ending KIND, const uint32_t *from, int64_t step, const canvas *c, int64_t first,
+// All columns of a tile, a panel or less at a time; FULL: tiles and vectors have all of their pixels and channels.
+INLINE void tile_out(const ending KIND, const bool FULL, const uint32_t *from, const canvas *c, int64_t first,
                      int64_t columns, const itg_requantize *end, void *out) {
-  int64_t i = 0;
-  for (; i + QL <= columns; i += QL) transform_out(KIND, from + i, step, c, first + i, QL, end, out);
-  if (i < columns) transform_out(KIND, from + i, step, c, first + i, columns - i, end, out);
+  for (int64_t i = 0; i < columns; i += QL) {
+    const int64_t n = columns - i, column = first + i;
+    const uint32_t *at = from + i / ITG_PANEL * (POINTS * ITG_PANEL) + i % ITG_PANEL;
+    float some[QL] = {0};
+    const float *scale = end->scale + column;
+    if (!FULL && n < QL) scale = memcpy(some, scale, (size_t)n * sizeof *some);
+    two_lines(KIND, FULL, 0, at, c, column, n < QL ? n : QL, end, scale, out);
+    two_lines(KIND, FULL, 1, at, c, column, n < QL ? n : QL, end, scale, out);
+  }
 }
 
 #define OUTPUT(KIND)                                                                                              \
-  static void out_##KIND(const uint32_t *from, int64_t step, const canvas *c, int64_t first, int64_t columns,     \
+  static void out_##KIND(const uint32_t *from, const canvas *c, int64_t first, int64_t columns,                   \
                          const itg_requantize *end, void *out) {                                                  \
-    tile_out(KIND, from, step, c, first, columns, end, out);                                                      \
+    if (c->high == TILE && c->wide == TILE && columns % QL == 0)                                                  \
+      tile_out(KIND, true, from, c, first, columns, end, out);                                                    \
+    else tile_out(KIND, false, from, c, first, columns, end, out);                                                \
   }
 OUTPUT(PLAIN)
 OUTPUT(BYTES)
@@ -345,7 +416,8 @@ typedef struct task {
   const uint8_t *x;
   const uint16_t *w;
   void *out;
-  uint8_t *fill, flip;
+  uint8_t *fill;
+  bool is_signed;
   uint16_t *in;
   uint32_t *made;
 } task;
@@ -354,23 +426,24 @@ static void run_block(const task *t, int64_t from, int64_t to, int64_t first, in
   const itg_qwinograd *g = &t->g;
   const itg_requantize *end = &t->end;
   patch p;
-  for (int64_t i = from; i < to; i++) {
-    find_patch(g, t->x, t->fill, i, &p);
-    tile_in(&p, t->flip, g->deep, t->in + (i - from) * g->row, g->in_step);
+  place at = place_of(g, from);
+  for (int64_t i = from; i < to; i++, next_place(g, &at)) {
+    find_patch(g, t->x, t->fill, at, &p);
+    tile_in(&p, t->is_signed, g->deep, t->in + (i - from) * g->row, g->in_step);
   }
   const int64_t most = ITG_QW_PANELS, spans = (last - first + most - 1) / most;
   for (int64_t s = 0; s < spans; s++) {
     const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
     const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
-    multiply(g, t->w, t->in, t->made, to - from, a, b);
-    for (int64_t i = from; i < to; i++) {
-      const place at = place_of(g, i);
+    multiply(g, t->w, end->bias, t->in, t->made, to - from, a, b);
+    at = place_of(g, from);
+    for (int64_t i = from; i < to; i++, next_place(g, &at)) {
       const int64_t down = g->w.out[1] - at.y, across = g->w.out[2] - at.x;
       const canvas c = {((at.batch * g->w.out[1] + at.y) * g->w.out[2] + at.x) * g->channels,
                         g->w.out[2] * g->channels, g->channels, down < TILE ? down : TILE, across < TILE ? across : TILE};
-      const bool plain = end->saturates && !end->residual && !end->table;
+      const bool plain = end->saturates && end->high && !end->residual && !end->table;
       (end->kind == ITG_Q_FLOATS ? out_FLOATS : plain ? out_PLAIN : out_BYTES)(
-          t->made + (i - from) * g->span, g->out_step, &c, column, stop - column, end, t->out);
+          t->made + (i - from) * g->span, &c, column, stop - column, end, t->out);
     }
   }
 }
@@ -387,7 +460,7 @@ ITG_FN(qwinograd, any) {
   t.x = call->in[0]->data;
   t.w = call->in[1]->data;
   t.out = call->out[0]->data;
-  t.flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0;
+  t.is_signed = call->in[0]->dtype == ITG_I8;
   t.fill = (uint8_t *)call->scratch + g->bytes * part;
   t.in = (uint16_t *)(t.fill + g->fill);
   t.made = (uint32_t *)(t.fill + g->fill + g->in);
@@ -399,8 +472,9 @@ ITG_FN(qwinograd, any) {
     itg_share(g->tiles, 1, part, parts, &from, &to);
   if (from >= to || first >= last) return NULL;
   memset(t.fill, (uint8_t)a->x_zero, g->fill);
-  const int64_t blocks = (to - from + g->block - 1) / g->block;
-  for (int64_t i = 0; i < blocks; i++)
-    run_block(&t, from + itg_split(to - from, blocks, i), from + itg_split(to - from, blocks, i + 1), first, last);
+  // Blocks as even as whole tiles of rows allow.
+  const int64_t blocks = (to - from + g->block - 1) / g->block, rows = last - first < ITG_QW_PANELS ? 8 : 6;
+  const int64_t even = ((to - from + blocks - 1) / blocks + rows - 1) / rows * rows, most = even < g->block ? even : g->block;
+  for (; from < to; from += most) run_block(&t, from, from + most < to ? from + most : to, first, last);
   return NULL;
 }

@@ -5,7 +5,7 @@ enum { CACHE = 384 << 10, FEWEST = 12 };  // bytes that stay near; tiles that ar
 
 // Every block reads all weights, so it should be large; but what it makes of the image should stay in the cache.
 static int64_t block_of(const itg_qwinograd *g) {
-  int64_t fit = CACHE / (ITG_QW_POINTS * (g->row * 2 + g->span * 4));
+  int64_t fit = CACHE / (ITG_QW_POINTS * g->row * 2 + g->span * 4);
   fit = fit < FEWEST ? FEWEST : fit > ITG_QW_ROWS ? ITG_QW_ROWS : fit / FEWEST * FEWEST;
   return fit < g->tiles ? fit : g->tiles;
 }
@@ -42,14 +42,13 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   g->across = (g->w.out[2] + ITG_QW_TILE - 1) / ITG_QW_TILE;
   g->tiles = itg_count(out) ? x->shape[0] * g->down * g->across : 0;
   g->row = (g->deep + ITG_QW_LANES - 1) / ITG_QW_LANES * ITG_QW_LANES;
-  g->span = (g->panels < ITG_QW_PANELS ? g->panels : ITG_QW_PANELS) * ITG_PANEL;
+  g->span = (g->panels < ITG_QW_PANELS ? g->panels : ITG_QW_PANELS) * ITG_PANEL * ITG_QW_POINTS;
   g->block = block_of(g);
   // One cache line more than the rows take: points that lie a power of two apart would drive each other out.
   g->in_step = g->block * g->row + ITG_QW_LANES;
-  g->out_step = g->block * g->span + ITG_PANEL;
   g->fill = ((size_t)g->row + 63) / 64 * 64;
   g->in = (size_t)(ITG_QW_POINTS * g->in_step) * 2;
-  g->bytes = g->fill + g->in + (size_t)(ITG_QW_POINTS * g->out_step) * 4;
+  g->bytes = g->fill + g->in + (size_t)(g->block * g->span) * 4;
   return NULL;
 }
 

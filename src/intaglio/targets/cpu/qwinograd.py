@@ -4,7 +4,8 @@ A tile of 4 x 4 output pixels costs 36 products where the plain way costs 144. B
 0, 1, -1, 2, -2 and infinity are whole numbers below 2^15, and so are the weights there times 24
 (at infinity times 12). The 16-bit products that these need are half as fast as those of bytes.
 Sums come out times 576 = 64 · 9 and are kept modulo 2^32: 9 has an inverse there, and what is left
-are the sums modulo 2^26. The plain way's result to the bit, where no sum can reach 2^25.
+are the sums modulo 2^26. The plain way's result to the bit, where no sum can reach 2^25, bias and
+all. Bytes of i8 count as they are, not from 0: `tiled_bias` is the bias for that.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ INVERSE = pow(9, -1, 1 << 32)
 MOST = 1 << 25  # no sum may be as large
 
 # Cycles of a core that starts one vector of products in each, fitted to measured layers.
+PLAIN = 1.06, 1.2  # per product of the plain way; of one panel, where bytes are spread for each
 ENDS = 2.5  # per pixel and panel: sums become bytes
-STORES = 2.0  # per tile, panel and point: products are stored
-WAY_IN, WAY_OUT = 220.0, 240.0  # per tile: to the points of 32 channels, and back of a panel
+STORES = 1.5  # per tile, panel and point: products are stored
+WAY_IN, WAY_OUT = 260.0, 180.0  # per tile: to the points of 32 channels, and back of a panel
 CACHED = 6.0  # bytes per cycle: in a network, weights have left the caches since their last use
-WORTH = 0.9  # of the plain way's cycles: the weights at all points are 8 times as large
+WORTH = 0.96  # of the plain way's cycles: the weights at all points are 8 times as large
 PAIRS = 2.2  # what the plain way costs, times this, where it has to multiply 16-bit pairs as well
 
 
@@ -55,11 +57,17 @@ def _matrices(w: Array, deep: int, channels: int) -> Array:
     return split.reshape(POINTS, w.shape[2] * 2, w.shape[1] * PANEL)[:, :deep, :channels]
 
 
-def largest_sum(w: Array) -> int:
-    """The largest sum, in size, of weights [m, ..] times numbers from 0 to 255."""
+def tiled_bias(w: Array, bias: Array, dtype: str) -> Array:
+    """The bias beside weights [m, ..] of an image whose bytes the plain way counts from 0."""
+    sums = w.reshape(w.shape[0], -1).sum(axis=1, dtype=np.int64)
+    return wrapped(bias + (128 if dtype == "i8" else 0) * sums)
+
+
+def largest_sum(w: Array, bias: Array | int = 0) -> int:
+    """The largest sum, in size, of weights [m, ..] times numbers from 0 to 255, and the bias."""
     flat = w.reshape(w.shape[0], -1).astype(np.int64)
-    sums = [np.where(flat > 0, flat, 0).sum(axis=1), np.where(flat < 0, -flat, 0).sum(axis=1)]
-    return 255 * int(np.max(sums)) if w.size else 0
+    ends = [255 * np.where(flat * sign > 0, flat, 0).sum(axis=1) + bias for sign in (1, -1)]
+    return int(np.abs(ends).max()) if w.size else 0
 
 
 def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
@@ -75,13 +83,13 @@ def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
         work = rows * (products + -(-deep // 16) / 2 * WAY_IN + panels * WAY_OUT)
         weights = POINTS * deep * panels * PANEL * 2
     else:
-        work = n * high * wide * panels * (9 * -(-deep // 4) + ENDS)
+        work = n * high * wide * panels * (PLAIN[panels == 1] * 9 * -(-deep // 4) + ENDS)
         weights = 9 * deep * panels * PANEL
     # Weights are fetched while others are multiplied: the slower of both counts, almost alone.
     return math.hypot(work, weights / CACHED)
 
 
-def why_not_tiled(image: tuple[int, ...], w: Array, stride: Ints, dilation: Ints,
+def why_not_tiled(image: tuple[int, ...], w: Array, bias: Array, stride: Ints, dilation: Ints,
                   groups: int, plain: float = 1.0) -> str | None:  # fmt: skip
     """Why a convolution that makes pixels [n, h, w] from `image` [n, h, w, deep] stays plain.
 
@@ -94,7 +102,7 @@ def why_not_tiled(image: tuple[int, ...], w: Array, stride: Ints, dilation: Ints
     costs = [cycles(image, w.shape[0], tiled) for tiled in (True, False)]
     if costs[0] > WORTH * plain * costs[1]:
         return "the plain way is as fast"
-    if largest_sum(w) >= MOST:
+    if largest_sum(w, bias) >= MOST:
         return "sums may be too large"
     return None
 
@@ -129,12 +137,11 @@ def qwinograd(x: Array, w: Array, bias: Array, scale: Array, residual: Array | N
     What follows the sums is as in cpu.qconv.
     """
     n, c = x.shape[0], x.shape[-1]
-    shift = 128 if x.dtype == np.int8 else 0
     out = [x.shape[i + 1] + pad[i] + pad[i + 2] - 2 for i in range(2)]
     down, across = (-(-extent // TILE) for extent in out)
-    padded = np.full((n, down * TILE + 2, across * TILE + 2, c), float(x_zero + shift))
+    padded = np.full((n, down * TILE + 2, across * TILE + 2, c), float(x_zero))
     inside = padded[:, pad[0] : pad[0] + x.shape[1], pad[1] : pad[1] + x.shape[2]]
-    inside[:] = x[:, : inside.shape[1], : inside.shape[2]].astype(np.float64) + shift
+    inside[:] = x[:, : inside.shape[1], : inside.shape[2]]
     seen = np.lib.stride_tricks.sliding_window_view(padded, (SIZE, SIZE), (1, 2))
     seen = seen[:, ::TILE, ::TILE]  # n, down, across, c, 6, 6
     points = (INPUT @ seen @ INPUT.T).reshape(n * down * across, c, POINTS)
@@ -143,6 +150,6 @@ def qwinograd(x: Array, w: Array, bias: Array, scale: Array, residual: Array | N
     made = np.moveaxis(made, 0, -1).reshape(n, down, across, channels, SIZE, SIZE)
     tiles = (OUTPUT @ made @ OUTPUT.T).transpose(0, 1, 4, 2, 5, 3)
     whole = tiles.reshape(n, down * TILE, across * TILE, channels)[:, : out[0], : out[1]]
-    left = wrapped(whole.astype(np.int64)).astype(np.int64) * INVERSE
-    sums = wrapped((wrapped(left) >> 6).astype(np.int64) + bias)
+    left = wrapped(whole.astype(np.int64) + 576 * bias.astype(np.int64)).astype(np.int64)
+    sums = wrapped(left * INVERSE) >> 6
     return ended(sums, scale, residual, table, y_zero, lo, hi, dtype, r_zero, r_scale)
