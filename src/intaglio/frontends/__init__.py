@@ -28,6 +28,7 @@ def load(
     dtypes: Mapping[str, str] | None = None,
     state: bool = False,
     signature: str | None = None,
+    weights: str | Path | None = None,
     **preprocessing: Any,
 ) -> Graph:
     """A Graph from a model: the path of an ONNX, TFLite, TorchScript (.pt), torch.export (.pt2),
@@ -39,6 +40,7 @@ def load(
     model at these tensors. `dtypes={"ids": "i64"}` is for PyTorch and TensorFlow files that do not
     say; `state=True` makes what a PyTorch model keeps between calls inputs and outputs `state.*`;
     `signature` chooses among those of a SavedModel (`serving_default`).
+    `weights` names the second file of a Caffe or Darknet model whose two files have two names.
 
     `input_type`, `mean`, `std`, `swap_rb`, `input_layout`, `letterbox`, `output_layout` and others
     of `frontends.preprocess` put into the graph what is otherwise done before it.
@@ -46,7 +48,8 @@ def load(
     mine, unknown = split(preprocessing)
     if unknown:
         raise TypeError(f"load() got an unexpected keyword argument '{next(iter(unknown))}'")
-    graph = _read(model, shapes, dims, values, inputs, outputs, dtypes, state, signature)
+    graph = _read(model, shapes, dims, values, inputs, outputs, dtypes, state, signature,
+                  weights)  # fmt: skip
     if mine:
         preprocess(graph, **mine)
     return graph
@@ -62,6 +65,7 @@ def _read(
     dtypes: Mapping[str, str] | None,
     state: bool,
     signature: str | None,
+    weights: str | Path | None,
 ) -> Graph:
     from intaglio.frontends.onnx import load_onnx
 
@@ -94,13 +98,13 @@ def _read(
             options = {"dims": dims, "values": values, "inputs": inputs}
             if given := [k for k, v in options.items() if v]:
                 raise BadInput(f"{given[0]} is for ONNX; a Darknet model has one input, 'data'")
-            return load_darknet(model, shapes, outputs)
+            return load_darknet(model, shapes, outputs, weights)
         if kind == "Caffe":
             from intaglio.frontends.caffe import load_caffe
 
             if given := [k for k, v in (("dims", dims), ("values", values)) if v]:
                 raise BadInput(f"{given[0]} is for ONNX; a Caffe net has no such names")
-            return load_caffe(model, shapes, inputs, outputs)
+            return load_caffe(model, shapes, inputs, outputs, weights)
         if kind in ("TorchScript", "torch.export", "PyTorch"):
             from intaglio.frontends.torch import load_torch
 

@@ -6,13 +6,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.frontends.caffe import detect as detect
+from intaglio.frontends.caffe import more as more
+from intaglio.frontends.caffe import recurrent as recurrent
 from intaglio.frontends.caffe import shape as shape
 from intaglio.frontends.caffe.file import Layer, Message, layers_of, parse_text, read_weights
 from intaglio.frontends.caffe.layers import LAYERS
 from intaglio.frontends.halves import halves
 from intaglio.ir import Graph, Type, Value
 
-SKIPPED = ("Accuracy", "SoftmaxWithLoss", "Silence", "Data")  # of training
+SKIPPED = (
+    "Accuracy",
+    "SoftmaxWithLoss",
+    "Silence",
+    "Data",
+    "AnnotatedData",
+    "ImageData",
+    "MultiBoxLoss",
+    "DetectionEvaluate",
+)  # of training
 LARGEST = 1 << 31  # elements of a result
 
 

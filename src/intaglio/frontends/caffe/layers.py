@@ -204,7 +204,9 @@ def eltwise(of: Layer, *xs: Value) -> Value:
 
 @layer("Axpy")
 def axpy(of: Layer, a: Value, x: Value, y: Value) -> Value:
-    return ops.add(ops.mul(a, x), y)
+    """A factor for each channel, [N, C] or [N, C, 1, 1]."""
+    spread = ops.reshape(a, shape=(*a.shape[:2], *[1] * (x.type.rank - 2)))
+    return ops.add(ops.mul(spread, x), y)
 
 
 # ---- norms ---------------------------------------------------------------------------------------
@@ -245,8 +247,14 @@ def scale(of: Layer, x: Value, *others: Value) -> Value:
 @layer("LRN")
 def lrn(of: Layer, x: Value) -> Value:
     p = of.settings.inner("lrn_param")
-    if str(p.one("norm_region", "ACROSS_CHANNELS")) not in ("ACROSS_CHANNELS", "0"):
-        raise Unsupported(f"caffe: {of}: norms within a channel are not read")
+    if str(p.one("norm_region", "ACROSS_CHANNELS")) in ("WITHIN_CHANNEL", "1"):
+        size = p.whole("local_size", 5)
+        if not 1 <= size <= 1 << 8 or not size % 2 or x.type.rank != 4:
+            raise BadFile(f"caffe: {of}: windows of {size} over {x.type}")
+        window: dict[str, Any] = {"kernel": (size, size), "stride": (1, 1), "dilation": (1, 1)}
+        near = ops.avg_pool(ops.mul(x, x), pad=(size // 2,) * 4, count_include_pad=True, **window)
+        sums = ops.add(ops.mul(near, np.float32(p.number("alpha", 1.0))), np.float32(1))
+        return ops.mul(x, ops.pow(sums, np.float32(-p.number("beta", 0.75))))
     return ops.lrn(x, size=p.whole("local_size", 5), alpha=p.number("alpha", 1.0),
                    beta=p.number("beta", 0.75), bias=p.number("k", 1.0))  # fmt: skip
 

@@ -82,15 +82,13 @@ def shuffle(of: Layer, x: Value) -> Value:
 def reduction(of: Layer, x: Value) -> Value:
     p = of.settings.inner("reduction_param")
     kind, axis = str(p.one("operation", "SUM")).upper(), p.whole("axis", 0) % x.type.rank
-    names = {
-        "SUM": ops.reduce_sum,
-        "1": ops.reduce_sum,
-        "MEAN": ops.reduce_mean,
-        "4": ops.reduce_mean,
-    }
-    if kind not in names:
-        raise Unsupported(f"caffe: {of}: operation {kind}; SUM and MEAN are read")
-    y = names[kind](x, axes=tuple(range(axis, x.type.rank)), keepdims=False)
+    names = {"1": "SUM", "2": "ASUM", "3": "SUMSQ", "4": "MEAN"}
+    kind = names.get(kind, kind)
+    if kind not in names.values():
+        raise Unsupported(f"caffe: {of}: operation {kind}; {', '.join(names.values())} are read")
+    x = ops.abs(x) if kind == "ASUM" else ops.mul(x, x) if kind == "SUMSQ" else x
+    reduce = ops.reduce_mean if kind == "MEAN" else ops.reduce_sum
+    y = reduce(x, axes=tuple(range(axis, x.type.rank)), keepdims=False)
     return ops.mul(y, np.float32(p.number("coeff", 1.0)))
 
 
@@ -103,9 +101,16 @@ def upsample(of: Layer, x: Value) -> Value:
 @layer("Interp")
 def interp(of: Layer, x: Value) -> Value:
     p = of.settings.inner("interp_param")
+    before, after = p.whole("pad_beg", 0), p.whole("pad_end", 0)
+    if before > 0 or after > 0 or x.type.rank != 4 or min(x.shape[2:]) + before + after < 1:
+        raise BadFile(f"caffe: {of}: pads {before} and {after} of {x.type}; only cutting is read")
+    for axis in (2, 3) if before or after else ():
+        x = ops.part(x, -before, x.shape[axis] + after, axis=axis)
     height, width = p.whole("height", 0), p.whole("width", 0)
     if not height:
         zoom, shrink = p.whole("zoom_factor", 1), p.whole("shrink_factor", 1)
+        if min(zoom, shrink) < 1:
+            raise BadFile(f"caffe: {of}: zoom_factor {zoom}, shrink_factor {shrink}")
         height, width = ((e - 1) // shrink + 1 for e in x.shape[2:])
         height, width = (e + (e - 1) * (zoom - 1) for e in (height, width))
     return _resized(x, height, width, "linear")
