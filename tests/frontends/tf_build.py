@@ -74,6 +74,8 @@ class Shape:
 
 def attribute(value: Any) -> bytes:
     match value:
+        case np.ndarray() | np.generic():
+            return part(8, tensor(value))
         case bool():
             return whole(5, value)
         case int():
@@ -88,8 +90,6 @@ def attribute(value: Any) -> bytes:
             return part(10, part(1, value.name))
         case Shape():
             return part(7, shape(value.dims))
-        case np.ndarray():
-            return part(8, tensor(value))
         case list() if value and isinstance(value[0], Kind):
             return part(1, part(6, b"".join(varint(CODES[k.name]) for k in value)))
         case list() if value and isinstance(value[0], str):

@@ -34,6 +34,7 @@ MOST_DIMS, LONGEST = 8, 1 << 24  # of an input
 QUIET = ("Const", "NoOp", "Assert", "Placeholder", "PlaceholderV2", "Print", "PrintV2",
          "SaveV2", "MergeV2Checkpoints", "VarHandleOp")  # fmt: skip # no results of a model
 DEFAULT = "serving_default"
+SCALARS = 24  # producers before this wrote an unknown shape like that of a scalar
 
 
 def load_tensorflow(
@@ -99,11 +100,14 @@ class _Import:
 
     def ends(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
         """Begin and end of a frozen graph: what nobody makes, what nobody reads."""
-        read_: set[str] = set()
+        data: set[str] = set()
+        order: set[str] = set()
         for node in self.file.nodes.values():
-            read_.update(r.split(":")[0] for r in node.inputs)
-        last = [n.name for n in self.file.nodes.values()
-                if n.name not in read_ and n.op not in QUIET]  # fmt: skip
+            data.update(r.split(":")[0] for r in node.inputs)
+            order.update(node.controls)
+        unread = [n.name for n in self.file.nodes.values()
+                  if n.name not in data and n.op not in QUIET]  # fmt: skip
+        last = [name for name in unread if name not in order] or unread
         self.inputs = {n: self._port(n) for n in inputs or ()}
         self.outputs = {n: self._tensor(n, last) for n in outputs or last}
         if not self.outputs:
@@ -126,8 +130,8 @@ class _Import:
         if extents is None and isinstance(listed, list) and at < len(listed):
             extents = listed[at]
         found = dtype_of(node) or node.attrs.get("dtype") or "f32"
-        if extents == () and node.op == "Placeholder" and "_output_shapes" not in node.raw:
-            extents = None  # old files write an unknown shape like that of a scalar
+        if extents == () and node.op == "Placeholder" and 0 < self.file.producer < SCALARS:
+            extents = None
         return Port(name, str(found), extents if isinstance(extents, tuple) else None)
 
     # ---- the graph -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -72,8 +73,7 @@ class File:
     nodes: dict[str, Node] = field(default_factory=dict)
     functions: dict[str, Body] = field(default_factory=dict)
     signatures: dict[str, Signature] = field(default_factory=dict)
-    restore: str = ""  # the node that fills the variables
-    tags: list[str] = field(default_factory=list)
+    producer: int = 0  # the version of TensorFlow's graphs that wrote it
 
 
 def read(path: Path) -> bytes:
@@ -104,17 +104,20 @@ def parse_saved(data: bytes, what: str) -> File:
     for n, _, value in wire.fields(chosen, what):
         if n == 2:
             _graph(wire.inside(value, what), file, what)
-        elif n == 3:
-            file.restore = _texts(wire.inside(value, what), what, 3)
         elif n == 5:
             name, raw = _entry(value, what)
             file.signatures[name] = _signature(raw, what)
     return file
 
 
+def _name(value: Raw) -> str:
+    """A string on one line: names stand in messages."""
+    return re.sub(r"[\0-\x1f]", "?", wire.text(value))
+
+
 def _tags(graph: memoryview, what: str) -> list[str]:
     return [
-        wire.text(tag)
+        _name(tag)
         for n, _, info in wire.fields(graph, what)
         if n == 1
         for m, _, tag in wire.fields(wire.inside(info, what), what)
@@ -123,7 +126,7 @@ def _tags(graph: memoryview, what: str) -> list[str]:
 
 
 def _texts(message: memoryview, what: str, number: int) -> str:
-    return next((wire.text(v) for n, _, v in wire.fields(message, what) if n == number), "")
+    return next((_name(v) for n, _, v in wire.fields(message, what) if n == number), "")
 
 
 def _entry(value: Raw, what: str) -> tuple[str, memoryview]:
@@ -131,7 +134,7 @@ def _entry(value: Raw, what: str) -> tuple[str, memoryview]:
     key, held = "", memoryview(b"")
     for n, _, v in wire.fields(wire.inside(value, what), what):
         if n == 1:
-            key = wire.text(v)
+            key = _name(v)
         elif n == 2:
             held = wire.inside(v, what)
     return key, held
@@ -145,7 +148,7 @@ def _signature(message: memoryview, what: str) -> Signature:
             port = Port()
             for m, _, v in wire.fields(raw, what):
                 if m == 1:
-                    port.tensor = wire.text(v)
+                    port.tensor = _name(v)
                 elif m == 2:
                     port.dtype = DTYPES.get(wire.whole(v, what))
                 elif m == 3:
@@ -168,17 +171,21 @@ def _graph(message: memoryview, file: File, what: str) -> None:
                 if m == 1:
                     body = _function(wire.inside(function, what), what)
                     file.functions[body.name] = body
+        elif n == 4:
+            for m, _, version in wire.fields(wire.inside(value, what), what):
+                if m == 1:
+                    file.producer = wire.whole(version, what)
 
 
 def _node(message: memoryview, what: str) -> Node:
     node = Node()
     for n, _, value in wire.fields(message, what):
         if n == 1:
-            node.name = wire.text(value)
+            node.name = _name(value)
         elif n == 2:
-            node.op = wire.text(value)
+            node.op = _name(value)
         elif n == 3:
-            name = wire.text(value)
+            name = _name(value)
             if name.startswith("^"):
                 node.controls.append(name[1:])
             else:
@@ -197,7 +204,7 @@ def _function(message: memoryview, what: str) -> Body:
         if n == 1:
             for m, _, v in wire.fields(wire.inside(value, what), what):
                 if m == 1:
-                    body.name = wire.text(v)
+                    body.name = _name(v)
                 elif m in (2, 3):
                     name = _texts(wire.inside(v, what), what, 1)
                     (body.args if m == 2 else body.results).append(name)
@@ -206,7 +213,7 @@ def _function(message: memoryview, what: str) -> Body:
             body.nodes[node.name] = node
         elif n == 4:
             key, raw = _entry(value, what)
-            body.returns[key] = bytes(raw).decode("utf-8", "replace")
+            body.returns[key] = _name(raw)
     return body
 
 
@@ -222,7 +229,7 @@ def _attribute(message: memoryview, what: str) -> Any:
 def _single(kind: int, value: Raw, what: str) -> Any:
     match kind:
         case 2:
-            return wire.text(value)
+            return _name(value)
         case 3:
             return wire.whole(value, what)
         case 4:

@@ -21,17 +21,18 @@ def keys_of(file: File) -> dict[str, str]:
 
 def _assigned(nodes: dict[str, Node], outside: dict[str, str]) -> dict[str, str]:
     found = {}
+    lists: dict[str, list[str]] = {}
     for node in nodes.values():
         if node.op in ("Assign", "AssignVariableOp") and len(node.inputs) == 2:
             target = node.inputs[0].split(":")[0]
-            key = _restored(nodes, node.inputs[1])
+            key = _restored(nodes, node.inputs[1], lists)
             if key is not None:
                 found[outside.get(target, target)] = key
     return found
 
 
-def _restored(nodes: dict[str, Node], ref: str) -> str | None:
-    """The key that a tensor is restored from; None where it is not."""
+def _restored(nodes: dict[str, Node], ref: str, lists: dict[str, list[str]]) -> str | None:
+    """The key that a tensor is restored from; None where it is not. `lists` keeps those read."""
     for _ in range(8):  # through Identity and the like
         name, *rest = ref.split(":")
         node = nodes.get(name)
@@ -42,9 +43,10 @@ def _restored(nodes: dict[str, Node], ref: str) -> str | None:
             continue
         if len(node.inputs) != 3:
             return None
-        names = nodes.get(node.inputs[1].split(":")[0])
-        held = names.attrs.get("value") if names is not None else None
-        keys = read_strings(held, f"'{name}'") if isinstance(held, Tensor) else []
+        if name not in lists:
+            names = nodes.get(node.inputs[1].split(":")[0])
+            held = names.attrs.get("value") if names is not None else None
+            lists[name] = read_strings(held, f"'{name}'") if isinstance(held, Tensor) else []
         at = int(rest[-1]) if rest and rest[-1].isdigit() else 0
-        return keys[at] if at < len(keys) else None
+        return lists[name][at] if at < len(lists[name]) else None
     return None
