@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 import intaglio
-from benchmarks import machine, svg
+from benchmarks import machine
 from benchmarks.models import ROOT
 from benchmarks.table import grid
 from intaglio import ops
+from intaglio.analysis import svg
 from intaglio.ir import Graph, Type, Value, constant
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import intaglio
-from benchmarks import growth, machine, svg
+from benchmarks import growth, machine
+from intaglio.analysis import svg
 
 QUADRATIC = {1.0: {"1": 2.0, "2": 1.0}, 2.0: {"1": 8.0, "2": 4.0}, 4.0: {"1": 32.0, "2": 16.0}}
 NODES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from intaglio.analysis.arena import Span, draw
+from intaglio.analysis.arena import Span, draw, live_bytes, svg
 from intaglio.errors import BadInput
 from intaglio.npu.memory import MapRow, Memory, table
 from intaglio.package import Package
@@ -45,20 +45,42 @@ class Report:
             if spans := self.lives[number]:
                 layers = max(s.last for s in spans) + 1
                 lines += ["", "  internal memory by layers:", draw(spans, found.internal, layers)]
-            lines += ["", f"  {_advice(found)}"]
+            lines += ["", *(f"  {line}" for line in advice(found, spans))]
         return "\n".join(lines)
 
 
-def _advice(m: Memory) -> str:
-    """What takes most, and what would take less."""
-    outside = [r for r in m.maps if r.place in ("ddr", "shared")]
+def advice(m: Memory, spans: list[Span]) -> list[str]:
+    """What takes most, what the peak of internal memory is made of, and what would take less."""
+    lines = []
     if m.weights >= m.internal:
-        return (f"weights are most of it ({m.weights} bytes): fewer channels, or sparse weights "
-                "where the chip has them, would lower it")  # fmt: skip
-    largest = max(outside, key=lambda r: r.size)
-    return (f"'{largest.name or largest.user}' of layer {largest.layer} is the largest map that "
-            f"waits outside ({largest.size} bytes): a smaller picture, or fewer channels there, "
-            "would lower the peak")  # fmt: skip
+        lines.append(f"weights are most of it ({m.weights} bytes): fewer channels, or sparse "
+                     "weights where the chip has them, would lower it")  # fmt: skip
+    if not spans:
+        return [*lines, "no map waits outside of the core"]
+    live = live_bytes(spans, max(s.last for s in spans) + 1)
+    when = live.index(max(live))
+    there = sorted((s for s in spans if s.first <= when <= s.last), key=lambda s: -s.size)
+    named = ", ".join(f"'{s.name}' {s.size}" for s in there[:3])
+    more = f" and {len(there) - 3} more" if len(there) > 3 else ""
+    lines.append(f"internal memory peaks at layer {when}, where {max(live)} of {m.internal} bytes "
+                 f"are live: {named}{more}")  # fmt: skip
+    longest = max(there, key=lambda s: s.size * (s.last - s.first))
+    if longest.last - longest.first > 2 and len(there) > 1:
+        lines.append(f"'{longest.name}' waits from layer {longest.first} to {longest.last}: "
+                     "reading it sooner, or making it later, would lower the peak")  # fmt: skip
+    else:
+        lines.append(f"a smaller picture, or fewer channels of '{there[0].name}', would lower it")
+    return lines
+
+
+def picture(report: Report) -> str:
+    """The internal memory of the module that takes most of it, over its layers, as SVG."""
+    number = max(range(len(report.modules)), key=lambda i: report.modules[i].internal, default=-1)
+    if number < 0 or not report.lives[number]:
+        return svg([], 0, 0, f"{report.target}: no map waits outside of the core")
+    spans, module = report.lives[number], report.modules[number]
+    title = f"{report.target}, npu{number}: {module.internal:,} bytes of internal memory by layers"
+    return svg(spans, module.internal, max(s.last for s in spans) + 1, title)
 
 
 def memory(package: Package) -> Report:

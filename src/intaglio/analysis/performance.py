@@ -40,6 +40,13 @@ class LayerRow:
     near: int  # to and from shared SRAM
     bound: str  # compute, bandwidth, launch, CPU
     hint: str = ""
+    load: tuple[float, ...] = ()  # the share of its work that each core does
+    all_cores: float = 1.0  # how many times as fast all cores of the chip would be, at most
+
+    @property
+    def max_cycles(self) -> float:
+        """Of DDR and NPU, the one that would bound it if all were hidden but that."""
+        return max(self.ddr_cycles, self.npu_cycles)
 
 
 @dataclass
@@ -57,10 +64,19 @@ class Performance:
     cpu_milliseconds: float = 0.0
     estimates: list[str] = field(default_factory=list)  # figures of the chip that are guesses
     timelines: list[Timeline] = field(default_factory=list, repr=False)
+    batch: int = 1  # samples of one run
+    chip_cores: int = 1  # that there are
 
     @property
     def fps(self) -> float:
-        return 1e3 / self.milliseconds if self.milliseconds else 0.0
+        """Samples a second."""
+        return self.batch * 1e3 / self.milliseconds if self.milliseconds else 0.0
+
+    @property
+    def all_cores(self) -> float:
+        """How many times as fast all cores of the chip would be, at most."""
+        less = sum(r.microseconds * (1 - 1 / r.all_cores) for r in self.layers) / 1e3
+        return self.milliseconds / (self.milliseconds - less) if self.milliseconds else 1.0
 
     @property
     def bytes(self) -> int:
@@ -79,11 +95,13 @@ class Performance:
 
     def to_dict(self) -> dict[str, Any]:
         names = ("chip", "clock", "ddr", "cores", "milliseconds", "npu_milliseconds",
-                 "cpu_milliseconds", "busy", "estimates")  # fmt: skip
-        made = {k: getattr(self, k) for k in names} | {"fps": self.fps, "bytes": self.bytes}
+                 "cpu_milliseconds", "busy", "estimates", "batch", "fps", "bytes", "chip_cores",
+                 "all_cores")  # fmt: skip
+        made = {k: getattr(self, k) for k in names}
         ranking = [dict(zip(("op", "count", "microseconds", "share"), r, strict=True))
                    for r in self.ranking()]  # fmt: skip
-        return made | {"layers": [asdict(r) for r in self.layers], "ranking": ranking}
+        layers = [asdict(r) | {"max_cycles": r.max_cycles} for r in self.layers]
+        return made | {"layers": layers, "ranking": ranking}
 
     def trace(self) -> str:
         """The program in time, for chrome://tracing and Perfetto."""
@@ -135,21 +153,25 @@ def performance(package: Package, *, chip: str | Chip | None = None, clock: floa
     programs = [s.inputs[0].data for s in steps if s.inputs[0] and s.inputs[0].data is not None]
     partition = Partition.from_dict(meta["partition"])
     cores = max((int(np.frombuffer(p, isa.PROGRAM, 1)["cores"][0]) for p in programs), default=1)
-    made = Performance(found.name, found.clock, found.ddr, cores, estimates=list(found.estimates))
+    made = Performance(found.name, found.clock, found.ddr, cores, estimates=list(found.estimates),
+                       chip_cores=found.cores)  # fmt: skip
     for number, code in enumerate(programs):
         line = timeline(code, found)
         made.timelines.append(line)
         made.busy.append(line.busy())
         made.npu_milliseconds += line.milliseconds
         layers = meta["npu"][number]["layers"]
-        made.layers += [_row(r, layers[r["layer"]], f"npu{number}", line) for r in line.layers()]
+        loads = line.loads()
+        made.layers += [_row(r, layers[r["layer"]], f"npu{number}", line, loads[r["layer"]])
+                        for r in line.layers()]  # fmt: skip
     made.layers += _on_cpu(partition, len(made.layers))
     made.cpu_milliseconds = sum(r.microseconds for r in made.layers if r.unit == "CPU") / 1e3
     made.milliseconds = made.npu_milliseconds + made.cpu_milliseconds
     return made
 
 
-def _row(r: Mapping[str, Any], layer: Mapping[str, Any], module: str, line: Timeline) -> LayerRow:
+def _row(r: Mapping[str, Any], layer: Mapping[str, Any], module: str, line: Timeline,
+         load: tuple[float, ...]) -> LayerRow:  # fmt: skip
     microseconds = r["cycles"] / line.chip.clock
     shapes = ",".join("x".join(map(str, s)) for s in layer["inputs"])
     if "kernel" in layer:
@@ -158,8 +180,17 @@ def _row(r: Mapping[str, Any], layer: Mapping[str, Any], module: str, line: Time
         r["layer"], module, layer["op"], layer["name"], layer["dtype"], "NPU", shapes,
         "x".join(map(str, layer["output"])), r["ddr"], r["npu"], r["cycles"], microseconds,
         _use(r, line), int(r["read"] + r["written"]), int(r["near"]), r["bound"],
-        _hint(r, layer, line.chip),
+        _hint(r, layer, line.chip), load, _all_cores(r, line),
     )  # fmt: skip
+
+
+def _all_cores(r: Mapping[str, Any], line: Timeline) -> float:
+    """Work that all cores share evenly, while DDR stays as fast as it is."""
+    if line.chip.cores <= line.cores or not r["cycles"]:
+        return 1.0
+    each = r["npu"] / line.cores * (1 - line.cores / line.chip.cores)
+    return float(r["cycles"] / max(r["cycles"] - min(each, r["cycles"]), r["ddr"], 1e-9)
+                 if r["cycles"] > r["ddr"] else 1.0)  # fmt: skip
 
 
 def _use(r: Mapping[str, Any], line: Timeline) -> float:

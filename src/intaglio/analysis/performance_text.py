@@ -9,18 +9,21 @@ from intaglio.analysis.page import STYLE
 from intaglio.analysis.performance import LayerRow, Performance
 from intaglio.npu import isa
 
-COLUMNS = ("id", "op", "type", "on", "output", "DDR cycles", "NPU cycles", "us", "MACs used", "KiB",
-           "bound by", "name")  # fmt: skip
+COLUMNS = ("id", "op", "type", "on", "input", "output", "DDR cycles", "NPU cycles", "max", "us",
+           "MACs used", "KiB", "cores", "all cores", "bound by", "name")  # fmt: skip
+NUMBERS = range(6, 14)  # of these columns
 COLOURS = {"load": "#1f5fa8", "compute": "#2f8f5b", "store": "#c2571a"}
 SHOWN = 12  # kinds of op that a ranking lists
 
 
 def cells(r: LayerRow) -> tuple[str, ...]:
     npu = r.unit == "NPU"
-    return (str(r.id), r.op, r.dtype, r.unit, r.output,
+    return (str(r.id), r.op, r.dtype, r.unit, r.inputs, r.output,
             f"{r.ddr_cycles:.0f}" if npu else "", f"{r.npu_cycles:.0f}" if npu else "",
-            f"{r.microseconds:.1f}", f"{r.mac_use:.0%}" if npu else "",
-            f"{r.bytes / 1024:.0f}" if npu else "", r.bound, r.name)  # fmt: skip
+            f"{r.max_cycles:.0f}" if npu else "", f"{r.microseconds:.1f}",
+            f"{r.mac_use:.0%}" if npu else "", f"{r.bytes / 1024:.0f}" if npu else "",
+            "/".join(f"{100 * v:.0f}" for v in r.load) if npu else "",
+            f"x{r.all_cores:.2f}" if npu else "", r.bound, r.name)  # fmt: skip
 
 
 def aligned(rows: Sequence[Sequence[str]], right: range) -> list[str]:
@@ -35,7 +38,7 @@ def aligned(rows: Sequence[Sequence[str]], right: range) -> list[str]:
 
 def text(p: Performance, hints: bool = True) -> str:
     """The whole report for a terminal."""
-    lines = aligned([COLUMNS, *map(cells, p.layers)], range(5, 10))
+    lines = aligned([COLUMNS, *map(cells, p.layers)], NUMBERS)
     lines += ["", *ranking(p), "", *summary(p)]
     if hints:
         told = [r for r in p.layers if r.hint]
@@ -53,15 +56,19 @@ def ranking(p: Performance) -> list[str]:
 
 def summary(p: Performance) -> list[str]:
     guesses = f"; {len(p.estimates)} figures of the chip are guesses" if p.estimates else ""
+    batch = f" for {p.batch} samples" if p.batch > 1 else ""
     lines = [
         f"{p.chip} at {p.clock:g} MHz, {p.ddr:g} GB/s, {p.cores} core{'s' * (p.cores > 1)}: "
-        f"{p.milliseconds:.3f} ms, {p.fps:.1f} frames a second{guesses}",
+        f"{p.milliseconds:.3f} ms{batch}, {p.fps:.1f} frames a second{guesses}",
         f"NPU {p.npu_milliseconds:.3f} ms, CPU {p.cpu_milliseconds:.3f} ms; "
         f"{p.bytes / 1e6:.2f} MB to and from DDR",
     ]
     for number, busy in enumerate(p.busy):
         parts = [f"{q} {' '.join(f'{v:.0%}' for v in busy[q])}" for q in (*isa.QUEUES, "ddr")]
         lines.append(f"npu{number}: busy {', '.join(parts)}")
+    if p.chip_cores > p.cores:
+        lines.append(f"all {p.chip_cores} cores would be {p.all_cores:.2f} times as fast at most; "
+                     "--payoff compiles for them")  # fmt: skip
     return lines
 
 
@@ -99,14 +106,14 @@ def page(p: Performance) -> str:
     """The report as one page that a browser shows."""
     title = f"{p.chip}: {p.milliseconds:.3f} ms, {p.fps:.1f} frames a second"
     rows = "".join(
-        "<tr>" + "".join(f'<td class="{"n" if 5 <= i < 10 else "name"}">{escape(v)}</td>'
+        "<tr>" + "".join(f'<td class="{"n" if i in NUMBERS else "name"}">{escape(v)}</td>'
                          for i, v in enumerate(cells(r))) + f"<td>{escape(r.hint)}</td></tr>"
         for r in p.layers
     )  # fmt: skip
     kinds = "".join(f'<tr><td>{escape(op)}</td><td class="n">{n}</td><td class="n">{t:.1f}</td>'
                     f'<td class="n">{s:.1%}</td></tr>' for op, n, t, s in p.ranking())  # fmt: skip
     head = "".join(
-        f'<th class="{"n" if 5 <= i < 10 else ""}">{c}</th>' for i, c in enumerate(COLUMNS)
+        f'<th class="{"n" if i in NUMBERS else ""}">{c}</th>' for i, c in enumerate(COLUMNS)
     )
     said = "".join(f'<p class="sub">{escape(words)}</p>' for words in summary(p))
     sums = "".join(f'<th class="n">{c}</th>' for c in ("layers", "us", "share"))

@@ -8,34 +8,58 @@ from typing import Any
 import click
 
 from intaglio.cli import options
+from intaglio.errors import BadInput
 
 
 @click.command("memory")
 @click.argument("model", type=click.Path())
 @click.option("--target", help="Chip, where MODEL is no package.")
 @click.option("--cores", type=int, default=1, show_default=True, help="Cores that share the work.")
+@click.option("--sram", type=int, metavar="BYTES", help="What if a core had that much memory?")
+@click.option("--batch", type=int, metavar="N", help="What if it ran N samples at once?")
+@click.option("--dtype", metavar="TYPE", help="What if elements were int8, int16, fp16, ...?")
+@click.option("--sparse", metavar="FORM", help="What if weights were pruned: 2:4 in, 4:16, ...?")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("--svg", type=click.Path(dir_okay=False), help="Draw the memory over time.")
 @options.model_options
-def command(model: str, target: str | None, cores: int, as_json: bool,
+def command(model: str, target: str | None, cores: int, sram: int | None, batch: int | None,
+            dtype: str | None, sparse: str | None, as_json: bool, svg: str | None,
             **model_options: Any) -> None:  # fmt: skip
     """Show weights, internal maps, inputs and outputs, commands; where each map lies.
 
     \b
     intaglio memory model.itg
-    intaglio memory model.int8.onnx --target rk3588
+    intaglio memory model.onnx --target rk3588
+    intaglio memory model.onnx --target rk3588 --batch 4      and what that changes
     """
-    from intaglio.analysis.memory import memory
-    from intaglio.errors import BadInput
+    from intaglio.analysis.memory import memory, picture
+    from intaglio.analysis.whatif import WhatIf
+    from intaglio.files import write_atomically
     from intaglio.package import Package
 
+    what, usual = WhatIf(sram=sram, cores=cores, batch=batch, dtype=dtype, sparse=sparse), None
     if target is None:
-        package = Package.load(model)
+        if what != WhatIf():
+            raise BadInput("a package is compiled already: what-ifs need the model itself, and "
+                           "--target")  # fmt: skip
+        found = memory(Package.load(model))
     else:
-        import intaglio
-
         if target == "cpu":
             raise BadInput("the CPU's memory: `intaglio inspect` of its package shows it")
-        load = options.load_arguments(**model_options)
-        package = intaglio.compile(model, target=target, cores=cores, **load)
-    found = memory(package)
-    click.echo(json.dumps(found.to_dict(), indent=1) if as_json else str(found))
+        source = options.integer_model(model, options.load_arguments(**model_options))
+        found = source.memory(target, what)
+        usual = source.memory(target, WhatIf()) if what != WhatIf() else None
+    if svg:
+        write_atomically(svg, picture(found).encode())
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=1))
+        return
+    click.echo(str(found))
+    if usual is not None:
+        click.echo(f"\nwhat if {what}: {usual.total} -> {found.total} bytes of DDR, "
+                   f"{found.total / usual.total:.2f} times as many; in a run "
+                   f"{_moved(usual)} -> {_moved(found)} bytes are moved")  # fmt: skip
+
+
+def _moved(report: Any) -> int:
+    return sum(m.traffic for m in report.modules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -264,3 +265,27 @@ def thread_counts(text: str) -> list[int]:
 def output_path(model: str, given: str | None) -> Path:
     """Where a compiled package goes: `given`, or beside the model with the ending .itg."""
     return Path(given) if given else Path(model).with_suffix(".itg")
+
+
+def progress(words: str) -> None:
+    """What is being done, on stderr, where somebody looks at it."""
+    if sys.stderr.isatty():
+        click.echo(f"  {words} ...", err=True)
+
+
+def integer_model(path: str, load: dict[str, Any], by_layer: bool = False) -> Any:
+    """A model to ask questions about; one in floats is quantised from random samples."""
+    import intaglio
+    from intaglio.analysis.agreement import usable_inputs
+    from intaglio.analysis.whatif import Model
+    from intaglio.quant.quantize import Options
+
+    graph = intaglio.load(path, **load)
+    if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
+        return Model(graph, by_layer)
+    progress("the model is in floats: it is quantised from random samples, enough for its speed")
+    samples = [usable_inputs(graph, seed)[0] for seed in (0, 1)]
+    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False)
+    quiet: Any = lambda words: None  # noqa: E731  # accuracy is not what is asked for
+    made = intaglio.quantize(graph, samples, target="rk3588", options=how, warn=quiet)
+    return Model(made, by_layer)

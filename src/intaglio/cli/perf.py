@@ -12,6 +12,9 @@ import click
 from intaglio.cli import options
 from intaglio.errors import BadInput
 
+SWEPT = {"clock": float, "ddr": float, "sram": int, "cores": int, "batch": int, "dtype": str,
+         "sparse": str}  # fmt: skip
+
 
 @click.command("perf")
 @click.argument("model", type=click.Path())
@@ -21,41 +24,60 @@ from intaglio.errors import BadInput
 @click.option("--ddr", type=float, metavar="GB/S", help="What if its memory were that fast?")
 @click.option("--sram", type=int, metavar="BYTES", help="What if a core had that much memory?")
 @click.option("--cores", type=int, default=1, show_default=True, help="Cores that share the work.")
+@click.option("--batch", type=int, metavar="N", help="What if it ran N samples at once?")
+@click.option("--dtype", metavar="TYPE", help="What if products were int8, int16, fp16, ...?")
+@click.option("--sparse", metavar="FORM", help="What if weights were pruned: 2:4 in, 4:16, ...?")
 @click.option("--by-layer", is_flag=True, help="Run each layer by itself, as vendors' tools do.")
-@click.option(
-    "--sweep", metavar="NAME=1,2,3", help="Predict for several of clock, ddr, sram, cores."
-)
+@click.option("--sweep", metavar="NAME=1,2,3",
+              help=f"Predict for several of {', '.join(SWEPT)}; --svg draws them.")  # fmt: skip
+@click.option("--payoff", is_flag=True, help="What cores, batches and sparse weights would give.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write the report as a page.")
 @click.option("--svg", type=click.Path(dir_okay=False), help="Write the timeline as a picture.")
 @click.option("--trace", type=click.Path(dir_okay=False), help="Write it for chrome://tracing.")
 @options.model_options
 def command(model: str, target: str | None, chips: str | None, clock: float | None,
-            ddr: float | None, sram: int | None, cores: int, by_layer: bool, sweep: str | None,
+            ddr: float | None, sram: int | None, cores: int, batch: int | None, dtype: str | None,
+            sparse: str | None, by_layer: bool, sweep: str | None, payoff: bool,
             as_json: bool, html: str | None, svg: str | None, trace: str | None,
             **model_options: Any) -> None:  # fmt: skip
-    """Predict how fast a chip runs MODEL: a package (.itg), or a quantised model.
+    """Predict how fast a chip runs MODEL: a package (.itg), or a model.
+
+    A model in floats is quantised first, from random samples: enough for its speed.
 
     \b
     intaglio perf model.itg                                   each layer, and what bounds it
-    intaglio perf model.int8.onnx --target rk3588             compiles it first
-    intaglio perf model.int8.onnx --chips rk3588,k230,bm1684x side by side
+    intaglio perf model.onnx --target rk3588                  compiles it first
+    intaglio perf model.onnx --chips rk3588,k230,bm1684x      side by side
     intaglio perf model.itg --clock 600 --ddr 6.4             what if?
-    intaglio perf model.int8.onnx --target rk3588 --sweep cores=1,2,3
+    intaglio perf model.onnx --target rk3588 --batch 4 --dtype fp16
+    intaglio perf model.onnx --target rk3588 --sweep cores=1,2,3 --svg cores.svg
+    intaglio perf model.onnx --target rk3576 --payoff         cores, batches, sparse weights
     """
+    from intaglio.analysis.whatif import WhatIf
+
+    what = WhatIf(clock, ddr, sram, cores, batch, dtype, sparse)
+    source = _Source(model, by_layer, options.load_arguments(**model_options))
+    if sum(map(bool, (chips, sweep, payoff))) > 1:
+        raise BadInput("--chips, --sweep and --payoff are tables of their own: take one of them")
+    if (chips or sweep or payoff) and (html or trace or (svg and not sweep)):
+        raise BadInput("--html, --svg and --trace are for one prediction, not for a comparison")
+    if payoff:
+        _payoff(source, source.chip(target), as_json)
+    elif sweep:
+        _sweep(source, target, sweep, what, as_json, svg)
+    elif chips:
+        _compare(_chips(source, chips, what), as_json)
+    else:
+        _one(source, target, what, as_json, html, svg, trace)
+
+
+def _one(source: _Source, target: str | None, what: Any, as_json: bool, html: str | None,
+         svg: str | None, trace: str | None) -> None:  # fmt: skip
     from intaglio.analysis import performance_text
-    from intaglio.analysis.performance import Performance
     from intaglio.files import write_atomically
 
-    source = _Source(model, by_layer, options.load_arguments(**model_options))
-    what_if = {"clock": clock, "ddr": ddr, "sram": sram, "cores": cores}
-    if chips or sweep:
-        if html or svg or trace:
-            raise BadInput("--html, --svg and --trace are for one prediction, not for a comparison")
-        rows = _chips(source, chips, what_if) if chips else _sweep(source, target, sweep, what_if)
-        _compare(rows, as_json)
-        return
-    found: Performance = source.predict(target, what_if)
+    found = source.predict(target, what)
     for path, text in ((html, performance_text.page), (svg, performance_text.picture)):
         if path:
             write_atomically(path, text(found).encode())
@@ -63,59 +85,53 @@ def command(model: str, target: str | None, chips: str | None, clock: float | No
         write_atomically(trace, found.trace().encode())
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=1))
-    else:
-        click.echo(performance_text.text(found))
-        _difference(source, target, found, what_if)
+        return
+    click.echo(performance_text.text(found))
+    _difference(source, target, found, what)
 
 
 class _Source:
     """What is predicted for: a package, or a model that is compiled as often as needed."""
 
-    def __init__(self, model: str, by_layer: bool, load: dict[str, Any]):
-        self.model, self.by_layer, self.load = model, by_layer, load
+    def __init__(self, path: str, by_layer: bool, load: dict[str, Any]):
+        self.path, self.by_layer, self.load = path, by_layer, load
         self.package: Any = None
-        self.graph: Any = None
+        self._model: Any = None
         try:
-            with Path(model).open("rb") as file:
+            with Path(path).open("rb") as file:
                 packed = file.read(4) == b"ITG1"
         except OSError as e:
-            raise BadInput(f"cannot read {model}: {(e.strerror or str(e)).lower()}") from None
+            raise BadInput(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
         if packed:
             from intaglio.package import Package
 
-            self.package = Package.load(model)
+            self.package = Package.load(path)
 
-    def predict(self, target: str | None, what_if: dict[str, Any]) -> Any:
+    def predict(self, target: str | None, what: Any) -> Any:
         from intaglio.analysis.performance import performance
 
-        rates = {k: what_if.get(k) for k in ("clock", "ddr")}
-        if self.package is not None:
-            if what_if.get("sram") or what_if.get("cores", 1) != 1 or self.by_layer or target:
-                raise BadInput("a package is compiled already: --target, --sram, --cores and "
-                               "--by-layer need the model itself")  # fmt: skip
-            return performance(self.package, **rates)
+        if self.package is None:
+            return self.model.performance(self.chip(target), what)
+        if what.recompiles or self.by_layer or target:
+            raise BadInput("a package is compiled already: --target, --sram, --cores, --batch, "
+                           "--dtype, --sparse and --by-layer need the model itself")  # fmt: skip
+        return performance(self.package, clock=what.clock, ddr=what.ddr)
+
+    def chip(self, target: str | None) -> str:
         if target is None:
             raise BadInput("which chip? give --target NAME; `intaglio targets` lists them")
-        package, chip = self._compiled(target, what_if)
-        return performance(package, chip=chip, **rates)
+        return target
 
-    def _compiled(self, target: str, what_if: dict[str, Any]) -> tuple[Any, Any]:
-        import intaglio
-        from intaglio.targets import chip as chips
-        from intaglio.targets import npu
-
-        if self.graph is None:
-            self.graph = intaglio.load(self.model, **self.load)
-        chip = chips.load(target)
-        if what_if.get("sram"):
-            chip = replace(chip, sram=int(what_if["sram"]))
-        cores = int(what_if.get("cores") or 1)
-        target_of = npu.target(chip)
-        made = intaglio.compile(self.graph, target=target_of, cores=cores, by_layer=self.by_layer)
-        return made, chip
+    @property
+    def model(self) -> Any:
+        if self.package is not None:
+            raise BadInput("a package is compiled already: this needs the model itself")
+        if self._model is None:
+            self._model = options.integer_model(self.path, self.load, self.by_layer)
+        return self._model
 
 
-def _chips(source: _Source, names: str, what_if: dict[str, Any]) -> list[tuple[str, Any]]:
+def _chips(source: _Source, names: str, what: Any) -> list[tuple[str, Any]]:
     from intaglio.errors import IntaglioError
     from intaglio.targets import chip
 
@@ -124,22 +140,46 @@ def _chips(source: _Source, names: str, what_if: dict[str, Any]) -> list[tuple[s
     for name in known:
         chip.load(name)  # a wrong name is an error, a chip that is too small a line of the table
         try:
-            rows.append((name, source.predict(name, what_if)))
+            rows.append((name, source.predict(name, what)))
         except IntaglioError as e:
             rows.append((name, e))
     return rows
 
 
-def _sweep(source: _Source, target: str | None, sweep: str | None,
-           what_if: dict[str, Any]) -> list[tuple[str, Any]]:  # fmt: skip
-    name, _, values = (sweep or "").partition("=")
-    if name not in what_if or not values:
-        raise BadInput(f"--sweep {sweep}: it is clock, ddr, sram or cores = values with commas")
+def _sweep(source: _Source, target: str | None, text: str, what: Any, as_json: bool,
+           svg: str | None) -> None:  # fmt: skip
+    from intaglio.analysis.payoff import plot
+    from intaglio.analysis.performance import Performance
+    from intaglio.errors import IntaglioError
+    from intaglio.files import write_atomically
+
+    name, _, listed = text.partition("=")
+    if name not in SWEPT or not listed:
+        raise BadInput(f"--sweep {text}: it is one of {', '.join(SWEPT)} = values with commas")
     try:
-        numbers = [float(v) if name in ("clock", "ddr") else int(v) for v in values.split(",")]
+        values = [SWEPT[name](v) for v in listed.split(",")]
     except ValueError:
-        raise BadInput(f"--sweep {sweep}: these are no numbers") from None
-    return [(f"{name}={n:g}", source.predict(target, what_if | {name: n})) for n in numbers]
+        raise BadInput(f"--sweep {text}: these are no numbers") from None
+    rows: list[tuple[Any, Any]] = []
+    for v in values:
+        try:
+            rows.append((v, source.predict(target, replace(what, **{name: v}))))
+        except IntaglioError as e:
+            if len(values) == 1 or source.package is not None or target is None:
+                raise
+            rows.append((v, e))
+    good = [(v, p) for v, p in rows if isinstance(p, Performance)]
+    if svg and good:
+        title = f"{Path(source.path).stem} on {good[0][1].chip}"
+        write_atomically(svg, plot(title, name, good).encode())
+    _compare([(f"{name}={v}", p) for v, p in rows], as_json)
+
+
+def _payoff(source: _Source, target: str, as_json: bool) -> None:
+    from intaglio.analysis import payoff
+
+    found = payoff.payoff(source.model, target, options.progress)
+    click.echo(json.dumps(payoff.to_dict(found), indent=1) if as_json else payoff.text(found))
 
 
 def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
@@ -153,22 +193,25 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
         click.echo(json.dumps(named, indent=1))
         return
     most = max((p.fps for _, p in good), default=1.0)
-    table = [("", "ms", "frames/s", "NPU ms", "CPU ms", "MB moved", "")]
-    table += [(n, f"{p.milliseconds:.3f}", f"{p.fps:.1f}", f"{p.npu_milliseconds:.3f}",
-               f"{p.cpu_milliseconds:.3f}", f"{p.bytes / 1e6:.2f}",
+    table = [("", "ms", "frames/s", "by the first", "NPU ms", "CPU ms", "MB moved", "")]
+    table += [(n, f"{p.milliseconds:.3f}", f"{p.fps:.1f}", f"{p.fps / good[0][1].fps:.2f}",
+               f"{p.npu_milliseconds:.3f}", f"{p.cpu_milliseconds:.3f}", f"{p.bytes / 1e6:.2f}",
                "#" * max(1, round(30 * p.fps / most))) for n, p in good]  # fmt: skip
-    for line in aligned(table, range(1, 6)):
+    for line in aligned(table, range(1, 7)):
         click.echo(line)
     for n, why in rows:
         if not isinstance(why, Performance):
             click.echo(f"{n}: {why}")
 
 
-def _difference(source: _Source, target: str | None, found: Any, what_if: dict[str, Any]) -> None:
-    """Beside the chip as it is, where something was changed."""
-    if all(v is None for k, v in what_if.items() if k != "cores"):
+def _difference(source: _Source, target: str | None, found: Any, what: Any) -> None:
+    """Beside the chip and the model as they are, where something was changed."""
+    from intaglio.analysis.whatif import WhatIf
+
+    if what == WhatIf():
         return
-    usual = source.predict(target, {"cores": what_if["cores"]})
-    faster = usual.milliseconds / found.milliseconds
-    click.echo(f"as the chip is: {usual.milliseconds:.3f} ms, which makes that {faster:.2f} "
-               "times as fast")  # fmt: skip
+    usual = source.predict(target, WhatIf())
+    more = found.fps / usual.fps
+    click.echo(f"\nwhat if {what}: {usual.fps:.1f} -> {found.fps:.1f} frames a second, "
+               f"{more:.2f} times as many ({usual.milliseconds:.3f} -> {found.milliseconds:.3f} ms "
+               f"a run, {usual.bytes / 1e6:.2f} -> {found.bytes / 1e6:.2f} MB moved)")  # fmt: skip

@@ -79,7 +79,9 @@ def _grain(scheme: TensorScheme) -> dict[str, Any]:
 
 
 def _stored(v: Value, scheme: TensorScheme) -> Value:
-    made: Value = ops.quantize_linear(v, *_parameters(scheme), dtype=scheme.dtype, **_grain(scheme))
+    of = v.producer.origin if v.producer else ""  # so that reports name the layer that made it
+    made: Value = ops.quantize_linear(v, *_parameters(scheme), dtype=scheme.dtype, origin=of,
+                                      **_grain(scheme))  # fmt: skip
     return made
 
 

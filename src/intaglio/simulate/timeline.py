@@ -78,6 +78,18 @@ class Timeline:
             i, until = cause, begun
         return gone
 
+    def loads(self) -> dict[int, tuple[float, ...]]:
+        """Of each layer, the share of its work that each core does."""
+        c, made = self.costs, {}
+        work = np.where(c.queue == 1, c.work, 0.0)
+        count = int(c.layer.max(initial=-1)) + 1
+        by_core = np.array([np.bincount(c.layer, work * (c.core == k), count)
+                            for k in range(self.cores)])  # fmt: skip
+        whole = np.maximum(by_core.sum(0), 1e-9)
+        for k in range(count):
+            made[k] = tuple(float(v) for v in by_core[:, k] / whole[k])
+        return made
+
     def busy(self) -> dict[str, list[float]]:
         """The share of the time in which each queue of each core works, and DDR."""
         whole, c = max(self.cycles, 1e-9), self.costs

@@ -24,6 +24,8 @@ class Chart:
     log_y: bool = False
     x_ticks: Sequence[float] = ()
     dashed: dict[str, Sequence[Point]] = field(default_factory=dict)  # for the eye, no measurement
+    x_names: Sequence[str] = ()  # words below the ticks instead of numbers; then with bars
+    log_x: bool = True
 
 
 def page(charts: Sequence[Chart], columns: int = 2) -> str:
@@ -46,7 +48,8 @@ def _draw(chart: Chart) -> str:
     lines = [*chart.series.values(), *chart.dashed.values()]
     xs = [x for line in lines for x, _ in line]
     ys = [y for line in lines for _, y in line]
-    x_at = _scale(min(xs), max(xs), LEFT, WIDTH - RIGHT, log=True)
+    beside = 40 if chart.x_names else 0
+    x_at = _scale(min(xs), max(xs), LEFT + beside, WIDTH - RIGHT - beside, chart.log_x)
     low, high = (min(ys), max(ys)) if chart.log_y else (0.0, max(ys) * 1.1)
     ticks = _decades(low, high) if chart.log_y else _round_steps(high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
@@ -55,9 +58,11 @@ def _draw(chart: Chart) -> str:
     for y in ticks:
         parts.append(_line([(LEFT, y_at(y)), (WIDTH - RIGHT, y_at(y))], "#dddddd", 1))
         parts.append(_text(LEFT - 6, y_at(y) + 4, f"{y:g}", "end"))
-    for x in chart.x_ticks or sorted(set(xs)):
+    places = chart.x_ticks or sorted(set(xs))
+    names = chart.x_names or [f"{x:,g}" for x in places]
+    for x, name in zip(places, names, strict=True):
         parts.append(_line([(x_at(x), HEIGHT - BOTTOM), (x_at(x), HEIGHT - BOTTOM + 4)], "#555"))
-        parts.append(_text(x_at(x), HEIGHT - BOTTOM + 17, f"{x:,g}", "middle"))
+        parts.append(_text(x_at(x), HEIGHT - BOTTOM + 17, name, "middle"))
     frame = [(LEFT, TOP), (LEFT, HEIGHT - BOTTOM), (WIDTH - RIGHT, HEIGHT - BOTTOM)]
     parts.append(_line(frame, "#555"))
     middle = (TOP + HEIGHT - BOTTOM) / 2
@@ -69,8 +74,14 @@ def _draw(chart: Chart) -> str:
     for i, (name, points) in enumerate(chart.series.items()):
         colour = COLOURS[i % len(COLOURS)]
         placed = [(x_at(x), y_at(y)) for x, y in points]
+        if chart.x_names:  # words have no order: bars
+            parts += [f'<rect x="{x - 20:.1f}" y="{y:.1f}" width="40" fill="{colour}" '
+                      f'height="{HEIGHT - BOTTOM - y:.1f}"/>' for x, y in placed]  # fmt: skip
+            continue
         parts.append(_line(placed, colour, 2))
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in placed]
+        if not name:
+            continue
         at = LEFT + 12 + i * 105
         parts.append(_line([(at, TOP - 6), (at + 16, TOP - 6)], colour, 2))
         parts.append(_text(at + 20, TOP - 2, name))

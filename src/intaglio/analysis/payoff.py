@@ -1,0 +1,107 @@
+"""What more cores, larger batches and sparse weights would give, in one table each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from intaglio.analysis.performance import Performance
+from intaglio.analysis.performance_text import aligned
+from intaglio.analysis.svg import Chart, page
+from intaglio.analysis.whatif import Model, WhatIf
+from intaglio.targets import chip as chips
+
+BATCHES = (1, 2, 3, 4, 5, 6)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case of a table."""
+
+    case: str
+    cores: int
+    batch: int
+    milliseconds: float  # of a run
+    fps: float
+    gain: float  # samples a second, by those of the first case
+    bytes: int  # to and from DDR in a run
+    weights: int  # bytes that the package has of them
+    load: tuple[float, ...]  # the share of the time in which each core computes
+
+
+def payoff(model: Model, target: str,
+           tell: Callable[[str], None] = lambda words: None) -> dict[str, list[Row]]:  # fmt: skip
+    """The tables that a chip has something to say to: cores, batch, sparse."""
+    chip = chips.load(target)
+    every = range(1, chip.cores + 1)
+    cases: dict[str, list[tuple[str, WhatIf]]] = {
+        "cores": [(_cores(n), WhatIf(cores=n)) for n in every],
+        "batch": [(f"batch {b}, {_cores(n)}", WhatIf(cores=n, batch=b))
+                  for n in sorted({1, chip.cores}) for b in BATCHES],
+        "sparse": [("dense", WhatIf()), *((f, WhatIf(sparse=f)) for f in chip.sparse)],
+    }  # fmt: skip
+    return {k: _table(model, target, rows, tell) for k, rows in cases.items() if len(rows) > 1}
+
+
+def _cores(n: int) -> str:
+    return f"{n} core{'s' * (n > 1)}"
+
+
+def _table(model: Model, target: str, cases: list[tuple[str, WhatIf]],
+           tell: Callable[[str], None]) -> list[Row]:  # fmt: skip
+    rows: list[Row] = []
+    for name, what in cases:
+        tell(name)
+        p = model.performance(target, what)
+        package, _ = model.compiled(target, what)
+        weights = sum(m["memory"]["weights"] for m in package.meta["npu"])
+        first = rows[0].fps if rows else p.fps
+        rows.append(Row(name, p.cores, p.batch, p.milliseconds, p.fps, p.fps / first, p.bytes,
+                        weights, _load(p)))  # fmt: skip
+    return rows
+
+
+def _load(p: Performance) -> tuple[float, ...]:
+    """How busy the units of each core are while the NPU runs, all modules together."""
+    whole = sum(t.cycles for t in p.timelines) or 1.0
+    each = [0.0] * p.cores
+    for t in p.timelines:
+        for core, busy in enumerate(t.busy()["compute"]):
+            each[core] += busy * t.cycles / whole
+    return tuple(each)
+
+
+def text(found: dict[str, list[Row]]) -> str:
+    """The tables for a terminal."""
+    lines: list[str] = []
+    for kind, rows in found.items():
+        head = (kind, "ms", "ms a sample", "samples/s", "gain", "MB moved", "MB of weights", "busy")
+        table = [head]
+        table += [(r.case, f"{r.milliseconds:.3f}", f"{r.milliseconds / r.batch:.3f}",
+                   f"{r.fps:.1f}", f"{r.gain:.2f}", f"{r.bytes / 1e6:.2f}",
+                   f"{r.weights / 1e6:.2f}", " ".join(f"{v:.0%}" for v in r.load))
+                  for r in rows]  # fmt: skip
+        lines += [*aligned(table, range(1, 7)), ""]
+    return "\n".join(lines).rstrip()
+
+
+def to_dict(found: dict[str, list[Row]]) -> dict[str, Any]:
+    return {kind: [asdict(r) for r in rows] for kind, rows in found.items()}
+
+
+def plot(title: str, name: str, rows: Sequence[tuple[Any, Performance]]) -> str:
+    """A sweep as SVG: time, speed and traffic of one sample."""
+    words = isinstance(rows[0][0], str)
+    xs = [float(i + 1) if words else float(v) for i, (v, _) in enumerate(rows)]
+    figures: dict[str, Callable[[Performance], float]] = {
+        "milliseconds a sample": lambda p: p.milliseconds / p.batch,
+        "samples a second": lambda p: p.fps,
+        "MB to and from DDR a sample": lambda p: p.bytes / 1e6 / p.batch,
+    }  # fmt: skip
+    charts = [
+        Chart(title, name, label, {"": [(x, of(p)) for x, (_, p) in zip(xs, rows, strict=True)]},
+              x_ticks=xs, x_names=[str(v) for v, _ in rows] if words else (), log_x=not words)
+        for label, of in figures.items()
+    ]  # fmt: skip
+    return page(charts, columns=len(charts))

@@ -1,0 +1,215 @@
+"""What if the chip, or the model, were another? One figure changes, all is predicted anew."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import intaglio
+from intaglio.analysis.memory import Report
+from intaglio.analysis.memory import memory as memory_of
+from intaglio.analysis.performance import Performance, performance
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Graph, Node, Value
+from intaglio.npu.memory import Memory
+from intaglio.npu.sparse import FORMS
+from intaglio.ops.registry import REGISTRY
+from intaglio.package import Package
+from intaglio.simulate.elements import as_bytes, named, size_of
+from intaglio.targets import chip as chips
+from intaglio.targets import npu
+from intaglio.targets.chip import Chip
+
+SPARSE = {f.name: f for f in FORMS.values()}
+PRODUCTS = ("conv", "matmul", "gemm", "qlinear_conv", "qlinear_matmul")
+THROUGH = ("dequantize_linear", "quantize_linear", "transpose")  # between weights and a product
+WEIGHTS = {"qlinear_conv": 3, "qlinear_matmul": 3}  # which input they are; else the second
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Figures that differ from the chip's and the model's own; None: as they are."""
+
+    clock: float | None = None  # MHz
+    ddr: float | None = None  # bytes per nanosecond
+    sram: int | None = None  # bytes of a core
+    cores: int = 1
+    batch: int | None = None
+    dtype: str | None = None  # int8, int16, fp16, ...: in which products are computed
+    sparse: str | None = None  # "2:4 in", "2:4 out", "4:16": as if weights were pruned so
+
+    @property
+    def recompiles(self) -> bool:
+        """Does it take another program?"""
+        return any((self.sram, self.batch, self.dtype, self.sparse, self.cores != 1))
+
+    def __str__(self) -> str:
+        usual = asdict(WhatIf())
+        return " ".join(f"{k}={v}" for k, v in asdict(self).items() if v != usual[k])
+
+
+class Model:
+    """A quantised model that is compiled as often as questions about it need."""
+
+    def __init__(self, graph: Graph, by_layer: bool = False):
+        self.graph, self.by_layer = graph, by_layer
+        self._made: dict[tuple[Any, ...], tuple[Package, Chip]] = {}
+
+    def compiled(self, target: str, what: WhatIf) -> tuple[Package, Chip]:
+        """The package, and the chip that it is for; kept, since clocks do not change programs."""
+        key = (target, replace(what, clock=None, ddr=None))
+        if key not in self._made:
+            chip = chips.load(target)
+            if what.sram is not None:
+                chip = replace(chip, sram=_whole("sram", what.sram))
+            chip = as_bytes(chip, named(what.dtype or "int8"))
+            graph = self.graph
+            if what.batch is not None:
+                graph = batched(graph, what.batch)
+            if what.sparse is not None:
+                graph = thinned(graph, what.sparse, chip)
+            made = intaglio.compile(graph, target=npu.target(chip), cores=what.cores,
+                                    by_layer=self.by_layer)  # fmt: skip
+            self._made[key] = made, chip
+        return self._made[key]
+
+    def performance(self, target: str, what: WhatIf) -> Performance:
+        package, chip = self.compiled(target, what)
+        dtype = named(what.dtype or "int8")
+        size = size_of(dtype)
+        ddr = None if what.ddr is None else what.ddr / size
+        found = performance(package, chip=chip, clock=what.clock, ddr=ddr)
+        found.batch = what.batch or 1
+        return found if size == 1 else _in_elements(found, dtype, size)
+
+    def memory(self, target: str, what: WhatIf) -> Report:
+        found, dtype = memory_of(self.compiled(target, what)[0]), named(what.dtype or "int8")
+        if (size := size_of(dtype)) != 1:
+            found.modules = [_larger(m, dtype, size) for m in found.modules]
+            found.lives = [[replace(s, offset=round(s.offset * size), size=round(s.size * size))
+                            for s in one] for one in found.lives]  # fmt: skip
+        return found
+
+
+def _in_elements(p: Performance, dtype: str, size: float) -> Performance:
+    """A prediction for a chip of bytes, told in elements of another type."""
+    p.ddr *= size
+    p.layers = [
+        r if r.unit == "CPU" else replace(r, dtype=dtype, bytes=round(r.bytes * size),
+                                          near=round(r.near * size))
+        for r in p.layers
+    ]  # fmt: skip
+    return p
+
+
+def _larger(m: Memory, dtype: str, size: float) -> Memory:
+    """The same of what a program takes; commands stay as they are."""
+    names = ("weights", "internal", "shared", "inputs", "outputs", "sram", "peak", "traffic",
+             "least_traffic")  # fmt: skip
+    maps = [replace(r, dtype=dtype, start=round(r.start * size), size=round(r.size * size),
+                    hit=round(r.hit * size)) for r in m.maps]  # fmt: skip
+    figures: dict[str, Any] = {n: round(getattr(m, n) * size) for n in names}
+    return replace(m, **figures, maps=maps)
+
+
+def _whole(what: str, value: int) -> int:
+    if value < 1:
+        raise BadInput(f"{what} is {value}; it is at least 1")
+    return int(value)
+
+
+# ---- batches -------------------------------------------------------------------------------------
+def batched(graph: Graph, batch: int) -> Graph:
+    """The graph for `batch` samples at once; its inputs' first axis counts them.
+
+    A shape that a node has in its attributes grows with what it reads.
+    """
+    _whole("batch", batch)
+    new: dict[Value, Value] = {}
+    for v in graph.inputs:
+        if not v.type.rank or v.type.dynamic:
+            raise BadInput(f"batch: input '{v.name}' {v.type} has no first axis of samples")
+        new[v] = Value(v.type.but(shape=(v.shape[0] * batch, *v.shape[1:])), v.name)
+    for node in graph.nodes():
+        inputs = [None if v is None else new.get(v, v) for v in node.inputs]
+        made = _again(node, inputs, batch)
+        for old, v in zip(node.outputs, made.outputs, strict=True):
+            v.name, new[old] = old.name, v
+    outputs = [new.get(v, v) for v in graph.outputs]
+    return Graph([new[v] for v in graph.inputs], outputs, graph.output_names, graph.name)
+
+
+def _again(node: Node, inputs: list[Value | None], batch: int) -> Node:
+    op, attrs = REGISTRY[node.op], dict(node.attrs)
+    shape = attrs.get("shape")
+    read, first = node.inputs[0], inputs[0]
+    grown = read is not None and first is not None and first.type.size > read.type.size
+    if node.op in ("reshape", "expand") and shape and grown:
+        attrs["shape"] = (shape[0] * batch, *shape[1:])
+    if node.op == "concat" and any(v is not None and v.data is None for v in inputs):
+        inputs = [_repeated(v, batch) for v in inputs]
+    try:
+        return op.node(*inputs, origin=node.origin, **attrs)
+    except BadInput as e:
+        raise BadInput(
+            f"batch: {node.op} '{node.origin or node.outputs[0].name}' has the batch of the model "
+            f"in it ({e}); export it with a symbolic batch and give --dim"
+        ) from None
+
+
+def _repeated(v: Value | None, batch: int) -> Value | None:
+    """A constant that stands beside samples, once for each."""
+    if v is None or v.data is None or v.type.rank < 2 or v.shape[0] != 1:
+        return v
+    from intaglio.ir import constant
+
+    return constant(np.repeat(v.data, batch, 0), v.name)
+
+
+# ---- sparse weights ------------------------------------------------------------------------------
+def thinned(graph: Graph, form: str, chip: Chip) -> Graph:
+    """The graph with the smallest weights set to zero, as the form wants it: for speed alone."""
+    if form not in SPARSE:
+        raise BadInput(f"sparse weights '{form}'; {', '.join(SPARSE)} are known")
+    if form not in chip.sparse:
+        known = f"it reads {', '.join(chip.sparse)}" if chip.sparse else "it reads none"
+        raise BadInput(f"{chip.name} does not read weights of {form}; {known}")
+    graph = graph.copy()
+    for node in list(graph.nodes()):
+        if node.op not in PRODUCTS or node.attrs.get("groups", 1) != 1:
+            continue
+        w = node.inputs[WEIGHTS.get(node.op, 1)]
+        zero: Array | None = None
+        turned = bool(node.attrs.get("trans_b", False))
+        while w is not None and w.data is None and w.producer is not None:
+            p = w.producer
+            if p.op == "dequantize_linear" and len(p.inputs) > 2 and p.inputs[2] is not None:
+                zero = p.inputs[2].data
+            turned ^= p.op == "transpose"
+            w = p.inputs[0] if p.op in THROUGH else None
+        if node.op.startswith("qlinear"):
+            zero = None if node.inputs[5] is None else node.inputs[5].data
+        if w is not None and w.data is not None and w.type.rank in (2, 4):
+            inputs = 1 if w.type.rank == 4 or turned else 0
+            w.data = _thin(w.data, zero, inputs, form)
+    return graph
+
+
+def _thin(w: Array, zero: Array | None, inputs: int, form: str) -> Array:
+    f = SPARSE[form]
+    axis = 1 - inputs if f.outputs else inputs
+    moved = np.moveaxis(w, axis, -1)
+    if moved.shape[-1] % f.of:
+        return w
+    channels = 1 - inputs  # zeros are of outputs
+    real = not np.issubdtype(w.dtype, np.integer)  # of a weight that the graph quantises itself
+    off = np.zeros((), w.dtype) if zero is None or real else zero
+    if off.size > 1:
+        off = off.reshape([-1 if i == channels else 1 for i in range(w.ndim)])
+    far = np.moveaxis(np.abs(w.astype(np.float32) - off.astype(np.float32)), axis, -1)
+    groups = far.reshape(*far.shape[:-1], -1, f.of)
+    order = np.argsort(-groups, axis=-1, kind="stable").argsort(-1)
+    keep = (order < f.many).reshape(moved.shape)
+    return np.ascontiguousarray(np.where(np.moveaxis(keep, -1, axis), w, off.astype(w.dtype)))
