@@ -98,7 +98,7 @@ def _read(
             options = {"dims": dims, "values": values, "inputs": inputs}
             if given := [k for k, v in options.items() if v]:
                 raise BadInput(f"{given[0]} is for ONNX; a Darknet model has one input, 'data'")
-            return load_darknet(model, shapes, outputs, weights)
+            return load_darknet(model, shapes, outputs, weights, state)
         if kind == "Caffe":
             from intaglio.frontends.caffe import load_caffe
 

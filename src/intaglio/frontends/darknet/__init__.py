@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.frontends.darknet import heads as heads
+from intaglio.frontends.darknet import recurrent as recurrent
 from intaglio.frontends.darknet.file import Weights, read_cfg
 from intaglio.frontends.darknet.layers import LAYERS, Net
 from intaglio.frontends.halves import halves
 from intaglio.ir import Graph, Type, Value
 
+RECURRENT = ("rnn", "crnn", "lstm", "gru")
 LARGEST = 1 << 31  # elements of a result: beyond, the file makes no sense
 
 
@@ -20,26 +23,34 @@ def load_darknet(
     shapes: Mapping[str, Sequence[int]] | None = None,
     outputs: Sequence[str] | None = None,
     weights: str | Path | None = None,
+    state: bool = False,
 ) -> Graph:
     """The graph of a cfg file and the weights of the same name; either of the two may be given.
 
     The input is called `data`, results `yolo_30` and so on: the section's name and its layer. All
     detection heads are outputs, or the last layer where there is none; `outputs` names others.
+    Recurrent layers read the batch as one sequence; with `state` what they remember is handed in
+    and out as `state.rnn_0.h` and so on.
     """
     cfg, other = halves(
         Path(model), Path(weights) if weights else None, ".cfg", ".weights", "darknet"
     )
     sections = read_cfg(cfg)
     own = sections[0]
-    usual = (1, own.whole("channels", 3), own.whole("height", 416), own.whole("width", 416))
+    steps = own.whole("time_steps", 1) if any(s.name in RECURRENT for s in sections) else 1
+    usual: tuple[int, ...]
+    usual = (steps, own.whole("channels", 3), own.whole("height", 416), own.whole("width", 416))
+    if "inputs" in own.settings and not {"channels", "height", "width"} & set(own.settings):
+        usual = (steps, own.whole("inputs"))
     for name in shapes or {}:
         if name != "data":
             raise BadInput(f"darknet: no input is called '{name}'; it is called 'data'")
     shape = tuple(int(d) for d in (shapes or {}).get("data", usual))
-    if len(shape) != 4 or min(shape) < 1 or max(shape) > 1 << 16:
-        raise BadInput(f"darknet: input 'data' of shape {shape}; batch, channels, height, width")
+    if len(shape) != len(usual) or min(shape) < 1 or max(shape) > 1 << 16:
+        what = "batch, channels, height, width" if len(usual) == 4 else "steps, inputs"
+        raise BadInput(f"darknet: input 'data' of shape {shape}; {what}")
     data = Value(Type("f32", shape), "data")
-    net = Net(shape[3], shape[2], Weights(other))
+    net = Net(shape[-1], shape[-2], Weights(other), carries=state)
     names = []
     x = data
     for section in sections[1:]:
@@ -68,4 +79,11 @@ def load_darknet(
         if name not in names:
             raise BadInput(f"darknet: no layer is called '{name}'; the last is '{names[-1]}'")
     results = [net.made[names.index(name)] for name in wanted]
-    return Graph([data], results, wanted, cfg.stem)
+    if not state:
+        if net.states:
+            warnings.warn(f"darknet: every run of '{cfg.name}' begins with zeros in what its "
+                          f"{len(net.states)} recurrent states remember; state=True hands them in "
+                          "and out", stacklevel=2)  # fmt: skip
+        return Graph([data], results, wanted, cfg.stem)
+    inputs = [data, *net.states.values()]
+    return Graph(inputs, [*results, *net.after.values()], [*wanted, *net.after], cfg.stem)

@@ -95,7 +95,8 @@ class Weights:
             raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
         if len(raw) < 16:
             raise BadFile(f"darknet: '{path}' has {len(raw)} bytes; no weights file is so small")
-        major, minor, _ = np.frombuffer(raw, "<i4", 3)
+        major, minor, revision = np.frombuffer(raw, "<i4", 3)
+        self.revision = int(revision)  # 0 in files of the author's version, 5 in later ones
         wide = major * 10 + minor >= 2 and major < 1000 and minor < 1000  # how images are counted
         self.turned = bool(
             major > 1000 or minor > 1000

@@ -10,7 +10,7 @@ import numpy as np
 from intaglio import ops
 from intaglio.errors import BadFile, Unsupported
 from intaglio.frontends.darknet.file import Section, Weights
-from intaglio.ir import Array, Value
+from intaglio.ir import Array, Type, Value, constant
 
 EPSILON = 1e-5  # that Darknet adds to variances
 
@@ -24,6 +24,9 @@ class Net:
     weights: Weights
     made: list[Value] = field(default_factory=list)  # by layer
     heads: list[int] = field(default_factory=list)  # layers that detect
+    carries: bool = False  # what is remembered between runs is handed in and out
+    states: dict[str, Value] = field(default_factory=dict)  # by name: what is handed in
+    after: dict[str, Value] = field(default_factory=dict)  # and out
 
     def other(self, section: Section, number: int) -> Value:
         """The result of a layer by its number, or relative to this one where that is negative."""
@@ -31,6 +34,19 @@ class Net:
         if not 0 <= index < section.number:
             raise BadFile(f"darknet: {section} reads layer {number}; there is no such layer yet")
         return self.made[index]
+
+    def remembered(self, section: Section, what: str, shape: tuple[int, ...]) -> Value:
+        """What a layer knows before the first step."""
+        name = f"state.{section.name}_{section.number}.{what}"
+        if not self.carries:
+            self.states[name] = constant(np.zeros(shape, np.float32))
+        else:
+            self.states[name] = Value(Type("f32", shape), name)
+        return self.states[name]
+
+    def keep(self, section: Section, what: str, value: Value) -> None:
+        """What it knows after the last."""
+        self.after[f"state.{section.name}_{section.number}.{what}"] = value
 
 
 Layer = Callable[[Net, Section, Value], Value]
@@ -63,8 +79,8 @@ ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
 }
 
 
-def activate(x: Value, section: Section, default: str = "logistic") -> Value:
-    name = section.text("activation", default)
+def activate(x: Value, section: Section, default: str = "logistic", kind: str = "") -> Value:
+    name = kind or section.text("activation", default)
     if name not in ACTIVATIONS:
         raise Unsupported(f"darknet: {section}: activation={name} is not known; "
                           f"known are {', '.join(ACTIVATIONS)}")  # fmt: skip
@@ -94,6 +110,30 @@ def _normalized(
         return w * factor.reshape(-1, *[1] * (w.ndim - 1)), bias - mean * factor
 
 
+def weights_of(
+    net: Net, section: Section, filters: int, shape: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """Weights and bias of a convolution."""
+    take, norm = net.weights.take, section.whole("batch_normalize", 0)
+    bias = take(filters, what=section)
+    rest = [take(filters, what=section) for _ in range(3)] if norm else []
+    w = take(*shape, what=section)
+    return _normalized(w, bias, *rest) if norm else (w, bias)
+
+
+def dense_weights(net: Net, section: Section, ins: int, outs: int) -> tuple[Array, Array]:
+    """Weights [outs, ins] and bias of a dense layer."""
+    take, norm = net.weights.take, section.whole("batch_normalize", 0)
+    bias = take(outs, what=section)
+    if net.weights.turned:
+        w = np.ascontiguousarray(take(ins, outs, what=section).T)
+    else:
+        w = take(outs, ins, what=section)
+    if norm:
+        w, bias = _normalized(w, bias, *(take(outs, what=section) for _ in range(3)))
+    return w, bias
+
+
 @layer("convolutional", "conv")
 def convolutional(net: Net, section: Section, x: Value) -> Value:
     _, channels, _, _ = _image(x, section)
@@ -106,12 +146,7 @@ def convolutional(net: Net, section: Section, x: Value) -> Value:
     for key in ("xnor", "binary", "antialiasing", "deform", "rotate", "sway", "stretch"):
         if section.whole(key, 0):
             raise Unsupported(f"darknet: {section}: {key}=1 is not read; train without it")
-    take, norm = net.weights.take, section.whole("batch_normalize", 0)
-    bias = take(filters, what=section)
-    rest = [take(filters, what=section) for _ in range(3)] if norm else []
-    w = take(filters, channels // groups, size, size, what=section)
-    if norm:
-        w, bias = _normalized(w, bias, *rest)
+    w, bias = weights_of(net, section, filters, (filters, channels // groups, size, size))
     pads = (pad * dilation,) * 4
     y = ops.conv(x, w, bias, stride=_strides(section), pad=pads, dilation=(dilation, dilation),
                  groups=groups)  # fmt: skip
@@ -121,16 +156,9 @@ def convolutional(net: Net, section: Section, x: Value) -> Value:
 @layer("connected", "conn")
 def connected(net: Net, section: Section, x: Value) -> Value:
     outputs, inputs = section.whole("output", 1), x.type.size // x.shape[0]
-    take, norm = net.weights.take, section.whole("batch_normalize", 0)
     if outputs < 1:
         raise BadFile(f"darknet: {section} has {outputs} outputs")
-    bias = take(outputs, what=section)
-    if net.weights.turned:
-        w = np.ascontiguousarray(take(inputs, outputs, what=section).T)
-    else:
-        w = take(outputs, inputs, what=section)
-    if norm:
-        w, bias = _normalized(w, bias, *(take(outputs, what=section) for _ in range(3)))
+    w, bias = dense_weights(net, section, inputs, outputs)
     flat = ops.reshape(x, shape=(x.shape[0], inputs))
     return activate(ops.gemm(flat, w, bias, trans_b=True), section)
 
@@ -239,6 +267,50 @@ def softmax(net: Net, section: Section, x: Value) -> Value:
     y = ops.reshape(x, shape=(x.shape[0], groups, size // groups))
     y = y if warm == 1.0 else ops.div(y, np.float32(warm))
     return ops.reshape(ops.softmax(y, axis=-1), shape=(x.shape[0], size))
+
+
+@layer("local")
+def local(net: Net, section: Section, x: Value) -> Value:
+    """A convolution with other weights at every place."""
+    n, c, h, w = _image(x, section)
+    filters, size, (stride, _) = section.whole("filters", 1), section.whole("size", 1), _strides(
+        section)  # fmt: skip
+    pad = int(section.whole("pad", 0) != 0)  # one pixel, whatever the size
+    high, wide = ((e - 1 if pad else e - size) // stride + 1 for e in (h, w))
+    starts = [(o - 1) * stride + size - 2 * pad for o in (high, wide)]
+    if filters < 1 or size < 1 or min(high, wide) < 1 or starts[0] > h or starts[1] > w:
+        raise BadFile(f"darknet: {section}: {filters} filters of {size} over {x.type}")
+    bias = net.weights.take(filters, high, wide, what=section)
+    weights = net.weights.take(high * wide, filters, c * size * size, what=section)
+    padded = ops.pad(x, before=(0, 0, pad, pad), after=(0, 0, pad, pad)) if pad else x
+    rows, columns = h + 2 * pad, w + 2 * pad
+    y, i = np.divmod(np.arange(high * wide), wide)
+    k, down, across = np.unravel_index(np.arange(c * size * size), (c, size, size))
+    at = (k * rows + y[:, None] * stride + down) * columns + i[:, None] * stride + across
+    flat = ops.reshape(padded, shape=(n, c * rows * columns))
+    patches = ops.transpose(ops.gather(flat, at.astype(np.int64), axis=1), perm=(1, 0, 2))
+    made = ops.matmul(patches, np.ascontiguousarray(weights.transpose(0, 2, 1)))
+    image = ops.reshape(ops.transpose(made, perm=(1, 2, 0)), shape=(n, filters, high, wide))
+    return activate(ops.add(image, bias[None]), section)
+
+
+@layer("crop")
+def crop(net: Net, section: Section, x: Value) -> Value:
+    """The middle of a picture; from 0..1 to -1..1 unless it says noadjust."""
+    _, _, h, w = _image(x, section)
+    high, wide = section.whole("crop_height", 1), section.whole("crop_width", 1)
+    if not (1 <= high <= h and 1 <= wide <= w):
+        raise BadFile(f"darknet: {section}: {high} x {wide} of {x.type}")
+    top, left = (h - high) // 2, (w - wide) // 2
+    y = ops.part(ops.part(x, top, top + high, axis=2), left, left + wide, axis=3)
+    if section.whole("noadjust", 0):
+        return y
+    return ops.sub(ops.mul(y, np.float32(2)), np.float32(1))
+
+
+@layer("activation", "logistic")
+def activation(net: Net, section: Section, x: Value) -> Value:
+    return activate(x, section, kind="logistic" if section.name == "logistic" else "")
 
 
 @layer("dropout", "cost", "detection")
