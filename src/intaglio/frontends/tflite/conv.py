@@ -165,13 +165,13 @@ def resize_bilinear(n: TfliteNode) -> Value:
     return _resized(n, "linear")
 
 
-@importer("RESIZE_NEAREST_NEIGHBOR")
+@importer("RESIZE_NEAREST_NEIGHBOR", stored=True)
 def resize_nearest(n: TfliteNode) -> Value:
     rounding = "round_prefer_ceil" if n.option("AlignCorners", False) else "floor"
     return _resized(n, "nearest", nearest_mode=rounding)
 
 
-@importer("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+@importer("DEPTH_TO_SPACE", "SPACE_TO_DEPTH", stored=True)
 def blocks(n: TfliteNode) -> Value:
     x, size = _image(n), n.option("BlockSize", 1)
     move = ops.depth_to_space if n.op.op == "DEPTH_TO_SPACE" else ops.space_to_depth
@@ -207,7 +207,7 @@ def space_to_batch(n: TfliteNode) -> Value:
     return made
 
 
-@importer("BATCH_TO_SPACE_ND")
+@importer("BATCH_TO_SPACE_ND", stored=True)
 def batch_to_space(n: TfliteNode) -> Value:
     x, block, crops = n.required(0), n.ints(1), n.ints(2)
     m, batch = len(block), int(np.prod(block))

@@ -10,7 +10,7 @@ from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
 
 
-@importer("RESHAPE")
+@importer("RESHAPE", stored=True)
 def reshape(n: TfliteNode) -> Value:
     """The shape is an operand, an option, or what the file says of the result."""
     x, v = n.required(0), n.input(1)
@@ -32,7 +32,7 @@ def _of_size(n: TfliteNode, shape: tuple[int, ...], size: int) -> tuple[int, ...
     return shape
 
 
-@importer("SQUEEZE")
+@importer("SQUEEZE", stored=True)
 def squeeze(n: TfliteNode) -> Value:
     x, o = n.required(0), n.op.options
     axes = [int(o.SqueezeDims(i)) for i in range(o.SqueezeDimsLength())] if o else []
@@ -45,7 +45,7 @@ def squeeze(n: TfliteNode) -> Value:
     return y
 
 
-@importer("EXPAND_DIMS")
+@importer("EXPAND_DIMS", stored=True)
 def expand_dims(n: TfliteNode) -> Value:
     x = n.required(0)
     axis = normalize_axis(n.ints(1)[0], x.type.rank + 1)
@@ -53,7 +53,7 @@ def expand_dims(n: TfliteNode) -> Value:
     return y
 
 
-@importer("TRANSPOSE")
+@importer("TRANSPOSE", stored=True)
 def transpose(n: TfliteNode) -> Value:
     y: Value = ops.transpose(n.required(0), perm=n.ints(1))
     return y
@@ -74,7 +74,7 @@ def pack(n: TfliteNode) -> Value:
     return y
 
 
-@importer("UNPACK")
+@importer("UNPACK", stored=True)
 def unpack(n: TfliteNode) -> list[Value]:
     x = n.required(0)
     axis = normalize_axis(n.option("Axis", 0), x.type.rank)
@@ -84,7 +84,7 @@ def unpack(n: TfliteNode) -> list[Value]:
     ]
 
 
-@importer("SPLIT")
+@importer("SPLIT", stored=True)
 def split(n: TfliteNode) -> list[Value]:
     x, count = n.required(1), len(n.op.outputs)
     axis = normalize_axis(n.ints(0)[0], x.type.rank)
@@ -92,7 +92,7 @@ def split(n: TfliteNode) -> list[Value]:
     return [ops.part(x, i * size, (i + 1) * size, axis=axis) for i in range(count)]
 
 
-@importer("SPLIT_V")
+@importer("SPLIT_V", stored=True)
 def split_v(n: TfliteNode) -> list[Value]:
     x, sizes = n.required(0), list(n.ints(1))
     axis = normalize_axis(n.ints(2)[0], x.type.rank)
@@ -102,7 +102,7 @@ def split_v(n: TfliteNode) -> list[Value]:
     return [ops.part(x, e - s, e, axis=axis) for s, e in zip(sizes, ends, strict=True)]
 
 
-@importer("SLICE")
+@importer("SLICE", stored=True)
 def slice_(n: TfliteNode) -> Value:
     x, start, size = n.required(0), n.ints(1), n.ints(2)
     stop = tuple(d if s < 0 else b + s for b, s, d in zip(start, size, x.shape, strict=True))
@@ -110,7 +110,7 @@ def slice_(n: TfliteNode) -> Value:
     return y
 
 
-@importer("STRIDED_SLICE")
+@importer("STRIDED_SLICE", stored=True)
 def strided_slice(n: TfliteNode) -> Value:
     """Bits of the masks: an open begin or end, and axes of which one index is taken."""
     x = n.required(0)
@@ -148,7 +148,7 @@ def pad(n: TfliteNode) -> Value:
     return y
 
 
-@importer("MIRROR_PAD")
+@importer("MIRROR_PAD", stored=True)
 def mirror_pad(n: TfliteNode) -> Value:
     x, around = n.required(0), np.array(n.ints(1)).reshape(-1, 2)
     if n.option("Mode", 0) != 0:
@@ -163,13 +163,13 @@ def shape(n: TfliteNode) -> Value:
     return constant(np.array(n.required(0).shape), dtype=n.out().dtype)
 
 
-@importer("TILE")
+@importer("TILE", stored=True)
 def tile(n: TfliteNode) -> Value:
     y: Value = ops.tile(n.required(0), repeats=n.ints(1))
     return y
 
 
-@importer("BROADCAST_TO")
+@importer("BROADCAST_TO", stored=True)
 def broadcast_to(n: TfliteNode) -> Value:
     y: Value = ops.expand(n.required(0), shape=n.ints(1))
     return y
@@ -181,7 +181,7 @@ def fill(n: TfliteNode) -> Value:
     return y
 
 
-@importer("GATHER")
+@importer("GATHER", stored=True)
 def gather(n: TfliteNode) -> Value:
     if n.option("BatchDims", 0):
         n.unsupported("batch dimensions are not read")
