@@ -128,6 +128,29 @@ static itg_status check_slots(itg_model *m, itg_error *e) {
   return ITG_OK;
 }
 
+// States: an input and an output of one type each, no slot in two of them, those of a plan one after the other.
+static itg_status check_states(itg_model *m, itg_error *e) {
+  if (!(m->input_carried = calloc(m->n_inputs + 1ull, 1)) || !(m->output_carried = calloc(m->n_outputs + 1ull, 1)))
+    return itg_fail(e, ITG_NO_MEMORY, "no memory to open a package with %u inputs", m->n_inputs);
+  for (uint32_t i = 0; i < m->n_states; i++) {
+    const itg_file_state *s = &m->states[i];
+    const itg_file_plan *p = s->plan < m->n_plans ? &m->plans[s->plan] : NULL;
+    if (!p || p->main != s->plan || (i && s->plan < m->states[i - 1].plan) || s->input >= p->n_inputs ||
+        s->output >= p->n_outputs)
+      BAD("state %u: its plan, input or output does not exist, or it is out of order", i);
+    const itg_tensor *x = m->arg_tensors[p->inputs + s->input], *y = m->arg_tensors[p->outputs + s->output];
+    if (x->dtype != y->dtype || !itg_same_shape(x, y) || m->tens[m->args[p->outputs + s->output]].dynamic)
+      BAD("state %u: its input and its output differ in type", i);
+    uint8_t *in = &m->input_carried[m->families[s->plan].inputs + s->input];
+    uint8_t *out = &m->output_carried[m->families[s->plan].outputs + s->output];
+    if ((*in)++ || (*out)++) BAD("state %u: another state has its input or output", i);
+    if (s->initial != UINT64_MAX &&
+        (s->initial % ITG_ALIGN || s->initial > m->consts_size || itg_bytes(x) > m->consts_size - s->initial))
+      BAD("state %u: what it begins with lies outside of section CNST", i);
+  }
+  return ITG_OK;
+}
+
 static bool same_place(const itg_file_tensor *a, const itg_file_tensor *b) {
   return a->memory == b->memory && a->slot == b->slot && a->offset == b->offset;
 }
@@ -226,6 +249,7 @@ itg_status itg_check_model(itg_model *m, itg_error *e) {
     m->arg_tensors[i] = m->args[i] < m->n_tensors ? &m->tensors[m->args[i]] : NULL;
   itg_status status = check_plans(m, e);
   if (!status) status = check_slots(m, e);
+  if (!status) status = check_states(m, e);
   for (uint32_t p = m->n_plans; !status && p-- > 0;) {  // sub-plans first: control flow asks how deep they go
     const itg_file_plan *plan = &m->plans[p];
     for (uint32_t k = 0; !status && k < plan->n_inputs; k++)

@@ -18,7 +18,7 @@ typedef struct itg_file_header {
 } itg_file_header;
 
 typedef struct itg_file_section {
-  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG, or something newer
+  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG STAT, or something newer
   uint32_t flags;     // bit 0: a reader that does not know this kind must refuse the file; else it skips the section
   uint64_t offset;    // from the start of the file, a multiple of 64
   uint64_t size;      // in bytes
@@ -68,6 +68,14 @@ typedef struct itg_file_step {
   uint64_t macs;        // multiply-accumulates
 } itg_file_step;
 
+typedef struct itg_file_state {
+  uint32_t plan;      // a main plan
+  uint32_t input;     // its input that the next run reads ...
+  uint32_t output;    // ... as this run made this output
+  uint32_t reserved;  // 0
+  uint64_t initial;   // offset in CNST, a multiple of 64: what the first run reads; 2^64 - 1: zeros
+} itg_file_state;
+
 enum itg_memory_kind { ITG_CONST, ITG_ARENA, ITG_INPUT, ITG_OUTPUT, ITG_CODE };
 
 _Static_assert(sizeof(itg_file_header) == 32, "header");
@@ -76,3 +84,4 @@ _Static_assert(sizeof(itg_file_plan) == 40, "plan");
 _Static_assert(sizeof(itg_file_tensor) == 96, "tensor");
 _Static_assert(sizeof(itg_file_quant) == 16, "quant");
 _Static_assert(sizeof(itg_file_step) == 40, "step");
+_Static_assert(sizeof(itg_file_state) == 24, "state");

@@ -64,7 +64,7 @@ static itg_status check_header(itg_model *m, itg_error *e) {
 static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
   const itg_file_header *h = (const void *)m->file;
   const itg_file_section *table = (const void *)(m->file + sizeof *h);
-  uint64_t plans = 0, tens = 0, quants = 0, steps = 0, args = 0;
+  uint64_t plans = 0, tens = 0, quants = 0, steps = 0, args = 0, states = 0;
   const section known[] = {
       {"META", 1, (const void **)&m->meta, &m->meta_size},
       {"PLAN", sizeof(itg_file_plan), (const void **)&m->plans, &plans},
@@ -77,6 +77,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
       {"CODE", 1, (const void **)&m->code, &m->code_size},
       {"NAME", 1, (const void **)&m->names, &m->names_size},
       {"ORIG", 1, (const void **)&m->origins, &m->origins_size},
+      {"STAT", sizeof(itg_file_state), (const void **)&m->states, &states},
   };
   const size_t n_known = sizeof known / sizeof *known;
   for (uint32_t i = 0; i < h->sections; i++) {
@@ -102,10 +103,11 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
     *known[k].size = s->size / known[k].item;
   }
   for (size_t k = 0; k < n_known; k++)
-    if (!*known[k].data && strcmp(known[k].kind, "ORIG") && strcmp(known[k].kind, "CODE"))
+    if (!*known[k].data && !strstr("ORIG CODE STAT", known[k].kind))
       return itg_fail(e, ITG_BAD_FILE, "file has no section %s", known[k].kind);
   m->n_plans = (uint32_t)plans, m->n_tensors = (uint32_t)tens, m->n_quants = (uint32_t)quants;
   m->n_steps = (uint32_t)steps, m->n_args = (uint32_t)args;
+  m->n_states = (uint32_t)states;
   return ITG_OK;
 }
 
@@ -167,6 +169,8 @@ void itg_model_close(itg_model *m) {
   free(m->mains);
   free(m->input_slots);
   free(m->output_slots);
+  free(m->input_carried);
+  free(m->output_carried);
   free(m);
 }
 
@@ -214,4 +218,26 @@ itg_status itg_model_input(const itg_model *m, uint32_t plan, uint32_t index, it
 itg_status itg_model_output(const itg_model *m, uint32_t plan, uint32_t index, itg_info *info) {
   if (index >= itg_model_outputs(m, plan)) return ITG_BAD_INPUT;
   return info_of(m, m->args[m->plans[m->mains[plan]].outputs + index], info);
+}
+
+// The states of a main plan follow each other in the file: check.c sees to it.
+const itg_file_state *itg_states_of(const itg_model *m, uint32_t main, uint32_t *count) {
+  uint32_t first = 0;
+  while (first < m->n_states && m->states[first].plan != main) first++;
+  for (*count = 0; first + *count < m->n_states && m->states[first + *count].plan == main;) ++*count;
+  return m->states + first;
+}
+
+uint32_t itg_model_states(const itg_model *m, uint32_t plan) {
+  uint32_t count = 0;
+  if (plan < m->n_mains) itg_states_of(m, m->mains[plan], &count);
+  return count;
+}
+
+itg_status itg_model_state(const itg_model *m, uint32_t plan, uint32_t index, itg_state *state) {
+  if (index >= itg_model_states(m, plan)) return ITG_BAD_INPUT;
+  uint32_t count;
+  const itg_file_state *s = itg_states_of(m, m->mains[plan], &count) + index;
+  *state = (itg_state){s->input, s->output, s->initial == UINT64_MAX ? NULL : m->consts + s->initial};
+  return ITG_OK;
 }

@@ -109,6 +109,7 @@ static itg_status run_all(itg_session *s) {
     const itg_tensor *t = s->args[s->plan->outputs + i];
     if (slots[i] == ITG_NONE && s->outputs[i].data && itg_bytes(t)) memmove(s->outputs[i].data, t->data, itg_bytes(t));
   }
+  if (s->model->n_states) itg_carry_states(s);
   return ITG_OK;
 }
 

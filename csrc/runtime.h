@@ -27,7 +27,8 @@ struct itg_model {
   const itg_file_quant *quants;
   const itg_file_step *steps;
   const uint32_t *args;
-  uint32_t n_plans, n_tensors, n_quants, n_steps, n_args;
+  const itg_file_state *states;
+  uint32_t n_plans, n_tensors, n_quants, n_steps, n_args, n_states;
   const uint8_t *attrs, *consts, *code;
   const char *names, *origins, *meta;
   uint64_t attrs_size, consts_size, code_size, names_size, origins_size, meta_size;
@@ -38,6 +39,7 @@ struct itg_model {
   itg_family *families;               // one per plan; sub-plans have the slots of their main plan
   uint32_t *mains;                    // plan numbers of the main plans
   uint32_t *input_slots, *output_slots;  // tensor whose size a slot has; ITG_NONE: nothing lies in that output slot
+  uint8_t *input_carried, *output_carried;  // one per slot: does the session hand it from run to run?
   uint32_t n_mains, n_inputs, n_outputs;
 };
 
@@ -77,7 +79,8 @@ struct itg_session {
   itg_step *steps;    // of the main plan and its sub-plans
   itg_steps *plans;   // from plan_number on
   itg_slot *inputs, *outputs;
-  uint32_t n_steps;
+  uint32_t n_steps, n_states;
+  const itg_file_state *states;
   uint8_t *arena, *scratch;
   uint64_t scratch_size;
   uint32_t threads, profile;
@@ -92,7 +95,10 @@ itg_status itg_check_model(itg_model *model, itg_error *error);
 // control.c
 itg_status itg_check_control(const itg_model *model, uint32_t plan, const itg_file_step *step, itg_error *error);
 itg_status itg_run_control(itg_session *session, itg_step *step);
+// model.c
+const itg_file_state *itg_states_of(const itg_model *model, uint32_t main, uint32_t *count);
 // session.c
+void itg_carry_states(itg_session *session);
 itg_status itg_bind_all(itg_session *session, const void *const *inputs, void *const *outputs);
 // run.c
 itg_status itg_run_plan(itg_session *session, uint32_t plan);

@@ -37,6 +37,12 @@ static uint64_t take(layout *l, uint64_t bytes) {
   return at;
 }
 
+// Has a session memory of its own for output i? States always; what lies in the arena is read there.
+static bool own_output(const itg_model *m, const itg_family *f, uint32_t i, bool external) {
+  if (m->output_carried[f->outputs + i]) return true;
+  return !external && m->output_slots[f->outputs + i] != ITG_NONE;
+}
+
 static itg_status measure(const itg_model *m, const itg_options *o, layout *l, itg_memory *mem, itg_error *e) {
   if (o->plan >= m->n_mains)
     return itg_fail(e, ITG_BAD_INPUT, "plan %u does not exist; the package has %u", o->plan, m->n_mains);
@@ -71,13 +77,10 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
   l->scratch = take(l, mem->scratch);
   l->io = l->total;
   const itg_family *f = &m->families[main];
-  if (!o->external_io) {
-    for (uint32_t i = 0; i < p->n_inputs; i++) take(l, itg_bytes(&m->tensors[m->input_slots[f->inputs + i]]));
-    for (uint32_t i = 0; i < p->n_outputs; i++) {
-      uint32_t id = m->output_slots[f->outputs + i];
-      if (id != ITG_NONE) take(l, itg_bytes(&m->tensors[id]));
-    }
-  }
+  for (uint32_t i = 0; i < p->n_inputs; i++)
+    if (!o->external_io || m->input_carried[f->inputs + i]) take(l, itg_bytes(m->arg_tensors[p->inputs + i]));
+  for (uint32_t i = 0; i < p->n_outputs; i++)
+    if (own_output(m, f, i, o->external_io)) take(l, itg_bytes(m->arg_tensors[p->outputs + i]));
   mem->io = l->total - l->io;
   mem->session = l->total;
   return ITG_OK;
@@ -117,16 +120,16 @@ static void bind_tensors(itg_session *s, const layout *l, const void *weights, b
     slot->first = i;
   }
   for (uint32_t i = 0; i < m->n_args; i++) s->args[i] = m->args[i] < m->n_tensors ? &s->tensors[m->args[i]] : NULL;
-  uint8_t *io = own_io ? (uint8_t *)s + l->io : NULL;
+  uint8_t *io = (uint8_t *)s + l->io;
   for (uint32_t i = 0; i < p->n_inputs; i++) {
+    if (!own_io && !m->input_carried[f->inputs + i]) continue;
     place(s, &s->inputs[i], s->inputs[i].own = io);
-    if (io) io += itg_align(itg_bytes(&m->tensors[m->input_slots[f->inputs + i]]));
+    io += itg_align(itg_bytes(m->arg_tensors[p->inputs + i]));
   }
   for (uint32_t i = 0; i < p->n_outputs; i++) {
-    uint32_t id = m->output_slots[f->outputs + i];
-    if (id == ITG_NONE) continue;  // the output lies elsewhere and is copied if the caller binds a buffer
+    if (!own_output(m, f, i, !own_io)) continue;  // one that lies elsewhere is copied if the caller binds a buffer
     place(s, &s->outputs[i], s->outputs[i].own = io);
-    if (io) io += itg_align(itg_bytes(&m->tensors[id]));
+    io += itg_align(itg_bytes(m->arg_tensors[p->outputs + i]));
   }
 }
 
@@ -204,10 +207,12 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
   s->scratch_size = mem.scratch;
   s->threads = threads_of(o);
   s->profile = o->profile;
+  s->states = itg_states_of(m, s->plan_number, &s->n_states);
   s->max_steps = o->max_steps ? o->max_steps : 1000000000;
   atomic_flag_clear(&s->busy);
   bind_tensors(s, &l, o->weights ? o->weights : m->consts, !o->external_io);
   bind_steps(s, &l);
+  itg_reset_states(s);
   if (s->threads > 1 && !(s->pool = itg_pool_create(s->threads))) {
     itg_session_destroy(s);
     return itg_fail(e, ITG_NO_MEMORY, "cannot start %u threads", threads_of(o));
@@ -284,6 +289,44 @@ itg_status itg_bind_input(itg_session *s, uint32_t index, const void *data, size
 
 itg_status itg_bind_output(itg_session *s, uint32_t index, void *data, size_t bytes) {
   return bind(s, false, index, data, bytes);
+}
+
+// ---- states ----------------------------------------------------------------------------------------
+static const itg_tensor *state_tensor(const itg_session *s, uint32_t i) {
+  return s->model->arg_tensors[s->plan->inputs + s->states[i].input];
+}
+
+void itg_reset_states(itg_session *s) {
+  for (uint32_t i = 0; i < s->n_states; i++) {
+    const uint64_t bytes = itg_bytes(state_tensor(s, i)), from = s->states[i].initial;
+    uint8_t *to = s->inputs[s->states[i].input].own;
+    if (bytes && from == UINT64_MAX) memset(to, 0, bytes);
+    if (bytes && from != UINT64_MAX) memcpy(to, s->model->consts + from, bytes);
+  }
+}
+
+// What the caller has bound himself is his to hand on.
+void itg_carry_states(itg_session *s) {
+  for (uint32_t i = 0; i < s->n_states; i++) {
+    itg_slot *in = &s->inputs[s->states[i].input], *out = &s->outputs[s->states[i].output];
+    const uint64_t bytes = itg_bytes(state_tensor(s, i));
+    if (bytes && in->data == in->own && out->data == out->own) memcpy(in->own, out->own, bytes);
+  }
+}
+
+itg_status itg_get_state(itg_session *s, uint32_t index, itg_view *view) {
+  s->error.words[0] = 0;
+  if (index >= s->n_states) return itg_fail(&s->error, ITG_BAD_INPUT, "state %u does not exist", index);
+  const itg_tensor *t = state_tensor(s, index);
+  void *data = s->inputs[s->states[index].input].own;
+  *view = (itg_view){.data = data, .dtype = t->dtype, .rank = t->rank, .bytes = itg_bytes(t)};
+  memcpy(view->shape, t->shape, sizeof view->shape);
+  return ITG_OK;
+}
+
+itg_status itg_set_state(itg_session *s, uint32_t index, const void *data, size_t bytes) {
+  if (index >= s->n_states) return itg_fail(&s->error, ITG_BAD_INPUT, "state %u does not exist", index);
+  return itg_set_input(s, s->states[index].input, data, bytes);
 }
 
 itg_status itg_get_output(itg_session *s, uint32_t index, itg_view *view) {

@@ -96,6 +96,16 @@ typedef struct itg_info {
 ITG_API itg_status itg_model_input(const itg_model *model, uint32_t plan, uint32_t index, itg_info *info);
 ITG_API itg_status itg_model_output(const itg_model *model, uint32_t plan, uint32_t index, itg_info *info);
 
+// What outlives a run: a session hands output `output` to its next run as input `input`, and begins with `initial`
+// (NULL: zeros). Both still count as an input and an output; who binds a buffer to one of them hands it on himself.
+typedef struct itg_state {
+  uint32_t input, output;
+  const void *initial;
+} itg_state;
+
+ITG_API uint32_t itg_model_states(const itg_model *model, uint32_t plan);  // how many
+ITG_API itg_status itg_model_state(const itg_model *model, uint32_t plan, uint32_t index, itg_state *state);
+
 // ---- sessions --------------------------------------------------------------------------------------
 typedef struct itg_session itg_session;
 
@@ -146,6 +156,11 @@ typedef struct itg_view {
 } itg_view;
 
 ITG_API itg_status itg_get_output(itg_session *session, uint32_t index, itg_view *view);
+
+// What the next run begins with: a view of it (valid until the next run), another one, or what the first run began with.
+ITG_API itg_status itg_get_state(itg_session *session, uint32_t index, itg_view *view);
+ITG_API itg_status itg_set_state(itg_session *session, uint32_t index, const void *data, size_t bytes);
+ITG_API void itg_reset_states(itg_session *session);
 
 // ---- profile: what each step took, summed over all runs since the session was made ------------------
 typedef struct itg_profile {

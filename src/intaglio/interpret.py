@@ -14,12 +14,23 @@ from intaglio.ir import Array, Graph, Type
 def interpret(
     graph: Graph, inputs: Mapping[str, Array], keep: dict[str, Array] | None = None
 ) -> dict[str, Array]:
-    """Outputs by name. A dict given as `keep` also receives every named intermediate tensor."""
+    """Outputs by name. A dict given as `keep` also receives every named intermediate tensor.
+
+    State that is not given starts as it does in a new session; what it becomes is among the
+    outputs, by the same name.
+    """
     from intaglio.ops.registry import evaluate  # here, so that `import intaglio` stays quick
 
-    arrays = check_inputs({v.name: v.type for v in graph.inputs}, inputs)
+    types = {v.name: v.type for v in graph.inputs}
+    begin = {n: first(types[n], a) for n, a in graph.state.items() if n not in inputs}
+    arrays = check_inputs(types, {**begin, **inputs})
     outputs = evaluate(graph, [arrays[v.name] for v in graph.inputs], keep)
     return dict(zip(graph.output_names, outputs, strict=True))
+
+
+def first(type: Type, initial: Array | None) -> Array:
+    """What a state begins with."""
+    return np.zeros(type.shape, dtypes.numpy_of(type.dtype)) if initial is None else initial
 
 
 def check_inputs(types: Mapping[str, Type], inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,6 +127,9 @@ class Graph:
 
     No node list is stored: `nodes()` walks from the outputs, so dead code needs no pass. The
     outputs are the inputs of one pseudo-node, `result`, so that being an output counts as a use.
+
+    `state` is what outlives a call: an input and an output of one name and type, of which the next
+    call reads what the last one made, and what the first call reads (None: zeros).
     """
 
     def __init__(
@@ -136,6 +139,7 @@ class Graph:
         output_names: Sequence[str] | None = None,
         name: str = "",
         metadata: dict[str, str] | None = None,
+        state: Mapping[str, Array | None] | None = None,
     ):
         self.inputs = list(inputs)
         self.result = Node("result", outputs, {}, [])
@@ -144,6 +148,7 @@ class Graph:
         self.metadata = dict(
             metadata or {}
         )  # what the model's author wrote: producer, licence, ...
+        self.state = dict(state or {})
 
     @property
     def outputs(self) -> list[Value]:
@@ -223,7 +228,8 @@ class Graph:
             for v, w in zip(node.outputs, made.outputs, strict=True):
                 w.name, new[v] = v.name, w
         outputs = [of(v) for v in self.outputs]
-        return Graph(inputs, outputs, self.output_names, self.name, self.metadata)  # type: ignore[arg-type]
+        names, about = self.output_names, self.metadata
+        return Graph(inputs, outputs, names, self.name, about, self.state)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         names: dict[Value, str] = {}
@@ -249,6 +255,8 @@ class Graph:
             )
             types = ", ".join(str(v.type) for v in n.outputs)
             lines.append(f"{', '.join(show(v) for v in n.outputs)} = {n.op}({args}) : {types}")
+        if self.state:
+            lines.append("state " + ", ".join(self.state))
         pairs = zip(self.output_names, self.outputs, strict=True)
         lines.append("outputs " + ", ".join(f"{name} = {show(v)}" for name, v in pairs))
         return "\n".join(lines)

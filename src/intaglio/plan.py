@@ -113,6 +113,15 @@ class Step:
         return [a for a in self.attrs.values() if isinstance(a, Plan)]
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """What outlives a run: the next one reads as input `input` what this one made as `output`."""
+
+    input: int
+    output: int
+    initial: Array | None = None  # what the first run reads; None: zeros
+
+
 @dataclass(eq=False, slots=True)
 class Plan:
     """Steps in order, what they read and make, and the bytes of internal memory they need.
@@ -125,6 +134,7 @@ class Plan:
     steps: list[Step]
     arena: int = 0
     name: str = ""
+    states: list[State] = field(default_factory=list)  # of a main plan
 
     def walk(self) -> Iterator[Plan]:
         """This plan and all plans inside of it, each once, outer ones first."""

@@ -81,6 +81,14 @@ class _View(ctypes.Structure):
     ]
 
 
+class _State(ctypes.Structure):
+    _fields_ = [
+        ("input", ctypes.c_uint32),
+        ("output", ctypes.c_uint32),
+        ("initial", ctypes.c_void_p),
+    ]
+
+
 class _Profile(ctypes.Structure):
     _fields_ = [
         ("op", ctypes.c_char_p),
@@ -121,6 +129,11 @@ def _library() -> ctypes.CDLL:
         ("itg_model_plans", u32, pointer),
         ("itg_model_input", u32, pointer, u32, u32, pointer),
         ("itg_model_output", u32, pointer, u32, u32, pointer),
+        ("itg_model_states", u32, pointer, u32),
+        ("itg_model_state", u32, pointer, u32, u32, pointer),
+        ("itg_get_state", u32, pointer, u32, pointer),
+        ("itg_set_state", u32, pointer, u32, pointer, size),
+        ("itg_reset_states", None, pointer),
         ("itg_model_memory", u32, pointer, pointer, pointer, pointer),
         ("itg_session_create", u32, pointer, pointer, pointer, pointer),
         ("itg_session_destroy", None, pointer),
@@ -179,6 +192,14 @@ class _Model:
             found[name] = _type(info)
         return found
 
+    def states(self, plan: int) -> list[tuple[int, int]]:
+        """Numbers of the input and the output of every state."""
+        lib, state, found = _library(), _State(), []
+        for i in range(lib.itg_model_states(self.handle, plan)):
+            lib.itg_model_state(self.handle, plan, i, ctypes.byref(state))
+            found.append((int(state.input), int(state.output)))
+        return found
+
 
 def _type(info: _Info) -> Type:
     quant = None
@@ -193,7 +214,8 @@ def _type(info: _Info) -> Type:
 class Session:
     """A model that is ready to run. Safe to share between threads: runs take turns.
 
-    `fork()` gives a second session over the same weights, for runs at the same time.
+    `fork()` gives a second session over the same weights, for runs at the same time. What a model
+    keeps from run to run (`state`) is no input and no output: the session hands it on.
     """
 
     def __init__(self, model: _Model, threads: int, plan: int, profile: bool, max_steps: int):
@@ -207,13 +229,19 @@ class Session:
             raise _STATUS[status](error.words.decode("utf-8", "replace"))
         self._handle, self._lock = handle, threading.Lock()
         self._destroy = weakref.finalize(self, lib.itg_session_destroy, handle)
-        self.inputs: dict[str, Type] = model.types(True, plan)
-        self.outputs: dict[str, Type] = model.types(False, plan)
+        pairs = model.states(plan)
+        inputs, outputs = model.types(True, plan), model.types(False, plan)
+        read, made = {i for i, _ in pairs}, {o for _, o in pairs}
+        self._states = {list(inputs)[i]: list(inputs.values())[i] for i, _ in pairs}
+        self._read = [i for i in range(len(inputs)) if i not in read]  # the caller's
+        self._made = [i for i in range(len(outputs)) if i not in made]
+        self.inputs = {n: t for i, (n, t) in enumerate(inputs.items()) if i not in read}
+        self.outputs = {n: t for i, (n, t) in enumerate(outputs.items()) if i not in made}
         self._takes = [(n, dtypes.numpy_of(t.dtype), t.shape) for n, t in self.inputs.items()]
         self._makes = [(n, dtypes.numpy_of(t.dtype), t.shape) for n, t in self.outputs.items()]
         self._dynamic = any(t.dynamic for t in self.outputs.values())
-        self._sources = (ctypes.c_void_p * max(len(self._takes), 1))()
-        self._results = (ctypes.c_void_p * max(len(self._makes), 1))()
+        self._sources = (ctypes.c_void_p * max(len(inputs), 1))()  # a state has none: the session's
+        self._results = (ctypes.c_void_p * max(len(outputs), 1))()
         self._run = lib.itg_run_with
 
     def run(
@@ -231,8 +259,14 @@ class Session:
         places = [_address(a) for a in results.values()]
         with self._lock:
             handle = self._open_handle()
-            self._sources[: len(sources)] = sources  # type: ignore[assignment]
-            self._results[: len(places)] = places  # type: ignore[assignment]
+            if not self._states:
+                self._sources[: len(sources)] = sources  # type: ignore[assignment]
+                self._results[: len(places)] = places  # type: ignore[assignment]
+            else:
+                for i, at in zip(self._read, sources, strict=True):
+                    self._sources[i] = at
+                for i, at in zip(self._made, places, strict=True):
+                    self._results[i] = at
             if status := self._run(handle, self._sources, self._results):
                 self._fail(status)
             if self._dynamic:
@@ -256,7 +290,7 @@ class Session:
     def _cut(self, handle: ctypes.c_void_p, results: dict[str, Array]) -> None:
         """Outputs whose extents are known only now get their true shapes."""
         lib, view = _library(), _View()
-        for i, (name, t) in enumerate(self.outputs.items()):
+        for i, (name, t) in zip(self._made, self.outputs.items(), strict=True):
             if t.dynamic:
                 lib.itg_get_output(handle, i, ctypes.byref(view))
                 results[name] = _first(results[name], tuple(view.shape[: view.rank]))
@@ -281,8 +315,41 @@ class Session:
                 raise BadInput(f"out['{name}'] shares memory with an input; give it its own")
         return buffers
 
+    @property
+    def state(self) -> dict[str, Array]:
+        """What the next run begins with, by name: copies, to be kept and set again."""
+        lib, view, found = _library(), _View(), {}
+        with self._lock:
+            handle = self._open_handle()
+            for i, (name, t) in enumerate(self._states.items()):
+                lib.itg_get_state(handle, i, ctypes.byref(view))
+                a = found[name] = np.empty(t.shape, dtypes.numpy_of(t.dtype))
+                if a.nbytes:
+                    ctypes.memmove(a.ctypes.data, view.data, a.nbytes)
+        return found
+
+    @state.setter
+    def state(self, arrays: Mapping[str, Array]) -> None:
+        """The next run begins with these; states that are left out stay as they are."""
+        if unknown := [n for n in arrays if n not in self._states]:
+            names = ", ".join(f"'{n}'" for n in self._states) or "none"
+            raise BadInput(f"no state is called '{unknown[0]}'; the model has {names}")
+        checked = check_inputs({n: self._states[n] for n in arrays}, arrays)
+        with self._lock:
+            handle = self._open_handle()
+            for i, name in enumerate(self._states):
+                if name in checked:
+                    a = np.ascontiguousarray(checked[name])
+                    if status := _library().itg_set_state(handle, i, a.ctypes.data, a.nbytes):
+                        self._fail(status)
+
+    def reset(self) -> None:
+        """The next run begins as the first one did."""
+        with self._lock:
+            _library().itg_reset_states(self._open_handle())
+
     def fork(self) -> Session:
-        """Another session over the same weights, with memory of its own."""
+        """Another session over the same weights, with memory and state of its own."""
         o = self._options
         return Session(self._model, self.threads, self._plan, bool(o.profile), o.max_steps)
 
@@ -315,7 +382,8 @@ class Session:
             self._model.handle, ctypes.byref(self._options), ctypes.byref(m), ctypes.byref(error)
         )
         sizes = {n: int(getattr(m, n)) for n in ("weights", "arena", "scratch", "io", "tables")}
-        sizes["io"] = sum(t.bytes for t in (*self.inputs.values(), *self.outputs.values()))
+        io = (*self.inputs.values(), *self.outputs.values(), *self._states.values())
+        sizes["io"] = sum(t.bytes for t in io)
         return sizes
 
     def close(self) -> None:

@@ -19,6 +19,12 @@ def verify(graph: Graph, where: str = "graph") -> None:
         raise BrokenGraph(f"{where}: two inputs are called the same: {graph.inputs}")
     if len(graph.output_names) != len(graph.outputs):
         raise BrokenGraph(f"{where}: {len(graph.outputs)} outputs, {graph.output_names} names")
+    made = dict(zip(graph.output_names, graph.outputs, strict=True))
+    read = {v.name: v for v in graph.inputs}
+    for name in graph.state:
+        ends = read.get(name), made.get(name)
+        if None in ends or len({v.type.but(quant=None) for v in ends if v}) != 1:
+            raise BrokenGraph(f"{where}: state '{name}' goes in as {ends[0]} and out as {ends[1]}")
     for node in [*nodes, graph.result]:
         what = f"{where}: {node.op} '{node.origin}'"
         for v in node.inputs:

@@ -21,10 +21,13 @@ def of_graph(graph: Graph) -> dict[str, Any]:
     return {
         "name": graph.name,
         "metadata": graph.metadata,
-        "inputs": {v.name: _type(v.type) for v in graph.inputs},
+        "inputs": {v.name: _type(v.type) for v in graph.inputs if v.name not in graph.state},
         "outputs": {
-            name: _type(v.type) for name, v in zip(graph.output_names, graph.outputs, strict=True)
+            name: _type(v.type)
+            for name, v in zip(graph.output_names, graph.outputs, strict=True)
+            if name not in graph.state
         },
+        "state": {v.name: _type(v.type) for v in graph.inputs if v.name in graph.state},
         "ops": {op: {"count": n, "macs": by_op[op]} for op, n in ops.most_common()},
         "nodes": len(nodes),
         "parameters": total.parameters,
@@ -42,8 +45,7 @@ def of_plan(plan: Plan) -> dict[str, Any]:
     peak = max(range(len(live)), key=live.__getitem__, default=0)
     ops = Counter(s.op for s in steps)
     return {
-        "inputs": {t.name: _type(t.type) for t in plan.inputs if t is not None},
-        "outputs": {t.name: _type(t.type) for t in plan.outputs},
+        **_ports(plan),
         "ops": {
             op: {"count": n, "macs": sum(s.macs for s in steps if s.op == op)}
             for op, n in ops.most_common()
@@ -56,6 +58,17 @@ def of_plan(plan: Plan) -> dict[str, Any]:
         "io_bytes": sum(t.size for t in plan.tensors() if t.memory in ("input", "output")),
         "peak_step": plan.steps[peak].origin or plan.steps[peak].op if plan.steps else "",
         "peak_live_bytes": max(live, default=0),
+    }
+
+
+def _ports(plan: Plan) -> dict[str, Any]:
+    """Inputs, outputs, and what a session hands from run to run."""
+    read, made = {s.input for s in plan.states}, {s.output for s in plan.states}
+    ins = [(i, t) for i, t in enumerate(plan.inputs) if t is not None]
+    return {
+        "inputs": {t.name: _type(t.type) for i, t in ins if i not in read},
+        "outputs": {t.name: _type(t.type) for i, t in enumerate(plan.outputs) if i not in made},
+        "state": {t.name: _type(t.type) for i, t in ins if i in read},
     }
 
 

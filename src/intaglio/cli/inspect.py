@@ -124,7 +124,7 @@ def _programs(file: str, as_json: bool) -> None:
 
 
 def _ports(facts: dict[str, Any]) -> None:
-    for title in ("inputs", "outputs"):
+    for title in ("inputs", "outputs", "state"):
         for i, (name, t) in enumerate(facts[title].items()):
             dynamic = t.get("dynamic", [])
             dims = "x".join(

@@ -92,7 +92,10 @@ _MODEL_OPTIONS = [
     click.option("--output", "outputs", multiple=True, metavar="TENSOR",
                  help="End the graph at this tensor instead of the model's outputs."),
     click.option("--signature", metavar="NAME",
-                 help="Which signature of a SavedModel to read; serving_default if not given."),
+                 help="Which signature of a SavedModel (serving_default if not given) or of a "
+                      "TFLite file to read; its names are the model's."),
+    click.option("--state", is_flag=True,
+                 help="Keep what a PyTorch model keeps between runs (a TFLite model always does)."),
 ]  # fmt: skip
 
 
@@ -110,6 +113,7 @@ def load_arguments(
     inputs: Sequence[str],
     outputs: Sequence[str],
     signature: str | None = None,
+    state: bool = False,
     **pictures: Any,
 ) -> dict[str, Any]:
     """The model options as keyword arguments of `intaglio.load`."""
@@ -123,6 +127,7 @@ def load_arguments(
         "inputs": list(inputs) or None,
         "outputs": list(outputs) or None,
         **({"signature": signature} if signature else {}),
+        **({"state": True} if state else {}),
         **picture_arguments(pictures),
     }
 

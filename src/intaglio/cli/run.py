@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from intaglio.cli import options
+from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 from intaglio.ir import Array
+
+if TYPE_CHECKING:
+    from intaglio.session import Session
 
 
 @click.command("run")
@@ -24,10 +28,16 @@ from intaglio.ir import Array
 @click.option("-o", "out", type=click.Path(), help="Write the outputs to this .npz file.")
 @click.option("--top", default=0, metavar="K", help="Print the K largest entries of each output.")
 @click.option("--threads", default=None, type=click.IntRange(1, 256), help="[default: all cores]")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run N times, handing state on; arrays of one axis more hold one frame per run.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the outputs as JSON.")
 @options.model_options
 def command(model: str, arrays: tuple[str, ...], fill: str | None, seed: int,
-            out: str | None, top: int, threads: int | None, as_json: bool,
+            out: str | None, top: int, threads: int | None, steps: int | None, as_json: bool,
             **model_options: Any) -> None:  # fmt: skip
     """Run MODEL (a package, or a model that is compiled on the fly) on ARRAYS.
 
@@ -37,10 +47,11 @@ def command(model: str, arrays: tuple[str, ...], fill: str | None, seed: int,
     intaglio run model.itg image.npy --top 5
     intaglio run model.itg left=l.npy right=r.npy -o outputs.npz
     intaglio run model.onnx --fill random
+    intaglio run keywords.tflite frames.npy --steps 50 -o scores.npz
     """
     with options.open_model(model, threads, model_options) as session:
         feeds = options.read_feeds(arrays, session.inputs, fill, seed)
-        outputs = session.run(feeds)
+        outputs = _several(session, feeds, steps) if steps else session.run(feeds)
     if out:
         _save(out, outputs)
     if as_json:
@@ -52,6 +63,24 @@ def command(model: str, arrays: tuple[str, ...], fill: str | None, seed: int,
             click.echo(f"  {np.unravel_index(i, a.shape)!s:>12}  {a.flat[i]:.6g}")
     if out:
         click.echo(f"wrote {out}")
+
+
+def _several(session: Session, feeds: dict[str, Array], steps: int) -> dict[str, Array]:
+    """Outputs of `steps` runs, stacked; of arrays with an axis more, each run reads its frame."""
+    frames = {
+        n: a for n, a in feeds.items()
+        if n in session.inputs and a.ndim == session.inputs[n].rank + 1
+    }  # fmt: skip
+    for name, a in frames.items():
+        if len(a) < steps:
+            raise BadInput(f"input '{name}' has {len(a)} frames, --steps {steps} needs as many")
+    made = [session.run({**feeds, **{n: a[i] for n, a in frames.items()}}) for i in range(steps)]
+    try:
+        return {n: np.stack([m[n] for m in made]) for n in made[0]}
+    except ValueError:
+        raise BadInput(
+            "the outputs of the runs differ in shape; --steps cannot stack them"
+        ) from None
 
 
 def _save(path: str, outputs: dict[str, Array]) -> None:

@@ -38,8 +38,9 @@ def load(
     `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
     open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
     model at these tensors. `dtypes={"ids": "i64"}` is for PyTorch and TensorFlow files that do not
-    say; `state=True` makes what a PyTorch model keeps between calls inputs and outputs `state.*`;
-    `signature` chooses among those of a SavedModel (`serving_default`).
+    say; `state=True` keeps what a PyTorch model keeps between calls as the graph's `state`, which a
+    Session hands on (a TFLite model's always is); `signature` chooses among those of a SavedModel
+    (`serving_default`) or a TFLite file.
     `weights` names the second file of a Caffe or Darknet model whose two files have two names.
 
     `input_type`, `mean`, `std`, `swap_rb`, `input_layout`, `letterbox`, `output_layout` and others
@@ -69,6 +70,8 @@ def _read(
 ) -> Graph:
     from intaglio.frontends.onnx import load_onnx
 
+    if signature and not isinstance(model, str | Path):
+        raise BadInput(f"signature '{signature}' is for files; a model in memory has none")
     if _is_live(model):
         from intaglio.frontends.torch import load_torch
         from intaglio.frontends.torch.live import archived
@@ -78,8 +81,8 @@ def _read(
     if isinstance(model, str | Path):
         model = Path(model)
         kind = sniff(model)
-        if signature and kind != SAVED:
-            raise BadInput(f"signature is for SavedModels; '{model}' is a {kind} model")
+        if signature and kind not in (SAVED, "TFLite"):
+            raise BadInput(f"signature is for SavedModels and TFLite; '{model}' is a {kind} model")
         if kind in ("TensorFlow", SAVED):
             from intaglio.frontends.tensorflow import load_tensorflow
 
@@ -91,7 +94,7 @@ def _read(
 
             if given := [k for k, v in (("dims", dims), ("values", values)) if v]:
                 raise BadInput(f"{given[0]} is for ONNX; a TFLite model has no such names")
-            return load_tflite(model, shapes, inputs, outputs)
+            return load_tflite(model, shapes, inputs, outputs, signature)
         if kind == "Darknet":
             from intaglio.frontends.darknet import load_darknet
 

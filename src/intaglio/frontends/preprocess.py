@@ -59,7 +59,7 @@ def preprocess(
     layout = str(layout).lower()
     if layout not in ("auto", *LAYOUTS):
         raise BadInput(f"layout is '{layout}'; it is one of auto, {', '.join(LAYOUTS)}")
-    inputs = [(v.name, v.type) for v in graph.inputs]
+    inputs = [(v.name, v.type) for v in graph.inputs if v.name not in graph.state]
     asked = {"input_type": input_type, "swap_rb": swap_rb or None, "input_layout": input_layout,
              "letterbox": letterbox, "input_range": input_range}  # fmt: skip
     takers = [n for n, t in inputs if channel_axis(t, layout) is not None]
@@ -71,6 +71,8 @@ def preprocess(
     model_axis = next((channel_axis(t, layout) for _, t in inputs if channel_axis(t, layout)), None)
     changed = []
     for i, v in enumerate(graph.inputs):
+        if v.name in graph.state:
+            continue
         of: dict[str, Any] = {k: found[v.name] for k, found in wanted.items()}
         m, s = means[v.name], stds[v.name]
         if all(g is None for g in (*of.values(), m, s)):
@@ -257,6 +259,7 @@ def _turn_outputs(graph: Graph, wanted: str, axis: int | None) -> None:
         raise BadInput(f"output_layout is '{words}', but no input tells where the model has its "
                        "channels; give a permutation such as 0,2,3,1")  # fmt: skip
     chosen = [i for i, v in enumerate(graph.outputs) if words not in LAYOUTS or v.type.rank == 4]
+    chosen = [i for i in chosen if graph.output_names[i] not in graph.state]
     if words not in LAYOUTS:
         chosen = [i for i in chosen if graph.outputs[i].type.rank == words.count(",") + 1]
     if not chosen:

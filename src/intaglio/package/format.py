@@ -83,6 +83,16 @@ STEP = np.dtype(
         ("macs", "<u8"),
     ]
 )
+STATE = np.dtype(
+    [
+        ("plan", "<u4"),  # a main plan
+        ("input", "<u4"),  # its input that the next run reads ...
+        ("output", "<u4"),  # ... as this run made this output
+        ("reserved", "<u4"),
+        ("initial", "<u8"),  # in CNST: what the first run reads; ZEROS: zeros
+    ]
+)
+ZEROS = 0xFFFFFFFFFFFFFFFF
 RECORDS = {
     "header": HEADER,
     "section": SECTION,
@@ -90,6 +100,7 @@ RECORDS = {
     "tensor": TENSOR,
     "quant": QUANT,
     "step": STEP,
+    "state": STATE,
 }
 
 

@@ -14,7 +14,7 @@ from intaglio import dtypes, native
 from intaglio.errors import BadFile
 from intaglio.ir import Array, Quant, Type
 from intaglio.package import format as f
-from intaglio.plan import MEMORIES, Plan, Step, Tensor
+from intaglio.plan import MEMORIES, Plan, State, Step, Tensor
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class _Reader:
         for i, main in enumerate(mains):
             last = mains[i + 1] if i + 1 < len(mains) else len(self.plans)
             plans.append(self._family(range(main, last), slots))
+            plans[-1].states = self._states(main, plans[-1])
             slots["input"] += len(plans[-1].inputs)
             slots["output"] += len(plans[-1].outputs)
         meta = json.loads(bytes(self.parts["META"]).decode())
@@ -96,6 +97,21 @@ class _Reader:
             raise ValueError("section META is no JSON object")
         sizes = {k: len(v) for k, v in self.parts.items()}
         return Contents(plans, isa, meta, sizes)
+
+    def _states(self, main: int, plan: Plan) -> list[State]:
+        if "STAT" not in self.parts:
+            return []
+        made = []
+        for s in self._rows("STAT", f.STATE):
+            if s["plan"] != main:
+                continue
+            kind, initial = plan.inputs[s["input"]].type, None
+            if s["initial"] != f.ZEROS:
+                at = int(s["initial"])
+                raw = self.parts["CNST"][at : at + kind.bytes]
+                initial = np.frombuffer(raw, dtypes.numpy_of(kind.dtype)).reshape(kind.shape)
+            made.append(State(int(s["input"]), int(s["output"]), initial))
+        return made
 
     def _family(self, numbers: Sequence[int], slots: dict[str, int]) -> Plan:
         """A main plan and its sub-plans; the main plan is returned."""

@@ -42,6 +42,8 @@ def write(
         "ORIG": bytes(w.origins.data),
         "CNST": w.consts.pieces,
     }
+    if w.states:
+        sections["STAT"] = _pack(f.STATE, w.states)
     if strip:
         del sections["ORIG"]
     if w.code.end:
@@ -114,6 +116,7 @@ class _Writer:
         self.tensors: list[tuple[Any, ...]] = []
         self.quants: list[tuple[Any, ...]] = []
         self.steps: list[tuple[Any, ...]] = []
+        self.states: list[tuple[Any, ...]] = []
         self.args: list[int] = []
         self.attrs, self.consts, self.code = bytearray(), _Constants(), _Constants()
         self.names, self.origins = _Strings(), _Strings()
@@ -141,6 +144,9 @@ class _Writer:
                 (self.names.add(p.name), main, first, len(p.steps), inputs, len(p.inputs), outputs,
                  len(p.outputs), p.arena)
             )  # fmt: skip
+        for state in plan.states:
+            begin = f.ZEROS if state.initial is None else self.consts.add(state.initial)[0]
+            self.states.append((main, state.input, state.output, 0, begin))
         self.inputs += len(plan.inputs)
         self.outputs += len(plan.outputs)
 

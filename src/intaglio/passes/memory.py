@@ -14,7 +14,7 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.passes.lifetime import lifetimes
 from intaglio.passes.schedule import Order, schedule
 from intaglio.passes.share import Region, Sharing, share
-from intaglio.plan import Plan, Step, Tensor
+from intaglio.plan import Plan, State, Step, Tensor
 
 ALIGN = 64  # bytes; a cache line, and the widest vector
 
@@ -41,6 +41,8 @@ def plan_memory(graph: Graph, name: str = "") -> tuple[Plan, dict[Value, Tensor]
     plan = emit.plan(graph, name)
     plan.arena = arena
     _name_outputs(plan, graph.output_names)
+    places = {v.name: i for i, v in enumerate(graph.inputs)}
+    plan.states = [State(places[n], graph.output_names.index(n), a) for n, a in graph.state.items()]
     return plan, emit.tensors
 
 

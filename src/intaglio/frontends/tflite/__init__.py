@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput
+from intaglio.frontends.tflite import control as control
 from intaglio.frontends.tflite import conv as conv
+from intaglio.frontends.tflite import detect as detect
 from intaglio.frontends.tflite import elementwise as elementwise
+from intaglio.frontends.tflite import index as index
 from intaglio.frontends.tflite import reduce as reduce
+from intaglio.frontends.tflite import sequence as sequence
 from intaglio.frontends.tflite import shape as shape
-from intaglio.frontends.tflite.file import DAMAGE, File, Operator, Subgraph, parse
-from intaglio.frontends.tflite.node import STORED, TfliteNode, find_importer, folded, real, stored
-from intaglio.ir import Graph, Type, Value, constant
+from intaglio.frontends.tflite.file import File, Signature, parse
+from intaglio.frontends.tflite.scope import Model, Scope, unique_names
+from intaglio.ir import Graph, Type, Value
 
 
 def load_tflite(
@@ -20,8 +24,12 @@ def load_tflite(
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    signature: str | None = None,
 ) -> Graph:
-    """The first graph of a TFLite file; `shapes` replaces those of its inputs."""
+    """The first graph of a TFLite file, or that of a signature, which also names its ends.
+
+    `shapes` replaces those of inputs. What the model keeps between calls is the graph's `state`.
+    """
     if isinstance(model, bytes):
         data, what = model, "the bytes given"
     else:
@@ -31,111 +39,65 @@ def load_tflite(
         except OSError as e:
             raise BadFile(f"cannot read {what}: {(e.strerror or str(e)).lower()}") from None
     file = parse(data, what)
-    return _Import(file, file.subgraphs[0], dict(shapes or {}), inputs, outputs).graph()
+    return _Import(file, _signature(file, signature), dict(shapes or {}), inputs, outputs).graph()
+
+
+def _signature(file: File, name: str | None) -> Signature | None:
+    if name is None:
+        return None
+    for s in file.signatures:
+        if s.name == name:
+            return s
+    names = ", ".join(s.name for s in file.signatures) or "none"
+    raise BadInput(f"tflite: no signature is called '{name}'; the file has {names}")
 
 
 class _Import:
-    def __init__(self, file: File, g: Subgraph, shapes: dict[str, Sequence[int]],
+    """One graph of a file, from its inputs to its outputs."""
+
+    def __init__(self, file: File, signature: Signature | None, shapes: dict[str, Sequence[int]],
                  inputs: Sequence[str] | None, outputs: Sequence[str] | None):  # fmt: skip
-        self.file, self.g, self.shapes = file, g, shapes
-        self.names = _unique_names(g)
+        self.file, self.shapes = file, shapes
+        self.g = g = file.subgraphs[signature.subgraph if signature else 0]
+        self.names = unique_names(g)
+        if signature:
+            for name, t in (*signature.inputs.items(), *signature.outputs.items()):
+                self.names[t] = name
         by_name = {name: i for i, name in enumerate(self.names)}
+        given = list(signature.inputs.values()) if signature else g.inputs
         for name in (*shapes, *(inputs or ()), *(outputs or ())):
             if name not in by_name:
                 raise BadInput(f"tflite: no tensor is called '{name}'; inputs are "
-                               f"{', '.join(self.names[i] for i in g.inputs)}")  # fmt: skip
-        self.inputs = [by_name[n] for n in inputs] if inputs else g.inputs
-        self.outputs = [by_name[n] for n in outputs] if outputs else g.outputs
-        self.values: dict[int, Value] = {}  # as stored
+                               f"{', '.join(self.names[i] for i in given)}")  # fmt: skip
+        self.inputs = [by_name[n] for n in inputs] if inputs else given
+        made = list(signature.outputs.values()) if signature else g.outputs
+        self.outputs = [by_name[n] for n in outputs] if outputs else made
+        self.output_names = [self.names[t] for t in self.outputs]
+        if signature and not outputs:  # one tensor may be there by two names
+            self.output_names = list(signature.outputs)
 
     def graph(self) -> Graph:
-        given = [self._input(i) for i in self.inputs]
-        makers = {t: op for op in self.g.operators for t in op.outputs if t >= 0}
-        for op in self._needed(makers):
-            self._import(op)
-        results = [self._value(t) for t in self.outputs]
+        model = Model(self.file)
+        scope = Scope(model, self.g, self.names)
+        given = [self._input(i, scope) for i in self.inputs]
+        results = scope.run(self.outputs)
+        states = model.states()
         metadata = {"producer": self.file.description} if self.file.description else {}
-        names = [self.names[t] for t in self.outputs]
-        return Graph(given, results, names, self.g.name, metadata)
+        if self.file.signatures:
+            metadata["signatures"] = ", ".join(s.name for s in self.file.signatures)
+        return Graph(
+            [*given, *(s.input for s in states)],
+            [*results, *(s.value for s in states)],
+            [*self.output_names, *(s.input.name for s in states)],
+            self.g.name, metadata, {s.input.name: s.initial for s in states},
+        )  # fmt: skip
 
-    def _needed(self, makers: dict[int, Operator]) -> list[Operator]:
-        """What the outputs need, in the file's order, which is the order of execution."""
-        wanted: set[int] = set()
-        stack, seen = list(self.outputs), set(self.inputs)
-        while stack:
-            t = stack.pop()
-            if t in seen or t < 0:
-                continue
-            seen.add(t)
-            if t in makers:
-                wanted.add(id(makers[t]))
-                stack.extend(makers[t].inputs)
-        return [op for op in self.g.operators if id(op) in wanted]
-
-    def _input(self, i: int) -> Value:
+    def _input(self, i: int, scope: Scope) -> Value:
         t, name = self.g.tensors[i], self.names[i]
         dims = tuple(int(d) for d in self.shapes.get(name, t.shape))
         if len(dims) != len(t.shape) or min(dims, default=1) < 0:
             raise BadInput(f"tflite: input '{name}' has shape {t.shape}, not {dims}")
-        self.values[i] = Value(Type(t.dtype, dims, t.quant), name)
-        return self.values[i]
-
-    def _value(self, i: int) -> Value:
-        if i not in self.values:
-            t = self.g.tensors[i]
-            if t.data is None:
-                raise Unsupported(f"tflite: tensor '{self.names[i]}' is read before it is made; "
-                                  "models with state between calls are not read")  # fmt: skip
-            self.values[i] = constant(t.data, self.names[i])
-        return self.values[i]
-
-    def _import(self, op: Operator) -> None:
-        origin = self.names[op.outputs[0]] if op.outputs else op.op
-        function = None if op.custom else find_importer(op.op)
-        if function is None:
-            what = "custom op" if op.custom else "op"
-            raise Unsupported(f"tflite: {what} {op.op} ('{origin}') is not known; cut the graph "
-                              "before it with --output")  # fmt: skip
-        raw = op.op in STORED
-        operands = [None if t < 0 else self._operand(t, raw) for t in op.inputs]
-        node = TfliteNode(op, operands, self.g.tensors, origin)
-        try:
-            made = function(node)
-        except BadInput as e:
-            raise BadInput(f"tflite: {op.op} '{origin}': {e}") from None
-        except DAMAGE as e:  # options that point outside of the file, shapes that make no sense
-            words = " ".join(str(e).split())[:120]
-            raise BadFile(f"tflite: {op.op} '{origin}' is damaged ({words})") from None
-        results = list(made) if isinstance(made, list | tuple) else [made]
-        if len(results) < len(op.outputs):
-            raise BadInput(f"tflite: {op.op} '{origin}' has {len(op.outputs)} outputs, "
-                           f"{len(results)} are made")  # fmt: skip
-        for t, v in zip(op.outputs, results, strict=False):
-            if t >= 0:
-                self._set(t, v, raw)
-
-    def _operand(self, i: int, raw: bool) -> Value:
-        v = self._value(i)
-        return v if raw else real(v, self.g.tensors[i].quant)
-
-    def _set(self, i: int, v: Value, raw: bool) -> None:
-        t = self.g.tensors[i]
-        made = folded(v if raw else stored(v, t))
-        if made.dtype != t.dtype:
-            raise BadInput(f"tflite: tensor '{self.names[i]}' is {t.dtype}, {made.dtype} is made")
-        if made.producer is not None:
-            for node in (made.producer, v.producer):
-                if node is not None:
-                    node.origin = node.origin or self.names[i]
-        made.name = self.names[i]
-        self.values[i] = made
-
-
-def _unique_names(g: Subgraph) -> list[str]:
-    taken: set[str] = set()
-    names = []
-    for i, t in enumerate(g.tensors):
-        name = t.name if t.name and t.name not in taken else f"{t.name or 'tensor'}_{i}"
-        taken.add(name)
-        names.append(name)
-    return names
+        scope.check_numbers(i)
+        made = Value(Type(t.dtype, dims, t.quant), name)
+        scope.values[i] = made
+        return made

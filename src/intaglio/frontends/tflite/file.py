@@ -21,6 +21,7 @@ DTYPES = {  # TensorType of the schema
     0: "f32", 1: "f16", 2: "i32", 3: "u8", 4: "i64", 6: "bool", 7: "i16", 9: "i8", 10: "f64",
     12: "u64", 15: "u32", 16: "u16", 17: "i4", 18: "bf16",
 }  # fmt: skip
+OTHERS = {5: "string", 8: "complex64", 11: "complex128", 13: "resource", 14: "variant"}
 NOTHING = 1e-30  # for a scale of 0: that of a channel in which nothing ever fires
 CUSTOM = 32  # BuiltinOperator of the schema
 
@@ -49,6 +50,8 @@ class Operator:
     outputs: list[int]
     options: Any = None  # the schema's table for this op, or None
     custom: bool = False
+    custom_options: bytes = b""  # of a custom op, mostly a map in FlexBuffers
+    intermediates: list[int] = field(default_factory=list)  # tensors that tell scales inside of it
 
 
 @dataclass
@@ -61,9 +64,20 @@ class Subgraph:
 
 
 @dataclass
+class Signature:
+    """A way to call the model: tensors of one graph by the names that its author gave them."""
+
+    name: str
+    subgraph: int
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+
+
+@dataclass
 class File:
     subgraphs: list[Subgraph]
     description: str = ""
+    signatures: list[Signature] = field(default_factory=list)
 
 
 def library() -> Any:
@@ -103,7 +117,25 @@ class _Reader:
         )
         if not graphs:
             raise ValueError("it has no graph")
-        return File(graphs, (self.model.Description() or b"").decode("utf-8", "replace"))
+        signatures = self._each(
+            self.model.SignatureDefsLength(),
+            lambda i: self._signature(self.model.SignatureDefs(i), graphs),
+        )
+        return File(graphs, _text(self.model.Description()), signatures)
+
+    def _signature(self, s: Any, graphs: list[Subgraph]) -> Signature:
+        made = Signature(_text(s.SignatureKey()), s.SubgraphIndex(), {}, {})
+        if not 0 <= made.subgraph < len(graphs):
+            raise ValueError(f"signature '{made.name}' names graph {made.subgraph}")
+        for count, get, to in ((s.InputsLength(), s.Inputs, made.inputs),
+                               (s.OutputsLength(), s.Outputs, made.outputs)):  # fmt: skip
+            for entry in self._each(count, get):
+                to[_text(entry.Name())] = entry.TensorIndex()
+        tensors = len(graphs[made.subgraph].tensors)
+        for t in (*made.inputs.values(), *made.outputs.values()):
+            if not 0 <= t < tensors:
+                raise ValueError(f"signature '{made.name}' names tensor {t} of {tensors}")
+        return made
 
     def _each(self, count: int, read: Callable[[int], Any]) -> list[Any]:
         """`read(0)` to `read(count - 1)`; every entry of a table takes at least four bytes."""
@@ -115,7 +147,7 @@ class _Reader:
         c = self.model.OperatorCodes(i)
         code = max(c.BuiltinCode(), c.DeprecatedBuiltinCode())
         if code == CUSTOM:
-            return (c.CustomCode() or b"?").decode("utf-8", "replace"), True
+            return _text(c.CustomCode() or b"?"), True
         return self.names.get(code, f"operator {code}"), False
 
     def _ints(self, count: int, get: Callable[[int], int]) -> list[int]:
@@ -125,12 +157,12 @@ class _Reader:
         tensors = self._each(g.TensorsLength(), lambda i: self._tensor(g.Tensors(i)))
         inputs = self._ints(g.InputsLength(), g.Inputs)
         outputs = self._ints(g.OutputsLength(), g.Outputs)
-        made = Subgraph((g.Name() or b"").decode("utf-8", "replace"), tensors, inputs, outputs)
+        made = Subgraph(_text(g.Name()), tensors, inputs, outputs)
         made.operators = self._each(
             g.OperatorsLength(), lambda i: self._operator(g.Operators(i), codes)
         )
         for op in made.operators:
-            for t in (*op.inputs, *op.outputs):
+            for t in (*op.inputs, *op.outputs, *op.intermediates):
                 if not -1 <= t < len(tensors):
                     raise ValueError(f"{op.op} names tensor {t} of {len(tensors)}")
         for t in (*inputs, *outputs):
@@ -145,7 +177,11 @@ class _Reader:
         name, custom = codes[index]
         inputs = self._ints(o.InputsLength(), o.Inputs)
         outputs = self._ints(o.OutputsLength(), o.Outputs)
-        return Operator(name, inputs, outputs, self._options(o), custom)
+        made = Operator(name, inputs, outputs, self._options(o), custom)
+        made.intermediates = self._ints(o.IntermediatesLength(), o.Intermediates)
+        if custom and o.CustomOptionsLength():
+            made.custom_options = o.CustomOptionsAsNumpy().tobytes()
+        return made
 
     def _options(self, o: Any) -> Any:
         table, kind = o.BuiltinOptions(), self.tables.get(o.BuiltinOptionsType(), "NONE")
@@ -156,14 +192,11 @@ class _Reader:
         return options
 
     def _tensor(self, t: Any) -> Tensor:
-        name = (t.Name() or b"").decode("utf-8", "replace")
-        dtype = DTYPES.get(t.Type())
-        if dtype is None:
-            raise Unsupported(
-                f"tflite: tensor '{name}' has element type {t.Type()} of the schema (a string, "
-                "complex number, resource or variant); only numbers are read"
-            )
+        name = _text(t.Name())
         shape = tuple(self._ints(t.ShapeLength(), t.Shape))
+        dtype = DTYPES.get(t.Type())
+        if dtype is None:  # of which only handles of variables are ever asked for
+            return Tensor(name, OTHERS.get(t.Type(), f"type {t.Type()}"), shape)
         made = Tensor(name, dtype, shape, quant=self._quant(t.Quantization(), dtype, shape))
         made.variable = bool(t.IsVariable())
         if t.Sparsity() is not None:
@@ -206,6 +239,10 @@ class _Reader:
         if not all(abs(s) < float("inf") for s in scale):
             raise ValueError("a scale is not finite")
         return Quant(tuple(s or NOTHING for s in scale), zero, axis)
+
+
+def _text(raw: bytes | None) -> str:
+    return (raw or b"").decode("utf-8", "replace")
 
 
 def _array(raw: Array, dtype: str, shape: tuple[int, ...], name: str) -> Array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -23,19 +23,25 @@ from intaglio.frontends.tflite.file import Operator, Tensor
 from intaglio.ir import Array, Quant, Value, constant
 from intaglio.ops.registry import REGISTRY, Op, evaluate_node
 
+if TYPE_CHECKING:
+    from intaglio.frontends.tflite.scope import Scope, State
+
 Import = Callable[["TfliteNode"], Any]
 IMPORTERS: dict[str, Import] = {}
+CUSTOM: dict[str, Import] = {}
 STORED: set[str] = set()  # ops whose importers read and make stored numbers, not real ones
 
 
-def importer(*names: str, stored: bool = False) -> Callable[[Import], Import]:
-    """Register the function below as the meaning of these ops of the schema."""
+def importer(*names: str, stored: bool = False, custom: bool = False
+             ) -> Callable[[Import], Import]:  # fmt: skip
+    """Register the function below as the meaning of these ops of the schema, or of custom ops."""
 
     def register(function: Import) -> Import:
         for name in names:
-            if name in IMPORTERS:
+            known = CUSTOM if custom else IMPORTERS
+            if name in known:
                 raise ValueError(f"two importers for {name}")
-            IMPORTERS[name] = function
+            known[name] = function
             if stored:
                 STORED.add(name)
         return function
@@ -43,8 +49,10 @@ def importer(*names: str, stored: bool = False) -> Callable[[Import], Import]:
     return register
 
 
-def find_importer(name: str) -> Import | None:
+def find_importer(name: str, custom: bool = False) -> Import | None:
     """The importer of an op, or the op of ours that is the same."""
+    if custom:
+        return CUSTOM.get(name)
     if name in IMPORTERS:
         return IMPORTERS[name]
     same = _same_ops().get(name)
@@ -68,8 +76,9 @@ class TfliteNode:
     """One operation of the model, as importers see it."""
 
     def __init__(self, op: Operator, inputs: Sequence[Value | None], tensors: Sequence[Tensor],
-                 origin: str):  # fmt: skip
+                 origin: str, scope: Scope):  # fmt: skip
         self.op, self.inputs, self.tensors, self.origin = op, list(inputs), tensors, origin
+        self.scope = scope
 
     def input(self, i: int) -> Value | None:
         return self.inputs[i] if i < len(self.inputs) else None
@@ -77,8 +86,28 @@ class TfliteNode:
     def required(self, i: int) -> Value:
         v = self.input(i)
         if v is None:
+            index = self.op.inputs[i] if i < len(self.op.inputs) else -1
+            if index >= 0:
+                raise BadInput(f"'{self.tensors[index].name}' is read before it is made")
             raise BadInput(f"operand {i} is missing; {self.op.op} needs it")
         return v
+
+    def tensor(self, i: int) -> Tensor | None:
+        """What the file says of operand `i`; None where it is absent."""
+        index = self.op.inputs[i] if i < len(self.op.inputs) else -1
+        return None if index < 0 else self.tensors[index]
+
+    def real(self, i: int) -> Value | None:
+        """Operand `i` of an op that reads stored numbers, as the numbers that they mean."""
+        v, t = self.input(i), self.tensor(i)
+        return None if v is None or t is None else real(v, t.quant)
+
+    def state(self, i: int) -> State:
+        """Operand `i`, which the op keeps from call to call, as it is stored."""
+        index = self.op.inputs[i] if i < len(self.op.inputs) else -1
+        if index < 0:
+            raise BadInput(f"operand {i}, which is kept between calls, is missing")
+        return self.scope.state(index)
 
     def operands(self) -> list[Value]:
         return [self.required(i) for i in range(len(self.inputs))]

@@ -179,11 +179,3 @@ def broadcast_to(n: TfliteNode) -> Value:
 def fill(n: TfliteNode) -> Value:
     y: Value = ops.expand(n.required(1), shape=n.ints(0))
     return y
-
-
-@importer("GATHER", stored=True)
-def gather(n: TfliteNode) -> Value:
-    if n.option("BatchDims", 0):
-        n.unsupported("batch dimensions are not read")
-    y: Value = ops.gather(n.required(0), n.required(1), axis=n.option("Axis", 0))
-    return y

@@ -30,7 +30,7 @@ from intaglio.frontends.torch.inputs import (
 from intaglio.frontends.torch.program import DAMAGE, Program, one_line
 from intaglio.frontends.torch.script import Script
 from intaglio.frontends.torch.weights import explain, explain_old
-from intaglio.ir import Graph, Type, Value
+from intaglio.ir import Array, Graph, Type, Value
 
 
 @functools.cache
@@ -99,6 +99,7 @@ class _ScriptRun:
         self.made: Any = None
         self.given = state
         self.before: dict[str, Type] = {}
+        self.initial: dict[str, Array | None] = {}
 
     def follow(self) -> None:
         function, evaluator = self.script.forward(), self.evaluator
@@ -124,6 +125,11 @@ class _ScriptRun:
             if isinstance(value, Cell) and isinstance(value.held, Value):
                 kind = value.held.type
                 self.before[path] = Type(kind.dtype, kind.shape)
+                old = owner.attributes.get(path.rpartition(".")[2])
+                now = old.held if isinstance(old, Cell) else None
+                if not isinstance(now, Value) or now.type.but(quant=None) != self.before[path]:
+                    now = None
+                self.initial[f"state.{path}"] = now.data if now else None
                 value = self.inputs.tensor(f"state.{path}", kind.shape, kind.dtype)
             owner.attributes[path.rpartition(".")[2]] = value
 
@@ -144,4 +150,4 @@ class _ScriptRun:
             pairs[path] = (kind, after.get(path, now))
         outputs = results(self.made) + state_results(pairs)
         name = self.script.root.kind.rpartition(".")[2]
-        return finished(self.inputs, outputs, name, {"producer": "TorchScript"})
+        return finished(self.inputs, outputs, name, {"producer": "TorchScript"}, self.initial)

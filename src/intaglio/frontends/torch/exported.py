@@ -27,7 +27,7 @@ from intaglio.frontends.torch.pickled import Stored, unpickle
 from intaglio.frontends.torch.program import UNKNOWN, Program
 from intaglio.frontends.torch.scalars import Device
 from intaglio.frontends.torch.tensors import CODES, EXPORTED, loaded, strided
-from intaglio.ir import Graph, Value, constant
+from intaglio.ir import Array, Graph, Value, constant
 
 _OLD = "serialized_exported_program.json"
 _PYTHON = {
@@ -85,6 +85,7 @@ class _Exported:
         self.buffers: dict[str, tuple[Cell, Value]] = {}  # with what they hold before a call
         self.after: dict[str, Any] = {}  # buffers that a call changes
         self.exposed: set[str] = set()  # those that are inputs and outputs
+        self.stored_state: dict[str, Array | None] = {}  # what these begin with
         order = archive.text("byteorder").strip() if "byteorder" in archive else "little"
         self.swapped = order == "big"
 
@@ -117,7 +118,8 @@ class _Exported:
         version = str(self.stored.get("torch_version", ""))[:40]
         metadata = {"producer": f"torch.export {version}".strip()}
         outputs = results(made) + state_results(pairs)
-        return finished(self.inputs, outputs, self.name, metadata)
+        state = {f"state.{n}": self.stored_state.get(n) for n in pairs}
+        return finished(self.inputs, outputs, self.name, metadata, state)
 
     # ---- shapes ----
     def _bind(self, graph: dict[str, Any], signature: dict[str, Any]) -> None:
@@ -170,6 +172,7 @@ class _Exported:
             cell = self._tensor(kind, name)
             held = cell.held
             if name in self.exposed and isinstance(held, Value):
+                self.stored_state[name] = held.data
                 cell = self.inputs.tensor(f"state.{name}", held.shape, held.dtype)
             if kind == "buffer" and isinstance(cell.held, Value):
                 self.buffers[name] = (cell, cell.held)

@@ -17,7 +17,7 @@ from intaglio.frontends.torch.importer import real
 from intaglio.frontends.torch.pickled import Stored
 from intaglio.frontends.torch.program import UNKNOWN, Program, leaves
 from intaglio.frontends.torch.tensors import Quantized
-from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ir import Array, Graph, Type, Value, constant
 
 _STORED = {"Byte": "u8", "Char": "i8", "Short": "i16", "Int": "i32", "Long": "i64", "Half": "f16",
            "Float": "f32", "Double": "f64", "Bool": "bool", "BFloat16": "bf16"}  # fmt: skip
@@ -193,8 +193,8 @@ def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
 
 
 def finished(inputs: Inputs, made: list[tuple[str, Value]], name: str,
-             metadata: dict[str, str]) -> Graph:  # fmt: skip
-    """The graph, cut where the user asked."""
+             metadata: dict[str, str], state: Mapping[str, Array | None]) -> Graph:  # fmt: skip
+    """The graph, cut where the user asked; what it keeps between calls, where both ends stay."""
     program, wishes = inputs.program, inputs.wishes
     inputs.check()
     by_name = {**program.names, **dict(made)}
@@ -207,6 +207,8 @@ def finished(inputs: Inputs, made: list[tuple[str, Value]], name: str,
     graph = Graph(inputs.made, list(values), list(names), name, metadata)
     if wishes.inputs is not None:
         graph = _started(graph, [(n, _named(n, by_name)) for n in wishes.inputs])
+    ends = {v.name for v in graph.inputs} & set(graph.output_names)
+    graph.state = {n: a for n, a in state.items() if n in ends}
     return graph
 
 

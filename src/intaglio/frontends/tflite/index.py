@@ -1,0 +1,185 @@
+"""Picking, placing and counting elements, and tensors made of numbers alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.errors import BadInput
+from intaglio.frontends.tflite.node import TfliteNode, importer
+from intaglio.ir import Value, constant
+from intaglio.ops.registry import normalize_axis
+
+MANY = 1 << 26  # elements of a tensor that is made while a model is read
+
+
+@importer("TOPK_V2", stored=True)
+def topk(n: TfliteNode) -> list[Value]:
+    values, places = ops.topk(n.required(0), k=n.ints(1)[0], axis=-1)
+    return [values, ops.cast(places, dtype=n.out(1).dtype)]
+
+
+@importer("ONE_HOT", stored=True)
+def one_hot(n: TfliteNode) -> Value:
+    x, depth = n.required(0), n.ints(1)[0]
+    on, off = (ops.reshape(n.required(i), shape=(1,)) for i in (2, 3))
+    y: Value = ops.one_hot(x, ops.concat(off, on, axis=0), depth=depth, axis=n.option("Axis", -1))
+    return y
+
+
+@importer("EMBEDDING_LOOKUP", stored=True)
+def embedding_lookup(n: TfliteNode) -> Value:
+    """Rows of a table; where that is stored in integers and the result is not, of its numbers."""
+    table = n.required(1) if n.out().dtype == n.required(1).dtype else n.real(1)
+    y: Value = ops.gather(table, n.required(0), axis=0)
+    return y
+
+
+@importer("GATHER", stored=True)
+def gather(n: TfliteNode) -> Value:
+    """Along one axis; with batch axes, every entry of these has indices of its own."""
+    x, index, b = n.required(0), n.required(1), n.option("BatchDims", 0)
+    rank = x.type.rank
+    axis, b = normalize_axis(n.option("Axis", 0), rank), b + index.type.rank * (b < 0)
+    if not b:
+        y: Value = ops.gather(x, index, axis=axis)
+        return y
+    if not 0 <= b <= min(axis, index.type.rank) or x.shape[:b] != index.shape[:b]:
+        n.unsupported(f"{b} batch axes of {x.type} and {index.type}")
+    moved = ops.transpose(x, perm=(*range(b), axis, *(i for i in range(b, rank) if i != axis)))
+    wide = ops.cast(index, dtype="i64")
+    got = ops.gather_nd(moved, ops.reshape(wide, shape=(*wide.shape, 1)), batch_dims=b)
+    q, between = index.type.rank, axis - b
+    perm = (*range(b), *range(q, q + between), *range(b, q), *range(q + between, got.type.rank))
+    made: Value = ops.transpose(got, perm=perm)
+    return made
+
+
+@importer("SCATTER_ND", stored=True)
+def scatter_nd(n: TfliteNode) -> Value:
+    """Updates added up in a tensor of zeros."""
+    index, updates, shape = n.required(0), n.required(1), _size(n, n.ints(2))
+    zeros = constant(np.zeros(shape, dtypes.numpy_of(updates.dtype)))
+    wide = ops.cast(index, dtype="i64")
+    y: Value = ops.scatter_nd(zeros, wide, updates, reduction="add")
+    return y
+
+
+@importer("SPARSE_TO_DENSE", stored=True)
+def sparse_to_dense(n: TfliteNode) -> Value:
+    index, shape, values, rest = n.required(0), _size(n, n.ints(1)), n.required(2), n.required(3)
+    coordinates = (math.prod(index.shape) // len(shape), len(shape)) if shape else (1, 0)
+    where = ops.reshape(ops.cast(index, dtype="i64"), shape=coordinates)
+    given = values if values.type.rank else ops.expand(values, shape=(1,))
+    given = ops.expand(given, shape=coordinates[:1])
+    y: Value = ops.scatter_nd(ops.expand(rest, shape=shape), where, given)
+    return y
+
+
+@importer("DYNAMIC_UPDATE_SLICE", stored=True)
+def dynamic_update_slice(n: TfliteNode) -> Value:
+    """A part of a tensor is replaced, at a place that is pushed back inside where it leaves it."""
+    x, new, start = n.required(0), n.required(1), n.required(2)
+    room = np.array([a - b for a, b in zip(x.shape, new.shape, strict=True)], np.int64)
+    if (room < 0).any():
+        n.unsupported(f"{new.type} does not fit into {x.type}")
+    first = ops.minimum(ops.maximum(ops.cast(start, dtype="i64"), constant(0 * room)),
+                        constant(room))  # fmt: skip
+    cells = constant(np.moveaxis(np.indices(new.shape), 0, -1).astype(np.int64))
+    y: Value = ops.scatter_nd(x, ops.add(cells, first), new)
+    return y
+
+
+@importer("REVERSE_V2", stored=True)
+def reverse(n: TfliteNode) -> Value:
+    x = n.required(0)
+    rank = x.type.rank
+    axes = {normalize_axis(a, rank) for a in n.ints(1)}
+    ends = [(d - 1, -d - 1, -1) if i in axes else (0, d, 1) for i, d in enumerate(x.shape)]
+    start, stop, step = zip(*ends, strict=True) if ends else ((), (), ())
+    y: Value = ops.slice_(x, start=start, stop=stop, step=step)
+    return y
+
+
+@importer("REVERSE_SEQUENCE", stored=True)
+def reverse_sequence(n: TfliteNode) -> Value:
+    lens = ops.cast(n.required(1), dtype="i64")
+    y: Value = ops.reverse_sequence(n.required(0), lens, batch_axis=n.option("BatchDim", 0),
+                                    time_axis=n.option("SeqDim", 0))  # fmt: skip
+    return y
+
+
+@importer("CUMSUM")
+def cumsum(n: TfliteNode) -> Value:
+    y: Value = ops.cumsum(
+        n.required(0), axis=normalize_axis(n.ints(1)[0], n.required(0).type.rank),
+        exclusive=bool(n.option("Exclusive", False)), reverse=bool(n.option("Reverse", False)),
+    )  # fmt: skip
+    return y
+
+
+@importer("WHERE", stored=True)
+def where(n: TfliteNode) -> Value:
+    """Coordinates of what is not 0, a row each; how many there are shows only at run time."""
+    x = n.required(0)
+    y: Value = ops.transpose(ops.nonzero(x), perm=(1, 0))
+    return y
+
+
+@importer("ZEROS_LIKE", stored=True)
+def zeros_like(n: TfliteNode) -> Value:
+    x = n.required(0)
+    return constant(np.zeros(x.shape, dtypes.numpy_of(x.dtype)))
+
+
+@importer("RANK", stored=True)
+def rank(n: TfliteNode) -> Value:
+    return constant(n.required(0).type.rank, dtype=n.out().dtype)
+
+
+@importer("RANGE", stored=True)
+def range_(n: TfliteNode) -> Value:
+    start, limit, delta = (n.const(i).item() for i in range(3))
+    if not delta or not (limit - start) / delta < MANY:
+        n.unsupported(f"from {start} to {limit} in steps of {delta} is too far")
+    return constant(np.arange(start, limit, delta), dtype=n.out().dtype)
+
+
+@importer("BROADCAST_ARGS", stored=True)
+def broadcast_args(n: TfliteNode) -> Value:
+    return constant(np.broadcast_shapes(n.ints(0), n.ints(1)), dtype=n.out().dtype)
+
+
+_SEGMENTS: dict[str, tuple[str, Any]] = {
+    "SEGMENT_SUM": ("add", 0), "UNSORTED_SEGMENT_SUM": ("add", 0),
+    "UNSORTED_SEGMENT_PROD": ("mul", 1), "UNSORTED_SEGMENT_MAX": ("max", -np.inf),
+    "UNSORTED_SEGMENT_MIN": ("min", np.inf),
+}  # fmt: skip
+
+
+@importer(*_SEGMENTS)
+def segments(n: TfliteNode) -> Value:
+    """Rows with one number are reduced to one row."""
+    x, which = n.required(0), n.required(1)
+    how, start = _SEGMENTS[n.op.op]
+    sorted_ = n.op.op == "SEGMENT_SUM"
+    count = int(n.const(1).max(initial=-1)) + 1 if sorted_ else n.ints(2)[0]
+    shape = _size(n, (count, *x.shape[which.type.rank :]))
+    if dtypes.is_integer(x.dtype) and not isinstance(start, int):
+        start = dtypes.limits(x.dtype)[0 if start < 0 else 1]
+    elif dtypes.is_float(x.dtype):
+        info = np.finfo(dtypes.numpy_of(x.dtype))
+        start = float(np.clip(start, info.min, info.max))  # as LiteRT fills what gets no row
+    empty = constant(np.full(shape, start, dtypes.numpy_of(x.dtype)))
+    where = ops.reshape(ops.cast(which, dtype="i64"), shape=(*which.shape, 1))
+    y: Value = ops.scatter_nd(empty, where, x, reduction=how)
+    return y
+
+
+def _size(n: TfliteNode, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if min(shape, default=0) < 0 or math.prod(shape) > MANY:
+        raise BadInput(f"a tensor of shape {shape} is not made")
+    return shape

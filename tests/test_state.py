@@ -1,0 +1,163 @@
+"""What outlives a run: a Graph's state, in numpy, in packages and in sessions."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+
+import numpy as np
+import pytest
+
+import intaglio
+from intaglio import native, ops
+from intaglio.cli import main
+from intaglio.errors import BadFile, BadInput
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.package import Package
+from intaglio.plan import State
+from intaglio.verify import BrokenGraph, verify
+
+
+def counting(initial=None, last: bool = False) -> Graph:
+    """y = x + s, s becomes s + 1; `last`: another state keeps the x of the last call."""
+    x, s = Value(Type("f32", (3,)), "x"), Value(Type("f32", (3,)), "state.s")
+    after = ops.add(s, constant(np.ones(3, np.float32)))
+    names, state = ["y", "state.s"], {"state.s": initial}
+    inputs, outputs = [x, s], [ops.add(x, s), after]
+    if last:
+        old = Value(Type("f32", (3,)), "state.last")
+        inputs.append(old)
+        outputs += [x, ops.mul(old, constant(np.full(3, 2, np.float32)))]
+        names += ["state.last", "twice"]
+        state["state.last"] = None
+    return Graph(inputs, outputs, names, state=state)
+
+
+X = np.arange(3, dtype=np.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("initial", [None, np.array([5, 6, 7], np.float32)])
+def test_a_session_hands_it_on(initial, threads):
+    begin = np.zeros(3, np.float32) if initial is None else initial
+    with intaglio.open(intaglio.compile(counting(initial)), threads=threads) as session:
+        assert (list(session.inputs), list(session.outputs)) == (["x"], ["y"])
+        for step in range(50):
+            np.testing.assert_array_equal(session.run({"x": X})["y"], X + begin + step)
+        np.testing.assert_array_equal(session.state["state.s"], begin + 50)
+        other = session.fork()
+        np.testing.assert_array_equal(other.run({"x": X})["y"], X + begin)
+        session.reset()
+        np.testing.assert_array_equal(session.run({"x": X})["y"], X + begin)
+        session.state = {"state.s": X}
+        np.testing.assert_array_equal(session.run({"x": X})["y"], X + X)
+
+
+def test_a_state_may_be_an_input_as_it_came():
+    """Its output has no memory of its own in the plan."""
+    with intaglio.open(intaglio.compile(counting(last=True))) as session:
+        before = np.zeros(3, np.float32)
+        for step in range(4):
+            got = session.run({"x": X * step})
+            np.testing.assert_array_equal(got["twice"], 2 * before)
+            before = X * step
+
+
+def test_a_run_that_fails_leaves_it_alone():
+    package = intaglio.compile(counting())
+    with intaglio.open(package) as session:
+        session.run({"x": X})
+        with pytest.raises(BadInput, match="'x' has shape"):
+            session.run({"x": X[:2]})
+        with pytest.raises(BadInput, match=r"no state is called 's'; the model has 'state\.s'"):
+            session.state = {"s": X}
+        with pytest.raises(BadInput, match=r"'state\.s' has shape"):
+            session.state = {"state.s": X[:2]}
+        np.testing.assert_array_equal(session.state["state.s"], np.ones(3, np.float32))
+
+
+def test_numpy_takes_and_gives_it():
+    graph = counting(X)
+    got = intaglio.interpret(graph, {"x": X})
+    np.testing.assert_array_equal(got["y"], X + X)
+    again = intaglio.interpret(graph, {"x": X, "state.s": got["state.s"]})
+    np.testing.assert_array_equal(again["y"], X + X + 1)
+    assert "state state.s" in str(graph)
+    assert graph.copy().state.keys() == graph.state.keys()
+
+
+def test_a_graph_with_half_a_state_is_broken():
+    graph = counting()
+    graph.state["x"] = None
+    with pytest.raises(BrokenGraph, match="state 'x'"):
+        verify(graph)
+
+
+def test_packages_say_it(tmp_path, capsys):
+    package = intaglio.compile(counting(X))
+    package.save(tmp_path / "m.itg")
+    (state,) = Package.load(tmp_path / "m.itg").plan.states
+    assert (state.input, state.output) == (1, 1)
+    np.testing.assert_array_equal(state.initial, X)
+    main(["inspect", str(tmp_path / "m.itg")])
+    assert "state       state.s  f32[3]" in capsys.readouterr().out
+    main(["inspect", str(tmp_path / "m.itg"), "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert (list(facts["inputs"]), list(facts["state"])) == (["x"], ["state.s"])
+
+
+def test_the_command_line_runs_several_steps(tmp_path, capsys):
+    intaglio.compile(counting()).save(tmp_path / "m.itg")
+    frames = np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.save(tmp_path / "x.npy", frames)
+    where = [str(tmp_path / "m.itg"), str(tmp_path / "x.npy")]
+    main(["run", *where, "--steps", "4", "-o", str(tmp_path / "y.npz")])
+    with np.load(tmp_path / "y.npz") as made:
+        np.testing.assert_array_equal(made["y"], frames + np.arange(4, dtype=np.float32)[:, None])
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", *where, "--steps", "5"])
+    assert "4 frames" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (State(2, 0), "does not exist"),
+        (State(0, 7), "does not exist"),
+        (State(1, 1), "another state"),
+        (State(0, 2), "differ in type"),
+    ],
+)
+def test_hostile_packages_are_refused(state, words):
+    graph = counting()
+    graph.result.inputs.append(ops.reshape(graph.outputs[0], shape=(3, 1)))
+    graph.result.inputs[-1].uses[graph.result] = None
+    graph.output_names.append("other")
+    plan = intaglio.compile(graph).plan
+    plan.states.append(state)
+    with pytest.raises(BadFile, match=words):
+        intaglio.open(Package.build([plan], isa=native.machine()).bytes)
+
+
+class _View(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_uint8), ("rank", ctypes.c_uint8),
+                ("shape", ctypes.c_int64 * 8), ("bytes", ctypes.c_uint64)]  # fmt: skip
+
+
+def test_the_c_api_carries_it_where_nothing_is_bound():
+    """With memory of the session's own: set the input, run, look at the output and the state."""
+    lib, package = native.library(), intaglio.compile(counting())
+    data = np.frombuffer(package.bytes, np.uint8)
+    model, session, view = ctypes.c_void_p(), ctypes.c_void_p(), _View()
+    lib.itg_model_open(data.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(data.size), 0,
+                       ctypes.byref(model), None)  # fmt: skip
+    assert lib.itg_session_create(model, None, ctypes.byref(session), None) == 0
+    for step in range(3):
+        lib.itg_set_input(session, 0, X.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(X.nbytes))
+        assert lib.itg_run(session) == 0
+        lib.itg_get_output(session, 0, ctypes.byref(view))
+        y = np.ctypeslib.as_array(ctypes.cast(view.data, ctypes.POINTER(ctypes.c_float)), (3,))
+        np.testing.assert_array_equal(y, X + step)
+    assert lib.itg_get_state(session, 1, ctypes.byref(view)) != 0
+    lib.itg_session_destroy(session)
+    lib.itg_model_close(model)
