@@ -267,6 +267,38 @@ CASES = {
                                 want=lambda x, a, b: np.stack([
                                     fake_quant(x[:, i], a[i], b[i], 8, True)
                                     for i in range(2)], 1)),
+    "grid": case("QuantizeAndDequantizeV2", FAKE, Const(np.float32(-2)), Const(np.float32(1.5)),
+                 range_given=True,
+                 want=lambda x, a, b: np.clip(np.rint(x * 64), -128, 127) / 64),
+    "narrow grid": case("QuantizeAndDequantizeV2", FAKE, Const(np.float32(-2)),
+                        Const(np.float32(3)), range_given=True, narrow_range=True,
+                        want=lambda x, a, b: np.clip(np.rint(x * 127 / 3), -127, 127) * 3 / 127),
+    "positive grid": case("QuantizeAndDequantizeV2", FAKE, Const(np.float32(0)),
+                          Const(np.float32(2.55)), range_given=True, signed_input=False,
+                          want=lambda x, a, b: np.clip(np.rint(x * 100), 0, 255) / 100),
+    "diagonal": case("MatrixDiagPart", X, want=lambda x: np.diagonal(x, axis1=1, axis2=2)),
+    "from diagonal": case("MatrixDiag", X, want=lambda x: x[..., None] * np.eye(5)),
+    "patches": case("ExtractImagePatches", SQUARE, ksizes=[1, 3, 3, 1], strides=[1, 2, 2, 1],
+                    rates=[1, 1, 1, 1], padding="VALID",
+                    want=lambda x: windows(x, 3, 2).transpose(0, 1, 2, 4, 5, 3).reshape(
+                        2, 3, 3, 27)),
+    "max and where": case("MaxPoolWithArgmax", SQUARE, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1],
+                          padding="VALID", Targmax=I64, outputs=2),
+    "backprop 3d": case("Conv3DBackpropInputV2", Const(ints(1, 6, 8, 8, 2)),
+                        Const(normal(2, 3, 3, 2, 3)), normal(1, 3, 4, 4, 3), T=F32, Tshape=I32,
+                        strides=[1, 2, 2, 2, 1], padding="SAME"),
+    "shrunk": case("ScaleAndTranslate", IMAGE, Const(ints(3, 4)),
+                   Const(np.float32([3 / 7, 4 / 9])), Const(np.zeros(2, np.float32)), T=F32,
+                   kernel_type="triangle", antialias=True),
+    "bicubic": case("ResizeBicubic", IMAGE, Const(ints(14, 5)), half_pixel_centers=True,
+                    tolerance=2e-3),  # TensorFlow looks the curve up in a table
+    "spectrogram": case("AudioSpectrogram", normal(400, 2), T=None, window_size=50, stride=40,
+                        magnitude_squared=True, tolerance=2e-3,
+                        want=lambda x: np.stack([np.abs(np.fft.rfft(
+                            x[i * 40 : i * 40 + 50].T * np.hanning(51)[:-1], 64)) ** 2
+                            for i in range(9)], 1)),
+    "mfcc": case("Mfcc", np.abs(normal(1, 5, 129)), Const(np.int32(16000)), T=None,
+                 dct_coefficient_count=10, upper_frequency_limit=7000.0, tolerance=1e-3),
     "suppressed": case("NonMaxSuppressionV3",
                        np.float32([[0, 0, 1, 1], [0, 0, 1, 0.9], [0, 2, 1, 3], [5, 5, 6, 6]]),
                        np.float32([0.5, 0.9, 0.8, 0.1]), Const(np.int32(3)),

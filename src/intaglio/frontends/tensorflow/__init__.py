@@ -19,9 +19,11 @@ from intaglio.frontends.tensorflow import frames as frames
 from intaglio.frontends.tensorflow import index as index
 from intaglio.frontends.tensorflow import linear as linear
 from intaglio.frontends.tensorflow import lists as lists
+from intaglio.frontends.tensorflow import matrix as matrix
 from intaglio.frontends.tensorflow import quantize as quantize
 from intaglio.frontends.tensorflow import reduce as reduce
 from intaglio.frontends.tensorflow import shape as shape
+from intaglio.frontends.tensorflow import signal as signal
 from intaglio.frontends.tensorflow import slices as slices
 from intaglio.frontends.tensorflow.bundle import Bundle
 from intaglio.frontends.tensorflow.file import Port, parse_graph, parse_saved, read
@@ -181,7 +183,8 @@ class _Import:
             raise Unsupported(f"tensorflow: input '{name}' holds {kind}; numbers are read; begin "
                               "behind it with --input")  # fmt: skip
         usual = port.shape
-        example = "x".join(str(d) if d > 0 else "224" for d in usual or (1, -1, -1, 3))
+        sizes = enumerate(usual or (1, -1, -1, 3))
+        example = "x".join(str(d if d > 0 else 224 if i else 1) for i, d in sizes)
         dims = tuple(
             int(d) for d in self.shapes.get(name, usual if usual is not None else (-1, -1))
         )

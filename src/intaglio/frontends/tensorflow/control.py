@@ -137,6 +137,33 @@ def _truth(v: Value) -> Value:
     return made
 
 
+@importer("Case", "StatelessCase")
+def case(n: TfNode) -> list[Thing]:
+    """Known beforehand: one branch. Otherwise all are computed and one is selected."""
+    names = [f.name for f in n.attr("branches", []) if isinstance(f, Function)]
+    if not names:
+        raise BadFile("attribute 'branches' names no functions")
+    last = len(names) - 1
+    if n.is_const(0):
+        at = n.whole(0)
+        return n.scope.call(names[at if 0 <= at < last else last], n.inputs[1:], n.origin)
+    every = [n.scope.call(name, n.inputs[1:], n.origin) for name in names]
+    made = every[last]
+    for i in range(last):
+        flag = ops.equal(n.value(0), constant(i, dtype=n.value(0).dtype))
+        made = [_selected(n, flag, a, b) for a, b in zip(every[i], made, strict=True)]
+    return made
+
+
+def _selected(n: TfNode, flag: Value, a: Thing, b: Thing) -> Thing:
+    if not isinstance(a, Value) or not isinstance(b, Value):
+        return UNKNOWN
+    if a.type != b.type:
+        n.unsupported(f"its branches make {a.type} and {b.type}; they need one type")
+    made: Value = ops.where(a, b, flag)
+    return made
+
+
 @importer("While", "StatelessWhile")
 def while_(n: TfNode) -> list[Thing]:
     go, step = _function(n, "cond"), _function(n, "body")

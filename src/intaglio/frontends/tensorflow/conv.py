@@ -126,25 +126,26 @@ def depthwise(n: TfNode) -> Value:
     return convolution(n, image, *depthwise_weights(n, image))
 
 
-@importer("Conv2DBackpropInput")
+@importer("Conv2DBackpropInput", "Conv3DBackpropInputV2")
 def conv_transpose(n: TfNode) -> Value:
-    """Operands are the result's shape, weights [h, w, out, in] and the image."""
-    shape, w, image = n.ints(0), n.value(1), Image(n, 2)
-    rank = image.x.type.rank
-    if len(shape) == 2 and image.last:  # height and width alone
-        shape = (image.x.shape[0], *shape, w.shape[2])
-    if len(shape) != rank or w.type.rank != 4 or min(shape) < 1:
+    """Operands are the result's shape, weights [.., out, in] and the image."""
+    rank = 4 if n.op.startswith("Conv2D") else 5
+    shape, w, image = n.ints(0), n.value(1), Image(n, 2, (rank,))
+    if len(shape) == rank - 2 and image.last:  # height and width alone
+        shape = (image.x.shape[0], *shape, w.shape[-2])
+    if len(shape) != rank or w.type.rank != rank or min(shape) < 1:
         n.unsupported(f"a result of shape {shape} from {image.x.type} and {w.type}")
     stride, dilation = image.numbers("strides"), image.numbers("dilations", 1)
-    kernel, extents = w.shape[:2], shape[1:3] if image.last else shape[2:]
+    kernel, extents = w.shape[:-2], shape[1:-1] if image.last else shape[2:]
     pad = image.padding(kernel, stride, dilation, extents)
     whole = zip(image.spatial, stride, kernel, dilation, strict=True)
     full = [(d - 1) * s + (k - 1) * step + 1 for d, s, k, step in whole]
-    more = tuple(extents[i] - (full[i] - pad[i] - pad[2 + i]) for i in range(2))
+    more = tuple(e - (full[i] - pad[i] - pad[len(full) + i]) for i, e in enumerate(extents))
     if min(more) < 0 or shape[0] != image.x.shape[0]:
         n.unsupported(f"a result of shape {shape} is not what windows over {image.x.type} cover")
-    y = ops.conv_transpose(image.front, turned(w, (3, 2, 0, 1)), stride=stride, pad=pad,
-                           output_pad=more, dilation=dilation, groups=1)  # fmt: skip
+    ready = turned(w, (rank - 1, rank - 2, *range(rank - 2)))
+    y = ops.conv_transpose(image.front, ready, stride=stride, pad=pad, output_pad=more,
+                           dilation=dilation, groups=1)  # fmt: skip
     return image.back(y)
 
 
@@ -228,6 +229,24 @@ def resize_bicubic(n: TfNode) -> Value:
     if n.attr("half_pixel_centers", False):
         return _resized(n, "cubic", cubic_coeff_a=-0.5, exclude_outside=True)
     return _resized(n, "cubic", cubic_coeff_a=-0.75)
+
+
+@importer("ScaleAndTranslate")
+def scale_and_translate(n: TfNode) -> Value:
+    """As tf.image.resize makes it for smooth shrinking: to a size, without a shift."""
+    image, size, scale = Image(n), n.ints(1), n.const(2).reshape(-1)
+    kernel = n.attr("kernel_type", "lanczos3")
+    if kernel not in ("triangle", "keyscubic") or np.any(n.const(3)) or len(size) != 2:
+        n.unsupported(f"kernel {kernel} with a shift of {n.const(3).tolist()} is not read")
+    fits = [abs(k * d - s) < 1e-3 * s for k, d, s in zip(scale, image.spatial, size, strict=True)]
+    if not all(fits) or not all(0 < s < 1 << 20 for s in size):
+        n.unsupported(f"a scale of {scale.tolist()} to {size}")
+    y = ops.resize(
+        image.front, axes=(2, 3), shape=size, scales=tuple(float(k) for k in scale),
+        mode="linear" if kernel == "triangle" else "cubic", cubic_coeff_a=-0.5,
+        antialias=n.attr("antialias", True), exclude_outside=True,
+    )  # fmt: skip
+    return image.back(y)
 
 
 @importer("DepthToSpace", "SpaceToDepth")

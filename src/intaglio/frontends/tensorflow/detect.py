@@ -62,7 +62,7 @@ def crop_and_resize(n: TfNode) -> Value:
     way = n.attr("method", "bilinear")
     if x.type.rank != 4 or boxes.shape != (len(which), 4) or len(size) != 2 or min(size) < 1:
         n.unsupported(f"{len(which)} boxes {boxes.shape} of {x.type}")
-    if way not in ("bilinear", "nearest") or not which:
+    if way not in ("bilinear", "nearest") or not 0 < len(which) <= 4096:
         n.unsupported(f"its method is {way}")
     image = ops.transpose(ops.cast(x, dtype="f32"), perm=(0, 3, 1, 2))
     mode = {"mode": "linear"} if way == "bilinear" else {

@@ -83,6 +83,22 @@ def erfc(n: TfNode) -> Value:
     return made
 
 
+@importer("Rint")
+def rint(n: TfNode) -> Value:
+    made: Value = ops.round(n.value(0))
+    return made
+
+
+@importer("Xlogy", "Xdivy")
+def x_times(n: TfNode) -> Value:
+    """0 where x is, whatever the other is."""
+    x, y = n.value(0), n.value(1)
+    none = ops.equal(x, _like(x, 0))
+    other = ops.log(y) if n.op == "Xlogy" else ops.reciprocal(y)
+    made: Value = ops.where(_like(x, 0), ops.mul(x, other), none)
+    return made
+
+
 @importer("Inv")
 def inverse(n: TfNode) -> Value:
     made: Value = ops.reciprocal(n.value(0))

@@ -44,12 +44,19 @@ class Rows:
     element: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Complex:
+    """Complex numbers: a last axis of 2, real and imaginary part."""
+
+    value: Value
+
+
 class Nothing:
     """The side of a branch that is not taken (DEAD), or what an unknown op makes (UNKNOWN)."""
 
 
 DEAD, UNKNOWN = Nothing(), Nothing()
-Thing = Value | Variable | Text | Rows | Nothing
+Thing = Value | Variable | Text | Rows | Complex | Nothing
 
 # ---- importers -----------------------------------------------------------------------------------
 Import = Callable[["TfNode"], Any]

@@ -59,6 +59,34 @@ def _clipped(x: Value, low: Array, high: Array, axis: int | None) -> Value:
     return made
 
 
+@importer("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3", "QuantizeAndDequantizeV4")
+def quantize_and_dequantize(n: TfNode) -> Value:
+    """A grid around 0 that holds both ends."""
+    x, signed, narrow = n.value(0), n.attr("signed_input", True), n.attr("narrow_range", False)
+    bits = n.whole(3) if n.op.endswith("V3") else n.attr("num_bits", 8)
+    if n.attr("axis", -1) != -1 or bits != 8 or n.attr("round_mode", "HALF_TO_EVEN") not in (
+        "HALF_TO_EVEN", "HALF_UP"):  # fmt: skip
+        n.unsupported(f"{bits} bits along axis {n.attr('axis', -1)}; 8 bits for all are read")
+    if n.attr("range_given", False):
+        low, high = n.number(1), n.number(2)
+    elif x.data is not None and x.type.size:
+        low, high = float(x.data.min()), float(x.data.max())
+    else:
+        n.unsupported("its range is known only at run time; calibrate and export it")
+    first, last = (-127 if narrow else -128, 127) if signed else (0, 255)
+    steps = [low / first if first else 0.0, high / last]
+    scale = np.float32(max(steps))
+    if not 0 < scale < np.inf:
+        raise BadInput(f"a range from {low} to {high}")
+    if narrow and signed:
+        x = ops.clip(x, lo=float(first * scale), hi=float(last * scale))
+    kind = "i8" if signed else "u8"
+    s, z = constant(np.asarray(scale)), constant(0, dtype=kind)
+    q = ops.quantize_linear(x, s, z, dtype=kind, axis=0)
+    made: Value = ops.dequantize_linear(q, s, z, axis=0)
+    return made
+
+
 @importer("FakeQuantWithMinMaxArgs")
 def fake_quant_args(n: TfNode) -> Value:
     low, high = np.float32(n.attr("min", -6.0)), np.float32(n.attr("max", 6.0))

@@ -12,6 +12,7 @@ from intaglio.frontends.tensorflow.file import Body, File, Node
 from intaglio.frontends.tensorflow.node import (
     DEAD,
     UNKNOWN,
+    Complex,
     Rows,
     TfNode,
     Thing,
@@ -75,6 +76,8 @@ class Capture:
             return thing if thing.value is None else Rows(
                 self._value(thing.value), thing.count, thing.dtype, thing.element
             )  # fmt: skip
+        if isinstance(thing, Complex):
+            return Complex(self._value(thing.value))
         return self._value(thing) if isinstance(thing, Value) else thing
 
     def _value(self, v: Value) -> Value:
@@ -229,6 +232,8 @@ class Scope:
             if isinstance(thing, Rows) and thing.value is not None:
                 held = folded(thing.value, origin, known)
                 thing = Rows(held, thing.count, thing.dtype, thing.element)
+            elif isinstance(thing, Complex):
+                thing = Complex(folded(thing.value, origin, known))
             elif isinstance(thing, Value):
                 thing = folded(thing, origin, known)
                 if thing.type.size > LARGEST:

@@ -12,6 +12,8 @@ from intaglio.frontends.tensorflow.node import Rows, TfNode, Thing, importer
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
 
+MOST = 1 << 14  # parts of a tensor
+
 
 def extents(n: TfNode, x: Value, dtype: str) -> Value:
     """The shape of a tensor as a tensor."""
@@ -152,6 +154,8 @@ def pack(n: TfNode) -> Value:
 def unpack(n: TfNode) -> list[Value]:
     x = n.value(0)
     axis = normalize_axis(n.attr("axis", 0), x.type.rank)
+    if x.shape[axis] > MOST:
+        n.unsupported(f"axis {axis} of {x.type} falls into more than {MOST} parts")
     left = (*range(axis), *range(axis + 1, x.type.rank))
     return [reshaped(ops.part(x, i, i + 1, axis=axis), left) for i in range(x.shape[axis])]
 
@@ -160,7 +164,7 @@ def unpack(n: TfNode) -> list[Value]:
 def split(n: TfNode) -> list[Value]:
     x, count = n.value(1), n.attr("num_split", 1)
     axis = normalize_axis(n.whole(0), x.type.rank)
-    if not 0 < count <= max(x.shape[axis], 1) or x.shape[axis] % count:
+    if not 0 < count <= min(max(x.shape[axis], 1), MOST) or x.shape[axis] % count:
         raise BadInput(f"axis {axis} of {x.type} does not split into {count}")
     each = x.shape[axis] // count
     return [ops.part(x, i * each, (i + 1) * each, axis=axis) for i in range(count)]
