@@ -73,33 +73,48 @@ def summary(p: Performance) -> list[str]:
 
 
 def picture(p: Performance, width: int = 1000) -> str:
-    """The first NPU module in time, as SVG: one lane for each queue of each core."""
+    """The NPU's modules in time, one after the other: a lane for each queue of each core."""
     if not p.timelines:
         return '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"/>'
-    line = p.timelines[0]
-    c, whole = line.costs, max(line.cycles, 1.0)
-    lanes = [(core, q) for core in range(line.cores) for q in range(len(isa.QUEUES))]
+    whole = max(sum(t.cycles for t in p.timelines), 1.0)
+    lanes = [(core, q) for core in range(p.cores) for q in range(len(isa.QUEUES))]
     height = 24 * len(lanes) + 26
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 130}" height="{height}" '
              'font-family="system-ui, sans-serif" font-size="11">']  # fmt: skip
     for number, (core, q) in enumerate(lanes):
         y, queue = 24 * number + 4, isa.QUEUES[q]
         parts.append(f'<text x="4" y="{y + 13}" fill="#5c6b7a">core {core} {queue}</text>')
-        runs: list[list[float]] = []  # what touches on the picture is one box
-        for i in ((c.core == core) & (c.queue == q)).nonzero()[0]:
-            a, b = (float(t[i]) / whole * width for t in (line.start, line.end))
-            if runs and a - runs[-1][1] < 0.5:
-                runs[-1][1] = b
-            else:
-                runs.append([a, b])
         parts += [f'<rect x="{100 + a:.1f}" y="{y}" width="{max(b - a, 0.3):.1f}" height="18" '
-                  f'fill="{COLOURS[queue]}"/>' for a, b in runs]  # fmt: skip
-    milliseconds = whole / line.chip.clock / 1e3
+                  f'fill="{COLOURS[queue]}"/>'
+                  for a, b in _runs(p, core, q, width / whole)]  # fmt: skip
+    begin = 0.0
+    for line in p.timelines[:-1]:
+        begin += line.cycles
+        x = 100 + begin / whole * width
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 20}" stroke="#5c6b7a" '
+                     'stroke-dasharray="3 3"><title>the next module</title></line>')  # fmt: skip
+    milliseconds = whole / p.timelines[0].chip.clock / 1e3
     for k in range(5):
         x = 100 + width * k / 4
         parts.append(f'<text x="{x:.0f}" y="{height - 6}" text-anchor="middle" fill="#5c6b7a">'
                      f"{milliseconds * k / 4:.2f} ms</text>")  # fmt: skip
     return "".join([*parts, "</svg>"])
+
+
+def _runs(p: Performance, core: int, q: int, scale: float) -> list[list[float]]:
+    """When a queue works, in pixels; what touches on the picture is one box."""
+    runs: list[list[float]] = []
+    begin = 0.0
+    for line in p.timelines:
+        c = line.costs
+        for i in ((c.core == core) & (c.queue == q)).nonzero()[0]:
+            a, b = (float(begin + t[i]) * scale for t in (line.start, line.end))
+            if runs and a - runs[-1][1] < 0.5:
+                runs[-1][1] = b
+            else:
+                runs.append([a, b])
+        begin += line.cycles
+    return runs
 
 
 def page(p: Performance) -> str:
