@@ -85,9 +85,10 @@ static inline itg_requantize itg_qconv_end(const itg_call *call, const itg_attrs
   }
   if (table && table->rank == 2) {
     to.pieces = (int)table->shape[1];
-    to.flip = a->dtype == ITG_I8 ? 0x80 : 0;
+    to.flip = a->dtype == ITG_I8 ? 0 : 0x80;
     to.saturates = false;  // numbers are narrowed to bytes only after this
     while (((to.entries - 1) >> to.shift) >= to.pieces) to.shift++;
+    itg_q_move_lines(&to, entries);
   }
   return to;
 }

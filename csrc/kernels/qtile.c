@@ -131,7 +131,7 @@ INLINE void finish_group(const int N, const int n, const itg_requantize *end, vq
   if (end->residual)
     UNROLL for (int i = 0; i < n * N; i++)
       y[i] = vadd(y[i], vq_residual(end, end->residual + at[i / N] + i % N * QL, s->some[i % N]));
-  if (!end->saturates)
+  if (!end->saturates && !vq_bounds_later(end))
     UNROLL for (int i = 0; i < n * N; i++) y[i] = vmin(vmax(y[i], all.lo), all.hi);
   vq bytes;
   if (end->entries > 256 || end->pieces) {

@@ -18,6 +18,7 @@ typedef struct itg_requantize {
   float lo, hi;
   int32_t zero;
   int high;        // 0x80 where the result is i8: what makes its bytes of those of u8
+  bool small;      // no sum leaves 32 bits when it is scaled
   bool saturates;  // no sum leaves 32 bits when it is scaled, and the bounds are the type's: narrowing does it all
   enum { ITG_Q_BYTES, ITG_Q_FLOATS, ITG_Q_SUMS } kind;  // floats are not rounded, sums not even scaled
   const uint8_t *residual;  // what is added before rounding, laid out like the result: bytes, or floats to floats
@@ -27,7 +28,7 @@ typedef struct itg_requantize {
   const uint8_t *table;  // what each number becomes in the end; then `zero` makes them begin at 0
   int64_t entries;       // of the table; whole groups of 128 can be read
   int pieces, shift;     // where it is not one entry per number, but pieces of lines of 2^shift numbers; else 0
-  int flip;              // 0x80 where what lies on those lines is i8
+  int flip;              // 0x80 where what lies on those lines is u8
 } itg_requantize;
 
 static inline itg_requantize itg_requantize_of(const int32_t *bias, const float *scale, int64_t channels, int64_t zero,
@@ -35,7 +36,8 @@ static inline itg_requantize itg_requantize_of(const int32_t *bias, const float 
   bool small = true;
   for (int64_t i = 0; i < channels; i++) small &= fabsf(scale[i]) < .5f;
   return (itg_requantize){.bias = bias, .scale = scale, .lo = (float)(lo - zero), .hi = (float)(hi - zero),
-                          .zero = (int32_t)zero, .high = low ? 0x80 : 0, .saturates = small && hi - lo == 255};
+                          .zero = (int32_t)zero, .high = low ? 0x80 : 0, .small = small,
+                          .saturates = small && hi - lo == 255};
 }
 
 // The same with a residual of bytes; `low` says that it is i8.
@@ -45,7 +47,8 @@ static inline void itg_requantize_residual(itg_requantize *q, const void *bytes,
   q->r_scale = scale;
   q->r_high = low ? 0x80 : 0;
   q->r_zero = (int32_t)zero + q->r_high;
-  q->saturates &= fabsf(scale) < 1 << 20;
+  q->small &= fabsf(scale) < 1 << 20;
+  q->saturates &= q->small;
 }
 
 static inline uint8_t itg_requantized(const itg_requantize *q, int32_t sum, int64_t channel) {
@@ -54,10 +57,21 @@ static inline uint8_t itg_requantized(const itg_requantize *q, int32_t sum, int6
 }
 
 // What the r-th number of piece b becomes: (start + rise * r) >> 7; `table` is all rises, lower and upper bytes of starts.
+// Here starts are moved so that r is the number's lower byte, and the result is signed: two instructions less.
+static inline void itg_q_move_lines(itg_requantize *q, uint8_t *table) {
+  for (int b = 0; b < q->pieces; b++) {
+    uint8_t *low = table + q->pieces + b, *high = low + q->pieces;
+    const int32_t r = (b << q->shift) & 255, start = (*low | *high << 8) - (int8_t)table[b] * r - (128 << 7);
+    *low = (uint8_t)start;
+    *high = (uint8_t)(start >> 8);
+  }
+}
+
 static inline uint8_t itg_q_on_line(const itg_requantize *q, int32_t number) {
   const uint8_t *piece = q->table + (number >> q->shift);
-  const int32_t start = piece[q->pieces] | piece[2 * q->pieces] << 8, r = number & ((1 << q->shift) - 1);
-  return (uint8_t)((uint16_t)(start + (int8_t)piece[0] * r) >> 7) ^ (uint8_t)q->flip;
+  const int32_t start = piece[q->pieces] | piece[2 * q->pieces] << 8;
+  const int32_t y = (int16_t)(uint16_t)(start + (int8_t)piece[0] * (number & 255)) >> 7;
+  return (uint8_t)(y < -128 ? -128 : y > 127 ? 127 : y) ^ (uint8_t)q->flip;
 }
 
 // The same with all that may follow; `at` is the result's place.
@@ -246,24 +260,29 @@ INLINE vq vq_of_256(const uint8_t *table, vq at) {
 
 INLINE vq vq_on_lines(vq left, vq right, const itg_requantize *q) {
   const __m128i shift = _mm_cvtsi32_si128(q->shift);
-  const vq few = vq_set16((short)((1 << q->shift) - 1));
-  const vq at = vq_packus16(_mm512_srl_epi16(left, shift), _mm512_srl_epi16(right, shift));
+  const vq at = vq_packus16(_mm512_srl_epi16(left, shift), _mm512_srl_epi16(right, shift)), none = vq_set(0);
   vq rise, low, high;
   if (q->pieces == 128) {
     rise = vq_of_128(q->table, at), low = vq_of_128(q->table + 128, at), high = vq_of_128(q->table + 256, at);
   } else {
     rise = vq_of_256(q->table, at), low = vq_of_256(q->table + 256, at), high = vq_of_256(q->table + 512, at);
   }
-  // Bytes of numbers that were packed and unpacked lie where they did; above each there is another's, which meets zero.
-  left = _mm512_maddubs_epi16(vq_and(left, few), vq_unpacklo8(rise, rise));
-  right = _mm512_maddubs_epi16(vq_and(right, few), vq_unpackhi8(rise, rise));
-  left = _mm512_srli_epi16(_mm512_add_epi16(left, vq_unpacklo8(low, high)), 7);
-  right = _mm512_srli_epi16(_mm512_add_epi16(right, vq_unpackhi8(low, high)), 7);
-  return vq_in_order(vq_xor(vq_packus16(left, right), vq_set((int32_t)(q->flip * 0x01010101u))));
+  // Bytes of numbers that were packed and unpacked lie where they did. The upper ones meet zero.
+  left = _mm512_maddubs_epi16(left, vq_unpacklo8(rise, none));
+  right = _mm512_maddubs_epi16(right, vq_unpackhi8(rise, none));
+  left = _mm512_srai_epi16(_mm512_add_epi16(left, vq_unpacklo8(low, high)), 7);
+  right = _mm512_srai_epi16(_mm512_add_epi16(right, vq_unpackhi8(low, high)), 7);
+  const vq bytes = vq_in_order(_mm512_packs_epi16(left, right));
+  return q->flip ? vq_xor(bytes, vq_set((int32_t)0x80808080)) : bytes;
 }
 
+// Numbers that 32 bits can keep are bounded once they have 16.
+INLINE bool vq_bounds_later(const itg_requantize *q) { return q->small && (q->entries > 256 || q->pieces); }
+
 INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
-  const vq left = _mm512_packus_epi32(y[0], y[n > 1]), right = n > 2 ? _mm512_packus_epi32(y[2], y[n > 3 ? 3 : 2]) : left;
+  const vq most = vq_set16((short)(q->entries - 1));
+  const vq left = _mm512_min_epu16(_mm512_packus_epi32(y[0], y[n > 1]), most);
+  const vq right = n > 2 ? _mm512_min_epu16(_mm512_packus_epi32(y[2], y[n > 3 ? 3 : 2]), most) : left;
   if (q->pieces) return vq_on_lines(left, right, q);
   const vq few = vq_set16(127);
   const vq low = vq_in_order(vq_packus16(vq_and(left, few), vq_and(right, few)));
@@ -275,6 +294,11 @@ INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
   return made;
 }
 #else
+INLINE bool vq_bounds_later(const itg_requantize *q) {
+  (void)q;
+  return false;
+}
+
 INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
   int32_t all[4 * QL];
   uint8_t made[4 * QL] = {0};

@@ -248,21 +248,31 @@ static rows_fn rows_of(int64_t n, int64_t panels) {
 }
 #endif
 
-// The rows of n tiles times the panels [first, last), at every point. What is added at the point (1, 1) is added to all
-// pixels of a tile: there sums start from the bias.
-static void multiply(const itg_qwinograd *g, const uint16_t *w, const int32_t *bias, const uint16_t *in, uint32_t *out,
+// What the sums of panels [first, last) start from at point (1, 1), which is added to all pixels of a tile: what bytes of
+// i8 lack to those of u8, 128 times the sums of the weights. Those at that point are 16 times as large.
+static void find_start(const itg_qwinograd *g, const uint16_t *w, bool is_signed, int64_t first, int64_t last,
+                       uint32_t *start) {
+  memset(start, 0, (size_t)(g->panels * ITG_PANEL) * sizeof *start);
+  for (int64_t p = first; p < last && is_signed; p++)
+    for (int64_t k = 0; k < g->pairs; k++)
+      for (int c = 0; c < ITG_PANEL; c++) {
+        const int16_t *two = (const int16_t *)w + (((SIZE + 1) * g->panels + p) * g->pairs + k) * ITG_QW_PAIR + 2 * c;
+        start[p * ITG_PANEL + c] += (uint32_t)(two[0] + two[1]) * (576 * 128 / 16);
+      }
+}
+
+// The rows of n tiles times the panels [first, last), at every point.
+static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint32_t *start, const uint16_t *in, uint32_t *out,
                      int64_t n, int64_t first, int64_t last) {
-  uint32_t start[2][ITG_QW_PANELS * ITG_PANEL] = {{0}};
-  for (int64_t c = first * ITG_PANEL; c < last * ITG_PANEL && c < g->channels; c++)
-    start[1][c - first * ITG_PANEL] = (uint32_t)bias[c] * 576;
+  static const uint32_t zeros[ITG_QW_PANELS * ITG_PANEL];
   const int64_t panel = g->pairs * ITG_QW_PAIR, spans = (last - first + WIDEST - 1) / WIDEST;
   for (int64_t i = 0; i < spans; i++) {
     const int64_t a = itg_split(last - first, spans, i), b = itg_split(last - first, spans, i + 1);
     const rows_fn run = rows_of(n, b - a);
     for (int64_t k = 0; k < POINTS; k++) {
       const product p = {in + k * g->in_step, w + (k * g->panels + first + a) * panel,
-                         start[k == SIZE + 1] + a * ITG_PANEL, out + (a * POINTS + k) * ITG_PANEL, n, g->pairs, g->row,
-                         g->span, w + ((k + 1 < POINTS ? k + 1 : k) * g->panels + first + a) * panel};
+                         k == SIZE + 1 ? start + (first + a) * ITG_PANEL : zeros, out + (a * POINTS + k) * ITG_PANEL,
+                         n, g->pairs, g->row, g->span, w + ((k + 1 < POINTS ? k + 1 : k) * g->panels + first + a) * panel};
       run(&p);
     }
   }
@@ -307,7 +317,7 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
   if (KIND != PLAIN && end->residual)
     UNROLL for (int j = 0; j < TILE; j++)
       if (j < wide) y[j] = vadd(y[j], vq_residual(end, end->residual + at[j], some));
-  if (KIND != PLAIN && !end->saturates)
+  if (KIND != PLAIN && !end->saturates && !vq_bounds_later(end))
     UNROLL for (int j = 0; j < TILE; j++) y[j] = vmin(vmax(y[j], vset(end->lo)), vset(end->hi));
 #if defined(ISA_avx512)
   if (KIND == PLAIN || !end->table) {
@@ -346,7 +356,8 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
 // Lines ODD and ODD + 2 of a tile, n channels from `column` on, from the products at all points: they share what they
 // need of those, and two lines at six points stay in registers.
 INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const uint32_t *from, const canvas *c,
-                      int64_t column, int64_t n, const itg_requantize *end, const float *scale, void *out) {
+                      int64_t column, int64_t n, const itg_requantize *end, const int32_t *bias, const float *scale,
+                      void *out) {
   vu half[2][SIZE], y[TILE];
   UNROLL for (int j = 0; j < SIZE; j++) {
 #define AT(i) (*(const vu *)(from + ((i) * SIZE + j) * ITG_PANEL))
@@ -368,7 +379,7 @@ INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const u
     const int64_t first = c->at + line * c->line + column;
     const int64_t at[TILE] = {first, first + c->pixel, first + 2 * c->pixel, first + 3 * c->pixel};
     typedef int32_t vi __attribute__((vector_size(QL * 4)));
-    UNROLL for (int j = 0; j < TILE; j++) y[j] = (vu)((vi)(y[j] * 954437177u) >> 6);  // 1/9, then 1/64
+    UNROLL for (int j = 0; j < TILE; j++) y[j] = (vu)((vi)(y[j] * 954437177u) >> 6) + *(const vu *)bias;  // 1/9, 1/64
 #if defined(ITG_QVECTORS)
     vq sum[TILE];
     UNROLL for (int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
@@ -390,11 +401,16 @@ INLINE void tile_out(const ending KIND, const bool FULL, const uint32_t *from, c
   for (int64_t i = 0; i < columns; i += QL) {
     const int64_t n = columns - i, column = first + i;
     const uint32_t *at = from + i / ITG_PANEL * (POINTS * ITG_PANEL) + i % ITG_PANEL;
-    float some[QL] = {0};
+    int32_t some_bias[QL] = {0};
+    float some_scale[QL] = {0};
+    const int32_t *bias = end->bias + column;
     const float *scale = end->scale + column;
-    if (!FULL && n < QL) scale = memcpy(some, scale, (size_t)n * sizeof *some);
-    two_lines(KIND, FULL, 0, at, c, column, n < QL ? n : QL, end, scale, out);
-    two_lines(KIND, FULL, 1, at, c, column, n < QL ? n : QL, end, scale, out);
+    if (!FULL && n < QL) {
+      bias = memcpy(some_bias, bias, (size_t)n * sizeof *bias);
+      scale = memcpy(some_scale, scale, (size_t)n * sizeof *scale);
+    }
+    two_lines(KIND, FULL, 0, at, c, column, n < QL ? n : QL, end, bias, scale, out);
+    two_lines(KIND, FULL, 1, at, c, column, n < QL ? n : QL, end, bias, scale, out);
   }
 }
 
@@ -419,7 +435,7 @@ typedef struct task {
   uint8_t *fill;
   bool is_signed;
   uint16_t *in;
-  uint32_t *made;
+  uint32_t *made, *start;
 } task;
 
 static void run_block(const task *t, int64_t from, int64_t to, int64_t first, int64_t last) {
@@ -435,7 +451,7 @@ static void run_block(const task *t, int64_t from, int64_t to, int64_t first, in
   for (int64_t s = 0; s < spans; s++) {
     const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
     const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
-    multiply(g, t->w, end->bias, t->in, t->made, to - from, a, b);
+    multiply(g, t->w, t->start, t->in, t->made, to - from, a, b);
     at = place_of(g, from);
     for (int64_t i = from; i < to; i++, next_place(g, &at)) {
       const int64_t down = g->w.out[1] - at.y, across = g->w.out[2] - at.x;
@@ -464,6 +480,7 @@ ITG_FN(qwinograd, any) {
   t.fill = (uint8_t *)call->scratch + g->bytes * part;
   t.in = (uint16_t *)(t.fill + g->fill);
   t.made = (uint32_t *)(t.fill + g->fill + g->in);
+  t.start = t.made + g->block * g->span;
   int64_t from = 0, to = g->tiles, first = 0, last = g->panels;
   // Few tiles of many channels: each part makes all of the input, but reads weights of its own.
   if (g->tiles < (int64_t)parts * ITG_QW_ROWS / 2 && last >= 2 * (int64_t)parts)
@@ -472,6 +489,7 @@ ITG_FN(qwinograd, any) {
     itg_share(g->tiles, 1, part, parts, &from, &to);
   if (from >= to || first >= last) return NULL;
   memset(t.fill, (uint8_t)a->x_zero, g->fill);
+  find_start(g, t.w, t.is_signed, first, last, t.start);
   // Blocks as even as whole tiles of rows allow.
   const int64_t blocks = (to - from + g->block - 1) / g->block, rows = last - first < ITG_QW_PANELS ? 8 : 6;
   const int64_t even = ((to - from + blocks - 1) / blocks + rows - 1) / rows * rows, most = even < g->block ? even : g->block;

@@ -48,7 +48,7 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   g->in_step = g->block * g->row + ITG_QW_LANES;
   g->fill = ((size_t)g->row + 63) / 64 * 64;
   g->in = (size_t)(ITG_QW_POINTS * g->in_step) * 2;
-  g->bytes = g->fill + g->in + (size_t)(g->block * g->span) * 4;
+  g->bytes = g->fill + g->in + (size_t)(g->block * g->span + g->panels * ITG_PANEL) * 4;
   return NULL;
 }
 

@@ -11,7 +11,7 @@ from tests.kernels.test_int8 import image, per_channel, ranges
 from tests.kernels.test_winograd import SHAPES
 
 import intaglio
-from intaglio import dtypes, native, ops
+from intaglio import native, ops
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.registry import REGISTRY
@@ -30,13 +30,6 @@ def plain(x: Any, w: np.ndarray, *rest: Any, pad: tuple[int, ...], **attrs: Any)
     return made
 
 
-def tiled(x: np.ndarray, w: np.ndarray, bias: np.ndarray, *rest: Any, **attrs: Any) -> np.ndarray:
-    """By cpu.qwinograd, on every instruction set."""
-    own = qwinograd.tiled_bias(w, bias, dtypes.name_of(x.dtype))
-    (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), own, *rest, **attrs)
-    return y
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "channels", "pad"), SHAPES)
 def test_tiles_are_the_plain_convolution(shape, channels, pad, dtype):
@@ -44,7 +37,7 @@ def test_tiles_are_the_plain_convolution(shape, channels, pad, dtype):
     for r in ranges(dtype):
         attrs = {"channels": channels, "pad": pad, **r}
         ends = per_channel(channels, shape[-1])
-        y = tiled(x, w, *ends, **attrs)
+        (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), *ends, **attrs)
         np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
 
 
@@ -61,7 +54,7 @@ def test_the_largest_numbers_do_not_overflow(sign, dtype):
         assert qwinograd.largest_sum(w) < qwinograd.MOST
         ends = np.zeros(20, np.int32), np.full(20, 2.0**-18, np.float32)
         attrs = {"channels": 20, "pad": (1,) * 4, "x_zero": limits.max, "dtype": "f32"}
-        y = tiled(x, w, *ends, tolerance=0.0, **attrs)
+        (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), *ends, tolerance=0.0, **attrs)
         np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
 
 
@@ -89,16 +82,10 @@ def test_endings(shape, channels):
             cases.append(([None, image(entries, dtype=kind)], wide))
     for more, attrs in cases:
         grown = scale * np.float32(4 if attrs["dtype"] != "f32" and attrs["hi"] > 300 else 1)
+        ins = x, qwinograd.tiled_weights(w), bias, grown, *more
         given = {"tolerance": 0.0} if attrs["dtype"] == "f32" else {}
-        y = tiled(x, w, bias, grown, *more, **common, **attrs, **given)
+        (y,) = check("cpu.qwinograd", *ins, **common, **attrs, **given)
         np.testing.assert_array_equal(y, plain(x, w, bias, grown, *more, **common, **attrs))
-
-
-def test_the_bias_counts_among_the_sums():
-    w = np.full((1, 4, 3, 3), 1, np.int8)
-    assert qwinograd.largest_sum(w) == 255 * 36
-    assert qwinograd.largest_sum(w, np.array([-255 * 36], np.int32)) == 255 * 36
-    assert qwinograd.largest_sum(w, np.array([7], np.int32)) == 255 * 36 + 7
 
 
 def test_large_sums_stay_with_the_plain_way():

@@ -9,35 +9,25 @@ import numpy as np
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.int8 import best_run, packed, qconv, qdepthwise, unpacked
-from intaglio.targets.cpu.qwinograd import (
-    PAIRS,
-    qwinograd,
-    tiled_bias,
-    tiled_weights,
-    why_not_tiled,
-)
+from intaglio.targets.cpu.qwinograd import PAIRS, qwinograd, tiled_weights, why_not_tiled
 from intaglio.targets.cpu.weave import weave_of, why_not_woven
 
 
-def why_not(x: Value, w: Array, bias: Value, scale: Value | None, w_zero: Value | None,
-            groups: int, attrs: dict[str, Any], plain: float = 1.0) -> str | None:  # fmt: skip
+def why_not(x: Value, w: Array, scale: Value | None, w_zero: Value | None, groups: int,
+            attrs: dict[str, Any], plain: float = 1.0) -> str | None:  # fmt: skip
     """Why weights [m, c, window..] do not meet the image in tiles."""
     if x.type.rank != 4 or x.type.dynamic or scale is None or w_zero is not None:
         return "tiles need an image of fixed size, and symmetric weights"
-    if bias.data is None:
-        return "the bias is not known before it runs"
     pad = attrs["pad"]
     image = x.shape[0], x.shape[1] + pad[0] + pad[2] - 2, x.shape[2] + pad[1] + pad[3] - 2
     shape = (*image, x.shape[3])
-    return why_not_tiled(shape, w, bias.data, attrs["stride"], attrs["dilation"], groups, plain)
+    return why_not_tiled(shape, w, attrs["stride"], attrs["dilation"], groups, plain)
 
 
 def _in_tiles(x: Value, w: Array, bias: Value, scale: Value | None, residual: Value | None,
               table: Value | None, attrs: dict[str, Any], origin: str = "") -> Value:  # fmt: skip
     rest = {k: v for k, v in attrs.items() if k not in ("stride", "dilation")}
-    assert bias.data is not None
-    ends = constant(tiled_bias(w, bias.data, x.dtype)), scale
-    made: Value = qwinograd(x, constant(tiled_weights(w)), *ends, residual, table,
+    made: Value = qwinograd(x, constant(tiled_weights(w)), bias, scale, residual, table,
                             channels=w.shape[0], origin=origin, **rest)  # fmt: skip
     return made
 
@@ -55,7 +45,7 @@ def convolution(x: Value, w: Array, bias: Value, scale: Value | None,
         weave = weave_of(kernel, attrs["stride"], attrs["dilation"])
         woven = constant(weave.packed(np.moveaxis(w[:, 0], 0, -1)))
         made = qdepthwise(x, woven, bias, scale, kernel=kernel, **attrs)
-    elif why_not(x, w, bias, scale, w_zero, groups, attrs) is None:
+    elif why_not(x, w, scale, w_zero, groups, attrs) is None:
         made = _in_tiles(x, w, bias, scale, residual, table, attrs)
     else:
         run = best_run(deep, kernel, attrs["dilation"], groups)
@@ -75,7 +65,7 @@ def qconv_in_tiles(node: Node) -> Value | No | None:
     if kernel != (3, 3) or x is None or w is None or w.data is None or bias is None:
         return None
     taps = unpacked(w.data, x.shape[-1] // groups, channels // groups, kernel, run)
-    if why := why_not(x, taps, bias, scale, w_zero, groups, a, PAIRS):
+    if why := why_not(x, taps, scale, w_zero, groups, a, PAIRS):
         return no(why)
     return _in_tiles(x, taps, bias, scale, residual, table, a, node.origin)
 

@@ -4,8 +4,7 @@ A tile of 4 x 4 output pixels costs 36 products where the plain way costs 144. B
 0, 1, -1, 2, -2 and infinity are whole numbers below 2^15, and so are the weights there times 24
 (at infinity times 12). The 16-bit products that these need are half as fast as those of bytes.
 Sums come out times 576 = 64 · 9 and are kept modulo 2^32: 9 has an inverse there, and what is left
-are the sums modulo 2^26. The plain way's result to the bit, where no sum can reach 2^25, bias and
-all. Bytes of i8 count as they are, not from 0: `tiled_bias` is the bias for that.
+are the sums modulo 2^26. The plain way's result to the bit, where no sum can reach 2^25.
 """
 
 from __future__ import annotations
@@ -57,17 +56,11 @@ def _matrices(w: Array, deep: int, channels: int) -> Array:
     return split.reshape(POINTS, w.shape[2] * 2, w.shape[1] * PANEL)[:, :deep, :channels]
 
 
-def tiled_bias(w: Array, bias: Array, dtype: str) -> Array:
-    """The bias beside weights [m, ..] of an image whose bytes the plain way counts from 0."""
-    sums = w.reshape(w.shape[0], -1).sum(axis=1, dtype=np.int64)
-    return wrapped(bias + (128 if dtype == "i8" else 0) * sums)
-
-
-def largest_sum(w: Array, bias: Array | int = 0) -> int:
-    """The largest sum, in size, of weights [m, ..] times numbers from 0 to 255, and the bias."""
+def largest_sum(w: Array) -> int:
+    """The largest sum, in size, of weights [m, ..] times numbers from 0 to 255."""
     flat = w.reshape(w.shape[0], -1).astype(np.int64)
-    ends = [255 * np.where(flat * sign > 0, flat, 0).sum(axis=1) + bias for sign in (1, -1)]
-    return int(np.abs(ends).max()) if w.size else 0
+    sums = [np.where(flat > 0, flat, 0).sum(axis=1), np.where(flat < 0, -flat, 0).sum(axis=1)]
+    return 255 * int(np.max(sums)) if w.size else 0
 
 
 def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
@@ -89,7 +82,7 @@ def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
     return math.hypot(work, weights / CACHED)
 
 
-def why_not_tiled(image: tuple[int, ...], w: Array, bias: Array, stride: Ints, dilation: Ints,
+def why_not_tiled(image: tuple[int, ...], w: Array, stride: Ints, dilation: Ints,
                   groups: int, plain: float = 1.0) -> str | None:  # fmt: skip
     """Why a convolution that makes pixels [n, h, w] from `image` [n, h, w, deep] stays plain.
 
@@ -102,7 +95,7 @@ def why_not_tiled(image: tuple[int, ...], w: Array, bias: Array, stride: Ints, d
     costs = [cycles(image, w.shape[0], tiled) for tiled in (True, False)]
     if costs[0] > WORTH * plain * costs[1]:
         return "the plain way is as fast"
-    if largest_sum(w, bias) >= MOST:
+    if largest_sum(w) >= MOST:
         return "sums may be too large"
     return None
 
@@ -137,11 +130,12 @@ def qwinograd(x: Array, w: Array, bias: Array, scale: Array, residual: Array | N
     What follows the sums is as in cpu.qconv.
     """
     n, c = x.shape[0], x.shape[-1]
+    shift = 128 if x.dtype == np.int8 else 0
     out = [x.shape[i + 1] + pad[i] + pad[i + 2] - 2 for i in range(2)]
     down, across = (-(-extent // TILE) for extent in out)
-    padded = np.full((n, down * TILE + 2, across * TILE + 2, c), float(x_zero))
+    padded = np.full((n, down * TILE + 2, across * TILE + 2, c), float(x_zero + shift))
     inside = padded[:, pad[0] : pad[0] + x.shape[1], pad[1] : pad[1] + x.shape[2]]
-    inside[:] = x[:, : inside.shape[1], : inside.shape[2]]
+    inside[:] = x[:, : inside.shape[1], : inside.shape[2]].astype(np.float64) + shift
     seen = np.lib.stride_tricks.sliding_window_view(padded, (SIZE, SIZE), (1, 2))
     seen = seen[:, ::TILE, ::TILE]  # n, down, across, c, 6, 6
     points = (INPUT @ seen @ INPUT.T).reshape(n * down * across, c, POINTS)
@@ -150,6 +144,6 @@ def qwinograd(x: Array, w: Array, bias: Array, scale: Array, residual: Array | N
     made = np.moveaxis(made, 0, -1).reshape(n, down, across, channels, SIZE, SIZE)
     tiles = (OUTPUT @ made @ OUTPUT.T).transpose(0, 1, 4, 2, 5, 3)
     whole = tiles.reshape(n, down * TILE, across * TILE, channels)[:, : out[0], : out[1]]
-    left = wrapped(whole.astype(np.int64) + 576 * bias.astype(np.int64)).astype(np.int64)
-    sums = wrapped(left * INVERSE) >> 6
+    left = wrapped(whole.astype(np.int64)).astype(np.int64) * INVERSE
+    sums = wrapped((wrapped(left) >> 6).astype(np.int64) + bias)
     return ended(sums, scale, residual, table, y_zero, lo, hi, dtype, r_zero, r_scale)
