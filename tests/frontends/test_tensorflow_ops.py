@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends.tf_build import GraphDef, Kind
+from tests.frontends.tf_build import Bytes, GraphDef, Kind
 
 import intaglio
 
@@ -52,7 +52,8 @@ def build(c: Case, folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     graph, feeds, names = GraphDef(), {}, []
     for i, v in enumerate(c.operands):
         if isinstance(v, Const):
-            names.append(graph.const(f"c{i}", np.asarray(v.data)))
+            held = v.data if isinstance(v.data, Bytes) else np.asarray(v.data)
+            names.append(graph.const(f"c{i}", held))
         else:
             names.append(graph.placeholder(f"x{i}", v.shape, v.dtype.name))
             feeds[names[-1]] = v
@@ -97,6 +98,15 @@ def fake_quant(x: np.ndarray, low: float, high: float, bits: int = 8, narrow: bo
     zero = min(max(round(first - low / float(scale)), first), last)
     lo, hi = (first - zero) * scale, (last - zero) * scale
     return np.round((np.clip(x, lo, hi) - lo) / scale) * scale + lo
+
+
+def lstm_cell(x: np.ndarray, c: np.ndarray, h: np.ndarray, w: np.ndarray, b: np.ndarray,
+              forget: float) -> list[np.ndarray]:  # fmt: skip
+    """Input gate, state, forget gate, output gate, candidate, its tanh, output; clipped at 3."""
+    i, new, f, o = np.split(np.concatenate([x, h], 1) @ w + b, 4, 1)
+    i, f, o, new = (*(1 / (1 + np.exp(-v)) for v in (i, f + forget, o)), np.tanh(new))
+    c = (new * i + c * f).clip(-3, 3)
+    return [i, c, f, o, new, np.tanh(c), np.tanh(c) * o]
 
 
 CASES = {
@@ -299,6 +309,35 @@ CASES = {
                             for i in range(9)], 1)),
     "mfcc": case("Mfcc", np.abs(normal(1, 5, 129)), Const(np.int32(16000)), T=None,
                  dct_coefficient_count=10, upper_frequency_limit=7000.0, tolerance=1e-3),
+    "fused pad": case("FusedPadConv2D", IMAGE, Const(np.int32([[0, 0], [1, 1], [2, 1], [0, 0]])),
+                      Const(W), mode="REFLECT", strides=[1, 1, 1, 1], padding="VALID",
+                      want=lambda x, p, w: conv_reference(np.pad(x, p, "reflect"), w, same=False)),
+    "fused resize": case("FusedResizeAndPadConv2D", IMAGE, Const(ints(9, 12)),
+                         Const(np.int32([[0, 0], [1, 1], [2, 1], [0, 0]])), Const(W),
+                         mode="REFLECT", strides=[1, 2, 2, 1], padding="SAME"),
+    "own statistics": case("FusedBatchNorm", IMAGE, Const(normal(4, seed=1)),
+                           Const(normal(4, seed=2)), Const(np.zeros(0, np.float32)),
+                           Const(np.zeros(0, np.float32)), epsilon=0.01, is_training=True,
+                           want=lambda x, g, b, *_: g * (x - x.mean((0, 1, 2))) / np.sqrt(
+                               x.var((0, 1, 2)) + 0.01) + b),
+    "stored bytes": case("Dequantize", Const(Bytes([3, 0, 255, 128])), Const(np.float32(-1.01)),
+                         Const(np.float32(2)), T=Kind("quint8"), mode="MIN_FIRST",
+                         want=lambda x, a, b: (x - 86.0) * 3.01 / 255),
+    "lstm": case("BlockLSTM", Const(np.int64(5)), normal(5, 2, 3), Const(normal(2, 4, seed=1)),
+                 Const(normal(2, 4, seed=2)), Const(normal(7, 16, seed=3)),
+                 *(Const(normal(4, seed=s)) for s in (4, 5, 6)), Const(normal(16, seed=7)),
+                 T=F32, use_peephole=True, cell_clip=0.9, forget_bias=0.5, outputs=7),
+    "lstm 2": case("BlockLSTMV2", Const(np.int64(5)), normal(5, 2, 3), Const(normal(2, 4, seed=1)),
+                   Const(normal(2, 4, seed=2)), Const(normal(7, 16, seed=3)),
+                   *(Const(normal(4, seed=s)) for s in (4, 5, 6)), Const(normal(16, seed=7)),
+                   T=F32, cell_clip=-1.0, outputs=7),
+    "lstm cell": case("LSTMBlockCell", normal(2, 3), normal(2, 4, seed=1), normal(2, 4, seed=2),
+                      Const(normal(7, 16, seed=3)), *(Const(normal(4, seed=s)) for s in (4, 5, 6)),
+                      Const(normal(16, seed=7)), outputs=7, forget_bias=0.5,
+                      want=lambda x, c, h, w, i, f, o, b: lstm_cell(x, c, h, w, b, 0.5)),
+    "gru cell": case("GRUBlockCell", normal(2, 3), normal(2, 4, seed=1),
+                     Const(normal(7, 8, seed=2)), Const(normal(7, 4, seed=3)),
+                     Const(normal(8, seed=4)), Const(normal(4, seed=5)), outputs=4),
     "suppressed": case("NonMaxSuppressionV3",
                        np.float32([[0, 0, 1, 1], [0, 0, 1, 0.9], [0, 2, 1, 3], [5, 5, 6, 6]]),
                        np.float32([0.5, 0.9, 0.8, 0.1]), Const(np.int32(3)),
@@ -346,7 +385,7 @@ def same(got: list[np.ndarray], want: Any, c: Case) -> None:
 @pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.want is not None])
 def test_ops(tmp_path: Path, name: str):
     c = CASES[name]
-    operands = [v.data if isinstance(v, Const) else v for v in c.operands]
+    operands = [np.asarray(v.data) if isinstance(v, Const) else v for v in c.operands]
     want = c.want(*operands)  # type: ignore[misc]
     same(ours(c, tmp_path), want, c)
 

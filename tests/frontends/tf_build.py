@@ -12,7 +12,8 @@ import numpy as np
 from intaglio.frontends.tensorflow.checksum import crc32c, masked
 
 CODES = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "string": 7,
-         "int64": 9, "bool": 10, "float16": 19, "resource": 20, "variant": 21}  # fmt: skip
+         "int64": 9, "bool": 10, "quint8": 12,
+         "float16": 19, "resource": 20, "variant": 21}  # fmt: skip
 MAGIC = 0xDB4775248B80FB57
 
 
@@ -41,11 +42,17 @@ def shape(dims: Any) -> bytes:
     return b"".join(part(2, whole(1, d)) for d in dims)
 
 
+class Bytes(list[int]):
+    """A vector of TensorFlow's quantised bytes."""
+
+
 def tensor(array: Any) -> bytes:
     """Numbers as their bytes; strings one by one."""
-    if isinstance(array, list):  # of strings
+    if isinstance(array, list) and not isinstance(array, Bytes):  # of strings
         head = whole(1, 7) + part(2, shape([len(array)]))
         return head + b"".join(part(8, s) for s in array)
+    if isinstance(array, Bytes):
+        return whole(1, 12) + part(2, shape([len(array)])) + part(4, bytes(array))
     array = np.asarray(array)
     head = whole(1, CODES[array.dtype.name]) + part(2, shape(array.shape))
     return head + part(4, array.tobytes())
@@ -75,6 +82,8 @@ class Shape:
 def attribute(value: Any) -> bytes:
     match value:
         case np.ndarray() | np.generic():
+            return part(8, tensor(value))
+        case Bytes():
             return part(8, tensor(value))
         case bool():
             return whole(5, value)
@@ -118,6 +127,8 @@ class GraphDef:
 
     def const(self, name: str, array: Any) -> str:
         held = array if isinstance(array, list) else np.asarray(array)
+        if isinstance(array, Bytes):
+            return self.add(name, "Const", dtype=Kind("quint8"), value=array)
         kind = "string" if isinstance(array, list) else held.dtype.name  # type: ignore[union-attr]
         return self.add(name, "Const", dtype=Kind(kind), value=held)
 

@@ -21,6 +21,7 @@ from intaglio.frontends.tensorflow import linear as linear
 from intaglio.frontends.tensorflow import lists as lists
 from intaglio.frontends.tensorflow import matrix as matrix
 from intaglio.frontends.tensorflow import quantize as quantize
+from intaglio.frontends.tensorflow import recurrent as recurrent
 from intaglio.frontends.tensorflow import reduce as reduce
 from intaglio.frontends.tensorflow import shape as shape
 from intaglio.frontends.tensorflow import signal as signal
@@ -190,10 +191,13 @@ class _Import:
         )
         if name not in self.shapes and usual and dims[0] == -1:
             dims = (1, *dims[1:])
+        if min(dims, default=1) < 0 and kind == "bool":
+            raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}; say what it is, "
+                           f"as in --value {name}=0, or give its extents with --shape")  # fmt: skip
         if min(dims, default=1) < 0:
             raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}; give its "
                            f"extents, as in --shape {name}={example}")  # fmt: skip
-        if usual is not None and len(dims) != len(usual):
+        if usual and len(dims) != len(usual):
             raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}, not {dims}")
         if len(dims) > MOST_DIMS or max(dims, default=1) > LONGEST:
             raise BadInput(f"tensorflow: input '{name}' has shape {dims}, which is too large")

@@ -120,6 +120,25 @@ def conv(n: TfNode) -> Value:
     return convolution(n, image, *conv_weights(n, image))
 
 
+@importer("FusedPadConv2D", "FusedResizeAndPadConv2D")
+def fused_conv(n: TfNode) -> Value:
+    """What optimising a graph makes of a resize, a mirroring pad and a convolution."""
+    x, sized = n.value(0), n.op == "FusedResizeAndPadConv2D"
+    if x.type.rank != 4:
+        n.unsupported(f"its input is {x.type}; images of rank 4 are read")
+    if sized:
+        way = "align_corners" if n.attr("resize_align_corners", False) else "asymmetric"
+        x = _sized(n, x, n.ints(1), (1, 2), "linear", way)
+    around = n.ints(2 if sized else 1)
+    if n.attr("mode", "REFLECT") != "REFLECT":
+        n.unsupported("it mirrors the edge itself; REFLECT is read")
+    if any(around):
+        x = ops.pad(x, before=around[::2], after=around[1::2], mode="reflect")
+    seen = TfNode(n.node, [x, n.thing(-1)], n.origin, n.scope)
+    image = Image(seen)
+    return convolution(seen, image, *conv_weights(seen, image))
+
+
 @importer("DepthwiseConv2dNative")
 def depthwise(n: TfNode) -> Value:
     image = Image(n)
@@ -175,11 +194,14 @@ def bias_add(n: TfNode) -> Value:
 
 @importer("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 def fused_batch_norm(n: TfNode) -> list[Value]:
-    """As it is used: with the mean and the variance that training has left."""
-    if n.attr("is_training", True):
-        n.unsupported("it is in training mode; export the model for inference")
+    """With the mean and the variance that training has left, or with those of the input itself."""
     image = Image(n, 0, (4, 5))
     scale, offset, mean, var = (n.value(i) for i in range(1, 5))
+    if n.attr("is_training", True):
+        x, axes = image.front, (0, *range(2, image.front.type.rank))
+        far = ops.sub(x, ops.reduce_mean(x, axes=axes))
+        mean = ops.reduce_mean(x, axes=axes, keepdims=False)
+        var = ops.reduce_mean(ops.mul(far, far), axes=axes, keepdims=False)
     y = ops.batch_norm(image.front, scale, offset, mean, var, epsilon=n.attr("epsilon", 1e-4))
     return [image.back(y), mean, var, mean, var, mean]
 
@@ -194,23 +216,27 @@ def lrn(n: TfNode) -> Value:
 
 
 # ---- resizing ------------------------------------------------------------------------------------
-def _resized(n: TfNode, mode: str, **more: Any) -> Value:
-    image, size = Image(n), n.ints(1)
+def _sized(n: TfNode, x: Value, size: tuple[int, ...], axes: tuple[int, ...], mode: str,
+           way: str, **more: Any) -> Value:  # fmt: skip
     if len(size) != 2 or not all(0 < s < 1 << 20 for s in size):
         n.unsupported(f"the size is {size}; a height and a width are needed")
+    scales = tuple(float(s / x.shape[a]) for s, a in zip(size, axes, strict=True))
+    if mode != "nearest" and x.dtype != "f32":
+        x = ops.cast(x, dtype="f32")
+    made: Value = ops.resize(x, axes=axes, shape=size, scales=scales, mode=mode,
+                             coordinate_transformation_mode=way, **more)  # fmt: skip
+    return made
+
+
+def _resized(n: TfNode, mode: str, **more: Any) -> Value:
+    image = Image(n)
     if n.attr("align_corners", False):
         way = "align_corners"
     elif n.attr("half_pixel_centers", False):
         way = "tf_half_pixel_for_nn" if mode == "nearest" else "half_pixel"
     else:
         way = "asymmetric"
-    scales = tuple(float(s / d) for s, d in zip(size, image.spatial, strict=True))
-    x = image.front
-    if mode != "nearest" and x.dtype != "f32":
-        x = ops.cast(x, dtype="f32")
-    y = ops.resize(x, axes=(2, 3), shape=size, scales=scales, mode=mode,
-                   coordinate_transformation_mode=way, **more)  # fmt: skip
-    return image.back(y)
+    return image.back(_sized(n, image.front, n.ints(1), (2, 3), mode, way, **more))
 
 
 @importer("ResizeBilinear")

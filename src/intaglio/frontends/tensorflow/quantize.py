@@ -87,6 +87,31 @@ def quantize_and_dequantize(n: TfNode) -> Value:
     return made
 
 
+@importer("Dequantize")
+def dequantize(n: TfNode) -> Value:
+    """Weights that were stored in 8 bits, between two ends."""
+    x, low, high, way = n.value(0), n.number(1), n.number(2), n.attr("mode", "MIN_COMBINED")
+    if x.dtype not in ("u8", "i8") or n.attr("axis", -1) != -1:
+        n.unsupported(f"{x.dtype} along axis {n.attr('axis', -1)}; 8 bits for all are read")
+    real = ops.cast(x, dtype="f32")
+    if way == "SCALED":
+        last = 127 if x.dtype == "i8" else 255
+        first = -127 if n.attr("narrow_range", False) else -128
+        scale = max(high / last, low / first if x.dtype == "i8" else 0.0)
+        made: Value = ops.mul(real, constant(scale, dtype="f32"))
+        return made
+    if way not in ("MIN_COMBINED", "MIN_FIRST"):
+        n.unsupported(f"mode {way}; MIN_COMBINED, MIN_FIRST and SCALED are read")
+    below = 128 if x.dtype == "i8" else 0
+    step = (high - low) / 255
+    if way == "MIN_FIRST" and step:  # 0 is on the grid
+        low = float(np.rint(low / step)) * step
+    made = ops.add(
+        ops.mul(real, constant(step, dtype="f32")), constant(low + below * step, dtype="f32")
+    )
+    return made
+
+
 @importer("FakeQuantWithMinMaxArgs")
 def fake_quant_args(n: TfNode) -> Value:
     low, high = np.float32(n.attr("min", -6.0)), np.float32(n.attr("max", 6.0))

@@ -46,6 +46,9 @@ OUTPUTS = {
 }  # fmt: skip
 _NORM = ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2",
          "reserve_space_3")  # fmt: skip
+_CELL = ("i", "cs", "f", "o", "ci", "co", "h")
+OUTPUTS |= dict.fromkeys(("LSTMBlockCell", "BlockLSTM", "BlockLSTMV2"), _CELL)
+OUTPUTS["GRUBlockCell"] = ("r", "u", "c", "h")
 OUTPUTS |= {f"FusedBatchNorm{v}": _NORM for v in ("", "V2", "V3")}
 
 
