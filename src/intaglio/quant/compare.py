@@ -149,6 +149,10 @@ def _scores(low: Array, high: Array) -> tuple[float, list[Array]] | None:
     return (0.0, np.split(np.arange(len(low)), borders)) if len(borders) == 1 else None
 
 
+def _are_shares(a: Array) -> bool:
+    return bool(a.size) and a.min() >= 0 and a.max() <= 1
+
+
 @dataclass(frozen=True)
 class OutputMatch:
     """One part of one output."""
@@ -194,6 +198,26 @@ class Reference:
                                    "measured; check the model and its preprocessing")  # fmt: skip
         parts = {n: column_groups([o[n] for o in outputs]) for n in outputs[0]}
         return cls(samples, outputs, parts)
+
+    def names(self) -> list[str]:
+        """What the parts of all outputs are called."""
+        return [f"{n}{p}" for n, parts in self.parts.items() for p in parts]
+
+    def scores(self) -> set[str]:
+        """The parts that hold nothing but shares of one, beside others that hold more.
+
+        Such are compared with a threshold, by which what they stand for is taken or left.
+        """
+        shares, rest = set(), False
+        for n, parts in self.parts.items():
+            for p in parts:
+                if all(
+                    dtypes.is_float(_name(o[n])) and _are_shares(p.of(o[n])) for o in self.outputs
+                ):
+                    shares.add(f"{n}{p}")
+                else:
+                    rest = True
+        return shares if rest else set()
 
     def compare(self, graph: Graph) -> list[OutputMatch]:
         """How the compiled `graph` does on the same samples, part by part of every output."""

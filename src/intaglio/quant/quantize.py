@@ -47,10 +47,11 @@ from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.place import PRODUCTS, Placement, layer, place, weight_axis
 from intaglio.quant.probe import cpus
+from intaglio.quant.promote import Found, Guard, Point
 from intaglio.quant.recurrent import candidates, quantize_recurrent
 from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
-from intaglio.quant.search import Cache, Found, Point, Search, some_at, some_of, subject
+from intaglio.quant.search import Cache, Search, some_at, some_of, subject
 from intaglio.quant.smooth import smooth
 from intaglio.quant.trial import Trial
 from intaglio.targets import Target
@@ -338,7 +339,7 @@ def settle(
         methods = search.choose_methods() if options.method == "auto" else {}
         found = Found()
         if options.accuracy is not None:
-            found = search.meet(make(methods), options.accuracy, wanted)
+            found = Guard(search, make(methods), wanted, options.accuracy).meet()
         found.methods = methods
     return found
 

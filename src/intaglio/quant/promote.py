@@ -1,0 +1,300 @@
+"""Find the layers that must not be int8: those that take most error off the outputs for least work.
+
+What one tensor's rounding costs the outputs adds up with what the others' cost, so that groups are
+tried and only those that matter are split. A unit of promotion is all readers of a tensor: what is
+no longer rounded then, up to the products before and after them, is what it gains.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ops.registry import REGISTRY
+from intaglio.quant.affine import affine
+from intaglio.quant.assign import precision_of
+from intaglio.quant.place import PRODUCTS, layer, place
+from intaglio.quant.scheme import TensorScheme
+from intaglio.quant.search import Search
+from intaglio.quant.trial import Errors
+
+TRIALS = 60  # to find the tensors that matter
+FLOOR = 0.05  # share of what is allowed below which a group of tensors is not split
+ADDS_UP = 0.1  # squared error below which one half of a group tells what the other costs
+AIM = 0.8  # share of what is allowed that predicted errors are to come to
+BACK = 8  # promotions that are tried to be taken back
+STRICT = 5.0  # times that scores beside other numbers are to be closer than anything else
+FUTILE = 1.5  # times what rounded weights alone cost: scores are not held closer than that
+MOST_TIME = 1.5  # of all layers in int8: what scores may cost to be held closer
+TINY = 1e-6  # of a goal: where nothing is known to help, the cheapest is first
+CONVERSION = 0.01  # share of the model's work that going to another precision and back counts as
+
+Schemes = Mapping[str, TensorScheme]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One step of the trade-off: so many layers wider, so much work of them, so good a match."""
+
+    layers: tuple[str, ...]
+    share: float  # of the model's multiplications that are in wider types
+    cosine: float  # of the worst part of an output
+    measured: bool
+    time: float = 1.0  # of the products by the target's costs, beside those of all layers in int8
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "layers": list(self.layers), "share": self.share, "time": self.time,
+            "cosine": self.cosine, "measured": self.measured,
+        }  # fmt: skip
+
+
+@dataclass
+class Found:
+    """What a search came to."""
+
+    methods: dict[str, str] = field(default_factory=dict)  # of ranges, by tensor
+    layers: dict[str, str] = field(default_factory=dict)  # precision of those that are not int8
+    cosine: float = 1.0  # of the worst part of an output
+    curve: list[Point] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Layers that become wider together, because they read one tensor."""
+
+    tensor: str
+    layers: frozenset[str]
+    frees: frozenset[str]  # tensors that are not rounded (to bytes) any more
+
+
+class Guard:
+    """Promotes what it takes to keep the outputs; `wanted` is what the user decided already."""
+
+    def __init__(self, search: Search, schemes: Schemes, wanted: Mapping[str, str], cosine: float):
+        self.search, self.schemes, self.wanted, self.cosine = search, schemes, wanted, cosine
+        self.how, self.placement = search.how, search.placement
+        self.work = {
+            layer(n): REGISTRY[n.op].macs(n) for n in search.graph.nodes() if n.op in PRODUCTS
+        }
+        self.level = self.how.wider[0] if self.how.wider else None
+        allowed = 2 * (1 - cosine)  # as a squared error: cos = 1 - e / 2 while e is small
+        strict = search.trial.reference.scores()
+        self.hard = dict.fromkeys(search.trial.reference.names(), allowed)
+        self.goal = {p: e / STRICT if p in strict else e for p, e in self.hard.items()}
+
+    # ---- what is to be reached -------------------------------------------------------------------
+    def over(self, errors: Errors, hard: bool = False) -> float:
+        """How many times the worst part of an output is further off than it may be."""
+        limits = self.hard if hard else self.goal
+        return max((e / limits[p] for p, e in errors.items()), default=0.0)
+
+    def weights_matter(self, share: float) -> bool:
+        """Do the outputs miss the goal, and rounded weights alone cost a good part of that?"""
+        if self.over(self.search.errors(self.schemes)) <= 1:
+            return False
+        return self.over(self.search.errors({})) > share
+
+    # ---- what causes it --------------------------------------------------------------------------
+    def sensitivities(self, all_of_them: Errors) -> tuple[Errors, dict[str, Errors]]:
+        """What rounded weights alone cost, and what each tensor adds to that: the worst first."""
+        base = self.search.errors({})
+        whole = _less(all_of_them, base)
+        found: dict[str, Errors] = {}
+        count = 0
+        heap = [(-self.over(whole), 0, list(self.schemes), whole)]
+        while heap:
+            size, _, group, added = heapq.heappop(heap)
+            if len(group) == 1 or count >= TRIALS or -size < FLOOR:
+                found |= {n: {p: e / len(group) for p, e in added.items()} for n in group}
+                continue
+            half, rest = group[: len(group) // 2], group[len(group) // 2 :]
+            one = self.added(half, base)
+            small = max(added.values()) < ADDS_UP
+            other = _less(added, one) if small else self.added(rest, base)
+            count += 1 if small else 2
+            for part, e in ((half, one), (rest, other)):
+                heapq.heappush(heap, (-self.over(e), 2 * count + (part is half), part, e))
+        return base, found
+
+    def added(self, tensors: list[str], base: Errors) -> Errors:
+        """What rounding these adds to what rounded weights cost."""
+        return _less(self.search.errors({n: self.schemes[n] for n in tensors}), base)
+
+    # ---- what can be done ------------------------------------------------------------------------
+    def units(self) -> list[Unit]:
+        """Every tensor whose readers could be wider, with what that frees of rounding."""
+        made: dict[frozenset[str], Unit] = {}
+        for v in self.placement.tensors:
+            readers = frozenset(layer(n) for n in v.uses if n in self.placement.nodes)
+            fixed = v.name in self.search.fixed or not self.search.fixed.isdisjoint(readers)
+            if not readers or readers in made or fixed or v.name not in self.schemes:
+                continue
+            left = self.left(dict.fromkeys(readers, self.level or ""))
+            usual = self.how.precision
+            frees = {n for n in self.schemes if n not in left or left[n] != usual}
+            made[readers] = Unit(v.name, readers, frozenset(frees))
+        return list(made.values())
+
+    def left(self, layers: Mapping[str, str]) -> dict[str, str]:
+        """The tensors that are still quantised with layers so, and in which precision."""
+        wanted = {**self.wanted, **layers}
+        placed = place(self.search.graph, wanted, self.placement.chip, self.how.precision)
+        return {v.name: precision_of(v, placed) for v in placed.tensors}
+
+    def share(self, layers: Iterable[str]) -> float:
+        """The part of the model's work that these layers are."""
+        return sum(self.work.get(name, 0) for name in layers) / (sum(self.work.values()) or 1)
+
+    def time(self, layers: Mapping[str, str]) -> float:
+        """What the products take beside all of them in the usual precision."""
+        chip = self.placement.chip
+        usual = chip.in_precision(self.how.precision).cost
+        more = {name: chip.in_precision(p).cost / usual - 1 for name, p in layers.items()}
+        return 1 + sum(self.share([name]) * by for name, by in more.items())
+
+    # ---- doing it --------------------------------------------------------------------------------
+    def meet(self) -> Found:
+        """Promote layers, the most error for the least work first, and take back what need not."""
+        now = self.search.errors(self.schemes)
+        found = Found(cosine=_cosine(now), curve=[Point((), 0.0, _cosine(now), True)])
+        if self.over(now) <= 1:
+            return found
+        base, single = self.sensitivities(now)
+        for p, e in base.items():
+            self.goal[p] = min(max(self.goal[p], FUTILE * e), self.hard[p])
+        ranked = self.ranked(base, single) if self.level else []
+        chosen: list[Unit] = []
+        step = 1
+        while ranked and not self.done(now, chosen):
+            few, ranked = self.enough(base, single, chosen, ranked, step)
+            chosen += few
+            now = self.measured(chosen, found)
+            step *= 2
+        chosen, now = self.taken_back(chosen, single, now, found)
+        layers = self.layers(chosen)
+        for level in self.how.wider[1:]:  # where the first is not enough
+            if self.over(now, hard=True) > 1:
+                self.level = level
+                layers, now = self.layers(chosen), self.measured(chosen, found)
+        found.layers, found.cosine = layers, _cosine(now)
+        found.notes = [self.words(u, single) for u in chosen]
+        if self.over(now, hard=True) > 1:
+            why = (
+                "rounded weights or the model itself stand in the way"
+                if self.how.wider
+                else f"{self.placement.chip.name} has nothing wider than {self.how.precision}"
+            )
+            found.notes.append(f"the outputs match by {found.cosine:.4f} only; {self.cosine:g} "
+                               f"was asked for: {why}")  # fmt: skip
+        return found
+
+    def done(self, now: Errors, chosen: list[Unit]) -> bool:
+        """Is the goal reached, or what was asked for and more would take too long?"""
+        if self.over(now) <= 1:
+            return True
+        return self.over(now, hard=True) <= 1 and self.time(self.layers(chosen)) > MOST_TIME
+
+    def ranked(self, base: Errors, single: Mapping[str, Errors]) -> list[Unit]:
+        """Units in the order in which each takes most off for what it costs beside those before."""
+        units, made = self.units(), list[Unit]()
+        freed, done = set[str](), set[str]()
+        while units:
+            remain = {p: base[p] + sum(e[p] for n, e in single.items() if n not in freed)
+                      for p in base}  # fmt: skip
+            bad = {p for p, e in remain.items() if e > AIM * self.goal[p]} or set(base)
+
+            def worth(u: Unit, bad: set[str] = bad) -> float:
+                fresh = [single[n] for n in u.frees - freed]
+                off = max(sum(e[p] for e in fresh) / self.goal[p] for p in bad)
+                return (off + TINY) / (self.share(u.layers - done) + CONVERSION)
+
+            best = max(units, key=worth)
+            made.append(best)
+            freed |= best.frees
+            done |= best.layers
+            units = [u for u in units if not u.frees <= freed]
+        return made
+
+    def enough(self, base: Errors, single: Mapping[str, Errors], chosen: list[Unit],
+               ranked: list[Unit], step: int) -> tuple[list[Unit], list[Unit]]:  # fmt: skip
+        """The next units: as many as should do by what is known of each, but at least `step`."""
+        for k in range(step, len(ranked) + 1):
+            freed = {n for u in [*chosen, *ranked[:k]] for n in u.frees}
+            kept = [e for n, e in single.items() if n not in freed]
+            predicted = {p: base[p] + sum(e[p] for e in kept) for p in base}
+            slow = self.time(self.layers([*chosen, *ranked[:k]])) > MOST_TIME
+            if slow or self.over(predicted) <= AIM or (chosen and k >= step):
+                return ranked[:k], ranked[k:]
+        return ranked, []
+
+    def taken_back(self, chosen: list[Unit], single: Mapping[str, Errors], now: Errors,
+                   found: Found) -> tuple[list[Unit], Errors]:  # fmt: skip
+        """Without those that are not needed: the costliest for their gain are tried first."""
+        hard = self.over(now) > 1
+        if self.over(now, hard) > 1:
+            return chosen, now
+
+        def gain(u: Unit) -> float:
+            others = {n for o in chosen if o is not u for n in o.frees}
+            fresh = [single[n] for n in u.frees - others]
+            return max(sum(e[p] for e in fresh) / self.goal[p] for p in self.goal)
+
+        by_worth = sorted(chosen, key=lambda u: gain(u) / (self.share(u.layers) + CONVERSION))
+        for u in by_worth[:BACK]:
+            if self.over(now, hard) + gain(u) / 2 > 1:
+                continue
+            fewer = [o for o in chosen if o is not u]
+            after = self.measured(fewer, found)
+            if self.over(after, hard) <= 1:
+                chosen, now = fewer, after
+        return chosen, now
+
+    def layers(self, units: Iterable[Unit]) -> dict[str, str]:
+        return {name: self.level or "" for u in units for name in sorted(u.layers)}
+
+    def measured(self, units: list[Unit], found: Found) -> Errors:
+        """What remains where these are wider."""
+        layers = self.layers(units)
+        left = self.left(layers)
+        kept = {n: self._widened(t, left[n]) for n, t in self.schemes.items() if n in left}
+        errors = self.search.errors(kept)
+        found.curve.append(
+            Point(tuple(layers), self.share(layers), _cosine(errors), True, self.time(layers))
+        )
+        return errors
+
+    def _widened(self, t: TensorScheme, precision: str) -> TensorScheme:
+        """The same range in the type of a wider precision."""
+        dtype = self.how.tensors[precision]
+        if (
+            precision == self.how.precision
+            or dtypes.TABLE[t.dtype].bits >= dtypes.TABLE[dtype].bits
+        ):
+            return t
+        return affine(t.lo, t.hi, dtype, precision in self.how.symmetric)
+
+    def words(self, unit: Unit, single: Mapping[str, Errors]) -> str:
+        """What was promoted, and what it would have cost."""
+        freed = [single[n] for n in unit.frees]
+        errors = {p: sum(e[p] for e in freed) for p in self.goal}
+        part = max(errors, key=errors.__getitem__)
+        return (
+            f"'{unit.tensor}' is too coarse in {self.how.precision}: it costs '{part}' "
+            f"{np.sqrt(errors[part]):.1%}; {', '.join(map(repr, sorted(unit.layers)))} "
+            f"in {self.level}"
+        )
+
+
+def _less(a: Errors, b: Errors) -> Errors:
+    return {p: max(e - b[p], 0.0) for p, e in a.items()}
+
+
+def _cosine(errors: Errors) -> float:
+    return 1 - max(errors.values(), default=0.0) / 2
