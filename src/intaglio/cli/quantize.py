@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 @click.option("--accuracy", metavar="cosine=C", help="What every part of every output is to keep; "
               "layers that stand in the way stay in floats; none: nothing "
               "[default: cosine=0.995].")  # fmt: skip
-@click.option("--rounding", type=click.Choice(["nearest", "squant", "data"]),
-              help="Of weights: together without data, or by it [default: squant].")  # fmt: skip
+@click.option("--rounding", type=click.Choice(["auto", "nearest", "squant", "data"]),
+              help="Of weights: together without data (squant), or by it where that matters "
+              "[default: auto].")  # fmt: skip
 @click.option("--equalize", is_flag=True, help="Share out channels' sizes between convolutions.")
 @click.option("--smooth", is_flag=True, help="Move outlier channels after norms into weights.")
 @click.option("--resume", type=click.Path(), metavar="FILE.json",

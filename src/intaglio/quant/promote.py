@@ -7,6 +7,7 @@ no longer rounded then, up to the products before and after them, is what it gai
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ FLOOR = 0.05  # share of what is allowed below which a group of tensors is not s
 ADDS_UP = 0.1  # squared error below which one half of a group tells what the other costs
 AIM = 0.8  # share of what is allowed that predicted errors are to come to
 BACK = 8  # promotions that are tried to be taken back
-STRICT = 5.0  # times that scores beside other numbers are to be closer than anything else
+STRICT = 10.0  # times that scores beside other numbers are to be closer than anything else
 FUTILE = 1.5  # times what rounded weights alone cost: scores are not held closer than that
 MOST_TIME = 1.5  # of all layers in int8: what scores may cost to be held closer
 TINY = 1e-6  # of a goal: where nothing is known to help, the cheapest is first
@@ -59,6 +60,7 @@ class Found:
     """What a search came to."""
 
     methods: dict[str, str] = field(default_factory=dict)  # of ranges, by tensor
+    room: float = 1.0  # times that ranges reach beyond what was seen
     layers: dict[str, str] = field(default_factory=dict)  # precision of those that are not int8
     cosine: float = 1.0  # of the worst part of an output
     curve: list[Point] = field(default_factory=list)
@@ -89,6 +91,11 @@ class Guard:
         self.hard = dict.fromkeys(search.trial.reference.names(), allowed)
         self.goal = {p: e / STRICT if p in strict else e for p, e in self.hard.items()}
 
+    @functools.cached_property
+    def now(self) -> Errors:
+        """What all of it costs with nothing promoted."""
+        return self.search.errors(self.schemes)
+
     # ---- what is to be reached -------------------------------------------------------------------
     def over(self, errors: Errors, hard: bool = False) -> float:
         """How many times the worst part of an output is further off than it may be."""
@@ -97,7 +104,7 @@ class Guard:
 
     def weights_matter(self, share: float) -> bool:
         """Do the outputs miss the goal, and rounded weights alone cost a good part of that?"""
-        if self.over(self.search.errors(self.schemes)) <= 1:
+        if self.over(self.now) <= 1:
             return False
         return self.over(self.search.errors({})) > share
 
@@ -162,7 +169,7 @@ class Guard:
     # ---- doing it --------------------------------------------------------------------------------
     def meet(self) -> Found:
         """Promote layers, the most error for the least work first, and take back what need not."""
-        now = self.search.errors(self.schemes)
+        now = self.now
         found = Found(cosine=_cosine(now), curve=[Point((), 0.0, _cosine(now), True)])
         if self.over(now) <= 1:
             return found
@@ -170,14 +177,18 @@ class Guard:
         for p, e in base.items():
             self.goal[p] = min(max(self.goal[p], FUTILE * e), self.hard[p])
         ranked = self.ranked(base, single) if self.level else []
-        chosen: list[Unit] = []
-        step = 1
-        while ranked and not self.done(now, chosen):
-            few, ranked = self.enough(base, single, chosen, ranked, step)
-            chosen += few
+        many = self.enough(base, single, ranked) if ranked else 0
+        chosen, step = list[Unit](), 1
+        while len(chosen) < len(ranked) and self.over(now) > 1:
+            if self.over(now, hard=True) <= 1:
+                many = self.in_time(ranked, many)
+            if many <= len(chosen):
+                break
+            chosen = ranked[:many]
             now = self.measured(chosen, found)
-            step *= 2
-        chosen, now = self.taken_back(chosen, single, now, found)
+            many, step = min(many + step, len(ranked)), 2 * step
+        if self.over(now) <= 1:
+            chosen, now = self.taken_back(chosen, single, now, found)
         layers = self.layers(chosen)
         for level in self.how.wider[1:]:  # where the first is not enough
             if self.over(now, hard=True) > 1:
@@ -195,12 +206,6 @@ class Guard:
                                f"was asked for: {why}")  # fmt: skip
         return found
 
-    def done(self, now: Errors, chosen: list[Unit]) -> bool:
-        """Is the goal reached, or what was asked for and more would take too long?"""
-        if self.over(now) <= 1:
-            return True
-        return self.over(now, hard=True) <= 1 and self.time(self.layers(chosen)) > MOST_TIME
-
     def ranked(self, base: Errors, single: Mapping[str, Errors]) -> list[Unit]:
         """Units in the order in which each takes most off for what it costs beside those before."""
         units, made = self.units(), list[Unit]()
@@ -210,49 +215,50 @@ class Guard:
                       for p in base}  # fmt: skip
             bad = {p for p, e in remain.items() if e > AIM * self.goal[p]} or set(base)
 
-            def worth(u: Unit, bad: set[str] = bad) -> float:
-                fresh = [single[n] for n in u.frees - freed]
-                off = max(sum(e[p] for e in fresh) / self.goal[p] for p in bad)
-                return (off + TINY) / (self.share(u.layers - done) + CONVERSION)
-
-            best = max(units, key=worth)
+            off = [self._off([single[n] for n in u.frees - freed], bad) + TINY for u in units]
+            cost = [self.share(u.layers - done) + CONVERSION for u in units]
+            best = units[int(np.argmax(np.divide(off, cost)))]
             made.append(best)
             freed |= best.frees
             done |= best.layers
             units = [u for u in units if not u.frees <= freed]
         return made
 
-    def enough(self, base: Errors, single: Mapping[str, Errors], chosen: list[Unit],
-               ranked: list[Unit], step: int) -> tuple[list[Unit], list[Unit]]:  # fmt: skip
-        """The next units: as many as should do by what is known of each, but at least `step`."""
-        for k in range(step, len(ranked) + 1):
-            freed = {n for u in [*chosen, *ranked[:k]] for n in u.frees}
+    def _off(self, errors: list[Errors], parts: Iterable[str]) -> float:
+        """What these come to together, in goals of the part that gains most."""
+        return max(sum(e[p] for e in errors) / self.goal[p] for p in parts)
+
+    def enough(self, base: Errors, single: Mapping[str, Errors], ranked: list[Unit]) -> int:
+        """How many of the units should do, by what is known of each."""
+        freed: set[str] = set()
+        for k, u in enumerate(ranked, 1):
+            freed |= u.frees
             kept = [e for n, e in single.items() if n not in freed]
-            predicted = {p: base[p] + sum(e[p] for e in kept) for p in base}
-            slow = self.time(self.layers([*chosen, *ranked[:k]])) > MOST_TIME
-            if slow or self.over(predicted) <= AIM or (chosen and k >= step):
-                return ranked[:k], ranked[k:]
-        return ranked, []
+            if self.over({p: base[p] + sum(e[p] for e in kept) for p in base}) <= AIM:
+                return k
+        return len(ranked)
+
+    def in_time(self, units: list[Unit], many: int) -> int:
+        """How many of the first `many` units go into the time that scores may take."""
+        while many > 0 and self.time(self.layers(units[:many])) > MOST_TIME:
+            many -= 1
+        return many
 
     def taken_back(self, chosen: list[Unit], single: Mapping[str, Errors], now: Errors,
                    found: Found) -> tuple[list[Unit], Errors]:  # fmt: skip
         """Without those that are not needed: the costliest for their gain are tried first."""
-        hard = self.over(now) > 1
-        if self.over(now, hard) > 1:
-            return chosen, now
 
         def gain(u: Unit) -> float:
             others = {n for o in chosen if o is not u for n in o.frees}
-            fresh = [single[n] for n in u.frees - others]
-            return max(sum(e[p] for e in fresh) / self.goal[p] for p in self.goal)
+            return self._off([single[n] for n in u.frees - others], self.goal)
 
         by_worth = sorted(chosen, key=lambda u: gain(u) / (self.share(u.layers) + CONVERSION))
         for u in by_worth[:BACK]:
-            if self.over(now, hard) + gain(u) / 2 > 1:
+            if self.over(now) + gain(u) / 2 > 1:
                 continue
             fewer = [o for o in chosen if o is not u]
             after = self.measured(fewer, found)
-            if self.over(after, hard) <= 1:
+            if self.over(after) <= 1:
                 chosen, now = fewer, after
         return chosen, now
 
@@ -262,13 +268,16 @@ class Guard:
     def measured(self, units: list[Unit], found: Found) -> Errors:
         """What remains where these are wider."""
         layers = self.layers(units)
-        left = self.left(layers)
-        kept = {n: self._widened(t, left[n]) for n, t in self.schemes.items() if n in left}
-        errors = self.search.errors(kept)
+        errors = self.search.errors(self.kept(self.schemes, layers))
         found.curve.append(
             Point(tuple(layers), self.share(layers), _cosine(errors), True, self.time(layers))
         )
         return errors
+
+    def kept(self, schemes: Schemes, layers: Mapping[str, str]) -> dict[str, TensorScheme]:
+        """What is still rounded with layers so, and how."""
+        left = self.left(layers)
+        return {n: self._widened(t, left[n]) for n, t in schemes.items() if n in left}
 
     def _widened(self, t: TensorScheme, precision: str) -> TensorScheme:
         """The same range in the type of a wider precision."""

@@ -18,7 +18,7 @@ from intaglio.errors import BadInput
 from intaglio.frontends.preprocess import preprocess, split
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.passes.fold import FOLD
-from intaglio.quant import columns
+from intaglio.quant import columns, room
 from intaglio.quant.apart import keep_apart
 from intaglio.quant.assign import (
     assign,
@@ -59,7 +59,8 @@ from intaglio.targets import Target
 Integers = tuple[Array, TensorScheme]  # what is stored, and what it means
 METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 EVEN = 16  # samples that tell the sizes of channels
-ROUNDINGS = ("nearest", "squant", "data")
+ROUNDINGS = ("auto", "nearest", "squant", "data")
+WEIGHTY = 0.25  # share of what the outputs may lose that makes rounding weights by data worth it
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Options:
     weight_zeros: bool = False  # weights have zero points
     floats: str | None = None  # what is not quantised computes in: f32, f16, bf16
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for
-    rounding: str = "squant"  # of weights: one of ROUNDINGS
+    room: float | None = None  # times that ranges reach beyond what was seen; None: by method auto
+    rounding: str = "auto"  # of weights: one of ROUNDINGS; auto: squant, or data where it matters
     correct: bool = True  # take what rounding weights adds on average off the biases
     resume: str | None = None  # a file that keeps what was tried, to go on where it was stopped
     equalize: bool = False  # share out channels' sizes between convolutions
@@ -85,6 +87,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.accuracy is not None and not 0 < self.accuracy < 1:
             raise BadInput(f"accuracy is {self.accuracy}; give a cosine such as 0.99, or None")
+        if self.room is not None and not 1 <= self.room <= 16:
+            raise BadInput(f"room is {self.room}; give a factor from 1 to 16, or None")
         for what, given, known in (
             ("method", self.method, METHODS),
             ("rounding", self.rounding, ROUNDINGS),
@@ -192,7 +196,7 @@ def calibrate(
         seen = look(graph, placement, samples, progress, seen)
     weights = store_all(graph, placement, samples, options, given, progress, how)
     reference = Reference.by([samples[i] for i in shown], list(shown.values()))
-    found = settle(graph, wanted, placement, seen, reference, weights, options, given,
+    found = settle(graph, wanted, placement, seen, samples, reference, weights, options, given,
                    progress, how)  # fmt: skip
     if found.layers:
         placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
@@ -200,7 +204,7 @@ def calibrate(
             if layer(n) in found.layers:
                 placement.floats[n] = f"{how.precision} is too coarse for what it reads"
         seen = look(graph, placement, samples, progress, seen)
-    options = replace(options, methods={**found.methods, **options.methods})
+    options = replace(options, methods={**found.methods, **options.methods}, room=found.room)
     made = build(graph, placement, seen, options, given, weights, how)
     made.notes += [*map(str, notes), *found.notes]
     made.curve = found.curve
@@ -302,7 +306,8 @@ def find_ranges(placement: Placement, seen: Mapping[Value, Observation], options
     usual = "minmax" if options.method == "auto" else options.method
     methods = {v: options.methods.get(v.name, usual) for v in placement.tensors}
     dtype, symmetric = how.tensors[how.precision], how.precision in how.symmetric
-    return {v: seen[v].range(m, dtype, symmetric) for v, m in methods.items()}
+    found = {v: seen[v].range(m, dtype, symmetric) for v, m in methods.items()}
+    return room.with_room(found, seen, options.room or 1.0)
 
 
 def settle(
@@ -310,22 +315,30 @@ def settle(
     wanted: Mapping[str, str],
     placement: Placement,
     seen: Mapping[Value, Observation],
+    samples: Sequence[Mapping[str, Array]],
     reference: Reference,
-    weights: Mapping[Node, Integers],
+    weights: dict[Node, Integers],
     options: Options,
     given: Mapping[str, TensorScheme],
     progress: Progress | None = None,
     how: Formats = USUAL,
 ) -> Found:
-    """How to range each tensor, and the layers that must not be int8: by measuring the outputs."""
+    """How to range each tensor, and the layers that must not be int8: by measuring the outputs.
+
+    Where rounding the weights costs the outputs too much, samples decide it, in place.
+    """
     if options.method != "auto" and options.accuracy is None:
         return Found()
     if all(v.name in given for v in placement.tensors):
         return Found()  # nothing is left to be found, or there is nothing
 
-    def make(methods: Mapping[str, str]) -> dict[str, TensorScheme]:
-        own = replace(options, methods={**methods, **options.methods})
-        tensors = assign(placement, find_ranges(placement, seen, own, how), how)
+    def make(methods: Mapping[str, str], more: float = options.room or 1.0,
+             left_out: int | None = None) -> dict[str, TensorScheme]:  # fmt: skip
+        own = replace(options, methods={**methods, **options.methods}, room=1.0)
+        ranges = find_ranges(placement, seen, own, how)
+        if left_out is not None:
+            ranges = room.without(ranges, seen, left_out)
+        tensors = assign(placement, room.with_room(ranges, seen, more), how)
         tensors |= {name: given[name] for name in tensors if name in given}
         return {name: t for name, t in tensors.items() if t.scale}
 
@@ -334,14 +347,28 @@ def settle(
         return w, bias_shift(node, w, seen) if options.correct else None
 
     cache = Cache(options.resume, subject(graph, reference)) if options.resume else None
-    with Trial(graph, placement, stored, reference) as trial:
+    trial = Trial(graph, placement, stored, reference)
+    try:
         search = Search(graph, placement, trial, make, cache, progress, {*given, *wanted}, how)
         methods = search.choose_methods() if options.method == "auto" else {}
-        found = Found()
+        found = Found(methods, options.room or 1.0)
         if options.accuracy is not None:
-            found = Guard(search, make(methods), wanted, options.accuracy).meet()
-        found.methods = methods
-    return found
+            guard = Guard(search, make(methods), wanted, options.accuracy)
+            if options.rounding == "auto" and guard.weights_matter(WEIGHTY):
+                weights |= rounded_by_data(graph, weights, samples, options, progress)
+                trial.close()
+                search.trial = trial = Trial(graph, placement, stored, reference)
+                if cache:
+                    cache.weights = "data"
+                guard = Guard(search, make(methods), wanted, options.accuracy)
+            found = replace(guard.meet(), methods=methods, room=found.room)
+            if options.method == "auto" and options.room is None:
+                found.room = room.choose(
+                    search, len(samples), lambda r, f: guard.kept(make(methods, r, f), found.layers)
+                )
+        return found
+    finally:
+        trial.close()
 
 
 def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
@@ -394,11 +421,22 @@ def store_all(
         )
         made = dict(zip(products, every, strict=True))
     if options.rounding == "data":
-        free = [n for n in products if made[n][1].block == 0]
-        few = some_of(samples, 32)
-        for n, gram in grams(graph, free, few, progress=progress, centered=options.correct):
-            made[n] = (by_data(n, made[n][1], gram), made[n][1])
+        made |= rounded_by_data(graph, made, samples, options, progress)
     return made
+
+
+def rounded_by_data(
+    graph: Graph,
+    weights: Mapping[Node, Integers],
+    samples: Sequence[Mapping[str, Array]],
+    options: Options,
+    progress: Progress | None = None,
+) -> dict[Node, Integers]:
+    """Weights as integers such that every product errs least on the samples."""
+    free = [n for n, (_, scheme) in weights.items() if scheme.block == 0]
+    few = some_of(samples, 32)
+    every = grams(graph, free, few, progress=progress, centered=options.correct)
+    return {n: (by_data(n, weights[n][1], gram), weights[n][1]) for n, gram in every}
 
 
 def by_data(node: Node, scheme: TensorScheme, gram: Array) -> Array:
@@ -429,7 +467,7 @@ def stored_weights(
     scheme = given.get(w.name) or weight_scheme(
         w.data, grain, how.weights[precision], how.weight_zeros
     )
-    if options.rounding == "squant" and node.op == "conv" and not scheme.block:
+    if options.rounding in ("auto", "squant") and node.op == "conv" and not scheme.block:
         return by_sums(w.data, scheme), scheme
     return to_integers(w.data, scheme), scheme
 

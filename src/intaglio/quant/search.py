@@ -27,7 +27,7 @@ from intaglio.quant.trial import Errors, Trial, total
 SAMPLES = 24  # that are tried
 METHODS = ("minmax", "moving", "percentile", "mse")  # the first has to be beaten by the others
 BLOCKS = 6  # of tensors in order, each of which may have a method of its own
-GAIN = 0.95  # of the error: what another method has to come to in a block, to be worth it
+GAIN = 0.8  # of the error: what another method has to come to in a block, to be worth it
 BEATS = 0.8  # of the error by the first method, which cuts nothing off, that another must come to
 FINE = 0.001  # squared error (cosine 0.9995) of the first method, below which no other is tried
 GOOD = 0.004  # squared error (cosine 0.998) below which there is nothing to look for
@@ -42,6 +42,7 @@ class Cache:
     def __init__(self, path: str | Path, subject: str):
         self.path = Path(path)
         self.known: dict[str, Errors] = {}
+        self.weights = ""  # how they were rounded, where that is not how they were at first
         self.subject = hashlib.sha256(subject.encode()).hexdigest()[:16]
         try:
             stored = json.loads(self.path.read_text()) if self.path.exists() else {}
@@ -51,14 +52,18 @@ class Cache:
             self.known = dict(stored["errors"])
 
     def key(self, schemes: Schemes) -> str:
-        text = repr(sorted((n, t.dtype, t.scale, t.zero) for n, t in schemes.items()))
+        each = sorted((n, t.dtype, t.scale, t.zero) for n, t in schemes.items())
+        text = self.weights + repr(each)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def errors(self, trial: Trial, schemes: Schemes) -> Errors:
         """What the trial says, or said before."""
-        key = self.key(schemes)
+        return self.found(self.key(schemes), lambda: trial.errors(schemes))
+
+    def found(self, key: str, make: Callable[[], Errors]) -> Errors:
+        """What is known by this key, or else is made and known from now on."""
         if key not in self.known:
-            self.known[key] = trial.errors(schemes)
+            self.known[key] = make()
             try:
                 self.path.write_text(json.dumps({"subject": self.subject, "errors": self.known}))
             except OSError as e:
@@ -92,6 +97,14 @@ class Search:
         if self.progress:
             self.progress("trying what is accurate", self.count, None)
         return self.cache.errors(self.trial, schemes) if self.cache else self.trial.errors(schemes)
+
+    def held_out(self, schemes: Sequence[Schemes]) -> Errors:
+        """Errors where each sample has schemes of its own."""
+        self.count += 1
+        if self.cache is None:
+            return self.trial.held_out(schemes)
+        key = self.cache.key({f"{i} {n}": t for i, s in enumerate(schemes) for n, t in s.items()})
+        return self.cache.found(key, lambda: self.trial.held_out(schemes))
 
     # ---- ranges ----------------------------------------------------------------------------------
     def choose_methods(self, methods: Sequence[str] = METHODS, runs: int = 24) -> dict[str, str]:

@@ -7,7 +7,7 @@ trial costs as much as running the samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,24 +76,26 @@ class Trial:
                 made.uses[n] = None
         return Graph([*copy.inputs, *scalars], copy.outputs, copy.output_names, graph.name)
 
-    def run(self, schemes: Mapping[str, TensorScheme]) -> list[OutputMatch]:
+    def run(
+        self, schemes: Mapping[str, TensorScheme] | Sequence[Mapping[str, TensorScheme]]
+    ) -> list[OutputMatch]:
         """How the outputs match where the tensors in `schemes` are rounded, and no others.
 
+        A sequence has schemes for each of the samples.
         Samples are taken in two halves, of which the worse one counts: what is good by luck on some
         of them is seldom good on all.
         """
-        given: dict[str, Array] = {}
-        for i, name in enumerate(self.names):
-            values = _numbers(schemes[name]) if name in schemes else EXACT
-            for word, value in zip(("step", "low", "high"), values, strict=True):
-                given[f"{word}{i}"] = np.asarray(value, np.float32)
+        each = [schemes] * len(self.reference.samples) if isinstance(schemes, Mapping) else schemes
+        known = {id(s): self._given(s) for s in each}
+        given = [known[id(s)] for s in each]
         halves = [
             {(n, p): Match() for n, parts in self.reference.parts.items() for p in parts}
             for _ in range(min(2, len(self.reference.samples)))
         ]
         self.runs += 1
         ref = self.reference
-        every = self.sessions.in_order(lambda s, x: s.run({**x, **given}), ref.samples)
+        feeds = ({**x, **g} for x, g in zip(ref.samples, given, strict=True))
+        every = self.sessions.in_order(lambda s, x: s.run(x), feeds)
         for i, (made, wanted) in enumerate(zip(every, ref.outputs, strict=True)):
             for (n, p), total in halves[i % len(halves)].items():
                 if made[n].shape == wanted[n].shape:
@@ -102,6 +104,19 @@ class Trial:
                     total.add(wanted[n], np.zeros_like(wanted[n]))
         worst = {key: max((h[key] for h in halves), key=lambda m: m.error) for key in halves[0]}
         return [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in worst.items()]
+
+    def _given(self, schemes: Mapping[str, TensorScheme]) -> dict[str, Array]:
+        """The steps and ends that the model takes for these schemes."""
+        given: dict[str, Array] = {}
+        for i, name in enumerate(self.names):
+            values = _numbers(schemes[name]) if name in schemes else EXACT
+            for word, value in zip(("step", "low", "high"), values, strict=True):
+                given[f"{word}{i}"] = np.asarray(value, np.float32)
+        return given
+
+    def held_out(self, schemes: Sequence[Mapping[str, TensorScheme]]) -> Errors:
+        """Errors where each sample has schemes of its own."""
+        return {m.name: min(m.error, 10.0) ** 2 for m in self.run(schemes)}
 
     def errors(self, schemes: Mapping[str, TensorScheme]) -> Errors:
         """Relative squared errors, which add up over tensors as long as they are small."""
