@@ -25,6 +25,8 @@ class T:
     scale: Any = None
     zero: Any = 0
     axis: int = 0
+    variable: bool = False  # kept between calls, written by an op
+    resource: bool = False  # the handle of a variable
 
     def __post_init__(self) -> None:
         if self.data is not None:
@@ -41,6 +43,18 @@ class Op:
     outputs: list[int]
     table: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    custom: bytes = b""  # the options of a custom op
+    inside: list[int] = field(default_factory=list)  # tensors that tell its scales
+
+
+@dataclass
+class G:
+    """A graph of a file."""
+
+    tensors: list[T]
+    operators: list[Op]
+    inputs: list[int]
+    outputs: list[int]
 
 
 def op(name: str, inputs: list[int], outputs: list[int], table: str = "", **options: Any) -> Op:
@@ -49,27 +63,52 @@ def op(name: str, inputs: list[int], outputs: list[int], table: str = "", **opti
 
 def model(tensors: list[T], operators: list[Op], inputs: list[int], outputs: list[int]) -> bytes:
     """The bytes of a file with one graph."""
+    return models([G(tensors, operators, inputs, outputs)])
+
+
+Ends = dict[str, int]
+
+
+def models(graphs: list[G], signatures: dict[str, tuple[int, Ends, Ends]] | None = None) -> bytes:
+    """The bytes of a file with several graphs; signatures name tensors of one of them."""
     b = flatbuffers.Builder(1024)
-    codes = sorted({o.name for o in operators})
+    codes = sorted({o.name for g in graphs for o in g.operators})
     buffers = [_buffer(b, None)]
-    made = []
-    for i, t in enumerate(tensors):
-        if t.data is not None:
-            buffers.append(_buffer(b, t.data))
-        made.append(_tensor(b, t, f"t{i}", len(buffers) - 1 if t.data is not None else 0))
-    steps = [_operator(b, o, codes) for o in operators]
-    graph = _table(
-        b, "SubGraph", Tensors=_offsets(b, made), Inputs=_ints(b, inputs),
-        Outputs=_ints(b, outputs), Operators=_offsets(b, steps),
-        Name=b.CreateString("main"),
-    )  # fmt: skip
+    parts = [_graph(b, g, i, codes, buffers) for i, g in enumerate(graphs)]
     known = [_table(b, "OperatorCode", **_code(b, name)) for name in codes]
+    entries = [_signature(b, name, *s) for name, s in (signatures or {}).items()]
+    fields = {"SignatureDefs": _offsets(b, entries)} if entries else {}
     root = _table(
-        b, "Model", Version=3, OperatorCodes=_offsets(b, known), Subgraphs=_offsets(b, [graph]),
-        Buffers=_offsets(b, buffers),
+        b, "Model", Version=3, OperatorCodes=_offsets(b, known), Subgraphs=_offsets(b, parts),
+        Buffers=_offsets(b, buffers), **fields,
     )  # fmt: skip
     b.Finish(root, file_identifier=b"TFL3")
     return bytes(b.Output())
+
+
+def _graph(b: Any, g: G, number: int, codes: list[str], buffers: list[int]) -> int:
+    made = []
+    for i, t in enumerate(g.tensors):
+        if t.data is not None:
+            buffers.append(_buffer(b, t.data))
+        made.append(_tensor(b, t, f"t{i}", len(buffers) - 1 if t.data is not None else 0))
+    steps = [_operator(b, o, codes) for o in g.operators]
+    return _table(
+        b, "SubGraph", Tensors=_offsets(b, made), Inputs=_ints(b, g.inputs),
+        Outputs=_ints(b, g.outputs), Operators=_offsets(b, steps),
+        Name=b.CreateString(f"graph{number}" if number else "main"),
+    )  # fmt: skip
+
+
+def _signature(b: Any, name: str, graph: int, inputs: Ends, outputs: Ends) -> int:
+    ends = [
+        _offsets(b, [_table(b, "TensorMap", Name=b.CreateString(k), TensorIndex=t)
+                     for k, t in each.items()])
+        for each in (inputs, outputs)
+    ]  # fmt: skip
+    key = b.CreateString(name)
+    return _table(b, "SignatureDef", Inputs=ends[0], Outputs=ends[1], SignatureKey=key,
+                  SubgraphIndex=graph)  # fmt: skip
 
 
 def _code(b: Any, name: str) -> dict[str, Any]:
@@ -113,13 +152,25 @@ def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
             b, "QuantizationParameters", Scale=b.CreateNumpyVector(scale),
             ZeroPoint=b.CreateNumpyVector(np.ascontiguousarray(zero)), QuantizedDimension=t.axis,
         )  # fmt: skip
-    return _table(b, "Tensor", Type=TYPES[np.dtype(t.dtype)], Buffer=buffer, **fields)
+    kind = 13 if t.resource else TYPES[np.dtype(t.dtype)]
+    return _table(b, "Tensor", Type=kind, Buffer=buffer, IsVariable=t.variable, **fields)
 
 
 def _operator(b: Any, o: Op, codes: list[str]) -> int:
     fields: dict[str, Any] = {"Inputs": _ints(b, o.inputs), "Outputs": _ints(b, o.outputs)}
     if o.table:
-        options = {k: _ints(b, v) if isinstance(v, list) else v for k, v in o.options.items()}
+        options = {
+            k: _ints(b, v)
+            if isinstance(v, list)
+            else b.CreateString(v)
+            if isinstance(v, str)
+            else v
+            for k, v in o.options.items()
+        }
         fields["BuiltinOptions"] = _table(b, o.table, **options)
         fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, o.table)
+    if o.custom:
+        fields["CustomOptions"] = b.CreateNumpyVector(np.frombuffer(o.custom, np.uint8))
+    if o.inside:
+        fields["Intermediates"] = _ints(b, o.inside)
     return _table(b, "Operator", OpcodeIndex=codes.index(o.name), **fields)

@@ -131,6 +131,41 @@ def batch_matmul(n: TfliteNode) -> Value:
     return made
 
 
+@importer("CONV_3D")
+def conv_3d(n: TfliteNode) -> Value:
+    """Weights are [depth, h, w, in of the group, out]."""
+    x, w = n.required(0), n.required(1)
+    if x.type.rank != 5 or w.type.rank != 5 or not w.shape[3] or x.shape[4] % w.shape[3]:
+        n.unsupported(f"weights {w.type} do not fit {x.type}")
+    stride, dilation = ((n.option(f"{what}D{end}", 1) or 1, n.option(f"{what}H{end}", 1) or 1,
+                         n.option(f"{what}W{end}", 1) or 1)
+                        for what, end in (("Stride", ""), ("Dilation", "Factor")))  # fmt: skip
+    pad = _padding(n, x.shape[1:4], w.shape[:3], stride, dilation)
+    y = ops.conv(channels_first(x), n.weights(1, (4, 3, 0, 1, 2)), n.bias(2), stride=stride,
+                 pad=pad, dilation=dilation, groups=x.shape[4] // w.shape[3])  # fmt: skip
+    return n.activated(channels_last(y))
+
+
+@importer("L2_POOL_2D")
+def l2_pool_2d(n: TfliteNode) -> Value:
+    """The root of the mean of squares."""
+    x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
+    squares = ops.mul(x, x)
+    y = ops.avg_pool(channels_first(squares), kernel=kernel,
+                     **_window(n, x, kernel, dilated=False))  # fmt: skip
+    return n.activated(channels_last(ops.sqrt(y)))
+
+
+@importer("LOCAL_RESPONSE_NORMALIZATION")
+def local_response_normalization(n: TfliteNode) -> Value:
+    """Ours divides alpha by how many channels it looks at."""
+    radius = n.option("Radius", 0)
+    size = 2 * radius + 1
+    y = ops.lrn(channels_first(_image(n)), size=size, alpha=float(n.option("Alpha", 0.0)) * size,
+                beta=float(n.option("Beta", 0.0)), bias=float(n.option("Bias", 0.0)))  # fmt: skip
+    return channels_last(y)
+
+
 @importer("AVERAGE_POOL_2D")
 def average_pool_2d(n: TfliteNode) -> Value:
     x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from intaglio import dtypes, ops
 from intaglio.frontends.tflite.file import DTYPES
 from intaglio.frontends.tflite.node import TfliteNode, importer, parameters
@@ -99,7 +101,35 @@ def not_equal(n: TfliteNode) -> Value:
 
 @importer("SELECT", "SELECT_V2")
 def select(n: TfliteNode) -> Value:
-    y: Value = ops.where(n.required(1), n.required(2), n.required(0))
+    """The older one may have one condition for each row."""
+    cond, a, b = n.required(0), n.required(1), n.required(2)
+    if n.op.op == "SELECT" and cond.type.rank == 1 and a.type.rank > 1:
+        cond = ops.reshape(cond, shape=(*cond.shape, *[1] * (a.type.rank - 1)))
+    y: Value = ops.where(a, b, cond)
+    return y
+
+
+@importer("ATAN2")
+def atan2(n: TfliteNode) -> Value:
+    """The angle of (x, y): that of y / x, turned by half a circle where x is negative."""
+    y, x = n.required(0), n.required(1)
+    zero, pi = constant(0.0, dtype=x.dtype), constant(math.pi, dtype=x.dtype)
+    half = ops.where(ops.neg(pi), pi, ops.less(y, zero))
+    turned = ops.add(ops.atan(ops.div(y, x)), ops.where(half, zero, ops.less(x, zero)))
+    still = ops.logical_and(ops.equal(y, zero), ops.equal(x, zero))
+    made: Value = ops.where(zero, turned, still)
+    return made
+
+
+@importer("BITWISE_XOR", stored=True)
+def bitwise_xor(n: TfliteNode) -> Value:
+    y: Value = ops.bitwise_xor(n.required(0), n.required(1))
+    return y
+
+
+@importer("BITCAST", stored=True)
+def bitcast(n: TfliteNode) -> Value:
+    y: Value = ops.bitcast(n.required(0), dtype=n.out().dtype)
     return y
 
 

@@ -7,6 +7,7 @@ gates in steps of 2^-12, what gates let through in steps of 2^-15, cells as the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,8 +15,9 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.frontends.tflite.file import Tensor
+from intaglio.frontends.tflite.fixed import HIGH, sigmoids, tanhs
 from intaglio.frontends.tflite.node import TfliteNode, parameters, real
-from intaglio.ir import Graph, Quant, Type, Value, constant
+from intaglio.ir import Array, Graph, Quant, Type, Value, constant
 
 GATE, SHARE = Quant((2.0**-12,), (0,)), Quant((2.0**-15,), (0,))  # of 16-bit integers
 TANH = 4  # ActivationFunctionType of the schema
@@ -132,7 +134,7 @@ class Lstm:
         flat = ops.reshape(given, shape=(x.shape[0] * x.shape[1], x.shape[2]))
         parts = ops.gemm(flat, self.rows(self.p.inputs), bias, trans_b=True)
         if self.integer:
-            parts = WORD.store(parts)
+            parts = WORD.store(self._product(parts, t.quant, self.p.inputs))
         parts = ops.reshape(parts, shape=(*x.shape[:2], len(self.gates) * self.hidden))
         h, c, y = ops.scan(
             self.kept_h.value, self.kept_c.value, parts, body=self._body(parts), states=2, scans=1,
@@ -173,24 +175,30 @@ class Lstm:
                         for s, name in ((self.kept_h, "h"), (self.kept_c, "c")))  # fmt: skip
         given = Value(Type(parts.dtype, parts.shape[1:]), "gates")
         z = ops.gemm(self.h.real(old_h), self.rows(self.p.recurrent), None, trans_b=True)
-        z = self._word(ops.add(self._word(z), WORD.real(given) if self.integer else given))
+        z = self._product(z, self.h.quant, self.p.recurrent)
+        z = self._word(ops.add(z, WORD.real(given) if self.integer else given))
         c = self.c.real(old_c)
         split = {
             k: ops.part(z, i * self.hidden, (i + 1) * self.hidden, axis=1)
             for i, k in enumerate(self.gates)
         }
-        forget = self._share(ops.sigmoid(self._gate(split[1], 1, c)))
+        forget = self._sigmoid(self._gate(split[1], 1, c))
         if self.coupled:
-            let_in = self._share(ops.sub(constant(1.0, dtype="f32"), forget))
+            whole = 1 - 2.0**-15 if self.integer else 1.0  # the most that a share can be
+            let_in = ops.sub(constant(whole, dtype="f32"), forget)
         else:
-            let_in = self._share(ops.sigmoid(self._gate(split[0], 0, c)))
-        new = self._share(self._act(self._gate(split[2], 2, None)))
-        c = ops.add(self._cell(ops.mul(forget, c)), self._cell(ops.mul(let_in, new)))
+            let_in = self._sigmoid(self._gate(split[0], 0, c))
+        new = self._act(self._gate(split[2], 2, None), GATE)
+        c = ops.add(self._times(forget, c, self.c), self._times(let_in, new, self.c))
         c = self._cell(c)
         if self.cell_clip > 0:
-            c = ops.clip(c, lo=-self.cell_clip, hi=self.cell_clip)
-        let_out = self._share(ops.sigmoid(self._gate(split[3], 3, c)))
-        h = ops.mul(let_out, self._share(self._act(c)))
+            most = self.cell_clip
+            if self.c.quant:
+                unit = self.c.quant.scale[0]
+                most = min(round(most / unit), HIGH) * unit
+            c = ops.clip(c, lo=-most, hi=most)
+        let_out = self._sigmoid(self._gate(split[3], 3, c))
+        h = self._times(let_out, self._act(c, self.c.quant), self._hidden())
         stored = self._projected(h) if self.projected else self._hidden().store(h)
         return Graph(
             [old_h, old_c, given], [stored, self.c.store(c), stored], ["h", "c", "y"]
@@ -235,7 +243,17 @@ class Lstm:
         b = n.real(self.p.biases[k])
         return self._word(z if b is None else ops.add(z, b))
 
-    def _act(self, v: Value) -> Value:
+    def _sigmoid(self, v: Value) -> Value:
+        made: Value = _looked_up(v, GATE, sigmoids()) if self.integer else ops.sigmoid(v)
+        return made
+
+    def _act(self, v: Value, unit: Quant | None) -> Value:
+        """The activation; of integers in steps of 2^(n-15) as LiteRT computes it."""
+        if self.integer:
+            bits = math.log2(unit.scale[0]) + 15 if unit else -1.0
+            if self.activation != TANH or bits not in range(7) or unit is None:
+                self.n.unsupported(f"activation {self.activation} of integers in steps of {unit}")
+            return _looked_up(v, unit, tanhs(int(bits)))
         if self.activation in (0, 1, 3):
             ends = {0: (-np.inf, np.inf), 1: (0.0, np.inf), 3: (0.0, 6.0)}[self.activation]
             return v if self.activation == 0 else ops.clip(v, lo=ends[0], hi=ends[1])
@@ -245,15 +263,60 @@ class Lstm:
         return made
 
     # ---- where integers are rounded ----
+    def _product(self, z: Value, x: Quant | None, places: Sequence[int]) -> Value:
+        """Sums of products in steps of 2^-12, rounded twice: LiteRT multiplies by a number of 31
+        bits below 1, and shifts what that gives; the shift rounds halves away from zero."""
+        if not self.integer or x is None:
+            return z
+        tensors = [self.n.tensor(places[k]) for k in self.gates]
+        units = [x.scale[0] * t.quant.scale[0] for t in tensors if t and t.quant]
+        parts = [math.frexp(u / GATE.scale[0]) for u in units]
+        fine = [2.0 ** max(-e, 0) for _, e in parts]  # steps of what is shifted, per step of 2^-12
+        by = [round(m * 2**31) * 2.0 ** (e - 31) * f for (m, e), f in zip(parts, fine, strict=True)]
+        total = ops.round(ops.div(z, self._columns(units, "f32")))  # the whole sums again
+        scaled = _whole(ops.mul(ops.cast(total, dtype="f64"), self._columns(by, "f64")))
+        return _in_steps(_whole(ops.div(scaled, self._columns(fine, "f64"))), "i16", GATE)
+
+    def _columns(self, values: Sequence[float], dtype: str) -> Value:
+        """One number for each gate, for all of its columns."""
+        return constant(np.repeat(values, self.hidden), dtype=dtype)
+
+    def _times(self, a: Value, b: Value, kind: Stored) -> Value:
+        """The product of two numbers, in integers rounded half away from zero."""
+        if not self.integer or kind.quant is None:
+            made: Value = ops.mul(a, b)
+            return made
+        exact = ops.mul(ops.cast(a, dtype="f64"), ops.cast(b, dtype="f64"))
+        unit = constant(kind.quant.scale[0], dtype="f64")
+        return _in_steps(_whole(ops.div(exact, unit)), kind.dtype, kind.quant)
+
     def _word(self, v: Value) -> Value:
         return WORD.real(WORD.store(v)) if self.integer else v
 
-    def _share(self, v: Value) -> Value:
-        kind = Stored("i16", SHARE)
-        return kind.real(kind.store(v)) if self.integer else v
-
     def _cell(self, v: Value) -> Value:
         return self.c.real(self.c.store(v)) if self.integer else v
+
+
+def _whole(v: Value) -> Value:
+    """Rounded half away from zero."""
+    made: Value = ops.mul(ops.sign(v), ops.floor(ops.add(ops.abs(v), constant(0.5, dtype="f64"))))
+    return made
+
+
+def _in_steps(whole: Value, dtype: str, q: Quant) -> Value:
+    """What so many steps are, with as many as fit into the element type."""
+    low, high = (end - q.zero[0] for end in dtypes.limits(dtype))
+    made = ops.cast(ops.clip(whole, lo=float(low), hi=float(high)), dtype="f32")
+    made = ops.mul(made, constant(q.scale[0], dtype="f32"))
+    return made
+
+
+def _looked_up(v: Value, unit: Quant, table: Array) -> Value:
+    """A function of multiples of `unit` as a table of all 16-bit numbers."""
+    at = ops.add(
+        ops.cast(Stored("i16", unit).store(v), dtype="i32"), constant(1 << 15, dtype="i32")
+    )
+    return real(ops.gather(constant(table), at, axis=0), SHARE)
 
 
 def _stored(t: Tensor) -> Stored:

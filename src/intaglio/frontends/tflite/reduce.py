@@ -23,6 +23,17 @@ def reduction(n: TfliteNode) -> Value:
     return y
 
 
+@importer("REDUCE_ANY", "REDUCE_ALL", stored=True)
+def any_or_all(n: TfliteNode) -> Value:
+    """The largest or smallest of 0 and 1."""
+    x = n.required(0)
+    axes = tuple(sorted({normalize_axis(a, x.type.rank) for a in n.ints(1)}))
+    op = ops.reduce_max if n.op.op == "REDUCE_ANY" else ops.reduce_min
+    y = op(ops.cast(x, dtype="u8"), axes=axes, keepdims=bool(n.option("KeepDims", False)))
+    made: Value = ops.cast(y, dtype="bool")
+    return made
+
+
 @importer("ARG_MAX", "ARG_MIN", stored=True)
 def place_of(n: TfliteNode) -> Value:
     x = n.required(0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from intaglio import ops
 from intaglio.frontends.tflite.node import TfliteNode, importer
-from intaglio.ir import Value, constant
+from intaglio.ir import Array, Value, constant
 from intaglio.ops.registry import normalize_axis
 
 
@@ -114,10 +116,14 @@ def slice_(n: TfliteNode) -> Value:
 def strided_slice(n: TfliteNode) -> Value:
     """Bits of the masks: an open begin or end, and axes of which one index is taken."""
     x = n.required(0)
+    begin: Sequence[int]
+    end: Sequence[int]
+    step: Sequence[int]
     begin, end, step = n.ints(1), n.ints(2), n.ints(3)
     masks = {m: n.option(f"{m}Mask", 0) for m in ("Begin", "End", "ShrinkAxis")}
-    if n.option("NewAxisMask", 0) or n.option("EllipsisMask", 0):
-        n.unsupported("new axes and ellipses in a slice are not read")
+    new, rest = n.option("NewAxisMask", 0), n.option("EllipsisMask", 0)
+    if new or rest:
+        x, (begin, end, step), masks = _aligned(n, x, (begin, end, step), masks, new, rest)
     starts, stops, steps, shape = [], [], [], []
     for i, d in enumerate(x.shape):
         b, e, s = (v[i] if i < len(v) else None for v in (begin, end, step))
@@ -139,6 +145,41 @@ def strided_slice(n: TfliteNode) -> Value:
     return y if len(shape) == x.type.rank else ops.reshape(y, shape=tuple(shape))
 
 
+def _aligned(n: TfliteNode, x: Value, bounds: Sequence[Sequence[int]], masks: dict[str, int],
+             new: int, rest: int) -> tuple[Value, list[list[int]], dict[str, int]]:  # fmt: skip
+    """The same slice with its new axes there already and its ellipsis written out."""
+    count = len(bounds[0])
+    wide = x.type.rank + bin(new & ((1 << count) - 1)).count("1")
+    shape: list[int] = []
+    kept: list[tuple[int, int, int]] = []
+    made = dict.fromkeys(masks, 0)
+    left = list(x.shape)
+    for i in range(count):
+        if rest >> i & 1:
+            later = sum(not new >> k & 1 for k in range(i + 1, count))
+            while len(left) > later:
+                made["Begin"] |= 1 << len(shape)
+                made["End"] |= 1 << len(shape)
+                kept.append((0, 0, 1))
+                shape.append(left.pop(0))
+            continue
+        at = len(shape)
+        if new >> i & 1:
+            kept.append((0, 1, 1))
+            shape.append(1)
+            continue
+        if not left:
+            n.unsupported(f"a slice of more axes than {x.type} has")
+        for m in masks:
+            made[m] |= (masks[m] >> i & 1) << at
+        kept.append((bounds[0][i], bounds[1][i], bounds[2][i]))
+        shape.append(left.pop(0))
+    if len(shape) + len(left) > max(wide, x.type.rank):
+        n.unsupported(f"its masks do not fit {x.type}")
+    y = ops.reshape(x, shape=(*shape, *left))
+    return y, [[k[j] for k in kept] for j in range(3)], made
+
+
 @importer("PAD", "PADV2")
 def pad(n: TfliteNode) -> Value:
     x, around = n.required(0), np.array(n.ints(1)).reshape(-1, 2)
@@ -152,10 +193,22 @@ def pad(n: TfliteNode) -> Value:
 def mirror_pad(n: TfliteNode) -> Value:
     x, around = n.required(0), np.array(n.ints(1)).reshape(-1, 2)
     if n.option("Mode", 0) != 0:
-        n.unsupported("symmetric mirroring is not read, only reflection")
+        return _symmetric(n, x, around)
     before, after = (tuple(around[:, i].tolist()) for i in range(2))
     y: Value = ops.pad(x, before=before, after=after, mode="reflect")
     return y
+
+
+def _symmetric(n: TfliteNode, x: Value, around: Array) -> Value:
+    """The border itself is mirrored too: rows and columns are taken in another order."""
+    for axis, (before, after) in enumerate(around.tolist()):
+        d = x.shape[axis]
+        if not 0 <= min(before, after) <= max(before, after) <= d:
+            n.unsupported(f"{before} and {after} around {d} are more than there is to mirror")
+        order = np.concatenate([np.arange(d)[:before][::-1], np.arange(d),
+                                np.arange(d)[d - after :][::-1]])  # fmt: skip
+        x = ops.gather(x, constant(order), axis=axis) if before or after else x
+    return x
 
 
 @importer("SHAPE", stored=True)

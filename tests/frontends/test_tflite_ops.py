@@ -1,0 +1,244 @@
+"""Ops of TFLite, one file each, against LiteRT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tflite", reason="the tflite package is missing")
+
+from flatbuffers import flexbuffers
+from tests.frontends.tflite_build import Op, T, model, op
+from tests.frontends.tflite_oracle import agrees, litert, ours
+
+RNG = np.random.default_rng(5)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def ints(*shape: int, low: int = 0, high: int = 5, dtype: Any = np.int32) -> np.ndarray:
+    return RNG.integers(low, high, shape).astype(dtype)
+
+
+def one(name: str, operands: list[Any], result: Any, table: str = "", **options: Any) -> None:
+    """An op of one result; operands in a list of their own are constants."""
+    results = result if isinstance(result, list) else [result]
+    tensors = [T(data=a[0]) if isinstance(a, list) else T(a.shape, a.dtype) for a in operands]
+    tensors += results
+    n = len(operands)
+    inputs = [i for i, a in enumerate(operands) if not isinstance(a, list)]
+    step = op(name, list(range(n)), list(range(n, len(tensors))), table, **options)
+    data = model(tensors, [step], inputs, list(range(n, len(tensors))))
+    reference = name not in ODD
+    agrees(data, [a for a in operands if not isinstance(a, list)], reference=reference)
+
+
+# LiteRT's reference kernels lack the first, and forget a channel of the second's windows
+ODD = ("SEGMENT_SUM", "LOCAL_RESPONSE_NORMALIZATION")
+I = np.int32  # noqa: E741  # the usual element type of indices
+
+
+@pytest.mark.parametrize(("name", "operands", "result", "table", "options"), [
+    ("TOPK_V2", [floats(3, 7), [I(4)]], [T((3, 4)), T((3, 4), I)], "TopKV2Options", {}),
+    ("ONE_HOT", [ints(3), [I(5)], [np.float32(2)], [np.float32(-1)]], T((3, 5)), "OneHotOptions",
+     {"Axis": -1}),
+    ("EMBEDDING_LOOKUP", [ints(4), [floats(5, 3)]], T((4, 3)), "", {}),
+    ("GATHER", [floats(4, 5, 3), ints(2, 2)], T((4, 2, 2, 3)), "GatherOptions", {"Axis": 1}),
+    ("GATHER", [floats(2, 4, 5, 3), ints(2, 3)], T((2, 4, 3, 3)), "GatherOptions",
+     {"Axis": 2, "BatchDims": 1}),
+    ("GATHER_ND", [floats(5, 5, 3), ints(4, 2)], T((4, 3)), "GatherNdOptions", {}),
+    ("SCATTER_ND", [ints(4, 1), floats(4, 3), [I([5, 3])]], T((5, 3)), "ScatterNdOptions", {}),
+    ("SPARSE_TO_DENSE", [[I([0, 2, 3])], [I([5])], floats(3), [np.float32(9)]], T((5,)),
+     "SparseToDenseOptions", {}),
+    ("DYNAMIC_UPDATE_SLICE", [floats(4, 6), floats(2, 3), ints(2, high=6)], T((4, 6)),
+     "DynamicUpdateSliceOptions", {}),
+    ("REVERSE_V2", [floats(3, 4, 2), [I([1])]], T((3, 4, 2)), "ReverseV2Options", {}),
+    ("REVERSE_SEQUENCE", [floats(3, 4, 2), ints(3, high=4)], T((3, 4, 2)),
+     "ReverseSequenceOptions", {"SeqDim": 1, "BatchDim": 0}),
+    ("CUMSUM", [floats(3, 5), [I(1)]], T((3, 5)), "CumsumOptions", {"Exclusive": True}),
+    ("REDUCE_ANY", [RNG.random((3, 4)) > 0.8, [I([1])]], T((3,), np.bool_), "ReducerOptions", {}),
+    ("REDUCE_ALL", [RNG.random((3, 4)) > 0.3, [I([0])]], T((1, 4), np.bool_), "ReducerOptions",
+     {"KeepDims": True}),
+    ("UNSORTED_SEGMENT_SUM", [floats(6, 2), ints(6, high=4), [I(4)]], T((4, 2)),
+     "UnsortedSegmentSumOptions", {}),
+    ("UNSORTED_SEGMENT_MAX", [floats(6, 2), [I([0, 1, 1, 2, 3, 3])], [I(4)]], T((4, 2)),
+     "UnsortedSegmentMaxOptions", {}),
+    ("SEGMENT_SUM", [floats(5, 2), [I([0, 0, 1, 2, 2])]], T((3, 2)), "SegmentSumOptions", {}),
+    ("SELECT", [RNG.random(3) > 0.5, floats(3, 4), floats(3, 4)], T((3, 4)), "SelectOptions", {}),
+    ("SELECT_V2", [RNG.random((3, 1)) > 0.5, floats(3, 4), floats(1, 4)], T((3, 4)),
+     "SelectV2Options", {}),
+    ("ATAN2", [floats(3, 9), floats(3, 9)], T((3, 9)), "ATan2Options", {}),
+    ("L2_POOL_2D", [floats(1, 6, 6, 3)], T((1, 3, 3, 3)), "Pool2DOptions",
+     {"StrideW": 2, "StrideH": 2, "FilterWidth": 3, "FilterHeight": 3}),
+    ("LOCAL_RESPONSE_NORMALIZATION", [floats(1, 3, 3, 8)], T((1, 3, 3, 8)),
+     "LocalResponseNormalizationOptions", {"Radius": 2, "Bias": 1.5, "Alpha": 0.3, "Beta": 0.7}),
+    ("CONV_3D", [floats(1, 4, 6, 6, 2), [floats(2, 3, 3, 2, 5)], [floats(5)]], T((1, 4, 3, 3, 5)),
+     "Conv3DOptions", {"StrideD": 1, "StrideW": 2, "StrideH": 2, "DilationDFactor": 1,
+                       "DilationHFactor": 1, "DilationWFactor": 1}),
+    ("MIRROR_PAD", [floats(3, 4), [I([[1, 2], [2, 0]])]], T((6, 6)), "MirrorPadOptions",
+     {"Mode": 1}),
+    ("MIRROR_PAD", [floats(3, 4), [I([[1, 2], [2, 0]])]], T((6, 6)), "MirrorPadOptions", {}),
+    ("STRIDED_SLICE", [floats(4, 5, 6), [I([1, 0, 2])], [I([3, 0, 5])], [I([1, 1, 1])]],
+     T((2, 1, 3, 6)), "StridedSliceOptions", {"NewAxisMask": 2}),
+    ("STRIDED_SLICE", [floats(4, 5, 6), [I([0, 1])], [I([0, 4])], [I([1, 2])]], T((4, 5, 2)),
+     "StridedSliceOptions", {"EllipsisMask": 1}),
+    ("STRIDED_SLICE", [floats(4, 5, 6), [I([2, 3, 0])], [I([3, -6, 0])], [I([1, -1, 1])]],
+     T((4, 6)), "StridedSliceOptions", {"ShrinkAxisMask": 1, "EndMask": 4}),
+    ("L2_NORMALIZATION", [floats(2, 5)], T((2, 5)), "L2NormOptions", {}),
+    ("LEAKY_RELU", [floats(2, 5)], T((2, 5)), "LeakyReluOptions", {"Alpha": 0.2}),
+    ("PRELU", [floats(1, 3, 3, 4), [floats(1, 1, 4)]], T((1, 3, 3, 4)), "", {}),
+    ("FLOOR_DIV", [ints(6, low=-9, high=9), [I([2, 3, -2, 4, 5, -7])]], T((6,), I),
+     "FloorDivOptions", {}),
+    ("FLOOR_MOD", [ints(6, low=-9, high=9), [I([2, 3, -2, 4, 5, -7])]], T((6,), I),
+     "FloorModOptions", {}),
+    ("BATCH_MATMUL", [floats(2, 3, 4), floats(2, 5, 4)], T((2, 3, 5)), "BatchMatMulOptions",
+     {"AdjY": True}),
+    ("SPLIT_V", [floats(2, 6), [I([1, 3, 2])], [I(1)]], [T((2, 1)), T((2, 3)), T((2, 2))],
+     "SplitVOptions", {"NumSplits": 3}),
+    ("PACK", [floats(3), floats(3)], T((3, 2)), "PackOptions", {"Axis": 1, "ValuesCount": 2}),
+    ("BITWISE_XOR", [ints(6, high=99), ints(6, high=99)], T((6,), I), "BitwiseXorOptions", {}),
+    ("CAST", [floats(6)], T((6,), I), "CastOptions", {"InDataType": 0, "OutDataType": 2}),
+    ("ARG_MAX", [floats(3, 6), [I(1)]], T((3,), np.int64), "ArgMaxOptions", {"OutputType": 4}),
+], ids=lambda v: v if isinstance(v, str) else "")  # fmt: skip
+def test_one(name, operands, result, table, options):
+    one(name, operands, result, table, **options)
+
+
+# ---- quantised ops that move or choose -----------------------------------------------------------
+@pytest.mark.parametrize("scale", [0.1, 0.2])
+def test_a_reshape_keeps_stored_numbers_whatever_scale_its_result_has(scale):
+    x = ints(2, 6, low=-128, high=128, dtype=np.int8)
+    data = model(
+        [T(x.shape, x.dtype, scale=0.1), T(data=I([3, 4])), T((3, 4), np.int8, scale=scale)],
+        [op("RESHAPE", [0, 1], [2], "ReshapeOptions")], [0], [2],
+    )  # fmt: skip
+    (y,) = agrees(data, [x])[0]
+    np.testing.assert_array_equal(y, x.reshape(3, 4))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16])
+@pytest.mark.parametrize("name", ["ADD", "SUB", "MUL"])
+def test_pairs_of_integers(name, kind):
+    info = np.iinfo(kind)
+    a, b = (RNG.integers(info.min, info.max, (2, 3, 8)).astype(kind) for _ in range(2))
+    zero = 0 if kind == np.int16 else (info.min + info.max) // 2 + 5
+    unit = 1 / 300 if kind == np.int16 else 1.0
+    quant = [
+        (0.11 * unit, zero),
+        (0.07 * unit, zero),
+        ((9.0 if name == "MUL" else 0.2) * unit, zero),
+    ]
+    if kind == np.int16 and name == "MUL":
+        quant[2] = (9.0 * unit, 0)
+    tensors = [T(a.shape, kind, scale=s, zero=z) for s, z in quant]
+    options = {"PotScaleInt16": False} if name != "MUL" else {}
+    data = model(tensors, [op(name, [0, 1], [2], f"{name.capitalize()}Options", **options)],
+                 [0, 1], [2])  # fmt: skip
+    agrees(data, [a, b])
+
+
+@pytest.mark.parametrize("name", ["LOGISTIC", "TANH", "HARD_SWISH", "SOFTMAX", "MEAN", "MAXIMUM"])
+def test_functions_of_bytes(name):
+    x = ints(2, 4, 4, 6, low=-128, high=128, dtype=np.int8)
+    share = (1 / 256, -128)  # as LiteRT wants it
+    fixed = {"LOGISTIC": share, "SOFTMAX": share, "TANH": (1 / 128, 0)}
+    scale, zero = fixed.get(name, (0.06, 2))
+    result = T(x.shape, np.int8, scale=scale, zero=zero)
+    tensors, inputs, table = [T(x.shape, x.dtype, scale=0.06, zero=2)], [0], ""
+    options: dict[str, Any] = {}
+    if name == "MEAN":
+        tensors.append(T(data=I([1, 2])))
+        inputs, table, result = [0, 1], "ReducerOptions", T((2, 6), np.int8, scale=0.03, zero=1)
+    if name == "SOFTMAX":
+        table, options = "SoftmaxOptions", {"Beta": 1.0}
+    if name == "MAXIMUM":
+        tensors.append(T(data=ints(6, low=-128, high=128, dtype=np.int8), scale=0.06, zero=2))
+        inputs, table = [0, 1], "MaximumMinimumOptions"
+    tensors.append(result)
+    data = model(tensors, [op(name, inputs, [len(tensors) - 1], table, **options)], [0],
+                 [len(tensors) - 1])  # fmt: skip
+    agrees(data, [x])
+
+
+def test_words_with_weights_of_bytes():
+    """16 bits between layers, 8 in weights, 64 in the bias."""
+    x = ints(1, 6, 6, 3, low=-30000, high=30000, dtype=np.int16)
+    w = ints(4, 3, 3, 3, low=-127, high=128, dtype=np.int8)
+    b = ints(4, low=-90000, high=90000, dtype=np.int64)
+    unit = np.array([0.01, 0.02, 0.015, 0.03], np.float32)
+    tensors = [T(x.shape, np.int16, scale=1 / 8000), T(data=w, scale=unit),
+               T(data=b, scale=unit / 8000), T((1, 6, 6, 4), np.int16, scale=1 / 1500)]  # fmt: skip
+    data = model(tensors, [op("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", StrideW=1, StrideH=1,
+                              FusedActivationFunction=1)], [0], [3])  # fmt: skip
+    agrees(data, [x])
+
+
+def test_weights_of_half_precision():
+    x, w, b = floats(2, 6), floats(4, 6).astype(np.float16), floats(4).astype(np.float16)
+    tensors = [T(x.shape), T(data=w), T((4, 6)), T(data=b), T((4,)), T((2, 4))]
+    steps = [op("DEQUANTIZE", [1], [2]), op("DEQUANTIZE", [3], [4]),
+             op("FULLY_CONNECTED", [0, 2, 4], [5], "FullyConnectedOptions")]  # fmt: skip
+    agrees(model(tensors, steps, [0], [5]), [x])
+
+
+def test_bytes_as_weights_of_floats():
+    """LiteRT rounds the input to 8 bits too; we compute with the numbers that the bytes mean."""
+    x, w, b = floats(2, 64), ints(8, 64, low=-127, high=128, dtype=np.int8), floats(8)
+    data = model([T(x.shape), T(data=w, scale=0.01), T(data=b), T((2, 8))],
+                 [op("FULLY_CONNECTED", [0, 1, 2], [3], "FullyConnectedOptions")],
+                 [0], [3])  # fmt: skip
+    (y,) = agrees(data, [x], tolerance=0.02)[0]
+    np.testing.assert_allclose(y, x @ (w.astype(np.float32).T * np.float32(0.01)) + b, rtol=1e-4,
+                               atol=1e-4)  # fmt: skip
+
+
+# ---- detections ----------------------------------------------------------------------------------
+def detector(regular: bool, anchors: int = 40, classes: int = 3, found: int = 10) -> bytes:
+    centre = RNG.random((anchors, 2))
+    where = np.concatenate([centre, 0.2 + 0.2 * RNG.random((anchors, 2))], 1).astype(np.float32)
+    options = flexbuffers.Dumps({
+        "max_detections": found, "max_classes_per_detection": 1, "detections_per_class": 5,
+        "nms_score_threshold": 0.3, "nms_iou_threshold": 0.5, "num_classes": classes,
+        "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0,
+        "use_regular_nms": regular,
+    })  # fmt: skip
+    tensors = [T((1, anchors, 4)), T((1, anchors, classes + 1)), T(data=where),
+               T((1, found, 4)), T((1, found)), T((1, found)), T((1,))]  # fmt: skip
+    step = Op("TFLite_Detection_PostProcess", [0, 1, 2], [3, 4, 5, 6], custom=bytes(options))
+    return model(tensors, [step], [0, 1], [3, 4, 5, 6])
+
+
+@pytest.mark.parametrize("regular", [False, True])
+@pytest.mark.parametrize("most", [1.0, 0.4, 0.1])
+def test_detections(regular, most):
+    """Many, few, none; what is missing is zeros here, and in LiteRT whatever was there before."""
+    coded, scores = floats(1, 40, 4), (RNG.random((1, 40, 4)) * most).astype(np.float32)
+    data = detector(regular)
+    got, want = (run(data, [coded, scores])[0] for run in (ours, litert))
+    count = int(want[3][0])
+    assert got[3].tolist() == [count]
+    assert (count > 0) == (most > 0.3)
+    for a, b in zip(got[:3], want[:3], strict=True):
+        np.testing.assert_allclose(a[:, :count], b[:, :count], rtol=1e-5, atol=1e-6)
+        assert not a[:, count:].any()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_non_max_suppression(version):
+    corner = RNG.random((20, 2))
+    boxes = np.concatenate([corner, corner + 0.3], 1).astype(np.float32)
+    scores = RNG.random(20).astype(np.float32)
+    few = [T(data=v) for v in (I(8), np.float32(0.4), np.float32(0.2))]
+    soft = [T(data=np.float32(0.0))] if version == 5 else []
+    ends = [T((8,), I), *([T((8,))] if version == 5 else []), T((), I)]
+    tensors = [T((20, 4)), T((20,)), *few, *soft, *ends]
+    n = 5 + len(soft)
+    name = f"NON_MAX_SUPPRESSION_V{version}"
+    data = model(tensors, [op(name, list(range(n)), list(range(n, len(tensors))),
+                              f"NonMaxSuppressionV{version}Options")],
+                 [0, 1], list(range(n, len(tensors))))  # fmt: skip
+    agrees(data, [boxes, scores])
