@@ -134,20 +134,45 @@ def _by_bits(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def test_state_is_refused(tmp_path: Path):
+def streaming(folder: Path) -> Path:
+    """y = x + v; v = y; and a count of the calls, which is read after it is raised."""
     g = GraphDef()
     f = g.function(
-        "step", {"x": "float32", "h": "resource"}, {"out": ("s:z:0", "float32")},
+        "step", {"x": "float32", "h": "resource", "c": "resource"},
+        {"out": ("s:z:0", "float32"), "count": ("rc:value:0", "float32")},
         [node("r", "ReadVariableOp", "h", dtype=F32), node("s", "AddV2", "x r:value:0", T=F32),
-         node("w", "AssignVariableOp", "h s:z:0", dtype=F32)],
+         node("w", "AssignVariableOp", "h s:z:0 ^r", dtype=F32),
+         node("one", "Const", dtype=F32, value=np.float32(1)),
+         node("up", "AssignAddVariableOp", "c one:output:0", dtype=F32),
+         node("rc", "ReadVariableOp", "c ^up", dtype=F32)],
+    )  # fmt: skip
+    outer = g.function(
+        "outer", {"x": "float32", "h": "resource", "c": "resource"},
+        {"out": ("call:output:0", "float32"), "count": ("call:output:1", "float32")},
+        [node("call", "StatefulPartitionedCall", "x h c", f=f)],
     )  # fmt: skip
     g.placeholder("x", (3,))
-    g.add("v", "VarHandleOp", dtype=F32, shape=Shape((3,)))
-    g.add("y", "StatefulPartitionedCall", "x v", f=f)
-    ports = {"x": ("x:0", "float32", (3,))}, {"y": ("y:0", "float32", (3,))}
-    folder = saved_model(tmp_path / "m", g, {"serving_default": ports}, {"v": normal(3)})
-    with pytest.raises(Unsupported, match="variable 'v' is assigned while the model runs"):
-        intaglio.load(folder)
+    g.add("v", "VarHandleOp", dtype=F32, shape=Shape((3,)), shared_name="sum")
+    g.add("calls", "VarHandleOp", dtype=F32, shape=Shape(()))
+    g.add("y", "StatefulPartitionedCall", "x v calls", f=outer)
+    ports = ({"x": ("x:0", "float32", (3,))},
+             {"y": ("y:0", "float32", (3,)), "n": ("y:1", "float32", ())})  # fmt: skip
+    held = {"v": normal(3), "calls": np.float32(5)}
+    return saved_model(folder / "m", g, {"serving_default": ports}, held)
+
+
+def test_state_between_runs(tmp_path: Path):
+    graph = intaglio.load(streaming(tmp_path))
+    assert list(graph.state) == ["state.sum", "state.calls"]
+    total = normal(3)
+    with intaglio.open(intaglio.compile(graph)) as session:
+        assert list(session.inputs) == ["x"]
+        for i in range(50):
+            x = normal(3, seed=i)
+            total = total + x
+            got = session.run({"x": x})
+            np.testing.assert_allclose(got["y"], total, rtol=1e-5, atol=1e-5)
+            assert got["n"] == 6 + i
 
 
 # ---- branches and loops --------------------------------------------------------------------------

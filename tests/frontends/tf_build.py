@@ -199,7 +199,8 @@ def _block(rows: list[tuple[bytes, bytes]]) -> bytes:
 def checkpoint(prefix: Path, tensors: dict[str, np.ndarray]) -> None:
     """An index in two data blocks and one shard."""
     rows, data = [(b"", whole(1, 1))], b""
-    for name, a in sorted(tensors.items()):
+    for name, given in sorted(tensors.items()):
+        a = np.asarray(given)
         raw = a.tobytes()
         entry = whole(1, CODES[a.dtype.name]) + part(2, shape(a.shape)) + whole(4, len(data))
         entry += whole(5, len(raw)) + varint(6 << 3 | 5) + struct.pack("<I", masked(crc32c(raw)))

@@ -30,6 +30,7 @@ from intaglio.frontends.tensorflow.bundle import Bundle
 from intaglio.frontends.tensorflow.file import Port, parse_graph, parse_saved, read
 from intaglio.frontends.tensorflow.node import DEAD, TfNode, importer
 from intaglio.frontends.tensorflow.scope import Model, Scope, dtype_of
+from intaglio.frontends.tensorflow.state import carried
 from intaglio.frontends.tensorflow.variables import keys_of
 from intaglio.ir import Graph, Type, Value, constant
 
@@ -153,6 +154,7 @@ class _Import:
             self.scope.bound[self.scope.resolve(port.tensor)] = self.input(name, port)
         self.model.input = lambda name: self.input(name, self._port(name))
         made = {n: self.scope.get(t) for n, t in self.outputs.items()}
+        befores, afters, initial = carried(self.model) if not self.model.unknown else ([], [], {})
         self._refuse_unknown()
         results = []
         for name, thing in made.items():
@@ -167,7 +169,8 @@ class _Import:
         if self.asked:
             raise BadInput(f"tensorflow: no input is called '{min(self.asked)}'; inputs are "
                            f"{_listed(list(self.given))}")  # fmt: skip
-        graph = Graph(self._in_order(), results, list(made), self.path.stem)
+        graph = Graph([*self._in_order(), *befores], [*results, *afters], [*made, *initial],
+                      self.path.stem, state=initial)  # fmt: skip
         graph.tidy()
         return graph
 

@@ -16,6 +16,7 @@ from intaglio.frontends.tensorflow.node import (
     importer,
 )  # fmt: skip
 from intaglio.frontends.tensorflow.scope import Capture, Scope
+from intaglio.frontends.tensorflow.state import after, assigned_before
 from intaglio.frontends.tensorflow.tensor import Tensor, read_strings, read_tensor
 from intaglio.ir import Value, constant
 
@@ -76,8 +77,29 @@ def stored(n: TfNode, variable: Variable) -> Value:
     """The value that the checkpoint has for a variable."""
     model, name = n.scope.model, variable.name
     if name in model.written:
-        n.unsupported(f"variable '{name}' is assigned while the model runs; state between calls is "
-                      "not read; export the model without it")  # fmt: skip
+        return _state(n, variable)
+    return _from_checkpoint(n, name)
+
+
+def _state(n: TfNode, variable: Variable) -> Value:
+    """A variable that the model assigns: an input of the graph, or what it has just become."""
+    model, name = n.scope.model, variable.name
+    if model.inside:
+        n.unsupported(f"variable '{name}' is assigned while the model runs, and read inside of a "
+                      "loop or a branch; state is read outside of them")  # fmt: skip
+    if name not in model.states:
+        held = _from_checkpoint(n, name)
+        node = model.file.nodes.get(name)
+        label = node.attrs.get("shared_name") if node is not None else None
+        taken = {v.name for v in model.states.values()}
+        wanted = f"state.{label}" if label and f"state.{label}" not in taken else f"state.{name}"
+        model.states[name] = Value(held.type, wanted)
+    place = assigned_before(n.scope, n.node, variable)
+    return model.states[name] if place is None else after(n.scope, place, model.states[name])
+
+
+def _from_checkpoint(n: TfNode, name: str) -> Value:
+    model = n.scope.model
     if name in model.read:  # of its own in every graph that reads it
         held = model.read[name]
         return Value(held.type, held.name, held.data)
@@ -112,10 +134,12 @@ def if_(n: TfNode) -> list[Thing]:
         held = n.const(0).reshape(-1)
         return n.scope.call(then if len(held) and held[0] else other, n.inputs[1:], n.origin)
     branches = []
+    n.scope.model.inside += 1
     for name in (then, other):
         capture = Capture()
         given = [capture.take(t) for t in n.inputs[1:]]
         branches.append((n.scope.call(name, given, n.origin), capture))
+    n.scope.model.inside -= 1
     if any(UNKNOWN in results for results, _ in branches):
         return [UNKNOWN] * len(branches[0][0])
     return _either(n, n.value(0), branches)

@@ -25,6 +25,14 @@ Body = Callable[[Sequence[Thing], Capture | None], list[Thing]]
 def build_loop(n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition,
                body: Body) -> list[Thing]:  # fmt: skip
     """While `condition` holds, `body` makes new values of old; those of `fixed` never change."""
+    n.scope.model.inside += 1
+    made = _built(n, initial, fixed, condition, body)
+    n.scope.model.inside -= 1
+    return made
+
+
+def _built(n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition,
+               body: Body) -> list[Thing]:  # fmt: skip
     if UNKNOWN in initial:
         return [UNKNOWN] * len(initial)
     start = list(initial)

@@ -61,6 +61,9 @@ class Model:
     keys: dict[str, str] = field(default_factory=dict)  # variable -> its key in the checkpoint
     unknown: dict[str, list[str]] = field(default_factory=dict)  # op -> its nodes
     written: set[str] = field(default_factory=set)  # variables that the model itself assigns
+    assigned: dict[str, list[tuple[Scope, Node]]] = field(default_factory=dict)  # and where
+    states: dict[str, Value] = field(default_factory=dict)  # those of them that are read
+    inside: int = 0  # bodies of loops and branches around what is being imported
     input: Callable[[str], Value] | None = None  # makes an input of a placeholder
     read: dict[str, Value] = field(default_factory=dict)
     count: int = 0
@@ -258,11 +261,7 @@ class Scope:
             raise BadFile(f"function '{name}' takes {len(body.args)} arguments, not {len(inputs)}")
         inner = Scope(model, body.nodes, f"{origin}/")
         inner.args = dict(zip(body.args, inputs, strict=True))
-        for node in body.nodes.values():
-            if node.op.startswith("Assign") and node.inputs:
-                held = inner.args.get(node.inputs[0])
-                if isinstance(held, Variable):
-                    model.written.add(held.name)
+        self._note_assignments(inner, body)
         model.depth += 1
         if model.depth > DEEPEST:
             raise Unsupported(f"tensorflow: functions call each other more than {DEEPEST} deep")
@@ -270,6 +269,15 @@ class Scope:
             return [inner.get(body.returns.get(r, r)) for r in body.results]
         finally:
             model.depth -= 1
+
+    def _note_assignments(self, inner: Scope, body: Body) -> None:
+        from intaglio.frontends.tensorflow.state import ASSIGNS, written_in
+
+        self.model.written |= written_in(self.model.file, body, inner.args)
+        for node in body.nodes.values():
+            held = inner.args.get(node.inputs[0]) if node.op in ASSIGNS and node.inputs else None
+            if isinstance(held, Variable):
+                self.model.assigned.setdefault(held.name, []).append((inner, node))
 
 
 def call_by_name(n: TfNode) -> list[Thing]:

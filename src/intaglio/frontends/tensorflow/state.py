@@ -1,0 +1,88 @@
+"""Variables that a model assigns while it runs: what outlives a call."""
+
+from __future__ import annotations
+
+from intaglio import ops
+from intaglio.errors import BadFile, Unsupported
+from intaglio.frontends.tensorflow.file import Body, File, Function, Node
+from intaglio.frontends.tensorflow.node import Thing, Variable
+from intaglio.frontends.tensorflow.scope import DEEPEST, Model, Scope
+from intaglio.ir import Array, Value
+
+ASSIGNS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
+
+
+def written_in(file: File, body: Body, args: dict[str, Thing], deep: int = 0) -> set[str]:
+    """The variables among a function's arguments that it or what it calls assigns."""
+    found: set[str] = set()
+    if not any(isinstance(t, Variable) for t in args.values()) or deep > DEEPEST:
+        return found
+    for node in body.nodes.values():
+        held = args.get(node.inputs[0].split(":")[0]) if node.inputs else None
+        if node.op in ASSIGNS and isinstance(held, Variable):
+            found.add(held.name)
+        if not any(k in node.raw for k in ("f", "body", "then_branch", "else_branch", "branches")):
+            continue
+        for name in _called(node):
+            inner = file.functions.get(name)
+            if inner is None:
+                continue
+            first = 1 if "then_branch" in node.raw or "branches" in node.raw else 0
+            given = [args.get(r.split(":")[0]) for r in node.inputs[first:]]
+            pairs = zip(inner.args, given, strict=False)
+            known = {a: t for a, t in pairs if isinstance(t, Variable)}
+            found |= written_in(file, inner, dict(known), deep + 1)
+    return found
+
+
+def _called(node: Node) -> list[str]:
+    held = [v for v in node.attrs.values() if isinstance(v, Function)]
+    listed = node.attrs.get("branches")
+    held += [v for v in listed if isinstance(v, Function)] if isinstance(listed, list) else []
+    return [f.name for f in held]
+
+
+def assigned_before(scope: Scope, node: Node, variable: Variable) -> Node | None:
+    """The assignment of `variable` that a read comes after; None where it comes before."""
+    stack, seen = list(node.controls), set()
+    while stack:
+        name = stack.pop()
+        now = scope.nodes.get(name)
+        if now is None or name in seen:
+            continue
+        seen.add(name)
+        if now.op in ASSIGNS and now.inputs and scope.args.get(now.inputs[0]) == variable:
+            return now
+        stack += [*now.controls, *(r.split(":")[0] for r in now.inputs)]
+    return None
+
+
+def after(scope: Scope, node: Node, before: Value) -> Value:
+    """What an assignment makes of a variable."""
+    made = scope.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if not isinstance(made, Value):
+        raise BadFile(f"tensorflow: {node.op} '{scope.prefix}{node.name}' assigns no tensor")
+    if node.op != "AssignVariableOp":
+        made = (ops.add if node.op == "AssignAddVariableOp" else ops.sub)(before, made)
+    return made
+
+
+def carried(model: Model) -> tuple[list[Value], list[Value], dict[str, Array | None]]:
+    """The states that the graph reads, what they become, and what they begin with."""
+    befores, afters = [], []
+    initial: dict[str, Array | None] = {}
+    for name, before in model.states.items():
+        places = model.assigned.get(name, [])
+        if len(places) != 1:
+            why = "no output needs the call that assigns it" if not places else (
+                f"it is assigned at {len(places)} places")  # fmt: skip
+            raise Unsupported(f"tensorflow: variable '{name}' is state between calls, but {why}; "
+                              "choose other outputs, or export the model without it")  # fmt: skip
+        new = after(*places[0], before)
+        if new.type != before.type:
+            kinds = f"{before.type} and becomes {new.type}"
+            raise Unsupported(f"tensorflow: variable '{name}' is {kinds}; it has to keep its type")
+        befores.append(before)
+        afters.append(new)
+        initial[before.name] = model.read[name].data
+    return befores, afters, initial
