@@ -51,7 +51,7 @@ def test_a_chip_is_whole(name: str):
 def test_every_figure_has_its_source(name: str):
     """A number that the loader does not ask the source of could hide in the file."""
     c = chip.load(name)
-    told = {f"chip.{k}" for k in (*chipfile.FIGURES, "c2")}
+    told = {f"chip.{k}" for k in (*chipfile.FIGURES, "c2")} | {f"host.{k}" for k in chipfile.HOST}
     for unit in c.units.values():
         told |= {f"units.{unit.name}.rate"}
         told |= {f"units.{unit.name}.{k}" for k in ("in_atom", "out_atom") if getattr(unit, k)}
@@ -117,6 +117,9 @@ BAD = [
     ("banks = { value = 12", "banks = { value = 7", "chip.banks: is 7, which does not divide"),
     ("c2 = { i8 = 16, i16 = 8, f16", "c2 = { i8 = 16, f16", "chip.c2.i16: is missing, but"),
     ("c2 = { i8 = 16", "c2 = { int8 = 16", "chip.c2.int8: is not known here"),
+    ("moves = { value = 0.8", "moves = { value = 0", "host.moves.value: is 0; a number above 0"),
+    ("functions = {", "magic = {", "host.magic: is not known here; known are cores, clock,"),
+    ("[host]", "[timing.host]", "host: is missing"),
     ("[units.copy]", "[units.fly]", "units.fly: is not known here"),
     ("in_atom = { i8 = 32, i16", "in_atom = { i16", "units.conv.in_atom.u8: is missing"),
     ("kernel = 31", "kernle = 31", "units.conv.limits.kernle: is not known here"),

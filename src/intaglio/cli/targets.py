@@ -11,6 +11,7 @@ import click
 
 from intaglio.targets import chip
 from intaglio.targets.chip import ESTIMATE, Chip
+from intaglio.targets.chipfile import HOST
 
 UNITS = {  # how `explain` words the figures of a chip: title, unit
     "cores": ("cores", ""),
@@ -21,7 +22,6 @@ UNITS = {  # how `explain` words the figures of a chip: title, unit
     "shared": ("shared SRAM", "bytes"),
     "ddr": ("memory outside", "bytes/ns"),
     "burst": ("shortest transfer", "bytes"),
-    "host": ("CPU", "products/ns"),
     "c2": ("channels of a block", ""),
     "sparse": ("sparse weights", ""),
 }
@@ -71,7 +71,7 @@ def facts(c: Chip) -> dict[str, Any]:
                      "limits": u.limits}
             for u in c.units.values()
         },
-        "matmul": asdict(c.matmul) if c.matmul else None,
+        "matmul": asdict(c.matmul) if c.matmul else None, "host": asdict(c.host),
         "timing": c.timing, "estimates": list(c.estimates), "sources": c.sources,
     }  # fmt: skip
 
@@ -79,8 +79,8 @@ def facts(c: Chip) -> dict[str, Any]:
 def _list(as_json: bool) -> None:
     chips = [chip.load(n) for n in chip.names()]
     if as_json:
-        rows = [{k: v for k, v in facts(c).items() if k not in ("units", "timing", "sources")}
-                for c in chips]  # fmt: skip
+        long = ("units", "host", "timing", "sources")
+        rows = [{k: v for k, v in facts(c).items() if k not in long} for c in chips]
         click.echo(json.dumps(rows, indent=1))
         return
     click.echo("name      family   cores     TOPS  memory of a core + shared  outside    types")
@@ -133,6 +133,10 @@ def _explain(c: Chip, as_json: bool) -> None:
                 _figure(c, f"matmul.{key}", f"  {title}", _words(value), unit)
             elif f"matmul.{key}" in c.sources:
                 _figure(c, f"matmul.{key}", f"  {title}", "no", "")
+    click.echo("  CPU")
+    for key in HOST:
+        unit = {"cores": "", "clock": "MHz"}.get(key, "a cycle and core")
+        _figure(c, f"host.{key}", "  " + key, _words(getattr(c.host, key)), unit)
     shares = {k.removeprefix("use."): v for k, v in c.timing.items() if k.startswith("use.")}
     for key, value in c.timing.items():
         if not key.startswith("use."):

@@ -17,6 +17,7 @@ from intaglio.passes.partition_report import Module, OnCpu, Partition, why_and_r
 from intaglio.rewrite import Trace
 from intaglio.targets import Target
 from intaglio.targets.chip import Chip
+from intaglio.targets.host import nanoseconds
 from intaglio.targets.npu.limits import UNITS
 from intaglio.targets.npu.making import is_npu
 
@@ -24,8 +25,6 @@ from intaglio.targets.npu.making import is_npu
 PARAMETERS = {"npu.conv": (1, 2, 3, 5), "npu.depthwise": (1, 2, 3, 5), "npu.eltwise": (2,),
               "npu.lut": (1,)}  # fmt: skip
 LAUNCH = 20_000.0  # nanoseconds to start a program and to wait for its end
-STEP = 2_000.0  # nanoseconds to begin an op on the chip's CPU
-CACHE = 4.0  # bytes that a chip's CPU moves per nanosecond
 
 
 def partition(target: Target) -> Callable[[Graph, Trace], Partition]:
@@ -90,10 +89,7 @@ class _Partition:
     # ---- estimates -------------------------------------------------------------------------------
     def on_cpu(self, node: Node) -> float:
         """Nanoseconds on the chip's CPU."""
-        if node.op in ("reshape", "bitcast"):
-            return 0.0
-        moved = sum(v.type.bytes for v in (*node.inputs, *node.outputs) if v is not None)
-        return STEP + REGISTRY[node.op].macs(node) / self.chip.host + moved / CACHE
+        return nanoseconds(node, self.chip.host)
 
     def on_npu(self, node: Node) -> float:
         """Nanoseconds on one core; only weights come from outside."""

@@ -53,6 +53,23 @@ class Products:
 
 
 @dataclass(frozen=True)
+class Host:
+    """The CPU beside an NPU, for what stays there; rates are what one core does in a cycle."""
+
+    cores: int
+    clock: float  # MHz
+    products: float  # multiply-accumulates of f32
+    arithmetic: float  # elements of sums, comparisons, roundings
+    functions: float  # elements of exponentials and the like
+    moves: float  # elements that go to another order, or are looked up
+    bytes: float  # read or written in order
+
+    def per_ns(self, rate: str) -> float:
+        """One of the rates, in nanoseconds instead of cycles."""
+        return float(getattr(self, rate)) * self.clock / 1e3
+
+
+@dataclass(frozen=True)
 class Chip:
     """What there is to know of a chip."""
 
@@ -69,10 +86,10 @@ class Chip:
     burst: int  # bytes that a transfer from or to outside has at least
     c2: Mapping[str, int]  # channels side by side in a native feature map, by element type
     units: Mapping[str, Unit]
+    host: Host
     compatible: str = ""  # chips with the same word run each other's programs
     estimate: bool = False  # the whole chip is a guess; single guesses: `estimates`
     sparse: tuple[str, ...] = ()  # "2:4 in", "2:4 out", "4:16"
-    host: float = 10.0  # products per nanosecond of the chip's CPU, for what stays there
     timing: Mapping[str, float] = field(default_factory=dict)  # of the cycle model
     matmul: Products | None = None  # None: its runtime has no products by themselves
     sources: Mapping[str, str] = field(default_factory=dict)  # where each figure is from

@@ -10,7 +10,7 @@ from typing import Any
 
 from intaglio import dtypes
 from intaglio.errors import BadFile
-from intaglio.targets.chip import ESTIMATE, Chip, Products, Unit
+from intaglio.targets.chip import ESTIMATE, Chip, Host, Products, Unit
 
 FAMILIES = ("rknpu", "kpu", "sophgo")
 UNITS = ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "matmul", "copy")
@@ -19,8 +19,8 @@ LIMITS = ("kernel", "area", "stride", "pad", "dilation", "channels", "height", "
           "factor")  # fmt: skip
 SPARSE = ("2:4 in", "2:4 out", "4:16")
 _HEAD = {"title": str, "family": str, "compatible": str, "estimate": bool, "sources": dict,
-         "chip": dict, "units": dict, "timing": dict, "matmul": dict}  # fmt: skip
-_NEEDED = ("title", "family", "sources", "chip", "units")
+         "chip": dict, "units": dict, "host": dict, "timing": dict, "matmul": dict}  # fmt: skip
+_NEEDED = ("title", "family", "sources", "chip", "units", "host")
 
 Check = Callable[[Any], str | None]  # None, or what the value has to be
 
@@ -44,6 +44,11 @@ def _positive(most: float) -> Check:
 def _share(value: Any) -> str | None:
     right = type(value) in (int, float) and 0 < value <= 1
     return None if right else "a number above 0 and up to 1 is needed"
+
+
+def _part(value: Any) -> str | None:
+    right = type(value) in (int, float) and 0 <= value < 1
+    return None if right else "a number from 0 to below 1 is needed"
 
 
 def _cost(value: Any) -> str | None:
@@ -94,7 +99,15 @@ FIGURES: dict[str, Check] = {
     "shared": _whole(0, 1 << 32),
     "ddr": _positive(10_000),  # bytes per nanosecond
     "burst": _power,
-    "host": _positive(100_000),
+}
+HOST: dict[str, Check] = {  # the CPU beside the NPU; rates are of one core and cycle
+    "cores": _whole(1, 256),
+    "clock": _positive(10_000),  # MHz
+    "products": _positive(1024),
+    "arithmetic": _positive(1024),
+    "functions": _positive(1024),
+    "moves": _positive(1024),
+    "bytes": _positive(1024),
 }
 TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/targets.md explains them
     "efficiency": _share,
@@ -103,12 +116,16 @@ TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/target
     "steps": _whole(1, 64),
     "pixels": _whole(1, 1024),
     "taps": _whole(0, 1),
+    "apart": _cost,
+    "fold": _whole(0, 64),
     "launch": _cost,
     "layer": _cost,
     "transfer": _cost,
+    "alone": _part,
     "barrier": _cost,
     "start": _cost,
     "call": _cost,
+    "turn": _cost,
     "images": _whole(1, 64),
 }
 
@@ -216,11 +233,14 @@ def read(path: Path) -> Chip:
     units = _units(file, data["units"])
     _together(file, found, units)
     timing = _timing(file, data.get("timing", {}))
+    host = file.table("host", data["host"], HOST)
+    file.need("host", host, HOST)
+    cpu = Host(**{k: file.value(f"host.{k}", host[k], check) for k, check in HOST.items()})
     return Chip(
         name=path.stem, title=data["title"], family=data["family"], units=units, timing=timing,
         matmul=_matmul(file, data["matmul"]) if "matmul" in data else None,
         compatible=data.get("compatible", path.stem), estimate=data.get("estimate", False),
-        sources=file.sources, **found,
+        sources=file.sources, host=cpu, **found,
     )  # fmt: skip
 
 

@@ -28,4 +28,4 @@ def precisions(chip: Chip) -> tuple[Precision, ...]:
     of_weights = Stored(("i8",), grains=("channel", "tensor"))
     on_npu = Precision("int8", Stored(("i8", "u8"), zeros=True), of_weights, table_bits=bits)
     products = chip.units["conv"].rate["i8"] * chip.clock / 1e3  # per nanosecond
-    return on_npu, floats("f32", products / chip.host)
+    return on_npu, floats("f32", products / chip.host.per_ns("products"))

@@ -1,0 +1,44 @@
+"""What an op costs on the CPU beside an NPU: by the kind of its work, and what it moves."""
+
+from __future__ import annotations
+
+from intaglio.ir import Node
+from intaglio.ops.registry import REGISTRY
+from intaglio.targets.chip import Host
+
+STEP = 2_000.0  # nanoseconds to begin an op
+GRAIN = 20_000.0  # nanoseconds of work below which a core is not worth waking
+FREE = ("reshape", "bitcast")  # the same bytes under another name
+FUNCTIONS = (
+    "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow sigmoid softplus "
+    "mish gelu swish elu selu celu softmax log_softmax qlinear_softmax reduce_log_sum_exp lrn "
+    "attention rotary_embedding cpu.attention"
+)
+MOVES = (
+    "transpose expand tile concat slice pad depth_to_space space_to_depth channel_shuffle gather "
+    "gather_elements gather_nd scatter_elements scatter_nd tensor_scatter one_hot reverse_sequence "
+    "lookup lookup_wide resize qlinear_resize interpolate grid_sample max_pool qlinear_avg_pool "
+    "avg_pool topk argmax argmin nonzero compress unique col2im roi_align "
+    "non_max_suppression"
+)
+_FAMILIES = {op: kind for kind, ops in (("functions", FUNCTIONS), ("moves", MOVES))
+             for op in ops.split()}  # fmt: skip
+
+
+def family(node: Node) -> str:
+    """The kind of work that a node is: products, functions, moves or arithmetic."""
+    usual = "products" if REGISTRY[node.op].macs(node) else "arithmetic"
+    return _FAMILIES.get(node.op, usual)
+
+
+def nanoseconds(node: Node, host: Host) -> float:
+    """An estimate for one node: the longer of its work and its traffic, on as many cores as pay."""
+    if node.op in FREE:
+        return 0.0
+    values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+    elements = max(v.type.size for v in values)
+    work = REGISTRY[node.op].macs(node) / host.per_ns("products")
+    if family(node) != "products":
+        work += elements / host.per_ns(family(node))
+    alone = max(work, sum(v.type.bytes for v in values) / host.per_ns("bytes"))
+    return STEP + alone / min(host.cores, max(1.0, alone / GRAIN))
