@@ -29,17 +29,18 @@ class Net:
     def conv(self, x: Value, channels: int, kernel: int | tuple[int, int] = 1,
              stride: int | tuple[int, int] = 1, *, act: str | None = None,
              add: Value | None = None, deep: bool = True,
-             pad: tuple[int, int] | None = None) -> Value:  # fmt: skip
+             pad: tuple[int, ...] | None = None) -> Value:  # fmt: skip
         k = (kernel, kernel) if isinstance(kernel, int) else kernel
         s = (stride, stride) if isinstance(stride, int) else stride
         p = (k[0] // 2, k[1] // 2) if pad is None else pad
+        p = p if len(p) == 4 else (*p, *p)  # top, left, bottom, right
         w = np.zeros((channels, x.shape[1] if deep else 1, *k), np.int8)
         act = self.act if act is None else act
         table = None if act in ("relu", "none") else np.zeros(256, np.int8)
         rest = {"base": -128} if table is not None else {}
         op = ops.conv if deep else ops.depthwise
         return op(x, w, np.ones(channels, np.float32), np.zeros(channels, np.int32), add, table,
-                  stride=s, pad=(*p, *p), dilation=(1, 1), r_factor=1.0 if add is not None else 0.0,
+                  stride=s, pad=p, dilation=(1, 1), r_factor=1.0 if add is not None else 0.0,
                   **ZERO, **BYTES, **rest)  # fmt: skip
 
     def depthwise(self, x: Value, kernel: int, stride: int = 1) -> Value:
@@ -63,6 +64,11 @@ class Net:
         """Another order of the elements: each is read and written, as by a table."""
         return ops.lut(x, np.zeros(256, np.int8), base=-128)
 
+    def softmax(self, x: Value) -> Value:
+        """About: exponentials as by a table, then a product."""
+        return ops.eltwise(x, x, np.zeros(256, np.int8), kind="mul", a_zero=0, b_zero=0, y_zero=0,
+                           a_factor=1.0, b_factor=1.0, base=-128, **BYTES)  # fmt: skip
+
     def up(self, x: Value, factor: int = 2) -> Value:
         return ops.resize(x, factor=(factor, factor))
 
@@ -77,9 +83,13 @@ class Net:
 
 
 def graph(x: Value, *outputs: Value) -> Graph:
+    return Graph([x], _named(outputs), name="net")
+
+
+def _named(outputs: Sequence[Value]) -> list[Value]:
     for i, y in enumerate(outputs):
         y.name = f"y{i}"
-    return Graph([x], list(outputs), name="net")
+    return list(outputs)
 
 
 # ---- classifiers ---------------------------------------------------------------------------------
@@ -115,16 +125,6 @@ def resnet50(batch: int = 1, before: bool = False) -> Graph:
     return graph(x, n.conv(n.mean(y), 1000, act="none"))
 
 
-def resnet18(n: Net, x: Value) -> Value:
-    y = n.pool(n.conv(x, 64, 7, 2), 3, 2, 1)
-    for stage in range(4):
-        for k in range(2):
-            s, c = (2 if stage and not k else 1), 64 << stage
-            skip = n.conv(y, c, 1, s, act="none") if s == 2 else y
-            y = n.conv(n.conv(y, c, 3, s), c, 3, add=skip)
-    return y
-
-
 def lprnet(batch: int = 1) -> Graph:
     n = Net()
     x = n.image(3, 24, 94, batch)
@@ -134,16 +134,25 @@ def lprnet(batch: int = 1) -> Graph:
         y = n.conv(n.conv(y, q), q, (3, 1))
         return n.conv(n.conv(y, q, (1, 3)), channels)
 
+    def context(f: Value) -> Value:
+        """Divided by the mean of its squares."""
+        return n.join(f, n.mean(n.join(f, f, "mul")), "mul")
+
+    def every(y: Value, step: int) -> Value:
+        """Each step-th channel: a copy, since none of them is a block by itself."""
+        return n.turned(ops.slice_(y, first=0, count=y.shape[1] // step))
+
     a = n.conv(x, 64, 3, pad=(0, 0))
     b = block(n.pool(a, 3, 1), 128)
-    y = n.pool(b, 3, (1, 2))
-    c = block(ops.slice_(y, first=0, count=64), 256)
+    c = block(every(n.pool(b, 3, (1, 2)), 2), 256)
     d = block(c, 256)
-    y = n.pool(d, 3, (1, 2))
-    e = n.conv(ops.slice_(y, first=0, count=64), 256, (1, 4), pad=(0, 0))
+    e = n.conv(every(n.pool(d, 3, (1, 2)), 4), 256, (1, 4), pad=(0, 0))
     f = n.conv(e, 68, (13, 1), pad=(0, 0))
-    context = [n.mean(p) for p in (a, b, d)]  # of the whole plate, beside its places
-    return graph(x, n.conv(f, 68, act="none"), *[n.conv(p, 68, act="none") for p in context])
+    pools = [n.pool(y, k, s, kind="avg") for y, k, s in
+             ((a, 5, 5), (b, 5, 5), (d, (4, 10), (4, 2)))]  # fmt: skip
+    y = ops.concat(*[context(p) for p in (*pools, f)])
+    y = n.conv(y, 68, act="none")
+    return graph(x, n.pool(y, (y.shape[2], 1), 1, kind="avg"))
 
 
 # ---- detectors -----------------------------------------------------------------------------------
@@ -165,7 +174,7 @@ def _sppf(n: Net, x: Value, channels: int) -> Value:
 
 
 def yolov5(width: float, act: str = "silu", batch: int = 1, size: int = 640,
-           outputs: str = "sigmoid") -> Graph:  # fmt: skip
+           outputs: str = "sigmoid", turn: bool = False) -> Graph:  # fmt: skip
     n = Net(act)
     w = [int(c * width) for c in (64, 128, 256, 512, 1024)]
     x = n.image(3, size, size, batch)
@@ -179,7 +188,8 @@ def yolov5(width: float, act: str = "silu", batch: int = 1, size: int = 640,
     o3 = _c3(n, ops.concat(n.up(c), p3), w[2], 1, False)
     o4 = _c3(n, ops.concat(n.conv(o3, w[2], 3, 2), c), w[3], 1, False)
     o5 = _c3(n, ops.concat(n.conv(o4, w[3], 3, 2), a), w[4], 1, False)
-    return graph(x, *[n.conv(o, 255, act=outputs) for o in (o3, o4, o5)])
+    made = [n.conv(o, 255, act=outputs) for o in (o3, o4, o5)]
+    return graph(x, *[n.turned(y) for y in made] if turn else made)
 
 
 def _c2f(n: Net, x: Value, channels: int, repeats: int, skip: bool) -> Value:
@@ -192,7 +202,9 @@ def _c2f(n: Net, x: Value, channels: int, repeats: int, skip: bool) -> Value:
     return n.conv(ops.concat(*parts), channels)
 
 
-def yolov8(width: float, batch: int = 1, masks: bool = False, size: int = 640) -> Graph:
+def yolov8(width: float, batch: int = 1, masks: bool = False, size: int = 640,
+           decoded: bool = False) -> Graph:  # fmt: skip
+    """YOLOv8; `decoded`: as exported by its authors, who turn scores into boxes in the model."""
     n = Net("silu")
     w = [int(c * width) for c in (64, 128, 256, 512, 1024)]
     x = n.image(3, size, size, batch)
@@ -208,9 +220,10 @@ def yolov8(width: float, batch: int = 1, masks: bool = False, size: int = 640) -
     for o in (o3, o4, o5):
         made.append(n.conv(n.conv(n.conv(o, 64, 3), 64, 3), 64, act="none"))
         scores = n.conv(n.conv(n.conv(o, c3, 3), c3, 3), 80, act="sigmoid")
-        made += [scores, n.conv(scores, 1, act="none")]  # rknn_model_zoo adds their sum
+        made += [scores] if decoded else [scores, n.conv(scores, 1, act="none")]  # zoo: their sum
         if masks:
             made.append(n.conv(n.conv(n.conv(o, 32, 3), 32, 3), 32, act="none"))
+    made = [n.turned(y) for y in made] if decoded else made
     if masks:
         made.append(n.conv(n.conv(n.deconv(n.conv(o3, w[2], 3), w[2]), w[2], 3), 32))
     return graph(x, *made)
@@ -244,11 +257,20 @@ def yolov6n(batch: int = 1) -> Graph:
     return graph(x, *made)
 
 
-def yolox_s(batch: int = 1) -> Graph:
+def yolox_s(batch: int = 1, part: str = "whole", turn: bool = True) -> Graph:
+    """YOLOX-s, or its first stage, what follows, or its heads: int8 models keep two in floats."""
     n = Net("silu")
-    x = n.image(12, 320, 320, batch)  # after its slices
     w = (32, 64, 128, 256, 512)
-    y = _c3(n, n.conv(n.conv(x, w[0], 3), w[1], 3, 2), w[1], 1)
+    if part == "heads":
+        maps = [n.image(c, 640 // s, 640 // s, batch) for c, s in ((128, 8), (256, 16), (512, 32))]
+        return Graph(maps, _named(_yolox_heads(n, maps, turn)), name="net")
+    x = n.image(12, 320, 320, batch)  # after its slices
+    if part == "middle":
+        x = y = n.image(w[1], 160, 160, batch)
+    else:
+        y = _c3(n, n.conv(n.conv(x, w[0], 3), w[1], 3, 2), w[1], 1)
+    if part == "first":
+        return graph(x, y)
     p3 = _c3(n, n.conv(y, w[2], 3, 2), w[2], 3)
     p4 = _c3(n, n.conv(p3, w[3], 3, 2), w[3], 3)
     y = n.conv(n.conv(p4, w[4], 3, 2), w[3])
@@ -260,17 +282,23 @@ def yolox_s(batch: int = 1) -> Graph:
     o3 = _c3(n, ops.concat(n.up(c), p3), w[2], 1, False)
     o4 = _c3(n, ops.concat(n.conv(o3, w[2], 3, 2), c), w[3], 1, False)
     o5 = _c3(n, ops.concat(n.conv(o4, w[3], 3, 2), a), w[4], 1, False)
+    if part == "middle":
+        return graph(x, o3, o4, o5)
+    return graph(x, *_yolox_heads(n, [o3, o4, o5], turn))
+
+
+def _yolox_heads(n: Net, maps: Sequence[Value], turn: bool) -> list[Value]:
     made = []
-    for o in (o3, o4, o5):
+    for o in maps:
         stem = n.conv(o, 128)
-        made.append(n.conv(n.conv(n.conv(stem, 128, 3), 128, 3), 80, act="sigmoid"))
+        scores = n.conv(n.conv(n.conv(stem, 128, 3), 128, 3), 80, act="sigmoid")
         box = n.conv(n.conv(stem, 128, 3), 128, 3)
-        made += [n.conv(box, 4, act="none"), n.conv(box, 1, act="sigmoid")]
-    return graph(x, *made)
+        made += [scores, n.conv(box, 4, act="none"), n.conv(box, 1, act="sigmoid")]
+    return [n.turned(y) for y in made] if turn else made
 
 
-def retinaface(size: int, batch: int = 1) -> Graph:
-    n = Net("leaky")
+def retinaface(size: int, batch: int = 1, act: str = "leaky") -> Graph:
+    n = Net(act)
     x = n.image(3, size, size, batch)
     y = n.conv(x, 8, 3, 2)
     plan = [
@@ -301,13 +329,52 @@ def retinaface(size: int, batch: int = 1) -> Graph:
     return graph(x, *made)
 
 
+def dla34(n: Net, x: Value) -> list[Value]:
+    """Deep layer aggregation: the maps of strides 4, 8, 16 and 32."""
+
+    def block(y: Value, channels: int, stride: int, skip: Value) -> Value:
+        return n.conv(n.conv(y, channels, 3, stride), channels, 3, add=skip)
+
+    def tree(levels: int, y: Value, channels: int, stride: int, whole: bool,
+             children: tuple[Value, ...] = ()) -> Value:  # fmt: skip
+        bottom = n.pool(y, stride, stride) if stride > 1 else y
+        skip = bottom if y.shape[1] == channels else n.conv(bottom, channels, act="none")
+        children = (*children, bottom) if whole else children
+        if levels == 1:
+            a = block(y, channels, stride, skip)
+            b = block(a, channels, 1, a)
+            return n.conv(ops.concat(b, a, *children), channels)
+        a = tree(1, y, channels, stride, False)
+        return tree(1, a, channels, 1, False, (*children, a))
+
+    y = n.conv(n.conv(x, 16, 7), 16, 3)
+    found = [tree(1, n.conv(y, 32, 3, 2), 64, 2, False)]
+    for levels, channels in ((2, 128), (2, 256), (1, 512)):
+        found.append(tree(levels, found[-1], channels, 2, True))
+    return found
+
+
 def centernet(batch: int = 1) -> Graph:
+    """CenterNet with DLA-34 and no deformable convolutions, which sophon-demo publishes."""
     n = Net()
     x = n.image(3, 512, 512, batch)
-    y = resnet18(n, x)
-    for _ in range(3):
-        y = n.deconv(y, 256, 4)
-    return graph(x, *[n.conv(n.conv(y, 64, 3), k, act="none") for k in (80, 2, 2)])
+
+    def up(y: Value, factor: int) -> Value:
+        """A transposed convolution of each channel by itself: its zeros are computed, too."""
+        pad = (factor, factor, factor - 1, factor - 1)
+        return n.conv(n.up(y, factor), y.shape[1], 2 * factor, deep=False, pad=pad, act="none")
+
+    maps = dla34(n, x)
+    for first in (2, 1, 0):  # each round brings all coarser maps to this one's size
+        channels, y, kept = maps[first].shape[1], maps[first], []
+        for coarse in maps[first + 1 :]:
+            z = n.conv(coarse, channels) if coarse.shape[1] != channels else coarse
+            factor = maps[first].shape[2] // z.shape[2]
+            y = n.conv(ops.concat(y, up(z, factor) if factor > 1 else z), channels, 3)
+            kept.append(y)
+        maps[first + 1 :] = kept
+    heads = [n.conv(n.conv(maps[-1], 256, 3), k, act="none") for k in (80, 2, 2)]
+    return graph(x, *heads)
 
 
 # ---- transformers --------------------------------------------------------------------------------
@@ -322,8 +389,7 @@ def bert(tokens: int = 256, layers: int = 12, wide: int = 768, heads: int = 12,
         for h in range(heads):
             a, b, c = (ops.slice_(t, first=h * deep, count=deep) for t in (q, k, v))
             score = ops.matmul(a, b, turned=True, a_zero=0, b_zero=0, factor=1.0, **BYTES)
-            score = n.turned(score)  # softmax, about
-            mixed.append(ops.matmul(score, c, a_zero=0, b_zero=0, factor=1.0, **BYTES))
+            mixed.append(ops.matmul(n.softmax(score), c, a_zero=0, b_zero=0, factor=1.0, **BYTES))
         y = n.join(n.conv(ops.concat(*mixed), wide), y)
         y = n.conv(n.conv(y, 4 * wide, act="gelu"), wide, add=y)
     return graph(x, y)
@@ -335,14 +401,19 @@ MAKERS: dict[str, Callable[..., Graph]] = {
     "resnet50_v2": lambda batch=1: resnet50(batch, before=True),
     "yolov5n": lambda batch=1: yolov5(0.25, batch=batch),
     "yolov5s": lambda batch=1: yolov5(0.5, batch=batch),
+    "yolov5s_3output": lambda batch=1: yolov5(0.5, batch=batch, outputs="none", turn=True),
     "yolov5s_relu": lambda batch=1: yolov5(0.5, "relu", batch),
     "yolov6n": yolov6n,
     "yolov8n": lambda batch=1: yolov8(0.25, batch),
     "yolov8s": lambda batch=1: yolov8(0.5, batch),
-    "yolov8s_seg": lambda batch=1: yolov8(0.5, batch, masks=True),
+    "yolov8s_det": lambda batch=1: yolov8(0.5, batch, decoded=True),
+    "yolov8s_seg": lambda batch=1: yolov8(0.5, batch, masks=True, decoded=True),
     "yolox_s": yolox_s,
+    "yolox_s.first": lambda batch=1: yolox_s(batch, "first"),
+    "yolox_s.middle": lambda batch=1: yolox_s(batch, "middle"),
+    "yolox_s.heads": lambda batch=1: yolox_s(batch, "heads"),
     "retinaface_320": lambda batch=1: retinaface(320, batch),
-    "retinaface_640": lambda batch=1: retinaface(640, batch),
+    "retinaface_640": lambda batch=1: retinaface(640, batch, "relu"),  # as cheap on lanes
     "centernet": centernet,
     "lprnet": lprnet,
     "bert": lambda batch=1: bert(batch=batch),
@@ -366,6 +437,12 @@ def macs(g: Graph) -> int:
         count = REGISTRY[node.op].macs
         found += count(node) if count else 0
     return found
+
+
+def turned(g: Graph) -> int:
+    """Elements that the exported model brings into another order, for one image."""
+    return sum(n.outputs[0].type.size // n.outputs[0].shape[0] for n in g.nodes()
+               if n.op == "npu.lut")  # fmt: skip
 
 
 def names() -> Sequence[str]:

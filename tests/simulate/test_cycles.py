@@ -66,6 +66,32 @@ def test_a_convolution_takes_its_atoms(fields, cycles):
     assert made.products[0] == dst.height * dst.width * dst.channels * src.channels * taps
 
 
+def test_on_one_engine_tables_and_sums_follow_a_product():
+    """Each output takes some instructions of 32 bits, tables and sums their own."""
+    one = replace(CHIP, timing={**TIMING, "apart": 3.0})
+    fields = conv(64, 64, 56, entries=256, residual=box("sram", 64, 56, 56))
+    made = 56 * 56 * 64
+    product, table, add = 56 * 56 * 4 * 2, made / 4, made / 16
+    expected = product + table + add + 3 * made / (16 / 4)  # a fourth of the rate of bytes
+    assert costs(program(Instruction("conv", fields)), one).work[0] == expected
+
+
+def test_taps_of_few_channels_lie_side_by_side():
+    few = replace(CHIP, timing={**TIMING, "fold": 4})
+    for channels, atoms in ((3, -(-3 * 49 // 32)), (8, 49)):
+        work = costs(program(Instruction("conv", conv(channels, 32, 10, 7))), few).work[0]
+        assert work == 10 * 10 * atoms
+
+
+def test_some_work_is_no_shorter_on_more_cores():
+    shared = replace(CHIP, timing={**TIMING, "alone": 0.25})
+    each = [Instruction("conv", conv(64, 64, 56), core=k) for k in range(3)]
+    usual, less = (costs(program(*each, cores=3), c).work[0] for c in (CHIP, shared))
+    assert less == usual * 1.5  # a third of all but a fourth, and that fourth
+    one = costs(program(each[0]), shared).work[0]
+    assert one == usual
+
+
 def test_other_units_take_their_elements():
     a, b = box("sram", 24, 8, 8), box("sram", 24, 4, 4)
     window = {"kernel": (2, 2), "stride": (2, 2), "dilation": (1, 1)}

@@ -24,12 +24,16 @@ USUAL = {  # constants of a chip whose file does not say
     "steps": 1,  # cycles for which a convolution holds an output at least
     "pixels": 1,  # outputs of a channel that it holds together
     "taps": 0,  # 1: pooling reads every tap of every window; 0: every element once
+    "apart": 0.0,  # instructions that follow a product, with tables and sums; 0: all run beside it
+    "fold": 0,  # input channels up to which all taps lie side by side in an atom
     "launch": 100.0,  # cycles of each instruction beside its work
     "layer": 0.0,  # cycles of each layer beside those of its instructions
     "transfer": 100.0,  # cycles until a transfer's first byte
+    "alone": 0.0,  # share of the work with which other cores do not help
     "barrier": 500.0,  # cycles from the last core's arrival on
     "start": 20.0,  # microseconds to hand a program to the NPU
     "call": 60.0,  # microseconds of each step that the CPU does, beside its work
+    "turn": 0.0,  # cycles of each element that a vendor's program moves to another order
     "images": 1,  # of a batch that products of bytes take side by side
 }  # and "use.TYPE", the share of its rate that a product of that type reaches
 PRODUCTS = ("conv", "depthwise", "matmul")
@@ -87,6 +91,8 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
             if name in PRODUCTS:
                 made.work[which] *= np.where(_ITEM[rows["src"]["dtype"]] == 1, spread, 1)
             made.idle[which] = constant["launch"]
+    cores = int(core.max(initial=0)) + 1
+    made.work[queue == 1] *= 1 + constant["alone"] * (cores - 1)
     _layers(made, constant["layer"])
     return made
 
@@ -140,7 +146,8 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tup
         taps = _f(rows["kernel"]).prod(-1)
         ins, outs = _f(rows["in_atom"]), _f(rows["out_atom"])
         deep = _f(src["channels"]) if name == "conv" else np.ones(len(rows))
-        held = np.maximum(constant["steps"], taps * -(-deep // ins)) if name == "conv" else taps
+        atoms = np.where(deep <= constant["fold"], -(-deep * taps // ins), taps * -(-deep // ins))
+        held = np.maximum(constant["steps"], atoms) if name == "conv" else taps
         atom = ins * outs if name == "conv" else outs
         together = constant["pixels"] if name == "conv" else 1
         cycles = (
@@ -153,7 +160,12 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tup
         ends = np.where(rows["entries"] > 0, made / _rate(chip, "lut", src["dtype"]), 0)
         if "eltwise" in chip.units:
             more = made / _rate(chip, "eltwise", src["dtype"])
-            ends = np.where(rows["residual"]["channels"] > 0, np.maximum(ends, more), ends)
+            both = ends + more if constant["apart"] else np.maximum(ends, more)
+            ends = np.where(rows["residual"]["channels"] > 0, both, ends)
+        if constant["apart"]:
+            return cycles + ends + constant["apart"] * made / _wide(chip), (
+                pixels * taps * deep * _f(dst["channels"])
+            )
         return np.maximum(cycles, ends), pixels * taps * deep * _f(dst["channels"])
     if name == "matmul":
         conv = chip.units["conv"]
@@ -170,7 +182,8 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tup
         return elements / rate, np.zeros(len(rows))
     if name == "eltwise":
         table = np.where(rows["entries"] > 0, made / _rate(chip, "lut", src["dtype"]), 0)
-        return np.maximum(made / rate, table), np.zeros(len(rows))
+        whole = made / rate + table if constant["apart"] else np.maximum(made / rate, table)
+        return whole, np.zeros(len(rows))
     return made / rate, np.zeros(len(rows))
 
 
@@ -188,6 +201,12 @@ def _rate(chip: Chip, unit: str, codes: Array) -> Array:
         i8 = (known or chip.units["copy"]).rate.get("i8", 1.0)
         rate = np.where(rate == 0, i8 / np.maximum(_ITEM[codes], 1), rate)
     return rate
+
+
+def _wide(chip: Chip) -> float:
+    """Elements of 32 bits that element-wise work takes a cycle."""
+    rate = chip.units.get("eltwise", chip.units["copy"]).rate
+    return rate.get("f32") or rate["i8"] / 4
 
 
 def _by_type(values: Any, codes: Array, other: float) -> Array:
