@@ -148,6 +148,9 @@ def _again(node: Node, inputs: list[Value | None], batch: int) -> Node:
     grown = read is not None and first is not None and first.type.size > read.type.size
     if node.op in ("reshape", "expand") and shape and grown:
         attrs["shape"] = (shape[0] * batch, *shape[1:])
+    if node.op == "slice" and read is not None and first is not None:
+        ends = zip(attrs["stop"], read.shape, first.shape, strict=True)  # whole axes stay whole
+        attrs["stop"] = tuple(new if stop >= old else stop for stop, old, new in ends)
     if node.op == "concat" and any(v is not None and v.data is None for v in inputs):
         inputs = [_repeated(v, batch) for v in inputs]
     try:
