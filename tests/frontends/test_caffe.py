@@ -150,6 +150,36 @@ def test_old_files(tmp_path: Path):
     np.testing.assert_allclose(ours["y"], theirs[0], atol=1e-5)
 
 
+OLD = [
+    ("CONVOLUTION", "convolution_param { num_output: 6 kernel_size: 3 pad: 1 }"), ("RELU", ""),
+    ("LRN", "lrn_param { local_size: 3 alpha: 0.1 beta: 0.6 }"), ("POOLING", "pooling_param { kernel_size: 2 }"),
+    ("SIGMOID", ""), ("TANH", ""), ("POWER", "power_param { scale: 2 }"), ("ABSVAL", ""),
+    ("DROPOUT", ""), ("FLATTEN", ""), ("INNER_PRODUCT", "inner_product_param { num_output: 5 }"),
+    ("SOFTMAX", ""),
+]  # fmt: skip
+
+
+def test_old_nets_layer_by_layer(tmp_path: Path):
+    """All in place or one after the other, with a layer of training at either end."""
+    text, last = INPUT + "layers { name: 'd' type: HDF5_DATA top: 'data' top: 'label' }\n", "data"
+    for i, (kind, settings) in enumerate(OLD):
+        text += (f"layers {{ name: 'l{i}' type: {kind} bottom: '{last}' top: 't{i}' "
+                 f"{settings} }}\n")  # fmt: skip
+        last = f"t{i}"
+    text += f"layers {{ name: 'loss' type: SOFTMAX_LOSS bottom: '{last}' bottom: 'label' }}\n"
+    weights = {"l0": [normal(6, 6, 3, 3), normal(6)], "l10": [normal(5, 480), normal(5)]}
+    net = model(tmp_path, text, weights, old=True)
+    graph = intaglio.load(net)
+    data = normal(1, 6, 9, 11, seed=1)
+    got = intaglio.interpret(graph, {"data": data})[last]
+    kept = "".join(line for line in text.splitlines(keepends=True) if "LOSS" not in line
+                   and "HDF5" not in line)  # fmt: skip
+    net.write_text(kept)
+    theirs = cv2.dnn.readNetFromCaffe(str(net), str(net.with_suffix(".caffemodel")))
+    theirs.setInput(data)
+    np.testing.assert_allclose(got, theirs.forward().reshape(got.shape), atol=1e-5)
+
+
 def test_either_file_names_the_model_and_shapes_may_change(tmp_path: Path):
     text, blobs = CASES["conv"]
     net = model(tmp_path, INPUT + text, {"l": blobs})

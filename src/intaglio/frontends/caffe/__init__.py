@@ -15,16 +15,8 @@ from intaglio.frontends.caffe.layers import LAYERS
 from intaglio.frontends.halves import halves
 from intaglio.ir import Graph, Type, Value
 
-SKIPPED = (
-    "Accuracy",
-    "SoftmaxWithLoss",
-    "Silence",
-    "Data",
-    "AnnotatedData",
-    "ImageData",
-    "MultiBoxLoss",
-    "DetectionEvaluate",
-)  # of training
+SKIPPED = ("Accuracy", "Silence", "DetectionEvaluate")  # of training, as what ends so:
+ENDS = ("Data", "Loss")
 LARGEST = 1 << 31  # elements of a result
 
 
@@ -47,7 +39,8 @@ def load_caffe(
     except OSError as e:
         raise BadFile(f"cannot read '{net}': {(e.strerror or str(e)).lower()}") from None
     described = parse_text(text, f"'{net}'")
-    layers = [one for one in layers_of(described) if one.type not in SKIPPED]
+    layers = [one for one in layers_of(described)
+              if one.type not in SKIPPED and not one.type.endswith(ENDS)]  # fmt: skip
     blobs = read_weights(numbers)
     given = _inputs(described, layers, dict(shapes or {}), inputs)
     known = dict(given)

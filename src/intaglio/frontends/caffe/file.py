@@ -16,7 +16,8 @@ from intaglio.ir import Array
 
 DEEPEST = 32  # messages inside of messages
 OLD = {"RELU": "ReLU", "LRN": "LRN", "TANH": "TanH", "INNER_PRODUCT": "InnerProduct",
-       "BNLL": "BNLL", "SOFTMAX_LOSS": "SoftmaxWithLoss", "ABSVAL": "AbsVal"}  # fmt: skip
+       "BNLL": "BNLL", "SOFTMAX_LOSS": "SoftmaxWithLoss", "ABSVAL": "AbsVal", "ARGMAX": "ArgMax",
+       "MVN": "MVN"}  # fmt: skip
 
 
 class Message(dict[str, list[Any]]):
