@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from intaglio import ops
+from intaglio.frontends import batches
 from intaglio.frontends.tflite.node import TfliteNode, importer
 from intaglio.ir import Value
 
@@ -221,44 +220,9 @@ def l2_normalization(n: TfliteNode) -> Value:
 
 @importer("SPACE_TO_BATCH_ND")
 def space_to_batch(n: TfliteNode) -> Value:
-    """Blocks of pixels become images of a batch: how a dilated convolution is spelled."""
-    x, block, pads = n.required(0), n.ints(1), n.ints(2)
-    m, rank = len(block), x.type.rank
-    around = np.array(pads).reshape(m, 2)
-    before = (0, *around[:, 0].tolist(), *[0] * (rank - 1 - m))
-    after = (0, *around[:, 1].tolist(), *[0] * (rank - 1 - m))
-    x = ops.pad(x, before=before, after=after)
-    split = [x.shape[0]]
-    for d, b in zip(x.shape[1 : 1 + m], block, strict=True):
-        if b < 1 or d % b:
-            n.unsupported(f"an extent of {d} does not fall into blocks of {b}")
-        split += [d // b, b]
-    rest = x.shape[1 + m :]
-    y = ops.reshape(x, shape=(*split, *rest))
-    inner, outer = range(2, 2 * m + 1, 2), range(1, 2 * m, 2)
-    y = ops.transpose(y, perm=(*inner, 0, *outer, *range(2 * m + 1, y.type.rank)))
-    count = x.shape[0] * int(np.prod(block))
-    made: Value = ops.reshape(y, shape=(count, *split[1::2], *rest))
-    return made
+    return batches.space_to_batch(n.required(0), n.ints(1), n.ints(2))
 
 
 @importer("BATCH_TO_SPACE_ND", stored=True)
 def batch_to_space(n: TfliteNode) -> Value:
-    x, block, crops = n.required(0), n.ints(1), n.ints(2)
-    m, batch = len(block), int(np.prod(block))
-    if batch < 1 or x.shape[0] % batch:
-        n.unsupported(f"a batch of {x.shape[0]} does not fall into blocks of {block}")
-    rest = x.shape[1 + m :]
-    count = x.shape[0] // batch
-    y = ops.reshape(x, shape=(*block, count, *x.shape[1:]))
-    perm = [m]
-    for i in range(m):
-        perm += [m + 1 + i, i]
-    y = ops.transpose(y, perm=(*perm, *range(2 * m + 1, y.type.rank)))
-    spatial = tuple(d * b for d, b in zip(x.shape[1 : 1 + m], block, strict=True))
-    y = ops.reshape(y, shape=(count, *spatial, *rest))
-    ends = np.array(crops).reshape(m, 2)
-    start = (0, *ends[:, 0].tolist(), *[0] * len(rest))
-    stop = (count, *(d - e for d, e in zip(spatial, ends[:, 1].tolist(), strict=True)), *rest)
-    made: Value = ops.slice_(y, start=start, stop=stop, step=(1,) * y.type.rank)
-    return made
+    return batches.batch_to_space(n.required(0), n.ints(1), n.ints(2))
