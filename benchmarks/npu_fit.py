@@ -28,6 +28,7 @@ from benchmarks import npu_nets
 from intaglio.npu import build
 from intaglio.npu.isa import QUEUES, Program
 from intaglio.simulate.cycles import USUAL
+from intaglio.simulate.elements import as_bytes
 from intaglio.simulate.timeline import timeline
 from intaglio.targets import chip
 from intaglio.targets.chip import Chip
@@ -49,7 +50,7 @@ APART = {  # rows that contradict others: predicted and printed, but neither fit
     ("bm1684", "retinaface_640", "i8"): "in int8 it takes longer than in f32",
     ("bm1684", "yolox_s", "i8"): "it takes less than its float parts do in f32",
 }
-TYPES = {"int8": ("i8", 1), "uint8": ("i8", 1), "fp16": ("f16", 2), "fp32": ("f32", 4)}
+TYPES = {"int8": "i8", "uint8": "i8", "fp16": "f16", "fp32": "f32"}
 TOGETHER = {"rknpu": False, "kpu": True, "sophgo": True}  # groups of layers, or one by one
 
 
@@ -79,7 +80,7 @@ def read(path: Path, family: str | None = None) -> list[Row]:
     found = {}
     for line in csv.DictReader(path.open()):
         net = next((n for p, n in NETS.items() if re.fullmatch(p, line["model"])), None)
-        dtype = TYPES[line["dtype"]][0]
+        dtype = TYPES[line["dtype"]]
         if net is None or line["chip"] not in chip.names() or family not in (None, line["family"]):
             continue
         if dtype not in chip.load(line["chip"]).types:
@@ -88,28 +89,6 @@ def read(path: Path, family: str | None = None) -> list[Row]:
                   float(line["ms_per_sample"]))  # fmt: skip
         found[replace(row, milliseconds=0.0)] = row
     return list(found.values())
-
-
-def narrowed(c: Chip, dtype: str) -> Chip:
-    """The chip for elements of `dtype`, as if they were bytes in memories that much smaller."""
-    size = next(s for t, s in TYPES.values() if t == dtype)
-    if size == 1:
-        return c
-    units = {}
-    for name, u in c.units.items():
-        rate = u.rate.get(dtype, u.rate["i8"] / size)
-        atoms = {k: {"i8": getattr(u, k)[dtype]} if getattr(u, k) else {}
-                 for k in ("in_atom", "out_atom")}  # fmt: skip
-        wide = {"f32": u.rate["f32"]} if name == "eltwise" and "f32" in u.rate else {}
-        units[name] = replace(u, rate={"i8": rate, **wide}, **atoms)
-    timing = {**USUAL, **c.timing}
-    share = timing.get(f"use.{dtype}", 1.0)
-    timing |= {"use.i8": share, "port": timing["port"] / size, "images": 1}
-    return replace(
-        c, sram=c.sram // size, shared=c.shared // size, align=max(c.align // size, 1),
-        ddr=c.ddr / size, burst=max(c.burst // size, 1), c2={"i8": c.c2[dtype]}, units=units,
-        timing=timing,
-    )  # fmt: skip
 
 
 def parts(row: Row) -> list[tuple[str, str]]:
@@ -134,7 +113,7 @@ def program(row: Row, kept: Path | None) -> np.ndarray:
     name = f"{row.chip}-{row.net}-{row.dtype}-{row.batch}-{row.cores}.npy"
     if kept and (kept / name).exists():
         return np.load(kept / name)
-    c = narrowed(chip.load(row.chip), row.dtype)
+    c = as_bytes(chip.load(row.chip), row.dtype)
     if not TOGETHER[c.family]:
         c = replace(c, shared=0)  # the vendor's runtime does not use it unless asked to
     made = build(npu_nets.MAKERS[row.net](row.batch), c, TOGETHER[c.family], row.cores)
@@ -166,7 +145,7 @@ def apart(made: Program) -> None:
 def predict(row: Row, codes: Codes, c: Chip) -> float:
     """Milliseconds for one sample, with those of the CPU's steps and of changes of order."""
     constant = {**USUAL, **c.timing}
-    cycles = sum(timeline(code, narrowed(c, dtype)).cycles for dtype, code in codes)
+    cycles = sum(timeline(code, as_bytes(c, dtype)).cycles for dtype, code in codes)
     cycles += turned(row.net) * row.batch * constant["turn"]
     steps = constant["start"] + npu_nets.HOST.get(row.net, 0) * constant["call"]
     return (cycles / c.clock + steps) / 1e3 / row.batch

@@ -66,10 +66,10 @@ def test_rows_of_nets_and_types_that_we_know_are_read(tmp_path: Path):
 
 def test_wider_elements_are_bytes_in_smaller_memories():
     c = chip.load("bm1684x")
-    wide = npu_fit.narrowed(c, "f32")
+    wide = npu_fit.as_bytes(c, "f32")
     assert (wide.sram, wide.ddr, wide.align) == (c.sram // 4, c.ddr / 4, c.align // 4)
     assert wide.units["conv"].rate["i8"] == c.units["conv"].rate["f32"]
-    assert npu_fit.narrowed(c, "i8") is c
+    assert npu_fit.as_bytes(c, "i8") is c
 
 
 def test_constants_are_found_again_from_the_speeds_that_they_give(tmp_path: Path, monkeypatch):

@@ -238,7 +238,7 @@ def test_costs():
     assert one.bound == "bandwidth"
     assert one.bytes == pytest.approx(2048 * 2048, rel=0.02)
     assert many.milliseconds < 256 * one.milliseconds / 20  # weights come once
-    assert many.mac_use > 0.5
+    assert many.mac_use > 10 * one.mac_use
     assert mm.cost(1, "rk3566").milliseconds > one.milliseconds
     with pytest.raises(BadInput, match="measured, not predicted"):
         intaglio.Matmul(b).cost()

@@ -134,9 +134,9 @@ class Spec:
         return [(i, min(size, self.k - i)) for i in range(0, self.k, size)]
 
     def widths(self, m: int) -> list[int]:
-        """Columns of B that one convolution may take: of few rows all, else some at a time."""
-        few = self.image(m)[0] == 1
-        return [self.n] if few or self.n <= WIDTHS[-1] else [w for w in WIDTHS if w < self.n]
+        """Columns of B that one convolution may take, to be tried: of few rows also all."""
+        some = [w for w in WIDTHS if w < self.n]
+        return [self.n, *some] if self.image(m)[0] == 1 or not some else some
 
     def rows(self, m: int) -> None:
         """BadInput where A cannot have m rows."""

@@ -52,4 +52,6 @@ def _unit(u: Unit, dtype: str, size: float) -> Unit:
     atoms: dict[str, Any]
     atoms = {k: dict.fromkeys(("i8", "u8"), getattr(u, k)[dtype]) if getattr(u, k) else {}
              for k in ("in_atom", "out_atom")}  # fmt: skip
-    return replace(u, rate=dict.fromkeys(("i8", "u8"), rate), **atoms)
+    # sums of products leave their unit in f32, whatever was multiplied
+    wide = {"f32": u.rate["f32"]} if u.name == "eltwise" and "f32" in u.rate else {}
+    return replace(u, rate={"i8": rate, "u8": rate, **wide}, **atoms)
