@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.accuracy import Array
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)  # of the overlap, in COCO's average precision
+EVERY = 1.0  # the overlap that nothing exceeds
 MOST = 100  # detections of one picture that count
 
 
@@ -25,8 +26,11 @@ def overlap(a: Array, b: Array) -> Array:
 
 
 def suppress(found: Array, most: float) -> Array:
-    """Without those that overlap one of the same class with a higher score by more than `most`."""
+    """Without those that overlap one of the same class with a higher score by more than `most`;
+    all of them where that is `EVERY`."""
     found = found[np.argsort(-found[:, 1], kind="stable")][:3000]
+    if most >= EVERY:
+        return found
     kept = []
     covers = (overlap(found[:, 2:], found[:, 2:]) > most) & (found[:, :1] == found[:, 0])
     gone = np.zeros(len(found), bool)
@@ -60,15 +64,15 @@ def grid(size: int, strides: Sequence[int]) -> tuple[Array, Array]:
     return np.concatenate(places), np.concatenate(steps)
 
 
-def yolox(outputs: list[Array], least: float, size: int = 416) -> Array:
+def yolox(outputs: list[Array], least: float, most: float = 0.65, size: int = 416) -> Array:
     """[1, cells, 85]: offsets and logarithms of extents by cell, objectness, class scores."""
     made = outputs[0][0]
     cells, steps = grid(size, (8, 16, 32))
     boxes = np.concatenate([(made[:, :2] + cells) * steps, np.exp(made[:, 2:4]) * steps], -1)
-    return suppress(rows(corners(boxes), made[:, 4:5] * made[:, 5:], least), 0.65)
+    return suppress(rows(corners(boxes), made[:, 4:5] * made[:, 5:], least), most)
 
 
-def fastestdet(outputs: list[Array], least: float) -> Array:
+def fastestdet(outputs: list[Array], least: float, most: float = 0.45) -> Array:
     """[1, 85, 22, 22]: objectness, box, class scores; boxes as shares of the picture."""
     made = outputs[0][0].reshape(85, -1).T
     side = outputs[0].shape[-1]
@@ -76,41 +80,45 @@ def fastestdet(outputs: list[Array], least: float) -> Array:
     middle = (cells + np.tanh(made[:, 1:3])) / side
     boxes = np.concatenate([middle, 1 / (1 + np.exp(-made[:, 3:5]))], -1)
     scores = made[:, :1] ** 0.6 * made[:, 5:] ** 0.4
-    return suppress(rows(corners(boxes), scores, least), 0.45)
+    return suppress(rows(corners(boxes), scores, least), most)
 
 
-def yolov8(outputs: list[Array], least: float) -> Array:
+def yolov8(outputs: list[Array], least: float, most: float = 0.45) -> Array:
     """[1, 4 + classes, cells]: centred boxes in pixels, then class scores."""
     made = outputs[0][0].T
-    return suppress(rows(corners(made[:, :4]), made[:, 4:], least), 0.45)
+    return suppress(rows(corners(made[:, :4]), made[:, 4:], least), most)
 
 
-def ultraface(outputs: list[Array], least: float) -> Array:
+def ultraface(outputs: list[Array], least: float, most: float = 0.3) -> Array:
     """Scores [1, n, (no face, face)] and corners as shares of the picture."""
-    return suppress(rows(outputs[1][0], outputs[0][0, :, 1:], least), 0.3)
+    return suppress(rows(outputs[1][0], outputs[0][0, :, 1:], least), most)
 
 
-def yunet(outputs: list[Array], least: float, size: int = 320) -> Array:
+def yunet(outputs: list[Array], least: float, most: float = 0.3, size: int = 320) -> Array:
     """Class and object scores, boxes and landmarks, each at three strides."""
     cls, obj, box = (np.concatenate([a[0] for a in outputs[i : i + 3]]) for i in (0, 3, 6))
     cells, steps = grid(size, (8, 16, 32))
     boxes = np.concatenate([(cells + box[:, :2]) * steps, np.exp(box[:, 2:]) * steps], -1)
-    return suppress(rows(corners(boxes), np.sqrt(np.clip(cls * obj, 0, 1)), least), 0.3)
+    return suppress(rows(corners(boxes), np.sqrt(np.clip(cls * obj, 0, 1)), least), most)
 
 
 # ---- comparing -----------------------------------------------------------------------------------
 def agreement(
-    pairs: Sequence[tuple[Array, Array]], least: float, overlaps: float = 0.9, apart: float = 0.03
+    pairs: Sequence[tuple[tuple[Array, Array], tuple[Array, Array]]],
+    least: float,
+    overlaps: float = 0.9,
+    apart: float = 0.03,
 ) -> tuple[int, int]:
     """How many detections of either side the other one has too, and how many there are.
 
-    The pairs hold everything above `least` - `apart`. A detection above `least` is there too if
-    one of the same class overlaps it by `overlaps` and has a score no further than `apart`: so
-    one on the threshold is not missed for being a hair below it.
+    Each side of a pair has its detections, and all boxes above `least` - `apart` that they were
+    chosen from. A detection above `least` is there too if a box of the same class overlaps it by
+    `overlaps` and has a score no further than `apart`: so one on the threshold is not missed for
+    being a hair below it, nor one that another of the same score was preferred to.
     """
     same = total = 0
     for one, other in pairs:
-        for a, b in ((one, other), (other, one)):
+        for (a, _), (_, b) in ((one, other), (other, one)):
             sure = a[a[:, 1] >= least]
             near = (overlap(sure[:, 2:], b[:, 2:]) >= overlaps) & (sure[:, :1] == b[:, 0])
             near &= np.abs(sure[:, 1:2] - b[:, 1]) <= apart

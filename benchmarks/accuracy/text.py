@@ -117,12 +117,17 @@ def edits(a: str, b: str) -> int:
 
 
 def _turned(calibration: bool, count: int) -> list[Feeds]:
-    """Every other line upside down."""
-    made = []
-    for i, text in enumerate(data.spread(_lines(calibration), count)):
-        image = _print(text, 192, 48, i)
-        made.append(_x(image[::-1, ::-1] if i % 2 else image))
+    """Lines of which some are upside down, printed again in other inks where there are too few."""
+    lines, made = data.spread(_lines(calibration), count), []
+    for i in range(count):
+        image = _print(lines[i % len(lines)], 192, 48, i)
+        made.append(_x(image[::-1, ::-1] if _upside_down(i) else image))
     return made
+
+
+def _upside_down(i: int) -> bool:
+    """Every other line, and another half of them each time they are printed."""
+    return bool((i + i // 32) % 2)
 
 
 def _pages(calibration: bool, count: int) -> list[Feeds]:
@@ -167,6 +172,6 @@ TASKS = {
     "ocr_turned": Task(
         "top-1 %", lambda: _ocr("ch_ppocr_mobile_v2.0_cls_infer", 48, 192),
         lambda n: _turned(True, n), lambda n: _turned(False, n),
-        top1(lambda n: [i % 2 for i in range(n)]), samples=32, quick=16, calibrate=16,
+        top1(lambda n: [int(_upside_down(i)) for i in range(n)]), samples=256, calibrate=16,
     ),
 }  # fmt: skip

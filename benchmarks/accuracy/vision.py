@@ -62,7 +62,7 @@ def _small(pair: tuple[Path, Array], width: int, height: int) -> Array:
 def detector(
     file: Callable[[], Path],
     feed: Callable[[tuple[Path, Array]], Feeds],
-    decode: Callable[[list[Array], float], Array],
+    decode: Callable[..., Array],
     to_pixels: Callable[[Path], Array],
 ) -> Task:
     """Average precision on COCO; `to_pixels` gives the factors of x and y for one picture."""
@@ -88,19 +88,20 @@ def _same(
     answers: list[list[Array]], right: list[list[Array]], decode: Callable[..., Array], least: float
 ) -> tuple[float, int]:
     """Percent of the detections that float and the engine have in common, and how many it has."""
-    pairs = [
-        (decode(a, least - HAIR), decode(b, least - HAIR))
-        for a, b in zip(answers, right, strict=True)
-    ]
+
+    def both(outputs: list[Array]) -> tuple[Array, Array]:
+        return decode(outputs, least), decode(outputs, least - HAIR, most=detect.EVERY)
+
+    pairs = [(both(a), both(b)) for a, b in zip(answers, right, strict=True)]
     same, total = detect.agreement(pairs, least, apart=HAIR)
-    count = sum(int((a[:, 1] >= least).sum()) for a, _ in pairs)
+    count = sum(len(a) for (a, _), _ in pairs)
     return (100 * same / total if total else 100.0), count
 
 
 def alike(
     file: Callable[[], Path],
     feed: Callable[[tuple[Path, Array]], Feeds],
-    decode: Callable[[list[Array], float], Array],
+    decode: Callable[..., Array],
     columns: Callable[[list[Array]], dict[str, Array]],
     least: float,
 ) -> Task:

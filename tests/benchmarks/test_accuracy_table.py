@@ -60,9 +60,23 @@ def test_average_precision_counts_misses_doubles_and_loose_boxes():
 def test_detections_agree_within_a_hair():
     one_side = boxes((1, 0.60, 0, 0, 10, 10), (1, 0.31, 50, 50, 60, 60))
     other = boxes((1, 0.62, 0, 0, 10, 10), (1, 0.29, 50, 50, 60, 60))
-    assert detect.agreement([(one_side, other)], 0.3) == (3, 3)
-    assert detect.agreement([(one_side, boxes((2, 0.6, 0, 0, 10, 10)))], 0.3) == (0, 3)
-    assert detect.agreement([(one_side, boxes((1, 0.7, 0, 0, 10, 10)))], 0.3) == (0, 3)
+
+    def same(a, b):
+        return detect.agreement([((a, a), (b, b))], 0.3)
+
+    assert same(one_side, other) == (3, 3)
+    assert same(one_side, boxes((2, 0.6, 0, 0, 10, 10))) == (0, 3)
+    assert same(one_side, boxes((1, 0.7, 0, 0, 10, 10))) == (0, 3)
+
+
+def test_which_of_two_alike_outlives_suppression_does_not_matter():
+    every = [
+        boxes((1, a, 0, 0, 10, 10), (1, b, 0, 0, 10, 13)) for a, b in ((0.6, 0.59), (0.58, 0.6))
+    ]
+    kept = [detect.suppress(found, 0.5) for found in every]
+    assert [len(k) for k in kept] == [1, 1]
+    assert detect.agreement([((kept[0], every[0]), (kept[1], every[1]))], 0.3) == (2, 2)
+    assert detect.agreement([((kept[0], kept[0]), (kept[1], kept[1]))], 0.3) == (0, 2)
 
 
 def test_yolov8_boxes_are_centred_and_scores_follow_them():
