@@ -185,15 +185,19 @@ def test_weights_of_half_precision():
     agrees(model(tensors, steps, [0], [5]), [x])
 
 
-def test_bytes_as_weights_of_floats():
-    """LiteRT rounds the input to 8 bits too; we compute with the numbers that the bytes mean."""
-    x, w, b = floats(2, 64), ints(8, 64, low=-127, high=128, dtype=np.int8), floats(8)
-    data = model([T(x.shape), T(data=w, scale=0.01), T(data=b), T((2, 8))],
-                 [op("FULLY_CONNECTED", [0, 1, 2], [3], "FullyConnectedOptions")],
-                 [0], [3])  # fmt: skip
-    (y,) = agrees(data, [x], tolerance=0.02)[0]
-    np.testing.assert_allclose(y, x @ (w.astype(np.float32).T * np.float32(0.01)) + b, rtol=1e-4,
-                               atol=1e-4)  # fmt: skip
+@pytest.mark.parametrize("kernel", [0, 1, 3])
+def test_bytes_as_weights_of_floats(kernel):
+    """What meets them is rounded too: of linear layers row by row, else picture by picture."""
+    if kernel:
+        x = floats(2, 6, 6, 16)
+        w = ints(8, kernel, kernel, 16, low=-127, high=128, dtype=np.int8)
+        step = op("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", StrideW=1, StrideH=1)
+    else:
+        x, w = floats(2, 64), ints(8, 64, low=-127, high=128, dtype=np.int8)
+        step = op("FULLY_CONNECTED", [0, 1, 2], [3], "FullyConnectedOptions")
+    b = floats(8)
+    tensors = [T(x.shape), T(data=w, scale=0.01), T(data=b), T((*x.shape[:-1], 8))]
+    agrees(model(tensors, [step], [0], [3]), [x], tolerance=1e-5, reference=False)
 
 
 # ---- detections ----------------------------------------------------------------------------------

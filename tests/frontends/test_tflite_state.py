@@ -84,8 +84,8 @@ BATCH, TIME, INPUTS, HIDDEN = 2, 5, 3, 4
 
 
 def lstm(*, name: str = "UNIDIRECTIONAL_SEQUENCE_LSTM", coupled: bool = False,
-         peepholes: bool = False, projected: bool = False, normed: bool = False, clip: float = 0.0, early: bool = False,
-         hybrid: bool = False) -> bytes:  # fmt: skip
+         peepholes: bool = False, projected: bool = False, normed: bool = False, clip: float = 0.0,
+         early: bool = False, hybrid: bool = False) -> bytes:  # fmt: skip
     out = 3 if projected else HIDDEN
     tensors: list[T] = []
 

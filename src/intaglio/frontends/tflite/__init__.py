@@ -14,7 +14,7 @@ from intaglio.frontends.tflite import index as index
 from intaglio.frontends.tflite import reduce as reduce
 from intaglio.frontends.tflite import sequence as sequence
 from intaglio.frontends.tflite import shape as shape
-from intaglio.frontends.tflite.file import File, Signature, parse
+from intaglio.frontends.tflite.file import DAMAGE, File, Signature, parse
 from intaglio.frontends.tflite.scope import Model, Scope, unique_names
 from intaglio.ir import Graph, Type, Value
 
@@ -39,7 +39,12 @@ def load_tflite(
         except OSError as e:
             raise BadFile(f"cannot read {what}: {(e.strerror or str(e)).lower()}") from None
     file = parse(data, what)
-    return _Import(file, _signature(file, signature), dict(shapes or {}), inputs, outputs).graph()
+    chosen = _signature(file, signature)
+    try:
+        return _Import(file, chosen, dict(shapes or {}), inputs, outputs).graph()
+    except DAMAGE as e:  # tables of options that point outside of the file
+        words = " ".join(str(e).split())[:120]
+        raise BadFile(f"{what} is a damaged TFLite model ({words})") from None
 
 
 def _signature(file: File, name: str | None) -> Signature | None:

@@ -65,6 +65,8 @@ def conv_2d(n: TfliteNode) -> Value:
         n.unsupported(f"weights {w.type} do not fit {x.type}")
     window = _window(n, x, w.shape[1:3], dilated=True)
     turned = n.weights(1, (0, 3, 1, 2))
+    alone = w.shape[1:3] == (1, 1) and set(window["stride"]) == {1}  # a linear layer of each pixel
+    x = n.dynamic(x, 1, (3,) if alone else (1, 2, 3))
     y = ops.conv(channels_first(x), turned, n.bias(2), groups=x.shape[3] // w.shape[3], **window)
     return n.activated(channels_last(y))
 
@@ -109,7 +111,7 @@ def fully_connected(n: TfliteNode) -> Value:
     if n.option("WeightsFormat", 0):
         n.unsupported("its weights are shuffled; only the default format is read")
     rows = x.type.size // w.shape[1]
-    flat = ops.reshape(x, shape=(rows, w.shape[1]))
+    flat = n.dynamic(ops.reshape(x, shape=(rows, w.shape[1])), 1, (1,))
     y = ops.gemm(flat, w, b, trans_b=True)
     if n.option("KeepNumDims", False):
         y = ops.reshape(y, shape=(*x.shape[:-1], w.shape[0]))

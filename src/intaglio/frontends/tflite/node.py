@@ -156,6 +156,29 @@ class TfliteNode:
         )
         return made
 
+    def dynamic(self, x: Value, w: int, axes: tuple[int, ...]) -> Value:
+        """Real x as LiteRT rounds it where it meets weights of bytes: to 256 steps between its
+        least and its largest number along `axes`, or 0."""
+        t = self.tensor(w)
+        if x.dtype != "f32" or t is None or t.dtype != "i8" or t.quant is None or self._exact(x):
+            return x
+        one, zero = constant(1.0, dtype="f32"), constant(0.0, dtype="f32")
+        low = ops.minimum(ops.reduce_min(x, axes=axes, keepdims=True), zero)
+        high = ops.maximum(ops.reduce_max(x, axes=axes, keepdims=True), zero)
+        span = ops.sub(high, low)
+        span = ops.where(one, span, ops.equal(span, zero))
+        by = ops.div(constant(255.0, dtype="f32"), span)
+        least = ops.clip(ops.round(ops.sub(constant(-128.0, dtype="f32"), ops.mul(low, by))),
+                         lo=-128.0, hi=127.0)  # fmt: skip
+        steps = ops.clip(ops.add(ops.round(ops.mul(x, by)), least), lo=-128.0, hi=127.0)
+        made: Value = ops.div(ops.sub(steps, least), by)
+        return made
+
+    def _exact(self, x: Value) -> bool:
+        """Is x what stored integers mean? Then nothing is rounded again."""
+        index = self.op.inputs[0]
+        return self.tensors[index].quant is not None
+
     def option(self, name: str, default: Any = 0) -> Any:
         """A field of the op's options; the schema's default where the file has none."""
         if self.op.options is None:
