@@ -111,6 +111,9 @@ def test_what_is_wrong_with_saved_models(tmp_path: Path):
         intaglio.load(folder)
     with pytest.raises(BadFile, match="variable 'w' is not in the checkpoint"):
         intaglio.load(dense(tmp_path / "other", other=normal(3, 2)))
+    (folder / "saved_model.pb").write_bytes(b"version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(BadFile, match="is a Git LFS pointer"):
+        intaglio.load(folder)
 
 
 def test_long_checksums():

@@ -78,9 +78,12 @@ class File:
 
 def read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        data = path.read_bytes()
     except OSError as e:
         raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
+    if data.startswith(b"version https://git-lfs"):
+        raise BadFile(f"'{path}' is a Git LFS pointer, not the file itself; run `git lfs pull`")
+    return data
 
 
 def parse_graph(data: bytes, what: str) -> File:
