@@ -152,7 +152,8 @@ def test_old_files(tmp_path: Path):
 
 OLD = [
     ("CONVOLUTION", "convolution_param { num_output: 6 kernel_size: 3 pad: 1 }"), ("RELU", ""),
-    ("LRN", "lrn_param { local_size: 3 alpha: 0.1 beta: 0.6 }"), ("POOLING", "pooling_param { kernel_size: 2 }"),
+    ("LRN", "lrn_param { local_size: 3 alpha: 0.1 beta: 0.6 }"),
+    ("POOLING", "pooling_param { kernel_size: 2 }"),
     ("SIGMOID", ""), ("TANH", ""), ("POWER", "power_param { scale: 2 }"), ("ABSVAL", ""),
     ("DROPOUT", ""), ("FLATTEN", ""), ("INNER_PRODUCT", "inner_product_param { num_output: 5 }"),
     ("SOFTMAX", ""),

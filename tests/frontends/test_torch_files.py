@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import time
@@ -357,6 +358,25 @@ def test_tensors_outside_of_their_storage():
         records = records_of(script({"__torch__": NET}, root)) | p.records
         with pytest.raises(BadFile, match="damaged"):
             load_torch(zipped(records), shapes={"x": (2, 4)})
+
+
+def test_nothing_of_a_model_outlives_its_graph():
+    """What is read once more takes no more memory."""
+    kept = []
+    for data in (net(), program()) * 3:
+        load_torch(data)
+        gc.collect()
+        kept.append(sum(type(o).__name__ in ("Script", "Exported", "Archive") for o in
+                        gc.get_objects()))  # fmt: skip
+    assert kept[-1] == kept[-3] == kept[1]
+
+
+def test_records_whose_names_are_no_text(tmp_path):
+    data = zipped({"data.pkl": b"", "constants.pkl": b"", "code/ü.py": b""})
+    file = tmp_path / "bad.pt"
+    file.write_bytes(data.replace("ü".encode(), b"\xff\xff"))
+    with pytest.raises(BadFile, match="damaged"):
+        intaglio.load(file)
 
 
 # ---- mutated files -------------------------------------------------------------------------------

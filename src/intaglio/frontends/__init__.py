@@ -172,7 +172,7 @@ def _in_archive(path: Path) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (OSError, zipfile.BadZipFile) as e:
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as e:
         raise BadFile(f"'{path}' is a damaged or truncated archive: {e}") from None
     if any(n.endswith(("/models/model.json", "serialized_exported_program.json")) or
            (n.split("/")[-2:-1] == ["models"] and n.endswith(".json")) for n in names):  # fmt: skip

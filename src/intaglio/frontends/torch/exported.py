@@ -84,6 +84,7 @@ class _Exported:
         self.open: dict[str, str] = {}
         self.buffers: dict[str, tuple[Cell, Value]] = {}  # with what they hold before a call
         self.after: dict[str, Any] = {}  # buffers that a call changes
+        self._configs: dict[str, dict[str, Any]] = {}
         self.exposed: set[str] = set()  # those that are inputs and outputs
         self.stored_state: dict[str, Array | None] = {}  # what these begin with
         order = archive.text("byteorder").strip() if "byteorder" in archive else "little"
@@ -197,9 +198,13 @@ class _Exported:
             )
         raise BadFile(f"{self.what} lacks tensor '{name[:120]}'; it is damaged")
 
-    @functools.cache  # noqa: B019  # lives as long as one load
     def _config(self, folder: str) -> dict[str, Any]:
         """Where the tensors of a folder lie, by name."""
+        if folder not in self._configs:
+            self._configs[folder] = self._read_config(folder)
+        return self._configs[folder]
+
+    def _read_config(self, folder: str) -> dict[str, Any]:
         name = f"data/{folder}/{self.name}_{folder}_config.json"
         if name not in self.archive:
             return {}

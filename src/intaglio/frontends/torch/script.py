@@ -52,6 +52,7 @@ class Script:
         self._made: dict[int, Any] = {}
         self._kept: list[Any] = []  # ids stay unique while what they belong to is alive
         self._parsed = 0
+        self._files: dict[str, dict[str, Class | ast.FunctionDef]] = {}
 
     @functools.cached_property
     def root(self) -> Module:
@@ -124,10 +125,10 @@ class Script:
     def lookup(self, qualified: str) -> Class | ast.FunctionDef | None:
         """A class or function by its qualified name."""
         module, _, name = qualified.rpartition(".")
-        found = self._file(module).get(name)
-        return found
+        if module not in self._files:
+            self._files[module] = self._file(module)
+        return self._files[module].get(name)
 
-    @functools.cache  # noqa: B019  # one Script lives as long as one load
     def _file(self, module: str) -> dict[str, Class | ast.FunctionDef]:
         path = f"code/{module.replace('.', '/')}.py"
         if path not in self.archive:
