@@ -52,6 +52,7 @@ typedef struct checker {
     if (wrong_) return wrong_;     \
   } while (0)
 
+static bool is_real(uint8_t dtype) { return dtype == ITG_F16; }
 static bool is_whole(uint8_t dtype) { return dtype == ITG_I8 || dtype == ITG_U8 || dtype == ITG_I16; }
 
 static void range_of(uint8_t dtype, int64_t *low, int64_t *high) {
@@ -160,14 +161,15 @@ static itg_words check_result(const checker *c) {
 
 static itg_words check_operand(const checker *c, const itg_npu_feature *f, const char *what, bool repeats) {
   TRY(check_feature(c, f, what, IN(ITG_NPU_SRAM)));
-  NEED(is_whole(f->dtype), "%s is %s; i8, u8 and i16 are known", what, itg_dtype_name(f->dtype));
+  NEED(is_whole(f->dtype) || is_real(f->dtype), "%s is %s; i8, u8, i16 and f16 are known", what,
+       itg_dtype_name(f->dtype));
   NEED(repeats || apart(f), "elements of %s lie on each other", what);
   return NULL;
 }
 
 static itg_words check_zero(const checker *c, uint8_t dtype, int32_t zero, const char *what) {
-  int64_t low, high;
-  range_of(dtype, &low, &high);
+  int64_t low = 0, high = 0;  // of floats
+  if (!is_real(dtype)) range_of(dtype, &low, &high);
   NEED(zero >= low && zero <= high, "%s %d is no number of %s", what, zero, itg_dtype_name(dtype));
   return NULL;
 }
@@ -177,10 +179,16 @@ static itg_words check_round(const checker *c, int32_t zero, int32_t low, int32_
                              uint32_t entries, int32_t base) {
   const uint8_t dtype = c->at->move.dst.dtype;
   int64_t least = -MOST, most = MOST;
-  const bool sums = dtype == ITG_I32 && !entries && (c->at->head.op == ITG_NPU_CONV || c->at->head.op == ITG_NPU_MATMUL);
-  NEED(is_whole(dtype) || dtype == ITG_F32 || sums, "dst is %s; i8, u8, i16, f32 and i32 of sums are known",
-       itg_dtype_name(dtype));
-  if (!entries && (dtype == ITG_F32 || sums)) return NULL;  // not rounded at all
+  const bool sums = dtype == ITG_I32 && !entries && is_whole(c->at->move.src.dtype) &&
+                    (c->at->head.op == ITG_NPU_CONV || c->at->head.op == ITG_NPU_MATMUL);
+  NEED(is_whole(dtype) || is_real(dtype) || dtype == ITG_F32 || sums,
+       "dst is %s; i8, u8, i16, f16, f32 and i32 of sums are known", itg_dtype_name(dtype));
+  if (!entries && !is_whole(dtype)) return NULL;  // not rounded to whole numbers at all
+  if (entries && is_real(c->at->move.src.dtype)) {
+    NEED(is_real(dtype), "a table of f16 makes %s; it makes f16", itg_dtype_name(dtype));
+    NEED(entries == ITG_NPU_CURVE, "its table of f16 has %u entries, not %u", entries, ITG_NPU_CURVE);
+    return check_line(c, table, 4ull * entries, "table");
+  }
   if (!entries) range_of(dtype, &least, &most);
   NEED(low >= least && low <= high && high <= most && zero >= -MOST && zero <= MOST,
        "it rounds to %d .. %d about %d, which %s does not hold", low, high, zero, itg_dtype_name(dtype));
@@ -230,13 +238,16 @@ static itg_words check_product(const checker *c) {
   }
   NEED(deep || p->src.channels == p->dst.channels, "src has %u channels, dst %u", p->src.channels, p->dst.channels);
   NEED(p->in_atom && p->out_atom, "its weights have atoms of %u inputs and %u outputs", p->in_atom, p->out_atom);
-  NEED(p->sparse <= (deep ? 3 : 0), "its weights are packed in form %u, which is not known", p->sparse);
+  const uint8_t x = p->src.dtype, w = p->weight_type < 256 ? (uint8_t)p->weight_type : 0;
+  NEED(is_real(x) ? w == ITG_F16 : w == ITG_I8 || (w == ITG_I16 && x == ITG_I16), "its weights are %s, src is %s",
+       w ? itg_dtype_name(w) : "nothing", itg_dtype_name(x));
+  NEED(p->sparse <= (deep && w == ITG_I8 ? 3 : 0), "its weights are packed in form %u, which is not known", p->sparse);
   const itg_npu_form form = itg_npu_form_of(p);
   NEED(!p->sparse || ((form.outputs ? p->out_atom : p->in_atom) % form.of == 0 && p->out_atom * p->in_atom % 8 == 0),
        "its atoms of %u inputs and %u outputs hold no whole groups", p->in_atom, p->out_atom);
   unsigned __int128 bytes = (p->dst.channels - 1) / p->out_atom + 1;
   bytes *= (uint64_t)p->kernel[0] * p->kernel[1];
-  bytes *= deep ? (uint64_t)itg_npu_atom_bytes(p) : p->out_atom;
+  bytes *= deep ? (uint64_t)itg_npu_atom_bytes(p) : p->out_atom * itg_item(w);
   if (deep) bytes *= (uint64_t)(p->src.channels - 1) / p->in_atom + 1;
   NEED(bytes == p->weight_bytes, "its weights have %u bytes, which is not what its extents need", p->weight_bytes);
   TRY(check_line(c, p->weights, p->weight_bytes, "weights"));
@@ -257,7 +268,6 @@ static itg_words check_pool(const checker *c) {
     NEED(p->src.dtype == p->dst.dtype, "src and dst differ in type");
   } else {
     TRY(check_zero(c, p->src.dtype, p->x_zero, "x_zero"));
-    NEED(is_whole(p->dst.dtype), "dst is %s; i8, u8 and i16 are known", itg_dtype_name(p->dst.dtype));
     TRY(check_round(c, p->y_zero, p->low, p->high, 0, 0, 0));
   }
   return check_overlap(c, NULL, NULL);
@@ -271,6 +281,8 @@ static itg_words check_eltwise(const checker *c) {
   TRY(check_operand(c, &e->src, "src", true));
   TRY(check_operand(c, b, "other", true));
   TRY(check_result(c));
+  NEED(is_real(e->src.dtype) == is_real(b->dtype), "src is %s, other %s", itg_dtype_name(e->src.dtype),
+       itg_dtype_name(b->dtype));
   NEED(e->kind <= ITG_NPU_MUL, "its kind is %u", e->kind);
   NEED(same_extents(&e->src, &e->dst), "src and dst differ in extents");
   NEED(repeats_to(b->channels, e->dst.channels) && repeats_to(b->height, e->dst.height) &&
@@ -310,6 +322,8 @@ static itg_words check_matmul(const checker *c) {
   TRY(check_operand(c, a, "src", false));
   TRY(check_operand(c, b, "other", false));
   TRY(check_result(c));
+  NEED(is_real(a->dtype) == is_real(b->dtype), "src is %s, other %s", itg_dtype_name(a->dtype),
+       itg_dtype_name(b->dtype));
   NEED(m->turned <= 1, "it is turned %u times", m->turned);
   NEED(a->width == 1 && b->width == 1 && y->width == 1 && a->height == y->height, "it has no such rows and columns");
   NEED((m->turned ? b->channels : b->height) == a->channels && (m->turned ? b->height : b->channels) == y->channels,
@@ -421,13 +435,16 @@ itg_npu_plan itg_npu_plan_of(const itg_npu_product *p) {
   itg_npu_plan made = {.depth = itg_npu_div_up(p->src.channels, 4), .groups = itg_npu_div_up(p->dst.channels, 16)};
   made.height = (int64_t)(p->dst.height - 1) * p->stride[0] + (int64_t)(p->kernel[0] - 1) * p->dilation[0] + 1;
   made.width = (int64_t)(p->dst.width - 1) * p->stride[1] + (int64_t)(p->kernel[1] - 1) * p->dilation[1] + 1;
-  const unsigned __int128 image = (unsigned __int128)made.height * (uint64_t)made.width *
-                                  (uint64_t)(deep ? made.depth * 4 : made.groups * 16);
-  const uint64_t pixels = (uint64_t)p->src.height * p->src.width, lanes = (uint64_t)made.depth * 4 + 16;
-  made.fast = p->src.dtype != ITG_I16 && image <= 16 * (unsigned __int128)(pixels * lanes) + (1u << 20);
+  made.wide = itg_item(p->src.dtype) == 2;
+  if (made.wide) made.depth = p->src.channels;
+  const uint64_t deepest = (uint64_t)(made.wide ? made.depth : made.depth * 4);
+  const unsigned __int128 image =
+      (unsigned __int128)made.height * (uint64_t)made.width * (deep ? deepest : (uint64_t)made.groups * 16);
+  const uint64_t pixels = (uint64_t)p->src.height * p->src.width, lanes = deepest + 16;
+  made.fast = !(made.wide && p->sparse) && image <= 16 * (unsigned __int128)(pixels * lanes) + (1u << 20);
   if (!made.fast) return made;
   made.packed = up((uint64_t)made.groups * taps * (uint64_t)(deep ? made.depth * 64 : 64));
-  made.image = up((uint64_t)image + ITG_NPU_SLACK);
+  made.image = up((uint64_t)image * (made.wide ? 4 : 1) + ITG_NPU_SLACK);
   made.total = made.packed + made.image + (uint64_t)made.groups * 192;
   return made;
 }
@@ -435,9 +452,9 @@ itg_npu_plan itg_npu_plan_of(const itg_npu_product *p) {
 itg_npu_plan itg_npu_plan_of_matmul(const itg_npu_matmul *p) {
   const uint64_t rows = p->src.height;
   itg_npu_plan made = {.depth = itg_npu_div_up(p->src.channels, 4), .groups = itg_npu_div_up(p->dst.channels, 16)};
-  made.height = (int64_t)rows, made.width = 1;
-  made.fast = p->src.dtype != ITG_I16 && p->other.dtype != ITG_I16;
-  if (!made.fast) return made;
+  made.height = (int64_t)rows, made.width = 1, made.fast = true;
+  made.wide = itg_item(p->src.dtype) == 2 || itg_item(p->other.dtype) == 2;
+  if (made.wide) made.depth = p->src.channels;
   made.packed = up((uint64_t)made.groups * (uint64_t)made.depth * 64);
   made.image = up(rows * (uint64_t)made.depth * 4 + ITG_NPU_SLACK);
   made.total = made.packed + made.image + (uint64_t)made.groups * 192 + up(rows * 4);

@@ -255,13 +255,7 @@ static void multiply(const window *v, const beside *b, const ending *end, int64_
   }
 }
 
-static void conv(machine *m, const itg_npu_product *p) {
-  const itg_npu_plan plan = itg_npu_plan_of(p);
-  if (!plan.fast) {
-    m->packed = NULL;
-    product_elements(m, p);
-    return;
-  }
+static void conv(machine *m, const itg_npu_product *p, const itg_npu_plan plan) {
   const beside b = beside_of(m, &plan);
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], deep = plan.depth * 4;
   const uint8_t flip = p->src.dtype == ITG_I8 ? 0x80 : 0;

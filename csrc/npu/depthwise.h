@@ -103,13 +103,8 @@ static bool all_inside(const itg_npu_product *p, const itg_npu_plan *plan) {
          plan->width - p->pad[1] <= p->src.width;
 }
 
-static void depthwise(machine *m, const itg_npu_product *p) {
-  const itg_npu_plan plan = itg_npu_plan_of(p);
+static void depthwise(machine *m, const itg_npu_product *p, const itg_npu_plan plan) {
   m->packed = NULL;
-  if (!plan.fast) {
-    product_elements(m, p);
-    return;
-  }
   const beside b = beside_of(m, &plan);
   const box src = box_of(m, &p->head, &p->src);
   const bool direct = has_lanes(&src) && all_inside(p, &plan), low = p->src.dtype == ITG_I8;
@@ -160,11 +155,11 @@ enum { FEW_TAPS = 1 << 22 };  // whose sum of bytes stays in 32 bits
 
 static void pool(const machine *m, const itg_npu_pool *p) {
   const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
-  if (!has_lanes(&src) || src.dtype == ITG_I16 || (int64_t)p->kernel[0] * p->kernel[1] > FEW_TAPS) {
+  if (!has_lanes(&src) || src.item != 1 || (int64_t)p->kernel[0] * p->kernel[1] > FEW_TAPS) {
     pool_elements(m, p);
     return;
   }
-  const rounding end = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, 0, 0, 0);
+  const rounding end = ROUNDING(m, p, 0, 0, 0);
   const int64_t down = p->dilation[0] * src.row, across = p->dilation[1] * src.pixel;
   const bool low = src.dtype == ITG_I8;
   for (int64_t y = 0; y < dst.height; y++) {
@@ -175,7 +170,7 @@ static void pool(const machine *m, const itg_npu_pool *p) {
       const float factor = p->x_scale / (p->y_scale * (float)(p->count_pad ? all : inside ? inside : 1));
       for (int64_t c = 0; c < dst.channels; c += LANES) {
         const uint8_t *at = element(&src, c, v.place, h.place);
-        uint8_t made[2 * LANES];
+        uint8_t made[4 * LANES];
         if (p->kind == ITG_NPU_AVG) {
           int32_t sums[LANES] = {0};
           float t[LANES];
@@ -186,7 +181,7 @@ static void pool(const machine *m, const itg_npu_pool *p) {
           }
           const int32_t less = (int32_t)inside * p->x_zero;
           for (int k = 0; k < LANES; k++) t[k] = (float)(sums[k] - less) * factor;
-          finish_whole(&end, t, made);
+          finish(&end, t, made);
         } else if (low) {
           MAX_TAPS(int8_t, -128)
         } else {

@@ -35,6 +35,12 @@ static inline uint8_t *element(const box *b, int64_t c, int64_t y, int64_t x) {
   return b->at + lane / b->c2 * b->plane + y * b->row + x * b->pixel + lane % b->c2 * b->item;
 }
 
+static inline float real(const uint8_t *at) {  // of f16
+  uint16_t bits;
+  memcpy(&bits, at, sizeof bits);
+  return itg_f16_to_f32(bits);
+}
+
 static inline int32_t whole(uint8_t dtype, const uint8_t *at) {
   if (dtype == ITG_I16) {
     int16_t v;
@@ -57,20 +63,36 @@ static inline void stretch(box *b, const box *like) {
 // ---- results ----------------------------------------------------------------------------------------
 typedef struct rounding {
   float low, high;  // bounds less the zero
+  float least, most;
   int32_t zero, base, last;
   const uint8_t *table;  // NULL: none
   uint8_t dtype;
+  bool floats;  // results are clamped to `least` and `most`, and a table is a curve; else they are whole
 } rounding;
 
-static inline rounding rounding_of(const machine *m, const itg_npu_head *h, const itg_npu_feature *dst, int32_t zero,
-                                   int32_t low, int32_t high, uint32_t table, uint32_t entries, int32_t base) {
+#define ROUNDING(m, i, table, entries, base)                                                                         \
+  rounding_of(m, (i)->head.core, (i)->src.dtype, (i)->dst.dtype, (i)->y_zero, (i)->low, (i)->high, (i)->least,       \
+              (i)->most, table, entries, base)
+
+static inline rounding rounding_of(const machine *m, uint8_t core, uint8_t src, uint8_t dst, int32_t zero, int32_t low,
+                                   int32_t high, float least, float most, uint32_t table, uint32_t entries,
+                                   int32_t base) {
+  const bool real = dst == ITG_F32 || dst == ITG_F16;
   return (rounding){(float)((int64_t)low - zero),  // where nothing is rounded, these may be anything
                     (float)((int64_t)high - zero),
+                    least,
+                    most,
                     zero,
                     base,
                     (int32_t)entries - 1,
-                    entries ? m->sram[h->core] + table : NULL,
-                    dst->dtype};
+                    entries ? m->sram[core] + table : NULL,
+                    dst,
+                    real && (!entries || src == ITG_F16)};
+}
+
+static inline rounding table_of(const machine *m, const itg_npu_lut *l) {
+  return rounding_of(m, l->head.core, l->src.dtype, l->dst.dtype, 0, 0, 0, -INFINITY, INFINITY, l->table, l->entries,
+                     l->base);
 }
 
 static inline void look_up(const rounding *r, int64_t v, uint8_t *to) {
@@ -79,9 +101,35 @@ static inline void look_up(const rounding *r, int64_t v, uint8_t *to) {
   memcpy(to, r->table + inside * (int64_t)item, item);
 }
 
+static inline float clamped(const rounding *r, float t) {  // a NaN stays one
+  const float above = r->least > t ? r->least : t;
+  return r->most < above ? r->most : above;
+}
+
+// A function of f16 by its values at every 32nd of them, in their order from -inf to inf.
+enum { CURVE_TOP = 0x7c00, CURVE_STEP = 32 };
+
+static inline float curved(const rounding *r, uint16_t bits) {
+  const int32_t far = bits & 0x7fff, size = far < CURVE_TOP ? far : CURVE_TOP;
+  const int32_t place = (bits >> 15 ? -size : size) + CURVE_TOP;
+  const int32_t at = place / CURVE_STEP < r->last - 1 ? place / CURVE_STEP : r->last - 1;
+  const float part = (float)(place - at * CURVE_STEP) * (1.f / CURVE_STEP);
+  float ends[2];
+  memcpy(ends, r->table + 4 * (int64_t)at, sizeof ends);
+  return far > CURVE_TOP ? itg_float_of_bits(0x7fc00000) : ends[0] + (ends[1] - ends[0]) * part;
+}
+
+static inline void put_float(const rounding *r, float t, uint8_t *to) {
+  t = clamped(r, t);
+  uint16_t half = itg_f32_to_f16(t);
+  if (r->table) half = itg_f32_to_f16(curved(r, half));
+  if (r->dtype == ITG_F32) memcpy(to, &t, sizeof t);
+  else memcpy(to, &half, sizeof half);
+}
+
 static inline void put(const rounding *r, float t, uint8_t *to) {
-  if (r->dtype == ITG_F32 && !r->table) {
-    memcpy(to, &t, sizeof t);
+  if (r->floats) {
+    put_float(r, t, to);
     return;
   }
   const float above = t > r->low ? t : r->low;
@@ -118,8 +166,9 @@ static inline float sum_to_float(uint8_t dtype, int64_t sum) {  // of bytes in 3
 }
 
 // The weight of output o and input i of an atom at `at`; of equal places the last wins.
-static inline int8_t weight_of(const itg_npu_product *p, const int8_t *at, int64_t o, int64_t i) {
-  if (!p->sparse) return at[o * p->in_atom + i];
+static inline int32_t weight_of(const itg_npu_product *p, const int8_t *at, int64_t o, int64_t i) {
+  const int64_t item = (int64_t)itg_item(p->weight_type);
+  if (!p->sparse) return whole((uint8_t)p->weight_type, (const uint8_t *)at + (o * p->in_atom + i) * item);
   const itg_npu_form f = itg_npu_form_of(p);
   const int64_t line = f.outputs ? i : o, along = f.outputs ? o : i, wide = f.outputs ? p->out_atom : p->in_atom;
   const int64_t first = (line * wide + along) / f.of * f.many;
@@ -130,14 +179,57 @@ static inline int8_t weight_of(const itg_npu_product *p, const int8_t *at, int64
   return found;
 }
 
-// conv and depthwise
-static void product_elements(const machine *m, const itg_npu_product *p) {
+static inline float residual_of(const itg_npu_product *p, const box *r, int64_t c, int64_t y, int64_t x) {
+  const uint8_t *at = element(r, c, y, x);
+  return (r->dtype == ITG_F16 ? real(at) : (float)(whole(r->dtype, at) - p->r_zero)) * p->r_factor;
+}
+
+// conv and depthwise of f16: sums of f32 over rows, columns, then channels; what lies outside counts as 0.
+static void real_product_elements(const machine *m, const itg_npu_product *p) {
   const bool deep = p->head.op == ITG_NPU_CONV, adds = p->residual.channels != 0;
   const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
   const box residual = box_of(m, &p->head, &p->residual);
+  const uint8_t *weights = m->sram[p->head.core] + p->weights, *params = m->sram[p->head.core] + p->params;
+  const rounding end = ROUNDING(m, p, p->table, p->entries, p->base);
+  const int64_t oa = p->out_atom, ia = deep ? p->in_atom : 1, ins = deep ? src.channels : 1;
+  for (int64_t oc = 0; oc < dst.channels; oc++) {
+    float scale, bias;
+    memcpy(&scale, params + oc * 8, 4);
+    memcpy(&bias, params + oc * 8 + 4, 4);
+    for (int64_t y = 0; y < dst.height; y++)
+      for (int64_t x = 0; x < dst.width; x++) {
+        float sum = 0;
+        for (int64_t tap = 0; tap < (int64_t)p->kernel[0] * p->kernel[1]; tap++) {
+          const int64_t at_y = y * p->stride[0] - p->pad[0] + tap / p->kernel[1] * p->dilation[0];
+          const int64_t at_x = x * p->stride[1] - p->pad[1] + tap % p->kernel[1] * p->dilation[1];
+          const bool inside = at_y >= 0 && at_y < src.height && at_x >= 0 && at_x < src.width;
+          for (int64_t ic = 0; ic < ins; ic++) {
+            const int64_t block = (oc / oa * p->kernel[0] * p->kernel[1] + tap) * itg_npu_div_up(ins, ia) + ic / ia;
+            const float w = real(weights + ((block * oa + oc % oa) * ia + ic % ia) * 2);
+            sum += (inside ? real(element(&src, deep ? ic : oc, at_y, at_x)) : 0.f) * w;
+          }
+        }
+        float t = sum * scale;
+        t += bias;
+        if (adds) t += residual_of(p, &residual, oc, y, x);
+        put(&end, t, element(&dst, oc, y, x));
+      }
+  }
+}
+
+// conv and depthwise
+static void product_elements(const machine *m, const itg_npu_product *p) {
+  if (p->src.dtype == ITG_F16) {
+    real_product_elements(m, p);
+    return;
+  }
+  const bool deep = p->head.op == ITG_NPU_CONV, adds = p->residual.channels != 0;
+  const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
+  const box residual = box_of(m, &p->head, &p->residual);
+  const int64_t item = (int64_t)itg_item(p->weight_type);
   const int8_t *weights = (const int8_t *)m->sram[p->head.core] + p->weights;
   const uint8_t *params = m->sram[p->head.core] + p->params;
-  const rounding end = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, p->table, p->entries, p->base);
+  const rounding end = ROUNDING(m, p, p->table, p->entries, p->base);
   const int64_t oa = p->out_atom, ia = p->in_atom, deeper = itg_npu_div_up(src.channels, ia);
   const int64_t atom = itg_npu_atom_bytes(p);
   for (int64_t oc = 0; oc < dst.channels; oc++) {
@@ -155,25 +247,53 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
             const int64_t at_y = v.place + i * p->dilation[0], at_x = h.place + j * p->dilation[1];
             const int64_t tap = (oc / oa * p->kernel[0] + i) * p->kernel[1] + j;
             if (!deep) {
-              sum += (int64_t)(whole(src.dtype, element(&src, oc, at_y, at_x)) - p->x_zero) * weights[tap * oa + oc % oa];
+              const uint8_t *w = (const uint8_t *)weights + (tap * oa + oc % oa) * item;
+              sum += (int64_t)(whole(src.dtype, element(&src, oc, at_y, at_x)) - p->x_zero) *
+                     whole((uint8_t)p->weight_type, w);
               continue;
             }
             for (int64_t ic = 0; ic < src.channels; ic++) {
-              const int8_t w = weight_of(p, weights + (tap * deeper + ic / ia) * atom, oc % oa, ic % ia);
+              const int32_t w = weight_of(p, weights + (tap * deeper + ic / ia) * atom, oc % oa, ic % ia);
               sum += (int64_t)(whole(src.dtype, element(&src, ic, at_y, at_x)) - p->x_zero) * w;
             }
           }
         if (put_sum(&end, sum, element(&dst, oc, y, x))) continue;
         float t = sum_to_float(src.dtype, sum) * scale;
-        if (adds) t += (float)(whole(residual.dtype, element(&residual, oc, y, x)) - p->r_zero) * p->r_factor;
+        if (adds) t += residual_of(p, &residual, oc, y, x);
         put(&end, t, element(&dst, oc, y, x));
       }
   }
 }
 
-static void pool_elements(const machine *m, const itg_npu_pool *p) {
+static void real_pool_elements(const machine *m, const itg_npu_pool *p) {
   const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
-  const rounding end = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, 0, 0, 0);
+  const rounding end = ROUNDING(m, p, 0, 0, 0);
+  for (int64_t y = 0; y < dst.height; y++)
+    for (int64_t x = 0; x < dst.width; x++) {
+      const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
+      const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], src.width);
+      const int64_t inside = (v.to - v.from) * (h.to - h.from), all = (int64_t)p->kernel[0] * p->kernel[1];
+      const float factor = p->x_scale / (p->y_scale * (float)(p->count_pad ? all : inside ? inside : 1));
+      for (int64_t c = 0; c < dst.channels; c++) {
+        float best = -INFINITY, sum = 0;
+        for (int64_t i = v.from; i < v.to; i++)
+          for (int64_t j = h.from; j < h.to; j++) {
+            const float one = real(element(&src, c, v.place + i * p->dilation[0], h.place + j * p->dilation[1]));
+            best = one > best ? one : best;
+            sum += one;
+          }
+        put(&end, p->kind == ITG_NPU_AVG ? sum * factor : best, element(&dst, c, y, x));
+      }
+    }
+}
+
+static void pool_elements(const machine *m, const itg_npu_pool *p) {
+  if (p->src.dtype == ITG_F16) {
+    real_pool_elements(m, p);
+    return;
+  }
+  const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
+  const rounding end = ROUNDING(m, p, 0, 0, 0);
   const int32_t lowest = src.dtype == ITG_U8 ? 0 : src.dtype == ITG_I8 ? -128 : -32768;
   for (int64_t y = 0; y < dst.height; y++)
     for (int64_t x = 0; x < dst.width; x++) {
@@ -203,14 +323,21 @@ static void pool_elements(const machine *m, const itg_npu_pool *p) {
 static void eltwise_elements(const machine *m, const itg_npu_eltwise *e) {
   const box a = box_of(m, &e->head, &e->src), dst = box_of(m, &e->head, &e->dst);
   box b = box_of(m, &e->head, &e->other);
-  const rounding end = rounding_of(m, &e->head, &e->dst, e->y_zero, e->low, e->high, e->table, e->entries, e->base);
+  const rounding end = ROUNDING(m, e, e->table, e->entries, e->base);
   stretch(&b, &dst);
   for (int64_t c = 0; c < dst.channels; c++)
     for (int64_t y = 0; y < dst.height; y++)
       for (int64_t x = 0; x < dst.width; x++) {
+        float t;
+        if (a.dtype == ITG_F16) {
+          const float left = real(element(&a, c, y, x)), right = real(element(&b, c, y, x));
+          if (e->kind == ITG_NPU_MUL) t = left * right * e->a_factor;
+          else t = left * e->a_factor + right * e->b_factor;
+          put(&end, t, element(&dst, c, y, x));
+          continue;
+        }
         const int32_t one = whole(a.dtype, element(&a, c, y, x)) - e->a_zero;
         const int32_t two = whole(b.dtype, element(&b, c, y, x)) - e->b_zero;
-        float t;
         if (e->kind == ITG_NPU_MUL) t = (float)((int64_t)one * two) * e->a_factor;
         else t = (float)one * e->a_factor + (float)two * e->b_factor;
         put(&end, t, element(&dst, c, y, x));
@@ -219,25 +346,29 @@ static void eltwise_elements(const machine *m, const itg_npu_eltwise *e) {
 
 static void lut_elements(const machine *m, const itg_npu_lut *l) {
   const box src = box_of(m, &l->head, &l->src), dst = box_of(m, &l->head, &l->dst);
-  const rounding end = rounding_of(m, &l->head, &l->dst, 0, 0, 0, l->table, l->entries, l->base);
+  const rounding end = table_of(m, l);
   for (int64_t c = 0; c < dst.channels; c++)
     for (int64_t y = 0; y < dst.height; y++)
       for (int64_t x = 0; x < dst.width; x++)
-        look_up(&end, whole(src.dtype, element(&src, c, y, x)), element(&dst, c, y, x));
+        if (end.floats) put_float(&end, real(element(&src, c, y, x)), element(&dst, c, y, x));
+        else look_up(&end, whole(src.dtype, element(&src, c, y, x)), element(&dst, c, y, x));
 }
 
 static void matmul_elements(const machine *m, const itg_npu_matmul *p) {
   const box a = box_of(m, &p->head, &p->src), b = box_of(m, &p->head, &p->other), dst = box_of(m, &p->head, &p->dst);
-  const rounding end = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, 0, 0, 0);
+  const rounding end = ROUNDING(m, p, 0, 0, 0);
   const bool wide = a.dtype == ITG_I16 || b.dtype == ITG_I16;
   for (int64_t c = 0; c < dst.channels; c++)
     for (int64_t y = 0; y < dst.height; y++) {
       int64_t sum = 0;
+      float reals = 0;
       for (int64_t k = 0; k < a.channels; k++) {
         const uint8_t *other = p->turned ? element(&b, k, c, 0) : element(&b, c, k, 0);
-        sum += (int64_t)(whole(a.dtype, element(&a, k, y, 0)) - p->a_zero) * (whole(b.dtype, other) - p->b_zero);
+        if (a.dtype == ITG_F16) reals += real(element(&a, k, y, 0)) * real(other);
+        else sum += (int64_t)(whole(a.dtype, element(&a, k, y, 0)) - p->a_zero) * (whole(b.dtype, other) - p->b_zero);
       }
-      if (!put_sum(&end, sum, element(&dst, c, y, 0)))
-        put(&end, sum_to_float(wide ? ITG_I16 : ITG_I8, sum) * p->factor, element(&dst, c, y, 0));
+      if (put_sum(&end, sum, element(&dst, c, y, 0))) continue;
+      const float total = a.dtype == ITG_F16 ? reals : sum_to_float(wide ? ITG_I16 : ITG_I8, sum);
+      put(&end, total * p->factor, element(&dst, c, y, 0));
     }
 }

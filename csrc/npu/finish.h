@@ -39,8 +39,51 @@ INLINE void finish_whole(const rounding *r, const float *t, uint8_t *to) {
   }
 }
 
+// 16 numbers of f16 that lie side by side, as f32, and back.
+INLINE void load_halves(const uint8_t *at, float *to) {
+#if defined(ISA_avx512)
+  _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)));
+#elif defined(ITG_QVECTORS)
+  for (int i = 0; i < LANES; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(at + 2 * i))));
+#else
+  for (int i = 0; i < LANES; i++) to[i] = real(at + 2 * i);
+#endif
+}
+
+INLINE void store_halves(const float *t, uint8_t *to) {
+#if defined(ISA_avx512)
+  _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph(_mm512_loadu_ps(t), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(ITG_QVECTORS)
+  for (int i = 0; i < LANES; i += 8)
+    _mm_storeu_si128((__m128i *)(to + 2 * i), _mm256_cvtps_ph(_mm256_loadu_ps(t + i), _MM_FROUND_TO_NEAREST_INT));
+#else
+  for (int i = 0; i < LANES; i++) {
+    const uint16_t half = itg_f32_to_f16(t[i]);
+    memcpy(to + 2 * i, &half, sizeof half);
+  }
+#endif
+}
+
+// 16 results of floats.
+INLINE void finish_floats(const rounding *r, const float *t, uint8_t *to) {
+  float v[LANES];
+  for (int i = 0; i < LANES; i++) v[i] = clamped(r, t[i]);
+  if (r->dtype == ITG_F32) {
+    memcpy(to, v, sizeof v);
+    return;
+  }
+  store_halves(v, to);
+  if (!r->table) return;
+  for (int i = 0; i < LANES; i++) {
+    uint16_t half;
+    memcpy(&half, to + 2 * i, sizeof half);
+    v[i] = curved(r, half);
+  }
+  store_halves(v, to);
+}
+
 INLINE void finish(const rounding *r, const float *t, uint8_t *to) {
-  if (r->dtype == ITG_F32 && !r->table) memcpy(to, t, LANES * sizeof *t);
+  if (r->floats) finish_floats(r, t, to);
   else finish_whole(r, t, to);
 }
 
@@ -87,7 +130,7 @@ typedef struct ending {
 
 static ending ending_of(const machine *m, const itg_npu_product *p, const float *scale) {
   ending e = {.adds = p->residual.channels != 0, .r_zero = p->r_zero, .r_factor = p->r_factor, .scale = scale};
-  e.round = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, p->table, p->entries, p->base);
+  e.round = ROUNDING(m, p, p->table, p->entries, p->base);
   e.dst = box_of(m, &p->head, &p->dst);
   e.dst_lanes = has_lanes(&e.dst);
   e.dst_halves = e.dst.c2 == LANES / 2 && !e.dst.first && e.dst.item == 1;
@@ -121,15 +164,31 @@ INLINE void put_place(const ending *e, const place *p, int64_t y, int64_t x, con
 }
 
 INLINE void add_residual(const ending *e, const place *p, int64_t y, int64_t x, float *t) {
-  int32_t r[LANES];
-  if (e->residual_lanes) {
-    load_whole(e->residual.dtype, p->residual + y * e->residual.row + x * e->residual.pixel, r);
+  uint8_t few[LANES * 2] = {0};
+  const uint8_t *at = few;
+  if (e->residual_lanes) at = p->residual + y * e->residual.row + x * e->residual.pixel;
+  else get_lanes(&e->residual, p->first, y, x, few, p->count);
+  if (e->residual.dtype == ITG_F16) {
+    float real[LANES];
+    load_halves(at, real);
+    for (int i = 0; i < LANES; i++) t[i] += real[i] * e->r_factor;
   } else {
-    uint8_t few[LANES * 2] = {0};
-    get_lanes(&e->residual, p->first, y, x, few, p->count);
-    load_whole(e->residual.dtype, few, r);
+    int32_t r[LANES];
+    load_whole(e->residual.dtype, at, r);
+    for (int i = 0; i < LANES; i++) t[i] += (float)(r[i] - e->r_zero) * e->r_factor;
   }
-  for (int i = 0; i < LANES; i++) t[i] += (float)(r[i] - e->r_zero) * e->r_factor;
+}
+
+// What 16 channels of one pixel are before a residual is added, to where they belong.
+INLINE void end_reals(const ending *e, const place *p, float *t, int64_t y, int64_t x) {
+  if (e->adds) add_residual(e, p, y, x, t);
+  if (e->dst_lanes && p->count == LANES) {
+    finish(&e->round, t, p->dst + y * e->dst.row + x * e->dst.pixel);
+  } else {
+    uint8_t made[LANES * 4];
+    finish(&e->round, t, made);
+    put_place(e, p, y, x, made);
+  }
 }
 
 // Sums of 16 channels of one pixel, by what vectors this instruction set has.
@@ -144,8 +203,10 @@ INLINE __m512i load_sixteen(uint8_t dtype, const uint8_t *at) {
 }
 
 INLINE void finish_sixteen(const rounding *r, __m512 t, uint8_t *to) {
-  if (r->dtype == ITG_F32 && !r->table) {
-    _mm512_storeu_ps(to, t);
+  if (r->floats) {
+    float real[LANES];
+    _mm512_storeu_ps(real, t);
+    finish_floats(r, real, to);
     return;
   }
   t = _mm512_min_ps(_mm512_max_ps(t, _mm512_set1_ps(r->low)), _mm512_set1_ps(r->high));  // a NaN becomes low
@@ -154,10 +215,10 @@ INLINE void finish_sixteen(const rounding *r, __m512 t, uint8_t *to) {
     v = _mm512_max_epi32(_mm512_sub_epi32(v, _mm512_set1_epi32(r->base)), _mm512_setzero_si512());
     v = _mm512_min_epi32(v, _mm512_set1_epi32(r->last));
     if (r->dtype == ITG_F32) v = _mm512_i32gather_epi32(v, r->table, 4);
-    else v = r->dtype == ITG_I16 ? _mm512_i32gather_epi32(v, r->table, 2) : _mm512_i32gather_epi32(v, r->table, 1);
+    else v = itg_item(r->dtype) == 2 ? _mm512_i32gather_epi32(v, r->table, 2) : _mm512_i32gather_epi32(v, r->table, 1);
   }
   if (r->dtype == ITG_F32) _mm512_storeu_si512(to, v);
-  else if (r->dtype == ITG_I16) _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(v));
+  else if (itg_item(r->dtype) == 2) _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(v));
   else _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(v));
 }
 
@@ -169,7 +230,7 @@ INLINE void end_sixteen(const ending *e, const place *p, sixteen sums, int64_t y
     return;
   }
   __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(p->scale));
-  if (e->adds && e->residual_lanes) {
+  if (e->adds && e->residual_lanes && e->residual.dtype != ITG_F16) {
     const __m512i r = load_sixteen(e->residual.dtype, p->residual + y * e->residual.row + x * e->residual.pixel);
     const __m512 real = _mm512_cvtepi32_ps(_mm512_sub_epi32(r, _mm512_set1_epi32(e->r_zero)));
     t = _mm512_add_ps(t, _mm512_mul_ps(real, _mm512_set1_ps(e->r_factor)));
@@ -204,13 +265,6 @@ INLINE void end_sixteen(const ending *e, const place *p, sixteen sums, int64_t y
   }
   float t[LANES];
   for (int i = 0; i < LANES; i++) t[i] = (float)sums.at[i] * p->scale[i];
-  if (e->adds) add_residual(e, p, y, x, t);
-  if (e->dst_lanes && p->count == LANES) {
-    finish(&e->round, t, p->dst + y * e->dst.row + x * e->dst.pixel);
-  } else {
-    uint8_t made[LANES * 4];
-    finish(&e->round, t, made);
-    put_place(e, p, y, x, made);
-  }
+  end_reals(e, p, t, y, x);
 }
 #endif

@@ -1,13 +1,13 @@
-// The records of an NPU program, version 1. src/intaglio/npu/isa.py declares the same for Python, a test compares the
+// The records of an NPU program, version 2. src/intaglio/npu/isa.py declares the same for Python, a test compares the
 // two, and docs/npu-isa.md explains them. Numbers are little-endian; every record is a multiple of 8 bytes.
 #pragma once
 #include <stdint.h>
 
-#define ITG_NPU_VERSION 1
+#define ITG_NPU_VERSION 2
 
 typedef struct itg_npu_program {
   char magic[4];          // "NPU1"
-  uint32_t version;       // of the instruction set: 1
+  uint32_t version;       // of the instruction set: 2
   uint32_t cores;
   uint32_t inputs;        // ports of inputs, then those of outputs, follow this record
   uint32_t outputs;
@@ -70,7 +70,7 @@ typedef struct itg_npu_product {
   int32_t pad[2];         // rows above and columns before src that count as zero
   uint32_t weights;       // in SRAM
   uint32_t weight_bytes;
-  uint32_t params;        // in SRAM: f32 scale and i32 bias of every output channel, in turns
+  uint32_t params;        // in SRAM: f32 scale and i32 (of floats f32) bias of every output channel, in turns
   uint16_t in_atom;       // how the weights are packed
   uint16_t out_atom;
   int32_t x_zero;
@@ -79,10 +79,13 @@ typedef struct itg_npu_product {
   int32_t y_zero;
   int32_t low;
   int32_t high;
+  float least;            // bounds of results of floats
+  float most;
   uint32_t table;         // in SRAM
   uint32_t entries;       // 0: none
   int32_t base;
   uint32_t sparse;        // 0 dense, 1: 2 of 4 input channels, 2: 2 of 4 outputs, 3: 4 of 16
+  uint32_t weight_type;   // enum itg_dtype
 } itg_npu_product;
 
 typedef struct itg_npu_pool {
@@ -101,6 +104,8 @@ typedef struct itg_npu_pool {
   int32_t y_zero;
   int32_t low;
   int32_t high;
+  float least;  // bounds of results of floats
+  float most;
 } itg_npu_pool;
 
 typedef struct itg_npu_eltwise {
@@ -116,6 +121,8 @@ typedef struct itg_npu_eltwise {
   int32_t y_zero;
   int32_t low;
   int32_t high;
+  float least;  // bounds of results of floats
+  float most;
   uint32_t table;
   uint32_t entries;
   int32_t base;
@@ -150,6 +157,8 @@ typedef struct itg_npu_matmul {
   int32_t y_zero;
   int32_t low;
   int32_t high;
+  float least;  // bounds of results of floats
+  float most;
 } itg_npu_matmul;
 
 typedef struct itg_npu_barrier {
@@ -174,15 +183,17 @@ enum itg_npu_space { ITG_NPU_SRAM, ITG_NPU_WEIGHTS, ITG_NPU_INTERNAL, ITG_NPU_IN
 enum itg_npu_pools { ITG_NPU_MAX, ITG_NPU_AVG };
 enum itg_npu_pairs { ITG_NPU_ADD, ITG_NPU_MUL };
 
+enum { ITG_NPU_CURVE = 1985 };  // entries of a table of f16
+
 _Static_assert(sizeof(itg_npu_program) == 80, "program");
 _Static_assert(sizeof(itg_npu_port) == 72, "port");
 _Static_assert(sizeof(itg_npu_head) == 24, "head");
 _Static_assert(sizeof(itg_npu_feature) == 40, "feature");
 _Static_assert(sizeof(itg_npu_move) == 104, "move");
-_Static_assert(sizeof(itg_npu_product) == 224, "product");
-_Static_assert(sizeof(itg_npu_pool) == 160, "pool");
-_Static_assert(sizeof(itg_npu_eltwise) == 192, "eltwise");
+_Static_assert(sizeof(itg_npu_product) == 232, "product");
+_Static_assert(sizeof(itg_npu_pool) == 168, "pool");
+_Static_assert(sizeof(itg_npu_eltwise) == 200, "eltwise");
 _Static_assert(sizeof(itg_npu_lut) == 120, "lut");
 _Static_assert(sizeof(itg_npu_resize) == 112, "resize");
-_Static_assert(sizeof(itg_npu_matmul) == 176, "matmul");
+_Static_assert(sizeof(itg_npu_matmul) == 184, "matmul");
 _Static_assert(sizeof(itg_npu_barrier) == 24, "barrier");

@@ -1,6 +1,6 @@
 // matmul: the second operand becomes packed weights, and each row of the first a pixel.
 #pragma once
-#include "conv.h"
+#include "wide.h"
 
 // b [n][k] as i8, in fours of k and sixteens of n; and the sums of each n.
 static void pack_other(const box *b, bool turned, int64_t depth, int64_t groups, uint8_t flip, int8_t *to) {
@@ -15,11 +15,41 @@ static void pack_other(const box *b, bool turned, int64_t depth, int64_t groups,
   }
 }
 
+static ending ending_of_matmul(const machine *m, const itg_npu_matmul *p, const float *scale) {
+  ending end = {.dst = box_of(m, &p->head, &p->dst), .scale = scale};
+  end.round = ROUNDING(m, p, 0, 0, 0);
+  end.dst_lanes = has_lanes(&end.dst);
+  return end;
+}
+
+// Of 16 bits: the same with 4 bytes for each number.
+static void matmul_wide(const machine *m, const itg_npu_matmul *p, const itg_npu_plan *plan) {
+  const wide_beside b = wide_beside_of(m, plan);
+  const box other = box_of(m, &p->head, &p->other);
+  memset(b.packed, 0, (size_t)(plan->groups * plan->depth * LANES) * sizeof *b.packed);
+  for (int64_t c = 0; c < other.channels; c++)
+    for (int64_t y = 0; y < other.height; y++) {
+      const int64_t k = p->turned ? c : y, n = p->turned ? y : c;
+      const float one = number(other.dtype, element(&other, c, y, 0), p->b_zero);
+      b.packed[(n / LANES * plan->depth + k) * LANES + n % LANES] = one;
+    }
+  for (int64_t i = 0; i < plan->groups * LANES; i++) b.scale[i] = p->factor, b.bias[i] = 0;
+  const itg_npu_product image = {.head = p->head, .src = p->src, .x_zero = p->a_zero};
+  fill_wide(m, &image, plan, plan->depth, b.image);
+  const ending end = ending_of_matmul(m, p, b.scale);
+  const window v = {.rows = 1, .columns = 1, .steps = plan->depth, .group = plan->depth * LANES};
+  multiply_wide(&v, &b, &end, plan, plan->depth, plan->depth, p->src.dtype == ITG_F16);
+}
+
 static void matmul(machine *m, const itg_npu_matmul *p) {
   const itg_npu_plan plan = itg_npu_plan_of_matmul(p);
   m->packed = NULL;
   if (!plan.fast) {
     matmul_elements(m, p);
+    return;
+  }
+  if (plan.wide) {
+    matmul_wide(m, p, &plan);
     return;
   }
   const beside b = beside_of(m, &plan);
@@ -45,9 +75,7 @@ static void matmul(machine *m, const itg_npu_matmul *p) {
     for (int64_t k = 0; k < a.channels; k++) sum += b.image[y * deep + k];
     more[y] = (int32_t)(0u - b_zero * (sum - a_zero * (uint32_t)a.channels));
   }
-  ending end = {.dst = box_of(m, &p->head, &p->dst), .scale = b.scale};
-  end.round = rounding_of(m, &p->head, &p->dst, p->y_zero, p->low, p->high, 0, 0, 0);
-  end.dst_lanes = has_lanes(&end.dst);
+  const ending end = ending_of_matmul(m, p, b.scale);
   const window v = {.rows = 1, .columns = 1, .steps = plan.depth, .group = plan.depth * 64};
   multiply(&v, &b, &end, plan.groups, deep, deep, more);
 }

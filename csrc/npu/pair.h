@@ -25,6 +25,17 @@ INLINE void pair_sixteen(const itg_npu_eltwise *e, const rounding *end, uint8_t 
                          uint8_t b_type, const uint8_t *b, uint8_t *to) {
   int32_t one[LANES], two[LANES];
   float t[LANES];
+  if (a_type == ITG_F16) {
+    float left[LANES], right[LANES];
+    load_halves(a, left);
+    load_halves(b, right);
+    if (e->kind == ITG_NPU_MUL)
+      for (int i = 0; i < LANES; i++) t[i] = left[i] * right[i] * e->a_factor;
+    else
+      for (int i = 0; i < LANES; i++) t[i] = left[i] * e->a_factor + right[i] * e->b_factor;
+    finish(end, t, to);
+    return;
+  }
   load_whole(a_type, a, one);
   load_whole(b_type, b, two);
   if (e->kind == ITG_NPU_MUL) {
@@ -60,13 +71,14 @@ static void eltwise(const machine *m, const itg_npu_eltwise *e) {
     eltwise_elements(m, e);
     return;
   }
-  const rounding end = rounding_of(m, &e->head, &e->dst, e->y_zero, e->low, e->high, e->table, e->entries, e->base);
+  const rounding end = ROUNDING(m, e, e->table, e->entries, e->base);
   const bool join = dense(&a) && dense(&b) && dense(&dst) && whole_b;
 #define RUNS(one, two)                                                                                          \
   FOR_RUNS(&dst, join,                                                                                          \
            pair_run(e, &end, one, element(&a, c, y, x), two, element(&b, c, y, x), element(&dst, c, y, x), run);)
   if (a.dtype == ITG_I8 && b.dtype == ITG_I8) RUNS(ITG_I8, ITG_I8)
   else if (a.dtype == ITG_U8 && b.dtype == ITG_U8) RUNS(ITG_U8, ITG_U8)
+  else if (a.dtype == ITG_F16) RUNS(ITG_F16, ITG_F16)
   else RUNS(a.dtype, b.dtype)
 #undef RUNS
 }
@@ -78,7 +90,7 @@ static void lut(const machine *m, const itg_npu_lut *l) {
     return;
   }
   uint8_t table[256];  // by the byte as it is
-  const rounding end = rounding_of(m, &l->head, &l->dst, 0, 0, 0, l->table, l->entries, l->base);
+  const rounding end = table_of(m, l);
   for (int i = 0; i < 256; i++) look_up(&end, src.dtype == ITG_I8 ? (int8_t)i : i, &table[i]);
   const bool join = dense(&src) && dense(&dst);
   FOR_RUNS(&dst, join, {

@@ -53,7 +53,7 @@ static inline itg_npu_form itg_npu_form_of(const itg_npu_product *p) {
 static inline int64_t itg_npu_atom_bytes(const itg_npu_product *p) {
   const itg_npu_form f = itg_npu_form_of(p);
   const int64_t values = (int64_t)p->out_atom * p->in_atom / f.of * f.many;
-  return values + values * f.bits / 8;
+  return values * (int64_t)itg_item(p->weight_type) + values * f.bits / 8;
 }
 
 // Bytes that an instruction reads or writes: `run` of them at `at` and at every combination of the strides from there.
@@ -78,6 +78,7 @@ itg_words itg_npu_refuse(uint32_t number, const itg_npu_instruction *i, const ch
 // How a product is computed: packed weights and an input without borders, in the memory beside the modelled one.
 typedef struct itg_npu_plan {
   bool fast;                      // else element by element
+  bool wide;                      // of 16 bits: image and weights have 4 bytes for each, and inputs are no fours
   int64_t depth, groups;          // of each tap: inputs in fours; of the outputs: sixteens
   int64_t height, width;          // of the input with its borders
   uint64_t packed, image, total;  // bytes: weights, then the image, then parameters

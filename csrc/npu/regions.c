@@ -43,6 +43,11 @@ int itg_npu_box_regions(const itg_npu_feature *f, bool write, itg_npu_region *to
   return n;
 }
 
+// Bytes of a table: of dst's elements, or of f32 where it is a curve of f16.
+static uint64_t table_bytes(uint32_t entries, const itg_npu_feature *src, const itg_npu_feature *dst) {
+  return (uint64_t)entries * (src->dtype == ITG_F16 ? 4 : itg_item(dst->dtype));
+}
+
 static int line(uint64_t at, uint64_t bytes, itg_npu_region *to) {
   if (!bytes) return 0;
   *to = (itg_npu_region){.at = at, .end = at + bytes, .run = bytes, .space = ITG_NPU_SRAM};
@@ -59,14 +64,14 @@ int itg_npu_regions_of(const itg_npu_instruction *i, itg_npu_region *to) {
       if (i->product.residual.channels) n += itg_npu_box_regions(&i->product.residual, false, to + n);
       n += line(i->product.weights, i->product.weight_bytes, to + n);
       n += line(i->product.params, 8ull * i->product.dst.channels, to + n);
-      n += line(i->product.table, (uint64_t)i->product.entries * itg_item(i->product.dst.dtype), to + n);
+      n += line(i->product.table, table_bytes(i->product.entries, &i->product.src, &i->product.dst), to + n);
       break;
     case ITG_NPU_ELTWISE:
       n += itg_npu_box_regions(&i->eltwise.other, false, to + n);
-      n += line(i->eltwise.table, (uint64_t)i->eltwise.entries * itg_item(i->eltwise.dst.dtype), to + n);
+      n += line(i->eltwise.table, table_bytes(i->eltwise.entries, &i->eltwise.src, &i->eltwise.dst), to + n);
       break;
     case ITG_NPU_LUT:
-      n += line(i->lut.table, (uint64_t)i->lut.entries * itg_item(i->lut.dst.dtype), to + n);
+      n += line(i->lut.table, table_bytes(i->lut.entries, &i->lut.src, &i->lut.dst), to + n);
       break;
     case ITG_NPU_MATMUL:
       n += itg_npu_box_regions(&i->matmul.other, false, to + n);

@@ -4,6 +4,7 @@
 #include "matmul.h"
 #include "move.h"
 #include "pair.h"
+#include "wide.h"
 
 // Weights that were packed are worth nothing once something is written over them.
 static void forget(machine *m, const itg_npu_instruction *i) {
@@ -15,14 +16,25 @@ static void forget(machine *m, const itg_npu_instruction *i) {
   if (f->offset < (uint64_t)p->weights + p->weight_bytes && end > p->weights) m->packed = NULL;
 }
 
+static void product(machine *m, const itg_npu_product *p) {
+  const itg_npu_plan plan = itg_npu_plan_of(p);
+  if (plan.fast && !plan.wide) {
+    (p->head.op == ITG_NPU_CONV ? conv : depthwise)(m, p, plan);
+    return;
+  }
+  m->packed = NULL;
+  if (!plan.fast) product_elements(m, p);
+  else (p->head.op == ITG_NPU_CONV ? conv_wide : depthwise_wide)(m, p, &plan);
+}
+
 static void step(machine *m, const itg_npu_instruction *i) {
   forget(m, i);
   switch (i->head.op) {
     case ITG_NPU_LOAD:
     case ITG_NPU_STORE:
     case ITG_NPU_COPY: move(m, &i->move); break;
-    case ITG_NPU_CONV: conv(m, &i->product); break;
-    case ITG_NPU_DEPTHWISE: depthwise(m, &i->product); break;
+    case ITG_NPU_CONV:
+    case ITG_NPU_DEPTHWISE: product(m, &i->product); break;
     case ITG_NPU_POOL: pool(m, &i->pool); break;
     case ITG_NPU_ELTWISE: eltwise(m, &i->eltwise); break;
     case ITG_NPU_LUT: lut(m, &i->lut); break;

@@ -14,6 +14,7 @@ from intaglio.npu.run import npu_run
 from intaglio.npu.sparse import FORMS, compress
 from intaglio.ops.registry import evaluate_node
 from intaglio.plan import Plan, Step, Tensor
+from intaglio.targets.npu import reals
 
 ALIGN = 16
 
@@ -58,12 +59,16 @@ class Builder:
     def emit(self, op: str, *, wait: tuple[int, ...] | None = None, barrier: int = 0,
              **fields: Any) -> Instruction:  # fmt: skip
         done = self.count[self.core]
+        if op in ("conv", "depthwise", "pool", "eltwise", "matmul"):
+            fields = {"least": -np.inf, "most": np.inf, **fields}
         made = Instruction(op, fields, self.core, 0, tuple(done) if wait is None else wait, barrier)  # type: ignore[arg-type]
         done[QUEUES.index(made.queue)] += 1
         self.program.instructions.append(made)
         return made
 
     def numbers(self, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        if dtype == "f16":
+            return self.random.normal(0, 2, shape).astype(np.float16)
         low, high = dtypes.limits(dtype)
         return self.random.integers(low, high + 1, shape).astype(dtypes.numpy_of(dtype))
 
@@ -100,11 +105,13 @@ class Builder:
         )
 
     def product(self, op: str, src: Feature, dst: Feature, kernel: tuple[int, int] = (3, 3),
-                atoms: tuple[int, int] = (16, 16), sparse: int = 0,
+                atoms: tuple[int, int] = (16, 16), sparse: int = 0, weights: str = "",
                 **fields: Any) -> None:  # fmt: skip
         """conv or depthwise with random weights and parameters that use the range of dst."""
         outs, ins = -(-dst.channels // atoms[0]) * atoms[0], -(-src.channels // atoms[1]) * atoms[1]
-        w = self.numbers("i8", (outs, ins if op == "conv" else 1, *kernel))
+        real = src.dtype == "f16"
+        kind = weights or ("f16" if real else "i8")
+        w = self.numbers(kind, (outs, ins if op == "conv" else 1, *kernel))
         w[dst.channels :] = 0
         if op == "conv":
             w[:, src.channels :] = 0
@@ -114,17 +121,25 @@ class Builder:
                 packed = self.thinned(packed.reshape(-1, *atoms), sparse)
         else:
             packed = w.reshape(outs // atoms[0], atoms[0], *kernel).transpose(0, 2, 3, 1)
-        params = np.zeros(dst.channels, [("scale", "<f4"), ("bias", "<i4")])
-        spread = 5e4 * np.sqrt(kernel[0] * kernel[1] * (src.channels if op == "conv" else 1))
+        params = np.zeros(dst.channels, [("scale", "<f4"), ("bias", "<f4" if real else "<i4")])
+        spread = (
+            (1.0 if real else 5e4)
+            * (256 if kind == "i16" else 1)
+            * np.sqrt(kernel[0] * kernel[1] * (src.channels if op == "conv" else 1))
+        )
         wide = 256.0 if src.dtype == "i16" else 1.0
         full = 2e4 if dst.dtype == "i16" else 100.0
+        full = 1.0 if dst.dtype == "f16" or (real and dst.dtype == "f32") else full
         params["scale"] = self.random.uniform(0.3, 1.5, dst.channels) * full / spread / wide
-        params["bias"] = self.random.integers(-3000, 3000, dst.channels)
-        at, data = self.constant(params), packed.size
-        limits = dtypes.limits(dst.dtype) if dst.dtype != "f32" else (0, 0)
+        params["bias"] = self.random.integers(-3000, 3000, dst.channels) * (
+            full / 3e3 if real else 1
+        )
+        at, data = self.constant(params), packed.nbytes
+        limits = (0, 0) if dtypes.is_float(dst.dtype) else dtypes.limits(dst.dtype)
         usual: dict[str, Any] = {
             "stride": (1, 1), "dilation": (1, 1), "pad": (0, 0), "residual": None,
-            "x_zero": 3, "y_zero": 5, "low": limits[0], "high": limits[1],
+            "x_zero": 0 if real else 3, "y_zero": 5, "low": limits[0], "high": limits[1],
+            "weight_type": dtypes.TABLE[kind].code,
         }  # fmt: skip
         self.emit(op, src=src, dst=dst, kernel=kernel, weights=self.constant(packed),
                   weight_bytes=data, params=at, sparse=sparse, out_atom=atoms[0], in_atom=atoms[1],
@@ -208,4 +223,26 @@ def everything(seed: int = 0, c2: int = 16) -> Builder:
     b.emit("matmul", src=rows[0], other=rows[1], dst=made, turned=1, factor=0.01)
     b.store(made)
     b.store(again)
+    for x, kind in (("f16", "f16"), ("i16", "i16"), ("i16", "i8")):
+        _of_16_bits(b, x, kind, c2)
     return b
+
+
+def _of_16_bits(b: Builder, x: str, kind: str, c2: int) -> None:
+    """The instructions that compute, on such images and weights."""
+    shape = (20, 5, 5)
+    image, y, z = b.operand(x, shape, c2=c2), b.feature(x, shape, c2=c2), b.feature(x, shape, c2=c2)
+    ends = {} if x == "f16" else {"low": -32768, "high": 32767}
+    table = reals.curve(np.tanh)[0] if x == "f16" else b.numbers(x, (256,))
+    looked_up = {"table": b.constant(table), "entries": len(table)}
+    b.product("conv", image, y, pad=(1, 1), weights=kind, **looked_up)
+    b.product("depthwise", y, z, pad=(1, 1), weights=kind, residual=image, r_factor=0.5)
+    b.emit("pool", src=z, dst=y, kernel=(3, 3), stride=(1, 1), dilation=(1, 1), pad=(1, 1), kind=1,
+           x_scale=1.0, y_scale=0.5, **ends)  # fmt: skip
+    b.emit("eltwise", src=y, other=z, dst=z, kind=1, a_factor=0.01, b_factor=0.7, **ends)
+    b.emit("lut", src=z, dst=y, **looked_up)
+    rows = replace(y, width=1)
+    made = b.feature(x, (5, 5, 1), c2=c2)
+    b.emit("matmul", src=rows, other=rows, dst=made, turned=1, factor=1e-4, **ends)
+    b.store(made)
+    b.store(y)

@@ -9,61 +9,96 @@ from typing import Any
 
 import numpy as np
 
+from intaglio import dtypes
 from intaglio.ir import Graph, Type, Value
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip, Unit
-from intaglio.targets.npu import ops
+from intaglio.targets.npu import ops, reals
 
-LIMITS = {"low": -128, "high": 127, "dtype": "i8"}
+ENDS: dict[str, dict[str, Any]] = {
+    "i8": {"low": -128, "high": 127, "dtype": "i8"},
+    "i16": {"low": -32768, "high": 32000, "dtype": "i16"},
+    "f16": {"most": 30.0, "dtype": "f16"},
+}
 
 
 @dataclass
 class Maker:
-    """Makes layers with weights of one seed."""
+    """Makes layers with weights of one seed, on images of one type."""
 
     seed: int = 0
+    kind: str = "i8"
     draw: random.Random = field(init=False)
     numbers: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         self.draw, self.numbers = random.Random(self.seed), np.random.default_rng(self.seed)
 
-    def image(self, *shape: int, dtype: str = "i8") -> Value:
-        return Value(Type(dtype, shape), "x")
+    def image(self, *shape: int) -> Value:
+        return Value(Type(self.kind, shape), "x")
+
+    def zero(self, number: int) -> int:
+        return 0 if self.kind == "f16" else number
 
     def conv(self, x: Value, channels: int, kernel: int = 1, stride: int = 1, *,
              pad: int | None = None, dilation: int = 1, residual: Value | None = None,
-             depthwise: bool = False, table: bool = False, dtype: str = "i8") -> Value:  # fmt: skip
+             depthwise: bool = False, table: bool = False,
+             dtype: str | None = None) -> Value:  # fmt: skip
         pad = kernel // 2 * dilation if pad is None else pad
         deep = 1 if depthwise else x.shape[1]
-        w = self.numbers.integers(-127, 128, (channels, deep, kernel, kernel)).astype(np.int8)
-        near = np.float32(1 / (70 * np.sqrt(deep * kernel * kernel)))
+        w, near = self.weights((channels, deep, kernel, kernel))
+        near = np.float32(near / np.sqrt(deep * kernel * kernel))
         scale = near * self.numbers.uniform(0.5, 1.5, channels).astype(np.float32)
         bias = self.numbers.integers(-1000, 1000, channels).astype(np.int32)
-        rest: dict[str, Any] = {"low": -128, "high": 127, "dtype": dtype}
+        if self.kind == "f16":
+            bias = self.numbers.normal(0, 1, channels).astype(np.float32)
+        rest: dict[str, Any] = dict(ENDS[self.kind])
+        if dtype is not None:
+            rest["dtype"] = dtype
         if residual is not None:
-            rest |= {"r_zero": 3, "r_factor": 0.5}
-        if table:
+            rest |= {"r_zero": self.zero(3), "r_factor": 0.5}
+        if table and self.kind != "f16":
             rest |= {"base": -128}
-        entries = self.numbers.integers(-128, 128, 256).astype(np.int8) if table else None
+        entries = self.table() if table else None
         op = ops.depthwise if depthwise else ops.conv
         return op(x, w, scale, bias, residual, entries, stride=(stride, stride), pad=(pad,) * 4,
-                  dilation=(dilation, dilation), x_zero=5, y_zero=-3,
+                  dilation=(dilation, dilation), x_zero=self.zero(5), y_zero=-3,
                   origin=f"conv{channels}", **rest)  # fmt: skip
 
     def pool(self, x: Value, kind: str, kernel: int, stride: int, pad: int = 0,
              count: bool = False) -> Value:  # fmt: skip
         return ops.pool(x, kind=kind, kernel=(kernel, kernel), stride=(stride, stride),
-                        pad=(pad,) * 4, dilation=(1, 1), count_include_pad=count, x_zero=2,
-                        y_zero=1, x_scale=0.11, y_scale=0.07, **LIMITS)  # fmt: skip
+                        pad=(pad,) * 4, dilation=(1, 1), count_include_pad=count,
+                        x_zero=self.zero(2), y_zero=1, x_scale=0.11, y_scale=0.07,
+                        **ENDS[self.kind])  # fmt: skip
+
+    def mean(self, x: Value) -> Value:
+        """Of whole images."""
+        return ops.pool(x, kind="avg", kernel=x.shape[2:], stride=(1, 1), pad=(0,) * 4,
+                        dilation=(1, 1), x_scale=0.1, y_scale=0.1, **ENDS[self.kind])  # fmt: skip
+
+    def weights(self, shape: tuple[int, ...]) -> tuple[np.ndarray, float]:
+        """Some, and the factor for one product of them."""
+        if self.kind == "f16":
+            return self.numbers.normal(0, 1, shape).astype(np.float16), 1.0
+        if self.kind == "i16" and self.draw.random() < 0.5:
+            return self.numbers.integers(-32767, 32768, shape).astype(np.int16), 1 / 18000
+        return self.numbers.integers(-127, 128, shape).astype(np.int8), 1 / 70
+
+    def table(self) -> np.ndarray:
+        if self.kind == "f16":
+            return reals.curve(np.tanh)[0]
+        low, high = dtypes.limits(self.kind)
+        numbers = self.numbers.integers(low, high + 1, 256)
+        return numbers.astype(dtypes.numpy_of(self.kind))
 
     def join(self, kind: str, a: Value, b: Value) -> Value:
         factor = 0.01 if kind == "mul" else 0.6
-        return ops.eltwise(a, b, kind=kind, a_zero=1, b_zero=-2, a_factor=factor, b_factor=0.4,
-                           **LIMITS)  # fmt: skip
+        return ops.eltwise(a, b, kind=kind, a_zero=self.zero(1), b_zero=self.zero(-2),
+                           a_factor=factor, b_factor=0.4, **ENDS[self.kind])  # fmt: skip
 
     def lut(self, x: Value) -> Value:
-        return ops.lut(x, self.numbers.integers(-128, 128, 256).astype(np.int8), base=-128)
+        return ops.lut(x, self.table(), base=0 if self.kind == "f16" else -128)
 
 
 def graph(x: Value, *outputs: Value) -> Graph:
@@ -98,9 +133,9 @@ def pyramid(m: Maker, size: int = 32) -> Graph:
     return graph(x, c, m.join("add", d, b), m.lut(d))
 
 
-def anything(seed: int) -> Graph:
+def anything(seed: int, kind: str = "i8") -> Graph:
     """A random network of every op, of odd channels and extents."""
-    m = Maker(seed)
+    m = Maker(seed, kind)
     draw = m.draw
     x = m.image(draw.choice((1, 1, 2)), draw.choice((1, 3, 16, 20)), draw.randint(5, 24),
                 draw.randint(5, 24))  # fmt: skip
@@ -132,9 +167,7 @@ def _layer(m: Maker, y: Value, made: Sequence[Value]) -> Value:
     if kind in ("add", "mul"):
         return m.join(kind, y, draw.choice(same))
     if kind == "spread":
-        whole = ops.pool(y, kind="avg", kernel=(height, width), stride=(1, 1), pad=(0,) * 4,
-                         dilation=(1, 1), x_scale=0.1, y_scale=0.1, **LIMITS)  # fmt: skip
-        return m.join("mul", y, whole)
+        return m.join("mul", y, m.mean(y))
     if kind == "resize" and height * width < 400:
         return ops.resize(y, factor=(draw.choice((1, 2)), 2))
     if kind == "concat":
@@ -151,7 +184,9 @@ def small_chip(sram: int, c2: int = 16, in_atom: int = 32, out_atom: int = 32,
     like = chips.load("rk3588")
     units = dict(like.units)
     for name, atoms in (("conv", (in_atom, out_atom)), ("depthwise", (out_atom, out_atom))):
-        units[name] = replace(units[name], in_atom={"i8": atoms[0]}, out_atom={"i8": atoms[1]})
+        each = (dict.fromkeys(("i8", "i16", "f16"), n) for n in atoms)
+        units[name] = replace(units[name], in_atom=next(each), out_atom=next(each))
     assert all(isinstance(u, Unit) for u in units.values())
-    return replace(like, name="small", sram=sram, c2={"i8": c2, "u8": c2, "i16": c2}, align=align,
-                   shared=shared, units=units)  # fmt: skip
+    kinds = dict.fromkeys(("i8", "u8", "i16", "f16"), c2)
+    return replace(like, name="small", sram=sram, c2=kinds, align=align, shared=shared,
+                   units=units)  # fmt: skip

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.npu.nets import anything, graph, small_chip
 
 import intaglio
+from intaglio import dtypes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph
 from intaglio.npu import Compiled, Program, build, functional
@@ -19,6 +20,7 @@ from intaglio.npu.isa import QUEUES, Instruction
 from intaglio.npu.run import npu_run
 from intaglio.targets.chip import Chip
 
+KINDS = ("i8", "i16", "f16")
 KIB = (4, 6, 10, 16, 24, 48, 128, 1024)
 
 
@@ -31,8 +33,11 @@ def any_chip(seed: int) -> Chip:
 
 
 def picture(net: Graph, seed: int) -> np.ndarray:
-    numbers = np.random.default_rng(seed).integers(-128, 128, net.inputs[0].shape)
-    return numbers.astype(np.int8)
+    x, rng = net.inputs[0], np.random.default_rng(seed)
+    if x.dtype == "f16":
+        return rng.normal(0, 3, x.shape).astype(np.float16)
+    low, high = dtypes.limits(x.dtype)
+    return rng.integers(low, high + 1, x.shape).astype(dtypes.numpy_of(x.dtype))
 
 
 def native(net: Graph, made: Compiled, x: np.ndarray) -> list[np.ndarray]:
@@ -43,8 +48,9 @@ def native(net: Graph, made: Compiled, x: np.ndarray) -> list[np.ndarray]:
         return list(session.run({"x": x}).values())
 
 
-def fitting(seed: int, together: bool = True, cores: int = 1) -> tuple[Graph, Compiled] | None:
-    net = anything(seed)
+def fitting(seed: int, together: bool = True, cores: int = 1,
+            kind: str = "i8") -> tuple[Graph, Compiled] | None:  # fmt: skip
+    net = anything(seed, kind)
     try:
         return net, build(net, any_chip(seed), together, cores)
     except Unsupported as e:
@@ -52,10 +58,10 @@ def fitting(seed: int, together: bool = True, cores: int = 1) -> tuple[Graph, Co
         return None
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3))
-def test_the_simulator_is_the_interpreter(seed: int, together: bool, cores: int):
-    if (found := fitting(seed, together, cores)) is None:
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3), st.sampled_from(KINDS))
+def test_the_simulator_is_the_interpreter(seed: int, together: bool, cores: int, kind: str):
+    if (found := fitting(seed, together, cores, kind)) is None:
         return
     net, made = found
     x = picture(net, seed)
@@ -81,7 +87,7 @@ def shuffled(program: Program, seed: int) -> list[Instruction]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_waits_are_all_that_keeps_queues_in_order(seed: int):
-    if (found := fitting(seed)) is None:
+    if (found := fitting(seed, kind=KINDS[seed % 3])) is None:
         pytest.skip("this net does not fit its chip")
     net, made = found
     x = picture(net, seed)

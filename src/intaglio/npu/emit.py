@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from intaglio import dtypes
 from intaglio.npu.isa import ELTWISE, POOLS, Feature, Instruction
 from intaglio.npu.layers import Layer, Range, Store
 from intaglio.npu.place import Layout
@@ -13,6 +14,8 @@ from intaglio.npu.stay import Arrangement
 from intaglio.npu.tiles import Band, Facts
 from intaglio.npu.waits import Span, Waits, span
 from intaglio.npu.weights import chunk_bytes
+
+ROUND = ("y_zero", "low", "high", "least", "most")
 
 
 class Emitter:
@@ -276,6 +279,7 @@ class Emitter:
             "out_atom": c.atoms.outputs,
             "x_zero": a["x_zero"],
             "sparse": c.sparse,
+            "weight_type": dtypes.TABLE[layer.node.inputs[1].dtype].code,  # type: ignore[union-attr]
         }
         if layer.op == "depthwise":
             x = _part(layer.reads[0], first, channels)
@@ -312,7 +316,7 @@ class Emitter:
             fields |= {"factor": layer.factor, "phase": (at, 0)}
         elif layer.op == "matmul":
             fields["other"] = self.inside(layer.reads[1], *layer.rows(1, low, high))
-            fields |= {n: a[n] for n in ("a_zero", "b_zero", "factor", "y_zero", "low", "high")}
+            fields |= {n: a[n] for n in ("a_zero", "b_zero", "factor", *ROUND)}
             fields["turned"] = int(a["turned"])
         self.emit(layer.op, fields, k)
 
@@ -331,7 +335,7 @@ class Emitter:
 
     def rounding(self, layer: Layer) -> dict[str, Any]:
         a = layer.attrs
-        return {n: a[n] for n in ("y_zero", "low", "high")} | self.table(layer)
+        return {n: a[n] for n in ROUND} | self.table(layer)
 
     def table(self, layer: Layer) -> dict[str, Any]:
         block, c = self.made.tables.get(layer.number), self.facts.constants[layer.number]

@@ -15,6 +15,7 @@ from intaglio import dtypes
 from intaglio.ir import Array
 from intaglio.npu.isa import ELTWISE, POOLS, Feature, Instruction, Program
 from intaglio.npu.sparse import expand
+from intaglio.targets.npu import reals
 
 
 def run(program: Program, weights: Array, inputs: Sequence[Array]) -> list[Array]:
@@ -76,11 +77,15 @@ class Machine:
 
     # ---- what instructions have in common ------------------------------------------------------
     def _end(self, core: int, f: dict[str, Any], real: Array) -> None:
-        """Real numbers to the result: as they are, or rounded, clamped and looked up."""
-        dst = f["dst"]
-        if dst.dtype == "f32" and not f.get("entries"):
-            self.put(core, dst, real)
-            return
+        """Real numbers to the result: clamped, rounded and looked up."""
+        dst, of_floats = f["dst"], f["src"].dtype in reals.TYPES
+        if of_floats or (_is_float(dst) and not f.get("entries")):
+            table = self._bytes(core, f["table"], f["entries"], np.float32) if f.get(
+                "entries") else None  # fmt: skip
+            if _is_float(dst):
+                bounds = f["least"], f["most"]
+                self.put(core, dst, reals.ended(real, dst.dtype, *bounds, table))
+                return
         low, high = (np.float32(f[k] - f["y_zero"]) for k in ("low", "high"))
         real = np.where(real > low, real, low)
         whole = np.rint(np.where(real < high, real, high)).astype(np.int32) + f["y_zero"]
@@ -103,23 +108,54 @@ class Machine:
         src, dst = f["src"], f["dst"]
         oa, ia, (kh, kw) = f["out_atom"], f["in_atom"], f["kernel"]
         groups, depth = -(-dst.channels // oa), -(-src.channels // ia)
-        raw = self._bytes(core, f["weights"], f["weight_bytes"], np.int8)
+        raw = self._weights(core, f)
         if f.get("sparse"):
             raw = expand(raw, oa, ia, f["sparse"])
         w = raw.reshape(groups, kh, kw, depth, oa, ia).transpose(1, 2, 0, 4, 3, 5)
         w = w.reshape(kh, kw, groups * oa, depth * ia)[:, :, : dst.channels, : src.channels]
-        exact = w.astype(np.float64)  # sums of products of 16 and 8 bits stay far below 2^53
+        if src.dtype in reals.TYPES:
+            self._real_product(core, f, w.astype(np.float32), src.channels)
+            return
+        exact = w.astype(np.float64)  # sums of products of 16 bits stay below 2^53
         self._product(core, f, lambda x, i, j: np.tensordot(exact[i, j], x, 1))
 
     def _depthwise(self, core: int, f: dict[str, Any]) -> None:
         oa, (kh, kw), channels = f["out_atom"], f["kernel"], f["dst"].channels
-        raw = self._bytes(core, f["weights"], f["weight_bytes"], np.int8)
+        raw = self._weights(core, f)
         w = raw.reshape(-1, kh, kw, oa).transpose(1, 2, 0, 3).reshape(kh, kw, -1)
+        if f["src"].dtype in reals.TYPES:
+            self._real_product(core, f, w[:, :, :channels].astype(np.float32), 0)
+            return
         exact = w[:, :, :channels].astype(np.float64)
         self._product(core, f, lambda x, i, j: exact[i, j].reshape(-1, 1, 1) * x)
 
+    def _weights(self, core: int, f: dict[str, Any]) -> Array:
+        kind = dtypes.BY_CODE[f["weight_type"]].numpy
+        return self._bytes(core, f["weights"], f["weight_bytes"] // kind.itemsize, kind)
+
+    def _real_product(self, core: int, f: dict[str, Any], w: Array, deep: int) -> None:
+        """Sums of f32 over rows, columns and then channels; what lies outside counts as 0."""
+        dst = f["dst"]
+        x = self.get(core, f["src"]).astype(np.float32)
+        params = self._bytes(core, f["params"], 2 * dst.channels, np.float32).reshape(-1, 2, 1, 1)
+        total = np.zeros((dst.channels, dst.height, dst.width), np.float32)
+        for i, j, part, _ in _windows(x, f, every=True):
+            if not deep:
+                total += part * w[i, j].reshape(-1, 1, 1)
+            for c in range(deep):
+                total += part[c] * w[i, j, :, c].reshape(-1, 1, 1)
+        real = total * params[:, 0] + params[:, 1]
+        self._end(core, f, self._with_residual(core, f, real))
+
+    def _with_residual(self, core: int, f: dict[str, Any], real: Array) -> Array:
+        if f["residual"] is None:
+            return real
+        r = self.get(core, f["residual"])
+        apart = r if r.dtype == np.float16 else r.astype(np.int32) - f["r_zero"]
+        return np.asarray(real + apart.astype(np.float32) * np.float32(f["r_factor"]))
+
     def _product(self, core: int, f: dict[str, Any], tap: Any) -> None:
-        dst, residual = f["dst"], f["residual"]
+        dst = f["dst"]
         x = self.get(core, f["src"]).astype(np.float64) - f["x_zero"]
         params = self._bytes(core, f["params"], 2 * dst.channels, np.int32).reshape(-1, 2)
         scale, bias = params[:, 0].copy().view(np.float32), params[:, 1].astype(np.int64)
@@ -133,24 +169,25 @@ class Machine:
             self.put(core, dst, acc.astype(np.int32))
             return
         real = acc.astype(np.float32) * scale.reshape(-1, 1, 1)
-        if residual is not None:
-            r = self.get(core, residual).astype(np.int32) - f["r_zero"]
-            real = real + r.astype(np.float32) * np.float32(f["r_factor"])
-        self._end(core, f, real)
+        self._end(core, f, self._with_residual(core, f, real))
 
     def _pool(self, core: int, f: dict[str, Any]) -> None:
         src, dst = f["src"], f["dst"]
-        x = self.get(core, src).astype(np.int64)
+        kind: Any = np.float32 if src.dtype in reals.TYPES else np.int64
+        x = self.get(core, src).astype(kind)
         if POOLS[f["kind"]] == "max":
-            low = dtypes.limits(src.dtype)[0]
-            best = np.full((dst.channels, dst.height, dst.width), low)
+            low = -np.inf if _is_float(src) else dtypes.limits(src.dtype)[0]
+            best = np.full((dst.channels, dst.height, dst.width), low, kind)
             for _, _, part, inside in _windows(x, f):
-                best = np.maximum(best, np.where(inside, part, low))
+                best = np.where(inside & (part > best), part, best)
+            if _is_float(src):
+                self._end(core, f, best)
+                return
             self.put(core, dst, best.astype(dtypes.numpy_of(dst.dtype)))
             return
-        total = np.zeros((dst.channels, dst.height, dst.width), np.int64)
+        total = np.zeros((dst.channels, dst.height, dst.width), kind)
         count = np.zeros((dst.height, dst.width), np.int64)
-        for _, _, part, inside in _windows(x - f["x_zero"], f):
+        for _, _, part, inside in _windows(x - kind(f["x_zero"]), f):
             total += part
             count += inside
         if f["count_pad"]:
@@ -160,8 +197,9 @@ class Machine:
         self._end(core, f, total.astype(np.float32) * factor)
 
     def _eltwise(self, core: int, f: dict[str, Any]) -> None:
-        a = self.get(core, f["src"]).astype(np.int64) - f["a_zero"]
-        b = self.get(core, f["other"]).astype(np.int64) - f["b_zero"]
+        kind: Any = np.float32 if f["src"].dtype in reals.TYPES else np.int64
+        a = self.get(core, f["src"]).astype(kind) - kind(f["a_zero"])
+        b = self.get(core, f["other"]).astype(kind) - kind(f["b_zero"])
         left, right = np.float32(f["a_factor"]), np.float32(f["b_factor"])
         if ELTWISE[f["kind"]] == "mul":
             real = (a * b).astype(np.float32) * left
@@ -170,7 +208,11 @@ class Machine:
         self._end(core, f, real)
 
     def _lut(self, core: int, f: dict[str, Any]) -> None:
-        self.put(core, f["dst"], self._looked_up(core, f, self.get(core, f["src"])))
+        x = self.get(core, f["src"])
+        if x.dtype == np.float16:
+            self._end(core, {**f, "least": -np.inf, "most": np.inf}, x.astype(np.float32))
+            return
+        self.put(core, f["dst"], self._looked_up(core, f, x))
 
     def _resize(self, core: int, f: dict[str, Any]) -> None:
         dst, (fy, fx), (py, px) = f["dst"], f["factor"], f["phase"]
@@ -178,6 +220,12 @@ class Machine:
         self.put(core, dst, self.get(core, f["src"])[:, y][:, :, x])
 
     def _matmul(self, core: int, f: dict[str, Any]) -> None:
+        if f["src"].dtype in reals.TYPES:
+            real, other = (self.get(core, f[k])[:, :, 0].astype(np.float32)
+                           for k in ("src", "other"))  # fmt: skip
+            total = reals.matmul((other.T if f["turned"] else other)[None], real[None])[0]
+            self._end(core, f, total[:, :, None] * np.float32(f["factor"]))
+            return
         a = self.get(core, f["src"])[:, :, 0].astype(np.float64) - f["a_zero"]
         b = self.get(core, f["other"])[:, :, 0].astype(np.float64) - f["b_zero"]
         acc = ((b.T if f["turned"] else b) @ a).astype(np.int64)
@@ -189,21 +237,25 @@ class Machine:
         self._end(core, f, acc.astype(np.float32)[:, :, None] * np.float32(f["factor"]))
 
 
-def _windows(x: Array, f: dict[str, Any]) -> Any:
+def _is_float(f: Feature) -> bool:
+    return dtypes.is_float(f.dtype)
+
+
+def _windows(x: Array, f: dict[str, Any], every: bool = False) -> Any:
     """For each tap that meets the input: its number, what it sees of x, and where it sees it.
 
-    Where it lies outside, it sees zeros.
+    Where it lies outside, it sees zeros. With `every`, also taps that lie outside for all windows.
     """
     dst, dilation, pad = f["dst"], f["dilation"], f["pad"]
     for i in range(f["kernel"][0]):
         y = np.arange(dst.height) * f["stride"][0] + i * dilation[0] - pad[0]
         in_y = (y >= 0) & (y < x.shape[1])
-        if not in_y.any():
+        if not in_y.any() and not every:
             continue
         for j in range(f["kernel"][1]):
             at = np.arange(dst.width) * f["stride"][1] + j * dilation[1] - pad[1]
             in_x = (at >= 0) & (at < x.shape[2])
-            if not in_x.any():
+            if not in_x.any() and not every:
                 continue
             inside = in_y[:, None] & in_x
             part = x[:, np.where(in_y, y, 0)][:, :, np.where(in_x, at, 0)]

@@ -24,7 +24,7 @@ from intaglio.errors import BadFile
 from intaglio.ir import Array
 
 MAGIC = b"NPU1"
-VERSION = 1
+VERSION = 2
 QUEUES = ("load", "compute", "store")
 SPACES = ("sram", "weights", "internal", "input", "output")  # where bytes lie, by code
 
@@ -87,7 +87,13 @@ _WINDOW = [
     ("dilation", "<u2", (2,)),
     ("pad", "<i4", (2,)),  # rows above and columns before src that count as zero
 ]
-_ROUND = [("y_zero", "<i4"), ("low", "<i4"), ("high", "<i4")]
+_ROUND = [
+    ("y_zero", "<i4"),
+    ("low", "<i4"),
+    ("high", "<i4"),
+    ("least", "<f4"),  # bounds of results of floats
+    ("most", "<f4"),
+]
 _TABLE = [("table", "<u4"), ("entries", "<u4"), ("base", "<i4")]  # in SRAM; 0 entries: none
 _PRODUCT = [
     *_MOVE,
@@ -95,7 +101,7 @@ _PRODUCT = [
     *_WINDOW,
     ("weights", "<u4"),  # in SRAM
     ("weight_bytes", "<u4"),
-    ("params", "<u4"),  # in SRAM: f32 scale and i32 bias of every output channel, in turns
+    ("params", "<u4"),  # in SRAM: f32 scale and i32 (f32) bias of every output channel, in turns
     ("in_atom", "<u2"),  # how the weights are packed
     ("out_atom", "<u2"),
     ("x_zero", "<i4"),
@@ -104,6 +110,7 @@ _PRODUCT = [
     *_ROUND,
     *_TABLE,
     ("sparse", "<u4"),  # 0 dense, 1: 2 of 4 input channels, 2: 2 of 4 outputs, 3: 4 of 16
+    ("weight_type", "<u4"),  # code of an element type
 ]
 _FIELDS: dict[str, tuple[str, list[Any]]] = {
     "load": ("load", _MOVE),

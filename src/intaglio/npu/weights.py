@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from intaglio import dtypes
 from intaglio.ir import Array
 from intaglio.npu.layers import Layer
 from intaglio.npu.sparse import FORMS, compress
@@ -78,14 +79,20 @@ def constants(layer: Layer, chip: Chip) -> Constants | None:
     a = atoms(layer, chip)
     outs, ins, kh, kw = w.shape
     form = sparse_form(w.data, a, chip) if layer.op == "conv" and w.data is not None else 0
-    atom = FORMS[form].bytes(a.outputs, a.inputs) if form else a.outputs * a.inputs
+    item = dtypes.TABLE[w.dtype].numpy.itemsize
+    atom = FORMS[form].bytes(a.outputs, a.inputs) if form else a.outputs * a.inputs * item
     size = kh * kw * -(-ins // a.inputs) * atom
     return Constants(a, -(-outs // a.outputs), size, raw, entries, form)
 
 
 def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:
     """The smallest form that the chip has in which these weights are whole; 0: as they are."""
-    if w.shape[0] % a.outputs or w.shape[1] % a.inputs or 2 * np.count_nonzero(w) > w.size:
+    if (
+        w.dtype != np.int8
+        or w.shape[0] % a.outputs
+        or w.shape[1] % a.inputs
+        or 2 * np.count_nonzero(w) > w.size
+    ):
         return 0
     known = [k for k, f in FORMS.items() if f.name in chip.sparse and f.fits(a.outputs, a.inputs)]
     blocks = packed(w, a, False).reshape(-1, a.outputs, a.inputs)
@@ -110,7 +117,7 @@ def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int, align: int)
     params = np.zeros((blocks * c.atoms.outputs, 2), np.uint32)
     factors = np.broadcast_to(np.asarray(scale, np.float32), w.shape[:1])[low:high]
     params[: high - low, 0] = np.ascontiguousarray(factors).view(np.uint32)
-    params[: high - low, 1] = np.asarray(bias, np.int32)[low:high].view(np.uint32)
+    params[: high - low, 1] = np.ascontiguousarray(bias)[low:high].view(np.uint32)
     made = made.ljust(c.params_at(blocks, align), b"\0") + params.tobytes()
     return made.ljust(c.chunk(blocks, align), b"\0")
 

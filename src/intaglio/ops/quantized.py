@@ -15,6 +15,7 @@ from intaglio.ops.registry import broadcast_shapes, normalize_axis, op
 from intaglio.ops.windows import Ints
 
 BITS8 = ("i8", "u8")
+INTEGERS = (*BITS8, "i16")  # of quantised tensors
 ENTRIES = 4096  # of the largest table
 
 
@@ -50,11 +51,13 @@ def lookup_wide(x: Array, table: Array, *, base: int) -> Array:
 
 
 # ---- sums, products and means of quantised tensors -----------------------------------------------
-def check_quant(q: Value | str, scale: Value, zero: Value, what: str) -> None:
-    """BadInput where a byte tensor has not one scale and one zero of its type."""
+def check_quant(q: Value | str, scale: Value, zero: Value, what: str,
+                kinds: tuple[str, ...] = BITS8) -> None:  # fmt: skip
+    """BadInput where a quantised tensor has not one scale and one zero of its type."""
     dtype = q if isinstance(q, str) else q.dtype
-    if dtype not in BITS8 or zero.dtype != dtype:
-        raise BadInput(f"{what} is {dtype} with a zero of {zero.dtype}; i8 and u8 are needed")
+    if dtype not in kinds or zero.dtype != dtype:
+        raise BadInput(f"{what} is {dtype} with a zero of {zero.dtype}; {', '.join(kinds[:-1])} "
+                       f"and {kinds[-1]} are needed")  # fmt: skip
     if scale.type.size != 1 or zero.type.size != 1 or scale.dtype != "f32":
         raise BadInput(f"{what} has scale {scale.type} and zero {zero.type}; one of each is needed")
 
@@ -76,9 +79,9 @@ def rounded(real: Array, zero: Array) -> Array:
 
 def _pair(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
           y_scale: Value, y_zero: Value) -> Type:  # fmt: skip
-    check_quant(a, a_scale, a_zero, "a")
-    check_quant(b, b_scale, b_zero, "b")
-    check_quant(y_zero.dtype, y_scale, y_zero, "the result")
+    check_quant(a, a_scale, a_zero, "a", INTEGERS)
+    check_quant(b, b_scale, b_zero, "b", INTEGERS)
+    check_quant(y_zero.dtype, y_scale, y_zero, "the result", INTEGERS)
     return Type(y_zero.dtype, broadcast_shapes(a, b))
 
 
@@ -95,7 +98,7 @@ def qlinear_add(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Arra
 def qlinear_mul(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array,
                 y_scale: Array, y_zero: Array) -> Array:  # fmt: skip
     """f32((a - a_zero) * (b - b_zero)) * f32(a_scale * b_scale / y_scale)"""
-    product = (apart(a, a_zero) * apart(b, b_zero)).astype(np.float32)
+    product = (apart(a, a_zero).astype(np.int64) * apart(b, b_zero)).astype(np.float32)
     return rounded(product * (_one_of(a_scale) * _one_of(b_scale) / _one_of(y_scale)), y_zero)
 
 
@@ -106,8 +109,8 @@ def _factor(x_scale: Array, y_scale: Array, count: Any) -> Any:
 
 def _qlinear_mean(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
                   axes: Ints, keepdims: bool) -> Type:  # fmt: skip
-    check_quant(x, x_scale, x_zero, "x")
-    check_quant(y_zero.dtype, y_scale, y_zero, "the result")
+    check_quant(x, x_scale, x_zero, "x", INTEGERS)
+    check_quant(y_zero.dtype, y_scale, y_zero, "the result", INTEGERS)
     if not axes or tuple(axes) != tuple(range(axes[0], axes[0] + len(axes))) or axes[0] < 0:
         raise BadInput(f"axes {axes} do not follow each other")
     if axes[-1] >= x.type.rank or not all(x.shape[a] for a in axes):
@@ -128,8 +131,8 @@ def qlinear_mean(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero
 def _qlinear_avg_pool(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
                       kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
                       count_include_pad: bool) -> Type:  # fmt: skip
-    check_quant(x, x_scale, x_zero, "x")
-    check_quant(y_zero.dtype, y_scale, y_zero, "the result")
+    check_quant(x, x_scale, x_zero, "x", INTEGERS)
+    check_quant(y_zero.dtype, y_scale, y_zero, "the result", INTEGERS)
     made = avg_pool.infer(x, kernel=kernel, stride=stride, pad=pad, dilation=dilation,
                           count_include_pad=count_include_pad)  # fmt: skip
     assert isinstance(made, Type)

@@ -95,7 +95,9 @@ class _Partition:
         """Nanoseconds on one core; only weights come from outside."""
         unit = self.chip.units[UNITS[node.op]]
         work = REGISTRY[node.op].macs(node) or node.outputs[0].type.size
-        rate = unit.rate.get("i8") or max(unit.rate.values())
+        first = node.inputs[0]
+        assert first is not None
+        rate = unit.rate.get(first.dtype) or max(unit.rate.values())
         weights = sum(v.type.bytes for v in node.inputs if v is not None and v.data is not None)
         return max(work / rate * 1e3 / self.chip.clock, weights / self.chip.ddr)
 

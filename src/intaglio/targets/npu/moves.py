@@ -12,13 +12,13 @@ from intaglio.ops.quantized import BITS8
 from intaglio.ops.resize import resize_tables
 from intaglio.rewrite import P, Rule, rule
 from intaglio.targets.npu.making import Maker, Refused, data
-from intaglio.targets.npu.ops import FEATURES, concat, conv, depthwise, resize, slice_
+from intaglio.targets.npu.ops import IMAGES, concat, conv, depthwise, resize, slice_
 
 x, i = P["x i!"]
 
 
-def _of_integers(v: Value, rank: int | None = None) -> None:
-    if v.dtype not in FEATURES:
+def _movable(v: Value, rank: int | None = None) -> None:
+    if v.dtype not in IMAGES:
         raise Refused(f"it moves {v.dtype}, units work on integers: quantise what makes it")
     if rank is not None and v.type.rank != rank:
         raise Refused(f"{v.type} is no image")
@@ -26,7 +26,7 @@ def _of_integers(v: Value, rank: int | None = None) -> None:
 
 def _concat(make: Maker, node: Node) -> Value:
     out = node.outputs[0]
-    _of_integers(out)
+    _movable(out)
     axis = node.attrs["axis"] % out.type.rank
     if axis != 1:
         raise Refused(f"it joins axis {axis} of {out.type}; units put channels (axis 1) together")
@@ -36,7 +36,7 @@ def _concat(make: Maker, node: Node) -> Value:
 
 
 def _slice(make: Maker, x: Value, node: Node) -> Value:
-    _of_integers(x)
+    _movable(x)
     out = node.outputs[0]
     a = node.attrs
     each = zip(x.shape, a["start"], a["stop"], a["step"], strict=True)
@@ -53,7 +53,7 @@ def _slice(make: Maker, x: Value, node: Node) -> Value:
 
 def _resize(make: Maker, x: Value, node: Node) -> Value:
     a, out = node.attrs, node.outputs[0]
-    _of_integers(x, 4)
+    _movable(x, 4)
     if a["mode"] != "nearest":
         raise Refused(f"it mixes pixels ({a['mode']}); units repeat them: use mode 'nearest'")
     tables = resize_tables([x.shape[k] for k in a["axes"]], **a)
@@ -72,13 +72,14 @@ def _resize(make: Maker, x: Value, node: Node) -> Value:
 
 def _one_to_one(make: Maker, x: Value, w: Array, stride: int = 1) -> Value:
     """A convolution whose weights are 0 and 1 moves numbers and changes none."""
-    if x.dtype not in BITS8:
-        raise Refused(f"it moves {x.dtype}, units work on integers: quantise what makes it")
-    low, high = dtypes.limits(x.dtype)
-    many = w.shape[0]
-    ones, none = constant(np.ones(many, np.float32)), constant(np.zeros(many, np.int32))
-    return make(conv, x, constant(w), ones, none, stride=(stride, stride), pad=(0, 0, 0, 0),
-                dilation=(1, 1), x_zero=0, low=low, high=high, dtype=x.dtype)  # fmt: skip
+    _movable(x)
+    many, half = w.shape[0], x.dtype == "f16"
+    low, high = (0, 0) if half else dtypes.limits(x.dtype)
+    w = w.astype(np.float16) if half else w
+    none = constant(np.zeros(many, np.float32 if half else np.int32))
+    return make(conv, x, constant(w), constant(np.ones(many, np.float32)), none,
+                stride=(stride, stride), pad=(0, 0, 0, 0), dilation=(1, 1), x_zero=0, low=low,
+                high=high, dtype=x.dtype)  # fmt: skip
 
 
 def reordered(make: Maker, x: Value, order: Array) -> Value:
@@ -105,7 +106,7 @@ def _gather(make: Maker, x: Value, i: Value, node: Node) -> Value:
 
 def _space_to_depth(make: Maker, x: Value, node: Node) -> Value:
     block = node.attrs["blocksize"]
-    _of_integers(x, 4)
+    _movable(x, 4)
     channels = x.shape[1]
     # Which channel and which place in the block each output channel takes: ask the op itself.
     tags = np.arange(channels * block * block, dtype=np.int32).reshape(1, channels, block, block)

@@ -1,14 +1,19 @@
-"""NPU ops in neutral ones, bit by bit: for those that are better left to the CPU."""
+"""NPU ops in neutral ones: for those that are better left to the CPU.
+
+Those of integers keep every bit; sums of f16 are added up in the CPU's own order.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.ir import Value, constant
-from intaglio.ops.quantized import BITS8
+from intaglio.ops.quantized import BITS8, INTEGERS
+from intaglio.targets.npu import reals
 from intaglio.targets.npu.ops import (
     FEATURES,
     concat,
@@ -62,21 +67,89 @@ def _bounded(y: Value, low: int, high: int, table: Value | None = None, base: in
     return made
 
 
+# ---- floats --------------------------------------------------------------------------------------
+def _real(v: Value) -> Value:
+    """f16 as f32."""
+    made: Value = ops.cast(v, dtype="f32")
+    return made
+
+
+def _clipped(t: Value, least: float, most: float) -> Value:
+    made: Value = ops.clip(t, lo=least, hi=most) if least > -math.inf or most < math.inf else t
+    return made
+
+
+def _of_floats(t: Value, dtype: str, y_zero: int, low: int, high: int, least: float, most: float,
+               table: Value | None = None) -> Value:  # fmt: skip
+    """What is made of f32."""
+    made: Value
+    if dtype in (*reals.TYPES, "f32"):
+        made = _clipped(t, least, most)
+        made = made if dtype == "f32" else ops.cast(made, dtype=dtype)
+        return made if table is None else _on_curve(made, table)
+    made = ops.quantize_linear(t, _factor(1.0), _number(y_zero, dtype), dtype=dtype)
+    return _bounded(made, low, high)
+
+
+def _on_curve(x: Value, table: Value) -> Value:
+    """A table of f16, by the bits of its numbers."""
+    assert table.data is not None
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(over="ignore"):
+        entries = constant(reals.curved(every, table.data).astype(np.float16))
+    bits = ops.cast(ops.bitcast(x, dtype="u16"), dtype="i64")
+    made: Value = ops.gather(entries, bits, axis=0)
+    return made
+
+
+def _real_product(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None,
+                  table: Value | None, groups: int, *, x_zero: int, r_zero: int, r_factor: float,
+                  base: int, stride: Any, pad: Any, dilation: Any,
+                  **end: Any) -> Value:  # fmt: skip
+    assert w.data is not None
+    assert scale.data is not None
+    weights = constant(w.data.astype(np.float32) * scale.data.reshape(-1, 1, 1, 1))
+    t = ops.conv(_real(x), weights, bias, stride=stride, pad=pad, dilation=dilation, groups=groups)
+    if residual is not None:
+        t = ops.add(t, _scaled(residual, r_factor, r_zero))
+    return _of_floats(t, table=table, **end)
+
+
+def _scaled(v: Value, factor: float, zero: int = 0) -> Value:
+    """An operand as f32, times a factor."""
+    made: Value
+    if v.dtype not in reals.TYPES:
+        made = ops.dequantize_linear(v, _factor(factor), _number(zero, v.dtype))
+        return made
+    made = _real(v)
+    return made if factor == 1 else ops.mul(made, _factor(factor))
+
+
+# ---- integers ------------------------------------------------------------------------------------
 def _product(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None,
              table: Value | None, groups: int, *, x_zero: int, y_zero: int, low: int, high: int,
-             r_zero: int, r_factor: float, base: int, dtype: str, **window: Any
-             ) -> Value | None:  # fmt: skip
-    one, zeros = _factor(1.0), constant(np.zeros(w.shape[0], np.int8))
+             r_zero: int, r_factor: float, base: int, least: float, most: float, dtype: str,
+             **window: Any) -> Value | None:  # fmt: skip
+    if x.dtype in reals.TYPES:
+        return _real_product(x, w, scale, bias, residual, table, groups, x_zero=x_zero,
+                             r_zero=r_zero, r_factor=r_factor, base=base, y_zero=y_zero, low=low,
+                             high=high, least=least, most=most, dtype=dtype,
+                             **window)  # fmt: skip
+    one, zeros = _factor(1.0), constant(np.zeros(w.shape[0], dtypes.numpy_of(w.dtype)))
     given = x, one, _number(x_zero, x.dtype), w, scale, zeros
     of_r = () if residual is None else (_factor(r_factor), _number(r_zero, residual.dtype))
     y: Value
     if dtype == "i32":
+        if "i16" in (x.dtype, w.dtype):
+            return None
         y = ops.conv_integer(x, w, _number(x_zero, x.dtype), **window, groups=groups)
         return ops.add(y, constant(bias.data.reshape(-1, 1, 1)))  # type: ignore[union-attr, no-any-return]
-    if dtype == "f32":
-        real = None if residual is None else ops.dequantize_linear(residual, *of_r)
+    if dtype in (*reals.TYPES, "f32") or (residual is not None and residual.dtype == "f16"):
+        real = None if residual is None else _scaled(residual, r_factor, r_zero)
         y = ops.qlinear_conv(*given, None, None, bias, real, **window, groups=groups)
-        return y
+        if table is not None:
+            return None
+        return _of_floats(y, dtype, y_zero, low, high, least, most)
     kind = _between((y_zero, low, high), dtype, table)
     if kind is None:
         return None
@@ -99,28 +172,44 @@ def _(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None, tab
 
 @matmul.lowers
 def _(a: Value, b: Value, *, turned: bool, a_zero: int, b_zero: int, y_zero: int, factor: float,
-      low: int, high: int, dtype: str) -> Value:  # fmt: skip
+      low: int, high: int, least: float, most: float, dtype: str) -> Value:  # fmt: skip
     left, right = (ops.reshape(v, shape=v.shape[:3]) for v in (b, a))
     left = ops.transpose(left, perm=(0, 2, 1)) if turned else left
+    y: Value
     if dtype == "i32":
         y = ops.matmul_integer(
             left, right, *(_number(z, v.dtype) for z, v in ((b_zero, b), (a_zero, a)))
         )
         return ops.reshape(y, shape=(*y.shape, 1))  # type: ignore[no-any-return]
+    if a.dtype in reals.TYPES:
+        y = ops.mul(ops.matmul(_real(left), _real(right)), _factor(factor))
+        y = _of_floats(y, dtype, y_zero, low, high, least, most)
+        return ops.reshape(y, shape=(*y.shape, 1))  # type: ignore[no-any-return]
     given = (left, _factor(factor), _number(b_zero, b.dtype), right, _factor(1.0),
              _number(a_zero, a.dtype))  # fmt: skip
-    end = () if dtype == "f32" else (_factor(1.0), _number(y_zero, dtype))
+    floats = dtype in (*reals.TYPES, "f32")
+    end = () if floats else (_factor(1.0), _number(y_zero, dtype))
     y = ops.qlinear_matmul(*given, *end)
-    y = y if dtype == "f32" else _bounded(y, low, high)
+    y = (_of_floats(y, dtype, y_zero, low, high, least, most) if floats
+         else _bounded(y, low, high))  # fmt: skip
     made: Value = ops.reshape(y, shape=(*y.shape, 1))
     return made
 
 
 @pool.lowers
 def _(x: Value, *, kind: str, count_include_pad: bool, x_zero: int, y_zero: int, x_scale: float,
-      y_scale: float, low: int, high: int, dtype: str, **window: Any) -> Value:  # fmt: skip
+      y_scale: float, low: int, high: int, least: float, most: float, dtype: str,
+      **window: Any) -> Value | None:  # fmt: skip
+    if x.dtype in reals.TYPES:
+        pooled = ops.max_pool if kind == "max" else ops.avg_pool
+        count: Any = {} if kind == "max" else {"count_include_pad": count_include_pad}
+        t = pooled(_real(x), **window, **count)
+        t = t if x_scale == y_scale else ops.mul(t, _factor(x_scale / y_scale))
+        return _of_floats(t, dtype, y_zero, low, high, least, most)
     if kind == "max":
         return _bounded(ops.max_pool(x, **window), low, high)
+    if dtype not in INTEGERS:
+        return None
     of_x, of_y = (_factor(x_scale), _number(x_zero, x.dtype)), (
         _factor(y_scale), _number(y_zero, dtype))  # fmt: skip
     y = ops.qlinear_avg_pool(x, *of_x, *of_y, **window, count_include_pad=count_include_pad)
@@ -129,10 +218,14 @@ def _(x: Value, *, kind: str, count_include_pad: bool, x_zero: int, y_zero: int,
 
 @eltwise.lowers
 def _(a: Value, b: Value, table: Value | None, *, kind: str, a_zero: int, b_zero: int, y_zero: int,
-      a_factor: float, b_factor: float, low: int, high: int, base: int, dtype: str
-      ) -> Value | None:  # fmt: skip
-    stored = _between((y_zero, low, high), dtype, table, BITS8)
-    if stored not in BITS8:
+      a_factor: float, b_factor: float, low: int, high: int, base: int, least: float, most: float,
+      dtype: str) -> Value | None:  # fmt: skip
+    if a.dtype in reals.TYPES:
+        left, right = _scaled(a, a_factor), _scaled(b, b_factor if kind == "add" else 1.0)
+        t = ops.add(left, right) if kind == "add" else ops.mul(left, right)
+        return _of_floats(t, dtype, y_zero, low, high, least, most, table)
+    stored = _between((y_zero, low, high), dtype, table, INTEGERS)
+    if stored not in INTEGERS:
         return None
     made = ops.qlinear_add if kind == "add" else ops.qlinear_mul
     y = made(a, _factor(a_factor), _number(a_zero, a.dtype),
@@ -143,6 +236,8 @@ def _(a: Value, b: Value, table: Value | None, *, kind: str, a_zero: int, b_zero
 
 @lut.lowers
 def _(x: Value, table: Value, *, base: int) -> Value:
+    if x.dtype in reals.TYPES:
+        return _on_curve(x, table)
     return _looked_up(x, table, base, *dtypes.limits(x.dtype))
 
 

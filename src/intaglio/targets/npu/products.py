@@ -37,9 +37,9 @@ class Product:
     """A product as a unit takes it; nothing is built before it is called."""
 
     x: Value  # N x C x H x W
-    w: Array  # i8 [OC, IC of the group, KH, KW]
+    w: Array  # i8 (or i16, f16) [OC, IC of the group, KH, KW]
     scale: Array  # f32 [OC]
-    bias: Array  # i32 [OC]
+    bias: Array  # i32 (of floats f32) [OC]
     residual: Value | None
     groups: int
     attrs: dict[str, Any]
@@ -105,7 +105,8 @@ def _side_by_side(w: Array, groups: int) -> Array:
 def _groups_at_once(chip: Chip, product: Product) -> int:
     """How many groups one convolution should do, by the channels that the unit does at once."""
     unit, groups, w = chip.units["conv"], product.groups, product.w
-    into, out_of = unit.in_atom.get("i8", 1), unit.out_atom.get("i8", 1)
+    kind = product.x.dtype
+    into, out_of = unit.in_atom.get(kind, 1), unit.out_atom.get(kind, 1)
     # Pixels of the image rather than of the result: strides make both estimates alike.
     taps = w.shape[2] * w.shape[3] * product.x.shape[2] * product.x.shape[3]
 
@@ -181,7 +182,7 @@ def _operands(make: Maker, given: Given, window: dict[str, Any], way: str) -> Pr
     many, weights, a = w.shape[0], _without_zero(w, wz), dict(window)
     scales, bias, groups = _scales(xs, ws, ys, many), _bias(b, many), a.pop("groups")
     if x.type.rank == 3:
-        weights, a = weights[..., None], _second_axis(a)
+        weights, a = weights[..., None], second_axis(a)
     attrs = {**a, "x_zero": number(xz), "dtype": "f32"}
     if ys is not None and yz is not None:
         low, high = dtypes.limits(yz.dtype)
@@ -189,14 +190,19 @@ def _operands(make: Maker, given: Given, window: dict[str, Any], way: str) -> Pr
     if r is not None and rs is not None and ys is not None:
         attrs |= {"r_zero": number(rz), "r_factor": float(real(rs) / real(ys))}
         r = make.column(r) if way == "column" else make.image(r)
-    if way == "patches":
-        seen = _patches(make, x, w.shape[2:])
-        weights, attrs["stride"] = weights.reshape(many, -1, 1, 1), (1, 1)
-    elif way == "window" and (flat := _before_flattening(x)) is not None:
-        seen, weights = flat, weights.reshape(many, *flat.shape[1:])
-    else:
-        seen = make.column(x) if way == "column" else make.image(x)
+    seen, weights = as_seen(make, x, weights, attrs, way)
     return _in_bytes(make, Product(seen, weights, scales, bias, r, groups, attrs))
+
+
+def as_seen(make: Maker, x: Value, w: Array, attrs: dict[str, Any],
+            way: str) -> tuple[Value, Array]:  # fmt: skip
+    """Image and weights of a product in one of its ways; changes the window in `attrs` to that."""
+    if way == "patches":
+        attrs["stride"] = (1, 1)
+        return _patches(make, x, w.shape[2:]), w.reshape(len(w), -1, 1, 1)
+    if way == "window" and (flat := _before_flattening(x)) is not None:
+        return flat, w.reshape(len(w), *flat.shape[1:])
+    return make.column(x) if way == "column" else make.image(x), w
 
 
 def _are_patches(x: Value, w: Value, window: dict[str, Any]) -> bool:
@@ -215,7 +221,7 @@ def _patches(make: Maker, x: Value, kernel: tuple[int, ...]) -> Value:
     return make.shaped(turned, (n, c * kh * kw, h // kh, w // kw))
 
 
-def _ways(x: Value, w: Value, window: dict[str, Any]) -> list[str]:
+def ways(x: Value, w: Value, window: dict[str, Any]) -> list[str]:
     """How a product can see its image, the best first.
 
     A linear layer of a flattened image sees that through a "window" of its size. Rows of numbers,
@@ -232,7 +238,7 @@ def _ways(x: Value, w: Value, window: dict[str, Any]) -> list[str]:
     return ["image"] if x.shape[0] == 1 or made is not None else ["column", "image"]
 
 
-def _second_axis(a: dict[str, Any]) -> dict[str, Any]:
+def second_axis(a: dict[str, Any]) -> dict[str, Any]:
     """A window of one axis as one of two."""
     (begin, end) = a["pad"]
     return {"stride": (*a["stride"], 1), "dilation": (*a["dilation"], 1), "pad": (begin, 0, end, 0)}
@@ -256,7 +262,7 @@ def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
                  table: Value | None = None, **changes: Any) -> Value:  # fmt: skip
         """The product in the first of the ways in which the chip can do it."""
         why: list[Refused] = []
-        for way in _ways(given[0], given[3], window):
+        for way in ways(given[0], given[3], window):
             try:
                 found = _operands(make, given, window, way)
                 found.attrs.update(changes)
