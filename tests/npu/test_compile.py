@@ -93,4 +93,4 @@ def test_the_quantiser_is_told_what_the_npu_has():
     chip = targets.find("rk3588", "scalar")
     assert chip.usual.name == "int8"
     assert chip.usual.weights.why_not("i8", zeros=True) is not None
-    assert [p.name for p in chip.precisions] == ["int8", "f32"]
+    assert [p.name for p in chip.precisions] == ["int8", "int16", "f16", "f32"]

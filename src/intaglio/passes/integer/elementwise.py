@@ -12,6 +12,7 @@ from intaglio.ops.quantized import RESIZE_UNIT, power_table
 from intaglio.ops.registry import Op
 from intaglio.ops.resize import resize_tables
 from intaglio.passes.integer.quantized import (
+    BITS8,
     parameters,
     r,
     real,
@@ -30,7 +31,7 @@ from intaglio.rewrite import P, no, rule
 DX, DR = real(x, xs, xz, "dx"), real(r, rs, rz, "dr")
 
 
-def _result(node: Node) -> tuple[Value, Value]:
+def result(node: Node) -> tuple[Value, Value]:
     """Scale and zero of what a node quantizes."""
     scale = node.inputs[1]
     assert scale is not None
@@ -45,26 +46,27 @@ def _lifted(v: Value, rank: int) -> Value:
     return made
 
 
-def _pair(op: Op, dx: Node, dr: Node, node: Node) -> Any:
-    if why := why_not_one(dx, dr, node):
+def pair(op: Op, dx: Node, dr: Node, node: Node, kinds: tuple[str, ...] = BITS8) -> Any:
+    """Two quantised tensors as one op takes them."""
+    if why := why_not_one(dx, dr, node, kinds=kinds):
         return no(why)
     (a, *of_a), (b, *of_b) = parameters(dx), parameters(dr)
     rank = node.outputs[0].type.rank
     if a.type.rank != b.type.rank and (a.type.dynamic or b.type.dynamic):
         return no("an extent is known only at run time")
-    return op(_lifted(a, rank), *of_a, _lifted(b, rank), *of_b, *_result(node))
+    return op(_lifted(a, rank), *of_a, _lifted(b, rank), *of_b, *result(node))
 
 
 @rule(P.quantize_linear(P.add(DX, DR), ys, yz))
 def integer_add(dx: Node, dr: Node, node: Node) -> Any:
     """a sum of quantised tensors"""
-    return _pair(ops.qlinear_add, dx, dr, node)
+    return pair(ops.qlinear_add, dx, dr, node)
 
 
 @rule(P.quantize_linear(P.mul(DX, DR), ys, yz))
 def integer_mul(dx: Node, dr: Node, node: Node) -> Any:
     """a product of quantised tensors, such as a gate per channel"""
-    return _pair(ops.qlinear_mul, dx, dr, node)
+    return pair(ops.qlinear_mul, dx, dr, node)
 
 
 @rule(P.quantize_linear(P.avg_pool(DX) @ "pool", ys, yz))
@@ -72,7 +74,7 @@ def integer_avg_pool(dx: Node, pool: Node, node: Node) -> Any:
     """means of windows of a quantised tensor"""
     if why := why_not_one(dx, node):
         return no(why)
-    return ops.qlinear_avg_pool(*parameters(dx), *_result(node), **pool.attrs)
+    return ops.qlinear_avg_pool(*parameters(dx), *result(node), **pool.attrs)
 
 
 @rule(P.quantize_linear(P.reduce_mean(DX) @ "mean", ys, yz))
@@ -86,7 +88,7 @@ def integer_mean(dx: Node, mean: Node, node: Node) -> Any:
         return no(f"axes {axes} do not follow each other")
     if not all(dx.outputs[0].shape[a] for a in axes):
         return no("there is nothing to reduce")
-    return ops.qlinear_mean(*parameters(dx), *_result(node), axes=axes,
+    return ops.qlinear_mean(*parameters(dx), *result(node), axes=axes,
                             keepdims=mean.attrs["keepdims"])  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def integer_softmax(dx: Node, softmax: Node, node: Node) -> Any:
     if scale.data is None or not scale.data.item() > 0:
         return no("the scale is not above 0")
     table = constant(power_table(scale.data.item()))
-    return ops.qlinear_softmax(x, table, *_result(node), axis=softmax.attrs["axis"])
+    return ops.qlinear_softmax(x, table, *result(node), axis=softmax.attrs["axis"])
 
 
 def _whole(weight: Array) -> Array:
@@ -126,7 +128,7 @@ def integer_resize(dx: Node, resize: Node, node: Node) -> Any:
         return no(f"axes {axes} of {x.type} are not the two of an image")
     pair = [found[i] for i in sorted(found)]
     given = [constant(v) for t in pair for v in (t.index, _whole(t.weight))]
-    return ops.qlinear_resize(*parameters(dx), *_result(node), *given, axis=x.type.rank - 2)
+    return ops.qlinear_resize(*parameters(dx), *result(node), *given, axis=x.type.rank - 2)
 
 
 PAIRS = [integer_resize, integer_add, integer_mul, integer_avg_pool, integer_mean, integer_softmax]

@@ -79,7 +79,7 @@ def _is_turned(made: Node) -> bool:
     return made.op == "conv" or (made.op == "gemm" and bool(made.attrs["trans_b"]))
 
 
-def linear(product: Node) -> Linear | No | None:
+def linear(product: Node, kinds: tuple[str, ...] = BITS8) -> Linear | No | None:
     """Conv, gemm, matmul or add(matmul, bias) of dequantised operands; None where it is another."""
     made, bias = product, product.inputs[2] if product.op in ("conv", "gemm") else None
     if product.op == "add":
@@ -87,8 +87,10 @@ def linear(product: Node) -> Linear | No | None:
         if found is None:
             return None
         made, bias = found
-    dx, dw = source(made.inputs[0]), source(made.inputs[1], (*BITS8, *BITS4))
-    if made.op not in ("conv", "gemm", "matmul") or dx is None or dw is None or _bytes(dw):
+    dx, dw = source(made.inputs[0], kinds), source(made.inputs[1], (*kinds, *BITS4))
+    if made.op not in ("conv", "gemm", "matmul") or dx is None or dw is None:
+        return None
+    if kinds == BITS8 and _bytes(dw):
         return None
     x, w = dx.outputs[0].type, dw.outputs[0].type
     if made.op != "conv" and (w.rank != 2 or x.rank < 2 or x.dynamic):

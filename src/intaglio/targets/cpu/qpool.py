@@ -6,6 +6,7 @@ from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops import transpose
+from intaglio.ops.quantized import BITS8
 from intaglio.ops.registry import op
 from intaglio.ops.windows import Ints
 from intaglio.rewrite import No, P, no, rule
@@ -51,6 +52,8 @@ def qpool(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array
 @rule(P.qlinear_avg_pool(x, xs, xz, ys, yz))
 def qlinear_avg_pool_channels_last(node: Node, x: Value) -> Value | No:
     """qlinear_avg_pool -> transpose, cpu.qpool, transpose."""
+    if x.dtype not in BITS8 or node.outputs[0].dtype not in BITS8:
+        return no("it has kernels for bytes")
     rank = x.type.rank
     if rank > 5:
         return no(f"{rank - 2} spatial axes; the kernel takes one to three")

@@ -10,7 +10,7 @@ import numpy as np
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Value, release
-from intaglio.ops.quantized import BITS8
+from intaglio.ops.quantized import INTEGERS
 from intaglio.ops.registry import Op
 from intaglio.rewrite import No, no
 
@@ -104,11 +104,11 @@ def before(v: Value, fits: Callable[[Value], bool]) -> Value | None:
     return found
 
 
-def of_bytes(*values: Value | None) -> None:
+def of_integers(*values: Value | None) -> None:
     """Refused where one of them is not."""
     for v in values:
-        if v is not None and v.dtype not in BITS8:
-            raise Refused(f"an operand is {v.dtype}; products are of 8 bits: quantise it to those")
+        if v is not None and v.dtype not in INTEGERS:
+            raise Refused(f"an operand is {v.dtype}; products are of 8 or 16 bits: quantise it")
 
 
 def data(v: Value) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 from intaglio import dtypes, ops
 from intaglio.ir import Node, Value
 from intaglio.rewrite import P, Rule, rule
-from intaglio.targets.npu.making import Maker, Refused, number, of_bytes, real
+from intaglio.targets.npu.making import Maker, Refused, number, of_integers, real
 from intaglio.targets.npu.ops import matmul
 
 a, b, az, bz = P["a b az! bz!"]
@@ -38,7 +38,7 @@ def _matmul(make: Maker, node: Node) -> Value:
     for v in (a_zero, b_zero):
         if v.type.size != 1:
             raise Refused(f"an activation has {v.type.size} zeros; one per tensor is needed")
-    of_bytes(a, b)
+    of_integers(a, b)
     factor = real(a_scale) * real(b_scale)
     factor = factor if ys is None else factor / real(ys)
     end: dict[str, Any] = {"dtype": "f32"}

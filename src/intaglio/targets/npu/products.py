@@ -19,11 +19,11 @@ from intaglio.targets.npu.making import (
     data,
     is_npu,
     number,
-    of_bytes,
+    of_integers,
     real,
 )
 from intaglio.targets.npu.moves import reordered
-from intaglio.targets.npu.ops import concat, conv, depthwise, resize, slice_
+from intaglio.targets.npu.ops import WEIGHTS, concat, conv, depthwise, resize, slice_
 
 x, w, b, t = P["x w! b!? t!"]
 xs, xz, ws, wz, ys, yz = P["xs! xz! ws! wz! ys!? yz!?"]
@@ -119,19 +119,21 @@ def _groups_at_once(chip: Chip, product: Product) -> int:
 
 # ---- operands ------------------------------------------------------------------------------------
 def _without_zero(w: Value, wz: Value) -> Array:
-    """Weights less their zero, in i16."""
-    zero = data(wz).astype(np.int16).reshape(-1, *[1] * (w.type.rank - 1))
-    return data(w).astype(np.int16) - zero
+    """Weights less their zero, in i32."""
+    zero = data(wz).astype(np.int32).reshape(-1, *[1] * (w.type.rank - 1))
+    return data(w).astype(np.int32) - zero
 
 
 def _in_bytes(make: Maker, product: Product) -> Product:
     """Weights as i8; where they need nine bits, as sums of two, for an image that is there twice.
 
-    What is summed up is the same, so the bits of the result are.
+    What is summed up is the same, so the bits of the result are. Images of i16 take i16, too.
     """
     w, x, a = product.w, product.x, product.attrs
-    if not w.size or (w.min() >= -128 and w.max() <= 127):
-        return replace(product, w=w.astype(np.int8))
+    for kind in WEIGHTS[x.dtype]:
+        low, high = dtypes.limits(kind)
+        if not w.size or (w.min() >= low and w.max() <= high):
+            return replace(product, w=w.astype(dtypes.numpy_of(kind)))
     halves = w >> 1, w - (w >> 1)
     if halves[1].max() > 127:
         raise Refused(f"weights less their zero reach from {w.min()} to {w.max()}: "
@@ -161,9 +163,12 @@ def _scales(xs: Value, ws: Value, ys: Value | None, many: int) -> Array:
 
 
 def _bias(b: Value | None, many: int) -> Array:
-    if b is not None and b.dtype != "i32":
-        raise Refused(f"the bias is {b.dtype}; sums have 32 bits")
-    return np.zeros(many, np.int32) if b is None else data(b)
+    if b is None:
+        return np.zeros(many, np.int32)
+    low, high = dtypes.limits("i32")
+    if data(b).size and not low <= data(b).min() <= data(b).max() <= high:
+        raise Refused(f"a bias is as large as {np.abs(data(b)).max()}; units add up to 32 bits")
+    return data(b).astype(np.int32)
 
 
 Given = tuple[Value, Value, Value, Value, Value, Value, Value | None, Value | None, Value | None,
@@ -173,7 +178,7 @@ Given = tuple[Value, Value, Value, Value, Value, Value, Value | None, Value | No
 def _operands(make: Maker, given: Given, window: dict[str, Any], way: str) -> Product:
     """A qlinear_conv as a Product; its residual is one of bytes."""
     x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz = given
-    of_bytes(x, w, r)
+    of_integers(x, w, r)
     for v in (xs, ys, rs):
         if v is not None:
             real(v)
