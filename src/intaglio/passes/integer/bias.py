@@ -43,15 +43,20 @@ def with_bias(b: Value | None, xs: Value, w: Stored, axis: int) -> tuple[Stored,
         whole = np.rint(real / (step * scale))
         if np.all(np.abs(whole) < 2 * MOST):
             return w, constant(whole.astype(np.int32))
-    if not np.all(np.isfinite(least)) or w[0].data is None or w[0].dtype != "i8" or _any(w[2]):
+    if (
+        not np.all(np.isfinite(least))
+        or w[0].data is None
+        or w[0].dtype not in ("i8", "i16")
+        or _any(w[2])
+    ):
         return no(f"a bias is {np.abs(whole).max():.3g} times the product's unit, beyond 32 bits")
     wider = np.maximum(np.broadcast_to(scale, (channels,)), least).astype(np.float32)
     along = [1] * w[0].type.rank
     along[axis] = channels
     ratio = (np.broadcast_to(scale, (channels,)) / wider).reshape(along)
-    stored = np.rint(w[0].data * ratio).astype(np.int8)
+    stored = np.rint(w[0].data * ratio).astype(w[0].data.dtype)
     bias = np.rint(real / (step * wider.astype(np.float64))).astype(np.int32)
-    zeros = np.zeros(channels, np.int8)
+    zeros = np.zeros(channels, w[0].data.dtype)
     return (constant(stored), constant(wider), constant(zeros)), constant(bias)
 
 

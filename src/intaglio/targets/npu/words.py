@@ -76,6 +76,12 @@ def residual_of_words(product: Node, dr: Node, node: Node) -> Any:
     return _stored(product, node, *parameters(dr))
 
 
+def _ends(node: Node) -> bool:
+    """Is what it reads quantised in the end?"""
+    on = node.op in ("add", "relu", "clip") and any(map(_ends, node.outputs[0].uses))
+    return on or node.op == "quantize_linear"
+
+
 @rule(P.any("conv", "gemm", "matmul", "add"))
 def words_to_floats(node: Node) -> Any:
     """a product of quantised tensors of 16 bits whose sums stay real"""
@@ -83,10 +89,8 @@ def words_to_floats(node: Node) -> Any:
         return None
     found = linear(node, INTEGERS)
     for n in node.outputs[0].uses:
-        if n.op in ("quantize_linear", "relu", "clip"):
-            return None  # goes with that
-        if n.op == "add" and isinstance(linear(n, INTEGERS), Linear):
-            return None  # which is its bias
+        if _ends(n) or (n.op == "add" and isinstance(linear(n, INTEGERS), Linear)):
+            return None  # goes with that, or with its bias
     return found() if isinstance(found, Linear) else found
 
 
