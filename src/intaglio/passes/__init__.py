@@ -18,7 +18,7 @@ from intaglio.passes.canonical import CANONICAL
 from intaglio.passes.duplicates import merge_duplicates
 from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
-from intaglio.passes.integer import INTEGER, TO_FLOATS
+from intaglio.passes.integer import INTEGER, TO_FLOATS, WORDS
 from intaglio.passes.layout import choose_layout, fewer_transposes
 from intaglio.passes.legalize import refuse, steps
 from intaglio.passes.linear import LINEAR
@@ -150,8 +150,9 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
 def offload(target: Target) -> list[Pass]:
     """What the units of an NPU do becomes programs of its own; all else is for the CPU beside."""
     rules = partial(_rules, target.cost)
+    words = WORDS if target.chip and "i16" in target.chip.types else []
     return [
-        Pass("lower to NPU", rules(target.lower, FOLD, CANONICAL)),
+        Pass("lower to NPU", rules(words, target.lower, FOLD, CANONICAL)),
         Pass("partition", partition(target)),
     ]
 

@@ -9,9 +9,10 @@ from intaglio.passes.integer.elementwise import PAIRS
 from intaglio.passes.integer.moves import MOVES
 from intaglio.passes.integer.products import PRODUCTS, SUMS
 from intaglio.passes.integer.tables import TABLES, table_of_floats
+from intaglio.passes.integer.words import WORDS
 
 INTEGER = [*MOVES, *TABLES, *PRODUCTS, *PAIRS]
 TO_FLOATS = [*SUMS, table_of_floats]
 ROUNDING = [*PRODUCTS, *PAIRS, *SUMS]  # they round otherwise than floats do
 
-__all__ = ["INTEGER", "ROUNDING", "TO_FLOATS"]
+__all__ = ["INTEGER", "ROUNDING", "TO_FLOATS", "WORDS"]

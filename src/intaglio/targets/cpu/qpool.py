@@ -50,10 +50,10 @@ def qpool(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array
 
 
 @rule(P.qlinear_avg_pool(x, xs, xz, ys, yz))
-def qlinear_avg_pool_channels_last(node: Node, x: Value) -> Value | No:
+def qlinear_avg_pool_channels_last(node: Node, x: Value) -> Value | No | None:
     """qlinear_avg_pool -> transpose, cpu.qpool, transpose."""
     if x.dtype not in BITS8 or node.outputs[0].dtype not in BITS8:
-        return no("it has kernels for bytes")
+        return None  # there is no kernel for those
     rank = x.type.rank
     if rank > 5:
         return no(f"{rank - 2} spatial axes; the kernel takes one to three")

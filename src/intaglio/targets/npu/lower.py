@@ -15,7 +15,6 @@ from intaglio.targets.npu.making import Maker
 from intaglio.targets.npu.matmul import matmuls
 from intaglio.targets.npu.moves import moves
 from intaglio.targets.npu.products import products
-from intaglio.targets.npu.words import WORDS
 
 NOWHERE = Graph([], [])
 
@@ -24,8 +23,7 @@ def lowering(chip: Chip, halves: bool = False) -> tuple[Rule, ...]:
     """Every rule by which nodes become those of `chip`; with `halves`, f32 is computed in f16."""
     make = Maker(limits.why_not(chip))
     real = floats(make, chip, halves) if "f16" in chip.types else ()
-    words = WORDS if "i16" in chip.types else ()
-    return (*words, *products(make, chip), *matmuls(make), *elementwise(make), *real, *moves(make))
+    return (*products(make, chip), *matmuls(make), *elementwise(make), *real, *moves(make))
 
 
 def why_not(chip: Chip, rules: Sequence[Rule]) -> Callable[[Node], str | None]:

@@ -1,7 +1,7 @@
 """Tensors of 16 bits that a model dequantises, computes with and quantises, in integers.
 
 CPUs compute such layers in floats, which is faster there; units of 16 bits take integers. The rules
-are those of bytes (passes/integer), for chips that have such units.
+are those of bytes, for chips that have such units.
 """
 
 from __future__ import annotations
@@ -136,5 +136,5 @@ def choose_words(x: Value, xs: Value, xz: Value | None, real: Node, node: Node) 
     return ops.dequantize_linear(REGISTRY[node.op](x, **a), xs, xz, **real.attrs)
 
 
-WORDS: tuple[Rule, ...] = (clamp_words, residual_of_words, product_of_words, words_to_floats,
-                           pair_of_words, mean_of_words, choose_words)  # fmt: skip
+WORDS: list[Rule] = [clamp_words, residual_of_words, product_of_words, words_to_floats,
+                     pair_of_words, mean_of_words, choose_words]  # fmt: skip
