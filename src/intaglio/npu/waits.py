@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import numpy as np
 
 from intaglio import dtypes
 from intaglio.npu.isa import QUEUES, Feature
 
 Span = tuple[int, int]  # lowest byte, and one past the highest
+FREE = ("weights", "input", "output")  # nobody writes the first two; stores alone touch the last
 
 
 def span(f: Feature) -> Span:
@@ -21,13 +24,37 @@ def span(f: Feature) -> Span:
     return first, last + lanes * item
 
 
-@dataclass(slots=True)
-class _Touch:
-    low: int
-    high: int
-    queue: int
-    index: int
-    writes: bool
+class _Touches:
+    """Who touched which bytes of one memory; those that meet a span are found all at once."""
+
+    def __init__(self) -> None:
+        self.spans = np.zeros((2, 64), np.int64)  # lowest bytes, and one past the highest
+        self.who: list[tuple[int, int, bool]] = []  # queue, index, and whether it writes
+
+    def meet(self, low: int, high: int, write: bool, queue: int, wait: list[int]) -> None:
+        """Wait for those in the way, and forget those that nobody has to wait for any more."""
+        n = len(self.who)
+        lows, highs = self.spans[0, :n], self.spans[1, :n]
+        gone = []
+        for i in np.flatnonzero((highs > low) & (lows < high)).tolist():
+            other, index, writes = self.who[i]
+            if (write or writes) and other != queue:
+                wait[other] = max(wait[other], index + 1)
+            inside = low <= lows[i] and highs[i] <= high
+            if inside and (write or (other == queue and not writes)):
+                gone.append(i)  # whoever waits for this one has waited for that
+        for i in reversed(gone):  # the last takes its place
+            last = len(self.who) - 1
+            self.spans[:, i] = self.spans[:, last]
+            self.who[i] = self.who[last]
+            self.who.pop()
+
+    def add(self, low: int, high: int, queue: int, index: int, writes: bool) -> None:
+        n = len(self.who)
+        if n == self.spans.shape[1]:
+            self.spans = np.concatenate([self.spans, np.zeros_like(self.spans)], 1)
+        self.spans[:, n] = low, high
+        self.who.append((queue, index, writes))
 
 
 class Waits:
@@ -35,26 +62,18 @@ class Waits:
 
     def __init__(self) -> None:
         self.count = [0] * len(QUEUES)
-        self.touches: dict[str, list[_Touch]] = {}
+        self.touches: defaultdict[str, _Touches] = defaultdict(_Touches)
 
     def add(self, queue: str, reads: Iterable[tuple[str, Span]],
             writes: Sequence[tuple[str, Span]]) -> tuple[int, int, int]:  # fmt: skip
         """Note an instruction; returns how many of each queue it waits for."""
         q = QUEUES.index(queue)
         wait = [0] * len(QUEUES)
-        every = [(m, s, False) for m, s in reads] + [(m, s, True) for m, s in writes]
+        every = [(m, s, False) for m, s in reads if m not in FREE]
+        every += [(m, s, True) for m, s in writes if m not in FREE]
         for memory, (low, high), write in every:
-            left = []
-            for t in self.touches.get(memory, ()):
-                apart = t.high <= low or high <= t.low
-                if not apart and (write or t.writes) and t.queue != q:
-                    wait[t.queue] = max(wait[t.queue], t.index + 1)
-                inside = low <= t.low and t.high <= high
-                if inside and (write or (t.queue == q and not t.writes)):
-                    continue  # whoever waits for this one has waited for that
-                left.append(t)
-            self.touches[memory] = left
+            self.touches[memory].meet(low, high, write, q, wait)
         for memory, (low, high), write in every:
-            self.touches.setdefault(memory, []).append(_Touch(low, high, q, self.count[q], write))
+            self.touches[memory].add(low, high, q, self.count[q], write)
         self.count[q] += 1
         return wait[0], wait[1], wait[2]
