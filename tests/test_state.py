@@ -161,3 +161,22 @@ def test_the_c_api_carries_it_where_nothing_is_bound():
     assert lib.itg_get_state(session, 1, ctypes.byref(view)) != 0
     lib.itg_session_destroy(session)
     lib.itg_model_close(model)
+
+
+def test_quantising_meets_the_states_of_a_stream():
+    """Ranges of what is kept come from the samples as one session runs them."""
+    rng = np.random.default_rng(0)
+    x, s = Value(Type("f32", (1, 8)), "x"), Value(Type("f32", (1, 8)), "state.s")
+    mixed = ops.add(ops.mul(s, constant(np.full(8, 0.9, np.float32))), x)
+    w = constant(rng.standard_normal((8, 4)).astype(np.float32))
+    graph = Graph([x, s], [ops.matmul(mixed, w), mixed], ["y", "state.s"], state={"state.s": None})
+    frames = [{"x": 1 + rng.random((1, 8), np.float32)} for _ in range(30)]
+    quantised = intaglio.quantize(graph, data=frames)
+    assert list(quantised.state) == ["state.s"]
+    with (
+        intaglio.open(intaglio.compile(graph)) as exact,
+        intaglio.open(intaglio.compile(quantised)) as session,
+    ):
+        pairs = [(exact.run(f)["y"], session.run(f)["y"]) for f in frames]
+    want, got = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    assert np.abs(want - got).max() < 0.03 * np.abs(want).max()

@@ -53,6 +53,7 @@ from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
 from intaglio.quant.search import Cache, Search, some_at, some_of, subject
 from intaglio.quant.smooth import smooth
+from intaglio.quant.streaming import calibrated
 from intaglio.quant.trial import Trial
 from intaglio.targets import Target
 
@@ -182,9 +183,12 @@ def calibrate(
                        f"weights in f32{f' ({why})' if why else ''}")  # fmt: skip
     refuse_types(placement, given)
     samples = data_samples(
-        data, [(v.name, v.type) for v in graph.inputs], mean=mean, std=std, layout=layout,
-        color=color, resize=resize, pad_value=pad_value, limit=limit, seed=seed, warn=warn,
+        data, [(v.name, v.type) for v in graph.inputs if v.name not in graph.state], mean=mean,
+        std=std, layout=layout, color=color, resize=resize, pad_value=pad_value, limit=limit,
+        seed=seed, warn=warn,
     )  # fmt: skip
+    state = graph.state
+    samples = calibrated(graph, samples, data_samples)
     even_out(graph, samples, options, progress)
     shown: dict[int, dict[str, Array]] = {i: {} for i in some_at(len(samples))}
     seen = look(graph, placement, samples, progress, outputs=shown)
@@ -210,6 +214,7 @@ def calibrate(
     made.curve = found.curve
     if recurrent:
         quantize_recurrent(made, recurrent, samples, options.accuracy, wanted, progress)
+    made.graph.state = state
     preprocess(made.graph, **pictures)
     return made
 
