@@ -212,6 +212,15 @@ def test_models_without_pictures():
         preprocess(Graph([bytes_in], [bytes_in], ["y"]), mean=3)
 
 
+def test_state_is_no_picture():
+    x, kept = (Value(Type("f32", (1, 3, 8, 8)), n) for n in ("x", "state.k"))
+    y = ops.add(x, kept)
+    graph = Graph([x, kept], [y, y], ["y", "state.k"], state={"state.k": None})
+    assert preprocess(graph, input_type="uint8", mean=[1, 2, 3], output_layout="nhwc") == ["x"]
+    assert [v.dtype for v in graph.inputs] == ["u8", "f32"]
+    assert [v.shape for v in graph.outputs] == [(1, 8, 8, 3), (1, 3, 8, 8)]
+
+
 def test_compile_and_load_take_it(tmp_path: Path):
     pytest.importorskip("onnx")
     file = tmp_path / "net.onnx"

@@ -366,7 +366,7 @@ def test_nothing_of_a_model_outlives_its_graph():
     for data in (net(), program()) * 3:
         load_torch(data)
         gc.collect()
-        kept.append(sum(type(o).__name__ in ("Script", "Exported", "Archive") for o in
+        kept.append(sum(type(o).__name__ in ("Script", "_Exported", "Archive") for o in
                         gc.get_objects()))  # fmt: skip
     assert kept[-1] == kept[-3] == kept[1]
 

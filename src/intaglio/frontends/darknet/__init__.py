@@ -29,8 +29,8 @@ def load_darknet(
 
     The input is called `data`, results `yolo_30` and so on: the section's name and its layer. All
     detection heads are outputs, or the last layer where there is none; `outputs` names others.
-    Recurrent layers read the batch as one sequence; with `state` what they remember is handed in
-    and out as `state.rnn_0.h` and so on.
+    Recurrent layers read the batch as one sequence; with `state` what they remember is the graph's
+    state, `state.rnn_0.h` and so on, which a session hands on.
     """
     cfg, other = halves(
         Path(model), Path(weights) if weights else None, ".cfg", ".weights", "darknet"
@@ -82,8 +82,8 @@ def load_darknet(
     if not state:
         if net.states:
             warnings.warn(f"darknet: every run of '{cfg.name}' begins with zeros in what its "
-                          f"{len(net.states)} recurrent states remember; state=True hands them in "
-                          "and out", stacklevel=2)  # fmt: skip
+                          f"{len(net.states)} recurrent states remember; with state=True a "
+                          "session hands them on", stacklevel=2)  # fmt: skip
         return Graph([data], results, wanted, cfg.stem)
-    inputs = [data, *net.states.values()]
-    return Graph(inputs, [*results, *net.after.values()], [*wanted, *net.after], cfg.stem)
+    return Graph([data, *net.states.values()], [*results, *net.after.values()],
+                 [*wanted, *net.after], cfg.stem, state=dict.fromkeys(net.states))  # fmt: skip
