@@ -4,7 +4,7 @@
 # make bench     speed, start-up and memory, beside the peers (which it installs, apart from ours);
 #                BENCH="--quick" for a few models only, BENCH="--float" without int8
 # make lint      ruff and mypy --strict
-# make docs      docs/rules.md, from the rules themselves
+# make docs      docs/rules.md and docs/operators.md, from the rules and importers themselves
 VENV   := .venv
 BIN    := $(VENV)/bin
 PEERS  := .venv-bench
@@ -29,8 +29,9 @@ lint: $(VENV)/dev
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
 
-docs: $(VENV)/base build
+docs: $(VENV)/dev build
 	$(BIN)/python -m intaglio.analysis.document docs/rules.md
+	$(BIN)/python -m intaglio.analysis.operators docs/operators.md
 
 # The C library of this checkout: build/libintaglio.so, which the package finds by itself.
 build: $(VENV)/base
