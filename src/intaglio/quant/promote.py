@@ -28,6 +28,7 @@ TRIALS = 60  # to find the tensors that matter
 FLOOR = 0.05  # share of what is allowed below which a group of tensors is not split
 ADDS_UP = 0.1  # squared error below which one half of a group tells what the other costs
 AIM = 0.8  # share of what is allowed that predicted errors are to come to
+NEEDLESS = 0.5  # share of what is allowed that errors come to without it, at most
 BACK = 8  # promotions that are tried to be taken back
 STRICT = 10.0  # times that scores beside other numbers are to be closer than anything else
 FUTILE = 1.5  # times what rounded weights alone cost: scores are not held closer than that
@@ -254,11 +255,11 @@ class Guard:
 
         by_worth = sorted(chosen, key=lambda u: gain(u) / (self.share(u.layers) + CONVERSION))
         for u in by_worth[:BACK]:
-            if self.over(now) + gain(u) / 2 > 1:
+            if self.over(now) + gain(u) / 2 > NEEDLESS:
                 continue
             fewer = [o for o in chosen if o is not u]
             after = self.measured(fewer, found)
-            if self.over(after) <= 1:
+            if self.over(after) <= NEEDLESS:
                 chosen, now = fewer, after
         return chosen, now
 

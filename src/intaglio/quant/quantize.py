@@ -333,9 +333,9 @@ def settle(
     Where rounding the weights costs the outputs too much, samples decide it, in place.
     """
     if options.method != "auto" and options.accuracy is None:
-        return Found()
+        return Found(room=options.room or 1.0)
     if all(v.name in given for v in placement.tensors):
-        return Found()  # nothing is left to be found, or there is nothing
+        return Found(room=options.room or 1.0)  # nothing is left to be found, or there is nothing
 
     def make(methods: Mapping[str, str], more: float = options.room or 1.0,
              left_out: int | None = None) -> dict[str, TensorScheme]:  # fmt: skip
