@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -286,6 +288,9 @@ def test_files_of_two_names(tmp_path: Path):
     assert alone == [["found"], ["found"]]
     other.with_name("more.caffemodel").write_bytes(b"")
     assert intaglio.load(net, weights=other).output_names == ["found"]
+    command = [sys.executable, "-m", "intaglio", "inspect", str(net)]
+    done = subprocess.run([*command, "--blobs", str(other)], capture_output=True, text=True)
+    assert "found  f32[1x1x<=" in done.stdout, done.stderr
     with pytest.raises(BadFile, match="half a model"):
         intaglio.load(net)
 

@@ -95,7 +95,10 @@ _MODEL_OPTIONS = [
                  help="Which signature of a SavedModel (serving_default if not given) or of a "
                       "TFLite file to read; its names are the model's."),
     click.option("--state", is_flag=True,
-                 help="Keep what a PyTorch model keeps between runs (a TFLite model always does)."),
+                 help="Keep what a PyTorch or Darknet model keeps between runs (a TFLite model "
+                      "always does)."),
+    click.option("--blobs", type=click.Path(), metavar="FILE",
+                 help="The second file of a Caffe or Darknet model, where its name is another."),
 ]  # fmt: skip
 
 
@@ -114,6 +117,7 @@ def load_arguments(
     outputs: Sequence[str],
     signature: str | None = None,
     state: bool = False,
+    blobs: str | None = None,
     **pictures: Any,
 ) -> dict[str, Any]:
     """The model options as keyword arguments of `intaglio.load`."""
@@ -128,6 +132,7 @@ def load_arguments(
         "outputs": list(outputs) or None,
         **({"signature": signature} if signature else {}),
         **({"state": True} if state else {}),
+        **({"weights": blobs} if blobs else {}),
         **picture_arguments(pictures),
     }
 

@@ -23,7 +23,7 @@ def halves(
         if not needed.exists():
             raise BadFile(
                 f"{what}: '{path}' is half a model: its {holds} are in '{needed}', "
-                "which is not there"
+                "which is not there; name it with --blobs (weights=)"
             )
     return made
 
