@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,40 @@ def test_functions_of_bytes(name):
     data = model(tensors, [op(name, inputs, [len(tensors) - 1], table, **options)], [0],
                  [len(tensors) - 1])  # fmt: skip
     agrees(data, [x])
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("corners", [False, True])
+def test_resized_bytes_are_equal_to_the_bit(kind, corners):
+    """Halves are everywhere in an image twice as large, and all are rounded up."""
+    info = np.iinfo(kind)
+    x = RNG.integers(info.min, info.max + 1, (1, 9, 9, 8)).astype(kind)
+    size = 17 if corners else 18
+    quant = {"scale": 0.05, "zero": info.min + 100}
+    tensors = [
+        T(x.shape, kind, **quant),
+        T(data=I([size, size])),
+        T((1, size, size, 8), kind, **quant),
+    ]
+    step = op("RESIZE_BILINEAR", [0, 1], [2], "ResizeBilinearOptions", AlignCorners=corners,
+              HalfPixelCenters=not corners)  # fmt: skip
+    data = model(tensors, [step], [0], [2])
+    (got,), (want,) = (
+        run(data, [x])[0] for run in (ours, functools.partial(litert, reference=False))
+    )
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("ratio", [0.42287, 1.0, 3.3])
+def test_other_scales_for_bytes_are_equal_to_the_bit(ratio):
+    x = np.arange(256, dtype=np.uint8).reshape(1, 4, 8, 8)
+    tensors = [T(x.shape, np.uint8, scale=0.1, zero=100),
+               T(x.shape, np.uint8, scale=0.1 / ratio, zero=90)]  # fmt: skip
+    data = model(tensors, [op("QUANTIZE", [0], [1], "QuantizeOptions")], [0], [1])
+    (got,), (want,) = (
+        run(data, [x])[0] for run in (ours, functools.partial(litert, reference=False))
+    )
+    np.testing.assert_array_equal(got, want)
 
 
 def test_words_with_weights_of_bytes():

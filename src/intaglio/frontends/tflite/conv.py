@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from intaglio import ops
+from intaglio import dtypes, ops
 from intaglio.frontends import batches
-from intaglio.frontends.tflite.node import TfliteNode, importer
-from intaglio.ir import Value
+from intaglio.frontends.tflite.node import TfliteNode, importer, real, stored
+from intaglio.ir import Quant, Value
 
 SAME, VALID = 0, 1
 
@@ -181,8 +182,8 @@ def max_pool_2d(n: TfliteNode) -> Value:
     return n.activated(channels_last(y[0] if isinstance(y, list) else y))
 
 
-def _resized(n: TfliteNode, mode: str, **more: Any) -> Value:
-    x, size = _image(n), n.ints(1)
+def _resized(n: TfliteNode, mode: str, image: Value | None = None, **more: Any) -> Value:
+    x, size = _image(n) if image is None else image, n.ints(1)
     if len(size) != 2 or min(size) < 1:
         n.unsupported(f"the size is {size}; a height and a width are needed")
     extents = x.shape[1:3]
@@ -196,9 +197,17 @@ def _resized(n: TfliteNode, mode: str, **more: Any) -> Value:
     return channels_last(y)
 
 
-@importer("RESIZE_BILINEAR")
+@importer("RESIZE_BILINEAR", stored=True)
 def resize_bilinear(n: TfliteNode) -> Value:
-    return _resized(n, "linear")
+    """Mixtures of stored numbers. LiteRT rounds halves up, of which larger images are full: counted
+    from the lowest byte, in steps a trifle too short, they are above the half."""
+    x, t = _image(n), n.out()
+    if t.dtype not in ("i8", "u8"):
+        return _resized(n, "linear") if t.quant is None else stored(
+            _resized(n, "linear", n.real(0)), t)  # fmt: skip
+    low = dtypes.limits(t.dtype)[0]
+    y = _resized(n, "linear", real(x, Quant((1.0,), (low,))))
+    return stored(y, replace(t, quant=Quant((1 - 2.0**-23,), (low,))))
 
 
 @importer("RESIZE_NEAREST_NEIGHBOR", stored=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from intaglio import dtypes, ops
 from intaglio.frontends.tflite.file import DTYPES
-from intaglio.frontends.tflite.node import TfliteNode, importer, parameters
+from intaglio.frontends.tflite.node import TfliteNode, importer, parameters, stored
 from intaglio.ir import Quant, Value, constant
 
 
@@ -140,7 +142,25 @@ def cast(n: TfliteNode) -> Value:
     return y
 
 
-@importer("QUANTIZE", "DEQUANTIZE")
+@importer("QUANTIZE", stored=True)
+def quantize(n: TfliteNode) -> Value:
+    """To a result's scale. Between bytes XNNPACK multiplies by 256ths, which is rather coarse, and
+    rounds halves up: a table says just that."""
+    x, t, given = n.required(0), n.out(), n.tensor(0)
+    if given is None or given.quant is None or t.quant is None:
+        return stored(n.real(0) or x, t)
+    ratio = given.quant.scale[0] / t.quant.scale[0]
+    if given.dtype != t.dtype or t.dtype not in ("i8", "u8") or not 2.0**-8 <= ratio <= 2.0**7:
+        return stored(n.real(0) or x, t)
+    every = np.arange(256, dtype=np.uint8).view(dtypes.numpy_of(t.dtype)).astype(np.int64)
+    by = round(256 * float(np.float32(given.quant.scale[0]) / np.float32(t.quant.scale[0])))
+    table = (((every - given.quant.zero[0]) * by + 128) >> 8) + t.quant.zero[0]
+    table = np.clip(table, *dtypes.limits(t.dtype)).astype(dtypes.numpy_of(t.dtype))
+    y: Value = ops.lookup(x, constant(table))
+    return y
+
+
+@importer("DEQUANTIZE")
 def as_it_is(n: TfliteNode) -> Value:
     """The operand comes as real numbers, and the result is stored as its tensor says."""
     x, t = n.required(0), n.out()
