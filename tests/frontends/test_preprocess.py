@@ -89,6 +89,24 @@ def test_models_with_channels_last():
     check({**how, "swap_rb": True}, BYTES[:, ::-1].copy(), normal)
 
 
+@pytest.mark.parametrize("layout", [None, "nhwc", "nchw", "0,2,3,1"])
+def test_models_that_turn_their_input_at_once(layout: str | None):
+    graph = net((1, 12, 16, 3))
+    how = {"input_type": "uint8", "mean": MEAN, "std": STD, "swap_rb": True}
+    preprocess(graph, input_layout=layout, **how)
+    left = [n.op for n in intaglio.optimize(graph, level=2).nodes()]
+    assert set(left) == {"cast", "conv", "transpose"}  # all else is in the weights
+    given = LAST if layout in (None, "nhwc") else BYTES
+    assert graph.inputs[0].shape == given.shape
+    swapped = ((LAST[..., ::-1] - channels(MEAN, 3)) / channels(STD, 3)).astype(np.float32)
+    want = intaglio.interpret(net((1, 12, 16, 3)), {"x": swapped})["y"]
+    np.testing.assert_allclose(run(graph, given), want, rtol=1e-4, atol=1e-3)
+    plain = net((1, 12, 16, 3))
+    preprocess(plain, input_layout=layout)
+    want = intaglio.interpret(net((1, 12, 16, 3)), {"x": LAST.astype(np.float32)})["y"]
+    np.testing.assert_allclose(run(plain, given.astype(np.float32)), want, rtol=1e-4, atol=1e-3)
+
+
 def test_what_bytes_mean():
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     how = {"input_type": "uint8", "mean": mean, "std": std}

@@ -20,6 +20,7 @@ CHANNELS = (1, 3, 4)  # that pictures have
 INPUTS = {"same": None, "float": "f32", "float32": "f32", "uint8": "u8"}
 LAYOUTS = {"nchw": 1, "nhwc": 3}  # and their axis of channels
 TURNS = {(1, 3): (0, 3, 1, 2), (3, 1): (0, 2, 3, 1)}  # model's axis, given axis -> permutation
+FIRST, BACK = TURNS[1, 3], TURNS[3, 1]  # channels first, and last again
 LARGEST = 1 << 14  # pixels of a side
 # Keywords of `intaglio.load` that are for this module.
 OPTIONS = ("input_type", "mean", "std", "swap_rb", "input_layout", "letterbox", "pad_value",
@@ -78,17 +79,41 @@ def preprocess(
         if all(g is None for g in (*of.values(), m, s)):
             continue
         axis = channel_axis(v.type, layout)
-        how = Way(v, axis, pad_value=float(pads[v.name] or 0.0), **_checked(v, axis, of, m, s))
-        picture, made = how.built()
-        if made is picture and picture.type == v.type:
+        checked = _checked(v, axis, of, m, s)
+        turned = axis == LAYOUTS["nhwc"] and _turned_at_once(v)
+        if turned:
+            perm = checked["perm"] or (0, 1, 2, 3)
+            checked["perm"] = None if perm == BACK else tuple(perm[k] for k in FIRST)
+            v, axis = _turned(graph, v), 1
+        picture, made = Way(v, axis, pad_value=float(pads[v.name] or 0.0), **checked).built()
+        if made is picture and picture.type == v.type and not turned:
             continue
-        v.name = made.name = f"{picture.name}_prepared"
+        v.name = f"{picture.name}_prepared"
+        made.name = made.name or v.name
         graph.replace(v, made)
         graph.inputs[i] = picture
         changed.append(picture.name)
     if output_layout is not None:
         _turn_outputs(graph, str(output_layout), model_axis)
     return changed
+
+
+def _turned_at_once(v: Value) -> bool:
+    """Is it a picture with its channels last, of which the model reads nothing but the turned one?
+
+    Then it is prepared after that: the convolution that follows can take it in.
+    """
+    return bool(v.uses) and all(
+        n.op == "transpose" and tuple(n.attrs["perm"]) == FIRST for n in v.uses
+    )
+
+
+def _turned(graph: Graph, v: Value) -> Value:
+    """What all who turn `v` make of it, as one value that nothing makes yet."""
+    made = Value(v.type.but(shape=tuple(v.shape[k] for k in FIRST)), v.name)
+    for node in list(v.uses):
+        graph.replace(node.outputs[0], made)
+    return made
 
 
 def channel_axis(t: Type, layout: str = "auto") -> int | None:
