@@ -390,6 +390,80 @@ def test_simulated_quantisation_becomes_integers(tmp_path: Path):
     assert (np.abs(got - want) < 1e-4).mean() > 0.99
 
 
+def detections(folder: Path) -> Path:
+    """As TensorFlow's detectors end: what is good enough, suppressed, sorted, padded to six."""
+    g = GraphDef()
+    g.placeholder("boxes", (8, 4))
+    g.placeholder("scores", (8,))
+    for name, value in {"half": np.float32(0.5), "none": np.float32(0), "five": np.int32(5),
+                        "four": np.int32(4), "six": np.int32(6), "zero": np.int32(0),
+                        "one": np.int32(1), "first": np.int32([0]), "next": np.int32([1]),
+                        "flat": np.int32([-1]), "wide": np.int32([4])}.items():  # fmt: skip
+        g.const(name, value)
+    cut = {"T": I32, "Index": I32, "shrink_axis_mask": 1}
+    g.add("good", "Greater", "scores half", T=F32)
+    g.add("where", "Where", "good", T=BOOL)
+    g.add("which", "Reshape", "where flat", T=Kind("int64"), Tshape=I32)
+    for name in ("boxes", "scores"):
+        g.add(f"some_{name}", "GatherV2", f"{name} which zero")
+    g.add("shape", "Shape", "some_scores", T=F32)
+    g.add("count", "StridedSlice", "shape first next next", **cut)
+    g.add("most", "Minimum", "five count", T=I32)
+    g.add("kept", "NonMaxSuppressionV3", "some_boxes some_scores most half none", T=F32)
+    for name in ("boxes", "scores"):
+        g.add(f"kept_{name}", "GatherV2", f"some_{name} kept zero")
+    g.add("shape2", "Shape", "kept_scores", T=F32)
+    g.add("count2", "StridedSlice", "shape2 first next next", **cut)
+    g.add("best", "Minimum", "four count2", T=I32)
+    g.add("top", "TopKV2", "kept_scores best", T=F32)
+    g.add("order", "GatherV2", "kept_boxes top:1 zero")
+    g.add("shape3", "Shape", "top", T=F32)
+    g.add("count3", "StridedSlice", "shape3 first next next", **cut)
+    g.add("lack", "Sub", "six count3", T=I32)
+    g.add("around", "Pack", "zero lack", T=I32, N=2)
+    g.add("pads", "ExpandDims", "around zero", T=I32, Tdim=I32)
+    g.add("result_scores", "Pad", "top pads", T=F32)
+    g.add("shape4", "Shape", "order", T=F32)
+    g.add("count4", "StridedSlice", "shape4 first next next", **cut)
+    g.add("lack4", "Sub", "six count4", T=I32)
+    g.add("rows", "Pack", "lack4 four", T=I32, N=2)
+    g.add("zeros", "Fill", "rows none", T=F32)
+    g.add("result_boxes", "ConcatV2", "order zeros zero", T=F32, N=2)
+    g.add("found", "Identity", "count3", T=I32)
+    g.add("numbers", "Range", "zero count3 one", Tidx=I32)
+    g.add("blank", "ZerosLike", "top", T=F32)
+    return g.save(folder / "detections.pb")
+
+
+@pytest.mark.parametrize("least", [0.0, 0.4, 0.6, 0.9])
+def test_detectors_to_their_ends(tmp_path: Path, least: float):
+    random = np.random.default_rng(7)
+    corner = random.random((8, 2)) * 3
+    boxes = np.concatenate([corner, corner + 1], 1).astype(np.float32)
+    scores = (random.permutation(8) / 16 + 0.55 - least / 2).astype(np.float32)
+    got = run(detections(tmp_path), {"boxes": boxes, "scores": scores})
+    left = [i for i in np.argsort(-scores) if scores[i] > 0.5]
+    kept: list[int] = []
+    for i in left:
+        if len(kept) < 5 and all(overlap(boxes[i], boxes[k]) <= 0.5 for k in kept):
+            kept.append(int(i))
+    kept = kept[:4]
+    assert got["found"] == len(kept)
+    assert got["result_scores"].shape == (6,)
+    np.testing.assert_array_equal(got["result_scores"][: len(kept)], scores[kept])
+    np.testing.assert_array_equal(got["result_boxes"][: len(kept)], boxes[kept])
+    assert not got["result_scores"][len(kept) :].any()
+    assert not got["result_boxes"][len(kept) :].any()
+    np.testing.assert_array_equal(got["numbers"], np.arange(len(kept)))
+    np.testing.assert_array_equal(got["blank"], np.zeros(len(kept)))
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> float:
+    sides = np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])
+    shared = float(np.prod(np.maximum(sides, 0)))
+    return shared / (2 - shared)
+
+
 # ---- what is said --------------------------------------------------------------------------------
 def test_unknown_ops_are_listed_together(tmp_path: Path):
     g = GraphDef()

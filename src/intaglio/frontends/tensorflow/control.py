@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from intaglio import ops
 from intaglio.errors import BadFile, BadInput
+from intaglio.frontends.tensorflow.extents import always
 from intaglio.frontends.tensorflow.file import Body, Function, Node
 from intaglio.frontends.tensorflow.loops import bodies, build_loop
 from intaglio.frontends.tensorflow.node import (
@@ -229,10 +230,14 @@ def switch(n: TfNode) -> list[Thing]:
     x, p = n.thing(0), n.thing(1)
     if p is UNKNOWN:
         return [UNKNOWN, UNKNOWN]
-    if not n.is_const(1):
+    if n.is_const(1):
+        held = n.const(1).reshape(-1)
+        taken: bool | None = bool(len(held) and held[0])
+    else:
+        taken = always(n.value(1))
+    if taken is None:
         return [x, x]
-    held = n.const(1).reshape(-1)
-    return [DEAD, x] if len(held) and held[0] else [x, DEAD]
+    return [DEAD, x] if taken else [x, DEAD]
 
 
 @importer("Merge", "RefMerge")

@@ -6,6 +6,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.errors import BadInput
+from intaglio.frontends.tensorflow.extents import at_most
 from intaglio.frontends.tensorflow.node import TfNode, importer
 from intaglio.frontends.tensorflow.shape import extents
 from intaglio.ir import Value, constant
@@ -13,12 +14,14 @@ from intaglio.ir import Value, constant
 
 def _kept(n: TfNode, iou: float, score: float) -> Value:
     """Indices of the boxes that are kept, as many as the data decides."""
-    boxes, scores, most = n.value(0), n.value(1), n.whole(2)
+    boxes, scores = n.value(0), n.value(1)
+    most = at_most(n.value(2), scores)
+    most = n.whole(2) if most is None else most
     if boxes.type.rank != 2 or scores.type.rank != 1 or most < 0:
         n.unsupported(f"boxes {boxes.type}, scores {scores.type}, at most {most}")
     count = boxes.shape[0]
     rows = ops.non_max_suppression(
-        ops.reshape(boxes, shape=(1, count, 4)), ops.reshape(scores, shape=(1, 1, count)),
+        ops.reshape(boxes, shape=(1, -1, 4)), ops.reshape(scores, shape=(1, 1, -1)),
         max_output=min(most, count), iou_threshold=iou, score_threshold=score,
     )  # fmt: skip
     one = ops.part(rows, 2, 3, axis=1)

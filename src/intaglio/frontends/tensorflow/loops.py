@@ -25,10 +25,31 @@ Body = Callable[[Sequence[Thing], Capture | None], list[Thing]]
 def build_loop(n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition,
                body: Body) -> list[Thing]:  # fmt: skip
     """While `condition` holds, `body` makes new values of old; those of `fixed` never change."""
+    once = _inline(initial, condition, body)
+    if once is not None:
+        return once
     n.scope.model.inside += 1
     made = _built(n, initial, fixed, condition, body)
     n.scope.model.inside -= 1
     return made
+
+
+def _inline(initial: Sequence[Thing], condition: Condition, body: Body) -> list[Thing] | None:
+    """The results of a loop that runs once or never; None where it may run more often."""
+    go = _known(condition(initial, None))
+    if go is None or UNKNOWN in initial:
+        return None
+    if not go:  # what a list would hold, only its body shows
+        blank = any(isinstance(t, Rows) and t.value is None for t in initial)
+        return None if blank else list(initial)
+    once = body(initial, None)
+    return once if UNKNOWN in once or _known(condition(once, None)) is False else None
+
+
+def _known(flag: Thing) -> bool | None:
+    """A condition that is constant."""
+    held = flag.data if isinstance(flag, Value) else None
+    return None if held is None or held.size != 1 else bool(held.reshape(-1)[0])
 
 
 def _built(n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition,
@@ -55,8 +76,6 @@ def _built(n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Cond
     carried = [i for i in range(len(start)) if i not in fixed]
     now = condition(given, capture)
     trips = _count(now, carried, start, given, after)
-    if trips is not None and trips < 2:
-        return body(start, None) if trips else start
     first, again = condition(start, None), condition(after, capture)
     if UNKNOWN in (first, again):
         return [UNKNOWN] * len(initial)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from intaglio import ops
+import numpy as np
+
+from intaglio import dtypes, ops
 from intaglio.errors import BadInput
+from intaglio.frontends.tensorflow.extents import at_most, count_of, filled
 from intaglio.frontends.tensorflow.node import TfNode, importer
-from intaglio.ir import Value
+from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
 
 _REDUCTIONS: dict[str, Any] = {
@@ -60,9 +63,26 @@ def cumulative(n: TfNode) -> Value:
     return made
 
 
+def _best(n: TfNode, x: Value) -> list[Value]:
+    """The best of as many as there are: fill up with the lowest, and cut what is not there."""
+    most = at_most(n.value(1), x)
+    if most is None or not dtypes.is_float(x.dtype):
+        n.unsupported("how many it takes is known only at run time, and is not the smaller of a "
+                      "number and of how many there are")  # fmt: skip
+    most = min(most, x.shape[0])
+    values, places = ops.topk(filled(x, x.shape[0], -np.inf), k=most, axis=0)
+    count = ops.minimum(count_of(x), constant(most, dtype="i64"))
+    first, step = constant(np.zeros(1, np.int64)), constant(np.ones(1, np.int64))
+    stop = ops.reshape(count, shape=(1,))
+    cut = [ops.slice_to(v, first, stop, step, axes=(0,), bound=(most,)) for v in (values, places)]
+    return [cut[0], ops.cast(cut[1], dtype=n.dtype("index_type", "i32"))]
+
+
 @importer("TopKV2", "TopK")
 def top_k(n: TfNode) -> list[Value]:
     x = n.value(0)
+    if n.op == "TopKV2" and x.type.dynamic == (0,) and x.type.rank == 1:
+        return _best(n, x)
     k = n.whole(1) if n.op == "TopKV2" else n.attr("k", 1)
     values, places = ops.topk(x, k=k, axis=-1, sorted=n.attr("sorted", True))
     return [values, ops.cast(places, dtype=n.dtype("index_type", "i32"))]

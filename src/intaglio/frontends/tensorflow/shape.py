@@ -8,6 +8,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
+from intaglio.frontends.tensorflow.extents import at, completed, filled, largest
 from intaglio.frontends.tensorflow.node import Rows, TfNode, Thing, importer
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
@@ -128,7 +129,10 @@ def transpose(n: TfNode) -> Value:
 
 @importer("ConcatV2")
 def concat_v2(n: TfNode) -> Value:
-    made: Value = ops.concat(*n.values()[:-1], axis=n.whole(-1))
+    parts, axis = n.values()[:-1], n.whole(-1)
+    if len(parts) == 2 and axis == 0 and (whole := completed(*parts)) is not None:
+        return whole
+    made: Value = ops.concat(*parts, axis=axis)
     return made
 
 
@@ -184,10 +188,28 @@ def split_v(n: TfNode) -> list[Value]:
 
 @importer("Pad", "PadV2")
 def pad(n: TfNode) -> Value:
-    x, around = n.value(0), n.ints(1)
+    x = n.value(0)
     value = n.number(2) if len(n.inputs) > 2 else 0.0
+    if not n.is_const(1) and x.type.dynamic == (0,):
+        return _filled_up(n, x, value)
+    around = n.ints(1)
     made: Value = ops.pad(x, before=around[::2], after=around[1::2], value=value)
     return made
+
+
+def _filled_up(n: TfNode, x: Value, value: float) -> Value:
+    """A pad that is as long as what lacks to a fixed number of rows."""
+    totals = set()
+    for less in (0, 1, x.shape[0] // 2, x.shape[0]):
+        around = at(n.value(1), less)
+        if around is None or around.size != 2 * x.type.rank or np.any(around.reshape(-1)[2:]):
+            n.const(1)  # refuses, with the remedy
+        else:
+            before, after = around.reshape(-1)[:2].tolist()
+            totals.add((before, x.shape[0] - less + after))
+    if len(totals) != 1 or next(iter(totals))[0]:
+        n.const(1)
+    return filled(x, next(iter(totals))[1], value)
 
 
 @importer("MirrorPad")
@@ -226,10 +248,23 @@ def broadcast_to(n: TfNode) -> Value:
 
 @importer("Fill")
 def fill(n: TfNode) -> Value:
+    if not n.is_const(0) and (most := largest(n.value(0))) is not None:
+        return _filled_by_extent(n, tuple(max(int(d), 0) for d in most.reshape(-1)))
     shape = n.ints(0)
     if min(shape, default=0) < 0:
         raise BadInput(f"a shape of {shape}")
     made: Value = ops.expand(ops.reshape(n.value(1), shape=()), shape=shape)
+    return made
+
+
+def _filled_by_extent(n: TfNode, most: tuple[int, ...]) -> Value:
+    shape = n.value(0)
+    near = [at(shape, less) for less in (0, 1)]
+    varies = tuple(
+        i for i in range(len(most)) if len({int(a[i]) for a in near if a is not None}) > 1
+    )
+    made: Value = ops.expand_to(ops.reshape(n.value(1), shape=()), ops.cast(shape, dtype="i64"),
+                                bound=most, dynamic=varies)  # fmt: skip
     return made
 
 
@@ -241,7 +276,8 @@ def alike(n: TfNode) -> Thing:
     v = n.value(0)
     one = constant(0 if n.op == "ZerosLike" else 1, dtype=v.dtype)
     if v.type.dynamic:
-        n.unsupported(f"{v.type} has extents that are known only at run time")
+        like: Value = ops.expand_to(one, ops.shape_of(v), bound=v.shape, dynamic=v.type.dynamic)
+        return like
     made: Value = ops.expand(one, shape=v.shape)
     return made
 
@@ -262,7 +298,7 @@ def broadcast_args(n: TfNode) -> Value:
 def range_(n: TfNode) -> Value:
     start = n.value(0)
     if not all(n.is_const(i) for i in range(3)):
-        n.unsupported("its length is known only at run time")
+        return _counted(n)
     first, last, step = (n.number(i) for i in range(3))
     if not step or not abs((last - first) / step) < 1 << 24:
         raise BadInput(f"from {first} to {last} by {step}")
@@ -270,6 +306,20 @@ def range_(n: TfNode) -> Value:
         count = max(math.ceil((last - first) / step), 0)
         return constant(first + np.arange(count) * step, dtype=start.dtype)
     return constant(np.arange(n.whole(0), n.whole(1), n.whole(2)), dtype=start.dtype)
+
+
+def _counted(n: TfNode) -> Value:
+    """Numbers up to a run-time extent."""
+    ends = [largest(n.value(i)) for i in range(3)]
+    if any(e is None for e in ends):
+        n.unsupported("its length is known only at run time, and more than extents decides it")
+    first, last, step = (float(e.reshape(-1)[0]) for e in ends if e is not None)
+    if not step or not abs((last - first) / step) < 1 << 24:
+        raise BadInput(f"from {first} to {last} by {step}")
+    most = max(math.ceil((last - first) / step), 0)
+    scalars = [ops.reshape(n.value(i), shape=()) for i in range(3)]
+    made: Value = ops.range_(*scalars, bound=(most,))
+    return made
 
 
 @importer("LinSpace")

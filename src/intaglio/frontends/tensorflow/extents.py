@@ -1,0 +1,135 @@
+"""Results whose extent the data decides: what can be known of it, and how to fill them up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.ir import Array, Value, constant
+from intaglio.ops.registry import evaluate_node
+
+SMALL, DEEP = 4096, 100  # elements and operations of an expression over extents
+POINTS = 65  # extents that are tried for a bound; a run beyond it is refused
+
+
+def at(value: Value, less: int) -> Array | None:
+    """`value` where every run-time extent is `less` below its bound; None: more decides it."""
+    known: dict[Value, Array | None] = {}
+
+    def compute(v: Value, deep: int) -> Array | None:
+        if v.data is not None:
+            return v.data
+        if v in known:
+            return known[v]
+        node = v.producer
+        known[v] = None
+        if node is None or deep > DEEP or v.type.size > SMALL:
+            return None
+        if node.op == "shape_of" and node.inputs[0] is not None:
+            t = node.inputs[0].type
+            shape = [max(d - less, 0) if i in t.dynamic else d for i, d in enumerate(t.shape)]
+            known[v] = np.array(shape, np.int64)
+            return known[v]
+        arrays = [None if x is None else compute(x, deep + 1) for x in node.inputs]
+        if any(a is None and x is not None for a, x in zip(arrays, node.inputs, strict=True)):
+            return None
+        if any(x is not None and x.type.dynamic for x in (*node.inputs, v)):
+            return None
+        known.update(zip(node.outputs, evaluate_node(node, arrays), strict=True))
+        return known[v]
+
+    return compute(value, 0)
+
+
+def at_most(value: Value, x: Value) -> int | None:
+    """C where a count is the smaller of C and the first extent of x; None where it is not so."""
+    bound = x.shape[0]
+    if value.data is not None:
+        return int(value.data.reshape(-1)[0]) if value.data.size == 1 else None
+    if value.type.size != 1 or 0 not in x.type.dynamic:
+        return None
+    seen = {}
+    for less in {0, 1, bound // 2, max(bound - 1, 0)}:
+        found = at(value, less)
+        if found is None:
+            return None
+        seen[max(bound - less, 0)] = int(found.reshape(-1)[0])
+    most = seen[bound]
+    return most if all(k == min(most, n) for n, k in seen.items()) else None
+
+
+def always(flag: Value) -> bool | None:
+    """A condition on one run-time extent that is the same for all that it can be; else None."""
+    sources = sources_of(flag)
+    if len(sources) != 1 or flag.type.size != 1:
+        return None
+    t = sources.pop().type
+    if len(t.dynamic) != 1 or t.shape[t.dynamic[0]] > SMALL:
+        return None
+    found = {_truth(at(flag, less)) for less in range(t.shape[t.dynamic[0]] + 1)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _truth(held: Array | None) -> bool | None:
+    return None if held is None else bool(held.reshape(-1)[0])
+
+
+def sources_of(value: Value) -> set[Value]:
+    """The tensors of whose extents `value` is computed."""
+    sources: set[Value] = set()
+    stack, seen = [value], {value}
+    while stack:
+        node = stack.pop().producer
+        if node is None:
+            continue
+        if node.op == "shape_of" and node.inputs[0] is not None:
+            sources.add(node.inputs[0])
+            continue
+        fresh = {x for x in node.inputs if x is not None} - seen
+        seen |= fresh
+        stack += fresh
+    return sources
+
+
+def largest(value: Value) -> Array | None:
+    """The most that each number computed from extents can be; None where more decides it."""
+    longest = max((max(v.shape) for v in sources_of(value)), default=0)
+    points = np.unique(np.linspace(0, longest, POINTS).astype(int)).tolist()
+    found = [at(value, less) for less in points]
+    kept = [a for a in found if a is not None]
+    return np.maximum.reduce(kept) if kept and len(kept) == len(found) else None
+
+
+def completed(x: Value, more: Value) -> Value | None:
+    """x and, behind it, as many equal rows as lack to a fixed number; None where it is not so."""
+    node = more.producer
+    if node is None or node.op != "expand_to" or x.type.dynamic != (0,) or x.shape[0] > SMALL:
+        return None
+    fill, shape = node.inputs[0], node.inputs[1]
+    if fill is None or fill.data is None or shape is None or sources_of(shape) != {x}:
+        return None
+    totals = set()
+    for less in range(x.shape[0] + 1):
+        rows = at(shape, less)
+        totals.add(None if rows is None else x.shape[0] - less + int(rows[0]))
+    total = totals.pop()
+    return None if totals or total is None else filled(x, total, float(fill.data.reshape(-1)[0]))
+
+
+def count_of(x: Value) -> Value:
+    """How many rows there are."""
+    made: Value = ops.reshape(ops.part(ops.shape_of(x), 0, 1, axis=0), shape=())
+    return made
+
+
+def filled(x: Value, rows: int, fill: float) -> Value:
+    """x with as many rows of one number behind its own that there are `rows`, always."""
+    start = np.full((rows, *x.shape[1:]), fill, np.float32)
+    whole = constant(start, dtype=x.dtype)
+    if 0 not in x.type.dynamic:
+        made: Value = ops.concat(x, constant(start[x.shape[0] :], dtype=x.dtype), axis=0)
+        return made
+    zero, one = constant(0, dtype="i64"), constant(1, dtype="i64")
+    places = ops.range_(zero, count_of(x), one, bound=(x.shape[0],))
+    made = ops.scatter_nd(whole, ops.reshape(places, shape=(-1, 1)), x)
+    return made
