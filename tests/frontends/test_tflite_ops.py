@@ -187,6 +187,19 @@ def test_resized_bytes_are_equal_to_the_bit(kind, corners):
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("act", [0, 1, 3])
+def test_means_of_bytes_are_equal_to_the_bit(kind, act):
+    info = np.iinfo(kind)
+    x = RNG.integers(info.min, info.max + 1, (1, 8, 8, 6)).astype(kind)
+    quant = {"scale": 0.05, "zero": info.min + 100}
+    step = op("AVERAGE_POOL_2D", [0], [1], "Pool2DOptions", StrideW=2, StrideH=2, FilterWidth=2,
+              FilterHeight=2, FusedActivationFunction=act)  # fmt: skip
+    data = model([T(x.shape, kind, **quant), T((1, 4, 4, 6), kind, **quant)], [step], [0], [1])
+    (got,), (want,) = (run(data, [x])[0] for run in (ours, litert))
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("ratio", [0.42287, 1.0, 3.3])
 def test_other_scales_for_bytes_are_equal_to_the_bit(ratio):
     x = np.arange(256, dtype=np.uint8).reshape(1, 4, 8, 8)

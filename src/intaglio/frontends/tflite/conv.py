@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from intaglio import dtypes, ops
 from intaglio.frontends import batches
 from intaglio.frontends.tflite.node import TfliteNode, importer, real, stored
@@ -168,11 +170,31 @@ def local_response_normalization(n: TfliteNode) -> Value:
     return channels_last(y)
 
 
-@importer("AVERAGE_POOL_2D")
+SHORTER = 1 - 2.0**-23  # of a step: what lies halfway between two is then above the half
+
+
+@importer("AVERAGE_POOL_2D", stored=True)
 def average_pool_2d(n: TfliteNode) -> Value:
+    """Means of stored numbers. Halves, which are frequent, are rounded away from the stored 0."""
     x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
-    y = ops.avg_pool(channels_first(x), kernel=kernel, **_window(n, x, kernel, dilated=False))
-    return n.activated(channels_last(y))
+    window = {"kernel": kernel, **_window(n, x, kernel, dilated=False)}
+    given, t = n.tensor(0), n.out()
+    if given is None or t.dtype not in ("i8", "u8") or given.quant != t.quant or t.quant is None:
+        y = ops.avg_pool(channels_first(n.real(0) or x), **window)
+        return stored(n.activated(channels_last(y)), t)
+    y = ops.avg_pool(channels_first(real(x, Quant((1.0,), (0,)))), **window)
+    made = stored(channels_last(y), replace(t, quant=Quant((SHORTER,), (0,))))
+    ends = {1: (0.0, np.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
+    kind = n.option("FusedActivationFunction", 0)
+    if not kind:
+        return made
+    if kind not in ends:
+        n.unsupported(f"fused activation {kind} of the schema is not known")
+    low, high = dtypes.limits(t.dtype)
+    scale, zero = np.float32(t.quant.scale[0]), t.quant.zero[0]
+    lo, hi = (float(np.clip(np.rint(np.float32(e) / scale) + zero, low, high)) for e in ends[kind])
+    bounded: Value = ops.clip(made, lo=lo, hi=hi)
+    return bounded
 
 
 @importer("MAX_POOL_2D")
@@ -207,7 +229,7 @@ def resize_bilinear(n: TfliteNode) -> Value:
             _resized(n, "linear", n.real(0)), t)  # fmt: skip
     low = dtypes.limits(t.dtype)[0]
     y = _resized(n, "linear", real(x, Quant((1.0,), (low,))))
-    return stored(y, replace(t, quant=Quant((1 - 2.0**-23,), (low,))))
+    return stored(y, replace(t, quant=Quant((SHORTER,), (low,))))
 
 
 @importer("RESIZE_NEAREST_NEIGHBOR", stored=True)
