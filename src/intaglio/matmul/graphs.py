@@ -78,14 +78,24 @@ def _in_groups(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: S
 
 def _without_zero(b: Array, q: Scales) -> Array:
     """B less its zeros, in i8."""
-    zero = q.b_zero.astype(np.int16)
-    if q.groups:
-        zero = np.repeat(zero, len(b) // q.groups, 0)
-    apart = _bytes(b).astype(np.int16) - zero
+    apart = _bytes(b).astype(np.int16) - _rows(q.b_zero.astype(np.int16), b, q)
     if apart.size and (apart.min() < -128 or apart.max() > 127):
         raise Unsupported(f"B less its zeros reaches from {apart.min()} to {apart.max()}, which "
                           "bytes do not hold: quantise it symmetrically")  # fmt: skip
     return apart.astype(np.int8)
+
+
+def _halves(b: Array, q: Scales) -> Array:
+    """B in f16; scales of groups are in it, those of columns are left to the product's end."""
+    if b.dtype == np.float16:
+        return b
+    real = b.astype(np.float32) - _rows(q.b_zero.astype(np.float32), b, q)
+    return (real * _rows(q.b_scale, b, q) if q.groups else real).astype(np.float16)
+
+
+def _rows(v: Array, b: Array, q: Scales) -> Array:
+    """Scales or zeros, one for each row of B where there are groups."""
+    return np.repeat(v, len(b) // q.groups, 0) if q.groups else v
 
 
 # ---- a chip --------------------------------------------------------------------------------------
@@ -93,16 +103,12 @@ def _on_chip(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Sca
              cores: int) -> Value:  # fmt: skip
     """One program; rows of A are the rows of an image of K channels."""
     assert s.chip is not None
-    if dtypes.is_float(s.types[0]):
-        raise Unsupported(
-            f"{s.chip.name}: the simulator multiplies integers, not {','.join(s.types)}; "
-            "it predicts their time, the CPU computes them"
-        )
+    kind = STORED.get(s.types[0], s.types[0])
     columns = ops.transpose(rows, perm=(1, 0))
     if b is None:
         pixels = m
-        x = Value(Type("i8", (1, s.k, m, 1)), "a")
-        other = Value(Type("i8", (1, s.k, s.n, 1)), "b")
+        x = Value(Type(kind, (1, s.k, m, 1)), "a")
+        other = Value(Type(right.dtype, (1, s.k, s.n, 1)), "b")
         inputs, width = [x, other], s.n
         made = quickest([_body(inputs, [_of_two(s, x, other, q)])], s.chip, cores)[1]
         given = [
@@ -114,7 +120,7 @@ def _on_chip(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Sca
         if pixels > m:
             columns = ops.pad(columns, before=(0, 0), after=(0, pixels - m))
         cuts = s.cuts(q.groups)
-        inputs = [Value(Type("i8", (1, n, high, wide)), f"a{i}") for i, n in cuts]
+        inputs = [Value(Type(kind, (1, n, high, wide)), f"a{i}") for i, n in cuts]
         widths = s.widths(m)
         bodies = [_body(inputs, _of_weights(s, inputs, b, q, w)) for w in widths]
         best, made = quickest(bodies, s.chip, cores)
@@ -130,7 +136,7 @@ def _on_chip(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Sca
     total = parts[0]
     for part in parts[1:]:
         total = ops.add(total, part)
-    if total.dtype == s.types[2] or q.groups:
+    if total.dtype == s.types[2] or (q.groups and total.dtype == "f32"):
         return total if total.dtype == s.types[2] else _ended(total, s.types[2], q)
     if total.dtype == "f32":
         return _cast(total, s.types[2])
@@ -148,20 +154,22 @@ def _body(inputs: list[Value], outputs: list[Value]) -> Graph:
 
 def _of_weights(s: Spec, inputs: list[Value], b: Array, q: Scales, width: int) -> list[Value]:
     """Convolutions of 1 x 1 with `width` columns of B: of all K, or of each group or part of it."""
-    w, made, first = np.ascontiguousarray(_without_zero(b, q).T), [], 0
+    real = dtypes.is_float(s.types[0])
+    w, made, first = np.ascontiguousarray((_halves if real else _without_zero)(b, q).T), [], 0
     for x in inputs:
-        size = s.k // q.groups if q.groups else x.shape[1]
+        size = s.k // q.groups if q.groups and not real else x.shape[1]
         for at in range(0, x.shape[1], size):
             seen = x if size == x.shape[1] else npu.slice_(x, first=at, count=size)
-            factor, end = _end(s, q, first // size if q.groups else None, len(inputs) > 1)
+            group = first // size if q.groups and not real else None
+            factor, end = _end(s, q, group, len(inputs) > 1)
             factor = np.broadcast_to(factor, (s.n,))
             for column in range(0, s.n, width):
                 part = w[column : column + width, first : first + size]
                 made.append(npu.conv(
                     seen, constant(np.ascontiguousarray(part)[..., None, None]),
                     constant(factor[column : column + width].copy()),
-                    constant(np.zeros(len(part), np.int32)), stride=(1, 1), pad=(0, 0, 0, 0),
-                    dilation=(1, 1), x_zero=q.a_zero, **end,
+                    constant(np.zeros(len(part), np.float32 if real else np.int32)),
+                    stride=(1, 1), pad=(0, 0, 0, 0), dilation=(1, 1), x_zero=q.a_zero, **end,
                 ))  # fmt: skip
             first += size
     return made
@@ -181,6 +189,9 @@ def _of_two(s: Spec, x: Value, other: Value, q: Scales) -> Value:
 def _end(s: Spec, q: Scales, group: int | None, parts: bool) -> tuple[Array, dict[str, Any]]:
     """The factor from sums to results, and how a product ends."""
     result, one = s.types[2], np.ones((), np.float32)
+    if dtypes.is_float(s.types[0]):
+        of_b = one if q.groups or dtypes.is_float(s.types[1]) else q.b_scale
+        return of_b, {"dtype": "f16" if result == "f16" and not parts else "f32"}
     if group is not None:
         return np.float32(q.a_scale) * q.b_scale[group], {"dtype": "f32"}
     if parts or result == "i32":
