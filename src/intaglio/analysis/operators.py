@@ -66,15 +66,17 @@ def importers(framework: str) -> dict[str, tuple[set[str], set[str]]]:
 
 @functools.cache
 def _made(function: Any) -> tuple[set[str], set[str]]:
-    """The ops that a function names itself, and those that it reaches through others."""
-    direct = set(_named(function))
-    seen, stack, reached = {function}, [function], set(direct)
+    """The ops that a function names, itself or through those of its module, and all it reaches."""
+    homes = {f.__module__ for f in _plain(function)}
+    direct, reached = set(_named(function)), set(_named(function))
+    seen, stack = {function}, [function]
     while stack:
         for other in _called(stack.pop()):
             if other not in seen:
                 seen.add(other)
                 stack.append(other)
                 reached |= set(_named(other))
+                direct |= set(_named(other)) if other.__module__ in homes else set()
     return direct, reached
 
 
@@ -175,10 +177,10 @@ def document() -> str:
 def _cell(op: str, table: Mapping[str, tuple[set[str], set[str]]]) -> str:
     """The operators that are this op; those that merely use it where there are none."""
 
-    def order(name: str) -> tuple[bool, int, str]:
-        """What is called alike, then what is little else."""
+    def order(name: str) -> tuple[bool, str]:
+        """What is called alike, then the others."""
         same = _letters(name) in (_letters(op), *map(_letters, REGISTRY[op].names.values()))
-        return not same, len(table[name][1]), name.lower()
+        return not same, name.lower()
 
     names = [n for n, (direct, _) in table.items() if op in direct]
     names = sorted(names or [n for n, (_, reached) in table.items() if op in reached], key=order)
