@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import intaglio
 from intaglio.frontends.tensorflow.checksum import crc32c, masked
 
 CODES = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "string": 7,
@@ -223,3 +224,19 @@ def checkpoint(prefix: Path, tensors: dict[str, np.ndarray]) -> None:
 
 def _sealed(block: bytes) -> bytes:
     return block + b"\0" + struct.pack("<I", masked(crc32c(block + b"\0")))
+
+
+# ---- running them --------------------------------------------------------------------------------
+def normal(*dims: int, seed: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=dims).astype(np.float32)
+
+
+def run(path: Path, feeds: dict[str, np.ndarray], **load: Any) -> dict[str, np.ndarray]:
+    """Outputs as they are compiled, which have to be those of the interpreter."""
+    graph = intaglio.load(path, **load)
+    want = intaglio.interpret(graph, feeds)
+    with intaglio.open(intaglio.compile(graph)) as session:
+        got = {k: np.array(v) for k, v in session.run(feeds).items()}
+    for name, a in want.items():
+        np.testing.assert_allclose(got[name], a, atol=1e-5)
+    return got
