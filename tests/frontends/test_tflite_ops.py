@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 pytest.importorskip("tflite", reason="the tflite package is missing")
 
 from flatbuffers import flexbuffers
-from tests.frontends.tflite_build import Op, T, model, op
+from tests.frontends.tflite_build import Op, Sparse, T, model, op
 from tests.frontends.tflite_oracle import agrees, litert, ours
 
 RNG = np.random.default_rng(5)
@@ -223,6 +224,31 @@ def test_words_with_weights_of_bytes():
     data = model(tensors, [op("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", StrideW=1, StrideH=1,
                               FusedActivationFunction=1)], [0], [3])  # fmt: skip
     agrees(data, [x])
+
+
+def test_weights_of_four_bits():
+    x = ints(3, 15, low=-128, high=128, dtype=np.int8)
+    w = ints(5, 15, low=-7, high=8, dtype=np.int8).astype(ml_dtypes.int4)
+    b = ints(5, low=-900, high=900)
+    tensors = [T(x.shape, np.int8, scale=0.02, zero=3), T(data=w, scale=0.1),
+               T(data=b, scale=0.002), T((3, 5), np.int8, scale=0.11, zero=-4)]  # fmt: skip
+    step = op("FULLY_CONNECTED", [0, 1, 2], [3], "FullyConnectedOptions")
+    agrees(model(tensors, [step], [0], [3]), [x])
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_weights_that_are_stored_sparsely(blocks):
+    """Rows of a CSR matrix, of numbers or of blocks of 2 x 2."""
+    values = floats(3 if not blocks else 12)
+    if blocks:  # blocks (0, 1) and (1, 0) and (1, 2) of 2 x 3
+        how = Sparse([0, 1, 2, 3], [0, 1], [2, ([0, 1, 3], [1, 0, 2]), 2, 2])
+    else:
+        how = Sparse([0, 1], [], [4, ([0, 1, 1, 2, 3], [5, 0, 2])])
+    x = floats(2, 6)
+    tensors = [T(x.shape), T((4, 6), data=values, sparse=how), T((4, 6)), T((2, 4))]
+    steps = [op("DENSIFY", [1], [2], "DensifyOptions"),
+             op("FULLY_CONNECTED", [0, 2, -1], [3], "FullyConnectedOptions")]  # fmt: skip
+    agrees(model(tensors, steps, [0], [3]), [x])
 
 
 def test_weights_of_half_precision():

@@ -6,13 +6,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import flatbuffers
+import ml_dtypes
 import numpy as np
 import tflite
 
 TYPES = {
     np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.int32): 2, np.dtype(np.uint8): 3,
     np.dtype(np.int64): 4, np.dtype(np.bool_): 6, np.dtype(np.int16): 7, np.dtype(np.int8): 9,
+    np.dtype(ml_dtypes.int4): 17,
 }  # fmt: skip
+
+
+@dataclass
+class Sparse:
+    """Axes as they are walked, which have blocks, and of each its length or its CSR rows."""
+
+    order: list[int]
+    blocks: list[int]
+    levels: list[int | tuple[list[int], list[int]]]
 
 
 @dataclass
@@ -27,11 +38,13 @@ class T:
     axis: int = 0
     variable: bool = False  # kept between calls, written by an op
     resource: bool = False  # the handle of a variable
+    sparse: Sparse | None = None  # `data` are then the values, and `shape` is that of all
 
     def __post_init__(self) -> None:
         if self.data is not None:
             self.data = np.asarray(self.data)
-            self.shape, self.dtype = self.data.shape, self.data.dtype
+            self.dtype = self.data.dtype
+            self.shape = self.shape if self.sparse else self.data.shape
 
 
 @dataclass
@@ -140,6 +153,9 @@ def _buffer(b: Any, data: Any) -> int:
     if data is None:
         return _table(b, "Buffer")
     raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+    if data.dtype == ml_dtypes.int4:  # two in a byte, the first below
+        pairs = np.append(raw & 15, np.zeros(raw.size % 2, np.uint8)).reshape(-1, 2)
+        raw = np.ascontiguousarray(pairs[:, 0] | pairs[:, 1] << 4)
     return _table(b, "Buffer", Data=b.CreateNumpyVector(raw))
 
 
@@ -152,8 +168,21 @@ def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
             b, "QuantizationParameters", Scale=b.CreateNumpyVector(scale),
             ZeroPoint=b.CreateNumpyVector(np.ascontiguousarray(zero)), QuantizedDimension=t.axis,
         )  # fmt: skip
+    if t.sparse is not None:
+        levels = _offsets(b, [_level(b, v) for v in t.sparse.levels])
+        order, blocks = _ints(b, t.sparse.order), _ints(b, t.sparse.blocks)
+        fields["Sparsity"] = _table(b, "SparsityParameters", TraversalOrder=order, BlockMap=blocks,
+                                    DimMetadata=levels)  # fmt: skip
     kind = 13 if t.resource else TYPES[np.dtype(t.dtype)]
     return _table(b, "Tensor", Type=kind, Buffer=buffer, IsVariable=t.variable, **fields)
+
+
+def _level(b: Any, level: int | tuple[list[int], list[int]]) -> int:
+    if isinstance(level, int):
+        return _table(b, "DimensionMetadata", Format=0, DenseSize=level)
+    rows = [_table(b, "Int32Vector", Values=_ints(b, v)) for v in level]
+    return _table(b, "DimensionMetadata", Format=1, ArraySegmentsType=1, ArraySegments=rows[0],
+                  ArrayIndicesType=1, ArrayIndices=rows[1])  # fmt: skip
 
 
 def _operator(b: Any, o: Op, codes: list[str]) -> int:

@@ -160,7 +160,7 @@ def quantize(n: TfliteNode) -> Value:
     return y
 
 
-@importer("DEQUANTIZE")
+@importer("DEQUANTIZE", "DENSIFY")
 def as_it_is(n: TfliteNode) -> Value:
     """The operand comes as real numbers, and the result is stored as its tensor says."""
     x, t = n.required(0), n.out()

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadFile, IntaglioError, Unsupported
+from intaglio.errors import BadFile, IntaglioError
+from intaglio.frontends.tflite.sparse import densified
 from intaglio.ir import Array, Quant
 
 DTYPES = {  # TensorType of the schema
@@ -199,13 +200,16 @@ class _Reader:
             return Tensor(name, OTHERS.get(t.Type(), f"type {t.Type()}"), shape)
         made = Tensor(name, dtype, shape, quant=self._quant(t.Quantization(), dtype, shape))
         made.variable = bool(t.IsVariable())
-        if t.Sparsity() is not None:
-            raise Unsupported(f"tflite: tensor '{name}' is stored sparsely; densify the model")
         buffer = t.Buffer()
         if not 0 <= buffer < max(self.model.BuffersLength(), 1):
             raise ValueError(f"tensor '{name}' names buffer {buffer}")
         raw = self._bytes(buffer)
-        if raw is not None:
+        sparse = t.Sparsity()
+        if raw is not None and sparse is not None:
+            kind = dtypes.numpy_of(dtype)
+            values = np.frombuffer(raw.tobytes(), kind)
+            made.data = densified(self.tflite, sparse, values, shape)
+        elif raw is not None:
             made.data = _array(raw, dtype, shape, name)
         return made
 
