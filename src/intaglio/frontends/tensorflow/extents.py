@@ -9,6 +9,7 @@ from intaglio.ir import Array, Value, constant
 from intaglio.ops.registry import evaluate_node
 
 SMALL, DEEP = 4096, 100  # elements and operations of an expression over extents
+EVERY = 1024  # extents that are tried one by one, to be sure
 POINTS = 65  # extents that are tried for a bound; a run beyond it is refused
 
 
@@ -64,7 +65,7 @@ def always(flag: Value) -> bool | None:
     if len(sources) != 1 or flag.type.size != 1:
         return None
     t = sources.pop().type
-    if len(t.dynamic) != 1 or t.shape[t.dynamic[0]] > SMALL:
+    if len(t.dynamic) != 1 or t.shape[t.dynamic[0]] > EVERY:
         return None
     found = {_truth(at(flag, less)) for less in range(t.shape[t.dynamic[0]] + 1)}
     return found.pop() if len(found) == 1 else None
@@ -103,7 +104,7 @@ def largest(value: Value) -> Array | None:
 def completed(x: Value, more: Value) -> Value | None:
     """x and, behind it, as many equal rows as lack to a fixed number; None where it is not so."""
     node = more.producer
-    if node is None or node.op != "expand_to" or x.type.dynamic != (0,) or x.shape[0] > SMALL:
+    if node is None or node.op != "expand_to" or x.type.dynamic != (0,) or x.shape[0] > EVERY:
         return None
     fill, shape = node.inputs[0], node.inputs[1]
     if fill is None or fill.data is None or shape is None or sources_of(shape) != {x}:
