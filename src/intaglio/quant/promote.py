@@ -30,7 +30,8 @@ ADDS_UP = 0.1  # squared error below which one half of a group tells what the ot
 AIM = 0.8  # share of what is allowed that predicted errors are to come to
 NEEDLESS = 0.5  # share of what is allowed that errors come to without it, at most
 BACK = 8  # promotions that are tried to be taken back
-STRICT = 10.0  # times that scores beside other numbers are to be closer than anything else
+SUITS = 0.5  # share of what is allowed that scores may lose with nothing promoted
+STRICT = 10.0  # times that scores beside other numbers are to be closer than anything else, if more
 FUTILE = 1.5  # times what rounded weights alone cost: scores are not held closer than that
 MOST_TIME = 1.5  # of all layers in int8: what scores may cost to be held closer
 TINY = 1e-6  # of a goal: where nothing is known to help, the cheapest is first
@@ -91,6 +92,7 @@ class Guard:
         strict = search.trial.reference.scores()
         self.hard = dict.fromkeys(search.trial.reference.names(), allowed)
         self.goal = {p: e / STRICT if p in strict else e for p, e in self.hard.items()}
+        self.fine = {p: e * SUITS if p in strict else e for p, e in self.hard.items()}
 
     @functools.cached_property
     def now(self) -> Errors:
@@ -103,9 +105,13 @@ class Guard:
         limits = self.hard if hard else self.goal
         return max((e / limits[p] for p, e in errors.items()), default=0.0)
 
+    def suits(self) -> bool:
+        """Is the model good enough as it is?"""
+        return all(e <= self.fine[p] for p, e in self.now.items())
+
     def weights_matter(self, share: float) -> bool:
         """Do the outputs miss the goal, and rounded weights alone cost a good part of that?"""
-        if self.over(self.now) <= 1:
+        if self.suits():
             return False
         return self.over(self.search.errors({})) > share
 
@@ -172,7 +178,7 @@ class Guard:
         """Promote layers, the most error for the least work first, and take back what need not."""
         now = self.now
         found = Found(cosine=_cosine(now), curve=[Point((), 0.0, _cosine(now), True)])
-        if self.over(now) <= 1:
+        if self.suits():
             return found
         base, single = self.sensitivities(now)
         for p, e in base.items():
