@@ -216,3 +216,13 @@ def test_mistakes_are_one_line(graph: Graph, tmp_path: Path, capsys, args, words
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("chip", ["rk3588", "rk3566"])
+def test_halves_are_predicted_as_programs_of_halves_are(graph: Graph, chip: str):
+    """What is asked of a program of bytes is what one that computes in f16 takes."""
+    real = intaglio.compile(net(), target=chip, precision="f16").performance()
+    asked = Model(graph).performance(chip, WhatIf(dtype="fp16"))
+    convs = [sum(r.npu_cycles for r in p.layers if r.op.startswith("conv")) for p in (real, asked)]
+    assert convs[1] == pytest.approx(convs[0], rel=0.1)
+    assert asked.npu_milliseconds == pytest.approx(real.npu_milliseconds, rel=0.2)

@@ -179,7 +179,7 @@ def _row(r: Mapping[str, Any], layer: Mapping[str, Any], module: str, line: Time
     return LayerRow(
         r["layer"], module, layer["op"], layer["name"], layer["dtype"], "NPU", shapes,
         "x".join(map(str, layer["output"])), r["ddr"], r["npu"], r["cycles"], microseconds,
-        _use(r, line), int(r["read"] + r["written"]), int(r["near"]), r["bound"],
+        _use(r, line, layer["dtype"]), int(r["read"] + r["written"]), int(r["near"]), r["bound"],
         _hint(r, layer, line.chip), load, _all_cores(r, line),
     )  # fmt: skip
 
@@ -193,9 +193,10 @@ def _all_cores(r: Mapping[str, Any], line: Timeline) -> float:
                  if r["cycles"] > r["ddr"] else 1.0)  # fmt: skip
 
 
-def _use(r: Mapping[str, Any], line: Timeline) -> float:
+def _use(r: Mapping[str, Any], line: Timeline, dtype: str) -> float:
     """Products by those that the cores could do while its unit is busy with it, or others wait."""
-    rate = max(line.chip.units["conv"].rate.values()) * line.cores
+    known = line.chip.units["conv"].rate
+    rate = known.get(dtype, max(known.values())) * line.cores
     busy = max(r["cycles"], r["npu"] / line.cores)
     return float(r["products"] / (busy * rate)) if busy else 0.0
 
@@ -220,7 +221,7 @@ def _hint(r: Mapping[str, Any], layer: Mapping[str, Any], chip: Chip) -> str:
         return "maps go outside: fewer channels or rows let them stay in the core"
     if op == "conv" and unit is not None and "kernel" in layer:
         out, ins = layer["kernel"][0], layer["kernel"][1]
-        oa, ia = unit.out_atom.get("i8", 1), unit.in_atom.get("i8", 1)
+        oa, ia = (a.get(layer["dtype"], 1) for a in (unit.out_atom, unit.in_atom))
         used = out * ins / (-(-out // oa) * oa * -(-ins // ia) * ia)
         if used < 0.8:
             return f"{ins} to {out} channels fill {used:.0%} of atoms of {ia} and {oa}"
