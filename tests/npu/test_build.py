@@ -10,6 +10,7 @@ from intaglio.errors import BadInput, Unsupported
 from intaglio.npu import build
 from intaglio.npu.waits import span
 from intaglio.targets import chip as chips
+from intaglio.targets.npu import ops
 
 NETS = {"mobile": mobile, "pyramid": pyramid}
 
@@ -38,6 +39,18 @@ def test_everything_moves_once_where_there_is_room():
     made = build(mobile(Maker(), 64), small_chip(4 << 20))
     assert made.traffic == made.least_traffic
     assert made.program.internal == 0
+
+
+def test_of_a_map_only_the_blocks_that_are_read_come_in():
+    """Heads of attention read a slice each: together the map once, not once for every head."""
+    m = Maker()
+    x = m.image(1, 16, 8, 8)
+    y = m.conv(x, 64, 1)
+    heads = [m.conv(ops.slice_(y, first=16 * k, count=16), 16, 1) for k in range(4)]
+    made = build(graph(x, *heads), chips.load("rk3588"), together=False)
+    moves = [i.fields for i in made.program.instructions if i.op == "load"]
+    inner = [f["src"].channels for f in moves if f["src"].space == "internal"]
+    assert inner == [16] * 4
 
 
 def test_the_same_net_gives_the_same_bytes():

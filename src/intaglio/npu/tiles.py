@@ -98,18 +98,27 @@ def edges(facts: Facts, first: int, last: int) -> tuple[dict[Store, list[Range]]
     """What layers first .. last read from before them, by store, and which stores outlive them."""
     incoming: dict[Store, list[Range]] = {}
     made: dict[Store, None] = {}
+    wanted: dict[Store, list[Range]] = {}
     for layer in facts.layers[first:last]:
         for r in layer.reads:
-            if r.store in incoming:
-                continue
-            before = [facts.layers[w].dst for w in facts.writers.get(r.store, ()) if w < first]
-            if r.store.slot >= 0:
-                before = [Range(r.store, 0, r.store.channels)]
-            if before:
-                incoming[r.store] = before
+            wanted.setdefault(r.store, []).append(r)
         made[layer.dst.store] = None
+    for s, reads in wanted.items():
+        before = [facts.layers[w].dst for w in facts.writers.get(s, ()) if w < first]
+        if s.slot >= 0:
+            before = [Range(s, 0, s.channels)]
+        if found := _read(s, before, reads):
+            incoming[s] = found
     kept = [s for s in made if s.ports or any(r >= last for r in facts.readers.get(s, ()))]
     return incoming, kept
+
+
+def _read(s: Store, made: Sequence[Range], reads: Sequence[Range]) -> list[Range]:
+    """Of the ranges of a store that were made before, the blocks that are read."""
+    low = min(r.first for r in reads) // s.c2 * s.c2
+    high = -(-max(r.first + r.channels for r in reads) // s.c2) * s.c2
+    cut = [(max(m.first, low), min(m.first + m.channels, high)) for m in made]
+    return [Range(s, a, b - a) for a, b in cut if b > a]
 
 
 @dataclass(slots=True)
