@@ -96,7 +96,10 @@ def test_a_graph_with_half_a_state_is_broken():
 def test_packages_say_it(tmp_path, capsys):
     package = intaglio.compile(counting(X))
     package.save(tmp_path / "m.itg")
-    (state,) = Package.load(tmp_path / "m.itg").plan.states
+    again = Package.load(tmp_path / "m.itg")
+    assert (list(again.inputs), list(again.outputs)) == (["x"], ["y"])
+    assert again.state == {"state.s": Type("f32", (3,))}
+    (state,) = again.plan.states
     assert (state.input, state.output) == (1, 1)
     np.testing.assert_array_equal(state.initial, X)
     main(["inspect", str(tmp_path / "m.itg")])

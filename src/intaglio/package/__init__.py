@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,16 @@ class Package:
 
     @property
     def inputs(self) -> dict[str, Type]:
-        return _types(self.plan.inputs)
+        return _types(self.plan.inputs, {s.input for s in self.plan.states})
 
     @property
     def outputs(self) -> dict[str, Type]:
-        return _types(self.plan.outputs)
+        return _types(self.plan.outputs, {s.output for s in self.plan.states})
+
+    @property
+    def state(self) -> dict[str, Type]:
+        """What a session hands from run to run."""
+        return _types([self.plan.inputs[s.input] for s in self.plan.states])
 
     @property
     def steps(self) -> int:
@@ -106,5 +111,5 @@ class Package:
         return f"Package({len(self.bytes)} bytes, {self.steps} steps, {self.isa})"
 
 
-def _types(tensors: Sequence[Tensor | None]) -> dict[str, Type]:
-    return {t.name: t.type for t in tensors if t is not None}
+def _types(tensors: Sequence[Tensor | None], without: Collection[int] = ()) -> dict[str, Type]:
+    return {t.name: t.type for i, t in enumerate(tensors) if t is not None and i not in without}

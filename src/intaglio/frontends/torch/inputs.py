@@ -153,7 +153,7 @@ def warn_of_state(names: Sequence[str]) -> None:
     shown = ", ".join(names)
     warnings.warn(
         f"torch: the model keeps state between calls ({shown[:200]}); every run starts "
-        "from what is stored; state=True makes it inputs and outputs",
+        "from what is stored; with state=True, or --state, sessions hand it on",
         stacklevel=6,
     )
 
