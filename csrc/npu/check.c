@@ -115,11 +115,14 @@ static itg_words check_feature(const checker *c, const itg_npu_feature *f, const
   return NULL;
 }
 
-static itg_words check_line(const checker *c, uint64_t at, uint64_t bytes, const char *what) {
-  NEED(at % c->program->align == 0, "its %s lie at %llu, which is no multiple of %u", what, (unsigned long long)at,
-       c->program->align);
+static itg_words check_place(const checker *c, uint64_t at, uint64_t bytes, uint32_t align, const char *what) {
+  NEED(at % align == 0, "its %s lie at %llu, which is no multiple of %u", what, (unsigned long long)at, align);
   NEED(bytes <= c->program->sram && at <= c->program->sram - bytes, "its %s lie outside of SRAM", what);
   return NULL;
+}
+
+static itg_words check_line(const checker *c, uint64_t at, uint64_t bytes, const char *what) {
+  return check_place(c, at, bytes, c->program->align, what);
 }
 
 static bool same_box(const itg_npu_feature *a, const itg_npu_feature *b) {
@@ -245,14 +248,19 @@ static itg_words check_product(const checker *c) {
   const itg_npu_form form = itg_npu_form_of(p);
   NEED(!p->sparse || ((form.outputs ? p->out_atom : p->in_atom) % form.of == 0 && p->out_atom * p->in_atom % 8 == 0),
        "its atoms of %u inputs and %u outputs hold no whole groups", p->in_atom, p->out_atom);
-  unsigned __int128 bytes = (p->dst.channels - 1) / p->out_atom + 1;
-  bytes *= (uint64_t)p->kernel[0] * p->kernel[1];
-  bytes *= deep ? (uint64_t)itg_npu_atom_bytes(p) : p->out_atom * itg_item(w);
-  if (deep) bytes *= (uint64_t)(p->src.channels - 1) / p->in_atom + 1;
+  unsigned __int128 bytes = (uint64_t)p->kernel[0] * p->kernel[1];
+  if (p->sparse) {
+    bytes *= (p->dst.channels - 1) / p->out_atom + 1;
+    bytes *= (p->src.channels - 1) / p->in_atom + 1;
+    bytes *= (uint64_t)itg_npu_atom_bytes(p);
+  } else {
+    bytes *= (uint64_t)p->dst.channels * itg_item(w);
+    if (deep) bytes *= p->src.channels;
+  }
   NEED(bytes == p->weight_bytes, "its weights have %u bytes, which is not what its extents need", p->weight_bytes);
   TRY(check_line(c, p->weights, p->weight_bytes, "weights"));
-  NEED(p->params % 4 == 0, "its parameters lie at %u, which is no multiple of 4", p->params);
-  TRY(check_line(c, p->params, 8ull * p->dst.channels, "parameters"));
+  NEED(p->one_scale <= 1, "its scales are shared %u times", p->one_scale);
+  TRY(check_place(c, p->params, itg_npu_param_bytes(p), 4, "parameters"));
   TRY(check_round(c, p->y_zero, p->low, p->high, p->table, p->entries, p->base));
   return check_overlap(c, adds ? &p->residual : NULL, NULL);
 }

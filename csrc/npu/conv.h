@@ -48,16 +48,16 @@ static void pack_sparse(const machine *m, const itg_npu_product *p, const itg_np
 static void pack_weights(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, int8_t *to) {
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, ia = p->in_atom;
   const int64_t ins = p->src.channels, outs = p->dst.channels, deeper = itg_npu_div_up(ins, ia);
-  const int8_t *from = (const int8_t *)m->sram[p->head.core] + p->weights;
+  const int8_t *from = (const int8_t *)m->sram[p->head.core] + p->weights;  // atom by atom, with what each has
   if (outs % LANES || ins % 4) memset(to, 0, (size_t)(plan->groups * taps * plan->depth * 64));
   for (int64_t o = 0; o < outs; o += oa)
     for (int64_t tap = 0; tap < taps; tap++)
-      for (int64_t d = 0; d < deeper; d++, from += oa * ia) {
+      for (int64_t d = 0; d < deeper; d++) {
         const int64_t more = outs - o < oa ? outs - o : oa, wide = ins - d * ia < ia ? ins - d * ia : ia;
         for (int64_t k = 0; k < more; k++) {
           const int64_t oc = o + k;
           int8_t *lane = to + (oc / LANES * taps + tap) * plan->depth * 64 + oc % LANES * 4;
-          const int8_t *row = from + k * ia;
+          const int8_t *row = from + k * wide;
           int64_t i = 0;
           if (d * ia % 4 == 0) {
             lane += d * ia / 4 * 64;
@@ -67,6 +67,7 @@ static void pack_weights(const machine *m, const itg_npu_product *p, const itg_n
             for (; i < wide; i++) lane[(d * ia + i) / 4 * 64 + (d * ia + i) % 4] = row[i];
           }
         }
+        from += more * wide;
       }
 }
 
@@ -261,7 +262,6 @@ static void conv(machine *m, const itg_npu_product *p, const itg_npu_plan plan) 
   const uint8_t flip = p->src.dtype == ITG_I8 ? 0x80 : 0;
   if (!same_weights(m->packed, p)) (p->sparse ? pack_sparse : pack_weights)(m, p, &plan, b.packed);
   m->packed = p;
-  const uint8_t *params = m->sram[p->head.core] + p->params;
   for (int64_t g = 0; g < plan.groups; g++) {
     int32_t sums[LANES];
     sum_weights(b.packed + g * taps * plan.depth * 64, taps * plan.depth, sums);
@@ -269,7 +269,7 @@ static void conv(machine *m, const itg_npu_product *p, const itg_npu_plan plan) 
       const int64_t c = g * LANES + i;
       int32_t bias = 0;
       b.scale[c] = 0;
-      if (c < p->dst.channels) memcpy(&b.scale[c], params + c * 8, 4), memcpy(&bias, params + c * 8 + 4, 4);
+      if (c < p->dst.channels) load_params(m, p, c, &b.scale[c], &bias);
       b.bias[c] = (int32_t)((uint32_t)bias - (uint32_t)sums[i] * (uint32_t)(p->x_zero + flip));
     }
   }

@@ -79,21 +79,19 @@ static __attribute__((noinline)) void sum_slide(const uint8_t *at, int64_t next,
 
 // Weights, biases with the input's zero in them, and scales.
 static void pack_depthwise(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, const beside *b) {
-  const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, channels = p->dst.channels;
+  const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], channels = p->dst.channels;
   const int8_t *from = (const int8_t *)m->sram[p->head.core] + p->weights;
-  const uint8_t *params = m->sram[p->head.core] + p->params;
   int32_t *to = (int32_t *)(void *)b->packed;
   for (int64_t c = 0; c < plan->groups * LANES; c++) {
     int32_t *lane = to + c / LANES * taps * LANES + c % LANES;
-    const int8_t *w = from + c / oa * taps * oa + c % oa;
     int32_t bias = 0, sum = 0;
     b->scale[c] = 0;
     for (int64_t t = 0; t < taps; t++) {
-      const int32_t one = c < channels ? w[t * oa] : 0;
+      const int32_t one = c < channels ? from[itg_npu_weight_at(p, c, t, 0)] : 0;
       lane[t * LANES] = one & 0xffff;
       sum += one;
     }
-    if (c < channels) memcpy(&b->scale[c], params + c * 8, 4), memcpy(&bias, params + c * 8 + 4, 4);
+    if (c < channels) load_params(m, p, c, &b->scale[c], &bias);
     b->bias[c] = (int32_t)((uint32_t)bias - (uint32_t)sum * (uint32_t)p->x_zero);
   }
 }

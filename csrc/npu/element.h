@@ -165,10 +165,15 @@ static inline float sum_to_float(uint8_t dtype, int64_t sum) {  // of bytes in 3
   return dtype == ITG_I16 ? (float)sum : (float)(int32_t)(uint32_t)(uint64_t)sum;
 }
 
-// The weight of output o and input i of an atom at `at`; of equal places the last wins.
-static inline int32_t weight_of(const itg_npu_product *p, const int8_t *at, int64_t o, int64_t i) {
-  const int64_t item = (int64_t)itg_item(p->weight_type);
-  if (!p->sparse) return whole((uint8_t)p->weight_type, (const uint8_t *)at + (o * p->in_atom + i) * item);
+// Scale and bias (of floats its bits) of an output channel.
+static inline void load_params(const machine *m, const itg_npu_product *p, int64_t c, float *scale, int32_t *bias) {
+  const uint8_t *at = m->sram[p->head.core] + p->params;
+  memcpy(scale, at + (p->one_scale ? 0 : 4 * c), 4);
+  memcpy(bias, at + 4 * ((p->one_scale ? 1 : (int64_t)p->dst.channels) + c), 4);
+}
+
+// The sparse weight of output o and input i of an atom at `at`; of equal places the last wins.
+static inline int32_t sparse_weight(const itg_npu_product *p, const int8_t *at, int64_t o, int64_t i) {
   const itg_npu_form f = itg_npu_form_of(p);
   const int64_t line = f.outputs ? i : o, along = f.outputs ? o : i, wide = f.outputs ? p->out_atom : p->in_atom;
   const int64_t first = (line * wide + along) / f.of * f.many;
@@ -189,13 +194,14 @@ static void real_product_elements(const machine *m, const itg_npu_product *p) {
   const bool deep = p->head.op == ITG_NPU_CONV, adds = p->residual.channels != 0;
   const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
   const box residual = box_of(m, &p->head, &p->residual);
-  const uint8_t *weights = m->sram[p->head.core] + p->weights, *params = m->sram[p->head.core] + p->params;
+  const uint8_t *weights = m->sram[p->head.core] + p->weights;
   const rounding end = ROUNDING(m, p, p->table, p->entries, p->base);
-  const int64_t oa = p->out_atom, ia = deep ? p->in_atom : 1, ins = deep ? src.channels : 1;
+  const int64_t ins = deep ? src.channels : 1;
   for (int64_t oc = 0; oc < dst.channels; oc++) {
-    float scale, bias;
-    memcpy(&scale, params + oc * 8, 4);
-    memcpy(&bias, params + oc * 8 + 4, 4);
+    float scale;
+    int32_t bits;
+    load_params(m, p, oc, &scale, &bits);
+    const float bias = itg_float_of_bits((uint32_t)bits);
     for (int64_t y = 0; y < dst.height; y++)
       for (int64_t x = 0; x < dst.width; x++) {
         float sum = 0;
@@ -204,8 +210,7 @@ static void real_product_elements(const machine *m, const itg_npu_product *p) {
           const int64_t at_x = x * p->stride[1] - p->pad[1] + tap % p->kernel[1] * p->dilation[1];
           const bool inside = at_y >= 0 && at_y < src.height && at_x >= 0 && at_x < src.width;
           for (int64_t ic = 0; ic < ins; ic++) {
-            const int64_t block = (oc / oa * p->kernel[0] * p->kernel[1] + tap) * itg_npu_div_up(ins, ia) + ic / ia;
-            const float w = real(weights + ((block * oa + oc % oa) * ia + ic % ia) * 2);
+            const float w = real(weights + 2 * itg_npu_weight_at(p, oc, tap, ic));
             sum += (inside ? real(element(&src, deep ? ic : oc, at_y, at_x)) : 0.f) * w;
           }
         }
@@ -228,15 +233,13 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
   const box residual = box_of(m, &p->head, &p->residual);
   const int64_t item = (int64_t)itg_item(p->weight_type);
   const int8_t *weights = (const int8_t *)m->sram[p->head.core] + p->weights;
-  const uint8_t *params = m->sram[p->head.core] + p->params;
   const rounding end = ROUNDING(m, p, p->table, p->entries, p->base);
   const int64_t oa = p->out_atom, ia = p->in_atom, deeper = itg_npu_div_up(src.channels, ia);
   const int64_t atom = itg_npu_atom_bytes(p);
   for (int64_t oc = 0; oc < dst.channels; oc++) {
     float scale;
     int32_t bias;
-    memcpy(&scale, params + oc * 8, 4);
-    memcpy(&bias, params + oc * 8 + 4, 4);
+    load_params(m, p, oc, &scale, &bias);
     for (int64_t y = 0; y < dst.height; y++)
       for (int64_t x = 0; x < dst.width; x++) {
         const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
@@ -245,16 +248,13 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
         for (int64_t i = v.from; i < v.to; i++)
           for (int64_t j = h.from; j < h.to; j++) {
             const int64_t at_y = v.place + i * p->dilation[0], at_x = h.place + j * p->dilation[1];
-            const int64_t tap = (oc / oa * p->kernel[0] + i) * p->kernel[1] + j;
-            if (!deep) {
-              const uint8_t *w = (const uint8_t *)weights + (tap * oa + oc % oa) * item;
-              sum += (int64_t)(whole(src.dtype, element(&src, oc, at_y, at_x)) - p->x_zero) *
-                     whole((uint8_t)p->weight_type, w);
-              continue;
-            }
-            for (int64_t ic = 0; ic < src.channels; ic++) {
-              const int32_t w = weight_of(p, weights + (tap * deeper + ic / ia) * atom, oc % oa, ic % ia);
-              sum += (int64_t)(whole(src.dtype, element(&src, ic, at_y, at_x)) - p->x_zero) * w;
+            const int64_t tap = i * p->kernel[1] + j;
+            for (int64_t ic = 0; ic < (deep ? src.channels : 1); ic++) {
+              const int64_t block = (oc / oa * p->kernel[0] * p->kernel[1] + tap) * deeper + ic / ia;
+              const int32_t w = p->sparse ? sparse_weight(p, weights + block * atom, oc % oa, ic % ia)
+                                          : whole((uint8_t)p->weight_type, (const uint8_t *)weights +
+                                                                               item * itg_npu_weight_at(p, oc, tap, ic));
+              sum += (int64_t)(whole(src.dtype, element(&src, deep ? ic : oc, at_y, at_x)) - p->x_zero) * w;
             }
           }
         if (put_sum(&end, sum, element(&dst, oc, y, x))) continue;

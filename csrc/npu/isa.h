@@ -70,7 +70,7 @@ typedef struct itg_npu_product {
   int32_t pad[2];         // rows above and columns before src that count as zero
   uint32_t weights;       // in SRAM
   uint32_t weight_bytes;
-  uint32_t params;        // in SRAM: f32 scale and i32 (of floats f32) bias of every output channel, in turns
+  uint32_t params;        // in SRAM: f32 scales and i32 (of floats f32) biases of all output channels
   uint16_t in_atom;       // how the weights are packed
   uint16_t out_atom;
   int32_t x_zero;
@@ -86,6 +86,7 @@ typedef struct itg_npu_product {
   int32_t base;
   uint32_t sparse;        // 0 dense, 1: 2 of 4 input channels, 2: 2 of 4 outputs, 3: 4 of 16
   uint32_t weight_type;   // enum itg_dtype
+  uint32_t one_scale;     // 1: all channels share a scale, which is stored once
 } itg_npu_product;
 
 typedef struct itg_npu_pool {
@@ -190,7 +191,7 @@ _Static_assert(sizeof(itg_npu_port) == 72, "port");
 _Static_assert(sizeof(itg_npu_head) == 24, "head");
 _Static_assert(sizeof(itg_npu_feature) == 40, "feature");
 _Static_assert(sizeof(itg_npu_move) == 104, "move");
-_Static_assert(sizeof(itg_npu_product) == 232, "product");
+_Static_assert(sizeof(itg_npu_product) == 240, "product");
 _Static_assert(sizeof(itg_npu_pool) == 168, "pool");
 _Static_assert(sizeof(itg_npu_eltwise) == 200, "eltwise");
 _Static_assert(sizeof(itg_npu_lut) == 120, "lut");

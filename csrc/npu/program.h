@@ -50,6 +50,21 @@ static inline itg_npu_form itg_npu_form_of(const itg_npu_product *p) {
   return forms[p->sparse];
 }
 
+// Scales, one or one for each channel, then biases.
+static inline uint64_t itg_npu_param_bytes(const itg_npu_product *p) {
+  return 4ull * ((p->one_scale ? 1 : p->dst.channels) + (uint64_t)p->dst.channels);
+}
+
+// Which of the stored weights, that are not sparse, belongs to an output, a tap and an input. Atoms at the end hold what
+// is there: `rows` outputs and `wide` inputs.
+static inline int64_t itg_npu_weight_at(const itg_npu_product *p, int64_t oc, int64_t tap, int64_t ic) {
+  const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, o = oc / oa * oa;
+  const int64_t rows = p->dst.channels - o < oa ? p->dst.channels - o : oa;
+  if (p->head.op == ITG_NPU_DEPTHWISE) return o * taps + tap * rows + oc - o;
+  const int64_t ins = p->src.channels, ia = p->in_atom, i = ic / ia * ia, wide = ins - i < ia ? ins - i : ia;
+  return (o * taps + tap * rows) * ins + i * rows + (oc - o) * wide + ic - i;
+}
+
 static inline int64_t itg_npu_atom_bytes(const itg_npu_product *p) {
   const itg_npu_form f = itg_npu_form_of(p);
   const int64_t values = (int64_t)p->out_atom * p->in_atom / f.of * f.many;

@@ -63,7 +63,7 @@ int itg_npu_regions_of(const itg_npu_instruction *i, itg_npu_region *to) {
     case ITG_NPU_DEPTHWISE:
       if (i->product.residual.channels) n += itg_npu_box_regions(&i->product.residual, false, to + n);
       n += line(i->product.weights, i->product.weight_bytes, to + n);
-      n += line(i->product.params, 8ull * i->product.dst.channels, to + n);
+      n += line(i->product.params, itg_npu_param_bytes(&i->product), to + n);
       n += line(i->product.table, table_bytes(i->product.entries, &i->product.src, &i->product.dst), to + n);
       break;
     case ITG_NPU_ELTWISE:

@@ -62,23 +62,19 @@ static void fill_wide(const machine *m, const itg_npu_product *p, const itg_npu_
 static void pack_wide(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, const wide_beside *b) {
   const bool deep = p->head.op == ITG_NPU_CONV;
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], depth = deep ? plan->depth : 1;
-  const int64_t oa = p->out_atom, ia = deep ? p->in_atom : 1, deeper = itg_npu_div_up(depth, ia);
   const int64_t item = (int64_t)itg_item(p->weight_type);
-  const uint8_t *from = m->sram[p->head.core] + p->weights, *params = m->sram[p->head.core] + p->params;
+  const uint8_t *from = m->sram[p->head.core] + p->weights;
   memset(b->packed, 0, (size_t)(plan->groups * taps * depth * LANES) * sizeof *b->packed);
   for (int64_t c = 0; c < plan->groups * LANES; c++) {
     b->scale[c] = 0, b->bias[c] = 0;
     if (c >= p->dst.channels) continue;
     int32_t bias;
-    memcpy(&b->scale[c], params + c * 8, 4);
-    memcpy(&bias, params + c * 8 + 4, 4);
+    load_params(m, p, c, &b->scale[c], &bias);
     b->bias[c] = p->src.dtype == ITG_F16 ? (double)itg_float_of_bits((uint32_t)bias) : (double)bias;
     for (int64_t tap = 0; tap < taps; tap++) {
       float *to = b->packed + (c / LANES * taps + tap) * depth * LANES + c % LANES;
-      for (int64_t i = 0; i < depth; i++) {
-        const uint8_t *at = from + ((((c / oa * taps + tap) * deeper + i / ia) * oa + c % oa) * ia + i % ia) * item;
-        to[i * LANES] = number((uint8_t)p->weight_type, at, 0);
-      }
+      for (int64_t i = 0; i < depth; i++)
+        to[i * LANES] = number((uint8_t)p->weight_type, from + item * itg_npu_weight_at(p, c, tap, i), 0);
     }
   }
 }

@@ -12,6 +12,8 @@ from intaglio.ir import Type, constant
 from intaglio.npu.isa import QUEUES, Feature, Instruction, Port, Program
 from intaglio.npu.run import npu_run
 from intaglio.npu.sparse import FORMS, compress
+from intaglio.npu.weights import Atoms
+from intaglio.npu.weights import packed as pack
 from intaglio.ops.registry import evaluate_node
 from intaglio.plan import Plan, Step, Tensor
 from intaglio.targets.npu import reals
@@ -108,20 +110,19 @@ class Builder:
                 atoms: tuple[int, int] = (16, 16), sparse: int = 0, weights: str = "",
                 **fields: Any) -> None:  # fmt: skip
         """conv or depthwise with random weights and parameters that use the range of dst."""
-        outs, ins = -(-dst.channels // atoms[0]) * atoms[0], -(-src.channels // atoms[1]) * atoms[1]
         real = src.dtype == "f16"
         kind = weights or ("f16" if real else "i8")
-        w = self.numbers(kind, (outs, ins if op == "conv" else 1, *kernel))
+        outs, ins = dst.channels, src.channels if op == "conv" else 1
+        if sparse:
+            outs, ins = -(-outs // atoms[0]) * atoms[0], -(-ins // atoms[1]) * atoms[1]
+        w = self.numbers(kind, (outs, ins, *kernel))
         w[dst.channels :] = 0
         if op == "conv":
             w[:, src.channels :] = 0
-            packed = w.reshape(outs // atoms[0], atoms[0], ins // atoms[1], atoms[1], *kernel)
-            packed = packed.transpose(0, 4, 5, 2, 1, 3)
-            if sparse:
-                packed = self.thinned(packed.reshape(-1, *atoms), sparse)
-        else:
-            packed = w.reshape(outs // atoms[0], atoms[0], *kernel).transpose(0, 2, 3, 1)
-        params = np.zeros(dst.channels, [("scale", "<f4"), ("bias", "<f4" if real else "<i4")])
+        packed = pack(w, Atoms(atoms[1], atoms[0]), op == "depthwise")
+        if sparse:
+            packed = self.thinned(packed.reshape(-1, *atoms), sparse)
+        scales = 1 if fields.get("one_scale") else dst.channels
         spread = (
             (1.0 if real else 5e4)
             * (256 if kind == "i16" else 1)
@@ -130,11 +131,11 @@ class Builder:
         wide = 256.0 if src.dtype == "i16" else 1.0
         full = 2e4 if dst.dtype == "i16" else 100.0
         full = 1.0 if dst.dtype == "f16" or (real and dst.dtype == "f32") else full
-        params["scale"] = self.random.uniform(0.3, 1.5, dst.channels) * full / spread / wide
-        params["bias"] = self.random.integers(-3000, 3000, dst.channels) * (
-            full / 3e3 if real else 1
-        )
-        at, data = self.constant(params), packed.nbytes
+        scale = self.random.uniform(0.3, 1.5, scales) * full / spread / wide
+        bias = self.random.integers(-3000, 3000, dst.channels) * (full / 3e3 if real else 1)
+        bias = bias.astype(np.float32 if real else np.int32)
+        params = scale.astype(np.float32).tobytes() + bias.tobytes()
+        at, data = self.constant(np.frombuffer(params, np.uint8)), packed.nbytes
         limits = (0, 0) if dtypes.is_float(dst.dtype) else dtypes.limits(dst.dtype)
         usual: dict[str, Any] = {
             "stride": (1, 1), "dilation": (1, 1), "pad": (0, 0), "residual": None,

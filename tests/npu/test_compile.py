@@ -81,6 +81,20 @@ def test_chips_are_found_by_name_or_file(tmp_path):
         targets.find("rk9999")
 
 
+def test_cores_and_layers_by_name(model, tmp_path):
+    file = model
+    out = ["-o", str(tmp_path / "m.itg")]
+    done = CliRunner().invoke(cli, ["compile", str(file), "--target", "rk3588", "--cores", "3",
+                                    "--by-layer", *out])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(cli, ["inspect", out[1], "--asm"])
+    assert "for rk3588, 3 cores" in done.output
+    done = CliRunner().invoke(cli, ["compile", str(file), "--cores", "2", *out])
+    assert "are for chips with an NPU" in str(done.exception)
+    done = CliRunner().invoke(cli, ["compile", str(file), "--target", "rk3588", "--cores", "9"])
+    assert "9 cores are asked for; it has 3" in str(done.exception)
+
+
 def test_a_model_of_floats_stays_on_the_cpu():
     x = Value(Type("f32", (1, 3, 8, 8)), "x")
     made = trace(Graph([x], [ops.relu(x)], ["y"]), target="rk3588")

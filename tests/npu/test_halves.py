@@ -59,6 +59,13 @@ def test_windows_of_16_bits(op, x, kernel, stride, dilation, pad):
     conv(Builder(6), op, x=x, y=x, kernel=kernel, stride=stride, dilation=dilation, pad=pad)
 
 
+@pytest.mark.parametrize("op", ["conv", "depthwise"])
+@pytest.mark.parametrize("x", ["i8", "i16", "f16"])
+@pytest.mark.parametrize("pad", [(1, 1), (200, 200)])
+def test_one_scale_for_all_channels(op, x, pad):
+    conv(Builder(17), op, x=x, y=x, one_scale=1, pad=pad, size=(4, 4), ins=40)
+
+
 def test_many_more_borders_than_pixels():
     conv(Builder(6), x="f16", y="f16", size=(3, 3), pad=(200, 200), ins=40, outs=3)
 

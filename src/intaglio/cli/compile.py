@@ -35,8 +35,18 @@ from intaglio.errors import BadInput
     show_default=True,
     metavar="TYPE",
     help="bf16: products in bf16, sums in f32; faster on CPUs with AVX512-BF16. "
-    "fp16: weights and what lies between products stored in f16, computed in f32; half the memory.",
+    "fp16: weights and what lies between products stored in f16, computed in f32; half the memory; "
+    "on NPUs that have it, layers of floats compute in it.",
 )
+@click.option(
+    "--cores",
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Cores of an NPU that share the work.",
+)
+@click.option("--by-layer", is_flag=True,
+              help="Run each layer on the NPU by itself, as vendors' tools do.")  # fmt: skip
 @click.option(
     "--dump-dir", type=click.Path(file_okay=False), help="Write the graph as text after every pass."
 )
@@ -61,6 +71,7 @@ from intaglio.errors import BadInput
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @options.model_options
 def command(model: str, out: str | None, target: str, isa: str | None, level: int, precision: str,
+            cores: int, by_layer: bool,
             dump_dir: str | None, tune: bool, tune_seconds: float | None,
             tune_threads: int | None, explain: bool, quiet: bool,
             **model_options: Any) -> None:  # fmt: skip
@@ -71,6 +82,7 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
     intaglio compile model.onnx --dim batch=1 -o m.itg   fix a symbolic dimension
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
     intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU: see `targets`
+    intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3
     intaglio compile model.onnx --precision bf16         two to three digits, up to 1.8x as fast
     intaglio compile model.onnx --precision fp16         three to four digits, half the size
     intaglio compile model.onnx --tune --explain         the fastest way for each layer, measured
@@ -83,6 +95,8 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
     from intaglio.passes.prune import Pruned
     from intaglio.tune import Tuning
 
+    if (cores != 1 or by_layer) and target == "cpu":
+        raise BadInput("--cores and --by-layer are for chips with an NPU; name one with --target")
     for name, given in (("seconds", tune_seconds), ("threads", tune_threads)):
         if given is not None and not tune:
             raise BadInput(f"--tune-{name} is for --tune, which is not given")
@@ -109,7 +123,8 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
         made = trace(
             model, target=target, isa=isa, level=level, precision=precision, dump_dir=dump_dir,
             progress=lambda words: bar.update(task, total=None, description=words),
-            tune=how if tune else False, **options.load_arguments(**model_options),
+            tune=how if tune else False, cores=cores, by_layer=by_layer,
+            **options.load_arguments(**model_options),
         )  # fmt: skip
         bar.update(task, description=f"writing {path}")
         made.package.save(path)

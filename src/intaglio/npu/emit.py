@@ -214,12 +214,11 @@ class Emitter:
         count = min(step, c.blocks - first)
         key = (k, first, count)
         if key not in self.packed:
-            layer, align = self.facts.layers[k], self.facts.chip.align
-            self.packed[key] = self.keep(chunk_bytes(layer, c, first, count, align))
+            self.packed[key] = self.keep(chunk_bytes(self.facts.layers[k], c, first, count))
         self.load_bytes(self.packed[key], blocks[slot % len(blocks)].offset, k)
 
     def keep(self, raw: bytes) -> tuple[int, int]:
-        self.weights += b"\0" * (-len(self.weights) % 64)
+        self.weights += b"\0" * (-len(self.weights) % 16)
         self.weights += raw
         return len(self.weights) - len(raw), len(raw)
 
@@ -264,21 +263,21 @@ class Emitter:
         step, slots = self.made.chunks[k], self.made.weights[k]
         first = i * step * c.atoms.outputs
         channels = min(step * c.atoms.outputs, layer.dst.channels - first)
-        blocks = min(step, c.blocks - i * step)
         weights = slots[i % len(slots)].offset
-        params = weights + c.params_at(blocks, self.facts.chip.align)
+        params = weights + c.params_at(channels)
         made = _part(layer.dst, first, channels)
         low, high = self.band.made[k]
         fields = self.window(layer) | self.rounding(layer)
         fields |= {
             "dst": self.inside(made, low, high),
             "weights": weights,
-            "weight_bytes": blocks * c.block_bytes,
+            "weight_bytes": c.weight_bytes(channels),
             "params": params,
             "in_atom": c.atoms.inputs,
             "out_atom": c.atoms.outputs,
             "x_zero": a["x_zero"],
             "sparse": c.sparse,
+            "one_scale": int(c.one_scale),
             "weight_type": dtypes.TABLE[layer.node.inputs[1].dtype].code,  # type: ignore[union-attr]
         }
         if layer.op == "depthwise":
@@ -288,8 +287,8 @@ class Emitter:
             r = _part(layer.reads[layer.residual], first, channels)
             fields["residual"] = self.inside(r, low, high)
             fields |= {"r_zero": a["r_zero"], "r_factor": a["r_factor"]}
-        constants = [(weights, weights + blocks * c.block_bytes),
-                     (params, params + channels * 8)]  # fmt: skip
+        constants = [(weights, weights + c.weight_bytes(channels)),
+                     (params, params + c.param_bytes(channels))]  # fmt: skip
         self.emit(layer.op, fields, k, constants)
         return made
 

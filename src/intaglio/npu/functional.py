@@ -111,8 +111,10 @@ class Machine:
         raw = self._weights(core, f)
         if f.get("sparse"):
             raw = expand(raw, oa, ia, f["sparse"])
-        w = raw.reshape(groups, kh, kw, depth, oa, ia).transpose(1, 2, 0, 4, 3, 5)
-        w = w.reshape(kh, kw, groups * oa, depth * ia)[:, :, : dst.channels, : src.channels]
+            w = raw.reshape(groups, kh, kw, depth, oa, ia).transpose(1, 2, 0, 4, 3, 5)
+            w = w.reshape(kh, kw, groups * oa, depth * ia)[:, :, : dst.channels, : src.channels]
+        else:
+            w = self._unpacked(raw, (dst.channels, src.channels, kh, kw), oa, ia)
         if src.dtype in reals.TYPES:
             self._real_product(core, f, w.astype(np.float32), src.channels)
             return
@@ -121,13 +123,32 @@ class Machine:
 
     def _depthwise(self, core: int, f: dict[str, Any]) -> None:
         oa, (kh, kw), channels = f["out_atom"], f["kernel"], f["dst"].channels
-        raw = self._weights(core, f)
-        w = raw.reshape(-1, kh, kw, oa).transpose(1, 2, 0, 3).reshape(kh, kw, -1)
+        w = self._unpacked(self._weights(core, f), (channels, 1, kh, kw), oa, 1)[:, :, :, 0]
         if f["src"].dtype in reals.TYPES:
             self._real_product(core, f, w[:, :, :channels].astype(np.float32), 0)
             return
         exact = w[:, :, :channels].astype(np.float64)
         self._product(core, f, lambda x, i, j: exact[i, j].reshape(-1, 1, 1) * x)
+
+    def _unpacked(self, raw: Array, shape: tuple[int, ...], oa: int, ia: int) -> Array:
+        """[kernel, kernel, outputs, inputs] of weights in atoms; the last may be smaller."""
+        outs, ins, kh, kw = shape
+        w, at = np.zeros((kh * kw, outs, ins), raw.dtype), 0
+        for o in range(0, outs, oa):
+            for tap in range(kh * kw):
+                for i in range(0, ins, ia):
+                    to = w[tap, o : o + oa, i : i + ia]
+                    to[:] = raw[at : at + to.size].reshape(to.shape)
+                    at += to.size
+        return w.reshape(kh, kw, outs, ins)
+
+    def _params(self, core: int, f: dict[str, Any], kind: Any) -> tuple[Array, Array]:
+        """Scales and biases of all output channels."""
+        many = f["dst"].channels
+        scales = 1 if f.get("one_scale") else many
+        scale = self._bytes(core, f["params"], scales, np.float32)
+        bias = self._bytes(core, f["params"] + 4 * scales, many, kind)
+        return np.broadcast_to(scale, (many,)).reshape(-1, 1, 1), bias.reshape(-1, 1, 1)
 
     def _weights(self, core: int, f: dict[str, Any]) -> Array:
         kind = dtypes.BY_CODE[f["weight_type"]].numpy
@@ -137,14 +158,14 @@ class Machine:
         """Sums of f32 over rows, columns and then channels; what lies outside counts as 0."""
         dst = f["dst"]
         x = self.get(core, f["src"]).astype(np.float32)
-        params = self._bytes(core, f["params"], 2 * dst.channels, np.float32).reshape(-1, 2, 1, 1)
+        scale, bias = self._params(core, f, np.float32)
         total = np.zeros((dst.channels, dst.height, dst.width), np.float32)
         for i, j, part, _ in _windows(x, f, every=True):
             if not deep:
                 total += part * w[i, j].reshape(-1, 1, 1)
             for c in range(deep):
                 total += part[c] * w[i, j, :, c].reshape(-1, 1, 1)
-        real = total * params[:, 0] + params[:, 1]
+        real = total * scale + bias
         self._end(core, f, self._with_residual(core, f, real))
 
     def _with_residual(self, core: int, f: dict[str, Any], real: Array) -> Array:
@@ -157,18 +178,17 @@ class Machine:
     def _product(self, core: int, f: dict[str, Any], tap: Any) -> None:
         dst = f["dst"]
         x = self.get(core, f["src"]).astype(np.float64) - f["x_zero"]
-        params = self._bytes(core, f["params"], 2 * dst.channels, np.int32).reshape(-1, 2)
-        scale, bias = params[:, 0].copy().view(np.float32), params[:, 1].astype(np.int64)
+        scale, bias = self._params(core, f, np.int32)
         total = np.zeros((dst.channels, dst.height, dst.width))
         for i, j, part, _ in _windows(x, f):
             total += tap(part, i, j)
-        acc = total.astype(np.int64) + bias.reshape(-1, 1, 1)
+        acc = total.astype(np.int64) + bias.astype(np.int64)
         if f["src"].dtype != "i16":
             acc = acc.astype(np.int32)
         if dst.dtype == "i32":  # the sums themselves
             self.put(core, dst, acc.astype(np.int32))
             return
-        real = acc.astype(np.float32) * scale.reshape(-1, 1, 1)
+        real = acc.astype(np.float32) * scale
         self._end(core, f, self._with_residual(core, f, real))
 
     def _pool(self, core: int, f: dict[str, Any]) -> None:

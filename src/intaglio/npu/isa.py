@@ -101,7 +101,7 @@ _PRODUCT = [
     *_WINDOW,
     ("weights", "<u4"),  # in SRAM
     ("weight_bytes", "<u4"),
-    ("params", "<u4"),  # in SRAM: f32 scale and i32 (f32) bias of every output channel, in turns
+    ("params", "<u4"),  # in SRAM: f32 scales and i32 (f32) biases of all output channels
     ("in_atom", "<u2"),  # how the weights are packed
     ("out_atom", "<u2"),
     ("x_zero", "<i4"),
@@ -111,6 +111,7 @@ _PRODUCT = [
     *_TABLE,
     ("sparse", "<u4"),  # 0 dense, 1: 2 of 4 input channels, 2: 2 of 4 outputs, 3: 4 of 16
     ("weight_type", "<u4"),  # code of an element type
+    ("one_scale", "<u4"),  # 1: all channels share a scale, which is stored once
 ]
 _FIELDS: dict[str, tuple[str, list[Any]]] = {
     "load": ("load", _MOVE),

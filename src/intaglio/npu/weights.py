@@ -31,15 +31,26 @@ def atoms(layer: Layer, chip: Chip) -> Atoms:
 
 
 def packed(w: Array, a: Atoms, depthwise: bool) -> Array:
-    """[ceil(OC/oa)][KH][KW][ceil(IC/ia)][oa][ia], zeros where there is no channel."""
+    """[ceil(OC/oa)][KH][KW][ceil(IC/ia)][oa][ia] in one row, of the last atoms only what is there.
+
+    Of depthwise weights [ceil(C/oa)][KH][KW][oa].
+    """
+    full = len(w) // a.outputs * a.outputs
+    parts = [_blocks(w[:full], a.outputs, 1 if depthwise else a.inputs),
+             _blocks(w[full:], len(w) - full, 1 if depthwise else a.inputs)]  # fmt: skip
+    return np.concatenate([p.reshape(-1) for p in parts])
+
+
+def _blocks(w: Array, rows: int, wide: int) -> Array:
+    """Blocks of `rows` outputs: their taps, in these atoms of up to `wide` inputs."""
+    if not len(w):
+        return w
     outs, ins, kh, kw = w.shape
-    o1, i1 = -(-outs // a.outputs), -(-ins // a.inputs)
-    full = np.zeros((o1 * a.outputs, i1 * a.inputs, kh, kw), w.dtype)
-    full[:outs, :ins] = w
-    if depthwise:  # [ceil(C/oa)][KH][KW][oa]
-        return full.reshape(o1, a.outputs, kh, kw).transpose(0, 2, 3, 1).copy()
-    blocks = full.reshape(o1, a.outputs, i1, a.inputs, kh, kw)
-    return blocks.transpose(0, 4, 5, 2, 1, 3).copy()
+    full, taps = ins // wide * wide, kh * kw
+    many = outs // rows
+    atoms = w[:, :full].reshape(many, rows, full // wide, wide, taps).transpose(0, 4, 2, 1, 3)
+    last = w[:, full:].reshape(many, rows, ins - full, taps).transpose(0, 3, 1, 2)
+    return np.concatenate([atoms.reshape(many, taps, -1), last.reshape(many, taps, -1)], 2)
 
 
 @dataclass(slots=True)
@@ -55,14 +66,23 @@ class Constants:
     table: bytes = b""
     entries: int = 0
     sparse: int = 0  # the form in which weights are stored; 0: all of them
+    one_scale: bool = False  # all channels share a factor, which is stored once
 
     def chunk(self, blocks: int, align: int) -> int:
         """Bytes in SRAM of that many blocks: weights, then params."""
-        return _up(blocks * self.block_bytes, align) + _up(blocks * self.atoms.outputs * 8, align)
+        channels = blocks * self.atoms.outputs
+        return _up(self.params_at(channels) + self.param_bytes(channels), align)
 
-    def params_at(self, blocks: int, align: int) -> int:
-        """Where the params begin in such a chunk."""
-        return _up(blocks * self.block_bytes, align)
+    def params_at(self, channels: int) -> int:
+        """Where the params begin in a chunk of that many channels."""
+        return _up(self.weight_bytes(channels), 4)
+
+    def param_bytes(self, channels: int) -> int:
+        return 4 * (channels + (1 if self.one_scale else channels))
+
+    def weight_bytes(self, channels: int) -> int:
+        """Of that many channels; of sparse ones there are whole blocks."""
+        return self.block_bytes * channels // self.atoms.outputs
 
 
 def constants(layer: Layer, chip: Chip) -> Constants | None:
@@ -79,10 +99,13 @@ def constants(layer: Layer, chip: Chip) -> Constants | None:
     a = atoms(layer, chip)
     outs, ins, kh, kw = w.shape
     form = sparse_form(w.data, a, chip) if layer.op == "conv" and w.data is not None else 0
-    item = dtypes.TABLE[w.dtype].numpy.itemsize
-    atom = FORMS[form].bytes(a.outputs, a.inputs) if form else a.outputs * a.inputs * item
-    size = kh * kw * -(-ins // a.inputs) * atom
-    return Constants(a, -(-outs // a.outputs), size, raw, entries, form)
+    size = kh * kw * a.outputs * ins * dtypes.TABLE[w.dtype].numpy.itemsize
+    if form:
+        size = kh * kw * -(-ins // a.inputs) * FORMS[form].bytes(a.outputs, a.inputs)
+    scale = node.inputs[2]
+    assert scale is not None
+    one = scale.data is not None and bool((scale.data == scale.data[0]).all())
+    return Constants(a, -(-outs // a.outputs), size, raw, entries, form, one)
 
 
 def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:
@@ -102,24 +125,22 @@ def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:
     return 0
 
 
-def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int, align: int) -> bytes:
+def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int) -> bytes:
     """The bytes of `blocks` blocks of output channels from block `first` on."""
     assert layer.node is not None
     w, scale, bias = (v.data for v in layer.node.inputs[1:4] if v is not None)
     assert w is not None
-    low, high = first * c.atoms.outputs, min((first + blocks) * c.atoms.outputs, w.shape[0])
-    blocked = packed(w[low:high], c.atoms, layer.op == "depthwise")
+    assert scale is not None
+    assert bias is not None
+    some = slice(first * c.atoms.outputs, (first + blocks) * c.atoms.outputs)
+    blocked = packed(w[some], c.atoms, layer.op == "depthwise")
     if c.sparse:
         few = compress(blocked.reshape(-1, c.atoms.outputs, c.atoms.inputs), c.sparse)
         assert few is not None
         blocked = few
-    made = blocked.tobytes()
-    params = np.zeros((blocks * c.atoms.outputs, 2), np.uint32)
-    factors = np.broadcast_to(np.asarray(scale, np.float32), w.shape[:1])[low:high]
-    params[: high - low, 0] = np.ascontiguousarray(factors).view(np.uint32)
-    params[: high - low, 1] = np.ascontiguousarray(bias)[low:high].view(np.uint32)
-    made = made.ljust(c.params_at(blocks, align), b"\0") + params.tobytes()
-    return made.ljust(c.chunk(blocks, align), b"\0")
+    factors = scale[:1] if c.one_scale else scale[some]
+    made = blocked.tobytes().ljust(c.params_at(len(w[some])), b"\0")
+    return made + factors.astype(np.float32).tobytes() + bias[some].tobytes()
 
 
 def _up(n: int, to: int) -> int:
