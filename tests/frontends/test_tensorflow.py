@@ -12,6 +12,7 @@ from tests.test_cli import intaglio as command
 
 import intaglio
 from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported
+from intaglio.frontends.tensorflow import scope
 from intaglio.frontends.tensorflow.checksum import crc32c
 
 F32, I32 = Kind("float32"), Kind("int32")
@@ -299,6 +300,23 @@ def test_functions_that_call_themselves(tmp_path: Path):
     g.add("y", "PartitionedCall", "x", f=f)
     with pytest.raises(Unsupported, match="call each other more than"):
         intaglio.load(g.save(tmp_path / "deep.pb"))
+
+
+def test_functions_that_call_each_other_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Twice per function, sixty deep: refused once it is too many."""
+    monkeypatch.setattr(scope, "MOST", 1 << 12)
+    g = GraphDef()
+    args = {"x": "float32", "h": "resource"}
+    inner = g.function("f0", args, {"r": ("x", "float32")}, [])
+    for i in range(1, 60):
+        calls = [node("a", "PartitionedCall", "x h", f=inner),
+                 node("b", "PartitionedCall", "a:output:0 h", f=inner)]  # fmt: skip
+        inner = g.function(f"f{i}", args, {"r": ("b:output:0", "float32")}, calls)
+    g.placeholder("x", (4,))
+    g.add("v", "VarHandleOp", dtype=F32, shape=Shape((3,)))
+    g.add("y", "PartitionedCall", "x v", f=inner)
+    with pytest.raises(Unsupported, match="nodes once its functions are inlined"):
+        intaglio.load(g.save(tmp_path / "often.pb"))
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(2000, marks=pytest.mark.slow)])

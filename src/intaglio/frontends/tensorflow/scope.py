@@ -23,7 +23,7 @@ from intaglio.ir import Node as Made
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
-MOST = 1 << 18  # nodes, functions inlined
+MOST = 1 << 17  # nodes, functions inlined
 DEEPEST = 64  # functions inside of functions
 LARGEST = 1 << 31  # elements of a result
 FOLDED = 1 << 22  # elements of a constant that is computed here, unless its operands are as large
@@ -273,7 +273,8 @@ class Scope:
     def _note_assignments(self, inner: Scope, body: Body) -> None:
         from intaglio.frontends.tensorflow.state import ASSIGNS, written_in
 
-        self.model.written |= written_in(self.model.file, body, inner.args)
+        if not self.model.depth:  # it looks into what is called, too
+            self.model.written |= written_in(self.model.file, body, inner.args)
         for node in body.nodes.values():
             held = inner.args.get(node.inputs[0]) if node.op in ASSIGNS and node.inputs else None
             if isinstance(held, Variable):

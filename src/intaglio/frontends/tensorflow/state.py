@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from intaglio import ops
 from intaglio.errors import BadFile, Unsupported
 from intaglio.frontends.tensorflow.file import Body, File, Function, Node
 from intaglio.frontends.tensorflow.node import Thing, Variable
-from intaglio.frontends.tensorflow.scope import DEEPEST, Model, Scope
+from intaglio.frontends.tensorflow.scope import Model, Scope
 from intaglio.ir import Array, Value
 
+Seen = tuple[str, frozenset[tuple[str, str]]]  # a function, and which variables it was given
 ASSIGNS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
 
-def written_in(file: File, body: Body, args: dict[str, Thing], deep: int = 0) -> set[str]:
+def written_in(
+    file: File, body: Body, args: Mapping[str, Thing], seen: set[Seen] | None = None
+) -> set[str]:
     """The variables among a function's arguments that it or what it calls assigns."""
     found: set[str] = set()
-    if not any(isinstance(t, Variable) for t in args.values()) or deep > DEEPEST:
+    seen = set() if seen is None else seen
+    given = frozenset((a, t.name) for a, t in args.items() if isinstance(t, Variable))
+    if not given or (body.name, given) in seen:
         return found
+    seen.add((body.name, given))
     for node in body.nodes.values():
         held = args.get(node.inputs[0].split(":")[0]) if node.inputs else None
         if node.op in ASSIGNS and isinstance(held, Variable):
@@ -28,10 +36,10 @@ def written_in(file: File, body: Body, args: dict[str, Thing], deep: int = 0) ->
             if inner is None:
                 continue
             first = 1 if "then_branch" in node.raw or "branches" in node.raw else 0
-            given = [args.get(r.split(":")[0]) for r in node.inputs[first:]]
-            pairs = zip(inner.args, given, strict=False)
+            handed = [args.get(r.split(":")[0]) for r in node.inputs[first:]]
+            pairs = zip(inner.args, handed, strict=False)
             known = {a: t for a, t in pairs if isinstance(t, Variable)}
-            found |= written_in(file, inner, dict(known), deep + 1)
+            found |= written_in(file, inner, known, seen)
     return found
 
 
