@@ -125,13 +125,16 @@ def verdict(rows: Sequence[Row]) -> list[str]:
 
 
 def _behind(rows: Sequence[Row], model: str, engine: str) -> str | None:
-    """The best peer, if it is better by more than the standard error of the difference."""
-    ours = find(rows, model, engine)
+    """The best peer, if it is better by more than the standard error of the difference.
+
+    What a peer has more than float, rounding gave it by chance: it counts as float's.
+    """
+    ours, right = find(rows, model, engine), find(rows, model, FLOAT)
     theirs = [r for e in PEERS if (r := find(rows, model, e))]
-    if not ours or not theirs:
+    if not ours or not theirs or not right:
         return None
     best = max(theirs, key=lambda r: float(r["value"]))
-    lead = best["value"] - ours["value"]
+    lead = min(best["value"], right["value"]) - ours["value"]
     return f"{model} {lead:.2f} ({best['engine']})" if lead > spread(ours, best) else None
 
 

@@ -124,6 +124,14 @@ def test_a_lead_within_its_standard_error_is_none():
     assert report.verdict(rows)[2] == "intaglio: behind a peer: nowhere"
 
 
+def test_what_a_peer_has_more_than_float_is_not_held_against_us():
+    rows = [row("a", engines.FLOAT, 75.0), row("a", engines.OURS, 74.95),
+            row("a", engines.STATIC, 77.0)]  # fmt: skip
+    assert report.verdict(rows)[2] == "intaglio: behind a peer: nowhere"
+    rows[1]["value"] = 74.0
+    assert report.verdict(rows)[2] == "intaglio: behind a peer: a 1.00 (onnxruntime)"
+
+
 @pytest.fixture
 def digits(tmp_path, monkeypatch):
     """The net that ships, with noise for pictures: whatever float says is right."""
