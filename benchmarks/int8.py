@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kernels import MOBILENET_V2, RESNET50, peak_library
-from intaglio import native
-from intaglio.ir import Value, constant
+from intaglio import native, passes
+from intaglio.ir import Graph, Value, constant
+from intaglio.targets import cpu
 from intaglio.targets.cpu import LEVELS, qways
 
 LANES = {
@@ -119,7 +120,9 @@ def prepared(isa: str, h: int, w: int, c: int, m: int, k: int, s: int) -> native
         constant(np.full(m, 1e-4, np.float32)), groups=1, stride=(s, s), pad=(pad,) * 4,
         dilation=(1, 1), x_zero=-128, y_zero=-5, lo=-128, hi=127, dtype="i8",
     )  # fmt: skip
-    node = made.producer
+    graph = Graph([made.producer.inputs[0]], [made], ["y"])  # type: ignore[union-attr, list-item]
+    passes.run(graph, [p for p in passes.lowering(cpu.target(isa)) if p.name == "blocks"])
+    node = graph.outputs[0].producer
     assert node is not None
     kernel = native.find_kernel(node.op, "i8", LEVELS[isa])
     assert kernel is not None

@@ -149,7 +149,7 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
   {                                                                                                             \
     vq y = saturates ? vq_bytes(of[0], of[1], of[2], of[3], k->scale, true, end)                                \
                      : vq_bytes(of[0], of[1], of[2], of[3], k->scale, false, end);                              \
-    if (table) y = by_table(y, table);                                                                          \
+    if (table) y = vq_lookup(y, table);                                                                          \
     put_column(out, s.out_run, n, y, RUNS);                                                                     \
     out += s.out_step;                                                                                          \
   }

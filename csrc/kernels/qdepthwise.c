@@ -55,27 +55,6 @@ INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes)
 }
 #endif
 
-// table[byte] of every byte.
-INLINE vq by_table(vq bytes, const uint8_t *table) {
-#if defined(ISA_avx512)  // entries come in pairs, of which the lowest bit chooses
-  const vq t[4] = {vq_load(table), vq_load(table + 64), vq_load(table + 128), vq_load(table + 192)};
-  const vq one = vq_set16(1);
-  vq made[2];
-  UNROLL for (int odd = 0; odd < 2; odd++) {
-    const vq byte = odd ? _mm512_srli_epi16(bytes, 8) : vq_and(bytes, vq_set16(0xff)), pair = _mm512_srli_epi16(byte, 1);
-    const vq first = _mm512_permutex2var_epi16(t[0], pair, t[1]), second = _mm512_permutex2var_epi16(t[2], pair, t[3]);
-    const vq both = _mm512_mask_blend_epi16(_mm512_test_epi16_mask(byte, vq_set16(0x80)), first, second);
-    made[odd] = _mm512_srlv_epi16(both, _mm512_slli_epi16(vq_and(byte, one), 3));
-  }
-  return _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, made[0], _mm512_slli_epi16(made[1], 8));
-#else
-  uint8_t all[QBYTES];
-  vq_store(all, bytes);
-  for (int i = 0; i < QBYTES; i++) all[i] = table[all[i]];
-  return vq_load(all);
-#endif
-}
-
 // Four vectors of bytes -> four of lanes; within 128 bits lane i of vector v is byte 4 * v + i.
 INLINE void interleave(vq a, vq b, vq c, vq d, vq *to) {
   const vq ab = vq_unpacklo8(a, b), cd = vq_unpacklo8(c, d), ab2 = vq_unpackhi8(a, b), cd2 = vq_unpackhi8(c, d);
@@ -100,7 +79,7 @@ INLINE void weave_some(const threads *t, int64_t n, int64_t bytes, int64_t block
 #undef GET
     a += t->step[0], b += t->step[1], c += t->step[2], d += t->step[3];
     interleave(x[0], x[1], x[2], x[3], lanes);
-    UNROLL for (int v = 0; v < LANES; v++) vq_store(to + v / HALVES * block + v % HALVES * (QL * 4), lanes[v]);
+    UNROLL for (int v = 0; v < LANES; v++) vq_store_halves(to + v / HALVES * block + v % HALVES * (QL * 4), lanes[v]);
   }
 }
 
@@ -154,17 +133,20 @@ typedef struct sums {  // a strip of one or two lines of output, one vector of c
 } sums;
 
 INLINE void four(const sums *s, const uint8_t *woven, const vq_four *weights, vq bias, const int TAPS, const int OUTS,
-                 const int WIDE, vq (*sum)[4]) {
+                 const int WIDE, const int STEP, vq (*sum)[4]) {
   UNROLL for (int o = 0; o < OUTS; o++)
     UNROLL for (int p = 0; p < 4; p++) sum[o][p] = bias;
   if (WIDE) {  // neighbouring pixels and taps share what they read
     UNROLL for (int r = 0; r < TAPS / WIDE; r++) {
       const uint8_t *line = woven + s->at[r * WIDE];
-      UNROLL for (int x = 0; x < WIDE + 3; x++) {
+      UNROLL for (int x = 0; x < WIDE + 3 * STEP; x++) {
         const vq_four in = vq_inputs(vq_load(line + x * ITG_QPLACE));
         UNROLL for (int k = 0; k < WIDE; k++)
-          UNROLL for (int o = 0; o < OUTS; o++)
-            if (x >= k && x < k + 4) sum[o][x - k] = vq_dot(sum[o][x - k], in, weights[o * TAPS + r * WIDE + k]);
+          UNROLL for (int o = 0; o < OUTS; o++) {
+            const int p = (x - k) / STEP;
+            if (x >= k && (x - k) % STEP == 0 && p < 4)
+              sum[o][p] = vq_dot(sum[o][p], in, weights[o * TAPS + r * WIDE + k]);
+          }
       }
     }
     return;
@@ -180,7 +162,8 @@ INLINE void four(const sums *s, const uint8_t *woven, const vq_four *weights, vq
   }
 }
 
-INLINE void strip(const sums *s_, const task *t, vq bias, vf scale, const int TAPS, const int OUTS, const int WIDE) {
+INLINE void strip(const sums *s_, const task *t, vq bias, vf scale, const int TAPS, const int OUTS, const int WIDE,
+                  const int STEP) {
   const itg_requantize *q = &t->end;
   const uint8_t *table = t->table;
   const sums s = *s_;
@@ -188,37 +171,55 @@ INLINE void strip(const sums *s_, const task *t, vq bias, vf scale, const int TA
   const vf scales[4] = {scale, scale, scale, scale};
   const bool saturates = q->saturates;
   vq_four weights[TAPS ? TAPS * OUTS : 1];
-  UNROLL for (int k = 0; k < TAPS * OUTS; k++)
-    weights[k] = vq_weights(vq_load(s.weights + k / TAPS * s.next + k % TAPS * ITG_QPLACE));
+  UNROLL for (int o = 0; o < OUTS; o++)
+    UNROLL for (int k = 0; k < TAPS; k++)
+      weights[o * TAPS + k] = vq_weights(vq_load(s.weights + o * s.next + k * ITG_QPLACE));
   for (int64_t p = 0; p < s.pixels; p += 4) {
     const int64_t at = p + 4 <= s.pixels ? p : s.pixels < 4 ? 0 : s.pixels - 4;  // the last four overlap those before
     vq sum[2][4];
-    four(&s, s.woven + at * s.step * ITG_QPLACE, weights, bias, TAPS, OUTS, WIDE, sum);
+    four(&s, s.woven + at * s.step * ITG_QPLACE, weights, bias, TAPS, OUTS, WIDE, STEP, sum);
     UNROLL for (int o = 0; o < OUTS; o++) {
       vq *y = sum[o];
       vq bytes = saturates ? vq_bytes(y[0], y[1], y[2], y[3], scales, true, end)
                                  : vq_bytes(y[0], y[1], y[2], y[3], scales, false, end);
-      if (table) bytes = by_table(bytes, table);
+      if (table) bytes = vq_lookup(bytes, table);
       put_four(s.out + o * s.line + at * s.pitch, s.pitch, s.n, s.pixels < 4 ? (int)s.pixels : 4, bytes);
     }
   }
 }
 
-#define STRIP(name, TAPS, OUTS, WIDE)                                                     \
+#define STRIP(name, TAPS, OUTS, WIDE, STEP)                           \
   static void name(const sums *s, const task *t, vq bias, vf scale) { \
-    strip(s, t, bias, scale, TAPS, OUTS, WIDE);                                           \
+    strip(s, t, bias, scale, TAPS, OUTS, WIDE, STEP);                 \
   }
-STRIP(strip_3x3, 3, 1, 3)
-STRIP(strip_3x3_twice, 3, 2, 3)
-STRIP(strip_any, 0, 1, 0)
-STRIP(strip_any_twice, 0, 2, 0)
+STRIP(strip_3x3, 3, 1, 3, 1)
+STRIP(strip_3x3_twice, 3, 2, 3, 1)
+STRIP(strip_any, 0, 1, 0, 1)
+STRIP(strip_any_twice, 0, 2, 0, 1)
+typedef void (*strip_fn)(const sums *s, const task *t, vq bias, vf scale);
+
+#if defined(ISA_avx512vnni)  // whose registers keep all weights of a 5x5 window, for two lines
+STRIP(strip_5x5, 10, 1, 5, 1)
+STRIP(strip_5x5_twice, 10, 2, 5, 1)
+STRIP(strip_5x5_2, 10, 1, 5, 2)
+
+static strip_fn strip_of_5x5(int64_t lines, int64_t step) {
+  return step == 2 ? strip_5x5_2 : lines == 2 ? strip_5x5_twice : strip_5x5;
+}
+#else
+static strip_fn strip_of_5x5(int64_t lines, int64_t step) {
+  (void)step;
+  return lines == 2 ? strip_any_twice : strip_any;
+}
+#endif
 
 // All sums of `lines` lines of output (at most `outs`), blocks from `block` on with `channels` channels in all.
 static void strips(const task *t, sums *s, const uint8_t *woven, int64_t block, int64_t channels, int64_t lines) {
   const itg_qdepth *d = &t->d;
-  const bool near = s->step == 1 && d->w.dilation[2] == 1;
-  void (*run)(const sums *, const task *, vq, vf) = lines == 2 ? strip_any_twice : strip_any;
-  if (near && s->taps == 3 && d->wide == 3) run = lines == 2 ? strip_3x3_twice : strip_3x3;
+  strip_fn run = lines == 2 ? strip_any_twice : strip_any;
+  const bool near = d->w.dilation[2] == 1;
+  if (near && s->step == 1 && s->taps == 3 && d->wide == 3) run = lines == 2 ? strip_3x3_twice : strip_3x3;
+  if (near && s->step <= 2 && s->taps == 10 && d->wide == 5) run = strip_of_5x5(lines, s->step);
   uint8_t *out = s->out;
   s->next = s->taps * ITG_QPLACE;
   for (int64_t v = 0; v * QL < channels; v++) {

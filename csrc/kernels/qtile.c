@@ -157,26 +157,33 @@ INLINE void finish_groups(const int M, const int N, const itg_qproduct *p, const
   }
 }
 
-// Sums as they are, or as floats.
-static void finish_wide(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows, const vq *sum) {
+// Sums as they are.
+static void finish_sums(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows, const vq *sum) {
   for (int r = 0; r < m; r++)
     for (int v = 0; v < n && v * QL < s->columns; v++) {
-      const int64_t at = rows[r].out + s->column + v * QL, left = s->columns - v * QL;
-      const vq one = sum[r * VECTORS + v];
-      if (p->end->kind == ITG_Q_SUMS) {
-        int32_t some[QL];
-        vq_store(some, one);
-        memcpy((int32_t *)p->out + at, some, (size_t)(left < QL ? left : QL) * 4);
-        continue;
-      }
-      vf y = vmul(vq_floats(one), vload(s->scale + v * QL));
-      if (p->end->residual) {
-        const float *from = (const float *)p->end->residual + at;
-        y = vadd(y, left >= QL ? vload(from) : vloadn(from, left));
-      }
-      if (left >= QL) vstore((float *)p->out + at, y);
-      else vstoren((float *)p->out + at, left, y);
+      const int64_t left = s->columns - v * QL, at = rows[r].out + s->column + v * QL;
+      memcpy((int32_t *)p->out + at, sum + r * VECTORS + v, (size_t)(left < QL ? left : QL) * 4);
     }
+}
+
+// Sums as floats.
+static void finish_floats(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows, const vq *sum) {
+  const float *residual = (const float *)p->end->residual, *scale = s->scale;
+  const int64_t columns = s->columns, whole = columns / QL, left = columns % QL;
+  for (int r = 0; r < m; r++, sum += VECTORS) {
+    const int64_t at = rows[r].out + s->column;
+    float *out = (float *)p->out + at;
+    for (int v = 0; v < n && v <= whole; v++) {
+      vf y = vmul(vq_floats(sum[v]), vload(scale + v * QL));
+      if (v < whole) {
+        if (residual) y = vadd(y, vload(residual + at + v * QL));
+        vstore(out + v * QL, y);
+      } else if (left) {
+        if (residual) y = vadd(y, vloadn(residual + at + v * QL, left));
+        vstoren(out + v * QL, left, y);
+      }
+    }
+  }
 }
 
 INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *s, const itg_qrow *rows,
@@ -199,7 +206,7 @@ INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *
   vq kept[MOST][VECTORS];
   UNROLL for (int m = 0; m < M; m++)
     UNROLL for (int v = 0; v < N; v++) kept[m][v] = sum[m][v];
-  finish_wide(M, N, p, s, rows, &kept[0][0]);
+  (p->end->kind == ITG_Q_SUMS ? finish_sums : finish_floats)(M, N, p, s, rows, &kept[0][0]);
 }
 
 // Rows M at a time; the last tile may do a few rows again. What a tile begins with is read before the one before it
@@ -229,13 +236,13 @@ INLINE void strip(const int M, const int N, const int FLIP, const int HALF, cons
 // Turning sums into bytes keeps other parts of a core busy than summing does, but it waits for the sums, and the next
 // tile's are too far away to begin. So 12 sums become bytes between the products of the next 12.
 enum { WOVEN = 12, STEPS = 4 };  // sums of a tile; groups of four along k that finish the tile before
-typedef enum { ENDS_SIGNED, ENDS_UNSIGNED, ENDS_RESIDUAL, ENDS_TABLE } ending;
+typedef enum { ENDS_SIGNED, ENDS_UNSIGNED, ENDS_RESIDUAL, ENDS_TABLE, ENDS_LINES } ending;
 
 typedef struct last {  // what is needed to finish a tile
   const float *scale;
   uint8_t *out;
   const itg_requantize *end;
-  vq zero;
+  vq zero, most;  // most: of numbers, where they are looked up
   __mmask16 some[VECTORS];
   int64_t at[WOVEN];
 } last;
@@ -247,13 +254,29 @@ INLINE void finish_one(const ending KIND, const int N, const int i, const last *
   put_vector(vq_add(vq_rounded(y), l->zero), l->out + at, l->some[i % N], KIND != ENDS_UNSIGNED);
 }
 
+// What is usual behind a function: i8 on lines, without a residual. All that it shares lies in memory, ready to be used.
+INLINE void finish_lines(const int N, const int n, const last *l, const span *s, const int64_t *at,
+                         vq (*sum)[VECTORS]) {
+#if defined(__AVX512VBMI__)
+  vq y[4];
+  UNROLL for (int i = 0; i < n * N; i++)
+    y[i] = vq_add(vq_rounded(vmul(vq_floats(sum[i / N][i % N]), vload(l->scale + i % N * QL))), l->zero);
+  const vq left = vq_pack_numbers(y, n * N, l->most, 0), right = vq_pack_numbers(y, n * N, l->most, 1);
+  put_bytes(N, n, l->out, at, s, vq_on_lines(left, right, l->end));
+#else
+  (void)N, (void)n, (void)l, (void)s, (void)at, (void)sum;
+#endif
+}
+
 // Piece k of what finishes a tile, after row m of M: a vector here and there, or all bytes of a few rows.
 INLINE void finish_piece(const ending KIND, const int N, const int k, const int m, const last *l, const span *s,
                          vq (*old)[VECTORS]) {
   const int M = WOVEN / N, EACH = WOVEN / STEPS, ROWS = N >= 3 ? 1 : 4 / N;
-  if (KIND != ENDS_TABLE) {
+  if (KIND < ENDS_TABLE) {
     UNROLL for (int e = m * EACH / M; e < (m + 1) * EACH / M; e++)
       finish_one(KIND, N, k * EACH + e, l, old[(k * EACH + e) / N][(k * EACH + e) % N]);
+  } else if (m == 0 && k * ROWS < M && KIND == ENDS_LINES) {
+    finish_lines(N, ROWS, l, s, l->at + k * ROWS, old + k * ROWS);
   } else if (m == 0 && k * ROWS < M) {
     finish_group(N, ROWS, l->end, vq_end_of(l->end), s, l->out, l->at + k * ROWS, old + k * ROWS);
   }
@@ -266,7 +289,9 @@ INLINE void weave(const int N, const int FLIP, const int HALF, const ending KIND
   const itg_qtap rest = {first.x + STEPS * ITG_FOUR, first.w + STEPS * ITG_QROW, first.fours - STEPS};
   const int64_t panel = p->panel;
   const uint8_t *row[WOVEN], *b = s->b;
-  last l = {.scale = s->scale, .out = p->out, .end = p->end, .zero = vq_set(p->end->zero)};
+  last l = {.scale = s->scale, .out = p->out, .end = p->end, .zero = vq_set(p->end->zero),
+            .most = vq_set16((short)(p->end->entries - 1))};
+  if (KIND == ENDS_LINES) __asm__("" : "+m"(l));  // or GCC would spread numbers again and again
   UNROLL for (int v = 0; v < N; v++) l.some[v] = s->some[v];
   UNROLL for (int m = 0; m < M; m++) row[m] = rows[m].x;
   vq sum[WOVEN][VECTORS], old[WOVEN][VECTORS];
@@ -310,6 +335,8 @@ WEAVES(WEAVE, 0)
 WEAVES(WEAVE, 1)
 WEAVES(WEAVE, 2)
 WEAVES(WEAVE, 3)
+#define LINES(T) T(1, 0, 0, 4) T(2, 0, 0, 4) T(1, 1, 0, 4) T(2, 1, 0, 4) T(2, 0, 1, 4) T(2, 1, 1, 4)
+LINES(WEAVE)
 #endif
 
 #define TILE(M, V, F, H)                                                                             \
@@ -344,13 +371,16 @@ static const tile_fn tiles[2][2][ITG_QTILE_PANELS][MOST] = {
 // NULL where larger tiles are better: with long sums their ends matter less than weights that are read again.
 static tile_fn woven(const itg_qproduct *p, int64_t panels, bool half, int64_t n) {
 #define WOVEN_ENTRY(V, F, H, K) [K][H][F][V - 1] = woven_##V##_##F##H##K,
-  static const tile_fn all[4][2][2][ITG_QTILE_PANELS] = {WEAVES(WOVEN_ENTRY, 0) WEAVES(WOVEN_ENTRY, 1)
-                                                         WEAVES(WOVEN_ENTRY, 2) WEAVES(WOVEN_ENTRY, 3)};
+  static const tile_fn all[5][2][2][ITG_QTILE_PANELS] = {WEAVES(WOVEN_ENTRY, 0) WEAVES(WOVEN_ENTRY, 1)
+                                                         WEAVES(WOVEN_ENTRY, 2) WEAVES(WOVEN_ENTRY, 3)
+                                                         LINES(WOVEN_ENTRY)};
   const itg_requantize *end = p->end;
   int64_t fours = 0;
   for (int64_t i = 0; i < p->n_taps; i++) fours += p->taps[i].fours;
   if (!p->n_taps || p->taps[0].fours < STEPS || fours > (panels > 2 ? 64 : 256) || n < 2 * WOVEN / panels) return NULL;
   if (end->kind != ITG_Q_BYTES || p->w_zero) return NULL;
+  if (panels <= 2 && end->pieces && vq_bounds_later(end) && !end->residual && !end->flip)
+    return all[ENDS_LINES][half][p->flip != 0][panels - 1];
   if (end->table) return all[ENDS_TABLE][half][p->flip != 0][panels - 1];
   if (!end->saturates || (end->residual && !end->high)) return NULL;
   return all[end->residual ? ENDS_RESIDUAL : end->high ? ENDS_SIGNED : ENDS_UNSIGNED][half][p->flip != 0][panels - 1];

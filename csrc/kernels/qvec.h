@@ -279,10 +279,15 @@ INLINE vq vq_on_lines(vq left, vq right, const itg_requantize *q) {
 // Numbers that 32 bits can keep are bounded once they have 16.
 INLINE bool vq_bounds_later(const itg_requantize *q) { return q->small && (q->entries > 256 || q->pieces); }
 
+// The left or right two of n vectors of numbers, in 16 bits.
+INLINE vq vq_pack_numbers(const vq *y, const int n, vq most, const int RIGHT) {
+  const int first = RIGHT && n > 2 ? 2 : 0;
+  return _mm512_min_epu16(_mm512_packus_epi32(y[first], y[first + 1 < n ? first + 1 : first]), most);
+}
+
 INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
   const vq most = vq_set16((short)(q->entries - 1));
-  const vq left = _mm512_min_epu16(_mm512_packus_epi32(y[0], y[n > 1]), most);
-  const vq right = n > 2 ? _mm512_min_epu16(_mm512_packus_epi32(y[2], y[n > 3 ? 3 : 2]), most) : left;
+  const vq left = vq_pack_numbers(y, n, most, 0), right = vq_pack_numbers(y, n, most, 1);
   if (q->pieces) return vq_on_lines(left, right, q);
   const vq few = vq_set16(127);
   const vq low = vq_in_order(vq_packus16(vq_and(left, few), vq_and(right, few)));

@@ -492,7 +492,8 @@ ITG_FN(qwinograd, any) {
   find_start(g, t.w, t.is_signed, first, last, t.start);
   // Blocks as even as whole tiles of rows allow.
   const int64_t blocks = (to - from + g->block - 1) / g->block, rows = last - first < ITG_QW_PANELS ? 8 : 6;
-  const int64_t even = ((to - from + blocks - 1) / blocks + rows - 1) / rows * rows, most = even < g->block ? even : g->block;
+  const int64_t even = ((to - from + blocks - 1) / blocks + rows - 1) / rows * rows;
+  const int64_t most = even < g->block ? even : g->block;
   for (; from < to; from += most) run_block(&t, from, from + most < to ? from + most : to, first, last);
   return NULL;
 }

@@ -193,9 +193,9 @@ class Tuner(Decisions):
                 q.work += macs(node) or node.outputs[0].type.size
             return self.fastest(self.cache.get(key), ways, estimate)
 
-        # Blocks show only once all is lowered, which takes a while, and are built around groups.
-        grouped = any(n.attrs.get("groups", 1) > 1 for n in graph.nodes())
-        make = passes.lowering if self.target.block and grouped else passes.choices
+        # Blocks show only once all is lowered, which takes a while: those of groups, and of bytes.
+        shows = any(n.attrs.get("groups", 1) > 1 or n.op == "qlinear_conv" for n in graph.nodes())
+        make = passes.lowering if self.target.block and shows else passes.choices
         made = make(self.target, ask)
         known = {r.name for p in made if isinstance(p.run, passes.Rules) for r in p.run.every}
         known.update(p.rule for p in made if p.rule)

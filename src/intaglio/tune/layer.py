@@ -12,6 +12,7 @@ from intaglio.ops import cast, transpose
 from intaglio.ops.registry import REGISTRY
 
 IMAGES = {"conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool"}
+BYTES = {"cpu.qconv"}  # all by itself, and whose scales count
 FOLLOWERS = 2  # elementwise nodes that are measured with it: a residual and an activation
 LEADERS = 2  # and of a target's own ops, those before it that it may become one with
 
@@ -22,7 +23,7 @@ def layer(node: Node, precision: str = "f32") -> Graph | None:
     Images come and go with their channels last, as between the layers of a model, and narrow if
     `precision` is. Names tell all that the time depends on, so the graph's text is its key.
     """
-    made = _Made(node.op in IMAGES, precision)
+    made = _Made(node.op in IMAGES, node.op in BYTES, precision)
     nodes = [*_leaders(node), node, *_followers(node)]
     if any(v is not None and v.type.dynamic for n in nodes for v in (*n.inputs, *n.outputs)):
         return None
@@ -40,7 +41,7 @@ def layer(node: Node, precision: str = "f32") -> Graph | None:
 def _leaders(node: Node) -> list[Node]:
     """For an op of a target: such ops that make its first operand for it alone."""
     found: list[Node] = []
-    while "." in node.op and len(found) < LEADERS:
+    while "." in node.op and node.op not in BYTES and len(found) < LEADERS:
         v = node.inputs[0]
         if v is None or v.producer is None or len(v.uses) > 1 or "." not in v.producer.op:
             break
@@ -68,8 +69,8 @@ def _followers(node: Node) -> list[Node]:
 class _Made:
     """The values of a graph that is being made, by those that they stand for."""
 
-    def __init__(self, images: bool, precision: str):
-        self.images, self.precision = images, precision
+    def __init__(self, images: bool, exact: bool, precision: str):
+        self.images, self.exact, self.precision = images, exact, precision
         self.known: dict[Value, Value] = {}
         self.inputs: list[Value] = []
 
@@ -82,7 +83,7 @@ class _Made:
 
     def _constant(self, v: Value) -> Value:
         name = f"{v.type}#{len(self.known)}"
-        if v.type.size == 1 or not dtypes.is_float(v.dtype):
+        if v.type.size == 1 or self.exact or not dtypes.is_float(v.dtype):
             return Value(v.type, name, v.data)  # a bound or an index: its value counts
         made = np.random.default_rng(zlib.crc32(name.encode())).random(v.shape, np.float32) - 0.5
         return Value(v.type, name, made.astype(dtypes.numpy_of(v.dtype)))

@@ -19,7 +19,7 @@ from intaglio.targets.cpu.lower import LOWER
 from intaglio.targets.cpu.narrow import LAYER_BF16, LAYER_F16
 from intaglio.targets.cpu.ops import PANEL
 from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8, LINES_INT8
-from intaglio.targets.cpu.qways import PAIRS_INT8
+from intaglio.targets.cpu.qways import PAIRS_INT8, TILES_INT8
 from intaglio.targets.cpu.recurrent import OVERLAP
 from intaglio.targets.cpu.separable import SEPARABLE
 from intaglio.targets.cpu.winograd import conv_in_tiles, conv_in_tiles_or_bf16
@@ -94,8 +94,8 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     fuse = (*DEAL_FUSE, *DEPTHWISE_ENDS, *FUSE, *FUSE_INT8)
     fuse = (*fuse, *(OVERLAP if precision == "f32" else ()))
     fuse = (*fuse, *(() if ~bits & LEVELS["avx512vbmi"] else LINES_INT8))
-    fuse = (*fuse, *(PAIRS_INT8 if ~bits & LEVELS["avx512vnni"] else ()))
-    block = SEPARABLE if precision == "f32" else ()
+    tiles = PAIRS_INT8 if ~bits & LEVELS["avx512vnni"] else TILES_INT8
+    block = (*tiles, *(SEPARABLE if precision == "f32" else ()))
     return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse, block,
                   (*CHAIN, *halves), bits, choose=(*choose, *CHOOSE_INT8), narrow=narrow,
                   replace=REPLACE, precision=precision, near=NEAR,

@@ -82,22 +82,9 @@ def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
     return math.hypot(work, weights / CACHED)
 
 
-def why_not_tiled(image: tuple[int, ...], w: Array, stride: Ints, dilation: Ints,
-                  groups: int, plain: float = 1.0) -> str | None:  # fmt: skip
-    """Why a convolution that makes pixels [n, h, w] from `image` [n, h, w, deep] stays plain.
-
-    `plain` is what that costs, compared with a CPU that multiplies four bytes at once.
-    """
-    if w.shape[2:] != (3, 3) or groups != 1 or tuple(stride) + tuple(dilation) != (1, 1, 1, 1):
-        return "tiles are of 3x3 windows in steps of one"
-    if not min(image) or not w.shape[0]:
-        return "there is nothing to compute"
-    costs = [cycles(image, w.shape[0], tiled) for tiled in (True, False)]
-    if costs[0] > WORTH * plain * costs[1]:
-        return "the plain way is as fast"
-    if largest_sum(w) >= MOST:
-        return "sums may be too large"
-    return None
+def worth_tiles(image: tuple[int, ...], channels: int, plain: float = 1.0) -> bool:
+    """Whether tiles are faster, where the plain way costs `plain` times what `cycles` says."""
+    return cycles(image, channels, True) <= WORTH * plain * cycles(image, channels, False)
 
 
 def _qwinograd_type(x: Value, w: Value, bias: Value, scale: Value, residual: Value | None,
