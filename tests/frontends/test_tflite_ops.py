@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 from typing import Any
 
 import ml_dtypes
@@ -272,6 +273,25 @@ def test_bytes_as_weights_of_floats(kernel):
     b = floats(8)
     tensors = [T(x.shape), T(data=w, scale=0.01), T(data=b), T((*x.shape[:-1], 8))]
     agrees(model(tensors, [step], [0], [3]), [x], tolerance=1e-5, reference=False)
+
+
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_mediapipes_transposed_convolution(kernel):
+    """Beside the builtin op, which LiteRT knows."""
+    x, w, b = floats(1, 4, 5, 6), floats(3, kernel, kernel, 6), floats(3)
+    size = (1, 8, 10, 3)
+    own = model(
+        [T(x.shape), T(data=w), T(data=b), T(size)],
+        [Op("Convolution2DTransposeBias", [0, 1, 2], [3], custom=struct.pack("<3i", 1, 2, 2))],
+        [0], [3],
+    )  # fmt: skip
+    builtin = model(
+        [T(data=I(size)), T(data=w), T(x.shape), T(data=b), T(size)],
+        [op("TRANSPOSE_CONV", [0, 1, 2, 3], [4], "TransposeConvOptions", StrideW=2, StrideH=2)],
+        [2], [4],
+    )  # fmt: skip
+    want = litert(builtin, [x])[0][0]
+    np.testing.assert_allclose(ours(own, [x])[0][0], want, rtol=1e-4, atol=1e-5)
 
 
 # ---- detections ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -103,6 +104,28 @@ def transpose_conv(n: TfliteNode) -> Value:
         pad=pad, output_pad=more, dilation=(1, 1), groups=1,
     )  # fmt: skip
     return n.activated(channels_last(y))
+
+
+@importer("Convolution2DTransposeBias", custom=True)
+def transpose_conv_bias(n: TfliteNode) -> Value:
+    """MediaPipe's, of which the file says how large the result is: the image, weights, a bias."""
+    x, w, shape = _image(n), n.required(1), n.out().shape
+    if len(n.op.custom_options) != 12 or w.type.rank != 4 or len(shape) != 4:
+        n.unsupported(f"its options have {len(n.op.custom_options)} bytes; 12 are known")
+    _, across, down = struct.unpack("<3i", n.op.custom_options)
+    stride, kernel = (down, across), w.shape[1:3]
+    if min(stride) < 1:
+        n.unsupported(f"a stride of {stride}")
+    over = [(d - 1) * s + k - out for d, s, k, out in
+            zip(x.shape[1:3], stride, kernel, shape[1:3], strict=True)]  # fmt: skip
+    if min(over) < 0:
+        n.unsupported(f"a result of shape {shape} is larger than what the windows cover")
+    pad = (*(o // 2 for o in over), *(o - o // 2 for o in over))
+    y = ops.conv_transpose(
+        channels_first(x), n.weights(1, (3, 0, 1, 2)), n.bias(2), stride=stride, pad=pad,
+        output_pad=(0, 0), dilation=(1, 1), groups=1,
+    )  # fmt: skip
+    return channels_last(y)
 
 
 @importer("FULLY_CONNECTED")
