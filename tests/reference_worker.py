@@ -38,8 +38,6 @@ def litert(model: str, names: dict[str, Any]) -> Step:
     made.allocate_tensors()
 
     def step(feeds: list[np.ndarray]) -> list[np.ndarray]:
-        if names.get("fresh"):  # every sample by itself
-            made.reset_all_variables()
         for detail, x in zip(details, feeds, strict=True):
             made.set_tensor(detail["index"], x)
         made.invoke()
