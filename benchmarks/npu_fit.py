@@ -102,10 +102,10 @@ def parts(row: Row) -> list[tuple[str, str]]:
 Codes = list[tuple[str, np.ndarray]]  # the programs of a row, each with its type
 
 
-def programs(row: Row, kept: Path | None) -> Codes:
-    """The code of a row's networks for its chip."""
-    return [(dtype, program(replace(row, net=net, dtype=dtype), kept))
-            for net, dtype in parts(row)]  # fmt: skip
+def programs(row: Row, kept: Path | None) -> list[Codes]:
+    """The code of a row's networks for its chip: on all of its cores, and on one."""
+    return [[(dtype, program(replace(row, net=net, dtype=dtype, cores=cores), kept))
+             for net, dtype in parts(row)] for cores in {row.cores, 1}]  # fmt: skip
 
 
 def program(row: Row, kept: Path | None) -> np.ndarray:
@@ -142,11 +142,25 @@ def apart(made: Program) -> None:
         done[QUEUES.index(i.queue)] += 1
 
 
-def predict(row: Row, codes: Codes, c: Chip) -> float:
-    """Milliseconds for one sample, with those of the CPU's steps and of changes of order."""
+@cache
+def pixels(net: str) -> int:
+    """Of the image that a network reads; 0: it reads something else."""
+    n, channels, height, width = npu_nets.MAKERS[net]().inputs[0].shape
+    return n * height * width if channels <= 12 else 0
+
+
+def predict(row: Row, ways: list[Codes], c: Chip) -> float:
+    """Milliseconds for one sample, with those of the CPU's steps and of changes of order.
+
+    A compiler that may use several cores uses one where the others do not help.
+    """
     constant = {**USUAL, **c.timing}
-    cycles = sum(timeline(code, as_bytes(c, dtype)).cycles for dtype, code in codes)
+    cycles = min(sum(timeline(code, as_bytes(c, dtype)).cycles for dtype, code in codes)
+                 for codes in ways)  # fmt: skip
     cycles += turned(row.net) * row.batch * constant["turn"]
+    if row.dtype != "f32" and constant["apart"]:  # an image of floats is converted, in three lanes
+        work = pixels(row.net) * row.batch * c.c2["i8"] / c.units["eltwise"].rate["f32"]
+        cycles += work * constant["apart"]
     steps = constant["start"] + npu_nets.HOST.get(row.net, 0) * constant["call"]
     return (cycles / c.clock + steps) / 1e3 / row.batch
 
