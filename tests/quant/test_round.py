@@ -80,3 +80,14 @@ def test_fitting_scales_and_integers_in_turn_errs_less():
     assert fitted.max() <= 7
     better = rounding.refit_scales(plain, w, scale, gram, 16)
     assert error(plain, better) < error(plain, scale)
+
+
+def test_moments_of_no_numbers_do_not_stop_rounding():
+    """Cancellation in sums over few samples can leave a matrix that is not positive definite."""
+    rng = np.random.default_rng(3)
+    w = rng.standard_normal((4, 8))
+    wrong = np.eye(8) - 0.3 * np.ones((8, 8))  # one eigenvalue is -1.4
+    for gram in (wrong, -np.eye(8)):
+        q = rounding.round_weights(w, np.full((4, 8), 0.1), -127, 127, gram)
+        assert np.abs(q * 0.1 - w).max() < 1
+        assert (q == np.rint(q)).all()

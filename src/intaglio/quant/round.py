@@ -119,6 +119,21 @@ def damped(gram: Array, damp: float = DAMP) -> Array:
     return gram + floor[..., None, None] * np.eye(n)
 
 
+def _passed_on(gram: Array) -> Array:
+    """How the error of each input goes to those after it: the Cholesky factor of the inverse.
+
+    Moments of a few samples may not be those of any numbers: then the floor is raised.
+    """
+    for damp in (DAMP, 10 * DAMP, 100 * DAMP):
+        try:
+            inverse = np.linalg.inv(damped(gram, damp))
+            inverse = (inverse + np.swapaxes(inverse, -1, -2)) / 2
+            return np.swapaxes(np.linalg.cholesky(inverse), -1, -2)
+        except np.linalg.LinAlgError:
+            continue
+    return np.broadcast_to(np.eye(gram.shape[-1]), gram.shape)  # each input by itself
+
+
 def _carry(w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
     """Round input by input; those still to come make up for the error as well as they can.
 
@@ -128,9 +143,7 @@ def _carry(w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
     order = np.argsort(-np.einsum("...ii->...i", gram), axis=-1, kind="stable")
     turned = np.take_along_axis(gram, order[..., None], -2)
     turned = np.take_along_axis(turned, order[..., None, :], -1)
-    inverse = np.linalg.inv(damped(turned.astype(np.float64)))
-    inverse = (inverse + np.swapaxes(inverse, -1, -2)) / 2
-    upper = np.swapaxes(np.linalg.cholesky(inverse), -1, -2)
+    upper = _passed_on(turned.astype(np.float64))
     left = np.take_along_axis(w.astype(np.float64), order[..., None, :], -1)
     steps = np.take_along_axis(np.broadcast_to(scale, w.shape), order[..., None, :], -1)
     q = np.empty_like(left)
