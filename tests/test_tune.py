@@ -236,6 +236,28 @@ def test_replacements_have_a_choice_too(tmp_path):
             np.testing.assert_allclose(session.run({"x": values})["y"], want, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("fastest", [PLAIN, FOUR])
+def test_convolutions_of_bytes_have_a_choice_too(fastest, tmp_path):
+    x = Value(Type("f32", (1, 32, 16, 16)), "x")
+    of = np.float32(0.02), np.int8(3)
+    rng = np.random.default_rng(1)
+    w = constant(rng.integers(-90, 90, (32, 32, 3, 3)).astype(np.int8))
+    bytes_ = ops.dequantize_linear(ops.quantize_linear(x, *of, dtype="i8"), *of)
+    y = ops.conv(bytes_, ops.dequantize_linear(w, np.float32(0.01), None), None, stride=(1, 1),
+                 pad=(1, 1, 1, 1), dilation=(1, 1))  # fmt: skip
+    y = ops.dequantize_linear(ops.quantize_linear(y, np.float32(0.5), np.int8(0), dtype="i8"),
+                              np.float32(0.5), np.int8(0))  # fmt: skip
+    graph, feeds = Graph([x], [y], ["y"]), {"x": rng.standard_normal(x.shape, np.float32)}
+    timer = Timer(**{fastest.replace(" ", "_"): 10.0})
+    package = intaglio.compile(graph, tune=tuning(tmp_path, timer))
+    assert timer.calls == 1
+    assert ("cpu.qwinograd" in {s.op for s in package.plan.steps}) == (fastest == FOUR)
+    with intaglio.open(package.bytes) as session:
+        made = session.run(feeds)["y"]
+    want = intaglio.interpret(intaglio.optimize(graph, level=3), feeds)["y"]
+    np.testing.assert_array_equal(made, want)
+
+
 def test_a_layer_takes_its_epilogue_along():
     x = Value(Type("f32", (1, 16, 12, 12)), "x")
     y = conv(x, 16, "conv")

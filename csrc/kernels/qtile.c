@@ -166,6 +166,18 @@ static void finish_sums(int m, int n, const itg_qproduct *p, const span *s, cons
     }
 }
 
+// The first n floats of a vector: wide stores across two lines of the cache are slow, even where most of one is left out.
+INLINE void put_few(float *to, int64_t n, vf y) {
+#if defined(ISA_avx512)
+  const __mmask8 some = (__mmask8)((1u << (n < 8 ? n : 8)) - 1);
+  if (n <= 4) _mm_mask_storeu_ps(to, some, _mm512_castps512_ps128(y));
+  else if (n <= 8) _mm256_mask_storeu_ps(to, some, _mm512_castps512_ps256(y));
+  else vstoren(to, n, y);
+#else
+  vstoren(to, n, y);
+#endif
+}
+
 // Sums as floats.
 static void finish_floats(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows, const vq *sum) {
   const float *residual = (const float *)p->end->residual, *scale = s->scale;
@@ -180,7 +192,7 @@ static void finish_floats(int m, int n, const itg_qproduct *p, const span *s, co
         vstore(out + v * QL, y);
       } else if (left) {
         if (residual) y = vadd(y, vloadn(residual + at + v * QL, left));
-        vstoren(out + v * QL, left, y);
+        put_few(out + v * QL, left, y);
       }
     }
   }

@@ -266,16 +266,18 @@ static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint32_t *
                      int64_t n, int64_t first, int64_t last) {
   static const uint32_t zeros[ITG_QW_PANELS * ITG_PANEL];
   const int64_t panel = g->pairs * ITG_QW_PAIR, spans = (last - first + WIDEST - 1) / WIDEST;
-  for (int64_t i = 0; i < spans; i++) {
-    const int64_t a = itg_split(last - first, spans, i), b = itg_split(last - first, spans, i + 1);
-    const rows_fn run = rows_of(n, b - a);
-    for (int64_t k = 0; k < POINTS; k++) {
+  rows_fn runs[ITG_QW_PANELS];
+  for (int64_t i = 0; i < spans; i++)
+    runs[i] = rows_of(n, itg_split(last - first, spans, i + 1) - itg_split(last - first, spans, i));
+  for (int64_t k = 0; k < POINTS; k++)
+    for (int64_t i = 0; i < spans; i++) {
+      const int64_t a = itg_split(last - first, spans, i);
       const product p = {in + k * g->in_step, w + (k * g->panels + first + a) * panel,
                          k == SIZE + 1 ? start + (first + a) * ITG_PANEL : zeros, out + (a * POINTS + k) * ITG_PANEL,
-                         n, g->pairs, g->row, g->span, w + ((k + 1 < POINTS ? k + 1 : k) * g->panels + first + a) * panel};
-      run(&p);
+                         n, g->pairs, g->row, g->span,
+                         w + ((k + 1 < POINTS ? k + 1 : k) * g->panels + first + a) * panel};
+      runs[i](&p);
     }
-  }
 }
 
 // ---- output ----------------------------------------------------------------------------------------
