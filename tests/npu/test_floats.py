@@ -139,3 +139,13 @@ def test_a_float_names_the_way_to_the_npu():
     made = intaglio.compiler.trace(Graph([x], [conv(x, 16)], ["y"]), target="rk3588")
     assert made.partition is not None
     assert "compile it in f16" in str(made.partition)
+
+
+def test_a_window_that_no_core_holds_stays_on_the_cpu():
+    x = image(1, 64, 40, 40)
+    y = ops.reduce_mean(conv(x, 1000, 1), axes=(2, 3), keepdims=True)
+    made = intaglio.compiler.trace(Graph([x], [y], ["y"]), target="rk3588", precision="f16")
+    assert made.partition is not None
+    words = {r.op: r.why for r in made.partition.on_cpu}
+    assert "a core of rk3588 has 393216" in words["reduce_mean"]
+    assert any(m.kind == "npu" for m in made.partition.modules)

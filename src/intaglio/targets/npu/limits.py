@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from intaglio import dtypes
 from intaglio.ir import Node, Value
 from intaglio.targets.chip import Chip, Unit
 from intaglio.targets.npu import kpu, rknpu, sophgo
@@ -37,7 +38,8 @@ def why_not(chip: Chip) -> Callable[[Node], str | None]:
         unit = chip.units.get(name)
         if unit is None:
             return f"{chip.name} has no unit for {name}"
-        return _types(chip, unit, node) or _sizes(chip, unit, node) or family(chip, node)
+        return (_types(chip, unit, node) or _sizes(chip, unit, node) or family(chip, node)
+                or _room(chip, node))  # fmt: skip
 
     return reason
 
@@ -56,6 +58,28 @@ def _types(chip: Chip, unit: Unit, node: Node) -> str | None:
         if kind not in unit.rate or kind not in chip.c2:
             return f"{unit.name} of {chip.name} does not work on {v.dtype}"
     return None
+
+
+def _room(chip: Chip, node: Node) -> str | None:
+    """Why a core cannot hold what one row of a windowed result needs."""
+    if node.op not in ("npu.conv", "npu.depthwise", "npu.pool"):
+        return None
+    x, y, a = node.inputs[0], node.outputs[0], node.attrs
+    assert x is not None
+    kernel = a["kernel"] if node.op == "npu.pool" else node.inputs[1].shape[2:]  # type: ignore[union-attr]
+    rows = min(x.shape[2], (kernel[0] - 1) * a["dilation"][0] + 1)
+    need = _rows(chip, x, rows) + _rows(chip, y, 1)
+    if need <= chip.sram:
+        return None
+    return f"a row of its result needs {need} bytes at once; a core of {chip.name} has {chip.sram}"
+
+
+def _rows(chip: Chip, v: Value, rows: int) -> int:
+    """Bytes of so many rows of an image in a core."""
+    item = dtypes.TABLE[v.dtype].numpy.itemsize
+    c2 = chip.c2.get(v.dtype) or max(chip.c2["i8"] // item, 1)
+    pitch = -(-v.shape[3] * c2 * item // chip.align) * chip.align
+    return -(-v.shape[1] // c2) * rows * pitch
 
 
 def _numbers(node: Node) -> Iterator[tuple[str, int]]:
