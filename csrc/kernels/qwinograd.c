@@ -1,6 +1,5 @@
 // Winograd's convolution of bytes in whole numbers (qwinograd.h), compiled once per ISA. Vectors run along channels.
 #include "qwinograd.h"
-
 #define ROLLED _Pragma("GCC unroll 1")  // a line of a tile is enough for one loop body
 enum { TILE = ITG_QW_TILE, SIZE = ITG_QW_SIZE, POINTS = ITG_QW_POINTS };
 #ifndef ITG_QVECTORS
@@ -495,7 +494,7 @@ ITG_FN(qwinograd, any) {
   // Blocks as even as whole tiles of rows allow.
   const int64_t blocks = (to - from + g->block - 1) / g->block, rows = last - first < ITG_QW_PANELS ? 8 : 6;
   const int64_t even = ((to - from + blocks - 1) / blocks + rows - 1) / rows * rows;
-  const int64_t most = even < g->block ? even : g->block;
-  for (; from < to; from += most) run_block(&t, from, from + most < to ? from + most : to, first, last);
+  for (const int64_t most = even < g->block ? even : g->block; from < to; from += most)
+    run_block(&t, from, from + most < to ? from + most : to, first, last);
   return NULL;
 }
