@@ -8,7 +8,8 @@ program of a model runs in the simulator from the bytes that a package holds, an
 compared, bit by bit, with what the interpreter makes of the same module. Times are of the
 processor, which others on the machine do not lengthen much; one thread simulates. `traffic` is
 bytes to and from DDR in all programs, by the least that any program moves: each weight, input and
-output once, and, written and read once, each map that the chip's memories cannot hold.
+output once, and, written and read once, each map that the chip's memories cannot hold. Where
+MobileNets are compiled for rk3588, their sizes are shown beside those that Rockchip prints.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,6 +36,11 @@ from intaglio.targets.chip import Chip
 
 CHIPS = ("rk3588", "rk3566", "k230", "bm1684x")
 SAMPLES = 2
+# Bytes of weights and internal memory that Rockchip's guide (SDK 2.3.2) prints, and where.
+PRINTED = {
+    "mobilenet_v2": (int(3.53 * 2**20), int(1.53 * 2**20), "4.1.3.3"),
+    "mobilenet_v1": (4_260_864, 2_157_568, "5.7.3.4"),
+}
 
 
 @dataclass
@@ -61,12 +67,15 @@ class Row:
         return self.exact and not self.failed
 
 
-def quantized(one: Case) -> Graph:
-    """The model in integers; one that has quantised tensors stays as it is."""
+def quantized(one: Case, per: str | None = None) -> Graph:
+    """The model in integers; one that has quantised tensors stays as it is.
+
+    `per` channel or tensor: what of a weight shares a scale.
+    """
     graph = intaglio.load(one.path, dims=one.dims)
     if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
         return graph
-    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False)
+    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False, per=per)
     return intaglio.quantize(graph, one.samples(SAMPLES), target=CHIPS[0], options=how)
 
 
@@ -163,12 +172,30 @@ HEAD = (
 def line(r: Row) -> str:
     if r.failed:
         return f"| {r.model} | {r.chip} | {r.failed} |" + " |" * 10
-    bits = "equal" if r.exact else "**DIFFER**"
+    bits = "**DIFFER**" if not r.exact else "equal" if r.modules else "no program"
     return (
         f"| {r.model} | {r.chip} | {r.modules} | {r.on_npu:.1%} | {bits} | {r.compile:.2f} | "
         f"{r.simulate:.1f} | {r.predict:.1f} | {r.instructions} | {r.weights} | {r.internal} | "
         f"{r.traffic:.2f} | {r.by_layer:.2f} |"
     )
+
+
+def sizes(rows: list[Row]) -> Iterator[str]:
+    """What weights and maps of the MobileNets take, beside what the guide prints."""
+    rows = [r for r in rows if r.ok and r.chip == "rk3588" and r.model in PRINTED]
+    if not rows:
+        return
+    yield "| network on rk3588 | scales | weights | printed | internal | printed | guide |"
+    yield "|" + "---|" * 7
+    for row in rows:
+        weights, internal, where = PRINTED[row.model]
+        shared = intaglio.compile(quantized(case(row.model), "tensor"), target=row.chip)
+        modules = shared.memory().modules
+        one = sum(m.weights for m in modules), max(m.internal for m in modules)
+        found = {"channel": (row.weights, row.internal), "tensor": one}
+        for per, (w, i) in found.items():
+            yield (f"| {row.model} | one per {per} | {w:,} | {weights:,} | {i:,} | {internal:,} "
+                   f"| {where} |")  # fmt: skip
 
 
 def main() -> int:
@@ -196,6 +223,8 @@ def main() -> int:
             print(line(rows[-1]), flush=True)
         if given.json:
             given.json.write_text(json.dumps([asdict(r) for r in rows], indent=1))
+    for words in sizes(rows):
+        print(words, flush=True)
     if slow := max((r for r in rows if r.ok), key=lambda r: r.predict, default=None):
         print(f"\npredicting the speed of a compiled model takes at most {slow.predict:.0f} ms "
               f"({slow.model} on {slow.chip}, {slow.instructions} instructions)")  # fmt: skip

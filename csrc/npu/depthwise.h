@@ -135,16 +135,16 @@ static void depthwise(machine *m, const itg_npu_product *p, const itg_npu_plan p
 #define MAX_TAPS(type, lowest)                                                                    \
   type best[LANES];                                                                               \
   for (int k = 0; k < LANES; k++) best[k] = lowest;                                               \
-  for (int64_t i = v.from; i < v.to; i++)                                                         \
-    for (int64_t j = h.from; j < h.to; j++) {                                                     \
+  for (int64_t i = w.v.from; i < w.v.to; i++)                                                     \
+    for (int64_t j = w.h.from; j < w.h.to; j++) {                                                 \
       const type *pixel = (const type *)(at + i * down + j * across);                             \
       for (int k = 0; k < LANES; k++) best[k] = pixel[k] > best[k] ? pixel[k] : best[k];          \
     }                                                                                             \
   memcpy(made, best, LANES);
 
 #define ADD_TAPS(type)                                                                            \
-  for (int64_t i = v.from; i < v.to; i++)                                                         \
-    for (int64_t j = h.from; j < h.to; j++) {                                                     \
+  for (int64_t i = w.v.from; i < w.v.to; i++)                                                     \
+    for (int64_t j = w.h.from; j < w.h.to; j++) {                                                 \
       const type *pixel = (const type *)(at + i * down + j * across);                             \
       for (int k = 0; k < LANES; k++) sums[k] += pixel[k];                                        \
     }
@@ -160,14 +160,11 @@ static void pool(const machine *m, const itg_npu_pool *p) {
   const rounding end = ROUNDING(m, p, 0, 0, 0);
   const int64_t down = p->dilation[0] * src.row, across = p->dilation[1] * src.pixel;
   const bool low = src.dtype == ITG_I8;
-  for (int64_t y = 0; y < dst.height; y++) {
-    const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
+  for (int64_t y = 0; y < dst.height; y++)
     for (int64_t x = 0; x < dst.width; x++) {
-      const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], src.width);
-      const int64_t inside = (v.to - v.from) * (h.to - h.from), all = (int64_t)p->kernel[0] * p->kernel[1];
-      const float factor = p->x_scale / (p->y_scale * (float)(p->count_pad ? all : inside ? inside : 1));
+      const pool_window w = pool_window_at(p, y, x);
       for (int64_t c = 0; c < dst.channels; c += LANES) {
-        const uint8_t *at = element(&src, c, v.place, h.place);
+        const uint8_t *at = element(&src, c, w.v.place, w.h.place);
         uint8_t made[4 * LANES];
         if (p->kind == ITG_NPU_AVG) {
           int32_t sums[LANES] = {0};
@@ -177,8 +174,8 @@ static void pool(const machine *m, const itg_npu_pool *p) {
           } else {
             ADD_TAPS(uint8_t)
           }
-          const int32_t less = (int32_t)inside * p->x_zero;
-          for (int k = 0; k < LANES; k++) t[k] = (float)(sums[k] - less) * factor;
+          const int32_t less = (int32_t)w.inside * p->x_zero;
+          for (int k = 0; k < LANES; k++) t[k] = (float)(sums[k] - less) * w.factor;
           finish(&end, t, made);
         } else if (low) {
           MAX_TAPS(int8_t, -128)
@@ -188,5 +185,4 @@ static void pool(const machine *m, const itg_npu_pool *p) {
         put_lanes(&dst, c, y, x, made, least(LANES, dst.channels - c));
       }
     }
-  }
 }

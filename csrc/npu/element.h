@@ -265,24 +265,39 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
   }
 }
 
+typedef struct pool_window {  // what one pixel of a result sees
+  taps v, h;
+  int64_t inside;  // taps that are there
+  float factor;    // from their sum to the mean
+} pool_window;
+
+static inline pool_window pool_window_at(const itg_npu_pool *p, int64_t y, int64_t x) {
+  const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], p->src.height);
+  const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], p->src.width);
+  const int64_t inside = (v.to - v.from) * (h.to - h.from), all = (int64_t)p->kernel[0] * p->kernel[1];
+  return (pool_window){v, h, inside, p->x_scale / (p->y_scale * (float)(p->count_pad ? all : inside ? inside : 1))};
+}
+
+static inline const uint8_t *pool_tap(const itg_npu_pool *p, const box *src, const pool_window *w, int64_t c, int64_t i,
+                                      int64_t j) {
+  return element(src, c, w->v.place + i * p->dilation[0], w->h.place + j * p->dilation[1]);
+}
+
 static void real_pool_elements(const machine *m, const itg_npu_pool *p) {
   const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
   const rounding end = ROUNDING(m, p, 0, 0, 0);
   for (int64_t y = 0; y < dst.height; y++)
     for (int64_t x = 0; x < dst.width; x++) {
-      const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
-      const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], src.width);
-      const int64_t inside = (v.to - v.from) * (h.to - h.from), all = (int64_t)p->kernel[0] * p->kernel[1];
-      const float factor = p->x_scale / (p->y_scale * (float)(p->count_pad ? all : inside ? inside : 1));
+      const pool_window w = pool_window_at(p, y, x);
       for (int64_t c = 0; c < dst.channels; c++) {
         float best = -INFINITY, sum = 0;
-        for (int64_t i = v.from; i < v.to; i++)
-          for (int64_t j = h.from; j < h.to; j++) {
-            const float one = real(element(&src, c, v.place + i * p->dilation[0], h.place + j * p->dilation[1]));
+        for (int64_t i = w.v.from; i < w.v.to; i++)
+          for (int64_t j = w.h.from; j < w.h.to; j++) {
+            const float one = real(pool_tap(p, &src, &w, c, i, j));
             best = one > best ? one : best;
             sum += one;
           }
-        put(&end, p->kind == ITG_NPU_AVG ? sum * factor : best, element(&dst, c, y, x));
+        put(&end, p->kind == ITG_NPU_AVG ? sum * w.factor : best, element(&dst, c, y, x));
       }
     }
 }
@@ -297,23 +312,19 @@ static void pool_elements(const machine *m, const itg_npu_pool *p) {
   const int32_t lowest = src.dtype == ITG_U8 ? 0 : src.dtype == ITG_I8 ? -128 : -32768;
   for (int64_t y = 0; y < dst.height; y++)
     for (int64_t x = 0; x < dst.width; x++) {
-      const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
-      const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], src.width);
-      const int64_t inside = (v.to - v.from) * (h.to - h.from), all = (int64_t)p->kernel[0] * p->kernel[1];
-      const float factor = p->x_scale / (p->y_scale * (float)(p->count_pad ? all : inside ? inside : 1));
+      const pool_window w = pool_window_at(p, y, x);
       for (int64_t c = 0; c < dst.channels; c++) {
         int32_t best = lowest;
         int64_t sum = 0;
-        for (int64_t i = v.from; i < v.to; i++)
-          for (int64_t j = h.from; j < h.to; j++) {
-            const int32_t one =
-                whole(src.dtype, element(&src, c, v.place + i * p->dilation[0], h.place + j * p->dilation[1]));
+        for (int64_t i = w.v.from; i < w.v.to; i++)
+          for (int64_t j = w.h.from; j < w.h.to; j++) {
+            const int32_t one = whole(src.dtype, pool_tap(p, &src, &w, c, i, j));
             best = one > best ? one : best;
             sum += one;
           }
         const int16_t wide = (int16_t)best;
         uint8_t *to = element(&dst, c, y, x);
-        if (p->kind == ITG_NPU_AVG) put(&end, (float)(sum - inside * p->x_zero) * factor, to);
+        if (p->kind == ITG_NPU_AVG) put(&end, (float)(sum - w.inside * p->x_zero) * w.factor, to);
         else if (dst.item == 2) memcpy(to, &wide, 2);
         else *to = (uint8_t)best;
       }

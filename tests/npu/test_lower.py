@@ -245,6 +245,13 @@ def test_refusals_say_why(build, words):
     assert words in refusal(build(n, x))
 
 
+def test_a_recurrent_layer_is_not_a_matter_of_types():
+    w = constant(np.zeros((1, 16, 4), np.float32))
+    y = ops.lstm(Value(Type("f32", (3, 1, 4)), "x"), w, w, hidden_size=4)[0]
+    assert refusal(y) == ("no unit of rk3588 keeps a state from step to step: "
+                          "write its steps as products and functions")  # fmt: skip
+
+
 def test_a_chip_without_a_unit():
     chip = chips.load("rk3588")
     bare = replace(chip, name="bare", units={"conv": chip.units["conv"]})

@@ -146,6 +146,14 @@ def test_the_report_says_why_and_what_would_help():
     assert "to have it on the NPU" in text
 
 
+def test_only_a_model_of_floats_is_to_be_quantised():
+    n, x = large()
+    real = Value(Type("f32", (1, 32, 16, 16)), "x")
+    for start, y in ((real, ops.relu(real)), (x, ops.relu(ops.dequantize_linear(*n.of(x))))):
+        _, report = offloaded(Graph([start], [y], ["y"]))
+        assert ("the model computes in floats" in str(report)) == (start is real)
+
+
 def test_limits_have_a_remedy():
     n, x = large()
     y = ops.qlinear_conv(*n.of(x), *n.weights(8, 32, (3, 3)), *n.result("i8"), stride=(9, 9),

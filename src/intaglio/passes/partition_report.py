@@ -9,6 +9,7 @@ from typing import Any
 
 from intaglio.ir import Node
 
+QUANTISED = ("quantize_linear", "dequantize_linear")  # what only a quantised model has
 SHOWN = 12  # modules, and reasons, that a summary lists
 
 
@@ -76,7 +77,8 @@ class Partition:
         groups: dict[tuple[str, str, str], list[OnCpu]] = {}
         for row in self.on_cpu:
             groups.setdefault((row.op, row.why, row.remedy), []).append(row)
-        if not programs and any("units work on integers" in row.why for row in self.on_cpu):
+        floats = any("units work on integers" in row.why for row in self.on_cpu)
+        if floats and not programs and not any(row.op in QUANTISED for row in self.on_cpu):
             lines.append(f"the model computes in floats: intaglio quantize --target {self.chip}")
         if groups:
             lines.append("on the CPU, by their estimated share of the time:")

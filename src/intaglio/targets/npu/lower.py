@@ -17,6 +17,7 @@ from intaglio.targets.npu.moves import moves
 from intaglio.targets.npu.products import products
 
 NOWHERE = Graph([], [])
+RECURRENT = ("lstm", "gru", "rnn")
 
 
 def lowering(chip: Chip, halves: bool = False) -> tuple[Rule, ...]:
@@ -61,6 +62,11 @@ def _in_general(chip: Chip, node: Node) -> str:
         return "it makes real numbers of integers, with which units do not work"
     if node.op == "cast":
         return "it makes another type for the NPU, or of what that made"
+    if node.op in RECURRENT:
+        return (
+            f"no unit of {chip.name} keeps a state from step to step: "
+            "write its steps as products and functions"
+        )
     types = [v.dtype for v in (*node.inputs, *node.outputs) if v is not None and v.data is None]
     found = [t for t in types if dtypes.is_float(t)]
     if found and "f16" in chip.types and found[0] == "f32":
