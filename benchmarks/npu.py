@@ -1,9 +1,11 @@
 """NPU targets on real networks: exactness, time to compile and to simulate, memory and traffic.
 
 python -m benchmarks.npu [MODEL ...] [--chips rk3588,rk3566,k230,bm1684x] [--json FILE]
+                         [--precision int8|int16|fp16]
 
 A model is a name of the zoo, of ../shared, or the path of an ONNX file; one in floats is quantised
-first, from a few random samples, without a guard: what counts here are bits, not accuracy. Every
+first, from a few random samples, without a guard: what counts here are bits, not accuracy. With
+`--precision fp16` it stays in floats, and layers compute in f16, on chips that have it. Every
 program of a model runs in the simulator from the bytes that a package holds, and its results are
 compared, bit by bit, with what the interpreter makes of the same module. Times are of the
 processor, which others on the machine do not lengthen much; one thread simulates. `traffic` is
@@ -32,6 +34,7 @@ from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu import Compiled, build
 from intaglio.npu.run import npu_run
 from intaglio.quant.quantize import Options
+from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
 
 CHIPS = ("rk3588", "rk3566", "k230", "bm1684x")
@@ -67,22 +70,25 @@ class Row:
         return self.exact and not self.failed
 
 
-def quantized(one: Case, per: str | None = None) -> Graph:
+def quantized(one: Case, per: str | None = None, activations: str = "int8") -> Graph:
     """The model in integers; one that has quantised tensors stays as it is.
 
-    `per` channel or tensor: what of a weight shares a scale.
+    `per` channel or tensor: what of a weight shares a scale; `activations` fp16: no integers.
     """
     graph = intaglio.load(one.path, dims=one.dims)
-    if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
+    if activations == "fp16" or any(
+        n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()
+    ):
         return graph
-    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False, per=per)
+    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False, per=per,
+                  activations=activations)  # fmt: skip
     return intaglio.quantize(graph, one.samples(SAMPLES), target=CHIPS[0], options=how)
 
 
-def offloaded(graph: Graph, name: str) -> Graph:
+def offloaded(graph: Graph, name: str, precision: str) -> Graph:
     """The graph with its NPU modules in nodes of their own."""
     graph = graph.copy()
-    target = targets.find(name)
+    target = targets.find(name, precision=precision)
     passes.run(graph, [*passes.neutral(target.cost), *passes.offload(target)])
     return graph
 
@@ -112,17 +118,17 @@ def least(made: Compiled, chip: Chip) -> int:
     return made.least_traffic + sum(2 * s.bytes(s.height) * s.images for s in large)
 
 
-def measure(one: Case, graph: Graph, name: str) -> Row:
+def measure(one: Case, graph: Graph, name: str, precision: str = "f32") -> Row:
     """Compile for a chip, simulate, compare."""
     row = Row(one.name, name)
     try:
         start = time.process_time()
-        package = intaglio.compile(graph, target=name)
+        package = intaglio.compile(graph, target=name, precision=precision)
         row.compile = time.process_time() - start
         with intaglio.open(package, threads=1) as session:
             row.simulate = min(_timed(lambda: session.run(one.feeds)) for _ in range(3))
         row.predict = min(_timed(package.performance) for _ in range(3))
-        split, chip = offloaded(graph, name), targets.find(name).chip
+        split, chip = offloaded(graph, name, precision), targets.find(name).chip
         assert chip is not None
         modules = [n for n in split.nodes() if n.op == "npu.program"]
         wanted = dict.fromkeys(v for n in modules for v in [*n.inputs, *n.outputs] if v is not None)
@@ -205,25 +211,32 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the zoo and ../shared")
     parser.add_argument("--chips", default=",".join(CHIPS))
+    parser.add_argument("--precision", choices=("int8", "int16", "fp16"), default="int8")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
+    listed = given.chips.split(",")
+    kind = {"int8": "i8", "int16": "i16", "fp16": "f16"}[given.precision]
+    chosen = [name for name in listed if kind in chips.load(name).types]
     names = given.models or [*LIST, *(str(p) for p in available())]
     rows: list[Row] = []
     print(HEAD + "\n|" + "---|" * 13, flush=True)
     for name in names:
         one = case(name)
         try:
-            graph = quantized(one)
+            graph = quantized(one, activations=given.precision)
         except IntaglioError as e:
             rows.append(Row(one.name, "-", failed=f"not quantised: {e}"))
             print(line(rows[-1]), flush=True)
             continue
-        for chip in given.chips.split(","):
-            rows.append(measure(one, graph, chip))
+        for chip in chosen:
+            floats = "fp16" if given.precision == "fp16" else "f32"
+            rows.append(measure(one, graph, chip, floats))
             print(line(rows[-1]), flush=True)
         if given.json:
             given.json.write_text(json.dumps([asdict(r) for r in rows], indent=1))
-    for words in sizes(rows):
+    if without := [name for name in listed if name not in chosen]:
+        print(f"\nwithout {given.precision}: {', '.join(without)}")
+    for words in sizes(rows) if given.precision == "int8" else ():
         print(words, flush=True)
     if slow := max((r for r in rows if r.ok), key=lambda r: r.predict, default=None):
         print(f"\npredicting the speed of a compiled model takes at most {slow.predict:.0f} ms "

@@ -161,5 +161,6 @@ def _too_small(facts: Facts, k: int) -> None:
     raise Unsupported(
         f"{facts.chip.name}: {layer.op} '{layer.name}' needs {least} bytes of the core's "
         f"{room} even in {tiles} bands of rows: {least - room} are missing; "
-        "make its rows narrower or its channels fewer, or leave it on the CPU"
+        "make its rows narrower or its channels fewer, or leave it to the CPU in floats "
+        "(intaglio quantize --scheme)"
     )
