@@ -9,6 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PEERS  := .venv-bench
 PYTHON ?= python3
+MAKEFLAGS += -j2  # the compiler works while pip waits for the network
 
 .PHONY: demo test test-all bench lint docs build clean
 
@@ -34,20 +35,23 @@ docs: $(VENV)/dev build
 	$(BIN)/python -m intaglio.analysis.operators docs/operators.md
 
 # The C library of this checkout: build/libintaglio.so, which the package finds by itself.
-build: $(VENV)/base
+build: $(VENV)/tools
 	@$(BIN)/cmake -G Ninja -S . -B build -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja > build.log 2>&1 \
 	  || { cat build.log; exit 1; }
 	@$(BIN)/cmake --build build >> build.log 2>&1 || { cat build.log; exit 1; }
 
-$(VENV)/base: pyproject.toml
+$(VENV)/tools: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check "cmake>=3.20" "ninja>=1.11"
+	@touch $@
+
+$(VENV)/base: $(VENV)/tools
 	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[onnx]"
 	@touch $@
 
-$(VENV)/dev: $(VENV)/base
+$(VENV)/dev: $(VENV)/tools
 	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[dev]"
-	@touch $@
+	@touch $(VENV)/base $@
 
 # The peers are large and depend on half of PyPI: they have an environment to themselves.
 $(PEERS)/peers: pyproject.toml

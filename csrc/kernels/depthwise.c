@@ -35,10 +35,13 @@ INLINE void put(float *p, int64_t n, vf v) {
 // Of the image, and of outputs that are of its type.
 #if defined(ISA_avx512bf16)
 #define get_element vsome_bf16
+#define put_element vkeep_bf16
 #elif defined(ITG_HALF)
 #define get_element vsome_f16
+#define put_element vkeep_f16
 #else
 #define get_element get
+#define put_element put
 #endif
 // Of the output and the residual, which may be of the other type.
 INLINE vf get_made(const void *from, int64_t at, int64_t n, bool small, bool half) {
@@ -73,28 +76,38 @@ INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const flo
   }
 }
 
-// What is done to the sums of P pixels, which lie from element `at` of the output on.
-INLINE void finish(const task *t, int64_t at, int64_t c, int64_t n, vf *sum, const int P) {
+// Sums that are more than held between bounds, of which `sum` has VL to a pixel. Apart, as it is large and seldom: a copy
+// in every strip made this file the slowest of all to compile.
+static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t c, int64_t n, float *sum, int P) {
   const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
   const void *residual = t->end.residual;
-  const bool small = (ITG_PAIR == 2) != t->end.other, now = small || ITG_PAIR == 2;
-  if (residual && !t->end.add_last)
-    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_made(residual, at + p * t->channels, n, small, t->end.half));
-  UNROLL for (int p = 0; p < P; p++) sum[p] = vmin(hi, vmax(lo, sum[p]));
-  if (t->end.act && now) {  // activations come before rounding
+  const bool half = t->end.half, small = (ITG_PAIR == 2) != t->end.other, now = small || ITG_PAIR == 2;
+  for (int p = 0; p < P; p++, at += t->channels, sum += VL) {
+    vf x = vload(sum);
+    if (residual && !t->end.add_last) x = vadd(x, get_made(residual, at, n, small, half));
+    x = vmin(hi, vmax(lo, x));
+    if (t->end.act && now) {  // activations come before rounding
+      vstore(sum, x);
+      itg_bend(&t->end, sum, n, c, n);
+      x = vload(sum);
+    }
+    if (residual && t->end.add_last && (now || !t->end.act)) x = vadd(x, get_made(residual, at, n, small, half));
+    if (small && half) vkeep_f16((uint16_t *)t->out + at, n, x);
+    else if (small) vkeep_bf16((uint16_t *)t->out + at, n, x);
+    else put((float *)t->out + at, n, x);
+  }
+}
+
+// What is done to the sums of P pixels, which lie from element `at` of the output on.
+INLINE void finish(const task *t, int64_t at, int64_t c, int64_t n, vf *sum, const int P) {
+  if (t->end.residual || t->end.other || (t->end.act && ITG_PAIR == 2)) {
     float row[PIXELS * VL];
     UNROLL for (int p = 0; p < P; p++) vstore(row + p * VL, sum[p]);
-    UNROLL for (int p = 0; p < P; p++) itg_bend(&t->end, row + p * VL, n, c, n);
-    UNROLL for (int p = 0; p < P; p++) sum[p] = vload(row + p * VL);
+    finish_more(t, at, c, n, row, P);
+    return;
   }
-  if (residual && t->end.add_last && (now || !t->end.act))
-    UNROLL for (int p = 0; p < P; p++) sum[p] = vadd(sum[p], get_made(residual, at + p * t->channels, n, small, t->end.half));
-  if (small && t->end.half)
-    UNROLL for (int p = 0; p < P; p++) vkeep_f16((uint16_t *)t->out + at + p * t->channels, n, sum[p]);
-  else if (small)
-    UNROLL for (int p = 0; p < P; p++) vkeep_bf16((uint16_t *)t->out + at + p * t->channels, n, sum[p]);
-  else
-    UNROLL for (int p = 0; p < P; p++) put((float *)t->out + at + p * t->channels, n, sum[p]);
+  const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
+  UNROLL for (int p = 0; p < P; p++) put_element((itg_element *)t->out + at + p * t->channels, n, vmin(hi, vmax(lo, sum[p])));
 }
 
 INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const int P, const int K, const int S) {
