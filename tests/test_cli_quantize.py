@@ -220,7 +220,13 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         (["--data", "IMAGES", "--mean", "red"], "--mean takes numbers such as 1,2,3, not 'red'"),
         (["--data", "IMAGES", "--mean", "1", "--mean", "2"], "--mean is given 2 times"),
         (["--data", "IMAGES", "--mean", "depth=1"], "mean is given for 'depth'; inputs are image"),
-        (["--data", "IMAGES", "--std", "0"], "std is 0; it must be finite and not 0"),
+        (["--data", "IMAGES", "--std", "0"], "std is 0; it must be finite and above 0"),
+        (["--data", "IMAGES", "--std", "-1"], "std is -1; it must be finite and above 0"),
+        (["--data", "IMAGES", "--seed", "-1"], "seed is -1; give a whole number from 0 on"),
+        (["--data", "IMAGES", "--pad", "300"], "pad_value is 300; a pixel is from 0 to 255"),
+        (["--data", ""], "--data is empty"),
+        (["--data", "IMAGES", "--method", "percentile:20"], "a percentage between 50 and 100"),
+        (["--data", "IMAGES", "--method", "kl:9"], "method is 'kl:9'; known are auto, minmax"),
         (["--data", "IMAGES", "--method", "guess"], "method is 'guess'; known are auto, minmax"),
         (["--data", "IMAGES", "--weights", "int3"], "weights is 'int3'"),
         (["--data", "IMAGES", "--weights", "int16"], "cpu computes int8 layers with no weights of"),
@@ -246,6 +252,11 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         (["--data", "IMAGES", "--target", "abacus"], "abacus"),
         (["--data", "IMAGES", "-o", "d.tflite"], "it is .itg or .onnx"),
         (["--data", "IMAGES", "-o", "no/such/folder/d.itg"], "no/such/folder"),
+        (["--data", "IMAGES", "--report", "no/r.html"], "cannot write no/r.html: No such file"),
+        (["--data", "IMAGES", "--export-scheme", "no/s.yaml"], "cannot write no/s.yaml"),
+        (["--data", "IMAGES", "--resume", "no/r.json"], "cannot write no/r.json"),
+        (["--data", "IMAGES", "--resume", "/dev"], "cannot write /dev: it is a folder"),
+        (["--data", "IMAGES", "-o", str(DIGITS)], "digits.onnx is the model itself"),
         (["--data", "IMAGES", "--strict"], "--strict is for --scheme"),
         (["--data", "IMAGES", "--scheme", "none.yaml"], "none.yaml: no such file"),
     ],
@@ -264,6 +275,25 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert words in said
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.iterdir()), "something was left behind"
+
+
+def test_unwritable_places_are_told_before_the_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(api, "load", lambda *args, **more: pytest.fail("it began to work"))
+    with pytest.raises(SystemExit):
+        main(["quantize", str(DIGITS), "--data", str(folder), "-o", "no/such/folder/d.itg"])
+    assert "cannot write no/such/folder/d.itg" in capsys.readouterr().err
+
+
+def test_another_percentile_gives_other_ranges(folder: Path, tmp_path: Path):
+    for percent in ("99.99", "90"):
+        quantize("--data", folder, "--std", "255", "--accuracy", "none", "--no-check", "--method",
+                 f"percentile:{percent}", "-o", tmp_path / f"{percent}.itg")  # fmt: skip
+    quantize("--data", folder, "--std", "255", "--accuracy", "none", "--no-check", "--method",
+             "percentile", "-o", tmp_path / "usual.itg")  # fmt: skip
+    made = {p.stem: p.read_bytes() for p in tmp_path.glob("*.itg")}
+    assert made["99.99"] == made["usual"] != made["90"]
 
 
 def test_accuracy_is_met_by_layers_in_floats(folder: Path, tmp_path: Path):

@@ -28,6 +28,19 @@ def write_atomically(path: str | Path, data: bytes | Iterable[bytes]) -> None:
         raise BadInput(f"cannot write {path}: {e.strerror}") from None
 
 
+def refuse_unwritable(*paths: str | Path | None) -> None:
+    """BadInput where one of these could not be written: told before long work, not after it."""
+    for path in (Path(p) for p in paths if p is not None):
+        if path.is_dir():
+            raise BadInput(f"cannot write {path}: it is a folder")
+        try:
+            fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        except OSError as e:
+            raise BadInput(f"cannot write {path}: {e.strerror}") from None
+        os.close(fd)
+        os.unlink(temporary)
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -189,7 +189,7 @@ def test_several_inputs_by_name():
     ("how", "words"),
     [
         ({"mean": [1, 2]}, "mean has 2 numbers, input 'x' has 3 channels"),
-        ({"std": [1, 0, 1]}, "std is 1, 0, 1; it must be finite and not 0"),
+        ({"std": [1, 0, 1]}, "std is 1, 0, 1; it must be finite and above 0"),
         ({"mean": {"z": 1}}, "mean is given for 'z'; inputs are x"),
         ({"input_type": {"z": "uint8"}}, "input_type is given for 'z'; inputs are x"),
         ({"input_type": "int3"}, "input_type is 'int3'; known are"),

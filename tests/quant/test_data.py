@@ -358,12 +358,14 @@ def test_says_what_may_be_wrong(tmp_path: Path):
         ([(np.zeros((3, 4, 6)), np.uint64([1, 2**63]))], TWO, {}, "not all of its numbers fit"),
         ({"a": np.zeros((2, 3, 4, 6)), "b": np.zeros((3, 2), int)}, TWO, {}, "'a' 2, 'b' 3"),
         ([np.zeros(5)], VECTOR, {"limit": 0}, "limit is 0"),
+        ([np.zeros(5)], VECTOR, {"seed": -1}, "seed is -1"),
+        ([np.zeros(5)], VECTOR, {"pad_value": -3}, "pad_value is -3; a pixel is from 0 to 255"),
         ([np.zeros(5)], VECTOR, {"resize": "squash"}, "resize is 'squash'; it is one of stretch"),
         ([np.zeros(5)], VECTOR, {"color": "yuv"}, "color is 'yuv'"),
         ([np.zeros(5)], VECTOR, {"layout": "chw"}, "layout is 'chw'"),
         ([np.zeros(5)], VECTOR, {"mean": 1}, "mean is given for input 'x' f32[1x5], which "),
         ([], IMAGE, {"mean": [1, 2, 3, 4]}, "mean has 4 numbers, input 'x' has 3 channels"),
-        ([], IMAGE, {"std": [1, 0, 1]}, "std is 1, 0, 1; it must be finite and not 0"),
+        ([], IMAGE, {"std": [1, 0, 1]}, "std is 1, 0, 1; it must be finite and above 0"),
         ([], IMAGE, {"mean": "red"}, "mean is 'red'; give numbers"),
         ([], IMAGE, {"mean": [[1, 2, 3], [1, 2, 3]]}, "mean has 2 lists, the model has 1 input"),
         ([], IMAGE, {"std": {"y": 1}}, "std is given for 'y'; inputs are x"),
@@ -413,6 +415,8 @@ def test_bad_files_are_named(tmp_path: Path):
     (tmp_path / "a.npy").write_bytes(b"no array")
     refused("a.npy: not an array that numpy can read", tmp_path / "a.npy")
     (tmp_path / "a.npz").write_bytes(b"no zip")
+    refused("a.npz: not an .npz that numpy can read", tmp_path / "a.npz")
+    (tmp_path / "a.npz").write_bytes(b"PK\3\4 cut off")
     refused("a.npz: not an .npz that numpy can read", tmp_path / "a.npz")
     np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
     refused("o.npy: not an array", tmp_path / "o.npy")

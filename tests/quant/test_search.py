@@ -125,20 +125,30 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path):
     assert trial.count == 1
     Cache(path, "another model").errors(trial, {})
     assert trial.count == 2
-    assert json.loads(path.read_text())["errors"]
-    path.write_text("{")
+    Cache(path, "model").errors(trial, {})
+    assert trial.count == 2, "the other model's search replaced this one's"
+    assert len(json.loads(path.read_text())["searches"]) == 2
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"name": "my settings"}', '{"searches": 3}'])
+def test_a_file_that_is_no_search_is_left_alone(tmp_path, text):
+    path = tmp_path / "package.json"
+    path.write_text(text)
     with pytest.raises(BadInput, match="no search to go on with"):
         Cache(path, "model")
+    assert path.read_text() == text
+    with pytest.raises(BadInput, match="no file that could keep a search"):
+        Cache("/dev/null", "model")
 
 
 def test_quantize_resumes(tmp_path):
     graph, data = network(False), samples(4)
     options = Options(resume=str(tmp_path / "search.json"))
     first = calibrate(graph, data, options=options)
-    trials = json.loads((tmp_path / "search.json").read_text())["errors"]
-    assert trials
+    trials = json.loads((tmp_path / "search.json").read_text())["searches"]
+    assert any(trials.values())
     again = calibrate(graph, data, options=options)
-    assert json.loads((tmp_path / "search.json").read_text())["errors"] == trials
+    assert json.loads((tmp_path / "search.json").read_text())["searches"] == trials
     assert again.scheme.tensors == first.scheme.tensors
 
 

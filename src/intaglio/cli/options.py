@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from zipfile import BadZipFile
 
 import click
 import numpy as np
@@ -210,7 +211,7 @@ def read_feeds(
                     feeds.update({k: archive[k] for k in archive.files})
             except FileNotFoundError:
                 raise BadInput(f"{path}: no such file") from None
-            except (OSError, ValueError, EOFError) as e:
+            except (OSError, ValueError, EOFError, BadZipFile) as e:
                 raise BadInput(f"{path}: not an .npz that numpy can read ({e})") from None
         elif name:
             feeds[name] = read_array(path)

@@ -14,7 +14,7 @@ import click
 
 from intaglio.cli import options
 from intaglio.errors import BadInput
-from intaglio.files import write_atomically
+from intaglio.files import refuse_unwritable, write_atomically
 
 if TYPE_CHECKING:
     from intaglio.quant.observe import Progress
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
               help="Samples to use, spread over all there are [default: at most 100].")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Which samples, where there are more.")
 @click.option("--method", metavar="NAME", help="How a range follows from what is seen: minmax, "
-              "moving, percentile, kl, mse, or auto: what errs least [default: auto].")  # fmt: skip
+              "moving, percentile (percentile:99.9), kl, mse, or auto: what errs least "
+              "[default: auto].")  # fmt: skip
 @click.option("--accuracy", metavar="cosine=C", help="What every part of every output is to keep; "
               "layers that stand in the way stay in floats; none: nothing "
               "[default: cosine=0.995].")  # fmt: skip
@@ -125,6 +126,11 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, limit: int
         raise BadInput(f"-o {path}: the ending says what to write; it is .itg or .onnx")
     if report and Path(report).suffix not in (".html", ".json"):
         raise BadInput(f"--report {report}: the ending says what to write; it is .html or .json")
+    if data == "":
+        raise BadInput("--data is empty; give a folder, a list, .npy or .npz")
+    if Path(model).exists() and path.exists() and path.samefile(model):
+        raise BadInput(f"-o {path} is the model itself; give another name")
+    refuse_unwritable(path, report, export_scheme, resume)
     if strict and not scheme:
         raise BadInput("--strict is for --scheme, which is not given")
     static = mode == "static"

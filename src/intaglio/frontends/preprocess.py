@@ -185,9 +185,9 @@ def per_channel(what: str, given: Any, name: str, channels: int) -> Array | None
             f"{what} has {numbers.size} numbers, input '{name}' has {channels} channels; "
             "give one for each, or one for all"
         )
-    if not np.isfinite(numbers).all() or (what == "std" and (numbers == 0).any()):
+    if not np.isfinite(numbers).all() or (what == "std" and (numbers <= 0).any()):
         shown = ", ".join(f"{n:g}" for n in numbers.tolist())
-        raise BadInput(f"{what} is {shown}; it must be finite{' and not 0' * (what == 'std')}")
+        raise BadInput(f"{what} is {shown}; it must be finite{' and above 0' * (what == 'std')}")
     return np.broadcast_to(numbers, (channels,))
 
 

@@ -62,6 +62,10 @@ def samples(
             raise BadInput(f"{what} is {choice!r}; it is one of {', '.join(known)}")
     if limit is not None and limit < 1:
         raise BadInput(f"limit is {limit}; at least one sample is needed")
+    if seed < 0:
+        raise BadInput(f"seed is {seed}; give a whole number from 0 on")
+    if not 0 <= pad_value <= 255:
+        raise BadInput(f"pad_value is {pad_value:g}; a pixel is from 0 to 255")
     fitting = _Fitting(
         dict(inputs),
         images.pictures(inputs, mean, std, layout, color == "bgr", resize, pad_value),

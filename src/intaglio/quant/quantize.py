@@ -48,6 +48,7 @@ from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.place import PRODUCTS, Placement, layer, place, weight_axis
 from intaglio.quant.probe import cpus
 from intaglio.quant.promote import Found, Guard, Point
+from intaglio.quant.ranges import parse_method
 from intaglio.quant.recurrent import candidates, quantize_recurrent
 from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
@@ -90,8 +91,10 @@ class Options:
             raise BadInput(f"accuracy is {self.accuracy}; give a cosine such as 0.99, or None")
         if self.room is not None and not 1 <= self.room <= 16:
             raise BadInput(f"room is {self.room}; give a factor from 1 to 16, or None")
+        parse_method(self.method, METHODS)
+        for method in self.methods.values():
+            parse_method(method)
         for what, given, known in (
-            ("method", self.method, METHODS),
             ("rounding", self.rounding, ROUNDINGS),
             ("weights", self.weights or "int8", tuple(TYPES)),
             ("activations", self.activations or "int8", tuple(TYPES)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,13 +124,11 @@ METHODS: dict[str, Method] = {f.__name__: f for f in (minmax, moving, percentile
 
 def find(s: Spread, method: str, dtype: str, symmetric: bool) -> tuple[float, float]:
     """The range by `method` ("percentile:99.9" for another percentage); 0 is always inside."""
-    name, _, given = method.partition(":")
-    if name not in METHODS or (given and name != "percentile"):
-        raise BadInput(f"no range method is called '{method}'; there are {', '.join(METHODS)}")
+    name, given = parse_method(method)
     if max(-s.low, s.high) < TINY:
         return 0.0, 0.0
     if given:
-        lo, hi = percentile_of(s, _percent(given))
+        lo, hi = percentile_of(s, given)
     else:
         low, high = dtypes.limits(dtype)
         lo, hi = METHODS[name](s, high - low + 1, symmetric)
@@ -143,11 +141,18 @@ def find(s: Spread, method: str, dtype: str, symmetric: bool) -> tuple[float, fl
     return lo, hi
 
 
-def _percent(words: str) -> float:
+def parse_method(method: str, known: Iterable[str] = METHODS) -> tuple[str, float | None]:
+    """The name of a method, and the percentage where one is given; BadInput if it is not known."""
+    name, colon, given = method.partition(":")
+    if name not in known or (colon and name != "percentile"):
+        raise BadInput(f"method is '{method}'; known are {', '.join(known)}")
+    if not colon:
+        return name, None
     try:
-        percent = float(words)
+        percent = float(given)
     except ValueError:
         percent = -1.0
     if not 50 < percent <= 100:
-        raise BadInput(f"percentile:{words} is not a percentage between 50 and 100")
-    return percent
+        raise BadInput(f"method is '{method}'; a percentage between 50 and 100 is meant, such as "
+                       "percentile:99.9")  # fmt: skip
+    return name, percent

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from intaglio.errors import BadInput
+from intaglio.files import write_atomically
 from intaglio.ir import Graph
 from intaglio.quant.compare import Reference
 from intaglio.quant.formats import USUAL, Formats
@@ -41,15 +42,10 @@ class Cache:
 
     def __init__(self, path: str | Path, subject: str):
         self.path = Path(path)
-        self.known: dict[str, Errors] = {}
         self.weights = ""  # how they were rounded, where that is not how they were at first
-        self.subject = hashlib.sha256(subject.encode()).hexdigest()[:16]
-        try:
-            stored = json.loads(self.path.read_text()) if self.path.exists() else {}
-        except (OSError, ValueError) as e:
-            raise BadInput(f"{path} is no search to go on with: {e}; remove it") from None
-        if isinstance(stored, dict) and stored.get("subject") == self.subject:
-            self.known = dict(stored["errors"])
+        self.every = _searches(self.path)
+        name = hashlib.sha256(subject.encode()).hexdigest()[:16]
+        self.known: dict[str, Errors] = self.every.setdefault(name, {})
 
     def key(self, schemes: Schemes) -> str:
         each = sorted((n, t.dtype, t.scale, t.zero) for n, t in schemes.items())
@@ -64,11 +60,22 @@ class Cache:
         """What is known by this key, or else is made and known from now on."""
         if key not in self.known:
             self.known[key] = make()
-            try:
-                self.path.write_text(json.dumps({"subject": self.subject, "errors": self.known}))
-            except OSError as e:
-                raise BadInput(f"cannot write {self.path}: {e.strerror}") from None
+            write_atomically(self.path, json.dumps({"searches": self.every}).encode())
         return self.known[key]
+
+
+def _searches(path: Path) -> dict[str, dict[str, Errors]]:
+    """What a file knows of every model and its samples; one that is not ours is left as it is."""
+    if not path.exists():
+        return {}
+    if not path.is_file():
+        raise BadInput(f"{path} is no file that could keep a search; give another name")
+    try:
+        stored = json.loads(path.read_text())
+        return {name: dict(errors) for name, errors in stored["searches"].items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        raise BadInput(f"{path} is no search to go on with; remove it, or give another name "
+                       "for this one") from None  # fmt: skip
 
 
 class Search:

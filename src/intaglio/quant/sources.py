@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -214,7 +215,7 @@ def _npz(path: Path) -> Parts:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {k: archive[k] for k in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, KeyError) as e:
+    except (OSError, ValueError, EOFError, AttributeError, KeyError, BadZipFile) as e:
         raise BadFile(f"{path}: not an .npz that numpy can read ({e})") from None
 
 
