@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,9 +10,9 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadInput, Unsupported
+from intaglio.frontends.importers import Importers
 from intaglio.frontends.tensorflow.file import Node
 from intaglio.ir import Array, Value
-from intaglio.ops.registry import REGISTRY, Op
 
 if TYPE_CHECKING:
     from intaglio.frontends.tensorflow.scope import Scope
@@ -60,42 +59,8 @@ Thing = Value | Variable | Text | Rows | Complex | Nothing
 
 # ---- importers -----------------------------------------------------------------------------------
 Import = Callable[["TfNode"], Any]
-IMPORTERS: dict[str, Import] = {}
-
-
-def importer(*names: str) -> Callable[[Import], Import]:
-    """Register the function below as the meaning of these ops."""
-
-    def register(function: Import) -> Import:
-        for name in names:
-            if name in IMPORTERS:
-                raise ValueError(f"two importers for {name}")
-            IMPORTERS[name] = function
-        return function
-
-    return register
-
-
-def find_importer(name: str) -> Import | None:
-    """The importer of an op, or the op of ours that is the same."""
-    if name in IMPORTERS:
-        return IMPORTERS[name]
-    same = _same_ops().get(name)
-    return functools.partial(_import_same, same) if same else None
-
-
-def known_ops() -> set[str]:
-    """The names of all ops that are read."""
-    return {*IMPORTERS, *_same_ops()}
-
-
-@functools.cache
-def _same_ops() -> dict[str, Op]:
-    return {op.names["tf"]: op for op in REGISTRY.values() if "tf" in op.names}
-
-
-def _import_same(op: Op, n: TfNode) -> Any:
-    return op(*n.values())
+IMPORTERS: Importers[Import] = Importers("tf", lambda op, n: op(*n.values()))
+importer, find_importer = IMPORTERS.register, IMPORTERS.find
 
 
 class TfNode:

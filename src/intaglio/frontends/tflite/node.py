@@ -11,7 +11,6 @@ function in the module of their family:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,57 +18,30 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput, Unsupported
+from intaglio.frontends.importers import Importers
 from intaglio.frontends.tflite.file import Operator, Tensor
 from intaglio.ir import Array, Quant, Value, constant
-from intaglio.ops.registry import REGISTRY, Op, evaluate_node
+from intaglio.ops.registry import evaluate_node
 
 if TYPE_CHECKING:
     from intaglio.frontends.tflite.scope import Scope, State
 
 Import = Callable[["TfliteNode"], Any]
-IMPORTERS: dict[str, Import] = {}
-CUSTOM: dict[str, Import] = {}
+IMPORTERS: Importers[Import] = Importers("tflite", lambda op, n: n.activated(op(*n.operands())))
+CUSTOM: Importers[Import] = Importers()  # of names that are not in the schema
 STORED: set[str] = set()  # ops whose importers read and make stored numbers, not real ones
 
 
 def importer(*names: str, stored: bool = False, custom: bool = False
              ) -> Callable[[Import], Import]:  # fmt: skip
     """Register the function below as the meaning of these ops of the schema, or of custom ops."""
-
-    def register(function: Import) -> Import:
-        for name in names:
-            known = CUSTOM if custom else IMPORTERS
-            if name in known:
-                raise ValueError(f"two importers for {name}")
-            known[name] = function
-            if stored:
-                STORED.add(name)
-        return function
-
-    return register
+    STORED.update(names if stored else ())
+    return (CUSTOM if custom else IMPORTERS).register(*names)
 
 
 def find_importer(name: str, custom: bool = False) -> Import | None:
     """The importer of an op, or the op of ours that is the same."""
-    if custom:
-        return CUSTOM.get(name)
-    if name in IMPORTERS:
-        return IMPORTERS[name]
-    same = _same_ops().get(name)
-    return functools.partial(_import_same, same) if same else None
-
-
-def known_ops() -> set[str]:
-    return {*IMPORTERS, *_same_ops()}
-
-
-@functools.cache
-def _same_ops() -> dict[str, Op]:
-    return {op.names["tflite"]: op for op in REGISTRY.values() if "tflite" in op.names}
-
-
-def _import_same(op: Op, n: TfliteNode) -> Any:
-    return n.activated(op(*n.operands()))
+    return (CUSTOM if custom else IMPORTERS).find(name)
 
 
 class TfliteNode:

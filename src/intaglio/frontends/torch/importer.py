@@ -21,12 +21,12 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput, Unsupported
+from intaglio.frontends.importers import Importers
 from intaglio.frontends.torch.tensors import Number, Quantized, dtype_of, number
 from intaglio.ir import Array, Value
-from intaglio.ops.registry import REGISTRY, Op, normalize_axis
+from intaglio.ops.registry import Op, normalize_axis
 
 Import = Callable[..., Any]
-IMPORTERS: dict[str, Import] = {}
 RAW: set[str] = set()  # importers that take quantised tensors as they are
 IGNORED = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad",
            "generator", "copy", "_stacklevel", "stacklevel"}  # fmt: skip
@@ -34,42 +34,8 @@ IGNORED = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "r
 
 def importer(*names: str, raw: bool = False) -> Callable[[Import], Import]:
     """Register the function below as the meaning of these operators."""
-
-    def register(function: Import) -> Import:
-        for name in names:
-            if name in IMPORTERS:
-                raise ValueError(f"two importers for {name}")
-            IMPORTERS[name] = function
-            if raw:
-                RAW.add(name)
-        return function
-
-    return register
-
-
-def find_importer(name: str) -> Import | None:
-    """The importer of an operator, or the op of ours that is the same."""
-    if name in IMPORTERS:
-        return IMPORTERS[name]
-    same = same_ops().get(name)
-    return functools.partial(_import_same, same) if same else None
-
-
-def known_ops() -> set[str]:
-    """Every operator that has an importer, written or automatic."""
-    return {*IMPORTERS, *same_ops()}
-
-
-@functools.cache
-def same_ops() -> dict[str, Op]:
-    """Ops of ours by PyTorch's name, where every argument is a tensor."""
-    return {
-        op.names["torch"]: op
-        for op in REGISTRY.values()
-        if "torch" in op.names and not any(
-            op.signature.parameters[a].default is inspect.Parameter.empty for a in op.attr_names
-        )
-    }  # fmt: skip
+    RAW.update(names if raw else ())
+    return IMPORTERS.register(*names)
 
 
 def _import_same(op: Op, *args: Any, **attrs: Any) -> Any:
@@ -79,6 +45,15 @@ def _import_same(op: Op, *args: Any, **attrs: Any) -> Any:
     if op.infer.__name__ == "floats" and not dtypes.is_float(values[0].dtype):
         values = [ops.cast(v, dtype="f32") for v in values]
     return op(*values)
+
+
+def _takes_tensors_only(op: Op) -> bool:
+    given = op.signature.parameters
+    return not any(given[a].default is inspect.Parameter.empty for a in op.attr_names)
+
+
+IMPORTERS: Importers[Import] = Importers("torch", _import_same, _takes_tensors_only)
+find_importer = IMPORTERS.find
 
 
 @functools.cache
