@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.npu.nets import Maker, graph, mobile, pyramid, small_chip
@@ -18,13 +20,14 @@ NETS = {"mobile": mobile, "pyramid": pyramid}
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("chip", ["rk3588", "rk3566", "k230", "bm1684x"])
 def test_all_stays_inside_of_the_core(name: str, chip: str):
-    made = build(NETS[name](Maker(), 64), chips.load(chip))
+    there = chips.load(chip)
+    made = build(NETS[name](Maker(), 64), there)
     for i in made.program.instructions:
         for f in i.fields.values():
             if getattr(f, "space", "") == "sram":
                 low, high = span(f)
                 assert 0 <= low < high <= made.program.sram
-                assert f.offset % made.program.align == 0
+                assert f.offset % (f.c2 if there.packed else made.program.align) == 0
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -52,6 +55,21 @@ def test_of_a_map_only_the_blocks_that_are_read_come_in():
     moves = [i.fields for i in made.program.instructions if i.op == "load"]
     inner = [f["src"].channels for f in moves if f["src"].space == "internal"]
     assert inner == [16] * 4
+
+
+def test_rows_that_touch_take_no_more_than_their_bytes():
+    """A column of 64 pixels: rows of 16 bytes each, of which each would take 64 by itself."""
+    m = Maker()
+    x = m.image(1, 16, 64, 1)
+    net, chip = graph(x, m.conv(x, 16, 1)), small_chip(1 << 16, align=64)
+    apart, packed = (build(net, replace(chip, packed=p)) for p in (False, True))
+    inside = [made.program.instructions[-1].fields["src"] for made in (apart, packed)]
+    assert [f.row for f in inside] == [64, 16]
+    assert [f.plane for f in inside] == [64 * 64, 16 * 64]
+    odd = m.image(1, 32, 3, 1)  # two blocks of 48 bytes
+    made = build(graph(odd, m.conv(odd, 16, 1)), replace(chip, packed=True))
+    conv = next(i.fields for i in made.program.instructions if i.op == "conv")
+    assert (conv["src"].row, conv["src"].plane) == (16, 64)
 
 
 def test_the_same_net_gives_the_same_bytes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,8 +29,9 @@ def any_chip(seed: int) -> Chip:
     draw = random.Random(seed)
     c2 = draw.choice((1, 8, 16, 32, 64))
     out = max(c2, draw.choice((8, 16, 32, 64)))
-    return small_chip(draw.choice(KIB) << 10, c2, draw.choice((8, 16, 32)), out,
+    made = small_chip(draw.choice(KIB) << 10, c2, draw.choice((8, 16, 32)), out,
                       draw.choice((16, 64, 128)), draw.choice((0, 4096)))  # fmt: skip
+    return replace(made, packed=draw.random() < 0.5)
 
 
 def picture(net: Graph, seed: int) -> np.ndarray:

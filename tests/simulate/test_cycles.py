@@ -177,6 +177,23 @@ def test_products_may_use_a_part_of_the_rate_and_images_of_a_batch():
     assert costs(one, half).work[0] == 512 * 2
 
 
+def test_linear_layers_take_the_rate_of_matrices_where_that_is_lower():
+    line = conv(64, 64, 8)
+    line["src"], line["dst"] = box("sram", 64, 64, 1), box("sram", 64, 64, 1)
+    slow = replace(REAL.units["matmul"], rate={"i8": 256.0})
+    chip = replace(CHIP, units={**CHIP.units, "matmul": slow})
+    of = {
+        True: program(Instruction("conv", line)),
+        False: program(Instruction("conv", conv(64, 64, 8))),
+    }
+    assert costs(of[True], CHIP).work[0] == costs(of[False], chip).work[0] == 512
+    assert costs(of[True], chip).work[0] == 512 * 4
+    half = replace(chip, timing={**TIMING, "use.i8": 0.5})  # still more than matrices reach
+    assert costs(of[True], half).work[0] == 512 * 4
+    third = replace(chip, timing={**TIMING, "use.i8": 0.125})
+    assert costs(of[True], third).work[0] == costs(of[False], third).work[0] == 512 * 8
+
+
 def test_a_program_that_waits_for_itself_is_refused():
     load = move("load", 32, 8, wait=(0, 1, 0))
     work = Instruction("conv", conv(64, 64, 8), wait=(1, 0, 0))

@@ -59,6 +59,7 @@ def test_every_figure_has_its_source(name: str):
     told |= {f"timing.{k.partition('.')[0]}" for k in c.timing} | (
         {"chip.sparse"} if c.sparse else set()
     )
+    told |= {"chip.packed"} if c.packed else set()
     told |= {k for k in c.sources if k.startswith("matmul.")} if c.matmul else set()
     assert told == set(c.sources)
 

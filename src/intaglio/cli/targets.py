@@ -23,6 +23,7 @@ UNITS = {  # how `explain` words the figures of a chip: title, unit
     "ddr": ("memory outside", "bytes/ns"),
     "burst": ("shortest transfer", "bytes"),
     "c2": ("channels of a block", ""),
+    "packed": ("rows touch in it", ""),
     "sparse": ("sparse weights", ""),
 }
 

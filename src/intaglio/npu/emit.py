@@ -151,7 +151,7 @@ class Emitter:
             blocks = self.made.maps[s]
             offset, top = blocks[self.turn % len(blocks)].offset, self.band.rows[s][0]
             rows = self.made.rows[s]
-        plane = rows * row
+        plane = s.plane(rows)
         at = offset + r.first // s.c2 * plane + (low - top) * row
         return Feature("sram", at, s.dtype, r.channels, high - low, s.width, s.c2, plane, row,
                        s.c2 * s.item, r.first % s.c2)  # fmt: skip

@@ -30,20 +30,21 @@ class Store:
     height: int
     width: int
     c2: int
-    align: int = 1  # bytes, of rows in SRAM
+    align: int = 1  # bytes, of what begins in SRAM: rows, or planes where rows touch
+    packed: bool = False
     slot: int = -1  # the program's input that it is, -1: it is made here
     ports: list[tuple[int, int, int]] = field(default_factory=list)  # output, first, channels
 
     item: int = field(init=False)  # bytes of an element
     blocks: int = field(init=False)  # of c2 channels
     row: int = field(init=False)  # bytes of a row of one block, outside of the core
-    pitch: int = field(init=False)  # bytes from row to row in SRAM, each at a whole address
+    pitch: int = field(init=False)  # bytes from row to row in SRAM
 
     def __post_init__(self) -> None:
         self.item = dtypes.TABLE[self.dtype].numpy.itemsize
         self.blocks = -(-self.channels // self.c2)
         self.row = self.width * self.c2 * self.item
-        self.pitch = -(-self.row // self.align) * self.align
+        self.pitch = self.row if self.packed else -(-self.row // self.align) * self.align
 
     def bytes(self, rows: int) -> int:
         """What `rows` rows of an image take outside."""
@@ -51,7 +52,11 @@ class Store:
 
     def room(self, rows: int) -> int:
         """What `rows` rows of an image take in SRAM."""
-        return self.blocks * rows * self.pitch
+        return self.blocks * self.plane(rows)
+
+    def plane(self, rows: int) -> int:
+        """Bytes from block to block in SRAM, if each has `rows` rows."""
+        return -(-rows * self.pitch // self.align) * self.align
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,8 @@ class _Builder:
 
     def store(self, v: Value) -> Store:
         n, c, h, w = v.shape
-        made = Store(v.name, v.dtype, n, c, h, w, self.c2(v), self.chip.align)
+        made = Store(v.name, v.dtype, n, c, h, w, self.c2(v), self.chip.align,
+                     self.chip.packed)  # fmt: skip
         self.stores.append(made)
         return made
 

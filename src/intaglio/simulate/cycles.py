@@ -138,8 +138,7 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tup
     src, dst = rows["src"], rows["dst"]
     rate = _rate(chip, name, src["dtype"])
     if name in PRODUCTS:
-        shares = {t: constant.get(f"use.{t}", 1.0) for t in chip.units[name].rate}
-        rate = rate * _by_type(shares, src["dtype"], 1)
+        rate = _reached(chip, name, rows, rate, constant)
     pixels = _f(dst["height"]) * _f(dst["width"])
     made = pixels * _up(_f(dst["channels"]), _f(dst["c2"]))  # elements, in whole blocks
     if name in ("conv", "depthwise"):
@@ -185,6 +184,25 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tup
         whole = made / rate + table if constant["apart"] else np.maximum(made / rate, table)
         return whole, np.zeros(len(rows))
     return made / rate, np.zeros(len(rows))
+
+
+def _reached(chip: Chip, name: str, rows: Array, rate: Array,
+             constant: dict[str, float]) -> Array:  # fmt: skip
+    """The products a cycle that a unit reaches: a share of its rate.
+
+    Matrices, which linear layers multiply, too, go through a unit that may be slower than that.
+    """
+    codes = rows["src"]["dtype"]
+    shares = {t: constant.get(f"use.{t}", 1.0) for t in chip.units[name].rate}
+    share = _by_type(shares, codes, 1)
+    if name == "depthwise" or "matmul" not in chip.units:
+        return rate * share
+    most = _by_type(chip.units["conv"].rate, codes, np.inf) * share
+    slower: Array = np.minimum(most, _by_type(chip.units["matmul"].rate, codes, np.inf))
+    if name == "matmul":
+        return slower
+    line = (rows["kernel"] == 1).all(-1) & (rows["dst"]["width"] == 1) & (rows["dst"]["height"] > 1)
+    return np.where(line, slower, rate * share)
 
 
 def _rate(chip: Chip, unit: str, codes: Array) -> Array:

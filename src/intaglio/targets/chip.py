@@ -80,7 +80,7 @@ class Chip:
     clock: float  # MHz
     sram: int  # bytes of each core's own memory, through which all its work goes
     banks: int  # of that memory
-    align: int  # bytes, of every address in it
+    align: int  # bytes, of every address in it at which something begins
     shared: int  # bytes of on-chip memory that all cores share; 0: none
     ddr: float  # bytes per nanosecond
     burst: int  # bytes that a transfer from or to outside has at least
@@ -89,6 +89,7 @@ class Chip:
     host: Host
     compatible: str = ""  # chips with the same word run each other's programs
     estimate: bool = False  # the whole chip is a guess; single guesses: `estimates`
+    packed: bool = False  # rows of a map touch; only its planes begin at whole addresses
     sparse: tuple[str, ...] = ()  # "2:4 in", "2:4 out", "4:16"
     timing: Mapping[str, float] = field(default_factory=dict)  # of the cycle model
     matmul: Products | None = None  # None: its runtime has no products by themselves

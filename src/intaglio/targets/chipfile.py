@@ -245,10 +245,12 @@ def read(path: Path) -> Chip:
 
 
 def _figures(file: _File, table: dict[str, Any]) -> dict[str, Any]:
-    file.table("chip", table, (*FIGURES, "c2", "sparse"))
+    file.table("chip", table, (*FIGURES, "c2", "packed", "sparse"))
     file.need("chip", table, (*FIGURES, "c2"))
     found = {k: file.value(f"chip.{k}", table[k], check) for k, check in FIGURES.items()}
     found["c2"] = file.by_type("chip.c2", table["c2"], _power)
+    if "packed" in table:
+        found["packed"] = file.value("chip.packed", table["packed"], _boolean)
     if "sparse" in table:
         found["sparse"] = tuple(file.value("chip.sparse", table["sparse"], _ways))
     return found
