@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import intaglio
 from intaglio import ops
 from intaglio.analysis.memory import memory
 from intaglio.analysis.performance import performance
-from intaglio.analysis.performance_text import page, picture, text
+from intaglio.analysis.performance_page import page, picture
+from intaglio.analysis.performance_text import text
 from intaglio.cli import main
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value
@@ -74,8 +76,29 @@ def test_reports(package):
     assert "<svg" in page(found)
     assert picture(found).count("<rect") >= 3  # a box in each lane
     events = json.loads(found.trace())["traceEvents"]
-    assert {e["tid"] for e in events} == {"load", "compute", "store"}
-    assert json.loads(json.dumps(found.to_dict()))["layers"][0]["op"].startswith("conv")
+    lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
+    ran = [e for e in events if e["ph"] == "X"]
+    assert {lanes[e["pid"], e["tid"]] for e in ran} == {"CPU", "load", "compute", "store"}
+    assert max(e["ts"] + e["dur"] for e in ran) == pytest.approx(1e3 * found.milliseconds)
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert [r["id"] for r in plain["layers"]] == list(range(len(plain["layers"])))
+    assert plain["layers"][0]["op"] == "quantize_linear"  # as they run
+    assert plain["layers"][1]["op"].startswith("conv")
+    assert sum(plain["bounds"].values()) == pytest.approx(1)
+    assert all(r["inputs"] and r["output"] for r in plain["layers"])
+    shown = page(found, "what if <clock>")
+    assert "what if &lt;clock&gt;" in shown
+    assert all(html.escape(r.name) in shown for r in found.layers)
+
+
+def test_modules_run_one_after_the_other(package):
+    found = performance(package)
+    assert [p.name for p in found.parts] == ["cpu0", "npu0", "cpu1"]
+    assert [p.begin for p in found.parts[1:]] == [p.end for p in found.parts[:-1]]
+    assert found.parts[-1].end == pytest.approx(1e3 * found.milliseconds)
+    on_cpu = [r for r in found.layers if r.unit == "CPU"]
+    assert len(on_cpu) == len(package.meta["partition"]["on_cpu"])
+    assert sum(r.microseconds for r in on_cpu) == pytest.approx(1e3 * found.cpu_milliseconds)
 
 
 def test_memory(package):
@@ -83,6 +106,17 @@ def test_memory(package):
     assert found.total == json.loads(json.dumps(found.to_dict()))["total"]
     assert found.modules[0].weights > 0
     assert "weights are most of it" in str(package.memory())
+    for r in found.modules[0].maps:
+        assert r.name in str(package.memory())
+
+
+def test_the_peak_of_internal_memory_is_told_as_it_is_planned(graph: Graph):
+    """Maps are live as long as the groups of layers run that touch them."""
+    report = intaglio.compile(graph, target="rk3566", by_layer=True).memory()
+    plain = report.to_dict()["modules"][0]
+    assert plain["internal_peak"]["bytes"] == plain["internal"] > 0
+    assert f"of {plain['internal']} bytes are live" in plain["advice"][-2]
+    assert plain["internal_peak"]["maps"]
 
 
 def test_packages_of_the_cpu_have_no_prediction(graph: Graph):
@@ -115,7 +149,23 @@ def test_commands(package, graph: Graph, tmp_path: Path, capsys):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["perf", "none.itg"], "cannot read none.itg"),
+        (["perf", "none.itg"], "none.itg: no such file"),
+        (["perf", "{cut}"], "it is truncated"),
+        (["perf", "{cpu}"], "this package is for the CPU"),
+        (["perf", "{cpu}", "--cores", "3"], "compiled already"),
+        (["perf", "{cpu}", "--chips", "all"], "need the model itself"),
+        (["perf", "{itg}", "--payoff", "--target", "rk3588"], "need the model itself"),
+        (["perf", "{itg}", "--clock", "0"], "clock is 0; it is a number above 0"),
+        (["perf", "{itg}", "--ddr", "nan"], "ddr is nan; it is a number above 0"),
+        (["perf", "{itg}", "--sweep", "clock=100,inf"], "clock is inf"),
+        (["perf", "{itg}", "--sweep", "clock=100,200", "--clock", "9"], "leave one of them away"),
+        (["perf", "{onnx}", "--target", "rk3589"], "no chip is called 'rk3589'"),
+        (["perf", "{onnx}", "--chips", "rk3588", "--target", "k230"], "leave --target away"),
+        (["memory", "none.itg"], "none.itg: no such file"),
+        (["memory", "{cpu}"], "no NPU module"),
+        (["memory", "{onnx}"], "which chip?"),
+        (["memory", "{itg}", "--target", "rk3588"], "leave --target away"),
+        (["memory", "{itg}", "--batch", "2"], "compiled already"),
         (["perf", "{itg}", "--sram", "1000"], "compiled already"),
         (["perf", "{onnx}"], "which chip?"),
         (["perf", "{onnx}", "--target", "rk3588", "--sweep", "colour=1"], "--sweep colour=1"),
@@ -124,9 +174,12 @@ def test_commands(package, graph: Graph, tmp_path: Path, capsys):
     ],
 )
 def test_mistakes_are_one_line(package, graph, tmp_path: Path, capsys, args, words):
-    files = {"itg": tmp_path / "net.itg", "onnx": tmp_path / "net.onnx"}
+    files = {k: tmp_path / f"net.{k}" for k in ("itg", "onnx", "cpu", "cut")}
     package.save(files["itg"])
+    files["cut"].write_bytes(package.bytes[:3000])
     intaglio.save_onnx(graph, files["onnx"])
+    if "{cpu}" in args:
+        intaglio.compile(graph).save(files["cpu"])
     with pytest.raises(SystemExit) as e:
         main([a.format(**files) for a in args])
     assert e.value.code == 2

@@ -97,11 +97,13 @@ def test_wider_types_take_longer_and_more_memory(model: Model):
     assert wide.milliseconds > narrow.milliseconds
     assert {r.dtype for r in wide.layers if r.unit == "NPU"} == {"f16"}
     assert wide.ddr == narrow.ddr
-    # whole bursts of either
-    assert wide.bytes == pytest.approx(2 * narrow.bytes, rel=0.1)
     small, large = (model.memory("rk3588", WhatIf(dtype=t)).modules[0] for t in (None, "int16"))
+    floats = small.outputs  # are as wide in either; whole bursts of the rest
+    assert wide.bytes == pytest.approx(2 * narrow.bytes - floats, rel=0.1)
     assert large.sram == small.sram
     assert large.inputs == 2 * small.inputs
+    assert large.outputs == small.outputs == floats > 60_000
+    assert large.traffic - floats == 2 * (small.traffic - floats)
     with pytest.raises(BadInput, match="does not multiply i16; it has i8, f16"):
         as_bytes(chips.load("bm1684x"), "i16")
 
@@ -179,6 +181,10 @@ def test_commands(graph: Graph, tmp_path: Path, capsys):
     intaglio.save_onnx(net(), floats)
     main(["perf", str(onnx), "--target", "rk3588", "--batch", "2", "--dtype", "fp16"])
     assert "what if batch=2 dtype=fp16: " in capsys.readouterr().out
+    main(["perf", str(onnx), "--target", "rk3588", "--batch", "2", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["what_if"] == "batch=2"
+    assert told["usual"]["fps"] < told["fps"]
     picture = tmp_path / "s.svg"
     main(["perf", str(onnx), "--target", "rk3576", "--sweep", "dtype=int8,int4,fp16", "--svg",
           str(picture)])  # fmt: skip
@@ -205,6 +211,11 @@ def test_commands(graph: Graph, tmp_path: Path, capsys):
         (["--payoff", "--sweep", "cores=1,2"], "take one of them"),
         (["--payoff", "--html", "x.html"], "for one prediction"),
         (["--sweep", "batch=a"], "no numbers"),
+        (["--sweep", "batch=1,0"], "batch is 0; it is at least 1"),
+        (["--sweep", "dtype=int8,int3"], "element type 'int3'"),
+        (["--sweep", "sparse=2:3"], "sparse weights '2:3'"),
+        (["--payoff", "--batch", "2"], "leave batch=2 away"),
+        (["--cores", "4"], "4 cores are asked for; it has 3"),
     ],
 )
 def test_mistakes_are_one_line(graph: Graph, tmp_path: Path, capsys, args, words):

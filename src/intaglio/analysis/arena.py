@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from intaglio.analysis.svg import head, round_steps
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -32,7 +34,8 @@ def live_bytes(spans: Sequence[Span], steps: int) -> list[int]:
     return live
 
 
-def draw(spans: Sequence[Span], arena: int, steps: int, width: int = 64, height: int = 12) -> str:
+def draw(spans: Sequence[Span], arena: int, steps: int, width: int = 64, height: int = 12,
+         unit: str = "step") -> str:  # fmt: skip
     """The arena over time. The largest tensors get letters, the rest `·`; a legend names them."""
     if not spans or not arena or not steps:
         return "(no internal memory)"
@@ -55,52 +58,75 @@ def draw(spans: Sequence[Span], arena: int, steps: int, width: int = 64, height:
         f"{arena * (r + 1) // height:>{gutter},} │{''.join(grid[r])}│"
         for r in reversed(range(height))
     ]
-    lines.append(f"{'bytes':>{gutter}} └{'─' * width}┘ step 0 to {steps - 1}")
+    lines.append(f"{'bytes':>{gutter}} └{'─' * width}┘ {unit} 0 to {steps - 1}")
     lines += [
-        f"  {letter}  {s.name or 'unnamed'}: {s.size:,} bytes, steps {s.first} to {s.last}"
+        f"  {letter}  {s.name or 'unnamed'}: {s.size:,} bytes, {unit}s {s.first} to {s.last}"
         for s, letter in mark.items()
     ]
     return "\n".join(lines)
 
 
-SHADES = ("#1f5fa8", "#2f8f5b", "#c2571a", "#8a4fa3", "#3a8fb7", "#b08d2f", "#7a8794", "#a8443c")
+SHADES = ("#3574c4", "#2b9160", "#d06a26", "#9160b8", "#2f8fae", "#a8832a", "#74818e", "#b8504a")
+LEFT, RIGHT, TOP, LOW, GAP = 76, 24, 36, 70, 30  # pixels beside, above and below the boxes
 
 
 def svg(spans: Sequence[Span], arena: int, steps: int, title: str,
         size: tuple[int, int] = (960, 320)) -> str:  # fmt: skip
     """The same as a picture: a box for each tensor; below, how many bytes are live."""
-    (wide, high), left, top, low = size, 90, 34, 70
-    full = (wide + left + 20, high + top + low + 34)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{full[0]}" height="{full[1]}" '
-             'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" '
-             f'fill="white"/><text x="{left}" y="20" font-size="13" font-weight="bold">'
+    wide, high = size
+    base = TOP + high + GAP + LOW
+    parts = [head(wide + LEFT + RIGHT, base + 44),
+             f'<text class="ink" x="{LEFT}" y="20" font-size="13" font-weight="bold">'
              f"{escape(title)}</text>"]  # fmt: skip
     if not spans or not arena or not steps:
         return "".join([*parts, "</svg>"])
-    column, scale = wide / steps, high / arena
-    for i, s in enumerate(sorted(spans, key=lambda s: (s.first, s.offset))):
-        x, width = left + s.first * column, (s.last - s.first + 1) * column
-        y, height = top + high - (s.offset + s.size) * scale, s.size * scale
-        words = f"{s.name}: {s.size:,} bytes at {s.offset:,}, layers {s.first} to {s.last}"
-        parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width - 0.6, 0.5):.1f}" '
-                     f'height="{max(height - 0.6, 0.5):.1f}" fill="{SHADES[i % len(SHADES)]}" '
-                     f'fill-opacity="0.75"><title>{escape(words)}</title></rect>')  # fmt: skip
-        if height > 13 and width > 7 * len(s.name) + 8:
-            parts.append(f'<text x="{x + 4:.1f}" y="{y + 12:.1f}" fill="white">'
-                         f"{escape(s.name)}</text>")  # fmt: skip
+    column, (name, unit) = wide / steps, ("MB", 1e6) if arena >= 2e6 else ("kB", 1e3)
+    for t in (t for t in round_steps(arena / unit) if t * unit <= arena):
+        y = TOP + high - t * unit / arena * high
+        parts.append(f'<polyline class="grid" points="{LEFT},{y:.1f} {LEFT + wide},{y:.1f}"/>'
+                     + _words(LEFT - 8, y + 4, f"{t:g}", "end"))  # fmt: skip
+    for t in (int(t) for t in round_steps(steps - 1, 12) if t == int(t) and t < steps):
+        x = LEFT + (t + 0.5) * column
+        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base}" y2="{base + 4}"/>'
+                     + _words(x, base + 17, str(t), "middle"))  # fmt: skip
+    parts += [_box(s, i, column, high / arena, high)
+              for i, s in enumerate(sorted(spans, key=lambda s: (s.first, s.offset)))]  # fmt: skip
     live = live_bytes(spans, steps)
-    base = top + high + low + 10
+    most = max(live)
     for k, n in enumerate(live):
-        tall = n / max(live) * low
-        fill = "#c2571a" if n == max(live) else "#9fb3c8"
-        parts.append(f'<rect x="{left + k * column:.1f}" y="{base - tall:.1f}" fill="{fill}" '
+        tall = n / most * LOW
+        look = 'fill="#d06a26"' if n == most else 'fill="#8a9db0"'
+        parts.append(f'<rect x="{LEFT + k * column:.1f}" y="{base - tall:.1f}" {look} '
                      f'width="{max(column - 0.6, 0.5):.1f}" height="{tall:.1f}"/>')  # fmt: skip
-    for share in (0, 0.5, 1):
-        parts.append(f'<text x="{left - 6}" y="{top + high * (1 - share) + 4:.1f}" '
-                     f'text-anchor="end">{arena * share:,.0f}</text>')  # fmt: skip
-    parts.append(f'<text x="{left - 6}" y="{base - low + 8}" text-anchor="end">live</text>'
-                 f'<text x="{left - 6}" y="{base - low + 22}" text-anchor="end">'
-                 f"{max(live):,}</text>"
-                 f'<text x="{left}" y="{base + 16}">layer 0</text><text x="{left + wide}" '
-                 f'y="{base + 16}" text-anchor="end">{steps - 1}</text>')  # fmt: skip
+    parts += [f'<polyline class="axis" points="{LEFT},{y - h} {LEFT},{y} {LEFT + wide},{y}"/>'
+              for y, h in ((TOP + high, high), (base, LOW))]  # fmt: skip
+    when = live.index(most)
+    ends = when * column > wide / 2
+    parts += [_words(LEFT - 8, TOP - 12, name, "end"),
+              _words(LEFT - 8, base - LOW + 9, f"{most / unit:.3g}", "end"),
+              _words(LEFT - 8, base - LOW / 2 + 4, "live", "end"),
+              _words(LEFT - 8, base, "0", "end"),
+              _words(LEFT + (when + ends) * column, base - LOW - 6,
+                     f"most: {most:,} bytes at layer {when}", "end" if ends else "start", "ink"),
+              _words(LEFT + wide / 2, base + 36, "layer", "middle")]  # fmt: skip
     return "".join([*parts, "</svg>"])
+
+
+def _box(s: Span, number: int, column: float, scale: float, high: float) -> str:
+    """A tensor from its first layer to its last, with as much of its name as there is room for."""
+    x, width = LEFT + s.first * column, (s.last - s.first + 1) * column
+    y, height = TOP + high - (s.offset + s.size) * scale, s.size * scale
+    told = f"{s.name}: {s.size:,} bytes at {s.offset:,}, layers {s.first} to {s.last}"
+    made = (f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width - 0.6, 0.5):.1f}" '
+            f'height="{max(height - 0.6, 0.5):.1f}" fill="{SHADES[number % len(SHADES)]}">'
+            f"<title>{escape(told)}</title></rect>")  # fmt: skip
+    room = int((width - 8) / 6.2)  # letters
+    if height < 15 or room < 6:
+        return made
+    shown = s.name if len(s.name) <= room else "…" + s.name[1 - room :]
+    return f'{made}<text x="{x + 4:.1f}" y="{y + 12:.1f}" fill="#fff">{escape(shown)}</text>'
+
+
+def _words(x: float, y: float, words: str, anchor: str, kind: str = "soft") -> str:
+    return (f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}'
+            "</text>")  # fmt: skip

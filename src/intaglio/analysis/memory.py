@@ -21,6 +21,7 @@ class Report:
     cpu_arena: int
     modules: list[Memory] = field(default_factory=list)
     lives: list[list[Span]] = field(default_factory=list, repr=False)  # of internal maps
+    layers: list[int] = field(default_factory=list)  # of each module
 
     @property
     def total(self) -> int:
@@ -34,7 +35,10 @@ class Report:
             "cpu_weights": self.cpu_weights,
             "cpu_arena": self.cpu_arena,
             "total": self.total,
-            "modules": [m.to_dict() for m in self.modules],
+            "modules": [
+                m.to_dict() | {"internal_peak": peak(spans), "advice": advice(m, spans)}
+                for m, spans in zip(self.modules, self.lives, strict=True)
+            ],
         }
 
     def __str__(self) -> str:
@@ -43,8 +47,8 @@ class Report:
         for number, found in enumerate(self.modules):
             lines += ["", f"npu{number}", *(f"  {line}" for line in table(found))]
             if spans := self.lives[number]:
-                layers = max(s.last for s in spans) + 1
-                lines += ["", "  internal memory by layers:", draw(spans, found.internal, layers)]
+                drawn = draw(spans, found.internal, self.layers[number], unit="layer")
+                lines += ["", "  internal memory by layers:", drawn]
             lines += ["", *(f"  {line}" for line in advice(found, spans))]
         return "\n".join(lines)
 
@@ -57,20 +61,33 @@ def advice(m: Memory, spans: list[Span]) -> list[str]:
                      "weights where the chip has them, would lower it")  # fmt: skip
     if not spans:
         return [*lines, "no map waits outside of the core"]
-    live = live_bytes(spans, max(s.last for s in spans) + 1)
-    when = live.index(max(live))
-    there = sorted((s for s in spans if s.first <= when <= s.last), key=lambda s: -s.size)
+    most = peak(spans)
+    there = sorted((s for s in spans if s.first <= most["layer"] <= s.last), key=lambda s: -s.size)
     named = ", ".join(f"'{s.name}' {s.size}" for s in there[:3])
     more = f" and {len(there) - 3} more" if len(there) > 3 else ""
-    lines.append(f"internal memory peaks at layer {when}, where {max(live)} of {m.internal} bytes "
-                 f"are live: {named}{more}")  # fmt: skip
+    lines.append(f"internal memory peaks at layer {most['layer']}, where {most['bytes']} of "
+                 f"{m.internal} bytes are live: {named}{more}")  # fmt: skip
     longest = max(there, key=lambda s: s.size * (s.last - s.first))
-    if longest.last - longest.first > 2 and len(there) > 1:
-        lines.append(f"'{longest.name}' waits from layer {longest.first} to {longest.last}: "
-                     "reading it sooner, or making it later, would lower the peak")  # fmt: skip
+    rest = sorted(live_bytes([s for s in spans if s is not longest], most["layers"]))[-1]
+    less = f"; without it {rest} would be live at most"
+    row = next(r for r in m.maps if _span(r) == longest)
+    if row.read - row.layer > 3 and len(there) > 1:
+        lines.append(f"'{longest.name}' waits from layer {row.layer} to {row.read}: "
+                     f"reading it sooner, or making it later, would lower it{less}")  # fmt: skip
     else:
-        lines.append(f"a smaller picture, or fewer channels of '{there[0].name}', would lower it")
+        lines.append(f"a smaller picture, or fewer channels of '{there[0].name}', would lower it"
+                     f"{less if there[0] is longest else ''}")  # fmt: skip
     return lines
+
+
+def peak(spans: list[Span]) -> dict[str, Any]:
+    """The layer at which most of internal memory is live, and what is."""
+    if not spans:
+        return {"layer": 0, "bytes": 0, "layers": 0, "maps": []}
+    live = live_bytes(spans, max(s.last for s in spans) + 1)
+    when = live.index(max(live))
+    maps = [s.name for s in spans if s.first <= when <= s.last]
+    return {"layer": when, "bytes": max(live), "layers": len(live), "maps": maps}
 
 
 def picture(report: Report) -> str:
@@ -80,7 +97,7 @@ def picture(report: Report) -> str:
         return svg([], 0, 0, f"{report.target}: no map waits outside of the core")
     spans, module = report.lives[number], report.modules[number]
     title = f"{report.target}, npu{number}: {module.internal:,} bytes of internal memory by layers"
-    return svg(spans, module.internal, max(s.last for s in spans) + 1, title)
+    return svg(spans, module.internal, report.layers[number], title)
 
 
 def memory(package: Package) -> Report:
@@ -98,7 +115,8 @@ def memory(package: Package) -> Report:
     report = Report(
         meta["target"], len(package.bytes), max(weights, 0), package.plan.arena, modules
     )
-    report.lives = [_lives(m) for m in meta["npu"]]
+    report.lives = [lives(m) for m in modules]
+    report.layers = [len(m["layers"]) for m in meta["npu"]]
     return report
 
 
@@ -110,10 +128,11 @@ def _module(plain: dict[str, Any]) -> Memory:
     return Memory(**{k: v for k, v in plain.items() if k not in ("maps", "total")}, maps=rows)
 
 
-def _lives(module: dict[str, Any]) -> list[Span]:
+def lives(m: Memory) -> list[Span]:
     """Internal maps by the layers at which they live."""
-    return [
-        Span(r["name"] or f"{r['user']} {r['layer']}", r["start"], r["size"], r["first"], r["last"])
-        for r in module["memory"]["maps"]
-        if r["place"] in ("ddr", "shared")
-    ]
+    return [_span(r) for r in m.maps if r.place in ("ddr", "shared")]
+
+
+def _span(r: MapRow) -> Span:
+    """A map by the layers at which it has a place."""
+    return Span(r.name or f"{r.user} {r.layer}", r.start, r.size, r.first, r.last)

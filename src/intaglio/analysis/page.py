@@ -11,20 +11,25 @@ LEAST = 1e-5  # the error at which a bar begins
 BAR = 150  # pixels of an error of 1
 CURVE = (560, 220)  # pixels of the trade-off
 STYLE = """
-body { font: 14px/1.45 system-ui, sans-serif; color: #1c2733; margin: 2em auto; max-width: 72em;
-       padding: 0 1em; }
+:root { --back: #fff; --ink: #1c2733; --soft: #5c6b7a; --line: #e1e7ed; --bad: #fdf1ea;
+        color-scheme: light dark; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #12171d; --ink: #e3e9ef; --soft: #9fb0c0; --line: #2b3540; --bad: #3a2a1f; } }
+body { font: 14px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--back);
+       margin: 2em auto; max-width: 72em; padding: 0 1em; }
 h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.1em; margin: 2em 0 .5em; }
-.sub { color: #5c6b7a; margin-top: .2em; }
-.cards { display: flex; flex-wrap: wrap; gap: 1em; margin-top: 1.5em; }
-.card { border: 1px solid #d5dde5; border-radius: 6px; padding: .7em 1.1em; min-width: 11em; }
-.card b { display: block; font-size: 1.4em; } .card span { color: #5c6b7a; }
-table { border-collapse: collapse; width: 100%; } th { text-align: left; color: #5c6b7a; }
-th, td { padding: .22em .8em .22em 0; border-bottom: 1px solid #e8edf2; vertical-align: middle; }
+.sub { color: var(--soft); margin-top: .2em; } svg text { fill: var(--ink); }
+.cards { display: flex; flex-wrap: wrap; gap: 1em; margin: 1.5em 0; }
+.card { border: 1px solid var(--line); border-radius: 6px; padding: .7em 1.1em; min-width: 9em; }
+.card b { display: block; font-size: 1.4em; } .card span { color: var(--soft); }
+table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--soft); }
+th, td { padding: .22em .8em .22em 0; border-bottom: 1px solid var(--line);
+         vertical-align: middle; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.name { font-family: ui-monospace, monospace; font-size: .92em; overflow-wrap: anywhere; }
-tr.bad td { background: #fdf1ea; } ul { padding-left: 1.2em; }
+tr.bad td { background: var(--bad); } ul { padding-left: 1.2em; }
 """
-WHOLE, ALONE = "#1f5fa8", "#c2571a"  # bars: out of the whole model, and of the layer by itself
+WHOLE, ALONE = "#3574c4", "#d06a26"  # bars: out of the whole model, and of the layer by itself
 
 
 class Drawing(str):
@@ -187,7 +192,8 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
     for e in range(first, last + 1):
         y = y_at(10.0**e)
         made.append(f'<line x1="{left}" x2="{wide - right}" y1="{y:.1f}" y2="{y:.1f}" '
-                    f'stroke="#e0e6ec"/><text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">'
+                    f'stroke="#8a97a5" stroke-opacity=".3"/><text x="{left - 6}" '
+                    f'y="{y + 4:.1f}" text-anchor="end">'
                     f"{1 - 10.0**e:.7g}</text>")  # fmt: skip
     places = [(x_at(t), y_at(loss)) for t, loss in zip(times, losses, strict=True)]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)

@@ -13,6 +13,7 @@ from intaglio.analysis.whatif import Model, WhatIf
 from intaglio.targets import chip as chips
 
 BATCHES = (1, 2, 3, 4, 5, 6)
+UNITS = {"clock": ", MHz", "ddr": ", GB/s", "sram": ", bytes of a core"}  # of what is swept
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,12 @@ def plot(title: str, name: str, rows: Sequence[tuple[Any, Performance]]) -> str:
         "samples a second": lambda p: p.fps,
         "MB to and from DDR a sample": lambda p: p.bytes / 1e6 / p.batch,
     }  # fmt: skip
+    wide = not words and min(xs) > 0 and max(xs) >= 20 * min(xs)  # then in equal factors
+    label_x = f"{name}{UNITS.get(name, '')}"
     charts = [
-        Chart(title, name, label, {"": [(x, of(p)) for x, (_, p) in zip(xs, rows, strict=True)]},
-              x_ticks=xs, x_names=[str(v) for v, _ in rows] if words else (), log_x=not words)
-        for label, of in figures.items()
+        Chart(title if not i else "", label_x, label,
+              {"": [(x, of(p)) for x, (_, p) in zip(xs, rows, strict=True)]},
+              x_ticks=xs, x_names=[str(v) for v, _ in rows] if words else (), log_x=wide)
+        for i, (label, of) in enumerate(figures.items())
     ]  # fmt: skip
     return page(charts, columns=len(charts))

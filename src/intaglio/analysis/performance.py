@@ -13,7 +13,7 @@ import numpy as np
 from intaglio.errors import BadInput
 from intaglio.npu import isa
 from intaglio.package import Package
-from intaglio.passes.partition_report import Partition
+from intaglio.passes.partition_report import OnCpu, Partition
 from intaglio.simulate.timeline import Timeline, timeline
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
@@ -23,7 +23,7 @@ from intaglio.targets.chip import Chip
 class LayerRow:
     """One layer of the network on one unit."""
 
-    id: int
+    id: int  # in the order in which they run
     module: str
     op: str
     name: str
@@ -42,11 +42,22 @@ class LayerRow:
     hint: str = ""
     load: tuple[float, ...] = ()  # the share of its work that each core does
     all_cores: float = 1.0  # how many times as fast all cores of the chip would be, at most
+    layer: int = -1  # its number in its module's program; -1: it is the CPU's
 
     @property
     def max_cycles(self) -> float:
         """Of DDR and NPU, the one that would bound it if all were hidden but that."""
         return max(self.ddr_cycles, self.npu_cycles)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A program of the NPU, or what the CPU does before or after one."""
+
+    name: str
+    begin: float  # microseconds
+    end: float
+    line: Timeline | None = field(default=None, repr=False)  # None: the CPU's
 
 
 @dataclass
@@ -63,9 +74,22 @@ class Performance:
     npu_milliseconds: float = 0.0
     cpu_milliseconds: float = 0.0
     estimates: list[str] = field(default_factory=list)  # figures of the chip that are guesses
-    timelines: list[Timeline] = field(default_factory=list, repr=False)
+    parts: list[Part] = field(default_factory=list, repr=False)  # one after the other
     batch: int = 1  # samples of one run
     chip_cores: int = 1  # that there are
+    name: str = ""  # of the model
+
+    @property
+    def timelines(self) -> list[Timeline]:
+        """Of the NPU's programs."""
+        return [p.line for p in self.parts if p.line is not None]
+
+    @property
+    def mac_use(self) -> float:
+        """Of the peak of the cores that run it, over the NPU's whole time."""
+        used = sum(r.mac_use * max(r.cycles, r.npu_cycles / self.cores)
+                   for r in self.layers)  # fmt: skip
+        return used / max(self.npu_milliseconds * 1e3 * self.clock, 1e-9)
 
     @property
     def fps(self) -> float:
@@ -93,41 +117,65 @@ class Performance:
         rows = [(k, int(n), t, t / whole) for k, (n, t) in sums.items()]
         return sorted(rows, key=lambda r: (-r[2], r[0]))
 
+    def bounds(self) -> dict[str, float]:
+        """The share of the time that each bound has, the largest first."""
+        sums: dict[str, float] = {}
+        for r in self.layers:
+            sums[r.bound] = sums.get(r.bound, 0.0) + r.microseconds
+        whole = sum(sums.values()) or 1.0
+        return {k: v / whole for k, v in sorted(sums.items(), key=lambda x: -x[1])}
+
     def to_dict(self) -> dict[str, Any]:
-        names = ("chip", "clock", "ddr", "cores", "milliseconds", "npu_milliseconds",
+        names = ("name", "chip", "clock", "ddr", "cores", "milliseconds", "npu_milliseconds",
                  "cpu_milliseconds", "busy", "estimates", "batch", "fps", "bytes", "chip_cores",
-                 "all_cores")  # fmt: skip
+                 "all_cores", "mac_use")  # fmt: skip
         made = {k: getattr(self, k) for k in names}
         ranking = [dict(zip(("op", "count", "microseconds", "share"), r, strict=True))
                    for r in self.ranking()]  # fmt: skip
         layers = [asdict(r) | {"max_cycles": r.max_cycles} for r in self.layers]
-        return made | {"layers": layers, "ranking": ranking}
+        parts = [{"name": p.name, "begin": p.begin, "end": p.end} for p in self.parts]
+        return made | {"bounds": self.bounds(), "ranking": ranking, "parts": parts,
+                       "layers": layers}  # fmt: skip
 
     def trace(self) -> str:
-        """The program in time, for chrome://tracing and Perfetto."""
-        return json.dumps({"traceEvents": list(self._events())})
+        """The model in time, for chrome://tracing and Perfetto: the NPU's queues, and the CPU."""
+        return json.dumps({"traceEvents": list(self._events()), "displayTimeUnit": "ns"})
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        begin = 0.0
-        npu = [r for r in self.layers if r.unit == "NPU"]
-        for number, line in enumerate(self.timelines):
-            names = {r.id: r.name for r in npu if r.module == f"npu{number}"}
-            c, scale = line.costs, 1.0 / line.chip.clock
+        yield _called("process_name", 0, 0, "CPU")
+        for core in range(self.cores):
+            yield _called("process_name", core + 1, 0, f"NPU core {core}")
+            for q, queue in enumerate(isa.QUEUES):
+                yield _called("thread_name", core + 1, q, queue)
+        for part in self.parts:
+            rows = [r for r in self.layers if r.module == part.name]
+            if part.line is None:
+                now = part.begin
+                for r in rows:
+                    yield _event(f"{r.op} {r.name}", 0, 0, now, r.microseconds, r)
+                    now += r.microseconds
+                continue
+            of, c, scale = {r.layer: r for r in rows}, part.line.costs, 1.0 / part.line.chip.clock
+            first = part.end - part.line.cycles * scale
             for i in range(len(c)):
-                queue = isa.QUEUES[int(c.queue[i])]
-                yield {
-                    "name": f"{isa.NAMES[int(c.op[i])]} {names.get(int(c.layer[i]), '')}".strip(),
-                    "ph": "X", "pid": f"npu{number} core{int(c.core[i])}", "tid": queue,
-                    "ts": begin + float(line.start[i]) * scale,
-                    "dur": float(line.end[i] - line.start[i]) * scale,
-                    "args": {"layer": int(c.layer[i])},
-                }  # fmt: skip
-            begin += line.cycles * scale
+                row = of[int(c.layer[i])]
+                start, end = (float(t[i]) * scale for t in (part.line.start, part.line.end))
+                yield _event(f"{isa.NAMES[int(c.op[i])]} {row.name}", int(c.core[i]) + 1,
+                             int(c.queue[i]), first + start, end - start, row)  # fmt: skip
 
     def __str__(self) -> str:
         from intaglio.analysis.performance_text import text
 
         return text(self)
+
+
+def _called(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _event(name: str, pid: int, tid: int, begin: float, long: float, r: LayerRow) -> dict[str, Any]:
+    return {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": begin, "dur": long,
+            "args": {"id": r.id, "module": r.module, "bound": r.bound}}  # fmt: skip
 
 
 def performance(package: Package, *, chip: str | Chip | None = None, clock: float | None = None,
@@ -146,26 +194,39 @@ def performance(package: Package, *, chip: str | Chip | None = None, clock: floa
         )
     found = chips.load(chip or meta["target"]) if not isinstance(chip, Chip) else chip
     changes = {k: v for k, v in (("clock", clock), ("ddr", ddr)) if v is not None}
-    if any(v <= 0 for v in changes.values()):
-        raise BadInput(f"clock and ddr must be above 0: {changes}")
+    for what, v in changes.items():
+        if not 0 < v < math.inf:
+            raise BadInput(f"{what} is {v:g}; it is a number above 0")
     found = replace(found, **changes)  # type: ignore[arg-type]
     steps = [s for s in package.plan.steps if s.op == "npu.run"]
     programs = [s.inputs[0].data for s in steps if s.inputs[0] and s.inputs[0].data is not None]
     partition = Partition.from_dict(meta["partition"])
     cores = max((int(np.frombuffer(p, isa.PROGRAM, 1)["cores"][0]) for p in programs), default=1)
     made = Performance(found.name, found.clock, found.ddr, cores, estimates=list(found.estimates),
-                       chip_cores=found.cores)  # fmt: skip
-    for number, code in enumerate(programs):
-        line = timeline(code, found)
-        made.timelines.append(line)
-        made.busy.append(line.busy())
-        made.npu_milliseconds += line.milliseconds
-        layers = meta["npu"][number]["layers"]
-        loads = line.loads()
-        made.layers += [_row(r, layers[r["layer"]], f"npu{number}", line, loads[r["layer"]])
-                        for r in line.layers()]  # fmt: skip
-    made.layers += _on_cpu(partition, len(made.layers))
-    made.cpu_milliseconds = sum(r.microseconds for r in made.layers if r.unit == "CPU") / 1e3
+                       chip_cores=found.cores, name=package.plan.name)  # fmt: skip
+    on_cpu, now = list(partition.on_cpu), 0.0
+    for m in partition.modules:
+        if m.kind == "cpu":
+            rows = _on_cpu(on_cpu, m.microseconds, f"cpu{len(made.parts) - len(made.busy)}")
+            long, line = sum(r.microseconds for r in rows), None
+            made.cpu_milliseconds += long / 1e3
+        else:
+            number = len(made.busy)
+            line = timeline(programs[number], found)
+            layers, loads, long = (
+                meta["npu"][number]["layers"],
+                line.loads(),
+                line.milliseconds * 1e3,
+            )
+            rows = [_row(r, layers[r["layer"]], f"npu{number}", line, loads[r["layer"]])
+                    for r in line.layers()]  # fmt: skip
+            made.busy.append(line.busy())
+            made.npu_milliseconds += line.milliseconds
+        if rows:
+            made.parts.append(Part(rows[0].module, now, now + long, line))
+        made.layers += rows
+        now += long
+    made.layers = [replace(r, id=i) for i, r in enumerate(made.layers)]
     made.milliseconds = made.npu_milliseconds + made.cpu_milliseconds
     return made
 
@@ -177,10 +238,10 @@ def _row(r: Mapping[str, Any], layer: Mapping[str, Any], module: str, line: Time
     if "kernel" in layer:
         shapes += " w" + "x".join(map(str, layer["kernel"]))
     return LayerRow(
-        r["layer"], module, layer["op"], layer["name"], layer["dtype"], "NPU", shapes,
+        0, module, layer["op"], layer["name"], layer["dtype"], "NPU", shapes,
         "x".join(map(str, layer["output"])), r["ddr"], r["npu"], r["cycles"], microseconds,
         _use(r, line, layer["dtype"]), int(r["read"] + r["written"]), int(r["near"]), r["bound"],
-        _hint(r, layer, line.chip), load, _all_cores(r, line),
+        _hint(r, layer, line.chip), load, _all_cores(r, line), r["layer"],
     )  # fmt: skip
 
 
@@ -201,12 +262,15 @@ def _use(r: Mapping[str, Any], line: Timeline, dtype: str) -> float:
     return float(r["products"] / (busy * rate)) if busy else 0.0
 
 
-def _on_cpu(partition: Partition, first: int) -> list[LayerRow]:
-    return [
-        LayerRow(first + i, "cpu", r.op, r.name, r.type.split("[")[0], "CPU", "", r.type, 0.0, 0.0,
-                 0.0, r.microseconds, 0.0, 0, 0, "CPU", r.remedy or r.why)
-        for i, r in enumerate(partition.on_cpu)
-    ]  # fmt: skip
+def _on_cpu(rows: list[OnCpu], microseconds: float, module: str) -> list[LayerRow]:
+    """The next of the CPU's ops that together take so long: those of one module."""
+    made: list[LayerRow] = []
+    while rows and sum(r.microseconds for r in made) < microseconds * (1 - 1e-9):
+        r = rows.pop(0)
+        made.append(LayerRow(0, module, r.op, r.name, r.type.split("[")[0], "CPU", r.inputs,
+                             r.type.partition("[")[2].partition("]")[0], 0.0, 0.0, 0.0,
+                             r.microseconds, 0.0, 0, 0, "CPU", r.remedy or r.why))  # fmt: skip
+    return made
 
 
 def _hint(r: Mapping[str, Any], layer: Mapping[str, Any], chip: Chip) -> str:

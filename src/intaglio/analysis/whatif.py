@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import intaglio
-from intaglio.analysis.memory import Report
+from intaglio.analysis.memory import Report, lives
 from intaglio.analysis.memory import memory as memory_of
 from intaglio.analysis.performance import Performance, performance
 from intaglio.errors import BadInput
@@ -17,6 +19,7 @@ from intaglio.npu.memory import Memory
 from intaglio.npu.sparse import FORMS
 from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
+from intaglio.plan import Tensor
 from intaglio.simulate.elements import as_bytes, named, size_of
 from intaglio.targets import chip as chips
 from intaglio.targets import npu
@@ -43,7 +46,18 @@ class WhatIf:
     @property
     def recompiles(self) -> bool:
         """Does it take another program?"""
-        return any((self.sram, self.batch, self.dtype, self.sparse, self.cores != 1))
+        return replace(self, clock=None, ddr=None) != WhatIf()
+
+    def check(self) -> None:
+        """BadInput where a figure cannot be, on any chip."""
+        for name, v in asdict(self).items():
+            if isinstance(v, (int, float)) and not 0 < v < math.inf:
+                least = "a number above 0" if name in ("clock", "ddr") else "at least 1"
+                raise BadInput(f"{name} is {v:g}; it is {least}")
+        if self.dtype is not None:
+            named(self.dtype)
+        if self.sparse is not None and self.sparse not in SPARSE:
+            raise BadInput(f"sparse weights '{self.sparse}'; {', '.join(SPARSE)} are known")
 
     def __str__(self) -> str:
         usual = asdict(WhatIf())
@@ -59,11 +73,12 @@ class Model:
 
     def compiled(self, target: str, what: WhatIf) -> tuple[Package, Chip]:
         """The package, and the chip that it is for; kept, since clocks do not change programs."""
+        what.check()
         key = (target, replace(what, clock=None, ddr=None))
         if key not in self._made:
             chip = chips.load(target)
             if what.sram is not None:
-                chip = replace(chip, sram=_whole("sram", what.sram))
+                chip = replace(chip, sram=what.sram)
             chip = as_bytes(chip, named(what.dtype or "int8"))
             graph = self.graph
             if what.batch is not None:
@@ -87,9 +102,11 @@ class Model:
     def memory(self, target: str, what: WhatIf) -> Report:
         found, dtype = memory_of(self.compiled(target, what)[0]), named(what.dtype or "int8")
         if (size := size_of(dtype)) != 1:
-            found.modules = [_larger(m, dtype, size) for m in found.modules]
-            found.lives = [[replace(s, offset=round(s.offset * size), size=round(s.size * size))
-                            for s in one] for one in found.lives]  # fmt: skip
+            plan = self.compiled(target, what)[0].plan
+            steps = [s for s in plan.steps if s.op == "npu.run"]
+            found.modules = [_larger(m, dtype, size, _floats(s.inputs), _floats(s.outputs))
+                             for m, s in zip(found.modules, steps, strict=True)]  # fmt: skip
+            found.lives = [lives(m) for m in found.modules]
         return found
 
 
@@ -104,20 +121,25 @@ def _in_elements(p: Performance, dtype: str, size: float) -> Performance:
     return p
 
 
-def _larger(m: Memory, dtype: str, size: float) -> Memory:
-    """The same of what a program takes; commands stay as they are."""
-    names = ("weights", "internal", "shared", "inputs", "outputs", "sram", "peak", "traffic",
-             "least_traffic")  # fmt: skip
-    maps = [replace(r, dtype=dtype, start=round(r.start * size), size=round(r.size * size),
-                    hit=round(r.hit * size)) for r in m.maps]  # fmt: skip
-    figures: dict[str, Any] = {n: round(getattr(m, n) * size) for n in names}
+def _larger(m: Memory, dtype: str, size: float, read: int, made: int) -> Memory:
+    """The same of what a program takes; commands and what is in floats stay as they are."""
+    same = {"inputs": read, "outputs": made, "traffic": read + made, "least_traffic": read + made}
+    names = ("weights", "internal", "shared", "sram", "peak", *same)
+    maps = [r if r.dtype == "f32" else replace(
+                r, dtype=dtype, start=round(r.start * size), size=round(r.size * size),
+                hit=round(r.hit * size)) for r in m.maps]  # fmt: skip
+    figures: dict[str, Any] = {}
+    for n in names:
+        still = same.get(n, 0)
+        figures[n] = round((getattr(m, n) - still) * size) + still
     return replace(m, **figures, maps=maps)
 
 
-def _whole(what: str, value: int) -> int:
-    if value < 1:
-        raise BadInput(f"{what} is {value}; it is at least 1")
-    return int(value)
+def _floats(tensors: Iterable[Tensor | None]) -> int:
+    """Bytes of a program's inputs or outputs that are f32, whatever it computes in."""
+    return sum(
+        t.size for t in tensors if t is not None and t.data is None and t.type.dtype == "f32"
+    )
 
 
 # ---- batches -------------------------------------------------------------------------------------
@@ -126,7 +148,7 @@ def batched(graph: Graph, batch: int) -> Graph:
 
     A shape that a node has in its attributes grows with what it reads.
     """
-    _whole("batch", batch)
+    WhatIf(batch=batch).check()
     new: dict[Value, Value] = {}
     for v in graph.inputs:
         if not v.type.rank or v.type.dynamic:
@@ -174,8 +196,7 @@ def _repeated(v: Value | None, batch: int) -> Value | None:
 # ---- sparse weights ------------------------------------------------------------------------------
 def thinned(graph: Graph, form: str, chip: Chip) -> Graph:
     """The graph with the smallest weights set to zero, as the form wants it: for speed alone."""
-    if form not in SPARSE:
-        raise BadInput(f"sparse weights '{form}'; {', '.join(SPARSE)} are known")
+    WhatIf(sparse=form).check()
     if form not in chip.sparse:
         known = f"it reads {', '.join(chip.sparse)}" if chip.sparse else "it reads none"
         raise BadInput(f"{chip.name} does not read weights of {form}; {known}")

@@ -38,11 +38,16 @@ def command(model: str, target: str | None, cores: int, sram: int | None, batch:
     from intaglio.package import Package
 
     what, usual = WhatIf(sram=sram, cores=cores, batch=batch, dtype=dtype, sparse=sparse), None
+    what.check()
     if target is None:
+        if not options.is_package(model):
+            raise BadInput("which chip? give --target NAME; `intaglio targets` lists them")
         if what != WhatIf():
             raise BadInput("a package is compiled already: what-ifs need the model itself, and "
                            "--target")  # fmt: skip
         found = memory(Package.load(model))
+    elif options.is_package(model):
+        raise BadInput("a package is for one chip: leave --target away, or give the model itself")
     else:
         if target == "cpu":
             raise BadInput("the CPU's memory: `intaglio inspect` of its package shows it")
@@ -52,7 +57,11 @@ def command(model: str, target: str | None, cores: int, sram: int | None, batch:
     if svg:
         write_atomically(svg, picture(found).encode())
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=1))
+        plain = found.to_dict()
+        if usual is not None:
+            plain |= {"what_if": str(what),
+                      "usual": {"total": usual.total, "moved": _moved(usual)}}  # fmt: skip
+        click.echo(json.dumps(plain, indent=1))
         return
     click.echo(str(found))
     if usual is not None:

@@ -14,6 +14,7 @@ from intaglio.errors import BadInput
 
 SWEPT = {"clock": float, "ddr": float, "sram": int, "cores": int, "batch": int, "dtype": str,
          "sparse": str}  # fmt: skip
+COMPARED = ("milliseconds", "fps", "bytes")  # figures that a what-if is told beside
 
 
 @click.command("perf")
@@ -33,7 +34,9 @@ SWEPT = {"clock": float, "ddr": float, "sram": int, "cores": int, "batch": int, 
 @click.option("--payoff", is_flag=True, help="What cores, batches and sparse weights would give.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write the report as a page.")
-@click.option("--svg", type=click.Path(dir_okay=False), help="Write the timeline as a picture.")
+@click.option(
+    "--svg", type=click.Path(dir_okay=False), help="Write the timeline, or a sweep, as a picture."
+)
 @click.option("--trace", type=click.Path(dir_okay=False), help="Write it for chrome://tracing.")
 @options.model_options
 def command(model: str, target: str | None, chips: str | None, clock: float | None,
@@ -57,11 +60,18 @@ def command(model: str, target: str | None, chips: str | None, clock: float | No
     from intaglio.analysis.whatif import WhatIf
 
     what = WhatIf(clock, ddr, sram, cores, batch, dtype, sparse)
+    what.check()
     source = _Source(model, by_layer, options.load_arguments(**model_options))
     if sum(map(bool, (chips, sweep, payoff))) > 1:
         raise BadInput("--chips, --sweep and --payoff are tables of their own: take one of them")
     if (chips or sweep or payoff) and (html or trace or (svg and not sweep)):
         raise BadInput("--html, --svg and --trace are for one prediction, not for a comparison")
+    if chips and target:
+        raise BadInput("--chips names the chips: leave --target away")
+    if payoff and what != WhatIf():
+        raise BadInput(f"--payoff is a table of its own: leave {what} away")
+    if (chips or payoff) and source.package is not None:
+        raise BadInput("a package is for one chip: --chips and --payoff need the model itself")
     if payoff:
         _payoff(source, source.chip(target), as_json)
     elif sweep:
@@ -74,20 +84,28 @@ def command(model: str, target: str | None, chips: str | None, clock: float | No
 
 def _one(source: _Source, target: str | None, what: Any, as_json: bool, html: str | None,
          svg: str | None, trace: str | None) -> None:  # fmt: skip
-    from intaglio.analysis import performance_text
+    from intaglio.analysis import performance_page, performance_text
+    from intaglio.analysis.whatif import WhatIf
     from intaglio.files import write_atomically
 
     found = source.predict(target, what)
-    for path, text in ((html, performance_text.page), (svg, performance_text.picture)):
-        if path:
-            write_atomically(path, text(found).encode())
+    usual = source.predict(target, WhatIf()) if what != WhatIf() else None
+    words = "" if usual is None else _difference(usual, found, what)
+    if html:
+        write_atomically(html, performance_page.page(found, words).encode())
+    if svg:
+        write_atomically(svg, performance_page.picture(found).encode())
     if trace:
         write_atomically(trace, found.trace().encode())
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=1))
+        plain = found.to_dict()
+        if usual is not None:
+            plain |= {"what_if": str(what), "usual": {k: getattr(usual, k) for k in COMPARED}}
+        click.echo(json.dumps(plain, indent=1))
         return
     click.echo(performance_text.text(found))
-    _difference(source, target, found, what)
+    if words:
+        click.echo(f"\n{words}")
 
 
 class _Source:
@@ -97,12 +115,7 @@ class _Source:
         self.path, self.by_layer, self.load = path, by_layer, load
         self.package: Any = None
         self._model: Any = None
-        try:
-            with Path(path).open("rb") as file:
-                packed = file.read(4) == b"ITG1"
-        except OSError as e:
-            raise BadInput(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
-        if packed:
+        if options.is_package(path):
             from intaglio.package import Package
 
             self.package = Package.load(path)
@@ -111,11 +124,15 @@ class _Source:
         from intaglio.analysis.performance import performance
 
         if self.package is None:
-            return self.model.performance(self.chip(target), what)
+            found = self.model.performance(self.chip(target), what)
+            found.name = Path(self.path).stem
+            return found
         if what.recompiles or self.by_layer or target:
             raise BadInput("a package is compiled already: --target, --sram, --cores, --batch, "
                            "--dtype, --sparse and --by-layer need the model itself")  # fmt: skip
-        return performance(self.package, clock=what.clock, ddr=what.ddr)
+        found = performance(self.package, clock=what.clock, ddr=what.ddr)
+        found.name = Path(self.path).stem
+        return found
 
     def chip(self, target: str | None) -> str:
         if target is None:
@@ -150,6 +167,7 @@ def _sweep(source: _Source, target: str | None, text: str, what: Any, as_json: b
            svg: str | None) -> None:  # fmt: skip
     from intaglio.analysis.payoff import plot
     from intaglio.analysis.performance import Performance
+    from intaglio.analysis.whatif import WhatIf
     from intaglio.errors import IntaglioError
     from intaglio.files import write_atomically
 
@@ -160,6 +178,10 @@ def _sweep(source: _Source, target: str | None, text: str, what: Any, as_json: b
         values = [SWEPT[name](v) for v in listed.split(",")]
     except ValueError:
         raise BadInput(f"--sweep {text}: these are no numbers") from None
+    if getattr(what, name) != getattr(WhatIf(), name):
+        raise BadInput(f"--sweep {text}: --{name} is given, too; leave one of them away")
+    for v in values:
+        replace(what, **{name: v}).check()
     rows: list[tuple[Any, Any]] = []
     for v in values:
         try:
@@ -204,14 +226,9 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
             click.echo(f"{n}: {why}")
 
 
-def _difference(source: _Source, target: str | None, found: Any, what: Any) -> None:
-    """Beside the chip and the model as they are, where something was changed."""
-    from intaglio.analysis.whatif import WhatIf
-
-    if what == WhatIf():
-        return
-    usual = source.predict(target, WhatIf())
-    more = found.fps / usual.fps
-    click.echo(f"\nwhat if {what}: {usual.fps:.1f} -> {found.fps:.1f} frames a second, "
-               f"{more:.2f} times as many ({usual.milliseconds:.3f} -> {found.milliseconds:.3f} ms "
-               f"a run, {usual.bytes / 1e6:.2f} -> {found.bytes / 1e6:.2f} MB moved)")  # fmt: skip
+def _difference(usual: Any, found: Any, what: Any) -> str:
+    """Beside the chip and the model as they are."""
+    return (f"what if {what}: {usual.fps:.1f} -> {found.fps:.1f} frames a second, "
+            f"{found.fps / usual.fps:.2f} times as many ({usual.milliseconds:.3f} -> "
+            f"{found.milliseconds:.3f} ms a run, {usual.bytes / 1e6:.2f} -> "
+            f"{found.bytes / 1e6:.2f} MB moved)")  # fmt: skip

@@ -23,6 +23,7 @@ COMBINATIONS = (
 WORDS = {"int4": "i4", "int8": "i8", "int16": "i16", "int32": "i32", "fp16": "f16", "fp32": "f32",
          "float16": "f16", "float32": "f32", "bfloat16": "bf16"}  # fmt: skip
 
+MOST = 1 << 30  # bytes of B, which a program has with it
 WIDTHS = (512, 256)  # columns of B whose results, of some rows, stay in a core while weights stream
 
 
@@ -151,6 +152,9 @@ def _within(chip: Chip, facts: Products, s: Spec) -> None:
     triple, kind = ",".join(s.types), s.types[0]
     if triple not in facts.types:
         raise Unsupported(f"{chip.name} does not multiply {triple}; it has {' '.join(facts.types)}")
+    if (size := s.k * s.n * dtypes.TABLE[s.types[1]].bits // 8) > MOST:
+        raise BadInput(f"{chip.name}: B has {size:,} bytes; programs hold at most {MOST:,}: "
+                       "multiply in parts, and add them")  # fmt: skip
     for what, value, whole, most in (("K", s.k, facts.k, facts.most_k),
                                      ("N", s.n, facts.n, facts.most_n)):  # fmt: skip
         if value % whole[kind]:

@@ -24,8 +24,9 @@ class MapRow:
     start: int  # in that memory
     size: int
     hit: int  # bytes that are in on-chip memory
-    first: int  # layer that touches it
+    first: int  # layer that touches it; of what waits outside, from that group's first one on
     last: int
+    read: int = -1  # the last layer that reads it
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ def memory(made: Compiled) -> Memory:
 
 def _maps(made: Compiled) -> Iterator[MapRow]:
     near, where = made.program.near, made.arrangement
+    group_of = {k: one.group for one in where.layouts for k in one.group.numbers}
     for s in made.net.stores:
         writers = made.facts.writers.get(s)
         layer = writers[0] if writers else -1
@@ -95,8 +97,11 @@ def _maps(made: Compiled) -> Iterator[MapRow]:
             hit = max(0, min(size, near - start))
             place = "shared" if hit == size else "ddr"
         used = made.facts.users.get(s, [0])
+        read = used[-1]
+        if s in where.homes:  # as long as the groups that touch it run, band by band
+            used = [group_of[used[0]].first, group_of[used[-1]].last - 1]
         yield MapRow(layer, user, s.name, s.dtype, (s.images, s.channels, s.height, s.width),
-                     _native(s), place, start, size, hit, used[0], used[-1])  # fmt: skip
+                     _native(s), place, start, size, hit, used[0], used[-1], read)  # fmt: skip
 
 
 def _native(s: Store) -> tuple[int, ...]:
@@ -105,8 +110,10 @@ def _native(s: Store) -> tuple[int, ...]:
 
 SUMS = (("weights", "weights"), ("internal", "internal"), ("inputs", "inputs"),
         ("outputs", "outputs"), ("commands", "commands"), ("DDR in all", "total"))  # fmt: skip
-COLUMNS = ("layer", "made by", "type", "shape", "native shape", "start", "size", "on chip", "place")
-WIDTHS = ("{:>5}", "{:10}", "{:5}", "{:20}", "{:22}", "{:>10}", "{:>10}", "{:>10}", "{}")
+COLUMNS = ("layer", "made by", "type", "shape", "native shape", "start", "size", "on chip", "place",
+           "name")  # fmt: skip
+WIDTHS = ("{:>5}", "{:10}", "{:5}", "{:20}", "{:22}", "{:>10}", "{:>10}", "{:>10}", "{:6}",
+          "{}")  # fmt: skip
 
 
 def table(found: Memory) -> Iterator[str]:
@@ -123,4 +130,4 @@ def table(found: Memory) -> Iterator[str]:
     for r in found.maps:
         shape, native = (",".join(map(str, t)) for t in (r.shape, r.native))
         yield line.format(r.layer, r.user, r.dtype, shape, native, f"{r.start:#x}", r.size, r.hit,
-                          r.place)  # fmt: skip
+                          r.place, r.name).rstrip()  # fmt: skip

@@ -120,8 +120,10 @@ class _Partition:
     def _row(self, node: Node, microseconds: float, total: float, why: dict[Node, str]) -> OnCpu:
         words = why.get(node) or self.target.why_not(node) or "it was not lowered"
         out = node.outputs[0]
+        read = ",".join("x".join(map(str, v.shape)) for v in node.inputs
+                        if v is not None and v.shape)  # fmt: skip
         return OnCpu(node.op, node.origin or out.name, str(out.type), *why_and_remedy(node, words),
-                     microseconds, microseconds / total)  # fmt: skip
+                     microseconds, microseconds / total, read)  # fmt: skip
 
 
 # ---- stages --------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class OnCpu:
     remedy: str  # what change of the model would bring it onto the NPU; empty: none known
     microseconds: float  # estimated
     share: float  # of the time of all modules
+    inputs: str = ""  # shapes
 
 
 @dataclass(frozen=True)

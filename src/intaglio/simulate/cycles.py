@@ -35,6 +35,7 @@ USUAL = {  # constants of a chip whose file does not say
     "call": 60.0,  # microseconds of each step that the CPU does, beside its work
     "turn": 0.0,  # cycles of each element that a vendor's program moves to another order
     "images": 1,  # of a batch that products of bytes take side by side
+    "element": 1.0,  # bytes of what stands for a byte: see `elements`
 }  # and "use.TYPE", the share of its rate that a product of that type reaches
 PRODUCTS = ("conv", "depthwise", "matmul")
 _ITEM = np.zeros(256)
@@ -251,6 +252,8 @@ def _transfer(made: Costs, which: Array, rows: Array, chip: Chip, constant: dict
     run = np.where(rows_touch, run * height, run)
     runs = np.where(rows_touch, runs / height, runs)
     run, runs = np.where(whole & rows_touch, run * runs, run), np.where(whole & rows_touch, 1, runs)
+    # floats that a program of bytes makes are as wide when those stand for other elements
+    run = run / np.where(f["dtype"] == dtypes.TABLE["f32"].code, constant["element"], 1)
     bytes_ = runs * np.ceil(run / chip.burst) * chip.burst
     span = (blocks - 1) * _f(f["plane"]) + (height - 1) * _f(f["row"]) + width * _f(f["pixel"])
     inside = np.clip((near - _f(f["offset"])) / np.maximum(span, 1), 0, 1)

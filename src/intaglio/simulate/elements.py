@@ -38,7 +38,7 @@ def as_bytes(chip: Chip, dtype: str) -> Chip:
     size = size_of(dtype)
     timing = constants(chip)
     timing |= {"use.i8": timing.get(f"use.{dtype}", 1.0), "port": timing["port"] / size,
-               "images": 1}  # fmt: skip
+               "images": 1, "element": size}  # fmt: skip
     return replace(
         chip, sram=int(chip.sram / size), shared=int(chip.shared / size),
         align=max(int(chip.align / size), 1), ddr=chip.ddr / size,

@@ -1,0 +1,212 @@
+"""Predictions as a picture of the time, and as one page that a browser shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from intaglio.analysis.page import STYLE
+from intaglio.analysis.performance import LayerRow, Part, Performance
+from intaglio.analysis.performance_text import COLUMNS, NUMBERS, cells, helpful, summary
+from intaglio.analysis.svg import COLOURS, head, round_steps
+from intaglio.npu import isa
+
+LEFT, RIGHT, LANE = 110, 24, 24  # pixels beside the lanes, and from one to the next
+OF = dict(zip((*isa.QUEUES, "CPU"), COLOURS, strict=False))
+BOUND = {"compute": OF["compute"], "bandwidth": OF["load"], "launch": "#b08d2f", "CPU": OF["CPU"]}
+LOOK = """
+body { max-width: 100em; } .wide { overflow-x: auto; }
+.wide svg { min-width: 52em; width: 100%; height: auto; }
+.stack { display: flex; height: 1.5em; border-radius: 4px; overflow: hidden; margin: .6em 0; }
+.stack span { color: #fff; font-size: .85em; padding: .15em .5em; overflow: hidden;
+              white-space: nowrap; box-sizing: border-box; }
+.dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .4em; }
+table.layers { font-size: .92em; } .layers td, .layers th { white-space: nowrap; }
+.layers thead th { position: sticky; top: 0; background: var(--back); cursor: pointer; }
+.layers td.long { max-width: 22em; overflow: hidden; text-overflow: ellipsis; }
+table.kinds { max-width: 44em; }
+.bar { display: inline-block; height: .6em; border-radius: 2px; vertical-align: middle; }
+"""
+SORT = """
+document.querySelectorAll('.layers th').forEach((th, i) => th.addEventListener('click', () => {
+  const body = th.closest('table').tBodies[0], up = th.dataset.up !== '1';
+  const of = r => r.cells[i].dataset.v ?? r.cells[i].textContent;
+  const rows = [...body.rows].sort((a, b) => {
+    const x = of(a), y = of(b), d = x - y;
+    return (isNaN(d) ? x.localeCompare(y) : d) * (up ? -1 : 1); });
+  th.dataset.up = up ? '1' : '0'; body.append(...rows); }));
+"""
+
+
+# ---- the time ------------------------------------------------------------------------------------
+def picture(p: Performance, width: int = 1000) -> str:
+    """The model in time: a lane for each queue of each core, and one for the CPU."""
+    lanes = [(core, q) for core in range(p.cores) for q in range(len(isa.QUEUES))]
+    lanes = [*([(-1, -1)] if p.cpu_milliseconds else []), *(lanes if p.timelines else [])]
+    whole = max((part.end for part in p.parts), default=0.0)
+    high = LANE * len(lanes) + 40
+    parts = [head(width + LEFT + RIGHT, high)]
+    if not lanes or not whole:
+        return "".join([*parts, "</svg>"])
+    ticks = [t for t in round_steps(whole / 1e3, 10) if t * 1e3 <= whole]
+    scale = width / whole
+    for t in ticks:
+        x = LEFT + t * 1e3 * scale
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="6" y2="{high - 28}"/>'
+                     f'<text class="soft" x="{x:.1f}" y="{high - 12}" text-anchor="middle">'
+                     f"{t:g}{' ms' if t == ticks[-1] else ''}</text>")  # fmt: skip
+    for number, (core, q) in enumerate(lanes):
+        y, queue = LANE * number + 8, isa.QUEUES[q] if core >= 0 else "CPU"
+        words = f"core {core} {queue}" if core >= 0 else "CPU"
+        parts.append(f'<text class="soft" x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{words}'
+                     "</text>")  # fmt: skip
+        parts += [f'<rect x="{LEFT + a:.1f}" y="{y}" width="{max(b - a, 0.4):.1f}" height="18" '
+                  f'fill="{OF[queue]}"><title>{escape(_words(who, us))}</title></rect>'
+                  for a, b, who, us in _runs(p, core, q, scale)]  # fmt: skip
+    return "".join([*parts, "</svg>"])
+
+
+def _words(rows: list[LayerRow], microseconds: float) -> str:
+    """What a box says when it is pointed at."""
+    named = f"{rows[0].id} {rows[0].op} {rows[0].name}"
+    if rows[-1].id != rows[0].id:
+        named += f" to {rows[-1].id} {rows[-1].op} {rows[-1].name}"
+    return f"{named}: {microseconds:.1f} us"
+
+
+Run = tuple[float, float, list[LayerRow], float]  # from, to (pixels), of which layers, how long
+
+
+def _runs(p: Performance, core: int, q: int, scale: float) -> list[Run]:
+    """When a lane works; what touches on the picture is one box."""
+    runs: list[Run] = []
+    for part in p.parts:
+        for begin, end, row in _works(p, part, core, q):
+            a, b = begin * scale, end * scale
+            if runs and a - runs[-1][1] < 0.5 and (row is runs[-1][2][-1] or b - a < 3):
+                first, _, rows, us = runs[-1]
+                runs[-1] = (first, b, [*rows, row], us + end - begin)
+            else:
+                runs.append((a, b, [row], end - begin))
+    return runs
+
+
+def _works(p: Performance, part: Part, core: int, q: int) -> list[tuple[float, float, LayerRow]]:
+    """From when to when a lane works for which layer, in microseconds."""
+    rows, line = [r for r in p.layers if r.module == part.name], part.line
+    found, now = [], part.begin
+    if line is None:
+        for r in rows if core < 0 else ():
+            found.append((now, now + r.microseconds, r))
+            now += r.microseconds
+        return found
+    of, c, first = {r.layer: r for r in rows}, line.costs, part.end - line.cycles / line.chip.clock
+    for i in ((c.core == core) & (c.queue == q)).nonzero()[0]:
+        a, b = (first + float(t[i]) / line.chip.clock for t in (line.start, line.end))
+        found.append((a, b, of[int(c.layer[i])]))
+    return found
+
+
+# ---- the page ------------------------------------------------------------------------------------
+def page(p: Performance, difference: str = "") -> str:
+    """The report as one page that a browser shows; `difference` says what a what-if changed."""
+    title = f"{p.name or 'model'} on {p.chip}"
+    said = [w for w in summary(p) if w.startswith("npu")]  # the cards say the rest
+    said += [difference] if difference else []
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="sub">{escape(summary(p)[0])}</p>',
+        _cards(p),
+        "".join(f'<p class="sub">{escape(words)}</p>' for words in said),
+        f'<h2>In time</h2><div class="wide">{picture(p)}</div>',
+        f"<h2>What bounds it</h2>{_bounds(p)}",
+        f"<h2>What would help most</h2>{_helps(p)}" if helpful(p) else "",
+        f"<h2>By kind</h2>{_kinds(p)}",
+        f'<h2>Layers</h2><p class="sub">A click on a title sorts by it.</p>{_layers(p)}',
+    ]
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
+        '</title><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}{LOOK}</style></head>\n<body>"
+        + "\n".join(body)
+        + f"<script>{SORT}</script></body></html>\n"
+    )
+
+
+def _cards(p: Performance) -> str:
+    batch = f" for {p.batch} samples" if p.batch > 1 else " a frame"
+    cards = [
+        ("speed", f"{p.fps:.1f}", "frames a second"),
+        ("time", f"{p.milliseconds:.3f} ms", f"NPU {p.npu_milliseconds:.3f}, CPU "
+         f"{p.cpu_milliseconds:.3f}{batch}"),
+        ("DDR", f"{p.bytes / 1e6:.2f} MB", f"{p.bytes / 1e6 / p.milliseconds:.2f} GB/s of "
+         f"{p.ddr:g}"),
+        ("MACs used", f"{p.mac_use:.0%}", "of the peak, while the NPU runs"),
+    ]  # fmt: skip
+    if p.chip_cores > p.cores:
+        words = f"with all {p.chip_cores} cores, at most"
+        cards.append(("more cores", f"x{p.all_cores:.2f}", words))
+    made = (f'<div class="card"><span>{escape(a)}</span><b>{escape(b)}</b><span>{escape(c)}</span>'
+            "</div>" for a, b, c in cards)  # fmt: skip
+    return f'<div class="cards">{"".join(made)}</div>'
+
+
+def _bounds(p: Performance) -> str:
+    made = "".join(
+        f'<span style="width:{100 * v:.2f}%;background:{BOUND[k]}" title="{k} {v:.1%}">'
+        f"{f'{k} {v:.0%}' if v > 0.08 else ''}</span>"
+        for k, v in p.bounds().items()
+    )
+    words = ", ".join(f"{_dot(k)}{k} {v:.1%}" for k, v in p.bounds().items())
+    return f'<div class="stack">{made}</div><p class="sub">{words}</p>'
+
+
+def _dot(bound: str) -> str:
+    return f'<span class="dot" style="background:{BOUND[bound]}"></span>'
+
+
+def _helps(p: Performance) -> str:
+    rows = [f'<tr><td class="n">{r.microseconds:.1f}</td><td class="n">{r.id}</td>'
+            f"<td>{escape(r.op)}</td><td>{escape(r.hint)}</td>"
+            f'<td class="long name">{escape(r.name)}</td></tr>' for r in helpful(p)]  # fmt: skip
+    table = _table(("us", "id", "op", "what would help", "name"), range(2), rows, "layers")
+    return f'<div class="wide">{table}</div>'
+
+
+def _kinds(p: Performance) -> str:
+    rows = [f'<tr><td>{escape(op)}</td><td class="n">{n}</td><td class="n">{t:.1f}</td>'
+            f'<td class="n">{s:.1%}</td><td>{_bar(s, OF["compute"])}</td></tr>'
+            for op, n, t, s in p.ranking()]  # fmt: skip
+    return _table(("op", "layers", "us", "share", ""), range(1, 4), rows, "kinds")
+
+
+def _layers(p: Performance) -> str:
+    most = max((r.microseconds for r in p.layers), default=1.0) or 1.0
+    shown = [i for i, c in enumerate(COLUMNS) if c not in ("bound by", "name")]
+    rows = []
+    for r in p.layers:
+        told = cells(r)
+        each = "".join(f'<td class="{"n" if i in NUMBERS else ""}">{escape(told[i])}</td>'
+                       if i != US else f'<td class="n" data-v="{r.microseconds}">'
+                       f"{_bar(r.microseconds / most, BOUND[r.bound], 4)} {told[i]}</td>"
+                       for i in shown)  # fmt: skip
+        each += (f"<td>{_dot(r.bound)}{r.bound}</td>"
+                 f'<td class="long name" title="{escape(r.name)}">{escape(r.name)}</td>'
+                 f"<td>{escape(r.hint)}</td>")  # fmt: skip
+        rows.append(f"<tr>{each}</tr>")
+    titles = (*(COLUMNS[i] for i in shown), "bound by", "name", "what would help")
+    return f'<div class="wide">{_table(titles, NUMBERS, rows, "layers")}</div>'
+
+
+US = COLUMNS.index("us")
+
+
+def _bar(share: float, colour: str, wide: float = 12) -> str:
+    return f'<span class="bar" style="width:{wide * share:.2f}em;background:{colour}"></span>'
+
+
+def _table(titles: Sequence[str], right: range, rows: Sequence[str], kind: str = "") -> str:
+    each = "".join(f'<th class="{"n" if i in right else ""}">{escape(t)}</th>'
+                   for i, t in enumerate(titles))  # fmt: skip
+    return (f'<table class="{kind}"><thead><tr>{each}</tr></thead><tbody>{"".join(rows)}</tbody>'
+            "</table>")  # fmt: skip
