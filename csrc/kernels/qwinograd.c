@@ -51,14 +51,13 @@ INLINE few widened(const uint8_t *p, const bool SIGNED) {
     return (V)WIDEN_##V(some, SIGNED);                                                                             \
   }                                                                                                                \
   INLINE void points_of_##V(const V *x, V *y) {                                                                    \
-    const V four = x[1] << 2, more = x[2] << 2;                                                                    \
-    const V a = x[4] - more, b = x[3] - four, c = x[4] - x[2], d = x[3] - x[1], e = d + d;                         \
-    y[0] = (x[0] << 2) + (a - x[2]);                                                                               \
+    const V a = x[4] - (x[2] << 2), b = x[3] - (x[1] << 2), c = x[4] - x[2], d = x[3] - x[1], e = d + d;           \
+    y[0] = ((x[0] - x[2]) << 2) + c;                                                                               \
     y[1] = a + b;                                                                                                  \
     y[2] = a - b;                                                                                                  \
     y[3] = c + e;                                                                                                  \
     y[4] = c - e;                                                                                                  \
-    y[5] = (four + x[5]) - ((x[3] << 2) + x[3]);                                                                   \
+    y[5] = (x[5] - x[3]) - (d << 2);                                                                               \
   }                                                                                                                \
   INLINE void transform_##V(const bool INSIDE, const bool SIGNED, const patch *p, int64_t c, int64_t n,            \
                             uint16_t *to, int64_t step) {                                                          \
@@ -247,11 +246,12 @@ static rows_fn rows_of(int64_t n, int64_t panels) {
 }
 #endif
 
-// What the sums of panels [first, last) start from at point (1, 1), which is added to all pixels of a tile: what bytes of
-// i8 lack to those of u8, 128 times the sums of the weights. Those at that point are 16 times as large.
-static void find_start(const itg_qwinograd *g, const uint16_t *w, bool is_signed, int64_t first, int64_t last,
-                       uint32_t *start) {
+// What the sums of panels [first, last) start from at point (1, 1), which is added to all pixels of a tile: the bias, and
+// what bytes of i8 lack to those of u8, 128 times the sums of the weights. Those at that point are 16 times as large.
+static void find_start(const itg_qwinograd *g, const uint16_t *w, const int32_t *bias, bool is_signed, int64_t first,
+                       int64_t last, uint32_t *start) {
   memset(start, 0, (size_t)(g->panels * ITG_PANEL) * sizeof *start);
+  for (int64_t i = first * ITG_PANEL; i < last * ITG_PANEL && i < g->channels; i++) start[i] = (uint32_t)bias[i] * 576;
   for (int64_t p = first; p < last && is_signed; p++)
     for (int64_t k = 0; k < g->pairs; k++)
       for (int c = 0; c < ITG_PANEL; c++) {
@@ -357,8 +357,7 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
 // Lines ODD and ODD + 2 of a tile, n channels from `column` on, from the products at all points: they share what they
 // need of those, and two lines at six points stay in registers.
 INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const uint32_t *from, const canvas *c,
-                      int64_t column, int64_t n, const itg_requantize *end, const int32_t *bias, const float *scale,
-                      void *out) {
+                      int64_t column, int64_t n, const itg_requantize *end, const float *scale, void *out) {
   vu half[2][SIZE], y[TILE];
   UNROLL for (int j = 0; j < SIZE; j++) {
 #define AT(i) (*(const vu *)(from + ((i) * SIZE + j) * ITG_PANEL))
@@ -379,16 +378,15 @@ INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const u
     pixels_of(half[i], y);
     const int64_t first = c->at + line * c->line + column;
     const int64_t at[TILE] = {first, first + c->pixel, first + 2 * c->pixel, first + 3 * c->pixel};
-    typedef int32_t vi __attribute__((vector_size(QL * 4)));
-    UNROLL for (int j = 0; j < TILE; j++) y[j] = (vu)((vi)(y[j] * 954437177u) >> 6) + *(const vu *)bias;  // 1/9, 1/64
+    UNROLL for (int j = 0; j < TILE; j++) y[j] *= 954437177u;  // 1/9: what is left are the sums times 64
 #if defined(ITG_QVECTORS)
     vq sum[TILE];
     UNROLL for (int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
-    finish(KIND, end, sum, vload(scale), FULL ? QL : n, at, FULL ? TILE : c->wide, out);
+    finish(KIND, end, sum, vmul(vload(scale), vset(1.f / 64)), FULL ? QL : n, at, FULL ? TILE : c->wide, out);
 #else
     for (int j = 0; j < c->wide; j++)
       for (int64_t k = 0; k < n; k++) {
-        const int32_t sum = (int32_t)y[j][k];
+        const int32_t sum = (int32_t)y[j][k] >> 6;
         if (KIND == FLOATS) ((float *)out)[at[j] + k] = itg_q_float(end, sum, column + k, at[j] + k);
         else ((uint8_t *)out)[at[j] + k] = itg_q_byte(end, sum, column + k, at[j] + k);
       }
@@ -402,16 +400,11 @@ INLINE void tile_out(const ending KIND, const bool FULL, const uint32_t *from, c
   for (int64_t i = 0; i < columns; i += QL) {
     const int64_t n = columns - i, column = first + i;
     const uint32_t *at = from + i / ITG_PANEL * (POINTS * ITG_PANEL) + i % ITG_PANEL;
-    int32_t some_bias[QL] = {0};
     float some_scale[QL] = {0};
-    const int32_t *bias = end->bias + column;
     const float *scale = end->scale + column;
-    if (!FULL && n < QL) {
-      bias = memcpy(some_bias, bias, (size_t)n * sizeof *bias);
-      scale = memcpy(some_scale, scale, (size_t)n * sizeof *scale);
-    }
-    two_lines(KIND, FULL, 0, at, c, column, n < QL ? n : QL, end, bias, scale, out);
-    two_lines(KIND, FULL, 1, at, c, column, n < QL ? n : QL, end, bias, scale, out);
+    if (!FULL && n < QL) scale = memcpy(some_scale, scale, (size_t)n * sizeof *scale);
+    two_lines(KIND, FULL, 0, at, c, column, n < QL ? n : QL, end, scale, out);
+    two_lines(KIND, FULL, 1, at, c, column, n < QL ? n : QL, end, scale, out);
   }
 }
 
@@ -490,7 +483,7 @@ ITG_FN(qwinograd, any) {
     itg_share(g->tiles, 1, part, parts, &from, &to);
   if (from >= to || first >= last) return NULL;
   memset(t.fill, (uint8_t)a->x_zero, g->fill);
-  find_start(g, t.w, t.is_signed, first, last, t.start);
+  find_start(g, t.w, t.end.bias, t.is_signed, first, last, t.start);
   // Blocks as even as whole tiles of rows allow.
   const int64_t blocks = (to - from + g->block - 1) / g->block, rows = last - first < ITG_QW_PANELS ? 8 : 6;
   const int64_t even = ((to - from + blocks - 1) / blocks + rows - 1) / rows * rows;

@@ -2,12 +2,13 @@
 //
 // The points are 0, 1, -1, 2, -2 and infinity. Inputs at the points are whole numbers below 2^15, and so are 24 times the
 // weights there, but that of infinity, which is 12 times. So 576 times the sums come out whole; they are kept modulo
-// 2^32, in which 9 has an inverse: nothing is lost as long as the sums themselves stay below 2^25, which the compiler knows.
+// 2^32, in which 9 has an inverse: nothing is lost as long as the sums with their bias stay below 2^25, which the compiler
+// knows. As floats they may stay 64 times as large: scales are divided by that.
 #pragma once
 #include "qconv.h"
 
 enum { ITG_QW_TILE = 4, ITG_QW_SIZE = 6, ITG_QW_POINTS = 36, ITG_QW_PAIR = 2 * ITG_PANEL };  // of 16-bit numbers
-enum { ITG_QW_PANELS = 4, ITG_QW_ROWS = 48, ITG_QW_LANES = 16 };  // that are at work together, at most
+enum { ITG_QW_PANELS = 4, ITG_QW_ROWS = 24, ITG_QW_LANES = 16 };  // that are at work together, at most
 
 typedef struct itg_qwinograd {
   itg_window w;

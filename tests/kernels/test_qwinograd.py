@@ -52,8 +52,8 @@ def test_the_largest_numbers_do_not_overflow(sign, dtype):
         x[0, :6] = limits.max
         w = RNG.choice(edges, (20, deep, 3, 3)).astype(np.int8)
         w = w if sign > 0 or edges[0] == -128 else -w
-        assert qwinograd.largest_sum(w) < qwinograd.MOST
         ends = np.zeros(20, np.int32), np.full(20, 2.0**-18, np.float32)
+        assert qwinograd.largest_sum(w, ends[0]) < qwinograd.MOST
         attrs = {"channels": 20, "pad": (1,) * 4, "x_zero": limits.max, "dtype": "f32"}
         (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), *ends, tolerance=0.0, **attrs)
         np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
@@ -109,6 +109,15 @@ def test_large_sums_stay_with_the_plain_way():
     for weight, name in ((114, "cpu.qwinograd"), (115, "cpu.qconv")):
         w = np.full((128, 128, 3, 3), weight, np.int8)
         assert chosen(convolution(x, w, *ends, **attrs)) == name
+    w = np.full((128, 128, 3, 3), 100, np.int8)  # sums up to 29376000 of 33554432
+    scale = np.full(128, 1e-4, np.float32)
+    for start, least, name in ((4_000_000, 1e-4, "cpu.qwinograd"), (5_000_000, 1e-4, "cpu.qconv"),
+                               (-40_000_000, 1e-4, "cpu.qconv"),
+                               (-30_000_000, 1e-38, "cpu.qconv")):  # fmt: skip
+        ends = constant(np.full(128, start, np.int32)), constant(scale)
+        scale[3] = least
+        assert chosen(convolution(x, w, *ends, **attrs)) == name
+    ends = constant(np.zeros(128, np.int32)), constant(np.full(128, 1e-4, np.float32))
     for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}):
         made = convolution(x, w // 8, *ends, **{**attrs, **change})
         assert chosen(made) == "cpu.qconv"

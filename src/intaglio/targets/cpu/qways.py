@@ -10,6 +10,7 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.int8 import best_run, packed, qconv, qdepthwise, unpacked
 from intaglio.targets.cpu.qwinograd import (
+    LEAST,
     MOST,
     PAIRS,
     largest_sum,
@@ -56,11 +57,13 @@ def _in_tiles(node: Node, pick: Any, plain: float) -> Value | No | None:
         return None
     if x.type.dynamic or scale is None or w_zero is not None:
         return no("tiles need an image of fixed size, and symmetric weights")
+    if bias is None or bias.data is None or scale.data is None:
+        return no("tiles need a bias and scales that are known")
     if groups != 1 or stride + dilation != (1, 1, 1, 1) or not node.outputs[0].type.size:
         return no("tiles are of 3x3 windows in steps of one, of all channels together")
     taps = unpacked(w.data, x.shape[-1], channels, kernel, run)
-    if largest_sum(taps) >= MOST:
-        return no("sums may be too large")
+    if largest_sum(taps, bias.data) >= MOST or np.any(np.abs(scale.data) < LEAST):
+        return no("sums may be too large, or scales too small")
     image = (*node.outputs[0].shape[:3], x.shape[-1])
     if pick(WAYS, WAYS[worth_tiles(image, channels, plain)]) == WAYS[0]:
         return no("the plain way is as fast")

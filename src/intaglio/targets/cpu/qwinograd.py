@@ -4,7 +4,8 @@ A tile of 4 x 4 output pixels costs 36 products where the plain way costs 144. B
 0, 1, -1, 2, -2 and infinity are whole numbers below 2^15, and so are the weights there times 24
 (at infinity times 12). The 16-bit products that these need are half as fast as those of bytes.
 Sums come out times 576 = 64 · 9 and are kept modulo 2^32: 9 has an inverse there, and what is left
-are the sums modulo 2^26. The plain way's result to the bit, where no sum can reach 2^25.
+are 64 times the sums with their bias. The plain way's result to the bit, where no such sum can
+reach 2^25 and no scale is so small that a 64th of it would lose bits.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ OUTPUT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0],
                    [0, 1, -1, 8, -8, 2]])  # fmt: skip
 INVERSE = pow(9, -1, 1 << 32)
 MOST = 1 << 25  # no sum may be as large
+LEAST = 2.0**-100  # nor a scale as small
 
 # Cycles of a core that starts one vector of products in each, fitted to measured layers.
 PLAIN = 1.06, 1.2  # per product of the plain way; of one panel, where bytes are spread for each
@@ -56,11 +58,12 @@ def _matrices(w: Array, deep: int, channels: int) -> Array:
     return split.reshape(POINTS, w.shape[2] * 2, w.shape[1] * PANEL)[:, :deep, :channels]
 
 
-def largest_sum(w: Array) -> int:
-    """The largest sum, in size, of weights [m, ..] times numbers from 0 to 255."""
-    flat = w.reshape(w.shape[0], -1).astype(np.int64)
-    sums = [np.where(flat > 0, flat, 0).sum(axis=1), np.where(flat < 0, -flat, 0).sum(axis=1)]
-    return 255 * int(np.max(sums)) if w.size else 0
+def largest_sum(w: Array, bias: Array) -> int:
+    """The largest sum, in size, of weights [m, ..] times numbers from 0 to 255, plus the bias."""
+    flat, start = w.reshape(w.shape[0], -1).astype(np.int64), bias.astype(np.int64)
+    most = start + 255 * np.where(flat > 0, flat, 0).sum(axis=1)
+    least = start + 255 * np.where(flat < 0, flat, 0).sum(axis=1)
+    return int(np.max([most, -least])) if w.size else 0
 
 
 def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
@@ -131,6 +134,6 @@ def qwinograd(x: Array, w: Array, bias: Array, scale: Array, residual: Array | N
     made = np.moveaxis(made, 0, -1).reshape(n, down, across, channels, SIZE, SIZE)
     tiles = (OUTPUT @ made @ OUTPUT.T).transpose(0, 1, 4, 2, 5, 3)
     whole = tiles.reshape(n, down * TILE, across * TILE, channels)[:, : out[0], : out[1]]
-    left = wrapped(whole.astype(np.int64)).astype(np.int64) * INVERSE
-    sums = wrapped((wrapped(left) >> 6).astype(np.int64) + bias)
+    left = wrapped(whole.astype(np.int64) + 576 * bias.astype(np.int64)).astype(np.int64)
+    sums = wrapped(left * INVERSE) >> 6
     return ended(sums, scale, residual, table, y_zero, lo, hi, dtype, r_zero, r_scale)
