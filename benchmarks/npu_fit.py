@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks import npu_nets
 from intaglio.npu import build
-from intaglio.npu.isa import QUEUES, Program
+from intaglio.npu.isa import PROGRAM, QUEUES, Program
 from intaglio.simulate.cycles import USUAL
 from intaglio.simulate.elements import as_bytes
 from intaglio.simulate.timeline import timeline
@@ -104,10 +104,11 @@ Codes = list[tuple[str, np.ndarray]]  # the programs of a row, each with its typ
 
 def programs(row: Row, kept: Path | None) -> list[Codes]:
     """The code of a row's networks for its chip: on all of its cores, and on one."""
-    return [[(dtype, program(replace(row, net=net, dtype=dtype, cores=cores), kept))
+    return [[(dtype, program(Row(row.chip, net, dtype, row.batch, cores, 0.0), kept))
              for net, dtype in parts(row)] for cores in {row.cores, 1}]  # fmt: skip
 
 
+@cache
 def program(row: Row, kept: Path | None) -> np.ndarray:
     """The code of one network in one type."""
     name = f"{row.chip}-{row.net}-{row.dtype}-{row.batch}-{row.cores}.npy"
@@ -149,14 +150,29 @@ def pixels(net: str) -> int:
     return n * height * width if channels <= 12 else 0
 
 
-def predict(row: Row, ways: list[Codes], c: Chip) -> float:
+Known = dict[tuple[object, ...], float]
+
+
+def taken(code: np.ndarray, dtype: str, c: Chip, known: Known) -> float:
+    """Cycles of a program; worked out once for each value of the constants that it depends on."""
+    alone = int(np.frombuffer(code, PROGRAM, 1)["cores"][0]) > 1
+    seen = {k: v for k, v in c.timing.items() if k not in ("start", "call", "turn")
+            and (not k.startswith("use.") or k == f"use.{dtype}")
+            and (alone or k != "alone")}  # fmt: skip
+    tables = tuple(c.units["lut"].rate.items()) if "lut" in c.units else ()
+    key = (id(code), dtype, tables, *sorted(seen.items()))
+    if key not in known:
+        known[key] = timeline(code, as_bytes(c, dtype)).cycles
+    return known[key]
+
+
+def predict(row: Row, ways: list[Codes], c: Chip, known: Known) -> float:
     """Milliseconds for one sample, with those of the CPU's steps and of changes of order.
 
     A compiler that may use several cores uses one where the others do not help.
     """
     constant = {**USUAL, **c.timing}
-    cycles = min(sum(timeline(code, as_bytes(c, dtype)).cycles for dtype, code in codes)
-                 for codes in ways)  # fmt: skip
+    cycles = min(sum(taken(code, dtype, c, known) for dtype, code in codes) for codes in ways)
     cycles += turned(row.net) * row.batch * constant["turn"]
     if row.dtype != "f32" and constant["apart"]:  # an image of floats is converted, in three lanes
         work = pixels(row.net) * row.batch * c.c2["i8"] / c.units["eltwise"].rate["f32"]
@@ -196,9 +212,10 @@ class Fit:
         self.chip = chip.load(name)
         self.rows = list(rows)
         self.codes = {r: programs(r, kept) for r in rows}
+        self.known: Known = {}
 
     def predict(self, row: Row, values: Constants) -> float:
-        return predict(row, self.codes[row], fitted(self.chip, values))
+        return predict(row, self.codes[row], fitted(self.chip, values), self.known)
 
     def off(self, rows: Sequence[Row], values: Constants) -> np.ndarray:
         """The logarithm of predicted by published, for each row."""
