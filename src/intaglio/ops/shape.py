@@ -52,6 +52,16 @@ def transpose(x: Array, *, perm: tuple[int, ...]) -> Array:
     return x.transpose(perm)
 
 
+def channels_last(x: Value) -> Value:
+    """[n, c, ..] as [n, .., c]."""
+    return transpose(x, perm=(0, *range(2, x.type.rank), 1))
+
+
+def channels_first(x: Value) -> Value:
+    """[n, .., c] as [n, c, ..]."""
+    return transpose(x, perm=(0, x.type.rank - 1, *range(1, x.type.rank - 1)))
+
+
 # ---- repeating -----------------------------------------------------------------------------------
 def _broadcast(x: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Graph, Node, Type, Value
-from intaglio.ops import cast, transpose
+from intaglio.ops import cast, channels_first, channels_last
 from intaglio.ops.registry import REGISTRY
 
 IMAGES = {"conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool"}
@@ -34,7 +34,7 @@ def layer(node: Node, precision: str = "f32") -> Graph | None:
     if precision != "f32" and out.dtype == "f32":
         out = cast(out, dtype=precision)
     if made.images and out.type.rank > 2:
-        out = transpose(out, perm=(0, *range(2, out.type.rank), 1))
+        out = channels_last(out)
     return Graph(made.inputs, [out], ["y"])
 
 
@@ -96,5 +96,5 @@ class _Made:
         v = Value(Type(self.precision if narrow else t.dtype, shape), f"x{len(self.inputs)}")
         self.inputs.append(v)
         if image:
-            v = transpose(v, perm=(0, t.rank - 1, *range(1, t.rank - 1)))
+            v = channels_first(v)
         return cast(v, dtype="f32") if narrow else v

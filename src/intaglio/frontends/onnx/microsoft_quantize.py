@@ -69,16 +69,11 @@ def qlinear_concat(n: OnnxNode) -> Value:
 
 # ---- with channels first or last ---------------------------------------------------------------
 def _channels_first(n: OnnxNode, x: Value) -> Value:
-    if not n.attr("channels_last", 0):
-        return x
-    rank = x.type.rank
-    return ops.transpose(x, perm=(0, rank - 1, *range(1, rank - 1)))
+    return ops.channels_first(x) if n.attr("channels_last", 0) else x
 
 
 def _as_given(n: OnnxNode, y: Value) -> Value:
-    if not n.attr("channels_last", 0):
-        return y
-    return ops.transpose(y, perm=(0, *range(2, y.type.rank), 1))
+    return ops.channels_last(y) if n.attr("channels_last", 0) else y
 
 
 @importer("QLinearGlobalAveragePool", domain=DOMAIN)

@@ -16,19 +16,6 @@ from intaglio.ir import Quant, Value
 SAME, VALID = 0, 1
 
 
-def channels_first(x: Value) -> Value:
-    return _turned(x, (0, x.type.rank - 1, *range(1, x.type.rank - 1)))
-
-
-def channels_last(x: Value) -> Value:
-    return _turned(x, (0, *range(2, x.type.rank), 1))
-
-
-def _turned(x: Value, perm: tuple[int, ...]) -> Value:
-    made: Value = ops.transpose(x, perm=perm)
-    return made
-
-
 def _padding(n: TfliteNode, extents: tuple[int, ...], kernel: tuple[int, ...],
              stride: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:  # fmt: skip
     """(begin.., end..); SAME puts the odd one at the end."""
@@ -71,8 +58,10 @@ def conv_2d(n: TfliteNode) -> Value:
     turned = n.weights(1, (0, 3, 1, 2))
     alone = w.shape[1:3] == (1, 1) and set(window["stride"]) == {1}  # a linear layer of each pixel
     x = n.dynamic(x, 1, (3,) if alone else (1, 2, 3))
-    y = ops.conv(channels_first(x), turned, n.bias(2), groups=x.shape[3] // w.shape[3], **window)
-    return n.activated(channels_last(y))
+    y = ops.conv(
+        ops.channels_first(x), turned, n.bias(2), groups=x.shape[3] // w.shape[3], **window
+    )
+    return n.activated(ops.channels_last(y))
 
 
 @importer("DEPTHWISE_CONV_2D")
@@ -83,8 +72,8 @@ def depthwise_conv_2d(n: TfliteNode) -> Value:
         n.unsupported(f"weights {w.type} do not fit {x.type}")
     window = _window(n, x, w.shape[1:3], dilated=True)
     turned = n.weights(1, (3, 0, 1, 2))
-    y = ops.conv(channels_first(x), turned, n.bias(2), groups=x.shape[3], **window)
-    return n.activated(channels_last(y))
+    y = ops.conv(ops.channels_first(x), turned, n.bias(2), groups=x.shape[3], **window)
+    return n.activated(ops.channels_last(y))
 
 
 @importer("TRANSPOSE_CONV")
@@ -100,10 +89,10 @@ def transpose_conv(n: TfliteNode) -> Value:
     if min(more) < 0:
         n.unsupported(f"a result of shape {shape} is smaller than what the windows cover")
     y = ops.conv_transpose(
-        channels_first(x), n.weights(1, (3, 0, 1, 2)), n.bias(3, 2, 1), stride=stride,
+        ops.channels_first(x), n.weights(1, (3, 0, 1, 2)), n.bias(3, 2, 1), stride=stride,
         pad=pad, output_pad=more, dilation=(1, 1), groups=1,
     )  # fmt: skip
-    return n.activated(channels_last(y))
+    return n.activated(ops.channels_last(y))
 
 
 @importer("Convolution2DTransposeBias", custom=True)
@@ -122,10 +111,10 @@ def transpose_conv_bias(n: TfliteNode) -> Value:
         n.unsupported(f"a result of shape {shape} is larger than what the windows cover")
     pad = (*(o // 2 for o in over), *(o - o // 2 for o in over))
     y = ops.conv_transpose(
-        channels_first(x), n.weights(1, (3, 0, 1, 2)), n.bias(2), stride=stride, pad=pad,
+        ops.channels_first(x), n.weights(1, (3, 0, 1, 2)), n.bias(2), stride=stride, pad=pad,
         output_pad=(0, 0), dilation=(1, 1), groups=1,
     )  # fmt: skip
-    return channels_last(y)
+    return ops.channels_last(y)
 
 
 @importer("FULLY_CONNECTED")
@@ -150,7 +139,7 @@ def batch_matmul(n: TfliteNode) -> Value:
 
     def swapped(v: Value) -> Value:
         r = v.type.rank
-        return _turned(v, (*range(r - 2), r - 1, r - 2))
+        return ops.transpose(v, perm=(*range(r - 2), r - 1, r - 2))
 
     a = swapped(a) if n.option("AdjX", False) else a
     b = swapped(b) if n.option("AdjY", False) else b
@@ -168,9 +157,9 @@ def conv_3d(n: TfliteNode) -> Value:
                          n.option(f"{what}W{end}", 1) or 1)
                         for what, end in (("Stride", ""), ("Dilation", "Factor")))  # fmt: skip
     pad = _padding(n, x.shape[1:4], w.shape[:3], stride, dilation)
-    y = ops.conv(channels_first(x), n.weights(1, (4, 3, 0, 1, 2)), n.bias(2), stride=stride,
+    y = ops.conv(ops.channels_first(x), n.weights(1, (4, 3, 0, 1, 2)), n.bias(2), stride=stride,
                  pad=pad, dilation=dilation, groups=x.shape[4] // w.shape[3])  # fmt: skip
-    return n.activated(channels_last(y))
+    return n.activated(ops.channels_last(y))
 
 
 @importer("L2_POOL_2D")
@@ -178,9 +167,9 @@ def l2_pool_2d(n: TfliteNode) -> Value:
     """The root of the mean of squares."""
     x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
     squares = ops.mul(x, x)
-    y = ops.avg_pool(channels_first(squares), kernel=kernel,
+    y = ops.avg_pool(ops.channels_first(squares), kernel=kernel,
                      **_window(n, x, kernel, dilated=False))  # fmt: skip
-    return n.activated(channels_last(ops.sqrt(y)))
+    return n.activated(ops.channels_last(ops.sqrt(y)))
 
 
 @importer("LOCAL_RESPONSE_NORMALIZATION")
@@ -188,9 +177,10 @@ def local_response_normalization(n: TfliteNode) -> Value:
     """Ours divides alpha by how many channels it looks at."""
     radius = n.option("Radius", 0)
     size = 2 * radius + 1
-    y = ops.lrn(channels_first(_image(n)), size=size, alpha=float(n.option("Alpha", 0.0)) * size,
+    x = ops.channels_first(_image(n))
+    y = ops.lrn(x, size=size, alpha=float(n.option("Alpha", 0.0)) * size,
                 beta=float(n.option("Beta", 0.0)), bias=float(n.option("Bias", 0.0)))  # fmt: skip
-    return channels_last(y)
+    return ops.channels_last(y)
 
 
 SHORTER = 1 - 2.0**-23  # of a step: what lies halfway between two is then above the half
@@ -203,10 +193,10 @@ def average_pool_2d(n: TfliteNode) -> Value:
     window = {"kernel": kernel, **_window(n, x, kernel, dilated=False)}
     given, t = n.tensor(0), n.out()
     if given is None or t.dtype not in ("i8", "u8") or given.quant != t.quant or t.quant is None:
-        y = ops.avg_pool(channels_first(n.real(0) or x), **window)
-        return stored(n.activated(channels_last(y)), t)
-    y = ops.avg_pool(channels_first(real(x, Quant((1.0,), (0,)))), **window)
-    made = stored(channels_last(y), replace(t, quant=Quant((SHORTER,), (0,))))
+        y = ops.avg_pool(ops.channels_first(n.real(0) or x), **window)
+        return stored(n.activated(ops.channels_last(y)), t)
+    y = ops.avg_pool(ops.channels_first(real(x, Quant((1.0,), (0,)))), **window)
+    made = stored(ops.channels_last(y), replace(t, quant=Quant((SHORTER,), (0,))))
     ends = {1: (0.0, np.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
     kind = n.option("FusedActivationFunction", 0)
     if not kind:
@@ -223,8 +213,8 @@ def average_pool_2d(n: TfliteNode) -> Value:
 @importer("MAX_POOL_2D")
 def max_pool_2d(n: TfliteNode) -> Value:
     x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
-    y = ops.max_pool(channels_first(x), kernel=kernel, **_window(n, x, kernel, dilated=False))
-    return n.activated(channels_last(y[0] if isinstance(y, list) else y))
+    y = ops.max_pool(ops.channels_first(x), kernel=kernel, **_window(n, x, kernel, dilated=False))
+    return n.activated(ops.channels_last(y[0] if isinstance(y, list) else y))
 
 
 def _resized(n: TfliteNode, mode: str, image: Value | None = None, **more: Any) -> Value:
@@ -237,9 +227,9 @@ def _resized(n: TfliteNode, mode: str, image: Value | None = None, **more: Any) 
     else:
         way = "half_pixel" if n.option("HalfPixelCenters", False) else "asymmetric"
     scales = tuple(float(s / d) for s, d in zip(size, extents, strict=True))
-    y = ops.resize(channels_first(x), axes=(2, 3), shape=size, scales=scales, mode=mode,
+    y = ops.resize(ops.channels_first(x), axes=(2, 3), shape=size, scales=scales, mode=mode,
                    coordinate_transformation_mode=way, **more)  # fmt: skip
-    return channels_last(y)
+    return ops.channels_last(y)
 
 
 @importer("RESIZE_BILINEAR", stored=True)
@@ -265,7 +255,7 @@ def resize_nearest(n: TfliteNode) -> Value:
 def blocks(n: TfliteNode) -> Value:
     x, size = _image(n), n.option("BlockSize", 1)
     move = ops.depth_to_space if n.op.op == "DEPTH_TO_SPACE" else ops.space_to_depth
-    return channels_last(move(channels_first(x), blocksize=size))
+    return ops.channels_last(move(ops.channels_first(x), blocksize=size))
 
 
 @importer("L2_NORMALIZATION")

@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
-from intaglio.ops import transpose
+from intaglio.ops import channels_first, channels_last
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
 
@@ -42,10 +42,8 @@ def channel_shuffle_dealt(x: Value, node: Node) -> Value | No:
         return no(f"{x.type} has extents that are known only at run time")
     if rank < 3:
         return no(f"{x.type} has no pixels")
-    last = transpose(x, perm=(0, *range(2, rank), 1))
-    made = deal(last, groups=node.attrs["groups"], start=0, stop=x.shape[1])
-    out: Value = transpose(made, perm=(0, rank - 1, *range(1, rank - 1)))
-    return out
+    made = deal(channels_last(x), groups=node.attrs["groups"], start=0, stop=x.shape[1])
+    return channels_first(made)
 
 
 # ---- once channels are last ----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from intaglio.ir import Node, Value, constant
-from intaglio.ops import add, cast, expand, mul, reshape, transpose
+from intaglio.ops import add, cast, channels_first, channels_last, expand, mul, reshape, transpose
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets.cpu.attention import ATTENTION
@@ -34,19 +34,6 @@ from intaglio.targets.cpu.wgemm import WGEMM
 x, w, a, b, c = P["x w a b c?"]
 
 
-def _last(v: Value) -> Value:
-    """Channels first -> channels last."""
-    moved: Value = transpose(v, perm=(0, *range(2, v.type.rank), 1))
-    return moved
-
-
-def _first(v: Value) -> Value:
-    """Channels last -> channels first."""
-    rank = v.type.rank
-    moved: Value = transpose(v, perm=(0, rank - 1, *range(1, rank - 1)))
-    return moved
-
-
 # ---- convolution and pooling ---------------------------------------------------------------------
 @rule(P.conv(x, w, c))
 def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value | No:
@@ -60,12 +47,16 @@ def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value
     if groups == x.shape[1] > 1 and x.dtype == "f32" and plain:
         flat = reshape(w, shape=(channels, *kernel))
         rows = transpose(flat, perm=(*range(1, flat.type.rank), 0))
-        return _first(depthwise(_repeated(_last(x), channels // groups), rows, c, **attrs))
+        return channels_first(
+            depthwise(_repeated(channels_last(x), channels // groups), rows, c, **attrs)
+        )
     grouped = reshape(w, shape=(groups, channels // groups, *w.shape[1:]))
     order = (0, *(i + 1 for i in window), 2, 1)
     packed = _packed_window(transpose(grouped, perm=order))
-    made = conv(_last(x), packed, c, channels=channels, kernel=kernel, groups=groups, **attrs)
-    return _first(made)
+    made = conv(
+        channels_last(x), packed, c, channels=channels, kernel=kernel, groups=groups, **attrs
+    )
+    return channels_first(made)
 
 
 @rule(P.conv_transpose(x, w, c))
@@ -76,9 +67,9 @@ def conv_transpose_channels_last(node: Node, x: Value, w: Value, c: Value | None
     groups, kernel = node.attrs["groups"], w.shape[2:]
     grouped = reshape(w, shape=(groups, w.shape[0] // groups, *w.shape[1:]))
     packed = _packed_window(transpose(grouped, perm=(0, *range(3, w.type.rank + 1), 1, 2)))
-    made = conv_transpose(_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel,
+    made = conv_transpose(channels_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel,
                           **node.attrs)  # fmt: skip
-    return _first(made)
+    return channels_first(made)
 
 
 def _repeated(v: Value, times: int) -> Value:
@@ -107,7 +98,7 @@ def pool_channels_last(node: Node, x: Value) -> Value | No:
     if node.attrs.get("with_indices"):
         return no("its indices count in channels-first order")
     attrs = {k: v for k, v in node.attrs.items() if k not in ("storage_order", "with_indices")}
-    return _first(pool(_last(x), kind=node.op.removesuffix("_pool"), **attrs))
+    return channels_first(pool(channels_last(x), kind=node.op.removesuffix("_pool"), **attrs))
 
 
 # ---- products ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
-from intaglio.ops import reshape, transpose
+from intaglio.ops import channels_first, channels_last, reshape
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.int8 import ENTRIES, packed, qconv, wrapped, zero_share
@@ -30,17 +30,6 @@ def _data(v: Value) -> Array:
 
 def _number(v: Value) -> int:
     return int(_data(v).reshape(-1)[0])
-
-
-def _last(v: Value) -> Value:
-    moved: Value = transpose(v, perm=(0, *range(2, v.type.rank), 1))
-    return moved
-
-
-def _first(v: Value) -> Value:
-    rank = v.type.rank
-    moved: Value = transpose(v, perm=(0, rank - 1, *range(1, rank - 1)))
-    return moved
 
 
 def _wide(*values: Value | None) -> str | None:
@@ -122,9 +111,11 @@ def _packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz:
     if _is_depthwise(node, x, w):
         if any(v is not None for v in (minus, r, table)) or attrs["dtype"] == "f32":
             return no("depthwise kernels end in bytes and have symmetric weights")
-        return _first(convolution(_last(x), weights, bias, scale, **attrs))
-    residual = None if r is None else _last(r)
-    return _first(convolution(_last(x), weights, bias, scale, residual, table, minus, **attrs))
+        return channels_first(convolution(channels_last(x), weights, bias, scale, **attrs))
+    residual = None if r is None else channels_last(r)
+    return channels_first(
+        convolution(channels_last(x), weights, bias, scale, residual, table, minus, **attrs)
+    )
 
 
 # ---- lowering ------------------------------------------------------------------------------------
@@ -204,9 +195,9 @@ def conv_integer_packed(node: Node, x: Value, w: Value, iz: Value | None,
     weights, zeros = _signed(w, jz)
     minus = constant(wrapped(-zeros)) if np.any(zeros) else None
     bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
-    made = convolution(_last(x), weights, bias, None, None, None, minus, dtype="i32",
+    made = convolution(channels_last(x), weights, bias, None, None, None, minus, dtype="i32",
                        x_zero=0 if iz is None else _number(iz), **node.attrs)  # fmt: skip
-    return _first(made)
+    return channels_first(made)
 
 
 @rule(P.matmul_integer(x, w, iz, jz))

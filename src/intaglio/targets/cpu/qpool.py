@@ -5,7 +5,7 @@ from __future__ import annotations
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
-from intaglio.ops import transpose
+from intaglio.ops import channels_first, channels_last
 from intaglio.ops.quantized import BITS8
 from intaglio.ops.registry import op
 from intaglio.ops.windows import Ints
@@ -57,6 +57,4 @@ def qlinear_avg_pool_channels_last(node: Node, x: Value) -> Value | No | None:
     rank = x.type.rank
     if rank > 5:
         return no(f"{rank - 2} spatial axes; the kernel takes one to three")
-    made = qpool(transpose(x, perm=_last(rank)), *node.inputs[1:], **node.attrs)
-    y: Value = transpose(made, perm=_first(rank))
-    return y
+    return channels_first(qpool(channels_last(x), *node.inputs[1:], **node.attrs))

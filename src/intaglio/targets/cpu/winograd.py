@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from intaglio.ir import Node, Value
-from intaglio.ops import cast, transpose
+from intaglio.ops import cast, channels_first, channels_last
 from intaglio.rewrite import No, P, no, rule
 from intaglio.targets.cpu.winograd_ops import POINTS, winograd, winograd_weights
 
@@ -96,11 +96,11 @@ def _in_tiles(
     tile = next(t for t in WAYS if WAYS[t] == way)
     if not tile:
         return no(f"the plain way is as fast for {high}x{wide} pixels, {x.shape[1]} -> {channels}")
-    last = transpose(_as(x, "f32"), perm=(0, 2, 3, 1))
+    last = channels_last(_as(x, "f32"))
     packed = winograd_weights(w, tile, LANES)
     bias = None if c is None else _as(c, "f32")
     out = winograd(last, packed, bias, tile=tile, channels=channels, pad=a["pad"])
-    return _as(transpose(out, perm=(0, 3, 1, 2)), x.dtype)
+    return _as(channels_first(out), x.dtype)
 
 
 def _as(v: Value, dtype: str) -> Value:
