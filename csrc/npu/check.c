@@ -276,8 +276,8 @@ static itg_words check_pool(const checker *c) {
     NEED(p->src.dtype == p->dst.dtype, "src and dst differ in type");
   } else {
     TRY(check_zero(c, p->src.dtype, p->x_zero, "x_zero"));
-    TRY(check_round(c, p->y_zero, p->low, p->high, 0, 0, 0));
   }
+  TRY(check_round(c, p->y_zero, p->low, p->high, 0, 0, 0));
   return check_overlap(c, NULL, NULL);
 }
 

@@ -140,6 +140,8 @@ static void depthwise(machine *m, const itg_npu_product *p, const itg_npu_plan p
       const type *pixel = (const type *)(at + i * down + j * across);                             \
       for (int k = 0; k < LANES; k++) best[k] = pixel[k] > best[k] ? pixel[k] : best[k];          \
     }                                                                                             \
+  for (int k = 0; k < LANES; k++) best[k] = best[k] > (type)p->low ? best[k] : (type)p->low;      \
+  for (int k = 0; k < LANES; k++) best[k] = best[k] < (type)p->high ? best[k] : (type)p->high;    \
   memcpy(made, best, LANES);
 
 #define ADD_TAPS(type)                                                                            \
@@ -159,7 +161,7 @@ static void pool(const machine *m, const itg_npu_pool *p) {
   }
   const rounding end = ROUNDING(m, p, 0, 0, 0);
   const int64_t down = p->dilation[0] * src.row, across = p->dilation[1] * src.pixel;
-  const bool low = src.dtype == ITG_I8;
+  const bool with_sign = src.dtype == ITG_I8;
   for (int64_t y = 0; y < dst.height; y++)
     for (int64_t x = 0; x < dst.width; x++) {
       const pool_window w = pool_window_at(p, y, x);
@@ -169,7 +171,7 @@ static void pool(const machine *m, const itg_npu_pool *p) {
         if (p->kind == ITG_NPU_AVG) {
           int32_t sums[LANES] = {0};
           float t[LANES];
-          if (low) {
+          if (with_sign) {
             ADD_TAPS(int8_t)
           } else {
             ADD_TAPS(uint8_t)
@@ -177,7 +179,7 @@ static void pool(const machine *m, const itg_npu_pool *p) {
           const int32_t less = (int32_t)w.inside * p->x_zero;
           for (int k = 0; k < LANES; k++) t[k] = (float)(sums[k] - less) * w.factor;
           finish(&end, t, made);
-        } else if (low) {
+        } else if (with_sign) {
           MAX_TAPS(int8_t, -128)
         } else {
           MAX_TAPS(uint8_t, 0)

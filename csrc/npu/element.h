@@ -322,11 +322,12 @@ static void pool_elements(const machine *m, const itg_npu_pool *p) {
             best = one > best ? one : best;
             sum += one;
           }
-        const int16_t wide = (int16_t)best;
+        const int32_t above = best > p->low ? best : p->low, bounded = above < p->high ? above : p->high;
+        const int16_t wide = (int16_t)bounded;
         uint8_t *to = element(&dst, c, y, x);
         if (p->kind == ITG_NPU_AVG) put(&end, (float)(sum - w.inside * p->x_zero) * w.factor, to);
         else if (dst.item == 2) memcpy(to, &wide, 2);
-        else *to = (uint8_t)best;
+        else *to = (uint8_t)bounded;
       }
     }
 }

@@ -16,7 +16,7 @@ from intaglio.targets.chip import Chip, Unit
 from intaglio.targets.npu import ops, reals
 
 ENDS: dict[str, dict[str, Any]] = {
-    "i8": {"low": -128, "high": 127, "dtype": "i8"},
+    "i8": {"low": -120, "high": 113, "dtype": "i8"},
     "i16": {"low": -32768, "high": 32000, "dtype": "i16"},
     "f16": {"most": 30.0, "dtype": "f16"},
 }

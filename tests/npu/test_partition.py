@@ -81,6 +81,17 @@ def test_a_network_is_one_program():
     assert not report.on_cpu
 
 
+def test_bounds_after_the_largest_are_kept():
+    n, x = large()
+    y = ops.max_pool(conv(n, x), kernel=(2, 2), stride=(2, 2), pad=(0,) * 4, dilation=(1, 1))
+    graph = Graph([x], [ops.clip(y, lo=-5.0, hi=60.0)], ["y"])
+    (program,) = programs(offloaded(graph)[0])
+    assert [node.op for node in program.attrs["body"].nodes()] == ["npu.conv", "npu.pool"]
+    feed = {"x": codes(n.rng, "i8", *x.shape)}
+    with intaglio.open(intaglio.compile(graph, target=EAGER)) as session:
+        np.testing.assert_array_equal(session.run(feed)["y"], intaglio.interpret(graph, feed)["y"])
+
+
 def test_a_program_never_waits_for_what_it_makes():
     n, x = large()
     a = conv(n, x)

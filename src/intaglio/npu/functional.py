@@ -203,6 +203,7 @@ class Machine:
             if _is_float(src):
                 self._end(core, f, best)
                 return
+            best = np.clip(best, f["low"], f["high"])
             self.put(core, dst, best.astype(dtypes.numpy_of(dst.dtype)))
             return
         total = np.zeros((dst.channels, dst.height, dst.width), kind)
