@@ -402,6 +402,8 @@ MAKERS: dict[str, Callable[..., Graph]] = {
     "yolov5n": lambda batch=1: yolov5(0.25, batch=batch),
     "yolov5s": lambda batch=1: yolov5(0.5, batch=batch),
     "yolov5s_3output": lambda batch=1: yolov5(0.5, batch=batch, outputs="none", turn=True),
+    "yolov5s_fuse": lambda batch=1: yolov5(0.5, batch=batch, outputs="none"),
+    "yolov5s_tpukernel": lambda batch=1: yolov5(0.5, batch=batch, outputs="none"),
     "yolov5s_relu": lambda batch=1: yolov5(0.5, "relu", batch),
     "yolov6n": yolov6n,
     "yolov8n": lambda batch=1: yolov8(0.25, batch),

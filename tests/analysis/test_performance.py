@@ -167,6 +167,7 @@ def test_commands(package, graph: Graph, tmp_path: Path, capsys):
         (["memory", "{itg}", "--target", "rk3588"], "leave --target away"),
         (["memory", "{itg}", "--batch", "2"], "compiled already"),
         (["perf", "{itg}", "--sram", "1000"], "compiled already"),
+        (["perf", "{itg}", "--as-vendor"], "compiled already"),
         (["perf", "{onnx}"], "which chip?"),
         (["perf", "{onnx}", "--target", "rk3588", "--sweep", "colour=1"], "--sweep colour=1"),
         (["perf", "{onnx}", "--chips", "rk3588", "--html", "x.html"], "for one prediction"),

@@ -122,6 +122,20 @@ def test_batches_take_longer_and_give_more(model: Model):
     assert f"{four.milliseconds:.3f} ms for 4 samples" in str(four)
 
 
+def test_vendors_run_layers_one_after_the_other(graph: Graph):
+    ours, layers, theirs = (Model(graph, *how).performance("rk3588", WhatIf())
+                            for how in ((), (True,), (False, True)))  # fmt: skip
+    assert ours.milliseconds < layers.milliseconds < theirs.milliseconds
+    line = theirs.timelines[0]
+    ends: dict[int, float] = {}
+    for layer, begin, end in zip(line.costs.layer, line.start, line.end, strict=True):
+        assert begin >= max((e for k, e in ends.items() if k < layer), default=0)
+        ends[layer] = max(end, ends.get(layer, 0))
+    assert not any(r.near for r in theirs.layers)  # shared SRAM is left alone
+    same = [Model(graph, False, v).performance("k230", WhatIf()).milliseconds for v in (0, 1)]
+    assert same[0] == same[1]  # whose compiler groups layers, too
+
+
 def test_programs_are_compiled_once(model: Model):
     first, _ = model.compiled("rk3588", WhatIf(clock=500))
     again, _ = model.compiled("rk3588", WhatIf(ddr=3))

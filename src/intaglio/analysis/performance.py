@@ -14,6 +14,7 @@ from intaglio.errors import BadInput
 from intaglio.npu import isa
 from intaglio.package import Package
 from intaglio.passes.partition_report import OnCpu, Partition
+from intaglio.simulate import vendor
 from intaglio.simulate.timeline import Timeline, timeline
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
@@ -179,11 +180,12 @@ def _event(name: str, pid: int, tid: int, begin: float, long: float, r: LayerRow
 
 
 def performance(package: Package, *, chip: str | Chip | None = None, clock: float | None = None,
-                ddr: float | None = None) -> Performance:  # fmt: skip
+                ddr: float | None = None, apart: bool = False) -> Performance:  # fmt: skip
     """Predict how fast a package runs on the chip that it was compiled for.
 
     `clock` (MHz) and `ddr` (bytes per nanosecond) ask what other figures would give. What takes
-    another program (memory, cores, batch, types) is asked by compiling for it.
+    another program (memory, cores, batch, types) is asked by compiling for it. With `apart` each
+    layer begins when the one before it has ended.
     """
     meta = package.meta
     if "npu" not in meta or "partition" not in meta:
@@ -212,7 +214,7 @@ def performance(package: Package, *, chip: str | Chip | None = None, clock: floa
             made.cpu_milliseconds += long / 1e3
         else:
             number = len(made.busy)
-            line = timeline(programs[number], found)
+            line = timeline(vendor.apart(programs[number]) if apart else programs[number], found)
             layers, loads, long = (
                 meta["npu"][number]["layers"],
                 line.loads(),

@@ -20,6 +20,7 @@ from intaglio.npu.sparse import FORMS
 from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
 from intaglio.plan import Tensor
+from intaglio.simulate import vendor
 from intaglio.simulate.elements import as_bytes, named, size_of
 from intaglio.targets import chip as chips
 from intaglio.targets import npu
@@ -67,8 +68,8 @@ class WhatIf:
 class Model:
     """A quantised model that is compiled as often as questions about it need."""
 
-    def __init__(self, graph: Graph, by_layer: bool = False):
-        self.graph, self.by_layer = graph, by_layer
+    def __init__(self, graph: Graph, by_layer: bool = False, as_vendor: bool = False):
+        self.graph, self.by_layer, self.as_vendor = graph, by_layer, as_vendor
         self._made: dict[tuple[Any, ...], tuple[Package, Chip]] = {}
 
     def compiled(self, target: str, what: WhatIf) -> tuple[Package, Chip]:
@@ -80,22 +81,27 @@ class Model:
             if what.sram is not None:
                 chip = replace(chip, sram=what.sram)
             chip = as_bytes(chip, named(what.dtype or "int8"))
+            chip = vendor.as_used(chip) if self.as_vendor else chip
             graph = self.graph
             if what.batch is not None:
                 graph = batched(graph, what.batch)
             if what.sparse is not None:
                 graph = thinned(graph, what.sparse, chip)
             made = intaglio.compile(graph, target=npu.target(chip), cores=what.cores,
-                                    by_layer=self.by_layer)  # fmt: skip
+                                    by_layer=self._apart(chip) or self.by_layer)  # fmt: skip
             self._made[key] = made, chip
         return self._made[key]
+
+    def _apart(self, chip: Chip) -> bool:
+        """Are its layers computed one by one, each after the other?"""
+        return self.as_vendor and not vendor.TOGETHER[chip.family]
 
     def performance(self, target: str, what: WhatIf) -> Performance:
         package, chip = self.compiled(target, what)
         dtype = named(what.dtype or "int8")
         size = size_of(dtype)
         ddr = None if what.ddr is None else what.ddr / size
-        found = performance(package, chip=chip, clock=what.clock, ddr=ddr)
+        found = performance(package, chip=chip, clock=what.clock, ddr=ddr, apart=self._apart(chip))
         found.batch = what.batch or 1
         return found if size == 1 else _in_elements(found, dtype, size)
 

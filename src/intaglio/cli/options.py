@@ -284,7 +284,8 @@ def progress(words: str) -> None:
         click.echo(f"  {words} ...", err=True)
 
 
-def integer_model(path: str, load: dict[str, Any], by_layer: bool = False) -> Any:
+def integer_model(path: str, load: dict[str, Any], by_layer: bool = False,
+                  as_vendor: bool = False) -> Any:  # fmt: skip
     """A model to ask questions about; one in floats is quantised from random samples."""
     import intaglio
     from intaglio.analysis.agreement import usable_inputs
@@ -293,10 +294,10 @@ def integer_model(path: str, load: dict[str, Any], by_layer: bool = False) -> An
 
     graph = intaglio.load(path, **load)
     if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
-        return Model(graph, by_layer)
+        return Model(graph, by_layer, as_vendor)
     progress("the model is in floats: it is quantised from random samples, enough for its speed")
     samples = [usable_inputs(graph, seed)[0] for seed in (0, 1)]
     how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False)
     quiet: Any = lambda words: None  # noqa: E731  # accuracy is not what is asked for
     made = intaglio.quantize(graph, samples, target="rk3588", options=how, warn=quiet)
-    return Model(made, by_layer)
+    return Model(made, by_layer, as_vendor)

@@ -28,7 +28,10 @@ COMPARED = ("milliseconds", "fps", "bytes")  # figures that a what-if is told be
 @click.option("--batch", type=int, metavar="N", help="What if it ran N samples at once?")
 @click.option("--dtype", metavar="TYPE", help="What if products were int8, int16, fp16, ...?")
 @click.option("--sparse", metavar="FORM", help="What if weights were pruned: 2:4 in, 4:16, ...?")
-@click.option("--by-layer", is_flag=True, help="Run each layer by itself, as vendors' tools do.")
+@click.option("--by-layer", is_flag=True, help="Run each layer by itself.")
+@click.option(
+    "--as-vendor", is_flag=True, help="As the vendor's compiler runs it, which publishes."
+)
 @click.option("--sweep", metavar="NAME=1,2,3",
               help=f"Predict for several of {', '.join(SWEPT)}; --svg draws them.")  # fmt: skip
 @click.option("--payoff", is_flag=True, help="What cores, batches and sparse weights would give.")
@@ -41,7 +44,7 @@ COMPARED = ("milliseconds", "fps", "bytes")  # figures that a what-if is told be
 @options.model_options
 def command(model: str, target: str | None, chips: str | None, clock: float | None,
             ddr: float | None, sram: int | None, cores: int, batch: int | None, dtype: str | None,
-            sparse: str | None, by_layer: bool, sweep: str | None, payoff: bool,
+            sparse: str | None, by_layer: bool, as_vendor: bool, sweep: str | None, payoff: bool,
             as_json: bool, html: str | None, svg: str | None, trace: str | None,
             **model_options: Any) -> None:  # fmt: skip
     """Predict how fast a chip runs MODEL: a package (.itg), or a model.
@@ -61,7 +64,7 @@ def command(model: str, target: str | None, chips: str | None, clock: float | No
 
     what = WhatIf(clock, ddr, sram, cores, batch, dtype, sparse)
     what.check()
-    source = _Source(model, by_layer, options.load_arguments(**model_options))
+    source = _Source(model, by_layer, as_vendor, options.load_arguments(**model_options))
     if sum(map(bool, (chips, sweep, payoff))) > 1:
         raise BadInput("--chips, --sweep and --payoff are tables of their own: take one of them")
     if (chips or sweep or payoff) and (html or trace or (svg and not sweep)):
@@ -111,8 +114,8 @@ def _one(source: _Source, target: str | None, what: Any, as_json: bool, html: st
 class _Source:
     """What is predicted for: a package, or a model that is compiled as often as needed."""
 
-    def __init__(self, path: str, by_layer: bool, load: dict[str, Any]):
-        self.path, self.by_layer, self.load = path, by_layer, load
+    def __init__(self, path: str, by_layer: bool, as_vendor: bool, load: dict[str, Any]):
+        self.path, self.by_layer, self.as_vendor, self.load = path, by_layer, as_vendor, load
         self.package: Any = None
         self._model: Any = None
         if options.is_package(path):
@@ -127,9 +130,10 @@ class _Source:
             found = self.model.performance(self.chip(target), what)
             found.name = Path(self.path).stem
             return found
-        if what.recompiles or self.by_layer or target:
+        if what.recompiles or self.by_layer or self.as_vendor or target:
             raise BadInput("a package is compiled already: --target, --sram, --cores, --batch, "
-                           "--dtype, --sparse and --by-layer need the model itself")  # fmt: skip
+                           "--dtype, --sparse, --by-layer and --as-vendor need the model "
+                           "itself")  # fmt: skip
         found = performance(self.package, clock=what.clock, ddr=what.ddr)
         found.name = Path(self.path).stem
         return found
@@ -144,7 +148,8 @@ class _Source:
         if self.package is not None:
             raise BadInput("a package is compiled already: this needs the model itself")
         if self._model is None:
-            self._model = options.integer_model(self.path, self.load, self.by_layer)
+            self._model = options.integer_model(self.path, self.load, self.by_layer,
+                                                self.as_vendor)  # fmt: skip
         return self._model
 
 
