@@ -131,7 +131,12 @@ BAD = [
     ('"i4,i4,i16"]', '"i4,i4,i64"]', "matmul.c.i64: is missing"),
     ("i4 = [64, 32]", "i4 = [64]", "matmul.b.i4: is [64]; two powers of two"),
     ("segment = { value = 8192", "part = { value = 8192", "matmul.part: is not known here"),
-    ("value = true, source", "value = 1, source", "matmul.transposed.value: is 1; true or false"),
+    (
+        "transposed = { value = true",
+        "transposed = { value = 1",
+        "matmul.transposed.value: is 1; true or false",
+    ),
+    ("packed = { value = true", "packed = { value = 1", "chip.packed.value: is 1;"),
 ]
 
 
