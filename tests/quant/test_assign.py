@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.quant.test_place import conv, image, placed
 
 from intaglio import ops
-from intaglio.quant.assign import affine, assign, to_integers, weight_scheme
+from intaglio.quant.assign import affine, assign, from_integers, to_integers, weight_scheme
 from intaglio.quant.place import activations
 
 
@@ -65,3 +67,21 @@ def test_weights_have_a_scale_for_each_channel_and_no_zero():
     assert np.abs(stored.reshape(4, -1)).max(1).tolist() == [127, 127, 0, 127]
     error = np.abs(stored * np.float32(scheme.scale).reshape(4, 1, 1, 1) - w)
     assert (error.reshape(4, -1).max(1) <= np.array(scheme.scale) * 0.501).all()
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("dtype", ["i4", "u4"])
+def test_one_scale_for_all_is_cut_where_that_loses_least(dtype, zeros):
+    w = np.random.default_rng(0).standard_normal((8, 4, 3, 3)).astype(np.float32)
+    w[0, 0, 0, 0] = 12.0
+    scheme = weight_scheme(w, None, dtype, zeros)
+    whole = weight_scheme(w.reshape(1, -1), 0, dtype, zeros)
+
+    def lost(t):
+        return np.square(from_integers(to_integers(w.reshape(1, -1), t), t) - w.ravel()).sum()
+
+    assert scheme.axis is None
+    assert len(scheme.scale) == 1
+    assert scheme.hi < whole.hi == 12.0
+    assert lost(replace(scheme, axis=0)) < lost(whole)
+    assert weight_scheme(w, None, "i16").hi == 12.0

@@ -59,6 +59,8 @@ def ops_of(graph: Graph) -> set[str]:
         ({"symmetric": True}, 0.997),
         ({"activations": "int16"}, 0.9995),
         ({"activations": "int16", "symmetric": False}, 0.9995),
+        ({"activations": "int16", "weights": "int16"}, 0.999999),
+        ({"activations": "int16", "weights": "int16", "per": "tensor"}, 0.999999),
         ({"weights": "uint8"}, 0.999),
         ({"weights": "uint8", "weight_zeros": True, "per": "tensor"}, 0.998),
         ({"weight_zeros": True}, 0.999),
@@ -98,7 +100,11 @@ def test_every_format_computes_nearly_the_same_and_the_same_bits_everywhere(how,
     [
         ({"activations": "int3"}, "activations is 'int3'; known are int8, uint8"),
         ({"activations": "int4"}, "cpu takes no activations of int4; it takes int8, uint8, int16"),
-        ({"weights": "int16"}, "cpu computes int8 layers with no weights of int16; it takes int8"),
+        (
+            {"weights": "int16"},
+            "cpu computes int8 layers with no weights of int16; it takes int8, "
+            "uint8, int4, uint4; with activations of int16 it does",
+        ),
         ({"per": "group"}, "scales are per 'group'; known are channel, tensor"),
         ({"floats": "int8"}, "floats is 'int8'; f32, f16 or bf16 is meant"),
         ({"floats": "f64"}, "cpu computes no layers in f64; its precisions are int8, int16, f32"),

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
               type=click.Choice(["static", "dynamic", "weights"]),
               help="dynamic: matrix products in int8, rows quantised as they come; weights: only "
               "the weights are integers. Neither needs --data.")  # fmt: skip
-@click.option("--weights", metavar="TYPE", help="What weights are stored in: int8, uint8, int4 or "
-              "uint4 [default: int8].")  # fmt: skip
+@click.option("--weights", metavar="TYPE", help="What weights are stored in: int8, uint8, int4, "
+              "uint4 or, with int16 tensors, int16 [default: int8].")  # fmt: skip
 @click.option("--activations", metavar="TYPE", help="What tensors are stored in: int8, uint8 or "
               "int16 [default: what the target is best at].")  # fmt: skip
 @click.option("--symmetric/--asymmetric", default=None,

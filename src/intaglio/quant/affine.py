@@ -7,6 +7,9 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.quant.scheme import TensorScheme
 
+# Shares of the range of weights that are tried: the fewer bits, the more there is to win.
+CLIPS = {8: np.linspace(1, 0.8, 6, dtype=np.float32), 4: np.linspace(1, 0.5, 26, dtype=np.float32)}
+
 
 def affine(lo: float, hi: float, dtype: str = "i8", symmetric: bool = False) -> TensorScheme:
     """The scheme that just holds the range, and zero exactly."""

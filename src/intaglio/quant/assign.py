@@ -8,6 +8,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value
+from intaglio.quant.affine import CLIPS
 from intaglio.quant.affine import affine as affine
 from intaglio.quant.formats import USUAL, Formats
 from intaglio.quant.functions import fit_functions
@@ -18,6 +19,7 @@ from intaglio.quant.scheme import TensorScheme
 Range = tuple[float, float]
 WIDER = ("int8", "int16")
 AT_ONCE = 1 << 20  # weights that are rounded at a time
+WHOLE = CLIPS[8][:1]  # nothing is cut off
 TIGHT = 2.0  # times that a part of a concatenation may be narrower than the whole: one bit
 
 
@@ -90,21 +92,43 @@ def weight_scheme(
 ) -> TensorScheme:
     """One scale for each output channel (or one for all), symmetric unless `zeros` are wanted.
 
-    The lowest integer is not used where 0 is in the middle.
+    The lowest integer is not used where 0 is in the middle. With one scale for all, as much is cut
+    off as loses least in squares; channels of their own lose by it what their kernels sum to.
     """
-    first, last = dtypes.limits(dtype)
-    rest = tuple(i for i in range(w.ndim) if i != axis)
-    lo, hi = (np.atleast_1d(f(axis=rest)).astype(np.float64) for f in (w.min, w.max))
+    shares = CLIPS.get(dtypes.TABLE[dtype].bits, WHOLE) if axis is None else WHOLE
+    rows = w.reshape(1, -1) if axis is None else np.moveaxis(w, axis, 0).reshape(w.shape[axis], -1)
+    lo, hi = rows.min(1).astype(np.float64), rows.max(1).astype(np.float64)
     lo, hi = np.minimum(lo, 0), np.maximum(hi, 0)
-    middle = 0 if first < 0 else (last + 1) // 2
     if not zeros:
         hi = np.maximum(-lo, hi)
         lo = -hi
+    tried = [_steps(lo * share, hi * share, dtype, zeros) for share in map(float, shares)]
+    best = np.zeros(len(lo), int)
+    if len(tried) > 1:
+        best = np.argmin([_lost(rows, *steps, dtype) for steps in tried], axis=0)
+    scale, at = (np.stack(e)[best, range(len(lo))] for e in zip(*tried, strict=True))
+    cut = shares[best]
+    return TensorScheme(dtype, tuple(map(float, scale)), tuple(map(int, at)), axis,
+                        lo=float((lo * cut).min()), hi=float((hi * cut).max()))  # fmt: skip
+
+
+def _steps(lo: Array, hi: Array, dtype: str, zeros: bool) -> tuple[Array, Array]:
+    """Scales and zeros that just hold these ranges."""
+    first, last = dtypes.limits(dtype)
+    middle = (first + last + 1) // 2
     scale = ((hi - lo) / (last - first if zeros else 2 * (last - middle))).astype(np.float32)
     scale[~(scale > np.finfo(np.float32).tiny)] = 1.0
-    at = np.clip(np.rint(first - lo / scale), first, last) if zeros else np.full(len(lo), middle)
-    return TensorScheme(dtype, tuple(map(float, scale)), tuple(map(int, at)), axis,
-                        lo=float(lo.min()), hi=float(hi.max()))  # fmt: skip
+    if not zeros:
+        return scale, np.full(len(lo), middle)
+    return scale, np.clip(np.rint(first - lo / scale), first, last)
+
+
+def _lost(rows: Array, scale: Array, zero: Array, dtype: str) -> Array:
+    """The squared error of each row."""
+    first, last = (end - zero[:, None] for end in dtypes.limits(dtype))
+    step = scale[:, None]
+    off = np.clip(np.rint(rows / step), first, last) * step - rows
+    return np.square(off).sum(1, dtype=np.float64)  # type: ignore[no-any-return]
 
 
 def to_integers(w: Array, scheme: TensorScheme) -> Array:

@@ -60,7 +60,10 @@ def formats(
     grain = per or usual.weights.grains[0]
     of_weights = TYPES[weights] if weights else usual.weights.types[0]
     if why := usual.weights.why_not(of_weights, weight_zeros, grain):
-        raise BadInput(f"{chip.name} computes {usual.name} layers with no weights {why}")
+        others = [p.name for p in chip.precisions if not p.is_float
+                  and not p.weights.why_not(of_weights, weight_zeros, grain)]  # fmt: skip
+        hint = f"; with activations of {' or '.join(others)} it does" if others else ""
+        raise BadInput(f"{chip.name} computes {usual.name} layers with no weights {why}{hint}")
     whole = [p for p in chip.precisions if not p.is_float]
     types = {p.name: p.tensors.types[0] for p in whole}
     if tensors:

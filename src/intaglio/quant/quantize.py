@@ -74,7 +74,7 @@ class Options:
     accuracy: float | None = 0.995  # the cosine that every part of every output is to keep
     activations: str | None = None  # int8, uint8, int16; None: what the target is best at
     symmetric: bool | None = None  # activations have no zero points; None: those of 16 bits
-    weights: str | None = None  # int8, uint8, int4, uint4, as the target has them
+    weights: str | None = None  # int8, uint8, int16, int4, uint4, as the target has them
     per: str | None = None  # what of a weight shares a scale: channel or tensor
     weight_zeros: bool = False  # weights have zero points
     floats: str | None = None  # what is not quantised computes in: f32, f16, bf16

@@ -23,14 +23,13 @@ from intaglio.ops import (
     reshape,
 )
 from intaglio.ops.dynamic import DEPTH
+from intaglio.quant.affine import CLIPS
 from intaglio.quant.gram import grams
 from intaglio.quant.round import fit_groups
 from intaglio.quant.tokens import not_padding
 
 TYPES = ("i8", "u8", "i4", "u4")
 GROUPS = (16, 1024)  # along k; below, scales outweigh what they save
-# Shares of the range that are tried: the fewer bits, the more there is to win.
-CLIPS = {8: np.linspace(1, 0.8, 6, dtype=np.float32), 4: np.linspace(1, 0.5, 26, dtype=np.float32)}
 ROWS = 16  # times as many rows as inputs, to fit weights and scales to
 SEEN = 8  # samples on which layers are compared
 _AT_ONCE = 1 << 20  # weights
