@@ -209,6 +209,9 @@ def everything(seed: int = 0, c2: int = 16) -> Builder:
     b.emit("pool", src=y, dst=p, kernel=(3, 3), stride=(2, 2), dilation=(1, 1), pad=(1, 1), kind=1,
            x_scale=1.0, y_scale=0.5, **ends)  # fmt: skip
     b.emit("eltwise", src=z, other=p, dst=e, kind=0, a_factor=0.5, b_factor=0.7, **ends)
+    b.emit("pool", src=y, dst=z, kernel=(2, 2), stride=(2, 2), dilation=(1, 1), pad=(0, 0), kind=0,
+           low=-50, high=60)  # fmt: skip
+    b.emit("eltwise", src=e, other=z, dst=e, kind=1, a_factor=0.01, **ends)
     b.emit("lut", src=e, dst=z, **looked_up)
     large, again = b.feature("i8", (24, 6, 6), c2=c2), b.feature("i8", (24, 6, 6), c2=c2)
     b.emit("resize", src=z, dst=large, factor=(2, 2), phase=(0, 0))
@@ -241,6 +244,9 @@ def _of_16_bits(b: Builder, x: str, kind: str, c2: int) -> None:
     b.emit("pool", src=z, dst=y, kernel=(3, 3), stride=(1, 1), dilation=(1, 1), pad=(1, 1), kind=1,
            x_scale=1.0, y_scale=0.5, **ends)  # fmt: skip
     b.emit("eltwise", src=y, other=z, dst=z, kind=1, a_factor=0.01, b_factor=0.7, **ends)
+    b.emit("pool", src=z, dst=y, kernel=(3, 3), stride=(1, 1), dilation=(1, 1), pad=(1, 1), kind=0,
+           x_scale=1.0, y_scale=1.0, **ends)  # fmt: skip
+    b.emit("eltwise", src=y, other=z, dst=z, kind=0, a_factor=0.5, b_factor=0.5, **ends)
     b.emit("lut", src=z, dst=y, **looked_up)
     rows = replace(y, width=1)
     made = b.feature(x, (5, 5, 1), c2=c2)
