@@ -10,19 +10,31 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.npu.nets import anything, graph, small_chip
+from tests.npu.build import KERNELS
+from tests.npu.graphs import codes, networks
+from tests.npu.nets import Maker, anything, graph, small_chip
 
 import intaglio
-from intaglio import dtypes
+from intaglio import dtypes, passes
 from intaglio.errors import Unsupported
-from intaglio.ir import Graph
+from intaglio.ir import Graph, Node, Type, Value
+from intaglio.native import run_kernel
 from intaglio.npu import Compiled, Program, build, functional
 from intaglio.npu.isa import QUEUES, Instruction
 from intaglio.npu.run import npu_run
+from intaglio.targets import chip as chips
+from intaglio.targets import npu
 from intaglio.targets.chip import Chip
 
 KINDS = ("i8", "i16", "f16")
 KIB = (4, 6, 10, 16, 24, 48, 128, 1024)
+
+
+LIKE = {name: chips.load(name) for name in ("rk3588", "rk3566", "k230", "bm1684x")}
+EAGER = {  # CPUs so slow that every product pays on the NPU
+    name: npu.target(replace(chip, host=replace(chip.host, products=1e-6)), "scalar")
+    for name, chip in LIKE.items()
+}
 
 
 def any_chip(seed: int) -> Chip:
@@ -50,6 +62,11 @@ def native(net: Graph, made: Compiled, x: np.ndarray) -> list[np.ndarray]:
         return list(session.run({"x": x}).values())
 
 
+def evaluate_natively(node: Node) -> list[np.ndarray]:
+    arrays = [v.data for v in node.inputs if v is not None and v.data is not None]
+    return run_kernel(KERNELS[-1], arrays, {}, len(node.outputs))
+
+
 def fitting(seed: int, together: bool = True, cores: int = 1,
             kind: str = "i8") -> tuple[Graph, Compiled] | None:  # fmt: skip
     net = anything(seed, kind)
@@ -69,6 +86,38 @@ def test_the_simulator_is_the_interpreter(seed: int, together: bool, cores: int,
     x = picture(net, seed)
     want = intaglio.interpret(net, {"x": x}).values()
     for a, b in zip(want, native(net, made, x), strict=True):
+        assert np.array_equal(a, b)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks(12), st.sampled_from(sorted(EAGER)))
+def test_modules_of_quantised_networks(made: tuple[Graph, dict[str, np.ndarray]], name: str):
+    graph, feeds = made
+    split, target = graph.copy(), EAGER[name]
+    passes.run(split, passes.offload(target))
+    assert target.chip is not None
+    for module in [n for n in split.nodes() if n.op == "npu.program"]:
+        given = [v for v in module.inputs if v is not None]
+        wanted = [*given, *module.outputs]
+        names = [f"v{i}" for i in range(len(wanted))]
+        found = list(intaglio.interpret(Graph(split.inputs, wanted, names), feeds).values())
+        body = build(module.attrs["body"], target.chip)
+        node = npu_run.node(body.program.encode(), body.weights, *found[: len(given)])
+        for a, b in zip(found[len(given) :], evaluate_natively(node), strict=True):
+            assert np.array_equal(a, b)
+
+
+def test_batches_of_different_sizes():
+    m = Maker()
+    x, small = m.image(4, 8, 6, 6), Value(Type("i8", (2, 8, 6, 6)), "small")
+    outputs = [m.conv(small, 16), m.conv(x, 16)]
+    net = Graph([x, small], outputs, ["a", "b"])
+    chip = small_chip(1 << 20)
+    made = build(net, chip)
+    feeds = {v.name: codes(m.numbers, "i8", *v.shape) for v in net.inputs}
+    node = npu_run.node(made.program.encode(), made.weights, *feeds.values())
+    want = intaglio.interpret(net, feeds).values()
+    for a, b in zip(want, evaluate_natively(node), strict=True):
         assert np.array_equal(a, b)
 
 

@@ -57,6 +57,8 @@ def cheapest(facts: Facts, first: int, last: int) -> Group | None:
     """The cheapest way to run layers first .. last as one group; None: they do not fit."""
     layers = facts.layers[first:last]
     images = layers[0].dst.store.images
+    if any(layer.dst.store.images != images for layer in layers):
+        return None  # bands are those of one image after the other
     kept = cut(facts, first, last, 1).kept
     most = min(s.height for s in kept)  # every band has a row of each result
     whole = last - first > LONGEST
