@@ -10,6 +10,7 @@ BIN    := $(VENV)/bin
 PEERS  := .venv-bench
 PYTHON ?= python3
 MAKEFLAGS += -j2  # the compiler works while pip waits for the network
+unexport MAKEFLAGS  # Ninja takes as many cores as there are
 
 .PHONY: demo test test-all bench lint docs build clean
 
