@@ -83,7 +83,7 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
     intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU: see `targets`
     intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3
-    intaglio compile model.onnx --precision bf16         two to three digits, up to 1.8x as fast
+    intaglio compile model.onnx --precision bf16         two to three digits, up to 1.7x as fast
     intaglio compile model.onnx --precision fp16         three to four digits, half the size
     intaglio compile model.onnx --tune --explain         the fastest way for each layer, measured
     """
