@@ -166,10 +166,12 @@ def _dot(bound: str) -> str:
 
 
 def _helps(p: Performance) -> str:
-    rows = [f'<tr><td class="n">{r.microseconds:.1f}</td><td class="n">{r.id}</td>'
-            f"<td>{escape(r.op)}</td><td>{escape(r.hint)}</td>"
-            f'<td class="long name">{escape(r.name)}</td></tr>' for r in helpful(p)]  # fmt: skip
-    table = _table(("us", "id", "op", "what would help", "name"), range(2), rows, "layers")
+    rows = [f'<tr><td class="n">{h.microseconds:.1f}</td><td class="n">{len(h.rows)}</td>'
+            f"<td>{escape(h.rows[0].op)}</td><td>{escape(h.hint)}</td>"
+            f'<td class="long name" title="{escape(h.what)}">'
+            f"{', '.join(f'{r.id} {escape(r.name)}' for r in h.rows[:20])}</td></tr>"
+            for h in helpful(p)]  # fmt: skip
+    table = _table(("us", "layers", "op", "what would help", "which"), range(2), rows, "layers")
     return f'<div class="wide">{table}</div>'
 
 

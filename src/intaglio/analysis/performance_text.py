@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from intaglio.analysis.performance import LayerRow, Performance
 from intaglio.npu import isa
@@ -11,6 +12,7 @@ COLUMNS = ("id", "op", "type", "on", "input", "output", "DDR cycles", "NPU cycle
            "MACs used", "KiB", "cores", "all cores", "bound by", "name")  # fmt: skip
 NUMBERS = range(6, 14)  # of these columns
 SHOWN = 12  # kinds of op that a ranking lists
+FEW = 3  # programs whose loads are told one by one
 
 
 def cells(r: LayerRow) -> tuple[str, ...]:
@@ -40,19 +42,54 @@ def text(p: Performance, hints: bool = True) -> str:
     if hints:
         told = helpful(p)
         lines += ["", "what would help most:"] if told else []
-        lines += [f"  {r.microseconds:8.1f} us  {r.op} {r.name}: {r.hint}" for r in told]
+        lines += [f"  {h.microseconds:8.1f} us  {h.what}: {h.hint}" for h in told]
     return "\n".join(lines)
 
 
-def helpful(p: Performance, count: int = 8) -> list[LayerRow]:
-    """The layers that take longest of those for which something would help."""
-    return sorted((r for r in p.layers if r.hint), key=lambda r: -r.microseconds)[:count]
+@dataclass
+class Help:
+    """What would help one layer, or several alike."""
+
+    hint: str
+    rows: list[LayerRow]
+
+    @property
+    def microseconds(self) -> float:
+        return sum(r.microseconds for r in self.rows)
+
+    @property
+    def what(self) -> str:
+        first = f"{self.rows[0].op} {self.rows[0].name}"
+        return first if len(self.rows) == 1 else f"{len(self.rows)} x {first}, ..."
+
+
+def helpful(p: Performance, count: int = 8) -> list[Help]:
+    """What would help most, and the time that it is about."""
+    found: dict[tuple[str, str], Help] = {}
+    for r in p.layers:
+        if r.hint:
+            found.setdefault((r.op, r.hint), Help(r.hint, [])).rows.append(r)
+    return sorted(found.values(), key=lambda h: -h.microseconds)[:count]
 
 
 def ranking(p: Performance) -> list[str]:
     rows = [("op", "layers", "us", "share")]
     rows += [(op, str(n), f"{t:.1f}", f"{s:.1%}") for op, n, t, s in p.ranking()[:SHOWN]]
     return aligned(rows, range(1, 4))
+
+
+def _busy(p: Performance) -> list[tuple[str, dict[str, list[float]]]]:
+    """The load of queues and DDR by program; of many programs that of all while they run."""
+    if len(p.busy) <= FEW:
+        return [(f"npu{i}", b) for i, b in enumerate(p.busy)]
+    times = [t.cycles for t in p.timelines]
+    whole = sum(times) or 1.0
+    each = {q: [0.0] * max(len(b[q]) for b in p.busy) for q in p.busy[0]}
+    for t, b in zip(times, p.busy, strict=True):
+        for q, values in b.items():
+            for core, v in enumerate(values):
+                each[q][core] += v * t / whole
+    return [(f"npu0 to npu{len(p.busy) - 1}", each)]
 
 
 def summary(p: Performance) -> list[str]:
@@ -65,9 +102,9 @@ def summary(p: Performance) -> list[str]:
         f"{p.bytes / 1e6:.2f} MB to and from DDR; {p.mac_use:.0%} of the MACs used",
         f"bound by {', '.join(f'{k} {v:.0%}' for k, v in p.bounds().items())} of the time",
     ]
-    for number, busy in enumerate(p.busy):
+    for name, busy in _busy(p):
         parts = [f"{q} {' '.join(f'{v:.0%}' for v in busy[q])}" for q in (*isa.QUEUES, "ddr")]
-        lines.append(f"npu{number}: busy {', '.join(parts)}")
+        lines.append(f"{name}: busy {', '.join(parts)}")
     if p.chip_cores > p.cores:
         lines.append(f"all {p.chip_cores} cores would be {p.all_cores:.2f} times as fast at most; "
                      "--payoff compiles for them")  # fmt: skip
