@@ -34,6 +34,13 @@ def test_a_metric_of_ones_own_decides():
     assert found.options.method == "minmax"
 
 
+def test_what_has_nothing_to_act_on_is_not_tried():
+    """Convolutions one after the other, and no norm."""
+    steps = (("smooth", {"smooth": True}), ("equalize", {"equalize": True}))
+    found = auto(network(False), samples(4), strategies=steps)
+    assert [t.name for t in found.tried] == ["default", "equalize"]
+
+
 def test_layers_are_widened_until_a_metric_is_met():
     graph, data = network(True), samples(8)
     reference = Reference.of(graph, data)

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from intaglio.errors import BadInput
 from intaglio.ir import Graph
+from intaglio.quant import migrate
 from intaglio.quant.compare import Reference
 from intaglio.quant.data import samples as data_samples
+from intaglio.quant.equalize import equalizable
 from intaglio.quant.quantize import Options, Quantized, calibrate, prepare
 from intaglio.quant.search import some_of
+from intaglio.quant.smooth import NORMS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -93,9 +96,10 @@ def auto(
 
     best, figure = attempt(options)
     found = Automatic(best, options, [Tried("default", figure, True, _floats(best))])
+    idle = _idle(best.float_graph)
     for name, change in strategies:
-        if all(getattr(found.options, k) == v for k, v in change.items()):
-            continue
+        if all(getattr(found.options, k) == v or k in idle for k, v in change.items()):
+            continue  # it would come to the same
         other = replace(found.options, **change)
         made, figure = attempt(other)
         kept = figure > max(t.figure for t in found.tried if t.kept)
@@ -134,6 +138,12 @@ def until(
         f"the metric reaches {best.figure:g} ({best.name}), {at_least:g} was asked for; give more "
         "samples, or ask for less"
     )
+
+
+def _idle(graph: Graph) -> set[str]:
+    """Options that change nothing in this graph, which is as it is quantised."""
+    able = {"smooth": migrate.links(graph, NORMS), "equalize": equalizable(graph)}
+    return {option for option, links in able.items() if not links}
 
 
 def _floats(made: Quantized) -> int:
