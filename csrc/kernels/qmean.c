@@ -8,6 +8,14 @@ enum { RUN = 64, MOST = 256 };  // elements side by side; terms that fit into 16
 
 // sums[i] += the bytes of `count` rows, `step` apart, of n <= RUN elements.
 static void add_rows(const uint8_t *x, uint8_t flip, int64_t count, int64_t step, int64_t n, uint32_t *sums) {
+  if (n < RUN && step == n && RUN % n == 0 && count * n >= RUN) {  // a few rows are one
+    const int64_t rows = RUN / n;
+    uint32_t wide[RUN] = {0};
+    add_rows(x, flip, count / rows, RUN, RUN, wide);
+    for (int64_t i = 0; i < RUN; i++) sums[i % n] += wide[i];
+    x += count / rows * RUN;
+    count %= rows;
+  }
   while (count > 0) {
     const int64_t some = count < MOST ? count : MOST;
     uint16_t few[RUN] = {0};
@@ -98,7 +106,9 @@ ITG_FN(qlinear_mean, any) {
   int64_t i, end;
   itg_share(outer * runs, 1, part, parts, &i, &end);
   for (; i < end; i++) {
-    const int64_t at = i % runs * RUN, n = inner - at < RUN ? inner - at : RUN;
+    int64_t at = i % runs * RUN, again = 0;
+    const int64_t n = inner < RUN ? inner : RUN;
+    if (at > inner - n) again = at - (inner - n), at -= again;  // the last overlaps the one before
     const uint8_t *image = (const uint8_t *)x->data + i / runs * many * inner + at;
     int64_t sums[RUN];
     if (inner == 1) {
@@ -112,7 +122,7 @@ ITG_FN(qlinear_mean, any) {
         for (int64_t k = 0; k < n; k++) sums[k] += (int64_t)few[k] - some * from.less;
       }
     }
-    finish(&y, sums, factor, n, (uint8_t *)out->data + i / runs * inner + at);
+    finish(&y, sums + again, factor, n - again, (uint8_t *)out->data + i / runs * inner + at + again);
   }
   return NULL;
 }

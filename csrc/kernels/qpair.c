@@ -2,7 +2,7 @@
 #include "nest.h"
 #include "qbytes.h"
 
-enum { TOGETHER = 4096 };  // bytes up to which short rows that meet one repeated operand are done at once
+enum { TOGETHER = 4096, FEW = 1024 };  // bytes up to which short rows that meet one repeated operand are done at once
 
 typedef struct pair {
   itg_quant a, b, y;
@@ -61,6 +61,34 @@ INLINE int64_t vectors_of(const pair *p, const uint8_t *a, int64_t step_a, const
   }
   return i;
 }
+
+// What the repeated operand adds or is multiplied by, n bytes of it, in the order of qb_floats.
+static void floats_of(const pair *p, int repeated, const uint8_t *x, int64_t n, float *to) {
+  const qb_quant quant = qb_quant_of(repeated ? &p->b : &p->a);
+  const vf factor = vset(!p->adds ? 1 : repeated ? p->right : p->left);
+  for (int64_t i = 0; i < n; i += QBYTES) {
+    vf y[4];
+    qb_floats(vq_load(x + i), &quant, y);
+    UNROLL for (int k = 0; k < 4; k++) vstore(to + i + k * QL, vmul(y[k], factor));
+  }
+}
+
+// n bytes of the other one that meet these.
+INLINE void with_floats(const pair *p, int repeated, const uint8_t *x, const float *floats, int64_t n, uint8_t *to,
+                        const bool adds) {
+  const qb_quant quant = qb_quant_of(repeated ? &p->a : &p->b);
+  const qb_end end = qb_end_of(&p->y);
+  const vf factor = vset(adds && !repeated ? p->right : p->left);
+  for (int64_t i = 0; i < n; i += QBYTES) {
+    vf y[4];
+    qb_floats(vq_load(x + i), &quant, y);
+    UNROLL for (int k = 0; k < 4; k++) {
+      const vf other = vload(floats + i + k * QL);
+      y[k] = adds ? vadd(vmul(y[k], factor), other) : vmul(vmul(y[k], other), factor);
+    }
+    vq_store(to + i, qb_bytes(y, &end));
+  }
+}
 #endif
 
 static void row(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *b, int64_t step_b, int64_t n,
@@ -73,19 +101,45 @@ static void row(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *
   for (; i < n; i++) y[i] = one(p, a[i * step_a], b[i * step_b]);
 }
 
-// Short rows side by side of which one operand repeats: it is laid out for many of them.
+#ifdef ITG_QVECTORS
+// n bytes x that meet a repeated operand, which is laid out as bytes and as floats.
+static void with_laid(const pair *p, int repeated, const uint8_t *x, const uint8_t *block, const float *floats, int64_t n,
+                      uint8_t *to) {
+  const int64_t whole = n / QBYTES * QBYTES;
+  if (p->adds) with_floats(p, repeated, x, floats, whole, to, true);
+  else with_floats(p, repeated, x, floats, whole, to, false);
+  x += whole, block += whole;
+  if (whole < n) row(p, repeated ? x : block, 1, repeated ? block : x, 1, n - whole, to + whole);
+}
+#endif
+
+// Short rows side by side of which one operand repeats: it is laid out for many of them, as floats if these are whole
+// vectors.
 typedef struct together {
   int repeated;   // the operand that repeats, or -1
   int64_t rows;
+  bool floats;
 } together;
 
-static together together_of(const itg_nest *nest) {
+static together repeats(int operand, int64_t n, bool converts) {
+#ifdef ITG_QVECTORS
+  int64_t rows = 1;
+  while (rows * n % QBYTES) rows *= 2;  // at most QBYTES of them
+  if (converts && rows * n <= FEW) return (together){operand, FEW / (rows * n) * rows, true};
+#else
+  (void)converts;
+#endif
+  return (together){operand, TOGETHER / n, false};
+}
+
+static together together_of(const itg_nest *nest, bool converts) {
   const int last = nest->rank - 1;
   const int64_t n = nest->size[last];
-  if (last < 1 || n > TOGETHER / 4 || nest->step[0][last] != 1 || nest->step[1][last] != 1) return (together){-1, 1};
+  if (last < 1 || n > TOGETHER / 4 || nest->step[0][last] != 1 || nest->step[1][last] != 1)
+    return (together){-1, 1, false};
   for (int k = 0; k < 2; k++)
-    if (nest->step[k][last - 1] == 0 && nest->step[!k][last - 1] == n) return (together){k, TOGETHER / n};
-  return (together){-1, 1};
+    if (nest->step[k][last - 1] == 0 && nest->step[!k][last - 1] == n) return repeats(k, n, converts);
+  return (together){-1, 1, false};
 }
 
 static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool adds) {
@@ -104,7 +158,10 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
     if (i < end) row(&p, a + i * step_a[0], step_a[0], b + i * step_b[0], step_b[0], end - i, y + i);
     return NULL;
   }
-  const together t = together_of(&nest);
+  const together t = together_of(&nest, p.converts);
+#ifdef ITG_QVECTORS
+  float floats[FEW];
+#endif
   itg_share(itg_count(out) / n, 1, part, parts, &i, &end);
   itg_place at = itg_nest_seek(&nest, i);
   const uint8_t *laid = NULL;  // what lies in the block, and how often
@@ -117,7 +174,18 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
       rows = rows < t.rows ? rows : t.rows;
       rows = rows < end - i ? rows : end - i;
       const uint8_t *again = t.repeated ? right : left;
-      if (again != laid) laid = again, times = 0;
+      const bool fresh = again != laid;
+      if (fresh) laid = again, times = 0;
+#ifdef ITG_QVECTORS
+      if (t.floats) {
+        for (; times < t.rows; times++) memcpy(block + times * n, again, (size_t)n);
+        if (fresh) floats_of(&p, t.repeated, block, times * n, floats);
+        with_laid(&p, t.repeated, t.repeated ? left : right, block, floats, rows * n, y + i * n);
+        i += rows;
+        at = itg_nest_seek(&nest, i);
+        continue;
+      }
+#endif
       for (; times < rows; times++) memcpy(block + times * n, again, (size_t)n);
       if (t.repeated) right = block;
       else left = block;

@@ -166,13 +166,26 @@ static void finish_sums(int m, int n, const itg_qproduct *p, const span *s, cons
     }
 }
 
-// The first n floats of a vector: wide stores across two lines of the cache are slow, even where most of one is left out.
+// The first n floats of a vector: stores that leave some out are slow, most of all across two lines of the cache.
 INLINE void put_few(float *to, int64_t n, vf y) {
 #if defined(ISA_avx512)
-  const __mmask8 some = (__mmask8)((1u << (n < 8 ? n : 8)) - 1);
-  if (n <= 4) _mm_mask_storeu_ps(to, some, _mm512_castps512_ps128(y));
-  else if (n <= 8) _mm256_mask_storeu_ps(to, some, _mm512_castps512_ps256(y));
-  else vstoren(to, n, y);
+  __m128 four = _mm512_castps512_ps128(y);
+  if (n >= 8) {
+    if (n == 8) _mm256_storeu_ps(to, _mm512_castps512_ps256(y));
+    else vstoren(to, n, y);
+    return;
+  }
+  if (n >= 4) {
+    _mm_storeu_ps(to, four);
+    four = _mm512_extractf32x4_ps(y, 1);
+    to += 4, n -= 4;
+  }
+  if (n >= 2) {
+    _mm_storel_pi((__m64 *)to, four);
+    four = _mm_movehl_ps(four, four);
+    to += 2, n -= 2;
+  }
+  if (n) _mm_store_ss(to, four);
 #else
   vstoren(to, n, y);
 #endif
@@ -248,7 +261,7 @@ INLINE void strip(const int M, const int N, const int FLIP, const int HALF, cons
 // Turning sums into bytes keeps other parts of a core busy than summing does, but it waits for the sums, and the next
 // tile's are too far away to begin. So 12 sums become bytes between the products of the next 12.
 enum { WOVEN = 12, STEPS = 4 };  // sums of a tile; groups of four along k that finish the tile before
-typedef enum { ENDS_SIGNED, ENDS_UNSIGNED, ENDS_RESIDUAL, ENDS_TABLE, ENDS_LINES } ending;
+typedef enum { ENDS_SIGNED, ENDS_UNSIGNED, ENDS_RESIDUAL, ENDS_FLOATS, ENDS_TABLE, ENDS_LINES } ending;
 
 typedef struct last {  // what is needed to finish a tile
   const float *scale;
@@ -256,12 +269,18 @@ typedef struct last {  // what is needed to finish a tile
   const itg_requantize *end;
   vq zero, most;  // most: of numbers, where they are looked up
   __mmask16 some[VECTORS];
+  int64_t left;  // columns of the last vector
   int64_t at[WOVEN];
 } last;
 
 INLINE void finish_one(const ending KIND, const int N, const int i, const last *l, vq sum) {
   vf y = vmul(vq_floats(sum), vload(l->scale + i % N * QL));
   const int64_t at = l->at[i / N] + i % N * QL;
+  if (KIND == ENDS_FLOATS) {
+    if (i % N < N - 1 || l->left == QL) vq_store_halves((float *)l->out + at, (vq)y);
+    else put_few((float *)l->out + at, l->left, y);
+    return;
+  }
   if (KIND == ENDS_RESIDUAL) y = vadd(y, vq_residual(l->end, l->end->residual + at, l->some[i % N]));
   put_vector(vq_add(vq_rounded(y), l->zero), l->out + at, l->some[i % N], KIND != ENDS_UNSIGNED);
 }
@@ -301,7 +320,7 @@ INLINE void weave(const int N, const int FLIP, const int HALF, const ending KIND
   const itg_qtap rest = {first.x + STEPS * ITG_FOUR, first.w + STEPS * ITG_QROW, first.fours - STEPS};
   const int64_t panel = p->panel;
   const uint8_t *row[WOVEN], *b = s->b;
-  last l = {.scale = s->scale, .out = p->out, .end = p->end, .zero = vq_set(p->end->zero),
+  last l = {.scale = s->scale, .out = p->out, .end = p->end, .zero = vq_set(p->end->zero), .left = s->columns - (N - 1) * QL,
             .most = vq_set16((short)(p->end->entries - 1))};
   if (KIND == ENDS_LINES) __asm__("" : "+m"(l));  // or GCC would spread numbers again and again
   UNROLL for (int v = 0; v < N; v++) l.some[v] = s->some[v];
@@ -351,7 +370,8 @@ WEAVES(WEAVE, 0)
 WEAVES(WEAVE, 1)
 WEAVES(WEAVE, 2)
 WEAVES(WEAVE, 3)
-#define LINES(T) T(1, 0, 0, 4) T(2, 0, 0, 4) T(1, 1, 0, 4) T(2, 1, 0, 4) T(2, 0, 1, 4) T(2, 1, 1, 4)
+WEAVES(WEAVE, 4)
+#define LINES(T) T(1, 0, 0, 5) T(2, 0, 0, 5) T(1, 1, 0, 5) T(2, 1, 0, 5) T(2, 0, 1, 5) T(2, 1, 1, 5)
 LINES(WEAVE)
 #endif
 
@@ -391,14 +411,16 @@ static const tile_fn tiles[2][2][ITG_QTILE_PANELS][MOST] = {
 // NULL where larger tiles are better: with long sums their ends matter less than weights that are read again.
 static tile_fn woven(const itg_qproduct *p, int64_t panels, bool half, int64_t n) {
 #define WOVEN_ENTRY(V, F, H, K) [K][H][F][V - 1] = woven_##V##_##F##H##K,
-  static const tile_fn all[5][2][2][ITG_QTILE_PANELS] = {WEAVES(WOVEN_ENTRY, 0) WEAVES(WOVEN_ENTRY, 1)
+  static const tile_fn all[6][2][2][ITG_QTILE_PANELS] = {WEAVES(WOVEN_ENTRY, 0) WEAVES(WOVEN_ENTRY, 1)
                                                          WEAVES(WOVEN_ENTRY, 2) WEAVES(WOVEN_ENTRY, 3)
-                                                         LINES(WOVEN_ENTRY)};
+                                                         WEAVES(WOVEN_ENTRY, 4) LINES(WOVEN_ENTRY)};
   const itg_requantize *end = p->end;
   int64_t fours = 0;
   for (int64_t i = 0; i < p->n_taps; i++) fours += p->taps[i].fours;
   if (!p->n_taps || p->taps[0].fours < STEPS || fours > (panels > 2 ? 64 : 256) || n < 2 * WOVEN / panels) return NULL;
-  if (end->kind != ITG_Q_BYTES || p->w_zero) return NULL;
+  if (end->kind == ITG_Q_SUMS || p->w_zero) return NULL;
+  half = half && panels == 2;
+  if (end->kind == ITG_Q_FLOATS) return end->residual ? NULL : all[ENDS_FLOATS][half][p->flip != 0][panels - 1];
   if (panels <= 2 && end->pieces && vq_bounds_later(end) && !end->residual && !end->flip)
     return all[ENDS_LINES][half][p->flip != 0][panels - 1];
   if (end->table) return all[ENDS_TABLE][half][p->flip != 0][panels - 1];

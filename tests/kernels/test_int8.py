@@ -167,6 +167,16 @@ def test_endings(case):
                           **attrs, **r, r_zero=low + 77, r_scale=0.37)  # fmt: skip
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 64])
+def test_floats_of_few_channels(channels):
+    """Stores of some floats leave those behind them alone, whatever their number."""
+    x, w = image(1, 11, 13, 20), image(1, channels, 20, 1, 1, dtype=np.int8)
+    run = cpu_int8.best_run(20, (1, 1), (1, 1), 1)
+    check("cpu.qconv", x, cpu_int8.packed(w, run), *per_channel(channels, 20), channels=channels,
+          kernel=(1, 1), stride=(1, 1), dilation=(1, 1), pad=(0,) * 4, run=run, x_zero=3,
+          dtype="f32", tolerance=0)  # fmt: skip
+
+
 @pytest.mark.parametrize("channels", [9, 16, 24, 32, 48, 64, 130])
 @pytest.mark.parametrize("entries", [1, 90, 256, 257, 1000, 4096])
 def test_tables(channels, entries):
