@@ -54,6 +54,18 @@ def upsampled(q: Value, groups: int = 1, kernel: int = 3) -> Value:
     return made
 
 
+def per_channel(*numbers: float) -> Value:
+    return constant(np.array(numbers, np.float32).reshape(-1, 1, 1))
+
+
+def normed(x: Value) -> Value:
+    """A batch norm whose factors are powers of two."""
+    gamma, beta, mean, var = ([1, 2, 0.5, 1], [0, 1, 2, 3], [4, 0, 2, 1], [4, 1, 16, 0.25])
+    every = (constant(np.array(a, np.float32)) for a in (gamma, beta, mean, var))
+    made: Value = ops.batch_norm(x, *every, epsilon=0.0)
+    return made
+
+
 BYTES = Type("i8", (2, 4))
 PIXELS = Type("i8", (1, 4, 5, 5))
 case("clamp_by_saturation", lambda x: stored(ops.relu(x), 0.25, -128), VECTOR)
@@ -74,6 +86,13 @@ case("integer_conv", lambda q: integer_conv(q, constant(np.arange(6, dtype=np.fl
      Type("i8", (1, 4, 5, 5)))  # fmt: skip
 case("integer_conv", lambda q: integer_conv(q, real(whole(6, dtype="i32"), 1 / 2048)),
      Type("u8", (1, 4, 5, 5)))  # fmt: skip
+case("affine_into_stored_weights", lambda q: stored(ops.relu(normed(ops.add(
+    ops.div(sums(q, bias=False), per_channel(2, 4, -0.5, 1)), per_channel(1, 2, 3, 4))))),
+     PIXELS)  # fmt: skip
+case("affine_into_stored_weights", lambda q: stored(ops.sub(
+    ops.mul(per_channel(-2, 4, 0.5, -1), sums(q)), scalar(2))), PIXELS)  # fmt: skip
+case("affine_into_stored_weights", lambda q, r: stored(ops.add(normed(sums(q)), real(r, 0.5))),
+     PIXELS, PIXELS)  # fmt: skip
 case("integer_gemm", lambda q: stored(
     ops.gemm(real(q, 1 / 32), real(whole(5, 4), 1 / 64), num(5), trans_b=True)), BYTES)  # fmt: skip
 case("integer_gemm", lambda q: stored(
