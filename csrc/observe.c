@@ -109,6 +109,15 @@ void itg_observe_channels(const float *x, uint64_t outer, uint64_t channels, uin
       }
 }
 
+void itg_observe_all(itg_look *look, uint64_t tensors, uint32_t bins, uint32_t *scratch) {
+  for (itg_look *t = look; t < look + tensors; t++) {
+    t->wrong = (uint64_t)itg_observe(t->x, t->n, bins, scratch, &t->spread);
+    if (t->wrong || !t->n) continue;
+    memcpy(t->counts, scratch, (size_t)2 * bins * sizeof *scratch);
+    if (t->channels) itg_observe_channels(t->x, t->outer, t->channels, t->inner, t->low, t->high, t->sum);
+  }
+}
+
 void itg_match(const float *x, const float *y, uint64_t n, double *sums) {
   double xy[LANES / 2] = {0}, xx[LANES / 2] = {0}, yy[LANES / 2] = {0}, off[LANES / 2] = {0};
   for (uint64_t i = 0; i < n; i += LANES / 2) {

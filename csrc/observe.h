@@ -13,6 +13,21 @@ typedef struct itg_spread {
 // the first 2 * bins are the result. Returns 1, and nothing else, where a value is NaN or infinite.
 ITG_API int itg_observe(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, itg_spread *spread);
 
+// One of the tensors that are looked at together: its values, the extents around its channels (channels 0: not one by
+// one), where their extremes and sums are, and 2 * bins counts; `spread` and `wrong` are filled in as itg_observe does.
+typedef struct itg_look {
+  const float *x;
+  uint64_t n, outer, channels, inner;
+  float *low, *high;
+  double *sum;
+  uint32_t *counts;
+  itg_spread spread;
+  uint64_t wrong;
+} itg_look;
+
+// Observes several tensors, and the channels of those that have any; `scratch` has room for 8 * bins counts.
+ITG_API void itg_observe_all(itg_look *look, uint64_t tensors, uint32_t bins, uint32_t *scratch);
+
 // Takes x [outer][channels][inner] into the lowest and highest value and the sum of every channel so far.
 ITG_API void itg_observe_channels(const float *x, uint64_t outer, uint64_t channels, uint64_t inner, float *low,
                                   float *high, double *sum);

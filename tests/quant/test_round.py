@@ -37,11 +37,43 @@ def test_inputs_that_are_never_there_do_no_harm():
     assert np.array_equal(nothing, rounding.nearest(w, scale, -7, 7))
 
 
-def test_squant_keeps_the_sums_of_kernels_and_outputs():
-    w = RNG.standard_normal((6, 10, 9))
-    scale = np.abs(w).max((1, 2), keepdims=True) / 7
+def moved_one_by_one(w, scale, low, high):
+    """What `squant` means: the weight that minds it least is moved, until a sum is within half."""
+    exact = w.astype(np.float64) / scale[:, None, None]
+    q = np.clip(np.rint(exact), low, high)
+
+    def cancel(q, exact):
+        total = (q - exact).sum()
+        sign = np.sign(total)
+        for _ in range(int(np.rint(abs(total))) if abs(total) > 0.5 else 0):
+            gain = np.where((q - sign < low) | (q - sign > high), 0, (q - exact) * sign)
+            if gain.max() <= 0:
+                break
+            q[np.unravel_index(gain.argmax(), q.shape)] -= sign
+
+    for o in range(len(q)):
+        for i in range(q.shape[1]):
+            cancel(q[o, i], exact[o, i])
+        cancel(q[o], exact[o])
+    return q
+
+
+@pytest.mark.parametrize("shape", [(6, 10, 9), (3, 40, 1), (4, 1, 25), (2, 300, 3), (1, 1, 1)])
+@pytest.mark.parametrize("clipped", [1.0, 0.3])
+def test_squant_moves_the_weights_that_mind_it_least(shape, clipped):
+    w = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+    scale = (np.abs(w).max((1, 2)) / 7 * clipped).astype(np.float32)
     q = rounding.squant(w, scale, -7, 7)
-    off = q - w / scale
+    assert np.array_equal(q, moved_one_by_one(w, scale, -7, 7))
+    shifted = rounding.squant(w, scale, 1, 15, np.full(len(w), 8.0))
+    assert np.abs((shifted - 8) - q).max() <= 1
+
+
+def test_squant_keeps_the_sums_of_kernels_and_outputs():
+    w = RNG.standard_normal((6, 10, 9)).astype(np.float32)
+    scale = np.abs(w).max((1, 2), keepdims=True) / 7
+    q = rounding.squant(w, scale[:, 0, 0], -7, 7)
+    off = q - w.astype(np.float64) / scale
     assert np.abs(off).max() < 1.5
     assert np.abs(off.sum((1, 2))).max() <= 0.5 + 1e-9
     plain = rounding.nearest(w, scale, -7, 7) - w / scale

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
               type=click.Choice(["stretch", "letterbox", "crop"]),
               help="crop: short side to 1/0.875 of the size, then the centre.")  # fmt: skip
 @click.option("--limit", type=int, metavar="N",
-              help="Samples to use, spread over all there are [default: at most 100].")  # fmt: skip
+              help="Samples to use, spread over all there are [default: as many of 100 as it "
+              "takes for ranges to settle].")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Which samples, where there are more.")
 @click.option("--method", metavar="NAME", help="How a range follows from what is seen: minmax, "
               "moving, percentile (percentile:99.9), kl, mse, or auto: what errs least "
@@ -182,7 +183,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, limit: int
                 graph, mode, weights=weights or "int8", group=group, data=found, **common
             )
         facts: dict[str, Any] = {"model": model, "mode": mode, **quantized.facts(made, target)}
-        facts |= {"samples": len(found)} if found is not None else {}
+        facts |= {"samples": made.samples or len(found)} if found is not None else {}
         facts |= {"method": how.method, "goal": how.accuracy} if how is not None else {}
         facts |= tried.to_dict() if tried else {}
         progress(f"writing {path}", 0, None)
@@ -201,7 +202,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, limit: int
     facts |= {"output": str(path), "seconds": time.perf_counter() - start}
     facts = _plain(facts)
     plain = json.dumps(facts, indent=1)
-    for words in warned:
+    for words in dict.fromkeys(warned):
         click.echo(f"intaglio: warning: {words}", err=True)
     if report:
         text = page(facts) if Path(report).suffix == ".html" else plain
@@ -210,7 +211,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, limit: int
         click.echo(plain)
     elif not quiet:
         size = path.stat().st_size / 1e6
-        took = f" from {len(found)} samples" if found is not None else ""
+        took = f" from {facts['samples']} samples" if found is not None else ""
         if tried:
             Console().print(tried)
         click.echo(quantized.text(facts, layers))

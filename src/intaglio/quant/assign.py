@@ -18,7 +18,6 @@ from intaglio.quant.scheme import TensorScheme
 
 Range = tuple[float, float]
 WIDER = ("int8", "int16")
-AT_ONCE = 1 << 20  # weights that are rounded at a time
 WHOLE = CLIPS[8][:1]  # nothing is cut off
 TIGHT = 2.0  # times that a part of a concatenation may be narrower than the whole: one bit
 
@@ -143,16 +142,10 @@ def to_integers(w: Array, scheme: TensorScheme) -> Array:
 def by_sums(w: Array, scheme: TensorScheme) -> Array:
     """The numbers that are stored for a convolution's `w`, so that the errors of kernels cancel."""
     low, last = limits_of(scheme)
-    scale, zero = (np.broadcast_to(a, w.shape) for a in spread_scheme(scheme, w.ndim))
-    stored = np.empty(w.shape, dtypes.numpy_of(scheme.dtype))
-    many = max(AT_ONCE * len(w) // max(w.size, 1), 1)
-    for i in range(0, len(w), many):  # outputs do not depend on each other
-        some = slice(i, i + many)
-        kernels = (len(w[some]), w.shape[1], -1)
-        exact, step, offset = (a[some].reshape(kernels) for a in (w, scale, zero))
-        made = squant(exact.astype(np.float64) + offset * step, step, low, last)
-        stored[some] = made.reshape(w[some].shape)
-    return stored
+    kernels = w.reshape(w.shape[0], w.shape[1], -1)
+    scale, zero = (np.array(a, np.float32) for a in (scheme.scale, scheme.zero))
+    made = squant(kernels, scale, low, last, zero)
+    return made.astype(dtypes.numpy_of(scheme.dtype)).reshape(w.shape)
 
 
 def limits_of(scheme: TensorScheme) -> tuple[int, int]:

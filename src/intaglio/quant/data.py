@@ -72,7 +72,7 @@ def samples(
     )
     found = sources.find(source, fitting, warn)
     if isinstance(found, Stream):
-        return Samples(fitting, _spool(found, fitting, limit, warn), warn)
+        return Samples(fitting, _spool(found, fitting, limit, warn), warn, limit is None)
     given = mean is not None or std is not None
     if found[0].picture and not given and fitting.floats:
         warn(
@@ -83,14 +83,17 @@ def samples(
         warn(
             "mean and std are for pictures and arrays of bytes; arrays of floats go in as they are"
         )
-    return Samples(fitting, _thinned(found, fitting.rows(found[0]), limit, seed, warn), warn)
+    kept = _thinned(found, fitting.rows(found[0]), limit, seed, warn)
+    return Samples(fitting, kept, warn, limit is None)
 
 
 class Samples(Sequence[dict[str, Array]]):
     """Samples by number, in order, loaded when asked for: {input: array of its shape and type}."""
 
-    def __init__(self, fitting: _Fitting, items: Sequence[Item], warn: Callable[[str], None]):
+    def __init__(self, fitting: _Fitting, items: Sequence[Item], warn: Callable[[str], None],
+                 spare: bool = False):  # fmt: skip
         self._fitting, self._items = fitting, items
+        self.spare = spare  # nobody asked for so many: fewer will do if they tell as much
         self._rows = fitting.rows(items[0])
         if self._rows > 1:
             warn(f"samples are stacked by {self._rows} to fill the model's batch")
@@ -105,7 +108,11 @@ class Samples(Sequence[dict[str, Array]]):
     def take(self, n: int) -> Samples:
         """At most `n` of them, spread over all."""
         picked = np.unique(np.linspace(0, len(self) - 1, min(n, len(self))).round().astype(int))
-        items = [item for i in picked.tolist() for item in self._group(i)]
+        return self.at(picked.tolist())
+
+    def at(self, numbers: Iterable[int]) -> Samples:
+        """Those of these numbers, in that order."""
+        items = [item for i in numbers for item in self._group(i)]
         return Samples(self._fitting, items, lambda words: None)
 
     def __getitem__(self, i: Any) -> Any:

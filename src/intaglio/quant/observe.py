@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence, Sized
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -39,10 +42,27 @@ class _Spread(ctypes.Structure):
 def _library() -> ctypes.CDLL:
     lib = native.library()
     pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
-    lib.itg_observe.argtypes = [pointer, u64, ctypes.c_uint32, pointer, pointer]
-    lib.itg_observe_channels.argtypes = [pointer, u64, u64, u64, pointer, pointer, pointer]
-    lib.itg_observe_channels.restype = None
+    lib.itg_observe_all.argtypes = [pointer, u64, ctypes.c_uint32, pointer]
+    lib.itg_observe_all.restype = None
     return lib
+
+
+class _Look(ctypes.Structure):
+    _fields_ = [
+        ("x", ctypes.c_void_p),
+        *((name, ctypes.c_uint64) for name in ("n", "outer", "channels", "inner")),
+        *((name, ctypes.c_void_p) for name in ("low", "high", "sum", "counts")),
+        ("spread", _Spread),
+        ("wrong", ctypes.c_uint64),
+    ]
+
+
+class Stops(Protocol):
+    """What says, after blocks of samples, that there were enough of them."""
+
+    def sizes(self) -> Iterable[int]: ...
+
+    def reached(self, seen: Iterable[Observation]) -> bool: ...
 
 
 @dataclass
@@ -78,23 +98,32 @@ class Measured:
 
 def measure(x: Array, bins: int = BINS, axis: int | None = None) -> Measured:
     """Extremes and histogram of one sample's values, and those of each channel along `axis`."""
-    x = np.ascontiguousarray(x, np.float32)
-    counts, found, lib = np.empty(8 * bins, np.uint32), _Spread(), _library()
-    wrong = lib.itg_observe(x.ctypes.data, x.size, bins, counts.ctypes.data, ctypes.byref(found))
-    made = None
-    if axis is not None and x.size and not wrong:
-        n, outer, inner = (
-            x.shape[axis],
-            int(np.prod(x.shape[:axis])),
-            int(np.prod(x.shape[axis + 1 :])),
-        )
-        ends = np.full(n, np.inf, np.float32)
-        made = Channels(axis, ends, -ends, np.zeros(n), outer * inner)
-        lib.itg_observe_channels(
-            x.ctypes.data, outer, n, inner, made.low.ctypes.data, made.high.ctypes.data,
-            made.sum.ctypes.data,
-        )  # fmt: skip
-    return Measured(not wrong, x.size, counts[: 2 * bins].copy(), found, made)
+    return measure_all([x], bins, [axis])[0]
+
+
+def measure_all(
+    arrays: Sequence[Array], bins: int = BINS, axes: Sequence[int | None] = ()
+) -> list[Measured]:
+    """`measure` of several tensors, in one call: other threads need not wait for Python."""
+    kept = [np.ascontiguousarray(x, np.float32) for x in arrays]
+    counts, scratch = np.zeros((len(kept), 2 * bins), np.uint32), np.empty(8 * bins, np.uint32)
+    rows = (_Look * len(kept))()
+    channels: list[Channels | None] = []
+    for row, x, axis, own in zip(rows, kept, axes, counts, strict=True):
+        row.x, row.n, row.counts = x.ctypes.data, x.size, own.ctypes.data
+        made = None
+        if axis is not None and x.size:
+            row.outer, row.inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+            row.channels = x.shape[axis]
+            ends = np.full(row.channels, np.inf, np.float32)
+            made = Channels(axis, ends, -ends, np.zeros(row.channels), row.outer * row.inner)
+            row.low, row.high, row.sum = (a.ctypes.data for a in (made.low, made.high, made.sum))
+        channels.append(made)
+    _library().itg_observe_all(rows, len(kept), bins, scratch.ctypes.data)
+    return [
+        Measured(not row.wrong, x.size, own, row.spread, None if row.wrong else made)
+        for row, x, own, made in zip(rows, kept, counts, channels, strict=True)
+    ]
 
 
 @dataclass
@@ -139,8 +168,8 @@ class Observation:
 
     def _merge(self, counts: Array, exponent: int) -> None:
         """Add a histogram; whichever has the shorter range is folded into the other's."""
-        mine = _widened(self.counts, exponent - self.exponent)
-        self.counts = mine + _widened(counts.astype(np.int64), self.exponent - exponent)
+        mine = widened(self.counts, exponent - self.exponent)
+        self.counts = mine + widened(counts.astype(np.int64), self.exponent - exponent)
         self.exponent = max(self.exponent, exponent)
 
     def _add_channels(self, more: Channels) -> None:
@@ -187,7 +216,7 @@ class Observation:
         return notes
 
 
-def _widened(counts: Array, doublings: int) -> Array:
+def widened(counts: Array, doublings: int) -> Array:
     """The same counts in a histogram whose range was doubled that often; neighbours merge."""
     bins = len(counts) // 2
     if doublings <= 0:
@@ -210,13 +239,15 @@ def observe(
     channels: Mapping[Value, int] | None = None,
     limit: int = LIMIT,
     outputs: MutableMapping[int, dict[str, Array]] | None = None,
+    enough: Stops | None = None,
 ) -> dict[Value, Observation]:
     """Run the compiled graph on every sample and gather statistics of `tensors`.
 
     `channels` names the axis of tensors of which each channel is wanted too. Tensors of more than
     `limit` bytes together are looked at in several passes; samples that can be walked only once
     are then kept in memory. `outputs` has numbers of samples: the graph's results for them are put
-    there. Raises BadInput where a value is NaN or infinite, naming its layer.
+    there. `enough` may end a pass before the last sample. Raises BadInput where a value is NaN or
+    infinite, naming its layer.
     """
     if bins < 2 or bins & (bins - 1):
         raise BadInput(f"bins is {bins}; a power of two is needed, so that bins can merge")
@@ -237,7 +268,8 @@ def observe(
         samples = list(samples)
     for i, group in enumerate(groups):
         part = f", part {i + 1} of {len(groups)}" if len(groups) > 1 else ""
-        _pass(graph, group, samples, made, axes, progress, part, {} if i else outputs or {})
+        _pass(graph, group, samples, made, axes, progress, part, {} if i else outputs or {},
+              enough)  # fmt: skip
     return made
 
 
@@ -263,6 +295,7 @@ def _pass(
     progress: Progress | None,
     part: str,
     outputs: MutableMapping[int, dict[str, Array]],
+    enough: Stops | None = None,
 ) -> None:
     total = len(samples) if isinstance(samples, Sized) else None
     bins = len(made[tensors[0]].counts) // 2
@@ -274,20 +307,28 @@ def _pass(
         if n in outputs:
             outputs[n] = {name: probe.plain(v, arrays) for name, v in results.items()}
         at = {v: probe.axis(v, axes[v]) for v in tensors if v in axes}
-        return [measure(arrays[v], bins, at.get(v)) for v in tensors]
+        return measure_all([arrays[v] for v in tensors], bins, [at.get(v) for v in tensors])
 
-    n = 0
+    def take(n: int, found: list[Measured]) -> None:
+        if progress:
+            progress(f"calibrating{part}", n, total)
+        for v, one in zip(tensors, found, strict=True):
+            if not made[v].take(one):
+                at = samples.where(n - 1) if isinstance(samples, Samples) else f"sample {n}"
+                raise BadInput(
+                    f"calibration: {name_of(v)} holds NaN or infinite values in {at}; "
+                    "ranges cannot be found from these: check the model and its preprocessing"
+                )
+
+    n, numbered = 0, iter(enumerate(samples))
     with probes(graph, [*tensors, *results.values()]) as crew:
-        for n, found in enumerate(crew.in_order(look, enumerate(samples)), 1):
-            if progress:
-                progress(f"calibrating{part}", n, total)
-            for v, one in zip(tensors, found, strict=True):
-                if not made[v].take(one):
-                    at = samples.where(n - 1) if isinstance(samples, Samples) else f"sample {n}"
-                    raise BadInput(
-                        f"calibration: {name_of(v)} holds NaN or infinite values in {at}; "
-                        "ranges cannot be found from these: check the model and its preprocessing"
-                    )
+        for size in enough.sizes() if enough else [None]:
+            before = n
+            for found in crew.in_order(look, itertools.islice(numbered, size)):
+                n += 1
+                take(n, found)
+            if n - before != size or (enough and enough.reached(made[v] for v in tensors)):
+                break
     for v in tensors:
         if (c := made[v].channels) is not None:
             c.axis = axes[v]

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 import intaglio
 from intaglio import dtypes, passes, targets
@@ -18,23 +15,15 @@ from intaglio.errors import BadInput
 from intaglio.frontends.preprocess import preprocess, split
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.passes.fold import FOLD
-from intaglio.quant import columns, room
+from intaglio.quant import room
 from intaglio.quant.apart import keep_apart
-from intaglio.quant.assign import (
-    assign,
-    by_sums,
-    from_integers,
-    limits_of,
-    spread_scheme,
-    to_integers,
-    weight_scheme,
-)
+from intaglio.quant.assign import assign, from_integers
 from intaglio.quant.compare import Reference
-from intaglio.quant.correct import by_means, channel_axis, shift_bias
+from intaglio.quant.correct import channel_axis, shift_bias
 from intaglio.quant.data import samples as data_samples
+from intaglio.quant.enough import Enough, spread
 from intaglio.quant.equalize import equalizable, equalize
 from intaglio.quant.formats import (
-    TYPES,
     USUAL,
     Formats,
     formats,
@@ -42,65 +31,29 @@ from intaglio.quant.formats import (
     refuse_types,
     refuse_weights,
 )
-from intaglio.quant.gram import grams
 from intaglio.quant.insert import insert, round_halves
-from intaglio.quant.observe import Observation, Progress, observe
-from intaglio.quant.place import PRODUCTS, Placement, layer, place, weight_axis
-from intaglio.quant.probe import cpus
+from intaglio.quant.observe import Observation, Progress, Stops, observe
+from intaglio.quant.options import METHODS as METHODS
+from intaglio.quant.options import Options as Options
+from intaglio.quant.place import PRODUCTS, Placement, layer, place
 from intaglio.quant.promote import Found, Guard, Point
-from intaglio.quant.ranges import parse_method
 from intaglio.quant.recurrent import candidates, quantize_recurrent
-from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import Scheme, TensorScheme
-from intaglio.quant.search import Cache, Search, some_at, some_of, subject
+from intaglio.quant.search import SAMPLES, Cache, Search, some_at, some_of, subject
 from intaglio.quant.smooth import smooth
+from intaglio.quant.store import (
+    Integers,
+    bias_shift,
+    rounded_by_data,
+    store_all,
+)
+from intaglio.quant.store import stored_weights as stored_weights
 from intaglio.quant.streaming import calibrated
 from intaglio.quant.trial import Trial
 from intaglio.targets import Target
 
-Integers = tuple[Array, TensorScheme]  # what is stored, and what it means
-METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 EVEN = 16  # samples that tell the sizes of channels
-ROUNDINGS = ("auto", "nearest", "squant", "data")
 WEIGHTY = 0.25  # share of what the outputs may lose that makes rounding weights by data worth it
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to quantise."""
-
-    method: str = "auto"  # how a range follows from what was observed: one of METHODS
-    methods: Mapping[str, str] = field(default_factory=dict)  # by tensor, where it is another one
-    accuracy: float | None = 0.995  # the cosine that every part of every output is to keep
-    activations: str | None = None  # int8, uint8, int16; None: what the target is best at
-    symmetric: bool | None = None  # activations have no zero points; None: those of 16 bits
-    weights: str | None = None  # int8, uint8, int16, int4, uint4, as the target has them
-    per: str | None = None  # what of a weight shares a scale: channel or tensor
-    weight_zeros: bool = False  # weights have zero points
-    floats: str | None = None  # what is not quantised computes in: f32, f16, bf16
-    layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for
-    room: float | None = None  # times that ranges reach beyond what was seen; None: by method auto
-    rounding: str = "auto"  # of weights: one of ROUNDINGS; auto: squant, or data where it matters
-    correct: bool = True  # take what rounding weights adds on average off the biases
-    resume: str | None = None  # a file that keeps what was tried, to go on where it was stopped
-    equalize: bool = False  # share out channels' sizes between convolutions
-    smooth: bool = False  # move outlier channels after norms into the weights that read them
-
-    def __post_init__(self) -> None:
-        if self.accuracy is not None and not 0 < self.accuracy < 1:
-            raise BadInput(f"accuracy is {self.accuracy}; give a cosine such as 0.99, or None")
-        if self.room is not None and not 1 <= self.room <= 16:
-            raise BadInput(f"room is {self.room}; give a factor from 1 to 16, or None")
-        parse_method(self.method, METHODS)
-        for method in self.methods.values():
-            parse_method(method)
-        for what, given, known in (
-            ("rounding", self.rounding, ROUNDINGS),
-            ("weights", self.weights or "int8", tuple(TYPES)),
-            ("activations", self.activations or "int8", tuple(TYPES)),
-        ):
-            if given not in known:
-                raise BadInput(f"{what} is '{given}'; known are {', '.join(known)}")
 
 
 @dataclass
@@ -114,6 +67,7 @@ class Quantized:
     observations: dict[str, Observation]
     notes: list[str] = field(default_factory=list)  # what a user should know of it
     curve: list[Point] = field(default_factory=list)  # layers in floats against accuracy
+    samples: int = 0  # that were looked at
 
 
 def quantize(
@@ -193,8 +147,18 @@ def calibrate(
     state = graph.state
     samples = calibrated(graph, samples, data_samples)
     even_out(graph, samples, options, progress)
-    shown: dict[int, dict[str, Array]] = {i: {} for i in some_at(len(samples))}
-    seen = look(graph, placement, samples, progress, outputs=shown)
+    given_samples, enough = len(samples), None
+    if samples.spare and given_samples >= room.MANY:
+        samples = samples.at(spread(given_samples))
+        low, high = dtypes.limits(how.tensors[how.precision])
+        enough = Enough(high - low)
+    shown: dict[int, dict[str, Array]] = {
+        i: {} for i in (range(SAMPLES) if enough else some_at(given_samples))
+    }
+    seen = look(graph, placement, samples, progress, outputs=shown, enough=enough)
+    if enough and (used := max(o.samples for o in seen.values())) < given_samples:
+        samples = samples.at(range(used))
+        warn(enough.words(used, given_samples))
     notes = keep_apart(graph, placement, find_ranges(placement, seen, options, how))
     if notes:
         if how.wider:
@@ -204,7 +168,7 @@ def calibrate(
     weights = store_all(graph, placement, samples, options, given, progress, how)
     reference = Reference.by([samples[i] for i in shown], list(shown.values()))
     found = settle(graph, wanted, placement, seen, samples, reference, weights, options, given,
-                   progress, how)  # fmt: skip
+                   progress, how, given_samples)  # fmt: skip
     if found.layers:
         placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
         for n in placement.floats:
@@ -214,7 +178,7 @@ def calibrate(
     options = replace(options, methods={**found.methods, **options.methods}, room=found.room)
     made = build(graph, placement, seen, options, given, weights, how)
     made.notes += [*map(str, notes), *found.notes]
-    made.curve = found.curve
+    made.curve, made.samples = found.curve, len(samples)
     if recurrent:
         quantize_recurrent(made, recurrent, samples, options.accuracy, wanted, progress)
     made.graph.state = state
@@ -285,6 +249,7 @@ def look(
     progress: Progress | None = None,
     seen: Mapping[Value, Observation] = {},
     outputs: MutableMapping[int, dict[str, Array]] | None = None,
+    enough: Stops | None = None,
 ) -> dict[Value, Observation]:
     """What the tensors hold that are rounded, unless all of it was `seen` already."""
     halves = [v for n in placement.halves for v in (n.inputs[0], n.outputs[0]) if v is not None]
@@ -292,8 +257,9 @@ def look(
     if seen and all(v in seen for v in tensors):
         return dict(seen)
     made = observe(
-        graph, tensors, samples, progress=progress, channels=means(placement), outputs=outputs
-    )
+        graph, tensors, samples, progress=progress, channels=means(placement), outputs=outputs,
+        enough=enough,
+    )  # fmt: skip
     for n, precision in placement.halves.items():
         for v in (n.inputs[0], n.outputs[0]):
             if precision == "f16" and v is not None and made[v].overflows:
@@ -330,9 +296,11 @@ def settle(
     given: Mapping[str, TensorScheme],
     progress: Progress | None = None,
     how: Formats = USUAL,
+    many: int = 0,
 ) -> Found:
     """How to range each tensor, and the layers that must not be int8: by measuring the outputs.
 
+    The samples stand for `many` that were given.
     Where rounding the weights costs the outputs too much, samples decide it, in place.
     """
     if options.method != "auto" and options.accuracy is None:
@@ -372,7 +340,9 @@ def settle(
             found = replace(guard.meet(), methods=methods, room=found.room)
             if options.method == "auto" and options.room is None:
                 found.room = room.choose(
-                    search, len(samples), lambda r, f: guard.kept(make(methods, r, f), found.layers)
+                    search,
+                    many or len(samples),
+                    lambda r, f: guard.kept(make(methods, r, f), found.layers),
                 )
         return found
     finally:
@@ -410,78 +380,3 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
     insert(graph, placement, tensors, weights)
     round_halves(placement)
     return Quantized(graph, before, scheme, floats, observations)
-
-
-def store_all(
-    graph: Graph,
-    placement: Placement,
-    samples: Sequence[Mapping[str, Array]],
-    options: Options,
-    given: Mapping[str, TensorScheme],
-    progress: Progress | None = None,
-    how: Formats = USUAL,
-) -> dict[Node, Integers]:
-    """The weights of every product as integers; by what the samples show, where that is asked."""
-    products = [n for n in placement.nodes if n.op in PRODUCTS]
-    with ThreadPoolExecutor(cpus()) as pool:  # numpy lets others run while it computes
-        every = pool.map(
-            lambda n: stored_weights(n, options, given, how, placement.nodes[n]), products
-        )
-        made = dict(zip(products, every, strict=True))
-    if options.rounding == "data":
-        made |= rounded_by_data(graph, made, samples, options, progress)
-    return made
-
-
-def rounded_by_data(
-    graph: Graph,
-    weights: Mapping[Node, Integers],
-    samples: Sequence[Mapping[str, Array]],
-    options: Options,
-    progress: Progress | None = None,
-) -> dict[Node, Integers]:
-    """Weights as integers such that every product errs least on the samples."""
-    free = [n for n, (_, scheme) in weights.items() if scheme.block == 0]
-    few = some_of(samples, 32)
-    every = grams(graph, free, few, progress=progress, centered=options.correct)
-    return {n: (by_data(n, weights[n][1], gram), weights[n][1]) for n, gram in every}
-
-
-def by_data(node: Node, scheme: TensorScheme, gram: Array) -> Array:
-    """A product's weights as integers, such that its output errs least on inputs of this Gram."""
-    w = node.inputs[1]
-    assert w is not None
-    scale, zero = (np.broadcast_to(a, w.shape) for a in spread_scheme(scheme, w.type.rank))
-    low, high = limits_of(scheme)
-    exact = columns.matrix(node).astype(np.float64)
-    steps, offset = (columns.matrix(node, a).astype(np.float64) for a in (scale, zero))
-    stored = round_weights(exact + offset * steps, steps, low, high, gram.astype(np.float64))
-    return columns.from_matrix(node, stored).astype(dtypes.numpy_of(scheme.dtype))
-
-
-def stored_weights(
-    node: Node,
-    options: Options,
-    given: Mapping[str, TensorScheme] = {},
-    how: Formats = USUAL,
-    precision: str = "int8",
-) -> tuple[Array, TensorScheme]:
-    """A product's weights as integers, and what they mean."""
-    w, axis = node.inputs[1], weight_axis(node)
-    assert w is not None
-    assert w.data is not None
-    assert axis is not None
-    grain = axis if how.per == "channel" else None
-    scheme = given.get(w.name) or weight_scheme(
-        w.data, grain, how.weights[precision], how.weight_zeros
-    )
-    if options.rounding in ("auto", "squant") and node.op == "conv" and not scheme.block:
-        return by_sums(w.data, scheme), scheme
-    return to_integers(w.data, scheme), scheme
-
-
-def bias_shift(node: Node, stored: Array, seen: Mapping[Value, Observation]) -> Array | None:
-    """What takes the mean error of a product's stored weights off its bias; None: unknown."""
-    x = node.inputs[0]
-    known = seen[x].channels if x is not None and x in seen else None
-    return by_means(node, stored, known.mean) if known is not None and known.count else None

@@ -7,13 +7,16 @@ eᵀ gram e.
 
 from __future__ import annotations
 
+import ctypes
+import functools
+
 import numpy as np
 
+from intaglio import native
 from intaglio.ir import Array
 
 DAMP = 0.01  # of the mean power: keeps inputs that are hardly ever there from deciding
 BLOCK = 128
-FEW_FLIPS = 8  # of a row: up to these are found one by one
 SWEPT = 64  # inputs whose weights are moved before the others hear of it
 FEW_SWEEPS = 3
 SWEEPS = 8  # where moments are known well
@@ -45,51 +48,35 @@ def clipped_scale(w: Array, top: int, power: Array | None = None, least: float =
     return best
 
 
-def squant(w: Array, scale: Array, low: int, high: int) -> Array:
+@functools.cache
+def _library() -> ctypes.CDLL:
+    lib = native.library()
+    pointer, u64, i32 = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32
+    lib.itg_squant.argtypes = [pointer] * 3 + [u64] * 3 + [i32] * 2 + [pointer] * 3
+    lib.itg_squant.restype = None
+    return lib
+
+
+def squant(w: Array, scale: Array, low: int, high: int, offset: Array | None = None) -> Array:
     """Round without data so that the errors of every kernel, and of every output, add up to least.
 
-    `w` is [outputs, inputs, kernel]. Inputs are mostly of one sign and neighbours in a kernel see
-    much the same, so that what a kernel's errors sum to matters more than each of them.
+    `w` is [outputs, inputs, kernel], `scale` and `offset` (in steps) are by output. Inputs are
+    mostly of one sign and neighbours in a kernel see much the same, so that what a kernel's errors
+    sum to matters more than each of them: the weights that mind it least are moved by one.
     """
-    exact = w / scale
-    q = np.clip(np.rint(exact), low, high)
-    q = _flip(q, exact, low, high)
-    shape = q.shape
-    flat = exact.reshape(shape[0], 1, -1)
-    return _flip(q.reshape(flat.shape), flat, low, high).reshape(shape)
-
-
-def _flip(q: Array, exact: Array, low: int, high: int) -> Array:
-    """Move the weights that mind it least by one, until the last axis's errors sum to within ½."""
-    rows = q.reshape(-1, q.shape[-1])
-    off = rows - exact.reshape(rows.shape)
-    sums = off.sum(-1, keepdims=True)
-    wrong = np.abs(sums[:, 0]) > 0.5
-    if not wrong.any():
-        return q
-    few, off, sums = rows[wrong], off[wrong], sums[wrong]
-    sign, many = np.sign(sums), np.rint(np.abs(sums)).astype(int)[:, 0]
-    can = (few - sign >= low) & (few - sign <= high) & (off * sign > 0)
-    loss = np.where(can, -off * sign, 1.0)
-    most = min(int(many.max(initial=0)), q.shape[-1])
-    if most <= FEW_FLIPS:
-        for i in range(most):
-            left = np.nonzero(many > i)[0]
-            at = loss[left].argmin(-1)
-            left, at = (a[loss[left, at] < 0] for a in (left, at))
-            few[left, at] -= sign[left, 0]
-            loss[left, at] = 1.0
-    else:
-        near = np.sort(np.argpartition(loss, most - 1, -1)[:, :most], -1)  # only these can be moved
-        near = np.take_along_axis(
-            near, np.argsort(np.take_along_axis(loss, near, -1), -1, "stable"), -1
-        )
-        chosen = (np.arange(most) < many[:, None]) & (np.take_along_axis(loss, near, -1) < 0)
-        row, rank = np.nonzero(chosen)
-        few[row, near[row, rank]] -= sign[row, 0]
-    made = rows.copy()
-    made[wrong] = few
-    return made.reshape(q.shape)
+    w = np.ascontiguousarray(w, np.float32)
+    outputs, inputs, kernel = w.shape
+    steps, add = (
+        np.ascontiguousarray(np.broadcast_to(a, outputs), np.float32)
+        for a in (scale, 0.0 if offset is None else offset)
+    )
+    exact, moved = np.empty(inputs * kernel), np.empty(inputs * kernel, np.uint32)
+    made = np.empty(w.shape, np.int16)
+    _library().itg_squant(
+        w.ctypes.data, steps.ctypes.data, add.ctypes.data, outputs, inputs, kernel, low, high,
+        exact.ctypes.data, moved.ctypes.data, made.ctypes.data,
+    )  # fmt: skip
+    return made
 
 
 def round_weights(w: Array, scale: Array, low: int, high: int, gram: Array | None = None,
