@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Collection
@@ -25,6 +26,7 @@ from intaglio.tune import Decision, Decisions, Tuned, Tuner, Tuning
 
 Progress = Callable[[str], None]
 LEVEL = 3
+MUCH = 64 << 20  # bytes of constants
 
 
 @dataclass
@@ -144,6 +146,8 @@ def trace(
         meta["partition"] = partition.to_dict()
         programs = next(r.result for r in records if r.name == "program")
         meta["npu"] = [describe(made) for made in programs]
+    if sum(t.size for t in tensors.values() if t.fixed) > MUCH:
+        gc.collect()  # what passes replaced is still there, and is as large again
     package = Package.build([plan], isa=chip.isa, meta=meta, strip=strip)
     tuned = next((r.result for r in records if isinstance(r.result, Tuned)), None)
     return Compiled(package, graph, plan, tensors, records, decisions.made, tuned, partition)

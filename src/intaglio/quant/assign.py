@@ -17,6 +17,7 @@ from intaglio.quant.round import squant
 from intaglio.quant.scheme import TensorScheme
 
 Range = tuple[float, float]
+Integers = tuple[Array, TensorScheme]  # what is stored, and what it means
 WIDER = ("int8", "int16")
 WHOLE = CLIPS[8][:1]  # nothing is cut off
 TIGHT = 2.0  # times that a part of a concatenation may be narrower than the whole: one bit

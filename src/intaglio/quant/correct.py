@@ -63,15 +63,21 @@ def shift_bias(node: Node, by: Array) -> bool:
     if place is None:
         return False
     holder, at = place
-    while len(holder.inputs) <= at:
-        holder.inputs.append(None)
-    old = holder.inputs[at]
+    old = holder.inputs[at] if len(holder.inputs) > at else None
     new = constant(by.astype(np.float32))
     if old is not None:
         assert old.data is not None
         new = constant((old.data + by.reshape(old.shape)).astype(np.float32), old.name)
-        if old not in [v for i, v in enumerate(holder.inputs) if i != at]:
-            old.uses.pop(holder, None)
-    holder.inputs[at] = new
-    new.uses[holder] = None
+    put_bias(holder, at, new)
     return True
+
+
+def put_bias(holder: Node, at: int, new: Value) -> None:
+    """Make a value the bias that `bias_of` found the place of."""
+    while len(holder.inputs) <= at:
+        holder.inputs.append(None)
+    old = holder.inputs[at]
+    holder.inputs[at] = new
+    if old is not None and old not in holder.inputs:
+        old.uses.pop(holder, None)
+    new.uses[holder] = None

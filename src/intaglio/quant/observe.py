@@ -240,13 +240,15 @@ def observe(
     limit: int = LIMIT,
     outputs: MutableMapping[int, dict[str, Array]] | None = None,
     enough: Stops | None = None,
+    started: Callable[[], None] = lambda: None,
 ) -> dict[Value, Observation]:
     """Run the compiled graph on every sample and gather statistics of `tensors`.
 
     `channels` names the axis of tensors of which each channel is wanted too. Tensors of more than
     `limit` bytes together are looked at in several passes; samples that can be walked only once
     are then kept in memory. `outputs` has numbers of samples: the graph's results for them are put
-    there. `enough` may end a pass before the last sample. Raises BadInput where a value is NaN or
+    there. `enough` may end a pass before the last sample, and `started` is called when the first
+    is about to run. Raises BadInput where a value is NaN or
     infinite, naming its layer.
     """
     if bins < 2 or bins & (bins - 1):
@@ -269,7 +271,7 @@ def observe(
     for i, group in enumerate(groups):
         part = f", part {i + 1} of {len(groups)}" if len(groups) > 1 else ""
         _pass(graph, group, samples, made, axes, progress, part, {} if i else outputs or {},
-              enough)  # fmt: skip
+              enough, started)  # fmt: skip
     return made
 
 
@@ -295,7 +297,8 @@ def _pass(
     progress: Progress | None,
     part: str,
     outputs: MutableMapping[int, dict[str, Array]],
-    enough: Stops | None = None,
+    enough: Stops | None,
+    started: Callable[[], None],
 ) -> None:
     total = len(samples) if isinstance(samples, Sized) else None
     bins = len(made[tensors[0]].counts) // 2
@@ -322,6 +325,7 @@ def _pass(
 
     n, numbered = 0, iter(enumerate(samples))
     with probes(graph, [*tensors, *results.values()]) as crew:
+        started()
         for size in enough.sizes() if enough else [None]:
             before = n
             for found in crew.in_order(look, itertools.islice(numbered, size)):

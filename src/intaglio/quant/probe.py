@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
 import os
 import queue
@@ -168,8 +169,15 @@ def sessions(graph: Graph) -> Crew[Session]:
 def _opened(graph: Graph, threads: int | None) -> Session:
     """The compiled graph; what compiling leaves behind is let go, for it may be several models."""
     package = intaglio.compile(graph)
-    gc.collect()
+    let_go()
     return intaglio.open(package, threads)
+
+
+def let_go() -> None:
+    """Give memory back that nothing needs any more: the C library keeps what was freed."""
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc has it
+        trim(0)
 
 
 def _with_outputs(graph: Graph, tensors: Sequence[Value], turned: set[Value]) -> Graph:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import intaglio
@@ -17,7 +19,7 @@ from intaglio.ir import Array, Graph, Node, Value
 from intaglio.passes.fold import FOLD
 from intaglio.quant import room
 from intaglio.quant.apart import keep_apart
-from intaglio.quant.assign import assign, from_integers
+from intaglio.quant.assign import Integers, assign, from_integers
 from intaglio.quant.compare import Reference
 from intaglio.quant.correct import channel_axis, shift_bias
 from intaglio.quant.data import samples as data_samples
@@ -36,20 +38,21 @@ from intaglio.quant.observe import Observation, Progress, Stops, observe
 from intaglio.quant.options import METHODS as METHODS
 from intaglio.quant.options import Options as Options
 from intaglio.quant.place import PRODUCTS, Placement, layer, place
+from intaglio.quant.probe import let_go
 from intaglio.quant.promote import Found, Guard, Point
 from intaglio.quant.recurrent import candidates, quantize_recurrent
 from intaglio.quant.scheme import Scheme, TensorScheme
 from intaglio.quant.search import SAMPLES, Cache, Search, some_at, some_of, subject
 from intaglio.quant.smooth import smooth
 from intaglio.quant.store import (
-    Integers,
     bias_shift,
+    bias_shifts,
     rounded_by_data,
     store_all,
 )
 from intaglio.quant.store import stored_weights as stored_weights
 from intaglio.quant.streaming import calibrated
-from intaglio.quant.trial import Trial
+from intaglio.quant.trial import Ahead, Trial
 from intaglio.targets import Target
 
 EVEN = 16  # samples that tell the sizes of channels
@@ -147,28 +150,41 @@ def calibrate(
     state = graph.state
     samples = calibrated(graph, samples, data_samples)
     even_out(graph, samples, options, progress)
-    given_samples, enough = len(samples), None
-    if samples.spare and given_samples >= room.MANY:
-        samples = samples.at(spread(given_samples))
+    count, enough, shown = len(samples), None, some_at(len(samples))
+    if samples.spare and count >= room.MANY:
+        order = spread(count)
+        samples, shown = samples.at(order), sorted(range(SAMPLES), key=order.__getitem__)
         low, high = dtypes.limits(how.tensors[how.precision])
         enough = Enough(high - low)
-    shown: dict[int, dict[str, Array]] = {
-        i: {} for i in (range(SAMPLES) if enough else some_at(given_samples))
-    }
-    seen = look(graph, placement, samples, progress, outputs=shown, enough=enough)
-    if enough and (used := max(o.samples for o in seen.values())) < given_samples:
+    outputs: dict[int, dict[str, Array]] = {i: {} for i in shown}
+    with ThreadPoolExecutor(1) as aside:  # what does not depend on samples, while they are run
+        storing, running = aside.submit(store_all, placement, options, given, how), Event()
+        ahead = None
+        if worth_trying(placement, options, given) and options.rounding != "data":
+            ahead = Ahead.of(graph, placement, storing.result, running, aside)
+        try:
+            seen = look(graph, placement, samples, progress, outputs=outputs, enough=enough,
+                        started=running.set)  # fmt: skip
+        finally:
+            running.set()
+    weights = storing.result()
+    if enough and (used := max(o.samples for o in seen.values())) < count:
         samples = samples.at(range(used))
-        warn(enough.words(used, given_samples))
+        warn(enough.words(used, count))
     notes = keep_apart(graph, placement, find_ranges(placement, seen, options, how))
     if notes:
         if how.wider:
             wanted |= {name: how.wider[-1] for note in notes for name in note.floats}
         placement = place(graph, wanted, chip, how.precision)
         seen = look(graph, placement, samples, progress, seen)
-    weights = store_all(graph, placement, samples, options, given, progress, how)
-    reference = Reference.by([samples[i] for i in shown], list(shown.values()))
-    found = settle(graph, wanted, placement, seen, samples, reference, weights, options, given,
-                   progress, how, given_samples)  # fmt: skip
+        weights = store_all(placement, options, given, how)
+        ahead = ahead.close() if ahead else None
+    if options.rounding == "data":
+        weights |= rounded_by_data(graph, weights, samples, options, progress)
+    reference = Reference.by([samples[i] for i in shown], list(outputs.values()))
+    shifts = bias_shifts(weights, seen) if options.correct else {}
+    found = settle(graph, wanted, placement, seen, samples, reference, weights, shifts, options,
+                   given, progress, how, count, ahead)  # fmt: skip
     if found.layers:
         placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
         for n in placement.floats:
@@ -176,7 +192,7 @@ def calibrate(
                 placement.floats[n] = f"{how.precision} is too coarse for what it reads"
         seen = look(graph, placement, samples, progress, seen)
     options = replace(options, methods={**found.methods, **options.methods}, room=found.room)
-    made = build(graph, placement, seen, options, given, weights, how)
+    made = build(graph, placement, seen, options, given, weights, shifts, how)
     made.notes += [*map(str, notes), *found.notes]
     made.curve, made.samples = found.curve, len(samples)
     if recurrent:
@@ -210,6 +226,7 @@ def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any
     replace = passes.Rules([*chip.replace, *FOLD], chip.cost)
     passes.run(graph, [*passes.neutral(chip.cost), passes.Pass("replace", replace)], level=2)
     name_tensors(graph)
+    let_go()  # the file's own weights
     return graph
 
 
@@ -250,6 +267,7 @@ def look(
     seen: Mapping[Value, Observation] = {},
     outputs: MutableMapping[int, dict[str, Array]] | None = None,
     enough: Stops | None = None,
+    started: Callable[[], None] = lambda: None,
 ) -> dict[Value, Observation]:
     """What the tensors hold that are rounded, unless all of it was `seen` already."""
     halves = [v for n in placement.halves for v in (n.inputs[0], n.outputs[0]) if v is not None]
@@ -258,7 +276,7 @@ def look(
         return dict(seen)
     made = observe(
         graph, tensors, samples, progress=progress, channels=means(placement), outputs=outputs,
-        enough=enough,
+        enough=enough, started=started,
     )  # fmt: skip
     for n, precision in placement.halves.items():
         for v in (n.inputs[0], n.outputs[0]):
@@ -292,21 +310,22 @@ def settle(
     samples: Sequence[Mapping[str, Array]],
     reference: Reference,
     weights: dict[Node, Integers],
+    shifts: dict[Node, Array | None],
     options: Options,
     given: Mapping[str, TensorScheme],
     progress: Progress | None = None,
     how: Formats = USUAL,
     many: int = 0,
+    ahead: Ahead | None = None,
 ) -> Found:
     """How to range each tensor, and the layers that must not be int8: by measuring the outputs.
 
     The samples stand for `many` that were given.
-    Where rounding the weights costs the outputs too much, samples decide it, in place.
+    Where rounding the weights costs the outputs too much, samples decide it, in place. `ahead` is
+    the model to try things with, if it is there already.
     """
-    if options.method != "auto" and options.accuracy is None:
+    if not worth_trying(placement, options, given):
         return Found(room=options.room or 1.0)
-    if all(v.name in given for v in placement.tensors):
-        return Found(room=options.room or 1.0)  # nothing is left to be found, or there is nothing
 
     def make(methods: Mapping[str, str], more: float = options.room or 1.0,
              left_out: int | None = None) -> dict[str, TensorScheme]:  # fmt: skip
@@ -319,11 +338,12 @@ def settle(
         return {name: t for name, t in tensors.items() if t.scale}
 
     def stored(node: Node) -> tuple[Array, Array | None]:
-        w = from_integers(*weights[node])
-        return w, bias_shift(node, w, seen) if options.correct else None
+        return from_integers(*weights[node]), shifts.get(node)
 
     cache = Cache(options.resume, subject(graph, reference)) if options.resume else None
-    trial = Trial(graph, placement, stored, reference)
+    if ahead:
+        ahead.correct(placement, shifts)
+    trial = Trial(graph, placement, stored, reference, ahead)
     try:
         search = Search(graph, placement, trial, make, cache, progress, {*given, *wanted}, how)
         methods = search.choose_methods() if options.method == "auto" else {}
@@ -332,6 +352,8 @@ def settle(
             guard = Guard(search, make(methods), wanted, options.accuracy)
             if options.rounding == "auto" and guard.weights_matter(WEIGHTY):
                 weights |= rounded_by_data(graph, weights, samples, options, progress)
+                if options.correct:
+                    shifts |= bias_shifts(weights, seen)
                 trial.close()
                 search.trial = trial = Trial(graph, placement, stored, reference)
                 if cache:
@@ -349,10 +371,17 @@ def settle(
         trial.close()
 
 
+def worth_trying(placement: Placement, options: Options, given: Mapping[str, TensorScheme]) -> bool:
+    """Is anything left to be found by trying?"""
+    if options.method != "auto" and options.accuracy is None:
+        return False
+    return not all(v.name in given for v in placement.tensors)
+
+
 def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
           options: Options, given: Mapping[str, TensorScheme] = {},
           weights: Mapping[Node, Integers] | None = None,
-          how: Formats = USUAL) -> Quantized:  # fmt: skip
+          shifts: Mapping[Node, Array | None] = {}, how: Formats = USUAL) -> Quantized:  # fmt: skip
     """The quantised graph by what was observed, and `given`; `graph` itself becomes it."""
     before = graph.copy()
     tensors = assign(placement, find_ranges(placement, seen, options, how), how)
@@ -373,8 +402,8 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
         scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
     floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
     observations = {v.name: o for v, o in seen.items()}
-    for n, (stored, made) in weights.items() if options.correct else ():
-        shift = bias_shift(n, from_integers(stored, made), seen)
+    for n, integers in weights.items() if options.correct else ():
+        shift = shifts[n] if n in shifts else bias_shift(n, from_integers(*integers), seen)
         if shift is not None:
             shift_bias(n, shift)
     insert(graph, placement, tensors, weights)

@@ -52,9 +52,9 @@ class Cache:
         text = self.weights + repr(each)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
-    def errors(self, trial: Trial, schemes: Schemes) -> Errors:
+    def errors(self, trial: Trial, schemes: Schemes, fine: float = 0.0) -> Errors:
         """What the trial says, or said before."""
-        return self.found(self.key(schemes), lambda: trial.errors(schemes))
+        return self.found(self.key(schemes), lambda: trial.errors(schemes, fine))
 
     def found(self, key: str, make: Callable[[], Errors]) -> Errors:
         """What is known by this key, or else is made and known from now on."""
@@ -99,11 +99,14 @@ class Search:
         self.make, self.cache, self.progress = make, cache, progress
         self.count = 0
 
-    def errors(self, schemes: Schemes) -> Errors:
+    def errors(self, schemes: Schemes, fine: float = 0.0) -> Errors:
+        """What the outputs lose; where that is far below `fine`, by a few of the samples."""
         self.count += 1
         if self.progress:
             self.progress("trying what is accurate", self.count, None)
-        return self.cache.errors(self.trial, schemes) if self.cache else self.trial.errors(schemes)
+        if self.cache:
+            return self.cache.errors(self.trial, schemes, fine)
+        return self.trial.errors(schemes, fine)
 
     def held_out(self, schemes: Sequence[Schemes]) -> Errors:
         """Errors where each sample has schemes of its own."""
@@ -119,8 +122,9 @@ class Search:
         names = self.trial.names
         figures: dict[str, float] = {}
         for m in methods:
-            figures[m] = total(self.errors(self.make(dict.fromkeys(names, m))))
-            if m == methods[0] and figures[m] < FINE:
+            fine = FINE if m == methods[0] else 0.0
+            figures[m] = total(self.errors(self.make(dict.fromkeys(names, m)), fine))
+            if figures[m] < fine:
                 return dict.fromkeys(names, m)
         ranked = sorted(methods, key=lambda m: figures[m] * (BEATS if m == methods[0] else 1))
         chosen, best = dict.fromkeys(names, ranked[0]), figures[ranked[0]]

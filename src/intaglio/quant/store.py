@@ -10,7 +10,15 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.quant import columns
-from intaglio.quant.assign import by_sums, limits_of, spread_scheme, to_integers, weight_scheme
+from intaglio.quant.assign import (
+    Integers,
+    by_sums,
+    from_integers,
+    limits_of,
+    spread_scheme,
+    to_integers,
+    weight_scheme,
+)
 from intaglio.quant.correct import by_means
 from intaglio.quant.formats import USUAL, Formats
 from intaglio.quant.gram import grams
@@ -22,28 +30,20 @@ from intaglio.quant.round import round_weights
 from intaglio.quant.scheme import TensorScheme
 from intaglio.quant.search import some_of
 
-Integers = tuple[Array, TensorScheme]  # what is stored, and what it means
-
 
 def store_all(
-    graph: Graph,
     placement: Placement,
-    samples: Sequence[Mapping[str, Array]],
     options: Options,
     given: Mapping[str, TensorScheme],
-    progress: Progress | None = None,
     how: Formats = USUAL,
 ) -> dict[Node, Integers]:
-    """The weights of every product as integers; by what the samples show, where that is asked."""
+    """The weights of every product as integers, without a look at samples."""
     products = [n for n in placement.nodes if n.op in PRODUCTS]
-    with ThreadPoolExecutor(cpus()) as pool:  # numpy lets others run while it computes
+    with ThreadPoolExecutor(cpus()) as pool:  # C lets others run while it computes
         every = pool.map(
             lambda n: stored_weights(n, options, given, how, placement.nodes[n]), products
         )
-        made = dict(zip(products, every, strict=True))
-    if options.rounding == "data":
-        made |= rounded_by_data(graph, made, samples, options, progress)
-    return made
+        return dict(zip(products, every, strict=True))
 
 
 def rounded_by_data(
@@ -98,3 +98,12 @@ def bias_shift(node: Node, stored: Array, seen: Mapping[Value, Observation]) -> 
     x = node.inputs[0]
     known = seen[x].channels if x is not None and x in seen else None
     return by_means(node, stored, known.mean) if known is not None and known.count else None
+
+
+def bias_shifts(
+    weights: Mapping[Node, Integers], seen: Mapping[Value, Observation]
+) -> dict[Node, Array | None]:
+    """`bias_shift` of every product."""
+    with ThreadPoolExecutor(cpus()) as pool:
+        every = pool.map(lambda n: bias_shift(n, from_integers(*weights[n]), seen), weights)
+        return dict(zip(weights, every, strict=True))

@@ -8,21 +8,75 @@ trial costs as much as running the samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from threading import Event
 from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Graph, Node, Type, Value, constant
+from intaglio.quant.assign import Integers, from_integers
 from intaglio.quant.compare import Match, OutputMatch, Reference
-from intaglio.quant.correct import shift_bias
+from intaglio.quant.correct import bias_of, channel_axis, put_bias, shift_bias
 from intaglio.quant.place import PRODUCTS, Placement, activations, layer
-from intaglio.quant.probe import sessions
+from intaglio.quant.probe import Crew, sessions
 from intaglio.quant.scheme import TensorScheme
+from intaglio.session import Session
 
 EXACT = (np.float32(2.0**-60), np.float32(-3e38), np.float32(3e38))  # step and ends of no rounding
+FEW = 4  # pairs of samples that are tried first,
+CLEAR = 0.5  # and the share of an error that shows that the others need not be
 Stored = tuple[Array, Array | None]  # weights, and what is added to the bias for them
 Errors = dict[str, float]  # relative squared error by part of an output
+
+
+class Ahead:
+    """A trial's model that is compiled while samples are looked at: what corrects its biases is
+    known only after that, so that they are inputs."""
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        placement: Placement,
+        weights: Callable[[], Mapping[Node, Integers]],
+        after: Event,
+        pool: Executor,
+    ) -> Ahead | None:
+        """Starts to compile; None where most products are no convolutions: what becomes of their
+        biases is not one operand. It waits for the event: one model at a time is compiled."""
+        products = [n for n in placement.nodes if n.op in PRODUCTS]
+        if sum(n.op == "conv" for n in products) <= len(products) / 2:
+            return None
+        made = cls()
+        changed = _with_roundings(graph, placement, made.biases)
+
+        def work() -> Crew[Session]:
+            after.wait()
+            stored = {layer(n): (from_integers(*w), None) for n, w in weights().items()}
+            return sessions(_stored(changed, stored))
+
+        made.sessions = pool.submit(work)
+        return made
+
+    def __init__(self) -> None:
+        self.sessions: Future[Crew[Session]] = Future()
+        self.biases: dict[str, tuple[str, Array]] = {}  # an input and what is there, by layer
+        self.given: dict[str, Array] = {}
+
+    def correct(self, placement: Placement, shifts: Mapping[Node, Array | None]) -> None:
+        """Give the biases, with what is to be added to them."""
+        for n in placement.nodes:
+            if layer(n) in self.biases:
+                name, bias = self.biases[layer(n)]
+                by = shifts.get(n)
+                whole = bias if by is None else bias + by.reshape(bias.shape)
+                self.given[name] = whole.astype(np.float32)
+
+    def close(self) -> None:
+        """Let go of a model that nobody wants any more."""
+        self.sessions.result().close()
 
 
 class Trial:
@@ -34,54 +88,29 @@ class Trial:
         placement: Placement,
         weights: Callable[[Node], Stored],
         reference: Reference,
+        ahead: Ahead | None = None,
     ):
         """`weights` gives a product's weights as they are once stored; `graph` stays as it is."""
         self.reference, self.runs = reference, 0
         self._known: dict[frozenset[Any], Errors] = {}  # what was tried before
         self.names = [v.name for v in placement.tensors]
-        changed = self._with_roundings(graph, placement, weights)
-        self.sessions = sessions(changed)
-
-    def _with_roundings(
-        self, graph: Graph, placement: Placement, weights: Callable[[Node], Stored]
-    ) -> Graph:
-        """A copy of the graph that rounds what it is told to, as it is told to."""
-        inside = {layer(n) for n in placement.nodes}
-        stored = {layer(n): weights(n) for n in placement.nodes if n.op in PRODUCTS}
-        copy = graph.copy()
-        by_name = {v.name: v for v in copy.values()}
-        for name, (w, shift) in stored.items():
-            node = by_name[name].producer
-            assert node is not None
-            old, new = node.inputs[1], constant(w)
-            assert old is not None
-            node.inputs[1] = new
-            old.uses.pop(node, None)
-            new.uses[node] = None
-            if shift is not None:
-                shift_bias(node, shift)
-        scalars = []
-        for i, name in enumerate(self.names):
-            v = by_name[name]
-            readers = list(v.uses)  # as `insert` has it
-            if v.producer is None or layer(v.producer) not in inside:
-                readers = [n for n in readers if _is_inside(n, inside) and v in activations(n)]
-            step, low, high = (Value(Type("f32", ()), f"{w}{i}") for w in ("step", "low", "high"))
-            scalars += [step, low, high]
-            whole = ops.round(ops.div(v, step))
-            made = ops.mul(ops.minimum(ops.maximum(whole, low), high), step)
-            for n in readers:
-                n.inputs = [made if x is v else x for x in n.inputs]
-                v.uses.pop(n, None)
-                made.uses[n] = None
-        return Graph([*copy.inputs, *scalars], copy.outputs, copy.output_names, graph.name)
+        self.biases: dict[str, Array] = {}
+        if ahead is not None:
+            self.sessions, self.biases = ahead.sessions.result(), ahead.given
+            return
+        products = [n for n in placement.nodes if n.op in PRODUCTS]
+        changed = _with_roundings(graph, placement)
+        self.sessions = sessions(_stored(changed, {layer(n): weights(n) for n in products}))
 
     def run(
-        self, schemes: Mapping[str, TensorScheme] | Sequence[Mapping[str, TensorScheme]]
+        self,
+        schemes: Mapping[str, TensorScheme] | Sequence[Mapping[str, TensorScheme]],
+        fine: float = 0.0,
     ) -> list[OutputMatch]:
         """How the outputs match where the tensors in `schemes` are rounded, and no others.
 
-        A sequence has schemes for each of the samples.
+        A sequence has schemes for each of the samples. A few of them are enough where these come
+        to far less than the error `fine`.
         Samples are taken in two halves, of which the worse one counts: what is good by luck on some
         of them is seldom good on all.
         """
@@ -93,17 +122,24 @@ class Trial:
             for _ in range(min(2, len(self.reference.samples)))
         ]
         self.runs += 1
-        ref = self.reference
-        feeds = ({**x, **g} for x, g in zip(ref.samples, given, strict=True))
-        every = self.sessions.in_order(lambda s, x: s.run(x), feeds)
-        for i, (made, wanted) in enumerate(zip(every, ref.outputs, strict=True)):
-            for (n, p), total in halves[i % len(halves)].items():
-                if made[n].shape == wanted[n].shape:
-                    total.add(p.of(wanted[n]), p.of(made[n]))
-                else:
-                    total.add(wanted[n], np.zeros_like(wanted[n]))
-        worst = {key: max((h[key] for h in halves), key=lambda m: m.error) for key in halves[0]}
-        return [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in worst.items()]
+        ref, every = self.reference, range(len(self.reference.samples))
+        first = [i for i in every if i // 2 % (len(every) // (2 * FEW) or 1) == 0] if fine else []
+        matches: list[OutputMatch] = []
+        for some in (first, [i for i in every if i not in first]):
+            feeds = ({**ref.samples[i], **given[i], **self.biases} for i in some)
+            results = self.sessions.in_order(lambda s, x: s.run(x), feeds)
+            for i, made in zip(some, results, strict=True):
+                wanted = ref.outputs[i]
+                for (n, p), sums in halves[i % len(halves)].items():
+                    if made[n].shape == wanted[n].shape:
+                        sums.add(p.of(wanted[n]), p.of(made[n]))
+                    else:
+                        sums.add(wanted[n], np.zeros_like(wanted[n]))
+            worst = {key: max((h[key] for h in halves), key=lambda m: m.error) for key in halves[0]}
+            matches = [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in worst.items()]
+            if some and total(_squared(matches)) < CLEAR * fine:
+                break
+        return matches
 
     def _given(self, schemes: Mapping[str, TensorScheme]) -> dict[str, Array]:
         """The steps and ends that the model takes for these schemes."""
@@ -116,13 +152,16 @@ class Trial:
 
     def held_out(self, schemes: Sequence[Mapping[str, TensorScheme]]) -> Errors:
         """Errors where each sample has schemes of its own."""
-        return {m.name: min(m.error, 10.0) ** 2 for m in self.run(schemes)}
+        return _squared(self.run(schemes))
 
-    def errors(self, schemes: Mapping[str, TensorScheme]) -> Errors:
-        """Relative squared errors, which add up over tensors as long as they are small."""
+    def errors(self, schemes: Mapping[str, TensorScheme], fine: float = 0.0) -> Errors:
+        """Relative squared errors, which add up over tensors as long as they are small.
+
+        A few samples tell them where they are far below `fine`.
+        """
         key = frozenset((n, t.dtype, t.scale, t.zero) for n, t in schemes.items())
         if key not in self._known:
-            self._known[key] = {m.name: min(m.error, 10.0) ** 2 for m in self.run(schemes)}
+            self._known[key] = _squared(self.run(schemes, fine))
         return dict(self._known[key])
 
     def close(self) -> None:
@@ -133,6 +172,70 @@ class Trial:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _stored(graph: Graph, weights: Mapping[str, Stored]) -> Graph:
+    """The graph, whose products get these weights, and biases that go with them."""
+    by_name = {v.name: v for v in graph.values()}
+    for name, (w, shift) in weights.items():
+        node = by_name[name].producer
+        assert node is not None
+        old, new = node.inputs[1], constant(w)
+        assert old is not None
+        node.inputs[1] = new
+        old.uses.pop(node, None)
+        new.uses[node] = None
+        if shift is not None:
+            shift_bias(node, shift)
+    return graph
+
+
+def _with_roundings(
+    graph: Graph, placement: Placement, biases: dict[str, tuple[str, Array]] | None = None
+) -> Graph:
+    """A copy of the graph that rounds what it is told to, as it is told to.
+
+    Biases of products that have a place for one become inputs where `biases` is to hold them.
+    """
+    inside = {layer(n) for n in placement.nodes}
+    products = [layer(n) for n in placement.nodes if n.op in PRODUCTS]
+    copy = graph.copy()
+    by_name = {v.name: v for v in copy.values()}
+    more = []
+    for i, name in enumerate(products if biases is not None else ()):
+        node = by_name[name].producer
+        assert node is not None
+        if (place := bias_of(node)) is not None:
+            assert biases is not None
+            holder, at = place
+            old = holder.inputs[at] if len(holder.inputs) > at else None
+            bias = (
+                np.zeros(node.outputs[0].shape[channel_axis(node)], np.float32)
+                if old is None
+                else old.data
+            )
+            assert bias is not None
+            more.append(Value(Type("f32", bias.shape), f"bias{i}"))
+            put_bias(holder, at, more[-1])
+            biases[name] = (f"bias{i}", bias)
+    for i, v in enumerate(placement.tensors):
+        mine = by_name[v.name]
+        readers = list(mine.uses)  # as `insert` has it
+        if mine.producer is None or layer(mine.producer) not in inside:
+            readers = [n for n in readers if _is_inside(n, inside) and mine in activations(n)]
+        step, low, high = (Value(Type("f32", ()), f"{w}{i}") for w in ("step", "low", "high"))
+        more += [step, low, high]
+        whole = ops.round(ops.div(mine, step))
+        made = ops.mul(ops.minimum(ops.maximum(whole, low), high), step)
+        for n in readers:
+            n.inputs = [made if x is mine else x for x in n.inputs]
+            mine.uses.pop(n, None)
+            made.uses[n] = None
+    return Graph([*copy.inputs, *more], copy.outputs, copy.output_names, graph.name)
+
+
+def _squared(matches: Sequence[OutputMatch]) -> Errors:
+    return {m.name: min(m.error, 10.0) ** 2 for m in matches}
 
 
 def _is_inside(n: Node, inside: set[str]) -> bool:

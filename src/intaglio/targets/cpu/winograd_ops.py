@@ -14,7 +14,6 @@ import numpy as np
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
-from intaglio.ops import cast, matmul, reshape, transpose
 from intaglio.ops.registry import op
 from intaglio.targets.cpu.ops import (
     Floats,
@@ -24,7 +23,6 @@ from intaglio.targets.cpu.ops import (
     _unpack,
     check_epilogue,
     finish,
-    pack,
 )
 
 # By tile. Numbers around 1 whose powers stay small lose the fewest digits: with 3/4 and 3/2 the
@@ -49,13 +47,19 @@ def matrices(tile: int) -> tuple[Array, Array, Array]:
 
 
 def winograd_weights(w: Value, tile: int, panel: int) -> Value:
-    """The weights [m, c, 3, 3] at every point, [points, c, m], packed; computed in double."""
+    """The constant weights [m, c, 3, 3] at every point, [points, c, m], packed; computed in double,
+    panel by panel: all of them at once would take up to 28 times the weights' bytes."""
+    assert w.data is not None
     m, c = w.shape[:2]
-    g = matrices(tile)[1]
-    taps = cast(reshape(transpose(w, perm=(2, 3, 1, 0)), shape=(9, c * m)), dtype="f64")
-    made = cast(matmul(constant(np.kron(g, g)), taps), dtype="f32")
-    packed: Value = pack(reshape(made, shape=((tile + 2) ** 2, c, m)), tile=panel)
-    return packed
+    g, panels = matrices(tile)[1], -(-m // panel)
+    points, taps = np.kron(g, g), np.zeros((9, c, panel))
+    made = np.empty((len(points), panels, c, panel), np.float32)
+    for i in range(panels):
+        some = w.data[i * panel : (i + 1) * panel].reshape(-1, c, 9)
+        taps[:, :, : len(some)] = some.transpose(2, 1, 0)
+        taps[:, :, len(some) :] = 0
+        made[:, i] = (points @ taps.reshape(9, -1)).reshape(-1, c, panel)
+    return constant(made)
 
 
 def _winograd_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
