@@ -43,7 +43,7 @@ class Costs:
     def scores(self):
         return self._scores
 
-    def errors(self, schemes):
+    def errors(self, schemes, fine=0.0):
         self.runs += 1
         return {p: base + sum(self.costs[n] for n in schemes) for p, base in self.parts.items()}
 
@@ -74,7 +74,9 @@ def test_nothing_is_promoted_where_nothing_need_be():
 def test_needless_promotions_are_taken_back():
     """Errors that were inferred are not always what promoting takes off."""
     held, trial = guard({"t0": 0.02, "t1": 0.02, "t2": 0.02, "t3": 0.02, "t4": 0.0})
-    trial.errors = lambda schemes: {"y": 0.05 if "t1" in schemes else 0.001 * len(schemes)}
+    trial.errors = lambda schemes, fine=0.0: {
+        "y": 0.05 if "t1" in schemes else 0.001 * len(schemes)
+    }
     made = held.meet()
     assert made.layers == {"t2": "f32"}
 

@@ -114,7 +114,7 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path):
         def __init__(self):
             self.count = 0
 
-        def errors(self, schemes):
+        def errors(self, schemes, fine=0.0):
             self.count += 1
             return {"y": float(len(schemes))}
 

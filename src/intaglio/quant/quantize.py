@@ -151,7 +151,7 @@ def calibrate(
     samples = calibrated(graph, samples, data_samples)
     even_out(graph, samples, options, progress)
     count, enough, shown = len(samples), None, some_at(len(samples))
-    if samples.spare and count >= room.MANY:
+    if samples.spare and count > room.MANY:
         order = spread(count)
         samples, shown = samples.at(order), sorted(range(SAMPLES), key=order.__getitem__)
         low, high = dtypes.limits(how.tensors[how.precision])
@@ -178,7 +178,9 @@ def calibrate(
         placement = place(graph, wanted, chip, how.precision)
         seen = look(graph, placement, samples, progress, seen)
         weights = store_all(placement, options, given, how)
-        ahead = ahead.close() if ahead else None
+        if ahead:
+            ahead.close()
+        ahead = None
     if options.rounding == "data":
         weights |= rounded_by_data(graph, weights, samples, options, progress)
     reference = Reference.by([samples[i] for i in shown], list(outputs.values()))
