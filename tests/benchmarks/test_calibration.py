@@ -9,15 +9,15 @@ def found(ours, theirs, memory=500):
     return {
         "machine": {"cpus": 2}, "model": "a", "images": 100,
         "taken": {
-            peers.OURS: [{"seconds": s, "megabytes": memory} for s in ours],
-            calibration.ORT: [{"seconds": s, "megabytes": 900} for s in theirs],
+            peers.OURS: [{"seconds": s, "cpu": 2 * s, "megabytes": memory} for s in ours],
+            calibration.ORT: [{"seconds": s, "cpu": s, "megabytes": 900} for s in theirs],
         },
     }  # fmt: skip
 
 
 def test_the_least_time_and_the_largest_memory_count():
     said = calibration.report(found([12.0, 10.0], [40.0, 50.0]))
-    assert "| intaglio | 10.0 | 10.0 | 500 |" in said
+    assert "| intaglio | 10.0 | 20.0 | 10.0 | 500 |" in said
     assert "0.25 of onnxruntime's time (allowed 0.33): met" in said
     assert "500 MB at the peak (allowed 1024): met" in said
 

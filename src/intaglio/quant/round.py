@@ -70,11 +70,11 @@ def squant(w: Array, scale: Array, low: int, high: int, offset: Array | None = N
         np.ascontiguousarray(np.broadcast_to(a, outputs), np.float32)
         for a in (scale, 0.0 if offset is None else offset)
     )
-    exact, moved = np.empty(inputs * kernel), np.empty(inputs * kernel, np.uint32)
+    off, moved = np.empty(inputs * kernel), np.empty(inputs * kernel, np.uint32)
     made = np.empty(w.shape, np.int16)
     _library().itg_squant(
         w.ctypes.data, steps.ctypes.data, add.ctypes.data, outputs, inputs, kernel, low, high,
-        exact.ctypes.data, moved.ctypes.data, made.ctypes.data,
+        off.ctypes.data, moved.ctypes.data, made.ctypes.data,
     )  # fmt: skip
     return made
 
