@@ -48,9 +48,10 @@ MIXED = {  # int8 models of sophon-demo that keep parts in floats; its scripts s
     ("sophgo", "yolox_s"): (("yolox_s.first", False), ("yolox_s.middle", True),
                             ("yolox_s.heads", False)),
 }  # fmt: skip
-ALIKE = {  # left out together: they differ in their ends alone
-    "yolov5s_fuse": "yolov5s_3output", "yolov5s_tpukernel": "yolov5s_3output",
-}  # fmt: skip
+ASIDE = {  # networks that are predicted and printed, but neither fitted to nor counted
+    "yolov5s_fuse": "what it does to images and boxes on the chip is not rebuilt",
+    "yolov5s_tpukernel": "its speed tells hardly any time for the transposes that it lacks",
+}
 APART = {  # rows that contradict others: predicted and printed, but neither fitted to nor counted
     ("bm1684", "retinaface_640", "i8"): "in int8 it takes longer than in f32",
     ("bm1684", "yolox_s", "i8"): "it takes less than its float parts do in f32",
@@ -71,12 +72,17 @@ class Row:
 
     @property
     def label(self) -> str:
-        return f"{self.chip:8}{self.net:16}{self.dtype:4} batch {self.batch} cores {self.cores}"
+        return f"{self.chip:8}{self.net:18}{self.dtype:4} batch {self.batch} cores {self.cores}"
+
+
+def why_not(row: Row) -> str | None:
+    """Why a row is neither fitted to nor counted."""
+    return ASIDE.get(row.net) or APART.get((row.chip, row.net, row.dtype))
 
 
 def counted(rows: Sequence[Row]) -> list[Row]:
     """Those rows that errors are told of."""
-    return [r for r in rows if (r.chip, r.net, r.dtype) not in APART]
+    return [r for r in rows if not why_not(r)]
 
 
 def read(path: Path, family: str | None = None) -> list[Row]:
@@ -180,8 +186,8 @@ FIRST: dict[str, Constants] = {  # where fitting begins, and whereto it is pulle
     "sophgo": {"efficiency": 0.75, "layer": 1000.0, "start": 380.0, "turn": 1.4, "apart": 5.0},
 }
 SHARES = ("efficiency", "use", "alone")  # are 1 at most
+UNFITTED = ("bert",)  # counted as left out of every fit: much of its exported model is not rebuilt
 SHARE = 0.8  # the first guess of the share of its rate that a product of a type reaches
-UNFITTED = ("bert",)  # much of what its exported model does is not rebuilt
 STEP, ROUNDS, FEWER = 1.06, 6, 3  # the first rounds do nearly all
 PULL = {"rknpu": 1.0, "kpu": 1.0, "sophgo": 7.0}  # how much a row's error the first guess weighs
 
@@ -259,12 +265,12 @@ class Fit:
         Fitting begins where it does for all rows, so that nothing of the network is in it.
         """
         found = {}
-        for net in dict.fromkeys(ALIKE.get(r.net, r.net) for r in self.rows):
-            mine = [r for r in self.rows if ALIKE.get(r.net, r.net) == net]
-            others = [r for r in counted(self.rows) if r not in mine and r.net not in UNFITTED]
-            made = values if net in UNFITTED else self.first()
-            made = self.fit(others, made, FEWER) if net not in UNFITTED and others else made
-            found |= {r: self.predict(r, made) for r in mine}
+        for net in dict.fromkeys(r.net for r in self.rows):
+            others = [r for r in counted(self.rows) if r.net not in (net, *UNFITTED)]
+            made = values  # which have not seen what is not fitted to
+            if net not in (*ASIDE, *UNFITTED):
+                made = self.fit(others, self.first(), FEWER) if others else self.first()
+            found |= {r: self.predict(r, made) for r in self.rows if r.net == net}
         return found
 
 
@@ -297,7 +303,7 @@ def report(fit: Fit, again: bool) -> list[tuple[Row, float, float | None]]:
         values = fit.fit([r for r in counted(fit.rows) if r.net not in UNFITTED], fit.first())
         left = fit.left_out(values)
         words = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
-        nets = ", ".join(dict.fromkeys(r.net for r in fit.rows if r.net not in UNFITTED))
+        nets = ", ".join(dict.fromkeys(r.net for r in counted(fit.rows) if r.net not in UNFITTED))
         print(f"\n{fit.chip.name}: fitted to the rows of {nets}: {words}", flush=True)
     else:
         print(f"\n{fit.chip.name}: with the constants of its file")
@@ -309,7 +315,7 @@ def report(fit: Fit, again: bool) -> list[tuple[Row, float, float | None]]:
         )
         if r in left:
             line += f", left out {left[r]:9.3f} {_off(left[r], r):+6.1%}"
-        if reason := APART.get((r.chip, r.net, r.dtype)):
+        if reason := why_not(r):
             line += f" (not counted: {reason})"
         else:
             made.append((r, p, left.get(r)))
