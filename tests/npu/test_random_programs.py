@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -87,6 +88,26 @@ def test_the_simulator_is_the_interpreter(seed: int, together: bool, cores: int,
     want = intaglio.interpret(net, {"x": x}).values()
     for a, b in zip(want, native(net, made, x), strict=True):
         assert np.array_equal(a, b)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**6), st.sampled_from(KINDS))
+def test_memory_that_is_barely_enough(seed: int, kind: str):
+    """The bytes that are said to be missing are those that do; one less does not."""
+    net, chip, made = anything(seed, kind), replace(any_chip(seed), sram=1024), None
+    while made is None:
+        try:
+            made = build(net, chip)
+        except Unsupported as e:
+            found = re.search(r"' needs .* (\d+) are missing", str(e))
+            assert found  # noqa: PT017
+            chip = replace(chip, sram=chip.sram + int(found[1]))
+    x = picture(net, seed)
+    for a, b in zip(intaglio.interpret(net, {"x": x}).values(), native(net, made, x), strict=True):
+        assert np.array_equal(a, b)
+    if chip.sram > 1024:
+        with pytest.raises(Unsupported, match="are missing"):
+            build(net, replace(chip, sram=chip.sram - 1))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
