@@ -100,7 +100,7 @@ def test_memory_that_is_barely_enough(seed: int, kind: str):
             made = build(net, chip)
         except Unsupported as e:
             found = re.search(r"' needs .* (\d+) are missing", str(e))
-            assert found  # noqa: PT017
+            assert found
             chip = replace(chip, sram=chip.sram + int(found[1]))
     x = picture(net, seed)
     for a, b in zip(intaglio.interpret(net, {"x": x}).values(), native(net, made, x), strict=True):
