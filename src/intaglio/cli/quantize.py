@@ -125,6 +125,9 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, limit: int
     path = Path(out) if out else Path(model).with_name(f"{Path(model).stem}_int8.itg")
     if path.suffix not in (".itg", ".onnx"):
         raise BadInput(f"-o {path}: the ending says what to write; it is .itg or .onnx")
+    if mode == "dynamic" and path.suffix == ".onnx":
+        raise BadInput(f"-o {path}: ONNX has no form of rows that are quantised as they come; "
+                       "write an .itg, or use --mode weights")  # fmt: skip
     if report and Path(report).suffix not in (".html", ".json"):
         raise BadInput(f"--report {report}: the ending says what to write; it is .html or .json")
     if data == "":

@@ -92,7 +92,7 @@ def auto(
 
     def attempt(o: Options) -> tuple[Quantized, float]:
         made = calibrate(graph, given, options=o, **how)
-        return made, judge(made.graph)
+        return made, _figure(judge, made.graph)
 
     best, figure = attempt(options)
     found = Automatic(best, options, [Tried("default", figure, True, _floats(best))])
@@ -129,7 +129,7 @@ def until(
     for cosine in LADDER:
         own = replace(options, accuracy=cosine)
         made = calibrate(graph, given, options=own, **how)
-        figure = metric(made.graph)
+        figure = _figure(metric, made.graph)
         tried.append(Tried(f"cosine {cosine:g}", figure, figure >= at_least, _floats(made)))
         if figure >= at_least:
             return Automatic(made, own, tried)
@@ -144,6 +144,16 @@ def _idle(graph: Graph) -> set[str]:
     """Options that change nothing in this graph, which is as it is quantised."""
     able = {"smooth": migrate.links(graph, NORMS), "equalize": equalizable(graph)}
     return {option for option, links in able.items() if not links}
+
+
+def _figure(metric: Metric, graph: Graph) -> float:
+    """What a metric says, where that is a number."""
+    figure = metric(graph)
+    try:
+        return float(figure)
+    except (TypeError, ValueError):
+        raise BadInput(f"the metric gives {figure!r}; a number is needed, the larger the better") \
+            from None  # fmt: skip
 
 
 def _floats(made: Quantized) -> int:

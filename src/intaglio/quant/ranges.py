@@ -143,7 +143,7 @@ def find(s: Spread, method: str, dtype: str, symmetric: bool) -> tuple[float, fl
 
 def parse_method(method: str, known: Iterable[str] = METHODS) -> tuple[str, float | None]:
     """The name of a method, and the percentage where one is given; BadInput if it is not known."""
-    name, colon, given = method.partition(":")
+    name, colon, given = str(method).partition(":")
     if name not in known or (colon and name != "percentile"):
         raise BadInput(f"method is '{method}'; known are {', '.join(known)}")
     if not colon:
