@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from tests.npu.nets import Maker, graph, mobile, pyramid, small_chip
 
+from intaglio import interpret
 from intaglio.errors import BadInput, Unsupported
-from intaglio.npu import build
+from intaglio.npu import build, functional
+from intaglio.npu.isa import Program
 from intaglio.npu.waits import span
 from intaglio.targets import chip as chips
 from intaglio.targets.npu import ops
@@ -97,3 +99,21 @@ def test_cores_share_the_bands_of_a_group():
         work[i.core] += i.queue == "compute"
     assert min(work) > 0
     assert any(i.op == "barrier" for i in made.program.instructions)
+
+
+def test_attention_goes_to_all_cores_where_that_is_sooner():
+    """Keys are needed whole, so that all of it would run in one band, on one core."""
+    m = Maker()
+    x = m.image(1, 64, 128, 1)
+    q, k, v = (m.conv(x, 64, 1) for _ in range(3))
+    end = {"a_zero": 0, "b_zero": 0, "factor": 0.01, "low": -128, "high": 127, "dtype": "i8"}
+    score = ops.matmul(q, k, turned=True, **end)
+    net = graph(x, m.conv(ops.matmul(score, v, **end), 64, 1))
+    made = build(net, small_chip(1 << 20), cores=2)
+    work = [sum(i.queue == "compute" for i in made.program.instructions if i.core == c)
+            for c in range(2)]  # fmt: skip
+    assert made.facts.spread
+    assert min(work) > 0
+    feed = np.random.default_rng(1).integers(-128, 128, x.shape).astype(np.int8)
+    found = functional.run(Program.decode(made.program.encode()), made.weights, [feed])[0]
+    assert np.array_equal(found, next(iter(interpret(net, {"x": feed}).values())))

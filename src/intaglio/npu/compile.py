@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from intaglio.npu.layers import Network, network
 from intaglio.npu.run import npu_run
 from intaglio.npu.search import groups
 from intaglio.npu.stay import Arrangement, arrange
-from intaglio.npu.tiles import PRICES, Facts
+from intaglio.npu.tiles import PRICES, SPREAD, Facts
 from intaglio.targets.chip import Chip
 
 Progress = Callable[[str], None]
@@ -73,12 +73,29 @@ def build(body: Graph, chip: Chip, together: bool = True, cores: int = 1,
     alone = _arranged(body, net, facts, False, tell)
     if not together:
         return alone
+    made = alone
     for price in PRICES:
         facts.price = price
         made = _arranged(body, net, facts, True, tell)
         if made.traffic <= alone.traffic:
-            return made
-    return alone
+            break
+        made = alone
+    return _spread(body, net, made, tell) if cores > 1 else made
+
+
+def _spread(body: Graph, net: Network, made: Compiled, tell: Progress) -> Compiled:
+    """The program, or one that deals attention to all cores where that is sooner.
+
+    Its keys are needed whole, so that it runs in one band, on one core, where all of it fits.
+    """
+    idle = [x.group for x in made.arrangement.layouts
+            if x.group.tiles * x.group.images < made.facts.cores]  # fmt: skip
+    if not any(net.layers[k].op == "matmul" for g in idle for k in g.numbers):
+        return made
+    facts = replace(made.facts, price=SPREAD, spread=True)
+    other = _arranged(body, net, facts, True, tell)
+    times = [sum(x.group.time for x in m.arrangement.layouts) for m in (other, made)]
+    return other if times[0] < times[1] else made
 
 
 def _arranged(body: Graph, net: Network, facts: Facts, together: bool,

@@ -140,7 +140,7 @@ def _weights(facts: Facts, made: Layout, room: int) -> None:
             made.chunks[k], made.weights[k] = c.blocks, [Block(whole, start, k)]
             before = whole
             continue
-        twice = 1 if group.turned else 2  # chunks that stay for all bands are few
+        twice = 1 if group.turned and not facts.spread else 2  # those that stay are few
         fit = min(max(free // twice // c.chunk(1, align), 1), c.blocks)
         size = c.chunk(fit, align)
         slots = 2 if twice == 2 and 2 * size <= free and fit < c.blocks else 1

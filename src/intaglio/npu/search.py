@@ -150,7 +150,8 @@ def cost(facts: Facts, group: Group, made: Layout) -> None:
     beside = HIDDEN if group.double or bands == 1 else SHOWN
     longer, shorter = max(moving, working), min(moving, working)
     launches = parts * LAUNCH * 1000.0 / chip.clock
-    group.cost = longer + beside * shorter + facts.price * moving + launches
+    group.time = longer + beside * shorter + launches
+    group.cost = group.time + facts.price * moving
 
 
 def _too_small(facts: Facts, k: int) -> None:

@@ -18,6 +18,7 @@ Rows = dict[Store, tuple[int, int]]
 # Of time in which DDR is busy, beside time in which somebody waits for it: one after the other,
 # until groups move no more than layers by themselves.
 PRICES = (3.0, 12.0)
+SPREAD = 0.5  # the same where cores would idle otherwise
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class Facts:
     constants: list[Constants | None]
     cores: int = 1
     price: float = PRICES[0]
+    spread: bool = False  # work goes to all cores, though each reads the weights for itself
     writers: dict[Store, list[int]] = field(default_factory=dict)
     readers: dict[Store, list[int]] = field(default_factory=dict)
     users: dict[Store, list[int]] = field(default_factory=dict)  # both
@@ -86,7 +88,8 @@ class Group:
     streamed: bool = True  # weights come in with each band, else they stay
     turned: bool = False  # one layer: all bands for some channels, then for the next ones
     double: bool = False  # maps from outside have two places each, to load while computing
-    cost: float = 0.0
+    time: float = 0.0  # nanoseconds, about
+    cost: float = 0.0  # the same, and the price of its traffic
     traffic: int = 0  # bytes to and from outside
 
     @property
