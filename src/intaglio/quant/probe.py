@@ -168,7 +168,13 @@ def sessions(graph: Graph) -> Crew[Session]:
 
 def _opened(graph: Graph, threads: int | None) -> Session:
     """The compiled graph; what compiling leaves behind is let go, for it may be several models."""
-    package = intaglio.compile(graph)
+    collects = gc.isenabled()
+    gc.disable()  # a quarter of the time goes into looking for what compile itself lets go at once
+    try:
+        package = intaglio.compile(graph)
+    finally:
+        if collects:
+            gc.enable()
     let_go()
     return intaglio.open(package, threads)
 
