@@ -30,7 +30,7 @@ COMPARED = ("milliseconds", "fps", "bytes")  # figures that a what-if is told be
 @click.option("--sparse", metavar="FORM", help="What if weights were pruned: 2:4 in, 4:16, ...?")
 @click.option("--by-layer", is_flag=True, help="Run each layer by itself.")
 @click.option(
-    "--as-vendor", is_flag=True, help="As the vendor's compiler runs it, which publishes."
+    "--as-vendor", is_flag=True, help="Run it as the vendor's compiler does, like published speeds."
 )
 @click.option("--sweep", metavar="NAME=1,2,3",
               help=f"Predict for several of {', '.join(SWEPT)}; --svg draws them.")  # fmt: skip
