@@ -188,7 +188,7 @@ FIRST: dict[str, Constants] = {  # where fitting begins, and whereto it is pulle
 SHARES = ("efficiency", "use", "alone")  # are 1 at most
 UNFITTED = ("bert",)  # counted as left out of every fit: much of its exported model is not rebuilt
 SHARE = 0.8  # the first guess of the share of its rate that a product of a type reaches
-STEP, ROUNDS, FEWER = 1.06, 6, 3  # the first rounds do nearly all
+STEP, ROUNDS = 1.06, 6
 PULL = {"rknpu": 1.0, "kpu": 1.0, "sophgo": 7.0}  # how much a row's error the first guess weighs
 
 
@@ -218,13 +218,13 @@ class Fit:
         """The logarithm of predicted by published, for each row."""
         return np.array([math.log(self.predict(r, values) / r.milliseconds) for r in rows])
 
-    def fit(self, rows: Sequence[Row], values: Constants, rounds: int = ROUNDS) -> Constants:
+    def fit(self, rows: Sequence[Row], values: Constants) -> Constants:
         """Constants for which the errors are small: about linear in logarithms, again and again.
 
         A weak pull to the first guess holds those that the rows do not tell.
         """
         damp, off = 1.0, self.off(rows, values)
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             tried = self.moved(rows, values, off, damp)
             found = self.off(rows, tried)
             if _badness(found) < _badness(off):
@@ -269,7 +269,7 @@ class Fit:
             others = [r for r in counted(self.rows) if r.net not in (net, *UNFITTED)]
             made = values  # which have not seen what is not fitted to
             if net not in (*ASIDE, *UNFITTED):
-                made = self.fit(others, self.first(), FEWER) if others else self.first()
+                made = self.fit(others, self.first()) if others else self.first()
             found |= {r: self.predict(r, made) for r in self.rows if r.net == net}
         return found
 

@@ -90,6 +90,9 @@ def test_some_work_is_no_shorter_on_more_cores():
     assert less == usual * 1.5  # a third of all but a fourth, and that fourth
     one = costs(program(each[0]), shared).work[0]
     assert one == usual
+    batch = program(*each, cores=3)
+    batch.inputs[0].shape = (4, 16, 8, 8)
+    assert costs(batch, shared).work[0] == usual * 1.125  # whole images are dealt
 
 
 def test_other_units_take_their_elements():
@@ -173,8 +176,11 @@ def test_products_may_use_a_part_of_the_rate_and_images_of_a_batch():
     one = program(Instruction("conv", conv(64, 64, 8)))
     half = replace(CHIP, timing={**TIMING, "use.i8": 0.5, "images": 4})
     assert costs(one, half).work[0] == 512 * 2 * 4
+    after = replace(half, timing={**half.timing, "apart": 1.0})
+    more = costs(one, after).work[0] - costs(one, half).work[0]
     one.inputs[0].shape = (8, 16, 8, 8)
     assert costs(one, half).work[0] == 512 * 2
+    assert costs(one, after).work[0] - 512 * 2 == more > 0  # only products wait for four images
 
 
 def test_linear_layers_take_the_rate_of_matrices_where_that_is_lower():

@@ -29,7 +29,7 @@ USUAL = {  # constants of a chip whose file does not say
     "launch": 100.0,  # cycles of each instruction beside its work
     "layer": 0.0,  # cycles of each layer beside those of its instructions
     "transfer": 100.0,  # cycles until a transfer's first byte
-    "alone": 0.0,  # share of the work with which other cores do not help
+    "alone": 0.0,  # share of the work on one image with which other cores do not help
     "barrier": 500.0,  # cycles from the last core's arrival on
     "start": 20.0,  # microseconds to hand a program to the NPU
     "call": 60.0,  # microseconds of each step that the CPU does, beside its work
@@ -88,12 +88,10 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
         elif name == "barrier":
             made.idle[which] = constant["barrier"]
         else:
-            made.work[which], made.products[which] = _work(name, rows, chip, constant)
-            if name in PRODUCTS:
-                made.work[which] *= np.where(_ITEM[rows["src"]["dtype"]] == 1, spread, 1)
+            made.work[which], made.products[which] = _work(name, rows, chip, constant, spread)
             made.idle[which] = constant["launch"]
     cores = int(core.max(initial=0)) + 1
-    made.work[queue == 1] *= 1 + constant["alone"] * (cores - 1)
+    made.work[queue == 1] *= 1 + constant["alone"] * (cores - 1) / batch
     _layers(made, constant["layer"])
     return made
 
@@ -134,12 +132,14 @@ def _gather(data: Array, at: Array, dtype: np.dtype[Any]) -> Array:
 
 
 # ---- work ----------------------------------------------------------------------------------------
-def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float]) -> tuple[Array, Array]:
-    """Cycles of a unit, and products."""
+def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float],
+          spread: float = 1.0) -> tuple[Array, Array]:  # fmt: skip
+    """Cycles of a unit, and products; those of bytes take `spread` times as long."""
     src, dst = rows["src"], rows["dst"]
     rate = _rate(chip, name, src["dtype"])
     if name in PRODUCTS:
         rate = _reached(chip, name, rows, rate, constant)
+        rate = rate / np.where(_ITEM[src["dtype"]] == 1, spread, 1)
     pixels = _f(dst["height"]) * _f(dst["width"])
     made = pixels * _up(_f(dst["channels"]), _f(dst["c2"]))  # elements, in whole blocks
     if name in ("conv", "depthwise"):
