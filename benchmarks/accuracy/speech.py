@@ -122,7 +122,7 @@ TASKS = {
         "SNR dB", Path, _none, _none, _snr, calibrate=64, dynamic=True,
     ),
     "silero_vad": Voice(
-        "100 - |change of %|",
+        "100 - abs(change of %)",
         partial(files.pypi, "silero-vad==6.2.3", "silero_vad/data/silero_vad_openvino_16k.onnx"),
         _none, _none, _chances, calibrate=64, agreement=True, dynamic=True,
     ),
