@@ -15,9 +15,7 @@ from intaglio.quant.observe import Observation, widened
 
 FIRST = 16  # samples that make the first ranges
 BLOCK = 8  # samples that are judged by the ranges of those before
-SHARE = (
-    0.1  # of what rounding costs: what is cut off of a block costs less where ranges are settled
-)
+SHARE = 0.1  # of what rounding costs: ranges are settled where cutting a block costs less
 
 
 def spread(count: int) -> list[int]:
