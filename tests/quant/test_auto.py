@@ -34,6 +34,16 @@ def test_a_metric_of_ones_own_decides():
     assert found.options.method == "minmax"
 
 
+def test_more_layers_in_floats_are_not_better():
+    steps = (("strict", {"accuracy": 0.9999999}),)
+    found = auto(network(True), samples(8), strategies=steps)
+    default, strict = found.tried
+    assert strict.figure > default.figure
+    assert strict.time > 1.1 * default.time
+    assert not strict.kept
+    assert found.options.accuracy == Options().accuracy
+
+
 def test_what_has_nothing_to_act_on_is_not_tried():
     """Convolutions one after the other, and no norm."""
     steps = (("smooth", {"smooth": True}), ("equalize", {"equalize": True}))

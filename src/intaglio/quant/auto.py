@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Metric = Callable[[Graph], float]  # the larger, the better
 JUDGES = 32  # samples that strategies are compared on
+SLOWER = 1.1  # times what the default takes: one that needs more layers in floats is not better
 # In this order; what helps is kept while the next is tried.
 STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("smooth", {"smooth": True}),
@@ -42,10 +43,12 @@ class Tried:
     figure: float  # the worst cosine of a part of an output, or the user's metric
     kept: bool
     layers: int  # that stay in floats
+    time: float = 1.0  # of the products by the target's costs, beside those of all layers in int8
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "strategy": self.name, "figure": self.figure, "kept": self.kept, "floats": self.layers,
+            "time": self.time,
         }  # fmt: skip
 
 
@@ -64,10 +67,11 @@ class Automatic:
         from rich.table import Table
 
         table = Table(title="strategies")
-        for title in ("strategy", "figure", "layers in floats", ""):
+        for title in ("strategy", "figure", "layers in floats", "time", ""):
             table.add_column(title, justify="left" if title in ("strategy", "") else "right")
         for t in self.tried:
-            table.add_row(t.name, f"{t.figure:.5f}", str(t.layers), "kept" if t.kept else "")
+            table.add_row(t.name, f"{t.figure:.5f}", str(t.layers), f"{t.time:.2f}",
+                          "kept" if t.kept else "")  # fmt: skip
         return table
 
 
@@ -83,7 +87,8 @@ def auto(
     """Quantise in several ways and keep the one that does best.
 
     What is best says `metric`, of the quantised graph, or else the cosine of the worst part of an
-    output on up to 32 samples. Keywords are those of `calibrate`.
+    output on up to 32 samples; but not what takes much longer, by the target's costs, than the
+    default. Keywords are those of `calibrate`.
     """
     options = options or Options()
     graph = model if isinstance(model, Graph) else prepare(model, how.get("target", "cpu"))
@@ -95,15 +100,17 @@ def auto(
         return made, _figure(judge, made.graph)
 
     best, figure = attempt(options)
-    found = Automatic(best, options, [Tried("default", figure, True, _floats(best))])
+    first = Tried("default", figure, True, _floats(best), _time(best))
+    found = Automatic(best, options, [first])
     idle = _idle(best.float_graph)
     for name, change in strategies:
         if all(getattr(found.options, k) == v or k in idle for k, v in change.items()):
             continue  # it would come to the same
         other = replace(found.options, **change)
         made, figure = attempt(other)
-        kept = figure > max(t.figure for t in found.tried if t.kept)
-        found.tried.append(Tried(name, figure, kept, _floats(made)))
+        better = figure > max(t.figure for t in found.tried if t.kept)
+        kept = better and _time(made) <= SLOWER * first.time
+        found.tried.append(Tried(name, figure, kept, _floats(made), _time(made)))
         if kept:
             found.best, found.options = made, other
     return found
@@ -130,8 +137,9 @@ def until(
         own = replace(options, accuracy=cosine)
         made = calibrate(graph, given, options=own, **how)
         figure = _figure(metric, made.graph)
-        tried.append(Tried(f"cosine {cosine:g}", figure, figure >= at_least, _floats(made)))
-        if figure >= at_least:
+        kept = figure >= at_least
+        tried.append(Tried(f"cosine {cosine:g}", figure, kept, _floats(made), _time(made)))
+        if kept:
             return Automatic(made, own, tried)
     best = max(tried, key=lambda t: t.figure)
     raise BadInput(
@@ -158,6 +166,12 @@ def _figure(metric: Metric, graph: Graph) -> float:
 
 def _floats(made: Quantized) -> int:
     return sum(p == "f32" for p in made.scheme.layers.values())
+
+
+def _time(made: Quantized) -> float:
+    """What its wider layers take, by the point of the trade-off that has them."""
+    narrow = {name for name, precision in made.scheme.layers.items() if precision == "int8"}
+    return max((p.time for p in made.curve if narrow.isdisjoint(p.layers)), default=1.0)
 
 
 def _samples(graph: Graph, data: Any, how: dict[str, Any]) -> Any:
