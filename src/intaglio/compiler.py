@@ -88,7 +88,7 @@ def compile(
     lies between products in f16. `tune` times the ways to compute
     each layer on this machine and keeps the fastest (a Tuning says for how long, and so on); what
     was measured is kept on disk. On an NPU, `cores` share the work, and `by_layer` runs each layer
-    by itself, as vendors' tools do. All else goes to `intaglio.load`;
+    by itself. All else goes to `intaglio.load`;
     its keywords for preprocessing are for a Graph too.
     """
     made = trace(model, target, isa, level, dump_dir, progress, strip, disable, precision, tune,

@@ -46,7 +46,7 @@ from intaglio.errors import BadInput
     help="Cores of an NPU that share the work.",
 )
 @click.option("--by-layer", is_flag=True,
-              help="Run each layer on the NPU by itself, as vendors' tools do.")  # fmt: skip
+              help="Run each layer on the NPU by itself.")  # fmt: skip
 @click.option(
     "--dump-dir", type=click.Path(file_okay=False), help="Write the graph as text after every pass."
 )
