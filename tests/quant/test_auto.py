@@ -1,5 +1,7 @@
 """Auto mode keeps what is best, and a metric is met with the least."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.quant.test_search import network, samples
@@ -7,7 +9,8 @@ from tests.quant.test_search import network, samples
 from intaglio.errors import BadInput
 from intaglio.quant.auto import auto, until
 from intaglio.quant.compare import Reference
-from intaglio.quant.quantize import Options
+from intaglio.quant.promote import Point
+from intaglio.quant.quantize import Options, calibrate, prepare
 
 
 def test_the_best_strategy_is_kept_and_all_are_told():
@@ -42,6 +45,25 @@ def test_more_layers_in_floats_are_not_better():
     assert strict.time > 1.1 * default.time
     assert not strict.kept
     assert found.options.accuracy == Options().accuracy
+
+
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+def test_time_is_that_of_the_layers_as_they_are(monkeypatch, activations):
+    """Not of promotions that were taken back."""
+
+    def with_a_detour(*args, **how):
+        made = calibrate(*args, **how)
+        made.curve.append(Point(tuple(made.scheme.layers), 1.0, 1.0, True, 7.0))
+        return made
+
+    monkeypatch.setattr("intaglio.quant.auto.calibrate", with_a_detour)
+    options = Options(activations=activations, accuracy=None)
+    graph = network(True)
+    found = auto(graph, samples(4), options=options, strategies=())
+    assert found.tried[0].time == 1
+    first = next(n.outputs[0].name for n in prepare(graph).nodes() if n.op == "conv")
+    half = auto(graph, samples(4), options=replace(options, layers={first: "f32"}), strategies=())
+    assert half.tried[0].time != 1
 
 
 def test_what_has_nothing_to_act_on_is_not_tried():

@@ -7,15 +7,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intaglio import targets
 from intaglio.errors import BadInput
 from intaglio.ir import Graph
+from intaglio.ops.registry import REGISTRY
 from intaglio.quant import migrate
 from intaglio.quant.compare import Reference
 from intaglio.quant.data import samples as data_samples
 from intaglio.quant.equalize import equalizable
+from intaglio.quant.formats import formats
+from intaglio.quant.place import PRODUCTS, layer
 from intaglio.quant.quantize import Options, Quantized, calibrate, prepare
 from intaglio.quant.search import some_of
 from intaglio.quant.smooth import NORMS
+from intaglio.targets import Target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +48,7 @@ class Tried:
     figure: float  # the worst cosine of a part of an output, or the user's metric
     kept: bool
     layers: int  # that stay in floats
-    time: float = 1.0  # of the products by the target's costs, beside those of all layers in int8
+    time: float = 1.0  # of the products by the target's costs, beside all in the usual precision
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -92,6 +97,7 @@ def auto(
     """
     options = options or Options()
     graph = model if isinstance(model, Graph) else prepare(model, how.get("target", "cpu"))
+    chip = targets.find(how.get("target", "cpu"))
     given = _samples(graph, data, how)
     judge = metric or _cosine(graph, given)
 
@@ -100,7 +106,7 @@ def auto(
         return made, _figure(judge, made.graph)
 
     best, figure = attempt(options)
-    first = Tried("default", figure, True, _floats(best), _time(best))
+    first = Tried("default", figure, True, _floats(best), _time(best, chip, options))
     found = Automatic(best, options, [first])
     idle = _idle(best.float_graph)
     for name, change in strategies:
@@ -109,8 +115,9 @@ def auto(
         other = replace(found.options, **change)
         made, figure = attempt(other)
         better = figure > max(t.figure for t in found.tried if t.kept)
-        kept = better and _time(made) <= SLOWER * first.time
-        found.tried.append(Tried(name, figure, kept, _floats(made), _time(made)))
+        time = _time(made, chip, other)
+        kept = better and time <= SLOWER * first.time
+        found.tried.append(Tried(name, figure, kept, _floats(made), time))
         if kept:
             found.best, found.options = made, other
     return found
@@ -131,6 +138,7 @@ def until(
     """
     options = options or Options()
     graph = model if isinstance(model, Graph) else prepare(model, how.get("target", "cpu"))
+    chip = targets.find(how.get("target", "cpu"))
     given = _samples(graph, data, how)
     tried: list[Tried] = []
     for cosine in LADDER:
@@ -138,7 +146,8 @@ def until(
         made = calibrate(graph, given, options=own, **how)
         figure = _figure(metric, made.graph)
         kept = figure >= at_least
-        tried.append(Tried(f"cosine {cosine:g}", figure, kept, _floats(made), _time(made)))
+        time = _time(made, chip, own)
+        tried.append(Tried(f"cosine {cosine:g}", figure, kept, _floats(made), time))
         if kept:
             return Automatic(made, own, tried)
     best = max(tried, key=lambda t: t.figure)
@@ -168,10 +177,16 @@ def _floats(made: Quantized) -> int:
     return sum(p == "f32" for p in made.scheme.layers.values())
 
 
-def _time(made: Quantized) -> float:
-    """What its wider layers take, by the point of the trade-off that has them."""
-    narrow = {name for name, precision in made.scheme.layers.items() if precision == "int8"}
-    return max((p.time for p in made.curve if narrow.isdisjoint(p.layers)), default=1.0)
+def _time(made: Quantized, chip: Target, options: Options) -> float:
+    """What its products take as they are, beside all of them in the usual precision."""
+    usual = formats(chip, options.activations).precision
+    work: dict[str, float] = {}  # multiplications by precision
+    for n in made.float_graph.nodes():
+        if n.op in PRODUCTS:
+            own = made.scheme.layers.get(layer(n), "f32")
+            work[own] = work.get(own, 0) + REGISTRY[n.op].macs(n)
+    times = {p: chip.in_precision(p).cost for p in {usual, *work}}
+    return sum(w * times[p] for p, w in work.items()) / (sum(work.values()) * times[usual] or 1)
 
 
 def _samples(graph: Graph, data: Any, how: dict[str, Any]) -> Any:
