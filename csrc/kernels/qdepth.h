@@ -17,8 +17,23 @@ typedef struct itg_qdepth {
   int64_t groups;      // blocks that are woven together
   int64_t strip;       // output pixels of a line that are made together
   int64_t columns;     // woven places of them
+  int64_t five_columns, five_slots;  // of 5x5 windows (qfives.h): woven places, groups of lines; no slots: another way
   size_t total;        // bytes of scratch memory
 } itg_qdepth;
+
+// 5x5 windows whose groups of four lines stay near: as many groups as the first cache keeps of 64 channels.
+static inline void itg_qfives_of(itg_qdepth *d) {
+  const itg_window *w = &d->w;
+  d->five_slots = 0;
+  const bool five = w->kernel[0] == 1 && w->kernel[1] == 5 && w->kernel[2] == 5 && w->dilation[1] == 1 &&
+                    w->dilation[2] == 1 && w->stride[1] <= 2 && w->stride[1] == w->stride[2];
+  if (!five || w->out[2] < 1 || w->out[2] > 128) return;
+  d->five_columns = ((w->out[2] < 7 ? 7 : w->out[2]) - 1) * w->stride[2] + 5;
+  d->five_slots = (24 << 10) / (d->five_columns * 4 * ITG_QPLACE);
+  if (d->five_slots < 2) d->five_slots = 2;
+  const size_t total = (size_t)(4 * d->five_slots * d->five_columns * ITG_QPLACE);
+  d->total = d->total > total ? d->total : total;
+}
 
 // `w` has its `out`.
 static inline itg_words itg_qdepth_of(const itg_window *w, int64_t channels, itg_qdepth *d) {
@@ -42,5 +57,6 @@ static inline itg_words itg_qdepth_of(const itg_window *w, int64_t channels, itg
   const int64_t made = d->strip < 4 ? 4 : d->strip;  // pixels come in fours
   d->columns = (made - 1) * step + reach + 1;
   d->total = (size_t)(d->high * d->groups * d->columns * ITG_QPLACE);
+  itg_qfives_of(d);
   return NULL;
 }

@@ -120,6 +120,8 @@ static void weave_line(const task *t, const uint8_t *const *row, int64_t first, 
   }
 }
 
+#include "qfives.h"
+
 // ---- sums --------------------------------------------------------------------------------------
 typedef struct sums {  // a strip of one or two lines of output, one vector of channels
   const uint8_t *woven;
@@ -349,6 +351,12 @@ ITG_FN(qdepthwise, any) {
 #if defined(ISA_avx512)
   if (walks(&t.d.w)) {
     walk_rows(&t, row, end, from * ITG_QBLOCK16, to < t.d.blocks ? to * ITG_QBLOCK16 : t.d.channels);
+    return NULL;
+  }
+#endif
+#if defined(ISA_avx512vnni)
+  if (t.d.five_slots) {
+    five_rows(&t, (uint8_t *)call->scratch + t.d.total * part, row, end, from, to);
     return NULL;
   }
 #endif

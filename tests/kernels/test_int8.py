@@ -110,8 +110,24 @@ def test_small_images_by_single_channels(size, channels):
                 check("cpu.qdepthwise", x, w, *per_channel(channels, 9), **attrs, **r)
 
 
+@pytest.mark.parametrize("size", [(1, 1), (2, 6), (7, 7), (14, 13), (71, 4), (9, 28), (6, 129)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_5x5_windows_of_single_channels(size, stride):
+    """Lines woven in groups of four: all beginnings of windows, groups that are kept in turns."""
+    for channels in (8, 37, 80):
+        attrs = {"stride": (stride,) * 2, "dilation": (1, 1)}
+        w = woven(image(5, 5, channels, dtype=np.int8), attrs)
+        for pad in ((2, 2, 2, 2), (4, 9, 3, 0)):
+            if size[1] + pad[1] + pad[3] < 5 or (channels > 8 and size[1] > 28):
+                continue
+            attrs["pad"] = pad
+            for dtype in (np.uint8, np.int8):
+                x, r = image(2, *size, channels, dtype=dtype), ranges(dtype)[(stride + pad[3]) % 4]
+                check("cpu.qdepthwise", x, w, *per_channel(channels, 25), **attrs, **r)
+
+
 @pytest.mark.parametrize("channels", [5, 24, 64, 144])
-@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1)])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])
 def test_bytes_through_a_table(kernel, stride, channels):
     attrs = {"stride": (stride,) * 2, "pad": (1,) * 4, "dilation": (1, 1)}
     w = woven(image(kernel, kernel, channels, dtype=np.int8), attrs)
