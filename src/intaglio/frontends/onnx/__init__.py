@@ -16,7 +16,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, IntaglioError
-from intaglio.frontends.onnx import tensors
+from intaglio.frontends.onnx import apart, tensors
 from intaglio.frontends.onnx.bind import (
     Wishes,
     bind_dims,
@@ -51,10 +51,10 @@ def load_onnx(
     `shapes` and `dims` bind dimensions that the model leaves open; `values` makes inputs constant;
     `inputs` and `outputs` choose other tensors, by name, to start and end at.
     """
-    proto, folder = _parse(model)
+    proto, raws, folder = _parse(model)
     wishes = Wishes(shapes or {}, dims or {}, values or {}, inputs, outputs)
     try:
-        return _load(proto, folder, wishes)
+        return _load(proto, raws, folder, wishes)
     except IntaglioError as e:
         e.args = (_one_line(str(e)), *e.args[1:])
         raise
@@ -69,7 +69,7 @@ def _one_line(words: str) -> str:
     return shown if len(shown) <= 1000 else shown[:996] + " ..."
 
 
-def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:
+def _load(proto: Any, raws: apart.Raws, folder: Path | None, wishes: Wishes) -> Graph:
     _import_families()
     graph = proto.graph
     if not graph.output:
@@ -77,10 +77,12 @@ def _load(proto: Any, folder: Path | None, wishes: Wishes) -> Graph:
     _check_names(graph)
     wishes.check(graph)
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
-    scope = Scope(Model(folder, functions), _opsets(proto))
+    scope = Scope(Model(folder, functions, raws), _opsets(proto))
     scope.declare(graph)
     names = list(wishes.outputs or [o.name for o in graph.output])
-    infos, new = chosen_inputs(graph, wishes, lambda name: _type_of(name, proto, folder, wishes))
+    infos, new = chosen_inputs(
+        graph, wishes, lambda name: _type_of(name, proto, raws, folder, wishes)
+    )
     if wishes.inputs is None:  # initialisers listed as inputs are constants unless asked for
         infos = [i for i in infos if i.name not in scope.stored or i.name in wishes.values]
     needed = _names_needed(
@@ -136,7 +138,9 @@ def _names_needed(
     return {name for _, n in nodes for name in reads(n)} | set(outputs)
 
 
-def _type_of(name: str, proto: Any, folder: Path | None, wishes: Wishes) -> Type | None:
+def _type_of(
+    name: str, proto: Any, raws: apart.Raws, folder: Path | None, wishes: Wishes
+) -> Type | None:
     """The type of a tensor inside the model: declared, or inferred by importing what makes it."""
     for t in proto.graph.initializer:
         if t.name == name:
@@ -147,13 +151,15 @@ def _type_of(name: str, proto: Any, folder: Path | None, wishes: Wishes) -> Type
         return declared
     known = {n: s for n, s in wishes.shapes.items() if n != name}
     try:
-        part = _load(proto, folder, replace(wishes, shapes=known, inputs=None, outputs=[name]))
+        cut = replace(wishes, shapes=known, inputs=None, outputs=[name])
+        part = _load(proto, raws, folder, cut)
     except IntaglioError:
         return None
     return part.outputs[0].type.but(dynamic=())
 
 
-def _parse(model: Any) -> tuple[Any, Path | None]:
+def _parse(model: Any) -> tuple[Any, apart.Raws, Path | None]:
+    """The model, what of its weights is not in it, and the folder that it lies in."""
     try:
         import onnx
     except ImportError:
@@ -161,25 +167,27 @@ def _parse(model: Any) -> tuple[Any, Path | None]:
             "ONNX models need the onnx package, which is missing: pip install intaglio[onnx]"
         ) from None
     if isinstance(model, onnx.ModelProto):
-        return model, None
+        return model, {}, None
     folder, what = None, "the bytes given"
+    raws: apart.Raws = {}
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
+        size = len(data)
     elif not isinstance(model, str | Path):
         raise BadInput(f"a path, bytes or an ONNX ModelProto is needed, not {type(model).__name__}")
     else:
         path = Path(model)
         what = f"'{path}'"
         try:
-            data = path.read_bytes()
+            data, raws, size = apart.read(path)
         except OSError as e:
             raise BadFile(f"cannot read {what}: {(e.strerror or str(e)).lower()}") from None
         folder = path.parent
     if not data:
         raise BadFile(f"{what} is empty; an ONNX model is needed")
-    if len(data) >= 1 << 31:
+    if size >= 1 << 31:
         raise BadFile(
-            f"{what} has {len(data) >> 20} MiB; one ONNX file holds at most 2 GiB: "
+            f"{what} has {size >> 20} MiB; one ONNX file holds at most 2 GiB: "
             "save it with external data"
         )
     try:
@@ -189,7 +197,7 @@ def _parse(model: Any) -> tuple[Any, Path | None]:
         raise BadFile(f"{what} is no ONNX model, or is truncated or damaged ({words})") from None
     if not proto.HasField("graph"):
         raise BadFile(f"{what} is no ONNX model, or is truncated: it has no graph")
-    return proto, folder
+    return proto, raws, folder
 
 
 def _domain(name: str) -> str:

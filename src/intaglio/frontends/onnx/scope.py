@@ -26,6 +26,7 @@ class Model:
 
     folder: Path | None = None  # where external data lies
     functions: Mapping[tuple[str, str, str], Any] = field(default_factory=dict)
+    raws: Mapping[str, memoryview] = field(default_factory=dict)  # weights of the main graph
     dims: dict[str, int] = field(default_factory=dict)  # extents of the symbolic dimensions
     trust_declared: bool = True  # False once the user changed a static shape
     mismatches: list[str] = field(default_factory=list)
@@ -102,8 +103,10 @@ class Scope:
         return self.is_local(name) or (self.parent is not None and self.parent.is_known(name))
 
     def _decode(self, stored: Any, name: str) -> Value:
-        read = tensors.sparse_to_array if hasattr(stored, "indices") else tensors.to_array
-        return constant(read(stored, self.model.folder), name)
+        if hasattr(stored, "indices"):
+            return constant(tensors.sparse_to_array(stored, self.model.folder), name)
+        raw = self.model.raws.get(stored.name) if self.depth == 0 else None
+        return constant(tensors.to_array(stored, self.model.folder, raw=raw), name)
 
     def is_read(self, name: str) -> bool:
         return bool(name) and name in self.read

@@ -67,8 +67,13 @@ def check_size(shape: tuple[int, ...], dtype: str, what: str) -> None:
         )
 
 
-def to_array(tensor: Any, folder: Path | None, what: str = "") -> Array:
-    """The elements of a TensorProto: raw bytes are viewed, external files mapped, not copied."""
+def to_array(
+    tensor: Any, folder: Path | None, what: str = "", raw: memoryview | None = None
+) -> Array:
+    """The elements of a TensorProto: raw bytes are viewed, external files mapped, not copied.
+
+    Of `raw`, which was kept apart from the tensor, there is a copy: it may lie anywhere in a file.
+    """
     what = what or f"tensor '{tensor.name}'"
     dtype = element_type(tensor.data_type, what)
     shape = tuple(tensor.dims)
@@ -78,18 +83,20 @@ def to_array(tensor: Any, folder: Path | None, what: str = "") -> Array:
     count, row = math.prod(shape), dtypes.TABLE[dtype]
     bits = row.bits if row.bits in (2, 4) else row.numpy.itemsize * 8
     expected = -(-count * bits // 8)
-    if tensor.data_location == _EXTERNAL:
-        raw = _external(tensor, folder, expected, what)
+    if raw is not None:
+        held = np.frombuffer(raw, np.uint8).copy()
+    elif tensor.data_location == _EXTERNAL:
+        held = _external(tensor, folder, expected, what)
     elif tensor.HasField("raw_data"):
-        raw = np.frombuffer(tensor.raw_data, np.uint8)
+        held = np.frombuffer(tensor.raw_data, np.uint8)
     else:
         return _typed(tensor, dtype, bits, count, what).reshape(shape)
-    if raw.size != expected:
+    if held.size != expected:
         raise BadFile(
-            f"onnx: {what} holds {raw.size} bytes where {dtype}{list(shape)} takes {expected}; "
+            f"onnx: {what} holds {held.size} bytes where {dtype}{list(shape)} takes {expected}; "
             "the file is damaged"
         )
-    return _decode(raw, dtype, bits, count).reshape(shape)
+    return _decode(held, dtype, bits, count).reshape(shape)
 
 
 def _decode(raw: Array, dtype: str, bits: int, count: int) -> Array:
