@@ -47,6 +47,7 @@ class Task:
     agreement: bool = False  # the metric compares with what the float model answers
     dynamic: bool = False  # a net of products, which onnxruntime quantises dynamically
     int4: bool = False  # a transformer, whose weights may have four bits
+    keep: Callable[[list[Array]], list[Array]] = list  # what the score needs of an answer
 
     def files(self) -> dict[str, Path]:
         return {"model": self.file()}
@@ -57,4 +58,4 @@ class Task:
 
     def answers(self, runs: dict[str, Run], quick: bool) -> list[Any]:
         count = self.quick if quick else self.samples
-        return [runs["model"](feeds) for feeds in self.evaluation(count)]
+        return [self.keep(runs["model"](feeds)) for feeds in self.evaluation(count)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import gzip
+import os
 import wave
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,8 +51,9 @@ def letterbox(image: Array, size: int, fill: float = 114) -> tuple[Array, float]
 # ---- ImageNet ------------------------------------------------------------------------------------
 @functools.cache
 def imagenet() -> list[tuple[Path, int]]:
-    """Every picture with its class."""
-    folder = shared("data/imagenet_val1000_256")
+    """Every picture with its class, of ../shared or of the folder that INTAGLIO_IMAGENET names."""
+    own = os.environ.get("INTAGLIO_IMAGENET")
+    folder = Path(own) if own else shared("data/imagenet_val1000_256")
     with (folder / "labels.csv").open() as file:
         return [(folder / name, int(label)) for name, label in csv.reader(file)]
 

@@ -6,6 +6,7 @@ Detections are rows: class, score, left, top, right, bottom.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -134,38 +135,77 @@ def average_precision(
 
     `truth` has one array per picture: class, left, top, right, bottom.
     """
-    found = [f[np.argsort(-f[:, 1], kind="stable")][:MOST] for f in found]
-    by_class = []
-    for label in range(classes):
-        wanted = [t[t[:, 0] == label][:, 1:] for t in truth]
-        if any(map(len, wanted)):
-            by_class.append(_precision([f[f[:, 0] == label] for f in found], wanted))
-    by_threshold = np.mean(by_class, 0) * 100
+    by_threshold = _precisions(_ranked(found, truth, classes))
     return float(by_threshold.mean()), float(by_threshold[0])
 
 
-def _precision(found: Sequence[Array], truth: Sequence[Array]) -> Array:
-    """Of one class, at each threshold: precision averaged over 101 recalls."""
-    hits = [_hits(f, t) for f, t in zip(found, truth, strict=True)]
-    order = np.argsort(-np.concatenate([f[:, 1] for f in found]), kind="stable")
-    right = np.concatenate(hits, 1)[:, order]
-    true = np.cumsum(right, 1)
-    recall = true / sum(map(len, truth))
-    precision = true / np.arange(1, right.shape[1] + 1)
-    precision = np.maximum.accumulate(precision[:, ::-1], 1)[:, ::-1]
-    made = np.zeros(len(THRESHOLDS))
-    for i in range(len(THRESHOLDS)):
-        at = np.searchsorted(recall[i], np.linspace(0, 1, 101), "left")
-        inside = at < right.shape[1]
-        made[i] = precision[i, at[inside]].sum() / 101
+def by_picture(
+    found: Sequence[Array], truth: Sequence[Array], only50: bool = False, classes: int = 80
+) -> list[float]:
+    """What each picture has to do with AP or AP50: the jackknife's pseudo-values.
+
+    Their standard error is that of the average precision, which is no mean over pictures.
+    """
+    ranked, count = _ranked(found, truth, classes, 1 if only50 else len(THRESHOLDS)), len(truth)
+    every = _precisions(ranked).mean()
+    without = [_precisions(ranked, i).mean() for i in range(count)]
+    return [float(count * every - (count - 1) * w) for w in without]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The detections of one class, highest score first."""
+
+    right: Array  # [thresholds, detections]
+    picture: Array  # of each detection
+    wanted: Array  # boxes that there are, by picture
+
+    def precision(self, left_out: int | None) -> Array:
+        """At each threshold: precision averaged over 101 recalls."""
+        right, wanted = self.right, self.wanted.sum()
+        if left_out is not None:
+            right, wanted = right[:, self.picture != left_out], wanted - self.wanted[left_out]
+        true = np.cumsum(right, 1)
+        recall = true / wanted
+        precision = true / np.arange(1, right.shape[1] + 1)
+        precision = np.maximum.accumulate(precision[:, ::-1], 1)[:, ::-1]
+        made = np.zeros(len(right))
+        for i in range(len(right)):
+            at = np.searchsorted(recall[i], np.linspace(0, 1, 101), "left")
+            inside = at < right.shape[1]
+            made[i] = precision[i, at[inside]].sum() / 101
+        return made
+
+
+def _ranked(
+    found: Sequence[Array], truth: Sequence[Array], classes: int, thresholds: int = len(THRESHOLDS)
+) -> list[Ranked]:
+    """Of every class that occurs."""
+    found = [f[np.argsort(-f[:, 1], kind="stable")][:MOST] for f in found]
+    made = []
+    for label in range(classes):
+        wanted = [t[t[:, 0] == label][:, 1:] for t in truth]
+        if any(map(len, wanted)):
+            own = [f[f[:, 0] == label] for f in found]
+            hits = [_hits(f, t, thresholds) for f, t in zip(own, wanted, strict=True)]
+            order = np.argsort(-np.concatenate([f[:, 1] for f in own]), kind="stable")
+            picture = np.repeat(np.arange(len(own)), [len(f) for f in own])
+            counts = np.array([len(t) for t in wanted])
+            made.append(Ranked(np.concatenate(hits, 1)[:, order], picture[order], counts))
     return made
 
 
-def _hits(found: Array, truth: Array) -> Array:
+def _precisions(ranked: Sequence[Ranked], left_out: int | None = None) -> Array:
+    """At each threshold, in percent: the mean over the classes that the pictures have."""
+    kept = [r for r in ranked if left_out is None or r.wanted.sum() > r.wanted[left_out]]
+    return np.mean([r.precision(left_out) for r in kept], 0) * 100
+
+
+def _hits(found: Array, truth: Array, thresholds: int) -> Array:
     """For each threshold and detection (highest score first) whether it found a box of its own."""
-    right = np.zeros((len(THRESHOLDS), len(found)), bool)
+    right = np.zeros((thresholds, len(found)), bool)
     between = overlap(found[:, 2:], truth)
-    for i, least in enumerate(THRESHOLDS):
+    for i, least in enumerate(THRESHOLDS[:thresholds]):
         free = np.ones(len(truth), bool)
         for d in range(len(found)):
             open_to = np.where(free, between[d], -1) if len(truth) else np.array([-1.0])

@@ -16,9 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy import Missing, Task, engines, files, speech, text, tiny, vision
+from benchmarks.accuracy import Missing, Task, engines, files, printed, speech, text, tiny, vision
 
-TASKS: dict[str, Task] = {**vision.TASKS, **tiny.TASKS, **speech.TASKS, **text.TASKS}
+MODULES = (vision, tiny, speech, text, printed)
+TASKS: dict[str, Task] = {name: task for m in MODULES for name, task in m.TASKS.items()}
 
 
 def evaluate(task: Task, engine: str, quick: bool) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def _kept(name: str, task: Task, engine: str, quick: bool) -> Path | None:
         return None
     here = Path(__file__).parent
     code = {"data", "detect", "engines", "files", type(task).__module__.rpartition(".")[2]}
-    code |= {m.__name__.rpartition(".")[2] for m in (vision, tiny, speech, text) if name in m.TASKS}
+    code |= {m.__name__.rpartition(".")[2] for m in MODULES if name in m.TASKS}
     content = [(here / f"{stem}.py").read_bytes() for stem in sorted(code) if stem != "accuracy"]
     content += [p.read_bytes() for _, p in sorted(task.files().items())]
     versions = [f"{p} {importlib.metadata.version(p)}" for p in engines.PACKAGES[engine]]

@@ -37,10 +37,15 @@ def drop(rows: Sequence[Row], model: str, engine: str) -> float | None:
 
 def spread(a: Row, b: Row) -> float:
     """The standard error of the difference of two scores of the same samples."""
-    if len(a["parts"]) != len(b["parts"]) or len(a["parts"]) < 2:
+    if not known(a, b):
         return NOISE
     apart = [x - y for x, y in zip(a["parts"], b["parts"], strict=True)]
     return statistics.stdev(apart) / len(apart) ** 0.5
+
+
+def known(a: Row, b: Row) -> bool:
+    """Are there scores by sample, of the same samples?"""
+    return len(a["parts"]) == len(b["parts"]) > 1
 
 
 def models(rows: Sequence[Row]) -> list[str]:
@@ -59,6 +64,7 @@ def markdown(rows: Sequence[Row]) -> str:
         lines.append([words, "points", "-", *(_over(rows, e, of) for e in quantised)])
     parts = [
         "### Scores (change against float, ± its standard error)\n", grid(lines), "",
+        "### Ours less each peer (± the standard error of the difference)\n", _beside(rows), "",
         "### Besides\n", _besides(rows, engines), "", *(f"- {s}" for s in verdict(rows)),
         *(f"- {s}" for s in reasons(rows)),
     ]  # fmt: skip
@@ -71,8 +77,19 @@ def _cell(rows: Sequence[Row], model: str, engine: str) -> str:
         return "-"
     if engine == FLOAT or not right:
         return f"{made['value']:.2f}"
-    error = f" ± {spread(made, right):.2f}" if made["parts"] else ""
-    return f"{made['value']:.2f} ({made['value'] - right['value']:+.2f}{error})"
+    return f"{made['value']:.2f} ({_change(made['value'] - right['value'], made, right)})"
+
+
+def _beside(rows: Sequence[Row]) -> str:
+    """Ours by default and each peer, sample by sample."""
+    peers = [e for e in PEERS if any(r["engine"] == e for r in rows)]
+    lines = [["model", "samples", *peers]]
+    for model in models(rows):
+        if ours := find(rows, model, OURS):
+            theirs = [find(rows, model, e) for e in peers]
+            cells = [_change(ours["value"] - r["value"], ours, r) if r else "-" for r in theirs]
+            lines.append([model, str(len(ours["parts"]) or "-"), *cells])
+    return grid(lines)
 
 
 def _over(rows: Sequence[Row], engine: str, of: Any) -> str:
@@ -104,8 +121,9 @@ def verdict(rows: Sequence[Row]) -> list[str]:
             said.append(
                 f"{engine}: worst drop {drops[worst]:.2f} on {worst} (allowed {WORST}): {_is(fine)}"
             )
-        behind = [w for m in drops if (w := _behind(rows, m, engine))]
-        said.append(f"{engine}: behind a peer: {'; '.join(behind) or 'nowhere'}")
+        for words, surely in (("", False), (" by more than the standard error", True)):
+            behind = [w for m in drops if (w := _behind(rows, m, engine, surely))]
+            said.append(f"{engine}: behind a peer{words}: {'; '.join(behind) or 'nowhere'}")
     head = find(rows, "nudenet", OURS)
     if head:
         near, same = (head["more"][k] for k in ("cosine of scores", "same detections %"))
@@ -124,18 +142,24 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     return said
 
 
-def _behind(rows: Sequence[Row], model: str, engine: str) -> str | None:
-    """The best peer, if it is better by more than the standard error of the difference.
-
-    What a peer has more than float, rounding gave it by chance: it counts as float's.
-    """
+def _behind(rows: Sequence[Row], model: str, engine: str, surely: bool) -> str | None:
+    """By how much the best peer is better, if it is; `surely`: by more than the standard error."""
     ours, right = find(rows, model, engine), find(rows, model, FLOAT)
     theirs = [r for e in PEERS if (r := find(rows, model, e))]
     if not ours or not theirs or not right:
         return None
     best = max(theirs, key=lambda r: float(r["value"]))
-    lead = min(best["value"], right["value"]) - ours["value"]
-    return f"{model} {lead:.2f} ({best['engine']})" if lead > spread(ours, best) else None
+    lead = round(best["value"] - ours["value"], 2)
+    if lead <= (spread(ours, best) if surely else 0):
+        return None
+    words = f"{model} {_change(lead, ours, best)[1:]} ({best['engine']}"
+    above = best["value"] - right["value"]
+    return words + (f", which is {above:.2f} above float)" if above > 0 else ")")
+
+
+def _change(points: float, a: Row, b: Row) -> str:
+    """The difference of two scores, with its standard error where that is known."""
+    return f"{points:+.2f}" + (f" ± {spread(a, b):.2f}" if known(a, b) else "")
 
 
 def _is(fine: bool) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.accuracy import Array, Feeds, Score, Task, data, files
-from benchmarks.accuracy.vision import top1
+from benchmarks.accuracy.vision import mirrored, top1
 
 SPLIT = 10  # every tenth sample is for calibration
 WINDOW, STEP = 640, 128  # of the sounds that an autoencoder is to know
@@ -22,23 +23,31 @@ def classifier(
     name: str,
     normal: Callable[[Array], Array],
     quick: int = 100,
+    views: Sequence[Callable[[Array], Array]] = (),
 ) -> Task:
-    """Percent of all samples but every tenth that get their label; a row of x is one feed."""
+    """Percent of all samples but every tenth that get their label; a row of x is one feed, and what
+    other `views` make of it are others that count together with it."""
 
     def places(calibration: bool, count: int) -> list[int]:
         kept = [i for i in range(len(read()[1])) if (i % SPLIT == 0) == calibration]
         return data.spread(kept, count)
 
-    def feed(i: int) -> Feeds:
-        return {name: np.ascontiguousarray(normal(read()[0][i])[None], np.float32)}
+    def feeds(i: int) -> Iterator[Feeds]:
+        for view in (np.asarray, *views):
+            yield {name: np.ascontiguousarray(normal(view(read()[0][i]))[None], np.float32)}
 
     return Task(
         "top-1 %", file,
-        lambda n: [feed(i) for i in places(True, n)],
-        lambda n: map(feed, places(False, n)),
-        top1(lambda n: [int(read()[1][i]) for i in places(False, n)]),
+        lambda n: [next(feeds(i)) for i in places(True, n)],
+        lambda n: chain.from_iterable(map(feeds, places(False, n))),
+        top1(lambda n: [int(read()[1][i]) for i in places(False, n)], 1 + len(views)),
         samples=1_000_000, quick=quick, calibrate=100,
     )  # fmt: skip
+
+
+def later(x: Array, frames: int) -> Array:
+    """A sound's frames, each that much later; the first or the last stands for what is missing."""
+    return x[np.clip(np.arange(len(x)) - frames, 0, len(x) - 1)]
 
 
 # ---- anomalies -----------------------------------------------------------------------------------
@@ -77,15 +86,17 @@ TASKS = {
     "ic_resnet8": classifier(
         partial(files.tflite, "pretrainedResnet"),
         lambda: data.arrays("cifar10_test_first1000_lossless"), "input_1", lambda x: x,
+        views=[mirrored],
     ),
     "vww_mobilenet": classifier(
         partial(files.tflite, "vww_96_float"), lambda: data.arrays("vww01_200"),
-        "input_1", lambda x: x / 255,
+        "input_1", lambda x: x / 255, views=[mirrored],
     ),
     "kws_dscnn": classifier(
         partial(files.tflite, "kws_ref_model_float32"),
         lambda: data.tiny("kws01", (49, 10, 1), "int8"),
         "input_1", lambda x: (x.astype(np.float32) - KWS_ZERO) * KWS_SCALE,
+        views=[partial(later, frames=f) for f in (-2, -1, 1, 2)],
     ),
     "ad_autoencoder": Task(
         "AUC %", lambda: files.tflite("ad01_fp32", {"input_1": (196, WINDOW)}),

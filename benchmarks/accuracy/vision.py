@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +19,26 @@ FAINT = 0.01  # one that counts for average precision
 
 
 # ---- classifiers ---------------------------------------------------------------------------------
-def top1(labels: Sequence[int] | Callable[[int], Sequence[int]]) -> Callable[..., Score]:
-    """Percent of answers whose largest number stands at the label."""
+def top1(
+    labels: Sequence[int] | Callable[[int], Sequence[int]], views: int = 1
+) -> Callable[..., Score]:
+    """Percent of answers whose largest number stands at the label; a sample may have some views,
+    one after the other, and its score is their mean."""
 
     def score(answers: list[list[Array]], right: list[list[Array]]) -> Score:
-        wanted = labels(len(answers)) if callable(labels) else labels[: len(answers)]
-        pairs = zip(answers, wanted, strict=True)
-        parts = [100.0 * (int(a[0].argmax()) == label) for a, label in pairs]
+        count = len(answers) // views
+        wanted = labels(count) if callable(labels) else labels[:count]
+        pairs = zip(answers, np.repeat(wanted, views), strict=True)
+        hits = np.array([100.0 * (int(a[0].argmax()) == label) for a, label in pairs])
+        parts = hits.reshape(count, views).mean(1).tolist()
         return Score(float(np.mean(parts)), parts)
 
     return score
+
+
+def mirrored(image: Array) -> Array:
+    """Left and right of height x width x channels exchanged."""
+    return image[:, ::-1]
 
 
 def imagenet(
@@ -36,19 +48,22 @@ def imagenet(
     nhwc: bool = False,
     first: int = 0,
 ) -> Task:
-    """A classifier of 224 x 224 pictures; `first` is the place of class 0 in its output."""
+    """A classifier of 224 x 224 pictures, which are evaluated as they are and mirrored; `first` is
+    the place of class 0 in its output."""
 
-    def feed(pair: tuple[Path, int]) -> Feeds:
-        image = normal(data.crop(pair[0], 224)).astype(np.float32)
-        return {name: image[None] if nhwc else data.nchw(image)}
+    def views(pair: tuple[Path, int]) -> Iterator[Feeds]:
+        image = data.crop(pair[0], 224)
+        for view in (image, mirrored(image)):
+            made = normal(view).astype(np.float32)
+            yield {name: made[None] if nhwc else data.nchw(made)}
 
     return Task(
         "top-1 %",
         file,
-        lambda n: list(map(feed, data.imagenet_split(True, n))),
-        lambda n: map(feed, data.imagenet_split(False, n)),
-        top1(lambda n: [label + first for _, label in data.imagenet_split(False, n)]),
-        samples=900,
+        lambda n: [next(views(pair)) for pair in data.imagenet_split(True, n)],
+        lambda n: chain.from_iterable(map(views, data.imagenet_split(False, n))),
+        top1(lambda n: [label + first for _, label in data.imagenet_split(False, n)], views=2),
+        samples=1_000_000,
         quick=100,
         calibrate=100,
     )
@@ -72,9 +87,14 @@ def detector(
         found = [decode(a, FAINT) for a in answers]
         for f, (path, _) in zip(found, pictures, strict=True):
             f[:, 2:] *= np.tile(to_pixels(path), 2)
-        ap, ap50 = detect.average_precision(found, [boxes for _, boxes in pictures])
+        truth = [boxes for _, boxes in pictures]
+        ap, ap50 = detect.average_precision(found, truth)
         same, count = _same(answers, right, decode, SURE)
-        return Score(ap, more={"AP50": ap50, "same detections %": same, "detections": count})
+        return Score(
+            ap,
+            detect.by_picture(found, truth),
+            more={"AP50": ap50, "same detections %": same, "detections": count},
+        )
 
     return Task(
         "AP %", file,
@@ -104,8 +124,15 @@ def alike(
     decode: Callable[..., Array],
     columns: Callable[[list[Array]], dict[str, Array]],
     least: float,
+    more_pictures: bool = False,
 ) -> Task:
-    """Where there are no labels: average precision with the float model's detections as truth."""
+    """Where there are no labels: average precision with the float model's detections as truth;
+    with `more_pictures` ImageNet's are evaluated too."""
+
+    def pictures(count: int) -> list[Any]:
+        return data.coco_split(False, count) + (
+            data.imagenet_split(False, count) if more_pictures else []
+        )
 
     def score(answers: list[list[Array]], right: list[list[Array]]) -> Score:
         more: dict[str, list[float]] = {}
@@ -117,14 +144,16 @@ def alike(
         same, count = _same(answers, right, decode, least)
         sure = [d[d[:, 1] >= least] for d in (decode(b, least) for b in right)]
         truth = [np.delete(d, 1, axis=1) for d in sure]
-        _, ap50 = detect.average_precision([decode(a, FAINT) for a in answers], truth)
-        return Score(ap50, more={"same detections %": same, "detections": count, **means})
+        found = [decode(a, FAINT) for a in answers]
+        parts = detect.by_picture(found, truth, only50=True)
+        _, ap50 = detect.average_precision(found, truth)
+        return Score(ap50, parts, more={"same detections %": same, "detections": count, **means})
 
     return Task(
         "AP50 by float %", file,
         lambda n: list(map(feed, data.coco_split(True, n))),
-        lambda n: map(feed, data.coco_split(False, n)),
-        score, samples=48, quick=16, calibrate=16, agreement=True,
+        lambda n: map(feed, pictures(n)),
+        score, samples=1_000_000, quick=16, calibrate=16, agreement=True,
     )  # fmt: skip
 
 
@@ -219,6 +248,7 @@ TASKS = {
         detect.ultraface,
         lambda a: {"scores": a[0][..., 1], "boxes": a[1]},
         0.6,
+        more_pictures=True,
     ),
     "yunet": alike(
         partial(files.onnx_model, "yunet_n_320_320"),
@@ -226,6 +256,7 @@ TASKS = {
         detect.yunet,
         _yunet_columns,
         0.6,
+        more_pictures=True,
     ),
     "super_resolution": Task(
         "PSNR dB", partial(files.onnx_model, "super_resolution", {"input": (1, 1, 224, 224)}),

@@ -12,8 +12,8 @@ from benchmarks.accuracy import (
     engines,
     files,
     one,
+    printed,
     report,
-    text,
     tiny,
     vision,
 )
@@ -57,6 +57,33 @@ def test_average_precision_counts_misses_doubles_and_loose_boxes():
     assert (ap, ap50) == (pytest.approx(70), pytest.approx(100))
 
 
+def test_pictures_tell_how_sure_an_average_precision_is():
+    """Of one class and all alike, every picture says the same; one that misses says less."""
+    truth = [np.array([[0, 0, 0, 10, 10.0]])] * 5
+    hit, miss = boxes((0, 0.9, 0, 0, 10, 10)), boxes((0, 0.8, 50, 50, 60, 60))
+    assert detect.by_picture([hit] * 5, truth) == pytest.approx([100] * 5)
+    parts = detect.by_picture([hit] * 4 + [miss], truth, only50=True)
+    whole = detect.average_precision([hit] * 4 + [miss], truth)[1]
+    assert parts[4] < parts[0] == pytest.approx(parts[3])
+    # without the one that misses all is found: 5 AP - 4 * 100
+    assert parts[4] == pytest.approx(5 * whole - 400)
+
+
+def test_a_class_that_only_the_left_out_picture_has_does_not_count():
+    truth = [np.array([[0, 0, 0, 10, 10.0]]), np.array([[1, 0, 0, 10, 10.0]])]
+    found = [np.insert(t, 1, 0.8, axis=1) for t in truth]
+    assert detect.by_picture(found, truth) == pytest.approx([100, 100])
+
+
+def test_views_of_a_sample_count_as_one():
+    sure, wrong = [np.array([0, 1.0])], [np.array([1.0, 0])]
+    made = vision.top1([1, 1], views=2)([sure, wrong, sure, sure], [])
+    assert (made.value, made.parts) == (75, [50, 100])
+    assert tiny.later(np.arange(4), 1).tolist() == [0, 0, 1, 2]
+    assert tiny.later(np.arange(4), -2).tolist() == [2, 3, 3, 3]
+    assert vision.mirrored(np.arange(6).reshape(1, 2, 3)).tolist() == [[[3, 4, 5], [0, 1, 2]]]
+
+
 def test_detections_agree_within_a_hair():
     one_side = boxes((1, 0.60, 0, 0, 10, 10), (1, 0.31, 50, 50, 60, 60))
     other = boxes((1, 0.62, 0, 0, 10, 10), (1, 0.29, 50, 50, 60, 60))
@@ -86,7 +113,7 @@ def test_yolov8_boxes_are_centred_and_scores_follow_them():
 
 
 def test_small_metrics():
-    assert text.edits("kitten", "sitting") == 3
+    assert printed.edits("kitten", "sitting") == 3
     assert tiny.area_under_curve(np.array([1, 2, 3.0]), np.array([0, 1, 1])) == 1
     assert tiny.area_under_curve(np.array([2, 2, 1.0]), np.array([0, 1, 1])) == 0.25
     assert data.spread(list(range(10)), 3) == [0, 3, 6]
@@ -94,6 +121,47 @@ def test_small_metrics():
     assert factor == 2
     assert (square[:4] == 7).all()
     assert (square[4:] == 114).all()
+
+
+def test_printed_lines_are_of_words_that_were_not_calibrated_with():
+    assert printed.line(True, 3) != printed.line(False, 3)
+    assert printed.line(False, 3) == printed.line(False, 3) != printed.line(False, 4)
+    assert all(0 < len(printed.line(False, i)) <= printed.LETTERS for i in range(50))
+    pytest.importorskip("PIL")
+    strip = printed.cut("ink", 192, 48, 0)
+    assert strip.shape == (48, 192, 3)
+    assert (strip[:, -1] == 127.5).all()  # behind the line
+    assert strip[:, :40].std() > 10
+    image, (left, top, right, bottom) = printed.drawn("ink", 192, 48, 0)
+    assert 0 <= left < right <= image.shape[1]
+    assert 0 <= top < bottom <= image.shape[0]
+
+
+def test_letters_are_read_without_repeats_and_outer_spaces():
+    alphabet = ["", "a", "b", " "]
+    assert printed.letters(np.array([3, 1, 1, 0, 1, 3, 2, 2, 3, 0]), alphabet) == "aa b"
+
+
+def test_boxes_of_print_grow_as_the_recipe_says():
+    pytest.importorskip("scipy")
+    chances = np.zeros((60, 60))
+    chances[20:30, 10:40] = 0.9
+    chances[50:52, 50:58] = 0.9  # too thin
+    chances[5:10, 50:58] = 0.4  # ink, but not sure
+    grow = 1.5 * (10 * 30) / (2 * (10 + 30))
+    np.testing.assert_allclose(
+        printed.found(chances), [[10 - grow, 20 - grow, 40 + grow, 30 + grow]]
+    )
+    chances[29:35, 40:42] = 0.9  # hangs on by a corner
+    assert len(printed.found(chances)) == 1
+
+
+def test_a_line_and_a_box_have_one_partner_at_most():
+    truth = np.array([[0, 0, 10, 10.0], [20, 0, 30, 10]])
+    assert printed.matched(np.zeros((0, 4)), truth) == []
+    assert printed.matched(truth[:1], truth) == [1]
+    half = np.array([[0, 0, 10, 5.0], [0, 0, 10, 10]])
+    assert printed.matched(half, truth) == [1]
 
 
 def row(model, engine, value, parts=(), **more):
@@ -116,20 +184,27 @@ def test_the_verdict_names_drops_and_better_peers():
     assert "- c, float: no such file" in shown
 
 
-def test_a_lead_within_its_standard_error_is_none():
+def test_a_lead_within_its_standard_error_is_told_but_not_sure():
     ours, best = [100.0, 0, 100, 0], [100.0, 100, 0, 100]
     rows = [row("a", engines.FLOAT, 75.0, best), row("a", engines.OURS, 50.0, ours),
             row("a", engines.STATIC, 75.0, best)]  # fmt: skip
     assert report.spread(rows[1], rows[2]) == pytest.approx(47.9, abs=0.1)
-    assert report.verdict(rows)[2] == "intaglio: behind a peer: nowhere"
+    said = report.verdict(rows)
+    assert said[2] == "intaglio: behind a peer: a 25.00 ± 47.87 (onnxruntime)"
+    assert said[3] == "intaglio: behind a peer by more than the standard error: nowhere"
+    assert "| a | 4 | -25.00 ± 47.87 |" in report.markdown(rows)
 
 
-def test_what_a_peer_has_more_than_float_is_not_held_against_us():
-    rows = [row("a", engines.FLOAT, 75.0), row("a", engines.OURS, 74.95),
+def test_a_peer_that_is_above_float_is_said_to_be():
+    rows = [row("a", engines.FLOAT, 75.0), row("a", engines.OURS, 74.0),
             row("a", engines.STATIC, 77.0)]  # fmt: skip
+    words = "a 3.00 (onnxruntime, which is 2.00 above float)"
+    assert report.verdict(rows)[2:] == [
+        f"intaglio: behind a peer: {words}",
+        f"intaglio: behind a peer by more than the standard error: {words}",
+    ]
+    rows[1]["value"] = 77.0
     assert report.verdict(rows)[2] == "intaglio: behind a peer: nowhere"
-    rows[1]["value"] = 74.0
-    assert report.verdict(rows)[2] == "intaglio: behind a peer: a 1.00 (onnxruntime)"
 
 
 @pytest.fixture
