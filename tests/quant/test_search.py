@@ -9,10 +9,11 @@ from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.activation import relu, swish
 from intaglio.ops.conv import conv
+from intaglio.ops.registry import REGISTRY
 from intaglio.quant.compare import Reference
 from intaglio.quant.quantize import Options, calibrate, prepare
 from intaglio.quant.search import Cache, some_of
-from intaglio.quant.trial import Trial
+from intaglio.quant.trial import EXACT, ROUND, Trial
 
 RNG = np.random.default_rng(11)
 ATTRS = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
@@ -160,3 +161,12 @@ def test_samples_are_spread_evenly():
 def test_accuracy_is_a_cosine():
     with pytest.raises(BadInput, match="accuracy is 99"):
         Options(accuracy=99)
+
+
+def test_a_trial_rounds_a_tensor_by_one_node():
+    x = np.linspace(-3, 3, 101, dtype=np.float32)
+    step, low, high = np.float32(0.03), np.float32(-28), np.float32(90)
+    made = REGISTRY["cpu.chain"].body(x, step, low, high, **ROUND)
+    np.testing.assert_array_equal(made, np.clip(np.rint(x / step), low, high) * step)
+    made = REGISTRY["cpu.chain"].body(x, *EXACT, **ROUND)
+    np.testing.assert_array_equal(made, x)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes
 from intaglio.ir import Array, Graph, Node, Type, Value, constant
 from intaglio.quant.assign import Integers, from_integers
 from intaglio.quant.compare import Match, OutputMatch, Reference
@@ -23,7 +23,14 @@ from intaglio.quant.place import PRODUCTS, Placement, activations, layer
 from intaglio.quant.probe import Crew, sessions
 from intaglio.quant.scheme import TensorScheme
 from intaglio.session import Session
+from intaglio.targets.cpu.chain import chain
 
+# Value, step and ends are 0 to 3, and what each op makes is next: as one node, for compiling a
+# model takes as long as it has nodes.
+ROUND: dict[str, Any] = {
+    "ops": ("div", "round", "maximum", "minimum", "mul"),
+    "args": (0, 1, 4, 0, 5, 2, 6, 3, 7, 1),
+}
 EXACT = (np.float32(2.0**-60), np.float32(-3e38), np.float32(3e38))  # step and ends of no rounding
 FEW = 4  # pairs of samples that are tried first,
 CLEAR = 0.5  # and the share of an error that shows that the others need not be
@@ -225,8 +232,7 @@ def _with_roundings(
             readers = [n for n in readers if _is_inside(n, inside) and mine in activations(n)]
         step, low, high = (Value(Type("f32", ()), f"{w}{i}") for w in ("step", "low", "high"))
         more += [step, low, high]
-        whole = ops.round(ops.div(mine, step))
-        made = ops.mul(ops.minimum(ops.maximum(whole, low), high), step)
+        made: Value = chain(mine, step, low, high, **ROUND)
         for n in readers:
             n.inputs = [made if x is mine else x for x in n.inputs]
             mine.uses.pop(n, None)
