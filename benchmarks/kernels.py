@@ -124,7 +124,7 @@ def tiles(isa: str) -> Iterator[tuple[str, int, float, int]]:
     for h, w, c, m in TILES:
         chosen = choose((1, c, h, w), m)
         for tile in POINTS:
-            made = winograd_weights(constant(floats(m, c, 3, 3)), tile, PANEL)
+            made = winograd_weights(constant(floats(m, c, 3, 3)), tile)
             weights = interpret(Graph([], [made], ["w"]), {})["w"]
             yield (
                 f"{h}x{w} {c} -> {m}, tile {tile}{'*' * (tile == chosen)}",

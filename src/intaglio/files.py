@@ -10,7 +10,7 @@ from pathlib import Path
 from intaglio.errors import BadInput
 
 
-def write_atomically(path: str | Path, data: bytes | Iterable[bytes]) -> None:
+def write_atomically(path: str | Path, data: bytes | Iterable[bytes | memoryview]) -> None:
     """Write `data` beside `path` and move it there, so that nobody ever sees half a file."""
     path = Path(path)
     try:

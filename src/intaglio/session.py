@@ -155,10 +155,12 @@ class _Model:
 
     def __init__(self, source: str | Path | bytes | Package, verify: bool):
         lib, error, handle = _library(), _Error(), ctypes.c_void_p()
+        if isinstance(source, Package) and not source.sealed:
+            verify = False  # it never left this process
         flags = 0 if verify else 1
         where = ""
         if isinstance(source, Package | bytes | bytearray | memoryview):
-            data = source.bytes if isinstance(source, Package) else bytes(source)
+            data = source.image if isinstance(source, Package) else bytes(source)
             given = np.frombuffer(data, np.uint8)
             at = given.ctypes.data
             self._keep = None if at % ALIGN else given  # of other bytes the library makes a copy

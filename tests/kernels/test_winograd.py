@@ -13,7 +13,7 @@ from intaglio.errors import BadInput, RunError
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, constant
 from intaglio.targets.cpu import winograd_ops
-from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu.ops import _unpack
 
 rng = np.random.default_rng(11)
 TILES = tuple(winograd_ops.POINTS)
@@ -29,7 +29,7 @@ def taps(deep: int, channels: int) -> np.ndarray:
 
 
 def packed(w: np.ndarray, tile: int) -> np.ndarray:
-    made = winograd_ops.winograd_weights(constant(w), tile, PANEL)
+    made = winograd_ops.winograd_weights(constant(w), tile)
     return interpret(Graph([], [made], ["w"]), {})["w"]
 
 
@@ -37,6 +37,19 @@ def plain(x: np.ndarray, w: np.ndarray, pad: tuple[int, ...]) -> np.ndarray:
     """The convolution itself, in double."""
     first, window = np.moveaxis(x, -1, 1).astype(np.float64), {"stride": (1, 1), "dilation": (1, 1)}
     return np.moveaxis(ops.conv.body(first, w.astype(np.float64), pad=pad, **window), 1, -1)
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("shape", [(16, 8), (1, 1), (33, 5), (40, 19), (0, 4), (4, 0)])
+def test_the_library_makes_the_bytes_that_numpy_makes(tile, shape):
+    w = np.random.default_rng(3).standard_normal((*shape, 3, 3)).astype(np.float32)
+    made = packed(w, tile)
+    assert made.tobytes() == winograd_ops.at_points(w, tile).tobytes()
+    g = winograd_ops.matrices(tile)[1]
+    exact = np.einsum("pi,mcij,qj->pqcm", g, w.astype(np.float64), g).reshape(
+        len(g) ** 2, *shape[::-1]
+    )
+    np.testing.assert_allclose(_unpack(made, shape[1], shape[0]), exact, 1e-6, 1e-7)
 
 
 SHAPES = [  # image, output channels, pad

@@ -14,7 +14,7 @@ from intaglio import BadFile, BadInput, Unsupported, native
 from intaglio.package import Package, read
 from intaglio.package import format as f
 from intaglio.package.read import sections
-from intaglio.package.write import assemble
+from intaglio.package.write import SAME, _Constants, assemble
 from intaglio.plan import Plan, Step, Tensor
 
 
@@ -74,6 +74,30 @@ def test_constants_are_stored_once_and_aligned():
         start = np.frombuffer(part, np.uint8).ctypes.data if len(part) else 0
         base = np.frombuffer(package.bytes, np.uint8).ctypes.data
         assert not len(part) or (start - base) % f.ALIGN == 0, kind
+
+
+def test_what_was_built_runs_in_place_and_gets_its_checksum_as_a_file(tmp_path):
+    sample = SAMPLES["two_shapes"]()
+    package = sample.package()
+    assert np.frombuffer(package.image, np.uint8).ctypes.data % f.ALIGN == 0  # no session copies it
+    assert [describe(p) for p in package.plans] == [describe(p) for p in sample.plans]
+    assert not package.sealed
+    with pytest.raises(BadFile, match="checksum of section CNST"):
+        read(package.image)
+    package.save(tmp_path / "m.itg")
+    assert package.sealed
+    read(package.image)
+    assert (tmp_path / "m.itg").read_bytes() == package.bytes == bytes(package.image)
+
+
+def test_arrays_with_equal_ends_are_told_apart():
+    long = np.zeros(3 * SAME, np.uint8)
+    other = long.copy()
+    other[len(long) // 2] = 1
+    kept = _Constants()
+    starts = [kept.add(a)[0] for a in (long, other, long.copy(), other.copy(), long[:-1])]
+    assert starts == [0, 3 * SAME, 0, 3 * SAME, 6 * SAME]
+    assert b"".join(kept.pieces) == b"".join((long, other, long[:-1]))
 
 
 def test_strip_drops_names_that_only_people_read():

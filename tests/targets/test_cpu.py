@@ -16,7 +16,6 @@ from intaglio.ir import Graph, Type, Value, constant
 from intaglio.rewrite import rewrite
 from intaglio.targets import cpu
 from intaglio.targets.cpu import lower, winograd, winograd_ops
-from intaglio.targets.cpu.ops import PANEL
 from intaglio.targets.cpu.winograd_ops import winograd_weights
 
 rng = np.random.default_rng(4)
@@ -211,7 +210,7 @@ def test_small_floats_in_tiles(dtype: str) -> None:
 
 def test_the_epilogue_of_a_convolution_in_tiles() -> None:
     def build(x: Value, bias: Value, y: Value) -> Value:
-        w = winograd_weights(constant(floats(20, 8, 3, 3)), 4, PANEL)
+        w = winograd_weights(constant(floats(20, 8, 3, 3)), 4)
         made = winograd_ops.winograd(x, w, tile=4, channels=20, pad=(1, 1, 1, 1))
         return ops.relu(ops.add(ops.add(made, bias), y))
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from intaglio import native
 from intaglio.errors import BadFile
 from intaglio.files import write_atomically
-from intaglio.ir import Type
+from intaglio.ir import Array, Type
 from intaglio.package.read import Contents, read
-from intaglio.package.write import write
+from intaglio.package.write import aligned, seal, write
 from intaglio.plan import Plan, Tensor
 
 __all__ = ["Package", "read", "write"]
@@ -21,8 +24,9 @@ __all__ = ["Package", "read", "write"]
 class Package:
     """A compiled model: the bytes of a `.itg` file, and what they say."""
 
-    def __init__(self, data: bytes):
-        self.bytes = data
+    def __init__(self, data: bytes | Array, sealed: bool = True):
+        self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        self.sealed = sealed  # until it is a file, constants have no checksum
 
     @classmethod
     def build(
@@ -34,13 +38,15 @@ class Package:
         strip: bool = False,
     ) -> Package:
         """Pack plans. `isa` are the bits of the CPU that their weights are packed for."""
-        return cls(write(plans, isa, meta, strip))
+        return cls(write(plans, isa, meta, strip), sealed=False)
 
     @classmethod
     def load(cls, path: str | Path) -> Package:
         """Read a `.itg` file; BadFile if it is none."""
         try:
-            package = cls(Path(path).read_bytes())
+            with open(path, "rb") as file:
+                data = aligned(os.fstat(file.fileno()).st_size)
+                package = cls(data[: file.readinto(data.data)])
         except OSError as e:
             raise BadFile(f"cannot read {path}: {e.strerror}") from None
         try:
@@ -51,11 +57,27 @@ class Package:
 
     def save(self, path: str | Path) -> None:
         """Write the file. It appears whole or not at all."""
-        write_atomically(path, self.bytes)
+        write_atomically(path, [self._file()])
+
+    @cached_property
+    def bytes(self) -> bytes:
+        """Those of the file, as a copy."""
+        return bytes(self._file())
+
+    @property
+    def image(self) -> memoryview:
+        """The file as it lies in memory; until it is `sealed` the checksum of CNST is missing."""
+        return self._data.data
+
+    def _file(self) -> memoryview:
+        if not self.sealed:
+            seal(self._data)
+            self.sealed = True
+        return self.image
 
     @cached_property
     def contents(self) -> Contents:
-        return read(self.bytes)
+        return read(self.image, trust=not self.sealed)
 
     @property
     def plans(self) -> list[Plan]:
@@ -108,7 +130,7 @@ class Package:
         return memory(self)
 
     def __repr__(self) -> str:
-        return f"Package({len(self.bytes)} bytes, {self.steps} steps, {self.isa})"
+        return f"Package({len(self.image)} bytes, {self.steps} steps, {self.isa})"
 
 
 def _types(tensors: Sequence[Tensor | None], without: Collection[int] = ()) -> dict[str, Type]:

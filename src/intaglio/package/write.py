@@ -16,14 +16,16 @@ from intaglio.package import format as f
 from intaglio.plan import MEMORIES, Plan, Step, Tensor
 
 Data = bytes | bytearray | Sequence[bytes | memoryview]  # of a section, perhaps in pieces
+SAME = 1024  # bytes from both ends of an array that tell most others from it
 
 
 def write(
     plans: Sequence[Plan], isa: int = 0, meta: Mapping[str, Any] | None = None, strip: bool = False
-) -> bytes:
-    """The file that holds the main plans `plans`, for a CPU with the ISA bits `isa`.
+) -> Array:
+    """The bytes of a file with the main plans `plans`, for a CPU with the ISA bits `isa`.
 
     `strip` leaves out what only people read: names of internal tensors, and places in the model.
+    They lie in memory as the runtime wants them, and `seal` makes a file of them.
     """
     w = _Writer(strip)
     for plan in plans:
@@ -47,31 +49,70 @@ def write(
         del sections["ORIG"]
     if w.code.end:
         sections["CODE"] = w.code.pieces
-    return assemble(sections, isa)
+    return image(sections, isa)
 
 
 def assemble(sections: Mapping[str, Data], isa: int = 0) -> bytes:
-    """Header, section table and sections, each at its aligned place; constants are copied once."""
+    """A whole file: header, section table and sections."""
+    return seal(image(sections, isa)).tobytes()
+
+
+def image(sections: Mapping[str, Data], isa: int = 0) -> Array:
+    """Header, section table and sections, each at its aligned place, all but the checksum of CNST.
+
+    Constants are copied once, into memory that is aligned, so that a session need not do it again.
+    """
     table = np.zeros(len(sections), f.SECTION)
-    at = f.align(f.HEADER.itemsize + table.nbytes)
-    parts: list[bytes | memoryview] = [b""]
     end = f.HEADER.itemsize + table.nbytes
+    at = f.align(end)
     for row, (kind, data) in zip(table, sections.items(), strict=True):
-        pieces = [data] if isinstance(data, bytes | bytearray) else data
-        row["kind"], row["offset"], row["size"] = kind.encode(), at, sum(map(len, pieces))
-        crc = 0
-        for piece in pieces:
-            crc = zlib.crc32(piece, crc)
-        row["crc"], row["flags"] = crc, f.REQUIRED if kind in f.NEWER else 0
-        parts += [bytes(at - end), *pieces]
-        end = at + int(row["size"])
-        at = f.align(end)
-    header = np.zeros((), f.HEADER)
+        size = len(data) if isinstance(data, bytes | bytearray) else sum(map(len, data))
+        row["kind"], row["offset"], row["size"] = kind.encode(), at, size
+        row["flags"] = f.REQUIRED if kind in f.NEWER else 0
+        at = f.align(at + size)
+    made = aligned(at)
+    for row, (kind, data) in zip(table, sections.items(), strict=True):
+        start = int(row["offset"])
+        made[end:start] = 0
+        end = start
+        for piece in [data] if isinstance(data, bytes | bytearray) else data:
+            start, end = end, end + len(piece)
+            made[start:end] = np.frombuffer(piece, np.uint8)
+        if kind != "CNST":
+            row["crc"] = zlib.crc32(made[int(row["offset"]) : end].data)
+    made[end:] = 0
+    _head(made, table, isa)
+    return made
+
+
+def aligned(size: int) -> Array:
+    """So many bytes, not yet written to, at an address that the runtime takes as it is."""
+    room = np.empty(size + f.ALIGN, np.uint8)
+    skip = -room.ctypes.data % f.ALIGN
+    return room[skip : skip + size]
+
+
+def seal(made: Array) -> Array:
+    """Note the checksum of the constants, which only a file needs, in what `write` made."""
+    header = made[: f.HEADER.itemsize].view(f.HEADER)[0]
+    end = f.HEADER.itemsize + int(header["sections"]) * f.SECTION.itemsize
+    table = made[f.HEADER.itemsize : end].view(f.SECTION).copy()
+    for row in table:
+        if row["kind"] == b"CNST":
+            start = int(row["offset"])
+            row["crc"] = zlib.crc32(made[start : start + int(row["size"])].data)
+    _head(made, table, int(header["isa"]))
+    return made
+
+
+def _head(made: Array, table: Array, isa: int) -> None:
+    """Write header and section table, with their checksum."""
+    header = np.zeros(1, f.HEADER)
     header["magic"], header["version"], header["isa"] = f.MAGIC, f.VERSION, isa
-    header["sections"], header["size"] = len(table), at
+    header["sections"], header["size"] = len(table), len(made)
     header["crc"] = zlib.crc32(header.tobytes() + table.tobytes())
-    parts[0] = header.tobytes() + table.tobytes()
-    return b"".join([*parts, bytes(at - end)])
+    raw = header.tobytes() + table.tobytes()
+    made[: len(raw)] = np.frombuffer(raw, np.uint8)
 
 
 class _Strings:
@@ -92,18 +133,19 @@ class _Constants:
 
     def __init__(self) -> None:
         self.pieces: list[bytes | memoryview] = []
-        self.place: dict[tuple[int, int], list[tuple[memoryview, int]]] = {}  # by size and crc
+        self.place: dict[tuple[int, bytes, bytes], list[tuple[Array, int]]] = {}  # by size and ends
         self.end = 0
 
     def add(self, data: Array) -> tuple[int, int]:
         """Where it begins, and how many bytes it has."""
-        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
-        alike = self.place.setdefault((len(raw), zlib.crc32(raw)), [])
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        ends = len(raw), raw[:SAME].tobytes(), raw[-SAME:].tobytes()
+        alike = self.place.setdefault(ends, [])
         for other, start in alike:
-            if other == raw:
+            if np.array_equal(other, raw):
                 return start, len(raw)
         start = f.align(self.end)
-        self.pieces += [bytes(start - self.end), raw]
+        self.pieces += [bytes(start - self.end), raw.data]
         self.end = start + len(raw)
         alike.append((raw, start))
         return start, len(raw)

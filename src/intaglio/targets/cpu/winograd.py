@@ -97,7 +97,7 @@ def _in_tiles(
     if not tile:
         return no(f"the plain way is as fast for {high}x{wide} pixels, {x.shape[1]} -> {channels}")
     last = channels_last(_as(x, "f32"))
-    packed = winograd_weights(w, tile, LANES)
+    packed = winograd_weights(w, tile)
     bias = None if c is None else _as(c, "f32")
     out = winograd(last, packed, bias, tile=tile, channels=channels, pad=a["pad"])
     return _as(channels_first(out), x.dtype)

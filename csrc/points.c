@@ -1,0 +1,70 @@
+// What weights are at the points of Winograd's tiles. Linked into the library for the compiler's sake; no model runs it.
+#include <string.h>
+
+#include "points.h"
+
+enum { PANEL = 16, MOST = 8, BLOCK = 8 };  // BLOCK channels at a time: their points fit the first cache
+
+#define INLINE static inline __attribute__((always_inline))
+
+// One input channel of a panel.
+INLINE void at_points(double taps[9][PANEL], const double *g, int size, float (*made)[BLOCK][PANEL]) {
+  double rows[MOST][3][PANEL];
+  for (int p = 0; p < size; p++)
+    for (int j = 0; j < 3; j++)
+      for (int l = 0; l < PANEL; l++)
+        rows[p][j][l] = g[3 * p] * taps[j][l] + g[3 * p + 1] * taps[3 + j][l] + g[3 * p + 2] * taps[6 + j][l];
+  for (int p = 0; p < size; p++)
+    for (int q = 0; q < size; q++)
+      for (int l = 0; l < PANEL; l++)
+        made[p * size + q][0][l] =
+            (float)(g[3 * q] * rows[p][0][l] + g[3 * q + 1] * rows[p][1][l] + g[3 * q + 2] * rows[p][2][l]);
+}
+
+INLINE void panels(const float *w, const double *g, uint64_t m, uint64_t c, int size, float *made) {
+  const uint64_t count = (m + PANEL - 1) / PANEL;
+  double taps[9][PANEL];
+  float some[MOST * MOST][BLOCK][PANEL];
+  for (uint64_t i = 0; i < count; i++) {
+    const int lanes = m - i * PANEL < PANEL ? (int)(m - i * PANEL) : PANEL;
+    memset(taps, 0, sizeof taps);
+    for (uint64_t first = 0; first < c; first += BLOCK) {
+      const int block = c - first < BLOCK ? (int)(c - first) : BLOCK;
+      for (int b = 0; b < block; b++) {
+        const float *from = w + (i * PANEL * c + first + (uint64_t)b) * 9;
+        for (int l = 0; l < lanes; l++, from += c * 9)
+          for (int k = 0; k < 9; k++) taps[k][l] = from[k];
+        at_points(taps, g, size, (void *)some[0][b]);
+      }
+      for (int p = 0; p < size * size; p++)
+        memcpy(made + (((uint64_t)p * count + i) * c + first) * PANEL, some[p], (size_t)block * sizeof some[p][0]);
+    }
+  }
+}
+
+INLINE int by_size(const float *w, const double *g, uint64_t m, uint64_t c, uint32_t size, float *made) {
+  if (size == 4) panels(w, g, m, c, 4, made);
+  if (size == 6) panels(w, g, m, c, 6, made);
+  if (size == 8) panels(w, g, m, c, 8, made);
+  return size == 4 || size == 6 || size == 8;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f,prefer-vector-width=512"))) static int by_avx512(
+    const float *w, const double *g, uint64_t m, uint64_t c, uint32_t size, float *made) {
+  return by_size(w, g, m, c, size, made);
+}
+
+__attribute__((target("avx2"))) static int by_avx2(const float *w, const double *g, uint64_t m, uint64_t c,
+                                                   uint32_t size, float *made) {
+  return by_size(w, g, m, c, size, made);
+}
+#endif
+
+int itg_weights_at_points(const float *w, const double *g, uint64_t m, uint64_t c, uint32_t size, float *made) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return by_avx512(w, g, m, c, size, made);
+  if (__builtin_cpu_supports("avx2")) return by_avx2(w, g, m, c, size, made);
+#endif
+  return by_size(w, g, m, c, size, made);
+}
