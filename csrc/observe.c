@@ -5,63 +5,43 @@
 
 #include "observe.h"
 
-enum { LANES = 16, COPIES = 4, BLOCK = 256, SMALLEST = -100 };
+enum { LANES = 16, COPIES = 4, BLOCK = 256, ROWS = 8, SMALLEST = -100 };
 
-static float least(const float *x, size_t n, float m) {
-  float lane[LANES];
-  for (int k = 0; k < LANES; k++) lane[k] = m;
-  size_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (int k = 0; k < LANES; k++) lane[k] = x[i + k] < lane[k] ? x[i + k] : lane[k];
-  for (; i < n; i++) m = x[i] < m ? x[i] : m;
-  for (int k = 0; k < LANES; k++) m = lane[k] < m ? lane[k] : m;
+// What is inlined into one form per instruction set: plain loops, which compilers make vectors of. Every form gives the
+// same bits.
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE float least(const float *x, size_t n, float m) {
+  for (size_t i = 0; i < n; i++) m = x[i] < m ? x[i] : m;
   return m;
 }
 
-static float most(const float *x, size_t n, float m) {
-  float lane[LANES];
-  for (int k = 0; k < LANES; k++) lane[k] = m;
-  size_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (int k = 0; k < LANES; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
-  for (; i < n; i++) m = x[i] > m ? x[i] : m;
-  for (int k = 0; k < LANES; k++) m = lane[k] > m ? lane[k] : m;
+INLINE float most(const float *x, size_t n, float m) {
+  for (size_t i = 0; i < n; i++) m = x[i] > m ? x[i] : m;
   return m;
 }
 
-static double total(const float *x, size_t n) {
-  double lane[LANES] = {0}, sum = 0;
+// The extremes of x in one pass; 0 where a value is NaN or infinite: a sum of x - x is 0 only where all are numbers.
+INLINE int extremes(const float *x, size_t n, float *low, float *high) {
+  float lo[BLOCK], hi[BLOCK], none[BLOCK], sum = 0;  // many lanes: few would be unrolled, not made vectors of
+  for (int k = 0; k < BLOCK; k++) lo[k] = hi[k] = x[0], none[k] = 0;
   size_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (int k = 0; k < LANES; k++) lane[k] += x[i + k];
-  for (; i < n; i++) sum += x[i];
-  for (int k = 0; k < LANES; k++) sum += lane[k];
-  return sum;
-}
-
-// The extremes of x in one pass; 0 where a value is NaN or infinite: a sum of x - x is 0 only where every x is a number.
-static int extremes(const float *x, size_t n, float *low, float *high) {
-  float lo[LANES], hi[LANES], none[LANES] = {0}, sum = 0;
-  for (int k = 0; k < LANES; k++) lo[k] = hi[k] = x[0];
-  size_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (int k = 0; k < LANES; k++) {
+  for (; i + BLOCK <= n; i += BLOCK)
+    for (int k = 0; k < BLOCK; k++) {
       const float v = x[i + k];
       lo[k] = v < lo[k] ? v : lo[k];
       hi[k] = v > hi[k] ? v : hi[k];
       none[k] += v - v;
     }
   for (size_t k = i; k < n; k++) sum += x[k] - x[k];
-  for (int k = 0; k < LANES; k++) sum += none[k];
-  *low = least(x + i, n - i, least(lo, LANES, x[0]));
-  *high = most(x + i, n - i, most(hi, LANES, x[0]));
+  for (int k = 0; k < BLOCK; k++) sum += none[k];
+  *low = least(x + i, n - i, least(lo, BLOCK, x[0]));
+  *high = most(x + i, n - i, most(hi, BLOCK, x[0]));
   return sum == 0;
 }
 
-int itg_observe(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, itg_spread *spread) {
-  *spread = (itg_spread){0};
-  if (!n) return 0;
-  if (!extremes(x, n, &spread->low, &spread->high)) return 1;
+// Counts the n > 0 values of x, all of which are numbers, between the extremes that `spread` has.
+INLINE void count(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, itg_spread *spread) {
   const float span = fmaxf(-spread->low, spread->high);
   int exponent = SMALLEST;
   if (span > ldexpf(1, SMALLEST)) frexpf(span, &exponent);  // span < 2^exponent
@@ -88,34 +68,96 @@ int itg_observe(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, itg
   }
   for (uint32_t b = 0; b < 2 * bins; b++) counts[b] += part[1][b] + part[2][b] + part[3][b];
   spread->zeros = zeros;
-  return 0;
 }
 
-void itg_observe_channels(const float *x, uint64_t outer, uint64_t channels, uint64_t inner, float *low, float *high,
-                          double *sum) {
-  for (uint64_t o = 0; o < outer; o++, x += channels * inner)
-    if (inner == 1)
-      for (uint64_t c = 0; c < channels; c++) {
-        low[c] = x[c] < low[c] ? x[c] : low[c];
-        high[c] = x[c] > high[c] ? x[c] : high[c];
-        sum[c] += x[c];
-      }
-    else
-      for (uint64_t c = 0; c < channels; c++) {
-        const float *row = x + c * inner;
-        low[c] = least(row, inner, low[c]);
-        high[c] = most(row, inner, high[c]);
-        sum[c] += total(row, inner);
-      }
+// `rows` pixels, one after the other, into the extremes and sums of their channels.
+INLINE void pixels(const float *restrict x, int rows, uint64_t channels, float *restrict low, float *restrict high,
+                   double *restrict sum) {
+  for (uint64_t c = 0; c < channels; c++) {
+    float lo = low[c], hi = high[c];
+    double s = sum[c];
+    for (int r = 0; r < rows; r++) {
+      const float v = x[r * channels + c];
+      lo = v < lo ? v : lo;
+      hi = v > hi ? v : hi;
+      s += v;
+    }
+    low[c] = lo, high[c] = hi, sum[c] = s;
+  }
 }
+
+// One channel, of n values.
+INLINE void channel(const float *x, size_t n, float *low, float *high, double *sum) {
+  double lane[LANES] = {0}, s = 0;
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    for (int k = 0; k < LANES; k++) lane[k] += x[i + k];
+  for (; i < n; i++) s += x[i];
+  for (int k = 0; k < LANES; k++) s += lane[k];
+  float lo, hi;
+  extremes(x, n, &lo, &hi);
+  *low = lo < *low ? lo : *low;
+  *high = hi > *high ? hi : *high;
+  *sum += s;
+}
+
+INLINE void observe_channels(const float *x, uint64_t outer, uint64_t channels, uint64_t inner, float *low, float *high,
+                             double *sum) {
+  uint64_t o = 0;
+  if (inner == 1)
+    for (; o + ROWS <= outer; o += ROWS, x += ROWS * channels) pixels(x, ROWS, channels, low, high, sum);
+  for (; o < outer; o++, x += channels * inner)
+    if (inner == 1)
+      pixels(x, 1, channels, low, high, sum);
+    else
+      for (uint64_t c = 0; c < channels; c++) channel(x + c * inner, inner, low + c, high + c, sum + c);
+}
+
+// The extremes of a tensor are those of its channels. A sum is finite where every value is: doubles hold that of any
+// number of floats.
+INLINE int look_at_channels(itg_look *t) {
+  for (uint64_t c = 0; c < t->channels; c++) t->low[c] = INFINITY, t->high[c] = -INFINITY, t->sum[c] = 0;
+  observe_channels(t->x, t->outer, t->channels, t->inner, t->low, t->high, t->sum);
+  for (uint64_t c = 0; c < t->channels; c++)
+    if (!isfinite(t->sum[c])) return 0;
+  t->spread.low = least(t->low, t->channels, t->low[0]);
+  t->spread.high = most(t->high, t->channels, t->high[0]);
+  return 1;
+}
+
+INLINE void look_at(itg_look *t, uint32_t bins, uint32_t *scratch) {
+  t->spread = (itg_spread){0};
+  t->wrong = 0;
+  if (!t->n) return;
+  t->wrong = !(t->channels ? look_at_channels(t) : extremes(t->x, t->n, &t->spread.low, &t->spread.high));
+  if (t->wrong) return;
+  count(t->x, t->n, bins, scratch, &t->spread);
+  memcpy(t->counts, scratch, (size_t)2 * bins * sizeof *scratch);
+}
+
+static void look_plain(itg_look *t, uint32_t bins, uint32_t *scratch) { look_at(t, bins, scratch); }
+typedef void Look(itg_look *t, uint32_t bins, uint32_t *scratch);
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void look_avx2(itg_look *t, uint32_t bins, uint32_t *scratch) {
+  look_at(t, bins, scratch);
+}
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))) static void look_avx512(itg_look *t, uint32_t bins,
+                                                                                     uint32_t *scratch) {
+  look_at(t, bins, scratch);
+}
+
+static Look *best(void) {
+  const uint32_t isa = itg_cpu_isa();
+  return isa & ITG_ISA_avx512 ? look_avx512 : isa & ITG_ISA_avx2 ? look_avx2 : look_plain;
+}
+#else
+static Look *best(void) { return look_plain; }
+#endif
 
 void itg_observe_all(itg_look *look, uint64_t tensors, uint32_t bins, uint32_t *scratch) {
-  for (itg_look *t = look; t < look + tensors; t++) {
-    t->wrong = (uint64_t)itg_observe(t->x, t->n, bins, scratch, &t->spread);
-    if (t->wrong || !t->n) continue;
-    memcpy(t->counts, scratch, (size_t)2 * bins * sizeof *scratch);
-    if (t->channels) itg_observe_channels(t->x, t->outer, t->channels, t->inner, t->low, t->high, t->sum);
-  }
+  Look *const one = best();
+  for (itg_look *t = look; t < look + tensors; t++) one(t, bins, scratch);
 }
 
 void itg_match(const float *x, const float *y, uint64_t n, double *sums) {

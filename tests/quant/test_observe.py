@@ -8,7 +8,7 @@ from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.activation import relu
 from intaglio.ops.conv import conv
 from intaglio.ops.elementwise import add, div, log
-from intaglio.quant.observe import Observation, observe
+from intaglio.quant.observe import Observation, measure, observe
 
 RNG = np.random.default_rng(7)
 
@@ -60,6 +60,30 @@ def test_statistics_are_those_of_numpy():
     assert made[z].low == 0
     assert made[z].zeros == (every <= 0).sum()
     assert not any(n.op == "result" and n is not graph.result for v in (x, y, z) for n in v.uses)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 5, 3), (2, 9, 11, 37), (1, 16, 21, 64), (700,), (3, 1)])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_one_sample_is_measured_exactly(shape, axis):
+    x = RNG.standard_normal(shape).astype(np.float32) * 3
+    x[x < -2] = 0
+    axis = axis if axis is None else axis % x.ndim
+    found = measure(x, 64, axis)
+    assert found.finite
+    assert (found.spread.low, found.spread.high) == (x.min(), x.max())
+    assert found.spread.zeros == (x == 0).sum()
+    end = 2.0**found.spread.exponent
+    assert end / 2 <= np.abs(x).max() < end
+    bins = np.floor(x.astype(np.float64) / end * 64).astype(int) + 64
+    np.testing.assert_array_equal(found.counts, np.bincount(bins.ravel(), minlength=128))
+    if axis is not None:
+        rest = tuple(i for i in range(x.ndim) if i != axis)
+        np.testing.assert_array_equal(found.channels.low, x.min(rest))
+        np.testing.assert_array_equal(found.channels.high, x.max(rest))
+        np.testing.assert_allclose(found.channels.sum, x.sum(rest, dtype=np.float64), atol=1e-9)
+    for wrong in (np.nan, np.inf, -np.inf):
+        x.flat[x.size // 2] = wrong
+        assert not measure(x, 64, axis).finite
 
 
 def test_a_pass_keeps_the_results_of_samples_that_are_asked_for():

@@ -115,8 +115,8 @@ def measure_all(
         if axis is not None and x.size:
             row.outer, row.inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
             row.channels = x.shape[axis]
-            ends = np.full(row.channels, np.inf, np.float32)
-            made = Channels(axis, ends, -ends, np.zeros(row.channels), row.outer * row.inner)
+            low, high = np.empty((2, row.channels), np.float32)
+            made = Channels(axis, low, high, np.empty(row.channels), row.outer * row.inner)
             row.low, row.high, row.sum = (a.ctypes.data for a in (made.low, made.high, made.sum))
         channels.append(made)
     _library().itg_observe_all(rows, len(kept), bins, scratch.ctypes.data)
