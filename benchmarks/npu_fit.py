@@ -40,7 +40,8 @@ NETS = {  # what the table calls a network -> ours
     r"yolov5s(_det)?": "yolov5s", r"yolov5s_v6.1_3output_.*": "yolov5s_3output",
     r"yolov5s_v6.1_fuse_.*": "yolov5s_fuse", r"yolov5s_tpukernel_.*": "yolov5s_tpukernel",
     r"yolov6n": "yolov6n", r"yolov8n": "yolov8n", r"yolov8s": "yolov8s",
-    r"yolov8s_det": "yolov8s_det", r"yolov8s_seg": "yolov8s_seg", r"yolox_s_.*": "yolox_s",
+    r"yolov8s_(det|fp.*)": "yolov8s_det", r"yolov8s_seg": "yolov8s_seg",
+    r"yolov11s_.*": "yolo11s", r"yolox_s_.*": "yolox_s",
     r"RetinaFace_mobile320": "retinaface_320", r"retinaface_mobilenet0.25_.*": "retinaface_640",
     r"centernet_.*": "centernet", r"lprnet_.*": "lprnet", r"bert4torch_.*": "bert",
 }  # fmt: skip
@@ -327,12 +328,15 @@ def _off(p: float, row: Row) -> float:
     return p / row.milliseconds - 1
 
 
-def summary(found: Sequence[tuple[Row, float, float | None]]) -> None:
-    """Mean and worst error, by chip and of all rows: the table of docs/targets.md."""
+def summary(found: Sequence[tuple[Row, float, float | None]], tables: dict[str, list[Row]]) -> None:
+    """Mean and worst error, by chip, by table and of all rows: the table of docs/targets.md."""
     print("| chip | rows | networks | mean error | worst | left out, mean | worst |")
     print("|---|---|---|---|---|---|---|")
-    for name in [*dict.fromkeys(r.chip for r, *_ in found), "all"]:
-        mine = [x for x in found if name in (x[0].chip, "all")]
+    chips = {
+        n: [r for r, *_ in found if r.chip == n] for n in dict.fromkeys(r.chip for r, *_ in found)
+    }
+    for name, rows in {**chips, **tables, "all": [r for r, *_ in found]}.items():
+        mine = [x for x in found if x[0] in rows]
         nets = len({x[0].net for x in mine})
         told = [f"{words(np.mean(off))} | {words(max(off))}" if off else "- | -"
                 for off in (errors(mine, 1), errors(mine, 2))]  # fmt: skip
@@ -358,14 +362,14 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, help="where compiled programs are kept")
     parser.add_argument("--fit", action="store_true", help="fit the constants anew")
     args = parser.parse_args()
-    rows = [r for table in args.rows for r in read(table, args.family)]
-    rows = [r for r in rows if args.chip in (None, r.chip)]
-    rows = [r for r in rows if r.net not in args.without.split(",")]
+    tables = {t.name: [r for r in read(t, args.family) if args.chip in (None, r.chip)
+                       and r.net not in args.without.split(",")] for t in args.rows}  # fmt: skip
+    rows = [r for table in tables.values() for r in table]
     found = []
     for name in dict.fromkeys(r.chip for r in rows):
         found += report(Fit(name, [r for r in rows if r.chip == name], args.cache), args.fit)
     print()
-    summary(found)
+    summary(found, tables)
     return 0
 
 
