@@ -281,3 +281,21 @@ def test_refusals():
             native.run_kernel(kernel, [x, w, bias, scale], {**good, **change}, 1, 1)
         with pytest.raises(BadInput):
             cpu_int8.qconv(*map(constant, (x, w, bias, scale)), **{**good, **change})
+
+
+@pytest.mark.parametrize("run", cpu_int8.RUNS)
+def test_packed_weights_lie_by_panels_of_fours(run):
+    """[groups, m, c, window] = [2, 19, 5, 2, 3]: each run of bytes starts a row of fours."""
+    w = np.random.default_rng(4).integers(-128, 128, (2, 19, 5, 2, 3)).astype(np.int8)
+    size = {"tap": 5, "line": 15, "window": 30}[run]
+    made = cpu_int8.packed(w, run)
+    by_run = made.reshape(2, 2, 30 // size, -(-size // 4), 16, 4)
+    assert made.shape == (2, 2, 30 // size * -(-size // 4), 64)
+    for group, m, c, y, x in np.ndindex(w.shape):
+        at, byte = divmod((y * 3 + x) * 5 + c, size)
+        place = (group, m // 16, at, byte // 4, m % 16, byte % 4)
+        assert by_run[place] == w[group, m, c, y, x]
+    assert np.count_nonzero(made) == np.count_nonzero(w)
+    np.testing.assert_array_equal(
+        cpu_int8.unpacked(made, 5, 19, (2, 3), run), w.reshape(38, 5, 2, 3)
+    )

@@ -31,6 +31,22 @@ def plain(x: Any, w: np.ndarray, *rest: Any, pad: tuple[int, ...], **attrs: Any)
     return made
 
 
+@pytest.mark.parametrize("shape", [(16, 8), (1, 1), (33, 5), (40, 19), (0, 4), (4, 0)])
+def test_the_library_makes_the_bytes_that_numpy_makes(shape):
+    """Wherever the channels lie: behind the window or before it."""
+    r = np.random.default_rng(3)
+    w = r.integers(-128, 128, (*shape, 3, 3)).astype(np.int8)
+    w.reshape(-1)[:: max(w.size // 7, 1)] = -128
+    bias = r.integers(-1000, 1000, shape[0]).astype(np.int32)
+    long = w.astype(np.int64)
+    sums = [np.where(long * s > 0, long, 0).sum((1, 2, 3)) for s in (1, -1)]
+    most = np.max([bias + 255 * sums[0], -bias - 255 * sums[1]]) if w.size else 0
+    for v in (w, np.moveaxis(np.ascontiguousarray(np.moveaxis(w, 1, -1)), -1, 1), w[::-1][::-1]):
+        np.testing.assert_array_equal(qwinograd.tiled_weights(v), qwinograd.at_points(w))
+        np.testing.assert_array_equal(int8.signed_sums(v), sums)
+        assert qwinograd.largest_sum(v, bias) == most
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "channels", "pad"), SHAPES)
 def test_tiles_are_the_plain_convolution(shape, channels, pad, dtype):

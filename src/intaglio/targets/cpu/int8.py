@@ -8,12 +8,14 @@ those of u8 do (x + 128); that too is in the bias. Then
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, native, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.quantized import ENTRIES as ENTRIES
@@ -35,25 +37,27 @@ def _run(deep: int, kernel: Ints, run: str) -> int:
 def packed(w: Array, run: str = "tap") -> Array:
     """Weights [groups, m, c, window..] as [groups, panels, rows, 16 columns of fours]."""
     groups, per, deep = w.shape[:3]
-    turned = np.moveaxis(w, (1, 2), (-1, -2))  # groups, window.., c, m
     size = _run(deep, w.shape[3:], run)
-    runs = turned.reshape(groups, math.prod(w.shape[3:]) * deep // size, size, per)
-    fours, panels = -(-size // FOUR), -(-per // PANEL)
-    full = np.zeros((groups, runs.shape[1], fours * FOUR, panels * PANEL), np.int8)
-    full[:, :, :size, :per] = runs
-    split = full.reshape(groups, runs.shape[1] * fours, FOUR, panels, PANEL)
-    made = split.transpose(0, 3, 1, 4, 2)
-    return np.ascontiguousarray(made).reshape(groups, panels, runs.shape[1] * fours, PANEL * FOUR)
+    runs, fours, panels = math.prod(w.shape[3:]) * deep // size, -(-size // FOUR), -(-per // PANEL)
+    full = np.ascontiguousarray(np.moveaxis(w, 2, -1)).reshape(groups, per, runs, size)
+    if (per, size) != (panels * PANEL, fours * FOUR):
+        given = full
+        full = np.zeros((groups, panels * PANEL, runs, fours * FOUR), np.int8)
+        full[:, :per, :, :size] = given
+    words = full.view(np.uint32).reshape(groups, panels, PANEL, runs * fours)  # copied as they are
+    made = np.ascontiguousarray(words.swapaxes(2, 3))
+    return made.view(np.int8).reshape(groups, panels, runs * fours, PANEL * FOUR)
 
 
 def unpacked(w: Array, deep: int, per: int, kernel: Ints, run: str = "tap") -> Array:
     """What `packed` was given, as [groups * m, c, window..]."""
-    groups, panels = w.shape[:2]
+    groups, panels, rows = w.shape[:3]
     size = _run(deep, kernel, run)
-    split = w.reshape(groups, panels, -1, PANEL, FOUR).transpose(0, 2, 4, 1, 3)
-    full = split.reshape(groups, math.prod(kernel) * deep // size, -1, panels * PANEL)
-    turned = full[:, :, :size, :per].reshape(groups, *kernel, deep, per)
-    return np.moveaxis(turned, (-1, -2), (1, 2)).reshape(groups * per, deep, *kernel)
+    words = np.ascontiguousarray(w).view(np.uint32).reshape(groups, panels, rows, PANEL)
+    full = np.ascontiguousarray(words.swapaxes(2, 3)).view(np.int8)
+    runs = full.reshape(groups, panels * PANEL, math.prod(kernel) * deep // size, -1)
+    turned = runs[:, :per, :, :size].reshape(groups * per, *kernel, deep)
+    return np.moveaxis(turned, -1, 1)
 
 
 def best_run(deep: int, kernel: Ints, dilation: Ints, groups: int) -> str:
@@ -68,6 +72,23 @@ def best_run(deep: int, kernel: Ints, dilation: Ints, groups: int) -> str:
 def _shifted(x_zero: int, dtype: str) -> int:
     """The zero of the image as the sums see it."""
     return x_zero + 128 if dtype == "i8" else x_zero
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    lib = native.library()
+    pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
+    lib.itg_signed_sums.argtypes = [pointer, u64, u64, pointer, pointer]
+    lib.itg_signed_sums.restype = None
+    return lib
+
+
+def signed_sums(w: Array) -> tuple[Array, Array]:
+    """What the weights of each output channel above 0 sum up to, and those below."""
+    rows = np.ascontiguousarray(w.reshape(w.shape[0], math.prod(w.shape[1:])), np.int8)
+    above, below = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    _library().itg_signed_sums(rows.ctypes.data, *rows.shape, above.ctypes.data, below.ctypes.data)
+    return above, below
 
 
 def zero_share(w: Array, x_zero: int, dtype: str) -> Array:

@@ -6,6 +6,7 @@ them), and weights are packed by ordinary nodes (constant ones fold away).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from intaglio.ir import Node, Value, constant
@@ -42,7 +43,6 @@ def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value
         return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
     attrs = {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
     groups, channels, kernel = node.attrs["groups"], w.shape[0], w.shape[2:]
-    window = range(2, w.type.rank)
     plain = channels == groups or not x.type.dynamic
     if groups == x.shape[1] > 1 and x.dtype == "f32" and plain:
         flat = reshape(w, shape=(channels, *kernel))
@@ -50,9 +50,7 @@ def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value
         return channels_first(
             depthwise(_repeated(channels_last(x), channels // groups), rows, c, **attrs)
         )
-    grouped = reshape(w, shape=(groups, channels // groups, *w.shape[1:]))
-    order = (0, *(i + 1 for i in window), 2, 1)
-    packed = _packed_window(transpose(grouped, perm=order))
+    packed = _packed_window(w, groups)
     made = conv(
         channels_last(x), packed, c, channels=channels, kernel=kernel, groups=groups, **attrs
     )
@@ -64,9 +62,11 @@ def conv_transpose_channels_last(node: Node, x: Value, w: Value, c: Value | None
     """conv_transpose -> transpose, cpu.conv_transpose with packed weights, transpose."""
     if x.type.rank > 5:
         return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
-    groups, kernel = node.attrs["groups"], w.shape[2:]
-    grouped = reshape(w, shape=(groups, w.shape[0] // groups, *w.shape[1:]))
-    packed = _packed_window(transpose(grouped, perm=(0, *range(3, w.type.rank + 1), 1, 2)))
+    groups, kernel, taps = node.attrs["groups"], w.shape[2:], math.prod(w.shape[2:])
+    grouped = reshape(w, shape=(groups, w.shape[0] // groups, w.shape[1], taps))
+    rows = transpose(grouped, perm=(0, 3, 1, 2))
+    flat = reshape(rows, shape=(groups, taps * grouped.shape[1], w.shape[1]))
+    packed = pack(flat, tile=PANEL)
     made = conv_transpose(channels_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel,
                           **node.attrs)  # fmt: skip
     return channels_first(made)
@@ -81,12 +81,16 @@ def _repeated(v: Value, times: int) -> Value:
     return repeated
 
 
-def _packed_window(v: Value) -> Value:
-    """[groups, window.., channel, m] -> cpu.pack of [groups, window * channel, m]."""
-    depth = 1
-    for n in v.shape[1:-1]:
-        depth *= n
-    packed: Value = pack(reshape(v, shape=(v.shape[0], depth, v.shape[-1])), tile=PANEL)
+def _packed_window(w: Value, groups: int) -> Value:
+    """Weights [m, channel, window..] -> cpu.pack of [groups, m, window * channel], transposed.
+
+    Where a window has one tap these are the very same bytes.
+    """
+    per, deep, taps = w.shape[0] // groups, w.shape[1], math.prod(w.shape[2:])
+    if taps > 1:
+        w = transpose(reshape(w, shape=(groups, per, deep, taps)), perm=(0, 1, 3, 2))
+    flat = reshape(w, shape=(groups, per, taps * deep))
+    packed: Value = pack(flat, tile=PANEL, transposed=True)
     return packed
 
 

@@ -115,13 +115,16 @@ def _pack_type(b: Value, *, tile: int, transposed: bool) -> Type:
 @op(_pack_type, name="cpu.pack")
 def pack(b: Array, *, tile: int, transposed: bool = False) -> Array:
     """Cut a matrix [k, n] (`transposed`: [n, k]) into panels of `tile` columns, padded with 0."""
-    if transposed:
-        b = np.swapaxes(b, -1, -2)
-    *batch, k, n = b.shape
+    n = b.shape[-2 if transposed else -1]
     panels = -(-n // tile)
-    padded = np.zeros((*batch, k, panels * tile), b.dtype)
-    padded[..., :n] = b
-    return np.ascontiguousarray(np.swapaxes(padded.reshape(*batch, k, panels, tile), -2, -3))
+    if n != panels * tile:
+        ends = (0, panels * tile - n)
+        b = np.pad(b, [(0, 0)] * (b.ndim - 2) + ([ends, (0, 0)] if transposed else [(0, 0), ends]))
+    if transposed:
+        split = np.swapaxes(b.reshape(*b.shape[:-2], panels, tile, b.shape[-1]), -1, -2)
+    else:
+        split = np.swapaxes(b.reshape(*b.shape[:-1], panels, tile), -2, -3)
+    return np.ascontiguousarray(split)
 
 
 def in_pairs(b: Value) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import channels_first, channels_last, reshape
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.int8 import ENTRIES, packed, qconv, wrapped, zero_share
+from intaglio.targets.cpu.int8 import ENTRIES, _shifted, packed, qconv, signed_sums, wrapped
 from intaglio.targets.cpu.lines import lines_of
 from intaglio.targets.cpu.qways import convolution
 from intaglio.targets.cpu.weave import why_not_woven
@@ -59,9 +60,9 @@ def _signed(w: Value, wz: Value | None) -> tuple[Array, Array]:
 
 def _bias(x: Value, xz: Value | None, w: Array, zeros: Array, b: Value | None) -> Array:
     """Bias with all that depends on neither the image's bytes nor on their sum."""
-    x_zero = 0 if xz is None else _number(xz)
-    share = zero_share(w, x_zero, x.dtype)
-    whole = zero_share(np.ones_like(w), x_zero, x.dtype) * zeros - share
+    x_zero = _shifted(0 if xz is None else _number(xz), x.dtype)
+    above, below = signed_sums(w)
+    whole = np.asarray(x_zero * (math.prod(w.shape[1:]) * zeros - above - below))
     return whole if b is None else whole + _data(b)
 
 

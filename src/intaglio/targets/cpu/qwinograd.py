@@ -10,14 +10,24 @@ reach 2^25 and no scale is so small that a 64th of it would lose bits.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 
 import numpy as np
 
+from intaglio import native
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
-from intaglio.targets.cpu.int8 import check_endings, check_operands, ended, image_result, wrapped
+from intaglio.targets.cpu.int8 import (
+    check_endings,
+    check_operands,
+    ended,
+    image_result,
+    signed_sums,
+    wrapped,
+)
 from intaglio.targets.cpu.ops import PANEL, Ints
 
 TILE, SIZE = 4, 6
@@ -41,7 +51,32 @@ WORTH = 0.96  # of the plain way's cycles: the weights at all points are 8 times
 PAIRS = 2.2  # what the plain way costs, times this, where it has to multiply 16-bit pairs as well
 
 
+@functools.cache
+def _library() -> ctypes.CDLL:
+    lib = native.library()
+    pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
+    lib.itg_bytes_at_points.argtypes = [pointer, pointer, u64, u64, u64, u64, pointer]
+    lib.itg_bytes_at_points.restype = None
+    return lib
+
+
+def _by_row(w: Array) -> Array:
+    """Weights [m, c, 3, 3] as [m, 9 * c], in the order in which they lie."""
+    last = np.moveaxis(w, 1, -1) if w.strides[1] == w.itemsize else w
+    return last.reshape(w.shape[0], math.prod(w.shape[1:]))
+
+
 def tiled_weights(w: Array) -> Array:
+    """Weights [m, c, 3, 3] at every point, as `at_points` has them, made by the library."""
+    m, c = w.shape[:2]
+    made = np.empty((POINTS, -(-m // PANEL), -(-c // 2), 2 * PANEL), np.int16)
+    rows, g = np.ascontiguousarray(_by_row(w), np.int8), WEIGHTS.astype(np.int32)
+    apart = (1, c) if w.strides[1] == w.itemsize else (9, 1)
+    _library().itg_bytes_at_points(rows.ctypes.data, g.ctypes.data, m, c, *apart, made.ctypes.data)
+    return made
+
+
+def at_points(w: Array) -> Array:
     """Weights [m, c, 3, 3] at every point as [points, panels, pairs of c, 16 columns of pairs]."""
     m, c = w.shape[:2]
     panels, pairs = -(-m // PANEL), -(-c // 2)
@@ -60,10 +95,8 @@ def _matrices(w: Array, deep: int, channels: int) -> Array:
 
 def largest_sum(w: Array, bias: Array) -> int:
     """The largest sum, in size, of weights [m, ..] times numbers from 0 to 255, plus the bias."""
-    flat, start = w.reshape(w.shape[0], -1).astype(np.int64), bias.astype(np.int64)
-    most = start + 255 * np.where(flat > 0, flat, 0).sum(axis=1)
-    least = start + 255 * np.where(flat < 0, flat, 0).sum(axis=1)
-    return int(np.max([most, -least])) if w.size else 0
+    (above, below), start = signed_sums(_by_row(w)), bias.astype(np.int64)
+    return int(np.max([start + 255 * above, -start - 255 * below])) if w.size else 0
 
 
 def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
