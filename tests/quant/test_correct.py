@@ -36,6 +36,16 @@ def test_the_mean_shift_of_a_convolution_is_known(groups):
     np.testing.assert_allclose(node.inputs[2].data, found, rtol=1e-6)
 
 
+def test_pieces_of_a_layer_are_corrected_as_the_whole(monkeypatch):
+    x, w = Value(Type("f32", (1, 4, 9, 9))), numbers(10, 2, 3, 3)
+    y = conv(x, constant(w), stride=(1, 1), pad=(0, 0, 0, 0), dilation=(1, 1), groups=2)
+    rough, means = np.rint(w * 4) / 4, RNG.random(4)
+    whole = correct.by_means(y.producer, rough, means)
+    for piece in (1, 100):
+        monkeypatch.setattr(correct, "PIECE", piece)
+        np.testing.assert_array_equal(correct.by_means(y.producer, rough, means), whole)
+
+
 def test_transposed_convolutions_and_linear_layers():
     x, w = np.abs(numbers(1, 4, 6, 6)), numbers(4, 3, 2, 2)
     attrs = {"stride": (2, 2), "pad": (0, 0, 0, 0), "output_pad": (0, 0), "dilation": (1, 1)}

@@ -60,12 +60,14 @@ def batch_norm_as_scale_and_shift(x: Value, node: Node) -> Any:
 
 
 def _scaled_weights(conv: Node, w: Array, s: Array) -> Array:
-    if conv.op == "conv":
-        return w * s.reshape(-1, *(1,) * (w.ndim - 1))
-    groups = conv.attrs["groups"]
+    """Multiplied in f64 and rounded once, piece by piece: all of them in f64 would be large."""
+    groups = 1 if conv.op == "conv" else conv.attrs["groups"]
     split = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    split = split * s.reshape(groups, 1, -1, *(1,) * (w.ndim - 2))
-    return split.reshape(w.shape)
+    by = s.reshape(1, -1, 1) if conv.op == "conv" else s.reshape(groups, 1, -1)
+    made = np.empty(split.shape, w.dtype)
+    by = by.reshape(*by.shape, *(1,) * (split.ndim - 3))
+    np.multiply(split, by, out=made, dtype=np.float64, casting="unsafe")
+    return made.reshape(w.shape)
 
 
 @rule(P.mul(CONV, S))
@@ -77,7 +79,7 @@ def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -
     if s is None:
         return no(why_not_along("scale", S, conv.outputs[0]))
     s = wide(s)
-    w = as_like(W, _scaled_weights(conv, wide(W.data), s))  # type: ignore[arg-type]
+    w = constant(_scaled_weights(conv, W.data, s))  # type: ignore[arg-type]
     b = None if B is None else as_like(B, wide(B.data) * s)  # type: ignore[arg-type]
     return ops.REGISTRY[conv.op](x, w, b, origin=conv.origin, **conv.attrs)
 

@@ -159,7 +159,11 @@ def limits_of(scheme: TensorScheme) -> tuple[int, int]:
 def from_integers(stored: Array, scheme: TensorScheme) -> Array:
     """What stored numbers mean."""
     scale, zero = spread_scheme(scheme, stored.ndim)
-    return ((stored.astype(np.float32) - zero) * scale).astype(np.float32)
+    made = stored.astype(np.float32)
+    if zero.any():
+        made -= zero
+    made *= scale
+    return made
 
 
 def spread_scheme(scheme: TensorScheme, rank: int) -> tuple[Array, Array]:

@@ -13,6 +13,8 @@ import numpy as np
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.quant import columns
 
+PIECE = 1 << 16  # differences at a time: they stay in the cache
+
 
 def channel_axis(node: Node) -> int:
     """The axis of a product's input, and of its output, along which channels lie."""
@@ -24,12 +26,15 @@ def by_means(node: Node, stored: Array, means: Array) -> Array:
 
     `means` are those of its input's channels. Windows that reach beyond the border count as whole.
     """
-    m = columns.matrix(node)
-    off = columns.matrix(node, stored).astype(np.float64) - m
-    groups = columns.groups_of(node)
+    exact, rounded = columns.matrix(node), columns.matrix(node, stored)
+    groups, outputs, deep = exact.shape
     each = means.reshape(groups, -1)
-    taps = m.shape[2] // each.shape[1]
-    shift = np.einsum("gok,gk->go", off, np.repeat(each, taps, axis=1))
+    spread = np.repeat(each, deep // each.shape[1], axis=1)
+    shift = np.empty((groups, outputs))
+    some = max(PIECE // (groups * deep), 1)
+    for i in range(0, outputs, some):
+        off = rounded[:, i : i + some].astype(np.float64) - exact[:, i : i + some]
+        shift[:, i : i + some] = np.einsum("gok,gk->go", off, spread)
     if node.op == "conv_transpose":  # an output meets one tap in every stride
         kernel = math.prod(node.inputs[1].shape[2:])  # type: ignore[union-attr]
         shift = shift.reshape(-1, kernel).sum(1) / math.prod(node.attrs["stride"])

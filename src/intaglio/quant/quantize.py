@@ -38,7 +38,7 @@ from intaglio.quant.observe import Observation, Progress, Stops, observe
 from intaglio.quant.options import METHODS as METHODS
 from intaglio.quant.options import Options as Options
 from intaglio.quant.place import PRODUCTS, Placement, layer, place
-from intaglio.quant.probe import let_go
+from intaglio.quant.probe import collecting_late, let_go
 from intaglio.quant.promote import Found, Guard, Point
 from intaglio.quant.recurrent import candidates, quantize_recurrent
 from intaglio.quant.scheme import Scheme, TensorScheme
@@ -223,12 +223,16 @@ def put_in(given: Mapping[str, Any], mean: Any, std: Any) -> dict[str, Any]:
 
 def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any) -> Graph:
     """The float model as it is quantised: optimised, and every tensor has a name of its own."""
-    graph = model.copy() if isinstance(model, Graph) else intaglio.load(os.fspath(model), **load)
     chip = targets.find(target)
     replace = passes.Rules([*chip.replace, *FOLD], chip.cost)
-    passes.run(graph, [*passes.neutral(chip.cost), passes.Pass("replace", replace)], level=2)
-    name_tensors(graph)
-    let_go()  # the file's own weights
+    with collecting_late():
+        if isinstance(model, Graph):
+            graph = model.copy()
+        else:
+            graph = intaglio.load(os.fspath(model), **load)
+        passes.run(graph, [*passes.neutral(chip.cost), passes.Pass("replace", replace)], level=2)
+        name_tensors(graph)
+        let_go()  # the file's own weights
     return graph
 
 

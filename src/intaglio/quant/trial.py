@@ -60,8 +60,8 @@ class Ahead:
         changed = _with_roundings(graph, placement, made.biases)
 
         def work() -> Crew[Session]:
-            after.wait()
             stored = {layer(n): (from_integers(*w), None) for n, w in weights().items()}
+            after.wait()
             return sessions(_stored(changed, stored))
 
         made.sessions = pool.submit(work)
