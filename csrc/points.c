@@ -66,26 +66,42 @@ INLINE void whole_at_points(const int8_t *w, const int32_t *g, int lanes, uint64
 }
 
 INLINE void pairs_of(const int8_t *w, const int32_t *g, uint64_t m, uint64_t c, uint64_t channel, uint64_t tap,
-                     int16_t *made) {
-  const uint64_t count = (m + PANEL - 1) / PANEL, pairs = (c + 1) / 2;
+                     const int head, int16_t *made) {
+  const uint64_t count = (m + PANEL - 1) / PANEL, pairs = head ? (c + 3) / 4 * 2 : (c + 1) / 2, all = pairs + (uint64_t)head;
   int32_t even[36][PANEL], odd[36][PANEL];
-  uint32_t some[36][BLOCK][PANEL];
+  uint32_t some[36][BLOCK][PANEL], start[36][PANEL];
   for (uint64_t i = 0; i < count; i++) {
     const int lanes = m - i * PANEL < PANEL ? (int)(m - i * PANEL) : PANEL;
+    int16_t *panel = made + i * all * 2 * PANEL;
+    memset(start, 0, sizeof start);
     for (uint64_t first = 0; first < pairs; first += BLOCK) {
       const int block = pairs - first < BLOCK ? (int)(pairs - first) : BLOCK;
       for (int b = 0; b < block; b++) {
-        const uint64_t at = 2 * (first + (uint64_t)b);
-        const int8_t *from = w + i * PANEL * c * 9 + at * channel;
-        whole_at_points(from, g, lanes, c * 9, tap, even);
-        whole_at_points(from + (at + 1 < c ? channel : 0), g, at + 1 < c ? lanes : 0, c * 9, tap, odd);
+        const uint64_t v = first + (uint64_t)b, at = head ? v % 2 * pairs + v / 2 * 2 : 2 * v;
+        const int8_t *from = w + i * PANEL * c * 9;
+        whole_at_points(from + (at < c ? at * channel : 0), g, at < c ? lanes : 0, c * 9, tap, even);
+        whole_at_points(from + (at + 1 < c ? (at + 1) * channel : 0), g, at + 1 < c ? lanes : 0, c * 9, tap, odd);
         for (int p = 0; p < 36; p++)
           for (int l = 0; l < PANEL; l++) some[p][b][l] = ((uint32_t)even[p][l] & 0xffff) | (uint32_t)odd[p][l] << 16;
       }
+      for (int b = 0; head && b < block; b += 2)  // of both halves
+        for (int p = 0; p < 36; p++)
+          for (int l = 0; l < PANEL; l++) {
+            const uint32_t x = some[p][b][l], y = some[p][b + 1][l];
+            start[p][l] -= (uint32_t)((int16_t)x * (int16_t)y) + (uint32_t)((int16_t)(x >> 16) * (int16_t)(y >> 16));
+          }
       for (int p = 0; p < 36; p++)
-        memcpy(made + (((uint64_t)p * count + i) * pairs + first) * 2 * PANEL, some[p], (size_t)block * sizeof some[p][0]);
+        memcpy(panel + ((uint64_t)p * count * all + (uint64_t)head + first) * 2 * PANEL, some[p],
+               (size_t)block * sizeof some[p][0]);
     }
+    for (int p = 0; p < 36 && head; p++) memcpy(panel + (uint64_t)p * count * all * 2 * PANEL, start[p], sizeof start[p]);
   }
+}
+
+INLINE void pairs_or_head(const int8_t *w, const int32_t *g, uint64_t m, uint64_t c, uint64_t channel, uint64_t tap,
+                          uint64_t head, int16_t *made) {
+  if (head) pairs_of(w, g, m, c, channel, tap, 1, made);
+  else pairs_of(w, g, m, c, channel, tap, 0, made);
 }
 
 #if defined(__x86_64__)
@@ -101,13 +117,13 @@ HALF_AS_WIDE int by_avx2(const float *w, const double *g, uint64_t m, uint64_t c
 }
 
 WIDE void pairs_by_avx512(const int8_t *w, const int32_t *g, uint64_t m, uint64_t c, uint64_t channel, uint64_t tap,
-                          int16_t *made) {
-  pairs_of(w, g, m, c, channel, tap, made);
+                          uint64_t head, int16_t *made) {
+  pairs_or_head(w, g, m, c, channel, tap, head, made);
 }
 
 HALF_AS_WIDE void pairs_by_avx2(const int8_t *w, const int32_t *g, uint64_t m, uint64_t c, uint64_t channel,
-                                uint64_t tap, int16_t *made) {
-  pairs_of(w, g, m, c, channel, tap, made);
+                                uint64_t tap, uint64_t head, int16_t *made) {
+  pairs_or_head(w, g, m, c, channel, tap, head, made);
 }
 #endif
 
@@ -120,18 +136,18 @@ int itg_weights_at_points(const float *w, const double *g, uint64_t m, uint64_t 
 }
 
 void itg_bytes_at_points(const int8_t *w, const int32_t *g, uint64_t m, uint64_t c, uint64_t channel, uint64_t tap,
-                         int16_t *made) {
+                         uint64_t head, int16_t *made) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) {
-    pairs_by_avx512(w, g, m, c, channel, tap, made);
+    pairs_by_avx512(w, g, m, c, channel, tap, head, made);
     return;
   }
   if (__builtin_cpu_supports("avx2")) {
-    pairs_by_avx2(w, g, m, c, channel, tap, made);
+    pairs_by_avx2(w, g, m, c, channel, tap, head, made);
     return;
   }
 #endif
-  pairs_of(w, g, m, c, channel, tap, made);
+  pairs_or_head(w, g, m, c, channel, tap, head, made);
 }
 
 void itg_signed_sums(const int8_t *w, uint64_t rows, uint64_t n, int64_t *above, int64_t *below) {

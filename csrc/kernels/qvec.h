@@ -101,6 +101,7 @@ enum { QL = 16, QBYTES = 64 };
 #define vq_xor _mm512_xor_si512
 #define vq_and _mm512_and_si512
 #define vq_add _mm512_add_epi32
+#define vq_add16 _mm512_add_epi16
 #define vq_mul _mm512_mullo_epi32
 #define vq_adds16 _mm512_adds_epi16
 #define vq_packs32 _mm512_packs_epi32
@@ -119,6 +120,7 @@ enum { QL = 8, QBYTES = 32 };
 #define vq_xor _mm256_xor_si256
 #define vq_and _mm256_and_si256
 #define vq_add _mm256_add_epi32
+#define vq_add16 _mm256_add_epi16
 #define vq_mul _mm256_mullo_epi32
 #define vq_adds16 _mm256_adds_epi16
 #define vq_packs32 _mm256_packs_epi32

@@ -7,6 +7,7 @@ enum { QL = 4 };  // 32-bit numbers of a vector
 #endif
 enum { PARTS = ITG_PANEL / QL };
 typedef uint32_t vu __attribute__((vector_size(QL * 4), may_alias, aligned(4)));  // unsigned: numbers wrap
+#include "qwrows.h"
 
 // ---- input -----------------------------------------------------------------------------------------
 typedef struct patch {  // the input pixels of a tile
@@ -135,147 +136,6 @@ static void find_patch(const itg_qwinograd *g, const uint8_t *x, const uint8_t *
     for (int64_t j = 0; j < SIZE; j++) {
       const bool inside = y0 + i >= 0 && y0 + i < high && x0 + j >= 0 && x0 + j < wide;
       p->at[i * SIZE + j] = inside ? image + ((y0 + i) * wide + x0 + j) * g->deep : fill;
-    }
-}
-
-// ---- products --------------------------------------------------------------------------------------
-typedef struct product {  // of n rows with some panels, at one point
-  const uint16_t *x, *w;
-  const uint32_t *start;  // what the sums of each column start from
-  uint32_t *out;
-  int64_t n, pairs, row, span;
-  const uint16_t *ahead;  // what is fetched meanwhile: weights of the next point
-} product;
-
-typedef void (*rows_fn)(const product *p);
-
-#if defined(ITG_QVECTORS)
-INLINE vq dot(vq sum, vq x, vq w) {
-#if defined(ISA_avx512vnni)
-  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));  // with the intrinsic GCC 12 keeps sums on the stack
-  return sum;
-#elif defined(ISA_avx512)
-  return _mm512_add_epi32(sum, _mm512_madd_epi16(x, w));
-#else
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(x, w));
-#endif
-}
-
-// M rows at a time; the last tile may do a few rows again.
-INLINE void multiply_rows(const int M, const int V, const product *all) {
-  const product p = *all;  // or GCC would read it again after every store
-  const int N = V * PARTS;
-  const int64_t panel = p.pairs * ITG_QW_PAIR;
-  const uint16_t *ahead = p.ahead;
-  for (int64_t r = 0;;) {
-    const uint16_t *row[8], *w = p.w, *end = p.w + panel;
-    row[0] = p.x + r * p.row;
-    UNROLL for (int m = 1; m < M; m++) row[m] = row[m - 1] + p.row;
-    vq sum[8][ITG_QW_PANELS * PARTS];
-    UNROLL for (int v = 0; v < N; v++) {
-      sum[0][v] = vq_load(p.start + v * QL);
-      UNROLL for (int m = 1; m < M; m++) sum[m][v] = sum[0][v];
-    }
-    for (int64_t k = 0; w < end; k += 2, w += ITG_QW_PAIR, ahead += ITG_QW_PAIR) {
-      __builtin_prefetch(ahead);
-      vq y[ITG_QW_PANELS * PARTS];
-      UNROLL for (int v = 0; v < N; v++) {
-        y[v] = vq_load(w + v / PARTS * panel + v % PARTS * 2 * QL);
-        __asm__("" : "+v"(y[v]));  // or GCC would read it again for every product
-      }
-      UNROLL for (int m = 0; m < M; m++) {
-        int32_t two;
-        memcpy(&two, row[m] + k, sizeof two);
-        const vq x = vq_set(two);
-        UNROLL for (int v = 0; v < N; v++) sum[m][v] = dot(sum[m][v], x, y[v]);
-      }
-    }
-    uint32_t *out = p.out + r * p.span;
-    UNROLL for (int m = 0; m < M; m++, out += p.span)
-      UNROLL for (int v = 0; v < N; v++)
-        vq_store_halves(out + v / PARTS * (POINTS * ITG_PANEL) + v % PARTS * QL, sum[m][v]);
-    const int64_t next = r + 2 * M <= p.n ? r + M : p.n - M;
-    if (next <= r) return;
-    r = next;
-  }
-}
-
-#define ROWS(M, V) \
-  static void rows_##M##x##V(const product *p) { multiply_rows(M, V, p); }
-#if defined(ISA_avx512vnni)
-enum { WIDEST = 4 };
-#define EACH(T)                                                                                         \
-  T(1, 1) T(2, 1) T(4, 1) T(6, 1) T(8, 1) T(1, 2) T(2, 2) T(4, 2) T(6, 2) T(8, 2)                       \
-  T(1, 3) T(2, 3) T(4, 3) T(6, 3) T(8, 3) T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4)
-#elif defined(ISA_avx512)
-enum { WIDEST = 2 };
-#define EACH(T) T(1, 1) T(2, 1) T(4, 1) T(6, 1) T(8, 1) T(1, 2) T(2, 2) T(4, 2) T(6, 2) T(8, 2)
-#else
-enum { WIDEST = 1 };
-#define EACH(T) T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1)
-#endif
-EACH(ROWS)
-
-// As many rows of n at a time as cost least.
-static rows_fn rows_of(int64_t n, int64_t panels) {
-#define ENTRY(M, V) [V - 1][M] = rows_##M##x##V,
-  static const rows_fn all[WIDEST][9] = {EACH(ENTRY)};
-  int64_t best = 1, least = INT64_MAX;
-  for (int64_t m = 1; m <= 8 && m <= n; m++) {
-    const int64_t cost = (n + m - 1) / m * (m * panels + 2);
-    if (all[panels - 1][m] && cost <= least) best = m, least = cost;
-  }
-  return all[panels - 1][best];
-}
-#else
-enum { WIDEST = 1 };
-
-static void rows_1x1(const product *p) {
-  for (int64_t r = 0; r < p->n; r++) {
-    uint32_t *out = p->out + r * p->span;
-    memcpy(out, p->start, ITG_PANEL * sizeof *out);
-    for (int64_t k = 0; k < 2 * p->pairs; k++)
-      for (int c = 0; c < ITG_PANEL; c++)
-        out[c] += (uint32_t)((int16_t)p->x[r * p->row + k] * (int16_t)p->w[k / 2 * ITG_QW_PAIR + c * 2 + k % 2]);
-  }
-}
-
-static rows_fn rows_of(int64_t n, int64_t panels) {
-  (void)n, (void)panels;
-  return rows_1x1;
-}
-#endif
-
-// What the sums of panels [first, last) start from at point (1, 1), which is added to all pixels of a tile: the bias, and
-// what bytes of i8 lack to those of u8, 128 times the sums of the weights. Those at that point are 16 times as large.
-static void find_start(const itg_qwinograd *g, const uint16_t *w, const int32_t *bias, bool is_signed, int64_t first,
-                       int64_t last, uint32_t *start) {
-  memset(start, 0, (size_t)(g->panels * ITG_PANEL) * sizeof *start);
-  for (int64_t i = first * ITG_PANEL; i < last * ITG_PANEL && i < g->channels; i++) start[i] = (uint32_t)bias[i] * 576;
-  for (int64_t p = first; p < last && is_signed; p++)
-    for (int64_t k = 0; k < g->pairs; k++)
-      for (int c = 0; c < ITG_PANEL; c++) {
-        const int16_t *two = (const int16_t *)w + (((SIZE + 1) * g->panels + p) * g->pairs + k) * ITG_QW_PAIR + 2 * c;
-        start[p * ITG_PANEL + c] += (uint32_t)(two[0] + two[1]) * (576 * 128 / 16);
-      }
-}
-
-// The rows of n tiles times the panels [first, last), at every point.
-static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint32_t *start, const uint16_t *in, uint32_t *out,
-                     int64_t n, int64_t first, int64_t last) {
-  static const uint32_t zeros[ITG_QW_PANELS * ITG_PANEL];
-  const int64_t panel = g->pairs * ITG_QW_PAIR, spans = (last - first + WIDEST - 1) / WIDEST;
-  rows_fn runs[ITG_QW_PANELS];
-  for (int64_t i = 0; i < spans; i++)
-    runs[i] = rows_of(n, itg_split(last - first, spans, i + 1) - itg_split(last - first, spans, i));
-  for (int64_t k = 0; k < POINTS; k++)
-    for (int64_t i = 0; i < spans; i++) {
-      const int64_t a = itg_split(last - first, spans, i);
-      const product p = {in + k * g->in_step, w + (k * g->panels + first + a) * panel,
-                         k == SIZE + 1 ? start + (first + a) * ITG_PANEL : zeros, out + (a * POINTS + k) * ITG_PANEL,
-                         n, g->pairs, g->row, g->span,
-                         w + ((k + 1 < POINTS ? k + 1 : k) * g->panels + first + a) * panel};
-      runs[i](&p);
     }
 }
 
@@ -429,7 +289,7 @@ typedef struct task {
   uint8_t *fill;
   bool is_signed;
   uint16_t *in;
-  uint32_t *made, *start;
+  uint32_t *made, *start, *cross;
 } task;
 
 static void run_block(const task *t, int64_t from, int64_t to, int64_t first, int64_t last) {
@@ -445,7 +305,7 @@ static void run_block(const task *t, int64_t from, int64_t to, int64_t first, in
   for (int64_t s = 0; s < spans; s++) {
     const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
     const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
-    multiply(g, t->w, t->start, t->in, t->made, to - from, a, b);
+    multiply(g, t->w, t->start, t->cross, s == 0, t->in, t->made, to - from, a, b);
     at = place_of(g, from);
     for (int64_t i = from; i < to; i++, next_place(g, &at)) {
       const int64_t down = g->w.out[1] - at.y, across = g->w.out[2] - at.x;
@@ -475,6 +335,7 @@ ITG_FN(qwinograd, any) {
   t.in = (uint16_t *)(t.fill + g->fill);
   t.made = (uint32_t *)(t.fill + g->fill + g->in);
   t.start = t.made + g->block * g->span;
+  t.cross = halves_pay(g) ? t.start + g->panels * ITG_PANEL : NULL;
   int64_t from = 0, to = g->tiles, first = 0, last = g->panels;
   // Few tiles of many channels: each part makes all of the input, but reads weights of its own.
   if (g->tiles < (int64_t)parts * ITG_QW_ROWS / 2 && last >= 2 * (int64_t)parts)
@@ -483,7 +344,7 @@ ITG_FN(qwinograd, any) {
     itg_share(g->tiles, 1, part, parts, &from, &to);
   if (from >= to || first >= last) return NULL;
   memset(t.fill, (uint8_t)a->x_zero, g->fill);
-  find_start(g, t.w, t.end.bias, t.is_signed, first, last, t.start);
+  find_start(g, t.w, t.end.bias, t.is_signed, t.cross, first, last, t.start);
   // Blocks as even as whole tiles of rows allow.
   const int64_t blocks = (to - from + g->block - 1) / g->block, rows = last - first < ITG_QW_PANELS ? 8 : 6;
   const int64_t even = ((to - from + blocks - 1) / blocks + rows - 1) / rows * rows;

@@ -8,11 +8,12 @@
 #include "qconv.h"
 
 enum { ITG_QW_TILE = 4, ITG_QW_SIZE = 6, ITG_QW_POINTS = 36, ITG_QW_PAIR = 2 * ITG_PANEL };  // of 16-bit numbers
-enum { ITG_QW_PANELS = 4, ITG_QW_ROWS = 24, ITG_QW_LANES = 16 };  // that are at work together, at most
+enum { ITG_QW_PANELS = 4, ITG_QW_ROWS = 24, ITG_QW_LANES = 16, ITG_QW_ROOM = 32 };  // that are at work together, at most
 
 typedef struct itg_qwinograd {
   itg_window w;
   int64_t channels, deep, panels, pairs;  // deep: input channels; pairs of them, one may be half
+  int64_t head, panel;                    // vectors before the weights of a panel; numbers from one panel to the next
   int64_t down, across, tiles;            // tiles along an image, and of all images
   int64_t block;                          // tiles that are at work together, at most
   int64_t row, in_step;                   // numbers of a tile's inputs at a point, from one point to the next

@@ -31,9 +31,14 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   g->channels = a->channels;
   REFUSE(g->deep < 1 || g->deep > INT64_C(1) << 31, "the image has no channels or absurdly many");
   g->panels = a->channels / ITG_PANEL + (a->channels % ITG_PANEL != 0);
-  g->pairs = (g->deep + 1) / 2;
-  const int64_t want[4] = {ITG_QW_POINTS, g->panels, g->pairs, ITG_QW_PAIR};
-  REFUSE(!itg_has_shape(call->in[1], 4, want), "the weights are not packed for this convolution");
+  // Whole fours of channels behind a vector of what columns start from (qwrows.h), or pairs alone.
+  g->pairs = (g->deep + 3) / 4 * 2;
+  const int64_t headed[4] = {ITG_QW_POINTS, g->panels, g->pairs + 1, ITG_QW_PAIR};
+  g->head = itg_has_shape(call->in[1], 4, headed);
+  if (!g->head) g->pairs = (g->deep + 1) / 2;
+  g->panel = (g->pairs + g->head) * ITG_QW_PAIR;
+  const int64_t bare[4] = {ITG_QW_POINTS, g->panels, g->pairs, ITG_QW_PAIR};
+  REFUSE(!g->head && !itg_has_shape(call->in[1], 4, bare), "the weights are not packed for this convolution");
   words = itg_slide(&g->w, 1, 2, a->pad, out);
   if (words) return words;
   words = itg_qconv_residual(call, &like, out);
@@ -47,8 +52,8 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   // One cache line more than the rows take: points that lie a power of two apart would drive each other out.
   g->in_step = g->block * g->row + ITG_QW_LANES;
   g->fill = ((size_t)g->row + 63) / 64 * 64;
-  g->in = (size_t)(ITG_QW_POINTS * g->in_step) * 2;
-  g->bytes = g->fill + g->in + (size_t)(g->block * g->span + g->panels * ITG_PANEL) * 4;
+  g->in = (size_t)(ITG_QW_POINTS * g->in_step + 8 * g->row) * 2;  // some read eight rows at a time
+  g->bytes = g->fill + g->in + (size_t)(g->block * g->span + g->panels * ITG_PANEL + ITG_QW_POINTS * ITG_QW_ROOM) * 4;
   return NULL;
 }
 

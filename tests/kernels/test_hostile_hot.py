@@ -165,7 +165,8 @@ def winograd(r: random.Random) -> Call:
 
 def bytes_in_tiles(r: random.Random) -> Call:
     deep, channels = r.randint(1, 40), r.randint(0, 70)
-    w = ones(36, -(-channels // 16), -(-deep // 2), 32).astype(np.int16)
+    pairs = r.choice([-(-deep // 2), -(-deep // 4) * 2 + 1])  # the latter with a head
+    w = ones(36, -(-channels // 16), pairs, 32).astype(np.int16)
     attrs = {"channels": channels, "pad": tuple(r.randint(0, 3) for _ in range(4)), "x_zero": 3,
              "y_zero": 5, "lo": 0, "hi": 127, "dtype": "u8", "r_zero": 0,
              "r_scale": 1.0}  # fmt: skip

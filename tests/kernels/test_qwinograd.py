@@ -13,7 +13,7 @@ from tests.kernels.test_winograd import SHAPES
 import intaglio
 from intaglio import native, ops, passes
 from intaglio.errors import BadInput, RunError
-from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ir import Graph, Node, Type, Value, constant
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets import cpu
 from intaglio.targets.cpu import int8, qwinograd
@@ -42,7 +42,9 @@ def test_the_library_makes_the_bytes_that_numpy_makes(shape):
     sums = [np.where(long * s > 0, long, 0).sum((1, 2, 3)) for s in (1, -1)]
     most = np.max([bias + 255 * sums[0], -bias - 255 * sums[1]]) if w.size else 0
     for v in (w, np.moveaxis(np.ascontiguousarray(np.moveaxis(w, 1, -1)), -1, 1), w[::-1][::-1]):
-        np.testing.assert_array_equal(qwinograd.tiled_weights(v), qwinograd.at_points(w))
+        for head in (False, True):
+            made = qwinograd.tiled_weights(v, head)
+            np.testing.assert_array_equal(made, qwinograd.at_points(w, head))
         np.testing.assert_array_equal(int8.signed_sums(v), sums)
         assert qwinograd.largest_sum(v, bias) == most
 
@@ -54,8 +56,10 @@ def test_tiles_are_the_plain_convolution(shape, channels, pad, dtype):
     for r in ranges(dtype):
         attrs = {"channels": channels, "pad": pad, **r}
         ends = per_channel(channels, shape[-1])
-        (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), *ends, **attrs)
-        np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+        for head in (False, True):
+            assert qwinograd.sums_fit(w, "u8")
+            (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w, head), *ends, **attrs)
+            np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -71,7 +75,41 @@ def test_the_largest_numbers_do_not_overflow(sign, dtype):
         ends = np.zeros(20, np.int32), np.full(20, 2.0**-18, np.float32)
         assert qwinograd.largest_sum(w, ends[0]) < qwinograd.MOST
         attrs = {"channels": 20, "pad": (1,) * 4, "x_zero": limits.max, "dtype": "f32"}
-        (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), *ends, tolerance=0.0, **attrs)
+        assert qwinograd.sums_fit(w, "i8")
+        for head in (False, True)[: 1 + (dtype == np.int8)]:
+            ins = x, qwinograd.tiled_weights(w, head), *ends
+            (y,) = check("cpu.qwinograd", *ins, tolerance=0.0, **attrs)
+            np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_half_of_the_products_at_the_limit_of_16_bits(sign):
+    """The largest sum of a weight and a byte at a point is 32748 here, and 32892 would not do."""
+    row = qwinograd.INPUT[1]
+    tile = np.where(sign * np.outer(row, row) > 0, 255, 0).astype(np.uint8)
+    x = np.tile(tile, (3, 2))[None, :, :, None].repeat(16, -1)
+    w = np.full((32, 16, 3, 3), sign * 107, np.int8)
+    w[::3] = RNG.integers(-107, 108, w[::3].shape)
+    assert qwinograd.halved(w, "u8")
+    w[5] = sign * 108
+    assert not qwinograd.halved(w, "u8")
+    assert qwinograd.halved(w, "i8")
+    w[5] = sign * 107
+    ends = np.arange(32, dtype=np.int32) * 1000 - 9999, np.full(32, 2.0**-18, np.float32)
+    attrs = {"channels": 32, "pad": (0,) * 4, "x_zero": 0, "dtype": "f32"}
+    ins = x, qwinograd.tiled_weights(w, head=True), *ends
+    (y,) = check("cpu.qwinograd", *ins, tolerance=0.0, **attrs)
+    np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+
+
+@pytest.mark.parametrize("deep", [1, 2, 3, 5, 8, 18, 24, 44, 64, 96])
+def test_a_head_before_any_number_of_channels(deep):
+    """All of both halves' lengths: what is left of a vector, and images of fewer than 8 tiles."""
+    for size, channels in ((5, 17), (13, 80)):
+        x, w = image(1, size, size, deep, dtype=np.int8), image(channels, deep, 3, 3, dtype=np.int8)
+        ends = per_channel(channels, deep)
+        attrs = {"channels": channels, "pad": (1,) * 4, **ranges(np.int8)[0]}
+        (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w, head=True), *ends, **attrs)
         np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
 
 
@@ -105,8 +143,8 @@ def test_endings(shape, channels):
         np.testing.assert_array_equal(y, plain(x, w, bias, grown, *more, **common, **attrs))
 
 
-def chosen(made: Value, isa: str = "avx512vnni") -> str:
-    """Which op computes a packed convolution in the end."""
+def lowered(made: Value, isa: str = "avx512vnni") -> Node:
+    """What computes a packed convolution in the end."""
     assert made.producer is not None
     x = made.producer.inputs[0]
     assert x is not None
@@ -114,7 +152,26 @@ def chosen(made: Value, isa: str = "avx512vnni") -> str:
     passes.run(graph, [p for p in passes.lowering(cpu.target(isa)) if p.name == "blocks"])
     node = graph.outputs[0].producer
     assert node is not None
-    return node.op
+    return node
+
+
+def test_half_of_the_products_where_that_is_faster():
+    """With VNNI, of more than a panel of channels, and where sums fit into 16 bits."""
+    for isa, deep, channels, weight, head in (
+        ("avx512vnni", 32, 32, 50, True), ("avx512vbmi", 32, 32, 50, True),
+        ("avx512", 32, 32, 50, False), ("avx2", 32, 32, 50, False),
+        ("avx512vnni", 32, 16, 50, False), ("avx512vnni", 32, 32, 108, False),
+    ):  # fmt: skip
+        x = Value(Type("u8", (1, 64, 64, deep)), "x")
+        ends = np.zeros(channels, np.int32), np.full(channels, 1e-4, np.float32)
+        made = convolution(x, np.full((channels, deep, 3, 3), weight, np.int8),
+                           constant(ends[0]), constant(ends[1]), stride=(1, 1), dilation=(1, 1),
+                           pad=(1,) * 4, x_zero=0, lo=0, hi=255, dtype="u8", groups=1)  # fmt: skip
+        node = lowered(made, isa)
+        assert node.op == "cpu.qwinograd"
+        assert node.inputs[1] is not None
+        want = qwinograd.headed(deep) if head else deep // 2
+        assert node.inputs[1].shape[2] == want, (isa, channels, weight)
 
 
 def test_large_sums_stay_with_the_plain_way():
@@ -124,7 +181,7 @@ def test_large_sums_stay_with_the_plain_way():
                              "lo": 0, "hi": 255, "dtype": "u8", "groups": 1}  # fmt: skip
     for weight, name in ((114, "cpu.qwinograd"), (115, "cpu.qconv")):
         w = np.full((128, 128, 3, 3), weight, np.int8)
-        assert chosen(convolution(x, w, *ends, **attrs)) == name
+        assert lowered(convolution(x, w, *ends, **attrs)).op == name
     w = np.full((128, 128, 3, 3), 100, np.int8)  # sums up to 29376000 of 33554432
     scale = np.full(128, 1e-4, np.float32)
     for start, least, name in ((4_000_000, 1e-4, "cpu.qwinograd"), (5_000_000, 1e-4, "cpu.qconv"),
@@ -132,14 +189,14 @@ def test_large_sums_stay_with_the_plain_way():
                                (-30_000_000, 1e-38, "cpu.qconv")):  # fmt: skip
         ends = constant(np.full(128, start, np.int32)), constant(scale)
         scale[3] = least
-        assert chosen(convolution(x, w, *ends, **attrs)) == name
+        assert lowered(convolution(x, w, *ends, **attrs)).op == name
     ends = constant(np.zeros(128, np.int32)), constant(np.full(128, 1e-4, np.float32))
     for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}):
         made = convolution(x, w // 8, *ends, **{**attrs, **change})
-        assert chosen(made) == "cpu.qconv"
+        assert lowered(made).op == "cpu.qconv"
     few = convolution(Value(Type("u8", (1, 28, 28, 3)), "x"), w[:16, :3] // 8, *(
         constant(np.asarray(v.data)[:16]) for v in ends), **attrs)  # fmt: skip
-    assert chosen(few) == "cpu.qconv"
+    assert lowered(few).op == "cpu.qconv"
 
 
 def test_pairs_are_worth_tiles_where_bytes_are_not():
@@ -149,7 +206,8 @@ def test_pairs_are_worth_tiles_where_bytes_are_not():
     made = convolution(x, w, constant(np.zeros(16, np.int32)), constant(scale), stride=(1, 1),
                        dilation=(1, 1), pad=(1,) * 4, x_zero=0, lo=0, hi=255, dtype="u8",
                        groups=1)  # fmt: skip
-    assert [chosen(made, isa) for isa in ("avx512vnni", "avx2")] == ["cpu.qconv", "cpu.qwinograd"]
+    ways = [lowered(made, isa).op for isa in ("avx512vnni", "avx2")]
+    assert ways == ["cpu.qconv", "cpu.qwinograd"]
 
 
 def test_a_compiled_network_takes_tiles():
@@ -184,13 +242,17 @@ def test_refusals():
     assert kernel is not None
     x, w = image(1, 5, 5, 4), qwinograd.tiled_weights(image(8, 4, 3, 3, dtype=np.int8))
     ends = np.zeros(8, np.int32), np.ones(8, np.float32)
+    headed = qwinograd.tiled_weights(image(8, 4, 3, 3, dtype=np.int8), head=True)
     native.run_kernel(kernel, [x, w, *ends], GOOD)
+    native.run_kernel(kernel, [x, headed, *ends], GOOD)
     bad: list[tuple[str, list[Any], dict[str, Any]]] = [
         ("not packed", [x, w, np.zeros(17, np.int32), np.ones(17, np.float32)], {"channels": 17}),
         ("negative", [x, w, *ends], {"pad": (-1, 0, 0, 0)}),
         ("absurdly", [x, w, *ends], {"pad": (1 << 40, 0, 0, 0)}),
         ("two spatial axes", [x[0], w, *ends], {}),
         ("not packed", [image(1, 5, 5, 7), w, *ends], {}),
+        ("not packed", [image(1, 5, 5, 9), headed, *ends], {}),
+        ("not packed", [x, np.concatenate([headed, w], axis=2), *ends], {}),
         ("weights of i16", [x, w.astype(np.int8), *ends], {}),
         ("not kept", [x, w, ends[0]], {"dtype": "i32"}),
         ("zeros of their own", [x, w, *ends, None, None, ends[0]], {}),

@@ -13,6 +13,7 @@ from intaglio.targets.cpu.qwinograd import (
     LEAST,
     MOST,
     PAIRS,
+    halved,
     largest_sum,
     qwinograd,
     tiled_weights,
@@ -45,10 +46,11 @@ def convolution(x: Value, w: Array, bias: Value, scale: Value | None,
 
 # ---- tiles ---------------------------------------------------------------------------------------
 WAYS = "plain", "tiles of 4x4"
+FOURS = 1.0  # what the plain way costs where four bytes are multiplied at once
 
 
 def _in_tiles(node: Node, pick: Any, plain: float) -> Value | No | None:
-    """`plain` is what that way costs, compared with a CPU that multiplies four bytes at once."""
+    """`plain` is what that way costs, compared with FOURS."""
     x, w, bias, scale, residual, table, w_zero = node.inputs
     a = dict(node.attrs)
     channels, kernel, groups, run = (a.pop(k) for k in ("channels", "kernel", "groups", "run"))
@@ -65,9 +67,10 @@ def _in_tiles(node: Node, pick: Any, plain: float) -> Value | No | None:
     if largest_sum(taps, bias.data) >= MOST or np.any(np.abs(scale.data) < LEAST):
         return no("sums may be too large, or scales too small")
     image = (*node.outputs[0].shape[:3], x.shape[-1])
-    if pick(WAYS, WAYS[worth_tiles(image, channels, plain)]) == WAYS[0]:
+    half = plain == FOURS and halved(taps, x.dtype)
+    if pick(WAYS, WAYS[worth_tiles(image, channels, plain, half)]) == WAYS[0]:
         return no("the plain way is as fast")
-    made: Value = qwinograd(x, constant(tiled_weights(taps)), bias, scale, residual, table,
+    made: Value = qwinograd(x, constant(tiled_weights(taps, half)), bias, scale, residual, table,
                             channels=channels, origin=node.origin, **a)  # fmt: skip
     return made
 
@@ -81,5 +84,5 @@ def _tiles(plain: float) -> Rule:
     return qconv_in_tiles
 
 
-TILES_INT8 = (_tiles(1.0),)
+TILES_INT8 = (_tiles(FOURS),)
 PAIRS_INT8 = (_tiles(PAIRS),)  # where products of bytes are those of 16-bit pairs

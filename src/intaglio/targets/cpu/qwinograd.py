@@ -44,8 +44,9 @@ LEAST = 2.0**-100  # nor a scale as small
 # Cycles of a core that starts one vector of products in each, fitted to measured layers.
 PLAIN = 1.06, 1.2  # per product of the plain way; of one panel, where bytes are spread for each
 ENDS = 2.5  # per pixel and panel: sums become bytes
-STORES = 1.5  # per tile, panel and point: products are stored
-WAY_IN, WAY_OUT = 260.0, 180.0  # per tile: to the points of 32 channels, and back of a panel
+HALVED = 0.82  # per product of tiles, where additions take the place of half of them
+STORES = 3.5  # per tile, panel and point: products start and are stored
+WAY_IN, WAY_OUT = 180.0, 150.0  # per tile: to the points of 32 channels, and back of a panel
 CACHED = 6.0  # bytes per cycle: in a network, weights have left the caches since their last use
 WORTH = 0.96  # of the plain way's cycles: the weights at all points are 8 times as large
 PAIRS = 2.2  # what the plain way costs, times this, where it has to multiply 16-bit pairs as well
@@ -55,7 +56,7 @@ PAIRS = 2.2  # what the plain way costs, times this, where it has to multiply 16
 def _library() -> ctypes.CDLL:
     lib = native.library()
     pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
-    lib.itg_bytes_at_points.argtypes = [pointer, pointer, u64, u64, u64, u64, pointer]
+    lib.itg_bytes_at_points.argtypes = [pointer, pointer, *[u64] * 5, pointer]
     lib.itg_bytes_at_points.restype = None
     return lib
 
@@ -66,31 +67,75 @@ def _by_row(w: Array) -> Array:
     return last.reshape(w.shape[0], math.prod(w.shape[1:]))
 
 
-def tiled_weights(w: Array) -> Array:
+def tiled_weights(w: Array, head: bool = False) -> Array:
     """Weights [m, c, 3, 3] at every point, as `at_points` has them, made by the library."""
     m, c = w.shape[:2]
-    made = np.empty((POINTS, -(-m // PANEL), -(-c // 2), 2 * PANEL), np.int16)
+    made = np.empty(
+        (POINTS, -(-m // PANEL), headed(c) if head else -(-c // 2), 2 * PANEL), np.int16
+    )
     rows, g = np.ascontiguousarray(_by_row(w), np.int8), WEIGHTS.astype(np.int32)
     apart = (1, c) if w.strides[1] == w.itemsize else (9, 1)
-    _library().itg_bytes_at_points(rows.ctypes.data, g.ctypes.data, m, c, *apart, made.ctypes.data)
+    ins = rows.ctypes.data, g.ctypes.data, m, c, *apart, head
+    _library().itg_bytes_at_points(*ins, made.ctypes.data)
     return made
 
 
-def at_points(w: Array) -> Array:
-    """Weights [m, c, 3, 3] at every point as [points, panels, pairs of c, 16 columns of pairs]."""
+def at_points(w: Array, head: bool = False) -> Array:
+    """Weights [m, c, 3, 3] at every point as [points, panels, pairs of c, 16 columns of pairs].
+
+    With a `head`, pairs of the first half of the channels and of the second take turns, and before
+    each panel stand 16 numbers of 32 bits: minus the sums of the first half times the second, what
+    columns start from where half of the products is left out.
+    """
     m, c = w.shape[:2]
-    panels, pairs = -(-m // PANEL), -(-c // 2)
+    panels, pairs = -(-m // PANEL), -(-c // 4) * 2 if head else -(-c // 2)
     full = np.zeros((POINTS, pairs * 2, panels * PANEL), np.int16)
-    made = WEIGHTS @ w.astype(np.int64) @ WEIGHTS.T  # m, c, 6, 6
-    full[:, :c, :m] = made.reshape(m, c, POINTS).transpose(2, 1, 0)
+    points = WEIGHTS @ w.astype(np.int64) @ WEIGHTS.T  # m, c, 6, 6
+    full[:, :c, :m] = points.reshape(m, c, POINTS).transpose(2, 1, 0)
     split = full.reshape(POINTS, pairs, 2, panels, PANEL).transpose(0, 3, 1, 4, 2)
-    return np.ascontiguousarray(split).reshape(POINTS, panels, pairs, 2 * PANEL)
+    if not head:
+        return np.ascontiguousarray(split).reshape(POINTS, panels, pairs, 2 * PANEL)
+    first, second = split[:, :, : pairs // 2], split[:, :, pairs // 2 :]
+    start = wrapped(-(first.astype(np.int64) * second).sum((2, 4))).astype("<i4").view("<i2")
+    turns = np.stack([first, second], axis=3).reshape(POINTS, panels, pairs, 2 * PANEL)
+    return np.concatenate([start[:, :, None], turns], axis=2)
 
 
 def _matrices(w: Array, deep: int, channels: int) -> Array:
     """What `tiled_weights` packed, as [points, c, m]."""
-    split = w.reshape(POINTS, w.shape[1], w.shape[2], PANEL, 2).transpose(0, 2, 4, 1, 3)
-    return split.reshape(POINTS, w.shape[2] * 2, w.shape[1] * PANEL)[:, :deep, :channels]
+    panels, pairs = w.shape[1], w.shape[2]
+    if pairs == headed(deep):
+        pairs -= 1
+        w = w[:, :, 1:].reshape(POINTS, panels, pairs // 2, 2, 2 * PANEL).swapaxes(2, 3)
+    split = w.reshape(POINTS, panels, pairs, PANEL, 2).transpose(0, 2, 4, 1, 3)
+    return split.reshape(POINTS, pairs * 2, panels * PANEL)[:, :deep, :channels]
+
+
+def headed(deep: int) -> int:
+    """Vectors of a panel for so many channels, with a head."""
+    return -(-deep // 4) * 2 + 1
+
+
+def sums_fit(w: Array, dtype: str) -> bool:
+    """Whether every sum of a weight [m, c, 3, 3] and a byte, both at a point, fits into 16 bits."""
+    low, high = (-128, 127) if dtype == "i8" else (0, 255)
+    both = np.einsum("ia,jb->ijab", INPUT, INPUT).reshape(SIZE, SIZE, -1)
+    up, down = np.maximum(both, 0).sum(-1), np.minimum(both, 0).sum(-1)
+    x = np.maximum(up * high + down * low, -(up * low + down * high))
+    rows = np.abs(WEIGHTS).sum(-1)
+    for i, j in np.argwhere(x + 128 * np.outer(rows, rows) >= 1 << 15):  # most points need no look
+        taps = np.outer(WEIGHTS[i], WEIGHTS[j]).astype(np.float32)
+        if x[i, j] + np.abs(np.tensordot(w.astype(np.float32), taps)).max(initial=0) >= 1 << 15:
+            return False
+    return True
+
+
+def halved(w: Array, dtype: str) -> bool:
+    """Whether additions should replace half of the products with weights [m, c, 3, 3].
+
+    What is then too much takes some time per row, which a single panel does not win back.
+    """
+    return w.shape[0] > PANEL and w.shape[1] >= PANEL and sums_fit(w, dtype)
 
 
 def largest_sum(w: Array, bias: Array) -> int:
@@ -99,7 +144,7 @@ def largest_sum(w: Array, bias: Array) -> int:
     return int(np.max([start + 255 * above, -start - 255 * below])) if w.size else 0
 
 
-def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
+def cycles(image: tuple[int, ...], channels: int, tiled: bool, half: bool = False) -> float:
     """What a convolution costs that makes pixels [n, h, w] of `channels` from [n, h, w, deep].
 
     Tiles at the edge cost as much as all others, and a panel as much as a full one.
@@ -108,7 +153,7 @@ def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
     panels = -(-channels // PANEL)
     if tiled:
         rows = n * -(-high // TILE) * -(-wide // TILE)
-        products = POINTS * panels * (-(-deep // 2) + STORES)
+        products = POINTS * panels * (-(-deep // 2) * (HALVED if half else 1) + STORES)
         work = rows * (products + -(-deep // 16) / 2 * WAY_IN + panels * WAY_OUT)
         weights = POINTS * deep * panels * PANEL * 2
     else:
@@ -118,9 +163,12 @@ def cycles(image: tuple[int, ...], channels: int, tiled: bool) -> float:
     return math.hypot(work, weights / CACHED)
 
 
-def worth_tiles(image: tuple[int, ...], channels: int, plain: float = 1.0) -> bool:
+def worth_tiles(
+    image: tuple[int, ...], channels: int, plain: float = 1.0, half: bool = False
+) -> bool:
     """Whether tiles are faster, where the plain way costs `plain` times what `cycles` says."""
-    return cycles(image, channels, True) <= WORTH * plain * cycles(image, channels, False)
+    tiles = cycles(image, channels, True, half)
+    return tiles <= WORTH * plain * cycles(image, channels, False)
 
 
 def _qwinograd_type(x: Value, w: Value, bias: Value, scale: Value, residual: Value | None,
@@ -129,8 +177,9 @@ def _qwinograd_type(x: Value, w: Value, bias: Value, scale: Value, residual: Val
     if dtype not in ("u8", "i8", "f32"):
         raise BadInput(f"results of u8, i8 or f32 are made, not {dtype}")
     check_operands(x, bias, scale, table, channels, x_zero, y_zero, lo, hi, dtype)
-    want = Type("i16", (POINTS, -(-channels // PANEL), -(-x.shape[-1] // 2), 2 * PANEL))
-    if x.type.rank != 4 or w.type != want:
+    pairs = -(-x.shape[-1] // 2), headed(x.shape[-1])
+    want = [Type("i16", (POINTS, -(-channels // PANEL), n, 2 * PANEL)) for n in pairs]
+    if x.type.rank != 4 or w.type not in want:
         raise BadInput(f"weights {w.type} are not packed for {x.type} -> {channels} channels")
     made = image_result(x, (channels, x.shape[-1], 3, 3), dtype, stride=(1, 1), pad=pad,
                         dilation=(1, 1), groups=1)  # fmt: skip
