@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "intaglio"
 FLOORS = [
     ("errors", "dtypes"),
     ("ir", "files"),
-    ("ops",),
+    ("ops", "room"),
     ("interpret", "rewrite", "verify", "native", "plan"),
     ("targets", "frontends", "package"),
     ("passes", "session"),

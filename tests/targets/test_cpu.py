@@ -56,6 +56,20 @@ def test_conv(groups: int, dtype: str) -> None:
     assert ("cpu.depthwise" if groups == 8 and dtype != "f64" else "cpu.conv") in left
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i32"])
+@pytest.mark.parametrize("shape", [(16, 3, 1, 1), (38, 5, 3, 2), (2, 1, 4), (64, 7, 1), (4, 0, 2)])
+def test_known_weights_are_packed_like_those_of_an_input(shape: tuple[int, ...], dtype: str):
+    w = np.arange(np.prod(shape)).reshape(shape).astype(dtypes.numpy_of(dtype))
+    for groups in (1, 2):
+        known, given = constant(w), Value(Type(dtype, shape), "w")
+        made = lower._packed_window(known, groups).data
+        nodes = Graph([given], [lower._packed_window(given, groups)], ["packed"])
+        np.testing.assert_array_equal(made, interpret(nodes, {"w": w})["packed"])
+        by_tap = w.reshape(groups, shape[0] // groups, shape[1], -1) if w.size else None
+        for g, m, c, tap in np.ndindex(by_tap.shape) if by_tap is not None else ():
+            assert made[g, m // 16, tap * shape[1] + c, m % 16] == by_tap[g, m, c, tap]
+
+
 def test_depthwise_with_a_multiplier() -> None:
     build = lambda x, w: ops.conv(x, w, groups=4, **WINDOW)  # noqa: E731
     left = lowered(build, (2, 4, 5, 6), (12, 1, 3, 3))

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import native
+from intaglio import native, room
 from intaglio.errors import BadFile
 from intaglio.files import write_atomically
 from intaglio.ir import Array, Type
 from intaglio.package.read import Contents, read
-from intaglio.package.write import aligned, seal, write
+from intaglio.package.write import seal, write
 from intaglio.plan import Plan, Tensor
 
 __all__ = ["Package", "read", "write"]
@@ -45,7 +45,7 @@ class Package:
         """Read a `.itg` file; BadFile if it is none."""
         try:
             with open(path, "rb") as file:
-                data = aligned(os.fstat(file.fileno()).st_size)
+                data = room.alone(os.fstat(file.fileno()).st_size)
                 package = cls(data[: file.readinto(data.data)])
         except OSError as e:
             raise BadFile(f"cannot read {path}: {e.strerror}") from None

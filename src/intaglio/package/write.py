@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, native
+from intaglio import dtypes, native, room
 from intaglio.errors import Unsupported
 from intaglio.ir import Array, Quant
 from intaglio.package import format as f
@@ -70,7 +70,7 @@ def image(sections: Mapping[str, Data], isa: int = 0) -> Array:
         row["kind"], row["offset"], row["size"] = kind.encode(), at, size
         row["flags"] = f.REQUIRED if kind in f.NEWER else 0
         at = f.align(at + size)
-    made = aligned(at)
+    made = room.alone(at)
     for row, (kind, data) in zip(table, sections.items(), strict=True):
         start = int(row["offset"])
         made[end:start] = 0
@@ -83,13 +83,6 @@ def image(sections: Mapping[str, Data], isa: int = 0) -> Array:
     made[end:] = 0
     _head(made, table, isa)
     return made
-
-
-def aligned(size: int) -> Array:
-    """So many bytes, not yet written to, at an address that the runtime takes as it is."""
-    room = np.empty(size + f.ALIGN, np.uint8)
-    skip = -room.ctypes.data % f.ALIGN
-    return room[skip : skip + size]
 
 
 def seal(made: Array) -> Array:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from intaglio import room
 from intaglio.errors import IntaglioError
-from intaglio.ir import Graph, Node, Value, constant
+from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
 from intaglio.rewrite import ANY, P, no, rule
 
@@ -41,7 +42,15 @@ def compute(node: Node) -> Any:
         arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])
     except IntaglioError as e:
         return no(str(e))  # it fails when it runs, and says so then
-    return [constant(np.ascontiguousarray(a).reshape(a.shape)) for a in arrays]
+    return [constant(_dense(a)) for a in arrays]
+
+
+def _dense(a: Array) -> Array:
+    if a.flags.c_contiguous:
+        return a
+    made = room.empty(a.shape, a.dtype)
+    made[...] = a
+    return made
 
 
 @rule(P.shape_of(x))

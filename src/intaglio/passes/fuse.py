@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, ops, room
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.passes.canonical.nothing import interval
 from intaglio.rewrite import P, no, rule
@@ -46,6 +46,14 @@ def as_like(v: Value, data: Array) -> Value:
     return constant(np.ascontiguousarray(data.astype(dtypes.numpy_of(v.dtype))))
 
 
+def scaled(v: Value, by: Array) -> Value:
+    """The constant `v` times `by`: products in f64 that are rounded once, no array of them all."""
+    assert v.data is not None
+    made = room.empty(v.shape, v.data.dtype)
+    np.multiply(v.data, by, out=made, dtype=np.float64, casting="unsafe")
+    return constant(made)
+
+
 # ---- batch norm, scale and shift behind a convolution or a product -------------------------------
 @rule(P.batch_norm(x, c, d, *P["mean! var!"]))
 def batch_norm_as_scale_and_shift(x: Value, node: Node) -> Any:
@@ -59,15 +67,13 @@ def batch_norm_as_scale_and_shift(x: Value, node: Node) -> Any:
     )
 
 
-def _scaled_weights(conv: Node, w: Array, s: Array) -> Array:
-    """Multiplied in f64 and rounded once, piece by piece: all of them in f64 would be large."""
-    groups = 1 if conv.op == "conv" else conv.attrs["groups"]
-    split = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    by = s.reshape(1, -1, 1) if conv.op == "conv" else s.reshape(groups, 1, -1)
-    made = np.empty(split.shape, w.dtype)
-    by = by.reshape(*by.shape, *(1,) * (split.ndim - 3))
-    np.multiply(split, by, out=made, dtype=np.float64, casting="unsafe")
-    return made.reshape(w.shape)
+def _per_output(conv: Node, w: Value, s: Array) -> Array:
+    """A factor for every weight, of one for every output channel."""
+    rest = (1,) * (w.type.rank - 2)
+    if conv.op == "conv":
+        return s.reshape(-1, 1, *rest)
+    by_group = s.reshape(conv.attrs["groups"], -1, *rest)
+    return np.repeat(by_group, w.shape[0] // len(by_group), axis=0)
 
 
 @rule(P.mul(CONV, S))
@@ -79,7 +85,7 @@ def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -
     if s is None:
         return no(why_not_along("scale", S, conv.outputs[0]))
     s = wide(s)
-    w = constant(_scaled_weights(conv, W.data, s))  # type: ignore[arg-type]
+    w = scaled(W, _per_output(conv, W, s))
     b = None if B is None else as_like(B, wide(B.data) * s)  # type: ignore[arg-type]
     return ops.REGISTRY[conv.op](x, w, b, origin=conv.origin, **conv.attrs)
 
@@ -108,7 +114,7 @@ def scale_into_matmul(x: Value, W: Value, S: Value, node: Node) -> Any:  # noqa:
     s = along(S, node.outputs[0], -1) if W.type.rank > 1 and dtypes.is_float(W.dtype) else None
     if s is None:
         return no(why_not_along("scale", S, node.outputs[0]))
-    return ops.matmul(x, as_like(W, wide(W.data) * wide(s)))  # type: ignore[arg-type]
+    return ops.matmul(x, scaled(W, wide(s)))
 
 
 @rule(P.mul(P.add(P.matmul(x, W) @ "product", c), S))
@@ -127,7 +133,7 @@ def scale_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node)
     s = along(S, conv.inputs[0], 1)  # type: ignore[arg-type]
     if s is None or x.type != conv.inputs[0].type:  # type: ignore[union-attr]
         return no(why_not_along("scale", S, conv.inputs[0]))  # type: ignore[arg-type]
-    return ops.conv(x, as_like(W, wide(W.data) * _per_input(conv, s)), B, **conv.attrs)  # type: ignore[arg-type]
+    return ops.conv(x, scaled(W, _per_input(conv, s)), B, **conv.attrs)
 
 
 @rule(P.conv(P.add(x, S), W, B) @ "conv")

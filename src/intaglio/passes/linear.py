@@ -14,7 +14,7 @@ from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.canonical.pieces import ranges
-from intaglio.passes.fuse import along, as_like, why_not_along, wide
+from intaglio.passes.fuse import along, as_like, scaled, why_not_along, wide
 from intaglio.rewrite import No, P, no, rule
 
 x, y, W, V, S, c, d = P["x y W! V! S! c! d!"]
@@ -32,7 +32,7 @@ def scale_before_matmul(x: Value, S: Value, W: Value, scale: Node) -> Any:  # no
     s = along(S, scale.outputs[0], -1) if _whole(x, scale.outputs[0]) else None
     if s is None or W.type.rank < 2:
         return no(why_not_along("scale", S, scale.outputs[0]))
-    return ops.matmul(x, as_like(W, wide(W.data) * wide(s)[:, None]))  # type: ignore[arg-type]
+    return ops.matmul(x, scaled(W, wide(s)[:, None]))
 
 
 @rule(P.matmul(P.add(x, S) @ "shift", W))
@@ -53,7 +53,7 @@ def scale_into_left_matrix(x: Value, W: Value, S: Value, product: Node) -> Any: 
     s = along(S, out, -2) if dtypes.is_float(W.dtype) else None
     if s is None:
         return no(why_not_along("scale", S, out))
-    return ops.matmul(as_like(W, wide(W.data) * wide(s)[:, None]), x)  # type: ignore[arg-type]
+    return ops.matmul(scaled(W, wide(s)[:, None]), x)
 
 
 @rule(P.mul(P.matmul(x, y) @ "product", S))

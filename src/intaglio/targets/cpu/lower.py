@@ -23,6 +23,7 @@ from intaglio.targets.cpu.ops import (
     depthwise,
     gemm,
     pack,
+    packed_window,
     pool,
 )
 from intaglio.targets.cpu.qlinear import INT8
@@ -82,10 +83,9 @@ def _repeated(v: Value, times: int) -> Value:
 
 
 def _packed_window(w: Value, groups: int) -> Value:
-    """Weights [m, channel, window..] -> cpu.pack of [groups, m, window * channel], transposed.
-
-    Where a window has one tap these are the very same bytes.
-    """
+    """Weights [m, channel, window..] -> cpu.pack of [groups, m, window * channel], transposed."""
+    if w.data is not None:
+        return constant(packed_window(w.data, groups))
     per, deep, taps = w.shape[0] // groups, w.shape[1], math.prod(w.shape[2:])
     if taps > 1:
         w = transpose(reshape(w, shape=(groups, per, deep, taps)), perm=(0, 1, 3, 2))

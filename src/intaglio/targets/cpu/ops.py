@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, ops, room
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.precision import SMALL
@@ -115,16 +115,33 @@ def _pack_type(b: Value, *, tile: int, transposed: bool) -> Type:
 @op(_pack_type, name="cpu.pack")
 def pack(b: Array, *, tile: int, transposed: bool = False) -> Array:
     """Cut a matrix [k, n] (`transposed`: [n, k]) into panels of `tile` columns, padded with 0."""
-    n = b.shape[-2 if transposed else -1]
-    panels = -(-n // tile)
-    if n != panels * tile:
-        ends = (0, panels * tile - n)
-        b = np.pad(b, [(0, 0)] * (b.ndim - 2) + ([ends, (0, 0)] if transposed else [(0, 0), ends]))
-    if transposed:
-        split = np.swapaxes(b.reshape(*b.shape[:-2], panels, tile, b.shape[-1]), -1, -2)
-    else:
-        split = np.swapaxes(b.reshape(*b.shape[:-1], panels, tile), -2, -3)
-    return np.ascontiguousarray(split)
+    batch = b.shape[:-2]
+    flat = b.reshape(math.prod(batch), *b.shape[-2:])
+    made = in_panels(flat if transposed else np.swapaxes(flat, 1, 2), tile)
+    return made.reshape(*batch, *made.shape[1:])
+
+
+def in_panels(columns: Array, tile: int) -> Array:
+    """[batch, n, k..], however it lies, as [batch, panels, k.., tile]: the one copy that it takes.
+
+    What the last panel lacks is 0.
+    """
+    batch, n, *deep = columns.shape
+    full, left = divmod(n, tile)
+    made = room.empty((batch, -(-n // tile), *deep, tile), columns.dtype)
+    whole = columns[:, : n - left].reshape(batch, full, tile, *deep)
+    made[:, :full] = np.moveaxis(whole, 2, -1)
+    if left:
+        made[:, full, ..., :left] = np.moveaxis(columns[:, n - left :], 1, -1)
+        made[:, full, ..., left:] = 0
+    return made
+
+
+def packed_window(w: Array, groups: int, tile: int = PANEL) -> Array:
+    """Weights [m, channel, window..] as cpu.pack of [groups, m, window * channel], transposed."""
+    per, deep, taps = w.shape[0] // groups, w.shape[1], math.prod(w.shape[2:])
+    made = in_panels(w.reshape(groups, per, deep, taps).swapaxes(2, 3), tile)
+    return made.reshape(*made.shape[:2], taps * deep, tile)
 
 
 def in_pairs(b: Value) -> Value:

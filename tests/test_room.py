@@ -1,0 +1,65 @@
+"""Arrays in blocks: each has its own bytes, and a block goes with the last of them."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from intaglio import room
+
+SIZES = [0, 1, room.SMALL - 1, room.SMALL, 100_001, 3 << 20, room.LARGE, room.LARGE + 1, 40 << 20]
+
+
+def test_arrays_do_not_touch():
+    arrays = [room.empty((n,), np.uint8) for n in SIZES * 3]
+    for i, a in enumerate(arrays):
+        a[:1], a[-1:] = i, i
+        if a.size >= room.SMALL:
+            assert a.ctypes.data % room.ALIGN == 0
+    assert all((a[:1] == i).all() and (a[-1:] == i).all() for i, a in enumerate(arrays))
+    spans = sorted((a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays if a.size)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i1", "f8", "u2"])
+@pytest.mark.parametrize("shape", [(), (0, 5), (7, 3), (130, 257), (9, 512, 700)])
+def test_they_are_what_numpy_would_make(shape, dtype):
+    made, like = room.empty(shape, dtype), np.empty(shape, dtype)
+    assert (made.shape, made.dtype, made.strides) == (like.shape, like.dtype, like.strides)
+    assert made.flags.c_contiguous
+    assert made.flags.writeable
+
+
+def test_a_block_is_let_go_with_its_last_array():
+    first, second = (room.empty((1 << 20,), np.uint8) for _ in range(2))
+    block = weakref.ref(first.base)
+    del first
+    gc.collect()
+    assert block() is second.base
+    del second
+    gc.collect()
+    assert block() is None
+    assert room.empty((1 << 20,), np.uint8).size == 1 << 20  # of a new one
+
+
+def test_threads_have_their_own_blocks():
+    bases = []
+    ours = room.empty((1 << 20,), np.uint8)
+    thread = threading.Thread(target=lambda: bases.append(room.empty((1 << 20,), np.uint8)))
+    thread.start()
+    thread.join()
+    assert bases[0].base is not ours.base
+
+
+def test_what_is_alone_shares_no_block():
+    beside = room.empty((1 << 20,), np.uint8)
+    for size in (0, 5, room.SMALL, room.LARGE + 1):
+        made = room.alone(size)
+        assert made.size == size
+        assert made.base is not beside.base
+        assert made.ctypes.data % room.ALIGN == 0 or not size
