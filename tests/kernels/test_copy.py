@@ -37,6 +37,19 @@ def test_transpose(dtype: Any) -> None:
     check("transpose", counted((2, 3, 2, 3, 2, 3, 2, 3), dtype), perm=(7, 1, 5, 3, 4, 2, 6, 0))
 
 
+@pytest.mark.parametrize("turns", [4, 5, 17, 70])
+def test_short_runs_of_every_length(turns: int) -> None:
+    """As a pixel shuffle has them; also runs that lie backwards in the input, or apart."""
+    for run in range(1, 18):
+        x = counted((2, turns, 3, run), np.uint8)
+        check("transpose", x, perm=(0, 2, 1, 3))
+        for start, stop, step in ((-1, -END, -1), (0, END, 2)):
+            ends = {"start": (0, start, 1, 0), "stop": (2, stop, 3, run), "step": (1, step, 1, 1)}
+            check("slice", x, **ends)
+            check("slice", x[:, :, 0], **{k: (*v[:2], v[3]) for k, v in ends.items()})
+    check("transpose", counted((1, 5, turns, 3, 3)), perm=(0, 1, 3, 2, 4))
+
+
 @pytest.mark.parametrize("rows", [4, 7, 8, 9, 58, 300])
 @pytest.mark.parametrize("cols", [2, 3])
 def test_transpose_to_pairs(rows: int, cols: int) -> None:
