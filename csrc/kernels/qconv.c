@@ -20,6 +20,7 @@ typedef struct task {
   void *out;
   class classes[ITG_QCLASSES];
   int n_classes;
+  bool lanes;  // whole lines, with pixels in the lanes of vectors
 } task;
 
 // ---- what tiles read -------------------------------------------------------------------------------
@@ -86,6 +87,8 @@ static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
     rows[i].sum = sum;
   }
 }
+
+#include "qlanes.h"
 
 // ---- which taps meet the image ---------------------------------------------------------------------
 static void add_tap(itg_qtap *taps, int64_t *n, int64_t x, int64_t w, int64_t bytes) {
@@ -267,6 +270,10 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
 
 static void run_windows(task *t, const share *s) {
   const itg_window *w = &t->c.w;
+#if defined(__AVX512VBMI__)
+  lanes beside;
+  if (t->lanes) lanes_of(t, s->first, s->last, &beside);
+#endif
   for (int64_t r = s->from, stop; r < s->to; r = stop) {  // as many lines as are kept at a time
     const int64_t line = r / w->out[2], oy = line % w->out[1], plane = line / w->out[1];
     const int64_t blocks = (w->out[1] + t->l.rows - 1) / t->l.rows;
@@ -275,6 +282,12 @@ static void run_windows(task *t, const share *s) {
     stop = (line - oy + end) * w->out[2];
     stop = stop < s->to ? stop : s->to;
     keep_lines(t, plane / w->out[0], plane % w->out[0], oy, (stop - 1) / w->out[2] - line + 1);
+#if defined(__AVX512VBMI__)
+    if (t->lanes) {
+      lanes_lines(&beside, line, (stop - r) / w->out[2]);
+      continue;
+    }
+#endif
     const int64_t parts = (stop - r + ITG_QPIXELS - 1) / ITG_QPIXELS;
     for (int64_t i = 0; i < parts; i++) {
       const int64_t from = r + itg_split(stop - r, parts, i), to = r + itg_split(stop - r, parts, i + 1);
@@ -311,10 +324,14 @@ ITG_FN(qconv, any) {
   uint8_t entries[ITG_QENTRIES];
   t.to = itg_qconv_end(call, a, entries);
   t.w_zero = w_zero ? w_zero->data : NULL;
+  t.lanes = false;
+#if defined(__AVX512VBMI__)
+  t.lanes = fits_lanes(&t);
+#endif
   first_class(&t, lists);
   int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
   if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
-  else itg_share(to, 1, part, parts, &from, &to);
+  else itg_share(to, t.lanes ? c->w.out[2] : 1, part, parts, &from, &to);
   while (first < last && from < to) {
     const int64_t g = first / c->panels, before = g * c->panels;
     const int64_t stop = before + c->panels < last ? before + c->panels : last;

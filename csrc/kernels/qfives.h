@@ -1,6 +1,6 @@
-// 5x5 windows of single channels over bytes, 16 channels at a time. Lines are woven (qdepth.h) in groups of four, each once:
-// whatever line a window begins at, it sees two such groups, with weights moved by as many bytes as it begins lower. Sums
-// become bytes between the products of the next. Included by qdepthwise.c.
+// 5x5 windows of single channels over bytes, 16 channels at a time. Lines are woven (qdepth.h) in groups of four, each
+// once: whatever line a window begins at, it sees two such groups, with weights moved by as many bytes as it begins
+// lower. Sums become bytes between the products of the next. Included by qdepthwise.c.
 #if defined(ISA_avx512vnni)
 enum { FIVE = 5, FIVE_TAPS = 2 * FIVE, LOWER = 4, FIVE_MOST = 7 };  // LOWER: places in a group where windows may begin
 
@@ -18,8 +18,10 @@ typedef struct five {  // some lines of output, one block of channels
 INLINE void five_taps(const uint8_t *from, const vq_four *w, const int M, const int STEP, vq *sum) {
   UNROLL for (int x = 0; x < FIVE + (M - 1) * STEP; x++) {
     const vq in = vq_load(from + x * ITG_QPLACE);
-    UNROLL for (int k = 0; k < FIVE; k++)
-      if (x >= k && (x - k) % STEP == 0 && (x - k) / STEP < M) sum[(x - k) / STEP] = vq_dot(sum[(x - k) / STEP], in, w[k]);
+    UNROLL for (int k = 0; k < FIVE; k++) {
+      const int m = (x - k) / STEP;
+      if (x >= k && (x - k) % STEP == 0 && m < M) sum[m] = vq_dot(sum[m], in, w[k]);
+    }
   }
 }
 
@@ -105,7 +107,8 @@ static void five_weights(const int8_t *from, vq (*to)[FIVE_TAPS]) {
 }
 
 // Lines [y, y + 4) of the image, of which some may be padding, and the columns that windows see.
-static void weave_five(const task *t, int64_t batch, int64_t y, int64_t c, int64_t channels, int64_t block, uint8_t *to) {
+static void weave_five(const task *t, int64_t batch, int64_t y, int64_t c, int64_t channels, int64_t block,
+                       uint8_t *to) {
   const itg_window *w = &t->d.w;
   const int64_t columns = t->d.five_columns, pitch = t->d.channels, before = w->before[2];
   const int64_t begin = before < columns ? before : columns;
@@ -147,8 +150,8 @@ static void five_image(const task *t, uint8_t *woven, int64_t row, int64_t end, 
       for (int64_t i = 0; i < blocks; i++) {
         const int64_t at = c + i * ITG_QBLOCK16, n = channels - i * ITG_QBLOCK16;
         const __mmask16 some = n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-        const five f = {.woven = woven + i * block, .slot = slot, .slots = slots, .first = group, .weights = weights[i][0],
-                        .t = t, .bias = _mm512_maskz_loadu_epi32(some, t->end.bias + at),
+        const five f = {.woven = woven + i * block, .slot = slot, .slots = slots, .first = group,
+                        .weights = weights[i][0], .t = t, .bias = _mm512_maskz_loadu_epi32(some, t->end.bias + at),
                         .scale = _mm512_maskz_loadu_ps(some, t->end.scale + at),
                         .out = t->out + (row + y) * w->out[2] * d->channels + at, .lines = lines, .pixels = w->out[2],
                         .channels = n < 16 ? n : 16};

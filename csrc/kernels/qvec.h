@@ -33,8 +33,14 @@ typedef struct itg_requantize {
 
 static inline itg_requantize itg_requantize_of(const int32_t *bias, const float *scale, int64_t channels, int64_t zero,
                                                int64_t lo, int64_t hi, int64_t low) {
-  bool small = true;
-  for (int64_t i = 0; i < channels; i++) small &= fabsf(scale[i]) < .5f;
+  int32_t most = 0;  // the bits of |scale| are in the order of the numbers: whole numbers, so that this becomes vectors
+  for (int64_t i = 0; i < channels; i++) {
+    int32_t bits;
+    memcpy(&bits, scale + i, sizeof bits);
+    bits &= 0x7fffffff;
+    most = bits > most ? bits : most;
+  }
+  const bool small = most < 0x3f000000;  // 0.5
   return (itg_requantize){.bias = bias, .scale = scale, .lo = (float)(lo - zero), .hi = (float)(hi - zero),
                           .zero = (int32_t)zero, .high = low ? 0x80 : 0, .small = small,
                           .saturates = small && hi - lo == 255};
@@ -110,6 +116,10 @@ enum { QL = 16, QBYTES = 64 };
 #define vq_unpackhi8 _mm512_unpackhi_epi8
 #define vq_unpacklo16 _mm512_unpacklo_epi16
 #define vq_unpackhi16 _mm512_unpackhi_epi16
+#define vq_unpacklo32 _mm512_unpacklo_epi32
+#define vq_unpackhi32 _mm512_unpackhi_epi32
+#define vq_unpacklo64 _mm512_unpacklo_epi64
+#define vq_unpackhi64 _mm512_unpackhi_epi64
 #else
 typedef __m256i vq;
 enum { QL = 8, QBYTES = 32 };
@@ -260,22 +270,40 @@ INLINE vq vq_of_256(const uint8_t *table, vq at) {
   return _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), vq_of_128(table, at), vq_of_128(table + 128, at));
 }
 
-INLINE vq vq_on_lines(vq left, vq right, const itg_requantize *q) {
-  const __m128i shift = _mm_cvtsi32_si128(q->shift);
-  const vq at = vq_packus16(_mm512_srl_epi16(left, shift), _mm512_srl_epi16(right, shift)), none = vq_set(0);
-  vq rise, low, high;
-  if (q->pieces == 128) {
-    rise = vq_of_128(q->table, at), low = vq_of_128(q->table + 128, at), high = vq_of_128(q->table + 256, at);
-  } else {
-    rise = vq_of_256(q->table, at), low = vq_of_256(q->table + 256, at), high = vq_of_256(q->table + 512, at);
-  }
+// Bytes as vq_narrow leaves them, from rises and both bytes of starts.
+INLINE vq vq_along(vq left, vq right, vq rise, vq low, vq high) {
   // Bytes of numbers that were packed and unpacked lie where they did. The upper ones meet zero.
+  const vq none = vq_set(0);
   left = _mm512_maddubs_epi16(left, vq_unpacklo8(rise, none));
   right = _mm512_maddubs_epi16(right, vq_unpackhi8(rise, none));
   left = _mm512_srai_epi16(_mm512_add_epi16(left, vq_unpacklo8(low, high)), 7);
   right = _mm512_srai_epi16(_mm512_add_epi16(right, vq_unpackhi8(low, high)), 7);
-  const vq bytes = vq_in_order(_mm512_packs_epi16(left, right));
+  return _mm512_packs_epi16(left, right);
+}
+
+INLINE vq vq_pieces_of(vq left, vq right, const itg_requantize *q) {
+  const __m128i shift = _mm_cvtsi32_si128(q->shift);
+  return vq_packus16(_mm512_srl_epi16(left, shift), _mm512_srl_epi16(right, shift));
+}
+
+INLINE vq vq_on_128_lines(vq left, vq right, const itg_requantize *q) {
+  const vq at = vq_pieces_of(left, right, q);
+  return vq_along(left, right, vq_of_128(q->table, at), vq_of_128(q->table + 128, at), vq_of_128(q->table + 256, at));
+}
+
+INLINE vq vq_on_lines_apart(vq left, vq right, const itg_requantize *q) {
+  vq bytes;
+  if (q->pieces == 128) {
+    bytes = vq_on_128_lines(left, right, q);
+  } else {
+    const vq at = vq_pieces_of(left, right, q);
+    bytes = vq_along(left, right, vq_of_256(q->table, at), vq_of_256(q->table + 256, at), vq_of_256(q->table + 512, at));
+  }
   return q->flip ? vq_xor(bytes, vq_set((int32_t)0x80808080)) : bytes;
+}
+
+INLINE vq vq_on_lines(vq left, vq right, const itg_requantize *q) {
+  return vq_in_order(vq_on_lines_apart(left, right, q));
 }
 
 // Numbers that 32 bits can keep are bounded once they have 16.

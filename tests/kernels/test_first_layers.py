@@ -1,0 +1,54 @@
+"""Convolutions of few bytes per window, whose pixels lie in the lanes of vectors with VBMI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.check import check
+from tests.kernels.test_int8 import image, per_channel, ranges
+
+from intaglio.targets.cpu import int8 as cpu_int8
+from intaglio.targets.cpu.lines import lines_of
+
+WINDOWS = [(3, 3, 1), (3, 3, 2), (3, 5, 1), (1, 5, 1), (1, 5, 2), (1, 5, 3), (3, 3, 4)]
+
+
+def layer(deep: int, kernel: int, stride: int, channels: int, **more: Any) -> tuple[Any, ...]:
+    run = cpu_int8.best_run(deep, (kernel,) * 2, (1, 1), 1)
+    w = cpu_int8.packed(image(1, channels, deep, kernel, kernel, dtype=np.int8), run)
+    attrs = {"channels": channels, "kernel": (kernel,) * 2, "stride": (stride,) * 2,
+             "dilation": (1, 1), "pad": (kernel // 2,) * 4, "run": run, **more}  # fmt: skip
+    return w, attrs
+
+
+@pytest.mark.parametrize(("deep", "kernel", "stride"), WINDOWS)
+@pytest.mark.parametrize("channels", [3, 16, 24, 72])
+def test_windows(deep, kernel, stride, channels):
+    """Lines of 15, 17 and 34 pixels: fewer than lanes, some of them done again."""
+    for width in (15, 17, 34):
+        w, attrs = layer(deep, kernel, stride, channels, dilation=(1 + width % 2, 1))
+        attrs["pad"] = (kernel, kernel // 2, kernel // 2, kernel // 2)
+        for dtype, r in ((np.uint8, width % 4), (np.int8, width // 2 % 4)):
+            x = image(2, 6, (width - 1) * stride + 1, deep, dtype=dtype)
+            r = ranges(dtype)[r]
+            check("cpu.qconv", x, w, *per_channel(channels, deep * kernel**2), **attrs, **r)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(("deep", "kernel", "stride"), [(3, 3, 2), (1, 5, 1)])
+def test_functions(deep, kernel, stride, large):
+    """Tables of bytes, and lines in the place of larger ones, also behind scales that are large."""
+    w, attrs = layer(deep, kernel, stride, 20)
+    bias, scale = per_channel(20, deep * kernel**2)
+    x = image(1, 5, 40, deep)
+    for entries, dtype in ((200, np.int8), (256, np.uint8), (900, np.int8), (900, np.uint8)):
+        low = int(np.iinfo(dtype).min)
+        rising = low + np.maximum(np.arange(entries) - 100, 0) * 255 // entries
+        table = lines_of(rising.astype(dtype)) if entries > 256 else image(entries, dtype=dtype)
+        assert table is not None
+        scales = scale * np.float32(entries / 256)
+        scales[3] = 0.75 if large else scales[3]
+        check("cpu.qconv", x, w, bias, scales, None, table, **attrs, x_zero=7, y_zero=entries // 3,
+              lo=0, hi=entries - 1, dtype="i8" if dtype == np.int8 else "u8")  # fmt: skip
