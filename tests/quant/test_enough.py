@@ -10,7 +10,7 @@ from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.activation import relu
 from intaglio.ops.conv import conv
 from intaglio.quant.compare import Reference
-from intaglio.quant.enough import BLOCK, FIRST, Enough, spread
+from intaglio.quant.enough import BLOCK, EARLY, FIRST, SHARE, Enough, spread
 from intaglio.quant.observe import Observation
 from intaglio.quant.options import Options
 from intaglio.quant.place import place
@@ -69,6 +69,21 @@ def test_a_block_beyond_the_ranges_is_not_enough():
     assert judge.share > 10
     assert block(1.0)
     assert judge.share < 0.01
+
+
+def test_the_first_ranges_are_judged_strictly():
+    """Few samples made them: what is little later is not little yet."""
+    values = np.linspace(-1, 1, 5001)
+    for growth, early in ((1.005, True), (1.01, False)):
+        seen, judge = [Observation("a")], Enough()
+        judge.sizes()
+        found = []
+        for n in range(3):
+            seen[0].add(values * growth**n)
+            found.append(judge.reached(seen))
+        assert found == [False, early, True]
+        assert (judge.share <= EARLY) == early
+        assert judge.share <= SHARE
 
 
 def test_settled_ranges_end_calibration():

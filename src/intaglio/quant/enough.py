@@ -13,9 +13,10 @@ import numpy as np
 
 from intaglio.quant.observe import Observation, widened
 
-FIRST = 16  # samples that make the first ranges
+FIRST = 8  # samples that make the first ranges
 BLOCK = 8  # samples that are judged by the ranges of those before
-SHARE = 0.1  # of what rounding costs: ranges are settled where cutting a block costs less
+SHARE = 0.1  # of what rounding costs: ranges are settled where cutting a block costs less,
+EARLY = 0.02  # and where it costs that much less by the first ranges, which few samples made
 
 
 def spread(count: int) -> list[int]:
@@ -32,11 +33,12 @@ class Enough:
         """`steps` is how many a range is cut into."""
         self.steps = steps
         self.before: list[tuple[float, float, np.ndarray, int]] = []
+        self.judged = 0  # blocks
         self.share = float("inf")  # of the rounding error, that the last block would have added
 
     def sizes(self) -> Iterator[int]:
         """How many samples there are in every block."""
-        self.before = []
+        self.before, self.judged = [], 0
         return itertools.chain([FIRST], itertools.repeat(BLOCK))
 
     def reached(self, seen: Iterable[Observation]) -> bool:
@@ -57,7 +59,8 @@ class Enough:
                 cut += float(new @ (over * over)) / power
                 rounded += float(new.sum()) * ((high - low) / self.steps) ** 2 / 12 / power
         self.share = cut / rounded if rounded else (np.inf if cut else 0.0)
-        return self.share <= SHARE
+        self.judged += 1
+        return self.share <= (EARLY if self.judged == 1 else SHARE)
 
     def words(self, used: int, given: int) -> str:
         """What a user should know of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -38,7 +39,7 @@ from intaglio.quant.observe import Observation, Progress, Stops, observe
 from intaglio.quant.options import METHODS as METHODS
 from intaglio.quant.options import Options as Options
 from intaglio.quant.place import PRODUCTS, Placement, layer, place
-from intaglio.quant.probe import collecting_late, let_go
+from intaglio.quant.probe import collecting_late
 from intaglio.quant.promote import Found, Guard, Point
 from intaglio.quant.recurrent import candidates, quantize_recurrent
 from intaglio.quant.scheme import Scheme, TensorScheme
@@ -169,7 +170,7 @@ def calibrate(
             running.set()
     weights = storing.result()
     if enough and (used := max(o.samples for o in seen.values())) < count:
-        samples = samples.at(range(used))
+        samples, shown = samples.at(range(used)), [i for i in shown if i < used]
         warn(enough.words(used, count))
     notes = keep_apart(graph, placement, find_ranges(placement, seen, options, how))
     if notes:
@@ -183,7 +184,7 @@ def calibrate(
         ahead = None
     if options.rounding == "data":
         weights |= rounded_by_data(graph, weights, samples, options, progress)
-    reference = Reference.by([samples[i] for i in shown], list(outputs.values()))
+    reference = Reference.by([samples[i] for i in shown], [outputs[i] for i in shown])
     shifts = bias_shifts(weights, seen) if options.correct else {}
     found = settle(graph, wanted, placement, seen, samples, reference, weights, shifts, options,
                    given, progress, how, count, ahead)  # fmt: skip
@@ -232,7 +233,7 @@ def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any
             graph = intaglio.load(os.fspath(model), **load)
         passes.run(graph, [*passes.neutral(chip.cost), passes.Pass("replace", replace)], level=2)
         name_tensors(graph)
-        let_go()  # the file's own weights
+        gc.collect()  # the file's own weights: what they took is for what comes next
     return graph
 
 
