@@ -88,6 +88,7 @@ static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
   }
 }
 
+#include "qfew.h"
 #include "qlanes.h"
 
 // ---- which taps meet the image ---------------------------------------------------------------------
@@ -332,6 +333,12 @@ ITG_FN(qconv, any) {
   int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
   if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
   else itg_share(to, t.lanes ? c->w.out[2] : 1, part, parts, &from, &to);
+#if defined(ISA_avx512vnni)
+  if (fits_few(&t) && to - from >= FEW_PIXELS) {
+    if (first < last) run_few(&t, from, to);
+    return NULL;
+  }
+#endif
   while (first < last && from < to) {
     const int64_t g = first / c->panels, before = g * c->panels;
     const int64_t stop = before + c->panels < last ? before + c->panels : last;

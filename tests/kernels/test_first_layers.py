@@ -52,3 +52,20 @@ def test_functions(deep, kernel, stride, large):
         scales[3] = 0.75 if large else scales[3]
         check("cpu.qconv", x, w, bias, scales, None, table, **attrs, x_zero=7, y_zero=entries // 3,
               lo=0, hi=entries - 1, dtype="i8" if dtype == np.int8 else "u8")  # fmt: skip
+
+
+@pytest.mark.parametrize("deep", [16, 32, 48, 64])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
+def test_floats_of_few_channels(deep, channels):
+    """Last layers: whole vectors of pixels meet the weights of one channel."""
+    w = cpu_int8.packed(image(1, channels, deep, 1, 1, dtype=np.int8), "tap")
+    attrs = {"channels": channels, "kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1),
+             "pad": (0,) * 4, "run": "tap", "dtype": "f32"}  # fmt: skip
+    bias, scale = per_channel(channels, deep)
+    bias[0] = 2**31 - 9  # sums wrap
+    for dtype in (np.uint8, np.int8):
+        for size in ((1, 3, 5), (2, 4, 4), (1, 9, 11)):
+            x = image(*size, deep, dtype=dtype)
+            check("cpu.qconv", x, w, bias, scale, **attrs, x_zero=3, tolerance=0)
+    attrs["stride"] = (2, 1)
+    check("cpu.qconv", image(1, 9, 11, deep), w, bias, scale, **attrs, x_zero=3, tolerance=0)
