@@ -1,6 +1,6 @@
-// Products of pixels of 16, 32 or 64 bytes with one to four channels that end in floats (the last layer of a segmenter). A
-// panel would be empty but for them: a whole vector of pixels meets one channel's weights, and neighbouring lanes are added
-// up by turning. Included by qconv.c.
+// Products of pixels of 16, 32 or 64 bytes with one to four channels that end in floats (the last layer of a segmenter).
+// A panel would be empty but for them: a whole vector of pixels meets one channel's weights, and neighbouring lanes are
+// added up by turning. Included by qconv.c.
 #if defined(ISA_avx512vnni)
 enum { FEW = 4, FEW_PIXELS = 16 };
 

@@ -1,4 +1,5 @@
 // quantize_linear and dequantize_linear: blocks of f32 between the two conversions; the loops vectorise by themselves.
+#include "qbytes.h"
 #include "quantize.h"
 
 enum { BLOCK = 256 };
@@ -65,12 +66,57 @@ static void dequantize_bytes(const itg_tensor *x, int64_t i, int64_t n, float sc
   else DEQUANTIZE(int8_t)
 }
 
-static void quantize_bytes(const float *restrict x, int64_t n, float scale, float zero, float lo, float hi,
-                           uint8_t *restrict to) {
+static void divide_bytes(const float *restrict x, int64_t n, float scale, float zero, float lo, float hi,
+                         uint8_t *restrict to) {
   for (int64_t k = 0; k < n; k++) {
     const float y = rintf(x[k] / scale) + zero, above = y > lo ? y : lo;  // NaN becomes the lowest
     to[k] = (uint8_t)(int32_t)(above < hi ? above : hi);
   }
+}
+
+#ifdef ITG_QVECTORS
+// Division is slow. Multiplied by 1 / scale instead, a number that no bound cuts off is wrong by less than 1e-4: only
+// where it lies that near to a half, or is none, does it have to be divided.
+INLINE bool near_half(const vf *y) {
+#if defined(ISA_avx512)
+  __mmask16 near = 0;
+  UNROLL for (int i = 0; i < 4; i++) {
+    const vf apart = _mm512_sub_ps(y[i], vq_floats(vq_rounded(y[i])));
+    near |= _mm512_cmp_ps_mask(_mm512_abs_ps(apart), vset(.4999f), _CMP_NLT_UQ);
+  }
+  return near;
+#else
+  vf near = vset(0);
+  const vf sign = vset(-0.f);
+  UNROLL for (int i = 0; i < 4; i++) {
+    const vf apart = _mm256_andnot_ps(sign, _mm256_sub_ps(y[i], vq_floats(vq_rounded(y[i]))));
+    near = _mm256_or_ps(near, _mm256_cmp_ps(apart, vset(.4999f), _CMP_NLT_UQ));
+  }
+  return _mm256_movemask_ps(near);
+#endif
+}
+
+static int64_t multiply_bytes(const float *x, int64_t n, float scale, float zero, float lo, float hi, uint8_t *to) {
+  const itg_quant q = {scale, (int)(zero - lo), lo < 0 ? 0x80 : 0};
+  const qb_end end = qb_end_of(&q);
+  const vf by = vset(1 / scale);
+  int64_t i = 0;
+  for (; i + QBYTES <= n; i += QBYTES) {
+    vf y[4];
+    UNROLL for (int k = 0; k < 4; k++) y[k] = vmul(vload(x + i + k * QL), by);
+    vq_store(to + i, qb_in_order(qb_bytes(y, &end)));
+    if (__builtin_expect(near_half(y), false)) divide_bytes(x + i, QBYTES, scale, zero, lo, hi, to + i);
+  }
+  return i;
+}
+#endif
+
+static void quantize_bytes(const float *x, int64_t n, float scale, float zero, float lo, float hi, uint8_t *to) {
+  int64_t i = 0;
+#ifdef ITG_QVECTORS
+  if (fabsf(scale) > 1e-30f && fabsf(scale) < 1e30f) i = multiply_bytes(x, n, scale, zero, lo, hi, to);
+#endif
+  divide_bytes(x + i, n - i, scale, zero, lo, hi, to + i);
 }
 
 static bool is_byte(uint8_t dtype) { return dtype == ITG_U8 || dtype == ITG_I8; }

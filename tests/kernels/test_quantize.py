@@ -76,6 +76,22 @@ def test_every_stored_type(dtype: str, real: str) -> None:
     check("dequantize_linear", codes((1000,), dtype), scale, None, dtype=real, tolerance=0)
 
 
+@pytest.mark.parametrize("scale", [0.1, 0.37, 3.0, 1 / 3, 1e-29, 1e29, 3e-38, 1e38])
+def test_numbers_near_a_half(scale: float) -> None:
+    """Bytes are those of a division, whatever stands in its place."""
+    by, halves = np.float32(scale), np.arange(-300, 300, dtype=np.float32) + np.float32(0.5)
+    with np.errstate(over="ignore"):
+        x = (halves * by).astype(np.float32)
+        spread = (reals((5000,)) * by).astype(np.float32)
+    beside = [x, np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(-np.inf))]
+    for few in beside:
+        few[::61] = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-42, 0, 2.0**31, -(2.0**31), 1e6]
+    for dtype in ("i8", "u8"):
+        zero = np.array(7, dtypes.numpy_of(dtype))
+        check("quantize_linear", np.concatenate(beside), by, zero, dtype=dtype)
+        check("quantize_linear", spread, by, None, dtype=dtype)
+
+
 def test_i32() -> None:
     check("quantize_linear", codes((100,), "i32"), np.float32(1234.5), None, dtype="i8")
     check("dequantize_linear", codes((7, 100), "i32"), scales((7,)), zeros((7,), "i32"), axis=0)
