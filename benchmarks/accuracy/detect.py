@@ -27,19 +27,18 @@ def overlap(a: Array, b: Array) -> Array:
 
 
 def suppress(found: Array, most: float) -> Array:
-    """Without those that overlap one of the same class with a higher score by more than `most`;
-    all of them where that is `EVERY`."""
+    """The best without those that overlap one of the same class with a higher score by more than
+    `most`; all of them where that is `EVERY`."""
     found = found[np.argsort(-found[:, 1], kind="stable")][:3000]
     if most >= EVERY:
         return found
     kept = []
-    covers = (overlap(found[:, 2:], found[:, 2:]) > most) & (found[:, :1] == found[:, 0])
-    gone = np.zeros(len(found), bool)
-    for i in range(len(found)):
-        if not gone[i]:
-            kept.append(i)
-            gone |= covers[i]
-    return found[kept]
+    while len(found) and len(kept) < MOST:
+        kept.append(found[0])
+        rest = found[1:]
+        covered = overlap(found[:1, 2:], rest[:, 2:])[0] > most
+        found = rest[~(covered & (rest[:, 0] == found[0, 0]))]
+    return np.array(kept).reshape(-1, 6)
 
 
 # ---- how models spell them -----------------------------------------------------------------------

@@ -43,6 +43,22 @@ def test_a_clamp_is_a_part_of_the_product_before_it():
     assert quantized(made) == {"x", "relu"}
 
 
+def test_a_chain_of_functions_is_rounded_once_however_long_it_is():
+    """As hardswish, factor and summand of PP-LCNet: one table holds them all."""
+    x = image()
+    half, one = (constant(np.float32(c)) for c in (0.5, 1.0))
+    y = conv(ops.tanh(ops.add(ops.mul(ops.hardswish(conv(x)), half), one)))
+    made = placed(x, y)
+    assert len(made.nodes) == 6
+    assert quantized(made) == {"x", "conv", "tanh"}
+
+
+def test_functions_of_what_is_clamped_with_a_product_start_from_its_bytes():
+    x = image()
+    made = placed(x, conv(ops.tanh(ops.hardswish(ops.relu(conv(x))))))
+    assert quantized(made) == {"x", "relu", "tanh"}
+
+
 def test_the_last_product_gives_floats():
     x = image()
     y = ops.sigmoid(conv(ops.relu(conv(x))))

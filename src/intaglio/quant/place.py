@@ -207,14 +207,21 @@ def _absorbed(v: Value, reader: Node, made: Placement) -> bool:
         return False
     if is_function(reader):
         # one table holds a chain of functions; a clamp is a part of whatever it follows
-        chained = is_function(maker) and made.quantized(activations(maker)[0])
-        return chained or (reader.op in CLAMPS and not is_function(maker))
+        return _tabulated(maker, made) or (reader.op in CLAMPS and not is_function(maker))
     if adds_bias(reader):
         return True
     if reader.op == "add" and len(activations(reader)) == 2:
         sums = [u for u in activations(reader) if _is_sum(u, made)]
         return bool(sums) and v is sums[-1]
     return False
+
+
+def _tabulated(node: Node | None, made: Placement) -> bool:
+    """Is it a function of bytes, or of what only a function of bytes gives it?"""
+    if node is None or node not in made.nodes or not is_function(node):
+        return False
+    x = activations(node)[0]
+    return made.quantized(x) or (len(x.uses) == 1 and _tabulated(x.producer, made))
 
 
 def _is_sum(v: Value, made: Placement) -> bool:
