@@ -7,7 +7,7 @@ enum { QL = 4 };  // 32-bit numbers of a vector
 #endif
 enum { PARTS = ITG_PANEL / QL };
 typedef uint32_t vu __attribute__((vector_size(QL * 4), may_alias, aligned(4)));  // unsigned: numbers wrap
-#include "qwrows.h"
+#include "qwlines.h"
 
 // ---- input -----------------------------------------------------------------------------------------
 typedef struct patch {  // the input pixels of a tile
@@ -214,11 +214,34 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
 }
 #endif
 
-// Lines ODD and ODD + 2 of a tile, n channels from `column` on, from the products at all points: they share what they
-// need of those, and two lines at six points stay in registers.
+// One line of a tile, n channels from `column` on, from what it is at the six points of its columns.
+INLINE void one_line(const ending KIND, const bool FULL, const int line, const vu *half, const canvas *c, int64_t column,
+                     int64_t n, const itg_requantize *end, const float *scale, void *out) {
+  vu y[TILE];
+  if (!FULL && line >= c->high) return;
+  pixels_of(half, y);
+  const int64_t first = c->at + line * c->line + column;
+  const int64_t at[TILE] = {first, first + c->pixel, first + 2 * c->pixel, first + 3 * c->pixel};
+  UNROLL for (int j = 0; j < TILE; j++) y[j] *= 954437177u;  // 1/9: what is left are the sums times 64
+#if defined(ITG_QVECTORS)
+  vq sum[TILE];
+  UNROLL for (int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
+  finish(KIND, end, sum, vmul(vload(scale), vset(1.f / 64)), FULL ? QL : n, at, FULL ? TILE : c->wide, out);
+#else
+  for (int j = 0; j < c->wide; j++)
+    for (int64_t k = 0; k < n; k++) {
+      const int32_t sum = (int32_t)y[j][k] >> 6;
+      if (KIND == FLOATS) ((float *)out)[at[j] + k] = itg_q_float(end, sum, column + k, at[j] + k);
+      else ((uint8_t *)out)[at[j] + k] = itg_q_byte(end, sum, column + k, at[j] + k);
+    }
+#endif
+}
+
+// Lines ODD and ODD + 2 of a tile from the products at all points: they share what they need of those, and two lines at six
+// points stay in registers.
 INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const uint32_t *from, const canvas *c,
                       int64_t column, int64_t n, const itg_requantize *end, const float *scale, void *out) {
-  vu half[2][SIZE], y[TILE];
+  vu half[2][SIZE];
   UNROLL for (int j = 0; j < SIZE; j++) {
 #define AT(i) (*(const vu *)(from + ((i) * SIZE + j) * ITG_PANEL))
     if (ODD) {
@@ -232,48 +255,37 @@ INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const u
     }
 #undef AT
   }
-  UNROLL for (int i = 0; i < 2; i++) {
-    const int line = ODD + 2 * i;
-    if (!FULL && line >= c->high) return;
-    pixels_of(half[i], y);
-    const int64_t first = c->at + line * c->line + column;
-    const int64_t at[TILE] = {first, first + c->pixel, first + 2 * c->pixel, first + 3 * c->pixel};
-    UNROLL for (int j = 0; j < TILE; j++) y[j] *= 954437177u;  // 1/9: what is left are the sums times 64
-#if defined(ITG_QVECTORS)
-    vq sum[TILE];
-    UNROLL for (int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
-    finish(KIND, end, sum, vmul(vload(scale), vset(1.f / 64)), FULL ? QL : n, at, FULL ? TILE : c->wide, out);
-#else
-    for (int j = 0; j < c->wide; j++)
-      for (int64_t k = 0; k < n; k++) {
-        const int32_t sum = (int32_t)y[j][k] >> 6;
-        if (KIND == FLOATS) ((float *)out)[at[j] + k] = itg_q_float(end, sum, column + k, at[j] + k);
-        else ((uint8_t *)out)[at[j] + k] = itg_q_byte(end, sum, column + k, at[j] + k);
-      }
-#endif
-  }
+  UNROLL for (int i = 0; i < 2; i++) one_line(KIND, FULL, ODD + 2 * i, half[i], c, column, n, end, scale, out);
 }
 
-// All columns of a tile, a panel or less at a time; FULL: tiles and vectors have all of their pixels and channels.
-INLINE void tile_out(const ending KIND, const bool FULL, const uint32_t *from, const canvas *c, int64_t first,
-                     int64_t columns, const itg_requantize *end, void *out) {
+// All columns of a tile, a panel or less at a time; FULL: tiles and vectors have all of their pixels and channels; LINES: of
+// one panel, as find_lines leaves them.
+INLINE void tile_out(const ending KIND, const bool FULL, const bool LINES, const uint32_t *from, const canvas *c,
+                     int64_t first, int64_t columns, const itg_requantize *end, void *out) {
   for (int64_t i = 0; i < columns; i += QL) {
-    const int64_t n = columns - i, column = first + i;
+    const int64_t column = first + i, n = columns - i < QL ? columns - i : QL;
     const uint32_t *at = from + i / ITG_PANEL * (POINTS * ITG_PANEL) + i % ITG_PANEL;
     float some_scale[QL] = {0};
     const float *scale = end->scale + column;
     if (!FULL && n < QL) scale = memcpy(some_scale, scale, (size_t)n * sizeof *scale);
-    two_lines(KIND, FULL, 0, at, c, column, n < QL ? n : QL, end, scale, out);
-    two_lines(KIND, FULL, 1, at, c, column, n < QL ? n : QL, end, scale, out);
+    if (LINES) {
+      UNROLL for (int line = 0; line < TILE; line++)
+        one_line(KIND, FULL, line, (const vu *)at + line * SIZE * PARTS, c, column, n, end, scale, out);
+    } else {
+      two_lines(KIND, FULL, 0, at, c, column, n, end, scale, out);
+      two_lines(KIND, FULL, 1, at, c, column, n, end, scale, out);
+    }
   }
 }
 
 #define OUTPUT(KIND)                                                                                              \
-  static void out_##KIND(const uint32_t *from, const canvas *c, int64_t first, int64_t columns,                   \
+  static void out_##KIND(const bool lines, const uint32_t *from, const canvas *c, int64_t first, int64_t columns, \
                          const itg_requantize *end, void *out) {                                                  \
-    if (c->high == TILE && c->wide == TILE && columns % QL == 0)                                                  \
-      tile_out(KIND, true, from, c, first, columns, end, out);                                                    \
-    else tile_out(KIND, false, from, c, first, columns, end, out);                                                \
+    const bool full = c->high == TILE && c->wide == TILE && columns % QL == 0;                                    \
+    if (full && lines) tile_out(KIND, true, true, from, c, first, columns, end, out);                             \
+    else if (full) tile_out(KIND, true, false, from, c, first, columns, end, out);                                \
+    else if (lines) tile_out(KIND, false, true, from, c, first, columns, end, out);                               \
+    else tile_out(KIND, false, false, from, c, first, columns, end, out);                                         \
   }
 OUTPUT(PLAIN)
 OUTPUT(BYTES)
@@ -287,7 +299,7 @@ typedef struct task {
   const uint16_t *w;
   void *out;
   uint8_t *fill;
-  bool is_signed;
+  bool is_signed, lines;
   uint16_t *in;
   uint32_t *made, *start, *cross;
 } task;
@@ -305,7 +317,8 @@ static void run_block(const task *t, int64_t from, int64_t to, int64_t first, in
   for (int64_t s = 0; s < spans; s++) {
     const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
     const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
-    multiply(g, t->w, t->start, t->cross, s == 0, t->in, t->made, to - from, a, b);
+    if (t->lines) find_lines(g, t->w, t->start, t->in, t->made, to - from);
+    else multiply(g, t->w, t->start, t->cross, s == 0, t->in, t->made, to - from, a, b);
     at = place_of(g, from);
     for (int64_t i = from; i < to; i++, next_place(g, &at)) {
       const int64_t down = g->w.out[1] - at.y, across = g->w.out[2] - at.x;
@@ -313,7 +326,7 @@ static void run_block(const task *t, int64_t from, int64_t to, int64_t first, in
                         g->w.out[2] * g->channels, g->channels, down < TILE ? down : TILE, across < TILE ? across : TILE};
       const bool plain = end->saturates && end->high && !end->residual && !end->table;
       (end->kind == ITG_Q_FLOATS ? out_FLOATS : plain ? out_PLAIN : out_BYTES)(
-          t->made + (i - from) * g->span, &c, column, stop - column, end, t->out);
+          t->lines, t->made + (i - from) * (t->lines ? LINE_SPAN : g->span), &c, column, stop - column, end, t->out);
     }
   }
 }
@@ -331,6 +344,7 @@ ITG_FN(qwinograd, any) {
   t.w = call->in[1]->data;
   t.out = call->out[0]->data;
   t.is_signed = call->in[0]->dtype == ITG_I8;
+  t.lines = lines_pay(g);
   t.fill = (uint8_t *)call->scratch + g->bytes * part;
   t.in = (uint16_t *)(t.fill + g->fill);
   t.made = (uint32_t *)(t.fill + g->fill + g->in);

@@ -102,6 +102,20 @@ def test_half_of_the_products_at_the_limit_of_16_bits(sign):
     np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
 
 
+@pytest.mark.parametrize("deep", [16, 32, 64])
+@pytest.mark.parametrize("channels", [1, 9, 16])
+def test_few_columns_line_after_line(deep, channels):
+    """One panel: fewer tiles than are worth it, 8 to 11 of them, and more than a block."""
+    for size in ((5, 9), (8, 16), (9, 12), (6, 18), (4, 41), (11, 35), (16, 28)):
+        for dtype in DTYPES:
+            x = image(2, *size, deep, dtype=dtype)[: 1 + (size[0] == 6)]
+            w = image(channels, deep, 3, 3, dtype=np.int8)
+            ends = per_channel(channels, deep)
+            attrs = {"channels": channels, "pad": (1, 0, 1, 2), **ranges(dtype)[0]}
+            (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), *ends, **attrs)
+            np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+
+
 @pytest.mark.parametrize("deep", [1, 2, 3, 5, 8, 18, 24, 44, 64, 96])
 def test_a_head_before_any_number_of_channels(deep):
     """All of both halves' lengths: what is left of a vector, and images of fewer than 8 tiles."""
@@ -113,7 +127,10 @@ def test_a_head_before_any_number_of_channels(deep):
         np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
 
 
-@pytest.mark.parametrize(("shape", "channels"), [((2, 6, 5, 16), 64), ((1, 7, 9, 40), 33)])
+@pytest.mark.parametrize(
+    ("shape", "channels"),
+    [((2, 6, 5, 16), 64), ((1, 7, 9, 40), 33), ((2, 9, 14, 16), 12), ((1, 17, 9, 32), 16)],
+)
 def test_endings(shape, channels):
     """Floats, residuals, bounds and tables, alone and together."""
     x, w = image(*shape), image(channels, shape[-1], 3, 3, dtype=np.int8)
