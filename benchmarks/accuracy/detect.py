@@ -151,6 +151,15 @@ def by_picture(
     return [float(count * every - (count - 1) * w) for w in without]
 
 
+def decided(found: Array, doubtful: Array, sure: Array, overlaps: float = 0.5) -> Array:
+    """Without what only repeats a doubtful detection: whether that counts is chance."""
+    near, known = (
+        ((overlap(found[:, 2:], d[:, 2:]) >= overlaps) & (found[:, :1] == d[:, 0])).any(1)
+        for d in (doubtful, sure)
+    )
+    return found[known | ~near]
+
+
 @dataclass(frozen=True)
 class Ranked:
     """The detections of one class, highest score first."""

@@ -75,6 +75,15 @@ def test_a_class_that_only_the_left_out_picture_has_does_not_count():
     assert detect.by_picture(found, truth) == pytest.approx([100, 100])
 
 
+def test_what_float_half_believes_in_counts_neither_way():
+    doubtful, sure = boxes((0, 0.5, 0, 0, 10, 10)), boxes((0, 0.9, 20, 0, 30, 10))
+    found = boxes((0, 0.7, 0, 0, 10, 9), (0, 0.8, 20, 0, 30, 9), (1, 0.6, 0, 0, 10, 10),
+                  (0, 0.6, 50, 0, 60, 9))  # fmt: skip
+    assert detect.decided(found, doubtful, sure)[:, 1].tolist() == [0.8, 0.6, 0.6]
+    assert detect.decided(found, doubtful[:0], sure).tolist() == found.tolist()
+    assert detect.decided(found, found, found).tolist() == found.tolist()
+
+
 def test_views_of_a_sample_count_as_one():
     sure, wrong = [np.array([0, 1.0])], [np.array([1.0, 0])]
     made = vision.top1([1, 1], views=2)([sure, wrong, sure, sure], [])
