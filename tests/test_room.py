@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from intaglio import room
+from intaglio.room import Arena
 
 SIZES = [0, 1, room.SMALL - 1, room.SMALL, 100_001, 3 << 20, room.LARGE, room.LARGE + 1, 40 << 20]
 
@@ -63,3 +64,34 @@ def test_what_is_alone_shares_no_block():
         assert made.size == size
         assert made.base is not beside.base
         assert made.ctypes.data % room.ALIGN == 0 or not size
+
+
+@pytest.mark.parametrize("size", [0, room.LARGE + 1, 64 << 20])
+def test_places_in_an_arena_do_not_depend_on_what_was_reserved(size):
+    with Arena(size) as arena:
+        arrays = [room.lasting((n,), np.uint8) for n in (room.SMALL, 100_001, 9 << 20, 70_000)]
+        few = room.lasting((5,), np.float32)
+    starts = [4096, 4096 + room.SMALL, 0, 0]
+    starts[2] = starts[1] + 100_032
+    starts[3] = starts[2] + (9 << 20)
+    found = [arena.places[a.ctypes.data] for a in arrays]
+    assert found == [(start, a.size) for start, a in zip(starts, arrays, strict=True)]
+    assert arena.end == starts[3] + 70_016
+    assert few.ctypes.data not in arena.places
+    assert arena.whole == (size == 64 << 20)
+    for a, (start, n) in zip(arrays, found, strict=True):
+        inside = start + n <= len(arena.memory)
+        assert np.shares_memory(a, arena.memory[start : start + n]) == inside
+
+
+def test_the_innermost_arena_takes_what_is_made():
+    big = (room.SMALL,)
+    with Arena(1 << 26) as outer:
+        first = room.lasting(big, np.uint8)
+        with Arena(1 << 26) as inner:
+            second = room.lasting(big, np.uint8)
+        third = room.lasting(big, np.uint8)
+    fourth = room.lasting(big, np.uint8)
+    assert {a.ctypes.data for a in (first, third)} == set(outer.places)
+    assert {second.ctypes.data} == set(inner.places)
+    assert fourth.ctypes.data not in (*outer.places, *inner.places)

@@ -22,11 +22,14 @@ from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.passes.partition_report import Partition
 from intaglio.plan import Plan, Tensor
+from intaglio.room import Arena
 from intaglio.tune import Decision, Decisions, Tuned, Tuner, Tuning
 
 Progress = Callable[[str], None]
 LEVEL = 3
 MUCH = 64 << 20  # bytes of constants
+SWOLLEN = 8  # times that weights may grow by packing: those of the largest tiles do by 64 / 9
+MOST_RESERVED = 4 << 30  # bytes of addresses
 
 
 @dataclass
@@ -125,7 +128,8 @@ def trace(
     offload = _offload(chip, cores, by_layer, tell) if chip.chip else []
     lowering = passes.lowering(host, decisions.pick)
     pipeline = [*passes.neutral(chip.cost), *offload, *measuring, *lowering]
-    records = passes.run(graph, pipeline, _level(level), dump_dir, tell, disable)
+    with Arena(_packed_size(graph)) as arena:
+        records = passes.run(graph, pipeline, _level(level), dump_dir, tell, disable)
     tell("plan memory")
     start = time.perf_counter()
     plan, tensors = plan_memory(graph, graph.name or "main")
@@ -148,9 +152,15 @@ def trace(
         meta["npu"] = [describe(made) for made in programs]
     if sum(t.size for t in tensors.values() if t.fixed) > MUCH:
         gc.collect()  # what passes replaced is still there, and is as large again
-    package = Package.build([plan], isa=chip.isa, meta=meta, strip=strip)
+    package = Package.build([plan], isa=chip.isa, meta=meta, strip=strip, arena=arena)
     tuned = next((r.result for r in records if isinstance(r.result, Tuned)), None)
     return Compiled(package, graph, plan, tensors, records, decisions.made, tuned, partition)
+
+
+def _packed_size(graph: Graph) -> int:
+    """Bytes that its constants may take once they are packed: only to reserve them is for free."""
+    known = sum(v.data.nbytes for v in graph.values() if v.data is not None)
+    return min(SWOLLEN * known, MOST_RESERVED)
 
 
 def _offload(target: targets.Target, cores: int, by_layer: bool,

@@ -6,7 +6,9 @@ of all. A block is let go with the last array in it; nothing is held back for la
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
 import threading
 import weakref
 from collections.abc import Sequence
@@ -22,11 +24,68 @@ SMALL, LARGE = 16 << 10, BLOCK // 4  # bytes: below, malloc has pages at hand; a
 ALIGN = 64
 
 
+class Arena:
+    """Places in a package for what is packed into it, in the order in which that is made.
+
+    The memory is reserved at once, and is that of the package later: nothing is copied. Where too
+    little can be reserved, arrays lie elsewhere and are copied to the very same places.
+    """
+
+    HEAD = 4096  # bytes before the first array: for what a package starts with
+
+    def __init__(self, size: int):
+        self.memory = _reserved(self.HEAD + size) if size > LARGE else np.empty(0, np.uint8)
+        self.end = self.HEAD
+        self.places: dict[int, tuple[int, int]] = {}  # by address: first byte, and how many
+        self._elsewhere: list[Array] = []  # kept, so that their addresses are no one else's
+
+    @property
+    def whole(self) -> bool:
+        """Does every array lie in its place?"""
+        return not self._elsewhere
+
+    def take(self, size: int) -> Array:
+        """The next bytes."""
+        start = self.end
+        self.end += -(-size // ALIGN) * ALIGN
+        made = self.memory[start : start + size]
+        if self.end > len(self.memory):
+            made = empty((size,), np.uint8)
+            self._elsewhere.append(made)
+        self.places[made.ctypes.data] = start, size
+        return made
+
+    def __enter__(self) -> Arena:
+        _current.arenas.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _current.arenas.remove(self)
+
+
+def _reserved(size: int) -> Array:
+    """Bytes that take no memory before they are written to; none where the system refuses."""
+    private = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
+    try:
+        taken = mmap.mmap(-1, size + PAGE, flags=private | getattr(mmap, "MAP_NORESERVE", 0))
+    except (OSError, ValueError, TypeError, OverflowError):
+        return np.empty(0, np.uint8)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            taken.madvise(mmap.MADV_HUGEPAGE)
+    block = np.frombuffer(taken, np.uint8)
+    start = -block.ctypes.data % PAGE
+    return block[start : start + size]
+
+
 class _Current(threading.local):
     """The block of this thread that still has room, if any array in it lives, and where that is."""
 
     block: weakref.ref[Array] | None = None
     end = 0
+
+    def __init__(self) -> None:
+        self.arenas: list[Arena] = []  # of compilations that run, the innermost one last
 
 
 _current = _Current()
@@ -48,6 +107,16 @@ def empty(shape: Sequence[int], dtype: Any) -> Array:
     start = _current.end
     _current.end += -(-size // ALIGN) * ALIGN
     made = block[start : start + size].view(kind).reshape(shape)
+    return made
+
+
+def lasting(shape: Sequence[int], dtype: Any) -> Array:
+    """An array that is likely to go into the package that this thread is making."""
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if size < SMALL or not _current.arenas:
+        return empty(shape, kind)
+    made: Array = _current.arenas[-1].take(size).view(kind).reshape(shape)
     return made
 
 

@@ -36,9 +36,13 @@ class Package:
         isa: int = 0,
         meta: Mapping[str, Any] | None = None,
         strip: bool = False,
+        arena: room.Arena | None = None,
     ) -> Package:
-        """Pack plans. `isa` are the bits of the CPU that their weights are packed for."""
-        return cls(write(plans, isa, meta, strip), sealed=False)
+        """Pack plans. `isa` are the bits of the CPU that their weights are packed for.
+
+        Weights that were made in an `arena` are not copied, where little else is in it.
+        """
+        return cls(write(plans, isa, meta, strip, arena), sealed=False)
 
     @classmethod
     def load(cls, path: str | Path) -> Package:

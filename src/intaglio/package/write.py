@@ -14,20 +14,28 @@ from intaglio.errors import Unsupported
 from intaglio.ir import Array, Quant
 from intaglio.package import format as f
 from intaglio.plan import MEMORIES, Plan, Step, Tensor
+from intaglio.room import Arena
 
-Data = bytes | bytearray | Sequence[bytes | memoryview]  # of a section, perhaps in pieces
+SPARE = 16  # an arena is taken as it is where at most one byte in so many is not used
 SAME = 1024  # bytes from both ends of an array that tell most others from it
 
 
 def write(
-    plans: Sequence[Plan], isa: int = 0, meta: Mapping[str, Any] | None = None, strip: bool = False
+    plans: Sequence[Plan],
+    isa: int = 0,
+    meta: Mapping[str, Any] | None = None,
+    strip: bool = False,
+    arena: Arena | None = None,
 ) -> Array:
     """The bytes of a file with the main plans `plans`, for a CPU with the ISA bits `isa`.
 
     `strip` leaves out what only people read: names of internal tensors, and places in the model.
-    They lie in memory as the runtime wants them, and `seal` makes a file of them.
+    They lie in memory as the runtime wants them, and `seal` makes a file of them. Constants that
+    were made in the `arena` stay there, where they fill it.
     """
-    w = _Writer(strip)
+    if arena is not None and not _fills(plans, arena):
+        arena = None
+    w = _Writer(strip, arena)
     for plan in plans:
         w.add_main(plan)
     text = json.dumps(dict(meta or {}), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -41,15 +49,22 @@ def write(
         "ATTR": bytes(w.attrs),
         "NAME": bytes(w.names.data),
         "ORIG": bytes(w.origins.data),
-        "CNST": w.consts.pieces,
+        "CNST": w.consts,
     }
     if w.states:
         sections["STAT"] = _pack(f.STATE, w.states)
     if strip:
         del sections["ORIG"]
     if w.code.end:
-        sections["CODE"] = w.code.pieces
-    return image(sections, isa)
+        sections["CODE"] = w.code
+    return image(sections, isa, arena)
+
+
+def _fills(plans: Sequence[Plan], arena: Arena) -> bool:
+    """Is nearly all that was made in the arena still needed?"""
+    every = [t.data for plan in plans for t in plan.tensors() if t.data is not None]
+    used = {p for a in every if (p := arena.places.get(a.ctypes.data))}
+    return (arena.end - arena.HEAD) * (SPARE - 1) < sum(size for _, size in used) * SPARE
 
 
 def assemble(sections: Mapping[str, Data], isa: int = 0) -> bytes:
@@ -57,29 +72,37 @@ def assemble(sections: Mapping[str, Data], isa: int = 0) -> bytes:
     return seal(image(sections, isa)).tobytes()
 
 
-def image(sections: Mapping[str, Data], isa: int = 0) -> Array:
+def image(sections: Mapping[str, Data], isa: int = 0, arena: Arena | None = None) -> Array:
     """Header, section table and sections, each at its aligned place, all but the checksum of CNST.
 
-    Constants are copied once, into memory that is aligned, so that a session need not do it again.
+    Constants are copied once, into memory that is aligned, so that a session need not do it again;
+    those of an arena are there already, in front of all else.
     """
     table = np.zeros(len(sections), f.SECTION)
-    end = f.HEADER.itemsize + table.nbytes
-    at = f.align(end)
+    at = f.align(f.HEADER.itemsize + table.nbytes)
+    if arena is not None:
+        at = f.align(arena.HEAD + len(sections["CNST"]))
     for row, (kind, data) in zip(table, sections.items(), strict=True):
-        size = len(data) if isinstance(data, bytes | bytearray) else sum(map(len, data))
-        row["kind"], row["offset"], row["size"] = kind.encode(), at, size
+        row["kind"], row["offset"], row["size"] = kind.encode(), at, len(data)
         row["flags"] = f.REQUIRED if kind in f.NEWER else 0
-        at = f.align(at + size)
-    made = room.alone(at)
-    for row, (kind, data) in zip(table, sections.items(), strict=True):
-        start = int(row["offset"])
+        if kind == "CNST" and arena is not None:
+            row["offset"] = arena.HEAD
+        else:
+            at = f.align(at + len(data))
+    there = arena is not None and arena.whole and at <= len(arena.memory)
+    made = arena.memory[:at] if arena is not None and there else room.alone(at)
+    end = f.HEADER.itemsize + table.nbytes
+    for place in np.argsort(table["offset"], kind="stable"):
+        row = table[place]
+        data, start = sections[row["kind"].decode()], int(row["offset"])
         made[end:start] = 0
-        end = start
-        for piece in [data] if isinstance(data, bytes | bytearray) else data:
-            start, end = end, end + len(piece)
-            made[start:end] = np.frombuffer(piece, np.uint8)
-        if kind != "CNST":
-            row["crc"] = zlib.crc32(made[int(row["offset"]) : end].data)
+        end = start + len(data)
+        if isinstance(data, _Constants):
+            data.lay(made[start:end])
+        else:
+            made[start:end] = np.frombuffer(data, np.uint8)
+        if row["kind"] != b"CNST":
+            row["crc"] = zlib.crc32(made[start:end].data)
     made[end:] = 0
     _head(made, table, isa)
     return made
@@ -124,30 +147,59 @@ class _Strings:
 class _Constants:
     """Arrays one after the other, each stored once and aligned; no copies are made of them."""
 
-    def __init__(self) -> None:
-        self.pieces: list[bytes | memoryview] = []
+    def __init__(self, arena: Arena | None = None) -> None:
+        self.arena = arena
+        self.end = 0 if arena is None else arena.end - arena.HEAD
+        self.pieces: dict[int, Array] = {}  # by first byte
         self.place: dict[tuple[int, bytes, bytes], list[tuple[Array, int]]] = {}  # by size and ends
-        self.end = 0
+
+    def __len__(self) -> int:
+        return self.end
 
     def add(self, data: Array) -> tuple[int, int]:
         """Where it begins, and how many bytes it has."""
         raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        start = self._in_arena(raw)
         ends = len(raw), raw[:SAME].tobytes(), raw[-SAME:].tobytes()
         alike = self.place.setdefault(ends, [])
-        for other, start in alike:
+        for other, same in alike:
             if np.array_equal(other, raw):
-                return start, len(raw)
-        start = f.align(self.end)
-        self.pieces += [bytes(start - self.end), raw.data]
-        self.end = start + len(raw)
+                return same, len(raw)
+        if start is None:
+            start = f.align(self.end)
+            self.end = start + len(raw)
+            self.pieces[start] = raw
         alike.append((raw, start))
         return start, len(raw)
+
+    def _in_arena(self, raw: Array) -> int | None:
+        """Where it has its place already; it is stored there, even if it is not the first one."""
+        if self.arena is None:
+            return None
+        start, size = self.arena.places.get(raw.ctypes.data, (0, -1))
+        if size != len(raw):
+            return None
+        self.pieces[start - self.arena.HEAD] = raw
+        return start - self.arena.HEAD
+
+    def lay(self, made: Array) -> None:
+        """Copy what is not there yet, and clear what is between."""
+        end = 0
+        for start, raw in sorted(self.pieces.items()):
+            made[end:start] = 0
+            end = start + len(raw)
+            if raw.ctypes.data != made[start:].ctypes.data:
+                made[start:end] = raw
+        made[end:] = 0
+
+
+Data = bytes | bytearray | memoryview | _Constants  # of a section
 
 
 class _Writer:
     """Collects the rows of every section."""
 
-    def __init__(self, strip: bool) -> None:
+    def __init__(self, strip: bool, arena: Arena | None = None) -> None:
         self.strip = strip
         self.plans: list[tuple[Any, ...]] = []
         self.tensors: list[tuple[Any, ...]] = []
@@ -155,7 +207,7 @@ class _Writer:
         self.steps: list[tuple[Any, ...]] = []
         self.states: list[tuple[Any, ...]] = []
         self.args: list[int] = []
-        self.attrs, self.consts, self.code = bytearray(), _Constants(), _Constants()
+        self.attrs, self.consts, self.code = bytearray(), _Constants(arena), _Constants()
         self.names, self.origins = _Strings(), _Strings()
         self.inputs = self.outputs = 0  # slots that earlier main plans took
         self.blobs: dict[bytes, int] = {}

@@ -17,6 +17,7 @@ from intaglio.ops.work import macs, work
 from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.rewrite import Trace
+from intaglio.room import Arena
 from intaglio.targets import Target
 from intaglio.tune.cache import Cache, Way, Ways, digest, folder
 from intaglio.tune.clock import race
@@ -199,7 +200,8 @@ class Tuner(Decisions):
         made = make(self.target, ask)
         known = {r.name for p in made if isinstance(p.run, passes.Rules) for r in p.run.every}
         known.update(p.rule for p in made if p.rule)
-        passes.run(graph.copy(), made, self.level, disable=self.disable & known)
+        with Arena(0):  # what it packs is for no package
+            passes.run(graph.copy(), made, self.level, disable=self.disable & known)
         return dict(sorted(found.items(), key=lambda item: -item[1].work))
 
     def _measure_all(self, asked: Mapping[str, _Question], end: float, done: Tuned) -> bool:
@@ -241,7 +243,8 @@ class Tuner(Decisions):
             return way if rule == q.rule else estimate
 
         graph = q.graph.copy()
-        passes.run(graph, passes.lowering(self.target, forced), self.level)
+        with Arena(0):
+            passes.run(graph, passes.lowering(self.target, forced), self.level)
         return Package.build([plan_memory(graph, "layer")[0]], isa=self.target.isa)
 
 

@@ -128,7 +128,7 @@ def in_panels(columns: Array, tile: int) -> Array:
     """
     batch, n, *deep = columns.shape
     full, left = divmod(n, tile)
-    made = room.empty((batch, -(-n // tile), *deep, tile), columns.dtype)
+    made = room.lasting((batch, -(-n // tile), *deep, tile), columns.dtype)
     whole = columns[:, : n - left].reshape(batch, full, tile, *deep)
     made[:, :full] = np.moveaxis(whole, 2, -1)
     if left:
