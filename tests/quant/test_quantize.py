@@ -10,6 +10,7 @@ import intaglio
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
+from intaglio.quant.pages import small_pages
 from intaglio.quant.quantize import Options, calibrate
 
 RNG = np.random.default_rng(5)
@@ -160,3 +161,15 @@ def test_functions_that_no_table_holds_in_fine_steps_keep_bytes():
     (name,) = [n.inputs[0].name for n in made.float_graph.nodes() if n.op == "swish"]
     assert made.scheme.tensors[name].dtype == "i8"
     assert not any(n.op == "swish" for n in intaglio.optimize(made.graph).nodes())
+
+
+def test_large_pages_are_as_before_after_calibration():
+    switch = np._core.multiarray._set_madvise_hugepage
+    for before in (True, False):
+        usual = switch(before)
+        try:
+            with small_pages(), small_pages():
+                assert switch(False) is False
+            assert switch(before) is before
+        finally:
+            switch(usual)

@@ -20,7 +20,6 @@ from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Value
 from intaglio.ops.shape import transpose
-from intaglio.package.format import ALIGN
 from intaglio.session import Session
 
 Sample = Mapping[str, Array]
@@ -61,14 +60,11 @@ class Probe:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Places for the outputs, in one piece: of that the system gives large pages."""
         assert self.session is not None
-        fixed = {n: t for n, t in self.session.outputs.items() if not t.dynamic}
-        ends = np.cumsum([0, *(-(-t.bytes // ALIGN) * ALIGN for t in fixed.values())])
-        whole = np.empty(ends[-1], np.uint8)
         self.out = {
-            n: whole[at : at + t.bytes].view(dtypes.numpy_of(t.dtype)).reshape(t.shape)
-            for at, (n, t) in zip(ends, fixed.items(), strict=False)
+            n: np.empty(t.shape, dtypes.numpy_of(t.dtype))
+            for n, t in self.session.outputs.items()
+            if not t.dynamic
         }
 
     def fork(self) -> Probe:

@@ -38,6 +38,7 @@ from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, Stops, observe
 from intaglio.quant.options import METHODS as METHODS
 from intaglio.quant.options import Options as Options
+from intaglio.quant.pages import small_pages
 from intaglio.quant.place import PRODUCTS, Placement, layer, place
 from intaglio.quant.probe import collecting_late
 from intaglio.quant.promote import Found, Guard, Point
@@ -91,6 +92,7 @@ def quantize(
     return without_data(model, mode, data=data, **how).graph
 
 
+@small_pages()
 def calibrate(
     model: str | Path | Graph,
     data: Any,
