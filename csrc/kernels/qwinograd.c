@@ -258,13 +258,13 @@ INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const u
   UNROLL for (int i = 0; i < 2; i++) one_line(KIND, FULL, ODD + 2 * i, half[i], c, column, n, end, scale, out);
 }
 
-// All columns of a tile, a panel or less at a time; FULL: tiles and vectors have all of their pixels and channels; LINES: of
-// one panel, as find_lines leaves them.
+// All columns of a tile, a panel or less at a time; FULL: tiles and vectors have all of their pixels and channels; LINES: as
+// find_lines leaves them.
 INLINE void tile_out(const ending KIND, const bool FULL, const bool LINES, const uint32_t *from, const canvas *c,
                      int64_t first, int64_t columns, const itg_requantize *end, void *out) {
   for (int64_t i = 0; i < columns; i += QL) {
     const int64_t column = first + i, n = columns - i < QL ? columns - i : QL;
-    const uint32_t *at = from + i / ITG_PANEL * (POINTS * ITG_PANEL) + i % ITG_PANEL;
+    const uint32_t *at = from + i / ITG_PANEL * (LINES ? LINE_SPAN : POINTS * ITG_PANEL) + i % ITG_PANEL;
     float some_scale[QL] = {0};
     const float *scale = end->scale + column;
     if (!FULL && n < QL) scale = memcpy(some_scale, scale, (size_t)n * sizeof *scale);
@@ -317,7 +317,7 @@ static void run_block(const task *t, int64_t from, int64_t to, int64_t first, in
   for (int64_t s = 0; s < spans; s++) {
     const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
     const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
-    if (t->lines) find_lines(g, t->w, t->start, t->in, t->made, to - from);
+    if (t->lines) find_lines(g, t->w, t->start, t->in, t->made, to - from, a, b);
     else multiply(g, t->w, t->start, t->cross, s == 0, t->in, t->made, to - from, a, b);
     at = place_of(g, from);
     for (int64_t i = from; i < to; i++, next_place(g, &at)) {
@@ -326,7 +326,7 @@ static void run_block(const task *t, int64_t from, int64_t to, int64_t first, in
                         g->w.out[2] * g->channels, g->channels, down < TILE ? down : TILE, across < TILE ? across : TILE};
       const bool plain = end->saturates && end->high && !end->residual && !end->table;
       (end->kind == ITG_Q_FLOATS ? out_FLOATS : plain ? out_PLAIN : out_BYTES)(
-          t->lines, t->made + (i - from) * (t->lines ? LINE_SPAN : g->span), &c, column, stop - column, end, t->out);
+          t->lines, t->made + (i - from) * (t->lines ? (b - a) * LINE_SPAN : g->span), &c, column, stop - column, end, t->out);
     }
   }
 }

@@ -1,5 +1,5 @@
-// Products of Winograd's convolution of bytes with one panel of weights, of 16, 32 or 64 input channels: where there is
-// so little to multiply, what is stored in between counts. So the six points of a column of a tile are made at once, and
+// Products of Winograd's convolution of bytes with one panel of weights after the other, of 16 input channels or, where one
+// panel is all, up to 64: where there is so little to multiply, what is stored in between counts. So the six points of a column of a tile are made at once, and
 // become its four lines in registers: 24 vectors are stored per tile, not 36, and read again once, not twice.
 #pragma once
 #include "qwrows.h"
@@ -8,12 +8,13 @@ enum { LINE_ROWS = 4, LINE_SPAN = TILE * SIZE * ITG_PANEL };  // tiles at a time
 
 #if defined(ISA_avx512vnni)
 static bool lines_pay(const itg_qwinograd *g) {
-  return g->panels == 1 && !g->head && (g->deep == 16 || g->deep == 32 || g->deep == 64) && g->block >= 2 * LINE_ROWS;
+  const bool few = g->deep == 16 || (g->panels == 1 && (g->deep == 32 || g->deep == 64));
+  return few && !g->head && g->block >= 2 * LINE_ROWS;
 }
 
-INLINE void multiply_lines(const int DEEP, const uint16_t *in, int64_t step, const uint16_t *w, const uint32_t *start,
-                           int64_t n, uint32_t *out) {
-  const int point = DEEP / 2 * ITG_QW_PAIR;  // numbers of weights
+// `point`: numbers of weights from one point to the next; `span`: of lines from one tile to the next.
+INLINE void multiply_lines(const int DEEP, const uint16_t *in, int64_t step, const uint16_t *w, const int64_t point,
+                           const uint32_t *start, int64_t n, uint32_t *out, const int64_t span) {
   for (int j = 0; j < SIZE; j++, in += step, w += point, out += ITG_PANEL) {
     const uint16_t *x[SIZE] = {in};
     UNROLL for (int i = 1; i < SIZE; i++) x[i] = x[i - 1] + SIZE * step;
@@ -33,7 +34,7 @@ INLINE void multiply_lines(const int DEEP, const uint16_t *in, int64_t step, con
                     : "+v"(sum[i][m])
                     : "v"(y), "m"(*(const struct { uint16_t two[2]; } *)(x[i] + k + m * DEEP)));
         }
-      UNROLL for (int m = 0; m < LINE_ROWS; m++, to += LINE_SPAN) {
+      UNROLL for (int m = 0; m < LINE_ROWS; m++, to += span) {
         const vu s = (vu)sum[1][m] + (vu)sum[2][m], t = (vu)sum[3][m] + (vu)sum[4][m], last = (vu)sum[5][m];
         const vu d = (vu)sum[1][m] - (vu)sum[2][m], e = (vu)sum[3][m] - (vu)sum[4][m], two = e + e;
         vq_store_halves(to, (vq)((vu)sum[0][m] + s + t));
@@ -48,15 +49,21 @@ INLINE void multiply_lines(const int DEEP, const uint16_t *in, int64_t step, con
 
 // Of n tiles, and up to three more: there is room for the inputs of eight and, with 36 vectors each, for lines of more.
 static void find_lines(const itg_qwinograd *g, const uint16_t *w, const uint32_t *start, const uint16_t *in,
-                       uint32_t *out, int64_t n) {
-  if (g->deep == 16) multiply_lines(16, in, g->in_step, w, start, n, out);
-  else if (g->deep == 32) multiply_lines(32, in, g->in_step, w, start, n, out);
-  else multiply_lines(64, in, g->in_step, w, start, n, out);
+                       uint32_t *out, int64_t n, int64_t first, int64_t last) {
+  const int64_t span = (last - first) * LINE_SPAN, panel = g->panel;
+  if (g->panels == 1) {  // all distances are known
+    if (g->deep == 16) multiply_lines(16, in, g->in_step, w, 8 * ITG_QW_PAIR, start, n, out, LINE_SPAN);
+    else if (g->deep == 32) multiply_lines(32, in, g->in_step, w, 16 * ITG_QW_PAIR, start, n, out, LINE_SPAN);
+    else multiply_lines(64, in, g->in_step, w, 32 * ITG_QW_PAIR, start, n, out, LINE_SPAN);
+    return;
+  }
+  for (int64_t p = first; p < last; p++, out += LINE_SPAN)
+    multiply_lines(16, in, g->in_step, w + p * panel, g->panels * panel, start + p * ITG_PANEL, n, out, span);
 }
 #else
 static bool lines_pay(const itg_qwinograd *g) { return (void)g, false; }
 INLINE void find_lines(const itg_qwinograd *g, const uint16_t *w, const uint32_t *start, const uint16_t *in, uint32_t *out,
-                       int64_t n) {
-  (void)g, (void)w, (void)start, (void)in, (void)out, (void)n;
+                       int64_t n, int64_t first, int64_t last) {
+  (void)g, (void)w, (void)start, (void)in, (void)out, (void)n, (void)first, (void)last;
 }
 #endif

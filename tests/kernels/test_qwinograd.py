@@ -87,8 +87,8 @@ def test_half_of_the_products_at_the_limit_of_16_bits(sign):
     """The largest sum of a weight and a byte at a point is 32748 here, and 32892 would not do."""
     row = qwinograd.INPUT[1]
     tile = np.where(sign * np.outer(row, row) > 0, 255, 0).astype(np.uint8)
-    x = np.tile(tile, (3, 2))[None, :, :, None].repeat(16, -1)
-    w = np.full((32, 16, 3, 3), sign * 107, np.int8)
+    x = np.tile(tile, (3, 2))[None, :, :, None].repeat(20, -1)
+    w = np.full((32, 20, 3, 3), sign * 107, np.int8)
     w[::3] = RNG.integers(-107, 108, w[::3].shape)
     assert qwinograd.halved(w, "u8")
     w[5] = sign * 108
@@ -102,10 +102,12 @@ def test_half_of_the_products_at_the_limit_of_16_bits(sign):
     np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
 
 
-@pytest.mark.parametrize("deep", [16, 32, 64])
-@pytest.mark.parametrize("channels", [1, 9, 16])
+@pytest.mark.parametrize(
+    ("deep", "channels"),
+    [(16, 1), (16, 9), (16, 16), (32, 9), (32, 16), (64, 5), (16, 33), (16, 64), (16, 100)],
+)
 def test_few_columns_line_after_line(deep, channels):
-    """One panel: fewer tiles than are worth it, 8 to 11 of them, and more than a block."""
+    """Panel after panel: fewer tiles than are worth it, 8 to 11 of them, and more than a block."""
     for size in ((5, 9), (8, 16), (9, 12), (6, 18), (4, 41), (11, 35), (16, 28)):
         for dtype in DTYPES:
             x = image(2, *size, deep, dtype=dtype)[: 1 + (size[0] == 6)]
@@ -178,6 +180,7 @@ def test_half_of_the_products_where_that_is_faster():
         ("avx512vnni", 32, 32, 50, True), ("avx512vbmi", 32, 32, 50, True),
         ("avx512", 32, 32, 50, False), ("avx2", 32, 32, 50, False),
         ("avx512vnni", 32, 16, 50, False), ("avx512vnni", 32, 32, 108, False),
+        ("avx512vnni", 16, 32, 50, False), ("avx512vnni", 24, 32, 50, True),
     ):  # fmt: skip
         x = Value(Type("u8", (1, 64, 64, deep)), "x")
         ends = np.zeros(channels, np.int32), np.full(channels, 1e-4, np.float32)

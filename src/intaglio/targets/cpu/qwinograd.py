@@ -133,9 +133,10 @@ def sums_fit(w: Array, dtype: str) -> bool:
 def halved(w: Array, dtype: str) -> bool:
     """Whether additions should replace half of the products with weights [m, c, 3, 3].
 
-    What is then too much takes some time per row, which a single panel does not win back.
+    What is then too much takes some time per row, which a single panel does not win back, nor do 16
+    channels, which have a faster way of their own.
     """
-    return w.shape[0] > PANEL and w.shape[1] >= PANEL and sums_fit(w, dtype)
+    return w.shape[0] > PANEL and w.shape[1] > PANEL and sums_fit(w, dtype)
 
 
 def largest_sum(w: Array, bias: Array) -> int:
