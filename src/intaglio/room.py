@@ -6,9 +6,7 @@ of all. A block is let go with the last array in it; nothing is held back for la
 
 from __future__ import annotations
 
-import contextlib
 import math
-import mmap
 import threading
 import weakref
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ import numpy as np
 
 from intaglio.ir import Array
 
-PAGE = 2 << 20  # bytes of a large page: numpy asks for these from 4 MB on
+PAGE = 2 << 20  # bytes of a large page: numpy asks for these from 4 MB on, unless told otherwise
 BLOCK = 16 * PAGE
 SMALL, LARGE = 16 << 10, BLOCK // 4  # bytes: below, malloc has pages at hand; above, a block each
 ALIGN = 64
@@ -65,15 +63,10 @@ class Arena:
 
 def _reserved(size: int) -> Array:
     """Bytes that take no memory before they are written to; none where the system refuses."""
-    private = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
     try:
-        taken = mmap.mmap(-1, size + PAGE, flags=private | getattr(mmap, "MAP_NORESERVE", 0))
-    except (OSError, ValueError, TypeError, OverflowError):
+        block = np.empty(size + PAGE, np.uint8)
+    except MemoryError:
         return np.empty(0, np.uint8)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):
-            taken.madvise(mmap.MADV_HUGEPAGE)
-    block = np.frombuffer(taken, np.uint8)
     start = -block.ctypes.data % PAGE
     return block[start : start + size]
 
