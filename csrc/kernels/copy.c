@@ -124,7 +124,7 @@ static void join_rows(const itg_call *call, int axis, int64_t slab, int64_t row,
     for (uint32_t k = 0; k < call->n_in; k++) {
       const int64_t width = call->in[k]->shape[axis] * slab;
       const char *x = (const char *)call->in[k]->data + i * width;
-      for (int64_t r = i; r < end; r++) itg_copy_run(at + (r - i) * row, x + (r - i) * width, width);
+      itg_copy_runs(at, row, x, width, width, end - i);
       at += width;
     }
   }

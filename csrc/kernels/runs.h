@@ -16,3 +16,15 @@ static inline void itg_copy_run(char *to, const char *from, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] = from[i];
   }
 }
+
+// `turns` runs of n bytes; those of 16, 32 and 64 without asking how long each is.
+static inline void itg_copy_runs(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t turns) {
+#define RUNS(N) \
+  for (int64_t i = 0; i < turns; i++) memcpy(to + i * to_step, from + i * from_step, N)
+  if (n == 16) RUNS(16);
+  else if (n == 32) RUNS(32);
+  else if (n == 64) RUNS(64);
+  else
+    for (int64_t i = 0; i < turns; i++) itg_copy_run(to + i * to_step, from + i * from_step, n);
+#undef RUNS
+}

@@ -171,17 +171,11 @@ static void copy_runs(char *to, const char *from, size_t item, const itg_nest *n
     const int64_t left = n->size[last - 1] - at.turn[last - 1], turns = left < end - row ? left : end - row;
     const char *x = from + at.offset[0] * (int64_t)item;
     char *y = to + row * run;
-    if (run == 16)
-      for (int64_t i = 0; i < turns; i++) memcpy(y + i * 16, x + i * step, 16);
-    else if (run == 32)
-      for (int64_t i = 0; i < turns; i++) memcpy(y + i * 32, x + i * step, 32);
-    else {
-      int64_t i = 0;
-      // Shorter ones 16 bytes at a time: what is too much is written over by the next, and lies within the next when read.
-      if (run < 16 && step + run >= 16)
-        for (const int64_t safe = turns - 15 / run; i < safe; i++) memcpy(y + i * run, x + i * step, 16);
-      for (; i < turns; i++) itg_copy_run(y + i * run, x + i * step, run);
-    }
+    int64_t i = 0;
+    // Shorter ones 16 bytes at a time: what is too much is written over by the next, and lies within the next when read.
+    if (run < 16 && step + run >= 16)
+      for (const int64_t safe = turns - 15 / run; i < safe; i++) memcpy(y + i * run, x + i * step, 16);
+    itg_copy_runs(y + i * run, run, x + i * step, step, run, turns - i);
     row += turns;
   }
 }
