@@ -55,6 +55,7 @@ from intaglio.quant.store import (
 from intaglio.quant.store import stored_weights as stored_weights
 from intaglio.quant.streaming import calibrated
 from intaglio.quant.trial import Ahead, Trial
+from intaglio.quant.unpack import unpack_weights
 from intaglio.targets import Target
 
 EVEN = 16  # samples that tell the sizes of channels
@@ -233,6 +234,7 @@ def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any
             graph = model.copy()
         else:
             graph = intaglio.load(os.fspath(model), **load)
+        unpack_weights(graph)
         passes.run(graph, [*passes.neutral(chip.cost), passes.Pass("replace", replace)], level=2)
         name_tensors(graph)
         gc.collect()  # the file's own weights: what they took is for what comes next
