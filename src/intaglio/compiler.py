@@ -16,8 +16,6 @@ from intaglio import passes, targets
 from intaglio.errors import BadInput
 from intaglio.frontends.preprocess import preprocess, split
 from intaglio.ir import Graph, Value
-from intaglio.npu import compile_programs
-from intaglio.npu.describe import describe
 from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.passes.partition_report import Partition
@@ -148,6 +146,8 @@ def trace(
     partition = next((r.result for r in records if isinstance(r.result, Partition)), None)
     if partition and not strip:
         meta["partition"] = partition.to_dict()
+        from intaglio.npu.describe import describe
+
         programs = next(r.result for r in records if r.name == "program")
         meta["npu"] = [describe(made) for made in programs]
     if sum(t.size for t in tensors.values() if t.fixed) > MUCH:
@@ -166,6 +166,8 @@ def _packed_size(graph: Graph) -> int:
 def _offload(target: targets.Target, cores: int, by_layer: bool,
              tell: Progress) -> list[passes.Pass]:  # fmt: skip
     """What the NPU does becomes programs of instructions."""
+    from intaglio.npu import compile_programs  # which a CPU need not know of
+
     chip = target.chip
     assert chip is not None
     work = partial(compile_programs, chip=chip, together=not by_layer, cores=cores, progress=tell)

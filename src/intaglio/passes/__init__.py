@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import intaglio.targets.cpu  # noqa: F401  # whose ops every graph may hold
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Node
 from intaglio.passes.canonical import CANONICAL
@@ -23,7 +24,6 @@ from intaglio.passes.layout import choose_layout, fewer_transposes
 from intaglio.passes.legalize import refuse, steps
 from intaglio.passes.linear import LINEAR
 from intaglio.passes.move import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
-from intaglio.passes.partition import partition
 from intaglio.passes.prune import prune_channels
 from intaglio.passes.recognize import RECOGNIZE
 from intaglio.passes.recognize.shuffles import SHUFFLES
@@ -149,6 +149,8 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
 
 def offload(target: Target) -> list[Pass]:
     """What the units of an NPU do becomes programs of its own; all else is for the CPU beside."""
+    from intaglio.passes.partition import partition  # which knows the ops of NPUs
+
     rules = partial(_rules, target.cost)
     words = WORDS if target.chip and "i16" in target.chip.types else []
     return [

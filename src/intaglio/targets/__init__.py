@@ -74,8 +74,10 @@ def find(name: str | Target, isa: str | int | None = None, precision: str = "f32
     precision = ALIASES.get(precision, precision)
     if precision not in PRECISIONS:
         raise BadInput(f"precision is '{precision}'; known are {', '.join(PRECISIONS)}")
-    from intaglio.targets import cpu, npu
-
     if name == "cpu":
+        from intaglio.targets import cpu
+
         return cpu.target(isa, precision)
+    from intaglio.targets import npu
+
     return npu.target(chips.load(name), isa, precision)
