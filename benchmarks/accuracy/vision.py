@@ -151,8 +151,11 @@ def alike(
             for a, d, s in zip(answers, doubtful, sure, strict=True)
         ]
         parts = detect.by_picture(found, truth, only50=True)
-        _, ap50 = detect.average_precision(found, truth)
-        return Score(ap50, parts, more={"same detections %": same, "detections": count, **means})
+        return Score(
+            detect.area(found, truth),
+            parts,
+            more={"same detections %": same, "detections": count, **means},
+        )
 
     return Task(
         "AP50 by float %", file,
