@@ -6,90 +6,10 @@ Rebuilt from the public descriptions of the architectures; `MACS` has what they 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
-
-from intaglio.ir import Graph, Type, Value
+from benchmarks.npu_layers import BYTES, Net, graph, named
+from intaglio.ir import Graph, Value
 from intaglio.targets.npu import ops
-
-BYTES: dict[str, Any] = {"low": -128, "high": 127, "dtype": "i8"}
-ZERO: dict[str, Any] = {"x_zero": 0, "y_zero": 0}
-
-
-class Net:
-    """Makes layers; `act` is what follows a convolution: "relu" costs nothing, others a table."""
-
-    def __init__(self, act: str = "relu") -> None:
-        self.act = act
-
-    def image(self, channels: int, height: int, width: int, batch: int = 1) -> Value:
-        return Value(Type("i8", (batch, channels, height, width)), "x")
-
-    def conv(self, x: Value, channels: int, kernel: int | tuple[int, int] = 1,
-             stride: int | tuple[int, int] = 1, *, act: str | None = None,
-             add: Value | None = None, deep: bool = True,
-             pad: tuple[int, ...] | None = None) -> Value:  # fmt: skip
-        k = (kernel, kernel) if isinstance(kernel, int) else kernel
-        s = (stride, stride) if isinstance(stride, int) else stride
-        p = (k[0] // 2, k[1] // 2) if pad is None else pad
-        p = p if len(p) == 4 else (*p, *p)  # top, left, bottom, right
-        w = np.zeros((channels, x.shape[1] if deep else 1, *k), np.int8)
-        act = self.act if act is None else act
-        table = None if act in ("relu", "none") else np.zeros(256, np.int8)
-        rest = {"base": -128} if table is not None else {}
-        op = ops.conv if deep else ops.depthwise
-        return op(x, w, np.ones(channels, np.float32), np.zeros(channels, np.int32), add, table,
-                  stride=s, pad=p, dilation=(1, 1), r_factor=1.0 if add is not None else 0.0,
-                  **ZERO, **BYTES, **rest)  # fmt: skip
-
-    def depthwise(self, x: Value, kernel: int, stride: int = 1) -> Value:
-        return self.conv(x, x.shape[1], kernel, stride, deep=False)
-
-    def pool(self, x: Value, kernel: int | tuple[int, int], stride: int | tuple[int, int],
-             pad: int = 0, kind: str = "max") -> Value:  # fmt: skip
-        k = (kernel, kernel) if isinstance(kernel, int) else kernel
-        s = (stride, stride) if isinstance(stride, int) else stride
-        return ops.pool(x, kind=kind, kernel=k, stride=s, pad=(pad,) * 4, dilation=(1, 1),
-                        x_scale=1.0, y_scale=1.0, **ZERO, **BYTES)  # fmt: skip
-
-    def mean(self, x: Value) -> Value:
-        return self.pool(x, (x.shape[2], x.shape[3]), 1, kind="avg")
-
-    def join(self, a: Value, b: Value, kind: str = "add") -> Value:
-        return ops.eltwise(a, b, kind=kind, a_zero=0, b_zero=0, a_factor=1.0, b_factor=1.0,
-                           y_zero=0, **BYTES)  # fmt: skip
-
-    def turned(self, x: Value) -> Value:
-        """Another order of the elements: each is read and written, as by a table."""
-        return ops.lut(x, np.zeros(256, np.int8), base=-128)
-
-    def softmax(self, x: Value) -> Value:
-        """About: exponentials as by a table, then a product."""
-        return ops.eltwise(x, x, np.zeros(256, np.int8), kind="mul", a_zero=0, b_zero=0, y_zero=0,
-                           a_factor=1.0, b_factor=1.0, base=-128, **BYTES)  # fmt: skip
-
-    def up(self, x: Value, factor: int = 2) -> Value:
-        return ops.resize(x, factor=(factor, factor))
-
-    def deconv(self, x: Value, channels: int, kernel: int = 2) -> Value:
-        """A transposed convolution of stride 2: its four phases, each of a fourth of the taps."""
-        wide = self.conv(x, 4 * channels, kernel // 2, pad=(0, 0) if kernel == 2 else (1, 1))
-        wide = self.crop(wide, x.shape[2]) if kernel > 2 else wide
-        return self.up(ops.slice_(wide, first=0, count=channels))
-
-    def crop(self, x: Value, size: int) -> Value:
-        return x if x.shape[2] == size else self.pool(x, 2, 1)
-
-
-def graph(x: Value, *outputs: Value) -> Graph:
-    return Graph([x], _named(outputs), name="net")
-
-
-def _named(outputs: Sequence[Value]) -> list[Value]:
-    for i, y in enumerate(outputs):
-        y.name = f"y{i}"
-    return list(outputs)
 
 
 # ---- classifiers ---------------------------------------------------------------------------------
@@ -192,10 +112,14 @@ def yolov5(width: float, act: str = "silu", batch: int = 1, size: int = 640,
     return graph(x, *[n.turned(y) for y in made] if turn else made)
 
 
+def _halves(x: Value) -> list[Value]:
+    half = x.shape[1] // 2
+    return [ops.slice_(x, first=first, count=half) for first in (0, half)]
+
+
 def _c2f(n: Net, x: Value, channels: int, repeats: int, skip: bool) -> Value:
     half = channels // 2
-    y = n.conv(x, channels)
-    parts = [ops.slice_(y, first=0, count=half), ops.slice_(y, first=half, count=half)]
+    parts = _halves(n.conv(x, channels))
     for _ in range(repeats):
         h = n.conv(n.conv(parts[-1], half, 3), half, 3)
         parts.append(n.join(h, parts[-1]) if skip else h)
@@ -246,17 +170,15 @@ def yolo11s(batch: int = 1) -> Graph:
 
     def c3k2(y: Value, channels: int, deep: bool, hidden: int = 0) -> Value:
         c = hidden or channels // 2
-        both = n.conv(y, 2 * c)
-        parts = [ops.slice_(both, first=k * c, count=c) for k in (0, 1)]
+        parts = _halves(n.conv(y, 2 * c))
         parts.append((c3k if deep else narrow)(parts[-1], c))
         return n.conv(ops.concat(*parts), channels)
 
     def attended(y: Value, channels: int) -> Value:
         """C2PSA without its products of maps."""
         c = channels // 2
-        both = n.conv(y, channels)
-        a, b = (ops.slice_(both, first=k * c, count=c) for k in (0, 1))
-        values = ops.slice_(n.conv(b, 2 * c, act="none"), first=c, count=c)
+        a, b = _halves(n.conv(y, channels))
+        values = _halves(n.conv(b, 2 * c, act="none"))[1]
         placed = n.conv(values, c, 3, deep=False, act="none", add=values)
         b = n.conv(placed, c, act="none", add=b)
         b = n.conv(n.conv(b, 2 * c), c, act="none", add=b)
@@ -312,7 +234,7 @@ def yolox_s(batch: int = 1, part: str = "whole", turn: bool = True) -> Graph:
     w = (32, 64, 128, 256, 512)
     if part == "heads":
         maps = [n.image(c, 640 // s, 640 // s, batch) for c, s in ((128, 8), (256, 16), (512, 32))]
-        return Graph(maps, _named(_yolox_heads(n, maps, turn)), name="net")
+        return Graph(maps, named(_yolox_heads(n, maps, turn)), name="net")
     x = n.image(12, 320, 320, batch)  # after its slices
     if part == "middle":
         x = y = n.image(w[1], 160, 160, batch)
