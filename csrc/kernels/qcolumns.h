@@ -210,7 +210,7 @@ static void walk_rows(const task *t, int64_t row, int64_t end, int64_t from, int
           s.rows[r] = s.inside[r] ? t->x + (batch * w->in[1] + iy) * line + x * channels + c : fill;
           s.step[r] = s.inside[r] ? channels : 0;
           s.run[r] = s.inside[r] ? s.apart * channels : 0;
-          s.last |= s.inside[r] && iy == w->in[1] - 1 && k.n * k.runs < 64;
+          s.last |= s.inside[r] && (w->in[1] - 1 - iy) * line < 64 && k.n * k.runs < 64;  // lines may be a few bytes
         }
         run(t, &k, &s);
       }

@@ -183,7 +183,7 @@ static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
   const itg_qconv *c = &t->c;
   const int64_t panel = c->runs * c->fours * ITG_QROW, wide = ITG_QTILE_PANELS;
   const int64_t spans = (s->last - s->first + wide - 1) / wide;
-  if (c->joined == ITG_QRUN_WINDOW) gather_windows(t, rows, n);
+  if (c->joined == ITG_QRUN_WINDOW && !c->direct) gather_windows(t, rows, n);
   if (t->w_zero) sum_rows(t, t->classes, rows, n);
   for (int64_t i = 0; i < spans; i++) {
     const int64_t p = s->first + itg_split(s->last - s->first, spans, i);

@@ -1,0 +1,78 @@
+"""No 8-bit kernel reads behind its image: it ends where memory that may be read ends."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio import native
+from intaglio.targets.cpu import int8
+from intaglio.targets.cpu.weave import weave_of
+
+PAGE = mmap.PAGESIZE
+WINDOWS = [(5, 1, "window"), (5, 1, "tap"), (3, 3, "window"), (1, 5, "window"), (16, 1, "tap"),
+           (32, 1, "tap"), (64, 1, "tap"), (7, 3, "line")]  # fmt: skip
+ROOT = Path(__file__).parents[2]
+
+
+def at_the_end(a: np.ndarray) -> tuple[mmap.mmap, int]:
+    """A copy of `a` before a page that nobody may read, and its address."""
+    body = -(-a.nbytes // PAGE) * PAGE
+    memory = mmap.mmap(-1, body + PAGE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    address = start + body - a.nbytes
+    ctypes.memmove(address, a.ctypes.data, a.nbytes)
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    assert protect(start + body, PAGE, 0) == 0
+    return memory, address
+
+
+def run(op: str, shape: tuple[int, ...], w: np.ndarray, channels: int, **attrs: Any) -> None:
+    x = np.ones(shape, np.uint8)
+    per = [np.zeros(channels, np.int32), np.full(channels, 0.01, np.float32)]
+    size = len(shape) - 2
+    attrs = {"stride": (1,) * size, "dilation": (1,) * size, "x_zero": 0, "y_zero": 0, "lo": 0,
+             "hi": 255, "dtype": "u8", "r_zero": 0, "r_scale": 0.0, "channels": channels,
+             **attrs}  # fmt: skip
+    for kernel in native.kernels():
+        if kernel.op.name == op and not kernel.needs & ~native.machine():
+            ready = native.Prepared(kernel, [x, w, *per], attrs)
+            memory, address = at_the_end(x)
+            ready.keep[1][0].contents.data = address
+            ready.run()
+            del memory
+
+
+def everything() -> None:
+    for channels in (1, 2, 5, 16, 24, 40, 64, 72):
+        for kernel, stride in ((3, 1), (3, 2), (5, 1), (5, 2)):
+            window = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "pad": (kernel // 2,) * 4}
+            w = weave_of((kernel,) * 2, (stride,) * 2, (1, 1)).packed(
+                np.ones((kernel, kernel, channels), np.int8)
+            )
+            for size in ((4, 1), (9, 11), (7, 17)):
+                run("cpu.qdepthwise", (1, *size, channels), w, channels, **window)
+    for deep, kernel, way in WINDOWS:
+        w = int8.packed(np.ones((1, 20, deep, kernel, kernel), np.int8), way)
+        few = int8.packed(np.ones((1, 2, deep, kernel, kernel), np.int8), way)
+        more = {"kernel": (kernel,) * 2, "groups": 1, "pad": (kernel // 2,) * 4, "run": way}
+        for size in ((1, 1), (7, 9), (5, 37)):
+            run("cpu.qconv", (1, *size, deep), w, 20, **more)
+            run("cpu.qconv", (1, *size, deep), few, 2, **more | {"dtype": "f32"})
+
+
+def test_images_at_the_end_of_memory() -> None:
+    """In a process of its own, which such a read would end."""
+    code = "from tests.kernels.test_last_bytes import everything; everything()"
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": paths})  # fmt: skip
+    assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr[-800:]}"
