@@ -138,31 +138,17 @@ def average_precision(
     return float(by_threshold.mean()), float(by_threshold[0])
 
 
-def area(found: Sequence[Array], truth: Sequence[Array], classes: int = 80) -> float:
-    """AP50 by every recall that there is: one miss of many costs its share, not a hundredth."""
-    return float(_precisions(_ranked(found, truth, classes, 1), whole=True)[0])
-
-
 def by_picture(
     found: Sequence[Array], truth: Sequence[Array], only50: bool = False, classes: int = 80
 ) -> list[float]:
-    """What each picture has to do with AP or `area`: the jackknife's pseudo-values.
+    """What each picture has to do with AP or AP50: the jackknife's pseudo-values.
 
     Their standard error is that of the average precision, which is no mean over pictures.
     """
     ranked, count = _ranked(found, truth, classes, 1 if only50 else len(THRESHOLDS)), len(truth)
-    every = _precisions(ranked, whole=only50).mean()
-    without = [_precisions(ranked, i, only50).mean() for i in range(count)]
+    every = _precisions(ranked).mean()
+    without = [_precisions(ranked, i).mean() for i in range(count)]
     return [float(count * every - (count - 1) * w) for w in without]
-
-
-def decided(found: Array, doubtful: Array, sure: Array, overlaps: float = 0.5) -> Array:
-    """Without what only repeats a doubtful detection: whether that counts is chance."""
-    near, known = (
-        ((overlap(found[:, 2:], d[:, 2:]) >= overlaps) & (found[:, :1] == d[:, 0])).any(1)
-        for d in (doubtful, sure)
-    )
-    return found[known | ~near]
 
 
 @dataclass(frozen=True)
@@ -173,8 +159,8 @@ class Ranked:
     picture: Array  # of each detection
     wanted: Array  # boxes that there are, by picture
 
-    def precision(self, left_out: int | None, whole: bool) -> Array:
-        """At each threshold: precision averaged over 101 recalls, or the whole area below it."""
+    def precision(self, left_out: int | None) -> Array:
+        """At each threshold: precision averaged over 101 recalls."""
         right, wanted = self.right, self.wanted.sum()
         if left_out is not None:
             right, wanted = right[:, self.picture != left_out], wanted - self.wanted[left_out]
@@ -182,8 +168,6 @@ class Ranked:
         recall = true / wanted
         precision = true / np.arange(1, right.shape[1] + 1)
         precision = np.maximum.accumulate(precision[:, ::-1], 1)[:, ::-1]
-        if whole:
-            return np.asarray((precision * right).sum(1) / wanted)
         made = np.zeros(len(right))
         for i in range(len(right)):
             at = np.searchsorted(recall[i], np.linspace(0, 1, 101), "left")
@@ -210,12 +194,10 @@ def _ranked(
     return made
 
 
-def _precisions(
-    ranked: Sequence[Ranked], left_out: int | None = None, whole: bool = False
-) -> Array:
+def _precisions(ranked: Sequence[Ranked], left_out: int | None = None) -> Array:
     """At each threshold, in percent: the mean over the classes that the pictures have."""
     kept = [r for r in ranked if left_out is None or r.wanted.sum() > r.wanted[left_out]]
-    return np.mean([r.precision(left_out, whole) for r in kept], 0) * 100
+    return np.mean([r.precision(left_out) for r in kept], 0) * 100
 
 
 def _hits(found: Array, truth: Array, thresholds: int) -> Array:

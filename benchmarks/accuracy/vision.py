@@ -15,7 +15,6 @@ from benchmarks.table import cosine
 
 SURE = 0.3  # a detection that a user would be shown
 HAIR = 0.03  # by how much its score may move
-DOUBT = 0.5  # times that score: what the float model itself half believes in counts neither way
 FAINT = 0.01  # one that counts for average precision
 
 
@@ -143,19 +142,12 @@ def alike(
                 more.setdefault(f"cosine of {group}", []).append(cosine(array, wanted[group]))
         means = {k: float(np.mean(v)) for k, v in more.items()}
         same, count = _same(answers, right, decode, least)
-        floats = [decode(b, DOUBT * least) for b in right]
-        sure, doubtful = ([d[(d[:, 1] >= least) == s] for d in floats] for s in (True, False))
+        sure = [d[d[:, 1] >= least] for d in (decode(b, least) for b in right)]
         truth = [np.delete(d, 1, axis=1) for d in sure]
-        found = [
-            detect.decided(decode(a, FAINT), d, s)
-            for a, d, s in zip(answers, doubtful, sure, strict=True)
-        ]
+        found = [decode(a, FAINT) for a in answers]
         parts = detect.by_picture(found, truth, only50=True)
-        return Score(
-            detect.area(found, truth),
-            parts,
-            more={"same detections %": same, "detections": count, **means},
-        )
+        _, ap50 = detect.average_precision(found, truth)
+        return Score(ap50, parts, more={"same detections %": same, "detections": count, **means})
 
     return Task(
         "AP50 by float %", file,
