@@ -1,5 +1,7 @@
 """The guard: what costs the outputs most for its work is promoted, and needless ones are not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,13 +9,17 @@ from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.quant import room
-from intaglio.quant.compare import Reference
+from intaglio.quant.compare import Columns, Reference
+from intaglio.quant.formats import USUAL
+from intaglio.quant.heads import serve_only
 from intaglio.quant.observe import Observation
+from intaglio.quant.once import rounded_once
 from intaglio.quant.place import place
-from intaglio.quant.promote import STRICT, Guard
+from intaglio.quant.promote import MOST_TIME, STRICT, Guard
 from intaglio.quant.quantize import Options, calibrate
 from intaglio.quant.scheme import TensorScheme
 from intaglio.quant.search import Search
+from intaglio.targets import cpu
 
 RNG = np.random.default_rng(5)
 ATTRS = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
@@ -47,11 +53,17 @@ class Costs:
         self.runs += 1
         return {p: base + sum(self.costs[n] for n in schemes) for p, base in self.parts.items()}
 
+    def alone(self, schemes):
+        self.runs += 1
+        return dict.fromkeys(self.parts, sum(self.costs[n] for n in schemes))
 
-def guard(costs, cosine=0.995, parts=None, scores=(), layers=5):
+
+def guard(costs, cosine=0.995, parts=None, scores=(), layers=5, near=()):
     graph = chain(layers)
     trial = Costs(costs, parts or {"y": 0.0}, scores)
-    search = Search(graph, place(graph, {}), trial, lambda methods: {})
+    chip = cpu.target("avx512bf16" if near else "avx512vnni")
+    how = replace(USUAL, near=near)
+    search = Search(graph, place(graph, {}, chip), trial, lambda methods: {}, how=how)
     schemes = {n: TensorScheme("i8", (1.0,), (0,)) for n in costs}
     return Guard(search, schemes, {}, cosine), trial
 
@@ -82,11 +94,11 @@ def test_needless_promotions_are_taken_back():
 
 
 def test_scores_are_held_closer_than_other_numbers():
-    costs = {"t0": 1e-4, "t1": 7e-3, "t2": 1e-4, "t3": 1e-4, "t4": 1e-4}
+    costs = {"t0": 1e-5, "t1": 7e-3, "t2": 1e-5, "t3": 1e-5, "t4": 1e-5}
     parts = {"boxes": 0.0, "scores": 0.0}
     assert not guard(costs, parts=parts)[0].meet().layers
     made = guard(costs, parts=parts, scores=["scores"])[0].meet()
-    assert made.layers == {"t2": "f32"}
+    assert set(made.layers) == {"t2"}
     assert 1 - made.cosine < 0.005 / STRICT
     assert not guard(costs | {"t1": 4e-3}, parts=parts, scores=["scores"])[0].meet().layers
 
@@ -95,6 +107,80 @@ def test_scores_are_not_held_closer_than_the_weights_are():
     costs = dict.fromkeys(["t0", "t1", "t2", "t3", "t4"], 5e-4)
     held, _ = guard(costs, parts={"boxes": 0.0, "scores": 6e-3}, scores=["scores"])
     assert not held.meet().layers  # 6e-3 of 8.5e-3 would stay
+
+
+def test_scores_take_the_fastest_floats_that_there_are():
+    """Plain convolutions are faster in bf16 where the target has it, those by Winograd in f32."""
+    costs = {"t0": 1e-5, "t1": 7e-3, "t2": 1e-5, "t3": 1e-5, "t4": 1e-5}
+    for near, level in (((), "f32"), (("bf16",), "bf16")):
+        held, _ = guard(costs, parts={"boxes": 0.0, "scores": 0.0}, scores=["scores"], near=near)
+        assert held.meet().layers == {"t2": level}
+    assert Guard.level_of(held, "t2") == "bf16"
+    w = constant(np.zeros((4, 4, 3, 3), np.float32))
+    held.products["t2"] = ops.conv(Value(Type("f32", (1, 4, 8, 8)), "x"), w, **ATTRS).producer
+    assert held.level_of("t2") == "f32"
+    made = guard(costs, parts={"boxes": 0.0}, near=("bf16",))[0]
+    assert made.level_of("t2") == "f32"  # no scores
+
+
+def test_scores_may_take_so_much_time_and_no_more():
+    costs = dict.fromkeys(["t0", "t1", "t2", "t3", "t4"], 1.5e-3)
+    held, _ = guard(costs, parts={"boxes": 0.0, "scores": 0.0}, scores=["scores"])
+    made = held.meet()
+    assert 1 < held.time(made.layers) <= MOST_TIME
+    assert held.time(dict.fromkeys(held.work, "f32")) > MOST_TIME
+
+
+def branches():
+    """y: four boxes from a convolution a, three scores from b, by a concatenation and slices."""
+    x = Value(Type("f32", (1, 4, 8, 8)), "x")
+    a, b = (
+        ops.conv(x, constant(RNG.standard_normal((n, 4, 1, 1)).astype(np.float32)), **ATTRS)
+        for n in (4, 3)
+    )
+    both = ops.reshape(ops.concat(a, b, axis=1), shape=(1, 7, 64))
+    ends = {"step": (1, 1, 1)}
+    boxes = ops.slice_(both, start=(0, 0, 0), stop=(1, 4, 64), **ends)
+    mixed = ops.transpose(ops.reshape(boxes, shape=(1, 2, 2, 64)), perm=(0, 2, 1, 3))
+    scores = ops.sigmoid(ops.slice_(both, start=(0, 4, 0), stop=(1, 7, 64), **ends))
+    y = ops.concat(ops.reshape(mixed, shape=(1, 4, 64)), scores, axis=1)
+    for name, v in {"a": a, "b": b, "both": both, "scores": scores, "y": y}.items():
+        v.name = name
+    return Graph([x], [y], ["y"])
+
+
+def test_what_serves_nothing_but_scores_is_found_through_concatenations_and_slices():
+    parts = {"y": [Columns(1, (0, 1, 2, 3)), Columns(1, (4, 5, 6))]}
+    found = serve_only(branches(), parts, {"y[:,4-6]"})
+    assert {"b", "scores"} <= found
+    assert not {"a", "both", "x"} & found
+    assert "a" in serve_only(branches(), parts, {"y[:,0-3]"})
+
+
+def test_what_is_moved_out_of_a_tensor_is_rounded_with_it():
+    x = Value(Type("f32", (1, 4, 8, 8)), "x")
+
+    def conv(v, name):
+        w = constant(RNG.standard_normal((4, v.shape[1], 1, 1)).astype(np.float32))
+        made = ops.conv(v, w, **ATTRS)
+        made.name = name
+        return made
+
+    before = conv(x, "before")
+    act = ops.swish(before)
+    half = ops.slice_(act, start=(0, 0, 0, 0), stop=(1, 2, 8, 8), step=(1, 1, 1, 1))
+    act.name, half.name = "act", "half"
+    graph = Graph([x], [conv(half, "y"), conv(act, "z")])
+    placement = place(graph, {})
+    once = rounded_once(placement, {v.name for v in placement.tensors})
+    assert once == {"x": {"x"}, "act": {"before", "act", "half"}}
+    assert once.before == {"before"}
+    assert rounded_once(placement, {"half"}) == {"half": {"half"}}
+    costs = {"x": 1e-5, "before": 1e-4, "act": 0.02, "half": 0.0}
+    trial = Costs(costs, {"y": 0.0})
+    schemes = {n: TensorScheme("i8", (1.0,), (0,)) for n in costs}
+    held = Guard(Search(graph, placement, trial, lambda methods: {}), schemes, {}, 0.995)
+    assert {"y", "z"} <= set(held.meet().layers)  # half would be rounded in the place of act
 
 
 def test_few_trials_find_one_tensor_among_many():
@@ -126,6 +212,10 @@ def test_room_is_for_tensors_whose_range_depends_on_the_samples():
     assert room.without(ranges, observed, 0) == ranges
     assert room.with_room(ranges, observed, 1.5) == {v: (-1.5, 12.0), u: (0.0, 6.0)}
     assert room.with_room(ranges, observed, 1.0) == ranges
+    both = {v: (-1.0, 8.0), u: (0.0, 8.0)}
+    spread = {v: observed[v], u: observed[v]}
+    assert room.with_room(both, spread, 1.0, 2.0) == {v: (-1.0, 8.0), u: (0.0, 16.0)}
+    assert room.with_room(both, spread, 1.5, 2.0) == {v: (-1.5, 12.0), u: (0.0, 24.0)}
 
 
 def test_room_is_what_errs_least_on_samples_left_out():
@@ -145,6 +235,8 @@ def test_room_is_what_errs_least_on_samples_left_out():
 def test_room_is_a_factor():
     with pytest.raises(BadInput, match=r"room is 0\.5"):
         Options(room=0.5)
+    with pytest.raises(BadInput, match=r"deep_room is 0\.5"):
+        Options(deep_room=0.5)
 
 
 def test_weights_are_rounded_by_data_where_they_stand_in_the_way():

@@ -7,11 +7,15 @@ import pytest
 
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.ops.activation import relu, swish
+from intaglio.ops.activation import relu, sigmoid, swish
 from intaglio.ops.conv import conv
 from intaglio.ops.registry import REGISTRY
+from intaglio.quant.affine import affine
 from intaglio.quant.compare import Reference
-from intaglio.quant.quantize import Options, calibrate, prepare
+from intaglio.quant.observe import Observation
+from intaglio.quant.place import place
+from intaglio.quant.quantize import Options, calibrate, prepare, whole_inputs
+from intaglio.quant.ranges import on_grid
 from intaglio.quant.search import Cache, some_of
 from intaglio.quant.trial import EXACT, ROUND, Trial
 
@@ -73,7 +77,6 @@ def test_trials_are_what_the_built_model_does():
     made = calibrate(graph, data, options=Options(method="minmax", accuracy=None, correct=False,
                                                   rounding="nearest"))  # fmt: skip
     from intaglio.quant.assign import from_integers
-    from intaglio.quant.place import place
     from intaglio.quant.quantize import stored_weights
 
     options = Options(rounding="nearest")
@@ -87,6 +90,10 @@ def test_trials_are_what_the_built_model_does():
         tensors = {n: made.scheme.tensors[n] for n in trial.names}
         tried = trial.run(tensors)[0].error
         nothing = trial.run({})[0].error
+        (alone,) = trial.alone(tensors).values()
+        (none,) = trial.alone({}).values()
+    assert none == 0  # rounded weights are what it is compared with
+    assert alone == pytest.approx(tried**2 - nothing**2, rel=0.3)
     built = reference.compare(made.graph)[0].error
     assert tried == pytest.approx(built, rel=0.05)
     assert 0 < nothing < tried
@@ -161,6 +168,44 @@ def test_samples_are_spread_evenly():
 def test_accuracy_is_a_cosine():
     with pytest.raises(BadInput, match="accuracy is 99"):
         Options(accuracy=99)
+
+
+def test_roots_of_scores_are_compared_where_asked_for():
+    graph, data = network(False), samples(2)
+    (c,) = graph.outputs
+    graph = prepare(Graph(graph.inputs, [sigmoid(c)], ["y"]))
+    placement, reference = place(graph, {}), Reference.of(graph, data)
+    rounded = {"a": affine(0.0, 40.0, "i8")}
+    with Trial(graph, placement, lambda n: (n.inputs[1].data, None), reference) as trial:
+        plain = trial.errors(rounded)
+        trial.compare_roots({"y"})
+        roots = trial.errors(rounded)
+        given = {**data[0], **trial._given(rounded)}
+        made = [s.run({**given, "x": x["x"]})["y"] for s in trial.sessions.every[:1] for x in data]
+    wanted = [o["y"] for o in reference.outputs]
+    each = [
+        np.square(np.sqrt(m) - np.sqrt(w)).sum() / w.sum()
+        for m, w in zip(made, wanted, strict=True)
+    ]
+    assert roots["y"] == pytest.approx(max(each), rel=1e-3)
+    assert roots["y"] < plain["y"]
+
+
+def test_pixels_lose_nothing_as_bytes():
+    pixels = (RNG.integers(0, 256, (1, 3, 16, 16)) / 255).astype(np.float32)
+    assert on_grid(pixels, 0.0, 1.0, 256)
+    assert on_grid((pixels * 255 - 127) / 128, -127 / 128, 1.0, 256)
+    assert not on_grid(pixels, 0.0, 0.98, 256)
+    assert not on_grid(numbers(1, 3, 16, 16), -4.0, 4.0, 256)
+    assert not on_grid(pixels, 0.0, 0.0, 256)
+    data = [{"x": pixels.copy()} for _ in range(10)]
+    for one in data[1:]:
+        one["x"] = (one["x"] * 0.5 * 255).astype(int).astype(np.float32) / 255
+    seen = {Value(Type("f32", (1, 3, 16, 16)), "x"): Observation("x", low=0.0, high=1.0)}
+    assert whole_inputs(seen, data) == {"x": "minmax"}
+    assert not whole_inputs(seen, samples(2))
+    made = calibrate(network(False), data, options=Options(accuracy=None))
+    assert made.scheme.tensors["x"].scale == (pytest.approx(1 / 255),)
 
 
 def test_a_trial_rounds_a_tensor_by_one_node():

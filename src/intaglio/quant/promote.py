@@ -1,15 +1,16 @@
 """Find the layers that must not be int8: those that take most error off the outputs for least work.
 
 What one tensor's rounding costs the outputs adds up with what the others' cost, so that groups are
-tried and only those that matter are split. A unit of promotion is all readers of a tensor: what is
-no longer rounded then, up to the products before and after them, is what it gains.
+tried and only those that matter are split. A unit of promotion is all readers of a tensor and of
+what is moved out of it: what is no longer rounded then, up to the products before and after them,
+is what it gains.
 """
 
 from __future__ import annotations
 
 import functools
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,21 +20,26 @@ from intaglio import dtypes
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.affine import affine
 from intaglio.quant.assign import precision_of
+from intaglio.quant.heads import serve_only
+from intaglio.quant.once import rounded_once
 from intaglio.quant.place import PRODUCTS, layer, place
 from intaglio.quant.scheme import TensorScheme
 from intaglio.quant.search import Search
 from intaglio.quant.trial import Errors
 
-TRIALS = 60  # to find the tensors that matter
-FLOOR = 0.05  # share of what is allowed below which a group of tensors is not split
+TRIALS = 60  # to find the tensors that matter,
+MORE_TRIALS = 120  # and where scores count
+FLOOR = 0.05  # share of what is allowed below which a group of tensors is not split,
+LITTLE = 0.003  # and below which a unit is not promoted where scores count
 ADDS_UP = 0.1  # squared error below which one half of a group tells what the other costs
 AIM = 0.8  # share of what is allowed that predicted errors are to come to
 NEEDLESS = 0.5  # share of what is allowed that errors come to without it, at most
 BACK = 8  # promotions that are tried to be taken back
 SUITS = 0.5  # share of what is allowed that scores may lose with nothing promoted
-STRICT = 10.0  # times that scores beside other numbers are to be closer than anything else, if more
+STRICT = 40.0  # times that scores beside other numbers are to be closer than anything else, if more
 FUTILE = 1.5  # times what rounded weights alone cost: scores are not held closer than that
-MOST_TIME = 1.5  # of all layers in int8: what scores may cost to be held closer
+MOST_TIME = 1.8  # of all layers in int8: what scores may cost to be held closer
+HEAD = 0.1  # likewise, what the last layers of nothing but scores may take, to go first
 TINY = 1e-6  # of a goal: where nothing is known to help, the cheapest is first
 CONVERSION = 0.01  # share of the model's work that going to another precision and back counts as
 
@@ -63,6 +69,7 @@ class Found:
 
     methods: dict[str, str] = field(default_factory=dict)  # of ranges, by tensor
     room: float = 1.0  # times that ranges reach beyond what was seen
+    deep_room: float = 1.0  # times more for the later half of the tensors
     layers: dict[str, str] = field(default_factory=dict)  # precision of those that are not int8
     cosine: float = 1.0  # of the worst part of an output
     curve: list[Point] = field(default_factory=list)
@@ -84,12 +91,13 @@ class Guard:
     def __init__(self, search: Search, schemes: Schemes, wanted: Mapping[str, str], cosine: float):
         self.search, self.schemes, self.wanted, self.cosine = search, schemes, wanted, cosine
         self.how, self.placement = search.how, search.placement
-        self.work = {
-            layer(n): REGISTRY[n.op].macs(n) for n in search.graph.nodes() if n.op in PRODUCTS
-        }
+        self.products = {layer(n): n for n in search.graph.nodes() if n.op in PRODUCTS}
+        self.work = {name: REGISTRY[n.op].macs(n) for name, n in self.products.items()}
+        self.once = rounded_once(search.placement, schemes)
         self.level = self.how.wider[0] if self.how.wider else None
         allowed = 2 * (1 - cosine)  # as a squared error: cos = 1 - e / 2 while e is small
-        strict = search.trial.reference.scores()
+        strict = self.strict = search.trial.reference.scores()
+        self.near = search.how.near if strict else ()
         self.hard = dict.fromkeys(search.trial.reference.names(), allowed)
         self.goal = {p: e / STRICT if p in strict else e for p, e in self.hard.items()}
         self.fine = {p: e * SUITS if p in strict else e for p, e in self.hard.items()}
@@ -119,10 +127,12 @@ class Guard:
     def sensitivities(self, all_of_them: Errors) -> tuple[Errors, dict[str, Errors]]:
         """What rounded weights alone cost, and what each tensor adds to that: the worst first."""
         base = self.search.errors({})
+        if self.strict and len(self.once) <= MORE_TRIALS:
+            return base, {n: self.search.alone(self.part([n])) for n in self.once}
         whole = _less(all_of_them, base)
         found: dict[str, Errors] = {}
         count = 0
-        heap = [(-self.over(whole), 0, list(self.schemes), whole)]
+        heap = [(-self.over(whole), 0, list(self.once), whole)]
         while heap:
             size, _, group, added = heapq.heappop(heap)
             if len(group) == 1 or count >= TRIALS or -size < FLOOR:
@@ -139,21 +149,28 @@ class Guard:
 
     def added(self, tensors: list[str], base: Errors) -> Errors:
         """What rounding these adds to what rounded weights cost."""
-        return _less(self.search.errors({n: self.schemes[n] for n in tensors}), base)
+        return _less(self.search.errors(self.part(tensors)), base)
+
+    def part(self, tensors: list[str]) -> dict[str, TensorScheme]:
+        """The schemes of these, and of all that is rounded with them."""
+        names = {n for t in tensors for n in self.once[t]}
+        return {n: t for n, t in self.schemes.items() if n in names}
 
     # ---- what can be done ------------------------------------------------------------------------
     def units(self) -> list[Unit]:
         """Every tensor whose readers could be wider, with what that frees of rounding."""
         made: dict[frozenset[str], Unit] = {}
-        for v in self.placement.tensors:
-            readers = frozenset(layer(n) for n in v.uses if n in self.placement.nodes)
-            fixed = v.name in self.search.fixed or not self.search.fixed.isdisjoint(readers)
-            if not readers or readers in made or fixed or v.name not in self.schemes:
+        by_name = {v.name: v for v in self.placement.tensors}
+        for name, members in self.once.items():
+            uses = [n for m in members if m not in self.once.before for n in by_name[m].uses]
+            readers = frozenset(layer(n) for n in uses if n in self.placement.nodes)
+            fixed = not self.search.fixed.isdisjoint({*members, *readers})
+            if not readers or readers in made or fixed:
                 continue
             left = self.left(dict.fromkeys(readers, self.level or ""))
             usual = self.how.precision
             frees = {n for n in self.schemes if n not in left or left[n] != usual}
-            made[readers] = Unit(v.name, readers, frozenset(frees))
+            made[readers] = Unit(name, readers, frozenset(frees))
         return list(made.values())
 
     def left(self, layers: Mapping[str, str]) -> dict[str, str]:
@@ -169,9 +186,22 @@ class Guard:
     def time(self, layers: Mapping[str, str]) -> float:
         """What the products take beside all of them in the usual precision."""
         chip = self.placement.chip
-        usual = chip.in_precision(self.how.precision).cost
-        more = {name: chip.in_precision(p).cost / usual - 1 for name, p in layers.items()}
-        return 1 + sum(self.share([name]) * by for name, by in more.items())
+        usual = chip.in_precision(self.how.precision)
+        takes = {name: w * usual.takes(self.products[name]) for name, w in self.work.items()}
+        more = sum(
+            self.work[name] * chip.in_precision(p).takes(self.products[name]) - takes[name]
+            for name, p in layers.items()
+            if name in takes
+        )
+        return 1 + more / (sum(takes.values()) or 1)
+
+    def level_of(self, name: str) -> str:
+        """What a layer is promoted to: where scores need it, what is fastest of those that do."""
+        node = self.products.get(name)
+        if node is None or not self.level:
+            return self.level or ""
+        chip = self.placement.chip
+        return min((self.level, *self.near), key=lambda p: chip.in_precision(p).takes(node))
 
     # ---- doing it --------------------------------------------------------------------------------
     def meet(self) -> Found:
@@ -185,6 +215,10 @@ class Guard:
             self.goal[p] = min(max(self.goal[p], FUTILE * e), self.hard[p])
         ranked = self.ranked(base, single) if self.level else []
         many = self.enough(base, single, ranked) if ranked else 0
+        some = self.in_time(ranked, many)
+        predicted = self._remaining(base, single, ranked[:some])
+        if self.strict and self.over(predicted, hard=True) <= 1:
+            many = some
         chosen, step = list[Unit](), 1
         while len(chosen) < len(ranked) and self.over(now) > 1:
             if self.over(now, hard=True) <= 1:
@@ -215,33 +249,67 @@ class Guard:
 
     def ranked(self, base: Errors, single: Mapping[str, Errors]) -> list[Unit]:
         """Units in the order in which each takes most off for what it costs beside those before."""
-        units, made = self.units(), list[Unit]()
-        freed, done = set[str](), set[str]()
+        units = self.units()
+        made = self.head(units)
+        freed, done = {n for u in made for n in u.frees}, {n for u in made for n in u.layers}
+        units = [u for u in units if not u.frees <= freed]
         while units:
-            remain = {p: base[p] + sum(e[p] for n, e in single.items() if n not in freed)
-                      for p in base}  # fmt: skip
+            remain = self._remaining(base, single, made)
             bad = {p for p, e in remain.items() if e > AIM * self.goal[p]} or set(base)
 
-            off = [self._off([single[n] for n in u.frees - freed], bad) + TINY for u in units]
-            cost = [self.share(u.layers - done) + CONVERSION for u in units]
-            best = units[int(np.argmax(np.divide(off, cost)))]
+            off = [self._off(self._gone(u.frees | freed, freed), single, bad) for u in units]
+            if self.strict and max(off) < LITTLE and self.over(remain, hard=True) <= 1:
+                break
+            cost = [self.time(self._leveled(u.layers - done)) - 1 + CONVERSION for u in units]
+            best = units[int(np.argmax(np.divide(np.array(off) + TINY, cost)))]
             made.append(best)
             freed |= best.frees
             done |= best.layers
             units = [u for u in units if not u.frees <= freed]
         return made
 
-    def _off(self, errors: list[Errors], parts: Iterable[str]) -> float:
+    def head(self, units: list[Unit]) -> list[Unit]:
+        """What reads tensors that serve nothing but scores, from the end, while it takes little.
+
+        They tell classes apart, of which samples show few: ranges say little of what is to come.
+        """
+        made = list[Unit]()
+        if self.strict:
+            parts = self.search.trial.reference.parts
+            only = serve_only(self.search.graph, parts, self.strict)
+            for u in reversed([u for u in units if u.tensor in only]):
+                if self.time(self.layers([*made, u])) <= 1 + HEAD:
+                    made.append(u)
+        return made
+
+    def _gone(self, freed: Set[str], before: Set[str] = frozenset()) -> list[str]:
+        """What of all that is rounded once is no longer rounded, but was `before`."""
+        return [n for n, all_of in self.once.items() if all_of <= freed and not all_of <= before]
+
+    def _remaining(self, base: Errors, single: Mapping[str, Errors], units: list[Unit]) -> Errors:
+        """What is left, by what is known of each tensor, where these units are wider."""
+        freed = {n for u in units for n in u.frees}
+        kept = [single[n] for n, all_of in self.once.items() if not all_of <= freed]
+        return self._without({p: base[p] + sum(e[p] for e in kept) for p in base}, base, units)
+
+    def _without(self, errors: Errors, base: Errors, units: list[Unit]) -> Errors:
+        """Less what rounded weights of wider layers cost, where that counts: they are not rounded,
+        but in trials all are. Each layer has its part in it by its work."""
+        if not self.strict:
+            return errors
+        less = self.share({n for u in units for n in u.layers})
+        return {p: max(e - less * base[p], 0.0) for p, e in errors.items()}
+
+    def _off(self, tensors: Iterable[str], single: Mapping[str, Errors],
+             parts: Iterable[str]) -> float:  # fmt: skip
         """What these come to together, in goals of the part that gains most."""
+        errors = [single[n] for n in tensors]
         return max(sum(e[p] for e in errors) / self.goal[p] for p in parts)
 
     def enough(self, base: Errors, single: Mapping[str, Errors], ranked: list[Unit]) -> int:
         """How many of the units should do, by what is known of each."""
-        freed: set[str] = set()
-        for k, u in enumerate(ranked, 1):
-            freed |= u.frees
-            kept = [e for n, e in single.items() if n not in freed]
-            if self.over({p: base[p] + sum(e[p] for e in kept) for p in base}) <= AIM:
+        for k in range(1, len(ranked) + 1):
+            if self.over(self._remaining(base, single, ranked[:k])) <= AIM:
                 return k
         return len(ranked)
 
@@ -257,9 +325,12 @@ class Guard:
 
         def gain(u: Unit) -> float:
             others = {n for o in chosen if o is not u for n in o.frees}
-            return self._off([single[n] for n in u.frees - others], self.goal)
+            return self._off(self._gone(u.frees | others, others), single, self.goal)
 
-        by_worth = sorted(chosen, key=lambda u: gain(u) / (self.share(u.layers) + CONVERSION))
+        def cost(u: Unit) -> float:
+            return self.time(self._leveled(u.layers)) - 1 + CONVERSION
+
+        by_worth = sorted(chosen, key=lambda u: gain(u) / cost(u))
         for u in by_worth[:BACK]:
             if self.over(now) + gain(u) / 2 > NEEDLESS:
                 continue
@@ -270,12 +341,16 @@ class Guard:
         return chosen, now
 
     def layers(self, units: Iterable[Unit]) -> dict[str, str]:
-        return {name: self.level or "" for u in units for name in sorted(u.layers)}
+        return self._leveled(name for u in units for name in sorted(u.layers))
+
+    def _leveled(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: self.level_of(name) for name in names}
 
     def measured(self, units: list[Unit], found: Found) -> Errors:
         """What remains where these are wider."""
         layers = self.layers(units)
         errors = self.search.errors(self.kept(self.schemes, layers))
+        errors = self._without(errors, self.search.errors({}), units)
         found.curve.append(
             Point(tuple(layers), self.share(layers), _cosine(errors), True, self.time(layers))
         )
@@ -298,13 +373,16 @@ class Guard:
 
     def words(self, unit: Unit, single: Mapping[str, Errors]) -> str:
         """What was promoted, and what it would have cost."""
-        freed = [single[n] for n in unit.frees]
+        freed = [single[n] for n in self._gone(unit.frees) or [unit.tensor]]
         errors = {p: sum(e[p] for e in freed) for p in self.goal}
         part = max(errors, key=errors.__getitem__)
+        by_level: dict[str, list[str]] = {}
+        for name in sorted(unit.layers):
+            by_level.setdefault(self.level_of(name), []).append(repr(name))
         return (
             f"'{unit.tensor}' is too coarse in {self.how.precision}: it costs '{part}' "
-            f"{np.sqrt(errors[part]):.1%}; {', '.join(map(repr, sorted(unit.layers)))} "
-            f"in {self.level}"
+            f"{np.sqrt(errors[part]):.1%}; "
+            + ", ".join(f"{', '.join(names)} in {p}" for p, names in by_level.items())
         )
 
 

@@ -42,6 +42,7 @@ from intaglio.quant.pages import small_pages
 from intaglio.quant.place import PRODUCTS, Placement, layer, place
 from intaglio.quant.probe import collecting_late
 from intaglio.quant.promote import Found, Guard, Point
+from intaglio.quant.ranges import on_grid
 from intaglio.quant.recurrent import candidates, quantize_recurrent
 from intaglio.quant.scheme import Scheme, TensorScheme
 from intaglio.quant.search import SAMPLES, Cache, Search, some_at, some_of, subject
@@ -59,6 +60,7 @@ from intaglio.quant.unpack import unpack_weights
 from intaglio.targets import Target
 
 EVEN = 16  # samples that tell the sizes of channels
+WHOLE = 4  # samples that tell whether an input is made of whole steps
 WEIGHTY = 0.25  # share of what the outputs may lose that makes rounding weights by data worth it
 
 
@@ -188,6 +190,9 @@ def calibrate(
     if options.rounding == "data":
         weights |= rounded_by_data(graph, weights, samples, options, progress)
     reference = Reference.by([samples[i] for i in shown], [outputs[i] for i in shown])
+    if options.method == "auto":
+        whole = whole_inputs(seen, reference.samples[:WHOLE], how)
+        options = replace(options, methods={**whole, **options.methods})
     shifts = bias_shifts(weights, seen) if options.correct else {}
     found = settle(graph, wanted, placement, seen, samples, reference, weights, shifts, options,
                    given, progress, how, count, ahead)  # fmt: skip
@@ -197,7 +202,8 @@ def calibrate(
             if layer(n) in found.layers:
                 placement.floats[n] = f"{how.precision} is too coarse for what it reads"
         seen = look(graph, placement, samples, progress, seen)
-    options = replace(options, methods={**found.methods, **options.methods}, room=found.room)
+    options = replace(options, methods={**found.methods, **options.methods}, room=found.room,
+                      deep_room=found.deep_room)  # fmt: skip
     made = build(graph, placement, seen, options, given, weights, shifts, how)
     made.notes += [*map(str, notes), *found.notes]
     made.curve, made.samples = found.curve, len(samples)
@@ -303,6 +309,20 @@ def means(placement: Placement) -> dict[Value, int]:
     return {n.inputs[0]: channel_axis(n) for n in products if placement.quantized(n.inputs[0])}  # type: ignore[misc]
 
 
+def whole_inputs(
+    seen: Mapping[Value, Observation], samples: Sequence[Mapping[str, Array]], how: Formats = USUAL
+) -> dict[str, str]:
+    """Methods of inputs that lose nothing where their range is what was seen: pixels, for one."""
+    low, high = dtypes.limits(how.tensors[how.precision])
+    return {
+        v.name: "minmax"
+        for v, o in seen.items()
+        if v.producer is None
+        and how.precision not in how.symmetric
+        and all(on_grid(x[v.name], min(o.low, 0), max(o.high, 0), high - low + 1) for x in samples)
+    }
+
+
 def find_ranges(placement: Placement, seen: Mapping[Value, Observation], options: Options,
                 how: Formats = USUAL) -> dict[Value, tuple[float, float]]:  # fmt: skip
     """The range that each quantised tensor is to hold."""
@@ -310,7 +330,7 @@ def find_ranges(placement: Placement, seen: Mapping[Value, Observation], options
     methods = {v: options.methods.get(v.name, usual) for v in placement.tensors}
     dtype, symmetric = how.tensors[how.precision], how.precision in how.symmetric
     found = {v: seen[v].range(m, dtype, symmetric) for v, m in methods.items()}
-    return room.with_room(found, seen, options.room or 1.0)
+    return room.with_room(found, seen, options.room or 1.0, options.deep_room)
 
 
 def settle(
@@ -336,21 +356,24 @@ def settle(
     the model to try things with, if it is there already.
     """
     if not worth_trying(placement, options, given):
-        return Found(room=options.room or 1.0)
+        return Found(room=options.room or 1.0, deep_room=options.deep_room)
+
+    deep = options.deep_room
 
     def make(methods: Mapping[str, str], more: float = options.room or 1.0,
              left_out: int | None = None) -> dict[str, TensorScheme]:  # fmt: skip
-        own = replace(options, methods={**methods, **options.methods}, room=1.0)
+        own = replace(options, methods={**methods, **options.methods}, room=1.0, deep_room=1.0)
         ranges = find_ranges(placement, seen, own, how)
         if left_out is not None:
             ranges = room.without(ranges, seen, left_out)
-        tensors = assign(placement, room.with_room(ranges, seen, more), how)
+        tensors = assign(placement, room.with_room(ranges, seen, more, deep), how)
         tensors |= {name: given[name] for name in tensors if name in given}
         return {name: t for name, t in tensors.items() if t.scale}
 
     def stored(node: Node) -> tuple[Array, Array | None]:
         return from_integers(*weights[node]), shifts.get(node)
 
+    count = many or len(samples)
     cache = Cache(options.resume, subject(graph, reference)) if options.resume else None
     if ahead:
         ahead.correct(placement, shifts)
@@ -358,7 +381,7 @@ def settle(
     try:
         search = Search(graph, placement, trial, make, cache, progress, {*given, *wanted}, how)
         methods = search.choose_methods() if options.method == "auto" else {}
-        found = Found(methods, options.room or 1.0)
+        found = Found(methods, options.room or 1.0, options.deep_room)
         if options.accuracy is not None:
             guard = Guard(search, make(methods), wanted, options.accuracy)
             if options.rounding == "auto" and guard.weights_matter(WEIGHTY):
@@ -370,11 +393,16 @@ def settle(
                 if cache:
                     cache.weights = "data"
                 guard = Guard(search, make(methods), wanted, options.accuracy)
-            found = replace(guard.meet(), methods=methods, room=found.room)
+            if options.method == "auto" and guard.strict and room.few(count) and not guard.suits():
+                # few samples show few of what scores are high for: nothing is cut off
+                methods, deep = dict.fromkeys(methods, "minmax"), max(deep, room.DEEP)
+                search.compare_roots(guard.strict)
+                guard = Guard(search, make(methods), wanted, options.accuracy)
+            found = replace(guard.meet(), methods=methods, room=found.room, deep_room=deep)
             if options.method == "auto" and options.room is None:
                 found.room = room.choose(
                     search,
-                    many or len(samples),
+                    count,
                     lambda r, f: guard.kept(make(methods, r, f), found.layers),
                 )
         return found

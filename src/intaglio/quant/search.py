@@ -108,6 +108,23 @@ class Search:
             return self.cache.errors(self.trial, schemes, fine)
         return self.trial.errors(schemes, fine)
 
+    def alone(self, schemes: Schemes) -> Errors:
+        """What the outputs lose by these beside what they lose by rounded weights."""
+        self.count += 1
+        if self.progress:
+            self.progress("trying what is accurate", self.count, None)
+        if self.cache is None:
+            return self.trial.alone(schemes)
+        return self.cache.found(
+            self.cache.key(schemes) + " alone", lambda: self.trial.alone(schemes)
+        )
+
+    def compare_roots(self, parts: set[str]) -> None:
+        """From now on judge these parts of the outputs by their square roots."""
+        self.trial.compare_roots(parts)
+        if self.cache:
+            self.cache.weights += " roots"
+
     def held_out(self, schemes: Sequence[Schemes]) -> Errors:
         """Errors where each sample has schemes of its own."""
         self.count += 1

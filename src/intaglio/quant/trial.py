@@ -101,6 +101,8 @@ class Trial:
         self.reference, self.runs = reference, 0
         self._known: dict[frozenset[Any], Errors] = {}  # what was tried before
         self.names = [v.name for v in placement.tensors]
+        self.roots: set[str] = set()  # parts of which square roots are compared
+        self.plain: list[dict[str, Array]] = []  # outputs with nothing but weights rounded
         self.biases: dict[str, Array] = {}
         if ahead is not None:
             self.sessions, self.biases = ahead.sessions.result(), ahead.given
@@ -109,13 +111,24 @@ class Trial:
         changed = _with_roundings(graph, placement)
         self.sessions = sessions(_stored(changed, {layer(n): weights(n) for n in products}))
 
+    def compare_roots(self, parts: set[str]) -> None:
+        """From now on compare square roots of these parts.
+
+        Few scores are high, and faint ones tell as well what rounding does to them: an error of a
+        root is half that of the score's logit, by the root's size.
+        """
+        self.roots = parts
+        self._known.clear()
+
     def run(
         self,
         schemes: Mapping[str, TensorScheme] | Sequence[Mapping[str, TensorScheme]],
         fine: float = 0.0,
+        outputs: Sequence[Mapping[str, Array]] | None = None,
     ) -> list[OutputMatch]:
         """How the outputs match where the tensors in `schemes` are rounded, and no others.
 
+        They are compared with the float model's, or with `outputs`.
         A sequence has schemes for each of the samples. A few of them are enough where these come
         to far less than the error `fine`.
         Samples are taken in two halves, of which the worse one counts: what is good by luck on some
@@ -136,12 +149,14 @@ class Trial:
             feeds = ({**ref.samples[i], **given[i], **self.biases} for i in some)
             results = self.sessions.in_order(lambda s, x: s.run(x), feeds)
             for i, made in zip(some, results, strict=True):
-                wanted = ref.outputs[i]
+                wanted = (outputs or ref.outputs)[i]
                 for (n, p), sums in halves[i % len(halves)].items():
-                    if made[n].shape == wanted[n].shape:
-                        sums.add(p.of(wanted[n]), p.of(made[n]))
-                    else:
+                    if made[n].shape != wanted[n].shape:
                         sums.add(wanted[n], np.zeros_like(wanted[n]))
+                    elif f"{n}{p}" in self.roots:
+                        sums.add(*(np.sqrt(np.maximum(p.of(o[n]), 0)) for o in (wanted, made)))
+                    else:
+                        sums.add(p.of(wanted[n]), p.of(made[n]))
             worst = {key: max((h[key] for h in halves), key=lambda m: m.error) for key in halves[0]}
             matches = [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in worst.items()]
             if some and total(_squared(matches)) < CLEAR * fine:
@@ -160,6 +175,17 @@ class Trial:
     def held_out(self, schemes: Sequence[Mapping[str, TensorScheme]]) -> Errors:
         """Errors where each sample has schemes of its own."""
         return _squared(self.run(schemes))
+
+    def alone(self, schemes: Mapping[str, TensorScheme]) -> Errors:
+        """Errors beside what the model with rounded weights makes: of these tensors, and no more.
+
+        What is small is lost beside the float model, where it meets the errors of the weights.
+        """
+        if not self.plain:
+            given = {**self._given({}), **self.biases}
+            feeds = ({**x, **given} for x in self.reference.samples)
+            self.plain = list(self.sessions.in_order(lambda s, x: s.run(x), feeds))
+        return _squared(self.run(schemes, outputs=self.plain))
 
     def errors(self, schemes: Mapping[str, TensorScheme], fine: float = 0.0) -> Errors:
         """Relative squared errors, which add up over tensors as long as they are small.

@@ -47,15 +47,23 @@ class Precision:
     float_results: bool = True  # sums of integers can become f32 at once
     table_bits: int = 8  # of the sums by which a convolution's end looks a function up
     why_not: Callable[[Node], str | None] = anything  # None: it computes this node so
+    cost_of: Callable[[Node], float | None] | None = None  # of a node's own; None: the usual cost
+
+    def takes(self, node: Node) -> float:
+        """Time of one of the node's multiplications."""
+        own = self.cost_of(node) if self.cost_of else None
+        return self.cost if own is None else own
 
     @property
     def is_float(self) -> bool:
         return dtypes.is_float(self.tensors.types[0])
 
 
-def floats(name: str, cost: float) -> Precision:
+def floats(
+    name: str, cost: float, cost_of: Callable[[Node], float | None] | None = None
+) -> Precision:
     """A precision of floats: no scales, and the name is that of the type."""
-    return Precision(name, Stored((name,)), Stored((name,)), cost)
+    return Precision(name, Stored((name,)), Stored((name,)), cost, cost_of=cost_of)
 
 
 def name_of(dtype: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from intaglio import native
@@ -55,15 +56,32 @@ REPLACE = (
 # ---- what it computes in -------------------------------------------------------------------------
 _BYTES = Stored(("i8", "u8", "i4", "u4"), zeros=True, grains=("channel", "tensor"))
 _WORDS = Stored((*_BYTES.types, "i16"), zeros=True, grains=_BYTES.grains)
+
+
+def _conv_cost(plain: float, tiles: float) -> Callable[[Node], float | None]:
+    """Costs of convolutions without groups: plain ones, and those that Winograd's tiles are for."""
+
+    def cost(node: Node) -> float | None:
+        if node.op != "conv" or node.attrs["groups"] != 1:
+            return None
+        w = node.inputs[1]
+        around = {*node.attrs["stride"], *node.attrs["dilation"]}
+        return tiles if w is not None and w.shape[2:] == (3, 3) and around == {1} else plain
+
+    return cost
+
+
 # Costs: ResNet-18 and SqueezeNet 1.1 on one thread of an EPYC with AVX512-VNNI took 2.6 and 2.7
-# times int8's time in f32, 2.0 in bf16, 4.4 and 3.6 in f16, 5.3 and 7.0 in int16.
+# times int8's time in f32, 2.0 in bf16, 4.4 and 3.6 in f16, 5.3 and 7.0 in int16. Those of
+# convolutions are from the steps of YOLOv8n there: 1x1 and strided ones, and 3x3 by Winograd.
 PRECISIONS = (
-    Precision("int8", Stored(("i8", "u8"), zeros=True), _BYTES, table_bits=10),
+    Precision("int8", Stored(("i8", "u8"), zeros=True), _BYTES, table_bits=10,
+              cost_of=_conv_cost(1.0, 0.6)),
     Precision("int16", Stored(("i16",), zeros=True), _WORDS, cost=6.0),
-    floats("f32", 2.7),
+    floats("f32", 2.7, _conv_cost(3.7, 1.15)),
     floats("f16", 4.0),
-)
-BF16_LAYERS = floats("bf16", 2.0)
+)  # fmt: skip
+BF16_LAYERS = floats("bf16", 2.0, _conv_cost(2.1, 1.2))
 WEIGHT_ONLY = Stored(("i8", "u8", "i4", "u4"), zeros=True, grains=("channel", "group"))
 DYNAMIC = ("matmul", "gemm", "lstm", "gru")
 
