@@ -58,14 +58,14 @@ class Costs:
         return dict.fromkeys(self.parts, sum(self.costs[n] for n in schemes))
 
 
-def guard(costs, cosine=0.995, parts=None, scores=(), layers=5, near=()):
+def guard(costs, cosine=0.995, parts=None, scores=(), layers=5, near=(), closer=False):
     graph = chain(layers)
     trial = Costs(costs, parts or {"y": 0.0}, scores)
     chip = cpu.target("avx512bf16" if near else "avx512vnni")
     how = replace(USUAL, near=near)
     search = Search(graph, place(graph, {}, chip), trial, lambda methods: {}, how=how)
     schemes = {n: TensorScheme("i8", (1.0,), (0,)) for n in costs}
-    return Guard(search, schemes, {}, cosine), trial
+    return Guard(search, schemes, {}, cosine, closer), trial
 
 
 def test_only_what_costs_is_promoted():
@@ -113,7 +113,9 @@ def test_scores_take_the_fastest_floats_that_there_are():
     """Plain convolutions are faster in bf16 where the target has it, those by Winograd in f32."""
     costs = {"t0": 1e-5, "t1": 7e-3, "t2": 1e-5, "t3": 1e-5, "t4": 1e-5}
     for near, level in (((), "f32"), (("bf16",), "bf16")):
-        held, _ = guard(costs, parts={"boxes": 0.0, "scores": 0.0}, scores=["scores"], near=near)
+        held, _ = guard(
+            costs, parts={"boxes": 0.0, "scores": 0.0}, scores=["scores"], near=near, closer=True
+        )
         assert held.meet().layers == {"t2": level}
     assert Guard.level_of(held, "t2") == "bf16"
     w = constant(np.zeros((4, 4, 3, 3), np.float32))
@@ -125,10 +127,22 @@ def test_scores_take_the_fastest_floats_that_there_are():
 
 def test_scores_may_take_so_much_time_and_no_more():
     costs = dict.fromkeys(["t0", "t1", "t2", "t3", "t4"], 1.5e-3)
-    held, _ = guard(costs, parts={"boxes": 0.0, "scores": 0.0}, scores=["scores"])
-    made = held.meet()
-    assert 1 < held.time(made.layers) <= MOST_TIME
-    assert held.time(dict.fromkeys(held.work, "f32")) > MOST_TIME
+    for closer, most in enumerate(MOST_TIME):
+        parts = {"boxes": 0.0, "scores": 0.0}
+        held, _ = guard(costs, parts=parts, scores=["scores"], closer=bool(closer))
+        made = held.meet()
+        assert 1 < held.time(made.layers) <= most
+        assert held.time(dict.fromkeys(held.work, "f32")) > most
+
+
+def test_scores_are_held_closest_where_weights_leave_them_sharp():
+    costs = dict.fromkeys(["t0", "t1", "t2", "t3", "t4"], 2e-3)
+    for base, can in ((5e-4, True), (2e-3, False)):
+        parts = {"boxes": 0.0, "scores": base}
+        assert guard(costs, parts=parts, scores=["scores"])[0].can_be_closer() == can
+        assert not guard(costs, parts=parts)[0].can_be_closer()  # no scores
+    few = dict.fromkeys(costs, 1e-5)
+    assert not guard(few, parts=parts, scores=["scores"])[0].can_be_closer()  # good as it is
 
 
 def branches():

@@ -26,6 +26,7 @@ from intaglio.quant.place import PRODUCTS, layer, place
 from intaglio.quant.scheme import TensorScheme
 from intaglio.quant.search import Search
 from intaglio.quant.trial import Errors
+from intaglio.targets.precision import Precision
 
 TRIALS = 60  # to find the tensors that matter,
 MORE_TRIALS = 120  # and where scores count
@@ -36,9 +37,11 @@ AIM = 0.8  # share of what is allowed that predicted errors are to come to
 NEEDLESS = 0.5  # share of what is allowed that errors come to without it, at most
 BACK = 8  # promotions that are tried to be taken back
 SUITS = 0.5  # share of what is allowed that scores may lose with nothing promoted
-STRICT = 40.0  # times that scores beside other numbers are to be closer than anything else, if more
+STRICT = 10.0  # times that scores beside other numbers are to be closer than anything else, if more
+CLOSER = 40.0  # likewise, where nothing but rounded tensors stands in the way
+SHARP = 0.1  # share of what is allowed that rounded weights alone may cost scores for that
 FUTILE = 1.5  # times what rounded weights alone cost: scores are not held closer than that
-MOST_TIME = 1.8  # of all layers in int8: what scores may cost to be held closer
+MOST_TIME = (1.5, 1.8)  # of all layers in int8: what STRICT and CLOSER may cost
 HEAD = 0.1  # likewise, what the last layers of nothing but scores may take, to go first
 TINY = 1e-6  # of a goal: where nothing is known to help, the cheapest is first
 CONVERSION = 0.01  # share of the model's work that going to another precision and back counts as
@@ -88,7 +91,10 @@ class Unit:
 class Guard:
     """Promotes what it takes to keep the outputs; `wanted` is what the user decided already."""
 
-    def __init__(self, search: Search, schemes: Schemes, wanted: Mapping[str, str], cosine: float):
+    def __init__(self, search: Search, schemes: Schemes, wanted: Mapping[str, str], cosine: float,
+                 closer: bool = False):  # fmt: skip
+        """`closer`: scores are to be held as close as detections need it, for more time."""
+        self.closer = closer
         self.search, self.schemes, self.wanted, self.cosine = search, schemes, wanted, cosine
         self.how, self.placement = search.how, search.placement
         self.products = {layer(n): n for n in search.graph.nodes() if n.op in PRODUCTS}
@@ -97,9 +103,12 @@ class Guard:
         self.level = self.how.wider[0] if self.how.wider else None
         allowed = 2 * (1 - cosine)  # as a squared error: cos = 1 - e / 2 while e is small
         strict = self.strict = search.trial.reference.scores()
-        self.near = search.how.near if strict else ()
+        self.near = search.how.near if closer else ()
         self.hard = dict.fromkeys(search.trial.reference.names(), allowed)
-        self.goal = {p: e / STRICT if p in strict else e for p, e in self.hard.items()}
+        self.goal = {
+            p: e / (CLOSER if closer else STRICT) if p in strict else e
+            for p, e in self.hard.items()
+        }
         self.fine = {p: e * SUITS if p in strict else e for p, e in self.hard.items()}
 
     @functools.cached_property
@@ -117,6 +126,13 @@ class Guard:
         """Is the model good enough as it is?"""
         return all(e <= self.fine[p] for p, e in self.now.items())
 
+    def can_be_closer(self) -> bool:
+        """Do scores miss the goal, but not by what rounded weights alone cost them?"""
+        if not self.strict or self.suits():
+            return False
+        weights = self.search.errors({})
+        return all(weights[p] <= SHARP * self.hard[p] for p in self.strict)
+
     def weights_matter(self, share: float) -> bool:
         """Do the outputs miss the goal, and rounded weights alone cost a good part of that?"""
         if self.suits():
@@ -127,7 +143,7 @@ class Guard:
     def sensitivities(self, all_of_them: Errors) -> tuple[Errors, dict[str, Errors]]:
         """What rounded weights alone cost, and what each tensor adds to that: the worst first."""
         base = self.search.errors({})
-        if self.strict and len(self.once) <= MORE_TRIALS:
+        if self.closer and len(self.once) <= MORE_TRIALS:
             return base, {n: self.search.alone(self.part([n])) for n in self.once}
         whole = _less(all_of_them, base)
         found: dict[str, Errors] = {}
@@ -187,13 +203,17 @@ class Guard:
         """What the products take beside all of them in the usual precision."""
         chip = self.placement.chip
         usual = chip.in_precision(self.how.precision)
-        takes = {name: w * usual.takes(self.products[name]) for name, w in self.work.items()}
+
+        def takes(name: str, p: Precision) -> float:
+            return self.work[name] * (p.takes(self.products[name]) if self.closer else p.cost)
+
+        whole = sum(takes(name, usual) for name in self.work)
         more = sum(
-            self.work[name] * chip.in_precision(p).takes(self.products[name]) - takes[name]
+            takes(name, chip.in_precision(p)) - takes(name, usual)
             for name, p in layers.items()
-            if name in takes
+            if name in self.work
         )
-        return 1 + more / (sum(takes.values()) or 1)
+        return 1 + more / (whole or 1)
 
     def level_of(self, name: str) -> str:
         """What a layer is promoted to: where scores need it, what is fastest of those that do."""
@@ -217,7 +237,7 @@ class Guard:
         many = self.enough(base, single, ranked) if ranked else 0
         some = self.in_time(ranked, many)
         predicted = self._remaining(base, single, ranked[:some])
-        if self.strict and self.over(predicted, hard=True) <= 1:
+        if self.closer and self.over(predicted, hard=True) <= 1:
             many = some
         chosen, step = list[Unit](), 1
         while len(chosen) < len(ranked) and self.over(now) > 1:
@@ -258,9 +278,9 @@ class Guard:
             bad = {p for p, e in remain.items() if e > AIM * self.goal[p]} or set(base)
 
             off = [self._off(self._gone(u.frees | freed, freed), single, bad) for u in units]
-            if self.strict and max(off) < LITTLE and self.over(remain, hard=True) <= 1:
+            if self.closer and max(off) < LITTLE and self.over(remain, hard=True) <= 1:
                 break
-            cost = [self.time(self._leveled(u.layers - done)) - 1 + CONVERSION for u in units]
+            cost = [self.price(u.layers - done) for u in units]
             best = units[int(np.argmax(np.divide(np.array(off) + TINY, cost)))]
             made.append(best)
             freed |= best.frees
@@ -268,13 +288,18 @@ class Guard:
             units = [u for u in units if not u.frees <= freed]
         return made
 
+    def price(self, layers: Set[str]) -> float:
+        """What it counts as to make these wider: time where it matters, or else work."""
+        more = self.time(self._leveled(layers)) - 1 if self.closer else self.share(layers)
+        return more + CONVERSION
+
     def head(self, units: list[Unit]) -> list[Unit]:
         """What reads tensors that serve nothing but scores, from the end, while it takes little.
 
         They tell classes apart, of which samples show few: ranges say little of what is to come.
         """
         made = list[Unit]()
-        if self.strict:
+        if self.closer:
             parts = self.search.trial.reference.parts
             only = serve_only(self.search.graph, parts, self.strict)
             for u in reversed([u for u in units if u.tensor in only]):
@@ -295,7 +320,7 @@ class Guard:
     def _without(self, errors: Errors, base: Errors, units: list[Unit]) -> Errors:
         """Less what rounded weights of wider layers cost, where that counts: they are not rounded,
         but in trials all are. Each layer has its part in it by its work."""
-        if not self.strict:
+        if not self.closer:
             return errors
         less = self.share({n for u in units for n in u.layers})
         return {p: max(e - less * base[p], 0.0) for p, e in errors.items()}
@@ -315,7 +340,7 @@ class Guard:
 
     def in_time(self, units: list[Unit], many: int) -> int:
         """How many of the first `many` units go into the time that scores may take."""
-        while many > 0 and self.time(self.layers(units[:many])) > MOST_TIME:
+        while many > 0 and self.time(self.layers(units[:many])) > MOST_TIME[self.closer]:
             many -= 1
         return many
 
@@ -327,10 +352,7 @@ class Guard:
             others = {n for o in chosen if o is not u for n in o.frees}
             return self._off(self._gone(u.frees | others, others), single, self.goal)
 
-        def cost(u: Unit) -> float:
-            return self.time(self._leveled(u.layers)) - 1 + CONVERSION
-
-        by_worth = sorted(chosen, key=lambda u: gain(u) / cost(u))
+        by_worth = sorted(chosen, key=lambda u: gain(u) / self.price(u.layers))
         for u in by_worth[:BACK]:
             if self.over(now) + gain(u) / 2 > NEEDLESS:
                 continue

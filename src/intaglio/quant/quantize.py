@@ -393,11 +393,11 @@ def settle(
                 if cache:
                     cache.weights = "data"
                 guard = Guard(search, make(methods), wanted, options.accuracy)
-            if options.method == "auto" and guard.strict and room.few(count) and not guard.suits():
+            if options.method == "auto" and room.few(count) and guard.can_be_closer():
                 # few samples show few of what scores are high for: nothing is cut off
                 methods, deep = dict.fromkeys(methods, "minmax"), max(deep, room.DEEP)
                 search.compare_roots(guard.strict)
-                guard = Guard(search, make(methods), wanted, options.accuracy)
+                guard = Guard(search, make(methods), wanted, options.accuracy, closer=True)
             found = replace(guard.meet(), methods=methods, room=found.room, deep_room=deep)
             if options.method == "auto" and options.room is None:
                 found.room = room.choose(
