@@ -191,9 +191,9 @@ def test_what_is_moved_out_of_a_tensor_is_rounded_with_it():
     assert once.before == {"before"}
     assert rounded_once(placement, {"half"}) == {"half": {"half"}}
     costs = {"x": 1e-5, "before": 1e-4, "act": 0.02, "half": 0.0}
-    trial = Costs(costs, {"y": 0.0})
+    trial = Costs(costs, {"out": 0.0})
     schemes = {n: TensorScheme("i8", (1.0,), (0,)) for n in costs}
-    held = Guard(Search(graph, placement, trial, lambda methods: {}), schemes, {}, 0.995)
+    held = Guard(Search(graph, placement, trial, lambda methods: {}), schemes, {}, 0.995, True)
     assert {"y", "z"} <= set(held.meet().layers)  # half would be rounded in the place of act
 
 

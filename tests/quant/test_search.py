@@ -12,10 +12,8 @@ from intaglio.ops.conv import conv
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.affine import affine
 from intaglio.quant.compare import Reference
-from intaglio.quant.observe import Observation
 from intaglio.quant.place import place
-from intaglio.quant.quantize import Options, calibrate, prepare, whole_inputs
-from intaglio.quant.ranges import on_grid
+from intaglio.quant.quantize import Options, calibrate, prepare
 from intaglio.quant.search import Cache, some_of
 from intaglio.quant.trial import EXACT, ROUND, Trial
 
@@ -189,23 +187,6 @@ def test_roots_of_scores_are_compared_where_asked_for():
     ]
     assert roots["y"] == pytest.approx(max(each), rel=1e-3)
     assert roots["y"] < plain["y"]
-
-
-def test_pixels_lose_nothing_as_bytes():
-    pixels = (RNG.integers(0, 256, (1, 3, 16, 16)) / 255).astype(np.float32)
-    assert on_grid(pixels, 0.0, 1.0, 256)
-    assert on_grid((pixels * 255 - 127) / 128, -127 / 128, 1.0, 256)
-    assert not on_grid(pixels, 0.0, 0.98, 256)
-    assert not on_grid(numbers(1, 3, 16, 16), -4.0, 4.0, 256)
-    assert not on_grid(pixels, 0.0, 0.0, 256)
-    data = [{"x": pixels.copy()} for _ in range(10)]
-    for one in data[1:]:
-        one["x"] = (one["x"] * 0.5 * 255).astype(int).astype(np.float32) / 255
-    seen = {Value(Type("f32", (1, 3, 16, 16)), "x"): Observation("x", low=0.0, high=1.0)}
-    assert whole_inputs(seen, data) == {"x": "minmax"}
-    assert not whole_inputs(seen, samples(2))
-    made = calibrate(network(False), data, options=Options(accuracy=None))
-    assert made.scheme.tensors["x"].scale == (pytest.approx(1 / 255),)
 
 
 def test_a_trial_rounds_a_tensor_by_one_node():

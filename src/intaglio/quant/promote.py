@@ -21,7 +21,7 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.quant.affine import affine
 from intaglio.quant.assign import precision_of
 from intaglio.quant.heads import serve_only
-from intaglio.quant.once import rounded_once
+from intaglio.quant.once import Once, rounded_once
 from intaglio.quant.place import PRODUCTS, layer, place
 from intaglio.quant.scheme import TensorScheme
 from intaglio.quant.search import Search
@@ -99,7 +99,11 @@ class Guard:
         self.how, self.placement = search.how, search.placement
         self.products = {layer(n): n for n in search.graph.nodes() if n.op in PRODUCTS}
         self.work = {name: REGISTRY[n.op].macs(n) for name, n in self.products.items()}
-        self.once = rounded_once(search.placement, schemes)
+        self.once = (
+            rounded_once(search.placement, schemes)
+            if closer
+            else Once({n: frozenset([n]) for n in schemes})
+        )
         self.level = self.how.wider[0] if self.how.wider else None
         allowed = 2 * (1 - cosine)  # as a squared error: cos = 1 - e / 2 while e is small
         strict = self.strict = search.trial.reference.scores()

@@ -42,7 +42,6 @@ from intaglio.quant.pages import small_pages
 from intaglio.quant.place import PRODUCTS, Placement, layer, place
 from intaglio.quant.probe import collecting_late
 from intaglio.quant.promote import Found, Guard, Point
-from intaglio.quant.ranges import on_grid
 from intaglio.quant.recurrent import candidates, quantize_recurrent
 from intaglio.quant.scheme import Scheme, TensorScheme
 from intaglio.quant.search import SAMPLES, Cache, Search, some_at, some_of, subject
@@ -60,7 +59,6 @@ from intaglio.quant.unpack import unpack_weights
 from intaglio.targets import Target
 
 EVEN = 16  # samples that tell the sizes of channels
-WHOLE = 4  # samples that tell whether an input is made of whole steps
 WEIGHTY = 0.25  # share of what the outputs may lose that makes rounding weights by data worth it
 
 
@@ -190,9 +188,6 @@ def calibrate(
     if options.rounding == "data":
         weights |= rounded_by_data(graph, weights, samples, options, progress)
     reference = Reference.by([samples[i] for i in shown], [outputs[i] for i in shown])
-    if options.method == "auto":
-        whole = whole_inputs(seen, reference.samples[:WHOLE], how)
-        options = replace(options, methods={**whole, **options.methods})
     shifts = bias_shifts(weights, seen) if options.correct else {}
     found = settle(graph, wanted, placement, seen, samples, reference, weights, shifts, options,
                    given, progress, how, count, ahead)  # fmt: skip
@@ -307,20 +302,6 @@ def means(placement: Placement) -> dict[Value, int]:
     """Tensors of which the mean of every channel is of use, and the axis of those."""
     products = [n for n in placement.nodes if n.op in PRODUCTS]
     return {n.inputs[0]: channel_axis(n) for n in products if placement.quantized(n.inputs[0])}  # type: ignore[misc]
-
-
-def whole_inputs(
-    seen: Mapping[Value, Observation], samples: Sequence[Mapping[str, Array]], how: Formats = USUAL
-) -> dict[str, str]:
-    """Methods of inputs that lose nothing where their range is what was seen: pixels, for one."""
-    low, high = dtypes.limits(how.tensors[how.precision])
-    return {
-        v.name: "minmax"
-        for v, o in seen.items()
-        if v.producer is None
-        and how.precision not in how.symmetric
-        and all(on_grid(x[v.name], min(o.low, 0), max(o.high, 0), high - low + 1) for x in samples)
-    }
 
 
 def find_ranges(placement: Placement, seen: Mapping[Value, Observation], options: Options,

@@ -12,7 +12,6 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array
 
 PERCENTILE = 99.99
-GRID = 0.01  # of a step: what is no further from a whole number of them is one
 TINY = 2.0**-100  # what stays below is as good as 0: no scale could say it
 
 
@@ -118,14 +117,6 @@ def _tail(x: Array, count: Array, cut: Array, first: Array) -> tuple[Array, Arra
     n, m, v = (np.concatenate([zero, np.cumsum(count * x**k)]) for k in range(3))
     n, m, v = n[first], m[first], v[first]
     return n, np.maximum(v - 2 * cut * m + cut * cut * n, 0)
-
-
-def on_grid(x: Array, lo: float, hi: float, levels: int) -> bool:
-    """Are the numbers among so many at equal distances from `lo` to `hi`, as pixels are?"""
-    if not lo <= 0 <= hi or hi - lo < TINY:
-        return False
-    steps = x.ravel() * ((levels - 1) / (hi - lo))
-    return bool(np.abs(steps - np.rint(steps)).max(initial=0.0) < GRID)
 
 
 METHODS: dict[str, Method] = {f.__name__: f for f in (minmax, moving, percentile, kl, mse)}
