@@ -379,6 +379,11 @@ def settle(
                 methods, deep = dict.fromkeys(methods, "minmax"), max(deep, room.DEEP)
                 search.compare_roots(guard.strict)
                 guard = Guard(search, make(methods), wanted, options.accuracy, closer=True)
+            elif options.method == "auto" and room.few(count) and guard.strict and guard.suits():
+                deep, before = max(deep, room.DEEP), (deep, guard)
+                guard = Guard(search, make(methods), wanted, options.accuracy)
+                if not guard.suits():
+                    deep, guard = before
             found = replace(guard.meet(), methods=methods, room=found.room, deep_room=deep)
             if options.method == "auto" and options.room is None:
                 found.room = room.choose(
