@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from tests.check import check
 
-from intaglio import native
+import intaglio
+from intaglio import native, ops
 from intaglio.errors import BadInput, RunError
-from intaglio.ir import constant
+from intaglio.ir import Graph, Type, Value, constant
 from intaglio.targets.cpu.chain import INPUTS, OPS, PAIRS, chain
 from intaglio.targets.cpu.ops import FUSABLE
 
@@ -129,3 +130,18 @@ def test_the_kernel_refuses(arrays, change, words):
     assert kernel is not None
     with pytest.raises(RunError, match=words):
         native.run_kernel(kernel, arrays, {**GOOD, **change})
+
+
+def test_products_before_chains_of_several_operands_are_not_joined():
+    x = Value(Type("f32", (1, 8, 32, 32)), "x")
+    one = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+    made = [
+        chain(ops.conv(x, constant(floats(8, 8, 1, 1)), None, **one), constant(floats(1)),
+              ops=("mul",), args=(0, 1))
+        for _ in range(2)
+    ]  # fmt: skip
+    graph, feed = Graph([x], made, ["a", "b"]), {"x": floats(1, 8, 32, 32)}
+    with intaglio.open(intaglio.compile(graph)) as session:
+        got = session.run(feed)
+        for name, wanted in intaglio.interpret(graph, feed).items():
+            np.testing.assert_allclose(got[name], wanted, rtol=1e-4, atol=1e-4)

@@ -105,7 +105,7 @@ class Unit:
             if other is not None and other.data is not None and other.shape == self.out.shape[-1:]:
                 self.bias, self.out = other, follows.outputs[0]
                 follows = _only_reader(self.out)
-        if follows is not None and follows.op in UNARY:
+        if follows is not None and follows.op in UNARY and len(follows.inputs) == 1:
             self.act, self.out = follows, follows.outputs[0]
 
     def nodes(self) -> list[Node]:
