@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import intaglio
+import intaglio.targets.cpu  # whose ops are checked by name, too
 from intaglio import dtypes, native
 from intaglio.ir import Graph, Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
