@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "intaglio"
 FLOORS = [
     ("errors", "dtypes"),
     ("ir", "files"),
-    ("ops", "room"),
+    ("ops", "heap"),
     ("interpret", "rewrite", "verify", "native", "plan"),
     ("targets", "frontends", "package"),
     ("passes", "session"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import intaglio
-from intaglio import ops, room
+from intaglio import heap, ops
 from intaglio.compiler import trace
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Graph, Type, Value, constant
@@ -131,7 +131,7 @@ def test_weights_are_packed_in_their_places(case, monkeypatch):
     with intaglio.open(made.package) as here, intaglio.open(made.package.bytes) as copied:
         x = {"x": np.random.default_rng(3).standard_normal((1, 512, 8, 8)).astype(np.float32)}
         np.testing.assert_array_equal(here.run(x)["y"], copied.run(x)["y"])
-    monkeypatch.setattr(room, "_reserved", lambda size: np.empty(0, np.uint8))
+    monkeypatch.setattr(heap, "_reserved", lambda size: np.empty(0, np.uint8))
     again = intaglio.compile(large_network(**case))
     assert again.bytes == made.package.bytes  # what a system lets us reserve changes nothing
 

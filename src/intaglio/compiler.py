@@ -15,12 +15,12 @@ import intaglio
 from intaglio import passes, targets
 from intaglio.errors import BadInput
 from intaglio.frontends.preprocess import preprocess, split
+from intaglio.heap import Arena
 from intaglio.ir import Graph, Value
 from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.passes.partition_report import Partition
 from intaglio.plan import Plan, Tensor
-from intaglio.room import Arena
 from intaglio.tune import Decision, Decisions, Tuned, Tuner, Tuning
 
 Progress = Callable[[str], None]

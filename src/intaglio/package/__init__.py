@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import native, room
+from intaglio import heap, native
 from intaglio.errors import BadFile
 from intaglio.files import write_atomically
 from intaglio.ir import Array, Type
@@ -36,7 +36,7 @@ class Package:
         isa: int = 0,
         meta: Mapping[str, Any] | None = None,
         strip: bool = False,
-        arena: room.Arena | None = None,
+        arena: heap.Arena | None = None,
     ) -> Package:
         """Pack plans. `isa` are the bits of the CPU that their weights are packed for.
 
@@ -49,7 +49,7 @@ class Package:
         """Read a `.itg` file; BadFile if it is none."""
         try:
             with open(path, "rb") as file:
-                data = room.alone(os.fstat(file.fileno()).st_size)
+                data = heap.alone(os.fstat(file.fileno()).st_size)
                 package = cls(data[: file.readinto(data.data)])
         except OSError as e:
             raise BadFile(f"cannot read {path}: {e.strerror}") from None

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, native, room
+from intaglio import dtypes, heap, native
 from intaglio.errors import Unsupported
+from intaglio.heap import Arena
 from intaglio.ir import Array, Quant
 from intaglio.package import format as f
 from intaglio.plan import MEMORIES, Plan, Step, Tensor
-from intaglio.room import Arena
 
 SPARE = 16  # an arena is taken as it is where at most one byte in so many is not used
 SAME = 1024  # bytes from both ends of an array that tell most others from it
@@ -90,7 +90,7 @@ def image(sections: Mapping[str, Data], isa: int = 0, arena: Arena | None = None
         else:
             at = f.align(at + len(data))
     there = arena is not None and arena.whole and at <= len(arena.memory)
-    made = arena.memory[:at] if arena is not None and there else room.alone(at)
+    made = arena.memory[:at] if arena is not None and there else heap.alone(at)
     end = f.HEADER.itemsize + table.nbytes
     for place in np.argsort(table["offset"], kind="stable"):
         row = table[place]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import room
+from intaglio import heap
 from intaglio.errors import IntaglioError
 from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
@@ -48,7 +48,7 @@ def compute(node: Node) -> Any:
 def _dense(a: Array) -> Array:
     if a.flags.c_contiguous:
         return a
-    made = room.empty(a.shape, a.dtype)
+    made = heap.empty(a.shape, a.dtype)
     made[...] = a
     return made
 

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from intaglio import dtypes, ops, room
+from intaglio import dtypes, heap, ops
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.passes.canonical.nothing import interval
 from intaglio.rewrite import P, no, rule
@@ -49,7 +49,7 @@ def as_like(v: Value, data: Array) -> Value:
 def scaled(v: Value, by: Array) -> Value:
     """The constant `v` times `by`: products in f64 that are rounded once, no array of them all."""
     assert v.data is not None
-    made = room.empty(v.shape, v.data.dtype)
+    made = heap.empty(v.shape, v.data.dtype)
     np.multiply(v.data, by, out=made, dtype=np.float64, casting="unsafe")
     return constant(made)
 

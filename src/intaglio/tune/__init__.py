@@ -12,12 +12,12 @@ from typing import Any
 
 from intaglio import native, passes
 from intaglio.errors import BadInput, IntaglioError
+from intaglio.heap import Arena
 from intaglio.ir import Graph, Node
 from intaglio.ops.work import macs, work
 from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.rewrite import Trace
-from intaglio.room import Arena
 from intaglio.targets import Target
 from intaglio.tune.cache import Cache, Way, Ways, digest, folder
 from intaglio.tune.clock import race

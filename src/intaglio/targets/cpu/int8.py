@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, native, ops, room
+from intaglio import dtypes, heap, native, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.quantized import ENTRIES as ENTRIES
@@ -45,7 +45,7 @@ def packed(w: Array, run: str = "tap") -> Array:
         full = np.zeros((groups, panels * PANEL, runs, fours * FOUR), np.int8)
         full[:, :per, :, :size] = given
     words = full.view(np.uint32).reshape(groups, panels, PANEL, runs * fours)  # copied as they are
-    made = room.lasting((groups, panels, runs * fours, PANEL), np.uint32)
+    made = heap.lasting((groups, panels, runs * fours, PANEL), np.uint32)
     made[:] = words.swapaxes(2, 3)
     return made.view(np.int8).reshape(groups, panels, runs * fours, PANEL * FOUR)
 

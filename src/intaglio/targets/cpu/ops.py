@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops, room
+from intaglio import dtypes, heap, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.precision import SMALL
@@ -128,7 +128,7 @@ def in_panels(columns: Array, tile: int) -> Array:
     """
     batch, n, *deep = columns.shape
     full, left = divmod(n, tile)
-    made = room.lasting((batch, -(-n // tile), *deep, tile), columns.dtype)
+    made = heap.lasting((batch, -(-n // tile), *deep, tile), columns.dtype)
     whole = columns[:, : n - left].reshape(batch, full, tile, *deep)
     made[:, :full] = np.moveaxis(whole, 2, -1)
     if left:

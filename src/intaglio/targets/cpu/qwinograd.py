@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from intaglio import native, room
+from intaglio import heap, native
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
@@ -70,7 +70,7 @@ def _by_row(w: Array) -> Array:
 def tiled_weights(w: Array, head: bool = False) -> Array:
     """Weights [m, c, 3, 3] at every point, as `at_points` has them, made by the library."""
     m, c = w.shape[:2]
-    made = room.lasting(
+    made = heap.lasting(
         (POINTS, -(-m // PANEL), headed(c) if head else -(-c // 2), 2 * PANEL), np.int16
     )
     rows, g = np.ascontiguousarray(_by_row(w), np.int8), WEIGHTS.astype(np.int32)

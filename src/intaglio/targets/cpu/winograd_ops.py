@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from intaglio import native, ops, room
+from intaglio import heap, native, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops.registry import op
@@ -62,7 +62,7 @@ def winograd_weights(w: Value, tile: int) -> Value:
     assert w.data is not None
     m, c = w.shape[:2]
     taps, g = np.ascontiguousarray(w.data, np.float32), matrices(tile)[1]
-    made = room.lasting(((tile + 2) ** 2, -(-m // PANEL), c, PANEL), np.float32)
+    made = heap.lasting(((tile + 2) ** 2, -(-m // PANEL), c, PANEL), np.float32)
     known = _library().itg_weights_at_points(
         taps.ctypes.data, g.ctypes.data, m, c, tile + 2, made.ctypes.data
     )

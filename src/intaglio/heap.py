@@ -1,4 +1,4 @@
-"""Room for arrays that the compiler makes: of large blocks, whose pages the system hands out fast.
+"""Memory for arrays that the compiler makes: large blocks, whose pages the system gives fast.
 
 Memory that is new to a process costs more than the work that is done in it, and in small pages most
 of all. A block is let go with the last array in it; nothing is held back for later.

@@ -10,18 +10,18 @@ import weakref
 import numpy as np
 import pytest
 
-from intaglio import room
-from intaglio.room import Arena
+from intaglio import heap
+from intaglio.heap import Arena
 
-SIZES = [0, 1, room.SMALL - 1, room.SMALL, 100_001, 3 << 20, room.LARGE, room.LARGE + 1, 40 << 20]
+SIZES = [0, 1, heap.SMALL - 1, heap.SMALL, 100_001, 3 << 20, heap.LARGE, heap.LARGE + 1, 40 << 20]
 
 
 def test_arrays_do_not_touch():
-    arrays = [room.empty((n,), np.uint8) for n in SIZES * 3]
+    arrays = [heap.empty((n,), np.uint8) for n in SIZES * 3]
     for i, a in enumerate(arrays):
         a[:1], a[-1:] = i, i
-        if a.size >= room.SMALL:
-            assert a.ctypes.data % room.ALIGN == 0
+        if a.size >= heap.SMALL:
+            assert a.ctypes.data % heap.ALIGN == 0
     assert all((a[:1] == i).all() and (a[-1:] == i).all() for i, a in enumerate(arrays))
     spans = sorted((a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays if a.size)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
@@ -30,14 +30,14 @@ def test_arrays_do_not_touch():
 @pytest.mark.parametrize("dtype", ["f4", "i1", "f8", "u2"])
 @pytest.mark.parametrize("shape", [(), (0, 5), (7, 3), (130, 257), (9, 512, 700)])
 def test_they_are_what_numpy_would_make(shape, dtype):
-    made, like = room.empty(shape, dtype), np.empty(shape, dtype)
+    made, like = heap.empty(shape, dtype), np.empty(shape, dtype)
     assert (made.shape, made.dtype, made.strides) == (like.shape, like.dtype, like.strides)
     assert made.flags.c_contiguous
     assert made.flags.writeable
 
 
 def test_a_block_is_let_go_with_its_last_array():
-    first, second = (room.empty((1 << 20,), np.uint8) for _ in range(2))
+    first, second = (heap.empty((1 << 20,), np.uint8) for _ in range(2))
     block = weakref.ref(first.base)
     del first
     gc.collect()
@@ -45,33 +45,33 @@ def test_a_block_is_let_go_with_its_last_array():
     del second
     gc.collect()
     assert block() is None
-    assert room.empty((1 << 20,), np.uint8).size == 1 << 20  # of a new one
+    assert heap.empty((1 << 20,), np.uint8).size == 1 << 20  # of a new one
 
 
 def test_threads_have_their_own_blocks():
     bases = []
-    ours = room.empty((1 << 20,), np.uint8)
-    thread = threading.Thread(target=lambda: bases.append(room.empty((1 << 20,), np.uint8)))
+    ours = heap.empty((1 << 20,), np.uint8)
+    thread = threading.Thread(target=lambda: bases.append(heap.empty((1 << 20,), np.uint8)))
     thread.start()
     thread.join()
     assert bases[0].base is not ours.base
 
 
 def test_what_is_alone_shares_no_block():
-    beside = room.empty((1 << 20,), np.uint8)
-    for size in (0, 5, room.SMALL, room.LARGE + 1):
-        made = room.alone(size)
+    beside = heap.empty((1 << 20,), np.uint8)
+    for size in (0, 5, heap.SMALL, heap.LARGE + 1):
+        made = heap.alone(size)
         assert made.size == size
         assert made.base is not beside.base
-        assert made.ctypes.data % room.ALIGN == 0 or not size
+        assert made.ctypes.data % heap.ALIGN == 0 or not size
 
 
-@pytest.mark.parametrize("size", [0, room.LARGE + 1, 64 << 20])
+@pytest.mark.parametrize("size", [0, heap.LARGE + 1, 64 << 20])
 def test_places_in_an_arena_do_not_depend_on_what_was_reserved(size):
     with Arena(size) as arena:
-        arrays = [room.lasting((n,), np.uint8) for n in (room.SMALL, 100_001, 9 << 20, 70_000)]
-        few = room.lasting((5,), np.float32)
-    starts = [4096, 4096 + room.SMALL, 0, 0]
+        arrays = [heap.lasting((n,), np.uint8) for n in (heap.SMALL, 100_001, 9 << 20, 70_000)]
+        few = heap.lasting((5,), np.float32)
+    starts = [4096, 4096 + heap.SMALL, 0, 0]
     starts[2] = starts[1] + 100_032
     starts[3] = starts[2] + (9 << 20)
     found = [arena.places[a.ctypes.data] for a in arrays]
@@ -85,13 +85,13 @@ def test_places_in_an_arena_do_not_depend_on_what_was_reserved(size):
 
 
 def test_the_innermost_arena_takes_what_is_made():
-    big = (room.SMALL,)
+    big = (heap.SMALL,)
     with Arena(1 << 26) as outer:
-        first = room.lasting(big, np.uint8)
+        first = heap.lasting(big, np.uint8)
         with Arena(1 << 26) as inner:
-            second = room.lasting(big, np.uint8)
-        third = room.lasting(big, np.uint8)
-    fourth = room.lasting(big, np.uint8)
+            second = heap.lasting(big, np.uint8)
+        third = heap.lasting(big, np.uint8)
+    fourth = heap.lasting(big, np.uint8)
     assert {a.ctypes.data for a in (first, third)} == set(outer.places)
     assert {second.ctypes.data} == set(inner.places)
     assert fourth.ctypes.data not in (*outer.places, *inner.places)
