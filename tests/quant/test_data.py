@@ -67,6 +67,8 @@ def test_bgr_and_channels_last(tmp_path: Path):
     square = [("x", Type("f32", (1, 3, 4, 3)))]  # both ends could be channels
     with pytest.raises(BadInput, match="takes no pictures"):
         quiet(tmp_path, [("x", Type("f32", (1, 8, 4, 6)))])[0]
+    with pytest.raises(BadInput, match="its elements are i8, pictures are bytes or floats"):
+        quiet(tmp_path, [("x", Type("i8", (1, 3, 4, 6)))])[0]
     assert quiet(tmp_path, square)[0]["x"].shape == (1, 3, 4, 3)
     (sample,) = quiet(tmp_path, [("x", Type("f32", (1, 4, 6, 3)))], layout="nhwc")
     np.testing.assert_array_equal(sample["x"][0], pixels)
@@ -352,7 +354,7 @@ def test_says_what_may_be_wrong(tmp_path: Path):
         ([object()], VECTOR, {}, "sample 0: object is no array"),
         ([{"y": 1, "z": 2}], VECTOR, {}, "sample 0: has 'y', 'z'; the model's inputs are 'x': 'x'"),
         ([{"a": 1}], TWO, {}, "'b' is missing"),
-        ([(np.zeros(5), 3)], VECTOR, {}, "2 arrays, the model has 1 inputs: x; give the inputs al"),
+        ([(np.zeros(5), 3)], VECTOR, {}, "2 arrays, the model's inputs are 1: x; give the inputs al"),
         ([np.zeros(5)], TWO, {}, "the model has 2 inputs (a, b)"),
         ([(np.zeros((3, 4, 6)), np.zeros(2))], TWO, {}, "use .astype('int64')"),
         ([(np.zeros((3, 4, 6)), np.uint64([1, 2**63]))], TWO, {}, "not all of its numbers fit"),
@@ -426,7 +428,7 @@ def test_bad_files_are_named(tmp_path: Path):
         ("# only words\n", "list.txt: lists no files"),
         ("\nmissing.png\n", "list.txt, line 2: " + str(tmp_path / "missing.png") + ": no such"),
         ("a.tif\n", "line 1: a.tif: not one of .jpg"),
-        ("a.jpg a.jpg\n", "line 1: 2 files, the model has 1 inputs: x"),
+        ("a.jpg a.jpg\n", "line 1: 2 files, the model's inputs are 1: x"),
     ):
         lines.write_text(text)
         refused(words, lines)

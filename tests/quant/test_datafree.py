@@ -8,6 +8,7 @@ from tests.quant.test_place import conv, image
 
 import intaglio
 from intaglio import ops
+from intaglio.analysis.quantized import facts
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.quant.datafree import without_data
@@ -55,6 +56,13 @@ def test_four_bits_have_groups_unless_told_otherwise():
         return node.inputs[1].type.size  # type: ignore[union-attr]
 
     assert (scales(), scales(group=64), scales(group=0)) == (2 * 64, 64, 64)
+
+
+def test_nothing_is_faster_by_stored_weights_alone():
+    said = facts(without_data(net(), "weights"))
+    assert said["layers"] == {"int8 weights": 2}
+    assert "predicted" not in said, "they compute in floats"
+    assert facts(without_data(net(), "dynamic"))["predicted"] > 1
 
 
 def test_layers_can_stay_in_floats():

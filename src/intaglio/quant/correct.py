@@ -44,7 +44,8 @@ def by_means(node: Node, stored: Array, means: Array) -> Array:
 def bias_of(node: Node) -> tuple[Node, int] | None:
     """The node and operand that hold a product's bias; None where there is no place for one."""
     if node.op in ("conv", "conv_transpose"):
-        return node, 2
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        return None if bias is not None and bias.data is None else (node, 2)
     if node.op == "gemm":
         return (node, 2) if _fits(node.inputs[2] if len(node.inputs) > 2 else None, node) else None
     reader = next(iter(node.outputs[0].uses), None)

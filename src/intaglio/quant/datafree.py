@@ -18,6 +18,7 @@ from intaglio.quant.place import FLOATS, layer
 from intaglio.quant.quantize import Quantized, prepare
 from intaglio.quant.scheme import Scheme
 from intaglio.quant.tokens import with_random_words
+from intaglio.quant.unpack import already
 from intaglio.quant.weights import dynamic, weight_only
 from intaglio.targets import Target
 
@@ -60,15 +61,16 @@ def without_data(
     if mode == "dynamic":
         made = dynamic(graph, keep)
     else:
-        kind = WEIGHTS[weights]
+        stored = WEIGHTS[weights]
         seen = _samples(graph, data, warn) if data is not None and "4" in weights else []
-        made = weight_only(graph, kind, each, symmetric=kind != "u4", keep=keep, samples=seen)
-    layers = {
-        layer(n): "int8" if mode == "dynamic" else weights for n in made.nodes() if _changed(n)
-    }
+        made = weight_only(graph, stored, each, symmetric=stored != "u4", keep=keep, samples=seen)
+    before = {layer(n) for n in graph.nodes() if _changed(n)}  # by the file itself
+    kind = "int8" if mode == "dynamic" else f"{weights} weights"
+    layers = {layer(n): kind for n in made.nodes() if _changed(n) and layer(n) not in before}
     if not layers:
+        hint = already(graph) or "; give samples and quantise the whole model"
         raise BadInput(f"there is nothing to quantise in mode '{mode}': no product with a constant "
-                       "matrix in f32; give samples and quantise the whole model")  # fmt: skip
+                       f"matrix in f32{hint}")  # fmt: skip
     floats = dict.fromkeys(keep, "f32 was asked for")
     return Quantized(made, graph, Scheme(layers=layers, model=graph.name), floats, {})
 

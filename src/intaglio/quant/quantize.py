@@ -55,7 +55,7 @@ from intaglio.quant.store import (
 from intaglio.quant.store import stored_weights as stored_weights
 from intaglio.quant.streaming import calibrated
 from intaglio.quant.trial import Ahead, Trial
-from intaglio.quant.unpack import unpack_weights
+from intaglio.quant.unpack import already, unpack_weights
 from intaglio.targets import Target
 
 EVEN = 16  # samples that tell the sizes of channels
@@ -144,7 +144,7 @@ def calibrate(
     if not placement.nodes and not recurrent:
         why = "; ".join(dict.fromkeys(placement.floats.values()))
         raise BadInput("there is nothing to quantise: no convolution or product with constant "
-                       f"weights in f32{f' ({why})' if why else ''}")  # fmt: skip
+                       f"weights in f32{f' ({why})' if why else ''}{already(graph)}")  # fmt: skip
     refuse_types(placement, given)
     samples = data_samples(
         data, [(v.name, v.type) for v in graph.inputs if v.name not in graph.state], mean=mean,

@@ -15,7 +15,7 @@ import numpy as np
 
 from intaglio.errors import BadFile, BadInput
 from intaglio.ir import Array, Type
-from intaglio.quant.images import ENDINGS, Picture
+from intaglio.quant.images import ENDINGS, TAKE_PICTURES, Picture
 
 ARRAYS = (".npy", ".npz")
 Parts = dict[str, Array]
@@ -119,7 +119,13 @@ def _of_file(path: Path, model: Model, warn: Warn) -> list[Item]:
         return _of_mapping(_npz(path), model, str(path), warn)
     name = _only_input(model, str(path))
     if path.suffix.lower() in ENDINGS:
-        return [Item(str(path), functools.partial(_load, {name: path}, model.pictures), True)]
+        return [
+            Item(
+                str(path),
+                functools.partial(_load, {name: path}, model.pictures, model.inputs),
+                True,
+            )
+        ]
     return _rows({name: functools.partial(_npy, path)}, {name: _npy(path)}, model, str(path))
 
 
@@ -172,26 +178,33 @@ def _of_files(files: Sequence[Path], model: Model, where: str, warn: Warn) -> li
         return _of_file(files[0], model, warn)
     if len(files) != len(model.inputs):
         raise BadInput(
-            f"{where}: {len(files)} files, the model has {len(model.inputs)} inputs: "
+            f"{where}: {len(files)} files, the model's inputs are {len(model.inputs)}: "
             f"{', '.join(model.inputs)}"
         )
     paths = dict(zip(model.inputs, files, strict=True))
     picture = any(p.suffix.lower() in ENDINGS for p in files)
     words = " ".join(map(str, files))
-    return [Item(words, functools.partial(_load, paths, model.pictures), picture)]
+    return [Item(words, functools.partial(_load, paths, model.pictures, model.inputs), picture)]
 
 
-def _load(paths: Mapping[str, Path], pictures: Mapping[str, Picture | None]) -> Parts:
+def _why(t: Type) -> str:
+    """An input of this type takes no pictures because .."""
+    if t.dtype not in TAKE_PICTURES:
+        return f"its elements are {t.dtype}, pictures are bytes or floats"
+    return "it has no axis of 1, 3 or 4 channels where the layout has them"
+
+
+def _load(
+    paths: Mapping[str, Path], pictures: Mapping[str, Picture | None], types: Mapping[str, Type]
+) -> Parts:
     """A file per input: the picture or the array in it."""
     made = {}
     for name, path in paths.items():
         if path.suffix.lower() in ENDINGS:
             taker = pictures[name]
             if taker is None:
-                raise BadInput(
-                    f"{path}: input '{name}' takes no pictures: it has no axis of 1, 3 or 4 "
-                    "channels where the layout has them; give .npy"
-                )
+                raise BadInput(f"{path}: input '{name}' takes no pictures: {_why(types[name])}; "
+                               "give .npy")  # fmt: skip
             made[name] = taker.of_file(path)
         else:
             made[name] = np.array(_npy(path))
@@ -231,7 +244,7 @@ def _of_element(element: Any, model: Model, where: str, warn: Warn) -> list[Item
             return _of_files([Path(e) for e in element], model, where, warn)
         if len(element) != len(model.inputs):
             raise BadInput(
-                f"{where}: {len(element)} arrays, the model has {len(model.inputs)} inputs: "
+                f"{where}: {len(element)} arrays, the model's inputs are {len(model.inputs)}: "
                 f"{', '.join(model.inputs)}; give the inputs alone, without labels"
             )
         return _of_mapping(dict(zip(model.inputs, element, strict=True)), model, where, warn)

@@ -6,9 +6,9 @@ to the very same integers where their scales are of the usual kind.
 
 from __future__ import annotations
 
-from intaglio.ir import Graph, Node, constant
+from intaglio.ir import Graph, Node, Value, constant
 from intaglio.ops.registry import REGISTRY
-from intaglio.quant.place import PRODUCTS
+from intaglio.quant.place import PRODUCTS, keeps_scale
 
 
 def unpack_weights(graph: Graph) -> None:
@@ -26,9 +26,23 @@ def unpack_weights(graph: Graph) -> None:
             graph.replace(made, constant(real, name))
 
 
+def already(graph: Graph) -> str:
+    """What to say of a model without a layer to quantise that computes in integers by itself."""
+    integer = ("quantize", "dequantize", "qlinear", "dynamic_", "matmul_integer", "conv_integer")
+    if not any(n.op.startswith(integer) for n in graph.nodes()):
+        return ""
+    return "; it computes in integers already, and `intaglio compile` keeps its own scales"
+
+
 def _is_weight(node: Node, reader: Node) -> bool:
-    """Does a product of floats that are not dequantised read it as its weights?"""
-    if reader.op not in PRODUCTS or reader.inputs[1] is not node.outputs[0]:
+    """Does a product of floats that are not dequantised read it as its weights or bias?"""
+    if reader.op not in PRODUCTS or reader.inputs[0] is node.outputs[0]:
         return False
-    x = reader.inputs[0]
-    return x is not None and (x.producer is None or x.producer.op != "dequantize_linear")
+    return not _is_dequantized(reader.inputs[0])
+
+
+def _is_dequantized(x: Value | None) -> bool:
+    """Does it come out of integers, perhaps by way of moves (TFLite's tensors are transposed)?"""
+    while x is not None and x.producer is not None and keeps_scale(x.producer):
+        x = x.producer.inputs[0]
+    return x is not None and x.producer is not None and x.producer.op == "dequantize_linear"
