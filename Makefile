@@ -56,6 +56,7 @@ $(VENV)/dev: $(VENV)/tools
 
 # The peers are large and depend on half of PyPI: they have an environment to themselves.
 $(PEERS)/peers: pyproject.toml
+	@echo "the peers go to $(PEERS), once: about 3 GB"
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[all]"
 	$(PEERS)/bin/python -m benchmarks.install

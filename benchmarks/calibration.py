@@ -160,6 +160,11 @@ def report(found: dict[str, Any]) -> str:
     return head + grid(lines) + "\n\n" + "".join(f"- {n}\n" for n in notes)
 
 
+def failures(found: dict[str, Any]) -> int:
+    """1 if we ourselves failed."""
+    return int(any("failed" in r for r in found["taken"][OURS]))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     given_to = list(sys.argv[1:] if arguments is None else arguments)
     if given_to[:1] == ["--child"]:
@@ -178,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(given_to)
     found = run(given.model, given.images, given.data, given.times, given.json)
     print(report(found), end="")
-    return any("failed" in r for r in found["taken"][OURS])
+    return failures(found)
 
 
 if __name__ == "__main__":

@@ -99,6 +99,13 @@ def compare(
     }
 
 
+def _unmeasured(case: Case, threads: int, engines: Sequence[str], why: str) -> Row:
+    """A row without times: we ourselves cannot read the model, or nobody computes it in f32."""
+    quiet = {"others": 0.0, "steal": 0.0, "load": 0.0, "crowded": False}
+    cells = {e: {"failed": f"not measured: {why}"} for e in engines}
+    return {"model": case.name, "threads": threads, "mmac": 0, "engines": cells, "busy": quiet}
+
+
 def convert(cases: Sequence[Case], chosen: Sequence[str], precision: str = "f32") -> None:
     """Make what the peers load, before anything is measured; it takes long only the first time."""
     for engine, case in itertools.product(chosen, cases):
@@ -209,7 +216,10 @@ def run(
     for i, (case, n) in enumerate(steps, 1):
         top = machine.peak(n)
         found["peaks"][n] = max(top or 0, found["peaks"].get(n) or 0) or None
-        row = compare(case, n, [OURS, *chosen], seconds, clock, precision)
+        try:
+            row = compare(case, n, [OURS, *chosen], seconds, clock, precision)
+        except (Refused, intaglio.IntaglioError) as e:  # the next model may do
+            row = _unmeasured(case, n, [OURS, *chosen], str(e))
         found["rows"].append(row)
         print(f"[{i}/{len(steps)}] {_line(row)}", file=sys.stderr, flush=True)
         found["summary"] = {str(t): table.summary(found["rows"], chosen, t) for t in threads}
@@ -227,7 +237,7 @@ def report(found: dict[str, Any], chosen: Sequence[str]) -> str:
     precision = found["precision"]
     able = [p for p in peers.PEERS if precision in peers.precisions(p)]
     lacking = [
-        f"{p} is not installed ({', '.join(peers.missing(p, precision))}: `make bench` installs it)"
+        f"{p} is not installed: {peers.why_missing(p, precision)}"
         for p in able
         if peers.missing(p, precision)
     ]
@@ -246,10 +256,10 @@ def failures(found: dict[str, Any]) -> int:
 
 def _line(row: Row) -> str:
     ours, best = table.time_of(row, OURS), table.fastest(row)
-    words = f"{row['model']}, {row['threads']} threads: "
-    words += f"{ours:.2f} ms" if ours else f"FAILED: {row['engines'][OURS].get('failed')}"
+    words = f"{row['model']}, {table.threads(row['threads'])}: "
+    words += f"{table.digits(ours)} ms" if ours else f"FAILED: {row['engines'][OURS].get('failed')}"
     if ours and best:
-        words += f", fastest peer {best[1]:.2f} ({best[0]}), ratio {best[1] / ours:.2f}"
+        words += f", fastest peer {table.digits(best[1])} ({best[0]}), ratio {best[1] / ours:.2f}"
     return words + (" (busy)" if row["busy"]["crowded"] else "")
 
 
@@ -260,9 +270,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(models.QUICK)}")
 
 
+def names(given: argparse.Namespace) -> Sequence[str]:
+    """The models that were asked for."""
+    return given.models or (models.QUICK if given.quick else models.LIST)
+
+
 def choose(given: argparse.Namespace) -> tuple[list[Case], list[str]]:
-    """The models and the peers that were asked for."""
-    names = given.models or (models.QUICK if given.quick else models.LIST)
+    """The models and the peers that were asked for, as far as they can be had."""
     wanted = getattr(given, "precision", "f32")
     asked = given.peers.split(",") if given.peers is not None else peers.installed(wanted)
     chosen = [p for p in asked if p]
@@ -273,7 +287,7 @@ def choose(given: argparse.Namespace) -> tuple[list[Case], list[str]]:
             raise SystemExit(f"{p} computes in {', '.join(peers.precisions(p))}, not in {wanted}")
         if lacking := peers.missing(p, wanted):
             raise SystemExit(f"{p} needs {', '.join(lacking)}: pip install intaglio[peers]")
-    return [models.case(n) for n in names], chosen
+    return models.cases(names(given)), chosen
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,10 +7,13 @@ An engine that has no wheel for this machine must not keep the others out.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+from benchmarks.peers import REFUSED
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,12 +35,18 @@ def install(requirements: list[str]) -> str | None:
 
 def main() -> None:
     names = wanted()
-    if install(names) is None:
-        return
-    torch = [r for r in names if r.startswith("torch")]  # keeps its version, whoever asks for it
-    for name in names:
-        if why := install([name] if name in torch else [*torch, name]):
-            print(f"could not install {name}; the comparison goes on without it: {why}")
+    print(f"installing {', '.join(names)}: some minutes ...", flush=True)
+    refused: dict[str, str] = {}
+    if install(names) is not None:
+        torch = [
+            r for r in names if r.startswith("torch")
+        ]  # keeps its version, whoever asks for it
+        for i, name in enumerate(names, 1):
+            print(f"[{i}/{len(names)}] {name}", flush=True)
+            if why := install([name] if name in torch else [*torch, name]):
+                print(f"could not install {name}; the comparison goes on without it: {why}")
+                refused[name] = why
+    REFUSED.write_text(json.dumps(refused))
 
 
 if __name__ == "__main__":

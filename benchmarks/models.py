@@ -7,6 +7,7 @@ import functools
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ LIST = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2", "
         "yolov5s_640", "minilm_l6", "bert_mini", "vit_tiny_224", "lstm", "gru", "unet_small",
         "espcn_x3")  # fmt: skip
 QUICK = ("mobilenet_v2", "resnet18", "bert_mini", "gru")
+
+
+class NotExported(SystemExit):
+    """A model of the zoo that cannot be made here, and why; a list of models goes on without it."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +84,27 @@ def case(name: str) -> Case:
     if not path.exists() and name in MODELS:
         path = ZOO / "torchscript-14" / f"{name}.onnx"
         command = [sys.executable, "-m", "benchmarks.zoo", name, "--out", str(ZOO)]
+        print(f"{name}: exporting from torch ...", file=sys.stderr, flush=True)
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise SystemExit(f"{name}: could not be exported: {' '.join(said)}")
+            raise NotExported(f"{name}: could not be exported: {' '.join(said)}")
     if not path.exists():
         raise SystemExit(f"no model '{name}': give the path of an ONNX file, or one of {LIST}")
     return Case(path.stem, path.resolve())
+
+
+def cases(names: Sequence[str]) -> list[Case]:
+    """Those that can be had; the others are said. Without any, the model that ships."""
+    found = []
+    for name in names:
+        try:
+            found.append(case(name))
+        except NotExported as e:
+            print(f"left out: {e}", file=sys.stderr, flush=True)
+    if not found:
+        print(f"none of them is here: measuring {DIGITS.stem}, which ships", file=sys.stderr)
+    return found or [case(DIGITS.stem)]
 
 
 def available() -> list[Path]:

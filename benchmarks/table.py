@@ -91,19 +91,19 @@ def markdown(
     parts = []
     if precision == "int8":  # ours in f32 has a column of times and one of ratios
         peers = [*peers, FLOAT]
-    for threads in sorted({r["threads"] for r in rows}):
-        of = [r for r in rows if r["threads"] == threads]
-        peak = peaks.get(threads)
+    for count in sorted({r["threads"] for r in rows}):
+        of = [r for r in rows if r["threads"] == count]
+        peak = peaks.get(count)
         if peak and precision == "int8":
             peak *= BYTES
-        words = f"{threads} thread{'s' * (threads > 1)}"
+        words = threads(count)
         hardware = f"; {precision} peak {peak:.0f} GOP/s" if peak else ""
         parts += [f"### {words}: milliseconds, min / median{hardware}\n", _times(of, peers), ""]
         parts += [f"### {words}: peer's time over ours (by min; above 1 we are faster)\n"]
         parts += [_ratios(of, peers, peak), ""]
         if any("cosine" in cell for r in of for cell in r["engines"].values()):
             parts += [f"### {words}: cosine to f32\n", _cosines(of, peers), ""]
-        slower = summary(rows, peers, threads)["slower"]
+        slower = summary(rows, peers, count)["slower"]
         parts += [f"Slower than the fastest peer (below {TIE}): {', '.join(slower) or 'none'}.\n"]
     return "\n".join([*parts, *[f"- {n}" for n in [*notes, *row_notes(rows)]]]).rstrip() + "\n"
 
@@ -166,6 +166,11 @@ def row_notes(rows: Sequence[Row]) -> list[str]:
     return list(notes)
 
 
+def threads(count: int) -> str:
+    """So many threads, in words."""
+    return f"{count} thread{'s' * (count != 1)}"
+
+
 def grid(lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table; the first line is its head."""
     head, *body = (f"| {' | '.join(line)} |" for line in lines)
@@ -178,7 +183,7 @@ def _name(row: Row) -> str:
 
 def _pair(row: Row, engine: str) -> str:
     least, middle = time_of(row, engine), time_of(row, engine, "median")
-    return f"{_digits(least)} / {_digits(middle)}" if least and middle else "-"
+    return f"{digits(least)} / {digits(middle)}" if least and middle else "-"
 
 
 def _number(value: float | None, bold: bool = False) -> str:
@@ -187,6 +192,6 @@ def _number(value: float | None, bold: bool = False) -> str:
     return f"**{value:.2f}**" if bold else f"{value:.2f}"
 
 
-def _digits(ms: float) -> str:
+def digits(ms: float) -> str:
     """Three significant digits."""
     return f"{ms:.3f}" if ms < 1 else f"{ms:.2f}" if ms < 10 else f"{ms:.1f}"

@@ -18,6 +18,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
+import re
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -29,6 +32,7 @@ OURS = "intaglio"
 PEERS = ("onnxruntime", "openvino", "litert", "ncnn", "mnn", "torch")
 FLOAT = "intaglio f32"  # ourselves again, beside what quantisation makes of us
 FILES = {OURS: "ours", FLOAT: "ours", **{p: f"{p}_peer" for p in PEERS}}
+REFUSED = Path(sys.prefix) / "refused.json"  # what pip could not install, and why
 INT8 = {OURS: "ours", "onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "litert"}
 
 
@@ -69,6 +73,16 @@ def versions(name: str, precision: str = "f32") -> dict[str, str] | None:
 def missing(name: str, precision: str = "f32") -> list[str]:
     """The distributions that the peer needs and this interpreter lacks."""
     return [p for p in module(name, precision).PACKAGES if not has(p)]
+
+
+def why_missing(name: str, precision: str = "f32") -> str:
+    """What the peer lacks, and what pip said if it was tried."""
+    words = []
+    refused = json.loads(REFUSED.read_text()) if REFUSED.exists() else {}
+    for lacking in missing(name, precision):
+        said = [why for r, why in refused.items() if re.split("[=><]", r)[0] == lacking]
+        words.append(f"{lacking} ({said[0] if said else '`make bench` installs it'})")
+    return ", ".join(words)
 
 
 def has(distribution: str) -> bool:

@@ -2,13 +2,16 @@
 
 import functools
 import json
+import subprocess
 
 import numpy as np
+import onnx
 import pytest
+from benchmarks.__main__ import headlines
 from benchmarks.peers import OURS, Refused, int8
 from benchmarks.worker import Worker
 
-from benchmarks import compare, models, peers, table, worker
+from benchmarks import compare, install, models, peers, startup, table, worker
 from intaglio import native
 
 QUIET = {"others": 0.0, "steal": 0.0, "load": 0.0, "crowded": False}
@@ -120,7 +123,8 @@ def test_int8_beside_a_peer_and_ourselves_in_f32(tmp_path, capsys, monkeypatch):
     assert f"| {peers.FLOAT} |" in capsys.readouterr().out
 
 
-def test_the_fastest_variant_that_is_right_is_kept(tmp_path):
+def test_the_fastest_variant_that_is_right_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(int8, "SECONDS", 0.05)
     right = [np.array([1.0, 2.0])]
 
     class Fake:
@@ -199,3 +203,61 @@ def test_what_is_not_there_is_said():
         models.case("nothing")
     with pytest.raises(SystemExit, match="no peer 'abacus'"):
         compare.main(["digits", "--peers", "abacus"])
+
+
+def test_a_model_that_cannot_be_made_is_said_and_the_others_go_on(tmp_path, capsys, monkeypatch):
+    def no_torch(*_, **__):
+        return subprocess.CompletedProcess([], 2, "", "usage\nneeds torch")
+
+    monkeypatch.setattr(models, "ZOO", tmp_path)
+    monkeypatch.setattr(models.subprocess, "run", no_torch)
+    assert [c.name for c in models.cases(["gru", "digits", "lstm"])] == ["digits"]
+    said = capsys.readouterr().err
+    assert "left out: gru: could not be exported: needs torch" in said
+    assert "left out: lstm" in said
+    assert [c.name for c in models.cases(["gru"])] == ["digits"]  # which ships
+    assert "none of them is here: measuring digits" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="no model 'nothing'"):
+        models.cases(["digits", "nothing"])
+
+
+def test_a_model_that_we_cannot_read_is_a_row_without_times(tmp_path):
+    bad = tmp_path / "bad.onnx"
+    node = onnx.helper.make_node("NoSuchOp", ["x"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, [1]) for n in "xy")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y])), bad)
+    found = compare.run([models.case(str(bad)), models.case("digits")], [1], [], 0.05)
+    assert "NoSuchOp" in found["rows"][0]["engines"][OURS]["failed"]
+    assert found["rows"][1]["engines"][OURS]["min"] > 0
+    assert compare.failures(found) == 1
+    assert startup.measured(found)["bad"][OURS].keys() == {"failed"}
+
+
+def test_what_pip_said_of_a_peer_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "REFUSED", tmp_path / "refused.json")
+    monkeypatch.setattr(peers, "has", lambda _: False)
+    assert peers.why_missing("openvino") == "openvino (`make bench` installs it)"
+    monkeypatch.setattr(install, "REFUSED", peers.REFUSED)
+    monkeypatch.setattr(install, "wanted", lambda: ["torch==1", "openvino>=2025.0", "MNN>=3.0"])
+    tried = []
+
+    def pip(names):
+        tried.append(names)
+        return "ERROR: no wheel" if any("openvino" in n for n in names) else None
+
+    monkeypatch.setattr(install, "install", pip)
+    install.main()
+    assert tried[1:] == [["torch==1"], ["torch==1", "openvino>=2025.0"], ["torch==1", "MNN>=3.0"]]
+    assert peers.why_missing("openvino") == "openvino (ERROR: no wheel)"
+    assert peers.why_missing("mnn") == "MNN (`make bench` installs it)"
+
+
+def test_the_end_says_it_in_short():
+    found = {"precision": "f32", "rows": ROWS}
+    found["summary"] = {str(t): table.summary(ROWS, ["ncnn", "openvino"], t) for t in (1, 2)}
+    first, second = headlines(found)
+    assert first == (
+        "f32, 1 thread: the fastest peer takes 1.00 times our time (by medians 1.00), geometric "
+        "mean over 2 of 3 models; slower than the fastest: a"
+    )
+    assert second.startswith("f32, 2 threads: the fastest peer takes 3.00 times our time")

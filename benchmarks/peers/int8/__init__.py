@@ -16,6 +16,7 @@ from benchmarks.peers import Array, Refused, Runner
 from benchmarks.table import cosine
 
 SAMPLES = 16  # calibration samples; the weights are random, so that more of them tell nothing new
+SECONDS = 1.0  # to find the fastest variant
 ALIKE = 0.9  # the least cosine to f32 with which a fast variant is preferred to a slow one
 
 
@@ -46,10 +47,10 @@ def keep_fastest(
     return made[best][2]
 
 
-def _least(runner: Runner, seconds: float = 1.0, at_least: int = 5) -> float:
+def _least(runner: Runner, at_least: int = 5) -> float:
     """Seconds of processor time of the quickest run."""
     taken: list[float] = []
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + SECONDS
     while len(taken) < at_least or time.perf_counter() < end:
         start = time.process_time()
         runner.run()
