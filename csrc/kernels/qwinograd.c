@@ -9,135 +9,7 @@ enum { PARTS = ITG_PANEL / QL };
 typedef uint32_t vu __attribute__((vector_size(QL * 4), may_alias, aligned(4)));  // unsigned: numbers wrap
 #include "qwlines.h"
 
-// ---- input -----------------------------------------------------------------------------------------
-typedef struct patch {  // the input pixels of a tile
-  const uint8_t *first;   // where none is padding, the first of them; else NULL
-  int64_t line, pixel;    // bytes from line to line, from pixel to pixel
-  const uint8_t *at[POINTS];  // else each of them
-} patch;
-
-#if defined(ISA_avx512)
-enum { MANY = 32, FEW = 16 };
-#define WIDEN_many(p, SIGNED)                                         \
-  (SIGNED ? _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p)) \
-          : _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)p)))
-#elif defined(ISA_avx2)
-enum { MANY = 16, FEW = 16 };
-#define WIDEN_many WIDEN_few
-#else
-enum { MANY = 8, FEW = 8 };
-#define WIDEN_many WIDEN_few
-#define WIDEN_few(p, SIGNED) widened(p, SIGNED)
-#endif
-typedef uint16_t many __attribute__((vector_size(MANY * 2), may_alias, aligned(2)));
-typedef uint16_t few __attribute__((vector_size(FEW * 2), may_alias, aligned(2)));
-#if defined(ITG_QVECTORS)
-#define WIDEN_few(p, SIGNED)                                       \
-  (SIGNED ? _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)) \
-          : _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)))
-#else
-INLINE few widened(const uint8_t *p, const bool SIGNED) {
-  few made;
-  for (int i = 0; i < FEW; i++) made[i] = (uint16_t)(SIGNED ? (int8_t)p[i] : p[i]);
-  return made;
-}
-#endif
-
-// For vectors V of 16-bit numbers: channels c to c + n of a tile at all points.
-#define INPUT(V, LANES)                                                                                            \
-  INLINE V get_##V(const uint8_t *p, int64_t n, const bool SIGNED) {                                               \
-    if (n >= LANES) return (V)WIDEN_##V(p, SIGNED);                                                                \
-    uint8_t some[LANES] = {0};                                                                                     \
-    memcpy(some, p, (size_t)n);                                                                                    \
-    return (V)WIDEN_##V(some, SIGNED);                                                                             \
-  }                                                                                                                \
-  INLINE void points_of_##V(const V *x, V *y) {                                                                    \
-    const V a = x[4] - (x[2] << 2), b = x[3] - (x[1] << 2), c = x[4] - x[2], d = x[3] - x[1], e = d + d;           \
-    y[0] = ((x[0] - x[2]) << 2) + c;                                                                               \
-    y[1] = a + b;                                                                                                  \
-    y[2] = a - b;                                                                                                  \
-    y[3] = c + e;                                                                                                  \
-    y[4] = c - e;                                                                                                  \
-    y[5] = (x[5] - x[3]) - (d << 2);                                                                               \
-  }                                                                                                                \
-  INLINE void transform_##V(const bool INSIDE, const bool SIGNED, const patch *p, int64_t c, int64_t n,            \
-                            uint16_t *to, int64_t step) {                                                          \
-    V half[SIZE][SIZE], x[SIZE], y[SIZE];                                                                          \
-    const uint8_t *line = p->first + c;                                                                            \
-    const int64_t pixel = p->pixel, three = 3 * pixel, five = 5 * pixel;                                           \
-    ROLLED for (int i = 0; i < SIZE; i++, line += p->line) {                                                       \
-      if (INSIDE) {                                                                                                \
-        x[0] = get_##V(line, n, SIGNED), x[1] = get_##V(line + pixel, n, SIGNED);                                  \
-        x[2] = get_##V(line + 2 * pixel, n, SIGNED), x[3] = get_##V(line + three, n, SIGNED);                      \
-        x[4] = get_##V(line + 4 * pixel, n, SIGNED), x[5] = get_##V(line + five, n, SIGNED);                       \
-      } else {                                                                                                     \
-        UNROLL for (int j = 0; j < SIZE; j++) x[j] = get_##V(p->at[i * SIZE + j] + c, n, SIGNED);                  \
-      }                                                                                                            \
-      points_of_##V(x, half[i]);                                                                                   \
-    }                                                                                                              \
-    uint16_t *to2 = to + 2 * SIZE * step, *to4 = to + 4 * SIZE * step;                                             \
-    const int64_t down = SIZE * step;                                                                              \
-    ROLLED for (int j = 0; j < SIZE; j++, to += step, to2 += step, to4 += step) {                                  \
-      UNROLL for (int i = 0; i < SIZE; i++) x[i] = half[i][j];                                                     \
-      points_of_##V(x, y);                                                                                         \
-      *(V *)to = y[0], *(V *)(to + down) = y[1];                                                                   \
-      *(V *)to2 = y[2], *(V *)(to2 + down) = y[3];                                                                 \
-      *(V *)to4 = y[4], *(V *)(to4 + down) = y[5];                                                                 \
-    }                                                                                                              \
-  }                                                                                                                \
-  static void some_##V(const patch *p, bool is_signed, int64_t c, int64_t n, uint16_t *to, int64_t step) {         \
-    if (p->first && n >= LANES && is_signed) transform_##V(true, true, p, c, LANES, to, step);                     \
-    else if (p->first && n >= LANES) transform_##V(true, false, p, c, LANES, to, step);                            \
-    else if (n >= LANES && is_signed) transform_##V(false, true, p, c, LANES, to, step);                           \
-    else if (n >= LANES) transform_##V(false, false, p, c, LANES, to, step);                                       \
-    else transform_##V(false, is_signed, p, c, n, to, step);                                                       \
-  }
-INPUT(many, MANY)
-INPUT(few, FEW)
-
-static void tile_in(patch *p, bool is_signed, int64_t deep, uint16_t *to, int64_t step) {
-  int64_t c = 0;
-  for (; c + MANY <= deep; c += MANY) some_many(p, is_signed, c, MANY, to + c, step);
-  for (; c + FEW <= deep; c += FEW) some_few(p, is_signed, c, FEW, to + c, step);
-  if (c == deep) return;
-  if (p->first)
-    for (int i = 0; i < POINTS; i++) p->at[i] = p->first + i / SIZE * p->line + i % SIZE * p->pixel;
-  some_few(p, is_signed, c, deep - c, to + c, step);
-}
-
-typedef struct place {  // of a tile
-  int64_t batch, y, x;
-} place;
-
-static place place_of(const itg_qwinograd *g, int64_t i) {
-  const int64_t image = g->down * g->across, in = i % image;
-  return (place){i / image, in / g->across * TILE, in % g->across * TILE};
-}
-
-static void next_place(const itg_qwinograd *g, place *at) {
-  if ((at->x += TILE) < g->across * TILE) return;
-  at->x = 0;
-  if ((at->y += TILE) < g->down * TILE) return;
-  at->y = 0;
-  at->batch++;
-}
-
-static void find_patch(const itg_qwinograd *g, const uint8_t *x, const uint8_t *fill, place at, patch *p) {
-  const int64_t y0 = at.y - g->w.before[1], x0 = at.x - g->w.before[2], high = g->w.in[1], wide = g->w.in[2];
-  const uint8_t *image = x + at.batch * high * wide * g->deep;
-  p->pixel = g->deep;
-  p->line = wide * g->deep;
-  p->first = NULL;
-  if (y0 >= 0 && x0 >= 0 && y0 + SIZE <= high && x0 + SIZE <= wide) {
-    p->first = image + (y0 * wide + x0) * g->deep;
-    return;
-  }
-  for (int64_t i = 0; i < SIZE; i++)
-    for (int64_t j = 0; j < SIZE; j++) {
-      const bool inside = y0 + i >= 0 && y0 + i < high && x0 + j >= 0 && x0 + j < wide;
-      p->at[i * SIZE + j] = inside ? image + ((y0 + i) * wide + x0 + j) * g->deep : fill;
-    }
-}
+#include "qwinput.h"
 
 // ---- output ----------------------------------------------------------------------------------------
 typedef struct canvas {     // the output pixels of a tile
@@ -307,19 +179,14 @@ typedef struct task {
 static void run_block(const task *t, int64_t from, int64_t to, int64_t first, int64_t last) {
   const itg_qwinograd *g = &t->g;
   const itg_requantize *end = &t->end;
-  patch p;
-  place at = place_of(g, from);
-  for (int64_t i = from; i < to; i++, next_place(g, &at)) {
-    find_patch(g, t->x, t->fill, at, &p);
-    tile_in(&p, t->is_signed, g->deep, t->in + (i - from) * g->row, g->in_step);
-  }
+  tiles_in(g, t->x, t->fill, t->is_signed, from, to, t->in);
   const int64_t most = ITG_QW_PANELS, spans = (last - first + most - 1) / most;
   for (int64_t s = 0; s < spans; s++) {
     const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
     const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
     if (t->lines) find_lines(g, t->w, t->start, t->in, t->made, to - from, a, b);
     else multiply(g, t->w, t->start, t->cross, s == 0, t->in, t->made, to - from, a, b);
-    at = place_of(g, from);
+    place at = place_of(g, from);
     for (int64_t i = from; i < to; i++, next_place(g, &at)) {
       const int64_t down = g->w.out[1] - at.y, across = g->w.out[2] - at.x;
       const canvas c = {((at.batch * g->w.out[1] + at.y) * g->w.out[2] + at.x) * g->channels,

@@ -1,0 +1,146 @@
+// Inputs of Winograd's convolution of bytes: 6x6 pixels of every tile at all points. Tiles beside each other share two columns
+// of pixels. So columns come first: those of a strip of tiles are brought to the points one after the other, each once.
+#pragma once
+
+#if defined(ISA_avx512)
+enum { MANY = 32, FEW = 16 };
+#define WIDEN_many(p, SIGNED)                                         \
+  (SIGNED ? _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p)) \
+          : _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)p)))
+#elif defined(ISA_avx2)
+enum { MANY = 16, FEW = 16 };
+#define WIDEN_many WIDEN_few
+#else
+enum { MANY = 8, FEW = 8 };
+#define WIDEN_many WIDEN_few
+#define WIDEN_few(p, SIGNED) widened(p, SIGNED)
+#endif
+typedef uint16_t many __attribute__((vector_size(MANY * 2), may_alias, aligned(2)));
+typedef uint16_t few __attribute__((vector_size(FEW * 2), may_alias, aligned(2)));
+#if defined(ITG_QVECTORS)
+#define WIDEN_few(p, SIGNED)                                       \
+  (SIGNED ? _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)) \
+          : _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)))
+#else
+INLINE few widened(const uint8_t *p, const bool SIGNED) {
+  few made;
+  for (int i = 0; i < FEW; i++) made[i] = (uint16_t)(SIGNED ? (int8_t)p[i] : p[i]);
+  return made;
+}
+#endif
+
+typedef struct strip {  // input pixels of tiles that lie beside each other
+  const uint8_t *line[SIZE];  // where the image's lines begin; NULL: outside of it
+  const uint8_t *fill;        // a pixel outside
+  bool inside;                // all lines are
+  int64_t first, wide, pixel; // the first column, and what an image has; bytes from one to the next
+  int64_t tiles;
+  uint16_t *to;               // inputs of the first tile
+  int64_t row, step;          // from one tile to the next, from one point to the next
+} strip;
+
+// For vectors V of 16-bit numbers: channels c to c + n of all tiles.
+#define INPUT(V, LANES)                                                                                             \
+  INLINE V get_##V(const uint8_t *p, int64_t n, const bool SIGNED) {                                                \
+    if (n >= LANES) return (V)WIDEN_##V(p, SIGNED);                                                                 \
+    uint8_t some[LANES] = {0};                                                                                      \
+    memcpy(some, p, (size_t)n);                                                                                     \
+    return (V)WIDEN_##V(some, SIGNED);                                                                              \
+  }                                                                                                                 \
+  INLINE void points_of_##V(const V *x, V *y) {                                                                     \
+    const V a = x[4] - (x[2] << 2), b = x[3] - (x[1] << 2), c = x[4] - x[2], d = x[3] - x[1], e = d + d;            \
+    y[0] = ((x[0] - x[2]) << 2) + c;                                                                                \
+    y[1] = a + b;                                                                                                   \
+    y[2] = a - b;                                                                                                   \
+    y[3] = c + e;                                                                                                   \
+    y[4] = c - e;                                                                                                   \
+    y[5] = (x[5] - x[3]) - (d << 2);                                                                                \
+  }                                                                                                                 \
+  static __attribute__((noinline)) void edge_##V(const strip *s, int64_t j, bool is_signed, int64_t c, int64_t n,   \
+                                                 V *y) {                                                            \
+    V x[SIZE];                                                                                                      \
+    const bool there = j >= 0 && j < s->wide;                                                                       \
+    for (int i = 0; i < SIZE; i++)                                                                                  \
+      x[i] = get_##V((there && s->line[i] ? s->line[i] + j * s->pixel : s->fill) + c, n, is_signed);                \
+    points_of_##V(x, y);                                                                                            \
+  }                                                                                                                 \
+  INLINE void column_##V(const strip *s, int64_t j, const bool SIGNED, int64_t c, int64_t n, V *y) {                \
+    V x[SIZE];                                                                                                      \
+    if (!s->inside || j < 0 || j >= s->wide) {                                                                      \
+      edge_##V(s, j, SIGNED, c, n, y);                                                                              \
+      return;                                                                                                       \
+    }                                                                                                               \
+    const int64_t at = j * s->pixel + c;                                                                            \
+    UNROLL for (int i = 0; i < SIZE; i++) x[i] = get_##V(s->line[i] + at, n, SIGNED);                               \
+    points_of_##V(x, y);                                                                                            \
+  }                                                                                                                 \
+  INLINE void strip_##V(const strip *all, const bool SIGNED, int64_t c, int64_t n) {                                \
+    const strip s = *all;                                                                                           \
+    V two[2][TILE][SIZE], (*left)[SIZE] = two[0], (*right)[SIZE] = two[1], x[SIZE], y[SIZE];                        \
+    int64_t j = s.first;                                                                                            \
+    for (int i = 2; i < TILE; i++, j++) column_##V(&s, j, SIGNED, c, n, left[i]);                                   \
+    uint16_t *to = s.to + c;                                                                                        \
+    for (int64_t t = 0; t < s.tiles; t++, to += s.row) {                                                            \
+      ROLLED for (int i = 0; i < TILE; i++, j++) column_##V(&s, j, SIGNED, c, n, right[i]);                         \
+      uint16_t *at = to;                                                                                            \
+      ROLLED for (int i = 0; i < SIZE; i++) {                                                                       \
+        x[0] = left[2][i], x[1] = left[3][i];                                                                       \
+        x[2] = right[0][i], x[3] = right[1][i], x[4] = right[2][i], x[5] = right[3][i];                             \
+        points_of_##V(x, y);                                                                                        \
+        UNROLL for (int k = 0; k < SIZE; k++, at += s.step) *(V *)at = y[k];                                        \
+      }                                                                                                             \
+      V(*const old)[SIZE] = left;                                                                                   \
+      left = right, right = old;                                                                                    \
+    }                                                                                                               \
+  }                                                                                                                 \
+  static void some_##V(const strip *s, bool is_signed, int64_t c, int64_t n) {                                      \
+    if (n >= LANES && is_signed) strip_##V(s, true, c, LANES);                                                      \
+    else if (n >= LANES) strip_##V(s, false, c, LANES);                                                             \
+    else strip_##V(s, is_signed, c, n);                                                                             \
+  }
+INPUT(many, MANY)
+INPUT(few, FEW)
+
+typedef struct place {  // of a tile
+  int64_t batch, y, x;
+} place;
+
+static place place_of(const itg_qwinograd *g, int64_t i) {
+  const int64_t image = g->down * g->across, in = i % image;
+  return (place){i / image, in / g->across * TILE, in % g->across * TILE};
+}
+
+static void next_place(const itg_qwinograd *g, place *at) {
+  if ((at->x += TILE) < g->across * TILE) return;
+  at->x = 0;
+  if ((at->y += TILE) < g->down * TILE) return;
+  at->y = 0;
+  at->batch++;
+}
+
+// The inputs of tiles [from, to).
+static void tiles_in(const itg_qwinograd *g, const uint8_t *x, const uint8_t *fill, bool is_signed, int64_t from,
+                     int64_t to, uint16_t *in) {
+  const int64_t high = g->w.in[1], wide = g->w.in[2], deep = g->deep;
+  strip s = {.fill = fill, .wide = wide, .pixel = deep, .row = g->row, .step = g->in_step};
+  while (from < to) {
+    const place at = place_of(g, from);
+    const int64_t left = g->across - at.x / TILE, most = left < to - from ? left : to - from;
+    s.tiles = deep > MANY && MANY < 32 && most > 4 ? 4 : most;  // a cache line is there until its other half is made
+    s.first = at.x - g->w.before[2];
+    s.to = in;
+    s.inside = true;
+    for (int i = 0; i < SIZE; i++) {
+      const int64_t y = at.y - g->w.before[1] + i;
+      const bool there = y >= 0 && y < high;
+      s.line[i] = there ? x + (at.batch * high + y) * wide * deep : NULL;
+      s.inside &= there;
+    }
+    int64_t c = 0;
+    for (; c + MANY <= deep; c += MANY) some_many(&s, is_signed, c, MANY);
+    for (; c + FEW <= deep; c += FEW) some_few(&s, is_signed, c, FEW);
+    if (c < deep) some_few(&s, is_signed, c, deep - c);
+    from += s.tiles;
+    in += s.tiles * g->row;
+  }
+}
