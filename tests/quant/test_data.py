@@ -354,7 +354,7 @@ def test_says_what_may_be_wrong(tmp_path: Path):
         ([object()], VECTOR, {}, "sample 0: object is no array"),
         ([{"y": 1, "z": 2}], VECTOR, {}, "sample 0: has 'y', 'z'; the model's inputs are 'x': 'x'"),
         ([{"a": 1}], TWO, {}, "'b' is missing"),
-        ([(np.zeros(5), 3)], VECTOR, {}, "2 arrays, the model's inputs are 1: x; give the inputs al"),
+        ([(np.zeros(5), 3)], VECTOR, {}, "2 arrays, the model's inputs are 1: x; give the inputs"),
         ([np.zeros(5)], TWO, {}, "the model has 2 inputs (a, b)"),
         ([(np.zeros((3, 4, 6)), np.zeros(2))], TWO, {}, "use .astype('int64')"),
         ([(np.zeros((3, 4, 6)), np.uint64([1, 2**63]))], TWO, {}, "not all of its numbers fit"),
