@@ -1,6 +1,7 @@
 """Searches: the best ranges are chosen, and what ruins the outputs is found and promoted."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,6 +68,20 @@ def test_what_int8_ruins_is_promoted_and_told():
     assert any("'a' is too coarse in int8" in note for note in made.notes)
     again = calibrate(graph, data)
     assert again.scheme.layers == made.scheme.layers
+
+
+def test_weights_of_promoted_layers_are_not_rounded_in_trials():
+    """Where rounded weights alone cost too much, some layers in floats do, and not all of them."""
+    graph, data = network(False), samples()
+    four = Options(method="minmax", rounding="squant", weights="int4", accuracy=None)
+    assert cosine(calibrate(graph, data, options=four), data) < 0.992
+    made = calibrate(graph, data, options=replace(four, accuracy=0.995))
+    assert cosine(made, data) > 0.994
+    assert {*made.scheme.layers.values()} == {"int8", "f32"}, "all or nothing"
+    assert [p.cosine > 0.995 for p in made.curve if p.kept] == [True]
+    most = calibrate(graph, data, options=replace(four, accuracy=0.9999))
+    assert cosine(most, data) > 0.9999
+    assert not any("was asked for" in note for note in most.notes)
 
 
 def test_trials_are_what_the_built_model_does():

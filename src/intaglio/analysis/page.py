@@ -200,7 +200,8 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
     made.append(f'<polyline points="{line}" fill="none" stroke="{WHOLE}"/>')
     for (x, y), p in zip(places, points, strict=True):
         words = f"{len(p['layers'])} layers wider, cosine {p['cosine']:.5f}"
-        made.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{WHOLE}">'
+        size = 6 if p.get("kept") else 3.5
+        made.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{WHOLE}">'
                     f"<title>{words}</title></circle>")  # fmt: skip
     for t in (min(times), max(times)):
         made.append(f'<text x="{x_at(t):.1f}" y="{high - bottom + 18}" text-anchor="middle">'
@@ -208,9 +209,9 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
     words = "predicted time of the products, beside all of them quantised"
     middle = (left + wide - right) / 2
     made.append(f'<text x="{middle}" y="{high - 6}" text-anchor="middle">{words}</text>')
-    head = ("*layers wider", "*share of the work", "*time", "*worst cosine")
-    rows = [(str(len(p["layers"])), f"{p['share']:.1%}", f"{p['time']:.2f}", _figure(p["cosine"]))
-            for p in points]  # fmt: skip
+    head = ("*layers wider", "*share of the work", "*time", "*worst cosine", "")
+    rows = [(str(len(p["layers"])), f"{p['share']:.1%}", f"{p['time']:.2f}", _figure(p["cosine"]),
+             "kept" if p.get("kept") else "") for p in points]  # fmt: skip
     svg = f'<svg width="{wide}" height="{high}" font-size="11">{"".join(made)}</svg>'
     return f"<h2>Trade-off: the worst cosine against time</h2>{svg}{_table(head, rows)}"
 

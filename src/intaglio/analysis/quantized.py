@@ -106,7 +106,7 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
         )
         for p in facts["curve"]:
             figures = f"{len(p['layers']):6} {p['share']:8.1%} {p['time']:6.2f} {p['cosine']:.5f}"
-            lines.append(f"{'':11} {figures}")
+            lines.append(f"{'':11} {figures}{' kept' if p['kept'] else ''}")
     if "accuracy" in facts:
         lines += ["", *_table(facts["accuracy"], every_layer), ""]
     before, after = facts["parameter_bytes"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import heapq
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ SHARP = 0.1  # share of what is allowed that rounded weights alone may cost scor
 FUTILE = 1.5  # times what rounded weights alone cost: scores are not held closer than that
 MOST_TIME = (1.5, 1.8)  # of all layers in int8: what STRICT and CLOSER may cost
 HEAD = 0.1  # likewise, what the last layers of nothing but scores may take, to go first
+HEAVY = 0.5  # share of what is allowed that rounded weights cost, above which trials tell theirs
 TINY = 1e-6  # of a goal: where nothing is known to help, the cheapest is first
 CONVERSION = 0.01  # share of the model's work that going to another precision and back counts as
 
@@ -58,11 +59,12 @@ class Point:
     cosine: float  # of the worst part of an output
     measured: bool
     time: float = 1.0  # of the products by the target's costs, beside those of all layers in int8
+    kept: bool = False  # it is what the model became
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "layers": list(self.layers), "share": self.share, "time": self.time,
-            "cosine": self.cosine, "measured": self.measured,
+            "cosine": self.cosine, "measured": self.measured, "kept": self.kept,
         }  # fmt: skip
 
 
@@ -114,6 +116,7 @@ class Guard:
             for p, e in self.hard.items()
         }
         self.fine = {p: e * SUITS if p in strict else e for p, e in self.hard.items()}
+        self.exact = False  # weights of wider layers are not rounded in trials either: slower
 
     @functools.cached_property
     def now(self) -> Errors:
@@ -235,6 +238,7 @@ class Guard:
         if self.suits():
             return found
         base, single = self.sensitivities(now)
+        self.exact = not self.closer and self.over(base, hard=True) > HEAVY
         for p, e in base.items():
             self.goal[p] = min(max(self.goal[p], FUTILE * e), self.hard[p])
         ranked = self.ranked(base, single) if self.level else []
@@ -243,15 +247,22 @@ class Guard:
         predicted = self._remaining(base, single, ranked[:some])
         if self.closer and self.over(predicted, hard=True) <= 1:
             many = some
-        chosen, step = list[Unit](), 1
+        chosen, step, short = list[Unit](), 1, 0
         while len(chosen) < len(ranked) and self.over(now) > 1:
             if self.over(now, hard=True) <= 1:
                 many = self.in_time(ranked, many)
             if many <= len(chosen):
                 break
-            chosen = ranked[:many]
+            short, chosen = len(chosen), ranked[:many]
             now = self.measured(chosen, found)
             many, step = min(many + step, len(ranked)), 2 * step
+        while self.exact and self.over(now) <= 1 and len(chosen) - short > 1:
+            fewer = ranked[: (short + len(chosen)) // 2]
+            after = self.measured(fewer, found)
+            if self.over(after) <= 1:
+                chosen, now = fewer, after
+            else:
+                short = len(fewer)
         if self.over(now) <= 1:
             chosen, now = self.taken_back(chosen, single, now, found)
         layers = self.layers(chosen)
@@ -260,6 +271,10 @@ class Guard:
                 self.level = level
                 layers, now = self.layers(chosen), self.measured(chosen, found)
         found.layers, found.cosine = layers, _cosine(now)
+        found.curve = [
+            replace(p, kept=set(p.layers) == set(layers) and p.cosine == found.cosine)
+            for p in sorted(found.curve, key=lambda p: p.time)
+        ]
         found.notes = [self.words(u, single) for u in chosen]
         if self.over(now, hard=True) > 1:
             why = (
@@ -267,8 +282,8 @@ class Guard:
                 if self.how.wider
                 else f"{self.placement.chip.name} has nothing wider than {self.how.precision}"
             )
-            found.notes.append(f"the outputs match by {found.cosine:.4f} only; {self.cosine:g} "
-                               f"was asked for: {why}")  # fmt: skip
+            said = f"{found.cosine:.6g} only; {self.cosine:g} was asked for: {why}"
+            found.notes.insert(0, f"the outputs match by {said}")
         return found
 
     def ranked(self, base: Errors, single: Mapping[str, Errors]) -> list[Unit]:
@@ -324,7 +339,7 @@ class Guard:
     def _without(self, errors: Errors, base: Errors, units: list[Unit]) -> Errors:
         """Less what rounded weights of wider layers cost, where that counts: they are not rounded,
         but in trials all are. Each layer has its part in it by its work."""
-        if not self.closer:
+        if not self.closer and not self.exact:
             return errors
         less = self.share({n for u in units for n in u.layers})
         return {p: max(e - less * base[p], 0.0) for p, e in errors.items()}
@@ -375,8 +390,12 @@ class Guard:
     def measured(self, units: list[Unit], found: Found) -> Errors:
         """What remains where these are wider."""
         layers = self.layers(units)
-        errors = self.search.errors(self.kept(self.schemes, layers))
-        errors = self._without(errors, self.search.errors({}), units)
+        kept = self.kept(self.schemes, layers)
+        if self.exact:
+            reals = {n for n, p in layers.items() if self.placement.chip.in_precision(p).is_float}
+            errors = self.search.errors_without(kept, reals)
+        else:
+            errors = self._without(self.search.errors(kept), self.search.errors({}), units)
         found.curve.append(
             Point(tuple(layers), self.share(layers), _cosine(errors), True, self.time(layers))
         )

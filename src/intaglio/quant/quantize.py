@@ -354,6 +354,9 @@ def settle(
     def stored(node: Node) -> tuple[Array, Array | None]:
         return from_integers(*weights[node]), shifts.get(node)
 
+    def own(node: Node) -> tuple[Array, Array | None]:
+        return node.inputs[1].data, None  # type: ignore[union-attr,return-value]
+
     count = many or len(samples)
     cache = Cache(options.resume, subject(graph, reference)) if options.resume else None
     if ahead:
@@ -361,6 +364,9 @@ def settle(
     trial = Trial(graph, placement, stored, reference, ahead)
     try:
         search = Search(graph, placement, trial, make, cache, progress, {*given, *wanted}, how)
+        search.trial_without = lambda layers: Trial(
+            graph, placement, lambda n: own(n) if layer(n) in layers else stored(n), reference
+        )
         methods = search.choose_methods() if options.method == "auto" else {}
         found = Found(methods, options.room or 1.0, options.deep_room)
         if options.accuracy is not None:

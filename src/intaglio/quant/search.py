@@ -98,6 +98,7 @@ class Search:
         self.graph, self.placement, self.trial = graph, placement, trial
         self.make, self.cache, self.progress = make, cache, progress
         self.count = 0
+        self.trial_without: Callable[[Collection[str]], Trial] | None = None
 
     def errors(self, schemes: Schemes, fine: float = 0.0) -> Errors:
         """What the outputs lose; where that is far below `fine`, by a few of the samples."""
@@ -107,6 +108,24 @@ class Search:
         if self.cache:
             return self.cache.errors(self.trial, schemes, fine)
         return self.trial.errors(schemes, fine)
+
+    def errors_without(self, schemes: Schemes, layers: Collection[str]) -> Errors:
+        """What the outputs lose where these layers have the model's own weights."""
+        if self.trial_without is None or not layers:
+            return self.errors(schemes)
+        self.count += 1
+        if self.progress:
+            self.progress("trying what is accurate", self.count, None)
+        make = self.trial_without
+
+        def tried() -> Errors:
+            with make(layers) as trial:
+                trial.roots = self.trial.roots
+                return trial.errors(schemes)
+
+        if self.cache is None:
+            return tried()
+        return self.cache.found(f"{self.cache.key(schemes)} {sorted(layers)}", tried)
 
     def alone(self, schemes: Schemes) -> Errors:
         """What the outputs lose by these beside what they lose by rounded weights."""
