@@ -40,6 +40,7 @@ class Model:
     labelled: Labelled | None = None
     steps: int = 2
     rounds: bool = False  # floats to a grid that follows the data: their last bit can move a step
+    apart: str = ""  # why its runtime's numbers cannot be met
 
 
 def _one(x: np.ndarray) -> Inputs:
@@ -172,7 +173,10 @@ MODELS: dict[str, Model] = {
     "tflite/efficientnet_lite0": photos(224, halved, 73.6),
     "tflite/kws_ref_model": rows(_words, _of_words, 90.2),
     "tflite/kws_ref_model_float32": _word,
-    "tflite/mcunet-320kb-1mb_imagenet": photos(176, centred, 62.3),
+    "tflite/mcunet-320kb-1mb_imagenet": replace(
+        photos(176, centred, 62.3),
+        apart="scales below zero, which XNNPACK declines: LiteRT's own kernels round twice there",
+    ),
     "tflite/mobilenet_v1_0.25_224_float": photos(224, centred, 49.5, 1),
     "tflite/mobilenet_v1_0.25_224_quant": photos(224, centred, 47.9, 1),
     "tflite/mobilenet_v2_1.0_224_quant": photos(224, centred, 68.7, 1),

@@ -5,9 +5,10 @@ against the runtime that it was made for, on the data that it was made for.
     python -m tests.shared_frontends --accuracy             # top-1 on labelled data
     python -m tests.shared_frontends --only tflite/ --python ~/peers/bin/python
 
-Reading needs none of the runtimes. Each is looked for in this interpreter and in those that
-`--python` names; where none has it, the row says so. LiteRT and torch come with
-`pip install intaglio[peers]`, OpenCV with `[dev]`, TensorFlow by itself.
+Reading needs none of the runtimes. Each is looked for in this interpreter, in those that `--python`
+or INTAGLIO_PYTHONS (apart by colons) names, and in the peers' that `make bench` makes; where none
+has it, the row says so. LiteRT and torch come with `pip install intaglio[peers]`, OpenCV with
+`[dev]`, TensorFlow by itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,7 @@ from tests.shared_models import SHARED, TOLERANCE
 import intaglio
 from intaglio import dtypes
 
+ROOT = Path(__file__).parents[1]
 POINTS = 0.3  # by which the accuracy may differ from the reference's
 SHARE = 0.999  # of the elements of integers that are to be within one step
 KEPT = 1 << 28  # bytes of samples that are also run by the reference
@@ -66,11 +69,13 @@ def interpreter(runtime: str, others: tuple[str, ...]) -> str:
     """The first interpreter that has the runtime."""
     module = reference_worker.MODULES[runtime]
     probe = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
-    for python in (sys.executable, *others):
+    named = [p for p in os.environ.get("INTAGLIO_PYTHONS", "").split(os.pathsep) if p]
+    peers = [str(p) for p in [ROOT / ".venv-bench" / "bin" / "python"] if p.exists()]
+    for python in (sys.executable, *others, *named, *peers):
         done = subprocess.run([python, "-c", probe], capture_output=True, check=False)
         if done.returncode == 0:
             return python
-    raise Absent(f"{PACKAGES[runtime]} is in no interpreter; name one that has it with --python")
+    raise Absent(f"{PACKAGES[runtime]} is in no interpreter; name one with INTAGLIO_PYTHONS")
 
 
 def reference(
