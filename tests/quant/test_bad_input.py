@@ -105,6 +105,11 @@ def test_constant_tensors_are_told_and_do_no_harm(data: Array, words: str):
     assert min(o["cosine"] for o in facts["accuracy"]["outputs"]) > 0.999
 
 
+def test_constant_tensors_are_told_without_a_comparison():
+    said = report.text(report.facts(calibrate(net(), filled(0.0))))
+    assert "'x' is always 0: it gets scale 1" in said
+
+
 def test_channels_of_zeros_are_stored_as_zeros():
     w = RNG.standard_normal((8, 3, 3, 3)).astype(np.float32)
     w[2:5] = 0

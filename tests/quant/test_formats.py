@@ -12,7 +12,7 @@ from tests.quant.test_search import network
 from tests.quant.test_search import samples as uneven_samples
 
 import intaglio
-from intaglio import targets
+from intaglio import native, targets
 from intaglio.errors import BadInput
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, Node
@@ -21,6 +21,7 @@ from intaglio.quant.place import place
 from intaglio.quant.quantize import Options, Quantized, calibrate, prepare
 from intaglio.quant.scheme import Override, Scheme, TensorScheme
 from intaglio.targets import Target
+from intaglio.targets.cpu import LEVELS
 from intaglio.targets.precision import Precision, Stored, floats
 
 CPU = targets.find("cpu")
@@ -93,6 +94,23 @@ def test_every_format_computes_nearly_the_same_and_the_same_bits_everywhere(how,
         assert "conv" not in {n.op for n in lowered.nodes()}, "it does not compute in integers"
         (exact,) = interpret(lowered, {"x": SAMPLES[0]}).values()
         np.testing.assert_allclose(run(made.graph, SAMPLES[0])[0], exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("activations", ["int8", "uint8"])
+@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "avx512vnni"])
+def test_the_simulation_gives_every_byte_that_runs(activations, isa):
+    if LEVELS[isa] & ~native.machine():
+        pytest.skip(f"this CPU has no {isa}")
+    graph = quantized(activations=activations, accuracy=None).graph
+    stored = [v for v in graph.values() if v.name.endswith("_stored") and v.producer is not None]
+    for v in stored:
+        part = Graph(graph.inputs, [v], ["bytes"])
+        lowered = intaglio.optimize(part, level=3)
+        with intaglio.open(intaglio.compile(part, isa=isa)) as session:
+            for sample in SAMPLES[:2]:
+                got, want = session.run({"x": sample}), interpret(lowered, {"x": sample})
+                np.testing.assert_array_equal(got["bytes"], want["bytes"], v.name)
+    assert len(stored) > 3
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ COMPARED = 8  # samples that the float and the quantised model are compared on
 WORST = 10  # layers that are shown
 SHOWN = 6  # names in a line
 NOTES = 12  # in a terminal
+LONGEST = 60  # characters of a name in a terminal; pages and data have all of it
 SECONDS = 0.5  # for which the two take turns
 
 
@@ -35,6 +36,7 @@ def facts(made: Quantized, target: str | Target = "cpu") -> dict[str, Any]:
         "notes": made.notes,
         "curve": [p.to_dict() for p in made.curve],
         "parameter_bytes": sizes,
+        "warnings": accuracy.outliers(made.observations),
     }
 
 
@@ -109,6 +111,8 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
             lines.append(f"{'':11} {figures}{' kept' if p['kept'] else ''}")
     if "accuracy" in facts:
         lines += ["", *_table(facts["accuracy"], every_layer), ""]
+    else:
+        lines += [f"{'note':11} {words}" for words in facts["warnings"]]
     before, after = facts["parameter_bytes"]
     lines.append(f"{'parameters':11} {before / 1e6:.2f} MB -> {after / 1e6:.2f} MB")
     if "milliseconds" in facts:
@@ -121,6 +125,11 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
     return "\n".join(lines)
 
 
+def _short(name: str) -> str:
+    """A name that leaves room for figures beside it: TFLite's are of many layers in one."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 21]}...{name[-18:]}"
+
+
 def _table(found: Mapping[str, Any], every: bool) -> list[str]:
     """Layers: as they come out, and each by itself on the float model's inputs."""
     layers = shown = found["layers"]
@@ -129,12 +138,20 @@ def _table(found: Mapping[str, Any], every: bool) -> list[str]:
         worst = sorted(alone, key=lambda m: -m["single_error"])[:WORST]
         shown = [m for m in layers if m in worst]
     rows = [
-        (m["name"], m["op"], m["cosine"], m["error"], m.get("single_cosine"), m.get("single_error"))
+        (
+            _short(m["name"]),
+            m["op"],
+            m["cosine"],
+            m["error"],
+            m.get("single_cosine"),
+            m.get("single_error"),
+        )
         for m in shown
     ]
     rows += [(m["output"], "output", m["cosine"], m["error"], None, None) for m in found["outputs"]]
     name, op = (max(len(r[i]) for r in rows) for i in (0, 1))
-    what = "every layer" if every else f"the {len(shown)} layers of {len(layers)} that err most"
+    few = f"the {len(shown)} layers of {len(layers)} that err most" if shown else "no layer errs"
+    what = "every layer" if every else few
     lines = [
         f"beside the float model on {found['samples']} samples, {what}; "
         "alone: on the float model's own inputs",

@@ -122,6 +122,8 @@ def _tree(text: str) -> Any:
         if isinstance(stack[-1], list):
             stack[-1].append(item)
         elif keys[-1] is None:
+            if item in stack[-1]:
+                raise BadInput(f"line {line}: '{item}' is there twice; keep one of them")
             keys[-1] = item
         else:
             stack[-1][keys[-1]], keys[-1] = item, None
@@ -227,6 +229,8 @@ def _tensor(t: Any, where: str) -> TensorScheme:
         if scale or not ends or dtype not in dtypes.TABLE or not dtypes.is_integer(dtype):
             return TensorScheme(dtype, scale, zero or (0,) * len(scale), axis[0], block[0], lo, hi)
         TensorScheme("f32", lo=lo, hi=hi)  # refuses what is no range
+        if lo == hi == 0:
+            raise BadInput("range is [0, 0] and holds nothing but 0; give another, or a scale")
         return affine(lo, hi, dtype)
     except BadInput as e:
         raise BadInput(f"{where}: {e}") from None
