@@ -8,12 +8,14 @@ static const itg_options no_options;
 
 // How many shares a step is worth: forking and joining costs a few microseconds.
 static uint32_t parts_for(const itg_model *m, const itg_file_step *s, uint32_t threads) {
+  const itg_op *op = m->kernels[s - m->steps]->op;
+  const double per_ns = !strcmp(op->name, "qlinear_mul") || !strcmp(op->name, "qlinear_add") ? 3 : 8;  // bytes
   double ns = (double)s->macs / 16;
   for (uint32_t k = 0; k < s->n_in + s->n_out; k++) {
     const itg_tensor *t = m->arg_tensors[s->args + k];
-    if (t) ns += (double)itg_bytes(t) / 8;
+    if (t) ns += (double)itg_bytes(t) / per_ns;
   }
-  if (m->kernels[s - m->steps]->op->flags & ITG_ROUNDS) {  // every round forks and joins
+  if (op->flags & ITG_ROUNDS) {  // every round forks and joins
     const int64_t rounds = m->arg_tensors[s->args + s->n_in]->shape[0];
     ns = (double)s->macs / 16 / (double)(rounds > 0 ? rounds : 1);
   }

@@ -16,21 +16,27 @@ typedef struct worker {
   pthread_t thread;
 } worker;
 
+typedef struct claim {
+  _Alignas(64) atomic_uint job;  // the last one in which this part was taken
+} claim;
+
+// What one thread writes while another waits lies in a line of the cache of its own.
 struct itg_pool {
-  // the current job; may be read while the next one is written, but then the claim that follows fails
+  // the current job, in the line that workers watch; may be read while the next one is written, but then the claim that
+  // follows fails
+  _Alignas(64) atomic_uint epoch;  // its number
+  atomic_uint parts;
   _Atomic(itg_run_fn) run;
   _Atomic(const itg_call *) call;
-  atomic_uint parts;
-  _Alignas(64) atomic_uint epoch;  // number of the job
+  atomic_bool stop;
+  claim *claimed;  // per part; at the end of a job all of them hold its number
+  uint32_t n_workers;
   _Alignas(64) atomic_uint left;  // parts that are not finished
-  atomic_uint sleeping;  // workers that need to be woken
-  atomic_bool caller_sleeps, stop;
   _Atomic(itg_words) words;
-  atomic_uint
-      *claimed;  // per part, the last job in which it was taken; at the end of a job all of them hold its number
+  _Alignas(64) atomic_uint sleeping;  // workers that need to be woken
+  atomic_bool caller_sleeps;
   pthread_mutex_t lock;
   pthread_cond_t wake, done;
-  uint32_t n_workers;
   worker workers[];
 };
 
@@ -45,8 +51,8 @@ static inline void relax(unsigned i) {
 
 // Takes part `part` of job `epoch` if nobody has it, and runs it.
 static void try_part(itg_pool *p, unsigned epoch, uint32_t part, itg_run_fn run, const itg_call *call, uint32_t parts) {
-  unsigned last = atomic_load_explicit(&p->claimed[part], memory_order_relaxed);
-  if ((int)(last - epoch) >= 0 || !atomic_compare_exchange_strong(&p->claimed[part], &last, epoch)) return;
+  unsigned last = atomic_load_explicit(&p->claimed[part].job, memory_order_relaxed);
+  if ((int)(last - epoch) >= 0 || !atomic_compare_exchange_strong(&p->claimed[part].job, &last, epoch)) return;
   itg_words words = run(call, part, parts);
   if (words) atomic_store(&p->words, words);
   if (atomic_fetch_sub(&p->left, 1) == 1 && atomic_load(&p->caller_sleeps)) {
@@ -97,7 +103,8 @@ itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32
   atomic_store_explicit(&p->parts, parts, memory_order_relaxed);
   atomic_store_explicit(&p->words, NULL, memory_order_relaxed);
   atomic_store_explicit(&p->left, parts, memory_order_relaxed);
-  for (uint32_t k = parts; k <= p->n_workers; k++) atomic_store_explicit(&p->claimed[k], epoch, memory_order_relaxed);
+  for (uint32_t k = parts; k <= p->n_workers; k++)
+    atomic_store_explicit(&p->claimed[k].job, epoch, memory_order_relaxed);
   start_job(p);
   for (uint32_t k = 0; k < parts; k++) try_part(p, epoch, k, run, call, parts);
   for (unsigned i = 0; i < SPINS && atomic_load_explicit(&p->left, memory_order_acquire); i++) relax(i);
@@ -121,10 +128,10 @@ static itg_words arrive(const itg_call *call, uint32_t part, uint32_t parts) {  
 itg_pool *itg_pool_create(uint32_t threads) {
   uint32_t n = threads - 1;
   uint64_t size = itg_align(sizeof(itg_pool) + n * sizeof(worker));
-  itg_pool *p = aligned_alloc(ITG_ALIGN, size + itg_align(threads * sizeof(atomic_uint)));
+  itg_pool *p = aligned_alloc(ITG_ALIGN, size + threads * sizeof(claim));
   if (!p) return NULL;
-  *p = (itg_pool){.claimed = (atomic_uint *)(void *)((uint8_t *)p + size)};
-  for (uint32_t k = 0; k < threads; k++) atomic_init(&p->claimed[k], 0);
+  *p = (itg_pool){.claimed = (claim *)(void *)((uint8_t *)p + size)};
+  for (uint32_t k = 0; k < threads; k++) atomic_init(&p->claimed[k].job, 0);
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->wake, NULL);
   pthread_cond_init(&p->done, NULL);

@@ -62,6 +62,22 @@ def test_threads_share_the_work():
         assert {s.threads for s in session.profile()} == {1}
 
 
+def test_arithmetic_on_bytes_is_shared_sooner_than_copies():
+    image = Type("i8", (1, 7, 7, 288))
+    x, y = Tensor(image, "input", name="x"), Tensor(image, "output", name="y")
+    values, turned = (
+        np.arange(-144, 144).clip(-128, 127).reshape(1, 1, 1, 288).astype(np.int8),
+        Tensor(image),
+    )
+    gate = Tensor.const(values, Type("i8", values.shape))
+    of = [const(0.05), Tensor.const(np.int8(3), Type("i8", ()))]
+    steps = [Step("transpose", [x], [turned], {"perm": (0, 2, 1, 3)}),
+             Step("qlinear_mul", [turned, *of, gate, *of, *of], [y])]  # fmt: skip
+    package = Package.build([Plan([x], [y], steps, image.bytes)], isa=native.machine())
+    with intaglio.open(package, threads=2, profile=True) as session:
+        assert [s.threads for s in session.profile()] == [1, 2]
+
+
 def test_one_session_used_by_many_threads():
     package, x = big(5000)
     wrong = []

@@ -346,10 +346,20 @@ ITG_FN(qdepthwise, any) {
   t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.d.channels, a->y_zero, a->lo, a->hi,
                             a->dtype == ITG_I8);
   int64_t row = 0, end = type.shape[0] * t.d.w.out[0] * t.d.w.out[1], from = 0, to = t.d.blocks;
-  if (end >= 8 * (int64_t)parts) itg_share(end, t.d.outs, part, parts, &row, &end);
-  else itg_share(t.d.blocks, 4, part, parts, &from, &to);
+  int64_t lines = t.d.outs, blocks = 4;  // that are made together
 #if defined(ISA_avx512)
-  if (walks(&t.d.w)) {
+  const bool walk = walks(&t.d.w);
+  if (walk) lines = 1;
+#endif
+#if defined(ISA_avx512vnni)
+  if (!walk && t.d.five_slots) lines = blocks = 1;
+#endif
+  // Cut like the product that made the image (qconv.c): what a thread made is near to it.
+  const bool wide = t.d.channels > type.shape[0] * itg_places(t.d.w.in) && t.d.blocks >= 2 * (int64_t)parts;
+  if (!wide && end >= 7 * (int64_t)parts) itg_share(end, lines, part, parts, &row, &end);
+  else itg_share(t.d.blocks, blocks, part, parts, &from, &to);
+#if defined(ISA_avx512)
+  if (walk) {
     walk_rows(&t, row, end, from * ITG_QBLOCK16, to < t.d.blocks ? to * ITG_QBLOCK16 : t.d.channels);
     return NULL;
   }

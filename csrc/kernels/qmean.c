@@ -55,6 +55,7 @@ static uint64_t add_line(const uint8_t *x, uint8_t flip, int64_t n) {
 #define ADD16 _mm256_add_epi16
 #endif
 enum { LANES = QBYTES / 2, VECTORS = RUN / LANES };
+enum { MOST_32 = 1 << 22 };  // bytes whose sum 32 bits can hold
 
 static void add_window(const itg_window *w, const uint8_t *x, uint8_t flip_, const int64_t *at, const int64_t *begin,
                        const int64_t *end, int64_t channels, int32_t *sums) {
@@ -71,6 +72,27 @@ static void add_window(const itg_window *w, const uint8_t *x, uint8_t flip_, con
     }
   UNROLL for (int v = 0; v < VECTORS; v++) vq_store(few + v * LANES, sum[v]);
   for (int i = 0; i < RUN; i++) sums[i] = few[i];
+}
+
+// The same of all pixels, `step` bytes apart: as many at a time as 16 bits can hold.
+static void add_pixels(const uint8_t *x, uint8_t flip_, int64_t count, int64_t step, int32_t *sums) {
+  const vq flip = vq_set((int32_t)(flip_ * 0x01010101u));
+  for (int64_t left = count; left > 0; left -= MOST) {
+    uint16_t few[RUN];
+    vq sum[2][VECTORS];
+    UNROLL for (int v = 0; v < 2 * VECTORS; v++) sum[v / VECTORS][v % VECTORS] = vq_set(0);
+    const int64_t some = left < MOST ? left : MOST;
+    int64_t i = 0;
+    for (; i + 2 <= some; i += 2, x += 2 * step)  // two chains of sums
+      UNROLL for (int k = 0; k < 2; k++)
+        UNROLL for (int v = 0; v < VECTORS; v++) sum[k][v] = ADD16(sum[k][v], WIDE(x + k * step + v * LANES, flip));
+    if (i < some) {
+      UNROLL for (int v = 0; v < VECTORS; v++) sum[0][v] = ADD16(sum[0][v], WIDE(x + v * LANES, flip));
+      x += step;
+    }
+    UNROLL for (int v = 0; v < VECTORS; v++) vq_store(few + v * LANES, ADD16(sum[0][v], sum[1][v]));
+    for (int k = 0; k < RUN; k++) sums[k] += few[k];
+  }
 }
 
 static void finish_run(const itg_quant *y, const int32_t *sums, int32_t less, float factor, uint8_t *to) {
@@ -103,6 +125,9 @@ ITG_FN(qlinear_mean, any) {
   const int64_t many = itg_count_range(x, first, last + 1), inner = itg_count_range(x, last + 1, x->rank);
   const int64_t outer = itg_count_range(x, 0, first), runs = (inner - 1) / RUN + 1;
   const float factor = factor_of(&from, &y, many);
+#ifdef ITG_QVECTORS
+  const bool fast = inner >= RUN && many <= MOST_32 && fabsf(factor) * (255.f * (float)many) < ITG_CONVERTS;
+#endif
   int64_t i, end;
   itg_share(outer * runs, 1, part, parts, &i, &end);
   for (; i < end; i++) {
@@ -110,6 +135,14 @@ ITG_FN(qlinear_mean, any) {
     const int64_t n = inner < RUN ? inner : RUN;
     if (at > inner - n) again = at - (inner - n), at -= again;  // the last overlaps the one before
     const uint8_t *image = (const uint8_t *)x->data + i / runs * many * inner + at;
+#ifdef ITG_QVECTORS
+    if (fast) {
+      int32_t sums32[RUN] = {0};
+      add_pixels(image, from.flip, many, inner, sums32);
+      finish_run(&y, sums32, (int32_t)many * from.less, factor, (uint8_t *)out->data + i / runs * inner + at);
+      continue;
+    }
+#endif
     int64_t sums[RUN];
     if (inner == 1) {
       sums[0] = (int64_t)add_line(image, from.flip, many) - many * from.less;

@@ -126,6 +126,17 @@ def test_5x5_windows_of_single_channels(size, stride):
                 check("cpu.qdepthwise", x, w, *per_channel(channels, 25), **attrs, **r)
 
 
+@pytest.mark.parametrize(("size", "channels"), [(14, 240), (14, 120), (15, 96), (7, 288)])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (5, 1), (5, 2)])
+def test_shares_of_lines_and_of_channels(size, channels, kernel, stride):
+    """Threads cut such images where the product before cuts them: by lines, or by channels."""
+    pad = (kernel // 2,) * 4
+    attrs = {"stride": (stride,) * 2, "pad": pad, "dilation": (1, 1)}
+    w = woven(image(kernel, kernel, channels, dtype=np.int8), attrs)
+    x, r = image(1, size, size, channels, dtype=np.int8), ranges(np.int8)[0]
+    check("cpu.qdepthwise", x, w, *per_channel(channels, kernel * kernel), **attrs, **r)
+
+
 @pytest.mark.parametrize("channels", [5, 24, 64, 144])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])
 def test_bytes_through_a_table(kernel, stride, channels):
