@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from tests.quant.test_search import network, samples
 
@@ -87,3 +88,28 @@ def test_layers_are_widened_until_a_metric_is_met():
         until(graph, data, lambda g: float(np.float32(1)), 2.0)
     with pytest.raises(BadInput, match="the metric gives None; a number is needed"):
         until(graph, data, lambda g: None, 0.5)
+
+
+def test_a_metric_that_is_no_number_is_the_worst():
+    graph, data = network(False), samples(4)
+    steps = (("minmax", {"method": "minmax"}),)
+    figures = iter([0.5, float("nan")])
+    found = auto(graph, data, metric=lambda g: next(figures), strategies=steps, accuracy=None)
+    assert [t.kept for t in found.tried] == [True, False]
+    assert found.options.accuracy is None
+    with pytest.raises(BadInput, match="the metric gives nan"):
+        auto(graph, data, metric=lambda g: float("nan"), strategies=steps, accuracy=None)
+
+
+def test_a_file_is_read_as_it_is_asked_for(tmp_path):
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 8])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 8])
+    w = onnx.numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", [x], [y], [w])
+    path = str(tmp_path / "m.onnx")
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
+    data = [np.ones((1, 8), np.float32), np.full((1, 8), -2, np.float32)]
+    own = {"dims": {"n": 1}, "accuracy": None, "method": "minmax"}
+    assert auto(path, data, strategies=(), **own).best.scheme.layers == {"y": "int8"}
+    assert until(path, data, lambda g: 1.0, 0.5, dims={"n": 1}).tried[0].kept

@@ -65,6 +65,19 @@ def test_the_model_that_is_given_stays_as_it_is():
     assert str(g) == before
 
 
+def test_options_are_keywords_and_others_are_refused():
+    made = calibrate(net(), SAMPLES, weights="int4", method="minmax", accuracy=None)
+    assert {t.dtype for t in made.scheme.tensors.values()} == {"i8", "i4"}
+    same = calibrate(net(), SAMPLES, options=Options("minmax", accuracy=None, weights="int4"))
+    assert made.scheme == same.scheme
+    assert len(repr(made)) < 500, "a page of numbers tells nobody anything"
+    for mode in ("static", "weights"):
+        with pytest.raises(BadInput, match="foo= is no option of quantisation"):
+            intaglio.quantize(net(), SAMPLES, mode=mode, foo=3)
+    with pytest.raises(BadInput, match="options= is no option"):
+        intaglio.quantize(net(), mode="weights", options=Options())
+
+
 def test_integers_are_the_same_in_numpy_and_natively():
     made = intaglio.quantize(net(), SAMPLES)
     whole = intaglio.optimize(made, level=3)

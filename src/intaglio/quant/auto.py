@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from intaglio.quant.compare import Reference
 from intaglio.quant.data import samples as data_samples
 from intaglio.quant.equalize import equalizable
 from intaglio.quant.formats import formats
+from intaglio.quant.options import with_keywords
 from intaglio.quant.place import PRODUCTS, layer
 from intaglio.quant.quantize import Options, Quantized, calibrate, prepare
 from intaglio.quant.search import some_of
@@ -37,6 +39,8 @@ STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("minmax", {"method": "minmax"}),
     ("kl", {"method": "kl"}),
 )
+READING = ("shapes", "dims", "values", "inputs", "outputs", "dtypes", "state", "signature",
+           "weights")  # fmt: skip  # keywords of `intaglio.load`
 LADDER = (0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999)  # cosines that are asked for in turn
 
 
@@ -93,10 +97,10 @@ def auto(
 
     What is best says `metric`, of the quantised graph, or else the cosine of the worst part of an
     output on up to 32 samples; but not what takes much longer, by the target's costs, than the
-    default. Keywords are those of `calibrate`.
+    default. Keywords are those of `calibrate`, where `options` is what is tried first.
     """
-    options = options or Options()
-    graph = model if isinstance(model, Graph) else prepare(model, how.get("target", "cpu"))
+    options, how = with_keywords(options, how)
+    graph = _graph(model, how)
     chip = targets.find(how.get("target", "cpu"))
     given = _samples(graph, data, how)
     judge = metric or _cosine(graph, given)
@@ -106,6 +110,9 @@ def auto(
         return made, _figure(judge, made.graph)
 
     best, figure = attempt(options)
+    if figure == -math.inf:
+        raise BadInput("the metric gives nan for what the default makes; a number is needed, the "
+                       "larger the better")  # fmt: skip
     first = Tried("default", figure, True, _floats(best), _time(best, chip, options))
     found = Automatic(best, options, [first])
     idle = _idle(best.float_graph)
@@ -136,8 +143,8 @@ def until(
 
     BadInput tells the best that was reached where that is not enough.
     """
-    options = options or Options()
-    graph = model if isinstance(model, Graph) else prepare(model, how.get("target", "cpu"))
+    options, how = with_keywords(options, how)
+    graph = _graph(model, how)
     chip = targets.find(how.get("target", "cpu"))
     given = _samples(graph, data, how)
     tried: list[Tried] = []
@@ -167,7 +174,7 @@ def _figure(metric: Metric, graph: Graph) -> float:
     """What a metric says, where that is a number."""
     figure = metric(graph)
     try:
-        return float(figure)
+        return -math.inf if math.isnan(float(figure)) else float(figure)
     except (TypeError, ValueError):
         raise BadInput(f"the metric gives {figure!r}; a number is needed, the larger the better") \
             from None  # fmt: skip
@@ -187,6 +194,14 @@ def _time(made: Quantized, chip: Target, options: Options) -> float:
             work[own] = work.get(own, 0) + REGISTRY[n.op].macs(n)
     times = {p: chip.in_precision(p).cost for p in {usual, *work}}
     return sum(w * times[p] for p, w in work.items()) / (sum(work.values()) * times[usual] or 1)
+
+
+def _graph(model: str | Path | Graph, how: dict[str, Any]) -> Graph:
+    """The model, read once; what says how to read it is taken out of `how`."""
+    if isinstance(model, Graph):
+        return model
+    own = {k: how.pop(k) for k in READING if k in how}
+    return prepare(model, how.get("target", "cpu"), **own)
 
 
 def _samples(graph: Graph, data: Any, how: dict[str, Any]) -> Any:

@@ -308,6 +308,9 @@ class _Kept(Sequence[Item]):
             self._tape.write(np.ascontiguousarray(a).tobytes())
         self._index.append((where, places))
 
+    def __del__(self) -> None:
+        self._tape.close()
+
     def __len__(self) -> int:
         return len(self._index)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from intaglio.errors import BadInput
 from intaglio.quant.formats import TYPES
@@ -52,3 +53,17 @@ class Options:
         ):
             if given not in known:
                 raise BadInput(f"{what} is '{given}'; known are {', '.join(known)}")
+
+
+def with_keywords(
+    options: Options | None, given: Mapping[str, Any]
+) -> tuple[Options, dict[str, Any]]:
+    """The options with those that are keywords of their own, and the other keywords.
+
+    `weights` may also name the second file of a model, for `intaglio.load`.
+    """
+    names = {f.name for f in fields(Options)}
+    if str(given.get("weights")) not in TYPES:
+        names.discard("weights")
+    own = {k: v for k, v in given.items() if k in names}
+    return replace(options or Options(), **own), {k: v for k, v in given.items() if k not in own}

@@ -38,6 +38,7 @@ from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, Stops, observe
 from intaglio.quant.options import METHODS as METHODS
 from intaglio.quant.options import Options as Options
+from intaglio.quant.options import with_keywords
 from intaglio.quant.pages import small_pages
 from intaglio.quant.place import PRODUCTS, Placement, layer, place
 from intaglio.quant.probe import collecting_late
@@ -68,11 +69,13 @@ class Quantized:
 
     graph: Graph  # with quantize_linear and dequantize_linear spelled out
     float_graph: Graph  # what it was made of: optimised, every tensor with a name of its own
-    scheme: Scheme
+    scheme: Scheme = field(repr=False)
     floats: dict[str, str]  # products that stay in floats, and why
-    observations: dict[str, Observation]
+    observations: dict[str, Observation] = field(repr=False)
     notes: list[str] = field(default_factory=list)  # what a user should know of it
-    curve: list[Point] = field(default_factory=list)  # layers in floats against accuracy
+    curve: list[Point] = field(
+        default_factory=list, repr=False
+    )  # layers in floats against accuracy
     samples: int = 0  # that were looked at
 
 
@@ -117,12 +120,13 @@ def calibrate(
 ) -> Quantized:
     """`quantize`, with everything that was learnt on the way.
 
-    What `scheme` says of layers and tensors wins over what is found; `mean` to `seed` are for
+    Fields of `options` may be keywords of their own: `method="kl"`, `accuracy=0.99`. What `scheme`
+    says of layers and tensors wins over what is found; `mean` to `seed` are for
     `data.samples`; what else is given is for `intaglio.load`. With `input_type` "uint8" the graph
     takes pictures as bytes, and `mean` and `std` become a part of it; with that, `input_layout`
     "nhwc", `swap_rb` and others of `frontends.preprocess` say how they come.
     """
-    options = options or Options()
+    options, load = with_keywords(options, load)
     pictures, load = split(load)
     pictures |= {"input_type": input_type, "input_layout": input_layout, "layout": layout}
     pictures = put_in(pictures, mean, std)
@@ -232,6 +236,9 @@ def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any
     replace = passes.Rules([*chip.replace, *FOLD], chip.cost)
     with collecting_late():
         if isinstance(model, Graph):
+            if load:
+                raise BadInput(f"{next(iter(load))}= is no option of quantisation, and for model "
+                               "files only: a Graph is read already")  # fmt: skip
             graph = model.copy()
         else:
             graph = intaglio.load(os.fspath(model), **load)
