@@ -1,13 +1,13 @@
-"""`make bench`: latency in f32 and in int8 beside the peers, what int8 costs in accuracy and in
-time to calibrate, start-up, memory and sizes, and our own overhead.
+"""`make bench`: latency in f32 and in int8 beside the peers, what calibrating takes, start-up,
+memory and sizes, our own overhead and, on demand, what int8 costs in accuracy.
 
-python -m benchmarks [--float] [--quick] [--out build/bench]
+python -m benchmarks [--quick] [--float] [--accuracy] [--out build/bench]
 
-With --float, on two quiet cores, about 20 minutes, 5 with --quick: latency in f32, start-up and
-overhead; the first time, peers convert the models for up to ten minutes more. Without, int8 comes
-too, its latency, accuracy and calibration: about an hour more, 10 minutes with --quick. Figures go
-to files in the output folder: latency, int8 and accuracy (.json and .md), calibration.json and
-startup.json; a row of latency is written as soon as it is measured.
+On two quiet cores about 45 minutes, 10 with --quick, half of that with --float; the first time,
+peers convert the models for about half an hour more, 5 minutes with --quick. With --accuracy two to
+three hours more, 10 minutes with --quick. Figures go to files in the output folder: latency, int8
+and accuracy (.json and .md), calibration.json and startup.json; a row of latency is written as soon
+as it is measured.
 """
 
 from __future__ import annotations
@@ -34,22 +34,28 @@ def stage(words: str) -> None:
     print(f"--- {words} (after {minutes:.0f} minutes)", file=sys.stderr, flush=True)
 
 
-def bytes_of(out: Path, quick: bool) -> int:
-    """What int8 costs in accuracy, and what calibrating takes; returns how much failed."""
+def accuracy(out: Path, quick: bool) -> int:
+    """What int8 costs in accuracy; returns how much failed."""
     files = {"json_file": out / "accuracy.json", "markdown_file": out / "accuracy.md"}
-    tasks, chosen = FEW if quick else list(TASKS), list(engines.ENGINES)
+    tasks = FEW if quick else list(TASKS)
+    chosen = [e for e in engines.ENGINES if not quick or e != engines.AUTO]  # which takes minutes
     stage(f"accuracy of int8: {len(tasks)} models, {len(chosen)} engines")
     rows = run(tasks, chosen, quick, **files)
     print("## Accuracy of int8\n\n" + report.markdown(rows), flush=True)
+    return failures(rows)
+
+
+def calibrate(out: Path, quick: bool) -> int:
+    """What calibrating takes; returns how much failed."""
     count = 20 if quick else 100
     stage(f"calibration of ResNet-50 with {count} pictures")
     try:
         cost = calibration.run(count=count, json_file=out / "calibration.json")
     except models.NotExported as e:
         print(f"## Calibration\n\n- left out: {e}\n", flush=True)
-        return failures(rows)
+        return 0
     print("## Calibration\n\n" + calibration.report(cost), flush=True)
-    return failures(rows) + calibration.failures(cost)
+    return calibration.failures(cost)
 
 
 def headlines(found: dict[str, Any]) -> list[str]:
@@ -62,10 +68,12 @@ def headlines(found: dict[str, Any]) -> list[str]:
         rows = [r for r in found["rows"] if str(r["threads"]) == threads]
         both = sum(table.ratio_to_fastest(r) is not None for r in rows)
         slower = ", ".join(of["slower"]) or "none"
+        busy = sum(r["busy"]["crowded"] for r in rows)
+        doubt = f" (others used the machine in {busy} of {len(rows)} rows)" if busy else ""
         said.append(
             f"{found['precision']}, {table.threads(int(threads))}: the fastest peer takes "
             f"{means['min']:.2f} times our time (by medians {means['median']:.2f}), geometric mean "
-            f"over {both} of {len(rows)} models; slower than the fastest: {slower}"
+            f"over {both} of {len(rows)} models; slower than the fastest: {slower}{doubt}"
         )
     return said
 
@@ -88,7 +96,9 @@ def measure(given: argparse.Namespace) -> int:
         said += headlines(found)
         known = known or startup.measured(found)
     if not given.float:
-        failed += bytes_of(given.out, given.quick)
+        failed += calibrate(given.out, given.quick)
+    if given.accuracy:
+        failed += accuracy(given.out, given.quick)
     stage("start-up, memory and sizes")
     started = startup.run(cases, chosen, 1, given.out / "startup.json", known)
     print("## Start-up\n\n" + started, flush=True)
@@ -107,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     compare.options(parser)
-    parser.add_argument("--float", action="store_true", help="no int8: 20 minutes")
+    parser.add_argument("--float", action="store_true", help="no int8")
+    parser.add_argument("--accuracy", action="store_true", help="of int8, too: hours")
     parser.add_argument("--out", type=Path, default=models.ROOT / "build" / "bench")
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
