@@ -247,6 +247,7 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         (["--mode", "dynamic", "-o", "d.onnx"], "-o d.onnx: ONNX has no form of rows that are"),
         (["--mode", "dynamic", "--method", "kl"], "--method has no meaning in --mode dynamic"),
         (["--mode", "dynamic", "--group", "32"], "--group has no meaning in --mode dynamic"),
+        (["--data", "IMAGES", "--group", "32"], "add up products of one scale; use --mode weights"),
         (["--mode", "weights", "--export-scheme", "s.yaml"], "--export-scheme has no meaning"),
         (["--data", "IMAGES", "--resize", "squash"], "--resize"),
         (["--data", "IMAGES", "--limit", "0"], "limit is 0"),

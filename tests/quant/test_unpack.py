@@ -90,3 +90,23 @@ def test_weights_beside_dequantised_activations_stay_as_they_are():
         n for n in graph.nodes() if n.op == "dequantize_linear" and n.inputs[0].data is not None
     ]
     assert len(left) == 1  # of the first convolution, whose file means integers
+
+
+def test_a_tensor_of_integers_keeps_the_scale_of_its_file():
+    x = Value(Type("f32", (1, 8, 8, 8)), "x")
+    one = (constant(np.float32(0.125)), constant(np.int8(-7)))
+    t = ops.dequantize_linear(ops.quantize_linear(x, *one, dtype="i8"), *one)
+    t = ops.transpose(ops.max_pool(t, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0),
+                                   dilation=(1, 1)),
+                      perm=(0, 1, 3, 2))  # fmt: skip
+    t.name = "t"
+    w = constant(RNG.standard_normal((8, 8, 3, 3)).astype(np.float32), "w")
+    y = ops.conv(t, w, None, **SAME)
+    y.name = "y"
+    data = [RNG.standard_normal((1, 8, 8, 8)).astype(np.float32) for _ in range(4)]
+    made = calibrate(Graph([x], [y], ["y"]), data)
+    kept = made.scheme.tensors["t"]
+    assert (kept.dtype, kept.scale, kept.zero) == ("i8", (0.125,), (-7,))
+    lowered = [n.op for n in intaglio.optimize(made.graph, level=3).nodes()]
+    assert not {"lookup", "requantize"} & {*lowered}, "it is rounded once"
+    assert lowered.count("quantize_linear") == 1

@@ -46,7 +46,7 @@ def page(facts: Mapping[str, Any]) -> str:
         _outputs(facts.get("accuracy")),
         _curve(facts.get("curve", [])),
         _tried(facts.get("tried", [])),
-        _words("Warnings", facts.get("accuracy", {}).get("warnings", [])),
+        _words("Warnings", facts.get("accuracy", facts).get("warnings", [])),
         _words("What was done for accuracy", facts.get("notes", [])),
         _words("Left in floats", [f"'{n}': {why}" for n, why in facts.get("floats", {}).items()]),
         _layers(facts.get("accuracy")),

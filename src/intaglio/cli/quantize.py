@@ -151,7 +151,9 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, limit: int
         ("--weight-zeros", weight_zeros or None, not static), ("--floats", floats, not static),
     ):  # fmt: skip
         if given is not None and wrong:
-            raise BadInput(f"{option} has no meaning in --mode {mode}; leave it out")
+            why = ": layers of integers add up products of one scale; use --mode weights"
+            hint = why if option == "--group" else "; leave it out"
+            raise BadInput(f"{option} has no meaning in --mode {mode}{hint}")
     asked: dict[str, Any] = {"method": method, "weights": weights, "rounding": rounding,
                              "equalize": equalize, "smooth": smooth, "resume": resume,
                              "activations": activations, "symmetric": symmetric, "per": per,

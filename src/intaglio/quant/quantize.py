@@ -56,7 +56,7 @@ from intaglio.quant.store import (
 from intaglio.quant.store import stored_weights as stored_weights
 from intaglio.quant.streaming import calibrated
 from intaglio.quant.trial import Ahead, Trial
-from intaglio.quant.unpack import already, unpack_weights
+from intaglio.quant.unpack import already, own_scales, unpack_weights
 from intaglio.targets import Target
 
 EVEN = 16  # samples that tell the sizes of channels
@@ -150,6 +150,7 @@ def calibrate(
         raise BadInput("there is nothing to quantise: no convolution or product with constant "
                        f"weights in f32{f' ({why})' if why else ''}{already(graph)}")  # fmt: skip
     refuse_types(placement, given)
+    given = own_scales(placement, how.precision) | given
     samples = data_samples(
         data, [(v.name, v.type) for v in graph.inputs if v.name not in graph.state], mean=mean,
         std=std, layout=layout, color=color, resize=resize, pad_value=pad_value, limit=limit,
