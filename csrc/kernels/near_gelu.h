@@ -33,17 +33,19 @@ static const float itg_gelu_pieces[4][32] __attribute__((aligned(64))) = {
     },
 };
 
-// x * P(x) = max(x, 0) - |x| * (1 - P(|x|)) for n floats, a multiple of 16, in place.
-static inline void itg_near_gelu(float *y, int64_t n) {
+// x * P(x) = max(x, 0) - |x| * (1 - P(|x|)) for rows of n floats, a multiple of 16, that lie together; they may go to
+// where they are, or to rows `pitch` apart.
+static inline void itg_near_gelu(const float *y, int64_t rows, int64_t n, float *to, int64_t pitch) {
   vf low[4], high[4];
   for (int i = 0; i < 4; i++) low[i] = vload(itg_gelu_pieces[i]), high[i] = vload(itg_gelu_pieces[i] + VL);
-  for (int64_t k = 0; k < n; k += VL) {
+  for (int64_t k = 0, column = 0; k < rows * n; k += VL, column += VL) {
+    if (column == n) column = 0, to += pitch;
     const vf x = vload(y + k), t = vmul(vmin(vset(5.999999f), vabs(x)), vset(32 / 6.f));  // a NaN passes through
     const __m512i piece = _mm512_cvttps_epi32(t);
     const vf u = vsub(t, vitof(piece));
     vf p = _mm512_permutex2var_ps(low[3], piece, high[3]);
     for (int i = 2; i >= 0; i--) p = vfma(p, u, _mm512_permutex2var_ps(low[i], piece, high[i]));
-    vstore(y + k, vsub(vmax(vset(0.f), x), p));
+    vstore(to + column, vsub(vmax(vset(0.f), x), p));
   }
 }
 #endif

@@ -96,7 +96,14 @@ static inline void itg_nest_collect(const itg_nest *nest, itg_place *at, int64_t
   {                                                           \
     const type *from = (const type *)from_ + base;            \
     type *to = (type *)to_ + done;                            \
-    for (int64_t i = 0; i < m; i++) to[i] = from[i * step];   \
+    if (step == 0) { /* known, so that it becomes vectors */  \
+      const type same = *from;                                \
+      for (int64_t i = 0; i < m; i++) to[i] = same;           \
+    } else if (step == 1) {                                   \
+      for (int64_t i = 0; i < m; i++) to[i] = from[i];        \
+    } else {                                                  \
+      for (int64_t i = 0; i < m; i++) to[i] = from[i * step]; \
+    }                                                         \
   }
     if (item == 4) COLLECT(uint32_t)
     else if (item == 8) COLLECT(uint64_t)

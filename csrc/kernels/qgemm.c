@@ -57,7 +57,11 @@ static __attribute__((noinline)) void settle(const task *t, float *y, int rows, 
       for (int64_t i = 0; i < columns; i++) y[m * wide + i] += extra[i];
     }
 #ifdef ITG_NEAR_GELU
-  if (t->gelu) itg_near_gelu(y, rows * wide);
+  if (t->gelu && columns == wide && !end->add_last) {
+    itg_near_gelu(y, rows, wide, t->out + row * t->n + column, t->n);
+    return;
+  }
+  if (t->gelu) itg_near_gelu(y, rows, wide, y, wide);
   else
 #endif
     if (!end->slope) end->act(y, rows * wide, end->args);
