@@ -17,7 +17,7 @@ typedef struct canvas {     // the output pixels of a tile
   int64_t high, wide;       // pixels that are inside of the image
 } canvas;
 
-typedef enum { PLAIN, BYTES, FLOATS } ending;
+typedef enum { PLAIN, FLOOR, BYTES, FLOATS } ending;  // FLOOR: bytes of i8 with a lower bound, like those of a relu
 
 INLINE void pixels_of(const vu *x, vu *y) {
   const vu s = x[1] + x[2], d = x[1] - x[2], t = x[3] + x[4], e = x[3] - x[4];
@@ -29,8 +29,8 @@ INLINE void pixels_of(const vu *x, vu *y) {
 
 #if defined(ITG_QVECTORS)
 // n channels of up to four pixels, whose sums are whole.
-INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, vf scale, int64_t n, const int64_t *at,
-                   int64_t wide, void *out) {
+INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, vf scale, const int32_t least, int64_t n,
+                   const int64_t *at, int64_t wide, void *out) {
   vf y[TILE];
   UNROLL for (int j = 0; j < TILE; j++) y[j] = vmul(vq_floats(sum[j]), scale);
   if (KIND == FLOATS) {
@@ -47,18 +47,22 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
 #else
   const int64_t some = n;
 #endif
-  if (KIND != PLAIN && end->residual)
+  if (KIND == BYTES && end->residual)
     UNROLL for (int j = 0; j < TILE; j++)
       if (j < wide) y[j] = vadd(y[j], vq_residual(end, end->residual + at[j], some));
-  if (KIND != PLAIN && !end->saturates && !vq_bounds_later(end))
+#if !defined(ISA_avx512)
+  if (KIND == FLOOR) UNROLL for (int j = 0; j < TILE; j++) y[j] = vmax(y[j], vset(end->lo));
+#endif
+  if (KIND == BYTES && !end->saturates && !vq_bounds_later(end))
     UNROLL for (int j = 0; j < TILE; j++) y[j] = vmin(vmax(y[j], vset(end->lo)), vset(end->hi));
 #if defined(ISA_avx512)
-  if (KIND == PLAIN || !end->table) {
+  if (KIND != BYTES || !end->table) {
     UNROLL for (int j = 0; j < TILE; j++) {
       if (j >= wide) break;
-      const vq whole = vq_add(vq_rounded(y[j]), vq_set(end->zero));
+      vq whole = vq_add(vq_rounded(y[j]), vq_set(end->zero));
+      if (KIND == FLOOR) whole = _mm512_max_epi32(whole, vq_set(least));
       uint8_t *to = (uint8_t *)out + at[j];
-      if (KIND == PLAIN || end->high) _mm512_mask_cvtsepi32_storeu_epi8(to, some, whole);
+      if (KIND != BYTES || end->high) _mm512_mask_cvtsepi32_storeu_epi8(to, some, whole);
       else _mm512_mask_cvtusepi32_storeu_epi8(to, some, _mm512_max_epi32(whole, vq_set(0)));
     }
     return;
@@ -88,7 +92,7 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
 
 // One line of a tile, n channels from `column` on, from what it is at the six points of its columns.
 INLINE void one_line(const ending KIND, const bool FULL, const int line, const vu *half, const canvas *c, int64_t column,
-                     int64_t n, const itg_requantize *end, const float *scale, void *out) {
+                     int64_t n, const itg_requantize *end, const float *scale, const int32_t least, void *out) {
   vu y[TILE];
   if (!FULL && line >= c->high) return;
   pixels_of(half, y);
@@ -98,7 +102,7 @@ INLINE void one_line(const ending KIND, const bool FULL, const int line, const v
 #if defined(ITG_QVECTORS)
   vq sum[TILE];
   UNROLL for (int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
-  finish(KIND, end, sum, vmul(vload(scale), vset(1.f / 64)), FULL ? QL : n, at, FULL ? TILE : c->wide, out);
+  finish(KIND, end, sum, vmul(vload(scale), vset(1.f / 64)), least, FULL ? QL : n, at, FULL ? TILE : c->wide, out);
 #else
   for (int j = 0; j < c->wide; j++)
     for (int64_t k = 0; k < n; k++) {
@@ -112,7 +116,8 @@ INLINE void one_line(const ending KIND, const bool FULL, const int line, const v
 // Lines ODD and ODD + 2 of a tile from the products at all points: they share what they need of those, and two lines at six
 // points stay in registers.
 INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const uint32_t *from, const canvas *c,
-                      int64_t column, int64_t n, const itg_requantize *end, const float *scale, void *out) {
+                      int64_t column, int64_t n, const itg_requantize *end, const float *scale, const int32_t least,
+                      void *out) {
   vu half[2][SIZE];
   UNROLL for (int j = 0; j < SIZE; j++) {
 #define AT(i) (*(const vu *)(from + ((i) * SIZE + j) * ITG_PANEL))
@@ -127,13 +132,14 @@ INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const u
     }
 #undef AT
   }
-  UNROLL for (int i = 0; i < 2; i++) one_line(KIND, FULL, ODD + 2 * i, half[i], c, column, n, end, scale, out);
+  UNROLL for (int i = 0; i < 2; i++) one_line(KIND, FULL, ODD + 2 * i, half[i], c, column, n, end, scale, least, out);
 }
 
 // All columns of a tile, a panel or less at a time; FULL: tiles and vectors have all of their pixels and channels; LINES: as
 // find_lines leaves them.
 INLINE void tile_out(const ending KIND, const bool FULL, const bool LINES, const uint32_t *from, const canvas *c,
                      int64_t first, int64_t columns, const itg_requantize *end, void *out) {
+  const int32_t least = (int32_t)end->lo + end->zero;  // found here, for whatever is stored might change it
   for (int64_t i = 0; i < columns; i += QL) {
     const int64_t column = first + i, n = columns - i < QL ? columns - i : QL;
     const uint32_t *at = from + i / ITG_PANEL * (LINES ? LINE_SPAN : POINTS * ITG_PANEL) + i % ITG_PANEL;
@@ -142,10 +148,10 @@ INLINE void tile_out(const ending KIND, const bool FULL, const bool LINES, const
     if (!FULL && n < QL) scale = memcpy(some_scale, scale, (size_t)n * sizeof *scale);
     if (LINES) {
       UNROLL for (int line = 0; line < TILE; line++)
-        one_line(KIND, FULL, line, (const vu *)at + line * SIZE * PARTS, c, column, n, end, scale, out);
+        one_line(KIND, FULL, line, (const vu *)at + line * SIZE * PARTS, c, column, n, end, scale, least, out);
     } else {
-      two_lines(KIND, FULL, 0, at, c, column, n, end, scale, out);
-      two_lines(KIND, FULL, 1, at, c, column, n, end, scale, out);
+      two_lines(KIND, FULL, 0, at, c, column, n, end, scale, least, out);
+      two_lines(KIND, FULL, 1, at, c, column, n, end, scale, least, out);
     }
   }
 }
@@ -160,6 +166,7 @@ INLINE void tile_out(const ending KIND, const bool FULL, const bool LINES, const
     else tile_out(KIND, false, false, from, c, first, columns, end, out);                                         \
   }
 OUTPUT(PLAIN)
+OUTPUT(FLOOR)
 OUTPUT(BYTES)
 OUTPUT(FLOATS)
 
@@ -167,7 +174,7 @@ OUTPUT(FLOATS)
 typedef struct task {
   itg_qwinograd g;
   itg_requantize end;
-  const uint8_t *x;
+  const uint8_t *x[2];
   const uint16_t *w;
   void *out;
   uint8_t *fill;
@@ -191,8 +198,9 @@ static void run_block(const task *t, int64_t from, int64_t to, int64_t first, in
       const int64_t down = g->w.out[1] - at.y, across = g->w.out[2] - at.x;
       const canvas c = {((at.batch * g->w.out[1] + at.y) * g->w.out[2] + at.x) * g->channels,
                         g->w.out[2] * g->channels, g->channels, down < TILE ? down : TILE, across < TILE ? across : TILE};
-      const bool plain = end->saturates && end->high && !end->residual && !end->table;
-      (end->kind == ITG_Q_FLOATS ? out_FLOATS : plain ? out_PLAIN : out_BYTES)(
+      const bool bytes = end->small && end->high && !end->residual && !end->table;
+      const bool plain = bytes && end->saturates, floor = bytes && end->hi + (float)end->zero == 127;
+      (end->kind == ITG_Q_FLOATS ? out_FLOATS : plain ? out_PLAIN : floor ? out_FLOOR : out_BYTES)(
           t->lines, t->made + (i - from) * (t->lines ? (b - a) * LINE_SPAN : g->span), &c, column, stop - column, end, t->out);
     }
   }
@@ -207,7 +215,9 @@ ITG_FN(qwinograd, any) {
   const itg_qwinograd *g = &t.g;
   uint8_t entries[ITG_QENTRIES];
   t.end = itg_qconv_end(call, &like, entries);
-  t.x = call->in[0]->data;
+  const itg_tensor *more = itg_input(call, 6);
+  t.x[0] = call->in[0]->data;
+  t.x[1] = more ? more->data : NULL;
   t.w = call->in[1]->data;
   t.out = call->out[0]->data;
   t.is_signed = call->in[0]->dtype == ITG_I8;

@@ -13,6 +13,10 @@ enum { ITG_QW_PANELS = 4, ITG_QW_ROWS = 24, ITG_QW_LANES = 16, ITG_QW_ROOM = 32 
 typedef struct itg_qwinograd {
   itg_window w;
   int64_t channels, deep, panels, pairs;  // deep: input channels; pairs of them, one may be half
+  struct {
+    int64_t deep;
+    int apart;  // 1: its pixels lie in squares of four, line by line, as a transposed convolution makes them
+  } image[2];   // channels of the first stand before those of the second, if there is one
   int64_t head, panel;                    // vectors before the weights of a panel; numbers from one panel to the next
   int64_t down, across, tiles;            // tiles along an image, and of all images
   int64_t block;                          // tiles that are at work together, at most

@@ -15,21 +15,49 @@ itg_attrs_qconv itg_qwinograd_like(const itg_attrs_qwinograd *a) {
                            .dtype = a->dtype, .r_zero = a->r_zero, .r_scale = a->r_scale};
 }
 
+// An image's pixels and channels, as if all of them lay in lines.
+static itg_words whole_image(const itg_tensor *x, int64_t square, itg_tensor *whole) {
+  REFUSE(x->rank != 4, "takes images of two spatial axes");
+  REFUSE(square != 1 && square != 2, "pixels lie in lines or in squares of two by two");
+  REFUSE(x->shape[1] > INT64_C(1) << 31 || x->shape[2] > INT64_C(1) << 31, "the image is absurdly large");
+  REFUSE(x->shape[3] % (square * square), "the channels are not those of whole squares");
+  *whole = *x;
+  whole->shape[1] *= square;
+  whole->shape[2] *= square;
+  whole->shape[3] /= square * square;
+  return NULL;
+}
+
 itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *out) {
   const itg_attrs_qwinograd *a = call->attrs;
   const itg_attrs_qconv like = itg_qwinograd_like(a);
   const int64_t kernel[2] = {3, 3}, one[2] = {1, 1};
-  itg_words words = itg_qconv_endings(call, &like, ITG_I16, out);
+  TAKES(3, 7, 1);
+  itg_call first = *call;  // the second image is no zeros of weights
+  first.n_in = call->n_in < 6 ? call->n_in : 6;
+  itg_words words = itg_qconv_endings(&first, &like, ITG_I16, out);
   if (words) return words;
-  const itg_tensor *x = call->in[0];
   REFUSE(a->dtype == ITG_I32, "the sums themselves are not kept");
-  REFUSE(itg_input(call, 6), "the weights have zeros of their own");
-  REFUSE(x->rank != 4, "takes images of two spatial axes");
-  words = itg_window_of(x, 1, 2, kernel, one, one, a->pad, &g->w);
+  const itg_tensor *more = itg_input(call, 6);
+  itg_tensor x, y = {0};
+  words = whole_image(call->in[0], a->square[0], &x);
+  if (!words && more) words = whole_image(more, a->square[1], &y);
+  if (!words) words = itg_window_of(&x, 1, 2, kernel, one, one, a->pad, &g->w);
   if (words) return words;
-  g->deep = x->shape[3];
-  g->channels = a->channels;
+  memset(g->image, 0, sizeof g->image);
+  g->deep = g->image[0].deep = x.shape[3];
+  g->image[0].apart = a->square[0] == 2;
   REFUSE(g->deep < 1 || g->deep > INT64_C(1) << 31, "the image has no channels or absurdly many");
+  if (more) {
+    REFUSE(y.dtype != x.dtype || y.shape[0] != x.shape[0] || y.shape[1] != x.shape[1] || y.shape[2] != x.shape[2],
+           "the second image has not the type and pixels of the first");
+    REFUSE(g->deep % ITG_QW_LANES, "a second image begins at no multiple of 16 channels");
+    REFUSE(y.shape[3] < 1 || y.shape[3] > INT64_C(1) << 31, "the second image has no channels or absurdly many");
+    g->image[1].deep = y.shape[3];
+    g->image[1].apart = a->square[1] == 2;
+    g->deep += y.shape[3];
+  }
+  g->channels = a->channels;
   g->panels = a->channels / ITG_PANEL + (a->channels % ITG_PANEL != 0);
   // Whole fours of channels behind a vector of what columns start from (qwrows.h), or pairs alone.
   g->pairs = (g->deep + 3) / 4 * 2;
@@ -45,7 +73,7 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   if (words) return words;
   g->down = (g->w.out[1] + ITG_QW_TILE - 1) / ITG_QW_TILE;
   g->across = (g->w.out[2] + ITG_QW_TILE - 1) / ITG_QW_TILE;
-  g->tiles = itg_count(out) ? x->shape[0] * g->down * g->across : 0;
+  g->tiles = itg_count(out) ? x.shape[0] * g->down * g->across : 0;
   g->row = (g->deep + ITG_QW_LANES - 1) / ITG_QW_LANES * ITG_QW_LANES;
   g->span = (g->panels < ITG_QW_PANELS ? g->panels : ITG_QW_PANELS) * ITG_PANEL * ITG_QW_POINTS;
   g->block = block_of(g);

@@ -1,5 +1,5 @@
-// Inputs of Winograd's convolution of bytes: 6x6 pixels of every tile at all points. Tiles beside each other share two columns
-// of pixels. So columns come first: those of a strip of tiles are brought to the points one after the other, each once.
+// Inputs of Winograd's convolution of bytes: 6x6 pixels of every tile at all points. Tiles beside each other share two
+// columns of pixels. So columns come first: those of a strip of tiles are brought to the points in turn, each once.
 #pragma once
 
 #if defined(ISA_avx512)
@@ -33,11 +33,16 @@ typedef struct strip {  // input pixels of tiles that lie beside each other
   const uint8_t *line[SIZE];  // where the image's lines begin; NULL: outside of it
   const uint8_t *fill;        // a pixel outside
   bool inside;                // all lines are
-  int64_t first, wide, pixel; // the first column, and what an image has; bytes from one to the next
+  int64_t first, wide;        // the first column, and how many the image has
+  int64_t odd, two, pixel;    // 1: columns lie in pairs; bytes from pair to pair, and within one
   int64_t tiles;
   uint16_t *to;               // inputs of the first tile
   int64_t row, step;          // from one tile to the next, from one point to the next
 } strip;
+
+INLINE int64_t column_at(const strip *s, int64_t j) {
+  return s->odd ? (j >> 1) * s->two + (j & 1) * s->pixel : j * s->pixel;
+}
 
 // For vectors V of 16-bit numbers: channels c to c + n of all tiles.
 #define INPUT(V, LANES)                                                                                             \
@@ -61,33 +66,32 @@ typedef struct strip {  // input pixels of tiles that lie beside each other
     V x[SIZE];                                                                                                      \
     const bool there = j >= 0 && j < s->wide;                                                                       \
     for (int i = 0; i < SIZE; i++)                                                                                  \
-      x[i] = get_##V((there && s->line[i] ? s->line[i] + j * s->pixel : s->fill) + c, n, is_signed);                \
-    points_of_##V(x, y);                                                                                            \
-  }                                                                                                                 \
-  INLINE void column_##V(const strip *s, int64_t j, const bool SIGNED, int64_t c, int64_t n, V *y) {                \
-    V x[SIZE];                                                                                                      \
-    if (!s->inside || j < 0 || j >= s->wide) {                                                                      \
-      edge_##V(s, j, SIGNED, c, n, y);                                                                              \
-      return;                                                                                                       \
-    }                                                                                                               \
-    const int64_t at = j * s->pixel + c;                                                                            \
-    UNROLL for (int i = 0; i < SIZE; i++) x[i] = get_##V(s->line[i] + at, n, SIGNED);                               \
+      x[i] = get_##V((there && s->line[i] ? s->line[i] + column_at(s, j) : s->fill) + c, n, is_signed);             \
     points_of_##V(x, y);                                                                                            \
   }                                                                                                                 \
   INLINE void strip_##V(const strip *all, const bool SIGNED, int64_t c, int64_t n) {                                \
     const strip s = *all;                                                                                           \
     V two[2][TILE][SIZE], (*left)[SIZE] = two[0], (*right)[SIZE] = two[1], x[SIZE], y[SIZE];                        \
-    int64_t j = s.first;                                                                                            \
-    for (int i = 2; i < TILE; i++, j++) column_##V(&s, j, SIGNED, c, n, left[i]);                                   \
+    int64_t j = s.first, at = column_at(&s, j + 2) + c;                                                             \
+    int64_t go = column_at(&s, j + 3) + c - at; /* to the next column; two distances take turns */                  \
+    for (int i = 2; i < TILE; i++, j++) edge_##V(all, j, SIGNED, c, n, left[i]);                                    \
     uint16_t *to = s.to + c;                                                                                        \
-    for (int64_t t = 0; t < s.tiles; t++, to += s.row) {                                                            \
-      ROLLED for (int i = 0; i < TILE; i++, j++) column_##V(&s, j, SIGNED, c, n, right[i]);                         \
-      uint16_t *at = to;                                                                                            \
+    for (int64_t t = 0; t < s.tiles; t++, to += s.row, j += TILE) {                                                 \
+      if (s.inside && j >= 0 && j + TILE <= s.wide) {                                                               \
+        ROLLED for (int i = 0; i < TILE; i++, at += go, go = s.two - go) {                                          \
+          UNROLL for (int k = 0; k < SIZE; k++) x[k] = get_##V(s.line[k] + at, n, SIGNED);                          \
+          points_of_##V(x, right[i]);                                                                               \
+        }                                                                                                           \
+      } else {                                                                                                      \
+        for (int i = 0; i < TILE; i++) edge_##V(all, j + i, SIGNED, c, n, right[i]);                                \
+        at += 2 * s.two;                                                                                            \
+      }                                                                                                             \
+      uint16_t *out = to;                                                                                           \
       ROLLED for (int i = 0; i < SIZE; i++) {                                                                       \
         x[0] = left[2][i], x[1] = left[3][i];                                                                       \
         x[2] = right[0][i], x[3] = right[1][i], x[4] = right[2][i], x[5] = right[3][i];                             \
         points_of_##V(x, y);                                                                                        \
-        UNROLL for (int k = 0; k < SIZE; k++, at += s.step) *(V *)at = y[k];                                        \
+        UNROLL for (int k = 0; k < SIZE; k++, out += s.step) *(V *)out = y[k];                                      \
       }                                                                                                             \
       V(*const old)[SIZE] = left;                                                                                   \
       left = right, right = old;                                                                                    \
@@ -118,28 +122,42 @@ static void next_place(const itg_qwinograd *g, place *at) {
   at->batch++;
 }
 
+// What tiles that lie beside each other in a line see of image i, from the first of them on.
+static void find_lines_of(const itg_qwinograd *g, int i, const uint8_t *x, place at, strip *s) {
+  const int64_t high = g->w.in[1], wide = g->w.in[2], pixel = g->image[i].deep, odd = g->image[i].apart;
+  s->wide = wide;
+  s->odd = odd;
+  s->pixel = pixel;
+  s->two = odd ? 4 * pixel : 2 * pixel;
+  s->inside = true;
+  for (int k = 0; k < SIZE; k++) {
+    const int64_t y = at.y - g->w.before[1] + k;
+    const bool there = y >= 0 && y < high;
+    const int64_t lines = (y >> odd) * (odd + 1);
+    s->line[k] = there ? x + ((at.batch * high + lines) * wide + (y & odd) * 2) * pixel : NULL;
+    s->inside &= there;
+  }
+}
+
 // The inputs of tiles [from, to).
-static void tiles_in(const itg_qwinograd *g, const uint8_t *x, const uint8_t *fill, bool is_signed, int64_t from,
+static void tiles_in(const itg_qwinograd *g, const uint8_t *const *x, const uint8_t *fill, bool is_signed, int64_t from,
                      int64_t to, uint16_t *in) {
-  const int64_t high = g->w.in[1], wide = g->w.in[2], deep = g->deep;
-  strip s = {.fill = fill, .wide = wide, .pixel = deep, .row = g->row, .step = g->in_step};
+  strip s = {.fill = fill, .row = g->row, .step = g->in_step};
   while (from < to) {
     const place at = place_of(g, from);
     const int64_t left = g->across - at.x / TILE, most = left < to - from ? left : to - from;
-    s.tiles = deep > MANY && MANY < 32 && most > 4 ? 4 : most;  // a cache line is there until its other half is made
+    s.tiles = g->deep > MANY && MANY < 32 && most > 4 ? 4 : most;  // a cache line is there until its other half is made
     s.first = at.x - g->w.before[2];
     s.to = in;
-    s.inside = true;
-    for (int i = 0; i < SIZE; i++) {
-      const int64_t y = at.y - g->w.before[1] + i;
-      const bool there = y >= 0 && y < high;
-      s.line[i] = there ? x + (at.batch * high + y) * wide * deep : NULL;
-      s.inside &= there;
+    for (int i = 0; i < 2 && x[i]; i++) {
+      find_lines_of(g, i, x[i], at, &s);
+      const int64_t deep = g->image[i].deep;
+      int64_t c = 0;
+      for (; c + MANY <= deep; c += MANY) some_many(&s, is_signed, c, MANY);
+      for (; c + FEW <= deep; c += FEW) some_few(&s, is_signed, c, FEW);
+      if (c < deep) some_few(&s, is_signed, c, deep - c);
+      s.to += deep;
     }
-    int64_t c = 0;
-    for (; c + MANY <= deep; c += MANY) some_many(&s, is_signed, c, MANY);
-    for (; c + FEW <= deep; c += FEW) some_few(&s, is_signed, c, FEW);
-    if (c < deep) some_few(&s, is_signed, c, deep - c);
     from += s.tiles;
     in += s.tiles * g->row;
   }

@@ -4,6 +4,19 @@
 #include "turn.h"
 #include "vec.h"
 
+#ifdef __AVX2__
+// Every other number, as pixels of two channels become planes; how many it took. It reads up to the number behind its last.
+static int64_t every_other(float *to, const float *from, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 < n; i += 8) {
+    const __m256 a = _mm256_loadu_ps(from + 2 * i), b = _mm256_loadu_ps(from + 2 * i + 8);
+    const __m256d both = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));
+    _mm256_storeu_pd((double *)(to + i), _mm256_permute4x64_pd(both, 0xd8));
+  }
+  return i;
+}
+#endif
+
 // One row: n elements that are `step` elements apart.
 static void copy_row(char *to, const char *from, size_t item, int64_t n, int64_t step) {
 #define ROW(type)                                                          \
@@ -17,6 +30,14 @@ static void copy_row(char *to, const char *from, size_t item, int64_t n, int64_t
       for (int64_t i = 0; i < n; i++) y[i] = x[i * step];                  \
     }                                                                      \
   }
+#ifdef __AVX2__
+  if (step == 2 && item == 4) {
+    const int64_t done = every_other((float *)to, (const float *)from, n);
+    to += done * 4;
+    from += done * 8;
+    n -= done;
+  }
+#endif
   if (step == 1) itg_copy_run(to, from, n * (int64_t)item);
   else if (item == 4) ROW(uint32_t)
   else if (item == 1) ROW(uint8_t)

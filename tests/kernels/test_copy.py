@@ -56,6 +56,15 @@ def test_transpose_to_pairs(rows: int, cols: int) -> None:
     check("transpose", counted((3, 5, cols, rows), "float32"), perm=(0, 1, 3, 2))
 
 
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 17, 33, 300])
+def test_every_other_number(n: int) -> None:
+    """Pixels of two channels to planes, and slices in steps of two, with or without an end."""
+    check("transpose", counted((n, 2), "float32"), perm=(1, 0))
+    for length in (2 * n - 1, 2 * n):
+        cut = {"start": (0,), "stop": (length,), "step": (2,)}
+        check("slice", counted((length,), "float32"), **cut)
+
+
 def test_transpose_of_images() -> None:
     x = np.random.default_rng(0).normal(size=(2, 40, 50, 35)).astype(np.float32)
     check("transpose", x, perm=(0, 2, 3, 1))

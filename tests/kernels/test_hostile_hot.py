@@ -164,16 +164,21 @@ def winograd(r: random.Random) -> Call:
 
 
 def bytes_in_tiles(r: random.Random) -> Call:
-    deep, channels = r.randint(1, 40), r.randint(0, 70)
+    deep, channels, second = r.randint(1, 40), r.randint(0, 70), r.choice([0, 0, r.randint(1, 20)])
+    first = 16 * r.randint(1, 2) if second else deep
+    deep, square = first + second, (r.choice([1, 2]), r.choice([1, 2]))
     pairs = r.choice([-(-deep // 2), -(-deep // 4) * 2 + 1])  # the latter with a head
     w = ones(36, -(-channels // 16), pairs, 32).astype(np.int16)
     attrs = {"channels": channels, "pad": tuple(r.randint(0, 3) for _ in range(4)), "x_zero": 3,
              "y_zero": 5, "lo": 0, "hi": 127, "dtype": "u8", "r_zero": 0,
-             "r_scale": 1.0}  # fmt: skip
+             "r_scale": 1.0, "square": square}  # fmt: skip
     table = ones(128).astype(np.uint8) if r.random() < 0.3 else None
-    x = image(r, 2, deep).astype(r.choice([np.uint8, np.int8]))
+    n, high, wide = r.randint(0, 2), 2 * r.randint(0, 9), 2 * r.randint(0, 9)
+    shapes = [(n, high // k, wide // k, c * k * k)
+              for c, k in zip((first, second), square, strict=True)]  # fmt: skip
+    x, more = (ones(*shape).astype(np.uint8) for shape in shapes)
     ends = [ones(channels).astype(np.int32), ones(channels), None, table]
-    return "cpu.qwinograd", [x, w, *ends], attrs
+    return "cpu.qwinograd", [x, w, *ends, *([more] if second else [])], attrs
 
 
 def depthwise(r: random.Random) -> Call:

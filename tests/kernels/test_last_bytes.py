@@ -1,4 +1,4 @@
-"""No 8-bit kernel reads behind its image: it ends where memory that may be read ends."""
+"""No 8-bit kernel reads behind its images: it ends where memory that may be read ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import native
-from intaglio.targets.cpu import int8
+from intaglio.targets.cpu import int8, qwinograd
 from intaglio.targets.cpu.weave import weave_of
 
 PAGE = mmap.PAGESIZE
@@ -35,8 +35,11 @@ def at_the_end(a: np.ndarray) -> tuple[mmap.mmap, int]:
     return memory, address
 
 
-def run(op: str, shape: tuple[int, ...], w: np.ndarray, channels: int, **attrs: Any) -> None:
+def run(op: str, shape: tuple[int, ...], w: np.ndarray, channels: int,
+        second: tuple[int, ...] | None = None, **attrs: Any) -> None:  # fmt: skip
     x = np.ones(shape, np.uint8)
+    images = {0: x} if second is None else {0: x, 6: np.ones(second, np.uint8)}
+    more = [None, None, images[6]] if 6 in images else []
     per = [np.zeros(channels, np.int32), np.full(channels, 0.01, np.float32)]
     size = len(shape) - 2
     attrs = {"stride": (1,) * size, "dilation": (1,) * size, "x_zero": 0, "y_zero": 0, "lo": 0,
@@ -44,11 +47,12 @@ def run(op: str, shape: tuple[int, ...], w: np.ndarray, channels: int, **attrs: 
              **attrs}  # fmt: skip
     for kernel in native.kernels():
         if kernel.op.name == op and not kernel.needs & ~native.machine():
-            ready = native.Prepared(kernel, [x, w, *per], attrs)
-            memory, address = at_the_end(x)
-            ready.keep[1][0].contents.data = address
+            ready = native.Prepared(kernel, [x, w, *per, *more], attrs)
+            held = {i: at_the_end(v) for i, v in images.items()}
+            for i, (_, address) in held.items():
+                ready.keep[1][i].contents.data = address
             ready.run()
-            del memory
+            held.clear()
 
 
 def everything() -> None:
@@ -60,6 +64,19 @@ def everything() -> None:
             )
             for size in ((4, 1), (9, 11), (7, 17)):
                 run("cpu.qdepthwise", (1, *size, channels), w, channels, **window)
+    for deep, channels in ((1, 3), (16, 16), (20, 40), (32, 16), (48, 64)):
+        tiles: dict[str, Any] = {"stride": (), "dilation": (), "pad": (1,) * 4, "square": (1, 1)}
+        w = qwinograd.tiled_weights(np.ones((channels, deep, 3, 3), np.int8))
+        for size in ((1, 1), (8, 8), (10, 34)):
+            run("cpu.qwinograd", (1, *size, deep), w, channels, **tiles)
+            if deep > 16 and size != (1, 1):
+                ways = (
+                    ((*size, deep - 16), (1, 1)),
+                    ((size[0] // 2, size[1] // 2, 4 * deep - 64), (1, 2)),
+                )
+                for other, square in ways:
+                    run("cpu.qwinograd", (1, *size, 16), w, channels, (1, *other),
+                        **tiles | {"square": square})  # fmt: skip
     for deep, kernel, way in WINDOWS:
         w = int8.packed(np.ones((1, 20, deep, kernel, kernel), np.int8), way)
         few = int8.packed(np.ones((1, 2, deep, kernel, kernel), np.int8), way)

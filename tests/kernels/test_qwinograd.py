@@ -162,6 +162,34 @@ def test_endings(shape, channels):
         np.testing.assert_array_equal(y, plain(x, w, bias, grown, *more, **common, **attrs))
 
 
+def folded(x: np.ndarray) -> np.ndarray:
+    """Pixels in squares of 2 x 2, as a transposed convolution leaves them."""
+    n, high, wide, deep = x.shape
+    split = x.reshape(n, high // 2, 2, wide // 2, 2, deep).transpose(0, 1, 3, 2, 4, 5)
+    return np.ascontiguousarray(split).reshape(n, high // 2, wide // 2, 4 * deep)
+
+
+@pytest.mark.parametrize(("first", "second"), [(16, 16), (32, 5), (48, 32), (16, 40)])
+def test_two_images_and_pixels_in_squares(first, second):
+    """Joined along their channels, in every order of pixels, at all edges; sizes of odd squares."""
+    for size, channels, pad in (((1, 8, 12), 16, (1,) * 4), ((2, 6, 10), 33, (0, 2, 1, 0)),
+                                ((1, 10, 54), 17, (1,) * 4)):  # fmt: skip
+        for dtype in DTYPES:
+            parts = [image(*size, deep, dtype=dtype) for deep in (first, second)]
+            w = image(channels, first + second, 3, 3, dtype=np.int8)
+            ends = per_channel(channels, first + second)
+            attrs = {"channels": channels, "pad": pad, **ranges(dtype)[0]}
+            want = plain(np.concatenate(parts, -1), w, *ends, **attrs)
+            for square in ((1, 1), (1, 2), (2, 1), (2, 2)):
+                x, more = (p if k == 1 else folded(p) for p, k in zip(parts, square, strict=True))
+                ins = x, qwinograd.tiled_weights(w, square == (2, 2)), *ends, None, None, more
+                (y,) = check("cpu.qwinograd", *ins, **attrs, square=square)
+                np.testing.assert_array_equal(y, want)
+            alone = folded(parts[1]), qwinograd.tiled_weights(w[:, first:]), *ends
+            (y,) = check("cpu.qwinograd", *alone, **attrs, square=(2, 1))
+            np.testing.assert_array_equal(y, plain(parts[1], w[:, first:], *ends, **attrs))
+
+
 def lowered(made: Value, isa: str = "avx512vnni") -> Node:
     """What computes a packed convolution in the end."""
     assert made.producer is not None
@@ -254,7 +282,7 @@ def test_a_compiled_network_takes_tiles():
 
 
 GOOD = {"channels": 8, "pad": (1, 1, 1, 1), "x_zero": 3, "y_zero": 0, "lo": 0, "hi": 255,
-        "dtype": "u8", "r_zero": 0, "r_scale": 0.0}  # fmt: skip
+        "dtype": "u8", "r_zero": 0, "r_scale": 0.0, "square": (1, 1)}  # fmt: skip
 
 
 def test_refusals():
@@ -275,7 +303,15 @@ def test_refusals():
         ("not packed", [x, np.concatenate([headed, w], axis=2), *ends], {}),
         ("weights of i16", [x, w.astype(np.int8), *ends], {}),
         ("not kept", [x, w, ends[0]], {"dtype": "i32"}),
-        ("zeros of their own", [x, w, *ends, None, None, ends[0]], {}),
+        ("two spatial axes", [x, w, *ends, None, None, ends[0]], {}),
+        ("multiple of 16", [x, w, *ends, None, None, x], {}),
+        ("lines or in squares", [x, w, *ends], {"square": (3, 1)}),
+        ("lines or in squares", [x, w, *ends, None, None, x], {"square": (1, 0)}),
+        ("whole squares", [image(1, 5, 5, 6), w, *ends], {"square": (2, 1)}),
+        ("type and pixels", [x, w, *ends, None, None, image(1, 5, 5, 4, dtype=np.int8)], {}),
+        ("type and pixels", [x, w, *ends, None, None, image(1, 5, 4, 4)], {}),
+        ("type and pixels", [x, w, *ends, None, None, x], {"square": (1, 2)}),
+        ("not packed", [image(1, 5, 5, 16), w, *ends, None, None, x], {}),
         ("residual has not", [x, w, *ends, image(1, 5, 5, 7)], {}),
         ("residual must be", [x, w, *ends, np.zeros((1, 5, 5, 8), np.float32)], {}),
         ("one i32 per", [x, w, ends[0][:7], ends[1]], {}),
@@ -293,3 +329,7 @@ def test_the_op_refuses_with_words():
             qwinograd.qwinograd(constant(image(1, 5, 5, 9)), w, *ends, **{**GOOD, **change})
     with pytest.raises(BadInput, match="not i32"):
         qwinograd.qwinograd(x, w, *ends, **{**GOOD, "dtype": "i32"})
+    with pytest.raises(BadInput, match="squares of 2 x 2"):
+        qwinograd.qwinograd(x, w, *ends, **{**GOOD, "square": (3, 1)})
+    with pytest.raises(BadInput, match="whole sixteens"):
+        qwinograd.qwinograd(x, w, *ends, None, None, x, **GOOD)

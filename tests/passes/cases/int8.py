@@ -10,6 +10,7 @@ from tests.passes.cases.build import RNG, case, scalar
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
 from intaglio.targets.cpu import int8 as cpu_int8
+from intaglio.targets.cpu import qwinograd as cpu_qwinograd
 
 BYTES = Type("u8", (1, 6, 7, 7))
 
@@ -111,6 +112,32 @@ def plain_conv(x: Value) -> Value:
 
 
 case("qconv_in_tiles", plain_conv, Type("u8", (1, 12, 12, 16)))
+
+
+def tiles(x: Value) -> Value:
+    taps = np.ascontiguousarray(weights(8, x.shape[-1], 3, 3).data)  # type: ignore[arg-type]
+    bias, scale = np.arange(8, dtype=np.int32), np.full(8, 0.001, np.float32)
+    made: Value = cpu_qwinograd.qwinograd(
+        x, constant(cpu_qwinograd.tiled_weights(taps)), constant(bias), constant(scale),
+        channels=8, pad=(1,) * 4, x_zero=9, y_zero=4, lo=-128, hi=127, dtype="i8",
+    )  # fmt: skip
+    return made
+
+
+def doubled(x: Value) -> Value:
+    """Pixels as they move behind a transposed convolution."""
+    n, high, wide, deep = x.shape
+    apart = ops.reshape(x, shape=(n, high, wide, 2, 2, deep // 4))
+    moved = ops.transpose(apart, perm=(0, 1, 3, 2, 4, 5))
+    made: Value = ops.reshape(moved, shape=(n, 2 * high, 2 * wide, deep // 4))
+    return made
+
+
+case("tiles_of_parts", lambda x, y: tiles(ops.concat(x, y, axis=3)),
+     Type("u8", (1, 6, 6, 16)), Type("u8", (1, 6, 6, 4)))  # fmt: skip
+case("tiles_of_parts", lambda x, y: tiles(ops.concat(x, doubled(y), axis=3)),
+     Type("u8", (1, 6, 6, 16)), Type("u8", (1, 3, 3, 16)))  # fmt: skip
+case("tiles_of_parts", lambda x: tiles(doubled(x)), Type("u8", (1, 3, 3, 16)))
 case("table_as_lines",
      lambda x: packed_conv(x, swish(-300, 599, 0.01), lo=-300, hi=599), LINE)  # fmt: skip
 case("table_as_lines",

@@ -9,6 +9,7 @@ import numpy as np
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.int8 import best_run, packed, qconv, qdepthwise, unpacked
+from intaglio.targets.cpu.ops import PANEL
 from intaglio.targets.cpu.qwinograd import (
     LEAST,
     MOST,
@@ -84,5 +85,53 @@ def _tiles(plain: float) -> Rule:
     return qconv_in_tiles
 
 
-TILES_INT8 = (_tiles(FOURS),)
-PAIRS_INT8 = (_tiles(PAIRS),)  # where products of bytes are those of 16-bit pairs
+# ---- images that need not be put together for them -----------------------------------------------
+def _reads(v: Value | None, op: str) -> Node | None:
+    """The node of that kind that makes a value."""
+    return v.producer if v is not None and v.producer is not None and v.producer.op == op else None
+
+
+def _squares(x: Value) -> Value | None:
+    """The image [n, h / 2, w / 2, 4 * c] of which x [n, h, w, c] is made by moving pixels."""
+    n, high, wide, deep = x.shape
+    joined = _reads(x, "reshape")
+    moved = _reads(joined.inputs[0], "transpose") if joined else None
+    apart = _reads(moved.inputs[0], "reshape") if moved else None
+    if moved is None or apart is None or moved.attrs["perm"] != (0, 1, 3, 2, 4, 5):
+        return None
+    whole, square = apart.inputs[0], (n, high // 2, wide // 2, 2, 2, deep)
+    if whole is None or apart.outputs[0].shape != square:
+        return None
+    return whole if whole.shape == (*square[:3], 4 * deep) else None
+
+
+@rule(P.any("cpu.qwinograd"))
+def tiles_of_parts(node: Node) -> Value | No | None:
+    """Tiles read two images without a concat, and pixels where a conv_transpose leaves them."""
+    x, ends = node.inputs[0], [*node.inputs[1:6], *[None] * (6 - len(node.inputs))]
+    assert x is not None
+    if (
+        any(v is not None for v in node.inputs[6:])
+        or x.type.dynamic
+        or node.attrs["square"] != (1, 1)
+    ):
+        return None
+    joint, parts = _reads(x, "concat"), [x]
+    if joint is not None and joint.attrs["axis"] % 4 == 3:
+        parts = [v for v in joint.inputs if v is not None]
+        if len(parts) != 2 or parts[0].shape[-1] % PANEL:
+            return no("tiles read two images, and the first must have whole sixteens of channels")
+        if len(x.uses) > 1:
+            return no("others read the two images together")
+    squares = [_squares(v) for v in parts]
+    if len(parts) == 1 and squares[0] is None:
+        return None
+    read = [v if s is None else s for v, s in zip(parts, squares, strict=True)]
+    sides = [1 if s is None else 2 for s in squares]
+    attrs = {**node.attrs, "square": (*sides, 1)[:2]}
+    made: Value = qwinograd(read[0], *ends, *read[1:], origin=node.origin, **attrs)
+    return made
+
+
+TILES_INT8 = (_tiles(FOURS), tiles_of_parts)
+PAIRS_INT8 = (_tiles(PAIRS), tiles_of_parts)  # where products of bytes are those of 16-bit pairs

@@ -172,17 +172,34 @@ def worth_tiles(
     return tiles <= WORTH * plain * cycles(image, channels, False)
 
 
+def in_lines(x: Type, square: int) -> Type:
+    """An image [n, h, w, c] whose pixels lie in squares of that side, as one of lines of pixels."""
+    if x.rank != 4 or square not in (1, 2) or x.shape[-1] % square**2:
+        raise BadInput(f"{x} is no image [n, h, w, c] of pixels in lines or in squares of 2 x 2")
+    n, high, wide, deep = x.shape
+    return Type(x.dtype, (n, high * square, wide * square, deep // square**2))
+
+
 def _qwinograd_type(x: Value, w: Value, bias: Value, scale: Value, residual: Value | None,
-                    table: Value | None, *, channels: int, pad: Ints, x_zero: int, y_zero: int,
-                    lo: int, hi: int, dtype: str, r_zero: int, r_scale: float) -> Type:  # fmt: skip
+                    table: Value | None, more: Value | None, *, channels: int, pad: Ints,
+                    x_zero: int, y_zero: int, lo: int, hi: int, dtype: str, r_zero: int,
+                    r_scale: float, square: Ints) -> Type:  # fmt: skip
     if dtype not in ("u8", "i8", "f32"):
         raise BadInput(f"results of u8, i8 or f32 are made, not {dtype}")
     check_operands(x, bias, scale, table, channels, x_zero, y_zero, lo, hi, dtype)
-    pairs = -(-x.shape[-1] // 2), headed(x.shape[-1])
+    image = in_lines(x.type, square[0])
+    if more is not None:
+        second, first = in_lines(more.type, square[1]), image.shape[-1]
+        if (second.dtype, second.shape[:3]) != (image.dtype, image.shape[:3]) or first % PANEL:
+            raise BadInput(f"{second} cannot follow {image}: type and pixels must be the same, "
+                           f"and the first have whole sixteens of channels")  # fmt: skip
+        image = Type(image.dtype, (*image.shape[:3], first + second.shape[-1]))
+    deep = image.shape[-1]
+    pairs = -(-deep // 2), headed(deep)
     want = [Type("i16", (POINTS, -(-channels // PANEL), n, 2 * PANEL)) for n in pairs]
-    if x.type.rank != 4 or w.type not in want:
-        raise BadInput(f"weights {w.type} are not packed for {x.type} -> {channels} channels")
-    made = image_result(x, (channels, x.shape[-1], 3, 3), dtype, stride=(1, 1), pad=pad,
+    if w.type not in want:
+        raise BadInput(f"weights {w.type} are not packed for {image} -> {channels} channels")
+    made = image_result(Value(image), (channels, deep, 3, 3), dtype, stride=(1, 1), pad=pad,
                         dilation=(1, 1), groups=1)  # fmt: skip
     check_endings(made, scale, residual, table, r_zero, y_zero, lo, hi)
     return made
@@ -190,18 +207,34 @@ def _qwinograd_type(x: Value, w: Value, bias: Value, scale: Value, residual: Val
 
 def _qwinograd_macs(node: Node) -> int:
     """Those of the plain convolution: what the layer is worth, not what is left to do."""
-    return node.outputs[0].type.size * 9 * node.inputs[0].shape[-1]  # type: ignore[union-attr]
+    images, sides = (node.inputs[0], *node.inputs[6:7]), node.attrs["square"]
+    whole = [in_lines(v.type, k) for v, k in zip(images, sides, strict=False) if v is not None]
+    deep = sum(t.shape[-1] for t in whole)
+    return node.outputs[0].type.size * 9 * deep
+
+
+def _unfolded(x: Array, square: int) -> Array:
+    """What `in_lines` says, of the image itself."""
+    n, high, wide, deep = x.shape
+    apart = x.reshape(n, high, wide, square, square, deep // square**2)
+    lines: Array = apart.transpose(0, 1, 3, 2, 4, 5)
+    return lines.reshape(n, high * square, wide * square, deep // square**2)
 
 
 @op(_qwinograd_type, name="cpu.qwinograd", macs=_qwinograd_macs)
 def qwinograd(x: Array, w: Array, bias: Array, scale: Array, residual: Array | None = None,
-              table: Array | None = None, *, channels: int, pad: Ints, x_zero: int,
-              y_zero: int = 0, lo: int = 0, hi: int = 0, dtype: str, r_zero: int = 0,
-              r_scale: float = 0.0) -> Array:  # fmt: skip
+              table: Array | None = None, more: Array | None = None, *, channels: int, pad: Ints,
+              x_zero: int, y_zero: int = 0, lo: int = 0, hi: int = 0, dtype: str, r_zero: int = 0,
+              r_scale: float = 0.0, square: Ints = (1, 1)) -> Array:  # fmt: skip
     """3x3 convolution of bytes [n, h, w, c] in tiles; `w` is made by tiled_weights.
 
-    What follows the sums is as in cpu.qconv.
+    Channels of a second image may follow those of the first. Where `square` is 2, an image's pixels
+    lie in squares of 2 x 2: its shape is [n, h / 2, w / 2, 4 * c]. What follows the sums is as in
+    cpu.qconv.
     """
+    x = _unfolded(x, square[0])
+    if more is not None:
+        x = np.concatenate([x, _unfolded(more, square[1])], axis=-1)
     n, c = x.shape[0], x.shape[-1]
     shift = 128 if x.dtype == np.int8 else 0
     out = [x.shape[i + 1] + pad[i] + pad[i + 2] - 2 for i in range(2)]
