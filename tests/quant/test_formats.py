@@ -165,6 +165,20 @@ def test_layers_of_16_bit_floats_round_what_they_read(dtype):
     assert product.outputs[0].dtype == "f32"
 
 
+@pytest.mark.parametrize("target", ["cpu", "rk3588"])
+def test_what_f16_does_not_hold_is_not_promoted_to_it(target):
+    graph = network(True)
+    first, second, _ = (n.inputs[1] for n in graph.nodes() if n.op == "conv")
+    first.data, second.data = first.data * 100, second.data / 100
+    floats = "f16" if target == "cpu" else None  # an NPU's own choice
+    made = calibrate(graph, uneven_samples(), target=target, floats=floats)
+    assert "f16" not in made.scheme.layers.values()
+    assert {"f32", "bf16"} & {*made.scheme.layers.values()}
+    said = [note for note in made.notes if "more than f16 holds" in note]
+    assert len(said) == 1
+    assert ", not f16: 'a' reaches" in said[0]
+
+
 def test_f16_that_overflows_is_named():
     big = [s * np.float32(1e6) for s in SAMPLES]
     scheme = Scheme(rules=[Override("f16", op="matmul")])

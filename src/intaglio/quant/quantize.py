@@ -34,6 +34,7 @@ from intaglio.quant.formats import (
     refuse_types,
     refuse_weights,
 )
+from intaglio.quant.halves import instead_of_f16, refuse_large, too_large
 from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, Stops, observe
 from intaglio.quant.options import METHODS as METHODS
@@ -177,6 +178,7 @@ def calibrate(
         finally:
             running.set()
     weights = storing.result()
+    refuse_large(placement, seen)
     if enough and (used := max(o.samples for o in seen.values())) < count:
         samples, shown = samples.at(range(used)), [i for i in shown if i < used]
         warn(enough.words(used, count))
@@ -201,6 +203,12 @@ def calibrate(
         for n in placement.floats:
             if layer(n) in found.layers:
                 placement.floats[n] = f"{how.precision} is too coarse for what it reads"
+        seen = look(graph, placement, samples, progress, seen)
+    if large := too_large(placement, seen):
+        other = instead_of_f16(chip)
+        found.notes += [f"'{layer(n)}' computes in {other}, not f16: {w}" for n, w in large.items()]
+        found.layers |= {layer(n): other for n in large}
+        placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
         seen = look(graph, placement, samples, progress, seen)
     options = replace(options, methods={**found.methods, **options.methods}, room=found.room,
                       deep_room=found.deep_room)  # fmt: skip
@@ -298,11 +306,6 @@ def look(
         graph, tensors, samples, progress=progress, channels=means(placement), outputs=outputs,
         enough=enough, started=started,
     )  # fmt: skip
-    for n, precision in placement.halves.items():
-        for v in (n.inputs[0], n.outputs[0]):
-            if precision == "f16" and v is not None and made[v].overflows:
-                raise BadInput(f"layer '{layer(n)}' is to compute in f16: {made[v].notes()[-1]}; "
-                               "use bf16 or f32 for it")  # fmt: skip
     return made
 
 
