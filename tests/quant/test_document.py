@@ -40,8 +40,9 @@ def test_the_scheme_works(tmp_path: Path, images: np.ndarray):
     assert made.scheme.tensors["image"].dtype == "u8"
 
 
-def test_the_program_works(tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch):
-    (code,) = blocks("python")
+@pytest.fixture
+def folder(tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the programs of the page find what they read."""
     whole = intaglio.load(DIGITS / "digits.onnx", dims={"batch": 1})
     intaglio.save_onnx(whole, tmp_path / "model.onnx")
     from PIL import Image
@@ -51,10 +52,25 @@ def test_the_program_works(tmp_path: Path, images: np.ndarray, monkeypatch: pyte
         pixels = (image[0] * 255).astype(np.uint8)
         Image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_program_works(folder: Path):
+    code, _ = blocks("python")
     code = re.sub(r"\[\d[^]]*\]", "[1.0]", code)  # the example's model has one channel
     exec(compile(code, "docs/quantization.md", "exec"), {})
-    assert (tmp_path / "model.itg").stat().st_size < (tmp_path / "model.onnx").stat().st_size
-    assert (tmp_path / "model_qdq.onnx").exists()
+    assert (folder / "model.itg").stat().st_size < (folder / "model.onnx").stat().st_size
+    assert (folder / "model_qdq.onnx").exists()
+
+
+def test_the_simulation_is_what_runs(folder: Path, images: np.ndarray):
+    _, code = blocks("python")
+    quantise, *ways = code.replace('"x"', '"image"').splitlines()
+    names = {"intaglio": intaglio, "array": images[:1]}
+    exec(quantise, names)
+    numpy, native, floats = (next(iter(eval(way, names).values())) for way in ways)
+    np.testing.assert_allclose(numpy, native, rtol=1e-5)  # the bytes are the same; softmax is f32
+    assert np.abs(numpy - floats).max() < 0.05
 
 
 def test_what_is_listed_is_what_there_is():
