@@ -12,10 +12,10 @@ from tests.quant.test_search import network
 from tests.quant.test_search import samples as uneven_samples
 
 import intaglio
-from intaglio import native, targets
+from intaglio import native, ops, targets
 from intaglio.errors import BadInput
 from intaglio.interpret import interpret
-from intaglio.ir import Graph, Node
+from intaglio.ir import Graph, Node, Type, Value, constant
 from intaglio.quant.formats import formats
 from intaglio.quant.place import place
 from intaglio.quant.quantize import Options, Quantized, calibrate, prepare
@@ -94,6 +94,18 @@ def test_every_format_computes_nearly_the_same_and_the_same_bits_everywhere(how,
         assert "conv" not in {n.op for n in lowered.nodes()}, "it does not compute in integers"
         (exact,) = interpret(lowered, {"x": SAMPLES[0]}).values()
         np.testing.assert_allclose(run(made.graph, SAMPLES[0])[0], exact, rtol=1e-6)
+
+
+def test_a_transpose_before_the_first_layer_has_its_bits():
+    x = Value(Type("f32", (1, 16, 16, 3)), "x")
+    (sample, *_), w = uneven_samples(1), np.ones((4, 3, 3, 3), np.float32)
+    window = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    graph = Graph([x], [ops.conv(ops.transpose(x, perm=(0, 3, 1, 2)), constant(w), None, **window)])
+    data = [{"x": sample["x"].transpose(0, 2, 3, 1).copy()}]
+    made = calibrate(graph, data, activations="int16", weights="int16", accuracy=None)
+    assert {*made.scheme.layers.values()} == {"int16"}
+    assert {t.dtype for t in made.scheme.tensors.values()} == {"i16"}
+    assert cosine(run(made.graph, data[0]["x"])[0], run(graph, data[0]["x"])[0]) > 0.999999
 
 
 @pytest.mark.parametrize("activations", ["int8", "uint8"])

@@ -14,6 +14,7 @@ from intaglio import targets
 from intaglio.ir import Graph, Node, Value
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets import Target
+from intaglio.targets.precision import Precision
 
 PRODUCTS = ("conv", "conv_transpose", "gemm", "matmul")
 CLAMPS = ("relu", "clip")
@@ -147,7 +148,7 @@ def place(
         elif why := made.chip.in_precision(precision).why_not(n):
             made.floats[n] = f"{made.chip.name} does not compute it in {precision}: {why}"
             del made.nodes[n]
-    _follow(nodes, made, wanted, to_the_end=not usual.float_results)
+    _follow(nodes, made, wanted, usual)
     for n in nodes:
         if n in made.nodes:
             for v in activations(n):
@@ -181,10 +182,10 @@ def _leave_small(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) 
 
 
 def _follow(
-    nodes: list[Node], made: Placement, wanted: Mapping[str, str], to_the_end: bool
+    nodes: list[Node], made: Placement, wanted: Mapping[str, str], usual: Precision
 ) -> None:
     """What lies between integer products computes in integers too, or all that can after them."""
-    usual = made.chip.usual
+    to_the_end = not usual.float_results
     reach: set[Node] = set(made.nodes)
     for n in reversed(nodes):
         if n not in reach and can_follow(n) and wanted.get(layer(n)) not in FLOATS:
