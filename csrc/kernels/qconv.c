@@ -331,7 +331,9 @@ ITG_FN(qconv, any) {
 #endif
   first_class(&t, lists);
   int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
-  if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
+  // By channels where that saves more bytes of weights than it costs of the image, which all threads read then.
+  const bool wide = c->channels > to && itg_count(call->in[1]) > size + itg_count(&out);
+  if (wide && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
   else itg_share(to, t.lanes ? c->w.out[2] : 1, part, parts, &from, &to);
 #if defined(ISA_avx512vnni)
   if (fits_few(&t) && to - from >= FEW_PIXELS) {

@@ -354,8 +354,8 @@ ITG_FN(qdepthwise, any) {
 #if defined(ISA_avx512vnni)
   if (!walk && t.d.five_slots) lines = blocks = 1;
 #endif
-  // Cut like the product that made the image (qconv.c): what a thread made is near to it.
-  const bool wide = t.d.channels > type.shape[0] * itg_places(t.d.w.in) && t.d.blocks >= 2 * (int64_t)parts;
+  // Cut like the product that made the image (qconv.c), mostly of a sixth of the channels: what a thread made is near to it.
+  const bool wide = t.d.channels > 7 * type.shape[0] * itg_places(t.d.w.in) && t.d.blocks >= 2 * (int64_t)parts;
   if (!wide && end >= 7 * (int64_t)parts) itg_share(end, lines, part, parts, &row, &end);
   else itg_share(t.d.blocks, blocks, part, parts, &from, &to);
 #if defined(ISA_avx512)
