@@ -28,9 +28,9 @@ def net(shape=(1, 3, 16, 16)) -> Graph:
     return Graph([x], [y], ["y"])
 
 
-def normalized(picture: np.ndarray) -> np.ndarray:
-    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (MEAN, STD))
-    return (picture * (np.float32(1) / std) - mean / std).astype(np.float32)
+def normalized(picture: np.ndarray, mean=MEAN, std=STD) -> np.ndarray:
+    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (mean, std))
+    return (picture.astype(np.float32) - mean) / std
 
 
 def run(graph: Graph, x: np.ndarray) -> np.ndarray:
@@ -39,14 +39,17 @@ def run(graph: Graph, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_bytes_give_the_same_bits_as_normalised_floats(last):
+@pytest.mark.parametrize(
+    ("mean", "std"), [(MEAN, STD), ((127.5,) * 3, (127.5,) * 3), ((120, 110, 100), (60, 61, 62))]
+)
+def test_bytes_give_the_same_bits_as_normalised_floats(last, mean, std):
     def turn(a):
         return np.ascontiguousarray(np.moveaxis(a, 1, -1)) if last else a
 
     graph = net((1, 16, 16, 3) if last else (1, 3, 16, 16))
-    floats = [turn(normalized(p)) for p in PICTURES]
+    floats = [turn(normalized(p, mean, std)) for p in PICTURES]
     plain = calibrate(graph, floats, warn=print).graph
-    how = {"mean": MEAN, "std": STD, "input_type": "uint8", "warn": print}
+    how = {"mean": mean, "std": std, "input_type": "uint8", "warn": print}
     bytes_in = calibrate(graph, floats, **how).graph
     assert str(bytes_in.inputs[0].type).startswith("u8")
     for p, x in zip(PICTURES, floats, strict=True):

@@ -111,12 +111,15 @@ class Way:
 
     def _by_tables(self, x: Value) -> Value:
         """Every channel is a function of its bytes, and what follows is quantised: the integer
-        rules make one table of 256 bytes of it, for each run of channels that share numbers."""
+        rules make one table of 256 bytes of it, for each run of channels that share numbers.
+
+        It is computed as samples are, because whole pixels less 127.5 lie between two bytes all.
+        """
         assert self.axis is not None
         count = self.old.shape[self.axis]
         low, high = self.bounds or (0.0, 255.0)
-        step = (high - low) / 255
-        numbers = [(step / float(s), (float(m) - low) / float(s)) for m, s in zip(
+        step = np.float32((high - low) / 255)
+        numbers = [(float(m), float(s)) for m, s in zip(
             np.zeros(count) if self.mean is None else self.mean,
             np.ones(count) if self.std is None else self.std, strict=True)]  # fmt: skip
         parts, start = [], 0
@@ -124,9 +127,11 @@ class Way:
             if c < count and numbers[c] == numbers[start]:
                 continue
             part = ops.part(x, start, c, axis=self.axis) if c - start < count else x
-            scale, shift = (constant(n, dtype="f32") for n in numbers[start])
-            real = ops.dequantize_linear(part, scale, constant(0, dtype="u8"))
-            parts.append(ops.sub(real, shift))
+            real = ops.dequantize_linear(part, constant(step), constant(0, dtype="u8"))
+            real = ops.add(real, np.float32(low)) if low else real
+            for op, number in zip((ops.sub, ops.div), numbers[start], strict=True):
+                real = op(real, constant(number, dtype="f32"))
+            parts.append(real)
             start = c
         made: Value = parts[0] if len(parts) == 1 else ops.concat(*parts, axis=self.axis)
         return made
