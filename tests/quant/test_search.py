@@ -15,7 +15,7 @@ from intaglio.quant.affine import affine
 from intaglio.quant.compare import Reference
 from intaglio.quant.place import place
 from intaglio.quant.quantize import Options, calibrate, prepare
-from intaglio.quant.search import Cache, some_of
+from intaglio.quant.search import Cache, Search, some_of
 from intaglio.quant.trial import EXACT, ROUND, Trial
 
 RNG = np.random.default_rng(11)
@@ -211,3 +211,28 @@ def test_a_trial_rounds_a_tensor_by_one_node():
     np.testing.assert_array_equal(made, np.clip(np.rint(x / step), low, high) * step)
     made = REGISTRY["cpu.chain"].body(x, *EXACT, **ROUND)
     np.testing.assert_array_equal(made, x)
+
+
+class Costs:
+    """Stands for a trial: every tensor costs what its method says, whatever the others have."""
+
+    names = tuple(f"t{i}" for i in range(12))
+
+    def __init__(self, costs):
+        self.costs = costs
+
+    def errors(self, methods, fine=0.0):
+        return {"y": sum(self.costs(n, m) for n, m in methods.items())}
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_many_samples_say_of_a_sixth_of_the_tensors_is_followed(many):
+    def cost(name, method):
+        return {"minmax": 1e-3, "mse": 2e-4 if name == "t0" else 2e-3}.get(method, 1.0)
+
+    search = Search(None, None, Costs(cost), make=lambda methods: methods)
+    assert search.choose_methods(many=many)["t5"] == "minmax"
+    halved = Search(None, None, Costs(lambda n, m: cost("t0", m) if n in ("t0", "t1") else
+                                      cost(n, m)), make=lambda methods: methods)  # fmt: skip
+    found = halved.choose_methods(many=many)
+    assert {n for n, m in found.items() if m == "mse"} == ({"t0", "t1"} if many else set())

@@ -10,6 +10,7 @@ from intaglio import dtypes
 from intaglio.ir import Array, Node, Value
 from intaglio.quant.affine import CLIPS
 from intaglio.quant.affine import affine as affine
+from intaglio.quant.channels import Shares, by_channel
 from intaglio.quant.formats import USUAL, Formats
 from intaglio.quant.functions import fit_functions
 from intaglio.quant.place import Placement, activations, keeps_scale
@@ -24,9 +25,15 @@ TIGHT = 2.0  # times that a part of a concatenation may be narrower than the who
 
 
 def assign(
-    placement: Placement, ranges: Mapping[Value, Range], how: Formats = USUAL
+    placement: Placement,
+    ranges: Mapping[Value, Range],
+    how: Formats = USUAL,
+    shares: Mapping[Value, Shares] = {},
 ) -> dict[str, TensorScheme]:
-    """A scheme for every quantised tensor; those that must share one do."""
+    """A scheme for every quantised tensor; those that must share one do.
+
+    Channels of tensors in `shares` get scales of their own.
+    """
     groups = _Groups(ranges)
     inside = [n for n in placement.nodes if placement.quantized(n.outputs[0])]
     for n in inside:
@@ -40,6 +47,8 @@ def assign(
         precision = precision_of(v, placement)
         symmetric = precision in how.symmetric
         made[v.name] = affine(*groups.range(v), how.tensors[precision], symmetric)
+        if v in shares:
+            made[v.name] = by_channel(made[v.name], shares[v])
     fit_functions(placement, ranges, made, how)
     return made
 

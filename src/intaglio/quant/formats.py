@@ -151,7 +151,8 @@ def refuse_types(placement: Placement, given: Mapping[str, TensorScheme]) -> Non
                 continue
             takers = [takes.weights] if v.data is not None else [
                 p.tensors for p in chip.precisions if not p.is_float]  # fmt: skip
-            grain = "group" if t.block else "tensor" if t.axis is None else "channel"
+            whole = t.axis is None or (t.axis == 1 and v in placement.between)
+            grain = "group" if t.block else "tensor" if whole else "channel"
             words = [s.why_not(t.dtype, _has_zeros(t), grain) for s in takers]
             if all(words):
                 kind = "weights" if v.data is not None else "a tensor"

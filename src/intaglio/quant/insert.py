@@ -10,6 +10,7 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.quant.channels import folded
 from intaglio.quant.place import PRODUCTS, Placement, activations, layer
 from intaglio.quant.scheme import TensorScheme
 
@@ -17,6 +18,11 @@ from intaglio.quant.scheme import TensorScheme
 def insert(graph: Graph, placement: Placement, tensors: Mapping[str, TensorScheme],
            weights: Mapping[Node, tuple[Array, TensorScheme]]) -> None:  # fmt: skip
     """Change `graph` in place. What comes out of `dequantize` has the tensor's own name."""
+    weights = dict(weights)
+    schemes = {v: tensors[v.name] for v in placement.tensors}
+    for v, between in placement.between.items():
+        if v in schemes and len(schemes[v].scale) > 1:
+            schemes[v] = folded(v, between, schemes[v], weights)
     for node in placement.nodes:
         if node.op in PRODUCTS:
             integers, scheme = weights[node]
@@ -25,7 +31,6 @@ def insert(graph: Graph, placement: Placement, tensors: Mapping[str, TensorSchem
             made = _real(constant(integers, f"{w.name}_stored"), scheme)
             made.name = w.name
             _read(node, w, made)
-    schemes = {v: tensors[v.name] for v in placement.tensors}
     for v, scheme in schemes.items():
         readers = list(v.uses)
         if v.producer not in placement.nodes:

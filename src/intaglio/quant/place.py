@@ -27,6 +27,16 @@ SMALL = 0.001  # share of a model's work below which a lone product stays in flo
 FLOATS = ("f32", "f16", "bf16")
 
 
+@dataclass(frozen=True)
+class Between:
+    """What is around a tensor between a convolution and the depthwise ones that read it."""
+
+    maker: Node
+    values: tuple[Value, ...]  # from the maker's result to the tensor: clamps lie between
+    readers: tuple[Node, ...]
+    bound: float  # the most that the clamps let through
+
+
 @dataclass
 class Placement:
     """Nodes that compute in integers, with their precision, and the tensors quantised for them."""
@@ -36,6 +46,7 @@ class Placement:
     floats: dict[Node, str] = field(default_factory=dict)  # products left in floats, and why
     chip: Target = field(default_factory=lambda: targets.find("cpu"))  # that it is for
     halves: dict[Node, str] = field(default_factory=dict)  # those of `floats` in f16 or bf16
+    between: dict[Value, Between] = field(default_factory=dict)  # may have scales by channel
 
     def quantized(self, v: Value | None) -> bool:
         return v in self._set

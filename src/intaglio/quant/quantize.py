@@ -18,7 +18,7 @@ from intaglio.errors import BadInput
 from intaglio.frontends.preprocess import preprocess, split
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.passes.fold import FOLD
-from intaglio.quant import room
+from intaglio.quant import channels, room
 from intaglio.quant.apart import keep_apart
 from intaglio.quant.assign import Integers, assign, from_integers
 from intaglio.quant.compare import Reference
@@ -41,7 +41,7 @@ from intaglio.quant.options import METHODS as METHODS
 from intaglio.quant.options import Options as Options
 from intaglio.quant.options import with_keywords
 from intaglio.quant.pages import small_pages
-from intaglio.quant.place import PRODUCTS, Placement, layer, place
+from intaglio.quant.place import PRODUCTS, Between, Placement, layer, place
 from intaglio.quant.probe import collecting_late
 from intaglio.quant.promote import Found, Guard, Point
 from intaglio.quant.recurrent import candidates, quantize_recurrent
@@ -150,6 +150,7 @@ def calibrate(
         why = "; ".join(dict.fromkeys(placement.floats.values()))
         raise BadInput("there is nothing to quantise: no convolution or product with constant "
                        f"weights in f32{f' ({why})' if why else ''}{already(graph)}")  # fmt: skip
+    placement.between = find_between(graph, placement, how, False, given)
     refuse_types(placement, given)
     given = own_scales(placement, how.precision) | given
     samples = data_samples(
@@ -166,6 +167,8 @@ def calibrate(
         samples, shown = samples.at(order), sorted(range(SAMPLES), key=order.__getitem__)
         low, high = dtypes.limits(how.tensors[how.precision])
         enough = Enough(high - low)
+    many = count > room.MANY
+    placement.between = find_between(graph, placement, how, many, given)
     outputs: dict[int, dict[str, Array]] = {i: {} for i in shown}
     with ThreadPoolExecutor(1) as aside:  # what does not depend on samples, while they are run
         storing, running = aside.submit(store_all, placement, options, given, how), Event()
@@ -187,6 +190,7 @@ def calibrate(
         if how.wider:
             wanted |= {name: how.wider[-1] for note in notes for name in note.floats}
         placement = place(graph, wanted, chip, how.precision)
+        placement.between = find_between(graph, placement, how, many, given)
         seen = look(graph, placement, samples, progress, seen)
         weights = store_all(placement, options, given, how)
         if ahead:
@@ -200,6 +204,7 @@ def calibrate(
                    given, progress, how, count, ahead)  # fmt: skip
     if found.layers:
         placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
+        placement.between = find_between(graph, placement, how, many, given)
         for n in placement.floats:
             if layer(n) in found.layers:
                 placement.floats[n] = f"{how.precision} is too coarse for what it reads"
@@ -325,6 +330,20 @@ def find_ranges(placement: Placement, seen: Mapping[Value, Observation], options
     return room.with_room(found, seen, options.room or 1.0, options.deep_room)
 
 
+def find_between(
+    graph: Graph,
+    placement: Placement,
+    how: Formats,
+    many: bool,
+    given: Mapping[str, TensorScheme],
+) -> dict[Value, Between]:
+    """Tensors that get scales by channel: where `many` samples tell what those hold, or a scheme
+    does."""
+    found = channels.find(graph, placement) if how.per == "channel" else {}
+    told = {name for name, t in given.items() if len(t.scale) > 1}
+    return {v: around for v, around in found.items() if many or v.name in told}
+
+
 def settle(
     graph: Graph,
     wanted: Mapping[str, str],
@@ -350,7 +369,7 @@ def settle(
     if not worth_trying(placement, options, given):
         return Found(room=options.room or 1.0, deep_room=options.deep_room)
 
-    deep = options.deep_room
+    deep, shares = options.deep_room, channels.shares(placement, seen)
 
     def make(methods: Mapping[str, str], more: float = options.room or 1.0,
              left_out: int | None = None) -> dict[str, TensorScheme]:  # fmt: skip
@@ -358,7 +377,7 @@ def settle(
         ranges = find_ranges(placement, seen, own, how)
         if left_out is not None:
             ranges = room.without(ranges, seen, left_out)
-        tensors = assign(placement, room.with_room(ranges, seen, more, deep), how)
+        tensors = assign(placement, room.with_room(ranges, seen, more, deep), how, shares)
         tensors |= {name: given[name] for name in tensors if name in given}
         return {name: t for name, t in tensors.items() if t.scale}
 
@@ -378,7 +397,8 @@ def settle(
         search.trial_without = lambda layers: Trial(
             graph, placement, lambda n: own(n) if layer(n) in layers else stored(n), reference
         )
-        methods = search.choose_methods() if options.method == "auto" else {}
+        many_seen = count > room.MANY
+        methods = search.choose_methods(many=many_seen) if options.method == "auto" else {}
         found = Found(methods, options.room or 1.0, options.deep_room)
         if options.accuracy is not None:
             guard = Guard(search, make(methods), wanted, options.accuracy)
@@ -426,7 +446,8 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
           shifts: Mapping[Node, Array | None] = {}, how: Formats = USUAL) -> Quantized:  # fmt: skip
     """The quantised graph by what was observed, and `given`; `graph` itself becomes it."""
     before = graph.copy()
-    tensors = assign(placement, find_ranges(placement, seen, options, how), how)
+    shares = channels.shares(placement, seen)
+    tensors = assign(placement, find_ranges(placement, seen, options, how), how, shares)
     tensors |= {name: given[name] for name in tensors if name in given}
     placement.drop(v for v in placement.tensors if not tensors[v.name].scale)
     products = [n for n in placement.nodes if n.op in PRODUCTS]

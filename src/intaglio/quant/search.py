@@ -32,6 +32,8 @@ GAIN = 0.8  # of the error: what another method has to come to in a block, to be
 BEATS = 0.8  # of the error by the first method, which cuts nothing off, that another must come to
 FINE = 0.001  # squared error (cosine 0.9995) of the first method, below which no other is tried
 GOOD = 0.004  # squared error (cosine 0.998) below which there is nothing to look for
+SMALL_GAIN = 0.95  # GAIN where many samples were seen: one of six blocks seldom holds a fifth of it
+VERY_GOOD = 0.002  # and GOOD
 
 Schemes = Mapping[str, TensorScheme]
 Make = Callable[[Mapping[str, str]], dict[str, TensorScheme]]  # schemes by each tensor's method
@@ -153,8 +155,14 @@ class Search:
         return self.cache.found(key, lambda: self.trial.held_out(schemes))
 
     # ---- ranges ----------------------------------------------------------------------------------
-    def choose_methods(self, methods: Sequence[str] = METHODS, runs: int = 24) -> dict[str, str]:
-        """How to range each tensor: the best method for all, then for blocks of them in order."""
+    def choose_methods(
+        self, methods: Sequence[str] = METHODS, runs: int = 24, many: bool = False
+    ) -> dict[str, str]:
+        """How to range each tensor: the best method for all, then for blocks of them in order.
+
+        What `many` samples say may be followed further: it is less likely luck.
+        """
+        gain, good = (SMALL_GAIN, VERY_GOOD) if many else (GAIN, GOOD)
         names = self.trial.names
         figures: dict[str, float] = {}
         for m in methods:
@@ -167,11 +175,11 @@ class Search:
         blocks = [list(b) for b in np.array_split(np.array(names), min(BLOCKS, len(names)))]
         for block in blocks:
             for m in ranked[1:]:
-                if best < GOOD or self.count >= runs:
+                if best < good or self.count >= runs:
                     return chosen
                 other = chosen | {str(n): m for n in block}
                 figure = total(self.errors(self.make(other)))
-                if figure < GAIN * best:
+                if figure < gain * best:
                     chosen, best = other, figure
         return chosen
 

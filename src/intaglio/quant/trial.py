@@ -101,6 +101,7 @@ class Trial:
         self.reference, self.runs = reference, 0
         self._known: dict[frozenset[Any], Errors] = {}  # what was tried before
         self.names = [v.name for v in placement.tensors]
+        self.steps = {v.name: _by_channel(v) for v in placement.between}
         self.roots: set[str] = set()  # parts of which square roots are compared
         self.plain: list[dict[str, Array]] = []  # outputs with nothing but weights rounded
         self.biases: dict[str, Array] = {}
@@ -170,6 +171,12 @@ class Trial:
             values = _numbers(schemes[name]) if name in schemes else EXACT
             for word, value in zip(("step", "low", "high"), values, strict=True):
                 given[f"{word}{i}"] = np.asarray(value, np.float32)
+            if name in self.steps:
+                own = np.array(schemes[name].scale if name in schemes else EXACT[:1], np.float32)
+                shape = self.steps[name]
+                given[f"step{i}"] = np.ascontiguousarray(
+                    np.broadcast_to(own.reshape(-1, *shape[2:]), shape[1:])[None]
+                )
         return given
 
     def held_out(self, schemes: Sequence[Mapping[str, TensorScheme]]) -> Errors:
@@ -257,6 +264,8 @@ def _with_roundings(
         if mine.producer is None or layer(mine.producer) not in inside:
             readers = [n for n in readers if _is_inside(n, inside) and mine in activations(n)]
         step, low, high = (Value(Type("f32", ()), f"{w}{i}") for w in ("step", "low", "high"))
+        if v in placement.between:  # channels have steps of their own
+            step = Value(Type("f32", _by_channel(v)), f"step{i}")
         more += [step, low, high]
         made: Value = chain(mine, step, low, high, **ROUND)
         for n in readers:
@@ -268,6 +277,10 @@ def _with_roundings(
 
 def _squared(matches: Sequence[OutputMatch]) -> Errors:
     return {m.name: min(m.error, 10.0) ** 2 for m in matches}
+
+
+def _by_channel(v: Value) -> tuple[int, ...]:
+    return (1, v.shape[1], *[1] * (v.type.rank - 2))
 
 
 def _is_inside(n: Node, inside: set[str]) -> bool:
