@@ -84,6 +84,17 @@ def test_weights_of_promoted_layers_are_not_rounded_in_trials():
     assert not any("was asked for" in note for note in most.notes)
 
 
+def test_what_other_options_found_is_not_taken_for_these(tmp_path):
+    graph, data, file = network(False), samples(), str(tmp_path / "tried.json")
+    calibrate(graph, data, options=Options(resume=file))
+    for change in ({"weights": "int4"}, {"correct": False}, {"per": "tensor"}):
+        own = Options(**change, rounding="squant", accuracy=0.98)
+        plain = calibrate(graph, data, options=own)
+        again = calibrate(graph, data, options=replace(own, resume=file))
+        assert [p.cosine for p in again.curve] == [p.cosine for p in plain.curve]
+        assert again.scheme == plain.scheme
+
+
 def test_trials_are_what_the_built_model_does():
     """A trial predicts the outputs of the integer model to a small part of their error."""
     graph, data = prepare(network(False)), samples(6)

@@ -388,7 +388,10 @@ def settle(
         return node.inputs[1].data, None  # type: ignore[union-attr,return-value]
 
     count = many or len(samples)
-    cache = Cache(options.resume, subject(graph, reference)) if options.resume else None
+    cache = None
+    if options.resume:
+        made = [(*weights[n], shifts.get(n)) for n in weights]
+        cache = Cache(options.resume, subject(graph, reference, made))
     if ahead:
         ahead.correct(placement, shifts)
     trial = Trial(graph, placement, stored, reference, ahead)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.files import write_atomically
-from intaglio.ir import Graph
+from intaglio.ir import Array, Graph
 from intaglio.quant.compare import Reference
 from intaglio.quant.formats import USUAL, Formats
 from intaglio.quant.observe import Progress
@@ -184,9 +184,18 @@ class Search:
         return chosen
 
 
-def subject(graph: Graph, reference: Reference) -> str:
-    """What a search is about: the model, its weights, and what it makes of the samples."""
+def subject(
+    graph: Graph, reference: Reference, stored: Iterable[tuple[Array, Any, Array | None]] = ()
+) -> str:
+    """What a search is about: the model, its weights, and what it makes of the samples.
+
+    `stored` are weights as they are rounded, with their schemes and corrections: other options
+    round them otherwise, and nothing that was found for these is true of those.
+    """
     parts = [str(graph)]
+    for integers, scheme, shift in stored:
+        of = [integers, *([] if shift is None else [shift])]
+        parts.append(f"{scheme} {[zlib.crc32(np.ascontiguousarray(a).tobytes()) for a in of]}")
     parts += [str(zlib.crc32(v.data.tobytes())) for v in graph.values() if v.data is not None]
     parts += [str(zlib.crc32(a.tobytes())) for o in reference.outputs for a in o.values()]
     return "\n".join(parts)
