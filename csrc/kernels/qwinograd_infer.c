@@ -78,7 +78,7 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   g->span = (g->panels < ITG_QW_PANELS ? g->panels : ITG_QW_PANELS) * ITG_PANEL * ITG_QW_POINTS;
   g->block = block_of(g);
   // One cache line more than the rows take: points that lie a power of two apart would drive each other out.
-  g->in_step = g->block * g->row + ITG_QW_LANES;
+  g->in_step = g->block * g->row + 2 * ITG_QW_LANES;
   g->fill = ((size_t)g->row + 63) / 64 * 64;
   g->in = (size_t)(ITG_QW_POINTS * g->in_step + 8 * g->row) * 2;  // some read eight rows at a time
   g->bytes = g->fill + g->in + (size_t)(g->block * g->span + g->panels * ITG_PANEL + ITG_QW_POINTS * ITG_QW_ROOM) * 4;

@@ -44,7 +44,23 @@ INLINE int64_t column_at(const strip *s, int64_t j) {
   return s->odd ? (j >> 1) * s->two + (j & 1) * s->pixel : j * s->pixel;
 }
 
-// For vectors V of 16-bit numbers: channels c to c + n of all tiles.
+// 16 channels of one image, then of another: a full vector of 32.
+#if defined(ISA_avx512)
+INLINE many JOIN_many(const uint8_t *p, const uint8_t *q, const bool SIGNED) {
+  const __m256i first = _mm256_castsi128_si256(_mm_loadu_si128((const void *)p));
+  const __m256i both = _mm256_inserti128_si256(first, _mm_loadu_si128((const void *)q), 1);
+  return (many)(SIGNED ? _mm512_cvtepi8_epi16(both) : _mm512_cvtepu8_epi16(both));
+}
+#else
+#define JOIN_many JOIN_few
+#endif
+#define JOIN_few(p, q, SIGNED) ((void)(q), get_few(p, FEW, SIGNED))  // never asked for
+static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signed, int64_t c, uint16_t *y);
+
+// To the next column of a strip.
+#define NEXT j++, at += go, go = s.two - go, apart += go_apart, go_apart = other ? other->two - go_apart : 0
+
+// For vectors V of 16-bit numbers: channels c to c + n of all tiles, or, with another image, 16 of both.
 #define INPUT(V, LANES)                                                                                             \
   INLINE V get_##V(const uint8_t *p, int64_t n, const bool SIGNED) {                                                \
     if (n >= LANES) return (V)WIDEN_##V(p, SIGNED);                                                                 \
@@ -69,23 +85,28 @@ INLINE int64_t column_at(const strip *s, int64_t j) {
       x[i] = get_##V((there && s->line[i] ? s->line[i] + column_at(s, j) : s->fill) + c, n, is_signed);             \
     points_of_##V(x, y);                                                                                            \
   }                                                                                                                 \
-  INLINE void strip_##V(const strip *all, const bool SIGNED, int64_t c, int64_t n) {                                \
+  INLINE void column_##V(const strip *s, const strip *o, int64_t j, int64_t at, int64_t apart, const bool SIGNED,   \
+                         int64_t c, int64_t n, V *y) {                                                              \
+    V x[SIZE];                                                                                                      \
+    if (!s->inside || j < 0 || j >= s->wide) {                                                                      \
+      if (o) edge_of_two(s, o, j, SIGNED, c, (uint16_t *)y);                                                        \
+      else edge_##V(s, j, SIGNED, c, n, y);                                                                         \
+      return;                                                                                                       \
+    }                                                                                                               \
+    UNROLL for (int i = 0; i < SIZE; i++)                                                                           \
+      x[i] = o ? JOIN_##V(s->line[i] + at, o->line[i] + apart, SIGNED) : get_##V(s->line[i] + at, n, SIGNED);       \
+    points_of_##V(x, y);                                                                                            \
+  }                                                                                                                 \
+  INLINE void strip_##V(const strip *all, const strip *other, const bool SIGNED, int64_t c, int64_t n) {            \
     const strip s = *all;                                                                                           \
     V two[2][TILE][SIZE], (*left)[SIZE] = two[0], (*right)[SIZE] = two[1], x[SIZE], y[SIZE];                        \
-    int64_t j = s.first, at = column_at(&s, j + 2) + c;                                                             \
-    int64_t go = column_at(&s, j + 3) + c - at; /* to the next column; two distances take turns */                  \
-    for (int i = 2; i < TILE; i++, j++) edge_##V(all, j, SIGNED, c, n, left[i]);                                    \
+    int64_t j = s.first, at = column_at(&s, j) + c, apart = other ? column_at(other, j) : 0;                        \
+    int64_t go = column_at(&s, j + 1) + c - at; /* to the next column; two distances take turns */                  \
+    int64_t go_apart = other ? column_at(other, j + 1) - apart : 0;                                                 \
+    for (int i = 2; i < TILE; i++, NEXT) column_##V(&s, other, j, at, apart, SIGNED, c, n, left[i]);                \
     uint16_t *to = s.to + c;                                                                                        \
-    for (int64_t t = 0; t < s.tiles; t++, to += s.row, j += TILE) {                                                 \
-      if (s.inside && j >= 0 && j + TILE <= s.wide) {                                                               \
-        ROLLED for (int i = 0; i < TILE; i++, at += go, go = s.two - go) {                                          \
-          UNROLL for (int k = 0; k < SIZE; k++) x[k] = get_##V(s.line[k] + at, n, SIGNED);                          \
-          points_of_##V(x, right[i]);                                                                               \
-        }                                                                                                           \
-      } else {                                                                                                      \
-        for (int i = 0; i < TILE; i++) edge_##V(all, j + i, SIGNED, c, n, right[i]);                                \
-        at += 2 * s.two;                                                                                            \
-      }                                                                                                             \
+    for (int64_t t = 0; t < s.tiles; t++, to += s.row) {                                                            \
+      ROLLED for (int i = 0; i < TILE; i++, NEXT) column_##V(&s, other, j, at, apart, SIGNED, c, n, right[i]);      \
       uint16_t *out = to;                                                                                           \
       ROLLED for (int i = 0; i < SIZE; i++) {                                                                       \
         x[0] = left[2][i], x[1] = left[3][i];                                                                       \
@@ -97,13 +118,25 @@ INLINE int64_t column_at(const strip *s, int64_t j) {
       left = right, right = old;                                                                                    \
     }                                                                                                               \
   }                                                                                                                 \
-  static void some_##V(const strip *s, bool is_signed, int64_t c, int64_t n) {                                      \
-    if (n >= LANES && is_signed) strip_##V(s, true, c, LANES);                                                      \
-    else if (n >= LANES) strip_##V(s, false, c, LANES);                                                             \
-    else strip_##V(s, is_signed, c, n);                                                                             \
+  static void some_##V(const strip *s, const strip *other, bool is_signed, int64_t c, int64_t n) {                  \
+    if (other && is_signed) strip_##V(s, other, true, c, LANES);                                                    \
+    else if (other) strip_##V(s, other, false, c, LANES);                                                           \
+    else if (n >= LANES && is_signed) strip_##V(s, NULL, true, c, LANES);                                           \
+    else if (n >= LANES) strip_##V(s, NULL, false, c, LANES);                                                       \
+    else strip_##V(s, NULL, is_signed, c, n);                                                                       \
   }
-INPUT(many, MANY)
 INPUT(few, FEW)
+INPUT(many, MANY)
+
+static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signed, int64_t c, uint16_t *y) {
+  few first[SIZE], second[SIZE];
+  edge_few(s, j, is_signed, c, FEW, first);
+  edge_few(o, j, is_signed, 0, FEW, second);
+  for (int i = 0; i < SIZE; i++, y += 2 * FEW) {
+    memcpy(y, first + i, sizeof first[i]);
+    memcpy(y + FEW, second + i, sizeof second[i]);
+  }
+}
 
 typedef struct place {  // of a tile
   int64_t batch, y, x;
@@ -143,19 +176,27 @@ static void find_lines_of(const itg_qwinograd *g, int i, const uint8_t *x, place
 static void tiles_in(const itg_qwinograd *g, const uint8_t *const *x, const uint8_t *fill, bool is_signed, int64_t from,
                      int64_t to, uint16_t *in) {
   strip s = {.fill = fill, .row = g->row, .step = g->in_step};
+  int64_t deep = 0;
   while (from < to) {
     const place at = place_of(g, from);
     const int64_t left = g->across - at.x / TILE, most = left < to - from ? left : to - from;
     s.tiles = g->deep > MANY && MANY < 32 && most > 4 ? 4 : most;  // a cache line is there until its other half is made
     s.first = at.x - g->w.before[2];
     s.to = in;
-    for (int i = 0; i < 2 && x[i]; i++) {
+    int64_t c = 0;
+    for (int i = 0; i < 2 && x[i]; i++, c -= deep) {
       find_lines_of(g, i, x[i], at, &s);
-      const int64_t deep = g->image[i].deep;
-      int64_t c = 0;
-      for (; c + MANY <= deep; c += MANY) some_many(&s, is_signed, c, MANY);
-      for (; c + FEW <= deep; c += FEW) some_few(&s, is_signed, c, FEW);
-      if (c < deep) some_few(&s, is_signed, c, deep - c);
+      deep = g->image[i].deep;
+      for (; c + MANY <= deep; c += MANY) some_many(&s, NULL, is_signed, c, MANY);
+      // Twelve lines a page apart would share the eight ways of the first cache; those of squares are fewer.
+      if (i == 0 && x[1] && g->image[1].apart && MANY == 2 * FEW && deep - c == FEW && g->image[1].deep >= FEW) {
+        strip other = s;
+        find_lines_of(g, 1, x[1], at, &other);
+        some_many(&s, &other, is_signed, c, MANY);
+        c += MANY;
+      }
+      for (; c + FEW <= deep; c += FEW) some_few(&s, NULL, is_signed, c, FEW);
+      if (c < deep) some_few(&s, NULL, is_signed, c, deep - c), c = deep;
       s.to += deep;
     }
     from += s.tiles;
