@@ -15,7 +15,7 @@ from intaglio.quant.heads import serve_only
 from intaglio.quant.observe import Observation
 from intaglio.quant.once import rounded_once
 from intaglio.quant.place import place
-from intaglio.quant.promote import MOST_TIME, STRICT, Guard
+from intaglio.quant.promote import MOST_TIME, PER_NUMBER, STRICT, Guard
 from intaglio.quant.quantize import Options, calibrate
 from intaglio.quant.scheme import TensorScheme
 from intaglio.quant.search import Search
@@ -58,14 +58,14 @@ class Costs:
         return dict.fromkeys(self.parts, sum(self.costs[n] for n in schemes))
 
 
-def guard(costs, cosine=0.995, parts=None, scores=(), layers=5, near=(), closer=False):
+def guard(costs, cosine=0.995, parts=None, scores=(), layers=5, near=(), **how_close):
     graph = chain(layers)
     trial = Costs(costs, parts or {"y": 0.0}, scores)
     chip = cpu.target("avx512bf16" if near else "avx512vnni")
     how = replace(USUAL, near=near)
     search = Search(graph, place(graph, {}, chip), trial, lambda methods: {}, how=how)
     schemes = {n: TensorScheme("i8", (1.0,), (0,)) for n in costs}
-    return Guard(search, schemes, {}, cosine, closer), trial
+    return Guard(search, schemes, {}, cosine, **how_close), trial
 
 
 def test_only_what_costs_is_promoted():
@@ -145,6 +145,29 @@ def test_scores_are_held_closest_where_weights_leave_them_sharp():
     assert not guard(few, parts=parts, scores=["scores"])[0].can_be_closer()  # good as it is
 
 
+def test_the_highest_scores_are_held_as_close_as_other_numbers():
+    costs = {"t0": 1e-5, "t1": 0.03, "t2": 1e-5, "t3": 6e-3, "t4": 1e-5}
+    parts = {"boxes": 0.0, "scores": 0.0}
+    held, _ = guard(costs, parts=parts, scores=["scores"], near=("bf16",), highest=True)
+    made = held.meet()
+    assert made.layers == {"t2": "bf16"}  # and not what reads t3
+    assert (
+        not guard(costs | {"t1": 3e-3}, parts=parts, scores=["scores"], highest=True)[0]
+        .meet()
+        .layers
+    )
+
+
+def test_a_layer_takes_time_for_what_it_makes():
+    """A depthwise convolution multiplies little, but is not free; in bf16 it is no faster."""
+    held, _ = guard({"t1": 0.03}, near=("bf16",), highest=True)
+    w = constant(np.zeros((4, 1, 3, 3), np.float32))
+    x = Value(Type("f32", (1, 4, 10, 10)), "x")
+    held.products["t2"] = ops.conv(x, w, **{**ATTRS, "groups": 4}).producer
+    assert held.level_of("t2") == "f32"
+    assert held.pace["t2"] == PER_NUMBER * 4 * 8 * 8 > held.work["t2"]
+
+
 def branches():
     """y: four boxes from a convolution a, three scores from b, by a concatenation and slices."""
     x = Value(Type("f32", (1, 4, 8, 8)), "x")
@@ -211,6 +234,20 @@ def test_scores_are_parts_within_0_and_1_beside_others():
     assert one.scores() == {"y[:,4-6]"}
     assert Reference.by([{}], [{"b": boxes, "s": scores}]).scores() == {"s"}
     assert not Reference.by([{}], [{"s": scores}]).scores()  # a classifier's, a map's
+
+
+def test_what_shares_leave_of_one_stands_by_itself():
+    """Background is nearly 1 everywhere, and hides what becomes of faces."""
+    faces = np.full((1, 50, 1), 0.02, np.float32)
+    faces[0, 3] = 0.9
+    boxes = np.full((1, 50, 4), 30.0, np.float32)
+    made = Reference.by([{}], [{"s": np.concatenate([1 - faces, faces], 2), "b": boxes}])
+    assert made.names() == ["s[:,:,0]", "s[:,:,1]", "b"]
+    assert made.scores() == {"s[:,:,0]", "s[:,:,1]"}
+    even = np.full((1, 50, 2), 0.5, np.float32)  # none of two is the rest
+    assert Reference.by([{}], [{"s": even, "b": boxes}]).names() == ["s", "b"]
+    alone = np.concatenate([1 - faces, faces / 2], 2)  # which do not add up
+    assert Reference.by([{}], [{"s": alone, "b": boxes}]).names() == ["s", "b"]
 
 
 # ---- room ----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from intaglio.quant.compare import Reference
 from intaglio.quant.place import place
 from intaglio.quant.quantize import Options, calibrate, prepare
 from intaglio.quant.search import Cache, Search, some_of
-from intaglio.quant.trial import EXACT, ROUND, Trial
+from intaglio.quant.trial import AT_LEAST, EXACT, ROOT, ROUND, Trial
 
 RNG = np.random.default_rng(11)
 ATTRS = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
@@ -247,3 +247,22 @@ def test_what_many_samples_say_of_a_sixth_of_the_tensors_is_followed(many):
                                       cost(n, m)), make=lambda methods: methods)  # fmt: skip
     found = halved.choose_methods(many=many)
     assert {n for n, m in found.items() if m == "mse"} == ({"t0", "t1"} if many else set())
+
+
+def test_only_the_highest_scores_are_compared_where_asked_for():
+    graph, data = network(False), samples(2)
+    (c,) = graph.outputs
+    graph = prepare(Graph(graph.inputs, [sigmoid(c)], ["y"]))
+    placement, reference = place(graph, {}), Reference.of(graph, data)
+    rounded = {"a": affine(0.0, 40.0, "i8")}
+    with Trial(graph, placement, lambda n: (n.inputs[1].data, None), reference) as trial:
+        plain = trial.errors(rounded)
+        trial.compare_highest({"y"})
+        highest = trial.errors(rounded)
+        given = trial._given(rounded)
+        made = [trial.sessions.every[0].run({**x, **given})["y"] for x in data]
+    m, w = np.ravel(made), np.ravel([o["y"] for o in reference.outputs])
+    cells = w >= np.sort(w)[-AT_LEAST]
+    off = np.mean(np.square(np.sqrt(m) - np.sqrt(w))[cells]) / ROOT**2
+    assert highest["y"] == pytest.approx(off, rel=1e-3)
+    assert highest["y"] != pytest.approx(plain["y"], rel=0.1)

@@ -22,6 +22,8 @@ from intaglio.quant.probe import sessions
 GAP = 4.0  # bits between the magnitudes of columns that belong to different groups
 MOST_COLUMNS = 1024
 MOST_GROUPS = 6
+ONE = 1e-3  # by which sums of shares may differ from 1
+REST = 0.8  # mean square of a share that stands for nothing in particular
 
 
 @functools.cache
@@ -107,7 +109,7 @@ def column_groups(arrays: Sequence[Array]) -> list[Columns]:
         rest = tuple(i for i in range(first.ndim) if i != axis)
         high = np.max([a.max(rest) for a in arrays], 0).astype(np.float64)
         low = np.min([a.min(rest) for a in arrays], 0).astype(np.float64)
-        found = _clusters(np.maximum(-low, high)) or _scores(low, high)
+        found = _clusters(np.maximum(-low, high)) or _scores(low, high) or _rest(arrays, axis, low)
         if found and (best is None or found[0] > best[0]):
             best = (found[0], axis, found[1])
     if best is None:
@@ -147,6 +149,22 @@ def _scores(low: Array, high: Array) -> tuple[float, list[Array]] | None:
     inside = (low >= 0) & (high <= 1)
     borders = np.nonzero(np.diff(inside.astype(int)))[0] + 1
     return (0.0, np.split(np.arange(len(low)), borders)) if len(borders) == 1 else None
+
+
+def _rest(arrays: Sequence[Array], axis: int, low: Array) -> tuple[float, list[Array]] | None:
+    """The column that holds what others leave of one, nearly all of it, and those others.
+
+    Where shares add up to one, a detector's background is all of it at nearly every place, and
+    hides what becomes of all else.
+    """
+    if low.min() < 0 or any(np.abs(a.sum(axis) - 1).max() > ONE for a in arrays):
+        return None
+    others = tuple(i for i in range(arrays[0].ndim) if i != axis)
+    sizes = np.mean([np.square(a, dtype=np.float64).mean(others) for a in arrays], 0)
+    at = int(sizes.argmax())
+    if at not in (0, len(sizes) - 1) or sizes[at] < REST:
+        return None
+    return 0.0, np.split(np.arange(len(sizes)), [1 if at == 0 else at])
 
 
 def _are_shares(a: Array) -> bool:

@@ -45,6 +45,7 @@ MOST_TIME = (1.5, 1.8)  # of all layers in int8: what STRICT and CLOSER may cost
 HEAD = 0.1  # likewise, what the last layers of nothing but scores may take, to go first
 HEAVY = 0.5  # share of what is allowed that rounded weights cost, above which trials tell theirs
 TINY = 1e-6  # of a goal: where nothing is known to help, the cheapest is first
+PER_NUMBER = 25  # multiplications that a layer takes as long as, at least, for what it makes
 CONVERSION = 0.01  # share of the model's work that going to another precision and back counts as
 
 Schemes = Mapping[str, TensorScheme]
@@ -94,28 +95,31 @@ class Guard:
     """Promotes what it takes to keep the outputs; `wanted` is what the user decided already."""
 
     def __init__(self, search: Search, schemes: Schemes, wanted: Mapping[str, str], cosine: float,
-                 closer: bool = False):  # fmt: skip
-        """`closer`: scores are to be held as close as detections need it, for more time."""
-        self.closer = closer
+                 closer: bool = False, highest: bool = False):  # fmt: skip
+        """`closer`: scores are to be held as close as detections need it, for more time;
+        `highest`: it is the highest of them that are judged, and none need be closer than that."""
+        self.closer, self.timed = closer, closer or highest
         self.search, self.schemes, self.wanted, self.cosine = search, schemes, wanted, cosine
         self.how, self.placement = search.how, search.placement
         self.products = {layer(n): n for n in search.graph.nodes() if n.op in PRODUCTS}
         self.work = {name: REGISTRY[n.op].macs(n) for name, n in self.products.items()}
+        self.pace = {
+            name: max(macs, PER_NUMBER * self.products[name].outputs[0].type.size)
+            for name, macs in self.work.items()
+        }
         self.once = (
             rounded_once(search.placement, schemes)
-            if closer
+            if self.timed
             else Once({n: frozenset([n]) for n in schemes})
         )
         self.level = self.how.wider[0] if self.how.wider else None
         allowed = 2 * (1 - cosine)  # as a squared error: cos = 1 - e / 2 while e is small
         strict = self.strict = search.trial.reference.scores()
-        self.near = search.how.near if closer else ()
+        self.near = search.how.near if self.timed else ()
         self.hard = dict.fromkeys(search.trial.reference.names(), allowed)
-        self.goal = {
-            p: e / (CLOSER if closer else STRICT) if p in strict else e
-            for p, e in self.hard.items()
-        }
-        self.fine = {p: e * SUITS if p in strict else e for p, e in self.hard.items()}
+        times, fine = (1.0, 1.0) if highest else (CLOSER if closer else STRICT, SUITS)
+        self.goal = {p: e / times if p in strict else e for p, e in self.hard.items()}
+        self.fine = {p: e * fine if p in strict else e for p, e in self.hard.items()}
         self.exact = False  # weights of wider layers are not rounded in trials either: slower
 
     @functools.cached_property
@@ -150,7 +154,7 @@ class Guard:
     def sensitivities(self, all_of_them: Errors) -> tuple[Errors, dict[str, Errors]]:
         """What rounded weights alone cost, and what each tensor adds to that: the worst first."""
         base = self.search.errors({})
-        if self.closer and len(self.once) <= MORE_TRIALS:
+        if self.timed and len(self.once) <= MORE_TRIALS:
             return base, {n: self.search.alone(self.part([n])) for n in self.once}
         whole = _less(all_of_them, base)
         found: dict[str, Errors] = {}
@@ -212,7 +216,9 @@ class Guard:
         usual = chip.in_precision(self.how.precision)
 
         def takes(name: str, p: Precision) -> float:
-            return self.work[name] * (p.takes(self.products[name]) if self.closer else p.cost)
+            if not self.timed:
+                return self.work[name] * p.cost
+            return self.pace[name] * p.takes(self.products[name])
 
         whole = sum(takes(name, usual) for name in self.work)
         more = sum(
@@ -309,7 +315,7 @@ class Guard:
 
     def price(self, layers: Set[str]) -> float:
         """What it counts as to make these wider: time where it matters, or else work."""
-        more = self.time(self._leveled(layers)) - 1 if self.closer else self.share(layers)
+        more = self.time(self._leveled(layers)) - 1 if self.timed else self.share(layers)
         return more + CONVERSION
 
     def head(self, units: list[Unit]) -> list[Unit]:
@@ -339,7 +345,7 @@ class Guard:
     def _without(self, errors: Errors, base: Errors, units: list[Unit]) -> Errors:
         """Less what rounded weights of wider layers cost, where that counts: they are not rounded,
         but in trials all are. Each layer has its part in it by its work."""
-        if not self.closer and not self.exact:
+        if not self.timed and not self.exact:
             return errors
         less = self.share({n for u in units for n in u.layers})
         return {p: max(e - less * base[p], 0.0) for p, e in errors.items()}

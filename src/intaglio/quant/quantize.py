@@ -61,6 +61,7 @@ from intaglio.quant.unpack import already, own_scales, unpack_weights
 from intaglio.targets import Target
 
 EVEN = 16  # samples that tell the sizes of channels
+WORSE = 2.0  # times the error that late tensors' room may come to
 WEIGHTY = 0.25  # share of what the outputs may lose that makes rounding weights by data worth it
 
 
@@ -419,11 +420,14 @@ def settle(
                 methods, deep = dict.fromkeys(methods, "minmax"), max(deep, room.DEEP)
                 search.compare_roots(guard.strict)
                 guard = Guard(search, make(methods), wanted, options.accuracy, closer=True)
-            elif options.method == "auto" and room.few(count) and guard.strict and guard.suits():
-                deep, before = max(deep, room.DEEP), (deep, guard)
-                guard = Guard(search, make(methods), wanted, options.accuracy)
-                if not guard.suits():
-                    deep, guard = before
+            elif guard.strict:
+                search.compare_highest(guard.strict)
+                guard = Guard(search, make(methods), wanted, options.accuracy, highest=True)
+                if options.method == "auto" and room.few(count):
+                    deep, before = max(deep, room.DEEP), (deep, guard)
+                    guard = Guard(search, make(methods), wanted, options.accuracy, highest=True)
+                    if guard.over(guard.now) > max(1.0, WORSE * before[1].over(before[1].now)):
+                        deep, guard = before
             found = replace(guard.meet(), methods=methods, room=found.room, deep_room=deep)
             if options.method == "auto" and options.room is None:
                 found.room = room.choose(

@@ -146,6 +146,12 @@ class Search:
         if self.cache:
             self.cache.weights += " roots"
 
+    def compare_highest(self, parts: set[str]) -> None:
+        """From now on judge these parts of the outputs by their highest scores."""
+        self.trial.compare_highest(parts)
+        if self.cache:
+            self.cache.weights += " highest"
+
     def held_out(self, schemes: Sequence[Schemes]) -> Errors:
         """Errors where each sample has schemes of its own."""
         self.count += 1

@@ -34,6 +34,9 @@ ROUND: dict[str, Any] = {
 EXACT = (np.float32(2.0**-60), np.float32(-3e38), np.float32(3e38))  # step and ends of no rounding
 FEW = 4  # pairs of samples that are tried first,
 CLEAR = 0.5  # and the share of an error that shows that the others need not be
+HIGHEST = 1 / 1000  # of all scores: those that a threshold would lie among,
+AT_LEAST = 64  # and how many these are at least
+ROOT = 0.25  # what their square roots are taken for, to tell how large an error is
 Stored = tuple[Array, Array | None]  # weights, and what is added to the bias for them
 Errors = dict[str, float]  # relative squared error by part of an output
 
@@ -103,6 +106,7 @@ class Trial:
         self.names = [v.name for v in placement.tensors]
         self.steps = {v.name: _by_channel(v) for v in placement.between}
         self.roots: set[str] = set()  # parts of which square roots are compared
+        self.highest: dict[str, float] = {}  # parts of which only scores from this on are compared
         self.plain: list[dict[str, Array]] = []  # outputs with nothing but weights rounded
         self.biases: dict[str, Array] = {}
         if ahead is not None:
@@ -120,6 +124,22 @@ class Trial:
         """
         self.roots = parts
         self._known.clear()
+
+    def compare_highest(self, parts: set[str]) -> None:
+        """From now on compare square roots of these parts' highest scores, each as if it were ROOT.
+
+        Most places of a picture show nothing, and scores that are surely none hide, by their
+        number, what becomes of those that could be taken or left.
+        """
+        self._known.clear()
+        for n, columns in self.reference.parts.items():
+            for p in columns:
+                if f"{n}{p}" in parts:
+                    every = [p.of(o[n]).ravel() for o in self.reference.outputs]
+                    size = sum(a.size for a in every)
+                    most = min(max(AT_LEAST, int(HIGHEST * size)), size)
+                    top = np.concatenate([np.sort(a)[-most:] for a in every])
+                    self.highest[f"{n}{p}"] = float(np.sort(top)[-most])
 
     def run(
         self,
@@ -154,6 +174,12 @@ class Trial:
                 for (n, p), sums in halves[i % len(halves)].items():
                     if made[n].shape != wanted[n].shape:
                         sums.add(wanted[n], np.zeros_like(wanted[n]))
+                    elif f"{n}{p}" in self.highest:
+                        found = p.of(ref.outputs[i][n]) >= self.highest[f"{n}{p}"]
+                        a, b = (np.sqrt(np.maximum(p.of(o[n])[found], 0)) for o in (wanted, made))
+                        for half in halves:  # they are too few to be taken in two
+                            half[n, p].own += a.size * ROOT**2
+                            half[n, p].off += float(np.square(a - b).sum())
                     elif f"{n}{p}" in self.roots:
                         sums.add(*(np.sqrt(np.maximum(p.of(o[n]), 0)) for o in (wanted, made)))
                     else:

@@ -58,12 +58,16 @@ _BYTES = Stored(("i8", "u8", "i4", "u4"), zeros=True, grains=("channel", "tensor
 _WORDS = Stored((*_BYTES.types, "i16"), zeros=True, grains=_BYTES.grains)
 
 
-def _conv_cost(plain: float, tiles: float) -> Callable[[Node], float | None]:
-    """Costs of convolutions without groups: plain ones, and those that Winograd's tiles are for."""
+def _conv_cost(
+    plain: float, tiles: float, grouped: float | None = None
+) -> Callable[[Node], float | None]:
+    """Costs of convolutions: plain ones, those that Winograd's tiles are for, and in groups."""
 
     def cost(node: Node) -> float | None:
-        if node.op != "conv" or node.attrs["groups"] != 1:
+        if node.op != "conv":
             return None
+        if node.attrs["groups"] != 1:
+            return grouped
         w = node.inputs[1]
         around = {*node.attrs["stride"], *node.attrs["dilation"]}
         return tiles if w is not None and w.shape[2:] == (3, 3) and around == {1} else plain
@@ -74,6 +78,7 @@ def _conv_cost(plain: float, tiles: float) -> Callable[[Node], float | None]:
 # Costs: ResNet-18 and SqueezeNet 1.1 on one thread of an EPYC with AVX512-VNNI took 2.6 and 2.7
 # times int8's time in f32, 2.0 in bf16, 4.4 and 3.6 in f16, 5.3 and 7.0 in int16. Those of
 # convolutions are from the steps of YOLOv8n there: 1x1 and strided ones, and 3x3 by Winograd.
+# Those in groups multiply in f32 in any case: bf16 only adds rounding.
 PRECISIONS = (
     Precision("int8", Stored(("i8", "u8"), zeros=True), _BYTES, table_bits=10,
               cost_of=_conv_cost(1.0, 0.6)),
@@ -81,7 +86,7 @@ PRECISIONS = (
     floats("f32", 2.7, _conv_cost(3.7, 1.15)),
     floats("f16", 4.0),
 )  # fmt: skip
-BF16_LAYERS = floats("bf16", 2.0, _conv_cost(2.1, 1.2))
+BF16_LAYERS = floats("bf16", 2.0, _conv_cost(2.1, 1.2, grouped=4.0))
 WEIGHT_ONLY = Stored(("i8", "u8", "i4", "u4"), zeros=True, grains=("channel", "group"))
 DYNAMIC = ("matmul", "gemm", "lstm", "gru")
 
