@@ -158,6 +158,17 @@ def test_the_highest_scores_are_held_as_close_as_other_numbers():
     )
 
 
+def test_what_is_left_of_a_model_that_int8_ruins_is_brought_closer_while_time_lasts():
+    costs = dict.fromkeys([f"t{i}" for i in range(20)], 4e-4) | {"t1": 0.5}
+    how = {"parts": {"boxes": 0.0, "scores": 0.0}, "scores": ["scores"], "layers": 20}
+    held, _ = guard(costs, **how, highest=True)
+    ruined = held.meet()
+    assert {"t2"} < set(ruined.layers)
+    assert 1 < held.time(ruined.layers) <= MOST_TIME[0]
+    less = guard(costs | {"t1": 0.05}, **how, highest=True)[0].meet()
+    assert set(less.layers) == {"t2"}
+
+
 def test_a_layer_takes_time_for_what_it_makes():
     """A depthwise convolution multiplies little, but is not free; in bf16 it is no faster."""
     held, _ = guard({"t1": 0.03}, near=("bf16",), highest=True)

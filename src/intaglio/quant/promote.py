@@ -40,6 +40,7 @@ SUITS = 0.5  # share of what is allowed that scores may lose with nothing promot
 STRICT = 10.0  # times that scores beside other numbers are to be closer than anything else, if more
 CLOSER = 40.0  # likewise, where nothing but rounded tensors stands in the way
 SHARP = 0.1  # share of what is allowed that rounded weights alone may cost scores for that
+RUINED = 10.0  # times what is allowed: where int8 loses that, what is left is to be STRICT closer
 FUTILE = 1.5  # times what rounded weights alone cost: scores are not held closer than that
 MOST_TIME = (1.5, 1.8)  # of all layers in int8: what STRICT and CLOSER may cost
 HEAD = 0.1  # likewise, what the last layers of nothing but scores may take, to go first
@@ -98,7 +99,7 @@ class Guard:
                  closer: bool = False, highest: bool = False):  # fmt: skip
         """`closer`: scores are to be held as close as detections need it, for more time;
         `highest`: it is the highest of them that are judged, and none need be closer than that."""
-        self.closer, self.timed = closer, closer or highest
+        self.closer, self.highest, self.timed = closer, highest, closer or highest
         self.search, self.schemes, self.wanted, self.cosine = search, schemes, wanted, cosine
         self.how, self.placement = search.how, search.placement
         self.products = {layer(n): n for n in search.graph.nodes() if n.op in PRODUCTS}
@@ -243,6 +244,8 @@ class Guard:
         found = Found(cosine=_cosine(now), curve=[Point((), 0.0, _cosine(now), True)])
         if self.suits():
             return found
+        if self.highest and self.over(now) > RUINED:  # few tensors do that, and all others add up
+            self.goal = {p: e / STRICT for p, e in self.hard.items()}
         base, single = self.sensitivities(now)
         self.exact = not self.closer and self.over(base, hard=True) > HEAVY
         for p, e in base.items():
@@ -251,7 +254,7 @@ class Guard:
         many = self.enough(base, single, ranked) if ranked else 0
         some = self.in_time(ranked, many)
         predicted = self._remaining(base, single, ranked[:some])
-        if self.closer and self.over(predicted, hard=True) <= 1:
+        if self.timed and self.over(predicted, hard=True) <= 1:
             many = some
         chosen, step, short = list[Unit](), 1, 0
         while len(chosen) < len(ranked) and self.over(now) > 1:
