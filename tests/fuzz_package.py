@@ -32,32 +32,24 @@ BATCH = 250
 
 
 # ---- the driver --------------------------------------------------------------------------------
-def build_driver(every: bool = False) -> Path:
-    """The sanitizer build of the driver, in a build directory of its own.
-
-    It has the kernels that this machine would choose, or those of `every` instruction set.
-    """
-    folder = ROOT / ("build-sanitize-all" if every else "build-sanitize")
-    folder = Path(os.environ.get("INTAGLIO_SANITIZE_BUILD", folder))
+def build_driver() -> Path:
+    """The sanitizer build of the driver, in a build directory of its own, with the kernels of every
+    instruction set that this machine has."""
+    folder = Path(os.environ.get("INTAGLIO_SANITIZE_BUILD", ROOT / "build-sanitize"))
     places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     cmake, ninja = shutil.which("cmake", path=places), shutil.which("ninja", path=places)
     if cmake is None:
         raise RuntimeError("cmake is missing; pip install cmake ninja")
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
     options = [*generator, "-DINTAGLIO_SANITIZE=ON", "-DINTAGLIO_TESTS=ON"]
-    options += [] if every else [f"-DINTAGLIO_ISAS={';'.join(machine_isas())}"]
+    isas = [name for name, bits in native.ISA_BITS.items() if bits and not bits & ~native.machine()]
+    options += [f"-DINTAGLIO_ISAS={';'.join(isas)}"]
     folder.mkdir(exist_ok=True)
     with open(folder / ".lock", "w") as lock:  # parallel test runs must not build at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in ([cmake, "-S", ROOT, "-B", folder, *options], [cmake, "--build", folder]):
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder / "fuzz_driver"
-
-
-def machine_isas() -> list[str]:
-    """The instruction sets whose kernels this machine chooses: not AVX2's where it has AVX-512."""
-    isas = [name for name, bits in native.ISA_BITS.items() if bits and not bits & ~native.machine()]
-    return [name for name in isas if name != "avx2" or "avx512" not in isas]
 
 
 def run_driver(driver: Path, files: Sequence[bytes]) -> tuple[str, str, int]:
@@ -73,9 +65,9 @@ def run_driver(driver: Path, files: Sequence[bytes]) -> tuple[str, str, int]:
     return summary, "" if done.returncode == 0 else f"exit {done.returncode}\n{words}", at
 
 
-def corpus(models: bool, every: bool = False) -> list[bytes]:
+def corpus(models: bool) -> list[bytes]:
     """Good files to start from."""
-    isas = {0, native.machine(), *([native.ISA_BITS["avx2"] & native.machine()] if every else [])}
+    isas = {0, native.ISA_BITS["avx2"] & native.machine(), native.machine()}
     files = [make().package(isa=isa).bytes for make in SAMPLES.values() for isa in sorted(isas)]
     if models:
         files += list(compiled_node_tests())
@@ -101,11 +93,10 @@ def compiled_node_tests() -> Iterator[bytes]:
 
 
 def fuzz(
-    count: int, seed: int = 0, models: bool = False, keep: Path | None = None, show: bool = False,
-    every: bool = False,
-) -> list[str]:  # fmt: skip
+    count: int, seed: int = 0, models: bool = False, keep: Path | None = None, show: bool = False
+) -> list[str]:
     """Send `count` mutated files to the driver; the failures in words."""
-    driver, files, rng = build_driver(every), corpus(models, every), random.Random(seed)
+    driver, files, rng = build_driver(), corpus(models), random.Random(seed)
     summary, words, at = run_driver(driver, files)
     failures = [f"good file {at}: {words}"] if words else []
     by_op: dict[bytes, list[bytes]] = {}  # every operation is as likely as any other
@@ -139,7 +130,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--models", action="store_true", help="also start from ONNX node tests")
     args = parser.parse_args()
-    failures = fuzz(args.count, args.seed, args.models, show=True, every=True)
+    failures = fuzz(args.count, args.seed, args.models, show=True)
     for words in failures:
         print(words)
     print(f"{args.count} mutated files, {len(failures)} failures")

@@ -21,7 +21,7 @@ from intaglio.native import CCall, CTensor
 
 POINTER = ctypes.POINTER(CTensor)
 EXTREMES = [2**63 - 1, -(2**63), 2**62, -(2**62), 2**31, -(2**31), 2**32, 1000, -1000]
-SEEDS = range(4)
+SEEDS = range(3)  # another one runs on the sanitized library
 SECONDS = 4.0
 
 

@@ -31,7 +31,7 @@ UNBENT = ("act", "kind", "act_args", "dtype", "taps_act", "taps_args", "expand_a
 Call = tuple[str, list[np.ndarray | None], dict[str, Any]]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))  # another one runs on the sanitized library
 def test_calls_that_are_almost_right(seed: int) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.test_hostile_hot", str(seed)],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from tests import fuzz_package
@@ -49,6 +52,28 @@ def test_the_driver_runs_good_files(driver):
     summary, words, _ = fuzz_package.run_driver(driver, files)
     assert not words
     assert summary.startswith(f"files {len(files)} refused 0")
+
+
+def sanitized(driver: Path, *arguments: str, seconds: int) -> subprocess.CompletedProcess[str]:
+    """Python with the sanitized library, whose checks see the arrays of numpy, too."""
+    found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True)
+    env = {
+        **os.environ,
+        "LD_PRELOAD": found.stdout.strip(),
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",  # Python itself leaks
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "INTAGLIO_LIBRARY": str(driver.parent / "libintaglio.so"),
+        "PYTHONMALLOC": "malloc",
+    }
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=seconds)
+
+
+@pytest.mark.parametrize("calls", ["test_hostile", "test_hostile_hot"])
+def test_hostile_calls_on_every_isa(driver, calls):
+    done = sanitized(driver, "-m", f"tests.kernels.{calls}", "11", seconds=120)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
+    assert int(done.stdout.splitlines()[-1].split()[0]) > 50, "hardly any call was accepted"
 
 
 def test_mutations_get_past_the_checksums():
