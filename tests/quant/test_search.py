@@ -257,8 +257,13 @@ def test_only_the_highest_scores_are_compared_where_asked_for():
     rounded = {"a": affine(0.0, 40.0, "i8")}
     with Trial(graph, placement, lambda n: (n.inputs[1].data, None), reference) as trial:
         plain = trial.errors(rounded)
-        trial.compare_highest({"y"})
-        highest = trial.errors(rounded)
+        search = Search(graph, placement, trial, lambda methods: {})
+        search.compare_highest({"y"})
+        highest = search.errors(rounded)
+        search.trial_without = lambda layers: Trial(
+            graph, placement, lambda n: (n.inputs[1].data, None), reference
+        )
+        assert search.errors_without(rounded, {"c"}) == pytest.approx(highest)
         given = trial._given(rounded)
         made = [trial.sessions.every[0].run({**x, **given})["y"] for x in data]
     m, w = np.ravel(made), np.ravel([o["y"] for o in reference.outputs])

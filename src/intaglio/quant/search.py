@@ -122,7 +122,7 @@ class Search:
 
         def tried() -> Errors:
             with make(layers) as trial:
-                trial.roots = self.trial.roots
+                trial.roots, trial.highest = self.trial.roots, self.trial.highest
                 return trial.errors(schemes)
 
         if self.cache is None:
