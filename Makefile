@@ -1,6 +1,7 @@
 # make demo      compile and run a small network, end to end
 # make test      everything that a fresh clone can test (about ten minutes at most)
-# make test-all  the slow tests too; some read the models in ../shared
+# make test-all  the slow tests too, three minutes more; some read the models in ../shared (or INTAGLIO_SHARED),
+#                some want torch, which the environment of `make bench` has, or TensorFlow
 # make bench     speed, start-up and memory, beside the peers (which it installs, apart from ours): 45 minutes,
 #                and half an hour more the first time; BENCH="--quick" for a few models only: 10 minutes, and 5;
 #                BENCH="--float" without int8, BENCH="--accuracy" with what int8 costs: hours
