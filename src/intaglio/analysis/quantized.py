@@ -15,6 +15,7 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.quant.data import Samples
 from intaglio.quant.observe import Progress
 from intaglio.quant.quantize import Quantized
+from intaglio.quant.streaming import keeping, with_state
 from intaglio.targets import Target
 
 COMPARED = 8  # samples that the float and the quantised model are compared on
@@ -59,16 +60,24 @@ def check(
 ) -> dict[str, Any]:
     """How accurate it is, and how fast, beside the float model."""
     found: dict[str, Any] = {}
+    state = made.graph.state
     if samples is not None:
-        some = samples.take(COMPARED)
+        some: Sequence[Mapping[str, Array]] = samples.take(COMPARED)
+        if state:
+            some = with_state(keeping(made.float_graph, state), some)
         compared = accuracy.compare(
-            made.float_graph, made.graph, some, observations=made.observations, progress=progress
+            keeping(made.float_graph, {}),
+            keeping(made.graph, {}),
+            some,
+            observations=made.observations,
+            progress=progress,
         )
         found["accuracy"] = compared.to_dict() | {"samples": len(some)}
     if target == "cpu":
         progress("measuring the speed", 0, None)
         inputs = samples[0] if samples else agreement.usable_inputs(made.float_graph)[0]
-        found["milliseconds"] = _speed([made.float_graph, made.graph], inputs)
+        inputs = {name: a for name, a in inputs.items() if name not in state}
+        found["milliseconds"] = _speed([keeping(made.float_graph, state), made.graph], inputs)
     return found
 
 
@@ -150,7 +159,7 @@ def _table(found: Mapping[str, Any], every: bool) -> list[str]:
     ]
     rows += [(m["output"], "output", m["cosine"], m["error"], None, None) for m in found["outputs"]]
     name, op = (max(len(r[i]) for r in rows) for i in (0, 1))
-    few = f"the {len(shown)} layers of {len(layers)} that err most" if shown else "no layer errs"
+    few = f"the {len(shown)} layers of {len(layers)} that err most" if shown else "its outputs"
     what = "every layer" if every else few
     lines = [
         f"beside the float model on {found['samples']} samples, {what}; "

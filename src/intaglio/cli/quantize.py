@@ -121,6 +121,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, limit: int
     from intaglio.quant.datafree import without_data
     from intaglio.quant.quantize import Options, calibrate, put_in
     from intaglio.quant.scheme import Scheme
+    from intaglio.quant.streaming import given_inputs
 
     path = Path(out) if out else Path(model).with_name(f"{Path(model).stem}_int8.itg")
     if path.suffix not in (".itg", ".onnx"):
@@ -173,7 +174,7 @@ def command(model: str, out: str | None, data: str | None, bgr: bool, limit: int
         graph = intaglio.load(model, **options.load_arguments(**rest))
         preprocess(graph.copy(), **pictures)  # says what is wrong with it before the long work
         found = None if data is None else samples(
-            data, [(v.name, v.type) for v in graph.inputs], color="bgr" if bgr else "rgb",
+            data, given_inputs(graph), color="bgr" if bgr else "rgb",
             resize=resize, seed=seed, limit=limit, warn=warned.append, **pixels,
         )  # fmt: skip
         common: dict[str, Any] = {"target": target, "scheme": wishes, "warn": warned.append}

@@ -22,6 +22,7 @@ from intaglio.quant.place import PRODUCTS, layer
 from intaglio.quant.quantize import Options, Quantized, calibrate, prepare
 from intaglio.quant.search import some_of
 from intaglio.quant.smooth import NORMS
+from intaglio.quant.streaming import given_inputs, keeping, with_state
 from intaglio.targets import Target
 
 if TYPE_CHECKING:
@@ -208,10 +209,13 @@ def _samples(graph: Graph, data: Any, how: dict[str, Any]) -> Any:
     """The samples, read once; what says how to read them is taken out of `how`."""
     keys = ("mean", "std", "layout", "color", "resize", "pad_value", "limit", "seed")
     own = {k: how.pop(k) for k in keys if k in how}
-    return data_samples(data, [(v.name, v.type) for v in graph.inputs], **own)
+    return data_samples(data, given_inputs(graph), **own)
 
 
 def _cosine(graph: Graph, given: Any) -> Metric:
     """The worst cosine of a part of an output."""
-    reference = Reference.of(graph, some_of(given, JUDGES))
-    return lambda g: min(m.cosine for m in reference.compare(g))
+    some = some_of(given, JUDGES)
+    if graph.state:
+        some = with_state(graph, some)
+    reference = Reference.of(keeping(graph, {}), some)
+    return lambda g: min(m.cosine for m in reference.compare(keeping(g, {})))

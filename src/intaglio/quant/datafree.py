@@ -17,6 +17,7 @@ from intaglio.quant.data import samples as data_samples
 from intaglio.quant.place import FLOATS, layer
 from intaglio.quant.quantize import Quantized, prepare
 from intaglio.quant.scheme import Scheme
+from intaglio.quant.streaming import given_inputs, keeping, with_state
 from intaglio.quant.tokens import with_random_words
 from intaglio.quant.unpack import already
 from intaglio.quant.weights import dynamic, weight_only
@@ -63,7 +64,9 @@ def without_data(
     else:
         stored = WEIGHTS[weights]
         seen = _samples(graph, data, warn) if data is not None and "4" in weights else []
-        made = weight_only(graph, stored, each, symmetric=stored != "u4", keep=keep, samples=seen)
+        made = weight_only(keeping(graph, {}), stored, each, symmetric=stored != "u4", keep=keep,
+                           samples=seen)  # fmt: skip
+        made.state = dict(graph.state)
     before = {layer(n) for n in graph.nodes() if _changed(n)}  # by the file itself
     kind = "int8" if mode == "dynamic" else f"{weights} weights"
     layers = {layer(n): kind for n in made.nodes() if _changed(n) and layer(n) not in before}
@@ -91,8 +94,8 @@ def _refuse(chip: Target, mode: str, dtype: str, group: int) -> None:
 
 def _samples(graph: Graph, data: Any, warn: Callable[[str], None]) -> list[Mapping[str, Array]]:
     """The samples, and as many more as can be made of words."""
-    given = data_samples(data, [(v.name, v.type) for v in graph.inputs], warn=warn)
-    return with_random_words(graph, list(given))
+    given = list(data_samples(data, given_inputs(graph), warn=warn))
+    return with_random_words(graph, with_state(graph, given) if graph.state else given)
 
 
 def _kept(

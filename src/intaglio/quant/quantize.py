@@ -55,7 +55,7 @@ from intaglio.quant.store import (
     store_all,
 )
 from intaglio.quant.store import stored_weights as stored_weights
-from intaglio.quant.streaming import calibrated
+from intaglio.quant.streaming import calibrated, given_inputs
 from intaglio.quant.trial import Ahead, Trial
 from intaglio.quant.unpack import already, own_scales, unpack_weights
 from intaglio.targets import Target
@@ -155,9 +155,8 @@ def calibrate(
     refuse_types(placement, given)
     given = own_scales(placement, how.precision) | given
     samples = data_samples(
-        data, [(v.name, v.type) for v in graph.inputs if v.name not in graph.state], mean=mean,
-        std=std, layout=layout, color=color, resize=resize, pad_value=pad_value, limit=limit,
-        seed=seed, warn=warn,
+        data, given_inputs(graph), mean=mean, std=std, layout=layout, color=color, resize=resize,
+        pad_value=pad_value, limit=limit, seed=seed, warn=warn,
     )  # fmt: skip
     state = graph.state
     samples = calibrated(graph, samples, data_samples)

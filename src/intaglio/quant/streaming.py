@@ -6,7 +6,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import intaglio
-from intaglio.ir import Array, Graph
+from intaglio.ir import Array, Graph, Type
+
+
+def given_inputs(graph: Graph) -> list[tuple[str, Type]]:
+    """What samples are for: all inputs but those that a session keeps by itself."""
+    return [(v.name, v.type) for v in graph.inputs if v.name not in graph.state]
+
+
+def keeping(graph: Graph, state: Mapping[str, Array | None]) -> Graph:
+    """The graph with this state; with none, it is read and given like any input and output."""
+    if dict(graph.state) == {} == dict(state):
+        return graph
+    made = graph.copy()
+    made.state = dict(state)
+    return made
 
 
 def with_state(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> list[dict[str, Array]]:
