@@ -90,7 +90,9 @@ def case(name: str) -> Case:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:]
             raise NotExported(f"{name}: could not be exported: {' '.join(said)}")
     if not path.exists():
-        raise SystemExit(f"no model '{name}': give the path of an ONNX file, or one of {LIST}")
+        raise SystemExit(
+            f"no model '{name}': give the path of an ONNX file, or one of {', '.join(LIST)}"
+        )
     return Case(path.stem, path.resolve())
 
 
