@@ -101,7 +101,7 @@ def test_trials_are_what_the_built_model_does():
     made = calibrate(graph, data, options=Options(method="minmax", accuracy=None, correct=False,
                                                   rounding="nearest"))  # fmt: skip
     from intaglio.quant.assign import from_integers
-    from intaglio.quant.quantize import stored_weights
+    from intaglio.quant.store import stored_weights
 
     options = Options(rounding="nearest")
     placement = place(graph, {})

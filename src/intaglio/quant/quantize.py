@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,19 +16,18 @@ import intaglio
 from intaglio import dtypes, passes, targets
 from intaglio.errors import BadInput
 from intaglio.frontends.preprocess import preprocess, split
-from intaglio.ir import Array, Graph, Node, Value
+from intaglio.ir import Array, Graph
 from intaglio.passes.fold import FOLD
-from intaglio.quant import channels, room
 from intaglio.quant.apart import keep_apart
-from intaglio.quant.assign import Integers, assign, from_integers
+from intaglio.quant.assign import from_integers
 from intaglio.quant.compare import Reference
-from intaglio.quant.correct import channel_axis, shift_bias
+from intaglio.quant.correct import shift_bias
+from intaglio.quant.data import Samples
 from intaglio.quant.data import samples as data_samples
+from intaglio.quant.draft import Draft
 from intaglio.quant.enough import Enough, spread
 from intaglio.quant.equalize import equalizable, equalize
 from intaglio.quant.formats import (
-    USUAL,
-    Formats,
     formats,
     refuse_missing,
     refuse_types,
@@ -36,33 +35,32 @@ from intaglio.quant.formats import (
 )
 from intaglio.quant.halves import instead_of_f16, refuse_large, too_large
 from intaglio.quant.insert import insert, round_halves
-from intaglio.quant.observe import Observation, Progress, Stops, observe
+from intaglio.quant.observe import Observation, Progress, observe
 from intaglio.quant.options import METHODS as METHODS
 from intaglio.quant.options import Options as Options
 from intaglio.quant.options import with_keywords
 from intaglio.quant.pages import small_pages
-from intaglio.quant.place import PRODUCTS, Between, Placement, layer, place
+from intaglio.quant.place import PRODUCTS, layer
 from intaglio.quant.probe import collecting_late
-from intaglio.quant.promote import Found, Guard, Point
+from intaglio.quant.promote import Found, Point
 from intaglio.quant.recurrent import candidates, quantize_recurrent
-from intaglio.quant.scheme import Scheme, TensorScheme
-from intaglio.quant.search import SAMPLES, Cache, Search, some_at, some_of, subject
+from intaglio.quant.scheme import Scheme
+from intaglio.quant.search import SAMPLES, some_at, some_of
+from intaglio.quant.settle import settle, worth_trying
 from intaglio.quant.smooth import smooth
 from intaglio.quant.store import (
     bias_shift,
     bias_shifts,
     rounded_by_data,
     store_all,
+    stored_weights,
 )
-from intaglio.quant.store import stored_weights as stored_weights
 from intaglio.quant.streaming import calibrated, given_inputs
-from intaglio.quant.trial import Ahead, Trial
+from intaglio.quant.trial import Ahead
 from intaglio.quant.unpack import already, own_scales, unpack_weights
 from intaglio.targets import Target
 
 EVEN = 16  # samples that tell the sizes of channels
-WORSE = 2.0  # times the error that late tensors' room may come to
-WEIGHTY = 0.25  # share of what the outputs may lose that makes rounding weights by data worth it
 
 
 @dataclass
@@ -145,15 +143,14 @@ def calibrate(
     if scheme:
         wanted |= scheme.wanted(graph, warn)
     refuse_missing(chip, wanted)
-    placement = place(graph, wanted, chip, how.precision)
+    draft = Draft(graph, chip, options, how, wanted, given, progress)
     recurrent = [layer(n) for n in candidates(graph, wanted, chip)]
-    if not placement.nodes and not recurrent:
-        why = "; ".join(dict.fromkeys(placement.floats.values()))
+    if not draft.placement.nodes and not recurrent:
+        why = "; ".join(dict.fromkeys(draft.placement.floats.values()))
         raise BadInput("there is nothing to quantise: no convolution or product with constant "
                        f"weights in f32{f' ({why})' if why else ''}{already(graph)}")  # fmt: skip
-    placement.between = find_between(graph, placement, how, False, given)
-    refuse_types(placement, given)
-    given = own_scales(placement, how.precision) | given
+    refuse_types(draft.placement, given)
+    draft.given = own_scales(draft.placement, how.precision) | given
     samples = data_samples(
         data, given_inputs(graph), mean=mean, std=std, layout=layout, color=color, resize=resize,
         pad_value=pad_value, limit=limit, seed=seed, warn=warn,
@@ -161,67 +158,31 @@ def calibrate(
     state = graph.state
     samples = calibrated(graph, samples, data_samples)
     even_out(graph, samples, options, progress)
-    count, enough, shown = len(samples), None, some_at(len(samples))
-    if samples.spare and count > room.MANY:
-        order = spread(count)
-        samples, shown = samples.at(order), sorted(range(SAMPLES), key=order.__getitem__)
-        low, high = dtypes.limits(how.tensors[how.precision])
-        enough = Enough(high - low)
-    many = count > room.MANY
-    placement.between = find_between(graph, placement, how, many, given)
-    outputs: dict[int, dict[str, Array]] = {i: {} for i in shown}
-    with ThreadPoolExecutor(1) as aside:  # what does not depend on samples, while they are run
-        storing, running = aside.submit(store_all, placement, options, given, how), Event()
-        ahead = None
-        if worth_trying(placement, options, given) and options.rounding != "data":
-            ahead = Ahead.of(graph, placement, storing.result, running, aside)
-        try:
-            seen = look(graph, placement, samples, progress, outputs=outputs, enough=enough,
-                        started=running.set)  # fmt: skip
-        finally:
-            running.set()
-    weights = storing.result()
-    refuse_large(placement, seen)
-    if enough and (used := max(o.samples for o in seen.values())) < count:
-        samples, shown = samples.at(range(used)), [i for i in shown if i < used]
-        warn(enough.words(used, count))
-    notes = keep_apart(graph, placement, find_ranges(placement, seen, options, how))
+    reference, ahead = first_look(draft, samples, warn)
+    refuse_large(draft.placement, draft.seen)
+    notes = keep_apart(graph, draft.placement, draft.ranges())
     if notes:
         if how.wider:
-            wanted |= {name: how.wider[-1] for note in notes for name in note.floats}
-        placement = place(graph, wanted, chip, how.precision)
-        placement.between = find_between(graph, placement, how, many, given)
-        seen = look(graph, placement, samples, progress, seen)
-        weights = store_all(placement, options, given, how)
+            draft.wanted |= {name: how.wider[-1] for note in notes for name in note.floats}
+        draft.place()
+        draft.look()
+        draft.weights = store_all(draft.placement, options, draft.given, how)
         if ahead:
             ahead.close()
         ahead = None
     if options.rounding == "data":
-        weights |= rounded_by_data(graph, weights, samples, options, progress)
-    reference = Reference.by([samples[i] for i in shown], [outputs[i] for i in shown])
-    shifts = bias_shifts(weights, seen) if options.correct else {}
-    found = settle(graph, wanted, placement, seen, samples, reference, weights, shifts, options,
-                   given, progress, how, count, ahead)  # fmt: skip
-    if found.layers:
-        placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
-        placement.between = find_between(graph, placement, how, many, given)
-        for n in placement.floats:
-            if layer(n) in found.layers:
-                placement.floats[n] = f"{how.precision} is too coarse for what it reads"
-        seen = look(graph, placement, samples, progress, seen)
-    if large := too_large(placement, seen):
-        other = instead_of_f16(chip)
-        found.notes += [f"'{layer(n)}' computes in {other}, not f16: {w}" for n, w in large.items()]
-        found.layers |= {layer(n): other for n in large}
-        placement = place(graph, {**wanted, **found.layers}, chip, how.precision)
-        seen = look(graph, placement, samples, progress, seen)
-    options = replace(options, methods={**found.methods, **options.methods}, room=found.room,
-                      deep_room=found.deep_room)  # fmt: skip
-    made = build(graph, placement, seen, options, given, weights, shifts, how)
+        draft.weights |= rounded_by_data(graph, draft.weights, draft.samples, options, progress)
+    if options.correct:
+        draft.shifts = bias_shifts(draft.weights, draft.seen)
+    found = settle(draft, reference, ahead)
+    promote(draft, found)
+    draft.options = replace(options, methods={**found.methods, **options.methods}, room=found.room,
+                            deep_room=found.deep_room)  # fmt: skip
+    made = build(draft)
     made.notes += [*map(str, notes), *found.notes]
-    made.curve, made.samples = found.curve, len(samples)
+    made.curve, made.samples = found.curve, len(draft.samples)
     if recurrent:
-        quantize_recurrent(made, recurrent, samples, options.accuracy, wanted, progress)
+        quantize_recurrent(made, recurrent, draft.samples, options.accuracy, wanted, progress)
     made.graph.state = state
     preprocess(made.graph, **pictures)
     return made
@@ -292,174 +253,64 @@ def even_out(
         equalize(graph, observe(graph, list(axes), few, progress=progress, channels=axes))
 
 
-def look(
-    graph: Graph,
-    placement: Placement,
-    samples: Sequence[Mapping[str, Array]],
-    progress: Progress | None = None,
-    seen: Mapping[Value, Observation] = {},
-    outputs: MutableMapping[int, dict[str, Array]] | None = None,
-    enough: Stops | None = None,
-    started: Callable[[], None] = lambda: None,
-) -> dict[Value, Observation]:
-    """What the tensors hold that are rounded, unless all of it was `seen` already."""
-    halves = [v for n in placement.halves for v in (n.inputs[0], n.outputs[0]) if v is not None]
-    tensors = list(dict.fromkeys([*placement.tensors, *halves]))
-    if seen and all(v in seen for v in tensors):
-        return dict(seen)
-    made = observe(
-        graph, tensors, samples, progress=progress, channels=means(placement), outputs=outputs,
-        enough=enough, started=started,
-    )  # fmt: skip
-    return made
+def first_look(
+    draft: Draft, samples: Samples, warn: Callable[[str], None]
+) -> tuple[Reference, Ahead | None]:
+    """Run the samples, as many as help, and store the weights meanwhile.
 
-
-def means(placement: Placement) -> dict[Value, int]:
-    """Tensors of which the mean of every channel is of use, and the axis of those."""
-    products = [n for n in placement.nodes if n.op in PRODUCTS]
-    return {n.inputs[0]: channel_axis(n) for n in products if placement.quantized(n.inputs[0])}  # type: ignore[misc]
-
-
-def find_ranges(placement: Placement, seen: Mapping[Value, Observation], options: Options,
-                how: Formats = USUAL) -> dict[Value, tuple[float, float]]:  # fmt: skip
-    """The range that each quantised tensor is to hold."""
-    usual = "minmax" if options.method == "auto" else options.method
-    methods = {v: options.methods.get(v.name, usual) for v in placement.tensors}
-    dtype, symmetric = how.tensors[how.precision], how.precision in how.symmetric
-    found = {v: seen[v].range(m, dtype, symmetric) for v, m in methods.items()}
-    return room.with_room(found, seen, options.room or 1.0, options.deep_room)
-
-
-def find_between(
-    graph: Graph,
-    placement: Placement,
-    how: Formats,
-    many: bool,
-    given: Mapping[str, TensorScheme],
-) -> dict[Value, Between]:
-    """Tensors that get scales by channel: where `many` samples tell what those hold, or a scheme
-    does."""
-    found = channels.find(graph, placement) if how.per == "channel" else {}
-    told = {name for name, t in given.items() if len(t.scale) > 1}
-    return {v: around for v, around in found.items() if many or v.name in told}
-
-
-def settle(
-    graph: Graph,
-    wanted: Mapping[str, str],
-    placement: Placement,
-    seen: Mapping[Value, Observation],
-    samples: Sequence[Mapping[str, Array]],
-    reference: Reference,
-    weights: dict[Node, Integers],
-    shifts: dict[Node, Array | None],
-    options: Options,
-    given: Mapping[str, TensorScheme],
-    progress: Progress | None = None,
-    how: Formats = USUAL,
-    many: int = 0,
-    ahead: Ahead | None = None,
-) -> Found:
-    """How to range each tensor, and the layers that must not be int8: by measuring the outputs.
-
-    The samples stand for `many` that were given.
-    Where rounding the weights costs the outputs too much, samples decide it, in place. `ahead` is
-    the model to try things with, if it is there already.
+    Comes back with what the float model makes of some of them, and the model to try things with.
     """
-    if not worth_trying(placement, options, given):
-        return Found(room=options.room or 1.0, deep_room=options.deep_room)
-
-    deep, shares = options.deep_room, channels.shares(placement, seen)
-
-    def make(methods: Mapping[str, str], more: float = options.room or 1.0,
-             left_out: int | None = None) -> dict[str, TensorScheme]:  # fmt: skip
-        own = replace(options, methods={**methods, **options.methods}, room=1.0, deep_room=1.0)
-        ranges = find_ranges(placement, seen, own, how)
-        if left_out is not None:
-            ranges = room.without(ranges, seen, left_out)
-        tensors = assign(placement, room.with_room(ranges, seen, more, deep), how, shares)
-        tensors |= {name: given[name] for name in tensors if name in given}
-        return {name: t for name, t in tensors.items() if t.scale}
-
-    def stored(node: Node) -> tuple[Array, Array | None]:
-        return from_integers(*weights[node]), shifts.get(node)
-
-    def own(node: Node) -> tuple[Array, Array | None]:
-        return node.inputs[1].data, None  # type: ignore[union-attr,return-value]
-
-    count = many or len(samples)
-    cache = None
-    if options.resume:
-        made = [(*weights[n], shifts.get(n)) for n in weights]
-        cache = Cache(options.resume, subject(graph, reference, made))
-    if ahead:
-        ahead.correct(placement, shifts)
-    trial = Trial(graph, placement, stored, reference, ahead)
-    try:
-        search = Search(graph, placement, trial, make, cache, progress, {*given, *wanted}, how)
-        search.trial_without = lambda layers: Trial(
-            graph, placement, lambda n: own(n) if layer(n) in layers else stored(n), reference
-        )
-        many_seen = count > room.MANY
-        methods = search.choose_methods(many=many_seen) if options.method == "auto" else {}
-        found = Found(methods, options.room or 1.0, options.deep_room)
-        if options.accuracy is not None:
-            guard = Guard(search, make(methods), wanted, options.accuracy)
-            if options.rounding == "auto" and guard.weights_matter(WEIGHTY):
-                weights |= rounded_by_data(graph, weights, samples, options, progress)
-                if options.correct:
-                    shifts |= bias_shifts(weights, seen)
-                trial.close()
-                search.trial = trial = Trial(graph, placement, stored, reference)
-                if cache:
-                    cache.weights = "data"
-                guard = Guard(search, make(methods), wanted, options.accuracy)
-            if options.method == "auto" and room.few(count) and guard.can_be_closer():
-                # few samples show few of what scores are high for: nothing is cut off
-                methods, deep = dict.fromkeys(methods, "minmax"), max(deep, room.DEEP)
-                search.compare_roots(guard.strict)
-                guard = Guard(search, make(methods), wanted, options.accuracy, closer=True)
-            elif guard.strict:
-                search.compare_highest(guard.strict)
-                guard = Guard(search, make(methods), wanted, options.accuracy, highest=True)
-                if options.method == "auto" and room.few(count):
-                    deep, before = max(deep, room.DEEP), (deep, guard)
-                    guard = Guard(search, make(methods), wanted, options.accuracy, highest=True)
-                    if guard.over(guard.now) > max(1.0, WORSE * before[1].over(before[1].now)):
-                        deep, guard = before
-            found = replace(guard.meet(), methods=methods, room=found.room, deep_room=deep)
-            if options.method == "auto" and options.room is None:
-                found.room = room.choose(
-                    search,
-                    count,
-                    lambda r, f: guard.kept(make(methods, r, f), found.layers),
-                )
-        return found
-    finally:
-        trial.close()
+    draft.samples, draft.count = samples, len(samples)
+    enough, shown = None, some_at(draft.count)
+    if samples.spare and draft.many:
+        order = spread(draft.count)
+        draft.samples, shown = samples.at(order), sorted(range(SAMPLES), key=order.__getitem__)
+        low, high = dtypes.limits(draft.how.tensors[draft.how.precision])
+        enough = Enough(high - low)
+    draft.find_between()
+    outputs: dict[int, dict[str, Array]] = {i: {} for i in shown}
+    with ThreadPoolExecutor(1) as aside:  # what does not depend on samples, while they are run
+        storing = aside.submit(store_all, draft.placement, draft.options, draft.given, draft.how)
+        running, ahead = Event(), None
+        if worth_trying(draft) and draft.options.rounding != "data":
+            ahead = Ahead.of(draft.graph, draft.placement, storing.result, running, aside)
+        try:
+            draft.look(outputs, enough, running.set)
+        finally:
+            running.set()
+    draft.weights = storing.result()
+    if enough and (used := max(o.samples for o in draft.seen.values())) < draft.count:
+        draft.samples, shown = draft.samples.at(range(used)), [i for i in shown if i < used]
+        warn(enough.words(used, draft.count))
+    return Reference.by([draft.samples[i] for i in shown], [outputs[i] for i in shown]), ahead
 
 
-def worth_trying(placement: Placement, options: Options, given: Mapping[str, TensorScheme]) -> bool:
-    """Is anything left to be found by trying?"""
-    if options.method != "auto" and options.accuracy is None:
-        return False
-    return not all(v.name in given for v in placement.tensors)
+def promote(draft: Draft, found: Found) -> None:
+    """Give layers the precision that was found for them, or one that holds what they meet."""
+    if found.layers:
+        draft.place(found.layers)
+        for n in draft.placement.floats:
+            if layer(n) in found.layers:
+                draft.placement.floats[n] = f"{draft.how.precision} is too coarse for what it reads"
+        draft.look()
+    if large := too_large(draft.placement, draft.seen):
+        other = instead_of_f16(draft.chip)
+        found.notes += [f"'{layer(n)}' computes in {other}, not f16: {w}" for n, w in large.items()]
+        found.layers |= {layer(n): other for n in large}
+        draft.place(found.layers)
+        draft.look()
 
 
-def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
-          options: Options, given: Mapping[str, TensorScheme] = {},
-          weights: Mapping[Node, Integers] | None = None,
-          shifts: Mapping[Node, Array | None] = {}, how: Formats = USUAL) -> Quantized:  # fmt: skip
-    """The quantised graph by what was observed, and `given`; `graph` itself becomes it."""
+def build(draft: Draft) -> Quantized:
+    """The quantised graph by all that is known; the draft's graph itself becomes it."""
+    graph, placement, options = draft.graph, draft.placement, draft.options
     before = graph.copy()
-    shares = channels.shares(placement, seen)
-    tensors = assign(placement, find_ranges(placement, seen, options, how), how, shares)
-    tensors |= {name: given[name] for name in tensors if name in given}
+    tensors = draft.schemes(draft.ranges())
     placement.drop(v for v in placement.tensors if not tensors[v.name].scale)
     products = [n for n in placement.nodes if n.op in PRODUCTS]
-    known = weights or {}
     weights = {
-        n: known.get(n) or stored_weights(n, options, given, how, placement.nodes[n])
+        n: draft.weights.get(n)
+        or stored_weights(n, options, draft.given, draft.how, placement.nodes[n])
         for n in products
     }
     scheme = Scheme(dict(tensors), model=graph.name)
@@ -470,9 +321,10 @@ def build(graph: Graph, placement: Placement, seen: Mapping[Value, Observation],
     for n, (_, made) in weights.items():
         scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
     floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
-    observations = {v.name: o for v, o in seen.items()}
+    observations = {v.name: o for v, o in draft.seen.items()}
     for n, integers in weights.items() if options.correct else ():
-        shift = shifts[n] if n in shifts else bias_shift(n, from_integers(*integers), seen)
+        known = draft.shifts
+        shift = known[n] if n in known else bias_shift(n, from_integers(*integers), draft.seen)
         if shift is not None:
             shift_bias(n, shift)
     insert(graph, placement, tensors, weights)
