@@ -4,7 +4,7 @@
 //   (x0 + y1) (x1 + y0) = x0 y0 + x1 y1 + x0 x1 + y0 y1
 // The last two terms are the same for all columns, and for all rows. Those of columns, negative, may lie before the weights of
 // a panel: then the compiler knows that no sum of an input and a weight needs more than 16 bits. Those of rows are found here.
-// One row of three or four gets all products beside the others, so that adders and multipliers are busy alike.
+// One sum of four gets all products beside the others, so that adders and multipliers are busy alike.
 #pragma once
 typedef struct product {  // of n rows with some panels, at points [first, last)
   const uint16_t *x, *w;
@@ -84,7 +84,8 @@ INLINE vq dot(vq sum, vq x, vq w) {
 // M rows at a time; the last tile may do a few rows again.
 INLINE void multiply_rows(const int M, const int V, const way WAY, const product *all) {
   product p = *all;  // or GCC would read it again after every store
-  const int N = V * PARTS, WHOLE = WAY == HALF ? M / 3 : 0;  // rows that get all products
+  const int N = V * PARTS;
+#define WHOLE(m, v) (WAY != HALF || ((m) * N + (v)) % 4 == 0)  // gets all products
   for (int64_t point = p.first; point < p.last; point++) {
     const uint32_t *start = point == SIZE + 1 ? p.start : WAY == HALF ? (const uint32_t *)(p.w - ITG_QW_PAIR) : p.zeros;
     const int64_t start_step = WAY == HALF && point != SIZE + 1 ? p.panel / 2 : ITG_PANEL;
@@ -97,9 +98,10 @@ INLINE void multiply_rows(const int M, const int V, const way WAY, const product
       vq sum[8][ITG_QW_PANELS * PARTS];
       UNROLL for (int v = 0; v < N; v++) {
         vq from = vq_load(start + v / PARTS * start_step + v % PARTS * QL);
-        UNROLL for (int m = WHOLE; m < M; m++) sum[m][v] = WAY == HALF ? vq_add(from, vq_set((int)p.cross[r + m])) : from;
-        if (WHOLE) from = (vq)((vu)from - (vu)vq_load(p.w - ITG_QW_PAIR + v * p.panel));  // without the head
-        UNROLL for (int m = 0; m < WHOLE; m++) sum[m][v] = from;
+        vq bare = from;  // without the head
+        if (WAY == HALF) bare = (vq)((vu)from - (vu)vq_load(p.w - ITG_QW_PAIR + v * p.panel));
+        UNROLL for (int m = 0; m < M; m++)
+          sum[m][v] = WHOLE(m, v) ? bare : vq_add(from, vq_set((int)p.cross[r + m]));
       }
       for (int64_t k = 0, far = p.pairs; w < end; k += 2, far += 2) {
         vq y[ITG_QW_PANELS * PARTS], z[ITG_QW_PANELS * PARTS];
@@ -115,7 +117,7 @@ INLINE void multiply_rows(const int M, const int V, const way WAY, const product
           UNROLL for (int m = 0; m < M; m++) {
             const vq x = vq_set(two_of(row[m] + k)), other = vq_set(two_of(row[m] + far));
             UNROLL for (int v = 0; v < N; v++)
-              if (m < WHOLE) sum[m][v] = dot(dot(sum[m][v], x, y[v]), other, z[v]);
+              if (WHOLE(m, v)) sum[m][v] = dot(dot(sum[m][v], x, y[v]), other, z[v]);
               else sum[m][v] = dot(sum[m][v], vq_add16(x, z[v]), vq_add16(other, y[v]));
           }
           continue;
@@ -143,6 +145,7 @@ INLINE void multiply_rows(const int M, const int V, const way WAY, const product
     p.x += p.x_step, p.w += p.w_step, p.out += ITG_PANEL;
     if (WAY == HALF) p.cross += ITG_QW_ROOM;
   }
+#undef WHOLE
 }
 
 #define ROWS(M, V)                                                                  \
