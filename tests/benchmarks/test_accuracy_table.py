@@ -1,5 +1,6 @@
 """Metrics on cases that can be counted by hand, and one model that ships through every step."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -246,3 +247,15 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
         __main__.main(["no_such_model"])
     assert "there is no model 'no_such_model'" in capsys.readouterr().err
     assert Score(1.0).parts == []
+
+
+def test_scores_of_other_pictures_are_kept_apart(tmp_path, monkeypatch):
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"any")
+    task = dataclasses.replace(one.TASKS["ultraface"], file=lambda: model)
+    monkeypatch.setattr(engines, "PACKAGES", {"peer": ["numpy"]})
+    monkeypatch.delenv("INTAGLIO_IMAGENET", raising=False)
+    usual = one._kept("ultraface", task, "peer", False)
+    assert usual == one._kept("ultraface", task, "peer", False)
+    monkeypatch.setenv("INTAGLIO_IMAGENET", str(tmp_path))
+    assert one._kept("ultraface", task, "peer", False) != usual
