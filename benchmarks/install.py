@@ -38,9 +38,8 @@ def main() -> None:
     print(f"installing {', '.join(names)}: some minutes ...", flush=True)
     refused: dict[str, str] = {}
     if install(names) is not None:
-        torch = [
-            r for r in names if r.startswith("torch")
-        ]  # keeps its version, whoever asks for it
+        # torch keeps its version, whoever asks for it
+        torch = [r for r in names if r.startswith("torch")]
         for i, name in enumerate(names, 1):
             print(f"[{i}/{len(names)}] {name}", flush=True)
             if why := install([name] if name in torch else [*torch, name]):

@@ -194,13 +194,23 @@ def test_accuracy_is_a_cosine():
         Options(accuracy=99)
 
 
-def test_roots_of_scores_are_compared_where_asked_for():
-    graph, data = network(False), samples(2)
-    (c,) = graph.outputs
-    graph = prepare(Graph(graph.inputs, [sigmoid(c)], ["y"]))
+def scores(data):
+    """A network that ends in scores, and what makes a trial of it whose weights are not rounded."""
+    graph = network(False)
+    graph = prepare(Graph(graph.inputs, [sigmoid(graph.outputs[0])], ["y"]))
     placement, reference = place(graph, {}), Reference.of(graph, data)
+
+    def try_it():
+        return Trial(graph, placement, lambda n: (n.inputs[1].data, None), reference)
+
+    return graph, placement, reference, try_it
+
+
+def test_roots_of_scores_are_compared_where_asked_for():
+    data = samples(2)
+    _, _, reference, try_it = scores(data)
     rounded = {"a": affine(0.0, 40.0, "i8")}
-    with Trial(graph, placement, lambda n: (n.inputs[1].data, None), reference) as trial:
+    with try_it() as trial:
         plain = trial.errors(rounded)
         trial.compare_roots({"y"})
         roots = trial.errors(rounded)
@@ -250,19 +260,15 @@ def test_what_many_samples_say_of_a_sixth_of_the_tensors_is_followed(many):
 
 
 def test_only_the_highest_scores_are_compared_where_asked_for():
-    graph, data = network(False), samples(2)
-    (c,) = graph.outputs
-    graph = prepare(Graph(graph.inputs, [sigmoid(c)], ["y"]))
-    placement, reference = place(graph, {}), Reference.of(graph, data)
+    data = samples(2)
+    graph, placement, reference, try_it = scores(data)
     rounded = {"a": affine(0.0, 40.0, "i8")}
-    with Trial(graph, placement, lambda n: (n.inputs[1].data, None), reference) as trial:
+    with try_it() as trial:
         plain = trial.errors(rounded)
         search = Search(graph, placement, trial, lambda methods: {})
         search.compare_highest({"y"})
         highest = search.errors(rounded)
-        search.trial_without = lambda layers: Trial(
-            graph, placement, lambda n: (n.inputs[1].data, None), reference
-        )
+        search.trial_without = lambda layers: try_it()
         assert search.errors_without(rounded, {"c"}) == pytest.approx(highest)
         given = trial._given(rounded)
         made = [trial.sessions.every[0].run({**x, **given})["y"] for x in data]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from intaglio import targets
 from intaglio.errors import BadInput
+from intaglio.frontends import load
 from intaglio.ir import Graph
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant import migrate
@@ -40,8 +42,6 @@ STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("minmax", {"method": "minmax"}),
     ("kl", {"method": "kl"}),
 )
-READING = ("shapes", "dims", "values", "inputs", "outputs", "dtypes", "state", "signature",
-           "weights")  # fmt: skip  # keywords of `intaglio.load`
 LADDER = (0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999)  # cosines that are asked for in turn
 
 
@@ -201,7 +201,8 @@ def _graph(model: str | Path | Graph, how: dict[str, Any]) -> Graph:
     """The model, read once; what says how to read it is taken out of `how`."""
     if isinstance(model, Graph):
         return model
-    own = {k: how.pop(k) for k in READING if k in how}
+    known = inspect.getfullargspec(load).kwonlyargs
+    own = {k: how.pop(k) for k in known if k in how}
     return prepare(model, how.get("target", "cpu"), **own)
 
 

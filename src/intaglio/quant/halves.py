@@ -29,14 +29,11 @@ def too_large(placement: Placement, seen: Mapping[Value, Observation]) -> dict[N
 def refuse_large(placement: Placement, seen: Mapping[Value, Observation]) -> None:
     """BadInput where a user wants f16 for what it does not hold."""
     for n, words in too_large(placement, seen).items():
-        raise BadInput(f"layer '{layer(n)}' is to compute in f16: {words}; {_remedy(placement)}")
+        raise BadInput(f"layer '{layer(n)}' is to compute in f16: {words}; "
+                       f"use {instead_of_f16(placement.chip)} for it")  # fmt: skip
 
 
 def instead_of_f16(chip: Target) -> str:
     """What the target computes in that has the range of f32, or else the most bits."""
     names = [p.name for p in chip.precisions]
     return next((p for p in ("bf16", "f32", "int16") if p in names), chip.usual.name)
-
-
-def _remedy(placement: Placement) -> str:
-    return f"use {instead_of_f16(placement.chip)} for it"

@@ -213,7 +213,7 @@ def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any
         if isinstance(model, Graph):
             if load:
                 raise BadInput(f"{next(iter(load))}= is no option of quantisation, and for model "
-                               "files only: a Graph is read already")  # fmt: skip
+                               "files only: a Graph is read already; leave it out")  # fmt: skip
             graph = model.copy()
         else:
             graph = intaglio.load(os.fspath(model), **load)

@@ -102,11 +102,15 @@ class Search:
         self.count = 0
         self.trial_without: Callable[[Collection[str]], Trial] | None = None
 
-    def errors(self, schemes: Schemes, fine: float = 0.0) -> Errors:
-        """What the outputs lose; where that is far below `fine`, by a few of the samples."""
+    def _tell(self) -> None:
+        """One more trial."""
         self.count += 1
         if self.progress:
             self.progress("trying what is accurate", self.count, None)
+
+    def errors(self, schemes: Schemes, fine: float = 0.0) -> Errors:
+        """What the outputs lose; where that is far below `fine`, by a few of the samples."""
+        self._tell()
         if self.cache:
             return self.cache.errors(self.trial, schemes, fine)
         return self.trial.errors(schemes, fine)
@@ -115,9 +119,7 @@ class Search:
         """What the outputs lose where these layers have the model's own weights."""
         if self.trial_without is None or not layers:
             return self.errors(schemes)
-        self.count += 1
-        if self.progress:
-            self.progress("trying what is accurate", self.count, None)
+        self._tell()
         make = self.trial_without
 
         def tried() -> Errors:
@@ -131,9 +133,7 @@ class Search:
 
     def alone(self, schemes: Schemes) -> Errors:
         """What the outputs lose by these beside what they lose by rounded weights."""
-        self.count += 1
-        if self.progress:
-            self.progress("trying what is accurate", self.count, None)
+        self._tell()
         if self.cache is None:
             return self.trial.alone(schemes)
         return self.cache.found(
