@@ -27,8 +27,10 @@ def cases(shape: tuple[int, ...]) -> list[tuple[str, str, list[Any], dict[str, A
     x, of = some(*shape), [np.float32(0.5), np.int8(3)]
     few = x.reshape(1, -1, 24)
     at = np.arange(2 * shape[1], dtype=np.int32)[:, None]
-    mixed = [np.minimum(at // 2 + np.array([0, 1], np.int32), shape[1] - 1).astype(np.int32),
-             np.full((len(at), 2), 1024, np.int32)]  # fmt: skip
+    mixed = [
+        np.minimum(at // 2 + np.array([0, 1], np.int32), shape[1] - 1).astype(np.int32),
+        np.full((len(at), 2), 1024, np.int32),
+    ]
     window = {"kernel": (3, 3), "stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1)}
     return [
         ("lookup, bytes", "lookup", [x, some(256)], {}),

@@ -92,9 +92,12 @@ def measure(engine: str, model: Path, images: Path, folder: Path) -> dict[str, A
     """Seconds and megabytes, or why there are none."""
     command = [sys.executable, "-m", "benchmarks.calibration", "--child", engine, str(model)]
     done = subprocess.run(
-        [*command, str(images), str(folder / f"{engine}.onnx")], cwd=ROOT, capture_output=True,
-        text=True, timeout=LONGEST,
-    )  # fmt: skip
+        [*command, str(images), str(folder / f"{engine}.onnx")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+    )
     if done.returncode:
         said = [s for s in done.stderr.splitlines() if s.strip()] or ["it said nothing"]
         return {"failed": said[-1][:300]}

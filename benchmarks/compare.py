@@ -300,9 +300,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", help="default: 1,2")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each engine in each row")
     parser.add_argument(
-        "--clock", choices=worker.CLOCKS, default="wall",
+        "--clock",
+        choices=worker.CLOCKS,
+        default="wall",
         help="cpu: time on the processor, for one thread on a machine that others use too",
-    )  # fmt: skip
+    )
     parser.add_argument("--precision", choices=peers.precisions(OURS), default="f32")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--markdown", metavar="FILE")
@@ -312,8 +314,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threads = [int(n) for n in asked.split(",")]
     if given.clock == "cpu" and max(threads) > 1:
         parser.error("--clock cpu counts waiting threads as work: use it with --threads 1")
-    found = run(cases, threads, chosen, given.seconds, given.clock, given.json, given.markdown,
-                given.precision)  # fmt: skip
+    found = run(
+        cases,
+        threads,
+        chosen,
+        given.seconds,
+        given.clock,
+        given.json,
+        given.markdown,
+        given.precision,
+    )
     print(report(found, chosen), end="")
     return failures(found)
 

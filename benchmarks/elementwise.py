@@ -16,10 +16,21 @@ from intaglio.targets.cpu import LEVELS
 
 COUNT = 3072  # floats: input and output stay in the first-level cache
 ACTIVATIONS: list[tuple[str, dict[str, Any]]] = [
-    ("relu", {}), ("hardswish", {}), ("exp", {}), ("log", {}), ("sigmoid", {}), ("swish", {}),
-    ("tanh", {}), ("elu", {}), ("softplus", {}), ("mish", {}), ("erf", {}), ("gelu", {}),
-    ("gelu", {"approximate": "tanh"}), ("sin", {}),
-]  # fmt: skip
+    ("relu", {}),
+    ("hardswish", {}),
+    ("exp", {}),
+    ("log", {}),
+    ("sigmoid", {}),
+    ("swish", {}),
+    ("tanh", {}),
+    ("elu", {}),
+    ("softplus", {}),
+    ("mish", {}),
+    ("erf", {}),
+    ("gelu", {}),
+    ("gelu", {"approximate": "tanh"}),
+    ("sin", {}),
+]
 SHAPES = [(16384,), (1 << 22,), (1, 56, 56, 64), (8, 14, 14, 480), (1, 3, 80, 80, 2)]
 
 
@@ -47,9 +58,14 @@ def gate(isa: str, shape: tuple[int, ...]) -> tuple[list[Callable[[], None]], Ca
     scale, c = runner("mul", isa, [a, b])
     add, d = runner("add", isa, [c, r])
     clip, e = runner("clip", isa, [d], lo=0.0, hi=6.0)
-    chain, f = runner("cpu.chain", isa, [x, y, g, r], ops=("swish", "add", "mul", "add", "clip"),
-                      args=(0, 0, 1, 2, 4, 5, 6, 3, 7, 0),
-                      params=(1.0, 0, 0, 0, 0, 0, 0, 0, 0, 6.0))  # fmt: skip
+    chain, f = runner(
+        "cpu.chain",
+        isa,
+        [x, y, g, r],
+        ops=("swish", "add", "mul", "add", "clip"),
+        args=(0, 0, 1, 2, 4, 5, 6, 3, 7, 0),
+        params=(1.0, 0, 0, 0, 0, 0, 0, 0, 0, 6.0),
+    )
     steps = [swish, shift, scale, add, clip]
     for step in [*steps, chain]:
         step()
@@ -62,8 +78,14 @@ def main() -> None:
     nothing = fastest(runner("relu", isa, [floats(0)])[0])  # what a call costs from Python
     print(f"{isa}, one thread\n{'activation':28}{'ns/element':>12}")
     for op, attrs in ACTIVATIONS:
-        t = fastest(runner(op, isa, [4 * floats(COUNT) if op != "log" else floats(COUNT) ** 2],
-                           **attrs)[0]) - nothing  # fmt: skip
+        t = (
+            fastest(
+                runner(
+                    op, isa, [4 * floats(COUNT) if op != "log" else floats(COUNT) ** 2], **attrs
+                )[0]
+            )
+            - nothing
+        )
         print(f"{' '.join([op, *attrs.values()]):28}{t / COUNT * 1e9:12.3f}")
     print(f"\n{'five steps or one chain':28}{'us':>10}{'us':>10}{'faster':>9}")
     for shape in SHAPES:

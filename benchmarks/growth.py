@@ -46,9 +46,14 @@ def network(batch: int = 1, size: int = 64, blocks: int = 4, width: int = 32) ->
         scale = (inputs * kernel**2) ** -0.5
         w = rng.standard_normal((outputs, inputs, kernel, kernel), np.float32) * np.float32(scale)
         return ops.conv(
-            x, constant(w), constant(np.zeros(outputs, np.float32)), stride=(stride, stride),
-            pad=(kernel // 2,) * 4, dilation=(1, 1), groups=groups,
-        )  # fmt: skip
+            x,
+            constant(w),
+            constant(np.zeros(outputs, np.float32)),
+            stride=(stride, stride),
+            pad=(kernel // 2,) * 4,
+            dilation=(1, 1),
+            groups=groups,
+        )
 
     x = Value(Type("f32", (batch, 3, size, size)), "x")
     y = ops.relu(conv(x, width, 3, stride=2))
@@ -112,11 +117,12 @@ def transformer(nodes: int, width: int = 32, length: int = 16) -> bytes:
         last = block(last)
     float32, shape = TensorProto.FLOAT, [1, length, width]
     graph = helper.make_graph(
-        made, "stack",
+        made,
+        "stack",
         [helper.make_tensor_value_info("x", float32, shape)],
         [helper.make_tensor_value_info(last, float32, shape)],
         weights,
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)])
     return bytes(model.SerializeToString())
 
@@ -219,18 +225,24 @@ def charts(found: dict[str, dict[float, Row]]) -> list[svg.Chart]:
     names = ("load", "optimise", "compile")
     made.append(
         svg.Chart(
-            "Graph size: seconds to compile", "nodes in the file", "processor seconds",
+            "Graph size: seconds to compile",
+            "nodes in the file",
+            "processor seconds",
             {name: [(n, row[name]) for n, row in graph.items()] for name in names},
-            log_y=True, dashed={"linear": [(small, small * line), (large, large * line)]},
+            log_y=True,
+            dashed={"linear": [(small, small * line), (large, large * line)]},
         )
-    )  # fmt: skip
+    )
     return made
 
 
 def report(found: dict[str, dict[float, Row]], busy: machine.Busy) -> str:
     """The figures as Markdown."""
-    parts = ["# How cost grows\n", "Written by `python -m benchmarks.growth`; the picture is "
-             "[growth.svg](growth.svg).\n", "![growth](growth.svg)\n"]  # fmt: skip
+    parts = [
+        "# How cost grows\n",
+        "Written by `python -m benchmarks.growth`; the picture is [growth.svg](growth.svg).\n",
+        "![growth](growth.svg)\n",
+    ]
     about = machine.describe()
     parts.append(f"{about['cpu']}, {about['cpus']} CPUs, {about['isa']}. Least of many runs.")
     if busy.crowded:
@@ -256,9 +268,16 @@ def report(found: dict[str, dict[float, Row]], busy: machine.Busy) -> str:
     graph = found["nodes"]
     lines = [["nodes", "load s", "optimise s", "compile s", "optimise, ms per node", "nodes left"]]
     for n, row in graph.items():
-        lines.append([f"{n:,.0f}", f"{row['load']:.2f}", f"{row['optimise']:.2f}",
-                      f"{row['compile']:.2f}", f"{row['optimise'] / n * 1e3:.2f}",
-                      f"{row['left']:,.0f}"])  # fmt: skip
+        lines.append(
+            [
+                f"{n:,.0f}",
+                f"{row['load']:.2f}",
+                f"{row['optimise']:.2f}",
+                f"{row['compile']:.2f}",
+                f"{row['optimise'] / n * 1e3:.2f}",
+                f"{row['left']:,.0f}",
+            ]
+        )
     big = max(graph)
     grows = exponent({n: row["optimise"] for n, row in graph.items() if n >= big / 12})
     verdict = "within" if graph[big]["optimise"] <= LIMIT else "ABOVE"

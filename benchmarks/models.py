@@ -23,10 +23,27 @@ SHARED = Path(os.environ.get("INTAGLIO_SHARED", ROOT.parent / "shared"))
 ZOO = Path(os.environ.get("INTAGLIO_ZOO", ROOT / "build" / "zoo"))
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 
-LIST = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2", "squeezenet1_1",
-        "efficientnet_lite0", "resnet18", "resnet50", "yolov8n_320", "yolov8n_640", "yolov5s_320",
-        "yolov5s_640", "minilm_l6", "bert_mini", "vit_tiny_224", "lstm", "gru", "unet_small",
-        "espcn_x3")  # fmt: skip
+LIST = (
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "shufflenet_v2",
+    "squeezenet1_1",
+    "efficientnet_lite0",
+    "resnet18",
+    "resnet50",
+    "yolov8n_320",
+    "yolov8n_640",
+    "yolov5s_320",
+    "yolov5s_640",
+    "minilm_l6",
+    "bert_mini",
+    "vit_tiny_224",
+    "lstm",
+    "gru",
+    "unet_small",
+    "espcn_x3",
+)
 QUICK = ("mobilenet_v2", "resnet18", "bert_mini", "gru")
 
 

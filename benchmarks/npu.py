@@ -80,8 +80,14 @@ def quantized(one: Case, per: str | None = None, activations: str = "int8") -> G
         n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()
     ):
         return graph
-    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False, per=per,
-                  activations=activations)  # fmt: skip
+    how = Options(
+        method="minmax",
+        accuracy=None,
+        rounding="nearest",
+        correct=False,
+        per=per,
+        activations=activations,
+    )
     return intaglio.quantize(graph, one.samples(SAMPLES), target=CHIPS[0], options=how)
 
 
@@ -200,15 +206,18 @@ def sizes(rows: list[Row]) -> Iterator[str]:
         one = sum(m.weights for m in modules), max(m.internal for m in modules)
         found = {"channel": (row.weights, row.internal), "tensor": one}
         for per, (w, i) in found.items():
-            yield (f"| {row.model} | one per {per} | {w:,} | {weights:,} | {i:,} | {internal:,} "
-                   f"| {where} |")  # fmt: skip
+            yield (
+                f"| {row.model} | one per {per} | {w:,} | {weights:,} | {i:,} | {internal:,} "
+                f"| {where} |"
+            )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.npu", description=__doc__,
+        prog="python -m benchmarks.npu",
+        description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the zoo and ../shared")
     parser.add_argument("--chips", default=",".join(CHIPS))
     parser.add_argument("--precision", choices=("int8", "int16", "fp16"), default="int8")
@@ -239,8 +248,10 @@ def main() -> int:
     for words in sizes(rows) if given.precision == "int8" else ():
         print(words, flush=True)
     if slow := max((r for r in rows if r.ok), key=lambda r: r.predict, default=None):
-        print(f"\npredicting the speed of a compiled model takes at most {slow.predict:.0f} ms "
-              f"({slow.model} on {slow.chip}, {slow.instructions} instructions)")  # fmt: skip
+        print(
+            f"\npredicting the speed of a compiled model takes at most {slow.predict:.0f} ms "
+            f"({slow.model} on {slow.chip}, {slow.instructions} instructions)"
+        )
     return sum(not r.ok for r in rows) > 0
 
 

@@ -35,20 +35,35 @@ from intaglio.targets import chip
 from intaglio.targets.chip import Chip
 
 NETS = {  # what the table calls a network -> ours
-    r"mobilenetv2.*": "mobilenet_v2", r"resnet50(-v2-7|V2)": "resnet50_v2",
-    r"resnet50_.*": "resnet50", r"yolov5s_relu": "yolov5s_relu", r"yolov5n": "yolov5n",
-    r"yolov5s(_det)?": "yolov5s", r"yolov5s_v6.1_3output_.*": "yolov5s_3output",
-    r"yolov5s_v6.1_fuse_.*": "yolov5s_fuse", r"yolov5s_tpukernel_.*": "yolov5s_tpukernel",
-    r"yolov6n": "yolov6n", r"yolov8n": "yolov8n", r"yolov8s": "yolov8s",
-    r"yolov8s_(det|fp.*)": "yolov8s_det", r"yolov8s_seg": "yolov8s_seg",
-    r"yolov11s_.*": "yolo11s", r"yolox_s_.*": "yolox_s",
-    r"RetinaFace_mobile320": "retinaface_320", r"retinaface_mobilenet0.25_.*": "retinaface_640",
-    r"centernet_.*": "centernet", r"lprnet_.*": "lprnet", r"bert4torch_.*": "bert",
-}  # fmt: skip
+    r"mobilenetv2.*": "mobilenet_v2",
+    r"resnet50(-v2-7|V2)": "resnet50_v2",
+    r"resnet50_.*": "resnet50",
+    r"yolov5s_relu": "yolov5s_relu",
+    r"yolov5n": "yolov5n",
+    r"yolov5s(_det)?": "yolov5s",
+    r"yolov5s_v6.1_3output_.*": "yolov5s_3output",
+    r"yolov5s_v6.1_fuse_.*": "yolov5s_fuse",
+    r"yolov5s_tpukernel_.*": "yolov5s_tpukernel",
+    r"yolov6n": "yolov6n",
+    r"yolov8n": "yolov8n",
+    r"yolov8s": "yolov8s",
+    r"yolov8s_(det|fp.*)": "yolov8s_det",
+    r"yolov8s_seg": "yolov8s_seg",
+    r"yolov11s_.*": "yolo11s",
+    r"yolox_s_.*": "yolox_s",
+    r"RetinaFace_mobile320": "retinaface_320",
+    r"retinaface_mobilenet0.25_.*": "retinaface_640",
+    r"centernet_.*": "centernet",
+    r"lprnet_.*": "lprnet",
+    r"bert4torch_.*": "bert",
+}
 MIXED = {  # int8 models of sophon-demo that keep parts in floats; its scripts say which
-    ("sophgo", "yolox_s"): (("yolox_s.first", False), ("yolox_s.middle", True),
-                            ("yolox_s.heads", False)),
-}  # fmt: skip
+    ("sophgo", "yolox_s"): (
+        ("yolox_s.first", False),
+        ("yolox_s.middle", True),
+        ("yolox_s.heads", False),
+    )
+}
 ASIDE = {  # networks that are predicted and printed, but neither fitted to nor counted
     "yolov5s_fuse": "what it does to images and boxes on the chip is not rebuilt",
     "yolov5s_tpukernel": "its speed tells hardly any time for the transposes that it lacks",
@@ -96,8 +111,14 @@ def read(path: Path, family: str | None = None) -> list[Row]:
             continue
         if dtype not in chip.load(line["chip"]).types:
             continue
-        row = Row(line["chip"], net, dtype, int(line["batch"]), int(line["cores"]),
-                  float(line["ms_per_sample"]))  # fmt: skip
+        row = Row(
+            line["chip"],
+            net,
+            dtype,
+            int(line["batch"]),
+            int(line["cores"]),
+            float(line["ms_per_sample"]),
+        )
         found[replace(row, milliseconds=0.0)] = row
     return list(found.values())
 
@@ -115,8 +136,13 @@ Codes = list[tuple[str, np.ndarray]]  # the programs of a row, each with its typ
 
 def programs(row: Row, kept: Path | None) -> list[Codes]:
     """The code of a row's networks for its chip: on all of its cores, and on one."""
-    return [[(dtype, program(Row(row.chip, net, dtype, row.batch, cores, 0.0), kept))
-             for net, dtype in parts(row)] for cores in {row.cores, 1}]  # fmt: skip
+    return [
+        [
+            (dtype, program(Row(row.chip, net, dtype, row.batch, cores, 0.0), kept))
+            for net, dtype in parts(row)
+        ]
+        for cores in {row.cores, 1}
+    ]
 
 
 @cache
@@ -154,9 +180,13 @@ Known = dict[tuple[object, ...], float]
 def taken(code: np.ndarray, dtype: str, c: Chip, known: Known) -> float:
     """Cycles of a program; worked out once for each value of the constants that it depends on."""
     alone = int(np.frombuffer(code, PROGRAM, 1)["cores"][0]) > 1
-    seen = {k: v for k, v in c.timing.items() if k not in ("start", "call", "turn")
-            and (not k.startswith("use.") or k == f"use.{dtype}")
-            and (alone or k != "alone")}  # fmt: skip
+    seen = {
+        k: v
+        for k, v in c.timing.items()
+        if k not in ("start", "call", "turn")
+        and (not k.startswith("use.") or k == f"use.{dtype}")
+        and (alone or k != "alone")
+    }
     tables = tuple(c.units["lut"].rate.items()) if "lut" in c.units else ()
     key = (id(code), dtype, tables, *sorted(seen.items()))
     if key not in known:
@@ -234,8 +264,9 @@ class Fit:
                 damp /= 2
         return values
 
-    def moved(self, rows: Sequence[Row], values: Constants, off: np.ndarray,
-              damp: float) -> Constants:  # fmt: skip
+    def moved(
+        self, rows: Sequence[Row], values: Constants, off: np.ndarray, damp: float
+    ) -> Constants:
         """The constants after one step."""
         guess = self.first()
         first = np.log([guess[k] for k in values])
@@ -280,8 +311,14 @@ def _badness(off: np.ndarray) -> float:
     return float(np.abs(off).mean() + 0.5 * np.sqrt((off * off).mean()))
 
 
-def _solved(slopes: np.ndarray, base: np.ndarray, first: np.ndarray, at: np.ndarray,
-            most: np.ndarray, pull: float) -> np.ndarray:  # fmt: skip
+def _solved(
+    slopes: np.ndarray,
+    base: np.ndarray,
+    first: np.ndarray,
+    at: np.ndarray,
+    most: np.ndarray,
+    pull: float,
+) -> np.ndarray:
     """Where errors that are linear, base + slopes x, are least by amount; no x above its `most`."""
     x, free = at, np.ones(len(at), bool)
     for _ in range(12):
@@ -338,8 +375,10 @@ def summary(found: Sequence[tuple[Row, float, float | None]], tables: dict[str, 
     for name, rows in {**chips, **tables, "all": [r for r, *_ in found]}.items():
         mine = [x for x in found if x[0] in rows]
         nets = len({x[0].net for x in mine})
-        told = [f"{words(np.mean(off))} | {words(max(off))}" if off else "- | -"
-                for off in (errors(mine, 1), errors(mine, 2))]  # fmt: skip
+        told = [
+            f"{words(np.mean(off))} | {words(max(off))}" if off else "- | -"
+            for off in (errors(mine, 1), errors(mine, 2))
+        ]
         print(f"| {name} | {len(mine)} | {nets} | {told[0]} | {told[1]} |")
 
 
@@ -354,16 +393,23 @@ def words(share: float) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.npu_fit")
-    parser.add_argument("--rows", type=Path, nargs="+", required=True,
-                        help="tables of published speeds")  # fmt: skip
+    parser.add_argument(
+        "--rows", type=Path, nargs="+", required=True, help="tables of published speeds"
+    )
     parser.add_argument("--family", choices=sorted(FIRST), help="only its chips")
     parser.add_argument("--chip", help="only this one")
     parser.add_argument("--without", default="", help="networks to leave out, with commas between")
     parser.add_argument("--cache", type=Path, help="where compiled programs are kept")
     parser.add_argument("--fit", action="store_true", help="fit the constants anew")
     args = parser.parse_args()
-    tables = {t.name: [r for r in read(t, args.family) if args.chip in (None, r.chip)
-                       and r.net not in args.without.split(",")] for t in args.rows}  # fmt: skip
+    tables = {
+        t.name: [
+            r
+            for r in read(t, args.family)
+            if args.chip in (None, r.chip) and r.net not in args.without.split(",")
+        ]
+        for t in args.rows
+    }
     rows = [r for table in tables.values() for r in table]
     found = []
     for name in dict.fromkeys(r.chip for r in rows):

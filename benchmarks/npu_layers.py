@@ -23,10 +23,18 @@ class Net:
     def image(self, channels: int, height: int, width: int, batch: int = 1) -> Value:
         return Value(Type("i8", (batch, channels, height, width)), "x")
 
-    def conv(self, x: Value, channels: int, kernel: int | tuple[int, int] = 1,
-             stride: int | tuple[int, int] = 1, *, act: str | None = None,
-             add: Value | None = None, deep: bool = True,
-             pad: tuple[int, ...] | None = None) -> Value:  # fmt: skip
+    def conv(
+        self,
+        x: Value,
+        channels: int,
+        kernel: int | tuple[int, int] = 1,
+        stride: int | tuple[int, int] = 1,
+        *,
+        act: str | None = None,
+        add: Value | None = None,
+        deep: bool = True,
+        pad: tuple[int, ...] | None = None,
+    ) -> Value:
         k = (kernel, kernel) if isinstance(kernel, int) else kernel
         s = (stride, stride) if isinstance(stride, int) else stride
         p = (k[0] // 2, k[1] // 2) if pad is None else pad
@@ -36,26 +44,55 @@ class Net:
         table = None if act in ("relu", "none") else np.zeros(256, np.int8)
         rest = {"base": -128} if table is not None else {}
         op = ops.conv if deep else ops.depthwise
-        return op(x, w, np.ones(channels, np.float32), np.zeros(channels, np.int32), add, table,
-                  stride=s, pad=p, dilation=(1, 1), r_factor=1.0 if add is not None else 0.0,
-                  **ZERO, **BYTES, **rest)  # fmt: skip
+        return op(
+            x,
+            w,
+            np.ones(channels, np.float32),
+            np.zeros(channels, np.int32),
+            add,
+            table,
+            stride=s,
+            pad=p,
+            dilation=(1, 1),
+            r_factor=1.0 if add is not None else 0.0,
+            **ZERO,
+            **BYTES,
+            **rest,
+        )
 
     def depthwise(self, x: Value, kernel: int, stride: int = 1) -> Value:
         return self.conv(x, x.shape[1], kernel, stride, deep=False)
 
-    def pool(self, x: Value, kernel: int | tuple[int, int], stride: int | tuple[int, int],
-             pad: int = 0, kind: str = "max") -> Value:  # fmt: skip
+    def pool(
+        self,
+        x: Value,
+        kernel: int | tuple[int, int],
+        stride: int | tuple[int, int],
+        pad: int = 0,
+        kind: str = "max",
+    ) -> Value:
         k = (kernel, kernel) if isinstance(kernel, int) else kernel
         s = (stride, stride) if isinstance(stride, int) else stride
-        return ops.pool(x, kind=kind, kernel=k, stride=s, pad=(pad,) * 4, dilation=(1, 1),
-                        x_scale=1.0, y_scale=1.0, **ZERO, **BYTES)  # fmt: skip
+        return ops.pool(
+            x,
+            kind=kind,
+            kernel=k,
+            stride=s,
+            pad=(pad,) * 4,
+            dilation=(1, 1),
+            x_scale=1.0,
+            y_scale=1.0,
+            **ZERO,
+            **BYTES,
+        )
 
     def mean(self, x: Value) -> Value:
         return self.pool(x, (x.shape[2], x.shape[3]), 1, kind="avg")
 
     def join(self, a: Value, b: Value, kind: str = "add") -> Value:
-        return ops.eltwise(a, b, kind=kind, a_zero=0, b_zero=0, a_factor=1.0, b_factor=1.0,
-                           y_zero=0, **BYTES)  # fmt: skip
+        return ops.eltwise(
+            a, b, kind=kind, a_zero=0, b_zero=0, a_factor=1.0, b_factor=1.0, y_zero=0, **BYTES
+        )
 
     def turned(self, x: Value) -> Value:
         """Another order of the elements: each is read and written, as by a table."""
@@ -63,8 +100,19 @@ class Net:
 
     def softmax(self, x: Value) -> Value:
         """About: exponentials as by a table, then a product."""
-        return ops.eltwise(x, x, np.zeros(256, np.int8), kind="mul", a_zero=0, b_zero=0, y_zero=0,
-                           a_factor=1.0, b_factor=1.0, base=-128, **BYTES)  # fmt: skip
+        return ops.eltwise(
+            x,
+            x,
+            np.zeros(256, np.int8),
+            kind="mul",
+            a_zero=0,
+            b_zero=0,
+            y_zero=0,
+            a_factor=1.0,
+            b_factor=1.0,
+            base=-128,
+            **BYTES,
+        )
 
     def up(self, x: Value, factor: int = 2) -> Value:
         return ops.resize(x, factor=(factor, factor))

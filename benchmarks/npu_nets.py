@@ -17,8 +17,15 @@ def mobilenet_v2(batch: int = 1) -> Graph:
     n = Net()
     x = n.image(3, 224, 224, batch)
     y = n.conv(x, 32, 3, 2)
-    plan = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
-            (6, 160, 3, 2), (6, 320, 1, 1)]  # fmt: skip
+    plan = [
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ]
     for widen, channels, repeats, stride in plan:
         for k in range(repeats):
             s = stride if k == 0 else 1
@@ -68,8 +75,9 @@ def lprnet(batch: int = 1) -> Graph:
     d = block(c, 256)
     e = n.conv(every(n.pool(d, 3, (1, 2)), 4), 256, (1, 4), pad=(0, 0))
     f = n.conv(e, 68, (13, 1), pad=(0, 0))
-    pools = [n.pool(y, k, s, kind="avg") for y, k, s in
-             ((a, 5, 5), (b, 5, 5), (d, (4, 10), (4, 2)))]  # fmt: skip
+    pools = [
+        n.pool(y, k, s, kind="avg") for y, k, s in ((a, 5, 5), (b, 5, 5), (d, (4, 10), (4, 2)))
+    ]
     y = ops.concat(*[context(p) for p in (*pools, f)])
     y = n.conv(y, 68, act="none")
     return graph(x, n.pool(y, (y.shape[2], 1), 1, kind="avg"))
@@ -93,8 +101,14 @@ def _sppf(n: Net, x: Value, channels: int) -> Value:
     return n.conv(ops.concat(a, b, c, n.pool(c, 5, 1, 2)), channels)
 
 
-def yolov5(width: float, act: str = "silu", batch: int = 1, size: int = 640,
-           outputs: str = "sigmoid", turn: bool = False) -> Graph:  # fmt: skip
+def yolov5(
+    width: float,
+    act: str = "silu",
+    batch: int = 1,
+    size: int = 640,
+    outputs: str = "sigmoid",
+    turn: bool = False,
+) -> Graph:
     n = Net(act)
     w = [int(c * width) for c in (64, 128, 256, 512, 1024)]
     x = n.image(3, size, size, batch)
@@ -126,8 +140,9 @@ def _c2f(n: Net, x: Value, channels: int, repeats: int, skip: bool) -> Value:
     return n.conv(ops.concat(*parts), channels)
 
 
-def yolov8(width: float, batch: int = 1, masks: bool = False, size: int = 640,
-           decoded: bool = False) -> Graph:  # fmt: skip
+def yolov8(
+    width: float, batch: int = 1, masks: bool = False, size: int = 640, decoded: bool = False
+) -> Graph:
     """YOLOv8; `decoded`: as exported by its authors, who turn scores into boxes in the model."""
     n = Net("silu")
     w = [int(c * width) for c in (64, 128, 256, 512, 1024)]
@@ -306,8 +321,14 @@ def dla34(n: Net, x: Value) -> list[Value]:
     def block(y: Value, channels: int, stride: int, skip: Value) -> Value:
         return n.conv(n.conv(y, channels, 3, stride), channels, 3, add=skip)
 
-    def tree(levels: int, y: Value, channels: int, stride: int, whole: bool,
-             children: tuple[Value, ...] = ()) -> Value:  # fmt: skip
+    def tree(
+        levels: int,
+        y: Value,
+        channels: int,
+        stride: int,
+        whole: bool,
+        children: tuple[Value, ...] = (),
+    ) -> Value:
         bottom = n.pool(y, stride, stride) if stride > 1 else y
         skip = bottom if y.shape[1] == channels else n.conv(bottom, channels, act="none")
         children = (*children, bottom) if whole else children
@@ -349,8 +370,9 @@ def centernet(batch: int = 1) -> Graph:
 
 
 # ---- transformers --------------------------------------------------------------------------------
-def bert(tokens: int = 256, layers: int = 12, wide: int = 768, heads: int = 12,
-         batch: int = 1) -> Graph:  # fmt: skip
+def bert(
+    tokens: int = 256, layers: int = 12, wide: int = 768, heads: int = 12, batch: int = 1
+) -> Graph:
     n = Net("none")
     x = n.image(wide, tokens, 1, batch)
     y, deep = x, wide // heads
@@ -393,13 +415,26 @@ MAKERS: dict[str, Callable[..., Graph]] = {
     "bert": lambda batch=1: bert(batch=batch),
 }
 HOST = {  # steps that the CPU does in the exported models: reshapes before the end, a softmax
-    "mobilenet_v2": 1, "resnet50": 1, "resnet50_v2": 1, "retinaface_320": 10, "retinaface_640": 10,
-}  # fmt: skip
+    "mobilenet_v2": 1,
+    "resnet50": 1,
+    "resnet50_v2": 1,
+    "retinaface_320": 10,
+    "retinaface_640": 10,
+}
 MACS = {  # 10^6, as published with the architectures; two operations are one
-    "mobilenet_v2": 300, "resnet50": 4090, "resnet50_v2": 4100, "yolov5n": 2250, "yolov5s": 8250,
-    "yolov5s_relu": 8250, "yolov6n": 5700, "yolov8n": 4350, "yolov8s": 14300, "yolov8s_seg": 21300,
-    "yolo11s": 10750, "yolox_s": 13400,
-}  # fmt: skip
+    "mobilenet_v2": 300,
+    "resnet50": 4090,
+    "resnet50_v2": 4100,
+    "yolov5n": 2250,
+    "yolov5s": 8250,
+    "yolov5s_relu": 8250,
+    "yolov6n": 5700,
+    "yolov8n": 4350,
+    "yolov8s": 14300,
+    "yolov8s_seg": 21300,
+    "yolo11s": 10750,
+    "yolox_s": 13400,
+}
 
 
 def macs(g: Graph) -> int:
@@ -415,8 +450,9 @@ def macs(g: Graph) -> int:
 
 def turned(g: Graph) -> int:
     """Elements that the exported model brings into another order, for one image."""
-    return sum(n.outputs[0].type.size // n.outputs[0].shape[0] for n in g.nodes()
-               if n.op == "npu.lut")  # fmt: skip
+    return sum(
+        n.outputs[0].type.size // n.outputs[0].shape[0] for n in g.nodes() if n.op == "npu.lut"
+    )
 
 
 def names() -> Sequence[str]:

@@ -44,25 +44,56 @@ class Figure:
         if not self.atoms:
             one = {"i8": 1}
             conv = replace(conv, in_atom=one, out_atom=one)
-        timing = {**c.timing, "efficiency": 1.0, "write": self.write, "steps": self.steps,
-                  "pixels": self.pixels}  # fmt: skip
+        timing = {
+            **c.timing,
+            "efficiency": 1.0,
+            "write": self.write,
+            "steps": self.steps,
+            "pixels": self.pixels,
+        }
         units = {**c.units, "conv": conv}
         both = self.read * 2 / (1 + self.write)  # bytes a cycle, reading as much as writing
-        return replace(c, clock=self.clock, ddr=both * self.clock / 1000, units=units,
-                       timing=timing)  # fmt: skip
+        return replace(
+            c, clock=self.clock, ddr=both * self.clock / 1000, units=units, timing=timing
+        )
 
 
 FIGURES = {
-    "5-17": Figure("5-17", "rk3576", 1000, 7.47, 1, (7, 4), sparse=0.0,
-                   why="as compiled: sparse weights are not counted, reads and writes cost alike"),
-    "5-18": Figure("5-18", "rk3576", 1000, 25.15, 2, (7, 4), sparse=0.625,
-                   why="as run: 16.9 bytes a cycle of 1 GHz, writes cost twice, 2 bits for every "
-                       "sparse byte"),
+    "5-17": Figure(
+        "5-17",
+        "rk3576",
+        1000,
+        7.47,
+        1,
+        (7, 4),
+        sparse=0.0,
+        why="as compiled: sparse weights are not counted, reads and writes cost alike",
+    ),
+    "5-18": Figure(
+        "5-18",
+        "rk3576",
+        1000,
+        25.15,
+        2,
+        (7, 4),
+        sparse=0.625,
+        why="as run: 16.9 bytes a cycle of 1 GHz, writes cost twice, 2 bits for every sparse byte",
+    ),
     "8-3": Figure("8-3", "rk3562", 900, 7.4, 2, (6, 2), why="as run: writes cost twice"),
     "8-4": Figure("8-4", "rk3562", 900, 7.4, 2, (6, 2), why="as 8-3"),
-    "8-6": Figure("8-6", "rk3566", 900, 6.55, 1, (6, 2), steps=1, pixels=1, atoms=False,
-                  why="an older tool: products / 512 without atoms, reads and writes cost alike"),
-}  # fmt: skip
+    "8-6": Figure(
+        "8-6",
+        "rk3566",
+        900,
+        6.55,
+        1,
+        (6, 2),
+        steps=1,
+        pixels=1,
+        atoms=False,
+        why="an older tool: products / 512 without atoms, reads and writes cost alike",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -85,11 +116,22 @@ class Row:
         return -(-self.size[0] // self.stride), -(-self.size[1] // self.stride)
 
 
-def _resnet(layer: int, channels: tuple[int, int], size: int, kernel: int, stride: int, npu: int,
-            compiled: int, run: int, residual: bool = False,
-            sparse: bool = True) -> list[Row]:  # fmt: skip
-    return [Row(f, layer, channels, (size, size), kernel, stride, npu, ddr, sparse, residual)
-            for f, ddr in (("5-17", compiled), ("5-18", run))]  # fmt: skip
+def _resnet(
+    layer: int,
+    channels: tuple[int, int],
+    size: int,
+    kernel: int,
+    stride: int,
+    npu: int,
+    compiled: int,
+    run: int,
+    residual: bool = False,
+    sparse: bool = True,
+) -> list[Row]:
+    return [
+        Row(f, layer, channels, (size, size), kernel, stride, npu, ddr, sparse, residual)
+        for f, ddr in (("5-17", compiled), ("5-18", run))
+    ]
 
 
 def _rows() -> list[Row]:
@@ -148,7 +190,7 @@ def _rows() -> list[Row]:
         Row("8-6", 20, (64, 96), (38, 38), 3, 1, 155952, 43855),
         Row("8-6", 22, (96, 96), (38, 38), 3, 1, 233928, 55095),
         Row("8-6", 24, (192, 64), (38, 38), 1, 1, 34656, 58609),
-    ]  # fmt: skip
+    ]
 
 
 ROWS = _rows()
@@ -188,9 +230,15 @@ def program(row: Row) -> Program:
         if row.residual:
             load(result)
         moves.append(Instruction("store", {"src": replace(result, space="sram"), "dst": result}))
-    fields = {"src": box("sram", inputs, height, width, c), "dst": box("sram", outputs, made, wide),
-              "kernel": (row.kernel, row.kernel), "stride": (row.stride, row.stride),
-              "dilation": (1, 1), "in_atom": ins, "out_atom": outs}  # fmt: skip
+    fields = {
+        "src": box("sram", inputs, height, width, c),
+        "dst": box("sram", outputs, made, wide),
+        "kernel": (row.kernel, row.kernel),
+        "stride": (row.stride, row.stride),
+        "dilation": (1, 1),
+        "in_atom": ins,
+        "out_atom": outs,
+    }
     instructions = [*moves, Instruction("conv", fields)]  # the tables count the work as a whole
     return Program(target.name, 1, target.sram, 1 << 24, 1 << 24, [], [], instructions)
 
@@ -205,8 +253,10 @@ def main() -> int:
     print(f"Cycles of convolutions as printed ({GUIDE}) and as modelled\n")
     for f in FIGURES.values():
         print(f"figure {f.name}: {f.chip} at {f.clock:.0f} MHz, {f.read:g} bytes a cycle; {f.why}")
-    print("\nfigure layer  shape                         NPU printed    ours   error"
-          "     DDR printed    ours   error")  # fmt: skip
+    print(
+        "\nfigure layer  shape                         NPU printed    ours   error"
+        "     DDR printed    ours   error"
+    )
     worst = [0.0, 0.0]
     for row in ROWS:
         npu, ddr = cycles(row)
@@ -215,8 +265,10 @@ def main() -> int:
         (i, o), (h, w) = row.channels, row.size
         what = f"{i}x{h}x{w} -> {o}, {row.kernel}x{row.kernel}/{row.stride}"
         what += " + add" if row.residual else ""
-        print(f"{row.figure:6} {row.layer:5}  {what:30}{row.npu:10} {npu:9.0f} {errors[0]:+7.1%}"
-              f"{row.ddr:14} {ddr:9.0f} {errors[1]:+7.1%}")  # fmt: skip
+        print(
+            f"{row.figure:6} {row.layer:5}  {what:30}{row.npu:10} {npu:9.0f} {errors[0]:+7.1%}"
+            f"{row.ddr:14} {ddr:9.0f} {errors[1]:+7.1%}"
+        )
     print(f"\n{len(ROWS)} rows; largest error: NPU {worst[0]:.1%}, DDR {worst[1]:.1%}")
     return int(worst[0] > 0.02 or worst[1] > 0.15)
 

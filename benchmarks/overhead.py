@@ -123,12 +123,14 @@ def run(seconds: float = 0.5) -> str:
 def findings(slope: dict[int, float], calls: list[Call], macs: int) -> list[str]:
     """Beside the goals; and how fast the network could be at the most."""
     one = calls[0]
-    said = [f"a step costs {max(slope.values()) * 1e3:.0f} ns beside its kernel "
-            f"(goal: {GOALS['step'] * 1e3:.0f})",
-            f"{macs / 1e6:.2f} million MACs from Python: {one.python:.1f} µs "
-            f"(goal: {GOALS['python']:.0f}), {one.python - one.c:.1f} of it for Python",
-            f"from C: {one.c:.1f} µs (goal: {GOALS['c']:.0f}), "
-            f"{max(one.c - one.kernels, 0):.1f} of it beside the kernels"]  # fmt: skip
+    said = [
+        f"a step costs {max(slope.values()) * 1e3:.0f} ns beside its kernel "
+        f"(goal: {GOALS['step'] * 1e3:.0f})",
+        f"{macs / 1e6:.2f} million MACs from Python: {one.python:.1f} µs "
+        f"(goal: {GOALS['python']:.0f}), {one.python - one.c:.1f} of it for Python",
+        f"from C: {one.c:.1f} µs (goal: {GOALS['c']:.0f}), "
+        f"{max(one.c - one.kernels, 0):.1f} of it beside the kernels",
+    ]
     if top := machine.peak(1):
         said.append(f"a core's measured peak would compute it in {macs * 2 / top / 1e3:.1f} µs")
     return said

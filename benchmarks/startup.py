@@ -116,8 +116,10 @@ def findings(rows: dict[str, Cells]) -> list[str]:
         if "load" in c[OURS] and "load" in c.get("onnxruntime", {})
     ]
     if loads:
-        said.append(f"load: {statistics.geometric_mean(loads):.1f} times as fast as onnxruntime's "
-                    f"(geometric mean; from {min(loads):.1f} to {max(loads):.1f})")  # fmt: skip
+        said.append(
+            f"load: {statistics.geometric_mean(loads):.1f} times as fast as onnxruntime's "
+            f"(geometric mean; from {min(loads):.1f} to {max(loads):.1f})"
+        )
     smallest = [
         c[OURS]["rss"] <= min(theirs)
         for c in rows.values()
@@ -125,8 +127,9 @@ def findings(rows: dict[str, Cells]) -> list[str]:
         and (theirs := [v["rss"] for e, v in c.items() if e != OURS and "rss" in v])
     ]
     if smallest:
-        said.append(f"memory: no more than the smallest peer's on {sum(smallest)} of "
-                    f"{len(smallest)} models")  # fmt: skip
+        said.append(
+            f"memory: no more than the smallest peer's on {sum(smallest)} of {len(smallest)} models"
+        )
     return said + [
         f"{model}, {engine}: {cell['failed']}"
         for model, cells in rows.items()

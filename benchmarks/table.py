@@ -121,17 +121,28 @@ def _ratios(rows: Sequence[Row], peers: Sequence[str], peak: float | None) -> st
         best, share = fastest(r), share_of_peak(r, peak)
         apart = r["engines"].get(OURS, {}).get("apart")
         lines.append(
-            [_name(r), *(_number(ratio(r, p)) for p in peers), best[0] if best else "-",
-             _number(ratio_to_fastest(r), bold=True), f"{share:.0%}" if share else "-",
-             f"{apart:.0e}" if apart is not None else "-"]
-        )  # fmt: skip
+            [
+                _name(r),
+                *(_number(ratio(r, p)) for p in peers),
+                best[0] if best else "-",
+                _number(ratio_to_fastest(r), bold=True),
+                f"{share:.0%}" if share else "-",
+                f"{apart:.0e}" if apart is not None else "-",
+            ]
+        )
     means = [mean(ratio(r, p) for r in rows) for p in peers]
     total = mean(ratio_to_fastest(r) for r in rows)
     shares = mean(share_of_peak(r, peak) for r in rows)
     lines.append(
-        ["geometric mean", *(_number(m[0]) if m else "-" for m in means), "",
-         _number(total[0], bold=True) if total else "-", f"{shares[0]:.0%}" if shares else "-", ""]
-    )  # fmt: skip
+        [
+            "geometric mean",
+            *(_number(m[0]) if m else "-" for m in means),
+            "",
+            _number(total[0], bold=True) if total else "-",
+            f"{shares[0]:.0%}" if shares else "-",
+            "",
+        ]
+    )
     return grid(lines)
 
 

@@ -41,13 +41,17 @@ Sample = tuple[Path, list[Path], dict[str, Any]]  # what to load, what to change
 
 FILES = {
     "onnx": ["onnx/mnist_cntk_26k.onnx", "onnx/yunet_n_320_320.onnx"],
-    "tflite": ["tflite/trained_lstm.tflite", "tflite/kws_ref_model.tflite",
-               "tflite/pretrainedResnet_quant.tflite", "tflite/trained_lstm_int8.tflite"],
+    "tflite": [
+        "tflite/trained_lstm.tflite",
+        "tflite/kws_ref_model.tflite",
+        "tflite/pretrainedResnet_quant.tflite",
+        "tflite/trained_lstm_int8.tflite",
+    ],
     "torch": ["torchscript/vit4mnist_dynq.pt"],
     "tensorflow": ["tf_pb/DS_CNN_S.pb", "tf_pb/Basic_LSTM_S.pb"],
     "caffe": ["caffe/mtcnn/det1.prototxt", "caffe/ultraface/RFB-320.prototxt"],
     "darknet": ["darknet/yolo-fastest-1.1.cfg"],
-}  # fmt: skip
+}
 HALVES = {".prototxt": ".caffemodel", ".cfg": ".weights"}
 HOW = {
     "vit4mnist_dynq.pt": {"shapes": {"img": (1, 1, 28, 28)}},
@@ -93,8 +97,10 @@ def _tflite(folder: Path) -> Iterator[Sample]:
     w = np.ones((4, 3, 3, 2), np.float32)
     data = model(
         [T((1, 8, 8, 2)), T(data=w), T(data=np.ones(4, np.float32)), T((1, 8, 8, 4))],
-        [op("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", StrideW=1, StrideH=1)], [0], [3],
-    )  # fmt: skip
+        [op("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", StrideW=1, StrideH=1)],
+        [0],
+        [3],
+    )
     (folder / "built.tflite").write_bytes(data)
     yield folder / "built.tflite", [folder / "built.tflite"], {}
 
@@ -133,8 +139,14 @@ def _darknet(folder: Path) -> Iterator[Sample]:
     yield net, [net, net.with_suffix(".weights")], {}
 
 
-BUILD = {"onnx": _onnx, "tflite": _tflite, "torch": _torch, "tensorflow": _tensorflow,
-         "caffe": _caffe, "darknet": _darknet}  # fmt: skip
+BUILD = {
+    "onnx": _onnx,
+    "tflite": _tflite,
+    "torch": _torch,
+    "tensorflow": _tensorflow,
+    "caffe": _caffe,
+    "darknet": _darknet,
+}
 
 
 def skipped() -> type[BaseException]:
@@ -239,8 +251,18 @@ def work(kind: str, count: int, seed: int, folder: Path) -> None:
 def run(kind: str, count: int, seed: int) -> tuple[str, bool]:
     """The line of a format, and whether all went well."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tests.fuzz_frontends", "--work", kind, folder,
-                   "--count", str(count), "--seed", str(seed)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fuzz_frontends",
+            "--work",
+            kind,
+            folder,
+            "--count",
+            str(count),
+            "--seed",
+            str(seed),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         outcomes = Counter(t["outcome"] for t in told if "outcome" in t)
@@ -249,13 +271,17 @@ def run(kind: str, count: int, seed: int) -> tuple[str, bool]:
         bad = [f"{t['outcome']} ({t['kept']})" for t in told if "kept" in t]
         if done.returncode:
             said = done.stderr.strip().splitlines()[-1:] or [""]
-            bad.append(f"the process ended with {done.returncode} after {sum(outcomes.values())} "
-                       f"files: {said[0]}")  # fmt: skip
+            bad.append(
+                f"the process ended with {done.returncode} after {sum(outcomes.values())} "
+                f"files: {said[0]}"
+            )
             if told and "file" in told[-1]:
                 kept = Path(tempfile.gettempdir()) / f"intaglio-{kind}-{seed}-crash"
                 bad[-1] += f" ({shutil.copy(told[-1]['file'], kept)})"
-    line = (f"{kind:12} {last['samples']:5} {sum(outcomes.values()):7} {outcomes['read']:7} "
-            f"{outcomes['refused']:8} {len(bad):6} {slowest:9.2f} {last['peak']:8}")  # fmt: skip
+    line = (
+        f"{kind:12} {last['samples']:5} {sum(outcomes.values()):7} {outcomes['read']:7} "
+        f"{outcomes['refused']:8} {len(bad):6} {slowest:9.2f} {last['peak']:8}"
+    )
     return "\n".join([line, *(f"  {b}" for b in bad[:10])]), not bad
 
 
@@ -271,8 +297,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.work:
         work(options.work[0], options.count, options.seed, Path(options.work[1]))
         return 0
-    print(f"{'format':12} {'good':>5} {'mutated':>7} {'read':>7} {'refused':>8} {'failed':>6} "
-          f"{'slowest s':>9} {'peak MB':>8}")  # fmt: skip
+    print(
+        f"{'format':12} {'good':>5} {'mutated':>7} {'read':>7} {'refused':>8} {'failed':>6} "
+        f"{'slowest s':>9} {'peak MB':>8}"
+    )
     well = True
     for kind in FILES:
         if options.only in kind:

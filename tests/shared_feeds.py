@@ -197,8 +197,10 @@ MODELS: dict[str, Model] = {
     "torchscript/vit4mnist_dynq": replace(
         rows(data.mnist, _written, 97.15, 2000, shapes={"img": (1, 1, 28, 28)}), rounds=True
     ),
-    **{f"tf_pb/{n}": _spoken("mfcc_49x10") for n in ("CNN_S", "CRNN_S", "DS_CNN_S", "DS_CNN_L",
-                                                             "Basic_LSTM_S")},
+    **{
+        f"tf_pb/{n}": _spoken("mfcc_49x10")
+        for n in ("CNN_S", "CRNN_S", "DS_CNN_S", "DS_CNN_L", "Basic_LSTM_S")
+    },
     **{f"tf_pb/{n}": _spoken("mfcc_25x10") for n in ("DNN_S", "LSTM_S", "GRU_S")},
     "tf_pb/LapSRN_x2": Model(
         lambda i: _one(_luma(i)), {"shapes": {"IteratorGetNext": (1, 64, 64, 1)}}
@@ -213,4 +215,4 @@ MODELS: dict[str, Model] = {
     "caffe/ultraface/slim-320": Model(lambda i: _planes(_faces(i, 320, 240))),
     "darknet/yolo-fastest-1.1": Model(_street),
     "darknet/yolo-fastest-1.1-xl": Model(_street),
-}  # fmt: skip
+}

@@ -45,8 +45,13 @@ FORMATS = {
     "caffe": ("*/*.prototxt", "caffe"),
     "darknet": ("*.cfg", "darknet"),
 }  # folder -> its models, and what runs them
-PACKAGES = {"litert": "LiteRT", "torch": "torch", "tensorflow": "TensorFlow", "caffe": "OpenCV",
-            "darknet": "OpenCV"}  # fmt: skip
+PACKAGES = {
+    "litert": "LiteRT",
+    "torch": "torch",
+    "tensorflow": "TensorFlow",
+    "caffe": "OpenCV",
+    "darknet": "OpenCV",
+}
 
 
 class Absent(Exception):
@@ -57,10 +62,14 @@ def paths() -> dict[str, Path]:
     """The models by folder and name."""
     root = SHARED / "models"
     return {
-        str(p.relative_to(root).with_suffix("") if p.suffix != ".cfg" else
-            f"{folder}/{p.name.removesuffix('.cfg')}"): p
-        for folder, (pattern, _) in FORMATS.items() for p in sorted((root / folder).glob(pattern))
-    }  # fmt: skip
+        str(
+            p.relative_to(root).with_suffix("")
+            if p.suffix != ".cfg"
+            else f"{folder}/{p.name.removesuffix('.cfg')}"
+        ): p
+        for folder, (pattern, _) in FORMATS.items()
+        for p in sorted((root / folder).glob(pattern))
+    }
 
 
 # ---- the reference -------------------------------------------------------------------------------
@@ -79,9 +88,12 @@ def interpreter(runtime: str, others: tuple[str, ...]) -> str:
 
 
 def reference(
-    runtime: str, path: Path, steps: Sequence[Inputs], names: dict[str, Any],
+    runtime: str,
+    path: Path,
+    steps: Sequence[Inputs],
+    names: dict[str, Any],
     others: tuple[str, ...],
-) -> list[list[np.ndarray]]:  # fmt: skip
+) -> list[list[np.ndarray]]:
     """What the model's own runtime makes of each step."""
     python = interpreter(runtime, others)
     with tempfile.TemporaryDirectory() as folder:
@@ -242,8 +254,11 @@ def accuracy(name: str, others: tuple[str, ...]) -> str:
     got, want = 100 * float(np.mean(hits)), told.reference
     line = f"{name:42} {len(hits):7} {got:8.2f} {'' if want is None else format(want, '.2f'):>8}"
     if feeds:
-        names = {"inputs": [v.name for v in graph.inputs], "outputs": graph.output_names,
-                 "shapes": []}  # fmt: skip
+        names = {
+            "inputs": [v.name for v in graph.inputs],
+            "outputs": graph.output_names,
+            "shapes": [],
+        }
         try:
             theirs = reference(FORMATS[name.split("/")[0]][1], paths()[name], feeds, names, others)
             right = [int(y[0].argmax()) == label for y, label in zip(theirs, labels, strict=True)]
@@ -262,8 +277,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", default="", help="models whose name contains this")
     parser.add_argument("--accuracy", action="store_true", help="top-1 on labelled data")
-    parser.add_argument("--python", action="append", default=[], metavar="PATH",
-                        help="another interpreter, with runtimes that this one lacks")  # fmt: skip
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="another interpreter, with runtimes that this one lacks",
+    )
     options = parser.parse_args(argv)
     others = tuple(options.python)
     chosen = [name for name in paths() if options.only in name]
@@ -284,8 +304,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.append(compare(name, others))
         print(rows[-1], flush=True)
     refused, skipped = sum(bool(r.refused) for r in rows), sum(bool(r.skipped) for r in rows)
-    print(f"{sum(r.ok for r in rows)} of {len(rows)} agree with their own runtimes within "
-          f"{TOLERANCE:g}; {refused} refused, {skipped} without a reference")  # fmt: skip
+    print(
+        f"{sum(r.ok for r in rows)} of {len(rows)} agree with their own runtimes within "
+        f"{TOLERANCE:g}; {refused} refused, {skipped} without a reference"
+    )
     return int(not all(r.ok or r.skipped for r in rows))
 
 

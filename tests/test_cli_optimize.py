@@ -122,9 +122,11 @@ def test_says_what_pruning_saves(tmp_path: Path):
     assert words.replace("pruned      ", "pruned: ") in done.stdout.splitlines()
     facts = json.loads(intaglio("optimize", path, "--json").stdout)
     assert facts["pruned"] == {
-        "channels": [7, 5], "parameters": [55, 33], "parameter_bytes": [220, 132],
+        "channels": [7, 5],
+        "parameters": [55, 33],
+        "parameter_bytes": [220, 132],
         "macs": [1980, 1188],
-    }  # fmt: skip
+    }
     kept = json.loads(intaglio("optimize", path, "--json", "--disable", "prune_channels").stdout)
     assert kept["pruned"] is None
     assert kept["macs"] == [1980, 1980]
@@ -133,8 +135,16 @@ def test_says_what_pruning_saves(tmp_path: Path):
 def test_digits(tmp_path: Path):
     out = tmp_path / "digits.onnx"
     np.save(tmp_path / "image.npy", np.random.default_rng(0).random((1, 1, 8, 8), np.float32))
-    done = intaglio("optimize", DIGITS, "--dim", "batch=1", "-o", out,
-                    "--data", f"image={tmp_path / 'image.npy'}")  # fmt: skip
+    done = intaglio(
+        "optimize",
+        DIGITS,
+        "--dim",
+        "batch=1",
+        "-o",
+        out,
+        "--data",
+        f"image={tmp_path / 'image.npy'}",
+    )
     assert done.returncode == 0, done.stderr
     assert api.load(out).output_names == ["probabilities"]
 

@@ -109,9 +109,28 @@ def test_scheme_out_and_in_again(folder: Path, tmp_path: Path):
 
 
 def test_the_report_as_data(folder: Path, tmp_path: Path):
-    done = intaglio("quantize", DIGITS, "--dim", "batch=1", "--data", folder, "--std", "255",
-                    "--limit", "5", "--method", "minmax", "--accuracy", "cosine=0.9",
-                    "--json", "--report", "r.json", "-o", "d.itg", cwd=tmp_path)  # fmt: skip
+    done = intaglio(
+        "quantize",
+        DIGITS,
+        "--dim",
+        "batch=1",
+        "--data",
+        folder,
+        "--std",
+        "255",
+        "--limit",
+        "5",
+        "--method",
+        "minmax",
+        "--accuracy",
+        "cosine=0.9",
+        "--json",
+        "--report",
+        "r.json",
+        "-o",
+        "d.itg",
+        cwd=tmp_path,
+    )
     facts = json.loads(done.stdout)
     assert facts == json.loads((tmp_path / "r.json").read_text())
     assert (facts["samples"], facts["method"], facts["goal"]) == (5, "minmax", 0.9)
@@ -126,29 +145,62 @@ def test_the_report_as_data(folder: Path, tmp_path: Path):
 
 
 def test_the_report_as_a_page(folder: Path, tmp_path: Path):
-    said = quantize("--check", "--data", folder, "--std", "255", "--accuracy", "cosine=0.99999",
-                    "--report", "r.html", "-o", "d.itg", cwd=tmp_path)  # fmt: skip
+    said = quantize(
+        "--check",
+        "--data",
+        folder,
+        "--std",
+        "255",
+        "--accuracy",
+        "cosine=0.99999",
+        "--report",
+        "r.html",
+        "-o",
+        "d.itg",
+        cwd=tmp_path,
+    )
     assert "r.html: written" in said
     shown = (tmp_path / "r.html").read_text()
     tree = html.parser.HTMLParser()
     tree.feed(shown)  # refuses nothing, but must end
-    for words in ("probabilities", "logits", "Trade-off", "Outputs", "Layers", "measured speed",
-                  "predicted speed", "cosine alone", "<polyline", "<rect"):  # fmt: skip
+    for words in (
+        "probabilities",
+        "logits",
+        "Trade-off",
+        "Outputs",
+        "Layers",
+        "measured speed",
+        "predicted speed",
+        "cosine alone",
+        "<polyline",
+        "<rect",
+    ):
         assert words in shown, words
     assert "http" not in shown.replace("http://www.w3.org", ""), "it stands by itself"
 
 
 def test_names_in_the_page_are_text():
     facts = {
-        "model": "<script>", "layers": {"int8": 1}, "parameter_bytes": [4, 1],
+        "model": "<script>",
+        "layers": {"int8": 1},
+        "parameter_bytes": [4, 1],
         "floats": {"<svg onload=x>": "a < b"},
         "accuracy": {
-            "samples": 1, "warnings": ["'<b>' is always 0"],
+            "samples": 1,
+            "warnings": ["'<b>' is always 0"],
             "outputs": [{"output": "<svg>", "cosine": 1.0, "error": 0.0}],
-            "layers": [{"name": "<svg>", "op": "conv", "cosine": 0.5, "error": None,
-                        "single_cosine": 0.5, "single_error": None}],
+            "layers": [
+                {
+                    "name": "<svg>",
+                    "op": "conv",
+                    "cosine": 0.5,
+                    "error": None,
+                    "single_cosine": 0.5,
+                    "single_error": None,
+                }
+            ],
         },
-    }  # fmt: skip
+    }
     shown = page(facts)
     for raw in ("<script>", "<svg>", "<b>' is", "<svg onload"):
         assert raw not in shown
@@ -182,16 +234,38 @@ def test_no_samples_are_needed_for_weights_alone(folder: Path, tmp_path: Path):
     assert "samples" not in said
     said = quantize("--mode", "dynamic", "--check", "-o", "d.itg", cwd=tmp_path)
     assert "times as fast" in said
-    said = quantize("--mode", "dynamic", "--check", "--data", folder, "--std", "255", "-o", "d.itg",
-                    cwd=tmp_path)  # fmt: skip
+    said = quantize(
+        "--mode",
+        "dynamic",
+        "--check",
+        "--data",
+        folder,
+        "--std",
+        "255",
+        "-o",
+        "d.itg",
+        cwd=tmp_path,
+    )
     assert "beside the float model on 8 samples" in said
 
 
 def test_the_default_output_stands_beside_the_model(folder: Path, tmp_path: Path):
     model = tmp_path / "net.onnx"
     model.write_bytes(DIGITS.read_bytes())
-    main(["quantize", str(model), "--dim", "batch=1", "--data", str(folder), "--std", "255", "-q",
-          "--no-check"])  # fmt: skip
+    main(
+        [
+            "quantize",
+            str(model),
+            "--dim",
+            "batch=1",
+            "--data",
+            str(folder),
+            "--std",
+            "255",
+            "-q",
+            "--no-check",
+        ]
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["net.onnx", "net_int8.itg"]
 
 
@@ -236,10 +310,7 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
             ["--data", "IMAGES", "--report", "r.pdf"],
             "--report r.pdf: the ending says what to write",
         ),
-        (
-            ["--data", "IMAGES", "--input-layout", "nhwc"],
-            "input_layout is for input_type 'uint8'",
-        ),
+        (["--data", "IMAGES", "--input-layout", "nhwc"], "input_layout is for input_type 'uint8'"),
         (["--mode", "dynamic", "--per", "tensor"], "--per has no meaning in --mode dynamic"),
         (["--data", "IMAGES", "--accuracy", "psnr=3"], "psnr=3"),
         (["--data", "IMAGES", "--accuracy", "cosine=2"], "accuracy is 2.0; give a cosine such as"),
@@ -265,9 +336,13 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
     ids=lambda a: " ".join(a) if isinstance(a, list) else "",
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    args: list[str], words: str, folder: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-):  # fmt: skip
+    args: list[str],
+    words: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
     monkeypatch.chdir(tmp_path)
     args = [str(folder) if a == "IMAGES" else a for a in args]
     with pytest.raises(SystemExit) as stopped:
@@ -291,8 +366,20 @@ def test_unwritable_places_are_told_before_the_work(
 def test_another_percentile_gives_other_ranges(folder: Path, tmp_path: Path):
     made = []
     for method in ("percentile", "percentile:90"):
-        quantize("--data", folder, "--std", "255", "--accuracy", "none", "--limit", "4", "--method",
-                 method, "-o", tmp_path / "a.itg")  # fmt: skip
+        quantize(
+            "--data",
+            folder,
+            "--std",
+            "255",
+            "--accuracy",
+            "none",
+            "--limit",
+            "4",
+            "--method",
+            method,
+            "-o",
+            tmp_path / "a.itg",
+        )
         made.append((tmp_path / "a.itg").read_bytes())
     assert made[0] != made[1]
 

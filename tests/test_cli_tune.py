@@ -63,22 +63,26 @@ def test_inspect_and_bench_show_the_choices(tuned: tuple[Path, Path], tmp_path: 
 def test_a_damaged_cache_is_one_line(tuned: tuple[Path, Path], tmp_path: Path):
     (file,) = tuned[1].iterdir()
     (tmp_path / file.name).write_bytes(file.read_bytes()[:50])
-    done = intaglio("compile", DIGITS, "--dim", "batch=1", "-o", tmp_path / "d.itg", "--tune",
-                    cache=tmp_path)  # fmt: skip
+    done = intaglio(
+        "compile", DIGITS, "--dim", "batch=1", "-o", tmp_path / "d.itg", "--tune", cache=tmp_path
+    )
     assert done.returncode == 0
     assert done.stderr.count("\n") == 1
     assert "intaglio: warning: " in done.stderr
     assert "is damaged" in done.stderr
 
 
-@pytest.mark.parametrize(("args", "words"), [
-    (["compile", DIGITS, "--tune-seconds", 3], "--tune-seconds is for --tune"),
-    (["compile", DIGITS, "--tune-threads", 3], "--tune-threads is for --tune"),
-    (["compile", DIGITS, "--tune", "--tune-seconds", -1], "it needs more than 0"),
-    (["compile", DIGITS, "--tune", "--tune-threads", 0], "it needs at least 1"),
-    (["compile", DIGITS, "--tune", "--tune-seconds", "soon"], "not a valid float"),
-    (["inspect", DIGITS, "--choices"], "--choices is for packages"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["compile", DIGITS, "--tune-seconds", 3], "--tune-seconds is for --tune"),
+        (["compile", DIGITS, "--tune-threads", 3], "--tune-threads is for --tune"),
+        (["compile", DIGITS, "--tune", "--tune-seconds", -1], "it needs more than 0"),
+        (["compile", DIGITS, "--tune", "--tune-threads", 0], "it needs at least 1"),
+        (["compile", DIGITS, "--tune", "--tune-seconds", "soon"], "not a valid float"),
+        (["inspect", DIGITS, "--choices"], "--choices is for packages"),
+    ],
+)
 def test_mistakes_are_one_line(args, words, tmp_path: Path):
     done = intaglio(*args, cache=tmp_path)
     assert done.returncode == 2

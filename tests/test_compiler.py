@@ -22,8 +22,15 @@ def network() -> Graph:
         return constant(rng.uniform(0.1, 0.5, shape).astype(np.float32))
 
     x = Value(Type("f32", (1, 3, 8, 8)), "image")
-    y = ops.conv(x, weights(8, 3, 3, 3), None, stride=(1, 1), pad=(1, 1, 1, 1), dilation=(1, 1),
-                 origin="conv1")  # fmt: skip
+    y = ops.conv(
+        x,
+        weights(8, 3, 3, 3),
+        None,
+        stride=(1, 1),
+        pad=(1, 1, 1, 1),
+        dilation=(1, 1),
+        origin="conv1",
+    )
     y = ops.relu(ops.batch_norm(y, *(weights(8) for _ in range(4)), epsilon=1e-5), origin="relu1")
     y = ops.max_pool(y, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0), dilation=(1, 1))
     y = ops.gemm(ops.reshape(y, shape=(1, 128)), weights(10, 128), weights(10), trans_b=True)

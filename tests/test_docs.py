@@ -79,8 +79,11 @@ def test_modules(name: str):
         if got[:2] not in (["python", "-m"], ["python3", "-m"]) or got[2].split(".")[0] == "pip":
             continue
         where = got[2].replace(".", "/")
-        places = [ROOT / base / end for base in ("", "src") for end in
-                  (f"{where}.py", f"{where}/__main__.py", f"{where}/__init__.py")]  # fmt: skip
+        places = [
+            ROOT / base / end
+            for base in ("", "src")
+            for end in (f"{where}.py", f"{where}/__main__.py", f"{where}/__init__.py")
+        ]
         found = [p for p in places if p.exists()]
         assert found, f"{name}: {line}: no module {got[2]}"
         source = "".join(p.read_text() for p in found)

@@ -23,9 +23,11 @@ def test_without_a_compiler_the_build_says_so_in_one_line(tmp_path: Path):
     environment = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS")}
     done = subprocess.run(
         [cmake, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-S", ROOT, "-B", tmp_path / "b"],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True,
+        text=True,
+        timeout=120,
         env={**environment, "PATH": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert done.returncode != 0
     said = " ".join(done.stderr.split())
     assert "Intaglio needs a C compiler and found none: install one" in said

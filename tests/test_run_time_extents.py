@@ -17,9 +17,11 @@ R = np.random.default_rng(12)
 EARLY = """k = Add(h, h) e = Relu(k) t = ReduceSum<keepdims=0>(k)
     c = Constant<value_float=9.0>() more = Less(t, c)"""
 GROWS = {
-    "SCANS": "", "OUT": "float[n] y", "RESULTS": "y",
+    "SCANS": "",
+    "OUT": "float[n] y",
+    "RESULTS": "y",
     "BODY": "more = Identity(go) k = Concat<axis=0>(h, x)",
-}  # fmt: skip
+}
 AT_RUN_TIME = {"HEAD": "int64 M,", "CONSTANTS": "", "OUT": "float[2] y, float[6,2] s"}
 DETECT = """(float[1,20,4] b, float[1,3,20] s) => (float[n,4] y, int64[2] z) {
     m = Constant<value_ints=[5]>()

@@ -71,8 +71,10 @@ def test_arithmetic_on_bytes_is_shared_sooner_than_copies():
     )
     gate = Tensor.const(values, Type("i8", values.shape))
     of = [const(0.05), Tensor.const(np.int8(3), Type("i8", ()))]
-    steps = [Step("transpose", [x], [turned], {"perm": (0, 2, 1, 3)}),
-             Step("qlinear_mul", [turned, *of, gate, *of, *of], [y])]  # fmt: skip
+    steps = [
+        Step("transpose", [x], [turned], {"perm": (0, 2, 1, 3)}),
+        Step("qlinear_mul", [turned, *of, gate, *of, *of], [y]),
+    ]
     package = Package.build([Plan([x], [y], steps, image.bytes)], isa=native.machine())
     with intaglio.open(package, threads=2, profile=True) as session:
         assert [s.threads for s in session.profile()] == [1, 2]
@@ -267,8 +269,11 @@ def test_index_out_of_range_names_the_node():
 def endless(bound: int) -> Package:
     go, y = Tensor(t("bool")), Tensor(t("f32", 1), "output", name="y")
     new = Tensor(t("f32", 1), offset=64)
-    body = Plan([None, None, y], [go, new], [Step("neg", [y], [new]),
-                Step("logical_not", [const(False, "bool")], [go])])  # fmt: skip
+    body = Plan(
+        [None, None, y],
+        [go, new],
+        [Step("neg", [y], [new]), Step("logical_not", [const(False, "bool")], [go])],
+    )
     attrs = {"body": body, "carried": 1, "bound": bound}
     return Package.build(
         [Plan([], [y], [Step("loop", [None, None, const([1.0])], [y], attrs)], 128)]

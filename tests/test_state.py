@@ -143,8 +143,13 @@ def test_hostile_packages_are_refused(state, words):
 
 
 class _View(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_uint8), ("rank", ctypes.c_uint8),
-                ("shape", ctypes.c_int64 * 8), ("bytes", ctypes.c_uint64)]  # fmt: skip
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_uint8),
+        ("rank", ctypes.c_uint8),
+        ("shape", ctypes.c_int64 * 8),
+        ("bytes", ctypes.c_uint64),
+    ]
 
 
 def test_the_c_api_carries_it_where_nothing_is_bound():
@@ -152,8 +157,13 @@ def test_the_c_api_carries_it_where_nothing_is_bound():
     lib, package = native.library(), intaglio.compile(counting())
     data = np.frombuffer(package.bytes, np.uint8)
     model, session, view = ctypes.c_void_p(), ctypes.c_void_p(), _View()
-    lib.itg_model_open(data.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(data.size), 0,
-                       ctypes.byref(model), None)  # fmt: skip
+    lib.itg_model_open(
+        data.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_size_t(data.size),
+        0,
+        ctypes.byref(model),
+        None,
+    )
     assert lib.itg_session_create(model, None, ctypes.byref(session), None) == 0
     for step in range(3):
         lib.itg_set_input(session, 0, X.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(X.nbytes))

@@ -30,8 +30,16 @@ def weights(*shape: int) -> Value:
 
 def conv(x: Value, channels: int, origin: str, groups: int = 1) -> Value:
     w = weights(channels, x.shape[1] // groups, 3, 3)
-    return ops.conv(x, w, weights(channels), stride=(1, 1), pad=(1, 1, 1, 1), dilation=(1, 1),
-                    groups=groups, origin=origin)  # fmt: skip
+    return ops.conv(
+        x,
+        w,
+        weights(channels),
+        stride=(1, 1),
+        pad=(1, 1, 1, 1),
+        dilation=(1, 1),
+        groups=groups,
+        origin=origin,
+    )
 
 
 def network(size: int = 12) -> Graph:
@@ -159,9 +167,17 @@ def test_time_is_bounded_and_spent_on_the_most_work_first(tmp_path):
     assert known == ["first", "second"]  # as much work as the third each, so twice as much
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"machine": {}, "layers": {"a": 1}}',
-                                  '{"machine": {}, "layers": {"k": {"layer": "", "ways": '
-                                  '{"plain": {"microseconds": -1, "weights": 0}}}}}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"machine": {}, "layers": {"a": 1}}',
+        '{"machine": {}, "layers": {"k": {"layer": "", "ways": '
+        '{"plain": {"microseconds": -1, "weights": 0}}}}}',
+    ],
+)
 def test_a_damaged_cache_is_said_once_and_measured_anew(text, tmp_path):
     intaglio.compile(network(), tune=tuning(tmp_path, Timer()))
     (file,) = tmp_path.iterdir()
@@ -198,11 +214,14 @@ def test_a_folder_that_cannot_be_written_is_said_once(tmp_path):
     assert any("cannot be kept for the next time" in w for w in words)
 
 
-@pytest.mark.parametrize(("made", "words"), [
-    ({"seconds": 0.0}, "tuning takes 0.0 seconds; it needs more than 0"),
-    ({"seconds": float("nan")}, "tuning takes nan seconds"),
-    ({"threads": 0}, "tuning uses 0 threads; it needs at least 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ({"seconds": 0.0}, "tuning takes 0.0 seconds; it needs more than 0"),
+        ({"seconds": float("nan")}, "tuning takes nan seconds"),
+        ({"threads": 0}, "tuning uses 0 threads; it needs at least 1"),
+    ],
+)
 def test_what_cannot_be_measured_is_refused(made, words, tmp_path):
     with pytest.raises(BadInput, match=words):
         intaglio.compile(network(), tune=tuning(tmp_path, **made))
@@ -216,8 +235,14 @@ def test_another_machine_cannot_be_measured_here(tmp_path, monkeypatch):
 
 def test_replacements_have_a_choice_too(tmp_path):
     x = Value(Type("f32", (1, 16, 10, 10)), "x")
-    y = ops.max_pool(conv(x, 16, "grouped", groups=4), kernel=(5, 5), stride=(1, 1),
-                     pad=(2, 2, 2, 2), dilation=(1, 1), origin="pool")  # fmt: skip
+    y = ops.max_pool(
+        conv(x, 16, "grouped", groups=4),
+        kernel=(5, 5),
+        stride=(1, 1),
+        pad=(2, 2, 2, 2),
+        dilation=(1, 1),
+        origin="pool",
+    )
     graph = Graph([x], [y], ["y"])
     joined = trace(graph, tune=tuning(tmp_path / "a", Timer(join_groups=9.0)))
     assert ways(joined)["grouped"] in ("join_groups", PLAIN, TWO, FOUR, SIX)
@@ -226,8 +251,9 @@ def test_replacements_have_a_choice_too(tmp_path):
     assert "conv_in_tiles" in asked
     apart = trace(graph, tune=tuning(tmp_path / "b", Timer(as_it_is=9.0)))
     assert {d.rule: d.way for d in apart.decisions} == {
-        "join_groups": "as it is", "separate_max_pool": "as it is"
-    }  # fmt: skip
+        "join_groups": "as it is",
+        "separate_max_pool": "as it is",
+    }
     assert [s.op for s in apart.plan.steps].count("cpu.pool") == 1
     values = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
     want = intaglio.interpret(graph, {"x": values})["y"]
@@ -243,10 +269,17 @@ def test_convolutions_of_bytes_have_a_choice_too(fastest, tmp_path):
     rng = np.random.default_rng(1)
     w = constant(rng.integers(-90, 90, (32, 32, 3, 3)).astype(np.int8))
     bytes_ = ops.dequantize_linear(ops.quantize_linear(x, *of, dtype="i8"), *of)
-    y = ops.conv(bytes_, ops.dequantize_linear(w, np.float32(0.01), None), None, stride=(1, 1),
-                 pad=(1, 1, 1, 1), dilation=(1, 1))  # fmt: skip
-    y = ops.dequantize_linear(ops.quantize_linear(y, np.float32(0.5), np.int8(0), dtype="i8"),
-                              np.float32(0.5), np.int8(0))  # fmt: skip
+    y = ops.conv(
+        bytes_,
+        ops.dequantize_linear(w, np.float32(0.01), None),
+        None,
+        stride=(1, 1),
+        pad=(1, 1, 1, 1),
+        dilation=(1, 1),
+    )
+    y = ops.dequantize_linear(
+        ops.quantize_linear(y, np.float32(0.5), np.int8(0), dtype="i8"), np.float32(0.5), np.int8(0)
+    )
     graph, feeds = Graph([x], [y], ["y"]), {"x": rng.standard_normal(x.shape, np.float32)}
     timer = Timer(**{fastest.replace(" ", "_"): 10.0})
     package = intaglio.compile(graph, tune=tuning(tmp_path, timer))

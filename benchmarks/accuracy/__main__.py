@@ -37,9 +37,12 @@ def measure(name: str, engine: str, quick: bool) -> report.Row:
         command = [sys.executable, "-m", "benchmarks.accuracy.one", name, engine, str(file)]
         try:
             done = subprocess.run(
-                [*command, *["--quick"] * quick], cwd=ROOT, capture_output=True, text=True,
+                [*command, *["--quick"] * quick],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
                 timeout=LONGEST,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             return row | {"failed": f"took longer than {LONGEST} s"}
         if not file.exists():

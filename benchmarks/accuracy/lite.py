@@ -47,6 +47,11 @@ def trained(weights: str | Path) -> nn.Module:
 def export(weights: str | Path, file: str | Path) -> None:
     """Write the trained net as ONNX."""
     torch.onnx.export(
-        trained(weights), (torch.zeros(1, 3, 224, 224),), str(file), dynamo=False,
-        input_names=["input"], output_names=["logits"], opset_version=13,
-    )  # fmt: skip
+        trained(weights),
+        (torch.zeros(1, 3, 224, 224),),
+        str(file),
+        dynamo=False,
+        input_names=["input"],
+        output_names=["logits"],
+        opset_version=13,
+    )

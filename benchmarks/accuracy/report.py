@@ -63,11 +63,18 @@ def markdown(rows: Sequence[Row]) -> str:
     for words, of in (("mean drop", statistics.fmean), ("worst drop", max)):
         lines.append([words, "points", "-", *(_over(rows, e, of) for e in quantised)])
     parts = [
-        "### Scores (change against float, ± its standard error)\n", grid(lines), "",
-        "### Ours less each peer (± the standard error of the difference)\n", _beside(rows), "",
-        "### Besides\n", _besides(rows, engines), "", *(f"- {s}" for s in verdict(rows)),
+        "### Scores (change against float, ± its standard error)\n",
+        grid(lines),
+        "",
+        "### Ours less each peer (± the standard error of the difference)\n",
+        _beside(rows),
+        "",
+        "### Besides\n",
+        _besides(rows, engines),
+        "",
+        *(f"- {s}" for s in verdict(rows)),
         *(f"- {s}" for s in reasons(rows)),
-    ]  # fmt: skip
+    ]
     return "\n".join(parts) + "\n"
 
 

@@ -118,12 +118,15 @@ def _chances(answers: list[list[Array]], right: list[list[Array]]) -> Score:
 
 
 TASKS = {
-    "dtln": Denoiser(
-        "SNR dB", Path, _none, _none, _snr, calibrate=64, dynamic=True,
-    ),
+    "dtln": Denoiser("SNR dB", Path, _none, _none, _snr, calibrate=64, dynamic=True),
     "silero_vad": Voice(
         "100 - abs(change of %)",
         partial(files.pypi, "silero-vad==6.2.3", "silero_vad/data/silero_vad_openvino_16k.onnx"),
-        _none, _none, _chances, calibrate=64, agreement=True, dynamic=True,
+        _none,
+        _none,
+        _chances,
+        calibrate=64,
+        agreement=True,
+        dynamic=True,
     ),
-}  # fmt: skip
+}

@@ -33,7 +33,16 @@ def _meaning(answers: list[list[Array]], right: list[list[Array]]) -> Score:
 
 TASKS = {
     "minilm_l3": Task(
-        "cosine %", _minilm, lambda n: _sentences(True, n), lambda n: _sentences(False, n),
-        _meaning, samples=32, quick=16, calibrate=16, agreement=True, dynamic=True, int4=True,
-    ),
-}  # fmt: skip
+        "cosine %",
+        _minilm,
+        lambda n: _sentences(True, n),
+        lambda n: _sentences(False, n),
+        _meaning,
+        samples=32,
+        quick=16,
+        calibrate=16,
+        agreement=True,
+        dynamic=True,
+        int4=True,
+    )
+}

@@ -37,12 +37,15 @@ def classifier(
             yield {name: np.ascontiguousarray(normal(view(read()[0][i]))[None], np.float32)}
 
     return Task(
-        "top-1 %", file,
+        "top-1 %",
+        file,
         lambda n: [next(feeds(i)) for i in places(True, n)],
         lambda n: chain.from_iterable(map(feeds, places(False, n))),
         top1(lambda n: [int(read()[1][i]) for i in places(False, n)], 1 + len(views)),
-        samples=1_000_000, quick=quick, calibrate=100,
-    )  # fmt: skip
+        samples=1_000_000,
+        quick=quick,
+        calibrate=100,
+    )
 
 
 def later(x: Array, frames: int) -> Array:
@@ -85,23 +88,33 @@ TASKS = {
     ),
     "ic_resnet8": classifier(
         partial(files.tflite, "pretrainedResnet"),
-        lambda: data.arrays("cifar10_test_first1000_lossless"), "input_1", lambda x: x,
+        lambda: data.arrays("cifar10_test_first1000_lossless"),
+        "input_1",
+        lambda x: x,
         views=[mirrored],
     ),
     "vww_mobilenet": classifier(
-        partial(files.tflite, "vww_96_float"), lambda: data.arrays("vww01_200"),
-        "input_1", lambda x: x / 255, views=[mirrored],
+        partial(files.tflite, "vww_96_float"),
+        lambda: data.arrays("vww01_200"),
+        "input_1",
+        lambda x: x / 255,
+        views=[mirrored],
     ),
     "kws_dscnn": classifier(
         partial(files.tflite, "kws_ref_model_float32"),
         lambda: data.tiny("kws01", (49, 10, 1), "int8"),
-        "input_1", lambda x: (x.astype(np.float32) - KWS_ZERO) * KWS_SCALE,
+        "input_1",
+        lambda x: (x.astype(np.float32) - KWS_ZERO) * KWS_SCALE,
         views=[partial(later, frames=f) for f in (-2, -1, 1, 2)],
     ),
     "ad_autoencoder": Task(
-        "AUC %", lambda: files.tflite("ad01_fp32", {"input_1": (196, WINDOW)}),
+        "AUC %",
+        lambda: files.tflite("ad01_fp32", {"input_1": (196, WINDOW)}),
         lambda n: [_windows(i) for i in _sounds(True)][:n],
         lambda n: map(_windows, data.spread(_sounds(False), n)),
-        _auc, samples=31, quick=31, calibrate=4,
+        _auc,
+        samples=31,
+        quick=31,
+        calibrate=4,
     ),
-}  # fmt: skip
+}

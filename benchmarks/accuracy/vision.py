@@ -97,11 +97,16 @@ def detector(
         )
 
     return Task(
-        "AP %", file,
+        "AP %",
+        file,
         lambda n: list(map(feed, data.coco_split(True, n))),
         lambda n: map(feed, data.coco_split(False, n)),
-        score, samples=48, quick=16, calibrate=16, agreement=True,
-    )  # fmt: skip
+        score,
+        samples=48,
+        quick=16,
+        calibrate=16,
+        agreement=True,
+    )
 
 
 def _same(
@@ -150,11 +155,16 @@ def alike(
         return Score(ap50, parts, more={"same detections %": same, "detections": count, **means})
 
     return Task(
-        "AP50 by float %", file,
+        "AP50 by float %",
+        file,
         lambda n: list(map(feed, data.coco_split(True, n))),
         lambda n: map(feed, pictures(n)),
-        score, samples=450, quick=16, calibrate=16, agreement=True,
-    )  # fmt: skip
+        score,
+        samples=450,
+        quick=16,
+        calibrate=16,
+        agreement=True,
+    )
 
 
 def _yolox_feed(pair: tuple[Path, Array]) -> Feeds:
@@ -229,8 +239,11 @@ TASKS = {
     "mobilenet_v2": imagenet(partial(files.onnx_model, "mobilenet_v2_fp32"), "input", _torch),
     "efficientnet_lite0": imagenet(files.efficientnet_lite0, "input", _lite),
     "mobilenet_v1_0.25": imagenet(
-        partial(files.tflite, "mobilenet_v1_0.25_224_float"), "input",
-        lambda image: image / 127.5 - 1, nhwc=True, first=1,
+        partial(files.tflite, "mobilenet_v1_0.25_224_float"),
+        "input",
+        lambda image: image / 127.5 - 1,
+        nhwc=True,
+        first=1,
     ),
     "yolox_nano": detector(
         partial(files.onnx_model, "yolox_nano_416"), _yolox_feed, detect.yolox, _yolox_pixels
@@ -259,8 +272,13 @@ TASKS = {
         more_pictures=True,
     ),
     "super_resolution": Task(
-        "PSNR dB", partial(files.onnx_model, "super_resolution", {"input": (1, 1, 224, 224)}),
-        lambda n: list(_mosaics(True, n)), lambda n: _mosaics(False, n),
-        _psnr, samples=20, quick=5, calibrate=8,
+        "PSNR dB",
+        partial(files.onnx_model, "super_resolution", {"input": (1, 1, 224, 224)}),
+        lambda n: list(_mosaics(True, n)),
+        lambda n: _mosaics(False, n),
+        _psnr,
+        samples=20,
+        quick=5,
+        calibrate=8,
     ),
-}  # fmt: skip
+}

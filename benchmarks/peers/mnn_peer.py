@@ -22,9 +22,18 @@ def convert(case: Case, folder: Path, threads: int) -> Path:
 
     file = folder / "model.mnn"
     _tools.mnnconvert(
-        ["mnnconvert", "-f", "ONNX", "--modelFile", str(case.path), "--MNNModel", str(file),
-         "--bizCode", "none"]
-    )  # fmt: skip
+        [
+            "mnnconvert",
+            "-f",
+            "ONNX",
+            "--modelFile",
+            str(case.path),
+            "--MNNModel",
+            str(file),
+            "--bizCode",
+            "none",
+        ]
+    )
     if not file.exists():
         raise Refused("MNN's converter wrote no file")
     outputs = onnx.load(case.path, load_external_data=False).graph.output

@@ -41,8 +41,11 @@ def _pnnx(source: Path, case: Case) -> Path:
     )
     done = subprocess.run(
         [pnnx.EXEC_PATH, source.name, f"inputshape={shapes}", "fp16=0"],
-        cwd=source.parent, capture_output=True, text=True, errors="replace",
-    )  # fmt: skip
+        cwd=source.parent,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
     file = source.with_name("model.ncnn.param")
     if done.returncode or not file.exists():
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]

@@ -30,11 +30,7 @@ class Runner:
     ) -> None:
         import openvino
 
-        hints = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
-        }
+        hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
         if precision:
             hints["INFERENCE_PRECISION_HINT"] = precision
         compiled = openvino.Core().compile_model(file, "CPU", hints)

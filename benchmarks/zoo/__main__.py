@@ -22,8 +22,11 @@ def show() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__,
-                                     formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.zoo",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="models [default: all]")
     parser.add_argument("--exporter", choices=OPSETS, default="torchscript")
     parser.add_argument("--opset", type=int, default=0, help=f"default: {OPSETS}")

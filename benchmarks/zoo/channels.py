@@ -89,11 +89,20 @@ class GhostBottleneck(nn.Module):
 
 # kernel, expanded channels, channels, gated, stride
 GHOSTNET = [
-    (3, 16, 16, False, 1), (3, 48, 24, False, 2), (3, 72, 24, False, 1), (5, 72, 40, True, 2),
-    (5, 120, 40, True, 1), (3, 240, 80, False, 2), (3, 200, 80, False, 1), (3, 184, 80, False, 1),
-    (3, 184, 80, False, 1), (3, 480, 112, True, 1), (3, 672, 112, True, 1), (5, 672, 160, True, 2),
+    (3, 16, 16, False, 1),
+    (3, 48, 24, False, 2),
+    (3, 72, 24, False, 1),
+    (5, 72, 40, True, 2),
+    (5, 120, 40, True, 1),
+    (3, 240, 80, False, 2),
+    (3, 200, 80, False, 1),
+    (3, 184, 80, False, 1),
+    (3, 184, 80, False, 1),
+    (3, 480, 112, True, 1),
+    (3, 672, 112, True, 1),
+    (5, 672, 160, True, 2),
     *[(5, 960, 160, False, 1), (5, 960, 160, True, 1)] * 2,
-]  # fmt: skip
+]
 
 
 def ghostnet() -> nn.Module:

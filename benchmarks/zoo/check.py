@@ -112,8 +112,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="per model, for the times")
     parser.add_argument("--no-interpret", action="store_true", help="leave the slow part out")
     given = parser.parse_args()
-    columns = ["model", "onnx nodes", "optimised", "steps", "interpreted", "native", "ours ms",
-               "onnxruntime ms", "ratio"]  # fmt: skip
+    columns = [
+        "model",
+        "onnx nodes",
+        "optimised",
+        "steps",
+        "interpreted",
+        "native",
+        "ours ms",
+        "onnxruntime ms",
+        "ratio",
+    ]
     if given.no_interpret:
         columns.remove("interpreted")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")

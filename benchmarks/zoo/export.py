@@ -103,10 +103,14 @@ def _serialize(
             return data
         file = io.BytesIO()
         torch.onnx.export(
-            net, args, file, dynamo=False, do_constant_folding=False,
+            net,
+            args,
+            file,
+            dynamo=False,
+            do_constant_folding=False,
             training=torch.onnx.TrainingMode.PRESERVE,  # EVAL would fold batch norms away
             **naming,
-        )  # fmt: skip
+        )
         return file.getvalue()
 
 

@@ -52,13 +52,23 @@ class Inverted(nn.Module):
 
 # expansion, kernel, stride of the first, channels, how many
 MOBILENET_V2 = [
-    (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 3, 2, 32, 3), (6, 3, 2, 64, 4),
-    (6, 3, 1, 96, 3), (6, 3, 2, 160, 3), (6, 3, 1, 320, 1),
-]  # fmt: skip
+    (1, 3, 1, 16, 1),
+    (6, 3, 2, 24, 2),
+    (6, 3, 2, 32, 3),
+    (6, 3, 2, 64, 4),
+    (6, 3, 1, 96, 3),
+    (6, 3, 2, 160, 3),
+    (6, 3, 1, 320, 1),
+]
 EFFICIENTNET = [
-    (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3),
-    (6, 5, 1, 112, 3), (6, 5, 2, 192, 4), (6, 3, 1, 320, 1),
-]  # fmt: skip
+    (1, 3, 1, 16, 1),
+    (6, 3, 2, 24, 2),
+    (6, 5, 2, 40, 2),
+    (6, 3, 2, 80, 3),
+    (6, 5, 1, 112, 3),
+    (6, 5, 2, 192, 4),
+    (6, 3, 1, 320, 1),
+]
 
 
 def _stack(
@@ -94,11 +104,18 @@ def efficientnet_b0() -> nn.Module:
 
 # kernel, expanded channels, channels, gated, hard swish, stride
 MOBILENET_V3_SMALL = [
-    (3, 16, 16, True, False, 2), (3, 72, 24, False, False, 2), (3, 88, 24, False, False, 1),
-    (5, 96, 40, True, True, 2), (5, 240, 40, True, True, 1), (5, 240, 40, True, True, 1),
-    (5, 120, 48, True, True, 1), (5, 144, 48, True, True, 1), (5, 288, 96, True, True, 2),
-    (5, 576, 96, True, True, 1), (5, 576, 96, True, True, 1),
-]  # fmt: skip
+    (3, 16, 16, True, False, 2),
+    (3, 72, 24, False, False, 2),
+    (3, 88, 24, False, False, 1),
+    (5, 96, 40, True, True, 2),
+    (5, 240, 40, True, True, 1),
+    (5, 240, 40, True, True, 1),
+    (5, 120, 48, True, True, 1),
+    (5, 144, 48, True, True, 1),
+    (5, 288, 96, True, True, 2),
+    (5, 576, 96, True, True, 1),
+    (5, 576, 96, True, True, 1),
+]
 
 
 def mobilenet_v3_small() -> nn.Module:

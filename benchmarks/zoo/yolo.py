@@ -78,14 +78,24 @@ class Spp(nn.Module):
 class Yolo(nn.Module):
     """Backbone, up path, down path, head; `block` and `lateral` tell the versions apart."""
 
-    def __init__(self, block: type, depths: tuple[int, ...], width: int, head: nn.Module,
-                 stem: nn.Module, lateral: bool) -> None:  # fmt: skip
+    def __init__(
+        self,
+        block: type,
+        depths: tuple[int, ...],
+        width: int,
+        head: nn.Module,
+        stem: nn.Module,
+        lateral: bool,
+    ) -> None:
         super().__init__()
         w2, w3, w4, w5 = (width << i for i in range(1, 5))
         self.stem = nn.Sequential(
-            stem, conv(width, w2, 3, 2), block(w2, w2, depths[0], True), conv(w2, w3, 3, 2),
+            stem,
+            conv(width, w2, 3, 2),
+            block(w2, w2, depths[0], True),
+            conv(w2, w3, 3, 2),
             block(w3, w3, depths[1], True),
-        )  # fmt: skip
+        )
         self.p4 = nn.Sequential(conv(w3, w4, 3, 2), block(w4, w4, depths[2], True))
         self.p5 = nn.Sequential(conv(w4, w5, 3, 2), block(w5, w5, depths[3], True), Spp(w5))
         self.up = nn.Upsample(scale_factor=2)

@@ -66,8 +66,15 @@ def to_onnx(net: Digits, path: Path) -> None:
         if layer.bias is not None:
             inputs.append(tensor(f"{name}.bias", layer.bias))
         pads = [*layer.padding, *layer.padding]
-        return emit("Conv", name, inputs, kernel_shape=list(layer.kernel_size), pads=pads,
-                    strides=list(layer.stride), group=layer.groups)  # fmt: skip
+        return emit(
+            "Conv",
+            name,
+            inputs,
+            kernel_shape=list(layer.kernel_size),
+            pads=pads,
+            strides=list(layer.stride),
+            group=layer.groups,
+        )
 
     def norm(name: str, x: str, layer: nn.BatchNorm2d) -> str:
         parts = {
@@ -96,11 +103,12 @@ def to_onnx(net: Digits, path: Path) -> None:
     x = emit("Gemm", "logits", [x, w, b], transB=1)
     emit("Softmax", "probabilities", [x], axis=1)
     graph = helper.make_graph(
-        nodes, "digits",
+        nodes,
+        "digits",
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 8, 8])],
         [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["batch", 10])],
         weights,
-    )  # fmt: skip
+    )
     model = helper.make_model(
         graph,
         opset_imports=[helper.make_opsetid("", 17)],

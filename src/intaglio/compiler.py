@@ -92,8 +92,21 @@ def compile(
     by itself. All else goes to `intaglio.load`;
     its keywords for preprocessing are for a Graph too.
     """
-    made = trace(model, target, isa, level, dump_dir, progress, strip, disable, precision, tune,
-                 cores, by_layer, **load)  # fmt: skip
+    made = trace(
+        model,
+        target,
+        isa,
+        level,
+        dump_dir,
+        progress,
+        strip,
+        disable,
+        precision,
+        tune,
+        cores,
+        by_layer,
+        **load,
+    )
     return made.package
 
 
@@ -163,8 +176,9 @@ def _packed_size(graph: Graph) -> int:
     return min(SWOLLEN * known, MOST_RESERVED)
 
 
-def _offload(target: targets.Target, cores: int, by_layer: bool,
-             tell: Progress) -> list[passes.Pass]:  # fmt: skip
+def _offload(
+    target: targets.Target, cores: int, by_layer: bool, tell: Progress
+) -> list[passes.Pass]:
     """What the NPU does becomes programs of instructions."""
     from intaglio.npu import compile_programs  # which a CPU need not know of
 

@@ -280,9 +280,13 @@ def rewrite(
 
 
 def _first(
-    graph: Graph, node: Node, rules: Sequence[Rule], known: set[Node], trace: Trace | None,
+    graph: Graph,
+    node: Node,
+    rules: Sequence[Rule],
+    known: set[Node],
+    trace: Trace | None,
     cost: Cost | None,
-) -> tuple[Rule, list[Value]] | None:  # fmt: skip
+) -> tuple[Rule, list[Value]] | None:
     """The rule that fires at `node`, and what the node's outputs become."""
     best: Rule | None = None
     most = 0.0

@@ -254,9 +254,11 @@ class Session:
         C-contiguous inputs are read where they are, without a copy.
         """
         arrays = self._arrays(inputs)  # alive until the run is over
-        results = self._buffers(out, arrays) if out else {
-            name: np.empty(shape, dtype) for name, dtype, shape in self._makes
-        }  # fmt: skip
+        results = (
+            self._buffers(out, arrays)
+            if out
+            else {name: np.empty(shape, dtype) for name, dtype, shape in self._makes}
+        )
         sources = [_address(a) for a in arrays]
         places = [_address(a) for a in results.values()]
         with self._lock:
@@ -366,10 +368,16 @@ class Session:
                 lib.itg_get_profile(handle, i, ctypes.byref(p))
                 steps.append(
                     StepProfile(
-                        p.op.decode(), p.origin.decode("utf-8", "replace"), p.kernel_isa.decode(),
-                        p.plan, p.parts, p.macs, p.calls, p.ns / 1e6,
+                        p.op.decode(),
+                        p.origin.decode("utf-8", "replace"),
+                        p.kernel_isa.decode(),
+                        p.plan,
+                        p.parts,
+                        p.macs,
+                        p.calls,
+                        p.ns / 1e6,
                     )
-                )  # fmt: skip
+                )
         return steps
 
     def reset_profile(self) -> None:

@@ -52,6 +52,11 @@ def test_every_op_has_a_row_and_runs():
 
 def test_units_of_chips():
     found = units("rk3588", ["conv", "add", "sigmoid", "max_pool", "softmax", "batch_norm"])
-    assert found == {"conv": "conv", "add": "eltwise", "sigmoid": "lut", "max_pool": "pool",
-                     "batch_norm": "in conv"}  # fmt: skip
+    assert found == {
+        "conv": "conv",
+        "add": "eltwise",
+        "sigmoid": "lut",
+        "max_pool": "pool",
+        "batch_norm": "in conv",
+    }
     assert "add" not in units("k210", ["add"])  # it has no such unit

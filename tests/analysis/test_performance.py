@@ -29,8 +29,11 @@ def graph() -> Graph:
     y = x
     for out, size, stride in ((16, 3, 2), (32, 1, 1), (32, 3, 1), (64, 3, 2)):
         w = random.normal(0, 0.2, (out, y.shape[1], size, size)).astype(np.float32)
-        y = ops.relu(ops.conv(y, w, None, stride=(stride,) * 2, pad=(size // 2,) * 4,
-                              dilation=(1, 1), groups=1))  # fmt: skip
+        y = ops.relu(
+            ops.conv(
+                y, w, None, stride=(stride,) * 2, pad=(size // 2,) * 4, dilation=(1, 1), groups=1
+            )
+        )
     y = ops.softmax(ops.reduce_mean(y, axes=(2, 3), keepdims=False))
     samples = [{"x": random.normal(size=x.shape).astype(np.float32)} for _ in range(3)]
     how = Options(method="minmax", accuracy=None)

@@ -76,8 +76,9 @@ def test_what_has_no_batch_is_refused():
 @pytest.mark.parametrize("form", ["2:4 in", "2:4 out", "4:16"])
 def test_pruned_weights_are_stored_without_zeros(graph: Graph, model: Model, form: str):
     chip = chips.load("rk3576")
-    weights = [w for w in thinned(graph, form, chip).values()
-               if w.data is not None and w.type.rank == 4]  # fmt: skip
+    weights = [
+        w for w in thinned(graph, form, chip).values() if w.data is not None and w.type.rank == 4
+    ]
     many, of = map(int, form.split()[0].split(":"))
     for w in weights:
         lines = np.moveaxis(w.data, 0 if "out" in form else 1, -1)
@@ -123,8 +124,9 @@ def test_batches_take_longer_and_give_more(model: Model):
 
 
 def test_vendors_run_layers_one_after_the_other(graph: Graph):
-    ours, layers, theirs = (Model(graph, *how).performance("rk3588", WhatIf())
-                            for how in ((), (True,), (False, True)))  # fmt: skip
+    ours, layers, theirs = (
+        Model(graph, *how).performance("rk3588", WhatIf()) for how in ((), (True,), (False, True))
+    )
     assert ours.milliseconds < layers.milliseconds < theirs.milliseconds
     line = theirs.timelines[0]
     ends: dict[int, float] = {}
@@ -200,8 +202,18 @@ def test_commands(graph: Graph, tmp_path: Path, capsys):
     assert told["what_if"] == "batch=2"
     assert told["usual"]["fps"] < told["fps"]
     picture = tmp_path / "s.svg"
-    main(["perf", str(onnx), "--target", "rk3576", "--sweep", "dtype=int8,int4,fp16", "--svg",
-          str(picture)])  # fmt: skip
+    main(
+        [
+            "perf",
+            str(onnx),
+            "--target",
+            "rk3576",
+            "--sweep",
+            "dtype=int8,int4,fp16",
+            "--svg",
+            str(picture),
+        ]
+    )
     said = capsys.readouterr().out
     assert "dtype=int4: rk3576 does not multiply i4" in said
     assert "dtype=fp16" in said

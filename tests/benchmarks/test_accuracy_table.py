@@ -166,16 +166,26 @@ def test_a_line_and_a_box_have_one_partner_at_most():
 
 
 def row(model, engine, value, parts=(), **more):
-    return {"model": model, "metric": "top-1 %", "engine": engine, "value": value,
-            "parts": list(parts), "more": more}  # fmt: skip
+    return {
+        "model": model,
+        "metric": "top-1 %",
+        "engine": engine,
+        "value": value,
+        "parts": list(parts),
+        "more": more,
+    }
 
 
 def test_the_verdict_names_drops_and_better_peers():
     rows = [
-        row("a", engines.FLOAT, 70.0), row("a", engines.OURS, 69.0), row("a", engines.STATIC, 60.0),
-        row("b", engines.FLOAT, 50.0), row("b", engines.OURS, 48.5), row("b", engines.STATIC, 49.5),
+        row("a", engines.FLOAT, 70.0),
+        row("a", engines.OURS, 69.0),
+        row("a", engines.STATIC, 60.0),
+        row("b", engines.FLOAT, 50.0),
+        row("b", engines.OURS, 48.5),
+        row("b", engines.STATIC, 49.5),
         {"model": "c", "metric": "AP", "engine": engines.FLOAT, "missing": "no such file"},
-    ]  # fmt: skip
+    ]
     said = report.verdict(rows)
     assert said[0] == "intaglio: mean drop 1.25 (allowed 0.5): NOT MET"
     assert said[1] == "intaglio: worst drop 1.50 on b (allowed 1.0): NOT MET"
@@ -187,8 +197,11 @@ def test_the_verdict_names_drops_and_better_peers():
 
 def test_a_lead_within_its_standard_error_is_told_but_not_sure():
     ours, best = [100.0, 0, 100, 0], [100.0, 100, 0, 100]
-    rows = [row("a", engines.FLOAT, 75.0, best), row("a", engines.OURS, 50.0, ours),
-            row("a", engines.STATIC, 75.0, best)]  # fmt: skip
+    rows = [
+        row("a", engines.FLOAT, 75.0, best),
+        row("a", engines.OURS, 50.0, ours),
+        row("a", engines.STATIC, 75.0, best),
+    ]
     assert report.spread(rows[1], rows[2]) == pytest.approx(47.9, abs=0.1)
     said = report.verdict(rows)
     assert said[2] == "intaglio: behind a peer: a 25.00 ± 47.87 (onnxruntime)"
@@ -197,8 +210,11 @@ def test_a_lead_within_its_standard_error_is_told_but_not_sure():
 
 
 def test_a_peer_that_is_above_float_is_said_to_be():
-    rows = [row("a", engines.FLOAT, 75.0), row("a", engines.OURS, 74.0),
-            row("a", engines.STATIC, 77.0)]  # fmt: skip
+    rows = [
+        row("a", engines.FLOAT, 75.0),
+        row("a", engines.OURS, 74.0),
+        row("a", engines.STATIC, 77.0),
+    ]
     words = "a 3.00 (onnxruntime, which is 2.00 above float)"
     assert report.verdict(rows)[2:] == [
         f"intaglio: behind a peer: {words}",
@@ -217,10 +233,16 @@ def digits(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files, "KEPT", tmp_path)
     return Task(
-        "same %", lambda: files.with_shapes(models.DIGITS, {"image": (1, 1, 8, 8)}),
-        lambda n: [_noise(i) for i in range(n)], lambda n: (_noise(100 + i) for i in range(n)),
-        same, samples=20, quick=5, calibrate=8, agreement=True,
-    )  # fmt: skip
+        "same %",
+        lambda: files.with_shapes(models.DIGITS, {"image": (1, 1, 8, 8)}),
+        lambda n: [_noise(i) for i in range(n)],
+        lambda n: (_noise(100 + i) for i in range(n)),
+        same,
+        samples=20,
+        quick=5,
+        calibrate=8,
+        agreement=True,
+    )
 
 
 def _noise(seed):

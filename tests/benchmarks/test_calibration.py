@@ -7,12 +7,14 @@ from benchmarks import calibration, models, peers
 
 def found(ours, theirs, memory=500):
     return {
-        "machine": {"cpus": 2}, "model": "a", "images": 100,
+        "machine": {"cpus": 2},
+        "model": "a",
+        "images": 100,
         "taken": {
             peers.OURS: [{"seconds": s, "cpu": 2 * s, "megabytes": memory} for s in ours],
             calibration.ORT: [{"seconds": s, "cpu": s, "megabytes": 900} for s in theirs],
         },
-    }  # fmt: skip
+    }
 
 
 def test_the_least_time_and_the_largest_memory_count():

@@ -25,8 +25,10 @@ def test_every_net_is_one_that_rows_may_name():
 
 def test_a_model_of_mixed_types_is_the_whole_in_parts():
     """YOLOX's int8 model has its first stage and its heads in floats."""
-    whole, *parts = (npu_nets.macs(npu_nets.MAKERS[n]()) for n in
-                     ("yolox_s", "yolox_s.first", "yolox_s.middle", "yolox_s.heads"))  # fmt: skip
+    whole, *parts = (
+        npu_nets.macs(npu_nets.MAKERS[n]())
+        for n in ("yolox_s", "yolox_s.first", "yolox_s.middle", "yolox_s.heads")
+    )
     assert sum(parts) == whole
     row = npu_fit.Row("bm1684x", "yolox_s", "i8", 1, 1, 4.55)
     assert [t for _, t in npu_fit.parts(row)] == ["f16", "i8", "f16"]

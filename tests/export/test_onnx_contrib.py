@@ -65,50 +65,107 @@ T = (0, 2, 1)
 BYTES = Type("u8", (1, 4, 3, 3))
 Case = tuple[str, Any, list[Type], list[str]]
 CASES: list[Case] = [
-    *[("activation_into_conv", lambda x, a=a: act(a, conv(x)), [IMAGE], ["FusedConv"])
-      for a in ACTIVATIONS],
+    *[
+        ("activation_into_conv", lambda x, a=a: act(a, conv(x)), [IMAGE], ["FusedConv"])
+        for a in ACTIVATIONS
+    ],
     ("sum_into_conv", lambda x, y: ops.add(y, conv(x)), [IMAGE, f32(1, 6, 6, 6)], ["FusedConv"]),
-    ("activation_into_fused_conv", lambda x, y: ops.relu(ops.add(conv(x, bias=False), y)),
-     [IMAGE, f32(1, 6, 6, 6)], ["FusedConv"]),
-    *[("activation_into_gemm", lambda x, y, a=a: act(a, ops.gemm(x, y, num(4), trans_b=True)),
-       [f32(3, 5), f32(4, 5)], ["FusedGemm"]) for a in GEMM],
-    ("transpose_into_matmul", lambda x, y: ops.matmul(ops.transpose(x, perm=T), y),
-     [f32(2, 4, 3), f32(2, 4, 5)], ["FusedMatMul"]),
-    ("scale_into_fused_matmul",
-     lambda x, y: ops.mul(ops.matmul(x, ops.transpose(y, perm=T)), scalar(0.125)),
-     [f32(2, 3, 4), f32(2, 5, 4)], ["FusedMatMul"]),
+    (
+        "activation_into_fused_conv",
+        lambda x, y: ops.relu(ops.add(conv(x, bias=False), y)),
+        [IMAGE, f32(1, 6, 6, 6)],
+        ["FusedConv"],
+    ),
+    *[
+        (
+            "activation_into_gemm",
+            lambda x, y, a=a: act(a, ops.gemm(x, y, num(4), trans_b=True)),
+            [f32(3, 5), f32(4, 5)],
+            ["FusedGemm"],
+        )
+        for a in GEMM
+    ],
+    (
+        "transpose_into_matmul",
+        lambda x, y: ops.matmul(ops.transpose(x, perm=T), y),
+        [f32(2, 4, 3), f32(2, 4, 5)],
+        ["FusedMatMul"],
+    ),
+    (
+        "scale_into_fused_matmul",
+        lambda x, y: ops.mul(ops.matmul(x, ops.transpose(y, perm=T)), scalar(0.125)),
+        [f32(2, 3, 4), f32(2, 5, 4)],
+        ["FusedMatMul"],
+    ),
     ("swish_as_quick_gelu", lambda x: ops.swish(x, alpha=1.5), [ROWS], ["QuickGelu"]),
     ("bias_into_gelu", lambda x: ops.gelu(ops.add(x, num(8))), [ROWS], ["BiasGelu"]),
-    ("bias_into_gelu", lambda x: ops.gelu(ops.add(x, num(8)), approximate="tanh"), [ROWS],
-     ["FastGelu"]),
+    (
+        "bias_into_gelu",
+        lambda x: ops.gelu(ops.add(x, num(8)), approximate="tanh"),
+        [ROWS],
+        ["FastGelu"],
+    ),
     ("sum_into_norm", lambda x, y: norm(skip(x, y)), [ROWS, ROWS], ["SkipLayerNormalization"]),
     ("norm_of_sum", both_ways, [ROWS, ROWS], ["Relu", "SkipLayerNormalization"]),
-    ("norm_of_sum", lambda x, y: norm(skip(x, y, bias=True)), [ROWS, ROWS],
-     ["SkipLayerNormalization"]),
-    ("norm_of_sum_without_shift", lambda x, y: norm(skip(x, y), shift=False), [ROWS, ROWS],
-     ["SkipLayerNormalization"]),
-    ("norm_of_sum_without_shift", lambda x, y: ops.rms_norm(skip(x, y), num(8)), [ROWS, ROWS],
-     ["SkipSimplifiedLayerNormalization"]),
-    ("integer_op", lambda q, r: stored(ops.add(real(q, 0.5, 4), real(r, 0.25, 9)), 0.5),
-     [BYTES] * 2, ["QLinearAdd"]),
-    ("integer_op", lambda q, r: stored(ops.mul(real(q, 0.5, 4), real(r, 0.25, 9)), 64.0),
-     [BYTES] * 2, ["QLinearMul"]),
-    ("integer_op", lambda q, r: stored(ops.concat(real(q, 0.5, 4), real(r, 0.25, 9), axis=1)),
-     [BYTES] * 2, ["QLinearConcat"]),
-    ("integer_op", lambda q: stored(ops.sigmoid(real(q, 1 / 32, 128)), 1 / 256, 0), [BYTES],
-     ["QLinearSigmoid"]),
-    ("integer_op", lambda q: stored(ops.reduce_mean(real(q, 0.5, 4), axes=(2, 3))), [BYTES],
-     ["QLinearGlobalAveragePool"]),
-]  # fmt: skip
+    (
+        "norm_of_sum",
+        lambda x, y: norm(skip(x, y, bias=True)),
+        [ROWS, ROWS],
+        ["SkipLayerNormalization"],
+    ),
+    (
+        "norm_of_sum_without_shift",
+        lambda x, y: norm(skip(x, y), shift=False),
+        [ROWS, ROWS],
+        ["SkipLayerNormalization"],
+    ),
+    (
+        "norm_of_sum_without_shift",
+        lambda x, y: ops.rms_norm(skip(x, y), num(8)),
+        [ROWS, ROWS],
+        ["SkipSimplifiedLayerNormalization"],
+    ),
+    (
+        "integer_op",
+        lambda q, r: stored(ops.add(real(q, 0.5, 4), real(r, 0.25, 9)), 0.5),
+        [BYTES] * 2,
+        ["QLinearAdd"],
+    ),
+    (
+        "integer_op",
+        lambda q, r: stored(ops.mul(real(q, 0.5, 4), real(r, 0.25, 9)), 64.0),
+        [BYTES] * 2,
+        ["QLinearMul"],
+    ),
+    (
+        "integer_op",
+        lambda q, r: stored(ops.concat(real(q, 0.5, 4), real(r, 0.25, 9), axis=1)),
+        [BYTES] * 2,
+        ["QLinearConcat"],
+    ),
+    (
+        "integer_op",
+        lambda q: stored(ops.sigmoid(real(q, 1 / 32, 128)), 1 / 256, 0),
+        [BYTES],
+        ["QLinearSigmoid"],
+    ),
+    (
+        "integer_op",
+        lambda q: stored(ops.reduce_mean(real(q, 0.5, 4), axes=(2, 3))),
+        [BYTES],
+        ["QLinearGlobalAveragePool"],
+    ),
+]
 
 
 def feeds(types: list[Type]) -> dict[str, Any]:
     rng = np.random.default_rng(5)
     return {
-        f"x{i}": (rng.integers(0, 256, t.shape) if t.dtype == "u8" else rng.uniform(-2, 2, t.shape))
-        .astype(dtypes.numpy_of(t.dtype))
+        f"x{i}": (
+            rng.integers(0, 256, t.shape) if t.dtype == "u8" else rng.uniform(-2, 2, t.shape)
+        ).astype(dtypes.numpy_of(t.dtype))
         for i, t in enumerate(types)
-    }  # fmt: skip
+    }
 
 
 def close(got: Any, want: Any, what: str) -> None:

@@ -88,34 +88,85 @@ T = {"perm": (1, 0)}
 CASES: list[tuple[str, Any, list[Type], list[str]]] = [
     ("slices_as_split", pieces, [f32(2, 8, 3)], ["Split"]),
     ("slice_as_gather", picks, [f32(2, 3, 4)], ["Gather"] * 3),
-    ("gemm_of_sum", lambda x, y, z: ops.add(ops.matmul(x, y), z),
-     [f32(3, 4), f32(4, 5), f32(5)], ["Gemm"]),
-    ("sum_into_gemm", lambda x, y, z: ops.add(z, ops.gemm(x, y, trans_b=True, alpha=0.5)),
-     [f32(3, 4), f32(5, 4), f32(3, 1)], ["Gemm"]),
-    ("gemm_of_transposed", lambda x, y: ops.matmul(ops.transpose(x, **T), y),
-     [f32(4, 3), f32(4, 5)], ["Gemm"]),
-    ("gemm_by_transposed", lambda x, y: ops.matmul(x, ops.transpose(y, **T)),
-     [f32(3, 4), f32(5, 4)], ["Gemm"]),
-    ("transpose_into_gemm", lambda x, y: ops.gemm(x, ops.transpose(y, **T), trans_a=True),
-     [f32(4, 3), f32(5, 4)], ["Gemm"]),
-    ("affine_as_batch_norm", lambda x: ops.add(ops.mul(x, num(3, 1, 1)), num(1, 3, 1, 1)),
-     [f32(2, 3, 4, 4)], ["BatchNormalization"]),
-    ("attention_side_by_side", grouped_attention,
-     [f32(2, 5, 8), f32(2, 6, 4), f32(2, 6, 4), f32(5, 6)], ["Attention"]),
-    ("mask_for_every_row", lambda q, k, v, m: ops.attention(q, k, v, m, scale=0.5),
-     [f32(2, 3, 5, 8), f32(2, 3, 6, 8), f32(2, 3, 6, 8), f32(2, 1, 1, 6)],
-     ["Expand", "Attention"]),
-    ("sum_of_three", lambda x, y, z: ops.add(ops.add(x, y), z),
-     [f32(2, 3), f32(3), f32(2, 1)], ["Sum"]),
-    ("sum_of_more", lambda x, y, z: ops.add(sum_(x, y, z), x),
-     [f32(2, 3), f32(3), f32(2, 1)], ["Sum"]),
-    ("pair_in_floats", lambda a, b: ops.qlinear_add(*of(a), *of(b), *OF),
-     [BYTES, BYTES], ["DequantizeLinear", "DequantizeLinear", "Add", "QuantizeLinear"]),
-    ("pair_in_floats", lambda a, b: ops.qlinear_mul(*of(a), *of(b), *OF),
-     [BYTES, BYTES], ["DequantizeLinear", "DequantizeLinear", "Mul", "QuantizeLinear"]),
-    ("mean_in_floats", lambda a: ops.qlinear_mean(*of(a), *OF, axes=(1,)),
-     [BYTES], ["DequantizeLinear", "ReduceMean", "QuantizeLinear"]),
-]  # fmt: skip
+    (
+        "gemm_of_sum",
+        lambda x, y, z: ops.add(ops.matmul(x, y), z),
+        [f32(3, 4), f32(4, 5), f32(5)],
+        ["Gemm"],
+    ),
+    (
+        "sum_into_gemm",
+        lambda x, y, z: ops.add(z, ops.gemm(x, y, trans_b=True, alpha=0.5)),
+        [f32(3, 4), f32(5, 4), f32(3, 1)],
+        ["Gemm"],
+    ),
+    (
+        "gemm_of_transposed",
+        lambda x, y: ops.matmul(ops.transpose(x, **T), y),
+        [f32(4, 3), f32(4, 5)],
+        ["Gemm"],
+    ),
+    (
+        "gemm_by_transposed",
+        lambda x, y: ops.matmul(x, ops.transpose(y, **T)),
+        [f32(3, 4), f32(5, 4)],
+        ["Gemm"],
+    ),
+    (
+        "transpose_into_gemm",
+        lambda x, y: ops.gemm(x, ops.transpose(y, **T), trans_a=True),
+        [f32(4, 3), f32(5, 4)],
+        ["Gemm"],
+    ),
+    (
+        "affine_as_batch_norm",
+        lambda x: ops.add(ops.mul(x, num(3, 1, 1)), num(1, 3, 1, 1)),
+        [f32(2, 3, 4, 4)],
+        ["BatchNormalization"],
+    ),
+    (
+        "attention_side_by_side",
+        grouped_attention,
+        [f32(2, 5, 8), f32(2, 6, 4), f32(2, 6, 4), f32(5, 6)],
+        ["Attention"],
+    ),
+    (
+        "mask_for_every_row",
+        lambda q, k, v, m: ops.attention(q, k, v, m, scale=0.5),
+        [f32(2, 3, 5, 8), f32(2, 3, 6, 8), f32(2, 3, 6, 8), f32(2, 1, 1, 6)],
+        ["Expand", "Attention"],
+    ),
+    (
+        "sum_of_three",
+        lambda x, y, z: ops.add(ops.add(x, y), z),
+        [f32(2, 3), f32(3), f32(2, 1)],
+        ["Sum"],
+    ),
+    (
+        "sum_of_more",
+        lambda x, y, z: ops.add(sum_(x, y, z), x),
+        [f32(2, 3), f32(3), f32(2, 1)],
+        ["Sum"],
+    ),
+    (
+        "pair_in_floats",
+        lambda a, b: ops.qlinear_add(*of(a), *of(b), *OF),
+        [BYTES, BYTES],
+        ["DequantizeLinear", "DequantizeLinear", "Add", "QuantizeLinear"],
+    ),
+    (
+        "pair_in_floats",
+        lambda a, b: ops.qlinear_mul(*of(a), *of(b), *OF),
+        [BYTES, BYTES],
+        ["DequantizeLinear", "DequantizeLinear", "Mul", "QuantizeLinear"],
+    ),
+    (
+        "mean_in_floats",
+        lambda a: ops.qlinear_mean(*of(a), *OF, axes=(1,)),
+        [BYTES],
+        ["DequantizeLinear", "ReduceMean", "QuantizeLinear"],
+    ),
+]
 
 
 def layer_of_bytes(op: Any, gates: int) -> Any:
@@ -312,8 +363,12 @@ def test_save(tmp_path: Path):
     graph = graph_of(lambda x: ops.relu(conv(x)), [f32(1, 3, 8, 8)])
     intaglio.save_onnx(graph, tmp_path / "m.onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
-    equal(interpret(intaglio.load(tmp_path / "m.onnx"), feeds(graph)),
-          interpret(graph, feeds(graph)), 0, 0)  # fmt: skip
+    equal(
+        interpret(intaglio.load(tmp_path / "m.onnx"), feeds(graph)),
+        interpret(graph, feeds(graph)),
+        0,
+        0,
+    )
 
 
 def test_large_weights_lie_in_a_file_of_their_own(tmp_path: Path):

@@ -15,9 +15,19 @@ from intaglio.interpret import interpret
 TYPES = {helper.tensor_dtype_to_np_dtype(code): code for code in (1, 2, 3, 6, 7, 9)}
 
 
-def agree(op: str, arrays: list[Any], outputs: int = 1, *, domain: str = "com.microsoft",
-          constant: tuple[int, ...] = (), tolerance: float = 1e-4, step: int = 0,
-          types: tuple[int, ...] = (), version: int = 17, **attrs: Any) -> None:  # fmt: skip
+def agree(
+    op: str,
+    arrays: list[Any],
+    outputs: int = 1,
+    *,
+    domain: str = "com.microsoft",
+    constant: tuple[int, ...] = (),
+    tolerance: float = 1e-4,
+    step: int = 0,
+    types: tuple[int, ...] = (),
+    version: int = 17,
+    **attrs: Any,
+) -> None:
     """Run one node here and in onnxruntime; `step` is the largest difference of integer results."""
     names = [f"x{i}" if a is not None else "" for i, a in enumerate(arrays)]
     results = [f"y{i}" if i < 2 or i + 1 == outputs else "" for i in range(outputs)]

@@ -42,8 +42,10 @@ def blob(array: np.ndarray, old: bool = False) -> bytes:
 def model(folder: Path, text: str, weights: dict[str, list[np.ndarray]], old: bool = False) -> Path:
     """Write both files; `old` is the form of layers before 2014."""
     name, held, here = (4, 6, 2) if old else (1, 7, 100)
-    layers = [field(here, field(name, n) + b"".join(field(held, blob(b, old)) for b in blobs))
-              for n, blobs in weights.items()]  # fmt: skip
+    layers = [
+        field(here, field(name, n) + b"".join(field(held, blob(b, old)) for b in blobs))
+        for n, blobs in weights.items()
+    ]
     (folder / "net.prototxt").write_text(text)
     (folder / "net.caffemodel").write_bytes(b"".join(layers))
     return folder / "net.prototxt"
@@ -74,18 +76,36 @@ def both(net: Path) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
 
 positive = np.abs(normal(6)) + 0.5
 CASES: dict[str, tuple[str, list[np.ndarray]]] = {
-    "conv": (layer("Convolution", "convolution_param { num_output: 8 kernel_size: 3 pad: 1 "
-                   "stride: 2 }"),
-             [normal(8, 6, 3, 3), normal(8)]),
-    "dilated": (layer("Convolution", "convolution_param { num_output: 4 kernel_size: 3 dilation: 2 "
-                      "group: 2 bias_term: false }"), [normal(4, 3, 3, 3)]),
-    "oblong": (layer("Convolution", "convolution_param { num_output: 4 kernel_h: 1 kernel_w: 3 "
-                     "pad_h: 0 pad_w: 1 stride_h: 2 stride_w: 1 }"),
-               [normal(4, 6, 1, 3), normal(4)]),
-    "deconv": (layer("Deconvolution", "convolution_param { num_output: 5 kernel_size: 4 stride: 2 "
-                     "pad: 1 }"), [normal(6, 5, 4, 4), normal(5)]),
-    "dense": (layer("InnerProduct", "inner_product_param { num_output: 7 }"),
-              [normal(7, 594), normal(7)]),
+    "conv": (
+        layer("Convolution", "convolution_param { num_output: 8 kernel_size: 3 pad: 1 stride: 2 }"),
+        [normal(8, 6, 3, 3), normal(8)],
+    ),
+    "dilated": (
+        layer(
+            "Convolution",
+            "convolution_param { num_output: 4 kernel_size: 3 dilation: 2 "
+            "group: 2 bias_term: false }",
+        ),
+        [normal(4, 3, 3, 3)],
+    ),
+    "oblong": (
+        layer(
+            "Convolution",
+            "convolution_param { num_output: 4 kernel_h: 1 kernel_w: 3 "
+            "pad_h: 0 pad_w: 1 stride_h: 2 stride_w: 1 }",
+        ),
+        [normal(4, 6, 1, 3), normal(4)],
+    ),
+    "deconv": (
+        layer(
+            "Deconvolution", "convolution_param { num_output: 5 kernel_size: 4 stride: 2 pad: 1 }"
+        ),
+        [normal(6, 5, 4, 4), normal(5)],
+    ),
+    "dense": (
+        layer("InnerProduct", "inner_product_param { num_output: 7 }"),
+        [normal(7, 594), normal(7)],
+    ),
     "max": (layer("Pooling", "pooling_param { pool: MAX kernel_size: 3 stride: 2 }"), []),
     "padded": (layer("Pooling", "pooling_param { pool: MAX kernel_size: 2 stride: 2 pad: 1 }"), []),
     "mean": (layer("Pooling", "pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }"), []),
@@ -98,14 +118,16 @@ CASES: dict[str, tuple[str, list[np.ndarray]]] = {
     "batch norm": (layer("BatchNorm"), [normal(6), positive, np.float32([2.0])]),
     "scale": (layer("Scale", "scale_param { bias_term: true }"), [normal(6), normal(6)]),
     "lrn": (layer("LRN", "lrn_param { local_size: 3 alpha: 0.1 beta: 0.6 }"), []),
-    "normalize": (layer("Normalize", "norm_param { across_spatial: false channel_shared: false }"),
-                  [normal(6)]),
+    "normalize": (
+        layer("Normalize", "norm_param { across_spatial: false channel_shared: false }"),
+        [normal(6)],
+    ),
     "softmax": (layer("Softmax"), []),
     "permute": (layer("Permute", "permute_param { order: 0 order: 2 order: 3 order: 1 }"), []),
     "flatten": (layer("Flatten"), []),
     "reshape": (layer("Reshape", "reshape_param { shape { dim: 0 dim: -1 dim: 11 } }"), []),
     "shuffle": (layer("ShuffleChannel", "shuffle_channel_param { group: 3 }"), []),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -133,8 +155,10 @@ def test_nets_join_and_part(tmp_path: Path):
 
 
 def test_boxes_follow_from_shapes(tmp_path: Path):
-    settings = ("prior_box_param { min_size: 3 max_size: 5 aspect_ratio: 2 flip: true clip: true "
-                "variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2 }")  # fmt: skip
+    settings = (
+        "prior_box_param { min_size: 3 max_size: 5 aspect_ratio: 2 flip: true clip: true "
+        "variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2 }"
+    )
     text = INPUT + layer(
         "Pooling", "pooling_param { pool: MAX kernel_size: 3 stride: 3 }", tops="p"
     )
@@ -144,28 +168,35 @@ def test_boxes_follow_from_shapes(tmp_path: Path):
 
 
 def test_old_files(tmp_path: Path):
-    text = INPUT + ('layers { name: "l" type: CONVOLUTION bottom: "data" top: "y" '
-                    "convolution_param < num_output: 4 kernel_size: 1 > }")  # fmt: skip
+    text = INPUT + (
+        'layers { name: "l" type: CONVOLUTION bottom: "data" top: "y" '
+        "convolution_param < num_output: 4 kernel_size: 1 > }"
+    )
     ours, theirs = both(model(tmp_path, text, {"l": [normal(4, 6, 1, 1), normal(4)]}, old=True))
     np.testing.assert_allclose(ours["y"], theirs[0], atol=1e-5)
 
 
 OLD = [
-    ("CONVOLUTION", "convolution_param { num_output: 6 kernel_size: 3 pad: 1 }"), ("RELU", ""),
+    ("CONVOLUTION", "convolution_param { num_output: 6 kernel_size: 3 pad: 1 }"),
+    ("RELU", ""),
     ("LRN", "lrn_param { local_size: 3 alpha: 0.1 beta: 0.6 }"),
     ("POOLING", "pooling_param { kernel_size: 2 }"),
-    ("SIGMOID", ""), ("TANH", ""), ("POWER", "power_param { scale: 2 }"), ("ABSVAL", ""),
-    ("DROPOUT", ""), ("FLATTEN", ""), ("INNER_PRODUCT", "inner_product_param { num_output: 5 }"),
+    ("SIGMOID", ""),
+    ("TANH", ""),
+    ("POWER", "power_param { scale: 2 }"),
+    ("ABSVAL", ""),
+    ("DROPOUT", ""),
+    ("FLATTEN", ""),
+    ("INNER_PRODUCT", "inner_product_param { num_output: 5 }"),
     ("SOFTMAX", ""),
-]  # fmt: skip
+]
 
 
 def test_old_nets_layer_by_layer(tmp_path: Path):
     """All in place or one after the other, with a layer of training at either end."""
     text, last = INPUT + "layers { name: 'd' type: HDF5_DATA top: 'data' top: 'label' }\n", "data"
     for i, (kind, settings) in enumerate(OLD):
-        text += (f"layers {{ name: 'l{i}' type: {kind} bottom: '{last}' top: 't{i}' "
-                 f"{settings} }}\n")  # fmt: skip
+        text += f"layers {{ name: 'l{i}' type: {kind} bottom: '{last}' top: 't{i}' {settings} }}\n"
         last = f"t{i}"
     text += f"layers {{ name: 'loss' type: SOFTMAX_LOSS bottom: '{last}' bottom: 'label' }}\n"
     weights = {"l0": [normal(6, 6, 3, 3), normal(6)], "l10": [normal(5, 480), normal(5)]}
@@ -173,8 +204,9 @@ def test_old_nets_layer_by_layer(tmp_path: Path):
     graph = intaglio.load(net)
     data = normal(1, 6, 9, 11, seed=1)
     got = intaglio.interpret(graph, {"data": data})[last]
-    kept = "".join(line for line in text.splitlines(keepends=True) if "LOSS" not in line
-                   and "HDF5" not in line)  # fmt: skip
+    kept = "".join(
+        line for line in text.splitlines(keepends=True) if "LOSS" not in line and "HDF5" not in line
+    )
     net.write_text(kept)
     theirs = cv2.dnn.readNetFromCaffe(str(net), str(net.with_suffix(".caffemodel")))
     theirs.setInput(data)
@@ -192,15 +224,18 @@ def test_either_file_names_the_model_and_shapes_may_change(tmp_path: Path):
     ("text", "error", "words"),
     [
         (layer("Proposal"), Unsupported, "Proposal 'l' is not read; cut the net"),
-        (layer("Convolution", "convolution_param { num_output: 8 kernel_size: 5 }"), BadFile,
-         "its weights 0 are"),
+        (
+            layer("Convolution", "convolution_param { num_output: 8 kernel_size: 5 }"),
+            BadFile,
+            "its weights 0 are",
+        ),
         (layer("ReLU", bottoms="ghost"), BadFile, "reads 'ghost', which nothing has made"),
         (layer("Pooling", "pooling_param { kernel_size: 99 }"), BadFile, "windows of"),
         (layer("Eltwise"), BadFile, "of 1 operands"),
-        ("layer { name: \"l\"", BadFile, "not closed"),
+        ('layer { name: "l"', BadFile, "not closed"),
         ("layer { } }", BadFile, "errs, at"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, error: type, words: str):
     net = model(tmp_path, INPUT + text, {"l": [normal(8, 6, 3, 3), normal(8)]})
     with pytest.raises(error, match=words):

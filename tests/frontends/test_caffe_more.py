@@ -17,8 +17,10 @@ NOTHING = {"none": [np.float32([0.0])]}
 
 
 def inputs(**shapes: tuple[int, ...]) -> str:
-    rows = (f'input: "{n}" input_shape {{ {" ".join(f"dim: {d}" for d in shape)} }}\n'
-            for n, shape in shapes.items())  # fmt: skip
+    rows = (
+        f'input: "{n}" input_shape {{ {" ".join(f"dim: {d}" for d in shape)} }}\n'
+        for n, shape in shapes.items()
+    )
     return "".join(rows)
 
 
@@ -65,31 +67,46 @@ CASES = {
     "bias": (layer("Bias"), [normal(6)], X + normal(6).reshape(1, 6, 1, 1)),
     "swish": (layer("Swish"), [], X / (1 + np.exp(-X))),
     "sum": (layer("Reduction", "reduction_param { axis: 1 coeff: 2 }"), [], 2 * X.sum((1, 2, 3))),
-    "mean": (layer("Reduction", "reduction_param { operation: MEAN axis: 2 }"), [],
-             X.mean((2, 3))),
-    "squares": (layer("Reduction", "reduction_param { operation: SUMSQ axis: 2 }"), [],
-                (X * X).sum((2, 3))),
-    "upsample": (layer("Upsample", "upsample_param { scale: 2 }"), [],
-                 X.repeat(2, 2).repeat(2, 3)),
+    "mean": (layer("Reduction", "reduction_param { operation: MEAN axis: 2 }"), [], X.mean((2, 3))),
+    "squares": (
+        layer("Reduction", "reduction_param { operation: SUMSQ axis: 2 }"),
+        [],
+        (X * X).sum((2, 3)),
+    ),
+    "upsample": (layer("Upsample", "upsample_param { scale: 2 }"), [], X.repeat(2, 2).repeat(2, 3)),
     "interp": (layer("Interp", "interp_param { height: 17 width: 5 }"), [], stretched(X, 17, 5)),
     "zoomed": (layer("Interp", "interp_param { zoom_factor: 2 }"), [], stretched(X, 17, 21)),
-    "cut": (layer("Interp", "interp_param { height: 8 width: 8 pad_beg: -1 pad_end: -2 }"), [],
-            stretched(X[:, :, 1:-2, 1:-2], 8, 8)),
+    "cut": (
+        layer("Interp", "interp_param { height: 8 width: 8 pad_beg: -1 pad_end: -2 }"),
+        [],
+        stretched(X[:, :, 1:-2, 1:-2], 8, 8),
+    ),
     "argmax": (layer("ArgMax", "argmax_param { axis: 1 }"), [], X.argmax(1)[:, None]),
-    "best": (layer("ArgMax", "argmax_param { out_max_val: true top_k: 2 }"), [],
-             np.stack([np.argsort(-X.ravel())[:2], np.sort(-X.ravel())[:2] * -1])[None]),
-    "mvn": (layer("MVN"), [],
-            (X - X.mean((2, 3), keepdims=True)) / X.std((2, 3), keepdims=True)),
-    "within": (layer("LRN", "lrn_param { local_size: 3 alpha: 0.5 norm_region: WITHIN_CHANNEL }"),
-               [], X * (1 + 0.5 * pooled(X * X, 3)) ** -0.75),
-    "folded norm": (layer("BN"), [normal(6), normal(6, seed=4)],
-                    X * normal(6).reshape(6, 1, 1) + normal(6, seed=4).reshape(6, 1, 1)),
-    "four blobs": (layer("BN", "bn_param { eps: 0.001 }"),
-                   [normal(6), normal(6, seed=4), normal(6, seed=5), abs(normal(6, seed=6))],
-                   (X - normal(6, seed=5).reshape(6, 1, 1))
-                   / np.sqrt(abs(normal(6, seed=6)).reshape(6, 1, 1) + 1e-3)
-                   * normal(6).reshape(6, 1, 1) + normal(6, seed=4).reshape(6, 1, 1)),
-}  # fmt: skip
+    "best": (
+        layer("ArgMax", "argmax_param { out_max_val: true top_k: 2 }"),
+        [],
+        np.stack([np.argsort(-X.ravel())[:2], np.sort(-X.ravel())[:2] * -1])[None],
+    ),
+    "mvn": (layer("MVN"), [], (X - X.mean((2, 3), keepdims=True)) / X.std((2, 3), keepdims=True)),
+    "within": (
+        layer("LRN", "lrn_param { local_size: 3 alpha: 0.5 norm_region: WITHIN_CHANNEL }"),
+        [],
+        X * (1 + 0.5 * pooled(X * X, 3)) ** -0.75,
+    ),
+    "folded norm": (
+        layer("BN"),
+        [normal(6), normal(6, seed=4)],
+        X * normal(6).reshape(6, 1, 1) + normal(6, seed=4).reshape(6, 1, 1),
+    ),
+    "four blobs": (
+        layer("BN", "bn_param { eps: 0.001 }"),
+        [normal(6), normal(6, seed=4), normal(6, seed=5), abs(normal(6, seed=6))],
+        (X - normal(6, seed=5).reshape(6, 1, 1))
+        / np.sqrt(abs(normal(6, seed=6)).reshape(6, 1, 1) + 1e-3)
+        * normal(6).reshape(6, 1, 1)
+        + normal(6, seed=4).reshape(6, 1, 1),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -129,8 +146,13 @@ def test_regions(tmp_path: Path):
 # ---- recurrent layers ----------------------------------------------------------------------------
 T, N, D, H = 5, 2, 3, 4
 WEIGHTS = [normal(4 * H, D, seed=7), normal(4 * H, seed=8), normal(4 * H, H, seed=9)]
-PLAIN = [normal(H, D, seed=7), normal(H, seed=8), normal(H, H, seed=9), normal(H, H, seed=10),
-         normal(H, seed=11)]  # fmt: skip
+PLAIN = [
+    normal(H, D, seed=7),
+    normal(H, seed=8),
+    normal(H, H, seed=9),
+    normal(H, H, seed=10),
+    normal(H, seed=11),
+]
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -166,8 +188,10 @@ def test_sequences(tmp_path: Path, kind: str, known: bool, exposed: bool):
     if not known:
         go_on[3, 1] = 0  # another sequence begins
     names = ["h", "c"][: 2 if kind == "LSTM" else 1]
-    states = {n: normal(1, N, H, seed=i) if exposed else np.zeros((1, N, H), np.float32)
-              for i, n in enumerate(names)}  # fmt: skip
+    states = {
+        n: normal(1, N, H, seed=i) if exposed else np.zeros((1, N, H), np.float32)
+        for i, n in enumerate(names)
+    }
     text = inputs(x=(T, N, D)) + ("" if known else inputs(cont=(T, N)))
     if known:
         one = "continuation_indicator_param { time_step: 5 batch_size: 2 }"
@@ -195,37 +219,69 @@ def ssd(folder: Path, settings: str, classes: int = 4, shared: bool = True) -> P
     weights: dict[str, list[np.ndarray]] = {}
     source = "data"
     for k, (least, most) in enumerate(((6, 9), (9, 14))):
-        text += layer("Convolution", "convolution_param { num_output: 8 kernel_size: 3 pad: 1 "
-                      "stride: 2 }", source, f"m{k}", f"m{k}")  # fmt: skip
+        text += layer(
+            "Convolution",
+            "convolution_param { num_output: 8 kernel_size: 3 pad: 1 stride: 2 }",
+            source,
+            f"m{k}",
+            f"m{k}",
+        )
         ins = 3 if k == 0 else 8
         weights[f"m{k}"] = [normal(8, ins, 3, 3, seed=k) / 4, normal(8, seed=k) / 4]
         source = f"m{k}"
         text += layer("ReLU", "", source, source, f"r{k}")
         priors = 4
         for what, each in (("loc", 4 * (1 if shared else classes)), ("conf", classes)):
-            text += layer("Convolution", f"convolution_param {{ num_output: {priors * each} "
-                          "kernel_size: 1 }", source, f"{what}{k}", f"{what}{k}")  # fmt: skip
+            text += layer(
+                "Convolution",
+                f"convolution_param {{ num_output: {priors * each} kernel_size: 1 }}",
+                source,
+                f"{what}{k}",
+                f"{what}{k}",
+            )
             made = normal(priors * each, 8, 1, 1, seed=5 + k) / 6
             weights[f"{what}{k}"] = [made, normal(priors * each, seed=k) / 6]
-            text += layer("Permute", "permute_param { order: 0 order: 2 order: 3 order: 1 }",
-                          f"{what}{k}", f"{what}{k}p", f"{what}{k}p")  # fmt: skip
-            text += layer("Flatten", "flatten_param { axis: 1 }", f"{what}{k}p", f"{what}{k}f",
-                          f"{what}{k}f")  # fmt: skip
-        text += layer("PriorBox", f"prior_box_param {{ min_size: {least} max_size: {most} "
-                      "aspect_ratio: 2 flip: true clip: false variance: 0.1 variance: 0.1 "
-                      "variance: 0.2 variance: 0.2 }",
-                      f"{source} data", f"box{k}", f"box{k}")  # fmt: skip
+            text += layer(
+                "Permute",
+                "permute_param { order: 0 order: 2 order: 3 order: 1 }",
+                f"{what}{k}",
+                f"{what}{k}p",
+                f"{what}{k}p",
+            )
+            text += layer(
+                "Flatten", "flatten_param { axis: 1 }", f"{what}{k}p", f"{what}{k}f", f"{what}{k}f"
+            )
+        text += layer(
+            "PriorBox",
+            f"prior_box_param {{ min_size: {least} max_size: {most} "
+            "aspect_ratio: 2 flip: true clip: false variance: 0.1 variance: 0.1 "
+            "variance: 0.2 variance: 0.2 }",
+            f"{source} data",
+            f"box{k}",
+            f"box{k}",
+        )
     for what, axis in (("loc", 1), ("conf", 1), ("box", 2)):
         ends = "" if what == "box" else "f"
-        text += layer("Concat", f"concat_param {{ axis: {axis} }}", f"{what}0{ends} {what}1{ends}",
-                      what, what)  # fmt: skip
-    text += layer("Reshape", f"reshape_param {{ shape {{ dim: 0 dim: -1 dim: {classes} }} }}",
-                  "conf", "rows", "rows")  # fmt: skip
+        text += layer(
+            "Concat", f"concat_param {{ axis: {axis} }}", f"{what}0{ends} {what}1{ends}", what, what
+        )
+    text += layer(
+        "Reshape",
+        f"reshape_param {{ shape {{ dim: 0 dim: -1 dim: {classes} }} }}",
+        "conf",
+        "rows",
+        "rows",
+    )
     text += layer("Softmax", "softmax_param { axis: 2 }", "rows", "shares", "shares")
     text += layer("Flatten", "flatten_param { axis: 1 }", "shares", "flat", "flat")
-    text += layer("DetectionOutput", f"detection_output_param {{ num_classes: {classes} "
-                  f"share_location: {str(shared).lower()} {settings} }}", "loc flat box", "found",
-                  "found")  # fmt: skip
+    text += layer(
+        "DetectionOutput",
+        f"detection_output_param {{ num_classes: {classes} "
+        f"share_location: {str(shared).lower()} {settings} }}",
+        "loc flat box",
+        "found",
+        "found",
+    )
     return model(folder, text, weights)
 
 

@@ -47,8 +47,15 @@ def test_fused_matmul_with_batch_inside() -> None:
 
 @pytest.mark.parametrize("activation", ["Relu", "Tanh", "LeakyRelu", "Sigmoid"])
 def test_fused_gemm(activation: str) -> None:
-    agree("FusedGemm", [f(3, 4), f(5, 4), f(5)], transB=1, alpha=0.5, beta=2.0,
-          activation=activation, activation_alpha=0.1)  # fmt: skip
+    agree(
+        "FusedGemm",
+        [f(3, 4), f(5, 4), f(5)],
+        transB=1,
+        alpha=0.5,
+        beta=2.0,
+        activation=activation,
+        activation_alpha=0.1,
+    )
 
 
 def test_activations() -> None:
@@ -88,8 +95,14 @@ def test_qlinear_elementwise() -> None:
     agree("QLinearSigmoid", [*a, scale(1 / 256), zero(0)], step=1)
     signed = [i8(2, 3), scale(0.1), zero(7, np.int8), scale(0.1), zero(3, np.int8)]
     agree("QLinearLeakyRelu", signed, step=1, alpha=0.3)
-    agree("QLinearSoftmax", [u8(2, 3, 4), scale(0.1), zero(7), scale(1 / 256), zero(0)], step=1,
-          axis=-1, opset=13, constant=(1, 2, 3, 4))  # fmt: skip
+    agree(
+        "QLinearSoftmax",
+        [u8(2, 3, 4), scale(0.1), zero(7), scale(1 / 256), zero(0)],
+        step=1,
+        axis=-1,
+        opset=13,
+        constant=(1, 2, 3, 4),
+    )
 
 
 def test_qlinear_where() -> None:
@@ -100,8 +113,14 @@ def test_qlinear_where() -> None:
 
 def test_qlinear_shapes() -> None:
     a, b = [u8(2, 3), scale(0.1), zero(7)], [u8(2, 5), scale(0.2), zero(3)]
-    agree("QLinearConcat", [scale(0.2), zero(4), *a, *b], types=(2,), step=1, axis=1,
-          constant=(0, 1, 3, 4, 6, 7))  # fmt: skip
+    agree(
+        "QLinearConcat",
+        [scale(0.2), zero(4), *a, *b],
+        types=(2,),
+        step=1,
+        axis=1,
+        constant=(0, 1, 3, 4, 6, 7),
+    )
     pool = [u8(2, 3, 6, 6), scale(0.1), zero(7), scale(0.1), zero(5)]
     agree("QLinearGlobalAveragePool", pool, step=1)
     agree("QLinearGlobalAveragePool", pool, step=1, channels_last=1)
@@ -114,8 +133,14 @@ def test_qlinear_conv(last: int) -> None:
     shape = (1, 6, 6, 4) if last else (1, 4, 6, 6)
     x = [u8(*shape), scale(0.1), zero(120)]
     w = [i8(5, 4, 3, 3), scale(0.02), zero(0, np.int8)]
-    agree("QLinearConv", [*x, *w, scale(0.5), zero(128)], step=1, channels_last=last,
-          pads=[1, 1, 1, 1], constant=(3, 4, 5))  # fmt: skip
+    agree(
+        "QLinearConv",
+        [*x, *w, scale(0.5), zero(128)],
+        step=1,
+        channels_last=last,
+        pads=[1, 1, 1, 1],
+        constant=(3, 4, 5),
+    )
 
 
 def test_qgemm() -> None:
@@ -140,8 +165,16 @@ def test_matmul_of_few_bits(bits: int, with_zero: bool) -> None:
     w, scales = u8(n, blocks, block * bits // 8), R.random(n * blocks).astype(np.float32)
     zeros = u8(n * -(-blocks * bits // 8)) if with_zero else None
     constant = (1, 2, 3) if with_zero else (1, 2)
-    agree("MatMulNBits", [f(3, k), w, scales, zeros], constant=constant, N=n, K=k, bits=bits,
-          block_size=block, tolerance=1e-3)  # fmt: skip
+    agree(
+        "MatMulNBits",
+        [f(3, k), w, scales, zeros],
+        constant=constant,
+        N=n,
+        K=k,
+        bits=bits,
+        block_size=block,
+        tolerance=1e-3,
+    )
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -150,8 +183,9 @@ def test_gather_of_few_bits(bits: int) -> None:
     zeros = u8(5, 1 if bits == 4 else 2)
     rows, attrs = np.array([1, 3]), {"bits": bits, "block_size": 16, "quantize_axis": 1}
     agree("GatherBlockQuantized", [data, rows, scales], types=(1,), constant=(0, 2), **attrs)
-    agree("GatherBlockQuantized", [data, rows, scales, zeros], types=(1,), constant=(0, 2, 3),
-          **attrs)  # fmt: skip
+    agree(
+        "GatherBlockQuantized", [data, rows, scales, zeros], types=(1,), constant=(0, 2, 3), **attrs
+    )
 
 
 # ---- attention ---------------------------------------------------------------------------------
@@ -196,15 +230,41 @@ def test_group_query_attention(rotary: int) -> None:
         return np.array(n, np.int32)
 
     prompt = [f(1, 5, 64), f(1, 5, 32), f(1, 5, 32)]
-    agree("GroupQueryAttention", [*prompt, None, None, lengths(4), np.array(5, np.int32), *caches],
-          3, constant=(4,), types=types, **heads)  # fmt: skip
+    agree(
+        "GroupQueryAttention",
+        [*prompt, None, None, lengths(4), np.array(5, np.int32), *caches],
+        3,
+        constant=(4,),
+        types=types,
+        **heads,
+    )
     step = [f(2, 1, 64), f(2, 1, 32), f(2, 1, 32), f(2, 2, 8, 16), f(2, 2, 8, 16)]
     for past in step[3:]:  # onnxruntime clears what no text uses
         past[0, :, 5:], past[1, :, 7:] = 0, 0
-    agree("GroupQueryAttention", [*step, lengths(5, 7), np.array(8, np.int32), *caches],
-          3, constant=(6,), types=types, **heads)  # fmt: skip
+    agree(
+        "GroupQueryAttention",
+        [*step, lengths(5, 7), np.array(8, np.int32), *caches],
+        3,
+        constant=(6,),
+        types=types,
+        **heads,
+    )
     one = [f(1, 1, 64), f(1, 1, 32), f(1, 1, 32), f(1, 2, 6, 16), f(1, 2, 6, 16)]
-    agree("GroupQueryAttention", [*one, lengths(6), np.array(7, np.int32), *caches], 3,
-          constant=(6,), types=types, local_window_size=3, softcap=5.0, **heads)  # fmt: skip
-    agree("GroupQueryAttention", [f(1, 5, 128), None, None, None, None, lengths(4),
-          np.array(5, np.int32), *caches], 3, constant=(2,), types=types, **heads)  # fmt: skip
+    agree(
+        "GroupQueryAttention",
+        [*one, lengths(6), np.array(7, np.int32), *caches],
+        3,
+        constant=(6,),
+        types=types,
+        local_window_size=3,
+        softcap=5.0,
+        **heads,
+    )
+    agree(
+        "GroupQueryAttention",
+        [f(1, 5, 128), None, None, None, None, lengths(4), np.array(5, np.int32), *caches],
+        3,
+        constant=(2,),
+        types=types,
+        **heads,
+    )

@@ -17,12 +17,18 @@ if not hasattr(cv2.dnn, "readNetFromDarknet"):
 NET = "[net]\nwidth=32\nheight=32\nchannels=3\n"
 CONV = "[convolutional]\nbatch_normalize=1\nfilters={}\nsize={}\nstride={}\npad=1\nactivation={}\n"
 TINY = (
-    NET + CONV.format(16, 3, 2, "leaky") + CONV.format(16, 1, 1, "mish")
+    NET
+    + CONV.format(16, 3, 2, "leaky")
+    + CONV.format(16, 1, 1, "mish")
     + "[convolutional]\ngroups=16\nbatch_normalize=1\nfilters=16\nsize=3\npad=1\nactivation=relu\n"
-    + "[shortcut]\nfrom=-3\nactivation=linear\n" + "[maxpool]\nsize=2\nstride=2\n"
-    + "[route]\nlayers=-1\ngroups=2\ngroup_id=1\n" + CONV.format(8, 3, 1, "swish")
-    + "[route]\nlayers=-1,-2\n" + "[maxpool]\nsize=3\nstride=1\n" + "[upsample]\nstride=2\n"
-)  # fmt: skip
+    + "[shortcut]\nfrom=-3\nactivation=linear\n"
+    + "[maxpool]\nsize=2\nstride=2\n"
+    + "[route]\nlayers=-1\ngroups=2\ngroup_id=1\n"
+    + CONV.format(8, 3, 1, "swish")
+    + "[route]\nlayers=-1,-2\n"
+    + "[maxpool]\nsize=3\nstride=1\n"
+    + "[upsample]\nstride=2\n"
+)
 YOLO = (
     "[convolutional]\nfilters=14\nsize=1\nactivation=linear\n"
     "[yolo]\nmask=1,2\nanchors=10,14, 23,27, 37,58\nclasses=2\nnum=3\nscale_x_y={}\n"
@@ -46,8 +52,11 @@ def write(folder: Path, cfg: str, seed: int = 0) -> Path:
             out, k, groups = int(s["filters"]), int(s["size"]), int(s.get("groups", 1))
             sizes += [random.normal(0, 0.1, out)]
             if "batch_normalize" in s:
-                sizes += [random.normal(1, 0.1, out), random.normal(0, 0.1, out),
-                          random.uniform(0.5, 1.5, out)]  # fmt: skip
+                sizes += [
+                    random.normal(1, 0.1, out),
+                    random.normal(0, 0.1, out),
+                    random.uniform(0.5, 1.5, out),
+                ]
             fan = channels // groups * k * k
             sizes += [random.normal(0, 1.5 / fan**0.5, out * fan)]
             channels = out

@@ -156,8 +156,11 @@ def test_norms_go_into_every_matrix(tmp_path: Path):
 def test_state_is_carried_by_who_asks(tmp_path: Path, kind: str):
     """Rows one by one with the state handed on are the rows together."""
     gate = {"gru": "uz ur uh wz wr wh", "lstm": "wf wi wg wo uf ui ug uo"}
-    numbers = gates(gate[kind])[1] if kind in gate else [
-        *dense(D, H, 1), *dense(H, H, 2), *dense(H, H, 3)]  # fmt: skip
+    numbers = (
+        gates(gate[kind])[1]
+        if kind in gate
+        else [*dense(D, H, 1), *dense(H, H, 2), *dense(H, H, 3)]
+    )
     cfg = write(tmp_path, f"{NET}[{kind}]\noutput={H}\n[softmax]\n", numbers)
     (want,) = run(cfg, X)
     graph = intaglio.load(cfg, state=True, shapes={"data": (1, D)})

@@ -69,8 +69,9 @@ def test_what_is_small_or_typed_stays(tmp_path):
     typed = helper.make_tensor("w", TensorProto.FLOAT, [40, 40], list(range(1600)))
     small = weights("b", (40,))
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])
-    ]  # fmt: skip
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["y"]),
+    ]
     path = saved(tmp_path, model(typed, small, nodes=nodes))
     assert not apart.read(path)[1]
     same(path)

@@ -81,10 +81,15 @@ LOOP = """(HEAD float[2] x) => (OUT) {
     >
 }"""
 COUNTED = {
-    "HEAD": "", "OUT": "float[2] y, float[n,2] s", "CONSTANTS": "M = Constant<value_int=4>()",
-    "RESULTS": "y, s", "TRIP": "M", "COND": "", "SCANS": ", float[m] e",
+    "HEAD": "",
+    "OUT": "float[2] y, float[n,2] s",
+    "CONSTANTS": "M = Constant<value_int=4>()",
+    "RESULTS": "y, s",
+    "TRIP": "M",
+    "COND": "",
+    "SCANS": ", float[m] e",
     "BODY": "more = Identity(go) k = Add(h, x) e = Mul(k, k)",
-}  # fmt: skip
+}
 
 
 def loop(**changes: str) -> str:
@@ -99,8 +104,11 @@ def test_counted_loop_is_static() -> None:
     assert [str(v.type) for v in graph.outputs] == ["f32[2]", "f32[4x2]"]
     (node,) = graph.nodes()
     assert (node.op, node.attrs["carried"], node.attrs["bound"], len(node.inputs)) == (
-        "loop", 1, 4, 4,
-    )  # fmt: skip
+        "loop",
+        1,
+        4,
+        4,
+    )
 
 
 @pytest.mark.parametrize("start", [0.0, 1.0])

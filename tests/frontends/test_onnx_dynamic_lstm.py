@@ -16,8 +16,9 @@ RNG = np.random.default_rng(4)
 STEPS, BATCH, INPUTS, HIDDEN = 9, 2, 12, 20
 
 
-def model(dtype: Any, per_channel: bool, direction: str = "forward", zero: int | None = None,
-          **attrs: Any) -> bytes:  # fmt: skip
+def model(
+    dtype: Any, per_channel: bool, direction: str = "forward", zero: int | None = None, **attrs: Any
+) -> bytes:
     d = 2 if direction == "bidirectional" else 1
     middle = (128 if dtype == np.uint8 else 0) if zero is None else zero
     shape = (d, 4 * HIDDEN) if per_channel else (d,)
@@ -28,19 +29,26 @@ def model(dtype: Any, per_channel: bool, direction: str = "forward", zero: int |
         held[f"{name}s"] = RNG.uniform(0.002, 0.004, shape).astype(np.float32)
         held[f"{name}z"] = np.full(shape, middle, dtype)
     node = helper.make_node(
-        "DynamicQuantizeLSTM", ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"],
-        ["y", "h", "c"], domain="com.microsoft", hidden_size=HIDDEN, direction=direction, **attrs,
-    )  # fmt: skip
+        "DynamicQuantizeLSTM",
+        ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"],
+        ["y", "h", "c"],
+        domain="com.microsoft",
+        hidden_size=HIDDEN,
+        direction=direction,
+        **attrs,
+    )
     graph = helper.make_graph(
-        [node], "g",
+        [node],
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [STEPS, BATCH, INPUTS])],
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "yhc"],
         [numpy_helper.from_array(a, n) for n, a in held.items()],
-    )  # fmt: skip
+    )
     made = helper.make_model(
-        graph, ir_version=8,
+        graph,
+        ir_version=8,
         opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
-    )  # fmt: skip
+    )
     return made.SerializeToString()
 
 

@@ -49,8 +49,10 @@ def test_layers(op: str, direction: str) -> None:
 
 
 def test_unknown_activation() -> None:
-    text = '(float[2,1,3] x, float[1,4,3] w, float[1,4,4] r) => (float[a,b,c,d] y) '\
-           '{ y = RNN<hidden_size=4, activations=["Gelu"]>(x, w, r) }'  # fmt: skip
+    text = (
+        "(float[2,1,3] x, float[1,4,3] w, float[1,4,4] r) => (float[a,b,c,d] y) "
+        '{ y = RNN<hidden_size=4, activations=["Gelu"]>(x, w, r) }'
+    )
     with pytest.raises(Unsupported, match="activation 'Gelu' is none of Relu"):
         load_onnx(model(text))
 

@@ -34,9 +34,11 @@ def test_split(split: str, at: int) -> None:
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_split_into_single_elements(keepdims: int) -> None:
     shape = "float[?,?,?] y" if keepdims else "float[?,?] y"
-    same(f"""i = Constant <value = int64 i {{3}}> ()
+    same(
+        f"""i = Constant <value = int64 i {{3}}> ()
              s = SplitToSequence <axis = -2, keepdims = {keepdims}> (x) y = SequenceAt (s, i)""",
-         shape)  # fmt: skip
+        shape,
+    )
 
 
 @pytest.mark.parametrize(("axis", "new"), [(1, 0), (-1, 0), (0, 1), (-1, 1)])

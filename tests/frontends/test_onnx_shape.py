@@ -168,8 +168,12 @@ def test_declared_bounds() -> None:
         interpret(graph, {"x": f(2, 6), "s": i(-1, 3)})
     with pytest.raises(Unsupported, match="bind it with --value s="):
         load_onnx(model("(float[2,6] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }"))
-    ranged = load_onnx(model("(int64 n) => (int64[7] y) { z = Constant<value_int=0>() "
-                             "o = Constant<value_int=1>() y = Range(z, n, o) }"))  # fmt: skip
+    ranged = load_onnx(
+        model(
+            "(int64 n) => (int64[7] y) { z = Constant<value_int=0>() "
+            "o = Constant<value_int=1>() y = Range(z, n, o) }"
+        )
+    )
     assert interpret(ranged, {"n": np.array(5)})["y"].tolist() == [0, 1, 2, 3, 4]
 
 

@@ -96,9 +96,13 @@ def test_conv_transpose(auto_pad: str, groups: int) -> None:
 def test_conv_transpose_output_shape(upper: bool) -> None:
     """The standard says which side the odd padding goes to."""
     node = helper.make_node(
-        "ConvTranspose", ["x", "w"], ["y"], output_shape=[10], strides=[2],
+        "ConvTranspose",
+        ["x", "w"],
+        ["y"],
+        output_shape=[10],
+        strides=[2],
         auto_pad="SAME_UPPER" if upper else "SAME_LOWER",
-    )  # fmt: skip
+    )
     x, w = f(1, 1, 5), f(1, 1, 3)
     y = interpret(load_onnx(_model(node, {"x": x, "w": w})), {"x": x, "w": w})["y"]
     full = np.zeros(11, np.float32)

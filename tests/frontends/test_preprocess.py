@@ -24,8 +24,9 @@ def net(shape: tuple[int, ...] = (1, 3, 12, 16), pad: int = 0) -> Graph:
     x = Value(Type("f32", shape), "x")
     last = shape[1] != 3
     image = ops.transpose(x, perm=(0, 3, 1, 2)) if last else x
-    y = ops.conv(image, constant(WEIGHTS), None, stride=(1, 1), pad=(pad,) * 4, dilation=(1, 1),
-                 groups=1)  # fmt: skip
+    y = ops.conv(
+        image, constant(WEIGHTS), None, stride=(1, 1), pad=(pad,) * 4, dilation=(1, 1), groups=1
+    )
     y = ops.transpose(y, perm=(0, 2, 3, 1)) if last else y
     return Graph([x], [y], ["y"])
 
@@ -177,8 +178,11 @@ def test_several_inputs_by_name():
     graph = two()
     assert preprocess(graph, input_type={"b": "uint8"}, mean={"a": [1, 2, 3], "b": 9}) == ["a", "b"]
     assert [v.dtype for v in graph.inputs] == ["f32", "u8", "f32"]
-    feeds = {"a": np.zeros((1, 3, 8, 8), np.float32), "b": np.full((1, 3, 8, 8), 10, np.uint8),
-             "c": np.zeros((1, 7), np.float32)}  # fmt: skip
+    feeds = {
+        "a": np.zeros((1, 3, 8, 8), np.float32),
+        "b": np.full((1, 3, 8, 8), 10, np.uint8),
+        "c": np.zeros((1, 7), np.float32),
+    }
     got = intaglio.interpret(graph, feeds)["y"]
     np.testing.assert_array_equal(got[0, :, 0, 0], [-2, -3, -4])
     graph = two()
@@ -267,8 +271,21 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
     file, package = str(tmp_path / "net.onnx"), str(tmp_path / "net.itg")
     intaglio.save_onnx(net(), file)
-    how = ["--input-type", "uint8", "--mean", "1,2,3", "--std", "255", "--input-layout", "NHWC",
-           "--swap-rb", "--letterbox", "24x20", "--output-layout", "NHWC"]  # fmt: skip
+    how = [
+        "--input-type",
+        "uint8",
+        "--mean",
+        "1,2,3",
+        "--std",
+        "255",
+        "--input-layout",
+        "NHWC",
+        "--swap-rb",
+        "--letterbox",
+        "24x20",
+        "--output-layout",
+        "NHWC",
+    ]
     code, words = told("inspect", file, *how)
     assert code == 0
     assert "x  u8[1x24x20x3]" in words

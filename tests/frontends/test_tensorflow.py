@@ -23,22 +23,33 @@ def dense(folder: Path, **variables: np.ndarray) -> Path:
     """tanh(x w) as TensorFlow 2 saves it: a function of handles, restored by another one."""
     g = GraphDef()
     inner = g.function(
-        "inner", {"x": "float32", "h": "resource"}, {"out": ("t:y:0", "float32")},
-        [node("r", "ReadVariableOp", "h", dtype=F32), node("m", "MatMul", "x r:value:0", T=F32),
-         node("t", "Tanh", "m:product:0", T=F32)],
-    )  # fmt: skip
+        "inner",
+        {"x": "float32", "h": "resource"},
+        {"out": ("t:y:0", "float32")},
+        [
+            node("r", "ReadVariableOp", "h", dtype=F32),
+            node("m", "MatMul", "x r:value:0", T=F32),
+            node("t", "Tanh", "m:product:0", T=F32),
+        ],
+    )
     outer = g.function(
-        "outer", {"a": "float32", "handle": "resource"}, {"result": ("call:output:0", "float32")},
+        "outer",
+        {"a": "float32", "handle": "resource"},
+        {"result": ("call:output:0", "float32")},
         [node("call", "StatefulPartitionedCall", "a handle", f=inner)],
-    )  # fmt: skip
+    )
     keys = ["_CHECKPOINTABLE_OBJECT_GRAPH", "layer/w/.ATTRIBUTES/VARIABLE_VALUE"]
     restore = g.function(
-        "restore", {"file": "string", "v": "resource"}, {"done": ("file", "string")},
-        [node("names", "Const", dtype=Kind("string"), value=keys),
-         node("all", "RestoreV2", "file names:output:0 names:output:0"),
-         node("one", "Identity", "all:tensors:1", T=F32),
-         node("set", "AssignVariableOp", "v one:output:0", dtype=F32)],
-    )  # fmt: skip
+        "restore",
+        {"file": "string", "v": "resource"},
+        {"done": ("file", "string")},
+        [
+            node("names", "Const", dtype=Kind("string"), value=keys),
+            node("all", "RestoreV2", "file names:output:0 names:output:0"),
+            node("one", "Identity", "all:tensors:1", T=F32),
+            node("set", "AssignVariableOp", "v one:output:0", dtype=F32),
+        ],
+    )
     g.placeholder("serving_default_x", (-1, 3))
     g.add("w", "VarHandleOp", dtype=F32, shape=Shape((3, 2)), shared_name="w:0")
     g.add("call", "StatefulPartitionedCall", "serving_default_x w", f=outer)
@@ -122,25 +133,32 @@ def streaming(folder: Path) -> Path:
     """y = x + v; v = y; and a count of the calls, which is read after it is raised."""
     g = GraphDef()
     f = g.function(
-        "step", {"x": "float32", "h": "resource", "c": "resource"},
+        "step",
+        {"x": "float32", "h": "resource", "c": "resource"},
         {"out": ("s:z:0", "float32"), "count": ("rc:value:0", "float32")},
-        [node("r", "ReadVariableOp", "h", dtype=F32), node("s", "AddV2", "x r:value:0", T=F32),
-         node("w", "AssignVariableOp", "h s:z:0 ^r", dtype=F32),
-         node("one", "Const", dtype=F32, value=np.float32(1)),
-         node("up", "AssignAddVariableOp", "c one:output:0", dtype=F32),
-         node("rc", "ReadVariableOp", "c ^up", dtype=F32)],
-    )  # fmt: skip
+        [
+            node("r", "ReadVariableOp", "h", dtype=F32),
+            node("s", "AddV2", "x r:value:0", T=F32),
+            node("w", "AssignVariableOp", "h s:z:0 ^r", dtype=F32),
+            node("one", "Const", dtype=F32, value=np.float32(1)),
+            node("up", "AssignAddVariableOp", "c one:output:0", dtype=F32),
+            node("rc", "ReadVariableOp", "c ^up", dtype=F32),
+        ],
+    )
     outer = g.function(
-        "outer", {"x": "float32", "h": "resource", "c": "resource"},
+        "outer",
+        {"x": "float32", "h": "resource", "c": "resource"},
         {"out": ("call:output:0", "float32"), "count": ("call:output:1", "float32")},
         [node("call", "StatefulPartitionedCall", "x h c", f=f)],
-    )  # fmt: skip
+    )
     g.placeholder("x", (3,))
     g.add("v", "VarHandleOp", dtype=F32, shape=Shape((3,)), shared_name="sum")
     g.add("calls", "VarHandleOp", dtype=F32, shape=Shape(()))
     g.add("y", "StatefulPartitionedCall", "x v calls", f=outer)
-    ports = ({"x": ("x:0", "float32", (3,))},
-             {"y": ("y:0", "float32", (3,)), "n": ("y:1", "float32", ())})  # fmt: skip
+    ports = (
+        {"x": ("x:0", "float32", (3,))},
+        {"y": ("y:0", "float32", (3,)), "n": ("y:1", "float32", ())},
+    )
     held = {"v": normal(3), "calls": np.float32(5)}
     return saved_model(folder / "m", g, {"serving_default": ports}, held)
 
@@ -170,8 +188,15 @@ def test_dilated_convolutions_are_one(tmp_path: Path):
     g.add("in", "SpaceToBatchND", "x block pads", T=F32)
     g.add("conv", "Conv2D", "in w", T=F32, strides=[1, 1, 1, 1], padding="VALID")
     g.add("y", "BatchToSpaceND", "conv block crops", T=F32)
-    g.add("plain", "Conv2D", "x w", T=F32, strides=[1, 1, 1, 1], padding="SAME",
-          dilations=[1, 2, 2, 1])  # fmt: skip
+    g.add(
+        "plain",
+        "Conv2D",
+        "x w",
+        T=F32,
+        strides=[1, 1, 1, 1],
+        padding="SAME",
+        dilations=[1, 2, 2, 1],
+    )
     path = g.save(tmp_path / "dilated.pb")
     got = run(path, {"x": normal(1, 9, 10, 4, seed=5)})
     np.testing.assert_allclose(got["y"], got["plain"], atol=1e-5)
@@ -219,8 +244,10 @@ def test_simulated_quantisation_becomes_integers(tmp_path: Path):
     x = {"x": normal(1, 8, 8, 4, seed=4)}
     want = intaglio.interpret(graph, x)["y"]
     package = intaglio.compile(graph)
-    assert any("quantized" in s.op or "qconv" in s.op or "integer" in s.op or "s8" in s.op
-               for s in package.plan.steps), [s.op for s in package.plan.steps]  # fmt: skip
+    assert any(
+        "quantized" in s.op or "qconv" in s.op or "integer" in s.op or "s8" in s.op
+        for s in package.plan.steps
+    ), [s.op for s in package.plan.steps]
     with intaglio.open(package) as session:
         got = np.array(session.run(x)["y"])
     assert np.abs(got - want).max() <= 6 / 255 * 1.01  # a step, where rounding was close
@@ -274,8 +301,10 @@ def test_the_command_line_reads_folders(tmp_path: Path):
     ("nodes", "words"),
     [
         ([node("y", "Relu", "ghost", T=F32)], "'ghost' is read, but there is no such node"),
-        ([node("y", "Relu", "z", T=F32), node("z", "Relu", "y", T=F32), node("o", "Relu", "y")],
-         "needs its own result"),
+        (
+            [node("y", "Relu", "z", T=F32), node("z", "Relu", "y", T=F32), node("o", "Relu", "y")],
+            "needs its own result",
+        ),
         ([node("y", "Relu", "x:3", T=F32)], "'x' has no output 3, it makes 1"),
         ([node("y", "PartitionedCall", "x", f=Shape(()))], "names no function"),
         ([node("y", "Conv2D", "x x", strides=[1, 1, 1, 1], padding="SAME")], "images of rank 4"),
@@ -283,7 +312,7 @@ def test_the_command_line_reads_folders(tmp_path: Path):
         ([node("y", "Exit", "x", T=F32)], "leaves no loop"),
         ([node("y", "Const", dtype=F32)], "computes nothing"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(tmp_path: Path, nodes: list[bytes], words: str):
     g = GraphDef()
     g.placeholder("x", (4,))
@@ -294,8 +323,12 @@ def test_what_is_wrong_is_named(tmp_path: Path, nodes: list[bytes], words: str):
 
 def test_functions_that_call_themselves(tmp_path: Path):
     g = GraphDef()
-    f = g.function("f", {"x": "float32"}, {"r": ("c:output:0", "float32")},
-                   [node("c", "PartitionedCall", "x", f=Call("f"))])  # fmt: skip
+    f = g.function(
+        "f",
+        {"x": "float32"},
+        {"r": ("c:output:0", "float32")},
+        [node("c", "PartitionedCall", "x", f=Call("f"))],
+    )
     g.placeholder("x", (4,))
     g.add("y", "PartitionedCall", "x", f=f)
     with pytest.raises(Unsupported, match="call each other more than"):
@@ -309,8 +342,10 @@ def test_functions_that_call_each_other_often(tmp_path: Path, monkeypatch: pytes
     args = {"x": "float32", "h": "resource"}
     inner = g.function("f0", args, {"r": ("x", "float32")}, [])
     for i in range(1, 60):
-        calls = [node("a", "PartitionedCall", "x h", f=inner),
-                 node("b", "PartitionedCall", "a:output:0 h", f=inner)]  # fmt: skip
+        calls = [
+            node("a", "PartitionedCall", "x h", f=inner),
+            node("b", "PartitionedCall", "a:output:0 h", f=inner),
+        ]
         inner = g.function(f"f{i}", args, {"r": ("b:output:0", "float32")}, calls)
     g.placeholder("x", (4,))
     g.add("v", "VarHandleOp", dtype=F32, shape=Shape((3,)))
@@ -323,9 +358,15 @@ def test_functions_that_call_each_other_often(tmp_path: Path, monkeypatch: pytes
 def test_mutated_files_are_read_or_refused(tmp_path: Path, count: int):
     folder = dense(tmp_path / "dense")
     test_channels_first(tmp_path)
-    files = [folder / "saved_model.pb", folder / "variables" / "variables.index",
-             tf2_loop(tmp_path, 4), tf1_cond(tmp_path, None), frames(tmp_path),
-             tmp_path / "first.pb", detections(tmp_path)]  # fmt: skip
+    files = [
+        folder / "saved_model.pb",
+        folder / "variables" / "variables.index",
+        tf2_loop(tmp_path, 4),
+        tf1_cond(tmp_path, None),
+        frames(tmp_path),
+        tmp_path / "first.pb",
+        detections(tmp_path),
+    ]
     random = np.random.default_rng(count)
     for i in range(count):
         path = files[i % len(files)]

@@ -58,11 +58,16 @@ def test_branches_at_run_time(tmp_path: Path):
 def test_functions_as_branches(tmp_path: Path):
     g = GraphDef()
     args = {"a": "float32", "b": "float32"}
-    then = g.function("then", args, {"r": ("m:z:0", "float32")},
-                      [node("m", "Mul", "a b", T=F32)])  # fmt: skip
-    other = g.function("other", args, {"r": ("s:z:0", "float32")},
-                       [node("c", "Const", dtype=F32, value=np.float32(5)),
-                        node("s", "Sub", "a c:output:0", T=F32)])  # fmt: skip
+    then = g.function("then", args, {"r": ("m:z:0", "float32")}, [node("m", "Mul", "a b", T=F32)])
+    other = g.function(
+        "other",
+        args,
+        {"r": ("s:z:0", "float32")},
+        [
+            node("c", "Const", dtype=F32, value=np.float32(5)),
+            node("s", "Sub", "a c:output:0", T=F32),
+        ],
+    )
     g.placeholder("x", (4,))
     g.placeholder("p", (), "bool")
     g.add("x2", "AddV2", "x x", T=F32)
@@ -79,16 +84,24 @@ def tf2_loop(folder: Path, limit: int | None) -> Path:
     args = {"i": "int32", "n": "int32", "rows": "variant", "out": "variant", "sum": "float32"}
     go = g.function("go", args, {"r": ("l:z:0", "bool")}, [node("l", "Less", "i n", T=I32)])
     step = g.function(
-        "step", args,
-        {"i2": ("add:z:0", "int32"), "n2": ("n", "int32"), "rows2": ("rows", "variant"),
-         "out2": ("set:output_handle:0", "variant"), "sum2": ("new:z:0", "float32")},
-        [node("one", "Const", dtype=I32, value=np.int32(1)),
-         node("add", "AddV2", "i one:output:0", T=I32),
-         node("none", "Const", dtype=I32, value=np.array([-1], np.int32)),
-         node("get", "TensorListGetItem", "rows i none:output:0", element_dtype=F32),
-         node("new", "AddV2", "get:item:0 sum", T=F32),
-         node("set", "TensorListSetItem", "out i new:z:0", element_dtype=F32)],
-    )  # fmt: skip
+        "step",
+        args,
+        {
+            "i2": ("add:z:0", "int32"),
+            "n2": ("n", "int32"),
+            "rows2": ("rows", "variant"),
+            "out2": ("set:output_handle:0", "variant"),
+            "sum2": ("new:z:0", "float32"),
+        },
+        [
+            node("one", "Const", dtype=I32, value=np.int32(1)),
+            node("add", "AddV2", "i one:output:0", T=I32),
+            node("none", "Const", dtype=I32, value=np.array([-1], np.int32)),
+            node("get", "TensorListGetItem", "rows i none:output:0", element_dtype=F32),
+            node("new", "AddV2", "get:item:0 sum", T=F32),
+            node("set", "TensorListSetItem", "out i new:z:0", element_dtype=F32),
+        ],
+    )
     g.placeholder("x", (6, 3))
     g.const("open", np.array([-1], np.int32))
     g.const("zero", np.int32(0))
@@ -135,8 +148,12 @@ def frames(folder: Path) -> Path:
         g.add(f"m{name}", "Merge", f"e{name} next{name}", T=kind, N=2)
         g.add(f"s{name}", "Switch", f"m{name} cond", T=kind)
         g.add(f"b{name}", "Identity", f"s{name}:1", T=kind)
-    for name, of, kind in (("en", "n", I32), ("ew", "w", F32), ("et", "ta", RES),
-                           ("ef", "fill", F32)):  # fmt: skip
+    for name, of, kind in (
+        ("en", "n", I32),
+        ("ew", "w", F32),
+        ("et", "ta", RES),
+        ("ef", "fill", F32),
+    ):
         g.add(name, "Enter", of, T=kind, frame_name="f", is_constant=True)
     g.add("less", "Less", "mi en", T=I32)
     g.add("cond", "LoopCond", "less")
@@ -166,10 +183,19 @@ def detections(folder: Path) -> Path:
     g = GraphDef()
     g.placeholder("boxes", (8, 4))
     g.placeholder("scores", (8,))
-    for name, value in {"half": np.float32(0.5), "none": np.float32(0), "five": np.int32(5),
-                        "four": np.int32(4), "six": np.int32(6), "zero": np.int32(0),
-                        "one": np.int32(1), "first": np.int32([0]), "next": np.int32([1]),
-                        "flat": np.int32([-1]), "wide": np.int32([4])}.items():  # fmt: skip
+    for name, value in {
+        "half": np.float32(0.5),
+        "none": np.float32(0),
+        "five": np.int32(5),
+        "four": np.int32(4),
+        "six": np.int32(6),
+        "zero": np.int32(0),
+        "one": np.int32(1),
+        "first": np.int32([0]),
+        "next": np.int32([1]),
+        "flat": np.int32([-1]),
+        "wide": np.int32([4]),
+    }.items():
         g.const(name, value)
     cut = {"T": I32, "Index": I32, "shrink_axis_mask": 1}
     g.add("good", "Greater", "scores half", T=F32)

@@ -45,68 +45,190 @@ ODD = ("SEGMENT_SUM", "LOCAL_RESPONSE_NORMALIZATION")
 I = np.int32  # noqa: E741  # the usual element type of indices
 
 
-@pytest.mark.parametrize(("name", "operands", "result", "table", "options"), [
-    ("TOPK_V2", [floats(3, 7), [I(4)]], [T((3, 4)), T((3, 4), I)], "TopKV2Options", {}),
-    ("ONE_HOT", [ints(3), [I(5)], [np.float32(2)], [np.float32(-1)]], T((3, 5)), "OneHotOptions",
-     {"Axis": -1}),
-    ("EMBEDDING_LOOKUP", [ints(4), [floats(5, 3)]], T((4, 3)), "", {}),
-    ("GATHER", [floats(4, 5, 3), ints(2, 2)], T((4, 2, 2, 3)), "GatherOptions", {"Axis": 1}),
-    ("GATHER", [floats(2, 4, 5, 3), ints(2, 3)], T((2, 4, 3, 3)), "GatherOptions",
-     {"Axis": 2, "BatchDims": 1}),
-    ("GATHER_ND", [floats(5, 5, 3), ints(4, 2)], T((4, 3)), "GatherNdOptions", {}),
-    ("SCATTER_ND", [ints(4, 1), floats(4, 3), [I([5, 3])]], T((5, 3)), "ScatterNdOptions", {}),
-    ("SPARSE_TO_DENSE", [[I([0, 2, 3])], [I([5])], floats(3), [np.float32(9)]], T((5,)),
-     "SparseToDenseOptions", {}),
-    ("DYNAMIC_UPDATE_SLICE", [floats(4, 6), floats(2, 3), ints(2, high=6)], T((4, 6)),
-     "DynamicUpdateSliceOptions", {}),
-    ("REVERSE_V2", [floats(3, 4, 2), [I([1])]], T((3, 4, 2)), "ReverseV2Options", {}),
-    ("REVERSE_SEQUENCE", [floats(3, 4, 2), ints(3, high=4)], T((3, 4, 2)),
-     "ReverseSequenceOptions", {"SeqDim": 1, "BatchDim": 0}),
-    ("CUMSUM", [floats(3, 5), [I(1)]], T((3, 5)), "CumsumOptions", {"Exclusive": True}),
-    ("REDUCE_ANY", [RNG.random((3, 4)) > 0.8, [I([1])]], T((3,), np.bool_), "ReducerOptions", {}),
-    ("REDUCE_ALL", [RNG.random((3, 4)) > 0.3, [I([0])]], T((1, 4), np.bool_), "ReducerOptions",
-     {"KeepDims": True}),
-    ("UNSORTED_SEGMENT_SUM", [floats(6, 2), ints(6, high=4), [I(4)]], T((4, 2)),
-     "UnsortedSegmentSumOptions", {}),
-    ("UNSORTED_SEGMENT_MAX", [floats(6, 2), [I([0, 1, 1, 2, 3, 3])], [I(4)]], T((4, 2)),
-     "UnsortedSegmentMaxOptions", {}),
-    ("SEGMENT_SUM", [floats(5, 2), [I([0, 0, 1, 2, 2])]], T((3, 2)), "SegmentSumOptions", {}),
-    ("SELECT", [RNG.random(3) > 0.5, floats(3, 4), floats(3, 4)], T((3, 4)), "SelectOptions", {}),
-    ("SELECT_V2", [RNG.random((3, 1)) > 0.5, floats(3, 4), floats(1, 4)], T((3, 4)),
-     "SelectV2Options", {}),
-    ("ATAN2", [floats(3, 9), floats(3, 9)], T((3, 9)), "ATan2Options", {}),
-    ("L2_POOL_2D", [floats(1, 6, 6, 3)], T((1, 3, 3, 3)), "Pool2DOptions",
-     {"StrideW": 2, "StrideH": 2, "FilterWidth": 3, "FilterHeight": 3}),
-    ("LOCAL_RESPONSE_NORMALIZATION", [floats(1, 3, 3, 8)], T((1, 3, 3, 8)),
-     "LocalResponseNormalizationOptions", {"Radius": 2, "Bias": 1.5, "Alpha": 0.3, "Beta": 0.7}),
-    ("CONV_3D", [floats(1, 4, 6, 6, 2), [floats(2, 3, 3, 2, 5)], [floats(5)]], T((1, 4, 3, 3, 5)),
-     "Conv3DOptions", {"StrideD": 1, "StrideW": 2, "StrideH": 2, "DilationDFactor": 1,
-                       "DilationHFactor": 1, "DilationWFactor": 1}),
-    ("MIRROR_PAD", [floats(3, 4), [I([[1, 2], [2, 0]])]], T((6, 6)), "MirrorPadOptions",
-     {"Mode": 1}),
-    ("MIRROR_PAD", [floats(3, 4), [I([[1, 2], [2, 0]])]], T((6, 6)), "MirrorPadOptions", {}),
-    ("STRIDED_SLICE", [floats(4, 5, 6), [I([1, 0, 2])], [I([3, 0, 5])], [I([1, 1, 1])]],
-     T((2, 1, 3, 6)), "StridedSliceOptions", {"NewAxisMask": 2}),
-    ("STRIDED_SLICE", [floats(4, 5, 6), [I([0, 1])], [I([0, 4])], [I([1, 2])]], T((4, 5, 2)),
-     "StridedSliceOptions", {"EllipsisMask": 1}),
-    ("STRIDED_SLICE", [floats(4, 5, 6), [I([2, 3, 0])], [I([3, -6, 0])], [I([1, -1, 1])]],
-     T((4, 6)), "StridedSliceOptions", {"ShrinkAxisMask": 1, "EndMask": 4}),
-    ("L2_NORMALIZATION", [floats(2, 5)], T((2, 5)), "L2NormOptions", {}),
-    ("LEAKY_RELU", [floats(2, 5)], T((2, 5)), "LeakyReluOptions", {"Alpha": 0.2}),
-    ("PRELU", [floats(1, 3, 3, 4), [floats(1, 1, 4)]], T((1, 3, 3, 4)), "", {}),
-    ("FLOOR_DIV", [ints(6, low=-9, high=9), [I([2, 3, -2, 4, 5, -7])]], T((6,), I),
-     "FloorDivOptions", {}),
-    ("FLOOR_MOD", [ints(6, low=-9, high=9), [I([2, 3, -2, 4, 5, -7])]], T((6,), I),
-     "FloorModOptions", {}),
-    ("BATCH_MATMUL", [floats(2, 3, 4), floats(2, 5, 4)], T((2, 3, 5)), "BatchMatMulOptions",
-     {"AdjY": True}),
-    ("SPLIT_V", [floats(2, 6), [I([1, 3, 2])], [I(1)]], [T((2, 1)), T((2, 3)), T((2, 2))],
-     "SplitVOptions", {"NumSplits": 3}),
-    ("PACK", [floats(3), floats(3)], T((3, 2)), "PackOptions", {"Axis": 1, "ValuesCount": 2}),
-    ("BITWISE_XOR", [ints(6, high=99), ints(6, high=99)], T((6,), I), "BitwiseXorOptions", {}),
-    ("CAST", [floats(6)], T((6,), I), "CastOptions", {"InDataType": 0, "OutDataType": 2}),
-    ("ARG_MAX", [floats(3, 6), [I(1)]], T((3,), np.int64), "ArgMaxOptions", {"OutputType": 4}),
-], ids=lambda v: v if isinstance(v, str) else "")  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "operands", "result", "table", "options"),
+    [
+        ("TOPK_V2", [floats(3, 7), [I(4)]], [T((3, 4)), T((3, 4), I)], "TopKV2Options", {}),
+        (
+            "ONE_HOT",
+            [ints(3), [I(5)], [np.float32(2)], [np.float32(-1)]],
+            T((3, 5)),
+            "OneHotOptions",
+            {"Axis": -1},
+        ),
+        ("EMBEDDING_LOOKUP", [ints(4), [floats(5, 3)]], T((4, 3)), "", {}),
+        ("GATHER", [floats(4, 5, 3), ints(2, 2)], T((4, 2, 2, 3)), "GatherOptions", {"Axis": 1}),
+        (
+            "GATHER",
+            [floats(2, 4, 5, 3), ints(2, 3)],
+            T((2, 4, 3, 3)),
+            "GatherOptions",
+            {"Axis": 2, "BatchDims": 1},
+        ),
+        ("GATHER_ND", [floats(5, 5, 3), ints(4, 2)], T((4, 3)), "GatherNdOptions", {}),
+        ("SCATTER_ND", [ints(4, 1), floats(4, 3), [I([5, 3])]], T((5, 3)), "ScatterNdOptions", {}),
+        (
+            "SPARSE_TO_DENSE",
+            [[I([0, 2, 3])], [I([5])], floats(3), [np.float32(9)]],
+            T((5,)),
+            "SparseToDenseOptions",
+            {},
+        ),
+        (
+            "DYNAMIC_UPDATE_SLICE",
+            [floats(4, 6), floats(2, 3), ints(2, high=6)],
+            T((4, 6)),
+            "DynamicUpdateSliceOptions",
+            {},
+        ),
+        ("REVERSE_V2", [floats(3, 4, 2), [I([1])]], T((3, 4, 2)), "ReverseV2Options", {}),
+        (
+            "REVERSE_SEQUENCE",
+            [floats(3, 4, 2), ints(3, high=4)],
+            T((3, 4, 2)),
+            "ReverseSequenceOptions",
+            {"SeqDim": 1, "BatchDim": 0},
+        ),
+        ("CUMSUM", [floats(3, 5), [I(1)]], T((3, 5)), "CumsumOptions", {"Exclusive": True}),
+        (
+            "REDUCE_ANY",
+            [RNG.random((3, 4)) > 0.8, [I([1])]],
+            T((3,), np.bool_),
+            "ReducerOptions",
+            {},
+        ),
+        (
+            "REDUCE_ALL",
+            [RNG.random((3, 4)) > 0.3, [I([0])]],
+            T((1, 4), np.bool_),
+            "ReducerOptions",
+            {"KeepDims": True},
+        ),
+        (
+            "UNSORTED_SEGMENT_SUM",
+            [floats(6, 2), ints(6, high=4), [I(4)]],
+            T((4, 2)),
+            "UnsortedSegmentSumOptions",
+            {},
+        ),
+        (
+            "UNSORTED_SEGMENT_MAX",
+            [floats(6, 2), [I([0, 1, 1, 2, 3, 3])], [I(4)]],
+            T((4, 2)),
+            "UnsortedSegmentMaxOptions",
+            {},
+        ),
+        ("SEGMENT_SUM", [floats(5, 2), [I([0, 0, 1, 2, 2])]], T((3, 2)), "SegmentSumOptions", {}),
+        (
+            "SELECT",
+            [RNG.random(3) > 0.5, floats(3, 4), floats(3, 4)],
+            T((3, 4)),
+            "SelectOptions",
+            {},
+        ),
+        (
+            "SELECT_V2",
+            [RNG.random((3, 1)) > 0.5, floats(3, 4), floats(1, 4)],
+            T((3, 4)),
+            "SelectV2Options",
+            {},
+        ),
+        ("ATAN2", [floats(3, 9), floats(3, 9)], T((3, 9)), "ATan2Options", {}),
+        (
+            "L2_POOL_2D",
+            [floats(1, 6, 6, 3)],
+            T((1, 3, 3, 3)),
+            "Pool2DOptions",
+            {"StrideW": 2, "StrideH": 2, "FilterWidth": 3, "FilterHeight": 3},
+        ),
+        (
+            "LOCAL_RESPONSE_NORMALIZATION",
+            [floats(1, 3, 3, 8)],
+            T((1, 3, 3, 8)),
+            "LocalResponseNormalizationOptions",
+            {"Radius": 2, "Bias": 1.5, "Alpha": 0.3, "Beta": 0.7},
+        ),
+        (
+            "CONV_3D",
+            [floats(1, 4, 6, 6, 2), [floats(2, 3, 3, 2, 5)], [floats(5)]],
+            T((1, 4, 3, 3, 5)),
+            "Conv3DOptions",
+            {
+                "StrideD": 1,
+                "StrideW": 2,
+                "StrideH": 2,
+                "DilationDFactor": 1,
+                "DilationHFactor": 1,
+                "DilationWFactor": 1,
+            },
+        ),
+        (
+            "MIRROR_PAD",
+            [floats(3, 4), [I([[1, 2], [2, 0]])]],
+            T((6, 6)),
+            "MirrorPadOptions",
+            {"Mode": 1},
+        ),
+        ("MIRROR_PAD", [floats(3, 4), [I([[1, 2], [2, 0]])]], T((6, 6)), "MirrorPadOptions", {}),
+        (
+            "STRIDED_SLICE",
+            [floats(4, 5, 6), [I([1, 0, 2])], [I([3, 0, 5])], [I([1, 1, 1])]],
+            T((2, 1, 3, 6)),
+            "StridedSliceOptions",
+            {"NewAxisMask": 2},
+        ),
+        (
+            "STRIDED_SLICE",
+            [floats(4, 5, 6), [I([0, 1])], [I([0, 4])], [I([1, 2])]],
+            T((4, 5, 2)),
+            "StridedSliceOptions",
+            {"EllipsisMask": 1},
+        ),
+        (
+            "STRIDED_SLICE",
+            [floats(4, 5, 6), [I([2, 3, 0])], [I([3, -6, 0])], [I([1, -1, 1])]],
+            T((4, 6)),
+            "StridedSliceOptions",
+            {"ShrinkAxisMask": 1, "EndMask": 4},
+        ),
+        ("L2_NORMALIZATION", [floats(2, 5)], T((2, 5)), "L2NormOptions", {}),
+        ("LEAKY_RELU", [floats(2, 5)], T((2, 5)), "LeakyReluOptions", {"Alpha": 0.2}),
+        ("PRELU", [floats(1, 3, 3, 4), [floats(1, 1, 4)]], T((1, 3, 3, 4)), "", {}),
+        (
+            "FLOOR_DIV",
+            [ints(6, low=-9, high=9), [I([2, 3, -2, 4, 5, -7])]],
+            T((6,), I),
+            "FloorDivOptions",
+            {},
+        ),
+        (
+            "FLOOR_MOD",
+            [ints(6, low=-9, high=9), [I([2, 3, -2, 4, 5, -7])]],
+            T((6,), I),
+            "FloorModOptions",
+            {},
+        ),
+        (
+            "BATCH_MATMUL",
+            [floats(2, 3, 4), floats(2, 5, 4)],
+            T((2, 3, 5)),
+            "BatchMatMulOptions",
+            {"AdjY": True},
+        ),
+        (
+            "SPLIT_V",
+            [floats(2, 6), [I([1, 3, 2])], [I(1)]],
+            [T((2, 1)), T((2, 3)), T((2, 2))],
+            "SplitVOptions",
+            {"NumSplits": 3},
+        ),
+        ("PACK", [floats(3), floats(3)], T((3, 2)), "PackOptions", {"Axis": 1, "ValuesCount": 2}),
+        ("BITWISE_XOR", [ints(6, high=99), ints(6, high=99)], T((6,), I), "BitwiseXorOptions", {}),
+        ("CAST", [floats(6)], T((6,), I), "CastOptions", {"InDataType": 0, "OutDataType": 2}),
+        ("ARG_MAX", [floats(3, 6), [I(1)]], T((3,), np.int64), "ArgMaxOptions", {"OutputType": 4}),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
 def test_one(name, operands, result, table, options):
     one(name, operands, result, table, **options)
 
@@ -117,8 +239,10 @@ def test_a_reshape_keeps_stored_numbers_whatever_scale_its_result_has(scale):
     x = ints(2, 6, low=-128, high=128, dtype=np.int8)
     data = model(
         [T(x.shape, x.dtype, scale=0.1), T(data=I([3, 4])), T((3, 4), np.int8, scale=scale)],
-        [op("RESHAPE", [0, 1], [2], "ReshapeOptions")], [0], [2],
-    )  # fmt: skip
+        [op("RESHAPE", [0, 1], [2], "ReshapeOptions")],
+        [0],
+        [2],
+    )
     (y,) = agrees(data, [x])[0]
     np.testing.assert_array_equal(y, x.reshape(3, 4))
 
@@ -139,8 +263,9 @@ def test_pairs_of_integers(name, kind):
         quant[2] = (9.0 * unit, 0)
     tensors = [T(a.shape, kind, scale=s, zero=z) for s, z in quant]
     options = {"PotScaleInt16": False} if name != "MUL" else {}
-    data = model(tensors, [op(name, [0, 1], [2], f"{name.capitalize()}Options", **options)],
-                 [0, 1], [2])  # fmt: skip
+    data = model(
+        tensors, [op(name, [0, 1], [2], f"{name.capitalize()}Options", **options)], [0, 1], [2]
+    )
     agrees(data, [a, b])
 
 
@@ -162,8 +287,9 @@ def test_functions_of_bytes(name):
         tensors.append(T(data=ints(6, low=-128, high=128, dtype=np.int8), scale=0.06, zero=2))
         inputs, table = [0, 1], "MaximumMinimumOptions"
     tensors.append(result)
-    data = model(tensors, [op(name, inputs, [len(tensors) - 1], table, **options)], [0],
-                 [len(tensors) - 1])  # fmt: skip
+    data = model(
+        tensors, [op(name, inputs, [len(tensors) - 1], table, **options)], [0], [len(tensors) - 1]
+    )
     agrees(data, [x])
 
 
@@ -180,8 +306,14 @@ def test_resized_bytes_are_equal_to_the_bit(kind, corners):
         T(data=I([size, size])),
         T((1, size, size, 8), kind, **quant),
     ]
-    step = op("RESIZE_BILINEAR", [0, 1], [2], "ResizeBilinearOptions", AlignCorners=corners,
-              HalfPixelCenters=not corners)  # fmt: skip
+    step = op(
+        "RESIZE_BILINEAR",
+        [0, 1],
+        [2],
+        "ResizeBilinearOptions",
+        AlignCorners=corners,
+        HalfPixelCenters=not corners,
+    )
     data = model(tensors, [step], [0], [2])
     (got,), (want,) = (
         run(data, [x])[0] for run in (ours, functools.partial(litert, reference=False))
@@ -195,8 +327,17 @@ def test_means_of_bytes_are_equal_to_the_bit(kind, act):
     info = np.iinfo(kind)
     x = RNG.integers(info.min, info.max + 1, (1, 8, 8, 6)).astype(kind)
     quant = {"scale": 0.05, "zero": info.min + 100}
-    step = op("AVERAGE_POOL_2D", [0], [1], "Pool2DOptions", StrideW=2, StrideH=2, FilterWidth=2,
-              FilterHeight=2, FusedActivationFunction=act)  # fmt: skip
+    step = op(
+        "AVERAGE_POOL_2D",
+        [0],
+        [1],
+        "Pool2DOptions",
+        StrideW=2,
+        StrideH=2,
+        FilterWidth=2,
+        FilterHeight=2,
+        FusedActivationFunction=act,
+    )
     data = model([T(x.shape, kind, **quant), T((1, 4, 4, 6), kind, **quant)], [step], [0], [1])
     (got,), (want,) = (run(data, [x])[0] for run in (ours, litert))
     np.testing.assert_array_equal(got, want)
@@ -205,8 +346,10 @@ def test_means_of_bytes_are_equal_to_the_bit(kind, act):
 @pytest.mark.parametrize("ratio", [0.42287, 1.0, 3.3])
 def test_other_scales_for_bytes_are_equal_to_the_bit(ratio):
     x = np.arange(256, dtype=np.uint8).reshape(1, 4, 8, 8)
-    tensors = [T(x.shape, np.uint8, scale=0.1, zero=100),
-               T(x.shape, np.uint8, scale=0.1 / ratio, zero=90)]  # fmt: skip
+    tensors = [
+        T(x.shape, np.uint8, scale=0.1, zero=100),
+        T(x.shape, np.uint8, scale=0.1 / ratio, zero=90),
+    ]
     data = model(tensors, [op("QUANTIZE", [0], [1], "QuantizeOptions")], [0], [1])
     (got,), (want,) = (
         run(data, [x])[0] for run in (ours, functools.partial(litert, reference=False))
@@ -220,10 +363,28 @@ def test_words_with_weights_of_bytes():
     w = ints(4, 3, 3, 3, low=-127, high=128, dtype=np.int8)
     b = ints(4, low=-90000, high=90000, dtype=np.int64)
     unit = np.array([0.01, 0.02, 0.015, 0.03], np.float32)
-    tensors = [T(x.shape, np.int16, scale=1 / 8000), T(data=w, scale=unit),
-               T(data=b, scale=unit / 8000), T((1, 6, 6, 4), np.int16, scale=1 / 1500)]  # fmt: skip
-    data = model(tensors, [op("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", StrideW=1, StrideH=1,
-                              FusedActivationFunction=1)], [0], [3])  # fmt: skip
+    tensors = [
+        T(x.shape, np.int16, scale=1 / 8000),
+        T(data=w, scale=unit),
+        T(data=b, scale=unit / 8000),
+        T((1, 6, 6, 4), np.int16, scale=1 / 1500),
+    ]
+    data = model(
+        tensors,
+        [
+            op(
+                "CONV_2D",
+                [0, 1, 2],
+                [3],
+                "Conv2DOptions",
+                StrideW=1,
+                StrideH=1,
+                FusedActivationFunction=1,
+            )
+        ],
+        [0],
+        [3],
+    )
     agrees(data, [x])
 
 
@@ -231,8 +392,12 @@ def test_weights_of_four_bits():
     x = ints(3, 15, low=-128, high=128, dtype=np.int8)
     w = ints(5, 15, low=-7, high=8, dtype=np.int8).astype(ml_dtypes.int4)
     b = ints(5, low=-900, high=900)
-    tensors = [T(x.shape, np.int8, scale=0.02, zero=3), T(data=w, scale=0.1),
-               T(data=b, scale=0.002), T((3, 5), np.int8, scale=0.11, zero=-4)]  # fmt: skip
+    tensors = [
+        T(x.shape, np.int8, scale=0.02, zero=3),
+        T(data=w, scale=0.1),
+        T(data=b, scale=0.002),
+        T((3, 5), np.int8, scale=0.11, zero=-4),
+    ]
     step = op("FULLY_CONNECTED", [0, 1, 2], [3], "FullyConnectedOptions")
     agrees(model(tensors, [step], [0], [3]), [x])
 
@@ -247,16 +412,21 @@ def test_weights_that_are_stored_sparsely(blocks):
         how = Sparse([0, 1], [], [4, ([0, 1, 1, 2, 3], [5, 0, 2])])
     x = floats(2, 6)
     tensors = [T(x.shape), T((4, 6), data=values, sparse=how), T((4, 6)), T((2, 4))]
-    steps = [op("DENSIFY", [1], [2], "DensifyOptions"),
-             op("FULLY_CONNECTED", [0, 2, -1], [3], "FullyConnectedOptions")]  # fmt: skip
+    steps = [
+        op("DENSIFY", [1], [2], "DensifyOptions"),
+        op("FULLY_CONNECTED", [0, 2, -1], [3], "FullyConnectedOptions"),
+    ]
     agrees(model(tensors, steps, [0], [3]), [x])
 
 
 def test_weights_of_half_precision():
     x, w, b = floats(2, 6), floats(4, 6).astype(np.float16), floats(4).astype(np.float16)
     tensors = [T(x.shape), T(data=w), T((4, 6)), T(data=b), T((4,)), T((2, 4))]
-    steps = [op("DEQUANTIZE", [1], [2]), op("DEQUANTIZE", [3], [4]),
-             op("FULLY_CONNECTED", [0, 2, 4], [5], "FullyConnectedOptions")]  # fmt: skip
+    steps = [
+        op("DEQUANTIZE", [1], [2]),
+        op("DEQUANTIZE", [3], [4]),
+        op("FULLY_CONNECTED", [0, 2, 4], [5], "FullyConnectedOptions"),
+    ]
     agrees(model(tensors, steps, [0], [5]), [x])
 
 
@@ -283,13 +453,15 @@ def test_mediapipes_transposed_convolution(kernel):
     own = model(
         [T(x.shape), T(data=w), T(data=b), T(size)],
         [Op("Convolution2DTransposeBias", [0, 1, 2], [3], custom=struct.pack("<3i", 1, 2, 2))],
-        [0], [3],
-    )  # fmt: skip
+        [0],
+        [3],
+    )
     builtin = model(
         [T(data=I(size)), T(data=w), T(x.shape), T(data=b), T(size)],
         [op("TRANSPOSE_CONV", [0, 1, 2, 3], [4], "TransposeConvOptions", StrideW=2, StrideH=2)],
-        [2], [4],
-    )  # fmt: skip
+        [2],
+        [4],
+    )
     want = litert(builtin, [x])[0][0]
     np.testing.assert_allclose(ours(own, [x])[0][0], want, rtol=1e-4, atol=1e-5)
 
@@ -298,14 +470,30 @@ def test_mediapipes_transposed_convolution(kernel):
 def detector(regular: bool, anchors: int = 40, classes: int = 3, found: int = 10) -> bytes:
     centre = RNG.random((anchors, 2))
     where = np.concatenate([centre, 0.2 + 0.2 * RNG.random((anchors, 2))], 1).astype(np.float32)
-    options = flexbuffers.Dumps({
-        "max_detections": found, "max_classes_per_detection": 1, "detections_per_class": 5,
-        "nms_score_threshold": 0.3, "nms_iou_threshold": 0.5, "num_classes": classes,
-        "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0,
-        "use_regular_nms": regular,
-    })  # fmt: skip
-    tensors = [T((1, anchors, 4)), T((1, anchors, classes + 1)), T(data=where),
-               T((1, found, 4)), T((1, found)), T((1, found)), T((1,))]  # fmt: skip
+    options = flexbuffers.Dumps(
+        {
+            "max_detections": found,
+            "max_classes_per_detection": 1,
+            "detections_per_class": 5,
+            "nms_score_threshold": 0.3,
+            "nms_iou_threshold": 0.5,
+            "num_classes": classes,
+            "y_scale": 10.0,
+            "x_scale": 10.0,
+            "h_scale": 5.0,
+            "w_scale": 5.0,
+            "use_regular_nms": regular,
+        }
+    )
+    tensors = [
+        T((1, anchors, 4)),
+        T((1, anchors, classes + 1)),
+        T(data=where),
+        T((1, found, 4)),
+        T((1, found)),
+        T((1, found)),
+        T((1,)),
+    ]
     step = Op("TFLite_Detection_PostProcess", [0, 1, 2], [3, 4, 5, 6], custom=bytes(options))
     return model(tensors, [step], [0, 1], [3, 4, 5, 6])
 
@@ -336,7 +524,17 @@ def test_non_max_suppression(version):
     tensors = [T((20, 4)), T((20,)), *few, *soft, *ends]
     n = 5 + len(soft)
     name = f"NON_MAX_SUPPRESSION_V{version}"
-    data = model(tensors, [op(name, list(range(n)), list(range(n, len(tensors))),
-                              f"NonMaxSuppressionV{version}Options")],
-                 [0, 1], list(range(n, len(tensors))))  # fmt: skip
+    data = model(
+        tensors,
+        [
+            op(
+                name,
+                list(range(n)),
+                list(range(n, len(tensors))),
+                f"NonMaxSuppressionV{version}Options",
+            )
+        ],
+        [0, 1],
+        list(range(n, len(tensors))),
+    )
     agrees(data, [boxes, scores])

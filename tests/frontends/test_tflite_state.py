@@ -30,22 +30,31 @@ def streaming(start: np.ndarray | None) -> bytes:
     half = np.float32([0.5])
     main = G(
         [T((1, 4)), T(resource=True), T((1, 4)), T((1, 4)), T(data=half), T((1, 4)), T((1, 4))],
-        [*([op("CALL_ONCE", [], [], "CallOnceOptions", InitSubgraphIndex=1)]
-           if start is not None else []),
-         op("VAR_HANDLE", [], [1], "VarHandleOptions", Container="", SharedName="v"),
-         op("READ_VARIABLE", [1], [2], "ReadVariableOptions"),
-         op("ADD", [0, 2], [3], "AddOptions"),
-         op("MUL", [2, 4], [5], "MulOptions"),
-         op("ADD", [5, 0], [6], "AddOptions"),
-         op("ASSIGN_VARIABLE", [1, 6], [], "AssignVariableOptions")],
-        [0], [3],
-    )  # fmt: skip
+        [
+            *(
+                [op("CALL_ONCE", [], [], "CallOnceOptions", InitSubgraphIndex=1)]
+                if start is not None
+                else []
+            ),
+            op("VAR_HANDLE", [], [1], "VarHandleOptions", Container="", SharedName="v"),
+            op("READ_VARIABLE", [1], [2], "ReadVariableOptions"),
+            op("ADD", [0, 2], [3], "AddOptions"),
+            op("MUL", [2, 4], [5], "MulOptions"),
+            op("ADD", [5, 0], [6], "AddOptions"),
+            op("ASSIGN_VARIABLE", [1, 6], [], "AssignVariableOptions"),
+        ],
+        [0],
+        [3],
+    )
     setup = G(
         [T(resource=True), T(data=start if start is not None else floats(1, 4))],
-        [op("VAR_HANDLE", [], [0], "VarHandleOptions", Container="", SharedName="v"),
-         op("ASSIGN_VARIABLE", [0, 1], [], "AssignVariableOptions")],
-        [], [],
-    )  # fmt: skip
+        [
+            op("VAR_HANDLE", [], [0], "VarHandleOptions", Container="", SharedName="v"),
+            op("ASSIGN_VARIABLE", [0, 1], [], "AssignVariableOptions"),
+        ],
+        [],
+        [],
+    )
     return models([main, setup] if start is not None else [main])
 
 
@@ -66,14 +75,24 @@ def test_variables_that_are_only_read_are_constants():
     start = floats(1, 4)
     main = G(
         [T((1, 4)), T(resource=True), T((1, 4)), T((1, 4))],
-        [op("CALL_ONCE", [], [], "CallOnceOptions", InitSubgraphIndex=1),
-         op("VAR_HANDLE", [], [1], "VarHandleOptions", Container="", SharedName="w"),
-         op("READ_VARIABLE", [1], [2], "ReadVariableOptions"),
-         op("ADD", [0, 2], [3], "AddOptions")], [0], [3],
-    )  # fmt: skip
-    setup = G([T(resource=True), T(data=start)],
-              [op("VAR_HANDLE", [], [0], "VarHandleOptions", Container="", SharedName="w"),
-               op("ASSIGN_VARIABLE", [0, 1], [], "AssignVariableOptions")], [], [])  # fmt: skip
+        [
+            op("CALL_ONCE", [], [], "CallOnceOptions", InitSubgraphIndex=1),
+            op("VAR_HANDLE", [], [1], "VarHandleOptions", Container="", SharedName="w"),
+            op("READ_VARIABLE", [1], [2], "ReadVariableOptions"),
+            op("ADD", [0, 2], [3], "AddOptions"),
+        ],
+        [0],
+        [3],
+    )
+    setup = G(
+        [T(resource=True), T(data=start)],
+        [
+            op("VAR_HANDLE", [], [0], "VarHandleOptions", Container="", SharedName="w"),
+            op("ASSIGN_VARIABLE", [0, 1], [], "AssignVariableOptions"),
+        ],
+        [],
+        [],
+    )
     data = models([main, setup])
     assert not load_tflite(data).state
     agrees(data, [floats(1, 4)], [floats(1, 4)])
@@ -83,9 +102,17 @@ def test_variables_that_are_only_read_are_constants():
 BATCH, TIME, INPUTS, HIDDEN = 2, 5, 3, 4
 
 
-def lstm(*, name: str = "UNIDIRECTIONAL_SEQUENCE_LSTM", coupled: bool = False,
-         peepholes: bool = False, projected: bool = False, normed: bool = False, clip: float = 0.0,
-         early: bool = False, hybrid: bool = False) -> bytes:  # fmt: skip
+def lstm(
+    *,
+    name: str = "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    coupled: bool = False,
+    peepholes: bool = False,
+    projected: bool = False,
+    normed: bool = False,
+    clip: float = 0.0,
+    early: bool = False,
+    hybrid: bool = False,
+) -> bytes:
     out = 3 if projected else HIDDEN
     tensors: list[T] = []
 
@@ -104,8 +131,9 @@ def lstm(*, name: str = "UNIDIRECTIONAL_SEQUENCE_LSTM", coupled: bool = False,
     ins = [add(T(shape))]
     ins += [weight(HIDDEN, INPUTS) if k in gates else -1 for k in range(4)]
     ins += [weight(HIDDEN, out) if k in gates else -1 for k in range(4)]
-    ins += [add(T(data=floats(HIDDEN))) if peepholes and (k or not coupled) else -1
-            for k in range(3)]  # fmt: skip
+    ins += [
+        add(T(data=floats(HIDDEN))) if peepholes and (k or not coupled) else -1 for k in range(3)
+    ]
     ins += [add(T(data=floats(HIDDEN))) if k in gates else -1 for k in range(4)]
     ins += [weight(out, HIDDEN) if projected else -1, add(T(data=floats(out))) if projected else -1]
     ins += [add(T((BATCH, out), variable=True)), add(T((BATCH, HIDDEN), variable=True))]
@@ -120,12 +148,23 @@ def lstm(*, name: str = "UNIDIRECTIONAL_SEQUENCE_LSTM", coupled: bool = False,
     return model(tensors, [layer], [ins[0]], [y])
 
 
-@pytest.mark.parametrize("how", [
-    {}, {"early": True}, {"clip": 0.5}, {"coupled": True}, {"peepholes": True},
-    {"coupled": True, "peepholes": True}, {"projected": True}, {"normed": True},
-    {"projected": True, "normed": True, "coupled": True, "peepholes": True, "clip": 1.0},
-    {"name": "LSTM"}, {"name": "LSTM", "projected": True},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"early": True},
+        {"clip": 0.5},
+        {"coupled": True},
+        {"peepholes": True},
+        {"coupled": True, "peepholes": True},
+        {"projected": True},
+        {"normed": True},
+        {"projected": True, "normed": True, "coupled": True, "peepholes": True, "clip": 1.0},
+        {"name": "LSTM"},
+        {"name": "LSTM", "projected": True},
+    ],
+    ids=str,
+)
 def test_lstm(how):
     shape = (BATCH, INPUTS) if "name" in how else (BATCH, TIME, INPUTS)
     shape = (TIME, BATCH, INPUTS) if how.get("early") else shape
@@ -150,17 +189,28 @@ def integer_lstm() -> bytes:
     ins += [add(T(data=bytes_(HIDDEN, INPUTS), scale=weight)) for _ in range(4)]
     ins += [add(T(data=bytes_(HIDDEN, HIDDEN), scale=weight)) for _ in range(4)]
     ins += [-1] * 3
-    ins += [add(T(data=RNG.integers(-9000, 9000, HIDDEN).astype(np.int32), scale=step * weight))
-            for _ in range(4)]  # fmt: skip
+    ins += [
+        add(T(data=RNG.integers(-9000, 9000, HIDDEN).astype(np.int32), scale=step * weight))
+        for _ in range(4)
+    ]
     ins += [-1, -1]
-    ins += [add(T((1, HIDDEN), np.int8, scale=step, zero=-2, variable=True)),
-            add(T((1, HIDDEN), np.int16, scale=2.0**-12, variable=True))]  # fmt: skip
+    ins += [
+        add(T((1, HIDDEN), np.int8, scale=step, zero=-2, variable=True)),
+        add(T((1, HIDDEN), np.int16, scale=2.0**-12, variable=True)),
+    ]
     ins += [-1] * 4
     y = add(T((1, TIME, HIDDEN), np.int8, scale=step, zero=-2))
     inside = [add(T((0,), np.int16, scale=2.0**-12)) for _ in range(4)]
     inside.append(add(T((0,), np.int8, scale=step, zero=-2)))
-    layer = Op("UNIDIRECTIONAL_SEQUENCE_LSTM", ins, [y], "UnidirectionalSequenceLSTMOptions",
-               {"FusedActivationFunction": 4, "CellClip": 10.0}, b"", inside)  # fmt: skip
+    layer = Op(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        ins,
+        [y],
+        "UnidirectionalSequenceLSTMOptions",
+        {"FusedActivationFunction": 4, "CellClip": 10.0},
+        b"",
+        inside,
+    )
     return model(tensors, [layer], [x], [y])
 
 
@@ -184,8 +234,15 @@ def test_two_directions():
     ins += [add(T((BATCH, HIDDEN), variable=True)) for _ in range(4)]
     ins += [-1] * 9
     y = add(T((TIME, BATCH, 2 * HIDDEN)))
-    layer = op("BIDIRECTIONAL_SEQUENCE_LSTM", ins, [y], "BidirectionalSequenceLSTMOptions",
-               FusedActivationFunction=4, MergeOutputs=True, TimeMajor=True)  # fmt: skip
+    layer = op(
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        ins,
+        [y],
+        "BidirectionalSequenceLSTMOptions",
+        FusedActivationFunction=4,
+        MergeOutputs=True,
+        TimeMajor=True,
+    )
     data = model(tensors, [layer], [0], [y])
     agrees(data, *[[floats(TIME, BATCH, INPUTS)] for _ in range(5)])
 
@@ -193,13 +250,19 @@ def test_two_directions():
 @pytest.mark.parametrize("sequence", [True, False])
 def test_rnn(sequence):
     shape = (BATCH, TIME, INPUTS) if sequence else (BATCH, INPUTS)
-    tensors = [T(shape), T(data=floats(HIDDEN, INPUTS)), T(data=floats(HIDDEN, HIDDEN, scale=0.4)),
-               T(data=floats(HIDDEN)), T((BATCH, HIDDEN), variable=True),
-               T((*shape[:-1], HIDDEN))]  # fmt: skip
+    tensors = [
+        T(shape),
+        T(data=floats(HIDDEN, INPUTS)),
+        T(data=floats(HIDDEN, HIDDEN, scale=0.4)),
+        T(data=floats(HIDDEN)),
+        T((BATCH, HIDDEN), variable=True),
+        T((*shape[:-1], HIDDEN)),
+    ]
     name = "UNIDIRECTIONAL_SEQUENCE_RNN" if sequence else "RNN"
     table = "SequenceRNNOptions" if sequence else "RNNOptions"
-    data = model(tensors, [op(name, [0, 1, 2, 3, 4], [5], table, FusedActivationFunction=1)],
-                 [0], [5])  # fmt: skip
+    data = model(
+        tensors, [op(name, [0, 1, 2, 3, 4], [5], table, FusedActivationFunction=1)], [0], [5]
+    )
     agrees(data, *[[floats(*shape, scale=0.3)] for _ in range(STEPS)])
 
 
@@ -209,11 +272,20 @@ UNITS, RANK, MEMORY = 4, 2, 6
 
 def test_svdf():
     filters = UNITS * RANK
-    tensors = [T((BATCH, INPUTS)), T(data=floats(filters, INPUTS)), T(data=floats(filters, MEMORY)),
-               T(data=floats(UNITS)), T((BATCH, MEMORY * filters), variable=True),
-               T((BATCH, UNITS))]  # fmt: skip
-    data = model(tensors, [op("SVDF", [0, 1, 2, 3, 4], [5], "SVDFOptions", Rank=RANK,
-                              FusedActivationFunction=1)], [0], [5])  # fmt: skip
+    tensors = [
+        T((BATCH, INPUTS)),
+        T(data=floats(filters, INPUTS)),
+        T(data=floats(filters, MEMORY)),
+        T(data=floats(UNITS)),
+        T((BATCH, MEMORY * filters), variable=True),
+        T((BATCH, UNITS)),
+    ]
+    data = model(
+        tensors,
+        [op("SVDF", [0, 1, 2, 3, 4], [5], "SVDFOptions", Rank=RANK, FusedActivationFunction=1)],
+        [0],
+        [5],
+    )
     agrees(data, *[[floats(BATCH, INPUTS)] for _ in range(STEPS)])
 
 
@@ -224,12 +296,17 @@ def test_svdf_of_integers():
     tensors = [
         T((BATCH, INPUTS), np.int8, scale=1 / 128, zero=4),
         T(data=bytes_(filters, INPUTS), scale=1 / 127),
-        T(data=time, scale=1 / 4096), T(data=bias, scale=1 / 4096 / 2048),
+        T(data=time, scale=1 / 4096),
+        T(data=bias, scale=1 / 4096 / 2048),
         T((BATCH, MEMORY * filters), np.int16, scale=1 / 2048, variable=True),
         T((BATCH, UNITS), np.int8, scale=1 / 64, zero=-128),
-    ]  # fmt: skip
-    data = model(tensors, [op("SVDF", [0, 1, 2, 3, 4], [5], "SVDFOptions", Rank=RANK,
-                              FusedActivationFunction=1)], [0], [5])  # fmt: skip
+    ]
+    data = model(
+        tensors,
+        [op("SVDF", [0, 1, 2, 3, 4], [5], "SVDFOptions", Rank=RANK, FusedActivationFunction=1)],
+        [0],
+        [5],
+    )
     agrees(data, *[[bytes_(BATCH, INPUTS)] for _ in range(STEPS)])
 
 
@@ -237,12 +314,18 @@ def test_svdf_of_integers():
 def test_while():
     """Doubles until the sum is large: how often shows only at run time."""
     two, most = np.float32([2.0]), np.float32([100.0])
-    main = G([T((4,)), T((4,))],
-             [op("WHILE", [0], [1], "WhileOptions", CondSubgraphIndex=1, BodySubgraphIndex=2)],
-             [0], [1])  # fmt: skip
-    test = G([T((4,)), T(data=np.int32([0])), T((1,)), T(data=most), T((1,), np.bool_)],
-             [op("SUM", [0, 1], [2], "ReducerOptions", KeepDims=True), op("LESS", [2, 3], [4])],
-             [0], [4])  # fmt: skip
+    main = G(
+        [T((4,)), T((4,))],
+        [op("WHILE", [0], [1], "WhileOptions", CondSubgraphIndex=1, BodySubgraphIndex=2)],
+        [0],
+        [1],
+    )
+    test = G(
+        [T((4,)), T(data=np.int32([0])), T((1,)), T(data=most), T((1,), np.bool_)],
+        [op("SUM", [0, 1], [2], "ReducerOptions", KeepDims=True), op("LESS", [2, 3], [4])],
+        [0],
+        [4],
+    )
     body = G([T((4,)), T(data=two), T((4,))], [op("MUL", [0, 1], [2], "MulOptions")], [0], [2])
     data = models([main, test, body])
     agrees(data, *[[np.abs(floats(4)) + 0.01] for _ in range(3)])
@@ -251,9 +334,12 @@ def test_while():
 @pytest.mark.parametrize("known", [False, True])
 def test_if(known):
     cond = T(data=np.array([True])) if known else T((1,), np.bool_)
-    main = G([cond, T((4,)), T((4,))],
-             [op("IF", [0, 1], [2], "IfOptions", ThenSubgraphIndex=1, ElseSubgraphIndex=2)],
-             [1] if known else [0, 1], [2])  # fmt: skip
+    main = G(
+        [cond, T((4,)), T((4,))],
+        [op("IF", [0, 1], [2], "IfOptions", ThenSubgraphIndex=1, ElseSubgraphIndex=2)],
+        [1] if known else [0, 1],
+        [2],
+    )
     yes = G([T((4,)), T((4,))], [op("EXP", [0], [1])], [0], [1])
     no = G([T((4,)), T((4,))], [op("NEG", [0], [1])], [0], [1])
     data = models([main, yes, no])
@@ -280,7 +366,6 @@ def test_signatures_choose_the_graph_and_the_names():
 
 
 def test_a_graph_that_calls_itself_is_refused():
-    main = G([T((4,)), T((4,))],
-             [op("CALL", [0], [1], "CallOptions", Subgraph=0)], [0], [1])  # fmt: skip
+    main = G([T((4,)), T((4,))], [op("CALL", [0], [1], "CallOptions", Subgraph=0)], [0], [1])
     with pytest.raises(Unsupported, match="deep"):
         load_tflite(models([main]))

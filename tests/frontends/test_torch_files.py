@@ -64,8 +64,9 @@ ACT = """class Act(Module):
 
 
 def net(traced=True, **changes) -> bytes:
-    root = Object("__torch__.Net", {"weight": W, "bias": B,
-                                    "act": Object("__torch__.nn.Act", {"slope": 0.1})})  # fmt: skip
+    root = Object(
+        "__torch__.Net", {"weight": W, "bias": B, "act": Object("__torch__.nn.Act", {"slope": 0.1})}
+    )
     code = {"__torch__": NET, "__torch__.nn": ACT, **changes}
     return script(code, root, (np.array(3, np.int64),), [X] if traced else None)
 
@@ -112,8 +113,9 @@ def test_shapes_and_optional_inputs_by_the_user():
 
 def test_command_line(tmp_path, capsys):
     path = tmp_path / "net.pt"
-    path.write_bytes(script({"__torch__": ACT.replace("nn.Act", "Act")},
-                            Object("__torch__.Act", {"slope": 0.1})))  # fmt: skip
+    path.write_bytes(
+        script({"__torch__": ACT.replace("nn.Act", "Act")}, Object("__torch__.Act", {"slope": 0.1}))
+    )
     main(["inspect", str(path), "--shape", "x=5x4:f16", "--json"])
     assert '"f16"' in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -142,8 +144,9 @@ def test_quantised_weights_keep_their_scales():
     graph = load_torch(data)
     kinds = [n.op for n in graph.nodes()]
     assert kinds.count("quantize_linear") == 3
-    weight = next(n for n in graph.nodes()
-                  if n.op == "dequantize_linear" and n.inputs[0].data is not None)  # fmt: skip
+    weight = next(
+        n for n in graph.nodes() if n.op == "dequantize_linear" and n.inputs[0].data is not None
+    )
     np.testing.assert_array_equal(weight.inputs[0].data, w8)
     x = (np.clip(np.rint(X / np.float32(0.05)) + 128, 0, 255) - 128) * np.float32(0.05)
     y = x @ (w8 * scales[:, None].astype(np.float32)).T + B
@@ -172,12 +175,16 @@ def test_writes_through_views_are_seen_by_all():
 
 def program(old=False, **more):
     return exported(
-        {"x": (2, 4), **more}, {"w": W, "b": B},
-        [("torch.ops.aten.linear.default", ["x", "w", "b"], "linear"),
-         ("torch.ops.aten.clamp.default", ["linear", -0.5, 0.5], "clamp"),
-         ("torch.ops.aten.view.default", ["clamp", (3, 2)], "view")],
-        ["view"], old,
-    )  # fmt: skip
+        {"x": (2, 4), **more},
+        {"w": W, "b": B},
+        [
+            ("torch.ops.aten.linear.default", ["x", "w", "b"], "linear"),
+            ("torch.ops.aten.clamp.default", ["linear", -0.5, 0.5], "clamp"),
+            ("torch.ops.aten.view.default", ["clamp", (3, 2)], "view"),
+        ],
+        ["view"],
+        old,
+    )
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -243,8 +250,9 @@ def test_operators_of_torchvision():
     boxes = np.array([[0, 0, 4, 4], [0, 0, 4, 5], [4, 4, 8, 8]], np.float32)
     scores = np.array([0.5, 0.9, 0.7], np.float32)
     image = np.broadcast_to(np.arange(8, dtype=np.float32), (1, 1, 8, 8)).copy()
-    graph = load_torch(script({"__torch__": code}, Object("__torch__.Net", {}), (),
-                              [boxes, scores, image]))  # fmt: skip
+    graph = load_torch(
+        script({"__torch__": code}, Object("__torch__.Net", {}), (), [boxes, scores, image])
+    )
     kept, cells = run(graph, boxes, scores, image)
     assert kept.tolist() == [1, 2]
     np.testing.assert_allclose(cells[:, 0, 0], [[0.5, 2.5], [0.5, 2.5], [4.5, 6.5]], atol=1e-5)
@@ -274,10 +282,19 @@ def test_calls_in_a_pickle_are_refused():
         load_torch(script({"__torch__": NET}, Object("__torch__.Net", {"a": inst})))
 
 
-@pytest.mark.parametrize("line", [
-    "__import__('os').system('true')", "open('/etc/passwd')", "eval('1')", "(lambda: 1)()",
-    "[y for y in x]", "x.__class__.__bases__", "print(x)", "torch.ops.load_library('x')",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "__import__('os').system('true')",
+        "open('/etc/passwd')",
+        "eval('1')",
+        "(lambda: 1)()",
+        "[y for y in x]",
+        "x.__class__.__bases__",
+        "print(x)",
+        "torch.ops.load_library('x')",
+    ],
+)
 def test_code_that_is_no_torchscript_is_refused(line):
     code = (
         f"class Net(Module):\n  def forward(self: Any, x: Tensor) -> Tensor:\n    return {line}\n"
@@ -286,28 +303,42 @@ def test_code_that_is_no_torchscript_is_refused(line):
         load_torch(script({"__torch__": code}, Object("__torch__.Net", {}), (), [X]))
 
 
-@pytest.mark.parametrize(("body", "words"), [
-    ("while True:\n      x = torch.relu(x)\n    return x", "operators are followed"),
-    ("while True:\n      y = 1\n    return x", "statements are followed"),
-    ("return (self).forward(x, )", "nested more than"),
-    ("a = [1]\n    for i in range(100):\n      a = torch.add(a, a)\n    return x", "grows to"),
-    ("return torch.zeros([1000000, 1000000])", "elements are the most"),
-    ("return torch.expand(x, [1000000000, 2, 4])", ""),
-    ("a = torch.mul([1], 1000000000)\n    return x", "repeated"),
-    ("a = torch.pow(10, 100000000)\n    return x", "to the power"),
-    ("return torch.arange(100000000000)", "range"),
-    ("a = [x]\n    for i in range(60):\n      a = [a, a]\n    return torch.stack(a)",
-     "hold more than"),
-    ("a = [x]\n    for i in range(60):\n      a = [a, a]\n    return a", "hold more than"),
-    ("a = [x]\n    _0 = torch.append(a, a)\n    return torch.stack(a)", "hold more than"),
-    ("a = [x]\n    for i in range(99):\n      _0 = torch.append(a, torch.zeros([9000000]))\n"
-     "    return x", "MiB are asked for"),
-    ("a = torch.ones([1, 4, 1024, 1024])\n    b = torch.ones([64, 4, 99, 99])\n"
-     "    return torch.conv2d(a, b)", ""),
-    ("return self.missing", "no attribute"), ("return y", "read before it is set"),
-    ("return torch.relu()", "relu"), ("return torch.relu(x, x, x)", "relu"),
-    ("return torch.view(x, [3, 3])", "view"), ("return (x)[0]", "item 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("while True:\n      x = torch.relu(x)\n    return x", "operators are followed"),
+        ("while True:\n      y = 1\n    return x", "statements are followed"),
+        ("return (self).forward(x, )", "nested more than"),
+        ("a = [1]\n    for i in range(100):\n      a = torch.add(a, a)\n    return x", "grows to"),
+        ("return torch.zeros([1000000, 1000000])", "elements are the most"),
+        ("return torch.expand(x, [1000000000, 2, 4])", ""),
+        ("a = torch.mul([1], 1000000000)\n    return x", "repeated"),
+        ("a = torch.pow(10, 100000000)\n    return x", "to the power"),
+        ("return torch.arange(100000000000)", "range"),
+        (
+            "a = [x]\n    for i in range(60):\n      a = [a, a]\n    return torch.stack(a)",
+            "hold more than",
+        ),
+        ("a = [x]\n    for i in range(60):\n      a = [a, a]\n    return a", "hold more than"),
+        ("a = [x]\n    _0 = torch.append(a, a)\n    return torch.stack(a)", "hold more than"),
+        (
+            "a = [x]\n    for i in range(99):\n      _0 = torch.append(a, torch.zeros([9000000]))\n"
+            "    return x",
+            "MiB are asked for",
+        ),
+        (
+            "a = torch.ones([1, 4, 1024, 1024])\n    b = torch.ones([64, 4, 99, 99])\n"
+            "    return torch.conv2d(a, b)",
+            "",
+        ),
+        ("return self.missing", "no attribute"),
+        ("return y", "read before it is set"),
+        ("return torch.relu()", "relu"),
+        ("return torch.relu(x, x, x)", "relu"),
+        ("return torch.view(x, [3, 3])", "view"),
+        ("return (x)[0]", "item 0"),
+    ],
+)
 def test_hostile_code(body, words, monkeypatch):
     monkeypatch.setattr("intaglio.frontends.torch.program.CALLS", 1000)
     monkeypatch.setattr("intaglio.frontends.torch.program.BYTES", 100 << 20)
@@ -366,8 +397,9 @@ def test_nothing_of_a_model_outlives_its_graph():
     for data in (net(), program()) * 3:
         load_torch(data)
         gc.collect()
-        kept.append(sum(type(o).__name__ in ("Script", "_Exported", "Archive") for o in
-                        gc.get_objects()))  # fmt: skip
+        kept.append(
+            sum(type(o).__name__ in ("Script", "_Exported", "Archive") for o in gc.get_objects())
+        )
     assert kept[-1] == kept[-3] == kept[1]
 
 

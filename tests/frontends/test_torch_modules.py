@@ -179,9 +179,12 @@ def test_inner_tensors_can_be_asked_for():
 
 def test_weights_alone_are_explained(tmp_path):
     module = nn.Linear(3, 2)
-    for name, what, old in (("w.pth", module.state_dict(), False), ("m.pth", module, False),
-                            ("c.pth", {"model": module.state_dict(), "epoch": 3}, False),
-                            ("o.pth", module.state_dict(), True)):  # fmt: skip
+    for name, what, old in (
+        ("w.pth", module.state_dict(), False),
+        ("m.pth", module, False),
+        ("c.pth", {"model": module.state_dict(), "epoch": 3}, False),
+        ("o.pth", module.state_dict(), True),
+    ):
         path = tmp_path / name
         torch.save(what, path, _use_new_zipfile_serialization=not old)
         with pytest.raises(Unsupported, match=r"no network.*torch\.jit\.trace"):

@@ -12,9 +12,21 @@ import numpy as np
 import intaglio
 from intaglio.frontends.tensorflow.checksum import crc32c, masked
 
-CODES = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "string": 7,
-         "int64": 9, "bool": 10, "quint8": 12,
-         "float16": 19, "resource": 20, "variant": 21}  # fmt: skip
+CODES = {
+    "float32": 1,
+    "float64": 2,
+    "int32": 3,
+    "uint8": 4,
+    "int16": 5,
+    "int8": 6,
+    "string": 7,
+    "int64": 9,
+    "bool": 10,
+    "quint8": 12,
+    "float16": 19,
+    "resource": 20,
+    "variant": 21,
+}
 MAGIC = 0xDB4775248B80FB57
 
 
@@ -136,8 +148,13 @@ class GraphDef:
     def placeholder(self, name: str, dims: Any, dtype: str = "float32") -> str:
         return self.add(name, "Placeholder", dtype=Kind(dtype), shape=Shape(dims))
 
-    def function(self, name: str, args: dict[str, str], results: dict[str, tuple[str, str]],
-                 nodes: list[bytes]) -> Call:  # fmt: skip
+    def function(
+        self,
+        name: str,
+        args: dict[str, str],
+        results: dict[str, tuple[str, str]],
+        nodes: list[bytes],
+    ) -> Call:
         """Arguments and results by name, with their element types; results also where from."""
         signature = part(1, name)
         signature += b"".join(part(2, part(1, a) + whole(3, CODES[k])) for a, k in args.items())
@@ -170,8 +187,12 @@ def _ports(number: int, ports: Ports) -> bytes:
     return out
 
 
-def saved_model(folder: Path, graph: GraphDef, signatures: dict[str, tuple[Ports, Ports]],
-                variables: dict[str, np.ndarray] | None = None) -> Path:  # fmt: skip
+def saved_model(
+    folder: Path,
+    graph: GraphDef,
+    signatures: dict[str, tuple[Ports, Ports]],
+    variables: dict[str, np.ndarray] | None = None,
+) -> Path:
     """A folder as TensorFlow writes it."""
     meta = part(1, part(4, "serve")) + part(2, graph.bytes())
     for name, (inputs, outputs) in signatures.items():

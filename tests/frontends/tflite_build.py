@@ -11,10 +11,16 @@ import numpy as np
 import tflite
 
 TYPES = {
-    np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.int32): 2, np.dtype(np.uint8): 3,
-    np.dtype(np.int64): 4, np.dtype(np.bool_): 6, np.dtype(np.int16): 7, np.dtype(np.int8): 9,
+    np.dtype(np.float32): 0,
+    np.dtype(np.float16): 1,
+    np.dtype(np.int32): 2,
+    np.dtype(np.uint8): 3,
+    np.dtype(np.int64): 4,
+    np.dtype(np.bool_): 6,
+    np.dtype(np.int16): 7,
+    np.dtype(np.int8): 9,
     np.dtype(ml_dtypes.int4): 17,
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -92,9 +98,14 @@ def models(graphs: list[G], signatures: dict[str, tuple[int, Ends, Ends]] | None
     entries = [_signature(b, name, *s) for name, s in (signatures or {}).items()]
     fields = {"SignatureDefs": _offsets(b, entries)} if entries else {}
     root = _table(
-        b, "Model", Version=3, OperatorCodes=_offsets(b, known), Subgraphs=_offsets(b, parts),
-        Buffers=_offsets(b, buffers), **fields,
-    )  # fmt: skip
+        b,
+        "Model",
+        Version=3,
+        OperatorCodes=_offsets(b, known),
+        Subgraphs=_offsets(b, parts),
+        Buffers=_offsets(b, buffers),
+        **fields,
+    )
     b.Finish(root, file_identifier=b"TFL3")
     return bytes(b.Output())
 
@@ -107,21 +118,31 @@ def _graph(b: Any, g: G, number: int, codes: list[str], buffers: list[int]) -> i
         made.append(_tensor(b, t, f"t{i}", len(buffers) - 1 if t.data is not None else 0))
     steps = [_operator(b, o, codes) for o in g.operators]
     return _table(
-        b, "SubGraph", Tensors=_offsets(b, made), Inputs=_ints(b, g.inputs),
-        Outputs=_ints(b, g.outputs), Operators=_offsets(b, steps),
+        b,
+        "SubGraph",
+        Tensors=_offsets(b, made),
+        Inputs=_ints(b, g.inputs),
+        Outputs=_ints(b, g.outputs),
+        Operators=_offsets(b, steps),
         Name=b.CreateString(f"graph{number}" if number else "main"),
-    )  # fmt: skip
+    )
 
 
 def _signature(b: Any, name: str, graph: int, inputs: Ends, outputs: Ends) -> int:
     ends = [
-        _offsets(b, [_table(b, "TensorMap", Name=b.CreateString(k), TensorIndex=t)
-                     for k, t in each.items()])
+        _offsets(
+            b,
+            [
+                _table(b, "TensorMap", Name=b.CreateString(k), TensorIndex=t)
+                for k, t in each.items()
+            ],
+        )
         for each in (inputs, outputs)
-    ]  # fmt: skip
+    ]
     key = b.CreateString(name)
-    return _table(b, "SignatureDef", Inputs=ends[0], Outputs=ends[1], SignatureKey=key,
-                  SubgraphIndex=graph)  # fmt: skip
+    return _table(
+        b, "SignatureDef", Inputs=ends[0], Outputs=ends[1], SignatureKey=key, SubgraphIndex=graph
+    )
 
 
 def _code(b: Any, name: str) -> dict[str, Any]:
@@ -165,14 +186,18 @@ def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
         scale = np.atleast_1d(np.asarray(t.scale, np.float32))
         zero = np.broadcast_to(np.asarray(t.zero, np.int64), scale.shape)
         fields["Quantization"] = _table(
-            b, "QuantizationParameters", Scale=b.CreateNumpyVector(scale),
-            ZeroPoint=b.CreateNumpyVector(np.ascontiguousarray(zero)), QuantizedDimension=t.axis,
-        )  # fmt: skip
+            b,
+            "QuantizationParameters",
+            Scale=b.CreateNumpyVector(scale),
+            ZeroPoint=b.CreateNumpyVector(np.ascontiguousarray(zero)),
+            QuantizedDimension=t.axis,
+        )
     if t.sparse is not None:
         levels = _offsets(b, [_level(b, v) for v in t.sparse.levels])
         order, blocks = _ints(b, t.sparse.order), _ints(b, t.sparse.blocks)
-        fields["Sparsity"] = _table(b, "SparsityParameters", TraversalOrder=order, BlockMap=blocks,
-                                    DimMetadata=levels)  # fmt: skip
+        fields["Sparsity"] = _table(
+            b, "SparsityParameters", TraversalOrder=order, BlockMap=blocks, DimMetadata=levels
+        )
     kind = 13 if t.resource else TYPES[np.dtype(t.dtype)]
     return _table(b, "Tensor", Type=kind, Buffer=buffer, IsVariable=t.variable, **fields)
 
@@ -181,8 +206,15 @@ def _level(b: Any, level: int | tuple[list[int], list[int]]) -> int:
     if isinstance(level, int):
         return _table(b, "DimensionMetadata", Format=0, DenseSize=level)
     rows = [_table(b, "Int32Vector", Values=_ints(b, v)) for v in level]
-    return _table(b, "DimensionMetadata", Format=1, ArraySegmentsType=1, ArraySegments=rows[0],
-                  ArrayIndicesType=1, ArrayIndices=rows[1])  # fmt: skip
+    return _table(
+        b,
+        "DimensionMetadata",
+        Format=1,
+        ArraySegmentsType=1,
+        ArraySegments=rows[0],
+        ArrayIndicesType=1,
+        ArrayIndices=rows[1],
+    )
 
 
 def _operator(b: Any, o: Op, codes: list[str]) -> int:

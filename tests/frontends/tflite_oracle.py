@@ -41,14 +41,16 @@ def ours(data: bytes, *calls: list[np.ndarray], **load: Any) -> list[list[np.nda
             for n, a in got.items():
                 assert (a.shape, a.dtype) == (want[n].shape, want[n].dtype)
                 whole = a.dtype.kind in "iu"
-                np.testing.assert_allclose(a.astype(float), want[n].astype(float), rtol=1e-4,
-                                           atol=1 if whole else 1e-4)  # fmt: skip
+                np.testing.assert_allclose(
+                    a.astype(float), want[n].astype(float), rtol=1e-4, atol=1 if whole else 1e-4
+                )
             made.append(list(got.values()))
     return made
 
 
-def agrees(data: bytes, *calls: list[np.ndarray], tolerance: float = 1e-5,
-           reference: bool = True) -> list[list[np.ndarray]]:  # fmt: skip
+def agrees(
+    data: bytes, *calls: list[np.ndarray], tolerance: float = 1e-5, reference: bool = True
+) -> list[list[np.ndarray]]:
     """Ours, after it was found to equal LiteRT's: within a step, or `tolerance` of the range."""
     want, got = litert(data, *calls, reference=reference), ours(data, *calls)
     for ours_, theirs in zip(got, want, strict=True):

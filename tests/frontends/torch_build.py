@@ -11,8 +11,13 @@ from typing import Any
 
 import numpy as np
 
-STORAGES = {"float32": "FloatStorage", "int64": "LongStorage", "int8": "QInt8Storage",
-            "uint8": "ByteStorage", "float64": "DoubleStorage"}  # fmt: skip
+STORAGES = {
+    "float32": "FloatStorage",
+    "int64": "LongStorage",
+    "int8": "QInt8Storage",
+    "uint8": "ByteStorage",
+    "float64": "DoubleStorage",
+}
 EXPORT_CODES = {"float32": 7, "int64": 5, "int8": 2, "uint8": 1, "bool": 12}
 
 
@@ -81,14 +86,30 @@ class Pickler:
         key = str(len(self.records))
         self.records[f"{self.folder}/{key}"] = x.tobytes()
         kind = self.name(f"torch.{STORAGES[x.dtype.name]}")
-        return (b"(" + self.put("storage") + kind + self.put(key) + self.put("cpu")
-                + self.put(int(x.size)) + b"tQ")  # fmt: skip
+        return (
+            b"("
+            + self.put("storage")
+            + kind
+            + self.put(key)
+            + self.put("cpu")
+            + self.put(int(x.size))
+            + b"tQ"
+        )
 
     def tensor(self, x: np.ndarray, extra: bytes = b"") -> bytes:
         stride = tuple(s // x.itemsize for s in np.ascontiguousarray(x).reshape(x.shape).strides)
         hooks = self.name("collections.OrderedDict") + b")R"
-        return (b"(" + self.storage(x) + self.put(0) + self.put(tuple(int(d) for d in x.shape))
-                + self.put(stride) + extra + b"\x89" + hooks + b"t")  # fmt: skip
+        return (
+            b"("
+            + self.storage(x)
+            + self.put(0)
+            + self.put(tuple(int(d) for d in x.shape))
+            + self.put(stride)
+            + extra
+            + b"\x89"
+            + hooks
+            + b"t"
+        )
 
     def quantized(self, q: Quantized) -> bytes:
         kind = "per_tensor_affine" if q.axis is None else "per_channel_affine"
@@ -110,8 +131,12 @@ def records_of(data: bytes) -> dict[str, bytes]:
         return {n.partition("/")[2]: z.read(n) for n in z.namelist()}
 
 
-def script(code: dict[str, str], root: Any, constants: tuple[Any, ...] = (),
-           traced: list[Any] | None = None) -> bytes:  # fmt: skip
+def script(
+    code: dict[str, str],
+    root: Any,
+    constants: tuple[Any, ...] = (),
+    traced: list[Any] | None = None,
+) -> bytes:
     """A TorchScript archive; `code` by module: "__torch__" -> the text of its classes."""
     data, stored, samples = Pickler("data"), Pickler("constants"), Pickler("traced_inputs")
     records = {"data.pkl": data.dump(root), "constants.pkl": stored.dump(constants)}
@@ -132,18 +157,33 @@ def meta(x: np.ndarray | tuple[Any, ...], dtype: str = "float32") -> dict[str, A
     """A tensor's description in a .pt2 file; a string among the extents is a symbol."""
     shape = x if isinstance(x, tuple) else x.shape
     kind = dtype if isinstance(x, tuple) else x.dtype.name
-    sizes = [{"as_expr": {"expr_str": d, "hint": {"as_int": 2}}} if isinstance(d, str)
-             else {"as_int": int(d)} for d in shape]  # fmt: skip
-    steps = [{"as_int": int(np.prod(shape[i + 1 :]))} if not any(
-        isinstance(d, str) for d in shape[i + 1 :]) else {"as_int": 1}
-        for i in range(len(shape))]  # fmt: skip
-    return {"dtype": EXPORT_CODES[kind], "sizes": sizes, "strides": steps,
-            "storage_offset": {"as_int": 0}}  # fmt: skip
+    sizes = [
+        {"as_expr": {"expr_str": d, "hint": {"as_int": 2}}}
+        if isinstance(d, str)
+        else {"as_int": int(d)}
+        for d in shape
+    ]
+    steps = [
+        {"as_int": int(np.prod(shape[i + 1 :]))}
+        if not any(isinstance(d, str) for d in shape[i + 1 :])
+        else {"as_int": 1}
+        for i in range(len(shape))
+    ]
+    return {
+        "dtype": EXPORT_CODES[kind],
+        "sizes": sizes,
+        "strides": steps,
+        "storage_offset": {"as_int": 0},
+    }
 
 
-def exported(inputs: dict[str, tuple[Any, ...]], tensors: dict[str, np.ndarray],
-             nodes: list[tuple[str, list[Any], str]], outputs: list[str],
-             old: bool = False) -> bytes:  # fmt: skip
+def exported(
+    inputs: dict[str, tuple[Any, ...]],
+    tensors: dict[str, np.ndarray],
+    nodes: list[tuple[str, list[Any], str]],
+    outputs: list[str],
+    old: bool = False,
+) -> bytes:
     """A .pt2 file, or one as before PyTorch 2.8.
 
     A node is (operator, arguments, name of its result); strings among arguments name tensors.
@@ -167,24 +207,48 @@ def exported(inputs: dict[str, tuple[Any, ...]], tensors: dict[str, np.ndarray],
         "inputs": [{"as_tensor": {"name": n}} for n in (*tensors, *inputs)],
         "outputs": [{"as_tensor": {"name": n}} for n in outputs],
         "nodes": [
-            {"target": target, "outputs": [{"as_tensor": {"name": result}}], "metadata": {},
-             "inputs": [{"name": str(i), "arg": arg(a), "kind": 1} for i, a in enumerate(args)]}
+            {
+                "target": target,
+                "outputs": [{"as_tensor": {"name": result}}],
+                "metadata": {},
+                "inputs": [{"name": str(i), "arg": arg(a), "kind": 1} for i, a in enumerate(args)],
+            }
             for target, args, result in nodes
         ],
-        "tensor_values": values, "sym_int_values": {}, "sym_bool_values": {},
-    }  # fmt: skip
-    program = {"graph_module": {"graph": graph, "signature": {
-        "input_specs": specs,
-        "output_specs": [{"user_output": {"arg": {"as_tensor": {"name": n}}}} for n in outputs],
-    }}}  # fmt: skip
+        "tensor_values": values,
+        "sym_int_values": {},
+        "sym_bool_values": {},
+    }
+    program = {
+        "graph_module": {
+            "graph": graph,
+            "signature": {
+                "input_specs": specs,
+                "output_specs": [
+                    {"user_output": {"arg": {"as_tensor": {"name": n}}}} for n in outputs
+                ],
+            },
+        }
+    }
     if old:
         text = json.dumps(program).encode()
         state = weights(dict(tensors))
         return zipped({"serialized_exported_program.json": text, "serialized_state_dict.pt": state})
-    config = {n: {"path_name": f"weight_{i}", "is_param": True, "use_pickle": False,
-                  "tensor_meta": meta(a)} for i, (n, a) in enumerate(tensors.items())}  # fmt: skip
+    config = {
+        n: {
+            "path_name": f"weight_{i}",
+            "is_param": True,
+            "use_pickle": False,
+            "tensor_meta": meta(a),
+        }
+        for i, (n, a) in enumerate(tensors.items())
+    }
     stored = {f"data/weights/weight_{i}": a.tobytes() for i, a in enumerate(tensors.values())}
-    return zipped({
-        "archive_format": b"pt2", "models/model.json": json.dumps(program).encode(),
-        "data/weights/model_weights_config.json": json.dumps({"config": config}).encode(), **stored,
-    })  # fmt: skip
+    return zipped(
+        {
+            "archive_format": b"pt2",
+            "models/model.json": json.dumps(program).encode(),
+            "data/weights/model_weights_config.json": json.dumps({"config": config}).encode(),
+            **stored,
+        }
+    )

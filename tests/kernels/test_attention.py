@@ -21,8 +21,19 @@ def array(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def run(batch: int, heads: int, rows: int, keys: int, size: int, value_size: int, mask: Any = None,
-        *, kv_heads: int = 0, joined: bool = True, **attrs: Any) -> np.ndarray:  # fmt: skip
+def run(
+    batch: int,
+    heads: int,
+    rows: int,
+    keys: int,
+    size: int,
+    value_size: int,
+    mask: Any = None,
+    *,
+    kv_heads: int = 0,
+    joined: bool = True,
+    **attrs: Any,
+) -> np.ndarray:
     """One attention, its heads side by side in one row or each on its own."""
     kv = kv_heads or heads
 
@@ -33,13 +44,24 @@ def run(batch: int, heads: int, rows: int, keys: int, size: int, value_size: int
         return array(batch, n, length, width), (0, n * length * width, length * width, width)
 
     (q, q_view), (k, k_view), (v, v_view) = (
-        operand(heads, rows, size), operand(kv, keys, size), operand(kv, keys, value_size),
-    )  # fmt: skip
+        operand(heads, rows, size),
+        operand(kv, keys, size),
+        operand(kv, keys, value_size),
+    )
     attrs = {
-        "batch": batch, "heads": heads, "kv_heads": kv, "rows": rows, "keys": keys, "size": size,
-        "value_size": value_size, "q_view": q_view, "k_view": k_view, "v_view": v_view,
-        "scale": size**-0.5, **attrs,
-    }  # fmt: skip
+        "batch": batch,
+        "heads": heads,
+        "kv_heads": kv,
+        "rows": rows,
+        "keys": keys,
+        "size": size,
+        "value_size": value_size,
+        "q_view": q_view,
+        "k_view": k_view,
+        "v_view": v_view,
+        "scale": size**-0.5,
+        **attrs,
+    }
     if size % 2 == 0 and "tolerance" not in attrs:
         check("cpu.attention_bf16", q, k, v, mask, tolerance=0.05, **attrs)
     return check("cpu.attention", q, k, v, mask, **attrs)[0]
@@ -76,8 +98,9 @@ def test_no_keys(rows: int) -> None:
     assert not run(1, 2, rows, 0, 4, 3).any()
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (1,), (6, 7), (6, 1), (3, 6, 7), (2, 1, 1, 7),
-                                   (1, 3, 6, 1), (2, 3, 6, 7)])  # fmt: skip
+@pytest.mark.parametrize(
+    "shape", [(), (7,), (1,), (6, 7), (6, 1), (3, 6, 7), (2, 1, 1, 7), (1, 3, 6, 1), (2, 3, 6, 7)]
+)
 @pytest.mark.parametrize("kind", ["bool", "float", "low"])
 @pytest.mark.parametrize("rows", [6, 2])
 def test_masks(shape: tuple[int, ...], kind: str, rows: int) -> None:
@@ -130,22 +153,48 @@ def test_keys_with_a_step_of_nothing() -> None:
     """One head for all, said by a step of 0."""
     q, k = array(1, 4, 6, 8), array(1, 1, 5, 8)
     made = check(
-        "cpu.attention", q, k, k, None, batch=1, heads=4, kv_heads=4, rows=6, keys=5, size=8,
-        value_size=8, q_view=(0, 192, 48, 8), k_view=(0, 40, 0, 8), v_view=(0, 40, 0, 8), scale=0.3,
-    )  # fmt: skip
+        "cpu.attention",
+        q,
+        k,
+        k,
+        None,
+        batch=1,
+        heads=4,
+        kv_heads=4,
+        rows=6,
+        keys=5,
+        size=8,
+        value_size=8,
+        q_view=(0, 192, 48, 8),
+        k_view=(0, 40, 0, 8),
+        v_view=(0, 40, 0, 8),
+        scale=0.3,
+    )
     want = ops.attention.body(q, k, k, None, scale=0.3)
     np.testing.assert_allclose(made[0], want.swapaxes(1, 2), rtol=1e-5, atol=1e-6)
 
 
 # ---- rotary embedding and gated halves -----------------------------------------------------------
 ANGLES = [
-    ((3, 4), (4, 7)), ((2, 3, 5), (5, 16)), ((2, 3, 5), (2, 1, 5, 8)), ((2, 5, 3), (5, 1, 20)),
-    ((7,), (7, 3)), ((), (5,)), ((0, 4), (4, 3)), ((2, 3), (1,)), ((2,), (0,)),
-]  # fmt: skip
+    ((3, 4), (4, 7)),
+    ((2, 3, 5), (5, 16)),
+    ((2, 3, 5), (2, 1, 5, 8)),
+    ((2, 5, 3), (5, 1, 20)),
+    ((7,), (7, 3)),
+    ((), (5,)),
+    ((0, 4), (4, 3)),
+    ((2, 3), (1,)),
+    ((2,), (0,)),
+]
 HALVED = [
-    ((2, 6), -1), ((3, 4, 5), 1), ((2, 0), 1), ((4,), 0), ((5, 3000), 1), ((0, 4), 1),
+    ((2, 6), -1),
+    ((3, 4, 5), 1),
+    ((2, 0), 1),
+    ((4,), 0),
+    ((5, 3000), 1),
+    ((0, 4), 1),
     ((2, 3, 34), 2),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("lead", "angles"), ANGLES)

@@ -18,9 +18,11 @@ def samples(name: str) -> np.ndarray:
     if d.kind == "b":
         return np.array([False, True, True, False, True])
     if d.bits < 8:
-        return np.arange(1 << d.bits, dtype=np.int64).astype(d.numpy) if d.kind != "f" else (
-            np.arange(16, dtype=np.uint8).view(d.numpy)
-        )  # fmt: skip
+        return (
+            np.arange(1 << d.bits, dtype=np.int64).astype(d.numpy)
+            if d.kind != "f"
+            else (np.arange(16, dtype=np.uint8).view(d.numpy))
+        )
     if d.bits == 8:
         return np.arange(256, dtype=np.uint8).view(d.numpy)
     rng = np.random.default_rng(3)

@@ -23,9 +23,10 @@ def floats(*shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(("steps", "batch", "hidden"),
-                         [(1, 1, 1), (5, 1, 16), (3, 2, 7), (4, 5, 33), (2, 9, 48),
-                          (3, 0, 16)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "batch", "hidden"),
+    [(1, 1, 1), (5, 1, 16), (3, 2, 7), (4, 5, 33), (2, 9, 48), (3, 0, 16)],
+)
 def test_steps(name, direction, steps, batch, hidden):
     d, wide = 2 if direction == "bidirectional" else 1, GATES[name] * 16
     blocks = -(-hidden // 16)
@@ -51,9 +52,10 @@ def test_steps_with_narrow_weights(name, dtype, batch, hidden):
 
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(("steps", "deep", "hidden"),
-                         [(1, 1, 1), (16, 5, 16), (17, 3, 7), (40, 24, 33), (33, 100, 48),
-                          (64, 8, 16)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "deep", "hidden"),
+    [(1, 1, 1), (16, 5, 16), (17, 3, 7), (40, 24, 33), (33, 100, 48), (64, 8, 16)],
+)
 def test_layer(name, direction, steps, deep, hidden):
     d, wide = 2 if direction == "bidirectional" else 1, GATES[name] * 16
     blocks = -(-hidden // 16)
@@ -65,26 +67,42 @@ def test_layer(name, direction, steps, deep, hidden):
         check(LAYERS[name], x, w, r, *given, hidden=hidden, direction=direction)
 
 
-def layer(name: str, hidden: int, batch: int, directions: int, steps: int = 6, deep: int = 5,
-          **more: object) -> Graph:  # fmt: skip
+def layer(
+    name: str,
+    hidden: int,
+    batch: int,
+    directions: int,
+    steps: int = 6,
+    deep: int = 5,
+    **more: object,
+) -> Graph:
     x = Value(Type("f32", (steps, batch, deep)), "x")
     rows = GATES[name] * hidden
-    weights = [floats(directions, rows, deep), floats(directions, rows, hidden) * 0.2,
-               floats(directions, 2 * rows)]  # fmt: skip
+    weights = [
+        floats(directions, rows, deep),
+        floats(directions, rows, hidden) * 0.2,
+        floats(directions, 2 * rows),
+    ]
     h = Value(Type("f32", (directions, batch, hidden)), "h")
     names = ("Sigmoid", "Tanh", "Tanh")[: 3 if name == "lstm" else 2] * directions
     nought = (0.0,) * len(names)
-    attrs = {"hidden_size": hidden, "activations": names, "activation_alpha": nought,
-             "activation_beta": nought,
-             "direction": "bidirectional" if directions == 2 else "forward", **more}  # fmt: skip
+    attrs = {
+        "hidden_size": hidden,
+        "activations": names,
+        "activation_alpha": nought,
+        "activation_beta": nought,
+        "direction": "bidirectional" if directions == 2 else "forward",
+        **more,
+    }
     made = ops.REGISTRY[name](x, *map(constant, weights), None, h, **attrs)
     return Graph([x, h], made, [f"y{i}" for i in range(len(made))])
 
 
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("hidden", "batch", "directions"),
-                         [(20, 3, 2), (16, 1, 1), (160, 1, 1), (130, 2, 2)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("hidden", "batch", "directions"), [(20, 3, 2), (16, 1, 1), (160, 1, 1), (130, 2, 2)]
+)
 def test_a_plain_layer_becomes_steps(name, threads, hidden, batch, directions):
     more = {"linear_before_reset": True} if name == "gru" else {}
     graph = layer(name, hidden, batch, directions, **more)

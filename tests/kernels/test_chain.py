@@ -136,10 +136,14 @@ def test_products_before_chains_of_several_operands_are_not_joined():
     x = Value(Type("f32", (1, 8, 32, 32)), "x")
     one = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
     made = [
-        chain(ops.conv(x, constant(floats(8, 8, 1, 1)), None, **one), constant(floats(1)),
-              ops=("mul",), args=(0, 1))
+        chain(
+            ops.conv(x, constant(floats(8, 8, 1, 1)), None, **one),
+            constant(floats(1)),
+            ops=("mul",),
+            args=(0, 1),
+        )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     graph, feed = Graph([x], made, ["a", "b"]), {"x": floats(1, 8, 32, 32)}
     with intaglio.open(intaglio.compile(graph)) as session:
         got = session.run(feed)

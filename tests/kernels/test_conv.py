@@ -27,14 +27,29 @@ def weights(
     return cpu_ops.pack.body(w.astype(dtype), tile=PANEL)
 
 
-def conv(image: tuple[int, ...], channels: int, kernel: tuple[int, ...], *, stride: Any = None,
-         pad: Any = None, dilation: Any = None, groups: int = 1, dtype: Any = np.float32,
-         op: str = "cpu.conv", output_pad: Any = None, **rest: Any) -> None:  # fmt: skip
+def conv(
+    image: tuple[int, ...],
+    channels: int,
+    kernel: tuple[int, ...],
+    *,
+    stride: Any = None,
+    pad: Any = None,
+    dilation: Any = None,
+    groups: int = 1,
+    dtype: Any = np.float32,
+    op: str = "cpu.conv",
+    output_pad: Any = None,
+    **rest: Any,
+) -> None:
     axes = len(kernel)
     attrs = {
-        "channels": channels, "kernel": kernel, "stride": stride or (1,) * axes,
-        "pad": pad or (0,) * 2 * axes, "dilation": dilation or (1,) * axes, "groups": groups,
-    }  # fmt: skip
+        "channels": channels,
+        "kernel": kernel,
+        "stride": stride or (1,) * axes,
+        "pad": pad or (0,) * 2 * axes,
+        "dilation": dilation or (1,) * axes,
+        "groups": groups,
+    }
     if op == "cpu.conv_transpose":
         attrs["output_pad"] = output_pad or (0,) * axes
     x = floats(*image, dtype=dtype)
@@ -77,7 +92,7 @@ CASES = [
     case((0, 5, 5, 4), 8, (3, 3)),
     case((1, 14, 14, 128), 256, (3, 3), pad=(1, 1, 1, 1), tolerance=0.0001),
     case((1, 5, 5, 600), 300, (1, 1), tolerance=0.0001),
-]  # fmt: skip
+]
 
 
 def name(case: dict[str, Any]) -> str:
@@ -105,7 +120,7 @@ TRANSPOSED = [
     case((2, 9, 7), 4, (5,), stride=(3,), pad=(2, 1)),
     case((1, 2, 3, 4, 5), 3, (2, 3, 2), stride=(2, 1, 3), pad=(1, 0, 1, 0, 1, 1)),
     case((0, 3, 3, 2), 3, (2, 2)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", TRANSPOSED, ids=name)
@@ -119,9 +134,17 @@ def test_conv_transpose_of_f64(case: dict[str, Any]) -> None:
 
 
 GOOD = {
-    "channels": 8, "kernel": (3, 3), "stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1),
-    "groups": 1, "act": "none", "act_args": (), "add_last": False, "made": "same",
-}  # fmt: skip
+    "channels": 8,
+    "kernel": (3, 3),
+    "stride": (1, 1),
+    "pad": (1, 1, 1, 1),
+    "dilation": (1, 1),
+    "groups": 1,
+    "act": "none",
+    "act_args": (),
+    "add_last": False,
+    "made": "same",
+}
 
 
 @pytest.mark.parametrize(

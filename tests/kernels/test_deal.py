@@ -65,8 +65,11 @@ def test_no_plane_moves_between_convolutions():
 
 def test_refusals():
     x = constant(np.zeros((1, 3, 3, 6), np.uint8))
-    for attrs in ({"groups": 4, "start": 0, "stop": 6}, {"groups": 2, "start": 0, "stop": 7},
-                  {"groups": 2, "start": 4, "stop": 3}):  # fmt: skip
+    for attrs in (
+        {"groups": 4, "start": 0, "stop": 6},
+        {"groups": 2, "start": 0, "stop": 7},
+        {"groups": 2, "start": 4, "stop": 3},
+    ):
         with pytest.raises(BadInput):
             deal(x, **attrs)
     with pytest.raises(BadInput):

@@ -62,8 +62,18 @@ def test_depthwise(case: dict[str, Any]) -> None:
     check("cpu.depthwise", x, w, bias, residual, **attrs)
     check("cpu.depthwise", x, w, bias, None, act="clip", act_args=(0.0, 6.0), **attrs)
     check("cpu.depthwise", x, w, bias, residual, act="relu", add_last=True, **attrs)
-    check("cpu.depthwise", x, w, bias, residual, act="swish", act_args=(1.0,), add_last=True,
-          tolerance=1e-4, **attrs)  # fmt: skip
+    check(
+        "cpu.depthwise",
+        x,
+        w,
+        bias,
+        residual,
+        act="swish",
+        act_args=(1.0,),
+        add_last=True,
+        tolerance=1e-4,
+        **attrs,
+    )
     check("cpu.depthwise", x, w, None, residual, act="hardswish", tolerance=1e-4, **attrs)
     check("cpu.depthwise", x, w, bias, residual, -bias, act="prelu", add_last=True, **attrs)
 
@@ -81,8 +91,15 @@ def test_depthwise(case: dict[str, Any]) -> None:
 def test_refusals(weights: tuple[int, ...], change: dict[str, Any], words: str) -> None:
     kernel = native.find_kernel("cpu.depthwise", "f32", native.machine())
     assert kernel is not None
-    good = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "act": "none",
-            "act_args": (), "add_last": False, "made": "same"}  # fmt: skip
+    good = {
+        "stride": (1, 1),
+        "pad": (0, 0, 0, 0),
+        "dilation": (1, 1),
+        "act": "none",
+        "act_args": (),
+        "add_last": False,
+        "made": "same",
+    }
     native.run_kernel(kernel, [floats(1, 5, 5, 4), floats(3, 3, 4)], good)
     with pytest.raises(RunError, match=words):
         native.run_kernel(kernel, [floats(1, 5, 5, 4), floats(*weights)], {**good, **change})

@@ -37,9 +37,15 @@ def test_non_max_suppression(center: bool, batches: int, classes: int, count: in
         scores = RNG.integers(0, 9, (batches, classes, count)).astype(dtypes.numpy_of(dtype))
         for most in (0, 1, 5, 1000):
             for iou, least in ((0.0, -np.inf), (0.3, 2.0), (1.0, 3.5)):
-                check("non_max_suppression", corners(batches, count, dtype), scores,
-                      max_output=most, iou_threshold=iou, score_threshold=least,
-                      center_point_box=center)  # fmt: skip
+                check(
+                    "non_max_suppression",
+                    corners(batches, count, dtype),
+                    scores,
+                    max_output=most,
+                    iou_threshold=iou,
+                    score_threshold=least,
+                    center_point_box=center,
+                )
 
 
 def test_non_max_suppression_ignores_scores_that_are_not_numbers() -> None:
@@ -64,9 +70,19 @@ def test_roi_align(dtype: str, mode: str, transform: str) -> None:
         rois = regions(count, 10, dtype)
         batch = RNG.integers(0, 2, count)
         for ratio in (0, 1, 3):
-            check("roi_align", x, rois, batch, mode=mode, output_height=3, output_width=2,
-                  sampling_ratio=ratio, spatial_scale=0.7, coordinate_transformation_mode=transform,
-                  tolerance=LOOSE[dtype])  # fmt: skip
+            check(
+                "roi_align",
+                x,
+                rois,
+                batch,
+                mode=mode,
+                output_height=3,
+                output_width=2,
+                sampling_ratio=ratio,
+                spatial_scale=0.7,
+                coordinate_transformation_mode=transform,
+                tolerance=LOOSE[dtype],
+            )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -76,8 +92,13 @@ def test_max_roi_pool(dtype: str) -> None:
         rois = regions(count, 10, dtype)
         batch = RNG.integers(0, 2, (count, 1)).astype(rois.dtype)
         for shape in ((1, 1), (2, 3), (4, 4)):
-            check("max_roi_pool", x, np.concatenate([batch, rois], 1), pooled_shape=shape,
-                  spatial_scale=0.6)  # fmt: skip
+            check(
+                "max_roi_pool",
+                x,
+                np.concatenate([batch, rois], 1),
+                pooled_shape=shape,
+                spatial_scale=0.6,
+            )
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i8", "i64"])
@@ -94,8 +115,10 @@ def test_max_unpool(dtype: str) -> None:
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_grid_sample(mode: str, padding_mode: str, align_corners: bool) -> None:
     where: dict[str, Any] = {
-        "mode": mode, "padding_mode": padding_mode, "align_corners": align_corners
-    }  # fmt: skip
+        "mode": mode,
+        "padding_mode": padding_mode,
+        "align_corners": align_corners,
+    }
     for extents in ((5, 7), (1, 1), (3, 4, 5), (1, 2, 3)):
         n = len(extents)
         for dtype in FLOATS:
@@ -134,10 +157,13 @@ def test_grid_sample_survives_coordinates_that_are_not_numbers(padding_mode: str
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i32"])
 @pytest.mark.parametrize(
     ("image", "block", "stride", "pad", "dilation"),
-    [((5,), (2,), (1,), (0, 0), (1,)), ((5, 5), (1, 5), (1, 1), (0, 0, 0, 0), (1, 1)),
-     ((6, 7), (2, 3), (2, 1), (1, 0, 0, 2), (1, 2)),
-     ((3, 4, 5), (2, 2, 2), (1, 2, 1), (0, 0, 0, 0, 1, 1), (1, 1, 2))],
-)  # fmt: skip
+    [
+        ((5,), (2,), (1,), (0, 0), (1,)),
+        ((5, 5), (1, 5), (1, 1), (0, 0, 0, 0), (1, 1)),
+        ((6, 7), (2, 3), (2, 1), (1, 0, 0, 2), (1, 2)),
+        ((3, 4, 5), (2, 2, 2), (1, 2, 1), (0, 0, 0, 0, 1, 1), (1, 1, 2)),
+    ],
+)
 def test_col2im(dtype: str, image: Any, block: Any, stride: Any, pad: Any, dilation: Any) -> None:
     n = len(image)
     counts = [
@@ -153,13 +179,23 @@ def test_col2im(dtype: str, image: Any, block: Any, stride: Any, pad: Any, dilat
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     ("xs", "ws", "stride", "pad", "dilation", "groups", "offset_groups"),
-    [((1, 1, 3, 3), (1, 1, 2, 2), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1),
-     ((2, 4, 7, 6), (6, 2, 3, 3), (2, 1), (1, 1, 0, 2), (1, 2), 2, 2),
-     ((2, 4, 9, 9), (5, 4, 3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 4),
-     ((0, 4, 5, 5), (2, 4, 1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1)],
-)  # fmt: skip
-def test_deform_conv(dtype: str, xs: Any, ws: Any, stride: Any, pad: Any, dilation: Any,
-                     groups: int, offset_groups: int) -> None:  # fmt: skip
+    [
+        ((1, 1, 3, 3), (1, 1, 2, 2), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1),
+        ((2, 4, 7, 6), (6, 2, 3, 3), (2, 1), (1, 1, 0, 2), (1, 2), 2, 2),
+        ((2, 4, 9, 9), (5, 4, 3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 4),
+        ((0, 4, 5, 5), (2, 4, 1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1),
+    ],
+)
+def test_deform_conv(
+    dtype: str,
+    xs: Any,
+    ws: Any,
+    stride: Any,
+    pad: Any,
+    dilation: Any,
+    groups: int,
+    offset_groups: int,
+) -> None:
     counts = tuple(
         (xs[2 + i] + pad[i] + pad[2 + i] - dilation[i] * (ws[2 + i] - 1) - 1) // stride[i] + 1
         for i in range(2)
@@ -168,8 +204,14 @@ def test_deform_conv(dtype: str, xs: Any, ws: Any, stride: Any, pad: Any, dilati
     x, w, b = floats(*xs, dtype=dtype), floats(*ws, dtype=dtype), floats(ws[0], dtype=dtype)
     offset = floats(xs[0], 2 * points, *counts, dtype=dtype)
     mask = floats(xs[0], points, *counts, dtype=dtype)
-    where: dict[str, Any] = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups,
-                             "offset_groups": offset_groups, "tolerance": LOOSE[dtype]}  # fmt: skip
+    where: dict[str, Any] = {
+        "stride": stride,
+        "pad": pad,
+        "dilation": dilation,
+        "groups": groups,
+        "offset_groups": offset_groups,
+        "tolerance": LOOSE[dtype],
+    }
     check("deform_conv", x, w, offset, **where)
     check("deform_conv", x, w, offset, b, mask, **where)
     check("deform_conv", x, w, offset, None, mask, **where)
@@ -187,8 +229,14 @@ def test_det(dtype: str, shape: tuple[int, ...]) -> None:
 # ---- refusals ------------------------------------------------------------------------------------
 X, R4, B1 = np.zeros((1, 2, 4, 4), np.float32), np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
 NMS = {"max_output": 3, "iou_threshold": 0.5, "score_threshold": 0.0, "center_point_box": False}
-ALIGN = {"mode": "avg", "output_height": 1, "output_width": 1, "sampling_ratio": 0,
-         "spatial_scale": 1.0, "coordinate_transformation_mode": "half_pixel"}  # fmt: skip
+ALIGN = {
+    "mode": "avg",
+    "output_height": 1,
+    "output_width": 1,
+    "sampling_ratio": 0,
+    "spatial_scale": 1.0,
+    "coordinate_transformation_mode": "half_pixel",
+}
 POOL = {"pooled_shape": (1, 1), "spatial_scale": 1.0}
 GRID = {"mode": "linear", "padding_mode": "zeros", "align_corners": False}
 COLS = {"image": (5,), "block": (2,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}

@@ -18,8 +18,15 @@ WINDOWS = [(3, 3, 1), (3, 3, 2), (3, 5, 1), (1, 5, 1), (1, 5, 2), (1, 5, 3), (3,
 def layer(deep: int, kernel: int, stride: int, channels: int, **more: Any) -> tuple[Any, ...]:
     run = cpu_int8.best_run(deep, (kernel,) * 2, (1, 1), 1)
     w = cpu_int8.packed(image(1, channels, deep, kernel, kernel, dtype=np.int8), run)
-    attrs = {"channels": channels, "kernel": (kernel,) * 2, "stride": (stride,) * 2,
-             "dilation": (1, 1), "pad": (kernel // 2,) * 4, "run": run, **more}  # fmt: skip
+    attrs = {
+        "channels": channels,
+        "kernel": (kernel,) * 2,
+        "stride": (stride,) * 2,
+        "dilation": (1, 1),
+        "pad": (kernel // 2,) * 4,
+        "run": run,
+        **more,
+    }
     return w, attrs
 
 
@@ -50,8 +57,21 @@ def test_functions(deep, kernel, stride, large):
         assert table is not None
         scales = scale * np.float32(entries / 256)
         scales[3] = 0.75 if large else scales[3]
-        check("cpu.qconv", x, w, bias, scales, None, table, **attrs, x_zero=7, y_zero=entries // 3,
-              lo=0, hi=entries - 1, dtype="i8" if dtype == np.int8 else "u8")  # fmt: skip
+        check(
+            "cpu.qconv",
+            x,
+            w,
+            bias,
+            scales,
+            None,
+            table,
+            **attrs,
+            x_zero=7,
+            y_zero=entries // 3,
+            lo=0,
+            hi=entries - 1,
+            dtype="i8" if dtype == np.int8 else "u8",
+        )
 
 
 @pytest.mark.parametrize("deep", [16, 32, 48, 64])
@@ -59,8 +79,15 @@ def test_functions(deep, kernel, stride, large):
 def test_floats_of_few_channels(deep, channels):
     """Last layers: whole vectors of pixels meet the weights of one channel."""
     w = cpu_int8.packed(image(1, channels, deep, 1, 1, dtype=np.int8), "tap")
-    attrs = {"channels": channels, "kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1),
-             "pad": (0,) * 4, "run": "tap", "dtype": "f32"}  # fmt: skip
+    attrs = {
+        "channels": channels,
+        "kernel": (1, 1),
+        "stride": (1, 1),
+        "dilation": (1, 1),
+        "pad": (0,) * 4,
+        "run": "tap",
+        "dtype": "f32",
+    }
     bias, scale = per_channel(channels, deep)
     bias[0] = 2**31 - 9  # sums wrap
     for dtype in (np.uint8, np.int8):

@@ -60,10 +60,19 @@ def test_gather_elements(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "index_shape", "batch_dims"),
-    [((5,), (1,), 0), ((5,), (3, 1), 0), ((2, 3, 4), (3, 2, 2), 0), ((2, 3, 4), (2, 3), 0),
-     ((2, 3, 4), (2, 1), 1), ((2, 3, 4), (2, 5, 2), 1), ((2, 3, 4), (2, 3, 1), 2),
-     ((2, 3, 4), (2, 3, 6, 1), 2), ((2, 3, 4), (0, 2), 0), ((2, 0, 4), (3, 1), 0)],
-)  # fmt: skip
+    [
+        ((5,), (1,), 0),
+        ((5,), (3, 1), 0),
+        ((2, 3, 4), (3, 2, 2), 0),
+        ((2, 3, 4), (2, 3), 0),
+        ((2, 3, 4), (2, 1), 1),
+        ((2, 3, 4), (2, 5, 2), 1),
+        ((2, 3, 4), (2, 3, 1), 2),
+        ((2, 3, 4), (2, 3, 6, 1), 2),
+        ((2, 3, 4), (0, 2), 0),
+        ((2, 0, 4), (3, 1), 0),
+    ],
+)
 def test_gather_nd(shape: tuple[int, ...], index_shape: tuple[int, ...], batch_dims: int) -> None:
     smallest = min(list(shape[batch_dims : batch_dims + index_shape[-1]]) or [1])
     check("gather_nd", values(shape), indices(index_shape, smallest), batch_dims=batch_dims)

@@ -42,8 +42,16 @@ def test_gemm(size: tuple[int, int, int]) -> None:
     m, n, k = size
     tolerance = 1e-4 if k > 100 else None  # the order of a long sum shows
     check("cpu.gemm", floats(m, k), packed(k, n), n=n, tolerance=tolerance)
-    check("cpu.gemm", floats(m, k), packed(k, n), floats(n), floats(m, n), n=n, act="relu",
-          tolerance=tolerance)  # fmt: skip
+    check(
+        "cpu.gemm",
+        floats(m, k),
+        packed(k, n),
+        floats(n),
+        floats(m, n),
+        n=n,
+        act="relu",
+        tolerance=tolerance,
+    )
 
 
 def test_gemm_of_nothing() -> None:
@@ -89,8 +97,18 @@ def test_epilogue(act: str, n: int) -> None:
     if act in ("log", "sqrt", "reciprocal"):  # keep away from the poles
         a, b, bias, residual = np.abs(a), np.abs(b), np.abs(bias) + 1, np.abs(residual)
     for add_last in (False, True):
-        check("cpu.gemm", a, b, bias, residual, n=n, act=act, act_args=ARGS.get(act, ()),
-              add_last=add_last, tolerance=1e-4)  # fmt: skip
+        check(
+            "cpu.gemm",
+            a,
+            b,
+            bias,
+            residual,
+            n=n,
+            act=act,
+            act_args=ARGS.get(act, ()),
+            add_last=add_last,
+            tolerance=1e-4,
+        )
 
 
 @pytest.mark.parametrize(("m", "n"), [(9, 64), (9, 23), (1, 7), (30, 16), (5, 200)])
@@ -126,9 +144,16 @@ def test_every_isa_packs_alike() -> None:
 
 
 SHAPES = [
-    ((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)),
-    ((2, 1, 3, 4), (5, 4, 2)), ((3, 0), (0, 5)), ((0, 3), (3, 5)), ((2, 70), (70, 130)),
-]  # fmt: skip
+    ((3, 4), (4, 5)),
+    ((4,), (4, 5)),
+    ((3, 4), (4,)),
+    ((4,), (4,)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 1, 3, 4), (5, 4, 2)),
+    ((3, 0), (0, 5)),
+    ((0, 3), (3, 5)),
+    ((2, 70), (70, 130)),
+]
 
 
 @pytest.mark.parametrize(("a", "b"), SHAPES)

@@ -41,8 +41,9 @@ def packed(w: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 @HALVES
-@pytest.mark.parametrize("size", [(m, n, k) for m in (1, 6, 15) for n in (1, 16, 33, 81)
-                                  for k in (2, 20, 130)])  # fmt: skip
+@pytest.mark.parametrize(
+    "size", [(m, n, k) for m in (1, 6, 15) for n in (1, 16, 33, 81) for k in (2, 20, 130)]
+)
 def test_gemm(size, half):
     m, n, k = size
     a, b = floats(m, k, dtype=half), packed(floats(k, n) / np.sqrt(k), half)
@@ -56,17 +57,24 @@ def even(case: dict[str, Any]) -> bool:
 
 
 @HALVES
-@pytest.mark.parametrize(("op", "case"),
-                         [("cpu.conv", c) for c in CASES if even(c)]
-                         + [("cpu.conv_transpose", c) for c in TRANSPOSED if even(c)],
-                         ids=lambda v: v if isinstance(v, str) else name(v))  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "case"),
+    [("cpu.conv", c) for c in CASES if even(c)]
+    + [("cpu.conv_transpose", c) for c in TRANSPOSED if even(c)],
+    ids=lambda v: v if isinstance(v, str) else name(v),
+)
 def test_conv(op, case, half):
     image, channels, kernel = case["image"], case["channels"], case["kernel"]
     axes, groups = len(kernel), case.get("groups", 1)
     deep = int(np.prod(kernel)) * image[-1] // groups
-    attrs = {"channels": channels, "kernel": kernel, "groups": groups,
-             "stride": case.get("stride") or (1,) * axes, "pad": case.get("pad") or (0,) * 2 * axes,
-             "dilation": case.get("dilation") or (1,) * axes}  # fmt: skip
+    attrs = {
+        "channels": channels,
+        "kernel": kernel,
+        "groups": groups,
+        "stride": case.get("stride") or (1,) * axes,
+        "pad": case.get("pad") or (0,) * 2 * axes,
+        "dilation": case.get("dilation") or (1,) * axes,
+    }
     if op == "cpu.conv_transpose":
         attrs["output_pad"] = case.get("output_pad") or (0,) * axes
     x = floats(*image, dtype=half)

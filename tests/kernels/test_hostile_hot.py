@@ -169,13 +169,23 @@ def bytes_in_tiles(r: random.Random) -> Call:
     deep, square = first + second, (r.choice([1, 2]), r.choice([1, 2]))
     pairs = r.choice([-(-deep // 2), -(-deep // 4) * 2 + 1])  # the latter with a head
     w = ones(36, -(-channels // 16), pairs, 32).astype(np.int16)
-    attrs = {"channels": channels, "pad": tuple(r.randint(0, 3) for _ in range(4)), "x_zero": 3,
-             "y_zero": 5, "lo": 0, "hi": 127, "dtype": "u8", "r_zero": 0,
-             "r_scale": 1.0, "square": square}  # fmt: skip
+    attrs = {
+        "channels": channels,
+        "pad": tuple(r.randint(0, 3) for _ in range(4)),
+        "x_zero": 3,
+        "y_zero": 5,
+        "lo": 0,
+        "hi": 127,
+        "dtype": "u8",
+        "r_zero": 0,
+        "r_scale": 1.0,
+        "square": square,
+    }
     table = ones(128).astype(np.uint8) if r.random() < 0.3 else None
     n, high, wide = r.randint(0, 2), 2 * r.randint(0, 9), 2 * r.randint(0, 9)
-    shapes = [(n, high // k, wide // k, c * k * k)
-              for c, k in zip((first, second), square, strict=True)]  # fmt: skip
+    shapes = [
+        (n, high // k, wide // k, c * k * k) for c, k in zip((first, second), square, strict=True)
+    ]
     x, more = (ones(*shape).astype(np.uint8) for shape in shapes)
     ends = [ones(channels).astype(np.int32), ones(channels), None, table]
     return "cpu.qwinograd", [x, w, *ends, *([more] if second else [])], attrs
@@ -299,10 +309,27 @@ def run(call: Call, parts: int) -> bool:
 
 def main(seed: int) -> None:
     makers: list[Callable[[random.Random], Call]] = [
-        gemm, conv, conv, in_bf16, in_bf16, in_f16, in_f16, bytes_, bytes_, winograd, depthwise,
-        bytes_in_tiles, separable, pool, interpolate, pack, chain, attention, rows_of_bytes,
+        gemm,
+        conv,
+        conv,
+        in_bf16,
+        in_bf16,
+        in_f16,
+        in_f16,
+        bytes_,
+        bytes_,
+        winograd,
+        depthwise,
+        bytes_in_tiles,
+        separable,
+        pool,
+        interpolate,
+        pack,
+        chain,
+        attention,
+        rows_of_bytes,
         small_weights,
-    ]  # fmt: skip
+    ]
     seeds, count, end = random.Random(seed), [0, 0], time.monotonic() + SECONDS
     while time.monotonic() < end:
         number = seeds.getrandbits(64)

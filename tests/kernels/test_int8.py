@@ -48,9 +48,14 @@ def test_qconv(case, dtype):
     shape, channels, kernel = case["image"], case["channels"], case["kernel"]
     axes, groups = len(kernel), case.get("groups", 1)
     deep = shape[-1] // groups
-    attrs = {"channels": channels, "kernel": kernel, "groups": groups,
-             "stride": case.get("stride") or (1,) * axes, "pad": case.get("pad") or (0,) * 2 * axes,
-             "dilation": case.get("dilation") or (1,) * axes}  # fmt: skip
+    attrs = {
+        "channels": channels,
+        "kernel": kernel,
+        "groups": groups,
+        "stride": case.get("stride") or (1,) * axes,
+        "pad": case.get("pad") or (0,) * 2 * axes,
+        "dilation": case.get("dilation") or (1,) * axes,
+    }
     x = image(*shape, dtype=dtype)
     w = image(groups, channels // groups, deep, *kernel, dtype=np.int8)
     whole = groups == 1 and attrs["dilation"][-1] == 1
@@ -82,9 +87,20 @@ def woven(w: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("channels", [1, 24, 32, 33, 58, 64, 96, 130])
-@pytest.mark.parametrize(("kernel", "stride", "dilation"),
-                         [(3, 1, 1), (3, 2, 1), (5, 1, 1), (5, 2, 1), (7, 3, 1), (3, 1, 2),
-                          (3, 2, 3), (1, 2, 1), (2, 2, 40)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"),
+    [
+        (3, 1, 1),
+        (3, 2, 1),
+        (5, 1, 1),
+        (5, 2, 1),
+        (7, 3, 1),
+        (3, 1, 2),
+        (3, 2, 3),
+        (1, 2, 1),
+        (2, 2, 40),
+    ],
+)
 def test_qdepthwise(channels, kernel, stride, dilation):
     pad = (kernel - 1) * dilation // 2
     attrs = {"stride": (stride, stride), "pad": (pad, pad, pad + 1, 0), "dilation": (dilation,) * 2}
@@ -173,8 +189,14 @@ def test_endings(case):
     deep = shape[-1]
     run = cpu_int8.best_run(deep, kernel, (1, 1), 1)
     w = cpu_int8.packed(image(1, channels, deep, *kernel, dtype=np.int8), run)
-    attrs = {"channels": channels, "kernel": kernel, "stride": (1, 1), "dilation": (1, 1),
-             "pad": (kernel[0] // 2,) * 4, "run": run}  # fmt: skip
+    attrs = {
+        "channels": channels,
+        "kernel": kernel,
+        "stride": (1, 1),
+        "dilation": (1, 1),
+        "pad": (kernel[0] // 2,) * 4,
+        "run": run,
+    }
     out = (*shape[:-1], channels)
     zeros = RNG.integers(-50, 50, channels).astype(np.int32)
     for dtype in (np.uint8, np.int8):
@@ -182,16 +204,51 @@ def test_endings(case):
         x_zero = int(np.iinfo(dtype).min) + 100
         real = RNG.uniform(-3, 3, out).astype(np.float32)
         for w_zero in (None, zeros):
-            check("cpu.qconv", x, w, bias, None, None, None, w_zero, **attrs, x_zero=x_zero,
-                  dtype="i32")  # fmt: skip
+            check(
+                "cpu.qconv",
+                x,
+                w,
+                bias,
+                None,
+                None,
+                None,
+                w_zero,
+                **attrs,
+                x_zero=x_zero,
+                dtype="i32",
+            )
             for residual in (None, real):
-                check("cpu.qconv", x, w, bias, scale, residual, None, w_zero, **attrs,
-                      x_zero=x_zero, dtype="f32", tolerance=0)  # fmt: skip
+                check(
+                    "cpu.qconv",
+                    x,
+                    w,
+                    bias,
+                    scale,
+                    residual,
+                    None,
+                    w_zero,
+                    **attrs,
+                    x_zero=x_zero,
+                    dtype="f32",
+                    tolerance=0,
+                )
             for r in ranges(dtype):
                 for kind in (np.uint8, np.int8):
                     low = int(np.iinfo(kind).min)
-                    check("cpu.qconv", x, w, bias, scale, image(*out, dtype=kind), None, w_zero,
-                          **attrs, **r, r_zero=low + 77, r_scale=0.37)  # fmt: skip
+                    check(
+                        "cpu.qconv",
+                        x,
+                        w,
+                        bias,
+                        scale,
+                        image(*out, dtype=kind),
+                        None,
+                        w_zero,
+                        **attrs,
+                        **r,
+                        r_zero=low + 77,
+                        r_scale=0.37,
+                    )
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 64])
@@ -199,9 +256,21 @@ def test_floats_of_few_channels(channels):
     """Stores of some floats leave those behind them alone, whatever their number."""
     x, w = image(1, 11, 13, 20), image(1, channels, 20, 1, 1, dtype=np.int8)
     run = cpu_int8.best_run(20, (1, 1), (1, 1), 1)
-    check("cpu.qconv", x, cpu_int8.packed(w, run), *per_channel(channels, 20), channels=channels,
-          kernel=(1, 1), stride=(1, 1), dilation=(1, 1), pad=(0,) * 4, run=run, x_zero=3,
-          dtype="f32", tolerance=0)  # fmt: skip
+    check(
+        "cpu.qconv",
+        x,
+        cpu_int8.packed(w, run),
+        *per_channel(channels, 20),
+        channels=channels,
+        kernel=(1, 1),
+        stride=(1, 1),
+        dilation=(1, 1),
+        pad=(0,) * 4,
+        run=run,
+        x_zero=3,
+        dtype="f32",
+        tolerance=0,
+    )
 
 
 @pytest.mark.parametrize("channels", [9, 16, 24, 32, 48, 64, 130])
@@ -213,9 +282,23 @@ def test_tables(channels, entries):
     for dtype, lo in (("u8", 0), ("i8", -128), ("u8", 300)):
         table = image(entries, dtype=np.uint8 if dtype == "u8" else np.int8)
         for residual in (None, image(1, 21, channels)):
-            check("cpu.qconv", x, w, bias, scale * np.float32(entries / 256), residual, table,
-                  **attrs, x_zero=7, y_zero=lo + entries // 3, lo=lo, hi=lo + entries - 1,
-                  dtype=dtype, r_zero=128, r_scale=0.5)  # fmt: skip
+            check(
+                "cpu.qconv",
+                x,
+                w,
+                bias,
+                scale * np.float32(entries / 256),
+                residual,
+                table,
+                **attrs,
+                x_zero=7,
+                y_zero=lo + entries // 3,
+                lo=lo,
+                hi=lo + entries - 1,
+                dtype=dtype,
+                r_zero=128,
+                r_scale=0.5,
+            )
 
 
 def test_sums_wrap_and_scales_may_be_large():
@@ -234,8 +317,19 @@ def test_ties_go_to_even():
     attrs = {"channels": 5, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
     halves = np.full(5, 0.5, np.float32)
     for y_zero in (0, 1, 77):
-        (y,) = check("cpu.qconv", x, cpu_int8.packed(w, "tap"), np.full(5, -100, np.int32), halves,
-                     **attrs, x_zero=0, y_zero=y_zero, lo=0, hi=255, dtype="u8")  # fmt: skip
+        (y,) = check(
+            "cpu.qconv",
+            x,
+            cpu_int8.packed(w, "tap"),
+            np.full(5, -100, np.int32),
+            halves,
+            **attrs,
+            x_zero=0,
+            y_zero=y_zero,
+            lo=0,
+            hi=255,
+            dtype="u8",
+        )
         want = np.clip(np.rint((x[..., 0] - 100.0) / 2) + y_zero, 0, 255)
         np.testing.assert_array_equal(y[..., 0], want)
 
@@ -250,9 +344,21 @@ def test_lowering_keeps_the_bits(groups, x_dtype, w_dtype):
     zero = constant(np.int64(0 if w_dtype == "i8" else 50), dtype=w_dtype)
     ws = constant(RNG.uniform(0.001, 0.01, 6).astype(np.float32))
     b = constant(RNG.integers(-900, 900, 6).astype(np.int32))
-    y = ops.qlinear_conv(x, constant(np.float32(0.02)), constant(9, dtype=x_dtype), w, ws, zero,
-                         constant(np.float32(0.03)), constant(4, dtype="u8"), b, stride=(1, 1),
-                         pad=(1, 1, 1, 1), dilation=(1, 1), groups=groups)  # fmt: skip
+    y = ops.qlinear_conv(
+        x,
+        constant(np.float32(0.02)),
+        constant(9, dtype=x_dtype),
+        w,
+        ws,
+        zero,
+        constant(np.float32(0.03)),
+        constant(4, dtype="u8"),
+        b,
+        stride=(1, 1),
+        pad=(1, 1, 1, 1),
+        dilation=(1, 1),
+        groups=groups,
+    )
     compiled_as(Graph([x], [y], ["y"]), w_dtype == "i8" or groups != 6)
 
 
@@ -260,8 +366,16 @@ def test_a_product_with_constant_columns_is_packed():
     a = Value(Type("u8", (2, 3, 20)), "a")
     b = constant(RNG.integers(-100, 100, (20, 33)).astype(np.int8))
     one = [constant(np.float32(s)) for s in (0.02, 0.01, 0.05)]
-    y = ops.qlinear_matmul(a, one[0], constant(7, dtype="u8"), b, one[1], constant(0, dtype="i8"),
-                           one[2], constant(100, dtype="u8"))  # fmt: skip
+    y = ops.qlinear_matmul(
+        a,
+        one[0],
+        constant(7, dtype="u8"),
+        b,
+        one[1],
+        constant(0, dtype="i8"),
+        one[2],
+        constant(100, dtype="u8"),
+    )
     compiled_as(Graph([a], [y], ["y"]), True)
 
 
@@ -279,8 +393,18 @@ def test_refusals():
     x, w = image(1, 4, 4, 8), cpu_int8.packed(image(1, 16, 8, 1, 1, dtype=np.int8), "tap")
     bias, scale = per_channel(16, 8)
     kernel = next(k for k in native.kernels() if k.op.name == "cpu.qconv" and k.isa == "scalar")
-    good = {"channels": 16, "kernel": (1, 1), "stride": (1, 1), "pad": (0,) * 4, "groups": 1,
-            "dilation": (1, 1), "run": "tap", "r_zero": 0, "r_scale": 0.0, **RANGES[0]}  # fmt: skip
+    good = {
+        "channels": 16,
+        "kernel": (1, 1),
+        "stride": (1, 1),
+        "pad": (0,) * 4,
+        "groups": 1,
+        "dilation": (1, 1),
+        "run": "tap",
+        "r_zero": 0,
+        "r_scale": 0.0,
+        **RANGES[0],
+    }
     for change, words in (
         ({"x_zero": 256}, "x_zero"),
         ({"y_zero": -1}, "y_zero"),

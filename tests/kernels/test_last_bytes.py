@@ -17,8 +17,16 @@ from intaglio.targets.cpu import int8, qwinograd
 from intaglio.targets.cpu.weave import weave_of
 
 PAGE = mmap.PAGESIZE
-WINDOWS = [(5, 1, "window"), (5, 1, "tap"), (3, 3, "window"), (1, 5, "window"), (16, 1, "tap"),
-           (32, 1, "tap"), (64, 1, "tap"), (7, 3, "line")]  # fmt: skip
+WINDOWS = [
+    (5, 1, "window"),
+    (5, 1, "tap"),
+    (3, 3, "window"),
+    (1, 5, "window"),
+    (16, 1, "tap"),
+    (32, 1, "tap"),
+    (64, 1, "tap"),
+    (7, 3, "line"),
+]
 ROOT = Path(__file__).parents[2]
 
 
@@ -35,16 +43,32 @@ def at_the_end(a: np.ndarray) -> tuple[mmap.mmap, int]:
     return memory, address
 
 
-def run(op: str, shape: tuple[int, ...], w: np.ndarray, channels: int,
-        second: tuple[int, ...] | None = None, **attrs: Any) -> None:  # fmt: skip
+def run(
+    op: str,
+    shape: tuple[int, ...],
+    w: np.ndarray,
+    channels: int,
+    second: tuple[int, ...] | None = None,
+    **attrs: Any,
+) -> None:
     x = np.ones(shape, np.uint8)
     images = {0: x} if second is None else {0: x, 6: np.ones(second, np.uint8)}
     more = [None, None, images[6]] if 6 in images else []
     per = [np.zeros(channels, np.int32), np.full(channels, 0.01, np.float32)]
     size = len(shape) - 2
-    attrs = {"stride": (1,) * size, "dilation": (1,) * size, "x_zero": 0, "y_zero": 0, "lo": 0,
-             "hi": 255, "dtype": "u8", "r_zero": 0, "r_scale": 0.0, "channels": channels,
-             **attrs}  # fmt: skip
+    attrs = {
+        "stride": (1,) * size,
+        "dilation": (1,) * size,
+        "x_zero": 0,
+        "y_zero": 0,
+        "lo": 0,
+        "hi": 255,
+        "dtype": "u8",
+        "r_zero": 0,
+        "r_scale": 0.0,
+        "channels": channels,
+        **attrs,
+    }
     for kernel in native.kernels():
         if kernel.op.name == op and not kernel.needs & ~native.machine():
             ready = native.Prepared(kernel, [x, w, *per, *more], attrs)
@@ -75,8 +99,14 @@ def everything() -> None:
                     ((size[0] // 2, size[1] // 2, 4 * deep - 64), (1, 2)),
                 )
                 for other, square in ways:
-                    run("cpu.qwinograd", (1, *size, 16), w, channels, (1, *other),
-                        **tiles | {"square": square})  # fmt: skip
+                    run(
+                        "cpu.qwinograd",
+                        (1, *size, 16),
+                        w,
+                        channels,
+                        (1, *other),
+                        **tiles | {"square": square},
+                    )
     for deep, kernel, way in WINDOWS:
         w = int8.packed(np.ones((1, 20, deep, kernel, kernel), np.int8), way)
         few = int8.packed(np.ones((1, 2, deep, kernel, kernel), np.int8), way)
@@ -90,6 +120,10 @@ def test_images_at_the_end_of_memory() -> None:
     """In a process of its own, which such a read would end."""
     code = "from tests.kernels.test_last_bytes import everything; everything()"
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": paths})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+    )
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr[-800:]}"

@@ -28,9 +28,10 @@ def floats(*shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(("steps", "batch", "hidden"),
-                         [(1, 1, 1), (1, 1, 16), (5, 1, 16), (1, 2, 7), (1, 5, 33), (4, 5, 33),
-                          (1, 9, 48), (3, 0, 16)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "batch", "hidden"),
+    [(1, 1, 1), (1, 1, 16), (5, 1, 16), (1, 2, 7), (1, 5, 33), (4, 5, 33), (1, 9, 48), (3, 0, 16)],
+)
 def test_steps(name, direction, steps, batch, hidden):
     d, count = 2 if direction == "bidirectional" else 1, GATES[name]
     blocks = -(-hidden // 16)
@@ -41,21 +42,35 @@ def test_steps(name, direction, steps, batch, hidden):
     if name == "gru":
         last[:, hidden:] = 0
     for given in ((None, None), (first, None), (None, last), (first, last)):
-        check(STEPS[name], gates, *packed, *given, hidden=hidden, direction=direction,
-              tolerance=None if steps == 1 else 0.02)  # fmt: skip
+        check(
+            STEPS[name],
+            gates,
+            *packed,
+            *given,
+            hidden=hidden,
+            direction=direction,
+            tolerance=None if steps == 1 else 0.02,
+        )
 
 
 def layer(name: str, hidden: int, batch: int, directions: int) -> Graph:
     x = Value(Type("f32", (6, batch, 10)), "x")
     rows = GATES[name] * hidden
-    weights = [floats(directions, rows, 10) / 3, floats(directions, rows, hidden) * 0.1,
-               floats(directions, 2 * rows)]  # fmt: skip
+    weights = [
+        floats(directions, rows, 10) / 3,
+        floats(directions, rows, hidden) * 0.1,
+        floats(directions, 2 * rows),
+    ]
     h = Value(Type("f32", (directions, batch, hidden)), "h")
     names = ("Sigmoid", "Tanh", "Tanh")[: 3 if name == "lstm" else 2] * directions
     nought = (0.0,) * len(names)
-    attrs = {"hidden_size": hidden, "activations": names, "activation_alpha": nought,
-             "activation_beta": nought,
-             "direction": "bidirectional" if directions == 2 else "forward"}  # fmt: skip
+    attrs = {
+        "hidden_size": hidden,
+        "activations": names,
+        "activation_alpha": nought,
+        "activation_beta": nought,
+        "direction": "bidirectional" if directions == 2 else "forward",
+    }
     if name == "gru":
         attrs["linear_before_reset"] = True
     made = ops.REGISTRY[name](x, *map(constant, weights), None, h, **attrs)
@@ -64,8 +79,9 @@ def layer(name: str, hidden: int, batch: int, directions: int) -> Graph:
 
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("hidden", "batch", "directions"),
-                         [(20, 3, 2), (16, 1, 1), (161, 1, 1), (130, 2, 2)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("hidden", "batch", "directions"), [(20, 3, 2), (16, 1, 1), (161, 1, 1), (130, 2, 2)]
+)
 def test_a_layer_of_bytes(name, threads, hidden, batch, directions):
     graph = layer(name, hidden, batch, directions)
     small = dynamic(graph)

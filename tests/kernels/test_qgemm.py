@@ -60,8 +60,22 @@ def test_sums_start_from_integers():
     x, w, scale, sums = product(5, 24, 40, np.int8)
     start = np.zeros(48, np.int32)
     start[:40] = RNG.integers(-(2**20), 2**20, 40)
-    check("cpu.qgemm", x, w, None, rows(5, 40), None, scale, sums, None, None, start, n=40,
-          x_zero=-3, tolerance=0)  # fmt: skip
+    check(
+        "cpu.qgemm",
+        x,
+        w,
+        None,
+        rows(5, 40),
+        None,
+        scale,
+        sums,
+        None,
+        None,
+        start,
+        n=40,
+        x_zero=-3,
+        tolerance=0,
+    )
 
 
 def test_product_of_signed_bytes_and_batches():
@@ -81,8 +95,22 @@ def test_epilogue(act, add_last, n):
     x, w, scale, sums = product(11, 16, n)
     scale /= 100
     slope = rows(n) if act == "prelu" else None
-    check("cpu.qgemm", x, w, rows(n), rows(11, n), slope, scale, sums, None, None, n=n, x_zero=128,
-          act=act, add_last=add_last)  # fmt: skip
+    check(
+        "cpu.qgemm",
+        x,
+        w,
+        rows(n),
+        rows(11, n),
+        slope,
+        scale,
+        sums,
+        None,
+        None,
+        n=n,
+        x_zero=128,
+        act=act,
+        add_last=add_last,
+    )
 
 
 def test_empty():

@@ -12,8 +12,21 @@ from intaglio import dtypes, native
 from intaglio.errors import RunError
 
 RNG = np.random.default_rng(9)
-STORED = ["i8", "u8", "i16", "u16", "i4", "u4", "i2", "u2", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2",
-          "f8e5m2fnuz", "f4e2m1fn"]  # fmt: skip
+STORED = [
+    "i8",
+    "u8",
+    "i16",
+    "u16",
+    "i4",
+    "u4",
+    "i2",
+    "u2",
+    "f8e4m3fn",
+    "f8e4m3fnuz",
+    "f8e5m2",
+    "f8e5m2fnuz",
+    "f4e2m1fn",
+]
 
 
 def reals(shape: tuple[int, ...], dtype: str = "f32", spread: float = 40) -> np.ndarray:
@@ -40,14 +53,25 @@ def codes(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 GRAINS = [  # shape, scale's shape, axis, block_size
-    ((3, 7, 5), (), 1, 0), ((3, 7, 5), (1,), 1, 0), ((3, 7, 5), (7,), 1, 0),
+    ((3, 7, 5), (), 1, 0),
+    ((3, 7, 5), (1,), 1, 0),
+    ((3, 7, 5), (7,), 1, 0),
     ((3, 7, 5), (5,), 2, 0),
-    ((3, 7, 5), (3,), 0, 0), ((3, 7, 5), (5,), -1, 0), ((3, 7, 5), (3, 3, 5), 1, 3),
-    ((3, 7, 5), (3, 7, 2), 2, 4), ((3, 7, 5), (2, 7, 5), 0, 2), ((2, 300), (2, 2), 1, 200),
-    ((5000,), (), 0, 0), ((0, 4), (4,), 1, 0), ((3, 0), (), 1, 0), ((), (), 1, 0),
+    ((3, 7, 5), (3,), 0, 0),
+    ((3, 7, 5), (5,), -1, 0),
+    ((3, 7, 5), (3, 3, 5), 1, 3),
+    ((3, 7, 5), (3, 7, 2), 2, 4),
+    ((3, 7, 5), (2, 7, 5), 0, 2),
+    ((2, 300), (2, 2), 1, 200),
+    ((5000,), (), 0, 0),
+    ((0, 4), (4,), 1, 0),
+    ((3, 0), (), 1, 0),
+    ((), (), 1, 0),
     ((2, 2), (2, 1), 1, 2),
-    ((9, 700), (9,), 0, 0), ((9, 700), (700,), 1, 0), ((1, 5), (1,), 0, 0),
-]  # fmt: skip
+    ((9, 700), (9,), 0, 0),
+    ((9, 700), (700,), 1, 0),
+    ((1, 5), (1,), 0, 0),
+]
 
 
 @pytest.mark.parametrize(("shape", "grain", "axis", "block_size"), GRAINS)
@@ -98,13 +122,26 @@ def test_i32() -> None:
 
 
 SHAPES = [  # of the operands of a product
-    ((1, 1), (1, 1)), ((3, 5), (5, 7)), ((33, 64), (64, 33)), ((2, 9), (9, 130)),
+    ((1, 1), (1, 1)),
+    ((3, 5), (5, 7)),
+    ((33, 64), (64, 33)),
+    ((2, 9), (9, 130)),
     ((130, 3), (3, 2)),
-    ((5,), (5, 7)), ((3, 5), (5,)), ((5,), (5,)), ((4, 3, 5), (5, 7)), ((2, 1, 3, 5), (4, 5, 7)),
-    ((3, 0), (0, 4)), ((0, 3), (3, 4)), ((3, 4), (4, 0)), ((7, 259), (259, 31)),
-    ((0, 3, 2), (0, 2, 3)), ((1, 33), (33, 130)), ((2, 8), (8, 65)), ((40,), (40, 300)),
+    ((5,), (5, 7)),
+    ((3, 5), (5,)),
+    ((5,), (5,)),
+    ((4, 3, 5), (5, 7)),
+    ((2, 1, 3, 5), (4, 5, 7)),
+    ((3, 0), (0, 4)),
+    ((0, 3), (3, 4)),
+    ((3, 4), (4, 0)),
+    ((7, 259), (259, 31)),
+    ((0, 3, 2), (0, 2, 3)),
+    ((1, 33), (33, 130)),
+    ((2, 8), (8, 65)),
+    ((40,), (40, 300)),
     ((3, 2, 5), (5, 33)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("a", "b"), SHAPES)
@@ -134,8 +171,17 @@ def test_products_with_a_scale_per_row_of_every_matrix() -> None:
     x, y = codes((2, 3, 4, 9), "u8"), codes((3, 9, 5), "i8")
     rows, columns, out = (2, 3, 4, 1), (3, 1, 5), (2, 3, 4, 1)
     check("matmul_integer", x, y, codes(rows, "u8"), codes(columns, "i8"))
-    check("qlinear_matmul", x, scales(rows), codes(rows, "u8"), y, scales(columns),
-          codes(columns, "i8"), scales(out) * 90, codes(out, "u8"))  # fmt: skip
+    check(
+        "qlinear_matmul",
+        x,
+        scales(rows),
+        codes(rows, "u8"),
+        y,
+        scales(columns),
+        codes(columns, "i8"),
+        scales(out) * 90,
+        codes(out, "u8"),
+    )
     few = (1, 3, 1, 1)
     check("matmul_integer", x, y, codes(few, "u8"), codes((1, 1, 5), "i8"))
 
@@ -168,9 +214,15 @@ CONVOLUTIONS = [  # x, w, stride, pad, dilation, groups
 @pytest.mark.parametrize(("xs", "ws", "stride", "pad", "dilation", "groups"), CONVOLUTIONS)
 @pytest.mark.parametrize(("kind_x", "kind_w"), [("u8", "i8"), ("i8", "i8"), ("u8", "u8")])
 def test_convolutions(
-    xs: tuple[int, ...], ws: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ...],
-    dilation: tuple[int, ...], groups: int, kind_x: str, kind_w: str,
-) -> None:  # fmt: skip
+    xs: tuple[int, ...],
+    ws: tuple[int, ...],
+    stride: tuple[int, ...],
+    pad: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+    kind_x: str,
+    kind_w: str,
+) -> None:
     where: dict[str, Any] = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
     x, w = codes(xs, kind_x), codes(ws, kind_w)
     x_zero, channels = codes((), kind_x), ws[:1]
@@ -184,13 +236,48 @@ def test_convolutions(
         check("qlinear_conv", x, np.float32(0.03), x_zero, w, *one, *y, b, **where)
         each = scales(channels) / 20, codes(channels, kind_w)
         check("qlinear_conv", x, np.float32(0.03), x_zero, w, *each, *y, b, **where)
-        (real,) = check("qlinear_conv", x, np.float32(0.03), x_zero, w, *each, None, None, b,
-                        tolerance=0, **where)  # fmt: skip
-        check("qlinear_conv", x, np.float32(0.03), x_zero, w, *each, None, None, b,
-              reals(real.shape), tolerance=0, **where)  # fmt: skip
+        (real,) = check(
+            "qlinear_conv",
+            x,
+            np.float32(0.03),
+            x_zero,
+            w,
+            *each,
+            None,
+            None,
+            b,
+            tolerance=0,
+            **where,
+        )
+        check(
+            "qlinear_conv",
+            x,
+            np.float32(0.03),
+            x_zero,
+            w,
+            *each,
+            None,
+            None,
+            b,
+            reals(real.shape),
+            tolerance=0,
+            **where,
+        )
         for r in ("i8", "u8"):
-            check("qlinear_conv", x, np.float32(0.03), x_zero, w, *each, *y, b,
-                  codes(real.shape, r), np.float32(2.3), codes((), r), **where)  # fmt: skip
+            check(
+                "qlinear_conv",
+                x,
+                np.float32(0.03),
+                x_zero,
+                w,
+                *each,
+                *y,
+                b,
+                codes(real.shape, r),
+                np.float32(2.3),
+                codes((), r),
+                **where,
+            )
 
 
 Q, W = np.zeros((2, 3), np.uint8), np.zeros((1, 2, 3, 3), np.int8)
@@ -249,7 +336,7 @@ F2, F3, F23 = np.ones(2, np.float32), np.ones(3, np.float32), np.ones((2, 3), np
         ("qlinear_matmul", [Q, ONE, Z8, Q.T, ONE, Z8, ONE, None], {}),
         ("qlinear_matmul", [Q, ONE, Z8, Q.T, ONE, Z8, None, Z8], {}),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_computed_is_refused(
     op: str, arrays: list[np.ndarray], attrs: dict[str, Any]
 ) -> None:

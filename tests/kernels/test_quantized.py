@@ -23,8 +23,11 @@ def codes(dtype, *shape):
 @pytest.mark.parametrize("x", ["i8", "u8"])
 @pytest.mark.parametrize("table", ["i8", "u8", "i16", "f32", "f64", "bf16", "bool"])
 def test_lookup(shape, x, table):
-    entries = RNG.integers(0, 100, 256).astype(np.float32) if table in ("f32", "f64", "bf16") else (
-        RNG.integers(0, 2, 256) if table == "bool" else codes(table, 256))  # fmt: skip
+    entries = (
+        RNG.integers(0, 100, 256).astype(np.float32)
+        if table in ("f32", "f64", "bf16")
+        else (RNG.integers(0, 2, 256) if table == "bool" else codes(table, 256))
+    )
     check("lookup", codes(x, *shape), entries.astype(dtypes.numpy_of(table)), tolerance=0)
 
 
@@ -39,7 +42,8 @@ def test_every_entry_is_found():
 def test_lookup_wide(shape, entries, base, table):
     x = RNG.integers(-32768, 32768, shape).astype(np.int16)
     x.reshape(-1)[::2] = RNG.integers(base - 5, base + entries + 5, x[..., :].size).clip(
-        -32768, 32767)[: x.reshape(-1)[::2].size]  # fmt: skip
+        -32768, 32767
+    )[: x.reshape(-1)[::2].size]
     made = RNG.integers(0, 100, entries).astype(dtypes.numpy_of(table))
     check("lookup_wide", x, made, base=base, tolerance=0)
 
@@ -50,12 +54,24 @@ def scale(x):
 
 
 PAIRS = [
-    ((1,), (1,)), ((300,), (300,)), ((2, 5, 7, 40), (2, 5, 7, 40)), ((2, 5, 7, 40), (2, 1, 1, 40)),
-    ((1, 1, 1, 33), (2, 9, 3, 33)), ((2, 24, 5, 5), (2, 24, 1, 1)), ((3, 1, 65), (1, 4, 65)),
-    ((4, 1), (1, 130)), ((2, 3, 5), (5,)), ((), (7,)), ((0, 3), (1, 3)), ((5000,), (1,)),
-    ((1, 7, 7, 1200), (1, 1, 1, 1200)), ((2, 300, 3), (1, 1, 3)),
-    ((2, 9, 9, 16), (2, 1, 1, 16)), ((1, 1, 1, 72), (1, 5, 5, 72)), ((3, 70, 48), (3, 1, 48)),
-]  # fmt: skip
+    ((1,), (1,)),
+    ((300,), (300,)),
+    ((2, 5, 7, 40), (2, 5, 7, 40)),
+    ((2, 5, 7, 40), (2, 1, 1, 40)),
+    ((1, 1, 1, 33), (2, 9, 3, 33)),
+    ((2, 24, 5, 5), (2, 24, 1, 1)),
+    ((3, 1, 65), (1, 4, 65)),
+    ((4, 1), (1, 130)),
+    ((2, 3, 5), (5,)),
+    ((), (7,)),
+    ((0, 3), (1, 3)),
+    ((5000,), (1,)),
+    ((1, 7, 7, 1200), (1, 1, 1, 1200)),
+    ((2, 300, 3), (1, 1, 3)),
+    ((2, 9, 9, 16), (2, 1, 1, 16)),
+    ((1, 1, 1, 72), (1, 5, 5, 72)),
+    ((3, 70, 48), (3, 1, 48)),
+]
 
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
@@ -63,8 +79,17 @@ PAIRS = [
 def test_pairs(op, a, b):
     for kinds in (("i8", "i8", "i8"), ("u8", "i8", "u8"), ("i8", "u8", "i8"), ("u8", "u8", "i8")):
         zeros = [codes(k) for k in kinds]
-        check(op, codes(kinds[0], *a), scale(0.031), zeros[0], codes(kinds[1], *b), scale(0.017),
-              zeros[1], scale(0.05 if op == "qlinear_add" else 0.009), zeros[2])  # fmt: skip
+        check(
+            op,
+            codes(kinds[0], *a),
+            scale(0.031),
+            zeros[0],
+            codes(kinds[1], *b),
+            scale(0.017),
+            zeros[1],
+            scale(0.05 if op == "qlinear_add" else 0.009),
+            zeros[2],
+        )
 
 
 @pytest.mark.parametrize("op", ["qlinear_add", "qlinear_mul"])
@@ -72,48 +97,91 @@ def test_pairs(op, a, b):
 def test_pairs_of_any_scale(op, y):
     """Sums that no integer can hold still saturate."""
     x = codes("i8", 200)
-    check(op, x, scale(3.0), np.int8(0), x[::-1].copy(), scale(2.0), np.int8(1), scale(y),
-          np.int8(-5))  # fmt: skip
+    check(
+        op, x, scale(3.0), np.int8(0), x[::-1].copy(), scale(2.0), np.int8(1), scale(y), np.int8(-5)
+    )
 
 
 def test_ties_go_to_even():
     x = np.arange(256, dtype=np.uint8)
     for zero in (0, 1, 77):
-        (y,) = check("qlinear_add", x, scale(0.5), np.uint8(0), np.uint8(0), scale(1.0),
-                     np.uint8(0), scale(1.0), np.uint8(zero))  # fmt: skip
+        (y,) = check(
+            "qlinear_add",
+            x,
+            scale(0.5),
+            np.uint8(0),
+            np.uint8(0),
+            scale(1.0),
+            np.uint8(0),
+            scale(1.0),
+            np.uint8(zero),
+        )
         np.testing.assert_array_equal(y, np.clip(np.rint(x / 2) + zero, 0, 255))
 
 
-MEANS = [((2, 7, 7, 40), (1, 2)), ((2, 40, 7, 7), (2, 3)), ((3, 5), (1,)), ((3, 5), (0,)),
-         ((2, 600, 3), (1,)), ((1, 70, 70, 65), (1, 2)), ((4, 300), (0, 1)), ((70000,), (0,)),
-         ((2, 3, 1, 5), (2,)), ((0, 4, 3), (1,)), ((2, 9, 37, 16), (1, 2)), ((1, 3, 1, 32), (1, 2)),
-         ((2, 300, 130), (1,)), ((1, 7, 37, 64), (1, 2)), ((2, 513, 71), (1,))]  # fmt: skip
+MEANS = [
+    ((2, 7, 7, 40), (1, 2)),
+    ((2, 40, 7, 7), (2, 3)),
+    ((3, 5), (1,)),
+    ((3, 5), (0,)),
+    ((2, 600, 3), (1,)),
+    ((1, 70, 70, 65), (1, 2)),
+    ((4, 300), (0, 1)),
+    ((70000,), (0,)),
+    ((2, 3, 1, 5), (2,)),
+    ((0, 4, 3), (1,)),
+    ((2, 9, 37, 16), (1, 2)),
+    ((1, 3, 1, 32), (1, 2)),
+    ((2, 300, 130), (1,)),
+    ((1, 7, 37, 64), (1, 2)),
+    ((2, 513, 71), (1,)),
+]
 
 
 @pytest.mark.parametrize(("shape", "axes"), MEANS)
 @pytest.mark.parametrize(("x", "y"), [("i8", "i8"), ("u8", "i8"), ("i8", "u8")])
 def test_means(shape, axes, x, y):
     for keepdims in (True, False):
-        check("qlinear_mean", codes(x, *shape), scale(0.04), codes(x), scale(0.011), codes(y),
-              axes=axes, keepdims=keepdims)  # fmt: skip
+        check(
+            "qlinear_mean",
+            codes(x, *shape),
+            scale(0.04),
+            codes(x),
+            scale(0.011),
+            codes(y),
+            axes=axes,
+            keepdims=keepdims,
+        )
 
 
-POOLS = [((2, 9, 8, 40), (2, 2), (2, 2), (0, 0, 1, 1), (1, 1)),
-         ((1, 7, 7, 65), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
-         ((1, 8, 8, 3), (3, 2), (2, 1), (2, 0, 0, 1), (2, 3)),
-         ((2, 30, 130), (5,), (3,), (0, 4), (1,)),
-         ((1, 4, 5, 6, 16), (2, 2, 2), (1, 2, 1), (0, 1, 0, 1, 0, 0), (1, 1, 1)),
-         ((1, 20, 20, 64), (20, 20), (1, 1), (0, 0, 0, 0), (1, 1)),
-         ((1, 3, 3, 8), (2, 2), (1, 1), (3, 3, 3, 3), (1, 1))]  # fmt: skip
+POOLS = [
+    ((2, 9, 8, 40), (2, 2), (2, 2), (0, 0, 1, 1), (1, 1)),
+    ((1, 7, 7, 65), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    ((1, 8, 8, 3), (3, 2), (2, 1), (2, 0, 0, 1), (2, 3)),
+    ((2, 30, 130), (5,), (3,), (0, 4), (1,)),
+    ((1, 4, 5, 6, 16), (2, 2, 2), (1, 2, 1), (0, 1, 0, 1, 0, 0), (1, 1, 1)),
+    ((1, 20, 20, 64), (20, 20), (1, 1), (0, 0, 0, 0), (1, 1)),
+    ((1, 3, 3, 8), (2, 2), (1, 1), (3, 3, 3, 3), (1, 1)),
+]
 
 
 @pytest.mark.parametrize(("shape", "kernel", "stride", "pad", "dilation"), POOLS)
 @pytest.mark.parametrize(("x", "y"), [("i8", "i8"), ("u8", "i8")])
 def test_pools(shape, kernel, stride, pad, dilation, x, y):
     for whole in (True, False):
-        check("cpu.qpool", codes(x, *shape), scale(0.04), codes(x), scale(0.03), codes(y),
-              kernel=kernel, stride=stride, pad=pad, dilation=dilation,
-              count_include_pad=whole)  # fmt: skip
+        check(
+            "cpu.qpool",
+            codes(x, *shape),
+            scale(0.04),
+            codes(x),
+            scale(0.03),
+            codes(y),
+            kernel=kernel,
+            stride=stride,
+            pad=pad,
+            dilation=dilation,
+            count_include_pad=whole,
+        )
 
 
 SOFTMAX = [((3, 197), -1), ((2, 5, 7), 1), ((600,), 0), ((1, 1), 1), ((0, 4), 1), ((4, 300, 3), 1)]
@@ -123,25 +191,43 @@ SOFTMAX = [((3, 197), -1), ((2, 5, 7), 1), ((600,), 0), ((1, 1), 1), ((0, 4), 1)
 @pytest.mark.parametrize(("x", "y"), [("i8", "i8"), ("u8", "u8")])
 def test_softmax(shape, axis, x, y):
     for step in (0.001, 0.05, 3.0):
-        check("qlinear_softmax", codes(x, *shape), power_table(step), scale(1 / 256),
-              np.array(dtypes.limits(y)[0], dtypes.numpy_of(y)), axis=axis)  # fmt: skip
+        check(
+            "qlinear_softmax",
+            codes(x, *shape),
+            power_table(step),
+            scale(1 / 256),
+            np.array(dtypes.limits(y)[0], dtypes.numpy_of(y)),
+            axis=axis,
+        )
 
 
 def tables(extent, out):
     """Which two elements each output mixes, and how."""
     second = RNG.integers(0, 2049, out)
-    return [RNG.integers(0, extent, (out, 2)).astype(np.int32),
-            np.stack([2048 - second, second], 1).astype(np.int32)]  # fmt: skip
+    return [
+        RNG.integers(0, extent, (out, 2)).astype(np.int32),
+        np.stack([2048 - second, second], 1).astype(np.int32),
+    ]
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((2, 5, 6, 70), 1), ((2, 3, 5, 6), 2), ((5, 6), 0),
-                                             ((1, 1, 1, 9), 1), ((0, 3, 4, 2), 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((2, 5, 6, 70), 1), ((2, 3, 5, 6), 2), ((5, 6), 0), ((1, 1, 1, 9), 1), ((0, 3, 4, 2), 1)],
+)
 @pytest.mark.parametrize(("x", "y"), [("i8", "u8"), ("u8", "i8")])
 def test_resize(shape, axis, x, y):
     for rows, columns in ((10, 12), (3, 1)):
         mixed = [*tables(shape[axis], rows), *tables(shape[axis + 1], columns)]
-        check("qlinear_resize", codes(x, *shape), scale(0.04), codes(x), scale(0.031), codes(y),
-              *mixed, axis=axis)  # fmt: skip
+        check(
+            "qlinear_resize",
+            codes(x, *shape),
+            scale(0.04),
+            codes(x),
+            scale(0.031),
+            codes(y),
+            *mixed,
+            axis=axis,
+        )
 
 
 @pytest.mark.parametrize("x", ["i8", "u8"])
@@ -186,8 +272,13 @@ PAIR = [X, ONE, Z, X, ONE, Z, ONE, Z]
 IMAGE = np.zeros((1, 4, 4, 2), np.uint8)
 PLANE, AT = [np.zeros((4, 4), np.uint8), ONE, Z, ONE, Z], np.zeros((5, 2), np.int32)
 MEAN = {"axes": (0,), "keepdims": True}
-POOL = {"kernel": (2, 2), "stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1),
-        "count_include_pad": False}  # fmt: skip
+POOL = {
+    "kernel": (2, 2),
+    "stride": (1, 1),
+    "pad": (0,) * 4,
+    "dilation": (1, 1),
+    "count_include_pad": False,
+}
 
 
 def but(arrays, i, a):

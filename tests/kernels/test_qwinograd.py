@@ -145,12 +145,13 @@ def test_endings(shape, channels):
     for kind, low in ((np.uint8, 0), (np.int8, -128)):
         dtype, residual = np.dtype(kind).name.replace("uint", "u").replace("int", "i"), image(*out)
         end = {"dtype": dtype, "y_zero": low + 100, "lo": low, "hi": low + 255}
-        cases += [([residual], {**end, "r_zero": 9, "r_scale": 0.31}),
-                  ([image(*out, dtype=np.int8)], {**end, "r_zero": -9, "r_scale": 0.31}),
-                  ([], {**end, "lo": low + 90, "hi": low + 180}),
-                  ([None, image(256, dtype=kind)], end),
-                  ([residual, image(91, dtype=kind)],
-                   {**end, "lo": low + 90, "hi": low + 180})]  # fmt: skip
+        cases += [
+            ([residual], {**end, "r_zero": 9, "r_scale": 0.31}),
+            ([image(*out, dtype=np.int8)], {**end, "r_zero": -9, "r_scale": 0.31}),
+            ([], {**end, "lo": low + 90, "hi": low + 180}),
+            ([None, image(256, dtype=kind)], end),
+            ([residual, image(91, dtype=kind)], {**end, "lo": low + 90, "hi": low + 180}),
+        ]
         for entries in (300, 1024):
             wide = {"dtype": dtype, "y_zero": 17, "lo": -200, "hi": entries - 201}
             cases.append(([None, image(entries, dtype=kind)], wide))
@@ -172,8 +173,11 @@ def folded(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("first", "second"), [(16, 16), (32, 5), (48, 32), (16, 40)])
 def test_two_images_and_pixels_in_squares(first, second):
     """Joined along their channels, in every order of pixels, at all edges; sizes of odd squares."""
-    for size, channels, pad in (((1, 8, 12), 16, (1,) * 4), ((2, 6, 10), 33, (0, 2, 1, 0)),
-                                ((1, 10, 54), 17, (1,) * 4)):  # fmt: skip
+    for size, channels, pad in (
+        ((1, 8, 12), 16, (1,) * 4),
+        ((2, 6, 10), 33, (0, 2, 1, 0)),
+        ((1, 10, 54), 17, (1,) * 4),
+    ):
         for dtype in DTYPES:
             parts = [image(*size, deep, dtype=dtype) for deep in (first, second)]
             w = image(channels, first + second, 3, 3, dtype=np.int8)
@@ -205,16 +209,31 @@ def lowered(made: Value, isa: str = "avx512vnni") -> Node:
 def test_half_of_the_products_where_that_is_faster():
     """With VNNI, of more than a panel of channels, and where sums fit into 16 bits."""
     for isa, deep, channels, weight, head in (
-        ("avx512vnni", 32, 32, 50, True), ("avx512vbmi", 32, 32, 50, True),
-        ("avx512", 32, 32, 50, False), ("avx2", 32, 32, 50, False),
-        ("avx512vnni", 32, 16, 50, False), ("avx512vnni", 32, 32, 108, False),
-        ("avx512vnni", 16, 32, 50, False), ("avx512vnni", 24, 32, 50, True),
-    ):  # fmt: skip
+        ("avx512vnni", 32, 32, 50, True),
+        ("avx512vbmi", 32, 32, 50, True),
+        ("avx512", 32, 32, 50, False),
+        ("avx2", 32, 32, 50, False),
+        ("avx512vnni", 32, 16, 50, False),
+        ("avx512vnni", 32, 32, 108, False),
+        ("avx512vnni", 16, 32, 50, False),
+        ("avx512vnni", 24, 32, 50, True),
+    ):
         x = Value(Type("u8", (1, 64, 64, deep)), "x")
         ends = np.zeros(channels, np.int32), np.full(channels, 1e-4, np.float32)
-        made = convolution(x, np.full((channels, deep, 3, 3), weight, np.int8),
-                           constant(ends[0]), constant(ends[1]), stride=(1, 1), dilation=(1, 1),
-                           pad=(1,) * 4, x_zero=0, lo=0, hi=255, dtype="u8", groups=1)  # fmt: skip
+        made = convolution(
+            x,
+            np.full((channels, deep, 3, 3), weight, np.int8),
+            constant(ends[0]),
+            constant(ends[1]),
+            stride=(1, 1),
+            dilation=(1, 1),
+            pad=(1,) * 4,
+            x_zero=0,
+            lo=0,
+            hi=255,
+            dtype="u8",
+            groups=1,
+        )
         node = lowered(made, isa)
         assert node.op == "cpu.qwinograd"
         assert node.inputs[1] is not None
@@ -225,16 +244,27 @@ def test_half_of_the_products_where_that_is_faster():
 def test_large_sums_stay_with_the_plain_way():
     x = Value(Type("u8", (1, 28, 28, 128)), "x")
     ends = constant(np.zeros(128, np.int32)), constant(np.full(128, 1e-4, np.float32))
-    attrs: dict[str, Any] = {"stride": (1, 1), "dilation": (1, 1), "pad": (1,) * 4, "x_zero": 0,
-                             "lo": 0, "hi": 255, "dtype": "u8", "groups": 1}  # fmt: skip
+    attrs: dict[str, Any] = {
+        "stride": (1, 1),
+        "dilation": (1, 1),
+        "pad": (1,) * 4,
+        "x_zero": 0,
+        "lo": 0,
+        "hi": 255,
+        "dtype": "u8",
+        "groups": 1,
+    }
     for weight, name in ((114, "cpu.qwinograd"), (115, "cpu.qconv")):
         w = np.full((128, 128, 3, 3), weight, np.int8)
         assert lowered(convolution(x, w, *ends, **attrs)).op == name
     w = np.full((128, 128, 3, 3), 100, np.int8)  # sums up to 29376000 of 33554432
     scale = np.full(128, 1e-4, np.float32)
-    for start, least, name in ((4_000_000, 1e-4, "cpu.qwinograd"), (5_000_000, 1e-4, "cpu.qconv"),
-                               (-40_000_000, 1e-4, "cpu.qconv"),
-                               (-30_000_000, 1e-38, "cpu.qconv")):  # fmt: skip
+    for start, least, name in (
+        (4_000_000, 1e-4, "cpu.qwinograd"),
+        (5_000_000, 1e-4, "cpu.qconv"),
+        (-40_000_000, 1e-4, "cpu.qconv"),
+        (-30_000_000, 1e-38, "cpu.qconv"),
+    ):
         ends = constant(np.full(128, start, np.int32)), constant(scale)
         scale[3] = least
         assert lowered(convolution(x, w, *ends, **attrs)).op == name
@@ -242,8 +272,12 @@ def test_large_sums_stay_with_the_plain_way():
     for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}):
         made = convolution(x, w // 8, *ends, **{**attrs, **change})
         assert lowered(made).op == "cpu.qconv"
-    few = convolution(Value(Type("u8", (1, 28, 28, 3)), "x"), w[:16, :3] // 8, *(
-        constant(np.asarray(v.data)[:16]) for v in ends), **attrs)  # fmt: skip
+    few = convolution(
+        Value(Type("u8", (1, 28, 28, 3)), "x"),
+        w[:16, :3] // 8,
+        *(constant(np.asarray(v.data)[:16]) for v in ends),
+        **attrs,
+    )
     assert lowered(few).op == "cpu.qconv"
 
 
@@ -251,9 +285,20 @@ def test_pairs_are_worth_tiles_where_bytes_are_not():
     """28x28 pixels of 8 channels: of four bytes at once, the plain way is as fast."""
     x = Value(Type("u8", (1, 28, 28, 8)), "x")
     w, scale = image(16, 8, 3, 3, dtype=np.int8), np.full(16, 1e-4, np.float32)
-    made = convolution(x, w, constant(np.zeros(16, np.int32)), constant(scale), stride=(1, 1),
-                       dilation=(1, 1), pad=(1,) * 4, x_zero=0, lo=0, hi=255, dtype="u8",
-                       groups=1)  # fmt: skip
+    made = convolution(
+        x,
+        w,
+        constant(np.zeros(16, np.int32)),
+        constant(scale),
+        stride=(1, 1),
+        dilation=(1, 1),
+        pad=(1,) * 4,
+        x_zero=0,
+        lo=0,
+        hi=255,
+        dtype="u8",
+        groups=1,
+    )
     ways = [lowered(made, isa).op for isa in ("avx512vnni", "avx2")]
     assert ways == ["cpu.qconv", "cpu.qwinograd"]
 
@@ -269,8 +314,11 @@ def test_a_compiled_network_takes_tiles():
             ops.dequantize_linear(q, *of), w, None, pad=(1,) * 4, stride=(1, 1), dilation=(1, 1)
         )
     )
-    y = ops.dequantize_linear(ops.quantize_linear(y, np.float32(0.5), np.int8(-128), dtype="i8"),
-                              np.float32(0.5), np.int8(-128))  # fmt: skip
+    y = ops.dequantize_linear(
+        ops.quantize_linear(y, np.float32(0.5), np.int8(-128), dtype="i8"),
+        np.float32(0.5),
+        np.int8(-128),
+    )
     graph = Graph([x], [y], ["y"])
     feeds = {"x": RNG.standard_normal(x.shape).astype(np.float32)}
     package = intaglio.compile(graph)
@@ -281,8 +329,18 @@ def test_a_compiled_network_takes_tiles():
     np.testing.assert_array_equal(made, want)
 
 
-GOOD = {"channels": 8, "pad": (1, 1, 1, 1), "x_zero": 3, "y_zero": 0, "lo": 0, "hi": 255,
-        "dtype": "u8", "r_zero": 0, "r_scale": 0.0, "square": (1, 1)}  # fmt: skip
+GOOD = {
+    "channels": 8,
+    "pad": (1, 1, 1, 1),
+    "x_zero": 3,
+    "y_zero": 0,
+    "lo": 0,
+    "hi": 255,
+    "dtype": "u8",
+    "r_zero": 0,
+    "r_scale": 0.0,
+    "square": (1, 1),
+}
 
 
 def test_refusals():

@@ -22,9 +22,14 @@ def floats(*shape: int, dtype: str = "f32") -> np.ndarray:
 
 
 def layer(
-    op: str, steps: int = 5, batch: int = 3, inputs: int = 4, hidden: int = 6, directions: int = 1,
+    op: str,
+    steps: int = 5,
+    batch: int = 3,
+    inputs: int = 4,
+    hidden: int = 6,
+    directions: int = 1,
     dtype: str = "f32",
-) -> list[np.ndarray]:  # fmt: skip
+) -> list[np.ndarray]:
     """x, w, r, b, sequence_lens, initial_h and for lstm also initial_c, p."""
     d, rows = directions, GATES[op] * hidden
     arrays = [
@@ -44,8 +49,14 @@ def options(op: str, directions: int = 1, **more: Any) -> dict[str, Any]:
     names = FUNCTIONS[op] * directions
     none = (0.0,) * len(names)
     direction = {1: "forward", 2: "bidirectional"}[directions]
-    return {"direction": direction, "activations": names, "activation_alpha": none,
-            "activation_beta": none, "hidden_size": 6, **more}  # fmt: skip
+    return {
+        "direction": direction,
+        "activations": names,
+        "activation_alpha": none,
+        "activation_beta": none,
+        "hidden_size": 6,
+        **more,
+    }
 
 
 @pytest.mark.parametrize("op", GATES)
@@ -64,9 +75,19 @@ def test_directions_types_and_optional_inputs(op: str, direction: str, dtype: st
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize(
     ("steps", "batch", "inputs", "hidden"),
-    [(1, 1, 1, 1), (7, 1, 33, 17), (40, 1, 5, 64), (3, 20, 9, 5), (4, 7, 16, 32), (2, 17, 3, 3),
-     (0, 2, 3, 4), (3, 0, 3, 4), (3, 2, 0, 4), (18, 33, 2, 2)],
-)  # fmt: skip
+    [
+        (1, 1, 1, 1),
+        (7, 1, 33, 17),
+        (40, 1, 5, 64),
+        (3, 20, 9, 5),
+        (4, 7, 16, 32),
+        (2, 17, 3, 3),
+        (0, 2, 3, 4),
+        (3, 0, 3, 4),
+        (3, 2, 0, 4),
+        (18, 33, 2, 2),
+    ],
+)
 def test_shapes(op: str, steps: int, batch: int, inputs: int, hidden: int) -> None:
     for directions in (1, 2):
         arrays = layer(op, steps, batch, inputs, hidden, directions)
@@ -79,12 +100,19 @@ def test_shapes(op: str, steps: int, batch: int, inputs: int, hidden: int) -> No
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations(op: str, name: str) -> None:
-    alpha = {"Affine": 0.3, "LeakyRelu": 0.1, "ThresholdedRelu": 0.4, "ScaledTanh": 0.7, "Elu": 1.2,
-             "HardSigmoid": 0.2}.get(name, 0.0)  # fmt: skip
+    alpha = {
+        "Affine": 0.3,
+        "LeakyRelu": 0.1,
+        "ThresholdedRelu": 0.4,
+        "ScaledTanh": 0.7,
+        "Elu": 1.2,
+        "HardSigmoid": 0.2,
+    }.get(name, 0.0)
     beta = {"Affine": 0.1, "ScaledTanh": 0.6, "HardSigmoid": 0.5}.get(name, 0.0)
     n = len(FUNCTIONS[op])
-    attrs = options(op, activations=(name,) * n, activation_alpha=(alpha,) * n,
-                    activation_beta=(beta,) * n)  # fmt: skip
+    attrs = options(
+        op, activations=(name,) * n, activation_alpha=(alpha,) * n, activation_beta=(beta,) * n
+    )
     for dtype in ("f32", "f64"):
         arrays = layer(op, steps=3, dtype=dtype)
         check(op, *arrays, tolerance=1e-4 if dtype == "f32" else 1e-11, **attrs)
@@ -116,11 +144,18 @@ def refuse(op: str, arrays: list[Any], attrs: dict[str, Any]) -> None:
 def test_what_cannot_be_computed_is_refused(op: str) -> None:
     arrays = layer(op)
     for i, bad in [
-        (0, floats(5, 3)), (0, floats(5, 3, 5)), (0, np.zeros((5, 3, 4), np.int32)),
-        (1, floats(1, 5, 4)), (2, floats(1, 6, 5)), (3, floats(1, 6)), (5, floats(2, 3, 6)),
-        (4, np.zeros(2, np.int32)), (4, np.zeros(3, np.float32)),
-        (4, np.array([1, 6, 0], np.int32)), (4, np.array([1, -1, 0], np.int32)),
-    ]:  # fmt: skip
+        (0, floats(5, 3)),
+        (0, floats(5, 3, 5)),
+        (0, np.zeros((5, 3, 4), np.int32)),
+        (1, floats(1, 5, 4)),
+        (2, floats(1, 6, 5)),
+        (3, floats(1, 6)),
+        (5, floats(2, 3, 6)),
+        (4, np.zeros(2, np.int32)),
+        (4, np.zeros(3, np.float32)),
+        (4, np.array([1, 6, 0], np.int32)),
+        (4, np.array([1, -1, 0], np.int32)),
+    ]:
         refuse(op, [*arrays[:i], bad, *arrays[i + 1 :]], options(op))
     for changed in (
         {"hidden_size": 5},

@@ -44,10 +44,16 @@ def test_reduce_over_every_set_of_axes(op: str, dtype: Any) -> None:
 @pytest.mark.parametrize("op", REDUCE)
 def test_reduce_long_rows_and_columns(op: str) -> None:
     for shape, axes in [
-        ((3, 1000), (1,)), ((1000, 3), (0,)), ((40, 300), (0,)), ((2, 49, 300), (1,)),
+        ((3, 1000), (1,)),
+        ((1000, 3), (0,)),
+        ((40, 300), (0,)),
+        ((2, 49, 300), (1,)),
         ((70, 33), (1,)),
-        ((2, 3, 17, 19), (2, 3)), ((2, 3, 17, 19), (0, 2)), ((600, 5, 2), (0, 2)), ((3000,), (0,)),
-    ]:  # fmt: skip
+        ((2, 3, 17, 19), (2, 3)),
+        ((2, 3, 17, 19), (0, 2)),
+        ((600, 5, 2), (0, 2)),
+        ((3000,), (0,)),
+    ]:
         x = floats(shape) if op != "reduce_prod" else 1 + (floats(shape) - 1) / 100
         check(op, x, axes=axes, keepdims=False, tolerance=2e-5)
         check(op, x.astype(np.float16), axes=axes, keepdims=True, tolerance=4e-3)

@@ -48,9 +48,17 @@ def operands(case: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """The inputs without bias, residual and slopes, and the window."""
     deep, kernel = case["image"][-1], case.get("kernel", (3, 3))
     middle = case["middle"] or deep
-    ins = [floats(*case["image"]), packed(middle, case["channels"]), None, None, None,
-           floats(*kernel, middle), None, packed(deep, middle) if case["middle"] else None,
-           None]  # fmt: skip
+    ins = [
+        floats(*case["image"]),
+        packed(middle, case["channels"]),
+        None,
+        None,
+        None,
+        floats(*kernel, middle),
+        None,
+        packed(deep, middle) if case["middle"] else None,
+        None,
+    ]
     pad = case.get("pad", (1, 1, 1, 1) if kernel == (3, 3) else (0, 0, 0, 0))
     return ins, {"channels": case["channels"], "stride": case.get("stride", (1, 1)), "pad": pad}
 
@@ -64,11 +72,26 @@ def test_separable(case: dict[str, Any]) -> None:
     ins[2], ins[3], ins[6] = floats(case["channels"]), floats(*y.shape), floats(middle)
     ins[8] = floats(middle) if case["middle"] else None
     relu6 = {"act": "clip", "act_args": (0.0, 6.0)}
-    check("cpu.separable", *ins, **attrs, taps_act="clip", taps_args=(0.0, 6.0), expand_act="clip",
-          expand_args=(0.0, 6.0))  # fmt: skip
+    check(
+        "cpu.separable",
+        *ins,
+        **attrs,
+        taps_act="clip",
+        taps_args=(0.0, 6.0),
+        expand_act="clip",
+        expand_args=(0.0, 6.0),
+    )
     check("cpu.separable", *ins, **attrs, **relu6, taps_act="hardswish", expand_act="relu")
-    check("cpu.separable", *ins, **attrs, act="relu", add_last=True, taps_act="swish",
-          taps_args=(1.0,), expand_act="hardswish")  # fmt: skip
+    check(
+        "cpu.separable",
+        *ins,
+        **attrs,
+        act="relu",
+        add_last=True,
+        taps_act="swish",
+        taps_args=(1.0,),
+        expand_act="hardswish",
+    )
     ins[4] = -ins[2]
     check("cpu.separable", *ins, **attrs, act="prelu", add_last=True)
 
@@ -85,8 +108,11 @@ def test_the_bits_are_those_of_single_layers(case: dict[str, Any], isa: str) -> 
     ins[8] = ins[8] if case["middle"] else None
     plain = {"act": "none", "act_args": (), "add_last": False}
     relu6, swish = {"act": "clip", "act_args": (0.0, 6.0)}, {"act": "hardswish", "act_args": ()}
-    inner = {f"{part}_{k.removeprefix('act_')}": v for part, act in (("taps", relu6),
-             ("expand", swish)) for k, v in act.items()}  # fmt: skip
+    inner = {
+        f"{part}_{k.removeprefix('act_')}": v
+        for part, act in (("taps", relu6), ("expand", swish))
+        for k, v in act.items()
+    }
     for parts in (1, 2, 3):
         (got,) = native.run_kernel(
             found["cpu.separable"], ins, {**attrs, **plain, **inner}, 1, parts
@@ -96,16 +122,26 @@ def test_the_bits_are_those_of_single_layers(case: dict[str, Any], isa: str) -> 
             wide = {**ONE, "channels": middle, **plain, **swish, **made}
             (x,) = native.run_kernel(found["cpu.conv"], [x, ins[7], ins[8]], wide)
         window = {"stride": attrs["stride"], "pad": attrs["pad"], "dilation": (1, 1)}
-        (x,) = native.run_kernel(found["cpu.depthwise"], [x, ins[5], ins[6]],
-                                 {**window, **plain, **relu6, **made})  # fmt: skip
+        (x,) = native.run_kernel(
+            found["cpu.depthwise"], [x, ins[5], ins[6]], {**window, **plain, **relu6, **made}
+        )
         last = {**ONE, "channels": case["channels"], **plain, **made}
         (want,) = native.run_kernel(found["cpu.conv"], [x, ins[1], ins[2]], last)
         np.testing.assert_array_equal(got, want)
 
 
-GOOD: dict[str, Any] = {"channels": 8, "stride": (1, 1), "pad": (1, 1, 1, 1), "act": "none",
-        "act_args": (), "add_last": False, "taps_act": "none", "taps_args": (),
-        "expand_act": "none", "expand_args": ()}  # fmt: skip
+GOOD: dict[str, Any] = {
+    "channels": 8,
+    "stride": (1, 1),
+    "pad": (1, 1, 1, 1),
+    "act": "none",
+    "act_args": (),
+    "add_last": False,
+    "taps_act": "none",
+    "taps_args": (),
+    "expand_act": "none",
+    "expand_args": (),
+}
 
 
 @pytest.mark.parametrize(
@@ -175,5 +211,6 @@ def test_the_op_refuses_with_words() -> None:
         with pytest.raises(BadInput, match=words):
             separable(*values, **GOOD)
     with pytest.raises(BadInput, match="between the products"):
-        separable(*[None if a is None else constant(a) for a in ins],
-                  **{**GOOD, "taps_act": "prelu"})  # fmt: skip
+        separable(
+            *[None if a is None else constant(a) for a in ins], **{**GOOD, "taps_act": "prelu"}
+        )

@@ -28,15 +28,28 @@ def weights(k, n, bits, block):
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 20])
-@pytest.mark.parametrize(("k", "n", "block"),
-                         [(1, 1, 1), (33, 70, 33), (64, 16, 32), (80, 65, 32), (7, 40, 2),
-                          (130, 33, 64)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("k", "n", "block"),
+    [(1, 1, 1), (33, 70, 33), (64, 16, 32), (80, 65, 32), (7, 40, 2), (130, 33, 64)],
+)
 def test_product(bits, m, k, n, block):
     w, scale, zero = weights(k, n, bits, block)
     x = floats(m, k)
     check("cpu.wgemm", x, w, None, None, None, scale, None, n=n, bits=bits, block=block)
-    check("cpu.wgemm", x, w, None, None, None, scale, zero, n=n, bits=bits, block=block,
-          tolerance=1e-4)  # fmt: skip
+    check(
+        "cpu.wgemm",
+        x,
+        w,
+        None,
+        None,
+        None,
+        scale,
+        zero,
+        n=n,
+        bits=bits,
+        block=block,
+        tolerance=1e-4,
+    )
 
 
 @pytest.mark.parametrize("act", ["none", "relu", "gelu", "prelu"])
@@ -45,8 +58,21 @@ def test_product(bits, m, k, n, block):
 def test_epilogue(act, add_last, m):
     w, scale, _ = weights(24, 40, 4, 8)
     slope = floats(40) if act == "prelu" else None
-    check("cpu.wgemm", floats(1, m, 24), w, floats(40), floats(1, m, 40), slope, scale, None, n=40,
-          bits=4, block=8, act=act, add_last=add_last)  # fmt: skip
+    check(
+        "cpu.wgemm",
+        floats(1, m, 24),
+        w,
+        floats(40),
+        floats(1, m, 40),
+        slope,
+        scale,
+        None,
+        n=40,
+        bits=4,
+        block=8,
+        act=act,
+        add_last=add_last,
+    )
 
 
 def test_empty():
@@ -75,8 +101,9 @@ def test_every_spelling_keeps_weights_packed(dtype, symmetric, group, way):
     if turn:
         parts = [None if p is None else np.ascontiguousarray(p.T) for p in parts]
     axis = (0 if group else 1) ^ turn
-    real = ops.dequantize_linear(*[None if p is None else constant(p) for p in parts], axis=axis,
-                                 block_size=group)  # fmt: skip
+    real = ops.dequantize_linear(
+        *[None if p is None else constant(p) for p in parts], axis=axis, block_size=group
+    )
     x = Value(Type("f32", (80,) if way == "vector" else (6, 80)), "x")
     if way == "gemm":
         y = ops.gemm(x, real, constant(floats(33)), trans_b=True)

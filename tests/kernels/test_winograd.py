@@ -109,8 +109,14 @@ def test_error_relative_to_the_range(
     """The bounds that docs/kernels.md states, on what a relu has left."""
     x, w = np.maximum(floats(1, side, side, deep), 0), taps(deep, channels)
     want = plain(x, w, (1, 1, 1, 1))
-    attrs = {"tile": tile, "channels": channels, "pad": (1, 1, 1, 1), "act": "none",
-             "act_args": (), "add_last": False}  # fmt: skip
+    attrs = {
+        "tile": tile,
+        "channels": channels,
+        "pad": (1, 1, 1, 1),
+        "act": "none",
+        "act_args": (),
+        "add_last": False,
+    }
     for kernel in native.kernels():
         if (kernel.op.name, kernel.isa) == ("cpu.winograd", isa):
             if kernel.needs & ~native.machine():
@@ -121,8 +127,14 @@ def test_error_relative_to_the_range(
             assert np.sqrt(np.mean(wrong**2)) < bound / 8
 
 
-GOOD = {"tile": 4, "channels": 8, "pad": (1, 1, 1, 1), "act": "none", "act_args": (),
-        "add_last": False}  # fmt: skip
+GOOD = {
+    "tile": 4,
+    "channels": 8,
+    "pad": (1, 1, 1, 1),
+    "act": "none",
+    "act_args": (),
+    "add_last": False,
+}
 
 
 @pytest.mark.parametrize(

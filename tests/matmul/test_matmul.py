@@ -35,8 +35,18 @@ def want(types, a, b, a_scale=1.0, a_zero=0, b_scale=1.0, b_zero=0, c_scale=1.0,
     if scale.ndim == 2:
         size = len(b) // len(scale)
         spread = np.broadcast_to(zero, scale.shape)
-        parts = [want(f"{kind},i8,f32", a[:, i * size :][:, :size], b[i * size :][:size],
-                      a_scale, a_zero, scale[i], spread[i]) for i in range(len(scale))]  # fmt: skip
+        parts = [
+            want(
+                f"{kind},i8,f32",
+                a[:, i * size :][:, :size],
+                b[i * size :][:size],
+                a_scale,
+                a_zero,
+                scale[i],
+                spread[i],
+            )
+            for i in range(len(scale))
+        ]
         real = np.sum(parts, 0, np.float32)
         return real if result != "i8" else rounded(real / np.float32(c_scale), c_zero)
     if kind == "f16":
@@ -61,8 +71,9 @@ def agree(types, got, right):
     if result in ("i8", "i16", "i32") or (kind != "f16" and result == "f32"):
         np.testing.assert_array_equal(got, right)
     else:
-        np.testing.assert_allclose(got.astype(np.float64), right, rtol=0,
-                                   atol=FLOAT[result] * np.abs(right).max())  # fmt: skip
+        np.testing.assert_allclose(
+            got.astype(np.float64), right, rtol=0, atol=FLOAT[result] * np.abs(right).max()
+        )
 
 
 def targets(types):
@@ -93,8 +104,12 @@ def test_every_combination(types, target):
 @pytest.mark.parametrize("types", ["i8,i8,f32", "i8,i8,i8"])
 def test_groups_of_rows_have_their_scales(types, target):
     a, b = draw("i8", M, K), draw("i8", K, N, seed=1) // 2
-    given = {"b_scale": np.random.default_rng(2).uniform(0.01, 0.02, (2, N)).astype(np.float32),
-             "b_zero": np.full((2, N), 5), "a_zero": 4, "a_scale": 0.1}  # fmt: skip
+    given = {
+        "b_scale": np.random.default_rng(2).uniform(0.01, 0.02, (2, N)).astype(np.float32),
+        "b_zero": np.full((2, N), 5),
+        "a_zero": 4,
+        "a_scale": 0.1,
+    }
     given |= {"c_scale": 0.3} if types.endswith("i8") else {}
     mm = intaglio.Matmul(b, types=types, m=M, target=target, **given)
     np.testing.assert_allclose(mm(a), want(types, a, b, **given), rtol=1e-5, atol=1e-3)
@@ -118,8 +133,14 @@ def test_groups_of_weights_for_floats(types, target):
 def test_native_layouts(target):
     a, b = draw("i8", M, K), draw("i8", K, N, seed=1)
     plain = intaglio.Matmul(b, m=M, target=target)
-    mm = intaglio.Matmul(plain.native("B", b), m=M, target=target, a_layout="native",
-                         b_layout="native", c_layout="native")  # fmt: skip
+    mm = intaglio.Matmul(
+        plain.native("B", b),
+        m=M,
+        target=target,
+        a_layout="native",
+        b_layout="native",
+        c_layout="native",
+    )
     got = mm(mm.native("A", a))
     assert got.shape == (N // 4, M, 4)
     np.testing.assert_array_equal(mm.normal("C", got), plain(a))
@@ -177,8 +198,11 @@ def test_rows_of_several_calls_share_the_constants():
 def test_long_sums_go_in_parts():
     """A unit of rk3588 reads 8192 channels; what is longer is summed up by the CPU, exactly."""
     a, b = draw("i8", 2, 16384), draw("i8", 16384, 32, seed=1)
-    for types, given in (("i8,i8,i32", {}), ("i8,i8,i8", {"b_scale": 1e-3}),
-                         ("i8,i8,f32", {"b_scale": np.linspace(1, 2, 32)})):  # fmt: skip
+    for types, given in (
+        ("i8,i8,i32", {}),
+        ("i8,i8,i8", {"b_scale": 1e-3}),
+        ("i8,i8,f32", {"b_scale": np.linspace(1, 2, 32)}),
+    ):
         mm = intaglio.Matmul(b, types=types, m=2, target="rk3588", **given)
         np.testing.assert_array_equal(mm(a), want(types, a, b, **given))
 
@@ -282,8 +306,12 @@ def said(*words):
 
 def test_the_command_says_limits_layouts_and_time():
     text = said("--chip", "rk3588", "--m", "1,8", "--k", "128", "--n", "64", "--run")
-    for words in ("N is a multiple of 32, at most 4096", "native      A 8x1x16  B 2x4x32x32  C 16",
-                  "M 8: simulated in", "the same bits"):  # fmt: skip
+    for words in (
+        "N is a multiple of 32, at most 4096",
+        "native      A 8x1x16  B 2x4x32x32  C 16",
+        "M 8: simulated in",
+        "the same bits",
+    ):
         assert words in text
     assert "differ" not in text
     rows = json.loads(said("--m", "1", "--k", "128", "--n", "64", "--types", "i8,i4,i32", "--json"))
@@ -292,8 +320,17 @@ def test_the_command_says_limits_layouts_and_time():
     assert all("does not multiply i8,i4,i32" in r["refused"] for r in rows if "refused" in r)
 
 
-@pytest.mark.parametrize("words", [["--m", "x"], ["--m", "0"], ["--types", "i8"], ["--chip", "k9"],
-                                   ["--cores", "9"], ["--k", "33"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--m", "x"],
+        ["--m", "0"],
+        ["--types", "i8"],
+        ["--chip", "k9"],
+        ["--cores", "9"],
+        ["--k", "33"],
+    ],
+)
 def test_the_command_refuses(words):
     with pytest.raises(IntaglioError):
         said("--chip", "rk3588", "--k", "64", "--n", "64", *words)

@@ -44,8 +44,15 @@ class Builder:
         self.program.sram += -(-size // ALIGN) * ALIGN
         return at
 
-    def feature(self, dtype: str, shape: tuple[int, int, int], c2: int = 16, first: int = 0,
-                space: str = "sram", slack: int = 0) -> Feature:  # fmt: skip
+    def feature(
+        self,
+        dtype: str,
+        shape: tuple[int, int, int],
+        c2: int = 16,
+        first: int = 0,
+        space: str = "sram",
+        slack: int = 0,
+    ) -> Feature:
         """A new feature; `slack` pixels lie unused at the end of each row."""
         c, h, w = shape
         pixel = c2 * dtypes.numpy_of(dtype).itemsize
@@ -58,8 +65,9 @@ class Builder:
         return Feature(space, at, dtype, c, h, w, c2, h * row, row, pixel, first)
 
     # ---- instructions --------------------------------------------------------------------------
-    def emit(self, op: str, *, wait: tuple[int, ...] | None = None, barrier: int = 0,
-             **fields: Any) -> Instruction:  # fmt: skip
+    def emit(
+        self, op: str, *, wait: tuple[int, ...] | None = None, barrier: int = 0, **fields: Any
+    ) -> Instruction:
         done = self.count[self.core]
         if op in ("conv", "depthwise", "pool", "eltwise", "matmul"):
             fields = {"least": -np.inf, "most": np.inf, **fields}
@@ -106,9 +114,17 @@ class Builder:
             "store", src=f, dst=plain("output", len(self.program.outputs) - 1, f.dtype, shape)
         )
 
-    def product(self, op: str, src: Feature, dst: Feature, kernel: tuple[int, int] = (3, 3),
-                atoms: tuple[int, int] = (16, 16), sparse: int = 0, weights: str = "",
-                **fields: Any) -> None:  # fmt: skip
+    def product(
+        self,
+        op: str,
+        src: Feature,
+        dst: Feature,
+        kernel: tuple[int, int] = (3, 3),
+        atoms: tuple[int, int] = (16, 16),
+        sparse: int = 0,
+        weights: str = "",
+        **fields: Any,
+    ) -> None:
         """conv or depthwise with random weights and parameters that use the range of dst."""
         real = src.dtype == "f16"
         kind = weights or ("f16" if real else "i8")
@@ -138,13 +154,29 @@ class Builder:
         at, data = self.constant(np.frombuffer(params, np.uint8)), packed.nbytes
         limits = (0, 0) if dtypes.is_float(dst.dtype) else dtypes.limits(dst.dtype)
         usual: dict[str, Any] = {
-            "stride": (1, 1), "dilation": (1, 1), "pad": (0, 0), "residual": None,
-            "x_zero": 0 if real else 3, "y_zero": 5, "low": limits[0], "high": limits[1],
+            "stride": (1, 1),
+            "dilation": (1, 1),
+            "pad": (0, 0),
+            "residual": None,
+            "x_zero": 0 if real else 3,
+            "y_zero": 5,
+            "low": limits[0],
+            "high": limits[1],
             "weight_type": dtypes.TABLE[kind].code,
-        }  # fmt: skip
-        self.emit(op, src=src, dst=dst, kernel=kernel, weights=self.constant(packed),
-                  weight_bytes=data, params=at, sparse=sparse, out_atom=atoms[0], in_atom=atoms[1],
-                  **{**usual, **fields})  # fmt: skip
+        }
+        self.emit(
+            op,
+            src=src,
+            dst=dst,
+            kernel=kernel,
+            weights=self.constant(packed),
+            weight_bytes=data,
+            params=at,
+            sparse=sparse,
+            out_atom=atoms[0],
+            in_atom=atoms[1],
+            **{**usual, **fields},
+        )
 
     def thinned(self, atoms: np.ndarray, form: int) -> np.ndarray:
         """Some weights of each group made 0, so that the form can store the rest."""
@@ -170,10 +202,14 @@ class Builder:
             Tensor(Type("u8", code.shape), "code", data=code),
             Tensor.const(weights, Type("u8", weights.shape)),
         ]
-        ins = [Tensor(Type(p.dtype, p.shape), "input", slot=i, name=f"x{i}")
-               for i, p in enumerate(self.program.inputs)]  # fmt: skip
-        outs = [Tensor(Type(p.dtype, p.shape), "output", slot=i, name=f"y{i}")
-                for i, p in enumerate(self.program.outputs)]  # fmt: skip
+        ins = [
+            Tensor(Type(p.dtype, p.shape), "input", slot=i, name=f"x{i}")
+            for i, p in enumerate(self.program.inputs)
+        ]
+        outs = [
+            Tensor(Type(p.dtype, p.shape), "output", slot=i, name=f"y{i}")
+            for i, p in enumerate(self.program.outputs)
+        ]
         return Plan([*ins], outs, [Step("npu.run", [*first, *ins], outs, origin="module_0")])
 
     def check(self) -> list[np.ndarray]:
@@ -206,11 +242,32 @@ def everything(seed: int = 0, c2: int = 16) -> Builder:
     b.product("conv", x, y, pad=(1, 1), sparse=1)
     b.product("depthwise", y, z, stride=(2, 2), pad=(1, 1), residual=None)
     p, e = b.feature("i8", (24, 3, 3), c2=c2), b.feature("i8", (24, 3, 3), c2=c2)
-    b.emit("pool", src=y, dst=p, kernel=(3, 3), stride=(2, 2), dilation=(1, 1), pad=(1, 1), kind=1,
-           x_scale=1.0, y_scale=0.5, **ends)  # fmt: skip
+    b.emit(
+        "pool",
+        src=y,
+        dst=p,
+        kernel=(3, 3),
+        stride=(2, 2),
+        dilation=(1, 1),
+        pad=(1, 1),
+        kind=1,
+        x_scale=1.0,
+        y_scale=0.5,
+        **ends,
+    )
     b.emit("eltwise", src=z, other=p, dst=e, kind=0, a_factor=0.5, b_factor=0.7, **ends)
-    b.emit("pool", src=y, dst=z, kernel=(2, 2), stride=(2, 2), dilation=(1, 1), pad=(0, 0), kind=0,
-           low=-50, high=60)  # fmt: skip
+    b.emit(
+        "pool",
+        src=y,
+        dst=z,
+        kernel=(2, 2),
+        stride=(2, 2),
+        dilation=(1, 1),
+        pad=(0, 0),
+        kind=0,
+        low=-50,
+        high=60,
+    )
     b.emit("eltwise", src=e, other=z, dst=e, kind=1, a_factor=0.01, **ends)
     b.emit("lut", src=e, dst=z, **looked_up)
     large, again = b.feature("i8", (24, 6, 6), c2=c2), b.feature("i8", (24, 6, 6), c2=c2)
@@ -241,11 +298,33 @@ def _of_16_bits(b: Builder, x: str, kind: str, c2: int) -> None:
     looked_up = {"table": b.constant(table), "entries": len(table)}
     b.product("conv", image, y, pad=(1, 1), weights=kind, **looked_up)
     b.product("depthwise", y, z, pad=(1, 1), weights=kind, residual=image, r_factor=0.5)
-    b.emit("pool", src=z, dst=y, kernel=(3, 3), stride=(1, 1), dilation=(1, 1), pad=(1, 1), kind=1,
-           x_scale=1.0, y_scale=0.5, **ends)  # fmt: skip
+    b.emit(
+        "pool",
+        src=z,
+        dst=y,
+        kernel=(3, 3),
+        stride=(1, 1),
+        dilation=(1, 1),
+        pad=(1, 1),
+        kind=1,
+        x_scale=1.0,
+        y_scale=0.5,
+        **ends,
+    )
     b.emit("eltwise", src=y, other=z, dst=z, kind=1, a_factor=0.01, b_factor=0.7, **ends)
-    b.emit("pool", src=z, dst=y, kernel=(3, 3), stride=(1, 1), dilation=(1, 1), pad=(1, 1), kind=0,
-           x_scale=1.0, y_scale=1.0, **ends)  # fmt: skip
+    b.emit(
+        "pool",
+        src=z,
+        dst=y,
+        kernel=(3, 3),
+        stride=(1, 1),
+        dilation=(1, 1),
+        pad=(1, 1),
+        kind=0,
+        x_scale=1.0,
+        y_scale=1.0,
+        **ends,
+    )
     b.emit("eltwise", src=y, other=z, dst=z, kind=0, a_factor=0.5, b_factor=0.5, **ends)
     b.emit("lut", src=z, dst=y, **looked_up)
     rows = replace(y, width=1)

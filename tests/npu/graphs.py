@@ -54,8 +54,12 @@ class Net:
         groups = int(self.rng.choice([g for g in (1, 1, 2, channels) if channels % g == 0]))
         many = groups * int(self.rng.integers(1, 4)) if self.rng.random() < 0.7 else channels
         kernel = tuple(int(min(k, d)) for k, d in zip(self.rng.integers(1, 4, 2), x.shape[2:]))  # noqa: B905
-        window = {"stride": tuple(map(int, self.rng.integers(1, 3, 2))), "dilation": (1, 1),
-                  "pad": tuple(map(int, self.rng.integers(0, 2, 4))), "groups": groups}  # fmt: skip
+        window = {
+            "stride": tuple(map(int, self.rng.integers(1, 3, 2))),
+            "dilation": (1, 1),
+            "pad": tuple(map(int, self.rng.integers(0, 2, 4))),
+            "groups": groups,
+        }
         w = self.weights(many, channels // groups, kernel)
         if self.rng.random() < 0.2:  # not symmetric, so that they need nine bits
             u8 = constant(codes(self.rng, "u8", *w[0].shape))
@@ -84,8 +88,11 @@ class Net:
     def pair(self) -> Value:
         a = self.pick()
         made = ops.qlinear_add if self.rng.random() < 0.5 else ops.qlinear_mul
-        alike = [v for v in self.live
-                 if v.type.rank == 4 and all(n in (1, m) for n, m in zip(v.shape, a.shape))]  # noqa: B905 # fmt: skip
+        alike = [
+            v
+            for v in self.live
+            if v.type.rank == 4 and all(n in (1, m) for n, m in zip(v.shape, a.shape, strict=True))
+        ]
         b = alike[int(self.rng.integers(len(alike)))]
         pair = (self.of(a), self.of(b)) if self.rng.random() < 0.5 else (self.of(b), self.of(a))
         return made(*pair[0], *pair[1], *self.result())
@@ -93,15 +100,20 @@ class Net:
     def pool(self) -> Value:
         x = self.pick()
         kernel = tuple(int(min(k, d)) for k, d in zip(self.rng.integers(1, 4, 2), x.shape[2:]))  # noqa: B905
-        window = {"kernel": kernel, "stride": (int(self.rng.integers(1, 3)), 1), "dilation": (1, 1),
-                  "pad": tuple(int(self.rng.integers(0, k)) for k in kernel * 2)}  # fmt: skip
+        window = {
+            "kernel": kernel,
+            "stride": (int(self.rng.integers(1, 3)), 1),
+            "dilation": (1, 1),
+            "pad": tuple(int(self.rng.integers(0, k)) for k in kernel * 2),
+        }
         kind = self.rng.choice(["max", "avg", "mean"])
         if kind == "max":
             return ops.max_pool(x, **window)
         if kind == "avg":
             counted = bool(self.rng.random() < 0.5)
-            return ops.qlinear_avg_pool(*self.of(x), *self.result(), **window,
-                                        count_include_pad=counted)  # fmt: skip
+            return ops.qlinear_avg_pool(
+                *self.of(x), *self.result(), **window, count_include_pad=counted
+            )
         return ops.qlinear_mean(*self.of(x), *self.result(), axes=(2, 3), keepdims=True)
 
     def move(self) -> Value:
@@ -138,16 +150,18 @@ class Net:
     def product(self) -> Value:
         """Of two activations, as in attention."""
         x = self.pick()
-        return ops.qlinear_matmul(*self.of(x), *self.of(ops.transpose(x, perm=(0, 1, 3, 2))),
-                                  *self.result())  # fmt: skip
+        return ops.qlinear_matmul(
+            *self.of(x), *self.of(ops.transpose(x, perm=(0, 1, 3, 2))), *self.result()
+        )
 
     def linear(self, x: Value) -> Value:
         k, n = x.type.size // x.shape[0], 5
         w = constant(codes(self.rng, "i8", n, k, 1))
         of_w = constant(np.float32(0.01)), constant(np.int8(0))
         flat = ops.reshape(x, shape=(x.shape[0], k, 1))
-        return ops.qlinear_conv(*self.of(flat), w, *of_w, stride=(1,), pad=(0, 0), dilation=(1,),
-                                groups=1)  # fmt: skip
+        return ops.qlinear_conv(
+            *self.of(flat), w, *of_w, stride=(1,), pad=(0, 0), dilation=(1,), groups=1
+        )
 
 
 @st.composite
@@ -157,8 +171,17 @@ def networks(draw: Any, most: int = 8) -> tuple[Graph, dict[str, np.ndarray]]:
     extents = (int(rng.integers(1, 7)), int(rng.integers(2, 8)), int(rng.integers(2, 8)))
     x = Value(Type(str(rng.choice(BYTES)), (int(rng.integers(1, 3)), *extents)), "x")
     net = Net(rng, [x])
-    steps = [net.conv, net.conv, net.conv, net.function, net.pair, net.pool, net.move, net.detour,
-             net.product]  # fmt: skip
+    steps = [
+        net.conv,
+        net.conv,
+        net.conv,
+        net.function,
+        net.pair,
+        net.pool,
+        net.move,
+        net.detour,
+        net.product,
+    ]
     for _ in range(draw(st.integers(1, most))):
         net.live.append(steps[int(rng.integers(len(steps)))]())
     ends = [net.live[-1], *([net.pick()] if rng.random() < 0.3 else [])]

@@ -40,10 +40,20 @@ class Maker:
     def zero(self, number: int) -> int:
         return 0 if self.kind == "f16" else number
 
-    def conv(self, x: Value, channels: int, kernel: int = 1, stride: int = 1, *,
-             pad: int | None = None, dilation: int = 1, residual: Value | None = None,
-             depthwise: bool = False, table: bool = False,
-             dtype: str | None = None) -> Value:  # fmt: skip
+    def conv(
+        self,
+        x: Value,
+        channels: int,
+        kernel: int = 1,
+        stride: int = 1,
+        *,
+        pad: int | None = None,
+        dilation: int = 1,
+        residual: Value | None = None,
+        depthwise: bool = False,
+        table: bool = False,
+        dtype: str | None = None,
+    ) -> Value:
         pad = kernel // 2 * dilation if pad is None else pad
         deep = 1 if depthwise else x.shape[1]
         w, near = self.weights((channels, deep, kernel, kernel))
@@ -61,21 +71,53 @@ class Maker:
             rest |= {"base": -128}
         entries = self.table() if table else None
         op = ops.depthwise if depthwise else ops.conv
-        return op(x, w, scale, bias, residual, entries, stride=(stride, stride), pad=(pad,) * 4,
-                  dilation=(dilation, dilation), x_zero=self.zero(5), y_zero=-3,
-                  origin=f"conv{channels}", **rest)  # fmt: skip
+        return op(
+            x,
+            w,
+            scale,
+            bias,
+            residual,
+            entries,
+            stride=(stride, stride),
+            pad=(pad,) * 4,
+            dilation=(dilation, dilation),
+            x_zero=self.zero(5),
+            y_zero=-3,
+            origin=f"conv{channels}",
+            **rest,
+        )
 
-    def pool(self, x: Value, kind: str, kernel: int, stride: int, pad: int = 0,
-             count: bool = False) -> Value:  # fmt: skip
-        return ops.pool(x, kind=kind, kernel=(kernel, kernel), stride=(stride, stride),
-                        pad=(pad,) * 4, dilation=(1, 1), count_include_pad=count,
-                        x_zero=self.zero(2), y_zero=1, x_scale=0.11, y_scale=0.07,
-                        **ENDS[self.kind])  # fmt: skip
+    def pool(
+        self, x: Value, kind: str, kernel: int, stride: int, pad: int = 0, count: bool = False
+    ) -> Value:
+        return ops.pool(
+            x,
+            kind=kind,
+            kernel=(kernel, kernel),
+            stride=(stride, stride),
+            pad=(pad,) * 4,
+            dilation=(1, 1),
+            count_include_pad=count,
+            x_zero=self.zero(2),
+            y_zero=1,
+            x_scale=0.11,
+            y_scale=0.07,
+            **ENDS[self.kind],
+        )
 
     def mean(self, x: Value) -> Value:
         """Of whole images."""
-        return ops.pool(x, kind="avg", kernel=x.shape[2:], stride=(1, 1), pad=(0,) * 4,
-                        dilation=(1, 1), x_scale=0.1, y_scale=0.1, **ENDS[self.kind])  # fmt: skip
+        return ops.pool(
+            x,
+            kind="avg",
+            kernel=x.shape[2:],
+            stride=(1, 1),
+            pad=(0,) * 4,
+            dilation=(1, 1),
+            x_scale=0.1,
+            y_scale=0.1,
+            **ENDS[self.kind],
+        )
 
     def weights(self, shape: tuple[int, ...]) -> tuple[np.ndarray, float]:
         """Some, and the factor for one product of them."""
@@ -94,8 +136,16 @@ class Maker:
 
     def join(self, kind: str, a: Value, b: Value) -> Value:
         factor = 0.01 if kind == "mul" else 0.6
-        return ops.eltwise(a, b, kind=kind, a_zero=self.zero(1), b_zero=self.zero(-2),
-                           a_factor=factor, b_factor=0.4, **ENDS[self.kind])  # fmt: skip
+        return ops.eltwise(
+            a,
+            b,
+            kind=kind,
+            a_zero=self.zero(1),
+            b_zero=self.zero(-2),
+            a_factor=factor,
+            b_factor=0.4,
+            **ENDS[self.kind],
+        )
 
     def lut(self, x: Value) -> Value:
         return ops.lut(x, self.table(), base=0 if self.kind == "f16" else -128)
@@ -137,8 +187,12 @@ def anything(seed: int, kind: str = "i8") -> Graph:
     """A random network of every op, of odd channels and extents."""
     m = Maker(seed, kind)
     draw = m.draw
-    x = m.image(draw.choice((1, 1, 2)), draw.choice((1, 3, 16, 20)), draw.randint(5, 24),
-                draw.randint(5, 24))  # fmt: skip
+    x = m.image(
+        draw.choice((1, 1, 2)),
+        draw.choice((1, 3, 16, 20)),
+        draw.randint(5, 24),
+        draw.randint(5, 24),
+    )
     made = [m.conv(x, draw.choice((8, 16, 33)), 3)]
     for _ in range(draw.randint(2, 9)):
         made.append(_layer(m, draw.choice(made[-3:]), made))
@@ -152,12 +206,33 @@ def _layer(m: Maker, y: Value, made: Sequence[Value]) -> Value:
     beside = [v for v in made if v.shape[2:] == y.shape[2:]]
     kernel = draw.choice((1, 3, 5)) if min(height, width) >= 5 else 1
     stride = draw.choice((1, 1, 2)) if min(height, width) >= 4 else 1
-    kind = draw.choice(("conv", "conv", "residual", "depthwise", "max", "avg", "add", "mul",
-                        "spread", "lut", "resize", "concat", "slice"))  # fmt: skip
+    kind = draw.choice(
+        (
+            "conv",
+            "conv",
+            "residual",
+            "depthwise",
+            "max",
+            "avg",
+            "add",
+            "mul",
+            "spread",
+            "lut",
+            "resize",
+            "concat",
+            "slice",
+        )
+    )
     if kind == "conv":
         dilation = 2 if kernel == 3 and min(height, width) > 6 else 1
-        return m.conv(y, draw.choice((5, 16, 32, 40)), kernel, stride, dilation=dilation,
-                      table=draw.random() < 0.3)  # fmt: skip
+        return m.conv(
+            y,
+            draw.choice((5, 16, 32, 40)),
+            kernel,
+            stride,
+            dilation=dilation,
+            table=draw.random() < 0.3,
+        )
     if kind == "residual":
         return m.conv(draw.choice(beside), channels, kernel, residual=draw.choice(same))
     if kind == "depthwise":
@@ -178,8 +253,9 @@ def _layer(m: Maker, y: Value, made: Sequence[Value]) -> Value:
     return m.lut(y)
 
 
-def small_chip(sram: int, c2: int = 16, in_atom: int = 32, out_atom: int = 32,
-               align: int = 64, shared: int = 0) -> Chip:  # fmt: skip
+def small_chip(
+    sram: int, c2: int = 16, in_atom: int = 32, out_atom: int = 32, align: int = 64, shared: int = 0
+) -> Chip:
     """A chip of any measure, with the units of rk3588."""
     like = chips.load("rk3588")
     units = dict(like.units)
@@ -188,5 +264,4 @@ def small_chip(sram: int, c2: int = 16, in_atom: int = 32, out_atom: int = 32,
         units[name] = replace(units[name], in_atom=next(each), out_atom=next(each))
     assert all(isinstance(u, Unit) for u in units.values())
     kinds = dict.fromkeys(("i8", "u8", "i16", "f16"), c2)
-    return replace(like, name="small", sram=sram, c2=kinds, align=align, shared=shared,
-                   units=units)  # fmt: skip
+    return replace(like, name="small", sram=sram, c2=kinds, align=align, shared=shared, units=units)

@@ -110,8 +110,10 @@ def test_attention_goes_to_all_cores_where_that_is_sooner():
     score = ops.matmul(q, k, turned=True, **end)
     net = graph(x, m.conv(ops.matmul(score, v, **end), 64, 1))
     made = build(net, small_chip(1 << 20), cores=2)
-    work = [sum(i.queue == "compute" for i in made.program.instructions if i.core == c)
-            for c in range(2)]  # fmt: skip
+    work = [
+        sum(i.queue == "compute" for i in made.program.instructions if i.core == c)
+        for c in range(2)
+    ]
     assert made.facts.spread
     assert min(work) > 0
     feed = np.random.default_rng(1).integers(-128, 128, x.shape).astype(np.int8)

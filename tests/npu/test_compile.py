@@ -61,8 +61,9 @@ def test_a_package_says_what_stays_on_the_cpu(model):
 
 def test_the_command_line_tells_it_too(model, tmp_path):
     package = tmp_path / "model.itg"
-    done = CliRunner().invoke(cli, ["compile", str(model), "--target", "rk3588", "-o",
-                                     str(package)])  # fmt: skip
+    done = CliRunner().invoke(
+        cli, ["compile", str(model), "--target", "rk3588", "-o", str(package)]
+    )
     assert done.exit_code == 0, done.output
     assert "rk3588: 2 NPU programs with 2 of 3 ops" in done.output
     done = CliRunner().invoke(cli, ["inspect", str(package)])
@@ -84,8 +85,9 @@ def test_chips_are_found_by_name_or_file(tmp_path):
 def test_cores_and_layers_by_name(model, tmp_path):
     file = model
     out = ["-o", str(tmp_path / "m.itg")]
-    done = CliRunner().invoke(cli, ["compile", str(file), "--target", "rk3588", "--cores", "3",
-                                    "--by-layer", *out])  # fmt: skip
+    done = CliRunner().invoke(
+        cli, ["compile", str(file), "--target", "rk3588", "--cores", "3", "--by-layer", *out]
+    )
     assert done.exit_code == 0, done.output
     done = CliRunner().invoke(cli, ["inspect", out[1], "--asm"])
     assert "for rk3588, 3 cores" in done.output

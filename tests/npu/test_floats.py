@@ -59,12 +59,16 @@ def test_a_network_of_floats(chip):
     y = ops.swish(conv(y, 32, groups=32, bias=False))
     z = conv(y, 32, 1)
     y = ops.clip(ops.add(z, y), lo=0.0, hi=6.0)
-    y = ops.concat(ops.max_pool(y, kernel=(3, 3), stride=(1, 1), pad=(1,) * 4, dilation=(1, 1)),
-                   ops.part(y, 8, 24, axis=1), axis=1)  # fmt: skip
+    y = ops.concat(
+        ops.max_pool(y, kernel=(3, 3), stride=(1, 1), pad=(1,) * 4, dilation=(1, 1)),
+        ops.part(y, 8, 24, axis=1),
+        axis=1,
+    )
     gate = ops.sigmoid(conv(ops.reduce_mean(y, axes=(2, 3), keepdims=True), 48, 1))
     y = conv(ops.mul(y, gate), 64, stride=(2, 2))
-    y = ops.avg_pool(y, kernel=(2, 2), stride=(2, 2), pad=(0,) * 4, dilation=(1, 1),
-                     count_include_pad=False)  # fmt: skip
+    y = ops.avg_pool(
+        y, kernel=(2, 2), stride=(2, 2), pad=(0,) * 4, dilation=(1, 1), count_include_pad=False
+    )
     flat = ops.reshape(ops.relu(y), shape=(1, 64 * 8 * 8))
     w = RNG.normal(0, 1 / 64, (64 * 8 * 8, 10)).astype(np.float32)
     y = ops.add(ops.matmul(flat, constant(w)), constant(RNG.normal(0, 1, 10).astype(np.float32)))
@@ -104,8 +108,15 @@ def test_numbers_per_channel():
 def test_models_of_f16_need_no_option():
     x = image(1, 16, 48, 48, dtype="f16")
     y = ops.relu(conv(x, 32))
-    up = ops.resize(y, axes=(2, 3), shape=(96, 96), scales=(2.0, 2.0), mode="nearest",
-                    coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    up = ops.resize(
+        y,
+        axes=(2, 3),
+        shape=(96, 96),
+        scales=(2.0, 2.0),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     assert check(conv(up, 16), precision="f32") == []
 
 

@@ -16,13 +16,20 @@ def program() -> Program:
     outside = Feature("input", 0, "i8", 20, 4, 5, 1, 20, 5, 1, slot=1)
     conv = {"src": box, "dst": box, "kernel": (3, 3), "pad": (-1, 1), "r_factor": 1.5}
     return Program(
-        "rk3588", 2, 1 << 18, 100, 50,
+        "rk3588",
+        2,
+        1 << 18,
+        100,
+        50,
         [Port("i8", (1, 20, 4, 5)), Port("i8", (1, 20, 4, 5))],
         [Port("f32", (1, 7))],
-        [Instruction("load", {"src": outside, "dst": box}),
-         Instruction("conv", conv, core=1, layer=7, wait=(1, 0, 3), barrier=2)],
-        near=10, align=16,
-    )  # fmt: skip
+        [
+            Instruction("load", {"src": outside, "dst": box}),
+            Instruction("conv", conv, core=1, layer=7, wait=(1, 0, 3), barrier=2),
+        ],
+        near=10,
+        align=16,
+    )
 
 
 def test_programs_survive_encoding():

@@ -72,9 +72,13 @@ def refusal(y, chip="rk3588"):
 def conv(n, x, many=8, kernel=(3, 3), deep=None, result=None, **window):
     """A convolution with all that it needs."""
     deep = deep or x.shape[1] // window.get("groups", 1)
-    return ops.qlinear_conv(*n.of(x), *n.weights(many, deep, kernel), *(result or n.result("i8")),
-                            constant(RNG.integers(-99, 99, many).astype(np.int32)),
-                            **{**WINDOW, **window})  # fmt: skip
+    return ops.qlinear_conv(
+        *n.of(x),
+        *n.weights(many, deep, kernel),
+        *(result or n.result("i8")),
+        constant(RNG.integers(-99, 99, many).astype(np.int32)),
+        **{**WINDOW, **window},
+    )
 
 
 def test_products():
@@ -153,9 +157,15 @@ def test_rows_of_words_make_one_image():
     assert [op for op in ops_ if op != "reshape"] == ["transpose", *["npu.conv"] * 2, "transpose"]
     assert next(n for n in graph.nodes() if n.op == "npu.conv").inputs[0].shape == (1, 12, 7, 1)
     n, x = net(7, 12)
-    wide = ops.qlinear_conv(*n.of(ops.reshape(x, shape=(7, 12, 1))), *n.weights(4, 12, (1,)),
-                            *n.result("i16"), stride=(1,), pad=(0, 0), dilation=(1,),
-                            groups=1)  # fmt: skip
+    wide = ops.qlinear_conv(
+        *n.of(ops.reshape(x, shape=(7, 12, 1))),
+        *n.weights(4, 12, (1,)),
+        *n.result("i16"),
+        stride=(1,),
+        pad=(0, 0),
+        dilation=(1,),
+        groups=1,
+    )
     table = constant(codes(RNG, "u8", 500))
     made = ops.lookup_wide(ops.reshape(wide, shape=(1, 7, 4)), table, base=-200)
     assert lowered(made)[0].count("npu.lut") == 0
@@ -226,20 +236,30 @@ def test_moves():
     assert lowered(ops.resize(x, **half))[0] == ["npu.resize"]
 
 
-@pytest.mark.parametrize(("build", "words"), [
-    (lambda n, x: conv(n, x, stride=(9, 9)), "stride is 9; conv does at most 7"),
-    (lambda n, x: ops.resize(x, axes=(2,), shape=(6,), scales=(1.5,)), "equally often"),
-    (lambda n, x: ops.resize(x, axes=(2,), shape=(8,), scales=(2.0,), mode="linear"), "nearest"),
-    (lambda n, x: ops.concat(x, x, axis=2), "joins axis 2"),
-    (lambda n, x: ops.part(x, 1, 3, axis=3), "cuts axes [3]"),
-    (lambda n, x: ops.pad(x, before=(0,) * 4, after=(0, 0, 1, 1), mode="edge"), "'edge'"),
-    (lambda n, x: ops.lookup(x, constant(np.zeros(256, np.float32))), "a table of f32"),
-    (lambda n, x: ops.qlinear_mean(*n.of(x), *n.result(), axes=(1,)), "axes (1,)"),
-    (lambda n, x: ops.max_pool(x, kernel=(2, 2), stride=(1, 1), pad=(0,) * 4, dilation=(2, 2)),
-     "no gaps"),
-    (lambda n, x: ops.relu(ops.dequantize_linear(*n.of(x))), "computes in f32"),
-    (lambda n, x: ops.transpose(x, perm=(0, 2, 3, 1)), "no unit of rk3588 does transpose"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda n, x: conv(n, x, stride=(9, 9)), "stride is 9; conv does at most 7"),
+        (lambda n, x: ops.resize(x, axes=(2,), shape=(6,), scales=(1.5,)), "equally often"),
+        (
+            lambda n, x: ops.resize(x, axes=(2,), shape=(8,), scales=(2.0,), mode="linear"),
+            "nearest",
+        ),
+        (lambda n, x: ops.concat(x, x, axis=2), "joins axis 2"),
+        (lambda n, x: ops.part(x, 1, 3, axis=3), "cuts axes [3]"),
+        (lambda n, x: ops.pad(x, before=(0,) * 4, after=(0, 0, 1, 1), mode="edge"), "'edge'"),
+        (lambda n, x: ops.lookup(x, constant(np.zeros(256, np.float32))), "a table of f32"),
+        (lambda n, x: ops.qlinear_mean(*n.of(x), *n.result(), axes=(1,)), "axes (1,)"),
+        (
+            lambda n, x: ops.max_pool(
+                x, kernel=(2, 2), stride=(1, 1), pad=(0,) * 4, dilation=(2, 2)
+            ),
+            "no gaps",
+        ),
+        (lambda n, x: ops.relu(ops.dequantize_linear(*n.of(x))), "computes in f32"),
+        (lambda n, x: ops.transpose(x, perm=(0, 2, 3, 1)), "no unit of rk3588 does transpose"),
+    ],
+)
 def test_refusals_say_why(build, words):
     n, x = net(1, 4, 4, 4)
     assert words in refusal(build(n, x))
@@ -248,8 +268,10 @@ def test_refusals_say_why(build, words):
 def test_a_recurrent_layer_is_not_a_matter_of_types():
     w = constant(np.zeros((1, 16, 4), np.float32))
     y = ops.lstm(Value(Type("f32", (3, 1, 4)), "x"), w, w, hidden_size=4)[0]
-    assert refusal(y) == ("no unit of rk3588 keeps a state from step to step: "
-                          "write its steps as products and functions")  # fmt: skip
+    assert refusal(y) == (
+        "no unit of rk3588 keeps a state from step to step: "
+        "write its steps as products and functions"
+    )
 
 
 def test_a_chip_without_a_unit():
@@ -258,8 +280,10 @@ def test_a_chip_without_a_unit():
     n, x = net(1, 4, 4, 4)
     assert lowered(ops.channel_shuffle(x, groups=2), bare)[0] == ["npu.conv"]
     assert lowered(conv(n, x, 4, groups=4), bare)[0] == ["npu.conv"], "with zeros between"
-    assert refusal(ops.max_pool(x, kernel=(2, 2), stride=(1, 1), pad=(0,) * 4, dilation=(1, 1)),
-                   bare) == "bare has no unit for pool"  # fmt: skip
+    assert (
+        refusal(ops.max_pool(x, kernel=(2, 2), stride=(1, 1), pad=(0,) * 4, dilation=(1, 1)), bare)
+        == "bare has no unit for pool"
+    )
     wide = conv(n, x, result=n.result("i16"))
     assert "no tables" in refusal(
         ops.lookup_wide(wide, constant(codes(RNG, "i8", 9)), base=0), bare

@@ -14,8 +14,14 @@ def test_sums():
     assert found.weights == len(made.weights)
     assert found.commands == len(made.program.encode())
     assert found.shared <= 8 << 10
-    assert found.total == (found.weights + found.internal - found.shared + found.inputs
-                           + found.outputs + found.commands)  # fmt: skip
+    assert found.total == (
+        found.weights
+        + found.internal
+        - found.shared
+        + found.inputs
+        + found.outputs
+        + found.commands
+    )
     assert found.peak <= found.sram
     assert found.to_dict()["maps"][0]["place"] == "input"
 

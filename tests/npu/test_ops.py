@@ -59,8 +59,12 @@ def windowed(x, y, ky, kx, a):
 
 def slow_conv(x, w, scale, bias, residual, table, a, deep):
     """The same in loops; `deep`: whether every channel sees all others."""
-    counts = [(d + a["pad"][i] + a["pad"][i + 2] - a["dilation"][i] * (w.shape[i + 2] - 1) - 1)
-              // a["stride"][i] + 1 for i, d in enumerate(x.shape[2:])]  # fmt: skip
+    counts = [
+        (d + a["pad"][i] + a["pad"][i + 2] - a["dilation"][i] * (w.shape[i + 2] - 1) - 1)
+        // a["stride"][i]
+        + 1
+        for i, d in enumerate(x.shape[2:])
+    ]
     out = np.zeros((x.shape[0], w.shape[0], *counts), dtypes.numpy_of(a["dtype"]))
     for n, m, oy, ox in itertools.product(*map(range, out.shape)):
         total = int(bias[m])
@@ -128,11 +132,19 @@ def test_pools_see_real_numbers_only(data):
     a, _ = draw(endings(floats=False).filter(lambda e: e[1] is None and e[0]["dtype"] != "i16"))
     if kind == "max":
         a = {"dtype": name, "low": dtypes.limits(name)[0], "high": dtypes.limits(name)[1] - 9}
-    a |= {"kernel": (3, 2), "stride": (draw(st.integers(1, 2)), 1), "pad": (1, 0, 1, 1),
-          "dilation": (1, 1), "x_zero": int(x.flat[0])}  # fmt: skip
+    a |= {
+        "kernel": (3, 2),
+        "stride": (draw(st.integers(1, 2)), 1),
+        "pad": (1, 0, 1, 1),
+        "dilation": (1, 1),
+        "x_zero": int(x.flat[0]),
+    }
     if kind == "avg":
-        a |= {"x_scale": 0.1, "y_scale": float(f32(rng.uniform(0.05, 0.2))),
-              "count_include_pad": draw(st.booleans())}  # fmt: skip
+        a |= {
+            "x_scale": 0.1,
+            "y_scale": float(f32(rng.uniform(0.05, 0.2))),
+            "count_include_pad": draw(st.booleans()),
+        }
     got = run("npu.pool", x, kind=kind, **a)
     for n, c, oy, ox in itertools.product(*map(range, got.shape)):
         seen = [windowed(x[n, c], (oy, ox), *k, a) for k in np.ndindex(*a["kernel"])]
@@ -153,11 +165,17 @@ def test_pairs_of_images(data):
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     kind = draw(st.sampled_from(["add", "mul"]))
     spread = [d if draw(st.booleans()) else 1 for d in (3, 4, 2)]
-    left, right = (codes(rng, draw(st.sampled_from(["i8", "u8"])), 1, *s)
-                   for s in ((3, 4, 2), spread))  # fmt: skip
+    left, right = (
+        codes(rng, draw(st.sampled_from(["i8", "u8"])), 1, *s) for s in ((3, 4, 2), spread)
+    )
     a, table = draw(endings(floats=False))
-    a |= {"kind": kind, "a_zero": int(left.flat[0]), "b_zero": int(right.flat[0]),
-          "a_factor": float(f32(rng.uniform(0.01, 1))), "b_factor": 0.3}  # fmt: skip
+    a |= {
+        "kind": kind,
+        "a_zero": int(left.flat[0]),
+        "b_zero": int(right.flat[0]),
+        "a_factor": float(f32(rng.uniform(0.01, 1))),
+        "b_factor": 0.3,
+    }
     got = run("npu.eltwise", left, right, table, **a)
     other = np.broadcast_to(right, left.shape)
     for at in np.ndindex(*left.shape):
@@ -175,8 +193,9 @@ def test_products_of_two_images(turned, dtype):
     rng = np.random.default_rng(3)
     a, b = codes(rng, "i8", 2, 5, 4, 1), codes(rng, "u8", 2, *((5, 3) if turned else (3, 5)), 1)
     end = {"low": -128, "high": 100, "y_zero": 3} if dtype == "i8" else {}
-    got = run("npu.matmul", a, b, turned=turned, a_zero=1, b_zero=99, factor=0.01, dtype=dtype,
-              **end)  # fmt: skip
+    got = run(
+        "npu.matmul", a, b, turned=turned, a_zero=1, b_zero=99, factor=0.01, dtype=dtype, **end
+    )
     for n, c, m in np.ndindex(2, 3, 4):
         column = b[n, :, c, 0] if turned else b[n, c, :, 0]
         total = sum(
@@ -220,36 +239,68 @@ CONV = {"x_zero": 0, **WINDOW, **BYTES}
 IMAGE, OTHER = "i8 1x3x4x4", "i8 2x3x1x1"
 
 
-@pytest.mark.parametrize(("op", "given", "attrs", "words"), [
-    ("conv", [IMAGE, "i8 2x2x1x1", "f32 2", "i32 2"], CONV, "3 deep"),
-    ("conv", [IMAGE, OTHER, "f32 1", "i32 2"], CONV, "one f32"),
-    ("conv", [IMAGE, OTHER, "f32 2", "i32 2"], {**CONV, "x_zero": 200}, "x_zero"),
-    ("conv", [IMAGE, OTHER, "f32 2", "i32 2"], {**CONV, "y_zero": 128}, "y_zero"),
-    ("conv", ["i32 1x3x4x4", OTHER, "f32 2", "i32 2"], CONV, "i8 or u8 or i16 or f16"),
-    ("conv", ["f16 1x3x4x4", OTHER, "f32 2", "f32 2"], CONV, "3 deep f16"),
-    ("conv", [IMAGE, "i16 2x3x1x1", "f32 2", "i32 2"], CONV, "3 deep i8"),
-    ("conv", ["f16 1x3x4x4", "f16 2x3x1x1", "f32 2", "i32 2"], CONV, "one f32 and one f32"),
-    ("conv", ["i16 1x512x64x65", "i8 1x512x64x65", "f32 1", "i32 1"], CONV, "16 bits are summed"),
-    ("conv", ["f16 1x3x4x4", "f16 2x3x1x1", "f32 2", "f32 2"],
-     {**CONV, "dtype": "f16", "least": 2.0, "most": 1.0}, "not in order"),
-    ("conv", ["f16 1x3x4x4", "f16 2x3x1x1", "f32 2", "f32 2", "f16 1x2x4x4", "f32 256"],
-     {**CONV, "dtype": "f16"}, "1985"),
-    ("conv", [IMAGE, OTHER, "f32 2", "i32 2", "i8 1x2x4x4", "f32 1985"],
-     {**CONV, "dtype": "f16"}, "no table"),
-    ("eltwise", [IMAGE, "f16 1x3x4x4"],
-     {"kind": "add", "a_zero": 0, "b_zero": 0, "a_factor": 1.0, **BYTES}, "different kinds"),
-    ("conv", [IMAGE, OTHER, "f32 2", "i32 2"], {**CONV, "low": 9, "high": 8}, "bounds"),
-    ("depthwise", [IMAGE, "i8 2x1x1x1", "f32 2", "i32 2"], CONV, "window"),
-    ("pool", [IMAGE], {"kind": "min", "kernel": (1, 1), **WINDOW, **BYTES}, "pooling"),
-    ("eltwise", [IMAGE, "i8 1x2x4x4"],
-     {"kind": "add", "a_zero": 0, "b_zero": 0, "a_factor": 1.0, **BYTES}, "spread"),
-    ("lut", [IMAGE, "u8 5000"], {"base": 0}, "4096"),
-    ("resize", [IMAGE], {"factor": (0, 1)}, "whole"),
-    ("concat", [IMAGE, "u8 1x3x4x4"], {}, "beside"),
-    ("slice", [IMAGE], {"first": 2, "count": 2}, "channels 2 to 4"),
-    ("matmul", ["i8 1x3x4x1", "i8 1x5x4x1"],
-     {"a_zero": 0, "b_zero": 0, "factor": 1.0, **BYTES}, "product"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "given", "attrs", "words"),
+    [
+        ("conv", [IMAGE, "i8 2x2x1x1", "f32 2", "i32 2"], CONV, "3 deep"),
+        ("conv", [IMAGE, OTHER, "f32 1", "i32 2"], CONV, "one f32"),
+        ("conv", [IMAGE, OTHER, "f32 2", "i32 2"], {**CONV, "x_zero": 200}, "x_zero"),
+        ("conv", [IMAGE, OTHER, "f32 2", "i32 2"], {**CONV, "y_zero": 128}, "y_zero"),
+        ("conv", ["i32 1x3x4x4", OTHER, "f32 2", "i32 2"], CONV, "i8 or u8 or i16 or f16"),
+        ("conv", ["f16 1x3x4x4", OTHER, "f32 2", "f32 2"], CONV, "3 deep f16"),
+        ("conv", [IMAGE, "i16 2x3x1x1", "f32 2", "i32 2"], CONV, "3 deep i8"),
+        ("conv", ["f16 1x3x4x4", "f16 2x3x1x1", "f32 2", "i32 2"], CONV, "one f32 and one f32"),
+        (
+            "conv",
+            ["i16 1x512x64x65", "i8 1x512x64x65", "f32 1", "i32 1"],
+            CONV,
+            "16 bits are summed",
+        ),
+        (
+            "conv",
+            ["f16 1x3x4x4", "f16 2x3x1x1", "f32 2", "f32 2"],
+            {**CONV, "dtype": "f16", "least": 2.0, "most": 1.0},
+            "not in order",
+        ),
+        (
+            "conv",
+            ["f16 1x3x4x4", "f16 2x3x1x1", "f32 2", "f32 2", "f16 1x2x4x4", "f32 256"],
+            {**CONV, "dtype": "f16"},
+            "1985",
+        ),
+        (
+            "conv",
+            [IMAGE, OTHER, "f32 2", "i32 2", "i8 1x2x4x4", "f32 1985"],
+            {**CONV, "dtype": "f16"},
+            "no table",
+        ),
+        (
+            "eltwise",
+            [IMAGE, "f16 1x3x4x4"],
+            {"kind": "add", "a_zero": 0, "b_zero": 0, "a_factor": 1.0, **BYTES},
+            "different kinds",
+        ),
+        ("conv", [IMAGE, OTHER, "f32 2", "i32 2"], {**CONV, "low": 9, "high": 8}, "bounds"),
+        ("depthwise", [IMAGE, "i8 2x1x1x1", "f32 2", "i32 2"], CONV, "window"),
+        ("pool", [IMAGE], {"kind": "min", "kernel": (1, 1), **WINDOW, **BYTES}, "pooling"),
+        (
+            "eltwise",
+            [IMAGE, "i8 1x2x4x4"],
+            {"kind": "add", "a_zero": 0, "b_zero": 0, "a_factor": 1.0, **BYTES},
+            "spread",
+        ),
+        ("lut", [IMAGE, "u8 5000"], {"base": 0}, "4096"),
+        ("resize", [IMAGE], {"factor": (0, 1)}, "whole"),
+        ("concat", [IMAGE, "u8 1x3x4x4"], {}, "beside"),
+        ("slice", [IMAGE], {"first": 2, "count": 2}, "channels 2 to 4"),
+        (
+            "matmul",
+            ["i8 1x3x4x1", "i8 1x5x4x1"],
+            {"a_zero": 0, "b_zero": 0, "factor": 1.0, **BYTES},
+            "product",
+        ),
+    ],
+)
 def test_what_does_not_fit_is_refused(op, given, attrs, words):
     values = []
     for text in given:

@@ -40,8 +40,15 @@ def large(seed=1, channels=32, extent=16):
 
 def conv(n, x, many=32, kernel=(3, 3)):
     pad = (kernel[0] // 2,) * 4
-    return ops.qlinear_conv(*n.of(x), *n.weights(many, x.shape[1], kernel), *n.result("i8"),
-                            stride=(1, 1), pad=pad, dilation=(1, 1), groups=1)  # fmt: skip
+    return ops.qlinear_conv(
+        *n.of(x),
+        *n.weights(many, x.shape[1], kernel),
+        *n.result("i8"),
+        stride=(1, 1),
+        pad=pad,
+        dilation=(1, 1),
+        groups=1,
+    )
 
 
 def on_cpu(n, x):
@@ -167,11 +174,20 @@ def test_only_a_model_of_floats_is_to_be_quantised():
 
 def test_limits_have_a_remedy():
     n, x = large()
-    y = ops.qlinear_conv(*n.of(x), *n.weights(8, 32, (3, 3)), *n.result("i8"), stride=(9, 9),
-                         pad=(0,) * 4, dilation=(1, 1), groups=1)  # fmt: skip
+    y = ops.qlinear_conv(
+        *n.of(x),
+        *n.weights(8, 32, (3, 3)),
+        *n.result("i8"),
+        stride=(9, 9),
+        pad=(0,) * 4,
+        dilation=(1, 1),
+        groups=1,
+    )
     _, report = offloaded(Graph([x], [y], ["y"]))
     assert (report.on_cpu[0].why, report.on_cpu[0].remedy) == (
-        "stride is 9; conv does at most 7", "use stride of at most 7")  # fmt: skip
+        "stride is 9; conv does at most 7",
+        "use stride of at most 7",
+    )
 
 
 def test_time_grows_with_the_graph_only():

@@ -42,8 +42,14 @@ def any_chip(seed: int) -> Chip:
     draw = random.Random(seed)
     c2 = draw.choice((1, 8, 16, 32, 64))
     out = max(c2, draw.choice((8, 16, 32, 64)))
-    made = small_chip(draw.choice(KIB) << 10, c2, draw.choice((8, 16, 32)), out,
-                      draw.choice((16, 64, 128)), draw.choice((0, 4096)))  # fmt: skip
+    made = small_chip(
+        draw.choice(KIB) << 10,
+        c2,
+        draw.choice((8, 16, 32)),
+        out,
+        draw.choice((16, 64, 128)),
+        draw.choice((0, 4096)),
+    )
     return replace(made, packed=draw.random() < 0.5)
 
 
@@ -68,8 +74,9 @@ def evaluate_natively(node: Node) -> list[np.ndarray]:
     return run_kernel(KERNELS[-1], arrays, {}, len(node.outputs))
 
 
-def fitting(seed: int, together: bool = True, cores: int = 1,
-            kind: str = "i8") -> tuple[Graph, Compiled] | None:  # fmt: skip
+def fitting(
+    seed: int, together: bool = True, cores: int = 1, kind: str = "i8"
+) -> tuple[Graph, Compiled] | None:
     net = anything(seed, kind)
     try:
         return net, build(net, any_chip(seed), together, cores)

@@ -11,8 +11,16 @@ import pytest
 from intaglio.npu import isa
 
 ROOT = Path(__file__).parents[2]
-SIZES = {"char": 1, "uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "int32_t": 4, "float": 4,
-         "uint64_t": 8, "int64_t": 8}  # fmt: skip
+SIZES = {
+    "char": 1,
+    "uint8_t": 1,
+    "uint16_t": 2,
+    "uint32_t": 4,
+    "int32_t": 4,
+    "float": 4,
+    "uint64_t": 8,
+    "int64_t": 8,
+}
 RECORDS = {
     "program": isa.PROGRAM,
     "port": isa.PORT,

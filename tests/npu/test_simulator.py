@@ -24,9 +24,19 @@ def table_of(b: Builder, dtype: str, entries: int) -> np.ndarray:
     return (values if dtype == "f32" else values.astype(np.int64)).astype(dtypes.numpy_of(dtype))
 
 
-def conv(b: Builder, op: str = "conv", *, x: str = "i8", y: str = "i8", ins: int = 20,
-         outs: int = 24, c2: int = 16, first: int = 0, size: tuple[int, int] = (9, 11),
-         **fields: object) -> np.ndarray:  # fmt: skip
+def conv(
+    b: Builder,
+    op: str = "conv",
+    *,
+    x: str = "i8",
+    y: str = "i8",
+    ins: int = 20,
+    outs: int = 24,
+    c2: int = 16,
+    first: int = 0,
+    size: tuple[int, int] = (9, 11),
+    **fields: object,
+) -> np.ndarray:
     src = b.operand(x, (ins, *size), c2=c2, first=first)
     kernel, stride = fields.get("kernel", (3, 3)), fields.get("stride", (1, 1))
     dilation, pad = fields.get("dilation", (1, 1)), fields.get("pad", (0, 0))
@@ -60,8 +70,11 @@ def test_nothing_else_makes_sums():
     with pytest.raises(RunError, match="dst is i32"):
         conv(Builder(1), "depthwise", y="i32")
     b = Builder(1)
-    src, dst, r = (b.operand("i8", (8, 4, 4)), b.feature("i32", (8, 4, 4)),
-                   b.operand("i8", (8, 4, 4)))  # fmt: skip
+    src, dst, r = (
+        b.operand("i8", (8, 4, 4)),
+        b.feature("i32", (8, 4, 4)),
+        b.operand("i8", (8, 4, 4)),
+    )
     b.product("conv", src, dst, pad=(1, 1), residual=r, r_zero=0, r_factor=1.0)
     b.store(dst)
     with pytest.raises(RunError, match="nothing is added to sums"):
@@ -155,8 +168,17 @@ def test_residual_in_place():
 def test_tables(op, dtype, entries, base):
     b = Builder(9)
     at = b.constant(table_of(b, dtype, entries))
-    conv(b, op, y=dtype, table=at, entries=entries, base=base, low=base - 5, high=base + entries,
-         pad=(1, 1))  # fmt: skip
+    conv(
+        b,
+        op,
+        y=dtype,
+        table=at,
+        entries=entries,
+        base=base,
+        low=base - 5,
+        high=base + entries,
+        pad=(1, 1),
+    )
 
 
 def test_tiles_with_halos():
@@ -198,15 +220,34 @@ def test_pools(kind, dtype, c2):
     ):
         for count_pad in (0, 1):
             dst = b.feature(dtype, (21, *shape), c2=c2)
-            b.emit("pool", src=src, dst=dst, kernel=kernel, stride=stride, dilation=(1, 1),
-                   pad=pad, count_pad=count_pad, low=low, high=high, **usual)  # fmt: skip
+            b.emit(
+                "pool",
+                src=src,
+                dst=dst,
+                kernel=kernel,
+                stride=stride,
+                dilation=(1, 1),
+                pad=pad,
+                count_pad=count_pad,
+                low=low,
+                high=high,
+                **usual,
+            )
             b.store(dst)
     b.check()
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-@pytest.mark.parametrize("types", [("i8", "i8", "i8"), ("u8", "i8", "u8"), ("i16", "u8", "i16"),
-                                   ("u8", "u8", "f32"), ("i16", "i16", "i8")])  # fmt: skip
+@pytest.mark.parametrize(
+    "types",
+    [
+        ("i8", "i8", "i8"),
+        ("u8", "i8", "u8"),
+        ("i16", "u8", "i16"),
+        ("u8", "u8", "f32"),
+        ("i16", "i16", "i8"),
+    ],
+)
 @pytest.mark.parametrize("c2", [16, 8, 5, 64])
 def test_pairs(kind, types, c2):
     b = Builder(12)
@@ -216,8 +257,19 @@ def test_pairs(kind, types, c2):
     for shape in ((21, 4, 6), (21, 1, 1), (1, 4, 6), (1, 1, 1), (21, 4, 1)):
         other = b.operand(types[1], shape, c2=c2)
         dst = b.feature(types[2], (21, 4, 6), c2=c2)
-        b.emit("eltwise", src=a, other=other, dst=dst, kind=kind, a_zero=3, b_zero=5, y_zero=2,
-               low=low, high=high, **factors)  # fmt: skip
+        b.emit(
+            "eltwise",
+            src=a,
+            other=other,
+            dst=dst,
+            kind=kind,
+            a_zero=3,
+            b_zero=5,
+            y_zero=2,
+            low=low,
+            high=high,
+            **factors,
+        )
         b.store(dst)
     b.check()
 
@@ -226,8 +278,20 @@ def test_pairs_with_tables_and_in_place():
     b = Builder(13)
     at = b.constant(b.numbers("i8", (256,)))
     a, other = b.operand("i8", (33, 4, 6)), b.operand("i8", (33, 4, 6))
-    b.emit("eltwise", src=a, other=other, dst=a, kind=0, a_factor=0.5, b_factor=0.25, low=-128,
-           high=127, table=at, entries=256, base=-128)  # fmt: skip
+    b.emit(
+        "eltwise",
+        src=a,
+        other=other,
+        dst=a,
+        kind=0,
+        a_factor=0.5,
+        b_factor=0.25,
+        low=-128,
+        high=127,
+        table=at,
+        entries=256,
+        base=-128,
+    )
     b.emit("eltwise", src=other, other=a, dst=a, kind=1, a_factor=0.01, low=-128, high=127)
     b.store(a)
     b.check()
@@ -250,8 +314,9 @@ def test_lut(x, y, c2):
 def test_moves_and_resizes(dtype, c2):
     b = Builder(15)
     shape = (19, 5, 7)
-    numbers = b.random.normal(0, 50, (1, *shape)).astype({"i8": np.int8, "i16": np.int16,
-                                                          "f32": np.float32}[dtype])  # fmt: skip
+    numbers = b.random.normal(0, 50, (1, *shape)).astype(
+        {"i8": np.int8, "i16": np.int16, "f32": np.float32}[dtype]
+    )
     src = b.feature(dtype, shape, c2=c2)
     b.load(src, numbers)
     for other, first in ((16, 5), (8, 0), (c2, 0)):
@@ -282,8 +347,19 @@ def test_matmul(turned, types, c2):
     for y in ("i8", "f32", "i32"):
         dst = b.feature(y, (n, m, 1), c2=c2)
         factor = 1e-3 if types[0] != "i16" else 1e-8
-        b.emit("matmul", src=a, other=other, dst=dst, turned=turned, a_zero=2, b_zero=3, y_zero=1,
-               low=-128, high=127, factor=factor)  # fmt: skip
+        b.emit(
+            "matmul",
+            src=a,
+            other=other,
+            dst=dst,
+            turned=turned,
+            a_zero=2,
+            b_zero=3,
+            y_zero=1,
+            low=-128,
+            high=127,
+            factor=factor,
+        )
         b.store(dst)
     b.check()
 

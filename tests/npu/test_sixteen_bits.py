@@ -48,8 +48,7 @@ def test_weights_of_16_bits(op, y):
 def test_layouts_of_16_bits(op, x, c2):
     first = 3 % c2
     conv(Builder(4), op, x=x, y=x, c2=c2, first=first, pad=(1, 1))
-    conv(Builder(5), op, x=x, y=x, c2=c2, ins=37, outs=65, size=(3, 4), kernel=(1, 1),
-         atoms=(5, 3))  # fmt: skip
+    conv(Builder(5), op, x=x, y=x, c2=c2, ins=37, outs=65, size=(3, 4), kernel=(1, 1), atoms=(5, 3))
 
 
 @pytest.mark.parametrize("op", ["conv", "depthwise"])
@@ -121,9 +120,22 @@ def test_pools_of_f16(kind, y, c2):
     ):
         for count_pad in (0, 1):
             dst = b.feature(y, (21, *shape), c2=c2)
-            b.emit("pool", src=src, dst=dst, kernel=kernel, stride=stride, dilation=(1, 1), pad=pad,
-                   kind=kind, count_pad=count_pad, x_scale=1.0, y_scale=0.05, low=-128, high=127,
-                   least=-3.0)  # fmt: skip
+            b.emit(
+                "pool",
+                src=src,
+                dst=dst,
+                kernel=kernel,
+                stride=stride,
+                dilation=(1, 1),
+                pad=pad,
+                kind=kind,
+                count_pad=count_pad,
+                x_scale=1.0,
+                y_scale=0.05,
+                low=-128,
+                high=127,
+                least=-3.0,
+            )
             b.store(dst)
     b.check()
 
@@ -137,8 +149,18 @@ def test_pairs_of_f16(kind, y, c2):
     for shape in ((21, 4, 6), (21, 1, 1), (1, 4, 6), (1, 1, 1), (21, 4, 1)):
         other = b.operand("f16", shape, c2=c2)
         dst = b.feature(y, (21, 4, 6), c2=c2)
-        b.emit("eltwise", src=a, other=other, dst=dst, kind=kind, a_factor=0.7, b_factor=-1.0,
-               low=-128, high=127, most=2.5)  # fmt: skip
+        b.emit(
+            "eltwise",
+            src=a,
+            other=other,
+            dst=dst,
+            kind=kind,
+            a_factor=0.7,
+            b_factor=-1.0,
+            low=-128,
+            high=127,
+            most=2.5,
+        )
         b.store(dst)
     b.check()
 
@@ -154,7 +176,17 @@ def test_matmul_of_16_bits(turned, types, c2):
     for y in ("f16", "i8", "f32"):
         dst = b.feature(y, (n, m, 1), c2=c2)
         factor = 0.1 if types[0] == "f16" else 1e-5
-        b.emit("matmul", src=a, other=other, dst=dst, turned=turned, y_zero=1, low=-128, high=127,
-               factor=factor, **zeros)  # fmt: skip
+        b.emit(
+            "matmul",
+            src=a,
+            other=other,
+            dst=dst,
+            turned=turned,
+            y_zero=1,
+            low=-128,
+            high=127,
+            factor=factor,
+            **zeros,
+        )
         b.store(dst)
     b.check()

@@ -29,8 +29,11 @@ def test_conflicts_are_in_order(seed: int):
         before |= {k for j in before for k in past[j][1]}
         touched = [(source, spans[0], False), (target, spans[1], True)]
         for j, (others, _) in enumerate(past):
-            meets = any(m == n and a[0] < b[1] and b[0] < a[1] and (w or v)
-                        for m, a, w in touched for n, b, v in others)  # fmt: skip
+            meets = any(
+                m == n and a[0] < b[1] and b[0] < a[1] and (w or v)
+                for m, a, w in touched
+                for n, b, v in others
+            )
             assert not meets or j in before, f"{i} does not wait for {j}"
         numbers[queue].append(i)
         past.append((touched, before))

@@ -28,13 +28,20 @@ def network() -> Graph:
     return Graph([x], [y], ["y"])
 
 
-@pytest.mark.parametrize(("chip", "weights"), [("rk3588", "int8"), ("k230", "int8"),
-                                               ("rk3588", "int16")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chip", "weights"), [("rk3588", "int8"), ("k230", "int8"), ("rk3588", "int16")]
+)
 def test_a_network_of_words(chip, weights):
     graph = network()
     feeds = [{"x": RNG.normal(0, 1, (1, 8, 40, 40)).astype(np.float32)} for _ in range(3)]
-    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False,
-                  activations="int16", weights=weights)  # fmt: skip
+    how = Options(
+        method="minmax",
+        accuracy=None,
+        rounding="nearest",
+        correct=False,
+        activations="int16",
+        weights=weights,
+    )
     quantised = intaglio.quantize(graph, feeds, target=chip, options=how)
     split = offloaded(quantised, chip, "f32")
     programs = [n for n in split.nodes() if n.op == "npu.program"]
@@ -56,8 +63,21 @@ def test_a_bias_beyond_32_bits_is_refused():
     x = Value(image(1, 8, 6, 6).type.but(dtype="i16"), "x")
     one, zero = constant(np.float32(1e-4)), constant(np.int16(0))
     w = constant(RNG.integers(-99, 99, (4, 8, 1, 1)).astype(np.int16))
-    y = ops.qlinear_conv(x, one, zero, w, one, zero, one, zero, constant(np.full(4, 2**40)),
-                         stride=(1, 1), pad=(0,) * 4, dilation=(1, 1), groups=1)  # fmt: skip
+    y = ops.qlinear_conv(
+        x,
+        one,
+        zero,
+        w,
+        one,
+        zero,
+        one,
+        zero,
+        constant(np.full(4, 2**40)),
+        stride=(1, 1),
+        pad=(0,) * 4,
+        dilation=(1, 1),
+        groups=1,
+    )
     assert "up to 32 bits" in str(find("rk3588").why_not(y.producer))
     y = ops.qlinear_conv(*y.producer.inputs[:8], None, **y.producer.attrs)
     assert "does not work on i16" in str(find("bm1684x").why_not(y.producer))

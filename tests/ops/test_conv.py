@@ -57,9 +57,11 @@ def test_conv_transpose_is_the_adjoint(rank: int, groups: int) -> None:
     """<conv(x, w), y> = <x, conv_transpose(y, w)>"""
     x, w = f(2, 4, *(7, 6, 5)[:rank]), f(6, 4 // groups, *(3, 2, 1)[:rank])
     how: dict[str, Any] = {
-        "stride": (2, 1, 2)[:rank], "pad": (1, 0, 1)[:rank] * 2, "dilation": (1, 2, 1)[:rank],
+        "stride": (2, 1, 2)[:rank],
+        "pad": (1, 0, 1)[:rank] * 2,
+        "dilation": (1, 2, 1)[:rank],
         "groups": groups,
-    }  # fmt: skip
+    }
     forward = run("conv", x, w, **how)
     y = f(*forward.shape)
     back = run("conv_transpose", y, w, output_pad=(0,) * rank, **how)

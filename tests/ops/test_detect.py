@@ -40,8 +40,14 @@ def test_roi_align_of_a_ramp_is_the_ramp() -> None:
     size = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
     got = run("roi_align", image, rois, np.array([0]), **size)
     close(got[0, 0], [[1.5 + 25, 3.5 + 25], [1.5 + 45, 3.5 + 45]], 1e-5)
-    old = run("roi_align", image, rois, np.array([0]), **size,
-              coordinate_transformation_mode="output_half_pixel")  # fmt: skip
+    old = run(
+        "roi_align",
+        image,
+        rois,
+        np.array([0]),
+        **size,
+        coordinate_transformation_mode="output_half_pixel",
+    )
     close(old, got + 5.5, 1e-5)
     with pytest.raises(RunError, match="batch index 1 is outside"):
         run("roi_align", image, rois, np.array([1]), **size)

@@ -32,15 +32,24 @@ def test_remainders_take_a_sign() -> None:
 
 def test_integer_power() -> None:
     assert run("pow", i32(2, -1, -1, 1, 3, 0), i32(10, -3, -2, -5, -1, -1)).tolist() == [
-        1024, -1, 1, 1, 0, 0,
-    ]  # fmt: skip
+        1024,
+        -1,
+        1,
+        1,
+        0,
+        0,
+    ]
 
 
 def test_shifts() -> None:
     assert run("shift_left", i32(1, -1, 1, 1), i32(3, 31, 32, -1)).tolist() == [8, -(2**31), 0, 0]
     assert run("shift_right", i32(-8, 8, -8, 8, -8), i32(1, 1, 32, 32, -1)).tolist() == [
-        -4, 4, -1, 0, -1,
-    ]  # fmt: skip
+        -4,
+        4,
+        -1,
+        0,
+        -1,
+    ]
     assert run("shift_right", np.array([255], np.uint8), np.array([8], np.uint8)).tolist() == [0]
 
 

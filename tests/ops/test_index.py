@@ -22,8 +22,9 @@ def test_gather() -> None:
     y = run("gather_elements", x, np.array([[[1, 0]]]), axis=0)
     assert np.array_equal(y, x[[[[1, 0]]], 0, [0, 1]])
     assert np.array_equal(run("gather_nd", x, at), x[[0, 2], [-1, 1]])
-    assert np.array_equal(run("gather_nd", x, np.array([[1], [2], [0]]), batch_dims=1),
-                          x[[0, 1, 2], [1, 2, 0]])  # fmt: skip
+    assert np.array_equal(
+        run("gather_nd", x, np.array([[1], [2], [0]]), batch_dims=1), x[[0, 1, 2], [1, 2, 0]]
+    )
 
 
 @pytest.mark.parametrize("op", ["gather", "gather_elements"])
@@ -36,10 +37,17 @@ def test_index_outside(op: str, index: int) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, BF16, np.int64, np.uint8])
 def test_scatter(dtype: Any) -> None:
     x, at, new = np.ones((2, 3), dtype), np.array([[1, 1, 1]]), np.array([[2, 3, 4]], dtype)
-    got = {r: run("scatter_elements", x, at, new, axis=1, reduction=r)[0].tolist()
-           for r in ("none", "add", "mul", "max", "min")}  # fmt: skip
-    assert got == {"none": [1, 4, 1], "add": [1, 10, 1], "mul": [1, 24, 1], "max": [1, 4, 1],
-                   "min": [1, 1, 1]}  # fmt: skip
+    got = {
+        r: run("scatter_elements", x, at, new, axis=1, reduction=r)[0].tolist()
+        for r in ("none", "add", "mul", "max", "min")
+    }
+    assert got == {
+        "none": [1, 4, 1],
+        "add": [1, 10, 1],
+        "mul": [1, 24, 1],
+        "max": [1, 4, 1],
+        "min": [1, 1, 1],
+    }
     y = run("scatter_nd", x, np.array([[1, -1], [0, 0]]), new[0, :2])
     assert y.tolist() == [[3, 1, 1], [1, 1, 2]]
     assert x.tolist() == [[1, 1, 1]] * 2  # operands stay as they are
@@ -56,8 +64,10 @@ def test_tensor_scatter() -> None:
 def test_one_hot() -> None:
     values = np.array([0, 5], np.int8)
     assert run("one_hot", np.array([1, -1, 9]), values, depth=3).tolist() == [
-        [0, 5, 0], [0, 0, 5], [0, 0, 0],
-    ]  # fmt: skip
+        [0, 5, 0],
+        [0, 0, 5],
+        [0, 0, 0],
+    ]
     assert run("one_hot", np.array([[1.0, 0.0]]), values, depth=3, axis=0).shape == (3, 1, 2)
 
 
@@ -96,8 +106,11 @@ def test_extents_from_data() -> None:
     assert run("compress", x, np.array([False, True]), axis=1).tolist() == [[7], [0]]
     y, first, inverse, counts = run("unique", np.array([3, 1, 3, 2]), axis=0, sorted=False)
     assert [v.tolist() for v in (y, first, inverse, counts)] == [
-        [3, 1, 2], [0, 1, 3], [0, 1, 0, 2], [2, 1, 1],
-    ]  # fmt: skip
+        [3, 1, 2],
+        [0, 1, 3],
+        [0, 1, 0, 2],
+        [2, 1, 1],
+    ]
     v = Value(Type("f32", (6, 2), dynamic=(0,)))
     types = [str(t.type) for t in REGISTRY["unique"].node(v, axis=1).outputs]
     assert types == ["f32[<=6x<=2]", "i64[<=2]", "i64[2]", "i64[<=2]"]

@@ -34,8 +34,17 @@ def test_gemm(trans_a: bool, trans_b: bool, c: tuple[int, ...] | None) -> None:
         a = R.random((2, 3) if trans_a else (3, 2)).astype(dtype)
         b = R.random((4, 2) if trans_b else (2, 4)).astype(dtype)
         addend = None if c is None else R.random(c).astype(dtype)
-        run("gemm", a, b, addend, alpha=0.5, beta=2.0, trans_a=trans_a, trans_b=trans_b,
-            tolerance=tolerance)  # fmt: skip
+        run(
+            "gemm",
+            a,
+            b,
+            addend,
+            alpha=0.5,
+            beta=2.0,
+            trans_a=trans_a,
+            trans_b=trans_b,
+            tolerance=tolerance,
+        )
 
 
 def test_gemm_of_integers_wants_whole_factors() -> None:
@@ -92,8 +101,17 @@ def test_integer_products_with_zeros_per_row_and_column() -> None:
     want = (a.astype(int) - a_zero[:, None].astype(int)) @ (b.astype(int) - b_zero)
     assert np.array_equal(run("matmul_integer", a, b, a_zero, b_zero), want)
     scales = np.full(5, 0.02, np.float32)
-    got = run("qlinear_matmul", a, np.float32(0.1), np.uint8(3), b, scales, b_zero, np.float32(0.5),
-              np.int8(-4))  # fmt: skip
+    got = run(
+        "qlinear_matmul",
+        a,
+        np.float32(0.1),
+        np.uint8(3),
+        b,
+        scales,
+        b_zero,
+        np.float32(0.5),
+        np.int8(-4),
+    )
     real = (a.astype(float) - 3) * 0.1 @ ((b.astype(float) - b_zero) * 0.02)
     assert np.array_equal(got, np.clip(np.rint(real / 0.5) - 4, -128, 127))
 

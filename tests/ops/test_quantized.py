@@ -27,8 +27,14 @@ def scale(x):
 
 def conv_operands():
     each = RNG.uniform(0.01, 0.02, 6).astype(np.float32)
-    return [codes(np.int8, 2, 4, 5, 5), scale(0.02), np.int8(-3), codes(np.int8, 6, 4, 3, 3), each,
-            np.zeros(6, np.int8)]  # fmt: skip
+    return [
+        codes(np.int8, 2, 4, 5, 5),
+        scale(0.02),
+        np.int8(-3),
+        codes(np.int8, 6, 4, 3, 3),
+        each,
+        np.zeros(6, np.int8),
+    ]
 
 
 def real_conv(operands, bias):
@@ -50,8 +56,9 @@ def test_a_product_with_a_real_result():
 def test_a_residual_is_added_before_rounding():
     operands, bias = conv_operands(), np.zeros(6, np.int32)
     r = codes(np.uint8, 2, 6, 5, 5)
-    y = ops.qlinear_conv.body(*operands, scale(0.5), np.int8(4), bias, r, scale(0.3), np.uint8(90),
-                              **WINDOW)  # fmt: skip
+    y = ops.qlinear_conv.body(
+        *operands, scale(0.5), np.int8(4), bias, r, scale(0.3), np.uint8(90), **WINDOW
+    )
     real = (real_conv(operands, bias) + (r - 90.0) * 0.3) / 0.5
     want = np.clip(np.rint(real) + 4, -128, 127)
     assert np.abs(y - want).max() <= 1
@@ -111,11 +118,22 @@ OF_X, OF_Y = [X, scale(0.03), np.int8(5)], [scale(0.021), np.int8(-9)]
         ("qlinear_mean", [*OF_X, *OF_Y], {"axes": (1,), "keepdims": False}),
         ("qlinear_softmax", [X, power_table(0.03), *OF_Y], {"axis": -1}),
         ("qlinear_resize", [*OF_X, *OF_Y, *[AT, HALVES] * 2], {"axis": 2}),
-        *[("qlinear_avg_pool", [*OF_X, *OF_Y],
-           {"kernel": (3, 2), "stride": (2, 2), "pad": (1, 1, 0, 0), "dilation": (1, 1),
-            "count_include_pad": whole}) for whole in (True, False)],
+        *[
+            (
+                "qlinear_avg_pool",
+                [*OF_X, *OF_Y],
+                {
+                    "kernel": (3, 2),
+                    "stride": (2, 2),
+                    "pad": (1, 1, 0, 0),
+                    "dilation": (1, 1),
+                    "count_include_pad": whole,
+                },
+            )
+            for whole in (True, False)
+        ],
     ],
-)  # fmt: skip
+)
 def test_lowering_of_others_is_exact(op, arrays, attrs):
     np.testing.assert_array_equal(*lowered_and_not(op, arrays, **attrs))
 
@@ -127,10 +145,7 @@ def test_exported_to_onnx(tmp_path):
     y = ops.qlinear_conv(x, *map(constant, operands), None, None, bias, r, **WINDOW)
     graph = Graph([x, r], [y], ["y"])
     intaglio.save_onnx(graph, tmp_path / "m.onnx")
-    feeds = {
-        "x": codes(np.int8, *x.shape),
-        "r": RNG.normal(size=r.shape).astype(np.float32),
-    }
+    feeds = {"x": codes(np.int8, *x.shape), "r": RNG.normal(size=r.shape).astype(np.float32)}
     got = intaglio.interpret(intaglio.load(tmp_path / "m.onnx"), feeds)["y"]
     np.testing.assert_array_equal(got, intaglio.interpret(graph, feeds)["y"])
 
@@ -232,8 +247,9 @@ def test_16_bit_products_run_natively_to_the_bit(weights, stored):
     a = Value(Type("i16", (3, 70)), "a")
     b, zero = constant(codes(weights, 70, 9)), constant(np.zeros((), weights))
     end = [constant(scale(0.5)), constant(np.int16(3))] if stored else [None, None]
-    y = ops.qlinear_matmul(a, constant(scale(0.002)), constant(np.int16(-40)), b,
-                           constant(scale(0.01)), zero, *end)  # fmt: skip
+    y = ops.qlinear_matmul(
+        a, constant(scale(0.002)), constant(np.int16(-40)), b, constant(scale(0.01)), zero, *end
+    )
     graph, feeds = Graph([a], [y], ["y"]), {"a": codes(np.int16, 3, 70)}
     want = intaglio.interpret(graph, feeds)["y"]
     exact = (feeds["a"].astype(np.int64) + 40) @ b.data.astype(np.int64)

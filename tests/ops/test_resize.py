@@ -47,8 +47,11 @@ def test_linear_by_hand() -> None:
     corners = run("resize", x, **grow, coordinate_transformation_mode="align_corners")
     close(corners, [0, 10 / 3, 20 / 3, 10])
     assert run("resize", x, **grow, coordinate_transformation_mode="asymmetric").tolist() == [
-        0, 5, 10, 10,
-    ]  # fmt: skip
+        0,
+        5,
+        10,
+        10,
+    ]
 
 
 def test_nearest_rounding() -> None:
@@ -59,8 +62,10 @@ def test_nearest_rounding() -> None:
         "scales": (2.0,),
         "coordinate_transformation_mode": "asymmetric",
     }
-    got = {m: run("resize", x, nearest_mode=m, **how).tolist()
-           for m in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")}  # fmt: skip
+    got = {
+        m: run("resize", x, nearest_mode=m, **how).tolist()
+        for m in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+    }
     assert got["floor"] == got["round_prefer_floor"] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert got["ceil"] == got["round_prefer_ceil"] == [0, 1, 1, 2, 2, 3, 3, 3]
 
@@ -100,6 +105,8 @@ def test_identity_grid(mode: str, shape: tuple[int, ...]) -> None:
 def test_grid_padding() -> None:
     x = np.array([[[[1, 2, 3]]]], np.float32)
     grid = np.array([[[[1.75, 0]]]], np.float32)  # pixel 2.75 of 0..2 with aligned corners
-    got = {p: run("grid_sample", x, grid, padding_mode=p, align_corners=True).item()
-           for p in ("zeros", "border", "reflection")}  # fmt: skip
+    got = {
+        p: run("grid_sample", x, grid, padding_mode=p, align_corners=True).item()
+        for p in ("zeros", "border", "reflection")
+    }
     assert got == {"zeros": 0.75, "border": 3.0, "reflection": 2.25}

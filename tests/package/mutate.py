@@ -25,8 +25,34 @@ RECORDS = {
     "STEP": f.STEP,
     "ARGS": np.dtype([("tensor", "<u4")]),
 }
-NUMBERS = [0, 1, 2, 3, 4, 5, 7, 8, 16, 63, 64, 255, 256, 4096, 65535, 2**31 - 1, 2**31, 2**32 - 1,
-           2**46, 2**62, 2**63 - 1, -1, -2, -3, -(2**31), -(2**63)]  # fmt: skip
+NUMBERS = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    16,
+    63,
+    64,
+    255,
+    256,
+    4096,
+    65535,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**46,
+    2**62,
+    2**63 - 1,
+    -1,
+    -2,
+    -3,
+    -(2**31),
+    -(2**63),
+]
 Parts = dict[str, bytearray]
 
 
@@ -59,10 +85,18 @@ def change_field(rng: random.Random, parts: Parts) -> None:
         axes = min(max(int(rows["rank"][i]), 1), 8) if rng.random() < 0.9 else 8
         column = column[:, rng.randrange(axes)]
     old = int(column[i])
-    new = rng.choice([
-        rng.choice(NUMBERS), old + rng.choice([-64, -8, -1, 1, 8, 64]), int(rng.choice(column)),
-        old * 2, old // 2, len(rows) - 1, len(rows), old ^ 1 << rng.randrange(8 * column.itemsize),
-    ])  # fmt: skip
+    new = rng.choice(
+        [
+            rng.choice(NUMBERS),
+            old + rng.choice([-64, -8, -1, 1, 8, 64]),
+            int(rng.choice(column)),
+            old * 2,
+            old // 2,
+            len(rows) - 1,
+            len(rows),
+            old ^ 1 << rng.randrange(8 * column.itemsize),
+        ]
+    )
     column[i] = np.array(new & (2**64 - 1), "<u8").view("<i8").astype(column.dtype)
 
 
@@ -109,11 +143,16 @@ def change_code(rng: random.Random, parts: Parts) -> None:
         old = int.from_bytes(raw[at : at + width], "little")
         same = [p for p, w in places if w == width]
         other = rng.choice(same)
-        new = rng.choice([
-            rng.choice(NUMBERS), old + rng.choice([-64, -16, -1, 1, 16, 64]), old * 2, old // 2,
-            int.from_bytes(raw[other : other + width], "little"),
-            old ^ 1 << rng.randrange(8 * width),
-        ])  # fmt: skip
+        new = rng.choice(
+            [
+                rng.choice(NUMBERS),
+                old + rng.choice([-64, -16, -1, 1, 16, 64]),
+                old * 2,
+                old // 2,
+                int.from_bytes(raw[other : other + width], "little"),
+                old ^ 1 << rng.randrange(8 * width),
+            ]
+        )
         raw[at : at + width] = (new & (2 ** (8 * width) - 1)).to_bytes(width, "little")
 
 
@@ -280,10 +319,16 @@ def _tensor(row: Any, constants: bytearray) -> Any:
 
 
 MUTATIONS: list[tuple[int, Callable[[random.Random, Parts], None]]] = [
-    (8, change_field), (4, change_attribute), (3, change_bytes), (2, change_constant),
-    (4, change_op), (2, change_type), (2, change_extent), (1, resize_section),
+    (8, change_field),
+    (4, change_attribute),
+    (3, change_bytes),
+    (2, change_constant),
+    (4, change_op),
+    (2, change_type),
+    (2, change_extent),
+    (1, resize_section),
     (2, change_code),
-]  # fmt: skip
+]
 
 
 def mutate(rng: random.Random, data: bytes) -> bytes:

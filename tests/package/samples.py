@@ -74,8 +74,13 @@ def outputs_everywhere() -> Sample:
     fixed = Tensor.const(ramp(3), t("f32", 3), "fixed")
     steps = [Step("neg", [x], [inner]), Step("abs", [inner], [y])]
     data = ramp(4)
-    want = {"y": abs(data), "flat": abs(data).reshape(2, 2), "inner": -data, "same": data,
-            "fixed": ramp(3)}  # fmt: skip
+    want = {
+        "y": abs(data),
+        "flat": abs(data).reshape(2, 2),
+        "inner": -data,
+        "same": data,
+        "fixed": ramp(3),
+    }
     plan = Plan([x], [y, flat, inner, same, fixed], steps, 64)
     return Sample([plan], {"x": data}, want)
 
@@ -211,8 +216,14 @@ def nested() -> Sample:
             Step("if", [even, y], [new], {"then_graph": yes, "else_graph": no}),
         ],
     )
-    steps = [Step("loop", [const(3, "i64"), const(True, "bool"), x], [y],
-                  {"body": body, "carried": 1, "bound": 3})]  # fmt: skip
+    steps = [
+        Step(
+            "loop",
+            [const(3, "i64"), const(True, "bool"), x],
+            [y],
+            {"body": body, "carried": 1, "bound": 3},
+        )
+    ]
     data = np.array([0.5, -0.5], np.float32)
     return Sample([Plan([x], [y], steps, 256)], {"x": data}, {"y": -np.exp(-data)})
 

@@ -30,11 +30,16 @@ def describe(plan: Plan) -> list:
 
     def steps(p: Plan) -> list:
         return [
-            (s.op, [number[x] for x in s.inputs], [number[x] for x in s.outputs],
-             {k: plans[a] if isinstance(a, Plan) else a for k, a in s.attrs.items()},
-             s.origin, s.macs)
+            (
+                s.op,
+                [number[x] for x in s.inputs],
+                [number[x] for x in s.outputs],
+                {k: plans[a] if isinstance(a, Plan) else a for k, a in s.attrs.items()},
+                s.origin,
+                s.macs,
+            )
             for s in p.steps
-        ]  # fmt: skip
+        ]
 
     return [
         [tensor(x) for x in number if x is not None],

@@ -25,22 +25,47 @@ class Net:
         made = self.rng.integers(1, 3, shape) * self.rng.choice([-1, 1], shape)
         return made.astype(np.float32)
 
-    def conv(self, x: Value, m: int, zero: Iterable[int] = (), *, k: int = 3,
-             pad: int | None = None, groups: int = 1, bias: Any = 0,
-             unread: Iterable[int] = ()) -> Value:  # fmt: skip
+    def conv(
+        self,
+        x: Value,
+        m: int,
+        zero: Iterable[int] = (),
+        *,
+        k: int = 3,
+        pad: int | None = None,
+        groups: int = 1,
+        bias: Any = 0,
+        unread: Iterable[int] = (),
+    ) -> Value:
         """`zero`: filters of zeros with that bias; `unread`: inputs that have no weight."""
         w, b = self.whole(m, x.shape[1] // groups, k, k), self.whole(m)
         w[list(zero)], b[list(zero)] = 0, bias
         w[:, list(unread)] = 0
         p = k // 2 if pad is None else pad
-        return ops.conv(x, constant(w), constant(b), stride=(1, 1), pad=(p,) * 4, dilation=(1, 1),
-                        groups=groups, origin=f"conv_{m}")  # fmt: skip
+        return ops.conv(
+            x,
+            constant(w),
+            constant(b),
+            stride=(1, 1),
+            pad=(p,) * 4,
+            dilation=(1, 1),
+            groups=groups,
+            origin=f"conv_{m}",
+        )
 
     def up(self, x: Value, m: int, zero: Iterable[int] = ()) -> Value:
         w, b = self.whole(x.shape[1], m, 2, 2), self.whole(m)
         w[:, list(zero)], b[list(zero)] = 0, 0
-        return ops.conv_transpose(x, constant(w), constant(b), stride=(2, 2), pad=(0,) * 4,
-                                  output_pad=(0, 0), dilation=(1, 1), origin="up")  # fmt: skip
+        return ops.conv_transpose(
+            x,
+            constant(w),
+            constant(b),
+            stride=(2, 2),
+            pad=(0,) * 4,
+            output_pad=(0, 0),
+            dilation=(1, 1),
+            origin="up",
+        )
 
     def linear(self, x: Value, n: int, zero: Iterable[int] = ()) -> Value:
         w = self.whole(x.shape[-1], n)

@@ -55,8 +55,9 @@ def test_what_goes_leaves_more_to_go_before_it():
     w[3, 2] = 0
     w[3] = 0
     w[[0, 1, 2, 4], 5] = 0
-    middle = ops.conv(relu(net.conv(net.x, 6)), constant(w), stride=(1, 1), pad=(0,) * 4,
-                      dilation=(1, 1))  # fmt: skip
+    middle = ops.conv(
+        relu(net.conv(net.x, 6)), constant(w), stride=(1, 1), pad=(0,) * 4, dilation=(1, 1)
+    )
     assert net.prune(net.conv(relu(middle), 2)).channels() == [4, 4, 2]
 
 
@@ -270,14 +271,14 @@ BETWEEN = {
     "pad channels": lambda x: ops.pad(x, before=(0, 1, 0, 0), after=(0, 2, 0, 0)),
     "resize": lambda x: ops.resize(x, axes=(2, 3), shape=(12, 12), scales=(2.0, 2.0)),
     "batch_norm": lambda x: ops.batch_norm(
-        x, *(constant(np.float32([2, 3, -2, 1, 1, 2, 1, 1]) * k) for k in (1, 0, 0)),
-        constant(np.ones(8, np.float32)), epsilon=0.0,
+        x,
+        *(constant(np.float32([2, 3, -2, 1, 1, 2, 1, 1]) * k) for k in (1, 0, 0)),
+        constant(np.ones(8, np.float32)),
+        epsilon=0.0,
     ),
     "scale": lambda x: ops.mul(x, constant(np.arange(1, 9, dtype=np.float32).reshape(8, 1, 1))),
     "prelu": lambda x: ops.prelu(x, constant(np.full((8, 1, 1), 2, np.float32))),
-    "split and join": lambda x: ops.reshape(
-        ops.reshape(x, shape=(1, 8, -1)), shape=(1, 8, 6, 6)
-    ),
+    "split and join": lambda x: ops.reshape(ops.reshape(x, shape=(1, 8, -1)), shape=(1, 8, 6, 6)),
     "gather": lambda x: ops.gather(x, constant([7, 6, 5, 4, 3, 2, 1, 0]), axis=1),
     "channel_shuffle": lambda x: ops.channel_shuffle(x, groups=2),
     "space_to_depth": lambda x: ops.space_to_depth(x, blocksize=2),
@@ -286,7 +287,7 @@ BETWEEN = {
     "reduce without keepdims": lambda x: ops.reshape(
         ops.reduce_max(x, axes=(2, 3), keepdims=False), shape=(1, 8, 1, 1)
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BETWEEN)
@@ -332,7 +333,7 @@ def test_pixel_shuffle_needs_all_of_a_block():
         lambda x: ops.layer_norm(x, axis=1),
         lambda x: ops.reshape(x, shape=(1, 4, 12, 6)),
     ],
-)  # fmt: skip
+)
 def test_what_mixes_channels_keeps_them(mixes):
     net = Net()
     made = net.prune(net.conv(mixes(relu(net.conv(net.x, 8, [0, 3]))), 2), exact=False)

@@ -32,8 +32,9 @@ class Builder:
         return self.draw(st.integers(low, high))
 
     def value(self, *, rank: int | None = None, most: int = 4096) -> Value | None:
-        fitting = [v for v in self.values
-                   if (rank is None or v.type.rank == rank) and v.type.size <= most]  # fmt: skip
+        fitting = [
+            v for v in self.values if (rank is None or v.type.rank == rank) and v.type.size <= most
+        ]
         return self.pick(fitting) if fitting else None
 
     def array(self, *shape: int) -> Value:
@@ -82,14 +83,25 @@ class Builder:
         stride = tuple(self.pick([1, 2]) for _ in range(axes))
         m = groups * per
         bias = self.array(m) if self.draw(st.booleans()) else None
-        return ops.conv(x, self.array(m, c // groups, *kernel), bias, stride=stride, pad=pad,
-                        dilation=(1,) * axes, groups=groups)  # fmt: skip
+        return ops.conv(
+            x,
+            self.array(m, c // groups, *kernel),
+            bias,
+            stride=stride,
+            pad=pad,
+            dilation=(1,) * axes,
+            groups=groups,
+        )
 
     def pool(self, x: Value) -> Any:
         if x.type.rank != 4 or min(x.shape[2:]) < 2:
             return None
-        attrs = {"kernel": (2, 2), "stride": self.pick([(1, 1), (2, 2)]),
-                 "pad": self.pick([(0, 0, 0, 0), (0, 1, 1, 0)]), "dilation": (1, 1)}  # fmt: skip
+        attrs = {
+            "kernel": (2, 2),
+            "stride": self.pick([(1, 1), (2, 2)]),
+            "pad": self.pick([(0, 0, 0, 0), (0, 1, 1, 0)]),
+            "dilation": (1, 1),
+        }
         if self.draw(st.booleans()):
             return ops.max_pool(x, **attrs)
         return ops.avg_pool(x, **attrs, count_include_pad=self.draw(st.booleans()))
@@ -134,8 +146,10 @@ class Builder:
         one, everything = (1,) * x.type.rank, (2**62,) * x.type.rank
         at = tuple(cut if i == axis else 0 for i in range(x.type.rank))
         until = tuple(cut if i == axis else 2**62 for i in range(x.type.rank))
-        return [ops.slice_(x, start=(0,) * x.type.rank, stop=until, step=one),
-                ops.slice_(x, start=at, stop=everything, step=one)]  # fmt: skip
+        return [
+            ops.slice_(x, start=(0,) * x.type.rank, stop=until, step=one),
+            ops.slice_(x, start=at, stop=everything, step=one),
+        ]
 
     def pad(self, x: Value) -> Any:
         before, after = (tuple(self.pick([0, 0, 1]) for _ in x.shape) for _ in range(2))
@@ -191,8 +205,11 @@ class Builder:
         return ops.interpolate(x, constant(at), constant(np.ones((n, 1), np.float32)), axis=2)
 
 
-KINDS = [k for k, f in vars(Builder).items()
-         if callable(f) and k not in ("__init__", "pick", "number", "value", "array")]  # fmt: skip
+KINDS = [
+    k
+    for k, f in vars(Builder).items()
+    if callable(f) and k not in ("__init__", "pick", "number", "value", "array")
+]
 
 
 def _beside(v: Value, x: Value, axis: int) -> bool:

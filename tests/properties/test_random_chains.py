@@ -43,8 +43,9 @@ def elementwise(draw: Any, most: int = 30) -> Graph:
 ISAS = [name for name, bits in LEVELS.items() if not bits & ~native.machine()]
 
 
-@settings(max_examples=200, deadline=None, derandomize=True,
-          suppress_health_check=list(HealthCheck))  # fmt: skip
+@settings(
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(elementwise(), st.sampled_from(ISAS))
 def test_chains_compute_what_the_nodes_did(graph, isa):
     inputs = feeds(graph)

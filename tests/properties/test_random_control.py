@@ -82,8 +82,15 @@ def loop(draw: Any, outer: list[Value], depth: int) -> list[Value]:
     outputs = [again, *pick(draw, values, carried), *pick(draw, values, scans)]
     body = Graph([number, go, *states, *captured], outputs, [f"o{i}" for i in range(len(outputs))])
     trip = draw(st.integers(0, 3))
-    made = ops.loop(constant(np.int64(trip)), constant(np.True_), *first, *taken, body=body,
-                    carried=carried, bound=trip)  # fmt: skip
+    made = ops.loop(
+        constant(np.int64(trip)),
+        constant(np.True_),
+        *first,
+        *taken,
+        body=body,
+        carried=carried,
+        bound=trip,
+    )
     made = made if isinstance(made, list) else [made]
     sums = [ops.reduce_sum(v, axes=(0,), keepdims=False) for v in made[carried:]]
     return [*made[:carried], *sums]

@@ -65,15 +65,23 @@ def test_convolutions(data: st.DataObject) -> None:
     w = weights(groups * made, read, *ints(draw, n, 1, 5))
     b = weights(groups * made) if draw(st.booleans()) else None
     rules = [
-        replace.split_groups(depthwise=True), replace.widen_groups(draw(st.integers(1, 4))),
+        replace.split_groups(depthwise=True),
+        replace.widen_groups(draw(st.integers(1, 4))),
         replace.join_groups(draw(st.integers(2, 6))),
-        replace.depthwise_without_multiplier, replace.split_kernel(limit),
+        replace.depthwise_without_multiplier,
+        replace.split_kernel(limit),
         replace.fit_kernel((1, 3, 4)),
-        replace.stride_as_depth(limit), replace.split_stride(limit), replace.fill_dilation(),
-        replace.dilation_as_batch(), replace.pad_apart(limit, even=True), replace.matmul_for_conv,
-        replace.linear_for_conv, replace.line_as_image, replace.image_as_line,
+        replace.stride_as_depth(limit),
+        replace.split_stride(limit),
+        replace.fill_dilation(),
+        replace.dilation_as_batch(),
+        replace.pad_apart(limit, even=True),
+        replace.matmul_for_conv,
+        replace.linear_for_conv,
+        replace.line_as_image,
+        replace.image_as_line,
         replace.volume_as_images,
-    ]  # fmt: skip
+    ]
     shape = (2, groups * read, *ints(draw, n, 1, 9))
     keeps(lambda x: ops.conv(x, w, b, **attrs), shape, rules)
 
@@ -86,8 +94,12 @@ def test_transposed_convolutions(data: st.DataObject) -> None:
     attrs = {**window(draw, n), "groups": groups, "output_pad": ints(draw, n, 0, 2)}
     attrs["stride"] = attrs["stride"][:1] * n if draw(st.booleans()) else attrs["stride"]
     w = weights(groups * read, made, *ints(draw, n, 1, 5))
-    rules = [replace.conv_transpose_as_conv, replace.conv_transpose_as_depth_to_space,
-             replace.conv_transpose_as_resize, replace.line_as_image]  # fmt: skip
+    rules = [
+        replace.conv_transpose_as_conv,
+        replace.conv_transpose_as_depth_to_space,
+        replace.conv_transpose_as_resize,
+        replace.line_as_image,
+    ]
     shape = (2, groups * read, *ints(draw, n, 1, 5))
     keeps(lambda x: ops.conv_transpose(x, w, weights(groups * made), **attrs), shape, rules)
 
@@ -101,11 +113,18 @@ def test_pools(data: st.DataObject) -> None:
     shape = (2, 2, *ints(draw, n, 1, 12))
     if draw(st.booleans()):
         attrs.update(kernel=shape[2:], pad=(0,) * 2 * n)
-    rules = [replace.cascade_max_pool(limit), replace.separate_max_pool(limit),
-             replace.cascade_avg_pool(limit),
-             replace.global_pool_in_steps(limit), replace.split_avg_pool(limit),
-             replace.count_padding, replace.avg_pool_as_depthwise_conv, replace.line_as_image,
-             replace.pad_apart(), replace.split_stride(limit)]  # fmt: skip
+    rules = [
+        replace.cascade_max_pool(limit),
+        replace.separate_max_pool(limit),
+        replace.cascade_avg_pool(limit),
+        replace.global_pool_in_steps(limit),
+        replace.split_avg_pool(limit),
+        replace.count_padding,
+        replace.avg_pool_as_depthwise_conv,
+        replace.line_as_image,
+        replace.pad_apart(),
+        replace.split_stride(limit),
+    ]
     keeps(lambda x: ops.max_pool(x, **attrs), shape, rules)
     attrs["count_include_pad"] = draw(st.booleans())
     keeps(lambda x: ops.avg_pool(x, **attrs), shape, rules)
@@ -119,8 +138,12 @@ def test_moves(data: st.DataObject) -> None:
     rank = len(shape)
     perm = tuple(draw(st.permutations(range(rank))))
     keeps(lambda x: ops.transpose(x, perm=perm), shape, [replace.transpose_in_steps(4)])
-    rules = [replace.strided_slice_as_gather, replace.strided_slice_as_pool,
-             replace.strided_slice_as_reshape, replace.fewer_axes(3)]  # fmt: skip
+    rules = [
+        replace.strided_slice_as_gather,
+        replace.strided_slice_as_pool,
+        replace.strided_slice_as_reshape,
+        replace.fewer_axes(3),
+    ]
     step = tuple(draw(st.sampled_from([1, 1, 2, 3, -1, -2])) for _ in shape)
     cuts = {"start": ints(draw, rank, -5, 4), "stop": ints(draw, rank, -5, 9), "step": step}
     keeps(lambda x: ops.slice_(x, **cuts), shape, rules)

@@ -16,8 +16,11 @@ from intaglio.quant.quantize import Options, calibrate, prepare
 
 def test_the_best_strategy_is_kept_and_all_are_told():
     graph, data = network(False), samples(8)
-    steps = (("minmax", {"method": "minmax"}), ("default again", {"correct": True}),
-             ("worse", {"correct": False, "rounding": "nearest"}))  # fmt: skip
+    steps = (
+        ("minmax", {"method": "minmax"}),
+        ("default again", {"correct": True}),
+        ("worse", {"correct": False, "rounding": "nearest"}),
+    )
     found = auto(graph, data, options=Options(method="moving"), strategies=steps)
     assert [t.name for t in found.tried] == ["default", "minmax", "worse"]
     best = max(t.figure for t in found.tried)
@@ -33,8 +36,10 @@ def test_a_metric_of_ones_own_decides():
     steps = (("minmax", {"method": "minmax"}), ("kl", {"method": "kl"}))
     found = auto(graph, data, metric=lambda g: next(figures), strategies=steps)
     assert [(t.name, t.kept) for t in found.tried] == [
-        ("default", True), ("minmax", True), ("kl", False)
-    ]  # fmt: skip
+        ("default", True),
+        ("minmax", True),
+        ("kl", False),
+    ]
     assert found.options.method == "minmax"
 
 

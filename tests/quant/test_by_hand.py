@@ -67,8 +67,9 @@ def test_weights_get_what_the_scheme_says():
     names = quantized().scheme.tensors
     weights = next(n for n, t in names.items() if t.axis is not None)
     whole = TensorScheme("i8", (0.5,), (0,))
-    node = next(n for n in quantized(Scheme({weights: whole})).graph.nodes()
-                if n.outputs[0].name == weights)  # fmt: skip
+    node = next(
+        n for n in quantized(Scheme({weights: whole})).graph.nodes() if n.outputs[0].name == weights
+    )
     assert node.inputs[1].data == np.float32(0.5)  # type: ignore[union-attr]
     made = quantized(Scheme({weights: TensorScheme("f32")}))
     assert list(made.floats.values()) == ["f32 was asked for"]

@@ -106,8 +106,9 @@ def test_other_functions_and_outputs_are_left(graph):
 
 def test_ranges_that_cut_large_channels_leave_small_ones_whole():
     graph = network()
-    made = calibrate(graph, samples(), options=Options(method="percentile:90", accuracy=None),
-                     limit=80)  # fmt: skip
+    made = calibrate(
+        graph, samples(), options=Options(method="percentile:90", accuracy=None), limit=80
+    )
     own, seen = made.scheme.tensors["a"], made.observations["a"]
     reach = np.array(own.scale) * 255
     assert seen.high > 1.5 * reach.max()

@@ -21,9 +21,13 @@ def test_convolutions(groups, rank, stride, dilation):
     x, w = numbers(2, 4, *[9] * rank), numbers(8, 4 // groups, *[3] * rank)
     pad = (*range(rank), *[1] * rank)
     y = conv(
-        Value(Type("f32", x.shape)), constant(w), stride=(stride,) * rank, pad=pad,
-        dilation=(dilation,) * rank, groups=groups,
-    )  # fmt: skip
+        Value(Type("f32", x.shape)),
+        constant(w),
+        stride=(stride,) * rank,
+        pad=pad,
+        dilation=(dilation,) * rank,
+        groups=groups,
+    )
     node = y.producer
     made = conv.body(x, w, **node.attrs)
     every = columns.rows(node, columns.last(x, node), 10**6, RNG)
@@ -56,9 +60,14 @@ def test_linear_layers(turned):
 def test_transposed_convolutions():
     x, w = numbers(1, 4, 3, 3), numbers(4, 3, 2, 2)
     y = conv_transpose(
-        Value(Type("f32", x.shape)), constant(w), stride=(2, 2), pad=(0, 0, 0, 0),
-        output_pad=(0, 0), dilation=(1, 1), groups=2,
-    )  # fmt: skip
+        Value(Type("f32", x.shape)),
+        constant(w),
+        stride=(2, 2),
+        pad=(0, 0, 0, 0),
+        output_pad=(0, 0),
+        dilation=(1, 1),
+        groups=2,
+    )
     node = y.producer
     m = columns.matrix(node)
     every = columns.rows(node, columns.last(x, node), 100, RNG)

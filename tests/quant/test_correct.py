@@ -23,8 +23,14 @@ def numbers(*shape):
 def test_the_mean_shift_of_a_convolution_is_known(groups):
     x = np.abs(numbers(3, 4, 10, 10)) + np.arange(4).reshape(1, 4, 1, 1)
     w = numbers(8, 4 // groups, 3, 3)
-    y = conv(Value(Type("f32", x.shape)), constant(w), stride=(1, 1), pad=(0, 0, 0, 0),
-             dilation=(1, 1), groups=groups)  # fmt: skip
+    y = conv(
+        Value(Type("f32", x.shape)),
+        constant(w),
+        stride=(1, 1),
+        pad=(0, 0, 0, 0),
+        dilation=(1, 1),
+        groups=groups,
+    )
     rough = np.rint(w * 4) / 4
     node = y.producer
     shift = conv.body(x, rough, **node.attrs).mean((0, 2, 3)) - conv.body(x, w, **node.attrs).mean(
@@ -51,8 +57,10 @@ def test_transposed_convolutions_and_linear_layers():
     attrs = {"stride": (2, 2), "pad": (0, 0, 0, 0), "output_pad": (0, 0), "dilation": (1, 1)}
     node = conv_transpose(Value(Type("f32", x.shape)), constant(w), groups=1, **attrs).producer
     rough = np.rint(w * 4) / 4
-    shift = (conv_transpose.body(x, rough, groups=1, **attrs)
-             - conv_transpose.body(x, w, groups=1, **attrs)).mean((0, 2, 3))  # fmt: skip
+    shift = (
+        conv_transpose.body(x, rough, groups=1, **attrs)
+        - conv_transpose.body(x, w, groups=1, **attrs)
+    ).mean((0, 2, 3))
     np.testing.assert_allclose(correct.by_means(node, rough, x.mean((0, 2, 3))), -shift, atol=1e-4)
     x, w = np.abs(numbers(7, 5)), numbers(6, 5)
     value, rough = Value(Type("f32", x.shape)), np.rint(w * 4) / 4
@@ -105,8 +113,9 @@ def test_quantize_corrects_by_default(net):
     graph, samples = net
     error = {}
     for correct_it in (False, True):
-        made = calibrate(graph, samples, options=Options(
-            method="minmax", rounding="nearest", correct=correct_it))  # fmt: skip
+        made = calibrate(
+            graph, samples, options=Options(method="minmax", rounding="nearest", correct=correct_it)
+        )
         found, exact = (first_means(g, samples) for g in (made.graph, made.float_graph))
         error[correct_it] = np.linalg.norm(found - exact)
     assert error[True] < 0.5 * error[False]

@@ -218,8 +218,15 @@ def test_a_list_names_a_file_per_input(tmp_path: Path):
 # ---- Python --------------------------------------------------------------------------------------
 def test_arrays_tuples_and_dicts():
     rows = RNG.random((4, 5), np.float32)
-    for source in (rows, list(rows), [(r,) for r in rows], [{"x": r} for r in rows], {"x": rows},
-                   [rows[:3], rows[3:]], [r.tolist() for r in rows]):  # fmt: skip
+    for source in (
+        rows,
+        list(rows),
+        [(r,) for r in rows],
+        [{"x": r} for r in rows],
+        {"x": rows},
+        [rows[:3], rows[3:]],
+        [r.tolist() for r in rows],
+    ):
         got = quiet(source)
         assert len(got) == 4
         np.testing.assert_array_equal(np.concatenate([s["x"] for s in got]), rows)
@@ -374,7 +381,7 @@ def test_says_what_may_be_wrong(tmp_path: Path):
         ([], TWO, {"std": {"b": 1}}, "std is given for input 'b' i64[1x2], which takes no"),
         ([np.zeros(5)], [], {}, "the model has no inputs"),
     ],
-)  # fmt: skip
+)
 def test_refuses_in_words(source: Any, inputs: Any, options: dict[str, Any], words: str):
     with pytest.raises(BadInput) as caught:
         list(quiet(source, inputs, **options))

@@ -31,8 +31,9 @@ def test_the_scheme_works(tmp_path: Path, images: np.ndarray):
     (text,) = blocks("yaml")
     path = tmp_path / "scheme.yaml"
     path.write_text(text)
-    made = calibrate(DIGITS / "digits.onnx", images, scheme=Scheme.load(path, strict=True),
-                     dims={"batch": 1})  # fmt: skip
+    made = calibrate(
+        DIGITS / "digits.onnx", images, scheme=Scheme.load(path, strict=True), dims={"batch": 1}
+    )
     layers = made.scheme.layers
     assert layers["logits"] == "f32"
     assert {p for name, p in layers.items() if name.startswith("block2.norm")} == {"f32"}

@@ -32,9 +32,12 @@ def no_concat(node: Node) -> str | None:
 
 
 INT8 = Precision(
-    "int8", Stored(("i8",)), Stored(("i8",), grains=("channel",)), float_results=False,
+    "int8",
+    Stored(("i8",)),
+    Stored(("i8",), grains=("channel",)),
+    float_results=False,
     why_not=no_concat,
-)  # fmt: skip
+)
 INT16 = Precision("int16", Stored(("i16",)), Stored(("i8",), grains=("channel",)), cost=2.0)
 
 

@@ -23,8 +23,9 @@ def net(shape=(1, 3, 16, 16)) -> Graph:
     window = {"stride": (2, 2), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
     rng = np.random.default_rng(1)
     w = [rng.standard_normal(s).astype(np.float32) for s in ((16, 3, 3, 3), (8, 16, 3, 3))]
-    y = ops.conv(ops.relu(ops.conv(image, constant(w[0]), None, **window)), constant(w[1]), None,
-                 **window)  # fmt: skip
+    y = ops.conv(
+        ops.relu(ops.conv(image, constant(w[0]), None, **window)), constant(w[1]), None, **window
+    )
     return Graph([x], [y], ["y"])
 
 
@@ -68,8 +69,9 @@ def test_channels_that_share_their_numbers_are_one_part():
 
 @pytest.mark.parametrize(("shape", "takes"), [((1, 3, 16, 16), "nhwc"), ((1, 16, 16, 3), "nchw")])
 def test_bytes_in_another_layout_than_the_model(shape, takes):
-    floats = [np.moveaxis(normalized(p), 1, -1) if shape[1] == 16 else normalized(p)
-              for p in PICTURES]  # fmt: skip
+    floats = [
+        np.moveaxis(normalized(p), 1, -1) if shape[1] == 16 else normalized(p) for p in PICTURES
+    ]
     floats = [np.ascontiguousarray(f) for f in floats]
     how = {"mean": MEAN, "std": STD, "input_type": "uint8", "warn": print}
     same = calibrate(net(shape), floats, **how).graph

@@ -313,8 +313,7 @@ def test_weights_are_rounded_by_data_where_they_stand_in_the_way():
     data = [{"x": np.einsum("ij,njhw->nihw", mix, n)} for n in noise]
     stored = {}
     for rounding in ("auto", "squant", "data"):
-        options = Options(rounding=rounding, weights="int4", accuracy=0.9999,
-                          layers={"t1": "int8"})  # fmt: skip
+        options = Options(rounding=rounding, weights="int4", accuracy=0.9999, layers={"t1": "int8"})
         made = calibrate(graph, data, options=options).graph
         stored[rounding] = [v.data.tobytes() for v in made.values() if v.dtype == "i4"]
     assert stored["auto"] == stored["data"]

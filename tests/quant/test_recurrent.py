@@ -25,8 +25,9 @@ HIDDEN = 24
 
 
 def numbers(*shape: int, scale: float = 0.3) -> Value:
-    return constant((np.random.default_rng(len(shape)).standard_normal(shape) * scale)
-                    .astype(np.float32))  # fmt: skip
+    return constant(
+        (np.random.default_rng(len(shape)).standard_normal(shape) * scale).astype(np.float32)
+    )
 
 
 def net(op: str = "lstm", linear: bool = True, direction: str = "forward") -> Graph:
@@ -36,10 +37,17 @@ def net(op: str = "lstm", linear: bool = True, direction: str = "forward") -> Gr
     more = {} if op == "lstm" else {"linear_before_reset": True}
     rows = gates * HIDDEN
     y, *_ = getattr(ops, op)(
-        x, numbers(d, rows, 20), numbers(d, rows, HIDDEN), numbers(d, 2 * rows),
-        hidden_size=HIDDEN, direction=direction, activations=functions,
-        activation_alpha=(0.0,) * len(functions), activation_beta=(0.0,) * len(functions), **more,
-    )  # fmt: skip
+        x,
+        numbers(d, rows, 20),
+        numbers(d, rows, HIDDEN),
+        numbers(d, 2 * rows),
+        hidden_size=HIDDEN,
+        direction=direction,
+        activations=functions,
+        activation_alpha=(0.0,) * len(functions),
+        activation_beta=(0.0,) * len(functions),
+        **more,
+    )
     y.name = "states"
     flat = ops.reshape(ops.transpose(y, perm=(0, 2, 1, 3)), shape=(12, d * HIDDEN))
     return Graph([x], [ops.matmul(flat, numbers(d * HIDDEN, 16)) if linear else flat], ["y"])
@@ -72,8 +80,13 @@ def test_of_two_layers_the_harmless_one_is_taken():
     graph = net(linear=False)
     (first,) = [n for n in graph.nodes() if n.op == "lstm"]
     small = ops.mul(first.outputs[0], constant(1e-4, dtype="f32"))
-    second, *_ = ops.lstm(ops.reshape(small, shape=(12, 1, HIDDEN)), numbers(1, 96, HIDDEN),
-                          numbers(1, 96, HIDDEN), None, hidden_size=HIDDEN)  # fmt: skip
+    second, *_ = ops.lstm(
+        ops.reshape(small, shape=(12, 1, HIDDEN)),
+        numbers(1, 96, HIDDEN),
+        numbers(1, 96, HIDDEN),
+        None,
+        hidden_size=HIDDEN,
+    )
     second.name = "quiet"
     # What the second makes of it hardly shows beside the first.
     whole = ops.add(first.outputs[0], ops.mul(second, constant(1e-6, dtype="f32")))

@@ -80,8 +80,10 @@ def test_squant_keeps_the_sums_of_kernels_and_outputs():
     assert np.abs(off.sum(2)).mean() < 0.6 * np.abs(plain.sum(2)).mean()
     ones = np.ones((90, 90))
     x = 0.5 * ones + np.kron(np.eye(10), np.ones((9, 9))) + np.eye(90)
-    error = [rounding.loss(a.reshape(6, 90), w.reshape(6, 90), scale[..., 0], x).sum()
-             for a in (q, rounding.nearest(w, scale, -7, 7))]  # fmt: skip
+    error = [
+        rounding.loss(a.reshape(6, 90), w.reshape(6, 90), scale[..., 0], x).sum()
+        for a in (q, rounding.nearest(w, scale, -7, 7))
+    ]
     assert error[0] < 0.5 * error[1]
 
 

@@ -60,10 +60,13 @@ def full() -> Scheme:
             "0o17": TensorScheme("f32", lo=-3.0, hi=3.0),
         },
         {"conv1": "int8", "1.0": "int16", "null": "f32"},
-        [Override("f32", pattern="/head/*"), Override("int16", op="conv"),
-         Override("bf16", tensor="~")],
+        [
+            Override("f32", pattern="/head/*"),
+            Override("int16", op="conv"),
+            Override("bf16", tensor="~"),
+        ],
         "net",
-    )  # fmt: skip
+    )
 
 
 def test_the_file_loses_nothing(tmp_path: Path):

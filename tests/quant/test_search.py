@@ -98,8 +98,11 @@ def test_what_other_options_found_is_not_taken_for_these(tmp_path):
 def test_trials_are_what_the_built_model_does():
     """A trial predicts the outputs of the integer model to a small part of their error."""
     graph, data = prepare(network(False)), samples(6)
-    made = calibrate(graph, data, options=Options(method="minmax", accuracy=None, correct=False,
-                                                  rounding="nearest"))  # fmt: skip
+    made = calibrate(
+        graph,
+        data,
+        options=Options(method="minmax", accuracy=None, correct=False, rounding="nearest"),
+    )
     from intaglio.quant.assign import from_integers
     from intaglio.quant.store import stored_weights
 
@@ -253,8 +256,12 @@ def test_what_many_samples_say_of_a_sixth_of_the_tensors_is_followed(many):
 
     search = Search(None, None, Costs(cost), make=lambda methods: methods)
     assert search.choose_methods(many=many)["t5"] == "minmax"
-    halved = Search(None, None, Costs(lambda n, m: cost("t0", m) if n in ("t0", "t1") else
-                                      cost(n, m)), make=lambda methods: methods)  # fmt: skip
+    halved = Search(
+        None,
+        None,
+        Costs(lambda n, m: cost("t0", m) if n in ("t0", "t1") else cost(n, m)),
+        make=lambda methods: methods,
+    )
     found = halved.choose_methods(many=many)
     assert {n for n, m in found.items() if m == "mse"} == ({"t0", "t1"} if many else set())
 

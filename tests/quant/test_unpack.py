@@ -53,8 +53,9 @@ def test_a_bias_that_is_computed_has_no_place_for_a_correction():
     graph = Graph([x], [y], ["y"])
     made = calibrate(graph, data)
     assert made.scheme.layers["y"] == "int8"
-    want, got = (intaglio.open(intaglio.compile(g)).run({"x": data[0]})["y"]
-                 for g in (graph, made.graph))  # fmt: skip
+    want, got = (
+        intaglio.open(intaglio.compile(g)).run({"x": data[0]})["y"] for g in (graph, made.graph)
+    )
     assert np.linalg.norm(got - want) < 0.03 * np.linalg.norm(want)
 
 
@@ -96,9 +97,10 @@ def test_a_tensor_of_integers_keeps_the_scale_of_its_file():
     x = Value(Type("f32", (1, 8, 8, 8)), "x")
     one = (constant(np.float32(0.125)), constant(np.int8(-7)))
     t = ops.dequantize_linear(ops.quantize_linear(x, *one, dtype="i8"), *one)
-    t = ops.transpose(ops.max_pool(t, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0),
-                                   dilation=(1, 1)),
-                      perm=(0, 1, 3, 2))  # fmt: skip
+    t = ops.transpose(
+        ops.max_pool(t, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0), dilation=(1, 1)),
+        perm=(0, 1, 3, 2),
+    )
     t.name = "t"
     w = constant(RNG.standard_normal((8, 8, 3, 3)).astype(np.float32), "w")
     y = ops.conv(t, w, None, **SAME)

@@ -126,8 +126,9 @@ def test_samples_and_wide_layers_lower_the_error():
     def error(**how):
         made = weight_only(graph, "i4", 32, **how)
         y = intaglio.interpret(made, feeds)["z"]
-        return np.linalg.norm(y - want), [n.inputs[0].dtype for n in made.nodes()
-                                          if n.op == "dequantize_linear"]  # fmt: skip
+        return np.linalg.norm(y - want), [
+            n.inputs[0].dtype for n in made.nodes() if n.op == "dequantize_linear"
+        ]
 
     plain, types = error()
     assert types.count("i4") == 2

@@ -14,31 +14,56 @@ from intaglio.simulate.cycles import costs
 from intaglio.simulate.timeline import timeline
 from intaglio.targets import chip
 
-TIMING = {"efficiency": 0.5, "write": 2.0, "port": 16.0, "steps": 4, "taps": 0, "launch": 10.0,
-          "layer": 0.0, "transfer": 5.0, "barrier": 50.0, "start": 0.0}  # fmt: skip
+TIMING = {
+    "efficiency": 0.5,
+    "write": 2.0,
+    "port": 16.0,
+    "steps": 4,
+    "taps": 0,
+    "launch": 10.0,
+    "layer": 0.0,
+    "transfer": 5.0,
+    "barrier": 50.0,
+    "start": 0.0,
+}
 # 16 bytes a cycle of DDR are read, or 8 written
 REAL = chip.load("rk3588")
 TABLES = replace(REAL.units["lut"], rate={"i8": 4})
-CHIP = replace(REAL, clock=1000.0, ddr=32.0 * 2 / 3, burst=64, timing=TIMING,
-               units={**REAL.units, "lut": TABLES})  # fmt: skip
+CHIP = replace(
+    REAL,
+    clock=1000.0,
+    ddr=32.0 * 2 / 3,
+    burst=64,
+    timing=TIMING,
+    units={**REAL.units, "lut": TABLES},
+)
 
 
-def box(space: str, channels: int, height: int, width: int, at: int = 0, c2: int = 16,
-        rows: int = 0) -> Feature:  # fmt: skip
+def box(
+    space: str, channels: int, height: int, width: int, at: int = 0, c2: int = 16, rows: int = 0
+) -> Feature:
     row = width * c2
     return Feature(space, at, "i8", channels, height, width, c2, (rows or height) * row, row, c2)
 
 
 def conv(inputs: int, outputs: int, size: int, kernel: int = 1, **more: object) -> dict:
-    return {"src": box("sram", inputs, size, size), "dst": box("sram", outputs, size, size),
-            "kernel": (kernel, kernel), "stride": (1, 1), "dilation": (1, 1), "in_atom": 32,
-            "out_atom": 32, **more}  # fmt: skip
+    return {
+        "src": box("sram", inputs, size, size),
+        "dst": box("sram", outputs, size, size),
+        "kernel": (kernel, kernel),
+        "stride": (1, 1),
+        "dilation": (1, 1),
+        "in_atom": 32,
+        "out_atom": 32,
+        **more,
+    }
 
 
 def program(*instructions: Instruction, cores: int = 1, near: int = 0) -> Program:
     port = Port("i8", (1, 16, 8, 8))
-    return Program("rk3588", cores, 1 << 18, 1 << 20, 1 << 20, [port], [port],
-                   list(instructions), near)  # fmt: skip
+    return Program(
+        "rk3588", cores, 1 << 18, 1 << 20, 1 << 20, [port], [port], list(instructions), near
+    )
 
 
 def move(op: str, channels: int, size: int, **more) -> Instruction:
@@ -98,18 +123,28 @@ def test_some_work_is_no_shorter_on_more_cores():
 def test_other_units_take_their_elements():
     a, b = box("sram", 24, 8, 8), box("sram", 24, 4, 4)
     window = {"kernel": (2, 2), "stride": (2, 2), "dilation": (1, 1)}
-    made = costs(program(
-        Instruction("pool", {"src": a, "dst": b, **window}),
-        Instruction("eltwise", {"src": a, "other": a, "dst": a}),
-        Instruction("lut", {"src": a, "dst": a, "entries": 256}),
-        Instruction("resize", {"src": b, "dst": a, "factor": (2, 2)}),
-        Instruction("copy", {"src": a, "dst": a}),
-        Instruction("depthwise", {**conv(24, 24, 8, 3), "in_atom": 64, "out_atom": 64}),
-        Instruction("matmul", {"src": box("sram", 40, 8, 1), "dst": box("sram", 70, 8, 1)}),
-    ), CHIP)  # fmt: skip
+    made = costs(
+        program(
+            Instruction("pool", {"src": a, "dst": b, **window}),
+            Instruction("eltwise", {"src": a, "other": a, "dst": a}),
+            Instruction("lut", {"src": a, "dst": a, "entries": 256}),
+            Instruction("resize", {"src": b, "dst": a, "factor": (2, 2)}),
+            Instruction("copy", {"src": a, "dst": a}),
+            Instruction("depthwise", {**conv(24, 24, 8, 3), "in_atom": 64, "out_atom": 64}),
+            Instruction("matmul", {"src": box("sram", 40, 8, 1), "dst": box("sram", 70, 8, 1)}),
+        ),
+        CHIP,
+    )
     whole = 8 * 8 * 32  # 24 channels are two blocks
-    assert made.work.tolist() == [whole / 16, whole / 16, whole / 4, whole / 16, whole / 16,
-                                  8 * 8 * 9, 8 * 4 * 3]  # fmt: skip
+    assert made.work.tolist() == [
+        whole / 16,
+        whole / 16,
+        whole / 4,
+        whole / 16,
+        whole / 16,
+        8 * 8 * 9,
+        8 * 4 * 3,
+    ]
     lanes = replace(CHIP, timing={**TIMING, "taps": 1})
     pool = program(Instruction("pool", {"src": a, "dst": b, **window}))
     assert costs(pool, lanes).work[0] == 4 * 4 * 32 * 4 / 16
@@ -133,13 +168,16 @@ def test_shared_sram_spares_ddr():
 
 def test_queues_run_beside_each_other_and_waits_hold():
     work = conv(64, 64, 8)  # 512 cycles, and 10 to launch; 2048 bytes are 128 cycles, and 5
-    made = timeline(program(
-        move("load", 32, 8),
-        Instruction("conv", work, wait=(1, 0, 0), layer=0),
-        move("load", 32, 8, layer=1),
-        Instruction("conv", work, wait=(2, 0, 0), layer=1),
-        move("store", 32, 8, wait=(0, 2, 0), layer=1),
-    ), CHIP)  # fmt: skip
+    made = timeline(
+        program(
+            move("load", 32, 8),
+            Instruction("conv", work, wait=(1, 0, 0), layer=0),
+            move("load", 32, 8, layer=1),
+            Instruction("conv", work, wait=(2, 0, 0), layer=1),
+            move("store", 32, 8, wait=(0, 2, 0), layer=1),
+        ),
+        CHIP,
+    )
     assert made.start.tolist() == [0, 133, 133, 133 + 522, 133 + 1044]
     assert made.end.tolist() == [133, 655, 266, 1177, 1177 + 256 + 5]
     assert made.cycles == 1438
@@ -217,8 +255,11 @@ def test_what_the_chip_cannot_do_is_refused():
 
 
 def test_a_hundred_thousand_instructions_take_a_second():
-    one = [move("load", 32, 8, wait=(0, 0, 0)), Instruction("conv", conv(64, 64, 8)),
-           move("store", 32, 8)]  # fmt: skip
+    one = [
+        move("load", 32, 8, wait=(0, 0, 0)),
+        Instruction("conv", conv(64, 64, 8)),
+        move("store", 32, 8),
+    ]
     parts = program(*one)
     code = parts.encode()
     sizes = [len(i.encode()) for i in one]

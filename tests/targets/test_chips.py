@@ -16,9 +16,27 @@ NAMES = chip.names()
 GOOD = (chip.CHIPS / "rk3588.toml").read_text()
 
 
-ASKED = ["rk3562", "rk3566", "rk3568", "rk3576", "rk3588", "rk2118", "rv1103", "rv1103b", "rv1106",
-         "rv1106b", "rv1126b", "k210", "k230", "k510", "bm1684", "bm1684x", "bm1688", "cv186x",
-         "cv181x"]  # fmt: skip
+ASKED = [
+    "rk3562",
+    "rk3566",
+    "rk3568",
+    "rk3576",
+    "rk3588",
+    "rk2118",
+    "rv1103",
+    "rv1103b",
+    "rv1106",
+    "rv1106b",
+    "rv1126b",
+    "k210",
+    "k230",
+    "k510",
+    "bm1684",
+    "bm1684x",
+    "bm1688",
+    "cv186x",
+    "cv181x",
+]
 
 
 def write(folder: Path, text: str) -> Path:
@@ -182,9 +200,13 @@ def test_the_command_explains_every_chip(name: str):
 
 def test_the_command_explains_a_chip_with_its_sources(tmp_path: Path):
     text = " ".join(said("rk3568").split())
-    for words in ("rk3568: Rockchip RK3568, family rknpu", "runs programs of rk3566",
-                  "SRAM of a core 262,144 bytes from rkt_ml.h", "guess: 32 bit of LPDDR4",
-                  "kernel 31, stride 7, pad 15"):  # fmt: skip
+    for words in (
+        "rk3568: Rockchip RK3568, family rknpu",
+        "runs programs of rk3566",
+        "SRAM of a core 262,144 bytes from rkt_ml.h",
+        "guess: 32 bit of LPDDR4",
+        "kernel 31, stride 7, pad 15",
+    ):
         assert words in text
     found = json.loads(said("rk3568", "--json"))
     assert found["units"]["conv"]["rate"]["i8"] == 512

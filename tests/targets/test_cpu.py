@@ -102,9 +102,16 @@ def test_pools(dtype: str) -> None:
 
 @pytest.mark.parametrize(
     "shapes",
-    [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)),
-     ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2))],
-)  # fmt: skip
+    [
+        ((3, 4), (4, 5)),
+        ((4,), (4, 5)),
+        ((3, 4), (4,)),
+        ((4,), (4,)),
+        ((2, 3, 4), (4, 5)),
+        ((2, 3, 4), (2, 4, 5)),
+        ((2, 1, 3, 4), (5, 4, 2)),
+    ],
+)
 @pytest.mark.parametrize("dtype", ["f32", "f16", "f64"])
 def test_matmul(shapes: tuple[tuple[int, ...], ...], dtype: str) -> None:
     left = lowered(ops.matmul, *shapes, dtype=dtype)
@@ -239,17 +246,24 @@ def test_transposed_convolutions_are_shuffles_only_where_panels_would_be_empty(
 ) -> None:
     x = Value(Type("f32", (1, 8, 6, 6)), "x")
     w = constant(floats(8, 16 // groups, 2, 2))
-    y = ops.conv_transpose(x, w, None, stride=(2, 2), pad=(0,) * 4, output_pad=(0, 0),
-                           dilation=(1, 1), groups=groups)  # fmt: skip
+    y = ops.conv_transpose(
+        x, w, None, stride=(2, 2), pad=(0,) * 4, output_pad=(0, 0), dilation=(1, 1), groups=groups
+    )
     left = [s.op for s in intaglio.compile(Graph([x], [y], ["y"])).plan.steps]
     assert ("cpu.conv_transpose" not in left) == shuffled
 
 
 @pytest.mark.parametrize(
     ("image", "channels", "tile"),
-    [((1, 64, 56, 56), 64, 6), ((1, 256, 14, 14), 256, 4), ((1, 512, 7, 7), 512, 0),
-     ((1, 3, 224, 224), 16, 0), ((1, 64, 5, 5), 64, 0), ((1, 4, 4, 4), 4, 0),
-     ((64, 512, 7, 7), 512, 4)],
-)  # fmt: skip
+    [
+        ((1, 64, 56, 56), 64, 6),
+        ((1, 256, 14, 14), 256, 4),
+        ((1, 512, 7, 7), 512, 0),
+        ((1, 3, 224, 224), 16, 0),
+        ((1, 64, 5, 5), 64, 0),
+        ((1, 4, 4, 4), 4, 0),
+        ((64, 512, 7, 7), 512, 4),
+    ],
+)
 def test_the_choice_of_a_tile(image: tuple[int, ...], channels: int, tile: int) -> None:
     assert winograd.choose(image, channels) == tile

@@ -28,8 +28,11 @@ def node(v: Value) -> Node:
 
 def test_every_family_has_its_rate():
     x = value(100, 100)
-    for y, family, rate in ((ops.softmax(x), "functions", 0.2), (ops.add(x, x), "arithmetic", 1.0),
-                            (ops.transpose(x, perm=(1, 0)), "moves", 0.5)):  # fmt: skip
+    for y, family, rate in (
+        (ops.softmax(x), "functions", 0.2),
+        (ops.add(x, x), "arithmetic", 1.0),
+        (ops.transpose(x, perm=(1, 0)), "moves", 0.5),
+    ):
         assert host.family(node(y)) == family
         work = 10_000 / (rate * 2)  # nanoseconds at 2 GHz
         cores = min(4, max(1, work / host.GRAIN))

@@ -34,7 +34,15 @@ def test_lines_have_the_entries_of_the_table(entries, dtype):
 
 def test_pieces_are_as_small_as_they_can_be():
     assert [shift_of(n, 128) for n in (1, 128, 129, 256, 257, 1024, 1025, 4096)] == [
-        0, 0, 1, 1, 2, 3, 4, 5]  # fmt: skip
+        0,
+        0,
+        1,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
     assert len(lines_of((np.arange(1000) // 4).astype(np.uint8)).T) in PIECES
 
 
@@ -52,8 +60,14 @@ def test_kernels_follow_lines():
         table = smooth(entries, -5, 5, dtype)
         lines = lines_of(table)
         assert lines is not None
-        attrs = {"channels": 40, "pad": (1,) * 4, "x_zero": 7, "lo": -entries // 3, "y_zero": 20,
-                 "dtype": "i8" if dtype == np.int8 else "u8"}  # fmt: skip
+        attrs = {
+            "channels": 40,
+            "pad": (1,) * 4,
+            "x_zero": 7,
+            "lo": -entries // 3,
+            "y_zero": 20,
+            "dtype": "i8" if dtype == np.int8 else "u8",
+        }
         attrs["hi"] = attrs["lo"] + entries - 1
         ends = bias, scale * np.float32(entries / 256)
         window = {"kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1)}

@@ -18,8 +18,21 @@ from intaglio.ir import Graph, Node, Type, Value, constant
 from intaglio.targets import Target, replace
 
 rng = np.random.default_rng(11)
-PLAIN = {"add", "mul", "maximum", "minimum", "relu", "sigmoid", "exp", "log", "sqrt", "abs",
-         "reciprocal", "erf", "clip"}  # fmt: skip
+PLAIN = {
+    "add",
+    "mul",
+    "maximum",
+    "minimum",
+    "relu",
+    "sigmoid",
+    "exp",
+    "log",
+    "sqrt",
+    "abs",
+    "reciprocal",
+    "erf",
+    "clip",
+}
 MOVES = {"transpose", "concat", "slice", "pad"}
 
 
@@ -111,9 +124,15 @@ def why_not_convolved(node: Node) -> str | None:
     return why_not(node)
 
 
-CONVOLVER = Target("convolver", why_not_convolved, (
-    replace.conv_for_linear, *replace.where_refused(why_not_convolved, replace.conv_for_matmul),
-    *LOWER))  # fmt: skip
+CONVOLVER = Target(
+    "convolver",
+    why_not_convolved,
+    (
+        replace.conv_for_linear,
+        *replace.where_refused(why_not_convolved, replace.conv_for_matmul),
+        *LOWER,
+    ),
+)
 
 
 # ---- networks ------------------------------------------------------------------------------------
@@ -123,8 +142,15 @@ def num(*shape: int) -> Value:
 
 def conv(x: Value, m: int, k: int = 3, s: int = 1, d: int = 1, groups: int = 1) -> Value:
     n, p = x.type.rank - 2, d * (k - 1) // 2
-    made: Value = ops.conv(x, num(m, x.shape[1] // groups, *[k] * n), num(m), stride=(s,) * n,
-                           pad=(p,) * 2 * n, dilation=(d,) * n, groups=groups)  # fmt: skip
+    made: Value = ops.conv(
+        x,
+        num(m, x.shape[1] // groups, *[k] * n),
+        num(m),
+        stride=(s,) * n,
+        pad=(p,) * 2 * n,
+        dilation=(d,) * n,
+        groups=groups,
+    )
     return made
 
 
@@ -136,8 +162,9 @@ def norm(x: Value) -> Value:
 
 def pool(op: Any, x: Value, k: int, s: int, p: int = 0, **attrs: Any) -> Value:
     n = x.type.rank - 2
-    made: Value = op(x, kernel=(k,) * n, stride=(s,) * n, pad=(p,) * 2 * n, dilation=(1,) * n,
-                     **attrs)  # fmt: skip
+    made: Value = op(
+        x, kernel=(k,) * n, stride=(s,) * n, pad=(p,) * 2 * n, dilation=(1,) * n, **attrs
+    )
     return made
 
 
@@ -179,8 +206,9 @@ def vision_transformer(x: Value) -> Value:
     score = ops.div(ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2))), constant(np.float32(2)))
     seen = ops.transpose(ops.matmul(ops.softmax(score), v), perm=(0, 2, 1, 3))
     x = ops.add(x, ops.matmul(ops.reshape(seen, shape=(2, 5, 8)), num(8, 8)))
-    x = ops.add(x, ops.matmul(ops.gelu(ops.matmul(ops.rms_norm(x, num(8)), num(8, 16))),
-                              num(16, 8)))  # fmt: skip
+    x = ops.add(
+        x, ops.matmul(ops.gelu(ops.matmul(ops.rms_norm(x, num(8)), num(8, 16))), num(16, 8))
+    )
     return ops.log_softmax(ops.matmul(ops.gather(x, constant(np.array(0)), axis=1), num(8, 5)))
 
 
@@ -199,8 +227,15 @@ def detector(x: Value) -> Value:
     x = ops.softplus(conv(ops.concat(*parts, axis=1), 6))
     spp = [x, *(pool(ops.max_pool, x, k, 1, k // 2) for k in (5, 9, 13))]
     x = pool(ops.avg_pool, ops.concat(*spp, axis=1), 3, 2, 1)
-    up = ops.resize(x, axes=(2, 3), shape=(16, 16), scales=(2.0, 2.0), mode="nearest",
-                    coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    up = ops.resize(
+        x,
+        axes=(2, 3),
+        shape=(16, 16),
+        scales=(2.0, 2.0),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     return conv(ops.pow(up, constant(np.float32(2))), 9, 13, 8)
 
 

@@ -43,8 +43,10 @@ def joined(x: Value) -> Value:
 def recurrent(x: Value) -> Value:
     """An LSTM over the rows of an image."""
     rows = ops.transpose(ops.reshape(x, shape=(1, 3 * 24, 24)), perm=(1, 0, 2))
-    weights = [RNG.standard_normal(s).astype(np.float32) / 8
-               for s in ((1, 128, 24), (1, 128, 32), (1, 256))]  # fmt: skip
+    weights = [
+        RNG.standard_normal(s).astype(np.float32) / 8
+        for s in ((1, 128, 24), (1, 128, 32), (1, 256))
+    ]
     made: Value = ops.lstm(rows, *map(constant, weights), hidden_size=32)[0]
     return made
 

@@ -47,8 +47,14 @@ def network(x: Value) -> Value:
     d = stored(ops.avg_pool(real(c), kernel=(3, 3), pad=(1,) * 4, **WINDOW), 0.04)
     e = stored(ops.max_pool(real(c), kernel=(3, 3), pad=(1,) * 4, **WINDOW))
     f = stored(ops.concat(real(d, 0.04), real(e), axis=1))
-    g = ops.resize(real(f), axes=(2, 3), shape=(16, 16), scales=(2.0, 2.0), nearest_mode="floor",
-                   coordinate_transformation_mode="asymmetric")  # fmt: skip
+    g = ops.resize(
+        real(f),
+        axes=(2, 3),
+        shape=(16, 16),
+        scales=(2.0, 2.0),
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )
     return stored(conv(stored(ops.relu(conv(stored(g), 48))), 10))
 
 

@@ -71,9 +71,15 @@ def _static(
             return next(self.left, None)
 
     q.quantize_static(
-        str(source), str(file), Reader(), quant_format=q.QuantFormat.QDQ, per_channel=True,
-        activation_type=q.QuantType.QUInt8, weight_type=q.QuantType.QInt8, extra_options=options,
-    )  # fmt: skip
+        str(source),
+        str(file),
+        Reader(),
+        quant_format=q.QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=q.QuantType.QUInt8,
+        weight_type=q.QuantType.QInt8,
+        extra_options=options,
+    )
     return file
 
 
@@ -82,7 +88,10 @@ def dynamic(source: Path, file: Path, ops: Sequence[str] | None = None) -> Path:
     from onnxruntime import quantization as q
 
     q.quantize_dynamic(
-        str(source), str(file), op_types_to_quantize=ops, weight_type=q.QuantType.QInt8,
+        str(source),
+        str(file),
+        op_types_to_quantize=ops,
+        weight_type=q.QuantType.QInt8,
         per_channel=True,
-    )  # fmt: skip
+    )
     return file

@@ -33,9 +33,11 @@ class LayerMatch:
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = {
-            "name": self.name, "op": self.op,
-            "cosine": self.accumulated.cosine, "error": self.accumulated.error,
-        }  # fmt: skip
+            "name": self.name,
+            "op": self.op,
+            "cosine": self.accumulated.cosine,
+            "error": self.accumulated.error,
+        }
         if self.single is not None:
             plain |= {"single_cosine": self.single.cosine, "single_error": self.single.error}
         return plain
@@ -172,8 +174,11 @@ def with_layers(
         value = layer.copy(v)
         if layer.quantizes:
             made[name] = value
-    whole = Graph(graph.inputs, [*graph.outputs, *made.values()],
-                  [f"o{i}" for i in range(len(graph.outputs) + len(made))])  # fmt: skip
+    whole = Graph(
+        graph.inputs,
+        [*graph.outputs, *made.values()],
+        [f"o{i}" for i in range(len(graph.outputs) + len(made))],
+    )
     return whole, made
 
 

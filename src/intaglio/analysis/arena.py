@@ -34,8 +34,14 @@ def live_bytes(spans: Sequence[Span], steps: int) -> list[int]:
     return live
 
 
-def draw(spans: Sequence[Span], arena: int, steps: int, width: int = 64, height: int = 12,
-         unit: str = "step") -> str:  # fmt: skip
+def draw(
+    spans: Sequence[Span],
+    arena: int,
+    steps: int,
+    width: int = 64,
+    height: int = 12,
+    unit: str = "step",
+) -> str:
     """The arena over time. The largest tensors get letters, the rest `·`; a legend names them."""
     if not spans or not arena or not steps:
         return "(no internal memory)"
@@ -70,45 +76,65 @@ SHADES = ("#3574c4", "#2b9160", "#d06a26", "#9160b8", "#2f8fae", "#a8832a", "#74
 LEFT, RIGHT, TOP, LOW, GAP = 76, 24, 36, 70, 30  # pixels beside, above and below the boxes
 
 
-def svg(spans: Sequence[Span], arena: int, steps: int, title: str,
-        size: tuple[int, int] = (960, 320)) -> str:  # fmt: skip
+def svg(
+    spans: Sequence[Span], arena: int, steps: int, title: str, size: tuple[int, int] = (960, 320)
+) -> str:
     """The same as a picture: a box for each tensor; below, how many bytes are live."""
     wide, high = size
     base = TOP + high + GAP + LOW
-    parts = [head(wide + LEFT + RIGHT, base + 44),
-             f'<text class="ink" x="{LEFT}" y="20" font-size="13" font-weight="bold">'
-             f"{escape(title)}</text>"]  # fmt: skip
+    parts = [
+        head(wide + LEFT + RIGHT, base + 44),
+        f'<text class="ink" x="{LEFT}" y="20" font-size="13" font-weight="bold">'
+        f"{escape(title)}</text>",
+    ]
     if not spans or not arena or not steps:
         return "".join([*parts, "</svg>"])
     column, (name, unit) = wide / steps, ("MB", 1e6) if arena >= 2e6 else ("kB", 1e3)
     for t in (t for t in round_steps(arena / unit) if t * unit <= arena):
         y = TOP + high - t * unit / arena * high
-        parts.append(f'<polyline class="grid" points="{LEFT},{y:.1f} {LEFT + wide},{y:.1f}"/>'
-                     + _words(LEFT - 8, y + 4, f"{t:g}", "end"))  # fmt: skip
+        parts.append(
+            f'<polyline class="grid" points="{LEFT},{y:.1f} {LEFT + wide},{y:.1f}"/>'
+            + _words(LEFT - 8, y + 4, f"{t:g}", "end")
+        )
     for t in (int(t) for t in round_steps(steps - 1, 12) if t == int(t) and t < steps):
         x = LEFT + (t + 0.5) * column
-        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base}" y2="{base + 4}"/>'
-                     + _words(x, base + 17, str(t), "middle"))  # fmt: skip
-    parts += [_box(s, i, column, high / arena, high)
-              for i, s in enumerate(sorted(spans, key=lambda s: (s.first, s.offset)))]  # fmt: skip
+        parts.append(
+            f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base}" y2="{base + 4}"/>'
+            + _words(x, base + 17, str(t), "middle")
+        )
+    parts += [
+        _box(s, i, column, high / arena, high)
+        for i, s in enumerate(sorted(spans, key=lambda s: (s.first, s.offset)))
+    ]
     live = live_bytes(spans, steps)
     most = max(live)
     for k, n in enumerate(live):
         tall = n / most * LOW
         look = 'fill="#d06a26"' if n == most else 'fill="#8a9db0"'
-        parts.append(f'<rect x="{LEFT + k * column:.1f}" y="{base - tall:.1f}" {look} '
-                     f'width="{max(column - 0.6, 0.5):.1f}" height="{tall:.1f}"/>')  # fmt: skip
-    parts += [f'<polyline class="axis" points="{LEFT},{y - h} {LEFT},{y} {LEFT + wide},{y}"/>'
-              for y, h in ((TOP + high, high), (base, LOW))]  # fmt: skip
+        parts.append(
+            f'<rect x="{LEFT + k * column:.1f}" y="{base - tall:.1f}" {look} '
+            f'width="{max(column - 0.6, 0.5):.1f}" height="{tall:.1f}"/>'
+        )
+    parts += [
+        f'<polyline class="axis" points="{LEFT},{y - h} {LEFT},{y} {LEFT + wide},{y}"/>'
+        for y, h in ((TOP + high, high), (base, LOW))
+    ]
     when = live.index(most)
     ends = when * column > wide / 2
-    parts += [_words(LEFT - 8, TOP - 12, name, "end"),
-              _words(LEFT - 8, base - LOW + 9, f"{most / unit:.3g}", "end"),
-              _words(LEFT - 8, base - LOW / 2 + 4, "live", "end"),
-              _words(LEFT - 8, base, "0", "end"),
-              _words(LEFT + (when + ends) * column, base - LOW - 6,
-                     f"most: {most:,} bytes at layer {when}", "end" if ends else "start", "ink"),
-              _words(LEFT + wide / 2, base + 36, "layer", "middle")]  # fmt: skip
+    parts += [
+        _words(LEFT - 8, TOP - 12, name, "end"),
+        _words(LEFT - 8, base - LOW + 9, f"{most / unit:.3g}", "end"),
+        _words(LEFT - 8, base - LOW / 2 + 4, "live", "end"),
+        _words(LEFT - 8, base, "0", "end"),
+        _words(
+            LEFT + (when + ends) * column,
+            base - LOW - 6,
+            f"most: {most:,} bytes at layer {when}",
+            "end" if ends else "start",
+            "ink",
+        ),
+        _words(LEFT + wide / 2, base + 36, "layer", "middle"),
+    ]
     return "".join([*parts, "</svg>"])
 
 
@@ -117,9 +143,11 @@ def _box(s: Span, number: int, column: float, scale: float, high: float) -> str:
     x, width = LEFT + s.first * column, (s.last - s.first + 1) * column
     y, height = TOP + high - (s.offset + s.size) * scale, s.size * scale
     told = f"{s.name}: {s.size:,} bytes at {s.offset:,}, layers {s.first} to {s.last}"
-    made = (f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width - 0.6, 0.5):.1f}" '
-            f'height="{max(height - 0.6, 0.5):.1f}" fill="{SHADES[number % len(SHADES)]}">'
-            f"<title>{escape(told)}</title></rect>")  # fmt: skip
+    made = (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width - 0.6, 0.5):.1f}" '
+        f'height="{max(height - 0.6, 0.5):.1f}" fill="{SHADES[number % len(SHADES)]}">'
+        f"<title>{escape(told)}</title></rect>"
+    )
     room = int((width - 8) / 6.2)  # letters
     if height < 15 or room < 6:
         return made
@@ -128,5 +156,7 @@ def _box(s: Span, number: int, column: float, scale: float, high: float) -> str:
 
 
 def _words(x: float, y: float, words: str, anchor: str, kind: str = "soft") -> str:
-    return (f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}'
-            "</text>")  # fmt: skip
+    return (
+        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}'
+        "</text>"
+    )

@@ -57,26 +57,34 @@ def advice(m: Memory, spans: list[Span]) -> list[str]:
     """What takes most, what the peak of internal memory is made of, and what would take less."""
     lines = []
     if m.weights >= m.internal:
-        lines.append(f"weights are most of it ({m.weights} bytes): fewer channels, or sparse "
-                     "weights where the chip has them, would lower it")  # fmt: skip
+        lines.append(
+            f"weights are most of it ({m.weights} bytes): fewer channels, or sparse "
+            "weights where the chip has them, would lower it"
+        )
     if not spans:
         return [*lines, "no map waits outside of the core"]
     most = peak(spans)
     there = sorted((s for s in spans if s.first <= most["layer"] <= s.last), key=lambda s: -s.size)
     named = ", ".join(f"'{s.name}' {s.size}" for s in there[:3])
     more = f" and {len(there) - 3} more" if len(there) > 3 else ""
-    lines.append(f"internal memory peaks at layer {most['layer']}, where {most['bytes']} of "
-                 f"{m.internal} bytes are live: {named}{more}")  # fmt: skip
+    lines.append(
+        f"internal memory peaks at layer {most['layer']}, where {most['bytes']} of "
+        f"{m.internal} bytes are live: {named}{more}"
+    )
     longest = max(there, key=lambda s: s.size * (s.last - s.first))
     rest = sorted(live_bytes([s for s in spans if s is not longest], most["layers"]))[-1]
     less = f"; without it {rest} would be live at most"
     row = next(r for r in m.maps if _span(r) == longest)
     if row.read - row.layer > 3 and len(there) > 1:
-        lines.append(f"'{longest.name}' waits from layer {row.layer} to {row.read}: "
-                     f"reading it sooner, or making it later, would lower it{less}")  # fmt: skip
+        lines.append(
+            f"'{longest.name}' waits from layer {row.layer} to {row.read}: "
+            f"reading it sooner, or making it later, would lower it{less}"
+        )
     else:
-        lines.append(f"a smaller picture, or fewer channels of '{there[0].name}', would lower it"
-                     f"{less if there[0] is longest else ''}")  # fmt: skip
+        lines.append(
+            f"a smaller picture, or fewer channels of '{there[0].name}', would lower it"
+            f"{less if there[0] is longest else ''}"
+        )
     return lines
 
 

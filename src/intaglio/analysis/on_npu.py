@@ -41,24 +41,40 @@ def _real(v: Value, scale: float, zero: int) -> Value:
 
 # What the signature alone does not tell how to call.
 LAYERS: dict[str, Build] = {
-    "conv": lambda x, y: ops.conv(x, _stored(_weights(8, 16, 3, 3)), None, pad=(1,) * 4, groups=1,
-                               **WINDOW),
+    "conv": lambda x, y: ops.conv(
+        x, _stored(_weights(8, 16, 3, 3)), None, pad=(1,) * 4, groups=1, **WINDOW
+    ),
     "conv_transpose": lambda x, y: ops.conv_transpose(
-        x, _stored(_weights(16, 8, 2, 2)), None, stride=(2, 2), dilation=(1, 1), pad=(0,) * 4,
-        output_pad=(0, 0), groups=1),
+        x,
+        _stored(_weights(16, 8, 2, 2)),
+        None,
+        stride=(2, 2),
+        dilation=(1, 1),
+        pad=(0,) * 4,
+        output_pad=(0, 0),
+        groups=1,
+    ),
     "matmul": lambda x, y: ops.matmul(x, _stored(_weights(8, 8))),
     "gemm": lambda x, y: ops.gemm(ops.reshape(x, shape=(16, 64)), _stored(_weights(64, 8)), None),
-    "max_pool": lambda x, y: ops.max_pool(x, kernel=(2, 2), pad=(0,) * 4, stride=(2, 2),
-                                       dilation=(1, 1)),
-    "avg_pool": lambda x, y: ops.avg_pool(x, kernel=(2, 2), pad=(0,) * 4, stride=(2, 2),
-                                       dilation=(1, 1)),
+    "max_pool": lambda x, y: ops.max_pool(
+        x, kernel=(2, 2), pad=(0,) * 4, stride=(2, 2), dilation=(1, 1)
+    ),
+    "avg_pool": lambda x, y: ops.avg_pool(
+        x, kernel=(2, 2), pad=(0,) * 4, stride=(2, 2), dilation=(1, 1)
+    ),
     "reduce_mean": lambda x, y: ops.reduce_mean(x, axes=(2, 3), keepdims=True),
     "concat": lambda x, y: ops.concat(x, y, axis=1),
     "slice": lambda x, y: ops.part(x, 0, 8, axis=1),
     "pad": lambda x, y: ops.pad(x, before=(0, 0, 1, 1), after=(0, 0, 1, 1)),
-    "resize": lambda x, y: ops.resize(x, axes=(2, 3), shape=(16, 16), scales=(2.0, 2.0),
-                                   mode="nearest", nearest_mode="floor",
-                                   coordinate_transformation_mode="asymmetric"),
+    "resize": lambda x, y: ops.resize(
+        x,
+        axes=(2, 3),
+        shape=(16, 16),
+        scales=(2.0, 2.0),
+        mode="nearest",
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    ),
     "gather": lambda x, y: ops.gather(x, constant(np.array([2, 1, 0])), axis=1),
     "channel_shuffle": lambda x, y: ops.channel_shuffle(x, groups=4),
     "space_to_depth": lambda x, y: ops.space_to_depth(x, blocksize=2),
@@ -68,10 +84,10 @@ LAYERS: dict[str, Build] = {
     "clip": lambda x, y: ops.clip(x, lo=0.0, hi=6.0),
     "prelu": lambda x, y: ops.prelu(x, constant(np.full((16, 1, 1), 0.2, np.float32))),
     "softmax": lambda x, y: ops.softmax(x, axis=1),
-}  # fmt: skip
+}
 # What is gone before a model is quantised, where it follows a convolution.
 AFTER_CONV: dict[str, Callable[[Value], Value]] = {
-    "batch_norm": lambda y: ops.batch_norm(y, *(np.ones(8, np.float32),) * 4),
+    "batch_norm": lambda y: ops.batch_norm(y, *(np.ones(8, np.float32),) * 4)
 }
 PAIRS = ("add", "sub", "mul", "div", "maximum", "minimum")
 
@@ -120,8 +136,9 @@ def _used(target: targets.Target, build: Build) -> list[str]:
         y = build(*(_real(v, 0.05, 3) for v in images))
         if y.dtype != "f32":
             return []
-        out = ops.quantize_linear(y, constant(0.05, dtype="f32"), constant(3, dtype="i8"),
-                                  dtype="i8")  # fmt: skip
+        out = ops.quantize_linear(
+            y, constant(0.05, dtype="f32"), constant(3, dtype="i8"), dtype="i8"
+        )
         graph = Graph(images, [out], ["y"])
         passes.run(graph, passes.neutral(target.cost), 3)
         rewrite(graph, list(target.lower), None, target.cost)

@@ -21,9 +21,13 @@ from intaglio.ops.registry import REGISTRY, Op
 
 COMMAND = "python -m intaglio.analysis.operators docs/operators.md"
 FRAMEWORKS = {
-    "ONNX": "onnx", "TFLite": "tflite", "PyTorch": "torch", "TensorFlow": "tensorflow",
-    "Caffe": "caffe", "Darknet": "darknet",
-}  # fmt: skip
+    "ONNX": "onnx",
+    "TFLite": "tflite",
+    "PyTorch": "torch",
+    "TensorFlow": "tensorflow",
+    "Caffe": "caffe",
+    "Darknet": "darknet",
+}
 MOST = 4  # names in a cell
 HEAD = f"""<!-- Made by `{COMMAND}`; change the importers, not this file. Where two versions of it
 meet, run the command again instead of merging them. -->

@@ -191,27 +191,40 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
     made = []
     for e in range(first, last + 1):
         y = y_at(10.0**e)
-        made.append(f'<line x1="{left}" x2="{wide - right}" y1="{y:.1f}" y2="{y:.1f}" '
-                    f'stroke="#8a97a5" stroke-opacity=".3"/><text x="{left - 6}" '
-                    f'y="{y + 4:.1f}" text-anchor="end">'
-                    f"{1 - 10.0**e:.7g}</text>")  # fmt: skip
+        made.append(
+            f'<line x1="{left}" x2="{wide - right}" y1="{y:.1f}" y2="{y:.1f}" '
+            f'stroke="#8a97a5" stroke-opacity=".3"/><text x="{left - 6}" '
+            f'y="{y + 4:.1f}" text-anchor="end">'
+            f"{1 - 10.0**e:.7g}</text>"
+        )
     places = [(x_at(t), y_at(loss)) for t, loss in zip(times, losses, strict=True)]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     made.append(f'<polyline points="{line}" fill="none" stroke="{WHOLE}"/>')
     for (x, y), p in zip(places, points, strict=True):
         words = f"{len(p['layers'])} layers wider, cosine {p['cosine']:.5f}"
         size = 6 if p.get("kept") else 3.5
-        made.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{WHOLE}">'
-                    f"<title>{words}</title></circle>")  # fmt: skip
+        made.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{WHOLE}">'
+            f"<title>{words}</title></circle>"
+        )
     for t in (min(times), max(times)):
-        made.append(f'<text x="{x_at(t):.1f}" y="{high - bottom + 18}" text-anchor="middle">'
-                    f"{t:.2f}</text>")  # fmt: skip
+        made.append(
+            f'<text x="{x_at(t):.1f}" y="{high - bottom + 18}" text-anchor="middle">{t:.2f}</text>'
+        )
     words = "predicted time of the products, beside all of them quantised"
     middle = (left + wide - right) / 2
     made.append(f'<text x="{middle}" y="{high - 6}" text-anchor="middle">{words}</text>')
     head = ("*layers wider", "*share of the work", "*time", "*worst cosine", "")
-    rows = [(str(len(p["layers"])), f"{p['share']:.1%}", f"{p['time']:.2f}", _figure(p["cosine"]),
-             "kept" if p.get("kept") else "") for p in points]  # fmt: skip
+    rows = [
+        (
+            str(len(p["layers"])),
+            f"{p['share']:.1%}",
+            f"{p['time']:.2f}",
+            _figure(p["cosine"]),
+            "kept" if p.get("kept") else "",
+        )
+        for p in points
+    ]
     svg = f'<svg width="{wide}" height="{high}" font-size="11">{"".join(made)}</svg>'
     return f"<h2>Trade-off: the worst cosine against time</h2>{svg}{_table(head, rows)}"
 

@@ -31,17 +31,21 @@ class Row:
     load: tuple[float, ...]  # the share of the time in which each core computes
 
 
-def payoff(model: Model, target: str,
-           tell: Callable[[str], None] = lambda words: None) -> dict[str, list[Row]]:  # fmt: skip
+def payoff(
+    model: Model, target: str, tell: Callable[[str], None] = lambda words: None
+) -> dict[str, list[Row]]:
     """The tables that a chip has something to say to: cores, batch, sparse."""
     chip = chips.load(target)
     every = range(1, chip.cores + 1)
     cases: dict[str, list[tuple[str, WhatIf]]] = {
         "cores": [(_cores(n), WhatIf(cores=n)) for n in every],
-        "batch": [(f"batch {b}, {_cores(n)}", WhatIf(cores=n, batch=b))
-                  for n in sorted({1, chip.cores}) for b in BATCHES],
+        "batch": [
+            (f"batch {b}, {_cores(n)}", WhatIf(cores=n, batch=b))
+            for n in sorted({1, chip.cores})
+            for b in BATCHES
+        ],
         "sparse": [("dense", WhatIf()), *((f, WhatIf(sparse=f)) for f in chip.sparse)],
-    }  # fmt: skip
+    }
     return {k: _table(model, target, rows, tell) for k, rows in cases.items() if len(rows) > 1}
 
 
@@ -49,8 +53,9 @@ def _cores(n: int) -> str:
     return f"{n} core{'s' * (n > 1)}"
 
 
-def _table(model: Model, target: str, cases: list[tuple[str, WhatIf]],
-           tell: Callable[[str], None]) -> list[Row]:  # fmt: skip
+def _table(
+    model: Model, target: str, cases: list[tuple[str, WhatIf]], tell: Callable[[str], None]
+) -> list[Row]:
     rows: list[Row] = []
     for name, what in cases:
         tell(name)
@@ -58,8 +63,19 @@ def _table(model: Model, target: str, cases: list[tuple[str, WhatIf]],
         package, _ = model.compiled(target, what)
         weights = sum(m["memory"]["weights"] for m in package.meta["npu"])
         first = rows[0].fps if rows else p.fps
-        rows.append(Row(name, p.cores, p.batch, p.milliseconds, p.fps, p.fps / first, p.bytes,
-                        weights, _load(p)))  # fmt: skip
+        rows.append(
+            Row(
+                name,
+                p.cores,
+                p.batch,
+                p.milliseconds,
+                p.fps,
+                p.fps / first,
+                p.bytes,
+                weights,
+                _load(p),
+            )
+        )
     return rows
 
 
@@ -79,10 +95,19 @@ def text(found: dict[str, list[Row]]) -> str:
     for kind, rows in found.items():
         head = (kind, "ms", "ms a sample", "samples/s", "gain", "MB moved", "MB of weights", "busy")
         table = [head]
-        table += [(r.case, f"{r.milliseconds:.3f}", f"{r.milliseconds / r.batch:.3f}",
-                   f"{r.fps:.1f}", f"{r.gain:.2f}", f"{r.bytes / 1e6:.2f}",
-                   f"{r.weights / 1e6:.2f}", " ".join(f"{v:.0%}" for v in r.load))
-                  for r in rows]  # fmt: skip
+        table += [
+            (
+                r.case,
+                f"{r.milliseconds:.3f}",
+                f"{r.milliseconds / r.batch:.3f}",
+                f"{r.fps:.1f}",
+                f"{r.gain:.2f}",
+                f"{r.bytes / 1e6:.2f}",
+                f"{r.weights / 1e6:.2f}",
+                " ".join(f"{v:.0%}" for v in r.load),
+            )
+            for r in rows
+        ]
         lines += [*aligned(table, range(1, 7)), ""]
     return "\n".join(lines).rstrip()
 
@@ -99,13 +124,19 @@ def plot(title: str, name: str, rows: Sequence[tuple[Any, Performance]]) -> str:
         "milliseconds a sample": lambda p: p.milliseconds / p.batch,
         "samples a second": lambda p: p.fps,
         "MB to and from DDR a sample": lambda p: p.bytes / 1e6 / p.batch,
-    }  # fmt: skip
+    }
     wide = not words and min(xs) > 0 and max(xs) >= 20 * min(xs)  # then in equal factors
     label_x = f"{name}{UNITS.get(name, '')}"
     charts = [
-        Chart(title if not i else "", label_x, label,
-              {"": [(x, of(p)) for x, (_, p) in zip(xs, rows, strict=True)]},
-              x_ticks=xs, x_names=[str(v) for v, _ in rows] if words else (), log_x=wide)
+        Chart(
+            title if not i else "",
+            label_x,
+            label,
+            {"": [(x, of(p)) for x, (_, p) in zip(xs, rows, strict=True)]},
+            x_ticks=xs,
+            x_names=[str(v) for v, _ in rows] if words else (),
+            log_x=wide,
+        )
         for i, (label, of) in enumerate(figures.items())
-    ]  # fmt: skip
+    ]
     return page(charts, columns=len(charts))

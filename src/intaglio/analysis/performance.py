@@ -88,8 +88,7 @@ class Performance:
     @property
     def mac_use(self) -> float:
         """Of the peak of the cores that run it, over the NPU's whole time."""
-        used = sum(r.mac_use * max(r.cycles, r.npu_cycles / self.cores)
-                   for r in self.layers)  # fmt: skip
+        used = sum(r.mac_use * max(r.cycles, r.npu_cycles / self.cores) for r in self.layers)
         return used / max(self.npu_milliseconds * 1e3 * self.clock, 1e-9)
 
     @property
@@ -127,16 +126,37 @@ class Performance:
         return {k: v / whole for k, v in sorted(sums.items(), key=lambda x: -x[1])}
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("name", "chip", "clock", "ddr", "cores", "milliseconds", "npu_milliseconds",
-                 "cpu_milliseconds", "busy", "estimates", "batch", "fps", "bytes", "chip_cores",
-                 "all_cores", "mac_use")  # fmt: skip
+        names = (
+            "name",
+            "chip",
+            "clock",
+            "ddr",
+            "cores",
+            "milliseconds",
+            "npu_milliseconds",
+            "cpu_milliseconds",
+            "busy",
+            "estimates",
+            "batch",
+            "fps",
+            "bytes",
+            "chip_cores",
+            "all_cores",
+            "mac_use",
+        )
         made = {k: getattr(self, k) for k in names}
-        ranking = [dict(zip(("op", "count", "microseconds", "share"), r, strict=True))
-                   for r in self.ranking()]  # fmt: skip
+        ranking = [
+            dict(zip(("op", "count", "microseconds", "share"), r, strict=True))
+            for r in self.ranking()
+        ]
         layers = [asdict(r) | {"max_cycles": r.max_cycles} for r in self.layers]
         parts = [{"name": p.name, "begin": p.begin, "end": p.end} for p in self.parts]
-        return made | {"bounds": self.bounds(), "ranking": ranking, "parts": parts,
-                       "layers": layers}  # fmt: skip
+        return made | {
+            "bounds": self.bounds(),
+            "ranking": ranking,
+            "parts": parts,
+            "layers": layers,
+        }
 
     def trace(self) -> str:
         """The model in time, for chrome://tracing and Perfetto: the NPU's queues, and the CPU."""
@@ -161,8 +181,14 @@ class Performance:
             for i in range(len(c)):
                 row = of[int(c.layer[i])]
                 start, end = (float(t[i]) * scale for t in (part.line.start, part.line.end))
-                yield _event(f"{isa.NAMES[int(c.op[i])]} {row.name}", int(c.core[i]) + 1,
-                             int(c.queue[i]), first + start, end - start, row)  # fmt: skip
+                yield _event(
+                    f"{isa.NAMES[int(c.op[i])]} {row.name}",
+                    int(c.core[i]) + 1,
+                    int(c.queue[i]),
+                    first + start,
+                    end - start,
+                    row,
+                )
 
     def __str__(self) -> str:
         from intaglio.analysis.performance_text import text
@@ -175,12 +201,25 @@ def _called(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 
 def _event(name: str, pid: int, tid: int, begin: float, long: float, r: LayerRow) -> dict[str, Any]:
-    return {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": begin, "dur": long,
-            "args": {"id": r.id, "module": r.module, "bound": r.bound}}  # fmt: skip
+    return {
+        "name": name,
+        "ph": "X",
+        "pid": pid,
+        "tid": tid,
+        "ts": begin,
+        "dur": long,
+        "args": {"id": r.id, "module": r.module, "bound": r.bound},
+    }
 
 
-def performance(package: Package, *, chip: str | Chip | None = None, clock: float | None = None,
-                ddr: float | None = None, apart: bool = False) -> Performance:  # fmt: skip
+def performance(
+    package: Package,
+    *,
+    chip: str | Chip | None = None,
+    clock: float | None = None,
+    ddr: float | None = None,
+    apart: bool = False,
+) -> Performance:
     """Predict how fast a package runs on the chip that it was compiled for.
 
     `clock` (MHz) and `ddr` (bytes per nanosecond) ask what other figures would give. What takes
@@ -204,8 +243,15 @@ def performance(package: Package, *, chip: str | Chip | None = None, clock: floa
     programs = [s.inputs[0].data for s in steps if s.inputs[0] and s.inputs[0].data is not None]
     partition = Partition.from_dict(meta["partition"])
     cores = max((int(np.frombuffer(p, isa.PROGRAM, 1)["cores"][0]) for p in programs), default=1)
-    made = Performance(found.name, found.clock, found.ddr, cores, estimates=list(found.estimates),
-                       chip_cores=found.cores, name=package.plan.name)  # fmt: skip
+    made = Performance(
+        found.name,
+        found.clock,
+        found.ddr,
+        cores,
+        estimates=list(found.estimates),
+        chip_cores=found.cores,
+        name=package.plan.name,
+    )
     on_cpu, now = list(partition.on_cpu), 0.0
     for m in partition.modules:
         if m.kind == "cpu":
@@ -220,8 +266,10 @@ def performance(package: Package, *, chip: str | Chip | None = None, clock: floa
                 line.loads(),
                 line.milliseconds * 1e3,
             )
-            rows = [_row(r, layers[r["layer"]], f"npu{number}", line, loads[r["layer"]])
-                    for r in line.layers()]  # fmt: skip
+            rows = [
+                _row(r, layers[r["layer"]], f"npu{number}", line, loads[r["layer"]])
+                for r in line.layers()
+            ]
             made.busy.append(line.busy())
             made.npu_milliseconds += line.milliseconds
         if rows:
@@ -233,18 +281,39 @@ def performance(package: Package, *, chip: str | Chip | None = None, clock: floa
     return made
 
 
-def _row(r: Mapping[str, Any], layer: Mapping[str, Any], module: str, line: Timeline,
-         load: tuple[float, ...]) -> LayerRow:  # fmt: skip
+def _row(
+    r: Mapping[str, Any],
+    layer: Mapping[str, Any],
+    module: str,
+    line: Timeline,
+    load: tuple[float, ...],
+) -> LayerRow:
     microseconds = r["cycles"] / line.chip.clock
     shapes = ",".join("x".join(map(str, s)) for s in layer["inputs"])
     if "kernel" in layer:
         shapes += " w" + "x".join(map(str, layer["kernel"]))
     return LayerRow(
-        0, module, layer["op"], layer["name"], layer["dtype"], "NPU", shapes,
-        "x".join(map(str, layer["output"])), r["ddr"], r["npu"], r["cycles"], microseconds,
-        _use(r, line, layer["dtype"]), int(r["read"] + r["written"]), int(r["near"]), r["bound"],
-        _hint(r, layer, line.chip), load, _all_cores(r, line), r["layer"],
-    )  # fmt: skip
+        0,
+        module,
+        layer["op"],
+        layer["name"],
+        layer["dtype"],
+        "NPU",
+        shapes,
+        "x".join(map(str, layer["output"])),
+        r["ddr"],
+        r["npu"],
+        r["cycles"],
+        microseconds,
+        _use(r, line, layer["dtype"]),
+        int(r["read"] + r["written"]),
+        int(r["near"]),
+        r["bound"],
+        _hint(r, layer, line.chip),
+        load,
+        _all_cores(r, line),
+        r["layer"],
+    )
 
 
 def _all_cores(r: Mapping[str, Any], line: Timeline) -> float:
@@ -252,8 +321,11 @@ def _all_cores(r: Mapping[str, Any], line: Timeline) -> float:
     if line.chip.cores <= line.cores or not r["cycles"]:
         return 1.0
     each = r["npu"] / line.cores * (1 - line.cores / line.chip.cores)
-    return float(r["cycles"] / max(r["cycles"] - min(each, r["cycles"]), r["ddr"], 1e-9)
-                 if r["cycles"] > r["ddr"] else 1.0)  # fmt: skip
+    return float(
+        r["cycles"] / max(r["cycles"] - min(each, r["cycles"]), r["ddr"], 1e-9)
+        if r["cycles"] > r["ddr"]
+        else 1.0
+    )
 
 
 def _use(r: Mapping[str, Any], line: Timeline, dtype: str) -> float:
@@ -269,9 +341,27 @@ def _on_cpu(rows: list[OnCpu], microseconds: float, module: str) -> list[LayerRo
     made: list[LayerRow] = []
     while rows and sum(r.microseconds for r in made) < microseconds * (1 - 1e-9):
         r = rows.pop(0)
-        made.append(LayerRow(0, module, r.op, r.name, r.type.split("[")[0], "CPU", r.inputs,
-                             r.type.partition("[")[2].partition("]")[0], 0.0, 0.0, 0.0,
-                             r.microseconds, 0.0, 0, 0, "CPU", r.remedy or r.why))  # fmt: skip
+        made.append(
+            LayerRow(
+                0,
+                module,
+                r.op,
+                r.name,
+                r.type.split("[")[0],
+                "CPU",
+                r.inputs,
+                r.type.partition("[")[2].partition("]")[0],
+                0.0,
+                0.0,
+                0.0,
+                r.microseconds,
+                0.0,
+                0,
+                0,
+                "CPU",
+                r.remedy or r.why,
+            )
+        )
     return made
 
 

@@ -52,17 +52,22 @@ def picture(p: Performance, width: int = 1000) -> str:
     scale = width / whole
     for t in ticks:
         x = LEFT + t * 1e3 * scale
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="6" y2="{high - 28}"/>'
-                     f'<text class="soft" x="{x:.1f}" y="{high - 12}" text-anchor="middle">'
-                     f"{t:g}{' ms' if t == ticks[-1] else ''}</text>")  # fmt: skip
+        parts.append(
+            f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="6" y2="{high - 28}"/>'
+            f'<text class="soft" x="{x:.1f}" y="{high - 12}" text-anchor="middle">'
+            f"{t:g}{' ms' if t == ticks[-1] else ''}</text>"
+        )
     for number, (core, q) in enumerate(lanes):
         y, queue = LANE * number + 8, isa.QUEUES[q] if core >= 0 else "CPU"
         words = f"core {core} {queue}" if core >= 0 else "CPU"
-        parts.append(f'<text class="soft" x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{words}'
-                     "</text>")  # fmt: skip
-        parts += [f'<rect x="{LEFT + a:.1f}" y="{y}" width="{max(b - a, 0.4):.1f}" height="18" '
-                  f'fill="{OF[queue]}"><title>{escape(_words(who, us))}</title></rect>'
-                  for a, b, who, us in _runs(p, core, q, scale)]  # fmt: skip
+        parts.append(
+            f'<text class="soft" x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{words}</text>'
+        )
+        parts += [
+            f'<rect x="{LEFT + a:.1f}" y="{y}" width="{max(b - a, 0.4):.1f}" height="18" '
+            f'fill="{OF[queue]}"><title>{escape(_words(who, us))}</title></rect>'
+            for a, b, who, us in _runs(p, core, q, scale)
+        ]
     return "".join([*parts, "</svg>"])
 
 
@@ -137,17 +142,26 @@ def _cards(p: Performance) -> str:
     batch = f" for {p.batch} samples" if p.batch > 1 else " a frame"
     cards = [
         ("speed", f"{p.fps:.1f}", "frames a second"),
-        ("time", f"{p.milliseconds:.3f} ms", f"NPU {p.npu_milliseconds:.3f}, CPU "
-         f"{p.cpu_milliseconds:.3f}{batch}"),
-        ("DDR", f"{p.bytes / 1e6:.2f} MB", f"{p.bytes / 1e6 / p.milliseconds:.2f} GB/s of "
-         f"{p.ddr:g}"),
+        (
+            "time",
+            f"{p.milliseconds:.3f} ms",
+            f"NPU {p.npu_milliseconds:.3f}, CPU {p.cpu_milliseconds:.3f}{batch}",
+        ),
+        (
+            "DDR",
+            f"{p.bytes / 1e6:.2f} MB",
+            f"{p.bytes / 1e6 / p.milliseconds:.2f} GB/s of {p.ddr:g}",
+        ),
         ("MACs used", f"{p.mac_use:.0%}", "of the peak, while the NPU runs"),
-    ]  # fmt: skip
+    ]
     if p.chip_cores > p.cores:
         words = f"with all {p.chip_cores} cores, at most"
         cards.append(("more cores", f"x{p.all_cores:.2f}", words))
-    made = (f'<div class="card"><span>{escape(a)}</span><b>{escape(b)}</b><span>{escape(c)}</span>'
-            "</div>" for a, b, c in cards)  # fmt: skip
+    made = (
+        f'<div class="card"><span>{escape(a)}</span><b>{escape(b)}</b><span>{escape(c)}</span>'
+        "</div>"
+        for a, b, c in cards
+    )
     return f'<div class="cards">{"".join(made)}</div>'
 
 
@@ -166,19 +180,23 @@ def _dot(bound: str) -> str:
 
 
 def _helps(p: Performance) -> str:
-    rows = [f'<tr><td class="n">{h.microseconds:.1f}</td><td class="n">{len(h.rows)}</td>'
-            f"<td>{escape(h.rows[0].op)}</td><td>{escape(h.hint)}</td>"
-            f'<td class="long name" title="{escape(h.what)}">'
-            f"{', '.join(f'{r.id} {escape(r.name)}' for r in h.rows[:20])}</td></tr>"
-            for h in helpful(p)]  # fmt: skip
+    rows = [
+        f'<tr><td class="n">{h.microseconds:.1f}</td><td class="n">{len(h.rows)}</td>'
+        f"<td>{escape(h.rows[0].op)}</td><td>{escape(h.hint)}</td>"
+        f'<td class="long name" title="{escape(h.what)}">'
+        f"{', '.join(f'{r.id} {escape(r.name)}' for r in h.rows[:20])}</td></tr>"
+        for h in helpful(p)
+    ]
     table = _table(("us", "layers", "op", "what would help", "which"), range(2), rows, "layers")
     return f'<div class="wide">{table}</div>'
 
 
 def _kinds(p: Performance) -> str:
-    rows = [f'<tr><td>{escape(op)}</td><td class="n">{n}</td><td class="n">{t:.1f}</td>'
-            f'<td class="n">{s:.1%}</td><td>{_bar(s, OF["compute"])}</td></tr>'
-            for op, n, t, s in p.ranking()]  # fmt: skip
+    rows = [
+        f'<tr><td>{escape(op)}</td><td class="n">{n}</td><td class="n">{t:.1f}</td>'
+        f'<td class="n">{s:.1%}</td><td>{_bar(s, OF["compute"])}</td></tr>'
+        for op, n, t, s in p.ranking()
+    ]
     return _table(("op", "layers", "us", "share", ""), range(1, 4), rows, "kinds")
 
 
@@ -188,13 +206,18 @@ def _layers(p: Performance) -> str:
     rows = []
     for r in p.layers:
         told = cells(r)
-        each = "".join(f'<td class="{"n" if i in NUMBERS else ""}">{escape(told[i])}</td>'
-                       if i != US else f'<td class="n" data-v="{r.microseconds}">'
-                       f"{_bar(r.microseconds / most, BOUND[r.bound], 4)} {told[i]}</td>"
-                       for i in shown)  # fmt: skip
-        each += (f"<td>{_dot(r.bound)}{r.bound}</td>"
-                 f'<td class="long name" title="{escape(r.name)}">{escape(r.name)}</td>'
-                 f"<td>{escape(r.hint)}</td>")  # fmt: skip
+        each = "".join(
+            f'<td class="{"n" if i in NUMBERS else ""}">{escape(told[i])}</td>'
+            if i != US
+            else f'<td class="n" data-v="{r.microseconds}">'
+            f"{_bar(r.microseconds / most, BOUND[r.bound], 4)} {told[i]}</td>"
+            for i in shown
+        )
+        each += (
+            f"<td>{_dot(r.bound)}{r.bound}</td>"
+            f'<td class="long name" title="{escape(r.name)}">{escape(r.name)}</td>'
+            f"<td>{escape(r.hint)}</td>"
+        )
         rows.append(f"<tr>{each}</tr>")
     titles = (*(COLUMNS[i] for i in shown), "bound by", "name", "what would help")
     return f'<div class="wide">{_table(titles, NUMBERS, rows, "layers")}</div>'
@@ -208,7 +231,10 @@ def _bar(share: float, colour: str, wide: float = 12) -> str:
 
 
 def _table(titles: Sequence[str], right: range, rows: Sequence[str], kind: str = "") -> str:
-    each = "".join(f'<th class="{"n" if i in right else ""}">{escape(t)}</th>'
-                   for i, t in enumerate(titles))  # fmt: skip
-    return (f'<table class="{kind}"><thead><tr>{each}</tr></thead><tbody>{"".join(rows)}</tbody>'
-            "</table>")  # fmt: skip
+    each = "".join(
+        f'<th class="{"n" if i in right else ""}">{escape(t)}</th>' for i, t in enumerate(titles)
+    )
+    return (
+        f'<table class="{kind}"><thead><tr>{each}</tr></thead><tbody>{"".join(rows)}</tbody>'
+        "</table>"
+    )

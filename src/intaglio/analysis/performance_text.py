@@ -8,8 +8,24 @@ from dataclasses import dataclass
 from intaglio.analysis.performance import LayerRow, Performance
 from intaglio.npu import isa
 
-COLUMNS = ("id", "op", "type", "on", "input", "output", "DDR cycles", "NPU cycles", "max", "us",
-           "MACs used", "KiB", "cores", "all cores", "bound by", "name")  # fmt: skip
+COLUMNS = (
+    "id",
+    "op",
+    "type",
+    "on",
+    "input",
+    "output",
+    "DDR cycles",
+    "NPU cycles",
+    "max",
+    "us",
+    "MACs used",
+    "KiB",
+    "cores",
+    "all cores",
+    "bound by",
+    "name",
+)
 NUMBERS = range(6, 14)  # of these columns
 SHOWN = 12  # kinds of op that a ranking lists
 FEW = 3  # programs whose loads are told one by one
@@ -17,22 +33,36 @@ FEW = 3  # programs whose loads are told one by one
 
 def cells(r: LayerRow) -> tuple[str, ...]:
     npu = r.unit == "NPU"
-    return (str(r.id), r.op, r.dtype, r.unit, r.inputs, r.output,
-            f"{r.ddr_cycles:.0f}" if npu else "", f"{r.npu_cycles:.0f}" if npu else "",
-            f"{r.max_cycles:.0f}" if npu else "", f"{r.microseconds:.1f}",
-            f"{r.mac_use:.0%}" if npu else "", f"{r.bytes / 1024:.0f}" if npu else "",
-            "/".join(f"{100 * v:.0f}" for v in r.load) if npu else "",
-            f"x{r.all_cores:.2f}" if npu else "", r.bound, r.name)  # fmt: skip
+    return (
+        str(r.id),
+        r.op,
+        r.dtype,
+        r.unit,
+        r.inputs,
+        r.output,
+        f"{r.ddr_cycles:.0f}" if npu else "",
+        f"{r.npu_cycles:.0f}" if npu else "",
+        f"{r.max_cycles:.0f}" if npu else "",
+        f"{r.microseconds:.1f}",
+        f"{r.mac_use:.0%}" if npu else "",
+        f"{r.bytes / 1024:.0f}" if npu else "",
+        "/".join(f"{100 * v:.0f}" for v in r.load) if npu else "",
+        f"x{r.all_cores:.2f}" if npu else "",
+        r.bound,
+        r.name,
+    )
 
 
 def aligned(rows: Sequence[Sequence[str]], right: range) -> list[str]:
     """Columns as wide as their widest cell; those in `right` end at the same place."""
     wide = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
     return [
-        "  ".join(c.rjust(w) if i in right else c.ljust(w)
-                  for i, (c, w) in enumerate(zip(r, wide, strict=True))).rstrip()
+        "  ".join(
+            c.rjust(w) if i in right else c.ljust(w)
+            for i, (c, w) in enumerate(zip(r, wide, strict=True))
+        ).rstrip()
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 def text(p: Performance, hints: bool = True) -> str:
@@ -106,6 +136,8 @@ def summary(p: Performance) -> list[str]:
         parts = [f"{q} {' '.join(f'{v:.0%}' for v in busy[q])}" for q in (*isa.QUEUES, "ddr")]
         lines.append(f"{name}: busy {', '.join(parts)}")
     if p.chip_cores > p.cores:
-        lines.append(f"all {p.chip_cores} cores would be {p.all_cores:.2f} times as fast at most; "
-                     "--payoff compiles for them")  # fmt: skip
+        lines.append(
+            f"all {p.chip_cores} cores would be {p.all_cores:.2f} times as fast at most; "
+            "--payoff compiles for them"
+        )
     return lines

@@ -126,11 +126,15 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
     lines.append(f"{'parameters':11} {before / 1e6:.2f} MB -> {after / 1e6:.2f} MB")
     if "milliseconds" in facts:
         before, after = facts["milliseconds"]
-        lines.append(f"{'speed':11} {before:.3f} ms -> {after:.3f} ms on one thread of this CPU, "
-                     f"{before / after:.2f} times as fast")  # fmt: skip
+        lines.append(
+            f"{'speed':11} {before:.3f} ms -> {after:.3f} ms on one thread of this CPU, "
+            f"{before / after:.2f} times as fast"
+        )
     if "predicted" in facts:
-        lines.append(f"{'predicted':11} products {facts['predicted']:.2f} times as fast as in "
-                     "floats, by the target's costs")  # fmt: skip
+        lines.append(
+            f"{'predicted':11} products {facts['predicted']:.2f} times as fast as in "
+            "floats, by the target's costs"
+        )
     return "\n".join(lines)
 
 

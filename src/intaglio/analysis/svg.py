@@ -91,14 +91,18 @@ def _draw(chart: Chart) -> str:
         colour = COLOURS[i % len(COLOURS)]
         placed = [(x_at(x), y_at(y)) for x, y in points]
         if chart.x_names:  # words have no order: bars
-            parts += [f'<rect x="{x - 20:.1f}" y="{y:.1f}" width="40" fill="{colour}" '
-                      f'height="{HEIGHT - BOTTOM - y:.1f}"><title>{v:,.4g}</title></rect>'
-                      for (x, y), (_, v) in zip(placed, points, strict=True)]  # fmt: skip
+            parts += [
+                f'<rect x="{x - 20:.1f}" y="{y:.1f}" width="40" fill="{colour}" '
+                f'height="{HEIGHT - BOTTOM - y:.1f}"><title>{v:,.4g}</title></rect>'
+                for (x, y), (_, v) in zip(placed, points, strict=True)
+            ]
             continue
         parts.append(_line(placed, colour, 2))
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{at:g}: {v:,.4g}'
-                  f"</title></circle>"
-                  for (x, y), (at, v) in zip(placed, points, strict=True)]  # fmt: skip
+        parts += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{at:g}: {v:,.4g}'
+            f"</title></circle>"
+            for (x, y), (at, v) in zip(placed, points, strict=True)
+        ]
         if not name:
             continue
         at = LEFT + 12 + i * 105
@@ -129,8 +133,9 @@ def round_steps(high: float, most: int = 6) -> list[float]:
     return [round(i * step, 10) for i in range(math.ceil(high / step * (1 - 1e-9)) + 1)]
 
 
-def _line(points: Sequence[Point], colour: str = "", width: float = 1, dash: str = "",
-          kind: str = "") -> str:  # fmt: skip
+def _line(
+    points: Sequence[Point], colour: str = "", width: float = 1, dash: str = "", kind: str = ""
+) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     look = f'class="{kind}"' if kind else f'fill="none" stroke="{colour}"'
@@ -138,9 +143,16 @@ def _line(points: Sequence[Point], colour: str = "", width: float = 1, dash: str
 
 
 def _text(
-    x: float, y: float, words: str, anchor: str = "start", kind: str = "ink", *,
-    weight: str = "normal", size: int = 11, turn: bool = False,
-) -> str:  # fmt: skip
+    x: float,
+    y: float,
+    words: str,
+    anchor: str = "start",
+    kind: str = "ink",
+    *,
+    weight: str = "normal",
+    size: int = 11,
+    turn: bool = False,
+) -> str:
     turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turn else ""
     return (
         f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" '

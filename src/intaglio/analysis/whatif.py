@@ -87,8 +87,12 @@ class Model:
                 graph = batched(graph, what.batch)
             if what.sparse is not None:
                 graph = thinned(graph, what.sparse, chip)
-            made = intaglio.compile(graph, target=npu.target(chip), cores=what.cores,
-                                    by_layer=self._apart(chip) or self.by_layer)  # fmt: skip
+            made = intaglio.compile(
+                graph,
+                target=npu.target(chip),
+                cores=what.cores,
+                by_layer=self._apart(chip) or self.by_layer,
+            )
             self._made[key] = made, chip
         return self._made[key]
 
@@ -110,8 +114,10 @@ class Model:
         if (size := size_of(dtype)) != 1:
             plan = self.compiled(target, what)[0].plan
             steps = [s for s in plan.steps if s.op == "npu.run"]
-            found.modules = [_larger(m, dtype, size, _floats(s.inputs), _floats(s.outputs))
-                             for m, s in zip(found.modules, steps, strict=True)]  # fmt: skip
+            found.modules = [
+                _larger(m, dtype, size, _floats(s.inputs), _floats(s.outputs))
+                for m, s in zip(found.modules, steps, strict=True)
+            ]
             found.lives = [lives(m) for m in found.modules]
         return found
 
@@ -120,10 +126,11 @@ def _in_elements(p: Performance, dtype: str, size: float) -> Performance:
     """A prediction for a chip of bytes, told in elements of another type."""
     p.ddr *= size
     p.layers = [
-        r if r.unit == "CPU" else replace(r, dtype=dtype, bytes=round(r.bytes * size),
-                                          near=round(r.near * size))
+        r
+        if r.unit == "CPU"
+        else replace(r, dtype=dtype, bytes=round(r.bytes * size), near=round(r.near * size))
         for r in p.layers
-    ]  # fmt: skip
+    ]
     return p
 
 
@@ -131,9 +138,18 @@ def _larger(m: Memory, dtype: str, size: float, read: int, made: int) -> Memory:
     """The same of what a program takes; commands and what is in floats stay as they are."""
     same = {"inputs": read, "outputs": made, "traffic": read + made, "least_traffic": read + made}
     names = ("weights", "internal", "shared", "sram", "peak", *same)
-    maps = [r if r.dtype == "f32" else replace(
-                r, dtype=dtype, start=round(r.start * size), size=round(r.size * size),
-                hit=round(r.hit * size)) for r in m.maps]  # fmt: skip
+    maps = [
+        r
+        if r.dtype == "f32"
+        else replace(
+            r,
+            dtype=dtype,
+            start=round(r.start * size),
+            size=round(r.size * size),
+            hit=round(r.hit * size),
+        )
+        for r in m.maps
+    ]
     figures: dict[str, Any] = {}
     for n in names:
         still = same.get(n, 0)

@@ -31,8 +31,9 @@ from intaglio.cli import options
 @click.option("--layers", is_flag=True, help="Show the time of every step.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @options.model_options
-def command(model: str, threads: str, seconds: float, layers: bool, as_json: bool,
-            **model_options: Any) -> None:  # fmt: skip
+def command(
+    model: str, threads: str, seconds: float, layers: bool, as_json: bool, **model_options: Any
+) -> None:
     """Measure the latency of MODEL (a package or a model) on made-up inputs.
 
     \b
@@ -82,12 +83,17 @@ def _measure(package: Any, threads: int, seconds: float, layers: bool) -> dict[s
     if layers:
         known = choices.labels(choices.of_package(package.meta))
         measured["layers"] = [
-            {"origin": s.origin, "op": s.op, "way": choices.label_of(s, known), "isa": s.isa,
-             "threads": s.threads,
-             "microseconds": s.milliseconds / len(times) * 1e3,
-             "gmacs": s.macs * s.calls / s.milliseconds / 1e6 if s.milliseconds else 0.0}
+            {
+                "origin": s.origin,
+                "op": s.op,
+                "way": choices.label_of(s, known),
+                "isa": s.isa,
+                "threads": s.threads,
+                "microseconds": s.milliseconds / len(times) * 1e3,
+                "gmacs": s.macs * s.calls / s.milliseconds / 1e6 if s.milliseconds else 0.0,
+            }
             for s in steps
-        ]  # fmt: skip
+        ]
     return measured
 
 

@@ -45,8 +45,7 @@ from intaglio.errors import BadInput
     metavar="N",
     help="Cores of an NPU that share the work.",
 )
-@click.option("--by-layer", is_flag=True,
-              help="Run each layer on the NPU by itself.")  # fmt: skip
+@click.option("--by-layer", is_flag=True, help="Run each layer on the NPU by itself.")
 @click.option(
     "--dump-dir", type=click.Path(file_okay=False), help="Write the graph as text after every pass."
 )
@@ -57,10 +56,7 @@ from intaglio.errors import BadInput
     "measured is kept for the next time; Ctrl-C stops measuring and compiles with what is known.",
 )
 @click.option(
-    "--tune-seconds",
-    type=float,
-    metavar="SECONDS",
-    help="How long --tune may take [default: 60].",
+    "--tune-seconds", type=float, metavar="SECONDS", help="How long --tune may take [default: 60]."
 )
 @click.option(
     "--tune-threads", type=int, metavar="N", help="Threads that --tune measures with [default: 1]."
@@ -70,11 +66,23 @@ from intaglio.errors import BadInput
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @options.model_options
-def command(model: str, out: str | None, target: str, isa: str | None, level: int, precision: str,
-            cores: int, by_layer: bool,
-            dump_dir: str | None, tune: bool, tune_seconds: float | None,
-            tune_threads: int | None, explain: bool, quiet: bool,
-            **model_options: Any) -> None:  # fmt: skip
+def command(
+    model: str,
+    out: str | None,
+    target: str,
+    isa: str | None,
+    level: int,
+    precision: str,
+    cores: int,
+    by_layer: bool,
+    dump_dir: str | None,
+    tune: bool,
+    tune_seconds: float | None,
+    tune_threads: int | None,
+    explain: bool,
+    quiet: bool,
+    **model_options: Any,
+) -> None:
     """Compile MODEL into one flat package file.
 
     \b
@@ -121,11 +129,18 @@ def command(model: str, out: str | None, target: str, isa: str | None, level: in
             warn=warned.append,
         )
         made = trace(
-            model, target=target, isa=isa, level=level, precision=precision, dump_dir=dump_dir,
+            model,
+            target=target,
+            isa=isa,
+            level=level,
+            precision=precision,
+            dump_dir=dump_dir,
             progress=lambda words: bar.update(task, total=None, description=words),
-            tune=how if tune else False, cores=cores, by_layer=by_layer,
+            tune=how if tune else False,
+            cores=cores,
+            by_layer=by_layer,
             **options.load_arguments(**model_options),
-        )  # fmt: skip
+        )
         bar.update(task, description=f"writing {path}")
         made.package.save(path)
     for words in warned:

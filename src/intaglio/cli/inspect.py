@@ -23,8 +23,14 @@ from intaglio.errors import BadInput
 @click.option("--asm", "show_code", is_flag=True, help="Print a package's NPU programs as text.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @options.model_options
-def command(file: str, show_graph: bool, show_choices: bool, show_code: bool, as_json: bool,
-            **model_options: Any) -> None:  # fmt: skip
+def command(
+    file: str,
+    show_graph: bool,
+    show_choices: bool,
+    show_code: bool,
+    as_json: bool,
+    **model_options: Any,
+) -> None:
     """Show what is in FILE, a model or a package.
 
     \b

@@ -11,8 +11,14 @@ from intaglio.errors import BadInput, IntaglioError
 
 
 @click.command("matmul")
-@click.option("--chip", "--chips", "names", default="all", show_default=True,
-              help="Chip, several with commas, or all that multiply matrices.")  # fmt: skip
+@click.option(
+    "--chip",
+    "--chips",
+    "names",
+    default="all",
+    show_default=True,
+    help="Chip, several with commas, or all that multiply matrices.",
+)
 @click.option("--m", "rows", default="1", show_default=True, help="Rows of A; several with commas.")
 @click.option("--k", type=int, required=True, help="Columns of A, rows of B.")
 @click.option("--n", type=int, required=True, help="Columns of B.")
@@ -20,8 +26,9 @@ from intaglio.errors import BadInput, IntaglioError
 @click.option("--cores", type=int, default=1, show_default=True, help="Cores that share the work.")
 @click.option("--run", is_flag=True, help="Multiply random matrices, simulated and on this CPU.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def command(names: str, rows: str, k: int, n: int, types: str, cores: int, run: bool,
-            as_json: bool) -> None:  # fmt: skip
+def command(
+    names: str, rows: str, k: int, n: int, types: str, cores: int, run: bool, as_json: bool
+) -> None:
     """Predict C = A B of [M, K] x [K, N] on a chip: limits, layouts, time.
 
     \b
@@ -71,8 +78,10 @@ def _one(spec: Any, rows: list[int], cores: int) -> dict[str, Any]:
 
     facts, kind = spec.facts, spec.types[0]
     native = Spec(spec.k, spec.n, spec.types, spec.chip, ("native", "native", "native"))
-    limits = {"K": {"multiple": facts.k[kind], "most": facts.most_k.get(kind)},
-              "N": {"multiple": facts.n[kind], "most": facts.most_n.get(kind)}}  # fmt: skip
+    limits = {
+        "K": {"multiple": facts.k[kind], "most": facts.most_k.get(kind)},
+        "N": {"multiple": facts.n[kind], "most": facts.most_n.get(kind)},
+    }
     shapes = {
         word: {"A": list(s.a_shape(rows[0])), "B": list(s.b_shape()), "C": list(s.c_shape(rows[0]))}
         for word, s in (("normal", spec), ("native", native))
@@ -80,10 +89,13 @@ def _one(spec: Any, rows: list[int], cores: int) -> dict[str, Any]:
     if facts.transposed:
         shapes["transposed"] = {"B": [spec.n, spec.k]}
     return {
-        "chip": spec.chip.name, "types": ",".join(spec.types), "all_types": list(facts.types),
-        "limits": limits, "layouts": shapes,
+        "chip": spec.chip.name,
+        "types": ",".join(spec.types),
+        "all_types": list(facts.types),
+        "limits": limits,
+        "layouts": shapes,
         "costs": [cost(spec, m, cores).to_dict() for m in rows],
-    }  # fmt: skip
+    }
 
 
 def _multiplied(spec: Any, m: int, cores: int) -> dict[str, Any]:
@@ -123,8 +135,11 @@ def _say(one: dict[str, Any]) -> None:
     from intaglio.analysis.performance_text import aligned
 
     if "refused" in one:
-        click.echo(f"{one['refused']}\n" if one["refused"].startswith(one["chip"])
-                   else f"{one['chip']}: {one['refused']}\n")  # fmt: skip
+        click.echo(
+            f"{one['refused']}\n"
+            if one["refused"].startswith(one["chip"])
+            else f"{one['chip']}: {one['refused']}\n"
+        )
         return
     click.echo(f"{one['chip']}: {one['types']}  (it multiplies {' '.join(one['all_types'])})")
     for what, limit in one["limits"].items():
@@ -134,16 +149,29 @@ def _say(one: dict[str, Any]) -> None:
         told = "  ".join(f"{what} {'x'.join(map(str, shape))}" for what, shape in shapes.items())
         click.echo(f"  {word:10}  {told}")
     rows = [("", "M", "ms", "cycles", "NPU", "DDR", "MB", "10^12 op/s", "MACs used", "bound by")]
-    rows += [("", str(c["m"]), f"{c['milliseconds']:.3f}", f"{c['cycles']:.0f}",
-              f"{c['npu_cycles']:.0f}", f"{c['ddr_cycles']:.0f}", f"{c['bytes'] / 1e6:.2f}",
-              f"{c['tops']:.3f}", f"{c['mac_use']:.1%}", c["bound"])
-             for c in one["costs"]]  # fmt: skip
+    rows += [
+        (
+            "",
+            str(c["m"]),
+            f"{c['milliseconds']:.3f}",
+            f"{c['cycles']:.0f}",
+            f"{c['npu_cycles']:.0f}",
+            f"{c['ddr_cycles']:.0f}",
+            f"{c['bytes'] / 1e6:.2f}",
+            f"{c['tops']:.3f}",
+            f"{c['mac_use']:.1%}",
+            c["bound"],
+        )
+        for c in one["costs"]
+    ]
     for line in aligned(rows, range(1, 9)):
         click.echo(line)
     for r in one.get("run", []):
         same = (
             f"apart by {r['difference']:.1e} of the largest" if r["difference"] else "the same bits"
         )
-        click.echo(f"  M {r['m']}: simulated in {r['simulated_ms']:.2f} ms, on this CPU in "
-                   f"{r['cpu_ms']:.2f} ms, {same}")  # fmt: skip
+        click.echo(
+            f"  M {r['m']}: simulated in {r['simulated_ms']:.2f} ms, on this CPU in "
+            f"{r['cpu_ms']:.2f} ms, {same}"
+        )
     click.echo()

@@ -22,9 +22,18 @@ from intaglio.errors import BadInput
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.option("--svg", type=click.Path(dir_okay=False), help="Draw the memory over time.")
 @options.model_options
-def command(model: str, target: str | None, cores: int, sram: int | None, batch: int | None,
-            dtype: str | None, sparse: str | None, as_json: bool, svg: str | None,
-            **model_options: Any) -> None:  # fmt: skip
+def command(
+    model: str,
+    target: str | None,
+    cores: int,
+    sram: int | None,
+    batch: int | None,
+    dtype: str | None,
+    sparse: str | None,
+    as_json: bool,
+    svg: str | None,
+    **model_options: Any,
+) -> None:
     """Show weights, internal maps, inputs and outputs, commands; where each map lies.
 
     \b
@@ -43,8 +52,9 @@ def command(model: str, target: str | None, cores: int, sram: int | None, batch:
         if not options.is_package(model):
             raise BadInput("which chip? give --target NAME; `intaglio targets` lists them")
         if what != WhatIf():
-            raise BadInput("a package is compiled already: what-ifs need the model itself, and "
-                           "--target")  # fmt: skip
+            raise BadInput(
+                "a package is compiled already: what-ifs need the model itself, and --target"
+            )
         found = memory(Package.load(model))
     elif options.is_package(model):
         raise BadInput("a package is for one chip: leave --target away, or give the model itself")
@@ -59,15 +69,16 @@ def command(model: str, target: str | None, cores: int, sram: int | None, batch:
     if as_json:
         plain = found.to_dict()
         if usual is not None:
-            plain |= {"what_if": str(what),
-                      "usual": {"total": usual.total, "moved": _moved(usual)}}  # fmt: skip
+            plain |= {"what_if": str(what), "usual": {"total": usual.total, "moved": _moved(usual)}}
         click.echo(json.dumps(plain, indent=1))
         return
     click.echo(str(found))
     if usual is not None:
-        click.echo(f"\nwhat if {what}: {usual.total} -> {found.total} bytes of DDR, "
-                   f"{found.total / usual.total:.2f} times as many; in a run "
-                   f"{_moved(usual)} -> {_moved(found)} bytes are moved")  # fmt: skip
+        click.echo(
+            f"\nwhat if {what}: {usual.total} -> {found.total} bytes of DDR, "
+            f"{found.total / usual.total:.2f} times as many; in a run "
+            f"{_moved(usual)} -> {_moved(found)} bytes are moved"
+        )
 
 
 def _moved(report: Any) -> int:

@@ -54,10 +54,22 @@ from intaglio.ir import Array, Graph
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @options.model_options
-def command(model: str, out: str | None, level: int, disable: tuple[str, ...], explain: bool,
-            dump_dir: str | None, check: bool, engine: str, data: tuple[str, ...], seed: int,
-            opset: int | None, contrib: bool, as_json: bool,
-            **model_options: Any) -> None:  # fmt: skip
+def command(
+    model: str,
+    out: str | None,
+    level: int,
+    disable: tuple[str, ...],
+    explain: bool,
+    dump_dir: str | None,
+    check: bool,
+    engine: str,
+    data: tuple[str, ...],
+    seed: int,
+    opset: int | None,
+    contrib: bool,
+    as_json: bool,
+    **model_options: Any,
+) -> None:
     """Optimise MODEL and write it as ONNX again.
 
     \b
@@ -124,8 +136,15 @@ def _print(facts: dict[str, Any]) -> None:
 class _Check:
     """Runs the model before and after, and refuses where the outputs disagree."""
 
-    def __init__(self, graph: Graph, level: int, disable: tuple[str, ...], engine: str, seed: int,
-                 feeds: dict[str, Array]):  # fmt: skip
+    def __init__(
+        self,
+        graph: Graph,
+        level: int,
+        disable: tuple[str, ...],
+        engine: str,
+        seed: int,
+        feeds: dict[str, Array],
+    ):
         from intaglio.analysis import agreement
 
         self.graph, self.level, self.disable, self.engine = graph, level, disable, engine

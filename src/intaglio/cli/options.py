@@ -55,52 +55,125 @@ def _by_name(option: str, given: Sequence[str], read: Callable[[str], Any]) -> A
 
 
 _PICTURE_OPTIONS = [
-    click.option("--input-type", multiple=True, callback=_words, metavar="TYPE",
-                 help="uint8: pictures come in as bytes; --mean and --std become a part of the "
-                 "model. [default: as the model has it]"),
-    click.option("--mean", multiple=True, callback=_numbers, metavar="R,G,B",
-                 help="Taken off each channel of a picture's pixels (0 to 255), in the model's "
-                 "order."),
-    click.option("--std", multiple=True, callback=_numbers, metavar="R,G,B",
-                 help="What each channel is then divided by."),
-    click.option("--swap-rb", is_flag=True,
-                 help="Pictures have red and blue the other way round than the model."),
-    click.option("--input-layout", multiple=True, callback=_words, metavar="NHWC|NCHW|0,3,1,2",
-                 help="How pictures come in, wherever the model has its channels."),
-    click.option("--letterbox", multiple=True, callback=_extents, metavar="HEIGHTxWIDTH",
-                 help="Pictures come in this size and are fitted into the model's."),
-    click.option("--pad", "pad_value", default=114.0, show_default=True,
-                 help="Pixels beside a letterbox."),
-    click.option("--input-range", multiple=True, callback=_numbers, metavar="0,1",
-                 help="What bytes 0 and 255 mean, for --mean and --std [default: 0,255]."),
-    click.option("--output-layout", metavar="NHWC|NCHW|0,2,3,1",
-                 help="Turn the outputs with four axes."),
-    click.option("--layout", default="auto", show_default=True,
-                 type=click.Choice(["auto", "nchw", "nhwc"], case_sensitive=False),
-                 help="Where the model itself has its channels."),
-]  # fmt: skip
+    click.option(
+        "--input-type",
+        multiple=True,
+        callback=_words,
+        metavar="TYPE",
+        help="uint8: pictures come in as bytes; --mean and --std become a part of the "
+        "model. [default: as the model has it]",
+    ),
+    click.option(
+        "--mean",
+        multiple=True,
+        callback=_numbers,
+        metavar="R,G,B",
+        help="Taken off each channel of a picture's pixels (0 to 255), in the model's order.",
+    ),
+    click.option(
+        "--std",
+        multiple=True,
+        callback=_numbers,
+        metavar="R,G,B",
+        help="What each channel is then divided by.",
+    ),
+    click.option(
+        "--swap-rb",
+        is_flag=True,
+        help="Pictures have red and blue the other way round than the model.",
+    ),
+    click.option(
+        "--input-layout",
+        multiple=True,
+        callback=_words,
+        metavar="NHWC|NCHW|0,3,1,2",
+        help="How pictures come in, wherever the model has its channels.",
+    ),
+    click.option(
+        "--letterbox",
+        multiple=True,
+        callback=_extents,
+        metavar="HEIGHTxWIDTH",
+        help="Pictures come in this size and are fitted into the model's.",
+    ),
+    click.option(
+        "--pad", "pad_value", default=114.0, show_default=True, help="Pixels beside a letterbox."
+    ),
+    click.option(
+        "--input-range",
+        multiple=True,
+        callback=_numbers,
+        metavar="0,1",
+        help="What bytes 0 and 255 mean, for --mean and --std [default: 0,255].",
+    ),
+    click.option(
+        "--output-layout", metavar="NHWC|NCHW|0,2,3,1", help="Turn the outputs with four axes."
+    ),
+    click.option(
+        "--layout",
+        default="auto",
+        show_default=True,
+        type=click.Choice(["auto", "nchw", "nhwc"], case_sensitive=False),
+        help="Where the model itself has its channels.",
+    ),
+]
 
 _MODEL_OPTIONS = [
-    click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224",
-                 help="Fix the shape of an input; NAME=1x20:i64 also its element type, where the "
-                      "file does not say (PyTorch, TensorFlow)."),
-    click.option("--dim", "dims", multiple=True, metavar="SYMBOL=1",
-                 help="Fix a symbolic dimension, e.g. batch=1."),
-    click.option("--value", "values", multiple=True, metavar="NAME=2,3|FILE.npy",
-                 help="Turn an input into a constant; needed where it decides a shape."),
-    click.option("--input", "inputs", multiple=True, metavar="TENSOR",
-                 help="Start the graph at this tensor instead of the model's inputs."),
-    click.option("--output", "outputs", multiple=True, metavar="TENSOR",
-                 help="End the graph at this tensor instead of the model's outputs."),
-    click.option("--signature", metavar="NAME",
-                 help="Which signature of a SavedModel (serving_default if not given) or of a "
-                      "TFLite file to read; its names are the model's."),
-    click.option("--state", is_flag=True,
-                 help="Keep what a PyTorch or Darknet model keeps between runs (a TFLite model "
-                      "always does)."),
-    click.option("--blobs", type=click.Path(), metavar="FILE",
-                 help="The second file of a Caffe or Darknet model, where its name is another."),
-]  # fmt: skip
+    click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="NAME=1x3x224x224",
+        help="Fix the shape of an input; NAME=1x20:i64 also its element type, where the "
+        "file does not say (PyTorch, TensorFlow).",
+    ),
+    click.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        metavar="SYMBOL=1",
+        help="Fix a symbolic dimension, e.g. batch=1.",
+    ),
+    click.option(
+        "--value",
+        "values",
+        multiple=True,
+        metavar="NAME=2,3|FILE.npy",
+        help="Turn an input into a constant; needed where it decides a shape.",
+    ),
+    click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        metavar="TENSOR",
+        help="Start the graph at this tensor instead of the model's inputs.",
+    ),
+    click.option(
+        "--output",
+        "outputs",
+        multiple=True,
+        metavar="TENSOR",
+        help="End the graph at this tensor instead of the model's outputs.",
+    ),
+    click.option(
+        "--signature",
+        metavar="NAME",
+        help="Which signature of a SavedModel (serving_default if not given) or of a "
+        "TFLite file to read; its names are the model's.",
+    ),
+    click.option(
+        "--state",
+        is_flag=True,
+        help="Keep what a PyTorch or Darknet model keeps between runs (a TFLite model "
+        "always does).",
+    ),
+    click.option(
+        "--blobs",
+        type=click.Path(),
+        metavar="FILE",
+        help="The second file of a Caffe or Darknet model, where its name is another.",
+    ),
+]
 
 
 def model_options(command: F) -> F:
@@ -284,8 +357,9 @@ def progress(words: str) -> None:
         click.echo(f"  {words} ...", err=True)
 
 
-def integer_model(path: str, load: dict[str, Any], by_layer: bool = False,
-                  as_vendor: bool = False) -> Any:  # fmt: skip
+def integer_model(
+    path: str, load: dict[str, Any], by_layer: bool = False, as_vendor: bool = False
+) -> Any:
     """A model to ask questions about; one in floats is quantised from random samples."""
     import intaglio
     from intaglio.analysis.agreement import usable_inputs

@@ -12,8 +12,15 @@ import click
 from intaglio.cli import options
 from intaglio.errors import BadInput
 
-SWEPT = {"clock": float, "ddr": float, "sram": int, "cores": int, "batch": int, "dtype": str,
-         "sparse": str}  # fmt: skip
+SWEPT = {
+    "clock": float,
+    "ddr": float,
+    "sram": int,
+    "cores": int,
+    "batch": int,
+    "dtype": str,
+    "sparse": str,
+}
 COMPARED = ("milliseconds", "fps", "bytes")  # figures that a what-if is told beside
 
 
@@ -32,8 +39,11 @@ COMPARED = ("milliseconds", "fps", "bytes")  # figures that a what-if is told be
 @click.option(
     "--as-vendor", is_flag=True, help="Run it as the vendor's compiler does, like published speeds."
 )
-@click.option("--sweep", metavar="NAME=1,2,3",
-              help=f"Predict for several of {', '.join(SWEPT)}; --svg draws them.")  # fmt: skip
+@click.option(
+    "--sweep",
+    metavar="NAME=1,2,3",
+    help=f"Predict for several of {', '.join(SWEPT)}; --svg draws them.",
+)
 @click.option("--payoff", is_flag=True, help="What cores, batches and sparse weights would give.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write the report as a page.")
@@ -42,11 +52,27 @@ COMPARED = ("milliseconds", "fps", "bytes")  # figures that a what-if is told be
 )
 @click.option("--trace", type=click.Path(dir_okay=False), help="Write it for chrome://tracing.")
 @options.model_options
-def command(model: str, target: str | None, chips: str | None, clock: float | None,
-            ddr: float | None, sram: int | None, cores: int, batch: int | None, dtype: str | None,
-            sparse: str | None, by_layer: bool, as_vendor: bool, sweep: str | None, payoff: bool,
-            as_json: bool, html: str | None, svg: str | None, trace: str | None,
-            **model_options: Any) -> None:  # fmt: skip
+def command(
+    model: str,
+    target: str | None,
+    chips: str | None,
+    clock: float | None,
+    ddr: float | None,
+    sram: int | None,
+    cores: int,
+    batch: int | None,
+    dtype: str | None,
+    sparse: str | None,
+    by_layer: bool,
+    as_vendor: bool,
+    sweep: str | None,
+    payoff: bool,
+    as_json: bool,
+    html: str | None,
+    svg: str | None,
+    trace: str | None,
+    **model_options: Any,
+) -> None:
     """Predict how fast a chip runs MODEL: a package (.itg), or a model.
 
     A model in floats is quantised first, from random samples: enough for its speed.
@@ -85,8 +111,15 @@ def command(model: str, target: str | None, chips: str | None, clock: float | No
         _one(source, target, what, as_json, html, svg, trace)
 
 
-def _one(source: _Source, target: str | None, what: Any, as_json: bool, html: str | None,
-         svg: str | None, trace: str | None) -> None:  # fmt: skip
+def _one(
+    source: _Source,
+    target: str | None,
+    what: Any,
+    as_json: bool,
+    html: str | None,
+    svg: str | None,
+    trace: str | None,
+) -> None:
     from intaglio.analysis import performance_page, performance_text
     from intaglio.analysis.whatif import WhatIf
     from intaglio.files import write_atomically
@@ -131,9 +164,11 @@ class _Source:
             found.name = Path(self.path).stem
             return found
         if what.recompiles or self.by_layer or self.as_vendor or target:
-            raise BadInput("a package is compiled already: --target, --sram, --cores, --batch, "
-                           "--dtype, --sparse, --by-layer and --as-vendor need the model "
-                           "itself")  # fmt: skip
+            raise BadInput(
+                "a package is compiled already: --target, --sram, --cores, --batch, "
+                "--dtype, --sparse, --by-layer and --as-vendor need the model "
+                "itself"
+            )
         found = performance(self.package, clock=what.clock, ddr=what.ddr)
         found.name = Path(self.path).stem
         return found
@@ -148,8 +183,7 @@ class _Source:
         if self.package is not None:
             raise BadInput("a package is compiled already: this needs the model itself")
         if self._model is None:
-            self._model = options.integer_model(self.path, self.load, self.by_layer,
-                                                self.as_vendor)  # fmt: skip
+            self._model = options.integer_model(self.path, self.load, self.by_layer, self.as_vendor)
         return self._model
 
 
@@ -168,8 +202,9 @@ def _chips(source: _Source, names: str, what: Any) -> list[tuple[str, Any]]:
     return rows
 
 
-def _sweep(source: _Source, target: str | None, text: str, what: Any, as_json: bool,
-           svg: str | None) -> None:  # fmt: skip
+def _sweep(
+    source: _Source, target: str | None, text: str, what: Any, as_json: bool, svg: str | None
+) -> None:
     from intaglio.analysis.payoff import plot
     from intaglio.analysis.performance import Performance
     from intaglio.analysis.whatif import WhatIf
@@ -221,9 +256,19 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
         return
     most = max((p.fps for _, p in good), default=1.0)
     table = [("", "ms", "frames/s", "by the first", "NPU ms", "CPU ms", "MB moved", "")]
-    table += [(n, f"{p.milliseconds:.3f}", f"{p.fps:.1f}", f"{p.fps / good[0][1].fps:.2f}",
-               f"{p.npu_milliseconds:.3f}", f"{p.cpu_milliseconds:.3f}", f"{p.bytes / 1e6:.2f}",
-               "#" * max(1, round(30 * p.fps / most))) for n, p in good]  # fmt: skip
+    table += [
+        (
+            n,
+            f"{p.milliseconds:.3f}",
+            f"{p.fps:.1f}",
+            f"{p.fps / good[0][1].fps:.2f}",
+            f"{p.npu_milliseconds:.3f}",
+            f"{p.cpu_milliseconds:.3f}",
+            f"{p.bytes / 1e6:.2f}",
+            "#" * max(1, round(30 * p.fps / most)),
+        )
+        for n, p in good
+    ]
     for line in aligned(table, range(1, 7)):
         click.echo(line)
     for n, why in rows:
@@ -233,7 +278,9 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
 
 def _difference(usual: Any, found: Any, what: Any) -> str:
     """Beside the chip and the model as they are."""
-    return (f"what if {what}: {usual.fps:.1f} -> {found.fps:.1f} frames a second, "
-            f"{found.fps / usual.fps:.2f} times as many ({usual.milliseconds:.3f} -> "
-            f"{found.milliseconds:.3f} ms a run, {usual.bytes / 1e6:.2f} -> "
-            f"{found.bytes / 1e6:.2f} MB moved)")  # fmt: skip
+    return (
+        f"what if {what}: {usual.fps:.1f} -> {found.fps:.1f} frames a second, "
+        f"{found.fps / usual.fps:.2f} times as many ({usual.milliseconds:.3f} -> "
+        f"{found.milliseconds:.3f} ms a run, {usual.bytes / 1e6:.2f} -> "
+        f"{found.bytes / 1e6:.2f} MB moved)"
+    )

@@ -36,9 +36,18 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the outputs as JSON.")
 @options.model_options
-def command(model: str, arrays: tuple[str, ...], fill: str | None, seed: int,
-            out: str | None, top: int, threads: int | None, steps: int | None, as_json: bool,
-            **model_options: Any) -> None:  # fmt: skip
+def command(
+    model: str,
+    arrays: tuple[str, ...],
+    fill: str | None,
+    seed: int,
+    out: str | None,
+    top: int,
+    threads: int | None,
+    steps: int | None,
+    as_json: bool,
+    **model_options: Any,
+) -> None:
     """Run MODEL (a package, or a model that is compiled on the fly) on ARRAYS.
 
     ARRAYS are NAME=FILE.npy, FILE.npy if there is one input, or an .npz with all of them.
@@ -68,9 +77,10 @@ def command(model: str, arrays: tuple[str, ...], fill: str | None, seed: int,
 def _several(session: Session, feeds: dict[str, Array], steps: int) -> dict[str, Array]:
     """Outputs of `steps` runs, stacked; of arrays with an axis more, each run reads its frame."""
     frames = {
-        n: a for n, a in feeds.items()
+        n: a
+        for n, a in feeds.items()
         if n in session.inputs and a.ndim == session.inputs[n].rank + 1
-    }  # fmt: skip
+    }
     for name, a in frames.items():
         if len(a) < steps:
             raise BadInput(f"input '{name}' has {len(a)} frames, --steps {steps} needs as many")

@@ -64,17 +64,29 @@ def command(name: str | None, as_json: bool) -> None:
 def facts(c: Chip) -> dict[str, Any]:
     """What `--json` prints of a chip."""
     return {
-        "name": c.name, "title": c.title, "family": c.family, "compatible": c.compatible,
-        "estimate": c.estimate, "tops": round(c.tops(), 3), "types": list(c.types),
+        "name": c.name,
+        "title": c.title,
+        "family": c.family,
+        "compatible": c.compatible,
+        "estimate": c.estimate,
+        "tops": round(c.tops(), 3),
+        "types": list(c.types),
         **{k: getattr(c, k) for k in UNITS},
         "units": {
-            u.name: {"rate": u.rate, "in_atom": u.in_atom, "out_atom": u.out_atom,
-                     "limits": u.limits}
+            u.name: {
+                "rate": u.rate,
+                "in_atom": u.in_atom,
+                "out_atom": u.out_atom,
+                "limits": u.limits,
+            }
             for u in c.units.values()
         },
-        "matmul": asdict(c.matmul) if c.matmul else None, "host": asdict(c.host),
-        "timing": c.timing, "estimates": list(c.estimates), "sources": c.sources,
-    }  # fmt: skip
+        "matmul": asdict(c.matmul) if c.matmul else None,
+        "host": asdict(c.host),
+        "timing": c.timing,
+        "estimates": list(c.estimates),
+        "sources": c.sources,
+    }
 
 
 def _list(as_json: bool) -> None:
@@ -89,8 +101,10 @@ def _list(as_json: bool) -> None:
     for c in sorted(chips, key=lambda c: (c.family, c.name)):
         memory = f"{_bytes(c.sram)} + {_bytes(c.shared)}" if c.shared else _bytes(c.sram)
         note = "  (a guess)" if c.estimate else ""
-        click.echo(f"{c.name:10}{c.family:8} {c.cores:5} {c.tops():8.2f}  {memory:25}  "
-                   f"{c.ddr:4.1f} GB/s  {' '.join(c.types)}{note}")  # fmt: skip
+        click.echo(
+            f"{c.name:10}{c.family:8} {c.cores:5} {c.tops():8.2f}  {memory:25}  "
+            f"{c.ddr:4.1f} GB/s  {' '.join(c.types)}{note}"
+        )
     click.echo("\nTOPS: int8, a product with its sum counts as two. Sources: intaglio targets NAME")
 
 
@@ -112,8 +126,11 @@ def _explain(c: Chip, as_json: bool) -> None:
     click.echo(f"{c.name}: {c.title}, family {c.family}{guess}")
     alike = [n for n in chip.names() if n != c.name and chip.load(n).compatible == c.compatible]
     click.echo(f"  runs programs of  {', '.join(alike) or 'no other chip'}")
-    click.echo("  peak of all cores " + ", ".join(f"{c.tops(t):.2f} {t}" for t in c.types)
-               + "  (10^12 operations a second)")  # fmt: skip
+    click.echo(
+        "  peak of all cores "
+        + ", ".join(f"{c.tops(t):.2f} {t}" for t in c.types)
+        + "  (10^12 operations a second)"
+    )
     for key, (title, unit) in UNITS.items():
         if f"chip.{key}" in c.sources:
             _figure(c, f"chip.{key}", title, _words(getattr(c, key)), unit)
@@ -123,8 +140,9 @@ def _explain(c: Chip, as_json: bool) -> None:
         _figure(c, f"units.{u.name}.rate", "  " + work, _words(u.rate), "a cycle")
         if u.in_atom:
             _figure(c, f"units.{u.name}.in_atom", "  reads", _words(u.in_atom), "channels at once")
-            _figure(c, f"units.{u.name}.out_atom", "  makes", _words(u.out_atom),
-                    "channels at once")  # fmt: skip
+            _figure(
+                c, f"units.{u.name}.out_atom", "  makes", _words(u.out_atom), "channels at once"
+            )
         if u.limits:
             _figure(c, f"units.{u.name}.limits", "  at most", _words(u.limits), "")
     if c.matmul:

@@ -49,8 +49,7 @@ def load(
     mine, unknown = split(preprocessing)
     if unknown:
         raise TypeError(f"load() got an unexpected keyword argument '{next(iter(unknown))}'")
-    graph = _read(model, shapes, dims, values, inputs, outputs, dtypes, state, signature,
-                  weights)  # fmt: skip
+    graph = _read(model, shapes, dims, values, inputs, outputs, dtypes, state, signature, weights)
     if mine:
         preprocess(graph, **mine)
     return graph
@@ -76,8 +75,9 @@ def _read(
         from intaglio.frontends.torch import load_torch
         from intaglio.frontends.torch.live import archived
 
-        return load_torch(archived(model, inputs), shapes, dims, values, None, outputs, dtypes,
-                          state)  # fmt: skip
+        return load_torch(
+            archived(model, inputs), shapes, dims, values, None, outputs, dtypes, state
+        )
     if isinstance(model, str | Path):
         model = Path(model)
         kind = sniff(model)
@@ -174,8 +174,11 @@ def _in_archive(path: Path) -> str:
             names = archive.namelist()
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as e:
         raise BadFile(f"'{path}' is a damaged or truncated archive: {e}") from None
-    if any(n.endswith(("/models/model.json", "serialized_exported_program.json")) or
-           (n.split("/")[-2:-1] == ["models"] and n.endswith(".json")) for n in names):  # fmt: skip
+    if any(
+        n.endswith(("/models/model.json", "serialized_exported_program.json"))
+        or (n.split("/")[-2:-1] == ["models"] and n.endswith(".json"))
+        for n in names
+    ):
         return "torch.export"
     if any(n.endswith("constants.pkl") for n in names):
         return "TorchScript"

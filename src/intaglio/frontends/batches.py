@@ -53,6 +53,7 @@ def batch_to_space(x: Value, block: Sequence[int], crops: Sequence[int]) -> Valu
     stop = tuple(d - e for d, e in zip(spatial, end, strict=True))
     if any(a > b for a, b in zip(begin, stop, strict=True)):
         raise BadInput(f"crops of {tuple(crops)} leave nothing of {spatial}")
-    made: Value = ops.slice_(y, start=(0, *begin, *[0] * len(rest)), stop=(batch, *stop, *rest),
-                             step=(1,) * y.type.rank)  # fmt: skip
+    made: Value = ops.slice_(
+        y, start=(0, *begin, *[0] * len(rest)), stop=(batch, *stop, *rest), step=(1,) * y.type.rank
+    )
     return made

@@ -49,8 +49,9 @@ class Way:
         if rounded:
             assert old.type.quant is not None
             scale, zero = old.type.quant.scale[0], old.type.quant.zero[0]
-            x = ops.quantize_linear(x, constant(scale, dtype="f32"),
-                                    constant(zero, dtype=old.dtype), dtype=old.dtype)  # fmt: skip
+            x = ops.quantize_linear(
+                x, constant(scale, dtype="f32"), constant(zero, dtype=old.dtype), dtype=old.dtype
+            )
         return picture, x if x.dtype == old.dtype else ops.cast(x, dtype=old.dtype)
 
     def _normalized(self, x: Value) -> Value:
@@ -99,8 +100,14 @@ class Way:
         axes = (self._high, self._high + 1)
         if inner != self.size:
             scales = tuple(float(a / b) for a, b in zip(inner, self.size, strict=True))
-            x = ops.resize(x, axes=axes, shape=inner, scales=scales, mode="linear",
-                           coordinate_transformation_mode="half_pixel")  # fmt: skip
+            x = ops.resize(
+                x,
+                axes=axes,
+                shape=inner,
+                scales=scales,
+                mode="linear",
+                coordinate_transformation_mode="half_pixel",
+            )
         before, after = [0] * 4, [0] * 4
         for a, whole, part in zip(axes, (high, wide), inner, strict=True):
             before[a] = (whole - part) // 2
@@ -119,9 +126,14 @@ class Way:
         count = self.old.shape[self.axis]
         low, high = self.bounds or (0.0, 255.0)
         step = np.float32((high - low) / 255)
-        numbers = [(float(m), float(s)) for m, s in zip(
-            np.zeros(count) if self.mean is None else self.mean,
-            np.ones(count) if self.std is None else self.std, strict=True)]  # fmt: skip
+        numbers = [
+            (float(m), float(s))
+            for m, s in zip(
+                np.zeros(count) if self.mean is None else self.mean,
+                np.ones(count) if self.std is None else self.std,
+                strict=True,
+            )
+        ]
         parts, start = [], 0
         for c in range(1, count + 1):
             if c < count and numbers[c] == numbers[start]:

@@ -23,8 +23,18 @@ TURNS = {(1, 3): (0, 3, 1, 2), (3, 1): (0, 2, 3, 1)}  # model's axis, given axis
 FIRST, BACK = TURNS[1, 3], TURNS[3, 1]  # channels first, and last again
 LARGEST = 1 << 14  # pixels of a side
 # Keywords of `intaglio.load` that are for this module.
-OPTIONS = ("input_type", "mean", "std", "swap_rb", "input_layout", "letterbox", "pad_value",
-           "input_range", "output_layout", "layout")  # fmt: skip
+OPTIONS = (
+    "input_type",
+    "mean",
+    "std",
+    "swap_rb",
+    "input_layout",
+    "letterbox",
+    "pad_value",
+    "input_range",
+    "output_layout",
+    "layout",
+)
 
 
 def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -61,8 +71,13 @@ def preprocess(
     if layout not in ("auto", *LAYOUTS):
         raise BadInput(f"layout is '{layout}'; it is one of auto, {', '.join(LAYOUTS)}")
     inputs = [(v.name, v.type) for v in graph.inputs if v.name not in graph.state]
-    asked = {"input_type": input_type, "swap_rb": swap_rb or None, "input_layout": input_layout,
-             "letterbox": letterbox, "input_range": input_range}  # fmt: skip
+    asked = {
+        "input_type": input_type,
+        "swap_rb": swap_rb or None,
+        "input_layout": input_layout,
+        "letterbox": letterbox,
+        "input_range": input_range,
+    }
     takers = [n for n, t in inputs if channel_axis(t, layout) is not None]
     wanted = {k: _by_name(k, v, inputs, takers) for k, v in asked.items()}
     pads = _by_name("pad_value", pad_value, inputs, takers)
@@ -200,8 +215,9 @@ def _only_turned(
     rest = [mean, std, *(v for k, v in asked.items() if k != "input_layout")]
     if any(v is not None for v in rest) or any(str(t).lower() in LAYOUTS for t in turns):
         shapes = ", ".join(f"'{n}' {t}" for n, t in inputs)
-        raise BadInput(f"no input is a picture, [N, C, H, W] or [N, H, W, C] with 1, 3 or 4 "
-                       f"channels: {shapes}")  # fmt: skip
+        raise BadInput(
+            f"no input is a picture, [N, C, H, W] or [N, H, W, C] with 1, 3 or 4 channels: {shapes}"
+        )
 
 
 def _checked(v: Value, axis: int | None, of: Mapping[str, Any], mean: Any, std: Any) -> Any:
@@ -211,8 +227,10 @@ def _checked(v: Value, axis: int | None, of: Mapping[str, Any], mean: Any, std: 
         raise BadInput(f"input_type is '{of['input_type']}'; known are {', '.join(INPUTS)}")
     rest = (of["input_type"], of["swap_rb"], of["letterbox"], of["input_range"], mean, std)
     if axis is None and any(g is not None for g in rest):
-        raise BadInput(f"{name} is no picture with 1, 3 or 4 channels; only permutations of its "
-                       "axes can be given for it")  # fmt: skip
+        raise BadInput(
+            f"{name} is no picture with 1, 3 or 4 channels; only permutations of its "
+            "axes can be given for it"
+        )
     whole = not dtypes.is_float(v.dtype)
     changes = mean is not None or std is not None or of["letterbox"] is not None
     if whole and v.type.quant is None and (changes or kind not in ("same", "uint8")):
@@ -244,8 +262,10 @@ def _permutation(what: str, given: Any, v: Value, axis: int | None) -> tuple[int
     except ValueError:
         perm = ()
     if sorted(perm) != list(range(v.type.rank)):
-        raise BadInput(f"{what} is '{words}'; it is one of {', '.join(LAYOUTS)}, or a permutation "
-                       f"of the {v.type.rank} axes of {v.type}")  # fmt: skip
+        raise BadInput(
+            f"{what} is '{words}'; it is one of {', '.join(LAYOUTS)}, or a permutation "
+            f"of the {v.type.rank} axes of {v.type}"
+        )
     return perm
 
 
@@ -281,20 +301,26 @@ def _turn_outputs(graph: Graph, wanted: str, axis: int | None) -> None:
     if words == "same":
         return
     if words in LAYOUTS and axis is None:
-        raise BadInput(f"output_layout is '{words}', but no input tells where the model has its "
-                       "channels; give a permutation such as 0,2,3,1")  # fmt: skip
+        raise BadInput(
+            f"output_layout is '{words}', but no input tells where the model has its "
+            "channels; give a permutation such as 0,2,3,1"
+        )
     chosen = [i for i, v in enumerate(graph.outputs) if words not in LAYOUTS or v.type.rank == 4]
     chosen = [i for i in chosen if graph.output_names[i] not in graph.state]
     if words not in LAYOUTS:
         chosen = [i for i in chosen if graph.outputs[i].type.rank == words.count(",") + 1]
     if not chosen:
-        shapes = ", ".join(f"'{n}' {v.type}" for n, v in zip(graph.output_names, graph.outputs,
-                                                             strict=True))  # fmt: skip
+        shapes = ", ".join(
+            f"'{n}' {v.type}" for n, v in zip(graph.output_names, graph.outputs, strict=True)
+        )
         raise BadInput(f"output_layout is '{words}'; no output has that many axes: {shapes}")
     for i in chosen:
         v = graph.outputs[i]
-        perm = TURNS.get((LAYOUTS[words], axis)) if words in LAYOUTS else _permutation(  # type: ignore[arg-type]
-            "output_layout", words, v, None)  # fmt: skip
+        perm = (
+            TURNS.get((LAYOUTS[words], axis))  # type: ignore[arg-type]
+            if words in LAYOUTS
+            else _permutation("output_layout", words, v, None)
+        )
         if perm is not None:
             made = ops.transpose(v, perm=perm)
             graph.result.inputs[i] = made

@@ -71,9 +71,14 @@ class Matmul:
         for one in self.rows:
             self.spec.rows(one)
         self.scales: Scales = scales_of(
-            self.spec, a_scale=a_scale, a_zero=a_zero, b_scale=b_scale, b_zero=b_zero,
-            c_scale=c_scale, c_zero=c_zero,
-        )  # fmt: skip
+            self.spec,
+            a_scale=a_scale,
+            a_zero=a_zero,
+            b_scale=b_scale,
+            b_zero=b_zero,
+            c_scale=c_scale,
+            c_zero=c_zero,
+        )
         self.cores, self._threads, self._sessions = cores, threads, dict[int, Session]()
         self._b = None if b is None else self.spec.normal_b(_fitting(b, kinds[1], "B"))
 
@@ -130,8 +135,9 @@ class Matmul:
         m = a.shape[0 if self.spec.layouts[0] == "normal" else 1] if a.ndim > 1 else 0
         if m not in self.rows:
             known = ", ".join(map(str, self.rows))
-            raise BadInput(f"A of shape {list(a.shape)} has {m} rows; this product was made for "
-                           f"{known}")  # fmt: skip
+            raise BadInput(
+                f"A of shape {list(a.shape)} has {m} rows; this product was made for {known}"
+            )
         return m
 
     def __repr__(self) -> str:
@@ -169,8 +175,9 @@ def _fitting(array: Array, dtype: str, what: str) -> Array:
     low, high = dtypes.limits(dtype) if dtypes.is_integer(dtype) else (0, 0)
     if dtype == "i4" and array.dtype == np.int8:
         if array.size and (array.min() < low or array.max() > high):
-            raise BadInput(f"{what} has numbers from {array.min()} to {array.max()}; "
-                           f"i4 holds {low} to {high}")  # fmt: skip
+            raise BadInput(
+                f"{what} has numbers from {array.min()} to {array.max()}; i4 holds {low} to {high}"
+            )
         return array.astype(want)
     raise BadInput(f"{what} is {array.dtype}; {want} is needed")
 

@@ -22,8 +22,7 @@ def graph(s: Spec, m: int, b: Array | None, q: Scales, cores: int = 1) -> Graph:
     a = Value(Type(STORED.get(s.types[0], s.types[0]), s.a_shape(m)), "A")
     right = Value(Type(STORED.get(s.types[1], s.types[1]), (s.k, s.n)), "B")
     inputs = [a] if b is not None else [a, right]
-    rows = a if len(a.shape) == 2 else ops.reshape(
-        ops.transpose(a, perm=(1, 0, 2)), shape=(m, s.k))  # fmt: skip
+    rows = a if len(a.shape) == 2 else ops.reshape(ops.transpose(a, perm=(1, 0, 2)), shape=(m, s.k))
     if s.chip is None:
         made = _on_cpu(s, m, rows, right, b, q)
     else:
@@ -47,8 +46,9 @@ def _on_cpu(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Scal
     if result in ("i16", "i32"):
         return _narrowed(ops.matmul_integer(rows, other, a_zero, b_zero), result)
     end = (_f32(q.c_scale), constant(np.int8(q.c_zero))) if result == "i8" else (None, None)
-    made = ops.qlinear_matmul(rows, _f32(q.a_scale), a_zero, other, constant(q.b_scale), b_zero,
-                              *end)  # fmt: skip
+    made = ops.qlinear_matmul(
+        rows, _f32(q.a_scale), a_zero, other, constant(q.b_scale), b_zero, *end
+    )
     return made if result == "i8" else _cast(made, result)
 
 
@@ -80,8 +80,10 @@ def _without_zero(b: Array, q: Scales) -> Array:
     """B less its zeros, in i8."""
     apart = _bytes(b).astype(np.int16) - _rows(q.b_zero.astype(np.int16), b, q)
     if apart.size and (apart.min() < -128 or apart.max() > 127):
-        raise Unsupported(f"B less its zeros reaches from {apart.min()} to {apart.max()}, which "
-                          "bytes do not hold: quantise it symmetrically")  # fmt: skip
+        raise Unsupported(
+            f"B less its zeros reaches from {apart.min()} to {apart.max()}, which "
+            "bytes do not hold: quantise it symmetrically"
+        )
     return apart.astype(np.int8)
 
 
@@ -99,8 +101,9 @@ def _rows(v: Array, b: Array, q: Scales) -> Array:
 
 
 # ---- a chip --------------------------------------------------------------------------------------
-def _on_chip(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Scales,
-             cores: int) -> Value:  # fmt: skip
+def _on_chip(
+    s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Scales, cores: int
+) -> Value:
     """One program; rows of A are the rows of an image of K channels."""
     assert s.chip is not None
     kind = STORED.get(s.types[0], s.types[0])
@@ -125,13 +128,17 @@ def _on_chip(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Sca
         bodies = [_body(inputs, _of_weights(s, inputs, b, q, w)) for w in widths]
         best, made = quickest(bodies, s.chip, cores)
         width = widths[best]
-        given = [ops.reshape(ops.part(columns, i, i + n, axis=0), shape=x.shape)
-                 for (i, n), x in zip(cuts, inputs, strict=True)]  # fmt: skip
+        given = [
+            ops.reshape(ops.part(columns, i, i + n, axis=0), shape=x.shape)
+            for (i, n), x in zip(cuts, inputs, strict=True)
+        ]
     run = npu_run.node(made.program.encode(), made.weights, *given)
     pieces = [ops.reshape(v, shape=(v.shape[1], pixels)) for v in run.outputs]
     each = -(-s.n // width)  # pieces that lie beside each other
-    every = [ops.concat(*pieces[i : i + each], axis=0) if each > 1 else pieces[i]
-             for i in range(0, len(pieces), each)]  # fmt: skip
+    every = [
+        ops.concat(*pieces[i : i + each], axis=0) if each > 1 else pieces[i]
+        for i in range(0, len(pieces), each)
+    ]
     parts = [ops.transpose(ops.part(v, 0, m, axis=1), perm=(1, 0)) for v in every]
     total = parts[0]
     for part in parts[1:]:
@@ -165,12 +172,19 @@ def _of_weights(s: Spec, inputs: list[Value], b: Array, q: Scales, width: int) -
             factor = np.broadcast_to(factor, (s.n,))
             for column in range(0, s.n, width):
                 part = w[column : column + width, first : first + size]
-                made.append(npu.conv(
-                    seen, constant(np.ascontiguousarray(part)[..., None, None]),
-                    constant(factor[column : column + width].copy()),
-                    constant(np.zeros(len(part), np.float32 if real else np.int32)),
-                    stride=(1, 1), pad=(0, 0, 0, 0), dilation=(1, 1), x_zero=q.a_zero, **end,
-                ))  # fmt: skip
+                made.append(
+                    npu.conv(
+                        seen,
+                        constant(np.ascontiguousarray(part)[..., None, None]),
+                        constant(factor[column : column + width].copy()),
+                        constant(np.zeros(len(part), np.float32 if real else np.int32)),
+                        stride=(1, 1),
+                        pad=(0, 0, 0, 0),
+                        dilation=(1, 1),
+                        x_zero=q.a_zero,
+                        **end,
+                    )
+                )
             first += size
     return made
 
@@ -178,11 +192,14 @@ def _of_weights(s: Spec, inputs: list[Value], b: Array, q: Scales, width: int) -
 def _of_two(s: Spec, x: Value, other: Value, q: Scales) -> Value:
     """The product of two matrices that come with each call."""
     if q.b_scale.size > 1:
-        raise Unsupported("a B that comes with each call has one scale and one zero on an NPU; "
-                          "give a constant B, or take the CPU")  # fmt: skip
+        raise Unsupported(
+            "a B that comes with each call has one scale and one zero on an NPU; "
+            "give a constant B, or take the CPU"
+        )
     factor, end = _end(s, q, None, False)
-    made: Value = npu.matmul(x, other, turned=True, a_zero=q.a_zero, b_zero=int(q.b_zero),
-                             factor=float(factor), **end)  # fmt: skip
+    made: Value = npu.matmul(
+        x, other, turned=True, a_zero=q.a_zero, b_zero=int(q.b_zero), factor=float(factor), **end
+    )
     return made
 
 

@@ -56,24 +56,37 @@ def cost(s: Spec, m: int, cores: int = 1) -> Cost:
     needs = costs(made.program, seen)
     # weights of fewer bits than the products have are that much less to move
     share = dtypes.TABLE[other].bits / dtypes.TABLE[kind].bits
-    of_b = np.array(["src" in i.fields and i.fields["src"].space == "weights"
-                     for i in made.program.instructions])  # fmt: skip
+    of_b = np.array(
+        [
+            "src" in i.fields and i.fields["src"].space == "weights"
+            for i in made.program.instructions
+        ]
+    )
     for figure in (needs.work, needs.ddr, needs.read):
         figure[of_b] *= share
     line = timeline(made.program, seen, needs)
     gone, compute = line.spent(), needs.queue == 1
     idle = np.minimum(needs.idle, gone)  # of what nothing hides
-    bounds = {"compute": float((gone - idle)[compute].sum()),
-              "bandwidth": float((gone - idle)[~compute].sum()),
-              "launch": float(idle.sum()) + constants(seen)["start"] * seen.clock}  # fmt: skip
+    bounds = {
+        "compute": float((gone - idle)[compute].sum()),
+        "bandwidth": float((gone - idle)[~compute].sum()),
+        "launch": float(idle.sum()) + constants(seen)["start"] * seen.clock,
+    }
     rate = seen.units["conv"].rate["i8"] * cores
     return Cost(
-        s.chip.name, m, s.k, s.n, cores, line.milliseconds, line.cycles,
-        float(needs.work[compute].sum()), float(needs.ddr.sum()),
+        s.chip.name,
+        m,
+        s.k,
+        s.n,
+        cores,
+        line.milliseconds,
+        line.cycles,
+        float(needs.work[compute].sum()),
+        float(needs.ddr.sum()),
         round(float((needs.read + needs.written).sum()) * size),
         m * s.k * s.n / (line.milliseconds * 1e3 * seen.clock * rate),
         max(bounds, key=lambda k: bounds[k]),
-    )  # fmt: skip
+    )
 
 
 def quickest(bodies: list[Graph], chip: Chip, cores: int) -> tuple[int, Compiled]:
@@ -88,8 +101,12 @@ def _unit(s: Spec, chip: Chip, kind: str) -> Chip:
     """The chip for products of A's type, with the atoms that its native B has."""
     conv, columns = chip.units["conv"], s.facts.b[kind]
     rate = chip.units["matmul"].rate[kind]
-    unit = replace(conv, rate={**conv.rate, kind: rate}, in_atom={**conv.in_atom, kind: columns[1]},
-                   out_atom={**conv.out_atom, kind: columns[0]})  # fmt: skip
+    unit = replace(
+        conv,
+        rate={**conv.rate, kind: rate},
+        in_atom={**conv.in_atom, kind: columns[1]},
+        out_atom={**conv.out_atom, kind: columns[0]},
+    )
     c2 = {**chip.c2, kind: s.facts.a[kind]}
     return as_bytes(replace(chip, units={**chip.units, "conv": unit}, c2=c2), kind)
 
@@ -105,10 +122,17 @@ def _body(s: Spec, m: int, dtype: str, width: int) -> Graph:
         for column in range(0, s.n, width):
             n = min(width, s.n - column)
             # ones: zeros would be stored in fewer bytes where a chip has sparse weights
-            y = npu.conv(x, constant(np.ones((n, count, 1, 1), np.int8)),
-                         constant(np.ones(n, np.float32)), constant(np.zeros(n, np.int32)),
-                         stride=(1, 1), pad=(0, 0, 0, 0), dilation=(1, 1), x_zero=0,
-                         **end)  # fmt: skip
+            y = npu.conv(
+                x,
+                constant(np.ones((n, count, 1, 1), np.int8)),
+                constant(np.ones(n, np.float32)),
+                constant(np.zeros(n, np.int32)),
+                stride=(1, 1),
+                pad=(0, 0, 0, 0),
+                dilation=(1, 1),
+                x_zero=0,
+                **end,
+            )
             y.name = f"c{first}_{column}"
             outputs.append(y)
     return Graph(inputs, outputs, name="matmul")

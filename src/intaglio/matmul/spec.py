@@ -17,11 +17,31 @@ from intaglio.targets.chip import Chip, Products
 
 # All that the public header of Rockchip's runtime (rknn_matmul_api.h, SDK 2.3.2) names: A, B, C.
 COMBINATIONS = (
-    "i8,i8,i32", "i8,i8,f32", "i8,i8,i8", "i8,i4,i32", "i8,i4,f16", "i4,i4,i16", "f16,f16,f32",
-    "f16,f16,f16", "f16,i8,f32", "f16,i8,f16", "f16,i4,f32", "f16,i4,f16", "f16,i4,bf16",
-)  # fmt: skip
-WORDS = {"int4": "i4", "int8": "i8", "int16": "i16", "int32": "i32", "fp16": "f16", "fp32": "f32",
-         "float16": "f16", "float32": "f32", "bfloat16": "bf16"}  # fmt: skip
+    "i8,i8,i32",
+    "i8,i8,f32",
+    "i8,i8,i8",
+    "i8,i4,i32",
+    "i8,i4,f16",
+    "i4,i4,i16",
+    "f16,f16,f32",
+    "f16,f16,f16",
+    "f16,i8,f32",
+    "f16,i8,f16",
+    "f16,i4,f32",
+    "f16,i4,f16",
+    "f16,i4,bf16",
+)
+WORDS = {
+    "int4": "i4",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "fp16": "f16",
+    "fp32": "f32",
+    "float16": "f16",
+    "float32": "f32",
+    "bfloat16": "bf16",
+}
 
 MOST = 1 << 30  # bytes of B, which a program has with it
 WIDTHS = (512, 256)  # columns of B whose results, of some rows, stay in a core while weights stream
@@ -153,16 +173,24 @@ def _within(chip: Chip, facts: Products, s: Spec) -> None:
     if triple not in facts.types:
         raise Unsupported(f"{chip.name} does not multiply {triple}; it has {' '.join(facts.types)}")
     if (size := s.k * s.n * dtypes.TABLE[s.types[1]].bits // 8) > MOST:
-        raise BadInput(f"{chip.name}: B has {size:,} bytes; programs hold at most {MOST:,}: "
-                       "multiply in parts, and add them")  # fmt: skip
-    for what, value, whole, most in (("K", s.k, facts.k, facts.most_k),
-                                     ("N", s.n, facts.n, facts.most_n)):  # fmt: skip
+        raise BadInput(
+            f"{chip.name}: B has {size:,} bytes; programs hold at most {MOST:,}: "
+            "multiply in parts, and add them"
+        )
+    for what, value, whole, most in (
+        ("K", s.k, facts.k, facts.most_k),
+        ("N", s.n, facts.n, facts.most_n),
+    ):
         if value % whole[kind]:
-            raise BadInput(f"{chip.name}: {what} is {value}; with {kind} it is a multiple of "
-                           f"{whole[kind]}: add {-value % whole[kind]} zeros")  # fmt: skip
+            raise BadInput(
+                f"{chip.name}: {what} is {value}; with {kind} it is a multiple of "
+                f"{whole[kind]}: add {-value % whole[kind]} zeros"
+            )
         if value > most.get(kind, value):
-            raise BadInput(f"{chip.name}: {what} is {value}; with {kind} it is at most "
-                           f"{most[kind]}: multiply in parts")  # fmt: skip
+            raise BadInput(
+                f"{chip.name}: {what} is {value}; with {kind} it is at most "
+                f"{most[kind]}: multiply in parts"
+            )
 
 
 def _layout(s: Spec, what: str, layout: str) -> None:
@@ -183,8 +211,9 @@ def scales_of(s: Spec, **given: Any) -> Scales:
         scale, zero = np.asarray(given[f"{what}_scale"]), np.asarray(given[f"{what}_zero"])
         if kind not in ("i4", "i8") and ((scale != 1).any() or (zero != 0).any()):
             words = "has no scale" if dtypes.is_float(kind) else "holds the sums themselves"
-            raise BadInput(f"{what.upper()} is {kind}, which {words}: leave {what}_scale and "
-                           f"{what}_zero out")  # fmt: skip
+            raise BadInput(
+                f"{what.upper()} is {kind}, which {words}: leave {what}_scale and {what}_zero out"
+            )
         if not np.isfinite(scale).all() or (scale <= 0).any():
             raise BadInput(f"{what}_scale is not above 0 everywhere")
         if in_sums and kind in ("i4", "i8"):
@@ -192,14 +221,21 @@ def scales_of(s: Spec, **given: Any) -> Scales:
             if (zero != np.rint(zero)).any() or (zero < low).any() or (zero > high).any():
                 raise BadInput(f"{what}_zero: whole numbers from {low} to {high} are needed")
     if c in ("i16", "i32") and any((np.asarray(given[f"{w}_scale"]) != 1).any() for w in "ab"):
-        raise BadInput(f"C is {c}, the sums themselves, in which scales have no place: "
-                       "take a C of floats")  # fmt: skip
+        raise BadInput(
+            f"C is {c}, the sums themselves, in which scales have no place: take a C of floats"
+        )
     for name in ("a_scale", "a_zero", "c_scale", "c_zero"):
         if np.size(given[name]) != 1:
             raise BadInput(f"{name} has {np.size(given[name])} numbers; one is needed")
     scale, zero = _grain(s, given["b_scale"], given["b_zero"])
-    return Scales(float(given["a_scale"]), int(given["a_zero"]), scale, zero,
-                  float(given["c_scale"]), int(given["c_zero"]))  # fmt: skip
+    return Scales(
+        float(given["a_scale"]),
+        int(given["a_zero"]),
+        scale,
+        zero,
+        float(given["c_scale"]),
+        int(given["c_zero"]),
+    )
 
 
 def _grain(s: Spec, scale: Any, zero: Any) -> tuple[Array, Array]:
@@ -209,8 +245,9 @@ def _grain(s: Spec, scale: Any, zero: Any) -> tuple[Array, Array]:
     try:
         shape = np.broadcast_shapes(scale.shape, zero.shape)
     except ValueError:
-        raise BadInput(f"b_scale {list(scale.shape)} and b_zero {list(zero.shape)} do not fit "
-                       "each other") from None  # fmt: skip
+        raise BadInput(
+            f"b_scale {list(scale.shape)} and b_zero {list(zero.shape)} do not fit each other"
+        ) from None
     right = shape in ((), (s.n,)) or (len(shape) == 2 and shape[1] == s.n and s.k % shape[0] == 0)
     if not right:
         raise BadInput(

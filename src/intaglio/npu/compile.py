@@ -59,8 +59,9 @@ def _moved(fields: dict[str, object], near: int) -> int:
     return int(np.clip(starts + line - near, 0, line).sum())
 
 
-def build(body: Graph, chip: Chip, together: bool = True, cores: int = 1,
-          progress: Progress | None = None) -> Compiled:  # fmt: skip
+def build(
+    body: Graph, chip: Chip, together: bool = True, cores: int = 1, progress: Progress | None = None
+) -> Compiled:
     """The program of a graph of npu ops for so many cores.
 
     With `together` False each layer runs by itself, and all that lies between goes outside.
@@ -88,8 +89,11 @@ def _spread(body: Graph, net: Network, made: Compiled, tell: Progress) -> Compil
 
     Its keys are needed whole, so that it runs in one band, on one core, where all of it fits.
     """
-    idle = [x.group for x in made.arrangement.layouts
-            if x.group.tiles * x.group.images < made.facts.cores]  # fmt: skip
+    idle = [
+        x.group
+        for x in made.arrangement.layouts
+        if x.group.tiles * x.group.images < made.facts.cores
+    ]
     if not any(net.layers[k].op == "matmul" for g in idle for k in g.numbers):
         return made
     facts = replace(made.facts, price=SPREAD, spread=True)
@@ -98,8 +102,7 @@ def _spread(body: Graph, net: Network, made: Compiled, tell: Progress) -> Compil
     return other if times[0] < times[1] else made
 
 
-def _arranged(body: Graph, net: Network, facts: Facts, together: bool,
-              tell: Progress) -> Compiled:  # fmt: skip
+def _arranged(body: Graph, net: Network, facts: Facts, together: bool, tell: Progress) -> Compiled:
     chip, cores = facts.chip, facts.cores
     found = groups(net, facts, together, lambda i, n: tell(f"cut layer {i + 1} of {n}"))
     arrangement = arrange(net, facts, found, stay=together and cores == 1)
@@ -121,8 +124,13 @@ def _arranged(body: Graph, net: Network, facts: Facts, together: bool,
     return Compiled(program, weights, net, facts, arrangement)
 
 
-def compile_programs(graph: Graph, chip: Chip, together: bool = True, cores: int = 1,
-                     progress: Progress | None = None) -> list[Compiled]:  # fmt: skip
+def compile_programs(
+    graph: Graph,
+    chip: Chip,
+    together: bool = True,
+    cores: int = 1,
+    progress: Progress | None = None,
+) -> list[Compiled]:
     """Replace every `npu.program` of a graph by the instructions that compute it."""
     made = []
     for node in [n for n in graph.nodes() if n.op == "npu.program"]:

@@ -110,8 +110,9 @@ class Emitter:
         made, group = self.made, self.made.group
         first: dict[int, list[Store]] = {}
         for s in made.incoming:
-            k = next(k for k in group.numbers
-                     if any(r.store is s for r in self.facts.layers[k].reads))  # fmt: skip
+            k = next(
+                k for k in group.numbers if any(r.store is s for r in self.facts.layers[k].reads)
+            )
             first.setdefault(max(group.first, k - 1), []).append(s)
         for k in group.numbers:
             self.load_maps(first.get(k, []))
@@ -153,21 +154,44 @@ class Emitter:
             rows = self.made.rows[s]
         plane = s.plane(rows)
         at = offset + r.first // s.c2 * plane + (low - top) * row
-        return Feature("sram", at, s.dtype, r.channels, high - low, s.width, s.c2, plane, row,
-                       s.c2 * s.item, r.first % s.c2)  # fmt: skip
+        return Feature(
+            "sram",
+            at,
+            s.dtype,
+            r.channels,
+            high - low,
+            s.width,
+            s.c2,
+            plane,
+            row,
+            s.c2 * s.item,
+            r.first % s.c2,
+        )
 
     def outside(self, r: Range, low: int, high: int) -> Feature:
         """The same rows where they wait: in an input, or in internal memory."""
         s = r.store
         if s.slot >= 0:
-            return _plain("input", s.slot, s, s.channels, r.first, r.channels, self.image,
-                          low, high)  # fmt: skip
+            return _plain(
+                "input", s.slot, s, s.channels, r.first, r.channels, self.image, low, high
+            )
         row = s.row
         plane = s.height * row
         at = self.where.homes[s] + self.image * s.bytes(s.height)
         at += r.first // s.c2 * plane + low * row
-        return Feature("internal", at, s.dtype, r.channels, high - low, s.width, s.c2, plane, row,
-                       s.c2 * s.item, r.first % s.c2)  # fmt: skip
+        return Feature(
+            "internal",
+            at,
+            s.dtype,
+            r.channels,
+            high - low,
+            s.width,
+            s.c2,
+            plane,
+            row,
+            s.c2 * s.item,
+            r.first % s.c2,
+        )
 
     def store_maps(self, k: int) -> None:
         """What leaves the core once layer k has run."""
@@ -191,8 +215,9 @@ class Emitter:
             begin = max(r.first, first)
             count = min(r.first + r.channels, first + channels) - begin
             if count > 0:
-                port = _plain("output", slot, s, channels, begin - first, count, self.image,
-                              low, high)  # fmt: skip
+                port = _plain(
+                    "output", slot, s, channels, begin - first, count, self.image, low, high
+                )
                 part = self.inside(Range(s, begin, count), low, high)
                 self.emit("store", {"src": part, "dst": port}, k)
 
@@ -224,8 +249,10 @@ class Emitter:
 
     def load_bytes(self, at: tuple[int, int], to: int, k: int) -> None:
         offset, n = at
-        move = {space: Feature(space, where, "u8", 1, 1, n, 1, n, n, 1)
-                for space, where in (("weights", offset), ("sram", to))}  # fmt: skip
+        move = {
+            space: Feature(space, where, "u8", 1, 1, n, 1, n, n, 1)
+            for space, where in (("weights", offset), ("sram", to))
+        }
         self.emit("load", {"src": move["weights"], "dst": move["sram"]}, k)
 
     # ---- work -----------------------------------------------------------------------------------
@@ -287,8 +314,10 @@ class Emitter:
             r = _part(layer.reads[layer.residual], first, channels)
             fields["residual"] = self.inside(r, low, high)
             fields |= {"r_zero": a["r_zero"], "r_factor": a["r_factor"]}
-        constants = [(weights, weights + c.weight_bytes(channels)),
-                     (params, params + c.param_bytes(channels))]  # fmt: skip
+        constants = [
+            (weights, weights + c.weight_bytes(channels)),
+            (params, params + c.param_bytes(channels)),
+        ]
         self.emit(layer.op, fields, k, constants)
         return made
 
@@ -342,8 +371,9 @@ class Emitter:
             return {}
         return {"table": block.offset, "entries": c.entries, "base": layer.attrs["base"]}
 
-    def emit(self, op: str, fields: dict[str, Any], layer: int,
-             constants: list[Span] | None = None) -> None:  # fmt: skip
+    def emit(
+        self, op: str, fields: dict[str, Any], layer: int, constants: list[Span] | None = None
+    ) -> None:
         made = Instruction(op, fields, self.core, layer, barrier=self.barriers)
         reads = [f for n in ("src", "other", "residual") if (f := fields.get(n)) is not None]
         touched = [(f.space, span(f)) for f in reads]
@@ -370,11 +400,21 @@ def _spread(f: Feature, over: Feature) -> Feature:
     return f
 
 
-def _plain(space: str, slot: int, s: Store, total: int, first: int, channels: int, image: int,
-           low: int, high: int) -> Feature:  # fmt: skip
+def _plain(
+    space: str,
+    slot: int,
+    s: Store,
+    total: int,
+    first: int,
+    channels: int,
+    image: int,
+    low: int,
+    high: int,
+) -> Feature:
     """Rows and channels of a tensor in the plain order, N C H W, that has `total` channels."""
     row = s.width * s.item
     plane = s.height * row
     at = (image * total + first) * plane + low * row
-    return Feature(space, at, s.dtype, channels, high - low, s.width, 1, plane, row, s.item,
-                   slot=slot)  # fmt: skip
+    return Feature(
+        space, at, s.dtype, channels, high - low, s.width, 1, plane, row, s.item, slot=slot
+    )

@@ -80,8 +80,11 @@ class Machine:
         """Real numbers to the result: clamped, rounded and looked up."""
         dst, of_floats = f["dst"], f["src"].dtype in reals.TYPES
         if of_floats or (_is_float(dst) and not f.get("entries")):
-            table = self._bytes(core, f["table"], f["entries"], np.float32) if f.get(
-                "entries") else None  # fmt: skip
+            table = (
+                self._bytes(core, f["table"], f["entries"], np.float32)
+                if f.get("entries")
+                else None
+            )
             if _is_float(dst):
                 bounds = f["least"], f["most"]
                 self.put(core, dst, reals.ended(real, dst.dtype, *bounds, table))
@@ -242,8 +245,9 @@ class Machine:
 
     def _matmul(self, core: int, f: dict[str, Any]) -> None:
         if f["src"].dtype in reals.TYPES:
-            real, other = (self.get(core, f[k])[:, :, 0].astype(np.float32)
-                           for k in ("src", "other"))  # fmt: skip
+            real, other = (
+                self.get(core, f[k])[:, :, 0].astype(np.float32) for k in ("src", "other")
+            )
             total = reals.matmul((other.T if f["turned"] else other)[None], real[None])[0]
             self._end(core, f, total[:, :, None] * np.float32(f["factor"]))
             return

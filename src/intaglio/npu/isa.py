@@ -45,14 +45,7 @@ PROGRAM = np.dtype(
         ("chip", "S16"),
     ]
 )
-PORT = np.dtype(
-    [
-        ("dtype", "u1"),
-        ("rank", "u1"),
-        ("reserved", "u1", (6,)),
-        ("shape", "<i8", (8,)),
-    ]
-)
+PORT = np.dtype([("dtype", "u1"), ("rank", "u1"), ("reserved", "u1", (6,)), ("shape", "<i8", (8,))])
 HEAD = np.dtype(
     [
         ("op", "u1"),
@@ -121,23 +114,47 @@ _FIELDS: dict[str, tuple[str, list[Any]]] = {
     "depthwise": ("compute", _PRODUCT),
     "pool": (
         "compute",
-        [*_MOVE, *_WINDOW, ("kind", "<u4"), ("count_pad", "<u4"), ("x_scale", "<f4"),
-         ("y_scale", "<f4"), ("x_zero", "<i4"), *_ROUND],
+        [
+            *_MOVE,
+            *_WINDOW,
+            ("kind", "<u4"),
+            ("count_pad", "<u4"),
+            ("x_scale", "<f4"),
+            ("y_scale", "<f4"),
+            ("x_zero", "<i4"),
+            *_ROUND,
+        ],
     ),
     "eltwise": (
         "compute",
-        [*_MOVE, ("other", FEATURE), ("kind", "<u4"), ("a_zero", "<i4"), ("b_zero", "<i4"),
-         ("a_factor", "<f4"), ("b_factor", "<f4"), *_ROUND, *_TABLE],
+        [
+            *_MOVE,
+            ("other", FEATURE),
+            ("kind", "<u4"),
+            ("a_zero", "<i4"),
+            ("b_zero", "<i4"),
+            ("a_factor", "<f4"),
+            ("b_factor", "<f4"),
+            *_ROUND,
+            *_TABLE,
+        ],
     ),
     "lut": ("compute", [*_MOVE, *_TABLE]),
     "resize": ("compute", [*_MOVE, ("factor", "<u2", (2,)), ("phase", "<u2", (2,))]),
     "matmul": (
         "compute",
-        [*_MOVE, ("other", FEATURE), ("turned", "<u4"), ("a_zero", "<i4"), ("b_zero", "<i4"),
-         ("factor", "<f4"), *_ROUND],
+        [
+            *_MOVE,
+            ("other", FEATURE),
+            ("turned", "<u4"),
+            ("a_zero", "<i4"),
+            ("b_zero", "<i4"),
+            ("factor", "<f4"),
+            *_ROUND,
+        ],
     ),
     "barrier": ("store", []),
-}  # fmt: skip
+}
 POOLS = ("max", "avg")
 ELTWISE = ("add", "mul")
 
@@ -179,9 +196,21 @@ class Feature:
 
     def record(self) -> tuple[Any, ...]:
         code = dtypes.TABLE[self.dtype].code
-        return (self.offset, self.plane, self.row, self.pixel, self.channels, self.height,
-                self.width, self.c2, self.first, SPACES.index(self.space), self.slot, code,
-                0)  # fmt: skip
+        return (
+            self.offset,
+            self.plane,
+            self.row,
+            self.pixel,
+            self.channels,
+            self.height,
+            self.width,
+            self.c2,
+            self.first,
+            SPACES.index(self.space),
+            self.slot,
+            code,
+            0,
+        )
 
     @classmethod
     def read(cls, row: Any) -> Feature | None:
@@ -269,8 +298,10 @@ class Program:
             raise BadFile(f"NPU program: {len(raw)} bytes are too few for its head")
         head = np.frombuffer(raw, PROGRAM, 1)[0]
         if head["magic"] != MAGIC or head["version"] != VERSION:
-            raise BadFile(f"NPU program: magic {head['magic']!r} version {head['version']}; "
-                          f"{MAGIC!r} version {VERSION} is known")  # fmt: skip
+            raise BadFile(
+                f"NPU program: magic {head['magic']!r} version {head['version']}; "
+                f"{MAGIC!r} version {VERSION} is known"
+            )
         at, ports = PROGRAM.itemsize, []
         for _ in range(int(head["inputs"]) + int(head["outputs"])):
             row = np.frombuffer(_take(raw, at, PORT.itemsize), PORT)[0]
@@ -306,8 +337,10 @@ def _read(raw: bytes, at: int, count: int) -> Iterator[Instruction]:
         head = np.frombuffer(_take(raw, at, HEAD.itemsize), HEAD)[0]
         name = NAMES.get(int(head["op"]))
         if name is None or head["bytes"] != OPS[name].itemsize:
-            raise BadFile(f"NPU program: no instruction has code {head['op']} and "
-                          f"{head['bytes']} bytes, at {at}")  # fmt: skip
+            raise BadFile(
+                f"NPU program: no instruction has code {head['op']} and "
+                f"{head['bytes']} bytes, at {at}"
+            )
         record = np.frombuffer(_take(raw, at, OPS[name].itemsize), OPS[name])[0]
         fields = {k: _value(record[k]) for k in OPS[name].names or () if k not in ("head", "pad_")}
         wait = tuple(int(w) for w in head["wait"])

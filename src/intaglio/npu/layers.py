@@ -165,8 +165,7 @@ class _Builder:
 
     def store(self, v: Value) -> Store:
         n, c, h, w = v.shape
-        made = Store(v.name, v.dtype, n, c, h, w, self.c2(v), self.chip.align,
-                     self.chip.packed)  # fmt: skip
+        made = Store(v.name, v.dtype, n, c, h, w, self.c2(v), self.chip.align, self.chip.packed)
         self.stores.append(made)
         return made
 

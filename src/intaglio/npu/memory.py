@@ -100,20 +100,48 @@ def _maps(made: Compiled) -> Iterator[MapRow]:
         read = used[-1]
         if s in where.homes:  # as long as the groups that touch it run, band by band
             used = [group_of[used[0]].first, group_of[used[-1]].last - 1]
-        yield MapRow(layer, user, s.name, s.dtype, (s.images, s.channels, s.height, s.width),
-                     _native(s), place, start, size, hit, used[0], used[-1], read)  # fmt: skip
+        yield MapRow(
+            layer,
+            user,
+            s.name,
+            s.dtype,
+            (s.images, s.channels, s.height, s.width),
+            _native(s),
+            place,
+            start,
+            size,
+            hit,
+            used[0],
+            used[-1],
+            read,
+        )
 
 
 def _native(s: Store) -> tuple[int, ...]:
     return s.images, s.blocks, s.height, s.width, s.c2
 
 
-SUMS = (("weights", "weights"), ("internal", "internal"), ("inputs", "inputs"),
-        ("outputs", "outputs"), ("commands", "commands"), ("DDR in all", "total"))  # fmt: skip
-COLUMNS = ("layer", "made by", "type", "shape", "native shape", "start", "size", "on chip", "place",
-           "name")  # fmt: skip
-WIDTHS = ("{:>5}", "{:10}", "{:5}", "{:20}", "{:22}", "{:>10}", "{:>10}", "{:>10}", "{:6}",
-          "{}")  # fmt: skip
+SUMS = (
+    ("weights", "weights"),
+    ("internal", "internal"),
+    ("inputs", "inputs"),
+    ("outputs", "outputs"),
+    ("commands", "commands"),
+    ("DDR in all", "total"),
+)
+COLUMNS = (
+    "layer",
+    "made by",
+    "type",
+    "shape",
+    "native shape",
+    "start",
+    "size",
+    "on chip",
+    "place",
+    "name",
+)
+WIDTHS = ("{:>5}", "{:10}", "{:5}", "{:20}", "{:22}", "{:>10}", "{:>10}", "{:>10}", "{:6}", "{}")
 
 
 def table(found: Memory) -> Iterator[str]:
@@ -129,5 +157,6 @@ def table(found: Memory) -> Iterator[str]:
     yield line.format(*COLUMNS)
     for r in found.maps:
         shape, native = (",".join(map(str, t)) for t in (r.shape, r.native))
-        yield line.format(r.layer, r.user, r.dtype, shape, native, f"{r.start:#x}", r.size, r.hit,
-                          r.place, r.name).rstrip()  # fmt: skip
+        yield line.format(
+            r.layer, r.user, r.dtype, shape, native, f"{r.start:#x}", r.size, r.hit, r.place, r.name
+        ).rstrip()

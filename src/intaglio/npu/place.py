@@ -40,8 +40,9 @@ class Layout:
         return list(dict.fromkeys([*every, *self.tables.values()]))
 
 
-def layout(facts: Facts, group: Group, pinned: frozenset[Store], room: int,
-           sample: bool = False) -> Layout:  # fmt: skip
+def layout(
+    facts: Facts, group: Group, pinned: frozenset[Store], room: int, sample: bool = False
+) -> Layout:
     """Sizes and lifetimes of what the group needs; `pinned` maps have a place already.
 
     `room` bytes may be used. With `sample`, only a few tiles are looked at: good for an estimate.
@@ -92,7 +93,12 @@ def _in_place(
         for r in reads:
             s = r.store
             same = (s.dtype, s.channels, s.height, s.width, s.images) == (
-                dst.dtype, dst.channels, dst.height, dst.width, dst.images)  # fmt: skip
+                dst.dtype,
+                dst.channels,
+                dst.height,
+                dst.width,
+                dst.images,
+            )
             uses = sum(o.store is s for o in layer.reads)
             if not same or s not in inside or r.channels != s.channels or uses != 1:
                 continue
@@ -178,8 +184,9 @@ def pack(blocks: Sequence[Block], sort: bool = True) -> int:
     done: list[Block] = []
     end = 0
     for b in sorted(blocks, key=lambda b: (-b.size, b.first, b.last)) if sort else blocks:
-        taken = sorted((o.offset, o.offset + o.size) for o in done
-                       if o.first <= b.last and b.first <= o.last)  # fmt: skip
+        taken = sorted(
+            (o.offset, o.offset + o.size) for o in done if o.first <= b.last and b.first <= o.last
+        )
         at = 0
         for low, high in taken:
             if low - at >= b.size:

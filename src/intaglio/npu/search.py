@@ -21,8 +21,12 @@ LAUNCH = 200  # cycles of each instruction beside its work
 HIDDEN, SHOWN = 0.3, 0.8  # of the shorter of work and traffic, that adds to the longer
 
 
-def groups(net: Network, facts: Facts, together: bool = True,
-           progress: Callable[[int, int], None] | None = None) -> list[Group]:  # fmt: skip
+def groups(
+    net: Network,
+    facts: Facts,
+    together: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Group]:
     """The layers of a network as groups; with `together` False, each layer by itself."""
     n = len(net.layers)
     best: list[float] = [0.0] + [float("inf")] * n

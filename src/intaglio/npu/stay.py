@@ -97,8 +97,9 @@ def _pin(facts: Facts, layouts: list[Layout]) -> dict[Store, int]:
     return pinned
 
 
-def _homes(facts: Facts, layouts: list[Layout],
-           pinned: dict[Store, int]) -> tuple[dict[Store, int], int]:  # fmt: skip
+def _homes(
+    facts: Facts, layouts: list[Layout], pinned: dict[Store, int]
+) -> tuple[dict[Store, int], int]:
     """Places outside for maps that later groups read, the busiest lowest."""
     group_of = {k: g for g, made in enumerate(layouts) for k in made.group.numbers}
     blocks: dict[Store, Block] = {}

@@ -50,11 +50,18 @@ def facts(origin: str, program: Program) -> dict[str, Any]:
         "inputs": [asdict(p) for p in program.inputs],
         "outputs": [asdict(p) for p in program.outputs],
         "instructions": [
-            {"op": i.op, "queue": i.queue, "core": i.core, "layer": i.layer, "wait": i.wait,
-             "barrier": i.barrier, **{k: _plain(v) for k, v in i.fields.items()}}
+            {
+                "op": i.op,
+                "queue": i.queue,
+                "core": i.core,
+                "layer": i.layer,
+                "wait": i.wait,
+                "barrier": i.barrier,
+                **{k: _plain(v) for k, v in i.fields.items()},
+            }
             for i in program.instructions
         ],
-    }  # fmt: skip
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -64,8 +64,9 @@ class Waits:
         self.count = [0] * len(QUEUES)
         self.touches: defaultdict[str, _Touches] = defaultdict(_Touches)
 
-    def add(self, queue: str, reads: Iterable[tuple[str, Span]],
-            writes: Sequence[tuple[str, Span]]) -> tuple[int, int, int]:  # fmt: skip
+    def add(
+        self, queue: str, reads: Iterable[tuple[str, Span]], writes: Sequence[tuple[str, Span]]
+    ) -> tuple[int, int, int]:
         """Note an instruction; returns how many of each queue it waits for."""
         q = QUEUES.index(queue)
         wait = [0] * len(QUEUES)

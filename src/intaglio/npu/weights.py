@@ -36,8 +36,10 @@ def packed(w: Array, a: Atoms, depthwise: bool) -> Array:
     Of depthwise weights [ceil(C/oa)][KH][KW][oa].
     """
     full = len(w) // a.outputs * a.outputs
-    parts = [_blocks(w[:full], a.outputs, 1 if depthwise else a.inputs),
-             _blocks(w[full:], len(w) - full, 1 if depthwise else a.inputs)]  # fmt: skip
+    parts = [
+        _blocks(w[:full], a.outputs, 1 if depthwise else a.inputs),
+        _blocks(w[full:], len(w) - full, 1 if depthwise else a.inputs),
+    ]
     return np.concatenate([p.reshape(-1) for p in parts])
 
 

@@ -79,8 +79,9 @@ def elu(x: Array, *, alpha: float = 1.0) -> Array:
 
 @op(floats, elementwise=True, onnx="Selu", torch="selu", tf="Selu")
 @widen
-def selu(x: Array, *, alpha: float = 1.6732631921768188,
-         gamma: float = 1.0507010221481323) -> Array:  # fmt: skip
+def selu(
+    x: Array, *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323
+) -> Array:
     return gamma * np.where(x < 0, alpha * np.expm1(x), x)
 
 

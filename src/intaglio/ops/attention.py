@@ -18,8 +18,9 @@ from intaglio.ops.registry import op
 from intaglio.ops.shape import concat, part, reshape, transpose
 
 
-def _attention(q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float,
-               softcap: float) -> Type:  # fmt: skip
+def _attention(
+    q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float, softcap: float
+) -> Type:
     floats(q)
     shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
     if not q.type.rank == k.type.rank == v.type.rank == 4:
@@ -51,8 +52,9 @@ def _macs(node: Node) -> int:
 
 @op(_attention, macs=_macs)
 @widen
-def attention(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float,
-              softcap: float = 0.0) -> Array:  # fmt: skip
+def attention(
+    q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float, softcap: float = 0.0
+) -> Array:
     """softmax(scale * q @ k^T + mask) @ v for every head; a head of k and v may serve several of q.
 
     A bool mask says who is attended to, a float mask is added. `softcap` c bends the scores to
@@ -82,8 +84,9 @@ class Attended:
     result: Value
 
 
-def attend(q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float,
-           softcap: float = 0.0) -> Attended:  # fmt: skip
+def attend(
+    q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float, softcap: float = 0.0
+) -> Attended:
     """Attention from matmul and softmax; the arguments are those of the op."""
     if q.dtype not in ("f32", "f64"):  # f32 has the range, and the fast kernels
         wide_q, wide_k, wide_v = (cast(x, dtype="f32") for x in (q, k, v))
@@ -125,8 +128,9 @@ def _never_empty(mask: Value | None) -> bool:
 
 
 @attention.lowers
-def _(q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float,
-      softcap: float = 0.0) -> Value:  # fmt: skip
+def _(
+    q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float, softcap: float = 0.0
+) -> Value:
     return attend(q, k, v, mask, scale=scale, softcap=softcap).result
 
 

@@ -100,10 +100,14 @@ def _transposed_extents(
 ) -> Ints:
     n = len(kernel)
     return tuple(
-        stride[i] * (x[i] - 1) + output_pad[i] + (kernel[i] - 1) * dilation[i] + 1
-        - pad[i] - pad[n + i]
+        stride[i] * (x[i] - 1)
+        + output_pad[i]
+        + (kernel[i] - 1) * dilation[i]
+        + 1
+        - pad[i]
+        - pad[n + i]
         for i in range(n)
-    )  # fmt: skip
+    )
 
 
 def _conv_transpose(
@@ -183,8 +187,16 @@ def _parameter(v: Value | None, of: Value, channels: int, what: str) -> None:
         raise BadInput(f"{what} is {v.dtype}, its tensor {of.dtype}; they must be equal")
 
 
-def _exact(x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, stride: Ints,
-           pad: Ints, dilation: Ints, groups: int) -> Array:  # fmt: skip
+def _exact(
+    x: Array,
+    w: Array,
+    x_zero: Array | None,
+    w_zero: Array | None,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int,
+) -> Array:
     """The accumulators, computed in f64: sums of products are exact there and fast.
 
     They are i32, which wraps, or i64 where an operand has 16 bits.
@@ -232,19 +244,37 @@ def conv_integer(
     return _exact(x, w, x_zero, w_zero, stride, pad, dilation, groups)
 
 
-def _qlinear_conv(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
-                  y_scale: Value | None, y_zero: Value | None, b: Value | None,
-                  residual: Value | None, r_scale: Value | None, r_zero: Value | None, *,
-                  stride: Ints, pad: Ints, dilation: Ints, groups: int) -> Type:  # fmt: skip
+def _qlinear_conv(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero: Value,
+    y_scale: Value | None,
+    y_zero: Value | None,
+    b: Value | None,
+    residual: Value | None,
+    r_scale: Value | None,
+    r_zero: Value | None,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int,
+) -> Type:
     _quantized(x, w, *[] if y_zero is None else [y_zero])
     _weights(x, w, groups, b)
     if (y_scale is None) != (y_zero is None):
         raise BadInput("the result has a scale and a zero, or neither (then it is f32)")
     for v, of, channels, what in (
-        (x_scale, x, 1, "x_scale"), (x_zero, x, 1, "x_zero"), (w_scale, w, w.shape[0], "w_scale"),
-        (w_zero, w, w.shape[0], "w_zero"), (y_scale, x, 1, "y_scale"),
+        (x_scale, x, 1, "x_scale"),
+        (x_zero, x, 1, "x_zero"),
+        (w_scale, w, w.shape[0], "w_scale"),
+        (w_zero, w, w.shape[0], "w_zero"),
+        (y_scale, x, 1, "y_scale"),
         (y_zero, y_zero, 1, "y_zero"),
-    ):  # fmt: skip
+    ):
         _parameter(v, of, channels, what)  # type: ignore[arg-type]
     if b is not None and b.dtype not in (
         ("i32", "i64") if "i16" in (x.dtype, w.dtype) else ("i32",)
@@ -273,11 +303,25 @@ def _qlinear_macs(node: Node) -> int:
 
 
 @op(_qlinear_conv, macs=_qlinear_macs)
-def qlinear_conv(x: Array, x_scale: Array, x_zero: Array, w: Array, w_scale: Array, w_zero: Array,
-                 y_scale: Array | None = None, y_zero: Array | None = None, b: Array | None = None,
-                 residual: Array | None = None, r_scale: Array | None = None,
-                 r_zero: Array | None = None, *, stride: Ints, pad: Ints, dilation: Ints,
-                 groups: int = 1) -> Array:  # fmt: skip
+def qlinear_conv(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero: Array,
+    y_scale: Array | None = None,
+    y_zero: Array | None = None,
+    b: Array | None = None,
+    residual: Array | None = None,
+    r_scale: Array | None = None,
+    r_zero: Array | None = None,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int = 1,
+) -> Array:
     """clamp(rint(f32(acc + b) · f32(x_scale · w_scale / y_scale) + real) + y_zero)
 
     acc is i32, or i64 where x or w is i16. `real` is f32(residual - r_zero) · f32(r_scale /

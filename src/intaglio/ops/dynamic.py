@@ -27,16 +27,20 @@ def quantized_rows(x: Array) -> tuple[Array, Array]:
 
 def _dynamic_matmul(x: Value, w: Value, ws: Value, b: Value | None = None) -> Type:
     if x.dtype != "f32" or w.dtype != "i8" or ws.dtype != "f32":
-        raise BadInput(f"dynamic_matmul of {x.dtype}, {w.dtype} and scales of {ws.dtype}; "
-                       "f32, i8 and f32 are needed")  # fmt: skip
+        raise BadInput(
+            f"dynamic_matmul of {x.dtype}, {w.dtype} and scales of {ws.dtype}; "
+            "f32, i8 and f32 are needed"
+        )
     if x.type.rank < 1 or w.type.rank != 2 or x.shape[-1] != w.shape[0]:
         raise BadInput(f"dynamic_matmul of {x.shape} and {w.shape}: [.., k] and [k, n] are needed")
     if w.shape[0] > DEPTH:
         raise BadInput(f"dynamic_matmul: sums of {w.shape[0]} products leave i32, {DEPTH} fit")
     n = w.shape[1]
     if ws.shape not in ((), (1,), (n,)) or (b is not None and b.type != Type("f32", (n,))):
-        raise BadInput(f"dynamic_matmul: one scale, or one scale and one f32 addend per column "
-                       f"of {n} are needed, not {ws.type}, {b and b.type}")  # fmt: skip
+        raise BadInput(
+            f"dynamic_matmul: one scale, or one scale and one f32 addend per column "
+            f"of {n} are needed, not {ws.type}, {b and b.type}"
+        )
     return Type("f32", (*x.shape[:-1], n))
 
 

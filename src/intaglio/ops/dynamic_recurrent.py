@@ -48,8 +48,13 @@ def gru_step(times: Times, bias: Array | float) -> Step:
     return step
 
 
-def run_steps(parts: Sequence[Array], steps: Sequence[Step], states: Sequence[Array | None],
-              direction: str, hidden: int) -> tuple[Array, ...]:  # fmt: skip
+def run_steps(
+    parts: Sequence[Array],
+    steps: Sequence[Step],
+    states: Sequence[Array | None],
+    direction: str,
+    hidden: int,
+) -> tuple[Array, ...]:
     """Y and the last states; each direction has parts [time, batch, ..] and a step function."""
     time, batch = parts[0].shape[:2]
     y = np.zeros((time, len(parts), batch, hidden), np.float32)
@@ -64,9 +69,18 @@ def run_steps(parts: Sequence[Array], steps: Sequence[Step], states: Sequence[Ar
     return y, *last
 
 
-def _check(gates: int, x: Value, w: Value, ws: Value, r: Value, rs: Value, b: Value | None,
-           states: Sequence[Value | None], hidden_size: int,
-           direction: str) -> list[Type]:  # fmt: skip
+def _check(
+    gates: int,
+    x: Value,
+    w: Value,
+    ws: Value,
+    r: Value,
+    rs: Value,
+    b: Value | None,
+    states: Sequence[Value | None],
+    hidden_size: int,
+    direction: str,
+) -> list[Type]:
     if direction not in ("forward", "reverse", "bidirectional"):
         raise BadInput(f"direction '{direction}' is none of forward, reverse, bidirectional")
     if x.dtype != "f32" or x.type.rank != 3 or hidden_size < 1:
@@ -89,14 +103,34 @@ def _check(gates: int, x: Value, w: Value, ws: Value, r: Value, rs: Value, b: Va
     return [Type("f32", (x.shape[0], *state.shape)), state, state]
 
 
-def _lstm_types(x: Value, w: Value, ws: Value, r: Value, rs: Value, b: Value | None,
-                h: Value | None, c: Value | None, *, hidden_size: int,
-                direction: str) -> list[Type]:  # fmt: skip
+def _lstm_types(
+    x: Value,
+    w: Value,
+    ws: Value,
+    r: Value,
+    rs: Value,
+    b: Value | None,
+    h: Value | None,
+    c: Value | None,
+    *,
+    hidden_size: int,
+    direction: str,
+) -> list[Type]:
     return _check(4, x, w, ws, r, rs, b, (h, c), hidden_size, direction)
 
 
-def _gru_types(x: Value, w: Value, ws: Value, r: Value, rs: Value, b: Value | None,
-               h: Value | None, *, hidden_size: int, direction: str) -> list[Type]:  # fmt: skip
+def _gru_types(
+    x: Value,
+    w: Value,
+    ws: Value,
+    r: Value,
+    rs: Value,
+    b: Value | None,
+    h: Value | None,
+    *,
+    hidden_size: int,
+    direction: str,
+) -> list[Type]:
     return _check(3, x, w, ws, r, rs, b, (h,), hidden_size, direction)[:2]
 
 
@@ -119,9 +153,19 @@ def _times(w: Array, scale: Array) -> Times:
 
 
 @op(_lstm_types, macs=_macs)
-def dynamic_lstm(x: Array, w: Array, ws: Array, r: Array, rs: Array, b: Array | None = None,
-                 h: Array | None = None, c: Array | None = None, *, hidden_size: int,
-                 direction: str = "forward") -> Any:  # fmt: skip
+def dynamic_lstm(
+    x: Array,
+    w: Array,
+    ws: Array,
+    r: Array,
+    rs: Array,
+    b: Array | None = None,
+    h: Array | None = None,
+    c: Array | None = None,
+    *,
+    hidden_size: int,
+    direction: str = "forward",
+) -> Any:
     """`lstm` whose products, with the inputs and with the states, are `dynamic_matmul`."""
     both = np.zeros((len(w), 4 * hidden_size), np.float32)
     if b is not None:
@@ -132,9 +176,18 @@ def dynamic_lstm(x: Array, w: Array, ws: Array, r: Array, rs: Array, b: Array | 
 
 
 @op(_gru_types, macs=_macs)
-def dynamic_gru(x: Array, w: Array, ws: Array, r: Array, rs: Array, b: Array | None = None,
-                h: Array | None = None, *, hidden_size: int,
-                direction: str = "forward") -> Any:  # fmt: skip
+def dynamic_gru(
+    x: Array,
+    w: Array,
+    ws: Array,
+    r: Array,
+    rs: Array,
+    b: Array | None = None,
+    h: Array | None = None,
+    *,
+    hidden_size: int,
+    direction: str = "forward",
+) -> Any:
     """`gru` whose products, with the inputs and with the states, are `dynamic_matmul`."""
     n, d = hidden_size, len(w)
     given, last = np.zeros((d, 3 * n), np.float32), np.zeros((d, n), np.float32)

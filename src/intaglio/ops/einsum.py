@@ -120,8 +120,9 @@ def _sum_out(term: str, x: Value, keep: set[str]) -> tuple[str, Value]:
     return "".join(c for c in term if c in keep), reduce_sum(x, axes=axes, keepdims=False)
 
 
-def _contract(a: str, x: Value, b: str, y: Value, keep: set[str],
-              extents: dict[str, int]) -> tuple[str, Value]:  # fmt: skip
+def _contract(
+    a: str, x: Value, b: str, y: Value, keep: set[str], extents: dict[str, int]
+) -> tuple[str, Value]:
     a, x = _sum_out(a, x, keep | set(b))
     b, y = _sum_out(b, y, keep | set(a))
     both = [c for c in a if c in b]

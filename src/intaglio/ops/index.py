@@ -13,8 +13,11 @@ from intaglio.ops.registry import normalize_axis, op, same
 
 _INDEX = ("i32", "i64")
 _REDUCTIONS: dict[str, Any] = {
-    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum
-}  # fmt: skip
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
 
 
 def _indices(v: Value, what: str = "indices") -> None:

@@ -47,8 +47,16 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 # ---- gemm --------------------------------------------------------------------------------------
-def _gemm(a: Value, b: Value, c: Value | None = None, *, alpha: float = 1.0, beta: float = 1.0,
-          trans_a: bool = False, trans_b: bool = False) -> Type:  # fmt: skip
+def _gemm(
+    a: Value,
+    b: Value,
+    c: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> Type:
     if a.type.rank != 2 or b.type.rank != 2:
         raise BadInput(f"gemm of {a.shape} and {b.shape}: two matrices are needed")
     rows = Value(a.type.but(shape=a.shape[::-1] if trans_a else a.shape))
@@ -66,8 +74,16 @@ def _gemm_macs(node: Node) -> int:
 
 @op(_gemm, macs=_gemm_macs)
 @widen
-def gemm(a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta: float = 1.0,
-         trans_a: bool = False, trans_b: bool = False) -> Array:  # fmt: skip
+def gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> Array:
     """alpha * a @ b + beta * c, either matrix transposed first if asked."""
     y = np.matmul(a.T if trans_a else a, b.T if trans_b else b)
     y = y if alpha == 1 else y * y.dtype.type(alpha)
@@ -75,8 +91,16 @@ def gemm(a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta
 
 
 @gemm.lowers
-def _(a: Value, b: Value, c: Value | None = None, *, alpha: float = 1.0, beta: float = 1.0,
-      trans_a: bool = False, trans_b: bool = False) -> Value:  # fmt: skip
+def _(
+    a: Value,
+    b: Value,
+    c: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> Value:
     y: Value = matmul(
         transpose(a, perm=(1, 0)) if trans_a else a, transpose(b, perm=(1, 0)) if trans_b else b
     )
@@ -146,14 +170,23 @@ def _accumulate(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) 
 
 
 @op(_integer_product, macs=_product_macs, onnx="MatMulInteger")
-def matmul_integer(a: Array, b: Array, a_zero: Array | None = None,
-                   b_zero: Array | None = None) -> Array:  # fmt: skip
+def matmul_integer(
+    a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None
+) -> Array:
     """(a - a_zero) @ (b - b_zero) in i32; a zero is one number, or one per row or column."""
     return _accumulate(a, b, a_zero, b_zero)
 
 
-def _qlinear(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-             y_scale: Value | None, y_zero: Value | None) -> Type:  # fmt: skip
+def _qlinear(
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value | None,
+    y_zero: Value | None,
+) -> Type:
     if (y_scale is None) != (y_zero is None):
         raise BadInput("the result has a scale and a zero, or neither (then it is f32)")
     return _wide_product(a, b).but(dtype="f32" if y_zero is None else y_zero.dtype)
@@ -166,9 +199,16 @@ def _qlinear_macs(node: Node) -> int:
 
 
 @op(_qlinear, macs=_qlinear_macs, onnx="QLinearMatMul")
-def qlinear_matmul(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array,
-                   b_zero: Array, y_scale: Array | None = None,
-                   y_zero: Array | None = None) -> Array:  # fmt: skip
+def qlinear_matmul(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    y_scale: Array | None = None,
+    y_zero: Array | None = None,
+) -> Array:
     """clamp(rint(f32(acc) * f32(a_scale * b_scale / y_scale)) + y_zero); scales are f32.
 
     acc is i32, or i64 where a or b is i16.

@@ -32,8 +32,14 @@ def _from(axis: int, rank: int) -> tuple[int, ...]:
 
 @op(_last_axes)
 @widen
-def layer_norm(x: Array, scale: Array | None = None, bias: Array | None = None, *, axis: int = -1,
-               epsilon: float = 1e-5) -> Array:  # fmt: skip
+def layer_norm(
+    x: Array,
+    scale: Array | None = None,
+    bias: Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+) -> Array:
     """Zero mean, unit variance over the axes from `axis` on; scale and bias have their shape."""
     axes = _from(axis, x.ndim)
     centred = x - x.mean(axes, keepdims=True)
@@ -44,8 +50,9 @@ def layer_norm(x: Array, scale: Array | None = None, bias: Array | None = None, 
 
 @op(_last_axes)
 @widen
-def rms_norm(x: Array, scale: Array | None = None, *, axis: int = -1,
-             epsilon: float = 1e-5) -> Array:  # fmt: skip
+def rms_norm(
+    x: Array, scale: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5
+) -> Array:
     """Unit mean square over the axes from `axis` on; scale has their shape."""
     axes = _from(axis, x.ndim)
     y = x / np.sqrt((x * x).mean(axes, keepdims=True) + x.dtype.type(epsilon))
@@ -75,15 +82,17 @@ def column(p: Value, x: Value) -> Value:
 
 @op(_per_channel)
 @widen
-def batch_norm(x: Array, scale: Array, bias: Array, mean: Array, var: Array, *,
-               epsilon: float = 1e-5) -> Array:  # fmt: skip
+def batch_norm(
+    x: Array, scale: Array, bias: Array, mean: Array, var: Array, *, epsilon: float = 1e-5
+) -> Array:
     factor = scale / np.sqrt(var + x.dtype.type(epsilon))
     return (x - _column(mean, x)) * _column(factor, x) + _column(bias, x)
 
 
 @batch_norm.lowers
-def _(x: Value, scale: Value, bias: Value, mean: Value, var: Value, *,
-      epsilon: float = 1e-5) -> Value:  # fmt: skip
+def _(
+    x: Value, scale: Value, bias: Value, mean: Value, var: Value, *, epsilon: float = 1e-5
+) -> Value:
     factor = div(scale, sqrt(add(var, constant(epsilon, dtype=x.dtype))))
     shift = sub(bias, mul(mean, factor))
     return add(mul(x, column(factor, x)), column(shift, x))
@@ -91,8 +100,7 @@ def _(x: Value, scale: Value, bias: Value, mean: Value, var: Value, *,
 
 @op(_per_channel)
 @widen
-def group_norm(x: Array, scale: Array, bias: Array, *, groups: int,
-               epsilon: float = 1e-5) -> Array:  # fmt: skip
+def group_norm(x: Array, scale: Array, bias: Array, *, groups: int, epsilon: float = 1e-5) -> Array:
     """Zero mean, unit variance over each group of channels; scale and bias per channel."""
     flat = x.reshape(x.shape[0], groups, -1)
     y: Array = layer_norm.body(flat, axis=2, epsilon=epsilon).reshape(x.shape)
@@ -170,8 +178,9 @@ def _lrn(x: Value, *, size: int, alpha: float, beta: float, bias: float) -> Type
 
 @op(_lrn, onnx="LRN", torch="local_response_norm")
 @widen
-def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75,
-        bias: float = 1.0) -> Array:  # fmt: skip
+def lrn(
+    x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Array:
     """Divide by (bias + alpha / size * sum of squares of `size` channels around) ** beta."""
     channels = x.shape[1]
     sides = ((size - 1) // 2, size // 2)

@@ -46,8 +46,16 @@ def spread(p: Array, x: Array, axis: int, block_size: int) -> Array:
     return p.reshape(-1, *[1] * (x.ndim - axis - 1))
 
 
-def _quantized(x: Value, scale: Value, zero: Value | None = None, *, axis: int, block_size: int,
-               dtype: str, saturate: bool) -> Type:  # fmt: skip
+def _quantized(
+    x: Value,
+    scale: Value,
+    zero: Value | None = None,
+    *,
+    axis: int,
+    block_size: int,
+    dtype: str,
+    saturate: bool,
+) -> Type:
     _check_grain(x, scale, zero, axis, block_size)
     if zero is not None and zero.dtype != dtype:
         raise BadInput(f"the zero has element type {zero.dtype}, the result is {dtype}")
@@ -55,9 +63,16 @@ def _quantized(x: Value, scale: Value, zero: Value | None = None, *, axis: int, 
 
 
 @op(_quantized)
-def quantize_linear(x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1,
-                    block_size: int = 0, dtype: str = "u8",
-                    saturate: bool = True) -> Array:  # fmt: skip
+def quantize_linear(
+    x: Array,
+    scale: Array,
+    zero: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    dtype: str = "u8",
+    saturate: bool = True,
+) -> Array:
     """To integers clamp(rint(x / scale) + zero), NaN is the lowest; to floats x / scale + zero."""
     ratio = x.astype(np.float32) / spread(scale, x, axis, block_size)
     offset = None if zero is None else spread(zero, x, axis, block_size).astype(np.float32)
@@ -68,8 +83,9 @@ def quantize_linear(x: Array, scale: Array, zero: Array | None = None, *, axis: 
     return np.fmin(np.fmax(y, low), high).astype(np.int32).astype(dtypes.numpy_of(dtype))
 
 
-def _dequantized(x: Value, scale: Value, zero: Value | None = None, *, axis: int, block_size: int,
-                 dtype: str) -> Type:  # fmt: skip
+def _dequantized(
+    x: Value, scale: Value, zero: Value | None = None, *, axis: int, block_size: int, dtype: str
+) -> Type:
     _check_grain(x, scale, zero, axis, block_size)
     if zero is not None and zero.dtype != x.dtype:
         raise BadInput(f"the zero has element type {zero.dtype}, the tensor {x.dtype}")
@@ -77,8 +93,15 @@ def _dequantized(x: Value, scale: Value, zero: Value | None = None, *, axis: int
 
 
 @op(_dequantized, foldable=False)
-def dequantize_linear(x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1,
-                      block_size: int = 0, dtype: str = "f32") -> Array:  # fmt: skip
+def dequantize_linear(
+    x: Array,
+    scale: Array,
+    zero: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    dtype: str = "f32",
+) -> Array:
     """(x - zero) * scale in f32."""
     real = x.astype(np.float32)
     if zero is not None:

@@ -51,13 +51,16 @@ def lookup_wide(x: Array, table: Array, *, base: int) -> Array:
 
 
 # ---- sums, products and means of quantised tensors -----------------------------------------------
-def check_quant(q: Value | str, scale: Value, zero: Value, what: str,
-                kinds: tuple[str, ...] = BITS8) -> None:  # fmt: skip
+def check_quant(
+    q: Value | str, scale: Value, zero: Value, what: str, kinds: tuple[str, ...] = BITS8
+) -> None:
     """BadInput where a quantised tensor has not one scale and one zero of its type."""
     dtype = q if isinstance(q, str) else q.dtype
     if dtype not in kinds or zero.dtype != dtype:
-        raise BadInput(f"{what} is {dtype} with a zero of {zero.dtype}; {', '.join(kinds[:-1])} "
-                       f"and {kinds[-1]} are needed")  # fmt: skip
+        raise BadInput(
+            f"{what} is {dtype} with a zero of {zero.dtype}; {', '.join(kinds[:-1])} "
+            f"and {kinds[-1]} are needed"
+        )
     if scale.type.size != 1 or zero.type.size != 1 or scale.dtype != "f32":
         raise BadInput(f"{what} has scale {scale.type} and zero {zero.type}; one of each is needed")
 
@@ -77,8 +80,16 @@ def rounded(real: Array, zero: Array) -> Array:
     return np.clip(np.rint(real) + np.float32(zero.reshape(())), low, high).astype(zero.dtype)
 
 
-def _pair(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-          y_scale: Value, y_zero: Value) -> Type:  # fmt: skip
+def _pair(
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+) -> Type:
     check_quant(a, a_scale, a_zero, "a", INTEGERS)
     check_quant(b, b_scale, b_zero, "b", INTEGERS)
     check_quant(y_zero.dtype, y_scale, y_zero, "the result", INTEGERS)
@@ -86,8 +97,16 @@ def _pair(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_z
 
 
 @op(_pair)
-def qlinear_add(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array,
-                y_scale: Array, y_zero: Array) -> Array:  # fmt: skip
+def qlinear_add(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+) -> Array:
     """Two tensors in units of the result: f32(a - a_zero) * f32(a_scale / y_scale) + that of b."""
     left, right = (_one_of(s) / _one_of(y_scale) for s in (a_scale, b_scale))
     x, y = (apart(*v).astype(np.float32) for v in ((a, a_zero), (b, b_zero)))
@@ -95,8 +114,16 @@ def qlinear_add(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Arra
 
 
 @op(_pair)
-def qlinear_mul(a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array,
-                y_scale: Array, y_zero: Array) -> Array:  # fmt: skip
+def qlinear_mul(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+) -> Array:
     """f32((a - a_zero) * (b - b_zero)) * f32(a_scale * b_scale / y_scale)"""
     product = (apart(a, a_zero).astype(np.int64) * apart(b, b_zero)).astype(np.float32)
     return rounded(product * (_one_of(a_scale) * _one_of(b_scale) / _one_of(y_scale)), y_zero)
@@ -107,8 +134,16 @@ def _factor(x_scale: Array, y_scale: Array, count: Any) -> Any:
     return _one_of(x_scale) / (_one_of(y_scale) * np.asarray(count).astype(np.float32))
 
 
-def _qlinear_mean(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
-                  axes: Ints, keepdims: bool) -> Type:  # fmt: skip
+def _qlinear_mean(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    *,
+    axes: Ints,
+    keepdims: bool,
+) -> Type:
     check_quant(x, x_scale, x_zero, "x", INTEGERS)
     check_quant(y_zero.dtype, y_scale, y_zero, "the result", INTEGERS)
     if not axes or tuple(axes) != tuple(range(axes[0], axes[0] + len(axes))) or axes[0] < 0:
@@ -120,29 +155,63 @@ def _qlinear_mean(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zer
 
 
 @op(_qlinear_mean)
-def qlinear_mean(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array, *,
-                 axes: Ints, keepdims: bool = True) -> Array:  # fmt: skip
+def qlinear_mean(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    *,
+    axes: Ints,
+    keepdims: bool = True,
+) -> Array:
     """The exact sum of x - x_zero, times f32(x_scale / (y_scale * count)), rounded once."""
     total = apart(x, x_zero).sum(tuple(axes), np.int64, keepdims=bool(keepdims))
     factor = _factor(x_scale, y_scale, math.prod(x.shape[a] for a in axes))
     return rounded(total.astype(np.float32) * factor, y_zero)
 
 
-def _qlinear_avg_pool(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
-                      kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
-                      count_include_pad: bool) -> Type:  # fmt: skip
+def _qlinear_avg_pool(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    count_include_pad: bool,
+) -> Type:
     check_quant(x, x_scale, x_zero, "x", INTEGERS)
     check_quant(y_zero.dtype, y_scale, y_zero, "the result", INTEGERS)
-    made = avg_pool.infer(x, kernel=kernel, stride=stride, pad=pad, dilation=dilation,
-                          count_include_pad=count_include_pad)  # fmt: skip
+    made = avg_pool.infer(
+        x,
+        kernel=kernel,
+        stride=stride,
+        pad=pad,
+        dilation=dilation,
+        count_include_pad=count_include_pad,
+    )
     assert isinstance(made, Type)
     return made.but(dtype=y_zero.dtype)
 
 
 @op(_qlinear_avg_pool)
-def qlinear_avg_pool(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array, *,
-                     kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
-                     count_include_pad: bool = False) -> Array:  # fmt: skip
+def qlinear_avg_pool(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    count_include_pad: bool = False,
+) -> Array:
     """The exact sum of each window, times f32(x_scale / (y_scale * count)), rounded once."""
     window = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation}
     size = math.prod(kernel)
@@ -157,9 +226,19 @@ def qlinear_avg_pool(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_
 RESIZE_UNIT = 2048  # in which the weights of a resize are whole
 
 
-def _qlinear_resize(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value,
-                    row: Value, row_weight: Value, column: Value, column_weight: Value, *,
-                    axis: int) -> Type:  # fmt: skip
+def _qlinear_resize(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    row: Value,
+    row_weight: Value,
+    column: Value,
+    column_weight: Value,
+    *,
+    axis: int,
+) -> Type:
     check_quant(x, x_scale, x_zero, "x")
     check_quant(y_zero.dtype, y_scale, y_zero, "the result")
     axis, shape = normalize_axis(axis, x.type.rank), list(x.shape)
@@ -174,15 +253,27 @@ def _qlinear_resize(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_z
 
 
 @op(_qlinear_resize)
-def qlinear_resize(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array,
-                   row: Array, row_weight: Array, column: Array, column_weight: Array, *,
-                   axis: int) -> Array:  # fmt: skip
+def qlinear_resize(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    row: Array,
+    row_weight: Array,
+    column: Array,
+    column_weight: Array,
+    *,
+    axis: int,
+) -> Array:
     """Mixtures of 2 x 2 elements along `axis` and the next, with weights that add up to 2048 each.
 
     The exact sum is multiplied by f32(x_scale / (y_scale * 2048 * 2048)) and rounded once.
     """
-    if any(i.size and not 0 <= i.min() <= i.max() < x.shape[axis + k]
-           for k, i in enumerate((row, column))):  # fmt: skip
+    if any(
+        i.size and not 0 <= i.min() <= i.max() < x.shape[axis + k]
+        for k, i in enumerate((row, column))
+    ):
         raise RunError("qlinear_resize: an index is outside of the image")
     wide = apart(x, x_zero).astype(np.int64)
     for at, index, weight in ((axis, row, row_weight), (axis + 1, column, column_weight)):
@@ -210,8 +301,9 @@ def _qlinear_softmax(x: Value, table: Value, y_scale: Value, y_zero: Value, *, a
 
 
 @op(_qlinear_softmax)
-def qlinear_softmax(x: Array, table: Array, y_scale: Array, y_zero: Array, *,
-                    axis: int = -1) -> Array:  # fmt: skip
+def qlinear_softmax(
+    x: Array, table: Array, y_scale: Array, y_zero: Array, *, axis: int = -1
+) -> Array:
     """table[max - x] divided by f32(their exact sum) * y_scale; `power_table` makes the table."""
     wide = x.astype(np.int32)
     power = table[wide.max(axis, keepdims=True, initial=-128) - wide] if x.size else wide

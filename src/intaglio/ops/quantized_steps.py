@@ -76,9 +76,21 @@ def _sums(product: Any, x: Value, x_zero: Value | None, w: Value, w_zero: Value 
 
 
 @qlinear_conv.lowers
-def _(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
-      y_scale: Value | None, y_zero: Value | None, b: Value | None, residual: Value | None,
-      r_scale: Value | None, r_zero: Value | None, **window: Any) -> Value:  # fmt: skip
+def _(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero: Value,
+    y_scale: Value | None,
+    y_zero: Value | None,
+    b: Value | None,
+    residual: Value | None,
+    r_scale: Value | None,
+    r_zero: Value | None,
+    **window: Any,
+) -> Value:
     def convolve(*operands: Value | None) -> Value:
         made: Value = conv_integer(*operands, **window)
         return made
@@ -99,8 +111,16 @@ def _(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero:
 
 
 @qlinear_matmul.lowers
-def _(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-      y_scale: Value | None, y_zero: Value | None) -> Value | None:  # fmt: skip
+def _(
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value | None,
+    y_zero: Value | None,
+) -> Value | None:
     wide = "i16" in (a.dtype, b.dtype)
     if a_scale.type.size != 1 or (y_scale is not None and (not wide or y_scale.type.size != 1)):
         return None
@@ -131,16 +151,32 @@ def _(x: Value, table: Value) -> Value | None:
 
 
 @qlinear_add.lowers
-def _(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-      y_scale: Value, y_zero: Value) -> Value:  # fmt: skip
+def _(
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+) -> Value:
     left = mul(_apart(a, a_zero), div(_one(a_scale), _one(y_scale)))
     right = mul(_apart(b, b_zero), div(_one(b_scale), _one(y_scale)))
     return _rounded(add(left, right), _one(y_zero))
 
 
 @qlinear_mul.lowers
-def _(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-      y_scale: Value, y_zero: Value) -> Value:  # fmt: skip
+def _(
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+) -> Value:
     factor = div(mul(_one(a_scale), _one(b_scale)), _one(y_scale))
     return _rounded(mul(mul(_apart(a, a_zero), _apart(b, b_zero)), factor), _one(y_zero))
 
@@ -151,16 +187,32 @@ def _mean(total: Value, x_scale: Value, y_scale: Value, y_zero: Value, count: Va
 
 
 @qlinear_mean.lowers
-def _(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
-      axes: tuple[int, ...], keepdims: bool) -> Value:  # fmt: skip
+def _(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    *,
+    axes: tuple[int, ...],
+    keepdims: bool,
+) -> Value:
     total = reduce_sum(_apart(x, x_zero, "i64"), axes=axes, keepdims=keepdims)
     count = constant(float(math.prod(x.shape[a] for a in axes)), dtype="f32")
     return _mean(total, x_scale, y_scale, y_zero, count)
 
 
 @qlinear_avg_pool.lowers
-def _(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
-      count_include_pad: bool, **window: Any) -> Value | None:  # fmt: skip
+def _(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    *,
+    count_include_pad: bool,
+    **window: Any,
+) -> Value | None:
     size = math.prod(window["kernel"])
     if x.type.dynamic or size > 4096:
         return None  # a mean in f32 would not give sums back that are so large
@@ -173,12 +225,25 @@ def _(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
 
 
 @qlinear_resize.lowers
-def _(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, row: Value,
-      row_weight: Value, column: Value, column_weight: Value, *, axis: int) -> Value:  # fmt: skip
+def _(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    row: Value,
+    row_weight: Value,
+    column: Value,
+    column_weight: Value,
+    *,
+    axis: int,
+) -> Value:
     total: Value = _apart(x, x_zero, "i32")
     for at, index, weight in ((axis, row, row_weight), (axis + 1, column, column_weight)):
-        ends = [gather(total, reshape(part(index, k, k + 1, axis=1), shape=(-1,)), axis=at)
-                for k in range(2)]  # fmt: skip
+        ends = [
+            gather(total, reshape(part(index, k, k + 1, axis=1), shape=(-1,)), axis=at)
+            for k in range(2)
+        ]
         beside = (-1, *[1] * (x.type.rank - 1 - at % x.type.rank))
         taken = [reshape(part(weight, k, k + 1, axis=1), shape=beside) for k in range(2)]
         total = add(mul(ends[0], taken[0]), mul(ends[1], taken[1]))

@@ -44,10 +44,24 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 # ---- what the three have in common ---------------------------------------------------------------
-def _check(gates: int, functions: int, x: Value, w: Value, r: Value, b: Value | None,
-           lens: Value | None, states: dict[str, Value | None], *, hidden_size: int, direction: str,
-           activations: Names, activation_alpha: Floats, activation_beta: Floats, clip: float,
-           layout: int) -> list[Type]:  # fmt: skip
+def _check(
+    gates: int,
+    functions: int,
+    x: Value,
+    w: Value,
+    r: Value,
+    b: Value | None,
+    lens: Value | None,
+    states: dict[str, Value | None],
+    *,
+    hidden_size: int,
+    direction: str,
+    activations: Names,
+    activation_alpha: Floats,
+    activation_beta: Floats,
+    clip: float,
+    layout: int,
+) -> list[Type]:
     floats = [v for v in (x, w, r, b, *states.values()) if v is not None]
     if len({v.dtype for v in floats}) > 1 or not dtypes.is_float(x.dtype) or x.type.rank != 3:
         raise BadInput(f"a recurrent layer needs floats of one type and rank-3 input: {x.type}")
@@ -82,9 +96,17 @@ def _check(gates: int, functions: int, x: Value, w: Value, r: Value, b: Value | 
 Step = Callable[..., tuple[Array, ...]]  # one time step: input part, states... -> new states...
 
 
-def _run(make: Callable[[int], Step], x: Array, w: Array, b: Array | None, lens: Array | None,
-         states: list[Array | None], direction: str, hidden: int,
-         layout: int) -> tuple[Array, ...]:  # fmt: skip
+def _run(
+    make: Callable[[int], Step],
+    x: Array,
+    w: Array,
+    b: Array | None,
+    lens: Array | None,
+    states: list[Array | None],
+    direction: str,
+    hidden: int,
+    layout: int,
+) -> tuple[Array, ...]:
     """Y and the last states of all directions; `make(d)` gives the step function of direction d."""
     if layout:
         x = x.swapaxes(0, 1)

@@ -77,9 +77,16 @@ class Op:
         return _infer_with_extents(self, inputs, attrs)
 
 
-def op(infer: Infer, *, name: str = "", commutes: bool = False, foldable: bool = True,
-       elementwise: bool = False, macs: Callable[[Node], int] | None = None,
-       **names: str) -> Callable[[Callable[..., Any]], Op]:  # fmt: skip
+def op(
+    infer: Infer,
+    *,
+    name: str = "",
+    commutes: bool = False,
+    foldable: bool = True,
+    elementwise: bool = False,
+    macs: Callable[[Node], int] | None = None,
+    **names: str,
+) -> Callable[[Callable[..., Any]], Op]:
     """Define an operation: `@op(same, onnx="Relu", torch="relu")` above its numpy body."""
 
     def define(body: Callable[..., Any]) -> Op:

@@ -17,9 +17,14 @@ from intaglio.ops.precision import SMALL
 from intaglio.ops.registry import normalize_axis, op
 
 _COORDINATES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
-    "tf_half_pixel_for_nn", "tf_crop_and_resize",
-)  # fmt: skip
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
 _ELSEWHERE = ("axes", "extrapolation_value")  # attributes that the tables do not depend on
 _ROUND = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
@@ -95,9 +100,19 @@ def cubic_weight(distance: Array, a: float) -> Array:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-def _table(extent: int, out: int, scale: float, *, mode: str, coordinate_transformation_mode: str,
-           cubic_coeff_a: float, exclude_outside: bool, nearest_mode: str, antialias: bool,
-           roi: tuple[float, float]) -> _Table:  # fmt: skip
+def _table(
+    extent: int,
+    out: int,
+    scale: float,
+    *,
+    mode: str,
+    coordinate_transformation_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: bool,
+    nearest_mode: str,
+    antialias: bool,
+    roi: tuple[float, float],
+) -> _Table:
     x = _source(extent, out, np.float32(scale), coordinate_transformation_mode, roi)
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     outside = ((x < 0) | (x > extent - 1)) if crop else np.zeros(out, np.bool_)
@@ -165,8 +180,13 @@ def _resize(
     return Type(x.dtype, tuple(out))
 
 
-def _tables(extents: list[int], shape: tuple[int, ...], scales: tuple[float, ...],
-            roi: tuple[float, ...], **attrs: object) -> list[_Table]:  # fmt: skip
+def _tables(
+    extents: list[int],
+    shape: tuple[int, ...],
+    scales: tuple[float, ...],
+    roi: tuple[float, ...],
+    **attrs: object,
+) -> list[_Table]:
     n = len(extents)
     regions = roi or (0.0,) * n + (1.0,) * n
     return [
@@ -208,11 +228,17 @@ def resize(
 ) -> Array:
     """Axis axes[i] becomes shape[i] long; scales[i] relates the coordinates of both."""
     tables = _tables(
-        [x.shape[a] for a in axes], shape, scales, roi,
-        mode=mode, coordinate_transformation_mode=coordinate_transformation_mode,
-        cubic_coeff_a=cubic_coeff_a, exclude_outside=exclude_outside, nearest_mode=nearest_mode,
+        [x.shape[a] for a in axes],
+        shape,
+        scales,
+        roi,
+        mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        nearest_mode=nearest_mode,
         antialias=antialias,
-    )  # fmt: skip
+    )
     float64 = x.dtype == np.float64
     y = x if mode == "nearest" or float64 else x.astype(np.float32)
     for axis, t in zip(axes, tables, strict=True):

@@ -41,8 +41,9 @@ def _dft_macs(node: Node) -> int:
 
 @op(_dft, macs=_dft_macs)
 @widen
-def dft(x: Array, *, axis: int, length: int, inverse: bool = False,
-        onesided: bool = False) -> Array:  # fmt: skip
+def dft(
+    x: Array, *, axis: int, length: int, inverse: bool = False, onesided: bool = False
+) -> Array:
     """The signal along `axis` is cut or padded with zeros to `length` first.
 
     `onesided` keeps the first half of the spectrum; with `inverse` it is given that half and
@@ -149,8 +150,9 @@ def _resized(x: Value, extent: int) -> Value:
 
 
 # ---- short frames ------------------------------------------------------------------------------
-def _stft(x: Value, window: Value | None = None, *, frame_step: int, frame_length: int,
-          onesided: bool) -> Type:  # fmt: skip
+def _stft(
+    x: Value, window: Value | None = None, *, frame_step: int, frame_length: int, onesided: bool
+) -> Type:
     if x.type.rank != 3 or x.shape[-1] not in (1, 2) or frame_step < 1:
         raise BadInput(
             f"stft of shape {x.shape}, step {frame_step}; [batch, time, 1 or 2] and 1 up"
@@ -179,8 +181,14 @@ def _places(x: Value | Array, frame_step: int, frame_length: int) -> Array:
 
 @op(_stft, macs=_macs)
 @widen
-def stft(x: Array, window: Array | None = None, *, frame_step: int, frame_length: int,
-         onesided: bool = True) -> Array:  # fmt: skip
+def stft(
+    x: Array,
+    window: Array | None = None,
+    *,
+    frame_step: int,
+    frame_length: int,
+    onesided: bool = True,
+) -> Array:
     """The spectra of frames of the signal, each weighted by `window`: [batch, frame, bin, 2]."""
     frames = x[:, _places(x, frame_step, frame_length)]
     if window is not None:
@@ -189,8 +197,14 @@ def stft(x: Array, window: Array | None = None, *, frame_step: int, frame_length
 
 
 @stft.lowers
-def _(x: Value, window: Value | None = None, *, frame_step: int, frame_length: int,
-      onesided: bool = True) -> Value:  # fmt: skip
+def _(
+    x: Value,
+    window: Value | None = None,
+    *,
+    frame_step: int,
+    frame_length: int,
+    onesided: bool = True,
+) -> Value:
     frames = gather(x, constant(_places(x, frame_step, frame_length)), axis=1)
     if window is not None:
         frames = mul(frames, reshape(window, shape=(frame_length, 1)))

@@ -230,9 +230,18 @@ class _Writer:
             for s in p.steps:
                 self.steps.append(self._step(s, ids, number))
             self.plans.append(
-                (self.names.add(p.name), main, first, len(p.steps), inputs, len(p.inputs), outputs,
-                 len(p.outputs), p.arena)
-            )  # fmt: skip
+                (
+                    self.names.add(p.name),
+                    main,
+                    first,
+                    len(p.steps),
+                    inputs,
+                    len(p.inputs),
+                    outputs,
+                    len(p.outputs),
+                    p.arena,
+                )
+            )
         for state in plan.states:
             begin = f.ZEROS if state.initial is None else self.consts.add(state.initial)[0]
             self.states.append((main, state.input, state.output, 0, begin))
@@ -284,8 +293,16 @@ class _Writer:
         raw = op.pack_attrs(attrs)
         origin = f.NONE if self.strip or not s.origin else self.origins.add(s.origin)
         args = self._list(ids, [*s.inputs, *s.outputs])
-        return (self.names.add(s.op), origin, args, len(s.inputs), len(s.outputs), len(raw),
-                self._blob(raw), s.macs)  # fmt: skip
+        return (
+            self.names.add(s.op),
+            origin,
+            args,
+            len(s.inputs),
+            len(s.outputs),
+            len(raw),
+            self._blob(raw),
+            s.macs,
+        )
 
     def _list(self, ids: Mapping[Tensor | None, int], tensors: Sequence[Tensor | None]) -> int:
         first = len(self.args)

@@ -77,7 +77,7 @@ def _per_output(conv: Node, w: Value, s: Array) -> Array:
 
 
 @rule(P.mul(CONV, S))
-def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -> Any:  # noqa: N803
+def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -> Any:
     """a factor per output channel goes into the weights"""
     if B is not None and B.data is None:
         return no("the bias is not constant")
@@ -91,7 +91,7 @@ def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -
 
 
 @rule(P.add(CONV, S))
-def shift_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -> Any:  # noqa: N803
+def shift_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -> Any:
     """a summand per output channel goes into the bias"""
     if B is not None and B.data is None:
         return no("the bias is not constant")
@@ -109,7 +109,7 @@ def gemm_as_matmul_and_add(x: Value, y: Value, z: Value | None, node: Node) -> A
 
 
 @rule(P.mul(P.matmul(x, W), S))
-def scale_into_matmul(x: Value, W: Value, S: Value, node: Node) -> Any:  # noqa: N803
+def scale_into_matmul(x: Value, W: Value, S: Value, node: Node) -> Any:
     """a factor per column goes into the matrix"""
     s = along(S, node.outputs[0], -1) if W.type.rank > 1 and dtypes.is_float(W.dtype) else None
     if s is None:
@@ -118,7 +118,7 @@ def scale_into_matmul(x: Value, W: Value, S: Value, node: Node) -> Any:  # noqa:
 
 
 @rule(P.mul(P.add(P.matmul(x, W) @ "product", c), S))
-def scale_over_shift(product: Node, c: Value, S: Value) -> Any:  # noqa: N803
+def scale_over_shift(product: Node, c: Value, S: Value) -> Any:
     """(a + c) * s = a * s + c * s, and the product takes the factor"""
     y = product.outputs[0]
     if along(S, y, -1) is None or not dtypes.is_float(y.dtype):
@@ -128,7 +128,7 @@ def scale_over_shift(product: Node, c: Value, S: Value) -> Any:  # noqa: N803
 
 # ---- in front of a convolution -------------------------------------------------------------------
 @rule(P.conv(P.mul(x, S), W, B) @ "conv")
-def scale_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node) -> Any:  # noqa: N803
+def scale_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node) -> Any:
     """a factor per input channel goes into the weights"""
     s = along(S, conv.inputs[0], 1)  # type: ignore[arg-type]
     if s is None or x.type != conv.inputs[0].type:  # type: ignore[union-attr]
@@ -137,7 +137,7 @@ def scale_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node)
 
 
 @rule(P.conv(P.add(x, S), W, B) @ "conv")
-def shift_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node) -> Any:  # noqa: N803
+def shift_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node) -> Any:
     """a summand per input channel goes into the bias, where no padding adds zeros"""
     s = along(S, conv.inputs[0], 1)  # type: ignore[arg-type]
     if s is None or x.type != conv.inputs[0].type:  # type: ignore[union-attr]
@@ -161,7 +161,7 @@ def _per_input(conv: Node, s: Array) -> Array:
 
 
 @rule(P.conv(P.space_to_depth(x) @ "blocks", W, B) @ "conv")
-def blocks_into_conv(x: Value, W: Value, B: Value | None, blocks: Node, conv: Node) -> Any:  # noqa: N803
+def blocks_into_conv(x: Value, W: Value, B: Value | None, blocks: Node, conv: Node) -> Any:
     """a convolution over blocks of pixels is one with larger windows and steps"""
     a, size = conv.attrs, blocks.attrs["blocksize"]
     if a["groups"] != 1 or any(d != 1 for d in a["dilation"]):
@@ -179,7 +179,7 @@ ORDER = P.one_of(P.gather(x, c) @ "order", P.channel_shuffle(x) @ "order")
 
 
 @rule(P.conv(ORDER, W, B) @ "conv")
-def channel_order_into_conv(x: Value, W: Value, B: Value | None, order: Node, conv: Node) -> Any:  # noqa: N803
+def channel_order_into_conv(x: Value, W: Value, B: Value | None, order: Node, conv: Node) -> Any:
     """input channels in another order are weights in another order"""
     at = _channel_order(order, x)
     if at is None or conv.attrs["groups"] != 1 or x.type.dynamic:
@@ -210,7 +210,7 @@ def _spatial_pad(pad: Node, own: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 @rule(P.conv(P.pad(x) @ "pad", W, B) @ "conv")
-def pad_into_conv(x: Value, W: Value, B: Value | None, pad: Node, conv: Node) -> Any:  # noqa: N803
+def pad_into_conv(x: Value, W: Value, B: Value | None, pad: Node, conv: Node) -> Any:
     """zeros around the image are what a convolution pads with itself"""
     both = _spatial_pad(pad, conv.attrs["pad"])
     if both is None or pad.attrs["value"] != 0:

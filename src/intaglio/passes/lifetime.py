@@ -100,18 +100,45 @@ def _if(node: Node, at: int, order: Order, life: Lifetimes) -> None:
 
 def _loop(node: Node, at: int, order: Order, life: Lifetimes) -> None:
     carried, body = int(node.attrs["carried"]), node.attrs["body"]
-    _repeat(node, at, order, life, first_in=2, first_body_in=2, first_body_out=1, carried=carried,
-            handed=body.inputs[2 + carried :])  # fmt: skip
+    _repeat(
+        node,
+        at,
+        order,
+        life,
+        first_in=2,
+        first_body_in=2,
+        first_body_out=1,
+        carried=carried,
+        handed=body.inputs[2 + carried :],
+    )
 
 
 def _scan(node: Node, at: int, order: Order, life: Lifetimes) -> None:
     states, scans, body = int(node.attrs["states"]), int(node.attrs["scans"]), node.attrs["body"]
-    _repeat(node, at, order, life, first_in=0, first_body_in=0, first_body_out=0, carried=states,
-            handed=body.inputs[states + scans :])  # fmt: skip
+    _repeat(
+        node,
+        at,
+        order,
+        life,
+        first_in=0,
+        first_body_in=0,
+        first_body_out=0,
+        carried=states,
+        handed=body.inputs[states + scans :],
+    )
 
 
-def _repeat(node: Node, at: int, order: Order, life: Lifetimes, first_in: int, first_body_in: int,
-            first_body_out: int, carried: int, handed: list[Value]) -> None:  # fmt: skip
+def _repeat(
+    node: Node,
+    at: int,
+    order: Order,
+    life: Lifetimes,
+    first_in: int,
+    first_body_in: int,
+    first_body_out: int,
+    carried: int,
+    handed: list[Value],
+) -> None:
     body: Graph = node.attrs["body"]
     initial = node.inputs[first_in : first_in + carried]
     for v in initial:
@@ -126,8 +153,9 @@ def _repeat(node: Node, at: int, order: Order, life: Lifetimes, first_in: int, f
     captured = node.inputs[len(node.inputs) - len(handed) :] if handed else []
     control = Control(node, at, [end], _pairs(captured, handed))
     for k in range(carried):
-        control.carried.append((initial[k], body.inputs[first_body_in + k],
-                                first_body_out + k, node.outputs[k]))  # fmt: skip
+        control.carried.append(
+            (initial[k], body.inputs[first_body_in + k], first_body_out + k, node.outputs[k])
+        )
     life.controls.append(control)
 
 

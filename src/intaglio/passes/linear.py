@@ -27,7 +27,7 @@ def _whole(v: Value, of: Value) -> bool:
 
 # ---- around a product ----------------------------------------------------------------------------
 @rule(P.matmul(P.mul(x, S) @ "scale", W))
-def scale_before_matmul(x: Value, S: Value, W: Value, scale: Node) -> Any:  # noqa: N803
+def scale_before_matmul(x: Value, S: Value, W: Value, scale: Node) -> Any:
     """a factor per row of the matrix goes into it"""
     s = along(S, scale.outputs[0], -1) if _whole(x, scale.outputs[0]) else None
     if s is None or W.type.rank < 2:
@@ -36,7 +36,7 @@ def scale_before_matmul(x: Value, S: Value, W: Value, scale: Node) -> Any:  # no
 
 
 @rule(P.matmul(P.add(x, S) @ "shift", W))
-def shift_before_matmul(x: Value, S: Value, W: Value, shift: Node) -> Any:  # noqa: N803
+def shift_before_matmul(x: Value, S: Value, W: Value, shift: Node) -> Any:
     """a summand per row of the matrix makes one per column"""
     s = along(S, shift.outputs[0], -1) if _whole(x, shift.outputs[0]) else None
     if s is None or W.type.rank != 2:
@@ -45,7 +45,7 @@ def shift_before_matmul(x: Value, S: Value, W: Value, shift: Node) -> Any:  # no
 
 
 @rule(P.mul(P.matmul(W, x) @ "product", S))
-def scale_into_left_matrix(x: Value, W: Value, S: Value, product: Node) -> Any:  # noqa: N803
+def scale_into_left_matrix(x: Value, W: Value, S: Value, product: Node) -> Any:
     """a factor per row goes into a matrix on the left"""
     out = product.outputs[0]
     if product.inputs[0] is not W or W.type.rank < 2 or x.type.rank < 2:
@@ -57,7 +57,7 @@ def scale_into_left_matrix(x: Value, W: Value, S: Value, product: Node) -> Any: 
 
 
 @rule(P.mul(P.matmul(x, y) @ "product", S))
-def scale_to_smaller_operand(x: Value, y: Value, S: Value, product: Node) -> Any:  # noqa: N803
+def scale_to_smaller_operand(x: Value, y: Value, S: Value, product: Node) -> Any:
     """a number that multiplies a product multiplies the smallest of its three tensors"""
     out = product.outputs[0]
     if S.type.size != 1 or x.data is not None or y.data is not None or out.type.dynamic:
@@ -73,7 +73,7 @@ def scale_to_smaller_operand(x: Value, y: Value, S: Value, product: Node) -> Any
 
 # ---- two linear ops in a row ---------------------------------------------------------------------
 @rule(P.matmul(P.matmul(x, W), V), weigh=True)
-def product_of_product(x: Value, W: Value, V: Value, node: Node) -> Any:  # noqa: N803
+def product_of_product(x: Value, W: Value, V: Value, node: Node) -> Any:
     """two matrices in a row are one, where that is less work"""
     if W.type.rank != 2 or V.type.rank != 2 or not dtypes.is_float(W.dtype) or x.data is not None:
         return None
@@ -105,8 +105,8 @@ def _mixed(outer: Array, inner: Array) -> Array:
 
 @rule(P.conv(INNER, V, C) @ "then", weigh=True)
 def pointwise_after_conv(
-    x: Value, W: Value, B: Value | None, V: Value, C: Value | None, first: Node, then: Node  # noqa: N803
-) -> Any:  # fmt: skip
+    x: Value, W: Value, B: Value | None, V: Value, C: Value | None, first: Node, then: Node
+) -> Any:
     """a 1x1 convolution behind another mixes its weights, where that is less work"""
     if not _is_pointwise(then, V) or first.attrs["groups"] != 1:
         return no("it is not a 1x1 convolution without padding and groups behind one without")
@@ -122,8 +122,8 @@ def pointwise_after_conv(
 
 @rule(P.conv(INNER, V, C) @ "then", weigh=True)
 def conv_after_pointwise(
-    x: Value, W: Value, B: Value | None, V: Value, C: Value | None, first: Node, then: Node  # noqa: N803
-) -> Any:  # fmt: skip
+    x: Value, W: Value, B: Value | None, V: Value, C: Value | None, first: Node, then: Node
+) -> Any:
     """a convolution behind a 1x1 one takes its mixing into its weights, where that is less work"""
     if (
         not _is_pointwise(first, W)
@@ -152,7 +152,7 @@ def _bias(like: Value, mix: Array, inner: Value | None, outer: Value | None) -> 
 
 
 @rule(P.op(("mul", "add"), P.add(P.mul(x, S), c) @ "shift", d))
-def affine_of_affine(x: Value, S: Value, c: Value, d: Value, shift: Node, node: Node) -> Any:  # noqa: N803
+def affine_of_affine(x: Value, S: Value, c: Value, d: Value, shift: Node, node: Node) -> Any:
     """(x s + c) d = x (s d) + c d: batch norms and scales in a row are one"""
     if node.op != "mul" or not _whole(x, shift.outputs[0]) or not _whole(x, node.outputs[0]):
         return None
@@ -164,7 +164,7 @@ def affine_of_affine(x: Value, S: Value, c: Value, d: Value, shift: Node, node: 
 
 # ---- borders -------------------------------------------------------------------------------------
 @rule(P.slice(P.conv_transpose(x, W, B) @ "deconv"))
-def crop_into_conv_transpose(x: Value, W: Value, B: Value | None, deconv: Node, node: Node) -> Any:  # noqa: N803
+def crop_into_conv_transpose(x: Value, W: Value, B: Value | None, deconv: Node, node: Node) -> Any:
     """rows and columns that are cut off are padding of a transposed convolution"""
     taken = ranges(node)
     whole = deconv.outputs[0].shape

@@ -190,8 +190,9 @@ class _Emitter:
 
     def plan(self, graph: Graph, name: str) -> Plan:
         known = self.sharing.region
-        inputs = [self.tensor(v) if v in known or v in self.sharing.same else None
-                  for v in graph.inputs]  # fmt: skip
+        inputs = [
+            self.tensor(v) if v in known or v in self.sharing.same else None for v in graph.inputs
+        ]
         steps = [s for node in self.order[graph] for s in self.steps(node)]
         outputs = [self.tensor(v) for v in graph.outputs]
         return Plan(inputs, outputs, steps, name=name)

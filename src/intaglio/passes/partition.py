@@ -22,8 +22,12 @@ from intaglio.targets.npu.limits import UNITS
 from intaglio.targets.npu.making import is_npu
 
 # Operands that are no images: weights, scale, bias and table.
-PARAMETERS = {"npu.conv": (1, 2, 3, 5), "npu.depthwise": (1, 2, 3, 5), "npu.eltwise": (2,),
-              "npu.lut": (1,)}  # fmt: skip
+PARAMETERS = {
+    "npu.conv": (1, 2, 3, 5),
+    "npu.depthwise": (1, 2, 3, 5),
+    "npu.eltwise": (2,),
+    "npu.lut": (1,),
+}
 LAUNCH = 20_000.0  # nanoseconds to start a program and to wait for its end
 
 
@@ -108,11 +112,17 @@ class _Partition:
             npu = is_npu(nodes[0])
             each = {n: self.on_npu(n) if npu else self.on_cpu(n) for n in nodes}
             read, made = _boundary(nodes)
-            modules.append(Module(
-                "npu" if npu else "cpu", _name(i), len(nodes),
-                sum(REGISTRY[n.op].macs(n) for n in nodes), sum(each.values()) / 1e3,
-                sum(v.type.bytes for v in read), sum(v.type.bytes for v in made),
-            ))  # fmt: skip
+            modules.append(
+                Module(
+                    "npu" if npu else "cpu",
+                    _name(i),
+                    len(nodes),
+                    sum(REGISTRY[n.op].macs(n) for n in nodes),
+                    sum(each.values()) / 1e3,
+                    sum(v.type.bytes for v in read),
+                    sum(v.type.bytes for v in made),
+                )
+            )
             stay += [] if npu else [(n, ns / 1e3) for n, ns in each.items() if ns]
         total = sum(m.microseconds for m in modules) or 1.0
         return Partition(self.chip.name, modules, [self._row(*r, total, why) for r in stay])
@@ -120,10 +130,18 @@ class _Partition:
     def _row(self, node: Node, microseconds: float, total: float, why: dict[Node, str]) -> OnCpu:
         words = why.get(node) or self.target.why_not(node) or "it was not lowered"
         out = node.outputs[0]
-        read = ",".join("x".join(map(str, v.shape)) for v in node.inputs
-                        if v is not None and v.shape)  # fmt: skip
-        return OnCpu(node.op, node.origin or out.name, str(out.type), *why_and_remedy(node, words),
-                     microseconds, microseconds / total, read)  # fmt: skip
+        read = ",".join(
+            "x".join(map(str, v.shape)) for v in node.inputs if v is not None and v.shape
+        )
+        return OnCpu(
+            node.op,
+            node.origin or out.name,
+            str(out.type),
+            *why_and_remedy(node, words),
+            microseconds,
+            microseconds / total,
+            read,
+        )
 
 
 # ---- stages --------------------------------------------------------------------------------------
@@ -223,12 +241,18 @@ def _gather(graph: Graph, nodes: list[Node], name: str) -> None:
     for v in read:
         inner[v] = Value(v.type, named(v, "in"))
     for n in nodes:
-        copied = Node(n.op, [_inside(v, inner) for v in n.inputs], n.attrs,
-                      [v.type for v in n.outputs], n.origin)  # fmt: skip
+        copied = Node(
+            n.op,
+            [_inside(v, inner) for v in n.inputs],
+            n.attrs,
+            [v.type for v in n.outputs],
+            n.origin,
+        )
         for old, new in zip(n.outputs, copied.outputs, strict=True):
             new.name, inner[old] = old.name, new
-    body = Graph([inner[v] for v in read], [inner[v] for v in made],
-                 [named(v, "out") for v in made], name)  # fmt: skip
+    body = Graph(
+        [inner[v] for v in read], [inner[v] for v in made], [named(v, "out") for v in made], name
+    )
     outputs = REGISTRY["npu.program"].node(*read, body=body, origin=name).outputs
     for old, new in zip(made, outputs, strict=True):
         graph.replace(old, new)

@@ -53,8 +53,11 @@ class Partition:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Partition:
-        return cls(plain["chip"], [Module(**m) for m in plain["modules"]],
-                   [OnCpu(**row) for row in plain["on_cpu"]])  # fmt: skip
+        return cls(
+            plain["chip"],
+            [Module(**m) for m in plain["modules"]],
+            [OnCpu(**row) for row in plain["on_cpu"]],
+        )
 
     @property
     def npu_share(self) -> float:
@@ -67,12 +70,16 @@ class Partition:
         """The modules and the reasons as text."""
         programs = [m for m in self.modules if m.kind == "npu"]
         nodes = sum(m.nodes for m in programs)
-        lines = [f"{self.chip}: {_count(len(programs), 'NPU program')} with {nodes} of "
-                 f"{nodes + len(self.on_cpu)} ops, {self.npu_share:.1%} of all "
-                 "multiply-accumulates"]  # fmt: skip
-        lines += [f"  {m.name:6} {m.nodes:5} ops  {m.macs / 1e6:10,.1f} million MACs  "
-                  f"{m.bytes_in:>11,} bytes in  {m.bytes_out:>11,} bytes out"
-                  for m in self.modules[:SHOWN]]  # fmt: skip
+        lines = [
+            f"{self.chip}: {_count(len(programs), 'NPU program')} with {nodes} of "
+            f"{nodes + len(self.on_cpu)} ops, {self.npu_share:.1%} of all "
+            "multiply-accumulates"
+        ]
+        lines += [
+            f"  {m.name:6} {m.nodes:5} ops  {m.macs / 1e6:10,.1f} million MACs  "
+            f"{m.bytes_in:>11,} bytes in  {m.bytes_out:>11,} bytes out"
+            for m in self.modules[:SHOWN]
+        ]
         if len(self.modules) > SHOWN:
             lines.append(f"  and {len(self.modules) - SHOWN} other modules")
         groups: dict[tuple[str, str, str], list[OnCpu]] = {}
@@ -86,8 +93,10 @@ class Partition:
         order = sorted(groups.items(), key=lambda g: -sum(r.share for r in g[1]))
         for (op, why, remedy), rows in order[:SHOWN]:
             share = sum(r.share for r in rows)
-            lines.append(f"  {share:6.1%}  {len(rows):3} x {op} ({rows[0].name}"
-                         f"{', ...' if len(rows) > 1 else ''}): {why}")  # fmt: skip
+            lines.append(
+                f"  {share:6.1%}  {len(rows):3} x {op} ({rows[0].name}"
+                f"{', ...' if len(rows) > 1 else ''}): {why}"
+            )
             if remedy:
                 lines.append(f"                to have it on the NPU: {remedy}")
         if len(order) > SHOWN:

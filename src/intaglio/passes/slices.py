@@ -21,11 +21,32 @@ from intaglio.rewrite import ANY, No, Rule, Trace, no
 
 WEIGHTS = 3  # bytes of weights that are worth one of images: ResNet-18 wants two images, not one
 WORTH = 2  # times the limit: where less is exceeded, the caches do well enough
-WINDOWS = ("conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool", "batch_norm", "group_norm",
-           "instance_norm", "lrn", "depth_to_space", "space_to_depth",
-           "channel_shuffle")  # fmt: skip
-ALONG = ("softmax", "log_softmax", "hardmax", "layer_norm", "rms_norm", "concat", "lp_norm", "glu",
-         "argmax", "argmin")  # fmt: skip
+WINDOWS = (
+    "conv",
+    "conv_transpose",
+    "max_pool",
+    "avg_pool",
+    "lp_pool",
+    "batch_norm",
+    "group_norm",
+    "instance_norm",
+    "lrn",
+    "depth_to_space",
+    "space_to_depth",
+    "channel_shuffle",
+)
+ALONG = (
+    "softmax",
+    "log_softmax",
+    "hardmax",
+    "layer_norm",
+    "rms_norm",
+    "concat",
+    "lp_norm",
+    "glu",
+    "argmax",
+    "argmin",
+)
 Attrs = dict[str, Any]
 
 

@@ -117,8 +117,14 @@ def weight_scheme(
         best = np.argmin([_lost(rows, *steps, dtype) for steps in tried], axis=0)
     scale, at = (np.stack(e)[best, range(len(lo))] for e in zip(*tried, strict=True))
     cut = shares[best]
-    return TensorScheme(dtype, tuple(map(float, scale)), tuple(map(int, at)), axis,
-                        lo=float((lo * cut).min()), hi=float((hi * cut).max()))  # fmt: skip
+    return TensorScheme(
+        dtype,
+        tuple(map(float, scale)),
+        tuple(map(int, at)),
+        axis,
+        lo=float((lo * cut).min()),
+        hi=float((hi * cut).max()),
+    )
 
 
 def _steps(lo: Array, hi: Array, dtype: str, zeros: bool) -> tuple[Array, Array]:

@@ -57,9 +57,12 @@ class Tried:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "strategy": self.name, "figure": self.figure, "kept": self.kept, "floats": self.layers,
+            "strategy": self.name,
+            "figure": self.figure,
+            "kept": self.kept,
+            "floats": self.layers,
             "time": self.time,
-        }  # fmt: skip
+        }
 
 
 @dataclass
@@ -80,8 +83,9 @@ class Automatic:
         for title in ("strategy", "figure", "layers in floats", "time", ""):
             table.add_column(title, justify="left" if title in ("strategy", "") else "right")
         for t in self.tried:
-            table.add_row(t.name, f"{t.figure:.5f}", str(t.layers), f"{t.time:.2f}",
-                          "kept" if t.kept else "")  # fmt: skip
+            table.add_row(
+                t.name, f"{t.figure:.5f}", str(t.layers), f"{t.time:.2f}", "kept" if t.kept else ""
+            )
         return table
 
 
@@ -112,8 +116,10 @@ def auto(
 
     best, figure = attempt(options)
     if figure == -math.inf:
-        raise BadInput("the metric gives nan for what the default makes; a number is needed, the "
-                       "larger the better")  # fmt: skip
+        raise BadInput(
+            "the metric gives nan for what the default makes; a number is needed, the "
+            "larger the better"
+        )
     first = Tried("default", figure, True, _floats(best), _time(best, chip, options))
     found = Automatic(best, options, [first])
     idle = _idle(best.float_graph)
@@ -177,8 +183,9 @@ def _figure(metric: Metric, graph: Graph) -> float:
     try:
         return -math.inf if math.isnan(float(figure)) else float(figure)
     except (TypeError, ValueError):
-        raise BadInput(f"the metric gives {figure!r}; a number is needed, the larger the better") \
-            from None  # fmt: skip
+        raise BadInput(
+            f"the metric gives {figure!r}; a number is needed, the larger the better"
+        ) from None
 
 
 def _floats(made: Quantized) -> int:

@@ -112,10 +112,7 @@ def by_channel(whole: TensorScheme, share: Shares) -> TensorScheme:
 
 
 def folded(
-    v: Value,
-    between: Between,
-    scheme: TensorScheme,
-    weights: dict[Node, Stored],
+    v: Value, between: Between, scheme: TensorScheme, weights: dict[Node, Stored]
 ) -> TensorScheme:
     """The tensor's scheme with one scale for all; factors go, in place, into what is around it.
 

@@ -211,9 +211,11 @@ class Reference:
         for i, made in enumerate(outputs, 1):
             for name, a in made.items():
                 if dtypes.is_float(_name(a)) and not np.isfinite(a.astype(np.float32)).all():
-                    raise BadInput(f"output '{name}' of the float model holds NaN or infinite "
-                                   f"values in sample {i} of {len(samples)}: no accuracy can be "
-                                   "measured; check the model and its preprocessing")  # fmt: skip
+                    raise BadInput(
+                        f"output '{name}' of the float model holds NaN or infinite "
+                        f"values in sample {i} of {len(samples)}: no accuracy can be "
+                        "measured; check the model and its preprocessing"
+                    )
         parts = {n: column_groups([o[n] for o in outputs]) for n in outputs[0]}
         return cls(samples, outputs, parts)
 

@@ -67,8 +67,7 @@ def samples(
     if not 0 <= pad_value <= 255:
         raise BadInput(f"pad_value is {pad_value:g}; a pixel is from 0 to 255")
     fitting = _Fitting(
-        dict(inputs),
-        images.pictures(inputs, mean, std, layout, color == "bgr", resize, pad_value),
+        dict(inputs), images.pictures(inputs, mean, std, layout, color == "bgr", resize, pad_value)
     )
     found = sources.find(source, fitting, warn)
     if isinstance(found, Stream):
@@ -90,8 +89,13 @@ def samples(
 class Samples(Sequence[dict[str, Array]]):
     """Samples by number, in order, loaded when asked for: {input: array of its shape and type}."""
 
-    def __init__(self, fitting: _Fitting, items: Sequence[Item], warn: Callable[[str], None],
-                 spare: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        fitting: _Fitting,
+        items: Sequence[Item],
+        warn: Callable[[str], None],
+        spare: bool = False,
+    ):
         self._fitting, self._items = fitting, items
         self.spare = spare  # nobody asked for so many: fewer will do if they tell as much
         self._rows = fitting.rows(items[0])

@@ -64,16 +64,19 @@ def without_data(
     else:
         stored = WEIGHTS[weights]
         seen = _samples(graph, data, warn) if data is not None and "4" in weights else []
-        made = weight_only(keeping(graph, {}), stored, each, symmetric=stored != "u4", keep=keep,
-                           samples=seen)  # fmt: skip
+        made = weight_only(
+            keeping(graph, {}), stored, each, symmetric=stored != "u4", keep=keep, samples=seen
+        )
         made.state = dict(graph.state)
     before = {layer(n) for n in graph.nodes() if _changed(n)}  # by the file itself
     kind = "int8" if mode == "dynamic" else f"{weights} weights"
     layers = {layer(n): kind for n in made.nodes() if _changed(n) and layer(n) not in before}
     if not layers:
         hint = already(graph) or "; give samples and quantise the whole model"
-        raise BadInput(f"there is nothing to quantise in mode '{mode}': no product with a constant "
-                       f"matrix in f32{hint}")  # fmt: skip
+        raise BadInput(
+            f"there is nothing to quantise in mode '{mode}': no product with a constant "
+            f"matrix in f32{hint}"
+        )
     floats = dict.fromkeys(keep, "f32 was asked for")
     return Quantized(made, graph, Scheme(layers=layers, model=graph.name), floats, {})
 
@@ -81,11 +84,15 @@ def without_data(
 def _refuse(chip: Target, mode: str, dtype: str, group: int) -> None:
     """BadInput where the target cannot compute so."""
     if mode == "dynamic" and not chip.dynamic:
-        raise BadInput(f"{chip.name} does not quantise what layers read as it comes; "
-                       "give samples and quantise statically")  # fmt: skip
+        raise BadInput(
+            f"{chip.name} does not quantise what layers read as it comes; "
+            "give samples and quantise statically"
+        )
     if mode == "weights" and chip.weight_only is None:
-        raise BadInput(f"{chip.name} does not compute in floats with weights of integers; "
-                       "give samples and quantise statically")  # fmt: skip
+        raise BadInput(
+            f"{chip.name} does not compute in floats with weights of integers; "
+            "give samples and quantise statically"
+        )
     if mode == "weights" and chip.weight_only is not None:
         why = chip.weight_only.why_not(dtype, False, "group" if group else "channel")
         if why:

@@ -70,9 +70,15 @@ class Draft:
         tensors = dict.fromkeys([*self.placement.tensors, *(v for v in halves if v is not None)])
         if not self.seen or not all(v in self.seen for v in tensors):
             self.seen = observe(
-                self.graph, list(tensors), self.samples, progress=self.progress,
-                channels=self._means(), outputs=outputs, enough=enough, started=started,
-            )  # fmt: skip
+                self.graph,
+                list(tensors),
+                self.samples,
+                progress=self.progress,
+                channels=self._means(),
+                outputs=outputs,
+                enough=enough,
+                started=started,
+            )
 
     def _means(self) -> dict[Value, int]:
         """Tensors of which the mean of every channel is of use, and the axis of those."""

@@ -61,8 +61,11 @@ def formats(
     grain = per or usual.weights.grains[0]
     of_weights = TYPES[weights] if weights else usual.weights.types[0]
     if why := usual.weights.why_not(of_weights, weight_zeros, grain):
-        others = [p.name for p in chip.precisions if not p.is_float
-                  and not p.weights.why_not(of_weights, weight_zeros, grain)]  # fmt: skip
+        others = [
+            p.name
+            for p in chip.precisions
+            if not p.is_float and not p.weights.why_not(of_weights, weight_zeros, grain)
+        ]
         hint = f"; with activations of {' or '.join(others)} it does" if others else ""
         raise BadInput(f"{chip.name} computes {usual.name} layers with no weights {why}{hint}")
     whole = [p for p in chip.precisions if not p.is_float]
@@ -74,9 +77,17 @@ def formats(
         raise BadInput(f"{chip.name} computes {usual.name} layers with no activations {why}")
     mirrored = {p.name for p in whole if not _has_zero_point(p, types[p.name], symmetric)}
     stored = {p.name: p.weights.types[0] for p in whole} | {usual.name: of_weights}
-    return Formats(usual.name, types, frozenset(mirrored), stored, grain, weight_zeros,
-                   _wider(chip, usual, floats), usual.table_bits,
-                   () if floats else _near(chip))  # fmt: skip
+    return Formats(
+        usual.name,
+        types,
+        frozenset(mirrored),
+        stored,
+        grain,
+        weight_zeros,
+        _wider(chip, usual, floats),
+        usual.table_bits,
+        () if floats else _near(chip),
+    )
 
 
 def _has_zero_point(p: Precision, dtype: str, symmetric: bool | None) -> bool:
@@ -135,9 +146,11 @@ def refuse_weights(graph: Graph) -> None:
             if v is not None and v.data is not None and dtypes.is_float(v.dtype):
                 wrong = ~np.isfinite(v.data.astype(np.float32))
                 if wrong.any():
-                    raise BadInput(f"the constant '{v.name}' of layer '{layer(n)}' ({n.op}) holds "
-                                   f"{np.count_nonzero(wrong)} NaN or infinite values: it cannot "
-                                   "be quantised; repair the model")  # fmt: skip
+                    raise BadInput(
+                        f"the constant '{v.name}' of layer '{layer(n)}' ({n.op}) holds "
+                        f"{np.count_nonzero(wrong)} NaN or infinite values: it cannot "
+                        "be quantised; repair the model"
+                    )
 
 
 def refuse_types(placement: Placement, given: Mapping[str, TensorScheme]) -> None:
@@ -149,15 +162,20 @@ def refuse_types(placement: Placement, given: Mapping[str, TensorScheme]) -> Non
             t = given.get(v.name) if v is not None else None
             if v is None or t is None or not t.scale:
                 continue
-            takers = [takes.weights] if v.data is not None else [
-                p.tensors for p in chip.precisions if not p.is_float]  # fmt: skip
+            takers = (
+                [takes.weights]
+                if v.data is not None
+                else [p.tensors for p in chip.precisions if not p.is_float]
+            )
             whole = t.axis is None or (t.axis == 1 and v in placement.between)
             grain = "group" if t.block else "tensor" if whole else "channel"
             words = [s.why_not(t.dtype, _has_zeros(t), grain) for s in takers]
             if all(words):
                 kind = "weights" if v.data is not None else "a tensor"
-                raise BadInput(f"'{v.name}' (read by '{layer(n)}'): {chip.name} does not take "
-                               f"{kind} {words[0]}")  # fmt: skip
+                raise BadInput(
+                    f"'{v.name}' (read by '{layer(n)}'): {chip.name} does not take "
+                    f"{kind} {words[0]}"
+                )
 
 
 def _has_zeros(t: TensorScheme) -> bool:

@@ -24,8 +24,12 @@ from intaglio.quant.scheme import TensorScheme
 GRID = 8192  # numbers at which a function is looked at
 
 
-def fit_functions(placement: Placement, ranges: Mapping[Value, tuple[float, float]],
-                  schemes: dict[str, TensorScheme], how: Formats = USUAL) -> None:  # fmt: skip
+def fit_functions(
+    placement: Placement,
+    ranges: Mapping[Value, tuple[float, float]],
+    schemes: dict[str, TensorScheme],
+    how: Formats = USUAL,
+) -> None:
     """Narrow what lies between a product and a function to where the function's bytes change."""
     for v in placement.tensors:
         chain = _functions(v, placement)
@@ -40,8 +44,9 @@ def fit_functions(placement: Placement, ranges: Mapping[Value, tuple[float, floa
                 schemes[v.name] = affine(*found, schemes[v.name].dtype, symmetric)
 
 
-def _step(chain: list[Node], found: tuple[float, float] | None, bits: int,
-          after: TensorScheme) -> float | None:  # fmt: skip
+def _step(
+    chain: list[Node], found: tuple[float, float] | None, bits: int, after: TensorScheme
+) -> float | None:
     """Units of sums in which the range has `bits`, if a table holds all that changes in 16."""
     if found is None or bits <= 8:
         return None
@@ -74,8 +79,9 @@ def _functions(v: Value, placement: Placement) -> list[Node]:
     return []
 
 
-def _changing(chain: list[Node], observed: tuple[float, float],
-              after: TensorScheme) -> tuple[float, float] | None:  # fmt: skip
+def _changing(
+    chain: list[Node], observed: tuple[float, float], after: TensorScheme
+) -> tuple[float, float] | None:
     """Between which numbers the functions' quantised result changes."""
     grid = np.linspace(*observed, GRID, dtype=np.float32)
     changes = np.flatnonzero(np.diff(_stored(_applied(chain, grid), after)))

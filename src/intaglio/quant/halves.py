@@ -29,8 +29,10 @@ def too_large(placement: Placement, seen: Mapping[Value, Observation]) -> dict[N
 def refuse_large(placement: Placement, seen: Mapping[Value, Observation]) -> None:
     """BadInput where a user wants f16 for what it does not hold."""
     for n, words in too_large(placement, seen).items():
-        raise BadInput(f"layer '{layer(n)}' is to compute in f16: {words}; "
-                       f"use {instead_of_f16(placement.chip)} for it")  # fmt: skip
+        raise BadInput(
+            f"layer '{layer(n)}' is to compute in f16: {words}; "
+            f"use {instead_of_f16(placement.chip)} for it"
+        )
 
 
 def instead_of_f16(chip: Target) -> str:

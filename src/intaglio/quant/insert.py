@@ -15,8 +15,12 @@ from intaglio.quant.place import PRODUCTS, Placement, activations, layer
 from intaglio.quant.scheme import TensorScheme
 
 
-def insert(graph: Graph, placement: Placement, tensors: Mapping[str, TensorScheme],
-           weights: Mapping[Node, tuple[Array, TensorScheme]]) -> None:  # fmt: skip
+def insert(
+    graph: Graph,
+    placement: Placement,
+    tensors: Mapping[str, TensorScheme],
+    weights: Mapping[Node, tuple[Array, TensorScheme]],
+) -> None:
     """Change `graph` in place. What comes out of `dequantize` has the tensor's own name."""
     weights = dict(weights)
     schemes = {v: tensors[v.name] for v in placement.tensors}
@@ -57,8 +61,10 @@ def round_halves(placement: Placement) -> None:
             stored = w.data.astype(dtypes.numpy_of(dtype))
         if not np.isfinite(stored.astype(np.float32)).all():
             most = np.abs(w.data).max()
-            raise BadInput(f"layer '{layer(node)}' is to compute in {dtype}: its weights "
-                           f"'{w.name}' reach {most:g}; use f32 for it")  # fmt: skip
+            raise BadInput(
+                f"layer '{layer(node)}' is to compute in {dtype}: its weights "
+                f"'{w.name}' reach {most:g}; use f32 for it"
+            )
         for old, small in (
             (x, ops.cast(x, dtype=dtype)),
             (w, constant(stored, f"{w.name}_stored")),
@@ -85,8 +91,9 @@ def _grain(scheme: TensorScheme) -> dict[str, Any]:
 
 def _stored(v: Value, scheme: TensorScheme) -> Value:
     of = v.producer.origin if v.producer else ""  # so that reports name the layer that made it
-    made: Value = ops.quantize_linear(v, *_parameters(scheme), dtype=scheme.dtype, origin=of,
-                                      **_grain(scheme))  # fmt: skip
+    made: Value = ops.quantize_linear(
+        v, *_parameters(scheme), dtype=scheme.dtype, origin=of, **_grain(scheme)
+    )
     return made
 
 

@@ -188,8 +188,9 @@ class Observation:
         low, high = (self.low, self.high) if self.samples else (0.0, 0.0)
         return Spread(low, high, self.moving, self.counts, 2.0**self.exponent)
 
-    def range(self, method: str = "minmax", dtype: str = "i8",
-              symmetric: bool = False) -> tuple[float, float]:  # fmt: skip
+    def range(
+        self, method: str = "minmax", dtype: str = "i8", symmetric: bool = False
+    ) -> tuple[float, float]:
         """What a format should cover; 0 is inside, and both ends are 0 where nothing else was seen.
 
         Methods: minmax, moving, percentile (99.99; "percentile:99.9" for another), kl, mse.
@@ -270,8 +271,18 @@ def observe(
         samples = list(samples)
     for i, group in enumerate(groups):
         part = f", part {i + 1} of {len(groups)}" if len(groups) > 1 else ""
-        _pass(graph, group, samples, made, axes, progress, part, {} if i else outputs or {},
-              enough, started)  # fmt: skip
+        _pass(
+            graph,
+            group,
+            samples,
+            made,
+            axes,
+            progress,
+            part,
+            {} if i else outputs or {},
+            enough,
+            started,
+        )
     return made
 
 

@@ -18,8 +18,16 @@ from intaglio.targets.precision import Precision
 
 PRODUCTS = ("conv", "conv_transpose", "gemm", "matmul")
 CLAMPS = ("relu", "clip")
-MOVES = ("reshape", "transpose", "slice", "channel_shuffle", "depth_to_space", "space_to_depth",
-         "expand", "tile")  # fmt: skip
+MOVES = (
+    "reshape",
+    "transpose",
+    "slice",
+    "channel_shuffle",
+    "depth_to_space",
+    "space_to_depth",
+    "expand",
+    "tile",
+)
 SAME_SCALE = (*MOVES, "max_pool")  # what comes out is among what went in
 JOINS = ("add", "mul", "concat")
 MEANS = ("avg_pool", "reduce_mean")
@@ -132,10 +140,7 @@ def layer(node: Node) -> str:
 
 
 def place(
-    graph: Graph,
-    wanted: Mapping[str, str],
-    chip: Target | None = None,
-    default: str | None = None,
+    graph: Graph, wanted: Mapping[str, str], chip: Target | None = None, default: str | None = None
 ) -> Placement:
     """Decide for every node; `wanted` holds the precisions that someone asked for, by layer.
 

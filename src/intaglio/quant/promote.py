@@ -65,9 +65,13 @@ class Point:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "layers": list(self.layers), "share": self.share, "time": self.time,
-            "cosine": self.cosine, "measured": self.measured, "kept": self.kept,
-        }  # fmt: skip
+            "layers": list(self.layers),
+            "share": self.share,
+            "time": self.time,
+            "cosine": self.cosine,
+            "measured": self.measured,
+            "kept": self.kept,
+        }
 
 
 @dataclass
@@ -95,8 +99,15 @@ class Unit:
 class Guard:
     """Promotes what it takes to keep the outputs; `wanted` is what the user decided already."""
 
-    def __init__(self, search: Search, schemes: Schemes, wanted: Mapping[str, str], cosine: float,
-                 closer: bool = False, highest: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        search: Search,
+        schemes: Schemes,
+        wanted: Mapping[str, str],
+        cosine: float,
+        closer: bool = False,
+        highest: bool = False,
+    ):
         """`closer`: scores are to be held as close as detections need it, for more time;
         `highest`: it is the highest of them that are judged, and none need be closer than that."""
         self.closer, self.highest, self.timed = closer, highest, closer or highest
@@ -353,8 +364,9 @@ class Guard:
         less = self.share({n for u in units for n in u.layers})
         return {p: max(e - less * base[p], 0.0) for p, e in errors.items()}
 
-    def _off(self, tensors: Iterable[str], single: Mapping[str, Errors],
-             parts: Iterable[str]) -> float:  # fmt: skip
+    def _off(
+        self, tensors: Iterable[str], single: Mapping[str, Errors], parts: Iterable[str]
+    ) -> float:
         """What these come to together, in goals of the part that gains most."""
         errors = [single[n] for n in tensors]
         return max(sum(e[p] for e in errors) / self.goal[p] for p in parts)
@@ -372,8 +384,9 @@ class Guard:
             many -= 1
         return many
 
-    def taken_back(self, chosen: list[Unit], single: Mapping[str, Errors], now: Errors,
-                   found: Found) -> tuple[list[Unit], Errors]:  # fmt: skip
+    def taken_back(
+        self, chosen: list[Unit], single: Mapping[str, Errors], now: Errors, found: Found
+    ) -> tuple[list[Unit], Errors]:
         """Without those that are not needed: the costliest for their gain are tried first."""
 
         def gain(u: Unit) -> float:

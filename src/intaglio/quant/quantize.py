@@ -27,12 +27,7 @@ from intaglio.quant.data import samples as data_samples
 from intaglio.quant.draft import Draft
 from intaglio.quant.enough import Enough, spread
 from intaglio.quant.equalize import equalizable, equalize
-from intaglio.quant.formats import (
-    formats,
-    refuse_missing,
-    refuse_types,
-    refuse_weights,
-)
+from intaglio.quant.formats import formats, refuse_missing, refuse_types, refuse_weights
 from intaglio.quant.halves import instead_of_f16, refuse_large, too_large
 from intaglio.quant.insert import insert, round_halves
 from intaglio.quant.observe import Observation, Progress, observe
@@ -48,13 +43,7 @@ from intaglio.quant.scheme import Scheme
 from intaglio.quant.search import SAMPLES, some_at, some_of
 from intaglio.quant.settle import settle, worth_trying
 from intaglio.quant.smooth import smooth
-from intaglio.quant.store import (
-    bias_shift,
-    bias_shifts,
-    rounded_by_data,
-    store_all,
-    stored_weights,
-)
+from intaglio.quant.store import bias_shift, bias_shifts, rounded_by_data, store_all, stored_weights
 from intaglio.quant.streaming import calibrated, given_inputs
 from intaglio.quant.trial import Ahead
 from intaglio.quant.unpack import already, own_scales, unpack_weights
@@ -131,8 +120,15 @@ def calibrate(
     pictures |= {"input_type": input_type, "input_layout": input_layout, "layout": layout}
     pictures = put_in(pictures, mean, std)
     chip = targets.find(target)
-    how = formats(chip, options.activations, options.weights, options.per, options.symmetric,
-                  options.weight_zeros, options.floats)  # fmt: skip
+    how = formats(
+        chip,
+        options.activations,
+        options.weights,
+        options.per,
+        options.symmetric,
+        options.weight_zeros,
+        options.floats,
+    )
     graph = prepare(model, chip, **load)
     preprocess(graph.copy(), **pictures)  # says what is wrong with it before the long work
     refuse_weights(graph)
@@ -147,14 +143,25 @@ def calibrate(
     recurrent = [layer(n) for n in candidates(graph, wanted, chip)]
     if not draft.placement.nodes and not recurrent:
         why = "; ".join(dict.fromkeys(draft.placement.floats.values()))
-        raise BadInput("there is nothing to quantise: no convolution or product with constant "
-                       f"weights in f32{f' ({why})' if why else ''}{already(graph)}")  # fmt: skip
+        raise BadInput(
+            "there is nothing to quantise: no convolution or product with constant "
+            f"weights in f32{f' ({why})' if why else ''}{already(graph)}"
+        )
     refuse_types(draft.placement, given)
     draft.given = own_scales(draft.placement, how.precision) | given
     samples = data_samples(
-        data, given_inputs(graph), mean=mean, std=std, layout=layout, color=color, resize=resize,
-        pad_value=pad_value, limit=limit, seed=seed, warn=warn,
-    )  # fmt: skip
+        data,
+        given_inputs(graph),
+        mean=mean,
+        std=std,
+        layout=layout,
+        color=color,
+        resize=resize,
+        pad_value=pad_value,
+        limit=limit,
+        seed=seed,
+        warn=warn,
+    )
     state = graph.state
     samples = calibrated(graph, samples, data_samples)
     even_out(graph, samples, options, progress)
@@ -176,8 +183,12 @@ def calibrate(
         draft.shifts = bias_shifts(draft.weights, draft.seen)
     found = settle(draft, reference, ahead)
     promote(draft, found)
-    draft.options = replace(options, methods={**found.methods, **options.methods}, room=found.room,
-                            deep_room=found.deep_room)  # fmt: skip
+    draft.options = replace(
+        options,
+        methods={**found.methods, **options.methods},
+        room=found.room,
+        deep_room=found.deep_room,
+    )
     made = build(draft)
     made.notes += [*map(str, notes), *found.notes]
     made.curve, made.samples = found.curve, len(draft.samples)
@@ -212,8 +223,10 @@ def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any
     with collecting_late():
         if isinstance(model, Graph):
             if load:
-                raise BadInput(f"{next(iter(load))}= is no option of quantisation, and for model "
-                               "files only: a Graph is read already; leave it out")  # fmt: skip
+                raise BadInput(
+                    f"{next(iter(load))}= is no option of quantisation, and for model "
+                    "files only: a Graph is read already; leave it out"
+                )
             graph = model.copy()
         else:
             graph = intaglio.load(os.fspath(model), **load)

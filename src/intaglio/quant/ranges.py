@@ -153,6 +153,8 @@ def parse_method(method: str, known: Iterable[str] = METHODS) -> tuple[str, floa
     except ValueError:
         percent = -1.0
     if not 50 < percent <= 100:
-        raise BadInput(f"method is '{method}'; a percentage between 50 and 100 is meant, such as "
-                       "percentile:99.9")  # fmt: skip
+        raise BadInput(
+            f"method is '{method}'; a percentage between 50 and 100 is meant, such as "
+            "percentile:99.9"
+        )
     return name, percent

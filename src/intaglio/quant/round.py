@@ -73,14 +73,24 @@ def squant(w: Array, scale: Array, low: int, high: int, offset: Array | None = N
     off, moved = np.empty(inputs * kernel), np.empty(inputs * kernel, np.uint32)
     made = np.empty(w.shape, np.int16)
     _library().itg_squant(
-        w.ctypes.data, steps.ctypes.data, add.ctypes.data, outputs, inputs, kernel, low, high,
-        off.ctypes.data, moved.ctypes.data, made.ctypes.data,
-    )  # fmt: skip
+        w.ctypes.data,
+        steps.ctypes.data,
+        add.ctypes.data,
+        outputs,
+        inputs,
+        kernel,
+        low,
+        high,
+        off.ctypes.data,
+        moved.ctypes.data,
+        made.ctypes.data,
+    )
     return made
 
 
-def round_weights(w: Array, scale: Array, low: int, high: int, gram: Array | None = None,
-                  sweeps: int = FEW_SWEEPS) -> Array:  # fmt: skip
+def round_weights(
+    w: Array, scale: Array, low: int, high: int, gram: Array | None = None, sweeps: int = FEW_SWEEPS
+) -> Array:
     """Integers for `w`: by themselves, or, given `gram`, so that the layer's output errs least."""
     if gram is None:
         return nearest(w, scale, low, high)
@@ -148,8 +158,9 @@ def _carry(w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
     return np.take_along_axis(q, back[..., None, :], -1)
 
 
-def _sweep(q: Array, w: Array, scale: Array, low: int, high: int, gram: Array,
-           sweeps: int) -> Array:  # fmt: skip
+def _sweep(
+    q: Array, w: Array, scale: Array, low: int, high: int, gram: Array, sweeps: int
+) -> Array:
     """Move single weights to where the error is least while all others stay, until none moves.
 
     A few sweeps move each by one only: moments that few rows tell are not to lead far away. Slopes

@@ -21,11 +21,30 @@ HEADER = """\
 # layers     precision of each layer, by the name of its first output
 # tensors    real = scale * (stored - zero); without scale and zero they follow from range
 """
-_SPELLINGS = {"i8": "int8", "i16": "int16", "float": "f32", "fp32": "f32", "float32": "f32",
-              "fp16": "f16", "float16": "f16", "bfloat16": "bf16"}  # fmt: skip
-_TYPES = {"int4": "i4", "uint4": "u4", "int8": "i8", "uint8": "u8", "int16": "i16",
-          "uint16": "u16", "int32": "i32", "fp32": "f32", "float32": "f32", "fp16": "f16",
-          "float16": "f16", "bfloat16": "bf16"}  # fmt: skip
+_SPELLINGS = {
+    "i8": "int8",
+    "i16": "int16",
+    "float": "f32",
+    "fp32": "f32",
+    "float32": "f32",
+    "fp16": "f16",
+    "float16": "f16",
+    "bfloat16": "bf16",
+}
+_TYPES = {
+    "int4": "i4",
+    "uint4": "u4",
+    "int8": "i8",
+    "uint8": "u8",
+    "int16": "i16",
+    "uint16": "u16",
+    "int32": "i32",
+    "fp32": "f32",
+    "float32": "f32",
+    "fp16": "f16",
+    "float16": "f16",
+    "bfloat16": "bf16",
+}
 _KEYS = ("version", "model", "overrides", "layers", "tensors")
 _TENSOR_KEYS = ("type", "range", "scale", "zero", "axis", "block")
 
@@ -49,9 +68,14 @@ def write(scheme: Scheme, path: str | Path) -> None:
         "tensors": {name: _plain_tensor(t) for name, t in scheme.tensors.items()},
     }
     text = yaml.dump(
-        content, Dumper=Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True,
-        width=100, indent=2,
-    )  # fmt: skip
+        content,
+        Dumper=Dumper,
+        sort_keys=False,
+        default_flow_style=False,
+        allow_unicode=True,
+        width=100,
+        indent=2,
+    )
     write_atomically(path, (HEADER + text).encode())
 
 
@@ -177,8 +201,9 @@ def _override(o: Any, where: str) -> Override:
     given = _mapping(o, where, ("tensor", "pattern", "op", "precision"))
     named = [k for k in ("tensor", "pattern", "op") if k in given]
     if len(named) != 1:
-        raise BadInput(f"{where}: names {' and '.join(named) or 'no layer'}; "
-                       "give one of tensor, pattern, op")  # fmt: skip
+        raise BadInput(
+            f"{where}: names {' and '.join(named) or 'no layer'}; give one of tensor, pattern, op"
+        )
     if "precision" not in given:
         raise BadInput(f"{where}: precision is missing; it is one of {', '.join(PRECISIONS)}")
     name = _text(given[named[0]], f"{where}: {named[0]}")

@@ -76,8 +76,9 @@ def _searches(path: Path) -> dict[str, dict[str, Errors]]:
         stored = json.loads(path.read_text())
         return {name: dict(errors) for name, errors in stored["searches"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        raise BadInput(f"{path} is no search to go on with; remove it, or give another name "
-                       "for this one") from None  # fmt: skip
+        raise BadInput(
+            f"{path} is no search to go on with; remove it, or give another name for this one"
+        ) from None
 
 
 class Search:

@@ -66,9 +66,15 @@ class Trials:
         if ahead:
             ahead.correct(draft.placement, draft.shifts)
         self.search = Search(
-            draft.graph, draft.placement, self.trial(ahead=ahead), self.schemes, cache,
-            draft.progress, {*draft.given, *draft.wanted}, draft.how,
-        )  # fmt: skip
+            draft.graph,
+            draft.placement,
+            self.trial(ahead=ahead),
+            self.schemes,
+            cache,
+            draft.progress,
+            {*draft.given, *draft.wanted},
+            draft.how,
+        )
         self.search.trial_without = self.trial
 
     def trial(self, exact: Collection[str] = (), ahead: Ahead | None = None) -> Trial:
@@ -81,8 +87,9 @@ class Trials:
 
         return Trial(self.draft.graph, self.draft.placement, weights, self.reference, ahead)
 
-    def schemes(self, methods: Mapping[str, str], more: float | None = None,
-                left_out: int | None = None) -> dict[str, TensorScheme]:  # fmt: skip
+    def schemes(
+        self, methods: Mapping[str, str], more: float | None = None, left_out: int | None = None
+    ) -> dict[str, TensorScheme]:
         """Tensors ranged by these methods, with `more` room, as if a fold of samples was unseen."""
         draft, options = self.draft, self.draft.options
         by = replace(options, methods={**methods, **options.methods}, room=1.0, deep_room=1.0)
@@ -138,8 +145,9 @@ class Trials:
     def met(self, guard: Guard) -> Found:
         """All that was found, with the layers that the guard promotes."""
         options = self.draft.options
-        found = replace(guard.meet(), methods=self.methods, room=options.room or 1.0,
-                        deep_room=self.deep)  # fmt: skip
+        found = replace(
+            guard.meet(), methods=self.methods, room=options.room or 1.0, deep_room=self.deep
+        )
         if self.auto and options.room is None:
 
             def kept(more: float, fold: int) -> dict[str, TensorScheme]:

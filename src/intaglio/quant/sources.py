@@ -56,8 +56,10 @@ def find(source: Any, model: Model, warn: Warn) -> list[Item] | Stream:
     if not model.inputs:
         raise BadInput("the model has no inputs; there is nothing to calibrate")
     if source is None:
-        raise BadInput("no calibration data is given; give a folder of pictures, a list, "
-                       ".npy or .npz files, or arrays")  # fmt: skip
+        raise BadInput(
+            "no calibration data is given; give a folder of pictures, a list, "
+            ".npy or .npz files, or arrays"
+        )
     if isinstance(source, str | Path):
         items = _of_path(Path(source), model, warn)
     elif isinstance(source, Mapping):
@@ -106,8 +108,9 @@ def _of_folder(folder: Path, model: Model, warn: Warn) -> list[Item]:
     if not pictures and not arrays:
         kinds = Counter(p.suffix or p.name for p in files).most_common(3)
         held = ", ".join(f"{n} {kind}" for kind, n in kinds) or "nothing"
-        raise BadInput(f"{folder}: no pictures ({', '.join(ENDINGS)}), .npy or .npz in it; "
-                       f"it holds {held}")  # fmt: skip
+        raise BadInput(
+            f"{folder}: no pictures ({', '.join(ENDINGS)}), .npy or .npz in it; it holds {held}"
+        )
     if pictures and arrays:
         raise BadInput(f"{folder}: holds pictures and arrays; put them into folders of their own")
     return [i for p in pictures or arrays for i in _of_file(p, model, warn)]
@@ -203,8 +206,9 @@ def _load(
         if path.suffix.lower() in ENDINGS:
             taker = pictures[name]
             if taker is None:
-                raise BadInput(f"{path}: input '{name}' takes no pictures: {_why(types[name])}; "
-                               "give .npy")  # fmt: skip
+                raise BadInput(
+                    f"{path}: input '{name}' takes no pictures: {_why(types[name])}; give .npy"
+                )
             made[name] = taker.of_file(path)
         else:
             made[name] = np.array(_npy(path))
@@ -278,8 +282,9 @@ def _of_mapping(given: Mapping[Any, Any], model: Model, where: str, warn: Warn) 
     names = ", ".join(f"'{n}'" for n in model.inputs)
     if missing := [n for n in model.inputs if n not in arrays]:
         has = ", ".join(f"'{n}'" for n in arrays) or "nothing"
-        raise BadInput(f"{where}: has {has}; the model's inputs are {names}: "
-                       f"'{missing[0]}' is missing")  # fmt: skip
+        raise BadInput(
+            f"{where}: has {has}; the model's inputs are {names}: '{missing[0]}' is missing"
+        )
     if extra := [n for n in arrays if n not in model.inputs]:
         warn(f"{where}: '{extra[0]}' is no input of the model and is left out")
     arrays = {n: arrays[n] for n in model.inputs}

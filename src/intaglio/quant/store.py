@@ -32,10 +32,7 @@ from intaglio.quant.search import some_of
 
 
 def store_all(
-    placement: Placement,
-    options: Options,
-    given: Mapping[str, TensorScheme],
-    how: Formats = USUAL,
+    placement: Placement, options: Options, given: Mapping[str, TensorScheme], how: Formats = USUAL
 ) -> dict[Node, Integers]:
     """The weights of every product as integers, without a look at samples."""
     products = [n for n in placement.nodes if n.op in PRODUCTS]

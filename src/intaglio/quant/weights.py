@@ -36,11 +36,7 @@ _AT_ONCE = 1 << 20  # weights
 
 
 def quantize_matrix(
-    w: Array,
-    dtype: str = "i8",
-    group: int = 0,
-    symmetric: bool = True,
-    gram: Array | None = None,
+    w: Array, dtype: str = "i8", group: int = 0, symmetric: bool = True, gram: Array | None = None
 ) -> tuple[Array, Array, Array | None]:
     """A matrix [k, n] as integers with the scales (and zeros) that lose the least.
 
@@ -160,15 +156,20 @@ def weight_only(
     return made
 
 
-def _replace(made: Graph, node: Node, dtype: str, group: int, symmetric: bool,
-             gram: Array | None) -> None:  # fmt: skip
+def _replace(
+    made: Graph, node: Node, dtype: str, group: int, symmetric: bool, gram: Array | None
+) -> None:
     """A product with integer weights in the place of `node`."""
     w = _matrix(node)
     assert w is not None
     q, scale, zero = quantize_matrix(w, dtype, group, symmetric, gram)
     real = dequantize_linear(
-        constant(q), constant(scale), None if zero is None else constant(zero),
-        axis=0 if group else 1, block_size=min(group, w.shape[0]))  # fmt: skip
+        constant(q),
+        constant(scale),
+        None if zero is None else constant(zero),
+        axis=0 if group else 1,
+        block_size=min(group, w.shape[0]),
+    )
     y: Value = matmul(node.inputs[0], real, origin=node.origin)
     c = _addend(node)
     made.replace(node.outputs[0], y if c is None else add(y, c, origin=node.origin))
@@ -181,8 +182,15 @@ def _seen(node: Node, samples: int) -> bool:
     return samples * x.type.size >= 2 * x.shape[-1] ** 2
 
 
-def _worst(graph: Graph, dtype: str, group: int, symmetric: bool, keep: Collection[str],
-           samples: Sequence[Mapping[str, Array]], share: float) -> list[str]:  # fmt: skip
+def _worst(
+    graph: Graph,
+    dtype: str,
+    group: int,
+    symmetric: bool,
+    keep: Collection[str],
+    samples: Sequence[Mapping[str, Array]],
+    share: float,
+) -> list[str]:
     """The layers that hurt the outputs most per weight, up to a share of all weights."""
     sizes = {
         n.origin or n.outputs[0].name: w.size
@@ -290,8 +298,11 @@ def has_bytes_form(node: Node) -> bool:
     a, ins = node.attrs, node.inputs
     count = 2 if a["direction"] == "bidirectional" else 1
     constants = [v for v in ins[1:4] if v is not None]
-    odd = ins[7] is not None or a["input_forget"] if node.op == "lstm" else not a[
-        "linear_before_reset"]  # fmt: skip
+    odd = (
+        ins[7] is not None or a["input_forget"]
+        if node.op == "lstm"
+        else not a["linear_before_reset"]
+    )
     return not odd and not (
         ins[4] is not None
         or a["layout"]

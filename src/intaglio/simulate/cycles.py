@@ -132,8 +132,9 @@ def _gather(data: Array, at: Array, dtype: np.dtype[Any]) -> Array:
 
 
 # ---- work ----------------------------------------------------------------------------------------
-def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float],
-          spread: float = 1.0) -> tuple[Array, Array]:  # fmt: skip
+def _work(
+    name: str, rows: Array, chip: Chip, constant: dict[str, float], spread: float = 1.0
+) -> tuple[Array, Array]:
     """Cycles of a unit, and products; those of bytes take `spread` times as long."""
     src, dst = rows["src"], rows["dst"]
     rate = _rate(chip, name, src["dtype"])
@@ -187,8 +188,7 @@ def _work(name: str, rows: Array, chip: Chip, constant: dict[str, float],
     return made / rate, np.zeros(len(rows))
 
 
-def _reached(chip: Chip, name: str, rows: Array, rate: Array,
-             constant: dict[str, float]) -> Array:  # fmt: skip
+def _reached(chip: Chip, name: str, rows: Array, rate: Array, constant: dict[str, float]) -> Array:
     """The products a cycle that a unit reaches: a share of its rate.
 
     Matrices, which linear layers multiply, too, go through a unit that may be slower than that.
@@ -215,8 +215,9 @@ def _rate(chip: Chip, unit: str, codes: Array) -> Array:
     if (rate == 0).any():
         lacks = sorted({dtypes.BY_CODE[int(c)].name for c in codes[rate == 0]})
         if known is not None and unit in PRODUCTS:
-            raise BadInput(f"{chip.name}: {unit} does not know {', '.join(lacks)}, "
-                           "which the program asks for")  # fmt: skip
+            raise BadInput(
+                f"{chip.name}: {unit} does not know {', '.join(lacks)}, which the program asks for"
+            )
         i8 = (known or chip.units["copy"]).rate.get("i8", 1.0)
         rate = np.where(rate == 0, i8 / np.maximum(_ITEM[codes], 1), rate)
     return rate
@@ -236,8 +237,9 @@ def _by_type(values: Any, codes: Array, other: float) -> Array:
 
 
 # ---- transfers -----------------------------------------------------------------------------------
-def _transfer(made: Costs, which: Array, rows: Array, chip: Chip, constant: dict[str, float],
-              near: int) -> None:  # fmt: skip
+def _transfer(
+    made: Costs, which: Array, rows: Array, chip: Chip, constant: dict[str, float], near: int
+) -> None:
     """Bytes by whole bursts, and the cycles that port and DDR take for them."""
     store = rows["src"]["space"] == isa.SPACES.index("sram")
     f = np.where(store, rows["dst"], rows["src"])

@@ -37,21 +37,32 @@ def as_bytes(chip: Chip, dtype: str) -> Chip:
         raise BadInput(f"{chip.name} does not multiply {dtype}; it has {', '.join(chip.types)}")
     size = size_of(dtype)
     timing = constants(chip)
-    timing |= {"use.i8": timing.get(f"use.{dtype}", 1.0), "port": timing["port"] / size,
-               "images": 1, "element": size}  # fmt: skip
+    timing |= {
+        "use.i8": timing.get(f"use.{dtype}", 1.0),
+        "port": timing["port"] / size,
+        "images": 1,
+        "element": size,
+    }
     return replace(
-        chip, sram=int(chip.sram / size), shared=int(chip.shared / size),
-        align=max(int(chip.align / size), 1), ddr=chip.ddr / size,
-        burst=max(int(chip.burst / size), 1), c2=dict.fromkeys(("i8", "u8"), chip.c2[dtype]),
-        units={name: _unit(u, dtype, size) for name, u in chip.units.items()}, timing=timing,
-    )  # fmt: skip
+        chip,
+        sram=int(chip.sram / size),
+        shared=int(chip.shared / size),
+        align=max(int(chip.align / size), 1),
+        ddr=chip.ddr / size,
+        burst=max(int(chip.burst / size), 1),
+        c2=dict.fromkeys(("i8", "u8"), chip.c2[dtype]),
+        units={name: _unit(u, dtype, size) for name, u in chip.units.items()},
+        timing=timing,
+    )
 
 
 def _unit(u: Unit, dtype: str, size: float) -> Unit:
     rate = u.rate.get(dtype, u.rate.get("i8", 1.0) / size)
     atoms: dict[str, Any]
-    atoms = {k: dict.fromkeys(("i8", "u8"), getattr(u, k)[dtype]) if getattr(u, k) else {}
-             for k in ("in_atom", "out_atom")}  # fmt: skip
+    atoms = {
+        k: dict.fromkeys(("i8", "u8"), getattr(u, k)[dtype]) if getattr(u, k) else {}
+        for k in ("in_atom", "out_atom")
+    }
     # sums of products leave their unit in f32, whatever was multiplied
     wide = {"f32": u.rate["f32"]} if u.name == "eltwise" and "f32" in u.rate else {}
     return replace(u, rate={"i8": rate, "u8": rate, **wide}, **atoms)

@@ -48,10 +48,16 @@ class Timeline:
         count = int(c.layer.max(initial=-1)) + 1
         sums = {
             k: np.bincount(c.layer, v, count)
-            for k, v in (("cycles", gone), ("npu", np.where(c.queue == 1, c.work, 0)),
-                         ("ddr", c.ddr), ("products", c.products), ("read", c.read),
-                         ("written", c.written), ("near", c.near))
-        }  # fmt: skip
+            for k, v in (
+                ("cycles", gone),
+                ("npu", np.where(c.queue == 1, c.work, 0)),
+                ("ddr", c.ddr),
+                ("products", c.products),
+                ("read", c.read),
+                ("written", c.written),
+                ("near", c.near),
+            )
+        }
         bound = np.array([np.bincount(c.layer, gone * (why == k), count) for k in range(3)])
         there = np.bincount(c.layer, minlength=count)
         rate = max(self.chip.units["conv"].rate.values())
@@ -83,8 +89,9 @@ class Timeline:
         c, made = self.costs, {}
         work = np.where(c.queue == 1, c.work, 0.0)
         count = int(c.layer.max(initial=-1)) + 1
-        by_core = np.array([np.bincount(c.layer, work * (c.core == k), count)
-                            for k in range(self.cores)])  # fmt: skip
+        by_core = np.array(
+            [np.bincount(c.layer, work * (c.core == k), count) for k in range(self.cores)]
+        )
         whole = np.maximum(by_core.sum(0), 1e-9)
         for k in range(count):
             made[k] = tuple(float(v) for v in by_core[:, k] / whole[k])
@@ -95,8 +102,10 @@ class Timeline:
         whole, c = max(self.cycles, 1e-9), self.costs
         found = {}
         for q, name in enumerate(isa.QUEUES):
-            used = [(self.end - self.start)[(c.core == k) & (c.queue == q)].sum()
-                    for k in range(self.cores)]  # fmt: skip
+            used = [
+                (self.end - self.start)[(c.core == k) & (c.queue == q)].sum()
+                for k in range(self.cores)
+            ]
             found[name] = [float(u / whole) for u in used]
         found["ddr"] = [float(c.ddr.sum() / whole)]
         return found
@@ -185,8 +194,11 @@ def _run(c: Costs) -> tuple[Array, Array]:
     for _ in range(n):
         when = min(heads)
         if when == never:
-            stuck = next(queue[len(ends[q]) - 1] for q, queue in enumerate(queues)
-                         if len(ends[q]) <= len(queue))  # fmt: skip
+            stuck = next(
+                queue[len(ends[q]) - 1]
+                for q, queue in enumerate(queues)
+                if len(ends[q]) <= len(queue)
+            )
             raise BadFile(f"NPU program: instruction {stuck} waits for what never ends")
         q = heads.index(when)
         i = queues[q][len(ends[q]) - 1]

@@ -69,8 +69,10 @@ def find(name: str | Target, isa: str | int | None = None, precision: str = "f32
     if isinstance(name, Target):
         return name
     if name not in NAMES and not name.endswith(".toml"):
-        raise BadInput(f"no target is called '{name}'; known are {', '.join(NAMES)}, "
-                       "and any TOML file that describes a chip")  # fmt: skip
+        raise BadInput(
+            f"no target is called '{name}'; known are {', '.join(NAMES)}, "
+            "and any TOML file that describes a chip"
+        )
     precision = ALIASES.get(precision, precision)
     if precision not in PRECISIONS:
         raise BadInput(f"precision is '{precision}'; known are {', '.join(PRECISIONS)}")

@@ -123,6 +123,8 @@ def load(name: str | Path) -> Chip:
     if isinstance(name, Path) or name.endswith(".toml"):
         return chipfile.read(Path(name))
     if name not in names():
-        raise BadInput(f"no chip is called '{name}'; known are {', '.join(names())}, "
-                       "and any TOML file that describes one")  # fmt: skip
+        raise BadInput(
+            f"no chip is called '{name}'; known are {', '.join(names())}, "
+            "and any TOML file that describes one"
+        )
     return chipfile.read(CHIPS / f"{name}.toml")

@@ -15,11 +15,31 @@ from intaglio.targets.chip import ESTIMATE, Chip, Host, Products, Unit
 FAMILIES = ("rknpu", "kpu", "sophgo")
 UNITS = ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "matmul", "copy")
 PRODUCTS = ("conv", "depthwise")  # units that read and make channels in atoms
-LIMITS = ("kernel", "area", "stride", "pad", "dilation", "channels", "height", "width", "entries",
-          "factor")  # fmt: skip
+LIMITS = (
+    "kernel",
+    "area",
+    "stride",
+    "pad",
+    "dilation",
+    "channels",
+    "height",
+    "width",
+    "entries",
+    "factor",
+)
 SPARSE = ("2:4 in", "2:4 out", "4:16")
-_HEAD = {"title": str, "family": str, "compatible": str, "estimate": bool, "sources": dict,
-         "chip": dict, "units": dict, "host": dict, "timing": dict, "matmul": dict}  # fmt: skip
+_HEAD = {
+    "title": str,
+    "family": str,
+    "compatible": str,
+    "estimate": bool,
+    "sources": dict,
+    "chip": dict,
+    "units": dict,
+    "host": dict,
+    "timing": dict,
+    "matmul": dict,
+}
 _NEEDED = ("title", "family", "sources", "chip", "units", "host")
 
 Check = Callable[[Any], str | None]  # None, or what the value has to be
@@ -131,9 +151,14 @@ TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/target
 
 
 MATMUL: dict[str, Check] = {  # by element type; docs/matmul.md explains them
-    "k": _power, "n": _power, "most_k": _whole(1), "most_n": _whole(1), "a": _power, "b": _block,
+    "k": _power,
+    "n": _power,
+    "most_k": _whole(1),
+    "most_n": _whole(1),
+    "a": _power,
+    "b": _block,
     "c": _power,
-}  # fmt: skip
+}
 ONE = {"types": _triples, "segment": _whole(0), "transposed": _boolean}
 
 
@@ -154,8 +179,9 @@ class _File:
             raise self.fault(key, f"is {value!r}; a table is needed")
         for k in value:
             if k not in known:
-                raise self.fault(f"{key}.{k}" if key else k,
-                                 f"is not known here; known are {', '.join(known)}")  # fmt: skip
+                raise self.fault(
+                    f"{key}.{k}" if key else k, f"is not known here; known are {', '.join(known)}"
+                )
         return value
 
     def source(self, key: str, row: Any) -> dict[str, Any]:
@@ -164,9 +190,12 @@ class _File:
             raise self.fault(key, f"is {row!r}; {{ value = ..., source = ... }} is needed")
         told = [k for k in ("source", "estimate") if k in row]
         if len(told) != 1:
-            raise self.fault(key, f"has {' and '.join(told) or 'no source'}; either source, which "
-                             "begins with a key of [sources], or estimate, which says why, "
-                             "is needed")  # fmt: skip
+            raise self.fault(
+                key,
+                f"has {' and '.join(told) or 'no source'}; either source, which "
+                "begins with a key of [sources], or estimate, which says why, "
+                "is needed",
+            )
         text = row[told[0]]
         if not isinstance(text, str) or not text.strip():
             raise self.fault(f"{key}.{told[0]}", f"is {text!r}; words are needed")
@@ -237,11 +266,18 @@ def read(path: Path) -> Chip:
     file.need("host", host, HOST)
     cpu = Host(**{k: file.value(f"host.{k}", host[k], check) for k, check in HOST.items()})
     return Chip(
-        name=path.stem, title=data["title"], family=data["family"], units=units, timing=timing,
+        name=path.stem,
+        title=data["title"],
+        family=data["family"],
+        units=units,
+        timing=timing,
         matmul=_matmul(file, data["matmul"]) if "matmul" in data else None,
-        compatible=data.get("compatible", path.stem), estimate=data.get("estimate", False),
-        sources=file.sources, host=cpu, **found,
-    )  # fmt: skip
+        compatible=data.get("compatible", path.stem),
+        estimate=data.get("estimate", False),
+        sources=file.sources,
+        host=cpu,
+        **found,
+    )
 
 
 def _figures(file: _File, table: dict[str, Any]) -> dict[str, Any]:
@@ -293,8 +329,10 @@ def _matmul(file: _File, table: dict[str, Any]) -> Products:
     file.need("matmul", table, [k for k in (*ONE, *MATMUL) if not k.startswith("most")])
     one = {k: file.value(f"matmul.{k}", table[k], check) for k, check in ONE.items()}
     by: dict[str, Any]
-    by = {k: file.by_type(f"matmul.{k}", table[k], check) if k in table else {}
-          for k, check in MATMUL.items()}  # fmt: skip
+    by = {
+        k: file.by_type(f"matmul.{k}", table[k], check) if k in table else {}
+        for k, check in MATMUL.items()
+    }
     for triple in one["types"]:
         a, _, c = triple.split(",")
         for key, kind in (("k", a), ("n", a), ("a", a), ("b", a), ("c", c)):
@@ -309,5 +347,7 @@ def _together(file: _File, found: dict[str, Any], units: dict[str, Unit]) -> Non
         if t not in found["c2"]:
             raise file.fault(f"chip.c2.{t}", "is missing, but units.conv.rate has that type")
     if found["sram"] % found["banks"]:
-        raise file.fault("chip.banks", f"is {found['banks']}, which does not divide the "
-                         f"{found['sram']} bytes of sram")  # fmt: skip
+        raise file.fault(
+            "chip.banks",
+            f"is {found['banks']}, which does not divide the {found['sram']} bytes of sram",
+        )

@@ -21,8 +21,9 @@ MOVES = (
     "avg_pool topk argmax argmin nonzero compress unique col2im roi_align "
     "non_max_suppression"
 )
-_FAMILIES = {op: kind for kind, ops in (("functions", FUNCTIONS), ("moves", MOVES))
-             for op in ops.split()}  # fmt: skip
+_FAMILIES = {
+    op: kind for kind, ops in (("functions", FUNCTIONS), ("moves", MOVES)) for op in ops.split()
+}
 
 
 def family(node: Node) -> str:

@@ -76,8 +76,10 @@ class Tuned:
     stopped: str = ""  # why some were not
 
     def __str__(self) -> str:
-        words = (f"{self.known + self.measured} of {self.layers} layers with a choice are measured"
-                 f" ({self.known} earlier, {self.measured} in {self.seconds:.1f} s)")  # fmt: skip
+        words = (
+            f"{self.known + self.measured} of {self.layers} layers with a choice are measured"
+            f" ({self.known} earlier, {self.measured} in {self.seconds:.1f} s)"
+        )
         return f"{words}; {self.stopped}: the others are estimated" if self.stopped else words
 
 
@@ -126,8 +128,10 @@ class Tuner(Decisions):
         super().__init__()
         if missing := target.isa & ~native.machine():
             names = [n for n, bit in native.ISA_BITS.items() if bit & missing]
-            raise BadInput(f"tuning times kernels on this CPU, which lacks {names[-1]}; "
-                           "compile without it, or for this machine")  # fmt: skip
+            raise BadInput(
+                f"tuning times kernels on this CPU, which lacks {names[-1]}; "
+                "compile without it, or for this machine"
+            )
         if not tuning.seconds > 0:
             raise BadInput(f"tuning takes {tuning.seconds} seconds; it needs more than 0")
         if tuning.threads < 1:

@@ -56,8 +56,11 @@ def machine() -> dict[str, str]:
 def _cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = {line.split(":")[0].strip(): line.split(":", 1)[1].strip()
-                 for line in lines if ":" in line}  # fmt: skip
+        names = {
+            line.split(":")[0].strip(): line.split(":", 1)[1].strip()
+            for line in lines
+            if ":" in line
+        }
         kind = [names[k] for k in ("cpu family", "model", "stepping") if k in names]
         return " ".join([names["model name"], *kind])
     except (OSError, KeyError):

@@ -63,8 +63,9 @@ def flat_bmm(q: Value, k: Value, v: Value, mask: Value) -> Value:
 def windowed(q: Value, k: Value, v: Value) -> Value:
     """Swin: one more axis for the windows while the mask is added."""
     s = ops.add(scores(q, k), num(1, 4, 5, 5))
-    s = ops.reshape(ops.add(ops.reshape(s, shape=(1, 2, 4, 5, 5)), num(1, 2, 1, 5, 5)),
-                    shape=(2, 4, 5, 5))  # fmt: skip
+    s = ops.reshape(
+        ops.add(ops.reshape(s, shape=(1, 2, 4, 5, 5)), num(1, 2, 1, 5, 5)), shape=(2, 4, 5, 5)
+    )
     return weighted(s, v)
 
 
@@ -94,32 +95,49 @@ case("attention", lambda q, k, v: weighted(scores(q, k), v), *QKV)
 case("attention", lambda q, k, v, m: weighted(ops.add(m, scores(q, k)), v), *QKV, MASK)
 case("attention", lambda q, k, v: weighted(ops.add(scores(q, k), FLOAT), v), *QKV)
 case("attention", lambda q, k, v: weighted(ops.where(scores(q, k), scalar(LOWEST), SEEN), v), *QKV)
-case("attention",
-     lambda q, k, v, m: weighted(ops.where(scores(q, k), scalar(-1e9), below(m)), v),
-     *QKV, MASK)  # fmt: skip
-case("attention",
-     lambda q, k, v, m: weighted(ops.where(scalar(LOWEST), scores(q, k), below(m)), v),
-     *QKV, MASK)  # fmt: skip
-case("attention",
-     lambda q, k, v, m: weighted(ops.mul(ops.sub(ops.matmul(q, swap(k)), m), scalar(0.4)), v),
-     *QKV, MASK)  # fmt: skip
-case("attention",
-     lambda q, k, v, m: weighted(
-         ops.where(ops.add(scores(q, k), m), scalar(LOWEST), SEEN), v),
-     *QKV, MASK)  # fmt: skip
+case(
+    "attention",
+    lambda q, k, v, m: weighted(ops.where(scores(q, k), scalar(-1e9), below(m)), v),
+    *QKV,
+    MASK,
+)
+case(
+    "attention",
+    lambda q, k, v, m: weighted(ops.where(scalar(LOWEST), scores(q, k), below(m)), v),
+    *QKV,
+    MASK,
+)
+case(
+    "attention",
+    lambda q, k, v, m: weighted(ops.mul(ops.sub(ops.matmul(q, swap(k)), m), scalar(0.4)), v),
+    *QKV,
+    MASK,
+)
+case(
+    "attention",
+    lambda q, k, v, m: weighted(ops.where(ops.add(scores(q, k), m), scalar(LOWEST), SEEN), v),
+    *QKV,
+    MASK,
+)
 case("attention", sdpa, *QKV)
-case("attention",
-     lambda q, k, v, m: sdpa(q, k, v, ops.where(scalar(0), scalar(-math.inf), below(m))),
-     *QKV, f32(2, 1, 5, 5))  # fmt: skip
-case("attention",
-     lambda q, k, v: weighted(scores(q, repeated(k, 2)), repeated(v, 2)), *GROUPED)  # fmt: skip
+case(
+    "attention",
+    lambda q, k, v, m: sdpa(q, k, v, ops.where(scalar(0), scalar(-math.inf), below(m))),
+    *QKV,
+    f32(2, 1, 5, 5),
+)
+case("attention", lambda q, k, v: weighted(scores(q, repeated(k, 2)), repeated(v, 2)), *GROUPED)
 case(
     "attention", lambda q, k, v: weighted(scores(q, k), v), HEADS, f32(2, 1, 7, 8), f32(2, 1, 7, 3)
 )
-case("attention",
-     lambda q, k, v: weighted(scores(q, ops.gather(k, constant(np.array([0, 0, 1, 1])), axis=1)),
-                              ops.gather(v, constant(np.array([0, 0, 1, 1])), axis=1)),
-     *GROUPED)  # fmt: skip
+case(
+    "attention",
+    lambda q, k, v: weighted(
+        scores(q, ops.gather(k, constant(np.array([0, 0, 1, 1])), axis=1)),
+        ops.gather(v, constant(np.array([0, 0, 1, 1])), axis=1),
+    ),
+    *GROUPED,
+)
 case("attention", flat_bmm, f32(5, 6, 8), f32(7, 6, 8), f32(7, 6, 4), f32(6, 1, 7))
 case("attention", windowed, *QKV)
 case("attention", folded_keys, *QKV)
@@ -149,9 +167,14 @@ case(
 case("attention_in_place", packed, f32(2, 5, 96))
 case("attention_in_place", lambda q, k, v: ops.attention(q, k, v, None, scale=0.3), *GROUPED)
 case("attention_in_place", keys_last, HEADS, f32(2, 4, 8, 5), HEADS)
-case("attention_in_place",
-     lambda q, k: ops.attention(q, ops.expand(k, shape=(2, 4, 6, 8)), repeated(k, 4), None,
-                                scale=0.3), HEADS, f32(2, 1, 6, 8))  # fmt: skip
+case(
+    "attention_in_place",
+    lambda q, k: ops.attention(
+        q, ops.expand(k, shape=(2, 4, 6, 8)), repeated(k, 4), None, scale=0.3
+    ),
+    HEADS,
+    f32(2, 1, 6, 8),
+)
 
 
 # ---- gates and rotary embedding ------------------------------------------------------------------
@@ -197,22 +220,41 @@ PLACES = constant(np.arange(5))
 case("glu", lambda x: gated(x, ops.sigmoid), f32(2, 6))
 case("glu", lambda x: gated(x, ops.swish, first=True), f32(2, 6))
 case("glu", lambda x: gated(x, lambda v: ops.gelu(v, approximate="tanh"), 1), f32(2, 6, 3))
-case("rotary_of_turned", lambda x, t: turned(x, angles(t, ops.cos), angles(t, ops.sin)),
-     HEADS, f32(2, 5, 4))  # fmt: skip
-case("rotary_of_turned",
-     lambda x: turned(x, constant(TABLE[:5]), ops.gather(constant(TABLE), PLACES, axis=0)),
-     HEADS)  # fmt: skip
-case("rotary_of_halves",
-     lambda x, c, s: ops.concat(*parts(*halves(x), c, s), axis=-1),
-     HEADS, f32(5, 4), f32(5, 4))  # fmt: skip
+case(
+    "rotary_of_turned",
+    lambda x, t: turned(x, angles(t, ops.cos), angles(t, ops.sin)),
+    HEADS,
+    f32(2, 5, 4),
+)
+case(
+    "rotary_of_turned",
+    lambda x: turned(x, constant(TABLE[:5]), ops.gather(constant(TABLE), PLACES, axis=0)),
+    HEADS,
+)
+case(
+    "rotary_of_halves",
+    lambda x, c, s: ops.concat(*parts(*halves(x), c, s), axis=-1),
+    HEADS,
+    f32(5, 4),
+    f32(5, 4),
+)
 case("rotary_of_neighbours", neighbours, HEADS, f32(5, 4), f32(5, 4))
-case("rotary_of_part",
-     lambda x, c, s: ops.concat(ops.rotary_embedding(ops.part(x, 0, 6, axis=3), c, s),
-                                ops.part(x, 6, 8, axis=3), axis=3),
-     HEADS, f32(5, 3), f32(5, 3))  # fmt: skip
-case("heads_behind_rotary",
-     lambda x, c, s: ops.rotary_embedding(ops.transpose(x, perm=(0, 2, 1, 3)), c, s),
-     f32(2, 5, 4, 8), f32(2, 1, 5, 4), f32(2, 1, 5, 4))  # fmt: skip
+case(
+    "rotary_of_part",
+    lambda x, c, s: ops.concat(
+        ops.rotary_embedding(ops.part(x, 0, 6, axis=3), c, s), ops.part(x, 6, 8, axis=3), axis=3
+    ),
+    HEADS,
+    f32(5, 3),
+    f32(5, 3),
+)
+case(
+    "heads_behind_rotary",
+    lambda x, c, s: ops.rotary_embedding(ops.transpose(x, perm=(0, 2, 1, 3)), c, s),
+    f32(2, 5, 4, 8),
+    f32(2, 1, 5, 4),
+    f32(2, 1, 5, 4),
+)
 
 
 def rounded(q: Value, k: Value, v: Value, mask: Value | None = None) -> Value:
@@ -225,8 +267,20 @@ def rounded(q: Value, k: Value, v: Value, mask: Value | None = None) -> Value:
 
 def unrounded(q: Value, k: Value, v: Value) -> Value:
     views = {"q_view": (0, 160, 40, 8), "k_view": (0, 160, 40, 8), "v_view": (0, 160, 40, 8)}
-    made = attention_bf16(q, k, v, batch=2, heads=4, kv_heads=4, rows=5, keys=5, size=8,
-                          value_size=8, scale=1 / SCALE, **views)  # fmt: skip
+    made = attention_bf16(
+        q,
+        k,
+        v,
+        batch=2,
+        heads=4,
+        kv_heads=4,
+        rows=5,
+        keys=5,
+        size=8,
+        value_size=8,
+        scale=1 / SCALE,
+        **views,
+    )
     back: Value = ops.cast(
         ops.cast(ops.transpose(made, perm=(0, 2, 1, 3)), dtype="bf16"), dtype="f32"
     )

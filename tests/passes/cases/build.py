@@ -53,15 +53,28 @@ def conv(x: Value, m: int = 6, k: int = 3, bias: bool = True, **attrs: Any) -> V
 
 def pool(op: Any, x: Value, pad: int = 0, **attrs: Any) -> Value:
     rank = x.type.rank - 2
-    made: Value = op(x, kernel=(2,) * rank, stride=(2,) * rank, pad=(pad,) * 2 * rank,
-                     dilation=(1,) * rank, **attrs)  # fmt: skip
+    made: Value = op(
+        x,
+        kernel=(2,) * rank,
+        stride=(2,) * rank,
+        pad=(pad,) * 2 * rank,
+        dilation=(1,) * rank,
+        **attrs,
+    )
     return made
 
 
 def deconv(x: Value, groups: int = 1) -> Value:
-    made: Value = ops.conv_transpose(x, num(x.shape[1], 3, 2, 2), num(3 * groups), stride=(2, 2),
-                                     pad=(0,) * 4, output_pad=(0, 0), dilation=(1, 1),
-                                     groups=groups)  # fmt: skip
+    made: Value = ops.conv_transpose(
+        x,
+        num(x.shape[1], 3, 2, 2),
+        num(3 * groups),
+        stride=(2, 2),
+        pad=(0,) * 4,
+        output_pad=(0, 0),
+        dilation=(1, 1),
+        groups=groups,
+    )
     return made
 
 

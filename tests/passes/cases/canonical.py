@@ -13,8 +13,11 @@ case("reshape_of_reshape", lambda x: ops.reshape(ops.reshape(x, shape=(10,)), sh
 case("transpose_of_unit_axes", lambda x: ops.transpose(x, perm=(0, 2, 1)), f32(3, 1, 4))
 case("transpose_of_unit_axes", lambda x: ops.relu(ops.transpose(x, perm=(0, 1))), VECTOR)
 TURN = {"perm": (2, 0, 1)}
-case("transpose_of_transpose",
-     lambda x: ops.transpose(ops.transpose(x, **TURN), **TURN), f32(2, 3, 4))  # fmt: skip
+case(
+    "transpose_of_transpose",
+    lambda x: ops.transpose(ops.transpose(x, **TURN), **TURN),
+    f32(2, 3, 4),
+)
 case("expand_to_itself", lambda x: ops.expand(ops.relu(x), shape=(1, 5)), VECTOR)
 case("expand_for_nothing", lambda x, y: ops.sub(ops.expand(y, shape=(2, 5)), x), VECTOR, f32(5))
 case("expand_for_nothing", lambda x, y: ops.sub(x, ops.expand(y, shape=(2, 5))), VECTOR, f32(5))

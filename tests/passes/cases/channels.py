@@ -46,24 +46,30 @@ def moved(x: Value, *affine: Value, norm: Any = ops.layer_norm) -> Value:
 case("norm_over_channels", lambda x: layer_norm(x, **CHANNELS), IMAGE)
 case("norm_over_channels", by_reciprocal, IMAGE)
 case("norm_over_channels", lambda x: ops.div(x, root(x, axes=(1, 2), keepdims=True)), IMAGE)
-case("norm_of_reciprocal",
-     lambda x: ops.mul(x, ops.div(scalar(1), root(x, **CHANNELS))), VECTOR)  # fmt: skip
+case("norm_of_reciprocal", lambda x: ops.mul(x, ops.div(scalar(1), root(x, **CHANNELS))), VECTOR)
 case("scale_into_moved_norm", lambda x: ops.mul(moved(x), num(4, 1, 1)), IMAGE)
-case("scale_into_moved_norm",
-     lambda x: ops.mul(num(1, 4, 1, 1), moved(x, norm=ops.rms_norm)), IMAGE)  # fmt: skip
+case(
+    "scale_into_moved_norm", lambda x: ops.mul(num(1, 4, 1, 1), moved(x, norm=ops.rms_norm)), IMAGE
+)
 case("shift_into_moved_norm", lambda x: ops.add(moved(x, num(4)), num(4, 1, 1)), IMAGE)
 
 # ---- groups of channels --------------------------------------------------------------------------
 FLAT = lambda x: ops.reshape(x, shape=(2, 3, -1))  # noqa: E731
 BACK = lambda x: ops.reshape(x, shape=WHOLE.shape)  # noqa: E731
-case("group_norm_of_instance_norm",
-     lambda x: BACK(ops.instance_norm(FLAT(x), num(3), num(3))), WHOLE)  # fmt: skip
+case(
+    "group_norm_of_instance_norm", lambda x: BACK(ops.instance_norm(FLAT(x), num(3), num(3))), WHOLE
+)
 case("group_norm_of_layer_norm", lambda x: BACK(ops.layer_norm(FLAT(x), axis=2)), WHOLE)
-case("group_norm_of_layer_norm",
-     lambda x: BACK(ops.layer_norm(ops.reshape(x, shape=(2, 3, 2, 3, 5)), axis=2)),
-     WHOLE)  # fmt: skip
-case("group_norm_of_layer_norm",
-     lambda x: BACK(ops.layer_norm(ops.reshape(x, shape=(12, 15)), axis=-1)), WHOLE)  # fmt: skip
+case(
+    "group_norm_of_layer_norm",
+    lambda x: BACK(ops.layer_norm(ops.reshape(x, shape=(2, 3, 2, 3, 5)), axis=2)),
+    WHOLE,
+)
+case(
+    "group_norm_of_layer_norm",
+    lambda x: BACK(ops.layer_norm(ops.reshape(x, shape=(12, 15)), axis=-1)),
+    WHOLE,
+)
 case("instance_norm", lambda x: ops.mul(ops.layer_norm(x, axis=2), num(4, 1, 1)), IMAGE)
 NORMS = (
     lambda x: ops.group_norm(x, num(4), num(4), groups=2),
@@ -75,11 +81,22 @@ for norm in NORMS:
 
 # ---- unit length ---------------------------------------------------------------------------------
 for axes in ((1,), (3,)):
-    case("unit_length",
-         lambda x, a=axes: ops.div(x, ops.clip(ops.reduce_l2(x, axes=a), lo=1e-12)),
-         IMAGE)  # fmt: skip
+    case(
+        "unit_length",
+        lambda x, a=axes: ops.div(x, ops.clip(ops.reduce_l2(x, axes=a), lo=1e-12)),
+        IMAGE,
+    )
 for over, squared in (((1,), np.float32(2)), ((2, 3), None)):
-    case("unit_length_by_rms",
-         lambda x, o=over, p=squared: ops.div(x, ops.sqrt(ops.add(ops.reduce_sum(
-             ops.mul(x, x) if p is None else ops.pow(x, p), axes=o), scalar(1e-4)))),
-         IMAGE)  # fmt: skip
+    case(
+        "unit_length_by_rms",
+        lambda x, o=over, p=squared: ops.div(
+            x,
+            ops.sqrt(
+                ops.add(
+                    ops.reduce_sum(ops.mul(x, x) if p is None else ops.pow(x, p), axes=o),
+                    scalar(1e-4),
+                )
+            ),
+        ),
+        IMAGE,
+    )

@@ -29,31 +29,42 @@ case("conv_channels_last", lambda x: conv(x, 4, groups=4), IMAGE)
 case("conv_channels_last", lambda x: conv(x, 8, groups=4), IMAGE)
 case("conv_channels_last", conv, f32(2, 4, 9))
 case("conv_in_tiles", lambda x: conv(ops.mul(x, scalar(1 / 64)), 16), f32(1, 16, 12, 12))
-case("conv_in_tiles",
-     lambda x: conv(ops.mul(x, scalar(1 / 64)), 36, bias=False, pad=(0, 1, 2, 0)),
-     f32(2, 40, 9, 11))  # fmt: skip
+case(
+    "conv_in_tiles",
+    lambda x: conv(ops.mul(x, scalar(1 / 64)), 36, bias=False, pad=(0, 1, 2, 0)),
+    f32(2, 40, 9, 11),
+)
 case("conv_transpose_channels_last", deconv, IMAGE)
 case("pool_channels_last", lambda x: pool(ops.max_pool, x), IMAGE)
 case("pool_channels_last", lambda x: pool(ops.avg_pool, x, 1), IMAGE)
 case("matmul_packed", lambda x: ops.matmul(x, num(5, 3)), VECTOR)
 case("matmul_packed", lambda x, y: ops.matmul(x, ops.transpose(y, perm=(1, 0))), VECTOR, f32(3, 5))
 case("gemm_packed", lambda x: ops.gemm(x, num(5, 3), num(3)), VECTOR)
-case("gemm_packed", lambda x, y: ops.gemm(x, num(3, 5), y, trans_b=True, beta=2.0),
-     VECTOR, f32(2, 3))  # fmt: skip
+case(
+    "gemm_packed", lambda x, y: ops.gemm(x, num(3, 5), y, trans_b=True, beta=2.0), VECTOR, f32(2, 3)
+)
 case("activation_into_product", lambda x: ops.relu(product(x)), VECTOR)
 case("activation_into_product", lambda x: ops.gelu(product(x)), VECTOR)
 case("slopes_into_product", lambda x: ops.prelu(product(x), num(3)), VECTOR)
 case("addend_into_product", lambda x: ops.add(product(x), num(3)), VECTOR)
 case("addend_into_product", lambda x, y: ops.add(product(x), y), VECTOR, f32(2, 3))
 case("addend_into_product", lambda x, y: ops.add(y, product(x, act="relu")), VECTOR, f32(2, 3))
-case("activation_before_reshape",
-     lambda x: ops.tanh(ops.reshape(product(x), shape=(1, 2, 3))), VECTOR)  # fmt: skip
-case("addend_before_reshape",
-     lambda x, y: ops.add(y, ops.reshape(product(x), shape=(1, 2, 3))),
-     VECTOR, f32(1, 2, 3))  # fmt: skip
-case("flattening_into_weights",
-     lambda x: product(ops.reshape(ops.transpose(x, perm=(0, 2, 3, 1)), shape=(2, 144))),
-     IMAGE)  # fmt: skip
+case(
+    "activation_before_reshape",
+    lambda x: ops.tanh(ops.reshape(product(x), shape=(1, 2, 3))),
+    VECTOR,
+)
+case(
+    "addend_before_reshape",
+    lambda x, y: ops.add(y, ops.reshape(product(x), shape=(1, 2, 3))),
+    VECTOR,
+    f32(1, 2, 3),
+)
+case(
+    "flattening_into_weights",
+    lambda x: product(ops.reshape(ops.transpose(x, perm=(0, 2, 3, 1)), shape=(2, 144))),
+    IMAGE,
+)
 
 
 def block(x: Value, middle: int, channels: int, residual: bool = False, **attrs: Any) -> Value:
@@ -61,16 +72,26 @@ def block(x: Value, middle: int, channels: int, residual: bool = False, **attrs:
 
     def one(v: Value, m: int, **more: Any) -> Value:
         packed = constant(cpu_ops.pack.body(num(1, v.shape[-1], m).data, tile=PANEL))
-        made: Value = cpu_ops.conv(v, packed, num(m), x if residual and m == channels else None,
-                                   channels=m, kernel=(1, 1), stride=(1, 1), pad=(0, 0, 0, 0),
-                                   dilation=(1, 1), **more)  # fmt: skip
+        made: Value = cpu_ops.conv(
+            v,
+            packed,
+            num(m),
+            x if residual and m == channels else None,
+            channels=m,
+            kernel=(1, 1),
+            stride=(1, 1),
+            pad=(0, 0, 0, 0),
+            dilation=(1, 1),
+            **more,
+        )
         return made
 
     wide = one(x, middle, act="clip", act_args=(0.0, 6.0)) if middle else x
     window = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), **attrs}
     channels_between = wide.shape[-1]
-    taps = cpu_ops.depthwise(wide, num(3, 3, channels_between), num(channels_between), **window,
-                             act="relu")  # fmt: skip
+    taps = cpu_ops.depthwise(
+        wide, num(3, 3, channels_between), num(channels_between), **window, act="relu"
+    )
     return one(taps, channels)
 
 
@@ -78,24 +99,39 @@ case("separable_in_bands", lambda x: block(x, 32, 8, stride=(2, 2)), f32(1, 112,
 case("separable_in_bands", lambda x: block(x, 32, 8, residual=True), f32(1, 64, 80, 8))
 case("separable_in_bands", lambda x: block(x, 0, 8), f32(1, 96, 96, 32))
 case("channel_shuffle_dealt", lambda x: ops.channel_shuffle(x, groups=2), IMAGE)
-case("deal_slice",
-     lambda x: ops.slice_(deal(x, groups=2, start=0, stop=6), start=(0, 0, 0, 2),
-                         stop=(9, 9, 9, 6), step=(1, 1, 1, 1)), f32(2, 4, 6, 6))  # fmt: skip
-case("deal_of_concat",
-     lambda x, y: deal(ops.concat(x, y, axis=3), groups=2, start=1, stop=9),
-     f32(2, 4, 6, 5), f32(2, 4, 6, 5))  # fmt: skip
+case(
+    "deal_slice",
+    lambda x: ops.slice_(
+        deal(x, groups=2, start=0, stop=6), start=(0, 0, 0, 2), stop=(9, 9, 9, 6), step=(1, 1, 1, 1)
+    ),
+    f32(2, 4, 6, 6),
+)
+case(
+    "deal_of_concat",
+    lambda x, y: deal(ops.concat(x, y, axis=3), groups=2, start=1, stop=9),
+    f32(2, 4, 6, 5),
+    f32(2, 4, 6, 5),
+)
 case("lower_composite", lambda x: ops.hardmax(x, axis=1), VECTOR)
 case("compute_in_f32", lambda x: pool(ops.avg_pool, x), HALF)
-case("elementwise_chain",
-     lambda x, y: ops.add(ops.mul(ops.swish(x), ops.clip(y, lo=0.0, hi=6.0)), num(5)),
-     VECTOR, VECTOR)  # fmt: skip
-case("elementwise_chain",  # read twice, but by nobody outside
-     lambda x, y: ops.mul(s := ops.sub(x, y), ops.hard_sigmoid(s)), VECTOR, f32(5))  # fmt: skip
+case(
+    "elementwise_chain",
+    lambda x, y: ops.add(ops.mul(ops.swish(x), ops.clip(y, lo=0.0, hi=6.0)), num(5)),
+    VECTOR,
+    VECTOR,
+)
+case(
+    "elementwise_chain",  # read twice, but by nobody outside
+    lambda x, y: ops.mul(s := ops.sub(x, y), ops.hard_sigmoid(s)),
+    VECTOR,
+    f32(5),
+)
 
 
 def recurrent(op: Any, gates: int, x: Value, **attrs: Any) -> list[Value]:
-    made: list[Value] = op(x, num(1, gates * 6, 4), num(1, gates * 6, 6), num(1, gates * 12),
-                           hidden_size=6, **attrs)  # fmt: skip
+    made: list[Value] = op(
+        x, num(1, gates * 6, 4), num(1, gates * 6, 6), num(1, gates * 12), hidden_size=6, **attrs
+    )
     return made
 
 
@@ -123,15 +159,21 @@ case("conv_in_tiles_or_bf16", lambda x: conv(ops.mul(x, scalar(1 / 64)), 64), f3
 case("product_in_bf16", product, f32(2, 6))
 case("product_in_bf16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))
 DEPTHWISE = {"stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1)}
-case("depthwise_makes_bf16",
-     lambda x: cpu_ops.depthwise(product(product(x)), num(3, 3, 3), **DEPTHWISE),
-     IMAGE)  # fmt: skip
-case("depthwise_reads_bf16",
-     lambda x: cpu_ops.depthwise(wide(x), num(3, 3, 6), made="bf16", **DEPTHWISE),
-     SMALL)  # fmt: skip
-case("one_cast_for_all",
-     lambda x: ops.concat(ops.neg(ops.cast(x, dtype="f16")), ops.cast(x, dtype="f16"), axis=1),
-     VECTOR)  # fmt: skip
+case(
+    "depthwise_makes_bf16",
+    lambda x: cpu_ops.depthwise(product(product(x)), num(3, 3, 3), **DEPTHWISE),
+    IMAGE,
+)
+case(
+    "depthwise_reads_bf16",
+    lambda x: cpu_ops.depthwise(wide(x), num(3, 3, 6), made="bf16", **DEPTHWISE),
+    SMALL,
+)
+case(
+    "one_cast_for_all",
+    lambda x: ops.concat(ops.neg(ops.cast(x, dtype="f16")), ops.cast(x, dtype="f16"), axis=1),
+    VECTOR,
+)
 
 
 def whole(x: Value) -> Value:
@@ -147,21 +189,37 @@ case("steps_in_bf16", lambda x: packed(lstm_steps, 4, x, num(1, 1, 12)), f32(3, 
 case("product_in_f16", product, f32(2, 6))
 case("product_in_f16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))
 case("depthwise_in_f16", lambda x: cpu_ops.depthwise(x, num(3, 3, 6), **DEPTHWISE), IMAGE)
-case("table_in_f16",
-     lambda x: ops.add(x, ops.gather(num(8, 5), constant(np.array([3, 1])), axis=0)),
-     VECTOR)  # fmt: skip
+case(
+    "table_in_f16",
+    lambda x: ops.add(x, ops.gather(num(8, 5), constant(np.array([3, 1])), axis=0)),
+    VECTOR,
+)
 case("steps_in_f16", lambda x: packed(gru_steps, 3, x, num(1, 16)), f32(3, 1, 16))
 case("cast_into_product", lambda x: ops.cast(product(x), dtype="f16"), VECTOR)
 case("cast_into_product", lambda x: ops.cast(product(x), dtype="bf16"), VECTOR)
-case("cast_into_product",
-     lambda x, y: ops.cast(product(x, residual=wide(y)), dtype="bf16"),
-     VECTOR, Type("bf16", (2, 3)))  # fmt: skip
+case(
+    "cast_into_product",
+    lambda x, y: ops.cast(product(x, residual=wide(y)), dtype="bf16"),
+    VECTOR,
+    Type("bf16", (2, 3)),
+)
 case("move_in_16_bits", lambda x: ops.transpose(wide(x), perm=(0, 2, 3, 1)), SMALL)
-case("maximum_in_16_bits",
-     lambda x: cpu_ops.pool(wide(x), kind="max", kernel=(2, 2), **DEPTHWISE), SMALL)  # fmt: skip
+case(
+    "maximum_in_16_bits",
+    lambda x: cpu_ops.pool(wide(x), kind="max", kernel=(2, 2), **DEPTHWISE),
+    SMALL,
+)
 case("concat_in_16_bits", lambda x, y: ops.concat(wide(x), wide(y), axis=1), SMALL, SMALL)
-case("narrow_before_maximum", lambda x: ops.cast(
-    cpu_ops.pool(product(x), kind="max", kernel=(2, 2), **DEPTHWISE), dtype="bf16"),
-    IMAGE)  # fmt: skip
-case("narrow_before_concat",
-     lambda x, y: ops.cast(ops.concat(x, y, axis=1), dtype="bf16"), VECTOR, VECTOR)  # fmt: skip
+case(
+    "narrow_before_maximum",
+    lambda x: ops.cast(
+        cpu_ops.pool(product(x), kind="max", kernel=(2, 2), **DEPTHWISE), dtype="bf16"
+    ),
+    IMAGE,
+)
+case(
+    "narrow_before_concat",
+    lambda x, y: ops.cast(ops.concat(x, y, axis=1), dtype="bf16"),
+    VECTOR,
+    VECTOR,
+)

@@ -19,17 +19,30 @@ def depthwise(x: Value, dtype: str = "u8") -> Value:
     packed = weave_of((3, 3), window["stride"], window["dilation"]).packed(w)
     scale = RNG.uniform(0.001, 0.004, 20).astype(np.float32)
     low = -128 if dtype == "i8" else 0
-    made: Value = qdepthwise(x, constant(packed), constant(np.arange(20, dtype=np.int32)),
-                             constant(scale), kernel=(3, 3), pad=(1,) * 4, x_zero=7,
-                             y_zero=low + 50, lo=low, hi=low + 255, dtype=dtype,
-                             **window)  # fmt: skip
+    made: Value = qdepthwise(
+        x,
+        constant(packed),
+        constant(np.arange(20, dtype=np.int32)),
+        constant(scale),
+        kernel=(3, 3),
+        pad=(1,) * 4,
+        x_zero=7,
+        y_zero=low + 50,
+        lo=low,
+        hi=low + 255,
+        dtype=dtype,
+        **window,
+    )
     return made
 
 
 case("bounds_into_qdepthwise", lambda x: ops.clip(depthwise(x), lo=20.0, hi=190.0), LAST)
 case("bounds_into_qdepthwise", lambda x: ops.clip(depthwise(x, "i8"), lo=-78.0, hi=999.0), LAST)
 for kind in ("u8", "i8"):
-    case("table_into_qdepthwise",
-         lambda x, kind=kind: ops.lookup(
-             depthwise(x, kind), constant(RNG.integers(0, 100, 256), dtype="i8")),
-         LAST)  # fmt: skip
+    case(
+        "table_into_qdepthwise",
+        lambda x, kind=kind: ops.lookup(
+            depthwise(x, kind), constant(RNG.integers(0, 100, 256), dtype="i8")
+        ),
+        LAST,
+    )

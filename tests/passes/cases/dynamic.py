@@ -21,22 +21,44 @@ def onnx_way(x: Value, ws: Value) -> Value:
     return made
 
 
-case("dynamic_matmul_packed", lambda x: ops.dynamic_matmul(x, bytes_of(6, 5), num(5), num(5)),
-     f32(2, 6))  # fmt: skip
+case(
+    "dynamic_matmul_packed",
+    lambda x: ops.dynamic_matmul(x, bytes_of(6, 5), num(5), num(5)),
+    f32(2, 6),
+)
 case("dynamic_matmul_packed", lambda x: ops.dynamic_matmul(x, bytes_of(8, 20), num(1)), f32(8))
-case("qlinear_matmul_to_floats",
-     lambda x: ops.qlinear_matmul(x, scalar(0.02), constant(np.int8(-9)), bytes_of(6, 5), num(5),
-                                  constant(np.zeros(5, np.int8))),
-     Type("i8", (3, 2, 6)))  # fmt: skip
+case(
+    "qlinear_matmul_to_floats",
+    lambda x: ops.qlinear_matmul(
+        x,
+        scalar(0.02),
+        constant(np.int8(-9)),
+        bytes_of(6, 5),
+        num(5),
+        constant(np.zeros(5, np.int8)),
+    ),
+    Type("i8", (3, 2, 6)),
+)
 
 
 def linear(x: Value, *more: Value) -> Value:
     """A linear layer as a convolution of single pixels."""
     bias = constant(RNG.integers(-900, 900, 5), dtype="i32")
     made: Value = ops.qlinear_conv(
-        x, scalar(0.02), constant(np.int8(-9)), bytes_of(5, 6, 1), num(5),
-        constant(np.zeros(5, np.int8)), None, None, bias, *more, stride=(1,), pad=(0, 0),
-        dilation=(1,))  # fmt: skip
+        x,
+        scalar(0.02),
+        constant(np.int8(-9)),
+        bytes_of(5, 6, 1),
+        num(5),
+        constant(np.zeros(5, np.int8)),
+        None,
+        None,
+        bias,
+        *more,
+        stride=(1,),
+        pad=(0, 0),
+        dilation=(1,),
+    )
     return made
 
 
@@ -71,7 +93,13 @@ def small(k: int, n: int, block: int = 0, dtype: str = "i8", axis: int = 1) -> V
 
 case("matmul_of_small_weights", lambda x: ops.matmul(x, small(6, 5)), f32(2, 6))
 case("matmul_of_small_weights", lambda x: ops.matmul(x, small(6, 5, 2, "i4")), f32(2, 6))
-case("gemm_of_small_weights",
-     lambda x: ops.gemm(x, small(5, 6, axis=0), num(5), trans_b=True), f32(2, 6))  # fmt: skip
-case("rows_of_small_table", lambda at: ops.gather(small(6, 5, axis=0), at, axis=0),
-     Type("i64", (2, 2)))  # fmt: skip
+case(
+    "gemm_of_small_weights",
+    lambda x: ops.gemm(x, small(5, 6, axis=0), num(5), trans_b=True),
+    f32(2, 6),
+)
+case(
+    "rows_of_small_table",
+    lambda at: ops.gather(small(6, 5, axis=0), at, axis=0),
+    Type("i64", (2, 2)),
+)

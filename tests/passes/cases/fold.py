@@ -10,7 +10,10 @@ from intaglio.ir import constant
 
 case("fold_constants", lambda x: ops.add(x, ops.exp(num(5))), VECTOR)
 case("shape_of_fixed", lambda x: ops.shape_of(ops.relu(x)), VECTOR)
-case("fold_weights",
-     lambda x: ops.mul(
-         x, ops.dequantize_linear(constant(np.arange(5, dtype=np.int8)), scalar(0.75))),
-     VECTOR)  # fmt: skip
+case(
+    "fold_weights",
+    lambda x: ops.mul(
+        x, ops.dequantize_linear(constant(np.arange(5, dtype=np.int8)), scalar(0.75))
+    ),
+    VECTOR,
+)

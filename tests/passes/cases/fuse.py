@@ -29,20 +29,23 @@ case("shift_into_conv", lambda x: ops.add(deconv(x), num(1, 3, 1, 1)), IMAGE)
 GEMM = {"alpha": 0.5, "beta": 2.0, "trans_b": True}
 case("gemm_as_matmul_and_add", lambda x: ops.gemm(x, num(7, 5), num(7), **GEMM), VECTOR)
 case("scale_into_matmul", lambda x: ops.mul(ops.matmul(x, num(5, 3)), num(3)), VECTOR)
-case("scale_over_shift",
-     lambda x: ops.mul(ops.add(ops.matmul(x, num(5, 3)), num(3)), num(3)), VECTOR)  # fmt: skip
+case(
+    "scale_over_shift", lambda x: ops.mul(ops.add(ops.matmul(x, num(5, 3)), num(3)), num(3)), VECTOR
+)
 case("scale_before_conv", lambda x: conv(ops.mul(x, num(4, 1, 1)), groups=2), IMAGE)
 case("shift_before_conv", lambda x: conv(ops.add(x, num(4, 1, 1)), groups=2, pad=(0,) * 4), IMAGE)
 PAD = {"before": (0, 0, 1, 0), "after": (0, 0, 2, 1)}
 case("pad_into_conv", lambda x: conv(ops.pad(x, **PAD)), IMAGE)
-case("pad_into_avg_pool",
-     lambda x: pool(ops.avg_pool, ops.pad(x, **PAD), count_include_pad=False), IMAGE)  # fmt: skip
+case(
+    "pad_into_avg_pool",
+    lambda x: pool(ops.avg_pool, ops.pad(x, **PAD), count_include_pad=False),
+    IMAGE,
+)
 case("pad_into_max_pool", lambda x: pool(ops.max_pool, ops.pad(x, **PAD, value=-INF), 1), IMAGE)
 LOWEST = float(np.finfo(np.float32).min)
 BORDER = {"before": (0, 0, 1, 1), "after": (0, 0, 1, 1)}
 case("pad_into_max_pool", lambda x: pool(ops.max_pool, ops.pad(ops.relu(x), **BORDER)), IMAGE)
-case("pad_into_max_pool",
-     lambda x: pool(ops.max_pool, ops.pad(x, **BORDER, value=LOWEST)), IMAGE)  # fmt: skip
+case("pad_into_max_pool", lambda x: pool(ops.max_pool, ops.pad(x, **BORDER, value=LOWEST)), IMAGE)
 case("subtract_as_add", lambda x: ops.sub(x, SHIFT), VECTOR)
 case("divide_as_multiply", lambda x: ops.div(x, num(5)), VECTOR)
 case("constants_meet", lambda x: ops.add(ops.add(x, num(5)), num(2, 5)), VECTOR)

@@ -31,10 +31,11 @@ case(
 )
 case(
     "slice_before_work",
-    lambda x: rows(ops.reshape(ops.expand(ops.exp(x), shape=(3, 64, 1024)), shape=(3, 64, 32, 32)),
-                   1, 9, 1),
+    lambda x: rows(
+        ops.reshape(ops.expand(ops.exp(x), shape=(3, 64, 1024)), shape=(3, 64, 32, 32)), 1, 9, 1
+    ),
     LONG,
-)  # fmt: skip
+)
 case(
     "slice_before_work",
     lambda x: rows(ops.pad(ops.exp(x), before=(0, 2), after=(0, 2)), 60, 64),
@@ -48,25 +49,24 @@ case(
 case("gather_before_work", lambda x: ops.gather(ops.exp(x), constant([7, 1, 30]), axis=0), LONG)
 case(
     "gather_before_work",
-    lambda x: ops.gather(ops.gather(num(9, 4096), ops.cast(x, dtype="i64"), axis=0),
-                         constant(np.int64(-1)), axis=1),
+    lambda x: ops.gather(
+        ops.gather(num(9, 4096), ops.cast(x, dtype="i64"), axis=0), constant(np.int64(-1)), axis=1
+    ),
     f32(2, 64),
-)  # fmt: skip
+)
 WIDE = f32(1, 64, 128)
 case(
     "slice_before_products",
     lambda x: rows(
         ops.add(ops.matmul(ops.layer_norm(x, num(128), num(128)), num(128, 256)), num(256)),
-        -1, 64, axis=1,
+        -1,
+        64,
+        axis=1,
     ),
     WIDE,
-)  # fmt: skip
-case("slice_before_products", lambda x: rows(ops.relu(conv(x, 32)), 4, 9, 1), f32(1, 8, 32, 32))
-case(
-    "slice_before_products",
-    lambda x: rows(conv(x, 32, groups=32), 4, 9, 1),
-    f32(1, 32, 32, 32),
 )
+case("slice_before_products", lambda x: rows(ops.relu(conv(x, 32)), 4, 9, 1), f32(1, 8, 32, 32))
+case("slice_before_products", lambda x: rows(conv(x, 32, groups=32), 4, 9, 1), f32(1, 32, 32, 32))
 HEADS = f32(1, 2, 64, 32)
 case(
     "slice_before_products",
@@ -95,11 +95,7 @@ case(
     lambda x: ops.sigmoid(ops.reshape(ops.transpose(conv(x), **TURN), shape=(2, -1))),
     IMAGE,
 )
-case(
-    "constant_meets_product",
-    lambda x: ops.mul(pool(ops.max_pool, conv(x)), num(6, 1, 1)),
-    IMAGE,
-)
+case("constant_meets_product", lambda x: ops.mul(pool(ops.max_pool, conv(x)), num(6, 1, 1)), IMAGE)
 case("constant_meets_product", lambda x: ops.add(ops.transpose(conv(x), **TURN), num(6)), IMAGE)
 case(
     "constant_meets_product",

@@ -51,21 +51,21 @@ case("hard_sigmoid", lambda x: ops.mul(RAMP(x), scalar(1 / 6)), VECTOR)
 case("hardswish", lambda x: ops.div(ops.mul(x, RAMP(x)), scalar(6)), VECTOR)
 case("hardswish", lambda x: ops.mul(ops.mul(x, RAMP(x)), scalar(1 / 6)), VECTOR)
 case("hardswish", lambda x: ops.mul(ops.mul(scalar(1 / 6), x), RAMP(x)), VECTOR)
-case("hardswish_of_hard_sigmoid",
-     lambda x: ops.mul(x, ops.hard_sigmoid(x, alpha=1 / 6, beta=0.5)), VECTOR)  # fmt: skip
+case(
+    "hardswish_of_hard_sigmoid",
+    lambda x: ops.mul(x, ops.hard_sigmoid(x, alpha=1 / 6, beta=0.5)),
+    VECTOR,
+)
 case("gelu", lambda x: ops.mul(ops.mul(x, ERF(x)), HALF), VECTOR)
 case("gelu", lambda x: ops.mul(x, ops.mul(ERF2(x), HALF)), VECTOR)
 case("gelu", lambda x: ops.mul(ERF(x), ops.mul(HALF, x)), VECTOR)
-case("gelu_tanh",
-     lambda x: ops.mul(ops.mul(x, HALF), tanh_arg(x, ops.pow(x, scalar(3)))), VECTOR)  # fmt: skip
+case("gelu_tanh", lambda x: ops.mul(ops.mul(x, HALF), tanh_arg(x, ops.pow(x, scalar(3)))), VECTOR)
 case(
     "gelu_tanh", lambda x: ops.mul(x, ops.mul(HALF, tanh_arg(x, ops.mul(x, ops.mul(x, x))))), VECTOR
 )
 case("norm_of_div", layer_norm, VECTOR)
 case("norm_of_div", lambda x: ops.div(x, spread(x, ops.mul(x, x))), VECTOR)
-case("norm_of_reciprocal",
-     lambda x: ops.mul(ops.reciprocal(spread(x, square(x))), x), VECTOR)  # fmt: skip
+case("norm_of_reciprocal", lambda x: ops.mul(ops.reciprocal(spread(x, square(x))), x), VECTOR)
 case("scale_into_layer_norm", lambda x: ops.mul(num(5), ops.layer_norm(x, axis=1)), VECTOR)
-case("shift_into_layer_norm",
-     lambda x: ops.add(ops.layer_norm(x, num(5), axis=1), num(5)), VECTOR)  # fmt: skip
+case("shift_into_layer_norm", lambda x: ops.add(ops.layer_norm(x, num(5), axis=1), num(5)), VECTOR)
 case("scale_into_rms_norm", lambda x: ops.mul(ops.rms_norm(x, axis=1), num(1, 5)), VECTOR)

@@ -83,29 +83,35 @@ case("elu", lambda x: ops.add(ops.relu(x), negative(expm1(x))), VECTOR)
 case("elu", lambda x: ops.add(ops.mul(expm1(negative(x)), scalar(0.3)), ops.relu(x)), VECTOR)
 for way in choose(lambda x: ops.mul(expm1(ops.div(x, scalar(0.7))), scalar(0.7))):
     case("celu", way, VECTOR)
-case("celu",
-     lambda x: ops.add(ops.relu(x), negative(ops.mul(expm1(ops.mul(x, scalar(2))), HALF))),
-     VECTOR)  # fmt: skip
+case(
+    "celu",
+    lambda x: ops.add(ops.relu(x), negative(ops.mul(expm1(ops.mul(x, scalar(2))), HALF))),
+    VECTOR,
+)
 case("selu", lambda x: ops.mul(ops.elu(x, alpha=1.6732), scalar(1.0507)), VECTOR)
 
 # ---- nothing around zero -------------------------------------------------------------------------
 case("hard_shrink", lambda x: ops.where(ZERO, x, ops.less_equal(ops.abs(x), HALF)), VECTOR)
 case("hard_shrink", lambda x: ops.where(x, ZERO, ops.greater(ops.abs(x), HALF)), VECTOR)
-case("hard_shrink",
-     lambda x: ops.where(x, ZERO, ops.logical_or(ops.greater(x, HALF), ops.less(x, scalar(-0.5)))),
-     VECTOR)  # fmt: skip
-case("soft_shrink",
-     lambda x: ops.mul(ops.sign(x), ops.relu(ops.sub(ops.abs(x), HALF))), VECTOR)  # fmt: skip
+case(
+    "hard_shrink",
+    lambda x: ops.where(x, ZERO, ops.logical_or(ops.greater(x, HALF), ops.less(x, scalar(-0.5)))),
+    VECTOR,
+)
+case("soft_shrink", lambda x: ops.mul(ops.sign(x), ops.relu(ops.sub(ops.abs(x), HALF))), VECTOR)
 
-case("soft_shrink_of_two",
-     lambda x: ops.add(ops.where(ops.sub(x, HALF), ZERO, ops.greater(x, HALF)),
-                       ops.where(ops.add(x, HALF), ZERO, ops.less(x, scalar(-0.5)))),
-     VECTOR)  # fmt: skip
+case(
+    "soft_shrink_of_two",
+    lambda x: ops.add(
+        ops.where(ops.sub(x, HALF), ZERO, ops.greater(x, HALF)),
+        ops.where(ops.add(x, HALF), ZERO, ops.less(x, scalar(-0.5))),
+    ),
+    VECTOR,
+)
 
 # ---- smooth ones ---------------------------------------------------------------------------------
 TWO, MANY = scalar(2), scalar(20)
-case("softplus_guarded",
-     lambda x: ops.where(x, ops.softplus(x), ops.greater(x, MANY)), VECTOR)  # fmt: skip
+case("softplus_guarded", lambda x: ops.where(x, ops.softplus(x), ops.greater(x, MANY)), VECTOR)
 
 
 def guarded(x: Value, back: Made) -> Value:
@@ -121,14 +127,12 @@ EXP = lambda x: ops.add(ONE, ops.exp(ops.neg(x)))  # noqa: E731
 case("sigmoid", lambda x: ops.div(ONE, EXP(x)), VECTOR)
 case("sigmoid", lambda x: ops.reciprocal(EXP(x)), VECTOR)
 case("swish_of_quotient", lambda x: ops.div(x, EXP(x)), VECTOR)
-case("swish_with_slope",
-     lambda x: ops.mul(x, ops.sigmoid(ops.mul(scalar(1.702), x))), VECTOR)  # fmt: skip
+case("swish_with_slope", lambda x: ops.mul(x, ops.sigmoid(ops.mul(scalar(1.702), x))), VECTOR)
 RAMP = lambda x: ops.clip(ops.add(x, scalar(2)), lo=0.0, hi=5.0)  # noqa: E731
 case("hard_sigmoid", lambda x: ops.div(RAMP(x), scalar(5)), VECTOR)
 LINE = lambda x: ops.add(ops.div(x, scalar(6)), HALF)  # noqa: E731
 case("hard_sigmoid", lambda x: ops.clip(LINE(x), lo=0.0, hi=1.0), VECTOR)
-case("hard_sigmoid",
-     lambda x: ops.clip(ops.mul(ops.add(x, TWO), HALF), lo=0.0, hi=1.0), VECTOR)  # fmt: skip
+case("hard_sigmoid", lambda x: ops.clip(ops.mul(ops.add(x, TWO), HALF), lo=0.0, hi=1.0), VECTOR)
 RELU6 = lambda x: ops.clip(ops.add(x, scalar(3)), lo=0.0, hi=6.0)  # noqa: E731
 case("hardswish", lambda x: ops.mul(ops.div(x, scalar(6)), RELU6(x)), VECTOR)
 ERF = lambda x: ops.erf(ops.mul(x, scalar(math.sqrt(0.5))))  # noqa: E731

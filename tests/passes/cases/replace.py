@@ -29,8 +29,13 @@ def deconv(x: Value, k: int = 3, groups: int = 1, m: int = 3, **attrs: Any) -> V
 
 def resized(x: Value, by: int, **attrs: Any) -> Value:
     axes = tuple(range(2, x.type.rank))
-    made: Value = ops.resize(x, axes=axes, shape=tuple(x.shape[a] * by for a in axes),
-                             scales=(float(by),) * len(axes), **attrs)  # fmt: skip
+    made: Value = ops.resize(
+        x,
+        axes=axes,
+        shape=tuple(x.shape[a] * by for a in axes),
+        scales=(float(by),) * len(axes),
+        **attrs,
+    )
     return made
 
 
@@ -56,9 +61,11 @@ case("widen_groups", lambda x: conv(x, m=6, groups=2), IMAGE)
 case("join_groups", lambda x: conv(x, m=12, groups=4), f32(2, 8, 6, 6))
 case("depthwise_without_multiplier", lambda x: conv(x, m=12, groups=4), IMAGE)
 case("split_kernel", lambda x: conv(x, k=13, pad=(6,) * 4), LARGE)
-case("split_kernel",
-     lambda x: conv(x, k=12, pad=(0, 3, 2, 7), stride=(2, 3), dilation=(1, 2), groups=2),
-     f32(2, 4, 17, 29))  # fmt: skip
+case(
+    "split_kernel",
+    lambda x: conv(x, k=12, pad=(0, 3, 2, 7), stride=(2, 3), dilation=(1, 2), groups=2),
+    f32(2, 4, 17, 29),
+)
 case("split_kernel", lambda x: conv(x, k=25, pad=(24,) * 4), IMAGE)
 case("fit_kernel", lambda x: conv(x, k=2, pad=(1, 0, 0, 1), stride=(2, 1)), IMAGE)
 case("stride_as_depth", lambda x: conv(x, k=8, pad=(0,) * 4, stride=(8, 8)), LARGE)
@@ -72,41 +79,67 @@ case("dilation_as_batch", lambda x: conv(x, dilation=(2, 2), pad=(2,) * 4), LARG
 case("dilation_as_batch", lambda x: conv(x, dilation=(3, 1), pad=(0, 1, 2, 3), groups=2), LARGE)
 case("pad_apart", lambda x: conv(x), IMAGE)
 case("pad_apart", lambda x: ops.max_pool(x, kernel=(2, 2), **window(pad=(1, 0, 0, 1))), IMAGE)
-case("pad_apart", lambda x: ops.avg_pool(x, kernel=(2, 2), count_include_pad=True,
-                                         **window(pad=(1, 0, 0, 1))), IMAGE)  # fmt: skip
+case(
+    "pad_apart",
+    lambda x: ops.avg_pool(x, kernel=(2, 2), count_include_pad=True, **window(pad=(1, 0, 0, 1))),
+    IMAGE,
+)
 case("batch_norm_as_depthwise_conv", lambda x: BN(x, 4), IMAGE)
 
 # ---- pools ---------------------------------------------------------------------------------------
 case("cascade_max_pool", lambda x: ops.max_pool(x, kernel=(9, 12), **window(stride=(1, 6))), LARGE)
 case("cascade_max_pool", lambda x: ops.max_pool(x, kernel=(13, 17), **window(pad=(6,) * 4)), LARGE)
-case("cascade_max_pool",
-     lambda x: ops.max_pool(x, kernel=(16, 3), **window(pad=(12, 0, 9, 1))), LARGE)  # fmt: skip
-case("separate_max_pool", lambda x: ops.max_pool(x, kernel=(5, 6), **window(pad=(2, 1, 0, 3),
- stride=(2, 1))), IMAGE)  # fmt: skip
+case(
+    "cascade_max_pool",
+    lambda x: ops.max_pool(x, kernel=(16, 3), **window(pad=(12, 0, 9, 1))),
+    LARGE,
+)
+case(
+    "separate_max_pool",
+    lambda x: ops.max_pool(x, kernel=(5, 6), **window(pad=(2, 1, 0, 3), stride=(2, 1))),
+    IMAGE,
+)
 case("cascade_avg_pool", lambda x: ops.avg_pool(x, kernel=(12, 16), **window(stride=(4, 4))), LARGE)
-case("cascade_avg_pool",
-     lambda x: ops.avg_pool(x, kernel=(16, 2), count_include_pad=True,
-                            **window(stride=(16, 2), pad=(3, 1, 0, 0))), LARGE)  # fmt: skip
+case(
+    "cascade_avg_pool",
+    lambda x: ops.avg_pool(
+        x, kernel=(16, 2), count_include_pad=True, **window(stride=(16, 2), pad=(3, 1, 0, 0))
+    ),
+    LARGE,
+)
 case("global_pool_in_steps", lambda x: ops.avg_pool(x, kernel=(17, 19), **window()), LARGE)
 case(
     "global_pool_in_steps", lambda x: ops.avg_pool(x, kernel=(5, 40), **window()), f32(1, 2, 5, 40)
 )
 case("split_avg_pool", lambda x: ops.avg_pool(x, kernel=(9, 11), **window()), LARGE)
-case("split_avg_pool",
-     lambda x: ops.avg_pool(x, kernel=(17, 3), count_include_pad=True,
-                            **window(pad=(8, 1, 8, 1), stride=(3, 2))), LARGE)  # fmt: skip
+case(
+    "split_avg_pool",
+    lambda x: ops.avg_pool(
+        x, kernel=(17, 3), count_include_pad=True, **window(pad=(8, 1, 8, 1), stride=(3, 2))
+    ),
+    LARGE,
+)
 case("count_padding", lambda x: ops.avg_pool(x, kernel=(3, 2), **window(pad=(1, 1, 2, 0))), IMAGE)
 AVERAGE = {"kernel": (3, 2), **window(stride=(2, 1))}
 case("avg_pool_as_depthwise_conv", lambda x: ops.avg_pool(x, **AVERAGE), IMAGE)
-case("avg_pool_as_depthwise_conv",
-     lambda x: ops.avg_pool(x, **{**AVERAGE, "pad": (1, 0, 1, 1)}), IMAGE)  # fmt: skip
-case("lp_pool_as_avg_pool",
-     lambda x: ops.lp_pool(x, kernel=(3, 2), p=2, **window(pad=(1, 0, 1, 1))), IMAGE)  # fmt: skip
+case(
+    "avg_pool_as_depthwise_conv",
+    lambda x: ops.avg_pool(x, **{**AVERAGE, "pad": (1, 0, 1, 1)}),
+    IMAGE,
+)
+case(
+    "lp_pool_as_avg_pool",
+    lambda x: ops.lp_pool(x, kernel=(3, 2), p=2, **window(pad=(1, 0, 1, 1))),
+    IMAGE,
+)
 case("reduction_as_pool", lambda x: ops.reduce_mean(x, axes=(2, 3), keepdims=False), IMAGE)
 case("reduction_as_pool", lambda x: ops.reduce_max(x, axes=(1,)), IMAGE)
 case("reduction_as_pool", lambda x: ops.reduce_sum(x, axes=(0, 2)), IMAGE)
-case("reduction_as_pool", lambda x: ops.reduce_min(x, axes=(1, 3), keepdims=False),
-     f32(2, 3, 1, 4, 5))  # fmt: skip
+case(
+    "reduction_as_pool",
+    lambda x: ops.reduce_min(x, axes=(1, 3), keepdims=False),
+    f32(2, 3, 1, 4, 5),
+)
 
 # ---- enlarging -----------------------------------------------------------------------------------
 for name in ("conv_transpose_as_conv", "conv_transpose_as_depth_to_space"):
@@ -115,20 +148,38 @@ for name in ("conv_transpose_as_conv", "conv_transpose_as_depth_to_space"):
     case(name, lambda x: deconv(x, 5, 2, pad=(1, 2, 0, 3)), IMAGE)
     case(name, lambda x: deconv(x, 1, pad=(2, 0, 1, 1)), IMAGE)
 case("conv_transpose_as_conv", lambda x: deconv(x, 3, dilation=(2,)), LINE)
-case("conv_transpose_as_resize",
-     lambda x: ops.conv_transpose(x, constant(np.ones((4, 1, 2, 3), np.float32)), groups=4,
-                                  **window(stride=(2, 3)), output_pad=(0, 0)), IMAGE)  # fmt: skip
-case("conv_transpose_as_resize",
-     lambda x: ops.conv_transpose(x, constant(np.full((4, 1, 2), 0.5, np.float32)), num(4),
-                                  groups=4, **window(1, stride=(2,)), output_pad=(0,)),
-     LINE)  # fmt: skip
+case(
+    "conv_transpose_as_resize",
+    lambda x: ops.conv_transpose(
+        x,
+        constant(np.ones((4, 1, 2, 3), np.float32)),
+        groups=4,
+        **window(stride=(2, 3)),
+        output_pad=(0, 0),
+    ),
+    IMAGE,
+)
+case(
+    "conv_transpose_as_resize",
+    lambda x: ops.conv_transpose(
+        x,
+        constant(np.full((4, 1, 2), 0.5, np.float32)),
+        num(4),
+        groups=4,
+        **window(1, stride=(2,)),
+        output_pad=(0,),
+    ),
+    LINE,
+)
 case("resize_as_conv_transpose", lambda x: resized(x, 2, mode="linear"), IMAGE)
 case("resize_as_conv_transpose", lambda x: resized(x, 3, mode="nearest"), IMAGE)
 case("resize_as_conv_transpose", lambda x: resized(x, 3, mode="linear"), LINE)
 case("resize_as_conv_transpose", lambda x: resized(x, 2, mode="cubic"), IMAGE)
-case("resize_as_conv_transpose",
-     lambda x: resized(x, 4, mode="linear", coordinate_transformation_mode="asymmetric"),
-     f32(1, 2, 2, 1))  # fmt: skip
+case(
+    "resize_as_conv_transpose",
+    lambda x: resized(x, 4, mode="linear", coordinate_transformation_mode="asymmetric"),
+    f32(1, 2, 2, 1),
+)
 
 # ---- axes ----------------------------------------------------------------------------------------
 case("line_as_image", lambda x: conv(x, groups=2), LINE)
@@ -141,15 +192,20 @@ case("image_as_line", lambda x: conv(x, k=5, pad=(2,) * 4, groups=2), f32(2, 4, 
 case("image_as_line", lambda x: ops.avg_pool(x, kernel=(1, 3), **window()), ROW)
 VOLUME = f32(2, 4, 5, 6, 7)
 case("volume_as_images", lambda x: conv(x, pad=(0,) * 6, bias=False), VOLUME)
-case("volume_as_images",
-     lambda x: conv(x, groups=2, pad=(1, 0, 2, 2, 1, 1), stride=(2, 1, 2), dilation=(1, 2, 1)),
-     VOLUME)  # fmt: skip
+case(
+    "volume_as_images",
+    lambda x: conv(x, groups=2, pad=(1, 0, 2, 2, 1, 1), stride=(2, 1, 2), dilation=(1, 2, 1)),
+    VOLUME,
+)
 case("fewer_axes", lambda x: ops.mul(x, num(4, 1, 6, 7)), VOLUME)
 case("fewer_axes", ops.relu, VOLUME)
 case("fewer_axes", lambda x: ops.softmax(x, axis=-2), VOLUME)
 case("fewer_axes", lambda x: ops.concat(x, x, axis=2), VOLUME)
-case("fewer_axes", lambda x: ops.slice_(x, start=(0, 1, -3, 0, 0), stop=(2, 3, 99, 6, 7),
-                                        step=(1, 1, 2, 1, 1)), VOLUME)  # fmt: skip
+case(
+    "fewer_axes",
+    lambda x: ops.slice_(x, start=(0, 1, -3, 0, 0), stop=(2, 3, 99, 6, 7), step=(1, 1, 2, 1, 1)),
+    VOLUME,
+)
 case("fewer_axes", lambda x: ops.pad(x, before=(0, 1, 0, 0, 0), after=(0, 0, 0, 2, 0)), VOLUME)
 case("fewer_axes", lambda x: ops.tile(x, repeats=(1, 1, 2, 1, 1)), VOLUME)
 case("fewer_axes", lambda x: ops.expand(x, shape=(2, 3, 4, 3, 2)), f32(3, 1, 3, 2))
@@ -176,9 +232,11 @@ STEPS = {"start": (0, 0, 1, 5), "stop": (2, 3, 99, 6), "step": (1, 1, 2, 2)}
 for name in ("strided_slice_as_reshape", "strided_slice_as_gather", "strided_slice_as_pool"):
     case(name, lambda x: ops.slice_(x, **{**STEPS, "start": (0, 0, 1, 2)}), IMAGE)
     case(name, lambda x: ops.slice_(x, **{**STEPS, "step": (1, 1, 3, 1)}), IMAGE)
-case("strided_slice_as_gather",
-     lambda x: ops.slice_(x, start=(0, 0, -1, 4), stop=(2, 4, -99, 0), step=(1, 1, -1, -2)),
-     IMAGE)  # fmt: skip
+case(
+    "strided_slice_as_gather",
+    lambda x: ops.slice_(x, start=(0, 0, -1, 4), stop=(2, 4, -99, 0), step=(1, 1, -1, -2)),
+    IMAGE,
+)
 case("repeat_as_concat", lambda x: ops.tile(x, repeats=(2, 1, 3, 1)), IMAGE)
 case("repeat_as_concat", lambda x: ops.expand(x, shape=(2, 1, 3, 5)), f32(2, 1, 1))
 

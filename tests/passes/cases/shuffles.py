@@ -25,11 +25,9 @@ for perm, split in (
     ((0, 1, 4, 2, 5, 3), (2, 2, 2, 2, 3, 5)),
     ((0, 3, 4, 1, 5, 2), (2, 2, 2, 2, 3, 5)),
 ):
-    case("blocks_of_pixels",
-         lambda x, s=split, p=perm: turned(x, s, p, 2, 2, 6, 10), WIDE)  # fmt: skip
+    case("blocks_of_pixels", lambda x, s=split, p=perm: turned(x, s, p, 2, 2, 6, 10), WIDE)
 for perm in ((0, 1, 3, 5, 2, 4), (0, 3, 5, 1, 2, 4)):
-    case("blocks_of_pixels",
-         lambda x, p=perm: turned(x, (2, 4, 3, 2, 3, 2), p, 2, 16, 3, 3), IMAGE)  # fmt: skip
+    case("blocks_of_pixels", lambda x, p=perm: turned(x, (2, 4, 3, 2, 3, 2), p, 2, 16, 3, 3), IMAGE)
 
 # ---- every second pixel --------------------------------------------------------------------------
 YOLO = ((0, 0), (1, 0), (0, 1), (1, 1))
@@ -63,24 +61,38 @@ def expanded(x: Value, one: tuple[int, ...], many: tuple[int, ...], *shape: int)
     return made
 
 
-case("upsample_of_expand",
-     lambda x: expanded(x, (2, 4, 6, 1, 6, 1), (2, 4, 6, 2, 6, 3), 2, 4, 12, 18),
-     IMAGE)  # fmt: skip
-case("upsample_of_expand",
-     lambda x: expanded(x, (2, 4, 6, 1, 6), (2, 4, 6, 2, 6), 2, 4, 12, 6, 1), IMAGE)  # fmt: skip
+case(
+    "upsample_of_expand",
+    lambda x: expanded(x, (2, 4, 6, 1, 6, 1), (2, 4, 6, 2, 6, 3), 2, 4, 12, 18),
+    IMAGE,
+)
+case(
+    "upsample_of_expand",
+    lambda x: expanded(x, (2, 4, 6, 1, 6), (2, 4, 6, 2, 6), 2, 4, 12, 6, 1),
+    IMAGE,
+)
 TWICE = constant(np.repeat(np.arange(6), 2))
 case("upsample_of_gather", lambda x: ops.gather(x, TWICE, axis=2), IMAGE)
 case("upsample_of_gather", lambda x: ops.gather(x, TWICE, axis=-1), IMAGE)
 COPY = {"pad": (0,) * 4, "output_pad": (0, 0), "dilation": (1, 1)}
 ONES = constant(np.ones((4, 1, 2, 3), np.float32))
-case("upsample_of_deconv",
-     lambda x: ops.conv_transpose(x, ONES, stride=(2, 3), groups=4, **COPY), IMAGE)  # fmt: skip
+case(
+    "upsample_of_deconv",
+    lambda x: ops.conv_transpose(x, ONES, stride=(2, 3), groups=4, **COPY),
+    IMAGE,
+)
 
 
 def repeated(x: Value, axis: int, times: int) -> Value:
-    made: Value = ops.resize(x, axes=(axis,), shape=(x.shape[axis] * times,),
-                             scales=(float(times),), mode="nearest", nearest_mode="floor",
-                             coordinate_transformation_mode="asymmetric")  # fmt: skip
+    made: Value = ops.resize(
+        x,
+        axes=(axis,),
+        shape=(x.shape[axis] * times,),
+        scales=(float(times),),
+        mode="nearest",
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )
     return made
 
 
@@ -89,11 +101,18 @@ case("upsample_of_upsample", lambda x: repeated(repeated(x, 2, 2), 2, 3), IMAGE)
 
 # ---- into weights --------------------------------------------------------------------------------
 for mode in ("DCR", "CRD"):
-    case("blocks_into_conv",
-         lambda x, m=mode: conv(ops.space_to_depth(x, blocksize=2, mode=m), stride=(2, 1),
-                                pad=(1, 0, 1, 2)), IMAGE)  # fmt: skip
+    case(
+        "blocks_into_conv",
+        lambda x, m=mode: conv(
+            ops.space_to_depth(x, blocksize=2, mode=m), stride=(2, 1), pad=(1, 0, 1, 2)
+        ),
+        IMAGE,
+    )
 ORDER = constant(np.array([2, 0, 3, 1]))
 case("channel_order_into_conv", lambda x: conv(ops.gather(x, ORDER, axis=1)), IMAGE)
-case("channel_order_into_conv",
-     lambda x: conv(ops.gather(x, np.array([2, 0, 3, 1, 1, 2]), axis=1)), IMAGE)  # fmt: skip
+case(
+    "channel_order_into_conv",
+    lambda x: conv(ops.gather(x, np.array([2, 0, 3, 1, 1, 2]), axis=1)),
+    IMAGE,
+)
 case("channel_order_into_conv", lambda x: conv(ops.channel_shuffle(x, groups=2)), IMAGE)

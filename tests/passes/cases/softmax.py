@@ -52,8 +52,7 @@ case("softmax", lambda x: by_reciprocal(shifted(x)), VECTOR)
 case("log_of_softmax", lambda x: ops.log(ops.softmax(x, axis=1)), IMAGE)
 case("log_softmax", lambda x: log_softmax(shifted(x)), VECTOR)
 case("log_softmax", log_softmax, VECTOR)
-case("log_softmax_of_log_sum_exp",
-     lambda x: ops.sub(x, ops.reduce_log_sum_exp(x, **AXIS)), VECTOR)  # fmt: skip
+case("log_softmax_of_log_sum_exp", lambda x: ops.sub(x, ops.reduce_log_sum_exp(x, **AXIS)), VECTOR)
 case("log_sum_exp", log_sum_exp, VECTOR)
 
 # ---- one at the largest --------------------------------------------------------------------------
@@ -70,31 +69,41 @@ case("hardmax_of_one_hot", lambda x: one_hot(x, np.float32), VECTOR)
 case("hardmax_of_one_hot", lambda x: one_hot(x, np.int64), VECTOR)
 case("hardmax_of_one_hot", lambda x: ops.cast(one_hot(x, np.int64), dtype="f32"), VECTOR)
 COUNT = constant(np.arange(5))
-case("hardmax_of_equal",
-     lambda x: ops.cast(ops.equal(ops.argmax(x, axis=1, keepdims=True), COUNT), dtype="f32"),
-     VECTOR)  # fmt: skip
+case(
+    "hardmax_of_equal",
+    lambda x: ops.cast(ops.equal(ops.argmax(x, axis=1, keepdims=True), COUNT), dtype="f32"),
+    VECTOR,
+)
 FLAT = lambda x: ops.reshape(ops.argmax(x, **TOP), shape=(2, 1))  # noqa: E731
 case("hardmax_of_equal", lambda x: ops.cast(ops.equal(COUNT, FLAT(x)), dtype="i64"), VECTOR)
 
 # ---- norms as sums -------------------------------------------------------------------------------
 case("l2_of_sum", lambda x: ops.sqrt(ops.reduce_sum(ops.mul(x, x), **AXIS)), VECTOR)
-case("l2_of_sum",
-     lambda x: ops.sqrt(ops.reduce_sum(ops.pow(x, scalar(2)), axes=(0,), keepdims=False)),
-     VECTOR)  # fmt: skip
+case(
+    "l2_of_sum",
+    lambda x: ops.sqrt(ops.reduce_sum(ops.pow(x, scalar(2)), axes=(0,), keepdims=False)),
+    VECTOR,
+)
 case("l1_of_sum", lambda x: ops.reduce_sum(ops.abs(x), **AXIS), VECTOR)
 
 # ---- whole images --------------------------------------------------------------------------------
 MEAN = ops.reduce_mean
 for keep, then in ((True, (2,)), (False, (2,)), (False, (0, 2))):
-    case("reduce_of_reduce",
-         lambda x, k=keep, t=then: MEAN(MEAN(x, axes=(3,), keepdims=k), axes=t, keepdims=k),
-         IMAGE)  # fmt: skip
-case("reduce_of_flattened",
-     lambda x: MEAN(ops.reshape(x, shape=(2, 4, 36)), axes=(2,), keepdims=False),
-     IMAGE)  # fmt: skip
-case("reduce_of_flattened",
-     lambda x: ops.reduce_max(ops.reshape(x, shape=(8, 6, 6)), axes=(1, 2), keepdims=True),
-     IMAGE)  # fmt: skip
+    case(
+        "reduce_of_reduce",
+        lambda x, k=keep, t=then: MEAN(MEAN(x, axes=(3,), keepdims=k), axes=t, keepdims=k),
+        IMAGE,
+    )
+case(
+    "reduce_of_flattened",
+    lambda x: MEAN(ops.reshape(x, shape=(2, 4, 36)), axes=(2,), keepdims=False),
+    IMAGE,
+)
+case(
+    "reduce_of_flattened",
+    lambda x: ops.reduce_max(ops.reshape(x, shape=(8, 6, 6)), axes=(1, 2), keepdims=True),
+    IMAGE,
+)
 WHOLE = {"kernel": (6, 6), "stride": (6, 6), "pad": (0,) * 4, "dilation": (1, 1)}
 case("pool_of_everything", lambda x: ops.avg_pool(x, **WHOLE), IMAGE)
 case("pool_of_everything", lambda x: ops.max_pool(x, **WHOLE), IMAGE)

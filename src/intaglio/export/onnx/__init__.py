@@ -14,10 +14,7 @@ ALIGNMENT = 4096  # of tensors in an external file, so that they can be mapped
 
 
 def to_onnx(
-    graph: Graph,
-    opset: int | None = None,
-    ir_version: int | None = None,
-    contrib: bool = False,
+    graph: Graph, opset: int | None = None, ir_version: int | None = None, contrib: bool = False
 ) -> Any:
     """The graph as an ONNX ModelProto.
 

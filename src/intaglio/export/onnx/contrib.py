@@ -51,9 +51,19 @@ def _activation(node: Node) -> dict[str, Any]:
 
 # ---- convolution and product with what follows them ----------------------------------------------
 @own("FusedConv")
-def fused_conv(x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, stride: Ints,
-               pad: Ints, dilation: Ints, groups: int, activation: str = "",
-               activation_params: tuple[float, ...] = ()) -> Value:  # fmt: skip
+def fused_conv(
+    x: Value,
+    w: Value,
+    b: Value | None = None,
+    z: Value | None = None,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int,
+    activation: str = "",
+    activation_params: tuple[float, ...] = (),
+) -> Value:
     """act(conv(x, w, b) + z)"""
     v = ops.conv(x, w, b, stride=stride, pad=pad, dilation=dilation, groups=groups)
     return _activated(v if z is None else ops.add(v, z), activation, activation_params)
@@ -99,9 +109,18 @@ def activation_into_fused_conv(
 
 
 @own("FusedGemm")
-def fused_gemm(x: Value, y: Value, z: Value | None = None, *, alpha: float, beta: float,
-               trans_a: bool, trans_b: bool, activation: str,
-               activation_params: tuple[float, ...]) -> Value:  # fmt: skip
+def fused_gemm(
+    x: Value,
+    y: Value,
+    z: Value | None = None,
+    *,
+    alpha: float,
+    beta: float,
+    trans_a: bool,
+    trans_b: bool,
+    activation: str,
+    activation_params: tuple[float, ...],
+) -> Value:
     """act(alpha * x @ y + beta * z)"""
     v = ops.gemm(x, y, z, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b)
     return _activated(v, activation, activation_params)
@@ -111,9 +130,17 @@ def fused_gemm(x: Value, y: Value, z: Value | None = None, *, alpha: float, beta
 def write_fused_gemm(n: Node) -> Onnx:
     a = n.attrs
     params = dict(zip(("activation_alpha", "activation_beta"), a["activation_params"]))  # noqa: B905
-    return make("FusedGemm", *n.inputs, domain=DOMAIN, alpha=a["alpha"], beta=a["beta"],
-                transA=a["trans_a"], transB=a["trans_b"], activation=a["activation"],
-                **params)  # fmt: skip
+    return make(
+        "FusedGemm",
+        *n.inputs,
+        domain=DOMAIN,
+        alpha=a["alpha"],
+        beta=a["beta"],
+        transA=a["trans_a"],
+        transB=a["trans_b"],
+        activation=a["activation"],
+        **params,
+    )
 
 
 @rule(P.op(GEMM, P.gemm(x, y, b) @ "gemm"))
@@ -126,8 +153,9 @@ def activation_into_gemm(x: Value, y: Value, b: Value | None, gemm: Node, node: 
 
 # ---- batched products ----------------------------------------------------------------------------
 @own("FusedMatMul")
-def fused_matmul(x: Value, y: Value, *, alpha: float = 1.0, trans_a: bool = False,
-                 trans_b: bool = False) -> Value:  # fmt: skip
+def fused_matmul(
+    x: Value, y: Value, *, alpha: float = 1.0, trans_a: bool = False, trans_b: bool = False
+) -> Value:
     """alpha * x @ y, the last two axes of either swapped first if asked"""
     v: Value = ops.matmul(_swapped(x) if trans_a else x, _swapped(y) if trans_b else y)
     return v if alpha == 1 else ops.mul(v, constant(alpha, dtype=x.dtype))
@@ -142,8 +170,14 @@ def _swapped(v: Value) -> Value:
 @writes("onnx.FusedMatMul")
 def write_fused_matmul(n: Node) -> Onnx:
     a = n.attrs
-    return make("FusedMatMul", *n.inputs, domain=DOMAIN, alpha=a["alpha"], transA=a["trans_a"],
-                transB=a["trans_b"])  # fmt: skip
+    return make(
+        "FusedMatMul",
+        *n.inputs,
+        domain=DOMAIN,
+        alpha=a["alpha"],
+        transA=a["trans_a"],
+        transB=a["trans_b"],
+    )
 
 
 PRODUCT = ("matmul", "onnx.FusedMatMul")
@@ -228,8 +262,15 @@ def bias_into_gelu(x: Value, c: Value, node: Node) -> Any:
 
 # ---- norms after sums ----------------------------------------------------------------------------
 @own("SkipLayerNormalization")
-def skip_layer_norm(x: Value, skip: Value, scale: Value, shift: Value | None = None,
-                    bias: Value | None = None, *, epsilon: float) -> list[Value]:  # fmt: skip
+def skip_layer_norm(
+    x: Value,
+    skip: Value,
+    scale: Value,
+    shift: Value | None = None,
+    bias: Value | None = None,
+    *,
+    epsilon: float,
+) -> list[Value]:
     """layer_norm(x + skip + bias), and the sum"""
     total = ops.add(x, skip)
     total = total if bias is None else ops.add(total, bias)
@@ -237,8 +278,9 @@ def skip_layer_norm(x: Value, skip: Value, scale: Value, shift: Value | None = N
 
 
 @own("SkipSimplifiedLayerNormalization")
-def skip_rms_norm(x: Value, skip: Value, scale: Value, bias: Value | None = None, *,
-                  epsilon: float) -> list[Value]:  # fmt: skip
+def skip_rms_norm(
+    x: Value, skip: Value, scale: Value, bias: Value | None = None, *, epsilon: float
+) -> list[Value]:
     """rms_norm(x + skip + bias), and the sum"""
     total = ops.add(x, skip)
     total = total if bias is None else ops.add(total, bias)

@@ -23,16 +23,25 @@ def _stored(v: Value, scale: Value, zero: Value) -> Value:
 
 
 def _binary(op: Any) -> Any:
-    def build(a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-              y_scale: Value, y_zero: Value) -> Value:  # fmt: skip
+    def build(
+        a: Value,
+        a_scale: Value,
+        a_zero: Value,
+        b: Value,
+        b_scale: Value,
+        b_zero: Value,
+        y_scale: Value,
+        y_zero: Value,
+    ) -> Value:
         return _stored(op(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), y_scale, y_zero)
 
     return build
 
 
 def _unary(op: Any) -> Any:
-    def build(a: Value, a_scale: Value, a_zero: Value, y_scale: Value, y_zero: Value,
-              **attrs: Any) -> Value:  # fmt: skip
+    def build(
+        a: Value, a_scale: Value, a_zero: Value, y_scale: Value, y_zero: Value, **attrs: Any
+    ) -> Value:
         return _stored(op(_real(a, a_scale, a_zero), **attrs), y_scale, y_zero)
 
     return build

@@ -157,8 +157,14 @@ def _dtype(x: Operand) -> str:
 
 
 @functools.cache
-def _has(op_type: str, domain: str, opset: int, attrs: frozenset[str], reads: tuple[str, ...],
-         makes: tuple[str, ...]) -> bool:  # fmt: skip
+def _has(
+    op_type: str,
+    domain: str,
+    opset: int,
+    attrs: frozenset[str],
+    reads: tuple[str, ...],
+    makes: tuple[str, ...],
+) -> bool:
     if domain:
         return True  # onnx has schemas of the standard's own operators only
     schema = find_schema(op_type, opset, domain)

@@ -41,8 +41,11 @@ def non_max_suppression(n: Node) -> Onnx:
     boxes, scores = n.inputs
     a, lowest = n.attrs, n.attrs["score_threshold"]
     return make(
-        "NonMaxSuppression", boxes, scores, [a["max_output"]],
+        "NonMaxSuppression",
+        boxes,
+        scores,
+        [a["max_output"]],
         np.array([a["iou_threshold"]], np.float32),
         np.array([lowest], np.float32) if lowest > -math.inf else None,
         center_point_box=a["center_point_box"],
-    )  # fmt: skip
+    )

@@ -38,8 +38,14 @@ def reduce(n: Node) -> Forms:
 @writes("gemm")
 def gemm(n: Node) -> Onnx:
     a = n.attrs
-    return make("Gemm", *n.inputs, alpha=a["alpha"], beta=a["beta"], transA=a["trans_a"],
-                transB=a["trans_b"])  # fmt: skip
+    return make(
+        "Gemm",
+        *n.inputs,
+        alpha=a["alpha"],
+        beta=a["beta"],
+        transA=a["trans_a"],
+        transB=a["trans_b"],
+    )
 
 
 @writes("dft")

@@ -86,9 +86,12 @@ def rotary_embedding(n: Node) -> Forms:
         return ()
     turned = 2 * cos.shape[-1]
     return make(
-        "RotaryEmbedding", x, *angles, interleaved=n.attrs["interleaved"],
+        "RotaryEmbedding",
+        x,
+        *angles,
+        interleaved=n.attrs["interleaved"],
         rotary_embedding_dim=turned if turned < x.shape[3] else None,
-    )  # fmt: skip
+    )
 
 
 def _angles(v: Value, want: tuple[int, ...]) -> Any:

@@ -75,8 +75,17 @@ def write_split(n: Node) -> Onnx:
 
 
 @own("Attention")
-def attention(q: Value, k: Value, v: Value, mask: Value | None = None, *, heads: int,
-              kv_heads: int, scale: float, softcap: float) -> Value:  # fmt: skip
+def attention(
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    *,
+    heads: int,
+    kv_heads: int,
+    scale: float,
+    softcap: float,
+) -> Value:
     """Attention over heads that lie side by side: [batch, length, heads * size] in and out."""
     parts = [_apart(x, n) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads))]
     y = ops.attention(*parts, mask, scale=scale, softcap=softcap)
@@ -96,6 +105,10 @@ def _apart(x: Value, heads: int) -> Value:
 def write_attention(n: Node) -> Onnx:
     a = n.attrs
     return make(
-        "Attention", *n.inputs, q_num_heads=a["heads"], kv_num_heads=a["kv_heads"],
-        scale=a["scale"], softcap=a["softcap"] or None,
-    )  # fmt: skip
+        "Attention",
+        *n.inputs,
+        q_num_heads=a["heads"],
+        kv_num_heads=a["kv_heads"],
+        scale=a["scale"],
+        softcap=a["softcap"] or None,
+    )

@@ -55,19 +55,54 @@ def _usual(functions: tuple[str, ...], w: Value) -> dict[str, Any]:
 
 
 @rule(P.dynamic_lstm(x, w, ws, r, rs, bias, h, c))
-def lstm_in_floats(node: Node, x: Value, w: Value, ws: Value, r: Value, rs: Value,
-                   bias: Value | None, h: Value | None, c: Value | None) -> Any:  # fmt: skip
+def lstm_in_floats(
+    node: Node,
+    x: Value,
+    w: Value,
+    ws: Value,
+    r: Value,
+    rs: Value,
+    bias: Value | None,
+    h: Value | None,
+    c: Value | None,
+) -> Any:
     """ONNX has no LSTM that quantises what it reads: it gets the stored weights and floats"""
-    return ops.lstm(x, _weights(w, ws), _weights(r, rs), bias, None, h, c, **node.attrs,
-                    **_usual(("Sigmoid", "Tanh", "Tanh"), w))  # fmt: skip
+    return ops.lstm(
+        x,
+        _weights(w, ws),
+        _weights(r, rs),
+        bias,
+        None,
+        h,
+        c,
+        **node.attrs,
+        **_usual(("Sigmoid", "Tanh", "Tanh"), w),
+    )
 
 
 @rule(P.dynamic_gru(x, w, ws, r, rs, bias, h))
-def gru_in_floats(node: Node, x: Value, w: Value, ws: Value, r: Value, rs: Value,
-                  bias: Value | None, h: Value | None) -> Any:  # fmt: skip
+def gru_in_floats(
+    node: Node,
+    x: Value,
+    w: Value,
+    ws: Value,
+    r: Value,
+    rs: Value,
+    bias: Value | None,
+    h: Value | None,
+) -> Any:
     """ONNX has no GRU that quantises what it reads: it gets the stored weights and floats"""
-    return ops.gru(x, _weights(w, ws), _weights(r, rs), bias, None, h, linear_before_reset=True,
-                   **node.attrs, **_usual(("Sigmoid", "Tanh"), w))  # fmt: skip
+    return ops.gru(
+        x,
+        _weights(w, ws),
+        _weights(r, rs),
+        bias,
+        None,
+        h,
+        linear_before_reset=True,
+        **node.attrs,
+        **_usual(("Sigmoid", "Tanh"), w),
+    )
 
 
 IN_FLOATS: tuple[Rule, ...] = (pair_in_floats, mean_in_floats, lstm_in_floats, gru_in_floats)

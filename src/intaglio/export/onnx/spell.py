@@ -13,15 +13,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.errors import BadInput
-from intaglio.export.onnx import (  # noqa: F401  # each registers its writers
-    control,
-    elementwise,
-    index,
-    linear,
-    normalize,
-    shape,
-    windows,
-)
+from intaglio.export.onnx import control, elementwise, index, linear, normalize, shape, windows  # noqa: F401  # each registers its writers
 from intaglio.export.onnx.contrib import FUSED
 from intaglio.export.onnx.contrib_quantize import QUANTIZED
 from intaglio.export.onnx.expression import NEWEST, OLDEST, best_opset, choose

@@ -117,8 +117,14 @@ def resize(n: Node) -> Forms:
         if a["roi"]:
             begin[axis], end[axis] = a["roi"][i], a["roi"][len(a["axes"]) + i]
     roi = np.array([*begin, *end], f) if a["roi"] else None
-    names = ("mode", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside",
-             "extrapolation_value", "nearest_mode")  # fmt: skip
+    names = (
+        "mode",
+        "coordinate_transformation_mode",
+        "cubic_coeff_a",
+        "exclude_outside",
+        "extrapolation_value",
+        "nearest_mode",
+    )
     attrs = {k: a[k] for k in names} | {"antialias": 1 if a["antialias"] else None}
     forms = []
     if all(f(s) == f(w / max(d, 1)) for s, w, d in zip(scales, shape, x.shape, strict=True)):

@@ -39,8 +39,11 @@ def load_caffe(
     except OSError as e:
         raise BadFile(f"cannot read '{net}': {(e.strerror or str(e)).lower()}") from None
     described = parse_text(text, f"'{net}'")
-    layers = [one for one in layers_of(described)
-              if one.type not in SKIPPED and not one.type.endswith(ENDS)]  # fmt: skip
+    layers = [
+        one
+        for one in layers_of(described)
+        if one.type not in SKIPPED and not one.type.endswith(ENDS)
+    ]
     blobs = read_weights(numbers)
     given = _inputs(described, layers, dict(shapes or {}), inputs)
     known = dict(given)
@@ -97,8 +100,12 @@ def _build(one: Layer, known: dict[str, Value]) -> list[Value]:
     return results
 
 
-def _inputs(net: Message, layers: list[Layer], shapes: dict[str, Sequence[int]],
-            inputs: Sequence[str] | None) -> dict[str, Value]:  # fmt: skip
+def _inputs(
+    net: Message,
+    layers: list[Layer],
+    shapes: dict[str, Sequence[int]],
+    inputs: Sequence[str] | None,
+) -> dict[str, Value]:
     """The net's inputs: those it names, those of Input layers, or those that a user asks for."""
     found: dict[str, tuple[int, ...]] = {}
     names, dims = net.words("input"), net.wholes("input_dim")
@@ -107,8 +114,11 @@ def _inputs(net: Message, layers: list[Layer], shapes: dict[str, Sequence[int]],
         found[name] = tuple(shaped[i] if i < len(shaped) else dims[4 * i : 4 * i + 4])
     for one in layers:
         if one.type == "Input":
-            inner = [m.wholes("dim") for m in one.settings.inner("input_param").get("shape", [])
-                     if isinstance(m, Message)]  # fmt: skip
+            inner = [
+                m.wholes("dim")
+                for m in one.settings.inner("input_param").get("shape", [])
+                if isinstance(m, Message)
+            ]
             for i, top in enumerate(one.tops):
                 found[top] = tuple(inner[min(i, len(inner) - 1)]) if inner else ()
     if inputs:

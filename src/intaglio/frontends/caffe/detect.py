@@ -25,8 +25,10 @@ def detection_output(of: Layer, places: Value, scores: Value, priors: Value) -> 
     n = scores.shape[0]
     fits = scores.type.size == n * count * classes and places.type.size == n * count * each * 4
     if classes < 1 or not count or priors.type.size != count * 8 or not fits:
-        raise BadFile(f"caffe: {of}: {places.type}, {scores.type} and {priors.type} are not those "
-                      f"of {classes} classes")  # fmt: skip
+        raise BadFile(
+            f"caffe: {of}: {places.type}, {scores.type} and {priors.type} are not those "
+            f"of {classes} classes"
+        )
     if nms.number("eta", 1.0) != 1.0:
         raise Unsupported(f"caffe: {of}: a threshold that falls by eta is not read; set eta to 1")
     labels = [c for c in range(classes) if c != back]
@@ -43,10 +45,12 @@ def detection_output(of: Layer, places: Value, scores: Value, priors: Value) -> 
         boxes = _without(ops.transpose(boxes, perm=(0, 2, 1, 3)), back, 1)
     table, boxes = _best(table, boxes, n, len(labels), count, each_kept, shared)
     kept = ops.non_max_suppression(
-        _upright(boxes), ops.reshape(table, shape=(n * len(labels), 1, each_kept)),
-        max_output=each_kept, iou_threshold=_share(of, nms.number("nms_threshold", 0.3)),
+        _upright(boxes),
+        ops.reshape(table, shape=(n * len(labels), 1, each_kept)),
+        max_output=each_kept,
+        iou_threshold=_share(of, nms.number("nms_threshold", 0.3)),
         score_threshold=p.number("confidence_threshold", -1e9),
-    )  # fmt: skip
+    )
     row = ops.reshape(ops.part(kept, 0, 1, axis=1), shape=(-1,))
     column = ops.reshape(ops.part(kept, 2, 3, axis=1), shape=(-1,))
     at = ops.add(ops.mul(row, np.int64(each_kept)), column)
@@ -92,8 +96,10 @@ def _decoded(of: Layer, places: Value, priors: Value, n: int, count: int, each: 
     if not code:
         raise Unsupported(f"caffe: {of}: code_type {given}; {', '.join(CODES)} are read")
     rows = ops.reshape(priors, shape=(2, 1, count, 1, 4))
-    low, high = (_columns(ops.reshape(ops.part(rows, 0, 1, axis=0), shape=(1, count, 1, 4)), k)
-                 for k in (0, 2))  # fmt: skip
+    low, high = (
+        _columns(ops.reshape(ops.part(rows, 0, 1, axis=0), shape=(1, count, 1, 4)), k)
+        for k in (0, 2)
+    )
     size = ops.sub(high, low)
     offsets = ops.reshape(places, shape=(n, count, each, 4))
     if not p.flag("variance_encoded_in_target", False):
@@ -118,8 +124,9 @@ def _columns(x: Value, first: int) -> Value:
     return ops.part(x, first, first + 2, axis=3)
 
 
-def _best(scores: Value, boxes: Value, n: int, labels: int, count: int, kept: int,
-          shared: bool) -> tuple[Value, Value]:  # fmt: skip
+def _best(
+    scores: Value, boxes: Value, n: int, labels: int, count: int, kept: int, shared: bool
+) -> tuple[Value, Value]:
     """The `kept` best scores of each class, and their boxes: [n * labels, kept] and [.., 4]."""
     if kept == count:
         if shared:

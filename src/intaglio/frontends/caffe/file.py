@@ -15,9 +15,17 @@ from intaglio.frontends import wire
 from intaglio.ir import Array
 
 DEEPEST = 32  # messages inside of messages
-OLD = {"RELU": "ReLU", "LRN": "LRN", "TANH": "TanH", "INNER_PRODUCT": "InnerProduct",
-       "BNLL": "BNLL", "SOFTMAX_LOSS": "SoftmaxWithLoss", "ABSVAL": "AbsVal", "ARGMAX": "ArgMax",
-       "MVN": "MVN"}  # fmt: skip
+OLD = {
+    "RELU": "ReLU",
+    "LRN": "LRN",
+    "TANH": "TanH",
+    "INNER_PRODUCT": "InnerProduct",
+    "BNLL": "BNLL",
+    "SOFTMAX_LOSS": "SoftmaxWithLoss",
+    "ABSVAL": "AbsVal",
+    "ARGMAX": "ArgMax",
+    "MVN": "MVN",
+}
 
 
 class Message(dict[str, list[Any]]):

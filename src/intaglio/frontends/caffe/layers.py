@@ -70,8 +70,16 @@ def convolution(of: Layer, x: Value) -> Value:
     bias = blob(of, 1, out) if p.flag("bias_term", True) else None
     op = ops.conv_transpose if turned else ops.conv
     more: dict[str, Any] = {"output_pad": (0, 0)} if turned else {}
-    return op(x, weights, bias, stride=w["stride"], pad=w["pad"] * 2, dilation=w["dilation"],
-              groups=groups, **more)  # fmt: skip
+    return op(
+        x,
+        weights,
+        bias,
+        stride=w["stride"],
+        pad=w["pad"] * 2,
+        dilation=w["dilation"],
+        groups=groups,
+        **more,
+    )
 
 
 @layer("InnerProduct")
@@ -187,15 +195,23 @@ def exp(of: Layer, x: Value) -> Value:
 def eltwise(of: Layer, *xs: Value) -> Value:
     p = of.settings.inner("eltwise_param")
     kind = str(p.one("operation", "SUM")).upper()
-    names = {"PROD": ops.mul, "0": ops.mul, "SUM": ops.add, "1": ops.add, "MAX": ops.maximum,
-             "2": ops.maximum}  # fmt: skip
+    names = {
+        "PROD": ops.mul,
+        "0": ops.mul,
+        "SUM": ops.add,
+        "1": ops.add,
+        "MAX": ops.maximum,
+        "2": ops.maximum,
+    }
     if kind not in names or len(xs) < 2:
         raise BadFile(f"caffe: {of}: operation {kind} of {len(xs)} operands")
     factors = [float(c) for c in p.words("coeff")]
     if factors and (len(factors) != len(xs) or names[kind] is not ops.add):
         raise BadFile(f"caffe: {of}: {len(factors)} factors for {len(xs)} operands")
-    parts = [x if f == 1.0 else ops.mul(x, np.float32(f))
-             for x, f in zip(xs, factors or [1.0] * len(xs), strict=True)]  # fmt: skip
+    parts = [
+        x if f == 1.0 else ops.mul(x, np.float32(f))
+        for x, f in zip(xs, factors or [1.0] * len(xs), strict=True)
+    ]
     y = parts[0]
     for x in parts[1:]:
         y = names[kind](y, x)
@@ -216,8 +232,9 @@ def batch_norm(of: Layer, x: Value) -> Value:
     mean, var, count = blob(of, 0, c), blob(of, 1, c), float(blob(of, 2, 1)[0])
     factor = np.float32(1 / count if count else 0.0)
     ones = np.ones(c, np.float32)
-    return ops.batch_norm(x, ones, 0 * ones, mean * factor, var * factor,
-                          epsilon=p.number("eps", 1e-5))  # fmt: skip
+    return ops.batch_norm(
+        x, ones, 0 * ones, mean * factor, var * factor, epsilon=p.number("eps", 1e-5)
+    )
 
 
 @layer("Scale", "Bias")
@@ -255,8 +272,13 @@ def lrn(of: Layer, x: Value) -> Value:
         near = ops.avg_pool(ops.mul(x, x), pad=(size // 2,) * 4, count_include_pad=True, **window)
         sums = ops.add(ops.mul(near, np.float32(p.number("alpha", 1.0))), np.float32(1))
         return ops.mul(x, ops.pow(sums, np.float32(-p.number("beta", 0.75))))
-    return ops.lrn(x, size=p.whole("local_size", 5), alpha=p.number("alpha", 1.0),
-                   beta=p.number("beta", 0.75), bias=p.number("k", 1.0))  # fmt: skip
+    return ops.lrn(
+        x,
+        size=p.whole("local_size", 5),
+        alpha=p.number("alpha", 1.0),
+        beta=p.number("beta", 0.75),
+        bias=p.number("k", 1.0),
+    )
 
 
 @layer("Normalize")

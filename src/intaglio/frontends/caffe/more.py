@@ -77,8 +77,9 @@ def folded_norm(of: Layer, x: Value) -> Value:
         along = (1, c, *[1] * (x.type.rank - 2))
         return ops.add(ops.mul(x, scale.reshape(along)), shift.reshape(along))
     p = of.settings.inner("bn_param")
-    return ops.batch_norm(x, scale, shift, blob(of, 2, c), blob(of, 3, c),
-                          epsilon=p.number("eps", 1e-5))  # fmt: skip
+    return ops.batch_norm(
+        x, scale, shift, blob(of, 2, c), blob(of, 3, c), epsilon=p.number("eps", 1e-5)
+    )
 
 
 @layer("ROIPooling")

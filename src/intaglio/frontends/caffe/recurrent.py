@@ -44,8 +44,10 @@ def _operands(
     if hidden < 1 or len(xs) < 2 or xs[0].type.rank < 2:
         raise BadFile(f"caffe: {of}: {hidden} units over {len(xs)} operands")
     if len(xs) != 2 + (states if exposed else 0):
-        raise Unsupported(f"caffe: {of} reads an input that is the same at every step; "
-                          "repeat it along the sequence and join it to the other")  # fmt: skip
+        raise Unsupported(
+            f"caffe: {of} reads an input that is the same at every step; "
+            "repeat it along the sequence and join it to the other"
+        )
     time, batch = xs[0].shape[:2]
     if xs[1].shape != (time, batch):
         raise BadFile(f"caffe: {of}: {xs[1].type} says where sequences of {xs[0].type} go on")
@@ -70,8 +72,10 @@ def _stepped(
     """The states after each step, written out."""
     time, batch, _ = parts.shape
     if time > LONGEST:
-        raise Unsupported(f"caffe: {of} has {time} steps and a map that is data; {LONGEST} are the "
-                          "most: give a shorter sequence")  # fmt: skip
+        raise Unsupported(
+            f"caffe: {of} has {time} steps and a map that is data; {LONGEST} are the "
+            "most: give a shorter sequence"
+        )
     found = []
     for t in range(time):
         alive = ops.reshape(ops.part(go_on, t, t + 1, axis=0), shape=(batch, 1))
@@ -136,9 +140,12 @@ def rnn(of: Layer, *xs: Value) -> Value | list[Value]:
     else:
         states = [ops.reshape(s, shape=(batch, h)) for s in given] or [_zeros(batch, h)]
         found = _stepped(
-            of, ops.add(ops.matmul(x, w.T.copy()), b), go_on, states,
+            of,
+            ops.add(ops.matmul(x, w.T.copy()), b),
+            go_on,
+            states,
             lambda part, s: [ops.tanh(ops.add(part, ops.matmul(s[0], r.T.copy())))],
-        )  # fmt: skip
+        )
         hidden = _stacked(found, 0)
         last = ops.reshape(found[-1][0], shape=(1, batch, h))
     y = ops.tanh(ops.add(ops.matmul(hidden, out.T.copy()), shift))

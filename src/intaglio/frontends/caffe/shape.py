@@ -49,8 +49,9 @@ def reshape(of: Layer, x: Value) -> Value:
     dims, axis, count = p.inner("shape").wholes("dim"), p.whole("axis", 0), p.whole("num_axes", -1)
     first = axis if axis >= 0 else x.type.rank + 1 + axis
     last = x.type.rank if count < 0 else first + count
-    middle = [x.shape[first + i] if d == 0 and first + i < x.type.rank else d
-              for i, d in enumerate(dims)]  # fmt: skip
+    middle = [
+        x.shape[first + i] if d == 0 and first + i < x.type.rank else d for i, d in enumerate(dims)
+    ]
     return ops.reshape(x, shape=(*x.shape[:first], *middle, *x.shape[last:]))
 
 
@@ -121,8 +122,15 @@ def _resized(x: Value, height: int, width: int, mode: str) -> Value:
         raise BadFile(f"caffe: {x.type} cannot become {height} x {width}")
     scales = (height / x.shape[2], width / x.shape[3])
     how = ("asymmetric", "floor") if mode == "nearest" else ("align_corners", "round_prefer_floor")
-    return ops.resize(x, axes=(2, 3), shape=(height, width), scales=scales, mode=mode,
-                      coordinate_transformation_mode=how[0], nearest_mode=how[1])  # fmt: skip
+    return ops.resize(
+        x,
+        axes=(2, 3),
+        shape=(height, width),
+        scales=scales,
+        mode=mode,
+        coordinate_transformation_mode=how[0],
+        nearest_mode=how[1],
+    )
 
 
 @layer("PriorBox")

@@ -81,9 +81,17 @@ def load_darknet(
     results = [net.made[names.index(name)] for name in wanted]
     if not state:
         if net.states:
-            warnings.warn(f"darknet: every run of '{cfg.name}' begins with zeros in what its "
-                          f"{len(net.states)} recurrent states remember; with state=True a "
-                          "session hands them on", stacklevel=2)  # fmt: skip
+            warnings.warn(
+                f"darknet: every run of '{cfg.name}' begins with zeros in what its "
+                f"{len(net.states)} recurrent states remember; with state=True a "
+                "session hands them on",
+                stacklevel=2,
+            )
         return Graph([data], results, wanted, cfg.stem)
-    return Graph([data, *net.states.values()], [*results, *net.after.values()],
-                 [*wanted, *net.after], cfg.stem, state=dict.fromkeys(net.states))  # fmt: skip
+    return Graph(
+        [data, *net.states.values()],
+        [*results, *net.after.values()],
+        [*wanted, *net.after],
+        cfg.stem,
+        state=dict.fromkeys(net.states),
+    )

@@ -53,8 +53,17 @@ def yolo(net: Net, section: Section, x: Value) -> Value:
     sure = confidence if plain else ops.sigmoid(confidence)
     scores = ops.mul(classes if plain else ops.sigmoid(classes), sure)
     net.heads.append(section.number)
-    return _rows([place(tx, across, w), place(ty, down, h), extent(tw, wide, net.width),
-                  extent(th, high, net.height), sure, scores], x.shape[0])  # fmt: skip
+    return _rows(
+        [
+            place(tx, across, w),
+            place(ty, down, h),
+            extent(tw, wide, net.width),
+            extent(th, high, net.height),
+            sure,
+            scores,
+        ],
+        x.shape[0],
+    )
 
 
 @layer("region")
@@ -69,10 +78,14 @@ def region(net: Net, section: Section, x: Value) -> Value:
     sure = ops.sigmoid(confidence)
     share = ops.softmax(classes, axis=4) if section.whole("softmax", 0) else ops.sigmoid(classes)
     net.heads.append(section.number)
-    return _rows([
-        ops.mul(ops.add(ops.sigmoid(tx), across), np.float32(1 / w)),
-        ops.mul(ops.add(ops.sigmoid(ty), down), np.float32(1 / h)),
-        ops.mul(ops.exp(tw), sized([a / w for a in wide])),
-        ops.mul(ops.exp(th), sized([a / h for a in high])),
-        sure, ops.mul(share, sure),
-    ], x.shape[0])  # fmt: skip
+    return _rows(
+        [
+            ops.mul(ops.add(ops.sigmoid(tx), across), np.float32(1 / w)),
+            ops.mul(ops.add(ops.sigmoid(ty), down), np.float32(1 / h)),
+            ops.mul(ops.exp(tw), sized([a / w for a in wide])),
+            ops.mul(ops.exp(th), sized([a / h for a in high])),
+            sure,
+            ops.mul(share, sure),
+        ],
+        x.shape[0],
+    )

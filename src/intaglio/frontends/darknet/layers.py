@@ -82,8 +82,10 @@ ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
 def activate(x: Value, section: Section, default: str = "logistic", kind: str = "") -> Value:
     name = kind or section.text("activation", default)
     if name not in ACTIVATIONS:
-        raise Unsupported(f"darknet: {section}: activation={name} is not known; "
-                          f"known are {', '.join(ACTIVATIONS)}")  # fmt: skip
+        raise Unsupported(
+            f"darknet: {section}: activation={name} is not known; "
+            f"known are {', '.join(ACTIVATIONS)}"
+        )
     return ACTIVATIONS[name](x)
 
 
@@ -141,15 +143,18 @@ def convolutional(net: Net, section: Section, x: Value) -> Value:
     groups, dilation = section.whole("groups", 1), section.whole("dilation", 1)
     pad = size // 2 if section.whole("pad", 0) else section.whole("padding", 0)
     if min(filters, size, groups, dilation) < 1 or pad < 0 or channels % groups or filters % groups:
-        raise BadFile(f"darknet: {section}: {filters} filters of {size} in {groups} groups over "
-                      f"{channels} channels make no sense")  # fmt: skip
+        raise BadFile(
+            f"darknet: {section}: {filters} filters of {size} in {groups} groups over "
+            f"{channels} channels make no sense"
+        )
     for key in ("xnor", "binary", "antialiasing", "deform", "rotate", "sway", "stretch"):
         if section.whole(key, 0):
             raise Unsupported(f"darknet: {section}: {key}=1 is not read; train without it")
     w, bias = weights_of(net, section, filters, (filters, channels // groups, size, size))
     pads = (pad * dilation,) * 4
-    y = ops.conv(x, w, bias, stride=_strides(section), pad=pads, dilation=(dilation, dilation),
-                 groups=groups)  # fmt: skip
+    y = ops.conv(
+        x, w, bias, stride=_strides(section), pad=pads, dilation=(dilation, dilation), groups=groups
+    )
     return activate(y, section)
 
 
@@ -190,8 +195,9 @@ def route(net: Net, section: Section, x: Value) -> Value:
     found = [net.other(section, n) for n in section.wholes("layers")]
     groups, group = section.whole("groups", 1), section.whole("group_id", 0)
     if not found or groups < 1 or not 0 <= group < groups:
-        raise BadFile(f"darknet: {section}: layers={section.text('layers')} groups={groups} "
-                      f"group_id={group}")  # fmt: skip
+        raise BadFile(
+            f"darknet: {section}: layers={section.text('layers')} groups={groups} group_id={group}"
+        )
     parts = []
     for v in found:
         channels = _image(v, section)[1]
@@ -213,8 +219,9 @@ def shortcut(net: Net, section: Section, x: Value) -> Value:
     for number in sources:
         other = net.other(section, number)
         if other.shape != y.shape:
-            raise Unsupported(f"darknet: {section} adds {other.type} to {y.type}; "
-                              "only equal shapes are read")  # fmt: skip
+            raise Unsupported(
+                f"darknet: {section} adds {other.type} to {y.type}; only equal shapes are read"
+            )
         y = ops.add(y, other)
     return activate(y, section, "linear")
 
@@ -234,9 +241,14 @@ def upsample(net: Net, section: Section, x: Value) -> Value:
     stride, scale = section.whole("stride", 2), section.real("scale", 1.0)
     if not 1 <= stride <= 64:
         raise Unsupported(f"darknet: {section}: stride={stride}; 1 to 64 are read")
-    y = ops.resize(x, axes=(2, 3), shape=(height * stride, width * stride),
-                   scales=(float(stride),) * 2, nearest_mode="floor",
-                   coordinate_transformation_mode="asymmetric")  # fmt: skip
+    y = ops.resize(
+        x,
+        axes=(2, 3),
+        shape=(height * stride, width * stride),
+        scales=(float(stride),) * 2,
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )
     return y if scale == 1.0 else ops.mul(y, np.float32(scale))
 
 
@@ -273,8 +285,11 @@ def softmax(net: Net, section: Section, x: Value) -> Value:
 def local(net: Net, section: Section, x: Value) -> Value:
     """A convolution with other weights at every place."""
     n, c, h, w = _image(x, section)
-    filters, size, (stride, _) = section.whole("filters", 1), section.whole("size", 1), _strides(
-        section)  # fmt: skip
+    filters, size, (stride, _) = (
+        section.whole("filters", 1),
+        section.whole("size", 1),
+        _strides(section),
+    )
     pad = int(section.whole("pad", 0) != 0)  # one pixel, whatever the size
     high, wide = ((e - 1 if pad else e - size) // stride + 1 for e in (h, w))
     starts = [(o - 1) * stride + size - 2 * pad for o in (high, wide)]
@@ -326,8 +341,12 @@ def rows_of(x: Value, anchors: int, section: Section) -> tuple[list[Value], int,
         raise BadFile(f"darknet: {section}: {channels} channels for {anchors} anchors")
     kinds = channels // anchors
     turned = ops.transpose(ops.reshape(x, shape=(n, anchors, kinds, h, w)), perm=(0, 3, 4, 1, 2))
-    return [ops.part(turned, i, i + 1, axis=4) for i in range(4)] + [
-        ops.part(turned, 4, 5, axis=4), ops.part(turned, 5, kinds, axis=4)], h, w  # fmt: skip
+    return (
+        [ops.part(turned, i, i + 1, axis=4) for i in range(4)]
+        + [ops.part(turned, 4, 5, axis=4), ops.part(turned, 5, kinds, axis=4)],
+        h,
+        w,
+    )
 
 
 def centres(h: int, w: int) -> tuple[Array, Array]:

@@ -19,9 +19,11 @@ from intaglio.ir import Array, Value
 LONGEST = 512  # steps that are written out one by one
 PJREDDIE = 0  # the revision in files of Darknet's author, who has another order of matrices
 FILES = {
-    ("lstm", True): "wi wf wo wg ui uf uo ug", ("lstm", False): "wf wi wg wo uf ui ug uo",
-    ("gru", True): "wz wr wh uz ur uh", ("gru", False): "uz ur uh wz wr wh",
-}  # fmt: skip  # by layer, and whether it is the author's: u for inputs, w for states
+    ("lstm", True): "wi wf wo wg ui uf uo ug",
+    ("lstm", False): "wf wi wg wo uf ui ug uo",
+    ("gru", True): "wz wr wh uz ur uh",
+    ("gru", False): "uz ur uh wz wr wh",
+}  # by layer, and whether it is the author's: u for inputs, w for states
 
 
 def _units(section: Section, key: str = "output", default: int | None = None) -> int:
@@ -41,8 +43,10 @@ def _unrolled(
     """The states after each step: what comes in, and what the state before makes of itself."""
     steps = parts.shape[0]
     if steps > LONGEST:
-        raise Unsupported(f"darknet: {section}: {steps} steps; {LONGEST} are the most: give fewer "
-                          "rows with --shape data=...")  # fmt: skip
+        raise Unsupported(
+            f"darknet: {section}: {steps} steps; {LONGEST} are the most: give fewer "
+            "rows with --shape data=..."
+        )
     before = net.remembered(section, "h", (1, *parts.shape[1:]))
     keeps, found = section.whole("shortcut", 0), []
     for t in range(steps):
@@ -92,8 +96,12 @@ def crnn(net: Net, section: Section, x: Value) -> Value:
         return weights_of(net, section, outs, (outs, ins // groups, size, size))
 
     every = [numbers(channels, hidden), numbers(hidden, hidden), numbers(hidden, out)]
-    how: dict[str, Any] = {"stride": (1, 1), "pad": (pad * dilation,) * 4, "groups": groups,
-                           "dilation": (dilation, dilation)}  # fmt: skip
+    how: dict[str, Any] = {
+        "stride": (1, 1),
+        "pad": (pad * dilation,) * 4,
+        "groups": groups,
+        "dilation": (dilation, dilation),
+    }
 
     def convolved(v: Value, which: int) -> Value:
         return activate(ops.conv(v, *every[which], **how), section)
@@ -101,8 +109,9 @@ def crnn(net: Net, section: Section, x: Value) -> Value:
     return convolved(_unrolled(net, section, convolved(x, 0), lambda h: convolved(h, 1)), 2)
 
 
-def _gates(net: Net, section: Section, width: int, out: int,
-           ours: str) -> tuple[Array, Array, Array]:  # fmt: skip
+def _gates(
+    net: Net, section: Section, width: int, out: int, ours: str
+) -> tuple[Array, Array, Array]:
     """Matrices of inputs and of states in the order `ours`, and their biases in a row."""
     found = {}
     for name in FILES[section.name, net.weights.revision == PJREDDIE].split():

@@ -17,13 +17,7 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, IntaglioError
 from intaglio.frontends.onnx import apart, tensors
-from intaglio.frontends.onnx.bind import (
-    Wishes,
-    bind_dims,
-    bind_inputs,
-    bound_array,
-    chosen_inputs,
-)
+from intaglio.frontends.onnx.bind import Wishes, bind_dims, bind_inputs, bound_array, chosen_inputs
 from intaglio.frontends.onnx.order import in_order, reads
 from intaglio.frontends.onnx.scope import Model, Scope, declared_type
 from intaglio.ir import Graph, Type, Value, constant

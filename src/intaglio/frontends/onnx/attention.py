@@ -85,8 +85,9 @@ def _visible(n: OnnxNode, rows: int, columns: int, past: int) -> Value | None:
     return visible
 
 
-def _combine(n: OnnxNode, mask: Value | None, allowed: Value | None, q: Value,
-             columns: int) -> Value | None:  # fmt: skip
+def _combine(
+    n: OnnxNode, mask: Value | None, allowed: Value | None, q: Value, columns: int
+) -> Value | None:
     """The model's mask and what `_visible` allows; a short mask hides the keys it leaves out."""
     if mask is None:
         return allowed

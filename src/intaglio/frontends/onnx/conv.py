@@ -8,14 +8,7 @@ from intaglio.frontends.onnx.shape import ints
 from intaglio.frontends.onnx.windows import same_pad, windows_of
 from intaglio.ir import Value
 from intaglio.ops.activation import clip, hard_sigmoid, hardswish, leaky_relu, relu, sigmoid
-from intaglio.ops.conv import (
-    col2im,
-    conv,
-    conv_integer,
-    conv_transpose,
-    deform_conv,
-    qlinear_conv,
-)
+from intaglio.ops.conv import col2im, conv, conv_integer, conv_transpose, deform_conv, qlinear_conv
 from intaglio.ops.elementwise import add, tanh
 
 

@@ -12,10 +12,14 @@ from intaglio.ir import Value
 def gemm(n: OnnxNode) -> Value:
     a, b, c = n.required(0), n.required(1), n.input(2)
     return ops.gemm(
-        a, b, c,
-        alpha=n.attr("alpha", 1.0), beta=n.attr("beta", 1.0),
-        trans_a=bool(n.attr("transA", 0)), trans_b=bool(n.attr("transB", 0)),
-    )  # fmt: skip
+        a,
+        b,
+        c,
+        alpha=n.attr("alpha", 1.0),
+        beta=n.attr("beta", 1.0),
+        trans_a=bool(n.attr("transA", 0)),
+        trans_b=bool(n.attr("transB", 0)),
+    )
 
 
 @importer("QLinearMatMul")

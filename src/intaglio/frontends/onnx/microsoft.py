@@ -7,7 +7,7 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.frontends.onnx.conv import activated
 from intaglio.frontends.onnx.importer import OnnxNode, importer
-from intaglio.frontends.onnx.normalize import (  # fmt: skip
+from intaglio.frontends.onnx.normalize import (
     as_dtype,
     layer_norm,
     scaled_layer_norm,
@@ -39,10 +39,14 @@ def _turned(x: Value, swap: int, batch_first: int) -> Value:
 @importer("FusedGemm", domain=DOMAIN)
 def fused_gemm(n: OnnxNode) -> Value:
     y = ops.gemm(
-        n.required(0), n.required(1), n.input(2),
-        alpha=n.attr("alpha", 1.0), beta=n.attr("beta", 1.0),
-        trans_a=bool(n.attr("transA", 0)), trans_b=bool(n.attr("transB", 0)),
-    )  # fmt: skip
+        n.required(0),
+        n.required(1),
+        n.input(2),
+        alpha=n.attr("alpha", 1.0),
+        beta=n.attr("beta", 1.0),
+        trans_a=bool(n.attr("transA", 0)),
+        trans_b=bool(n.attr("transB", 0)),
+    )
     return activated(n, y, n.attr("activation_alpha", 0.0), n.attr("activation_beta", 0.0))
 
 

@@ -37,8 +37,9 @@ def _padding(n: OnnxNode, mask: Value, rows: int, columns: int, batch: int) -> V
     n.unsupported(f"a padding mask of shape {mask.shape} is not known")
 
 
-def _attend(n: OnnxNode, q: Value, k: Value, v: Value, padding: Value | None,
-            bias: Value | None) -> Value:  # fmt: skip
+def _attend(
+    n: OnnxNode, q: Value, k: Value, v: Value, padding: Value | None, bias: Value | None
+) -> Value:
     """Hidden keys get `mask_filter_value`, as onnxruntime does; causality hides for good."""
     batch, _, rows, size = q.shape
     columns = k.shape[2]

@@ -147,9 +147,13 @@ def gather_block_quantized(n: OnnxNode) -> Value:
             whole = _few_bits(np.asarray(n.const(3)), bits)
             zeros = ops.part(whole, 0, scales.shape[-1], axis=-1)
     table = ops.dequantize_linear(
-        data, as_dtype(scales, "f32"), zeros,
-        axis=axis, block_size=n.attr("block_size", 128), dtype=scales.dtype,
-    )  # fmt: skip
+        data,
+        as_dtype(scales, "f32"),
+        zeros,
+        axis=axis,
+        block_size=n.attr("block_size", 128),
+        dtype=scales.dtype,
+    )
     return ops.gather(table, indices, axis=n.attr("gather_axis", 0))
 
 

@@ -99,8 +99,9 @@ def layer_norm(n: OnnxNode) -> list[Value | None]:
     return [y, as_dtype(mean, stash), as_dtype(inverse, stash)]
 
 
-def scaled_layer_norm(x: Value, scale: Value | None, bias: Value | None, axis: int,
-                      epsilon: float) -> Value:  # fmt: skip
+def scaled_layer_norm(
+    x: Value, scale: Value | None, bias: Value | None, axis: int, epsilon: float
+) -> Value:
     """Layer norm whose scale and bias may need broadcasting to the normalised axes."""
     shape = x.shape[axis:]
     if all(p is None or (p.shape == shape and p.dtype == x.dtype) for p in (scale, bias)):

@@ -27,9 +27,14 @@ def quantize_linear(n: OnnxNode) -> Value:
     named = n.attr("output_dtype", 0)
     dtype = element_type(named, "output_dtype") if named else "u8"
     return ops.quantize_linear(
-        x, scale, zero, axis=axis, block_size=block,
-        dtype=dtype if zero is None else zero.dtype, saturate=bool(n.attr("saturate", 1)),
-    )  # fmt: skip
+        x,
+        scale,
+        zero,
+        axis=axis,
+        block_size=block,
+        dtype=dtype if zero is None else zero.dtype,
+        saturate=bool(n.attr("saturate", 1)),
+    )
 
 
 @importer("DequantizeLinear")

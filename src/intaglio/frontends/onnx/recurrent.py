@@ -17,9 +17,13 @@ from intaglio.ops.recurrent import ACTIVATIONS, gru, lstm, rnn
 _NAMES = {name.lower(): name for name in ACTIVATIONS}
 # alpha and beta of the functions that have them, where the model gives none
 ALPHA = {
-    "Affine": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "ScaledTanh": 1.0,
-    "HardSigmoid": 0.2, "Elu": 1.0,
-}  # fmt: skip
+    "Affine": 1.0,
+    "LeakyRelu": 0.01,
+    "ThresholdedRelu": 1.0,
+    "ScaledTanh": 1.0,
+    "HardSigmoid": 0.2,
+    "Elu": 1.0,
+}
 BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
 
 
@@ -86,8 +90,12 @@ def _whole(n: OnnxNode, at: int, scale: int) -> tuple[Array, Array]:
     wide = (stored.shape[0], stored.shape[2])
     by = np.asarray(n.const(scale), np.float32).reshape(wide[0], -1)
     zero = np.zeros(1) if n.input(scale + 1) is None else np.asarray(n.const(scale + 1))
-    zero = np.broadcast_to(zero.astype(np.int16).reshape(-1, 1) if zero.size == 1 else
-                           zero.astype(np.int16).reshape(wide[0], -1), wide)  # fmt: skip
+    zero = np.broadcast_to(
+        zero.astype(np.int16).reshape(-1, 1)
+        if zero.size == 1
+        else zero.astype(np.int16).reshape(wide[0], -1),
+        wide,
+    )
     less = stored - zero[:, None, :]
     return less.swapaxes(1, 2), np.ascontiguousarray(np.broadcast_to(by, wide))
 

@@ -16,10 +16,7 @@ REASONS: dict[str, tuple[str, str]] = {
         "Optional OptionalGetElement OptionalHasElement",
     ),
     "maps": ("a map is not a tensor", "CastMap DictVectorizer ZipMap"),
-    "training": (
-        "only inference is supported",
-        "Adagrad Adam Gradient Momentum GraphCall",
-    ),
+    "training": ("only inference is supported", "Adagrad Adam Gradient Momentum GraphCall"),
     "classical machine learning": (
         "classical machine-learning operators are not neural networks",
         "ArrayFeatureExtractor Binarizer CategoryMapper FeatureVectorizer Imputer LabelEncoder "

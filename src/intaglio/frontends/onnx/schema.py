@@ -13,19 +13,42 @@ from intaglio.errors import BadInput
 if TYPE_CHECKING:
     from intaglio.frontends.onnx.importer import OnnxNode
 
-_KINDS = ("?", "FLOAT", "INT", "STRING", "TENSOR", "GRAPH", "FLOATS", "INTS", "STRINGS", "TENSORS",
-          "GRAPHS", "SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS")  # fmt: skip
+_KINDS = (
+    "?",
+    "FLOAT",
+    "INT",
+    "STRING",
+    "TENSOR",
+    "GRAPH",
+    "FLOATS",
+    "INTS",
+    "STRINGS",
+    "TENSORS",
+    "GRAPHS",
+    "SPARSE_TENSOR",
+    "SPARSE_TENSORS",
+    "TYPE_PROTO",
+    "TYPE_PROTOS",
+)
 
 _TYPES = {
     f"tensor({spelled})": name
     for spelled, name in {
-        "float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool",
-        "float8e4m3fn": "f8e4m3fn", "float8e4m3fnuz": "f8e4m3fnuz", "float8e5m2": "f8e5m2",
-        "float8e5m2fnuz": "f8e5m2fnuz", "float8e8m0": "f8e8m0fnu", "float4e2m1": "f4e2m1fn",
+        "float": "f32",
+        "double": "f64",
+        "float16": "f16",
+        "bfloat16": "bf16",
+        "bool": "bool",
+        "float8e4m3fn": "f8e4m3fn",
+        "float8e4m3fnuz": "f8e4m3fnuz",
+        "float8e5m2": "f8e5m2",
+        "float8e5m2fnuz": "f8e5m2fnuz",
+        "float8e8m0": "f8e8m0fnu",
+        "float4e2m1": "f4e2m1fn",
         **{f"int{bits}": f"i{bits}" for bits in (2, 4, 8, 16, 32, 64)},
         **{f"uint{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)},
     }.items()
-}  # fmt: skip
+}
 _NEWEST = 1 << 30
 
 

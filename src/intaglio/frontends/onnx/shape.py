@@ -10,13 +10,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadInput
-from intaglio.frontends.onnx.extents import (
-    bound_of,
-    reshaped,
-    resolved,
-    settled,
-    steps_between,
-)
+from intaglio.frontends.onnx.extents import bound_of, reshaped, resolved, settled, steps_between
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.tensors import element_type
 from intaglio.ir import Array, Value, constant

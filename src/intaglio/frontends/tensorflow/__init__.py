@@ -35,8 +35,18 @@ from intaglio.frontends.tensorflow.variables import keys_of
 from intaglio.ir import Graph, Type, Value, constant
 
 MOST_DIMS, LONGEST = 8, 1 << 24  # of an input
-QUIET = ("Const", "NoOp", "Assert", "Placeholder", "PlaceholderV2", "Print", "PrintV2",
-         "SaveV2", "MergeV2Checkpoints", "VarHandleOp")  # fmt: skip # no results of a model
+QUIET = (
+    "Const",
+    "NoOp",
+    "Assert",
+    "Placeholder",
+    "PlaceholderV2",
+    "Print",
+    "PrintV2",
+    "SaveV2",
+    "MergeV2Checkpoints",
+    "VarHandleOp",
+)  # no results of a model
 DEFAULT = "serving_default"
 SCALARS = 24  # producers before this wrote an unknown shape like that of a scalar
 
@@ -80,8 +90,9 @@ class _Import:
         self.given: dict[str, Value] = {}
 
     # ---- where the model begins and ends -------------------------------------------------------
-    def sign(self, name: str | None, inputs: Sequence[str] | None,
-             outputs: Sequence[str] | None) -> None:  # fmt: skip
+    def sign(
+        self, name: str | None, inputs: Sequence[str] | None, outputs: Sequence[str] | None
+    ) -> None:
         """Begin and end as a signature says, or the user."""
         file = self.file
         real = {
@@ -109,8 +120,9 @@ class _Import:
         for node in self.file.nodes.values():
             data.update(r.split(":")[0] for r in node.inputs)
             order.update(node.controls)
-        unread = [n.name for n in self.file.nodes.values()
-                  if n.name not in data and n.op not in QUIET]  # fmt: skip
+        unread = [
+            n.name for n in self.file.nodes.values() if n.name not in data and n.op not in QUIET
+        ]
         last = [name for name in unread if name not in order] or unread
         self.inputs = {n: self._port(n) for n in inputs or ()}
         self.outputs = {n: self._tensor(n, last) for n in outputs or last}
@@ -119,8 +131,9 @@ class _Import:
 
     def _tensor(self, name: str, usual: Sequence[str] | Mapping[str, str]) -> str:
         if self.scope.resolve(name)[0] not in self.file.nodes:
-            raise BadInput(f"tensorflow: no node is called '{name}'; outputs are "
-                           f"{_listed(list(usual))}")  # fmt: skip
+            raise BadInput(
+                f"tensorflow: no node is called '{name}'; outputs are {_listed(list(usual))}"
+            )
         return name
 
     def _port(self, name: str) -> Port:
@@ -139,8 +152,12 @@ class _Import:
         return Port(name, str(found), extents if isinstance(extents, tuple) else None)
 
     # ---- the graph -----------------------------------------------------------------------------
-    def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any],
-              dtypes: Mapping[str, str]) -> Graph:  # fmt: skip
+    def graph(
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        values: Mapping[str, Any],
+        dtypes: Mapping[str, str],
+    ) -> Graph:
         self.shapes, self.dtypes = dict(shapes), dict(dtypes)
         self.asked = {*shapes, *dtypes}
         for name, number in values.items():
@@ -167,10 +184,17 @@ class _Import:
                 )
             results.append(thing)
         if self.asked:
-            raise BadInput(f"tensorflow: no input is called '{min(self.asked)}'; inputs are "
-                           f"{_listed(list(self.given))}")  # fmt: skip
-        graph = Graph([*self._in_order(), *befores], [*results, *afters], [*made, *initial],
-                      self.path.stem, state=initial)  # fmt: skip
+            raise BadInput(
+                f"tensorflow: no input is called '{min(self.asked)}'; inputs are "
+                f"{_listed(list(self.given))}"
+            )
+        graph = Graph(
+            [*self._in_order(), *befores],
+            [*results, *afters],
+            [*made, *initial],
+            self.path.stem,
+            state=initial,
+        )
         graph.tidy()
         return graph
 
@@ -184,8 +208,10 @@ class _Import:
         kind = self.dtypes.get(name) or port.dtype or "f32"
         self.asked.discard(name)
         if kind not in element_types.TABLE:
-            raise Unsupported(f"tensorflow: input '{name}' holds {kind}; numbers are read; begin "
-                              "behind it with --input")  # fmt: skip
+            raise Unsupported(
+                f"tensorflow: input '{name}' holds {kind}; numbers are read; begin "
+                "behind it with --input"
+            )
         usual = port.shape
         sizes = enumerate(usual or (1, -1, -1, 3))
         example = "x".join(str(d if d > 0 else 224 if i else 1) for i, d in sizes)
@@ -195,11 +221,15 @@ class _Import:
         if name not in self.shapes and usual and dims[0] == -1:
             dims = (1, *dims[1:])
         if min(dims, default=1) < 0 and kind == "bool":
-            raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}; say what it is, "
-                           f"as in --value {name}=0, or give its extents with --shape")  # fmt: skip
+            raise BadInput(
+                f"tensorflow: input '{name}' has shape {_open(usual)}; say what it is, "
+                f"as in --value {name}=0, or give its extents with --shape"
+            )
         if min(dims, default=1) < 0:
-            raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}; give its "
-                           f"extents, as in --shape {name}={example}")  # fmt: skip
+            raise BadInput(
+                f"tensorflow: input '{name}' has shape {_open(usual)}; give its "
+                f"extents, as in --shape {name}={example}"
+            )
         if usual and len(dims) != len(usual):
             raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}, not {dims}")
         if len(dims) > MOST_DIMS or max(dims, default=1) > LONGEST:
@@ -215,8 +245,10 @@ class _Import:
         for op, nodes in sorted(self.model.unknown.items()):
             often = f"{len(nodes)} times, " if len(nodes) > 1 else ""
             rows.append(f"{op} ({often}'{nodes[0]}')")
-        raise Unsupported(f"tensorflow: these ops are not known: {_listed(rows, 20)}; cut the "
-                          "graph around them with --input and --output")  # fmt: skip
+        raise Unsupported(
+            f"tensorflow: these ops are not known: {_listed(rows, 20)}; cut the "
+            "graph around them with --input and --output"
+        )
 
 
 @importer("Placeholder", "PlaceholderV2")

@@ -43,8 +43,10 @@ class Bundle:
         try:
             data = prefix.with_name(f"{prefix.name}.index").read_bytes()
         except OSError as e:
-            raise BadFile(f"tensorflow: cannot read {what} of '{prefix.parent}': "
-                          f"{(e.strerror or str(e)).lower()}") from None  # fmt: skip
+            raise BadFile(
+                f"tensorflow: cannot read {what} of '{prefix.parent}': "
+                f"{(e.strerror or str(e)).lower()}"
+            ) from None
         for key, value in _table(memoryview(data), what):
             if not key:
                 self._header(value, what)

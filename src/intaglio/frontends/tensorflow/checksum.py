@@ -39,8 +39,13 @@ def crc32c(data: bytes | memoryview) -> int:
             each = _TABLE[(each ^ row) & 0xFF] ^ (each >> np.uint32(8))
         beyond = _after_zeros(length)
         for one in each.tolist():  # the remainder of two strips follows from those of both
-            crc = (beyond[0][crc & 255] ^ beyond[1][crc >> 8 & 255] ^ beyond[2][crc >> 16 & 255]
-                   ^ beyond[3][crc >> 24] ^ one)  # fmt: skip
+            crc = (
+                beyond[0][crc & 255]
+                ^ beyond[1][crc >> 8 & 255]
+                ^ beyond[2][crc >> 16 & 255]
+                ^ beyond[3][crc >> 24]
+                ^ one
+            )
         data = data[strips * length :]
     for byte in bytes(data):
         crc = _ROWS[(crc ^ byte) & 255] ^ crc >> 8

@@ -15,7 +15,7 @@ from intaglio.frontends.tensorflow.node import (
     Thing,
     Variable,
     importer,
-)  # fmt: skip
+)
 from intaglio.frontends.tensorflow.scope import Capture, Scope
 from intaglio.frontends.tensorflow.state import after, assigned_before
 from intaglio.frontends.tensorflow.tensor import Tensor, read_strings, read_tensor
@@ -32,10 +32,23 @@ def const(n: TfNode) -> Thing:
     return constant(read_tensor(held, f"constant '{n.origin}'"))
 
 
-@importer("Identity", "StopGradient", "PreventGradient", "CheckNumerics", "Snapshot", "LoopCond",
-          "NextIteration", "RefNextIteration", "RefIdentity", "PlaceholderWithDefault", "Print",
-          "PrintV2", "DebugIdentity", "EnsureShape",
-          "OptimizationBarrier")  # fmt: skip
+@importer(
+    "Identity",
+    "StopGradient",
+    "PreventGradient",
+    "CheckNumerics",
+    "Snapshot",
+    "LoopCond",
+    "NextIteration",
+    "RefNextIteration",
+    "RefIdentity",
+    "PlaceholderWithDefault",
+    "Print",
+    "PrintV2",
+    "DebugIdentity",
+    "EnsureShape",
+    "OptimizationBarrier",
+)
 def identity(n: TfNode) -> Thing:
     return n.thing(0)
 
@@ -86,8 +99,10 @@ def _state(n: TfNode, variable: Variable) -> Value:
     """A variable that the model assigns: an input of the graph, or what it has just become."""
     model, name = n.scope.model, variable.name
     if model.inside:
-        n.unsupported(f"variable '{name}' is assigned while the model runs, and read inside of a "
-                      "loop or a branch; state is read outside of them")  # fmt: skip
+        n.unsupported(
+            f"variable '{name}' is assigned while the model runs, and read inside of a "
+            "loop or a branch; state is read outside of them"
+        )
     if name not in model.states:
         held = _from_checkpoint(n, name)
         node = model.file.nodes.get(name)
@@ -105,8 +120,10 @@ def _from_checkpoint(n: TfNode, name: str) -> Value:
         held = model.read[name]
         return Value(held.type, held.name, held.data)
     if model.variables is None:
-        n.unsupported(f"variable '{name}' has no value in this file; freeze the graph, or give the "
-                      "folder of a SavedModel")  # fmt: skip
+        n.unsupported(
+            f"variable '{name}' has no value in this file; freeze the graph, or give the "
+            "folder of a SavedModel"
+        )
     shared = model.file.nodes[name].attrs.get("shared_name") if name in model.file.nodes else None
     for key in (model.keys.get(name), name, shared):
         if isinstance(key, str) and key in model.variables:
@@ -264,8 +281,10 @@ def merge(n: TfNode) -> list[Thing]:
 def _chosen(n: TfNode, flag: Value) -> Value:
     a, b = n.value(0), n.value(1)
     if a.type != b.type:
-        n.unsupported(f"its sides make {a.type} and {b.type}; both are computed and one is "
-                      "selected, they need one type")  # fmt: skip
+        n.unsupported(
+            f"its sides make {a.type} and {b.type}; both are computed and one is "
+            "selected, they need one type"
+        )
     made: Value = ops.where(b, a, flag)
     return made
 

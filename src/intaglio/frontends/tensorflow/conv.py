@@ -59,9 +59,13 @@ class Image:
             raise BadInput(f"attribute '{name}' is {whole}")
         return found
 
-    def padding(self, kernel: tuple[int, ...], stride: tuple[int, ...],
-                dilation: tuple[int, ...], extents: tuple[int, ...] = ()
-                ) -> tuple[int, ...]:  # fmt: skip
+    def padding(
+        self,
+        kernel: tuple[int, ...],
+        stride: tuple[int, ...],
+        dilation: tuple[int, ...],
+        extents: tuple[int, ...] = (),
+    ) -> tuple[int, ...]:
         """(begin.., end..); SAME puts the odd one at the end."""
         extents = extents or self.spatial
         way = self.n.attr("padding", "VALID")
@@ -163,8 +167,9 @@ def conv_transpose(n: TfNode) -> Value:
     if min(more) < 0 or shape[0] != image.x.shape[0]:
         n.unsupported(f"a result of shape {shape} is not what windows over {image.x.type} cover")
     ready = turned(w, (rank - 1, rank - 2, *range(rank - 2)))
-    y = ops.conv_transpose(image.front, ready, stride=stride, pad=pad, output_pad=more,
-                           dilation=dilation, groups=1)  # fmt: skip
+    y = ops.conv_transpose(
+        image.front, ready, stride=stride, pad=pad, output_pad=more, dilation=dilation, groups=1
+    )
     return image.back(y)
 
 
@@ -173,8 +178,12 @@ def pool(n: TfNode) -> Value:
     image = Image(n, 0, (5,) if n.op.endswith("3D") else (4,))
     kernel, stride = image.numbers("ksize"), image.numbers("strides")
     ones = (1,) * len(kernel)
-    window: dict[str, Any] = {"kernel": kernel, "stride": stride, "dilation": ones,
-                              "pad": image.padding(kernel, stride, ones)}  # fmt: skip
+    window: dict[str, Any] = {
+        "kernel": kernel,
+        "stride": stride,
+        "dilation": ones,
+        "pad": image.padding(kernel, stride, ones),
+    }
     op = ops.avg_pool if n.op.startswith("Avg") else ops.max_pool
     return image.back(op(image.front, **window))
 
@@ -210,21 +219,40 @@ def fused_batch_norm(n: TfNode) -> list[Value]:
 def lrn(n: TfNode) -> Value:
     """Ours divides alpha by the size of the window."""
     image, size = Image(n), 2 * n.attr("depth_radius", 5) + 1
-    y = ops.lrn(image.front, size=size, alpha=n.attr("alpha", 1.0) * size,
-                beta=n.attr("beta", 0.5), bias=n.attr("bias", 1.0))  # fmt: skip
+    y = ops.lrn(
+        image.front,
+        size=size,
+        alpha=n.attr("alpha", 1.0) * size,
+        beta=n.attr("beta", 0.5),
+        bias=n.attr("bias", 1.0),
+    )
     return image.back(y)
 
 
 # ---- resizing ------------------------------------------------------------------------------------
-def _sized(n: TfNode, x: Value, size: tuple[int, ...], axes: tuple[int, ...], mode: str,
-           way: str, **more: Any) -> Value:  # fmt: skip
+def _sized(
+    n: TfNode,
+    x: Value,
+    size: tuple[int, ...],
+    axes: tuple[int, ...],
+    mode: str,
+    way: str,
+    **more: Any,
+) -> Value:
     if len(size) != 2 or not all(0 < s < 1 << 20 for s in size):
         n.unsupported(f"the size is {size}; a height and a width are needed")
     scales = tuple(float(s / x.shape[a]) for s, a in zip(size, axes, strict=True))
     if mode != "nearest" and x.dtype != "f32":
         x = ops.cast(x, dtype="f32")
-    made: Value = ops.resize(x, axes=axes, shape=size, scales=scales, mode=mode,
-                             coordinate_transformation_mode=way, **more)  # fmt: skip
+    made: Value = ops.resize(
+        x,
+        axes=axes,
+        shape=size,
+        scales=scales,
+        mode=mode,
+        coordinate_transformation_mode=way,
+        **more,
+    )
     return made
 
 
@@ -268,10 +296,15 @@ def scale_and_translate(n: TfNode) -> Value:
     if not all(fits) or not all(0 < s < 1 << 20 for s in size):
         n.unsupported(f"a scale of {scale.tolist()} to {size}")
     y = ops.resize(
-        image.front, axes=(2, 3), shape=size, scales=tuple(float(k) for k in scale),
-        mode="linear" if kernel == "triangle" else "cubic", cubic_coeff_a=-0.5,
-        antialias=n.attr("antialias", True), exclude_outside=True,
-    )  # fmt: skip
+        image.front,
+        axes=(2, 3),
+        shape=size,
+        scales=tuple(float(k) for k in scale),
+        mode="linear" if kernel == "triangle" else "cubic",
+        cubic_coeff_a=-0.5,
+        antialias=n.attr("antialias", True),
+        exclude_outside=True,
+    )
     return image.back(y)
 
 

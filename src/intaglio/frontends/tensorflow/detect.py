@@ -21,9 +21,12 @@ def _kept(n: TfNode, iou: float, score: float) -> Value:
         n.unsupported(f"boxes {boxes.type}, scores {scores.type}, at most {most}")
     count = boxes.shape[0]
     rows = ops.non_max_suppression(
-        ops.reshape(boxes, shape=(1, -1, 4)), ops.reshape(scores, shape=(1, 1, -1)),
-        max_output=min(most, count), iou_threshold=iou, score_threshold=score,
-    )  # fmt: skip
+        ops.reshape(boxes, shape=(1, -1, 4)),
+        ops.reshape(scores, shape=(1, 1, -1)),
+        max_output=min(most, count),
+        iou_threshold=iou,
+        score_threshold=score,
+    )
     one = ops.part(rows, 2, 3, axis=1)
     made: Value = ops.cast(ops.reshape(one, shape=(-1,)), dtype="i32")
     return made
@@ -68,18 +71,28 @@ def crop_and_resize(n: TfNode) -> Value:
     if way not in ("bilinear", "nearest") or not 0 < len(which) <= 4096:
         n.unsupported(f"its method is {way}")
     image = ops.transpose(ops.cast(x, dtype="f32"), perm=(0, 3, 1, 2))
-    mode = {"mode": "linear"} if way == "bilinear" else {
-        "mode": "nearest", "nearest_mode": "round_prefer_ceil"}  # fmt: skip
+    mode = (
+        {"mode": "linear"}
+        if way == "bilinear"
+        else {"mode": "nearest", "nearest_mode": "round_prefer_ceil"}
+    )
     parts = []
     for (y1, x1, y2, x2), i in zip(boxes.tolist(), which, strict=True):
         if not 0 <= i < x.shape[0]:
             raise BadInput(f"image {i} of {x.shape[0]}")
         scales = tuple(s / d for s, d in zip(size, x.shape[1:3], strict=True))
-        parts.append(ops.resize(
-            ops.part(image, i, i + 1, axis=0), axes=(2, 3), shape=size, scales=scales,
-            coordinate_transformation_mode="tf_crop_and_resize", roi=(y1, x1, y2, x2),
-            extrapolation_value=n.attr("extrapolation_value", 0.0), **mode,
-        ))  # fmt: skip
+        parts.append(
+            ops.resize(
+                ops.part(image, i, i + 1, axis=0),
+                axes=(2, 3),
+                shape=size,
+                scales=scales,
+                coordinate_transformation_mode="tf_crop_and_resize",
+                roi=(y1, x1, y2, x2),
+                extrapolation_value=n.attr("extrapolation_value", 0.0),
+                **mode,
+            )
+        )
     made: Value = ops.transpose(
         ops.concat(*parts, axis=0) if len(parts) > 1 else parts[0], perm=(0, 2, 3, 1)
     )
@@ -96,12 +109,14 @@ def combined_non_max_suppression(n: TfNode) -> list[Value]:
     count, classes = scores.shape[1:]
     flat = ops.reshape(boxes, shape=(1, count, 4))
     by_class = ops.transpose(scores, perm=(0, 2, 1))
-    kept = ops.non_max_suppression(flat, by_class, max_output=min(per_class, count),
-                                   iou_threshold=iou, score_threshold=least)  # fmt: skip
+    kept = ops.non_max_suppression(
+        flat, by_class, max_output=min(per_class, count), iou_threshold=iou, score_threshold=least
+    )
     marks = ops.scatter_nd(  # -1 where a box is not kept, so that the best can be taken
-        ops.expand(constant(-1.0, dtype="f32"), shape=(1, classes, count)), kept,
+        ops.expand(constant(-1.0, dtype="f32"), shape=(1, classes, count)),
+        kept,
         ops.gather_nd(by_class, kept),
-    )  # fmt: skip
+    )
     most = min(total, classes * count)
     if n.attr("pad_per_class", False):
         most = min(most, per_class * classes)
@@ -109,21 +124,25 @@ def combined_non_max_suppression(n: TfNode) -> list[Value]:
     real = ops.greater(best, constant(-1.0, dtype="f32"))
     label = ops.div(at, constant(count, dtype="i64"))
     place = ops.sub(at, ops.mul(label, constant(count, dtype="i64")))
-    chosen = ops.gather(ops.reshape(boxes, shape=(count, 4)), ops.reshape(place, shape=(most,)),
-                        axis=0)  # fmt: skip
+    chosen = ops.gather(
+        ops.reshape(boxes, shape=(count, 4)), ops.reshape(place, shape=(most,)), axis=0
+    )
     if n.attr("clip_boxes", True):
         chosen = ops.clip(chosen, lo=0.0, hi=1.0)
     none = constant(0.0, dtype="f32")
     results = [
-        ops.where(ops.reshape(chosen, shape=(1, most, 4)), none,
-                  ops.reshape(real, shape=(1, most, 1))),
+        ops.where(
+            ops.reshape(chosen, shape=(1, most, 4)), none, ops.reshape(real, shape=(1, most, 1))
+        ),
         ops.where(best, none, real),
         ops.where(ops.cast(label, dtype="f32"), none, real),
-    ]  # fmt: skip
+    ]
     width = total if not n.attr("pad_per_class", False) else min(total, per_class * classes)
     if width > most:
         more = (0, width - most)
-        results = [ops.pad(r, before=(0,) * r.type.rank, after=more + (0,) * (r.type.rank - 2))
-                   for r in results]  # fmt: skip
+        results = [
+            ops.pad(r, before=(0,) * r.type.rank, after=more + (0,) * (r.type.rank - 2))
+            for r in results
+        ]
     valid = ops.reduce_sum(ops.cast(real, dtype="i32"), axes=(1,), keepdims=False)
     return [*results, valid]

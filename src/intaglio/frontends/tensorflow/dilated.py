@@ -54,8 +54,14 @@ def _dilated(n: TfNode) -> Value | None:
         return None
     w, _, groups = _CONVOLUTIONS[middle.op](inner, image)
     x = Image(outer)
-    y = ops.conv(x.front, w, stride=(1, 1), pad=(pads[0], pads[2], pads[1], pads[3]),
-                 dilation=block, groups=groups)  # fmt: skip
+    y = ops.conv(
+        x.front,
+        w,
+        stride=(1, 1),
+        pad=(pads[0], pads[2], pads[1], pads[3]),
+        dilation=block,
+        groups=groups,
+    )
     return x.back(y)
 
 

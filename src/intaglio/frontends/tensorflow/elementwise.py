@@ -14,9 +14,13 @@ def _like(x: Value, number: float) -> Value:
 
 
 _BINARY: dict[str, Any] = {
-    "AddV2": ops.add, "RealDiv": ops.div, "Div": ops.div, "TruncateDiv": ops.div,
-    "TruncateMod": ops.fmod, "Mod": ops.fmod,
-}  # fmt: skip
+    "AddV2": ops.add,
+    "RealDiv": ops.div,
+    "Div": ops.div,
+    "TruncateDiv": ops.div,
+    "TruncateMod": ops.fmod,
+    "Mod": ops.fmod,
+}
 
 
 @importer(*_BINARY)

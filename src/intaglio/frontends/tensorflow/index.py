@@ -72,14 +72,19 @@ def scatter_nd(n: TfNode) -> Value:
     return made
 
 
-_SCATTERS = {"TensorScatterUpdate": "none", "TensorScatterAdd": "add", "TensorScatterMax": "max",
-             "TensorScatterMin": "min"}  # fmt: skip
+_SCATTERS = {
+    "TensorScatterUpdate": "none",
+    "TensorScatterAdd": "add",
+    "TensorScatterMax": "max",
+    "TensorScatterMin": "min",
+}
 
 
 @importer(*_SCATTERS)
 def tensor_scatter(n: TfNode) -> Value:
-    made: Value = ops.scatter_nd(n.value(0), _indices(n.value(1)), n.value(2),
-                                 reduction=_SCATTERS[n.op])  # fmt: skip
+    made: Value = ops.scatter_nd(
+        n.value(0), _indices(n.value(1)), n.value(2), reduction=_SCATTERS[n.op]
+    )
     return made
 
 
@@ -118,9 +123,11 @@ def reverse(n: TfNode) -> Value:
 @importer("ReverseSequence")
 def reverse_sequence(n: TfNode) -> Value:
     made: Value = ops.reverse_sequence(
-        n.value(0), _indices(n.value(1)), batch_axis=n.attr("batch_dim", 0),
+        n.value(0),
+        _indices(n.value(1)),
+        batch_axis=n.attr("batch_dim", 0),
         time_axis=n.attr("seq_dim", 1),
-    )  # fmt: skip
+    )
     return made
 
 
@@ -169,6 +176,7 @@ def bincount(n: TfNode) -> Value:
     dtype = weights.dtype if dtypes.is_float(weights.dtype) else "i32"
     zeros = ops.expand(constant(0, dtype=dtype), shape=(size,))
     ones = ops.expand(constant(1, dtype=dtype), shape=x.shape)
-    made: Value = ops.scatter_nd(zeros, ops.reshape(_indices(x), shape=(x.shape[0], 1)), ones,
-                                 reduction="add")  # fmt: skip
+    made: Value = ops.scatter_nd(
+        zeros, ops.reshape(_indices(x), shape=(x.shape[0], 1)), ones, reduction="add"
+    )
     return made

@@ -22,8 +22,9 @@ Condition = Callable[[Sequence[Thing], Capture | None], Thing]
 Body = Callable[[Sequence[Thing], Capture | None], list[Thing]]
 
 
-def build_loop(n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition,
-               body: Body) -> list[Thing]:  # fmt: skip
+def build_loop(
+    n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition, body: Body
+) -> list[Thing]:
     """While `condition` holds, `body` makes new values of old; those of `fixed` never change."""
     once = _inline(initial, condition, body)
     if once is not None:
@@ -52,8 +53,9 @@ def _known(flag: Thing) -> bool | None:
     return None if held is None or held.size != 1 else bool(held.reshape(-1)[0])
 
 
-def _built(n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition,
-               body: Body) -> list[Thing]:  # fmt: skip
+def _built(
+    n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition, body: Body
+) -> list[Thing]:
     if UNKNOWN in initial:
         return [UNKNOWN] * len(initial)
     start = list(initial)
@@ -84,26 +86,43 @@ def _built(n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Cond
     if trips is not None:
         again = constant(True)
     made = _loop(n, carried, start, given, after, capture, trips, first, again)
-    return [_wrapped(start[i], made[carried.index(i)]) if i in carried else start[i]
-            for i in range(len(start))]  # fmt: skip
+    return [
+        _wrapped(start[i], made[carried.index(i)]) if i in carried else start[i]
+        for i in range(len(start))
+    ]
 
 
-def _loop(n: TfNode, carried: list[int], start: list[Thing], given: list[Thing],
-          after: list[Thing], capture: Capture, trips: int | None, first: Value,
-          again: Value) -> list[Value]:  # fmt: skip
+def _loop(
+    n: TfNode,
+    carried: list[int],
+    start: list[Thing],
+    given: list[Thing],
+    after: list[Thing],
+    capture: Capture,
+    trips: int | None,
+    first: Value,
+    again: Value,
+) -> list[Value]:
     inside = [_held(given[i]) for i in carried]
     leaving = [_held(after[i]) for i in carried]
     number, go = Value(Type("i64", ()), "iteration"), Value(Type("bool", ()), "again")
-    inner = Graph([number, go, *inside, *capture.inside.values()], [again, *leaving],
-                  ["again", *(v.name or f"carried_{i}" for i, v in enumerate(inside))],
-                  n.origin)  # fmt: skip
+    inner = Graph(
+        [number, go, *inside, *capture.inside.values()],
+        [again, *leaving],
+        ["again", *(v.name or f"carried_{i}" for i, v in enumerate(inside))],
+        n.origin,
+    )
     inner.tidy()
     trip = None if trips is None else constant(trips, dtype="i64")
     made = ops.loop(
-        trip, None if trips is not None else ops.reshape(first, shape=()),
-        *(_held(start[i]) for i in carried), *capture.inside, body=inner, carried=len(carried),
+        trip,
+        None if trips is not None else ops.reshape(first, shape=()),
+        *(_held(start[i]) for i in carried),
+        *capture.inside,
+        body=inner,
+        carried=len(carried),
         bound=ENDLESS if trips is None else trips,
-    )  # fmt: skip
+    )
     return made if isinstance(made, list) else [made]
 
 
@@ -137,14 +156,17 @@ def _fitting(n: TfNode, i: int, start: Thing, given: Thing, after: Thing) -> tup
             return start, True
     a, b = _held(given), _held(after)
     if a.type.dynamic or b.type.dynamic or a.type != b.type:
-        n.unsupported(f"carried value {i} comes as {a.type} and leaves as {b.type}; what is "
-                      "carried has to keep its shape; cut the graph around it")  # fmt: skip
+        n.unsupported(
+            f"carried value {i} comes as {a.type} and leaves as {b.type}; what is "
+            "carried has to keep its shape; cut the graph around it"
+        )
     return start, True
 
 
 # ---- how often -----------------------------------------------------------------------------------
-def _count(now: Thing, carried: list[int], start: list[Thing], given: list[Thing],
-           after: list[Thing]) -> int | None:  # fmt: skip
+def _count(
+    now: Thing, carried: list[int], start: list[Thing], given: list[Thing], after: list[Thing]
+) -> int | None:
     """How often the loop runs, where only counters decide it that begin with constants."""
     if not isinstance(now, Value):
         return None
@@ -188,8 +210,9 @@ def _leaves(v: Value) -> list[Value]:
     return found
 
 
-def bodies(graphs: Sequence[tuple[list[Thing], Capture]], origin: str
-           ) -> tuple[list[Graph], list[Value]]:  # fmt: skip
+def bodies(
+    graphs: Sequence[tuple[list[Thing], Capture]], origin: str
+) -> tuple[list[Graph], list[Value]]:
     """Branches as graphs that take the same inputs: what any of them reads from outside."""
     outer: dict[Value, None] = {}
     for _, capture in graphs:

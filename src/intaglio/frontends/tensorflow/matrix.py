@@ -52,8 +52,14 @@ def extract_image_patches(n: TfNode) -> Value:
         n.unsupported(f"windows of {kernel} over {x.shape[1]} channels are too large")
     one = np.eye(taps, dtype=np.float32).reshape(taps, 1, *kernel)
     w = constant(np.tile(one, (x.shape[1], 1, 1, 1)))
-    y = ops.conv(x, w, stride=stride, pad=image.padding(kernel, stride, rates), dilation=rates,
-                 groups=x.shape[1])  # fmt: skip
+    y = ops.conv(
+        x,
+        w,
+        stride=stride,
+        pad=image.padding(kernel, stride, rates),
+        dilation=rates,
+        groups=x.shape[1],
+    )
     parts = ops.reshape(y, shape=(x.shape[0], x.shape[1], taps, *y.shape[2:]))
     moved = ops.transpose(parts, perm=(0, 3, 4, 2, 1))
     made: Value = ops.reshape(moved, shape=(x.shape[0], *y.shape[2:], taps * x.shape[1]))
@@ -66,14 +72,14 @@ def max_pool_with_argmax(n: TfNode) -> list[Value]:
     image = Image(n)
     kernel, stride = image.numbers("ksize"), image.numbers("strides")
     pad = image.padding(kernel, stride, (1, 1))
-    y, at = ops.max_pool(image.front, kernel=kernel, stride=stride, pad=pad, dilation=(1, 1),
-                         with_indices=True)  # fmt: skip
+    y, at = ops.max_pool(
+        image.front, kernel=kernel, stride=stride, pad=pad, dilation=(1, 1), with_indices=True
+    )
     batch, channels, height, width = image.front.shape
     plane = height * width
     planes = np.arange(batch * channels, dtype=np.int64).reshape(batch, channels, 1, 1)
     within = ops.sub(at, constant(planes * plane))
-    place = ops.add(ops.mul(within, constant(np.int64(channels))),
-                    constant(planes % channels))  # fmt: skip
+    place = ops.add(ops.mul(within, constant(np.int64(channels))), constant(planes % channels))
     if n.attr("include_batch_in_index", False):
         place = ops.add(place, constant(planes // channels * plane * channels))
     kind = n.dtype("Targmax", "i64")

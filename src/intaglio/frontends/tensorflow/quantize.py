@@ -64,8 +64,11 @@ def quantize_and_dequantize(n: TfNode) -> Value:
     """A grid around 0 that holds both ends."""
     x, signed, narrow = n.value(0), n.attr("signed_input", True), n.attr("narrow_range", False)
     bits = n.whole(3) if n.op.endswith("V3") else n.attr("num_bits", 8)
-    if n.attr("axis", -1) != -1 or bits != 8 or n.attr("round_mode", "HALF_TO_EVEN") not in (
-        "HALF_TO_EVEN", "HALF_UP"):  # fmt: skip
+    if (
+        n.attr("axis", -1) != -1
+        or bits != 8
+        or n.attr("round_mode", "HALF_TO_EVEN") not in ("HALF_TO_EVEN", "HALF_UP")
+    ):
         n.unsupported(f"{bits} bits along axis {n.attr('axis', -1)}; 8 bits for all are read")
     if n.attr("range_given", False):
         low, high = n.number(1), n.number(2)

@@ -57,8 +57,9 @@ def block_lstm(n: TfNode) -> list[Value]:
     row = Value(Type(x.dtype, x.shape[1:]), "row")
     made = _cell(n, row, before, out, [taken[v] for v in weights])
     names = ["state", "output", *(f"step_{k}" for k in range(7))]
-    body = Graph([before, out, row, *(taken[v] for v in outer)], [made[1], made[6], *made], names,
-                 n.origin)  # fmt: skip
+    body = Graph(
+        [before, out, row, *(taken[v] for v in outer)], [made[1], made[6], *made], names, n.origin
+    )
     found = ops.scan(c, h, x, *outer, body=body, states=2, scans=1)
     return list(found[2:])
 

@@ -14,9 +14,13 @@ from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
 
 _REDUCTIONS: dict[str, Any] = {
-    "Mean": ops.reduce_mean, "Sum": ops.reduce_sum, "Max": ops.reduce_max, "Min": ops.reduce_min,
-    "Prod": ops.reduce_prod, "EuclideanNorm": ops.reduce_l2,
-}  # fmt: skip
+    "Mean": ops.reduce_mean,
+    "Sum": ops.reduce_sum,
+    "Max": ops.reduce_max,
+    "Min": ops.reduce_min,
+    "Prod": ops.reduce_prod,
+    "EuclideanNorm": ops.reduce_l2,
+}
 
 
 def _axes(n: TfNode, x: Value) -> tuple[int, ...]:
@@ -67,8 +71,10 @@ def _best(n: TfNode, x: Value) -> list[Value]:
     """The best of as many as there are: fill up with the lowest, and cut what is not there."""
     most = at_most(n.value(1), x)
     if most is None or not dtypes.is_float(x.dtype):
-        n.unsupported("how many it takes is known only at run time, and is not the smaller of a "
-                      "number and of how many there are")  # fmt: skip
+        n.unsupported(
+            "how many it takes is known only at run time, and is not the smaller of a "
+            "number and of how many there are"
+        )
     most = min(most, x.shape[0])
     values, places = ops.topk(filled(x, x.shape[0], -np.inf), k=most, axis=0)
     count = ops.minimum(count_of(x), constant(most, dtype="i64"))
@@ -97,9 +103,11 @@ def segment_sum(n: TfNode) -> Value:
     count = n.whole(2) if n.op.startswith("Uns") else int(n.const(1).max(initial=-1)) + 1
     if not 0 < count < 1 << 24:
         raise BadInput(f"{count} segments")
-    zeros = ops.expand(ops.cast(ops.part(x, 0, 1, axis=0), dtype=x.dtype),
-                       shape=(count, *x.shape[1:]))  # fmt: skip
+    zeros = ops.expand(
+        ops.cast(ops.part(x, 0, 1, axis=0), dtype=x.dtype), shape=(count, *x.shape[1:])
+    )
     zeros = ops.sub(zeros, zeros)
-    made: Value = ops.scatter_nd(zeros, ops.reshape(ids, shape=(ids.shape[0], 1)), x,
-                                 reduction="add")  # fmt: skip
+    made: Value = ops.scatter_nd(
+        zeros, ops.reshape(ids, shape=(ids.shape[0], 1)), x, reduction="add"
+    )
     return made

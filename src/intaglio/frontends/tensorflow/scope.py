@@ -18,7 +18,7 @@ from intaglio.frontends.tensorflow.node import (
     Thing,
     Variable,
     find_importer,
-)  # fmt: skip
+)
 from intaglio.ir import Node as Made
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
@@ -30,22 +30,44 @@ FOLDED = 1 << 22  # elements of a constant that is computed here, unless its ope
 WORK = 1 << 28  # multiply-accumulates that are computed here
 Ref = tuple[str, int]
 
-DAMAGE = (TypeError, ValueError, KeyError, IndexError, ArithmeticError, AttributeError,
-          AssertionError, MemoryError, RecursionError)  # fmt: skip
+DAMAGE = (
+    TypeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    MemoryError,
+    RecursionError,
+)
 
 # Where functions name outputs: the outputs of ops that have several, in order.
 OUTPUTS = {
-    "TopKV2": ("values", "indices"), "Switch": ("output_false", "output_true"),
-    "Merge": ("output", "value_index"), "Unique": ("y", "idx"),
+    "TopKV2": ("values", "indices"),
+    "Switch": ("output_false", "output_true"),
+    "Merge": ("output", "value_index"),
+    "Unique": ("y", "idx"),
     "NonMaxSuppressionV4": ("selected_indices", "valid_outputs"),
     "NonMaxSuppressionV5": ("selected_indices", "selected_scores", "valid_outputs"),
-    "CombinedNonMaxSuppression": ("nmsed_boxes", "nmsed_scores", "nmsed_classes",
-                                  "valid_detections"),
-    "TensorListPopBack": ("output_handle", "tensor"), "TensorArrayV3": ("handle", "flow"),
+    "CombinedNonMaxSuppression": (
+        "nmsed_boxes",
+        "nmsed_scores",
+        "nmsed_classes",
+        "valid_detections",
+    ),
+    "TensorListPopBack": ("output_handle", "tensor"),
+    "TensorArrayV3": ("handle", "flow"),
     "SoftmaxCrossEntropyWithLogits": ("loss", "backprop"),
-}  # fmt: skip
-_NORM = ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2",
-         "reserve_space_3")  # fmt: skip
+}
+_NORM = (
+    "y",
+    "batch_mean",
+    "batch_variance",
+    "reserve_space_1",
+    "reserve_space_2",
+    "reserve_space_3",
+)
 _CELL = ("i", "cs", "f", "o", "ci", "co", "h")
 OUTPUTS |= dict.fromkeys(("LSTMBlockCell", "BlockLSTM", "BlockLSTMV2"), _CELL)
 OUTPUTS["GRUBlockCell"] = ("r", "u", "c", "h")
@@ -79,9 +101,11 @@ class Capture:
 
     def take(self, thing: Thing) -> Thing:
         if isinstance(thing, Rows):
-            return thing if thing.value is None else Rows(
-                self._value(thing.value), thing.count, thing.dtype, thing.element
-            )  # fmt: skip
+            return (
+                thing
+                if thing.value is None
+                else Rows(self._value(thing.value), thing.count, thing.dtype, thing.element)
+            )
         if isinstance(thing, Complex):
             return Complex(self._value(thing.value))
         return self._value(thing) if isinstance(thing, Value) else thing
@@ -96,8 +120,14 @@ class Capture:
 class Scope:
     """The nodes of a graph or of a function, and what they have become."""
 
-    def __init__(self, model: Model, nodes: dict[str, Node], prefix: str = "",
-                 outer: Scope | None = None, capture: Capture | None = None):  # fmt: skip
+    def __init__(
+        self,
+        model: Model,
+        nodes: dict[str, Node],
+        prefix: str = "",
+        outer: Scope | None = None,
+        capture: Capture | None = None,
+    ):
         self.model, self.nodes, self.prefix = model, nodes, prefix
         self.outer, self.capture = outer, capture  # of the body of a loop
         self.args: dict[str, Thing] = {}  # arguments of a function
@@ -303,8 +333,10 @@ def folded(v: Value, origin: str, known: dict[Made, list[Value]]) -> Value:
             better.uses[node] = None
     if all(x is None or x.data is not None for x in node.inputs) and _worth_folding(node):
         arrays = [None if x is None else x.data for x in node.inputs]
-        known[node] = [constant(a, dtype=w.dtype) for a, w in
-                       zip(evaluate_node(node, arrays), node.outputs, strict=True)]  # fmt: skip
+        known[node] = [
+            constant(a, dtype=w.dtype)
+            for a, w in zip(evaluate_node(node, arrays), node.outputs, strict=True)
+        ]
     return known[node][v.index]
 
 

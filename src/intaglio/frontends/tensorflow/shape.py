@@ -263,8 +263,9 @@ def _filled_by_extent(n: TfNode, most: tuple[int, ...]) -> Value:
     varies = tuple(
         i for i in range(len(most)) if len({int(a[i]) for a in near if a is not None}) > 1
     )
-    made: Value = ops.expand_to(ops.reshape(n.value(1), shape=()), ops.cast(shape, dtype="i64"),
-                                bound=most, dynamic=varies)  # fmt: skip
+    made: Value = ops.expand_to(
+        ops.reshape(n.value(1), shape=()), ops.cast(shape, dtype="i64"), bound=most, dynamic=varies
+    )
     return made
 
 

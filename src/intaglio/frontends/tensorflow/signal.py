@@ -93,8 +93,9 @@ def audio_spectrogram(n: TfNode) -> Value:
     rows = ops.gather(by_channel, constant(places.astype(np.int64)), axis=1)
     bell = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
     rows = ops.mul(rows, constant(bell, dtype="f32"))
-    spectrum = ops.dft(ops.reshape(rows, shape=(*rows.shape, 1)), axis=2, length=length,
-                       onesided=True)  # fmt: skip
+    spectrum = ops.dft(
+        ops.reshape(rows, shape=(*rows.shape, 1)), axis=2, length=length, onesided=True
+    )
     power = _power(spectrum)
     made: Value = power if n.attr("magnitude_squared", False) else ops.sqrt(power)
     return made

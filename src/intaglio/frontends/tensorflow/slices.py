@@ -40,8 +40,9 @@ def _moving(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
             b = int(p.data.reshape(-1)[0])
             made = ops.part(made, b, d if s < 0 else b + s, axis=axis)
         elif s < 0:
-            n.unsupported(f"axis {axis} begins at a place that is known only at run time, and "
-                          "ends at its end")  # fmt: skip
+            n.unsupported(
+                f"axis {axis} begins at a place that is known only at run time, and ends at its end"
+            )
         else:
             steps = np.arange(s, dtype=np.int64)
             index = ops.add(ops.reshape(ops.cast(p, dtype="i64"), shape=(1,)), steps)
@@ -86,8 +87,9 @@ def _read(n: TfNode, x: Value) -> tuple[list[_Axis], tuple[int, ...]]:
         raise AssertionError("a constant has entries")
     if len(begin) != len(end) or len(begin) != len(step):
         raise BadInput(f"{len(begin)} begins, {len(end)} ends and {len(step)} strides")
-    masks = {m: n.attr(f"{m}_mask", 0) for m in ("begin", "end", "ellipsis", "new_axis",
-                                                 "shrink_axis")}  # fmt: skip
+    masks = {
+        m: n.attr(f"{m}_mask", 0) for m in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    }
     axes: list[_Axis] = []
     shape: list[int] = []
     seen = False
@@ -126,13 +128,16 @@ def _cut(n: TfNode, begin: Value, end: Value, step: int, d: int, bit: dict[str, 
     if not step:
         raise BadInput("a stride of 0")
     ends = []
-    for v, open_, default in ((begin, "begin", 0 if step > 0 else d - 1),
-                              (end, "end", d if step > 0 else -d - 1)):  # fmt: skip
+    for v, open_, default in (
+        (begin, "begin", 0 if step > 0 else d - 1),
+        (end, "end", d if step > 0 else -d - 1),
+    ):
         if bit[open_]:
             ends.append(default)
         elif v.data is None:
-            n.unsupported(f"its {open_} is known only at run time; one row or a fixed window is "
-                          "read")  # fmt: skip
+            n.unsupported(
+                f"its {open_} is known only at run time; one row or a fixed window is read"
+            )
         else:
             ends.append(int(v.data.reshape(-1)[0]))
     return _Axis(ends[0], ends[1], step)

@@ -82,10 +82,15 @@ def carried(model: Model) -> tuple[list[Value], list[Value], dict[str, Array | N
     for name, before in model.states.items():
         places = model.assigned.get(name, [])
         if len(places) != 1:
-            why = "no output needs the call that assigns it" if not places else (
-                f"it is assigned at {len(places)} places")  # fmt: skip
-            raise Unsupported(f"tensorflow: variable '{name}' is state between calls, but {why}; "
-                              "choose other outputs, or export the model without it")  # fmt: skip
+            why = (
+                "no output needs the call that assigns it"
+                if not places
+                else (f"it is assigned at {len(places)} places")
+            )
+            raise Unsupported(
+                f"tensorflow: variable '{name}' is state between calls, but {why}; "
+                "choose other outputs, or export the model without it"
+            )
         new = after(*places[0], before)
         if new.type != before.type:
             kinds = f"{before.type} and becomes {new.type}"

@@ -13,10 +13,30 @@ from intaglio.frontends import wire
 from intaglio.ir import Array
 
 DTYPES = {
-    1: "f32", 2: "f64", 3: "i32", 4: "u8", 5: "i16", 6: "i8", 7: "string", 8: "complex", 9: "i64",
-    10: "bool", 11: "i8", 12: "u8", 13: "i32", 14: "bf16", 15: "i16", 16: "u16", 17: "u16",
-    18: "complex", 19: "f16", 20: "resource", 21: "variant", 22: "u32", 23: "u64",
-}  # fmt: skip
+    1: "f32",
+    2: "f64",
+    3: "i32",
+    4: "u8",
+    5: "i16",
+    6: "i8",
+    7: "string",
+    8: "complex",
+    9: "i64",
+    10: "bool",
+    11: "i8",
+    12: "u8",
+    13: "i32",
+    14: "bf16",
+    15: "i16",
+    16: "u16",
+    17: "u16",
+    18: "complex",
+    19: "f16",
+    20: "resource",
+    21: "variant",
+    22: "u32",
+    23: "u64",
+}
 _VALUES = {5: "f", 6: "d", 7: "i", 10: "i", 11: "i", 13: "i", 16: "i", 17: "i"}  # by field number
 MOST_DIMS = 16
 SPREAD = 1 << 24  # elements that one stored number may stand for

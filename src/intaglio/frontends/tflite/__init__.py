@@ -60,8 +60,14 @@ def _signature(file: File, name: str | None) -> Signature | None:
 class _Import:
     """One graph of a file, from its inputs to its outputs."""
 
-    def __init__(self, file: File, signature: Signature | None, shapes: dict[str, Sequence[int]],
-                 inputs: Sequence[str] | None, outputs: Sequence[str] | None):  # fmt: skip
+    def __init__(
+        self,
+        file: File,
+        signature: Signature | None,
+        shapes: dict[str, Sequence[int]],
+        inputs: Sequence[str] | None,
+        outputs: Sequence[str] | None,
+    ):
         self.file, self.shapes = file, shapes
         self.g = g = file.subgraphs[signature.subgraph if signature else 0]
         self.names = unique_names(g)
@@ -72,8 +78,10 @@ class _Import:
         given = list(signature.inputs.values()) if signature else g.inputs
         for name in (*shapes, *(inputs or ()), *(outputs or ())):
             if name not in by_name:
-                raise BadInput(f"tflite: no tensor is called '{name}'; inputs are "
-                               f"{', '.join(self.names[i] for i in given)}")  # fmt: skip
+                raise BadInput(
+                    f"tflite: no tensor is called '{name}'; inputs are "
+                    f"{', '.join(self.names[i] for i in given)}"
+                )
         self.inputs = [by_name[n] for n in inputs] if inputs else given
         made = list(signature.outputs.values()) if signature else g.outputs
         self.outputs = [by_name[n] for n in outputs] if outputs else made
@@ -94,8 +102,10 @@ class _Import:
             [*given, *(s.input for s in states)],
             [*results, *(s.value for s in states)],
             [*self.output_names, *(s.input.name for s in states)],
-            self.g.name, metadata, {s.input.name: s.initial for s in states},
-        )  # fmt: skip
+            self.g.name,
+            metadata,
+            {s.input.name: s.initial for s in states},
+        )
 
     def _input(self, i: int, scope: Scope) -> Value:
         t, name = self.g.tensors[i], self.names[i]

@@ -49,8 +49,11 @@ def while_(n: TfliteNode) -> list[Value]:
     if len(after) != len(states):
         n.unsupported(f"{len(states)} values go into a round and {len(after)} come out")
     again = _condition(n, n.scope.body(test, after)[0])
-    inside = Graph([round_, go, *states], [again, *after],
-                   ["again", *(f"result_{i}" for i in range(len(after)))])  # fmt: skip
+    inside = Graph(
+        [round_, go, *states],
+        [again, *after],
+        ["again", *(f"result_{i}" for i in range(len(after)))],
+    )
     return _all(
         ops.loop.node(None, first, *given, body=inside.copy(), carried=len(given), bound=ENDLESS)
     )

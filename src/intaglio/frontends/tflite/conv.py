@@ -16,8 +16,13 @@ from intaglio.ir import Quant, Value
 SAME, VALID = 0, 1
 
 
-def _padding(n: TfliteNode, extents: tuple[int, ...], kernel: tuple[int, ...],
-             stride: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:  # fmt: skip
+def _padding(
+    n: TfliteNode,
+    extents: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[int, ...]:
     """(begin.., end..); SAME puts the odd one at the end."""
     if min(*kernel, *stride, *dilation) < 1:
         n.unsupported(
@@ -89,9 +94,15 @@ def transpose_conv(n: TfliteNode) -> Value:
     if min(more) < 0:
         n.unsupported(f"a result of shape {shape} is smaller than what the windows cover")
     y = ops.conv_transpose(
-        ops.channels_first(x), n.weights(1, (3, 0, 1, 2)), n.bias(3, 2, 1), stride=stride,
-        pad=pad, output_pad=more, dilation=(1, 1), groups=1,
-    )  # fmt: skip
+        ops.channels_first(x),
+        n.weights(1, (3, 0, 1, 2)),
+        n.bias(3, 2, 1),
+        stride=stride,
+        pad=pad,
+        output_pad=more,
+        dilation=(1, 1),
+        groups=1,
+    )
     return n.activated(ops.channels_last(y))
 
 
@@ -105,15 +116,23 @@ def transpose_conv_bias(n: TfliteNode) -> Value:
     stride, kernel = (down, across), w.shape[1:3]
     if min(stride) < 1:
         n.unsupported(f"a stride of {stride}")
-    over = [(d - 1) * s + k - out for d, s, k, out in
-            zip(x.shape[1:3], stride, kernel, shape[1:3], strict=True)]  # fmt: skip
+    over = [
+        (d - 1) * s + k - out
+        for d, s, k, out in zip(x.shape[1:3], stride, kernel, shape[1:3], strict=True)
+    ]
     if min(over) < 0:
         n.unsupported(f"a result of shape {shape} is larger than what the windows cover")
     pad = (*(o // 2 for o in over), *(o - o // 2 for o in over))
     y = ops.conv_transpose(
-        ops.channels_first(x), n.weights(1, (3, 0, 1, 2)), n.bias(2), stride=stride, pad=pad,
-        output_pad=(0, 0), dilation=(1, 1), groups=1,
-    )  # fmt: skip
+        ops.channels_first(x),
+        n.weights(1, (3, 0, 1, 2)),
+        n.bias(2),
+        stride=stride,
+        pad=pad,
+        output_pad=(0, 0),
+        dilation=(1, 1),
+        groups=1,
+    )
     return ops.channels_last(y)
 
 
@@ -153,12 +172,24 @@ def conv_3d(n: TfliteNode) -> Value:
     x, w = n.required(0), n.required(1)
     if x.type.rank != 5 or w.type.rank != 5 or not w.shape[3] or x.shape[4] % w.shape[3]:
         n.unsupported(f"weights {w.type} do not fit {x.type}")
-    stride, dilation = ((n.option(f"{what}D{end}", 1) or 1, n.option(f"{what}H{end}", 1) or 1,
-                         n.option(f"{what}W{end}", 1) or 1)
-                        for what, end in (("Stride", ""), ("Dilation", "Factor")))  # fmt: skip
+    stride, dilation = (
+        (
+            n.option(f"{what}D{end}", 1) or 1,
+            n.option(f"{what}H{end}", 1) or 1,
+            n.option(f"{what}W{end}", 1) or 1,
+        )
+        for what, end in (("Stride", ""), ("Dilation", "Factor"))
+    )
     pad = _padding(n, x.shape[1:4], w.shape[:3], stride, dilation)
-    y = ops.conv(ops.channels_first(x), n.weights(1, (4, 3, 0, 1, 2)), n.bias(2), stride=stride,
-                 pad=pad, dilation=dilation, groups=x.shape[4] // w.shape[3])  # fmt: skip
+    y = ops.conv(
+        ops.channels_first(x),
+        n.weights(1, (4, 3, 0, 1, 2)),
+        n.bias(2),
+        stride=stride,
+        pad=pad,
+        dilation=dilation,
+        groups=x.shape[4] // w.shape[3],
+    )
     return n.activated(ops.channels_last(y))
 
 
@@ -167,8 +198,9 @@ def l2_pool_2d(n: TfliteNode) -> Value:
     """The root of the mean of squares."""
     x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
     squares = ops.mul(x, x)
-    y = ops.avg_pool(ops.channels_first(squares), kernel=kernel,
-                     **_window(n, x, kernel, dilated=False))  # fmt: skip
+    y = ops.avg_pool(
+        ops.channels_first(squares), kernel=kernel, **_window(n, x, kernel, dilated=False)
+    )
     return n.activated(ops.channels_last(ops.sqrt(y)))
 
 
@@ -178,8 +210,13 @@ def local_response_normalization(n: TfliteNode) -> Value:
     radius = n.option("Radius", 0)
     size = 2 * radius + 1
     x = ops.channels_first(_image(n))
-    y = ops.lrn(x, size=size, alpha=float(n.option("Alpha", 0.0)) * size,
-                beta=float(n.option("Beta", 0.0)), bias=float(n.option("Bias", 0.0)))  # fmt: skip
+    y = ops.lrn(
+        x,
+        size=size,
+        alpha=float(n.option("Alpha", 0.0)) * size,
+        beta=float(n.option("Beta", 0.0)),
+        bias=float(n.option("Bias", 0.0)),
+    )
     return ops.channels_last(y)
 
 
@@ -227,8 +264,15 @@ def _resized(n: TfliteNode, mode: str, image: Value | None = None, **more: Any) 
     else:
         way = "half_pixel" if n.option("HalfPixelCenters", False) else "asymmetric"
     scales = tuple(float(s / d) for s, d in zip(size, extents, strict=True))
-    y = ops.resize(ops.channels_first(x), axes=(2, 3), shape=size, scales=scales, mode=mode,
-                   coordinate_transformation_mode=way, **more)  # fmt: skip
+    y = ops.resize(
+        ops.channels_first(x),
+        axes=(2, 3),
+        shape=size,
+        scales=scales,
+        mode=mode,
+        coordinate_transformation_mode=way,
+        **more,
+    )
     return ops.channels_last(y)
 
 
@@ -238,8 +282,11 @@ def resize_bilinear(n: TfliteNode) -> Value:
     from the lowest byte, in steps a trifle too short, they are above the half."""
     x, t = _image(n), n.out()
     if t.dtype not in ("i8", "u8"):
-        return _resized(n, "linear") if t.quant is None else stored(
-            _resized(n, "linear", n.real(0)), t)  # fmt: skip
+        return (
+            _resized(n, "linear")
+            if t.quant is None
+            else stored(_resized(n, "linear", n.real(0)), t)
+        )
     low = dtypes.limits(t.dtype)[0]
     y = _resized(n, "linear", real(x, Quant((1.0,), (low,))))
     return stored(y, replace(t, quant=Quant((SHORTER,), (low,))))

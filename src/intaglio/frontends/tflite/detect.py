@@ -111,15 +111,15 @@ def _fast(boxes: Value, scores: Value, count: int, how: dict[str, Any]) -> list[
     total = scores.shape[1]
     best = ops.reduce_max(scores, axes=(2,), keepdims=False)  # [1, n]
     label = ops.cast(ops.argmax(scores, axis=2, keepdims=False), dtype="f32")
-    kept = ops.non_max_suppression(boxes, ops.reshape(best, shape=(1, 1, total)),
-                                   max_output=count, **how)  # fmt: skip
+    kept = ops.non_max_suppression(
+        boxes, ops.reshape(best, shape=(1, 1, total)), max_output=count, **how
+    )
     index = _chosen(kept, 2, count, total)
     label, best = (_rows(ops.reshape(v, shape=(total,)), index) for v in (label, best))
     return _results(boxes, index, label, best, total)
 
 
-def _regular(boxes: Value, scores: Value, count: int, few: int,
-             how: dict[str, Any]) -> list[Value]:  # fmt: skip
+def _regular(boxes: Value, scores: Value, count: int, few: int, how: dict[str, Any]) -> list[Value]:
     """Boxes compete within their class; the best of all classes remain."""
     total, classes = scores.shape[1:]
     turned = ops.transpose(scores, perm=(0, 2, 1))
@@ -129,8 +129,11 @@ def _regular(boxes: Value, scores: Value, count: int, few: int,
     place = ops.add(ops.mul(index, constant(classes, dtype="i64")), label)
     flat = ops.reshape(scores, shape=(total * classes,))
     low = constant(np.full(1, -1.0, np.float32))  # below every score
-    every = ops.gather(ops.concat(flat, low, axis=0), ops.minimum(
-        place, constant(total * classes, dtype="i64")), axis=0)  # fmt: skip
+    every = ops.gather(
+        ops.concat(flat, low, axis=0),
+        ops.minimum(place, constant(total * classes, dtype="i64")),
+        axis=0,
+    )
     top, where = ops.topk(every, k=count, axis=0)
     index, label = (ops.gather(v, where, axis=0) for v in (index, label))
     found = ops.cast(ops.less(index, constant(total, dtype="i64")), dtype="f32")
@@ -147,10 +150,12 @@ def non_max_suppression(n: TfliteNode) -> list[Value]:
         n.unsupported(f"scores are lowered where boxes overlap (sigma {soft}); 0 is read")
     total = boxes.shape[0]
     kept = ops.non_max_suppression(
-        ops.reshape(boxes, shape=(1, total, 4)), ops.reshape(scores, shape=(1, 1, total)),
-        max_output=count, iou_threshold=float(n.const(3).item()),
+        ops.reshape(boxes, shape=(1, total, 4)),
+        ops.reshape(scores, shape=(1, 1, total)),
+        max_output=count,
+        iou_threshold=float(n.const(3).item()),
         score_threshold=float(n.const(4).item()),
-    )  # fmt: skip
+    )
     index = _chosen(kept, 2, count, total)
     there = ops.less(index, constant(total, dtype="i64"))
     number = ops.reduce_sum(ops.cast(there, dtype="i32"), axes=(0,), keepdims=False)

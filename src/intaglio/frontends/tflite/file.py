@@ -19,15 +19,34 @@ from intaglio.frontends.tflite.sparse import densified
 from intaglio.ir import Array, Quant
 
 DTYPES = {  # TensorType of the schema
-    0: "f32", 1: "f16", 2: "i32", 3: "u8", 4: "i64", 6: "bool", 7: "i16", 9: "i8", 10: "f64",
-    12: "u64", 15: "u32", 16: "u16", 17: "i4", 18: "bf16",
-}  # fmt: skip
+    0: "f32",
+    1: "f16",
+    2: "i32",
+    3: "u8",
+    4: "i64",
+    6: "bool",
+    7: "i16",
+    9: "i8",
+    10: "f64",
+    12: "u64",
+    15: "u32",
+    16: "u16",
+    17: "i4",
+    18: "bf16",
+}
 OTHERS = {5: "string", 8: "complex64", 11: "complex128", 13: "resource", 14: "variant"}
 NOTHING = 1e-30  # for a scale of 0: that of a channel in which nothing ever fires
 CUSTOM = 32  # BuiltinOperator of the schema
 
-DAMAGE = (struct.error, IndexError, ValueError, TypeError, ArithmeticError, AttributeError,
-          MemoryError)  # what reading a damaged file raises  # fmt: skip
+DAMAGE = (
+    struct.error,
+    IndexError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,
+)  # what reading a damaged file raises
 
 
 @dataclass
@@ -128,8 +147,10 @@ class _Reader:
         made = Signature(_text(s.SignatureKey()), s.SubgraphIndex(), {}, {})
         if not 0 <= made.subgraph < len(graphs):
             raise ValueError(f"signature '{made.name}' names graph {made.subgraph}")
-        for count, get, to in ((s.InputsLength(), s.Inputs, made.inputs),
-                               (s.OutputsLength(), s.Outputs, made.outputs)):  # fmt: skip
+        for count, get, to in (
+            (s.InputsLength(), s.Inputs, made.inputs),
+            (s.OutputsLength(), s.Outputs, made.outputs),
+        ):
             for entry in self._each(count, get):
                 to[_text(entry.Name())] = entry.TensorIndex()
         tensors = len(graphs[made.subgraph].tensors)

@@ -86,8 +86,9 @@ def dynamic_update_slice(n: TfliteNode) -> Value:
     room = np.array([a - b for a, b in zip(x.shape, new.shape, strict=True)], np.int64)
     if (room < 0).any():
         n.unsupported(f"{new.type} does not fit into {x.type}")
-    first = ops.minimum(ops.maximum(ops.cast(start, dtype="i64"), constant(0 * room)),
-                        constant(room))  # fmt: skip
+    first = ops.minimum(
+        ops.maximum(ops.cast(start, dtype="i64"), constant(0 * room)), constant(room)
+    )
     cells = constant(np.moveaxis(np.indices(new.shape), 0, -1).astype(np.int64))
     y: Value = ops.scatter_nd(x, ops.add(cells, first), new)
     return y
@@ -107,17 +108,20 @@ def reverse(n: TfliteNode) -> Value:
 @importer("REVERSE_SEQUENCE", stored=True)
 def reverse_sequence(n: TfliteNode) -> Value:
     lens = ops.cast(n.required(1), dtype="i64")
-    y: Value = ops.reverse_sequence(n.required(0), lens, batch_axis=n.option("BatchDim", 0),
-                                    time_axis=n.option("SeqDim", 0))  # fmt: skip
+    y: Value = ops.reverse_sequence(
+        n.required(0), lens, batch_axis=n.option("BatchDim", 0), time_axis=n.option("SeqDim", 0)
+    )
     return y
 
 
 @importer("CUMSUM")
 def cumsum(n: TfliteNode) -> Value:
     y: Value = ops.cumsum(
-        n.required(0), axis=normalize_axis(n.ints(1)[0], n.required(0).type.rank),
-        exclusive=bool(n.option("Exclusive", False)), reverse=bool(n.option("Reverse", False)),
-    )  # fmt: skip
+        n.required(0),
+        axis=normalize_axis(n.ints(1)[0], n.required(0).type.rank),
+        exclusive=bool(n.option("Exclusive", False)),
+        reverse=bool(n.option("Reverse", False)),
+    )
     return y
 
 
@@ -154,10 +158,12 @@ def broadcast_args(n: TfliteNode) -> Value:
 
 
 _SEGMENTS: dict[str, tuple[str, Any]] = {
-    "SEGMENT_SUM": ("add", 0), "UNSORTED_SEGMENT_SUM": ("add", 0),
-    "UNSORTED_SEGMENT_PROD": ("mul", 1), "UNSORTED_SEGMENT_MAX": ("max", -np.inf),
+    "SEGMENT_SUM": ("add", 0),
+    "UNSORTED_SEGMENT_SUM": ("add", 0),
+    "UNSORTED_SEGMENT_PROD": ("mul", 1),
+    "UNSORTED_SEGMENT_MAX": ("max", -np.inf),
     "UNSORTED_SEGMENT_MIN": ("min", np.inf),
-}  # fmt: skip
+}
 
 
 @importer(*_SEGMENTS)

@@ -137,9 +137,15 @@ class Lstm:
             parts = WORD.store(self._product(parts, t.quant, self.p.inputs))
         parts = ops.reshape(parts, shape=(*x.shape[:2], len(self.gates) * self.hidden))
         h, c, y = ops.scan(
-            self.kept_h.value, self.kept_c.value, parts, body=self._body(parts), states=2, scans=1,
-            reverse_in=int(self.p.backward), reverse_out=int(self.p.backward),
-        )  # fmt: skip
+            self.kept_h.value,
+            self.kept_c.value,
+            parts,
+            body=self._body(parts),
+            states=2,
+            scans=1,
+            reverse_in=int(self.p.backward),
+            reverse_out=int(self.p.backward),
+        )
         self.kept_h.value, self.kept_c.value = h, c
         made: Value = y
         return made
@@ -156,14 +162,24 @@ class Lstm:
         w, r = (ordered(self.rows(p)) for p in (self.p.inputs, self.p.recurrent))
         b, zeros = self.bias(), constant(np.zeros((1, 4 * n), np.float32))
         both = None if b is None else ops.concat(ordered(b), zeros, axis=1)
-        states = [ops.reshape(s.value, shape=(1, *s.value.shape))
-                  for s in (self.kept_h, self.kept_c)]  # fmt: skip
+        states = [
+            ops.reshape(s.value, shape=(1, *s.value.shape)) for s in (self.kept_h, self.kept_c)
+        ]
         peep = None
         if self.n.input(self.p.peepholes[1]) is not None:
             each = [self.n.real(self.p.peepholes[k]) for k in (0, 2, 1)]
             peep = ops.reshape(ops.concat(*each, axis=0), shape=(1, 3 * n))
-        y, h, c = ops.lstm(x, w, r, both, None, *states, peep, hidden_size=n,
-                           direction="reverse" if self.p.backward else "forward")  # fmt: skip
+        y, h, c = ops.lstm(
+            x,
+            w,
+            r,
+            both,
+            None,
+            *states,
+            peep,
+            hidden_size=n,
+            direction="reverse" if self.p.backward else "forward",
+        )
         self.kept_h.value = ops.reshape(h, shape=h.shape[1:])
         self.kept_c.value = ops.reshape(c, shape=c.shape[1:])
         made: Value = ops.reshape(y, shape=(y.shape[0], *y.shape[2:]))
@@ -171,8 +187,10 @@ class Lstm:
 
     # ---- one step ----
     def _body(self, parts: Value) -> Graph:
-        old_h, old_c = (Value(Type(s.input.dtype, s.input.shape), name)
-                        for s, name in ((self.kept_h, "h"), (self.kept_c, "c")))  # fmt: skip
+        old_h, old_c = (
+            Value(Type(s.input.dtype, s.input.shape), name)
+            for s, name in ((self.kept_h, "h"), (self.kept_c, "c"))
+        )
         given = Value(Type(parts.dtype, parts.shape[1:]), "gates")
         z = ops.gemm(self.h.real(old_h), self.rows(self.p.recurrent), None, trans_b=True)
         z = self._product(z, self.h.quant, self.p.recurrent)

@@ -32,8 +32,7 @@ CUSTOM: Importers[Import] = Importers()  # of names that are not in the schema
 STORED: set[str] = set()  # ops whose importers read and make stored numbers, not real ones
 
 
-def importer(*names: str, stored: bool = False, custom: bool = False
-             ) -> Callable[[Import], Import]:  # fmt: skip
+def importer(*names: str, stored: bool = False, custom: bool = False) -> Callable[[Import], Import]:
     """Register the function below as the meaning of these ops of the schema, or of custom ops."""
     STORED.update(names if stored else ())
     return (CUSTOM if custom else IMPORTERS).register(*names)
@@ -47,8 +46,14 @@ def find_importer(name: str, custom: bool = False) -> Import | None:
 class TfliteNode:
     """One operation of the model, as importers see it."""
 
-    def __init__(self, op: Operator, inputs: Sequence[Value | None], tensors: Sequence[Tensor],
-                 origin: str, scope: Scope):  # fmt: skip
+    def __init__(
+        self,
+        op: Operator,
+        inputs: Sequence[Value | None],
+        tensors: Sequence[Tensor],
+        origin: str,
+        scope: Scope,
+    ):
         self.op, self.inputs, self.tensors, self.origin = op, list(inputs), tensors, origin
         self.scope = scope
 
@@ -109,8 +114,9 @@ class TfliteNode:
             return made
         q = t.quant
         axis = None if q.axis is None else perm.index(q.axis)
-        return real(constant(np.ascontiguousarray(t.data.transpose(perm))),
-                    Quant(q.scale, q.zero, axis))  # fmt: skip
+        return real(
+            constant(np.ascontiguousarray(t.data.transpose(perm))), Quant(q.scale, q.zero, axis)
+        )
 
     def bias(self, i: int, x: int = 0, w: int = 1) -> Value | None:
         """A product's bias; integers count in units of the sum, whatever scale the file says."""
@@ -140,8 +146,9 @@ class TfliteNode:
         span = ops.sub(high, low)
         span = ops.where(one, span, ops.equal(span, zero))
         by = ops.div(constant(255.0, dtype="f32"), span)
-        least = ops.clip(ops.round(ops.sub(constant(-128.0, dtype="f32"), ops.mul(low, by))),
-                         lo=-128.0, hi=127.0)  # fmt: skip
+        least = ops.clip(
+            ops.round(ops.sub(constant(-128.0, dtype="f32"), ops.mul(low, by))), lo=-128.0, hi=127.0
+        )
         steps = ops.clip(ops.add(ops.round(ops.mul(x, by)), least), lo=-128.0, hi=127.0)
         made: Value = ops.div(ops.sub(steps, least), by)
         return made

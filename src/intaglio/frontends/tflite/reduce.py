@@ -10,9 +10,12 @@ from intaglio.ir import Value
 from intaglio.ops.registry import normalize_axis
 
 _REDUCTIONS: dict[str, Any] = {
-    "MEAN": ops.reduce_mean, "SUM": ops.reduce_sum, "REDUCE_MAX": ops.reduce_max,
-    "REDUCE_MIN": ops.reduce_min, "REDUCE_PROD": ops.reduce_prod,
-}  # fmt: skip
+    "MEAN": ops.reduce_mean,
+    "SUM": ops.reduce_sum,
+    "REDUCE_MAX": ops.reduce_max,
+    "REDUCE_MIN": ops.reduce_min,
+    "REDUCE_PROD": ops.reduce_prod,
+}
 
 
 @importer(*_REDUCTIONS)

@@ -101,8 +101,10 @@ class Scope:
         for op in needed:
             if op.op == "VAR_HANDLE":
                 o = op.options
-                words = [(f() or b"").decode("utf-8", "replace") if o else ""
-                         for f in ((o.Container, o.SharedName) if o else ())]  # fmt: skip
+                words = [
+                    (f() or b"").decode("utf-8", "replace") if o else ""
+                    for f in ((o.Container, o.SharedName) if o else ())
+                ]
                 self.handles[op.outputs[0]] = self.model.variable(*(words or ("", "")))
         for op in needed:
             if op.op == "ASSIGN_VARIABLE" and op.inputs[0] in self.handles:
@@ -162,15 +164,18 @@ class Scope:
         words = ", ".join(f"{what} ({n} times)" if n > 1 else what for what, n in names.items())
         first = unknown[0].outputs
         origin = self.names[first[0]] if first and first[0] >= 0 else unknown[0].op
-        raise Unsupported(f"tflite: {words}: not known (first at '{origin}'); cut the graph before "
-                          "with --output")  # fmt: skip
+        raise Unsupported(
+            f"tflite: {words}: not known (first at '{origin}'); cut the graph before with --output"
+        )
 
     def check_numbers(self, i: int) -> None:
         """Unsupported where a tensor does not hold numbers."""
         t = self.g.tensors[i]
         if t.dtype not in dtypes.TABLE:
-            raise Unsupported(f"tflite: tensor '{self.names[i]}' holds elements of {t.dtype}; only "
-                              "numbers are read")  # fmt: skip
+            raise Unsupported(
+                f"tflite: tensor '{self.names[i]}' holds elements of {t.dtype}; only "
+                "numbers are read"
+            )
 
     def value(self, i: int) -> Value:
         """Tensor `i` as it is stored."""
@@ -189,12 +194,16 @@ class Scope:
         """Tensor `i`, which an op reads and writes, as what outlives a call."""
         t, name = self.g.tensors[i], f"state.{self.names[i]}"
         if self.inner:
-            raise Unsupported(f"tflite: tensor '{self.names[i]}' is kept between calls inside of a "
-                              "branch or a loop")  # fmt: skip
+            raise Unsupported(
+                f"tflite: tensor '{self.names[i]}' is kept between calls inside of a "
+                "branch or a loop"
+            )
         if name not in self.model.buffers:
             if min(t.shape, default=1) < 1:
-                raise Unsupported(f"tflite: '{self.names[i]}' is kept between calls and has an "
-                                  f"open shape {t.shape}")  # fmt: skip
+                raise Unsupported(
+                    f"tflite: '{self.names[i]}' is kept between calls and has an "
+                    f"open shape {t.shape}"
+                )
             given = Value(Type(t.dtype, t.shape, t.quant), name)
             self.model.buffers[name] = State(given, given, t.data)
         return self.model.buffers[name]
@@ -218,8 +227,9 @@ class Scope:
             raise BadFile(f"tflite: {op.op} '{origin}' is damaged ({words})") from None
         results = list(made) if isinstance(made, list | tuple) else [made]
         if len(results) < len(op.outputs):
-            raise BadInput(f"tflite: {op.op} '{origin}' has {len(op.outputs)} outputs, "
-                           f"{len(results)} are made")  # fmt: skip
+            raise BadInput(
+                f"tflite: {op.op} '{origin}' has {len(op.outputs)} outputs, {len(results)} are made"
+            )
         for t, v in zip(op.outputs, results, strict=False):
             if t >= 0 and v is not None:
                 self._set(t, v, raw)

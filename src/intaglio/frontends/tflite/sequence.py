@@ -54,9 +54,15 @@ def bidirectional_lstm(n: TfliteNode) -> list[Value]:
     turned = x if early else ops.transpose(x, perm=TURN)
     there = Places(states=(35, 36), norms=())
     back = replace(
-        there, inputs=(18, 19, 20, 21), recurrent=(22, 23, 24, 25), peepholes=(26, 27, 28),
-        biases=(29, 30, 31, 32), projection=(33, 34), states=(37, 38), backward=True,
-    )  # fmt: skip
+        there,
+        inputs=(18, 19, 20, 21),
+        recurrent=(22, 23, 24, 25),
+        peepholes=(26, 27, 28),
+        biases=(29, 30, 31, 32),
+        projection=(33, 34),
+        states=(37, 38),
+        backward=True,
+    )
     made = [Lstm(n, p).run(turned) for p in (there, back)]
     made = [v if early else ops.transpose(v, perm=TURN) for v in made]
     return [ops.concat(*made, axis=2)] if n.option("MergeOutputs", False) else made
@@ -113,8 +119,9 @@ def svdf(n: TfliteNode) -> Value:
     kind = Stored(t.dtype, t.quant)
     new = kind.store(ops.gemm(x, features, None, trans_b=True))
     held = ops.reshape(kept.value, shape=(batch, filters, memory))
-    late = ops.concat(ops.part(held, 1, memory, axis=2),
-                      ops.reshape(new, shape=(batch, filters, 1)), axis=2)  # fmt: skip
+    late = ops.concat(
+        ops.part(held, 1, memory, axis=2), ops.reshape(new, shape=(batch, filters, 1)), axis=2
+    )
     kept.value = ops.reshape(late, shape=kept.input.shape)
     y = ops.reduce_sum(ops.mul(kind.real(late), time), axes=(2,), keepdims=False)
     y = ops.reshape(y, shape=(batch, filters // rank, rank))

@@ -145,8 +145,14 @@ def strided_slice(n: TfliteNode) -> Value:
     return y if len(shape) == x.type.rank else ops.reshape(y, shape=tuple(shape))
 
 
-def _aligned(n: TfliteNode, x: Value, bounds: Sequence[Sequence[int]], masks: dict[str, int],
-             new: int, rest: int) -> tuple[Value, list[list[int]], dict[str, int]]:  # fmt: skip
+def _aligned(
+    n: TfliteNode,
+    x: Value,
+    bounds: Sequence[Sequence[int]],
+    masks: dict[str, int],
+    new: int,
+    rest: int,
+) -> tuple[Value, list[list[int]], dict[str, int]]:
     """The same slice with its new axes there already and its ellipsis written out."""
     count = len(bounds[0])
     wide = x.type.rank + bin(new & ((1 << count) - 1)).count("1")
@@ -205,8 +211,9 @@ def _symmetric(n: TfliteNode, x: Value, around: Array) -> Value:
         d = x.shape[axis]
         if not 0 <= min(before, after) <= max(before, after) <= d:
             n.unsupported(f"{before} and {after} around {d} are more than there is to mirror")
-        order = np.concatenate([np.arange(d)[:before][::-1], np.arange(d),
-                                np.arange(d)[d - after :][::-1]])  # fmt: skip
+        order = np.concatenate(
+            [np.arange(d)[:before][::-1], np.arange(d), np.arange(d)[d - after :][::-1]]
+        )
         x = ops.gather(x, constant(order), axis=axis) if before or after else x
     return x
 

@@ -10,8 +10,16 @@ from pathlib import Path
 from intaglio.errors import BadFile
 
 _SLACK, _RATIO = 64 << 20, 20  # bytes that all entries together may take, beside the file's own
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
-           RuntimeError, KeyError)  # fmt: skip
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+    KeyError,
+)
 
 
 class Archive:
@@ -30,8 +38,10 @@ class Archive:
             raise BadFile(f"{what} is a damaged or truncated archive: {e}") from None
         whole = sum(e.file_size for e in entries)
         if whole > _SLACK + _RATIO * len(data):
-            raise BadFile(f"{what} has {len(data)} bytes and says that it unpacks to {whole}; "
-                          "it is damaged or hostile")  # fmt: skip
+            raise BadFile(
+                f"{what} has {len(data)} bytes and says that it unpacks to {whole}; "
+                "it is damaged or hostile"
+            )
         names = [e.filename for e in entries if not e.is_dir()]
         first = names[0].split("/")[0] + "/" if names and "/" in names[0] else ""
         self.root = first if first and all(n.startswith(first) for n in names) else ""

@@ -15,10 +15,16 @@ from intaglio.ir import Value, constant
 
 
 @importer("scaled_dot_product_attention")
-def scaled_dot_product_attention(query: Value, key: Value, value: Value,
-                                 attn_mask: Value | None = None, dropout_p: float = 0.0,
-                                 is_causal: bool = False, scale: float | None = None,
-                                 enable_gqa: bool = False) -> Value:  # fmt: skip
+def scaled_dot_product_attention(
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
     """Axes before the last two are batches and heads, however many there are."""
     if dropout_p:
         raise Unsupported("attention with dropout is in training mode; call model.eval() first")
@@ -49,22 +55,41 @@ def _four(x: Value) -> Value:
 
 
 @importer("_scaled_dot_product_flash_attention_for_cpu")
-def flash(query: Value, key: Value, value: Value, dropout_p: float = 0.0, is_causal: bool = False,
-          attn_mask: Value | None = None, scale: float | None = None) -> Any:  # fmt: skip
+def flash(
+    query: Value,
+    key: Value,
+    value: Value,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> Any:
     made = scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     return made, None
 
 
 @importer("_native_multi_head_attention")
-def native_multi_head_attention(query: Value, key: Value, value: Value, embed_dim: int,
-                                num_head: int, qkv_weight: Value, qkv_bias: Value,
-                                proj_weight: Value, proj_bias: Value, mask: Value | None = None,
-                                need_weights: bool = True, average_attn_weights: bool = True,
-                                mask_type: int | None = None) -> Any:  # fmt: skip
+def native_multi_head_attention(
+    query: Value,
+    key: Value,
+    value: Value,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Value,
+    qkv_bias: Value,
+    proj_weight: Value,
+    proj_bias: Value,
+    mask: Value | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> Any:
     """What nn.MultiheadAttention calls in inference."""
     if mask is not None or need_weights:
-        raise Unsupported("masks and attention weights of nn.MultiheadAttention's fast path are "
-                          "not read; export with torch.export instead")  # fmt: skip
+        raise Unsupported(
+            "masks and attention weights of nn.MultiheadAttention's fast path are "
+            "not read; export with torch.export instead"
+        )
     size, heads = int(embed_dim), int(num_head)
     parts = []
     for i, x in enumerate((query, key, value)):
@@ -78,13 +103,28 @@ def native_multi_head_attention(query: Value, key: Value, value: Value, embed_di
 
 
 @importer("_transformer_encoder_layer_fwd")
-def transformer_encoder_layer(src: Value, embed_dim: int, num_heads: int, qkv_weight: Value,
-                              qkv_bias: Value, proj_weight: Value, proj_bias: Value,
-                              use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Value,
-                              norm_bias_1: Value, norm_weight_2: Value, norm_bias_2: Value,
-                              ffn_weight_1: Value, ffn_bias_1: Value, ffn_weight_2: Value,
-                              ffn_bias_2: Value, mask: Value | None = None,
-                              mask_type: int | None = None) -> Value:  # fmt: skip
+def transformer_encoder_layer(
+    src: Value,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Value,
+    qkv_bias: Value,
+    proj_weight: Value,
+    proj_bias: Value,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Value,
+    norm_bias_1: Value,
+    norm_weight_2: Value,
+    norm_bias_2: Value,
+    ffn_weight_1: Value,
+    ffn_bias_1: Value,
+    ffn_weight_2: Value,
+    ffn_bias_2: Value,
+    mask: Value | None = None,
+    mask_type: int | None = None,
+) -> Value:
     """What nn.TransformerEncoderLayer calls in inference."""
 
     def norm(x: Value, w: Value, b: Value) -> Value:
@@ -93,9 +133,8 @@ def transformer_encoder_layer(src: Value, embed_dim: int, num_heads: int, qkv_we
 
     def attend(x: Value) -> Value:
         made: Value = native_multi_head_attention(
-            x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask,
-            False,
-        )[0]  # fmt: skip
+            x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False
+        )[0]
         return made
 
     def forward(x: Value) -> Value:

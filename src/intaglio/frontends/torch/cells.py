@@ -56,8 +56,10 @@ class Cell:
             return
         base = self.base.held
         if self.back is None or isinstance(base, Quantized) or isinstance(new, Quantized):
-            raise Unsupported("a tensor is overwritten through a view that cannot be followed; "
-                              "write the model without the in-place operation")  # fmt: skip
+            raise Unsupported(
+                "a tensor is overwritten through a view that cannot be followed; "
+                "write the model without the in-place operation"
+            )
         self.base.write(self.back(base, new))
         self._held, self._seen = new, self.base.held
 

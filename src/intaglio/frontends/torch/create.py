@@ -68,32 +68,38 @@ def ones_like(self: Value, *rest: Any, dtype: int | None = None, **kwargs: Any) 
 
 
 @importer("full_like", "fill")
-def full_like(self: Value, fill_value: Any, *rest: Any, dtype: int | None = None,
-              **kwargs: Any) -> Value:  # fmt: skip
+def full_like(
+    self: Value, fill_value: Any, *rest: Any, dtype: int | None = None, **kwargs: Any
+) -> Value:
     return filled(list(self.shape), _number(fill_value), _kind(dtype, self.dtype))
 
 
 @importer("new_zeros", "new_empty")
-def new_zeros(self: Value, size: Any, *rest: Any, dtype: int | None = None,
-              **kwargs: Any) -> Value:  # fmt: skip
+def new_zeros(self: Value, size: Any, *rest: Any, dtype: int | None = None, **kwargs: Any) -> Value:
     return filled(size, 0, _kind(dtype, self.dtype))
 
 
 @importer("new_ones")
-def new_ones(self: Value, size: Any, *rest: Any, dtype: int | None = None,
-             **kwargs: Any) -> Value:  # fmt: skip
+def new_ones(self: Value, size: Any, *rest: Any, dtype: int | None = None, **kwargs: Any) -> Value:
     return filled(size, 1, _kind(dtype, self.dtype))
 
 
 @importer("new_full")
-def new_full(self: Value, size: Any, fill_value: Any, *rest: Any, dtype: int | None = None,
-             **kwargs: Any) -> Value:  # fmt: skip
+def new_full(
+    self: Value, size: Any, fill_value: Any, *rest: Any, dtype: int | None = None, **kwargs: Any
+) -> Value:
     return filled(size, _number(fill_value), _kind(dtype, self.dtype))
 
 
 @importer("arange")
-def arange(*given: Any, start: Any = None, end: Any = None, step: Any = None,
-           dtype: int | None = None, **kwargs: Any) -> Value:  # fmt: skip
+def arange(
+    *given: Any,
+    start: Any = None,
+    end: Any = None,
+    step: Any = None,
+    dtype: int | None = None,
+    **kwargs: Any,
+) -> Value:
     """(end), (start, end) or (start, end, step), maybe followed by how to store them."""
     numbers = [_number(g) for g in given[:3] if g is not None]
     first, last, by = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
@@ -104,14 +110,18 @@ def arange(*given: Any, start: Any = None, end: Any = None, step: Any = None,
         raise BadInput(f"a range from {first} to {last} by {by}")
     kind = _kind(dtype, "f32" if any(isinstance(v, float) for v in (first, last, by)) else "i64")
     count = max(math.ceil((last - first) / by), 0)
-    made = first + np.arange(count, dtype=np.float64) * by if kind.startswith("f") else np.arange(
-        first, last, by)  # fmt: skip
+    made = (
+        first + np.arange(count, dtype=np.float64) * by
+        if kind.startswith("f")
+        else np.arange(first, last, by)
+    )
     return constant(made.astype(dtypes.numpy_of(kind)))
 
 
 @importer("linspace")
-def linspace(start: Any, end: Any, steps: Any = 100, dtype: int | None = None,
-             **kwargs: Any) -> Value:  # fmt: skip
+def linspace(
+    start: Any, end: Any, steps: Any = 100, dtype: int | None = None, **kwargs: Any
+) -> Value:
     count = integer(steps)
     if not 0 <= count <= LARGEST:
         raise BadInput(f"{count} steps are asked for")
@@ -140,7 +150,18 @@ def _listed(data: Any) -> Any:
     return [_listed(d) for d in data] if isinstance(data, list | tuple) else _number(data)
 
 
-@importer("rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "multinomial",
-          "normal", "uniform", "randperm", "exponential")  # fmt: skip
+@importer(
+    "rand",
+    "randn",
+    "randint",
+    "rand_like",
+    "randn_like",
+    "bernoulli",
+    "multinomial",
+    "normal",
+    "uniform",
+    "randperm",
+    "exponential",
+)
 def random(*args: Any, **kwargs: Any) -> Value:
     raise Unsupported("random numbers are not made; give them as an input of the model")

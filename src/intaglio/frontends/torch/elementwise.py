@@ -200,8 +200,12 @@ def _compared(op: Any) -> Any:
     return function
 
 
-for _name, _op in (("less", ops.less), ("less_equal", ops.less_equal), ("greater", ops.greater),
-                   ("greater_equal", ops.greater_equal)):  # fmt: skip
+for _name, _op in (
+    ("less", ops.less),
+    ("less_equal", ops.less_equal),
+    ("greater", ops.greater),
+    ("greater_equal", ops.greater_equal),
+):
     importer(_name)(_compared(_op))
 
 
@@ -224,12 +228,13 @@ def _logic(logical: Any, bits: Any | None) -> Any:
 
 
 for _names, _logical, _bits in (
-    (("logical_and",), ops.logical_and, None), (("logical_or",), ops.logical_or, None),
+    (("logical_and",), ops.logical_and, None),
+    (("logical_or",), ops.logical_or, None),
     (("logical_xor",), ops.logical_xor, None),
     (("__and__", "bitwise_and", "and"), ops.logical_and, ops.bitwise_and),
     (("__or__", "bitwise_or", "or"), ops.logical_or, ops.bitwise_or),
     (("__xor__", "bitwise_xor", "xor"), ops.logical_xor, ops.bitwise_xor),
-):  # fmt: skip
+):
     importer(*_names)(_logic(_logical, _bits))
 
 
@@ -272,8 +277,9 @@ def isneginf(self: V) -> Value:
 
 
 @importer("isclose")
-def isclose(self: V, other: V, rtol: float = 1e-5, atol: float = 1e-8,
-            equal_nan: bool = False) -> Value:  # fmt: skip
+def isclose(
+    self: V, other: V, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Value:
     a, b = (floating(v) for v in promoted(self, other))
     near = ops.add(ops.mul(ops.abs(b), number(rtol, b.dtype)), number(atol, b.dtype))
     made: Value = ops.less_equal(ops.abs(ops.sub(a, b)), near)
@@ -324,8 +330,9 @@ def isfinite(self: V) -> Value:
 @importer("where")
 def where(condition: Value, self: V = None, other: V = None) -> Value:
     if self is None or other is None:
-        raise Unsupported("where with a condition alone gives indices, whose count is known only "
-                          "at run time")  # fmt: skip
+        raise Unsupported(
+            "where with a condition alone gives indices, whose count is known only at run time"
+        )
     a, b = promoted(self, other)
     made: Value = ops.where(a, b, as_bool(condition))
     return made
@@ -386,8 +393,9 @@ def dropout(input: Value, p: float = 0.5, train: bool = False) -> Value:
     return input
 
 
-@importer("to", "_to_copy", "type_as", "_autocast_to_reduced_precision",
-          "_autocast_to_full_precision")  # fmt: skip
+@importer(
+    "to", "_to_copy", "type_as", "_autocast_to_reduced_precision", "_autocast_to_full_precision"
+)
 def to(self: Value, *args: Any, dtype: int | None = None, **kwargs: Any) -> Value:
     """Only the element type matters; it is a number, or that of another tensor."""
     for a in args:
@@ -399,9 +407,16 @@ def to(self: Value, *args: Any, dtype: int | None = None, **kwargs: Any) -> Valu
     return cast_to(tensor(self), dtype)
 
 
-_CASTS = {"_cast_Long": "i64", "_cast_Float": "f32", "_cast_Int": "i32", "_cast_Byte": "u8",
-          "_cast_Double": "f64", "_cast_Half": "f16", "_cast_Char": "i8",
-          "_cast_Short": "i16"}  # fmt: skip
+_CASTS = {
+    "_cast_Long": "i64",
+    "_cast_Float": "f32",
+    "_cast_Int": "i32",
+    "_cast_Byte": "u8",
+    "_cast_Double": "f64",
+    "_cast_Half": "f16",
+    "_cast_Char": "i8",
+    "_cast_Short": "i16",
+}
 
 
 def _cast(dtype: str) -> Any:
@@ -415,9 +430,22 @@ for _name, _dtype in _CASTS.items():
     importer(_name)(_cast(_dtype))
 
 
-@importer("clone", "detach", "detach_copy", "alias", "contiguous", "lift_fresh", "lift_fresh_copy",
-          "cpu", "cuda", "resolve_conj", "resolve_neg", "positive", "requires_grad",
-          "view_of")  # fmt: skip
+@importer(
+    "clone",
+    "detach",
+    "detach_copy",
+    "alias",
+    "contiguous",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "cpu",
+    "cuda",
+    "resolve_conj",
+    "resolve_neg",
+    "positive",
+    "requires_grad",
+    "view_of",
+)
 def itself(self: Value, *args: Any, **kwargs: Any) -> Value:
     return tensor(self)
 
@@ -451,8 +479,9 @@ def heaviside(self: Value, values: Value) -> Value:
 
 
 @importer("nan_to_num")
-def nan_to_num(self: Value, nan: float | None = None, posinf: float | None = None,
-               neginf: float | None = None) -> Value:  # fmt: skip
+def nan_to_num(
+    self: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Value:
     x = floating(self)
     big = float(dtypes.numpy_of(x.dtype).type(3.4028234663852886e38))
     made = ops.where(number(nan or 0.0, x.dtype), x, ops.is_nan(x))
@@ -479,6 +508,7 @@ def roll(self: Value, shifts: Any, dims: Any = ()) -> Value:
         extent = x.shape[axis]
         cut = -integer(shift) % max(extent, 1)
         if cut:
-            x = ops.concat(ops.part(x, cut, extent, axis=axis), ops.part(x, 0, cut, axis=axis),
-                           axis=axis)  # fmt: skip
+            x = ops.concat(
+                ops.part(x, cut, extent, axis=axis), ops.part(x, 0, cut, axis=axis), axis=axis
+            )
     return reshaped(x, self.shape)

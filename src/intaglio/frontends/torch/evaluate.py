@@ -24,8 +24,24 @@ from intaglio.ir import Value
 _STEPS = 1_000_000  # statements that are followed before a file counts as hostile
 _DEPTH = 100  # calls inside of calls
 _NAMES = {"inf": math.inf, "nan": math.nan, "True": True, "False": False, "None": None}
-_TYPES = {"Tensor", "List", "Optional", "Tuple", "Dict", "int", "float", "bool", "str", "NoneType",
-          "number", "Any", "Device", "Future", "Union", "complex"}  # fmt: skip
+_TYPES = {
+    "Tensor",
+    "List",
+    "Optional",
+    "Tuple",
+    "Dict",
+    "int",
+    "float",
+    "bool",
+    "str",
+    "NoneType",
+    "number",
+    "Any",
+    "Device",
+    "Future",
+    "Union",
+    "complex",
+}
 
 
 class _Return(Exception):
@@ -48,12 +64,14 @@ class Evaluator:
         self.steps = self.depth = 0
         self.changed: dict[str, tuple[Module, str]] = {}  # attributes that the code set: state
 
-    def method(self, owner: Module, function: ast.FunctionDef, args: list[Any],
-               kwargs: dict[str, Any]) -> Any:  # fmt: skip
+    def method(
+        self, owner: Module, function: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         return self._follow(function, [owner, *args], kwargs, owner.path)
 
-    def _follow(self, f: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any],
-                path: str) -> Any:  # fmt: skip
+    def _follow(
+        self, f: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any], path: str
+    ) -> Any:
         self.depth += 1
         if self.depth > _DEPTH:
             raise BadFile(f"torch: calls are nested more than {_DEPTH} deep; the file is hostile")
@@ -95,8 +113,10 @@ class Evaluator:
                 return _Frame(self, owner.path).value(found.values[name])
             if self.script.method(owner.kind, name) is not None:
                 return _Bound(owner, name)
-            raise BadFile(f"torch: '{owner.path or owner.kind}' has no attribute '{name}'; the "
-                          "file is damaged")  # fmt: skip
+            raise BadFile(
+                f"torch: '{owner.path or owner.kind}' has no attribute '{name}'; the "
+                "file is damaged"
+            )
         if owner is UNKNOWN:
             return UNKNOWN
         if isinstance(owner, _Named):
@@ -112,8 +132,9 @@ class Evaluator:
             state, owner.state = owner.state, None
             self.method(owner, function, [state], {})
 
-    def call_path(self, path: str, args: list[Any], kwargs: dict[str, Any], label: str,
-                  here: str) -> Any:  # fmt: skip
+    def call_path(
+        self, path: str, args: list[Any], kwargs: dict[str, Any], label: str, here: str
+    ) -> Any:
         """A call of an operator, of a function of the file, or of a class of the file."""
         if path.startswith("torch."):
             name = path.removeprefix("torch.")
@@ -122,8 +143,9 @@ class Evaluator:
             return self.program.call(name.removeprefix("ops.aten."), args, kwargs, label)
         if path.startswith("ops."):
             space, _, name = path.removeprefix("ops.").partition(".")
-            return self.program.call(name if space == "aten" else f"{space}::{name}", args, kwargs,
-                                     label)  # fmt: skip
+            return self.program.call(
+                name if space == "aten" else f"{space}::{name}", args, kwargs, label
+            )
         found = self.script.lookup(path)
         if isinstance(found, ast.FunctionDef):
             return self._follow(found, args, kwargs, here)
@@ -169,8 +191,10 @@ class _Frame:
         for s in body:
             self.e.steps += 1
             if self.e.steps > _STEPS:
-                raise BadFile(f"torch: more than {_STEPS} statements are followed; the file is "
-                              "hostile, or a loop too long to unroll")  # fmt: skip
+                raise BadFile(
+                    f"torch: more than {_STEPS} statements are followed; the file is "
+                    "hostile, or a loop too long to unroll"
+                )
             step = getattr(self, f"_{type(s).__name__.lower()}", None)
             if step is None:
                 raise Unsupported(f"torch: '{type(s).__name__}' statements are not known")
@@ -249,15 +273,21 @@ class _Frame:
             except Raised:  # a check of the inputs: the other branch is the model
                 sides.append(None)
             except _Return:
-                raise Unsupported(f"torch: '{self.path}' returns inside of a branch that is known "
-                                  "only at run time") from None  # fmt: skip
+                raise Unsupported(
+                    f"torch: '{self.path}' returns inside of a branch that is known "
+                    "only at run time"
+                ) from None
             if self.e.program.writes > writes:
-                raise Unsupported(f"torch: '{self.path}' overwrites a tensor inside of a branch "
-                                  "that is known only at run time")  # fmt: skip
+                raise Unsupported(
+                    f"torch: '{self.path}' overwrites a tensor inside of a branch "
+                    "that is known only at run time"
+                )
             if len(self.e.changed) > before:
                 last = list(self.e.changed)[-1]
-                raise Unsupported(f"torch: '{last}' is set inside of a branch that "
-                                  "is known only at run time; state is not read there")  # fmt: skip
+                raise Unsupported(
+                    f"torch: '{last}' is set inside of a branch that "
+                    "is known only at run time; state is not read there"
+                )
         then, other = sides
         if then is None or other is None:
             self.env = then or other or self.env
@@ -280,9 +310,11 @@ class _Frame:
             values.append(held)
         left, right = promoted(*values)
         if left.shape != right.shape:
-            raise Unsupported(f"torch: '{name}' in '{self.path}' is {left.type} or {right.type}, "
-                              "which is known only at run time; fix the input that decides it "
-                              "with values=")  # fmt: skip
+            raise Unsupported(
+                f"torch: '{name}' in '{self.path}' is {left.type} or {right.type}, "
+                "which is known only at run time; fix the input that decides it "
+                "with values="
+            )
         test = ops.reshape(as_dtype(condition, "bool"), shape=())
         return Cell(ops.where(left, right, test))
 
@@ -300,8 +332,10 @@ class _Frame:
         while True:
             again = self._truth(self.value(s.test))
             if not isinstance(again, bool):
-                raise Unsupported(f"torch: '{self.path}' has a loop whose length is known only at "
-                                  "run time; trace the model instead")  # fmt: skip
+                raise Unsupported(
+                    f"torch: '{self.path}' has a loop whose length is known only at "
+                    "run time; trace the model instead"
+                )
             if not again:
                 return
             self.block(s.body)
@@ -379,8 +413,16 @@ class _Frame:
 
     def _x_compare(self, x: ast.Compare) -> Any:
         left, right = self.value(x.left), self.value(x.comparators[0])
-        names = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt",
-                 ast.GtE: "ge", ast.Is: "__is__", ast.IsNot: "__isnot__"}  # fmt: skip
+        names = {
+            ast.Eq: "eq",
+            ast.NotEq: "ne",
+            ast.Lt: "lt",
+            ast.LtE: "le",
+            ast.Gt: "gt",
+            ast.GtE: "ge",
+            ast.Is: "__is__",
+            ast.IsNot: "__isnot__",
+        }
         name = names.get(type(x.ops[0]))
         if name is None or len(x.ops) > 1:
             raise Unsupported("torch: a comparison that TorchScript does not write")
@@ -409,8 +451,9 @@ class _Frame:
     def _method(self, owner: Module, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         function = self.e.script.method(owner.kind, name)
         if function is None:
-            raise BadFile(f"torch: '{owner.path or owner.kind}' has no method '{name}'; the file "
-                          "is damaged")  # fmt: skip
+            raise BadFile(
+                f"torch: '{owner.path or owner.kind}' has no method '{name}'; the file is damaged"
+            )
         return self.e.method(owner, function, args, kwargs)
 
     def _builtin(self, name: str, x: ast.Call) -> Any:
@@ -462,8 +505,17 @@ def _is_a(x: Any, kind: ast.expr) -> bool:
     if isinstance(x, Module):
         return x.kind.rpartition(".")[2] == name
     kinds: dict[str, Any] = {
-        "Tensor": Cell, "int": int, "float": float, "bool": bool, "str": str, "List": list,
-        "Tuple": tuple, "Dict": dict, "NoneType": type(None), "None": type(None),
-        "number": int | float, "Device": Device,
-    }  # fmt: skip
+        "Tensor": Cell,
+        "int": int,
+        "float": float,
+        "bool": bool,
+        "str": str,
+        "List": list,
+        "Tuple": tuple,
+        "Dict": dict,
+        "NoneType": type(None),
+        "None": type(None),
+        "number": int | float,
+        "Device": Device,
+    }
     return isinstance(x, kinds.get(name, ())) and not (name == "int" and isinstance(x, bool))

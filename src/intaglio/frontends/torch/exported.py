@@ -114,8 +114,11 @@ class _Exported:
             again = _Exported(self.archive, self.name, self.stored, self.inputs.wishes)
             again.exposed = set(self.after)
             return again.graph()
-        pairs = {n: (before.type, self.after.get(n, cell))
-                 for n, (cell, before) in self.buffers.items() if n in self.exposed}  # fmt: skip
+        pairs = {
+            n: (before.type, self.after.get(n, cell))
+            for n, (cell, before) in self.buffers.items()
+            if n in self.exposed
+        }
         version = str(self.stored.get("torch_version", ""))[:40]
         metadata = {"producer": f"torch.export {version}".strip()}
         outputs = results(made) + state_results(pairs)
@@ -150,9 +153,11 @@ class _Exported:
                 continue
             symbol = _symbol_of(size)
             if symbol not in self.symbols:
-                raise BadInput(f"torch: dimension '{symbol[:40]}' of input '{name}' is open; give "
-                               f"it: dims={{'{symbol[:40]}': 1}}, --dim {symbol[:40]}=1, or the "
-                               "whole shape with shapes= or --shape")  # fmt: skip
+                raise BadInput(
+                    f"torch: dimension '{symbol[:40]}' of input '{name}' is open; give "
+                    f"it: dims={{'{symbol[:40]}': 1}}, --dim {symbol[:40]}=1, or the "
+                    "whole shape with shapes= or --shape"
+                )
             made.append(self.symbols[symbol])
         return made
 
@@ -191,8 +196,9 @@ class _Exported:
             if entry is None:
                 continue
             if entry.get("use_pickle") or entry.get("tensor_meta") is None:
-                raise Unsupported(f"torch: tensor '{name}' is stored as a pickled object, which is "
-                                  "not read")  # fmt: skip
+                raise Unsupported(
+                    f"torch: tensor '{name}' is stored as a pickled object, which is not read"
+                )
             return Cell(
                 self._raw(f"data/{folder}/{entry['path_name']}", entry["tensor_meta"]), name
             )
@@ -251,8 +257,9 @@ class _Exported:
         }
         if target.startswith("torch.ops."):
             space, name = target.split(".")[2:4]
-            return self.program.call(name if space == "aten" else f"{space}::{name}", args, kwargs,
-                                     label)  # fmt: skip
+            return self.program.call(
+                name if space == "aten" else f"{space}::{name}", args, kwargs, label
+            )
         name = target.rpartition(".")[2]
         if target.startswith(("_operator.", "math.")):
             return self.program.call(_PYTHON.get(name, name), args, kwargs, label)
@@ -284,8 +291,10 @@ class _Exported:
         for x, y in zip(a, b, strict=True):
             left, right = x.held, y.held
             if left.shape != right.shape:
-                raise Unsupported(f"torch: branches make {left.type} and {right.type}; which is "
-                                  "known only at run time")  # fmt: skip
+                raise Unsupported(
+                    f"torch: branches make {left.type} and {right.type}; which is "
+                    "known only at run time"
+                )
             made.append(Cell(ops.where(left, right, flag)))
         return made
 

@@ -28,8 +28,18 @@ from intaglio.ops.registry import Op, normalize_axis
 
 Import = Callable[..., Any]
 RAW: set[str] = set()  # importers that take quantised tensors as they are
-IGNORED = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad",
-           "generator", "copy", "_stacklevel", "stacklevel"}  # fmt: skip
+IGNORED = {
+    "layout",
+    "device",
+    "pin_memory",
+    "memory_format",
+    "non_blocking",
+    "requires_grad",
+    "generator",
+    "copy",
+    "_stacklevel",
+    "stacklevel",
+}
 
 
 def importer(*names: str, raw: bool = False) -> Callable[[Import], Import]:
@@ -169,8 +179,10 @@ def ints(xs: Any, count: int | None = None) -> tuple[int, ...]:
 def known(x: Value, what: str = "a tensor that decides a shape or a branch") -> Array:
     """The elements of a tensor that must not depend on the inputs."""
     if x.data is None:
-        raise Unsupported(f"{what} is known only at run time; make it a constant, or fix the "
-                          "inputs that it comes from with values=")  # fmt: skip
+        raise Unsupported(
+            f"{what} is known only at run time; make it a constant, or fix the "
+            "inputs that it comes from with values="
+        )
     return x.data
 
 

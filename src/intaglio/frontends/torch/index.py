@@ -20,14 +20,21 @@ from intaglio.ops.registry import broadcast_shapes
 def whole(index: Value) -> Value:
     """Indices must be whole numbers."""
     if dtypes.is_float(index.dtype):
-        raise BadInput(f"indices are {index.dtype}; give the input that they come from whole "
-                       "numbers: dtypes={'name': 'i64'}, or --shape name=1x8:i64")  # fmt: skip
+        raise BadInput(
+            f"indices are {index.dtype}; give the input that they come from whole "
+            "numbers: dtypes={'name': 'i64'}, or --shape name=1x8:i64"
+        )
     return index if index.dtype in ("i32", "i64") else as_dtype(index, "i64")
 
 
 @importer("embedding")
-def embedding(weight: Value, indices: Value, padding_idx: int = -1,
-              scale_grad_by_freq: bool = False, sparse: bool = False) -> Value:  # fmt: skip
+def embedding(
+    weight: Value,
+    indices: Value,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Value:
     made: Value = ops.gather(weight, whole(indices), axis=0)
     return made
 
@@ -78,9 +85,9 @@ def take_along_dim(self: Value, indices: Value, dim: int | None = None) -> Value
     if dim is None:
         return gather(reshaped(self, (self.type.size,)), 0, reshaped(indices, (indices.type.size,)))
     axis = axis_of(dim, self)
-    shape = list(np.broadcast_shapes(*(
-        (*s[:axis], 1, *s[axis + 1 :]) for s in (self.shape, indices.shape)
-    )))  # fmt: skip
+    shape = list(
+        np.broadcast_shapes(*((*s[:axis], 1, *s[axis + 1 :]) for s in (self.shape, indices.shape)))
+    )
     x = ops.expand(self, shape=(*shape[:axis], self.shape[axis], *shape[axis + 1 :]))
     at = ops.expand(indices, shape=(*shape[:axis], indices.shape[axis], *shape[axis + 1 :]))
     return gather(x, axis, at)
@@ -135,8 +142,10 @@ def _masks(x: Value, given: list[Any]) -> tuple[Value, list[Any]]:
             made.append(v)
             continue
         if v.data is None:
-            raise Unsupported("a mask that is known only at run time chooses elements: their count "
-                              "would be; use where() or masked_fill()")  # fmt: skip
+            raise Unsupported(
+                "a mask that is known only at run time chooses elements: their count "
+                "would be; use where() or masked_fill()"
+            )
         made += [tensor_of(p) for p in np.nonzero(v.data)]
     return x, made
 
@@ -160,15 +169,17 @@ def nonzero(self: Value) -> Value:
 
 
 @importer("index_put", "_index_put_impl", "_unsafe_index_put")
-def index_put(self: Value, indices: Any, values: Value, accumulate: bool = False,
-              unsafe: bool = False) -> Value:  # fmt: skip
+def index_put(
+    self: Value, indices: Any, values: Value, accumulate: bool = False, unsafe: bool = False
+) -> Value:
     given = list(indices)
     if len(given) == 1 and given[0] is not None and given[0].dtype == "bool" and not accumulate:
         mask, value = given[0], as_dtype(values, self.dtype)
         if value.type.size == 1 or mask.data is None:
             if value.type.size != 1:
-                raise Unsupported("a mask that is known only at run time chooses what several "
-                                  "values overwrite")  # fmt: skip
+                raise Unsupported(
+                    "a mask that is known only at run time chooses what several values overwrite"
+                )
             mask = reshaped(mask, (*mask.shape, *[1] * (self.type.rank - mask.type.rank)))
             made: Value = ops.where(reshaped(value, ()), self, mask)
             return made
@@ -190,15 +201,23 @@ def index_put(self: Value, indices: Any, values: Value, accumulate: bool = False
     new = as_dtype(values, x.dtype)
     new = new if new.shape == laid else ops.expand(new, shape=laid)
     new = permuted(new, [*range(first, first + k), *range(first), *range(first + k, len(laid))])
-    made = ops.scatter_nd(rows, reshaped(at, (*at.shape, 1)), new,
-                          reduction="add" if accumulate else "none")  # fmt: skip
+    made = ops.scatter_nd(
+        rows, reshaped(at, (*at.shape, 1)), new, reduction="add" if accumulate else "none"
+    )
     made = reshaped(made, moved.shape)
     return permuted(made, [perm.index(i) for i in range(len(perm))])
 
 
 @importer("scatter", "scatter_reduce")
-def scatter(self: Value, dim: int, index: Value, src: Any = None, value: Any = None,
-            reduce: str | None = None, include_self: bool = True) -> Value:  # fmt: skip
+def scatter(
+    self: Value,
+    dim: int,
+    index: Value,
+    src: Any = None,
+    value: Any = None,
+    reduce: str | None = None,
+    include_self: bool = True,
+) -> Value:
     return _scattered(self, dim, index, src if value is None else value, reduce)
 
 
@@ -208,8 +227,15 @@ def _scatter_add(self: Value, dim: int, index: Value, src: Value) -> Value:
 
 
 def _scattered(x: Value, dim: int, index: Value, src: Any, reduce: str | None) -> Value:
-    kinds = {None: "none", "sum": "add", "add": "add", "multiply": "mul", "prod": "mul",
-             "amax": "max", "amin": "min"}  # fmt: skip
+    kinds = {
+        None: "none",
+        "sum": "add",
+        "add": "add",
+        "multiply": "mul",
+        "prod": "mul",
+        "amax": "max",
+        "amin": "min",
+    }
     if reduce not in kinds:
         raise Unsupported(f"scatter with reduction '{reduce}' is not read")
     at, new = whole(index), as_dtype(src, x.dtype)
@@ -240,8 +266,9 @@ def index_add(self: Value, dim: int, index: Value, source: Value, alpha: Any = 1
 
 
 @importer("slice_scatter")
-def slice_scatter(self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None,
-                  step: int = 1) -> Value:  # fmt: skip
+def slice_scatter(
+    self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Value:
     axis = axis_of(dim, self)
     a, b, s = slice(start, end, step).indices(self.shape[axis])
     return written(self, src, axis, a, b, s)

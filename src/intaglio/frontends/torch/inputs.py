@@ -19,8 +19,18 @@ from intaglio.frontends.torch.program import UNKNOWN, Program, leaves
 from intaglio.frontends.torch.tensors import Quantized
 from intaglio.ir import Array, Graph, Type, Value, constant
 
-_STORED = {"Byte": "u8", "Char": "i8", "Short": "i16", "Int": "i32", "Long": "i64", "Half": "f16",
-           "Float": "f32", "Double": "f64", "Bool": "bool", "BFloat16": "bf16"}  # fmt: skip
+_STORED = {
+    "Byte": "u8",
+    "Char": "i8",
+    "Short": "i16",
+    "Int": "i32",
+    "Long": "i64",
+    "Half": "f16",
+    "Float": "f32",
+    "Double": "f64",
+    "Bool": "bool",
+    "BFloat16": "bf16",
+}
 
 
 @dataclass
@@ -59,9 +69,11 @@ class Inputs:
                 raise BadInput(f"torch: input '{name}' has shape {tuple(shape)}, not {asked}")
             shape = asked
         if shape is None:
-            raise BadInput(f"torch: the file does not say what shape input '{name}' has; give it: "
-                           f"shapes={{'{name}': (1, 3, 224, 224)}}, or "
-                           f"--shape {name}=1x3x224x224")  # fmt: skip
+            raise BadInput(
+                f"torch: the file does not say what shape input '{name}' has; give it: "
+                f"shapes={{'{name}': (1, 3, 224, 224)}}, or "
+                f"--shape {name}=1x3x224x224"
+            )
         if min(shape, default=0) < 0:
             raise BadInput(f"torch: input '{name}' has shape {tuple(shape)}")
         value = Value(Type(kind, tuple(shape)), name)
@@ -73,8 +85,10 @@ class Inputs:
         if name in self.wishes.dtypes:
             self.used.add(name)
         if kind not in dtypes.TABLE:
-            raise BadInput(f"torch: element type '{kind}' of input '{name}' is none of "
-                           f"{', '.join(dtypes.TABLE)}")  # fmt: skip
+            raise BadInput(
+                f"torch: element type '{kind}' of input '{name}' is none of "
+                f"{', '.join(dtypes.TABLE)}"
+            )
         return kind
 
     def argument(self, name: str, kind: ast.expr | None, sample: Any, default: Any) -> Any:
@@ -94,12 +108,14 @@ class Inputs:
         if outer == "Dict" and isinstance(inner, ast.Tuple):
             keys = list(sample) if isinstance(sample, dict) else self._children(name)
             samples = sample if isinstance(sample, dict) else {}
-            return {k: self.argument(f"{name}.{k}", inner.elts[1], samples.get(k), None)
-                    for k in keys}  # fmt: skip
+            return {
+                k: self.argument(f"{name}.{k}", inner.elts[1], samples.get(k), None) for k in keys
+            }
         if outer in ("int", "float", "bool", "str", "number"):
             return self._number(name, outer, sample, default)
-        raise Unsupported(f"torch: input '{name}' is a {text[:60]}; tensors, numbers and lists of "
-                          "them are read")  # fmt: skip
+        raise Unsupported(
+            f"torch: input '{name}' is a {text[:60]}; tensors, numbers and lists of them are read"
+        )
 
     def _tensor(self, name: str, sample: Any) -> Cell:
         if isinstance(sample, Stored):
@@ -114,16 +130,20 @@ class Inputs:
         else:
             kinds = [inner] * (len(samples) or len(self._children(name)))
         samples += [None] * (len(kinds) - len(samples))
-        items = [self.argument(f"{name}.{i}", k, s, None)
-                 for i, (k, s) in enumerate(zip(kinds, samples, strict=True))]  # fmt: skip
+        items = [
+            self.argument(f"{name}.{i}", k, s, None)
+            for i, (k, s) in enumerate(zip(kinds, samples, strict=True))
+        ]
         return tuple(items) if outer == "Tuple" else items
 
     def _number(self, name: str, kind: str, sample: Any, default: Any) -> Any:
         given = self.wishes.values.get(name, sample if sample is not None else default)
         self.used.add(name)
         if given is None:
-            raise BadInput(f"torch: input '{name}' is a {kind}, which must be known; give it: "
-                           f"values={{'{name}': ...}}, or --value {name}=...")  # fmt: skip
+            raise BadInput(
+                f"torch: input '{name}' is a {kind}, which must be known; give it: "
+                f"values={{'{name}': ...}}, or --value {name}=..."
+            )
         if kind == "str":
             return str(given)
         made = np.asarray(given).reshape(-1)[0].item()
@@ -135,8 +155,9 @@ class Inputs:
     def _children(self, name: str) -> list[str]:
         """Items of a list that the user gave shapes for: name.0, name.1, ..."""
         front = f"{name}."
-        found = dict.fromkeys(k[len(front) :].split(".")[0] for k in self._said()
-                              if k.startswith(front))  # fmt: skip
+        found = dict.fromkeys(
+            k[len(front) :].split(".")[0] for k in self._said() if k.startswith(front)
+        )
         return list(found)
 
     def check(self) -> None:
@@ -164,8 +185,10 @@ def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Valu
     for name, (before, cell) in pairs.items():
         after = cell.held if isinstance(cell, Cell) else None
         if not isinstance(after, Value) or after.type.but(quant=None) != before:
-            raise Unsupported(f"torch: the state '{name}' is {before} before a call and "
-                              f"{getattr(after, 'type', 'no tensor')} after it")  # fmt: skip
+            raise Unsupported(
+                f"torch: the state '{name}' is {before} before a call and "
+                f"{getattr(after, 'type', 'no tensor')} after it"
+            )
         made.append((f"state.{name}", after))
     return made
 
@@ -183,8 +206,11 @@ def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
             flat += results(m, f"{name}.{i}" if front else f"output.{i}")
         return flat if len(made) != 1 else results(made[0], name)
     if isinstance(made, dict):
-        return [r for k, m in made.items()
-                for r in results(m, str(k) if name == "output" else f"{name}.{k}")]  # fmt: skip
+        return [
+            r
+            for k, m in made.items()
+            for r in results(m, str(k) if name == "output" else f"{name}.{k}")
+        ]
     if made is UNKNOWN:
         return []
     if isinstance(made, bool | int | float):
@@ -192,8 +218,13 @@ def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
     return []
 
 
-def finished(inputs: Inputs, made: list[tuple[str, Value]], name: str,
-             metadata: dict[str, str], state: Mapping[str, Array | None]) -> Graph:  # fmt: skip
+def finished(
+    inputs: Inputs,
+    made: list[tuple[str, Value]],
+    name: str,
+    metadata: dict[str, str],
+    state: Mapping[str, Array | None],
+) -> Graph:
     """The graph, cut where the user asked; what it keeps between calls, where both ends stay."""
     program, wishes = inputs.program, inputs.wishes
     inputs.check()
@@ -215,8 +246,10 @@ def finished(inputs: Inputs, made: list[tuple[str, Value]], name: str,
 def _named(name: str, by_name: dict[str, Value]) -> Value:
     if name not in by_name:
         some = ", ".join(list(by_name)[-5:])
-        raise BadInput(f"torch: no tensor is called '{name}'; there are {len(by_name)}, the last "
-                       f"ones are {some}")  # fmt: skip
+        raise BadInput(
+            f"torch: no tensor is called '{name}'; there are {len(by_name)}, the last "
+            f"ones are {some}"
+        )
     return by_name[name]
 
 
@@ -230,7 +263,9 @@ def _started(graph: Graph, at: list[tuple[str, Value]]) -> Graph:
     read = {x for node in [*graph.nodes(), graph.result] for x in node.inputs}
     for v in graph.inputs:
         if v in read and v not in fresh:
-            raise BadInput(f"torch: {', '.join(graph.output_names[:3])} still needs input "
-                           f"'{v.name}'; add it to inputs")  # fmt: skip
+            raise BadInput(
+                f"torch: {', '.join(graph.output_names[:3])} still needs input "
+                f"'{v.name}'; add it to inputs"
+            )
     graph.inputs = fresh
     return graph

@@ -78,9 +78,15 @@ def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = N
 
 @importer("_trilinear")
 def trilinear(
-    i1: Value, i2: Value, i3: Value, expand1: Any, expand2: Any, expand3: Any, sumdim: Any,
+    i1: Value,
+    i2: Value,
+    i3: Value,
+    expand1: Any,
+    expand2: Any,
+    expand3: Any,
+    sumdim: Any,
     unroll_dim: int = 1,
-) -> Value:  # fmt: skip
+) -> Value:
     """What nn.Bilinear decomposes into: three factors with new axes, multiplied and summed."""
     factors = []
     for x, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
@@ -105,8 +111,10 @@ def tensordot(self: Value, other: Value, dims_self: Any, dims_other: Any) -> Val
     inner = 1
     for d in x.shape[len(left) :]:
         inner *= d
-    made = ops.matmul(ops.reshape(x, shape=(x.type.size // max(inner, 1), inner)),
-                      ops.reshape(y, shape=(inner, y.type.size // max(inner, 1))))  # fmt: skip
+    made = ops.matmul(
+        ops.reshape(x, shape=(x.type.size // max(inner, 1), inner)),
+        ops.reshape(y, shape=(inner, y.type.size // max(inner, 1))),
+    )
     return reshaped(made, (*x.shape[: len(left)], *y.shape[len(b) :]))
 
 

@@ -36,8 +36,10 @@ def archived(model: Any, inputs: Any) -> bytes:
 
 def _examples(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if inputs is None:
-        raise BadInput("torch: a live module needs examples of its inputs: "
-                       "intaglio.load(module, inputs=(example,))")  # fmt: skip
+        raise BadInput(
+            "torch: a live module needs examples of its inputs: "
+            "intaglio.load(module, inputs=(example,))"
+        )
     if isinstance(inputs, Mapping):
         return (), {k: _tensor(v) for k, v in inputs.items()}
     many = isinstance(inputs, Sequence) and not isinstance(inputs, str)
@@ -62,8 +64,9 @@ def _traced(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], why: Exce
         return _scripted(torch.jit.trace(model, **named, check_trace=False))
     except Exception as e:
         words = [" ".join(str(x).split())[:200] for x in (why, e)]
-        raise Unsupported(f"torch: the module can neither be exported ({words[0]}) nor traced "
-                          f"({words[1]})") from e  # fmt: skip
+        raise Unsupported(
+            f"torch: the module can neither be exported ({words[0]}) nor traced ({words[1]})"
+        ) from e
 
 
 def _exported(program: Any) -> bytes:

@@ -29,27 +29,43 @@ def batch_norm(
     cudnn_enabled: bool = False,
 ) -> Value:
     if training or running_mean is None or running_var is None:
-        raise Unsupported("batch_norm is in training mode, or keeps no running statistics; call "
-                          "model.eval() before saving")  # fmt: skip
+        raise Unsupported(
+            "batch_norm is in training mode, or keeps no running statistics; call "
+            "model.eval() before saving"
+        )
     x = input
     made: Value = ops.batch_norm(
-        x, per_channel(x, 1) if weight is None else weight,
-        per_channel(x, 0) if bias is None else bias, running_mean, running_var, epsilon=float(eps),
-    )  # fmt: skip
+        x,
+        per_channel(x, 1) if weight is None else weight,
+        per_channel(x, 0) if bias is None else bias,
+        running_mean,
+        running_var,
+        epsilon=float(eps),
+    )
     return made
 
 
 @importer("_native_batch_norm_legit_no_training", "native_batch_norm")
-def native_batch_norm(input: Value, weight: Value | None, bias: Value | None,
-                      running_mean: Value, running_var: Value, *rest: Any) -> Any:  # fmt: skip
+def native_batch_norm(
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    *rest: Any,
+) -> Any:
     training = rest[0] if rest and isinstance(rest[0], bool) else False
-    return (batch_norm(input, weight, bias, running_mean, running_var, training, eps=rest[-1]),
-            None, None)  # fmt: skip
+    return (
+        batch_norm(input, weight, bias, running_mean, running_var, training, eps=rest[-1]),
+        None,
+        None,
+    )
 
 
 @importer("_native_batch_norm_legit")
-def native_batch_norm_legit(input: Value, weight: Value | None, bias: Value | None,
-                            *rest: Any) -> Any:  # fmt: skip
+def native_batch_norm_legit(
+    input: Value, weight: Value | None, bias: Value | None, *rest: Any
+) -> Any:
     """With running statistics, or without: then a batch is normalised by its own."""
     *stats, training, _, eps = rest
     if not training:
@@ -65,9 +81,14 @@ def native_batch_norm_legit(input: Value, weight: Value | None, bias: Value | No
 
 
 @importer("layer_norm")
-def layer_norm(input: Value, normalized_shape: Any, weight: Value | None = None,
-               bias: Value | None = None, eps: float = 1e-5,
-               cudnn_enable: bool = True) -> Value:  # fmt: skip
+def layer_norm(
+    input: Value,
+    normalized_shape: Any,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Value:
     shape = ints(normalized_shape)
     if bias is not None and weight is None:
         weight = constant(np.ones(shape, dtypes.numpy_of(input.dtype)))
@@ -76,14 +97,16 @@ def layer_norm(input: Value, normalized_shape: Any, weight: Value | None = None,
 
 
 @importer("native_layer_norm")
-def native_layer_norm(input: Value, normalized_shape: Any, weight: Value | None,
-                      bias: Value | None, eps: float) -> Any:  # fmt: skip
+def native_layer_norm(
+    input: Value, normalized_shape: Any, weight: Value | None, bias: Value | None, eps: float
+) -> Any:
     return layer_norm(input, normalized_shape, weight, bias, eps), None, None
 
 
 @importer("rms_norm", "_fused_rms_norm")
-def rms_norm(input: Value, normalized_shape: Any, weight: Value | None = None,
-             eps: float | None = None) -> Value:  # fmt: skip
+def rms_norm(
+    input: Value, normalized_shape: Any, weight: Value | None = None, eps: float | None = None
+) -> Value:
     small = float(np.finfo(np.float32).eps) if eps is None else float(eps)
     rank = len(ints(normalized_shape))
     made: Value = ops.rms_norm(input, weight, axis=-rank, epsilon=small)
@@ -91,14 +114,22 @@ def rms_norm(input: Value, normalized_shape: Any, weight: Value | None = None,
 
 
 @importer("group_norm")
-def group_norm(input: Value, num_groups: int, weight: Value | None = None,
-               bias: Value | None = None, eps: float = 1e-5,
-               cudnn_enabled: bool = True) -> Value:  # fmt: skip
+def group_norm(
+    input: Value,
+    num_groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Value:
     x = input
     made: Value = ops.group_norm(
-        x, per_channel(x, 1) if weight is None else weight,
-        per_channel(x, 0) if bias is None else bias, groups=int(num_groups), epsilon=float(eps),
-    )  # fmt: skip
+        x,
+        per_channel(x, 1) if weight is None else weight,
+        per_channel(x, 0) if bias is None else bias,
+        groups=int(num_groups),
+        epsilon=float(eps),
+    )
     return made
 
 
@@ -110,16 +141,26 @@ def native_group_norm(input: Value, weight: Value | None, bias: Value | None, *s
 
 
 @importer("instance_norm")
-def instance_norm(input: Value, weight: Value | None, bias: Value | None,
-                  running_mean: Value | None, running_var: Value | None, use_input_stats: bool,
-                  momentum: float, eps: float, cudnn_enabled: bool = False) -> Value:  # fmt: skip
+def instance_norm(
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = False,
+) -> Value:
     if not use_input_stats:
         return batch_norm(input, weight, bias, running_mean, running_var, eps=eps)
     x = input
     made: Value = ops.instance_norm(
-        x, per_channel(x, 1) if weight is None else weight,
-        per_channel(x, 0) if bias is None else bias, epsilon=float(eps),
-    )  # fmt: skip
+        x,
+        per_channel(x, 1) if weight is None else weight,
+        per_channel(x, 0) if bias is None else bias,
+        epsilon=float(eps),
+    )
     return made
 
 
@@ -148,8 +189,9 @@ def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> 
 
 
 @importer("local_response_norm")
-def local_response_norm(self: Value, size: int, alpha: float = 1e-4, beta: float = 0.75,
-                        k: float = 1.0) -> Value:  # fmt: skip
+def local_response_norm(
+    self: Value, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Value:
     made: Value = ops.lrn(self, size=int(size), alpha=float(alpha), beta=float(beta), bias=float(k))
     return made
 

@@ -80,8 +80,10 @@ def conv_params(packed: Any) -> ConvParams:
         return packed
     state = state_of(packed)
     if not isinstance(state, tuple | list) or len(state) != 3:
-        raise Unsupported("packed weights of a convolution from before PyTorch 1.6 are not read; "
-                          "save the model again with a newer one")  # fmt: skip
+        raise Unsupported(
+            "packed weights of a convolution from before PyTorch 1.6 are not read; "
+            "save the model again with a newer one"
+        )
     if str(state[0]) == "2":
         numbers, weight, bias = held(state[1][0]), held(state[1][1]), _bias(state[2][0])
         given = [int(v) for v in np.asarray(numbers.data).reshape(-1)]

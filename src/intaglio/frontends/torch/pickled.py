@@ -18,10 +18,26 @@ from intaglio.errors import BadFile
 _STEPS = 20_000_000  # opcodes that are read before a file counts as hostile
 _PLAIN = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _LITERAL = {
-    "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "FLOAT",
-    "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "UNICODE", "BINSTRING", "SHORT_BINSTRING",
-    "STRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8",
-}  # fmt: skip
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG1",
+    "LONG4",
+    "INT",
+    "LONG",
+    "BINFLOAT",
+    "FLOAT",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINUNICODE8",
+    "UNICODE",
+    "BINSTRING",
+    "SHORT_BINSTRING",
+    "STRING",
+    "BINBYTES",
+    "SHORT_BINBYTES",
+    "BINBYTES8",
+}
 _NOTHING = {"PROTO", "FRAME"}
 
 
@@ -103,8 +119,16 @@ def unpickle(data: bytes, what: str, outline: bool = False) -> Any:
         return _Machine(what, outline).run(data)
     except BadFile:
         raise
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError,
-            MemoryError, UnicodeError) as e:  # fmt: skip
+    except (
+        ValueError,
+        IndexError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        MemoryError,
+        UnicodeError,
+    ) as e:
         words = " ".join(str(e).split())[:120]
         raise BadFile(f"{what} is damaged ({type(e).__name__}: {words})") from None
 
@@ -246,8 +270,10 @@ class _Machine:
         elif self.outline:
             self.stack.append(Record(str(function), {"args": args}))
         else:
-            raise BadFile(f"{self.what} asks to call '{str(function)[:120]}'; only tensors, lists "
-                          "and modules are read, and nothing of a file is ever run")  # fmt: skip
+            raise BadFile(
+                f"{self.what} asks to call '{str(function)[:120]}'; only tensors, lists "
+                "and modules are read, and nothing of a file is ever run"
+            )
 
     def _newobj(self, arg: Any) -> None:
         self.stack.pop()
@@ -255,8 +281,10 @@ class _Machine:
         if not isinstance(kind, Name) or not (
             self.outline or kind.module.startswith("__torch__") or kind.module == ""
         ):
-            raise BadFile(f"{self.what} asks to make a '{str(kind)[:120]}'; only modules of "
-                          "TorchScript are read, and nothing of a file is ever run")  # fmt: skip
+            raise BadFile(
+                f"{self.what} asks to make a '{str(kind)[:120]}'; only modules of "
+                "TorchScript are read, and nothing of a file is ever run"
+            )
         self.stack.append(Record(str(kind)))
 
     def _newobj_ex(self, arg: Any) -> None:

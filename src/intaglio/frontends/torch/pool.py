@@ -24,8 +24,9 @@ def _unbatched(y: Value, lone: bool) -> Value:
     return reshaped(y, y.shape[1:]) if lone else y
 
 
-def _ends(extents: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
-          ceil: bool) -> tuple[Ints, Ints]:  # fmt: skip
+def _ends(
+    extents: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, ceil: bool
+) -> tuple[Ints, Ints]:
     """Padding at the end, and how much of it is due to ceil_mode."""
     ends, more = [], []
     for extent, k, s, p, d in zip(extents, kernel, stride, pad, dilation, strict=True):
@@ -41,15 +42,24 @@ def _ends(extents: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
     return tuple(ends), tuple(more)
 
 
-def max_pooled(x: Value, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-               ceil_mode: bool, indices: bool) -> Any:  # fmt: skip
+def max_pooled(
+    x: Value,
+    n: int,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    indices: bool,
+) -> Any:
     x, lone = _batched(x, n)
     kernel = ints(kernel_size, n)
     steps = ints(stride, n) if stride else kernel
     pad, wide = ints(padding, n), ints(dilation, n)
     ends, _ = _ends(x.shape[2:], kernel, steps, pad, wide, bool(ceil_mode))
-    made = ops.max_pool(x, kernel=kernel, stride=steps, pad=(*pad, *ends), dilation=wide,
-                        with_indices=indices)  # fmt: skip
+    made = ops.max_pool(
+        x, kernel=kernel, stride=steps, pad=(*pad, *ends), dilation=wide, with_indices=indices
+    )
     if not indices:
         return _unbatched(made, lone)
     values, places = made
@@ -61,16 +71,28 @@ def max_pooled(x: Value, n: int, kernel_size: Any, stride: Any, padding: Any, di
 
 
 @importer("max_pool1d", "max_pool2d", "max_pool3d")
-def max_pool(self: Value, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-             ceil_mode: bool = False) -> Value:  # fmt: skip
+def max_pool(
+    self: Value,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Value:
     n = len(kernel_size) if isinstance(kernel_size, list | tuple) else self.type.rank - 2
     made: Value = max_pooled(self, n, kernel_size, stride, padding, dilation, ceil_mode, False)
     return made
 
 
 @importer("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
-def max_pool_with_indices(self: Value, kernel_size: Any, stride: Any = (), padding: Any = 0,
-                          dilation: Any = 1, ceil_mode: bool = False) -> Any:  # fmt: skip
+def max_pool_with_indices(
+    self: Value,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
     n = len(kernel_size) if isinstance(kernel_size, list | tuple) else self.type.rank - 2
     return max_pooled(self, n, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -87,9 +109,15 @@ def max_unpool2d(self: Value, indices: Value, output_size: Any) -> Value:
 
 
 @importer("avg_pool1d", "avg_pool2d", "avg_pool3d")
-def avg_pool(self: Value, kernel_size: Any, stride: Any = (), padding: Any = 0,
-             ceil_mode: bool = False, count_include_pad: bool = True,
-             divisor_override: int | None = None) -> Value:  # fmt: skip
+def avg_pool(
+    self: Value,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
     n = len(kernel_size) if isinstance(kernel_size, list | tuple) else self.type.rank - 2
     x, lone = _batched(self, n)
     kernel = ints(kernel_size, n)
@@ -104,13 +132,19 @@ def avg_pool(self: Value, kernel_size: Any, stride: Any = (), padding: Any = 0,
         after = tuple(e - m for e, m in zip(ends, more, strict=True))
         x = ops.pad(x, before=(0, 0, *pad), after=(0, 0, *after))
         begin, ends, count = (0,) * n, more, False
-    y = ops.avg_pool(x, kernel=kernel, stride=steps, pad=(*begin, *ends), dilation=ones,
-                     count_include_pad=count)  # fmt: skip
+    y = ops.avg_pool(
+        x, kernel=kernel, stride=steps, pad=(*begin, *ends), dilation=ones, count_include_pad=count
+    )
     return _unbatched(y, lone)
 
 
-@importer("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-          "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")  # fmt: skip
+@importer(
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d",
+)
 def adaptive_avg_pool(self: Value, output_size: Any) -> Value:
     return adaptive(self, output_size, ops.reduce_mean, ops.avg_pool)
 
@@ -138,10 +172,13 @@ def adaptive(x: Value, output_size: Any, reduce: Any, pool: Any) -> Value:
             if count == extent:
                 continue
             parts = [
-                reduce(ops.part(y, i * extent // count, -(-(i + 1) * extent // count), axis=axis),
-                       axes=(axis,), keepdims=True)
+                reduce(
+                    ops.part(y, i * extent // count, -(-(i + 1) * extent // count), axis=axis),
+                    axes=(axis,),
+                    keepdims=True,
+                )
                 for i in range(count)
-            ]  # fmt: skip
+            ]
             y = ops.concat(*parts, axis=axis)
     return _unbatched(y, lone)
 

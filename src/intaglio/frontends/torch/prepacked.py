@@ -26,18 +26,18 @@ def _clamped(y: Value, low: Any, high: Any) -> Value:
 
 
 @importer("prepacked::conv2d_clamp_run")
-def conv2d_clamp_run(X: Value, W_prepack: Any) -> Value:  # noqa: N803
+def conv2d_clamp_run(X: Value, W_prepack: Any) -> Value:
     weight, bias, stride, padding, dilation, groups, low, high = _unpacked(W_prepack, 8)
     return _clamped(convolved(X, weight, bias, stride, padding, dilation, groups), low, high)
 
 
 @importer("prepacked::conv2d_transpose_clamp_run")
-def conv2d_transpose_clamp_run(X: Value, W_prepack: Any) -> Value:  # noqa: N803
+def conv2d_transpose_clamp_run(X: Value, W_prepack: Any) -> Value:
     weight, bias, stride, padding, more, dilation, groups, low, high = _unpacked(W_prepack, 9)
     return _clamped(spread(X, weight, bias, stride, padding, more, groups, dilation), low, high)
 
 
 @importer("prepacked::linear_clamp_run")
-def linear_clamp_run(X: Value, W_prepack: Any) -> Value:  # noqa: N803
+def linear_clamp_run(X: Value, W_prepack: Any) -> Value:
     weight, bias, low, high = _unpacked(W_prepack, 4)
     return _clamped(linear(X, weight, bias), low, high)

@@ -31,8 +31,18 @@ BYTES = 1 << 30  # of constants that a model may ask to compute
 COST = 1 << 30  # elements and products of constants that are computed, then the graph keeps them
 LEAVES = 1_000_000  # items of lists inside of lists
 CALLS = 100_000  # operators that are followed before a file counts as hostile
-DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError,
-          ZeroDivisionError, MemoryError, AssertionError, RecursionError)  # fmt: skip
+DAMAGE = (
+    ValueError,
+    IndexError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    ZeroDivisionError,
+    MemoryError,
+    AssertionError,
+    RecursionError,
+)
 
 
 COPIES = {"clone", "copy", "_to_copy", "lift_fresh_copy", "detach_copy"}  # never the same tensor
@@ -98,8 +108,10 @@ class Program:
             assert function is not None
             self.calls += 1
             if self.calls > CALLS:
-                raise BadFile(f"more than {CALLS} operators are followed; the file is hostile, or "
-                              "a loop too long to unroll")  # fmt: skip
+                raise BadFile(
+                    f"more than {CALLS} operators are followed; the file is hostile, or "
+                    "a loop too long to unroll"
+                )
             return self._run(name, function, changes, args, kwargs, label)
         except IntaglioError as e:
             if str(e).startswith("torch: "):
@@ -108,8 +120,9 @@ class Program:
             raise kind(f"torch: {name} ('{label}'): {e}") from None
         except DAMAGE as e:
             words = " ".join(str(e).split())[:160]
-            raise BadFile(f"torch: {name} ('{label}') cannot be followed "
-                          f"({type(e).__name__}: {words})") from e  # fmt: skip
+            raise BadFile(
+                f"torch: {name} ('{label}') cannot be followed ({type(e).__name__}: {words})"
+            ) from e
 
     def _asks(self, name: str, args: list[Any]) -> bool:
         """Whether a name that lists and tensors share is a question here."""
@@ -119,12 +132,21 @@ class Program:
         """Unsupported, with every operator that was not known and how often it occurs."""
         if self.unknown:
             names = ", ".join(f"{n} ({c}x)" for n, c in self.unknown.most_common())
-            raise Unsupported(f"torch: operators that are not known: {names}; cut the model before "
-                              "them with --output, or write them with others")  # fmt: skip
+            raise Unsupported(
+                f"torch: operators that are not known: {names}; cut the model before "
+                "them with --output, or write them with others"
+            )
 
     # ---- one operator ----
-    def _run(self, name: str, function: Import, changes: bool, args: list[Any],
-             kwargs: dict[str, Any], label: str) -> Any:  # fmt: skip
+    def _run(
+        self,
+        name: str,
+        function: Import,
+        changes: bool,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        label: str,
+    ) -> Any:
         known = signature_of(function).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
             kwargs = {k: v for k, v in kwargs.items() if k not in IGNORED or k in known}
@@ -216,8 +238,9 @@ class Program:
         self.settled.add(made)
         self.bytes += made.type.bytes
         if self.bytes > BYTES:
-            raise BadFile(f"constants of more than {BYTES >> 20} MiB are asked for; the file is "
-                          "hostile")  # fmt: skip
+            raise BadFile(
+                f"constants of more than {BYTES >> 20} MiB are asked for; the file is hostile"
+            )
 
     def _folded(self, v: Value, label: str) -> Value:
         node = v.producer

@@ -50,11 +50,17 @@ def quantize_per_tensor(self: Value, scale: Any, zero_point: Any, dtype: int) ->
 
 
 @importer("quantize_per_channel", raw=True)
-def quantize_per_channel(self: Value, scales: Value, zero_points: Value, axis: int,
-                         dtype: int) -> Quantized:  # fmt: skip
+def quantize_per_channel(
+    self: Value, scales: Value, zero_points: Value, axis: int, dtype: int
+) -> Quantized:
     s, z = known(scales, "a scale"), known(zero_points, "a zero point")
-    return quantized(self, tuple(s.tolist()), tuple(int(v) for v in z.tolist()), dtype_of(dtype),
-                     axis_of(axis, self))  # fmt: skip
+    return quantized(
+        self,
+        tuple(s.tolist()),
+        tuple(int(v) for v in z.tolist()),
+        dtype_of(dtype),
+        axis_of(axis, self),
+    )
 
 
 @importer("quantize_per_tensor_dynamic", raw=True)
@@ -96,8 +102,13 @@ def _product(x: Value, p: ConvParams) -> Value:
 
 
 def _conv(relu: bool) -> Any:
-    def function(qx: Q, packed_weight: Any, *rest: Any, output_scale: Any = None,
-                 output_zero_point: Any = None) -> Quantized:  # fmt: skip
+    def function(
+        qx: Q,
+        packed_weight: Any,
+        *rest: Any,
+        output_scale: Any = None,
+        output_zero_point: Any = None,
+    ) -> Quantized:
         """Old files give strides and so on before the output's scale."""
         p = conv_params(packed_weight)
         scale = rest[-2] if output_scale is None else output_scale
@@ -114,8 +125,9 @@ for _n in ("1d", "2d", "3d"):
 
 
 def _prepack(n: int) -> Any:
-    def function(weight: Any, bias: Value | None, stride: Any, padding: Any, dilation: Any,
-                 groups: int) -> ConvParams:  # fmt: skip
+    def function(
+        weight: Any, bias: Value | None, stride: Any, padding: Any, dilation: Any, groups: int
+    ) -> ConvParams:
         a, b, c = (ints(v, n) for v in (stride, padding, dilation))
         return ConvParams(weight, bias, a, b, c, (0,) * n, int(groups), False)
 
@@ -123,8 +135,15 @@ def _prepack(n: int) -> Any:
 
 
 def _prepack_transposed(n: int) -> Any:
-    def function(weight: Any, bias: Value | None, stride: Any, padding: Any, output_padding: Any,
-                 dilation: Any, groups: int) -> ConvParams:  # fmt: skip
+    def function(
+        weight: Any,
+        bias: Value | None,
+        stride: Any,
+        padding: Any,
+        output_padding: Any,
+        dilation: Any,
+        groups: int,
+    ) -> ConvParams:
         a, b, c, d = (ints(v, n) for v in (stride, padding, dilation, output_padding))
         return ConvParams(weight, bias, a, b, c, d, int(groups), True)
 
@@ -137,18 +156,18 @@ for _i in (1, 2, 3):
 
 
 @importer("quantized::linear_prepack", raw=True)
-def linear_prepack(W: Any, B: Value | None = None) -> LinearParams:  # noqa: N803
+def linear_prepack(W: Any, B: Value | None = None) -> LinearParams:
     return LinearParams(W, B)
 
 
 @importer("quantized::linear", raw=True)
-def quantized_linear(X: Q, W_prepack: Any, Y_scale_i: Any, Y_zero_point_i: Any) -> Quantized:  # noqa: N803
+def quantized_linear(X: Q, W_prepack: Any, Y_scale_i: Any, Y_zero_point_i: Any) -> Quantized:
     weight, bias = linear_params(W_prepack)
     return grid(linear(floats(X), floats(weight), bias), Y_scale_i, Y_zero_point_i, X)
 
 
 @importer("quantized::linear_relu", raw=True)
-def quantized_linear_relu(X: Q, W_prepack: Any, Y_scale_i: Any, Y_zero_point_i: Any) -> Quantized:  # noqa: N803
+def quantized_linear_relu(X: Q, W_prepack: Any, Y_scale_i: Any, Y_zero_point_i: Any) -> Quantized:
     weight, bias = linear_params(W_prepack)
     y = ops.relu(linear(floats(X), floats(weight), bias))
     return grid(y, Y_scale_i, Y_zero_point_i, X)
@@ -175,13 +194,13 @@ def dynamic(x: Value, most: int) -> Value:
 
 
 @importer("quantized::linear_dynamic", "quantized::linear_relu_dynamic", raw=True)
-def linear_dynamic(X: Value, W_prepack: Any, reduce_range: bool = False) -> Value:  # noqa: N803
+def linear_dynamic(X: Value, W_prepack: Any, reduce_range: bool = False) -> Value:
     weight, bias = linear_params(W_prepack)
     return linear(dynamic(floats(X), 127 if reduce_range else 255), floats(weight), bias)
 
 
 @importer("quantized::linear_dynamic_fp16", raw=True)
-def linear_dynamic_fp16(X: Value, W_prepack: Any) -> Value:  # noqa: N803
+def linear_dynamic_fp16(X: Value, W_prepack: Any) -> Value:
     weight, bias = linear_params(W_prepack)
     return linear(X, as_dtype(floats(weight), "f32"), bias)
 
@@ -261,8 +280,14 @@ def leaky_relu(qx: Q, negative_slope: Any, inplace: bool, scale: Any, zero_point
 
 
 @importer("quantized::elu", raw=True)
-def elu(self: Q, output_scale: Any, output_zero_point: Any, alpha: Any = 1, scale: Any = 1,
-        input_scale: Any = 1) -> Quantized:  # fmt: skip
+def elu(
+    self: Q,
+    output_scale: Any,
+    output_zero_point: Any,
+    alpha: Any = 1,
+    scale: Any = 1,
+    input_scale: Any = 1,
+) -> Quantized:
     y = activation.elu(floats(self), alpha, scale, input_scale)
     return grid(y, output_scale, output_zero_point, self)
 
@@ -288,29 +313,52 @@ def clamp(qx: Q, min: Any = None, max: Any = None) -> Quantized:
 
 
 @importer("quantized::layer_norm", raw=True)
-def layer_norm(input: Q, normalized_shape: Any, weight: Any, bias: Any, eps: float,
-               output_scale: Any, output_zero_point: Any) -> Quantized:  # fmt: skip
+def layer_norm(
+    input: Q,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float,
+    output_scale: Any,
+    output_zero_point: Any,
+) -> Quantized:
     y = normalize.layer_norm(floats(input), normalized_shape, weight, bias, eps)
     return grid(y, output_scale, output_zero_point, input)
 
 
 @importer("quantized::group_norm", raw=True)
-def group_norm(input: Q, num_groups: int, weight: Any, bias: Any, eps: float,
-               output_scale: Any, output_zero_point: Any) -> Quantized:  # fmt: skip
+def group_norm(
+    input: Q,
+    num_groups: int,
+    weight: Any,
+    bias: Any,
+    eps: float,
+    output_scale: Any,
+    output_zero_point: Any,
+) -> Quantized:
     y = normalize.group_norm(floats(input), num_groups, weight, bias, eps)
     return grid(y, output_scale, output_zero_point, input)
 
 
 @importer("quantized::instance_norm", raw=True)
-def instance_norm(input: Q, weight: Any, bias: Any, eps: float, output_scale: Any,
-                  output_zero_point: Any) -> Quantized:  # fmt: skip
+def instance_norm(
+    input: Q, weight: Any, bias: Any, eps: float, output_scale: Any, output_zero_point: Any
+) -> Quantized:
     y = normalize.instance_norm(floats(input), weight, bias, None, None, True, 0.0, eps)
     return grid(y, output_scale, output_zero_point, input)
 
 
 def _batch_norm(relu: bool) -> Any:
-    def function(qx: Q, weight: Any, bias: Any, mean: Any, var: Any, eps: float, output_scale: Any,
-                 output_zero_point: Any) -> Quantized:  # fmt: skip
+    def function(
+        qx: Q,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        var: Any,
+        eps: float,
+        output_scale: Any,
+        output_zero_point: Any,
+    ) -> Quantized:
         y = normalize.batch_norm(floats(qx), weight, bias, mean, var, eps=eps)
         return grid(ops.relu(y) if relu else y, output_scale, output_zero_point, qx)
 

@@ -35,8 +35,15 @@ def _stacked(ws: list[Value]) -> Value:
 class Layers:
     """Several layers of one or two directions; `run` is one layer of ours."""
 
-    def __init__(self, gates: tuple[int, ...], params: list[Value], has_biases: bool,
-                 num_layers: int, bidirectional: bool, batch_first: bool):  # fmt: skip
+    def __init__(
+        self,
+        gates: tuple[int, ...],
+        params: list[Value],
+        has_biases: bool,
+        num_layers: int,
+        bidirectional: bool,
+        batch_first: bool,
+    ):
         self.gates, self.params, self.biases = gates, params, bool(has_biases)
         self.layers, self.directions = int(num_layers), 2 if bidirectional else 1
         self.batch_first = bool(batch_first)
@@ -68,11 +75,14 @@ class Layers:
         if x.type.rank == 2:  # one sequence
             whole = self.run(
                 reshaped(x, (1, *x.shape) if self.batch_first else (x.shape[0], 1, x.shape[1])),
-                [reshaped(s, (s.shape[0], 1, s.shape[-1])) for s in states], layer_of,
-            )  # fmt: skip
+                [reshaped(s, (s.shape[0], 1, s.shape[-1])) for s in states],
+                layer_of,
+            )
             y, *last = whole
-            return (reshaped(y, (x.shape[0], y.shape[-1])),
-                    *(reshaped(s, (s.shape[0], s.shape[2])) for s in last))  # fmt: skip
+            return (
+                reshaped(y, (x.shape[0], y.shape[-1])),
+                *(reshaped(s, (s.shape[0], s.shape[2])) for s in last),
+            )
         if self.batch_first:
             x = ops.transpose(x, perm=(1, 0, 2))
         d, direction = self.directions, ("forward", "bidirectional")[self.directions - 1]
@@ -106,8 +116,13 @@ def pack_padded_sequence(input: Value, lengths: Value, batch_first: bool) -> Any
 
 
 @importer("_pad_packed_sequence")
-def pad_packed_sequence(data: Packed, batch_sizes: Value, batch_first: bool, padding_value: float,
-                        total_length: int = -1) -> Any:  # fmt: skip
+def pad_packed_sequence(
+    data: Packed,
+    batch_sizes: Value,
+    batch_first: bool,
+    padding_value: float,
+    total_length: int = -1,
+) -> Any:
     """Padded with zeros, to the length that they had before they were packed."""
     if padding_value:
         raise Unsupported(f"sequences are padded with {padding_value}; only zeros are read")
@@ -140,9 +155,19 @@ def _lstm(layers: Layers) -> Any:
     n = 3 * layers.directions
 
     def one(x: Value, w: Value, r: Value, b: Value, s: list[Value], **at: Any) -> Any:
-        return ops.lstm(x, w, r, b, layers.lengths, *s, None,
-                        activations=("Sigmoid", "Tanh", "Tanh") * layers.directions,
-                        activation_alpha=(0.0,) * n, activation_beta=(0.0,) * n, **at)  # fmt: skip
+        return ops.lstm(
+            x,
+            w,
+            r,
+            b,
+            layers.lengths,
+            *s,
+            None,
+            activations=("Sigmoid", "Tanh", "Tanh") * layers.directions,
+            activation_alpha=(0.0,) * n,
+            activation_beta=(0.0,) * n,
+            **at,
+        )
 
     return one
 
@@ -151,10 +176,19 @@ def _gru(layers: Layers) -> Any:
     n = 2 * layers.directions
 
     def one(x: Value, w: Value, r: Value, b: Value, s: list[Value], **at: Any) -> Any:
-        return ops.gru(x, w, r, b, layers.lengths, *s,
-                       activations=("Sigmoid", "Tanh") * layers.directions,
-                       activation_alpha=(0.0,) * n, activation_beta=(0.0,) * n,
-                       linear_before_reset=True, **at)  # fmt: skip
+        return ops.gru(
+            x,
+            w,
+            r,
+            b,
+            layers.lengths,
+            *s,
+            activations=("Sigmoid", "Tanh") * layers.directions,
+            activation_alpha=(0.0,) * n,
+            activation_beta=(0.0,) * n,
+            linear_before_reset=True,
+            **at,
+        )
 
     return one
 
@@ -165,8 +199,18 @@ def _rnn(kind: str) -> Any:
 
         def one(x: Value, w: Value, r: Value, b: Value, s: list[Value], **at: Any) -> Any:
             none = (0.0,) * n
-            return ops.rnn(x, w, r, b, layers.lengths, *s, activations=(kind,) * n,
-                           activation_alpha=none, activation_beta=none, **at)  # fmt: skip
+            return ops.rnn(
+                x,
+                w,
+                r,
+                b,
+                layers.lengths,
+                *s,
+                activations=(kind,) * n,
+                activation_alpha=none,
+                activation_beta=none,
+                **at,
+            )
 
         return one
 
@@ -194,8 +238,14 @@ def rnn_relu(*args: Any) -> Any:
 
 
 @importer("lstm_cell")
-def lstm_cell(input: Value, hx: Any, w_ih: Value, w_hh: Value, b_ih: Value | None = None,
-              b_hh: Value | None = None) -> Any:  # fmt: skip
+def lstm_cell(
+    input: Value,
+    hx: Any,
+    w_ih: Value,
+    w_hh: Value,
+    b_ih: Value | None = None,
+    b_hh: Value | None = None,
+) -> Any:
     """One step, from simple operations."""
     h, c = tensors(hx)
     gates = add(linear(input, w_ih, b_ih), linear(h, w_hh, b_hh))
@@ -206,8 +256,14 @@ def lstm_cell(input: Value, hx: Any, w_ih: Value, w_hh: Value, b_ih: Value | Non
 
 
 @importer("gru_cell")
-def gru_cell(input: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None,
-             b_hh: Value | None = None) -> Value:  # fmt: skip
+def gru_cell(
+    input: Value,
+    hx: Value,
+    w_ih: Value,
+    w_hh: Value,
+    b_ih: Value | None = None,
+    b_hh: Value | None = None,
+) -> Value:
     a, b, n = linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh), hx.shape[-1]
 
     def cut(x: Value, k: int) -> Value:
@@ -221,8 +277,14 @@ def gru_cell(input: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | No
 
 
 def _cell(act: Any) -> Any:
-    def function(input: Value, hx: Value, w_ih: Value, w_hh: Value,
-                 b_ih: Value | None = None, b_hh: Value | None = None) -> Value:  # fmt: skip
+    def function(
+        input: Value,
+        hx: Value,
+        w_ih: Value,
+        w_hh: Value,
+        b_ih: Value | None = None,
+        b_hh: Value | None = None,
+    ) -> Value:
         made: Value = act(add(linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh)))
         return made
 

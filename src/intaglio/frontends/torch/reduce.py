@@ -71,8 +71,10 @@ def _largest(reduce: Any, place: Any, pair: Any) -> Any:
         axis = axis_of(dim, self)
         if not self.type.rank:
             return self, number(0, "i64")
-        return (reduce(self, axes=(axis,), keepdims=bool(keepdim)),
-                place(self, axis=axis, keepdims=bool(keepdim)))  # fmt: skip
+        return (
+            reduce(self, axes=(axis,), keepdims=bool(keepdim)),
+            place(self, axis=axis, keepdims=bool(keepdim)),
+        )
 
     return function
 
@@ -106,8 +108,9 @@ def variance(x: Value, axes: tuple[int, ...], correction: Any, keepdim: bool) ->
     return made
 
 
-def _spread(self: Value, args: tuple[Any, ...], unbiased: Any, correction: Any,
-            keepdim: Any) -> tuple[Value, tuple[int, ...], Any, bool]:  # fmt: skip
+def _spread(
+    self: Value, args: tuple[Any, ...], unbiased: Any, correction: Any, keepdim: Any
+) -> tuple[Value, tuple[int, ...], Any, bool]:
     """The forms (x, unbiased), (x, dims, unbiased, keepdim) and (x, dims, correction=...)."""
     dim: Any = None
     rest = list(args)
@@ -122,32 +125,57 @@ def _spread(self: Value, args: tuple[Any, ...], unbiased: Any, correction: Any,
 
 
 @importer("var")
-def var(self: Value, *args: Any, dim: Any = None, unbiased: Any = None, correction: Any = None,
-        keepdim: bool = False) -> Value:  # fmt: skip
+def var(
+    self: Value,
+    *args: Any,
+    dim: Any = None,
+    unbiased: Any = None,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> Value:
     given = args if dim is None else (dim, *args)
     x, axes, by, keep = _spread(self, given, unbiased, correction, keepdim)
     return variance(x, axes, by, keep)
 
 
 @importer("std")
-def std(self: Value, *args: Any, dim: Any = None, unbiased: Any = None, correction: Any = None,
-        keepdim: bool = False) -> Value:  # fmt: skip
-    made: Value = ops.sqrt(var(self, *args, dim=dim, unbiased=unbiased, correction=correction,
-                               keepdim=keepdim))  # fmt: skip
+def std(
+    self: Value,
+    *args: Any,
+    dim: Any = None,
+    unbiased: Any = None,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> Value:
+    made: Value = ops.sqrt(
+        var(self, *args, dim=dim, unbiased=unbiased, correction=correction, keepdim=keepdim)
+    )
     return made
 
 
 @importer("var_mean", "std_mean")
-def var_mean(self: Value, *args: Any, dim: Any = None, unbiased: Any = None,
-             correction: Any = None, keepdim: bool = False) -> Any:  # fmt: skip
+def var_mean(
+    self: Value,
+    *args: Any,
+    dim: Any = None,
+    unbiased: Any = None,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> Any:
     given = args if dim is None else (dim, *args)
     x, axes, by, keep = _spread(self, given, unbiased, correction, keepdim)
     return variance(x, axes, by, keep), ops.reduce_mean(x, axes=axes, keepdims=keep)
 
 
 @importer("norm", "linalg_vector_norm", "frobenius_norm", "linalg_norm")
-def norm(self: Value, p: Any = 2, dim: Any = None, keepdim: bool = False,
-         dtype: int | None = None, ord: Any = None) -> Value:  # fmt: skip
+def norm(
+    self: Value,
+    p: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: int | None = None,
+    ord: Any = None,
+) -> Value:
     x = floating(cast_to(self, dtype))
     power = 2.0 if p is None or isinstance(p, list | str) else float(p)
     if ord is not None:
@@ -172,8 +200,9 @@ def norm(self: Value, p: Any = 2, dim: Any = None, keepdim: bool = False,
 
 @importer("logsumexp")
 def logsumexp(self: Value, dim: Any, keepdim: bool = False) -> Value:
-    made: Value = ops.reduce_log_sum_exp(floating(self), axes=axes_of(dim, self),
-                                         keepdims=bool(keepdim))  # fmt: skip
+    made: Value = ops.reduce_log_sum_exp(
+        floating(self), axes=axes_of(dim, self), keepdims=bool(keepdim)
+    )
     return made
 
 
@@ -213,13 +242,15 @@ def cumprod(self: Value, dim: int, dtype: int | None = None) -> Value:
 
 @importer("topk")
 def topk(self: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    return ops.topk(self, k=integer(k), axis=axis_of(dim, self), largest=bool(largest),
-                    sorted=bool(sorted))  # fmt: skip
+    return ops.topk(
+        self, k=integer(k), axis=axis_of(dim, self), largest=bool(largest), sorted=bool(sorted)
+    )
 
 
 @importer("sort", "msort")
-def sort(self: Value, *args: Any, dim: int = -1, descending: bool = False,
-         stable: bool | None = None) -> Any:  # fmt: skip
+def sort(
+    self: Value, *args: Any, dim: int = -1, descending: bool = False, stable: bool | None = None
+) -> Any:
     """The forms (x, dim, descending) and (x, *, stable, dim, descending)."""
     rest = list(args)
     if rest and (isinstance(rest[0], bool) or rest[0] is None):
@@ -231,8 +262,9 @@ def sort(self: Value, *args: Any, dim: int = -1, descending: bool = False,
 
 
 @importer("argsort")
-def argsort(self: Value, *args: Any, dim: int = -1, descending: bool = False,
-            stable: bool | None = None) -> Value:  # fmt: skip
+def argsort(
+    self: Value, *args: Any, dim: int = -1, descending: bool = False, stable: bool | None = None
+) -> Value:
     made: Value = sort(self, *args, dim=dim, descending=descending)[1]
     return made
 
@@ -240,8 +272,10 @@ def argsort(self: Value, *args: Any, dim: int = -1, descending: bool = False,
 @importer("aminmax")
 def aminmax(self: Value, dim: Any = None, keepdim: bool = False) -> Any:
     axes = axes_of(dim, self)
-    return (ops.reduce_min(self, axes=axes, keepdims=bool(keepdim)),
-            ops.reduce_max(self, axes=axes, keepdims=bool(keepdim)))  # fmt: skip
+    return (
+        ops.reduce_min(self, axes=axes, keepdims=bool(keepdim)),
+        ops.reduce_max(self, axes=axes, keepdims=bool(keepdim)),
+    )
 
 
 @importer("cdist", "_cdist_forward")
@@ -253,7 +287,8 @@ def cdist(x1: Value, x2: Value, p: float = 2.0, compute_mode: int | None = None)
 
 
 @importer("pairwise_distance")
-def pairwise_distance(x1: Value, x2: Value, p: float = 2, eps: float = 1e-6,
-                      keepdim: bool = False) -> Value:  # fmt: skip
+def pairwise_distance(
+    x1: Value, x2: Value, p: float = 2, eps: float = 1e-6, keepdim: bool = False
+) -> Value:
     off = ops.add(ops.sub(x1, x2), number(eps, x1.dtype))
     return norm(off, p, [-1], keepdim)

@@ -27,35 +27,47 @@ def resized(x: Value, size: Any, factors: Any, mode: str, way: str, **more: Any)
         raise BadInput("a size or factors are needed")
     if min(shape, default=0) < 1:
         raise BadInput(f"{x.type} is resized to {shape}")
-    scales = [s / e if f is None or size else f
-              for s, e, f in zip(shape, extents, given, strict=True)]  # fmt: skip
+    scales = [
+        s / e if f is None or size else f for s, e, f in zip(shape, extents, given, strict=True)
+    ]
     if size and all(f is not None for f in given):
         scales = [float(f) for f in given]
     axes = [i for i in range(n) if shape[i] != extents[i] or scales[i] != 1]
     if not axes:
         return x
     made: Value = ops.resize(
-        x, axes=tuple(2 + i for i in axes), shape=tuple(shape[i] for i in axes),
-        scales=tuple(float(scales[i]) for i in axes), mode=mode,
-        coordinate_transformation_mode=way, **more,
-    )  # fmt: skip
+        x,
+        axes=tuple(2 + i for i in axes),
+        shape=tuple(shape[i] for i in axes),
+        scales=tuple(float(scales[i]) for i in axes),
+        mode=mode,
+        coordinate_transformation_mode=way,
+        **more,
+    )
     return made
 
 
 @importer("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
-def upsample_nearest(self: Value, output_size: Any = None, *scales: Any,
-                     scale_factors: Any = None, scales_h: Any = None,
-                     scales_w: Any = None) -> Value:  # fmt: skip
+def upsample_nearest(
+    self: Value,
+    output_size: Any = None,
+    *scales: Any,
+    scale_factors: Any = None,
+    scales_h: Any = None,
+    scales_w: Any = None,
+) -> Value:
     factors = _factors(scales, scale_factors, scales_h, scales_w)
     return resized(self, output_size, factors, "nearest", "asymmetric", nearest_mode="floor")
 
 
 @importer("_upsample_nearest_exact1d", "_upsample_nearest_exact2d")
-def upsample_nearest_exact(self: Value, output_size: Any = None, *scales: Any,
-                           scale_factors: Any = None) -> Value:  # fmt: skip
+def upsample_nearest_exact(
+    self: Value, output_size: Any = None, *scales: Any, scale_factors: Any = None
+) -> Value:
     factors = _factors(scales, scale_factors, None, None)
-    return resized(self, output_size, factors, "nearest", "half_pixel",
-                   nearest_mode="round_prefer_ceil")  # fmt: skip
+    return resized(
+        self, output_size, factors, "nearest", "half_pixel", nearest_mode="round_prefer_ceil"
+    )
 
 
 def _factors(scales: tuple[Any, ...], named: Any, h: Any, w: Any) -> Any:
@@ -73,17 +85,29 @@ def _way(align_corners: bool) -> str:
 
 
 @importer("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
-def upsample_linear(self: Value, output_size: Any, align_corners: bool, *scales: Any,
-                    scale_factors: Any = None, scales_h: Any = None,
-                    scales_w: Any = None) -> Value:  # fmt: skip
+def upsample_linear(
+    self: Value,
+    output_size: Any,
+    align_corners: bool,
+    *scales: Any,
+    scale_factors: Any = None,
+    scales_h: Any = None,
+    scales_w: Any = None,
+) -> Value:
     factors = _factors(scales, scale_factors, scales_h, scales_w)
     return resized(self, output_size, factors, "linear", _way(align_corners))
 
 
 @importer("upsample_bicubic2d")
-def upsample_bicubic(self: Value, output_size: Any, align_corners: bool, *scales: Any,
-                     scale_factors: Any = None, scales_h: Any = None,
-                     scales_w: Any = None) -> Value:  # fmt: skip
+def upsample_bicubic(
+    self: Value,
+    output_size: Any,
+    align_corners: bool,
+    *scales: Any,
+    scale_factors: Any = None,
+    scales_h: Any = None,
+    scales_w: Any = None,
+) -> Value:
     factors = _factors(scales, scale_factors, scales_h, scales_w)
     return resized(self, output_size, factors, "cubic", _way(align_corners), cubic_coeff_a=-0.75)
 
@@ -112,13 +136,16 @@ def interpolate(
 
 
 @importer("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
-def grid_sampler(input: Value, grid: Value, interpolation_mode: int, padding_mode: int,
-                 align_corners: bool) -> Value:  # fmt: skip
+def grid_sampler(
+    input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Value:
     made: Value = ops.grid_sample(
-        input, grid, mode=("linear", "nearest", "cubic")[interpolation_mode],
+        input,
+        grid,
+        mode=("linear", "nearest", "cubic")[interpolation_mode],
         padding_mode=("zeros", "border", "reflection")[padding_mode],
         align_corners=bool(align_corners),
-    )  # fmt: skip
+    )
     return made
 
 

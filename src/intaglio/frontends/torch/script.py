@@ -168,8 +168,10 @@ class Script:
         """The method that the model is."""
         found = self.method(self.root.kind, "forward")
         if found is None:
-            raise Unsupported(f"{self.what}: '{self.root.kind}' has no method 'forward'; save a "
-                              "module that was traced or scripted with one")  # fmt: skip
+            raise Unsupported(
+                f"{self.what}: '{self.root.kind}' has no method 'forward'; save a "
+                "module that was traced or scripted with one"
+            )
         return found
 
 

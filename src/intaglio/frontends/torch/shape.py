@@ -161,8 +161,7 @@ def repeat(self: Value, repeats: Any) -> Value:
 
 
 @importer("repeat_interleave")
-def repeat_interleave(self: Value, repeats: Any, dim: Any = None,
-                      output_size: Any = None) -> Value:  # fmt: skip
+def repeat_interleave(self: Value, repeats: Any, dim: Any = None, output_size: Any = None) -> Value:
     x = reshaped(self, (self.type.size,)) if dim is None else self
     axis, times = (0 if dim is None else axis_of(dim, x)), integer(repeats)
     y = reshaped(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))

@@ -71,10 +71,20 @@ def angle(self: Complex) -> Value:
 
 
 @importer("stft")
-def stft(self: Value, n_fft: Any, *args: Any, hop_length: Any = None, win_length: Any = None,
-         window: Value | None = None, center: bool = True, pad_mode: str = "reflect",
-         normalized: Any = False, onesided: bool | None = None, return_complex: bool | None = None,
-         align_to_window: bool | None = None) -> Any:  # fmt: skip
+def stft(
+    self: Value,
+    n_fft: Any,
+    *args: Any,
+    hop_length: Any = None,
+    win_length: Any = None,
+    window: Value | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: Any = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Any:
     """Two forms: with or without centring between the window and `normalized`."""
     given = list(args)
     hop_length, win_length, window = (
@@ -93,8 +103,13 @@ def stft(self: Value, n_fft: Any, *args: Any, hop_length: Any = None, win_length
     if center:
         x = padded(x, (size // 2, size // 2), pad_mode, 0.0)
     weights = _window(window, win_length, size, x.dtype)
-    frames = ops.stft(reshaped(x, (*x.shape, 1)), weights, frame_step=hop,
-                      frame_length=size, onesided=onesided is not False)  # fmt: skip
+    frames = ops.stft(
+        reshaped(x, (*x.shape, 1)),
+        weights,
+        frame_step=hop,
+        frame_length=size,
+        onesided=onesided is not False,
+    )
     y = ops.transpose(frames, perm=(0, 2, 1, 3))
     if normalized:
         y = ops.mul(y, number(size**-0.5, y.dtype))

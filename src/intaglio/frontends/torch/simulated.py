@@ -13,8 +13,7 @@ from intaglio.frontends.torch.tensors import dtype_of, number
 from intaglio.ir import Value
 
 
-def _limited(x: Value, scale: Any, zero: Any, low: int, high: int, dtype: str,
-             axis: int) -> Value:  # fmt: skip
+def _limited(x: Value, scale: Any, zero: Any, low: int, high: int, dtype: str, axis: int) -> Value:
     """To whole numbers in low..high, which may be fewer than the element type has."""
     s, z = _parameter(scale, "f32"), _parameter(zero, dtype)
     bottom, top = dtypes.limits(dtype)
@@ -36,33 +35,44 @@ def _parameter(p: Any, dtype: str) -> Value:
 
 
 def _fake(x: Value, scale: Any, zero: Any, low: int, high: int, axis: int) -> Value:
-    dtype = next((d for d in ("i8", "u8", "i16", "u16") if dtypes.limits(d)[0] <= low
-                  and high <= dtypes.limits(d)[1]), None)  # fmt: skip
+    dtype = next(
+        (
+            d
+            for d in ("i8", "u8", "i16", "u16")
+            if dtypes.limits(d)[0] <= low and high <= dtypes.limits(d)[1]
+        ),
+        None,
+    )
     if dtype is None:
         raise Unsupported(f"numbers {low}..{high} are simulated; 8 or 16 bits are read")
     q = _limited(x, scale, zero, low, high, dtype, axis)
-    made: Value = ops.dequantize_linear(q, _parameter(scale, "f32"), _parameter(zero, dtype),
-                                        axis=axis)  # fmt: skip
+    made: Value = ops.dequantize_linear(
+        q, _parameter(scale, "f32"), _parameter(zero, dtype), axis=axis
+    )
     return made
 
 
 @importer("fake_quantize_per_tensor_affine")
-def fake_quantize_per_tensor_affine(self: Value, scale: Any, zero_point: Any, quant_min: int,
-                                    quant_max: int) -> Value:  # fmt: skip
+def fake_quantize_per_tensor_affine(
+    self: Value, scale: Any, zero_point: Any, quant_min: int, quant_max: int
+) -> Value:
     return _fake(self, scale, zero_point, quant_min, quant_max, 0)
 
 
 @importer("fake_quantize_per_channel_affine")
-def fake_quantize_per_channel_affine(self: Value, scale: Value, zero_point: Value, axis: int,
-                                     quant_min: int, quant_max: int) -> Value:  # fmt: skip
+def fake_quantize_per_channel_affine(
+    self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
+) -> Value:
     return _fake(self, scale, zero_point, quant_min, quant_max, axis_of(axis, self))
 
 
 @importer("quantized_decomposed::quantize_per_tensor")
-def decomposed_quantize(input: Value, scale: Any, zero_point: Any, quant_min: Any,
-                        quant_max: Any, dtype: int) -> Value:  # fmt: skip
-    return _limited(input, scale, zero_point, integer(quant_min), integer(quant_max),
-                    dtype_of(dtype), 0)  # fmt: skip
+def decomposed_quantize(
+    input: Value, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: int
+) -> Value:
+    return _limited(
+        input, scale, zero_point, integer(quant_min), integer(quant_max), dtype_of(dtype), 0
+    )
 
 
 @importer("quantized_decomposed::dequantize_per_tensor")
@@ -75,33 +85,47 @@ def decomposed_dequantize(
     dtype: int,
     out_dtype: int | None = None,
 ) -> Value:
-    made: Value = ops.dequantize_linear(input, _parameter(scale, "f32"),
-                                        _parameter(zero_point, input.dtype), axis=0)  # fmt: skip
+    made: Value = ops.dequantize_linear(
+        input, _parameter(scale, "f32"), _parameter(zero_point, input.dtype), axis=0
+    )
     return made if out_dtype is None else as_dtype(made, dtype_of(out_dtype))
 
 
 @importer("quantized_decomposed::quantize_per_channel")
-def decomposed_quantize_channels(input: Value, scales: Value, zero_points: Value,
-                                 axis: int, quant_min: int, quant_max: int,
-                                 dtype: int) -> Value:  # fmt: skip
-    return _limited(input, scales, zero_points, quant_min, quant_max, dtype_of(dtype),
-                    axis_of(axis, input))  # fmt: skip
+def decomposed_quantize_channels(
+    input: Value,
+    scales: Value,
+    zero_points: Value,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: int,
+) -> Value:
+    return _limited(
+        input, scales, zero_points, quant_min, quant_max, dtype_of(dtype), axis_of(axis, input)
+    )
 
 
 @importer("quantized_decomposed::dequantize_per_channel")
-def decomposed_dequantize_channels(input: Value, scales: Value,
-                                   zero_points: Value | None, axis: int, quant_min: int,
-                                   quant_max: int, dtype: int,
-                                   out_dtype: int | None = None) -> Value:  # fmt: skip
+def decomposed_dequantize_channels(
+    input: Value,
+    scales: Value,
+    zero_points: Value | None,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: int,
+    out_dtype: int | None = None,
+) -> Value:
     zero = None if zero_points is None else as_dtype(zero_points, input.dtype)
-    made: Value = ops.dequantize_linear(input, as_dtype(scales, "f32"), zero,
-                                        axis=axis_of(axis, input))  # fmt: skip
+    made: Value = ops.dequantize_linear(
+        input, as_dtype(scales, "f32"), zero, axis=axis_of(axis, input)
+    )
     return made if out_dtype is None else as_dtype(made, dtype_of(out_dtype))
 
 
 @importer("quantized_decomposed::choose_qparams")
-def choose_qparams(input: Value, quant_min: int, quant_max: int, eps: float,
-                   dtype: int) -> Any:  # fmt: skip
+def choose_qparams(input: Value, quant_min: int, quant_max: int, eps: float, dtype: int) -> Any:
     """The grid that holds the range of what comes, and 0."""
     nothing, axes = number(0, "f32"), tuple(range(input.type.rank))
     low = ops.minimum(ops.reduce_min(input, axes=axes, keepdims=False), nothing)

@@ -68,17 +68,51 @@ def _none(x: Value, args: list[Any], kwargs: dict[str, Any]) -> None:
 
 VIEWS: dict[str, Inverse] = {
     **dict.fromkeys(("detach", "alias", "contiguous", "lift_fresh", "view_as_real"), _same),
-    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as",
-                     "_unsafe_view", "reshape_as"), _reshape),
+    **dict.fromkeys(
+        (
+            "view",
+            "reshape",
+            "flatten",
+            "unflatten",
+            "squeeze",
+            "unsqueeze",
+            "view_as",
+            "_unsafe_view",
+            "reshape_as",
+        ),
+        _reshape,
+    ),
     **dict.fromkeys(("transpose", "t", "swapaxes", "swapdims", "numpy_T"), _swap),
-    **dict.fromkeys(("expand", "expand_as", "split", "chunk", "unbind", "split_with_sizes",
-                     "tensor_split", "unfold", "movedim", "diagonal"), _none),
-    "permute": _permute, "slice": _slice, "select": _select, "narrow": _narrow,
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "expand",
+            "expand_as",
+            "split",
+            "chunk",
+            "unbind",
+            "split_with_sizes",
+            "tensor_split",
+            "unfold",
+            "movedim",
+            "diagonal",
+        ),
+        _none,
+    ),
+    "permute": _permute,
+    "slice": _slice,
+    "select": _select,
+    "narrow": _narrow,
+}
 
 
-def looks_at(name: str, base: Cell, made: Any, again: Callable[[Value], Any], args: list[Any],
-             kwargs: dict[str, Any]) -> Any:  # fmt: skip
+def looks_at(
+    name: str,
+    base: Cell,
+    made: Any,
+    again: Callable[[Value], Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+) -> Any:
     """The results of a view operator as cells that follow `base`."""
     held = base.held
     if isinstance(held, Quantized):

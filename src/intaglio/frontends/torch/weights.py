@@ -22,14 +22,18 @@ def explain(archive: Archive) -> NoReturn:
     """Unsupported: a file of torch.save has tensors by name and not what is computed with them."""
     name = next((n for n in archive.names if n.endswith("data.pkl")), "data.pkl")
     stored = unpickle(archive.read(name), archive.what, outline=True)
-    raise Unsupported(f"{archive.what} holds {describe(stored)}, and no network: which layers "
-                      f"there are and how they follow each other is in the Python code that "
-                      f"trained it; {ADVICE}")  # fmt: skip
+    raise Unsupported(
+        f"{archive.what} holds {describe(stored)}, and no network: which layers "
+        f"there are and how they follow each other is in the Python code that "
+        f"trained it; {ADVICE}"
+    )
 
 
 def explain_old(what: str) -> NoReturn:
-    raise Unsupported(f"{what} was written by torch.save before PyTorch 1.6: it holds weights, or "
-                      f"a pickled Python object, and no network; {ADVICE}")  # fmt: skip
+    raise Unsupported(
+        f"{what} was written by torch.save before PyTorch 1.6: it holds weights, or "
+        f"a pickled Python object, and no network; {ADVICE}"
+    )
 
 
 def describe(stored: Any) -> str:

@@ -103,8 +103,16 @@ def reduce_of_one(x: Value, node: Node) -> Any:
 
 
 ONE = ("mul", "div", "pow", "logical_and")
-ZERO = ("add", "sub", "shift_left", "shift_right", "logical_or", "logical_xor", "bitwise_or",
-        "bitwise_xor")  # fmt: skip
+ZERO = (
+    "add",
+    "sub",
+    "shift_left",
+    "shift_right",
+    "logical_or",
+    "logical_xor",
+    "bitwise_or",
+    "bitwise_xor",
+)
 NEUTRAL = {**dict.fromkeys(ONE, 1), **dict.fromkeys(ZERO, 0)}
 
 
@@ -134,8 +142,17 @@ def where_decided(x: Value, y: Value, c: Value, node: Node) -> Any:
 
 # ---- clamps that nothing reaches -----------------------------------------------------------------
 AT_LEAST_ZERO = ("relu", "abs", "sqrt", "exp", "sigmoid", "softmax", "hard_sigmoid", "softplus")
-SAME_ELEMENTS = ("reshape", "transpose", "slice", "gather", "expand", "max_pool", "reduce_max",
-                 "reduce_min", "tile")  # fmt: skip
+SAME_ELEMENTS = (
+    "reshape",
+    "transpose",
+    "slice",
+    "gather",
+    "expand",
+    "max_pool",
+    "reduce_max",
+    "reduce_min",
+    "tile",
+)
 _DEEP = 4
 
 

@@ -39,13 +39,17 @@ def holds(wide: str, narrow: str) -> bool:
         mantissa = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}.get(wide, 0)
         if n.kind != "f":
             return n.bits <= mantissa
-        return (wide, narrow) in {("f64", "f32"), ("f64", "f16"), ("f64", "bf16"),
-                                  ("f32", "f16"), ("f32", "bf16")}  # fmt: skip
+        return (wide, narrow) in {
+            ("f64", "f32"),
+            ("f64", "f16"),
+            ("f64", "bf16"),
+            ("f32", "f16"),
+            ("f32", "bf16"),
+        }
     return n.kind in "iu" and w.bits > n.bits and (w.kind == "i" or n.kind == "u")
 
 
-@rule(P.quantize_linear(
-    P.dequantize_linear(x, *P["s! z?"]).shared() @ "inner", *P["ys! yz?"]))  # fmt: skip
+@rule(P.quantize_linear(P.dequantize_linear(x, *P["s! z?"]).shared() @ "inner", *P["ys! yz?"]))
 def quantize_of_dequantize(x: Value, s: Value, inner: Node, node: Node) -> Any:
     """back to the integers that it was; dequantize of quantize is not, it rounds"""
     if x.dtype != node.attrs["dtype"] or dtypes.TABLE[x.dtype].kind not in "iu":
@@ -113,8 +117,12 @@ def clip_is_relu(x: Value, node: Node) -> Any:
 
 
 # ---- one after the other -------------------------------------------------------------------------
-@rule(P.op(("neg", "logical_not", "bitwise_not"),
-           P.op(("neg", "logical_not", "bitwise_not"), x).shared() @ "inner"))  # fmt: skip
+@rule(
+    P.op(
+        ("neg", "logical_not", "bitwise_not"),
+        P.op(("neg", "logical_not", "bitwise_not"), x).shared() @ "inner",
+    )
+)
 def undone_at_once(x: Value, inner: Node, node: Node) -> Any:
     """minus minus x, not not x"""
     return x if inner.op == node.op else None
@@ -161,8 +169,12 @@ def where_not(x: Value, y: Value, z: Value) -> Any:
     return ops.where(y, x, z)
 
 
-OPPOSITE = {"less": "greater_equal", "greater_equal": "less",
-            "greater": "less_equal", "less_equal": "greater"}  # fmt: skip
+OPPOSITE = {
+    "less": "greater_equal",
+    "greater_equal": "less",
+    "greater": "less_equal",
+    "less_equal": "greater",
+}
 
 
 @rule(P.logical_not(P.op(tuple(OPPOSITE), x, y) @ "inner"))
@@ -189,8 +201,16 @@ def one_by_x(c: Value, x: Value, node: Node) -> Any:
     return ops.reciprocal(x) if x.type == node.outputs[0].type else None
 
 
-ALWAYS = ("maximum", "minimum", "logical_and", "logical_or", "logical_xor", "bitwise_and",
-          "bitwise_or", "bitwise_xor")  # fmt: skip
+ALWAYS = (
+    "maximum",
+    "minimum",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+)
 ASSOCIATIVE = (*ALWAYS, "add", "mul")
 
 

@@ -34,10 +34,12 @@ def cut(x: Value, taken: list[range]) -> Value:
     made: Value = ops.slice_(
         x,
         start=tuple(r.start for r in taken),
-        stop=tuple(EXTENT if o else r.stop if r.stop >= 0 else -EXTENT
-                   for r, o in zip(taken, open_end, strict=True)),
+        stop=tuple(
+            EXTENT if o else r.stop if r.stop >= 0 else -EXTENT
+            for r, o in zip(taken, open_end, strict=True)
+        ),
         step=tuple(r.step for r in taken),
-    )  # fmt: skip
+    )
     return made
 
 

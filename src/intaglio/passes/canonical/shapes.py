@@ -137,8 +137,10 @@ def slice_of_slice(x: Value, inner: Node, node: Node) -> Any:
     first, then = ranges(inner), ranges(node)
     if first is None or then is None:
         return None
-    both = [a[b.start : b.stop if b.stop >= 0 else None : b.step]
-            for a, b in zip(first, then, strict=True)]  # fmt: skip
+    both = [
+        a[b.start : b.stop if b.stop >= 0 else None : b.step]
+        for a, b in zip(first, then, strict=True)
+    ]
     return None if any(len(r) == 0 for r in both) else cut(x, both)
 
 

@@ -43,8 +43,10 @@ def _step(n: Node) -> tuple[Value, Array, Array] | None:
 
 def _rounded(node: Node) -> bool:
     """Is what it makes quantised in the end, without another such step before?"""
-    return any(n.op == "quantize_linear" or (n.op in BETWEEN and not _step(n) and _rounded(n))
-               for n in node.outputs[0].uses)  # fmt: skip
+    return any(
+        n.op == "quantize_linear" or (n.op in BETWEEN and not _step(n) and _rounded(n))
+        for n in node.outputs[0].uses
+    )
 
 
 @rule(P.any(*STEPS))
@@ -79,10 +81,13 @@ def affine_into_stored_weights(node: Node) -> Any:
     if turned is None or not (np.isfinite(factor).all() and factor.all()):
         return no("a channel's factor is 0, or below 0 and its weights have no opposites")
     w = ops.dequantize_linear(
-        turned, as_like(scale, np.broadcast_to(wide(scale.data), many) * np.abs(factor)),
-        constant(np.ascontiguousarray(zeros), dtype=q.dtype), axis=0, block_size=0,
+        turned,
+        as_like(scale, np.broadcast_to(wide(scale.data), many) * np.abs(factor)),
+        constant(np.ascontiguousarray(zeros), dtype=q.dtype),
+        axis=0,
+        block_size=0,
         dtype=dw.attrs["dtype"],
-    )  # fmt: skip
+    )
     b = shift if bias is None else wide(bias.data) * factor + shift  # type: ignore[arg-type]
     summand = constant(np.broadcast_to(b, many).astype(np.float32))
     return ops.conv(made.inputs[0], w, summand, origin=made.origin, **made.attrs)

@@ -88,8 +88,9 @@ def integer_mean(dx: Node, mean: Node, node: Node) -> Any:
         return no(f"axes {axes} do not follow each other")
     if not all(dx.outputs[0].shape[a] for a in axes):
         return no("there is nothing to reduce")
-    return ops.qlinear_mean(*parameters(dx), *result(node), axes=axes,
-                            keepdims=mean.attrs["keepdims"])  # fmt: skip
+    return ops.qlinear_mean(
+        *parameters(dx), *result(node), axes=axes, keepdims=mean.attrs["keepdims"]
+    )
 
 
 @rule(P.quantize_linear(P.softmax(DX) @ "softmax", ys, yz))

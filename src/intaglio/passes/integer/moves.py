@@ -15,8 +15,17 @@ from intaglio.rewrite import P, no, rule
 
 CLAMPS = ("relu", "clip")
 # What has an integer form between dequantised operands: its clamp is worth moving behind it.
-COMPUTES = ("conv", "conv_transpose", "gemm", "matmul", "add", "mul", "avg_pool",
-            "reduce_mean", "resize")  # fmt: skip
+COMPUTES = (
+    "conv",
+    "conv_transpose",
+    "gemm",
+    "matmul",
+    "add",
+    "mul",
+    "avg_pool",
+    "reduce_mean",
+    "resize",
+)
 
 
 def _bounds(act: Node) -> tuple[float, float]:
@@ -68,8 +77,9 @@ def quantize_before_moving(x: Value, move: Node, ys: Value, yz: Value | None, no
 
 
 @rule(P.quantize_linear(P.op(CLAMPS, P.op(MOVING, x) @ "move") @ "act", ys, yz))
-def clamp_before_moving(x: Value, move: Node, act: Node, ys: Value, yz: Value | None,
-                        node: Node) -> Any:  # fmt: skip
+def clamp_before_moving(
+    x: Value, move: Node, act: Node, ys: Value, yz: Value | None, node: Node
+) -> Any:
     """a clamp of what is moved is one of what made it, which can be integer"""
     if ys.type.size != 1:
         return no(f"there are {ys.type.size} scales, along an axis that moves")
@@ -117,8 +127,9 @@ def _why_not_chosen(node: Node, scale: Value) -> str | None:
 
 
 @rule(P.quantize_linear(P.op(CHOOSES, P.any(*COMPUTES) @ "made") @ "chooses", ys, yz))
-def quantize_before_choosing(made: Node, chooses: Node, ys: Value, yz: Value | None,
-                             node: Node) -> Any:  # fmt: skip
+def quantize_before_choosing(
+    made: Node, chooses: Node, ys: Value, yz: Value | None, node: Node
+) -> Any:
     """largest and nearest bytes are those of the numbers, and what made those can be integer"""
     if why := _why_not_chosen(chooses, ys):
         return no(why)
@@ -129,8 +140,7 @@ def quantize_before_choosing(made: Node, chooses: Node, ys: Value, yz: Value | N
 
 
 @rule(P.op(CHOOSES, (P.dequantize_linear(x, xs, xz) @ "real").shared()))
-def dequantize_after_choosing(x: Value, xs: Value, xz: Value | None, real: Node,
-                              node: Node) -> Any:  # fmt: skip
+def dequantize_after_choosing(x: Value, xs: Value, xz: Value | None, real: Node, node: Node) -> Any:
     """the largest or nearest of quantised numbers is the largest or nearest byte"""
     if why := _why_not_chosen(node, xs) or (x.dtype not in BITS8 and f"{x.dtype} is no byte"):
         return no(why)

@@ -54,8 +54,14 @@ class Linear:
     made: Node  # the conv, gemm or matmul
     shape: tuple[int, ...]
 
-    def __call__(self, ys: Value | None = None, yz: Value | None = None, r: Value | None = None,
-                 rs: Value | None = None, rz: Value | None = None) -> Value:  # fmt: skip
+    def __call__(
+        self,
+        ys: Value | None = None,
+        yz: Value | None = None,
+        r: Value | None = None,
+        rs: Value | None = None,
+        rz: Value | None = None,
+    ) -> Value:
         (x, *of_x), (w, *of_w) = self.x, self.w
         window = self.made.attrs
         y: Value
@@ -68,8 +74,22 @@ class Linear:
         rows = x.type.size // k if k else 0
         x, w = ops.reshape(x, shape=(rows, k, 1)), ops.reshape(w, shape=(n, k, 1))
         r = None if r is None else ops.reshape(r, shape=(rows, n, 1))
-        y = ops.qlinear_conv(x, *of_x, w, *of_w, ys, yz, self.bias, r, rs, rz, stride=(1,),
-                             pad=(0, 0), dilation=(1,), groups=1)  # fmt: skip
+        y = ops.qlinear_conv(
+            x,
+            *of_x,
+            w,
+            *of_w,
+            ys,
+            yz,
+            self.bias,
+            r,
+            rs,
+            rz,
+            stride=(1,),
+            pad=(0, 0),
+            dilation=(1,),
+            groups=1,
+        )
         y = ops.reshape(y, shape=self.shape)
         return y
 

@@ -31,10 +31,16 @@ def _of_words(*nodes: Node) -> bool:
 def _reads_words(made: Node) -> bool:
     """Does it, or the product that it adds a bias to, read such?"""
     every = [v for v in made.inputs if v is not None]
-    every += [u for v in every if v.producer is not None and v.producer.op == "matmul"
-              for u in v.producer.inputs if u is not None]  # fmt: skip
-    return any(found is not None and _of_words(found) for v in every
-               if (found := source(v, INTEGERS)))  # fmt: skip
+    every += [
+        u
+        for v in every
+        if v.producer is not None and v.producer.op == "matmul"
+        for u in v.producer.inputs
+        if u is not None
+    ]
+    return any(
+        found is not None and _of_words(found) for v in every if (found := source(v, INTEGERS))
+    )
 
 
 @rule(P.quantize_linear(P.op(("relu", "clip"), P.any(*COMPUTES) @ "made") @ "act", ys, yz))
@@ -46,8 +52,10 @@ def clamp_words(made: Node, act: Node, ys: Value, yz: Value | None, node: Node) 
         return no(f"there are {ys.type.size} scales, one above 0 is needed")
     ends = (act.attrs["lo"], act.attrs["hi"]) if act.op == "clip" else (0.0, math.inf)
     body = ops.quantize_linear.body
-    lo, hi = (float(body(ys.data.dtype.type(end), ys.data, yz and yz.data, **node.attrs).item())  # type: ignore[union-attr]
-              for end in ends)  # fmt: skip
+    lo, hi = (
+        float(body(ys.data.dtype.type(end), ys.data, yz and yz.data, **node.attrs).item())  # type: ignore[union-attr]
+        for end in ends
+    )
     return ops.clip(ops.quantize_linear(made.outputs[0], ys, yz, **node.attrs), lo=lo, hi=hi)
 
 
@@ -114,8 +122,9 @@ def mean_of_words(dx: Node, made: Node, node: Node) -> Any:
     axes = tuple(sorted(a % dx.outputs[0].type.rank for a in made.attrs["axes"]))
     if not axes or axes != tuple(range(axes[0], axes[0] + len(axes))):
         return no(f"axes {axes} do not follow each other")
-    return ops.qlinear_mean(*parameters(dx), *result(node), axes=axes,
-                            keepdims=made.attrs["keepdims"])  # fmt: skip
+    return ops.qlinear_mean(
+        *parameters(dx), *result(node), axes=axes, keepdims=made.attrs["keepdims"]
+    )
 
 
 @rule(P.op(("max_pool", "resize"), (P.dequantize_linear(x, xs, xz) @ "real").shared()))
@@ -136,5 +145,12 @@ def choose_words(x: Value, xs: Value, xz: Value | None, real: Node, node: Node) 
     return ops.dequantize_linear(REGISTRY[node.op](x, **a), xs, xz, **real.attrs)
 
 
-WORDS: list[Rule] = [clamp_words, residual_of_words, product_of_words, words_to_floats,
-                     pair_of_words, mean_of_words, choose_words]  # fmt: skip
+WORDS: list[Rule] = [
+    clamp_words,
+    residual_of_words,
+    product_of_words,
+    words_to_floats,
+    pair_of_words,
+    mean_of_words,
+    choose_words,
+]

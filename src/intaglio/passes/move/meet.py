@@ -19,8 +19,20 @@ MOVES = ("reshape", "transpose")
 MAXIMA = ("max_pool", "reduce_max")
 MEANS = ("avg_pool", "reduce_mean")
 RISING = ("relu", "clip")  # never larger for a smaller number, and rounded nowhere
-ACTIVATIONS = ("relu", "clip", "leaky_relu", "sigmoid", "tanh", "swish", "hardswish",
-               "hard_sigmoid", "gelu", "elu", "mish", "softplus")  # fmt: skip
+ACTIVATIONS = (
+    "relu",
+    "clip",
+    "leaky_relu",
+    "sigmoid",
+    "tanh",
+    "swish",
+    "hardswish",
+    "hard_sigmoid",
+    "gelu",
+    "elu",
+    "mish",
+    "softplus",
+)
 DEEP = 4
 
 
@@ -183,8 +195,10 @@ def _again(node: Node, k: int, v: Value) -> Value:
     ins[k] = v
     attrs = {**node.attrs, "axis": -1} if node.op in ROWS else node.attrs
     if REGISTRY[node.op].elementwise:
-        ins = [u if u is None or u.data is None else constant(u.data.reshape(u.shape[-1:]))
-               for u in ins]  # fmt: skip
+        ins = [
+            u if u is None or u.data is None else constant(u.data.reshape(u.shape[-1:]))
+            for u in ins
+        ]
     made: Value = REGISTRY[node.op](*ins, origin=node.origin, **attrs)
     return made
 
@@ -241,10 +255,5 @@ def sum_before_constant(x: Value, c: Value, inner: Node, node: Node) -> Any:
     return _behind_reduction(x, c, inner, node)
 
 
-MEET = [
-    activation_meets_product,
-    activation_before_concat,
-    reshapes_meet,
-    extremum_before_constant,
-]
+MEET = [activation_meets_product, activation_before_concat, reshapes_meet, extremum_before_constant]
 MEET_FLOATS = [constant_meets_product, constant_before_concat, reshapes_cancel, sum_before_constant]

@@ -16,9 +16,10 @@ from intaglio.rewrite import ANY, Cost, P, Rule, no, rule
 x, y, z, c, d = P["x y z c! d!"]
 ELEMENTWISE = tuple(name for name, o in REGISTRY.items() if o.elementwise)
 UNARY = tuple(
-    n for n in ELEMENTWISE
+    n
+    for n in ELEMENTWISE
     if len(REGISTRY[n].signature.parameters) - len(REGISTRY[n].attr_names) == 1
-)  # fmt: skip
+)
 MANY = 8  # products of one input that are looked at
 
 
@@ -51,10 +52,15 @@ def _same_work(a: Node, b: Node) -> bool:
     if a.inputs[0] is None or a.inputs[0].shape != a.outputs[0].shape:
         return False
     return all(
-        v is not None and w is not None and v.data is not None and w.data is not None
-        and v.type.size == 1 and v.type == w.type and v.data.item() == w.data.item()
+        v is not None
+        and w is not None
+        and v.data is not None
+        and w.data is not None
+        and v.type.size == 1
+        and v.type == w.type
+        and v.data.item() == w.data.item()
         for v, w in rest
-    )  # fmt: skip
+    )
 
 
 # ---- common factors ------------------------------------------------------------------------------
@@ -156,8 +162,10 @@ def _joined(units: list[Unit]) -> Value:
     bias = None
     if any(u.bias is not None for u in units):
         widths = [v.shape[0 if is_conv else 1] for v in weights]  # type: ignore[union-attr]
-        parts = [np.zeros(n, w.data.dtype) if u.bias is None else u.bias.data  # type: ignore[union-attr]
-                 for u, n in zip(units, widths, strict=True)]  # fmt: skip
+        parts = [
+            np.zeros(n, w.data.dtype) if u.bias is None else u.bias.data  # type: ignore[union-attr]
+            for u, n in zip(units, widths, strict=True)
+        ]
         bias = constant(np.concatenate(parts))  # type: ignore[arg-type]
     made: Value
     if is_conv:
@@ -254,9 +262,4 @@ def _new(parts: list[Value], x: Value) -> list[Node]:
 
 
 MERGE = [concat_before_work]
-MERGE_FLOATS = [
-    common_factor,
-    factor_out_of_power,
-    multiplied_by_reciprocal,
-    concat_of_products,
-]
+MERGE_FLOATS = [common_factor, factor_out_of_power, multiplied_by_reciprocal, concat_of_products]

@@ -100,8 +100,11 @@ def _gather(node: Node, wanted: Take) -> Asked | None:
     axis = node.attrs["axis"] % table.type.rank
     last = axis + at.type.rank
     indices = {a - axis: what for a, what in wanted.items() if axis <= a < last}
-    rows = {a if a < axis else a - at.type.rank + 1: what
-            for a, what in wanted.items() if not axis <= a < last}  # fmt: skip
+    rows = {
+        a if a < axis else a - at.type.rank + 1: what
+        for a, what in wanted.items()
+        if not axis <= a < last
+    }
     return None if rows and table.data is not None else ([rows, indices], node.attrs)
 
 

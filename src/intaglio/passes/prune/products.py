@@ -156,8 +156,16 @@ class Product(Flow):
         every = self.weights.shape[0] * self.weights.shape[2]
         return np.ones(every, bool) if columns is None else columns
 
-    def _again(self, kept: Kept, inputs: list[Any], groups: Array, rows: Array, columns: Array,
-               at: Array, shift: Array) -> Value:  # fmt: skip
+    def _again(
+        self,
+        kept: Kept,
+        inputs: list[Any],
+        groups: Array,
+        rows: Array,
+        columns: Array,
+        at: Array,
+        shift: Array,
+    ) -> Value:
         raise NotImplementedError
 
 
@@ -190,8 +198,16 @@ class Convolution(Product):
         if self.reads and node.attrs.get("offset_groups", 1) > 1:
             self.reads, self.stops[0] = False, f"{name_of(node)} moves them in groups"
 
-    def _again(self, kept: Kept, inputs: list[Any], groups: Array, rows: Array, columns: Array,
-               at: Array, shift: Array) -> Value:  # fmt: skip
+    def _again(
+        self,
+        kept: Kept,
+        inputs: list[Any],
+        groups: Array,
+        rows: Array,
+        columns: Array,
+        at: Array,
+        shift: Array,
+    ) -> Value:
         w = self.operands[1]
         assert w is not None
         assert w.data is not None
@@ -247,8 +263,16 @@ class Matrix(Product):
                 why = f"{name_of(node)} adds '{c.name or 'a tensor'}' to them"
                 self.fixed = np.ones(self.count, bool), why
 
-    def _again(self, kept: Kept, inputs: list[Any], groups: Array, rows: Array, columns: Array,
-               at: Array, shift: Array) -> Value:  # fmt: skip
+    def _again(
+        self,
+        kept: Kept,
+        inputs: list[Any],
+        groups: Array,
+        rows: Array,
+        columns: Array,
+        at: Array,
+        shift: Array,
+    ) -> Value:
         w = self.operands[1]
         assert w is not None
         assert w.data is not None

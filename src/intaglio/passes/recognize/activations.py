@@ -177,10 +177,7 @@ def _gelu_tanh(x: Value) -> Any:
 
 
 ERF = P.erf(P.one_of(P.div(x, math.sqrt(2)), P.mul(x, math.sqrt(0.5))))
-GELU = _any_of(
-    [*_halves(P.add(ERF, 1.0)), P.mul(x, P.add(P.mul(ERF, 0.5), 0.5))],
-    _gelu,
-)
+GELU = _any_of([*_halves(P.add(ERF, 1.0)), P.mul(x, P.add(P.mul(ERF, 0.5), 0.5))], _gelu)
 GELU_TANH = _any_of([*_halves(P.add(P.tanh(_cubic()), 1.0))], _gelu_tanh)
 
 

@@ -196,8 +196,9 @@ def _summand(m: Value, factor: float) -> Value:
 def _constant_mask(data: Array) -> Value:
     """A constant summand without the axes along which it repeats itself."""
     for axis in range(data.ndim - 2):
-        if data.shape[axis] > 1 and np.array_equal(data, np.broadcast_to(
-                data.take([0], axis), data.shape), equal_nan=True):  # fmt: skip
+        if data.shape[axis] > 1 and np.array_equal(
+            data, np.broadcast_to(data.take([0], axis), data.shape), equal_nan=True
+        ):
             data = data.take([0], axis)
     closed = data <= CLOSED
     if np.all(closed | (data == 0)) and data.ndim and not np.any(closed.all(-1)):

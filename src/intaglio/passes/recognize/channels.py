@@ -105,8 +105,9 @@ def _groups(x: Value, parts: int, node: Node) -> int | None:
 
 
 @rule(P.reshape(P.instance_norm(P.reshape(x) @ "flat", s, b) @ "norm"))
-def group_norm_of_instance_norm(x: Value, s: Value, b: Value, flat: Node, norm: Node,
-                                node: Node) -> Any:  # fmt: skip
+def group_norm_of_instance_norm(
+    x: Value, s: Value, b: Value, flat: Node, norm: Node, node: Node
+) -> Any:
     """an instance norm of an image whose channels are reshaped to groups"""
     batch, parts = flat.outputs[0].shape[:2]
     groups = _groups(x, batch * parts, node) if batch == x.shape[0] else None
@@ -195,8 +196,9 @@ def unit_length_by_rms(x: Value, c: Value, total: Node, square: Node) -> Any:
     moved = x if perm == identity(rank) else ops.transpose(x, perm=perm)
     shape = moved.shape[rank - len(axes) :]
     each = np.full(shape, 1 / math.sqrt(math.prod(shape)), dtypes.numpy_of(x.dtype))
-    made = ops.rms_norm(moved, constant(each), axis=rank - len(axes),
-                        epsilon=epsilon / math.prod(shape))  # fmt: skip
+    made = ops.rms_norm(
+        moved, constant(each), axis=rank - len(axes), epsilon=epsilon / math.prod(shape)
+    )
     return made if moved is x else ops.transpose(made, perm=inverse(perm))
 
 

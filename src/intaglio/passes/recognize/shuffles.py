@@ -139,10 +139,14 @@ def _enlarged(x: Value, factors: list[int]) -> Value | None:
     if not axes:
         return None
     made: Value = ops.resize(
-        x, axes=axes, shape=tuple(x.shape[a] * factors[a] for a in axes),
-        scales=tuple(float(factors[a]) for a in axes), mode="nearest",
-        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
-    )  # fmt: skip
+        x,
+        axes=axes,
+        shape=tuple(x.shape[a] * factors[a] for a in axes),
+        scales=tuple(float(factors[a]) for a in axes),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     return made
 
 
@@ -185,7 +189,7 @@ def upsample_of_gather(x: Value, i: Value, node: Node) -> Any:
 
 
 @rule(P.conv_transpose(x, W) @ "deconv")
-def upsample_of_deconv(x: Value, W: Value, deconv: Node) -> Any:  # noqa: N803
+def upsample_of_deconv(x: Value, W: Value, deconv: Node) -> Any:
     """a transposed convolution that copies each pixel into a window of its own"""
     a, kernel = deconv.attrs, W.shape[2:]
     if W.data is None or W.shape[1] != 1 or a["groups"] != x.shape[1] or not np.all(W.data == 1):

@@ -80,12 +80,17 @@ def _conv_cost(
 # convolutions are from the steps of YOLOv8n there: 1x1 and strided ones, and 3x3 by Winograd.
 # Those in groups multiply in f32 in any case: bf16 only adds rounding.
 PRECISIONS = (
-    Precision("int8", Stored(("i8", "u8"), zeros=True), _BYTES, table_bits=10,
-              cost_of=_conv_cost(1.0, 0.6)),
+    Precision(
+        "int8",
+        Stored(("i8", "u8"), zeros=True),
+        _BYTES,
+        table_bits=10,
+        cost_of=_conv_cost(1.0, 0.6),
+    ),
     Precision("int16", Stored(("i16",), zeros=True), _WORDS, cost=6.0),
     floats("f32", 2.7, _conv_cost(3.7, 1.15)),
     floats("f16", 4.0),
-)  # fmt: skip
+)
 BF16_LAYERS = floats("bf16", 2.0, _conv_cost(2.1, 1.2, grouped=4.0))
 WEIGHT_ONLY = Stored(("i8", "u8", "i4", "u4"), zeros=True, grains=("channel", "group"))
 DYNAMIC = ("matmul", "gemm", "lstm", "gru")
@@ -108,8 +113,10 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
         raise BadInput(f"no instruction set is called '{isa}'; known are {', '.join(LEVELS)}")
     bits = native.machine() if isa is None else LEVELS[isa] if isinstance(isa, str) else isa
     if precision == "bf16" and ~bits & LEVELS["avx512bf16"]:
-        raise BadInput("precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
-                       "or with isa avx512bf16 for a machine that has it")  # fmt: skip
+        raise BadInput(
+            "precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
+            "or with isa avx512bf16 for a machine that has it"
+        )
     has_bf16 = not ~bits & LEVELS["avx512bf16"]
     pairs = BF16_ATTENTION if has_bf16 else ()
     layers = (*PRECISIONS, BF16_LAYERS) if has_bf16 else PRECISIONS
@@ -120,7 +127,20 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     fuse = (*fuse, *(() if ~bits & LEVELS["avx512vbmi"] else LINES_INT8))
     tiles = PAIRS_INT8 if ~bits & LEVELS["avx512vnni"] else TILES_INT8
     block = (*tiles, *(SEPARABLE if precision == "f32" else ()))
-    return Target("cpu", partial(native.why_not, isa=bits), (*pairs, *LOWER), fuse, block,
-                  (*CHAIN, *halves), bits, choose=(*choose, *CHOOSE_INT8), narrow=narrow,
-                  replace=REPLACE, precision=precision, near=NEAR,
-                  precisions=layers, weight_only=WEIGHT_ONLY, dynamic=DYNAMIC)  # fmt: skip
+    return Target(
+        "cpu",
+        partial(native.why_not, isa=bits),
+        (*pairs, *LOWER),
+        fuse,
+        block,
+        (*CHAIN, *halves),
+        bits,
+        choose=(*choose, *CHOOSE_INT8),
+        narrow=narrow,
+        replace=REPLACE,
+        precision=precision,
+        near=NEAR,
+        precisions=layers,
+        weight_only=WEIGHT_ONLY,
+        dynamic=DYNAMIC,
+    )

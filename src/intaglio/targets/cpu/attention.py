@@ -20,9 +20,25 @@ Ints = tuple[int, ...]
 HEADS = (0, 2, 1, 3)  # [batch, rows, heads, size] and [batch, heads, rows, size]
 
 
-def _attention_type(q: Value, k: Value, v: Value, mask: Value | None, *, batch: int, heads: int,
-                    kv_heads: int, rows: int, keys: int, size: int, value_size: int, q_view: Ints,
-                    k_view: Ints, v_view: Ints, scale: float, softcap: float) -> Type:  # fmt: skip
+def _attention_type(
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None,
+    *,
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    rows: int,
+    keys: int,
+    size: int,
+    value_size: int,
+    q_view: Ints,
+    k_view: Ints,
+    v_view: Ints,
+    scale: float,
+    softcap: float,
+) -> Type:
     for x, view, n, length, width in (
         (q, q_view, heads, rows, size),
         (k, k_view, kv_heads, keys, size),
@@ -36,8 +52,10 @@ def _attention_type(q: Value, k: Value, v: Value, mask: Value | None, *, batch: 
             raise BadInput(f"cpu.attention: rows of {width} elements overlap at {view}")
         if x.dtype != "f32" or x.type.dynamic:
             raise BadInput(f"cpu.attention takes f32 without run-time extents, not {x.type}")
-    whole = [Value(Type("f32", (batch, n, *rest))) for n, *rest in (
-        (heads, rows, size), (kv_heads, keys, size), (kv_heads, keys, value_size))]  # fmt: skip
+    whole = [
+        Value(Type("f32", (batch, n, *rest)))
+        for n, *rest in ((heads, rows, size), (kv_heads, keys, size), (kv_heads, keys, value_size))
+    ]
     ops.attention.infer(*whole, mask, scale=scale, softcap=softcap)
     return Type("f32", (batch, rows, heads, value_size))
 
@@ -49,9 +67,25 @@ def _attention_macs(node: Node) -> int:
 
 
 @op(_attention_type, name="cpu.attention", macs=_attention_macs)
-def attention(q: Array, k: Array, v: Array, mask: Array | None = None, *, batch: int, heads: int,
-              kv_heads: int, rows: int, keys: int, size: int, value_size: int, q_view: Ints,
-              k_view: Ints, v_view: Ints, scale: float, softcap: float = 0.0) -> Array:  # fmt: skip
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    *,
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    rows: int,
+    keys: int,
+    size: int,
+    value_size: int,
+    q_view: Ints,
+    k_view: Ints,
+    v_view: Ints,
+    scale: float,
+    softcap: float = 0.0,
+) -> Array:
     """Attention over heads that are read where they lie; [batch, rows, heads, value_size] out.
 
     A view is an offset and the steps from one batch entry, head and row to the next, in elements.
@@ -60,8 +94,10 @@ def attention(q: Array, k: Array, v: Array, mask: Array | None = None, *, batch:
         _viewed(q, (batch, heads, rows, size), q_view),
         _viewed(k, (batch, kv_heads, keys, size), k_view),
         _viewed(v, (batch, kv_heads, keys, value_size), v_view),
-        mask, scale=scale, softcap=softcap,
-    )  # fmt: skip
+        mask,
+        scale=scale,
+        softcap=softcap,
+    )
     return np.ascontiguousarray(np.swapaxes(y, 1, 2))
 
 
@@ -72,16 +108,44 @@ def _attention_bf16_type(*inputs: Value | None, size: int, **attrs: Any) -> Type
 
 
 @op(_attention_bf16_type, name="cpu.attention_bf16", macs=_attention_macs)
-def attention_bf16(q: Array, k: Array, v: Array, mask: Array | None = None, *, batch: int,
-                   heads: int, kv_heads: int, rows: int, keys: int, size: int, value_size: int,
-                   q_view: Ints, k_view: Ints, v_view: Ints, scale: float,
-                   softcap: float = 0.0) -> Array:  # fmt: skip
+def attention_bf16(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    *,
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    rows: int,
+    keys: int,
+    size: int,
+    value_size: int,
+    q_view: Ints,
+    k_view: Ints,
+    v_view: Ints,
+    scale: float,
+    softcap: float = 0.0,
+) -> Array:
     """cpu.attention whose products round their operands to bf16, with sums in f32."""
     y: Array = attention.body(
-        q, k, v, mask, batch=batch, heads=heads, kv_heads=kv_heads, rows=rows, keys=keys, size=size,
-        value_size=value_size, q_view=q_view, k_view=k_view, v_view=v_view, scale=scale,
+        q,
+        k,
+        v,
+        mask,
+        batch=batch,
+        heads=heads,
+        kv_heads=kv_heads,
+        rows=rows,
+        keys=keys,
+        size=size,
+        value_size=value_size,
+        q_view=q_view,
+        k_view=k_view,
+        v_view=v_view,
+        scale=scale,
         softcap=softcap,
-    )  # fmt: skip
+    )
     return y
 
 
@@ -171,18 +235,31 @@ def view_of(v: Value) -> tuple[Value, Ints]:
 q, k, v, mask = P["q k v mask?"]
 
 
-def _in_place(build: Any, q: Value, k: Value, v: Value, mask: Value | None,
-              node: Node) -> Value | No:  # fmt: skip
+def _in_place(
+    build: Any, q: Value, k: Value, v: Value, mask: Value | None, node: Node
+) -> Value | No:
     if any(x is not None and x.type.dynamic for x in (q, k, v, mask)):
         return no("an extent is known only at run time")
     if not (q.type.size and k.type.size and v.type.size):
         return no("an operand is empty")
     (q0, q_view), (k0, k_view), (v0, v_view) = view_of(q), view_of(k), view_of(v)
     made: Value = build(
-        q0, k0, v0, mask, batch=q.shape[0], heads=q.shape[1], kv_heads=k.shape[1], rows=q.shape[2],
-        keys=k.shape[2], size=q.shape[3], value_size=v.shape[3], q_view=q_view, k_view=k_view,
-        v_view=v_view, **node.attrs,
-    )  # fmt: skip
+        q0,
+        k0,
+        v0,
+        mask,
+        batch=q.shape[0],
+        heads=q.shape[1],
+        kv_heads=k.shape[1],
+        rows=q.shape[2],
+        keys=k.shape[2],
+        size=q.shape[3],
+        value_size=v.shape[3],
+        q_view=q_view,
+        k_view=k_view,
+        v_view=v_view,
+        **node.attrs,
+    )
     turned: Value = ops.transpose(made, perm=HEADS)
     return turned
 
@@ -200,8 +277,9 @@ def _rounded(x: Any) -> Any:
 
 
 @rule(P.attention(_rounded(q), _rounded(k), _rounded(v), mask))
-def attention_with_bf16_products(q: Value, k: Value, v: Value, mask: Value | None,
-                                 node: Node) -> Value | No:  # fmt: skip
+def attention_with_bf16_products(
+    q: Value, k: Value, v: Value, mask: Value | None, node: Node
+) -> Value | No:
     """Attention of f32 rounded to bf16 -> cpu.attention_bf16, which rounds as it packs."""
     if not q.dtype == k.dtype == v.dtype == "f32" or q.shape[3] % 2:
         return no(f"rows of {q.type} are not pairs of f32")

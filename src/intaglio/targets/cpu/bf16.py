@@ -82,8 +82,11 @@ def steps_in_bf16(node: Node, x: Value, r: Value, h: Value | None, last: Value |
     if r.shape[2] % 2:
         return no(f"pairs of units lie side by side, there are {r.shape[2]}")
     assert r.data is not None
-    return REGISTRY[node.op].node(x, in_pairs(constant(balanced(r.data))), h, last,
-                                  **node.attrs).outputs  # fmt: skip
+    return (
+        REGISTRY[node.op]
+        .node(x, in_pairs(constant(balanced(r.data))), h, last, **node.attrs)
+        .outputs
+    )
 
 
 BF16: tuple[Rule, ...] = (

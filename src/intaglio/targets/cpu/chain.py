@@ -67,10 +67,14 @@ def _program(node: Node) -> list[Instruction]:
         values = [*node.inputs, *((node, i) for i in range(len(ops) - 1)), out]
         made = values[len(node.inputs) :]
         return [
-            (made[i], name, [values[a] for a in args[2 * i : 2 * i + 1 + (name in PAIRS)]],
-             params[2 * i : 2 * i + 2])
+            (
+                made[i],
+                name,
+                [values[a] for a in args[2 * i : 2 * i + 1 + (name in PAIRS)]],
+                params[2 * i : 2 * i + 2],
+            )
             for i, name in enumerate(ops)
-        ]  # fmt: skip
+        ]
     found = (node.op, ()) if node.op in PAIRS else activation_of(node)
     return [] if found is None else [(out, found[0], node.inputs, found[1])]
 
@@ -121,8 +125,9 @@ def _joined(group: list[Node]) -> Value:
         names.append(name)
         args += [*(number[v] for v in operands), 0][:2]
         params += [*given, 0.0, 0.0][:2]
-    made: Value = chain(*inputs, ops=tuple(names), args=tuple(args),
-                        params=tuple(params) if any(params) else ())  # fmt: skip
+    made: Value = chain(
+        *inputs, ops=tuple(names), args=tuple(args), params=tuple(params) if any(params) else ()
+    )
     return made
 
 

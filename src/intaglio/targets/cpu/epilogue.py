@@ -16,9 +16,15 @@ from intaglio.targets.cpu.ops import FUSABLE, activation_of, gemm
 x, w, a, y = P["x w a y"]
 bias, residual, slope = P["bias? residual? slope?"]
 PRODUCTS = (
-    "cpu.gemm", "cpu.conv", "cpu.winograd", "cpu.depthwise", "cpu.conv_transpose", "cpu.qgemm",
-    "cpu.wgemm", "cpu.separable",
-)  # fmt: skip
+    "cpu.gemm",
+    "cpu.conv",
+    "cpu.winograd",
+    "cpu.depthwise",
+    "cpu.conv_transpose",
+    "cpu.qgemm",
+    "cpu.wgemm",
+    "cpu.separable",
+)
 product = P.any(*PRODUCTS) @ "before"  # inputs 2 to 4 are bias, residual and slope
 
 
@@ -31,8 +37,14 @@ def per_channel(v: Value, channels: int) -> Value | None:
     return flat if flat.shape == (channels,) else expand(flat, shape=(channels,))
 
 
-def _again(before: Node, *, bias: Value | None = None, residual: Value | None = None,
-           slope: Value | None = None, **changes: Any) -> Value:  # fmt: skip
+def _again(
+    before: Node,
+    *,
+    bias: Value | None = None,
+    residual: Value | None = None,
+    slope: Value | None = None,
+    **changes: Any,
+) -> Value:
     """The product `before` with more in its epilogue."""
     ins = list(before.inputs)
     ins[2] = ins[2] if bias is None else bias

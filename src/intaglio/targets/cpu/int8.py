@@ -103,8 +103,17 @@ def wrapped(a: Array) -> Array:
     return a.astype(np.int64).astype(np.uint64).astype(np.uint32).view(np.int32)
 
 
-def _check(x: Value, bias: Value, scale: Value, channels: int, x_zero: int, y_zero: int, lo: int,
-           hi: int, dtype: str) -> None:  # fmt: skip
+def _check(
+    x: Value,
+    bias: Value,
+    scale: Value,
+    channels: int,
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+) -> None:
     if x.dtype not in ("u8", "i8") or dtype not in ("u8", "i8"):
         raise BadInput(f"8-bit images and results are needed, not {x.type} and {dtype}")
     if bias.type != Type("i32", (channels,)) or scale.type != Type("f32", (channels,)):
@@ -117,8 +126,18 @@ def _check(x: Value, bias: Value, scale: Value, channels: int, x_zero: int, y_ze
         raise BadInput(f"zero {x_zero} does not fit into {x.dtype}")
 
 
-def check_operands(x: Value, bias: Value, scale: Value | None, table: Value | None, channels: int,
-                   x_zero: int, y_zero: int, lo: int, hi: int, dtype: str) -> None:  # fmt: skip
+def check_operands(
+    x: Value,
+    bias: Value,
+    scale: Value | None,
+    table: Value | None,
+    channels: int,
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+) -> None:
     """Refuse an image, a bias, a scale or bounds that do not fit each other."""
     like = scale if scale is not None else Value(Type("f32", (channels,)))
     if dtype in ("u8", "i8") and table is None:
@@ -140,11 +159,30 @@ def image_result(x: Value, w: tuple[int, ...], dtype: str, **window: Any) -> Typ
     return Type(dtype, (made.shape[0], *made.shape[2:], made.shape[1]))
 
 
-def _qconv_type(x: Value, w: Value, bias: Value, scale: Value | None, residual: Value | None,
-                table: Value | None, w_zero: Value | None, *, channels: int, kernel: Ints,
-                stride: Ints, pad: Ints, dilation: Ints, groups: int, run: str, x_zero: int,
-                y_zero: int, lo: int, hi: int, dtype: str, r_zero: int,
-                r_scale: float) -> Type:  # fmt: skip
+def _qconv_type(
+    x: Value,
+    w: Value,
+    bias: Value,
+    scale: Value | None,
+    residual: Value | None,
+    table: Value | None,
+    w_zero: Value | None,
+    *,
+    channels: int,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int,
+    run: str,
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+    r_zero: int,
+    r_scale: float,
+) -> Type:
     if dtype not in ("u8", "i8", "f32", "i32"):
         raise BadInput(f"results of u8, i8, i32 or f32 are made, not {dtype}")
     check_operands(x, bias, scale, table, channels, x_zero, y_zero, lo, hi, dtype)
@@ -155,14 +193,23 @@ def _qconv_type(x: Value, w: Value, bias: Value, scale: Value | None, residual: 
     rows = math.prod(kernel) * deep // size * -(-size // FOUR)
     want = Type("i8", (groups, -(-(channels // groups) // PANEL), rows, PANEL * FOUR))
     if channels % groups or x.shape[-1] % groups or w.type != want:
-        raise BadInput(f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
-                       f"in {groups} groups with kernel {kernel}")  # fmt: skip
+        raise BadInput(
+            f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
+            f"in {groups} groups with kernel {kernel}"
+        )
     if run == "window" and deep * kernel[-1] > LINE:
         raise BadInput(f"{deep * kernel[-1]} bytes of a line of the window are too many to gather")
     if w_zero is not None and w_zero.type != Type("i32", (channels,)):
         raise BadInput(f"one i32 per channel is needed for the weights' zeros, not {w_zero.type}")
-    made = image_result(x, (channels, deep, *kernel), dtype, stride=stride, pad=pad,
-                        dilation=dilation, groups=groups)  # fmt: skip
+    made = image_result(
+        x,
+        (channels, deep, *kernel),
+        dtype,
+        stride=stride,
+        pad=pad,
+        dilation=dilation,
+        groups=groups,
+    )
     check_endings(made, scale, residual, table, r_zero, y_zero, lo, hi)
     return made
 
@@ -175,8 +222,16 @@ def _check_table(made: Type, table: Value, y_zero: int, lo: int, hi: int) -> Non
         raise BadInput(f"zero {y_zero}, bounds {lo}, {hi} are no 16 bits or the table is too large")
 
 
-def check_endings(made: Type, scale: Value | None, residual: Value | None, table: Value | None,
-                  r_zero: int, y_zero: int, lo: int, hi: int) -> None:  # fmt: skip
+def check_endings(
+    made: Type,
+    scale: Value | None,
+    residual: Value | None,
+    table: Value | None,
+    r_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+) -> None:
     """Refuse what may not stand beside a result of this type."""
     dtype = made.dtype
     if table is not None:
@@ -195,8 +250,14 @@ def check_endings(made: Type, scale: Value | None, residual: Value | None, table
         raise BadInput(f"zero {r_zero} does not fit into {residual.dtype}")
 
 
-def _sums(x: Array, w: Array, bias: Array, window: dict[str, Any], x_zero: int,
-          w_zero: Array | None = None) -> Array:  # fmt: skip
+def _sums(
+    x: Array,
+    w: Array,
+    bias: Array,
+    window: dict[str, Any],
+    x_zero: int,
+    w_zero: Array | None = None,
+) -> Array:
     """What the kernels sum up, channels last; `w` is [m, c, window..], `w_zero` minus its zeros."""
     zero = None if w_zero is None else -w_zero
     sums = ops.conv_integer.body(np.moveaxis(x, -1, 1), w, np.array(x_zero, x.dtype), **window)
@@ -218,8 +279,18 @@ def _finished(real: Array, y_zero: int, lo: int, hi: int, dtype: str) -> Array:
     return np.ascontiguousarray((np.rint(y) + y_zero).astype(dtypes.numpy_of(dtype)))
 
 
-def ended(sums: Array, scale: Array, residual: Array | None, table: Array | None, y_zero: int,
-          lo: int, hi: int, dtype: str, r_zero: int, r_scale: float) -> Array:  # fmt: skip
+def ended(
+    sums: Array,
+    scale: Array,
+    residual: Array | None,
+    table: Array | None,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+    r_zero: int,
+    r_scale: float,
+) -> Array:
     """What sums become."""
     real = sums.astype(np.float32) * scale
     if dtype == "f32":
@@ -233,8 +304,18 @@ def ended(sums: Array, scale: Array, residual: Array | None, table: Array | None
     return np.asarray(entries[_finished(real, y_zero, lo, hi, "i32") - lo])
 
 
-def _requantized(x: Array, w: Array, bias: Array, scale: Array, window: dict[str, Any],
-                 x_zero: int, y_zero: int, lo: int, hi: int, dtype: str) -> Array:  # fmt: skip
+def _requantized(
+    x: Array,
+    w: Array,
+    bias: Array,
+    scale: Array,
+    window: dict[str, Any],
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+) -> Array:
     """`w` is [m, c, window..]."""
     sums = _sums(x, w, bias, window, x_zero)
     return _finished(sums.astype(np.float32) * scale, y_zero, lo, hi, dtype)
@@ -246,11 +327,30 @@ def _qconv_macs(node: Node) -> int:
 
 
 @op(_qconv_type, name="cpu.qconv", macs=_qconv_macs)
-def qconv(x: Array, w: Array, bias: Array, scale: Array | None = None,
-          residual: Array | None = None, table: Array | None = None, w_zero: Array | None = None,
-          *, channels: int, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int = 1,
-          run: str = "tap", x_zero: int, y_zero: int = 0, lo: int = 0, hi: int = 0, dtype: str,
-          r_zero: int = 0, r_scale: float = 0.0) -> Array:  # fmt: skip
+def qconv(
+    x: Array,
+    w: Array,
+    bias: Array,
+    scale: Array | None = None,
+    residual: Array | None = None,
+    table: Array | None = None,
+    w_zero: Array | None = None,
+    *,
+    channels: int,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int = 1,
+    run: str = "tap",
+    x_zero: int,
+    y_zero: int = 0,
+    lo: int = 0,
+    hi: int = 0,
+    dtype: str,
+    r_zero: int = 0,
+    r_scale: float = 0.0,
+) -> Array:
     """Convolution of bytes [n, .., c]; `w` is packed in runs of a tap, a line or the window.
 
     `residual` is added before rounding: f32(residual - r_zero) * r_scale, or as it is to f32;
@@ -266,13 +366,28 @@ def qconv(x: Array, w: Array, bias: Array, scale: Array | None = None,
     return ended(sums, scale, residual, table, y_zero, lo, hi, dtype, r_zero, r_scale)
 
 
-def _qdepthwise_type(x: Value, w: Value, bias: Value, scale: Value, table: Value | None, *,
-                     kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, x_zero: int,
-                     y_zero: int, lo: int, hi: int, dtype: str) -> Type:  # fmt: skip
+def _qdepthwise_type(
+    x: Value,
+    w: Value,
+    bias: Value,
+    scale: Value,
+    table: Value | None,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+) -> Type:
     channels = x.shape[-1]
     _check(x, bias, scale, channels, x_zero, y_zero, lo, hi, dtype)
-    made = image_result(x, (channels, 1, *kernel), dtype, stride=stride, pad=pad,
-                        dilation=dilation, groups=channels)  # fmt: skip
+    made = image_result(
+        x, (channels, 1, *kernel), dtype, stride=stride, pad=pad, dilation=dilation, groups=channels
+    )
     if why := why_not_woven(kernel, stride, dilation):
         raise BadInput(f"cpu.qdepthwise: {why}")
     vectors = weave_of(kernel, stride, dilation).vectors
@@ -290,9 +405,23 @@ def _qdepthwise_macs(node: Node) -> int:
 
 
 @op(_qdepthwise_type, name="cpu.qdepthwise", macs=_qdepthwise_macs)
-def qdepthwise(x: Array, w: Array, bias: Array, scale: Array, table: Array | None = None, *,
-               kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, x_zero: int, y_zero: int,
-               lo: int, hi: int, dtype: str) -> Array:  # fmt: skip
+def qdepthwise(
+    x: Array,
+    w: Array,
+    bias: Array,
+    scale: Array,
+    table: Array | None = None,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+) -> Array:
     """Convolution of bytes in which each channel has a window of its own; `w` is woven.
 
     `table` says what each byte of the result becomes in the end, counted as u8.

@@ -68,8 +68,9 @@ def conv_transpose_channels_last(node: Node, x: Value, w: Value, c: Value | None
     rows = transpose(grouped, perm=(0, 3, 1, 2))
     flat = reshape(rows, shape=(groups, taps * grouped.shape[1], w.shape[1]))
     packed = pack(flat, tile=PANEL)
-    made = conv_transpose(channels_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel,
-                          **node.attrs)  # fmt: skip
+    made = conv_transpose(
+        channels_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel, **node.attrs
+    )
     return channels_first(made)
 
 

@@ -22,8 +22,9 @@ MIXED = ("cpu.gemm", "cpu.conv", "cpu.conv_transpose", "cpu.depthwise")  # of f3
 MOVES = ("reshape", "transpose", "slice", "expand", "tile")
 
 
-def in_16_bits(node: Node, dtype: str, x: Value, w: Value, residual: Value | None,
-               **made: str) -> Value:  # fmt: skip
+def in_16_bits(
+    node: Node, dtype: str, x: Value, w: Value, residual: Value | None, **made: str
+) -> Value:
     """The same product making 16 bits, then a cast if it made f32; what acts on sums stays f32."""
     rest = None if residual is None else cast(residual, dtype=dtype)
     ins = (x, w, node.inputs[2], rest, *node.inputs[4:])

@@ -28,11 +28,38 @@ PANEL = 16  # columns per panel of a packed matrix, on every ISA; a test compare
 
 # The activations that an epilogue can apply: the elementwise op of that name, but see gelu_tanh.
 FUSABLE = (
-    "relu", "clip", "leaky_relu", "sigmoid", "tanh", "swish", "hardswish", "hard_sigmoid", "gelu",
-    "gelu_tanh", "elu", "selu", "celu", "mish", "softplus", "softsign", "thresholded_relu",
-    "shrink", "abs", "neg", "exp", "log", "sqrt", "erf", "sin", "cos", "floor", "ceil", "round",
-    "sign", "reciprocal",
-)  # fmt: skip
+    "relu",
+    "clip",
+    "leaky_relu",
+    "sigmoid",
+    "tanh",
+    "swish",
+    "hardswish",
+    "hard_sigmoid",
+    "gelu",
+    "gelu_tanh",
+    "elu",
+    "selu",
+    "celu",
+    "mish",
+    "softplus",
+    "softsign",
+    "thresholded_relu",
+    "shrink",
+    "abs",
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "erf",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "round",
+    "sign",
+    "reciprocal",
+)
 
 
 def activation_of(node: Node) -> tuple[str, Floats] | None:
@@ -55,8 +82,15 @@ def activate(y: Array, act: str, args: Sequence[float]) -> Array:
     return np.asarray(made.body(y, **dict(zip(made.attr_names, args, strict=False))), y.dtype)
 
 
-def finish(y: Array, bias: Array | None, residual: Array | None, slope: Array | None, act: str,
-            act_args: Floats, add_last: bool) -> Array:  # fmt: skip
+def finish(
+    y: Array,
+    bias: Array | None,
+    residual: Array | None,
+    slope: Array | None,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+) -> Array:
     if bias is not None:
         y = y + bias
     if residual is not None and not add_last:
@@ -65,8 +99,9 @@ def finish(y: Array, bias: Array | None, residual: Array | None, slope: Array | 
     return y + residual if residual is not None and add_last else y
 
 
-def check_epilogue(y: Type, bias: Value | None, residual: Value | None, slope: Value | None,
-                    act: str) -> Type:  # fmt: skip
+def check_epilogue(
+    y: Type, bias: Value | None, residual: Value | None, slope: Value | None, act: str
+) -> Type:
     sums = "f32" if y.dtype in HALVES else y.dtype  # these act before rounding
     for name, v in (("bias", bias), ("slope", slope)):
         if v is not None and (v.shape != y.shape[-1:] or v.dtype != sums):
@@ -174,9 +209,19 @@ def _packed_shape(dtype: str, k: int, n: int) -> Ints:
     return -(-n // PANEL), k // pair, PANEL * pair
 
 
-def _gemm_type(a: Value, b: Value, bias: Value | None, residual: Value | None,
-               slope: Value | None, *,
-               n: int, act: str, act_args: Floats, add_last: bool, made: str) -> Type:  # fmt: skip
+def _gemm_type(
+    a: Value,
+    b: Value,
+    bias: Value | None,
+    residual: Value | None,
+    slope: Value | None,
+    *,
+    n: int,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+    made: str,
+) -> Type:
     if a.type.rank < 2 or b.type.rank < 3 or a.dtype != b.dtype:
         raise BadInput(f"cpu.gemm takes [.., m, k] and a packed matrix, not {a.type} and {b.type}")
     batch = b.shape[:-3]
@@ -197,10 +242,19 @@ def _gemm_macs(node: Node) -> int:
 
 @op(_gemm_type, name="cpu.gemm", macs=_gemm_macs)
 @rounds_to_made
-def gemm(a: Array, b: Array, bias: Array | None = None, residual: Array | None = None,
-         slope: Array | None = None, *, n: int,
-         act: str = "none", act_args: Floats = (), add_last: bool = False,
-         made: str = "same") -> Array:  # fmt: skip
+def gemm(
+    a: Array,
+    b: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    slope: Array | None = None,
+    *,
+    n: int,
+    act: str = "none",
+    act_args: Floats = (),
+    add_last: bool = False,
+    made: str = "same",
+) -> Array:
     """Matrix product with a packed right operand of n columns."""
     product = np.matmul(a, _unpack(b, a.shape[-1], n))
     return finish(product, bias, residual, slope, act, act_args, add_last)
@@ -233,19 +287,36 @@ def _check_packed(x: Value, w: Value, channels: int, kernel: Ints, groups: int) 
     depth = math.prod(kernel) * (x.shape[-1] // groups)
     want = (groups, *_packed_shape(x.dtype, depth, channels // groups))
     if channels % groups or x.shape[-1] % groups or w.shape != want:
-        raise BadInput(f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
-                       f"in {groups} groups with kernel {kernel}")  # fmt: skip
+        raise BadInput(
+            f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
+            f"in {groups} groups with kernel {kernel}"
+        )
 
 
-def _conv_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
-               slope: Value | None, *, channels: int,
-               kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int,
-               act: str, act_args: Floats, add_last: bool, made: str) -> Type:  # fmt: skip
+def _conv_type(
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    residual: Value | None,
+    slope: Value | None,
+    *,
+    channels: int,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+    made: str,
+) -> Type:
     image = _image(x)
     _check_packed(x, w, channels, kernel, groups)
     neutral = Value(Type(w.dtype, (channels, x.shape[-1] // groups, *kernel)))
-    y = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
-                          groups=groups)  # fmt: skip
+    y = ops.conv.infer(
+        image, neutral, None, stride=stride, pad=pad, dilation=dilation, groups=groups
+    )
     return check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
 
 
@@ -256,11 +327,24 @@ def _conv_macs(node: Node) -> int:
 
 @op(_conv_type, name="cpu.conv", macs=_conv_macs)
 @rounds_to_made
-def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
-         slope: Array | None = None, *,
-         channels: int, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int = 1,
-         act: str = "none", act_args: Floats = (), add_last: bool = False,
-         made: str = "same") -> Array:  # fmt: skip
+def conv(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    slope: Array | None = None,
+    *,
+    channels: int,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int = 1,
+    act: str = "none",
+    act_args: Floats = (),
+    add_last: bool = False,
+    made: str = "same",
+) -> Array:
     """Convolution of an image [n, .., c]; `w` is cpu.pack of [groups, window * c / groups, m]."""
     deep, per = x.shape[-1] // groups, channels // groups
     neutral = np.moveaxis(
@@ -269,22 +353,35 @@ def conv(x: Array, w: Array, bias: Array | None = None, residual: Array | None =
         (1, 2),
     )
     neutral = neutral.reshape(channels, deep, *kernel)
-    y = ops.conv.body(_channels_first(x), neutral, stride=stride, pad=pad, dilation=dilation,
-                      groups=groups)  # fmt: skip
+    y = ops.conv.body(
+        _channels_first(x), neutral, stride=stride, pad=pad, dilation=dilation, groups=groups
+    )
     return finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
 
 
-def _depthwise_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
-                    slope: Value | None, *, stride: Ints,
-                    pad: Ints, dilation: Ints, act: str, act_args: Floats,
-                    add_last: bool, made: str) -> Type:  # fmt: skip
+def _depthwise_type(
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    residual: Value | None,
+    slope: Value | None,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+    made: str,
+) -> Type:
     image = _image(x)
     small = "f32" if x.dtype in HALVES else x.dtype  # weights so few need not be narrow
     if w.type.rank != x.type.rank - 1 or w.dtype != small or w.shape[-1] != x.shape[-1]:
         raise BadInput(f"cpu.depthwise takes an image and [window, c], not {x.type} and {w.type}")
     neutral = Value(Type(x.dtype, (w.shape[-1], 1, *w.shape[:-1])))
-    y = ops.conv.infer(image, neutral, None, stride=stride, pad=pad, dilation=dilation,
-                          groups=w.shape[-1])  # fmt: skip
+    y = ops.conv.infer(
+        image, neutral, None, stride=stride, pad=pad, dilation=dilation, groups=w.shape[-1]
+    )
     return check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
 
 
@@ -294,27 +391,65 @@ def _depthwise_macs(node: Node) -> int:
 
 @op(_depthwise_type, name="cpu.depthwise", macs=_depthwise_macs)
 @rounds_to_made
-def depthwise(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
-              slope: Array | None = None, *,
-              stride: Ints, pad: Ints, dilation: Ints, act: str = "none", act_args: Floats = (),
-              add_last: bool = False, made: str = "same") -> Array:  # fmt: skip
+def depthwise(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    slope: Array | None = None,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    act: str = "none",
+    act_args: Floats = (),
+    add_last: bool = False,
+    made: str = "same",
+) -> Array:
     """Convolution in which each channel has a window of its own; `w` is [window.., c]."""
-    y = ops.conv.body(_channels_first(x), np.moveaxis(w, -1, 0)[:, None], stride=stride, pad=pad,
-                      dilation=dilation, groups=w.shape[-1])  # fmt: skip
+    y = ops.conv.body(
+        _channels_first(x),
+        np.moveaxis(w, -1, 0)[:, None],
+        stride=stride,
+        pad=pad,
+        dilation=dilation,
+        groups=w.shape[-1],
+    )
     return finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
 
 
-def _conv_transpose_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
-                         slope: Value | None, *,
-                         channels: int, kernel: Ints, stride: Ints, pad: Ints, output_pad: Ints,
-                         dilation: Ints, groups: int, act: str, act_args: Floats,
-                         add_last: bool, made: str) -> Type:  # fmt: skip
+def _conv_transpose_type(
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    residual: Value | None,
+    slope: Value | None,
+    *,
+    channels: int,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    output_pad: Ints,
+    dilation: Ints,
+    groups: int,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+    made: str,
+) -> Type:
     image = _image(x)
     _check_packed(x, w, channels, kernel, groups)
     neutral = Value(Type(w.dtype, (x.shape[-1], channels // groups, *kernel)))
-    y = ops.conv_transpose.infer(image, neutral, None, stride=stride, pad=pad,
-                                    output_pad=output_pad, dilation=dilation,
-                                    groups=groups)  # fmt: skip
+    y = ops.conv_transpose.infer(
+        image,
+        neutral,
+        None,
+        stride=stride,
+        pad=pad,
+        output_pad=output_pad,
+        dilation=dilation,
+        groups=groups,
+    )
     return check_epilogue(_made_type(_as_last(y), made), bias, residual, slope, act)
 
 
@@ -325,11 +460,25 @@ def _conv_transpose_macs(node: Node) -> int:
 
 @op(_conv_transpose_type, name="cpu.conv_transpose", macs=_conv_transpose_macs)
 @rounds_to_made
-def conv_transpose(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
-                   slope: Array | None = None, *,
-                   channels: int, kernel: Ints, stride: Ints, pad: Ints, output_pad: Ints,
-                   dilation: Ints, groups: int = 1, act: str = "none", act_args: Floats = (),
-                   add_last: bool = False, made: str = "same") -> Array:  # fmt: skip
+def conv_transpose(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    slope: Array | None = None,
+    *,
+    channels: int,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    output_pad: Ints,
+    dilation: Ints,
+    groups: int = 1,
+    act: str = "none",
+    act_args: Floats = (),
+    add_last: bool = False,
+    made: str = "same",
+) -> Array:
     """Transposed convolution of an image [n, .., c]; `w` is packed as for cpu.conv."""
     deep, per = x.shape[-1] // groups, channels // groups
     neutral = np.moveaxis(
@@ -338,15 +487,30 @@ def conv_transpose(x: Array, w: Array, bias: Array | None = None, residual: Arra
         (1, 2),
     )
     neutral = neutral.reshape(groups * deep, per, *kernel)
-    y = ops.conv_transpose.body(_channels_first(x), neutral, stride=stride, pad=pad,
-                                output_pad=output_pad, dilation=dilation,
-                                groups=groups)  # fmt: skip
+    y = ops.conv_transpose.body(
+        _channels_first(x),
+        neutral,
+        stride=stride,
+        pad=pad,
+        output_pad=output_pad,
+        dilation=dilation,
+        groups=groups,
+    )
     return finish(_channels_last(y), bias, residual, slope, act, act_args, add_last)
 
 
 # ---- pooling -----------------------------------------------------------------------------------
-def _pool_type(x: Value, *, kind: str, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
-               count_include_pad: bool, p: int) -> Type:  # fmt: skip
+def _pool_type(
+    x: Value,
+    *,
+    kind: str,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    count_include_pad: bool,
+    p: int,
+) -> Type:
     if kind not in ("max", "avg", "lp"):
         raise BadInput(f"cpu.pool has the kinds max, avg and lp, not {kind!r}")
     made = ops.lp_pool.infer(
@@ -356,8 +520,17 @@ def _pool_type(x: Value, *, kind: str, kernel: Ints, stride: Ints, pad: Ints, di
 
 
 @op(_pool_type, name="cpu.pool")
-def pool(x: Array, *, kind: str, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
-         count_include_pad: bool = False, p: int = 2) -> Array:  # fmt: skip
+def pool(
+    x: Array,
+    *,
+    kind: str,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    count_include_pad: bool = False,
+    p: int = 2,
+) -> Array:
     """The largest element, the mean, or the p-norm of each window of an image [n, .., c]."""
     window = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation}
     first = _channels_first(x)

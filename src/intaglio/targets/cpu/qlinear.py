@@ -66,8 +66,16 @@ def _bias(x: Value, xz: Value | None, w: Array, zeros: Array, b: Value | None) -
     return whole if b is None else whole + _data(b)
 
 
-def _operands(x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value, ys: Value | None,
-              b: Value | None) -> tuple[Array, Value, Value, Value | None]:  # fmt: skip
+def _operands(
+    x: Value,
+    xs: Value,
+    xz: Value,
+    w: Value,
+    ws: Value,
+    wz: Value,
+    ys: Value | None,
+    b: Value | None,
+) -> tuple[Array, Value, Value, Value | None]:
     """Weights, bias, scales and zeros of the packed op."""
     weights, zeros = _signed(w, wz)
     one = np.float32(1)
@@ -79,8 +87,9 @@ def _operands(x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value, ys
     return weights, bias, constant(np.ascontiguousarray(scale)), minus
 
 
-def _ending(ys: Value | None, yz: Value | None, rs: Value | None,
-            rz: Value | None) -> dict[str, Any]:  # fmt: skip
+def _ending(
+    ys: Value | None, yz: Value | None, rs: Value | None, rz: Value | None
+) -> dict[str, Any]:
     """Attributes of the packed op that say what sums become."""
     if ys is None or yz is None:
         return {"dtype": "f32"}
@@ -98,10 +107,23 @@ def _is_depthwise(node: Node, x: Value, w: Value) -> bool:
     return single and not why_not_woven(w.shape[2:], node.attrs["stride"], node.attrs["dilation"])
 
 
-def _packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value,
-            ys: Value | None, yz: Value | None, b: Value | None, r: Value | None,
-            rs: Value | None, rz: Value | None, table: Value | None = None,
-            **changes: Any) -> Value | No:  # fmt: skip
+def _packed(
+    node: Node,
+    x: Value,
+    xs: Value,
+    xz: Value,
+    w: Value,
+    ws: Value,
+    wz: Value,
+    ys: Value | None,
+    yz: Value | None,
+    b: Value | None,
+    r: Value | None,
+    rs: Value | None,
+    rz: Value | None,
+    table: Value | None = None,
+    **changes: Any,
+) -> Value | No:
     """A qlinear_conv between transposes."""
     if why := _wide(x, w, rz) or _why_not(xs, xz, ws, ys, rs):
         return no(why)
@@ -121,10 +143,21 @@ def _packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz:
 
 # ---- lowering ------------------------------------------------------------------------------------
 @rule(PRODUCT)
-def qlinear_conv_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
-                        wz: Value, ys: Value | None, yz: Value | None, b: Value | None,
-                        r: Value | None, rs: Value | None, rz: Value | None
-                        ) -> Value | No:  # fmt: skip
+def qlinear_conv_packed(
+    node: Node,
+    x: Value,
+    xs: Value,
+    xz: Value,
+    w: Value,
+    ws: Value,
+    wz: Value,
+    ys: Value | None,
+    yz: Value | None,
+    b: Value | None,
+    r: Value | None,
+    rs: Value | None,
+    rz: Value | None,
+) -> Value | No:
     """qlinear_conv -> transpose, cpu.qconv or cpu.qdepthwise, transpose."""
     if yz is not None and yz.dtype not in ("i8", "u8"):
         return no(f"a result of {yz.dtype} is made only where a table makes bytes of it")
@@ -132,16 +165,46 @@ def qlinear_conv_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws
 
 
 @rule(P.lookup_wide(PRODUCT @ "product", t))
-def words_into_qconv(node: Node, product: Node, x: Value, xs: Value, xz: Value, w: Value,
-                     ws: Value, wz: Value, ys: Value | None, yz: Value | None, b: Value | None,
-                     r: Value | None, rs: Value | None, rz: Value | None,
-                     t: Value) -> Value | No:  # fmt: skip
+def words_into_qconv(
+    node: Node,
+    product: Node,
+    x: Value,
+    xs: Value,
+    xz: Value,
+    w: Value,
+    ws: Value,
+    wz: Value,
+    ys: Value | None,
+    yz: Value | None,
+    b: Value | None,
+    r: Value | None,
+    rs: Value | None,
+    rz: Value | None,
+    t: Value,
+) -> Value | No:
     """qlinear_conv to 16 bits and a table of those -> transpose, cpu.qconv, transpose."""
     if t.dtype not in ("i8", "u8"):
         return no(f"the table gives {t.dtype}, bytes are needed")
     base = node.attrs["base"]
-    return _packed(product, x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz, t, lo=base,
-                   hi=base + t.type.size - 1, dtype=t.dtype)  # fmt: skip
+    return _packed(
+        product,
+        x,
+        xs,
+        xz,
+        w,
+        ws,
+        wz,
+        ys,
+        yz,
+        b,
+        r,
+        rs,
+        rz,
+        t,
+        lo=base,
+        hi=base + t.type.size - 1,
+        dtype=t.dtype,
+    )
 
 
 def _line(x: Value, k: int) -> Value:
@@ -149,20 +212,41 @@ def _line(x: Value, k: int) -> Value:
     return line
 
 
-def _as_line(x: Value, w: Array, bias: Value, scale: Value | None, minus: Value | None,
-             **attrs: Any) -> Value:  # fmt: skip
+def _as_line(
+    x: Value, w: Array, bias: Value, scale: Value | None, minus: Value | None, **attrs: Any
+) -> Value:
     """A product with columns `w` [n, k] as a convolution of an image of one line."""
     n, k = w.shape
-    made: Value = qconv(_line(x, k), constant(packed(w.reshape(1, n, k, 1), "tap")), bias, scale,
-                        None, None, minus, channels=n, kernel=(1,), stride=(1,), pad=(0, 0),
-                        dilation=(1,), **attrs)  # fmt: skip
+    made: Value = qconv(
+        _line(x, k),
+        constant(packed(w.reshape(1, n, k, 1), "tap")),
+        bias,
+        scale,
+        None,
+        None,
+        minus,
+        channels=n,
+        kernel=(1,),
+        stride=(1,),
+        pad=(0, 0),
+        dilation=(1,),
+        **attrs,
+    )
     return made
 
 
 @rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
-def qlinear_matmul_packed(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
-                          wz: Value, ys: Value | None, yz: Value | None
-                          ) -> Value | No:  # fmt: skip
+def qlinear_matmul_packed(
+    node: Node,
+    x: Value,
+    xs: Value,
+    xz: Value,
+    w: Value,
+    ws: Value,
+    wz: Value,
+    ys: Value | None,
+    yz: Value | None,
+) -> Value | No:
     """qlinear_matmul with constant weights -> cpu.qconv of an image of one line."""
     if why := _wide(x, w, yz) or _why_not(xs, xz, ws, ys, None):
         return no(why)
@@ -184,8 +268,9 @@ iz, jz = P["iz!? jz!?"]
 
 
 @rule(P.conv_integer(x, w, iz, jz))
-def conv_integer_packed(node: Node, x: Value, w: Value, iz: Value | None,
-                        jz: Value | None) -> Value | No:  # fmt: skip
+def conv_integer_packed(
+    node: Node, x: Value, w: Value, iz: Value | None, jz: Value | None
+) -> Value | No:
     """conv_integer with constant weights and zeros -> transpose, cpu.qconv, transpose."""
     if why := _wide(x, w):
         return no(why)
@@ -196,28 +281,42 @@ def conv_integer_packed(node: Node, x: Value, w: Value, iz: Value | None,
     weights, zeros = _signed(w, jz)
     minus = constant(wrapped(-zeros)) if np.any(zeros) else None
     bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
-    made = convolution(channels_last(x), weights, bias, None, None, None, minus, dtype="i32",
-                       x_zero=0 if iz is None else _number(iz), **node.attrs)  # fmt: skip
+    made = convolution(
+        channels_last(x),
+        weights,
+        bias,
+        None,
+        None,
+        None,
+        minus,
+        dtype="i32",
+        x_zero=0 if iz is None else _number(iz),
+        **node.attrs,
+    )
     return channels_first(made)
 
 
 @rule(P.matmul_integer(x, w, iz, jz))
-def matmul_integer_packed(node: Node, x: Value, w: Value, iz: Value | None,
-                          jz: Value | None) -> Value | No:  # fmt: skip
+def matmul_integer_packed(
+    node: Node, x: Value, w: Value, iz: Value | None, jz: Value | None
+) -> Value | No:
     """matmul_integer with constant weights and zeros -> cpu.qconv of an image of one line."""
     if why := _wide(x, w):
         return no(why)
     if w.type.rank != 2 or x.type.dynamic or x.type.size == 0:
         return no(f"{x.type} times {w.type} is not one product of fixed size")
-    if any(v is not None and v.type.size not in sizes
-           for v, sizes in ((iz, (1,)), (jz, (1, w.shape[1])))):  # fmt: skip
+    if any(
+        v is not None and v.type.size not in sizes
+        for v, sizes in ((iz, (1,)), (jz, (1, w.shape[1])))
+    ):
         return no("the rows have zeros of their own")
     columns = constant(np.ascontiguousarray(_data(w).T))
     weights, zeros = _signed(columns, jz)
     minus = constant(wrapped(-zeros)) if np.any(zeros) else None
     bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
-    made = _as_line(x, weights, bias, None, minus, x_zero=0 if iz is None else _number(iz),
-                    dtype="i32")  # fmt: skip
+    made = _as_line(
+        x, weights, bias, None, minus, x_zero=0 if iz is None else _number(iz), dtype="i32"
+    )
     out: Value = reshape(made, shape=node.outputs[0].shape)
     return out
 

@@ -22,29 +22,66 @@ def _last(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-def _type(x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *, kernel: Ints,
-          stride: Ints, pad: Ints, dilation: Ints, count_include_pad: bool) -> Type:  # fmt: skip
+def _type(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    count_include_pad: bool,
+) -> Type:
     if not 3 <= x.type.rank <= 5:
         raise BadInput(f"cpu.qpool takes images of one to three spatial axes, not {x.type}")
     rank = x.type.rank
     first = Value(x.type.but(shape=tuple(x.shape[a] for a in _first(rank))))
     made = ops.qlinear_avg_pool.infer(
-        first, x_scale, x_zero, y_scale, y_zero, kernel=kernel, stride=stride, pad=pad,
-        dilation=dilation, count_include_pad=count_include_pad,
-    )  # fmt: skip
+        first,
+        x_scale,
+        x_zero,
+        y_scale,
+        y_zero,
+        kernel=kernel,
+        stride=stride,
+        pad=pad,
+        dilation=dilation,
+        count_include_pad=count_include_pad,
+    )
     assert isinstance(made, Type)
     return made.but(shape=tuple(made.shape[a] for a in _last(rank)))
 
 
 @op(_type, name="cpu.qpool")
-def qpool(x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array, *, kernel: Ints,
-          stride: Ints, pad: Ints, dilation: Ints,
-          count_include_pad: bool = False) -> Array:  # fmt: skip
+def qpool(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    count_include_pad: bool = False,
+) -> Array:
     """qlinear_avg_pool of [n, .., c]."""
     made = ops.qlinear_avg_pool.body(
-        x.transpose(_first(x.ndim)), x_scale, x_zero, y_scale, y_zero, kernel=kernel,
-        stride=stride, pad=pad, dilation=dilation, count_include_pad=count_include_pad,
-    )  # fmt: skip
+        x.transpose(_first(x.ndim)),
+        x_scale,
+        x_zero,
+        y_scale,
+        y_zero,
+        kernel=kernel,
+        stride=stride,
+        pad=pad,
+        dilation=dilation,
+        count_include_pad=count_include_pad,
+    )
     y: Array = made.transpose(_last(x.ndim)).copy()
     return y
 

@@ -20,8 +20,9 @@ from intaglio.targets.cpu.rows import FOUR, ZERO, product, quantize_rows
 
 
 # ---- the steps as ops ----------------------------------------------------------------------------
-def _types(name: str, gates: Value, r: Value, scale: Value, sums: Value, hidden: int,
-           direction: str) -> list[Type]:  # fmt: skip
+def _types(
+    name: str, gates: Value, r: Value, scale: Value, sums: Value, hidden: int, direction: str
+) -> list[Type]:
     blocks, d = -(-hidden // UNITS), 2 if direction == "bidirectional" else 1
     wide = GATES[name] * UNITS
     if gates.type.rank != 3 or gates.shape[0] < 1 or gates.shape[2] != d * blocks * wide:
@@ -36,14 +37,32 @@ def _types(name: str, gates: Value, r: Value, scale: Value, sums: Value, hidden:
     return [Type("f32", (steps, *state.shape)), state]
 
 
-def _lstm_types(gates: Value, r: Value, scale: Value, sums: Value, h: Value | None,
-                c: Value | None, *, hidden: int, direction: str) -> list[Type]:  # fmt: skip
+def _lstm_types(
+    gates: Value,
+    r: Value,
+    scale: Value,
+    sums: Value,
+    h: Value | None,
+    c: Value | None,
+    *,
+    hidden: int,
+    direction: str,
+) -> list[Type]:
     y, state = _types("lstm", gates, r, scale, sums, hidden, direction)
     return [y, state, state]
 
 
-def _gru_types(gates: Value, r: Value, scale: Value, sums: Value, h: Value | None,
-               bias: Value | None, *, hidden: int, direction: str) -> list[Type]:  # fmt: skip
+def _gru_types(
+    gates: Value,
+    r: Value,
+    scale: Value,
+    sums: Value,
+    h: Value | None,
+    bias: Value | None,
+    *,
+    hidden: int,
+    direction: str,
+) -> list[Type]:
     return _types("gru", gates, r, scale, sums, hidden, direction)
 
 
@@ -72,18 +91,34 @@ def _parts(gates: Array, d: int, count: int, hidden: int) -> list[Array]:
 
 
 @op(_lstm_types, name="cpu.qlstm_steps", macs=_macs)
-def qlstm_steps(gates: Array, r: Array, scale: Array, sums: Array, h: Array | None = None,
-                c: Array | None = None, *, hidden: int,
-                direction: str = "forward") -> Any:  # fmt: skip
+def qlstm_steps(
+    gates: Array,
+    r: Array,
+    scale: Array,
+    sums: Array,
+    h: Array | None = None,
+    c: Array | None = None,
+    *,
+    hidden: int,
+    direction: str = "forward",
+) -> Any:
     """The steps of an LSTM whose inputs have met their weights and biases."""
     steps = [lstm_step(_times(r[i], scale[i], 4, hidden)) for i in range(len(r))]
     return run_steps(_parts(gates, len(r), 4, hidden), steps, [h, c], direction, hidden)
 
 
 @op(_gru_types, name="cpu.qgru_steps", macs=_macs)
-def qgru_steps(gates: Array, r: Array, scale: Array, sums: Array, h: Array | None = None,
-               bias: Array | None = None, *, hidden: int,
-               direction: str = "forward") -> Any:  # fmt: skip
+def qgru_steps(
+    gates: Array,
+    r: Array,
+    scale: Array,
+    sums: Array,
+    h: Array | None = None,
+    bias: Array | None = None,
+    *,
+    hidden: int,
+    direction: str = "forward",
+) -> Any:
     """The steps of a GRU; `bias` is that of the hidden gate's product with the state."""
     last = np.zeros((len(r), hidden), np.float32) if bias is None else bias[:, :hidden]
     steps = [gru_step(_times(r[i], scale[i], 3, hidden), last[i]) for i in range(len(r))]
@@ -131,8 +166,17 @@ def _data(*values: Value) -> list[Any]:
 
 
 @rule(P.dynamic_lstm(x, w, ws, r, rs, b, h, c))
-def dynamic_lstm_as_steps(node: Node, x: Value, w: Value, ws: Value, r: Value, rs: Value,
-                          b: Value | None, h: Value | None, c: Value | None) -> Any:  # fmt: skip
+def dynamic_lstm_as_steps(
+    node: Node,
+    x: Value,
+    w: Value,
+    ws: Value,
+    r: Value,
+    rs: Value,
+    b: Value | None,
+    h: Value | None,
+    c: Value | None,
+) -> Any:
     """An LSTM of bytes is one product for the inputs of all steps, then its steps."""
     if (why := _why_not(x)) is not None:
         return why
@@ -140,13 +184,20 @@ def dynamic_lstm_as_steps(node: Node, x: Value, w: Value, ws: Value, r: Value, r
     bias = np.zeros((len(wd), 4 * n), np.float32)
     if b is not None and b.data is not None:
         bias = b.data[:, : 4 * n] + b.data[:, 4 * n :]
-    return qlstm_steps(_inputs(x, wd, wsd, bias, 4, n), *_recurrent(rd, rsd, 4, n), h, c,
-                       hidden=n, direction=node.attrs["direction"])  # fmt: skip
+    return qlstm_steps(
+        _inputs(x, wd, wsd, bias, 4, n),
+        *_recurrent(rd, rsd, 4, n),
+        h,
+        c,
+        hidden=n,
+        direction=node.attrs["direction"],
+    )
 
 
 @rule(P.dynamic_gru(x, w, ws, r, rs, b, h))
-def dynamic_gru_as_steps(node: Node, x: Value, w: Value, ws: Value, r: Value, rs: Value,
-                         b: Value | None, h: Value | None) -> Any:  # fmt: skip
+def dynamic_gru_as_steps(
+    node: Node, x: Value, w: Value, ws: Value, r: Value, rs: Value, b: Value | None, h: Value | None
+) -> Any:
     """A GRU of bytes is one product for the inputs of all steps, then its steps."""
     if (why := _why_not(x)) is not None:
         return why
@@ -158,8 +209,14 @@ def dynamic_gru_as_steps(node: Node, x: Value, w: Value, ws: Value, r: Value, rs
         padded = np.zeros((len(wd), -(-n // UNITS) * UNITS), np.float32)
         padded[:, :n] = b.data[:, 5 * n :]
         last = constant(padded)
-    return qgru_steps(_inputs(x, wd, wsd, bias, 3, n), *_recurrent(rd, rsd, 3, n), h, last,
-                      hidden=n, direction=node.attrs["direction"])  # fmt: skip
+    return qgru_steps(
+        _inputs(x, wd, wsd, bias, 3, n),
+        *_recurrent(rd, rsd, 3, n),
+        h,
+        last,
+        hidden=n,
+        direction=node.attrs["direction"],
+    )
 
 
 def _why_not(x: Value) -> No | None:

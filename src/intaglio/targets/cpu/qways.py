@@ -23,9 +23,18 @@ from intaglio.targets.cpu.qwinograd import (
 from intaglio.targets.cpu.weave import weave_of, why_not_woven
 
 
-def convolution(x: Value, w: Array, bias: Value, scale: Value | None,
-                residual: Value | None = None, table: Value | None = None,
-                w_zero: Value | None = None, *, groups: int, **attrs: Any) -> Value:  # fmt: skip
+def convolution(
+    x: Value,
+    w: Array,
+    bias: Value,
+    scale: Value | None,
+    residual: Value | None = None,
+    table: Value | None = None,
+    w_zero: Value | None = None,
+    *,
+    groups: int,
+    **attrs: Any,
+) -> Value:
     """A channel-last image times weights [m, c, window..], packed for the plain kernels."""
     (channels, deep), kernel = w.shape[:2], w.shape[2:]
     made: Value
@@ -39,9 +48,20 @@ def convolution(x: Value, w: Array, bias: Value, scale: Value | None,
     else:
         run = best_run(deep, kernel, attrs["dilation"], groups)
         grouped = w.reshape(groups, channels // groups, deep, *kernel)
-        made = qconv(x, constant(packed(grouped, run)), bias, scale, residual, table, w_zero,
-                     channels=channels, kernel=kernel, groups=groups, run=run,
-                     **attrs)  # fmt: skip
+        made = qconv(
+            x,
+            constant(packed(grouped, run)),
+            bias,
+            scale,
+            residual,
+            table,
+            w_zero,
+            channels=channels,
+            kernel=kernel,
+            groups=groups,
+            run=run,
+            **attrs,
+        )
     return made
 
 
@@ -71,8 +91,17 @@ def _in_tiles(node: Node, pick: Any, plain: float) -> Value | No | None:
     half = plain == FOURS and halved(taps, x.dtype)
     if pick(WAYS, WAYS[worth_tiles(image, channels, plain, half)]) == WAYS[0]:
         return no("the plain way is as fast")
-    made: Value = qwinograd(x, constant(tiled_weights(taps, half)), bias, scale, residual, table,
-                            channels=channels, origin=node.origin, **a)  # fmt: skip
+    made: Value = qwinograd(
+        x,
+        constant(tiled_weights(taps, half)),
+        bias,
+        scale,
+        residual,
+        table,
+        channels=channels,
+        origin=node.origin,
+        **a,
+    )
     return made
 
 

@@ -32,11 +32,20 @@ from intaglio.targets.cpu.ops import PANEL, Ints
 
 TILE, SIZE = 4, 6
 POINTS = SIZE * SIZE
-INPUT = np.array([[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0],
-                  [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]])  # fmt: skip
+INPUT = np.array(
+    [
+        [4, 0, -5, 0, 1, 0],
+        [0, -4, -4, 1, 1, 0],
+        [0, 4, -4, -1, 1, 0],
+        [0, -2, -1, 2, 1, 0],
+        [0, 2, -1, -2, 1, 0],
+        [0, 4, 0, -5, 0, 1],
+    ]
+)
 WEIGHTS = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 12]])
-OUTPUT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0],
-                   [0, 1, -1, 8, -8, 2]])  # fmt: skip
+OUTPUT = np.array(
+    [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 2]]
+)
 INVERSE = pow(9, -1, 1 << 32)
 MOST = 1 << 25  # no sum may be as large
 LEAST = 2.0**-100  # nor a scale as small
@@ -180,10 +189,26 @@ def in_lines(x: Type, square: int) -> Type:
     return Type(x.dtype, (n, high * square, wide * square, deep // square**2))
 
 
-def _qwinograd_type(x: Value, w: Value, bias: Value, scale: Value, residual: Value | None,
-                    table: Value | None, more: Value | None, *, channels: int, pad: Ints,
-                    x_zero: int, y_zero: int, lo: int, hi: int, dtype: str, r_zero: int,
-                    r_scale: float, square: Ints) -> Type:  # fmt: skip
+def _qwinograd_type(
+    x: Value,
+    w: Value,
+    bias: Value,
+    scale: Value,
+    residual: Value | None,
+    table: Value | None,
+    more: Value | None,
+    *,
+    channels: int,
+    pad: Ints,
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+    r_zero: int,
+    r_scale: float,
+    square: Ints,
+) -> Type:
     if dtype not in ("u8", "i8", "f32"):
         raise BadInput(f"results of u8, i8 or f32 are made, not {dtype}")
     check_operands(x, bias, scale, table, channels, x_zero, y_zero, lo, hi, dtype)
@@ -191,16 +216,25 @@ def _qwinograd_type(x: Value, w: Value, bias: Value, scale: Value, residual: Val
     if more is not None:
         second, first = in_lines(more.type, square[1]), image.shape[-1]
         if (second.dtype, second.shape[:3]) != (image.dtype, image.shape[:3]) or first % PANEL:
-            raise BadInput(f"{second} cannot follow {image}: type and pixels must be the same, "
-                           f"and the first have whole sixteens of channels")  # fmt: skip
+            raise BadInput(
+                f"{second} cannot follow {image}: type and pixels must be the same, "
+                f"and the first have whole sixteens of channels"
+            )
         image = Type(image.dtype, (*image.shape[:3], first + second.shape[-1]))
     deep = image.shape[-1]
     pairs = -(-deep // 2), headed(deep)
     want = [Type("i16", (POINTS, -(-channels // PANEL), n, 2 * PANEL)) for n in pairs]
     if w.type not in want:
         raise BadInput(f"weights {w.type} are not packed for {image} -> {channels} channels")
-    made = image_result(Value(image), (channels, deep, 3, 3), dtype, stride=(1, 1), pad=pad,
-                        dilation=(1, 1), groups=1)  # fmt: skip
+    made = image_result(
+        Value(image),
+        (channels, deep, 3, 3),
+        dtype,
+        stride=(1, 1),
+        pad=pad,
+        dilation=(1, 1),
+        groups=1,
+    )
     check_endings(made, scale, residual, table, r_zero, y_zero, lo, hi)
     return made
 
@@ -222,10 +256,26 @@ def _unfolded(x: Array, square: int) -> Array:
 
 
 @op(_qwinograd_type, name="cpu.qwinograd", macs=_qwinograd_macs)
-def qwinograd(x: Array, w: Array, bias: Array, scale: Array, residual: Array | None = None,
-              table: Array | None = None, more: Array | None = None, *, channels: int, pad: Ints,
-              x_zero: int, y_zero: int = 0, lo: int = 0, hi: int = 0, dtype: str, r_zero: int = 0,
-              r_scale: float = 0.0, square: Ints = (1, 1)) -> Array:  # fmt: skip
+def qwinograd(
+    x: Array,
+    w: Array,
+    bias: Array,
+    scale: Array,
+    residual: Array | None = None,
+    table: Array | None = None,
+    more: Array | None = None,
+    *,
+    channels: int,
+    pad: Ints,
+    x_zero: int,
+    y_zero: int = 0,
+    lo: int = 0,
+    hi: int = 0,
+    dtype: str,
+    r_zero: int = 0,
+    r_scale: float = 0.0,
+    square: Ints = (1, 1),
+) -> Array:
     """3x3 convolution of bytes [n, h, w, c] in tiles; `w` is made by tiled_weights.
 
     Channels of a second image may follow those of the first. Where `square` is 2, an image's pixels

@@ -45,14 +45,16 @@ def _types(name: str, gates: Value, r: Value, hidden: int, direction: str) -> li
     return [Type(gates.dtype, (steps, *state.shape)), state]
 
 
-def _lstm_types(gates: Value, r: Value, h: Value | None, c: Value | None, *, hidden: int,
-                direction: str) -> list[Type]:  # fmt: skip
+def _lstm_types(
+    gates: Value, r: Value, h: Value | None, c: Value | None, *, hidden: int, direction: str
+) -> list[Type]:
     y, state = _types("lstm", gates, r, hidden, direction)
     return [y, state, state]
 
 
-def _gru_types(gates: Value, r: Value, h: Value | None, bias: Value | None, *, hidden: int,
-               direction: str) -> list[Type]:  # fmt: skip
+def _gru_types(
+    gates: Value, r: Value, h: Value | None, bias: Value | None, *, hidden: int, direction: str
+) -> list[Type]:
     return _types("gru", gates, r, hidden, direction)
 
 
@@ -79,8 +81,16 @@ def _neutral(gates: Array, r: Array, count: int, hidden: int) -> tuple[list[Arra
     return [unblock(given[:, :, i], count, hidden) for i in range(d)], weights
 
 
-def _each_direction(body: Any, gates: Array, r: Array, bias: Array | None, count: int,
-                    states: list[Array | None], hidden: int, direction: str) -> Any:  # fmt: skip
+def _each_direction(
+    body: Any,
+    gates: Array,
+    r: Array,
+    bias: Array | None,
+    count: int,
+    states: list[Array | None],
+    hidden: int,
+    direction: str,
+) -> Any:
     """Run the neutral op's body on one direction after the other, its inputs already multiplied."""
     given, weights = _neutral(gates, r, count, hidden)
     made = []
@@ -89,22 +99,37 @@ def _each_direction(body: Any, gates: Array, r: Array, bias: Array | None, count
         way = "reverse" if direction == "reverse" or i == 1 else "forward"
         ours = [None if s is None else s[i : i + 1] for s in states]
         b = None if bias is None else bias[i : i + 1]
-        made.append(body(x, w, weights[i : i + 1], b, None, *ours, hidden_size=hidden,
-                         direction=way))  # fmt: skip
+        made.append(
+            body(x, w, weights[i : i + 1], b, None, *ours, hidden_size=hidden, direction=way)
+        )
     ys, *last = zip(*made, strict=True)
     return np.concatenate(ys, 1), *(np.concatenate(s, 0) for s in last)
 
 
 @op(_lstm_types, name="cpu.lstm_steps", macs=_macs)
-def lstm_steps(gates: Array, r: Array, h: Array | None = None, c: Array | None = None, *,
-               hidden: int, direction: str = "forward") -> Any:  # fmt: skip
+def lstm_steps(
+    gates: Array,
+    r: Array,
+    h: Array | None = None,
+    c: Array | None = None,
+    *,
+    hidden: int,
+    direction: str = "forward",
+) -> Any:
     """The steps of an LSTM whose inputs have met their weights and biases."""
     return _each_direction(lstm.body, gates, r, None, 4, [h, c], hidden, direction)
 
 
 @op(_gru_types, name="cpu.gru_steps", macs=_macs)
-def gru_steps(gates: Array, r: Array, h: Array | None = None, bias: Array | None = None, *,
-              hidden: int, direction: str = "forward") -> Any:  # fmt: skip
+def gru_steps(
+    gates: Array,
+    r: Array,
+    h: Array | None = None,
+    bias: Array | None = None,
+    *,
+    hidden: int,
+    direction: str = "forward",
+) -> Any:
     """The steps of a GRU whose reset gate acts on the product; `bias` is that of the product."""
 
     def body(*inputs: Any, **attrs: Any) -> Any:
@@ -129,14 +154,32 @@ def _given(name: str, x: Value, w: Value, bias: Value | None, hidden: int, direc
     return Value(Type(x.dtype, (x.shape[0], 1, panels * UNITS)))
 
 
-def _lstm_layer_types(x: Value, w: Value, r: Value, bias: Value | None, h: Value | None,
-                      c: Value | None, *, hidden: int, direction: str) -> list[Type]:  # fmt: skip
+def _lstm_layer_types(
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None,
+    h: Value | None,
+    c: Value | None,
+    *,
+    hidden: int,
+    direction: str,
+) -> list[Type]:
     given = _given("lstm", x, w, bias, hidden, direction)
     return _lstm_types(given, r, h, c, hidden=hidden, direction=direction)
 
 
-def _gru_layer_types(x: Value, w: Value, r: Value, bias: Value | None, h: Value | None,
-                     last: Value | None, *, hidden: int, direction: str) -> list[Type]:  # fmt: skip
+def _gru_layer_types(
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None,
+    h: Value | None,
+    last: Value | None,
+    *,
+    hidden: int,
+    direction: str,
+) -> list[Type]:
     given = _given("gru", x, w, bias, hidden, direction)
     return _gru_types(given, r, h, last, hidden=hidden, direction=direction)
 
@@ -154,17 +197,33 @@ def _multiplied(x: Array, w: Array, bias: Array | None) -> Array:
 
 
 @op(_lstm_layer_types, name="cpu.lstm_layer", macs=_layer_macs)
-def lstm_layer(x: Array, w: Array, r: Array, bias: Array | None = None, h: Array | None = None,
-               c: Array | None = None, *, hidden: int,
-               direction: str = "forward") -> Any:  # fmt: skip
+def lstm_layer(
+    x: Array,
+    w: Array,
+    r: Array,
+    bias: Array | None = None,
+    h: Array | None = None,
+    c: Array | None = None,
+    *,
+    hidden: int,
+    direction: str = "forward",
+) -> Any:
     """An LSTM of one sequence: the product of its inputs with packed weights, and its steps."""
     return lstm_steps.body(_multiplied(x, w, bias), r, h, c, hidden=hidden, direction=direction)
 
 
 @op(_gru_layer_types, name="cpu.gru_layer", macs=_layer_macs)
-def gru_layer(x: Array, w: Array, r: Array, bias: Array | None = None, h: Array | None = None,
-              last: Array | None = None, *, hidden: int,
-              direction: str = "forward") -> Any:  # fmt: skip
+def gru_layer(
+    x: Array,
+    w: Array,
+    r: Array,
+    bias: Array | None = None,
+    h: Array | None = None,
+    last: Array | None = None,
+    *,
+    hidden: int,
+    direction: str = "forward",
+) -> Any:
     """A GRU of one sequence: the product of its inputs with packed weights, and its steps."""
     return gru_steps.body(_multiplied(x, w, bias), r, h, last, hidden=hidden, direction=direction)
 
@@ -222,8 +281,9 @@ def why_not_plain(node: Node) -> str | None:
 
 
 @rule(P.op("lstm", *P["x w r b? lens? h? c? p?"]))
-def lstm_as_steps(node: Node, x: Value, w: Value, r: Value, b: Value | None, h: Value | None,
-                  c: Value | None) -> list[Value] | No:  # fmt: skip
+def lstm_as_steps(
+    node: Node, x: Value, w: Value, r: Value, b: Value | None, h: Value | None, c: Value | None
+) -> list[Value] | No:
     """An LSTM is one product for the inputs of all steps, then its steps."""
     if why := why_not_plain(node):
         return no(why)
@@ -231,14 +291,16 @@ def lstm_as_steps(node: Node, x: Value, w: Value, r: Value, b: Value | None, h: 
     half = 4 * hidden
     bias = None if b is None else add(_part(b, 0, half), _part(b, half, 2 * half))
     gates = _product(x, w, bias, 4, hidden)
-    made: list[Value] = lstm_steps(gates, _blocked(r, 4, hidden), h, c, hidden=hidden,
-                                   direction=direction)  # fmt: skip
+    made: list[Value] = lstm_steps(
+        gates, _blocked(r, 4, hidden), h, c, hidden=hidden, direction=direction
+    )
     return made
 
 
 @rule(P.op("gru", *P["x w r b? lens? h?"]))
-def gru_as_steps(node: Node, x: Value, w: Value, r: Value, b: Value | None,
-                 h: Value | None) -> list[Value] | No:  # fmt: skip
+def gru_as_steps(
+    node: Node, x: Value, w: Value, r: Value, b: Value | None, h: Value | None
+) -> list[Value] | No:
     """A GRU is one product for the inputs of all steps, then its steps."""
     if why := why_not_plain(node):
         return no(why)
@@ -253,8 +315,9 @@ def gru_as_steps(node: Node, x: Value, w: Value, r: Value, b: Value | None,
         room = -(-hidden // UNITS) * UNITS - hidden
         last = pad(last, before=(0, 0), after=(0, room)) if room else last
     gates = _product(x, w, bias, 3, hidden)
-    made: list[Value] = gru_steps(gates, _blocked(r, 3, hidden), h, last, hidden=hidden,
-                                  direction=direction)  # fmt: skip
+    made: list[Value] = gru_steps(
+        gates, _blocked(r, 3, hidden), h, last, hidden=hidden, direction=direction
+    )
     return made
 
 
@@ -284,8 +347,9 @@ def product_into_lstm(node: Node, product: Node, r: Value, h: Value | None, c: V
 
 
 @rule(P.op("cpu.gru_steps", PRODUCT, *P["r h? last?"]))
-def product_into_gru(node: Node, product: Node, r: Value, h: Value | None,
-                     last: Value | None) -> Any:  # fmt: skip
+def product_into_gru(
+    node: Node, product: Node, r: Value, h: Value | None, last: Value | None
+) -> Any:
     """the product of the inputs goes along with a GRU's steps, which leave multipliers idle"""
     return _with_product(gru_layer, node, product, [r, h, last])
 

@@ -37,10 +37,24 @@ def quantize_rows(x: Array) -> tuple[Array, Array]:
     return (q.astype(np.int16) + ZERO).astype(np.uint8), scale
 
 
-def _qgemm_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
-                slope: Value | None, scale: Value | None, sums: Value | None, rows: Value | None,
-                zero: Value | None, start: Value | None, *, n: int, x_zero: int, act: str,
-                act_args: Floats, add_last: bool) -> Type:  # fmt: skip
+def _qgemm_type(
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    residual: Value | None,
+    slope: Value | None,
+    scale: Value | None,
+    sums: Value | None,
+    rows: Value | None,
+    zero: Value | None,
+    start: Value | None,
+    *,
+    n: int,
+    x_zero: int,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+) -> Type:
     if x.dtype not in ("u8", "i8") or x.type.rank < 2 or x.shape[-1] % FOUR:
         raise BadInput(f"cpu.qgemm takes rows of whole groups of {FOUR} bytes, not {x.type}")
     k, panels = x.shape[-1], -(-n // PANEL)
@@ -65,11 +79,24 @@ def _qgemm_macs(node: Node) -> int:
 
 
 @op(_qgemm_type, name="cpu.qgemm", macs=_qgemm_macs)
-def qgemm(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
-          slope: Array | None = None, scale: Array | None = None, sums: Array | None = None,
-          rows: Array | None = None, zero: Array | None = None, start: Array | None = None, *,
-          n: int, x_zero: int = 0,
-          act: str = "none", act_args: Floats = (), add_last: bool = False) -> Array:  # fmt: skip
+def qgemm(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    slope: Array | None = None,
+    scale: Array | None = None,
+    sums: Array | None = None,
+    rows: Array | None = None,
+    zero: Array | None = None,
+    start: Array | None = None,
+    *,
+    n: int,
+    x_zero: int = 0,
+    act: str = "none",
+    act_args: Floats = (),
+    add_last: bool = False,
+) -> Array:
     """Product of bytes; `rows` has one scale or one per row, `zero` is known at run time alone."""
     assert scale is not None
     assert sums is not None
@@ -92,19 +119,36 @@ def _whole(v: Array, n: int, dtype: Any) -> Value:
     return constant(full)
 
 
-def product(q: Value, w: Array, ws: Array, bias: Value | None = None, rows: Value | None = None,
-            zero: Value | None = None, x_zero: int = 0,
-            start: Array | None = None) -> Value:  # fmt: skip
+def product(
+    q: Value,
+    w: Array,
+    ws: Array,
+    bias: Value | None = None,
+    rows: Value | None = None,
+    zero: Value | None = None,
+    x_zero: int = 0,
+    start: Array | None = None,
+) -> Value:
     """cpu.qgemm of bytes [.., k] and the matrix `w` [k, n] with scales for its columns."""
     k, n = w.shape
     if k % FOUR:  # bytes that meet no weights
         more = (0,) * (q.type.rank - 1) + (-k % FOUR,)
         q = pad(q, before=(0,) * q.type.rank, after=more)
     columns = np.ascontiguousarray(w.T).reshape(1, n, k, 1)
-    made: Value = qgemm(q, constant(packed(columns)[0]), bias, None, None,
-                        _whole(ws, n, np.float32), _whole(w.sum(0, dtype=np.int64), n, np.int32),
-                        rows, zero, None if start is None else _whole(start, n, np.int32),
-                        n=n, x_zero=x_zero)  # fmt: skip
+    made: Value = qgemm(
+        q,
+        constant(packed(columns)[0]),
+        bias,
+        None,
+        None,
+        _whole(ws, n, np.float32),
+        _whole(w.sum(0, dtype=np.int64), n, np.int32),
+        rows,
+        zero,
+        None if start is None else _whole(start, n, np.int32),
+        n=n,
+        x_zero=x_zero,
+    )
     return made
 
 
@@ -124,8 +168,9 @@ def dynamic_matmul_packed(x: Value, w: Value, ws: Value, b: Value | None, node: 
 
 
 @rule(P.mul(P.cast(P.matmul_integer(q, w, z, wz), dtype="f32"), P.mul(s, ws)))
-def scaled_matmul_integer(q: Value, w: Value, z: Value, wz: Value | None, s: Value,
-                          ws: Value) -> Value | No:  # fmt: skip
+def scaled_matmul_integer(
+    q: Value, w: Value, z: Value, wz: Value | None, s: Value, ws: Value
+) -> Value | No:
     """What dynamic quantisation makes in ONNX, matmul_integer, cast, scales -> cpu.qgemm."""
     assert w.data is not None
     assert ws.data is not None
@@ -154,8 +199,9 @@ def _why_not(x: Value, xs: Value, xz: Value, w: Array, ws: Value, zw: Value) -> 
     return None
 
 
-def _real_product(x: Value, xs: Value, xz: Value, w: Array, ws: Value,
-                  start: Array | None = None) -> Value:  # fmt: skip
+def _real_product(
+    x: Value, xs: Value, xz: Value, w: Array, ws: Value, start: Array | None = None
+) -> Value:
     assert ws.data is not None
     assert xs.data is not None
     assert xz.data is not None
@@ -164,8 +210,9 @@ def _real_product(x: Value, xs: Value, xz: Value, w: Array, ws: Value,
 
 
 @rule(P.qlinear_matmul(x, xs, xz, w, ws, zw))
-def qlinear_matmul_to_floats(x: Value, xs: Value, xz: Value, w: Value, ws: Value,
-                             zw: Value) -> Value | No:  # fmt: skip
+def qlinear_matmul_to_floats(
+    x: Value, xs: Value, xz: Value, w: Value, ws: Value, zw: Value
+) -> Value | No:
     """qlinear_matmul with constant weights and a result in f32 -> cpu.qgemm."""
     assert w.data is not None
     if w.type.rank != 2 or x.type.rank < 2:
@@ -179,9 +226,18 @@ none, start, residual = P["none? start!? residual?"]
 
 
 @rule(P.qlinear_conv(x, xs, xz, w, ws, zw, none, none, start, residual))
-def qlinear_rows_to_floats(x: Value, xs: Value, xz: Value, w: Value, ws: Value, zw: Value,
-                           none: Value | None, start: Value | None, residual: Value | None,
-                           node: Node) -> Value | No | None:  # fmt: skip
+def qlinear_rows_to_floats(
+    x: Value,
+    xs: Value,
+    xz: Value,
+    w: Value,
+    ws: Value,
+    zw: Value,
+    none: Value | None,
+    start: Value | None,
+    residual: Value | None,
+    node: Node,
+) -> Value | No | None:
     """qlinear_conv of single pixels with a result in f32, a linear layer's -> cpu.qgemm."""
     assert w.data is not None
     if none is not None:

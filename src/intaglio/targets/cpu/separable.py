@@ -132,8 +132,18 @@ def _made(block: Block) -> Value:
         inner |= {"expand_act": expand.attrs["act"], "expand_args": expand.attrs["act_args"]}
     attrs = {k: last.attrs[k] for k in ("channels", "act", "act_args", "add_last")}
     window = {k: taps.attrs[k] for k in ("stride", "pad")}
-    made: Value = separable(x, *ends[1:], taps.inputs[1], taps.inputs[2], w, bias,
-                            origin=last.origin, **attrs, **window, **inner)  # fmt: skip
+    made: Value = separable(
+        x,
+        *ends[1:],
+        taps.inputs[1],
+        taps.inputs[2],
+        w,
+        bias,
+        origin=last.origin,
+        **attrs,
+        **window,
+        **inner,
+    )
     return made
 
 

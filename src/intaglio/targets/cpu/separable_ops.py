@@ -21,12 +21,28 @@ def _made(t: Type | list[Type]) -> Value:
     return Value(t)
 
 
-def _separable_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
-                    slope: Value | None, taps: Value | None, taps_bias: Value | None,
-                    expand: Value | None, expand_bias: Value | None, *, channels: int,
-                    stride: Ints, pad: Ints, act: str, act_args: Floats, add_last: bool,
-                    taps_act: str, taps_args: Floats, expand_act: str,
-                    expand_args: Floats) -> Type:  # fmt: skip
+def _separable_type(
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    residual: Value | None,
+    slope: Value | None,
+    taps: Value | None,
+    taps_bias: Value | None,
+    expand: Value | None,
+    expand_bias: Value | None,
+    *,
+    channels: int,
+    stride: Ints,
+    pad: Ints,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+    taps_act: str,
+    taps_args: Floats,
+    expand_act: str,
+    expand_args: Floats,
+) -> Type:
     if x.type.rank != 4 or x.dtype != "f32" or taps is None or taps.type.rank != 3:
         raise BadInput(f"cpu.separable takes an f32 image [n, h, w, c] and taps, not {x.type}")
     if 0 in x.shape[1:]:
@@ -34,12 +50,46 @@ def _separable_type(x: Value, w: Value, bias: Value | None, residual: Value | No
     if expand is None and expand_bias is not None:
         raise BadInput("cpu.separable: a bias of the expansion needs its weights")
     if expand is not None:
-        x = _made(conv.infer(x, expand, expand_bias, None, None, channels=taps.shape[-1], **ONE,
-                             **_inner_act(expand_act, expand_args)))  # fmt: skip
-    x = _made(depthwise.infer(x, taps, taps_bias, None, None, stride=stride, pad=pad,
-                              dilation=(1, 1), **_inner_act(taps_act, taps_args)))  # fmt: skip
-    return _made(conv.infer(x, w, bias, residual, slope, channels=channels, **ONE, act=act,
-                            act_args=act_args, add_last=add_last, made="same")).type  # fmt: skip
+        x = _made(
+            conv.infer(
+                x,
+                expand,
+                expand_bias,
+                None,
+                None,
+                channels=taps.shape[-1],
+                **ONE,
+                **_inner_act(expand_act, expand_args),
+            )
+        )
+    x = _made(
+        depthwise.infer(
+            x,
+            taps,
+            taps_bias,
+            None,
+            None,
+            stride=stride,
+            pad=pad,
+            dilation=(1, 1),
+            **_inner_act(taps_act, taps_args),
+        )
+    )
+    return _made(
+        conv.infer(
+            x,
+            w,
+            bias,
+            residual,
+            slope,
+            channels=channels,
+            **ONE,
+            act=act,
+            act_args=act_args,
+            add_last=add_last,
+            made="same",
+        )
+    ).type
 
 
 def _separable_macs(node: Node) -> int:
@@ -54,23 +104,63 @@ def _separable_macs(node: Node) -> int:
 
 
 @op(_separable_type, name="cpu.separable", macs=_separable_macs)
-def separable(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
-              slope: Array | None = None, taps: Array | None = None,
-              taps_bias: Array | None = None, expand: Array | None = None,
-              expand_bias: Array | None = None, *, channels: int, stride: Ints, pad: Ints,
-              act: str = "none", act_args: Floats = (), add_last: bool = False,
-              taps_act: str = "none", taps_args: Floats = (), expand_act: str = "none",
-              expand_args: Floats = ()) -> Array:  # fmt: skip
+def separable(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    slope: Array | None = None,
+    taps: Array | None = None,
+    taps_bias: Array | None = None,
+    expand: Array | None = None,
+    expand_bias: Array | None = None,
+    *,
+    channels: int,
+    stride: Ints,
+    pad: Ints,
+    act: str = "none",
+    act_args: Floats = (),
+    add_last: bool = False,
+    taps_act: str = "none",
+    taps_args: Floats = (),
+    expand_act: str = "none",
+    expand_args: Floats = (),
+) -> Array:
     """[1x1 convolution by `expand`,] depthwise one by `taps` [window, c], 1x1 one by `w`.
 
     Products are packed as for cpu.conv, each part has bias and activation of its own.
     """
     assert taps is not None
     if expand is not None:
-        x = conv.body(x, expand, expand_bias, channels=taps.shape[-1], **ONE, act=expand_act,
-                      act_args=expand_args)  # fmt: skip
-    y = depthwise.body(x, taps, taps_bias, stride=stride, pad=pad, dilation=(1, 1), act=taps_act,
-                       act_args=taps_args)  # fmt: skip
-    made: Array = conv.body(y, w, bias, residual, slope, channels=channels, **ONE, act=act,
-                            act_args=act_args, add_last=add_last)  # fmt: skip
+        x = conv.body(
+            x,
+            expand,
+            expand_bias,
+            channels=taps.shape[-1],
+            **ONE,
+            act=expand_act,
+            act_args=expand_args,
+        )
+    y = depthwise.body(
+        x,
+        taps,
+        taps_bias,
+        stride=stride,
+        pad=pad,
+        dilation=(1, 1),
+        act=taps_act,
+        act_args=taps_args,
+    )
+    made: Array = conv.body(
+        y,
+        w,
+        bias,
+        residual,
+        slope,
+        channels=channels,
+        **ONE,
+        act=act,
+        act_args=act_args,
+        add_last=add_last,
+    )
     return made

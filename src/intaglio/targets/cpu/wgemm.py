@@ -21,10 +21,22 @@ HALF = 8  # what the halves of bytes are more than their numbers
 BITS = {"i8": 8, "u8": 8, "i4": 4, "u4": 4}
 
 
-def _wgemm_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
-                slope: Value | None, scale: Value | None, zero: Value | None, *, n: int,
-                bits: int, block: int, act: str, act_args: Floats,
-                add_last: bool) -> Type:  # fmt: skip
+def _wgemm_type(
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    residual: Value | None,
+    slope: Value | None,
+    scale: Value | None,
+    zero: Value | None,
+    *,
+    n: int,
+    bits: int,
+    block: int,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+) -> Type:
     if x.dtype != "f32" or x.type.rank < 2 or x.shape[-1] < 1 or bits not in (4, 8):
         raise BadInput(f"cpu.wgemm takes rows of f32 and 4 or 8 bits, not {x.type} and {bits}")
     k, panels = x.shape[-1], -(-n // PANEL)
@@ -46,10 +58,22 @@ def _macs(node: Node) -> int:
 
 
 @op(_wgemm_type, name="cpu.wgemm", macs=_macs)
-def wgemm(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
-          slope: Array | None = None, scale: Array | None = None, zero: Array | None = None, *,
-          n: int, bits: int, block: int, act: str = "none", act_args: Floats = (),
-          add_last: bool = False) -> Array:  # fmt: skip
+def wgemm(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    slope: Array | None = None,
+    scale: Array | None = None,
+    zero: Array | None = None,
+    *,
+    n: int,
+    bits: int,
+    block: int,
+    act: str = "none",
+    act_args: Floats = (),
+    add_last: bool = False,
+) -> Array:
     """Matrix product with n columns of packed integers."""
     assert scale is not None
     k = x.shape[-1]
@@ -124,10 +148,17 @@ def packed_product(x: Value, real: Node, turned: bool, out: tuple[int, ...]) -> 
     zeros = zeros - np.float32(less)
     rows = x if x.type.rank > 1 else reshape(x, shape=(1, k))
     made: Value = wgemm(
-        rows, constant(_stored(matrix - less, bits)), None, None, None,
+        rows,
+        constant(_stored(matrix - less, bits)),
+        None,
+        None,
+        None,
         constant(_panels(np.ascontiguousarray(scales, np.float32))),
         constant(_panels(np.ascontiguousarray(zeros, np.float32))) if zeros.any() else None,
-        n=n, bits=bits, block=block)  # fmt: skip
+        n=n,
+        bits=bits,
+        block=block,
+    )
     return made if x.type.rank > 1 else reshape(made, shape=out)
 
 
@@ -158,8 +189,9 @@ def gemm_of_small_weights(x: Value, real: Node, c: Value | None, node: Node) -> 
 
 
 @rule(P.gather(real, at))
-def rows_of_small_table(w: Value, ws: Value, wz: Value | None, at: Value, real: Node,
-                        node: Node) -> Value | No:  # fmt: skip
+def rows_of_small_table(
+    w: Value, ws: Value, wz: Value | None, at: Value, real: Node, node: Node
+) -> Value | No:
     """Rows of a dequantised table -> rows of bytes, and their scales, looked up at run time."""
     if node.attrs["axis"] != 0 or real.attrs["axis"] != 0 or real.attrs["block_size"]:
         return no("scales are not one per row of the table")

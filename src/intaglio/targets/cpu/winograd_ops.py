@@ -88,20 +88,33 @@ def at_points(w: Array, tile: int) -> Array:
     return across.swapaxes(0, 1).astype(np.float32).reshape(len(g) ** 2, panels, c, PANEL)
 
 
-def _winograd_type(x: Value, w: Value, bias: Value | None, residual: Value | None,
-                   slope: Value | None, *, tile: int,
-                   channels: int, pad: Ints, act: str, act_args: Floats,
-                   add_last: bool) -> Type:  # fmt: skip
+def _winograd_type(
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    residual: Value | None,
+    slope: Value | None,
+    *,
+    tile: int,
+    channels: int,
+    pad: Ints,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+) -> Type:
     if tile not in POINTS:
         raise BadInput(f"cpu.winograd has tiles of 2, 4 and 6 pixels, not {tile}")
     if x.type.rank != 4 or x.dtype != "f32" or w.dtype != "f32" or w.type.rank != 4:
         raise BadInput(f"cpu.winograd takes f32 images and packed weights, not {x.type}, {w.type}")
     if w.shape[:3] != ((tile + 2) ** 2, -(-channels // w.shape[3]), x.shape[-1]):
-        raise BadInput(f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
-                       f"in tiles of {tile}")  # fmt: skip
+        raise BadInput(
+            f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
+            f"in tiles of {tile}"
+        )
     neutral = Value(Type("f32", (channels, x.shape[-1], 3, 3)))
-    made = ops.conv.infer(_image(x), neutral, None, stride=(1, 1), pad=pad, dilation=(1, 1),
-                          groups=1)  # fmt: skip
+    made = ops.conv.infer(
+        _image(x), neutral, None, stride=(1, 1), pad=pad, dilation=(1, 1), groups=1
+    )
     return check_epilogue(_as_last(made), bias, residual, slope, act)
 
 
@@ -111,10 +124,20 @@ def _winograd_macs(node: Node) -> int:
 
 
 @op(_winograd_type, name="cpu.winograd", macs=_winograd_macs)
-def winograd(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None,
-             slope: Array | None = None, *,
-             tile: int, channels: int, pad: Ints, act: str = "none", act_args: Floats = (),
-             add_last: bool = False) -> Array:  # fmt: skip
+def winograd(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    slope: Array | None = None,
+    *,
+    tile: int,
+    channels: int,
+    pad: Ints,
+    act: str = "none",
+    act_args: Floats = (),
+    add_last: bool = False,
+) -> Array:
     """3x3 convolution of an image [n, h, w, c] in tiles; `w` is made by winograd_weights."""
     a, _, b = matrices(tile)
     n, c = x.shape[0], x.shape[-1]

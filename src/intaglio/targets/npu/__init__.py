@@ -16,13 +16,23 @@ def target(chip: Chip, isa: str | int | None = None, precision: str = "f32") -> 
     """`chip` with a CPU beside it that runs what its units do not, by default this machine's."""
     if precision == "f16" and "f16" not in chip.types:
         has = ", ".join(map(name_of, chip.types))
-        raise BadInput(f"{chip.name} multiplies no f16; its types are {has}: quantise the model, "
-                       "or compile it for another chip")  # fmt: skip
+        raise BadInput(
+            f"{chip.name} multiplies no f16; its types are {has}: quantise the model, "
+            "or compile it for another chip"
+        )
     rules = lowering(chip, precision == "f16")
     host = cpu.target(isa, "f32" if precision == "f16" else precision)
-    return Target(chip.name, why_not(chip, rules), rules, isa=host.isa, cost=host.cost,
-                  precision=precision, chip=chip, host=host,
-                  precisions=precisions(chip))  # fmt: skip
+    return Target(
+        chip.name,
+        why_not(chip, rules),
+        rules,
+        isa=host.isa,
+        cost=host.cost,
+        precision=precision,
+        chip=chip,
+        host=host,
+        precisions=precisions(chip),
+    )
 
 
 def precisions(chip: Chip) -> tuple[Precision, ...]:
@@ -35,8 +45,9 @@ def precisions(chip: Chip) -> tuple[Precision, ...]:
     found = [Precision("int8", Stored(("i8", "u8"), zeros=True), of_weights, table_bits=bits)]
     if "i16" in rate:
         wide = Stored(("i8", "i16"), grains=("channel", "tensor"))
-        found.append(Precision("int16", Stored(("i16",), zeros=True), wide,
-                               rate["i8"] / rate["i16"]))  # fmt: skip
+        found.append(
+            Precision("int16", Stored(("i16",), zeros=True), wide, rate["i8"] / rate["i16"])
+        )
     if "f16" in rate:
         found.append(floats("f16", rate["i8"] / rate["f16"]))
     products = rate["i8"] * chip.clock / 1e3  # per nanosecond

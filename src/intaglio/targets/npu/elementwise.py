@@ -35,7 +35,13 @@ def _pair(make: Maker, node: Node) -> Value:
     out = node.outputs[0]
     if left.shape != out.shape:
         left, left_scale, left_zero, right, right_scale, right_zero = (
-            right, right_scale, right_zero, left, left_scale, left_zero)  # fmt: skip
+            right,
+            right_scale,
+            right_zero,
+            left,
+            left_scale,
+            left_zero,
+        )
     if left.shape != out.shape or left.type.rank != right.type.rank:
         raise Refused(f"{left.type} and {right.type} are both spread; one has the result's shape")
     unit, end = real(ys), {"y_zero": number(yz), **_range(out), "dtype": out.dtype}
@@ -54,13 +60,22 @@ def _pair(make: Maker, node: Node) -> Value:
 
 
 # ---- pools ---------------------------------------------------------------------------------------
-def _mean(make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, out: Value,
-          **window: Any) -> Value:  # fmt: skip
+def _mean(
+    make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, out: Value, **window: Any
+) -> Value:
     """A pool; where its unit has no such window, a convolution of ones, if all windows are full."""
     of_y = {"y_zero": number(yz), **_range(out), "dtype": out.dtype}
     try:
-        return make(pool, make.image(x), kind="avg", x_zero=number(xz), x_scale=float(real(xs)),
-                    y_scale=float(real(ys)), **window, **of_y)  # fmt: skip
+        return make(
+            pool,
+            make.image(x),
+            kind="avg",
+            x_zero=number(xz),
+            x_scale=float(real(xs)),
+            y_scale=float(real(ys)),
+            **window,
+            **of_y,
+        )
     except Refused as e:
         why = e
     kernel, count = window.pop("kernel"), window.pop("count_include_pad")
@@ -98,14 +113,27 @@ def _second_axis(a: dict[str, Any]) -> dict[str, Any]:
     return {**a, **one, "pad": (begin, 0, end, 0)}
 
 
-def _mean_of_axes(make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Value,
-                  node: Node) -> Value:  # fmt: skip
+def _mean_of_axes(
+    make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, node: Node
+) -> Value:
     axes = tuple(node.attrs["axes"])
     if axes != tuple(range(2, x.type.rank)):
         raise Refused(f"a mean over axes {axes} of {x.type}; units take it over images")
     whole = make.image(x).shape[2:]
-    made = _mean(make, x, xs, xz, ys, yz, node.outputs[0], kernel=whole, stride=(1, 1),
-                 pad=(0, 0, 0, 0), dilation=(1, 1), count_include_pad=False)  # fmt: skip
+    made = _mean(
+        make,
+        x,
+        xs,
+        xz,
+        ys,
+        yz,
+        node.outputs[0],
+        kernel=whole,
+        stride=(1, 1),
+        pad=(0, 0, 0, 0),
+        dilation=(1, 1),
+        count_include_pad=False,
+    )
     return make.shaped(made, node.outputs[0].shape)
 
 
@@ -219,9 +247,19 @@ def elementwise(make: Maker) -> tuple[Rule, ...]:
             return no(f"it computes in {x.dtype}, units work on integers: quantise it")
         return make.tried(_clipped, x, node)
 
-    return (function_before_moves, pair_on_npu, avg_pool_on_npu, mean_on_npu, max_pool_on_npu,
-            table_into_npu, wide_table_into_npu, bounds_into_npu, table_on_npu, wide_table_on_npu,
-            clip_on_npu)  # fmt: skip
+    return (
+        function_before_moves,
+        pair_on_npu,
+        avg_pool_on_npu,
+        mean_on_npu,
+        max_pool_on_npu,
+        table_into_npu,
+        wide_table_into_npu,
+        bounds_into_npu,
+        table_on_npu,
+        wide_table_on_npu,
+        clip_on_npu,
+    )
 
 
 def _narrowed(make: Maker, before: Node, node: Node) -> Value:

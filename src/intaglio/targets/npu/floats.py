@@ -25,8 +25,16 @@ from intaglio.targets.npu.products import Product, as_seen, second_axis, ways
 x, w, b = P["x w! b!?"]
 a, r = P["a r"]
 CLOSE = 4.0  # units of f16 by which a table may miss its function
-MOVES = ("concat", "slice", "resize", "channel_shuffle", "gather", "space_to_depth", "reshape",
-         "transpose")  # fmt: skip
+MOVES = (
+    "concat",
+    "slice",
+    "resize",
+    "channel_shuffle",
+    "gather",
+    "space_to_depth",
+    "reshape",
+    "transpose",
+)
 ENDS = ("npu.conv", "npu.depthwise", "npu.eltwise", "npu.pool")
 FLOATS = ("f16", "f32")
 
@@ -82,8 +90,16 @@ class Halves:
 
 
 # ---- products ------------------------------------------------------------------------------------
-def _product(make: Maker, half: Halves, chip: Chip, node: Node, x: Value, weights: Array,
-             bias: Array, window: dict[str, Any]) -> Value:  # fmt: skip
+def _product(
+    make: Maker,
+    half: Halves,
+    chip: Chip,
+    node: Node,
+    x: Value,
+    weights: Array,
+    bias: Array,
+    window: dict[str, Any],
+) -> Value:
     """A convolution in the first of its ways that the chip can do."""
     why: list[Refused] = []
     small = half(x)
@@ -115,16 +131,27 @@ def _bias(b: Value | None, many: int) -> Array:
     return np.ascontiguousarray(np.broadcast_to(data(b).astype(np.float32).reshape(-1), (many,)))
 
 
-def _conv(make: Maker, half: Halves, chip: Chip, node: Node, x: Value, w: Value,
-          b: Value | None) -> Value:  # fmt: skip
+def _conv(
+    make: Maker, half: Halves, chip: Chip, node: Node, x: Value, w: Value, b: Value | None
+) -> Value:
     if x.type.dynamic or x.type.rank not in (3, 4):
         raise Refused(f"{x.type} is no image of fixed extents")
     return _product(make, half, chip, node, x, half.weights(w), _bias(b, w.shape[0]), node.attrs)
 
 
-def _linear(make: Maker, half: Halves, chip: Chip, node: Node, x: Value, w: Value,
-            b: Value | None, trans_a: bool = False, trans_b: bool = False, alpha: float = 1.0,
-            beta: float = 1.0) -> Value:  # fmt: skip
+def _linear(
+    make: Maker,
+    half: Halves,
+    chip: Chip,
+    node: Node,
+    x: Value,
+    w: Value,
+    b: Value | None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+) -> Value:
     """gemm and matmul with constant weights: a 1x1 convolution of rows."""
     if trans_a or alpha != 1 or (b is not None and beta != 1):
         raise Refused("its first operand is transposed, or something is scaled")
@@ -149,8 +176,16 @@ def _two(make: Maker, half: Halves, node: Node) -> Value:
         raise Refused(f"{left.type} times {right.type} has an extent known only at run time")
     (m, k), c, n = left.shape[-2:], right.shape[-1], math.prod(left.shape[:-2])
     turned = make.moved(ops.transpose, make.shaped(half(left), (n, m, k)), perm=(0, 2, 1))
-    made = make(matmul, make.shaped(turned, (n, k, m, 1)), make.shaped(half(right), (n, k, c, 1)),
-                turned=True, a_zero=0, b_zero=0, factor=1.0, dtype="f16")  # fmt: skip
+    made = make(
+        matmul,
+        make.shaped(turned, (n, k, m, 1)),
+        make.shaped(half(right), (n, k, c, 1)),
+        turned=True,
+        a_zero=0,
+        b_zero=0,
+        factor=1.0,
+        dtype="f16",
+    )
     rows = make.moved(ops.transpose, make.shaped(made, (n, c, m)), perm=(0, 2, 1))
     return half.back(rows, out)
 
@@ -188,9 +223,18 @@ def _per_channel(make: Maker, half: Halves, node: Node, x: Value, c: Value) -> V
         first = node.inputs[0] is x
         scale, bias = (scale, -numbers) if first else (-scale, numbers)
     ones = constant(np.ones((many, 1, 1, 1), np.float16))
-    made = make(depthwise, half(x), ones, constant(np.ascontiguousarray(scale)),
-                constant(np.ascontiguousarray(bias)), stride=(1, 1), pad=(0, 0, 0, 0),
-                dilation=(1, 1), x_zero=0, dtype="f16")  # fmt: skip
+    made = make(
+        depthwise,
+        half(x),
+        ones,
+        constant(np.ascontiguousarray(scale)),
+        constant(np.ascontiguousarray(bias)),
+        stride=(1, 1),
+        pad=(0, 0, 0, 0),
+        dilation=(1, 1),
+        x_zero=0,
+        dtype="f16",
+    )
     return half.back(made, out)
 
 
@@ -207,8 +251,9 @@ def _function(make: Maker, half: Halves, node: Node, x: Value) -> Value:
         return half.back(_again(make, before, **new), out)
     table, missed = reals.curve(lambda v: _values(node, x, v))
     if missed > CLOSE:
-        raise Refused(f"a table of {len(table)} numbers misses {node.op} by {missed:.3g} units of "
-                      "f16")  # fmt: skip
+        raise Refused(
+            f"a table of {len(table)} numbers misses {node.op} by {missed:.3g} units of f16"
+        )
     if before is not None and before.op != "npu.pool":
         return half.back(_again(make, before, constant(table)), out)
     return half.back(make(lut, make.image(half(x)), constant(table), base=0), out)
@@ -216,8 +261,10 @@ def _function(make: Maker, half: Halves, node: Node, x: Value) -> Value:
 
 def _values(node: Node, x: Value, numbers: Array) -> Array:
     """A function of one tensor at these f64."""
-    given = [numbers if v is x else None if v is None else data(v).astype(np.float64).reshape(())
-             for v in node.inputs]  # fmt: skip
+    given = [
+        numbers if v is x else None if v is None else data(v).astype(np.float64).reshape(())
+        for v in node.inputs
+    ]
     return np.asarray(REGISTRY[node.op].body(*given, **node.attrs)).astype(np.float64)
 
 
@@ -250,8 +297,12 @@ def _pooled(make: Maker, half: Halves, node: Node, x: Value, kind: str) -> Value
         axes = tuple(sorted(i % 4 for i in node.attrs["axes"]))
         if axes != (2, 3):
             raise Refused(f"a mean over axes {axes} of {x.type}; units take it over images")
-        attrs: dict[str, Any] = {"kernel": x.shape[2:], "stride": (1, 1), "pad": (0, 0, 0, 0),
-                                 "dilation": (1, 1)}  # fmt: skip
+        attrs: dict[str, Any] = {
+            "kernel": x.shape[2:],
+            "stride": (1, 1),
+            "pad": (0, 0, 0, 0),
+            "dilation": (1, 1),
+        }
     else:
         attrs = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
     count = bool(node.attrs.get("count_include_pad"))
@@ -356,8 +407,14 @@ def floats(make: Maker, chip: Chip, every: bool) -> tuple[Rule, ...]:
         if len(small.uses) != 1 or len(image.uses) != 1 or not from_units(small):
             return None
         before = move.inputs[0]
-        given = [before if v is image else None if v is None else
-                 constant(data(v).astype(np.float16).reshape(())) for v in node.inputs]  # fmt: skip
+        given = [
+            before
+            if v is image
+            else None
+            if v is None
+            else constant(data(v).astype(np.float16).reshape(()))
+            for v in node.inputs
+        ]
         moved = REGISTRY[move.op](REGISTRY[node.op](*given, **node.attrs), **move.attrs)
         return moved if node.outputs[0].dtype == "f16" else ops.cast(moved, dtype="f32")
 
@@ -377,8 +434,10 @@ def floats(make: Maker, chip: Chip, every: bool) -> tuple[Rule, ...]:
         assert r is not None
         if at["kind"] != "add" or a.dtype != "f16" or a.shape != r.shape or a is r:
             return None
-        for made, other, factors in ((a, r, ("a_factor", "b_factor")),
-                                     (r, a, ("b_factor", "a_factor"))):  # fmt: skip
+        for made, other, factors in (
+            (a, r, ("a_factor", "b_factor")),
+            (r, a, ("b_factor", "a_factor")),
+        ):
             before = _end_of(made)
             if before is None or before.op not in ("npu.conv", "npu.depthwise"):
                 continue
@@ -390,8 +449,9 @@ def floats(make: Maker, chip: Chip, every: bool) -> tuple[Rule, ...]:
                 given = [*before.inputs[:4], other, node.inputs[2]]
                 ends = {k: at[k] for k in ("least", "most")}
                 new = {**end, "r_factor": at[factors[1]], **ends}
-                return make.tried(lambda m, g=given, n=new, o=before: m(
-                    REGISTRY[o.op], *g, origin=o.origin, **n))  # fmt: skip
+                return make.tried(
+                    lambda m, g=given, n=new, o=before: m(REGISTRY[o.op], *g, origin=o.origin, **n)
+                )
         return None
 
     @rule(ANY)
@@ -408,6 +468,16 @@ def floats(make: Maker, chip: Chip, every: bool) -> tuple[Rule, ...]:
         moved = REGISTRY[node.op](*small, *node.inputs[len(parts) :], **node.attrs)
         return ops.cast(moved, dtype="f32")
 
-    return (conv_in_f16, gemm_in_f16, biased_matmul_in_f16, linear_in_f16, matmul_in_f16,
-            residual_in_f16, pair_in_f16, pool_in_f16, function_before_moves_in_f16,
-            function_in_f16, move_in_f16)  # fmt: skip
+    return (
+        conv_in_f16,
+        gemm_in_f16,
+        biased_matmul_in_f16,
+        linear_in_f16,
+        matmul_in_f16,
+        residual_in_f16,
+        pair_in_f16,
+        pool_in_f16,
+        function_before_moves_in_f16,
+        function_in_f16,
+        move_in_f16,
+    )

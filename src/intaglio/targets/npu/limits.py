@@ -11,13 +11,21 @@ from intaglio.targets.chip import Chip, Unit
 from intaglio.targets.npu import kpu, rknpu, sophgo
 
 UNITS = {
-    "npu.conv": "conv", "npu.depthwise": "depthwise", "npu.pool": "pool", "npu.lut": "lut",
-    "npu.eltwise": "eltwise", "npu.resize": "resize", "npu.matmul": "matmul",
-    "npu.concat": "copy", "npu.slice": "copy",
-}  # fmt: skip
+    "npu.conv": "conv",
+    "npu.depthwise": "depthwise",
+    "npu.pool": "pool",
+    "npu.lut": "lut",
+    "npu.eltwise": "eltwise",
+    "npu.resize": "resize",
+    "npu.matmul": "matmul",
+    "npu.concat": "copy",
+    "npu.slice": "copy",
+}
 FAMILIES: dict[str, Callable[[Chip, Node], str | None]] = {
-    "rknpu": rknpu.why_not, "kpu": kpu.why_not, "sophgo": sophgo.why_not,
-}  # fmt: skip
+    "rknpu": rknpu.why_not,
+    "kpu": kpu.why_not,
+    "sophgo": sophgo.why_not,
+}
 KIND = {
     "u8": "i8",
     "f32": "i8",
@@ -38,8 +46,12 @@ def why_not(chip: Chip) -> Callable[[Node], str | None]:
         unit = chip.units.get(name)
         if unit is None:
             return f"{chip.name} has no unit for {name}"
-        return (_types(chip, unit, node) or _sizes(chip, unit, node) or family(chip, node)
-                or _room(chip, node))  # fmt: skip
+        return (
+            _types(chip, unit, node)
+            or _sizes(chip, unit, node)
+            or family(chip, node)
+            or _room(chip, node)
+        )
 
     return reason
 

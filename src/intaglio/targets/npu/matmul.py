@@ -48,8 +48,15 @@ def _matmul(make: Maker, node: Node) -> Value:
     (m, k), c, n = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
     # The rows of `a` are to be columns: its channels are what is summed up.
     left = make.moved(ops.transpose, make.shaped(a, (n, m, k)), perm=(0, 2, 1))
-    made = make(matmul, make.shaped(left, (n, k, m, 1)), make.shaped(b, (n, k, c, 1)), turned=True,
-                a_zero=number(a_zero), b_zero=number(b_zero), factor=float(factor),
-                **end)  # fmt: skip
+    made = make(
+        matmul,
+        make.shaped(left, (n, k, m, 1)),
+        make.shaped(b, (n, k, c, 1)),
+        turned=True,
+        a_zero=number(a_zero),
+        b_zero=number(b_zero),
+        factor=float(factor),
+        **end,
+    )
     rows = make.moved(ops.transpose, make.shaped(made, (n, c, m)), perm=(0, 2, 1))
     return make.shaped(rows, out.shape)

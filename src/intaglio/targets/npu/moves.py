@@ -63,8 +63,10 @@ def _resize(make: Maker, x: Value, node: Node) -> Value:
         factor[axis] = grown // extent if extent and grown % extent == 0 else 0
         repeated = np.arange(grown) // max(factor[axis], 1)
         if not factor[axis] or table.outside.any() or (table.index[:, 0] != repeated).any():
-            raise Refused(f"axis {axis} grows from {extent} to {grown}; units repeat every pixel "
-                          "equally often")  # fmt: skip
+            raise Refused(
+                f"axis {axis} grows from {extent} to {grown}; units repeat every pixel "
+                "equally often"
+            )
     if factor[:2] != [1, 1]:
         raise Refused(f"it grows other axes than those of pixels, by {factor}")
     return make(resize, x, factor=tuple(factor[2:]))
@@ -77,9 +79,20 @@ def _one_to_one(make: Maker, x: Value, w: Array, stride: int = 1) -> Value:
     low, high = (0, 0) if half else dtypes.limits(x.dtype)
     w = w.astype(np.float16) if half else w
     none = constant(np.zeros(many, np.float32 if half else np.int32))
-    return make(conv, x, constant(w), constant(np.ones(many, np.float32)), none,
-                stride=(stride, stride), pad=(0, 0, 0, 0), dilation=(1, 1), x_zero=0, low=low,
-                high=high, dtype=x.dtype)  # fmt: skip
+    return make(
+        conv,
+        x,
+        constant(w),
+        constant(np.ones(many, np.float32)),
+        none,
+        stride=(stride, stride),
+        pad=(0, 0, 0, 0),
+        dilation=(1, 1),
+        x_zero=0,
+        low=low,
+        high=high,
+        dtype=x.dtype,
+    )
 
 
 def reordered(make: Maker, x: Value, order: Array) -> Value:
@@ -123,17 +136,31 @@ def _pad(make: Maker, x: Value, node: Node) -> Value:
     if x.dtype not in BITS8 or x.type.rank != 4:
         raise Refused(f"it pads {x.dtype} of rank {x.type.rank}; units pad images of bytes")
     if a["mode"] != "constant" or any((*a["before"][:2], *a["after"][:2])):
-        raise Refused(f"it pads by mode '{a['mode']}' before {a['before']} and after {a['after']}; "
-                      "units put one number around images")  # fmt: skip
+        raise Refused(
+            f"it pads by mode '{a['mode']}' before {a['before']} and after {a['after']}; "
+            "units put one number around images"
+        )
     low, high = dtypes.limits(x.dtype)
     value, many = a["value"], x.shape[1]
     if value != int(value) or not low <= value <= high:
         raise Refused(f"it pads with {value}, which is no {x.dtype}")
     ones = constant(np.ones((many, 1, 1, 1), np.int8))
     scale, bias = constant(np.ones(many, np.float32)), constant(np.zeros(many, np.int32))
-    return make(depthwise, x, ones, scale, bias, stride=(1, 1), dilation=(1, 1),
-                pad=(*a["before"][2:], *a["after"][2:]), x_zero=int(value), y_zero=int(value),
-                low=low, high=high, dtype=x.dtype)  # fmt: skip
+    return make(
+        depthwise,
+        x,
+        ones,
+        scale,
+        bias,
+        stride=(1, 1),
+        dilation=(1, 1),
+        pad=(*a["before"][2:], *a["after"][2:]),
+        x_zero=int(value),
+        y_zero=int(value),
+        low=low,
+        high=high,
+        dtype=x.dtype,
+    )
 
 
 def moves(make: Maker) -> tuple[Rule, ...]:
@@ -174,5 +201,12 @@ def moves(make: Maker) -> tuple[Rule, ...]:
         """pad with a number -> npu.depthwise that does nothing else"""
         return make.tried(_pad, x, node)
 
-    return (concat_on_npu, slice_on_npu, resize_on_npu, shuffle_on_npu, pick_channels_on_npu,
-            space_to_depth_on_npu, pad_on_npu)  # fmt: skip
+    return (
+        concat_on_npu,
+        slice_on_npu,
+        resize_on_npu,
+        shuffle_on_npu,
+        pick_channels_on_npu,
+        space_to_depth_on_npu,
+        pad_on_npu,
+    )

@@ -36,13 +36,20 @@ def _factor(f: float) -> Value:
     return constant(f, dtype="f32")
 
 
-def _between(numbers: tuple[int, ...], dtype: str, table: Value | None,
-             kinds: tuple[str, ...] = FEATURES) -> str | None:  # fmt: skip
+def _between(
+    numbers: tuple[int, ...], dtype: str, table: Value | None, kinds: tuple[str, ...] = FEATURES
+) -> str | None:
     """The element type in which the numbers before a table are stored."""
     if table is None:
         return dtype
-    return next((k for k in kinds if dtypes.limits(k)[0] <= min(numbers) <= max(numbers)
-                 <= dtypes.limits(k)[1]), None)  # fmt: skip
+    return next(
+        (
+            k
+            for k in kinds
+            if dtypes.limits(k)[0] <= min(numbers) <= max(numbers) <= dtypes.limits(k)[1]
+        ),
+        None,
+    )
 
 
 def _looked_up(y: Value, table: Value, base: int, low: int, high: int) -> Value:
@@ -79,8 +86,16 @@ def _clipped(t: Value, least: float, most: float) -> Value:
     return made
 
 
-def _of_floats(t: Value, dtype: str, y_zero: int, low: int, high: int, least: float, most: float,
-               table: Value | None = None) -> Value:  # fmt: skip
+def _of_floats(
+    t: Value,
+    dtype: str,
+    y_zero: int,
+    low: int,
+    high: int,
+    least: float,
+    most: float,
+    table: Value | None = None,
+) -> Value:
     """What is made of f32."""
     made: Value
     if dtype in (*reals.TYPES, "f32"):
@@ -102,10 +117,24 @@ def _on_curve(x: Value, table: Value) -> Value:
     return made
 
 
-def _real_product(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None,
-                  table: Value | None, groups: int, *, x_zero: int, r_zero: int, r_factor: float,
-                  base: int, stride: Any, pad: Any, dilation: Any,
-                  **end: Any) -> Value:  # fmt: skip
+def _real_product(
+    x: Value,
+    w: Value,
+    scale: Value,
+    bias: Value,
+    residual: Value | None,
+    table: Value | None,
+    groups: int,
+    *,
+    x_zero: int,
+    r_zero: int,
+    r_factor: float,
+    base: int,
+    stride: Any,
+    pad: Any,
+    dilation: Any,
+    **end: Any,
+) -> Value:
     assert w.data is not None
     assert scale.data is not None
     weights = constant(w.data.astype(np.float32) * scale.data.reshape(-1, 1, 1, 1))
@@ -126,15 +155,48 @@ def _scaled(v: Value, factor: float, zero: int = 0) -> Value:
 
 
 # ---- integers ------------------------------------------------------------------------------------
-def _product(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None,
-             table: Value | None, groups: int, *, x_zero: int, y_zero: int, low: int, high: int,
-             r_zero: int, r_factor: float, base: int, least: float, most: float, dtype: str,
-             **window: Any) -> Value | None:  # fmt: skip
+def _product(
+    x: Value,
+    w: Value,
+    scale: Value,
+    bias: Value,
+    residual: Value | None,
+    table: Value | None,
+    groups: int,
+    *,
+    x_zero: int,
+    y_zero: int,
+    low: int,
+    high: int,
+    r_zero: int,
+    r_factor: float,
+    base: int,
+    least: float,
+    most: float,
+    dtype: str,
+    **window: Any,
+) -> Value | None:
     if x.dtype in reals.TYPES:
-        return _real_product(x, w, scale, bias, residual, table, groups, x_zero=x_zero,
-                             r_zero=r_zero, r_factor=r_factor, base=base, y_zero=y_zero, low=low,
-                             high=high, least=least, most=most, dtype=dtype,
-                             **window)  # fmt: skip
+        return _real_product(
+            x,
+            w,
+            scale,
+            bias,
+            residual,
+            table,
+            groups,
+            x_zero=x_zero,
+            r_zero=r_zero,
+            r_factor=r_factor,
+            base=base,
+            y_zero=y_zero,
+            low=low,
+            high=high,
+            least=least,
+            most=most,
+            dtype=dtype,
+            **window,
+        )
     one, zeros = _factor(1.0), constant(np.zeros(w.shape[0], dtypes.numpy_of(w.dtype)))
     given = x, one, _number(x_zero, x.dtype), w, scale, zeros
     of_r = () if residual is None else (_factor(r_factor), _number(r_zero, residual.dtype))
@@ -153,26 +215,54 @@ def _product(x: Value, w: Value, scale: Value, bias: Value, residual: Value | No
     kind = _between((y_zero, low, high), dtype, table)
     if kind is None:
         return None
-    y = ops.qlinear_conv(*given, one, _number(y_zero, kind), bias, residual, *of_r, **window,
-                         groups=groups)  # fmt: skip
+    y = ops.qlinear_conv(
+        *given, one, _number(y_zero, kind), bias, residual, *of_r, **window, groups=groups
+    )
     return _bounded(y, low, high, table, base)
 
 
 @conv.lowers
-def _(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None, table: Value | None,
-      **attrs: Any) -> Value | None:  # fmt: skip
+def _(
+    x: Value,
+    w: Value,
+    scale: Value,
+    bias: Value,
+    residual: Value | None,
+    table: Value | None,
+    **attrs: Any,
+) -> Value | None:
     return _product(x, w, scale, bias, residual, table, 1, **attrs)
 
 
 @depthwise.lowers
-def _(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None, table: Value | None,
-      **attrs: Any) -> Value | None:  # fmt: skip
+def _(
+    x: Value,
+    w: Value,
+    scale: Value,
+    bias: Value,
+    residual: Value | None,
+    table: Value | None,
+    **attrs: Any,
+) -> Value | None:
     return _product(x, w, scale, bias, residual, table, x.shape[1], **attrs)
 
 
 @matmul.lowers
-def _(a: Value, b: Value, *, turned: bool, a_zero: int, b_zero: int, y_zero: int, factor: float,
-      low: int, high: int, least: float, most: float, dtype: str) -> Value:  # fmt: skip
+def _(
+    a: Value,
+    b: Value,
+    *,
+    turned: bool,
+    a_zero: int,
+    b_zero: int,
+    y_zero: int,
+    factor: float,
+    low: int,
+    high: int,
+    least: float,
+    most: float,
+    dtype: str,
+) -> Value:
     left, right = (ops.reshape(v, shape=v.shape[:3]) for v in (b, a))
     left = ops.transpose(left, perm=(0, 2, 1)) if turned else left
     y: Value
@@ -185,21 +275,39 @@ def _(a: Value, b: Value, *, turned: bool, a_zero: int, b_zero: int, y_zero: int
         y = ops.mul(ops.matmul(_real(left), _real(right)), _factor(factor))
         y = _of_floats(y, dtype, y_zero, low, high, least, most)
         return ops.reshape(y, shape=(*y.shape, 1))  # type: ignore[no-any-return]
-    given = (left, _factor(factor), _number(b_zero, b.dtype), right, _factor(1.0),
-             _number(a_zero, a.dtype))  # fmt: skip
+    given = (
+        left,
+        _factor(factor),
+        _number(b_zero, b.dtype),
+        right,
+        _factor(1.0),
+        _number(a_zero, a.dtype),
+    )
     floats = dtype in (*reals.TYPES, "f32")
     end = () if floats else (_factor(1.0), _number(y_zero, dtype))
     y = ops.qlinear_matmul(*given, *end)
-    y = (_of_floats(y, dtype, y_zero, low, high, least, most) if floats
-         else _bounded(y, low, high))  # fmt: skip
+    y = _of_floats(y, dtype, y_zero, low, high, least, most) if floats else _bounded(y, low, high)
     made: Value = ops.reshape(y, shape=(*y.shape, 1))
     return made
 
 
 @pool.lowers
-def _(x: Value, *, kind: str, count_include_pad: bool, x_zero: int, y_zero: int, x_scale: float,
-      y_scale: float, low: int, high: int, least: float, most: float, dtype: str,
-      **window: Any) -> Value | None:  # fmt: skip
+def _(
+    x: Value,
+    *,
+    kind: str,
+    count_include_pad: bool,
+    x_zero: int,
+    y_zero: int,
+    x_scale: float,
+    y_scale: float,
+    low: int,
+    high: int,
+    least: float,
+    most: float,
+    dtype: str,
+    **window: Any,
+) -> Value | None:
     if x.dtype in reals.TYPES:
         pooled = ops.max_pool if kind == "max" else ops.avg_pool
         count: Any = {} if kind == "max" else {"count_include_pad": count_include_pad}
@@ -210,16 +318,33 @@ def _(x: Value, *, kind: str, count_include_pad: bool, x_zero: int, y_zero: int,
         return _bounded(ops.max_pool(x, **window), low, high)
     if dtype not in INTEGERS:
         return None
-    of_x, of_y = (_factor(x_scale), _number(x_zero, x.dtype)), (
-        _factor(y_scale), _number(y_zero, dtype))  # fmt: skip
+    of_x, of_y = (
+        (_factor(x_scale), _number(x_zero, x.dtype)),
+        (_factor(y_scale), _number(y_zero, dtype)),
+    )
     y = ops.qlinear_avg_pool(x, *of_x, *of_y, **window, count_include_pad=count_include_pad)
     return _bounded(y, low, high)
 
 
 @eltwise.lowers
-def _(a: Value, b: Value, table: Value | None, *, kind: str, a_zero: int, b_zero: int, y_zero: int,
-      a_factor: float, b_factor: float, low: int, high: int, base: int, least: float, most: float,
-      dtype: str) -> Value | None:  # fmt: skip
+def _(
+    a: Value,
+    b: Value,
+    table: Value | None,
+    *,
+    kind: str,
+    a_zero: int,
+    b_zero: int,
+    y_zero: int,
+    a_factor: float,
+    b_factor: float,
+    low: int,
+    high: int,
+    base: int,
+    least: float,
+    most: float,
+    dtype: str,
+) -> Value | None:
     if a.dtype in reals.TYPES:
         left, right = _scaled(a, a_factor), _scaled(b, b_factor if kind == "add" else 1.0)
         t = ops.add(left, right) if kind == "add" else ops.mul(left, right)
@@ -228,9 +353,16 @@ def _(a: Value, b: Value, table: Value | None, *, kind: str, a_zero: int, b_zero
     if stored not in INTEGERS:
         return None
     made = ops.qlinear_add if kind == "add" else ops.qlinear_mul
-    y = made(a, _factor(a_factor), _number(a_zero, a.dtype),
-             b, _factor(b_factor if kind == "add" else 1.0), _number(b_zero, b.dtype),
-             _factor(1.0), _number(y_zero, stored))  # fmt: skip
+    y = made(
+        a,
+        _factor(a_factor),
+        _number(a_zero, a.dtype),
+        b,
+        _factor(b_factor if kind == "add" else 1.0),
+        _number(b_zero, b.dtype),
+        _factor(1.0),
+        _number(y_zero, stored),
+    )
     return _bounded(y, low, high, table, base)
 
 
@@ -245,9 +377,14 @@ def _(x: Value, table: Value, *, base: int) -> Value:
 def _(x: Value, *, factor: tuple[int, int]) -> Value:
     shape = tuple(n * f for n, f in zip(x.shape[2:], factor, strict=True))
     made: Value = ops.resize(
-        x, axes=(2, 3), shape=shape, scales=tuple(map(float, factor)), mode="nearest",
-        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
-    )  # fmt: skip
+        x,
+        axes=(2, 3),
+        shape=shape,
+        scales=tuple(map(float, factor)),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     return made
 
 

@@ -58,8 +58,17 @@ def _both(a: Value, a_zero: int, b: Value, b_zero: int) -> None:
         raise BadInput(f"{a.type} and {b.type} are of different kinds")
 
 
-def _ending(dtype: str, y_zero: int, low: int, high: int, table: Value | None, base: int,
-            least: float, most: float, of: str) -> None:  # fmt: skip
+def _ending(
+    dtype: str,
+    y_zero: int,
+    low: int,
+    high: int,
+    table: Value | None,
+    base: int,
+    least: float,
+    most: float,
+    of: str,
+) -> None:
     """Refuse zeros, bounds and tables that do not make `dtype` of images of `of`."""
     if dtype in (*reals.TYPES, "f32"):
         if not least <= most:
@@ -85,8 +94,17 @@ def _ending(dtype: str, y_zero: int, low: int, high: int, table: Value | None, b
     _fits(base, "i16", "the number of the table's first entry")
 
 
-def _rounded(real: Array, y_zero: int, low: int, high: int, dtype: str, table: Array | None,
-             base: int, least: float, most: float) -> Array:  # fmt: skip
+def _rounded(
+    real: Array,
+    y_zero: int,
+    low: int,
+    high: int,
+    dtype: str,
+    table: Array | None,
+    base: int,
+    least: float,
+    most: float,
+) -> Array:
     """What `_ending` lets through."""
     if dtype in (*reals.TYPES, "f32"):
         return reals.ended(real, dtype, least, most, table)
@@ -103,23 +121,45 @@ def _apart(x: Array, zero: int) -> Array:
 
 
 # ---- products ------------------------------------------------------------------------------------
-def _product_type(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None,
-                  table: Value | None, channels: int, *, stride: Ints, pad: Ints, dilation: Ints,
-                  x_zero: int, y_zero: int, r_zero: int, low: int, high: int, base: int,
-                  least: float, most: float, dtype: str) -> Type:  # fmt: skip
+def _product_type(
+    x: Value,
+    w: Value,
+    scale: Value,
+    bias: Value,
+    residual: Value | None,
+    table: Value | None,
+    channels: int,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    x_zero: int,
+    y_zero: int,
+    r_zero: int,
+    low: int,
+    high: int,
+    base: int,
+    least: float,
+    most: float,
+    dtype: str,
+) -> Type:
     _image(x, IMAGES)
     kinds = WEIGHTS[x.dtype]
     if w.type.rank != 4 or w.dtype not in kinds or w.shape[1] != channels:
-        raise BadInput(f"weights {w.type} do not fit {x.type}; {channels} deep "
-                       f"{' or '.join(kinds)} are needed")  # fmt: skip
+        raise BadInput(
+            f"weights {w.type} do not fit {x.type}; {channels} deep {' or '.join(kinds)} are needed"
+        )
     if x.dtype == "i16" and math.prod(w.shape[1:]) > DEEPEST:
-        raise BadInput(f"{math.prod(w.shape[1:])} products of 16 bits are summed up; the sums of "
-                       f"{DEEPEST} are exact")  # fmt: skip
+        raise BadInput(
+            f"{math.prod(w.shape[1:])} products of 16 bits are summed up; the sums of "
+            f"{DEEPEST} are exact"
+        )
     _fits(x_zero, x.dtype, "x_zero")
     many, added = w.shape[:1], "f32" if x.dtype in reals.TYPES else "i32"
     if scale.type != Type("f32", many) or bias.type != Type(added, many):
-        raise BadInput(f"one f32 and one {added} per channel are needed, not {scale.type}, "
-                       f"{bias.type}")  # fmt: skip
+        raise BadInput(
+            f"one f32 and one {added} per channel are needed, not {scale.type}, {bias.type}"
+        )
     check_windows(x, w.shape[2:], stride, pad, dilation)
     counts = window_counts(x.shape[2:], w.shape[2:], stride, pad, dilation)
     made = Type(dtype, (x.shape[0], *many, *counts))
@@ -134,15 +174,32 @@ def _product_type(x: Value, w: Value, scale: Value, bias: Value, residual: Value
     return made
 
 
-def _conv_type(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None,
-               table: Value | None, *, r_factor: float, **attrs: Any) -> Type:  # fmt: skip
+def _conv_type(
+    x: Value,
+    w: Value,
+    scale: Value,
+    bias: Value,
+    residual: Value | None,
+    table: Value | None,
+    *,
+    r_factor: float,
+    **attrs: Any,
+) -> Type:
     channels = x.shape[1] if x.type.rank == 4 else 0
     return _product_type(x, w, scale, bias, residual, table, channels, **attrs)
 
 
-def _depthwise_type(x: Value, w: Value, scale: Value, bias: Value, residual: Value | None,
-                    table: Value | None, *, r_factor: float,
-                    **attrs: Any) -> Type:  # fmt: skip
+def _depthwise_type(
+    x: Value,
+    w: Value,
+    scale: Value,
+    bias: Value,
+    residual: Value | None,
+    table: Value | None,
+    *,
+    r_factor: float,
+    **attrs: Any,
+) -> Type:
     if x.type.rank == 4 and w.shape[:1] != x.shape[1:2]:
         raise BadInput(f"weights {w.type} have not one window for each channel of {x.type}")
     if attrs["dtype"] == "i32":
@@ -154,10 +211,29 @@ def _product_macs(node: Node) -> int:
     return node.outputs[0].type.size * math.prod(node.inputs[1].shape[1:])  # type: ignore[union-attr]
 
 
-def _product(x: Array, w: Array, scale: Array, bias: Array, residual: Array | None,
-             table: Array | None, deep: bool, *, stride: Ints, pad: Ints, dilation: Ints,
-             x_zero: int, y_zero: int, low: int, high: int, r_zero: int, r_factor: float, base: int,
-             least: float, most: float, dtype: str) -> Array:  # fmt: skip
+def _product(
+    x: Array,
+    w: Array,
+    scale: Array,
+    bias: Array,
+    residual: Array | None,
+    table: Array | None,
+    deep: bool,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    x_zero: int,
+    y_zero: int,
+    low: int,
+    high: int,
+    r_zero: int,
+    r_factor: float,
+    base: int,
+    least: float,
+    most: float,
+    dtype: str,
+) -> Array:
     window: dict[str, Any] = {"stride": stride, "pad": pad, "dilation": dilation}
     bias, scale = bias.reshape(-1, 1, 1), scale.reshape(-1, 1, 1)
     if x.dtype == np.float16:
@@ -174,11 +250,28 @@ def _product(x: Array, w: Array, scale: Array, bias: Array, residual: Array | No
 
 
 @op(_conv_type, name="npu.conv", macs=_product_macs)
-def conv(x: Array, w: Array, scale: Array, bias: Array, residual: Array | None = None,
-         table: Array | None = None, *, stride: Ints, pad: Ints, dilation: Ints, x_zero: int,
-         y_zero: int = 0, low: int = 0, high: int = 0, r_zero: int = 0, r_factor: float = 0.0,
-         base: int = 0, least: float = -math.inf, most: float = math.inf,
-         dtype: str) -> Array:  # fmt: skip
+def conv(
+    x: Array,
+    w: Array,
+    scale: Array,
+    bias: Array,
+    residual: Array | None = None,
+    table: Array | None = None,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    x_zero: int,
+    y_zero: int = 0,
+    low: int = 0,
+    high: int = 0,
+    r_zero: int = 0,
+    r_factor: float = 0.0,
+    base: int = 0,
+    least: float = -math.inf,
+    most: float = math.inf,
+    dtype: str,
+) -> Array:
     """t = f32(sum of (x - x_zero) * w + bias) * scale + f32(residual - r_zero) * r_factor
 
     `w` is [OC, IC, KH, KW] of i8, with images of i16 of i8 or i16; scale and bias have one number
@@ -187,28 +280,93 @@ def conv(x: Array, w: Array, scale: Array, bias: Array, residual: Array | None =
 
     Images of f16 have weights of f16, and t = f32(sum of x * w) * scale + bias + the same.
     """
-    return _product(x, w, scale, bias, residual, table, True, stride=stride, pad=pad,
-                    dilation=dilation, x_zero=x_zero, y_zero=y_zero, low=low, high=high,
-                    r_zero=r_zero, r_factor=r_factor, base=base, least=least, most=most,
-                    dtype=dtype)  # fmt: skip
+    return _product(
+        x,
+        w,
+        scale,
+        bias,
+        residual,
+        table,
+        True,
+        stride=stride,
+        pad=pad,
+        dilation=dilation,
+        x_zero=x_zero,
+        y_zero=y_zero,
+        low=low,
+        high=high,
+        r_zero=r_zero,
+        r_factor=r_factor,
+        base=base,
+        least=least,
+        most=most,
+        dtype=dtype,
+    )
 
 
 @op(_depthwise_type, name="npu.depthwise", macs=_product_macs)
-def depthwise(x: Array, w: Array, scale: Array, bias: Array, residual: Array | None = None,
-              table: Array | None = None, *, stride: Ints, pad: Ints, dilation: Ints, x_zero: int,
-              y_zero: int = 0, low: int = 0, high: int = 0, r_zero: int = 0, r_factor: float = 0.0,
-              base: int = 0, least: float = -math.inf, most: float = math.inf,
-              dtype: str) -> Array:  # fmt: skip
+def depthwise(
+    x: Array,
+    w: Array,
+    scale: Array,
+    bias: Array,
+    residual: Array | None = None,
+    table: Array | None = None,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    x_zero: int,
+    y_zero: int = 0,
+    low: int = 0,
+    high: int = 0,
+    r_zero: int = 0,
+    r_factor: float = 0.0,
+    base: int = 0,
+    least: float = -math.inf,
+    most: float = math.inf,
+    dtype: str,
+) -> Array:
     """npu.conv in which each channel has a window of its own: `w` is [C, 1, KH, KW]."""
-    return _product(x, w, scale, bias, residual, table, False, stride=stride, pad=pad,
-                    dilation=dilation, x_zero=x_zero, y_zero=y_zero, low=low, high=high,
-                    r_zero=r_zero, r_factor=r_factor, base=base, least=least, most=most,
-                    dtype=dtype)  # fmt: skip
+    return _product(
+        x,
+        w,
+        scale,
+        bias,
+        residual,
+        table,
+        False,
+        stride=stride,
+        pad=pad,
+        dilation=dilation,
+        x_zero=x_zero,
+        y_zero=y_zero,
+        low=low,
+        high=high,
+        r_zero=r_zero,
+        r_factor=r_factor,
+        base=base,
+        least=least,
+        most=most,
+        dtype=dtype,
+    )
 
 
-def _matmul_type(a: Value, b: Value, *, turned: bool, a_zero: int, b_zero: int, y_zero: int,
-                 factor: float, low: int, high: int, least: float, most: float,
-                 dtype: str) -> Type:  # fmt: skip
+def _matmul_type(
+    a: Value,
+    b: Value,
+    *,
+    turned: bool,
+    a_zero: int,
+    b_zero: int,
+    y_zero: int,
+    factor: float,
+    low: int,
+    high: int,
+    least: float,
+    most: float,
+    dtype: str,
+) -> Type:
     _both(a, a_zero, b, b_zero)
     if "i16" in (a.dtype, b.dtype) and a.shape[1] > DEEPEST:
         raise BadInput(f"{a.shape[1]} products of 16 bits are summed up; {DEEPEST} can be")
@@ -227,9 +385,21 @@ def _matmul_macs(node: Node) -> int:
 
 
 @op(_matmul_type, name="npu.matmul", macs=_matmul_macs)
-def matmul(a: Array, b: Array, *, turned: bool = False, a_zero: int, b_zero: int, y_zero: int = 0,
-           factor: float, low: int = 0, high: int = 0, least: float = -math.inf,
-           most: float = math.inf, dtype: str) -> Array:  # fmt: skip
+def matmul(
+    a: Array,
+    b: Array,
+    *,
+    turned: bool = False,
+    a_zero: int,
+    b_zero: int,
+    y_zero: int = 0,
+    factor: float,
+    low: int = 0,
+    high: int = 0,
+    least: float = -math.inf,
+    most: float = math.inf,
+    dtype: str,
+) -> Array:
     """t = f32(sum over k of (a[k, m] - a_zero) * (b[c, k] - b_zero)) * factor, as [N, C, M, 1]
 
     `a` is [N, K, M, 1], `b` [N, C, K, 1] or, turned, [N, K, C, 1]. Sums are those of npu.conv; with
@@ -251,10 +421,25 @@ def matmul(a: Array, b: Array, *, turned: bool = False, a_zero: int, b_zero: int
 
 
 # ---- pooling -------------------------------------------------------------------------------------
-def _pool_type(x: Value, *, kind: str, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
-               count_include_pad: bool, x_zero: int, y_zero: int, x_scale: float, y_scale: float,
-               low: int, high: int, least: float, most: float,
-               dtype: str) -> Type:  # fmt: skip
+def _pool_type(
+    x: Value,
+    *,
+    kind: str,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    count_include_pad: bool,
+    x_zero: int,
+    y_zero: int,
+    x_scale: float,
+    y_scale: float,
+    low: int,
+    high: int,
+    least: float,
+    most: float,
+    dtype: str,
+) -> Type:
     _image(x, IMAGES)
     if kind not in POOLS:
         raise BadInput(f"pooling is '{kind}'; it is one of {', '.join(POOLS)}")
@@ -268,10 +453,25 @@ def _pool_type(x: Value, *, kind: str, kernel: Ints, stride: Ints, pad: Ints, di
 
 
 @op(_pool_type, name="npu.pool")
-def pool(x: Array, *, kind: str, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints,
-         count_include_pad: bool = False, x_zero: int = 0, y_zero: int = 0, x_scale: float = 1.0,
-         y_scale: float = 1.0, low: int = 0, high: int = 0, least: float = -math.inf,
-         most: float = math.inf, dtype: str) -> Array:  # fmt: skip
+def pool(
+    x: Array,
+    *,
+    kind: str,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    count_include_pad: bool = False,
+    x_zero: int = 0,
+    y_zero: int = 0,
+    x_scale: float = 1.0,
+    y_scale: float = 1.0,
+    low: int = 0,
+    high: int = 0,
+    least: float = -math.inf,
+    most: float = math.inf,
+    dtype: str,
+) -> Array:
     """The largest number of each window, or t = f32(sum of x - x_zero) * (x_scale / (y_scale * n))
 
     n is how many numbers there are, with `count_include_pad` the size of the window. Padding is
@@ -291,9 +491,24 @@ def pool(x: Array, *, kind: str, kernel: Ints, stride: Ints, pad: Ints, dilation
 
 
 # ---- two images ----------------------------------------------------------------------------------
-def _eltwise_type(a: Value, b: Value, table: Value | None, *, kind: str, a_zero: int, b_zero: int,
-                  y_zero: int, a_factor: float, b_factor: float, low: int, high: int, base: int,
-                  least: float, most: float, dtype: str) -> Type:  # fmt: skip
+def _eltwise_type(
+    a: Value,
+    b: Value,
+    table: Value | None,
+    *,
+    kind: str,
+    a_zero: int,
+    b_zero: int,
+    y_zero: int,
+    a_factor: float,
+    b_factor: float,
+    low: int,
+    high: int,
+    base: int,
+    least: float,
+    most: float,
+    dtype: str,
+) -> Type:
     if kind not in ELTWISE:
         raise BadInput(f"images are joined by '{kind}'; it is one of {', '.join(ELTWISE)}")
     _both(a, a_zero, b, b_zero)
@@ -306,10 +521,24 @@ def _eltwise_type(a: Value, b: Value, table: Value | None, *, kind: str, a_zero:
 
 
 @op(_eltwise_type, name="npu.eltwise")
-def eltwise(a: Array, b: Array, table: Array | None = None, *, kind: str, a_zero: int, b_zero: int,
-            y_zero: int = 0, a_factor: float, b_factor: float = 0.0, low: int = 0, high: int = 0,
-            base: int = 0, least: float = -math.inf, most: float = math.inf,
-            dtype: str) -> Array:  # fmt: skip
+def eltwise(
+    a: Array,
+    b: Array,
+    table: Array | None = None,
+    *,
+    kind: str,
+    a_zero: int,
+    b_zero: int,
+    y_zero: int = 0,
+    a_factor: float,
+    b_factor: float = 0.0,
+    low: int = 0,
+    high: int = 0,
+    base: int = 0,
+    least: float = -math.inf,
+    most: float = math.inf,
+    dtype: str,
+) -> Array:
     """ "add": t = f32(a - a_zero) * a_factor + f32(b - b_zero) * b_factor
 
     "mul": t = f32((a - a_zero) * (b - b_zero)) * a_factor. `b` may have extent 1 in C, H and W.

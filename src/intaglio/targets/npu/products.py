@@ -73,8 +73,10 @@ class Product:
 
     def _in_parts(self, make: Maker, chip: Chip, table: Value | None, size: int) -> Value:
         """Some output channels at a time."""
-        made = [self._part(make, self.x, self.w[i : i + size], i)(make, chip, table)
-                for i in range(0, self.w.shape[0], size)]  # fmt: skip
+        made = [
+            self._part(make, self.x, self.w[i : i + size], i)(make, chip, table)
+            for i in range(0, self.w.shape[0], size)
+        ]
         return self._together(make, made)
 
     def _part(self, make: Maker, x: Value, w: Array, first: int) -> Product:
@@ -136,16 +138,20 @@ def _in_bytes(make: Maker, product: Product) -> Product:
             return replace(product, w=w.astype(dtypes.numpy_of(kind)))
     halves = w >> 1, w - (w >> 1)
     if halves[1].max() > 127:
-        raise Refused(f"weights less their zero reach from {w.min()} to {w.max()}: "
-                      "quantise them symmetrically")  # fmt: skip
+        raise Refused(
+            f"weights less their zero reach from {w.min()} to {w.max()}: "
+            "quantise them symmetrically"
+        )
     first, second = (h.astype(np.int8) for h in halves)
     if product.groups == 1:
         return replace(product, x=make(concat, x, x), w=np.concatenate([first, second], 1))
     if a["dilation"][1] == 1:  # every column is there twice, and so is every tap
         wide = np.stack([first, second], 4).reshape(*w.shape[:3], 2 * w.shape[3])
         top, left, bottom, right = a["pad"]
-        window = {"stride": (a["stride"][0], 2 * a["stride"][1]),
-                  "pad": (top, 2 * left, bottom, 2 * right)}  # fmt: skip
+        window = {
+            "stride": (a["stride"][0], 2 * a["stride"][1]),
+            "pad": (top, 2 * left, bottom, 2 * right),
+        }
         return replace(product, x=make(resize, x, factor=(1, 2)), w=wide, attrs={**a, **window})
     twice = np.repeat(np.arange(x.shape[1]), 2)
     beside = np.stack([first, second], 2).reshape(w.shape[0], 2 * w.shape[1], *w.shape[2:])
@@ -171,8 +177,20 @@ def _bias(b: Value | None, many: int) -> Array:
     return data(b).astype(np.int32)
 
 
-Given = tuple[Value, Value, Value, Value, Value, Value, Value | None, Value | None, Value | None,
-              Value | None, Value | None, Value | None]  # fmt: skip
+Given = tuple[
+    Value,
+    Value,
+    Value,
+    Value,
+    Value,
+    Value,
+    Value | None,
+    Value | None,
+    Value | None,
+    Value | None,
+    Value | None,
+    Value | None,
+]
 
 
 def _operands(make: Maker, given: Given, window: dict[str, Any], way: str) -> Product:
@@ -199,8 +217,9 @@ def _operands(make: Maker, given: Given, window: dict[str, Any], way: str) -> Pr
     return _in_bytes(make, Product(seen, weights, scales, bias, r, groups, attrs))
 
 
-def as_seen(make: Maker, x: Value, w: Array, attrs: dict[str, Any],
-            way: str) -> tuple[Value, Array]:  # fmt: skip
+def as_seen(
+    make: Maker, x: Value, w: Array, attrs: dict[str, Any], way: str
+) -> tuple[Value, Array]:
     """Image and weights of a product in one of its ways; changes the window in `attrs` to that."""
     if way == "patches":
         attrs["stride"] = (1, 1)
@@ -263,8 +282,14 @@ def _before_flattening(x: Value) -> Value | None:
 def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
     """The rules by which products become those of `chip`."""
 
-    def computed(make: Maker, given: Given, window: dict[str, Any], shape: tuple[int, ...],
-                 table: Value | None = None, **changes: Any) -> Value:  # fmt: skip
+    def computed(
+        make: Maker,
+        given: Given,
+        window: dict[str, Any],
+        shape: tuple[int, ...],
+        table: Value | None = None,
+        **changes: Any,
+    ) -> Value:
         """The product in the first of the ways in which the chip can do it."""
         why: list[Refused] = []
         for way in ways(given[0], given[3], window):
@@ -277,35 +302,103 @@ def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
                 why.append(e)
         raise why[0]
 
-    def ended(make: Maker, node: Node, product: Node, x: Value, xs: Value, xz: Value, w: Value,
-              ws: Value, wz: Value, ys: Value | None, yz: Value | None, b: Value | None,
-              r: Value | None, rs: Value | None, rz: Value | None, table: Value | None,
-              **changes: Any) -> Value:  # fmt: skip
+    def ended(
+        make: Maker,
+        node: Node,
+        product: Node,
+        x: Value,
+        xs: Value,
+        xz: Value,
+        w: Value,
+        ws: Value,
+        wz: Value,
+        ys: Value | None,
+        yz: Value | None,
+        b: Value | None,
+        r: Value | None,
+        rs: Value | None,
+        rz: Value | None,
+        table: Value | None,
+        **changes: Any,
+    ) -> Value:
         beside = r if ys is None else None  # f32, added to f32: by the CPU, to the same bits
         given = (x, xs, xz, w, ws, wz, ys, yz, b, None if beside is not None else r, rs, rz)
         made = computed(make, given, product.attrs, node.outputs[0].shape, table, **changes)
         return made if beside is None else ops.add(made, beside)
 
     @rule(PRODUCT)
-    def conv_on_npu(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value,
-                    ys: Value | None, yz: Value | None, b: Value | None, r: Value | None,
-                    rs: Value | None, rz: Value | None) -> Any:  # fmt: skip
+    def conv_on_npu(
+        node: Node,
+        x: Value,
+        xs: Value,
+        xz: Value,
+        w: Value,
+        ws: Value,
+        wz: Value,
+        ys: Value | None,
+        yz: Value | None,
+        b: Value | None,
+        r: Value | None,
+        rs: Value | None,
+        rz: Value | None,
+    ) -> Any:
         """qlinear_conv -> npu.conv or npu.depthwise, in groups with slices and a concat"""
         if node.outputs[0].dtype == "i16" and _becomes_bytes(node):
             return None  # goes with its table
         return make.tried(ended, node, node, x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz, table=None)
 
     @rule(P.lookup_wide(PRODUCT @ "product", t))
-    def conv_and_table_on_npu(node: Node, product: Node, x: Value, xs: Value, xz: Value, w: Value,
-                              ws: Value, wz: Value, ys: Value | None, yz: Value | None,
-                              b: Value | None, r: Value | None, rs: Value | None, rz: Value | None,
-                              t: Value) -> Any:  # fmt: skip
+    def conv_and_table_on_npu(
+        node: Node,
+        product: Node,
+        x: Value,
+        xs: Value,
+        xz: Value,
+        w: Value,
+        ws: Value,
+        wz: Value,
+        ys: Value | None,
+        yz: Value | None,
+        b: Value | None,
+        r: Value | None,
+        rs: Value | None,
+        rz: Value | None,
+        t: Value,
+    ) -> Any:
         """qlinear_conv to 16 bits and a table of those -> npu.conv or npu.depthwise"""
-        return make.tried(ended, node, product, x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz,
-                          table=t, base=node.attrs["base"], dtype=t.dtype)  # fmt: skip
+        return make.tried(
+            ended,
+            node,
+            product,
+            x,
+            xs,
+            xz,
+            w,
+            ws,
+            wz,
+            ys,
+            yz,
+            b,
+            r,
+            rs,
+            rz,
+            table=t,
+            base=node.attrs["base"],
+            dtype=t.dtype,
+        )
 
-    def linear(make: Maker, node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value,
-               wz: Value, ys: Value | None, yz: Value | None) -> Value:  # fmt: skip
+    def linear(
+        make: Maker,
+        node: Node,
+        x: Value,
+        xs: Value,
+        xz: Value,
+        w: Value,
+        ws: Value,
+        wz: Value,
+        ys: Value | None,
+        yz: Value | None,
+    ) -> Value:
         if w.type.rank != 2 or x.type.rank < 2 or x.type.dynamic or not x.type.size:
             raise Refused(f"{x.type} times {w.type} is not one product of fixed size")
         k, n = w.shape
@@ -316,8 +409,17 @@ def products(make: Maker, chip: Chip) -> tuple[Rule, ...]:
         return computed(make, given, window, node.outputs[0].shape)
 
     @rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
-    def linear_on_npu(node: Node, x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value,
-                      ys: Value | None, yz: Value | None) -> Any:  # fmt: skip
+    def linear_on_npu(
+        node: Node,
+        x: Value,
+        xs: Value,
+        xz: Value,
+        w: Value,
+        ws: Value,
+        wz: Value,
+        ys: Value | None,
+        yz: Value | None,
+    ) -> Any:
         """qlinear_matmul with constant weights -> npu.conv of 1x1"""
         return make.tried(linear, node, x, xs, xz, w, ws, wz, ys, yz)
 

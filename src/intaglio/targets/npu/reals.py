@@ -62,8 +62,9 @@ def matmul(a: Array, b: Array) -> Array:
     return total
 
 
-def window_sums(x: Array, *, kernel: Ints, stride: Ints, pad: Ints,
-                dilation: Ints) -> tuple[Array, Array]:  # fmt: skip
+def window_sums(
+    x: Array, *, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints
+) -> tuple[Array, Array]:
     """The sum of what each window sees, of integers in 64 bits, and how many numbers it sees."""
     wide = x if x.dtype == np.float32 else x.astype(np.int64)
     tap = _taps(wide, kernel, stride, pad, dilation)

@@ -74,12 +74,4 @@ class _Estimated(Rule):
 
 
 # With limits of the most usual units. Some undo each other: no target takes all.
-REPLACE: list[Rule] = [
-    *LINEAR,
-    *CONVOLUTIONS,
-    *POOLINGS,
-    *UPSAMPLING,
-    *RANKS,
-    *MOVES,
-    *ACTIVATIONS,
-]
+REPLACE: list[Rule] = [*LINEAR, *CONVOLUTIONS, *POOLINGS, *UPSAMPLING, *RANKS, *MOVES, *ACTIVATIONS]

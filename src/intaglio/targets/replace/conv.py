@@ -189,8 +189,15 @@ def stride_as_depth(limit: int = 7) -> Rule:
         blocks = shaped(pad_or_cut(w, (0,) * 4, (0, 0, *rest)), m, c, count[0], s, count[1], s)
         weights = now(shaped(turned(blocks, 0, 1, 3, 5, 2, 4), m, c * s * s, *count))
         deep = ops.space_to_depth(image, blocksize=s, mode="CRD")
-        return ops.conv(deep, weights, b, stride=(1, 1), pad=(0,) * 4, dilation=(1, 1),
-                        groups=node.attrs["groups"])  # fmt: skip
+        return ops.conv(
+            deep,
+            weights,
+            b,
+            stride=(1, 1),
+            pad=(0,) * 4,
+            dilation=(1, 1),
+            groups=node.attrs["groups"],
+        )
 
     return stride_as_depth
 
@@ -250,8 +257,7 @@ def dilation_as_batch(limit: int = 1) -> Rule:
         n, m, *out = node.outputs[0].shape
         part = [-(-o // d) for o, d in zip(out, far, strict=True)]  # results of each image
         inside = [p + k - 1 for p, k in zip(part, kernel, strict=True)]  # what they read
-        after = [i * f - d - p
-                 for i, f, d, p in zip(inside, far, x.shape[2:], pad, strict=False)]  # fmt: skip
+        after = [i * f - d - p for i, f, d, p in zip(inside, far, x.shape[2:], pad, strict=False)]
         image = pad_or_cut(x, (0, 0, *pad[:2]), (0, 0, *after))
         apart = shaped(image, n, x.shape[1], inside[0], far[0], inside[1], far[1])
         many = shaped(turned(apart, 3, 5, 0, 1, 2, 4), far[0] * far[1] * n, x.shape[1], *inside)
@@ -277,8 +283,9 @@ def pad_apart(limit: int = 0, even: bool = False) -> Rule:
             return None
         if node.op == "avg_pool" and not node.attrs["count_include_pad"]:
             return no("the average must not count the border")
-        if node.op == "max_pool" and (x.dtype not in ("f16", "bf16", "f32", "f64")
-                                      or node.attrs["with_indices"]):  # fmt: skip
+        if node.op == "max_pool" and (
+            x.dtype not in ("f16", "bf16", "f32", "f64") or node.attrs["with_indices"]
+        ):
             return no("only a maximum of floats without indices has a border of -inf")
         value = -np.inf if node.op == "max_pool" else 0.0
         image = pad_or_cut(x, (0, 0, *pad[:n]), (0, 0, *pad[n:]), value)
@@ -299,8 +306,9 @@ def batch_norm_as_depthwise_conv(
     factor = data_of(s) / np.sqrt(data_of(v) + node.attrs["epsilon"])
     weights = like(x, factor.reshape(c, 1, *[1] * n))
     shift = like(x, data_of(h) - data_of(m) * factor)
-    return ops.conv(x, weights, shift, stride=(1,) * n, pad=(0,) * 2 * n, dilation=(1,) * n,
-                    groups=c)  # fmt: skip
+    return ops.conv(
+        x, weights, shift, stride=(1,) * n, pad=(0,) * 2 * n, dilation=(1,) * n, groups=c
+    )
 
 
 CONVOLUTIONS: list[Rule] = [

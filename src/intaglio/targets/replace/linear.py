@@ -100,9 +100,4 @@ def linear_for_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
     return shaped(_product(shaped(x, x.shape[0], x.type.size // x.shape[0]), w, b), *out)
 
 
-LINEAR: list[Rule] = [
-    conv_for_linear,
-    conv_for_matmul,
-    linear_for_conv,
-    matmul_for_conv,
-]
+LINEAR: list[Rule] = [conv_for_linear, conv_for_matmul, linear_for_conv, matmul_for_conv]

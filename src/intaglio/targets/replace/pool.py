@@ -76,10 +76,12 @@ def separate_max_pool(least: int = 10) -> Rule:
         rows, columns = kernel
         if rows * columns - (columns * stride[0] + rows) < least:
             return None
-        inner = again(node, x, kernel=(1, columns), stride=(1, stride[1]),
-                      pad=(0, pad[1], 0, pad[3]))  # fmt: skip
-        return again(node, inner, kernel=(rows, 1), stride=(stride[0], 1),
-                     pad=(pad[0], 0, pad[2], 0))  # fmt: skip
+        inner = again(
+            node, x, kernel=(1, columns), stride=(1, stride[1]), pad=(0, pad[1], 0, pad[3])
+        )
+        return again(
+            node, inner, kernel=(rows, 1), stride=(stride[0], 1), pad=(pad[0], 0, pad[2], 0)
+        )
 
     return separate_max_pool
 
@@ -238,8 +240,15 @@ def global_pool_in_steps(limit: int = 8) -> Rule:
         block = tuple(_fitting_block(k, limit) for k in kernel)
         count = tuple(-(-k // f) for k, f in zip(kernel, block, strict=True))
         after = tuple(c * f - k for c, f, k in zip(count, block, kernel, strict=True))
-        inner = again(node, x, kernel=block, stride=block, pad=(0,) * n + after,
-                      dilation=(1,) * n, count_include_pad=True)  # fmt: skip
+        inner = again(
+            node,
+            x,
+            kernel=block,
+            stride=block,
+            pad=(0,) * n + after,
+            dilation=(1,) * n,
+            count_include_pad=True,
+        )
         y = again(node, inner, kernel=count, stride=(1,) * n, dilation=(1,) * n)
         filled = math.prod(count) * math.prod(block) / math.prod(kernel)
         return y if filled == 1 else ops.mul(y, like(x, filled))

@@ -10,15 +10,7 @@ from intaglio import ops
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY, normalize_axis
 from intaglio.rewrite import P, Rule, no
-from intaglio.targets.replace.making import (
-    Ints,
-    again,
-    cut,
-    now,
-    replacement,
-    shaped,
-    turned,
-)
+from intaglio.targets.replace.making import Ints, again, cut, now, replacement, shaped, turned
 
 POOLS = ("max_pool", "avg_pool", "lp_pool")
 WEIGHTED = ("conv", "conv_transpose")
@@ -132,8 +124,7 @@ def _elementwise_labels(node: Node) -> list[Hashable]:
     """By axis: which operands repeat along it; None where nothing has more than one element."""
     rank = node.outputs[0].type.rank
     shapes = [(1,) * (rank - v.type.rank) + v.shape for v in node.inputs if v is not None]
-    return [None if max(ds) == 1 else tuple(d == 1 for d in ds)
-            for ds in zip(*shapes, strict=True)]  # fmt: skip
+    return [None if max(ds) == 1 else tuple(d == 1 for d in ds) for ds in zip(*shapes, strict=True)]
 
 
 def _labels(node: Node, x: Value) -> list[Hashable] | None:
@@ -190,8 +181,20 @@ def _axis_by_axis(node: Node, x: Value, labels: Sequence[Hashable]) -> Value:
 
 
 NOTHING = {"before": 0, "after": 0, "repeats": 1, "start": 0, "step": 1, "stop": 2**62}
-JOINED = ("concat", "softmax", "log_softmax", "slice", "pad", "tile", "expand", "reduce_sum",
-          "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")  # fmt: skip
+JOINED = (
+    "concat",
+    "softmax",
+    "log_softmax",
+    "slice",
+    "pad",
+    "tile",
+    "expand",
+    "reduce_sum",
+    "reduce_mean",
+    "reduce_max",
+    "reduce_min",
+    "reduce_prod",
+)
 ELEMENTWISE = tuple(name for name, o in REGISTRY.items() if o.elementwise)
 
 
@@ -258,10 +261,4 @@ def fewer_batches(rank: int = 4) -> Rule:
     return fewer_batches
 
 
-RANKS: list[Rule] = [
-    line_as_image,
-    image_as_line,
-    volume_as_images,
-    fewer_axes(),
-    fewer_batches(),
-]
+RANKS: list[Rule] = [line_as_image, image_as_line, volume_as_images, fewer_axes(), fewer_batches()]

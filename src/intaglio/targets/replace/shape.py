@@ -162,8 +162,10 @@ def _steps(ranges: list[range]) -> list[int]:
 def _without_steps(x: Value, ranges: list[range]) -> Value:
     """The slices of the other axes."""
     steps = _steps(ranges)
-    whole = [(0, d) if k in steps else (r.start, r.start + len(r))
-             for k, (r, d) in enumerate(zip(ranges, x.shape, strict=True))]  # fmt: skip
+    whole = [
+        (0, d) if k in steps else (r.start, r.start + len(r))
+        for k, (r, d) in enumerate(zip(ranges, x.shape, strict=True))
+    ]
     return cut(x, whole)
 
 
@@ -210,8 +212,9 @@ def strided_slice_as_pool(node: Node, x: Value) -> Any:
     if x.type.rank not in (3, 4, 5) or min(steps) < 2 or min(ranges[k].step for k in steps) < 0:
         return no(f"axes {steps} of {x.type}: only images shrink, forwards")
     n = x.type.rank - 2
-    seen = cut(x, [(r.start, r.stop if k in steps else r.start + len(r))
-                   for k, r in enumerate(ranges)])  # fmt: skip
+    seen = cut(
+        x, [(r.start, r.stop if k in steps else r.start + len(r)) for k, r in enumerate(ranges)]
+    )
     stride = tuple(ranges[k].step if k in steps else 1 for k in range(2, n + 2))
     return ops.max_pool(seen, kernel=(1,) * n, stride=stride, pad=(0,) * 2 * n, dilation=(1,) * n)
 

@@ -49,10 +49,12 @@ def conv_transpose_as_conv(node: Node, x: Value, w: Value, b: Value | None) -> A
         image = _spread(image, 2 + i, step)
     reach = [d * (k - 1) for d, k in zip(a["dilation"], w.shape[2:], strict=True)]
     front = [reach[i] - a["pad"][i] for i in range(n)]
-    back = [reach[i] - a["pad"][n + i] + a["output_pad"][i] - (a["stride"][i] - 1)
-            for i in range(n)]  # fmt: skip
-    image = pad_or_cut(image, (0, 0, *(min(p, 0) for p in front)),
-                       (0, 0, *(min(p, 0) for p in back)))  # fmt: skip
+    back = [
+        reach[i] - a["pad"][n + i] + a["output_pad"][i] - (a["stride"][i] - 1) for i in range(n)
+    ]
+    image = pad_or_cut(
+        image, (0, 0, *(min(p, 0) for p in front)), (0, 0, *(min(p, 0) for p in back))
+    )
     read, made = w.shape[0] // groups, w.shape[1]
     window = range(3, n + 3)
     by_output = turned(shaped(w, groups, read, made, *w.shape[2:]), 0, 2, 1, *window)
@@ -60,8 +62,9 @@ def conv_transpose_as_conv(node: Node, x: Value, w: Value, b: Value | None) -> A
     spans = [(0, groups * made), (0, read), *[(-1, -(2**62))] * n]
     weights = now(cut(flat, spans, (1, 1, *[-1] * n)))
     pad = tuple(max(p, 0) for p in (*front, *back))
-    return ops.conv(image, weights, b, stride=(1,) * n, pad=pad, dilation=a["dilation"],
-                    groups=groups)  # fmt: skip
+    return ops.conv(
+        image, weights, b, stride=(1,) * n, pad=pad, dilation=a["dilation"], groups=groups
+    )
 
 
 def why_no_phases(node: Node, x: Value, w: Value) -> str | None:
@@ -101,8 +104,15 @@ def from_phases(node: Node, x: Value, weights: Value, bias: Value | None) -> Val
     after = [r - d for r, d in zip(rows, x.shape[2:], strict=True)]
     image = pad_or_cut(x, (0,) * 4, (0, 0, *(min(e, 0) for e in after)))
     border = (taps[0] - 1, taps[1] - 1, *(max(e, 0) for e in after))
-    deep = ops.conv(image, weights, bias, stride=(1, 1), pad=border, dilation=(1, 1),
-                    groups=node.attrs["groups"])  # fmt: skip
+    deep = ops.conv(
+        image,
+        weights,
+        bias,
+        stride=(1, 1),
+        pad=border,
+        dilation=(1, 1),
+        groups=node.attrs["groups"],
+    )
     mode = "DCR" if node.attrs["groups"] == 1 else "CRD"
     wide = ops.depth_to_space(deep, blocksize=s, mode=mode)
     spans = [(p, p + o) for p, o in zip(pad, out[2:], strict=False)]
@@ -133,9 +143,15 @@ def conv_transpose_as_resize(node: Node, x: Value, w: Value, b: Value | None) ->
     flat = data_of(w).reshape(w.shape[0], -1)
     if np.any(flat != flat[:, :1]):
         return no("the weights of a channel differ")
-    y = ops.resize(x, axes=tuple(range(2, n + 2)), shape=node.outputs[0].shape[2:],
-                   scales=tuple(float(s) for s in a["stride"]), mode="nearest",
-                   coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    y = ops.resize(
+        x,
+        axes=tuple(range(2, n + 2)),
+        shape=node.outputs[0].shape[2:],
+        scales=tuple(float(s) for s in a["stride"]),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     column = (-1, *[1] * n)
     y = y if np.all(flat == 1) else ops.mul(y, like(x, flat[:, 0].reshape(column)))
     return y if b is None else ops.add(y, now(shaped(b, b.shape[0], *[1] * n)))
@@ -201,8 +217,11 @@ def resize_as_conv_transpose(node: Node, x: Value) -> Any:
     wider = resize_tables([WIDE if i > 1 else x.shape[i] for i in axes], **{**a, "shape": shape})
     for i, table, wide in zip(axes, tables, wider, strict=True):
         if i > 1 and steps[i - 2] > 1:
-            found = _filter(_matrix(table.index, table.weight, x.shape[i]),
-                            _matrix(wide.index, wide.weight, WIDE), steps[i - 2])  # fmt: skip
+            found = _filter(
+                _matrix(table.index, table.weight, x.shape[i]),
+                _matrix(wide.index, wide.weight, WIDE),
+                steps[i - 2],
+            )
             if found is None:
                 return no(f"{a['coordinate_transformation_mode']} is not the same at every pixel")
             filters[i - 2] = found
@@ -211,9 +230,15 @@ def resize_as_conv_transpose(node: Node, x: Value) -> Any:
     window = functools.reduce(np.multiply.outer, [f.taps for f in filters])
     weights = like(x, np.broadcast_to(window, (x.shape[1], 1, *window.shape)))
     pad = (*(f.crop[0] for f in filters), *(f.crop[1] for f in filters))
-    return ops.conv_transpose(image, weights, stride=tuple(f.step for f in filters), pad=pad,
-                              output_pad=(0,) * n, dilation=(1,) * n,
-                              groups=x.shape[1])  # fmt: skip
+    return ops.conv_transpose(
+        image,
+        weights,
+        stride=tuple(f.step for f in filters),
+        pad=pad,
+        output_pad=(0,) * n,
+        dilation=(1,) * n,
+        groups=x.shape[1],
+    )
 
 
 UPSAMPLING: list[Rule] = [
