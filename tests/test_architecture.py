@@ -88,3 +88,16 @@ def test_importing_is_light():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert not loaded & {"onnx", "rich", "click", "intaglio.native", "intaglio.compiler"}
+
+
+def test_only_the_ir_edits_uses():
+    """Graph.set_input, Graph.replace and detach keep `uses` complete; nothing else writes to it."""
+    edit = re.compile(r"\.uses(\[.*\] = |\.(pop|clear|update|setdefault)\(| = )|del .*\.uses\[")
+    files = [p for p in MODULES if p.name != "ir.py"]
+    edits = [
+        f"{p.relative_to(SOURCE)}:{i}: {line.strip()}"
+        for p in files
+        for i, line in enumerate(p.read_text().splitlines(), 1)
+        if edit.search(line)
+    ]
+    assert not edits, "rewire with Graph.set_input instead"

@@ -133,8 +133,7 @@ def test_the_command_line_runs_several_steps(tmp_path, capsys):
 )
 def test_hostile_packages_are_refused(state, words):
     graph = counting()
-    graph.result.inputs.append(ops.reshape(graph.outputs[0], shape=(3, 1)))
-    graph.result.inputs[-1].uses[graph.result] = None
+    graph.set_input(graph.result, len(graph.outputs), ops.reshape(graph.outputs[0], shape=(3, 1)))
     graph.output_names.append("other")
     plan = intaglio.compile(graph).plan
     plan.states.append(state)

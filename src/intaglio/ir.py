@@ -194,8 +194,30 @@ class Graph:
         old.uses.clear()
         release(old.producer)
 
+    @staticmethod
+    def set_input(node: Node, index: int, value: Value | None) -> None:
+        """Make `value` input `index` of `node` and update the uses of the old and the new value.
+
+        This is the only way to rewire one input. Inputs missing before `index` become None. The
+        old value's producer stays connected: `tidy` disconnects nodes that no output needs.
+        """
+        while len(node.inputs) <= index:
+            node.inputs.append(None)
+        old, node.inputs[index] = node.inputs[index], value
+        if old is not None and old not in node.inputs:
+            old.uses.pop(node, None)
+        if value is not None:
+            value.uses[node] = None
+
+    @classmethod
+    def replace_input(cls, node: Node, old: Value, new: Value) -> None:
+        """Let this one node read `new` wherever it reads `old`."""
+        for i, v in enumerate(node.inputs):
+            if v is old:
+                cls.set_input(node, i, new)
+
     def tidy(self) -> None:
-        """Forget the uses by nodes that no output needs."""
+        """Remove nodes that no output needs from the uses of every value."""
         live = [*self.nodes(), self.result]
         for v in self.values():
             v.uses = {}
@@ -260,6 +282,13 @@ class Graph:
         pairs = zip(self.output_names, self.outputs, strict=True)
         lines.append("outputs " + ", ".join(f"{name} = {show(v)}" for name, v in pairs))
         return "\n".join(lines)
+
+
+def detach(node: Node) -> None:
+    """Remove `node` from the uses of its inputs; the producers of those inputs stay connected."""
+    for v in node.inputs:
+        if v is not None:
+            v.uses.pop(node, None)
 
 
 def release(node: Node | None) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from intaglio.interpret import interpret
-from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ir import Graph, Type, Value, constant, detach
 from intaglio.ops import REGISTRY
 from intaglio.rewrite import ANY, P, no, rewrite, rule
 from intaglio.verify import BrokenGraph, verify
@@ -137,6 +137,25 @@ def test_the_origin_follows():
     np.testing.assert_array_equal(got, np.full((2, 3), 1, np.float32))
 
 
+def test_set_input_keeps_uses_complete():
+    a, b = source(), source()
+    node = add(a, a).producer
+    Graph.set_input(node, 0, b)
+    assert list(a.uses) == list(b.uses) == [node]  # `a` is still the second input
+    Graph.set_input(node, 1, b)
+    assert not a.uses
+    assert list(b.uses) == [node]
+    Graph.set_input(node, 3, a)
+    assert node.inputs == [b, b, None, a]
+    Graph.set_input(node, 3, None)
+    assert not a.uses
+    Graph.replace_input(node, b, a)
+    assert node.inputs == [a, a, None, None]
+    assert not b.uses
+    detach(node)
+    assert not a.uses
+
+
 def test_verify_finds_what_is_broken():
     a = source()
     g = graph_of(relu(neg(a)), inputs=[a])
@@ -148,8 +167,7 @@ def test_verify_finds_what_is_broken():
 
     g = graph_of(relu(neg(a)), inputs=[a])
     first, last = g.nodes()
-    first.inputs = [last.outputs[0]]
-    last.outputs[0].uses[first] = None
+    g.set_input(first, 0, last.outputs[0])
     with pytest.raises(BrokenGraph, match="reads its own result"):
         verify(g)
 

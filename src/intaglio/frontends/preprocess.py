@@ -322,8 +322,4 @@ def _turn_outputs(graph: Graph, wanted: str, axis: int | None) -> None:
             else _permutation("output_layout", words, v, None)
         )
         if perm is not None:
-            made = ops.transpose(v, perm=perm)
-            graph.result.inputs[i] = made
-            made.uses[graph.result] = None
-            if v not in graph.result.inputs:
-                v.uses.pop(graph.result, None)
+            graph.set_input(graph.result, i, ops.transpose(v, perm=perm))

@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio import heap
 from intaglio.errors import IntaglioError
-from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.ir import Array, Graph, Node, Value, constant, detach
 from intaglio.ops.registry import REGISTRY, evaluate_node
 from intaglio.rewrite import ANY, P, no, rule
 
@@ -75,8 +75,7 @@ def inline(body: Graph, arguments: list[Value | None]) -> list[Value]:
         if outer is not None:
             copied.replace(inner, outer)
     outputs = list(copied.outputs)
-    for v in outputs:
-        v.uses.pop(copied.result, None)
+    detach(copied.result)
     return outputs
 
 

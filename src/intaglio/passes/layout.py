@@ -232,10 +232,8 @@ class _Layouts:
                 w.name, new[v] = self.name(v), w
         result = self.graph.result
         outputs = [operand(result, i) for i in range(len(result.inputs))]
-        result.inputs = list(outputs)
-        for out in outputs:
-            if out is not None:
-                out.uses[result] = None
+        for i, out in enumerate(outputs):
+            self.graph.set_input(result, i, out)
         self.graph.tidy()
 
     def name(self, v: Value) -> str:

@@ -77,8 +77,7 @@ def _copy_operand(node: Node, k: int) -> None:
     assert v is not None
     rank = v.type.rank
     copied = ops.slice_(v, start=(0,) * rank, stop=(2**62,) * rank, step=(1,) * rank)
-    node.inputs[k] = copied
-    copied.uses[node] = None
+    Graph.set_input(node, k, copied)
 
 
 # ---- places --------------------------------------------------------------------------------------

@@ -95,9 +95,7 @@ def _rescale(graph: Graph, concat: Node, factors: list[float]) -> None:
         turned = (n.op == "gemm" and not n.attrs["trans_b"]) or n.op == "matmul"
         shape = (-1, 1) if turned else (1, -1, *[1] * (w.type.rank - 2))
         less = constant(w.data / each.reshape(shape), f"{w.name}_apart")
-        n.inputs[1] = less
-        w.uses.pop(n, None)
-        less.uses[n] = None
+        graph.set_input(n, 1, less)
     name = concat.outputs[0].name
     graph.replace(concat.outputs[0], whole)
     whole.name = name

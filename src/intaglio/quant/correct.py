@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from intaglio.ir import Array, Node, Value, constant
+from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.quant import columns
 
 PIECE = 1 << 16  # differences at a time: they stay in the cache
@@ -80,10 +80,4 @@ def shift_bias(node: Node, by: Array) -> bool:
 
 def put_bias(holder: Node, at: int, new: Value) -> None:
     """Make a value the bias that `bias_of` found the place of."""
-    while len(holder.inputs) <= at:
-        holder.inputs.append(None)
-    old = holder.inputs[at]
-    holder.inputs[at] = new
-    if old is not None and old not in holder.inputs:
-        old.uses.pop(holder, None)
-    new.uses[holder] = None
+    Graph.set_input(holder, at, new)

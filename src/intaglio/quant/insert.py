@@ -34,7 +34,7 @@ def insert(
             assert w is not None
             made = _real(constant(integers, f"{w.name}_stored"), scheme)
             made.name = w.name
-            _read(node, w, made)
+            graph.set_input(node, 1, made)
     for v, scheme in schemes.items():
         readers = list(v.uses)
         if v.producer not in placement.nodes:
@@ -47,7 +47,7 @@ def insert(
             made.name, v.name = v.name, f"{v.name}_exact"
         stored.name = f"{made.name}_stored"
         for n in readers:
-            _read(n, v, made)
+            Graph.replace_input(n, v, made)
 
 
 def round_halves(placement: Placement) -> None:
@@ -69,13 +69,7 @@ def round_halves(placement: Placement) -> None:
             (x, ops.cast(x, dtype=dtype)),
             (w, constant(stored, f"{w.name}_stored")),
         ):
-            _read(node, old, ops.cast(small, dtype="f32"))
-
-
-def _read(node: Node, old: Value, new: Value) -> None:
-    node.inputs = [new if v is old else v for v in node.inputs]
-    old.uses.pop(node, None)
-    new.uses[node] = None
+            Graph.replace_input(node, old, ops.cast(small, dtype="f32"))
 
 
 def _parameters(scheme: TensorScheme) -> tuple[Value, Value]:

@@ -103,10 +103,7 @@ def _set(node: Node, at: int, data: Array) -> None:
     old, new = node.inputs[at], constant(data.astype(np.float32))
     assert old is not None
     new.name = old.name if len(old.uses) == 1 else f"{old.name}_of_{node.outputs[0].name}"
-    node.inputs[at] = new
-    if old not in node.inputs:
-        old.uses.pop(node, None)
-    new.uses[node] = None
+    Graph.set_input(node, at, new)
 
 
 def factors_of(activations: Array, weights: Array, alpha: float) -> Array:

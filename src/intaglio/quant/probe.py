@@ -18,7 +18,7 @@ import numpy as np
 import intaglio
 from intaglio import dtypes
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Graph, Value
+from intaglio.ir import Array, Graph, Value, detach
 from intaglio.ops.shape import transpose
 from intaglio.session import Session
 
@@ -203,8 +203,7 @@ def _with_outputs(graph: Graph, tensors: Sequence[Value], turned: set[Value]) ->
     try:
         copy = whole.copy()
     finally:
-        for v in tensors:
-            v.uses.pop(whole.result, None)
+        detach(whole.result)
     outputs = [
         transpose(w, perm=(0, 2, 3, 1)) if v in turned else w
         for v, w in zip(tensors, copy.outputs, strict=True)

@@ -246,11 +246,7 @@ def _stored(graph: Graph, weights: Mapping[str, Stored]) -> Graph:
     for name, (w, shift) in weights.items():
         node = by_name[name].producer
         assert node is not None
-        old, new = node.inputs[1], constant(w)
-        assert old is not None
-        node.inputs[1] = new
-        old.uses.pop(node, None)
-        new.uses[node] = None
+        graph.set_input(node, 1, constant(w))
         if shift is not None:
             shift_bias(node, shift)
     return graph
@@ -295,9 +291,7 @@ def _with_roundings(
         more += [step, low, high]
         made: Value = chain(mine, step, low, high, **ROUND)
         for n in readers:
-            n.inputs = [made if x is mine else x for x in n.inputs]
-            mine.uses.pop(n, None)
-            made.uses[n] = None
+            Graph.replace_input(n, mine, made)
     return Graph([*copy.inputs, *more], copy.outputs, copy.output_names, graph.name)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from intaglio.ir import Array, Graph, Node, Type, Value
+from intaglio.ir import Array, Graph, Node, Type, Value, detach
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
 EAGER_LIMIT = 1 << 20  # bytes of a result that is computed at once
@@ -80,6 +80,4 @@ def _compute(node: Node) -> None:
     for v, a in zip(node.outputs, arrays, strict=True):
         # an extent that depends on data is known now
         v.type, v.data, v.producer = Type(v.dtype, a.shape, v.type.quant), a, None
-    for x in node.inputs:
-        if x is not None:
-            x.uses.pop(node, None)
+    detach(node)

@@ -19,8 +19,8 @@ from intaglio.frontends.tensorflow.node import (
     Variable,
     find_importer,
 )
+from intaglio.ir import Graph, Value, constant
 from intaglio.ir import Node as Made
-from intaglio.ir import Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
 MOST = 1 << 17  # nodes, functions inlined
@@ -329,8 +329,7 @@ def folded(v: Value, origin: str, known: dict[Made, list[Value]]) -> Value:
     known[node] = node.outputs
     for i, x in enumerate(node.inputs):
         if x is not None and (better := folded(x, origin, known)) is not x:
-            node.inputs[i] = better
-            better.uses[node] = None
+            Graph.set_input(node, i, better)
     if all(x is None or x.data is not None for x in node.inputs) and _worth_folding(node):
         arrays = [None if x is None else x.data for x in node.inputs]
         known[node] = [

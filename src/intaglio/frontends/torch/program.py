@@ -23,7 +23,7 @@ from intaglio.frontends.torch.importer import (
 )
 from intaglio.frontends.torch.tensors import Complex, Quantized
 from intaglio.frontends.torch.views import VIEWS, looks_at
-from intaglio.ir import Node, Value, constant
+from intaglio.ir import Graph, Node, Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
 FOLD = 1 << 24  # elements of the largest constant that is computed while a model is read
@@ -262,10 +262,7 @@ class Program:
         """Let a node read the constants that its inputs came to."""
         for i, (old, new) in enumerate(zip(node.inputs, inputs, strict=True)):
             if old is not new and old is not None and new is not None:
-                node.inputs[i] = new
-                new.uses[node] = None
-                if old not in node.inputs:
-                    old.uses.pop(node, None)
+                Graph.set_input(node, i, new)
 
     def _foldable(self, node: Node, inputs: list[Value | None]) -> bool:
         if node.op == "dequantize_linear" or not inputs:  # weights stay as stored
