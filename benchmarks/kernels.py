@@ -19,8 +19,8 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.targets.cpu import LEVELS
 from intaglio.targets.cpu import ops as cpu_ops
 from intaglio.targets.cpu.ops import PANEL
-from intaglio.targets.cpu.winograd import choose
-from intaglio.targets.cpu.winograd_ops import POINTS, winograd_weights
+from intaglio.targets.cpu.winograd import POINTS, winograd_weights
+from intaglio.targets.cpu.winograd_choice import choose
 
 LANES = {"scalar": 4, "avx2": 8, "avx512": 16}
 # (height, width, channels in, channels out, kernel, stride), as often as the network has them

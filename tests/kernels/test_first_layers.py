@@ -10,7 +10,7 @@ from tests.check import check
 from tests.kernels.test_int8 import image, per_channel, ranges
 
 from intaglio.targets.cpu import int8 as cpu_int8
-from intaglio.targets.cpu.lines import lines_of
+from intaglio.targets.cpu.piecewise_tables import lines_of
 
 WINDOWS = [(3, 3, 1), (3, 3, 2), (3, 5, 1), (1, 5, 1), (1, 5, 2), (1, 5, 3), (3, 3, 4)]
 

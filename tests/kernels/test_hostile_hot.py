@@ -23,7 +23,7 @@ from intaglio import dtypes, native
 from intaglio.errors import BadInput
 from intaglio.native import CTensor
 from intaglio.targets.cpu import int8 as cpu_int8
-from intaglio.targets.cpu.weave import weave_of
+from intaglio.targets.cpu.depthwise_packing import weave_of
 
 EXTREMES = [2**63 - 1, -(2**63), 2**62, 2**40, 2**31, 2**23, -1, 0, 1, 2, 3, 4, 5, 7, 16, 17, 33]
 SECONDS = 3.0

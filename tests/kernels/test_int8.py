@@ -14,7 +14,7 @@ from intaglio import native, ops
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.targets.cpu import int8 as cpu_int8
-from intaglio.targets.cpu.weave import weave_of
+from intaglio.targets.cpu.depthwise_packing import weave_of
 
 RNG = np.random.default_rng(8)
 RANGES: list[dict[str, Any]] = [

@@ -14,7 +14,7 @@ import numpy as np
 
 from intaglio import native
 from intaglio.targets.cpu import int8, qwinograd
-from intaglio.targets.cpu.weave import weave_of
+from intaglio.targets.cpu.depthwise_packing import weave_of
 
 PAGE = mmap.PAGESIZE
 WINDOWS = [

@@ -17,7 +17,7 @@ from intaglio.ir import Graph, Node, Type, Value, constant
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets import cpu
 from intaglio.targets.cpu import int8, qwinograd
-from intaglio.targets.cpu.qways import convolution
+from intaglio.targets.cpu.qconv_choice import convolution
 
 RNG = np.random.default_rng(5)
 DTYPES = [np.uint8, np.int8]

@@ -12,7 +12,7 @@ from intaglio import native
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import constant
 from intaglio.targets.cpu.ops import PANEL, pack
-from intaglio.targets.cpu.separable_ops import ONE, separable
+from intaglio.targets.cpu.separable import ONE, separable
 
 rng = np.random.default_rng(12)
 

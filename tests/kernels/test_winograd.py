@@ -12,11 +12,11 @@ from intaglio import native, ops
 from intaglio.errors import BadInput, RunError
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, constant
-from intaglio.targets.cpu import winograd_ops
+from intaglio.targets.cpu import winograd as cpu_winograd
 from intaglio.targets.cpu.ops import _unpack
 
 rng = np.random.default_rng(11)
-TILES = tuple(winograd_ops.POINTS)
+TILES = tuple(cpu_winograd.POINTS)
 TOLERANCE = {2: 2e-5, 4: 1e-4, 6: 4e-4}  # of numbers around 1, which are sums of larger ones
 
 
@@ -29,7 +29,7 @@ def taps(deep: int, channels: int) -> np.ndarray:
 
 
 def packed(w: np.ndarray, tile: int) -> np.ndarray:
-    made = winograd_ops.winograd_weights(constant(w), tile)
+    made = cpu_winograd.winograd_weights(constant(w), tile)
     return interpret(Graph([], [made], ["w"]), {})["w"]
 
 
@@ -44,8 +44,8 @@ def plain(x: np.ndarray, w: np.ndarray, pad: tuple[int, ...]) -> np.ndarray:
 def test_the_library_makes_the_bytes_that_numpy_makes(tile, shape):
     w = np.random.default_rng(3).standard_normal((*shape, 3, 3)).astype(np.float32)
     made = packed(w, tile)
-    assert made.tobytes() == winograd_ops.at_points(w, tile).tobytes()
-    g = winograd_ops.matrices(tile)[1]
+    assert made.tobytes() == cpu_winograd.at_points(w, tile).tobytes()
+    g = cpu_winograd.matrices(tile)[1]
     exact = np.einsum("pi,mcij,qj->pqcm", g, w.astype(np.float64), g).reshape(
         len(g) ** 2, *shape[::-1]
     )
@@ -181,4 +181,4 @@ def test_the_op_refuses_with_words() -> None:
     x, w = constant(floats(1, 5, 5, 4)), constant(packed(taps(4, 8), 4))
     for words, change in {"tiles of 2, 4 and 6": {"tile": 5}, "packed": {"channels": 40}}.items():
         with pytest.raises(BadInput, match=words):
-            winograd_ops.winograd(x, w, **{**GOOD, **change})
+            cpu_winograd.winograd(x, w, **{**GOOD, **change})

@@ -9,7 +9,7 @@ from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.targets.cpu.f16 import F16
 from intaglio.targets.cpu.qlinear import LINES_INT8
-from intaglio.targets.cpu.winograd import conv_in_tiles_or_bf16
+from intaglio.targets.cpu.winograd_choice import conv_in_tiles_or_bf16
 from intaglio.targets.replace import REPLACE
 
 CPU = targets.find("cpu", "scalar")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.passes.prunable import Net
+from tests.passes.random_prunable import Net
 
 import intaglio
 from intaglio import ops, passes

@@ -15,8 +15,8 @@ from intaglio.interpret import interpret
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.rewrite import rewrite
 from intaglio.targets import cpu
-from intaglio.targets.cpu import lower, winograd, winograd_ops
-from intaglio.targets.cpu.winograd_ops import winograd_weights
+from intaglio.targets.cpu import lower, winograd, winograd_choice
+from intaglio.targets.cpu.winograd import winograd_weights
 
 rng = np.random.default_rng(4)
 
@@ -232,7 +232,7 @@ def test_small_floats_in_tiles(dtype: str) -> None:
 def test_the_epilogue_of_a_convolution_in_tiles() -> None:
     def build(x: Value, bias: Value, y: Value) -> Value:
         w = winograd_weights(constant(floats(20, 8, 3, 3)), 4)
-        made = winograd_ops.winograd(x, w, tile=4, channels=20, pad=(1, 1, 1, 1))
+        made = winograd.winograd(x, w, tile=4, channels=20, pad=(1, 1, 1, 1))
         return ops.relu(ops.add(ops.add(made, bias), y))
 
     left = lowered(build, (1, 9, 9, 8), (20,), (1, 9, 9, 20))
@@ -266,4 +266,4 @@ def test_transposed_convolutions_are_shuffles_only_where_panels_would_be_empty(
     ],
 )
 def test_the_choice_of_a_tile(image: tuple[int, ...], channels: int, tile: int) -> None:
-    assert winograd.choose(image, channels) == tile
+    assert winograd_choice.choose(image, channels) == tile

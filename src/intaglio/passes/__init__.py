@@ -15,19 +15,19 @@ from typing import Any
 import intaglio.targets.cpu  # noqa: F401  # whose ops every graph may hold
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Node
+from intaglio.passes.batch_slicing import in_slices_of
 from intaglio.passes.canonical import CANONICAL
-from intaglio.passes.duplicates import merge_duplicates
+from intaglio.passes.code_motion import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
+from intaglio.passes.common_subexpressions import merge_duplicates
 from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
 from intaglio.passes.integer import INTEGER, TO_FLOATS, WORDS
 from intaglio.passes.layout import choose_layout, fewer_transposes
 from intaglio.passes.legalize import refuse, steps
-from intaglio.passes.linear import LINEAR
-from intaglio.passes.move import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
+from intaglio.passes.merge_linear import LINEAR
 from intaglio.passes.prune import prune_channels
 from intaglio.passes.recognize import RECOGNIZE
 from intaglio.passes.recognize.shuffles import SHUFFLES
-from intaglio.passes.slices import in_slices_of
 from intaglio.rewrite import No, Pick, Rule, Trace, as_estimated, rewrite
 from intaglio.targets import Target
 from intaglio.targets.cost import USUAL, Cost

@@ -13,7 +13,7 @@ import numpy as np
 
 from intaglio import dtypes, heap, ops
 from intaglio.ir import Array, Node, Value, constant
-from intaglio.passes.canonical.nothing import interval
+from intaglio.passes.canonical.identities import interval
 from intaglio.rewrite import P, no, rule
 
 x, y, W, B, S, c, d = P["x y W! B? S! c! d!"]

@@ -1,10 +1,11 @@
-"""Choose for every node that can the order of axes in which it computes, so that few bytes move.
+"""Choose the memory layout of every tensor so that transposes move as few bytes as possible.
 
-Lowering leaves transposes around the ops that want another layout. Here a transpose is no node
-but a property of an edge: each flexible node gets a permutation (permute.py says how it computes
-then), a value costs its bytes once for each other order in which it is read, and sweeps forth and
-back over the nodes lower the sum, from several starts: nothing moved, transposes pushed down to the
-outputs, or pulled up to the inputs. Then the graph is built anew with the transposes that are left.
+Lowering leaves transposes around ops that need another layout. This pass treats a transpose as a
+property of an edge: every op that can compute in another axis order gets a permutation (see
+permuted_ops.py). A value costs its size in bytes once for every further axis order in which it is
+read. Sweeps over the nodes, forwards and backwards, lower the total cost from three starting
+points: nothing moved, transposes pushed down to the outputs, or pulled up to the inputs. Then the
+graph is rebuilt with the remaining transposes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.ir import Graph, Node, Type, Value, constant
-from intaglio.passes.permute import (
+from intaglio.passes.permuted_ops import (
     Perm,
     Permuted,
     before_reshape,

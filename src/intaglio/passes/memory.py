@@ -11,9 +11,9 @@ import numpy as np
 from intaglio import ops
 from intaglio.ir import Graph, Node, Value
 from intaglio.ops.registry import REGISTRY
-from intaglio.passes.lifetime import lifetimes
+from intaglio.passes.aliasing import Region, Sharing, share
+from intaglio.passes.liveness import lifetimes
 from intaglio.passes.schedule import Order, schedule
-from intaglio.passes.share import Region, Sharing, share
 from intaglio.plan import Plan, State, Step, Tensor
 
 ALIGN = 64  # bytes; a cache line, and the widest vector

@@ -10,7 +10,7 @@ from tests.passes.cases.build import IMAGE, VECTOR, case, conv, deconv, f32, num
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
 from intaglio.targets.cpu import ops as cpu_ops
-from intaglio.targets.cpu.deal import deal
+from intaglio.targets.cpu.channel_shuffle import deal
 from intaglio.targets.cpu.ops import PANEL
 from intaglio.targets.cpu.recurrent import gru_steps, lstm_steps
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from intaglio.passes.canonical.nothing import NOTHING
-from intaglio.passes.canonical.numbers import NUMBERS
-from intaglio.passes.canonical.shapes import SHAPES
+from intaglio.passes.canonical.arithmetic import NUMBERS
+from intaglio.passes.canonical.data_movement import SHAPES
+from intaglio.passes.canonical.identities import NOTHING
 
 CANONICAL = [*NOTHING, *SHAPES, *NUMBERS]

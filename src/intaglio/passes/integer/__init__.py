@@ -5,12 +5,12 @@ The float detour rounds differently on every machine; the integer op has one exa
 
 from __future__ import annotations
 
-from intaglio.passes.integer.affine import AFFINE
+from intaglio.passes.integer.batch_norm import AFFINE
+from intaglio.passes.integer.data_movement import MOVES
 from intaglio.passes.integer.elementwise import PAIRS
-from intaglio.passes.integer.moves import MOVES
-from intaglio.passes.integer.products import PRODUCTS, SUMS
-from intaglio.passes.integer.tables import TABLES, table_of_floats
-from intaglio.passes.integer.words import WORDS
+from intaglio.passes.integer.int16 import WORDS
+from intaglio.passes.integer.linear import PRODUCTS, SUMS
+from intaglio.passes.integer.lookup_tables import TABLES, table_of_floats
 
 INTEGER = [*AFFINE, *MOVES, *TABLES, *PRODUCTS, *PAIRS]
 TO_FLOATS = [*SUMS, table_of_floats]

@@ -11,7 +11,7 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops.quantized import RESIZE_UNIT, power_table
 from intaglio.ops.registry import Op
 from intaglio.ops.resize import resize_tables
-from intaglio.passes.integer.quantized import (
+from intaglio.passes.integer.operands import (
     BITS8,
     parameters,
     r,

@@ -16,9 +16,9 @@ from intaglio import ops
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.ops.work import Work, work
 from intaglio.passes.prune.analysis import Analysis
-from intaglio.passes.prune.flow import Cuts, Elementwise, Flow, Kept
-from intaglio.passes.prune.products import Product
-from intaglio.passes.prune.sources import any_dead
+from intaglio.passes.prune.channel_flow import Cuts, Elementwise, Flow, Kept
+from intaglio.passes.prune.channel_mixing import Product
+from intaglio.passes.prune.prefilter import any_dead
 from intaglio.rewrite import ANY, Rule, Trace, no
 
 ROUNDS = 8  # what goes in one round can leave more to go in the next

@@ -9,22 +9,22 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.ops.registry import REGISTRY
-from intaglio.passes.prune import moves, products
-from intaglio.passes.prune.apart import TABLE, apart
-from intaglio.passes.prune.flow import Axes, Elementwise, Flow, Known, Link, Mask, name_of
+from intaglio.passes.prune import channel_mixing, data_movement
+from intaglio.passes.prune.channel_flow import Axes, Elementwise, Flow, Known, Link, Mask, name_of
+from intaglio.passes.prune.channelwise import TABLE, channelwise
 
 _FLOWS: dict[str, Callable[[Node, Axes], Flow]] = {
-    **dict.fromkeys(TABLE, apart),
-    **dict.fromkeys(products.CONVOLUTIONS, products.convolution),
-    **dict.fromkeys(("matmul", "gemm"), products.matrix),
-    **dict.fromkeys(products.SUMS, products.reduction),
-    **dict.fromkeys(("depth_to_space", "space_to_depth"), moves.blocks),
-    "channel_shuffle": moves.shuffle,
-    "concat": moves.concat,
-    "slice": moves.slice_,
-    "gather": moves.gather,
-    "reshape": moves.reshape,
-    "pad": moves.pad,
+    **dict.fromkeys(TABLE, channelwise),
+    **dict.fromkeys(channel_mixing.CONVOLUTIONS, channel_mixing.convolution),
+    **dict.fromkeys(("matmul", "gemm"), channel_mixing.matrix),
+    **dict.fromkeys(channel_mixing.SUMS, channel_mixing.reduction),
+    **dict.fromkeys(("depth_to_space", "space_to_depth"), data_movement.blocks),
+    "channel_shuffle": data_movement.shuffle,
+    "concat": data_movement.concat,
+    "slice": data_movement.slice_,
+    "gather": data_movement.gather,
+    "reshape": data_movement.reshape,
+    "pad": data_movement.pad,
 }
 
 

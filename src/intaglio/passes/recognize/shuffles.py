@@ -11,7 +11,7 @@ import numpy as np
 from intaglio import ops
 from intaglio.ir import Node, Value, constant
 from intaglio.ops.shape import depth_to_space_steps, space_to_depth_steps
-from intaglio.passes.canonical.pieces import ranges
+from intaglio.passes.canonical.slice_ranges import ranges
 from intaglio.rewrite import P, rule
 
 x, i, W = P["x i! W!"]

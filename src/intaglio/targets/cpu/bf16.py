@@ -1,9 +1,10 @@
-"""bf16 on CPUs with AVX512-BF16: products read half the bytes and work on pairs.
+"""bf16 on CPUs with AVX512-BF16: a multiplication reads half the bytes and works on pairs.
 
-A product with constant weights computes in bf16 between two casts (sums and biases stay f32); what
-becomes of these, narrow.py says. Two things stay f32: what a depthwise convolution reads (half
-of all roundings, in networks of such pairs), and the first depthwise convolution with the product
-behind it (few channels carry the whole image there, and all that follows amplifies their errors).
+A product with constant weights computes in bf16 between two casts; its sums and biases stay f32.
+The rules of half_precision.py then move and cancel these casts. Two tensors stay f32: the input of
+a depthwise convolution (it causes half of all rounding error in depthwise-separable networks), and
+the first depthwise convolution with the product behind it (a few channels carry the whole image
+there, and every later layer amplifies their errors).
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from intaglio.ir import Node, Value, constant
 from intaglio.ops import cast
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import P, Rule, no, rule
-from intaglio.targets.cpu.narrow import LAYER_BF16, MIXED, MOVING, in_16_bits
+from intaglio.targets.cpu.bf16_rounding import balanced
+from intaglio.targets.cpu.half_precision import LAYER_BF16, MIXED, MOVING, in_16_bits
 from intaglio.targets.cpu.ops import in_pairs
-from intaglio.targets.cpu.rounding import balanced
 
 x, w, bias, residual, slope = P["x w! bias? residual? slope?"]
 PRODUCTS = (*MIXED, "cpu.winograd")

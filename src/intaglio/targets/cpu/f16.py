@@ -14,7 +14,7 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import cast
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.narrow import MOVING, in_16_bits
+from intaglio.targets.cpu.half_precision import MOVING, in_16_bits
 
 x, w, bias, residual, slope = P["x w! bias? residual? slope?"]
 LARGEST = float(np.finfo(np.float16).max)

@@ -20,10 +20,10 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.quantized import ENTRIES as ENTRIES
 from intaglio.ops.registry import op
-from intaglio.targets.cpu.lines import PIECES, table_of
+from intaglio.targets.cpu.depthwise_packing import FOUR as FOUR
+from intaglio.targets.cpu.depthwise_packing import weave_of, why_not_woven
 from intaglio.targets.cpu.ops import PANEL, Ints
-from intaglio.targets.cpu.weave import FOUR as FOUR
-from intaglio.targets.cpu.weave import weave_of, why_not_woven
+from intaglio.targets.cpu.piecewise_tables import PIECES, table_of
 
 LINE = 64  # bytes of a line of the window up to which a whole window may make one run
 RUNS = ("tap", "line", "window")  # what makes one run of bytes in a packed matrix
@@ -354,8 +354,8 @@ def qconv(
     """Convolution of bytes [n, .., c]; `w` is packed in runs of a tap, a line or the window.
 
     `residual` is added before rounding: f32(residual - r_zero) * r_scale, or as it is to f32;
-    with a `table`, `table[clamp(.., lo, hi) - lo]`, or on lines in its place (lines.py); `w_zero`
-    is minus the zeros of the weights.
+    with a `table`, `table[clamp(.., lo, hi) - lo]`, or on lines in its place
+    (piecewise_tables.py); `w_zero` is minus the zeros of the weights.
     """
     neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, run)
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}

@@ -14,7 +14,7 @@ from intaglio.ops import add, cast, channels_first, channels_last, expand, mul, 
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets.cpu.attention import ATTENTION
-from intaglio.targets.cpu.deal import DEAL_LOWER
+from intaglio.targets.cpu.channel_shuffle import DEAL_LOWER
 from intaglio.targets.cpu.epilogue import per_channel
 from intaglio.targets.cpu.ops import (
     PANEL,
@@ -26,11 +26,11 @@ from intaglio.targets.cpu.ops import (
     packed_window,
     pool,
 )
+from intaglio.targets.cpu.qgemm import ROWS
 from intaglio.targets.cpu.qlinear import INT8
 from intaglio.targets.cpu.qpool import qlinear_avg_pool_channels_last
 from intaglio.targets.cpu.qrecurrent import QRECURRENT
 from intaglio.targets.cpu.recurrent import RECURRENT
-from intaglio.targets.cpu.rows import ROWS
 from intaglio.targets.cpu.wgemm import WGEMM
 
 x, w, a, b, c = P["x w a b c?"]

@@ -12,10 +12,10 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import channels_first, channels_last, reshape
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
+from intaglio.targets.cpu.depthwise_packing import why_not_woven
 from intaglio.targets.cpu.int8 import ENTRIES, _shifted, packed, qconv, signed_sums, wrapped
-from intaglio.targets.cpu.lines import lines_of
-from intaglio.targets.cpu.qways import convolution
-from intaglio.targets.cpu.weave import why_not_woven
+from intaglio.targets.cpu.piecewise_tables import lines_of
+from intaglio.targets.cpu.qconv_choice import convolution
 
 x, w, b = P["x w! b!?"]
 xs, xz, ws, wz, ys, yz = P["xs! xz! ws! wz! ys!? yz!?"]

@@ -15,8 +15,8 @@ from intaglio.ops.dynamic import quantized_rows
 from intaglio.ops.dynamic_recurrent import Times, gru_step, lstm_step, run_steps
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
+from intaglio.targets.cpu.qgemm import FOUR, ZERO, product, quantize_rows
 from intaglio.targets.cpu.recurrent import GATES, UNITS, unblock
-from intaglio.targets.cpu.rows import FOUR, ZERO, product, quantize_rows
 
 
 # ---- the steps as ops ----------------------------------------------------------------------------

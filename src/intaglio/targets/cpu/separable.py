@@ -1,150 +1,166 @@
-"""Which depthwise convolutions the CPU computes together with the products around them."""
+"""A depthwise convolution between two products of channels, as one operation of the CPU."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value
+from intaglio.ops.registry import op
+from intaglio.targets.cpu.ops import FUSABLE, Floats, Ints, conv, depthwise
 
-from intaglio.ir import Node, Value
-from intaglio.ops.registry import REGISTRY
-from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.separable_ops import ONE, separable
-
-w, bias, residual, slope = P["w bias? residual? slope?"]
-APART, PAIR, BLOCK = "layer by layer", "depthwise + 1x1 in bands", "1x1 + depthwise + 1x1 in bands"
-
-FAR = 1_150_000  # bytes that are waited for if they pass from layer to layer: fitted, for 1 MB
-SMALL = 128 << 10  # bytes of weights that every band may read again from there
-LINES = 384 << 10  # and of lines that may lie between the products beside them
-BUSY = 16  # multiply-accumulates per byte: with more to do, memory keeps up with the products
+ONE = {"kernel": (1, 1), "stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
 
 
-@dataclass(frozen=True)
-class Block:
-    """A depthwise convolution, the product behind it, and the one before it where that fits."""
-
-    taps: Node
-    last: Node
-    expand: Node | None
-
-    @property
-    def between(self) -> int:
-        """Bytes that pass from layer to layer, and would stay near."""
-        made = self.taps.outputs[0].type.bytes
-        return made if self.expand is None else made + self.expand.outputs[0].type.bytes
-
-    @property
-    def weights(self) -> int:
-        wide = 0 if self.expand is None else self.expand.inputs[1].type.bytes  # type: ignore[union-attr]
-        return wide + self.last.inputs[1].type.bytes  # type: ignore[union-attr]
-
-    @property
-    def lines(self) -> int:
-        """Bytes that lie between the products at a time, at least."""
-        _, _, wide, channels = self.taps.outputs[0].shape
-        if self.expand is None:
-            return wide * channels * 4
-        high = self.taps.inputs[1].shape[0]  # type: ignore[union-attr]
-        return (wide + high * self.expand.outputs[0].shape[2]) * channels * 4
-
-    def pays(self) -> bool:
-        """Whether the lines between stay in the second cache, and the whole would be waited for."""
-        nodes = [n for n in (self.expand, self.taps, self.last) if n is not None]
-        work = sum(REGISTRY[n.op].macs(n) for n in nodes)
-        near = self.weights <= SMALL and self.lines <= LINES
-        return near and self.between > FAR and work <= BUSY * self.between
+def _inner_act(act: str, args: Floats) -> dict[str, object]:
+    if act not in ("none", *FUSABLE):
+        raise BadInput(f"activation {act!r} cannot stand between the products of cpu.separable")
+    return {"act": act, "act_args": args, "add_last": False, "made": "same"}
 
 
-def _why_not_product(node: Node) -> str | None:
-    if node.inputs[0].type.rank != 4 or node.inputs[0].dtype != "f32":  # type: ignore[union-attr]
-        return f"the product takes {node.inputs[0].type}"  # type: ignore[union-attr]
-    if any(node.attrs[k] != v for k, v in ONE.items()) or node.attrs["made"] != "same":
-        return "the product has a window, groups or another type"
-    if node.outputs[0].type.dynamic or not node.outputs[0].type.size:
-        return "the extents are known only at run time, or zero"
-    return None
+def _made(t: Type | list[Type]) -> Value:
+    assert isinstance(t, Type)
+    return Value(t)
 
 
-def _why_not_inside(node: Node) -> str | None:
-    if node.inputs[3] is not None or node.attrs["act"] == "prelu" or node.attrs["made"] != "same":
-        return f"{node.op} has a residual, slopes or another type of its own"
-    return None
-
-
-def _expansion(v: Value | None) -> Node | None:
-    """The product that makes `v` for nobody else, where a block can take it in."""
-    node = v.producer if v is not None else None
-    if node is None or node.op != "cpu.conv" or len(v.uses) > 1:  # type: ignore[union-attr]
-        return None
-    return None if _why_not_product(node) or _why_not_inside(node) else node
-
-
-def _why_not_taps(taps: Node) -> str | None:
-    if taps.attrs["dilation"] != (1, 1):
-        return f"the depthwise convolution has dilation {taps.attrs['dilation']}"
-    return _why_not_inside(taps)
-
-
-def _alone(node: Node, op: str) -> Node | None:
-    """The only reader of what `node` makes, where it is of this op and reads it first."""
-    readers = list(node.outputs[0].uses)
-    if len(readers) != 1 or readers[0].op != op or readers[0].inputs[0] is not node.outputs[0]:
-        return None
-    return readers[0]
-
-
-def _next(node: Node) -> Block | None:
-    """The block that would begin with the product `node`."""
-    taps = _alone(node, "cpu.depthwise") if _expansion(node.outputs[0]) else None
-    last = _alone(taps, "cpu.conv") if taps is not None and not _why_not_taps(taps) else None
-    if taps is None or last is None or _why_not_product(last):
-        return None
-    return Block(taps, last, node)
-
-
-@rule(P.op("cpu.conv", P.any("cpu.depthwise") @ "taps", w, bias, residual, slope))
-def separable_in_bands(node: Node, taps: Node, pick: Any) -> Value | No:
-    """[1x1 ->] depthwise -> 1x1, some lines at a time, where what lies between leaves the cache."""
-    if why := _why_not_product(node) or _why_not_taps(taps):
-        return no(why)
-    if node.inputs[3] is taps.outputs[0]:
-        return no("what the depthwise convolution makes is the residual too")
-    pair = Block(taps, node, None)
-    before = _expansion(taps.inputs[0])
-    ways = {PAIR: pair} if before is None else {PAIR: pair, BLOCK: Block(taps, node, before)}
-    worth = [way for way, block in ways.items() if block.pays()]
-    guess = max(worth, key=lambda way: ways[way].between, default=APART)
-    after = _next(node)
-    if after is not None and after.pays() and after.between > max(b.between for b in ways.values()):
-        return no(f"the block that begins here keeps {after.between / 1e6:.2g} MB near, more")
-    way = pick((APART, *ways), guess)
-    if way == APART:
-        return no(f"{pair.between / 1e6:.2g} MB between the layers cost nobody time")
-    return _made(ways[way])
-
-
-def _made(block: Block) -> Value:
-    last, taps, expand = block.last, block.taps, block.expand
-    ends = [*last.inputs, None, None, None][:5]
-    inner = {"taps_act": taps.attrs["act"], "taps_args": taps.attrs["act_args"]}
-    x, w, bias = (taps.inputs[0], None, None) if expand is None else expand.inputs[:3]
+def _separable_type(
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    residual: Value | None,
+    slope: Value | None,
+    taps: Value | None,
+    taps_bias: Value | None,
+    expand: Value | None,
+    expand_bias: Value | None,
+    *,
+    channels: int,
+    stride: Ints,
+    pad: Ints,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+    taps_act: str,
+    taps_args: Floats,
+    expand_act: str,
+    expand_args: Floats,
+) -> Type:
+    if x.type.rank != 4 or x.dtype != "f32" or taps is None or taps.type.rank != 3:
+        raise BadInput(f"cpu.separable takes an f32 image [n, h, w, c] and taps, not {x.type}")
+    if 0 in x.shape[1:]:
+        raise BadInput(f"cpu.separable: the image {x.type} is empty")
+    if expand is None and expand_bias is not None:
+        raise BadInput("cpu.separable: a bias of the expansion needs its weights")
     if expand is not None:
-        inner |= {"expand_act": expand.attrs["act"], "expand_args": expand.attrs["act_args"]}
-    attrs = {k: last.attrs[k] for k in ("channels", "act", "act_args", "add_last")}
-    window = {k: taps.attrs[k] for k in ("stride", "pad")}
-    made: Value = separable(
+        x = _made(
+            conv.infer(
+                x,
+                expand,
+                expand_bias,
+                None,
+                None,
+                channels=taps.shape[-1],
+                **ONE,
+                **_inner_act(expand_act, expand_args),
+            )
+        )
+    x = _made(
+        depthwise.infer(
+            x,
+            taps,
+            taps_bias,
+            None,
+            None,
+            stride=stride,
+            pad=pad,
+            dilation=(1, 1),
+            **_inner_act(taps_act, taps_args),
+        )
+    )
+    return _made(
+        conv.infer(
+            x,
+            w,
+            bias,
+            residual,
+            slope,
+            channels=channels,
+            **ONE,
+            act=act,
+            act_args=act_args,
+            add_last=add_last,
+            made="same",
+        )
+    ).type
+
+
+def _separable_macs(node: Node) -> int:
+    x, taps, expand = node.inputs[0], node.inputs[5], node.inputs[7]
+    assert x is not None
+    assert taps is not None
+    high, wide, middle = taps.shape
+    made = node.outputs[0]
+    pixels = made.type.size // max(made.shape[-1], 1)
+    macs = pixels * middle * (high * wide + made.shape[-1])
+    return macs if expand is None else macs + x.type.size * middle
+
+
+@op(_separable_type, name="cpu.separable", macs=_separable_macs)
+def separable(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    slope: Array | None = None,
+    taps: Array | None = None,
+    taps_bias: Array | None = None,
+    expand: Array | None = None,
+    expand_bias: Array | None = None,
+    *,
+    channels: int,
+    stride: Ints,
+    pad: Ints,
+    act: str = "none",
+    act_args: Floats = (),
+    add_last: bool = False,
+    taps_act: str = "none",
+    taps_args: Floats = (),
+    expand_act: str = "none",
+    expand_args: Floats = (),
+) -> Array:
+    """[1x1 convolution by `expand`,] depthwise one by `taps` [window, c], 1x1 one by `w`.
+
+    Products are packed as for cpu.conv, each part has bias and activation of its own.
+    """
+    assert taps is not None
+    if expand is not None:
+        x = conv.body(
+            x,
+            expand,
+            expand_bias,
+            channels=taps.shape[-1],
+            **ONE,
+            act=expand_act,
+            act_args=expand_args,
+        )
+    y = depthwise.body(
         x,
-        *ends[1:],
-        taps.inputs[1],
-        taps.inputs[2],
+        taps,
+        taps_bias,
+        stride=stride,
+        pad=pad,
+        dilation=(1, 1),
+        act=taps_act,
+        act_args=taps_args,
+    )
+    made: Array = conv.body(
+        y,
         w,
         bias,
-        origin=last.origin,
-        **attrs,
-        **window,
-        **inner,
+        residual,
+        slope,
+        channels=channels,
+        **ONE,
+        act=act,
+        act_args=act_args,
+        add_last=add_last,
     )
     return made
-
-
-SEPARABLE: tuple[Rule, ...] = (separable_in_bands,)

@@ -17,14 +17,14 @@ from intaglio.targets.replace.activation import *  # noqa: F403
 from intaglio.targets.replace.activation import ACTIVATIONS
 from intaglio.targets.replace.conv import *  # noqa: F403
 from intaglio.targets.replace.conv import CONVOLUTIONS
-from intaglio.targets.replace.linear import *  # noqa: F403
-from intaglio.targets.replace.linear import LINEAR
+from intaglio.targets.replace.data_movement import *  # noqa: F403
+from intaglio.targets.replace.data_movement import MOVES
+from intaglio.targets.replace.matmul_conv import *  # noqa: F403
+from intaglio.targets.replace.matmul_conv import LINEAR
 from intaglio.targets.replace.pool import *  # noqa: F403
 from intaglio.targets.replace.pool import POOLINGS
 from intaglio.targets.replace.rank import *  # noqa: F403
 from intaglio.targets.replace.rank import RANKS
-from intaglio.targets.replace.shape import *  # noqa: F403
-from intaglio.targets.replace.shape import MOVES
 from intaglio.targets.replace.upsample import *  # noqa: F403
 from intaglio.targets.replace.upsample import UPSAMPLING
 

@@ -11,7 +11,7 @@ from intaglio import dtypes, ops
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import normalize_axis
 from intaglio.rewrite import P, Rule, no
-from intaglio.targets.replace.making import like, replacement
+from intaglio.targets.replace.builder import like, replacement
 
 x, y, s, h = P["x y s? h?"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.ir import Node, Value
 from intaglio.rewrite import P, Rule, no
-from intaglio.targets.replace.making import (
+from intaglio.targets.replace.builder import (
     Ints,
     again,
     like,

@@ -10,7 +10,7 @@ from intaglio import ops
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY, normalize_axis
 from intaglio.rewrite import P, Rule, no
-from intaglio.targets.replace.making import Ints, again, cut, now, replacement, shaped, turned
+from intaglio.targets.replace.builder import Ints, again, cut, now, replacement, shaped, turned
 
 POOLS = ("max_pool", "avg_pool", "lp_pool")
 WEIGHTED = ("conv", "conv_transpose")

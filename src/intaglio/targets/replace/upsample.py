@@ -13,7 +13,7 @@ from intaglio import ops
 from intaglio.ir import Array, Node, Value
 from intaglio.ops.resize import resize_tables
 from intaglio.rewrite import P, Rule, no
-from intaglio.targets.replace.making import (
+from intaglio.targets.replace.builder import (
     Ints,
     cut,
     data_of,

@@ -1,0 +1,109 @@
+"""Batch norms behind convolutions of quantised tensors, as quantisation-aware training has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.ir import Array, Node, Value, constant
+from intaglio.passes.fuse import along, as_like, wide
+from intaglio.passes.integer.operands import BITS4, BITS8, source, zero_of
+from intaglio.rewrite import P, Rule, no, rule
+
+STEPS = ("mul", "div", "add", "sub", "batch_norm")
+BETWEEN = ("relu", "clip", "add", "max_pool", "reshape", "transpose")
+
+
+def _step(n: Node) -> tuple[Value, Array, Array] | None:
+    """What a node multiplies by and then adds for each channel; None: it does other things."""
+    x = n.inputs[0]
+    if n.op not in STEPS or x is None or n.outputs[0].type.rank < 3 or n.outputs[0].dtype != "f32":
+        return None
+    if n.op == "batch_norm":
+        if any(v is None or v.data is None for v in n.inputs[1:]):
+            return None
+        scale, bias, middle, spread = (wide(v.data) for v in n.inputs[1:])  # type: ignore[arg-type,union-attr]
+        factor = scale / np.sqrt(spread + n.attrs["epsilon"])
+        return x, factor, bias - middle * factor
+    y = n.inputs[1]
+    if x.data is not None and n.op in ("mul", "add"):
+        x, y = y, x
+    c = along(y, n.outputs[0], 1) if y is not None else None
+    if x is None or c is None or x.type != n.outputs[0].type:
+        return None
+    c, one = wide(c), np.ones(len(c))
+    if n.op in ("mul", "div"):
+        if n.op == "div" and not c.all():
+            return None
+        return x, c if n.op == "mul" else 1 / c, 0 * one
+    return x, one, c if n.op == "add" else -c
+
+
+def _rounded(node: Node) -> bool:
+    """Is what it makes quantised in the end, without another such step before?"""
+    return any(
+        n.op == "quantize_linear" or (n.op in BETWEEN and not _step(n) and _rounded(n))
+        for n in node.outputs[0].uses
+    )
+
+
+@rule(P.any(*STEPS))
+def affine_into_stored_weights(node: Node) -> Any:
+    """factors and summands per channel behind a convolution of bytes go into scales and bias"""
+    made, factor, shift = node, np.ones(1), np.zeros(1)
+    while (step := _step(made)) is not None:
+        x, by, plus = step
+        factor, shift = factor * by, shift + factor * plus
+        if x.producer is None or len(x.uses) != 1:
+            return None
+        made = x.producer
+    dw = source(made.inputs[1], (*BITS8, *BITS4)) if made.op == "conv" else None
+    if made is node or dw is None or source(made.inputs[0]) is None:
+        return None
+    if not _rounded(node):
+        return None  # a real result would have its summands rounded, or a later step takes this in
+    q, scale, zero = dw.inputs
+    bias = made.inputs[2]
+    assert q is not None
+    assert scale is not None
+    assert scale.data is not None
+    per = scale.type.size > 1 and dw.attrs["axis"] % q.type.rank
+    if q.data is None or dw.attrs["block_size"] or per:
+        return no("the weights are not constants with one scale for all or for each output")
+    if bias is not None and bias.data is None:
+        return no("the bias is not constant")
+    many = (len(q.data),)
+    factor = np.broadcast_to(factor, many)
+    zeros = np.broadcast_to(zero_of(q, zero, scale.shape).data, many)  # type: ignore[arg-type]
+    turned = _turned(q, zeros, factor < 0)
+    if turned is None or not (np.isfinite(factor).all() and factor.all()):
+        return no("a channel's factor is 0, or below 0 and its weights have no opposites")
+    w = ops.dequantize_linear(
+        turned,
+        as_like(scale, np.broadcast_to(wide(scale.data), many) * np.abs(factor)),
+        constant(np.ascontiguousarray(zeros), dtype=q.dtype),
+        axis=0,
+        block_size=0,
+        dtype=dw.attrs["dtype"],
+    )
+    b = shift if bias is None else wide(bias.data) * factor + shift  # type: ignore[arg-type]
+    summand = constant(np.broadcast_to(b, many).astype(np.float32))
+    return ops.conv(made.inputs[0], w, summand, origin=made.origin, **made.attrs)
+
+
+def _turned(q: Value, zeros: Array, which: Array) -> Value | None:
+    """Weights with `which` outputs of the opposite sign; None where their type lacks a number."""
+    if not which.any():
+        return q
+    wide_q, middle = q.data.astype(np.int16), zeros.astype(np.int16)  # type: ignore[union-attr]
+    column = (-1, *(1,) * (wide_q.ndim - 1))
+    turned = np.where(which.reshape(column), 2 * middle.reshape(column) - wide_q, wide_q)
+    low, high = dtypes.limits(q.dtype)
+    if turned.min() < low or turned.max() > high:
+        return None
+    return constant(turned.astype(dtypes.numpy_of(q.dtype)), dtype=q.dtype)
+
+
+AFFINE: list[Rule] = [affine_into_stored_weights]

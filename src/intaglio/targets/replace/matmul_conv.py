@@ -1,0 +1,103 @@
+"""Products as convolutions and convolutions as products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from intaglio import ops
+from intaglio.ir import Node, Value
+from intaglio.rewrite import P, Rule, no
+from intaglio.targets.replace.builder import cut, now, replacement, shaped, turned
+
+x, w, b, c = P["x w b? c!"]
+PIXEL: dict[str, Any] = {"stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1), "groups": 1}
+
+
+# ---- matmul as a convolution by one pixel --------------------------------------------------------
+def _why_not_pixels(x: Value, w: Value) -> str | None:
+    if w.type.rank != 2 or x.type.rank < 2:
+        return f"{x.type} by {w.type}: a convolution has one matrix for all rows"
+    if x.dtype not in ("f16", "bf16", "f32", "f64"):
+        return f"convolutions are of floats, this is {x.dtype}"
+    return None
+
+
+def _by_pixels(x: Value, w: Value, b: Value | None) -> Value:
+    """Rows become pixels: [n, h, w, k] is an image with channels last."""
+    *lead, k = x.shape
+    n = lead[0] if len(lead) > 1 else 1
+    h = lead[1] if len(lead) > 2 else math.prod(lead[-1:])
+    pixels = shaped(x, n, h, math.prod(lead) // max(n * h, 1), k)
+    weights = now(shaped(turned(w, 1, 0), w.shape[1], k, 1, 1))
+    y = ops.conv(turned(pixels, 0, 3, 1, 2), weights, b, **PIXEL)
+    return shaped(turned(y, 0, 2, 3, 1), *lead, w.shape[1])
+
+
+def _bias(v: Value, c: Value) -> Value | None:
+    """The constant `c`, added to `v`, as one number per column; None if it is more than that."""
+    if math.prod(c.shape[:-1]) != 1 or c.type.rank > v.type.rank:
+        return None
+    if c.type.size not in (1, v.shape[-1]):
+        return None
+    return now(ops.expand(shaped(c, c.type.size), shape=v.shape[-1:]))
+
+
+@replacement(P.add(P.matmul(x, w), c))
+def conv_for_linear(node: Node, x: Value, w: Value, c: Value) -> Any:
+    """a product with a bias is a convolution by one pixel, whose pixels are the rows"""
+    if why := _why_not_pixels(x, w):
+        return no(why)
+    bias = _bias(node.outputs[0], c)
+    if bias is None:
+        return None
+    return _by_pixels(x, w, bias)
+
+
+@replacement(P.matmul(x, w))
+def conv_for_matmul(node: Node, x: Value, w: Value) -> Any:
+    """a product with one matrix is a convolution by one pixel, whose pixels are the rows"""
+    if why := _why_not_pixels(x, w):
+        return no(why)
+    y = node.outputs[0]
+    for user in y.uses if len(y.uses) == 1 else ():
+        other = [v for v in user.inputs if v is not None and v is not y]
+        if user.op == "add" and other and other[0].data is not None and _bias(y, other[0]):
+            return no("the addition after it is its bias, conv_for_linear takes both")
+    return _by_pixels(x, w, None)
+
+
+# ---- convolution as a product --------------------------------------------------------------------
+def _product(rows: Value, w: Value, b: Value | None) -> Value:
+    """rows @ w.T + b, where w has its output channels first."""
+    y = ops.matmul(rows, now(turned(shaped(w, w.shape[0], w.type.size // w.shape[0]), 1, 0)))
+    made: Value = y if b is None else ops.add(y, b)
+    return made
+
+
+@replacement(P.conv(x, w, b))
+def matmul_for_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """a convolution by one pixel is a product of channel-last rows"""
+    a, n = node.attrs, x.type.rank - 2
+    if any(k != 1 for k in w.shape[2:]) or a["groups"] != 1 or any(a["pad"]):
+        return None
+    out = node.outputs[0].shape
+    ends = [(e - 1) * s + 1 for e, s in zip(out[2:], a["stride"], strict=True)]
+    spans = [(0, d) for d in (*x.shape[:2], *(ends if max(a["stride"]) > 1 else x.shape[2:]))]
+    seen = cut(x, spans, (1, 1, *a["stride"]))
+    rows = turned(seen, 0, *range(2, n + 2), 1)
+    return turned(_product(rows, w, b), 0, n + 1, *range(1, n + 1))
+
+
+@replacement(P.conv(x, w, b))
+def linear_for_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """a window that sees the whole image, as after global pooling, is a product with a matrix"""
+    a, out = node.attrs, node.outputs[0].shape
+    if any(e != 1 for e in out[2:]) or a["groups"] != 1:
+        return None
+    if any(a["pad"]) or x.shape[2:] != w.shape[2:]:
+        return no(f"the window {w.shape[2:]} is not the image {x.shape[2:]}")
+    return shaped(_product(shaped(x, x.shape[0], x.type.size // x.shape[0]), w, b), *out)
+
+
+LINEAR: list[Rule] = [conv_for_linear, conv_for_matmul, linear_for_conv, matmul_for_conv]
