@@ -123,7 +123,7 @@ def _tensorflow(folder: Path) -> Iterator[Sample]:
 
 
 def _caffe(folder: Path) -> Iterator[Sample]:
-    from tests.frontends.test_caffe_more import ssd
+    from tests.frontends.test_caffe_rare_layers import ssd
 
     (folder / "ssd").mkdir()
     net = ssd(folder / "ssd", "keep_top_k: 9 nms_param { top_k: 20 }")

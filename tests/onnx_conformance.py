@@ -27,8 +27,9 @@ import intaglio
 from intaglio.errors import IntaglioError
 from intaglio.frontends.onnx import load_onnx
 from intaglio.frontends.onnx.importer import NeedsValue
-from intaglio.frontends.onnx.refused import REASONS, family_of
 from intaglio.frontends.onnx.tensors import ELEMENTS, to_array
+from intaglio.frontends.onnx.unsupported_ops import REASONS, family_of
+from intaglio.frontends.options import ImportOptions
 
 WORKERS = 2
 SECONDS = 60.0  # for one test
@@ -87,7 +88,7 @@ def _load(case: Any, feeds: dict[str, np.ndarray]) -> tuple[Any, dict[str, np.nd
     values: dict[str, np.ndarray] = {}
     while True:
         try:
-            return load_onnx(case.model, values=values), {
+            return load_onnx(case.model, ImportOptions(values=values)), {
                 k: v for k, v in feeds.items() if k not in values
             }
         except NeedsValue as e:

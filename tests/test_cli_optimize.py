@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from tests.frontends.text import model
+from tests.frontends.onnx_text import model
 from tests.test_cli import DIGITS, intaglio
 
 import intaglio as api

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.frontends import test_onnx_control as control
-from tests.frontends.text import model
+from tests.frontends.onnx_text import model
 
 import intaglio
 from intaglio.frontends.onnx import load_onnx

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from intaglio.ir import Graph, Node
-from intaglio.ops.work import macs
+from intaglio.ops.complexity import macs
 
 
 def count(graph: Graph) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import intaglio
 from intaglio import passes, targets
 from intaglio.errors import BadInput
-from intaglio.frontends.preprocess import preprocess, split
+from intaglio.frontends.preprocess import preprocess, split_options
 from intaglio.heap import Arena
 from intaglio.ir import Graph, Value
 from intaglio.package import Package
@@ -191,7 +191,7 @@ def _offload(
 def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:
     """A graph of our own, to change at will."""
     if isinstance(model, Graph):
-        pictures, others = split(load)
+        pictures, others = split_options(load)
         if given := [k for k, v in others.items() if v]:
             raise BadInput(f"{given[0]}= is for model files; a Graph has its shapes already")
         graph = model.copy()

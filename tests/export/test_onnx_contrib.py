@@ -14,7 +14,7 @@ from tests.passes.cases.build import conv, f32, graph_of, num, scalar
 import intaglio
 from intaglio import dtypes, ops
 from intaglio.export.onnx.contrib import ACTIVATIONS, GEMM
-from intaglio.export.onnx.spell import CONTRIB
+from intaglio.export.onnx.export_rules import CONTRIB
 from intaglio.frontends.onnx import load_onnx
 from intaglio.interpret import interpret
 from intaglio.ir import Type, Value, constant
@@ -191,7 +191,7 @@ def test_rule(name: str, build: Any, types: list[Type], said: list[str]):
     ran, read = onnxruntime_runs(made, arrays), interpret(load_onnx(made), arrays)
     spelled = graph.copy()
     fired: set[str] = set()
-    from intaglio.export.onnx.spell import target
+    from intaglio.export.onnx.export_rules import target
 
     legalize(target(None, True), spelled, lambda r, n, no: no is None and fired.add(r.name))
     assert name in fired

@@ -10,13 +10,13 @@ import onnx
 import pytest
 from tests.check import compare
 from tests.export.test_onnx_roundtrip import again, equal, onnxruntime_runs
-from tests.frontends.text import model
+from tests.frontends.onnx_text import model
 from tests.passes.cases.build import conv, f32, graph_of, num, scalar
 
 import intaglio
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput, Unsupported
-from intaglio.export.onnx.spell import SPELL, split, sum_
+from intaglio.export.onnx.export_rules import EXPORT_RULES, split, sum_
 from intaglio.frontends.onnx import load_onnx
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, Type, Value, constant
@@ -195,7 +195,7 @@ NEARLY = {
 
 
 def test_every_rule_has_a_case():
-    assert {r.name for r in SPELL} == {name for name, *_ in CASES} | {*NEARLY}
+    assert {r.name for r in EXPORT_RULES} == {name for name, *_ in CASES} | {*NEARLY}
 
 
 @pytest.mark.parametrize("name", NEARLY)
@@ -216,7 +216,7 @@ def test_rule(name: str, build: Any, types: list[Type], said: list[str]):
     want = interpret(graph, arrays)
     model = intaglio.to_onnx(graph)
     fired = set()
-    rewrite(graph, [r for r in SPELL if r.name == name], lambda r, n, no: fired.add(r.name))
+    rewrite(graph, [r for r in EXPORT_RULES if r.name == name], lambda r, n, no: fired.add(r.name))
     verify(graph)
     assert fired == {name}
     assert op_types(model) == said

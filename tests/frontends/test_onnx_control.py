@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from tests.frontends.text import model
+from tests.frontends.onnx_text import model
 
 from intaglio.errors import RunError, Unsupported
 from intaglio.frontends.onnx import load_onnx

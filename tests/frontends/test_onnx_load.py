@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.frontends.text import model
+from tests.frontends.onnx_text import model
 
 import intaglio
 from intaglio.errors import BadInput, IntaglioError, Unsupported
 from intaglio.frontends.onnx import load_onnx
 from intaglio.frontends.onnx.importer import NeedsValue, OnnxNode, importer
+from intaglio.frontends.options import ImportOptions
 from intaglio.ir import Type, Value
 from intaglio.ops import add, mul
 
@@ -72,13 +73,13 @@ OPEN = "(float[N,3,H,W] x, float[N] s) => (float[N,3,H,W] y) { y = Relu(x) z = N
 
 
 def test_dims_bind_symbols() -> None:
-    g = load_onnx(model(OPEN), dims={"N": 2, "H": 4, "W": 5})
+    g = load_onnx(model(OPEN), ImportOptions(dims={"N": 2, "H": 4, "W": 5}))
     assert [v.shape for v in g.inputs] == [(2, 3, 4, 5), (2,)]
     assert g.outputs[0].shape == (2, 3, 4, 5)
 
 
 def test_a_shape_binds_the_symbols_in_it_everywhere() -> None:
-    g = load_onnx(model(OPEN), shapes={"x": (2, 3, 4, 5)})
+    g = load_onnx(model(OPEN), ImportOptions(shapes={"x": (2, 3, 4, 5)}))
     assert g.inputs[1].shape == (2,)
 
 
@@ -93,12 +94,15 @@ def test_dims_bind_symbols_of_inner_tensors_too() -> None:
 
     m = model(text, more=', "test.declared": 1')
     load_onnx(m)
-    load_onnx(m, dims={"M": 2})
+    load_onnx(m, ImportOptions(dims={"M": 2}))
     assert seen == [None, Type("f32", (2,))]
 
 
 def test_a_shape_may_change_a_fixed_dimension() -> None:
-    g = load_onnx(model("(float[1,3] x) => (float[1,3] y) { y = Relu(x) }"), shapes={"x": (7, 3)})
+    g = load_onnx(
+        model("(float[1,3] x) => (float[1,3] y) { y = Relu(x) }"),
+        ImportOptions(shapes={"x": (7, 3)}),
+    )
     assert g.outputs[0].shape == (7, 3)
 
 
@@ -117,7 +121,7 @@ def test_a_shape_may_change_a_fixed_dimension() -> None:
 )
 def test_dimensions_left_open_or_bound_wrongly(wishes: dict, words: list[str]) -> None:
     with pytest.raises(BadInput) as e:
-        load_onnx(model(OPEN), **wishes)
+        load_onnx(model(OPEN), ImportOptions(**wishes))
     assert "\n" not in str(e.value)
     for word in words:
         assert word in str(e.value)
@@ -147,19 +151,19 @@ def test_declared_and_inferred_element_types_differ() -> None:
 # ---- values ------------------------------------------------------------------------------------
 def test_values_make_inputs_constant() -> None:
     m = model("(float[1,3] x, float[3] k) => (float[1,3] y) { y = Mul(x, k) }")
-    g = load_onnx(m, values={"k": [1, 2, 3]})
+    g = load_onnx(m, ImportOptions(values={"k": [1, 2, 3]}))
     assert [v.name for v in g.inputs] == ["x"]
     assert run(g, x=X) == pytest.approx(X * [1, 2, 3])
 
 
 def test_values_take_the_declared_rank_and_type() -> None:
     m = model("(int64[1] k) => (int64[1] y) { y = Add(k, k) }")
-    (y,) = load_onnx(m, values={"k": 4}).outputs
+    (y,) = load_onnx(m, ImportOptions(values={"k": 4})).outputs
     assert y.data.tolist() == [8]
     with pytest.raises(BadInput, match=r"does not fit"):
-        load_onnx(m, values={"k": [0.5]})
+        load_onnx(m, ImportOptions(values={"k": [0.5]}))
     with pytest.raises(BadInput, match=r"shape 2x2.*declares 1"):
-        load_onnx(m, values={"k": np.ones((2, 2))})
+        load_onnx(m, ImportOptions(values={"k": np.ones((2, 2))}))
 
 
 STORED = "(float[3] x, float[3] w) => (float[3] y) <float[3] w = {1,2,3}> { y = Mul(x, w) }"
@@ -168,8 +172,12 @@ STORED = "(float[3] x, float[3] w) => (float[3] y) <float[3] w = {1,2,3}> { y = 
 def test_initialisers_listed_as_inputs_are_constants_unless_asked_for() -> None:
     x = np.ones(3, np.float32)
     assert run(load_onnx(model(STORED)), x=x).tolist() == [1, 2, 3]
-    assert run(load_onnx(model(STORED), values={"w": [4, 5, 6]}), x=x).tolist() == [4, 5, 6]
-    both = load_onnx(model(STORED), inputs=["x", "w"])
+    assert run(load_onnx(model(STORED), ImportOptions(values={"w": [4, 5, 6]})), x=x).tolist() == [
+        4,
+        5,
+        6,
+    ]
+    both = load_onnx(model(STORED), ImportOptions(inputs=["x", "w"]))
     assert run(both, x=x, w=np.full(3, 7, np.float32)).tolist() == [7, 7, 7]
 
 
@@ -190,13 +198,13 @@ def test_sparse_initialisers() -> None:
 
 # ---- cutting -----------------------------------------------------------------------------------
 def test_other_outputs() -> None:
-    g = load_onnx(model(CHAIN), outputs=["a", "b"])
+    g = load_onnx(model(CHAIN), ImportOptions(outputs=["a", "b"]))
     assert list(intaglio.interpret(g, {"x": X})) == ["a", "b"]
     assert [n.op for n in g.nodes()] == ["relu", "add"]
 
 
 def test_other_inputs_take_their_inferred_shape() -> None:
-    g = load_onnx(model(CHAIN), inputs=["b", "x"])
+    g = load_onnx(model(CHAIN), ImportOptions(inputs=["b", "x"]))
     assert [(v.name, v.shape) for v in g.inputs] == [("b", (1, 3)), ("x", (1, 3))]
     assert [n.op for n in g.nodes()] == ["mul"]
 
@@ -204,10 +212,10 @@ def test_other_inputs_take_their_inferred_shape() -> None:
 def test_what_is_cut_off_need_not_be_supported_nor_bound() -> None:
     m = model("(float[N,3] x) => (float[N,3] y) { a = NoSuchOp(x) b = Relu(a) y = NoSuchOp(b) }")
     with pytest.warns(UserWarning, match="element type of the new input 'a' is not known"):
-        g = load_onnx(m, inputs=["a"], outputs=["b"], shapes={"a": (5, 3)})
+        g = load_onnx(m, ImportOptions(inputs=["a"], outputs=["b"], shapes={"a": (5, 3)}))
     assert [v.shape for v in (*g.inputs, *g.outputs)] == [(5, 3), (5, 3)]
     with pytest.raises(BadInput, match=r"shape of the new input 'a' is not known.*--shape a="):
-        load_onnx(m, inputs=["a"], outputs=["b"])
+        load_onnx(m, ImportOptions(inputs=["a"], outputs=["b"]))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +230,7 @@ def test_what_is_cut_off_need_not_be_supported_nor_bound() -> None:
 )
 def test_cuts_that_make_no_sense(wishes: dict, words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        load_onnx(model(CHAIN), **wishes)
+        load_onnx(model(CHAIN), ImportOptions(**wishes))
 
 
 # ---- folding -----------------------------------------------------------------------------------
@@ -315,7 +323,7 @@ def test_an_operand_that_must_be_constant_names_the_input_to_bind() -> None:
     with pytest.raises(NeedsValue, match=r"decides a shape.*--value k=") as e:
         load_onnx(m)
     assert e.value.names == ("k",)
-    load_onnx(m, values={"k": [3]})
+    load_onnx(m, ImportOptions(values={"k": [3]}))
 
     functions = """<domain: "f", opset_import: ["": 18, "test.const": 1]> Inner (a, b) => (c)
         { d = Abs(b) c = test.const.Const(a, d) }"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-from tests.frontends.text import model
+from tests.frontends.onnx_text import model
 
 from intaglio.errors import BadInput, Unsupported
 from intaglio.frontends.onnx import load_onnx

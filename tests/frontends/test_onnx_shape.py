@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends.oracle import agree
-from tests.frontends.text import model
+from tests.frontends.onnx_oracle import agree
+from tests.frontends.onnx_text import model
 
 from intaglio.errors import BadInput, RunError, Unsupported
 from intaglio.frontends.onnx import load_onnx

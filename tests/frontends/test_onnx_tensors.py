@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.frontends.text import model
+from tests.frontends.onnx_text import model
 
 import intaglio
 from intaglio import dtypes

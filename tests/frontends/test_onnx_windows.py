@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from tests.frontends.oracle import agree
+from tests.frontends.onnx_oracle import agree
 
 from intaglio.errors import BadInput
 from intaglio.frontends.onnx import load_onnx

@@ -11,6 +11,7 @@ from tests.frontends.tflite_build import G, Op, T, model, models, op
 from tests.frontends.tflite_oracle import agrees, ours
 
 from intaglio.errors import Unsupported
+from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.tflite import load_tflite
 
 RNG = np.random.default_rng(3)
@@ -357,12 +358,12 @@ def test_signatures_choose_the_graph_and_the_names():
         [first, second], {"grow": (0, {"x": 0}, {"y": 1}), "turn": (1, {"a": 0}, {"b": 1})}
     )
     x = floats(4)
-    graph = load_tflite(data, signature="turn")
+    graph = load_tflite(data, ImportOptions(signature="turn"))
     assert ([v.name for v in graph.inputs], graph.output_names) == (["a"], ["b"])
     np.testing.assert_array_equal(ours(data, [x], signature="turn")[0][0], -x)
     assert load_tflite(data).metadata["signatures"] == "grow, turn"
     with pytest.raises(Exception, match="no signature is called 'other'; the file has grow, turn"):
-        load_tflite(data, signature="other")
+        load_tflite(data, ImportOptions(signature="other"))
 
 
 def test_a_graph_that_calls_itself_is_refused():

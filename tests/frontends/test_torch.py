@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import intaglio
+from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch import load_torch
 
 torch.manual_seed(0)
@@ -81,7 +82,7 @@ def check(module, *inputs, ways=("export", "trace"), tolerance=2e-4):
             kinds = {
                 n: "i64" for n, x in zip(names, inputs, strict=False) if x.dtype == torch.int64
             }
-        graph = load_torch(saved(module, inputs, way), shapes=shapes, dtypes=kinds)
+        graph = load_torch(saved(module, inputs, way), ImportOptions(shapes=shapes, dtypes=kinds))
         compare(graph, module, inputs, tolerance, native=i == 0)
 
 

@@ -24,6 +24,7 @@ from tests.frontends.torch_build import (
 import intaglio
 from intaglio.cli import main
 from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported
+from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch import load_torch
 
 RNG = np.random.default_rng(0)
@@ -101,14 +102,14 @@ def test_modules_are_inlined_and_loops_unrolled(tmp_path):
 def test_shapes_and_optional_inputs_by_the_user():
     with pytest.raises(BadInput, match=r"does not say what shape input 'x' has.*--shape x="):
         load_torch(net(traced=False))
-    graph = load_torch(net(traced=False), shapes={"x": (5, 4), "mask": (3,)})
+    graph = load_torch(net(traced=False), ImportOptions(shapes={"x": (5, 4), "mask": (3,)}))
     x, mask = RNG.standard_normal((5, 4)).astype(np.float32), np.array([1, 0, 2], np.float32)
     for got, want in zip(run(graph, x, mask), forward(x, mask), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     with pytest.raises(BadInput, match="no input is called 'z'"):
-        load_torch(net(), shapes={"z": (1,)})
+        load_torch(net(), ImportOptions(shapes={"z": (1,)}))
     with pytest.raises(BadInput, match="has shape"):
-        load_torch(net(), shapes={"x": (1, 2, 4)})
+        load_torch(net(), ImportOptions(shapes={"x": (1, 2, 4)}))
 
 
 def test_command_line(tmp_path, capsys):
@@ -124,7 +125,7 @@ def test_command_line(tmp_path, capsys):
 
 
 def test_numbers_by_the_user():
-    graph = load_torch(net(), values={"scale": 4.0})
+    graph = load_torch(net(), ImportOptions(values={"scale": 4.0}))
     np.testing.assert_allclose(run(graph, X)[1], forward(X)[0] * 4 + 3, rtol=1e-5, atol=1e-5)
 
 
@@ -200,8 +201,8 @@ def test_open_dimensions_of_exported_programs():
     data = exported({"x": ("s0", 4)}, {}, [("torch.ops.aten.relu.default", ["x"], "y")], ["y"])
     with pytest.raises(BadInput, match=r"dimension 's0' of input 'x' is open.*--dim s0=1"):
         load_torch(data)
-    assert load_torch(data, dims={"s0": 3}).outputs[0].shape == (3, 4)
-    assert load_torch(data, shapes={"x": (5, 4)}).outputs[0].shape == (5, 4)
+    assert load_torch(data, ImportOptions(dims={"s0": 3})).outputs[0].shape == (3, 4)
+    assert load_torch(data, ImportOptions(shapes={"x": (5, 4)})).outputs[0].shape == (5, 4)
 
 
 def test_weights_alone_are_explained(tmp_path):
@@ -342,7 +343,7 @@ def test_code_that_is_no_torchscript_is_refused(line):
 def test_hostile_code(body, words, monkeypatch):
     monkeypatch.setattr("intaglio.frontends.torch.program.CALLS", 1000)
     monkeypatch.setattr("intaglio.frontends.torch.program.BYTES", 100 << 20)
-    monkeypatch.setattr("intaglio.frontends.torch.evaluate._STEPS", 10_000)
+    monkeypatch.setattr("intaglio.frontends.torch.script_interpreter._STEPS", 10_000)
     code = f"class Net(Module):\n  def forward(self: Any, x: Tensor) -> Tensor:\n    {body}\n"
     data = script({"__torch__": code}, Object("__torch__.Net", {}), (), [X])
     start = time.monotonic()
@@ -388,7 +389,7 @@ def test_tensors_outside_of_their_storage():
         root = Object("__torch__.Net", {"weight": Raw(hostile)})
         records = records_of(script({"__torch__": NET}, root)) | p.records
         with pytest.raises(BadFile, match="damaged"):
-            load_torch(zipped(records), shapes={"x": (2, 4)})
+            load_torch(zipped(records), ImportOptions(shapes={"x": (2, 4)}))
 
 
 def test_nothing_of_a_model_outlives_its_graph():

@@ -17,6 +17,7 @@ from torch import nn
 
 import intaglio
 from intaglio.errors import BadInput, Unsupported
+from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch import load_torch
 
 
@@ -55,19 +56,19 @@ class Loops(nn.Module):
 def test_scripted_control_flow():
     module = Loops().eval()
     data = saved(module, [], "script")
-    graph = load_torch(data, shapes={"x": (4, 6)})
+    graph = load_torch(data, ImportOptions(shapes={"x": (4, 6)}))
     compare(graph, module, [M])
-    both = load_torch(data, shapes={"x": (4, 6), "mask": (6,)})
+    both = load_torch(data, ImportOptions(shapes={"x": (4, 6), "mask": (6,)}))
     compare(both, module, [M, R(6)])
     with pytest.raises(Unsupported, match="refuses its inputs"):
-        load_torch(data, shapes={"x": (4, 6, 6)})
+        load_torch(data, ImportOptions(shapes={"x": (4, 6, 6)}))
 
 
 def test_frozen_modules():
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()).eval()
     file = io.BytesIO()
     torch.jit.save(torch.jit.freeze(torch.jit.script(module)), file)
-    graph = load_torch(file.getvalue(), shapes={"input": tuple(X.shape)})
+    graph = load_torch(file.getvalue(), ImportOptions(shapes={"input": tuple(X.shape)}))
     compare(graph, module, [X])
 
 
@@ -85,7 +86,7 @@ class Late(nn.Module):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_branch_at_run_time(sign):
     module = Late().eval()
-    graph = load_torch(saved(module, [], "script"), shapes={"x": (4, 6)})
+    graph = load_torch(saved(module, [], "script"), ImportOptions(shapes={"x": (4, 6)}))
     compare(graph, module, [M.abs() * sign])
 
 
@@ -97,7 +98,7 @@ def test_loop_of_unknown_length_is_refused():
             return x
 
     with pytest.raises(Unsupported, match="known only at run time"):
-        load_torch(saved(Endless(), [], "script"), shapes={"x": (3,)})
+        load_torch(saved(Endless(), [], "script"), ImportOptions(shapes={"x": (3,)}))
 
 
 def test_every_unknown_operator_is_told_at_once():
@@ -117,7 +118,7 @@ def test_open_dimensions():
     torch.export.save(program, file)
     with pytest.raises(BadInput, match="is open; give it"):
         load_torch(file.getvalue())
-    graph = load_torch(file.getvalue(), shapes={"input": (7, 6)})
+    graph = load_torch(file.getvalue(), ImportOptions(shapes={"input": (7, 6)}))
     compare(graph, module, [R(7, 6)])
 
 
@@ -132,7 +133,7 @@ def test_symbols_in_shapes():
     program = torch.export.export(Sizes(), (M,), dynamic_shapes={"x": {0: batch}})
     file = io.BytesIO()
     torch.export.save(program, file)
-    graph = load_torch(file.getvalue(), shapes={"x": (8, 6)})
+    graph = load_torch(file.getvalue(), ImportOptions(shapes={"x": (8, 6)}))
     compare(graph, Sizes(), [R(8, 6)])
 
 
@@ -169,12 +170,12 @@ def test_files_are_read_without_torch(tmp_path):
 def test_inner_tensors_can_be_asked_for():
     module = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)).eval()
     data = saved(module, [M], "export")
-    graph = load_torch(data, outputs=["relu"])
+    graph = load_torch(data, ImportOptions(outputs=["relu"]))
     compare(graph, module[:2], [M])
-    rest = load_torch(data, inputs=["relu"])
+    rest = load_torch(data, ImportOptions(inputs=["relu"]))
     compare(rest, module[2:], [R(4, 5)])
     with pytest.raises(BadInput, match="no tensor is called 'nothing'"):
-        load_torch(data, outputs=["nothing"])
+        load_torch(data, ImportOptions(outputs=["nothing"]))
 
 
 def test_weights_alone_are_explained(tmp_path):
@@ -212,8 +213,8 @@ def test_state(way):
     shapes = {"x": (4, 6)}
     if way != "trace":  # a trace forgets that an attribute was set
         with pytest.warns(UserWarning, match="keeps state between calls"):
-            load_torch(data, shapes=shapes)
-    graph = load_torch(data, shapes=shapes, state=True)
+            load_torch(data, ImportOptions(shapes=shapes))
+    graph = load_torch(data, ImportOptions(shapes=shapes, state=True))
     names = [v.name for v in graph.inputs if v.name != "x"]
     assert "state.count" in names
     assert set(graph.state) == set(names)

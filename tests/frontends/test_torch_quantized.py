@@ -18,6 +18,7 @@ from torch.ao.quantization import quantize_fx
 from torch.nn import functional as F
 
 import intaglio
+from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch import load_torch
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -81,7 +82,7 @@ def test_graph_mode(qat, way):
     torch.manual_seed(1)
     module = trained(qat)
     shapes = {"x": (1, 3, 16, 16)} if way == "script" else None
-    graph = load_torch(saved(module, [X], way), shapes=shapes)
+    graph = load_torch(saved(module, [X], way), ImportOptions(shapes=shapes))
     kinds = [n.op for n in graph.nodes()]
     assert "quantize_linear" in kinds
     convs = [n for n in graph.nodes() if n.op == "conv"]
@@ -119,7 +120,7 @@ def test_dynamic(way):
     made = tq.quantize_dynamic(net, {nn.Linear}, dtype=torch.qint8)
     x = R(5, 6)
     shapes = {"input": (5, 6)} if way == "script" else None
-    compare(load_torch(saved(made, [x], way), shapes=shapes), made, [x])
+    compare(load_torch(saved(made, [x], way), ImportOptions(shapes=shapes)), made, [x])
 
 
 def test_simulated():

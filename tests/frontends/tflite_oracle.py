@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import intaglio
+from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.tflite import load_tflite
 
 
@@ -28,7 +29,7 @@ def litert(data: bytes, *calls: list[np.ndarray], reference: bool = True) -> lis
 
 def ours(data: bytes, *calls: list[np.ndarray], **load: Any) -> list[list[np.ndarray]]:
     """The outputs of every call, in numpy and compiled, after they were found to be the same."""
-    graph = load_tflite(data, **load)
+    graph = load_tflite(data, ImportOptions(**load))
     names = [v.name for v in graph.inputs if v.name not in graph.state]
     made, state = [], {}
     with intaglio.open(intaglio.compile(graph), threads=1) as session:

@@ -11,7 +11,7 @@ from tests.check import check
 import intaglio
 from intaglio import ops
 from intaglio.ir import Graph, Type, Value
-from intaglio.ops.gate import GATES
+from intaglio.ops.glu import GATES
 from intaglio.targets.cpu import attention as cpu_attention  # noqa: F401  # defines the op
 
 RNG = np.random.default_rng(5)

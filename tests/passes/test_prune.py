@@ -14,7 +14,7 @@ from intaglio import ops, passes
 from intaglio.errors import BadInput
 from intaglio.interpret import interpret
 from intaglio.ir import Type, Value, constant
-from intaglio.ops.work import work
+from intaglio.ops.complexity import complexity
 from intaglio.passes.prune import prune_channels
 
 
@@ -371,10 +371,12 @@ def test_the_pipeline_reports_what_it_saved_and_can_leave_it_out():
     small = intaglio.optimize(graph, records=records)
     (saved,) = [r.result for r in records if r.name == "prune channels"]
     assert saved.channels == (11, 7)
-    assert saved.after == work(small)
+    assert saved.after == complexity(small)
     assert str(saved).startswith("4 of 11 channels, weights -256 (-")
-    assert work(intaglio.optimize(graph, disable=["prune_channels"])).macs == saved.before.macs
-    assert work(intaglio.optimize(graph, level=1)).macs == saved.before.macs
+    assert (
+        complexity(intaglio.optimize(graph, disable=["prune_channels"])).macs == saved.before.macs
+    )
+    assert complexity(intaglio.optimize(graph, level=1)).macs == saved.before.macs
     with pytest.raises(BadInput, match="did you mean prune_channels"):
         intaglio.optimize(graph, disable=["prune_channel"])
 

@@ -8,7 +8,7 @@ from tests.shared_models import SHARED
 
 import intaglio
 from intaglio.ir import Graph, Node, Value
-from intaglio.ops.work import macs
+from intaglio.ops.complexity import macs
 from intaglio.passes import Record
 
 MODEL = SHARED / "models" / "onnx" / "mobilenet_v2_fp32.onnx"

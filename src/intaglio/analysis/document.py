@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from intaglio import passes, targets
-from intaglio.export.onnx.spell import CONTRIB, SPELL
+from intaglio.export.onnx.export_rules import CONTRIB, EXPORT_RULES
 from intaglio.files import write_atomically
 from intaglio.rewrite import ANY, Rule
 from intaglio.targets import replace
@@ -86,7 +86,7 @@ def sections() -> list[Section]:
     why = "From these a target picks what it needs, with its own limits; see docs/compiler.md."
     made.append(Section("replace, for targets that ask for it", None, why, new(replace.REPLACE)))
     why = "What ONNX has one operator for, at every level, when a graph is written as ONNX."
-    made.append(Section("spell as ONNX", None, why, new(SPELL)))
+    made.append(Section("spell as ONNX", None, why, new(EXPORT_RULES)))
     why = "What onnxruntime has operators of its own for; `--contrib` asks for them."
     made.append(Section("spell for onnxruntime", None, why, new(CONTRIB)))
     return [s for s in made if s.rules]

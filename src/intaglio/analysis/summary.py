@@ -7,13 +7,13 @@ from typing import Any
 
 from intaglio.analysis.arena import Span, live_bytes
 from intaglio.ir import Graph, Type
-from intaglio.ops.work import all_nodes, macs, work
+from intaglio.ops.complexity import all_nodes, complexity, macs
 from intaglio.plan import Plan
 
 
 def of_graph(graph: Graph) -> dict[str, Any]:
     """Inputs, outputs, operations, parameters and multiply-accumulates of a graph."""
-    nodes, total = list(all_nodes(graph)), work(graph)
+    nodes, total = list(all_nodes(graph)), complexity(graph)
     ops = Counter(n.op for n in nodes)
     by_op = Counter[str]()
     for n in nodes:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from intaglio.errors import BadFile, BadInput, Unsupported
-from intaglio.frontends.preprocess import preprocess, split
+from intaglio.frontends.options import ImportOptions
+from intaglio.frontends.preprocess import preprocess, split_options
 from intaglio.ir import Graph
 
 _HEAD = 4096  # bytes that are enough to tell the formats apart
@@ -46,78 +49,74 @@ def load(
     `input_type`, `mean`, `std`, `swap_rb`, `input_layout`, `letterbox`, `output_layout` and others
     of `frontends.preprocess` put into the graph what is otherwise done before it.
     """
-    mine, unknown = split(preprocessing)
+    mine, unknown = split_options(preprocessing)
     if unknown:
         raise TypeError(f"load() got an unexpected keyword argument '{next(iter(unknown))}'")
-    graph = _read(model, shapes, dims, values, inputs, outputs, dtypes, state, signature, weights)
+    options = ImportOptions(
+        shapes=shapes or {},
+        dims=dims or {},
+        values=values or {},
+        inputs=inputs,
+        outputs=outputs,
+        dtypes=dtypes or {},
+        state=bool(state),
+        signature=signature,
+        weights=weights,
+    )
+    graph = _read(model, options)
     if mine:
         preprocess(graph, **mine)
     return graph
 
 
-def _read(
-    model: Any,
-    shapes: Mapping[str, Sequence[int]] | None,
-    dims: Mapping[str, int] | None,
-    values: Mapping[str, Any] | None,
-    inputs: Sequence[str] | None,
-    outputs: Sequence[str] | None,
-    dtypes: Mapping[str, str] | None,
-    state: bool,
-    signature: str | None,
-    weights: str | Path | None,
-) -> Graph:
-    from intaglio.frontends.onnx import load_onnx
+# Options that a format does not have, and the reason that its error message gives.
+_NOT_FOR = {
+    "TensorFlow": (("dims",), "give the shapes of a TensorFlow model's inputs"),
+    SAVED: (("dims",), "give the shapes of a TensorFlow model's inputs"),
+    "TFLite": (("dims", "values"), "a TFLite model has no such names"),
+    "Darknet": (("dims", "values", "inputs"), "a Darknet model has one input, 'data'"),
+    "Caffe": (("dims", "values"), "a Caffe net has no such names"),
+}
+# Frontends by format: module and function.
+_LOADERS = {
+    "ONNX": ("onnx", "load_onnx"),
+    "TensorFlow": ("tensorflow", "load_tensorflow"),
+    SAVED: ("tensorflow", "load_tensorflow"),
+    "TFLite": ("tflite", "load_tflite"),
+    "Darknet": ("darknet", "load_darknet"),
+    "Caffe": ("caffe", "load_caffe"),
+    "TorchScript": ("torch", "load_torch"),
+    "torch.export": ("torch", "load_torch"),
+    "PyTorch": ("torch", "load_torch"),
+}
 
+
+def _read(model: Any, options: ImportOptions) -> Graph:
+    signature = options.signature
     if signature and not isinstance(model, str | Path):
         raise BadInput(f"signature '{signature}' is for files; a model in memory has none")
+    kind = "ONNX"  # in memory
     if _is_live(model):
-        from intaglio.frontends.torch import load_torch
-        from intaglio.frontends.torch.live import archived
+        from intaglio.frontends.torch.live_module import archived
 
-        return load_torch(
-            archived(model, inputs), shapes, dims, values, None, outputs, dtypes, state
-        )
-    if isinstance(model, str | Path):
+        kind, model = "PyTorch", archived(model, options.inputs)
+        options = replace(options, inputs=None)
+    elif isinstance(model, str | Path):
         model = Path(model)
         kind = sniff(model)
         if signature and kind not in (SAVED, "TFLite"):
             raise BadInput(f"signature is for SavedModels and TFLite; '{model}' is a {kind} model")
-        if kind in ("TensorFlow", SAVED):
-            from intaglio.frontends.tensorflow import load_tensorflow
-
-            if dims:
-                raise BadInput("dims is for ONNX; give the shapes of a TensorFlow model's inputs")
-            return load_tensorflow(model, shapes, values, inputs, outputs, dtypes, signature)
-        if kind == "TFLite":
-            from intaglio.frontends.tflite import load_tflite
-
-            if given := [k for k, v in (("dims", dims), ("values", values)) if v]:
-                raise BadInput(f"{given[0]} is for ONNX; a TFLite model has no such names")
-            return load_tflite(model, shapes, inputs, outputs, signature)
-        if kind == "Darknet":
-            from intaglio.frontends.darknet import load_darknet
-
-            options = {"dims": dims, "values": values, "inputs": inputs}
-            if given := [k for k, v in options.items() if v]:
-                raise BadInput(f"{given[0]} is for ONNX; a Darknet model has one input, 'data'")
-            return load_darknet(model, shapes, outputs, weights, state)
-        if kind == "Caffe":
-            from intaglio.frontends.caffe import load_caffe
-
-            if given := [k for k, v in (("dims", dims), ("values", values)) if v]:
-                raise BadInput(f"{given[0]} is for ONNX; a Caffe net has no such names")
-            return load_caffe(model, shapes, inputs, outputs, weights)
-        if kind in ("TorchScript", "torch.export", "PyTorch"):
-            from intaglio.frontends.torch import load_torch
-
-            return load_torch(model, shapes, dims, values, inputs, outputs, dtypes, state)
-        if kind != "ONNX":
+        if kind not in _LOADERS:
             raise Unsupported(
                 f"'{model}' is a {kind} model; ONNX, TFLite, PyTorch, TensorFlow, Caffe and "
                 "Darknet are read; convert it first"
             )
-    return load_onnx(model, shapes, dims, values, inputs, outputs)
+    names, reason = _NOT_FOR.get(kind, ((), ""))
+    if given := [name for name in names if getattr(options, name)]:
+        raise BadInput(f"{given[0]} is for ONNX; {reason}")
+    module, function = _LOADERS[kind]
+    made: Graph = getattr(importlib.import_module(f"{__name__}.{module}"), function)(model, options)
+    return made
 
 
 def _is_live(model: Any) -> bool:

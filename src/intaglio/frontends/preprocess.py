@@ -13,7 +13,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
-from intaglio.frontends.pictures import Way
+from intaglio.frontends.image_transform import ImageTransform
 from intaglio.ir import Array, Graph, Type, Value
 
 CHANNELS = (1, 3, 4)  # that pictures have
@@ -37,7 +37,7 @@ OPTIONS = (
 )
 
 
-def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keywords for preprocessing, and the others."""
     mine = {k: v for k, v in given.items() if k in OPTIONS}
     return mine, {k: v for k, v in given.items() if k not in OPTIONS}
@@ -100,7 +100,9 @@ def preprocess(
             perm = checked["perm"] or (0, 1, 2, 3)
             checked["perm"] = None if perm == BACK else tuple(perm[k] for k in FIRST)
             v, axis = _turned(graph, v), 1
-        picture, made = Way(v, axis, pad_value=float(pads[v.name] or 0.0), **checked).built()
+        picture, made = ImageTransform(
+            v, axis, pad_value=float(pads[v.name] or 0.0), **checked
+        ).build()
         if made is picture and picture.type == v.type and not turned:
             continue
         v.name = f"{picture.name}_prepared"

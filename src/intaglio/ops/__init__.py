@@ -5,22 +5,22 @@ from intaglio.ops.attention import *  # noqa: F403
 from intaglio.ops.control import *  # noqa: F403
 from intaglio.ops.conv import *  # noqa: F403
 from intaglio.ops.detect import *  # noqa: F403
-from intaglio.ops.dynamic import *  # noqa: F403
+from intaglio.ops.dynamic_matmul import *  # noqa: F403
 from intaglio.ops.dynamic_recurrent import *  # noqa: F403
 from intaglio.ops.einsum import *  # noqa: F403
 from intaglio.ops.elementwise import *  # noqa: F403
-from intaglio.ops.gate import *  # noqa: F403
+from intaglio.ops.glu import *  # noqa: F403
+from intaglio.ops.grid_sample import *  # noqa: F403
 from intaglio.ops.index import *  # noqa: F403
 from intaglio.ops.linear import *  # noqa: F403
 from intaglio.ops.normalize import *  # noqa: F403
 from intaglio.ops.pool import *  # noqa: F403
 from intaglio.ops.quantize import *  # noqa: F403
 from intaglio.ops.quantized import *  # noqa: F403
-from intaglio.ops.quantized_steps import *  # noqa: F403
+from intaglio.ops.quantized_lowering import *  # noqa: F403
 from intaglio.ops.recurrent import *  # noqa: F403
 from intaglio.ops.reduce import *  # noqa: F403
 from intaglio.ops.registry import REGISTRY as REGISTRY
 from intaglio.ops.resize import *  # noqa: F403
-from intaglio.ops.sample import *  # noqa: F403
 from intaglio.ops.shape import *  # noqa: F403
 from intaglio.ops.signal import *  # noqa: F403

@@ -13,7 +13,7 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
-from intaglio.ops.dynamic import DEPTH, dynamic_matmul
+from intaglio.ops.dynamic_matmul import DEPTH, dynamic_matmul
 from intaglio.ops.registry import op
 
 Times = Callable[[Array], Array]  # the product of a state and the recurrent weights

@@ -11,7 +11,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
-from intaglio.frontends.pictures import letterboxed
+from intaglio.frontends.image_transform import letterbox_size
 from intaglio.frontends.preprocess import channels_last, per_channel, per_input
 from intaglio.ir import Array, Type
 
@@ -163,7 +163,7 @@ def _resized(image: Any, p: Picture) -> Array:
     if p.resize == "stretch":
         return np.asarray(image.resize((w, h), bilinear))
     if p.resize == "letterbox":
-        inner = letterboxed((height, width), (h, w))[::-1]
+        inner = letterbox_size((height, width), (h, w))[::-1]
         pixels = np.asarray(image.resize(inner, bilinear))
         value = np.uint8(np.clip(round(p.pad_value), 0, 255))
         made = np.full((h, w, *pixels.shape[2:]), value, np.uint8)

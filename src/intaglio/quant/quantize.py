@@ -15,7 +15,7 @@ from typing import Any
 import intaglio
 from intaglio import dtypes, passes, targets
 from intaglio.errors import BadInput
-from intaglio.frontends.preprocess import preprocess, split
+from intaglio.frontends.preprocess import preprocess, split_options
 from intaglio.ir import Array, Graph
 from intaglio.passes.fold import FOLD
 from intaglio.quant.apart import keep_apart
@@ -116,7 +116,7 @@ def calibrate(
     "nhwc", `swap_rb` and others of `frontends.preprocess` say how they come.
     """
     options, load = with_keywords(options, load)
-    pictures, load = split(load)
+    pictures, load = split_options(load)
     pictures |= {"input_type": input_type, "input_layout": input_layout, "layout": layout}
     pictures = put_in(pictures, mean, std)
     chip = targets.find(target)

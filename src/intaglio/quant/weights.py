@@ -22,7 +22,7 @@ from intaglio.ops import (
     maximum,
     reshape,
 )
-from intaglio.ops.dynamic import DEPTH
+from intaglio.ops.dynamic_matmul import DEPTH
 from intaglio.quant.affine import CLIPS
 from intaglio.quant.gram import grams
 from intaglio.quant.round import fit_groups

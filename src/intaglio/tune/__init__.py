@@ -14,7 +14,7 @@ from intaglio import native, passes
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.heap import Arena
 from intaglio.ir import Graph, Node
-from intaglio.ops.work import macs, work
+from intaglio.ops.complexity import complexity, macs
 from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.rewrite import Trace
@@ -144,7 +144,7 @@ class Tuner(Decisions):
     def __call__(self, graph: Graph, trace: Trace) -> Tuned:
         """Measure what the cache does not know; the graph stays as it is."""
         start, done = time.perf_counter(), Tuned()
-        self.cold = _power_of_two(work(graph).parameter_bytes)
+        self.cold = _power_of_two(complexity(graph).parameter_bytes)
         seen: set[str] = set()
         try:
             for _ in range(AGAIN):

@@ -23,7 +23,7 @@ def to_onnx(
     com.microsoft). Names of inputs, outputs and tensors stay, metadata too.
     """
     model, tensors = _assembled(graph, opset, ir_version, contrib)
-    from intaglio.export.onnx.assemble import inline
+    from intaglio.export.onnx.model_proto import inline
 
     inline(model, tensors)
     return model
@@ -42,7 +42,7 @@ def save_onnx(
     Weights of more than 2 GB go to a file of their own beside it, NAME.onnx.data; `external` says
     yes or no to that whatever their size.
     """
-    from intaglio.export.onnx import assemble
+    from intaglio.export.onnx import model_proto
     from intaglio.files import write_atomically
 
     path = Path(path)
@@ -50,9 +50,9 @@ def save_onnx(
     apart = tensors.bytes >= EXTERNAL - (1 << 24) if external is None else external
     if apart:
         data = path.with_name(path.name + ".data")
-        write_atomically(data, assemble.outside(model, tensors, data.name, INLINE, ALIGNMENT))
+        write_atomically(data, model_proto.outside(model, tensors, data.name, INLINE, ALIGNMENT))
     else:
-        assemble.inline(model, tensors)
+        model_proto.inline(model, tensors)
     write_atomically(path, model.SerializeToString(deterministic=True))
 
 
@@ -77,11 +77,11 @@ def _assembled(
     graph: Graph, opset: int | None, ir_version: int | None, contrib: bool
 ) -> tuple[Any, Any]:
     try:
-        from intaglio.export.onnx.assemble import assemble
-        from intaglio.export.onnx.spell import spell
+        from intaglio.export.onnx.export_rules import rewrite_for_onnx
+        from intaglio.export.onnx.model_proto import assemble
     except ImportError:
         raise IntaglioError(
             "ONNX models need the onnx package, which is missing: pip install intaglio[onnx]"
         ) from None
-    spelled, opset = spell(graph, opset, contrib)
+    spelled, opset = rewrite_for_onnx(graph, opset, contrib)
     return assemble(spelled, opset, ir_version)

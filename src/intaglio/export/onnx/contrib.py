@@ -9,7 +9,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.export.onnx.expression import Onnx, make, writes
-from intaglio.export.onnx.own import own
+from intaglio.export.onnx.onnx_ops import onnx_op
 from intaglio.export.onnx.windows import window
 from intaglio.ir import Node, Value, constant
 from intaglio.ops.registry import REGISTRY
@@ -50,7 +50,7 @@ def _activation(node: Node) -> dict[str, Any]:
 
 
 # ---- convolution and product with what follows them ----------------------------------------------
-@own("FusedConv")
+@onnx_op("FusedConv")
 def fused_conv(
     x: Value,
     w: Value,
@@ -108,7 +108,7 @@ def activation_into_fused_conv(
     return fused_conv(x, w, b, z, **{**conv.attrs, **_activation(node)})
 
 
-@own("FusedGemm")
+@onnx_op("FusedGemm")
 def fused_gemm(
     x: Value,
     y: Value,
@@ -152,7 +152,7 @@ def activation_into_gemm(x: Value, y: Value, b: Value | None, gemm: Node, node: 
 
 
 # ---- batched products ----------------------------------------------------------------------------
-@own("FusedMatMul")
+@onnx_op("FusedMatMul")
 def fused_matmul(
     x: Value, y: Value, *, alpha: float = 1.0, trans_a: bool = False, trans_b: bool = False
 ) -> Value:
@@ -217,7 +217,7 @@ def scale_into_fused_matmul(x: Value, y: Value, c: Value, product: Node, node: N
 
 
 # ---- activations ---------------------------------------------------------------------------------
-@own("QuickGelu")
+@onnx_op("QuickGelu")
 def quick_gelu(x: Value, *, alpha: float) -> Value:
     """x * sigmoid(alpha * x)"""
     made: Value = ops.swish(x, alpha=alpha)
@@ -235,13 +235,13 @@ def swish_as_quick_gelu(x: Value, node: Node) -> Any:
     return quick_gelu(x, alpha=node.attrs["alpha"]) if x.dtype == "f32" else None
 
 
-@own("BiasGelu")
+@onnx_op("BiasGelu")
 def bias_gelu(x: Value, c: Value) -> Value:
     """gelu(x + c)"""
     return ops.gelu(ops.add(x, c))  # type: ignore[no-any-return]
 
 
-@own("FastGelu")
+@onnx_op("FastGelu")
 def fast_gelu(x: Value, c: Value) -> Value:
     """gelu(x + c) by tanh"""
     return ops.gelu(ops.add(x, c), approximate="tanh")  # type: ignore[no-any-return]
@@ -261,7 +261,7 @@ def bias_into_gelu(x: Value, c: Value, node: Node) -> Any:
 
 
 # ---- norms after sums ----------------------------------------------------------------------------
-@own("SkipLayerNormalization")
+@onnx_op("SkipLayerNormalization")
 def skip_layer_norm(
     x: Value,
     skip: Value,
@@ -277,7 +277,7 @@ def skip_layer_norm(
     return [ops.layer_norm(total, scale, shift, axis=-1, epsilon=epsilon), total]
 
 
-@own("SkipSimplifiedLayerNormalization")
+@onnx_op("SkipSimplifiedLayerNormalization")
 def skip_rms_norm(
     x: Value, skip: Value, scale: Value, bias: Value | None = None, *, epsilon: float
 ) -> list[Value]:

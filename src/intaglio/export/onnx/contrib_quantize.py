@@ -7,7 +7,7 @@ from typing import Any
 from intaglio import ops
 from intaglio.export.onnx.contrib import DOMAIN
 from intaglio.export.onnx.expression import Onnx, make, writes
-from intaglio.export.onnx.own import own
+from intaglio.export.onnx.onnx_ops import onnx_op
 from intaglio.ir import Node, Value, constant
 from intaglio.rewrite import ANY, P, no, rule
 
@@ -47,7 +47,7 @@ def _unary(op: Any) -> Any:
     return build
 
 
-@own("QLinearConcat")
+@onnx_op("QLinearConcat")
 def qlinear_concat(y_scale: Value, y_zero: Value, *parts: Value, axis: int) -> Value:
     """tensors of different scales, side by side in one"""
     triples = [parts[i : i + 3] for i in range(0, len(parts), 3)]
@@ -60,10 +60,10 @@ def _mean(v: Value) -> Value:
 
 
 QLINEAR: dict[str, Any] = {
-    "add": own("QLinearAdd")(_binary(ops.add)),
-    "mul": own("QLinearMul")(_binary(ops.mul)),
-    "sigmoid": own("QLinearSigmoid")(_unary(ops.sigmoid)),
-    "reduce_mean": own("QLinearGlobalAveragePool")(_unary(_mean)),
+    "add": onnx_op("QLinearAdd")(_binary(ops.add)),
+    "mul": onnx_op("QLinearMul")(_binary(ops.mul)),
+    "sigmoid": onnx_op("QLinearSigmoid")(_unary(ops.sigmoid)),
+    "reduce_mean": onnx_op("QLinearGlobalAveragePool")(_unary(_mean)),
     "concat": qlinear_concat,
 }
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from intaglio.errors import BadFile, BadInput, Unsupported
-from intaglio.frontends.caffe import detect as detect
-from intaglio.frontends.caffe import more as more
+from intaglio.frontends.caffe import detection_output as detection_output
+from intaglio.frontends.caffe import rare_layers as rare_layers
 from intaglio.frontends.caffe import recurrent as recurrent
 from intaglio.frontends.caffe import shape as shape
 from intaglio.frontends.caffe.file import Layer, Message, layers_of, parse_text, read_weights
 from intaglio.frontends.caffe.layers import LAYERS
-from intaglio.frontends.halves import halves
+from intaglio.frontends.options import NO_OPTIONS, ImportOptions
+from intaglio.frontends.two_files import find_both_files
 from intaglio.ir import Graph, Type, Value
 
 SKIPPED = ("Accuracy", "Silence", "DetectionEvaluate")  # of training, as what ends so:
@@ -20,20 +20,13 @@ ENDS = ("Data", "Loss")
 LARGEST = 1 << 31  # elements of a result
 
 
-def load_caffe(
-    model: str | Path,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-    weights: str | Path | None = None,
-) -> Graph:
+def load_caffe(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
     """The graph of a prototxt and the caffemodel of the same name; either of the two may be given.
 
     Outputs are the tops that no layer reads. `shapes` replaces those of the net's inputs.
     """
-    net, numbers = halves(
-        Path(model), Path(weights) if weights else None, ".prototxt", ".caffemodel", "caffe"
-    )
+    weights = Path(options.weights) if options.weights else None
+    net, numbers = find_both_files(Path(model), weights, ".prototxt", ".caffemodel", "caffe")
     try:
         text = net.read_text("utf-8", "replace")
     except OSError as e:
@@ -45,7 +38,7 @@ def load_caffe(
         if one.type not in SKIPPED and not one.type.endswith(ENDS)
     ]
     blobs = read_weights(numbers)
-    given = _inputs(described, layers, dict(shapes or {}), inputs)
+    given = _inputs(described, layers, options)
     known = dict(given)
     read: set[str] = set()
     for one in layers:
@@ -58,7 +51,7 @@ def load_caffe(
             known[top] = v
     last = [t for one in layers for t in one.tops if t in known and t not in given]
     ends = [t for t in dict.fromkeys(last) if t not in read or _rewritten_last(layers, t)]
-    wanted = list(outputs or ends)
+    wanted = list(options.outputs or ends)
     for name in wanted:
         if name not in known:
             raise BadInput(f"caffe: no layer makes '{name}'; outputs are {', '.join(ends)}")
@@ -100,12 +93,7 @@ def _build(one: Layer, known: dict[str, Value]) -> list[Value]:
     return results
 
 
-def _inputs(
-    net: Message,
-    layers: list[Layer],
-    shapes: dict[str, Sequence[int]],
-    inputs: Sequence[str] | None,
-) -> dict[str, Value]:
+def _inputs(net: Message, layers: list[Layer], options: ImportOptions) -> dict[str, Value]:
     """The net's inputs: those it names, those of Input layers, or those that a user asks for."""
     found: dict[str, tuple[int, ...]] = {}
     names, dims = net.words("input"), net.wholes("input_dim")
@@ -121,14 +109,14 @@ def _inputs(
             ]
             for i, top in enumerate(one.tops):
                 found[top] = tuple(inner[min(i, len(inner) - 1)]) if inner else ()
-    if inputs:
-        found = {name: found.get(name, ()) for name in inputs}
-    for name in shapes:
+    if options.inputs:
+        found = {name: found.get(name, ()) for name in options.inputs}
+    for name in options.shapes:
         if name not in found:
             raise BadInput(f"caffe: no input is called '{name}'; inputs are {', '.join(found)}")
     made = {}
     for name, usual in found.items():
-        dims_ = tuple(int(d) for d in shapes.get(name, usual))
+        dims_ = tuple(int(d) for d in options.shapes.get(name, usual))
         if not dims_ or min(dims_) < 1 or max(dims_) > 1 << 16 or len(dims_) > 8:
             raise BadInput(
                 f"caffe: input '{name}' has shape {dims_}; give --shape {name}=1x3x224x224"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from intaglio.errors import BadFile
-from intaglio.frontends import wire
+from intaglio.frontends import protobuf
 from intaglio.ir import Array
 
 DEEPEST = 32  # messages inside of messages
@@ -165,15 +165,15 @@ def read_weights(path: Path) -> dict[str, list[Array]]:
     except OSError as e:
         raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
     found: dict[str, list[Array]] = {}
-    for number, _, value in wire.fields(data, what):
+    for number, _, value in protobuf.fields(data, what):
         if number in (2, 100):  # old and current layers
             names, blobs = (4, 6) if number == 2 else (1, 7)
             name, held = "", []
-            for n, _, v in wire.fields(wire.inside(value, what), what):
+            for n, _, v in protobuf.fields(protobuf.inside(value, what), what):
                 if n == names:
-                    name = wire.text(v)
+                    name = protobuf.text(v)
                 elif n == blobs:
-                    held.append(_blob(wire.inside(v, what), what))
+                    held.append(_blob(protobuf.inside(v, what), what))
             if held:
                 found[name] = held
     if not found:
@@ -185,16 +185,16 @@ def _blob(data: memoryview, what: str) -> Array:
     shape: list[int] = []
     old = {1: 0, 2: 0, 3: 0, 4: 0}
     parts: list[Array] = []
-    for number, _, value in wire.fields(data, what):
+    for number, _, value in protobuf.fields(data, what):
         if number in old:
-            old[number] = wire.whole(value, what)
+            old[number] = protobuf.whole(value, what)
         elif number == 5:
-            parts.append(wire.floats(value, what))
+            parts.append(protobuf.floats(value, what))
         elif number == 8:
-            parts.append(wire.floats(value, what, "<f8"))
+            parts.append(protobuf.floats(value, what, "<f8"))
         elif number == 7:
-            for n, _, v in wire.fields(wire.inside(value, what), what):
-                shape += wire.wholes(v, what) if n == 1 else []
+            for n, _, v in protobuf.fields(protobuf.inside(value, what), what):
+                shape += protobuf.wholes(v, what) if n == 1 else []
     made = np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, np.float32)
     if not shape and any(old.values()):
         shape = [max(old[n], 1) for n in sorted(old)]

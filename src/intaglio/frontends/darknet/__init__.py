@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from intaglio.errors import BadFile, BadInput, Unsupported
-from intaglio.frontends.darknet import heads as heads
+from intaglio.frontends.darknet import detection_heads as detection_heads
 from intaglio.frontends.darknet import recurrent as recurrent
 from intaglio.frontends.darknet.file import Weights, read_cfg
 from intaglio.frontends.darknet.layers import LAYERS, Net
-from intaglio.frontends.halves import halves
+from intaglio.frontends.options import NO_OPTIONS, ImportOptions
+from intaglio.frontends.two_files import find_both_files
 from intaglio.ir import Graph, Type, Value
 
 RECURRENT = ("rnn", "crnn", "lstm", "gru")
 LARGEST = 1 << 31  # elements of a result: beyond, the file makes no sense
 
 
-def load_darknet(
-    model: str | Path,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    outputs: Sequence[str] | None = None,
-    weights: str | Path | None = None,
-    state: bool = False,
-) -> Graph:
+def load_darknet(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
     """The graph of a cfg file and the weights of the same name; either of the two may be given.
 
     The input is called `data`, results `yolo_30` and so on: the section's name and its layer. All
@@ -32,9 +26,8 @@ def load_darknet(
     Recurrent layers read the batch as one sequence; with `state` what they remember is the graph's
     state, `state.rnn_0.h` and so on, which a session hands on.
     """
-    cfg, other = halves(
-        Path(model), Path(weights) if weights else None, ".cfg", ".weights", "darknet"
-    )
+    weights = Path(options.weights) if options.weights else None
+    cfg, other = find_both_files(Path(model), weights, ".cfg", ".weights", "darknet")
     sections = read_cfg(cfg)
     own = sections[0]
     steps = own.whole("time_steps", 1) if any(s.name in RECURRENT for s in sections) else 1
@@ -42,15 +35,15 @@ def load_darknet(
     usual = (steps, own.whole("channels", 3), own.whole("height", 416), own.whole("width", 416))
     if "inputs" in own.settings and not {"channels", "height", "width"} & set(own.settings):
         usual = (steps, own.whole("inputs"))
-    for name in shapes or {}:
+    for name in options.shapes:
         if name != "data":
             raise BadInput(f"darknet: no input is called '{name}'; it is called 'data'")
-    shape = tuple(int(d) for d in (shapes or {}).get("data", usual))
+    shape = tuple(int(d) for d in options.shapes.get("data", usual))
     if len(shape) != len(usual) or min(shape) < 1 or max(shape) > 1 << 16:
         what = "batch, channels, height, width" if len(usual) == 4 else "steps, inputs"
         raise BadInput(f"darknet: input 'data' of shape {shape}; {what}")
     data = Value(Type("f32", shape), "data")
-    net = Net(shape[-1], shape[-2], Weights(other), carries=state)
+    net = Net(shape[-1], shape[-2], Weights(other), carries=options.state)
     names = []
     x = data
     for section in sections[1:]:
@@ -74,12 +67,12 @@ def load_darknet(
     if net.weights.at < len(net.weights.floats):
         left = len(net.weights.floats) - net.weights.at
         raise BadFile(f"darknet: {left} floats of '{other}' are left; it belongs to another cfg")
-    wanted = list(outputs or [names[i] for i in net.heads or [len(names) - 1]])
+    wanted = list(options.outputs or [names[i] for i in net.heads or [len(names) - 1]])
     for name in wanted:
         if name not in names:
             raise BadInput(f"darknet: no layer is called '{name}'; the last is '{names[-1]}'")
     results = [net.made[names.index(name)] for name in wanted]
-    if not state:
+    if not options.state:
         if net.states:
             warnings.warn(
                 f"darknet: every run of '{cfg.name}' begins with zeros in what its "

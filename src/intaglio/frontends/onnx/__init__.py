@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,17 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, IntaglioError
-from intaglio.frontends.onnx import apart, tensors
-from intaglio.frontends.onnx.bind import Wishes, bind_dims, bind_inputs, bound_array, chosen_inputs
-from intaglio.frontends.onnx.order import in_order, reads
+from intaglio.frontends.onnx import large_weights, tensors
+from intaglio.frontends.onnx.input_binding import (
+    bind_dims,
+    bind_inputs,
+    bound_array,
+    check_options,
+    chosen_inputs,
+)
 from intaglio.frontends.onnx.scope import Model, Scope, declared_type
+from intaglio.frontends.onnx.topological_order import in_order, reads
+from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.ir import Graph, Type, Value, constant
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28  # of the standard domain, that the importers were written for
@@ -32,23 +39,11 @@ def _import_families() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
 
 
-def load_onnx(
-    model: Any,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    dims: Mapping[str, int] | None = None,
-    values: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-) -> Graph:
-    """A Graph from an ONNX file, its bytes, or a ModelProto.
-
-    `shapes` and `dims` bind dimensions that the model leaves open; `values` makes inputs constant;
-    `inputs` and `outputs` choose other tensors, by name, to start and end at.
-    """
+def load_onnx(model: Any, options: ImportOptions = NO_OPTIONS) -> Graph:
+    """A Graph from an ONNX file, its bytes, or a ModelProto."""
     proto, raws, folder = _parse(model)
-    wishes = Wishes(shapes or {}, dims or {}, values or {}, inputs, outputs)
     try:
-        return _load(proto, raws, folder, wishes)
+        return _load(proto, raws, folder, options)
     except IntaglioError as e:
         e.args = (_one_line(str(e)), *e.args[1:])
         raise
@@ -63,47 +58,49 @@ def _one_line(words: str) -> str:
     return shown if len(shown) <= 1000 else shown[:996] + " ..."
 
 
-def _load(proto: Any, raws: apart.Raws, folder: Path | None, wishes: Wishes) -> Graph:
+def _load(
+    proto: Any, raws: large_weights.Raws, folder: Path | None, options: ImportOptions
+) -> Graph:
     _import_families()
     graph = proto.graph
     if not graph.output:
         raise BadFile("onnx: the graph has no outputs; the file is truncated or damaged")
     _check_names(graph)
-    wishes.check(graph)
+    check_options(options, graph)
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
     scope = Scope(Model(folder, functions, raws), _opsets(proto))
     scope.declare(graph)
-    names = list(wishes.outputs or [o.name for o in graph.output])
+    names = list(options.outputs or [o.name for o in graph.output])
     infos, new = chosen_inputs(
-        graph, wishes, lambda name: _type_of(name, proto, raws, folder, wishes)
+        graph, options, lambda name: _type_of(name, proto, raws, folder, options)
     )
-    if wishes.inputs is None:  # initialisers listed as inputs are constants unless asked for
-        infos = [i for i in infos if i.name not in scope.stored or i.name in wishes.values]
+    if options.inputs is None:  # initialisers listed as inputs are constants unless asked for
+        infos = [i for i in infos if i.name not in scope.stored or i.name in options.values]
     needed = _names_needed(
-        graph, names, {i.name for i in infos} | {v.name for v in new}, scope, wishes
+        graph, names, {i.name for i in infos} | {v.name for v in new}, scope, options
     )
-    if wishes.outputs is not None and wishes.inputs is None:
+    if options.outputs is not None and options.inputs is None:
         infos = [i for i in infos if i.name in needed]
-    scope.model.dims, changed = bind_dims(infos, wishes)
+    scope.model.dims, changed = bind_dims(infos, options)
     scope.model.trust_declared = not changed
-    made = bind_inputs(infos, wishes, scope.model.dims) + new
+    made = bind_inputs(infos, options, scope.model.dims) + new
     for v in made:
         scope.stored.pop(v.name, None)
         scope.values[v.name] = v
-    for name in set(wishes.values) - {v.name for v in made}:
-        scope.values[name] = _constant(name, scope, wishes)
+    for name in set(options.values) - {v.name for v in made}:
+        scope.values[name] = _constant(name, scope, options)
     results = scope.run(graph.node, names)
     _warn_of(scope.model.mismatches)
     kept = [v for v in made if v.data is None]
-    if wishes.inputs is not None:
-        order = list(wishes.inputs)
+    if options.inputs is not None:
+        order = list(options.inputs)
         kept.sort(key=lambda v: order.index(v.name))
     return Graph(kept, results, names, graph.name, _metadata(proto))
 
 
-def _constant(name: str, scope: Scope, wishes: Wishes) -> Value:
+def _constant(name: str, scope: Scope, options: ImportOptions) -> Value:
     """The value that the user gave for an initialiser or an inner tensor."""
-    given = wishes.values[name]
+    given = options.values[name]
     stored, declared = scope.stored.pop(name, None), scope.types.get(name)
     if stored is not None:
         dtype = tensors.element_type(stored.data_type, f"tensor '{name}'")
@@ -115,10 +112,10 @@ def _constant(name: str, scope: Scope, wishes: Wishes) -> Value:
 
 
 def _names_needed(
-    graph: Any, outputs: Sequence[str], given: set[str], scope: Scope, wishes: Wishes
+    graph: Any, outputs: Sequence[str], given: set[str], scope: Scope, options: ImportOptions
 ) -> set[str]:
     """Every tensor that `outputs` are computed from, down to the inputs in `given`."""
-    dropped = {i.name for i in graph.input} - given - set(scope.stored) - set(wishes.values)
+    dropped = {i.name for i in graph.input} - given - set(scope.stored) - set(options.values)
 
     def known(name: str) -> bool:
         if name in dropped:
@@ -126,33 +123,33 @@ def _names_needed(
                 f"onnx: {', '.join(outputs[:3])} still needs input '{name}'; add it to inputs, or "
                 "choose inputs that lie after it"
             )
-        return name in given or name in wishes.values or name in scope.stored
+        return name in given or name in options.values or name in scope.stored
 
     nodes = in_order(graph.node, outputs, known, lambda name: False)
     return {name for _, n in nodes for name in reads(n)} | set(outputs)
 
 
 def _type_of(
-    name: str, proto: Any, raws: apart.Raws, folder: Path | None, wishes: Wishes
+    name: str, proto: Any, raws: large_weights.Raws, folder: Path | None, options: ImportOptions
 ) -> Type | None:
     """The type of a tensor inside the model: declared, or inferred by importing what makes it."""
     for t in proto.graph.initializer:
         if t.name == name:
             return Type(tensors.element_type(t.data_type, f"tensor '{name}'"), tuple(t.dims))
     infos = {i.name: i.type for i in (*proto.graph.value_info, *proto.graph.output)}
-    declared = declared_type(infos[name], wishes.dims) if name in infos else None
+    declared = declared_type(infos[name], options.dims) if name in infos else None
     if declared is not None:
         return declared
-    known = {n: s for n, s in wishes.shapes.items() if n != name}
+    known = {n: s for n, s in options.shapes.items() if n != name}
     try:
-        cut = replace(wishes, shapes=known, inputs=None, outputs=[name])
+        cut = replace(options, shapes=known, inputs=None, outputs=[name])
         part = _load(proto, raws, folder, cut)
     except IntaglioError:
         return None
     return part.outputs[0].type.but(dynamic=())
 
 
-def _parse(model: Any) -> tuple[Any, apart.Raws, Path | None]:
+def _parse(model: Any) -> tuple[Any, large_weights.Raws, Path | None]:
     """The model, what of its weights is not in it, and the folder that it lies in."""
     try:
         import onnx
@@ -163,7 +160,7 @@ def _parse(model: Any) -> tuple[Any, apart.Raws, Path | None]:
     if isinstance(model, onnx.ModelProto):
         return model, {}, None
     folder, what = None, "the bytes given"
-    raws: apart.Raws = {}
+    raws: large_weights.Raws = {}
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
         size = len(data)
@@ -173,7 +170,7 @@ def _parse(model: Any) -> tuple[Any, apart.Raws, Path | None]:
         path = Path(model)
         what = f"'{path}'"
         try:
-            data, raws, size = apart.read(path)
+            data, raws, size = large_weights.read(path)
         except OSError as e:
             raise BadFile(f"cannot read {what}: {(e.strerror or str(e)).lower()}") from None
         folder = path.parent

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intaglio.errors import BadInput
-from intaglio.frontends.onnx.extents import estimates
+from intaglio.frontends.onnx.dynamic_shapes import estimates
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.shape import cut
 from intaglio.ir import Graph, Type, Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intaglio.frontends.onnx.extents import reshaped, settled
+from intaglio.frontends.onnx.dynamic_shapes import reshaped, settled
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.ir import Value
 from intaglio.ops.index import (

@@ -12,8 +12,8 @@ from intaglio.errors import BadInput
 from intaglio.frontends.onnx.importer import OnnxNode, importer
 from intaglio.frontends.onnx.shape import axes_of, ints
 from intaglio.ir import Value
+from intaglio.ops.grid_sample import affine_grid, grid_sample
 from intaglio.ops.resize import resize
-from intaglio.ops.sample import affine_grid, grid_sample
 
 
 def _optional(n: OnnxNode, i: int) -> Any:

@@ -9,12 +9,12 @@ from typing import Any
 
 from intaglio.errors import BadInput, IntaglioError, Unsupported
 from intaglio.frontends.onnx import tensors
-from intaglio.frontends.onnx.fold import Folder
+from intaglio.frontends.onnx.constant_folding import Folder
 from intaglio.frontends.onnx.functions import Function, find_function
 from intaglio.frontends.onnx.importer import OnnxNode, find_importer
-from intaglio.frontends.onnx.order import in_order, names_read
-from intaglio.frontends.onnx.refused import READS_SEQUENCES, REASONS, why_refused
 from intaglio.frontends.onnx.schema import check_schema
+from intaglio.frontends.onnx.topological_order import in_order, names_read
+from intaglio.frontends.onnx.unsupported_ops import READS_SEQUENCES, REASONS, why_refused
 from intaglio.ir import Graph, Type, Value, constant
 
 MAX_DEPTH = 64  # of functions and sub-graphs inside each other

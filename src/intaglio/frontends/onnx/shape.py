@@ -10,7 +10,13 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadInput
-from intaglio.frontends.onnx.extents import bound_of, reshaped, resolved, settled, steps_between
+from intaglio.frontends.onnx.dynamic_shapes import (
+    bound_of,
+    reshaped,
+    resolved,
+    settled,
+    steps_between,
+)
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.tensors import element_type
 from intaglio.ir import Array, Value, constant

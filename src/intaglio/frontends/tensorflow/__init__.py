@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes as element_types
 from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.frontends.tensorflow import control as control
 from intaglio.frontends.tensorflow import conv as conv
 from intaglio.frontends.tensorflow import detect as detect
-from intaglio.frontends.tensorflow import dilated as dilated
+from intaglio.frontends.tensorflow import dilated_conv as dilated_conv
 from intaglio.frontends.tensorflow import elementwise as elementwise
-from intaglio.frontends.tensorflow import frames as frames
 from intaglio.frontends.tensorflow import index as index
 from intaglio.frontends.tensorflow import linear as linear
-from intaglio.frontends.tensorflow import lists as lists
+from intaglio.frontends.tensorflow import loops_v1 as loops_v1
 from intaglio.frontends.tensorflow import matrix as matrix
 from intaglio.frontends.tensorflow import quantize as quantize
 from intaglio.frontends.tensorflow import recurrent as recurrent
 from intaglio.frontends.tensorflow import reduce as reduce
 from intaglio.frontends.tensorflow import shape as shape
 from intaglio.frontends.tensorflow import signal as signal
-from intaglio.frontends.tensorflow import slices as slices
-from intaglio.frontends.tensorflow.bundle import Bundle
+from intaglio.frontends.tensorflow import strided_slice as strided_slice
+from intaglio.frontends.tensorflow import tensor_lists as tensor_lists
+from intaglio.frontends.tensorflow.checkpoint import Bundle
+from intaglio.frontends.tensorflow.checkpoint_variables import keys_of
 from intaglio.frontends.tensorflow.file import Port, parse_graph, parse_saved, read
 from intaglio.frontends.tensorflow.node import DEAD, TfNode, importer
 from intaglio.frontends.tensorflow.scope import Model, Scope, dtype_of
 from intaglio.frontends.tensorflow.state import carried
-from intaglio.frontends.tensorflow.variables import keys_of
 from intaglio.ir import Graph, Type, Value, constant
 
 MOST_DIMS, LONGEST = 8, 1 << 24  # of an input
@@ -51,15 +51,7 @@ DEFAULT = "serving_default"
 SCALARS = 24  # producers before this wrote an unknown shape like that of a scalar
 
 
-def load_tensorflow(
-    model: str | Path,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    values: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-    dtypes: Mapping[str, str] | None = None,
-    signature: str | None = None,
-) -> Graph:
+def load_tensorflow(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
     """The graph of a frozen `.pb`, or of one signature of a SavedModel's folder.
 
     Tensors are named as in the file, `node` or `node:1`, or by the signature.
@@ -72,13 +64,15 @@ def load_tensorflow(
         held = path / "variables" / "variables"
         bundle = Bundle(held) if held.with_name("variables.index").exists() else None
         reader = _Import(path, Model(file, bundle, keys_of(file)))
-        reader.sign(signature, inputs, outputs)
+        reader.sign(options.signature, options.inputs, options.outputs)
     else:
-        if signature:
-            raise BadInput(f"tensorflow: a frozen graph has no signatures; '{signature}' is none")
+        if options.signature:
+            raise BadInput(
+                f"tensorflow: a frozen graph has no signatures; '{options.signature}' is none"
+            )
         reader = _Import(path, Model(parse_graph(read(path), f"'{path}'")))
-        reader.ends(inputs, outputs)
-    return reader.graph(shapes or {}, values or {}, dtypes or {})
+        reader.ends(options.inputs, options.outputs)
+    return reader.graph(options)
 
 
 class _Import:
@@ -152,15 +146,10 @@ class _Import:
         return Port(name, str(found), extents if isinstance(extents, tuple) else None)
 
     # ---- the graph -----------------------------------------------------------------------------
-    def graph(
-        self,
-        shapes: Mapping[str, Sequence[int]],
-        values: Mapping[str, Any],
-        dtypes: Mapping[str, str],
-    ) -> Graph:
-        self.shapes, self.dtypes = dict(shapes), dict(dtypes)
-        self.asked = {*shapes, *dtypes}
-        for name, number in values.items():
+    def graph(self, options: ImportOptions) -> Graph:
+        self.shapes, self.dtypes = options.shapes, options.dtypes
+        self.asked = {*options.shapes, *options.dtypes}
+        for name, number in options.values.items():
             port = self.inputs.pop(name, None) or self._port(name)
             array = np.asarray(number)
             kind = self.dtypes.get(name) or port.dtype

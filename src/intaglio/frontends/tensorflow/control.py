@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from intaglio import ops
 from intaglio.errors import BadFile, BadInput
-from intaglio.frontends.tensorflow.extents import always
+from intaglio.frontends.tensorflow.dynamic_shapes import always
 from intaglio.frontends.tensorflow.file import Body, Function, Node
 from intaglio.frontends.tensorflow.loops import bodies, build_loop
 from intaglio.frontends.tensorflow.node import (

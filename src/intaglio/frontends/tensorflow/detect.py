@@ -6,7 +6,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tensorflow.extents import at_most
+from intaglio.frontends.tensorflow.dynamic_shapes import at_most
 from intaglio.frontends.tensorflow.node import TfNode, importer
 from intaglio.frontends.tensorflow.shape import extents
 from intaglio.ir import Value, constant

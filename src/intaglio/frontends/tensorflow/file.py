@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from intaglio.errors import BadFile
-from intaglio.frontends import wire
+from intaglio.frontends import protobuf
 from intaglio.frontends.tensorflow.tensor import DTYPES, Tensor, read_shape
 
 MOST_NODES = 1 << 20  # of one graph
@@ -98,15 +98,17 @@ def parse_graph(data: bytes, what: str) -> File:
 def parse_saved(data: bytes, what: str) -> File:
     """The graph of a SavedModel that is tagged for serving, or the first one."""
     graphs = [
-        wire.inside(value, what) for n, _, value in wire.fields(memoryview(data), what) if n == 2
+        protobuf.inside(value, what)
+        for n, _, value in protobuf.fields(memoryview(data), what)
+        if n == 2
     ]
     if not graphs:
         raise BadFile(f"{what} holds no graph")
     chosen = next((g for g in graphs if "serve" in _tags(g, what)), graphs[0])
     file = File()
-    for n, _, value in wire.fields(chosen, what):
+    for n, _, value in protobuf.fields(chosen, what):
         if n == 2:
-            _graph(wire.inside(value, what), file, what)
+            _graph(protobuf.inside(value, what), file, what)
         elif n == 5:
             name, raw = _entry(value, what)
             file.signatures[name] = _signature(raw, what)
@@ -115,74 +117,74 @@ def parse_saved(data: bytes, what: str) -> File:
 
 def _name(value: Raw) -> str:
     """A string on one line: names stand in messages."""
-    return re.sub(r"[\0-\x1f]", "?", wire.text(value))
+    return re.sub(r"[\0-\x1f]", "?", protobuf.text(value))
 
 
 def _tags(graph: memoryview, what: str) -> list[str]:
     return [
         _name(tag)
-        for n, _, info in wire.fields(graph, what)
+        for n, _, info in protobuf.fields(graph, what)
         if n == 1
-        for m, _, tag in wire.fields(wire.inside(info, what), what)
+        for m, _, tag in protobuf.fields(protobuf.inside(info, what), what)
         if m == 4
     ]
 
 
 def _texts(message: memoryview, what: str, number: int) -> str:
-    return next((_name(v) for n, _, v in wire.fields(message, what) if n == number), "")
+    return next((_name(v) for n, _, v in protobuf.fields(message, what) if n == number), "")
 
 
 def _entry(value: Raw, what: str) -> tuple[str, memoryview]:
     """The key and the value of an entry of a map."""
     key, held = "", memoryview(b"")
-    for n, _, v in wire.fields(wire.inside(value, what), what):
+    for n, _, v in protobuf.fields(protobuf.inside(value, what), what):
         if n == 1:
             key = _name(v)
         elif n == 2:
-            held = wire.inside(v, what)
+            held = protobuf.inside(v, what)
     return key, held
 
 
 def _signature(message: memoryview, what: str) -> Signature:
     made = Signature()
-    for n, _, value in wire.fields(message, what):
+    for n, _, value in protobuf.fields(message, what):
         if n in (1, 2):
             name, raw = _entry(value, what)
             port = Port()
-            for m, _, v in wire.fields(raw, what):
+            for m, _, v in protobuf.fields(raw, what):
                 if m == 1:
                     port.tensor = _name(v)
                 elif m == 2:
-                    port.dtype = DTYPES.get(wire.whole(v, what))
+                    port.dtype = DTYPES.get(protobuf.whole(v, what))
                 elif m == 3:
-                    port.shape = read_shape(wire.inside(v, what), what)
+                    port.shape = read_shape(protobuf.inside(v, what), what)
             (made.inputs if n == 1 else made.outputs)[name] = port
     return made
 
 
 def _graph(message: memoryview, file: File, what: str) -> None:
-    for n, _, value in wire.fields(message, what):
+    for n, _, value in protobuf.fields(message, what):
         if n == 1:
-            node = _node(wire.inside(value, what), what)
+            node = _node(protobuf.inside(value, what), what)
             if node.name in file.nodes:
                 raise BadFile(f"{what}: two nodes are called '{node.name}'")
             file.nodes[node.name] = node
             if len(file.nodes) > MOST_NODES:
                 raise BadFile(f"{what} has more than {MOST_NODES} nodes")
         elif n == 2:
-            for m, _, function in wire.fields(wire.inside(value, what), what):
+            for m, _, function in protobuf.fields(protobuf.inside(value, what), what):
                 if m == 1:
-                    body = _function(wire.inside(function, what), what)
+                    body = _function(protobuf.inside(function, what), what)
                     file.functions[body.name] = body
         elif n == 4:
-            for m, _, version in wire.fields(wire.inside(value, what), what):
+            for m, _, version in protobuf.fields(protobuf.inside(value, what), what):
                 if m == 1:
-                    file.producer = wire.whole(version, what)
+                    file.producer = protobuf.whole(version, what)
 
 
 def _node(message: memoryview, what: str) -> Node:
     node = Node()
-    for n, _, value in wire.fields(message, what):
+    for n, _, value in protobuf.fields(message, what):
         if n == 1:
             node.name = _name(value)
         elif n == 2:
@@ -203,16 +205,16 @@ def _node(message: memoryview, what: str) -> Node:
 
 def _function(message: memoryview, what: str) -> Body:
     body = Body()
-    for n, _, value in wire.fields(message, what):
+    for n, _, value in protobuf.fields(message, what):
         if n == 1:
-            for m, _, v in wire.fields(wire.inside(value, what), what):
+            for m, _, v in protobuf.fields(protobuf.inside(value, what), what):
                 if m == 1:
                     body.name = _name(v)
                 elif m in (2, 3):
-                    name = _texts(wire.inside(v, what), what, 1)
+                    name = _texts(protobuf.inside(v, what), what, 1)
                     (body.args if m == 2 else body.results).append(name)
         elif n == 3:
-            node = _node(wire.inside(value, what), what)
+            node = _node(protobuf.inside(value, what), what)
             body.nodes[node.name] = node
         elif n == 4:
             key, raw = _entry(value, what)
@@ -222,9 +224,9 @@ def _function(message: memoryview, what: str) -> Body:
 
 def _attribute(message: memoryview, what: str) -> Any:
     """A Python object for an AttrValue; None where its kind is not known."""
-    for n, _, value in wire.fields(message, what):
+    for n, _, value in protobuf.fields(message, what):
         if n == 1:
-            return _list(wire.inside(value, what), what)
+            return _list(protobuf.inside(value, what), what)
         return _single(n, value, what)
     return None
 
@@ -234,36 +236,36 @@ def _single(kind: int, value: Raw, what: str) -> Any:
         case 2:
             return _name(value)
         case 3:
-            return wire.whole(value, what)
+            return protobuf.whole(value, what)
         case 4:
-            found = wire.floats(value, what)
+            found = protobuf.floats(value, what)
             return float(found[0]) if len(found) else 0.0
         case 5:
-            return bool(wire.whole(value, what))
+            return bool(protobuf.whole(value, what))
         case 6:
-            return DTYPES.get(wire.whole(value, what) % 100, "unknown")
+            return DTYPES.get(protobuf.whole(value, what) % 100, "unknown")
         case 7:
-            return read_shape(wire.inside(value, what), what)
+            return read_shape(protobuf.inside(value, what), what)
         case 8:
-            return Tensor(wire.inside(value, what))
+            return Tensor(protobuf.inside(value, what))
         case 10:
-            return Function(_texts(wire.inside(value, what), what, 1))
+            return Function(_texts(protobuf.inside(value, what), what, 1))
     return None
 
 
 def _list(message: memoryview, what: str) -> list[Any]:
     found: list[Any] = []
-    for n, _, value in wire.fields(message, what):
+    for n, _, value in protobuf.fields(message, what):
         if n in (3, 5, 6):
-            numbers = wire.wholes(value, what)
+            numbers = protobuf.wholes(value, what)
             if n == 6:
                 found += [DTYPES.get(k % 100, "unknown") for k in numbers]
             else:
                 found += [bool(k) if n == 5 else k for k in numbers]
         elif n == 4:
-            found += [float(f) for f in wire.floats(value, what)]
+            found += [float(f) for f in protobuf.floats(value, what)]
         elif n == 9:
-            found.append(Function(_texts(wire.inside(value, what), what, 1)))
+            found.append(Function(_texts(protobuf.inside(value, what), what, 1)))
         else:
             found.append(_single(n, value, what))
     return found

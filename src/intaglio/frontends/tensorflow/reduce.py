@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tensorflow.extents import at_most, count_of, filled
+from intaglio.frontends.tensorflow.dynamic_shapes import at_most, count_of, filled
 from intaglio.frontends.tensorflow.node import TfNode, importer
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis

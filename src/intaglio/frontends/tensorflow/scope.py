@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, IntaglioError, RunError, Unsupported
-from intaglio.frontends.tensorflow.bundle import Bundle
+from intaglio.frontends.tensorflow.checkpoint import Bundle
 from intaglio.frontends.tensorflow.file import Body, File, Node
 from intaglio.frontends.tensorflow.node import (
     DEAD,
@@ -208,7 +208,7 @@ class Scope:
         if node.op in ("Enter", "RefEnter") and self.outer is not None:
             return []
         if node.op in ("Exit", "RefExit"):
-            from intaglio.frontends.tensorflow.frames import entries
+            from intaglio.frontends.tensorflow.loops_v1 import entries
 
             return [e.inputs[0] for e in entries(self, node) if e.inputs]
         return [*node.inputs, *self._pivots(node)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, Unsupported
-from intaglio.frontends import wire
+from intaglio.frontends import protobuf
 from intaglio.ir import Array
 
 DTYPES = {
@@ -52,14 +52,14 @@ class Tensor:
 def read_shape(message: memoryview, what: str) -> tuple[int, ...] | None:
     """The extents, -1 where one is open; None where not even the rank is known."""
     dims = []
-    for n, _, value in wire.fields(message, what):
+    for n, _, value in protobuf.fields(message, what):
         if n == 3 and value:
             return None
         if n == 2:
             size = 0
-            for m, _, v in wire.fields(wire.inside(value, what), what):
+            for m, _, v in protobuf.fields(protobuf.inside(value, what), what):
                 if m == 1:
-                    size = wire.whole(v, what)
+                    size = protobuf.whole(v, what)
             dims.append(size)
     if len(dims) > MOST_DIMS or any(not -1 <= d < 1 << 40 for d in dims):
         raise BadFile(f"{what} has the shape {dims[:8]}")
@@ -71,13 +71,13 @@ def read_tensor(tensor: Tensor, what: str) -> Array:
     shape: tuple[int, ...] | None = ()
     code, content = 0, memoryview(b"")
     parts: list[Array] = []
-    for n, _, value in wire.fields(tensor.raw, what):
+    for n, _, value in protobuf.fields(tensor.raw, what):
         if n == 1:
-            code = wire.whole(value, what)
+            code = protobuf.whole(value, what)
         elif n == 2:
-            shape = read_shape(wire.inside(value, what), what)
+            shape = read_shape(protobuf.inside(value, what), what)
         elif n == 4:
-            content = wire.inside(value, what)
+            content = protobuf.inside(value, what)
         elif n in _VALUES:
             parts.append(_numbers(n, value, what))
     dtype = DTYPES.get(code, f"element type {code}")
@@ -106,12 +106,12 @@ def read_tensor(tensor: Tensor, what: str) -> Array:
 
 def _numbers(number: int, value: int | memoryview, what: str) -> Array:
     if _VALUES[number] == "f":
-        return wire.floats(value, what)
+        return protobuf.floats(value, what)
     if _VALUES[number] == "d":
-        return wire.floats(value, what, "<f8")
-    return np.array(wire.wholes(value, what), np.int64)
+        return protobuf.floats(value, what, "<f8")
+    return np.array(protobuf.wholes(value, what), np.int64)
 
 
 def read_strings(tensor: Tensor, what: str) -> list[str]:
     """The strings of a tensor of them."""
-    return [wire.text(value) for n, _, value in wire.fields(tensor.raw, what) if n == 8]
+    return [protobuf.text(value) for n, _, value in protobuf.fields(tensor.raw, what) if n == 8]

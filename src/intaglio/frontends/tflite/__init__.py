@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from intaglio.errors import BadFile, BadInput
+from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.frontends.tflite import control as control
 from intaglio.frontends.tflite import conv as conv
 from intaglio.frontends.tflite import detect as detect
 from intaglio.frontends.tflite import elementwise as elementwise
 from intaglio.frontends.tflite import index as index
+from intaglio.frontends.tflite import recurrent as recurrent
 from intaglio.frontends.tflite import reduce as reduce
-from intaglio.frontends.tflite import sequence as sequence
 from intaglio.frontends.tflite import shape as shape
 from intaglio.frontends.tflite.file import DAMAGE, File, Signature, parse
 from intaglio.frontends.tflite.scope import Model, Scope, unique_names
 from intaglio.ir import Graph, Type, Value
 
 
-def load_tflite(
-    model: str | Path | bytes,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-    signature: str | None = None,
-) -> Graph:
+def load_tflite(model: str | Path | bytes, options: ImportOptions = NO_OPTIONS) -> Graph:
     """The first graph of a TFLite file, or that of a signature, which also names its ends.
 
     `shapes` replaces those of inputs. What the model keeps between calls is the graph's `state`.
@@ -39,9 +33,9 @@ def load_tflite(
         except OSError as e:
             raise BadFile(f"cannot read {what}: {(e.strerror or str(e)).lower()}") from None
     file = parse(data, what)
-    chosen = _signature(file, signature)
+    chosen = _signature(file, options.signature)
     try:
-        return _Import(file, chosen, dict(shapes or {}), inputs, outputs).graph()
+        return _Import(file, chosen, options).graph()
     except DAMAGE as e:  # tables of options that point outside of the file
         words = " ".join(str(e).split())[:120]
         raise BadFile(f"{what} is a damaged TFLite model ({words})") from None
@@ -60,15 +54,9 @@ def _signature(file: File, name: str | None) -> Signature | None:
 class _Import:
     """One graph of a file, from its inputs to its outputs."""
 
-    def __init__(
-        self,
-        file: File,
-        signature: Signature | None,
-        shapes: dict[str, Sequence[int]],
-        inputs: Sequence[str] | None,
-        outputs: Sequence[str] | None,
-    ):
-        self.file, self.shapes = file, shapes
+    def __init__(self, file: File, signature: Signature | None, options: ImportOptions):
+        self.file, self.shapes = file, options.shapes
+        inputs, outputs = options.inputs, options.outputs
         self.g = g = file.subgraphs[signature.subgraph if signature else 0]
         self.names = unique_names(g)
         if signature:
@@ -76,7 +64,7 @@ class _Import:
                 self.names[t] = name
         by_name = {name: i for i, name in enumerate(self.names)}
         given = list(signature.inputs.values()) if signature else g.inputs
-        for name in (*shapes, *(inputs or ()), *(outputs or ())):
+        for name in (*options.shapes, *(inputs or ()), *(outputs or ())):
             if name not in by_name:
                 raise BadInput(
                     f"tflite: no tensor is called '{name}'; inputs are "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, ops
-from intaglio.frontends import batches
+from intaglio.frontends.space_to_batch import batch_to_space, space_to_batch
 from intaglio.frontends.tflite.node import TfliteNode, importer, real, stored
 from intaglio.ir import Quant, Value
 
@@ -312,10 +312,10 @@ def l2_normalization(n: TfliteNode) -> Value:
 
 
 @importer("SPACE_TO_BATCH_ND")
-def space_to_batch(n: TfliteNode) -> Value:
-    return batches.space_to_batch(n.required(0), n.ints(1), n.ints(2))
+def space_to_batch_nd(n: TfliteNode) -> Value:
+    return space_to_batch(n.required(0), n.ints(1), n.ints(2))
 
 
 @importer("BATCH_TO_SPACE_ND", stored=True)
-def batch_to_space(n: TfliteNode) -> Value:
-    return batches.batch_to_space(n.required(0), n.ints(1), n.ints(2))
+def batch_to_space_nd(n: TfliteNode) -> Value:
+    return batch_to_space(n.required(0), n.ints(1), n.ints(2))

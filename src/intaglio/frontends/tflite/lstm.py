@@ -15,7 +15,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.frontends.tflite.file import Tensor
-from intaglio.frontends.tflite.fixed import HIGH, sigmoids, tanhs
+from intaglio.frontends.tflite.fixed_point import HIGH, sigmoids, tanhs
 from intaglio.frontends.tflite.node import TfliteNode, parameters, real
 from intaglio.ir import Array, Graph, Quant, Type, Value, constant
 

@@ -10,26 +10,20 @@ import functools
 import importlib
 import pkgutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from intaglio.errors import BadFile, IntaglioError, Unsupported
+from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.frontends.torch.archive import Archive
-from intaglio.frontends.torch.cells import Cell
-from intaglio.frontends.torch.evaluate import Evaluator
-from intaglio.frontends.torch.exported import is_exported, load_exported
-from intaglio.frontends.torch.inputs import (
-    Inputs,
-    Wishes,
-    finished,
-    results,
-    state_results,
-    warn_of_state,
-)
+from intaglio.frontends.torch.exported_program import is_exported, load_exported
+from intaglio.frontends.torch.inputs import Inputs, finished, results, state_results, warn_of_state
+from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.program import DAMAGE, Program, one_line
 from intaglio.frontends.torch.script import Script
-from intaglio.frontends.torch.weights import explain, explain_old
+from intaglio.frontends.torch.script_interpreter import Evaluator
+from intaglio.frontends.torch.state_dict import explain, explain_old
 from intaglio.ir import Array, Graph, Type, Value
 
 
@@ -40,28 +34,16 @@ def _import_families() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
 
 
-def load_torch(
-    model: str | Path | bytes,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    dims: Mapping[str, int] | None = None,
-    values: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-    dtypes: Mapping[str, str] | None = None,
-    state: bool = False,
-) -> Graph:
+def load_torch(model: str | Path | bytes, options: ImportOptions = NO_OPTIONS) -> Graph:
     """A Graph from a TorchScript archive or an exported program, a path or bytes."""
     _import_families()
-    wishes = Wishes(
-        shapes or {}, dtypes or {}, dims or {}, values or {}, inputs, outputs, bool(state)
-    )
     what = "the bytes given" if isinstance(model, bytes) else f"'{model}'"
     with one_line():
         try:
             source = model if isinstance(model, bytes) else Path(model)
             if isinstance(source, Path) and not zipfile.is_zipfile(source):
                 explain_old(what)
-            return _load(Archive(source, what), wishes)
+            return _load(Archive(source, what), options)
         except IntaglioError:
             raise
         except DAMAGE as e:
@@ -69,22 +51,22 @@ def load_torch(
             raise BadFile(f"torch: {what} is damaged ({type(e).__name__}: {words})") from e
 
 
-def _load(archive: Archive, wishes: Wishes) -> Graph:
+def _load(archive: Archive, options: ImportOptions) -> Graph:
     if is_exported(archive):
-        return load_exported(archive, wishes)
+        return load_exported(archive, options)
     if not any(n.startswith("code/") for n in archive.names):
         explain(archive)
-    return _load_script(archive, wishes)
+    return _load_script(archive, options)
 
 
-def _load_script(archive: Archive, wishes: Wishes) -> Graph:
-    run = _ScriptRun(Script(archive), wishes, {})
+def _load_script(archive: Archive, options: ImportOptions) -> Graph:
+    run = _ScriptRun(Script(archive), options, {})
     run.follow()
     kept = run.kept()
-    if kept and not wishes.state:
+    if kept and not options.state:
         warn_of_state(list(kept))
     elif kept:  # once more, now with the state that a call leaves behind as inputs
-        run = _ScriptRun(Script(archive), wishes, kept)
+        run = _ScriptRun(Script(archive), options, kept)
         run.follow()
     return run.graph()
 
@@ -92,9 +74,9 @@ def _load_script(archive: Archive, wishes: Wishes) -> Graph:
 class _ScriptRun:
     """One walk through a model's forward method, with `state` (by path) given from outside."""
 
-    def __init__(self, script: Script, wishes: Wishes, state: Mapping[str, Any]):
+    def __init__(self, script: Script, options: ImportOptions, state: Mapping[str, Any]):
         self.script, self.program = script, Program()
-        self.inputs = Inputs(wishes, self.program)
+        self.inputs = Inputs(options, self.program)
         self.evaluator = Evaluator(script, self.program)
         self.made: Any = None
         self.given = state
@@ -122,11 +104,11 @@ class _ScriptRun:
             owner = self.script.module(path.rpartition(".")[0])
             if owner is None:
                 raise Unsupported(f"torch: the state '{path}' is kept where it cannot be found")
-            if isinstance(value, Cell) and isinstance(value.held, Value):
+            if isinstance(value, MutableTensor) and isinstance(value.held, Value):
                 kind = value.held.type
                 self.before[path] = Type(kind.dtype, kind.shape)
                 old = owner.attributes.get(path.rpartition(".")[2])
-                now = old.held if isinstance(old, Cell) else None
+                now = old.held if isinstance(old, MutableTensor) else None
                 if not isinstance(now, Value) or now.type.but(quant=None) != self.before[path]:
                     now = None
                 self.initial[f"state.{path}"] = now.data if now else None

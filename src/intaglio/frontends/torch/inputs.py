@@ -5,18 +5,18 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadInput, Unsupported
-from intaglio.frontends.torch.cells import Cell
+from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch.importer import real
-from intaglio.frontends.torch.pickled import Stored
+from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.program import UNKNOWN, Program, leaves
 from intaglio.frontends.torch.tensors import Quantized
+from intaglio.frontends.torch.unpickle import Stored
 from intaglio.ir import Array, Graph, Type, Value, constant
 
 _STORED = {
@@ -33,38 +33,25 @@ _STORED = {
 }
 
 
-@dataclass
-class Wishes:
-    """What the user said of the inputs and outputs."""
-
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Sequence[str] | None = None
-    outputs: Sequence[str] | None = None
-    state: bool = False  # what is kept between calls becomes inputs and outputs
-
-
 class Inputs:
     """Makes the arguments of a forward method; remembers the graph's inputs."""
 
-    def __init__(self, wishes: Wishes, program: Program):
-        self.wishes, self.program = wishes, program
+    def __init__(self, options: ImportOptions, program: Program):
+        self.options, self.program = options, program
         self.made: list[Value] = []
         self.used: set[str] = set()
 
-    def tensor(self, name: str, shape: Sequence[int] | None, dtype: str | None) -> Cell:
+    def tensor(self, name: str, shape: Sequence[int] | None, dtype: str | None) -> MutableTensor:
         """An input; what the user says goes before what the file says."""
-        given = self.wishes.values.get(name)
+        given = self.options.values.get(name)
         kind = self._dtype(name, dtype or "f32")
         if given is not None:
             self.used.add(name)
             made = constant(np.asarray(given).astype(dtypes.numpy_of(kind)))
-            return Cell(made, name)
-        if name in self.wishes.shapes:
+            return MutableTensor(made, name)
+        if name in self.options.shapes:
             self.used.add(name)
-            asked = tuple(int(d) for d in self.wishes.shapes[name])
+            asked = tuple(int(d) for d in self.options.shapes[name])
             if shape is not None and len(asked) != len(shape):
                 raise BadInput(f"torch: input '{name}' has shape {tuple(shape)}, not {asked}")
             shape = asked
@@ -81,8 +68,8 @@ class Inputs:
         return self.program.input(value)
 
     def _dtype(self, name: str, default: str) -> str:
-        kind = self.wishes.dtypes.get(name, default)
-        if name in self.wishes.dtypes:
+        kind = self.options.dtypes.get(name, default)
+        if name in self.options.dtypes:
             self.used.add(name)
         if kind not in dtypes.TABLE:
             raise BadInput(
@@ -117,7 +104,7 @@ class Inputs:
             f"torch: input '{name}' is a {text[:60]}; tensors, numbers and lists of them are read"
         )
 
-    def _tensor(self, name: str, sample: Any) -> Cell:
+    def _tensor(self, name: str, sample: Any) -> MutableTensor:
         if isinstance(sample, Stored):
             kind = _STORED.get(sample.storage.kind.removesuffix("Storage"))
             return self.tensor(name, sample.shape, kind)
@@ -137,7 +124,7 @@ class Inputs:
         return tuple(items) if outer == "Tuple" else items
 
     def _number(self, name: str, kind: str, sample: Any, default: Any) -> Any:
-        given = self.wishes.values.get(name, sample if sample is not None else default)
+        given = self.options.values.get(name, sample if sample is not None else default)
         self.used.add(name)
         if given is None:
             raise BadInput(
@@ -150,7 +137,7 @@ class Inputs:
         return {"int": int, "float": float, "bool": bool}.get(kind, lambda v: v)(made)
 
     def _said(self) -> set[str]:
-        return {*self.wishes.shapes, *self.wishes.values}
+        return {*self.options.shapes, *self.options.values}
 
     def _children(self, name: str) -> list[str]:
         """Items of a list that the user gave shapes for: name.0, name.1, ..."""
@@ -162,7 +149,7 @@ class Inputs:
 
     def check(self) -> None:
         """BadInput where the user named something that is no input."""
-        said = {*self.wishes.shapes, *self.wishes.values, *self.wishes.dtypes}
+        said = {*self.options.shapes, *self.options.values, *self.options.dtypes}
         unknown = said - self.used - {v.name for v in self.made}
         if unknown:
             names = ", ".join(v.name for v in self.made) or "none"
@@ -183,7 +170,7 @@ def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Valu
     """What the state becomes, as outputs; its types must not change from call to call."""
     made = []
     for name, (before, cell) in pairs.items():
-        after = cell.held if isinstance(cell, Cell) else None
+        after = cell.held if isinstance(cell, MutableTensor) else None
         if not isinstance(after, Value) or after.type.but(quant=None) != before:
             raise Unsupported(
                 f"torch: the state '{name}' is {before} before a call and "
@@ -196,7 +183,7 @@ def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Valu
 def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
     """The tensors that a model returns, flat, by name."""
     leaves(made)
-    if isinstance(made, Cell):
+    if isinstance(made, MutableTensor):
         held = made.held
         return [(name, real(held) if isinstance(held, Quantized) else held)]
     if isinstance(made, list | tuple):
@@ -226,18 +213,18 @@ def finished(
     state: Mapping[str, Array | None],
 ) -> Graph:
     """The graph, cut where the user asked; what it keeps between calls, where both ends stay."""
-    program, wishes = inputs.program, inputs.wishes
+    program, options = inputs.program, inputs.options
     inputs.check()
     by_name = {**program.names, **dict(made)}
     chosen = made
-    if wishes.outputs is not None:
-        chosen = [(n, _named(n, by_name)) for n in wishes.outputs]
+    if options.outputs is not None:
+        chosen = [(n, _named(n, by_name)) for n in options.outputs]
     if not chosen:
         raise Unsupported("torch: the model returns no tensor")
     names, values = zip(*chosen, strict=True)
     graph = Graph(inputs.made, list(values), list(names), name, metadata)
-    if wishes.inputs is not None:
-        graph = _started(graph, [(n, _named(n, by_name)) for n in wishes.inputs])
+    if options.inputs is not None:
+        graph = _started(graph, [(n, _named(n, by_name)) for n in options.inputs])
     ends = {v.name for v in graph.inputs} & set(graph.output_names)
     graph.state = {n: a for n, a in state.items() if n in ends}
     return graph

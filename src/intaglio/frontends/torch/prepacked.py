@@ -9,7 +9,7 @@ from intaglio.frontends.torch.conv import convolved, spread
 from intaglio.frontends.torch.elementwise import clamp
 from intaglio.frontends.torch.importer import importer
 from intaglio.frontends.torch.linear import linear
-from intaglio.frontends.torch.packed import held, state_of
+from intaglio.frontends.torch.packed_params import held, state_of
 from intaglio.ir import Value
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, IntaglioError, RunError, Unsupported
 from intaglio.frontends.torch import scalars
-from intaglio.frontends.torch.cells import Cell
 from intaglio.frontends.torch.importer import (
     IGNORED,
     RAW,
@@ -21,6 +20,7 @@ from intaglio.frontends.torch.importer import (
     real,
     signature_of,
 )
+from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.tensors import Complex, Quantized
 from intaglio.frontends.torch.views import VIEWS, looks_at
 from intaglio.ir import Graph, Node, Value, constant
@@ -88,7 +88,7 @@ class Program:
     def call(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
         """The result of an operator, named without its overload: "conv2d", "quantized::add"."""
         flat = leaves([args, kwargs])
-        with_tensors = any(isinstance(x, Cell | Complex) for x in flat)
+        with_tensors = any(isinstance(x, MutableTensor | Complex) for x in flat)
         poisoned = any(x is UNKNOWN for x in flat)
         try:
             if not with_tensors and not poisoned and name in scalars.NUMBERS:
@@ -126,7 +126,7 @@ class Program:
 
     def _asks(self, name: str, args: list[Any]) -> bool:
         """Whether a name that lists and tensors share is a question here."""
-        return name not in ("copy", "values") or not (args and isinstance(args[0], Cell))
+        return name not in ("copy", "values") or not (args and isinstance(args[0], MutableTensor))
 
     def refuse_unknown(self) -> None:
         """Unsupported, with every operator that was not known and how often it occurs."""
@@ -151,7 +151,7 @@ class Program:
         if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
             kwargs = {k: v for k, v in kwargs.items() if k not in IGNORED or k in known}
         raw = (name[:-1] if changes else name) in RAW
-        cells = [a for a in args if isinstance(a, Cell)]
+        cells = [a for a in args if isinstance(a, MutableTensor)]
         grid = None if raw else self._grid(args)
         plain = [self._plain(a, raw) for a in args]
         made = function(*plain, **{k: self._plain(v, raw) for k, v in kwargs.items()})
@@ -175,12 +175,12 @@ class Program:
 
     def _grid(self, args: list[Any]) -> Quantized | None:
         for x in leaves(args):
-            if isinstance(x, Cell) and isinstance(x.held, Quantized):
+            if isinstance(x, MutableTensor) and isinstance(x.held, Quantized):
                 return x.held
         return None
 
     def _plain(self, x: Any, raw: bool) -> Any:
-        if isinstance(x, Cell):
+        if isinstance(x, MutableTensor):
             held = x.held
             return real(held) if isinstance(held, Quantized) and not raw else held
         if isinstance(x, list | tuple):
@@ -196,7 +196,7 @@ class Program:
         return made
 
     def _overwrite(self, cell: Any, made: Any) -> Any:
-        if not isinstance(cell, Cell) or not isinstance(made, Value | Quantized):
+        if not isinstance(cell, MutableTensor) or not isinstance(made, Value | Quantized):
             raise Unsupported("an in-place operator on something that is no tensor")
         held = cell.held
         if isinstance(made, Value) and isinstance(held, Value):
@@ -209,7 +209,7 @@ class Program:
 
     def _wrapped(self, made: Any, label: str) -> Any:
         if isinstance(made, Value | Quantized):
-            return Cell(made, label)
+            return MutableTensor(made, label)
         if isinstance(made, list | tuple):
             return type(made)(self._wrapped(m, label) for m in made)
         return made
@@ -280,12 +280,12 @@ class Program:
         count = self._taken[label]
         return label if count == 1 and label not in self.names else f"{label}.{count - 1}"
 
-    def input(self, value: Value) -> Cell:
+    def input(self, value: Value) -> MutableTensor:
         """An input of the model."""
         self.settled.add(value)
         self._taken[value.name] += 1
         self.names[value.name] = value
-        return Cell(value, value.name)
+        return MutableTensor(value, value.name)
 
 
 @contextlib.contextmanager

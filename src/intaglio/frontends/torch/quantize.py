@@ -20,7 +20,12 @@ from intaglio.frontends.torch.importer import (
     tensor,
 )
 from intaglio.frontends.torch.linear import linear, matmul
-from intaglio.frontends.torch.packed import ConvParams, LinearParams, conv_params, linear_params
+from intaglio.frontends.torch.packed_params import (
+    ConvParams,
+    LinearParams,
+    conv_params,
+    linear_params,
+)
 from intaglio.frontends.torch.tensors import Quantized, dtype_of, number
 from intaglio.ir import Value
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
-from intaglio.frontends.torch.cells import Cell
 from intaglio.frontends.torch.importer import known
+from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.tensors import CODE_OF, Quantized
 from intaglio.ir import Array, Type, constant
 
@@ -30,12 +30,12 @@ class Device(str):
     """A device of PyTorch; all tensors of ours are on the CPU."""
 
 
-def held_type(c: Cell) -> Type:
+def held_type(c: MutableTensor) -> Type:
     held = c.held
     return held.stored.type if isinstance(held, Quantized) else held.type
 
 
-def extents(c: Cell) -> list[int]:
+def extents(c: MutableTensor) -> list[int]:
     """The shape of a tensor, which must be known."""
     t = held_type(c)
     if t.dynamic:
@@ -55,7 +55,7 @@ def elements(c: Any) -> Array:
 
 
 def to_number(x: Any, kind: Callable[[Any], Any]) -> Any:
-    if isinstance(x, Cell):
+    if isinstance(x, MutableTensor):
         array = elements(x)
         if array.size != 1:
             raise BadInput(f"one number is needed, not a tensor of shape {array.shape}")
@@ -82,7 +82,9 @@ def _dtype(x: Any) -> int:
 
 
 def _same_object(a: Any, b: Any) -> bool:
-    return a is b or (not isinstance(a, Cell | list | dict) and type(a) is type(b) and a == b)
+    return a is b or (
+        not isinstance(a, MutableTensor | list | dict) and type(a) is type(b) and a == b
+    )
 
 
 def _raise(*words: Any, **kwargs: Any) -> Any:
@@ -163,8 +165,8 @@ def _remainder(a: Any, b: Any) -> Any:
     return a % b
 
 
-def _as_tensor(x: Any) -> Cell:
-    return Cell(constant(np.asarray(x)[...]))
+def _as_tensor(x: Any) -> MutableTensor:
+    return MutableTensor(constant(np.asarray(x)[...]))
 
 
 def _min(*xs: Any) -> Any:
@@ -269,7 +271,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "sym_stride": lambda x, *a: _stride(x, *a),
     "storage_offset": lambda x: 0,
     "sym_storage_offset": lambda x: 0,
-    "len": lambda x: extents(x)[0] if isinstance(x, Cell) else len(x),
+    "len": lambda x: extents(x)[0] if isinstance(x, MutableTensor) else len(x),
     "prim::dtype": _dtype,
     "prim::device": lambda x: Device("cpu"),
     "prim::layout": lambda x: 0,
@@ -310,8 +312,8 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "Bool": lambda x: to_number(x, bool),
     "Scalar": _item,
     "_local_scalar_dense": _item,
-    "prim::NumToTensor": lambda x: _as_tensor(x) if not isinstance(x, Cell) else x,
-    "_shape_as_tensor": lambda x: Cell(constant(np.array(extents(x), np.int64))),
+    "prim::NumToTensor": lambda x: _as_tensor(x) if not isinstance(x, MutableTensor) else x,
+    "_shape_as_tensor": lambda x: MutableTensor(constant(np.array(extents(x), np.int64))),
     "prim::unchecked_unwrap_optional": lambda x: x,
     "_unwrap_optional": lambda x: x,
     "prim::data": lambda x: x,
@@ -359,11 +361,11 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _stride(x: Cell, dim: int | None = None) -> Any:
+def _stride(x: MutableTensor, dim: int | None = None) -> Any:
     shape = extents(x)
     made = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     return made if dim is None else made[dim]
 
 
-def _tolist(x: Cell) -> Any:
+def _tolist(x: MutableTensor) -> Any:
     return _bounded(elements(x).tolist())

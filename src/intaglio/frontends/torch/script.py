@@ -10,9 +10,9 @@ from typing import Any
 
 from intaglio.errors import BadFile, Unsupported
 from intaglio.frontends.torch.archive import Archive
-from intaglio.frontends.torch.cells import Cell
-from intaglio.frontends.torch.pickled import Name, Record, Stored, unpickle
+from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.tensors import Number, loaded
+from intaglio.frontends.torch.unpickle import Name, Record, Stored, unpickle
 from intaglio.ir import Value
 
 _TEXT = 64 << 20  # bytes of code that are parsed at most
@@ -75,7 +75,7 @@ class Script:
             raise BadFile(f"{self.what} (constants.pkl) holds no list; it is damaged")
         made = [self.object(x, "constants", f"c{i}") for i, x in enumerate(stored)]
         for x in made:
-            held = x.held if isinstance(x, Cell) else None
+            held = x.held if isinstance(x, MutableTensor) else None
             if isinstance(held, Value) and not held.shape and held.dtype in ("f64", "i64"):
                 x.write(Number(held.type, held.name, held.data))
         return made
@@ -96,7 +96,7 @@ class Script:
         made: Any = x
         if isinstance(x, Stored):
             read = functools.partial(self._storage, folder)
-            made = Cell(loaded(x, read, self.what, self._swapped), path)
+            made = MutableTensor(loaded(x, read, self.what, self._swapped), path)
         elif isinstance(x, Record):
             made = Module(x.name, {}, path)
             self._made[id(x)] = made
@@ -149,9 +149,9 @@ class Script:
                 made[item.name] = _class(item)
         return made
 
-    def tensors(self) -> dict[str, Cell]:
+    def tensors(self) -> dict[str, MutableTensor]:
         """The tensors that modules hold, by path."""
-        return {x.label: x for x in self._made.values() if isinstance(x, Cell) and x.label}
+        return {x.label: x for x in self._made.values() if isinstance(x, MutableTensor) and x.label}
 
     def module(self, path: str) -> Module | None:
         """The module at a dotted path; the root at the empty one."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, Unsupported
-from intaglio.frontends.torch.pickled import Name, Stored
+from intaglio.frontends.torch.unpickle import Name, Stored
 from intaglio.ir import Array, Value, constant
 
 LARGE = 1 << 26  # elements that a tensor may have beyond what its storage holds

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from intaglio.frontends.torch.cells import Backward, Cell, written
 from intaglio.frontends.torch.importer import axis_of, integer, permuted, reshaped
+from intaglio.frontends.torch.mutable_tensor import Backward, MutableTensor, written
 from intaglio.frontends.torch.tensors import Quantized
 from intaglio.ir import Value
 
@@ -107,7 +107,7 @@ VIEWS: dict[str, Inverse] = {
 
 def looks_at(
     name: str,
-    base: Cell,
+    base: MutableTensor,
     made: Any,
     again: Callable[[Value], Any],
     args: list[Any],
@@ -117,14 +117,14 @@ def looks_at(
     held = base.held
     if isinstance(held, Quantized):
         whole = made if isinstance(made, list | tuple) else [made]
-        cells = [Cell(m) for m in whole]
+        cells = [MutableTensor(m) for m in whole]
         return cells if isinstance(made, list | tuple) else cells[0]
     if isinstance(made, list | tuple):
 
         def item(i: int) -> Callable[[Value], Any]:
             return lambda v: again(v)[i]
 
-        return [Cell.view(base, m, item(i), None) for i, m in enumerate(made)]
+        return [MutableTensor.view(base, m, item(i), None) for i, m in enumerate(made)]
     if made is held:
         return base
-    return Cell.view(base, made, again, VIEWS[name](held, args, kwargs))
+    return MutableTensor.view(base, made, again, VIEWS[name](held, args, kwargs))

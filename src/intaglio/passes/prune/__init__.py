@@ -14,7 +14,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.ir import Graph, Node, Value, constant
-from intaglio.ops.work import Work, work
+from intaglio.ops.complexity import Complexity, complexity
 from intaglio.passes.prune.analysis import Analysis
 from intaglio.passes.prune.channel_flow import Cuts, Elementwise, Flow, Kept
 from intaglio.passes.prune.channel_mixing import Product
@@ -29,8 +29,8 @@ class Pruned:
     """What pruning took away: channels that convolutions and products made, weights, work."""
 
     channels: tuple[int, int]  # before and after
-    before: Work
-    after: Work
+    before: Complexity
+    after: Complexity
 
     def to_dict(self) -> dict[str, list[int]]:
         """Before and after, by name."""
@@ -58,14 +58,14 @@ def prune_channels(graph: Graph, trace: Trace) -> Pruned | None:
     if not any_dead(graph):
         return None
     found = Analysis(graph)
-    first, before = _channels(found), work(graph)
+    first, before = _channels(found), complexity(graph)
     for i in range(ROUNDS + 1):
         if i == ROUNDS or not _Rebuild(graph, found, trace).changed:
             break
         graph.tidy()
         found = Analysis(graph)
     _tell_kept(found, trace)
-    made = Pruned((first, _channels(found)), before, work(graph))
+    made = Pruned((first, _channels(found)), before, complexity(graph))
     return made if made.channels[1] < first or made.after.macs < before.macs else None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.ir import Node, Value, constant, release
-from intaglio.ops.gate import GATES
+from intaglio.ops.glu import GATES
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import P, no, rule
 

@@ -14,7 +14,7 @@ import numpy as np
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops import add, pad, reshape
-from intaglio.ops.dynamic import DEPTH, quantized_rows
+from intaglio.ops.dynamic_matmul import DEPTH, quantized_rows
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.int8 import packed, unpacked

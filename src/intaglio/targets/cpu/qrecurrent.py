@@ -11,7 +11,7 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
-from intaglio.ops.dynamic import quantized_rows
+from intaglio.ops.dynamic_matmul import quantized_rows
 from intaglio.ops.dynamic_recurrent import Times, gru_step, lstm_step, run_steps
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule

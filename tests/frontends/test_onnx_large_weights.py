@@ -6,12 +6,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import intaglio
 from intaglio.errors import BadFile
-from intaglio.frontends.onnx import apart
+from intaglio.frontends.onnx import large_weights
 
 
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch):
-    monkeypatch.setattr(apart, "LARGE", 1 << 10)
+    monkeypatch.setattr(large_weights, "LARGE", 1 << 10)
 
 
 def weights(name="w", shape=(40, 40), seed=0):
@@ -37,7 +37,7 @@ def constants(graph):
 
 
 def same(path):
-    """Whether the file and its bytes give one graph; the bytes are never taken apart."""
+    """Whether the file and its bytes give one graph; the bytes are parsed by protobuf alone."""
     a, b = intaglio.load(path), intaglio.load(path.read_bytes())
     assert str(a) == str(b)
     one, other = constants(a), constants(b)
@@ -49,7 +49,7 @@ def same(path):
 
 def test_weights_are_those_of_the_file(tmp_path):
     path = saved(tmp_path, model(weights()))
-    data, raws, size = apart.read(path)
+    data, raws, size = large_weights.read(path)
     assert list(raws) == ["w"]
     assert len(raws["w"]) == 6400
     assert len(data) < 1000 < size == path.stat().st_size
@@ -73,7 +73,7 @@ def test_what_is_small_or_typed_stays(tmp_path):
         helper.make_node("Add", ["m", "b"], ["y"]),
     ]
     path = saved(tmp_path, model(typed, small, nodes=nodes))
-    assert not apart.read(path)[1]
+    assert not large_weights.read(path)[1]
     same(path)
 
 

@@ -1,6 +1,6 @@
 """Ops that ONNX has and we do not: each is told by how it is made of ours.
 
-    @own("Sum")
+    @onnx_op("Sum")
     def sum_(*xs: Value) -> Value: ...
 
 defines the op `onnx.Sum`: the function is its lowering, and from it follow its types and its
@@ -23,7 +23,7 @@ from intaglio.ir import Array, Graph, Node, Type, Value
 from intaglio.ops.registry import Op, evaluate, op
 
 
-def own(op_type: str) -> Callable[[Callable[..., Any]], Op]:
+def onnx_op(op_type: str) -> Callable[[Callable[..., Any]], Op]:
     """Define the op `onnx.<op_type>`, made of other ops by the function below."""
 
     def define(build: Callable[..., Any]) -> Op:
@@ -51,7 +51,7 @@ def _made(build: Callable[..., Any], inputs: Sequence[Value | None], attrs: Any)
     return [made] if isinstance(made, Value) else list(made)
 
 
-@own("Sum")
+@onnx_op("Sum")
 def sum_(*xs: Value) -> Value:
     """The sum of any number of tensors, from left to right."""
     return functools.reduce(ops.add, xs)
@@ -62,7 +62,7 @@ def write_sum(n: Node) -> Onnx:
     return make("Sum", *n.inputs)
 
 
-@own("Split")
+@onnx_op("Split")
 def split(x: Value, *, axis: int, parts: tuple[int, ...]) -> list[Value]:
     """Consecutive pieces along an axis."""
     edges = np.cumsum([0, *parts]).tolist()
@@ -74,7 +74,7 @@ def write_split(n: Node) -> Onnx:
     return make("Split", n.inputs[0], list(n.attrs["parts"]), axis=n.attrs["axis"])
 
 
-@own("Attention")
+@onnx_op("Attention")
 def attention(
     q: Value,
     k: Value,

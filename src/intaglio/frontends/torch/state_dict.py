@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from intaglio.errors import Unsupported
 from intaglio.frontends.torch.archive import Archive
-from intaglio.frontends.torch.pickled import Record, Stored, unpickle
+from intaglio.frontends.torch.unpickle import Record, Stored, unpickle
 
 MANY = 1_000_000  # items that are looked at
 ADVICE = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends.oracle import agree
+from tests.frontends.onnx_oracle import agree
 
 R = np.random.default_rng(7)
 

@@ -17,7 +17,7 @@ from intaglio.export.onnx import control, elementwise, index, linear, normalize,
 from intaglio.export.onnx.contrib import FUSED
 from intaglio.export.onnx.contrib_quantize import QUANTIZED
 from intaglio.export.onnx.expression import NEWEST, OLDEST, best_opset, choose
-from intaglio.export.onnx.own import attention, split, sum_
+from intaglio.export.onnx.onnx_ops import attention, split, sum_
 from intaglio.export.onnx.quantized import IN_FLOATS
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.passes.fuse import along
@@ -28,7 +28,7 @@ from intaglio.targets import Target
 x, y, z, s, c = P["x y z s! c!"]
 
 
-def spell(graph: Graph, opset: int | None, contrib: bool) -> tuple[Graph, int]:
+def rewrite_for_onnx(graph: Graph, opset: int | None, contrib: bool) -> tuple[Graph, int]:
     """A copy of the graph whose every node has an ONNX form, and the opset that has them."""
     if opset is not None and not OLDEST <= opset <= NEWEST:
         raise BadInput(f"opset is {opset}; models are written in {OLDEST} to {NEWEST}")
@@ -52,7 +52,7 @@ def target(opset: int | None, contrib: bool) -> Target:
             return None
         return f"ONNX {'opset ' + str(opset) if opset else ''} has no form of it with these types"
 
-    return Target("onnx", why_not, lower=(CONTRIB if contrib else ()) + SPELL)
+    return Target("onnx", why_not, lower=(CONTRIB if contrib else ()) + EXPORT_RULES)
 
 
 def _nodes(graph: Graph) -> list[Node]:
@@ -269,7 +269,7 @@ def _flat(v: Value | None, want: tuple[int, ...]) -> Value | None:
 
 CONTRIB = FUSED + QUANTIZED  # what only onnxruntime has
 FLOATS = ("f32", "f64", "f16")  # what runtimes have these for
-SPELL = (
+EXPORT_RULES = (
     slice_as_gather,
     slices_as_split,
     mask_for_every_row,

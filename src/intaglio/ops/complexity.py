@@ -10,7 +10,7 @@ from intaglio.ops.registry import REGISTRY
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Complexity:
     """Weights, and multiply-accumulates of one run."""
 
     parameters: int
@@ -31,13 +31,13 @@ def all_nodes(graph: Graph) -> Iterator[Node]:
             yield from all_nodes(body)
 
 
-def work(graph: Graph) -> Work:
+def complexity(graph: Graph) -> Complexity:
     """The weights of a graph, each counted once, and what it computes."""
     nodes = list(all_nodes(graph))
     constants = {
         id(v): v.type for n in nodes for v in n.inputs if v is not None and v.data is not None
     }
-    return Work(
+    return Complexity(
         sum(t.size for t in constants.values()),
         sum(t.bytes for t in constants.values()),
         sum(macs(n) for n in graph.nodes()),

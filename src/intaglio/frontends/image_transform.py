@@ -11,7 +11,7 @@ from intaglio.ir import Array, Type, Value, constant
 
 
 @dataclass
-class Way:
+class ImageTransform:
     """From what comes to what the model's input was."""
 
     old: Value
@@ -25,7 +25,7 @@ class Way:
     std: Array | None
     pad_value: float
 
-    def built(self) -> tuple[Value, Value]:
+    def build(self) -> tuple[Value, Value]:
         """The new input, and what takes the old one's place."""
         old = self.old
         shape = list(old.shape)
@@ -96,7 +96,7 @@ class Way:
         if self.size is None:
             return x
         high, wide = self.old.shape[self._high], self.old.shape[self._high + 1]
-        inner = letterboxed(self.size, (high, wide))
+        inner = letterbox_size(self.size, (high, wide))
         axes = (self._high, self._high + 1)
         if inner != self.size:
             scales = tuple(float(a / b) for a, b in zip(inner, self.size, strict=True))
@@ -149,7 +149,7 @@ class Way:
         return made
 
 
-def letterboxed(size: tuple[int, int], into: tuple[int, int]) -> tuple[int, int]:
+def letterbox_size(size: tuple[int, int], into: tuple[int, int]) -> tuple[int, int]:
     """Height and width of a picture of that size when it is made to fit."""
     ratio = min(into[0] / size[0], into[1] / size[1])
     return max(round(size[0] * ratio), 1), max(round(size[1] * ratio), 1)

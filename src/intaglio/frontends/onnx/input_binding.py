@@ -6,7 +6,6 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,49 +13,40 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.frontends.onnx import tensors
-from intaglio.frontends.onnx.refused import REASONS
+from intaglio.frontends.onnx.unsupported_ops import REASONS
+from intaglio.frontends.options import ImportOptions
 from intaglio.ir import Array, Type, Value, constant
 
 Shape = tuple[int | str, ...]  # a symbol, "" for a nameless dimension, or the extent
 
 
-@dataclass
-class Wishes:
-    """What the user asked for beside the file."""
-
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Sequence[str] | None = None
-    outputs: Sequence[str] | None = None
-
-    def check(self, proto: Any) -> None:
-        """BadInput where a name is none of the model's, or a number makes no sense."""
-        made = tensor_names(proto)
-        for what, names in {
-            "shapes": self.shapes,
-            "values": self.values,
-            "inputs": self.inputs or (),
-            "outputs": self.outputs or (),
-        }.items():
-            twice = [name for name, count in Counter(list(names)).items() if count > 1]
-            if twice:
-                raise BadInput(f"onnx: {what}: '{twice[0]}' is given twice; once is enough")
-            for name in names:
-                if name not in made:
-                    raise BadInput(
-                        f"onnx: {what}: the model has no tensor '{name}'; {_nearest(name, made)}"
-                    )
-        infos = (*proto.input, *proto.output, *proto.value_info)
-        symbols = {s for i in infos for s in open_shape(i) or () if isinstance(s, str) and s}
-        for name, extent in self.dims.items():
-            if name not in symbols:
+def check_options(options: ImportOptions, graph: Any) -> None:
+    """BadInput where an option names a tensor or dimension that the model does not have."""
+    known = tensor_names(graph)
+    for what, names in {
+        "shapes": options.shapes,
+        "values": options.values,
+        "inputs": options.inputs or (),
+        "outputs": options.outputs or (),
+    }.items():
+        twice = [name for name, count in Counter(list(names)).items() if count > 1]
+        if twice:
+            raise BadInput(f"onnx: {what}: '{twice[0]}' is given twice; once is enough")
+        for name in names:
+            if name not in known:
                 raise BadInput(
-                    f"onnx: dims: the model has no dimension '{name}'; {_nearest(name, symbols)}"
+                    f"onnx: {what}: the model has no tensor '{name}'; {_nearest(name, known)}"
                 )
-            _check_extents(f"dims: {name}", [extent])
-        for name, shape in self.shapes.items():
-            _check_extents(f"shapes: {name}", shape)
+    infos = (*graph.input, *graph.output, *graph.value_info)
+    symbols = {s for i in infos for s in open_shape(i) or () if isinstance(s, str) and s}
+    for name, extent in options.dims.items():
+        if name not in symbols:
+            raise BadInput(
+                f"onnx: dims: the model has no dimension '{name}'; {_nearest(name, symbols)}"
+            )
+        _check_extents(f"dims: {name}", [extent])
+    for name, shape in options.shapes.items():
+        _check_extents(f"shapes: {name}", shape)
 
 
 def tensor_names(graph: Any) -> set[str]:
@@ -105,22 +95,22 @@ def input_dtype(info: Any) -> str:
     return tensors.element_type(info.type.tensor_type.elem_type, f"input '{info.name}'")
 
 
-def bind_dims(infos: Sequence[Any], wishes: Wishes) -> tuple[dict[str, int], bool]:
+def bind_dims(infos: Sequence[Any], options: ImportOptions) -> tuple[dict[str, int], bool]:
     """Extents of the symbolic dimensions, and whether a shape contradicts the model's own."""
-    dims = {name: int(extent) for name, extent in wishes.dims.items()}
+    dims = {name: int(extent) for name, extent in options.dims.items()}
     changed = False
     for info in infos:
         declared = open_shape(info)
-        if info.name in wishes.shapes:
-            given = tuple(wishes.shapes[info.name])
-        elif info.name in wishes.values:
-            given = np.shape(wishes.values[info.name])
+        if info.name in options.shapes:
+            given = tuple(options.shapes[info.name])
+        elif info.name in options.values:
+            given = np.shape(options.values[info.name])
         else:
             continue
         if declared is None:
             continue
         if len(declared) != len(given):
-            if info.name in wishes.values:
+            if info.name in options.values:
                 continue
             raise BadInput(
                 f"onnx: shape {_x(given)} for input '{info.name}' has {len(given)} dimensions, "
@@ -137,19 +127,21 @@ def bind_dims(infos: Sequence[Any], wishes: Wishes) -> tuple[dict[str, int], boo
     return dims, changed
 
 
-def bind_inputs(infos: Sequence[Any], wishes: Wishes, dims: Mapping[str, int]) -> list[Value]:
+def bind_inputs(
+    infos: Sequence[Any], options: ImportOptions, dims: Mapping[str, int]
+) -> list[Value]:
     """A Value for each input; a constant where the user bound its value."""
     made, unbound = [], {}
     for info in infos:
         dtype = input_dtype(info)
         declared = open_shape(info)
         shape: Shape | None
-        if info.name in wishes.values:
-            array = bound_array(info.name, wishes.values[info.name], dtype, declared)
+        if info.name in options.values:
+            array = bound_array(info.name, options.values[info.name], dtype, declared)
             made.append(constant(array, info.name))
             continue
-        if info.name in wishes.shapes:
-            shape = tuple(int(d) for d in wishes.shapes[info.name])
+        if info.name in options.shapes:
+            shape = tuple(int(d) for d in options.shapes[info.name])
         elif declared is None:
             shape = None
         else:
@@ -220,18 +212,18 @@ def bound_array(name: str, given: Any, dtype: str, declared: Shape | None) -> Ar
 
 
 def chosen_inputs(
-    graph: Any, wishes: Wishes, infer: Callable[[str], Type | None]
+    graph: Any, options: ImportOptions, infer: Callable[[str], Type | None]
 ) -> tuple[list[Any], list[Value]]:
-    """(declared inputs that stay, new inputs at other tensors) for `wishes.inputs`."""
+    """(declared inputs that stay, new inputs at other tensors) for `options.inputs`."""
     infos = {i.name: i for i in graph.input}
-    if wishes.inputs is None:
+    if options.inputs is None:
         return list(infos.values()), []
     kept, new = [], []
-    for name in wishes.inputs:
+    for name in options.inputs:
         if name in infos:
             kept.append(infos[name])
             continue
-        t, given = infer(name), wishes.shapes.get(name)
+        t, given = infer(name), options.shapes.get(name)
         if t is None and given is None:
             raise BadInput(
                 f"onnx: the shape of the new input '{name}' is not known; add --shape {name}=..."

@@ -11,7 +11,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, Unsupported
-from intaglio.frontends import wire
+from intaglio.frontends import protobuf
 from intaglio.frontends.tensorflow.checksum import crc32c, masked
 from intaglio.frontends.tensorflow.tensor import DTYPES, read_shape
 from intaglio.ir import Array
@@ -54,9 +54,9 @@ class Bundle:
                 self.entries[key.decode("utf-8", "replace")] = _entry(value, what)
 
     def _header(self, message: memoryview, what: str) -> None:
-        for n, _, value in wire.fields(message, what):
+        for n, _, value in protobuf.fields(message, what):
             if n == 1:
-                self.shards = wire.whole(value, what)
+                self.shards = protobuf.whole(value, what)
             elif n == 2 and value:
                 raise Unsupported(f"tensorflow: {what} is of a big-endian machine")
 
@@ -93,21 +93,21 @@ class Bundle:
 
 def _entry(message: memoryview, what: str) -> Entry:
     e = Entry()
-    for n, _, value in wire.fields(message, what):
+    for n, _, value in protobuf.fields(message, what):
         match n:
             case 1:
-                code = wire.whole(value, what)
+                code = protobuf.whole(value, what)
                 e.dtype = DTYPES.get(code, f"element type {code}")
             case 2:
-                e.shape = read_shape(wire.inside(value, what), what)
+                e.shape = read_shape(protobuf.inside(value, what), what)
             case 3:
-                e.shard = wire.whole(value, what)
+                e.shard = protobuf.whole(value, what)
             case 4:
-                e.offset = wire.whole(value, what)
+                e.offset = protobuf.whole(value, what)
             case 5:
-                e.size = wire.whole(value, what)
+                e.size = protobuf.whole(value, what)
             case 6:
-                e.check = int.from_bytes(wire.inside(value, what), "little")
+                e.check = int.from_bytes(protobuf.inside(value, what), "little")
             case 7:
                 e.sliced = True
     return e
@@ -121,11 +121,11 @@ def _table(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryview]]:
     at = 0
     places = []
     for _ in range(4):  # place and size of the block about blocks, then of the index of blocks
-        number, at = wire.varint(footer, at, what)
+        number, at = protobuf.varint(footer, at, what)
         places.append(number)
     for _, handle in _block(data, places[2], places[3], what):
-        offset, at = wire.varint(handle, 0, what)
-        size, _ = wire.varint(handle, at, what)
+        offset, at = protobuf.varint(handle, 0, what)
+        size, _ = protobuf.varint(handle, at, what)
         yield from _block(data, offset, size, what)
 
 
@@ -145,9 +145,9 @@ def _block(
     rows = block[: max(len(block) - 4 * (restarts + 1), 0)]
     key, at = b"", 0
     while at < len(rows):
-        shared, at = wire.varint(rows, at, what)
-        more, at = wire.varint(rows, at, what)
-        length, at = wire.varint(rows, at, what)
+        shared, at = protobuf.varint(rows, at, what)
+        more, at = protobuf.varint(rows, at, what)
+        length, at = protobuf.varint(rows, at, what)
         if shared > len(key) or at + more + length > len(rows):
             raise BadFile(f"tensorflow: {what} is damaged at byte {offset + at}")
         key = key[:shared] + bytes(rows[at : at + more])

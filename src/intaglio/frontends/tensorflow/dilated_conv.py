@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intaglio import ops
-from intaglio.frontends.batches import batch_to_space, space_to_batch
+from intaglio.frontends.space_to_batch import batch_to_space, space_to_batch
 from intaglio.frontends.tensorflow.conv import Image, conv_weights, depthwise_weights
 from intaglio.frontends.tensorflow.file import Node
 from intaglio.frontends.tensorflow.node import TfNode, importer

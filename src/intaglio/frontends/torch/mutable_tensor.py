@@ -20,20 +20,22 @@ Forward = Callable[[Value], Value]
 Backward = Callable[[Value, Value], Value]  # what is looked at, what the view becomes -> the new
 
 
-class Cell:
+class MutableTensor:
     """One tensor of the program."""
 
     __slots__ = ("_held", "_seen", "back", "base", "forward", "label")
 
     def __init__(self, held: Held, label: str = ""):
         self._held, self.label = held, label
-        self.base: Cell | None = None
+        self.base: MutableTensor | None = None
         self.forward: Forward | None = None
         self.back: Backward | None = None
         self._seen: Held | None = None
 
     @classmethod
-    def view(cls, base: Cell, held: Value, forward: Forward, back: Backward | None) -> Cell:
+    def view(
+        cls, base: MutableTensor, held: Value, forward: Forward, back: Backward | None
+    ) -> MutableTensor:
         """A cell that looks at `base`, whose value now is `held`."""
         made = cls(held)
         made.base, made.forward, made.back, made._seen = base, forward, back, base.held
@@ -64,7 +66,7 @@ class Cell:
         self._held, self._seen = new, self.base.held
 
     @property
-    def root(self) -> Cell:
+    def root(self) -> MutableTensor:
         cell = self
         while cell.base is not None:
             cell = cell.base

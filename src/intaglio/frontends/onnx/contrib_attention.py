@@ -8,8 +8,8 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.frontends.onnx.attention import additive, and_, join_heads, rotate, split_heads
+from intaglio.frontends.onnx.contrib import DOMAIN
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
-from intaglio.frontends.onnx.microsoft import DOMAIN
 from intaglio.ir import Value, constant
 
 

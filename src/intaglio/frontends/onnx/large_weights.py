@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from intaglio.errors import BadFile
-from intaglio.frontends import wire
+from intaglio.frontends import protobuf
 
 LARGE = 4 << 20  # bytes of a file that is read like this, and of
 WEIGHTS = 4096  # what a tensor holds
@@ -41,25 +41,25 @@ def _mapped(file: BinaryIO) -> memoryview | None:
 
 def _split(model: memoryview) -> tuple[bytes, Raws]:
     """The model without weights, and the weights; BadFile where its bytes are no message."""
-    fields = list(wire.fields(model, "onnx"))
+    fields = list(protobuf.fields(model, "onnx"))
     if sum(number == GRAPH for number, *_ in fields) != 1:
         raise BadFile("onnx: parts of a graph are merged")
     raws: dict[str, memoryview] = {}
     for i, (number, kind, value) in enumerate(fields):
         if number == GRAPH:
-            fields[i] = (number, kind, memoryview(_without(wire.inside(value, "onnx"), raws)))
+            fields[i] = (number, kind, memoryview(_without(protobuf.inside(value, "onnx"), raws)))
     return _message(fields), raws
 
 
 def _without(graph: memoryview, raws: dict[str, memoryview]) -> bytes:
     """A graph whose tensors' large contents went to `raws`."""
-    fields = list(wire.fields(graph, "onnx"))
+    fields = list(protobuf.fields(graph, "onnx"))
     for i, (number, kind, value) in enumerate(fields):
-        if number != INITIALIZER or len(wire.inside(value, "onnx")) < WEIGHTS:
+        if number != INITIALIZER or len(protobuf.inside(value, "onnx")) < WEIGHTS:
             continue
-        parts = list(wire.fields(wire.inside(value, "onnx"), "onnx"))
-        held = [wire.inside(v, "onnx") for n, _, v in parts if n == RAW]
-        names = [wire.text(v) for n, _, v in parts if n == NAME]
+        parts = list(protobuf.fields(protobuf.inside(value, "onnx"), "onnx"))
+        held = [protobuf.inside(v, "onnx") for n, _, v in parts if n == RAW]
+        names = [protobuf.text(v) for n, _, v in parts if n == NAME]
         if len(held) != 1 or len(names) != 1 or any(n == LOCATION for n, *_ in parts):
             continue
         if names[0] in raws:
@@ -69,7 +69,7 @@ def _without(graph: memoryview, raws: dict[str, memoryview]) -> bytes:
     return _message(fields)
 
 
-def _message(fields: list[wire.Field]) -> bytes:
+def _message(fields: list[protobuf.Field]) -> bytes:
     """The bytes of a message with these fields."""
     made = bytearray()
     for number, kind, value in fields:
@@ -77,7 +77,7 @@ def _message(fields: list[wire.Field]) -> bytes:
         if isinstance(value, int):
             made += _varint(value)
             continue
-        if kind == wire.BYTES:
+        if kind == protobuf.BYTES:
             made += _varint(len(value))
         made += value
     return bytes(made)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
-from tests.frontends.text import model
+from tests.frontends.onnx_text import model
 
 import intaglio
 from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported

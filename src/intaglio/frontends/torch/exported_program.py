@@ -12,21 +12,15 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch.archive import Archive
-from intaglio.frontends.torch.cells import Cell
 from intaglio.frontends.torch.importer import as_dtype
-from intaglio.frontends.torch.inputs import (
-    Inputs,
-    Wishes,
-    finished,
-    results,
-    state_results,
-    warn_of_state,
-)
-from intaglio.frontends.torch.pickled import Stored, unpickle
+from intaglio.frontends.torch.inputs import Inputs, finished, results, state_results, warn_of_state
+from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.program import UNKNOWN, Program
 from intaglio.frontends.torch.scalars import Device
 from intaglio.frontends.torch.tensors import CODES, EXPORTED, loaded, strided
+from intaglio.frontends.torch.unpickle import Stored, unpickle
 from intaglio.ir import Array, Graph, Value, constant
 
 _OLD = "serialized_exported_program.json"
@@ -61,7 +55,7 @@ def _model(archive: Archive) -> str | None:
     return found[0] if found else None
 
 
-def load_exported(archive: Archive, wishes: Wishes) -> Graph:
+def load_exported(archive: Archive, options: ImportOptions) -> Graph:
     """The program of a .pt2 file."""
     name = _model(archive) or _OLD
     try:
@@ -70,19 +64,19 @@ def load_exported(archive: Archive, wishes: Wishes) -> Graph:
         raise BadFile(f"{archive.what}: '{name}' is damaged ({str(e)[:120]})") from None
     if not isinstance(program, dict) or "graph_module" not in program:
         raise BadFile(f"{archive.what}: '{name}' holds no program; it is damaged")
-    return _Exported(archive, name, program, wishes).graph()
+    return _Exported(archive, name, program, options).graph()
 
 
 class _Exported:
-    def __init__(self, archive: Archive, name: str, stored: dict[str, Any], wishes: Wishes):
+    def __init__(self, archive: Archive, name: str, stored: dict[str, Any], options: ImportOptions):
         self.archive, self.stored, self.what = archive, stored, archive.what
         self.name = name.removeprefix("models/").removesuffix(".json")
         self.module = stored["graph_module"]
         self.program = Program()
-        self.inputs = Inputs(wishes, self.program)
-        self.symbols: dict[str, int] = {k: int(v) for k, v in wishes.dims.items()}
+        self.inputs = Inputs(options, self.program)
+        self.symbols: dict[str, int] = {k: int(v) for k, v in options.dims.items()}
         self.open: dict[str, str] = {}
-        self.buffers: dict[str, tuple[Cell, Value]] = {}  # with what they hold before a call
+        self.buffers: dict[str, tuple[MutableTensor, Value]] = {}  # and the value before a call
         self.after: dict[str, Any] = {}  # buffers that a call changes
         self._configs: dict[str, dict[str, Any]] = {}
         self.exposed: set[str] = set()  # those that are inputs and outputs
@@ -108,10 +102,10 @@ class _Exported:
         for name, (cell, before) in self.buffers.items():
             if cell.held is not before:  # overwritten in place
                 self.after.setdefault(name, cell)
-        if self.after and not self.inputs.wishes.state:
+        if self.after and not self.inputs.options.state:
             warn_of_state(list(self.after))
         elif self.after and not self.exposed:
-            again = _Exported(self.archive, self.name, self.stored, self.inputs.wishes)
+            again = _Exported(self.archive, self.name, self.stored, self.inputs.options)
             again.exposed = set(self.after)
             return again.graph()
         pairs = {
@@ -134,7 +128,7 @@ class _Exported:
                 continue
             name = body["arg"]["as_tensor"]["name"]
             sizes = graph["tensor_values"][name]["sizes"]
-            given = self.inputs.wishes.shapes.get(name)
+            given = self.inputs.options.shapes.get(name)
             if given is not None and len(given) != len(sizes):
                 raise BadInput(f"torch: input '{name}' has rank {len(sizes)}, not {len(given)}")
             for i, size in enumerate(sizes):
@@ -188,9 +182,9 @@ class _Exported:
         else:
             raise Unsupported(f"torch: the program takes a {kind}, which is not read")
 
-    def _tensor(self, kind: str, name: str) -> Cell:
+    def _tensor(self, kind: str, name: str) -> MutableTensor:
         if _OLD in self.archive:
-            return Cell(self._old_tensor(name), name)
+            return MutableTensor(self._old_tensor(name), name)
         for folder in ("weights", "constants") if kind != "tensor_constant" else ("constants",):
             entry = self._config(folder).get(name)
             if entry is None:
@@ -199,7 +193,7 @@ class _Exported:
                 raise Unsupported(
                     f"torch: tensor '{name}' is stored as a pickled object, which is not read"
                 )
-            return Cell(
+            return MutableTensor(
                 self._raw(f"data/{folder}/{entry['path_name']}", entry["tensor_meta"]), name
             )
         raise BadFile(f"{self.what} lacks tensor '{name[:120]}'; it is damaged")
@@ -276,14 +270,14 @@ class _Exported:
         if name == "cond" and len(args) >= 4:
             test = self._argument(args[0], env)
             operands = [_wrap(x) for x in self._argument(args[3], env)]
-            if not isinstance(test, Cell):
+            if not isinstance(test, MutableTensor):
                 return self._inner(args[1 if test else 2]["as_graph"]["graph"], operands, env)
             sides = [self._inner(a["as_graph"]["graph"], operands, env) for a in args[1:3]]
             return self._either(test, *sides)
         self.program.unknown[f"higher_order::{name}"] += 1
         return UNKNOWN
 
-    def _either(self, test: Cell, a: list[Any], b: list[Any]) -> list[Any]:
+    def _either(self, test: MutableTensor, a: list[Any], b: list[Any]) -> list[Any]:
         condition = test.held
         assert isinstance(condition, Value)
         flag = ops.reshape(as_dtype(condition, "bool"), shape=())
@@ -295,7 +289,7 @@ class _Exported:
                     f"torch: branches make {left.type} and {right.type}; which is "
                     "known only at run time"
                 )
-            made.append(Cell(ops.where(left, right, flag)))
+            made.append(MutableTensor(ops.where(left, right, flag)))
         return made
 
     def _inner(self, graph: dict[str, Any], args: list[Any], env: dict[str, Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from onnx import helper
 import intaglio
 from intaglio import dtypes
 from intaglio.export.onnx.expression import Body, Onnx, Operand, choose
-from intaglio.frontends.onnx.extents import estimates
+from intaglio.frontends.onnx.dynamic_shapes import estimates
 from intaglio.frontends.onnx.schema import find_schema
 from intaglio.frontends.onnx.tensors import element_code, to_bytes
 from intaglio.ir import Array, Graph, Node, Type, Value

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intaglio.errors import BadFile, Unsupported
-from intaglio.frontends.torch.cells import Cell
+from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.script import Module
 from intaglio.frontends.torch.tensors import Quantized
 from intaglio.ir import Value
@@ -49,7 +49,7 @@ def state_of(packed: Any) -> Any:
 
 def held(x: Any) -> Any:
     """A tensor as what it holds, anything else as it is."""
-    return x.held if isinstance(x, Cell) else x
+    return x.held if isinstance(x, MutableTensor) else x
 
 
 def _bias(x: Any) -> Value | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from intaglio.errors import BadFile
 
 
-def halves(
+def find_both_files(
     path: Path, other: Path | None, layers: str, numbers: str, what: str
 ) -> tuple[Path, Path]:
     """Both files of a model of which `path` is one; `other` may name the second.

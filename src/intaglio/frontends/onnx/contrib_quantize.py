@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from intaglio import dtypes, ops
+from intaglio.frontends.onnx.contrib import DOMAIN, unpacked
 from intaglio.frontends.onnx.conv import import_qlinear_conv
 from intaglio.frontends.onnx.importer import OnnxNode, importer
-from intaglio.frontends.onnx.microsoft import DOMAIN, unpacked
 from intaglio.frontends.onnx.normalize import as_dtype, softmax_rows
 from intaglio.frontends.onnx.pool import averaged
 from intaglio.ir import Array, Value, constant

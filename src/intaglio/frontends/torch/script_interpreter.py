@@ -13,8 +13,8 @@ from typing import Any
 
 from intaglio import ops
 from intaglio.errors import BadFile, Unsupported
-from intaglio.frontends.torch.cells import Cell
 from intaglio.frontends.torch.importer import as_dtype, promoted
+from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.program import DAMAGE, UNKNOWN, Program
 from intaglio.frontends.torch.scalars import Device, Raised, to_number
 from intaglio.frontends.torch.script import Class, Module, Script
@@ -254,7 +254,7 @@ class _Frame:
             self.e.program.refuse_unknown()
         if isinstance(x, _Late):
             return x.value
-        if isinstance(x, Cell):
+        if isinstance(x, MutableTensor):
             held = x.held
             if isinstance(held, Value) and held.data is None:
                 return held
@@ -300,11 +300,11 @@ class _Frame:
         if isinstance(a, tuple | list) and isinstance(b, tuple | list) and len(a) == len(b):
             items = [self._either(condition, x, y, name) for x, y in zip(a, b, strict=True)]
             return items if isinstance(a, list) else tuple(items)
-        if not isinstance(a, Cell) and not isinstance(b, Cell) and a == b:
+        if not isinstance(a, MutableTensor) and not isinstance(b, MutableTensor) and a == b:
             return a
         values = []
         for x in (a, b):
-            held = x.held if isinstance(x, Cell) else x
+            held = x.held if isinstance(x, MutableTensor) else x
             if isinstance(held, Quantized) or not isinstance(held, Value | int | float | bool):
                 return UNKNOWN  # refused if it is ever used
             values.append(held)
@@ -316,13 +316,13 @@ class _Frame:
                 "with values="
             )
         test = ops.reshape(as_dtype(condition, "bool"), shape=())
-        return Cell(ops.where(left, right, test))
+        return MutableTensor(ops.where(left, right, test))
 
     def _for(self, s: ast.For) -> None:
         items = self.value(s.iter)
         if items is UNKNOWN:
             self.e.program.refuse_unknown()
-        if isinstance(items, Cell):
+        if isinstance(items, MutableTensor):
             items = self.e.program.call("unbind", [items, 0], {}, self._label())
         for item in items:
             self._store(s.target, item)
@@ -444,7 +444,7 @@ class _Frame:
             return self._method(owner, f.attr, args, kwargs)
         if owner is UNKNOWN:
             return UNKNOWN
-        if isinstance(f, ast.Attribute) and isinstance(owner, Cell | list | dict | str):
+        if isinstance(f, ast.Attribute) and isinstance(owner, MutableTensor | list | dict | str):
             return self.e.program.call(f.attr, [owner, *args], kwargs, self._label())
         raise BadFile(f"torch: something that is no function is called in '{self.path}'")
 
@@ -480,10 +480,10 @@ class _Frame:
         raise Unsupported(f"torch: the built-in function '{name}' is not known")
 
     def _number(self, name: str, x: Any) -> Any:
-        if isinstance(x, Cell) and isinstance(x.held, Value) and x.held.data is None:
+        if isinstance(x, MutableTensor) and isinstance(x.held, Value) and x.held.data is None:
             dtype = {"int": "i64", "float": "f32", "bool": "bool"}[name]
             value = as_dtype(x.held, dtype)
-            return _Late(value) if name == "bool" else Cell(ops.reshape(value, shape=()))
+            return _Late(value) if name == "bool" else MutableTensor(ops.reshape(value, shape=()))
         return to_number(x, {"int": int, "float": float, "bool": bool}[name])
 
     def _label(self) -> str:
@@ -505,7 +505,7 @@ def _is_a(x: Any, kind: ast.expr) -> bool:
     if isinstance(x, Module):
         return x.kind.rpartition(".")[2] == name
     kinds: dict[str, Any] = {
-        "Tensor": Cell,
+        "Tensor": MutableTensor,
         "int": int,
         "float": float,
         "bool": bool,
