@@ -33,7 +33,7 @@ from intaglio.errors import IntaglioError
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu import Compiled, build
 from intaglio.npu.run import npu_run
-from intaglio.quant.quantize import Options
+from intaglio.quant import Options
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
 

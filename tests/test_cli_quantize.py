@@ -17,7 +17,7 @@ import intaglio as api
 from intaglio.analysis import quantized
 from intaglio.analysis.page import page
 from intaglio.cli import main
-from intaglio.quant.scheme import Scheme
+from intaglio.quant.placement.scheme import Scheme
 
 
 @pytest.fixture(scope="module")

@@ -47,14 +47,14 @@ def _ours(file: Path, samples: Sequence[Feeds]) -> Run:
 
 def _auto(file: Path, samples: Sequence[Feeds]) -> Run:
     import intaglio
-    from intaglio.quant.auto import auto
+    from intaglio.quant.search.strategies import auto
 
     return _session(auto(intaglio.load(file), samples).best.graph)
 
 
 def _int4(file: Path, samples: Sequence[Feeds]) -> Run:
     import intaglio
-    from intaglio.quant.datafree import without_data
+    from intaglio.quant.weight_only.datafree import without_data
 
     made = without_data(intaglio.load(file), "weights", weights="uint4", data=samples)
     return _session(made.graph)

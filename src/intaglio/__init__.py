@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from intaglio.ir import Graph as Graph
     from intaglio.matmul import Matmul as Matmul
     from intaglio.package import Package as Package
-    from intaglio.quant.quantize import quantize as quantize
+    from intaglio.quant import quantize as quantize
     from intaglio.session import Session as Session
     from intaglio.session import open as open
 
@@ -42,7 +42,7 @@ _LAZY = {
     "Graph": "intaglio.ir",
     "Matmul": "intaglio.matmul",
     "Package": "intaglio.package",
-    "quantize": "intaglio.quant.quantize",
+    "quantize": "intaglio.quant",
     "Session": "intaglio.session",
     "open": "intaglio.session",
     "IntaglioError": "intaglio.errors",

@@ -10,8 +10,8 @@ from intaglio.ops.activation import relu, sigmoid
 from intaglio.ops.conv import conv
 from intaglio.ops.elementwise import mul
 from intaglio.ops.shape import concat, reshape
-from intaglio.quant.compare import Columns, Match, Reference, column_groups
-from intaglio.quant.quantize import Options, calibrate
+from intaglio.quant import Options, calibrate
+from intaglio.quant.search.output_error import Columns, Match, Reference, column_groups
 
 RNG = np.random.default_rng(5)
 ATTRS = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
@@ -60,7 +60,7 @@ def test_layers_are_compared_alone_and_accumulated(made):
 
 def test_a_layer_alone_is_what_numpy_says(made):
     """The first layer, computed by hand from the scheme."""
-    from intaglio.quant.assign import to_integers
+    from intaglio.quant.weights.integers import to_integers
 
     data = samples(2)
     report = compare(made.float_graph, made.graph, data)

@@ -18,7 +18,7 @@ from intaglio.analysis.performance_text import text
 from intaglio.cli import main
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value
-from intaglio.quant.quantize import Options
+from intaglio.quant import Options
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from intaglio.analysis.whatif import Model, WhatIf, batched, thinned
 from intaglio.cli import main
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.quant.quantize import Options
+from intaglio.quant import Options
 from intaglio.simulate.elements import as_bytes
 from intaglio.targets import chip as chips
 

@@ -9,7 +9,7 @@ from tests.npu.test_floats import conv, image, offloaded
 import intaglio
 from intaglio import ops
 from intaglio.ir import Graph, Value, constant
-from intaglio.quant.quantize import Options
+from intaglio.quant import Options
 
 RNG = np.random.default_rng(6)
 

@@ -15,8 +15,9 @@ from intaglio.analysis import quantized as report
 from intaglio.cli import main
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Type, Value, constant
-from intaglio.quant.data import samples
-from intaglio.quant.quantize import Options, calibrate
+from intaglio.quant.options import Options
+from intaglio.quant.pipeline import calibrate
+from intaglio.quant.samples.dataset import samples
 
 RNG = np.random.default_rng(2)
 SHAPE = (1, 3, 8, 8)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import intaglio
-from intaglio.quant.quantize import METHODS, calibrate
-from intaglio.quant.scheme import PRECISIONS, Scheme
+from intaglio.quant.options import METHODS
+from intaglio.quant.pipeline import calibrate
+from intaglio.quant.placement.scheme import PRECISIONS, Scheme
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "quantization.md").read_text()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value
-from intaglio.quant.compare import Match, OutputMatch, Reference
-from intaglio.quant.observe import LIMIT, Observation, Probe, Progress, in_groups
+from intaglio.quant.ranges.observe import LIMIT, Observation, Probe, Progress, in_groups
+from intaglio.quant.search.output_error import Match, OutputMatch, Reference
 
 if TYPE_CHECKING:
     from rich.table import Table

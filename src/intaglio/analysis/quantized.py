@@ -12,10 +12,10 @@ from intaglio import targets
 from intaglio.analysis import accuracy, agreement, summary
 from intaglio.ir import Array, Graph
 from intaglio.ops.registry import REGISTRY
-from intaglio.quant.data import Samples
-from intaglio.quant.observe import Progress
-from intaglio.quant.quantize import Quantized
-from intaglio.quant.streaming import keeping, with_state
+from intaglio.quant.pipeline import Quantized
+from intaglio.quant.ranges.observe import Progress
+from intaglio.quant.samples.dataset import Samples
+from intaglio.quant.samples.streaming import keeping, with_state
 from intaglio.targets import Target
 
 COMPARED = 8  # samples that the float and the quantised model are compared on

@@ -364,7 +364,7 @@ def integer_model(
     import intaglio
     from intaglio.analysis.agreement import usable_inputs
     from intaglio.analysis.whatif import Model
-    from intaglio.quant.quantize import Options
+    from intaglio.quant import Options
 
     graph = intaglio.load(path, **load)
     if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):

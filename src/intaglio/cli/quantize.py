@@ -17,7 +17,7 @@ from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
 
 if TYPE_CHECKING:
-    from intaglio.quant.observe import Progress
+    from intaglio.quant.ranges.observe import Progress
 
 
 @click.command("quantize")
@@ -209,12 +209,13 @@ def command(
     from intaglio.analysis import quantized
     from intaglio.analysis.page import page
     from intaglio.frontends.preprocess import OPTIONS, preprocess
-    from intaglio.quant.auto import Automatic, auto
-    from intaglio.quant.data import samples
-    from intaglio.quant.datafree import without_data
-    from intaglio.quant.quantize import Options, calibrate, put_in
-    from intaglio.quant.scheme import Scheme
-    from intaglio.quant.streaming import given_inputs
+    from intaglio.quant.options import Options
+    from intaglio.quant.pipeline import calibrate, put_in
+    from intaglio.quant.placement.scheme import Scheme
+    from intaglio.quant.samples.dataset import samples
+    from intaglio.quant.samples.streaming import given_inputs
+    from intaglio.quant.search.strategies import Automatic, auto
+    from intaglio.quant.weight_only.datafree import without_data
 
     path = Path(out) if out else Path(model).with_name(f"{Path(model).stem}_int8.itg")
     if path.suffix not in (".itg", ".onnx"):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from intaglio.errors import BadInput
-from intaglio.quant.formats import TYPES
-from intaglio.quant.ranges import parse_method
+from intaglio.quant.placement.formats import TYPES
+from intaglio.quant.ranges.methods import parse_method
 
 METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 ROUNDINGS = ("auto", "nearest", "squant", "data")

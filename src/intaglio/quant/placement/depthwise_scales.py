@@ -1,0 +1,149 @@
+"""Steps by channel for what depthwise convolutions read, which costs nothing when the model runs.
+
+A depthwise convolution has a scale for each channel of its weights, and so has the convolution that
+makes what it reads. Channels between the two may therefore have steps of their own: the factors
+between those become a part of the scales on either side, and all integers stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.quant.placement.place import CLAMPS, Between, Placement
+from intaglio.quant.placement.scheme import TensorScheme
+from intaglio.quant.ranges.observe import Observation
+from intaglio.quant.weights.bias_correction import put_bias
+
+# A channel's range is ROOM * share ** POWER of the tensor's, if it holds that share of it: the less
+# was seen of a channel, the further others may reach beyond it.
+ROOM, POWER = 2.0, 0.65
+LEAST = 2.0**-8  # of the whole range, for channels that hold next to nothing
+BYTES = ("i8", "u8")
+
+Stored = tuple[Array, TensorScheme]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How far each channel's range reaches, of what all were seen to, and where a clamp ends it."""
+
+    each: Array
+    low: float
+    high: float
+    bound: float
+
+
+def find(graph: Graph, placement: Placement) -> dict[Value, Between]:
+    """Quantised tensors whose channels can have steps of their own, and what is around them."""
+    made = {}
+    for node in placement.nodes:
+        if node.op != "conv" or placement.nodes[node] != "int8":
+            continue
+        v, bound, values = node.outputs[0], float("inf"), [node.outputs[0]]
+        while not placement.quantized(v) and len(v.uses) == 1 and v not in graph.outputs:
+            (reader,) = v.uses
+            if reader.op not in CLAMPS or reader.attrs.get("lo", 0.0) != 0:
+                break
+            bound = min(bound, reader.attrs.get("hi", bound))
+            v = reader.outputs[0]
+            values.append(v)
+        inside = placement.quantized(v) and v not in graph.outputs and v.uses
+        if inside and all(_is_depthwise(n, v, placement) for n in v.uses):
+            made[v] = Between(node, tuple(values), tuple(v.uses), bound)
+    return made
+
+
+def _is_depthwise(node: Node, v: Value, placement: Placement) -> bool:
+    """Does it multiply each channel of `v` by weights that meet no other?"""
+    if node.op != "conv" or placement.nodes.get(node) != "int8" or v in node.inputs[1:]:
+        return False
+    return node.inputs[1].shape[1] == 1 and node.attrs["groups"] == v.shape[1]  # type: ignore[union-attr]
+
+
+def shares(placement: Placement, seen: Mapping[Value, Observation]) -> dict[Value, Shares]:
+    """What channels need of the whole range, for tensors of which some need less."""
+    made = {}
+    for v, between in placement.between.items():
+        known = seen[v].channels if v in seen else None
+        if known is None or not known.count:
+            continue
+        low, high = min(seen[v].low, 0.0), max(seen[v].high, 0.0)
+        share = np.zeros(len(known.low))
+        for ends, end in ((known.low, low), (known.high, high)):
+            if end:
+                share = np.maximum(share, ends.astype(np.float64) / end)
+        each = ROOM * np.maximum(share, LEAST) ** POWER
+        each = np.maximum(each, _enough(between, high - low, seen))
+        each = np.where(share > 0, np.minimum(each, 1.0), 1.0)  # nothing is known of the unseen
+        if each.min() < 1:
+            made[v] = Shares(each, low, high, between.bound)
+    return made
+
+
+def _enough(between: Between, width: float, seen: Mapping[Value, Observation]) -> Array:
+    """Shares with which rounding a channel adds no more than rounding what is made of it does."""
+    most = np.inf
+    for n in between.readers:
+        made = n.outputs[0]
+        while made not in seen and len(made.uses) == 1 and next(iter(made.uses)).op in CLAMPS:
+            made = next(iter(made.uses)).outputs[0]
+        step = max(seen[made].high, 0.0) - min(seen[made].low, 0.0) if made in seen else 0.0
+        w = n.inputs[1].data.astype(np.float64)  # type: ignore[union-attr]
+        size = np.sqrt(np.square(w.reshape(n.attrs["groups"], -1, w[0].size)).sum(-1)).max(-1)
+        most = np.minimum(most, step / (width * np.maximum(size, np.finfo(np.float32).tiny)))
+    return np.asarray(most)
+
+
+def by_channel(whole: TensorScheme, share: Shares) -> TensorScheme:
+    """The scheme with a scale for each channel, if it can have them."""
+    if whole.dtype not in BYTES or whole.hi > share.bound:  # the clamp would cut channels off
+        return whole
+    # a range that cuts off what large channels hold is not to cut the others
+    pairs = ((share.low, min(whole.lo, 0.0)), (share.high, max(whole.hi, 0.0)))
+    cut = max(seen / kept for seen, kept in pairs if kept)
+    each = np.minimum(share.each * cut, 1.0)
+    scales = (np.float32(whole.scale[0]) * each).astype(np.float32)
+    return replace(whole, scale=tuple(map(float, scales)), zero=whole.zero * len(scales), axis=1)
+
+
+def folded(
+    v: Value, between: Between, scheme: TensorScheme, weights: dict[Node, Stored]
+) -> TensorScheme:
+    """The tensor's scheme with one scale for all; factors go, in place, into what is around it.
+
+    The names of what holds other numbers than before tell so. A scheme that cannot be folded comes
+    back as it is.
+    """
+    around = [weights[n][1] for n in (between.maker, *between.readers)]
+    last = dtypes.limits(scheme.dtype)[1] - scheme.zero[0]
+    if scheme.axis != 1 or scheme.block or len(set(scheme.zero)) > 1:
+        return scheme
+    if any(s.axis != 0 or s.block for s in around) or (
+        max(scheme.scale) * last > between.bound * (1 + 1e-6)
+    ):
+        return scheme
+    scales = np.array(scheme.scale)
+    whole = float(np.float32(scales.max()))
+    factors = scales / whole
+    _scale(weights, between.maker, 1 / factors)
+    bias = between.maker.inputs[2] if len(between.maker.inputs) > 2 else None
+    if bias is not None:
+        assert bias.data is not None
+        new = constant((bias.data / factors.reshape(bias.shape)).astype(np.float32), bias.name)
+        put_bias(between.maker, 2, new)
+    for n in between.readers:
+        _scale(weights, n, np.repeat(factors, n.outputs[0].shape[1] // len(factors)))
+    for u in between.values:
+        u.name = f"{u.name}_by_channel"
+    return replace(scheme, scale=(whole,), zero=scheme.zero[:1], axis=None)
+
+
+def _scale(weights: dict[Node, Stored], node: Node, by: Array) -> None:
+    integers, scheme = weights[node]
+    scales = (np.array(scheme.scale) * by).astype(np.float32)
+    weights[node] = integers, replace(scheme, scale=tuple(map(float, scales)))

@@ -1,0 +1,184 @@
+"""What tensors and weights are stored in, as asked for and as the target allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Graph
+from intaglio.quant.placement.place import PRODUCTS, Placement, layer
+from intaglio.quant.placement.scheme import TensorScheme
+from intaglio.targets import Target
+from intaglio.targets.precision import NAMES, Precision, name_of
+
+TYPES = {user: dtype for dtype, user in NAMES.items()}
+PER = ("channel", "tensor")
+
+
+@dataclass(frozen=True)
+class Formats:
+    """Types and scales by precision, and what stands for floats."""
+
+    precision: str = "int8"  # of layers of which nothing else is said
+    tensors: Mapping[str, str] = field(default_factory=lambda: {"int8": "i8", "int16": "i16"})
+    symmetric: frozenset[str] = frozenset({"int16"})  # precisions whose tensors have zero 0
+    weights: Mapping[str, str] = field(default_factory=lambda: {"int8": "i8", "int16": "i8"})
+    per: str = "channel"  # what of a weight shares a scale
+    weight_zeros: bool = False
+    wider: tuple[str, ...] = ("f32",)  # what a layer may go to that needs more, cheapest first
+    table_bits: int = 10  # of the sums that a function's table is looked up by
+    near: tuple[str, ...] = ()  # floats of fewer bits that cost less than the last of `wider`
+
+
+USUAL = Formats()
+
+
+def formats(
+    chip: Target,
+    tensors: str | None = None,
+    weights: str | None = None,
+    per: str | None = None,
+    symmetric: bool | None = None,
+    weight_zeros: bool = False,
+    floats: str | None = None,
+) -> Formats:
+    """What is asked for, with the target's own choice for the rest; BadInput where it lacks it.
+
+    `tensors` and `weights` are int8, uint8, int16, int4 or uint4; `per` says what of a weight
+    shares a scale; `symmetric` says whether tensors go without zero points (None: those of more
+    than 8 bits do), `weight_zeros` gives weights some.
+    """
+    for what, given in (("activations", tensors), ("weights", weights)):
+        if given is not None and given not in TYPES:
+            raise BadInput(f"{what} is '{given}'; known are {', '.join(TYPES)}")
+    if per is not None and per not in PER:
+        raise BadInput(f"scales are per '{per}'; known are {', '.join(PER)}")
+    usual = _holding(chip, tensors)
+    grain = per or usual.weights.grains[0]
+    of_weights = TYPES[weights] if weights else usual.weights.types[0]
+    if why := usual.weights.why_not(of_weights, weight_zeros, grain):
+        others = [
+            p.name
+            for p in chip.precisions
+            if not p.is_float and not p.weights.why_not(of_weights, weight_zeros, grain)
+        ]
+        hint = f"; with activations of {' or '.join(others)} it does" if others else ""
+        raise BadInput(f"{chip.name} computes {usual.name} layers with no weights {why}{hint}")
+    whole = [p for p in chip.precisions if not p.is_float]
+    types = {p.name: p.tensors.types[0] for p in whole}
+    if tensors:
+        types[usual.name] = TYPES[tensors]
+    if symmetric is False and not usual.tensors.zeros:
+        why = usual.tensors.why_not(types[usual.name], zeros=True)
+        raise BadInput(f"{chip.name} computes {usual.name} layers with no activations {why}")
+    mirrored = {p.name for p in whole if not _has_zero_point(p, types[p.name], symmetric)}
+    stored = {p.name: p.weights.types[0] for p in whole} | {usual.name: of_weights}
+    return Formats(
+        usual.name,
+        types,
+        frozenset(mirrored),
+        stored,
+        grain,
+        weight_zeros,
+        _wider(chip, usual, floats),
+        usual.table_bits,
+        () if floats else _near(chip),
+    )
+
+
+def _has_zero_point(p: Precision, dtype: str, symmetric: bool | None) -> bool:
+    return p.tensors.zeros and not (
+        dtypes.TABLE[dtype].bits > 8 if symmetric is None else symmetric
+    )
+
+
+def _holding(chip: Target, tensors: str | None) -> Precision:
+    """The precision whose tensors have this type."""
+    if tensors is None:
+        return chip.usual
+    for p in chip.precisions:
+        if TYPES[tensors] in p.tensors.types:
+            return p
+    has = [name_of(t) for p in chip.precisions if not p.is_float for t in p.tensors.types]
+    raise BadInput(f"{chip.name} takes no activations of {tensors}; it takes {', '.join(has)}")
+
+
+def _wider(chip: Target, usual: Precision, name: str | None) -> tuple[str, ...]:
+    """Integers of more bits, then floats; what costs more than floats is not worth a try."""
+    reals = [p for p in chip.precisions if p.is_float]
+    if name is not None:
+        reals = [chip.in_precision(name)]
+        if not reals[0].is_float:
+            raise BadInput(f"floats is '{name}'; f32, f16 or bf16 is meant")
+    last = reals[:1]
+    more = [p for p in chip.precisions if not p.is_float and _bits(p) > _bits(usual)]
+    more = [p for p in more if not last or p.cost < last[0].cost]
+    return tuple(p.name for p in [*sorted(more, key=lambda p: p.cost), *last])
+
+
+def _near(chip: Target) -> tuple[str, ...]:
+    """Floats that cost less than the first ones, and hold nearly what those hold."""
+    reals = [p for p in chip.precisions if p.is_float]
+    return tuple(p.name for p in reals[1:] if p.cost < reals[0].cost)
+
+
+def _bits(p: Precision) -> int:
+    return dtypes.TABLE[p.tensors.types[0]].bits
+
+
+def refuse_missing(chip: Target, wanted: Mapping[str, str]) -> None:
+    """BadInput where a layer is to be computed in what the target has not, or not for it."""
+    for name, precision in wanted.items():
+        try:
+            chip.in_precision(precision)
+        except BadInput as e:
+            raise BadInput(f"layer '{name}': {e}") from None
+
+
+def refuse_weights(graph: Graph) -> None:
+    """BadInput where weights or biases of a product are no numbers that a scale could stand for."""
+    for n in graph.nodes():
+        for v in n.inputs[1:] if n.op in PRODUCTS else ():
+            if v is not None and v.data is not None and dtypes.is_float(v.dtype):
+                wrong = ~np.isfinite(v.data.astype(np.float32))
+                if wrong.any():
+                    raise BadInput(
+                        f"the constant '{v.name}' of layer '{layer(n)}' ({n.op}) holds "
+                        f"{np.count_nonzero(wrong)} NaN or infinite values: it cannot "
+                        "be quantised; repair the model"
+                    )
+
+
+def refuse_types(placement: Placement, given: Mapping[str, TensorScheme]) -> None:
+    """BadInput where a scheme gives a tensor or weight what the target does not take."""
+    chip = placement.chip
+    for n, precision in placement.nodes.items():
+        takes = chip.in_precision(precision)
+        for v in n.inputs:
+            t = given.get(v.name) if v is not None else None
+            if v is None or t is None or not t.scale:
+                continue
+            takers = (
+                [takes.weights]
+                if v.data is not None
+                else [p.tensors for p in chip.precisions if not p.is_float]
+            )
+            whole = t.axis is None or (t.axis == 1 and v in placement.between)
+            grain = "group" if t.block else "tensor" if whole else "channel"
+            words = [s.why_not(t.dtype, _has_zeros(t), grain) for s in takers]
+            if all(words):
+                kind = "weights" if v.data is not None else "a tensor"
+                raise BadInput(
+                    f"'{v.name}' (read by '{layer(n)}'): {chip.name} does not take "
+                    f"{kind} {words[0]}"
+                )
+
+
+def _has_zeros(t: TensorScheme) -> bool:
+    """Is 0 stored as another number than the middle one?"""
+    middle = {"u8": 128, "u16": 32768, "u4": 8}.get(t.dtype, 0)
+    return any(z != middle for z in t.zero)

@@ -1,0 +1,96 @@
+"""Spell a scheme out in the graph: quantize and dequantize around what computes in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, ops
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.quant.placement.depthwise_scales import folded
+from intaglio.quant.placement.place import PRODUCTS, Placement, activations, layer
+from intaglio.quant.placement.scheme import TensorScheme
+
+
+def insert(
+    graph: Graph,
+    placement: Placement,
+    tensors: Mapping[str, TensorScheme],
+    weights: Mapping[Node, tuple[Array, TensorScheme]],
+) -> None:
+    """Change `graph` in place. What comes out of `dequantize` has the tensor's own name."""
+    weights = dict(weights)
+    schemes = {v: tensors[v.name] for v in placement.tensors}
+    for v, between in placement.between.items():
+        if v in schemes and len(schemes[v].scale) > 1:
+            schemes[v] = folded(v, between, schemes[v], weights)
+    for node in placement.nodes:
+        if node.op in PRODUCTS:
+            integers, scheme = weights[node]
+            w = node.inputs[1]
+            assert w is not None
+            made = _real(constant(integers, f"{w.name}_stored"), scheme)
+            made.name = w.name
+            graph.set_input(node, 1, made)
+    for v, scheme in schemes.items():
+        readers = list(v.uses)
+        if v.producer not in placement.nodes:
+            readers = [n for n in readers if n in placement.nodes and v in activations(n)]
+        stored = _stored(v, scheme)
+        made = _real(stored, scheme)
+        if v in graph.inputs:
+            made.name = f"{v.name}_dequantized"
+        else:
+            made.name, v.name = v.name, f"{v.name}_exact"
+        stored.name = f"{made.name}_stored"
+        for n in readers:
+            Graph.replace_input(n, v, made)
+
+
+def round_halves(placement: Placement) -> None:
+    """Let products that are to compute in f16 or bf16 read numbers of that type, in place."""
+    for node, dtype in placement.halves.items():
+        x, w = node.inputs[:2]
+        assert x is not None
+        assert w is not None
+        assert w.data is not None
+        with np.errstate(over="ignore"):
+            stored = w.data.astype(dtypes.numpy_of(dtype))
+        if not np.isfinite(stored.astype(np.float32)).all():
+            most = np.abs(w.data).max()
+            raise BadInput(
+                f"layer '{layer(node)}' is to compute in {dtype}: its weights "
+                f"'{w.name}' reach {most:g}; use f32 for it"
+            )
+        for old, small in (
+            (x, ops.cast(x, dtype=dtype)),
+            (w, constant(stored, f"{w.name}_stored")),
+        ):
+            Graph.replace_input(node, old, ops.cast(small, dtype="f32"))
+
+
+def _parameters(scheme: TensorScheme) -> tuple[Value, Value]:
+    scale, zero = np.array(scheme.scale, np.float32), np.array(scheme.zero)
+    if scheme.axis is None:
+        scale, zero = scale.reshape(()), zero.reshape(())
+    return constant(scale), constant(zero.astype(dtypes.numpy_of(scheme.dtype)))
+
+
+def _grain(scheme: TensorScheme) -> dict[str, Any]:
+    return {"axis": scheme.axis or 0, "block_size": scheme.block}
+
+
+def _stored(v: Value, scheme: TensorScheme) -> Value:
+    of = v.producer.origin if v.producer else ""  # so that reports name the layer that made it
+    made: Value = ops.quantize_linear(
+        v, *_parameters(scheme), dtype=scheme.dtype, origin=of, **_grain(scheme)
+    )
+    return made
+
+
+def _real(v: Value, scheme: TensorScheme) -> Value:
+    made: Value = ops.dequantize_linear(v, *_parameters(scheme), **_grain(scheme))
+    return made

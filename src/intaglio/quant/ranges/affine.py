@@ -1,0 +1,28 @@
+"""Scale and zero of a range."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.quant.placement.scheme import TensorScheme
+
+# Shares of the range of weights that are tried: the fewer bits, the more there is to win.
+CLIPS = {8: np.linspace(1, 0.8, 6, dtype=np.float32), 4: np.linspace(1, 0.5, 26, dtype=np.float32)}
+
+
+def affine(lo: float, hi: float, dtype: str = "i8", symmetric: bool = False) -> TensorScheme:
+    """The scheme that just holds the range, and zero exactly."""
+    lo, hi = min(lo, 0.0), max(hi, 0.0)
+    first, last = dtypes.limits(dtype)
+    if symmetric:
+        hi = max(-lo, hi)
+        lo, zero = -hi, (first + last + 1) // 2
+        scale = np.float32(hi / (last - zero))
+    else:
+        scale = np.float32((hi - lo) / (last - first))
+    if not scale > np.finfo(np.float32).tiny:  # a tensor of zeros: any scale holds it
+        return TensorScheme(dtype, (1.0,), (zero if symmetric else 0,), lo=lo, hi=hi)
+    if not symmetric:
+        zero = int(np.clip(np.rint(first - lo / float(scale)), first, last))
+    return TensorScheme(dtype, (float(scale),), (zero,), lo=lo, hi=hi)

@@ -1,0 +1,89 @@
+"""Scale and zero point of every quantised activation, from its observed range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from intaglio.ir import Node, Value
+from intaglio.quant.placement.depthwise_scales import Shares, by_channel
+from intaglio.quant.placement.formats import USUAL, Formats
+from intaglio.quant.placement.place import Placement, activations, keeps_scale
+from intaglio.quant.placement.scheme import TensorScheme
+from intaglio.quant.ranges.affine import affine
+from intaglio.quant.ranges.saturation import fit_functions
+
+Range = tuple[float, float]
+WIDER = ("int8", "int16")
+TIGHT = 2.0  # times that a part of a concatenation may be narrower than the whole: one bit
+
+
+def assign(
+    placement: Placement,
+    ranges: Mapping[Value, Range],
+    how: Formats = USUAL,
+    shares: Mapping[Value, Shares] = {},
+) -> dict[str, TensorScheme]:
+    """A scheme for every quantised tensor; those that must share one do.
+
+    Channels of tensors in `shares` get scales of their own.
+    """
+    groups = _Groups(ranges)
+    inside = [n for n in placement.nodes if placement.quantized(n.outputs[0])]
+    for n in inside:
+        if keeps_scale(n):
+            groups.join(activations(n)[0], n.outputs[0])
+    for n in inside:
+        if n.op == "concat":
+            _join_parts(n, groups)
+    made = {}
+    for v in placement.tensors:
+        precision = precision_of(v, placement)
+        symmetric = precision in how.symmetric
+        made[v.name] = affine(*groups.range(v), how.tensors[precision], symmetric)
+        if v in shares:
+            made[v.name] = by_channel(made[v.name], shares[v])
+    fit_functions(placement, ranges, made, how)
+    return made
+
+
+def precision_of(v: Value, placement: Placement) -> str:
+    """The widest type that a node wants of this tensor."""
+    around = [placement.nodes[n] for n in v.uses if n in placement.nodes]
+    if v.producer in placement.nodes:
+        around.append(placement.nodes[v.producer])
+    return max(around, key=WIDER.index)
+
+
+def _join_parts(concat: Node, groups: _Groups) -> None:
+    """Parts that lose at most a bit by it, or serve nothing else, take the whole's scale."""
+    whole = concat.outputs[0]
+    for part in activations(concat):
+        if groups.width(whole) <= TIGHT * groups.width(part) or (
+            len(part.uses) == 1 and groups.alone(part)
+        ):
+            groups.join(whole, part)
+
+
+class _Groups:
+    """Tensors of one scale, and the range that holds them all."""
+
+    def __init__(self, ranges: Mapping[Value, Range]):
+        self.ranges = ranges
+        self.of: dict[Value, list[Value]] = {v: [v] for v in ranges}
+
+    def join(self, a: Value, b: Value) -> None:
+        one, other = self.of[a], self.of[b]
+        if one is not other:
+            one.extend(other)
+            self.of.update(dict.fromkeys(other, one))
+
+    def range(self, v: Value) -> Range:
+        lows, highs = zip(*(self.ranges[u] for u in self.of[v]), strict=True)
+        return min(lows), max(highs)
+
+    def width(self, v: Value) -> float:
+        lo, hi = self.range(v)
+        return max(hi, 0.0) - min(lo, 0.0)
+
+    def alone(self, v: Value) -> bool:
+        return len(self.of[v]) == 1

@@ -1,0 +1,84 @@
+"""How far ranges should reach beyond what was seen: by leaving some of the samples out.
+
+Samples that a range was not made of are what the model will meet. Where they reach beyond it they
+are cut off, which costs most where a model is surest; a wider range costs all others precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from intaglio.ir import Value
+from intaglio.quant.placement.scheme import TensorScheme
+from intaglio.quant.ranges.observe import Observation
+from intaglio.quant.samples.subset import some_at
+from intaglio.quant.search.method_search import Search
+from intaglio.quant.search.trial import total
+
+FOLDS = 4  # parts of the samples, each of which is judged by the ranges of all others
+ROOMS = (1.0, 1.15, 1.3)  # times the range that was seen
+DEEP = 1.8  # times more for the later half of the tensors, where scores count
+MANY = 64  # samples that show nearly all there is: beyond what they reach is left no room
+CLEARLY = 0.9  # of the error: what more room has to come to
+STEADY = 0.99  # of the range: where leaving samples out leaves that much, it needs no room
+
+Range = tuple[float, float]
+Ranges = Mapping[Value, Range]
+
+
+def without(ranges: Ranges, seen: Mapping[Value, Observation], fold: int) -> dict[Value, Range]:
+    """Ranges as they would be if every fourth sample had not been seen."""
+    made = {}
+    for v, (lo, hi) in ranges.items():
+        most = _most(seen[v], fold)
+        made[v] = (max(lo, -most), min(hi, most))
+    return made
+
+
+def with_room(
+    ranges: Ranges, seen: Mapping[Value, Observation], room: float, deep: float = 1.0
+) -> dict[Value, Range]:
+    """Ranges that reach further, where they depend on which samples were seen.
+
+    Those of the later half reach `deep` times further still, others the less the earlier they are.
+    """
+    made = {}
+    for i, v in enumerate(seen):  # which are all tensors, in the order of the model
+        if v in ranges:
+            lo, hi = ranges[v]
+            more = room * (1 + (deep - 1) * min(2 * i / max(len(seen) - 1, 1), 1))
+            wider = more > 1 and varies(seen[v])
+            made[v] = (lo * more, hi * more) if wider else (lo, hi)
+    return made
+
+
+def varies(o: Observation) -> bool:
+    """Would the range be another one if some of the samples had not been seen?"""
+    return min(_most(o, f) for f in range(FOLDS)) < STEADY * max(o.largest, default=0.0)
+
+
+def _most(o: Observation, fold: int) -> float:
+    return max((x for i, x in enumerate(o.largest) if i % FOLDS != fold), default=0.0)
+
+
+def few(samples: int) -> bool:
+    """Are there enough samples to leave some out, but not so many that they show all there is?"""
+    return 2 * FOLDS <= samples < MANY
+
+
+def choose(
+    search: Search, samples: int, make: Callable[[float, int], dict[str, TensorScheme]]
+) -> float:
+    """The room that errs least on samples that ranges were not made of.
+
+    `make` gives schemes by room and the fold of all `samples` that is left out.
+    """
+    if not few(samples):
+        return ROOMS[0]
+    best, least = ROOMS[0], float("inf")
+    for room in ROOMS:
+        folds = [make(room, f) for f in range(FOLDS)]
+        error = total(search.held_out([folds[i % FOLDS] for i in some_at(samples)]))
+        if error < CLEARLY * least:
+            best, least = room, error
+    return best

@@ -1,0 +1,211 @@
+"""Tensors inside a model while it runs: the compiled graph with other outputs than its own."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import gc
+import os
+import queue
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+import intaglio
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Graph, Value, detach
+from intaglio.ops.shape import transpose
+from intaglio.session import Session
+
+Sample = Mapping[str, Array]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Closes(Protocol):
+    """What has an end."""
+
+    def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=Closes)
+
+
+class Probe:
+    """The compiled graph with tensors of one's choice as its outputs.
+
+    Images come as [N, H, W, C]: so the target computes them, and no transpose is needed.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        tensors: Sequence[Value],
+        images_last: bool = True,
+        threads: int | None = None,
+    ):
+        self.tensors = [v for v in dict.fromkeys(tensors) if v.producer is not None]
+        self.inputs = [v for v in tensors if v.producer is None and v.data is None]
+        self.turned = {v for v in self.tensors if images_last and v.type.rank == 4}
+        self.session: Session | None = None
+        if self.tensors:
+            probe = _with_outputs(graph, self.tensors, self.turned)
+            self.takes = [v.name for v in probe.inputs]
+            self.session = _opened(probe, threads)
+            self._make_room()
+
+    def _make_room(self) -> None:
+        assert self.session is not None
+        self.out = {
+            n: np.empty(t.shape, dtypes.numpy_of(t.dtype))
+            for n, t in self.session.outputs.items()
+            if not t.dynamic
+        }
+
+    def fork(self) -> Probe:
+        """Another one over the same weights, to run at the same time."""
+        made = copy.copy(self)
+        if self.session is not None:
+            made.session = self.session.fork()
+            made._make_room()
+        return made
+
+    def axis(self, v: Value, axis: int) -> int:
+        """Where an axis of the tensor is in the array that `run` gives."""
+        axis %= v.type.rank
+        return (0, 3, 1, 2)[axis] if v in self.turned else axis
+
+    def run(self, sample: Sample) -> dict[Value, Array]:
+        """The tensors' values; the next run writes over them."""
+        arrays = {}
+        for v in self.inputs:
+            if v.name not in sample:
+                raise BadInput(f"the sample has no input '{v.name}'; it has {', '.join(sample)}")
+            arrays[v] = np.asarray(sample[v.name])
+        if self.session is not None:
+            results = self.session.run({n: sample[n] for n in sample}, self.out)
+            for i, v in enumerate(self.tensors):
+                arrays[v] = results[f"t{i}"]
+        return arrays
+
+    def plain(self, v: Value, arrays: Mapping[Value, Array]) -> Array:
+        """One of the tensors that `run` gave, to keep: its axes in the graph's order."""
+        if v.data is not None:
+            return v.data
+        return arrays[v].transpose(0, 3, 1, 2).copy() if v in self.turned else arrays[v].copy()
+
+    def close(self) -> None:
+        if self.session is not None:
+            self.session.close()
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class SessionPool(Generic[S]):
+    """What runs models, once for each CPU on one thread: samples do not wait for each other."""
+
+    def __init__(self, first: S, fork: Callable[[], S]):
+        self.every = [first, *(fork() for _ in range(cpus() - 1))]
+        self._free: queue.SimpleQueue[S] = queue.SimpleQueue()
+        for runner in self.every:
+            self._free.put(runner)
+        self._pool = ThreadPoolExecutor(len(self.every))
+
+    def in_order(self, work: Callable[[S, T], R], items: Iterable[T]) -> Iterator[R]:
+        """What `work` makes of every item, in their order; a few are under way at a time."""
+
+        def run(item: T) -> R:
+            runner = self._free.get()
+            try:
+                return work(runner, item)
+            finally:
+                self._free.put(runner)
+
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(self._pool.submit(run, item))
+            if len(waiting) > 2 * len(self.every):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def __enter__(self) -> SessionPool[S]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for runner in self.every:
+            runner.close()
+
+
+def cpus() -> int:
+    """How many of them this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def probes(graph: Graph, tensors: Sequence[Value]) -> SessionPool[Probe]:
+    """Probes of these tensors."""
+    first = Probe(graph, tensors, threads=1)
+    return SessionPool(first, first.fork)
+
+
+def sessions(graph: Graph) -> SessionPool[Session]:
+    """Sessions of the compiled graph."""
+    first = _opened(graph, 1)
+    return SessionPool(first, first.fork)
+
+
+def _opened(graph: Graph, threads: int | None) -> Session:
+    """The compiled graph; what compiling leaves behind is let go, for it may be several models."""
+    with collecting_late():
+        package = intaglio.compile(graph)
+        let_go()
+    return intaglio.open(package, threads)
+
+
+@contextlib.contextmanager
+def collecting_late() -> Iterator[None]:
+    """Python looks for garbage only when told to, and only among what was made in here: else a
+    quarter of the time goes into looking at what stays, or is let go at once."""
+    collects = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if collects:
+            gc.enable()
+
+
+def let_go() -> None:
+    """Give memory back that nothing needs any more: the C library keeps what was freed."""
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc has it
+        trim(0)
+
+
+def _with_outputs(graph: Graph, tensors: Sequence[Value], turned: set[Value]) -> Graph:
+    """A copy of the graph that makes these tensors and nothing else."""
+    whole = Graph(graph.inputs, tensors, [f"t{i}" for i in range(len(tensors))], graph.name)
+    try:
+        copy = whole.copy()
+    finally:
+        detach(whole.result)
+    outputs = [
+        transpose(w, perm=(0, 2, 3, 1)) if v in turned else w
+        for v, w in zip(tensors, copy.outputs, strict=True)
+    ]
+    return Graph(copy.inputs, outputs, copy.output_names, graph.name)

@@ -1,0 +1,328 @@
+"""Calibration data: whatever a user has, as arrays that fit the model's inputs.
+
+Samples are loaded one by one, when they are asked for, in the same order every time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Type
+from intaglio.quant.samples import images, sources
+from intaglio.quant.samples.images import Picture
+from intaglio.quant.samples.sources import Item, Stream
+
+ENOUGH = 100  # samples; more change ranges by less than they cost
+IN_MEMORY = 256 << 20  # bytes of what a generator gave that stay out of a temporary file
+LAYOUTS = ("auto", "nchw", "nhwc")
+
+
+def _warn(words: str) -> None:
+    warnings.warn(words, stacklevel=3)
+
+
+def samples(
+    source: Any,
+    inputs: Sequence[tuple[str, Type]],
+    *,
+    mean: Any = None,
+    std: Any = None,
+    layout: str = "auto",
+    color: str = "rgb",
+    resize: str = "stretch",
+    pad_value: float = 114,
+    limit: int | None = None,
+    seed: int = 0,
+    warn: Callable[[str], None] = _warn,
+) -> Samples:
+    """Samples for a model with these inputs, from what the user has.
+
+    `source`: a folder of pictures, of .npy or of .npz files; a .npy, .npz or picture; a text list
+    (a line per sample, a file per input); arrays, tuples or dicts of arrays in any iterable. What
+    can be walked only once (a generator) is read once and kept: the first 256 MB in memory, the
+    rest in a temporary file. `mean` and `std` are per channel, in the model's order, for pixels
+    from 0 to 255; for several inputs they may be lists of lists or dicts by name. `limit` samples
+    are taken, spread over all there are (default: 100, with a warning if there are more).
+    """
+    if isinstance(source, Samples):
+        return source
+    for what, choice, known in (
+        ("layout", layout, LAYOUTS),
+        ("color", color, ("rgb", "bgr")),
+        ("resize", resize, images.RESIZES),
+    ):
+        if choice not in known:
+            raise BadInput(f"{what} is {choice!r}; it is one of {', '.join(known)}")
+    if limit is not None and limit < 1:
+        raise BadInput(f"limit is {limit}; at least one sample is needed")
+    if seed < 0:
+        raise BadInput(f"seed is {seed}; give a whole number from 0 on")
+    if not 0 <= pad_value <= 255:
+        raise BadInput(f"pad_value is {pad_value:g}; a pixel is from 0 to 255")
+    fitting = _Fitting(
+        dict(inputs), images.pictures(inputs, mean, std, layout, color == "bgr", resize, pad_value)
+    )
+    found = sources.find(source, fitting, warn)
+    if isinstance(found, Stream):
+        return Samples(fitting, _spool(found, fitting, limit, warn), warn, limit is None)
+    given = mean is not None or std is not None
+    if found[0].picture and not given and fitting.floats:
+        warn(
+            "pictures go in as 0 to 255 because neither mean nor std is given; "
+            "give those that the model was trained with"
+        )
+    elif given and not found[0].picture and not fitting.bytes(found[0]):
+        warn(
+            "mean and std are for pictures and arrays of bytes; arrays of floats go in as they are"
+        )
+    kept = _thinned(found, fitting.rows(found[0]), limit, seed, warn)
+    return Samples(fitting, kept, warn, limit is None)
+
+
+class Samples(Sequence[dict[str, Array]]):
+    """Samples by number, in order, loaded when asked for: {input: array of its shape and type}."""
+
+    def __init__(
+        self,
+        fitting: _Fitting,
+        items: Sequence[Item],
+        warn: Callable[[str], None],
+        spare: bool = False,
+    ):
+        self._fitting, self._items = fitting, items
+        self.spare = spare  # nobody asked for so many: fewer will do if they tell as much
+        self._rows = fitting.rows(items[0])
+        if self._rows > 1:
+            warn(f"samples are stacked by {self._rows} to fill the model's batch")
+
+    @property
+    def inputs(self) -> dict[str, Type]:
+        return self._fitting.inputs
+
+    def __len__(self) -> int:
+        return -(-len(self._items) // self._rows)
+
+    def take(self, n: int) -> Samples:
+        """At most `n` of them, spread over all."""
+        picked = np.unique(np.linspace(0, len(self) - 1, min(n, len(self))).round().astype(int))
+        return self.at(picked.tolist())
+
+    def at(self, numbers: Iterable[int]) -> Samples:
+        """Those of these numbers, in that order."""
+        items = [item for i in numbers for item in self._group(i)]
+        return Samples(self._fitting, items, lambda words: None)
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"sample {i} of {len(self)}")
+        return self._fitting.sample(self._group(i % len(self)))
+
+    def where(self, i: int) -> str:
+        """Where sample `i` comes from: a file, say."""
+        return ", ".join(item.where for item in self._group(i))
+
+    def _group(self, i: int) -> list[Item]:
+        """The items that fill the batch; the first ones again where the last batch is not full."""
+        at = range(i * self._rows, (i + 1) * self._rows)
+        return [self._items[k % len(self._items)] for k in at]
+
+
+class _Fitting:
+    """Makes arrays fit the inputs, and says why not where they do not."""
+
+    def __init__(self, inputs: dict[str, Type], pictures: dict[str, Picture | None]):
+        self.inputs, self.pictures = inputs, pictures
+
+    def count(self, shape: tuple[int, ...], dtype: Any, name: str, where: str) -> int | None:
+        """How many samples along the first axis an array holds; None: it is one sample."""
+        t = self.inputs[name]
+        if self._one(shape, dtype, name):
+            return None
+        if shape and self._one(shape[1:], dtype, name):
+            return shape[0]
+        raise BadInput(f"{where}: {self._misfit(name, t, shape)}")
+
+    def _one(self, shape: tuple[int, ...], dtype: Any, name: str) -> bool:
+        t, p = self.inputs[name], self.pictures[name]
+        if shape == t.shape or self._is_row(shape, t):
+            return True
+        return p is not None and dtype == np.uint8 and p.accepts(shape)
+
+    @staticmethod
+    def _is_row(shape: tuple[int, ...], t: Type) -> bool:
+        """One of the rows that a batch has, with or without an axis for it."""
+        if t.rank < 2:
+            return t.size == 1 and shape in ((), (1,))
+        return shape == t.shape[1:] or shape == (1, *t.shape[1:])
+
+    def _misfit(self, name: str, t: Type, shape: tuple[int, ...]) -> str:
+        words = f"input '{name}' has shape {t.shape}, the sample has {shape}"
+        if self.pictures[name] is not None:
+            return f"{words}; give it that shape, or pictures as bytes"
+        return f"{words}; give it that shape, or load the model with another --shape"
+
+    def array(self, a: Array, name: str, where: str) -> Array:
+        """As a whole input or as one row of it, in the input's element type."""
+        t, p = self.inputs[name], self.pictures[name]
+        if a.dtype == np.uint8 and p is not None:
+            if a.shape == t.shape or self._is_row(a.shape, t):
+                return p.normalized(a, p.channels_last)
+            if p.accepts(a.shape):
+                return p.of_pixels(a)
+        if a.shape != t.shape and not self._is_row(a.shape, t):
+            raise BadInput(f"{where}: {self._misfit(name, t, a.shape)}")
+        made = _cast(a, t, name, where)
+        if made.dtype.kind not in "biu" and not np.isfinite(made.astype(np.float32)).all():
+            bad = np.argwhere(~np.isfinite(made.astype(np.float32)))[0].tolist()
+            raise BadInput(
+                f"{where}: input '{name}' holds {made[tuple(bad)]} at {bad}; "
+                "ranges cannot be found from that: take the sample out or repair it"
+            )
+        return made
+
+    def rows(self, item: Item) -> int:
+        """How many items like this one make a sample."""
+        parts = item.load()
+        self._check_names(parts, item.where)
+        counts = {
+            t.shape[0]
+            for n, t in self.inputs.items()
+            if t.rank and self.array(parts[n], n, item.where).shape != t.shape
+        } - {0, 1}
+        if len(counts) > 1:
+            several = " and ".join(map(str, sorted(counts)))
+            raise BadInput(f"{item.where}: inputs have batches of {several}; give whole batches")
+        return counts.pop() if counts else 1
+
+    def _check_names(self, parts: Mapping[str, Array], where: str) -> None:
+        names = ", ".join(f"'{n}'" for n in self.inputs)
+        if unknown := [n for n in parts if n not in self.inputs]:
+            raise BadInput(f"{where}: no input is called '{unknown[0]}'; the model has {names}")
+        if missing := [n for n in self.inputs if n not in parts]:
+            raise BadInput(f"{where}: input '{missing[0]}' is missing; the model needs {names}")
+
+    def sample(self, items: Sequence[Item]) -> dict[str, Array]:
+        """The items as one sample."""
+        loaded: list[dict[str, Array]] = []
+        for item in items:
+            parts = item.load()
+            self._check_names(parts, item.where)
+            loaded.append({n: self.array(parts[n], n, item.where) for n in self.inputs})
+        made = {}
+        for n, t in self.inputs.items():
+            first = loaded[0][n]
+            if first.shape != t.shape and t.rank and t.shape[0] > 1:
+                first = np.stack([parts[n].reshape(t.shape[1:]) for parts in loaded])
+            made[n] = np.ascontiguousarray(first.reshape(t.shape))
+        return made
+
+    @property
+    def floats(self) -> bool:
+        """Do pictures go into floats?"""
+        takers = [p for p in self.pictures.values() if p is not None]
+        return any(dtypes.is_float(p.type.dtype) for p in takers)
+
+    def bytes(self, item: Item) -> bool:
+        """Does it hold pixels that get mean and std?"""
+        return any(a.dtype == np.uint8 and self.pictures.get(n) for n, a in item.load().items())
+
+
+def _cast(a: Array, t: Type, name: str, where: str) -> Array:
+    want = dtypes.numpy_of(t.dtype)
+    if a.dtype == want:
+        return a
+    words = f"{where}: input '{name}' is {want}, the sample is {a.dtype}"
+    try:
+        have = dtypes.name_of(a.dtype)
+    except KeyError:
+        raise BadInput(f"{words}; give numbers") from None
+    if dtypes.is_float(have) and not dtypes.is_float(t.dtype):
+        raise BadInput(f"{words}; use .astype('{want}') if its numbers are whole")
+    with np.errstate(over="ignore"):
+        made = a.astype(want)
+    if not dtypes.is_float(t.dtype) and not (made == a).all():
+        raise BadInput(f"{words}, and not all of its numbers fit")
+    return made
+
+
+def _thinned(
+    items: list[Item], rows: int, limit: int | None, seed: int, warn: Callable[[str], None]
+) -> list[Item]:
+    """At most `limit` samples' items: one at random from each of as many equal runs."""
+    keep = (limit or ENOUGH) * rows
+    n = len(items)
+    if n <= keep:
+        return items
+    if limit is None:
+        warn(
+            f"{n // rows} samples are given; {ENOUGH} spread over them are used, because more cost "
+            "time and hardly change ranges; set the limit to use another number"
+        )
+    ends = np.linspace(0, n, keep + 1)
+    picked = ends[:-1] + np.random.default_rng(seed).random(keep) * np.diff(ends)
+    return [items[int(i)] for i in np.minimum(picked, n - 1)]
+
+
+def _spool(
+    stream: Iterable[Item], fitting: _Fitting, limit: int | None, warn: Callable[[str], None]
+) -> Sequence[Item]:
+    """What can be walked once, kept: in memory, or in a file where it is much."""
+    kept = _Kept()
+    rows, most = 0, 0
+    for item in stream:
+        if not rows:
+            rows = fitting.rows(item)
+            most = (limit or ENOUGH) * rows
+        if len(kept) == most:
+            if limit is None:
+                warn(
+                    f"the data gives more than {ENOUGH} samples; the first {ENOUGH} are used; "
+                    "set the limit to use another number"
+                )
+            break
+        parts = item.load()
+        fitting._check_names(parts, item.where)
+        kept.add({n: fitting.array(parts[n], n, item.where) for n in fitting.inputs}, item.where)
+    if not len(kept):
+        raise BadInput("the data gives no samples; at least one is needed")
+    return kept
+
+
+class _Kept(Sequence[Item]):
+    """Items on a tape that is in memory until it is long."""
+
+    def __init__(self) -> None:
+        self._tape = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # closed when let go
+        self._index: list[tuple[str, dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]]] = []
+
+    def add(self, parts: Mapping[str, Array], where: str) -> None:
+        places = {}
+        for name, a in parts.items():
+            self._tape.seek(0, 2)
+            places[name] = (self._tape.tell(), a.dtype, a.shape)
+            self._tape.write(np.ascontiguousarray(a).tobytes())
+        self._index.append((where, places))
+
+    def __del__(self) -> None:
+        self._tape.close()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, i: Any) -> Any:
+        where, places = self._index[i]
+        return Item(where, lambda: {n: self._read(*place) for n, place in places.items()})
+
+    def _read(self, at: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        self._tape.seek(at)
+        size = dtype.itemsize * int(np.prod(shape))
+        return np.frombuffer(self._tape.read(size), dtype).reshape(shape).copy()

@@ -1,0 +1,207 @@
+"""Choose the range method of each tensor (minmax, moving, percentile, mse) by output error.
+
+Every choice is measured on the model's outputs, part by part, with a `Trial`. Small errors of
+single tensors add up, so groups of tensors are tried and only groups that matter are split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.files import write_atomically
+from intaglio.ir import Array, Graph
+from intaglio.quant.placement.formats import USUAL, Formats
+from intaglio.quant.placement.place import Placement
+from intaglio.quant.placement.scheme import TensorScheme
+from intaglio.quant.ranges.observe import Progress
+from intaglio.quant.search.output_error import Reference
+from intaglio.quant.search.trial import Errors, Trial, total
+
+METHODS = ("minmax", "moving", "percentile", "mse")  # the first has to be beaten by the others
+BLOCKS = 6  # of tensors in order, each of which may have a method of its own
+GAIN = 0.8  # of the error: what another method has to come to in a block, to be worth it
+BEATS = 0.8  # of the error by the first method, which cuts nothing off, that another must come to
+FINE = 0.001  # squared error (cosine 0.9995) of the first method, below which no other is tried
+GOOD = 0.004  # squared error (cosine 0.998) below which there is nothing to look for
+SMALL_GAIN = 0.95  # GAIN where many samples were seen: one of six blocks seldom holds a fifth of it
+VERY_GOOD = 0.002  # and GOOD
+
+Schemes = Mapping[str, TensorScheme]
+Make = Callable[[Mapping[str, str]], dict[str, TensorScheme]]  # schemes by each tensor's method
+
+
+class Cache:
+    """Errors of trials that were made before, in a file: a search goes on where it was stopped."""
+
+    def __init__(self, path: str | Path, subject: str):
+        self.path = Path(path)
+        self.weights = ""  # how they were rounded, where that is not how they were at first
+        self.every = _searches(self.path)
+        name = hashlib.sha256(subject.encode()).hexdigest()[:16]
+        self.known: dict[str, Errors] = self.every.setdefault(name, {})
+
+    def key(self, schemes: Schemes) -> str:
+        each = sorted((n, t.dtype, t.scale, t.zero) for n, t in schemes.items())
+        text = self.weights + repr(each)
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    def errors(self, trial: Trial, schemes: Schemes, fine: float = 0.0) -> Errors:
+        """What the trial says, or said before."""
+        return self.found(self.key(schemes), lambda: trial.errors(schemes, fine))
+
+    def found(self, key: str, make: Callable[[], Errors]) -> Errors:
+        """What is known by this key, or else is made and known from now on."""
+        if key not in self.known:
+            self.known[key] = make()
+            write_atomically(self.path, json.dumps({"searches": self.every}).encode())
+        return self.known[key]
+
+
+def _searches(path: Path) -> dict[str, dict[str, Errors]]:
+    """What a file knows of every model and its samples; one that is not ours is left as it is."""
+    if not path.exists():
+        return {}
+    if not path.is_file():
+        raise BadInput(f"{path} is no file that could keep a search; give another name")
+    try:
+        stored = json.loads(path.read_text())
+        return {name: dict(errors) for name, errors in stored["searches"].items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        raise BadInput(
+            f"{path} is no search to go on with; remove it, or give another name for this one"
+        ) from None
+
+
+class Search:
+    """Trials on one model and placement."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        placement: Placement,
+        trial: Trial,
+        make: Make,
+        cache: Cache | None = None,
+        progress: Progress | None = None,
+        fixed: Collection[str] = (),
+        how: Formats = USUAL,
+    ):
+        """`fixed` names tensors and layers that are as the user wants them, come what may."""
+        self.how = how
+        self.fixed = set(fixed)
+        self.graph, self.placement, self.trial = graph, placement, trial
+        self.make, self.cache, self.progress = make, cache, progress
+        self.count = 0
+        self.trial_without: Callable[[Collection[str]], Trial] | None = None
+
+    def _tell(self) -> None:
+        """One more trial."""
+        self.count += 1
+        if self.progress:
+            self.progress("trying what is accurate", self.count, None)
+
+    def errors(self, schemes: Schemes, fine: float = 0.0) -> Errors:
+        """What the outputs lose; where that is far below `fine`, by a few of the samples."""
+        self._tell()
+        if self.cache:
+            return self.cache.errors(self.trial, schemes, fine)
+        return self.trial.errors(schemes, fine)
+
+    def errors_without(self, schemes: Schemes, layers: Collection[str]) -> Errors:
+        """What the outputs lose where these layers have the model's own weights."""
+        if self.trial_without is None or not layers:
+            return self.errors(schemes)
+        self._tell()
+        make = self.trial_without
+
+        def tried() -> Errors:
+            with make(layers) as trial:
+                trial.roots, trial.highest = self.trial.roots, self.trial.highest
+                return trial.errors(schemes)
+
+        if self.cache is None:
+            return tried()
+        return self.cache.found(f"{self.cache.key(schemes)} {sorted(layers)}", tried)
+
+    def alone(self, schemes: Schemes) -> Errors:
+        """What the outputs lose by these beside what they lose by rounded weights."""
+        self._tell()
+        if self.cache is None:
+            return self.trial.alone(schemes)
+        return self.cache.found(
+            self.cache.key(schemes) + " alone", lambda: self.trial.alone(schemes)
+        )
+
+    def compare_roots(self, parts: set[str]) -> None:
+        """From now on judge these parts of the outputs by their square roots."""
+        self.trial.compare_roots(parts)
+        if self.cache:
+            self.cache.weights += " roots"
+
+    def compare_highest(self, parts: set[str]) -> None:
+        """From now on judge these parts of the outputs by their highest scores."""
+        self.trial.compare_highest(parts)
+        if self.cache:
+            self.cache.weights += " highest"
+
+    def held_out(self, schemes: Sequence[Schemes]) -> Errors:
+        """Errors where each sample has schemes of its own."""
+        self.count += 1
+        if self.cache is None:
+            return self.trial.held_out(schemes)
+        key = self.cache.key({f"{i} {n}": t for i, s in enumerate(schemes) for n, t in s.items()})
+        return self.cache.found(key, lambda: self.trial.held_out(schemes))
+
+    # ---- ranges ----------------------------------------------------------------------------------
+    def choose_methods(
+        self, methods: Sequence[str] = METHODS, runs: int = 24, many: bool = False
+    ) -> dict[str, str]:
+        """How to range each tensor: the best method for all, then for blocks of them in order.
+
+        What `many` samples say may be followed further: it is less likely luck.
+        """
+        gain, good = (SMALL_GAIN, VERY_GOOD) if many else (GAIN, GOOD)
+        names = self.trial.names
+        figures: dict[str, float] = {}
+        for m in methods:
+            fine = FINE if m == methods[0] else 0.0
+            figures[m] = total(self.errors(self.make(dict.fromkeys(names, m)), fine))
+            if figures[m] < fine:
+                return dict.fromkeys(names, m)
+        ranked = sorted(methods, key=lambda m: figures[m] * (BEATS if m == methods[0] else 1))
+        chosen, best = dict.fromkeys(names, ranked[0]), figures[ranked[0]]
+        blocks = [list(b) for b in np.array_split(np.array(names), min(BLOCKS, len(names)))]
+        for block in blocks:
+            for m in ranked[1:]:
+                if best < good or self.count >= runs:
+                    return chosen
+                other = chosen | {str(n): m for n in block}
+                figure = total(self.errors(self.make(other)))
+                if figure < gain * best:
+                    chosen, best = other, figure
+        return chosen
+
+
+def subject(
+    graph: Graph, reference: Reference, stored: Iterable[tuple[Array, Any, Array | None]] = ()
+) -> str:
+    """What a search is about: the model, its weights, and what it makes of the samples.
+
+    `stored` are weights as they are rounded, with their schemes and corrections: other options
+    round them otherwise, and nothing that was found for these is true of those.
+    """
+    parts = [str(graph)]
+    for integers, scheme, shift in stored:
+        of = [integers, *([] if shift is None else [shift])]
+        parts.append(f"{scheme} {[zlib.crc32(np.ascontiguousarray(a).tobytes()) for a in of]}")
+    parts += [str(zlib.crc32(v.data.tobytes())) for v in graph.values() if v.data is not None]
+    parts += [str(zlib.crc32(a.tobytes())) for o in reference.outputs for a in o.values()]
+    return "\n".join(parts)

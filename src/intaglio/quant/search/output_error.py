@@ -1,0 +1,254 @@
+"""Error of a quantised model's outputs against the float model's, by output and group of columns.
+
+One figure for a whole tensor hides errors: boxes in the hundreds beside scores below one give a
+cosine of 0.9999 whatever the scores are. Columns of one output are therefore grouped by magnitude,
+and each group is compared on its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, native
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Graph
+from intaglio.quant.ranges.probe import sessions
+
+GAP = 4.0  # bits between the magnitudes of columns that belong to different groups
+MOST_COLUMNS = 1024
+MOST_GROUPS = 6
+ONE = 1e-3  # by which sums of shares may differ from 1
+REST = 0.8  # mean square of a share that stands for nothing in particular
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    lib = native.library()
+    pointer = ctypes.c_void_p
+    lib.itg_match.argtypes, lib.itg_match.restype = (
+        [pointer, pointer, ctypes.c_uint64, pointer],
+        None,
+    )
+    return lib
+
+
+@dataclass
+class Match:
+    """How two runs of one tensor agree, summed up over samples."""
+
+    dot: float = 0.0
+    own: float = 0.0  # the sum of squares of the float model's numbers
+    other: float = 0.0
+    off: float = 0.0  # of the differences
+
+    def add(self, a: Array, b: Array) -> None:
+        """Take in what the float model and the other one made of a sample."""
+        x, y = (np.ascontiguousarray(v, np.float32) for v in (a, b))
+        if x.size != y.size:
+            raise BadInput(f"tensors of {a.shape} and {b.shape} cannot be compared")
+        sums = np.array([self.dot, self.own, self.other, self.off])
+        _library().itg_match(x.ctypes.data, y.ctypes.data, x.size, sums.ctypes.data)
+        self.dot, self.own, self.other, self.off = map(float, sums)
+
+    @property
+    def cosine(self) -> float:
+        """1 where both point the same way (or both are 0)."""
+        if self.own == 0 or self.other == 0:
+            return 1.0 if self.own == self.other else 0.0
+        return min(self.dot / float(np.sqrt(self.own) * np.sqrt(self.other)), 1.0)
+
+    @property
+    def error(self) -> float:
+        """The Euclidean length of the difference, relative to the float model's."""
+        if self.own == 0:
+            return 0.0 if self.off == 0 else float("inf")
+        return float(np.sqrt(self.off / self.own))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A part of an output: some indices of one axis, or everything (axis None)."""
+
+    axis: int | None = None
+    indices: tuple[int, ...] = ()
+
+    def of(self, a: Array) -> Array:
+        return a if self.axis is None else np.take(a, self.indices, self.axis)
+
+    def __str__(self) -> str:
+        if self.axis is None:
+            return ""
+        runs: list[list[int]] = []
+        for i in self.indices:
+            if runs and i == runs[-1][1] + 1:
+                runs[-1][1] = i
+            else:
+                runs.append([i, i])
+        words = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+        shown = ",".join(words[:4]) + (",..." if len(words) > 4 else "")
+        return f"[{':,' * self.axis}{shown}]"
+
+
+def column_groups(arrays: Sequence[Array]) -> list[Columns]:
+    """Parts of an output whose magnitudes differ by bits, along the axis that tells them best.
+
+    `arrays` are the float model's, one per sample. Everything is one part where nothing differs.
+    """
+    best: tuple[float, int, list[Array]] | None = None
+    first = arrays[0]
+    if any(a.shape != first.shape for a in arrays) or not dtypes.is_float(_name(first)):
+        return [Columns()]
+    for axis in range(first.ndim):
+        if not 1 < first.shape[axis] <= MOST_COLUMNS or first.size == first.shape[axis]:
+            continue
+        rest = tuple(i for i in range(first.ndim) if i != axis)
+        high = np.max([a.max(rest) for a in arrays], 0).astype(np.float64)
+        low = np.min([a.min(rest) for a in arrays], 0).astype(np.float64)
+        found = _clusters(np.maximum(-low, high)) or _scores(low, high) or _rest(arrays, axis, low)
+        if found and (best is None or found[0] > best[0]):
+            best = (found[0], axis, found[1])
+    if best is None:
+        return [Columns()]
+    parts = [Columns(best[1], tuple(map(int, part))) for part in best[2]]
+    return sorted(parts, key=lambda p: p.indices)
+
+
+def _name(a: Array) -> str:
+    return dtypes.name_of(a.dtype)
+
+
+def _clusters(sizes: Array) -> tuple[float, list[Array]] | None:
+    """The widest gap among the magnitudes, in bits, and the runs of columns that gaps part.
+
+    Only runs count: a class that no sample shows is small too, but no part of its own.
+    """
+    bits = np.log2(np.maximum(sizes, sizes.max() * 2.0**-24 if sizes.max() > 0 else 1.0))
+    ranked = np.sort(bits)
+    gaps = np.diff(ranked)
+    widest, starts = 0.0, {0}
+    for i in np.argsort(-gaps, kind="stable"):
+        if gaps[i] < GAP:
+            break
+        above = bits > (ranked[i] + ranked[i + 1]) / 2
+        borders = np.nonzero(np.diff(above.astype(int)))[0] + 1
+        if len(borders) == 1:
+            widest = max(widest, float(gaps[i]))
+            starts.add(int(borders[0]))
+    if not 1 < len(starts) <= MOST_GROUPS:
+        return None
+    return widest, np.split(np.arange(len(sizes)), sorted(starts)[1:])
+
+
+def _scores(low: Array, high: Array) -> tuple[float, list[Array]] | None:
+    """One run of columns that hold shares of one, and columns beside it that do not."""
+    inside = (low >= 0) & (high <= 1)
+    borders = np.nonzero(np.diff(inside.astype(int)))[0] + 1
+    return (0.0, np.split(np.arange(len(low)), borders)) if len(borders) == 1 else None
+
+
+def _rest(arrays: Sequence[Array], axis: int, low: Array) -> tuple[float, list[Array]] | None:
+    """The column that holds what others leave of one, nearly all of it, and those others.
+
+    Where shares add up to one, a detector's background is all of it at nearly every place, and
+    hides what becomes of all else.
+    """
+    if low.min() < 0 or any(np.abs(a.sum(axis) - 1).max() > ONE for a in arrays):
+        return None
+    others = tuple(i for i in range(arrays[0].ndim) if i != axis)
+    sizes = np.mean([np.square(a, dtype=np.float64).mean(others) for a in arrays], 0)
+    at = int(sizes.argmax())
+    if at not in (0, len(sizes) - 1) or sizes[at] < REST:
+        return None
+    return 0.0, np.split(np.arange(len(sizes)), [1 if at == 0 else at])
+
+
+def _are_shares(a: Array) -> bool:
+    return bool(a.size) and a.min() >= 0 and a.max() <= 1
+
+
+@dataclass(frozen=True)
+class OutputMatch:
+    """One part of one output."""
+
+    output: str
+    columns: Columns
+    cosine: float
+    error: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.output}{self.columns}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"output": self.name, "cosine": self.cosine, "error": self.error}
+
+
+@dataclass
+class Reference:
+    """What the float model makes of samples: the yardstick for every quantised one."""
+
+    samples: list[Mapping[str, Array]]
+    outputs: list[dict[str, Array]]
+    parts: dict[str, list[Columns]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph, samples: Iterable[Mapping[str, Array]]) -> Reference:
+        """Run the float model on every sample."""
+        kept = list(samples)
+        if not kept:
+            raise BadInput("there are no samples to compare with; at least one is needed")
+        with sessions(graph) as crew:
+            return cls.by(kept, list(crew.in_order(lambda s, x: s.run(x), kept)))
+
+    @classmethod
+    def by(cls, samples: list[Mapping[str, Array]], outputs: list[dict[str, Array]]) -> Reference:
+        """From what the float model made of each of the samples."""
+        for i, made in enumerate(outputs, 1):
+            for name, a in made.items():
+                if dtypes.is_float(_name(a)) and not np.isfinite(a.astype(np.float32)).all():
+                    raise BadInput(
+                        f"output '{name}' of the float model holds NaN or infinite "
+                        f"values in sample {i} of {len(samples)}: no accuracy can be "
+                        "measured; check the model and its preprocessing"
+                    )
+        parts = {n: column_groups([o[n] for o in outputs]) for n in outputs[0]}
+        return cls(samples, outputs, parts)
+
+    def names(self) -> list[str]:
+        """What the parts of all outputs are called."""
+        return [f"{n}{p}" for n, parts in self.parts.items() for p in parts]
+
+    def scores(self) -> set[str]:
+        """The parts that hold nothing but shares of one, beside others that hold more.
+
+        Such are compared with a threshold, by which what they stand for is taken or left.
+        """
+        shares, rest = set(), False
+        for n, parts in self.parts.items():
+            for p in parts:
+                if all(
+                    dtypes.is_float(_name(o[n])) and _are_shares(p.of(o[n])) for o in self.outputs
+                ):
+                    shares.add(f"{n}{p}")
+                else:
+                    rest = True
+        return shares if rest else set()
+
+    def compare(self, graph: Graph) -> list[OutputMatch]:
+        """How the compiled `graph` does on the same samples, part by part of every output."""
+        totals = {(n, p): Match() for n, parts in self.parts.items() for p in parts}
+        with sessions(graph) as crew:
+            every = crew.in_order(lambda s, x: s.run(x), self.samples)
+            for made, wanted in zip(every, self.outputs, strict=True):
+                for (n, p), total in totals.items():
+                    if made[n].shape == wanted[n].shape:
+                        total.add(p.of(wanted[n]), p.of(made[n]))
+                    else:  # a count that depends on the data came out otherwise
+                        total.add(wanted[n], np.zeros_like(wanted[n]))
+        return [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in totals.items()]

@@ -1,0 +1,229 @@
+"""Automatic search over whole quantisation strategies: try each in turn and keep the best."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intaglio import targets
+from intaglio.errors import BadInput
+from intaglio.frontends import load
+from intaglio.ir import Graph
+from intaglio.ops.registry import REGISTRY
+from intaglio.quant.options import Options, with_keywords
+from intaglio.quant.pipeline import Quantized, calibrate, prepare
+from intaglio.quant.placement.formats import formats
+from intaglio.quant.placement.place import PRODUCTS, layer
+from intaglio.quant.samples.dataset import samples as data_samples
+from intaglio.quant.samples.streaming import given_inputs, keeping, with_state
+from intaglio.quant.samples.subset import some_of
+from intaglio.quant.search.output_error import Reference
+from intaglio.quant.weights import scale_migration
+from intaglio.quant.weights.equalization import equalizable
+from intaglio.quant.weights.smoothing import NORMS
+from intaglio.targets import Target
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Metric = Callable[[Graph], float]  # the larger, the better
+JUDGES = 32  # samples that strategies are compared on
+SLOWER = 1.1  # times what the default takes: one that needs more layers in floats is not better
+# In this order; what helps is kept while the next is tried.
+STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("smooth", {"smooth": True}),
+    ("equalize", {"equalize": True}),
+    ("rounding by data", {"rounding": "data"}),
+    ("no bias correction", {"correct": False}),
+    ("minmax", {"method": "minmax"}),
+    ("kl", {"method": "kl"}),
+)
+LADDER = (0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999)  # cosines that are asked for in turn
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One strategy and what it came to."""
+
+    name: str
+    figure: float  # the worst cosine of a part of an output, or the user's metric
+    kept: bool
+    layers: int  # that stay in floats
+    time: float = 1.0  # of the products by the target's costs, beside all in the usual precision
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "strategy": self.name,
+            "figure": self.figure,
+            "kept": self.kept,
+            "floats": self.layers,
+            "time": self.time,
+        }
+
+
+@dataclass
+class Automatic:
+    """The best that was found, and all that was tried."""
+
+    best: Quantized
+    options: Options
+    tried: list[Tried] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"tried": [t.to_dict() for t in self.tried]}
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+
+        table = Table(title="strategies")
+        for title in ("strategy", "figure", "layers in floats", "time", ""):
+            table.add_column(title, justify="left" if title in ("strategy", "") else "right")
+        for t in self.tried:
+            table.add_row(
+                t.name, f"{t.figure:.5f}", str(t.layers), f"{t.time:.2f}", "kept" if t.kept else ""
+            )
+        return table
+
+
+def auto(
+    model: str | Path | Graph,
+    data: Any,
+    *,
+    options: Options | None = None,
+    metric: Metric | None = None,
+    strategies: Sequence[tuple[str, dict[str, Any]]] = STRATEGIES,
+    **how: Any,
+) -> Automatic:
+    """Quantise in several ways and keep the one that does best.
+
+    What is best says `metric`, of the quantised graph, or else the cosine of the worst part of an
+    output on up to 32 samples; but not what takes much longer, by the target's costs, than the
+    default. Keywords are those of `calibrate`, where `options` is what is tried first.
+    """
+    options, how = with_keywords(options, how)
+    graph = _graph(model, how)
+    chip = targets.find(how.get("target", "cpu"))
+    given = _samples(graph, data, how)
+    judge = metric or _cosine(graph, given)
+
+    def attempt(o: Options) -> tuple[Quantized, float]:
+        made = calibrate(graph, given, options=o, **how)
+        return made, _figure(judge, made.graph)
+
+    best, figure = attempt(options)
+    if figure == -math.inf:
+        raise BadInput(
+            "the metric gives nan for what the default makes; a number is needed, the "
+            "larger the better"
+        )
+    first = Tried("default", figure, True, _floats(best), _time(best, chip, options))
+    found = Automatic(best, options, [first])
+    idle = _idle(best.float_graph)
+    for name, change in strategies:
+        if all(getattr(found.options, k) == v or k in idle for k, v in change.items()):
+            continue  # it would come to the same
+        other = replace(found.options, **change)
+        made, figure = attempt(other)
+        better = figure > max(t.figure for t in found.tried if t.kept)
+        time = _time(made, chip, other)
+        kept = better and time <= SLOWER * first.time
+        found.tried.append(Tried(name, figure, kept, _floats(made), time))
+        if kept:
+            found.best, found.options = made, other
+    return found
+
+
+def until(
+    model: str | Path | Graph,
+    data: Any,
+    metric: Metric,
+    at_least: float,
+    *,
+    options: Options | None = None,
+    **how: Any,
+) -> Automatic:
+    """Quantise with as few layers in floats as it takes for `metric` to reach `at_least`.
+
+    BadInput tells the best that was reached where that is not enough.
+    """
+    options, how = with_keywords(options, how)
+    graph = _graph(model, how)
+    chip = targets.find(how.get("target", "cpu"))
+    given = _samples(graph, data, how)
+    tried: list[Tried] = []
+    for cosine in LADDER:
+        own = replace(options, accuracy=cosine)
+        made = calibrate(graph, given, options=own, **how)
+        figure = _figure(metric, made.graph)
+        kept = figure >= at_least
+        time = _time(made, chip, own)
+        tried.append(Tried(f"cosine {cosine:g}", figure, kept, _floats(made), time))
+        if kept:
+            return Automatic(made, own, tried)
+    best = max(tried, key=lambda t: t.figure)
+    raise BadInput(
+        f"the metric reaches {best.figure:g} ({best.name}), {at_least:g} was asked for; give more "
+        "samples, or ask for less"
+    )
+
+
+def _idle(graph: Graph) -> set[str]:
+    """Options that change nothing in this graph, which is as it is quantised."""
+    able = {"smooth": scale_migration.links(graph, NORMS), "equalize": equalizable(graph)}
+    return {option for option, links in able.items() if not links}
+
+
+def _figure(metric: Metric, graph: Graph) -> float:
+    """What a metric says, where that is a number."""
+    figure = metric(graph)
+    try:
+        return -math.inf if math.isnan(float(figure)) else float(figure)
+    except (TypeError, ValueError):
+        raise BadInput(
+            f"the metric gives {figure!r}; a number is needed, the larger the better"
+        ) from None
+
+
+def _floats(made: Quantized) -> int:
+    return sum(p == "f32" for p in made.scheme.layers.values())
+
+
+def _time(made: Quantized, chip: Target, options: Options) -> float:
+    """What its products take as they are, beside all of them in the usual precision."""
+    usual = formats(chip, options.activations).precision
+    work: dict[str, float] = {}  # multiplications by precision
+    for n in made.float_graph.nodes():
+        if n.op in PRODUCTS:
+            own = made.scheme.layers.get(layer(n), "f32")
+            work[own] = work.get(own, 0) + REGISTRY[n.op].macs(n)
+    times = {p: chip.in_precision(p).cost for p in {usual, *work}}
+    return sum(w * times[p] for p, w in work.items()) / (sum(work.values()) * times[usual] or 1)
+
+
+def _graph(model: str | Path | Graph, how: dict[str, Any]) -> Graph:
+    """The model, read once; what says how to read it is taken out of `how`."""
+    if isinstance(model, Graph):
+        return model
+    known = inspect.getfullargspec(load).kwonlyargs
+    own = {k: how.pop(k) for k in known if k in how}
+    return prepare(model, how.get("target", "cpu"), **own)
+
+
+def _samples(graph: Graph, data: Any, how: dict[str, Any]) -> Any:
+    """The samples, read once; what says how to read them is taken out of `how`."""
+    keys = ("mean", "std", "layout", "color", "resize", "pad_value", "limit", "seed")
+    own = {k: how.pop(k) for k in keys if k in how}
+    return data_samples(data, given_inputs(graph), **own)
+
+
+def _cosine(graph: Graph, given: Any) -> Metric:
+    """The worst cosine of a part of an output."""
+    some = some_of(given, JUDGES)
+    if graph.state:
+        some = with_state(graph, some)
+    reference = Reference.of(keeping(graph, {}), some)
+    return lambda g: min(m.cosine for m in reference.compare(keeping(g, {})))

@@ -1,0 +1,320 @@
+"""Simulate quantisation settings with one compiled model, without building each quantised graph.
+
+Every tensor that may be quantised is rounded in floats, by a step and two limits that are inputs of
+the compiled model. To try another range, a wider format or no rounding at all, three numbers are
+changed; a trial costs one run over the samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from threading import Event
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Array, Graph, Node, Type, Value, constant
+from intaglio.quant.placement.place import PRODUCTS, Placement, activations, layer
+from intaglio.quant.placement.scheme import TensorScheme
+from intaglio.quant.ranges.probe import SessionPool, sessions
+from intaglio.quant.search.output_error import Match, OutputMatch, Reference
+from intaglio.quant.weights.bias_correction import bias_of, channel_axis, put_bias, shift_bias
+from intaglio.quant.weights.integers import Integers, from_integers
+from intaglio.session import Session
+from intaglio.targets.cpu.chain import chain
+
+# Value, step and ends are 0 to 3, and what each op makes is next: as one node, for compiling a
+# model takes as long as it has nodes.
+ROUND: dict[str, Any] = {
+    "ops": ("div", "round", "maximum", "minimum", "mul"),
+    "args": (0, 1, 4, 0, 5, 2, 6, 3, 7, 1),
+}
+EXACT = (np.float32(2.0**-60), np.float32(-3e38), np.float32(3e38))  # step and ends of no rounding
+FEW = 4  # pairs of samples that are tried first,
+CLEAR = 0.5  # and the share of an error that shows that the others need not be
+HIGHEST = 1 / 1000  # of all scores: those that a threshold would lie among,
+AT_LEAST = 64  # and how many these are at least
+ROOT = 0.25  # what their square roots are taken for, to tell how large an error is
+Stored = tuple[Array, Array | None]  # weights, and what is added to the bias for them
+Errors = dict[str, float]  # relative squared error by part of an output
+
+
+class PrecompiledTrial:
+    """A trial's model that is compiled while samples are looked at: what corrects its biases is
+    known only after that, so that they are inputs."""
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        placement: Placement,
+        weights: Callable[[], Mapping[Node, Integers]],
+        after: Event,
+        pool: Executor,
+    ) -> PrecompiledTrial | None:
+        """Starts to compile; None where most products are no convolutions: what becomes of their
+        biases is not one operand. It waits for the event: one model at a time is compiled."""
+        products = [n for n in placement.nodes if n.op in PRODUCTS]
+        if sum(n.op == "conv" for n in products) <= len(products) / 2:
+            return None
+        made = cls()
+        changed = _with_roundings(graph, placement, made.biases)
+
+        def work() -> SessionPool[Session]:
+            stored = {layer(n): (from_integers(*w), None) for n, w in weights().items()}
+            after.wait()
+            return sessions(_stored(changed, stored))
+
+        made.sessions = pool.submit(work)
+        return made
+
+    def __init__(self) -> None:
+        self.sessions: Future[SessionPool[Session]] = Future()
+        self.biases: dict[str, tuple[str, Array]] = {}  # an input and what is there, by layer
+        self.given: dict[str, Array] = {}
+
+    def correct(self, placement: Placement, shifts: Mapping[Node, Array | None]) -> None:
+        """Give the biases, with what is to be added to them."""
+        for n in placement.nodes:
+            if layer(n) in self.biases:
+                name, bias = self.biases[layer(n)]
+                by = shifts.get(n)
+                whole = bias if by is None else bias + by.reshape(bias.shape)
+                self.given[name] = whole.astype(np.float32)
+
+    def close(self) -> None:
+        """Let go of a model that nobody wants any more."""
+        self.sessions.result().close()
+
+
+class Trial:
+    """The float model with every rounding of a placement in it, each to be set or left out."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        placement: Placement,
+        weights: Callable[[Node], Stored],
+        reference: Reference,
+        ahead: PrecompiledTrial | None = None,
+    ):
+        """`weights` gives a product's weights as they are once stored; `graph` stays as it is."""
+        self.reference, self.runs = reference, 0
+        self._known: dict[frozenset[Any], Errors] = {}  # what was tried before
+        self.names = [v.name for v in placement.tensors]
+        self.steps = {v.name: _by_channel(v) for v in placement.between}
+        self.roots: set[str] = set()  # parts of which square roots are compared
+        self.highest: dict[str, float] = {}  # parts of which only scores from this on are compared
+        self.plain: list[dict[str, Array]] = []  # outputs with nothing but weights rounded
+        self.biases: dict[str, Array] = {}
+        if ahead is not None:
+            self.sessions, self.biases = ahead.sessions.result(), ahead.given
+            return
+        products = [n for n in placement.nodes if n.op in PRODUCTS]
+        changed = _with_roundings(graph, placement)
+        self.sessions = sessions(_stored(changed, {layer(n): weights(n) for n in products}))
+
+    def compare_roots(self, parts: set[str]) -> None:
+        """From now on compare square roots of these parts.
+
+        Few scores are high, and faint ones tell as well what rounding does to them: an error of a
+        root is half that of the score's logit, by the root's size.
+        """
+        self.roots = parts
+        self._known.clear()
+
+    def compare_highest(self, parts: set[str]) -> None:
+        """From now on compare square roots of these parts' highest scores, each as if it were ROOT.
+
+        Most places of a picture show nothing, and scores that are surely none hide, by their
+        number, what becomes of those that could be taken or left.
+        """
+        self._known.clear()
+        for n, columns in self.reference.parts.items():
+            for p in columns:
+                if f"{n}{p}" in parts:
+                    every = [p.of(o[n]).ravel() for o in self.reference.outputs]
+                    size = sum(a.size for a in every)
+                    most = min(max(AT_LEAST, int(HIGHEST * size)), size)
+                    top = np.concatenate([np.sort(a)[-most:] for a in every])
+                    self.highest[f"{n}{p}"] = float(np.sort(top)[-most])
+
+    def run(
+        self,
+        schemes: Mapping[str, TensorScheme] | Sequence[Mapping[str, TensorScheme]],
+        fine: float = 0.0,
+        outputs: Sequence[Mapping[str, Array]] | None = None,
+    ) -> list[OutputMatch]:
+        """How the outputs match where the tensors in `schemes` are rounded, and no others.
+
+        They are compared with the float model's, or with `outputs`.
+        A sequence has schemes for each of the samples. A few of them are enough where these come
+        to far less than the error `fine`.
+        Samples are taken in two halves, of which the worse one counts: what is good by luck on some
+        of them is seldom good on all.
+        """
+        each = [schemes] * len(self.reference.samples) if isinstance(schemes, Mapping) else schemes
+        known = {id(s): self._given(s) for s in each}
+        given = [known[id(s)] for s in each]
+        halves = [
+            {(n, p): Match() for n, parts in self.reference.parts.items() for p in parts}
+            for _ in range(min(2, len(self.reference.samples)))
+        ]
+        self.runs += 1
+        ref, every = self.reference, range(len(self.reference.samples))
+        first = [i for i in every if i // 2 % (len(every) // (2 * FEW) or 1) == 0] if fine else []
+        matches: list[OutputMatch] = []
+        for some in (first, [i for i in every if i not in first]):
+            feeds = ({**ref.samples[i], **given[i], **self.biases} for i in some)
+            results = self.sessions.in_order(lambda s, x: s.run(x), feeds)
+            for i, made in zip(some, results, strict=True):
+                wanted = (outputs or ref.outputs)[i]
+                for (n, p), sums in halves[i % len(halves)].items():
+                    if made[n].shape != wanted[n].shape:
+                        sums.add(wanted[n], np.zeros_like(wanted[n]))
+                    elif f"{n}{p}" in self.highest:
+                        found = p.of(ref.outputs[i][n]) >= self.highest[f"{n}{p}"]
+                        a, b = (np.sqrt(np.maximum(p.of(o[n])[found], 0)) for o in (wanted, made))
+                        for half in halves:  # they are too few to be taken in two
+                            half[n, p].own += a.size * ROOT**2
+                            half[n, p].off += float(np.square(a - b).sum())
+                    elif f"{n}{p}" in self.roots:
+                        sums.add(*(np.sqrt(np.maximum(p.of(o[n]), 0)) for o in (wanted, made)))
+                    else:
+                        sums.add(p.of(wanted[n]), p.of(made[n]))
+            worst = {key: max((h[key] for h in halves), key=lambda m: m.error) for key in halves[0]}
+            matches = [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in worst.items()]
+            if some and total(_squared(matches)) < CLEAR * fine:
+                break
+        return matches
+
+    def _given(self, schemes: Mapping[str, TensorScheme]) -> dict[str, Array]:
+        """The steps and ends that the model takes for these schemes."""
+        given: dict[str, Array] = {}
+        for i, name in enumerate(self.names):
+            values = _numbers(schemes[name]) if name in schemes else EXACT
+            for word, value in zip(("step", "low", "high"), values, strict=True):
+                given[f"{word}{i}"] = np.asarray(value, np.float32)
+            if name in self.steps:
+                own = np.array(schemes[name].scale if name in schemes else EXACT[:1], np.float32)
+                shape = self.steps[name]
+                given[f"step{i}"] = np.ascontiguousarray(
+                    np.broadcast_to(own.reshape(-1, *shape[2:]), shape[1:])[None]
+                )
+        return given
+
+    def held_out(self, schemes: Sequence[Mapping[str, TensorScheme]]) -> Errors:
+        """Errors where each sample has schemes of its own."""
+        return _squared(self.run(schemes))
+
+    def alone(self, schemes: Mapping[str, TensorScheme]) -> Errors:
+        """Errors beside what the model with rounded weights makes: of these tensors, and no more.
+
+        What is small is lost beside the float model, where it meets the errors of the weights.
+        """
+        if not self.plain:
+            given = {**self._given({}), **self.biases}
+            feeds = ({**x, **given} for x in self.reference.samples)
+            self.plain = list(self.sessions.in_order(lambda s, x: s.run(x), feeds))
+        return _squared(self.run(schemes, outputs=self.plain))
+
+    def errors(self, schemes: Mapping[str, TensorScheme], fine: float = 0.0) -> Errors:
+        """Relative squared errors, which add up over tensors as long as they are small.
+
+        A few samples tell them where they are far below `fine`.
+        """
+        key = frozenset((n, t.dtype, t.scale, t.zero) for n, t in schemes.items())
+        if key not in self._known:
+            self._known[key] = _squared(self.run(schemes, fine))
+        return dict(self._known[key])
+
+    def close(self) -> None:
+        self.sessions.close()
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _stored(graph: Graph, weights: Mapping[str, Stored]) -> Graph:
+    """The graph, whose products get these weights, and biases that go with them."""
+    by_name = {v.name: v for v in graph.values()}
+    for name, (w, shift) in weights.items():
+        node = by_name[name].producer
+        assert node is not None
+        graph.set_input(node, 1, constant(w))
+        if shift is not None:
+            shift_bias(node, shift)
+    return graph
+
+
+def _with_roundings(
+    graph: Graph, placement: Placement, biases: dict[str, tuple[str, Array]] | None = None
+) -> Graph:
+    """A copy of the graph that rounds what it is told to, as it is told to.
+
+    Biases of products that have a place for one become inputs where `biases` is to hold them.
+    """
+    inside = {layer(n) for n in placement.nodes}
+    products = [layer(n) for n in placement.nodes if n.op in PRODUCTS]
+    copy = graph.copy()
+    by_name = {v.name: v for v in copy.values()}
+    more = []
+    for i, name in enumerate(products if biases is not None else ()):
+        node = by_name[name].producer
+        assert node is not None
+        if (place := bias_of(node)) is not None:
+            assert biases is not None
+            holder, at = place
+            old = holder.inputs[at] if len(holder.inputs) > at else None
+            bias = (
+                np.zeros(node.outputs[0].shape[channel_axis(node)], np.float32)
+                if old is None
+                else old.data
+            )
+            assert bias is not None
+            more.append(Value(Type("f32", bias.shape), f"bias{i}"))
+            put_bias(holder, at, more[-1])
+            biases[name] = (f"bias{i}", bias)
+    for i, v in enumerate(placement.tensors):
+        mine = by_name[v.name]
+        readers = list(mine.uses)  # as `insert` has it
+        if mine.producer is None or layer(mine.producer) not in inside:
+            readers = [n for n in readers if _is_inside(n, inside) and mine in activations(n)]
+        step, low, high = (Value(Type("f32", ()), f"{w}{i}") for w in ("step", "low", "high"))
+        if v in placement.between:  # channels have steps of their own
+            step = Value(Type("f32", _by_channel(v)), f"step{i}")
+        more += [step, low, high]
+        made: Value = chain(mine, step, low, high, **ROUND)
+        for n in readers:
+            Graph.replace_input(n, mine, made)
+    return Graph([*copy.inputs, *more], copy.outputs, copy.output_names, graph.name)
+
+
+def _squared(matches: Sequence[OutputMatch]) -> Errors:
+    return {m.name: min(m.error, 10.0) ** 2 for m in matches}
+
+
+def _by_channel(v: Value) -> tuple[int, ...]:
+    return (1, v.shape[1], *[1] * (v.type.rank - 2))
+
+
+def _is_inside(n: Node, inside: set[str]) -> bool:
+    return bool(n.outputs) and layer(n) in inside
+
+
+def _numbers(t: TensorScheme) -> tuple[np.float32, np.float32, np.float32]:
+    """The step and both ends, counted in steps from 0."""
+    low, high = dtypes.limits(t.dtype)
+    zero = t.zero[0]
+    return np.float32(t.scale[0]), np.float32(low - zero), np.float32(high - zero)
+
+
+def total(errors: Errors) -> float:
+    """One figure for a trial: the worst part counts, and a little of all others."""
+    values = sorted(errors.values(), reverse=True)
+    return values[0] + 0.1 * sum(values[1:]) / max(len(values) - 1, 1) if values else 0.0

@@ -1,0 +1,135 @@
+"""Which nodes compute in integers, and which tensors are quantised for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intaglio import ops
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.quant.pipeline import name_tensors
+from intaglio.quant.placement.place import place
+
+SAME = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+
+
+def image(channels: int = 8) -> Value:
+    return Value(Type("f32", (1, channels, 8, 8)), "x")
+
+
+def conv(x: Value, channels: int = 8, seed: int = 0) -> Value:
+    rng = np.random.default_rng(seed)
+    w = rng.standard_normal((channels, x.shape[1], 3, 3)).astype(np.float32)
+    return ops.conv(x, constant(w), constant(np.ones(channels, np.float32)), **SAME)
+
+
+def placed(x: Value, *outputs: Value, **wanted: str):
+    graph = Graph([x], list(outputs), [f"y{i}" for i in range(len(outputs))])
+    for name, v in zip(graph.output_names, outputs, strict=True):
+        v.name = name
+    name_tensors(graph)
+    return place(graph, wanted)
+
+
+def quantized(made) -> set[str]:
+    return {v.producer.op if v.producer else v.name for v in made.tensors}
+
+
+def test_a_clamp_is_a_part_of_the_product_before_it():
+    x = image()
+    y = conv(ops.relu(conv(x)))
+    made = placed(x, y)
+    assert sorted(n.op for n in made.nodes) == ["conv", "conv", "relu"]
+    assert quantized(made) == {"x", "relu"}
+
+
+def test_a_chain_of_functions_is_rounded_once_however_long_it_is():
+    """As hardswish, factor and summand of PP-LCNet: one table holds them all."""
+    x = image()
+    half, one = (constant(np.float32(c)) for c in (0.5, 1.0))
+    y = conv(ops.tanh(ops.add(ops.mul(ops.hardswish(conv(x)), half), one)))
+    made = placed(x, y)
+    assert len(made.nodes) == 6
+    assert quantized(made) == {"x", "conv", "tanh"}
+
+
+def test_functions_of_what_is_clamped_with_a_product_start_from_its_bytes():
+    x = image()
+    made = placed(x, conv(ops.tanh(ops.hardswish(ops.relu(conv(x))))))
+    assert quantized(made) == {"x", "relu", "tanh"}
+
+
+def test_the_last_product_gives_floats():
+    x = image()
+    y = ops.sigmoid(conv(ops.relu(conv(x))))
+    made = placed(x, y)
+    assert "sigmoid" not in [n.op for n in made.nodes]
+    assert quantized(made) == {"x", "relu"}
+
+
+def test_a_function_between_products_is_a_table_from_byte_to_byte():
+    x = image()
+    made = placed(x, conv(ops.swish(conv(x))))
+    assert quantized(made) == {"x", "conv", "swish"}
+
+
+def test_functions_in_a_row_are_one_table():
+    x = image()
+    made = placed(x, conv(ops.tanh(ops.sigmoid(conv(x)))))
+    assert quantized(made) == {"x", "conv", "tanh"}
+
+
+def test_a_residual_is_added_before_rounding():
+    x = image()
+    a = ops.relu(conv(x))
+    made = placed(x, conv(ops.relu(ops.add(conv(a), a))))
+    assert [v.producer.op for v in made.tensors if v.producer] == ["relu", "relu"]
+
+
+def test_of_two_sums_that_meet_one_is_rounded():
+    x = image()
+    a = ops.relu(conv(x))
+    made = placed(x, conv(ops.add(conv(a, seed=1), conv(a, seed=2))))
+    assert [v.producer.op for v in made.tensors if v.producer] == ["relu", "conv", "add"]
+
+
+def test_what_one_float_feeds_stays_in_floats():
+    x = image()
+    a = ops.softmax(conv(x), axis=1)
+    made = placed(x, conv(ops.add(conv(x), a)))
+    assert "add" not in [n.op for n in made.nodes]
+    assert quantized(made) == {"x", "add"}
+
+
+def test_a_small_product_between_floats_stays_in_floats():
+    x = image(256)
+    bins = constant(np.arange(16, dtype=np.float32).reshape(1, 16, 1, 1))
+    spread = ops.softmax(ops.reshape(conv(x, 64), shape=(1, 16, 4, 64)), axis=1)
+    y = ops.conv(spread, bins, None, stride=(1, 1), pad=(0,) * 4, dilation=(1, 1), groups=1)
+    made = placed(x, y)
+    assert [n.op for n in made.nodes] == ["conv"]
+    assert list(made.floats.values()) == ["it is hardly any work, between floats"]
+
+
+def test_a_layer_can_be_asked_to_stay_in_floats():
+    x = image()
+    a = conv(x)
+    a.name = "first"
+    made = placed(x, conv(ops.relu(a)), first="f32")
+    assert [n.op for n in made.nodes] == ["conv"]
+    assert list(made.floats.values()) == ["f32 was asked for"]
+
+
+def test_the_bias_of_a_linear_layer_is_a_part_of_it():
+    x = Value(Type("f32", (1, 4, 8)), "x")
+    w = constant(np.ones((8, 8), np.float32))
+    a = ops.add(ops.matmul(x, w), constant(np.ones(8, np.float32)))
+    made = placed(x, ops.matmul(ops.gelu(a), w))
+    assert quantized(made) == {"x", "add", "gelu"}
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f64"])
+def test_other_floats_are_left_alone(dtype):
+    x = Value(Type(dtype, (1, 8, 8, 8)), "x")
+    w = constant(np.ones((8, 8, 3, 3)), dtype=dtype)
+    assert not placed(x, ops.conv(x, w, None, **SAME)).nodes

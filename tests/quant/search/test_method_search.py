@@ -1,0 +1,288 @@
+"""Searches: the best ranges are chosen, and what ruins the outputs is found and promoted."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.activation import relu, sigmoid, swish
+from intaglio.ops.conv import conv
+from intaglio.ops.registry import REGISTRY
+from intaglio.quant.options import Options
+from intaglio.quant.pipeline import calibrate, prepare
+from intaglio.quant.placement.place import place
+from intaglio.quant.ranges.affine import affine
+from intaglio.quant.samples.subset import some_of
+from intaglio.quant.search.method_search import Cache, Search
+from intaglio.quant.search.output_error import Reference
+from intaglio.quant.search.trial import AT_LEAST, EXACT, ROOT, ROUND, Trial
+
+RNG = np.random.default_rng(11)
+ATTRS = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
+
+
+def numbers(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def network(uneven):
+    """Convolutions, of which the second, depthwise, evens out channels of unlike size."""
+    x = Value(Type("f32", (1, 3, 16, 16)), "x")
+    w = numbers(16, 3, 3, 3)
+    scale = np.where(np.arange(16) % 4, 1.0, 2000.0 if uneven else 1.0).astype(np.float32)
+    a = swish(conv(x, constant(w * scale.reshape(-1, 1, 1, 1)), groups=1, **ATTRS))
+    d = numbers(16, 1, 3, 3) / scale.reshape(-1, 1, 1, 1)
+    b = relu(conv(a, constant(d), constant(numbers(16)), groups=16, **ATTRS))
+    c = conv(b, constant(numbers(8, 16, 3, 3)), constant(numbers(8)), groups=1, **ATTRS)
+    for name, v in {"a": a, "b": b, "c": c}.items():
+        v.name = name
+    return Graph([x], [c])
+
+
+def samples(n=12):
+    return [{"x": numbers(1, 3, 16, 16)} for _ in range(n)]
+
+
+def cosine(made, data):
+    return min(m.cosine for m in Reference.of(made.float_graph, data).compare(made.graph))
+
+
+def test_a_model_that_int8_suits_stays_int8():
+    graph, data = network(False), samples()
+    made = calibrate(graph, data)
+    assert set(made.scheme.layers.values()) == {"int8"}
+    assert cosine(made, data) > 0.99
+    assert not made.notes
+
+
+def test_what_int8_ruins_is_promoted_and_told():
+    graph, data = network(True), samples()
+    plain = calibrate(graph, data, options=Options(method="minmax", accuracy=None))
+    assert cosine(plain, data) < 0.9
+    made = calibrate(graph, data)
+    assert cosine(made, data) > 0.985
+    wide = {name for name, precision in made.scheme.layers.items() if precision == "f32"}
+    assert wide
+    assert made.scheme.layers["c"] == "int8"
+    assert any("'a' is too coarse in int8" in note for note in made.notes)
+    again = calibrate(graph, data)
+    assert again.scheme.layers == made.scheme.layers
+
+
+def test_weights_of_promoted_layers_are_not_rounded_in_trials():
+    """Where rounded weights alone cost too much, some layers in floats do, and not all of them."""
+    graph, data = network(False), samples()
+    four = Options(method="minmax", rounding="squant", weights="int4", accuracy=None)
+    assert cosine(calibrate(graph, data, options=four), data) < 0.992
+    made = calibrate(graph, data, options=replace(four, accuracy=0.995))
+    assert cosine(made, data) > 0.994
+    assert {*made.scheme.layers.values()} == {"int8", "f32"}, "all or nothing"
+    assert [p.cosine > 0.995 for p in made.curve if p.kept] == [True]
+    most = calibrate(graph, data, options=replace(four, accuracy=0.9999))
+    assert cosine(most, data) > 0.9999
+    assert not any("was asked for" in note for note in most.notes)
+
+
+def test_what_other_options_found_is_not_taken_for_these(tmp_path):
+    graph, data, file = network(False), samples(), str(tmp_path / "tried.json")
+    calibrate(graph, data, options=Options(resume=file))
+    for change in ({"weights": "int4"}, {"correct": False}, {"per": "tensor"}):
+        own = Options(**change, rounding="squant", accuracy=0.98)
+        plain = calibrate(graph, data, options=own)
+        again = calibrate(graph, data, options=replace(own, resume=file))
+        assert [p.cosine for p in again.curve] == [p.cosine for p in plain.curve]
+        assert again.scheme == plain.scheme
+
+
+def test_trials_are_what_the_built_model_does():
+    """A trial predicts the outputs of the integer model to a small part of their error."""
+    graph, data = prepare(network(False)), samples(6)
+    made = calibrate(
+        graph,
+        data,
+        options=Options(method="minmax", accuracy=None, correct=False, rounding="nearest"),
+    )
+    from intaglio.quant.weights.integers import from_integers
+    from intaglio.quant.weights.storage import stored_weights
+
+    options = Options(rounding="nearest")
+    placement = place(graph, {})
+    reference = Reference.of(graph, data)
+
+    def stored(node):
+        return from_integers(*stored_weights(node, options)), None
+
+    with Trial(graph, placement, stored, reference) as trial:
+        tensors = {n: made.scheme.tensors[n] for n in trial.names}
+        tried = trial.run(tensors)[0].error
+        nothing = trial.run({})[0].error
+        (alone,) = trial.alone(tensors).values()
+        (none,) = trial.alone({}).values()
+    assert none == 0  # rounded weights are what it is compared with
+    assert alone == pytest.approx(tried**2 - nothing**2, rel=0.3)
+    built = reference.compare(made.graph)[0].error
+    assert tried == pytest.approx(built, rel=0.05)
+    assert 0 < nothing < tried
+    assert {v.name for v in graph.values()} >= set(tensors)
+
+
+def test_choosing_ranges_beats_the_worst_method():
+    graph, data = network(False), samples()
+    data[0]["x"] *= 40  # one sample that is far out
+    figures = {
+        m: cosine(calibrate(graph, data, options=Options(method=m, accuracy=None)), data[1:])
+        for m in ("auto", "minmax", "moving", "percentile", "mse")
+    }
+    assert figures["auto"] > min(figures.values())
+
+
+def test_no_other_method_is_tried_where_the_first_is_fine():
+    graph, data = network(False), samples()
+    said = []
+    calibrate(graph, data, progress=lambda what, n, of: said.append((what, n)))
+    assert max(n for what, n in said if what.startswith("trying")) == 2  # the ranges, the result
+
+
+def test_a_search_goes_on_where_it_was_stopped(tmp_path):
+    class Counting:
+        def __init__(self):
+            self.count = 0
+
+        def errors(self, schemes, fine=0.0):
+            self.count += 1
+            return {"y": float(len(schemes))}
+
+    trial, path = Counting(), tmp_path / "search.json"
+    first = Cache(path, "model")
+    assert first.errors(trial, {}) == {"y": 0.0}
+    assert Cache(path, "model").errors(trial, {}) == {"y": 0.0}
+    assert trial.count == 1
+    Cache(path, "another model").errors(trial, {})
+    assert trial.count == 2
+    Cache(path, "model").errors(trial, {})
+    assert trial.count == 2, "the other model's search replaced this one's"
+    assert len(json.loads(path.read_text())["searches"]) == 2
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"name": "my settings"}', '{"searches": 3}'])
+def test_a_file_that_is_no_search_is_left_alone(tmp_path, text):
+    path = tmp_path / "package.json"
+    path.write_text(text)
+    with pytest.raises(BadInput, match="no search to go on with"):
+        Cache(path, "model")
+    assert path.read_text() == text
+    with pytest.raises(BadInput, match="no file that could keep a search"):
+        Cache("/dev/null", "model")
+
+
+def test_quantize_resumes(tmp_path):
+    graph, data = network(False), samples(4)
+    options = Options(resume=str(tmp_path / "search.json"))
+    first = calibrate(graph, data, options=options)
+    trials = json.loads((tmp_path / "search.json").read_text())["searches"]
+    assert any(trials.values())
+    again = calibrate(graph, data, options=options)
+    assert json.loads((tmp_path / "search.json").read_text())["searches"] == trials
+    assert again.scheme.tensors == first.scheme.tensors
+
+
+def test_samples_are_spread_evenly():
+    assert some_of(list(range(100)), 3) == [0, 50, 99]
+    assert some_of([1, 2], 8) == [1, 2]
+
+
+def test_accuracy_is_a_cosine():
+    with pytest.raises(BadInput, match="accuracy is 99"):
+        Options(accuracy=99)
+
+
+def scores(data):
+    """A network that ends in scores, and what makes a trial of it whose weights are not rounded."""
+    graph = network(False)
+    graph = prepare(Graph(graph.inputs, [sigmoid(graph.outputs[0])], ["y"]))
+    placement, reference = place(graph, {}), Reference.of(graph, data)
+
+    def try_it():
+        return Trial(graph, placement, lambda n: (n.inputs[1].data, None), reference)
+
+    return graph, placement, reference, try_it
+
+
+def test_roots_of_scores_are_compared_where_asked_for():
+    data = samples(2)
+    _, _, reference, try_it = scores(data)
+    rounded = {"a": affine(0.0, 40.0, "i8")}
+    with try_it() as trial:
+        plain = trial.errors(rounded)
+        trial.compare_roots({"y"})
+        roots = trial.errors(rounded)
+        given = {**data[0], **trial._given(rounded)}
+        made = [s.run({**given, "x": x["x"]})["y"] for s in trial.sessions.every[:1] for x in data]
+    wanted = [o["y"] for o in reference.outputs]
+    each = [
+        np.square(np.sqrt(m) - np.sqrt(w)).sum() / w.sum()
+        for m, w in zip(made, wanted, strict=True)
+    ]
+    assert roots["y"] == pytest.approx(max(each), rel=1e-3)
+    assert roots["y"] < plain["y"]
+
+
+def test_a_trial_rounds_a_tensor_by_one_node():
+    x = np.linspace(-3, 3, 101, dtype=np.float32)
+    step, low, high = np.float32(0.03), np.float32(-28), np.float32(90)
+    made = REGISTRY["cpu.chain"].body(x, step, low, high, **ROUND)
+    np.testing.assert_array_equal(made, np.clip(np.rint(x / step), low, high) * step)
+    made = REGISTRY["cpu.chain"].body(x, *EXACT, **ROUND)
+    np.testing.assert_array_equal(made, x)
+
+
+class Costs:
+    """Stands for a trial: every tensor costs what its method says, whatever the others have."""
+
+    names = tuple(f"t{i}" for i in range(12))
+
+    def __init__(self, costs):
+        self.costs = costs
+
+    def errors(self, methods, fine=0.0):
+        return {"y": sum(self.costs(n, m) for n, m in methods.items())}
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_many_samples_say_of_a_sixth_of_the_tensors_is_followed(many):
+    def cost(name, method):
+        return {"minmax": 1e-3, "mse": 2e-4 if name == "t0" else 2e-3}.get(method, 1.0)
+
+    search = Search(None, None, Costs(cost), make=lambda methods: methods)
+    assert search.choose_methods(many=many)["t5"] == "minmax"
+    halved = Search(
+        None,
+        None,
+        Costs(lambda n, m: cost("t0", m) if n in ("t0", "t1") else cost(n, m)),
+        make=lambda methods: methods,
+    )
+    found = halved.choose_methods(many=many)
+    assert {n for n, m in found.items() if m == "mse"} == ({"t0", "t1"} if many else set())
+
+
+def test_only_the_highest_scores_are_compared_where_asked_for():
+    data = samples(2)
+    graph, placement, reference, try_it = scores(data)
+    rounded = {"a": affine(0.0, 40.0, "i8")}
+    with try_it() as trial:
+        plain = trial.errors(rounded)
+        search = Search(graph, placement, trial, lambda methods: {})
+        search.compare_highest({"y"})
+        highest = search.errors(rounded)
+        search.trial_without = lambda layers: try_it()
+        assert search.errors_without(rounded, {"c"}) == pytest.approx(highest)
+        given = trial._given(rounded)
+        made = [trial.sessions.every[0].run({**x, **given})["y"] for x in data]
+    m, w = np.ravel(made), np.ravel([o["y"] for o in reference.outputs])
+    cells = w >= np.sort(w)[-AT_LEAST]
+    off = np.mean(np.square(np.sqrt(m) - np.sqrt(w))[cells]) / ROOT**2
+    assert highest["y"] == pytest.approx(off, rel=1e-3)
+    assert highest["y"] != pytest.approx(plain["y"], rel=0.1)

@@ -1,0 +1,206 @@
+"""From samples to a graph of integers: numbers, names, and what is kept apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.quant.placement.test_place import SAME, conv, image
+
+import intaglio
+from intaglio import ops
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.quant.huge_pages import small_pages
+from intaglio.quant.options import Options
+from intaglio.quant.pipeline import calibrate
+
+RNG = np.random.default_rng(5)
+SAMPLES = [RNG.standard_normal((1, 8, 8, 8)).astype(np.float32) for _ in range(4)]
+
+
+def graph(x: Value, *outputs: Value) -> Graph:
+    return Graph([x], list(outputs), [f"y{i}" for i in range(len(outputs))])
+
+
+def cosine(a, b) -> float:
+    a, b = (np.asarray(v, np.float64).ravel() for v in (a, b))
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+def run(g: Graph, sample) -> list:
+    with intaglio.open(intaglio.compile(g)) as session:
+        return [np.array(v) for v in session.run({"x": sample}).values()]
+
+
+def net() -> Graph:
+    x = image()
+    a = ops.relu(conv(x, seed=1))
+    b = ops.swish(ops.add(conv(a, seed=2), a))
+    c = ops.concat(b, ops.relu(conv(b, seed=3)), axis=1)
+    pooled = ops.reduce_mean(c, axes=(2, 3), keepdims=False)
+    w = np.random.default_rng(4).standard_normal((16, 10)).astype(np.float32)
+    return graph(x, ops.gemm(pooled, constant(w), constant(np.ones(10, np.float32))))
+
+
+@pytest.mark.parametrize(
+    ("method", "least"),
+    [
+        ("minmax", 0.999),
+        ("moving", 0.997),  # it leaves out what only a few samples reach
+        ("percentile", 0.999),
+        ("kl", 0.999),
+        ("mse", 0.999),
+    ],
+)
+def test_what_comes_out_is_close_to_the_floats(method, least):
+    made = calibrate(net(), SAMPLES, options=Options(method=method))
+    assert not made.floats
+    for sample in SAMPLES:
+        assert cosine(run(made.graph, sample)[0], run(net(), sample)[0]) > least
+
+
+def test_the_model_that_is_given_stays_as_it_is():
+    g = net()
+    before = str(g)
+    intaglio.quantize(g, SAMPLES)
+    assert str(g) == before
+
+
+def test_options_are_keywords_and_others_are_refused():
+    made = calibrate(net(), SAMPLES, weights="int4", method="minmax", accuracy=None)
+    assert {t.dtype for t in made.scheme.tensors.values()} == {"i8", "i4"}
+    same = calibrate(net(), SAMPLES, options=Options("minmax", accuracy=None, weights="int4"))
+    assert made.scheme == same.scheme
+    assert len(repr(made)) < 500, "a page of numbers tells nobody anything"
+    for mode in ("static", "weights"):
+        with pytest.raises(BadInput, match="foo= is no option of quantisation"):
+            intaglio.quantize(net(), SAMPLES, mode=mode, foo=3)
+    with pytest.raises(BadInput, match="options= is no option"):
+        intaglio.quantize(net(), mode="weights", options=Options())
+
+
+def test_integers_are_the_same_in_numpy_and_natively():
+    made = intaglio.quantize(net(), SAMPLES)
+    whole = intaglio.optimize(made, level=3)
+    got, want = run(made, SAMPLES[0])[0], intaglio.interpret(whole, {"x": SAMPLES[0]})["y0"]
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_the_scheme_names_every_quantised_tensor_and_layer():
+    made = calibrate(net(), SAMPLES)
+    names = {v.name for v in made.float_graph.values()}
+    assert set(made.scheme.tensors) <= names
+    assert {"x"} < set(made.scheme.tensors)
+    assert set(made.scheme.layers.values()) == {"int8"}
+
+
+def test_a_tensor_that_integers_and_floats_read_is_rounded_for_both():
+    x = image()
+    a = ops.relu(conv(x, seed=1))
+    made = calibrate(graph(x, conv(a, seed=2), ops.softmax(a, axis=1)), SAMPLES)
+    readers = [n.op for n in made.graph.nodes() if n.op == "softmax"]
+    soft = next(n for n in made.graph.nodes() if n.op == "softmax")
+    assert readers == ["softmax"]
+    assert soft.inputs[0].producer.op == "dequantize_linear"
+
+
+def test_parts_of_different_ranges_are_kept_apart_by_the_weights():
+    """Boxes in hundreds of pixels beside scores below 1, read by one convolution."""
+    x = image()
+    boxes = ops.mul(ops.relu(conv(x, seed=1)), constant(100.0, dtype="f32"))
+    scores = ops.sigmoid(conv(x, seed=2))
+    w = np.random.default_rng(3).standard_normal((8, 16, 3, 3)).astype(np.float32)
+    w[:, :8] /= 1000  # both parts matter
+    y = ops.conv(ops.concat(boxes, scores, axis=1), constant(w), None, **SAME)
+    made = calibrate(graph(x, y), SAMPLES)
+    assert len(made.notes) == 1
+    assert "kept apart by its readers' weights" in made.notes[0]
+    assert cosine(run(made.graph, SAMPLES[0])[0], run(graph(x, y), SAMPLES[0])[0]) > 0.999
+
+
+def test_parts_that_others_read_are_kept_apart_in_floats():
+    x = image()
+    boxes = ops.mul(ops.relu(conv(x, seed=1)), constant(1000.0, dtype="f32"))
+    both = ops.concat(boxes, ops.sigmoid(conv(x, seed=2)), axis=1)
+    pooled = ops.avg_pool(both, kernel=(2, 2), stride=(2, 2), pad=(0,) * 4, dilation=(1, 1))
+    made = calibrate(graph(x, conv(pooled, seed=3)), SAMPLES)
+    assert "in floats" in made.notes[0]
+
+
+def test_nothing_to_quantise_is_said():
+    x = image()
+    with pytest.raises(BadInput, match="nothing to quantise"):
+        intaglio.quantize(graph(x, ops.relu(x)), SAMPLES)
+
+
+@pytest.mark.parametrize(("field", "value"), [("method", "best"), ("weights", "int3")])
+def test_unknown_options_are_refused(field, value):
+    with pytest.raises(BadInput, match=f"{field} is '{value}'; known are"):
+        Options(**{field: value})
+
+
+def test_samples_by_position_need_a_single_input():
+    x, z = image(), Value(Type("f32", (1, 8, 8, 8)), "z")
+    two = Graph([x, z], [ops.add(conv(x), z)], ["y"])
+    with pytest.raises(BadInput, match="x, z"):
+        intaglio.quantize(two, SAMPLES)
+
+
+def test_no_samples_are_refused():
+    with pytest.raises(BadInput, match="no sample"):
+        intaglio.quantize(net(), [])
+
+
+@pytest.mark.parametrize(("groups", "dtype", "levels"), [(1, "i16", 1022), (8, "i8", 255)])
+def test_nothing_is_spent_on_what_a_function_makes_constant(groups, dtype, levels):
+    """Swish of all that is far below 0 is 0; sums that a table is looked up by have ten bits."""
+    x = image()
+    w = np.random.default_rng(1).standard_normal((8, 8 // groups, 3, 3)).astype(np.float32)
+    low = constant(np.full(8, -20, np.float32))
+    far = ops.conv(x, constant(w * (5 if groups == 1 else 15)), low, **{**SAME, "groups": groups})
+    made = calibrate(graph(x, conv(ops.swish(far), seed=2)), SAMPLES)
+    (name,) = [n.inputs[0].name for n in made.float_graph.nodes() if n.op == "swish"]
+    seen, scheme = made.observations[name], made.scheme.tensors[name]
+    assert seen.low < -60
+    assert scheme.dtype == dtype
+    assert 0.8 * seen.high < scheme.scale[0] * levels < seen.high + 20
+
+
+def test_functions_that_no_table_holds_in_fine_steps_keep_bytes():
+    """Swish comes back to 0 far below what was seen: in fine steps that is too far for a table."""
+    x = image()
+    w = np.random.default_rng(1).standard_normal((8, 8, 3, 3)).astype(np.float32)
+    near = ops.conv(x, constant(w / 40), **SAME)
+    made = calibrate(graph(x, conv(ops.swish(near), seed=2)), SAMPLES)
+    (name,) = [n.inputs[0].name for n in made.float_graph.nodes() if n.op == "swish"]
+    assert made.scheme.tensors[name].dtype == "i8"
+    assert not any(n.op == "swish" for n in intaglio.optimize(made.graph).nodes())
+
+
+def test_large_pages_are_as_before_after_calibration():
+    switch = np._core.multiarray._set_madvise_hugepage
+    for before in (True, False):
+        usual = switch(before)
+        try:
+            with small_pages(), small_pages():
+                assert switch(False) is False
+            assert switch(before) is before
+        finally:
+            switch(usual)
+
+
+def test_what_scores_are_made_of_has_room_where_samples_are_few():
+    x = image()
+    made = ops.relu(conv(ops.relu(conv(x, seed=1)), seed=2))
+    boxes, scores = conv(made, seed=3), ops.mul(conv(made, seed=4), constant(np.float32(0.01)))
+    many = [(1 + k / 8) * RNG.standard_normal((1, 8, 8, 8)).astype(np.float32) for k in range(8)]
+
+    def widest(g: Graph, samples) -> float:
+        done = calibrate(g, samples, options=Options())
+        assert not done.floats
+        return max(t.scale[0] for n, t in done.scheme.tensors.items() if n == made.name)
+
+    made.name = "made"
+    plain, sure = graph(x, boxes, scores), graph(x, boxes, ops.sigmoid(scores))
+    assert widest(sure, many) == pytest.approx(1.8 * widest(plain, many), rel=0.2)
+    assert widest(sure, many[:4]) == widest(plain, many[:4])  # too few to tell what varies
