@@ -13,7 +13,7 @@ from tests.passes.cases.build import conv, f32, graph_of, num, scalar
 
 import intaglio
 from intaglio import dtypes, ops
-from intaglio.export.onnx.contrib import ACTIVATIONS, GEMM
+from intaglio.export.onnx.contrib import ACTIVATION_OPS, GEMM_ACTIVATIONS
 from intaglio.export.onnx.export_rules import CONTRIB
 from intaglio.frontends.onnx import load_onnx
 from intaglio.interpret import interpret
@@ -67,7 +67,7 @@ Case = tuple[str, Any, list[Type], list[str]]
 CASES: list[Case] = [
     *[
         ("activation_into_conv", lambda x, a=a: act(a, conv(x)), [IMAGE], ["FusedConv"])
-        for a in ACTIVATIONS
+        for a in ACTIVATION_OPS
     ],
     ("sum_into_conv", lambda x, y: ops.add(y, conv(x)), [IMAGE, f32(1, 6, 6, 6)], ["FusedConv"]),
     (
@@ -83,7 +83,7 @@ CASES: list[Case] = [
             [f32(3, 5), f32(4, 5)],
             ["FusedGemm"],
         )
-        for a in GEMM
+        for a in GEMM_ACTIVATIONS
     ],
     (
         "transpose_into_matmul",

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from intaglio.ops.registry import REGISTRY, Op
+from intaglio.ops.registry import Op, named
 
 Import = TypeVar("Import", bound=Callable[..., Any])
 
@@ -47,5 +47,4 @@ class Importers(dict[str, Import]):
 
     @functools.cached_property
     def _same(self) -> dict[str, Op]:
-        ops = [op for op in REGISTRY.values() if self._framework in op.names and self._suits(op)]
-        return {op.names[self._framework]: op for op in ops}
+        return {name: op for name, op in named(self._framework).items() if self._suits(op)}

@@ -16,18 +16,30 @@ from intaglio.ops.registry import op
 INF = math.inf
 
 
-@op(floats, elementwise=True, onnx="Sigmoid", tflite="LOGISTIC", torch="sigmoid", tf="Sigmoid")
+@op(
+    floats,
+    elementwise=True,
+    onnx="Sigmoid",
+    tflite="LOGISTIC",
+    torch="sigmoid",
+    tf="Sigmoid",
+    caffe="Sigmoid",
+    ort_fused="Sigmoid",
+    torch_quantized="sigmoid",
+)
 @widen
 def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-@op(numbers, elementwise=True, onnx="Relu", tflite="RELU", torch="relu", tf="Relu")
+@op(
+    numbers, elementwise=True, onnx="Relu", tflite="RELU", torch="relu", tf="Relu", ort_fused="Relu"
+)
 def relu(x: Array) -> Array:
     return np.maximum(x, x.dtype.type(0))
 
 
-@op(floats, elementwise=True, onnx="Softplus", torch="softplus", tf="Softplus")
+@op(floats, elementwise=True, onnx="Softplus", torch="softplus", tf="Softplus", caffe="BNLL")
 @widen
 def softplus(x: Array) -> Array:
     return np.logaddexp(x, x.dtype.type(0))
@@ -39,7 +51,16 @@ def softsign(x: Array) -> Array:
     return x / (1 + np.abs(x))
 
 
-@op(floats, elementwise=True, onnx="HardSwish", tflite="HARD_SWISH", torch="hardswish")
+@op(
+    floats,
+    elementwise=True,
+    onnx="HardSwish",
+    tflite="HARD_SWISH",
+    torch="hardswish",
+    caffe="HSwish",
+    ort_fused="HardSwish",
+    torch_quantized="hardswish",
+)
 @widen
 def hardswish(x: Array) -> Array:
     return x * np.clip(x + 3, 0, 6) / 6
@@ -65,7 +86,14 @@ def swish(x: Array, *, alpha: float = 1.0) -> Array:
     return x / (1 + np.exp(-alpha * x))
 
 
-@op(floats, elementwise=True, onnx="LeakyRelu", tflite="LEAKY_RELU", torch="leaky_relu")
+@op(
+    floats,
+    elementwise=True,
+    onnx="LeakyRelu",
+    tflite="LEAKY_RELU",
+    torch="leaky_relu",
+    ort_fused="LeakyRelu",
+)
 @widen
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     return np.where(x < 0, alpha * x, x)
@@ -91,7 +119,7 @@ def celu(x: Array, *, alpha: float = 1.0) -> Array:
     return np.where(x < 0, alpha * np.expm1(x / alpha), x)
 
 
-@op(floats, elementwise=True, onnx="HardSigmoid")
+@op(floats, elementwise=True, onnx="HardSigmoid", ort_fused="HardSigmoid")
 @widen
 def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
     return np.clip(alpha * x + beta, 0, 1)
@@ -114,7 +142,7 @@ def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     return moved.astype(x.dtype)
 
 
-@op(numbers, elementwise=True)
+@op(numbers, elementwise=True, ort_fused="Clip")
 @widen
 def clip(x: Array, *, lo: float = -INF, hi: float = INF) -> Array:
     """Integer tensors take whole bounds; where lo > hi the result is hi."""

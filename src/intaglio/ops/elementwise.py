@@ -48,7 +48,7 @@ def predicate(x: Value, **attrs: Any) -> Type:
 
 
 # ---- unary -------------------------------------------------------------------------------------
-@op(numbers, elementwise=True, onnx="Abs", tflite="ABS", torch="abs", tf="Abs")
+@op(numbers, elementwise=True, onnx="Abs", tflite="ABS", torch="abs", tf="Abs", caffe="AbsVal")
 def abs(x: Array) -> Array:
     return np.abs(x)
 
@@ -124,7 +124,17 @@ def cosh(x: Array) -> Array:
     return np.cosh(x)
 
 
-@op(floats, elementwise=True, onnx="Tanh", tflite="TANH", torch="tanh", tf="Tanh")
+@op(
+    floats,
+    elementwise=True,
+    onnx="Tanh",
+    tflite="TANH",
+    torch="tanh",
+    tf="Tanh",
+    caffe="TanH",
+    ort_fused="Tanh",
+    torch_quantized="tanh",
+)
 @widen
 def tanh(x: Array) -> Array:
     return np.tanh(x)

@@ -101,6 +101,11 @@ def op(
     return define
 
 
+def named(vocabulary: str) -> dict[str, Op]:
+    """The ops that another format has one to one, by the name that they have there."""
+    return {o.names[vocabulary]: o for o in REGISTRY.values() if vocabulary in o.names}
+
+
 # ---- how output types follow from input types --------------------------------------------------
 def same(x: Value, *rest: Any, **attrs: Any) -> Type:
     """The type of the first input."""

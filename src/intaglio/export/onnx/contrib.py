@@ -12,41 +12,31 @@ from intaglio.export.onnx.expression import Onnx, make, writes
 from intaglio.export.onnx.onnx_ops import onnx_op
 from intaglio.export.onnx.windows import window
 from intaglio.ir import Node, Value, constant
-from intaglio.ops.registry import REGISTRY
+from intaglio.ops.registry import REGISTRY, named
 from intaglio.rewrite import ANY, P, no, rule
 
 DOMAIN = "com.microsoft"
 x, y, z, w, b, s, c = P["x y z w b? s? c!"]
 Ints = tuple[int, ...]
 
-# our op -> its name among the activations that onnxruntime fuses, and its parameters in order
-ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "relu": ("Relu", ()),
-    "tanh": ("Tanh", ()),
-    "sigmoid": ("Sigmoid", ()),
-    "leaky_relu": ("LeakyRelu", ("alpha",)),
-    "hard_sigmoid": ("HardSigmoid", ("alpha", "beta")),
-    "clip": ("Clip", ("lo", "hi")),
-    "hardswish": ("HardSwish", ()),
-}
-_BY_NAME = {name: (op, params) for op, (name, params) in ACTIVATIONS.items()}
-GEMM = ("relu", "tanh", "sigmoid", "leaky_relu", "hard_sigmoid")  # those that FusedGemm has
+ACTIVATIONS = named("ort_fused")  # activations that onnxruntime fuses, by its names
+GEMM_ACTIVATIONS = ("relu", "tanh", "sigmoid", "leaky_relu", "hard_sigmoid")  # of FusedGemm
 _LARGEST = float(np.finfo(np.float32).max)  # stands for a bound that is infinite
 
 
 def _activated(v: Value, activation: str, params: tuple[float, ...]) -> Value:
     if not activation:
         return v
-    op, names = _BY_NAME[activation]
-    attrs: dict[str, Any] = dict(zip(names, params, strict=True))
-    made: Value = REGISTRY[op](v, **attrs)
+    op = ACTIVATIONS[activation]
+    attrs: dict[str, Any] = dict(zip(op.attr_names, params, strict=True))
+    made: Value = op(v, **attrs)
     return made
 
 
 def _activation(node: Node) -> dict[str, Any]:
-    name, params = ACTIVATIONS[node.op]
-    values = tuple(float(np.clip(node.attrs[p], -_LARGEST, _LARGEST)) for p in params)
-    return {"activation": name, "activation_params": values}
+    op = REGISTRY[node.op]
+    values = tuple(float(np.clip(node.attrs[p], -_LARGEST, _LARGEST)) for p in op.attr_names)
+    return {"activation": op.names["ort_fused"], "activation_params": values}
 
 
 # ---- convolution and product with what follows them ----------------------------------------------
@@ -89,10 +79,10 @@ def sum_into_conv(x: Value, w: Value, b: Value | None, y: Value, conv: Node) -> 
     return fused_conv(x, w, b, y, **conv.attrs)
 
 
-ACTS = tuple(ACTIVATIONS)
+ACTIVATION_OPS = tuple(op.name for op in ACTIVATIONS.values())
 
 
-@rule(P.op(ACTS, P.conv(x, w, b) @ "conv"))
+@rule(P.op(ACTIVATION_OPS, P.conv(x, w, b) @ "conv"))
 def activation_into_conv(x: Value, w: Value, b: Value | None, conv: Node, node: Node) -> Any:
     """a convolution takes an activation"""
     if x.dtype != "f32":
@@ -100,7 +90,7 @@ def activation_into_conv(x: Value, w: Value, b: Value | None, conv: Node, node: 
     return fused_conv(x, w, b, None, **conv.attrs, **_activation(node))
 
 
-@rule(P.op(ACTS, P.op("onnx.FusedConv", x, w, b, z, activation="") @ "conv"))
+@rule(P.op(ACTIVATION_OPS, P.op("onnx.FusedConv", x, w, b, z, activation="") @ "conv"))
 def activation_into_fused_conv(
     x: Value, w: Value, b: Value | None, z: Value, conv: Node, node: Node
 ) -> Any:
@@ -143,7 +133,7 @@ def write_fused_gemm(n: Node) -> Onnx:
     )
 
 
-@rule(P.op(GEMM, P.gemm(x, y, b) @ "gemm"))
+@rule(P.op(GEMM_ACTIVATIONS, P.gemm(x, y, b) @ "gemm"))
 def activation_into_gemm(x: Value, y: Value, b: Value | None, gemm: Node, node: Node) -> Any:
     """a product of matrices takes an activation"""
     if x.dtype != "f32":
@@ -350,7 +340,7 @@ def _summands(node: Node) -> tuple[Value, Value, Value | None] | None:
     return whole[0], whole[1], rest[0] if rest else None
 
 
-FUSED = (
+CONTRIB_RULES = (
     activation_into_conv,
     activation_into_fused_conv,
     sum_into_conv,

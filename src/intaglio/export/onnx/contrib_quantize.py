@@ -113,4 +113,4 @@ def _zero(v: Value | None, dtype: str) -> Value:
     return constant(0, dtype=dtype) if v is None else _single(v)
 
 
-QUANTIZED = (integer_op,)
+QUANTIZED_RULES = (integer_op,)

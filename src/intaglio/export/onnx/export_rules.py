@@ -14,8 +14,8 @@ import numpy as np
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.export.onnx import control, elementwise, index, linear, normalize, shape, windows  # noqa: F401  # each registers its writers
-from intaglio.export.onnx.contrib import FUSED
-from intaglio.export.onnx.contrib_quantize import QUANTIZED
+from intaglio.export.onnx.contrib import CONTRIB_RULES
+from intaglio.export.onnx.contrib_quantize import QUANTIZED_RULES
 from intaglio.export.onnx.expression import NEWEST, OLDEST, best_opset, choose
 from intaglio.export.onnx.onnx_ops import attention, split, sum_
 from intaglio.export.onnx.quantized import IN_FLOATS
@@ -267,7 +267,7 @@ def _flat(v: Value | None, want: tuple[int, ...]) -> Value | None:
     return source if source is not None and source.shape == want else None
 
 
-CONTRIB = FUSED + QUANTIZED  # what only onnxruntime has
+CONTRIB = CONTRIB_RULES + QUANTIZED_RULES  # what only onnxruntime has
 FLOATS = ("f32", "f64", "f16")  # what runtimes have these for
 EXPORT_RULES = (
     slice_as_gather,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from intaglio import ops
 from intaglio.errors import BadFile, Unsupported
 from intaglio.frontends.caffe.file import Layer, Message
 from intaglio.ir import Array, Value
+from intaglio.ops.registry import Op, named
 
 Build = Callable[..., Any]  # layer and its operands in, a value or several out
 LAYERS: dict[str, Build] = {}
@@ -164,15 +166,19 @@ def elu(of: Layer, x: Value) -> Value:
 
 
 LAYERS |= {
-    "Sigmoid": lambda of, x: ops.sigmoid(x),
-    "TanH": lambda of, x: ops.tanh(x),
-    "AbsVal": lambda of, x: ops.abs(x),
-    "BNLL": lambda of, x: ops.softplus(x),
     "Dropout": lambda of, x: x,
     "Split": lambda of, x: [x] * len(of.tops),
     "Swish": lambda of, x: ops.swish(x, alpha=of.settings.inner("swish_param").number("beta", 1.0)),
-    "HSwish": lambda of, x: ops.hardswish(x),
 }
+
+
+def _same(op: Op, of: Layer, x: Value) -> Value:
+    """A layer without settings that is one of our ops by another name."""
+    made: Value = op(x)
+    return made
+
+
+LAYERS |= {name: partial(_same, op) for name, op in named("caffe").items()}
 
 
 @layer("Power")

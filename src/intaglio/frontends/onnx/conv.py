@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from intaglio.errors import BadInput
 from intaglio.frontends.onnx.importer import OnnxNode, importer
 from intaglio.frontends.onnx.shape import ints
 from intaglio.frontends.onnx.windows import same_pad, windows_of
 from intaglio.ir import Value
-from intaglio.ops.activation import clip, hard_sigmoid, hardswish, leaky_relu, relu, sigmoid
 from intaglio.ops.conv import col2im, conv, conv_integer, conv_transpose, deform_conv, qlinear_conv
-from intaglio.ops.elementwise import add, tanh
+from intaglio.ops.elementwise import add
+from intaglio.ops.registry import named
+
+FUSED = named("ort_fused")  # activations that onnxruntime fuses into products, by its names
 
 
 def _kernel(n: OnnxNode, w: Value) -> tuple[int, ...]:
@@ -103,21 +107,11 @@ def fused_conv(n: OnnxNode) -> Value:
 def activated(n: OnnxNode, y: Value, a: float, b: float) -> Value:
     """The contrib ops' `activation` attribute with its parameters, applied."""
     name = n.attr("activation", "")
-    match name:
-        case "":
-            return y
-        case "Relu":
-            return relu(y)
-        case "Tanh":
-            return tanh(y)
-        case "Sigmoid":
-            return sigmoid(y)
-        case "HardSwish":
-            return hardswish(y)
-        case "LeakyRelu":
-            return leaky_relu(y, alpha=a)
-        case "HardSigmoid":
-            return hard_sigmoid(y, alpha=a, beta=b)
-        case "Clip":
-            return clip(y, lo=a, hi=b)
-    n.unsupported(f"activation '{name}' is not known")
+    if not name:
+        return y
+    if name not in FUSED:
+        n.unsupported(f"activation '{name}' is not known")
+    op = FUSED[name]
+    attrs: dict[str, Any] = dict(zip(op.attr_names, (a, b), strict=False))
+    made: Value = op(y, **attrs)
+    return made

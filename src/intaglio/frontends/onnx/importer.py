@@ -17,7 +17,7 @@ import numpy as np
 
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Type, Value
-from intaglio.ops.registry import REGISTRY, Op
+from intaglio.ops.registry import Op, named
 
 if TYPE_CHECKING:
     from intaglio.frontends.onnx.scope import Scope
@@ -65,7 +65,7 @@ def known_ops() -> set[tuple[str, str]]:
 
 @functools.cache
 def _same_ops() -> dict[str, Op]:
-    return {op.names["onnx"]: op for op in REGISTRY.values() if "onnx" in op.names}
+    return named("onnx")
 
 
 def _import_same(op: Op, n: OnnxNode) -> Any:

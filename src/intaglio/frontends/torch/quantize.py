@@ -28,6 +28,7 @@ from intaglio.frontends.torch.packed_params import (
 )
 from intaglio.frontends.torch.tensors import Quantized, dtype_of, number
 from intaglio.ir import Value
+from intaglio.ops.registry import named
 
 Q = Any  # a Quantized
 
@@ -256,9 +257,8 @@ def _unary(op: Any) -> Any:
     return function
 
 
-importer("quantized::sigmoid", raw=True)(_unary(ops.sigmoid))
-importer("quantized::tanh", raw=True)(_unary(ops.tanh))
-importer("quantized::hardswish", raw=True)(_unary(ops.hardswish))
+for _name, _op in named("torch_quantized").items():
+    importer(f"quantized::{_name}", raw=True)(_unary(_op))
 importer("quantized::hardsigmoid", raw=True)(_unary(activation.hardsigmoid))
 
 
