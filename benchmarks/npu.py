@@ -31,8 +31,8 @@ from benchmarks.models import LIST, Case, available, case
 from intaglio import passes, targets
 from intaglio.errors import IntaglioError
 from intaglio.ir import Array, Graph, Node, Value
-from intaglio.npu import Compiled, build
-from intaglio.npu.run import npu_run
+from intaglio.npu.compile import Compiled, build
+from intaglio.npu.simulate.run import npu_run
 from intaglio.quant import Options
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip

@@ -25,12 +25,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import npu_nets
-from intaglio.npu import build
-from intaglio.npu.isa import PROGRAM
-from intaglio.simulate import vendor
-from intaglio.simulate.cycles import USUAL
-from intaglio.simulate.elements import as_bytes
-from intaglio.simulate.timeline import timeline
+from intaglio.npu.compile import build
+from intaglio.npu.own.isa import PROGRAM
+from intaglio.npu.predict import vendor
+from intaglio.npu.predict.cycles import USUAL
+from intaglio.npu.predict.element_types import as_bytes
+from intaglio.npu.predict.timeline import timeline
 from intaglio.targets import chip
 from intaglio.targets.chip import Chip
 

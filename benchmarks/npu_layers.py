@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intaglio.ir import Graph, Type, Value
-from intaglio.targets.npu import ops
+from intaglio.npu import ops
 
 BYTES: dict[str, Any] = {"low": -128, "high": 127, "dtype": "i8"}
 ZERO: dict[str, Any] = {"x_zero": 0, "y_zero": 0}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.npu_layers import BYTES, Net, graph, named
 from intaglio.ir import Graph, Value
-from intaglio.targets.npu import ops
+from intaglio.npu import ops
 
 
 # ---- classifiers ---------------------------------------------------------------------------------

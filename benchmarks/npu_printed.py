@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
-from intaglio.npu.isa import Feature, Instruction, Program
-from intaglio.simulate.cycles import costs
+from intaglio.npu.own.isa import Feature, Instruction, Program
+from intaglio.npu.predict.cycles import costs
 from intaglio.targets import chip
 from intaglio.targets.chip import Chip
 

@@ -1,4 +1,4 @@
-// The records of an NPU program, version 2. src/intaglio/npu/isa.py declares the same for Python, a test compares the
+// The records of an NPU program, version 2. src/intaglio/npu/own/isa.py declares the same for Python, a test compares the
 // two, and docs/npu-isa.md explains them. Numbers are little-endian; every record is a multiple of 8 bytes.
 #pragma once
 #include <stdint.h>

@@ -159,7 +159,7 @@ def trace(
     partition = next((r.result for r in records if isinstance(r.result, Partition)), None)
     if partition and not strip:
         meta["partition"] = partition.to_dict()
-        from intaglio.npu.describe import describe
+        from intaglio.npu.metadata import describe
 
         programs = next(r.result for r in records if r.name == "program")
         meta["npu"] = [describe(made) for made in programs]
@@ -180,7 +180,7 @@ def _offload(
     target: targets.Target, cores: int, by_layer: bool, tell: Progress
 ) -> list[passes.Pass]:
     """What the NPU does becomes programs of instructions."""
-    from intaglio.npu import compile_programs  # which a CPU need not know of
+    from intaglio.npu.compile import compile_programs  # which a CPU need not know of
 
     chip = target.chip
     assert chip is not None

@@ -17,8 +17,8 @@ from intaglio.analysis.whatif import Model, WhatIf, batched, thinned
 from intaglio.cli import main
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
+from intaglio.npu.predict.element_types import as_bytes
 from intaglio.quant import Options
-from intaglio.simulate.elements import as_bytes
 from intaglio.targets import chip as chips
 
 WINDOW = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}

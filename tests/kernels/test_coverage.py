@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import intaglio.npu.run  # noqa: F401  # an op that graphs know once it is imported
+import intaglio.npu.simulate.run  # noqa: F401  # an op that graphs know once it is imported
 from intaglio import native
 from intaglio.ops import REGISTRY
 from intaglio.targets import find

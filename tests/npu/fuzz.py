@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from tests.fuzz_package import BATCH, build_driver, run_driver
-from tests.npu.build import everything
+from tests.npu.instruction_builder import everything
 from tests.package.mutate import change_code
 
 from intaglio import native

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.npu.nets import Maker, mobile, pyramid, small_chip
+from tests.npu.op_networks import Maker, mobile, pyramid, small_chip
 
-from intaglio.npu import build
+from intaglio.npu.compile import build
 from intaglio.npu.memory import memory, table
 
 

@@ -7,21 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
-from tests.npu.graphs import Net, codes, networks
+from tests.npu.quantized_networks import Net, codes, networks
 
 import intaglio
 from intaglio import ops, passes, targets
 from intaglio.ir import Graph, Type, Value, constant
+from intaglio.npu.lowering.target import npu_target
 from intaglio.passes.partition import partition
 from intaglio.passes.partition_report import Partition
 from intaglio.targets import chip as chips
-from intaglio.targets import npu
 from intaglio.verify import verify
 
 RK3588 = targets.find("rk3588", "scalar")
 CHIP = chips.load("rk3588")
 SLOW = replace(CHIP.host, products=1e-6)  # a CPU so slow that every product pays on the NPU
-EAGER = npu.target(replace(CHIP, name="eager", host=SLOW), "scalar")
+EAGER = npu_target(replace(CHIP, name="eager", host=SLOW), "scalar")
 
 
 def offloaded(graph, target=EAGER):

@@ -11,20 +11,21 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.npu.build import KERNELS
-from tests.npu.graphs import codes, networks
-from tests.npu.nets import Maker, anything, graph, small_chip
+from tests.npu.instruction_builder import KERNELS
+from tests.npu.op_networks import Maker, anything, graph, small_chip
+from tests.npu.quantized_networks import codes, networks
 
 import intaglio
 from intaglio import dtypes, passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Type, Value
 from intaglio.native import run_kernel
-from intaglio.npu import Compiled, Program, build, functional
-from intaglio.npu.isa import QUEUES, Instruction
-from intaglio.npu.run import npu_run
+from intaglio.npu.compile import Compiled, build
+from intaglio.npu.lowering.target import npu_target
+from intaglio.npu.own.isa import QUEUES, Instruction, Program
+from intaglio.npu.simulate import functional
+from intaglio.npu.simulate.run import npu_run
 from intaglio.targets import chip as chips
-from intaglio.targets import npu
 from intaglio.targets.chip import Chip
 
 KINDS = ("i8", "i16", "f16")
@@ -33,7 +34,7 @@ KIB = (4, 6, 10, 16, 24, 48, 128, 1024)
 
 LIKE = {name: chips.load(name) for name in ("rk3588", "rk3566", "k230", "bm1684x")}
 EAGER = {  # CPUs so slow that every product pays on the NPU
-    name: npu.target(replace(chip, host=replace(chip.host, products=1e-6)), "scalar")
+    name: npu_target(replace(chip, host=replace(chip.host, products=1e-6)), "scalar")
     for name, chip in LIKE.items()
 }
 

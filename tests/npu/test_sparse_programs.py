@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.npu.nets import Maker, graph
+from tests.npu.op_networks import Maker, graph
 from tests.npu.test_random_programs import native, picture
 
 import intaglio
 from intaglio.ir import Graph
-from intaglio.npu import build
+from intaglio.npu.compile import build
 from intaglio.targets import chip as chips
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, native
-from intaglio.npu import isa
+from intaglio.npu.own import isa
 from intaglio.package import format as f
 from intaglio.package.read import sections
 from intaglio.package.write import assemble

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.npu.build import everything
+from tests.npu.instruction_builder import everything
 
 from intaglio.ir import Quant, Type
 from intaglio.package import Package

@@ -11,9 +11,9 @@ import numpy as np
 from intaglio import ops, passes, targets
 from intaglio.errors import IntaglioError
 from intaglio.ir import Array, Graph, Type, Value, constant
+from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import rewrite
-from intaglio.targets.npu.limits import UNITS
 
 CHIPS = {"rk3588": "Rockchip RK3588", "k230": "Canaan K230", "bm1684x": "Sophgo BM1684X"}
 IMAGE = (1, 16, 8, 8)

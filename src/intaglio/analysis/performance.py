@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from intaglio.errors import BadInput
-from intaglio.npu import isa
+from intaglio.npu.own import isa
+from intaglio.npu.predict import vendor
+from intaglio.npu.predict.timeline import Timeline, timeline
 from intaglio.package import Package
 from intaglio.passes.partition_report import OnCpu, Partition
-from intaglio.simulate import vendor
-from intaglio.simulate.timeline import Timeline, timeline
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
 

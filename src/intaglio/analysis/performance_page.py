@@ -9,7 +9,7 @@ from intaglio.analysis.page import STYLE
 from intaglio.analysis.performance import LayerRow, Part, Performance
 from intaglio.analysis.performance_text import COLUMNS, NUMBERS, cells, helpful, summary
 from intaglio.analysis.svg import COLOURS, head, round_steps
-from intaglio.npu import isa
+from intaglio.npu.own import isa
 
 LEFT, RIGHT, LANE = 110, 24, 24  # pixels beside the lanes, and from one to the next
 OF = dict(zip((*isa.QUEUES, "CPU"), COLOURS, strict=False))

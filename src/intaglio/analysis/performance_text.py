@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from intaglio.analysis.performance import LayerRow, Performance
-from intaglio.npu import isa
+from intaglio.npu.own import isa
 
 COLUMNS = (
     "id",

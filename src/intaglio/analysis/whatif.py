@@ -15,15 +15,15 @@ from intaglio.analysis.memory import memory as memory_of
 from intaglio.analysis.performance import Performance, performance
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value
+from intaglio.npu.lowering.target import npu_target
 from intaglio.npu.memory import Memory
-from intaglio.npu.sparse import FORMS
+from intaglio.npu.predict import vendor
+from intaglio.npu.predict.element_types import as_bytes, named, size_of
+from intaglio.npu.sparse_weights import FORMS
 from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
 from intaglio.plan import Tensor
-from intaglio.simulate import vendor
-from intaglio.simulate.elements import as_bytes, named, size_of
 from intaglio.targets import chip as chips
-from intaglio.targets import npu
 from intaglio.targets.chip import Chip
 
 SPARSE = {f.name: f for f in FORMS.values()}
@@ -89,7 +89,7 @@ class Model:
                 graph = thinned(graph, what.sparse, chip)
             made = intaglio.compile(
                 graph,
-                target=npu.target(chip),
+                target=npu_target(chip),
                 cores=what.cores,
                 by_layer=self._apart(chip) or self.by_layer,
             )

@@ -116,17 +116,17 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
 
 
 def _programs(file: str, as_json: bool) -> None:
-    from intaglio.npu import text
+    from intaglio.npu.own import disassembly
     from intaglio.package import Package
 
-    found = text.programs(Package.load(file).plan)
+    found = disassembly.programs(Package.load(file).plan)
     if as_json:
-        click.echo(json.dumps([text.facts(origin, p) for origin, p in found], indent=1))
+        click.echo(json.dumps([disassembly.facts(origin, p) for origin, p in found], indent=1))
         return
     if not found:
         raise BadInput(f"{file} holds no NPU program; compile it for an NPU to get one")
     for origin, program in found:
-        click.echo("\n".join(text.lines(origin, program)))
+        click.echo("\n".join(disassembly.lines(origin, program)))
 
 
 def _ports(facts: dict[str, Any]) -> None:

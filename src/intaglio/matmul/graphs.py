@@ -11,8 +11,8 @@ from intaglio.errors import Unsupported
 from intaglio.ir import Array, Graph, Type, Value, constant
 from intaglio.matmul.predict import quickest
 from intaglio.matmul.spec import Scales, Spec
-from intaglio.npu.run import npu_run
-from intaglio.targets.npu import ops as npu
+from intaglio.npu import ops as npu
+from intaglio.npu.simulate.run import npu_run
 
 STORED = {"i4": "i8"}  # numbers of 4 bits come in bytes
 

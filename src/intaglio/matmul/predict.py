@@ -10,12 +10,12 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.matmul.spec import Spec
-from intaglio.npu import Compiled, build
-from intaglio.simulate.cycles import constants, costs
-from intaglio.simulate.elements import as_bytes
-from intaglio.simulate.timeline import timeline
+from intaglio.npu import ops as npu
+from intaglio.npu.compile import Compiled, build
+from intaglio.npu.predict.cycles import constants, costs
+from intaglio.npu.predict.element_types import as_bytes
+from intaglio.npu.predict.timeline import timeline
 from intaglio.targets.chip import Chip
-from intaglio.targets.npu import ops as npu
 
 
 @dataclass(frozen=True)

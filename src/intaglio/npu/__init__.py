@@ -1,6 +1,11 @@
-"""Programs for NPUs: cut into tiles that fit the chip's memory, scheduled, and encoded."""
+"""Everything for NPUs: from a quantised graph to a program, its simulation and its predicted time.
 
-from intaglio.npu.compile import Compiled, build, compile_programs
-from intaglio.npu.isa import Program, disassemble
-
-__all__ = ["Compiled", "Program", "build", "compile_programs", "disassemble"]
+- `ops`: the `npu.` ops, with their meaning in numpy and their equivalents for the CPU.
+- `lowering`: the rules that turn neutral ops into `npu.` ops, within a chip's limits.
+- `layers`, `tiling`: layer groups, tile sizes, and the place of every tensor in on-chip memory.
+- `weight_packing`, `sparse_weights`: weights in the order in which a chip's units read them.
+- `own`: Intaglio's own instruction set: records, emission, hazards, disassembly.
+- `compile`: all of these steps in order; `memory` and `metadata` report on the result.
+- `simulate`: what a program computes, instruction by instruction, in numpy.
+- `predict`: how long a program takes on its chip.
+"""

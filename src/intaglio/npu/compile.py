@@ -9,13 +9,13 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node
-from intaglio.npu.emit import Emitter
-from intaglio.npu.isa import Feature, Port, Program
 from intaglio.npu.layers import Network, network
-from intaglio.npu.run import npu_run
-from intaglio.npu.search import groups
-from intaglio.npu.stay import Arrangement, arrange
-from intaglio.npu.tiles import PRICES, SPREAD, Facts
+from intaglio.npu.own.emit import Emitter
+from intaglio.npu.own.isa import Feature, Port, Program
+from intaglio.npu.simulate.run import npu_run
+from intaglio.npu.tiling.pinning import Arrangement, arrange
+from intaglio.npu.tiling.search import groups
+from intaglio.npu.tiling.tiles import PRICES, SPREAD, Facts
 from intaglio.targets.chip import Chip
 
 Progress = Callable[[str], None]

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from intaglio.ir import Graph, Node, Value
+from intaglio.npu.lowering.builder import is_npu
+from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.partition_report import Module, OnCpu, Partition, why_and_remedy
 from intaglio.rewrite import Trace
 from intaglio.targets import Target
 from intaglio.targets.chip import Chip
 from intaglio.targets.host import nanoseconds
-from intaglio.targets.npu.limits import UNITS
-from intaglio.targets.npu.making import is_npu
 
 # Operands that are no images: weights, scale, bias and table.
 PARAMETERS = {

@@ -80,6 +80,6 @@ def find(name: str | Target, isa: str | int | None = None, precision: str = "f32
         from intaglio.targets import cpu
 
         return cpu.target(isa, precision)
-    from intaglio.targets import npu
+    from intaglio.npu.lowering.target import npu_target
 
-    return npu.target(chips.load(name), isa, precision)
+    return npu_target(chips.load(name), isa, precision)

@@ -1,0 +1,124 @@
+"""What the units of a chip can do: None, or in words why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from intaglio import dtypes
+from intaglio.ir import Node, Value
+from intaglio.npu.lowering import kpu, rknpu, sophgo
+from intaglio.targets.chip import Chip, Unit
+
+UNITS = {
+    "npu.conv": "conv",
+    "npu.depthwise": "depthwise",
+    "npu.pool": "pool",
+    "npu.lut": "lut",
+    "npu.eltwise": "eltwise",
+    "npu.resize": "resize",
+    "npu.matmul": "matmul",
+    "npu.concat": "copy",
+    "npu.slice": "copy",
+}
+FAMILIES: dict[str, Callable[[Chip, Node], str | None]] = {
+    "rknpu": rknpu.why_not,
+    "kpu": kpu.why_not,
+    "sophgo": sophgo.why_not,
+}
+KIND = {
+    "u8": "i8",
+    "f32": "i8",
+    "i32": "i8",
+}  # bytes are bytes; sums leave the unit of bytes that made them
+
+
+def why_not(chip: Chip) -> Callable[[Node], str | None]:
+    """For the ops of NPUs: None where a unit of `chip` does this node, else the reason."""
+    family = FAMILIES[chip.family]
+
+    def reason(node: Node) -> str | None:
+        if node.op == "npu.program":
+            return next((why for n in node.attrs["body"].nodes() if (why := reason(n))), None)
+        name = UNITS.get(node.op)
+        if name is None:
+            return f"no unit of {chip.name} does {node.op}"
+        unit = chip.units.get(name)
+        if unit is None:
+            return f"{chip.name} has no unit for {name}"
+        return (
+            _types(chip, unit, node)
+            or _sizes(chip, unit, node)
+            or family(chip, node)
+            or _room(chip, node)
+        )
+
+    return reason
+
+
+def _images(node: Node) -> Iterator[Value]:
+    """The images that a node reads and makes, without weights and tables."""
+    count = {"npu.conv": 1, "npu.depthwise": 1, "npu.lut": 1, "npu.eltwise": 2}.get(node.op)
+    read = node.inputs if count is None else node.inputs[:count]
+    residual = node.inputs[4:5] if node.op in ("npu.conv", "npu.depthwise") else []
+    yield from (v for v in (*read, *residual, *node.outputs) if v is not None)
+
+
+def _types(chip: Chip, unit: Unit, node: Node) -> str | None:
+    for v in _images(node):
+        kind = KIND.get(v.dtype, v.dtype)
+        if kind not in unit.rate or kind not in chip.c2:
+            return f"{unit.name} of {chip.name} does not work on {v.dtype}"
+    return None
+
+
+def _room(chip: Chip, node: Node) -> str | None:
+    """Why a core cannot hold what one row of a windowed result needs."""
+    if node.op not in ("npu.conv", "npu.depthwise", "npu.pool"):
+        return None
+    x, y, a = node.inputs[0], node.outputs[0], node.attrs
+    assert x is not None
+    kernel = a["kernel"] if node.op == "npu.pool" else node.inputs[1].shape[2:]  # type: ignore[union-attr]
+    rows = min(x.shape[2], (kernel[0] - 1) * a["dilation"][0] + 1)
+    need = _rows(chip, x, rows) + _rows(chip, y, 1)
+    if need <= chip.sram:
+        return None
+    return f"a row of its result needs {need} bytes at once; a core of {chip.name} has {chip.sram}"
+
+
+def _rows(chip: Chip, v: Value, rows: int) -> int:
+    """Bytes of so many rows of an image in a core."""
+    item = dtypes.TABLE[v.dtype].numpy.itemsize
+    c2 = chip.c2.get(v.dtype) or max(chip.c2["i8"] // item, 1)
+    pitch = -(-v.shape[3] * c2 * item // chip.align) * chip.align
+    return -(-v.shape[1] // c2) * rows * pitch
+
+
+def _numbers(node: Node) -> Iterator[tuple[str, int]]:
+    """What units set limits to."""
+    a: dict[str, Any] = node.attrs
+    if node.op in ("npu.conv", "npu.depthwise", "npu.pool"):
+        kernel = a["kernel"] if node.op == "npu.pool" else node.inputs[1].shape[2:]  # type: ignore[union-attr]
+        yield from (("kernel", k) for k in kernel)
+        yield "area", kernel[0] * kernel[1]
+        yield from ((name, n) for name in ("stride", "pad", "dilation") for n in a[name])
+    if node.op == "npu.resize":
+        yield from (("factor", n) for n in a["factor"])
+    if node.op != "npu.matmul":
+        for v in _images(node):
+            yield from zip(("batch", "channels", "height", "width"), v.shape, strict=True)
+    else:
+        yield "channels", node.inputs[0].shape[1]  # type: ignore[union-attr]
+
+
+def _sizes(chip: Chip, unit: Unit, node: Node) -> str | None:
+    for name, value in _numbers(node):
+        if name in unit.limits and (why := unit.why_not(name, value)):
+            return why
+    table = node.inputs[{"npu.lut": 1, "npu.eltwise": 2}.get(node.op, 5) :][:1]
+    if not table or table[0] is None or node.op == "npu.concat":
+        return None
+    tables = chip.units.get("lut")
+    if tables is None:
+        return f"{chip.name} has no tables"
+    return tables.why_not("entries", table[0].type.size) if "entries" in tables.limits else None

@@ -1,0 +1,1 @@
+"""The functional simulator: what NPU programs compute, in numpy."""

@@ -1,0 +1,149 @@
+"""The constants of a program as the chip reads them: packed weights, factors, biases, tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.ir import Array
+from intaglio.npu.layers import Layer
+from intaglio.npu.sparse_weights import FORMS, compress
+from intaglio.targets.chip import Chip
+
+TABLE_INPUT = {"conv": 5, "depthwise": 5, "eltwise": 2, "lut": 1}  # of each op
+
+
+@dataclass(frozen=True, slots=True)
+class Atoms:
+    """How many input and output channels a unit takes at once: the weights' packing."""
+
+    inputs: int
+    outputs: int
+
+
+def atoms(layer: Layer, chip: Chip) -> Atoms:
+    """The packing of a product's weights on this chip."""
+    unit, dtype = chip.units[layer.op], layer.reads[0].store.dtype
+    outputs = unit.out_atom.get(dtype, layer.dst.store.c2)
+    return Atoms(unit.in_atom.get(dtype, 1) if layer.op == "conv" else 1, outputs)
+
+
+def packed(w: Array, a: Atoms, depthwise: bool) -> Array:
+    """[ceil(OC/oa)][KH][KW][ceil(IC/ia)][oa][ia] in one row, of the last atoms only what is there.
+
+    Of depthwise weights [ceil(C/oa)][KH][KW][oa].
+    """
+    full = len(w) // a.outputs * a.outputs
+    parts = [
+        _blocks(w[:full], a.outputs, 1 if depthwise else a.inputs),
+        _blocks(w[full:], len(w) - full, 1 if depthwise else a.inputs),
+    ]
+    return np.concatenate([p.reshape(-1) for p in parts])
+
+
+def _blocks(w: Array, rows: int, wide: int) -> Array:
+    """Blocks of `rows` outputs: their taps, in these atoms of up to `wide` inputs."""
+    if not len(w):
+        return w
+    outs, ins, kh, kw = w.shape
+    full, taps = ins // wide * wide, kh * kw
+    many = outs // rows
+    atoms = w[:, :full].reshape(many, rows, full // wide, wide, taps).transpose(0, 4, 2, 1, 3)
+    last = w[:, full:].reshape(many, rows, ins - full, taps).transpose(0, 3, 1, 2)
+    return np.concatenate([atoms.reshape(many, taps, -1), last.reshape(many, taps, -1)], 2)
+
+
+@dataclass(slots=True)
+class Constants:
+    """What one layer reads from the weights: a table, and blocks of output channels.
+
+    A chunk is some of these blocks: their packed weights, then their factors and biases.
+    """
+
+    atoms: Atoms
+    blocks: int  # of output channels
+    block_bytes: int  # packed weights of one of them
+    table: bytes = b""
+    entries: int = 0
+    sparse: int = 0  # the form in which weights are stored; 0: all of them
+    one_scale: bool = False  # all channels share a factor, which is stored once
+
+    def chunk(self, blocks: int, align: int) -> int:
+        """Bytes in SRAM of that many blocks: weights, then params."""
+        channels = blocks * self.atoms.outputs
+        return _up(self.params_at(channels) + self.param_bytes(channels), align)
+
+    def params_at(self, channels: int) -> int:
+        """Where the params begin in a chunk of that many channels."""
+        return _up(self.weight_bytes(channels), 4)
+
+    def param_bytes(self, channels: int) -> int:
+        return 4 * (channels + (1 if self.one_scale else channels))
+
+    def weight_bytes(self, channels: int) -> int:
+        """Of that many channels; of sparse ones there are whole blocks."""
+        return self.block_bytes * channels // self.atoms.outputs
+
+
+def constants(layer: Layer, chip: Chip) -> Constants | None:
+    """What the layer reads from the weights; None: nothing."""
+    node = layer.node
+    table = node.inputs[TABLE_INPUT[layer.op]] if node and layer.op in TABLE_INPUT else None
+    raw = table.data.tobytes() if table is not None and table.data is not None else b""
+    entries = table.type.size if table is not None else 0
+    if not layer.is_product:
+        return Constants(Atoms(1, 1), 0, 0, raw, entries) if raw else None
+    assert node is not None
+    w = node.inputs[1]
+    assert w is not None
+    a = atoms(layer, chip)
+    outs, ins, kh, kw = w.shape
+    form = sparse_form(w.data, a, chip) if layer.op == "conv" and w.data is not None else 0
+    size = kh * kw * a.outputs * ins * dtypes.TABLE[w.dtype].numpy.itemsize
+    if form:
+        size = kh * kw * -(-ins // a.inputs) * FORMS[form].bytes(a.outputs, a.inputs)
+    scale = node.inputs[2]
+    assert scale is not None
+    one = scale.data is not None and bool((scale.data == scale.data[0]).all())
+    return Constants(a, -(-outs // a.outputs), size, raw, entries, form, one)
+
+
+def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:
+    """The smallest form that the chip has in which these weights are whole; 0: as they are."""
+    if (
+        w.dtype != np.int8
+        or w.shape[0] % a.outputs
+        or w.shape[1] % a.inputs
+        or 2 * np.count_nonzero(w) > w.size
+    ):
+        return 0
+    known = [k for k, f in FORMS.items() if f.name in chip.sparse and f.fits(a.outputs, a.inputs)]
+    blocks = packed(w, a, False).reshape(-1, a.outputs, a.inputs)
+    for form in sorted(known, key=lambda k: FORMS[k].bytes(a.outputs, a.inputs)):
+        if compress(blocks, form) is not None:
+            return form
+    return 0
+
+
+def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int) -> bytes:
+    """The bytes of `blocks` blocks of output channels from block `first` on."""
+    assert layer.node is not None
+    w, scale, bias = (v.data for v in layer.node.inputs[1:4] if v is not None)
+    assert w is not None
+    assert scale is not None
+    assert bias is not None
+    some = slice(first * c.atoms.outputs, (first + blocks) * c.atoms.outputs)
+    blocked = packed(w[some], c.atoms, layer.op == "depthwise")
+    if c.sparse:
+        few = compress(blocked.reshape(-1, c.atoms.outputs, c.atoms.inputs), c.sparse)
+        assert few is not None
+        blocked = few
+    factors = scale[:1] if c.one_scale else scale[some]
+    made = blocked.tobytes().ljust(c.params_at(len(w[some])), b"\0")
+    return made + factors.astype(np.float32).tobytes() + bias[some].tobytes()
+
+
+def _up(n: int, to: int) -> int:
+    return -(-n // to) * to

@@ -1,1 +1,0 @@
-"""How long an NPU program takes on its chip, without the chip."""

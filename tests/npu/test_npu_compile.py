@@ -1,0 +1,112 @@
+"""From a quantised graph to a package for a chip: what the simulator computes, and what is told."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.npu.quantized_networks import Net, networks
+
+import intaglio
+from intaglio import ops, targets
+from intaglio.cli import cli
+from intaglio.compiler import trace
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Type, Value
+
+CHIPS = ("rk3588", "rk3566", "k230", "bm1684x")
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(10), st.sampled_from(CHIPS))
+def test_the_file_computes_what_the_interpreter_does(made, chip):
+    """Bits of integers are equal; real numbers are those of the CPU's own kernels."""
+    graph, inputs = made
+    want = intaglio.interpret(graph, inputs)
+    with intaglio.open(intaglio.compile(graph, target=chip).bytes, threads=1) as session:
+        got = session.run(inputs)
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name], array)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A quantised model of which one op stays on the CPU, as a file."""
+    n = Net(np.random.default_rng(3), [])
+    x = Value(Type("i8", (1, 32, 12, 12)), "x")
+    window = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    y = ops.qlinear_conv(*n.of(x), *n.weights(32, 32, (3, 3)), *n.result("i8"), **window)
+    y = ops.resize(y, axes=(2, 3), shape=(18, 18), scales=(1.5, 1.5))
+    y = ops.qlinear_conv(*n.of(y), *n.weights(8, 32, (3, 3)), *n.result("i8"), **window)
+    path = tmp_path_factory.mktemp("npu") / "model.onnx"
+    intaglio.save_onnx(Graph([x], [y], ["y"], "model"), path)
+    return path
+
+
+def test_a_package_says_what_stays_on_the_cpu(model):
+    made = trace(model, target="rk3588", isa="scalar")
+    assert made.package.meta["target"] == "rk3588"
+    assert made.package.meta["partition"] == made.partition.to_dict()
+    assert [m.kind for m in made.partition.modules] == ["npu", "cpu", "npu"]
+    assert {row.op for row in made.partition.on_cpu} == {"resize"}
+    steps = [s.op for s in made.plan.steps]
+    assert steps.count("npu.run") == 2
+    assert "partition" not in intaglio.compile(model, target="rk3588", strip=True).meta
+    assert trace(model).partition is None
+
+
+def test_the_command_line_tells_it_too(model, tmp_path):
+    package = tmp_path / "model.itg"
+    done = CliRunner().invoke(
+        cli, ["compile", str(model), "--target", "rk3588", "-o", str(package)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "rk3588: 2 NPU programs with 2 of 3 ops" in done.output
+    done = CliRunner().invoke(cli, ["inspect", str(package)])
+    assert "for rk3588" in done.output
+    assert "1 x resize" in done.output
+    assert "equally often" in done.output
+    done = CliRunner().invoke(cli, ["inspect", str(package), "--json"])
+    assert json.loads(done.output)["partition"]["modules"][0]["kind"] == "npu"
+
+
+def test_chips_are_found_by_name_or_file(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text((targets.chips.CHIPS / "rk3588.toml").read_text())
+    assert targets.find(str(file), "scalar").name == "mine"
+    with pytest.raises(BadInput, match="any TOML file"):
+        targets.find("rk9999")
+
+
+def test_cores_and_layers_by_name(model, tmp_path):
+    file = model
+    out = ["-o", str(tmp_path / "m.itg")]
+    done = CliRunner().invoke(
+        cli, ["compile", str(file), "--target", "rk3588", "--cores", "3", "--by-layer", *out]
+    )
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(cli, ["inspect", out[1], "--asm"])
+    assert "for rk3588, 3 cores" in done.output
+    done = CliRunner().invoke(cli, ["compile", str(file), "--cores", "2", *out])
+    assert "are for chips with an NPU" in str(done.exception)
+    done = CliRunner().invoke(cli, ["compile", str(file), "--target", "rk3588", "--cores", "9"])
+    assert "9 cores are asked for; it has 3" in str(done.exception)
+
+
+def test_a_model_of_floats_stays_on_the_cpu():
+    x = Value(Type("f32", (1, 3, 8, 8)), "x")
+    made = trace(Graph([x], [ops.relu(x)], ["y"]), target="rk3588")
+    assert not any(m.kind == "npu" for m in made.partition.modules)
+    assert "quantise it" in made.partition.on_cpu[0].remedy
+    assert "intaglio quantize --target rk3588" in str(made.partition)
+
+
+def test_the_quantiser_is_told_what_the_npu_has():
+    chip = targets.find("rk3588", "scalar")
+    assert chip.usual.name == "int8"
+    assert chip.usual.weights.why_not("i8", zeros=True) is not None
+    assert [p.name for p in chip.precisions] == ["int8", "int16", "f16", "f32"]
