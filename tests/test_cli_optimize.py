@@ -237,5 +237,5 @@ def test_inputs_that_must_be_indices_are_zero():
     assert outputs["y"].shape == (4, 2)
     assert np.abs(nudged(feeds)["x"] - feeds["x"]).max() < 1e-6
     text = "(float[3] x, int64 i) => (float y) <int64 k = {5}> { n = Add(i, k) y = Gather(x, n) }"
-    with pytest.raises(BadInput, match=r"index 5 is outside of .*--data"):
+    with pytest.raises(BadInput, match=r"index 5 is outside of .*data="):
         usable_inputs(api.load(model(text)))

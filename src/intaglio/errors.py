@@ -1,15 +1,20 @@
 """Everything Intaglio raises on purpose.
 
 IntaglioError
-├── BadInput      what the user gave cannot be used: a file, a shape, a name, an option
+├── BadInput      a file, shape, name or option that the user gave cannot be used
 │   └── BadFile   a model or package file that is missing, truncated, corrupt or hostile
 ├── Unsupported   the model asks for something that Intaglio does not do
-└── RunError      a compiled model met data it cannot compute with (an index out of range, say)
+└── RunError      a running model met data it cannot compute with (an index out of range, say)
 
-A message is one line: what failed, the value, the rule, the remedy.
+A message is one line: what failed, the value, the rule, the remedy. A remedy that is an option is
+written by `option` as a keyword argument of the API; the command line shows it as its own flag.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
 
 
 class IntaglioError(Exception):
@@ -17,7 +22,7 @@ class IntaglioError(Exception):
 
 
 class BadInput(IntaglioError):
-    """What the user gave cannot be used; the message says why and what to do."""
+    """The user gave something that cannot be used; the message says why and what to do."""
 
 
 class BadFile(BadInput):
@@ -30,3 +35,25 @@ class Unsupported(IntaglioError):
 
 class RunError(IntaglioError):
     """A running model met data that it cannot compute with."""
+
+
+def option(name: str, value: Any = None) -> str:
+    """An option in a message: `option("dims", {"batch": 1})` is `dims={"batch": 1}`.
+
+    Without a value it is `dims=`; a value of `...` stands for one that the user must fill in.
+    """
+    return f"{name}={'' if value is None else _literal(value)}"
+
+
+def _literal(value: Any) -> str:
+    if value is ...:
+        return "..."
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_literal(k)}: {_literal(v)}' for k, v in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
+    return repr(value)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.ir import Array, Graph, Type
 
 
@@ -50,7 +50,7 @@ def check_inputs(types: Mapping[str, Type], inputs: Mapping[str, Array]) -> dict
         if a.shape != t.shape:
             raise BadInput(
                 f"input '{name}' has shape {a.shape}, the model was loaded for {t.shape}; "
-                f"resize it or load again with --shape {name}={'x'.join(map(str, a.shape))}"
+                f"resize it or load the model with {option('shapes', {name: a.shape})}"
             )
         checked[name] = a
     return checked

@@ -223,7 +223,7 @@ def test_either_file_names_the_model_and_shapes_may_change(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
-        (layer("Proposal"), Unsupported, "Proposal 'l' is not read; cut the net"),
+        (layer("Proposal"), Unsupported, "Proposal 'l' is not supported; cut the net"),
         (
             layer("Convolution", "convolution_param { num_output: 8 kernel_size: 5 }"),
             BadFile,

@@ -38,7 +38,7 @@ def write(folder: Path, cfg: str, numbers: Numbers, revision: int = 5) -> Path:
 
 def run(cfg: Path, x: np.ndarray, **more: np.ndarray) -> list[np.ndarray]:
     """Compiled, after the interpreter has said the same."""
-    with pytest.warns(UserWarning, match="begins with zeros"):
+    with pytest.warns(UserWarning, match="starts with zeros"):
         graph = intaglio.load(cfg)
     meant = intaglio.interpret(graph, {"data": x})
     with intaglio.open(intaglio.compile(graph)) as session:
@@ -197,7 +197,7 @@ def test_what_is_wrong_is_named(tmp_path: Path):
     cfg = write(tmp_path, f"{NET}[rnn]\noutput={H}\n", numbers)
     with pytest.raises(BadInput, match="steps, inputs"):
         intaglio.load(cfg, shapes={"data": (1, 3, 8, 8)})
-    with pytest.raises(Unsupported, match="600 steps; 512 are the most"):
+    with pytest.raises(Unsupported, match="600 steps; at most 512"):
         intaglio.load(cfg, shapes={"data": (600, D)})
     cfg.write_text(f"{NET}[lstm]\noutput=0\n")
     with pytest.raises(BadFile, match="output=0"):

@@ -109,8 +109,8 @@ def test_a_shape_may_change_a_fixed_dimension() -> None:
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        ({}, ["'x' Nx3xHxW", "'s' N", "--dim N=1 --dim H=224 --dim W=224"]),
-        ({"dims": {"H": 8, "W": 8}}, ["a batch size is never guessed", "--dim N=1"]),
+        ({}, ["'x' Nx3xHxW", "'s' N", 'dims={"N": 1, "H": 224, "W": 224}']),
+        ({"dims": {"H": 8, "W": 8}}, ["a batch size is never guessed", 'dims={"N": 1}']),
         ({"dims": {"M": 8}}, ["no dimension 'M'", "H, N, W"]),
         ({"dims": {"N": -1}}, ["whole numbers"]),
         ({"shapes": {"x": (1, 3, 8)}}, ["1x3x8", "Nx3xHxW", "give 4"]),
@@ -130,10 +130,10 @@ def test_dimensions_left_open_or_bound_wrongly(wishes: dict, words: list[str]) -
 def test_a_nameless_dimension_needs_a_shape() -> None:
     m = model("(float[2] x) => (float[2] y) { y = Relu(x) }")
     m.graph.input[0].type.tensor_type.shape.dim.add()
-    with pytest.raises(BadInput, match=r"'x' 2x\?.*--shape x=2x128"):
+    with pytest.raises(BadInput, match=r"'x' 2x\?.*shapes={.x.: .2, 128.}"):
         load_onnx(m)
     m.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(BadInput, match=r"no shape declared.*--shape x="):
+    with pytest.raises(BadInput, match=r"no shape declared.*shapes={.x.: "):
         load_onnx(m)
 
 
@@ -214,7 +214,7 @@ def test_what_is_cut_off_need_not_be_supported_nor_bound() -> None:
     with pytest.warns(UserWarning, match="element type of the new input 'a' is not known"):
         g = load_onnx(m, ImportOptions(inputs=["a"], outputs=["b"], shapes={"a": (5, 3)}))
     assert [v.shape for v in (*g.inputs, *g.outputs)] == [(5, 3), (5, 3)]
-    with pytest.raises(BadInput, match=r"shape of the new input 'a' is not known.*--shape a="):
+    with pytest.raises(BadInput, match=r"shape of the new input 'a' is not known.*shapes={.a.: "):
         load_onnx(m, ImportOptions(inputs=["a"], outputs=["b"]))
 
 
@@ -320,7 +320,7 @@ def test_an_operand_that_must_be_constant_names_the_input_to_bind() -> None:
 
     text = "(float[3] x, int64[1] k) => (float[3] y) { c = Abs(k) y = test.const.Const(x, c) }"
     m = model(text, more=', "test.const": 1')
-    with pytest.raises(NeedsValue, match=r"decides a shape.*--value k=") as e:
+    with pytest.raises(NeedsValue, match=r"decides a shape.*values={.k.: ") as e:
         load_onnx(m)
     assert e.value.names == ("k",)
     load_onnx(m, ImportOptions(values={"k": [3]}))

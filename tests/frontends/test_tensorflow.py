@@ -310,7 +310,7 @@ def test_the_command_line_reads_folders(tmp_path: Path):
         ([node("y", "Conv2D", "x x", strides=[1, 1, 1, 1], padding="SAME")], "images of rank 4"),
         ([node("y", "MatMul", "x", T=F32)], "operand 1 is missing"),
         ([node("y", "Exit", "x", T=F32)], "leaves no loop"),
-        ([node("y", "Const", dtype=F32)], "computes nothing"),
+        ([node("y", "Const", dtype=F32)], "has no outputs"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, nodes: list[bytes], words: str):

@@ -100,7 +100,7 @@ def test_modules_are_inlined_and_loops_unrolled(tmp_path):
 
 
 def test_shapes_and_optional_inputs_by_the_user():
-    with pytest.raises(BadInput, match=r"does not say what shape input 'x' has.*--shape x="):
+    with pytest.raises(BadInput, match=r"does not say what shape input 'x' has.*shapes={.x"):
         load_torch(net(traced=False))
     graph = load_torch(net(traced=False), ImportOptions(shapes={"x": (5, 4), "mask": (3,)}))
     x, mask = RNG.standard_normal((5, 4)).astype(np.float32), np.array([1, 0, 2], np.float32)
@@ -199,7 +199,7 @@ def test_exported_programs(tmp_path, old):
 
 def test_open_dimensions_of_exported_programs():
     data = exported({"x": ("s0", 4)}, {}, [("torch.ops.aten.relu.default", ["x"], "y")], ["y"])
-    with pytest.raises(BadInput, match=r"dimension 's0' of input 'x' is open.*--dim s0=1"):
+    with pytest.raises(BadInput, match=r"dimension 's0' of input 'x' is open.*dims={.s0.: 1}"):
         load_torch(data)
     assert load_torch(data, ImportOptions(dims={"s0": 3})).outputs[0].shape == (3, 4)
     assert load_torch(data, ImportOptions(shapes={"x": (5, 4)})).outputs[0].shape == (5, 4)

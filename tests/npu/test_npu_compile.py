@@ -102,7 +102,7 @@ def test_a_model_of_floats_stays_on_the_cpu():
     made = trace(Graph([x], [ops.relu(x)], ["y"]), target="rk3588")
     assert not any(m.kind == "npu" for m in made.partition.modules)
     assert "quantise it" in made.partition.on_cpu[0].remedy
-    assert "intaglio quantize --target rk3588" in str(made.partition)
+    assert "computes in floats; quantise it for rk3588" in str(made.partition)
 
 
 def test_the_quantiser_is_told_what_the_npu_has():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadInput, RunError
+from intaglio.errors import BadInput, RunError, option
 from intaglio.interpret import interpret
 from intaglio.ir import Array, Graph, Type
 
@@ -66,8 +66,8 @@ def usable_inputs(graph: Graph, seed: int = 0) -> tuple[dict[str, Array], dict[s
         except RunError as e:
             why = str(e)
     raise BadInput(
-        f"the model cannot compute with made-up inputs: {why}; give real ones with --data, or skip "
-        "the comparison with --no-check"
+        f"the model cannot run on random inputs: {why}; give real ones with {option('data')}, or "
+        f"skip the comparison with {option('check', False)}"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.npu.own import isa
 from intaglio.npu.predict import vendor
 from intaglio.npu.predict.timeline import Timeline, timeline
@@ -231,7 +231,7 @@ def performance(
         what = "stripped" if meta.get("target") not in (None, "cpu") else "for the CPU"
         raise BadInput(
             f"this package is {what}: there is nothing to predict from; "
-            "compile for a chip (--target), or measure with `intaglio bench`"
+            f"compile for a chip with {option('target')}, or measure with `intaglio bench`"
         )
     found = chips.load(chip or meta["target"]) if not isinstance(chip, Chip) else chip
     changes = {k: v for k, v in (("clock", clock), ("ddr", ddr)) if v is not None}

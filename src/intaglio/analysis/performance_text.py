@@ -136,8 +136,5 @@ def summary(p: Performance) -> list[str]:
         parts = [f"{q} {' '.join(f'{v:.0%}' for v in busy[q])}" for q in (*isa.QUEUES, "ddr")]
         lines.append(f"{name}: busy {', '.join(parts)}")
     if p.chip_cores > p.cores:
-        lines.append(
-            f"all {p.chip_cores} cores would be {p.all_cores:.2f} times as fast at most; "
-            "--payoff compiles for them"
-        )
+        lines.append(f"all {p.chip_cores} cores would be {p.all_cores:.2f} times as fast at most")
     return lines

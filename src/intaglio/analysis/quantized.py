@@ -109,7 +109,7 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
     notes = facts["notes"]
     lines += [f"{'note':11} {words}" for words in notes[:NOTES]]
     if len(notes) > NOTES:
-        lines.append(f"{'note':11} {len(notes) - NOTES} more are in --report")
+        lines.append(f"{'note':11} {len(notes) - NOTES} more are in the report")
     if len(facts["curve"]) > 1:
         lines.append(
             f"{'trade-off':11} layers in wider types, their share of the work, time of the "

@@ -1,4 +1,4 @@
-"""What is in a model or a package, as plain data that `inspect` prints and --json writes."""
+"""The contents of a model or a package as plain data, which `intaglio inspect` prints."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import intaglio
 from intaglio.analysis.memory import Report, lives
 from intaglio.analysis.memory import memory as memory_of
 from intaglio.analysis.performance import Performance, performance
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu.lowering.target import npu_target
 from intaglio.npu.memory import Memory
@@ -202,7 +202,7 @@ def _again(node: Node, inputs: list[Value | None], batch: int) -> Node:
     except BadInput as e:
         raise BadInput(
             f"batch: {node.op} '{node.origin or node.outputs[0].name}' has the batch of the model "
-            f"in it ({e}); export it with a symbolic batch and give --dim"
+            f"in it ({e}); export it with a symbolic batch and give {option('dims')}"
         ) from None
 
 

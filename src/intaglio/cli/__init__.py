@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+import warnings
+from typing import Any, NoReturn
 
 import click
 
+from intaglio.cli.flags import with_flags
 from intaglio.errors import IntaglioError
 
 COMMANDS = {  # name -> what the group's help says; the module of that name is imported when called
@@ -36,7 +38,27 @@ Start here:
 
 
 class _Group(click.Group):
-    """Loads a sub-command only when it is called, so that `intaglio --help` is instant."""
+    """Loads a sub-command only when it is called, so that `intaglio --help` is instant.
+
+    Errors and warnings of the library name options as keyword arguments; here they become flags.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        def words(message: object) -> str:
+            name = ctx.invoked_subcommand
+            command = self.get_command(ctx, name) if name else None
+            return with_flags(str(message), command) if command else str(message)
+
+        def show(message: Warning | str, *place: Any, **line: Any) -> None:
+            print(_one_line(f"intaglio: warning: {words(message)}"), file=sys.stderr)
+
+        with warnings.catch_warnings():
+            warnings.showwarning = show
+            try:
+                return super().invoke(ctx)
+            except IntaglioError as e:
+                e.args = (words(e), *e.args[1:])
+                raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -77,6 +99,10 @@ def main(args: list[str] | None = None) -> Any:
         sys.exit(0)
 
 
-def _fail(line: str) -> None:
-    print(" ".join(line.split()), file=sys.stderr)
+def _fail(line: str) -> NoReturn:
+    print(_one_line(line), file=sys.stderr)
     sys.exit(2)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

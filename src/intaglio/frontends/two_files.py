@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from intaglio.errors import BadFile
+from intaglio.errors import BadFile, option
 
 
 def find_both_files(
@@ -23,7 +23,7 @@ def find_both_files(
         if not needed.exists():
             raise BadFile(
                 f"{what}: '{path}' is half a model: its {holds} are in '{needed}', "
-                "which is not there; name it with --blobs (weights=)"
+                f"which is not there; name it with {option('weights', f'FILE{needed.suffix}')}"
             )
     return made
 

@@ -87,7 +87,7 @@ class Partition:
             groups.setdefault((row.op, row.why, row.remedy), []).append(row)
         floats = any("units work on integers" in row.why for row in self.on_cpu)
         if floats and not programs and not any(row.op in QUANTISED for row in self.on_cpu):
-            lines.append(f"the model computes in floats: intaglio quantize --target {self.chip}")
+            lines.append(f"the model computes in floats; quantise it for {self.chip} first")
         if groups:
             lines.append("on the CPU, by their estimated share of the time:")
         order = sorted(groups.items(), key=lambda g: -sum(r.share for r in g[1]))

@@ -148,7 +148,7 @@ def test_a_bad_file_is_refused_in_one_line(text: str, words: str, tmp_path: Path
 
 
 def test_missing_and_binary_files(tmp_path: Path):
-    with pytest.raises(BadFile, match="no such file; --export-scheme writes one"):
+    with pytest.raises(BadFile, match="no such file; write a scheme with"):
         Scheme.load(tmp_path / "none.yaml")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadFile, match="not a text file"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.caffe import detection_output as detection_output
 from intaglio.frontends.caffe import rare_layers as rare_layers
 from intaglio.frontends.caffe import recurrent as recurrent
@@ -69,7 +69,9 @@ def _rewritten_last(layers: list[Layer], top: str) -> bool:
 
 def _build(one: Layer, known: dict[str, Value]) -> list[Value]:
     if one.type not in LAYERS:
-        raise Unsupported(f"caffe: {one} is not read; cut the net before it with --output")
+        raise Unsupported(
+            f"caffe: {one} is not supported; cut the net before it with {option('outputs')}"
+        )
     for b in one.bottoms:
         if b not in known:
             raise BadFile(f"caffe: {one} reads '{b}', which nothing has made yet")
@@ -119,7 +121,8 @@ def _inputs(net: Message, layers: list[Layer], options: ImportOptions) -> dict[s
         dims_ = tuple(int(d) for d in options.shapes.get(name, usual))
         if not dims_ or min(dims_) < 1 or max(dims_) > 1 << 16 or len(dims_) > 8:
             raise BadInput(
-                f"caffe: input '{name}' has shape {dims_}; give --shape {name}=1x3x224x224"
+                f"caffe: input '{name}' has shape {dims_}; "
+                f"give {option('shapes', {name: (1, 3, 224, 224)})}"
             )
         made[name] = Value(Type("f32", dims_), name)
     if not made:

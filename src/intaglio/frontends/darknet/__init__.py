@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.darknet import detection_heads as detection_heads
 from intaglio.frontends.darknet import recurrent as recurrent
 from intaglio.frontends.darknet.file import Weights, read_cfg
@@ -75,9 +75,9 @@ def load_darknet(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Grap
     if not options.state:
         if net.states:
             warnings.warn(
-                f"darknet: every run of '{cfg.name}' begins with zeros in what its "
-                f"{len(net.states)} recurrent states remember; with state=True a "
-                "session hands them on",
+                f"darknet: every run of '{cfg.name}' starts with zeros in its "
+                f"{len(net.states)} recurrent states; with {option('state', True)} a session "
+                "carries them to the next run",
                 stacklevel=2,
             )
         return Graph([data], results, wanted, cfg.stem)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import ops
-from intaglio.errors import BadFile, Unsupported
+from intaglio.errors import BadFile, Unsupported, option
 from intaglio.frontends.darknet.file import Section
 from intaglio.frontends.darknet.layers import Net, activate, dense_weights, layer, weights_of
 from intaglio.ir import Array, Value
@@ -44,8 +44,8 @@ def _unrolled(
     steps = parts.shape[0]
     if steps > LONGEST:
         raise Unsupported(
-            f"darknet: {section}: {steps} steps; {LONGEST} are the most: give fewer "
-            "rows with --shape data=..."
+            f"darknet: {section}: {steps} steps; at most {LONGEST} are supported; give fewer "
+            f"rows with {option('shapes', {'data': ...})}"
         )
     before = net.remembered(section, "h", (1, *parts.shape[1:]))
     keeps, found = section.whole("shortcut", 0), []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.frontends.onnx.dynamic_shapes import estimates
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.shape import cut
@@ -217,7 +217,8 @@ def import_scan_8(n: OnnxNode) -> list[Value]:
     reverse = _bits(n.attr("directions", ()))
     batch, steps = given[states].shape[:2]
     if n.input(0) is not None and not n.is_const(0):
-        n.unsupported("its sequence lengths are known only at run time; bind them with --value")
+        remedy = f"bind them with {option('values')}"
+        n.unsupported(f"its sequence lengths are known only at run time; {remedy}")
     lengths = np.full(batch, steps) if n.input(0) is None else n.const(0).reshape(-1)
     rows: list[list[Value]] = []
     for b, length in enumerate(lengths.tolist()):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from intaglio.errors import BadInput, Unsupported
+from intaglio.errors import BadInput, Unsupported, option
 from intaglio.ir import Array, Graph, Type, Value
 from intaglio.ops.registry import Op, named
 
@@ -150,9 +150,10 @@ class OnnxNode:
     def needs_value(self, v: Value, what: str) -> NoReturn:
         """Raise: the value of `v` decides a shape, and it is known only at run time."""
         names = list(dict.fromkeys(self.scope.root_inputs(v)))
-        way = f"bind it with --value {names[0]}=..." if names else "re-export it as a constant"
+        values = option("values", dict.fromkeys(names, ...))
+        way = f"bind it with {values}" if names else "re-export it as a constant"
         if len(names) > 1:
-            way = f"it is computed from {', '.join(names)}: bind those with --value name=..."
+            way = f"it is computed from {', '.join(names)}: bind those with {values}"
         raise NeedsValue(
             f"onnx: node '{self.origin}' ({self.op_type}): {what} decides a shape and is not "
             f"constant; {way}",

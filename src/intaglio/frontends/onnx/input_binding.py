@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.onnx import tensors
 from intaglio.frontends.onnx.unsupported_ops import REASONS
 from intaglio.frontends.options import ImportOptions
@@ -167,18 +167,19 @@ def _unbound(inputs: Mapping[str, Shape | None]) -> str:
         f"'{name}' {'(no shape declared)' if s is None else _x(s)}" for name, s in inputs.items()
     )
     dims: dict[str, int] = {}
-    shapes: list[str] = []
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in inputs.items():
         example = [
             d if isinstance(d, int) else _example(shape, i) for i, d in enumerate(shape or ())
         ]
         if shape is None:
-            shapes.append(f"--shape {name}=1x3x224x224")
+            shapes[name] = (1, 3, 224, 224)
         elif "" in shape:
-            shapes.append(f"--shape {name}={_x(example)}")
+            shapes[name] = tuple(example)
         else:
             dims |= {d: e for d, e in zip(shape, example, strict=True) if isinstance(d, str)}
-    typed = " ".join([*(f"--dim {d}={e}" for d, e in dims.items()), *shapes])
+    given = {"dims": dims, "shapes": shapes}
+    typed = " and ".join(option(name, value) for name, value in given.items() if value)
     batch = all(
         s is not None and [i for i, d in enumerate(s) if isinstance(d, str)] == [0]
         for s in inputs.values()
@@ -226,7 +227,8 @@ def chosen_inputs(
         t, given = infer(name), options.shapes.get(name)
         if t is None and given is None:
             raise BadInput(
-                f"onnx: the shape of the new input '{name}' is not known; add --shape {name}=..."
+                f"onnx: the shape of the new input '{name}' is not known; "
+                f"add {option('shapes', {name: ...})}"
             )
         dtype = t.dtype if t else _declared_dtype(graph, name)
         shape = tuple(int(d) for d in given) if given is not None else t.shape if t else ()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from intaglio import dtypes as element_types
-from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.frontends.tensorflow import control as control
 from intaglio.frontends.tensorflow import conv as conv
@@ -99,7 +99,7 @@ class _Import:
         if chosen is None and not (outputs and name is None):
             raise BadInput(
                 f"tensorflow: '{self.path}' has no signature '{name or DEFAULT}'; it has {names}; "
-                "choose one with --signature, or tensors with --output"
+                f"choose one with {option('signature')}, or tensors with {option('outputs')}"
             )
         ports = dict(chosen.inputs) if chosen else {}
         ends = {k: p.tensor for k, p in chosen.outputs.items()} if chosen else {}
@@ -121,7 +121,9 @@ class _Import:
         self.inputs = {n: self._port(n) for n in inputs or ()}
         self.outputs = {n: self._tensor(n, last) for n in outputs or last}
         if not self.outputs:
-            raise BadFile(f"tensorflow: '{self.path}' computes nothing; name what with --output")
+            raise BadFile(
+                f"tensorflow: '{self.path}' has no outputs; name them with {option('outputs')}"
+            )
 
     def _tensor(self, name: str, usual: Sequence[str] | Mapping[str, str]) -> str:
         if self.scope.resolve(name)[0] not in self.file.nodes:
@@ -169,7 +171,7 @@ class _Import:
                     "is not computed in this graph" if thing is DEAD else "is no tensor of numbers"
                 )
                 raise Unsupported(
-                    f"tensorflow: output '{name}' {what}; choose others with --output"
+                    f"tensorflow: output '{name}' {what}; choose others with {option('outputs')}"
                 )
             results.append(thing)
         if self.asked:
@@ -198,12 +200,12 @@ class _Import:
         self.asked.discard(name)
         if kind not in element_types.TABLE:
             raise Unsupported(
-                f"tensorflow: input '{name}' holds {kind}; numbers are read; begin "
-                "behind it with --input"
+                f"tensorflow: input '{name}' holds {kind}; only numbers are supported; start the "
+                f"graph behind it with {option('inputs')}"
             )
         usual = port.shape
         sizes = enumerate(usual or (1, -1, -1, 3))
-        example = "x".join(str(d if d > 0 else 224 if i else 1) for i, d in sizes)
+        example = tuple(d if d > 0 else 224 if i else 1 for i, d in sizes)
         dims = tuple(
             int(d) for d in self.shapes.get(name, usual if usual is not None else (-1, -1))
         )
@@ -211,13 +213,13 @@ class _Import:
             dims = (1, *dims[1:])
         if min(dims, default=1) < 0 and kind == "bool":
             raise BadInput(
-                f"tensorflow: input '{name}' has shape {_open(usual)}; say what it is, "
-                f"as in --value {name}=0, or give its extents with --shape"
+                f"tensorflow: input '{name}' has shape {_open(usual)}; bind its "
+                f"value with {option('values', {name: 0})}, or its shape with {option('shapes')}"
             )
         if min(dims, default=1) < 0:
             raise BadInput(
                 f"tensorflow: input '{name}' has shape {_open(usual)}; give its "
-                f"extents, as in --shape {name}={example}"
+                f"extents, as in {option('shapes', {name: example})}"
             )
         if usual and len(dims) != len(usual):
             raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}, not {dims}")
@@ -236,7 +238,7 @@ class _Import:
             rows.append(f"{op} ({often}'{nodes[0]}')")
         raise Unsupported(
             f"tensorflow: these ops are not known: {_listed(rows, 20)}; cut the "
-            "graph around them with --input and --output"
+            f"graph around them with {option('inputs')} and {option('outputs')}"
         )
 
 

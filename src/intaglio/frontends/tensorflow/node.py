@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadInput, Unsupported
+from intaglio.errors import BadInput, Unsupported, option
 from intaglio.frontends.importers import Importers
 from intaglio.frontends.tensorflow.file import Node
 from intaglio.ir import Array, Value
@@ -95,7 +95,7 @@ class TfNode:
         if v.data is None:
             self.unsupported(
                 f"operand {i} ('{v.name}') decides a shape or a way and is known only at run time; "
-                "bind what it is computed from with --shape or --value"
+                f"bind its sources with {option('shapes')} or {option('values')}"
             )
         return v.data
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from intaglio import dtypes
-from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.tflite.file import DAMAGE, File, Operator, Subgraph
 from intaglio.frontends.tflite.node import STORED, TfliteNode, find_importer, folded, real, stored
 from intaglio.ir import Array, Type, Value, constant
@@ -165,7 +165,8 @@ class Scope:
         first = unknown[0].outputs
         origin = self.names[first[0]] if first and first[0] >= 0 else unknown[0].op
         raise Unsupported(
-            f"tflite: {words}: not known (first at '{origin}'); cut the graph before with --output"
+            f"tflite: {words}: not supported (first at '{origin}'); cut the graph before it with "
+            f"{option('outputs')}"
         )
 
     def check_numbers(self, i: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, ops
-from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch.archive import Archive
 from intaglio.frontends.torch.importer import as_dtype
@@ -149,8 +149,8 @@ class _Exported:
             if symbol not in self.symbols:
                 raise BadInput(
                     f"torch: dimension '{symbol[:40]}' of input '{name}' is open; give "
-                    f"it: dims={{'{symbol[:40]}': 1}}, --dim {symbol[:40]}=1, or the "
-                    "whole shape with shapes= or --shape"
+                    f"it with {option('dims', {symbol[:40]: 1})}, or the whole shape with "
+                    f"{option('shapes')}"
                 )
             made.append(self.symbols[symbol])
         return made

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, ops
-from intaglio.errors import BadInput, Unsupported
+from intaglio.errors import BadInput, Unsupported, option
 from intaglio.frontends.torch.elementwise import as_bool
 from intaglio.frontends.torch.importer import as_dtype, axis_of, importer, permuted, reshaped
 from intaglio.frontends.torch.mutable_tensor import written
@@ -22,7 +22,7 @@ def whole(index: Value) -> Value:
     if dtypes.is_float(index.dtype):
         raise BadInput(
             f"indices are {index.dtype}; give the input that they come from whole "
-            "numbers: dtypes={'name': 'i64'}, or --shape name=1x8:i64"
+            f"numbers: {option('dtypes', {'name': 'i64'})}"
         )
     return index if index.dtype in ("i32", "i64") else as_dtype(index, "i64")
 

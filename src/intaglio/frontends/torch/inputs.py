@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadInput, Unsupported
+from intaglio.errors import BadInput, Unsupported, option
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch.importer import real
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
@@ -57,9 +57,8 @@ class Inputs:
             shape = asked
         if shape is None:
             raise BadInput(
-                f"torch: the file does not say what shape input '{name}' has; give it: "
-                f"shapes={{'{name}': (1, 3, 224, 224)}}, or "
-                f"--shape {name}=1x3x224x224"
+                f"torch: the file does not say what shape input '{name}' has; give "
+                f"{option('shapes', {name: (1, 3, 224, 224)})}"
             )
         if min(shape, default=0) < 0:
             raise BadInput(f"torch: input '{name}' has shape {tuple(shape)}")
@@ -128,8 +127,8 @@ class Inputs:
         self.used.add(name)
         if given is None:
             raise BadInput(
-                f"torch: input '{name}' is a {kind}, which must be known; give it: "
-                f"values={{'{name}': ...}}, or --value {name}=..."
+                f"torch: input '{name}' is a {kind}, which must be known; give "
+                f"{option('values', {name: ...})}"
             )
         if kind == "str":
             return str(given)
@@ -161,7 +160,7 @@ def warn_of_state(names: Sequence[str]) -> None:
     shown = ", ".join(names)
     warnings.warn(
         f"torch: the model keeps state between calls ({shown[:200]}); every run starts "
-        "from what is stored; with state=True, or --state, sessions hand it on",
+        f"from the stored state; with {option('state', True)} a session carries it to the next run",
         stacklevel=6,
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from intaglio import dtypes
-from intaglio.errors import BadFile, BadInput, IntaglioError, RunError, Unsupported
+from intaglio.errors import BadFile, BadInput, IntaglioError, RunError, Unsupported, option
 from intaglio.frontends.torch import scalars
 from intaglio.frontends.torch.importer import (
     IGNORED,
@@ -134,7 +134,7 @@ class Program:
             names = ", ".join(f"{n} ({c}x)" for n, c in self.unknown.most_common())
             raise Unsupported(
                 f"torch: operators that are not known: {names}; cut the model before "
-                "them with --output, or write them with others"
+                f"them with {option('outputs')}, or write them with others"
             )
 
     # ---- one operator ----

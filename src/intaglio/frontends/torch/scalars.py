@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.torch.importer import known
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.tensors import CODE_OF, Quantized
@@ -41,7 +41,7 @@ def extents(c: MutableTensor) -> list[int]:
     if t.dynamic:
         raise Unsupported(
             f"the shape of a tensor {t} is asked for, and part of it is known only "
-            "at run time; cut the model before it with --output"
+            f"at run time; cut the model before it with {option('outputs')}"
         )
     return list(t.shape)
 

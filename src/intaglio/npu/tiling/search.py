@@ -169,5 +169,5 @@ def _too_small(facts: Facts, k: int) -> None:
         f"{facts.chip.name}: {layer.op} '{layer.name}' needs {least} bytes of the core's "
         f"{room} even in {tiles} bands of rows: {least - room} are missing; "
         "make its rows narrower or its channels fewer, or leave it to the CPU in floats "
-        "(intaglio quantize --scheme)"
+        "(in the scheme file of `intaglio quantize`)"
     )

@@ -16,7 +16,7 @@ from intaglio.quant.ranges.affine import affine
 
 VERSION = 1
 HEADER = """\
-# Quantisation scheme. Edit it and give it back: intaglio quantize ... --scheme THIS
+# Quantisation scheme. Edit it and use it: `intaglio quantize ... --scheme THIS`
 # overrides  - {op: softmax, precision: f32}, also pattern: 'head/*' or tensor: name; later ones win
 # layers     precision of each layer, by the name of its first output
 # tensors    real = scale * (stored - zero); without scale and zero they follow from range
@@ -121,7 +121,10 @@ def _parse(path: str | Path) -> Any:
     try:
         return _tree(Path(path).read_text("utf-8"))
     except FileNotFoundError:
-        raise BadFile(f"{path}: no such file; --export-scheme writes one") from None
+        raise BadFile(
+            f"{path}: no such file; write a scheme with `Scheme.save`, or with "
+            "`intaglio quantize --export-scheme`"
+        ) from None
     except OSError as e:
         raise BadFile(f"{path}: cannot be read ({e.strerror})") from None
     except UnicodeDecodeError:

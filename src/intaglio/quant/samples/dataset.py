@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.ir import Array, Type
 from intaglio.quant.samples import images, sources
 from intaglio.quant.samples.images import Picture
@@ -168,7 +168,7 @@ class _Fitting:
         words = f"input '{name}' has shape {t.shape}, the sample has {shape}"
         if self.pictures[name] is not None:
             return f"{words}; give it that shape, or pictures as bytes"
-        return f"{words}; give it that shape, or load the model with another --shape"
+        return f"{words}; give it that shape, or load the model with {option('shapes')}"
 
     def array(self, a: Array, name: str, where: str) -> Array:
         """As a whole input or as one row of it, in the input's element type."""

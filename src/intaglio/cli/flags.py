@@ -1,0 +1,74 @@
+"""Messages in the words of the command line: `dims={"batch": 1}` becomes `--dim batch=1`.
+
+The library writes options as keyword arguments (`intaglio.errors.option`). Each click parameter
+carries the keyword's name and the flag, so the mapping between the two is the commands themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+# Keywords of `intaglio.load` whose flag is called otherwise.
+_RENAMED = {"weights": "blobs"}
+# A Python literal: a container without a nested one of the same kind, a string, a plain word.
+_LITERAL = r"""\{[^{}]*\}|\[[^][]*\]|\([^()]*\)|"(?:[^"\\]|\\.)*"|\.\.\.|-?\w+(?:\.\w+)?"""
+
+
+def with_flags(message: str, command: click.Command) -> str:
+    """The message, with each keyword argument that `command` has a flag for as that flag."""
+    flags = {p.name: p for p in command.params if isinstance(p, click.Option) and p.name}
+    for keyword, name in _RENAMED.items():
+        if name in flags:
+            flags[keyword] = flags[name]
+    names = "|".join(map(re.escape, [*flags, "dtypes"]))
+
+    def flag(match: re.Match[str]) -> str:
+        name, text = match[1], match[2]
+        if name == "dtypes":
+            return _element_types(text) if "shapes" in flags else match[0]
+        return _flag(flags[name], None if text is None else _value(text))
+
+    return re.sub(rf"(?<![\w.\"'])({names})=({_LITERAL})?", flag, message)
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _flag(option: click.Option, value: Any) -> str:
+    flag = option.opts[-1]
+    if value is False and option.secondary_opts:
+        return option.secondary_opts[0]
+    if value is None or value is True or option.is_flag:
+        return flag
+    if isinstance(value, Mapping):
+        return " ".join(f"{flag} {name}={_typed(option, v)}" for name, v in value.items())
+    if isinstance(value, list):
+        return " ".join(f"{flag} {_typed(option, v)}" for v in value)
+    return f"{flag} {_typed(option, value)}"
+
+
+def _typed(option: click.Option, value: Any) -> str:
+    """A value as it is typed: extents with x between them, other numbers with commas."""
+    if value is ...:
+        return "..."
+    if isinstance(value, tuple):
+        between = "x" if option.name in ("shapes", "letterbox") else ","
+        return between.join(map(str, value))
+    return str(value)
+
+
+def _element_types(text: str | None) -> str:
+    """An element type is a part of --shape."""
+    types = _value(text) if text else None
+    if not isinstance(types, Mapping):
+        return "--shape NAME=SHAPE:TYPE"
+    return " ".join(f"--shape {name}=SHAPE:{dtype}" for name, dtype in types.items())

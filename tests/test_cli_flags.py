@@ -1,0 +1,89 @@
+"""Options in messages: keyword arguments for callers of the API, flags on the command line."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import intaglio
+from intaglio.cli import cli, main
+from intaglio.cli.flags import with_flags
+from intaglio.errors import option
+
+SOURCE = Path(intaglio.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "keyword", "flag"),
+    [
+        ("dims", {"batch": 1, "h": 8}, 'dims={"batch": 1, "h": 8}', "--dim batch=1 --dim h=8"),
+        ("shapes", {"x": (1, 3)}, 'shapes={"x": (1, 3)}', "--shape x=1x3"),
+        ("shapes", {"x": (5,)}, 'shapes={"x": (5,)}', "--shape x=5"),
+        ("shapes", {"x": ...}, 'shapes={"x": ...}', "--shape x=..."),
+        ("shapes", None, "shapes=", "--shape"),
+        ("values", {"k": 0}, 'values={"k": 0}', "--value k=0"),
+        ("outputs", ["a", "b"], 'outputs=["a", "b"]', "--output a --output b"),
+        ("signature", "s", 'signature="s"', "--signature s"),
+        ("state", True, "state=True", "--state"),
+        ("weights", "net.weights", 'weights="net.weights"', "--blobs net.weights"),
+        ("dtypes", {"x": "i64"}, 'dtypes={"x": "i64"}', "--shape x=SHAPE:i64"),
+        ("mean", (1, 2.5, 3), "mean=(1, 2.5, 3)", "--mean 1,2.5,3"),
+        ("input_type", "uint8", 'input_type="uint8"', "--input-type uint8"),
+        ("level", 2, "level=2", "--level 2"),
+        ("nothing", 2, "nothing=2", "nothing=2"),
+    ],
+)
+def test_an_option_is_a_keyword_argument_and_becomes_a_flag(name, value, keyword, flag):
+    assert option(name, value) == keyword
+    command = cli.get_command(None, "compile")
+    assert with_flags(f"give {keyword}, or not", command) == f"give {flag}, or not"
+
+
+@pytest.fixture
+def open_model(tmp_path):
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[N,3] x) => (float[N,3] y) {y=Relu(x)}'
+    path = tmp_path / "open.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def test_each_user_reads_the_words_of_their_interface(open_model, capsys):
+    with pytest.raises(intaglio.BadInput, match=re.escape('add for example dims={"N": 1}')):
+        intaglio.compile(open_model)
+    with pytest.raises(SystemExit):
+        main(["compile", str(open_model)])
+    assert "add for example --dim N=1\n" in capsys.readouterr().err
+    graph = intaglio.load(open_model, dims={"N": 1})
+    with pytest.raises(intaglio.BadInput, match=re.escape('shapes={"x": (2, 3)}')):
+        intaglio.interpret(graph, {"x": np.zeros((2, 3), np.float32)})
+
+
+def test_warnings_are_one_line_in_the_words_of_the_command_line(open_model, capsys, monkeypatch):
+    def load(*args, **kwargs):
+        warnings.warn(f"state starts anew; give {option('state', True)}", stacklevel=2)
+        raise intaglio.BadInput("enough")
+
+    monkeypatch.setattr(intaglio, "load", load)
+    with pytest.raises(SystemExit):
+        main(["compile", str(open_model)])
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["intaglio: warning: state starts anew; give --state", "intaglio: enough"]
+
+
+def test_the_library_names_no_flags():
+    """Outside of cli/, messages name options by `option`; whole commands in backticks may be."""
+    flag = re.compile(r"[\"' (]--[a-z]")
+    command = re.compile(r"`(intaglio|python) [^`\n]*`?")
+    found = [
+        f"{p.relative_to(SOURCE)}:{i}: {line.strip()}"
+        for p in sorted(SOURCE.rglob("*.py"))
+        if "cli" not in p.relative_to(SOURCE).parts
+        for i, line in enumerate(p.read_text().splitlines(), 1)
+        if flag.search(command.sub("", line)) and "var(--" not in line and "{ --" not in line
+    ]
+    assert not found
