@@ -67,7 +67,7 @@ def test_explains_what_each_rule_did(small: Path, tmp_path: Path):
     (fired,) = [line.split() for line in lines if line.startswith("scale_into_conv")]
     assert fired[1:4] == ["2", "1", "0"]
     at = next(i for i, line in enumerate(lines) if line.startswith("shift_before_conv"))
-    assert lines[at + 1].startswith("    1 x pad is (1, 1, 1, 1): the border would be shifted too")
+    assert lines[at + 1].startswith("    1 x pad is (1, 1, 1, 1): the padding would be shifted too")
     assert "(Conv_1)" in lines[at + 1]
     assert "more rules matched nothing" in done.stdout
     dumps = sorted(p.name for p in (tmp_path / "dump").iterdir())

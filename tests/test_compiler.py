@@ -69,7 +69,7 @@ def test_the_trace_says_what_fired_and_what_refused():
     records = {r.name: r for r in trace(Graph([x], [y], ["y"])).records}
     (refused,) = [e for e in records["fuse"].events if e.rule == "shift_before_conv"]
     assert refused.origin == "Conv_7"
-    assert "the border would be shifted too" in refused.refusal
+    assert "the padding would be shifted too" in refused.refusal
     assert all(r.seconds >= 0 and r.nodes > 0 for r in records.values())
     assert records["legalize"].fired
 

@@ -156,12 +156,12 @@ def test_the_report_says_why_and_what_would_help():
     rows = {r.op: r for r in report.on_cpu}
     assert "equally often" in rows["resize"].why
     assert "exponentials" in rows["softmax"].remedy
-    assert rows["quantize_linear"].remedy == "quantise what makes these numbers"
-    assert rows["dequantize_linear"].remedy == "quantise what reads these numbers"
+    assert rows["quantize_linear"].remedy == "quantise the op that makes this tensor"
+    assert rows["dequantize_linear"].remedy == "quantise the ops that read this tensor"
     assert abs(sum(r.share for r in report.on_cpu) - 1) < 1
     text = str(report)
     assert text.startswith("eager: 2 NPU programs with 2 of")
-    assert "to have it on the NPU" in text
+    assert "to run it on the NPU" in text
 
 
 def test_only_a_model_of_floats_is_to_be_quantised():

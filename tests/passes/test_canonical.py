@@ -12,7 +12,7 @@ import intaglio
 from intaglio import dtypes, ops, passes
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, Type, Value
-from intaglio.passes.code_motion import MOVE_FLOATS
+from intaglio.passes.code_motion import CODE_MOTION_FLOATS
 from intaglio.rewrite import rewrite
 
 F = "float[2,4,6,6]"
@@ -217,5 +217,5 @@ def test_a_slice_of_both_halves_of_an_axis_stays_below_the_reshape():
     graph = Graph([x], [y], ["y"])
     feeds = {"x": np.arange(4, dtype=np.float32).reshape(2, 2)}
     want = interpret(graph, feeds)["y"]
-    rewrite(graph, MOVE_FLOATS)
+    rewrite(graph, CODE_MOTION_FLOATS)
     compare(interpret(graph, feeds)["y"], want, "a slice of both halves")

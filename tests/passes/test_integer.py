@@ -37,4 +37,4 @@ def test_a_bias_that_no_unit_fits_stays_real() -> None:
     whole = intaglio.optimize(graph, level=3, records=records)
     assert "conv" in [n.op for n in whole.nodes()]
     refusals = [e.refusal for r in records for e in r.events if e.rule == "conv_to_floats"]
-    assert any("beyond 32 bits" in words for words in refusals if words)
+    assert any("exceeds 32 bits" in words for words in refusals if words)

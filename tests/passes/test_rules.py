@@ -20,7 +20,7 @@ from intaglio.verify import verify
 ROUGH = {
     r.name: 0.03 for r in (*F16, *BF16, *BF16_ATTENTION)
 }  # of the largest value: bf16 keeps two to three digits
-CONTROL = {"if_decided", "constants_into_bodies"}  # tested with control flow
+CONTROL = {"if_of_constant", "constants_into_bodies"}  # tested with control flow
 
 
 def feeds(graph, seed=3):

@@ -1,4 +1,4 @@
-"""The passes, in THE order: from what the model says to what the target runs."""
+"""The optimiser's passes, in the order in which they run: from the imported graph to target ops."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import intaglio.targets.cpu  # noqa: F401  # whose ops every graph may hold
+import intaglio.targets.cpu  # noqa: F401  # registers the cpu.* ops
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Node
 from intaglio.passes.batch_slicing import in_slices_of
 from intaglio.passes.canonical import CANONICAL
-from intaglio.passes.code_motion import MEET_FLOATS, MOVE, MOVE_FLOATS, parallel_products
+from intaglio.passes.code_motion import (
+    CODE_MOTION,
+    CODE_MOTION_FLOATS,
+    HOIST_CONSTANTS,
+    merge_parallel_products,
+)
 from intaglio.passes.common_subexpressions import merge_duplicates
 from intaglio.passes.fold import FOLD, WEIGHTS
 from intaglio.passes.fuse import FUSE
-from intaglio.passes.integer import INTEGER, TO_FLOATS, WORDS
+from intaglio.passes.integer import INT16, INTEGER, TO_FLOATS
 from intaglio.passes.layout import choose_layout, fewer_transposes
 from intaglio.passes.legalize import refuse, steps
 from intaglio.passes.merge_linear import LINEAR
@@ -33,22 +38,22 @@ from intaglio.targets import Target
 from intaglio.targets.cost import USUAL, Cost
 from intaglio.verify import verify
 
-Progress = Callable[[str], None]  # is told what is being done
+Progress = Callable[[str], None]  # called with the name of each pass
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A step of the pipeline: a function that changes the graph in place and may report rules."""
+    """One step of the pipeline: a function that changes the graph in place and may report rules."""
 
     name: str
     run: Callable[[Graph, Trace], Any]
     level: int = 0  # the lowest optimisation level at which it runs
-    rule: str = ""  # the name under which `disable` leaves it out, where it is no list of rules
+    rule: str = ""  # its name for `disable`, if the pass is not a list of rules
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A rule that fired, or the words with which it refused."""
+    """One attempt of a rule: it fired, or it refused and said why."""
 
     rule: str
     op: str
@@ -58,7 +63,7 @@ class Event:
 
 @dataclass
 class Record:
-    """What one pass did, how long it took, and how many nodes it left."""
+    """The result of one pass: its rule events, its run time and the number of nodes it left."""
 
     name: str
     seconds: float = 0.0
@@ -68,7 +73,7 @@ class Record:
     times: dict[str, float] = field(
         default_factory=lambda: defaultdict(float)
     )  # seconds by rule, fired or not
-    result: Any = None  # what the pass returned, such as what pruning saved
+    result: Any = None  # returned by the pass, for example the savings of pruning
 
     @property
     def fired(self) -> int:
@@ -79,7 +84,7 @@ class Record:
 
 
 class _Timed(Rule):
-    """A rule that notes how long its attempts take."""
+    """A rule that measures how long its attempts take."""
 
     def __init__(self, rule: Rule, times: dict[str, float]):
         self.__dict__.update(vars(rule))
@@ -87,13 +92,13 @@ class _Timed(Rule):
 
     def apply(self, graph: Graph, node: Node) -> Any:
         start = time.perf_counter()
-        new = self.rule.apply(graph, node)  # its own way of doing that
+        new = self.rule.apply(graph, node)
         self.times[self.name] += time.perf_counter() - start
         return new
 
 
 class Rules:
-    """A pass that applies rules until none fires; those that compete are weighed by `cost`."""
+    """A pass that applies rules until none fires. `cost` decides between competing rules."""
 
     def __init__(self, every: Sequence[Rule], cost: Cost):
         self.every, self.cost = list(every), cost
@@ -102,13 +107,13 @@ class Rules:
         return rewrite(graph, self.every, trace, self.cost)
 
     def timed(self, times: dict[str, float], disable: Collection[str]) -> Rules:
-        """The same without the rules in `disable`; how long each takes is added to `times`."""
+        """The same pass without the rules in `disable`; adds each rule's run time to `times`."""
         every = [_Timed(r, times) for r in self.every if r.name not in disable]
         return Rules(every, self.cost)
 
 
 class Legal(Rules):
-    """A pass that applies rules until the target runs every node, or says which it cannot."""
+    """A pass that applies rules until the target supports every node, or raises Unsupported."""
 
     def __init__(self, target: Target, every: Sequence[Rule] | None = None):
         super().__init__(steps(target) if every is None else every, target.cost)
@@ -128,39 +133,45 @@ def _rules(cost: Cost, *lists: Sequence[Rule]) -> Rules:
 
 
 def neutral(cost: Cost = USUAL) -> list[Pass]:
-    """What is true of a model on every target; where rules compete, the target's cost decides."""
+    """Passes that hold on every target. `cost` decides between competing rules."""
     rules = partial(_rules, cost)
-    parallel = [parallel_products(cost)]
+    parallel = [merge_parallel_products(cost)]
     return [
         Pass("canonicalize", rules(FOLD, CANONICAL), level=1),
         Pass("merge duplicates", merge_duplicates, level=1, rule="merge_duplicates"),
         Pass("recognize", rules(RECOGNIZE), level=2),
         Pass("integer", rules(INTEGER), level=3),
-        Pass("integer sums", rules(TO_FLOATS), level=3),  # of products that nobody rounds
+        Pass(
+            "integer to float", rules(TO_FLOATS), level=3
+        ),  # quantised products with float results
         Pass("prune channels", prune_channels, level=2, rule="prune_channels"),
-        # shuffles of bytes show only once quantisation between their steps is gone
-        Pass("fuse", rules(FOLD, FUSE, LINEAR, MEET_FLOATS, SHUFFLES, CANONICAL), level=2),
+        # int8 shuffles become visible once the quantisation between their steps is gone
+        Pass("fuse", rules(FOLD, FUSE, LINEAR, HOIST_CONSTANTS, SHUFFLES, CANONICAL), level=2),
         Pass("fewer transposes", fewer_transposes, level=1, rule="fewer_transposes"),
-        Pass("move", rules(FOLD, MOVE, CANONICAL), level=1),
-        Pass("move products", rules(FOLD, FUSE, LINEAR, MOVE_FLOATS, parallel, CANONICAL), level=2),
+        Pass("code motion", rules(FOLD, CODE_MOTION, CANONICAL), level=1),
+        Pass(
+            "code motion of floats",
+            rules(FOLD, FUSE, LINEAR, CODE_MOTION_FLOATS, parallel, CANONICAL),
+            level=2,
+        ),
         Pass("merge duplicates again", merge_duplicates, level=1, rule="merge_duplicates"),
     ]
 
 
 def offload(target: Target) -> list[Pass]:
-    """What the units of an NPU do becomes programs of its own; all else is for the CPU beside."""
-    from intaglio.passes.partition import partition  # which knows the ops of NPUs
+    """Passes that turn the nodes an NPU supports into NPU programs. The CPU runs the rest."""
+    from intaglio.passes.partition import partition  # imports the NPU ops
 
     rules = partial(_rules, target.cost)
-    words = WORDS if target.chip and "i16" in target.chip.types else []
+    int16 = INT16 if target.chip and "i16" in target.chip.types else []
     return [
-        Pass("lower to NPU", rules(words, target.lower, FOLD, CANONICAL)),
+        Pass("lower to NPU", rules(int16, target.lower, FOLD, CANONICAL)),
         Pass("partition", partition(target)),
     ]
 
 
 def choices(target: Target, pick: Pick = as_estimated, fold: Sequence[Rule] = ()) -> list[Pass]:
-    """Where there are several ways to compute a node, of which `pick` takes one."""
+    """Passes that choose between several algorithms for a node; `pick` makes the choice."""
     rules = partial(_rules, target.cost)
     replace, choose = ([r.asking(pick) for r in one] for one in (target.replace, target.choose))
     return [
@@ -170,9 +181,9 @@ def choices(target: Target, pick: Pick = as_estimated, fold: Sequence[Rule] = ()
 
 
 def lowering(target: Target, pick: Pick = as_estimated) -> list[Pass]:
-    """What turns a model into the target's own ops; `pick` decides where it has several ways."""
+    """Passes that turn a graph into the target's own ops; `pick` chooses between algorithms."""
     rules = partial(_rules, target.cost)
-    cut = Pass("slice the batch", in_slices_of(target.near), level=3, rule="batch_in_slices")
+    cut = Pass("slice the batch", in_slices_of(target.near), level=3, rule="slice_batch")
     return [
         *([cut] if target.near else []),
         *choices(target, pick, FOLD),
@@ -180,9 +191,9 @@ def lowering(target: Target, pick: Pick = as_estimated) -> list[Pass]:
         Pass("fold weights", rules(WEIGHTS, FOLD), level=1),
         Pass("layout", choose_layout, level=1),
         Pass("fuse for target", rules(target.fuse, FOLD, CANONICAL), level=3),
-        Pass("blocks", rules([r.asking(pick) for r in target.block]), level=3),
-        Pass("chain", rules(target.chain), level=3),  # what no epilogue took
-        *([Pass("narrow", rules(target.narrow, FOLD, CANONICAL))] if target.narrow else []),
+        Pass("fuse blocks", rules([r.asking(pick) for r in target.block]), level=3),
+        Pass("chain elementwise", rules(target.chain), level=3),  # ops that no epilogue took
+        *([Pass("half precision", rules(target.narrow, FOLD, CANONICAL))] if target.narrow else []),
         Pass("check", Legal(target)),
     ]
 
@@ -195,10 +206,10 @@ def run(
     progress: Progress | None = None,
     disable: Collection[str] = (),
 ) -> list[Record]:
-    """Run passes over `graph`, in place, without the rules that `disable` names.
+    """Run `passes` over `graph`, in place, without the rules named in `disable`.
 
-    `dump_dir` receives the graph as text before them and after each. INTAGLIO_DEBUG=1 verifies the
-    graph after each of them.
+    `dump_dir` receives the graph as text, before the first pass and after every pass.
+    INTAGLIO_DEBUG=1 verifies the graph after every pass.
     """
     _check_names(disable, passes)
     records = []
@@ -233,7 +244,7 @@ def _dump(graph: Graph, folder: str | Path | None, name: str) -> None:
 
 
 def _check_names(disable: Collection[str], passes: Sequence[Pass]) -> None:
-    """BadInput where no rule of these passes has a name that is to be disabled."""
+    """Raise BadInput if `disable` names a rule that none of these passes has."""
     known = {r.name for p in passes if isinstance(p.run, Rules) for r in p.run.every}
     known.update(p.rule for p in passes if p.rule)
     for name in disable:

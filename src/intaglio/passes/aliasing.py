@@ -1,8 +1,8 @@
-"""Which values may lie on the same bytes: views, parts of a concat, in-place results, loop states.
+"""Aliasing: which values may share bytes: views, concat operands, in-place results, loop states.
 
-Every value starts in a region of its own. Joining two regions fixes the distance between their
-values; it is done only where no two values that would then share bytes live at the same time,
-unless they hold the same content there.
+Every value starts in its own region. Joining two regions fixes the distance between their values.
+It is done only if no two values that would overlap are live at the same time, unless they hold
+equal bytes where they overlap.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from intaglio import dtypes, native
 from intaglio.ir import Graph, Node, Value
 from intaglio.passes.liveness import Control, Lifetimes
 
-CROWD = 512  # values in one region: beyond, joining would cost more than it saves
-DEEP = 100  # views of views: beyond, one is copied
+MAX_REGION_VALUES = 512  # larger regions take too long to check
+MAX_VIEW_DEPTH = 100  # views of views; deeper ones are copied
 
 
 class Region:
-    """Values at fixed distances from each other; `at` counts bytes from an arbitrary point."""
+    """Values at fixed distances from each other; `at` counts bytes from an arbitrary origin."""
 
     __slots__ = ("at", "high", "low", "memory", "slot")
 
@@ -28,42 +28,44 @@ class Region:
         self.memory, self.slot = "arena", 0
 
     def take(self, other: Region, shift: int) -> None:
-        """Take the values of `other` over, `shift` bytes from where they are."""
+        """Add the values of `other`, shifted by `shift` bytes."""
         for v, at in other.at.items():
             self.at[v] = at + shift
         self.low = min(self.low, other.low + shift)
         self.high = max(self.high, other.high + shift)
 
 
-Piece = tuple[int, int, Value, int]  # from byte, to byte, whose bytes these are, from which on
+Piece = tuple[int, int, Value, int]  # first byte, end byte, value that owns the bytes, offset in it
 
 
 class Sharing:
-    """The regions, what the bytes of each value are, and which values are the very same tensor."""
+    """The regions, the origin of every value's bytes, and values that are the same tensor."""
 
     def __init__(self, graph: Graph, life: Lifetimes):
         self.life = life
         self.region = {v: Region(v) for v in life.spans}
         self.size = {v: v.type.bytes for v in life.spans}
         self.hull = {v: (spans[0][0], spans[-1][1]) for v, spans in life.spans.items()}
-        self.pieces: dict[Value, list[Piece]] = {}  # of what shows the bytes of other values
-        self.depth: dict[Value, int] = {}  # of the pieces of pieces
-        self.same: dict[Value, Value] = {}  # towards the value that is the same tensor
-        self.exempt: set[tuple[Value, Value]] = set()  # may follow each other at one step
-        self.apart: set[tuple[Value, Value]] = set()  # must not touch
+        self.pieces: dict[
+            Value, list[Piece]
+        ] = {}  # of views: the bytes that belong to other values
+        self.depth: dict[Value, int] = {}  # of views of views
+        self.same: dict[Value, Value] = {}  # to the value that is the same tensor
+        self.exempt: set[tuple[Value, Value]] = set()  # may overlap at the step between them
+        self.apart: set[tuple[Value, Value]] = set()  # must not overlap
         for slot, v in enumerate(graph.inputs):
             self.region[v].memory, self.region[v].slot = "input", slot
 
     def tensor_of(self, v: Value) -> Value:
-        """The value that stands for `v` in the plan."""
+        """The value that represents `v` in the plan."""
         while v in self.same:
             v = self.same[v]
         return v
 
     def show(self, v: Value, of: Value, at: int = 0, where: int = 0) -> bool:
-        """Make the bytes of `v` from `where` on those of `of` from `at` on, if that is safe."""
-        if of not in self.size or self.depth.get(of, 0) > DEEP:
-            return False  # a constant, or a view of a view of a view ...
+        """Make the bytes of `v` from `where` a view of `of` from byte `at`, if that is safe."""
+        if of not in self.size or self.depth.get(of, 0) > MAX_VIEW_DEPTH:
+            return False  # a constant, or too deep a chain of views
         size = min(self.size[v] - where, self.size[of] - at)
         before = self.pieces.get(v)
         self.pieces[v] = [*(before or []), (where, where + size, of, at)]
@@ -78,7 +80,7 @@ class Sharing:
         return joined
 
     def follow(self, before: Value, after: Value) -> bool:
-        """Put `after` where `before` was; at the step between them both may be alive."""
+        """Put `after` at the address of `before`; both may be live at the step between them."""
         pairs = ((before, after), (after, before))
         added = [p for p in pairs if p not in self.exempt]
         self.exempt.update(added)
@@ -88,12 +90,12 @@ class Sharing:
         return joined
 
     def _join(self, a: Value, b: Value, distance: int) -> bool:
-        """Put `b` at `distance` bytes behind `a`, if no two values are in each other's way."""
+        """Put `b` at `distance` bytes behind `a`, if no two values conflict."""
         one, two = self.region[a], self.region[b]
         shift = one.at[a] + distance - two.at[b]
         if one is two:
             return shift == 0 and (b, a) not in self.apart and self._agree(a, 0, b, distance)
-        if len(one.at) + len(two.at) > CROWD or not self._fits(one, two, shift):
+        if len(one.at) + len(two.at) > MAX_REGION_VALUES or not self._fits(one, two, shift):
             return False
         if self._clash(one, two, shift):
             return False
@@ -135,7 +137,7 @@ class Sharing:
         return any(a <= d and c <= b for a, b in spans[v] for c, d in spans[w])
 
     def _agree(self, v: Value, at: int, w: Value, there: int) -> bool:
-        """Do two values that overlap hold the same bytes where they do?"""
+        """Do two overlapping values hold the same bytes where they overlap?"""
         for a, b, whose, first in self._content(v):
             for c, d, other, second in self._content(w):
                 same = whose is other and at + a - first == there + c - second
@@ -144,7 +146,7 @@ class Sharing:
         return True
 
     def _content(self, v: Value) -> list[Piece]:
-        """The bytes of `v` by the steps that write them."""
+        """The bytes of `v`, split by the value whose step writes them."""
         if v not in self.pieces:
             return [(0, self.size[v], v, 0)]
         found, covered = [], 0
@@ -165,7 +167,7 @@ class Sharing:
 def share(
     graph: Graph, order: dict[Graph, list[Node]], life: Lifetimes
 ) -> tuple[Sharing, set[Node]]:
-    """Join what saves most first. Also returns the nodes that no step is needed for."""
+    """Join regions, the largest savings first. Also returns the nodes that need no step."""
     sharing = Sharing(graph, life)
     done: set[Node] = set()
     nodes = [n for g in order for n in order[g]]
@@ -186,14 +188,14 @@ def share(
     return sharing, done
 
 
-# ---- what costs nothing --------------------------------------------------------------------------
+# ---- views ---------------------------------------------------------------------------------------
 def is_fixed(node: Node) -> bool:
-    """Are all its extents known when it is compiled?"""
+    """Are all its shapes static?"""
     return not any(v.type.dynamic for v in (*node.inputs, *node.outputs) if v is not None)
 
 
 def _view(node: Node, sharing: Sharing) -> bool:
-    """Reshapes and contiguous slices. True where no step is needed."""
+    """Make reshapes and contiguous slices views. True if the node needs no step."""
     x = node.inputs[0] if node.inputs else None
     if x is None or x.data is not None:
         return False
@@ -202,14 +204,16 @@ def _view(node: Node, sharing: Sharing) -> bool:
         distance = 0
     elif node.op == "slice" and is_fixed(node):
         distance = contiguous_slice(node)
-    step = not is_fixed(node)  # it finds the true shape, and must not write to the caller's input
+    step = not is_fixed(
+        node
+    )  # a step computes the actual shape; it must not write to the caller's input
     if distance is None or (step and sharing.region[x].memory == "input"):
         return False
     return sharing.show(node.outputs[0], x, distance) and not step
 
 
 def contiguous_slice(node: Node) -> int | None:
-    """The byte at which the slice starts in its input, if it is one piece of it."""
+    """The byte offset of a slice in its operand, if it is contiguous; else None."""
     x = node.inputs[0]
     assert x is not None
     out, start, partial = node.outputs[0].shape, 0, False
@@ -228,7 +232,7 @@ def contiguous_slice(node: Node) -> int | None:
 
 
 def _parts(node: Node, sharing: Sharing) -> bool:
-    """The operands of a concat are written straight to their places, where each is one piece."""
+    """Write the operands of a concat directly into its result, if each part is contiguous."""
     out = node.outputs[0]
     axis = node.attrs["axis"] % out.type.rank
     if math.prod(out.shape[:axis]) != 1 or not is_fixed(node):
@@ -244,7 +248,7 @@ def _parts(node: Node, sharing: Sharing) -> bool:
 
 # ---- control flow --------------------------------------------------------------------------------
 def _capture(outside: Value, inside: Value, sharing: Sharing) -> None:
-    """What control flow hands in is the very same tensor inside."""
+    """A captured value is the same tensor inside the body."""
     if outside.type != inside.type:
         return
     if outside.data is not None or sharing.show(inside, outside):
@@ -252,7 +256,7 @@ def _capture(outside: Value, inside: Value, sharing: Sharing) -> None:
 
 
 def _keep_apart(control: Control, sharing: Sharing) -> None:
-    """The runtime copies the new states to the old ones one after the other."""
+    """Forbid overlaps between states: the runtime copies new states to old ones one by one."""
     for _, inside, own, _ in control.carried:
         for _, _, other, _ in control.carried:
             result = control.node.attrs["body"].outputs[other]
@@ -261,7 +265,7 @@ def _keep_apart(control: Control, sharing: Sharing) -> None:
 
 
 def _carry(control: Control, sharing: Sharing) -> None:
-    """States of a loop, and the results of a branch, without copies where nobody else is there."""
+    """Alias loop states and branch results to avoid copies, if no other value is in the way."""
     life = sharing.life
     for first, inside, own, out in control.carried:
         if inside.type == out.type and sharing.show(out, inside):
@@ -278,7 +282,7 @@ def _carry(control: Control, sharing: Sharing) -> None:
         made = life.time[node]
         last = max((life.time.get(n, -1) for n in inside.uses), default=-1)
         free = last < made or (last == made and may_follow(node, inside))
-        sharing.exempt.update([(result, out), (out, result)])  # in the end they are the same
+        sharing.exempt.update([(result, out), (out, result)])  # they hold the same bytes at the end
         if free and body.result not in inside.uses and sharing.follow(inside, result):
             sharing.same[result] = inside
     if control.node.op == "if":
@@ -296,12 +300,12 @@ def flags(node: Node) -> int:
 
 
 def may_follow(node: Node, v: Value) -> bool:
-    """May the node write its first output over `v`, one of its inputs?"""
+    """May the node write its first output over its input `v`?"""
     out, allowed = node.outputs[0], flags(node)
     if not allowed & (native.INPLACE | native.INPLACE_FIRST) or v.type != out.type:
         return False
     if out.type.dynamic and sum(x is not None and x.type.rank > 0 for x in node.inputs) > 1:
-        return False  # a run-time extent of one would be broadcast
+        return False  # an axis of size one at run time would broadcast
     at = [i for i, x in enumerate(node.inputs) if x is v]
     return bool(allowed & native.INPLACE) or at == [0]
 

@@ -1,9 +1,9 @@
-"""Large batches in slices: a few images go through all layers before the next ones begin.
+"""Run large batches in slices: a few images pass through all layers before the next few.
 
-What lies between two layers of a large batch does not stay in the caches, so every layer waits for
-memory. Where no layer mixes images, the model becomes a scan over slices of its batch, as large as
-`limit` bytes allow for the largest layer's images. Every slice reads all weights anew, so where
-these are many, slices are larger.
+The activations of a large batch do not stay in the caches, so every layer waits for memory. If no
+layer mixes images, the model becomes a scan over slices of its batch. A slice is as large as
+`limit` bytes allow for the layer with the most activation bytes. Every slice reads all weights
+again, so models with many weights get larger slices.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from intaglio.ops import reshape, scan
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, Rule, Trace, no
 
-WEIGHTS = 3  # bytes of weights that are worth one of images: ResNet-18 wants two images, not one
-WORTH = 2  # times the limit: where less is exceeded, the caches do well enough
+WEIGHTS_PER_ACTIVATION = (
+    3  # weight bytes that justify one more activation byte per slice; from ResNet-18
+)
+MIN_EXCESS = 2  # times the limit; below that, the caches suffice
 WINDOWS = (
     "conv",
     "conv_transpose",
@@ -51,21 +53,21 @@ Attrs = dict[str, Any]
 
 
 def in_slices_of(limit: int) -> Callable[[Graph, Trace], int]:
-    """The pass for a machine whose caches hold `limit` bytes of images."""
+    """The pass for a machine whose caches hold `limit` bytes of activations."""
 
-    def batch_in_slices(graph: Graph, trace: Trace) -> int:
-        """a large batch goes through the model in slices that stay in the caches"""
+    def slice_batch(graph: Graph, trace: Trace) -> int:
+        """Run a large batch in slices that stay in the caches."""
         found = _slice(graph, limit)
         if found:
             refusal = found if isinstance(found, No) else None
-            trace(Rule(ANY, batch_in_slices), graph.result, refusal)
+            trace(Rule(ANY, slice_batch), graph.result, refusal)
         return int(found is True)
 
-    return batch_in_slices
+    return slice_batch
 
 
 def _slice(graph: Graph, limit: int) -> bool | No:
-    """Whether the graph was cut; `no` where it should have been."""
+    """Whether the graph was sliced; a refusal if it is large enough but cannot be."""
     inputs = graph.inputs
     if not inputs or any(v.type.rank < 1 for v in inputs):
         return False
@@ -73,11 +75,13 @@ def _slice(graph: Graph, limit: int) -> bool | No:
     nodes = list(graph.nodes())
     large = max((_bytes(n) for n in nodes), default=0)
     held = {v for n in nodes for v in n.inputs if v is not None and v.data is not None}
-    limit = max(limit, sum(v.data.nbytes for v in held if v.data is not None) // WEIGHTS)
-    if batch < 2 or large <= WORTH * limit:
+    limit = max(
+        limit, sum(v.data.nbytes for v in held if v.data is not None) // WEIGHTS_PER_ACTIVATION
+    )
+    if batch < 2 or large <= MIN_EXCESS * limit:
         return False
     if any(v.shape[0] != batch for v in inputs):
-        return no("its inputs differ in their first axis")
+        return no("the inputs differ in their batch size")
     if any(v in inputs for v in graph.outputs):
         return no("an output is an input")
     most = max(1, limit * batch // large)
@@ -94,7 +98,7 @@ def _slice(graph: Graph, limit: int) -> bool | No:
 
 
 def _bytes(node: Node) -> int:
-    """Of what a node reads and makes, constants apart."""
+    """Bytes of the activations that a node reads and makes."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.data is None]
     return sum(v.type.size * dtypes.numpy_of(v.dtype).itemsize for v in values)
 
@@ -106,7 +110,7 @@ def _body(graph: Graph, nodes: list[Node], batch: int, few: int) -> Graph | No:
         now[v] = Value(v.type.but(shape=(few, *v.shape[1:])), v.name)
     for node in nodes:
         if node.bodies() or any(v.type.dynamic for v in node.outputs):
-            return no(f"{node.op} has extents or a body of its own")
+            return no(f"{node.op} has dynamic axes or a body")
         attrs = _attrs(node, batch, few)
         if isinstance(attrs, No):
             return attrs
@@ -121,7 +125,9 @@ def _body(graph: Graph, nodes: list[Node], batch: int, few: int) -> Graph | No:
             return no(f"{node.op}: {e}")
         for old, new in zip(node.outputs, made, strict=True):
             if not _is_slice(old.type, new.type, batch, few):
-                return no(f"{node.op} makes {new.type} of a slice and {old.type} of the whole")
+                return no(
+                    f"{node.op} makes {new.type} from a slice and {old.type} from the whole batch"
+                )
             now[old], new.name = new, old.name
     outputs = [now[v] for v in graph.outputs if v in now]
     if len(outputs) < len(graph.outputs):
@@ -136,11 +142,11 @@ def _is_slice(whole: Type, part: Type, batch: int, few: int) -> bool:
 
 
 def _attrs(node: Node, batch: int, few: int) -> Attrs | No:
-    """The node's attributes for `few` images; `no` where it may mix them."""
+    """The node's attributes for `few` images; a refusal if it may mix images."""
     a, op, values = node.attrs, node.op, [v for v in node.inputs if v is not None]
     moving = [v for v in values if v.data is None]
     if not moving or any(v.type.rank < 1 or v.shape[0] != batch for v in moving):
-        return no(f"{op} reads what is not one thing per image")
+        return no(f"{op} reads a tensor without a batch axis")
     rank = moving[0].type.rank
     if REGISTRY[op].elementwise:
         alike = all(v.type.rank == node.outputs[0].type.rank for v in moving)
@@ -148,25 +154,29 @@ def _attrs(node: Node, batch: int, few: int) -> Attrs | No:
         return dict(a) if alike and not each else no(f"{op} broadcasts along the batch")
     only_first = moving == values[:1]
     if op in WINDOWS:
-        return dict(a) if only_first and not a.get("with_indices") else no(f"{op} of its own kind")
+        return (
+            dict(a)
+            if only_first and not a.get("with_indices")
+            else no(f"{op} has more than one variable operand or returns indices")
+        )
     if op in ALONG or op.startswith("reduce_"):
         axes = a["axes"] if "axes" in a else (a["axis"],)
         constant_rows = op == "concat" and len(moving) != len(values)
         if constant_rows or not axes or any(i in (0, -rank) for i in axes):
-            return no(f"{op} goes along the batch")
+            return no(f"{op} works along the batch axis")
         return dict(a)
     if op == "transpose":
-        return dict(a) if a["perm"][0] == 0 else no("transpose moves the batch")
+        return dict(a) if a["perm"][0] == 0 else no("transpose moves the batch axis")
     if op == "reshape":
         shape = a["shape"]
         same = shape[:1] == (batch,) and math.prod(shape) == values[0].type.size
-        return {"shape": (few, *shape[1:])} if same else no("reshape folds the batch")
+        return {"shape": (few, *shape[1:])} if same else no("reshape changes the batch axis")
     if op == "slice":
         whole = (a["start"][0], a["stop"][0], a["step"][0]) == (0, batch, 1)
-        return {**a, "stop": (few, *a["stop"][1:])} if whole else no("slice cuts the batch")
+        return {**a, "stop": (few, *a["stop"][1:])} if whole else no("slice cuts the batch axis")
     if op == "pad":
         whole = only_first and a["before"][0] == a["after"][0] == 0
-        return dict(a) if whole else no("pad enlarges the batch")
+        return dict(a) if whole else no("pad enlarges the batch axis")
     if op == "resize":
         return _resized(a, rank, batch, few)
     if op == "matmul":
@@ -179,7 +189,7 @@ def _attrs(node: Node, batch: int, few: int) -> Attrs | No:
         return (
             dict(a)
             if all(v.type.rank > 2 for v in moving) and moving == values
-            else no("attention has a mask for all images")
+            else no("attention has a mask that all images share")
         )
     return no(f"it is not known whether {op} mixes images")
 
@@ -187,7 +197,7 @@ def _attrs(node: Node, batch: int, few: int) -> Attrs | No:
 def _resized(a: Attrs, rank: int, batch: int, few: int) -> Attrs | No:
     axes = a["axes"] or tuple(range(rank))
     if any(i in (0, -rank) for i in axes) and a["axes"]:
-        return no("resize changes the batch")
+        return no("resize changes the batch axis")
     if not a["axes"] and a["shape"]:
         return {**a, "shape": (few, *a["shape"][1:])}
     return dict(a)

@@ -1,4 +1,4 @@
-"""Common sub-expressions: nodes that compute the same from the same are one node."""
+"""Common sub-expression elimination: merge nodes with equal ops, operands and attributes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from intaglio.ir import Graph, Node, Value
 from intaglio.rewrite import Trace
 
-SMALL = 4096  # bytes up to which constants are compared by value
+MAX_COMPARED_BYTES = 4096  # larger constants are compared by identity
 
 
 def merge_duplicates(graph: Graph, trace: Trace) -> int:
-    """Let every reader of a repeated node read the first one; returns how many went."""
+    """Merge nodes that compute the same; returns how many were removed."""
     graph.tidy()
     first: dict[Hashable, Node] = {}
     merged = 0
@@ -35,7 +35,7 @@ def _key(node: Node) -> Hashable:
 
 
 def _operand(v: Value | None) -> Hashable:
-    if v is not None and v.data is not None and v.data.nbytes <= SMALL:
+    if v is not None and v.data is not None and v.data.nbytes <= MAX_COMPARED_BYTES:
         return v.type, v.data.tobytes()
     return None if v is None else id(v)
 

@@ -1,4 +1,4 @@
-"""Constant folding: a node that reads only constants becomes their value, by its own numpy body."""
+"""Constant folding: evaluate nodes whose operands are all constant, with their numpy bodies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from intaglio.ir import Array, Graph, Node, Value, constant, detach
 from intaglio.ops.registry import REGISTRY, evaluate_node
 from intaglio.rewrite import ANY, P, no, rule
 
-LIMIT = 1 << 20  # bytes that a repeated constant may have when it is larger than what it repeats
+MAX_REPEATED_BYTES = 1 << 20  # of a folded constant that repeats its operand
 REPEATS = ("expand", "expand_to", "tile", "range", "pad", "gather", "interpolate", "one_hot")
 
 (x,) = P["x"]
@@ -20,28 +20,28 @@ REPEATS = ("expand", "expand_to", "tile", "range", "pad", "gather", "interpolate
 
 @rule(ANY)
 def fold_constants(node: Node) -> Any:
-    """What reads only constants is computed now."""
+    """Evaluate a node whose operands are all constant."""
     return compute(node) if REGISTRY[node.op].foldable else None
 
 
 @rule(P.dequantize_linear(x, *P["scale zero?"]))
 def fold_weights(node: Node) -> Any:
-    """Stored integers that the target computes with as floats: only once they must be floats."""
+    """Dequantise constant weights that the target computes with as floats."""
     return compute(node)
 
 
 def compute(node: Node) -> Any:
-    """The outputs of a node that reads only constants, as constants."""
+    """The outputs of a node with constant operands, as constants."""
     if node.bodies() or any(v is not None and v.data is None for v in node.inputs):
         return None
     made = sum(v.type.bytes for v in node.outputs)
     read = sum(v.type.bytes for v in node.inputs if v is not None)
-    if node.op in REPEATS and made > max(LIMIT, 2 * read):
-        return no(f"the constant would take {made} bytes, its inputs take {read}")
+    if node.op in REPEATS and made > max(MAX_REPEATED_BYTES, 2 * read):
+        return no(f"the folded constant takes {made} bytes, its operands {read}")
     try:
         arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])
     except IntaglioError as e:
-        return no(str(e))  # it fails when it runs, and says so then
+        return no(str(e))  # the same error is raised at run time
     return [constant(_dense(a)) for a in arrays]
 
 
@@ -54,14 +54,14 @@ def _dense(a: Array) -> Array:
 
 
 @rule(P.shape_of(x))
-def shape_of_fixed(x: Value) -> Any:
-    """The shape of a tensor without run-time extents is a constant."""
+def constant_shape(x: Value) -> Any:
+    """Fold the shape of a tensor without dynamic axes."""
     return None if x.type.dynamic else constant(np.array(x.shape, np.int64))
 
 
 @rule(ANY)
-def if_decided(node: Node) -> Any:
-    """An `if` whose condition is constant is one of its branches."""
+def if_of_constant(node: Node) -> Any:
+    """Inline the taken branch of an `if` whose condition is constant."""
     if node.op != "if" or (cond := node.inputs[0]) is None or cond.data is None:
         return None
     branch: Graph = node.attrs["then_graph" if cond.data.item() else "else_graph"]
@@ -81,7 +81,7 @@ def inline(body: Graph, arguments: list[Value | None]) -> list[Value]:
 
 @rule(ANY)
 def constants_into_bodies(node: Node) -> Any:
-    """A constant that control flow hands in is a constant inside, and is folded there."""
+    """Move constant captures of control flow into its bodies, where they fold."""
     first = captures(node)
     if first is None:
         return None
@@ -106,7 +106,7 @@ def constants_into_bodies(node: Node) -> Any:
 
 
 def captures(node: Node) -> int | None:
-    """The number of the first input of a control node that is handed to its bodies unchanged."""
+    """The index of the first input that a control-flow node passes to its bodies unchanged."""
     if node.op == "if":
         return 1
     if node.op == "loop":
@@ -122,4 +122,4 @@ def _again(v: Value | None) -> Value:
 
 
 WEIGHTS = [fold_weights]
-FOLD = [fold_constants, shape_of_fixed, if_decided, constants_into_bodies]
+FOLD = [fold_constants, constant_shape, if_of_constant, constants_into_bodies]

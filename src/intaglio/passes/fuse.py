@@ -1,6 +1,6 @@
-"""Fusions that hold on every target: scales, shifts and pads go into the weights beside them.
+"""Fusions that hold on every target: fold scales, shifts and pads into neighbouring weights.
 
-They reorder floating-point sums and products, so results may differ in the last bits.
+They reorder floating-point operations, so results may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONV = P.op(("conv", "conv_transpose"), x, W, B) @ "conv"
 
 
 def along(c: Value, of: Value, axis: int) -> Array | None:
-    """The constant `c` as a vector along `axis` of `of`; None if it varies over other axes."""
+    """The constant `c` as a vector along `axis` of `of`; None if it varies along other axes."""
     if c.data is None or c.type.rank > of.type.rank or of.type.dynamic:
         return None
     shape = (1,) * (of.type.rank - c.type.rank) + c.shape
@@ -32,32 +32,32 @@ def along(c: Value, of: Value, axis: int) -> Array | None:
 
 
 def why_not_along(what: str, c: Value, of: Value) -> str:
-    """Words for a constant that `along` cannot take."""
-    return f"{what} {c.type} is not one number per channel of {of.type}"
+    """The refusal for a constant that `along` does not accept."""
+    return f"{what} {c.type} does not have one number per channel of {of.type}"
 
 
 def wide(a: Array) -> Array:
-    """In f64, so that folding rounds once."""
+    """In f64, so that folding rounds only once."""
     return a.astype(np.float64)
 
 
 def as_like(v: Value, data: Array) -> Value:
-    """A constant of the element type of `v`."""
+    """A constant with the element type of `v`."""
     return constant(np.ascontiguousarray(data.astype(dtypes.numpy_of(v.dtype))))
 
 
 def scaled(v: Value, by: Array) -> Value:
-    """The constant `v` times `by`: products in f64 that are rounded once, no array of them all."""
+    """The constant `v` times `by`, multiplied in f64 and rounded once, without an f64 copy."""
     assert v.data is not None
     made = heap.empty(v.shape, v.data.dtype)
     np.multiply(v.data, by, out=made, dtype=np.float64, casting="unsafe")
     return constant(made)
 
 
-# ---- batch norm, scale and shift behind a convolution or a product -------------------------------
+# ---- batch norm, scale and shift behind a convolution or matmul ---------------------------------
 @rule(P.batch_norm(x, c, d, *P["mean! var!"]))
 def batch_norm_as_scale_and_shift(x: Value, node: Node) -> Any:
-    """with constant statistics it is one multiplication and one addition"""
+    """Write a batch norm with constant statistics as one mul and one add."""
     scale, bias, middle, spread = (wide(v.data) for v in node.inputs[1:])  # type: ignore[arg-type,union-attr]
     factor = scale / np.sqrt(spread + node.attrs["epsilon"])
     column = (-1,) + (1,) * (x.type.rank - 2)
@@ -68,7 +68,7 @@ def batch_norm_as_scale_and_shift(x: Value, node: Node) -> Any:
 
 
 def _per_output(conv: Node, w: Value, s: Array) -> Array:
-    """A factor for every weight, of one for every output channel."""
+    """One factor per output channel, shaped to multiply the weights."""
     rest = (1,) * (w.type.rank - 2)
     if conv.op == "conv":
         return s.reshape(-1, 1, *rest)
@@ -78,7 +78,7 @@ def _per_output(conv: Node, w: Value, s: Array) -> Array:
 
 @rule(P.mul(CONV, S))
 def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -> Any:
-    """a factor per output channel goes into the weights"""
+    """Fold a factor per output channel into the weights and bias."""
     if B is not None and B.data is None:
         return no("the bias is not constant")
     s = along(S, conv.outputs[0], 1)
@@ -92,7 +92,7 @@ def scale_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -
 
 @rule(P.add(CONV, S))
 def shift_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -> Any:
-    """a summand per output channel goes into the bias"""
+    """Fold an addend per output channel into the bias."""
     if B is not None and B.data is None:
         return no("the bias is not constant")
     s = along(S, conv.outputs[0], 1)
@@ -104,13 +104,13 @@ def shift_into_conv(x: Value, W: Value, B: Value | None, S: Value, conv: Node) -
 
 @rule(P.gemm(x, y, P["z?"][0]))
 def gemm_as_matmul_and_add(x: Value, y: Value, z: Value | None, node: Node) -> Any:
-    """one form for the rules about products"""
+    """Write gemm as matmul and add, so that other rules need one form only."""
     return ops.gemm.lower(x, y, z, **node.attrs)  # type: ignore[misc]
 
 
 @rule(P.mul(P.matmul(x, W), S))
 def scale_into_matmul(x: Value, W: Value, S: Value, node: Node) -> Any:
-    """a factor per column goes into the matrix"""
+    """Fold a factor per output column into the matrix."""
     s = along(S, node.outputs[0], -1) if W.type.rank > 1 and dtypes.is_float(W.dtype) else None
     if s is None:
         return no(why_not_along("scale", S, node.outputs[0]))
@@ -118,8 +118,8 @@ def scale_into_matmul(x: Value, W: Value, S: Value, node: Node) -> Any:
 
 
 @rule(P.mul(P.add(P.matmul(x, W) @ "product", c), S))
-def scale_over_shift(product: Node, c: Value, S: Value) -> Any:
-    """(a + c) * s = a * s + c * s, and the product takes the factor"""
+def distribute_scale(product: Node, c: Value, S: Value) -> Any:
+    """Write (a + c) * s as a * s + c * s, so that the matmul can take the factor."""
     y = product.outputs[0]
     if along(S, y, -1) is None or not dtypes.is_float(y.dtype):
         return no(why_not_along("scale", S, y))
@@ -129,7 +129,7 @@ def scale_over_shift(product: Node, c: Value, S: Value) -> Any:
 # ---- in front of a convolution -------------------------------------------------------------------
 @rule(P.conv(P.mul(x, S), W, B) @ "conv")
 def scale_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node) -> Any:
-    """a factor per input channel goes into the weights"""
+    """Fold a factor per input channel into the weights."""
     s = along(S, conv.inputs[0], 1)  # type: ignore[arg-type]
     if s is None or x.type != conv.inputs[0].type:  # type: ignore[union-attr]
         return no(why_not_along("scale", S, conv.inputs[0]))  # type: ignore[arg-type]
@@ -138,12 +138,12 @@ def scale_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node)
 
 @rule(P.conv(P.add(x, S), W, B) @ "conv")
 def shift_before_conv(x: Value, S: Value, W: Value, B: Value | None, conv: Node) -> Any:
-    """a summand per input channel goes into the bias, where no padding adds zeros"""
+    """Fold an addend per input channel into the bias, if the convolution has no padding."""
     s = along(S, conv.inputs[0], 1)  # type: ignore[arg-type]
     if s is None or x.type != conv.inputs[0].type:  # type: ignore[union-attr]
         return no(why_not_along("shift", S, conv.inputs[0]))  # type: ignore[arg-type]
     if any(conv.attrs["pad"]):
-        return no(f"pad is {conv.attrs['pad']}: the border would be shifted too")
+        return no(f"pad is {conv.attrs['pad']}: the padding would be shifted too")
     if B is not None and B.data is None:
         return no("the bias is not constant")
     spread = (wide(W.data) * _per_input(conv, s)).reshape(W.shape[0], -1).sum(1)  # type: ignore[arg-type]
@@ -161,11 +161,11 @@ def _per_input(conv: Node, s: Array) -> Array:
 
 
 @rule(P.conv(P.space_to_depth(x) @ "blocks", W, B) @ "conv")
-def blocks_into_conv(x: Value, W: Value, B: Value | None, blocks: Node, conv: Node) -> Any:
-    """a convolution over blocks of pixels is one with larger windows and steps"""
+def space_to_depth_into_conv(x: Value, W: Value, B: Value | None, blocks: Node, conv: Node) -> Any:
+    """Replace a convolution behind space_to_depth by one with a larger kernel and stride."""
     a, size = conv.attrs, blocks.attrs["blocksize"]
     if a["groups"] != 1 or any(d != 1 for d in a["dilation"]):
-        return no(f"groups {a['groups']} and dilation {a['dilation']}, both must be 1")
+        return no(f"groups is {a['groups']} and dilation {a['dilation']}; both must be 1")
     m, _, *kernel = W.shape
     c, last = x.shape[1], blocks.attrs["mode"] == "DCR"  # DCR: channels count fastest
     split = W.data.reshape(m, *((size, size, c) if last else (c, size, size)), *kernel)  # type: ignore[union-attr]
@@ -180,19 +180,19 @@ ORDER = P.one_of(P.gather(x, c) @ "order", P.channel_shuffle(x) @ "order")
 
 @rule(P.conv(ORDER, W, B) @ "conv")
 def channel_order_into_conv(x: Value, W: Value, B: Value | None, order: Node, conv: Node) -> Any:
-    """input channels in another order are weights in another order"""
+    """Permute the weights instead of the input channels."""
     at = _channel_order(order, x)
     if at is None or conv.attrs["groups"] != 1 or x.type.dynamic:
         return None
     if len(at) < x.shape[1]:
-        return no(f"only {len(at)} of {x.shape[1]} channels are taken: the weights would grow")
+        return no(f"only {len(at)} of {x.shape[1]} channels are read: the weights would grow")
     w = np.zeros((W.shape[0], x.shape[1], *W.shape[2:]))
     np.add.at(w, (slice(None), at), wide(W.data))  # type: ignore[arg-type]
     return ops.conv(x, as_like(W, w), B, **conv.attrs)
 
 
 def _channel_order(order: Node, x: Value) -> Array | None:
-    """Which channel of `x` each channel behind the node is."""
+    """For every channel behind the node, its channel in `x`."""
     if order.op == "channel_shuffle":
         return np.arange(x.shape[1]).reshape(order.attrs["groups"], -1).T.ravel()
     i = order.inputs[1]
@@ -211,50 +211,50 @@ def _spatial_pad(pad: Node, own: tuple[int, ...]) -> tuple[int, ...] | None:
 
 @rule(P.conv(P.pad(x) @ "pad", W, B) @ "conv")
 def pad_into_conv(x: Value, W: Value, B: Value | None, pad: Node, conv: Node) -> Any:
-    """zeros around the image are what a convolution pads with itself"""
+    """Fold zero padding into the convolution's own padding."""
     both = _spatial_pad(pad, conv.attrs["pad"])
     if both is None or pad.attrs["value"] != 0:
-        return no(f"{pad.attrs} is not a border of zeros")
+        return no(f"{pad.attrs} is not zero padding")
     return ops.conv(x, W, B, **{**conv.attrs, "pad": both})
 
 
 @rule(P.any("qlinear_conv"))
 def pad_into_qlinear_conv(node: Node) -> Any:
-    """a border of what stands for 0 is what a convolution of quantised tensors pads with itself"""
+    """Fold padding with the zero point into a quantised convolution's own padding."""
     image, zero = node.inputs[0], node.inputs[2]
     pad = image.producer if image is not None else None
     if pad is None or pad.op != "pad":
         return None
     both = _spatial_pad(pad, node.attrs["pad"])
     if both is None or zero is None or zero.data is None or pad.attrs["value"] != zero.data.item():
-        return no(f"{pad.attrs} is not a border of what stands for 0")
+        return no(f"{pad.attrs} does not pad with the zero point")
     return ops.qlinear_conv(pad.inputs[0], *node.inputs[1:], **{**node.attrs, "pad": both})
 
 
 @rule(P.avg_pool(P.pad(x) @ "pad"))
 def pad_into_avg_pool(x: Value, pad: Node, node: Node) -> Any:
-    """zeros around the image are what an average that counts its padding pads with"""
+    """Fold zero padding into an average pooling that counts its padding."""
     both = _spatial_pad(pad, node.attrs["pad"])
     if both is None or pad.attrs["value"] != 0 or any(node.attrs["pad"]):
-        return no(f"{pad.attrs} is not a border of zeros that the pool can count")
+        return no(f"{pad.attrs} is not zero padding, or the pooling pads too")
     return ops.avg_pool(x, **{**node.attrs, "pad": both, "count_include_pad": True})
 
 
 @rule(P.max_pool(P.pad(x) @ "pad"))
 def pad_into_max_pool(x: Value, pad: Node, node: Node) -> Any:
-    """a border that is below every element of the image is what a maximum pads with"""
+    """Fold padding into a max pooling, if the pad value is below every element."""
     both, value = _spatial_pad(pad, node.attrs["pad"]), pad.attrs["value"]
     if both is None or node.attrs["with_indices"]:
-        return no(f"{pad.attrs} is not a border of one number")
+        return no(f"{pad.attrs} is not constant padding, or the pooling returns indices")
     if value == -math.inf:
         return ops.max_pool(x, **{**node.attrs, "pad": both})
     kernel = node.attrs["kernel"]
     if any(p >= k for p, k in zip(both, kernel * 2, strict=True)) or set(
         node.attrs["dilation"]
     ) != {1}:
-        return no("a window may see the border alone")
+        return no("a window may contain only padding")
     if not dtypes.is_float(x.dtype) or value > max(interval(x)[0], _lowest(x.dtype)):
-        return no(f"the border is {value:g}, elements may be below it")
+        return no(f"the pad value is {value:g}; elements may be smaller")
     return ops.max_pool(x, **{**node.attrs, "pad": both})
 
 
@@ -262,10 +262,10 @@ def _lowest(dtype: str) -> float:
     return float(ml_dtypes.finfo(dtypes.numpy_of(dtype)).min)  # type: ignore[no-untyped-call]
 
 
-# ---- constants beside constants ------------------------------------------------------------------
+# ---- constants -----------------------------------------------------------------------------------
 @rule(P.sub(x, c))
 def subtract_as_add(x: Value, c: Value) -> Any:
-    """one less form for the rules about sums"""
+    """Write x - c as x + (-c), so that other rules need one form only."""
     if c.data is None or not dtypes.is_float(c.dtype):
         return None
     return ops.add(x, constant(-c.data))
@@ -273,7 +273,7 @@ def subtract_as_add(x: Value, c: Value) -> Any:
 
 @rule(P.div(x, c))
 def divide_as_multiply(x: Value, c: Value) -> Any:
-    """a product is faster than a quotient, and there is one less form for the rules"""
+    """Write x / c as x * (1 / c), which is faster."""
     if not dtypes.is_float(c.dtype) or c.data is None or not np.all(c.data):
         return None
     inverse = 1 / wide(c.data)
@@ -283,13 +283,13 @@ def divide_as_multiply(x: Value, c: Value) -> Any:
 
 
 @rule(P.op(("add", "mul"), P.op(("add", "mul"), x, c) @ "inner", d))
-def constants_meet(x: Value, c: Value, d: Value, inner: Node, node: Node) -> Any:
-    """(x + c) + d = x + (c + d), and the same for products"""
+def combine_constants(x: Value, c: Value, d: Value, inner: Node, node: Node) -> Any:
+    """Write (x + c) + d as x + (c + d), and the same for products."""
     if inner.op != node.op or not dtypes.is_float(x.dtype):
         return None
     both = np.broadcast_shapes(c.shape, d.shape)
     if math.prod(both) > max(c.type.size, d.type.size):
-        return no(f"{c.type} and {d.type} together are larger than each")
+        return no(f"combining {c.type} and {d.type} makes a larger constant")
     joined = wide(c.data) + wide(d.data) if node.op == "add" else wide(c.data) * wide(d.data)  # type: ignore[arg-type]
     return ops.REGISTRY[node.op](x, as_like(c, joined))
 
@@ -300,10 +300,10 @@ FUSE = [
     shift_into_conv,
     gemm_as_matmul_and_add,
     scale_into_matmul,
-    scale_over_shift,
+    distribute_scale,
     scale_before_conv,
     shift_before_conv,
-    blocks_into_conv,
+    space_to_depth_into_conv,
     channel_order_into_conv,
     pad_into_conv,
     pad_into_qlinear_conv,
@@ -311,5 +311,5 @@ FUSE = [
     pad_into_max_pool,
     subtract_as_add,
     divide_as_multiply,
-    constants_meet,
+    combine_constants,
 ]

@@ -31,12 +31,12 @@ from intaglio.passes.permuted_ops import (
 )
 from intaglio.rewrite import Trace
 
-SWEEPS = 4
-EACH = 1024  # bytes that one more step is worth: of equals, the fewer transposes win
+SWEEPS = 4  # over all nodes, per starting point
+TRANSPOSE_OVERHEAD = 1024  # bytes added to the cost of every transpose, so that fewer win
 
 
 def choose_layout(graph: Graph, trace: Trace | None = None, by_bytes: bool = True) -> None:
-    """Move and cancel transposes, in bodies of control flow too."""
+    """Move and cancel transposes, in the bodies of control flow too."""
     for node in graph.nodes():
         for body in node.bodies():
             choose_layout(body, trace, by_bytes)
@@ -47,12 +47,12 @@ def choose_layout(graph: Graph, trace: Trace | None = None, by_bytes: bool = Tru
 
 
 def fewer_transposes(graph: Graph, trace: Trace | None = None) -> None:
-    """Move transposes only where that leaves fewer of them, which is good on every target."""
+    """Move transposes only if fewer remain, which pays on every target."""
     choose_layout(graph, trace, by_bytes=False)
 
 
 class _Layouts:
-    """The permutation of each flexible node, and what the choice costs."""
+    """The permutation of each node that can compute in another axis order, and its cost."""
 
     def __init__(self, graph: Graph, by_bytes: bool):
         graph.tidy()
@@ -66,14 +66,14 @@ class _Layouts:
         self.reads: dict[Node, list[tuple[int, Value, Perm]]] = {}  # input, source, transpose
         self.orders: dict[
             Value, dict[Perm, int]
-        ] = {}  # in which orders a source is read, how often
+        ] = {}  # axis orders in which a source is read, and how often
         for node in [*self.nodes, graph.result]:
             inputs = [(i, v) for i, v in enumerate(node.inputs) if v is not None and v.data is None]
             self.reads[node] = [(i, *self.behind(v)) for i, v in inputs]
             self.count(node, 1)
 
     def behind(self, v: Value) -> tuple[Value, Perm]:
-        """The value that is not a transpose, and the permutation that makes `v` of it."""
+        """The value before any transposes, and the permutation that makes `v` from it."""
         if v not in self.source:
             node = v.producer
             if node is None or node.op != "transpose" or node.inputs[0] is None:
@@ -84,18 +84,18 @@ class _Layouts:
         return self.source[v]
 
     def made(self, v: Value) -> Perm:
-        """How `v` lies in memory under the present choice."""
+        """The axis order of `v` in memory under the current choice."""
         chosen = self.label.get(v.producer) if v.producer is not None else None
         return chosen.outputs[v.index] if chosen is not None else identity(v.type.rank)
 
     def wanted(self, node: Node, i: int, q: Perm) -> Perm:
-        """In which order input i of `node`, behind the transpose q, is read from its source."""
+        """The axis order in which `node` reads input i from its source, behind the transpose q."""
         chosen = self.label.get(node)
         p = chosen.inputs[i] if chosen is not None else None
         return compose(q, p) if p is not None and len(p) == len(q) else q
 
     def count(self, node: Node, by: int) -> None:
-        """Note in which orders `node` reads, or that it does so no more."""
+        """Add (1) or remove (-1) the axis orders in which `node` reads its sources."""
         for i, u, q in self.reads[node]:
             orders, p = self.orders.setdefault(u, {}), self.wanted(node, i, q)
             orders[p] = orders.get(p, 0) + by
@@ -103,25 +103,25 @@ class _Layouts:
                 del orders[p]
 
     def cost(self, u: Value) -> int:
-        """Bytes that are moved so that every reader of `u` finds it in its order."""
+        """Bytes moved so that every reader of `u` gets it in its axis order."""
         orders = self.orders.get(u)
         if not orders:
             return 0
         lies = self.made(u)
         moves = {_move(lies, p, u.shape) for p in orders}
-        each = u.type.bytes + EACH if self.by_bytes else 1
-        waits = u.producer is not None and "act" in u.producer.attrs and moves != {()}
+        each = u.type.bytes + TRANSPOSE_OVERHEAD if self.by_bytes else 1
+        fusable = u.producer is not None and "act" in u.producer.attrs and moves != {()}
         own = self.by_bytes and _is_copied(u, lies)
         return (
-            each * (len(moves) - (() in moves) + own) + waits
-        )  # an epilogue waits for what follows
+            each * (len(moves) - (() in moves) + own) + fusable
+        )  # a transpose would keep the next op from the epilogue
 
     def around(self, node: Node) -> list[Value]:
         """The values whose cost depends on the choice for `node`."""
         return list(dict.fromkeys([*(u for _, u, _ in self.reads[node]), *node.outputs]))
 
     def set(self, node: Node, p: Perm) -> bool:
-        """Let `node` compute in the order p, if it can."""
+        """Let `node` compute in the axis order p; False if it cannot."""
         if (node, p) not in self.tried:
             self.tried[node, p] = permute(node, p)
         permuted = self.tried[node, p]
@@ -134,7 +134,7 @@ class _Layouts:
         return True
 
     def candidates(self, node: Node, forth: bool) -> list[Perm]:
-        """Orders worth a try: those of what it reads, of who reads it, the present, the neutral."""
+        """Axis orders to try: of the operands, of the readers, the current one and the identity."""
         rank = rank_of(node)
         above = dict.fromkeys(
             compose(inverse(q), self.made(u)) for _, u, q in self.reads[node] if len(q) == rank
@@ -147,14 +147,16 @@ class _Layouts:
         return list(dict.fromkeys([*ordered, identity(rank)]))
 
     def choose(self) -> bool:
-        """Sweep over the nodes, keep the best choice that was seen; is it better than none?"""
+        """Sweep over the nodes and keep the best choice seen; returns whether it beats the
+        start.
+        """
         flexible = [n for n in self.nodes if permute(n, identity(rank_of(n))) is not None]
         best, kept = self.total(), dict(self.perm)
         before = best
-        for start in ("as it is", "down", "up"):
+        for start in ("unmoved", "down", "up"):
             for node in flexible:
                 self.set(node, identity(rank_of(node)))
-            if start != "as it is":
+            if start != "unmoved":
                 for node in flexible if start == "down" else reversed(flexible):
                     self.follow(node, start == "down")
             for sweep in range(SWEEPS):
@@ -172,13 +174,13 @@ class _Layouts:
         return best < before
 
     def follow(self, node: Node, forth: bool) -> None:
-        """The first order among its neighbours that is not the neutral one, whatever it costs."""
+        """Take the first neighbouring axis order that is not the identity, whatever it costs."""
         for p in self.candidates(node, forth):
             if p != identity(len(p)) and self.set(node, p):
                 return
 
     def improve(self, node: Node, forth: bool) -> bool:
-        """The cheapest order for one node; of equals the first, which pushes transposes along."""
+        """Take the cheapest axis order; among equals the first, which pushes transposes along."""
         around, before, found = self.around(node), self.perm.get(node), None
         tries = self.candidates(node, forth)
         if len(tries) == 1:
@@ -198,7 +200,7 @@ class _Layouts:
     # ---- the graph with the chosen layouts -------------------------------------------------------
     def build(self) -> None:
         for v, (u, q) in self.source.items():
-            if v.name and not u.name:  # what lowering made; the transpose behind it has the name
+            if v.name and not u.name:  # lowering made u; the transpose behind it has the name
                 self.named.setdefault(u, (v.name, q))
         new: dict[Value, Value] = {v: v for v in self.graph.inputs}
         moved: dict[tuple[Value, Perm], Value] = {}
@@ -219,7 +221,7 @@ class _Layouts:
             w = moved[u, move]
             if p is None or len(p) == v.type.rank:
                 return w
-            lifted = (1,) * (len(p) - v.type.rank) + v.shape  # moving its axes is free
+            lifted = (1,) * (len(p) - v.type.rank) + v.shape  # its unit axes move for free
             if (v, p) not in moved:
                 moved[v, p] = ops.reshape(w, shape=tuple(lifted[a] for a in p))
             return moved[v, p]
@@ -238,7 +240,7 @@ class _Layouts:
         self.graph.tidy()
 
     def name(self, v: Value) -> str:
-        """The model's name for `v`, with its axes where they lie in another order."""
+        """The model's name for `v`, with its axis order appended if that is not the identity."""
         lies, name = self.made(v), v.name
         if not name and v in self.named:
             name, q = self.named[v]
@@ -247,7 +249,9 @@ class _Layouts:
 
 
 def _is_copied(u: Value, lies: Perm) -> bool:
-    """Is `u` a slice or concat that is no view in this order: are its pieces not whole runs?"""
+    """Is `u` a slice or concat that needs a copy in this axis order, because it is not
+    contiguous?
+    """
     node = u.producer
     if node is None or node.op not in ("slice", "concat") or not node.inputs:
         return False
@@ -260,7 +264,7 @@ def _is_copied(u: Value, lies: Perm) -> bool:
 
 @functools.lru_cache(4096)
 def _move(lies: Perm, read: Perm, shape: tuple[int, ...]) -> Perm:
-    """What reading costs: () if nothing moves, else the order of the axes that are not free."""
+    """A key of the copy that reading needs: () for none, else the order of the axes that move."""
     p = compose(inverse(lies), read)
     shape = tuple(shape[a] for a in lies)
     return () if is_free(p, shape) else order(p, shape)

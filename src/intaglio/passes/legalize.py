@@ -1,4 +1,4 @@
-"""Make every node one that the target runs: by its own rules, by lowering, or by wider floats."""
+"""Legalise: turn every node into ops that the target supports, or raise Unsupported."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from intaglio.passes.fold import FOLD
 from intaglio.rewrite import ANY, Rule, Trace, rewrite, rule
 from intaglio.targets import Target
 
-NARROW = ("f16", "bf16")  # floats that are computed in f32 where the target has no kernel for them
+HALF_PRECISION = ("f16", "bf16")
 
 
 def legalize(target: Target, graph: Graph, trace: Trace | None = None) -> None:
-    """Rewrite until the target runs every node; Unsupported names the first that it cannot."""
+    """Rewrite until the target supports every node; Unsupported names the first that it
+    does not.
+    """
     rewrite(graph, steps(target), trace, target.cost)
     refuse(target, graph)
 
 
 def steps(target: Target) -> list[Rule]:
-    """Every rule by which nodes become the target's."""
+    """All legalisation rules of a target."""
     return [*FOLD, *target.lower, *lowering(target)]
 
 
 def lowering(target: Target) -> list[Rule]:
-    """The rules for whatever the target's own rules leave."""
+    """The generic rules for nodes that the target's own rules leave."""
 
     @rule(ANY)
     def lower_composite(node: Node) -> Any:
-        """an op without a kernel becomes the simpler ops that it is made of"""
+        """Expand an op without a kernel into simpler ops."""
         lower = REGISTRY[node.op].lower
         if lower is None or target.why_not(node) is None:
             return None
@@ -39,13 +41,13 @@ def lowering(target: Target) -> list[Rule]:
 
     @rule(ANY)
     def compute_in_f32(node: Node) -> Any:
-        """half-precision floats are storage: computing with them is done in f32"""
-        if not any(v is not None and v.dtype in NARROW for v in node.inputs):
+        """Compute in f32 where the target has no half-precision kernel."""
+        if not any(v is not None and v.dtype in HALF_PRECISION for v in node.inputs):
             return None
         if node.bodies() or node.op == "cast" or target.why_not(node) is None:
             return None
         wide = [
-            ops.cast(v, dtype="f32") if v is not None and v.dtype in NARROW else v
+            ops.cast(v, dtype="f32") if v is not None and v.dtype in HALF_PRECISION else v
             for v in node.inputs
         ]
         made = REGISTRY[node.op].node(*wide, origin=node.origin, **node.attrs)
@@ -58,7 +60,7 @@ def lowering(target: Target) -> list[Rule]:
 
 
 def refuse(target: Target, graph: Graph) -> None:
-    """Unsupported, in words, where a node is left that the target does not run."""
+    """Raise Unsupported if a node is left that the target does not support."""
     for node in graph.nodes():
         for body in node.bodies():
             refuse(target, body)

@@ -1,4 +1,4 @@
-"""When each value lives, on one clock for a graph and all bodies inside of it."""
+"""Liveness: when each value is live, on one clock for a graph and all bodies inside it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Spans = list[tuple[int, int]]  # inclusive on both ends
 
 @dataclass
 class Control:
-    """The times and the values at the border of one control node."""
+    """The times and values at the boundary of one control-flow node."""
 
     node: Node
     start: int
     ends: list[int]  # one per body; the last is the end of the node
     captures: list[tuple[Value, Value]]  # outside, inside
     carried: list[tuple[Value | None, Value, int, Value]] = field(default_factory=list)
-    # what it starts from, body input, number of the body output, the node's output
+    # initial value, body input, index of the body output, node output
 
 
 @dataclass
 class Lifetimes:
-    """For every value but the constants: the times from which and until which its bytes count."""
+    """For every non-constant value, the spans of time in which its bytes are needed."""
 
     spans: dict[Value, Spans] = field(default_factory=dict)
     time: dict[Node, int] = field(default_factory=dict)
@@ -47,9 +47,9 @@ class Lifetimes:
 
 
 def lifetimes(graph: Graph, order: Order) -> Lifetimes:
-    """The lifetimes of everything in `graph`, run in the given order."""
+    """The lifetimes of all values of `graph`, run in the given order."""
     life = Lifetimes()
-    for v in graph.inputs:  # the caller's memory: never ours to write
+    for v in graph.inputs:  # the caller's memory, which the runtime must not write
         life.spans[v] = [(START, END)]
     _walk(graph, order, life)
     for v in graph.outputs:
@@ -93,7 +93,7 @@ def _if(node: Node, at: int, order: Order, life: Lifetimes) -> None:
     for v in node.inputs:
         life.read(v, ends[-1])
     for v in node.outputs:
-        life.spans[v] = [(end, end) for end in ends]  # between the ends only one branch runs
+        life.spans[v] = [(end, end) for end in ends]  # only one branch runs
     control = Control(node, at, ends, pairs)
     life.controls.append(control)
 
@@ -143,8 +143,8 @@ def _repeat(
     initial = node.inputs[first_in : first_in + carried]
     for v in initial:
         life.read(v, at)
-    end = _body(body, at, order, life, body.inputs[:first_in])  # a counter that nobody reads
-    for v in body.inputs:  # the next iteration finds them where this one did
+    end = _body(body, at, order, life, body.inputs[:first_in])  # an unread loop counter
+    for v in body.inputs:  # the next iteration reads them at the same place
         life.read(v, end)
     for v in node.inputs[:first_in] + node.inputs[first_in + carried :]:
         life.read(v, end)

@@ -1,4 +1,4 @@
-"""Static memory: every tensor gets its place when the model is compiled."""
+"""Static memory planning: every tensor gets its address at compile time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALIGN = 64  # bytes; a cache line, and the widest vector
 
 @dataclass(slots=True)
 class Buffer:
-    """Bytes that are needed from the time `first` to the time `last`, both included."""
+    """Bytes that are live from time `first` to time `last`, both included."""
 
     size: int
     first: int
@@ -30,9 +30,9 @@ class Buffer:
 
 
 def plan_memory(graph: Graph, name: str = "") -> tuple[Plan, dict[Value, Tensor]]:
-    """The plan of a legal graph, and the tensor of each value in it."""
-    _copy_what_loops_hand_on(graph)
-    _copy_twin_outputs(graph)
+    """The plan of a legal graph, and the tensor of each of its values."""
+    _copy_swapped_states(graph)
+    _copy_repeated_outputs(graph)
     order = schedule(graph)
     life = lifetimes(graph, order)
     sharing, done = share(graph, order, life)
@@ -46,12 +46,12 @@ def plan_memory(graph: Graph, name: str = "") -> tuple[Plan, dict[Value, Tensor]
     return plan, emit.tensors
 
 
-def _copy_what_loops_hand_on(graph: Graph) -> None:
-    """A state that becomes another state is copied: the runtime updates them in turn."""
+def _copy_swapped_states(graph: Graph) -> None:
+    """Copy a loop state that becomes another state: the runtime updates states one by one."""
     graph.tidy()
     for node in graph.nodes():
         for body in node.bodies():
-            _copy_what_loops_hand_on(body)
+            _copy_swapped_states(body)
         if node.op not in ("loop", "scan"):
             continue
         body, loop = node.attrs["body"], node.op == "loop"
@@ -63,8 +63,8 @@ def _copy_what_loops_hand_on(graph: Graph) -> None:
                 _copy_operand(body.result, k + loop)
 
 
-def _copy_twin_outputs(graph: Graph) -> None:
-    """A tensor has one true shape and one name, so an output of run-time extent is there once."""
+def _copy_repeated_outputs(graph: Graph) -> None:
+    """Copy a repeated output with dynamic axes: a tensor has one actual shape and one name."""
     seen: set[Value] = set()
     for k, v in enumerate(graph.outputs):
         if v in seen and v.type.dynamic:
@@ -80,9 +80,9 @@ def _copy_operand(node: Node, k: int) -> None:
     Graph.set_input(node, k, copied)
 
 
-# ---- places --------------------------------------------------------------------------------------
+# ---- placement -----------------------------------------------------------------------------------
 def _place(graph: Graph, sharing: Sharing) -> int:
-    """Give every region a memory and a lowest byte; returns the size of the arena."""
+    """Give every region a memory and an address; returns the size of the arena."""
     for slot, v in enumerate(graph.outputs):
         region = sharing.region.get(v)
         if region is not None and region.memory == "arena":
@@ -105,13 +105,13 @@ def _place(graph: Graph, sharing: Sharing) -> int:
 
 
 def pack(buffers: Sequence[Buffer]) -> int:
-    """Give every buffer an offset; no two that live at one time overlap. Returns the size."""
+    """Give every buffer an offset so that no two live buffers overlap. Returns the total size."""
     orders = [
         sorted(buffers, key=lambda b: (-b.size, b.first)),
         sorted(buffers, key=lambda b: (-(b.last - b.first + 1) * b.size, b.first)),
         sorted(buffers, key=lambda b: (b.first, -b.size)),
     ]
-    bound = _most_alive(buffers)
+    bound = _peak_bytes(buffers)
     best, offsets = -1, [0] * len(buffers)
     for order in orders:
         size = _best_fit(order)
@@ -128,8 +128,8 @@ def _aligned(n: int) -> int:
     return -(-n // ALIGN) * ALIGN
 
 
-def _most_alive(buffers: Sequence[Buffer]) -> int:
-    """The bytes that no placement can go below."""
+def _peak_bytes(buffers: Sequence[Buffer]) -> int:
+    """The most bytes live at one time: a lower bound of every placement."""
     events = sorted(
         [(b.first, 1, _aligned(b.size)) for b in buffers]
         + [(b.last + 1, 0, -_aligned(b.size)) for b in buffers]
@@ -142,7 +142,7 @@ def _most_alive(buffers: Sequence[Buffer]) -> int:
 
 
 def _best_fit(order: Sequence[Buffer]) -> int:
-    """Each buffer into the smallest gap that is free while it lives, or behind the last one."""
+    """Put each buffer into the smallest gap that is free while it is live, or at the end."""
     first = np.array([b.first for b in order])
     last = np.array([b.last for b in order])
     start = np.zeros(len(order), np.int64)
@@ -165,7 +165,7 @@ def _best_fit(order: Sequence[Buffer]) -> int:
 
 # ---- the plan ------------------------------------------------------------------------------------
 class _Emitter:
-    """Turns nodes into steps over tensors that have a place."""
+    """Turns nodes into steps over placed tensors."""
 
     def __init__(self, order: Order, sharing: Sharing, done: set[Node]):
         self.order, self.sharing, self.done = order, sharing, done
@@ -209,7 +209,7 @@ class _Emitter:
         return [Step(node.op, ins, outs, attrs, node.origin, REGISTRY[node.op].macs(node))]
 
     def _missing_parts(self, node: Node) -> list[Step]:
-        """Copies of those operands of a concat that do not lie in their place already."""
+        """Copies for the operands of a concat that are not written in place."""
         out, made = self.tensor(node.outputs[0]), []
         at = out.offset
         for v in node.inputs:
@@ -227,7 +227,9 @@ class _Emitter:
 
 
 def _name_outputs(plan: Plan, names: Sequence[str]) -> None:
-    """Outputs have the model's names; one that is also an input, or another output, gets a twin."""
+    """Give outputs the model's names. An output that is also an input or another output gets its
+    own tensor.
+    """
     taken = {t for t in plan.inputs if t is not None}
     for k, (t, name) in enumerate(zip(plan.outputs, names, strict=True)):
         if t in taken or t.fixed:

@@ -1,9 +1,10 @@
-"""Which nodes the NPU runs, in which programs, and why the others stay on the CPU.
+"""Partition a graph between NPU and CPU: which nodes the NPU runs, in which programs.
 
-Nodes are dealt to stages, CPU and NPU in turns: a node is in the stage of what it reads, or in the
-next where that is of the other kind. Two NPU nodes of one stage have no CPU node between them, so a
-stage is one program, whatever its shape. What only later stages read moves there; what does not
-pay for its transfers goes back to the CPU, and stages are dealt again.
+Nodes are assigned to stages that alternate between CPU and NPU. A node goes into the stage of its
+operands, or into the next one if they run on the other device. No CPU node lies between two NPU
+nodes of one stage, so every NPU stage becomes one program. Nodes that only later stages read move
+there. Nodes whose speed-up does not pay for their transfers return to the CPU, and stages are
+assigned again.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from intaglio.targets import Target
 from intaglio.targets.chip import Chip
 from intaglio.targets.host import nanoseconds
 
-# Operands that are no images: weights, scale, bias and table.
+# Indices of operands that are not activations: weights, scale, bias and table.
 PARAMETERS = {
     "npu.conv": (1, 2, 3, 5),
     "npu.depthwise": (1, 2, 3, 5),
     "npu.eltwise": (2,),
     "npu.lut": (1,),
 }
-LAUNCH = 20_000.0  # nanoseconds to start a program and to wait for its end
+LAUNCH = 20_000.0  # nanoseconds to start a program and wait for its end
 
 
 def partition(target: Target) -> Callable[[Graph, Trace], Partition]:
-    """The pass that gathers the NPU nodes of a graph in programs; it returns a report."""
+    """The pass that groups the NPU nodes of a graph into programs; it returns a report."""
     assert target.chip is not None
     return _Partition(target, target.chip)
 
@@ -53,7 +54,7 @@ class _Partition:
         return report
 
     def _give_back(self, graph: Graph) -> dict[Node, str]:
-        """Put nodes back on the CPU that do not pay; returns those and why."""
+        """Return nodes to the CPU that do not pay on the NPU; returns them with the reason."""
         why: dict[Node, str] = {}
         while found := self._losses(list(graph.nodes())):
             for node, words in found.items():
@@ -62,7 +63,7 @@ class _Partition:
         return why
 
     def _losses(self, nodes: list[Node]) -> dict[Node, str]:
-        """The NPU nodes whose stage, or whose part of it, the CPU does sooner."""
+        """The NPU nodes whose stage, or connected part of it, is faster on the CPU."""
         losses: dict[Node, str] = {}
         for stage in _stages(nodes).values():
             if not is_npu(stage[0]):
@@ -72,12 +73,12 @@ class _Partition:
             parts = [(part, gain) for part, gain in parts if gain < 0]
             for part, loss in parts if saved >= 0 else [(stage, saved)]:
                 ops = f"{len(part)} ops" if len(part) > 1 else "one op"
-                words = f"{ops} between others of the CPU would take {-loss / 1e3:.3g} us longer"
+                words = f"{ops} between CPU ops would take {-loss / 1e3:.3g} us longer"
                 losses.update(dict.fromkeys(part, f"{words} on the NPU, with transfers and launch"))
         return losses
 
     def _gain(self, part: list[Node]) -> float:
-        """Nanoseconds that the NPU saves with these connected nodes, launch not counted."""
+        """Nanoseconds that the NPU saves on these connected nodes, without the launch."""
         inside = set(part)
         crossing: dict[Value, None] = {}
         for n in part:
@@ -96,7 +97,7 @@ class _Partition:
         return nanoseconds(node, self.chip.host)
 
     def on_npu(self, node: Node) -> float:
-        """Nanoseconds on one core; only weights come from outside."""
+        """Nanoseconds on one core; only weights come from DDR."""
         unit = self.chip.units[UNITS[node.op]]
         work = REGISTRY[node.op].macs(node) or node.outputs[0].type.size
         first = node.inputs[0]
@@ -128,7 +129,7 @@ class _Partition:
         return Partition(self.chip.name, modules, [self._row(*r, total, why) for r in stay])
 
     def _row(self, node: Node, microseconds: float, total: float, why: dict[Node, str]) -> OnCpu:
-        words = why.get(node) or self.target.why_not(node) or "it was not lowered"
+        words = why.get(node) or self.target.why_not(node) or "no lowering rule matched"
         out = node.outputs[0]
         read = ",".join(
             "x".join(map(str, v.shape)) for v in node.inputs if v is not None and v.shape
@@ -146,13 +147,13 @@ class _Partition:
 
 # ---- stages --------------------------------------------------------------------------------------
 def images(node: Node) -> list[Value]:
-    """What an NPU node reads of other nodes: not weights and tables."""
+    """The activations that an NPU node reads, without weights and tables."""
     away = PARAMETERS.get(node.op, ())
     return [v for k, v in enumerate(node.inputs) if v is not None and k not in away]
 
 
 def _stages(nodes: list[Node]) -> dict[int, list[Node]]:
-    """The nodes of every stage, in an order to run in; even ones are the CPU's, odd the NPU's."""
+    """The nodes of every stage, in execution order; even stages run on the CPU, odd on the NPU."""
     of: dict[Node, int] = {}
     for n in nodes:
         before = [v.producer for v in n.inputs if v is not None and v.producer is not None]
@@ -178,7 +179,7 @@ def _name(stage: int) -> str:
 
 
 def _parts(nodes: list[Node]) -> list[list[Node]]:
-    """The nodes of one stage, as far as they hang together."""
+    """The connected components of one stage."""
     left, parts = dict.fromkeys(nodes), []
     while left:
         stack, part = [next(iter(left))], []
@@ -196,7 +197,7 @@ def _parts(nodes: list[Node]) -> list[list[Node]]:
 
 
 def _boundary(nodes: Iterable[Node]) -> tuple[list[Value], list[Value]]:
-    """What a set of nodes reads of others, and what others read of it."""
+    """The values that a set of nodes reads from outside, and those that outside nodes read."""
     inside = set(nodes)
     read: dict[Value, None] = {}
     for n in nodes:
@@ -207,9 +208,9 @@ def _boundary(nodes: Iterable[Node]) -> tuple[list[Value], list[Value]]:
     return list(read), made
 
 
-# ---- changes -------------------------------------------------------------------------------------
+# ---- graph edits ---------------------------------------------------------------------------------
 def _back(graph: Graph, node: Node) -> list[Node]:
-    """Put neutral nodes in the place of an NPU node; returns them."""
+    """Replace an NPU node by the neutral nodes it came from; returns them."""
     lower = REGISTRY[node.op].lower
     assert lower is not None
     made: Any = lower(*node.inputs, **node.attrs)
@@ -228,7 +229,7 @@ def _back(graph: Graph, node: Node) -> list[Node]:
 
 
 def _gather(graph: Graph, nodes: list[Node], name: str) -> None:
-    """One npu.program in the place of the nodes of a stage, which are in an order to run in."""
+    """Replace the nodes of a stage by one npu.program."""
     read, made = _boundary(nodes)
     inner: dict[Value, Value] = {}
     names: set[str] = set()
@@ -259,7 +260,7 @@ def _gather(graph: Graph, nodes: list[Node], name: str) -> None:
 
 
 def _inside(v: Value | None, inner: dict[Value, Value]) -> Value | None:
-    """The same value in the body; constants get one of their own."""
+    """The value inside the program's body; constants get a copy."""
     if v is not None and v not in inner:
         assert v.data is not None
         inner[v] = Value(v.type, v.name, v.data)

@@ -1,4 +1,4 @@
-"""What runs on the NPU and what does not: the report that a package carries."""
+"""The partition report of a package: what runs on the NPU, and why other nodes do not."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from intaglio.ir import Node
 
-QUANTISED = ("quantize_linear", "dequantize_linear")  # what only a quantised model has
-SHOWN = 12  # modules, and reasons, that a summary lists
+QUANTISED = ("quantize_linear", "dequantize_linear")  # present only in quantised models
+SHOWN = 12  # modules and reasons that a summary lists
 
 
 @dataclass(frozen=True)
 class Module:
-    """Nodes that run in one go: a program of the NPU, or what the CPU does between two of them."""
+    """Nodes that run together: one NPU program, or the CPU nodes between two programs."""
 
     kind: str  # "npu" or "cpu"
     name: str
@@ -34,7 +34,7 @@ class OnCpu:
     name: str
     type: str
     why: str
-    remedy: str  # what change of the model would bring it onto the NPU; empty: none known
+    remedy: str  # change to the model that would move it to the NPU; empty: none known
     microseconds: float  # estimated
     share: float  # of the time of all modules
     inputs: str = ""  # shapes
@@ -42,7 +42,7 @@ class OnCpu:
 
 @dataclass(frozen=True)
 class Partition:
-    """Which modules a model was cut into, and why some nodes are not on the NPU."""
+    """The modules of a model, and why some nodes are not on the NPU."""
 
     chip: str
     modules: list[Module]
@@ -61,13 +61,13 @@ class Partition:
 
     @property
     def npu_share(self) -> float:
-        """How much of the multiply-accumulates the NPU does."""
+        """The NPU's share of all multiply-accumulates."""
         total = sum(m.macs for m in self.modules)
         on_npu = sum(m.macs for m in self.modules if m.kind == "npu")
         return on_npu / total if total else 0.0
 
     def __str__(self) -> str:
-        """The modules and the reasons as text."""
+        """The modules and reasons as text."""
         programs = [m for m in self.modules if m.kind == "npu"]
         nodes = sum(m.nodes for m in programs)
         lines = [
@@ -89,7 +89,7 @@ class Partition:
         if floats and not programs and not any(row.op in QUANTISED for row in self.on_cpu):
             lines.append(f"the model computes in floats; quantise it for {self.chip} first")
         if groups:
-            lines.append("on the CPU, by their estimated share of the time:")
+            lines.append("on the CPU, by estimated share of the run time:")
         order = sorted(groups.items(), key=lambda g: -sum(r.share for r in g[1]))
         for (op, why, remedy), rows in order[:SHOWN]:
             share = sum(r.share for r in rows)
@@ -98,7 +98,7 @@ class Partition:
                 f"{', ...' if len(rows) > 1 else ''}): {why}"
             )
             if remedy:
-                lines.append(f"                to have it on the NPU: {remedy}")
+                lines.append(f"                to run it on the NPU: {remedy}")
         if len(order) > SHOWN:
             lines.append(f"  and {len(order) - SHOWN} other reasons")
         return "\n".join(lines)
@@ -109,29 +109,29 @@ def _count(n: int, what: str) -> str:
 
 
 def why_and_remedy(node: Node, words: str) -> tuple[str, str]:
-    """A reason, and what change of the model would bring the node onto the NPU, if one is known."""
+    """A reason, and a change to the model that would move the node to the NPU, if one is known."""
     why, _, remedy = words.partition(": ")
     if limit := LIMIT.fullmatch(why):
         return why, f"use {limit[1]} of {limit[2] or ''}{limit[3]}"
-    if "between others of the CPU" in why:
-        return why, "bring its neighbours onto the NPU"
+    if "between CPU ops" in why:
+        return why, "move its neighbours to the NPU"
     read = node.inputs[0] if node.inputs else None
     if node.op == "quantize_linear" and read is not None and read.producer is not None:
-        return why, "quantise what makes these numbers"
+        return why, "quantise the op that makes this tensor"
     if node.op == "dequantize_linear" and not all(u.op == "result" for u in node.outputs[0].uses):
-        return why, "quantise what reads these numbers"
+        return why, "quantise the ops that read this tensor"
     return why, REMEDIES.get(node.op, remedy)
 
 
-# How chips say that a number is beyond what a unit does.
+# The form of a chip's refusal for an attribute beyond a unit's limit.
 LIMIT = re.compile(r"(\w+) is [\d]+; \w+ does (at most )?(.*)")
 REMEDIES = {
-    "quantize_linear": "give the model bytes: quantize with input_type='uint8'",
-    "dequantize_linear": "take the integers as output",
-    "softmax": "cut the model before it, or use what needs no exponentials",
-    "qlinear_softmax": "cut the model before it, or use what needs no exponentials",
-    "argmax": "take the scores as output",
-    "depth_to_space": "resize to the nearest pixel and convolve, not by a transposed convolution",
-    "qlinear_resize": "resize by a whole factor with mode 'nearest'",
-    "transpose": "keep the order batch, channels, height, width between layers",
+    "quantize_linear": "feed the model uint8: quantize with input_type='uint8'",
+    "dequantize_linear": "use the integer tensor as output",
+    "softmax": "end the model before it, or use an activation without exponentials",
+    "qlinear_softmax": "end the model before it, or use an activation without exponentials",
+    "argmax": "use the scores as output",
+    "depth_to_space": "use a nearest resize and a convolution instead of a transposed convolution",
+    "qlinear_resize": "resize by an integer factor with mode 'nearest'",
+    "transpose": "keep the layout NCHW between layers",
 }

@@ -1,6 +1,6 @@
-"""How a node computes on transposed tensors: the one place that knows it for each op.
+"""How each op computes on transposed tensors: one table for all ops.
 
-A permutation p says that axis i of the tensor in memory is axis p[i] of the tensor that is meant.
+A permutation p means that axis i of the tensor in memory is axis p[i] of the logical tensor.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def compose(first: Perm, then: Perm) -> Perm:
 
 
 def order(p: Perm, shape: Sequence[int]) -> Perm:
-    """What p does to the axes that are longer than one; the others may go anywhere for nothing."""
+    """The permuted axes without those of size one, which move for free."""
     return tuple(a for a in p if shape[a] != 1)
 
 
 def is_free(p: Perm, shape: Sequence[int]) -> bool:
-    """Does transposing a tensor of this shape leave all elements where they are?"""
+    """Does transposing a tensor of this shape leave all elements in place?"""
     kept = order(p, shape)
     return all(a < b for a, b in pairwise(kept))
 
 
 @dataclass(frozen=True, slots=True)
 class Permuted:
-    """A node on transposed tensors. An input is read with its permutation; None: as it is."""
+    """A node on transposed tensors, with the permutation of each operand; None: not permuted."""
 
     inputs: list[Perm | None]
     attrs: dict[str, Any]
@@ -57,7 +57,7 @@ class Permuted:
 
 
 def permute(node: Node, p: Perm) -> Permuted | None:
-    """The node as it computes when its (first) operand is transposed by p; None if it cannot."""
+    """The node with its (first) operand transposed by p; None if it cannot compute so."""
     if REGISTRY[node.op].elementwise:
         return _elementwise(node, p)
     made = _TABLE.get(node.op)
@@ -70,7 +70,7 @@ def permute(node: Node, p: Perm) -> Permuted | None:
 
 
 def rank_of(node: Node) -> int:
-    """The rank of the permutations that a node can take."""
+    """The rank of the permutations that a node accepts."""
     if REGISTRY[node.op].elementwise:
         return node.outputs[0].type.rank
     x = node.inputs[0] if node.inputs else None
@@ -92,7 +92,7 @@ def _elementwise(node: Node, p: Perm) -> Permuted | None:
 
 
 def _axis(node: Node, x: Value, p: Perm) -> Permuted:
-    """An op along one axis that keeps all axes; its other operands do not move."""
+    """An op along one axis that keeps all axes; its other operands do not change."""
     at = p.index(node.attrs["axis"] % x.type.rank)
     others: list[Perm | None] = [None] * (len(node.inputs) - 1)
     return Permuted([p, *others], {**node.attrs, "axis": at}, [p] * len(node.outputs))
@@ -104,7 +104,7 @@ def _concat(node: Node, x: Value, p: Perm) -> Permuted:
 
 
 def _scaled(node: Node, x: Value, p: Perm) -> Permuted | None:
-    """Quantisation by one scale, or by one per index of an axis."""
+    """Quantisation with one scale, or with one scale per index of an axis."""
     scale = node.inputs[1]
     if node.attrs["block_size"] or scale is None:
         return None
@@ -114,12 +114,12 @@ def _scaled(node: Node, x: Value, p: Perm) -> Permuted | None:
 
 
 def _first(node: Node, x: Value, p: Perm) -> Permuted:
-    """Only the first operand has the axes that move."""
+    """Only the first operand is permuted."""
     return Permuted([p, *[None] * (len(node.inputs) - 1)], node.attrs, [p])
 
 
 def _pair(node: Node, x: Value, p: Perm) -> Permuted | None:
-    """Two quantised tensors that are broadcast, each with a scale and a zero."""
+    """Two quantised tensors that broadcast, each with a scale and a zero point."""
     a, b = (node.inputs[i].type for i in (0, 3))  # type: ignore[union-attr]
     if a.rank != b.rank:
         return None
@@ -127,7 +127,7 @@ def _pair(node: Node, x: Value, p: Perm) -> Permuted | None:
 
 
 def _mean(node: Node, x: Value, p: Perm) -> Permuted | None:
-    """A mean of bytes, over axes that follow each other."""
+    """A mean of a quantised tensor over consecutive axes."""
     made = _reduce(node, x, p)
     axes = made.attrs["axes"]
     if axes != tuple(range(axes[0], axes[0] + len(axes))):
@@ -136,7 +136,7 @@ def _mean(node: Node, x: Value, p: Perm) -> Permuted | None:
 
 
 def _plane(node: Node, x: Value, p: Perm) -> Permuted | None:
-    """An op on two axes that follow each other."""
+    """An op on two consecutive axes."""
     at = p.index(node.attrs["axis"] % x.type.rank)
     if at + 1 >= len(p) or p[at + 1] != p[at] + 1:
         return None
@@ -149,7 +149,7 @@ def _gather(node: Node, x: Value, p: Perm) -> Permuted | None:
 
 
 def _per_axis(*names: str) -> Callable[[Node, Value, Perm], Permuted]:
-    """An op whose attributes have one entry per axis."""
+    """An op whose attributes `names` have one entry per axis."""
 
     def permuted(node: Node, x: Value, p: Perm) -> Permuted:
         attrs = {k: tuple(v[a] for a in p) if k in names else v for k, v in node.attrs.items()}
@@ -166,7 +166,7 @@ def _expand(node: Node, x: Value, p: Perm) -> Permuted | None:
 
 
 def _without(p: Perm, axes: Sequence[int]) -> Perm:
-    """p on the tensor that is left when `axes` are gone."""
+    """p on the tensor without `axes`."""
     kept = [a for a in p if a not in axes]
     return tuple(sorted(kept).index(a) for a in kept)
 
@@ -184,7 +184,7 @@ def _arg(node: Node, x: Value, p: Perm) -> Permuted:
 
 
 def _norm(node: Node, x: Value, p: Perm) -> Permuted | None:
-    """The normalised axes are the last ones and stay where they are."""
+    """The normalised axes are the last ones and stay in place."""
     axis = node.attrs["axis"] % x.type.rank
     if p[axis:] != identity(x.type.rank)[axis:]:
         return None
@@ -192,7 +192,7 @@ def _norm(node: Node, x: Value, p: Perm) -> Permuted | None:
 
 
 def before_reshape(node: Node, p: Perm) -> Perm:
-    """The order of a reshape's operand for which its result comes in the order p, if one does."""
+    """The operand order for which a reshape's result has the order p, if there is one."""
     x, out = node.inputs[0], node.outputs[0]
     assert x is not None
     last, starts = -1, []
@@ -203,7 +203,7 @@ def before_reshape(node: Node, p: Perm) -> Perm:
 
 
 def _reshape(node: Node, x: Value, p: Perm) -> Permuted | None:
-    """A reshape that joins or splits axes which stay beside each other."""
+    """A reshape that merges or splits axes which stay adjacent."""
     out = node.outputs[0]
     if x.type.size == 0:
         return None

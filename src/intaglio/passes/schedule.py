@@ -1,4 +1,4 @@
-"""The order of steps: of all orders that respect the data flow, one that keeps memory low."""
+"""Scheduling: an order of steps that keeps peak memory low."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Order = dict[Graph, list[Node]]
 
 
 def schedule(graph: Graph) -> Order:
-    """For the graph and every body in it, its nodes in the order in which they run."""
+    """The execution order of the graph's nodes, and of every body in it."""
     order = {graph: best_order(graph)}
     for node in order[graph]:
         for body in node.bodies():
@@ -20,14 +20,16 @@ def schedule(graph: Graph) -> Order:
 
 
 def best_order(graph: Graph) -> list[Node]:
-    """The order of lowest peak memory among three: as written, heavy operands first, greedy."""
+    """The order with the lowest peak memory of three: as written, heavy operands first, greedy."""
     written = list(graph.nodes())
     orders = [written, _heavy_first(graph, written), _greedy(graph, written)]
-    return min(orders, key=lambda o: peak(graph, o))  # the first of the best: repeatable
+    return min(
+        orders, key=lambda o: peak(graph, o)
+    )  # the first of equals, so that it is reproducible
 
 
 def peak(graph: Graph, order: Sequence[Node]) -> int:
-    """The most bytes of intermediate tensors that live at one time."""
+    """The most bytes of intermediate tensors that are live at one time."""
     left = _readers(graph, order)
     live = most = 0
     for node in order:
@@ -42,12 +44,12 @@ def peak(graph: Graph, order: Sequence[Node]) -> int:
 
 
 def _made(node: Node) -> dict[Value, None]:
-    """What the node reads that other nodes make, each once."""
+    """The node's operands that other nodes make, each once."""
     return {v: None for v in node.inputs if v is not None and v.producer is not None}
 
 
 def _readers(graph: Graph, order: Sequence[Node]) -> dict[Value, int]:
-    """How many nodes read each value; being an output counts as one that never comes."""
+    """The number of readers of each value; a graph output has one more, which never finishes."""
     left = {v: 0 for node in order for v in node.outputs}
     for node in [*order, graph.result]:
         for v in _made(node):
@@ -56,8 +58,8 @@ def _readers(graph: Graph, order: Sequence[Node]) -> dict[Value, int]:
 
 
 def _heavy_first(graph: Graph, written: Sequence[Node]) -> list[Node]:
-    """Depth first; at each node the operand that needs the most room to compute goes first."""
-    need: dict[Node, int] = {}  # bytes to compute the node, if nothing were shared
+    """Depth first; at each node, the operand that needs the most memory to compute goes first."""
+    need: dict[Node, int] = {}  # bytes to compute the node, without sharing
     for node in written:
         held, most = 0, 0
         for v in sorted(_made(node), key=lambda v: v.type.bytes - need[v.producer]):  # type: ignore[index]
@@ -82,7 +84,7 @@ def _heavy_first(graph: Graph, written: Sequence[Node]) -> list[Node]:
 
 
 def _greedy(graph: Graph, written: Sequence[Node]) -> list[Node]:
-    """Of the nodes that are ready, the one after which the least memory is held."""
+    """Of the ready nodes, run the one that leaves the least memory live."""
     left = _readers(graph, written)
     place = {node: i for i, node in enumerate(written)}
     missing = {node: len({v.producer for v in _made(node)}) for node in written}
@@ -104,7 +106,7 @@ def _greedy(graph: Graph, written: Sequence[Node]) -> list[Node]:
         _, at, tag = heapq.heappop(heap)
         node = written[at]
         if node in done or tag != version[node]:
-            continue  # its price has changed since
+            continue  # an outdated entry
         done.add(node)
         order.append(node)
         for v in _made(node):

@@ -221,13 +221,13 @@ case("glu", lambda x: gated(x, ops.sigmoid), f32(2, 6))
 case("glu", lambda x: gated(x, ops.swish, first=True), f32(2, 6))
 case("glu", lambda x: gated(x, lambda v: ops.gelu(v, approximate="tanh"), 1), f32(2, 6, 3))
 case(
-    "rotary_of_turned",
+    "rotary_of_rotate_half",
     lambda x, t: turned(x, angles(t, ops.cos), angles(t, ops.sin)),
     HEADS,
     f32(2, 5, 4),
 )
 case(
-    "rotary_of_turned",
+    "rotary_of_rotate_half",
     lambda x: turned(x, constant(TABLE[:5]), ops.gather(constant(TABLE), PLACES, axis=0)),
     HEADS,
 )
@@ -238,9 +238,9 @@ case(
     f32(5, 4),
     f32(5, 4),
 )
-case("rotary_of_neighbours", neighbours, HEADS, f32(5, 4), f32(5, 4))
+case("rotary_of_interleaved", neighbours, HEADS, f32(5, 4), f32(5, 4))
 case(
-    "rotary_of_part",
+    "partial_rotary",
     lambda x, c, s: ops.concat(
         ops.rotary_embedding(ops.part(x, 0, 6, axis=3), c, s), ops.part(x, 6, 8, axis=3), axis=3
     ),

@@ -47,11 +47,13 @@ case("norm_over_channels", lambda x: layer_norm(x, **CHANNELS), IMAGE)
 case("norm_over_channels", by_reciprocal, IMAGE)
 case("norm_over_channels", lambda x: ops.div(x, root(x, axes=(1, 2), keepdims=True)), IMAGE)
 case("norm_of_reciprocal", lambda x: ops.mul(x, ops.div(scalar(1), root(x, **CHANNELS))), VECTOR)
-case("scale_into_moved_norm", lambda x: ops.mul(moved(x), num(4, 1, 1)), IMAGE)
+case("scale_into_transposed_norm", lambda x: ops.mul(moved(x), num(4, 1, 1)), IMAGE)
 case(
-    "scale_into_moved_norm", lambda x: ops.mul(num(1, 4, 1, 1), moved(x, norm=ops.rms_norm)), IMAGE
+    "scale_into_transposed_norm",
+    lambda x: ops.mul(num(1, 4, 1, 1), moved(x, norm=ops.rms_norm)),
+    IMAGE,
 )
-case("shift_into_moved_norm", lambda x: ops.add(moved(x, num(4)), num(4, 1, 1)), IMAGE)
+case("shift_into_transposed_norm", lambda x: ops.add(moved(x, num(4)), num(4, 1, 1)), IMAGE)
 
 # ---- groups of channels --------------------------------------------------------------------------
 FLAT = lambda x: ops.reshape(x, shape=(2, 3, -1))  # noqa: E731
@@ -82,13 +84,13 @@ for norm in NORMS:
 # ---- unit length ---------------------------------------------------------------------------------
 for axes in ((1,), (3,)):
     case(
-        "unit_length",
+        "l2_normalize",
         lambda x, a=axes: ops.div(x, ops.clip(ops.reduce_l2(x, axes=a), lo=1e-12)),
         IMAGE,
     )
 for over, squared in (((1,), np.float32(2)), ((2, 3), None)):
     case(
-        "unit_length_by_rms",
+        "l2_normalize_as_rms_norm",
         lambda x, o=over, p=squared: ops.div(
             x,
             ops.sqrt(

@@ -9,7 +9,7 @@ from intaglio import ops
 from intaglio.ir import constant
 
 case("fold_constants", lambda x: ops.add(x, ops.exp(num(5))), VECTOR)
-case("shape_of_fixed", lambda x: ops.shape_of(ops.relu(x)), VECTOR)
+case("constant_shape", lambda x: ops.shape_of(ops.relu(x)), VECTOR)
 case(
     "fold_weights",
     lambda x: ops.mul(

@@ -30,7 +30,7 @@ GEMM = {"alpha": 0.5, "beta": 2.0, "trans_b": True}
 case("gemm_as_matmul_and_add", lambda x: ops.gemm(x, num(7, 5), num(7), **GEMM), VECTOR)
 case("scale_into_matmul", lambda x: ops.mul(ops.matmul(x, num(5, 3)), num(3)), VECTOR)
 case(
-    "scale_over_shift", lambda x: ops.mul(ops.add(ops.matmul(x, num(5, 3)), num(3)), num(3)), VECTOR
+    "distribute_scale", lambda x: ops.mul(ops.add(ops.matmul(x, num(5, 3)), num(3)), num(3)), VECTOR
 )
 case("scale_before_conv", lambda x: conv(ops.mul(x, num(4, 1, 1)), groups=2), IMAGE)
 case("shift_before_conv", lambda x: conv(ops.add(x, num(4, 1, 1)), groups=2, pad=(0,) * 4), IMAGE)
@@ -48,5 +48,5 @@ case("pad_into_max_pool", lambda x: pool(ops.max_pool, ops.pad(ops.relu(x), **BO
 case("pad_into_max_pool", lambda x: pool(ops.max_pool, ops.pad(x, **BORDER, value=LOWEST)), IMAGE)
 case("subtract_as_add", lambda x: ops.sub(x, SHIFT), VECTOR)
 case("divide_as_multiply", lambda x: ops.div(x, num(5)), VECTOR)
-case("constants_meet", lambda x: ops.add(ops.add(x, num(5)), num(2, 5)), VECTOR)
-case("constants_meet", lambda x: ops.mul(num(5), ops.mul(x, num(1))), VECTOR)
+case("combine_constants", lambda x: ops.add(ops.add(x, num(5)), num(2, 5)), VECTOR)
+case("combine_constants", lambda x: ops.mul(num(5), ops.mul(x, num(1))), VECTOR)

@@ -77,26 +77,24 @@ def normed(x: Value) -> Value:
 
 BYTES = Type("i8", (2, 4))
 PIXELS = Type("i8", (1, 4, 5, 5))
-case("clamp_by_saturation", lambda x: stored(ops.relu(x), 0.25, -128), VECTOR)
-case("clamp_by_saturation", lambda x: stored(ops.clip(x, lo=-32.5, hi=INF), 0.25, 0), VECTOR)
-case("quantize_before_moving", lambda x: stored(ops.transpose(x, perm=(1, 0)), zero=1), VECTOR)
-case("quantize_before_moving", lambda x: stored(ops.reshape(x, shape=(-1,))), VECTOR)
+case("clamp_into_saturation", lambda x: stored(ops.relu(x), 0.25, -128), VECTOR)
+case("clamp_into_saturation", lambda x: stored(ops.clip(x, lo=-32.5, hi=INF), 0.25, 0), VECTOR)
+case("quantize_before_movement", lambda x: stored(ops.transpose(x, perm=(1, 0)), zero=1), VECTOR)
+case("quantize_before_movement", lambda x: stored(ops.reshape(x, shape=(-1,))), VECTOR)
 case(
-    "clamp_before_moving",
+    "clamp_before_movement",
     lambda x: stored(ops.clip(ops.transpose(x, perm=(1, 0)), lo=0.0, hi=6.0)),
     VECTOR,
 )
-case("clamp_before_moving", lambda x: stored(ops.relu(ops.reshape(x, shape=(-1,)))), VECTOR)
+case("clamp_before_movement", lambda x: stored(ops.relu(ops.reshape(x, shape=(-1,)))), VECTOR)
 AROUND = {"before": (0, 1), "after": (2, 0)}
-case("quantize_before_padding", lambda x: stored(ops.pad(x, **AROUND)), VECTOR)
+case("quantize_before_pad", lambda x: stored(ops.pad(x, **AROUND)), VECTOR)
 case(
-    "quantize_before_padding",
-    lambda x: stored(ops.pad(x, **AROUND, value=-1.125), dtype="u8"),
-    VECTOR,
+    "quantize_before_pad", lambda x: stored(ops.pad(x, **AROUND, value=-1.125), dtype="u8"), VECTOR
 )
-case("quantize_before_padding", lambda x: stored(ops.pad(x, **AROUND, mode="edge")), VECTOR)
-case("dequantize_after_moving", lambda q: ops.transpose(real(q, 0.5), perm=(1, 0)), BYTES)
-case("dequantize_after_moving", lambda q: ops.part(real(q, 0.5, 3), 0, 1, axis=0), BYTES)
+case("quantize_before_pad", lambda x: stored(ops.pad(x, **AROUND, mode="edge")), VECTOR)
+case("dequantize_after_movement", lambda q: ops.transpose(real(q, 0.5), perm=(1, 0)), BYTES)
+case("dequantize_after_movement", lambda q: ops.part(real(q, 0.5, 3), 0, 1, axis=0), BYTES)
 case(
     "integer_conv",
     lambda q: integer_conv(q, constant(np.arange(6, dtype=np.float32))),
@@ -108,7 +106,7 @@ case(
     Type("u8", (1, 4, 5, 5)),
 )
 case(
-    "affine_into_stored_weights",
+    "batch_norm_into_quantized_weights",
     lambda q: stored(
         ops.relu(
             normed(
@@ -122,12 +120,12 @@ case(
     PIXELS,
 )
 case(
-    "affine_into_stored_weights",
+    "batch_norm_into_quantized_weights",
     lambda q: stored(ops.sub(ops.mul(per_channel(-2, 4, 0.5, -1), sums(q)), scalar(2))),
     PIXELS,
 )
 case(
-    "affine_into_stored_weights",
+    "batch_norm_into_quantized_weights",
     lambda q, r: stored(ops.add(normed(sums(q)), real(r, 0.5))),
     PIXELS,
     PIXELS,
@@ -165,16 +163,16 @@ case(
     BYTES,
     Type("i8", (2, 5)),
 )
-case("clamp_bytes", lambda q: stored(ops.relu(sums(q))), PIXELS)
+case("clamp_in_int8", lambda q: stored(ops.relu(sums(q))), PIXELS)
 case(
-    "clamp_bytes",
+    "clamp_in_int8",
     lambda q, r: stored(ops.clip(ops.add(sums(q), real(r, 0.5)), lo=-1.0, hi=6.0)),
     PIXELS,
     PIXELS,
 )
-case("quantize_before_moving", lambda x: stored(ops.part(x, 0, 3, axis=1)), VECTOR)
-case("transposed_conv_of_bytes", upsampled, PIXELS)
-case("transposed_conv_of_bytes", lambda q: upsampled(q, 2, 4), PIXELS)
+case("quantize_before_movement", lambda x: stored(ops.part(x, 0, 3, axis=1)), VECTOR)
+case("integer_conv_transpose", upsampled, PIXELS)
+case("integer_conv_transpose", lambda q: upsampled(q, 2, 4), PIXELS)
 case("conv_to_floats", sums, PIXELS)
 case("conv_to_floats", lambda q: ops.add(sums(q, False), num(4, 1, 1)), PIXELS)
 case(
@@ -206,21 +204,21 @@ case(
     BYTES,
     Type("f32", (2, 5)),
 )
-case("table_of_bytes", lambda q: stored(ops.sigmoid(real(q, 0.5, 3)), 1 / 256, -128), PIXELS)
-case("table_of_bytes", lambda q: stored(real(q, 0.5, 3), 0.25, 9, "u8"), PIXELS)
-case("table_of_bytes", lambda q: stored(real(q, 0.25, 3)), PIXELS)
+case("int8_lookup_table", lambda q: stored(ops.sigmoid(real(q, 0.5, 3)), 1 / 256, -128), PIXELS)
+case("int8_lookup_table", lambda q: stored(real(q, 0.5, 3), 0.25, 9, "u8"), PIXELS)
+case("int8_lookup_table", lambda q: stored(real(q, 0.25, 3)), PIXELS)
 case(
-    "table_of_bytes",
+    "int8_lookup_table",
     lambda q: stored(
         ops.mul(real(q, 0.5), ops.clip(ops.add(real(q, 0.5), scalar(3.0)), lo=0.0, hi=6.0))
     ),
     PIXELS,
 )
 WORDS = Type("i16", (1, 4, 5, 5))
-case("table_of_words", lambda q: stored(ops.swish(real(q, 0.01)), 1 / 32, -120), WORDS)
-case("table_of_words", lambda q: stored(ops.tanh(real(q, 0.004)), 1 / 127, 0), WORDS)
-case("table_of_table", lambda q: ops.lookup(ops.lookup(q, whole(256)), whole(256)), PIXELS)
-case("table_of_floats", lambda q: ops.relu(ops.tanh(real(q, 0.5, 3))), PIXELS)
+case("int16_lookup_table", lambda q: stored(ops.swish(real(q, 0.01)), 1 / 32, -120), WORDS)
+case("int16_lookup_table", lambda q: stored(ops.tanh(real(q, 0.004)), 1 / 127, 0), WORDS)
+case("compose_lookup_tables", lambda q: ops.lookup(ops.lookup(q, whole(256)), whole(256)), PIXELS)
+case("float_lookup_table", lambda q: ops.relu(ops.tanh(real(q, 0.5, 3))), PIXELS)
 
 
 # ---- sums, products, means, choices, parts -------------------------------------------------------
@@ -264,10 +262,10 @@ case(
     lambda a: stored(ops.reduce_mean(real(a, 0.5, 3), axes=(2, 3), keepdims=False)),
     PIXELS,
 )
-case("dequantize_after_choosing", lambda a: ops.max_pool(real(a, 0.5, 3), **POOL), PIXELS)
-case("dequantize_after_choosing", lambda a: upscaled(real(a, 0.5)), PIXELS)
-case("quantize_before_choosing", lambda a: stored(ops.max_pool(sums(a), **POOL)), PIXELS)
-case("quantize_before_choosing", lambda a: stored(upscaled(sums(a))), PIXELS)
+case("dequantize_after_max_pool", lambda a: ops.max_pool(real(a, 0.5, 3), **POOL), PIXELS)
+case("dequantize_after_max_pool", lambda a: upscaled(real(a, 0.5)), PIXELS)
+case("quantize_before_max_pool", lambda a: stored(ops.max_pool(sums(a), **POOL)), PIXELS)
+case("quantize_before_max_pool", lambda a: stored(upscaled(sums(a))), PIXELS)
 case(
     "quantize_before_concat",
     lambda a, b: stored(ops.concat(real(a, 0.25, 3), real(b, 0.5), axis=1)),
@@ -281,7 +279,7 @@ case(
     PIXELS,
 )
 case(
-    "clamp_bytes",
+    "clamp_in_int8",
     lambda a, b: stored(ops.relu(ops.add(real(a, 0.5), real(b, 0.25)))),
     PIXELS,
     PIXELS,

@@ -26,7 +26,7 @@ case(
     f32(2, 9, 2),
     f32(2, 40),
 )
-case("product_of_product", lambda x: ops.matmul(ops.matmul(x, num(5, 9)), num(9, 3)), ROWS)
+case("matmul_of_matmul", lambda x: ops.matmul(ops.matmul(x, num(5, 9)), num(9, 3)), ROWS)
 WIDE = f32(1, 4, 9, 9)
 POINT = {"k": 1, "pad": (0,) * 4}
 case("pointwise_after_conv", lambda x: conv(conv(x, 16), 4, **POINT), WIDE)

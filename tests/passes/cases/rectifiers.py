@@ -53,8 +53,8 @@ for way in choose(ops.neg):
 
 # ---- slopes --------------------------------------------------------------------------------------
 for way in choose(lambda x: ZERO):
-    case("relu_of_choice", way, VECTOR)
-case("relu_of_choice", lambda x: ops.mul(ops.cast(ops.greater(x, ZERO), dtype="f32"), x), VECTOR)
+    case("relu_of_where", way, VECTOR)
+case("relu_of_where", lambda x: ops.mul(ops.cast(ops.greater(x, ZERO), dtype="f32"), x), VECTOR)
 case("thresholded_relu", lambda x: ops.where(x, ZERO, ops.greater(x, HALF)), VECTOR)
 case("thresholded_relu", lambda x: ops.where(ZERO, x, ops.less_equal(x, HALF)), VECTOR)
 for way in choose(lambda x: ops.mul(x, SLOPES)):
@@ -111,7 +111,9 @@ case(
 
 # ---- smooth ones ---------------------------------------------------------------------------------
 TWO, MANY = scalar(2), scalar(20)
-case("softplus_guarded", lambda x: ops.where(x, ops.softplus(x), ops.greater(x, MANY)), VECTOR)
+case(
+    "softplus_with_threshold", lambda x: ops.where(x, ops.softplus(x), ops.greater(x, MANY)), VECTOR
+)
 
 
 def guarded(x: Value, back: Made) -> Value:
@@ -120,8 +122,8 @@ def guarded(x: Value, back: Made) -> Value:
     return made
 
 
-case("softplus_scaled_guarded", lambda x: guarded(x, lambda y: ops.div(y, TWO)), VECTOR)
-case("softplus_scaled_guarded", lambda x: guarded(x, lambda y: ops.mul(y, HALF)), VECTOR)
+case("scaled_softplus_with_threshold", lambda x: guarded(x, lambda y: ops.div(y, TWO)), VECTOR)
+case("scaled_softplus_with_threshold", lambda x: guarded(x, lambda y: ops.mul(y, HALF)), VECTOR)
 case("softsign", lambda x: ops.div(x, ops.add(ONE, ops.abs(x))), VECTOR)
 EXP = lambda x: ops.add(ONE, ops.exp(ops.neg(x)))  # noqa: E731
 case("sigmoid", lambda x: ops.div(ONE, EXP(x)), VECTOR)

@@ -25,9 +25,9 @@ for perm, split in (
     ((0, 1, 4, 2, 5, 3), (2, 2, 2, 2, 3, 5)),
     ((0, 3, 4, 1, 5, 2), (2, 2, 2, 2, 3, 5)),
 ):
-    case("blocks_of_pixels", lambda x, s=split, p=perm: turned(x, s, p, 2, 2, 6, 10), WIDE)
+    case("pixel_shuffle", lambda x, s=split, p=perm: turned(x, s, p, 2, 2, 6, 10), WIDE)
 for perm in ((0, 1, 3, 5, 2, 4), (0, 3, 5, 1, 2, 4)):
-    case("blocks_of_pixels", lambda x, p=perm: turned(x, (2, 4, 3, 2, 3, 2), p, 2, 16, 3, 3), IMAGE)
+    case("pixel_shuffle", lambda x, p=perm: turned(x, (2, 4, 3, 2, 3, 2), p, 2, 16, 3, 3), IMAGE)
 
 # ---- every second pixel --------------------------------------------------------------------------
 YOLO = ((0, 0), (1, 0), (0, 1), (1, 1))
@@ -48,9 +48,9 @@ def slices(x: Value, places: tuple[tuple[int, int], ...], channels: int) -> Valu
 
 
 for places in (YOLO, ROWS, ROWS[::-1]):
-    case("focus", lambda x, p=places: slices(x, p, 1), IMAGE)
+    case("space_to_depth_of_slices", lambda x, p=places: slices(x, p, 1), IMAGE)
 for places in (YOLO, ROWS):
-    case("focus", lambda x, p=places: slices(x, p, 3), f32(2, 6, 4, 5))
+    case("space_to_depth_of_slices", lambda x, p=places: slices(x, p, 3), f32(2, 6, 4, 5))
 
 # ---- upsampling ----------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ case("upsample_of_gather", lambda x: ops.gather(x, TWICE, axis=-1), IMAGE)
 COPY = {"pad": (0,) * 4, "output_pad": (0, 0), "dilation": (1, 1)}
 ONES = constant(np.ones((4, 1, 2, 3), np.float32))
 case(
-    "upsample_of_deconv",
+    "upsample_of_conv_transpose",
     lambda x: ops.conv_transpose(x, ONES, stride=(2, 3), groups=4, **COPY),
     IMAGE,
 )
@@ -102,7 +102,7 @@ case("upsample_of_upsample", lambda x: repeated(repeated(x, 2, 2), 2, 3), IMAGE)
 # ---- into weights --------------------------------------------------------------------------------
 for mode in ("DCR", "CRD"):
     case(
-        "blocks_into_conv",
+        "space_to_depth_into_conv",
         lambda x, m=mode: conv(
             ops.space_to_depth(x, blocksize=2, mode=m), stride=(2, 1), pad=(1, 0, 1, 2)
         ),

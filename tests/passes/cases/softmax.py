@@ -95,15 +95,15 @@ for keep, then in ((True, (2,)), (False, (2,)), (False, (0, 2))):
         IMAGE,
     )
 case(
-    "reduce_of_flattened",
+    "reduce_of_reshape",
     lambda x: MEAN(ops.reshape(x, shape=(2, 4, 36)), axes=(2,), keepdims=False),
     IMAGE,
 )
 case(
-    "reduce_of_flattened",
+    "reduce_of_reshape",
     lambda x: ops.reduce_max(ops.reshape(x, shape=(8, 6, 6)), axes=(1, 2), keepdims=True),
     IMAGE,
 )
 WHOLE = {"kernel": (6, 6), "stride": (6, 6), "pad": (0,) * 4, "dilation": (1, 1)}
-case("pool_of_everything", lambda x: ops.avg_pool(x, **WHOLE), IMAGE)
-case("pool_of_everything", lambda x: ops.max_pool(x, **WHOLE), IMAGE)
+case("global_pool", lambda x: ops.avg_pool(x, **WHOLE), IMAGE)
+case("global_pool", lambda x: ops.max_pool(x, **WHOLE), IMAGE)

@@ -1,9 +1,9 @@
-"""Canonical forms: one way to say each thing, and nothing that changes nothing. All exact."""
+"""Canonical forms: remove identity operations and write each computation one way. All exact."""
 
 from __future__ import annotations
 
-from intaglio.passes.canonical.arithmetic import NUMBERS
-from intaglio.passes.canonical.data_movement import SHAPES
-from intaglio.passes.canonical.identities import NOTHING
+from intaglio.passes.canonical.arithmetic import ARITHMETIC
+from intaglio.passes.canonical.data_movement import DATA_MOVEMENT
+from intaglio.passes.canonical.identities import IDENTITIES
 
-CANONICAL = [*NOTHING, *SHAPES, *NUMBERS]
+CANONICAL = [*IDENTITIES, *DATA_MOVEMENT, *ARITHMETIC]

@@ -1,4 +1,4 @@
-"""Two moves of elements that are one, or none; and one way to say each."""
+"""Simplify reshapes, transposes, expands, slices, pads, concats and gathers. All exact."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ BINARY = tuple(
 # ---- reshapes, transposes, copies ----------------------------------------------------------------
 @rule(P.reshape(P.reshape(x).shared()))
 def reshape_of_reshape(x: Value, node: Node) -> Any:
-    """only the last shape counts"""
+    """Keep only the last of two reshapes."""
     return ops.reshape(x, shape=node.attrs["shape"])
 
 
 @rule(P.transpose(P.transpose(x).shared() @ "inner"))
 def transpose_of_transpose(x: Value, inner: Node, node: Node) -> Any:
-    """one permutation after the other is a permutation"""
+    """Merge two transposes into one."""
     return ops.transpose(x, perm=tuple(inner.attrs["perm"][p] for p in node.attrs["perm"]))
 
 
 @rule(P.expand(P.expand(x).shared()))
 def expand_of_expand(x: Value, node: Node) -> Any:
-    """only the last shape counts"""
+    """Keep only the last of two expands."""
     out = node.outputs[0].type
     return None if out.dynamic else ops.expand(x, shape=out.shape)
 
 
 @rule(P.tile(x))
 def tile_as_expand(x: Value, node: Node) -> Any:
-    """copies of an axis of extent one are what broadcasting makes"""
+    """Write a tile that repeats only axes of size one as an expand."""
     out = node.outputs[0].type
     many = [d for d, r in zip(x.shape, node.attrs["repeats"], strict=True) if r > 1]
     if x.type.dynamic or not many or any(d != 1 for d in many):
@@ -53,8 +53,8 @@ def tile_as_expand(x: Value, node: Node) -> Any:
 
 
 @rule(P.op(BINARY, x, y))
-def expand_for_nothing(node: Node) -> Any:
-    """an operand that the op would broadcast by itself"""
+def redundant_expand(node: Node) -> Any:
+    """Remove an expand of an operand that the op broadcasts itself."""
     a, b = node.inputs
     out = node.outputs[0].type
     assert a is not None
@@ -70,7 +70,7 @@ def expand_for_nothing(node: Node) -> Any:
 
 
 def _before_expand(v: Value, size: int) -> Value:
-    """What an expand repeats, or a reshape lifts to a higher rank; else the value itself."""
+    """The operand of an expand, or of a reshape that adds leading unit axes; else `v` itself."""
     made = v.producer
     inner = made.inputs[0] if made and made.op in ("expand", "reshape") else None
     if made is None or inner is None:
@@ -78,17 +78,17 @@ def _before_expand(v: Value, size: int) -> Value:
     if made.op == "expand":
         return inner
     lifted = (1,) * (v.type.rank - inner.type.rank) + inner.shape
-    small = v.type.size < size and len(v.uses) == 1  # a large one may be what a product makes
+    small = v.type.size < size and len(v.uses) == 1  # a large tensor may be a matmul result
     return inner if small and lifted == v.shape else v
 
 
-# ---- reductions and the axes that they leave -----------------------------------------------------
+# ---- reductions ----------------------------------------------------------------------------------
 REDUCE = tuple(name for name in REGISTRY if name.startswith("reduce_"))
 
 
 @rule(P.reshape(P.op((*REDUCE, "argmax", "argmin"), x) @ "inner"))
-def reshape_of_reduced(x: Value, inner: Node, node: Node) -> Any:
-    """a reduction drops or keeps its axes itself"""
+def reshape_into_reduction(x: Value, inner: Node, node: Node) -> Any:
+    """Replace a reshape behind a reduction by toggling its `keepdims`."""
     if x.type.dynamic:
         return None
     other = {**inner.attrs, "keepdims": not inner.attrs["keepdims"]}
@@ -97,8 +97,8 @@ def reshape_of_reduced(x: Value, inner: Node, node: Node) -> Any:
 
 
 @rule(P.op(("reduce_max", "reduce_min"), P.expand(x).shared()))
-def extremum_of_copies(x: Value, node: Node) -> Any:
-    """the largest of equals is any of them"""
+def extremum_of_expand(x: Value, node: Node) -> Any:
+    """Take the maximum before the expand: it does not depend on repeated elements."""
     inner = node.inputs[0]
     assert inner is not None
     lifted = (1,) * (inner.type.rank - x.type.rank) + x.shape
@@ -112,15 +112,15 @@ def extremum_of_copies(x: Value, node: Node) -> Any:
 
 
 @rule(P.op(("reduce_max", "reduce_min"), P.op(("reduce_max", "reduce_min"), x) @ "inner"))
-def extremum_of_extrema(x: Value, inner: Node, node: Node) -> Any:
-    """first over some axes, then over others, is over all"""
+def extremum_of_extremum(x: Value, inner: Node, node: Node) -> Any:
+    """Merge a maximum over some axes with a maximum over other axes."""
     if inner.op != node.op:
         return None
     return joined_reductions(x, inner, node)
 
 
 def joined_reductions(x: Value, inner: Node, node: Node) -> Value | None:
-    """One reduction for two of the same op, if one says what axes are left as both do."""
+    """One reduction for two of the same op, if both use the same `keepdims`."""
     first, then = inner.attrs["axes"], node.attrs["axes"]
     if inner.attrs["keepdims"] != node.attrs["keepdims"] or x.type.dynamic:
         return None
@@ -133,7 +133,7 @@ def joined_reductions(x: Value, inner: Node, node: Node) -> Value | None:
 # ---- slices --------------------------------------------------------------------------------------
 @rule(P.slice(P.slice(x).shared() @ "inner"))
 def slice_of_slice(x: Value, inner: Node, node: Node) -> Any:
-    """a range of a range is a range"""
+    """Merge two slices into one."""
     first, then = ranges(inner), ranges(node)
     if first is None or then is None:
         return None
@@ -145,8 +145,8 @@ def slice_of_slice(x: Value, inner: Node, node: Node) -> Any:
 
 
 @rule(P.reshape(P.slice(P.reshape(x).shared() @ "outer") @ "inner"))
-def slice_of_split_axis(x: Value, outer: Node, inner: Node, node: Node) -> Any:
-    """an axis cut in two, one index of one part, and back: a slice in steps"""
+def slice_of_reshape(x: Value, outer: Node, inner: Node, node: Node) -> Any:
+    """Replace reshape(slice(reshape(x))) by a strided slice of x."""
     parts, taken, out = outer.outputs[0], ranges(inner), node.outputs[0]
     if taken is None or x.type.dynamic or not x.type.size or not out.type.size:
         return None
@@ -170,7 +170,7 @@ def slice_of_split_axis(x: Value, outer: Node, inner: Node, node: Node) -> Any:
 
 @rule(P.slice((ANY @ "inner").shared()))
 def slice_of_concat(inner: Node, node: Node) -> Any:
-    """what a slice takes of one operand alone, or of some of them whole"""
+    """Slice the operands of a concat instead, and drop the operands that the slice skips."""
     joined = inner.outputs[0]
     if inner.op != "concat" or joined.type.dynamic:
         return None
@@ -190,13 +190,13 @@ def slice_of_concat(inner: Node, node: Node) -> Any:
             parts.append(cut(v, part))
         edge += v.shape[axis]
     if len(parts) > 1 and (len(joined.uses) > 1 or len(parts) == len(inner.inputs)):
-        return None  # the pieces would be joined once more
+        return None  # the parts would need another concat
     return parts[0] if len(parts) == 1 else ops.concat(*parts, axis=axis)
 
 
 @rule(P.slice(P.pad(x) @ "inner"))
 def slice_of_pad(x: Value, inner: Node, node: Node) -> Any:
-    """what a slice cuts off need not be padded"""
+    """Do not pad elements that a slice cuts off."""
     taken, a = ranges(node), inner.attrs
     if taken is None or x.type.dynamic or any(r.step != 1 or not r for r in taken):
         return None
@@ -207,17 +207,17 @@ def slice_of_pad(x: Value, inner: Node, node: Node) -> Any:
         after.append(max(r.stop - (b + d), 0))
         kept.append(range(max(r.start - b, 0), min(r.stop - b, d)))
     if any(not r for r in kept):
-        return no("a slice of the border alone")
+        return no("the slice takes only padding")
     if (tuple(before), tuple(after)) == (a["before"], a["after"]):
         return None
     if a["mode"] != "constant" and any((*before, *after)):
-        return no(f"a border of mode '{a['mode']}' depends on all that it surrounds")
+        return no(f"padding of mode '{a['mode']}' depends on the whole tensor")
     return ops.pad(cut(x, kept), **{**a, "before": tuple(before), "after": tuple(after)})
 
 
 @rule(P.pad(P.pad(x) @ "inner"))
 def pad_of_pad(x: Value, inner: Node, node: Node) -> Any:
-    """two borders of one value are one"""
+    """Merge two constant pads with the same value."""
     a, b = inner.attrs, node.attrs
     if (a["mode"], a["value"]) != (b["mode"], b["value"]) or a["mode"] != "constant":
         return None
@@ -227,8 +227,10 @@ def pad_of_pad(x: Value, inner: Node, node: Node) -> Any:
 
 # ---- concatenations ------------------------------------------------------------------------------
 @rule(ANY)
-def simpler_concat(node: Node) -> Any:
-    """concat of one tensor, of empty ones, of a concat, of neighbouring pieces of one tensor"""
+def simplify_concat(node: Node) -> Any:
+    """Drop empty operands of a concat, flatten nested concats, join adjacent slices and
+    constants.
+    """
     if node.op != "concat":
         return None
     axis = node.attrs["axis"] % node.outputs[0].type.rank
@@ -260,7 +262,7 @@ def simpler_concat(node: Node) -> Any:
 
 
 def _neighbours(a: Value, b: Value, axis: int) -> Value | None:
-    """Constants, or pieces of one tensor that lie beside each other along `axis`, as one."""
+    """Two constants, or two adjacent slices of one tensor along `axis`, as one value."""
     if a.data is not None and b.data is not None:
         return constant(np.concatenate([a.data, b.data], axis))
     first, second = a.producer, b.producer
@@ -282,8 +284,8 @@ def _neighbours(a: Value, b: Value, axis: int) -> Value | None:
 
 # ---- gathers -------------------------------------------------------------------------------------
 @rule(P.gather(x, i))
-def gather_of_range(x: Value, i: Value, node: Node) -> Any:
-    """constant indices that count upwards in equal steps are a slice, which may cost nothing"""
+def gather_as_slice(x: Value, i: Value, node: Node) -> Any:
+    """Write a gather with evenly increasing constant indices as a slice, which is often free."""
     axis = node.attrs["axis"] % x.type.rank
     if x.type.dynamic or i.type.rank > 1 or i.type.size == 0:
         return None
@@ -305,7 +307,7 @@ def gather_of_range(x: Value, i: Value, node: Node) -> Any:
 
 @rule(P.gather(P.gather(x, i) @ "inner", j))
 def gather_of_gather(x: Value, i: Value, j: Value, inner: Node, node: Node) -> Any:
-    """indices of indices are indices"""
+    """Merge two gathers into one."""
     axis = inner.attrs["axis"] % x.type.rank
     if i.type.rank != 1 or node.attrs["axis"] % inner.outputs[0].type.rank != axis:
         return None
@@ -313,30 +315,30 @@ def gather_of_gather(x: Value, i: Value, j: Value, inner: Node, node: Node) -> A
 
 
 @rule(P.slice(P.shape_of(x).shared()))
-def extents_that_are_known(x: Value, node: Node) -> Any:
-    """the shape of a tensor, as far as it does not wait for run time"""
+def slice_of_shape(x: Value, node: Node) -> Any:
+    """Fold a slice of a tensor's shape if the sizes it takes are static."""
     taken = ranges(node)
     if taken is None or any(a in x.type.dynamic for a in taken[0]):
         return None
     return constant(np.array([x.shape[a] for a in taken[0]], np.int64))
 
 
-SHAPES = [
+DATA_MOVEMENT = [
     reshape_of_reshape,
     transpose_of_transpose,
     expand_of_expand,
     tile_as_expand,
-    expand_for_nothing,
-    reshape_of_reduced,
-    extremum_of_copies,
-    extremum_of_extrema,
+    redundant_expand,
+    reshape_into_reduction,
+    extremum_of_expand,
+    extremum_of_extremum,
     slice_of_slice,
-    slice_of_split_axis,
+    slice_of_reshape,
     slice_of_concat,
     slice_of_pad,
     pad_of_pad,
-    simpler_concat,
-    gather_of_range,
+    simplify_concat,
+    gather_as_slice,
     gather_of_gather,
-    extents_that_are_known,
+    slice_of_shape,
 ]

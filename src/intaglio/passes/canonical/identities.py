@@ -1,4 +1,4 @@
-"""What changes nothing: nodes that give back what they were given."""
+"""Remove identity operations: nodes whose result equals their operand."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ x, y, z, c = P["x y z c!"]
 
 
 @rule(P.reshape(x))
-def reshape_to_itself(x: Value, node: Node) -> Any:
-    """reshape to the shape that the tensor has"""
+def identity_reshape(x: Value, node: Node) -> Any:
+    """Remove a reshape to the shape that the tensor already has."""
     return x if x.type == node.outputs[0].type else None
 
 
 @rule(P.expand(x))
-def expand_to_itself(x: Value, node: Node) -> Any:
-    """expand to the shape that the tensor has"""
+def identity_expand(x: Value, node: Node) -> Any:
+    """Remove an expand to the shape that the tensor already has."""
     return x if x.type == node.outputs[0].type else None
 
 
 @rule(P.cast(x))
-def cast_to_itself(x: Value, node: Node) -> Any:
-    """cast to the element type that the tensor has"""
+def identity_cast(x: Value, node: Node) -> Any:
+    """Remove a cast to the element type that the tensor already has."""
     if x.dtype != node.attrs["dtype"]:
         return None
     if x.dtype == "f8e5m2" and node.attrs["saturate"]:
-        return no("a saturating cast makes infinities finite")
+        return no("a saturating cast turns infinities into finite numbers")
     return x
 
 
 @rule(P.transpose(x))
-def transpose_of_unit_axes(x: Value, node: Node) -> Any:
-    """a transpose that keeps the order of all axes longer than one moves no element"""
+def transpose_as_reshape(x: Value, node: Node) -> Any:
+    """Replace a transpose that only moves axes of size one by a reshape."""
     perm = node.attrs["perm"]
     moved = [p for p in perm if x.shape[p] != 1 or p in x.type.dynamic]
     if moved != sorted(moved):
@@ -48,15 +48,15 @@ def transpose_of_unit_axes(x: Value, node: Node) -> Any:
         return x
     out = node.outputs[0].type
     if len(out.dynamic) > 1:
-        return no(f"{out} has more than one run-time extent, a reshape can follow only one")
+        return no(f"{out} has more than one dynamic axis; a reshape supports one")
     return ops.reshape(
         x, shape=tuple(-1 if k in out.dynamic else d for k, d in enumerate(out.shape))
     )
 
 
 @rule(P.slice(x))
-def slice_of_everything(x: Value, node: Node) -> Any:
-    """a slice that takes every element in order"""
+def identity_slice(x: Value, node: Node) -> Any:
+    """Remove a slice that takes every element in order."""
     a = node.attrs
     for axis, cut in enumerate(zip(a["start"], a["stop"], a["step"], strict=True)):
         if cut[2] != 1 or (axis in x.type.dynamic and (cut[0] != 0 or cut[1] < x.shape[axis])):
@@ -65,20 +65,20 @@ def slice_of_everything(x: Value, node: Node) -> Any:
 
 
 @rule(P.pad(x))
-def pad_by_nothing(x: Value, node: Node) -> Any:
-    """a pad of no elements"""
+def identity_pad(x: Value, node: Node) -> Any:
+    """Remove a pad of zero elements."""
     return None if any(node.attrs["before"]) or any(node.attrs["after"]) else x
 
 
 @rule(P.tile(x))
-def tile_once(x: Value, node: Node) -> Any:
-    """one copy"""
+def identity_tile(x: Value, node: Node) -> Any:
+    """Remove a tile that repeats every axis once."""
     return x if all(r == 1 for r in node.attrs["repeats"]) else None
 
 
 @rule(P.op(("max_pool", "avg_pool"), x))
-def pool_of_one(x: Value, node: Node) -> Any:
-    """windows of one element, each beside the next"""
+def identity_pool(x: Value, node: Node) -> Any:
+    """Remove a pooling with 1x1 windows, stride 1 and no padding."""
     a = node.attrs
     if any(k != 1 for k in (*a["kernel"], *a["stride"])) or any(a["pad"]):
         return None
@@ -86,8 +86,8 @@ def pool_of_one(x: Value, node: Node) -> Any:
 
 
 @rule(P.resize(x))
-def resize_to_itself(x: Value, node: Node) -> Any:
-    """resize by one, where every new pixel is an old one"""
+def identity_resize(x: Value, node: Node) -> Any:
+    """Remove a resize by a factor of one."""
     if any(s != 1 for s in node.attrs["scales"]) or x.type != node.outputs[0].type:
         return None
     how = node.attrs["coordinate_transformation_mode"]
@@ -95,8 +95,8 @@ def resize_to_itself(x: Value, node: Node) -> Any:
 
 
 @rule(P.op(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"), x))
-def reduce_of_one(x: Value, node: Node) -> Any:
-    """a reduction over axes of extent one"""
+def identity_reduce(x: Value, node: Node) -> Any:
+    """Replace a reduction over axes of size one by a reshape."""
     if x.type.dynamic or any(x.shape[a] != 1 for a in node.attrs["axes"]):
         return None
     return ops.reshape(x, shape=node.outputs[0].shape)
@@ -117,21 +117,21 @@ NEUTRAL = {**dict.fromkeys(ONE, 1), **dict.fromkeys(ZERO, 0)}
 
 
 @rule(P.op(tuple(NEUTRAL), x, c))
-def neutral_operand(x: Value, c: Value, node: Node) -> Any:
-    """times one, plus zero, and true and the like"""
+def identity_operand(x: Value, c: Value, node: Node) -> Any:
+    """Remove x * 1, x + 0, x and true, and the like."""
     right = node.inputs[1] is c or REGISTRY[node.op].commutes
     return x if right and bool(np.all(c.data == NEUTRAL[node.op])) else None
 
 
 @rule(P.where(x, x, y))
-def where_of_equals(x: Value, node: Node) -> Any:
-    """both branches are the same tensor"""
+def where_of_same(x: Value, node: Node) -> Any:
+    """Replace a `where` with equal branches by the branch."""
     return None if node.outputs[0].type.dynamic else ops.expand(x, shape=node.outputs[0].shape)
 
 
 @rule(P.where(x, y, c))
-def where_decided(x: Value, y: Value, c: Value, node: Node) -> Any:
-    """a condition that is the same everywhere"""
+def where_of_constant(x: Value, y: Value, c: Value, node: Node) -> Any:
+    """Replace a `where` whose condition is constant and uniform by one branch."""
     if node.outputs[0].type.dynamic or c.data is None or c.data.size == 0:
         return None
     if not (c.data.all() or not c.data.any()):
@@ -140,7 +140,7 @@ def where_decided(x: Value, y: Value, c: Value, node: Node) -> Any:
     return ops.expand(chosen, shape=node.outputs[0].shape)
 
 
-# ---- clamps that nothing reaches -----------------------------------------------------------------
+# ---- redundant clamps ----------------------------------------------------------------------------
 AT_LEAST_ZERO = ("relu", "abs", "sqrt", "exp", "sigmoid", "softmax", "hard_sigmoid", "softplus")
 SAME_ELEMENTS = (
     "reshape",
@@ -153,13 +153,13 @@ SAME_ELEMENTS = (
     "reduce_min",
     "tile",
 )
-_DEEP = 4
+_MAX_DEPTH = 4  # nodes to look through for a bound
 
 
 def interval(v: Value, depth: int = 0) -> tuple[float, float]:
-    """Bounds that every element of `v` is known to keep."""
+    """A lower and an upper bound that every element of `v` is known to keep."""
     node = v.producer
-    if node is None or depth > _DEEP or not dtypes.is_float(v.dtype):
+    if node is None or depth > _MAX_DEPTH or not dtypes.is_float(v.dtype):
         return -math.inf, math.inf
     if node.op == "clip":
         return node.attrs["lo"], node.attrs["hi"]
@@ -175,27 +175,27 @@ def interval(v: Value, depth: int = 0) -> tuple[float, float]:
 
 
 @rule(P.op(("relu", "clip", "abs"), x))
-def clamp_of_clamped(x: Value, node: Node) -> Any:
-    """a clamp of what stays within its bounds anyway, over reshapes and maxima too"""
+def redundant_clamp(x: Value, node: Node) -> Any:
+    """Remove a relu, clip or abs whose operand already lies within its bounds."""
     lo, hi = interval(x)
     if node.op == "clip":
         return x if node.attrs["lo"] <= lo and hi <= node.attrs["hi"] else None
     return x if lo >= 0 else None
 
 
-NOTHING = [
-    reshape_to_itself,
-    transpose_of_unit_axes,
-    expand_to_itself,
-    slice_of_everything,
-    pad_by_nothing,
-    tile_once,
-    pool_of_one,
-    resize_to_itself,
-    reduce_of_one,
-    where_of_equals,
-    where_decided,
-    cast_to_itself,
-    clamp_of_clamped,
-    neutral_operand,
+IDENTITIES = [
+    identity_reshape,
+    transpose_as_reshape,
+    identity_expand,
+    identity_slice,
+    identity_pad,
+    identity_tile,
+    identity_pool,
+    identity_resize,
+    identity_reduce,
+    where_of_same,
+    where_of_constant,
+    identity_cast,
+    redundant_clamp,
+    identity_operand,
 ]

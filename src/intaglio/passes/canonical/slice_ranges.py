@@ -1,4 +1,4 @@
-"""Slices as what they are: a range of indices along every axis."""
+"""Slices as Python ranges of indices, one range per axis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EXTENT = 2**62  # a slice's stop for "to the end"
 
 
 def ranges(cut: Node) -> list[range] | None:
-    """The indices that a slice takes along each axis; None where a run-time extent is cut."""
+    """The indices that a slice takes along each axis; None if it cuts a dynamic axis."""
     x = cut.inputs[0]
     assert x is not None
     found = []
@@ -26,7 +26,7 @@ def is_whole(taken: range, extent: int) -> bool:
 
 
 def cut(x: Value, taken: list[range]) -> Value:
-    """The slice of `x` that takes these indices; `x` itself if that is all of them."""
+    """The slice of `x` with these indices; `x` itself if they are all of its indices."""
     whole = [is_whole(r, d) for r, d in zip(taken, x.shape, strict=True)]
     if all(whole):
         return x
@@ -44,7 +44,7 @@ def cut(x: Value, taken: list[range]) -> Value:
 
 
 def one_axis(cut: Node) -> tuple[int, range] | None:
-    """(axis, indices) of a slice along one axis; None of any other."""
+    """(axis, indices) of a slice that cuts one axis only; None for any other slice."""
     x, taken = cut.inputs[0], ranges(cut)
     assert x is not None
     if taken is None:

@@ -1,12 +1,20 @@
-"""Work in another place or order, so that there is less of it, or it meets what can take it in."""
+"""Code motion: hoist slices, activations and constants, and merge parallel layers, to save work."""
 
 from __future__ import annotations
 
-from intaglio.passes.code_motion.hoist_activations import MEET, MEET_FLOATS
-from intaglio.passes.code_motion.hoist_slices import TAKE, TAKE_FLOATS
-from intaglio.passes.code_motion.merge_parallel import MERGE, MERGE_FLOATS, parallel_products
+from intaglio.passes.code_motion.hoist_activations import HOIST_ACTIVATIONS, HOIST_CONSTANTS
+from intaglio.passes.code_motion.hoist_slices import HOIST_SLICES, HOIST_SLICES_FLOATS
+from intaglio.passes.code_motion.merge_parallel import (
+    MERGE_PARALLEL,
+    MERGE_PARALLEL_FLOATS,
+    merge_parallel_products,
+)
 
-MOVE = [*MEET, *MERGE, *TAKE]  # exact
-MOVE_FLOATS = [*MEET_FLOATS, *MERGE_FLOATS, *TAKE_FLOATS]  # other kernels may round otherwise
+CODE_MOTION = [*HOIST_ACTIVATIONS, *MERGE_PARALLEL, *HOIST_SLICES]  # exact
+CODE_MOTION_FLOATS = [
+    *HOIST_CONSTANTS,
+    *MERGE_PARALLEL_FLOATS,
+    *HOIST_SLICES_FLOATS,
+]  # may change the rounding of floats
 
-__all__ = ["MEET_FLOATS", "MOVE", "MOVE_FLOATS", "parallel_products"]
+__all__ = ["CODE_MOTION", "CODE_MOTION_FLOATS", "HOIST_CONSTANTS", "merge_parallel_products"]

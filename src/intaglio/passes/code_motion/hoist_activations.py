@@ -1,4 +1,6 @@
-"""What stands behind a move of elements goes before it, to meet its product or its like."""
+"""Hoist activations and constants over reshapes, transposes, poolings and concats, to their
+matmul.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ x, y, c = P["x y c!"]
 MOVES = ("reshape", "transpose")
 MAXIMA = ("max_pool", "reduce_max")
 MEANS = ("avg_pool", "reduce_mean")
-RISING = ("relu", "clip")  # never larger for a smaller number, and rounded nowhere
+MONOTONIC = ("relu", "clip")  # monotonic, and exact
 ACTIVATIONS = (
     "relu",
     "clip",
@@ -33,17 +35,17 @@ ACTIVATIONS = (
     "mish",
     "softplus",
 )
-DEEP = 4
+MAX_DEPTH = 4  # ops between an activation and its matmul
 
 
 def _alone(v: Value | None) -> Node | None:
-    """The node that makes `v` for one reader."""
+    """The node that makes `v`, if it has one output and one reader."""
     node = v.producer if v is not None and len(v.uses) == 1 else None
     return node if node is not None and len(node.outputs) == 1 else None
 
 
-def leads_to_product(v: Value | None, over: tuple[str, ...], deep: int = DEEP) -> bool:
-    """Is `v` a product behind nothing but moves of its elements?"""
+def leads_to_product(v: Value | None, over: tuple[str, ...], deep: int = MAX_DEPTH) -> bool:
+    """Is `v` a matmul or convolution result, with only ops of `over` in between?"""
     node = _alone(v)
     if node is None or not deep or not dtypes.is_float(node.outputs[0].dtype):
         return False
@@ -53,28 +55,32 @@ def leads_to_product(v: Value | None, over: tuple[str, ...], deep: int = DEEP) -
 
 
 @rule(P.op(ACTIVATIONS, P.op((*MOVES, *MAXIMA), x) @ "move"))
-def activation_meets_product(x: Value, move: Node, node: Node) -> Any:
-    """an activation behind a reshape, transpose or maximum, where a product waits before that"""
-    if move.op in MAXIMA and (node.op not in RISING or move.attrs.get("with_indices")):
+def hoist_activation(x: Value, move: Node, node: Node) -> Any:
+    """Hoist an activation over a reshape, transpose or maximum, to the matmul or convolution before
+    it.
+    """
+    if move.op in MAXIMA and (node.op not in MONOTONIC or move.attrs.get("with_indices")):
         return None
-    over = (*MOVES, *MAXIMA) if node.op in RISING else MOVES
+    over = (*MOVES, *MAXIMA) if node.op in MONOTONIC else MOVES
     if x.type.dynamic or not leads_to_product(x, over):
         return None
     return REGISTRY[move.op](REGISTRY[node.op](x, **node.attrs), **move.attrs)
 
 
 @rule(P.op(("mul", "add"), P.op((*MOVES, *MAXIMA, *MEANS), x) @ "move", c))
-def constant_meets_product(x: Value, c: Value, move: Node, node: Node) -> Any:
-    """a factor or summand behind a move, a maximum or a mean, where a product can take it"""
+def hoist_constant(x: Value, c: Value, move: Node, node: Node) -> Any:
+    """Hoist a constant factor or addend over a reshape, transpose or pooling, to the matmul or
+    convolution before it.
+    """
     out = move.outputs[0]
     if x.type.dynamic or out.type != node.outputs[0].type or c.data is None:
         return None
     if not leads_to_product(x, (*MOVES, *MAXIMA, *MEANS)) or move.attrs.get("with_indices"):
         return None
     if move.op in MAXIMA and node.op == "mul" and not np.all(c.data > 0):
-        return no("the largest is not the largest any more times a number below zero")
+        return no("a factor is not positive, so the maximum would change")
     if move.op == "avg_pool" and node.op == "add" and any(move.attrs["pad"]):
-        return no("the border would be shifted too")
+        return no("the padding would be shifted too")
     moved = _before(move, x, c)
     if moved is None:
         return no(f"{c.type} varies along axes that {move.op} changes")
@@ -82,7 +88,9 @@ def constant_meets_product(x: Value, c: Value, move: Node, node: Node) -> Any:
 
 
 def _before(move: Node, x: Value, c: Value) -> Array | None:
-    """The constant `c` as it meets the operand of `move`; None if it varies along changed axes."""
+    """`c` in the axes of the operand of `move`; None if it varies along axes that `move`
+    changes.
+    """
     out = move.outputs[0]
     assert c.data is not None
     if c.type.size == 1:
@@ -106,8 +114,8 @@ def _before(move: Node, x: Value, c: Value) -> Array | None:
 
 
 @rule(P.op(ACTIVATIONS, ANY @ "joined"))
-def activation_before_concat(joined: Node, node: Node) -> Any:
-    """an activation of products that are joined, where each computes it itself"""
+def hoist_activation_over_concat(joined: Node, node: Node) -> Any:
+    """Apply an activation to every operand of a concat, if a matmul or convolution makes each."""
     if joined.op != "concat" or not all(leads_to_product(v, MOVES) for v in joined.inputs):
         return None
     parts = [REGISTRY[node.op](v, **node.attrs) for v in joined.inputs]
@@ -115,8 +123,10 @@ def activation_before_concat(joined: Node, node: Node) -> Any:
 
 
 @rule(P.op(("mul", "add"), ANY @ "joined", c))
-def constant_before_concat(joined: Node, c: Value, node: Node) -> Any:
-    """a factor or summand of products that are joined, where each takes its part"""
+def hoist_constant_over_concat(joined: Node, c: Value, node: Node) -> Any:
+    """Apply a constant factor or addend to every operand of a concat, if a matmul or convolution
+    makes each.
+    """
     out = joined.outputs[0]
     if joined.op != "concat" or out.type != node.outputs[0].type or c.data is None:
         return None
@@ -133,15 +143,15 @@ def constant_before_concat(joined: Node, c: Value, node: Node) -> Any:
     return ops.concat(*parts, axis=axis)
 
 
-# ---- reshapes that meet --------------------------------------------------------------------------
+# ---- reshapes ------------------------------------------------------------------------------------
 ROWS = ("softmax", "log_softmax", "layer_norm", "rms_norm")
 
 
 @rule(P.reshape(x))
-def reshapes_cancel(x: Value, node: Node) -> Any:
-    """reshape, work on rows alone, reshape: rows may lie in any shape, so one reshape does"""
+def cancel_reshapes(x: Value, node: Node) -> Any:
+    """Merge two reshapes with only row-wise ops in between: these work in either shape."""
     out = node.outputs[0]
-    chain: list[tuple[Node, int]] = []  # from here up, with the operand that leads on
+    chain: list[tuple[Node, int]] = []  # upwards, each with the index of its operand in the chain
     v: Value | None = x
     while (found := _row_work(_alone(v))) is not None:
         chain.append(found)
@@ -163,7 +173,7 @@ def reshapes_cancel(x: Value, node: Node) -> Any:
 
 
 def _row_work(node: Node | None) -> tuple[Node, int] | None:
-    """A node that computes each row of one operand (that with the number given) alone."""
+    """A node that computes each row of one operand independently, and that operand's index."""
     if node is None or node.outputs[0].type.rank < 1:
         return None
     out = node.outputs[0]
@@ -183,14 +193,14 @@ def _row_work(node: Node | None) -> tuple[Node, int] | None:
 
 
 def _is_scalar_work(found: tuple[Node, int]) -> bool:
-    """Does the node treat all elements alike, whatever row they are in?"""
+    """Does the node treat all elements alike, in whatever row they are?"""
     node, computed = found
     rest = (v for k, v in enumerate(node.inputs) if k != computed)
     return REGISTRY[node.op].elementwise and all(v is None or v.type.size == 1 for v in rest)
 
 
 def _again(node: Node, k: int, v: Value) -> Value:
-    """The same work on rows that lie in the shape of `v`."""
+    """The same row-wise op on `v`, which has other leading axes."""
     ins = list(node.inputs)
     ins[k] = v
     attrs = {**node.attrs, "axis": -1} if node.op in ROWS else node.attrs
@@ -204,8 +214,8 @@ def _again(node: Node, k: int, v: Value) -> Value:
 
 
 @rule(P.op(BINARY, P.reshape(x), P.reshape(y)))
-def reshapes_meet(x: Value, y: Value, node: Node) -> Any:
-    """two operands that are reshaped alike are reshaped once"""
+def merge_reshapes(x: Value, y: Value, node: Node) -> Any:
+    """Reshape once behind a binary op instead of reshaping both of its operands."""
     out = node.outputs[0].type
     if x.shape != y.shape or out.dynamic or x.type.dynamic or x.type.size != out.size:
         return None
@@ -213,12 +223,12 @@ def reshapes_meet(x: Value, y: Value, node: Node) -> Any:
 
 
 def _in_order(node: Node, x: Value, y: Value) -> tuple[Value, Value]:
-    """A commutative op may have been matched the other way round."""
+    """The operands in the node's order: a commutative pattern may have swapped them."""
     first = node.inputs[0].producer if node.inputs[0] is not None else None
     return (x, y) if first is not None and first.inputs[0] is x else (y, x)
 
 
-# ---- behind a reduction there is less to do ------------------------------------------------------
+# ---- sink constants below reductions -------------------------------------------------------------
 BEHIND = {
     "reduce_sum": ("mul", "shift_left"),
     "reduce_mean": ("mul", "add"),
@@ -228,7 +238,7 @@ BEHIND = {
 
 
 def _behind_reduction(x: Value, c: Value, inner: Node, node: Node) -> Any:
-    """sum(x * c) is sum(x) * c where c is the same along what is summed"""
+    """sum(x * c) is sum(x) * c, if c is uniform along the reduced axes"""
     if inner.op not in BEHIND[node.op] or inner.inputs[0] is not x or c.data is None:
         return None
     if x.type != inner.outputs[0].type or x.type.dynamic or leads_to_product(x, MOVES):
@@ -238,22 +248,34 @@ def _behind_reduction(x: Value, c: Value, inner: Node, node: Node) -> Any:
     if any(full.shape[a] != 1 for a in axes):
         return no(f"{c.type} varies along the axes {axes}")
     if node.op in ("reduce_max", "reduce_min") and inner.op == "mul" and not np.all(full > 0):
-        return no("the largest is not the largest any more times a number below zero")
+        return no("a factor is not positive, so the maximum would change")
     kept = full if node.attrs["keepdims"] else full.squeeze(axes)
     return REGISTRY[inner.op](REGISTRY[node.op](x, **node.attrs), constant(kept))
 
 
 @rule(P.op(("reduce_max", "reduce_min"), P.op(("mul", "add"), x, c) @ "inner"))
-def extremum_before_constant(x: Value, c: Value, inner: Node, node: Node) -> Any:
-    """max(x * c) is max(x) * c for c above zero, max(x + c) is max(x) + c: rounding keeps order"""
+def sink_constant_below_extremum(x: Value, c: Value, inner: Node, node: Node) -> Any:
+    """Write max(x * c) as max(x) * c for c > 0, and max(x + c) as max(x) + c. Rounding is
+    monotonic, so this is exact.
+    """
     return _behind_reduction(x, c, inner, node)
 
 
 @rule(P.op(("reduce_sum", "reduce_mean"), P.op(("mul", "add", "shift_left"), x, c) @ "inner"))
-def sum_before_constant(x: Value, c: Value, inner: Node, node: Node) -> Any:
-    """sum(x * c) is sum(x) * c, sum(x << c) is sum(x) << c: fewer elements are scaled"""
+def sink_constant_below_sum(x: Value, c: Value, inner: Node, node: Node) -> Any:
+    """Write sum(x * c) as sum(x) * c, and sum(x << c) as sum(x) << c: fewer elements are scaled."""
     return _behind_reduction(x, c, inner, node)
 
 
-MEET = [activation_meets_product, activation_before_concat, reshapes_meet, extremum_before_constant]
-MEET_FLOATS = [constant_meets_product, constant_before_concat, reshapes_cancel, sum_before_constant]
+HOIST_ACTIVATIONS = [
+    hoist_activation,
+    hoist_activation_over_concat,
+    merge_reshapes,
+    sink_constant_below_extremum,
+]
+HOIST_CONSTANTS = [
+    hoist_constant,
+    hoist_constant_over_concat,
+    cancel_reshapes,
+    sink_constant_below_sum,
+]

@@ -1,7 +1,7 @@
-"""Slices and gathers go above the work that they make needless.
+"""Hoist slices and gathers above the ops whose results they discard.
 
-What is taken along each axis is pushed up from operand to operand as far as every op on the way
-computes one index of that axis from one index of its operands. It stops at what others read too.
+The taken indices are pushed from a value to its operands, through every op that computes an index
+of the axis from one index of its operands. They stop at values that have other readers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from intaglio.passes.canonical.slice_ranges import cut, is_whole, ranges
 from intaglio.passes.permuted_ops import axis_groups
 from intaglio.rewrite import P, rule
 
-Take = dict[int, range | Value]  # axis -> which of its indices
-Asked = tuple[list[Take], dict[str, Any]]  # what to take of each operand, and the op's attributes
+Take = dict[int, range | Value]  # axis -> the indices to take
+Asked = tuple[
+    list[Take], dict[str, Any]
+]  # indices to take from each operand, and the op's new attributes
 Table = Mapping[str, Callable[[Node, Take], Asked | None]]
-DEEP = 64  # nodes that one slice moves over at a time
+MAX_DEPTH = 64  # nodes that one slice may move over
 x, i = P["x i"]
 
 
 def take(v: Value, wanted: Take) -> Value:
-    """A slice, and gathers, of `v` itself."""
+    """Slice and gather `v` itself."""
     cuts = [wanted.get(a, None) for a in range(v.type.rank)]
     taken = [r if isinstance(r, range) else range(d) for r, d in zip(cuts, v.shape, strict=True)]
     v = cut(v, taken)
@@ -38,7 +40,7 @@ def count(at: range | Value) -> int:
     return len(at) if isinstance(at, range) else at.shape[0]
 
 
-# ---- what each op needs of its operands ----------------------------------------------------------
+# ---- how each op passes a slice to its operands --------------------------------------------------
 def _elementwise(node: Node, wanted: Take) -> Asked | None:
     out, asked = node.outputs[0], []
     for v in node.inputs:
@@ -53,7 +55,7 @@ def _transpose(node: Node, wanted: Take) -> Asked | None:
 
 
 def _reshape(node: Node, wanted: Take) -> Asked | None:
-    """An axis that the reshape leaves alone."""
+    """An axis that the reshape does not change."""
     x, out = node.inputs[0], node.outputs[0]
     if x is None or not x.type.size:
         return None
@@ -93,7 +95,9 @@ def _pad(node: Node, wanted: Take) -> Asked | None:
 
 
 def _gather(node: Node, wanted: Take) -> Asked | None:
-    """Of the indices; of the table only if it is computed: a constant would be stored twice."""
+    """Take from the indices. Take from the table only if it is not constant: that would be stored
+    twice.
+    """
     table, at = node.inputs
     assert table is not None
     assert at is not None
@@ -148,7 +152,7 @@ def _matmul(node: Node, wanted: Take) -> Asked | None:
     if a.type.rank < 2 or b.type.rank < 2:
         return None
     asked: list[Take] = []
-    for v, other in ((a, -1), (b, -2)):  # the axis that the result has from the other operand
+    for v, other in ((a, -1), (b, -2)):  # the result axis that comes from the other operand
         lead = out.type.rank - v.type.rank
         skip = out.type.rank + other
         same = [k for k in wanted if k >= lead and k != skip and v.shape[k - lead] == out.shape[k]]
@@ -176,7 +180,7 @@ def _conv(node: Node, wanted: Take) -> Asked | None:
 
 
 def _attention(node: Node, wanted: Take) -> Asked | None:
-    """Some queries of all."""
+    """Some of the queries."""
     mask = node.inputs[3] if len(node.inputs) > 3 else None
     if set(wanted) != {2}:
         return None
@@ -210,9 +214,11 @@ FLOATS: Table = {
 }
 
 
-# ---- upwards -------------------------------------------------------------------------------------
+# ---- moving up -----------------------------------------------------------------------------------
 def _asks(v: Value, wanted: Take, table: Table) -> Asked | None:
-    """What the node that makes `v` would take of its operands; None where the take must stay."""
+    """What the producer of `v` must take from its operands; None if the slice cannot move
+    above it.
+    """
     node = v.producer
     if node is None or node.op not in table or len(v.uses) > 1 or len(node.outputs) > 1:
         return None
@@ -223,7 +229,7 @@ def _asks(v: Value, wanted: Take, table: Table) -> Asked | None:
         return asked
     for u, inner in zip(node.inputs, asked[0], strict=True):
         if u is not None and inner and _is_product(u) and _asks(u, inner, table) is None:
-            return None  # the product would lose its epilogue
+            return None  # a slice in between would keep the matmul from fusing this op
     return asked
 
 
@@ -233,7 +239,7 @@ def _is_product(v: Value) -> bool:
 
 
 def _push(v: Value, wanted: Take, table: Table, deep: int, made: dict[Any, Value]) -> Value:
-    """What `wanted` takes of `v`, taken as far up as it can be."""
+    """`v` reduced to the indices `wanted`, taken as far up as possible."""
     if not wanted:
         return v
     key = v, tuple(sorted(wanted.items()))
@@ -249,13 +255,13 @@ def _push(v: Value, wanted: Take, table: Table, deep: int, made: dict[Any, Value
 
 
 def _moved(node: Node, table: Table) -> Value | None:
-    """A slice or gather, above what it can go above."""
+    """A slice or gather, moved up as far as possible; None if it cannot move."""
     x = node.inputs[0]
     assert x is not None
     wanted = _wanted(node, x)
     if wanted is None or _asks(x, wanted, table) is None:
         return None
-    made = _push(x, wanted, table, DEEP, {})
+    made = _push(x, wanted, table, MAX_DEPTH, {})
     out = node.outputs[0]
     return made if made.shape == out.shape else ops.reshape(made, shape=out.shape)
 
@@ -275,28 +281,32 @@ def _wanted(node: Node, x: Value) -> Take | None:
 
 
 @rule(P.slice(x), weigh=True)
-def slice_before_work(node: Node) -> Any:
-    """what is cut off need not be computed: over elementwise work, concats, transposes, pads"""
+def hoist_slice(node: Node) -> Any:
+    """Hoist a slice over elementwise ops, concats, transposes and pads: they compute only what it
+    keeps.
+    """
     return _moved(node, EXACT)
 
 
 @rule(P.gather(x, i), weigh=True)
-def gather_before_work(node: Node) -> Any:
-    """what is not picked need not be computed: over elementwise work, concats, transposes, pads"""
+def hoist_gather(node: Node) -> Any:
+    """Hoist a gather over elementwise ops, concats, transposes and pads: they compute only what it
+    keeps.
+    """
     return _moved(node, EXACT)
 
 
 @rule(P.slice(x), weigh=True)
-def slice_before_products(node: Node) -> Any:
-    """rows of a matmul, channels of a conv, queries of an attention that nobody reads"""
+def hoist_slice_over_matmul(node: Node) -> Any:
+    """Hoist a slice over matmuls, convolutions, attention and reductions too."""
     return _moved(node, FLOATS)
 
 
 @rule(P.gather(x, i), weigh=True)
-def gather_before_products(node: Node) -> Any:
-    """rows of a matmul, channels of a conv, queries of an attention that are not picked"""
+def hoist_gather_over_matmul(node: Node) -> Any:
+    """Hoist a gather over matmuls, convolutions, attention and reductions too."""
     return _moved(node, FLOATS)
 
 
-TAKE = [slice_before_work, gather_before_work]
-TAKE_FLOATS = [slice_before_products, gather_before_products]
+HOIST_SLICES = [hoist_slice, hoist_gather]
+HOIST_SLICES_FLOATS = [hoist_slice_over_matmul, hoist_gather_over_matmul]

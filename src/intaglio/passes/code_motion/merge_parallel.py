@@ -1,4 +1,4 @@
-"""The same work beside itself, done once: on parallel branches, of one input, with one factor."""
+"""Merge equal work on parallel branches: concats, common factors, and matmuls with one input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNARY = tuple(
     for n in ELEMENTWISE
     if len(REGISTRY[n].signature.parameters) - len(REGISTRY[n].attr_names) == 1
 )
-MANY = 8  # products of one input that are looked at
+MAX_MERGED = 8  # matmuls of one input that are merged at most
 
 
 def _alone(v: Value | None) -> Node | None:
@@ -28,10 +28,10 @@ def _alone(v: Value | None) -> Node | None:
     return node if node is not None and len(node.outputs) == 1 else None
 
 
-# ---- behind a concat -----------------------------------------------------------------------------
+# ---- concats -------------------------------------------------------------------------------------
 @rule(ANY, weigh=True)
-def concat_before_work(node: Node) -> Any:
-    """the same op on every operand of a concat is that op on the concat"""
+def hoist_concat(node: Node) -> Any:
+    """Replace the same op on every operand of a concat by that op on the concat."""
     if node.op != "concat" or len(node.inputs) < 2:
         return None
     made = [_alone(v) for v in node.inputs]
@@ -39,13 +39,13 @@ def concat_before_work(node: Node) -> Any:
     if first is None or any(n is None or not _same_work(n, first) for n in made):
         return None
     if any(leads_to_product(n.inputs[0], MOVES) for n in made if n is not None):
-        return no(f"a product before it computes {first.op} itself")
+        return no(f"a matmul or convolution before it computes {first.op} in its epilogue")
     joined = ops.concat(*(n.inputs[0] for n in made if n is not None), **node.attrs)
     return REGISTRY[first.op](joined, *first.inputs[1:], **first.attrs)
 
 
 def _same_work(a: Node, b: Node) -> bool:
-    """Do both do the same to each element, with the same numbers?"""
+    """Do both nodes apply the same elementwise op with the same constants?"""
     if a.op != b.op or a.attrs != b.attrs or not REGISTRY[a.op].elementwise:
         return False
     rest = list(zip(a.inputs[1:], b.inputs[1:], strict=True))
@@ -69,7 +69,7 @@ TIMES = ("mul", "matmul")
 
 @rule(P.op(("add", "sub"), P.op(TIMES, x, y) @ "a", P.op(TIMES, z, y) @ "b"), weigh=True)
 def common_factor(x: Value, y: Value, z: Value, a: Node, b: Node, node: Node) -> Any:
-    """x * y + z * y is (x + z) * y"""
+    """Write x * y + z * y as (x + z) * y."""
     if a.op != b.op or not dtypes.is_float(x.dtype) or x.shape != z.shape:
         return None
     return REGISTRY[a.op](REGISTRY[node.op](x, z), y)
@@ -77,28 +77,28 @@ def common_factor(x: Value, y: Value, z: Value, a: Node, b: Node, node: Node) ->
 
 @rule(P.pow(P.mul(x, c), d))
 def factor_out_of_power(x: Value, c: Value, d: Value) -> Any:
-    """(x * c) ^ n is x ^ n * c ^ n, and the factor meets others"""
+    """Write (x * c) ^ n as x ^ n * c ^ n, so that other rules can fold the factor."""
     if not dtypes.is_float(x.dtype) or d.type.size != 1 or x.data is not None:
         return None
     n = float(d.data.item())  # type: ignore[union-attr]
     if n not in (2, 3, 4):
-        return no(f"the exponent is {n:g}: only small whole ones keep signs and range")
+        return no(f"the exponent is {n:g}; only 2, 3 and 4 keep signs and range")
     power = (c.data.astype(np.float64) ** n).astype(c.data.dtype)  # type: ignore[union-attr]
     return ops.mul(ops.pow(x, d), constant(power))
 
 
 @rule(P.mul(x, P.reciprocal(y)))
-def multiplied_by_reciprocal(x: Value, y: Value) -> Any:
-    """x * (1 / y) is x / y"""
+def reciprocal_as_division(x: Value, y: Value) -> Any:
+    """Write x * (1 / y) as x / y."""
     return ops.div(x, y) if x.shape == y.shape and x.data is None else None
 
 
-# ---- products of one input -----------------------------------------------------------------------
-ENDS = ("conv", "matmul", "add", *UNARY)  # what a product with its addend and activation ends in
+# ---- matmuls and convolutions of one input -------------------------------------------------------
+ENDS = ("conv", "matmul", "add", *UNARY)  # ops that a unit may end in
 
 
 class Unit:
-    """A product with constant weights, the constant that is added, and the activation behind it."""
+    """A matmul or convolution with constant weights, its constant addend and its activation."""
 
     def __init__(self, product: Node):
         self.product, self.bias, self.act = product, None, None
@@ -115,7 +115,7 @@ class Unit:
             self.act, self.out = follows, follows.outputs[0]
 
     def nodes(self) -> list[Node]:
-        """From the product to what it ends in."""
+        """From the matmul or convolution to the last node of the unit."""
         found, v = [self.product], self.product.outputs[0]
         while v is not self.out:
             found.append(next(iter(v.uses)))
@@ -123,7 +123,7 @@ class Unit:
         return found
 
     def like(self, other: Unit) -> bool:
-        """Can both be one product?"""
+        """Can both units become one matmul or convolution?"""
         a, b = self.product, other.product
         if a.op != b.op or a.inputs[0] is not b.inputs[0] or a.attrs != b.attrs:
             return False
@@ -141,7 +141,7 @@ def _only_reader(v: Value) -> Node | None:
 
 
 def _unit(node: Node | None) -> Unit | None:
-    """`node` as a product that can be joined with another of the same input."""
+    """`node` as a unit that can be merged with others of the same input."""
     if node is None or node.op not in ("conv", "matmul"):
         return None
     w, bias = node.inputs[1], node.inputs[2] if node.op == "conv" else None
@@ -155,7 +155,7 @@ def _unit(node: Node | None) -> Unit | None:
 
 
 def _joined(units: list[Unit]) -> Value:
-    """One product for several, their outputs side by side."""
+    """One matmul or convolution for several units, with their outputs concatenated."""
     first, weights = units[0].product, [u.product.inputs[1] for u in units]
     is_conv = first.op == "conv"
     w = constant(np.concatenate([v.data for v in weights], 0 if is_conv else 1))  # type: ignore[union-attr]
@@ -178,7 +178,7 @@ def _joined(units: list[Unit]) -> Value:
 
 
 def _unit_ending_at(node: Node | None) -> Unit | None:
-    """The unit whose last node this is."""
+    """The unit whose last node is `node`."""
     end = node.outputs[0] if node is not None and node.outputs else None
     for _ in range(3):
         if node is None or node.op not in ENDS:
@@ -191,8 +191,8 @@ def _unit_ending_at(node: Node | None) -> Unit | None:
 
 
 @rule(ANY)
-def concat_of_products(node: Node) -> Any:
-    """products of one input whose results are joined are one product"""
+def merge_concatenated_products(node: Node) -> Any:
+    """Merge matmuls or convolutions of one input whose results are concatenated."""
     if node.op != "concat" or len(node.inputs) < 2:
         return None
     rank = node.outputs[0].type.rank
@@ -213,21 +213,23 @@ def concat_of_products(node: Node) -> Any:
     return ops.concat(*parts, **node.attrs) if len(parts) > 1 else parts[0]
 
 
-def parallel_products(cost: Cost) -> Rule:
-    """The rule that joins products of one input, where `cost` says that cutting them apart pays."""
+def merge_parallel_products(cost: Cost) -> Rule:
+    """The rule that merges matmuls of one input where `cost` says that it pays."""
 
     @rule(ANY)
-    def parallel_products(node: Node, graph: Graph) -> Any:
-        """several products of one input are one, cut apart behind it, where that costs less"""
+    def merge_parallel_products(node: Node, graph: Graph) -> Any:
+        """Merge matmuls or convolutions of one input and slice the result, if that costs less."""
         mine = _unit_ending_at(node)
         x = mine.product.inputs[0] if mine is not None else None
         if mine is None or x is None or x.data is not None or len(x.uses) < 2:
             return None
-        units = [u for n in list(x.uses)[:MANY] if (u := _unit(n)) is not None and u.like(mine)]
+        units = [
+            u for n in list(x.uses)[:MAX_MERGED] if (u := _unit(n)) is not None and u.like(mine)
+        ]
         if len(units) < 2 or units[0].product is not mine.product:
-            return None  # the first of them asks for all
+            return None  # the first unit merges them all
         if any(_ends_in_epilogue(u) for u in units):
-            return no("one of them is followed by what it could compute itself")
+            return no("one of them is followed by an op that its epilogue could compute")
         before = sum(cost(n) for u in units for n in u.nodes())
         joined = _joined(units)
         axis = 1 if mine.product.op == "conv" else joined.type.rank - 1
@@ -237,12 +239,12 @@ def parallel_products(cost: Cost) -> Rule:
         if after >= before:
             for p in parts:
                 release(p.producer)
-            return no(f"it would take {after / 1e3:.3g} us instead of {before / 1e3:.3g}")
+            return no(f"the estimate is {after / 1e3:.3g} us instead of {before / 1e3:.3g}")
         for u, part in zip(units[1:], parts[1:], strict=True):
             graph.replace(u.out, part)
         return parts[0]
 
-    return parallel_products
+    return merge_parallel_products
 
 
 def _ends_in_epilogue(u: Unit) -> bool:
@@ -261,5 +263,10 @@ def _new(parts: list[Value], x: Value) -> list[Node]:
     return list(found)
 
 
-MERGE = [concat_before_work]
-MERGE_FLOATS = [common_factor, factor_out_of_power, multiplied_by_reciprocal, concat_of_products]
+MERGE_PARALLEL = [hoist_concat]
+MERGE_PARALLEL_FLOATS = [
+    common_factor,
+    factor_out_of_power,
+    reciprocal_as_division,
+    merge_concatenated_products,
+]

@@ -1,4 +1,4 @@
-"""Batch norms behind convolutions of quantised tensors, as quantisation-aware training has them."""
+"""Fold batch norms behind quantised convolutions, as quantisation-aware training leaves them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BETWEEN = ("relu", "clip", "add", "max_pool", "reshape", "transpose")
 
 
 def _step(n: Node) -> tuple[Value, Array, Array] | None:
-    """What a node multiplies by and then adds for each channel; None: it does other things."""
+    """The operand, factor and addend per channel of an affine node; None for any other node."""
     x = n.inputs[0]
     if n.op not in STEPS or x is None or n.outputs[0].type.rank < 3 or n.outputs[0].dtype != "f32":
         return None
@@ -42,7 +42,7 @@ def _step(n: Node) -> tuple[Value, Array, Array] | None:
 
 
 def _rounded(node: Node) -> bool:
-    """Is what it makes quantised in the end, without another such step before?"""
+    """Is the result quantised later, with no other affine step in between?"""
     return any(
         n.op == "quantize_linear" or (n.op in BETWEEN and not _step(n) and _rounded(n))
         for n in node.outputs[0].uses
@@ -50,8 +50,10 @@ def _rounded(node: Node) -> bool:
 
 
 @rule(P.any(*STEPS))
-def affine_into_stored_weights(node: Node) -> Any:
-    """factors and summands per channel behind a convolution of bytes go into scales and bias"""
+def batch_norm_into_quantized_weights(node: Node) -> Any:
+    """Fold factors and addends per channel behind a quantised convolution into its scales
+    and bias.
+    """
     made, factor, shift = node, np.ones(1), np.zeros(1)
     while (step := _step(made)) is not None:
         x, by, plus = step
@@ -63,7 +65,7 @@ def affine_into_stored_weights(node: Node) -> Any:
     if made is node or dw is None or source(made.inputs[0]) is None:
         return None
     if not _rounded(node):
-        return None  # a real result would have its summands rounded, or a later step takes this in
+        return None  # a float result must not be rounded; or a later step folds this one
     q, scale, zero = dw.inputs
     bias = made.inputs[2]
     assert q is not None
@@ -71,17 +73,17 @@ def affine_into_stored_weights(node: Node) -> Any:
     assert scale.data is not None
     per = scale.type.size > 1 and dw.attrs["axis"] % q.type.rank
     if q.data is None or dw.attrs["block_size"] or per:
-        return no("the weights are not constants with one scale for all or for each output")
+        return no("the weights are not constant with one scale per tensor or output channel")
     if bias is not None and bias.data is None:
         return no("the bias is not constant")
     many = (len(q.data),)
     factor = np.broadcast_to(factor, many)
     zeros = np.broadcast_to(zero_of(q, zero, scale.shape).data, many)  # type: ignore[arg-type]
-    turned = _turned(q, zeros, factor < 0)
-    if turned is None or not (np.isfinite(factor).all() and factor.all()):
-        return no("a channel's factor is 0, or below 0 and its weights have no opposites")
+    negated = _negated(q, zeros, factor < 0)
+    if negated is None or not (np.isfinite(factor).all() and factor.all()):
+        return no("a channel's factor is 0, or its weights cannot be negated in their type")
     w = ops.dequantize_linear(
-        turned,
+        negated,
         as_like(scale, np.broadcast_to(wide(scale.data), many) * np.abs(factor)),
         constant(np.ascontiguousarray(zeros), dtype=q.dtype),
         axis=0,
@@ -89,21 +91,23 @@ def affine_into_stored_weights(node: Node) -> Any:
         dtype=dw.attrs["dtype"],
     )
     b = shift if bias is None else wide(bias.data) * factor + shift  # type: ignore[arg-type]
-    summand = constant(np.broadcast_to(b, many).astype(np.float32))
-    return ops.conv(made.inputs[0], w, summand, origin=made.origin, **made.attrs)
+    addend = constant(np.broadcast_to(b, many).astype(np.float32))
+    return ops.conv(made.inputs[0], w, addend, origin=made.origin, **made.attrs)
 
 
-def _turned(q: Value, zeros: Array, which: Array) -> Value | None:
-    """Weights with `which` outputs of the opposite sign; None where their type lacks a number."""
+def _negated(q: Value, zeros: Array, which: Array) -> Value | None:
+    """Weights with the sign of the `which` outputs flipped; None if a value leaves the type's
+    range.
+    """
     if not which.any():
         return q
     wide_q, middle = q.data.astype(np.int16), zeros.astype(np.int16)  # type: ignore[union-attr]
     column = (-1, *(1,) * (wide_q.ndim - 1))
-    turned = np.where(which.reshape(column), 2 * middle.reshape(column) - wide_q, wide_q)
+    negated = np.where(which.reshape(column), 2 * middle.reshape(column) - wide_q, wide_q)
     low, high = dtypes.limits(q.dtype)
-    if turned.min() < low or turned.max() > high:
+    if negated.min() < low or negated.max() > high:
         return None
-    return constant(turned.astype(dtypes.numpy_of(q.dtype)), dtype=q.dtype)
+    return constant(negated.astype(dtypes.numpy_of(q.dtype)), dtype=q.dtype)
 
 
-AFFINE: list[Rule] = [affine_into_stored_weights]
+AFFINE: list[Rule] = [batch_norm_into_quantized_weights]

@@ -1,4 +1,4 @@
-"""Products of quantised tensors: conv, gemm and matmul, with bias, residual, and f32 results."""
+"""Integer conv, gemm and matmul of quantised tensors, with bias, residual and float results."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ GEMM = P.gemm(DX, DW, b) @ "product"
 MATMUL = P.matmul(DX, DW) @ "product"
 (c,) = P["c!"]
 BIASED = P.add(P.matmul(DX, DW), c) @ "product"
-ANY_OF_THEM = P.any("conv", "gemm", "matmul", "add") @ "product"
+ANY_LINEAR = P.any("conv", "gemm", "matmul", "add") @ "product"
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A product as the convolution of bytes that it is; nothing is built before it is called."""
+    """A conv, gemm or matmul as a quantised convolution. It is built only when called."""
 
-    x: tuple[Value, Value, Value]  # stored numbers, scale, zero
+    x: tuple[Value, Value, Value]  # integers, scale, zero point
     w: tuple[Value, Value, Value]
     bias: Value | None  # i32
     made: Node  # the conv, gemm or matmul
@@ -68,7 +68,7 @@ class Linear:
         if self.made.op == "conv":
             y = ops.qlinear_conv(x, *of_x, w, *of_w, ys, yz, self.bias, r, rs, rz, **window)
             return y
-        if not _is_turned(self.made):
+        if not _is_transposed(self.made):
             w = ops.transpose(w, perm=(1, 0))
         n, k = w.shape
         rows = x.type.size // k if k else 0
@@ -94,13 +94,13 @@ class Linear:
         return y
 
 
-def _is_turned(made: Node) -> bool:
-    """Has the second operand one row, not one column, per output?"""
+def _is_transposed(made: Node) -> bool:
+    """Does the weight have one row per output, instead of one column?"""
     return made.op == "conv" or (made.op == "gemm" and bool(made.attrs["trans_b"]))
 
 
 def linear(product: Node, kinds: tuple[str, ...] = BITS8) -> Linear | No | None:
-    """Conv, gemm, matmul or add(matmul, bias) of dequantised operands; None where it is another."""
+    """Conv, gemm, matmul or add(matmul, bias) of dequantised operands; None for any other node."""
     made, bias = product, product.inputs[2] if product.op in ("conv", "gemm") else None
     if product.op == "add":
         found = _biased(product)
@@ -114,12 +114,12 @@ def linear(product: Node, kinds: tuple[str, ...] = BITS8) -> Linear | No | None:
         return None
     x, w = dx.outputs[0].type, dw.outputs[0].type
     if made.op != "conv" and (w.rank != 2 or x.rank < 2 or x.dynamic):
-        return no(f"{x} times {w} is not one product of fixed size")
+        return no(f"{x} @ {w} is not one matmul of static size")
     if made.op == "gemm":
         a = made.attrs
         if a["trans_a"] or a["alpha"] != 1 or a["beta"] != 1:
-            return no("it scales or transposes its operands")
-    axis = 0 if _is_turned(made) else 1
+            return no("the gemm scales or transposes its operands")
+    axis = 0 if _is_transposed(made) else 1
     if why := _why_not(dx, dw, channel_axis=axis):
         return no(why)
     of_x = parameters(dx)
@@ -142,11 +142,11 @@ def _biased(add: Node) -> tuple[Node, Value] | None:
 
 
 def _why_not(dx: Node, dw: Node, channel_axis: int) -> str | None:
-    """Why the integer ops cannot take these operands, or None."""
+    """Why the integer ops do not support these operands, or None."""
     if dx.inputs[1].type.size != 1:  # type: ignore[union-attr]
-        return "activations have more than one scale"
+        return "the activations have more than one scale"
     if dx.attrs["block_size"] or dw.attrs["block_size"]:
-        return "scales are per block"
+        return "the scales are per block"
     axis = dw.attrs["axis"] % dw.outputs[0].type.rank
     if dw.inputs[1].type.size != 1 and axis != channel_axis:  # type: ignore[union-attr]
         return f"the weight has scales along axis {axis}, not along its output channels"
@@ -155,23 +155,23 @@ def _why_not(dx: Node, dw: Node, channel_axis: int) -> str | None:
 
 # ---- transposed convolution ---------------------------------------------------------------------
 @rule(P.conv_transpose(DX, DW, b) @ "product")
-def transposed_conv_of_bytes(product: Node, dw: Node, b: Value | None) -> Any:
-    """a convolution of quantised tensors makes the pixels between as channels, for it is integer"""
+def integer_conv_transpose(product: Node, dw: Node, b: Value | None) -> Any:
+    """Compute a quantised transposed convolution as an integer convolution and depth_to_space."""
     image, (w, ws, wz) = product.inputs[0], parameters(dw)
     assert image is not None
     assert ws.data is not None
     assert wz.data is not None
     if source(image) is None or w.dtype not in BITS8 or w.data is None or image.type.dynamic:
-        return no("it is not one of bytes with constant weights")
+        return no("the operands are not 8-bit with constant weights and static shapes")
     if why := why_no_phases(product, image, w):
         return no(why)
     if ws.type.size != 1 and dw.attrs["axis"] % w.type.rank != 1:
         return no("the weight has scales along its input channels")
     if np.any(wz.data):
-        return no("the weights have a zero point, taps that are missing would need it too")
+        return no("the weights have a zero point; the missing taps would need it too")
     bias = None if b is None else real_constant(b)
     if b is not None and bias is None:
-        return no("the bias is not one constant per output")
+        return no("the bias is not constant with one value per output channel")
     s, groups = product.attrs["stride"][0], product.attrs["groups"]
     weights = constant(np.ascontiguousarray(phases_of(w.data, groups, s)))
     scale = ws.data
@@ -183,9 +183,9 @@ def transposed_conv_of_bytes(product: Node, dw: Node, b: Value | None) -> Any:
     return from_phases(product, image, of_bytes, addend)
 
 
-# ---- bytes in, bytes out -------------------------------------------------------------------------
+# ---- int8 results --------------------------------------------------------------------------------
 def _stored(product: Node, node: Node, *residual: Value) -> Any:
-    """`node` quantizes what `product` makes."""
+    """The integer form of `product` with the result that `node` quantises."""
     if why := why_not_one(node, kinds=(*BITS8, "i16")):
         return no(why)
     found = linear(product)
@@ -197,45 +197,45 @@ def _stored(product: Node, node: Node, *residual: Value) -> Any:
 
 @rule(P.quantize_linear(CONV, ys, yz))
 def integer_conv(product: Node, node: Node) -> Any:
-    """a convolution between quantised tensors"""
+    """Compute a convolution between quantised tensors in integers."""
     return _stored(product, node)
 
 
 @rule(P.quantize_linear(GEMM, ys, yz))
 def integer_gemm(product: Node, node: Node) -> Any:
-    """a linear layer between quantised tensors is a 1x1 convolution"""
+    """Compute a gemm between quantised tensors in integers, as a 1x1 convolution."""
     return _stored(product, node)
 
 
 @rule(P.quantize_linear(BIASED, ys, yz))
 def integer_biased_matmul(product: Node, node: Node) -> Any:
-    """a product with a bias between quantised tensors is a 1x1 convolution"""
+    """Compute a matmul with bias between quantised tensors in integers, as a 1x1 convolution."""
     return _stored(product, node)
 
 
-@rule(P.quantize_linear(P.add(ANY_OF_THEM, real(r, rs, rz, "dr")), ys, yz))
+@rule(P.quantize_linear(P.add(ANY_LINEAR, real(r, rs, rz, "dr")), ys, yz))
 def integer_residual(product: Node, dr: Node, node: Node) -> Any:
-    """a product to which a quantised tensor is added before the result is rounded"""
+    """Add a quantised tensor inside the integer convolution, before its result is rounded."""
     if product.outputs[0].shape != dr.outputs[0].shape or why_not_one(dr):
-        return no(f"{dr.outputs[0].type} is not a tensor of the product's shape with one scale")
+        return no(f"{dr.outputs[0].type} does not have the result's shape and one scale")
     return _stored(product, node, *parameters(dr))
 
 
-def _columns(dx: Node, dw: Node) -> str | None:
-    """Why qlinear_matmul cannot take these operands."""
+def _why_not_matmul(dx: Node, dw: Node) -> str | None:
+    """Why qlinear_matmul does not support these operands, or None."""
     w = dw.outputs[0].type
     if w.rank == 2:
         return _why_not(dx, dw, channel_axis=1)
     size = dw.inputs[1].type.size  # type: ignore[union-attr]
     if size != 1:
-        return f"the second operand has {size} scales, one is needed"
+        return f"the second operand has {size} scales; one is needed"
     return _why_not(dx, dw, channel_axis=0)
 
 
 @rule(P.quantize_linear(MATMUL, ys, yz))
 def integer_matmul(dx: Node, dw: Node, node: Node) -> Any:
-    """a product of quantised tensors"""
-    if why := why_not_one(node) or _bytes(dx, dw) or _columns(dx, dw):
+    """Compute a matmul between quantised tensors in integers."""
+    if why := why_not_one(node) or _bytes(dx, dw) or _why_not_matmul(dx, dw):
         return no(why)
     y = node.inputs[1], zero_of(node.outputs[0], node.inputs[2])
     return ops.qlinear_matmul(*parameters(dx), *parameters(dw), *y)
@@ -247,9 +247,9 @@ def _bytes(*nodes: Node) -> str | None:
     return f"an operand is {odd[0]}, not 8 bits wide" if odd else None
 
 
-# ---- bytes in, floats out ------------------------------------------------------------------------
-def _waits(product: Node) -> bool:
-    """Is it the only use of a product that something is added to it, which can be done with it?"""
+# ---- float results -------------------------------------------------------------------------------
+def _fuses_with_add(product: Node) -> bool:
+    """Is the only reader an add that the integer op can include?"""
     out = product.outputs[0]
     user = next(iter(out.uses), None)
     if user is None or len(out.uses) != 1 or user.op != "add" or user.inputs[0] is user.inputs[1]:
@@ -262,40 +262,40 @@ def _waits(product: Node) -> bool:
 
 
 def _floats(product: Node, *residual: Value) -> Any:
-    if not residual and _waits(product):
+    if not residual and _fuses_with_add(product):
         return None
     if product.outputs[0].dtype != "f32":
-        return no(f"the result is {product.outputs[0].dtype}, sums become f32")
+        return no(f"the result is {product.outputs[0].dtype}; only f32 is supported")
     found = linear(product)
     return found(None, None, *residual) if isinstance(found, Linear) else found
 
 
 @rule(CONV)
 def conv_to_floats(product: Node) -> Any:
-    """a convolution of quantised tensors whose sums stay real"""
+    """Compute a quantised convolution with a float result in integers."""
     return _floats(product)
 
 
 @rule(GEMM)
 def gemm_to_floats(product: Node) -> Any:
-    """a linear layer of quantised tensors whose sums stay real"""
+    """Compute a quantised gemm with a float result in integers."""
     return _floats(product)
 
 
 @rule(BIASED)
 def biased_matmul_to_floats(product: Node) -> Any:
-    """a product of quantised tensors with a bias whose sums stay real"""
+    """Compute a quantised matmul with bias and a float result in integers."""
     return _floats(product)
 
 
 @rule(MATMUL)
 def matmul_to_floats(dx: Node, dw: Node, node: Node) -> Any:
-    """a product of quantised tensors whose sums stay real"""
-    if _waits(node):
+    """Compute a quantised matmul with a float result in integers."""
+    if _fuses_with_add(node):
         return None
     if node.outputs[0].dtype != "f32":
-        return no(f"the result is {node.outputs[0].dtype}, sums become f32")
-    if why := _bytes(dx, dw) or _columns(dx, dw):
+        return no(f"the result is {node.outputs[0].dtype}; only f32 is supported")
+    if why := _bytes(dx, dw) or _why_not_matmul(dx, dw):
         return no(why)
     return ops.qlinear_matmul(*parameters(dx), *parameters(dw))
 
@@ -303,16 +303,16 @@ def matmul_to_floats(dx: Node, dw: Node, node: Node) -> Any:
 (t,) = P["t"]
 
 
-@rule(P.add(ANY_OF_THEM, t))
+@rule(P.add(ANY_LINEAR, t))
 def residual_to_floats(product: Node, t: Value, node: Node) -> Any:
-    """a product of quantised tensors to which a real one is added"""
+    """Add a float tensor inside a quantised convolution or matmul with a float result."""
     if t.data is not None or t.type != product.outputs[0].type or t is product.outputs[0]:
         return None
     return _floats(product, t)
 
 
 PRODUCTS = [
-    transposed_conv_of_bytes,
+    integer_conv_transpose,
     integer_residual,
     integer_conv,
     integer_gemm,

@@ -1,4 +1,4 @@
-"""Functions of one quantised tensor: 256 results, computed now by the numpy bodies."""
+"""Elementwise functions of one quantised tensor as lookup tables, computed at compile time."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.passes.integer.operands import BITS8, source, x, ys, yz
 from intaglio.rewrite import P, no, rule
 
-LARGEST = 32  # ops that one table may stand for
+MAX_OPS = 32  # ops that one table may replace
 ELEMENTWISE = tuple(name for name, o in REGISTRY.items() if o.elementwise)
 (t, u) = P["t! u!"]
 
 
 def every_byte(dtype: str) -> Array:
-    """All numbers that a byte can hold, in the order of their bits."""
+    """All 256 values of an 8-bit type, in the order of their bit patterns."""
     return np.arange(256, dtype=np.uint8).view(dtypes.numpy_of(dtype))
 
 
 def every_word() -> Array:
-    """All numbers of i16, from the lowest up."""
+    """All values of i16, in ascending order."""
     return np.arange(-(1 << 15), 1 << 15).astype(np.int16)
 
 
 class _Function:
-    """What lies between bytes and a tensor that is made of them alone, element by element."""
+    """The elementwise ops between one 8-bit tensor and the value that they make of it."""
 
     kinds: tuple[str, ...] = BITS8
 
@@ -47,7 +47,7 @@ class _Function:
             return self.bytes is v
         if node is None or node in self.nodes:
             return node is not None
-        if len(self.nodes) >= LARGEST or not (self._is_function(node) or self._is_real(node)):
+        if len(self.nodes) >= MAX_OPS or not (self._is_function(node) or self._is_real(node)):
             return False
         if not all(u is None or self._collect(u) for u in node.inputs):
             return False
@@ -58,15 +58,15 @@ class _Function:
         return REGISTRY[node.op].elementwise and len(node.outputs) == 1
 
     def _is_real(self, node: Node) -> bool:
-        """Does the node dequantize with one scale?"""
+        """Does the node dequantise with one scale?"""
         return source(node.outputs[0], self.kinds) is not None and node.inputs[1].type.size == 1  # type: ignore[union-attr]
 
     def every(self, dtype: str) -> Array:
-        """All numbers that are looked up."""
+        """All possible values of the quantised operand."""
         return every_byte(dtype)
 
     def table(self, last: Node | None = None) -> Array:
-        """The results for every byte; `last` is one more node, which quantizes them."""
+        """The results for every possible operand; `last` is an optional final quantize node."""
         assert self.bytes is not None
         made: dict[Value, Array] = {self.bytes: self.every(self.bytes.dtype)}
         nodes = list(self.nodes) if last is None else [*self.nodes, last]
@@ -79,7 +79,7 @@ class _Function:
 
 
 class _WideFunction(_Function):
-    """The same of i16: what a product stores in finer steps for a function of it."""
+    """The same for an i16 operand, which a layer stores in finer steps for its activation."""
 
     kinds = ("i16",)
 
@@ -95,7 +95,7 @@ def _operand(v: Value | None, made: dict[Value, Array]) -> Array | None:
 
 
 def _looked_up(x: Value, table: Array) -> Value:
-    """`x` itself where the table changes nothing."""
+    """A lookup of `x` in `table`; `x` itself if the table is the identity."""
     if dtypes.name_of(table.dtype) == x.dtype and np.array_equal(table, every_byte(x.dtype)):
         return x
     made: Value = ops.lookup(x, constant(np.ascontiguousarray(table)))
@@ -103,8 +103,8 @@ def _looked_up(x: Value, table: Array) -> Value:
 
 
 @rule(P.quantize_linear(x, ys, yz))
-def table_of_bytes(x: Value, ys: Value, node: Node) -> Any:
-    """a function of one quantised tensor, rounded again, is a table; other scales are one too"""
+def int8_lookup_table(x: Value, ys: Value, node: Node) -> Any:
+    """Replace dequantize, elementwise ops and quantize of one 8-bit tensor by a table."""
     if node.attrs["dtype"] not in BITS8 or ys.type.size != 1:
         return None
     found = _Function(x)
@@ -112,8 +112,10 @@ def table_of_bytes(x: Value, ys: Value, node: Node) -> Any:
 
 
 @rule(P.quantize_linear(x, ys, yz))
-def table_of_words(x: Value, ys: Value, node: Node) -> Any:
-    """a function of one tensor of 16 bits, rounded to bytes, is a table of where it changes"""
+def int16_lookup_table(x: Value, ys: Value, node: Node) -> Any:
+    """Replace dequantize, elementwise ops and quantize to 8 bits of one i16 tensor by a table of
+    the range where it varies.
+    """
     if node.attrs["dtype"] not in BITS8 or ys.type.size != 1:
         return None
     found = _WideFunction(x)
@@ -123,30 +125,30 @@ def table_of_words(x: Value, ys: Value, node: Node) -> Any:
     changes = np.flatnonzero(np.diff(table.astype(np.int16)))
     first, last = (changes[0], changes[-1] + 1) if len(changes) else (0, 0)
     if last - first >= ENTRIES:
-        return no(f"it changes over {last - first} numbers, a table has {ENTRIES}")
+        return no(f"it varies over {last - first} values; a table has {ENTRIES} entries")
     entries = constant(np.ascontiguousarray(table[first : last + 1]))
     return ops.lookup_wide(found.bytes, entries, base=int(every_word()[first]))
 
 
 @rule(P.lookup(P.lookup(x, t).shared(), u))
-def table_of_table(x: Value, t: Value, u: Value) -> Any:
-    """a table of what a table gives"""
+def compose_lookup_tables(x: Value, t: Value, u: Value) -> Any:
+    """Merge two consecutive lookup tables."""
     assert t.data is not None
     assert u.data is not None
     return _looked_up(x, u.data[t.data.view(np.uint8)]) if t.dtype in BITS8 else None
 
 
 @rule(P.any(*ELEMENTWISE))
-def table_of_floats(node: Node) -> Any:
-    """a function of one quantised tensor with a real result is a table"""
+def float_lookup_table(node: Node) -> Any:
+    """Replace dequantize and elementwise ops of one 8-bit tensor by a table of floats."""
     out = node.outputs[0]
     found = _Function(out) if dtypes.is_float(out.dtype) else None
     if found is None or not found.ok or found.bytes is None:
         return None
     user = next(iter(out.uses))
     if len(out.uses) == 1 and user.op in ELEMENTWISE and _Function(user.outputs[0]).ok:
-        return None  # which is a table as a whole
+        return None  # the reader joins the same table
     return _looked_up(found.bytes, found.table())
 
 
-TABLES = [table_of_bytes, table_of_words, table_of_table]
+TABLES = [int8_lookup_table, int16_lookup_table, compose_lookup_tables]

@@ -1,4 +1,4 @@
-"""What the rules of integer arithmetic share: patterns of dequantised tensors, scales and zeros."""
+"""Patterns and checks for dequantised operands, shared by the integer rules."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ xs, xz, ws, wz, ys, yz, rs, rz = P["xs! xz? ws! wz? ys! yz? rs! rz?"]
 
 
 def real(q: Any, scale: Any, zero: Any, name: str) -> Any:
-    """A dequantized operand; others may read it too, it costs nothing to leave it to them."""
+    """The pattern of a dequantised operand, which may have other readers too."""
     return (P.dequantize_linear(q, scale, zero) @ name).shared()
 
 
 def source(v: Value | None, kinds: tuple[str, ...] = BITS8) -> Node | None:
-    """The node that dequantizes bytes to `v`, with constant scales, if that is what it is."""
+    """The dequantize_linear node with constant scale that makes `v`; None if there is none."""
     made = v.producer if v is not None else None
     if made is None or made.op != "dequantize_linear" or made.inputs[1].data is None:  # type: ignore[union-attr]
         return None
@@ -31,23 +31,23 @@ def source(v: Value | None, kinds: tuple[str, ...] = BITS8) -> Node | None:
 
 
 def why_not_one(*nodes: Node, kinds: tuple[str, ...] = BITS8) -> str | None:
-    """Why these quantize_ or dequantize_linear nodes do not have bytes and one scale each."""
+    """Why a quantize_linear or dequantize_linear node is not 8-bit with one scale."""
     for n in nodes:
         q = n.outputs[0] if n.op == "quantize_linear" else n.inputs[0]
         if q is None or q.dtype not in kinds:
             return f"{q.dtype if q else 'nothing'} is not 8 bits wide"
         if n.inputs[1].type.size != 1 or n.attrs["block_size"]:  # type: ignore[union-attr]
-            return f"there are {n.inputs[1].type.size} scales, one is needed"  # type: ignore[union-attr]
+            return f"there are {n.inputs[1].type.size} scales; one is needed"  # type: ignore[union-attr]
     return None
 
 
 def zero_of(q: Value, zero: Value | None, shape: tuple[int, ...] = ()) -> Value:
-    """The zero of a quantised tensor, made where the model leaves it out."""
+    """The zero point of a quantised tensor; a constant 0 if the model omits it."""
     return zero if zero is not None else constant(np.zeros(shape, dtypes.numpy_of(q.dtype)))
 
 
 def parameters(n: Node) -> tuple[Value, Value, Value]:
-    """Stored numbers, scale and zero of what a node dequantizes; constants of 4 bits as bytes."""
+    """Integers, scale and zero point of a dequantize_linear node; 4-bit constants as 8-bit."""
     q, scale, zero = n.inputs
     assert q is not None
     assert scale is not None
@@ -57,7 +57,7 @@ def parameters(n: Node) -> tuple[Value, Value, Value]:
 
 
 def is_nibbles(q: Value) -> bool:
-    """Constants of 4 bits: products take them as the same numbers in 8."""
+    """Is `q` a 4-bit constant? Integer ops take it as 8-bit."""
     return q.dtype in BITS4 and q.data is not None
 
 

@@ -1,9 +1,9 @@
-"""Channel pruning without loss: what is constant or not missed goes, through all that it touches.
+"""Lossless channel pruning: remove channels that are constant or unread, with all their weights.
 
-A channel whose weights are all zero holds its bias; one whose readers all weigh it with zero is
-not missed. Such channels leave the weights on both sides, and every op in between: activations,
-sums of branches, gates, concatenations, groups. Outputs keep their shape and, up to the order of
-sums, their numbers.
+A channel whose weights are all zero is constant: it equals its bias. A channel that all readers
+multiply by zero is unread. Both are removed from the weights on either side and from every op in
+between: activations, residual sums, gates, concats, groups. Outputs keep their shape and, up to the
+order of sums, their values.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from intaglio.passes.prune.channel_mixing import Product
 from intaglio.passes.prune.prefilter import any_dead
 from intaglio.rewrite import ANY, Rule, Trace, no
 
-ROUNDS = 8  # what goes in one round can leave more to go in the next
+MAX_ROUNDS = 8  # channels removed in one round may free more in the next
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What pruning took away: channels that convolutions and products made, weights, work."""
+    """What pruning saved: channels of convolutions and matmuls, weights and work."""
 
     channels: tuple[int, int]  # before and after
     before: Complexity
     after: Complexity
 
     def to_dict(self) -> dict[str, list[int]]:
-        """Before and after, by name."""
+        """Values before and after, by name."""
         names = ("parameters", "parameter_bytes", "macs")
         both = {n: [getattr(self.before, n), getattr(self.after, n)] for n in names}
         return {"channels": list(self.channels), **both}
@@ -53,31 +53,31 @@ def _share(before: int, after: int) -> str:
 
 
 def prune_channels(graph: Graph, trace: Trace) -> Pruned | None:
-    """Take dead channels out of the graph; returns what that saves, None if there are none."""
+    """Remove dead channels from the graph; returns what that saved, or None if nothing."""
     graph.tidy()
     if not any_dead(graph):
         return None
     found = Analysis(graph)
     first, before = _channels(found), complexity(graph)
-    for i in range(ROUNDS + 1):
-        if i == ROUNDS or not _Rebuild(graph, found, trace).changed:
+    for i in range(MAX_ROUNDS + 1):
+        if i == MAX_ROUNDS or not _Rebuild(graph, found, trace).changed:
             break
         graph.tidy()
         found = Analysis(graph)
-    _tell_kept(found, trace)
+    _report_kept(found, trace)
     made = Pruned((first, _channels(found)), before, complexity(graph))
     return made if made.channels[1] < first or made.after.macs < before.macs else None
 
 
-RULE = Rule(ANY, prune_channels)  # under this name it is explained and disabled
+RULE = Rule(ANY, prune_channels)  # the name for --explain and --disable
 
 
 def _channels(found: Analysis) -> int:
     return sum(f.count for f in found.flows.values() if isinstance(f, Product))
 
 
-def _tell_kept(found: Analysis, trace: Trace) -> None:
-    """Say of every convolution or product why its dead channels stay."""
+def _report_kept(found: Analysis, trace: Trace) -> None:
+    """Report for every convolution or matmul why its dead channels stay."""
     for node, flow in found.flows.items():
         if isinstance(flow, Product):
             out = node.outputs[0]
@@ -86,7 +86,7 @@ def _tell_kept(found: Analysis, trace: Trace) -> None:
 
 
 class _Rebuild:
-    """The graph without the channels that can go, made in place, producers first."""
+    """Rebuilds the graph in place without the removable channels, producers first."""
 
     def __init__(self, graph: Graph, found: Analysis, trace: Trace):
         self.graph, self.found = graph, found
@@ -104,7 +104,7 @@ class _Rebuild:
             return False
         out, gone = node.outputs[0], self.found.gone
         if out in gone and gone[out].all():
-            return True  # nobody reads it any more
+            return True  # it has no reader left
         if self.found.constant(out):
             self._constant(out)
             return True
@@ -130,7 +130,7 @@ class _Rebuild:
         self.graph.replace(out, made)
 
     def _broadcast(self, inputs: list[Value | None]) -> list[Value | None]:
-        """Constants need not be expanded where another operand has the full shape."""
+        """Use unexpanded constants if another operand has the full shape."""
         small = [self._rows.get(v, v) if v is not None else None for v in inputs]
         full = np.broadcast_shapes(*(v.shape for v in inputs if v is not None))
         same = np.broadcast_shapes(*(v.shape for v in small if v is not None)) == full

@@ -1,4 +1,4 @@
-"""Which channels of a graph can go: what is constant forwards, what is not missed backwards."""
+"""Find the channels that can be removed: constants by a forward pass, unread ones backwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FLOWS: dict[str, Callable[[Node, Axes], Flow]] = {
 
 
 def flow_of(node: Node, axes: Axes) -> Flow:
-    """How channels pass through a node; through most they do not."""
+    """How channels pass through a node; most nodes block them."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
     if len(node.outputs) != 1 or any(
         v.type.dynamic or v.type.quant or not v.type.size for v in values
@@ -42,10 +42,11 @@ def flow_of(node: Node, axes: Axes) -> Flow:
 
 
 class Analysis:
-    """Channels of every value of a graph: which are constant, and which can go.
+    """The constant and the removable channels of every value of a graph.
 
-    At first all can go. Then each node takes back what it misses, and channels that are linked
-    stay together, until nothing changes: what is left is the largest set that can go at once.
+    At first all channels are removable. Then each node keeps the channels that it needs, and linked
+    channels are kept together, until nothing changes. The rest is the largest set that can be
+    removed at once.
     """
 
     def __init__(self, graph: Graph):
@@ -66,23 +67,23 @@ class Analysis:
         self._settle(graph)
 
     def facts(self, flow: Flow) -> list[Known | None]:
-        """What is constant in the operands of a node."""
+        """The constant channels of a node's operands."""
         return [None if v is None else self.known.get(v) for v in flow.operands]
 
     def constant(self, v: Value) -> bool:
-        """Is all that is left of a value constant?"""
+        """Are all remaining channels of a value constant?"""
         return v in self.known and bool((self.known[v].mask | self.gone[v]).all())
 
     def why(self, v: Value, mask: Mask) -> Iterable[tuple[str, int]]:
-        """For what reasons the channels in `mask` stay, and how many for each."""
+        """The reasons why the channels in `mask` stay, each with its count."""
         reasons, counts = np.unique(self.blame[v][mask & ~self.gone[v]], return_counts=True)
         return [(self.words[r], int(n)) for r, n in zip(reasons, counts, strict=True)]
 
-    # ---- taking back ---------------------------------------------------------------------------
+    # ---- keeping channels ----------------------------------------------------------------------
     def _settle(self, graph: Graph) -> None:
         for name, v in zip(graph.output_names, graph.outputs, strict=True):
             if v in self.gone:
-                self._keep(v, np.ones_like(self.gone[v]), f"output '{name}' has them")
+                self._keep(v, np.ones_like(self.gone[v]), f"they are part of output '{name}'")
         for node, flow in self.flows.items():
             for i, why in flow.stops.items():
                 x = flow.operands[i]
@@ -112,13 +113,13 @@ class Analysis:
                 self._keep(x, mask, why)
         if out in self.gone:
             inside, outside = flow.level(None if x is None else self.gone[x], self.gone[out])
-            why = f"the groups of {name_of(node)} lose equally many"
+            why = f"every group of {name_of(node)} must lose the same number"
             self._keep(out, ~outside, why)
             if x is not None and inside is not None:
                 self._keep(x, ~inside, why)
 
     def _join(self, node: Node, flow: Flow, link: Link) -> None:
-        """Let the channels of an operand go with those of the result, and only with those."""
+        """Keep linked channels of an operand and the result together."""
         a, out = flow.operands[link.operand], node.outputs[0]
         assert a is not None
         if link.inside is None or link.outside is None:
@@ -128,7 +129,9 @@ class Analysis:
             blame = self.blame[out]
             if len(flow.links) > 1 and (self.known[a].mask & ~self.gone[out]).any():
                 varies = self.known[a].mask & ~self.known[out].mask
-                why = self._word(f"{name_of(node)} joins them with channels that vary")
+                why = self._word(
+                    f"{name_of(node)} combines them with channels that are not constant"
+                )
                 blame = np.where(varies, why, blame)
             self._keep(a, ~self.gone[out], blame)
             return
@@ -136,7 +139,7 @@ class Analysis:
         self._keep(a, *self._over(out, link.outside, link.inside, self.gone[a]))
 
     def _over(self, v: Value, here: Array, there: Array, like: Mask) -> tuple[Mask, Array]:
-        """Channels of `v` that stay, and why, as channels at the other end of a link."""
+        """The kept channels of `v`, with reasons, as channels at the other end of a link."""
         stays, why = np.zeros_like(like), np.full(len(like), -1)
         kept = ~self.gone[v][here]
         stays[there[kept]], why[there[kept]] = True, self.blame[v][here[kept]]

@@ -1,8 +1,9 @@
 """How channels pass through a node.
 
-The channels of a tensor are the indices of one axis of it, the one along which some product with
-weights makes them. A Flow says which channels of the operands are which channels of the result, so
-that they can only go together; which are constant; and what the node is without some of them.
+The channels of a tensor are the indices of one of its axes: the output axis of the convolution or
+matmul that made it. A Flow says which channels of the operands correspond to which channels of the
+result, so that they are removed together; which channels are constant; and how to rebuild the node
+without some of them.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops.registry import REGISTRY
 
-Mask = Array  # of bools, one per channel
-Axes = Mapping[Value, int]  # the axis of the channels, of every value that has some
+Mask = Array  # one bool per channel
+Axes = Mapping[Value, int]  # the channel axis of every value that has one
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Channels that hold one number everywhere, whatever the inputs of the graph are."""
+    """Channels that hold one constant everywhere, whatever the graph's inputs are."""
 
     mask: Mask
-    data: Array  # that number; anything where the mask is not set
+    data: Array  # the constant; undefined where the mask is not set
 
     @staticmethod
     def nothing(n: int, dtype: Any) -> Known:
@@ -39,7 +40,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Channel `inside[k]` of an operand is channel `outside[k]` of the result; None: all are."""
+    """Channel `inside[k]` of an operand is channel `outside[k]` of the result; None: all,
+    in order.
+    """
 
     operand: int
     inside: Array | None = None
@@ -47,20 +50,20 @@ class Link:
 
 
 class Cuts:
-    """Constants without what goes; where several nodes read one, they go on reading one."""
+    """Pruned constants; readers that shared a constant share the pruned one."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Value] = {}
 
     def once(self, v: Value, how: Hashable, data: Callable[[], Array]) -> Value:
-        """What becomes of a constant in the way that `how` describes."""
+        """The constant `data()`, made once for each value and key `how`."""
         key = id(v), how
         if key not in self._made:
             self._made[key] = constant(np.ascontiguousarray(data()), v.name)
         return self._made[key]
 
     def cut(self, v: Value, axis: int, at: Array) -> Value:
-        """A constant at some indices of an axis."""
+        """The constant at the indices `at` of an axis."""
         old = v.data
         assert old is not None
         if len(at) == v.shape[axis]:
@@ -70,7 +73,7 @@ class Cuts:
 
 @dataclass
 class Kept:
-    """Which channels stay: of every operand that has channels, and of the result."""
+    """The channels that stay: of every operand that has channels, and of the result."""
 
     operands: list[Mask | None]
     known: list[Known | None]  # of the operands
@@ -79,39 +82,41 @@ class Kept:
 
 
 class Flow:
-    """A node through which no channel passes, and which needs all that it reads."""
+    """A node that blocks channels: it needs all channels that it reads."""
 
     def __init__(self, node: Node, why: str = ""):
         self.node, self.operands = node, list(node.inputs)
-        self.axis: int | None = None  # of the result's channels
+        self.axis: int | None = None  # channel axis of the result
         self.links: list[Link] = []
-        self.fixed: tuple[Mask, str] | None = None  # channels of the result that stay, and why
+        self.fixed: tuple[Mask, str] | None = None  # channels of the result that must stay, and why
         why = why or f"{name_of(node)} needs all channels"
         self.stops = {i: why for i, v in enumerate(node.inputs) if is_variable(v)}
 
     def known(self, operands: Sequence[Known | None]) -> Known:
-        """What is constant in the result, from what is constant in the operands."""
+        """The constant channels of the result, given those of the operands."""
         return Known.nothing(self.count, self.dtype)
 
     def missed(
         self, operands: Sequence[Known | None], result: Known | None, gone: Mask | None
     ) -> list[tuple[Mask, str]]:
-        """Channels of the first operand that must stay for this node, and why.
+        """Channels of the first operand that this node needs, and why.
 
-        `gone` are those that the result will not have.
+        `gone` marks the channels that the result will not have.
         """
         return []
 
     def level(self, inside: Mask | None, outside: Mask) -> tuple[Mask | None, Mask]:
-        """Of the channels that could go, of the first operand and the result, those that may."""
+        """Of the removable channels of the first operand and the result, those that groups
+        allow.
+        """
         return inside, outside
 
     def build(self, kept: Kept, inputs: list[Any]) -> Value:
-        """The result of the node on what is left of its operands."""
+        """The node's result, computed from the pruned operands."""
         raise NotImplementedError(self.node.op)
 
     def remake(self, inputs: list[Any], **attrs: Any) -> Value:
-        """The same op with other operands and, where given, other attributes."""
+        """The same op with other operands and, if given, other attributes."""
         n = self.node
         made: Value = REGISTRY[n.op](*inputs, origin=n.origin, **{**n.attrs, **attrs})
         return made
@@ -135,7 +140,7 @@ def is_variable(v: Value | None) -> bool:
 
 
 def uniform(v: Value, axis: int, count: int) -> Known:
-    """What is constant in a constant whose channels lie along `axis` (negative: it has none)."""
+    """The constant channels of a constant along `axis`; a negative axis means it has none."""
     assert v.data is not None
     if axis < 0 or v.shape[axis] != count:
         rows = v.data.reshape(1, -1)
@@ -147,7 +152,7 @@ def uniform(v: Value, axis: int, count: int) -> Known:
 
 # ---- elementwise ---------------------------------------------------------------------------------
 class Elementwise(Flow):
-    """Channel i of the result is made of channel i of every operand that is not broadcast."""
+    """Channel i of the result depends on channel i of every operand that is not broadcast."""
 
     def __init__(self, node: Node, axes: Axes):
         super().__init__(node, f"{name_of(node)} broadcasts them")
@@ -161,7 +166,7 @@ class Elementwise(Flow):
         }
         if len(found) != 1:
             if found:
-                why = f"{name_of(node)} joins channels of different axes"
+                why = f"{name_of(node)} combines channels of different axes"
                 self.stops = dict.fromkeys(self.stops, why)
             return
         self.axis = found.pop()
@@ -173,7 +178,7 @@ class Elementwise(Flow):
                 self.links.append(Link(i))
                 del self.stops[i]
             elif at >= 0 and v.shape[at] == self.count:
-                why = f"{name_of(node)} joins them with '{v.name or 'a tensor'}', which keeps all"
+                why = f"{name_of(node)} combines them with '{v.name or 'a tensor'}'"
                 self.fixed = np.ones(self.count, bool), why
                 self.stops[i] = why
 

@@ -1,4 +1,4 @@
-"""Ops that make channels by adding up those of their operand: convolutions, products, sums."""
+"""Ops that sum over the channels of their operand: convolutions, matmuls, reductions."""
 
 from __future__ import annotations
 
@@ -22,42 +22,44 @@ from intaglio.passes.prune.channel_flow import (
 )
 from intaglio.passes.prune.channelwise import channelwise
 
-CONVOLUTIONS = {"conv": 2, "conv_transpose": 2, "deform_conv": 3}  # the operand that is the bias
+CONVOLUTIONS = {"conv": 2, "conv_transpose": 2, "deform_conv": 3}  # index of the bias operand
 SUMS = ("reduce_sum", "reduce_l1", "reduce_l2", "reduce_sum_square")
 
 
 class Product(Flow):
-    """Channels times constant weights, in groups: each makes `many` of its own `few`."""
+    """A grouped convolution or matmul with constant weights: each group makes `many` channels from
+    `few`.
+    """
 
-    weights: Array  # group, channel of the result, channel of the operand, place in the kernel
-    shift: Array | None  # what is added to each channel; None: not a constant
-    factor = 1.0  # of the products
-    even = True  # every place of the result sees every place of the kernel: there is no padding
+    weights: Array  # group, result channel, operand channel, kernel position
+    shift: Array | None  # the bias per channel; None: not constant
+    factor = 1.0  # alpha of a gemm
+    even = True  # no padding: every output position sees the whole kernel
 
     def __init__(self, node: Node, axis: int, x_axis: int, axes: Axes):
         super().__init__(node)
         self.axis, x = axis, node.inputs[0]
         assert x is not None
-        self.reads = axes.get(x) == x_axis  # does it add up the channels of x?
+        self.reads = axes.get(x) == x_axis  # does it sum over the channels of x?
         if self.reads:
             self.stops.pop(0)
 
     @cached_property
     def nonzero(self) -> Array:
-        """Group, channel of the result, channel of the operand."""
+        """Group × result channel × operand channel: is any weight nonzero?"""
         return np.asarray((self.weights != 0).any(3))
 
     def _columns(self, rows: Mask) -> Array:
-        """Group × channel of the operand: is there a weight for it in these rows?"""
+        """Group × operand channel: has it a nonzero weight in these rows?"""
         groups, many, few, _ = self.weights.shape
         alive = rows.reshape(groups, many)
         first = self.weights[np.arange(groups), alive.argmax(1), :, 0]  # a row of each group
-        if (first != 0).all() and alive.any(1).all():  # as nearly always: one look is enough
+        if (first != 0).all() and alive.any(1).all():  # a quick test that nearly always suffices
             return np.ones((groups, few), bool)
         return np.asarray((self.nonzero & alive[:, :, None]).any(1))
 
     def _rows(self, columns: Mask) -> Array:
-        """Group × channel of the result: has it a weight in these columns?"""
+        """Group × result channel: has it a nonzero weight in these columns?"""
         groups, many, few, _ = self.weights.shape
         alive = columns.reshape(groups, few)
         first = self.weights[np.arange(groups), :, alive.argmax(1), 0]
@@ -66,7 +68,7 @@ class Product(Flow):
         return np.asarray((self.nonzero & alive[:, None, :]).any(2))
 
     def _constants(self, operands: Sequence[Known | None]) -> tuple[Mask, Array]:
-        """Channels of the operand that may be left out if the shift is changed, and their data."""
+        """Operand channels that can be folded into the bias, and their values."""
         groups, _, few, _ = self.weights.shape
         k = operands[0] if self.reads else None
         if k is None:
@@ -75,7 +77,7 @@ class Product(Flow):
         return mask, np.where(mask, k.data, 0).astype(np.float64)
 
     def moved_shift(self, mask: Mask, data: Array) -> Array:
-        """What the channels of the operand in `mask` add to each channel of the result."""
+        """What the operand channels in `mask` add to each channel of the result."""
         groups, many, few, _ = self.weights.shape
         full = np.where(mask, data, 0).astype(np.float64).reshape(groups, 1, few)
         if not full.any():
@@ -105,38 +107,38 @@ class Product(Flow):
         mask, _ = self._constants(operands)
         k = operands[0]
         assert k is not None
-        others = needed & k.mask & ~mask  # constants that cannot go into the shift
-        if others.any() and (one := self._leader(k)) is not None:
+        others = needed & k.mask & ~mask  # constants that cannot be folded into the bias
+        if others.any() and (one := self._representative(k)) is not None:
             others = np.arange(len(others)) == one
         found = [
-            (others, f"they are not 0, and {here} adds up a border"),
+            (others, f"they are not 0, and {here} has padding"),
             (needed & ~k.mask, f"{here} reads them"),
         ]
         if not (needed & ~mask).any() and not self._stays(result, gone):
-            first = np.zeros(self.weights.shape[::2], bool)  # an op cannot read nothing
+            first = np.zeros(self.weights.shape[::2], bool)  # an op needs at least one channel
             first[:, 0] = True
-            found.append((first.reshape(-1), f"{here} reads at least one"))
+            found.append((first.reshape(-1), f"{here} needs at least one channel"))
         return found
 
-    def _leader(self, k: Known) -> int | None:
-        """Of constants that cannot go into the shift, the one that can stand for all."""
+    def _representative(self, k: Known) -> int | None:
+        """Of constants that cannot be folded into the bias, the channel that represents all."""
         return int(np.abs(np.where(k.mask, k.data, 0)).argmax()) if len(self.weights) == 1 else None
 
-    def led(self, columns: Mask, k: Known | None) -> tuple[int, Array]:
-        """The channel that stands for other constants, and how many times each adds to it."""
+    def represented(self, columns: Mask, k: Known | None) -> tuple[int, Array]:
+        """The channel that represents other constants, and the ratio of each to it."""
         lost = np.zeros(len(columns)) if k is None else np.where(columns | ~k.mask, 0, k.data)
-        one = None if k is None or self.even or not lost.any() else self._leader(k)
+        one = None if k is None or self.even or not lost.any() else self._representative(k)
         if k is None or one is None or not columns[one]:
             return 0, np.zeros(len(columns))
         return one, lost.astype(np.float64) / np.float64(k.data[one])
 
     @staticmethod
     def _stays(result: Known | None, gone: Mask) -> bool:
-        """Is all that is left of the result constant?"""
+        """Are all remaining channels of the result constant?"""
         return result is not None and bool((result.mask | gone).all())
 
     def level(self, inside: Mask | None, outside: Mask) -> tuple[Mask | None, Mask]:
-        """Groups go as a whole; the others lose equally many channels."""
+        """Remove whole groups, and equally many channels from each remaining group."""
         groups, many, few, _ = self.weights.shape
         if groups == 1:
             return inside, outside
@@ -160,7 +162,7 @@ class Product(Flow):
         return self._again(kept, inputs, left, pick[0], pick[1], np.flatnonzero(rows), shift)
 
     def _columns_of(self, kept: Kept) -> Mask:
-        """Which channels of the operand stay."""
+        """The operand channels that stay."""
         columns = kept.operands[0] if self.reads else None
         every = self.weights.shape[0] * self.weights.shape[2]
         return np.ones(every, bool) if columns is None else columns
@@ -179,7 +181,7 @@ class Product(Flow):
 
 
 def _evenly(going: Array, whole: Mask) -> Array:
-    """Let each group that stays lose only as many channels as the one that loses fewest."""
+    """Let each remaining group lose only as many channels as the group that loses fewest."""
     if whole.all():
         return going
     least = going[~whole].sum(1).min()
@@ -205,7 +207,7 @@ class Convolution(Product):
         elif self.bias is not None:
             self.shift = np.asarray(self.bias.data, np.float64)
         if self.reads and node.attrs.get("offset_groups", 1) > 1:
-            self.reads, self.stops[0] = False, f"{name_of(node)} moves them in groups"
+            self.reads, self.stops[0] = False, f"{name_of(node)} has several offset groups"
 
     def _again(
         self,
@@ -220,7 +222,7 @@ class Convolution(Product):
         w = self.operands[1]
         assert w is not None
         assert w.data is not None
-        one, times = self.led(self._columns_of(kept), kept.known[0])
+        one, times = self.represented(self._columns_of(kept), kept.known[0])
         how = tuple(a.tobytes() for a in (groups, rows, columns, times))
         inputs[1] = kept.cuts.once(w, how, lambda: self._cut(groups, rows, columns, one, times))
         place = CONVOLUTIONS[self.node.op]
@@ -233,7 +235,7 @@ class Convolution(Product):
         return self.remake(inputs, groups=len(groups))
 
     def _cut(self, groups: Array, rows: Array, columns: Array, one: int, times: Array) -> Array:
-        """The weights of what stays; `times` each other channel, channel `one` stands for it."""
+        """The weights of the kept channels; channel `one` takes over `times` each other channel."""
         data, turned = self.operands[1].data, self.node.op == "conv_transpose"  # type: ignore[union-attr]
         assert data is not None
         if times.any():
@@ -307,8 +309,8 @@ class Sum(Flow):
     ) -> list[tuple[Mask, str]]:
         assert operands[0] is not None
         stays = ~operands[0].zero
-        stays[0] = stays[0] or not stays.any()  # an op cannot read nothing
-        return [(stays, f"{name_of(self.node)} adds them up")]
+        stays[0] = stays[0] or not stays.any()  # an op needs at least one channel
+        return [(stays, f"{name_of(self.node)} sums them")]
 
     def build(self, kept: Kept, inputs: list[Any]) -> Value:
         return self.remake(inputs)
@@ -325,7 +327,7 @@ def matrix(node: Node, axes: Axes) -> Flow:
     x, w = node.inputs[:2]
     plain = x is not None and w is not None and w.data is not None and w.type.rank == 2
     if not plain or node.attrs.get("trans_a") or not dtypes.is_float(node.outputs[0].dtype):
-        return Flow(node, f"{name_of(node)} is no product with a constant matrix on the right")
+        return Flow(node, f"{name_of(node)} has no constant matrix on the right")
     return Matrix(node, axes)
 
 

@@ -1,4 +1,4 @@
-"""Ops that put channels elsewhere: concat, slice, gather, reshape, pad, and blocks of pixels."""
+"""Ops that reorder channels: concat, slice, gather, reshape, pad, depth_to_space."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Moved(Flow):
     def __init__(self, node: Node, axis: int, links: list[Link], build: Callable[..., Value]):
         super().__init__(node)
         self.axis, self.links, self._build = axis, links, build
-        self.filled: list[tuple[Array, Known]] = []  # channels that do not come from an operand
-        self.value: float | None = None  # what the op puts around each channel
+        self.filled: list[tuple[Array, Known]] = []  # channels that come from no operand
+        self.value: float | None = None  # the pad value around each channel
         for link in links:
             self.stops.pop(link.operand, None)
 
     def known(self, operands: Sequence[Known | None]) -> Known:
         mask, data = np.zeros(self.count, bool), np.zeros(self.count, self.dtype)
         sources = [(link, k) for link in self.links if (k := operands[link.operand]) is not None]
-        for link, k in sources:  # several may become one, which is constant where they are equal
+        for link, k in sources:  # several may merge into one, which is constant if they are equal
             at = slice(None) if link.outside is None else link.outside
             mask[at] = True
             data[at] = k.data if link.inside is None else k.data[link.inside]
@@ -49,7 +49,7 @@ class Moved(Flow):
 
 
 def _resized(flow: Flow, kept: Kept) -> tuple[int, ...]:
-    """The shape of the result without the channels that go."""
+    """The shape of the result without the removed channels."""
     assert kept.result is not None
     shape = list(flow.node.outputs[0].shape)
     shape[flow.axis] = int(kept.result.sum())  # type: ignore[index]
@@ -58,13 +58,13 @@ def _resized(flow: Flow, kept: Kept) -> tuple[int, ...]:
 
 # ---- concat --------------------------------------------------------------------------------------
 def concat(node: Node, axes: Axes) -> Flow:
-    """Along the channels one after the other, along another axis beside each other."""
+    """Along the channel axis channels are appended; along another axis they are combined."""
     at = node.attrs["axis"] % node.outputs[0].type.rank
     found = {axes[v] for v in node.inputs if v is not None and v in axes}
     if len(found) != 1:
-        return Flow(node, f"{name_of(node)} joins channels of different axes" if found else "")
+        return Flow(node, f"{name_of(node)} combines channels of different axes" if found else "")
     axis = found.pop()
-    flow = Moved(node, axis, [], _concat_along if axis == at else _concat_beside)
+    flow = Moved(node, axis, [], _concat_along if axis == at else _concat_across)
     fixed, why, start = np.zeros(flow.count, bool), "", 0
     for i, v in enumerate(node.inputs):
         assert v is not None
@@ -76,9 +76,9 @@ def concat(node: Node, axes: Axes) -> Flow:
         elif v.data is not None and axis == at:
             flow.filled.append((where, uniform(v, axis, n)))
         elif v.data is None:
-            fixed[where], why = True, f"{name_of(node)} joins them with '{v.name or 'a tensor'}'"
+            fixed[where], why = True, f"{name_of(node)} combines them with '{v.name or 'a tensor'}'"
         else:
-            flow.value = np.nan  # the constant beside them is not looked at
+            flow.value = np.nan  # nothing is constant: the other constant is not compared
         start += n if axis == at else 0
     if why:
         flow.fixed = fixed, why
@@ -99,7 +99,7 @@ def _concat_along(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
     return left[0] if len(left) == 1 else flow.remake(left)
 
 
-def _concat_beside(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
+def _concat_across(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
     assert kept.result is not None
     assert flow.axis is not None
     at = np.flatnonzero(kept.result)
@@ -121,7 +121,7 @@ def slice_(node: Node, axes: Axes) -> Flow:
 
 
 def _places(flow: Moved, kept: Kept) -> Array:
-    """Where the channels that stay in the result are among those that stay in the operand."""
+    """The positions of the result's kept channels among the operand's kept channels."""
     before, inside = kept.operands[0], flow.links[0].inside
     assert before is not None
     assert inside is not None
@@ -149,7 +149,7 @@ def _sliced(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
 
 
 class Picked(Flow):
-    """One channel is read; the others are not missed."""
+    """One channel is read; the others are unread."""
 
     def __init__(self, node: Node, one: int, count: int):
         super().__init__(node)
@@ -173,10 +173,10 @@ def gather(node: Node, axes: Axes) -> Flow:
         return channelwise(node, axes)
     n = x.shape[axes[x]]
     if indices.data is None or indices.type.rank > 1:
-        return Flow(node, f"{name_of(node)} picks them by indices {indices.type}")
+        return Flow(node, f"{name_of(node)} selects them by indices {indices.type}")
     at = np.asarray(indices.data, np.int64)
     if at.min(initial=0) < -n or at.max(initial=0) >= n:
-        return Flow(node, f"{name_of(node)} has indices that no channel has")
+        return Flow(node, f"{name_of(node)} has indices out of range")
     at = at % n
     if not indices.type.rank:
         return Picked(node, int(at), n)
@@ -189,16 +189,16 @@ def shuffle(node: Node, axes: Axes) -> Flow:
     if x is None or axes.get(x) != 1:
         return channelwise(node, axes)
     n = x.shape[1]
-    return Moved(node, 1, [Link(0, _dealt(n, groups), np.arange(n))], _shuffled)
+    return Moved(node, 1, [Link(0, _shuffled_order(n, groups), np.arange(n))], _shuffled)
 
 
-def _dealt(n: int, groups: int) -> Array:
+def _shuffled_order(n: int, groups: int) -> Array:
     return np.arange(n).reshape(groups, -1).T.reshape(-1)
 
 
 def _shuffled(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
     at, groups = _places(flow, kept), flow.node.attrs["groups"]
-    if len(at) % groups or (at != _dealt(len(at), groups)).any():
+    if len(at) % groups or (at != _shuffled_order(len(at), groups)).any():
         made: Value = ops.gather(inputs[0], constant(at), axis=1, origin=flow.node.origin)
         return made
     return flow.remake(inputs)
@@ -210,7 +210,9 @@ def _gathered(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
 
 # ---- reshape -------------------------------------------------------------------------------------
 def reshape(node: Node, axes: Axes) -> Flow:
-    """Channels stay beside their neighbours: each becomes a run of them, or runs become one."""
+    """A reshape that keeps channels contiguous: it splits each into several, or merges several into
+    one.
+    """
     x, out = node.inputs[0], node.outputs[0]
     if x is None or x not in axes:
         return Flow(node)
@@ -233,7 +235,7 @@ def _reshaped(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
     return flow.remake(inputs, shape=_resized(flow, kept))
 
 
-# ---- more channels -------------------------------------------------------------------------------
+# ---- pad and depth_to_space ----------------------------------------------------------------------
 def pad(node: Node, axes: Axes) -> Flow:
     x = node.inputs[0]
     if x is None or x not in axes:
@@ -265,7 +267,7 @@ def _padded(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
 
 
 def blocks(node: Node, axes: Axes) -> Flow:
-    """depth_to_space and space_to_depth: a channel and the blocksize² that hold its pixels."""
+    """depth_to_space and space_to_depth: one channel and the blocksize² channels of its pixels."""
     x, out = node.inputs[0], node.outputs[0]
     if x is None or axes.get(x) != 1:
         return Flow(node)

@@ -1,6 +1,6 @@
-"""A quick look for what can make a channel dead, so that graphs without any cost next to nothing.
+"""A quick check for dead channels, so that graphs without any are not analysed.
 
-A wrong yes costs the time of an analysis, a wrong no loses what it would have found.
+A false positive costs the time of an analysis; a false negative loses its savings.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ PRODUCTS = ("conv", "conv_transpose", "deform_conv", "matmul", "gemm")
 
 
 def any_dead(graph: Graph) -> bool:
-    """Can a channel be constant or unread?"""
-    read: dict[tuple[Value, int], Mask] = {}  # by slices and gathers, along one axis
+    """Can any channel be constant or unread?"""
+    read: dict[tuple[Value, int], Mask] = {}  # by slices and gathers along one axis
     for node in graph.nodes():
         if _makes_constants(node):
             return True
@@ -30,7 +30,7 @@ def any_dead(graph: Graph) -> bool:
 
 
 def _makes_constants(node: Node) -> bool:
-    """Zeros among weights or factors, or constants beside other channels."""
+    """Are there zeros among weights or factors, or constants next to other channels?"""
     if node.op in PRODUCTS:
         w = node.inputs[1]
         return w is not None and w.data is not None and _has_dead(w.data, node.attrs)
@@ -44,13 +44,13 @@ def _makes_constants(node: Node) -> bool:
 
 
 def _has_dead(w: Array, attrs: dict[str, Any]) -> bool:
-    """Is a channel on either side of the weights zero throughout?"""
+    """Is an input or output channel of the weights all zero?"""
     groups = attrs.get("groups", 1)
     if w.ndim < 2 or not w.size:
         return False
     split = w.reshape(groups, -1, w.shape[1], int(np.prod(w.shape[2:])))
     for view in (split, split.swapaxes(1, 2)):
-        zero = np.nonzero(view[:, :, 0, 0] == 0)  # nearly always none, or not zero further on
+        zero = np.nonzero(view[:, :, 0, 0] == 0)  # a quick test that nearly always suffices
         if len(zero[0]) and not view[zero].any((1, 2)).all():
             return True
     return False

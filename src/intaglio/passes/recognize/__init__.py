@@ -1,4 +1,4 @@
-"""What a model spells out in small ops and has a name: activations, norms, attention, shuffles."""
+"""Recognise composite ops in small ones: activations, norms, softmax, attention, shuffles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations that a model spells out in small ops, and that have a name."""
+"""Recognise activations that a model spells out in small ops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intaglio.passes.recognize.rectifiers import number
 from intaglio.rewrite import OneOf, P, Pat, Rule, no, rule
 
 x, y, c, d = P["x y c! d!"]
-LARGE = 16  # softplus(x) - x is below 2e-7 from here on
+LINEAR_FROM = 16  # softplus(x) - x is below 2e-7 from here on
 
 
 def _any_of(patterns: list[Pat], build: Any) -> list[Rule]:
@@ -40,11 +40,11 @@ def softplus(x: Value) -> Any:
 
 
 @rule(P.where(x, P.softplus(x), P.greater(x, c)))
-def softplus_guarded(x: Value, c: Value, node: Node) -> Any:
-    """softplus, but x itself where it is large: the same from 16 on"""
+def softplus_with_threshold(x: Value, c: Value, node: Node) -> Any:
+    """softplus(x), but x above a threshold: the same from 16 on"""
     bound = number(c)
-    if bound is None or bound < LARGE:
-        return no("below 16 softplus(x) and x differ")
+    if bound is None or bound < LINEAR_FROM:
+        return no("the threshold is below 16, where softplus(x) and x differ")
     return ops.softplus(x)
 
 
@@ -52,8 +52,8 @@ SOFT = P.op(("mul", "div"), P.softplus(y), d) @ "outer"
 
 
 @rule(P.where(x, SOFT, P.greater(y, c)))
-def softplus_scaled_guarded(x: Value, y: Value, c: Value, outer: Node) -> Any:
-    """softplus(b x) / b, but x itself where b x is large"""
+def scaled_softplus_with_threshold(x: Value, y: Value, c: Value, outer: Node) -> Any:
+    """softplus(b x) / b, but x above a threshold"""
     bound, by, inner = number(c), number(outer.inputs[1]), y.producer  # type: ignore[arg-type]
     if inner is None or inner.op != "mul" or inner.inputs[0] is not x or not by:
         return None
@@ -61,8 +61,8 @@ def softplus_scaled_guarded(x: Value, y: Value, c: Value, outer: Node) -> Any:
     by = by if outer.op == "div" else 1 / by
     if beta is None or not math.isclose(beta, by, rel_tol=1e-5):
         return None
-    if bound is None or bound < LARGE:
-        return no("below 16 softplus(x) and x differ")
+    if bound is None or bound < LINEAR_FROM:
+        return no("the threshold is below 16, where softplus(x) and x differ")
     return outer.outputs[0]
 
 
@@ -96,13 +96,13 @@ def swish_with_slope(x: Value, c: Value) -> Any:
 
 def _line(shift_first: bool) -> Any:
     def hard_sigmoid(x: Value, c: Value, d: Value, scale: Node, ramp: Node | None) -> Any:
-        """a x + b, cut off at 0 and 1, in any way of writing that"""
+        """clip(a x + b, 0, 1), in any spelling"""
         by, shift = number(c), number(d)
         if not by or shift is None or not dtypes.is_float(x.dtype):
             return None
         alpha = 1 / by if scale.op == "div" else by
         if ramp is not None and not math.isclose(top := ramp.attrs["hi"] * alpha, 1, rel_tol=1e-4):
-            return no(f"it ends at {top:g}, a hard sigmoid at 1")
+            return no(f"its maximum is {top:g}; that of a hard sigmoid is 1")
         return ops.hard_sigmoid(x, alpha=alpha, beta=shift * alpha if shift_first else shift)
 
     return hard_sigmoid
@@ -138,21 +138,21 @@ HARDSWISH = _any_of(
 
 @rule(P.mul(x, P.hard_sigmoid(x) @ "inner"))
 def hardswish_of_hard_sigmoid(x: Value, inner: Node) -> Any:
-    """x * hard_sigmoid(x), with the slope of hardswish"""
+    """x * hard_sigmoid(x) with slope 1/6 and offset 1/2"""
     if not np.allclose([inner.attrs["alpha"], inner.attrs["beta"]], [1 / 6, 0.5], rtol=1e-4):
-        return no(f"its slope and offset are {inner.attrs}, hardswish has 1/6 and 1/2")
+        return no(f"slope and offset are {inner.attrs}; hardswish needs 1/6 and 1/2")
     return ops.hardswish(x)
 
 
 def _halves(inner: Pat) -> Iterator[Pat]:
-    """The ways of writing x * inner / 2."""
+    """The spellings of x * inner / 2."""
     yield P.mul(P.mul(x, inner), 0.5)
     yield P.mul(x, P.mul(inner, 0.5))
     yield P.mul(P.mul(x, 0.5), inner)
 
 
 def _cubic() -> OneOf:
-    """The ways of writing sqrt(2/pi) (x + 0.044715 x^3)."""
+    """The spellings of sqrt(2/pi) (x + 0.044715 x^3)."""
     root = math.sqrt(2 / math.pi)
     square = P.one_of(P.mul(x, x), P.pow(x, 2.0))
     cube = P.one_of(P.pow(x, 3.0), P.mul(x, square))
@@ -183,8 +183,8 @@ GELU_TANH = _any_of([*_halves(P.add(P.tanh(_cubic()), 1.0))], _gelu_tanh)
 
 ACTIVATIONS = [
     softplus,
-    softplus_guarded,
-    softplus_scaled_guarded,
+    softplus_with_threshold,
+    scaled_softplus_with_threshold,
     softsign,
     *SIGMOID,
     mish,

@@ -1,4 +1,4 @@
-"""Attention that a model spells out: softmax(scale * q @ k^T + mask) @ v, in its many spellings."""
+"""Recognise attention: softmax(scale * q @ k^T + mask) @ v, in its many spellings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from intaglio.rewrite import No, P, no, rule
 
 x, y = P["x y"]
 Shape = tuple[int, ...]
-CLOSED = -1e4  # a summand from here on leaves nothing of a score's weight
-DROWNED = -1e8  # and from here on nothing of the score: adding is as good as replacing
+MASKED_BELOW = -1e4  # an addend this low makes the softmax weight zero
+REPLACED_BELOW = -1e8  # an addend this low hides the score itself
 
 
 @dataclass
 class Mask:
-    """What closes scores, where those have the shape `met`; built only once all else fits."""
+    """A mask on scores of the shape `met`; `build` makes it once everything else matches."""
 
     of: Value
     met: Shape
@@ -31,7 +31,7 @@ class Mask:
 
 @dataclass
 class Scores:
-    """What softmax reads: softcap * tanh(scale * product / softcap), masked on the way."""
+    """The softmax operand: softcap * tanh(scale * product / softcap), with masks in between."""
 
     product: Node
     scale: float
@@ -42,16 +42,16 @@ class Scores:
 
 @rule(P.matmul(x, y))
 def attention(x: Value, y: Value, node: Node) -> Any:
-    """softmax(scale * q @ k^T + mask) @ v needs no matrix of scores in memory as one op"""
+    """Replace softmax(scale * q @ k^T + mask) @ v by one op that does not store the scores."""
     logits = _before_softmax(x)
     found = None if logits is None else _scores(logits, 1.0)
     if found is None or isinstance(found, No):
         return found
     (q, by_q), (k, by_k) = (_unscaled(v) for v in found.product.inputs if v is not None)
     if any(v.type.dynamic or v.type.rank < 2 for v in (q, k, y)):
-        return no("an operand is a vector, or has an extent that is known only at run time")
+        return no("an operand is a vector or has dynamic axes")
     if k.data is not None or y.data is not None:
-        return no("keys or values are constant: products with packed weights are faster")
+        return no("keys or values are constant: matmuls with packed weights are faster")
     lead = _lead([node.outputs[0].shape, *found.shapes, found.product.outputs[0].shape])
     if not all(_are_heads(v.shape[:-2], lead) for v in (q, k, y)):
         return no(f"operands {q.type}, {k.type}, {y.type} are not heads of one batch {lead}")
@@ -69,9 +69,9 @@ def attention(x: Value, y: Value, node: Node) -> Any:
     return _reshaped(made, node.outputs[0].shape)
 
 
-# ---- the way from the weights up to the first product --------------------------------------------
+# ---- from the softmax weights up to q @ k^T ------------------------------------------------------
 def _before_softmax(v: Value) -> Value | None:
-    """What the softmax reads that makes the weights `v`."""
+    """The operand of the softmax that makes the weights `v`."""
     node = v.producer
     if node is None or len(v.uses) > 1:
         return None
@@ -93,7 +93,7 @@ def _before_softmax(v: Value) -> Value | None:
 
 
 def _scores(v: Value, factor: float) -> Scores | No | None:
-    """Walk up from `factor` * v to the product of queries and keys."""
+    """Walk up from `factor` * v to the matmul of queries and keys."""
     node = v.producer
     if node is None or len(v.uses) > 1 or not factor:
         return None
@@ -113,7 +113,7 @@ def _scores(v: Value, factor: float) -> Scores | No | None:
         found = _scores(a, 1.0)
         if isinstance(found, Scores):
             if found.masks or found.softcap or factor < 0:
-                return no("the scores are masked or bent before they are bent by tanh")
+                return no("the scores are masked or soft-capped before the tanh")
             found.scale, found.softcap = found.scale * factor, factor
         return found
     if node.op in ("add", "sub"):
@@ -130,7 +130,7 @@ def _scores(v: Value, factor: float) -> Scores | No | None:
 
 
 def _scalar(node: Node) -> tuple[Value, float] | None:
-    """(x, c) if a node is x times the number c."""
+    """(x, c) if a node computes x times the scalar c."""
     if node.op not in ("mul", "div"):
         return None
     a, c = node.inputs
@@ -147,7 +147,7 @@ def _scalar(node: Node) -> tuple[Value, float] | None:
 
 
 def _chosen(node: Node, v: Value, factor: float) -> Scores | No | None:
-    """Scores where a condition holds (or where it does not), one very low number elsewhere."""
+    """A `where` that keeps scores or replaces them by one very low number."""
     a, b, cond = node.inputs
     assert a is not None
     assert b is not None
@@ -159,11 +159,11 @@ def _chosen(node: Node, v: Value, factor: float) -> Scores | No | None:
     if not isinstance(found, Scores):
         return found
     number = float(low.data.max())
-    if number > CLOSED or factor < 0:
-        return no(f"where the mask closes, scores become {number:g}: too much for a weight of 0")
+    if number > MASKED_BELOW or factor < 0:
+        return no(f"masked scores become {number:g}, which is too high for a weight of 0")
     some_open = cond.data is not None and bool(np.all((cond.data == open_).any(-1)))
-    if number != -math.inf and not some_open and (number > DROWNED or low.type.size > 1):
-        return no(f"a row that is masked whole would not be flat: {number:g} is not low enough")
+    if number != -math.inf and not some_open and (number > REPLACED_BELOW or low.type.size > 1):
+        return no(f"a fully masked row would not be uniform: {number:g} is not low enough")
 
     def build() -> Value:
         seen: Value = cond if open_ else ops.logical_not(cond)
@@ -179,7 +179,7 @@ def _chosen(node: Node, v: Value, factor: float) -> Scores | No | None:
 
 # ---- masks ---------------------------------------------------------------------------------------
 def _summand(m: Value, factor: float) -> Value:
-    """What is added to the scores, times `factor`, as a mask: bool where that says it all."""
+    """The tensor `m`, added to the scores times `factor`, as a mask; bool if that is equivalent."""
     if m.data is not None:
         return _constant_mask(m.data * m.data.dtype.type(factor))
     node = m.producer
@@ -194,20 +194,20 @@ def _summand(m: Value, factor: float) -> Value:
 
 
 def _constant_mask(data: Array) -> Value:
-    """A constant summand without the axes along which it repeats itself."""
+    """A constant additive mask without the axes along which it repeats."""
     for axis in range(data.ndim - 2):
         if data.shape[axis] > 1 and np.array_equal(
             data, np.broadcast_to(data.take([0], axis), data.shape), equal_nan=True
         ):
             data = data.take([0], axis)
-    closed = data <= CLOSED
+    closed = data <= MASKED_BELOW
     if np.all(closed | (data == 0)) and data.ndim and not np.any(closed.all(-1)):
         data = ~closed
     return constant(np.ascontiguousarray(data))
 
 
 def _both(a: Value, b: Value) -> Value:
-    """The mask that masks what either masks."""
+    """The combination of two masks."""
     made: Value
     if a.dtype == b.dtype:
         made = ops.logical_and(a, b) if a.dtype == "bool" else ops.add(a, b)
@@ -226,7 +226,7 @@ def _built(m: Mask, lead: Shape) -> Value:
 
 
 def _mask_shape(shape: Shape, met: Shape, lead: Shape) -> Shape | None:
-    """A mask's shape for scores [*lead, rows, columns] if it was made for scores `met`."""
+    """The shape of a mask for scores [*lead, rows, columns], if it was made for scores `met`."""
     if met[:-2] == lead or len(shape) <= 2:
         return shape
     shape = (1,) * (len(met) - len(shape)) + shape
@@ -244,7 +244,7 @@ def _mask_shape(shape: Shape, met: Shape, lead: Shape) -> Shape | None:
 
 # ---- queries, keys and values --------------------------------------------------------------------
 def _lead(shapes: list[Shape]) -> Shape:
-    """Batch and heads: those that some stage has, or what its leading axes make."""
+    """Batch and heads: from a rank-4 shape, or from the leading axes."""
     pairs = [s[:-2] for s in shapes if len(s) == 4]
     if pairs:
         return pairs[0]
@@ -264,7 +264,7 @@ def _heads(v: Value, lead: Shape) -> Value:
     if v.type.rank == 3 and lead[1] == 1 and turn is not None and turn.op == "transpose":
         source, perm = turn.inputs[0], turn.attrs["perm"]
         assert source is not None
-        at = perm[0] + 1  # where the unit axis is born, so that no reshape follows the transpose
+        at = perm[0] + 1  # insert the unit axis here, so that no reshape follows the transpose
         wide = _reshaped(source, (*source.shape[:at], 1, *source.shape[at:]))
         moved = [p + (p >= at) for p in perm]
         made: Value = ops.transpose(wide, perm=(moved[0], at, *moved[1:]))
@@ -273,7 +273,7 @@ def _heads(v: Value, lead: Shape) -> Value:
 
 
 def _ungrouped(k: Value, v: Value) -> tuple[Value, Value]:
-    """Keys and values before each of their heads was repeated for a group of queries."""
+    """Keys and values before each head was repeated for a group of queries."""
     few = [_before_repeat(h) for h in (k, v)]
     if few[0] is None or few[1] is None or few[0].shape[1] != few[1].shape[1]:
         return k, v
@@ -303,7 +303,7 @@ def _before_repeat(v: Value) -> Value | None:
 
 
 def _unscaled(v: Value) -> tuple[Value, float]:
-    """What `v` is a multiple of, and the number."""
+    """The value that `v` is a multiple of, and the factor."""
     factor = 1.0
     while v.producer is not None and (by := _scalar(v.producer)) is not None:
         v, factor = by[0], factor * by[1]
@@ -311,7 +311,7 @@ def _unscaled(v: Value) -> tuple[Value, float]:
 
 
 def _swapped(v: Value) -> Value:
-    """`v` with its last two axes swapped, for nothing where it has just been swapped."""
+    """`v` with its last two axes swapped; cancels a transpose if there is one."""
     node, rank = v.producer, v.type.rank
     swap = (*range(rank - 2), rank - 1, rank - 2)
     made: Value
@@ -329,9 +329,9 @@ def _swapped(v: Value) -> Value:
     return made
 
 
-# ---- small things --------------------------------------------------------------------------------
+# ---- reshapes and constants ----------------------------------------------------------------------
 def _keeps_matrices(reshape: Node) -> bool:
-    """Whether a reshape touches only the axes before the last two."""
+    """Whether a reshape changes only the axes before the last two."""
     v = reshape.inputs[0]
     assert v is not None
     out = reshape.outputs[0]

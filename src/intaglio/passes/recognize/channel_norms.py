@@ -1,4 +1,4 @@
-"""Normalisations of images: over channels, groups of them, or each by itself."""
+"""Recognise norms over channels: layer, RMS, group and instance norms, L2 normalisation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from intaglio.rewrite import P, Rule, no, rule
 x, y, c, s, b = P["x y c! s! b!"]
 
 
-# ---- over axes that are not the last -------------------------------------------------------------
+# ---- norms over axes that are not the last -------------------------------------------------------
 def _to_the_end(axes: tuple[int, ...], rank: int) -> Perm:
     return (*(a for a in range(rank) if a not in axes), *axes)
 
@@ -40,7 +40,9 @@ def _centre(x: Value, axes: tuple[int, ...]) -> Value | None:
 
 
 def _norm_over_channels(x: Value, c: Value, mean: Node, square: Node) -> Any:
-    """x / sqrt(mean(x^2) + epsilon) over axes that are not the last, which are moved there"""
+    """x / sqrt(mean(x^2) + epsilon) over axes that are not the last; they are transposed to
+    the end
+    """
     epsilon, axes, rank = number(c), mean.attrs["axes"], x.type.rank
     if trailing(mean) is not None or not mean.attrs["keepdims"] or x.type.dynamic:
         return None
@@ -63,7 +65,7 @@ LAST = P.op(("layer_norm", "rms_norm"), x) @ "norm"
 
 
 def _inside(c: Value, turn: Node, norm: Node) -> Value | None:
-    """A constant behind a transpose in the shape of what is normalised before it."""
+    """A constant behind a transpose, in the shape of the normalised axes before it."""
     rank = turn.outputs[0].type.rank
     if c.data is None or c.type.rank > rank:
         return None
@@ -72,21 +74,21 @@ def _inside(c: Value, turn: Node, norm: Node) -> Value | None:
 
 
 @rule(P.mul(P.transpose(LAST) @ "turn", c))
-def scale_into_moved_norm(x: Value, c: Value, norm: Node, turn: Node) -> Any:
-    """a factor per normalised element, behind a transpose"""
+def scale_into_transposed_norm(x: Value, c: Value, norm: Node, turn: Node) -> Any:
+    """Fold a factor per normalised element behind a transpose into the norm."""
     scale = _inside(c, turn, norm)
     if scale is None:
-        return no(f"{c.type} varies over axes that are not normalised")
+        return no(f"{c.type} varies along axes that are not normalised")
     op = ops.layer_norm if norm.op == "layer_norm" else ops.rms_norm
     return ops.transpose(op(x, scale, **norm.attrs), **turn.attrs)
 
 
 @rule(P.add(P.transpose(P.layer_norm(x, P["s?"][0]) @ "norm") @ "turn", c))
-def shift_into_moved_norm(x: Value, s: Value | None, c: Value, norm: Node, turn: Node) -> Any:
-    """a summand per normalised element, behind a transpose"""
+def shift_into_transposed_norm(x: Value, s: Value | None, c: Value, norm: Node, turn: Node) -> Any:
+    """Fold an addend per normalised element behind a transpose into the norm."""
     bias = _inside(c, turn, norm)
     if bias is None:
-        return no(f"{c.type} varies over axes that are not normalised")
+        return no(f"{c.type} varies along axes that are not normalised")
     return ops.transpose(ops.layer_norm(x, s, bias, **norm.attrs), **turn.attrs)
 
 
@@ -97,7 +99,9 @@ def _constant(like: Value, data: Any, count: int) -> Value:
 
 
 def _groups(x: Value, parts: int, node: Node) -> int | None:
-    """How many groups of channels normalising x in this many parts makes."""
+    """The number of channel groups if x is normalised in this many parts; None if they do not
+    match.
+    """
     if x.type.dynamic or x.type.rank < 3 or node.outputs[0].shape != x.shape or not x.type.size:
         return None
     groups, rest = divmod(parts, x.shape[0])
@@ -108,11 +112,11 @@ def _groups(x: Value, parts: int, node: Node) -> int | None:
 def group_norm_of_instance_norm(
     x: Value, s: Value, b: Value, flat: Node, norm: Node, node: Node
 ) -> Any:
-    """an instance norm of an image whose channels are reshaped to groups"""
+    """instance_norm of an image whose channels are reshaped to groups"""
     batch, parts = flat.outputs[0].shape[:2]
     groups = _groups(x, batch * parts, node) if batch == x.shape[0] else None
     if groups is None:
-        return no(f"{flat.outputs[0].type} are not groups of the channels of {x.type}")
+        return no(f"{flat.outputs[0].type} does not group the channels of {x.type}")
     each = x.shape[1] // groups
     scale, bias = (constant(np.repeat(v.data, each)) for v in (s, b))  # type: ignore[arg-type]
     return ops.group_norm(x, scale, bias, groups=groups, epsilon=norm.attrs["epsilon"])
@@ -120,12 +124,12 @@ def group_norm_of_instance_norm(
 
 @rule(P.reshape(P.layer_norm(P.reshape(x) @ "flat") @ "norm"))
 def group_norm_of_layer_norm(x: Value, flat: Node, norm: Node, node: Node) -> Any:
-    """a layer norm of an image whose channels are reshaped to groups"""
+    """layer_norm of an image whose channels are reshaped to groups"""
     shape = flat.outputs[0].shape
     groups = _groups(x, math.prod(shape[: norm.attrs["axis"] % len(shape)]), node)
     epsilon = norm.attrs["epsilon"]
     if groups is None:
-        return no(f"{flat.outputs[0].type} are not groups of the channels of {x.type}")
+        return no(f"{flat.outputs[0].type} does not group the channels of {x.type}")
     if groups == x.shape[1]:
         return ops.layer_norm(x, axis=2, epsilon=epsilon)
     one, zero = (_constant(x, v, x.shape[1]) for v in (1, 0))
@@ -134,12 +138,12 @@ def group_norm_of_layer_norm(x: Value, flat: Node, norm: Node, node: Node) -> An
 
 @rule(P.mul(P.layer_norm(x) @ "norm", c))
 def instance_norm(x: Value, c: Value, norm: Node) -> Any:
-    """a layer norm of each channel by itself, and a factor per channel"""
+    """layer_norm of each channel alone, times a factor per channel"""
     if norm.attrs["axis"] % x.type.rank != 2 or x.type.rank < 3:
         return None
     scale = along(c, x, 1)
     if scale is None:
-        return no(f"{c.type} is not one number per channel of {x.type}")
+        return no(f"{c.type} does not have one number per channel of {x.type}")
     count = x.shape[1]
     one, zero = _constant(x, scale, count), _constant(x, 0, count)
     return ops.instance_norm(x, one, zero, epsilon=norm.attrs["epsilon"])
@@ -158,25 +162,25 @@ def _affine(norm: Node, scale: Array, bias: Array) -> Any:
 
 @rule(P.mul(GROUPED, c))
 def scale_into_group_norm(s: Value, b: Value, c: Value, norm: Node) -> Any:
-    """a factor per channel"""
+    """Fold a factor per channel into a group or instance norm."""
     by = along(c, norm.outputs[0], 1)
     if by is None or s.data is None or b.data is None:
-        return no(f"{c.type} is not one number per channel of {norm.outputs[0].type}")
+        return no(f"{c.type} does not have one number per channel of {norm.outputs[0].type}")
     return _affine(norm, s.data * by, b.data * by)
 
 
 @rule(P.add(GROUPED, c))
 def shift_into_group_norm(s: Value, b: Value, c: Value, norm: Node) -> Any:
-    """a summand per channel"""
+    """Fold an addend per channel into a group or instance norm."""
     by = along(c, norm.outputs[0], 1)
     if by is None or s.data is None or b.data is None:
-        return no(f"{c.type} is not one number per channel of {norm.outputs[0].type}")
+        return no(f"{c.type} does not have one number per channel of {norm.outputs[0].type}")
     return _affine(norm, s.data, b.data + by)
 
 
-# ---- unit length ---------------------------------------------------------------------------------
+# ---- L2 normalisation ----------------------------------------------------------------------------
 @rule(P.div(x, P.clip(P.reduce_l2(x) @ "length") @ "bound"))
-def unit_length(x: Value, length: Node, bound: Node) -> Any:
+def l2_normalize(x: Value, length: Node, bound: Node) -> Any:
     """x / max(sqrt(sum(x^2)), epsilon) along one axis"""
     axes, lo = length.attrs["axes"], bound.attrs["lo"]
     if len(axes) != 1 or not length.attrs["keepdims"] or bound.attrs["hi"] != math.inf or lo <= 0:
@@ -185,8 +189,8 @@ def unit_length(x: Value, length: Node, bound: Node) -> Any:
 
 
 @rule(P.div(x, P.sqrt(P.add(P.reduce_sum(SQUARE) @ "total", c))))
-def unit_length_by_rms(x: Value, c: Value, total: Node, square: Node) -> Any:
-    """x / sqrt(sum(x^2) + epsilon): a mean is a sum divided by how many there are"""
+def l2_normalize_as_rms_norm(x: Value, c: Value, total: Node, square: Node) -> Any:
+    """x / sqrt(sum(x^2) + epsilon), as an RMS norm with a constant scale"""
     epsilon, axes, rank = number(c), total.attrs["axes"], x.type.rank
     if epsilon is None or epsilon <= 0 or not total.attrs["keepdims"] or x.type.dynamic:
         return None
@@ -204,13 +208,13 @@ def unit_length_by_rms(x: Value, c: Value, total: Node, square: Node) -> Any:
 
 CHANNELS = [
     *NORM_OVER_CHANNELS,
-    scale_into_moved_norm,
-    shift_into_moved_norm,
+    scale_into_transposed_norm,
+    shift_into_transposed_norm,
     group_norm_of_instance_norm,
     group_norm_of_layer_norm,
     instance_norm,
     scale_into_group_norm,
     shift_into_group_norm,
-    unit_length,
-    unit_length_by_rms,
+    l2_normalize,
+    l2_normalize_as_rms_norm,
 ]

@@ -1,4 +1,4 @@
-"""Gated linear units and rotary embeddings that a model spells out."""
+"""Recognise gated linear units and rotary position embeddings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _cut(v: Value) -> tuple[Value, int, range] | None:
 # ---- gated linear units --------------------------------------------------------------------------
 @rule(P.mul(x, P.op(("sigmoid", "swish", "gelu", "relu", "tanh"), y) @ "act"))
 def glu(x: Value, y: Value, act: Node) -> Any:
-    """one half of a tensor times an activation of the other"""
+    """one half of a tensor times an activation of the other half"""
     value, gate = _cut(x), _cut(y)
     if value is None or gate is None or value[:2] != gate[:2]:
         return None
@@ -51,7 +51,7 @@ def glu(x: Value, y: Value, act: Node) -> Any:
 
 # ---- rotary embedding ----------------------------------------------------------------------------
 def _pair(a: Value, b: Value) -> tuple[Value, bool] | None:
-    """(x, interleaved) if a and b are the partners along the last axis that x is made of."""
+    """(x, interleaved) if a and b are the rotation partners of x along its last axis."""
     found = [_cut(v) or _column(v) for v in (a, b)]
     if found[0] is None or found[1] is None or found[0][:2] != found[1][:2]:
         return None
@@ -84,14 +84,14 @@ def _last(concat: Node) -> bool:
 
 
 @rule(P.add(P.mul(x, y), P.mul(P.concat(P.neg(b), a) @ "turned", z)))
-def rotary_of_turned(x: Value, y: Value, z: Value, a: Value, b: Value, turned: Node) -> Any:
+def rotary_of_rotate_half(x: Value, y: Value, z: Value, a: Value, b: Value, turned: Node) -> Any:
     """x * cos + concat(-second half, first half) * sin"""
     if not _last(turned) or _pair(a, b) != (x, False):
         return None
     cos, sin = _half(y, x.shape[-1]), _half(z, x.shape[-1])
     if cos is None or sin is None:
-        release((cos or sin or x).producer)  # what was made of the other is not needed
-        return no("the two halves of the cosines or sines are not known to be equal")
+        release((cos or sin or x).producer)  # drop the half that was built
+        return no("the two halves of the cosines or sines may differ")
     return ops.rotary_embedding(x, cos, sin)
 
 
@@ -106,8 +106,8 @@ def rotary_of_halves(a: Value, b: Value, c: Value, s: Value, node: Node) -> Any:
 
 
 @rule(P.reshape(P.concat(P.reshape(REAL), P.reshape(IMAGINARY)) @ "pairs"))
-def rotary_of_neighbours(a: Value, b: Value, c: Value, s: Value, pairs: Node, node: Node) -> Any:
-    """the same of even and odd elements, side by side again"""
+def rotary_of_interleaved(a: Value, b: Value, c: Value, s: Value, pairs: Node, node: Node) -> Any:
+    """the same for even and odd elements, interleaved again"""
     pair = _pair(a, b) if pairs.outputs[0].shape == (*a.shape, 2) and _last(pairs) else None
     if pair is None or not pair[1] or node.outputs[0].shape != pair[0].shape:
         return None
@@ -115,8 +115,8 @@ def rotary_of_neighbours(a: Value, b: Value, c: Value, s: Value, pairs: Node, no
 
 
 @rule(P.concat(P.rotary_embedding(a, c, s) @ "turn", b))
-def rotary_of_part(a: Value, b: Value, c: Value, s: Value, turn: Node, node: Node) -> Any:
-    """elements beyond those that are turned stay"""
+def partial_rotary(a: Value, b: Value, c: Value, s: Value, turn: Node, node: Node) -> Any:
+    """a rotary embedding of the first elements, concatenated with the rest"""
     first, rest = _cut(a), _cut(b)
     if not _last(node) or first is None or rest is None or first[:2] != rest[:2]:
         return None
@@ -128,7 +128,7 @@ def rotary_of_part(a: Value, b: Value, c: Value, s: Value, turn: Node, node: Nod
 
 
 def _half(v: Value, width: int) -> Value | None:
-    """The first half of angles of which both halves are the same; None where that is not known."""
+    """The first half of angles whose two halves are equal; None if that is not known."""
     n, node = width // 2, v.producer
     if v.shape[-1] != width:
         return None
@@ -157,11 +157,11 @@ def _half(v: Value, width: int) -> Value | None:
     if half is None:
         return None
     inputs[0] = half
-    for user in half.uses:  # sines and cosines serve queries and keys
+    for user in half.uses:  # queries and keys share sines and cosines
         if (user.op, user.attrs, user.inputs) == (node.op, attrs, inputs):
             return user.outputs[0]
     made: Value = REGISTRY[node.op](*inputs, **attrs)
     return made
 
 
-GATED = [glu, rotary_of_turned, rotary_of_halves, rotary_of_neighbours, rotary_of_part]
+GATED = [glu, rotary_of_rotate_half, rotary_of_halves, rotary_of_interleaved, partial_rotary]

@@ -1,4 +1,4 @@
-"""Normalisations that a model spells out in small ops."""
+"""Recognise layer norms and RMS norms over the last axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ x, y, c = P["x y c!"]
 
 
 def trailing(mean: Node) -> int | None:
-    """The axis from which on a mean is taken to the end, if it keeps its axes."""
+    """The first axis of a mean over all last axes that keeps its axes; else None."""
     v = mean.inputs[0]
     assert v is not None
     axes, rank = mean.attrs["axes"], v.type.rank
@@ -70,24 +70,24 @@ def _centred(x: Value, axis: int) -> Value | None:
 
 @rule(P.mul(P.layer_norm(x) @ "norm", c))
 def scale_into_layer_norm(x: Value, c: Value, norm: Node) -> Any:
-    """a factor per normalised element"""
+    """Fold a factor per normalised element into the norm."""
     return ops.layer_norm(x, scale, None, **norm.attrs) if (scale := fit(c, norm)) else None
 
 
 @rule(P.add(P.layer_norm(x, P["s?"][0]) @ "norm", c))
 def shift_into_layer_norm(x: Value, s: Value | None, c: Value, norm: Node) -> Any:
-    """a summand per normalised element"""
+    """Fold an addend per normalised element into the norm."""
     return ops.layer_norm(x, s, bias, **norm.attrs) if (bias := fit(c, norm)) else None
 
 
 @rule(P.mul(P.rms_norm(x) @ "norm", c))
 def scale_into_rms_norm(x: Value, c: Value, norm: Node) -> Any:
-    """a factor per normalised element"""
+    """Fold a factor per normalised element into the norm."""
     return ops.rms_norm(x, scale, **norm.attrs) if (scale := fit(c, norm)) else None
 
 
 def fit(c: Value, norm: Node) -> Value | None:
-    """`c` in the shape of what is normalised; None if it varies over other axes."""
+    """`c` in the shape of the normalised axes; None if it varies along other axes."""
     out = norm.outputs[0].type
     axis = norm.attrs["axis"] % out.rank
     if c.data is None or not dtypes.is_float(c.dtype) or c.type.rank > out.rank:

@@ -1,4 +1,4 @@
-"""Functions that treat positive and negative elements differently, spelled out in small ops."""
+"""Recognise functions that treat positive and negative elements differently: relu, elu, shrink."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MINUS = P.relu(P.neg(x))
 
 
 def number(c: Value) -> float | None:
-    """The one number that a constant holds."""
+    """The value of a one-element constant, else None."""
     return float(c.data.item()) if c.data is not None and c.data.size == 1 else None
 
 
 def either(above: Any, below: Any) -> list[Pat]:
-    """The ways of choosing by the sign of x; what happens at 0 must be the same in both."""
+    """The spellings of a choice by the sign of x; both branches must agree at 0."""
     positive = P.one_of(P.op(("greater", "greater_equal"), x, 0.0), P.op(LESS, 0.0, x))
     negative = P.one_of(P.op(LESS, x, 0.0), P.op(("greater", "greater_equal"), 0.0, x))
     return [P.where(above, below, positive), P.where(below, above, negative)]
@@ -47,7 +47,7 @@ def negate(x: Value) -> Any:
 
 @rule(P.neg(MINUS))
 def negative_part(x: Value) -> Any:
-    """-relu(-x) is the part of x below zero"""
+    """-relu(-x), the part of x below zero"""
     return ops.clip(x, hi=0.0)
 
 
@@ -69,16 +69,16 @@ ABSOLUTE = _any_of(
 
 
 # ---- relu and its slopes -------------------------------------------------------------------------
-def _relu_of_choice(x: Value) -> Any:
+def _relu_of_where(x: Value) -> Any:
     """x where it is positive, else 0"""
     return ops.relu(x)
 
 
-RELU = _any_of([*either(x, 0.0), P.mul(x, P.cast(P.greater(x, 0.0)))], _relu_of_choice)
+RELU = _any_of([*either(x, 0.0), P.mul(x, P.cast(P.greater(x, 0.0)))], _relu_of_where)
 
 
 def _thresholded_relu(x: Value, c: Value) -> Any:
-    """x where it is above a number, else 0"""
+    """x where it is above a threshold, else 0"""
     bound = number(c)
     return ops.thresholded_relu(x, alpha=bound) if bound and dtypes.is_float(x.dtype) else None
 
@@ -99,7 +99,7 @@ def sloped(x: Value, slope: Array) -> Any:
 
 def _by(factor: float) -> Callable[..., Any]:
     def prelu(x: Value, c: Value) -> Any:
-        """x where it is positive, else x times a constant, in any way of writing that"""
+        """x where it is positive, else x times a constant, in any spelling"""
         if c.data is None or not dtypes.is_float(x.dtype):
             return None
         return sloped(x, c.data * c.data.dtype.type(factor))
@@ -125,7 +125,7 @@ def leaky_relu_of_maximum(x: Value, c: Value) -> Any:
     return sloped(x, c.data) if np.all(c.data <= 1) else no("a slope is above 1")
 
 
-# ---- exponential below zero ----------------------------------------------------------------------
+# ---- elu, celu, selu -----------------------------------------------------------------------------
 def _expm1(arg: Any) -> OneOf:
     made: OneOf = P.one_of(P.add(P.exp(arg), -1.0), P.sub(P.exp(arg), 1.0))
     return made
@@ -165,14 +165,14 @@ CELU = _any_of([*either(x, WIDE), P.add(POSITIVE, P.clip(WIDE, lo=-INF, hi=0.0))
 
 @rule(P.mul(P.elu(x) @ "inner", c))
 def selu(x: Value, c: Value, inner: Node) -> Any:
-    """elu times a number"""
+    """elu(x) times a constant"""
     gamma = number(c)
     return None if gamma is None else ops.selu(x, alpha=inner.attrs["alpha"], gamma=gamma)
 
 
-# ---- nothing around zero -------------------------------------------------------------------------
+# ---- shrink --------------------------------------------------------------------------------------
 def _hard_shrink(x: Value, c: Value, d: Value | None) -> Any:
-    """x where its size is above a number, else 0"""
+    """x where |x| is above a threshold, else 0"""
     bound = number(c)
     if bound is None or bound < 0 or not dtypes.is_float(x.dtype):
         return None
@@ -191,8 +191,8 @@ HARD_SHRINK = _any_of(
 )
 
 
-def _nearer(c: Value, inner: Node) -> float | None:
-    """By how much x + c or x - c is below x."""
+def _subtracted(c: Value, inner: Node) -> float | None:
+    """c, if the node is x - c; -c, if it is x + c."""
     by = number(c)
     return -by if by is not None and inner.op == "add" else by
 
@@ -200,7 +200,7 @@ def _nearer(c: Value, inner: Node) -> float | None:
 @rule(P.mul(P.sign(x), P.relu(P.op(("add", "sub"), P.abs(x), c) @ "inner")))
 def soft_shrink(x: Value, c: Value, inner: Node) -> Any:
     """sign(x) relu(|x| - c)"""
-    bound = _nearer(c, inner)
+    bound = _subtracted(c, inner)
     if bound is None or bound < 0 or not dtypes.is_float(x.dtype):
         return None
     return ops.shrink(x, bias=bound, lambd=bound)
@@ -214,8 +214,8 @@ BENEATH = P.where(P.op(("add", "sub"), x, P["e!"][0]) @ "left", 0.0, P.less(x, P
 def soft_shrink_of_two(
     x: Value, c: Value, d: Value, e: Value, f: Value, right: Node, left: Node
 ) -> Any:
-    """x - c above a number, plus x + c below its negative"""
-    down, up, hi, lo = _nearer(c, right), _nearer(e, left), number(d), number(f)
+    """x - c above a threshold, plus x + c below its negative"""
+    down, up, hi, lo = _subtracted(c, right), _subtracted(e, left), number(d), number(f)
     if down is None or up is None or hi is None or lo is None or not dtypes.is_float(x.dtype):
         return None
     if down != -up or hi != -lo or hi < 0:

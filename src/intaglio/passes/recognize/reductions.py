@@ -1,4 +1,4 @@
-"""Reductions over whole images, however they are taken apart."""
+"""Recognise reductions over several axes and global pooling."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from intaglio.passes.permuted_ops import axis_groups
 from intaglio.rewrite import P, no, rule
 
 x, y, c = P["x y c!"]
-SUMS = ("reduce_sum", "reduce_mean", "reduce_prod")  # extrema are joined when made canonical
+SUMS = ("reduce_sum", "reduce_mean", "reduce_prod")  # canonical/ merges extrema
 REDUCE = (*SUMS, "reduce_max", "reduce_min")
 
 
 @rule(P.op(SUMS, P.op(SUMS, x) @ "inner"))
 def reduce_of_reduce(x: Value, inner: Node, node: Node) -> Any:
-    """the mean over one axis, then over another, is the mean over both; sums and products alike"""
+    """Merge a mean over one axis with a mean over another; sums and products alike."""
     return joined_reductions(x, inner, node) if inner.op == node.op else None
 
 
 @rule(P.op(REDUCE, P.reshape(x) @ "flat"))
-def reduce_of_flattened(x: Value, flat: Node, node: Node) -> Any:
-    """a reduction over axes that a reshape has joined is one over the axes themselves"""
+def reduce_of_reshape(x: Value, flat: Node, node: Node) -> Any:
+    """Reduce over the original axes instead of axes that a reshape has merged."""
     out, axes = flat.outputs[0], set(node.attrs["axes"])
     if x.type.dynamic or not x.type.size:
         return None
@@ -33,7 +33,7 @@ def reduce_of_flattened(x: Value, flat: Node, node: Node) -> Any:
         if axes.isdisjoint(outs):
             continue
         if not axes.issuperset(outs):
-            return no(f"only a part of the axes {ins} of {x.type} is reduced")
+            return no(f"only some of the axes {ins} of {x.type} are reduced")
         gone += ins
     if not gone:
         return None
@@ -42,8 +42,8 @@ def reduce_of_flattened(x: Value, flat: Node, node: Node) -> Any:
 
 
 @rule(P.op(("avg_pool", "max_pool"), x))
-def pool_of_everything(x: Value, node: Node) -> Any:
-    """a window as large as the image"""
+def global_pool(x: Value, node: Node) -> Any:
+    """Write a pooling with a window as large as the image as a reduction."""
     a = node.attrs
     if x.type.dynamic or a["kernel"] != x.shape[2:] or any(a["pad"]) or a.get("with_indices"):
         return None
@@ -54,4 +54,4 @@ def pool_of_everything(x: Value, node: Node) -> Any:
     return reduce(x, axes=axes, keepdims=True)
 
 
-POOLING = [reduce_of_reduce, reduce_of_flattened, pool_of_everything]
+POOLING = [reduce_of_reduce, reduce_of_reshape, global_pool]

@@ -1,4 +1,4 @@
-"""Pixels and channels that change places: shuffles, blocks to channels and back, upsampling."""
+"""Recognise channel shuffles, depth_to_space, space_to_depth and nearest upsampling."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TURNED = P.reshape(P.transpose(P.reshape(x) @ "split") @ "turn")
 
 
 # ---- reshape, transpose, reshape -----------------------------------------------------------------
-def _essence(shape: Shape, perm: Shape) -> tuple[Shape, Shape]:
-    """A transpose without axes of extent 1, and with axes joined that stay side by side."""
+def _simplified(shape: Shape, perm: Shape) -> tuple[Shape, Shape]:
+    """A transpose without unit axes and with adjacent axes merged."""
     kept = [a for a in perm if shape[a] != 1]
     runs: list[list[int]] = []
     for a in kept:
@@ -37,10 +37,10 @@ def _essence(shape: Shape, perm: Shape) -> tuple[Shape, Shape]:
 
 @rule(TURNED)
 def channel_shuffle(x: Value, split: Node, turn: Node, node: Node) -> Any:
-    """channels in groups, groups and channels swapped, and flat again"""
+    """channels split into groups, groups and channels swapped, flattened again"""
     if x.type.dynamic or x.type.rank < 3 or node.outputs[0].shape != x.shape:
         return None
-    found = _essence(split.outputs[0].shape, turn.attrs["perm"])
+    found = _simplified(split.outputs[0].shape, turn.attrs["perm"])
     n, c, rest = x.shape[0], x.shape[1], math.prod(x.shape[2:])
     outer = (n,) * (n != 1)
     if len(found[0]) != len(outer) + 2 + (rest != 1):
@@ -49,16 +49,18 @@ def channel_shuffle(x: Value, split: Node, turn: Node, node: Node) -> Any:
     if not groups or c % groups:
         return None
     shape = (n, groups, c // groups, rest)
-    return ops.channel_shuffle(x, groups=groups) if found == _essence(shape, (0, 2, 1, 3)) else None
+    return (
+        ops.channel_shuffle(x, groups=groups) if found == _simplified(shape, (0, 2, 1, 3)) else None
+    )
 
 
 @rule(TURNED)
-def blocks_of_pixels(x: Value, split: Node, turn: Node, node: Node) -> Any:
-    """channels to blocks of pixels, or blocks of pixels to channels"""
+def pixel_shuffle(x: Value, split: Node, turn: Node, node: Node) -> Any:
+    """depth_to_space or space_to_depth as reshape, transpose, reshape"""
     out = node.outputs[0].shape
     if x.type.dynamic or x.type.rank != 4 or len(out) != 4 or 0 in x.shape or x.shape == out:
         return None
-    found = (*_essence(split.outputs[0].shape, turn.attrs["perm"]), out)
+    found = (*_simplified(split.outputs[0].shape, turn.attrs["perm"]), out)
     deep = out[1] > x.shape[1]
     block = max(x.shape[2] // out[2], 1) if deep else out[2] // x.shape[2]
     if not block or x.shape[1] % (1 if deep else block**2):
@@ -70,15 +72,15 @@ def blocks_of_pixels(x: Value, split: Node, turn: Node, node: Node) -> Any:
     )
     for mode in ("DCR", "CRD"):
         shape, perm, whole = steps(x.shape, block, mode)
-        if math.prod(shape) == x.type.size and (*_essence(shape, perm), whole) == found:
+        if math.prod(shape) == x.type.size and (*_simplified(shape, perm), whole) == found:
             return op(x, blocksize=block, mode=mode)
     return None
 
 
-# ---- every second pixel --------------------------------------------------------------------------
+# ---- slices of every second pixel ----------------------------------------------------------------
 @rule(P.concat(*P["p q r s"]))
-def focus(p: Value, q: Value, r: Value, s: Value, node: Node) -> Any:
-    """four slices of every second row and column, side by side, are blocks of pixels"""
+def space_to_depth_of_slices(p: Value, q: Value, r: Value, s: Value, node: Node) -> Any:
+    """concat of four slices of every second row and column, as in YOLOv5's Focus layer"""
     cuts = [v.producer for v in (p, q, r, s)]
     x = cuts[0].inputs[0] if cuts[0] is not None and cuts[0].op == "slice" else None
     if x is None or x.type.rank != 4 or x.type.dynamic:
@@ -106,7 +108,7 @@ def focus(p: Value, q: Value, r: Value, s: Value, node: Node) -> Any:
 
 
 def _blocks_first(x: Value, places: list[tuple[int, int]]) -> Value:
-    """The blocks of a channels-first image, `places` giving their order among the channels."""
+    """space_to_depth of an NCHW image; `places` is the channel order of its blocks."""
     deep: Value = ops.space_to_depth(x, blocksize=2)
     order = [2 * h + w for h, w in places]
     if order != sorted(order):
@@ -117,7 +119,7 @@ def _blocks_first(x: Value, places: list[tuple[int, int]]) -> Value:
 
 
 def _blocks_last(x: Value, places: list[tuple[int, int]]) -> Value | None:
-    """The blocks of a channels-last image, if they follow each other by rows or by columns."""
+    """space_to_depth of an NHWC image, if `places` runs by rows or by columns."""
     n, h, w, c = x.shape
     if places == [(0, 0), (0, 1), (1, 0), (1, 1)]:
         perm = (0, 1, 3, 2, 4, 5)
@@ -132,7 +134,7 @@ def _blocks_last(x: Value, places: list[tuple[int, int]]) -> Value | None:
 
 # ---- upsampling ----------------------------------------------------------------------------------
 def _enlarged(x: Value, factors: list[int]) -> Value | None:
-    """`x` with every pixel repeated; None where batch or channels would be."""
+    """`x` with every pixel repeated; None if batch or channels would be."""
     if factors[:2] != [1, 1] or x.type.dynamic or not 3 <= x.type.rank <= 5:
         return None
     axes = tuple(a for a, f in enumerate(factors) if f != 1)
@@ -152,7 +154,7 @@ def _enlarged(x: Value, factors: list[int]) -> Value | None:
 
 @rule(P.reshape(P.expand(P.reshape(x) @ "split") @ "wide"))
 def upsample_of_expand(x: Value, split: Node, wide: Node, node: Node) -> Any:
-    """pixels repeated by expanding an axis behind them"""
+    """pixels repeated by an expand of an added axis"""
     small, large = split.outputs[0].shape, wide.outputs[0].shape
     if len(small) != len(large):
         return None
@@ -177,7 +179,7 @@ def upsample_of_expand(x: Value, split: Node, wide: Node, node: Node) -> Any:
 
 @rule(P.gather(x, i))
 def upsample_of_gather(x: Value, i: Value, node: Node) -> Any:
-    """every index of an axis, so many times in a row"""
+    """pixels repeated by a gather with repeated indices"""
     axis = node.attrs["axis"] % x.type.rank
     extent = x.shape[axis]
     times = i.type.size // extent if extent else 0
@@ -189,8 +191,8 @@ def upsample_of_gather(x: Value, i: Value, node: Node) -> Any:
 
 
 @rule(P.conv_transpose(x, W) @ "deconv")
-def upsample_of_deconv(x: Value, W: Value, deconv: Node) -> Any:
-    """a transposed convolution that copies each pixel into a window of its own"""
+def upsample_of_conv_transpose(x: Value, W: Value, deconv: Node) -> Any:
+    """pixels repeated by a transposed convolution with weights of one"""
     a, kernel = deconv.attrs, W.shape[2:]
     if W.data is None or W.shape[1] != 1 or a["groups"] != x.shape[1] or not np.all(W.data == 1):
         return None
@@ -218,10 +220,10 @@ def upsample_of_upsample(x: Value, inner: Node, node: Node) -> Any:
 
 SHUFFLES = [
     channel_shuffle,
-    blocks_of_pixels,
-    focus,
+    pixel_shuffle,
+    space_to_depth_of_slices,
     upsample_of_expand,
     upsample_of_gather,
-    upsample_of_deconv,
+    upsample_of_conv_transpose,
     upsample_of_upsample,
 ]

@@ -1,4 +1,4 @@
-"""Softmax, its logarithm and its hard form, spelled out in small ops; norms as sums."""
+"""Recognise softmax, log-softmax, hardmax, and L1 and L2 norms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ x, y, e, c = P["x y e c!"]
 
 
 def _axis(reduce: Node) -> int | None:
-    """The one axis that a reduction keeps with extent 1."""
+    """The axis of a reduction over one axis that keeps it; else None."""
     axes = reduce.attrs["axes"]
     return axes[0] if len(axes) == 1 and reduce.attrs["keepdims"] else None
 
@@ -24,7 +24,7 @@ def _made_by(v: Value | None, op: str) -> Node | None:
 
 
 def _unshifted(v: Value, axes: tuple[int, ...]) -> Value:
-    """x, if v is x minus its maximum over these axes, which softmax subtracts anyway; else v."""
+    """x, if v is x minus its maximum over these axes (softmax subtracts that itself); else v."""
     sub = _made_by(v, "sub")
     top = _made_by(sub.inputs[1], "reduce_max") if sub is not None else None
     if sub is None or top is None or top.inputs[0] is not sub.inputs[0]:
@@ -35,7 +35,7 @@ def _unshifted(v: Value, axes: tuple[int, ...]) -> Value:
 
 # ---- softmax -------------------------------------------------------------------------------------
 def _softmax(e: Value, total: Node, node: Node) -> Any:
-    """exp(x) / sum(exp(x)), with or without the maximum taken off first"""
+    """exp(x) / sum(exp(x)), with or without subtracting the maximum"""
     exp, axis = _made_by(e, "exp"), _axis(total)
     if exp is None or axis is None or len(e.uses) != 2 or exp.inputs[0] is None:
         return None
@@ -54,7 +54,7 @@ def log_of_softmax(x: Value, soft: Node) -> Any:
 
 @rule(P.sub(x, P.log(P.reduce_sum(P.exp(x)) @ "total")))
 def log_softmax(x: Value, total: Node) -> Any:
-    """x - log(sum(exp(x))), with or without the maximum taken off first"""
+    """x - log(sum(exp(x))), with or without subtracting the maximum"""
     axis = _axis(total)
     return None if axis is None else ops.log_softmax(_unshifted(x, (axis,)), axis=axis)
 
@@ -77,7 +77,7 @@ def log_sum_exp(x: Value, y: Value, total: Node) -> Any:
     return ops.reduce_log_sum_exp(x, axes=axes, keepdims=True)
 
 
-# ---- one at the largest --------------------------------------------------------------------------
+# ---- hardmax -------------------------------------------------------------------------------------
 def _hardmax_of_one_hot(x: Value, top: Node, c: Value, hot: Node, node: Node) -> Any:
     """one_hot(argmax(x)) with the values 0 and 1, cast or not"""
     axis, rank = top.attrs["axis"] % x.type.rank, x.type.rank
@@ -91,7 +91,7 @@ def _hardmax_of_one_hot(x: Value, top: Node, c: Value, hot: Node, node: Node) ->
 
 def _hardmax(x: Value, axis: int, node: Node) -> Any:
     if not dtypes.is_float(x.dtype):
-        return no(f"hardmax is of floats, this is {x.dtype}")
+        return no(f"hardmax needs floats, this is {x.dtype}")
     made, dtype = ops.hardmax(x, axis=axis), node.outputs[0].dtype
     return made if dtype == x.dtype else ops.cast(made, dtype=dtype)
 
@@ -102,7 +102,7 @@ HARDMAX = [Rule(p, _hardmax_of_one_hot) for p in (P.cast(ONE_HOT), ONE_HOT)]
 
 @rule(P.cast(P.equal(P.one_of(P.reshape(P.argmax(x) @ "top"), P.argmax(x) @ "top"), c)))
 def hardmax_of_equal(x: Value, top: Node, c: Value, node: Node) -> Any:
-    """the places that are argmax(x), as numbers"""
+    """equal(argmax(x), indices), cast to numbers"""
     rank, axis = x.type.rank, top.attrs["axis"] % x.type.rank
     want = tuple(n if a == axis else 1 for a, n in enumerate(x.shape))
     lifted = (1,) * (rank - c.type.rank) + c.shape
