@@ -6,7 +6,8 @@
 #                and half an hour more the first time; BENCH="--quick" for a few models only: 10 minutes, and 5;
 #                BENCH="--float" without int8, BENCH="--accuracy" with what int8 costs: hours
 # make lint      ruff and mypy --strict
-# make docs      docs/rules.md and docs/operators.md, from the rules and importers themselves
+# make docs      writes docs/rules.md and docs/operators.md from the rules and importers
+# make site      builds the documentation site: open site/index.html
 VENV   := .venv
 BIN    := $(VENV)/bin
 PEERS  := .venv-bench
@@ -14,7 +15,7 @@ PYTHON ?= python3
 MAKEFLAGS += -j2  # the compiler works while pip waits for the network
 unexport MAKEFLAGS  # Ninja takes as many cores as there are
 
-.PHONY: demo test test-all bench lint docs build clean
+.PHONY: demo test test-all bench lint docs site build clean
 
 demo: $(VENV)/base build
 	$(BIN)/python examples/digits/demo.py
@@ -37,6 +38,10 @@ docs: $(VENV)/dev build
 	$(BIN)/python -m intaglio.analysis.document docs/rules.md
 	$(BIN)/python -m intaglio.analysis.operators docs/operators.md
 
+site: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 # The C library of this checkout: build/libintaglio.so, which the package finds by itself.
 build: $(VENV)/tools
 	@$(BIN)/cmake -G Ninja -S . -B build -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja > build.log 2>&1 \
@@ -54,6 +59,10 @@ $(VENV)/base: $(VENV)/tools
 
 $(VENV)/dev: $(VENV)/tools
 	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[dev]"
+	@touch $(VENV)/base $@
+
+$(VENV)/docs: $(VENV)/tools
+	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[docs]"
 	@touch $(VENV)/base $@
 
 # The peers are large and depend on half of PyPI: they have an environment to themselves.
