@@ -343,7 +343,7 @@ def test_code_that_is_no_torchscript_is_refused(line):
 def test_hostile_code(body, words, monkeypatch):
     monkeypatch.setattr("intaglio.frontends.torch.program.CALLS", 1000)
     monkeypatch.setattr("intaglio.frontends.torch.program.BYTES", 100 << 20)
-    monkeypatch.setattr("intaglio.frontends.torch.script_interpreter._STEPS", 10_000)
+    monkeypatch.setattr("intaglio.frontends.torch.script_frame._STEPS", 10_000)
     code = f"class Net(Module):\n  def forward(self: Any, x: Tensor) -> Tensor:\n    {body}\n"
     data = script({"__torch__": code}, Object("__torch__.Net", {}), (), [X])
     start = time.monotonic()

@@ -81,7 +81,7 @@ def trained(qat: bool):
 def test_graph_mode(qat, way):
     torch.manual_seed(1)
     module = trained(qat)
-    shapes = {"x": (1, 3, 16, 16)} if way == "script" else None
+    shapes = {"x": (1, 3, 16, 16)} if way == "script" else {}
     graph = load_torch(saved(module, [X], way), ImportOptions(shapes=shapes))
     kinds = [n.op for n in graph.nodes()]
     assert "quantize_linear" in kinds
@@ -119,7 +119,7 @@ def test_dynamic(way):
     net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
     made = tq.quantize_dynamic(net, {nn.Linear}, dtype=torch.qint8)
     x = R(5, 6)
-    shapes = {"input": (5, 6)} if way == "script" else None
+    shapes = {"input": (5, 6)} if way == "script" else {}
     compare(load_torch(saved(made, [x], way), ImportOptions(shapes=shapes)), made, [x])
 
 

@@ -9,7 +9,9 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
-from intaglio.ops.elementwise import add, cast, div, equal, floats, mul, sub, tanh, where
+from intaglio.ops.cast import cast
+from intaglio.ops.compare import equal, where
+from intaglio.ops.elementwise import add, div, floats, mul, sub, tanh
 from intaglio.ops.linear import matmul
 from intaglio.ops.normalize import softmax
 from intaglio.ops.precision import widen

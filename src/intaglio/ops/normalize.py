@@ -9,7 +9,9 @@ import numpy as np
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type, Value, constant
 from intaglio.ops.activation import clip
-from intaglio.ops.elementwise import add, cast, div, equal, floats, mul, sqrt, sub, where
+from intaglio.ops.cast import cast
+from intaglio.ops.compare import equal, where
+from intaglio.ops.elementwise import add, div, floats, mul, sqrt, sub
 from intaglio.ops.index import argmax
 from intaglio.ops.precision import widen
 from intaglio.ops.reduce import reduce_l1, reduce_l2, reduce_mean

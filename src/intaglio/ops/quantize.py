@@ -12,7 +12,9 @@ from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type, Value, constant
 from intaglio.ops.activation import clip
-from intaglio.ops.elementwise import cast, div, equal, maximum, minimum, neg, round, sub, where
+from intaglio.ops.cast import cast
+from intaglio.ops.compare import equal, where
+from intaglio.ops.elementwise import div, maximum, minimum, neg, round, sub
 from intaglio.ops.precision import to_dtype
 from intaglio.ops.reduce import reduce_max, reduce_min
 from intaglio.ops.registry import normalize_axis, op

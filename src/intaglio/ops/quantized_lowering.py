@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from intaglio.ir import Value, constant
-from intaglio.ops.conv import conv_integer, qlinear_conv
-from intaglio.ops.elementwise import add, bitwise_and, cast, div, mul, round, sub
+from intaglio.ops.cast import cast
+from intaglio.ops.compare import bitwise_and
+from intaglio.ops.elementwise import add, div, mul, round, sub
 from intaglio.ops.index import gather
+from intaglio.ops.integer_conv import conv_integer, qlinear_conv
 from intaglio.ops.linear import matmul_integer, qlinear_matmul
 from intaglio.ops.pool import avg_pool
 from intaglio.ops.quantize import quantize_linear

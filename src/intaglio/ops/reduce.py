@@ -11,7 +11,8 @@ from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type, Value
 from intaglio.ops.activation import clip
-from intaglio.ops.elementwise import abs, add, cast, exp, log, mul, sqrt, sub
+from intaglio.ops.cast import cast
+from intaglio.ops.elementwise import abs, add, exp, log, mul, sqrt, sub
 from intaglio.ops.precision import widen
 from intaglio.ops.registry import op
 from intaglio.ops.shape import reshape

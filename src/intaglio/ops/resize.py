@@ -12,7 +12,9 @@ from intaglio import dtypes
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import Array, Type, Value, constant
 from intaglio.ops.activation import clip
-from intaglio.ops.elementwise import cast, round, where
+from intaglio.ops.cast import cast
+from intaglio.ops.compare import where
+from intaglio.ops.elementwise import round
 from intaglio.ops.precision import SMALL
 from intaglio.ops.registry import normalize_axis, op
 

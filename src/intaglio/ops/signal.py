@@ -9,7 +9,8 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Node, Type, Value, constant
-from intaglio.ops.elementwise import add, cast, floats, mul
+from intaglio.ops.cast import cast
+from intaglio.ops.elementwise import add, floats, mul
 from intaglio.ops.index import gather
 from intaglio.ops.linear import matmul
 from intaglio.ops.precision import widen

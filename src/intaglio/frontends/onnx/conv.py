@@ -9,8 +9,10 @@ from intaglio.frontends.onnx.importer import OnnxNode, importer
 from intaglio.frontends.onnx.shape import ints
 from intaglio.frontends.onnx.windows import same_pad, windows_of
 from intaglio.ir import Value
-from intaglio.ops.conv import col2im, conv, conv_integer, conv_transpose, deform_conv, qlinear_conv
+from intaglio.ops.conv import col2im, conv, conv_transpose
+from intaglio.ops.deform_conv import deform_conv
 from intaglio.ops.elementwise import add
+from intaglio.ops.integer_conv import conv_integer, qlinear_conv
 from intaglio.ops.registry import named
 
 FUSED = named("ort_fused")  # activations that onnxruntime fuses into products, by its names

@@ -9,9 +9,9 @@ import numpy as np
 from intaglio.errors import BadInput
 from intaglio.frontends.onnx.importer import OnnxNode, importer
 from intaglio.ir import Array, Value, constant
+from intaglio.ops.cast import cast
 from intaglio.ops.dynamic_matmul import DEPTH
 from intaglio.ops.dynamic_recurrent import dynamic_lstm
-from intaglio.ops.elementwise import cast
 from intaglio.ops.recurrent import ACTIVATIONS, gru, lstm, rnn
 
 _NAMES = {name.lower(): name for name in ACTIVATIONS}

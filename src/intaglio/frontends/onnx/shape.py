@@ -20,22 +20,12 @@ from intaglio.frontends.onnx.dynamic_shapes import (
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.tensors import element_type
 from intaglio.ir import Array, Value, constant
-from intaglio.ops.elementwise import cast, equal, where
+from intaglio.ops.cast import cast
+from intaglio.ops.compare import equal, where
+from intaglio.ops.dynamic_shape import expand_to, range_, reshape_to, shape_of, slice_to
 from intaglio.ops.reduce import reduce_prod
 from intaglio.ops.registry import normalize_axis
-from intaglio.ops.shape import (
-    concat,
-    expand,
-    expand_to,
-    pad,
-    range_,
-    reshape_to,
-    shape_of,
-    slice_,
-    slice_to,
-    tile,
-    transpose,
-)
+from intaglio.ops.shape import concat, expand, pad, slice_, tile, transpose
 
 FAR = 1 << 62  # beyond every extent
 

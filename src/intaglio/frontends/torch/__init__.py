@@ -22,7 +22,7 @@ from intaglio.frontends.torch.inputs import Inputs, finished, results, state_res
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.program import DAMAGE, Program, one_line
 from intaglio.frontends.torch.script import Script
-from intaglio.frontends.torch.script_interpreter import Evaluator
+from intaglio.frontends.torch.script_interpreter import Interpreter
 from intaglio.frontends.torch.state_dict import explain, explain_old
 from intaglio.ir import Array, Graph, Type, Value
 
@@ -77,26 +77,26 @@ class _ScriptRun:
     def __init__(self, script: Script, options: ImportOptions, state: Mapping[str, Any]):
         self.script, self.program = script, Program()
         self.inputs = Inputs(options, self.program)
-        self.evaluator = Evaluator(script, self.program)
+        self.interpreter = Interpreter(script, self.program)
         self.made: Any = None
         self.given = state
         self.before: dict[str, Type] = {}
         self.initial: dict[str, Array | None] = {}
 
     def follow(self) -> None:
-        function, evaluator = self.script.forward(), self.evaluator
+        function, interpreter = self.script.forward(), self.interpreter
         arguments, defaults = function.args.args[1:], function.args.defaults
         last = arguments[len(arguments) - len(defaults) :]
         known = {a.arg: d for a, d in zip(last, defaults, strict=False)}
         samples, given = self.script.traced_inputs, []
         for i, a in enumerate(arguments):
-            default = evaluator.constant(known[a.arg]) if a.arg in known else None
+            default = interpreter.constant(known[a.arg]) if a.arg in known else None
             sample = samples[i] if i < len(samples) else None
             given.append(self.inputs.argument(a.arg, a.annotation, sample, default))
         root = self.script.root
         self._give_state()
         self.stored = {path: (c, c.held) for path, c in self.script.tensors().items()}
-        self.made = evaluator.method(root, function, given, {})
+        self.made = interpreter.method(root, function, given, {})
         self.program.refuse_unknown()
 
     def _give_state(self) -> None:
@@ -117,7 +117,7 @@ class _ScriptRun:
 
     def kept(self) -> dict[str, Any]:
         """What the next call would start from: attributes that were set, tensors overwritten."""
-        made = {path: m.attributes[name] for path, (m, name) in self.evaluator.changed.items()}
+        made = {path: m.attributes[name] for path, (m, name) in self.interpreter.changed.items()}
         for path, (cell, before) in self.stored.items():
             if cell.held is not before:
                 made.setdefault(path, cell)

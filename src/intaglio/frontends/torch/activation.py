@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intaglio import ops
-from intaglio.frontends.torch.elementwise import clamp
+from intaglio.frontends.torch.compare import clamp
 from intaglio.frontends.torch.importer import axis_of, importer, reshaped
 from intaglio.frontends.torch.tensors import number
 from intaglio.ir import Value

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import math
-import re
 from typing import Any
 
-import numpy as np
-
-from intaglio import dtypes, ops
+from intaglio import ops
 from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch.archive import Archive
+from intaglio.frontends.torch.exported_json import (
+    constant_value,
+    element_type,
+    number,
+    only_alternative,
+    output_names,
+    symbol_of,
+)
+from intaglio.frontends.torch.exported_weights import LEGACY_PROGRAM, ExportedWeights
 from intaglio.frontends.torch.importer import as_dtype
 from intaglio.frontends.torch.inputs import Inputs, finished, results, state_results, warn_of_state
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.program import UNKNOWN, Program
 from intaglio.frontends.torch.scalars import Device
-from intaglio.frontends.torch.tensors import CODES, EXPORTED, loaded, strided
-from intaglio.frontends.torch.unpickle import Stored, unpickle
-from intaglio.ir import Array, Graph, Value, constant
+from intaglio.frontends.torch.tensors import EXPORTED
+from intaglio.ir import Array, Graph, Value
 
-_OLD = "serialized_exported_program.json"
 _PYTHON = {
     "add": "add",
     "sub": "sub",
@@ -47,7 +49,7 @@ _INLINED = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4, "wrap": 0}
 
 
 def is_exported(archive: Archive) -> bool:
-    return _OLD in archive or _model(archive) is not None
+    return LEGACY_PROGRAM in archive or _model(archive) is not None
 
 
 def _model(archive: Archive) -> str | None:
@@ -57,17 +59,17 @@ def _model(archive: Archive) -> str | None:
 
 def load_exported(archive: Archive, options: ImportOptions) -> Graph:
     """The program of a .pt2 file."""
-    name = _model(archive) or _OLD
+    name = _model(archive) or LEGACY_PROGRAM
     try:
         program = json.loads(archive.text(name))
     except (ValueError, RecursionError) as e:
         raise BadFile(f"{archive.what}: '{name}' is damaged ({str(e)[:120]})") from None
     if not isinstance(program, dict) or "graph_module" not in program:
         raise BadFile(f"{archive.what}: '{name}' holds no program; it is damaged")
-    return _Exported(archive, name, program, options).graph()
+    return _ExportedProgram(archive, name, program, options).graph()
 
 
-class _Exported:
+class _ExportedProgram:
     def __init__(self, archive: Archive, name: str, stored: dict[str, Any], options: ImportOptions):
         self.archive, self.stored, self.what = archive, stored, archive.what
         self.name = name.removeprefix("models/").removesuffix(".json")
@@ -78,11 +80,9 @@ class _Exported:
         self.open: dict[str, str] = {}
         self.buffers: dict[str, tuple[MutableTensor, Value]] = {}  # and the value before a call
         self.after: dict[str, Any] = {}  # buffers that a call changes
-        self._configs: dict[str, dict[str, Any]] = {}
+        self.weights = ExportedWeights(archive, self.name)
         self.exposed: set[str] = set()  # those that are inputs and outputs
         self.stored_state: dict[str, Array | None] = {}  # what these begin with
-        order = archive.text("byteorder").strip() if "byteorder" in archive else "little"
-        self.swapped = order == "big"
 
     def graph(self) -> Graph:
         graph, signature = self.module["graph"], self.module["signature"]
@@ -94,7 +94,7 @@ class _Exported:
         self.program.refuse_unknown()
         made = []
         for spec in signature["output_specs"]:
-            kind, body = _only(spec)
+            kind, body = only_alternative(spec)
             if kind == "user_output":
                 made.append(self._argument(body["arg"], env))
             elif kind == "buffer_mutation":
@@ -105,7 +105,7 @@ class _Exported:
         if self.after and not self.inputs.options.state:
             warn_of_state(list(self.after))
         elif self.after and not self.exposed:
-            again = _Exported(self.archive, self.name, self.stored, self.inputs.options)
+            again = _ExportedProgram(self.archive, self.name, self.stored, self.inputs.options)
             again.exposed = set(self.after)
             return again.graph()
         pairs = {
@@ -123,7 +123,7 @@ class _Exported:
     def _bind(self, graph: dict[str, Any], signature: dict[str, Any]) -> None:
         """Numbers for the symbols of shapes: what the user gave, by name or by a shape."""
         for spec in signature["input_specs"]:
-            kind, body = _only(spec)
+            kind, body = only_alternative(spec)
             if kind != "user_input" or "as_tensor" not in body["arg"]:
                 continue
             name = body["arg"]["as_tensor"]["name"]
@@ -132,7 +132,7 @@ class _Exported:
             if given is not None and len(given) != len(sizes):
                 raise BadInput(f"torch: input '{name}' has rank {len(sizes)}, not {len(given)}")
             for i, size in enumerate(sizes):
-                symbol = _symbol_of(size)
+                symbol = symbol_of(size)
                 if symbol.isidentifier():
                     if given is not None:
                         self.symbols[symbol] = int(given[i])
@@ -145,7 +145,7 @@ class _Exported:
             if "as_int" in size:
                 made.append(int(size["as_int"]))
                 continue
-            symbol = _symbol_of(size)
+            symbol = symbol_of(size)
             if symbol not in self.symbols:
                 raise BadInput(
                     f"torch: dimension '{symbol[:40]}' of input '{name}' is open; give "
@@ -157,19 +157,19 @@ class _Exported:
 
     # ---- inputs ----
     def _input(self, spec: dict[str, Any], graph: dict[str, Any], env: dict[str, Any]) -> None:
-        kind, body = _only(spec)
+        kind, body = only_alternative(spec)
         if kind == "user_input":
             arg = body["arg"]
             if "as_tensor" in arg:
                 name = str(arg["as_tensor"]["name"])
                 meta = graph["tensor_values"][name]
-                env[name] = self.inputs.tensor(name, self._sizes(name, meta), _dtype(meta))
+                env[name] = self.inputs.tensor(name, self._sizes(name, meta), element_type(meta))
             elif "as_sym_int" in arg and "as_name" in arg["as_sym_int"]:
                 name = str(arg["as_sym_int"]["as_name"])
                 env[name] = self.inputs._number(name, "int", None, None)
         elif kind in ("parameter", "buffer", "tensor_constant"):
             name = str(body[f"{kind}_name"])
-            cell = self._tensor(kind, name)
+            cell = self.weights.read(kind, name)
             held = cell.held
             if name in self.exposed and isinstance(held, Value):
                 self.stored_state[name] = held.data
@@ -178,65 +178,14 @@ class _Exported:
                 self.buffers[name] = (cell, cell.held)
             env[body["arg"]["name"]] = cell
         elif kind == "constant_input":
-            env[str(body["name"])] = _constant(body["value"])
+            env[str(body["name"])] = constant_value(body["value"])
         else:
             raise Unsupported(f"torch: the program takes a {kind}, which is not read")
-
-    def _tensor(self, kind: str, name: str) -> MutableTensor:
-        if _OLD in self.archive:
-            return MutableTensor(self._old_tensor(name), name)
-        for folder in ("weights", "constants") if kind != "tensor_constant" else ("constants",):
-            entry = self._config(folder).get(name)
-            if entry is None:
-                continue
-            if entry.get("use_pickle") or entry.get("tensor_meta") is None:
-                raise Unsupported(
-                    f"torch: tensor '{name}' is stored as a pickled object, which is not read"
-                )
-            return MutableTensor(
-                self._raw(f"data/{folder}/{entry['path_name']}", entry["tensor_meta"]), name
-            )
-        raise BadFile(f"{self.what} lacks tensor '{name[:120]}'; it is damaged")
-
-    def _config(self, folder: str) -> dict[str, Any]:
-        """Where the tensors of a folder lie, by name."""
-        if folder not in self._configs:
-            self._configs[folder] = self._read_config(folder)
-        return self._configs[folder]
-
-    def _read_config(self, folder: str) -> dict[str, Any]:
-        name = f"data/{folder}/{self.name}_{folder}_config.json"
-        if name not in self.archive:
-            return {}
-        try:
-            made = json.loads(self.archive.text(name))["config"]
-        except (ValueError, RecursionError, TypeError, KeyError) as e:
-            raise BadFile(f"{self.what}: '{name}' is damaged ({str(e)[:120]})") from None
-        return made if isinstance(made, dict) else {}
-
-    def _raw(self, path: str, meta: dict[str, Any]) -> Value:
-        shape = tuple(int(s["as_int"]) for s in meta["sizes"])
-        stride = tuple(int(s["as_int"]) for s in meta["strides"])
-        kind = np.dtype(dtypes.numpy_of(_dtype(meta)))
-        kind = kind.newbyteorder("S") if self.swapped else kind
-        offset = int(meta["storage_offset"].get("as_int", 0))
-        return constant(strided(self.archive.read(path), kind, offset, shape, stride, self.what))
-
-    def _old_tensor(self, name: str) -> Any:
-        """Before PyTorch 2.8: archives of torch.save inside of the archive."""
-        for record in ("serialized_state_dict.pt", "serialized_constants.pt"):
-            if record not in self.archive:
-                continue
-            inner = Archive(self.archive.read(record), f"{self.what} ({record})")
-            stored = unpickle(inner.read("data.pkl"), inner.what, outline=True)
-            if isinstance(stored, dict) and isinstance(stored.get(name), Stored):
-                return loaded(stored[name], functools.partial(_inner_storage, inner), inner.what)
-        raise BadFile(f"{self.what} lacks tensor '{name[:120]}'; it is damaged")
 
     # ---- operators ----
     def _nodes(self, graph: dict[str, Any], env: dict[str, Any]) -> None:
         for node in graph["nodes"]:
-            names = _names(node["outputs"])
+            names = output_names(node["outputs"])
             made = self._call(node, env, str(node.get("name") or (names or ["?"])[0]))
             self._bound(node["outputs"], made, env)
 
@@ -296,13 +245,13 @@ class _Exported:
         inside = dict(env)
         for place, given in zip(graph["inputs"], args, strict=True):
             value = given["value"] if "value" in given else self._argument(given, env)
-            for name in _names([place]):
+            for name in output_names([place]):
                 inside[name] = value
         self._nodes(graph, inside)
         return [self._argument(o, inside) for o in graph["outputs"]]
 
     def _argument(self, arg: dict[str, Any], env: dict[str, Any]) -> Any:
-        kind, x = _only(arg)
+        kind, x = only_alternative(arg)
         match kind:
             case "as_none":
                 return None
@@ -338,15 +287,15 @@ class _Exported:
                 | ("as_floats")
                 | "as_strings"
             ):
-                return [_number(v) for v in x] if isinstance(x, list) else _number(x)
+                return [number(v) for v in x] if isinstance(x, list) else number(x)
         raise Unsupported(f"torch: an argument of kind '{kind[3:]}' is not read")
 
     def _optional(self, x: dict[str, Any], env: dict[str, Any]) -> Any:
         return self._look(x["as_tensor"]["name"], env) if "as_tensor" in x else None
 
     def _symbol(self, x: dict[str, Any], env: dict[str, Any]) -> Any:
-        kind, v = _only(x)
-        return self._look(v, env) if kind == "as_name" else _number(v)
+        kind, v = only_alternative(x)
+        return self._look(v, env) if kind == "as_name" else number(v)
 
     def _look(self, name: Any, env: dict[str, Any]) -> Any:
         if name not in env:
@@ -360,7 +309,7 @@ class _Exported:
         if len(outputs) == 1 and "as_tensors" in outputs[0]:
             names = [str(t["name"]) for t in outputs[0]["as_tensors"]]
         else:
-            names = _names(outputs)
+            names = output_names(outputs)
         many = isinstance(made, list | tuple)
         items = list(made) if many and (len(names) > 1 or len(made) == 1) else [made]
         if made is UNKNOWN:
@@ -371,59 +320,5 @@ class _Exported:
             env[name] = item
 
 
-def _symbol_of(size: dict[str, Any]) -> str:
-    """The symbol of an open extent: plain, or as sympy prints it."""
-    text = str(size.get("as_expr", {}).get("expr_str", ""))
-    found = re.fullmatch(r"Symbol\('(\w+)'(, \w+=\w+)*\)", text)
-    return found[1] if found else text
-
-
-def _inner_storage(archive: Archive, key: str) -> bytes:
-    return archive.read(f"data/{key}")
-
-
 def _wrap(x: Any) -> dict[str, Any]:
     return {"value": x}
-
-
-def _only(x: dict[str, Any]) -> tuple[str, Any]:
-    """The one alternative that is set of a union."""
-    if not isinstance(x, dict) or len(x) != 1:
-        raise BadFile(f"torch: one alternative is expected in {str(x)[:80]}; the file is damaged")
-    return next(iter(x.items()))
-
-
-def _names(outputs: list[dict[str, Any]]) -> list[str]:
-    names: list[str] = []
-    for o in outputs:
-        kind, x = _only(o)
-        if kind in ("as_tensor", "as_custom_obj"):
-            names.append(str(x["name"]))
-        elif kind == "as_tensors":
-            names += [str(t["name"]) for t in x]
-        elif kind.startswith("as_sym_") and isinstance(x, dict):
-            names.append(str(x.get("as_name", "?")))
-        elif kind == "as_optional_tensor":
-            names.append(str(x.get("as_tensor", {}).get("name", "?")))
-        elif kind == "as_none":
-            names.append("?")
-    return names
-
-
-def _number(x: Any) -> Any:
-    """JSON has no infinities; they come as words."""
-    if isinstance(x, str) and x in ("Infinity", "-Infinity", "NaN", "inf", "-inf", "nan"):
-        return {"I": math.inf, "-": -math.inf, "N": math.nan, "i": math.inf, "n": math.nan}[x[0]]
-    return x
-
-
-def _constant(x: dict[str, Any]) -> Any:
-    kind, v = _only(x)
-    return None if kind == "as_none" else _number(v)
-
-
-def _dtype(meta: dict[str, Any]) -> str:
-    code = EXPORTED.get(meta["dtype"])
-    if code is None or code not in CODES:
-        raise Unsupported(f"torch: element type {meta['dtype']} of torch.export is not known")
-    return CODES[code]

@@ -26,6 +26,7 @@ from intaglio.frontends.torch.tensors import Number, Quantized, dtype_of, number
 from intaglio.ir import Array, Value
 from intaglio.ops.registry import Op, normalize_axis
 
+Operand = Any  # a Value or a Python number
 Import = Callable[..., Any]
 RAW: set[str] = set()  # importers that take quantised tensors as they are
 IGNORED = {

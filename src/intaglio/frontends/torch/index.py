@@ -10,7 +10,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput, Unsupported, option
-from intaglio.frontends.torch.elementwise import as_bool
+from intaglio.frontends.torch.compare import as_bool
 from intaglio.frontends.torch.importer import as_dtype, axis_of, importer, permuted, reshaped
 from intaglio.frontends.torch.mutable_tensor import written
 from intaglio.ir import Value, constant

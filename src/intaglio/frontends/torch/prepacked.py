@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from intaglio.errors import BadFile
+from intaglio.frontends.torch.compare import clamp
 from intaglio.frontends.torch.conv import convolved, spread
-from intaglio.frontends.torch.elementwise import clamp
 from intaglio.frontends.torch.importer import importer
 from intaglio.frontends.torch.linear import linear
 from intaglio.frontends.torch.packed_params import held, state_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from intaglio import dtypes, ops
 from intaglio.errors import Unsupported
-from intaglio.frontends.torch import activation, elementwise, normalize
+from intaglio.frontends.torch import activation, compare, elementwise, normalize
 from intaglio.frontends.torch.conv import convolved, spread
 from intaglio.frontends.torch.importer import (
     as_dtype,
@@ -314,7 +314,7 @@ def relu6(qx: Q, inplace: bool = False) -> Quantized:
 
 @importer("quantized::clamp", raw=True)
 def clamp(qx: Q, min: Any = None, max: Any = None) -> Quantized:
-    return quantized(elementwise.clamp(real(qx), min, max), qx.scale, qx.zero, qx.stored.dtype)
+    return quantized(compare.clamp(real(qx), min, max), qx.scale, qx.zero, qx.stored.dtype)
 
 
 @importer("quantized::layer_norm", raw=True)

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from intaglio import dtypes, ops
-from intaglio.frontends.torch.elementwise import as_bool, pow_
+from intaglio.frontends.torch.compare import as_bool
+from intaglio.frontends.torch.elementwise import pow_
 from intaglio.frontends.torch.importer import (
     as_dtype,
     axes_of,

@@ -290,60 +290,6 @@ def flip(self: Value, dims: Any = None) -> Value:
     return made
 
 
-@importer("constant_pad_nd")
-def constant_pad_nd(self: Value, pad: Any, value: Any = 0) -> Value:
-    return padded(self, ints(pad), "constant", float(value))
-
-
-@importer("pad")
-def pad_(self: Value, pad: Any, mode: str = "constant", value: Any = None) -> Value:
-    return padded(self, ints(pad), mode, float(value or 0))
-
-
-@importer("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(self: Value, padding: Any) -> Value:
-    return padded(self, ints(padding), "reflect", 0.0)
-
-
-@importer("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(self: Value, padding: Any) -> Value:
-    return padded(self, ints(padding), "replicate", 0.0)
-
-
-def padded(x: Value, pads: tuple[int, ...], mode: str, value: float) -> Value:
-    """Pairs of (before, after), the last axis first; negative ones cut."""
-    rank = x.type.rank
-    if len(pads) % 2 or len(pads) > 2 * rank:
-        raise BadInput(f"padding {pads} does not fit {x.type}")
-    kinds = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-    if mode not in kinds:
-        raise BadInput(f"padding mode '{mode}' is none of {', '.join(kinds)}")
-    before, after = [0] * rank, [0] * rank
-    for i in range(len(pads) // 2):
-        before[rank - 1 - i], after[rank - 1 - i] = pads[2 * i], pads[2 * i + 1]
-    for axis in range(rank):
-        low, high = max(-before[axis], 0), x.shape[axis] - max(-after[axis], 0)
-        if (low, high) != (0, x.shape[axis]):
-            x = ops.part(x, low, high, axis=axis)
-    outer = tuple(max(b, 0) for b in before), tuple(max(a, 0) for a in after)
-    if not any((*outer[0], *outer[1])):
-        return x
-    made: Value = ops.pad(x, before=outer[0], after=outer[1], mode=kinds[mode], value=value)
-    return made
-
-
-def _cut(upper: bool) -> Any:
-    def function(self: Value, diagonal: int = 0) -> Value:
-        made: Value = ops.trilu(self, k=integer(diagonal), upper=upper)
-        return made
-
-    return function
-
-
-importer("triu")(_cut(upper=True))
-importer("tril")(_cut(upper=False))
-
-
 @importer("diagonal")
 def diagonal(self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     a, b, k = axis_of(dim1, self), axis_of(dim2, self), integer(offset)
@@ -394,3 +340,19 @@ def one_hot(self: Value, num_classes: int = -1) -> Value:
         raise BadInput("one_hot without num_classes makes a shape that depends on the data")
     made: Value = ops.one_hot(self, np.array([0, 1], np.int64), depth=int(num_classes), axis=-1)
     return made
+
+
+@importer("roll")
+def roll(self: Value, shifts: Any, dims: Any = ()) -> Value:
+    moves = shifts if isinstance(shifts, list | tuple) else [shifts]
+    axes = dims if isinstance(dims, list | tuple) else [dims]
+    x = self if axes else reshaped(self, (self.type.size,))
+    for shift, dim in zip(moves, axes or [0], strict=True):
+        axis = axis_of(dim, x)
+        extent = x.shape[axis]
+        cut = -integer(shift) % max(extent, 1)
+        if cut:
+            x = ops.concat(
+                ops.part(x, cut, extent, axis=axis), ops.part(x, 0, cut, axis=axis), axis=axis
+            )
+    return reshaped(x, self.shape)

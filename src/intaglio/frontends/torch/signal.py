@@ -10,7 +10,7 @@ from intaglio import dtypes, ops
 from intaglio.errors import BadInput, Unsupported
 from intaglio.frontends.torch.elementwise import atan2
 from intaglio.frontends.torch.importer import importer, integer, reshaped, tensor
-from intaglio.frontends.torch.shape import padded
+from intaglio.frontends.torch.pad import padded
 from intaglio.frontends.torch.tensors import Complex, number
 from intaglio.ir import Value
 

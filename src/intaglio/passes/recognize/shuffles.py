@@ -10,7 +10,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.ir import Node, Value, constant
-from intaglio.ops.shape import depth_to_space_steps, space_to_depth_steps
+from intaglio.ops.depth_to_space import depth_to_space_steps, space_to_depth_steps
 from intaglio.passes.canonical.slice_ranges import ranges
 from intaglio.rewrite import P, rule
 

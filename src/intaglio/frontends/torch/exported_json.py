@@ -1,0 +1,60 @@
+"""The JSON of torch.export: unions, symbols of dimensions, names of results, element types."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from intaglio.errors import BadFile, Unsupported
+from intaglio.frontends.torch.tensors import CODES, EXPORTED
+
+
+def symbol_of(size: dict[str, Any]) -> str:
+    """The symbol of an open extent: plain, or as sympy prints it."""
+    text = str(size.get("as_expr", {}).get("expr_str", ""))
+    found = re.fullmatch(r"Symbol\('(\w+)'(, \w+=\w+)*\)", text)
+    return found[1] if found else text
+
+
+def only_alternative(x: dict[str, Any]) -> tuple[str, Any]:
+    """The one alternative that is set of a union."""
+    if not isinstance(x, dict) or len(x) != 1:
+        raise BadFile(f"torch: one alternative is expected in {str(x)[:80]}; the file is damaged")
+    return next(iter(x.items()))
+
+
+def output_names(outputs: list[dict[str, Any]]) -> list[str]:
+    names: list[str] = []
+    for o in outputs:
+        kind, x = only_alternative(o)
+        if kind in ("as_tensor", "as_custom_obj"):
+            names.append(str(x["name"]))
+        elif kind == "as_tensors":
+            names += [str(t["name"]) for t in x]
+        elif kind.startswith("as_sym_") and isinstance(x, dict):
+            names.append(str(x.get("as_name", "?")))
+        elif kind == "as_optional_tensor":
+            names.append(str(x.get("as_tensor", {}).get("name", "?")))
+        elif kind == "as_none":
+            names.append("?")
+    return names
+
+
+def number(x: Any) -> Any:
+    """JSON has no infinities; they come as words."""
+    if isinstance(x, str) and x in ("Infinity", "-Infinity", "NaN", "inf", "-inf", "nan"):
+        return {"I": math.inf, "-": -math.inf, "N": math.nan, "i": math.inf, "n": math.nan}[x[0]]
+    return x
+
+
+def constant_value(x: dict[str, Any]) -> Any:
+    kind, v = only_alternative(x)
+    return None if kind == "as_none" else number(v)
+
+
+def element_type(meta: dict[str, Any]) -> str:
+    code = EXPORTED.get(meta["dtype"])
+    if code is None or code not in CODES:
+        raise Unsupported(f"torch: element type {meta['dtype']} of torch.export is not known")
+    return CODES[code]
