@@ -10,6 +10,7 @@ import intaglio
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
+from intaglio.quant import STEPS, state, steps
 from intaglio.quant.huge_pages import small_pages
 from intaglio.quant.options import Options
 from intaglio.quant.pipeline import calibrate
@@ -116,6 +117,31 @@ def test_parts_of_different_ranges_are_kept_apart_by_the_weights():
     assert len(made.notes) == 1
     assert "kept apart by its readers' weights" in made.notes[0]
     assert cosine(run(made.graph, SAMPLES[0])[0], run(graph(x, y), SAMPLES[0])[0]) > 0.999
+
+
+def test_separating_a_concat_repeats_no_step(monkeypatch: pytest.MonkeyPatch):
+    """Weights are stored once and every tensor is observed once, however a concat is read."""
+    stored, observed = [], []
+    real = state.observe
+    monkeypatch.setattr(
+        steps, "store_all", lambda *a, store=steps.store_all: stored.append(1) or store(*a)
+    )
+    monkeypatch.setattr(
+        state,
+        "observe",
+        lambda g, tensors, *a, **k: observed.append(tensors) or real(g, tensors, *a, **k),
+    )
+    x = image()
+    boxes = ops.mul(ops.relu(conv(x, seed=1)), constant(1000.0, dtype="f32"))
+    both = ops.concat(boxes, ops.sigmoid(conv(x, seed=2)), axis=1)
+    made = calibrate(graph(x, conv(both, seed=3)), SAMPLES)
+    assert made.notes
+    assert len(stored) == len(observed) == 1
+
+
+def test_steps_have_names_of_their_own():
+    names = [s.name for s in STEPS]
+    assert len(names) == len(set(names))
 
 
 def test_parts_that_others_read_are_kept_apart_in_floats():

@@ -12,8 +12,8 @@ from intaglio import targets
 from intaglio.analysis import accuracy, agreement, summary
 from intaglio.ir import Array, Graph
 from intaglio.ops.registry import REGISTRY
-from intaglio.quant.pipeline import Quantized
 from intaglio.quant.ranges.observe import Progress
+from intaglio.quant.result import Quantized
 from intaglio.quant.samples.dataset import Samples
 from intaglio.quant.samples.streaming import keeping, with_state
 from intaglio.targets import Target

@@ -210,8 +210,9 @@ def command(
     from intaglio.analysis.page import page
     from intaglio.frontends.preprocess import OPTIONS, preprocess
     from intaglio.quant.options import Options
-    from intaglio.quant.pipeline import calibrate, put_in
+    from intaglio.quant.pipeline import calibrate
     from intaglio.quant.placement.scheme import Scheme
+    from intaglio.quant.prepare import embedded_preprocessing
     from intaglio.quant.samples.dataset import samples
     from intaglio.quant.samples.streaming import given_inputs
     from intaglio.quant.search.strategies import Automatic, auto
@@ -280,7 +281,9 @@ def command(
     wishes = Scheme.load(scheme, strict) if scheme else None
     camera: dict[str, Any] = {k: rest.pop(k) for k in OPTIONS}
     pixels = {k: camera[k] for k in ("mean", "std", "layout", "pad_value")}
-    pictures = put_in(options.picture_arguments(camera), camera["mean"], camera["std"])
+    pictures = embedded_preprocessing(
+        options.picture_arguments(camera), camera["mean"], camera["std"]
+    )
     warned: list[str] = []
     start = time.perf_counter()
     with _progress(quiet or as_json) as progress:

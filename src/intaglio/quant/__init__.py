@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from intaglio.quant.options import Options as Options
-    from intaglio.quant.pipeline import Quantized as Quantized
+    from intaglio.quant.pipeline import STEPS as STEPS
     from intaglio.quant.pipeline import calibrate as calibrate
     from intaglio.quant.pipeline import quantize as quantize
     from intaglio.quant.placement.scheme import Override as Override
     from intaglio.quant.placement.scheme import Scheme as Scheme
     from intaglio.quant.placement.scheme import TensorScheme as TensorScheme
+    from intaglio.quant.result import Quantized as Quantized
     from intaglio.quant.search.strategies import auto as auto
     from intaglio.quant.search.strategies import until as until
     from intaglio.quant.weight_only.datafree import without_data as without_data
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 _LAZY = {
     "Options": "intaglio.quant.options",
     "Override": "intaglio.quant.placement.scheme",
-    "Quantized": "intaglio.quant.pipeline",
+    "Quantized": "intaglio.quant.result",
     "Scheme": "intaglio.quant.placement.scheme",
     "TensorScheme": "intaglio.quant.placement.scheme",
     "auto": "intaglio.quant.search.strategies",
+    "STEPS": "intaglio.quant.pipeline",
     "calibrate": "intaglio.quant.pipeline",
     "quantize": "intaglio.quant.pipeline",
     "until": "intaglio.quant.search.strategies",

@@ -1,105 +1,156 @@
-"""A model on its way to integers: what was asked for, and what is known of it so far."""
+"""The state of one calibration: the model being quantised, and what each step found out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Any
 
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.quant.options import Options
 from intaglio.quant.placement import depthwise_scales
 from intaglio.quant.placement.formats import Formats
 from intaglio.quant.placement.place import PRODUCTS, Between, Placement, place
-from intaglio.quant.placement.scheme import TensorScheme
+from intaglio.quant.placement.scheme import Scheme, TensorScheme
 from intaglio.quant.ranges import headroom
 from intaglio.quant.ranges.assign import assign
 from intaglio.quant.ranges.observe import Observation, Progress, StopCriterion, observe
+from intaglio.quant.result import Quantized
+from intaglio.quant.samples.dataset import Samples
+from intaglio.quant.search.mixed_precision import Found
+from intaglio.quant.search.output_error import Reference
+from intaglio.quant.search.trial import PrecompiledTrial
 from intaglio.quant.weights.bias_correction import channel_axis
 from intaglio.quant.weights.integers import Integers
 from intaglio.targets import Target
 
+Ranges = dict[Value, tuple[float, float]]
+
 
 @dataclass
-class Draft:
-    """What the steps of quantising hand on to each other."""
+class Calibration:
+    """One calibration in progress. Each step of the pipeline reads and fills some fields."""
 
-    graph: Graph
-    chip: Target
+    # what the user gave
+    model: str | Path | Graph
+    data: Any
     options: Options
-    how: Formats
-    wanted: dict[str, str]  # precision of layers that a user, or what was found first, asks for
-    given: Mapping[str, TensorScheme]  # of tensors, which nothing that is found overrules
+    chip: Target
+    how: Formats  # number formats by precision
+    scheme: Scheme | None = None
+    load: Mapping[str, Any] = field(default_factory=dict)  # for intaglio.load
+    reading: Mapping[str, Any] = field(default_factory=dict)  # for samples.dataset
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)  # becomes part of the graph
     progress: Progress | None = None
-    samples: Sequence[Mapping[str, Array]] = ()  # that are looked at,
-    count: int = 0  # and that were given
-    placement: Placement = field(init=False)
-    seen: dict[Value, Observation] = field(default_factory=dict)
-    weights: dict[Node, Integers] = field(default_factory=dict)
-    shifts: dict[Node, Array | None] = field(default_factory=dict)  # what corrects biases
+    warn: Callable[[str], None] = lambda words: None
 
-    def __post_init__(self) -> None:
-        self.place()
+    # what the steps found
+    graph: Graph = field(init=False)
+    stream: Mapping[str, Array | None] = field(default_factory=dict)  # the graph's own state
+    wanted: dict[str, str] = field(default_factory=dict)  # precision of layers that is fixed
+    given: Mapping[str, TensorScheme] = field(default_factory=dict)  # of tensors, likewise
+    samples: Samples = field(init=False)  # in the order in which they are observed
+    count: int = 0  # of samples that were given, observed or not
+    placement: Placement = field(init=False)
+    recurrent: list[str] = field(default_factory=list)  # layers that may become dynamic int8
+    seen: dict[Value, Observation] = field(default_factory=dict)  # by tensor, in graph order
+    weights: dict[Node, Integers] = field(default_factory=dict)
+    shifts: dict[Node, Array | None] = field(default_factory=dict)  # bias correction by product
+    reference: Reference = field(init=False)  # float outputs for some of the samples
+    found: Found = field(init=False)  # by the search
+    notes: list[str] = field(default_factory=list)  # messages for the user
+    result: Quantized = field(init=False)
+
+    # work in the background, while samples run
+    background: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    observing: Event = field(default_factory=Event)  # set once the observed model is compiled
+    storing: Future[dict[Node, Integers]] = field(init=False)
+    trial: PrecompiledTrial | None = None
+
+    def __enter__(self) -> Calibration:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.observing.set()  # lets a waiting job of the background end
+        self.background.shutdown(cancel_futures=True)
 
     @property
     def many(self) -> bool:
-        """Do the samples show nearly all there is?"""
+        """Are there so many samples that hardly anything lies beyond their ranges?"""
         return self.count > headroom.MANY
 
-    def place(self, layers: Mapping[str, str] = {}) -> None:
-        """Decide what is rounded where, with these layers in another precision."""
+    def place(self, promoted: Mapping[str, str] = {}) -> None:
+        """Decide which layers compute in integers; `promoted` layers get another precision."""
         precision = self.how.precision
-        self.placement = place(self.graph, {**self.wanted, **layers}, self.chip, precision)
-        self.find_between()
+        self.placement = place(self.graph, {**self.wanted, **promoted}, self.chip, precision)
+        self.placement.between = self._with_channel_scales()
 
-    def find_between(self) -> None:
-        """Give tensors scales by channel: where many samples tell what those hold, or a scheme."""
-        found: Mapping[Value, Between] = {}
-        if self.how.per == "channel":
-            found = depthwise_scales.find(self.graph, self.placement)
+    def _with_channel_scales(self) -> dict[Value, Between]:
+        """Inputs of depthwise convolutions that may have a scale for each channel: those that a
+        scheme gives such scales or, if there are many samples, all."""
+        if self.how.per != "channel":
+            return {}
         told = {name for name, t in self.given.items() if len(t.scale) > 1}
-        self.placement.between = {
-            v: around for v, around in found.items() if self.many or v.name in told
-        }
+        found = depthwise_scales.find(self.graph, self.placement)
+        return {v: around for v, around in found.items() if self.many or v.name in told}
 
-    def look(
+    def observe(
         self,
         outputs: MutableMapping[int, dict[str, Array]] | None = None,
         enough: StopCriterion | None = None,
         started: Callable[[], None] = lambda: None,
     ) -> None:
-        """See what the tensors hold that are rounded, unless all of it was seen already."""
-        halves = [v for n in self.placement.halves for v in (n.inputs[0], n.outputs[0])]
-        tensors = dict.fromkeys([*self.placement.tensors, *(v for v in halves if v is not None)])
-        if not self.seen or not all(v in self.seen for v in tensors):
-            self.seen = observe(
-                self.graph,
-                list(tensors),
-                self.samples,
-                progress=self.progress,
-                channels=self._means(),
-                outputs=outputs,
-                enough=enough,
-                started=started,
-            )
+        """Observe the tensors that are rounded and were not observed yet."""
+        tensors = self._rounded()
+        missing = [v for v in tensors if v not in self.seen]
+        if not missing:
+            return
+        axes = self._channel_axes()
+        new = observe(
+            self.graph,
+            missing,
+            self.samples,
+            progress=self.progress,
+            channels={v: axis for v, axis in axes.items() if v in missing},
+            outputs=outputs,
+            enough=enough,
+            started=started,
+        )
+        known = {**self.seen, **new}
+        kept = set(tensors)
+        self.seen = {v: known[v] for v in self.graph.values() if v in kept}
 
-    def _means(self) -> dict[Value, int]:
-        """Tensors of which the mean of every channel is of use, and the axis of those."""
+    def _rounded(self) -> Iterable[Value]:
+        """The tensors that are rounded: to integers, or to f16 or bf16 around a layer in it."""
+        halves = [v for n in self.placement.halves for v in (n.inputs[0], n.outputs[0])]
+        return dict.fromkeys([*self.placement.tensors, *(v for v in halves if v is not None)])
+
+    def _channel_axes(self) -> dict[Value, int]:
+        """The axis of channels of every product's input: bias correction needs their means."""
         products = [n for n in self.placement.nodes if n.op in PRODUCTS]
         read = self.placement.quantized
         return {n.inputs[0]: channel_axis(n) for n in products if read(n.inputs[0])}  # type: ignore[misc]
 
-    def ranges(self, options: Options | None = None) -> dict[Value, tuple[float, float]]:
-        """The range that each quantised tensor is to hold, by these options or its own."""
+    def ranges(
+        self, options: Options | None = None, of: Mapping[Value, Observation] | None = None
+    ) -> Ranges:
+        """The range of each quantised tensor, by `options` or else the calibration's own; or the
+        ranges of other observations than those of the placement's tensors."""
         by, how = options or self.options, self.how
+        seen = {v: self.seen[v] for v in self.placement.tensors} if of is None else of
         usual = "minmax" if by.method == "auto" else by.method
-        methods = {v: by.methods.get(v.name, usual) for v in self.placement.tensors}
         dtype, symmetric = how.tensors[how.precision], how.precision in how.symmetric
-        found = {v: self.seen[v].range(m, dtype, symmetric) for v, m in methods.items()}
-        return headroom.with_room(found, self.seen, by.room or 1.0, by.deep_room)
+        found = {
+            v: o.range(by.methods.get(v.name, usual), dtype, symmetric) for v, o in seen.items()
+        }
+        every = self.seen if of is None else of
+        return headroom.with_room(found, every, by.room or 1.0, by.deep_room)
 
     def schemes(self, ranges: Mapping[Value, tuple[float, float]]) -> dict[str, TensorScheme]:
-        """How tensors of these ranges are stored, unless it is given."""
-        made = assign(
-            self.placement, ranges, self.how, depthwise_scales.shares(self.placement, self.seen)
-        )
+        """Type, scale and zero point of tensors with these ranges, unless the user fixed them."""
+        shares = depthwise_scales.shares(self.placement, self.seen)
+        made = assign(self.placement, ranges, self.how, shares)
         return {name: self.given.get(name, t) for name, t in made.items()}

@@ -9,9 +9,10 @@ from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.activation import clip, relu, sigmoid
 from intaglio.ops.conv import conv
 from intaglio.quant.options import Options
-from intaglio.quant.pipeline import calibrate, prepare
+from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement import depthwise_scales
 from intaglio.quant.placement.place import place
+from intaglio.quant.prepare import prepare
 from intaglio.quant.search.output_error import Reference
 
 RNG = np.random.default_rng(8)

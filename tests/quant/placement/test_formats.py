@@ -17,10 +17,12 @@ from intaglio.errors import BadInput
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, Node, Type, Value, constant
 from intaglio.quant.options import Options
-from intaglio.quant.pipeline import Quantized, calibrate, prepare
+from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement.formats import formats
 from intaglio.quant.placement.place import place
 from intaglio.quant.placement.scheme import Override, Scheme, TensorScheme
+from intaglio.quant.prepare import prepare
+from intaglio.quant.result import Quantized
 from intaglio.targets import Target
 from intaglio.targets.cpu import LEVELS
 from intaglio.targets.precision import Precision, Stored, floats

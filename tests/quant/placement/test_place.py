@@ -7,8 +7,8 @@ import pytest
 
 from intaglio import ops
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.quant.pipeline import name_tensors
 from intaglio.quant.placement.place import place
+from intaglio.quant.prepare import name_tensors
 
 SAME = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
 

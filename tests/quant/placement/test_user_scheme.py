@@ -11,8 +11,9 @@ from tests.quant.test_pipeline import SAMPLES, net
 import intaglio
 from intaglio.errors import BadInput
 from intaglio.ir import Graph
-from intaglio.quant.pipeline import Quantized, calibrate
+from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement.scheme import Override, Scheme, TensorScheme
+from intaglio.quant.result import Quantized
 
 
 def quantized(scheme: Scheme | str | Path | None = None) -> Quantized:

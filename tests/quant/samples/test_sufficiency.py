@@ -10,8 +10,9 @@ from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.activation import relu
 from intaglio.ops.conv import conv
 from intaglio.quant.options import Options
-from intaglio.quant.pipeline import calibrate, prepare
+from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement.place import place
+from intaglio.quant.prepare import prepare
 from intaglio.quant.ranges.observe import Observation
 from intaglio.quant.samples.sufficiency import BLOCK, EARLY, FIRST, SHARE, Sufficiency, spread
 from intaglio.quant.search.output_error import Reference

@@ -12,8 +12,9 @@ from intaglio.ops.activation import relu, sigmoid, swish
 from intaglio.ops.conv import conv
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.options import Options
-from intaglio.quant.pipeline import calibrate, prepare
+from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement.place import place
+from intaglio.quant.prepare import prepare
 from intaglio.quant.ranges.affine import affine
 from intaglio.quant.samples.subset import some_of
 from intaglio.quant.search.method_search import Cache, Search

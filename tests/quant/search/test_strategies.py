@@ -9,7 +9,8 @@ from tests.quant.search.test_method_search import network, samples
 
 from intaglio.errors import BadInput
 from intaglio.quant.options import Options
-from intaglio.quant.pipeline import calibrate, prepare
+from intaglio.quant.pipeline import calibrate
+from intaglio.quant.prepare import prepare
 from intaglio.quant.search.mixed_precision import Point
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.strategies import auto, until

@@ -14,8 +14,9 @@ from intaglio import native, ops, targets
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.quant.options import Options
-from intaglio.quant.pipeline import Quantized, calibrate
+from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement.scheme import Override, Scheme
+from intaglio.quant.result import Quantized
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.weight_only.recurrent import COARSE
 from intaglio.targets.cpu import LEVELS

@@ -36,6 +36,15 @@ class SeparatedConcat:
         return f"'{self.tensor}': parts are narrower than the whole by {wide}; kept apart {done}"
 
 
+def concat_tensors(placement: Placement) -> list[Value]:
+    """Every quantised concatenation's result and parts."""
+    return [v for n in _quantized_concats(placement) for v in (n.outputs[0], *_parts(n))]
+
+
+def _quantized_concats(placement: Placement) -> list[Node]:
+    return [n for n in placement.nodes if n.op == "concat" and placement.quantized(n.outputs[0])]
+
+
 def separate_concat_ranges(
     graph: Graph, placement: Placement, ranges: Mapping[Value, Range]
 ) -> list[SeparatedConcat]:
@@ -44,10 +53,8 @@ def separate_concat_ranges(
     Where parts were rescaled, the graph has to be placed and observed anew.
     """
     made = []
-    for node in [n for n in placement.nodes if n.op == "concat"]:
+    for node in _quantized_concats(placement):
         whole = node.outputs[0]
-        if not placement.quantized(whole):
-            continue
         ratios = tuple(_width(ranges[whole]) / (_width(ranges[v]) or 1.0) for v in _parts(node))
         if max(ratios) <= FAR:
             continue

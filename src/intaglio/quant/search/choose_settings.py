@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from intaglio.ir import Array, Node
 from intaglio.quant.placement.place import layer
@@ -13,16 +14,18 @@ from intaglio.quant.search.method_search import Cache, Search, subject
 from intaglio.quant.search.mixed_precision import Found, Guard
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.trial import PrecompiledTrial, Trial
-from intaglio.quant.state import Draft
 from intaglio.quant.weights.integers import from_integers
 from intaglio.quant.weights.storage import bias_shifts, rounded_by_data
+
+if TYPE_CHECKING:
+    from intaglio.quant.state import Calibration
 
 WEIGHTY = 0.25  # share of what the outputs may lose that makes rounding weights by data worth it
 WORSE = 2.0  # times the error that late tensors' room may come to
 
 
 def choose_settings(
-    draft: Draft, reference: Reference, ahead: PrecompiledTrial | None = None
+    draft: Calibration, reference: Reference, ahead: PrecompiledTrial | None = None
 ) -> Found:
     """The methods, room and wider layers that a model needs.
 
@@ -46,7 +49,7 @@ def choose_settings(
         trials.search.trial.close()
 
 
-def worth_trying(draft: Draft) -> bool:
+def worth_trying(draft: Calibration) -> bool:
     """Is anything left to be found by trying?"""
     if draft.options.method != "auto" and draft.options.accuracy is None:
         return False
@@ -56,7 +59,7 @@ def worth_trying(draft: Draft) -> bool:
 class Trials:
     """What is tried on one draft, and what was found by it so far."""
 
-    def __init__(self, draft: Draft, reference: Reference, ahead: PrecompiledTrial | None):
+    def __init__(self, draft: Calibration, reference: Reference, ahead: PrecompiledTrial | None):
         self.draft, self.reference = draft, reference
         self.methods: dict[str, str] = {}
         self.deep = draft.options.deep_room

@@ -15,9 +15,11 @@ from intaglio.frontends import load
 from intaglio.ir import Graph
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.options import Options, with_keywords
-from intaglio.quant.pipeline import Quantized, calibrate, prepare
+from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement.formats import formats
 from intaglio.quant.placement.place import PRODUCTS, layer
+from intaglio.quant.prepare import prepare
+from intaglio.quant.result import Quantized
 from intaglio.quant.samples.dataset import samples as data_samples
 from intaglio.quant.samples.streaming import given_inputs, keeping, with_state
 from intaglio.quant.samples.subset import some_of

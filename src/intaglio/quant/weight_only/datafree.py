@@ -13,9 +13,10 @@ from typing import Any
 from intaglio import targets
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value
-from intaglio.quant.pipeline import Quantized, prepare
 from intaglio.quant.placement.place import FLOATS, layer
 from intaglio.quant.placement.scheme import Scheme
+from intaglio.quant.prepare import prepare
+from intaglio.quant.result import Quantized
 from intaglio.quant.samples.dataset import samples as data_samples
 from intaglio.quant.samples.streaming import given_inputs, keeping, with_state
 from intaglio.quant.samples.synthetic_text import with_random_words

@@ -18,7 +18,7 @@ from intaglio.quant.weight_only.weights import has_bytes_form, in_bytes
 from intaglio.targets import Target
 
 if TYPE_CHECKING:
-    from intaglio.quant.pipeline import Quantized
+    from intaglio.quant.result import Quantized
 
 SLACK = 1.2  # times the error of the model without them that they may make of it
 COARSE = "its states are too coarse in int8"

@@ -1,0 +1,241 @@
+"""The steps of a calibration, each a function that reads and fills a `Calibration`.
+
+`pipeline` has them in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.frontends.preprocess import preprocess
+from intaglio.ir import Array, Node
+from intaglio.quant.placement.concat_ranges import concat_tensors, separate_concat_ranges
+from intaglio.quant.placement.f16_overflow import instead_of_f16, refuse_large, too_large
+from intaglio.quant.placement.formats import refuse_missing, refuse_types, refuse_weights
+from intaglio.quant.placement.insert_qdq import insert, round_halves
+from intaglio.quant.placement.place import PRODUCTS, layer, place
+from intaglio.quant.placement.scheme import Scheme
+from intaglio.quant.prepare import prepare
+from intaglio.quant.ranges.observe import observe
+from intaglio.quant.result import Quantized
+from intaglio.quant.samples.dataset import samples as read_dataset
+from intaglio.quant.samples.streaming import calibrated, given_inputs
+from intaglio.quant.samples.subset import SAMPLES, some_at, some_of
+from intaglio.quant.samples.sufficiency import Sufficiency, spread
+from intaglio.quant.search.choose_settings import choose_settings, worth_trying
+from intaglio.quant.search.output_error import Reference
+from intaglio.quant.search.trial import PrecompiledTrial
+from intaglio.quant.state import Calibration
+from intaglio.quant.weight_only.recurrent import candidates, quantize_recurrent
+from intaglio.quant.weights.bias_correction import shift_bias
+from intaglio.quant.weights.equalization import equalizable, equalize
+from intaglio.quant.weights.integers import Integers, from_integers
+from intaglio.quant.weights.smoothing import smooth
+from intaglio.quant.weights.storage import (
+    bias_shift,
+    bias_shifts,
+    rounded_by_data,
+    store_all,
+    stored_weights,
+)
+from intaglio.quant.weights.unpacking import already, own_scales
+
+FEW = 16  # samples that show the sizes of channels and of the parts of concatenations
+
+
+def load_model(c: Calibration) -> None:
+    """Load and optimise the float model; refuse what cannot be quantised."""
+    c.graph = prepare(c.model, c.chip, **c.load)
+    preprocess(c.graph.copy(), **c.preprocessing)  # an early check: it is applied at the end
+    refuse_weights(c.graph)
+
+
+def read_requests(c: Calibration) -> None:
+    """Collect what the options and the scheme fix: precisions of layers, schemes of tensors."""
+    asked = Scheme(layers=dict(c.options.layers), source="options")
+    c.wanted = asked.wanted(c.graph, c.warn)
+    if c.scheme:
+        c.wanted |= c.scheme.wanted(c.graph, c.warn)
+        c.given = c.scheme.tensors
+    refuse_missing(c.chip, c.wanted)
+
+
+def read_samples(c: Calibration) -> None:
+    """Find the samples. The state of a streaming model becomes plain inputs of the graph."""
+    samples = read_dataset(c.data, given_inputs(c.graph), warn=c.warn, **c.reading)
+    c.stream = c.graph.state
+    c.samples = calibrated(c.graph, samples, read_dataset)
+    c.count = len(c.samples)
+
+
+def smooth_norms(c: Calibration) -> None:
+    """Move outlier channels after norms into the weights that read them."""
+    smooth(c.graph, some_of(c.samples, FEW), progress=c.progress)
+
+
+def equalize_convolutions(c: Calibration) -> None:
+    """Balance the channels between consecutive convolutions."""
+    if links := equalizable(c.graph):
+        axes = {link.tensor: link.axis for link in links}
+        few = some_of(c.samples, FEW)
+        equalize(c.graph, observe(c.graph, list(axes), few, progress=c.progress, channels=axes))
+
+
+def separate_concats(c: Calibration) -> None:
+    """Give the parts of a concatenation ranges of their own where one range would not do.
+
+    This changes the graph or fixes layers in floats, so it comes before placement, on few samples.
+    """
+    placement = place(c.graph, c.wanted, c.chip, c.how.precision)
+    tensors = concat_tensors(placement)
+    if not tensors:
+        return
+    seen = observe(c.graph, tensors, c.samples.take(FEW), progress=c.progress)
+    separated = separate_concat_ranges(c.graph, placement, c.ranges(of=seen))
+    if c.how.wider:
+        c.wanted |= {name: c.how.wider[-1] for one in separated for name in one.floats}
+    c.notes += map(str, separated)
+
+
+def place_integers(c: Calibration) -> None:
+    """Decide which layers compute in integers; refuse a model that has none."""
+    c.place()
+    c.recurrent = [layer(n) for n in candidates(c.graph, c.wanted, c.chip)]
+    if not c.placement.nodes and not c.recurrent:
+        why = "; ".join(dict.fromkeys(c.placement.floats.values()))
+        raise BadInput(
+            "there is nothing to quantise: no convolution or product with constant "
+            f"weights in f32{f' ({why})' if why else ''}{already(c.graph)}"
+        )
+    refuse_types(c.placement, c.given)
+    c.given = own_scales(c.placement, c.how.precision) | dict(c.given)
+
+
+def store_weights(c: Calibration) -> None:
+    """Start rounding the weights to integers, in the background."""
+    c.storing = c.background.submit(store_all, c.placement, c.options, c.given, c.how)
+
+
+def compile_trial(c: Calibration) -> None:
+    """Start compiling the model that the search runs, in the background."""
+    if worth_trying(c) and c.options.rounding != "data":
+        c.trial = PrecompiledTrial.of(
+            c.graph, c.placement, c.storing.result, c.observing, c.background
+        )
+
+
+def observe_ranges(c: Calibration) -> None:
+    """Run the samples and observe what each tensor holds; stop once more would change little.
+
+    The float model's outputs for some of them become the reference of the search.
+    """
+    enough, shown = None, some_at(c.count)
+    if c.samples.spare and c.many:
+        order = spread(c.count)
+        c.samples, shown = c.samples.at(order), sorted(range(SAMPLES), key=order.__getitem__)
+        low, high = dtypes.limits(c.how.tensors[c.how.precision])
+        enough = Sufficiency(high - low)
+    outputs: dict[int, dict[str, Array]] = {i: {} for i in shown}
+    c.observe(outputs, enough, c.observing.set)
+    if enough and (used := max(o.samples for o in c.seen.values())) < c.count:
+        c.samples, shown = c.samples.at(range(used)), [i for i in shown if i < used]
+        c.warn(enough.words(used, c.count))
+    c.reference = Reference.by([c.samples[i] for i in shown], [outputs[i] for i in shown])
+    c.weights = c.storing.result()
+    refuse_large(c.placement, c.seen)
+
+
+def round_weights_by_data(c: Calibration) -> None:
+    """Round weights so that each layer's output error on the samples is least."""
+    c.weights |= rounded_by_data(c.graph, c.weights, c.samples, c.options, c.progress)
+
+
+def correct_biases(c: Calibration) -> None:
+    """Compute the bias corrections for the rounded weights."""
+    c.shifts = bias_shifts(c.weights, c.seen)
+
+
+def search_settings(c: Calibration) -> None:
+    """Choose range methods, headroom and mixed precision by the error of the outputs."""
+    c.found = found = choose_settings(c, c.reference, c.trial)
+    c.options = replace(
+        c.options,
+        methods={**found.methods, **c.options.methods},
+        room=found.room,
+        deep_room=found.deep_room,
+    )
+
+
+def promote_layers(c: Calibration) -> None:
+    """Give layers the wider precision that the search found, or one that holds their values."""
+    layers = dict(c.found.layers)
+    if layers:
+        c.place(layers)
+        for n in c.placement.floats:
+            if layer(n) in layers:
+                c.placement.floats[n] = f"{c.how.precision} is too coarse for what it reads"
+        c.observe()
+    c.notes += c.found.notes
+    if large := too_large(c.placement, c.seen):
+        other = instead_of_f16(c.chip)
+        c.notes += [f"'{layer(n)}' computes in {other}, not f16: {w}" for n, w in large.items()]
+        c.place(layers | {layer(n): other for n in large})
+        c.observe()
+
+
+def insert_qdq(c: Calibration) -> None:
+    """Build the quantised graph: correct the biases, insert quantize and dequantize nodes."""
+    graph, placement = c.graph, c.placement
+    before = graph.copy()
+    tensors = c.schemes(c.ranges())
+    placement.drop(v for v in placement.tensors if not tensors[v.name].scale)
+    weights = _final_weights(c)
+    scheme = Scheme(dict(tensors), model=graph.name)
+    for n in graph.nodes():
+        if n in placement.nodes or n in placement.floats:
+            own = placement.nodes.get(n) or placement.halves.get(n, "f32")
+            scheme.layers[n.outputs[0].name] = own
+    for n, (_, made) in weights.items():
+        scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
+    floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
+    observations = {v.name: o for v, o in c.seen.items()}
+    if c.options.correct:
+        _shift_biases(c, weights)
+    insert(graph, placement, tensors, weights)
+    round_halves(placement)
+    c.result = Quantized(
+        graph, before, scheme, floats, observations, c.notes, c.found.curve, len(c.samples)
+    )
+
+
+def _final_weights(c: Calibration) -> dict[Node, Integers]:
+    """The weights of every product; those of layers in another precision are stored anew."""
+    of = c.placement.nodes
+    return {
+        n: c.weights.get(n) or stored_weights(n, c.options, c.given, c.how, of[n])
+        for n in of
+        if n.op in PRODUCTS
+    }
+
+
+def _shift_biases(c: Calibration, weights: dict[Node, Integers]) -> None:
+    for n, integers in weights.items():
+        known = n in c.shifts
+        shift = c.shifts[n] if known else bias_shift(n, from_integers(*integers), c.seen)
+        if shift is not None:
+            shift_bias(n, shift)
+
+
+def quantize_recurrent_layers(c: Calibration) -> None:
+    """Compute LSTMs and GRUs in dynamic int8 where accuracy allows."""
+    if c.recurrent:
+        accuracy = c.options.accuracy
+        quantize_recurrent(c.result, c.recurrent, c.samples, accuracy, c.wanted, c.progress)
+
+
+def finish_inputs(c: Calibration) -> None:
+    """Restore the state of a streaming model; make preprocessing of bytes part of the graph."""
+    c.result.graph.state = dict(c.stream)
+    preprocess(c.result.graph, **c.preprocessing)
