@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,7 +19,6 @@ import click
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "src"))
 
 LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"(^```.*?^```$)", re.M | re.S)  # of code
@@ -117,6 +117,7 @@ def _moved(path: Path) -> str:
 # ---- the command line ----
 def cli_reference() -> str:
     """Every command with its options, from the texts that `--help` prints."""
+    sys.path.insert(0, str(ROOT / "src"))  # here: mkdocs restores sys.path after loading this file
     from intaglio.cli import cli
 
     context = click.Context(cli, info_name="intaglio")
@@ -144,8 +145,9 @@ def _help(text: str) -> list[str]:
     """A command's help: its sentences as text, its examples as a block of code."""
     lines: list[str] = []
     for part in text.split("\n\n"):
-        if part.startswith("\b"):
-            lines += ["```text", *(line.strip("\b") for line in part.splitlines()[1:]), "```", ""]
+        if "\b" in part:  # click's mark of lines that are not wrapped
+            examples = textwrap.dedent(part.replace("\b", "")).strip()
+            lines += ["```text", *examples.splitlines(), "```", ""]
         else:
             lines += [" ".join(part.split()), ""]
     return lines
@@ -161,7 +163,8 @@ def _table(options: list[tuple[str, str]]) -> list[str]:
     if not options:
         return []
     rows = [f"| `{a.replace('|', chr(92) + '|')}` | {_cell(b)} |" for a, b in options]
-    return ["| option | meaning |", "|---|---|", *rows, ""]
+    table = ["| option | meaning |", "|---|---|", *rows]
+    return ['<div class="options" markdown>', "", *table, "", "</div>", ""]
 
 
 def _cell(text: str) -> str:

@@ -284,5 +284,23 @@ def matches(expected: str, printed: str) -> bool:
 # ---- the API reference ----
 def test_api_reference_is_complete():
     page = (ROOT / "docs/reference/api.md").read_text()
-    missing = [n for n in intaglio.__all__ if f"::: intaglio.{n}\n" not in page]
+    shown = re.findall(r"^::: intaglio\.(\w+)", page, re.M)
+    missing = set(intaglio.__all__) - set(shown)
     assert not missing, f"docs/reference/api.md lacks {missing}"
+
+
+# ---- the site ----
+def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path):
+    """Strict: a broken link, anchor or docstring reference fails. Pages work without a network."""
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings_handlers.python")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 30
+    loaded = re.compile(
+        r"<(?:script|img|iframe|source)[^>]* src=\"https?:|<link[^>]* href=\"https?:"
+    )
+    assert not [p.name for p in pages if loaded.search(p.read_text())]
+    assert "__index" in (tmp_path / "search/search_index.js").read_text()[:20]
