@@ -10,9 +10,9 @@ import numpy as np
 
 from benchmarks.kernels import fastest
 from intaglio import native
+from intaglio.cpu_isa import NAMES, bits_of
 from intaglio.ops.quantized import power_table
 from intaglio.ops.registry import REGISTRY
-from intaglio.targets.cpu import LEVELS
 
 RNG = np.random.default_rng(1)
 SHAPES = {"in cache": (1, 14, 14, 96), "beyond": (1, 112, 112, 96)}
@@ -52,7 +52,7 @@ def run_time(op: str, isa: str, arrays: list[Any], given: dict[str, Any]) -> tup
     """Seconds of one call, and the bytes that it must read and write."""
     keyword = [p for p in REGISTRY[op].signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
     attrs = {**{p.name: p.default for p in keyword}, **given}
-    kernel = native.find_kernel(op, "i8", LEVELS[isa])
+    kernel = native.find_kernel(op, "i8", bits_of(isa))
     assert kernel is not None
     ready = native.Prepared(kernel, [None if a is None else np.asarray(a) for a in arrays], attrs)
     call = ctypes.byref(ready.call)
@@ -62,7 +62,7 @@ def run_time(op: str, isa: str, arrays: list[Any], given: dict[str, Any]) -> tup
 
 
 def main() -> None:
-    known = [i for i, bits in LEVELS.items() if not bits & ~native.machine()]
+    known = [i for i in NAMES if not bits_of(i) & ~native.machine()]
     isas = sys.argv[1:] or [i for i in known if i != "avx512bf16"]
     print(f"{'GB/s, read and written':32}" + "".join(f"{i:>12}" for i in isas))
     for where, shape in SHAPES.items():

@@ -11,8 +11,8 @@ import numpy as np
 
 from benchmarks.kernels import fastest, floats
 from intaglio import native
+from intaglio.cpu_isa import bits_of
 from intaglio.ops.registry import REGISTRY
-from intaglio.targets.cpu import LEVELS
 
 COUNT = 3072  # floats: input and output stay in the first-level cache
 ACTIVATIONS: list[tuple[str, dict[str, Any]]] = [
@@ -38,7 +38,7 @@ def runner(op: str, isa: str, arrays: list[np.ndarray], **given: Any) -> tuple[A
     """A call of the kernel without its preparation, and where its result will be."""
     keyword = [p for p in REGISTRY[op].signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
     attrs = {**{p.name: p.default for p in keyword}, **given}
-    kernel = native.find_kernel(op, "f32", LEVELS[isa])
+    kernel = native.find_kernel(op, "f32", bits_of(isa))
     assert kernel is not None
     ready = native.Prepared(kernel, arrays, attrs)
     call = ctypes.byref(ready.call)

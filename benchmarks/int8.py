@@ -14,9 +14,10 @@ import numpy as np
 
 from benchmarks.kernels import MOBILENET_V2, RESNET50, peak_library
 from intaglio import native, passes
+from intaglio.cpu_isa import bits_of
 from intaglio.ir import Graph, Value, constant
 from intaglio.targets import cpu
-from intaglio.targets.cpu import LEVELS, qways
+from intaglio.targets.cpu import qways
 
 LANES = {
     "avx2": 16,
@@ -202,7 +203,7 @@ def prepared(isa: str, h: int, w: int, c: int, m: int, k: int, s: int) -> native
     passes.run(graph, [p for p in passes.lowering(cpu.target(isa)) if p.name == "blocks"])
     node = graph.outputs[0].producer
     assert node is not None
-    kernel = native.find_kernel(node.op, "i8", LEVELS[isa])
+    kernel = native.find_kernel(node.op, "i8", bits_of(isa))
     assert kernel is not None
     arrays = [x, *[v.data if v is not None else None for v in node.inputs[1:]]]
     return native.Prepared(kernel, arrays, node.attrs)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from intaglio import native
+from intaglio.cpu_isa import bits_of
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, constant
 from intaglio.ops.registry import REGISTRY
-from intaglio.targets.cpu import LEVELS
 from intaglio.targets.cpu import ops as cpu_ops
 from intaglio.targets.cpu.ops import PANEL
 from intaglio.targets.cpu.winograd import POINTS, winograd_weights
@@ -152,7 +152,7 @@ def peak(isa: str) -> float:
 def measure(op: str, isa: str, arrays: list[np.ndarray | None], **attrs: Any) -> tuple[float, int]:
     """Seconds and multiply-accumulates of one call."""
     made = REGISTRY[op].node(*[None if a is None else constant(a) for a in arrays], **attrs)
-    kernel = native.find_kernel(op, "f32", LEVELS[isa])
+    kernel = native.find_kernel(op, "f32", bits_of(isa))
     assert kernel is not None
     ready = native.Prepared(kernel, arrays, made.attrs)
     return fastest(ready.run), REGISTRY[op].macs(made)

@@ -33,10 +33,10 @@ def isa() -> str:
     """The widest float instruction set that both the machine and our kernels have."""
     from benchmarks.kernels import LANES
     from intaglio import native
-    from intaglio.targets.cpu import LEVELS
+    from intaglio.cpu_isa import bits_of
 
     has = native.machine()
-    return max((name for name in LANES if LEVELS[name] & has == LEVELS[name]), key=LEVELS.get)
+    return max((name for name in LANES if not bits_of(name) & ~has), key=bits_of)
 
 
 def peak(threads: int) -> float | None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from tests.package.mutate import learn, mutate
 from tests.package.samples import SAMPLES
 
-from intaglio import native
+from intaglio import cpu_isa, native
 
 ROOT = Path(__file__).parents[1]
 BATCH = 250
@@ -42,7 +42,7 @@ def build_driver() -> Path:
         raise RuntimeError("cmake is missing; pip install cmake ninja")
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
     options = [*generator, "-DINTAGLIO_SANITIZE=ON", "-DINTAGLIO_TESTS=ON"]
-    isas = [name for name, bits in native.ISA_BITS.items() if bits and not bits & ~native.machine()]
+    isas = [name for name, bits in cpu_isa.BITS.items() if bits and not bits & ~native.machine()]
     options += [f"-DINTAGLIO_ISAS={';'.join(isas)}"]
     folder.mkdir(exist_ok=True)
     with open(folder / ".lock", "w") as lock:  # parallel test runs must not build at the same time
@@ -67,7 +67,7 @@ def run_driver(driver: Path, files: Sequence[bytes]) -> tuple[str, str, int]:
 
 def corpus(models: bool) -> list[bytes]:
     """Good files to start from."""
-    isas = {0, native.ISA_BITS["avx2"] & native.machine(), native.machine()}
+    isas = {0, cpu_isa.BITS["avx2"] & native.machine(), native.machine()}
     files = [make().package(isa=isa).bytes for make in SAMPLES.values() for isa in sorted(isas)]
     if models:
         files += list(compiled_node_tests())

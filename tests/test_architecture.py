@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "intaglio"
 # What stands further down may import what stands above it, and what is of its own name.
 FLOORS = [
     ("errors", "dtypes"),
-    ("ir", "files"),
+    ("ir", "files", "cpu_isa"),
     ("ops", "heap"),
     ("interpret", "rewrite", "verify", "native", "plan"),
     ("targets", "frontends", "package", "npu.ops"),
@@ -24,6 +24,7 @@ FLOORS = [
     ("passes", "session"),
     ("npu",),
     ("tune",),
+    ("compile_options",),
     ("compiler", "export"),
     ("quant",),
     ("analysis",),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import intaglio
-from intaglio import heap, ops
-from intaglio.compiler import trace
+from intaglio import heap, ops, targets
+from intaglio.compiler import trace, trace_optimize
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.registry import REGISTRY, op, same
@@ -94,8 +96,8 @@ def test_optimize_leaves_its_argument_alone():
 
 
 def test_rules_can_be_disabled_by_name():
-    records = []
-    graph = intaglio.optimize(network(), disable=["batch_norm_as_scale_and_shift"], records=records)
+    made = trace_optimize(network(), disable=["batch_norm_as_scale_and_shift"])
+    graph, records = made.graph, made.records
     assert "batch_norm" in str(graph)
     assert all(sum(r.times.values()) <= r.seconds for r in records)
     assert records[0].times["fold_constants"] > 0
@@ -195,3 +197,60 @@ def test_long_chains_of_views_and_steps(level):
     a = np.arange(24, dtype=np.float32).reshape(4, 6)
     with intaglio.open(intaglio.compile(graph, level=level)) as session:
         np.testing.assert_array_equal(session.run({"x": a})["y"], a.ravel())
+
+
+def test_one_options_object_is_behind_compile_and_its_keywords():
+    options = intaglio.CompileOptions(level=1, isa="avx2", strip=True)
+    package = intaglio.compile(network(), "cpu", options)
+    assert package.bytes == intaglio.compile(network(), isa="avx2", level=1, strip=True).bytes
+    assert (package.meta["level"], package.isa) == (1, "avx2")
+    assert trace(network(), options=options, level=2).package.meta["level"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": 4}, "level is 4; it is one of 0 (none), 1 (exact)"),
+        ({"level": "3"}, "level is '3'; it is one of"),
+        ({"cores": 0}, "cores is 0; it is a whole number of at least 1"),
+        (
+            {"disable": "swish"},
+            'disable is a string; it is a list of rule names; give disable=["sw',
+        ),
+        ({"precision": "f8"}, "precision is 'f8'; known are f32, bf16, f16"),
+        ({"isa": "sse2"}, "no instruction set is called 'sse2'; known are scalar"),
+        ({"cores": 2}, "cores=2 is for chips with an NPU, the target is cpu; leave it out"),
+        ({"by_layer": True}, "by_layer=True is for chips with an NPU, the target is cpu"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(BadInput, match=re.escape(message)):
+        intaglio.compile(network(), **options)
+
+
+def test_unknown_keywords_get_the_nearest_name():
+    with pytest.raises(TypeError, match=r"compile\(\) .*'levl'; did you mean 'level'\?"):
+        intaglio.compile(network(), levl=2)
+    with pytest.raises(TypeError, match=r"compile\(\) .*'shape'; did you mean 'shapes'\?"):
+        intaglio.compile(network(), shape=(1,))
+    with pytest.raises(TypeError, match=r"load\(\) .*'dim'; did you mean 'dims'\?"):
+        intaglio.load("model.onnx", dim={"batch": 1})
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'qqq'$"):
+        intaglio.compile(network(), qqq=1)
+
+
+def test_a_target_object_keeps_its_instruction_set_and_precision():
+    small = targets.find("cpu", "avx2", "f16")
+    package = intaglio.compile(network(), small)
+    assert (package.isa, package.meta["precision"]) == ("avx2", "f16")
+    same = intaglio.compile(network(), small, isa="avx2", precision="fp16")
+    assert same.bytes == package.bytes
+    with pytest.raises(BadInput, match=r"isa is 'scalar', but the Target object 'cpu' is for avx2"):
+        intaglio.compile(network(), small, isa="scalar")
+    with pytest.raises(BadInput, match=r"precision is 'f32', but .* computes in f16; leave precis"):
+        intaglio.compile(network(), small, precision="f32")
+
+
+def test_all_features_of_a_cpu_have_one_name():
+    package = intaglio.compile(network(), isa="avx512-vnni-bf16-vbmi")
+    assert package.isa == "avx512-vnni-bf16-vbmi"

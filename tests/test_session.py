@@ -10,7 +10,7 @@ from tests.check import compare
 from tests.package.samples import SAMPLES, const, ramp, t
 
 import intaglio
-from intaglio import BadFile, BadInput, RunError, Unsupported, native
+from intaglio import BadFile, BadInput, RunError, Unsupported, cpu_isa, native
 from intaglio.dtypes import numpy_of
 from intaglio.ir import Type
 from intaglio.package import Package
@@ -249,7 +249,7 @@ def test_bad_files(tmp_path):
 
 
 def test_package_for_another_cpu():
-    package = SAMPLES["chain"]().package(isa=native.ISA_BITS["rvv"])
+    package = SAMPLES["chain"]().package(isa=cpu_isa.BITS["rvv"])
     with pytest.raises(Unsupported, match="compiled for a CPU with rvv, which this one lacks"):
         intaglio.open(package)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from intaglio.interpret import interpret as interpret
 
 if TYPE_CHECKING:
+    from intaglio.compile_options import CompileOptions as CompileOptions
     from intaglio.compiler import compile as compile
     from intaglio.compiler import optimize as optimize
     from intaglio.errors import BadFile as BadFile
@@ -37,6 +38,7 @@ _LAZY = {
     "load": "intaglio.frontends",
     "optimize": "intaglio.compiler",
     "compile": "intaglio.compiler",
+    "CompileOptions": "intaglio.compile_options",
     "to_onnx": "intaglio.export.onnx",
     "save_onnx": "intaglio.export.onnx",
     "Graph": "intaglio.ir",

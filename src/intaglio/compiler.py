@@ -1,207 +1,225 @@
-"""From a model to a package: load, optimise, lower to the target, plan, pack."""
+"""From a model to a package: load, optimise, lower to the target, plan memory, pack."""
 
 from __future__ import annotations
 
 import gc
 import os
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import intaglio
 from intaglio import passes, targets
-from intaglio.errors import BadInput
-from intaglio.frontends.preprocess import preprocess, split_options
+from intaglio.compile_options import OPTION_NAMES, CompileOptions, Progress, split_options
+from intaglio.errors import BadInput, option, unknown_keyword
+from intaglio.frontends.options import ImportOptions
+from intaglio.frontends.preprocess import OPTIONS as PREPROCESSING
+from intaglio.frontends.preprocess import preprocess
 from intaglio.heap import Arena
 from intaglio.ir import Graph, Value
 from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.passes.partition_report import Partition
+from intaglio.passes.prune import Pruned
 from intaglio.plan import Plan, Tensor
 from intaglio.tune import Decision, Decisions, Tuned, Tuner, Tuning
 
-Progress = Callable[[str], None]
-LEVEL = 3
-MUCH = 64 << 20  # bytes of constants
-SWOLLEN = 8  # times that weights may grow by packing: those of the largest tiles do by 64 / 9
-MOST_RESERVED = 4 << 30  # bytes of addresses
+COLLECT_ABOVE_BYTES = 64 << 20  # of constants: collect garbage before packing, to lower the peak
+MAX_PACKING_GROWTH = 8  # times its size that a weight may take once packed; Winograd needs 64 / 9
+MAX_RESERVED_BYTES = 4 << 30  # of address space for packed weights
 
 
 @dataclass
 class Compiled:
-    """A package and how it came to be: what the reports are made of."""
+    """A package and how it was made: the source of every report."""
 
     package: Package
-    graph: Graph  # as the target runs it
+    graph: Graph  # in the target's own ops
     plan: Plan
     tensors: dict[Value, Tensor]
     records: list[passes.Record]
-    decisions: list[Decision]  # where there were several ways to compute a node
-    tuned: Tuned | None = None  # what measuring those came to
-    partition: Partition | None = None  # of a chip with an NPU: what runs where, and why
+    decisions: list[Decision]  # nodes for which several implementations were available
+    tuned: Tuned | None = None  # summary of the measurements, if `tune` was given
+    partition: Partition | None = None  # of a chip with an NPU: which node runs where, and why
+    pruned: Pruned | None = None  # channels that were removed
+
+
+@dataclass
+class Optimized:
+    """An optimised graph, what each pass did, and the channels that were removed."""
+
+    graph: Graph
+    records: list[passes.Record]
+    pruned: Pruned | None = None
 
 
 def optimize(
     graph: Graph,
-    level: int = LEVEL,
+    level: int = CompileOptions.level,
     disable: Collection[str] = (),
     dump_dir: str | Path | None = None,
-    records: list[passes.Record] | None = None,
 ) -> Graph:
-    """A graph that computes the same with less; the one that is given stays as it is.
+    """An equivalent graph with less work; the given graph stays unchanged.
 
     Level 0 changes nothing, 1 only what is exact, 2 also reassociates floating-point sums, 3 also
-    computes in integers what a model says of quantised tensors in floats; `compile` adds at 3 what
-    is good for its target. `disable` names rules that are not to fire, `dump_dir` receives the
-    graph as text before and after every pass, and a list given as `records` what each of them did.
+    turns quantise-dequantise pairs into integer arithmetic; `compile` adds rules for its target at
+    level 3. `disable` names rules that must not fire, and `dump_dir` receives the graph as text
+    before and after every pass.
     """
+    return trace_optimize(graph, level, disable, dump_dir).graph
+
+
+def trace_optimize(
+    graph: Graph,
+    level: int = CompileOptions.level,
+    disable: Collection[str] = (),
+    dump_dir: str | Path | None = None,
+) -> Optimized:
+    """`optimize`, with a record of every pass."""
+    options = CompileOptions(level=level, disable=disable, dump_dir=dump_dir)
     graph = graph.copy()
-    made = passes.run(graph, passes.neutral(), _level(level), dump_dir, disable=disable)
-    if records is not None:
-        records += made
-    return graph
+    ran = passes.run(graph, passes.neutral(), options.level, dump_dir, disable=disable)
+    return Optimized(graph, ran.records, ran.found.get("pruned"))
 
 
 def compile(
     model: str | Path | Graph,
     target: str | targets.Target = "cpu",
-    isa: str | None = None,
-    level: int = LEVEL,
-    dump_dir: str | Path | None = None,
-    progress: Progress | None = None,
-    strip: bool = False,
-    disable: Collection[str] = (),
-    precision: str = "f32",
-    tune: bool | Tuning = False,
-    cores: int = 1,
-    by_layer: bool = False,
-    **load: Any,
+    options: CompileOptions | None = None,
+    **keywords: Any,
 ) -> Package:
     """Compile a model file, a Graph or a live PyTorch module (`inputs=` examples) for a target.
 
-    `isa` names the CPU's instruction set (None: this machine's). `level` is that of `optimize`.
-    `dump_dir` receives the graph as text after every pass, `progress` is told what is being done,
-    `strip` leaves names of internal tensors out, `disable` names rules that are not to fire.
-    `precision` "bf16" computes products in bf16 with sums in f32; "f16" keeps weights and what
-    lies between products in f16. `tune` times the ways to compute
-    each layer on this machine and keeps the fastest (a Tuning says for how long, and so on); what
-    was measured is kept on disk. On an NPU, `cores` share the work, and `by_layer` runs each layer
-    by itself. All else goes to `intaglio.load`;
-    its keywords for preprocessing are for a Graph too.
+    The keywords are the fields of `CompileOptions` (`isa`, `level`, `precision`, `disable`, `tune`,
+    `cores`, `by_layer`, `strip`, `dump_dir`, `progress`), which replace those of `options`, and for
+    a model file those of `intaglio.load`. Its preprocessing options are valid for a Graph too.
     """
-    made = trace(
-        model,
-        target,
-        isa,
-        level,
-        dump_dir,
-        progress,
-        strip,
-        disable,
-        precision,
-        tune,
-        cores,
-        by_layer,
-        **load,
-    )
-    return made.package
+    return trace(model, target, options, **keywords).package
 
 
 def trace(
     model: str | Path | Graph,
     target: str | targets.Target = "cpu",
-    isa: str | None = None,
-    level: int = LEVEL,
-    dump_dir: str | Path | None = None,
-    progress: Progress | None = None,
-    strip: bool = False,
-    disable: Collection[str] = (),
-    precision: str = "f32",
-    tune: bool | Tuning = False,
-    cores: int = 1,
-    by_layer: bool = False,
-    **load: Any,
+    options: CompileOptions | None = None,
+    **keywords: Any,
 ) -> Compiled:
-    """`compile`, with everything that was learnt on the way."""
-    tell = progress or (lambda words: None)
-    chip = targets.find(target, isa, precision)
-    host = chip.host or chip  # of an NPU: the CPU beside it
+    """`compile`, with every intermediate result."""
+    options, load = split_options(keywords, options)
+    _check_load_options(load)
+    tell = options.progress or (lambda stage: None)
+    chip = targets.find(target, options.isa, options.precision)
+    _refuse_npu_options(chip, options)
+    host = chip.host or chip  # next to an NPU: the CPU that runs all other nodes
     decisions, measuring = Decisions(), []
-    if tune:
-        how = tune if isinstance(tune, Tuning) else Tuning()
-        decisions = tuner = Tuner(host, how, level, disable)
-        measuring = [passes.Pass("measure", tuner, level=2)]
+    if options.tune:
+        tuning = options.tune if isinstance(options.tune, Tuning) else Tuning()
+        decisions = tuner = Tuner(host, tuning, options.level, options.disable)
+        measuring = [passes.Pass("measure", tuner, level=2, finds="tuned")]
     tell("reading the model")
     graph = _graph(model, load)
-    offload = _offload(chip, cores, by_layer, tell) if chip.chip else []
+    offload = _offload(chip, options, tell) if chip.chip else []
     lowering = passes.lowering(host, decisions.pick)
     pipeline = [*passes.neutral(chip.cost), *offload, *measuring, *lowering]
     with Arena(_packed_size(graph)) as arena:
-        records = passes.run(graph, pipeline, _level(level), dump_dir, tell, disable)
+        ran = passes.run(graph, pipeline, options.level, options.dump_dir, tell, options.disable)
     tell("plan memory")
     start = time.perf_counter()
     plan, tensors = plan_memory(graph, graph.name or "main")
-    records.append(passes.Record("plan memory", time.perf_counter() - start, len(plan.steps)))
+    records = [
+        *ran.records,
+        passes.Record("plan memory", time.perf_counter() - start, len(plan.steps)),
+    ]
     tell("pack")
+    if sum(t.size for t in tensors.values() if t.fixed) > COLLECT_ABOVE_BYTES:
+        gc.collect()  # replaced constants are still in memory
+    meta = _metadata(graph, chip, options, decisions.made, ran.found)
+    package = Package.build([plan], isa=chip.isa, meta=meta, strip=options.strip, arena=arena)
+    found = {name: ran.found.get(name) for name in ("tuned", "partition", "pruned")}
+    return Compiled(package, graph, plan, tensors, records, decisions.made, **found)
+
+
+def _metadata(
+    graph: Graph,
+    chip: targets.Target,
+    options: CompileOptions,
+    decisions: list[Decision],
+    found: dict[str, Any],
+) -> dict[str, Any]:
     meta = {
         "name": graph.name,
         "metadata": graph.metadata,
         "target": chip.name,
         "compiler": f"intaglio {intaglio.__version__}",
-        "level": level,
-        "precision": precision,
+        "level": options.level,
+        "precision": chip.precision,
     }
-    if decisions.made and not strip:
-        meta["choices"] = [d.to_dict() for d in decisions.made]
-    partition = next((r.result for r in records if isinstance(r.result, Partition)), None)
-    if partition and not strip:
-        meta["partition"] = partition.to_dict()
+    if options.strip:
+        return meta
+    if decisions:
+        meta["choices"] = [d.to_dict() for d in decisions]
+    if "partition" in found:
         from intaglio.npu.metadata import describe
 
-        programs = next(r.result for r in records if r.name == "program")
-        meta["npu"] = [describe(made) for made in programs]
-    if sum(t.size for t in tensors.values() if t.fixed) > MUCH:
-        gc.collect()  # what passes replaced is still there, and is as large again
-    package = Package.build([plan], isa=chip.isa, meta=meta, strip=strip, arena=arena)
-    tuned = next((r.result for r in records if isinstance(r.result, Tuned)), None)
-    return Compiled(package, graph, plan, tensors, records, decisions.made, tuned, partition)
+        meta["partition"] = found["partition"].to_dict()
+        meta["npu"] = [describe(program) for program in found["programs"]]
+    return meta
 
 
 def _packed_size(graph: Graph) -> int:
-    """Bytes that its constants may take once they are packed: only to reserve them is for free."""
+    """Upper bound of the bytes of all packed constants. Reserving address space costs nothing."""
     known = sum(v.data.nbytes for v in graph.values() if v.data is not None)
-    return min(SWOLLEN * known, MOST_RESERVED)
+    return min(MAX_PACKING_GROWTH * known, MAX_RESERVED_BYTES)
 
 
-def _offload(
-    target: targets.Target, cores: int, by_layer: bool, tell: Progress
-) -> list[passes.Pass]:
-    """What the NPU does becomes programs of instructions."""
-    from intaglio.npu.compile import compile_programs  # which a CPU need not know of
+def _offload(target: targets.Target, options: CompileOptions, tell: Progress) -> list[passes.Pass]:
+    """The passes that turn nodes into NPU programs."""
+    from intaglio.npu.compile import compile_programs  # a CPU does not need it
 
     chip = target.chip
     assert chip is not None
-    work = partial(compile_programs, chip=chip, together=not by_layer, cores=cores, progress=tell)
-    return [*passes.offload(target), passes.Pass("program", lambda graph, _: work(graph))]
+    work = partial(
+        compile_programs,
+        chip=chip,
+        together=not options.by_layer,
+        cores=options.cores,
+        progress=tell,
+    )
+    program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
+    return [*passes.offload(target), program]
+
+
+def _refuse_npu_options(target: targets.Target, options: CompileOptions) -> None:
+    """BadInput where an option for NPUs is given with a CPU target."""
+    if target.chip:
+        return
+    for name in ("cores", "by_layer"):
+        value = getattr(options, name)
+        if value != getattr(CompileOptions, name):
+            raise BadInput(
+                f"{option(name, value)} is for chips with an NPU, the target is {target.name}; "
+                f"leave it out, or choose a chip with {option('target')}"
+            )
+
+
+def _check_load_options(given: dict[str, Any]) -> None:
+    """TypeError for a keyword that neither `compile` nor `load` has."""
+    of_load = (*(f.name for f in fields(ImportOptions)), *PREPROCESSING)
+    for name in given:
+        if name not in of_load:
+            raise unknown_keyword("compile", name, ("target", *OPTION_NAMES, *of_load))
 
 
 def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:
-    """A graph of our own, to change at will."""
+    """A graph that the passes may change."""
     if isinstance(model, Graph):
-        pictures, others = split_options(load)
-        if given := [k for k, v in others.items() if v]:
+        pictures = {k: v for k, v in load.items() if k in PREPROCESSING}
+        if given := [k for k, v in load.items() if v and k not in PREPROCESSING]:
             raise BadInput(f"{given[0]}= is for model files; a Graph has its shapes already")
         graph = model.copy()
         if pictures:
             preprocess(graph, **pictures)
         return graph
     return intaglio.load(os.fspath(model) if isinstance(model, os.PathLike) else model, **load)
-
-
-def _level(level: int) -> int:
-    if not 0 <= level <= 3:
-        raise BadInput(f"level is {level}; it is 0 (none), 1 (exact), 2 (floats) or 3 (target)")
-    return level

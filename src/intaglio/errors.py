@@ -12,8 +12,9 @@ written by `option` as a keyword argument of the API; the command line shows it 
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -57,3 +58,10 @@ def _literal(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
     return repr(value)
+
+
+def unknown_keyword(function: str, name: str, known: Iterable[str]) -> TypeError:
+    """The TypeError for a keyword argument that `function` does not have, with the nearest name."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    return TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")

@@ -19,17 +19,6 @@ from intaglio.errors import BadInput, IntaglioError, RunError
 from intaglio.ir import Array, Node, Value
 
 MAX_RANK = 8
-ISA_BITS = {
-    "scalar": 0,
-    "avx2": 1,
-    "avx512": 2,
-    "avx512vnni": 4,
-    "avx512bf16": 8,
-    "avx512vbmi": 16,
-    "neon": 256,
-    "dotprod": 512,
-    "rvv": 4096,
-}
 # enum itg_op_flags
 INPLACE, VIEW, EXTENT, CONTROL, INPLACE_FIRST, VALUES, ROUNDS = 1, 2, 4, 8, 16, 32, 64
 

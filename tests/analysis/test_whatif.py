@@ -14,7 +14,7 @@ from intaglio import ops
 from intaglio.analysis import arena, payoff
 from intaglio.analysis.memory import picture
 from intaglio.analysis.whatif import Model, WhatIf, batched, thinned
-from intaglio.cli import main
+from intaglio.cli import main, options
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.predict.element_types import as_bytes
@@ -240,7 +240,7 @@ def test_commands(graph: Graph, tmp_path: Path, capsys):
         (["--sweep", "batch=1,0"], "batch is 0; it is at least 1"),
         (["--sweep", "dtype=int8,int3"], "element type 'int3'"),
         (["--sweep", "sparse=2:3"], "sparse weights '2:3'"),
-        (["--payoff", "--batch", "2"], "leave batch=2 away"),
+        (["--payoff", "--batch", "2"], "leave --batch 2 away"),
         (["--cores", "4"], "4 cores are asked for; it has 3"),
     ],
 )
@@ -263,3 +263,21 @@ def test_halves_are_predicted_as_programs_of_halves_are(graph: Graph, chip: str)
     convs = [sum(r.npu_cycles for r in p.layers if r.op.startswith("conv")) for p in (real, asked)]
     assert convs[1] == pytest.approx(convs[0], rel=0.1)
     assert asked.npu_milliseconds == pytest.approx(real.npu_milliseconds, rel=0.2)
+
+
+def test_a_float_model_is_quantised_for_the_chip_that_is_asked_for(tmp_path, monkeypatch):
+    path = tmp_path / "floats.onnx"
+    intaglio.save_onnx(net(), path)
+    asked = []
+    quantize = intaglio.quantize
+
+    def spy(graph, data, *, target, **rest):
+        asked.append(target)
+        return quantize(graph, data, target=target, **rest)
+
+    monkeypatch.setattr(intaglio, "quantize", spy)
+    model = options.integer_model(str(path), {})
+    model.performance("k230", WhatIf())
+    model.memory("k230", WhatIf(cores=1))
+    model.performance("rk3588", WhatIf())
+    assert asked == ["k230", "rk3588"]

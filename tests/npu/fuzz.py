@@ -17,7 +17,7 @@ from tests.fuzz_package import BATCH, build_driver, run_driver
 from tests.npu.instruction_builder import everything
 from tests.package.mutate import change_code
 
-from intaglio import native
+from intaglio import cpu_isa, native
 from intaglio.package import Package
 from intaglio.package.read import sections
 from intaglio.package.write import assemble
@@ -27,7 +27,7 @@ def fuzz(count: int, seed: int = 0, keep: Path | None = None, show: bool = False
     """Send `count` changed programs to the driver; the failures in words."""
     driver, rng, failures, done = build_driver(), random.Random(seed), [], 0
     good = []
-    for isa in sorted({0, native.ISA_BITS["avx2"] & native.machine(), native.machine()}):
+    for isa in sorted({0, cpu_isa.BITS["avx2"] & native.machine(), native.machine()}):
         for c2 in (16, 8):
             found, bits = sections(Package.build([everything(c2, c2).plan()], isa=isa).bytes)
             good.append(({k: bytes(v) for k, v in found.items()}, bits))

@@ -92,7 +92,7 @@ def test_cores_and_layers_by_name(model, tmp_path):
     done = CliRunner().invoke(cli, ["inspect", out[1], "--asm"])
     assert "for rk3588, 3 cores" in done.output
     done = CliRunner().invoke(cli, ["compile", str(file), "--cores", "2", *out])
-    assert "are for chips with an NPU" in str(done.exception)
+    assert "--cores 2 is for chips with an NPU" in str(done.exception)
     done = CliRunner().invoke(cli, ["compile", str(file), "--target", "rk3588", "--cores", "9"])
     assert "9 cores are asked for; it has 3" in str(done.exception)
 

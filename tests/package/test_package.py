@@ -10,7 +10,7 @@ import pytest
 from tests.package.mutate import fix_checksums, mutate
 from tests.package.samples import SAMPLES, ramp, t
 
-from intaglio import BadFile, BadInput, Unsupported, native
+from intaglio import BadFile, BadInput, Unsupported, cpu_isa
 from intaglio.package import Package, read
 from intaglio.package import format as f
 from intaglio.package.read import sections
@@ -142,7 +142,7 @@ def _umask() -> int:
 
 
 def test_describes_itself():
-    package = SAMPLES["chain"]().package(isa=native.ISA_BITS["avx2"], meta={"name": "net"})
+    package = SAMPLES["chain"]().package(isa=cpu_isa.BITS["avx2"], meta={"name": "net"})
     assert package.inputs == {"x": t("f32", 3, 5)}
     assert package.outputs == {"y": t("f32", 3, 5)}
     assert (package.isa, package.meta["name"]) == ("avx2", "net")

@@ -6,6 +6,7 @@ import numpy as np
 
 import intaglio
 from intaglio import ops
+from intaglio.compiler import trace_optimize
 from intaglio.ir import Graph, Type, Value, constant
 
 RNG = np.random.default_rng(4)
@@ -32,9 +33,9 @@ def test_a_bias_that_outweighs_its_channel_is_kept() -> None:
 
 
 def test_a_bias_that_no_unit_fits_stays_real() -> None:
-    records: list = []
     graph = layer(np.array([0.5, np.inf]), np.array([0.01, 0.01]))
-    whole = intaglio.optimize(graph, level=3, records=records)
+    optimized = trace_optimize(graph, level=3)
+    whole, records = optimized.graph, optimized.records
     assert "conv" in [n.op for n in whole.nodes()]
     refusals = [e.refusal for r in records for e in r.events if e.rule == "conv_to_floats"]
     assert any("exceeds 32 bits" in words for words in refusals if words)

@@ -7,9 +7,9 @@ import pytest
 from tests.shared_models import SHARED
 
 import intaglio
+from intaglio.compiler import trace_optimize
 from intaglio.ir import Graph, Node, Value
 from intaglio.ops.complexity import macs
-from intaglio.passes import Record
 
 MODEL = SHARED / "models" / "onnx" / "mobilenet_v2_fp32.onnx"
 SHARE = 0.3
@@ -50,9 +50,8 @@ def test_mobilenet_v2_loses_a_third_of_its_hidden_channels():
         work = sum(map(macs, (before, depthwise, after)))
         saved += work * len(least) // len(norms)
     assert lost > 4000
-    records: list[Record] = []
-    small = intaglio.optimize(graph, records=records)
-    (made,) = [r.result for r in records if r.name == "prune channels"]
+    optimized = trace_optimize(graph)
+    small, made = optimized.graph, optimized.pruned
     assert made.channels[0] - made.channels[1] == lost
     assert made.before.macs - made.after.macs == saved
     assert 0.27 < saved / made.before.macs < 0.3

@@ -12,8 +12,8 @@ from tests.properties.graphs import BINARY, UNARY, assert_same, feeds
 import intaglio
 from intaglio import native, ops
 from intaglio.compiler import trace
+from intaglio.cpu_isa import NAMES, bits_of
 from intaglio.ir import Graph, Type, Value
-from intaglio.targets.cpu import LEVELS
 
 SHAPES = [(3, 4, 20), (3, 1, 20), (20,), (1, 4, 1), (), (2, 1, 4, 20), (4, 700), (4, 1)]
 
@@ -40,7 +40,7 @@ def elementwise(draw: Any, most: int = 30) -> Graph:
     return Graph(inputs, outputs, [f"out{i}" for i in range(len(outputs))], "random")
 
 
-ISAS = [name for name, bits in LEVELS.items() if not bits & ~native.machine()]
+ISAS = [name for name in NAMES if not bits_of(name) & ~native.machine()]
 
 
 @settings(

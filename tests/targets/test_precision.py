@@ -7,12 +7,12 @@ import pytest
 
 import intaglio
 from intaglio import native, ops
+from intaglio.cpu_isa import bits_of
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.targets.cpu import LEVELS
 
 RNG = np.random.default_rng(5)
 needs_bf16 = pytest.mark.skipif(
-    ~native.machine() & LEVELS["avx512bf16"] != 0, reason="a CPU without AVX512-BF16"
+    ~native.machine() & bits_of("avx512bf16") != 0, reason="a CPU without AVX512-BF16"
 )
 
 

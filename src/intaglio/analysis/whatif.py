@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -66,10 +66,16 @@ class WhatIf:
 
 
 class Model:
-    """A quantised model that is compiled as often as questions about it need."""
+    """A quantised model that is compiled as often as questions about it need.
 
-    def __init__(self, graph: Graph, by_layer: bool = False, as_vendor: bool = False):
-        self.graph, self.by_layer, self.as_vendor = graph, by_layer, as_vendor
+    `graph` may be a function from a chip's name to the graph quantised for that chip.
+    """
+
+    def __init__(
+        self, graph: Graph | Callable[[str], Graph], by_layer: bool = False, as_vendor: bool = False
+    ):
+        self.graph_for = (lambda target: graph) if isinstance(graph, Graph) else graph
+        self.by_layer, self.as_vendor = by_layer, as_vendor
         self._made: dict[tuple[Any, ...], tuple[Package, Chip]] = {}
 
     def compiled(self, target: str, what: WhatIf) -> tuple[Package, Chip]:
@@ -82,7 +88,7 @@ class Model:
                 chip = replace(chip, sram=what.sram)
             chip = as_bytes(chip, named(what.dtype or "int8"))
             chip = vendor.as_used(chip) if self.as_vendor else chip
-            graph = self.graph
+            graph = self.graph_for(target)
             if what.batch is not None:
                 graph = batched(graph, what.batch)
             if what.sparse is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from intaglio.cli import options
+from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
 
 
@@ -19,15 +20,15 @@ from intaglio.errors import BadInput
     "--isa",
     default=None,
     metavar="NAME",
-    help="Instruction set of the CPU it will run on: scalar, avx2, avx512, avx512bf16 "
-    "[default: this CPU's].",
+    help="Instruction set of the CPU that runs the package: scalar, avx2, avx512, or avx512 with "
+    "features, as in avx512-vnni-bf16-vbmi [default: this CPU's].",
 )
 @click.option(
     "--level",
-    default=3,
+    default=CompileOptions.level,
     show_default=True,
     type=click.IntRange(0, 3),
-    help="Optimisation: 0 none, 1 exact, 2 may reassociate floats, 3 for the target.",
+    help=f"Optimisation: {', '.join(f'{k} {v}' for k, v in LEVELS.items())}.",
 )
 @click.option(
     "--precision",
@@ -40,7 +41,7 @@ from intaglio.errors import BadInput
 )
 @click.option(
     "--cores",
-    default=1,
+    default=CompileOptions.cores,
     show_default=True,
     metavar="N",
     help="Cores of an NPU that share the work.",
@@ -70,18 +71,12 @@ def command(
     model: str,
     out: str | None,
     target: str,
-    isa: str | None,
-    level: int,
-    precision: str,
-    cores: int,
-    by_layer: bool,
-    dump_dir: str | None,
     tune: bool,
     tune_seconds: float | None,
     tune_threads: int | None,
     explain: bool,
     quiet: bool,
-    **model_options: Any,
+    **given: Any,
 ) -> None:
     """Compile MODEL into one flat package file.
 
@@ -100,14 +95,12 @@ def command(
 
     from intaglio.analysis import choices
     from intaglio.compiler import trace
-    from intaglio.passes.prune import Pruned
     from intaglio.tune import Tuning
 
-    if (cores != 1 or by_layer) and target == "cpu":
-        raise BadInput("--cores and --by-layer are for chips with an NPU; name one with --target")
-    for name, given in (("seconds", tune_seconds), ("threads", tune_threads)):
-        if given is not None and not tune:
+    for name, value in (("seconds", tune_seconds), ("threads", tune_threads)):
+        if value is not None and not tune:
             raise BadInput(f"--tune-{name} is for --tune, which is not given")
+    settings, model_options = split_options(given)
     path = options.output_path(model, out)
     start = time.perf_counter()
     columns = (
@@ -130,15 +123,10 @@ def command(
         )
         made = trace(
             model,
-            target=target,
-            isa=isa,
-            level=level,
-            precision=precision,
-            dump_dir=dump_dir,
+            target,
+            settings,
             progress=lambda words: bar.update(task, total=None, description=words),
             tune=how if tune else False,
-            cores=cores,
-            by_layer=by_layer,
             **options.load_arguments(**model_options),
         )
         bar.update(task, description=f"writing {path}")
@@ -151,8 +139,8 @@ def command(
         click.echo(
             f"{path}: {size:.2f} MB, {made.package.steps} steps, compiled in {seconds:.2f} s"
         )
-        for saved in (r.result for r in made.records if isinstance(r.result, Pruned)):
-            click.echo(f"pruned: {saved}")
+        if made.pruned:
+            click.echo(f"pruned: {made.pruned}")
         if made.partition:
             click.echo(str(made.partition))
         if made.tuned:

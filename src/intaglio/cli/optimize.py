@@ -82,12 +82,13 @@ def command(
     import intaglio
     from intaglio.analysis.rules import explain as explained
     from intaglio.analysis.rules import table
+    from intaglio.compiler import trace_optimize
 
     graph = intaglio.load(model, **options.load_arguments(**model_options))
-    records: list[Any] = []
-    small = intaglio.optimize(graph, level, disable, dump_dir, records)
+    made = trace_optimize(graph, level, disable, dump_dir)
+    small, records = made.graph, made.records
     written = intaglio.to_onnx(small, opset, contrib=contrib)
-    facts = _facts(model, graph, small, written, records)
+    facts = {**_facts(model, graph, small, written), "pruned": made.pruned}
     if check:
         feeds = options.read_feeds(data, {v.name: v.type for v in graph.inputs}, None)
         facts["check"] = _Check(graph, level, disable, engine, seed, feeds).of(written, records)
@@ -107,19 +108,15 @@ def command(
         click.echo(f"{out}: {size:.2f} MB, opset {facts['opset']}")
 
 
-def _facts(
-    model: str, graph: Graph, small: Graph, written: Any, records: list[Any]
-) -> dict[str, Any]:
+def _facts(model: str, graph: Graph, small: Graph, written: Any) -> dict[str, Any]:
     from intaglio.analysis import summary
     from intaglio.export.onnx import count_nodes
-    from intaglio.passes.prune import Pruned
 
     before, after = summary.of_graph(graph), summary.of_graph(small)
     return {
         "nodes": [count_nodes(model), count_nodes(written)],
         **{key: [before[key], after[key]] for key in ("parameters", "macs")},
         "opset": written.opset_import[0].version,
-        "pruned": next((r.result for r in records if isinstance(r.result, Pruned)), None),
     }
 
 

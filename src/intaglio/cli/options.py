@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -360,7 +361,7 @@ def progress(words: str) -> None:
 def integer_model(
     path: str, load: dict[str, Any], by_layer: bool = False, as_vendor: bool = False
 ) -> Any:
-    """A model to ask questions about; one in floats is quantised from random samples."""
+    """A model for predictions; one in floats is quantised from random samples, for each chip."""
     import intaglio
     from intaglio.analysis.agreement import usable_inputs
     from intaglio.analysis.whatif import Model
@@ -369,9 +370,13 @@ def integer_model(
     graph = intaglio.load(path, **load)
     if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
         return Model(graph, by_layer, as_vendor)
-    progress("the model is in floats: it is quantised from random samples, enough for its speed")
     samples = [usable_inputs(graph, seed)[0] for seed in (0, 1)]
     how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False)
-    quiet: Any = lambda words: None  # noqa: E731  # accuracy is not what is asked for
-    made = intaglio.quantize(graph, samples, target="rk3588", options=how, warn=quiet)
-    return Model(made, by_layer, as_vendor)
+    quiet: Any = lambda words: None  # noqa: E731  # a prediction of speed needs no accuracy
+
+    @functools.cache
+    def quantized(target: str) -> Any:
+        progress(f"quantise the float model for {target} from random samples")
+        return intaglio.quantize(graph, samples, target=target, options=how, warn=quiet)
+
+    return Model(quantized, by_layer, as_vendor)

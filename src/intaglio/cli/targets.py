@@ -109,13 +109,16 @@ def _list(as_json: bool) -> None:
 
 
 def _cpu(as_json: bool) -> None:
-    from intaglio.targets.cpu import LEVELS
+    from intaglio.cpu_isa import NAMES
 
-    isas = list(LEVELS)
+    isas = list(NAMES)
     if as_json:
         click.echo(json.dumps({"name": "cpu", "isas": isas}, indent=1))
     else:
-        click.echo(f"cpu         compiled for one of {', '.join(isas)}: see compile --isa")
+        click.echo(
+            f"cpu         instruction sets {', '.join(isas)}; features combine, as in "
+            "avx512-vnni-bf16-vbmi: see `intaglio compile --isa`"
+        )
 
 
 def _explain(c: Chip, as_json: bool) -> None:

@@ -7,13 +7,13 @@ import re
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.errors import BadFile, BadInput, Unsupported, unknown_keyword
 from intaglio.frontends.options import ImportOptions
-from intaglio.frontends.preprocess import preprocess, split_options
+from intaglio.frontends.preprocess import OPTIONS, preprocess, split_options
 from intaglio.ir import Graph
 
 _HEAD = 4096  # bytes that are enough to tell the formats apart
@@ -51,7 +51,8 @@ def load(
     """
     mine, unknown = split_options(preprocessing)
     if unknown:
-        raise TypeError(f"load() got an unexpected keyword argument '{next(iter(unknown))}'")
+        known = (*(f.name for f in fields(ImportOptions)), *OPTIONS)
+        raise unknown_keyword("load", next(iter(unknown)), known)
     options = ImportOptions(
         shapes=shapes or {},
         dims=dims or {},

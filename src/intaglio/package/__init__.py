@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import heap, native
+from intaglio import cpu_isa, heap
 from intaglio.errors import BadFile
 from intaglio.files import write_atomically
 from intaglio.ir import Array, Type
@@ -99,9 +99,8 @@ class Package:
 
     @property
     def isa(self) -> str:
-        """The instruction set that it was packed for, e.g. "avx512vnni"."""
-        names = [n for n, bit in native.ISA_BITS.items() if bit & self.contents.isa]
-        return names[-1] if names else "scalar"
+        """The instruction set that its weights are packed for, e.g. "avx512-vnni-bf16"."""
+        return cpu_isa.name_of(self.contents.isa)
 
     @property
     def inputs(self) -> dict[str, Type]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import intaglio.targets.cpu  # noqa: F401  # registers the cpu.* ops
 from intaglio.errors import BadInput
@@ -49,6 +49,7 @@ class Pass:
     run: Callable[[Graph, Trace], Any]
     level: int = 0  # the lowest optimisation level at which it runs
     rule: str = ""  # its name for `disable`, if the pass is not a list of rules
+    finds: str = ""  # the name under which `run` returns the function's result
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,6 @@ class Record:
     times: dict[str, float] = field(
         default_factory=lambda: defaultdict(float)
     )  # seconds by rule, fired or not
-    result: Any = None  # returned by the pass, for example the savings of pruning
 
     @property
     def fired(self) -> int:
@@ -81,6 +81,13 @@ class Record:
 
     def trace(self, rule: Rule, node: Node, refusal: No | None) -> None:
         self.events.append(Event(rule.name, node.op, node.origin, refusal))
+
+
+class Ran(NamedTuple):
+    """The record of every pass that ran, and the results of those that return one, by name."""
+
+    records: list[Record]
+    found: dict[str, Any]
 
 
 class _Timed(Rule):
@@ -144,7 +151,7 @@ def neutral(cost: Cost = USUAL) -> list[Pass]:
         Pass(
             "integer to float", rules(TO_FLOATS), level=3
         ),  # quantised products with float results
-        Pass("prune channels", prune_channels, level=2, rule="prune_channels"),
+        Pass("prune channels", prune_channels, level=2, rule="prune_channels", finds="pruned"),
         # int8 shuffles become visible once the quantisation between their steps is gone
         Pass("fuse", rules(FOLD, FUSE, LINEAR, HOIST_CONSTANTS, SHUFFLES, CANONICAL), level=2),
         Pass("fewer transposes", fewer_transposes, level=1, rule="fewer_transposes"),
@@ -166,7 +173,7 @@ def offload(target: Target) -> list[Pass]:
     int16 = INT16 if target.chip and "i16" in target.chip.types else []
     return [
         Pass("lower to NPU", rules(int16, target.lower, FOLD, CANONICAL)),
-        Pass("partition", partition(target)),
+        Pass("partition", partition(target), finds="partition"),
     ]
 
 
@@ -205,14 +212,14 @@ def run(
     dump_dir: str | Path | None = None,
     progress: Progress | None = None,
     disable: Collection[str] = (),
-) -> list[Record]:
+) -> Ran:
     """Run `passes` over `graph`, in place, without the rules named in `disable`.
 
     `dump_dir` receives the graph as text, before the first pass and after every pass.
     INTAGLIO_DEBUG=1 verifies the graph after every pass.
     """
     _check_names(disable, passes)
-    records = []
+    ran = Ran([], {})
     check = os.environ.get("INTAGLIO_DEBUG", "0") not in ("", "0")
     _dump(graph, dump_dir, "00-start")
     for i, p in enumerate(passes, 1):
@@ -222,15 +229,17 @@ def run(
             progress(p.name)
         record, start = Record(p.name, level=p.level), time.perf_counter()
         work = p.run.timed(record.times, disable) if isinstance(p.run, Rules) else p.run
-        record.result = work(graph, record.trace)
+        result = work(graph, record.trace)
         record.seconds, record.nodes = time.perf_counter() - start, sum(1 for _ in graph.nodes())
         if p.rule:
             record.times[p.rule] = record.seconds
-        records.append(record)
+        ran.records.append(record)
+        if p.finds:
+            ran.found[p.finds] = result
         if check:
             verify(graph, f"after {p.name}")
         _dump(graph, dump_dir, f"{i:02}-{p.name.replace(' ', '-')}")
-    return records
+    return ran
 
 
 def _dump(graph: Graph, folder: str | Path | None, name: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from intaglio.errors import BadInput
+from intaglio import cpu_isa
+from intaglio.errors import BadInput, option
 from intaglio.ir import Node
 from intaglio.rewrite import Rule
 from intaglio.targets import chip as chips
@@ -55,27 +56,33 @@ class Target:
 
 
 NAMES = ("cpu", *chips.names())
-
-
 PRECISIONS = ("f32", "bf16", "f16")
-ALIASES = {"fp32": "f32", "fp16": "f16"}  # what else people call them
+PRECISION_ALIASES = {"fp32": "f32", "fp16": "f16"}
 
 
-def find(name: str | Target, isa: str | int | None = None, precision: str = "f32") -> Target:
+def known_precision(name: str) -> str:
+    """The canonical name of a precision; BadInput where there is no such precision."""
+    canonical = PRECISION_ALIASES.get(name, name)
+    if canonical not in PRECISIONS:
+        raise BadInput(f"precision is '{name}'; known are {', '.join(PRECISIONS)}")
+    return canonical
+
+
+def find(name: str | Target, isa: str | int | None = None, precision: str | None = None) -> Target:
     """The target called `name`: "cpu", a chip, or a TOML file that describes one; or the one given.
 
-    `isa` is for CPUs, those beside an NPU too; None means this machine's.
+    `isa` is for CPUs, also for those next to an NPU; None means this machine's. `precision` None
+    means f32. A Target object has both already: other ones than its own are refused.
     """
     if isinstance(name, Target):
+        _refuse_other(name, isa, precision)
         return name
     if name not in NAMES and not name.endswith(".toml"):
         raise BadInput(
             f"no target is called '{name}'; known are {', '.join(NAMES)}, "
             "and any TOML file that describes a chip"
         )
-    precision = ALIASES.get(precision, precision)
-    if precision not in PRECISIONS:
-        raise BadInput(f"precision is '{precision}'; known are {', '.join(PRECISIONS)}")
+    precision = known_precision(precision or "f32")
     if name == "cpu":
         from intaglio.targets import cpu
 
@@ -83,3 +90,18 @@ def find(name: str | Target, isa: str | int | None = None, precision: str = "f32
     from intaglio.npu.lowering.target import npu_target
 
     return npu_target(chips.load(name), isa, precision)
+
+
+def _refuse_other(target: Target, isa: str | int | None, precision: str | None) -> None:
+    """BadInput where a Target object is for another instruction set or precision."""
+    bits = cpu_isa.bits_of(isa) if isinstance(isa, str) else isa
+    if bits is not None and bits != target.isa:
+        raise BadInput(
+            f"isa is {isa!r}, but the Target object '{target.name}' is for "
+            f"{cpu_isa.name_of(target.isa)}; leave {option('isa')} out, or give the target's name"
+        )
+    if precision is not None and known_precision(precision) != target.precision:
+        raise BadInput(
+            f"precision is '{precision}', but the Target object '{target.name}' computes in "
+            f"{target.precision}; leave {option('precision')} out, or give the target's name"
+        )

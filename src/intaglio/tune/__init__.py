@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from intaglio import native, passes
+from intaglio import cpu_isa, native, passes
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.heap import Arena
 from intaglio.ir import Graph, Node
@@ -127,10 +127,9 @@ class Tuner(Decisions):
     def __init__(self, target: Target, tuning: Tuning, level: int, disable: Collection[str] = ()):
         super().__init__()
         if missing := target.isa & ~native.machine():
-            names = [n for n, bit in native.ISA_BITS.items() if bit & missing]
             raise BadInput(
-                f"tuning times kernels on this CPU, which lacks {names[-1]}; "
-                "compile without it, or for this machine"
+                f"tuning times kernels on this CPU, which lacks {cpu_isa.name_of(missing)}; "
+                "compile without tuning, or for this CPU"
             )
         if not tuning.seconds > 0:
             raise BadInput(f"tuning takes {tuning.seconds} seconds; it needs more than 0")

@@ -13,6 +13,7 @@ from tests.quant.test_pipeline import SAMPLES, cosine, net, run
 
 import intaglio
 from intaglio import native, ops, targets
+from intaglio.cpu_isa import bits_of
 from intaglio.errors import BadInput
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, Node, Type, Value, constant
@@ -24,7 +25,6 @@ from intaglio.quant.placement.scheme import Override, Scheme, TensorScheme
 from intaglio.quant.prepare import prepare
 from intaglio.quant.result import Quantized
 from intaglio.targets import Target
-from intaglio.targets.cpu import LEVELS
 from intaglio.targets.precision import Precision, Stored, floats
 
 CPU = targets.find("cpu")
@@ -117,7 +117,7 @@ def test_a_transpose_before_the_first_layer_has_its_bits():
 @pytest.mark.parametrize("activations", ["int8", "uint8"])
 @pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "avx512vnni"])
 def test_the_simulation_gives_every_byte_that_runs(activations, isa):
-    if LEVELS[isa] & ~native.machine():
+    if bits_of(isa) & ~native.machine():
         pytest.skip(f"this CPU has no {isa}")
     graph = quantized(activations=activations, accuracy=None).graph
     stored = [v for v in graph.values() if v.name.endswith("_stored") and v.producer is not None]

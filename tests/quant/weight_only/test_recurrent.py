@@ -11,6 +11,7 @@ import pytest
 
 import intaglio
 from intaglio import native, ops, targets
+from intaglio.cpu_isa import bits_of
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.quant.options import Options
@@ -19,7 +20,6 @@ from intaglio.quant.placement.scheme import Override, Scheme
 from intaglio.quant.result import Quantized
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.weight_only.recurrent import COARSE
-from intaglio.targets.cpu import LEVELS
 
 RNG = np.random.default_rng(8)
 SAMPLES = [{"x": RNG.standard_normal((12, 1, 20)).astype(np.float32)} for _ in range(6)]
@@ -135,7 +135,7 @@ def test_states_are_the_same_on_every_vector_unit(op):
     made = calibrate(net(op, linear=False), SAMPLES)
     found = {}
     for isa in ("scalar", "avx2", "avx512", "avx512vnni"):
-        if LEVELS[isa] & ~native.machine():
+        if bits_of(isa) & ~native.machine():
             continue
         with intaglio.open(intaglio.compile(made.graph, isa=isa)) as session:
             found[isa] = [session.run(s)["y"] for s in SAMPLES]

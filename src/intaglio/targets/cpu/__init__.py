@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from intaglio import native
-from intaglio.errors import BadInput
+from intaglio.cpu_isa import bits_of
+from intaglio.errors import BadInput, option
 from intaglio.ir import Node
 from intaglio.targets import Target, replace
 from intaglio.targets.cpu.attention import BF16_ATTENTION
@@ -97,35 +98,26 @@ DYNAMIC = ("matmul", "gemm", "lstm", "gru")
 
 
 # ---- the target ----------------------------------------------------------------------------------
-LEVELS = {
-    "scalar": 0,
-    "avx2": 1,
-    "avx512": 3,
-    "avx512vnni": 7,
-    "avx512bf16": 11,
-    "avx512vbmi": 23,
-}  # with what each implies
+VNNI, BF16_PRODUCTS, VBMI = map(bits_of, ("avx512-vnni", "avx512-bf16", "avx512-vbmi"))
 
 
 def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     """A CPU with the named instruction set (or ISA bits); None means this machine's."""
-    if isinstance(isa, str) and isa not in LEVELS:
-        raise BadInput(f"no instruction set is called '{isa}'; known are {', '.join(LEVELS)}")
-    bits = native.machine() if isa is None else LEVELS[isa] if isinstance(isa, str) else isa
-    if precision == "bf16" and ~bits & LEVELS["avx512bf16"]:
+    bits = native.machine() if isa is None else bits_of(isa) if isinstance(isa, str) else isa
+    has_bf16 = not ~bits & BF16_PRODUCTS
+    if precision == "bf16" and not has_bf16:
         raise BadInput(
             "precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
-            "or with isa avx512bf16 for a machine that has it"
+            f"or with {option('isa', 'avx512-vnni-bf16')} for a machine that has it"
         )
-    has_bf16 = not ~bits & LEVELS["avx512bf16"]
     pairs = BF16_ATTENTION if has_bf16 else ()
     layers = (*PRECISIONS, BF16_LAYERS) if has_bf16 else PRECISIONS
     narrow, choose = WAYS[precision]
     halves = (LAYER_F16, LAYER_BF16) if has_bf16 else (LAYER_F16,)
     fuse = (*DEAL_FUSE, *DEPTHWISE_ENDS, *FUSE, *FUSE_INT8)
     fuse = (*fuse, *(OVERLAP if precision == "f32" else ()))
-    fuse = (*fuse, *(() if ~bits & LEVELS["avx512vbmi"] else LINES_INT8))
-    tiles = PAIRS_INT8 if ~bits & LEVELS["avx512vnni"] else TILES_INT8
+    fuse = (*fuse, *(() if ~bits & VBMI else LINES_INT8))
+    tiles = PAIRS_INT8 if ~bits & VNNI else TILES_INT8
     block = (*tiles, *(SEPARABLE if precision == "f32" else ()))
     return Target(
         "cpu",

@@ -1,0 +1,70 @@
+"""The options of `intaglio.compile`: one object that the API and the command line share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intaglio.errors import BadInput, option
+from intaglio.targets import known_precision
+
+if TYPE_CHECKING:
+    from intaglio.tune import Tuning
+
+LEVELS = {0: "none", 1: "exact", 2: "may reassociate floats", 3: "for the target"}
+
+Progress = Callable[[str], None]  # called with the name of each stage as it starts
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """Options of `intaglio.compile` and `intaglio.compiler.trace`, checked when they are made."""
+
+    # Instruction set of the CPU that runs the package, e.g. "avx512-vnni"; None: this CPU's.
+    isa: str | int | None = None
+    # Optimisation level, one of LEVELS.
+    level: int = 3
+    # Type of float layers. "bf16": products in bf16, sums in f32. "f16": weights and tensors are
+    # stored in f16 and computed in f32; NPUs that have f16 compute in it. None: f32.
+    precision: str | None = None
+    # Names of rewrite rules that must not fire (docs/rules.md lists them).
+    disable: Collection[str] = ()
+    # Whether to time the alternatives for each layer on this machine and keep the fastest. A Tuning
+    # sets the time limit and the number of threads. Times are cached on disk.
+    tune: bool | Tuning = False
+    # Number of NPU cores that share the work.
+    cores: int = 1
+    # Whether each layer becomes an NPU program of its own.
+    by_layer: bool = False
+    # Whether to leave names of internal tensors and reports out of the package.
+    strip: bool = False
+    # Folder that receives the graph as text after every pass.
+    dump_dir: str | Path | None = None
+    # Function that is called with the name of each stage.
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            known = ", ".join(f"{k} ({v})" for k, v in LEVELS.items())
+            raise BadInput(f"level is {self.level!r}; it is one of {known}")
+        if isinstance(self.disable, str):
+            listed = option("disable", [self.disable])
+            raise BadInput(f"disable is a string; it is a list of rule names; give {listed}")
+        if not isinstance(self.cores, int) or self.cores < 1:
+            raise BadInput(f"cores is {self.cores!r}; it is a whole number of at least 1")
+        if self.precision is not None:
+            object.__setattr__(self, "precision", known_precision(self.precision))
+
+
+OPTION_NAMES = tuple(f.name for f in fields(CompileOptions))
+
+
+def split_options(
+    given: dict[str, Any], options: CompileOptions | None = None
+) -> tuple[CompileOptions, dict[str, Any]]:
+    """`options` with the compile options among `given` replaced, and the other keywords."""
+    mine = {name: given[name] for name in given if name in OPTION_NAMES}
+    others = {k: v for k, v in given.items() if k not in OPTION_NAMES}
+    return replace(options or CompileOptions(), **mine), others
