@@ -48,6 +48,7 @@ class Task:
     dynamic: bool = False  # a net of products, which onnxruntime quantises dynamically
     int4: bool = False  # a transformer, whose weights may have four bits
     keep: Callable[[list[Array]], list[Array]] = list  # what the score needs of an answer
+    feed: Callable[[Any], Feeds] | None = None  # of one picture, for detectors
 
     def files(self) -> dict[str, Path]:
         return {"model": self.file()}

@@ -5,6 +5,7 @@ Detections are rows: class, score, left, top, right, bottom.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -92,6 +93,32 @@ def yolov8(outputs: list[Array], least: float, most: float = 0.45) -> Array:
 def ultraface(outputs: list[Array], least: float, most: float = 0.3) -> Array:
     """Scores [1, n, (no face, face)] and corners as shares of the picture."""
     return suppress(rows(outputs[1][0], outputs[0][0, :, 1:], least), most)
+
+
+@functools.cache
+def _priors() -> Array:
+    """UltraFace's anchors: centre x, centre y, width, height, as shares of a 320 x 240 picture."""
+    rows = []
+    sizes = ((10, 16, 24), (32, 48), (64, 96), (128, 192, 256))
+    for (high, wide), levels in zip(((30, 40), (15, 20), (8, 10), (4, 5)), sizes, strict=True):
+        for y, x in np.ndindex(high, wide):
+            rows += [((x + 0.5) / wide, (y + 0.5) / high, n / 320, n / 240) for n in levels]
+    return np.clip(np.array(rows), 0, 1)
+
+
+def ultraface_anchors(outputs: list[Array], least: float, most: float = 0.3) -> Array:
+    """Offsets from the anchors [1, n, 4], then scores [1, n, (no face, face)]."""
+    offsets, anchors = outputs[0][0], _priors()
+    middle = offsets[:, :2] * 0.1 * anchors[:, 2:] + anchors[:, :2]
+    size = np.exp(offsets[:, 2:] * 0.2) * anchors[:, 2:]
+    boxes = corners(np.concatenate([middle, size], -1))
+    return suppress(rows(boxes, outputs[1][0, :, 1:], least), most)
+
+
+def darknet(outputs: list[Array], least: float, most: float = 0.45) -> Array:
+    """[1, n, 5 + classes] at each level: centred box as shares, objectness, scores by class."""
+    made = np.concatenate([a[0] for a in outputs])
+    return suppress(rows(corners(made[:, :4]), made[:, 5:], least), most)
 
 
 def yunet(outputs: list[Array], least: float, most: float = 0.3, size: int = 320) -> Array:

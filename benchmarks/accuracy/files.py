@@ -86,10 +86,15 @@ def only_output(source: Path, name: str) -> Path:
 
 def tflite(name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Path:
     """A TFLite model of ../shared as ONNX, by our own frontend."""
+    return imported(f"tflite/{name}.tflite", shapes)
+
+
+def imported(path: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Path:
+    """A model of ../shared/models in another format as ONNX, by our own frontend."""
     import intaglio
 
-    source = shared(f"models/tflite/{name}.tflite")
-    file = KEPT / "tflite" / f"{name}.onnx"
+    source = shared(f"models/{path}")
+    file = KEPT / source.parent.name / f"{source.stem}.onnx"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -106,6 +106,7 @@ def detector(
         quick=16,
         calibrate=16,
         agreement=True,
+        feed=feed,
     )
 
 
@@ -164,6 +165,7 @@ def alike(
         quick=16,
         calibrate=16,
         agreement=True,
+        feed=feed,
     )
 
 
@@ -176,7 +178,7 @@ def _yolox_pixels(file: Path) -> Array:
     return np.full(2, max(data.picture(file).shape[:2]) / 416)
 
 
-def _fastest_pixels(file: Path) -> Array:
+def _picture_size(file: Path) -> Array:
     height, width, _ = data.picture(file).shape
     return np.array([width, height])
 
@@ -252,7 +254,7 @@ TASKS = {
         partial(files.onnx_model, "FastestDet"),
         lambda p: {"input.1": data.nchw(_small(p, 352, 352)[:, :, ::-1] / 255)},
         detect.fastestdet,
-        _fastest_pixels,
+        _picture_size,
     ),
     "nudenet": alike(_nudenet_file, _nudenet_feed, detect.yolov8, _boxes_and_scores, 0.25),
     "ultraface": alike(
@@ -270,6 +272,26 @@ TASKS = {
         _yunet_columns,
         0.6,
         more_pictures=True,
+    ),
+    "ultraface_slim": alike(
+        partial(files.imported, "caffe/ultraface/slim-320.prototxt"),
+        lambda p: {"input": data.nchw(_lite(_small(p, 320, 240)))},
+        detect.ultraface_anchors,
+        lambda a: {"scores": a[1][..., 1], "boxes": a[0]},
+        0.6,
+        more_pictures=True,
+    ),
+    "yolo_fastest": detector(
+        partial(files.imported, "darknet/yolo-fastest-1.1.cfg"),
+        lambda p: {"data": data.nchw(_small(p, 320, 320) / 255)},
+        detect.darknet,
+        _picture_size,
+    ),
+    "yolo_fastest_xl": detector(
+        partial(files.imported, "darknet/yolo-fastest-1.1-xl.cfg"),
+        lambda p: {"data": data.nchw(_small(p, 320, 320) / 255)},
+        detect.darknet,
+        _picture_size,
     ),
     "super_resolution": Task(
         "PSNR dB",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from intaglio.quant.placement.scheme import Scheme as Scheme
     from intaglio.quant.placement.scheme import TensorScheme as TensorScheme
     from intaglio.quant.result import Quantized as Quantized
+    from intaglio.quant.search.policy import Policy as Policy
     from intaglio.quant.search.strategies import auto as auto
     from intaglio.quant.search.strategies import until as until
     from intaglio.quant.weight_only.datafree import without_data as without_data
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "Options": "intaglio.quant.options",
     "Override": "intaglio.quant.placement.scheme",
+    "Policy": "intaglio.quant.search.policy",
     "Quantized": "intaglio.quant.result",
     "Scheme": "intaglio.quant.placement.scheme",
     "TensorScheme": "intaglio.quant.placement.scheme",

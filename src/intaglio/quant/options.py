@@ -9,6 +9,7 @@ from typing import Any
 from intaglio.errors import BadInput
 from intaglio.quant.placement.formats import TYPES
 from intaglio.quant.ranges.methods import parse_method
+from intaglio.quant.search.policy import POLICY, Policy
 
 METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 ROUNDINGS = ("auto", "nearest", "squant", "data")
@@ -29,20 +30,19 @@ class Options:
     floats: str | None = None  # what is not quantised computes in: f32, f16, bf16
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, where asked for
     room: float | None = None  # times that ranges reach beyond what was seen; None: by method auto
-    deep_room: float = 1.0  # times more for the later half of the tensors, less for those before
     rounding: str = "auto"  # of weights: one of ROUNDINGS; auto: squant, or data where it matters
     correct: bool = True  # take what rounding weights adds on average off the biases
     resume: str | None = None  # a file that keeps what was tried, to go on where it was stopped
     equalize: bool = False  # share out channels' sizes between convolutions
     smooth: bool = False  # move outlier channels after norms into the weights that read them
 
+    policy: Policy = POLICY  # bounds of the search, for experiments
+
     def __post_init__(self) -> None:
         if self.accuracy is not None and not 0 < self.accuracy < 1:
             raise BadInput(f"accuracy is {self.accuracy}; give a cosine such as 0.99, or None")
         if self.room is not None and not 1 <= self.room <= 16:
             raise BadInput(f"room is {self.room}; give a factor from 1 to 16, or None")
-        if not 1 <= self.deep_room <= 16:
-            raise BadInput(f"deep_room is {self.deep_room}; give a factor from 1 to 16")
         parse_method(self.method, METHODS)
         for method in self.methods.values():
             parse_method(method)

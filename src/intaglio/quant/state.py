@@ -29,6 +29,8 @@ from intaglio.targets import Target
 
 Ranges = dict[Value, tuple[float, float]]
 
+MANY_SAMPLES = 64  # more than this many: hardly anything lies beyond their ranges
+
 
 @dataclass
 class Calibration:
@@ -80,7 +82,7 @@ class Calibration:
     @property
     def many(self) -> bool:
         """Are there so many samples that hardly anything lies beyond their ranges?"""
-        return self.count > headroom.MANY
+        return self.count > MANY_SAMPLES
 
     def place(self, promoted: Mapping[str, str] = {}) -> None:
         """Decide which layers compute in integers; `promoted` layers get another precision."""
@@ -147,7 +149,7 @@ class Calibration:
             v: o.range(by.methods.get(v.name, usual), dtype, symmetric) for v, o in seen.items()
         }
         every = self.seen if of is None else of
-        return headroom.with_room(found, every, by.room or 1.0, by.deep_room)
+        return headroom.with_room(found, every, by.room or 1.0)
 
     def schemes(self, ranges: Mapping[Value, tuple[float, float]]) -> dict[str, TensorScheme]:
         """Type, scale and zero point of tensors with these ranges, unless the user fixed them."""

@@ -142,7 +142,8 @@ def observe_ranges(c: Calibration) -> None:
     if enough and (used := max(o.samples for o in c.seen.values())) < c.count:
         c.samples, shown = c.samples.at(range(used)), [i for i in shown if i < used]
         c.warn(enough.words(used, c.count))
-    c.reference = Reference.by([c.samples[i] for i in shown], [outputs[i] for i in shown])
+    some, their_outputs = [c.samples[i] for i in shown], [outputs[i] for i in shown]
+    c.reference = Reference.by(some, their_outputs, c.graph, c.options.policy)
     c.weights = c.storing.result()
     refuse_large(c.placement, c.seen)
 
@@ -160,12 +161,8 @@ def correct_biases(c: Calibration) -> None:
 def search_settings(c: Calibration) -> None:
     """Choose range methods, headroom and mixed precision by the error of the outputs."""
     c.found = found = choose_settings(c, c.reference, c.trial)
-    c.options = replace(
-        c.options,
-        methods={**found.methods, **c.options.methods},
-        room=found.room,
-        deep_room=found.deep_room,
-    )
+    methods = {**found.methods, **c.options.methods}
+    c.options = replace(c.options, methods=methods, room=found.room)
 
 
 def promote_layers(c: Calibration) -> None:

@@ -24,6 +24,7 @@ from intaglio.quant.placement.place import place
 from intaglio.quant.placement.scheme import Override, Scheme, TensorScheme
 from intaglio.quant.prepare import prepare
 from intaglio.quant.result import Quantized
+from intaglio.quant.search.promotion import Promotions
 from intaglio.targets import Target
 from intaglio.targets.precision import Precision, Stored, floats
 
@@ -272,7 +273,9 @@ def test_the_cheapest_precision_that_helps_is_taken():
     made = calibrate(graph, data, target=chip(replace(INT8, float_results=True), INT16, half))
     assert "int16" in made.scheme.layers.values()
     assert "f16" not in made.scheme.layers.values()
-    assert made.curve[-1].time == pytest.approx(1 + made.curve[-1].share)
+    work = Promotions(made.float_graph, place(made.float_graph, {}), formats(CPU), {}, ()).work
+    wider = sum(work[name] for name in made.curve[-1].layers)
+    assert made.curve[-1].time == pytest.approx(1 + wider / sum(work.values()))  # int16 costs 2
     assert made.curve[-1].cosine > made.curve[0].cosine
     assert any("in int16" in words for words in made.notes)
 

@@ -17,8 +17,6 @@ from intaglio.quant.search.trial import total
 
 FOLDS = 4  # parts of the samples, each of which is judged by the ranges of all others
 ROOMS = (1.0, 1.15, 1.3)  # times the range that was seen
-DEEP = 1.8  # times more for the later half of the tensors, where scores count
-MANY = 64  # samples that show nearly all there is: beyond what they reach is left no room
 CLEARLY = 0.9  # of the error: what more room has to come to
 STEADY = 0.99  # of the range: where leaving samples out leaves that much, it needs no room
 
@@ -35,21 +33,12 @@ def without(ranges: Ranges, seen: Mapping[Value, Observation], fold: int) -> dic
     return made
 
 
-def with_room(
-    ranges: Ranges, seen: Mapping[Value, Observation], room: float, deep: float = 1.0
-) -> dict[Value, Range]:
-    """Ranges that reach further, where they depend on which samples were seen.
-
-    Those of the later half reach `deep` times further still, others the less the earlier they are.
-    """
-    made = {}
-    for i, v in enumerate(seen):  # which are all tensors, in the order of the model
-        if v in ranges:
-            lo, hi = ranges[v]
-            more = room * (1 + (deep - 1) * min(2 * i / max(len(seen) - 1, 1), 1))
-            wider = more > 1 and varies(seen[v])
-            made[v] = (lo * more, hi * more) if wider else (lo, hi)
-    return made
+def with_room(ranges: Ranges, seen: Mapping[Value, Observation], room: float) -> dict[Value, Range]:
+    """Ranges that are `room` times as wide, if they depend on which samples were seen."""
+    return {
+        v: (lo * room, hi * room) if room > 1 and varies(seen[v]) else (lo, hi)
+        for v, (lo, hi) in ranges.items()
+    }
 
 
 def varies(o: Observation) -> bool:
@@ -61,11 +50,6 @@ def _most(o: Observation, fold: int) -> float:
     return max((x for i, x in enumerate(o.largest) if i % FOLDS != fold), default=0.0)
 
 
-def few(samples: int) -> bool:
-    """Are there enough samples to leave some out, but not so many that they show all there is?"""
-    return 2 * FOLDS <= samples < MANY
-
-
 def choose(
     search: Search, samples: int, make: Callable[[float, int], dict[str, TensorScheme]]
 ) -> float:
@@ -73,7 +57,7 @@ def choose(
 
     `make` gives schemes by room and the fold of all `samples` that is left out.
     """
-    if not few(samples):
+    if samples < 2 * FOLDS:  # too few to leave some out
         return ROOMS[0]
     best, least = ROOMS[0], float("inf")
     for room in ROOMS:

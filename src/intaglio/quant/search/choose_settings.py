@@ -11,7 +11,7 @@ from intaglio.quant.placement.place import layer
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges import headroom
 from intaglio.quant.search.method_search import Cache, Search, subject
-from intaglio.quant.search.mixed_precision import Found, Guard
+from intaglio.quant.search.mixed_precision import Found, MixedPrecision
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.trial import PrecompiledTrial, Trial
 from intaglio.quant.weights.integers import from_integers
@@ -20,31 +20,28 @@ from intaglio.quant.weights.storage import bias_shifts, rounded_by_data
 if TYPE_CHECKING:
     from intaglio.quant.state import Calibration
 
-WEIGHTY = 0.25  # share of what the outputs may lose that makes rounding weights by data worth it
-WORSE = 2.0  # times the error that late tensors' room may come to
-
 
 def choose_settings(
     draft: Calibration, reference: Reference, ahead: PrecompiledTrial | None = None
 ) -> Found:
-    """The methods, room and wider layers that a model needs.
+    """Choose range methods, weight rounding, mixed precision and headroom, in this order.
 
-    Where rounding the weights costs the outputs too much, samples decide it, in the draft. `ahead`
-    is the model to try things with, if it is there already.
+    If rounded weights cost the outputs too much, they are rounded again by the samples, in the
+    draft. `ahead` is the trial's model, if it was compiled before.
     """
     options = draft.options
     if not worth_trying(draft):
-        return Found(room=options.room or 1.0, deep_room=options.deep_room)
+        return Found(room=options.room or 1.0)
     trials = Trials(draft, reference, ahead)
     try:
         trials.choose_methods()
         if options.accuracy is None:
-            return Found(trials.methods, options.room or 1.0, options.deep_room)
-        guard = trials.guard()
-        if options.rounding == "auto" and guard.weights_matter(WEIGHTY):
+            return Found(trials.methods, options.room or 1.0)
+        precisions = trials.mixed_precision()
+        if options.rounding == "auto" and precisions.weights_matter():
             trials.round_by_data()
-            guard = trials.guard()
-        return trials.met(trials.for_scores(guard))
+            precisions = trials.mixed_precision()
+        return trials.with_headroom(precisions, precisions.meet())
     finally:
         trials.search.trial.close()
 
@@ -62,7 +59,6 @@ class Trials:
     def __init__(self, draft: Calibration, reference: Reference, ahead: PrecompiledTrial | None):
         self.draft, self.reference = draft, reference
         self.methods: dict[str, str] = {}
-        self.deep = draft.options.deep_room
         self.auto = draft.options.method == "auto"
         cache = None
         if draft.options.resume:
@@ -79,6 +75,7 @@ class Trials:
             draft.progress,
             {*draft.given, *draft.wanted},
             draft.how,
+            draft.options.policy,
         )
         self.search.trial_without = self.trial
 
@@ -97,23 +94,23 @@ class Trials:
     ) -> dict[str, TensorScheme]:
         """Tensors ranged by these methods, with `more` room, as if a fold of samples was unseen."""
         draft, options = self.draft, self.draft.options
-        by = replace(options, methods={**methods, **options.methods}, room=1.0, deep_room=1.0)
+        by = replace(options, methods={**methods, **options.methods}, room=1.0)
         ranges = draft.ranges(by)
         if left_out is not None:
             ranges = headroom.without(ranges, draft.seen, left_out)
-        wide = headroom.with_room(ranges, draft.seen, more or options.room or 1.0, self.deep)
+        wide = headroom.with_room(ranges, draft.seen, more or options.room or 1.0)
         return {name: t for name, t in draft.schemes(wide).items() if t.scale}
 
     def choose_methods(self) -> None:
         """Range each tensor as it errs least, where that is not the user's choice."""
         if self.auto:
-            self.methods = self.search.choose_methods(many=self.draft.many)
+            self.methods = self.search.choose_methods()
 
-    def guard(self, closer: bool = False, highest: bool = False) -> Guard:
-        """What promotes layers, by what was found so far."""
+    def mixed_precision(self) -> MixedPrecision:
+        """The search for layers to promote, with the range methods that were chosen."""
         draft, made = self.draft, self.schemes(self.methods)
         assert draft.options.accuracy is not None
-        return Guard(self.search, made, draft.wanted, draft.options.accuracy, closer, highest)
+        return MixedPrecision(self.search, made, draft.wanted, draft.options.accuracy)
 
     def round_by_data(self) -> None:
         """Round weights so that every product errs least on the samples."""
@@ -126,37 +123,14 @@ class Trials:
         if self.search.cache:
             self.search.cache.weights = "data"
 
-    def for_scores(self, guard: Guard) -> Guard:
-        """The guard that a detector's scores need, or this one where there are none."""
-        few = self.auto and headroom.few(self.draft.count)
-        if few and guard.can_be_closer():
-            # few samples show few of what scores are high for: nothing is cut off
-            self.methods = dict.fromkeys(self.methods, "minmax")
-            self.deep = max(self.deep, headroom.DEEP)
-            self.search.compare_roots(guard.strict)
-            return self.guard(closer=True)
-        if not guard.strict:
-            return guard
-        self.search.compare_highest(guard.strict)
-        guard, deep = self.guard(highest=True), self.deep
-        if few:
-            self.deep = max(deep, headroom.DEEP)
-            roomy = self.guard(highest=True)
-            if roomy.over(roomy.now) <= max(1.0, WORSE * guard.over(guard.now)):
-                return roomy
-            self.deep = deep
-        return guard
-
-    def met(self, guard: Guard) -> Found:
-        """All that was found, with the layers that the guard promotes."""
+    def with_headroom(self, precisions: MixedPrecision, found: Found) -> Found:
+        """The settings with the range methods, and the headroom that suits unseen samples."""
         options = self.draft.options
-        found = replace(
-            guard.meet(), methods=self.methods, room=options.room or 1.0, deep_room=self.deep
-        )
+        found.methods, found.room = self.methods, options.room or 1.0
         if self.auto and options.room is None:
 
             def kept(more: float, fold: int) -> dict[str, TensorScheme]:
-                return guard.kept(self.schemes(self.methods, more, fold), found.layers)
+                return precisions.kept(self.schemes(self.methods, more, fold), found.layers)
 
             found.room = headroom.choose(self.search, self.draft.count, kept)
         return found

@@ -23,16 +23,10 @@ from intaglio.quant.placement.place import Placement
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.observe import Progress
 from intaglio.quant.search.output_error import Reference
+from intaglio.quant.search.policy import POLICY, Policy
 from intaglio.quant.search.trial import Errors, Trial, total
 
 METHODS = ("minmax", "moving", "percentile", "mse")  # the first has to be beaten by the others
-BLOCKS = 6  # of tensors in order, each of which may have a method of its own
-GAIN = 0.8  # of the error: what another method has to come to in a block, to be worth it
-BEATS = 0.8  # of the error by the first method, which cuts nothing off, that another must come to
-FINE = 0.001  # squared error (cosine 0.9995) of the first method, below which no other is tried
-GOOD = 0.004  # squared error (cosine 0.998) below which there is nothing to look for
-SMALL_GAIN = 0.95  # GAIN where many samples were seen: one of six blocks seldom holds a fifth of it
-VERY_GOOD = 0.002  # and GOOD
 
 Schemes = Mapping[str, TensorScheme]
 Make = Callable[[Mapping[str, str]], dict[str, TensorScheme]]  # schemes by each tensor's method
@@ -93,9 +87,10 @@ class Search:
         progress: Progress | None = None,
         fixed: Collection[str] = (),
         how: Formats = USUAL,
+        policy: Policy = POLICY,
     ):
-        """`fixed` names tensors and layers that are as the user wants them, come what may."""
-        self.how = how
+        """`fixed` names tensors and layers that the user fixed."""
+        self.how, self.policy = how, policy
         self.fixed = set(fixed)
         self.graph, self.placement, self.trial = graph, placement, trial
         self.make, self.cache, self.progress = make, cache, progress
@@ -124,33 +119,11 @@ class Search:
 
         def tried() -> Errors:
             with make(layers) as trial:
-                trial.roots, trial.highest = self.trial.roots, self.trial.highest
                 return trial.errors(schemes)
 
         if self.cache is None:
             return tried()
         return self.cache.found(f"{self.cache.key(schemes)} {sorted(layers)}", tried)
-
-    def alone(self, schemes: Schemes) -> Errors:
-        """What the outputs lose by these beside what they lose by rounded weights."""
-        self._tell()
-        if self.cache is None:
-            return self.trial.alone(schemes)
-        return self.cache.found(
-            self.cache.key(schemes) + " alone", lambda: self.trial.alone(schemes)
-        )
-
-    def compare_roots(self, parts: set[str]) -> None:
-        """From now on judge these parts of the outputs by their square roots."""
-        self.trial.compare_roots(parts)
-        if self.cache:
-            self.cache.weights += " roots"
-
-    def compare_highest(self, parts: set[str]) -> None:
-        """From now on judge these parts of the outputs by their highest scores."""
-        self.trial.compare_highest(parts)
-        if self.cache:
-            self.cache.weights += " highest"
 
     def held_out(self, schemes: Sequence[Schemes]) -> Errors:
         """Errors where each sample has schemes of its own."""
@@ -161,27 +134,24 @@ class Search:
         return self.cache.found(key, lambda: self.trial.held_out(schemes))
 
     # ---- ranges ----------------------------------------------------------------------------------
-    def choose_methods(
-        self, methods: Sequence[str] = METHODS, runs: int = 24, many: bool = False
-    ) -> dict[str, str]:
-        """How to range each tensor: the best method for all, then for blocks of them in order.
+    def choose_methods(self, methods: Sequence[str] = METHODS) -> dict[str, str]:
+        """The range method of each tensor: the best one for all, then for blocks of tensors.
 
-        What `many` samples say may be followed further: it is less likely luck.
+        The first method clips nothing and needs the least luck: others have to beat it clearly.
         """
-        gain, good = (SMALL_GAIN, VERY_GOOD) if many else (GAIN, GOOD)
-        names = self.trial.names
+        gain, names = self.policy.method_gain, self.trial.names
         figures: dict[str, float] = {}
         for m in methods:
-            fine = FINE if m == methods[0] else 0.0
+            fine = self.policy.method_skip if m == methods[0] else 0.0
             figures[m] = total(self.errors(self.make(dict.fromkeys(names, m)), fine))
             if figures[m] < fine:
                 return dict.fromkeys(names, m)
-        ranked = sorted(methods, key=lambda m: figures[m] * (BEATS if m == methods[0] else 1))
+        ranked = sorted(methods, key=lambda m: figures[m] * (gain if m == methods[0] else 1))
         chosen, best = dict.fromkeys(names, ranked[0]), figures[ranked[0]]
-        blocks = [list(b) for b in np.array_split(np.array(names), min(BLOCKS, len(names)))]
-        for block in blocks:
+        count = min(self.policy.method_blocks, len(names))
+        for block in np.array_split(np.array(names), count):
             for m in ranked[1:]:
-                if best < good or self.count >= runs:
+                if best < self.policy.method_stop or self.count >= self.policy.method_trials:
                     return chosen
                 other = chosen | {str(n): m for n in block}
                 figure = total(self.errors(self.make(other)))

@@ -19,12 +19,14 @@ from intaglio import dtypes, native
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph
 from intaglio.quant.ranges.probe import sessions
+from intaglio.quant.search.policy import POLICY, Policy
+from intaglio.quant.search.score_columns import score_columns
 
 GAP = 4.0  # bits between the magnitudes of columns that belong to different groups
 MOST_COLUMNS = 1024
 MOST_GROUPS = 6
-ONE = 1e-3  # by which sums of shares may differ from 1
-REST = 0.8  # mean square of a share that stands for nothing in particular
+SUM_TOLERANCE = 1e-3  # by which the sum of a softmax may differ from 1
+BACKGROUND = 0.8  # least mean square of the class that stands for "nothing here"
 
 
 @functools.cache
@@ -95,11 +97,19 @@ class Columns:
         return f"[{':,' * self.axis}{shown}]"
 
 
-def column_groups(arrays: Sequence[Array]) -> list[Columns]:
-    """Parts of an output whose magnitudes differ by bits, along the axis that tells them best.
+def column_groups(
+    arrays: Sequence[Array], scores: tuple[int, tuple[int, ...]] | None = None
+) -> list[Columns]:
+    """Parts of an output that are judged separately: `scores` (an axis and its indices) and the
+    other columns, or columns whose magnitudes differ by bits.
 
-    `arrays` are the float model's, one per sample. Everything is one part where nothing differs.
+    `arrays` are the float model's, one for each sample. An output without such columns is one part.
     """
+    if scores is not None:
+        axis, indices = scores
+        others = tuple(i for i in range(arrays[0].shape[axis]) if i not in set(indices))
+        parts = [Columns(axis, indices), *([Columns(axis, others)] if others else [])]
+        return sorted(parts, key=lambda p: p.indices)
     best: tuple[float, int, list[Array]] | None = None
     first = arrays[0]
     if any(a.shape != first.shape for a in arrays) or not dtypes.is_float(_name(first)):
@@ -110,7 +120,11 @@ def column_groups(arrays: Sequence[Array]) -> list[Columns]:
         rest = tuple(i for i in range(first.ndim) if i != axis)
         high = np.max([a.max(rest) for a in arrays], 0).astype(np.float64)
         low = np.min([a.min(rest) for a in arrays], 0).astype(np.float64)
-        found = _clusters(np.maximum(-low, high)) or _scores(low, high) or _rest(arrays, axis, low)
+        found = (
+            _clusters(np.maximum(-low, high))
+            or _shares(low, high)
+            or _background(arrays, axis, low)
+        )
         if found and (best is None or found[0] > best[0]):
             best = (found[0], axis, found[1])
     if best is None:
@@ -145,30 +159,30 @@ def _clusters(sizes: Array) -> tuple[float, list[Array]] | None:
     return widest, np.split(np.arange(len(sizes)), sorted(starts)[1:])
 
 
-def _scores(low: Array, high: Array) -> tuple[float, list[Array]] | None:
-    """One run of columns that hold shares of one, and columns beside it that do not."""
+def _shares(low: Array, high: Array) -> tuple[float, list[Array]] | None:
+    """One run of columns between 0 and 1, and columns beside it that are not."""
     inside = (low >= 0) & (high <= 1)
     borders = np.nonzero(np.diff(inside.astype(int)))[0] + 1
     return (0.0, np.split(np.arange(len(low)), borders)) if len(borders) == 1 else None
 
 
-def _rest(arrays: Sequence[Array], axis: int, low: Array) -> tuple[float, list[Array]] | None:
+def _background(arrays: Sequence[Array], axis: int, low: Array) -> tuple[float, list[Array]] | None:
     """The column that holds what others leave of one, nearly all of it, and those others.
 
     Where shares add up to one, a detector's background is all of it at nearly every place, and
     hides what becomes of all else.
     """
-    if low.min() < 0 or any(np.abs(a.sum(axis) - 1).max() > ONE for a in arrays):
+    if low.min() < 0 or any(np.abs(a.sum(axis) - 1).max() > SUM_TOLERANCE for a in arrays):
         return None
     others = tuple(i for i in range(arrays[0].ndim) if i != axis)
     sizes = np.mean([np.square(a, dtype=np.float64).mean(others) for a in arrays], 0)
     at = int(sizes.argmax())
-    if at not in (0, len(sizes) - 1) or sizes[at] < REST:
+    if at not in (0, len(sizes) - 1) or sizes[at] < BACKGROUND:
         return None
     return 0.0, np.split(np.arange(len(sizes)), [1 if at == 0 else at])
 
 
-def _are_shares(a: Array) -> bool:
+def _is_share(a: Array) -> bool:
     return bool(a.size) and a.min() >= 0 and a.max() <= 1
 
 
@@ -196,6 +210,8 @@ class Reference:
     samples: list[Mapping[str, Array]]
     outputs: list[dict[str, Array]]
     parts: dict[str, list[Columns]] = field(default_factory=dict)
+    highest: dict[str, float] = field(default_factory=dict)  # score parts: the least score judged
+    policy: Policy = POLICY
 
     @classmethod
     def of(cls, graph: Graph, samples: Iterable[Mapping[str, Array]]) -> Reference:
@@ -203,12 +219,18 @@ class Reference:
         kept = list(samples)
         if not kept:
             raise BadInput("there are no samples to compare with; at least one is needed")
-        with sessions(graph) as crew:
-            return cls.by(kept, list(crew.in_order(lambda s, x: s.run(x), kept)))
+        with sessions(graph) as pool:
+            return cls.by(kept, list(pool.in_order(lambda s, x: s.run(x), kept)), graph)
 
     @classmethod
-    def by(cls, samples: list[Mapping[str, Array]], outputs: list[dict[str, Array]]) -> Reference:
-        """From what the float model made of each of the samples."""
+    def by(
+        cls,
+        samples: list[Mapping[str, Array]],
+        outputs: list[dict[str, Array]],
+        graph: Graph | None = None,
+        policy: Policy = POLICY,
+    ) -> Reference:
+        """From the float model's outputs for each sample; the graph tells which are scores."""
         for i, made in enumerate(outputs, 1):
             for name, a in made.items():
                 if dtypes.is_float(_name(a)) and not np.isfinite(a.astype(np.float32)).all():
@@ -217,34 +239,63 @@ class Reference:
                         f"values in sample {i} of {len(samples)}: no accuracy can be "
                         "measured; check the model and its preprocessing"
                     )
-        parts = {n: column_groups([o[n] for o in outputs]) for n in outputs[0]}
-        return cls(samples, outputs, parts)
+        scores = score_columns(graph) if graph else {}
+        parts = {n: column_groups([o[n] for o in outputs], scores.get(n)) for n in outputs[0]}
+        reference = cls(samples, outputs, parts, policy=policy)
+        reference.highest = {
+            f"{n}{p}": reference._least_judged(n, p) for n, p in reference._score_parts(scores)
+        }
+        return reference
 
     def names(self) -> list[str]:
-        """What the parts of all outputs are called."""
+        """The names of the parts of all outputs."""
         return [f"{n}{p}" for n, parts in self.parts.items() for p in parts]
 
-    def scores(self) -> set[str]:
-        """The parts that hold nothing but shares of one, beside others that hold more.
+    def _score_parts(self, scores: Mapping[str, Any]) -> list[tuple[str, Columns]]:
+        """Parts that hold scores, if other parts do not: a threshold decides on each detection.
 
-        Such are compared with a threshold, by which what they stand for is taken or left.
+        A model whose graph does not show its scores is judged by range: parts between 0 and 1.
         """
-        shares, rest = set(), False
-        for n, parts in self.parts.items():
-            for p in parts:
-                if all(
-                    dtypes.is_float(_name(o[n])) and _are_shares(p.of(o[n])) for o in self.outputs
-                ):
-                    shares.add(f"{n}{p}")
-                else:
-                    rest = True
-        return shares if rest else set()
+
+        def is_score(n: str, p: Columns) -> bool:
+            own = scores.get(n, ()) if scores else None
+            if own == () or (own and p.indices != own[1]):
+                return False
+            return all(dtypes.is_float(_name(o[n])) and _is_share(p.of(o[n])) for o in self.outputs)
+
+        every = [(n, p) for n, parts in self.parts.items() for p in parts]
+        found = [(n, p) for n, p in every if is_score(n, p)]
+        return found if len(found) < len(every) else []
+
+    def _least_judged(self, n: str, p: Columns) -> float:
+        """The least of the highest scores: lower ones are surely below any threshold."""
+        scores = np.concatenate([p.of(o[n]).ravel() for o in self.outputs])
+        count = max(self.policy.score_count, int(self.policy.score_share * scores.size))
+        return float(np.sort(scores)[-min(count, scores.size)])
+
+    def judge(self, match: Match, part: tuple[str, Columns], i: int, made: Array) -> None:
+        """Add the error of one part of an output that was `made` of sample `i` to `match`.
+
+        Of scores only the highest are judged, by their square roots: the many places that show
+        nothing would hide the few that could pass a threshold.
+        """
+        n, p = part
+        wanted = self.outputs[i][n]
+        if made.shape != wanted.shape:  # a count that depends on the data came out otherwise
+            match.add(wanted, np.zeros_like(wanted))
+        elif (least := self.highest.get(f"{n}{p}")) is None:
+            match.add(p.of(wanted), p.of(made))
+        else:
+            high = p.of(wanted) >= least
+            a, b = (np.sqrt(np.maximum(p.of(v)[high], 0)) for v in (wanted, made))
+            match.own += a.size * self.policy.score_scale**2
+            match.off += float(np.square(a - b).sum())
 
     def compare(self, graph: Graph) -> list[OutputMatch]:
         """How the compiled `graph` does on the same samples, part by part of every output."""
         totals = {(n, p): Match() for n, parts in self.parts.items() for p in parts}
-        with sessions(graph) as crew:
-            every = crew.in_order(lambda s, x: s.run(x), self.samples)
+        with sessions(graph) as pool:
+            every = pool.in_order(lambda s, x: s.run(x), self.samples)
             for made, wanted in zip(every, self.outputs, strict=True):
                 for (n, p), total in totals.items():
                     if made[n].shape == wanted[n].shape:

@@ -34,9 +34,6 @@ ROUND: dict[str, Any] = {
 EXACT = (np.float32(2.0**-60), np.float32(-3e38), np.float32(3e38))  # step and ends of no rounding
 FEW = 4  # pairs of samples that are tried first,
 CLEAR = 0.5  # and the share of an error that shows that the others need not be
-HIGHEST = 1 / 1000  # of all scores: those that a threshold would lie among,
-AT_LEAST = 64  # and how many these are at least
-ROOT = 0.25  # what their square roots are taken for, to tell how large an error is
 Stored = tuple[Array, Array | None]  # weights, and what is added to the bias for them
 Errors = dict[str, float]  # relative squared error by part of an output
 
@@ -105,9 +102,6 @@ class Trial:
         self._known: dict[frozenset[Any], Errors] = {}  # what was tried before
         self.names = [v.name for v in placement.tensors]
         self.steps = {v.name: _by_channel(v) for v in placement.between}
-        self.roots: set[str] = set()  # parts of which square roots are compared
-        self.highest: dict[str, float] = {}  # parts of which only scores from this on are compared
-        self.plain: list[dict[str, Array]] = []  # outputs with nothing but weights rounded
         self.biases: dict[str, Array] = {}
         if ahead is not None:
             self.sessions, self.biases = ahead.sessions.result(), ahead.given
@@ -116,75 +110,35 @@ class Trial:
         changed = _with_roundings(graph, placement)
         self.sessions = sessions(_stored(changed, {layer(n): weights(n) for n in products}))
 
-    def compare_roots(self, parts: set[str]) -> None:
-        """From now on compare square roots of these parts.
-
-        Few scores are high, and faint ones tell as well what rounding does to them: an error of a
-        root is half that of the score's logit, by the root's size.
-        """
-        self.roots = parts
-        self._known.clear()
-
-    def compare_highest(self, parts: set[str]) -> None:
-        """From now on compare square roots of these parts' highest scores, each as if it were ROOT.
-
-        Most places of a picture show nothing, and scores that are surely none hide, by their
-        number, what becomes of those that could be taken or left.
-        """
-        self._known.clear()
-        for n, columns in self.reference.parts.items():
-            for p in columns:
-                if f"{n}{p}" in parts:
-                    every = [p.of(o[n]).ravel() for o in self.reference.outputs]
-                    size = sum(a.size for a in every)
-                    most = min(max(AT_LEAST, int(HIGHEST * size)), size)
-                    top = np.concatenate([np.sort(a)[-most:] for a in every])
-                    self.highest[f"{n}{p}"] = float(np.sort(top)[-most])
-
     def run(
         self,
         schemes: Mapping[str, TensorScheme] | Sequence[Mapping[str, TensorScheme]],
         fine: float = 0.0,
-        outputs: Sequence[Mapping[str, Array]] | None = None,
     ) -> list[OutputMatch]:
-        """How the outputs match where the tensors in `schemes` are rounded, and no others.
+        """How the outputs match the float model's if only the tensors in `schemes` are rounded.
 
-        They are compared with the float model's, or with `outputs`.
-        A sequence has schemes for each of the samples. A few of them are enough where these come
-        to far less than the error `fine`.
-        Samples are taken in two halves, of which the worse one counts: what is good by luck on some
-        of them is seldom good on all.
+        A sequence has schemes for each sample. A few samples are enough if their error is far below
+        `fine`. Samples are judged in two halves, and the worse half counts: settings that are good
+        by luck on some samples are seldom good on all. Scores are few and judged together.
         """
-        each = [schemes] * len(self.reference.samples) if isinstance(schemes, Mapping) else schemes
+        ref, every = self.reference, range(len(self.reference.samples))
+        each = [schemes] * len(every) if isinstance(schemes, Mapping) else schemes
         known = {id(s): self._given(s) for s in each}
         given = [known[id(s)] for s in each]
-        halves = [
-            {(n, p): Match() for n, parts in self.reference.parts.items() for p in parts}
-            for _ in range(min(2, len(self.reference.samples)))
-        ]
+        parts = [(n, p) for n, columns in ref.parts.items() for p in columns]
+        halves = [{part: Match() for part in parts} for _ in range(min(2, len(every)))]
         self.runs += 1
-        ref, every = self.reference, range(len(self.reference.samples))
         first = [i for i in every if i // 2 % (len(every) // (2 * FEW) or 1) == 0] if fine else []
         matches: list[OutputMatch] = []
         for some in (first, [i for i in every if i not in first]):
             feeds = ({**ref.samples[i], **given[i], **self.biases} for i in some)
             results = self.sessions.in_order(lambda s, x: s.run(x), feeds)
             for i, made in zip(some, results, strict=True):
-                wanted = (outputs or ref.outputs)[i]
-                for (n, p), sums in halves[i % len(halves)].items():
-                    if made[n].shape != wanted[n].shape:
-                        sums.add(wanted[n], np.zeros_like(wanted[n]))
-                    elif f"{n}{p}" in self.highest:
-                        found = p.of(ref.outputs[i][n]) >= self.highest[f"{n}{p}"]
-                        a, b = (np.sqrt(np.maximum(p.of(o[n])[found], 0)) for o in (wanted, made))
-                        for half in halves:  # they are too few to be taken in two
-                            half[n, p].own += a.size * ROOT**2
-                            half[n, p].off += float(np.square(a - b).sum())
-                    elif f"{n}{p}" in self.roots:
-                        sums.add(*(np.sqrt(np.maximum(p.of(o[n]), 0)) for o in (wanted, made)))
-                    else:
-                        sums.add(p.of(wanted[n]), p.of(made[n]))
-            worst = {key: max((h[key] for h in halves), key=lambda m: m.error) for key in halves[0]}
+                for part in parts:
+                    scores = f"{part[0]}{part[1]}" in ref.highest
+                    for half in halves if scores else [halves[i % len(halves)]]:
+                        ref.judge(half[part], part, i, made[part[0]])
+            worst = {key: max((h[key] for h in halves), key=lambda m: m.error) for key in parts}
             matches = [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in worst.items()]
             if some and total(_squared(matches)) < CLEAR * fine:
                 break
@@ -208,17 +162,6 @@ class Trial:
     def held_out(self, schemes: Sequence[Mapping[str, TensorScheme]]) -> Errors:
         """Errors where each sample has schemes of its own."""
         return _squared(self.run(schemes))
-
-    def alone(self, schemes: Mapping[str, TensorScheme]) -> Errors:
-        """Errors beside what the model with rounded weights makes: of these tensors, and no more.
-
-        What is small is lost beside the float model, where it meets the errors of the weights.
-        """
-        if not self.plain:
-            given = {**self._given({}), **self.biases}
-            feeds = ({**x, **given} for x in self.reference.samples)
-            self.plain = list(self.sessions.in_order(lambda s, x: s.run(x), feeds))
-        return _squared(self.run(schemes, outputs=self.plain))
 
     def errors(self, schemes: Mapping[str, TensorScheme], fine: float = 0.0) -> Errors:
         """Relative squared errors, which add up over tensors as long as they are small.
