@@ -5,8 +5,6 @@
 
 #include "runtime.h"
 
-#define BAD(...) return itg_fail(e, ITG_BAD_FILE, __VA_ARGS__)
-
 static bool has_string(const char *data, uint64_t size, uint32_t at) { return data && at < size && !data[size - 1]; }
 
 static bool is_fixed(const itg_file_tensor *t) { return t->memory == ITG_CONST || t->memory == ITG_CODE; }

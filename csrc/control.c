@@ -3,8 +3,6 @@
 
 #include "runtime.h"
 
-#define BAD(...) return itg_fail(e, ITG_BAD_FILE, __VA_ARGS__)
-
 // They are in the table of operations so that files and Python know their attributes, but are no kernels.
 itg_words itg_infer_control(const itg_call *call, itg_tensor *out) { return "control flow is run by a session"; }
 itg_words itg_if_any_scalar(const itg_call *call, uint32_t part, uint32_t parts) {

@@ -1,7 +1,7 @@
 // The tables of operations and kernels, made from kernels.inc.
 #include <string.h>
 
-#include "kernels/chain.h"
+#include "kernels/elementwise/chain.h"
 
 #define itg_scratch_none NULL
 #define INTS(name, n) #name ":i" #n " "

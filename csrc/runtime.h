@@ -111,6 +111,7 @@ itg_words itg_pool_run(itg_pool *pool, itg_run_fn run, const itg_call *call, uin
 uint32_t itg_crc32(uint32_t crc, const void *data, size_t size);
 
 itg_status itg_fail(itg_error *error, itg_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#define BAD(...) return itg_fail(e, ITG_BAD_FILE, __VA_ARGS__)  // where `e` is the caller's error
 
 static inline uint64_t itg_bytes(const itg_tensor *t) { return (uint64_t)itg_count(t) * itg_item(t->dtype); }
 static inline const char *itg_name(const itg_model *m, uint32_t at) { return m->names + at; }

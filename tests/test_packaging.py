@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from intaglio import native
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -34,6 +36,16 @@ def test_without_a_compiler_the_build_says_so_in_one_line(tmp_path: Path):
     assert len(re.findall("CMake Error", said)) == 1
 
 
+def test_the_runtime_library_has_nothing_that_only_the_compiler_calls():
+    headers = [p.read_text() for p in (ROOT / "csrc" / "compiler").glob("*.h")]
+    names = re.findall(r"^ITG_API .*?\b(itg_\w+)\(", "\n".join(headers), re.M)
+    assert len(names) >= 4
+    runtime = Path(native.library()._name).read_bytes()
+    compiler = Path(native.compiler_library()._name).read_bytes()
+    assert [n for n in names if n.encode() in runtime] == []
+    assert [n for n in names if n.encode() not in compiler] == []
+
+
 @pytest.mark.slow
 def test_the_wheel_fits_every_python_3_and_runs_in_a_clean_environment(tmp_path: Path):
     def run(*args: object) -> str:
@@ -51,7 +63,8 @@ def test_the_wheel_fits_every_python_3_and_runs_in_a_clean_environment(tmp_path:
     assert re.fullmatch(r"intaglio-[\d.]+-py3-none-\w+\.whl", wheel.name)
     names = set(zipfile.ZipFile(wheel).namelist())
     chips = "intaglio/targets/chips/rk3588.toml"
-    assert {"intaglio/libintaglio.so", "intaglio/include/intaglio.h", chips} <= names
+    libraries = {"intaglio/libintaglio.so", "intaglio/libintaglio_compiler.so"}
+    assert libraries | {"intaglio/include/intaglio.h", chips} <= names
     run(sys.executable, "-m", "venv", tmp_path / "clean")
     run(tmp_path / "clean/bin/pip", "install", "-q", f"{wheel}[onnx]")
     model = ROOT / "examples" / "digits" / "digits.onnx"

@@ -1,7 +1,7 @@
 // How output types follow from input types: the functions that several operations share.
-#include "chain.h"
+#include "elementwise/chain.h"
 #include "infer.h"
-#include "normalize.h"
+#include "normalize/normalize.h"
 
 static itg_words one_to_one(const itg_call *call) {
   return call->n_in == 1 && call->n_out == 1 && call->in[0] ? NULL : "takes one input and one output";

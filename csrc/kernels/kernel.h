@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attributes.h"
 #include "intaglio.h"
 
 typedef const char *itg_words;  // NULL: all is well; else one line that says what is wrong

@@ -21,6 +21,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "attributes.h"
+
 #if defined(ISA_avx512)
 #include <immintrin.h>
 typedef __m512 vf;
@@ -313,6 +315,13 @@ static inline vf vldexp(vf x, vf n) {  // in two steps: 2^n itself may be out of
   const vi whole = vwhole(n), half = visar(whole, 1);
   return vmul(vmul(x, vpow2i(half)), vpow2i(visub(whole, half)));
 }
+#endif
+
+// a * b + c, in one rounding where there is an instruction for that and in two where there is none.
+#if defined(ISA_avx512) || defined(ISA_avx2)
+#define vmadd vfma
+#else
+#define vmadd(a, b, c) ((a) * (b) + (c))
 #endif
 
 #if defined(ISA_avx512) || defined(ISA_avx2)

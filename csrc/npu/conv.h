@@ -1,6 +1,6 @@
 // conv: the input without borders, pixel by pixel, times weights in fours of inputs and sixteens of outputs.
 #pragma once
-#include "finish.h"
+#include "epilogue.h"
 
 // What lies in the memory beside the modelled one.
 typedef struct beside {
@@ -169,9 +169,9 @@ INLINE void sum_tile(const window *v, const uint8_t *const *at, const int8_t *w,
                      const int vectors, int32_t (*sums)[VECTORS * QL]) {
   vq acc[PIXELS][VECTORS];
   const int8_t *lane[VECTORS];
-  UNROLL for (int k = 0; k < vectors; k++) {
+  UNROLL(16) for (int k = 0; k < vectors; k++) {
     lane[k] = w + k * QL / LANES * v->group + k * QL % LANES * 4;
-    UNROLL for (int q = 0; q < pixels; q++) acc[q][k] = vq_load(bias + k * QL);
+    UNROLL(16) for (int q = 0; q < pixels; q++) acc[q][k] = vq_load(bias + k * QL);
   }
   int64_t done = 0;
   for (int64_t r = 0; r < v->rows; r++)
@@ -179,17 +179,17 @@ INLINE void sum_tile(const window *v, const uint8_t *const *at, const int8_t *w,
       const int64_t by = r * v->row + c * v->column;
       for (int64_t s = 0; s < v->steps; s++, done += 64) {
         vq_four weights[VECTORS];
-        UNROLL for (int k = 0; k < vectors; k++) weights[k] = vq_weights(vq_load(lane[k] + done));
-        UNROLL for (int q = 0; q < pixels; q++) {
+        UNROLL(16) for (int k = 0; k < vectors; k++) weights[k] = vq_weights(vq_load(lane[k] + done));
+        UNROLL(16) for (int q = 0; q < pixels; q++) {
           int32_t four;
           memcpy(&four, at[q] + by + 4 * s, 4);
           const vq_four x = vq_inputs(vq_set(four));
-          UNROLL for (int k = 0; k < vectors; k++) acc[q][k] = vq_dot(acc[q][k], x, weights[k]);
+          UNROLL(16) for (int k = 0; k < vectors; k++) acc[q][k] = vq_dot(acc[q][k], x, weights[k]);
         }
       }
     }
-  UNROLL for (int q = 0; q < pixels; q++)
-    UNROLL for (int k = 0; k < vectors; k++) vq_store(&sums[q][k * QL], acc[q][k]);
+  UNROLL(16) for (int q = 0; q < pixels; q++)
+    UNROLL(16) for (int k = 0; k < vectors; k++) vq_store(&sums[q][k * QL], acc[q][k]);
 }
 
 static __attribute__((noinline)) void sum_some(const window *v, const uint8_t *const *at, const int8_t *w,

@@ -30,19 +30,19 @@ INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t acro
                      const uint16_t *kernel, const bool low, const int pixels, const int32_t *bias,
                      int32_t (*sums)[LANES]) {
   vq acc[BESIDE][HALVES];
-  UNROLL for (int q = 0; q < pixels; q++)
-    UNROLL for (int h = 0; h < HALVES; h++) acc[q][h] = vq_load(bias + h * QL);
+  UNROLL(16) for (int q = 0; q < pixels; q++)
+    UNROLL(16) for (int h = 0; h < HALVES; h++) acc[q][h] = vq_load(bias + h * QL);
   for (int64_t i = 0; i < kernel[0]; i++, at += down) {
     const uint8_t *pixel = at;
     for (int64_t j = 0; j < kernel[1]; j++, w += LANES, pixel += across)
-      UNROLL for (int h = 0; h < HALVES; h++) {
+      UNROLL(16) for (int h = 0; h < HALVES; h++) {
         const vq weight = vq_load(w + h * QL);
-        UNROLL for (int q = 0; q < pixels; q++)
+        UNROLL(16) for (int q = 0; q < pixels; q++)
           acc[q][h] = vq_add(acc[q][h], MULTIPLY(WIDEN(low, pixel + q * next + h * QL), weight));
       }
   }
-  UNROLL for (int q = 0; q < pixels; q++)
-    UNROLL for (int h = 0; h < HALVES; h++) vq_store(&sums[q][h * QL], acc[q][h]);
+  UNROLL(16) for (int q = 0; q < pixels; q++)
+    UNROLL(16) for (int h = 0; h < HALVES; h++) vq_store(&sums[q][h * QL], acc[q][h]);
 }
 #else
 INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t across, const int32_t *w,

@@ -1,6 +1,6 @@
 // matmul: the second operand becomes packed weights, and each row of the first a pixel.
 #pragma once
-#include "wide.h"
+#include "conv16.h"
 
 // b [n][k] as i8, in fours of k and sixteens of n; and the sums of each n.
 static void pack_other(const box *b, bool turned, int64_t depth, int64_t groups, uint8_t flip, int8_t *to) {

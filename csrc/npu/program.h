@@ -1,6 +1,6 @@
 // An NPU program as its readers see it: the check when it is opened, and the simulator.
 #pragma once
-#include "infer.h"
+#include "kernels/infer.h"
 #include "isa.h"
 
 enum { ITG_NPU_CORES = 16, ITG_NPU_REGIONS = 15, ITG_NPU_SLACK = 256 };  // bytes past an SRAM that may be read

@@ -1,10 +1,10 @@
 // npu.run: an NPU program, instruction by instruction, in the memories that it models. What it claims was checked when
-// the file was opened (check.c, order.c), also that its result does not depend on how its queues overtake each other.
+// the file was opened (check.c, hazards.c), also that its result does not depend on how its queues overtake each other.
 #include "depthwise.h"
 #include "matmul.h"
-#include "move.h"
-#include "pair.h"
-#include "wide.h"
+#include "copy.h"
+#include "eltwise.h"
+#include "conv16.h"
 
 // Weights that were packed are worth nothing once something is written over them.
 static void forget(machine *m, const itg_npu_instruction *i) {

@@ -1,4 +1,4 @@
-"""The C library: where it lies, what operations and kernels it has, how attributes reach it."""
+"""The C libraries: loading them, their tables of operations and kernels, packing of attributes."""
 
 from __future__ import annotations
 
@@ -132,15 +132,27 @@ class Kernel:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The loaded C library."""
+    """The loaded runtime library."""
+    return _load("libintaglio.so")
+
+
+@functools.cache
+def compiler_library() -> ctypes.CDLL:
+    """The loaded library of functions that only the compiler calls; boards do without it."""
+    return _load("libintaglio_compiler.so")
+
+
+def _load(name: str) -> ctypes.CDLL:
     here = Path(__file__).parent
-    given = os.environ.get("INTAGLIO_LIBRARY")
-    checkout = here.parents[1] / "build" / "libintaglio.so"
-    for path in [Path(given)] if given else [here / "libintaglio.so", checkout]:
+    places = [here / name, here.parents[1] / "build" / name]  # installed; in a checkout
+    if given := os.environ.get("INTAGLIO_LIBRARY"):  # the runtime's; the other may lie beside it
+        beside = Path(given).with_name(name)
+        places = [Path(given)] if name == "libintaglio.so" else [beside, *places]
+    for path in places:
         if path.exists():
             return ctypes.CDLL(str(path))
     raise IntaglioError(
-        f"the C library is missing: looked for {given or here / 'libintaglio.so'}; "
+        f"the C library is missing: looked for {places[0]}; "
         "reinstall intaglio (pip install .) or run make build in the checkout"
     )
 

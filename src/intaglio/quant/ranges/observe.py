@@ -40,7 +40,7 @@ class _Spread(ctypes.Structure):
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    lib = native.library()
+    lib = native.compiler_library()
     pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
     lib.itg_observe_all.argtypes = [pointer, u64, ctypes.c_uint32, pointer]
     lib.itg_observe_all.restype = None

@@ -31,7 +31,7 @@ BACKGROUND = 0.8  # least mean square of the class that stands for "nothing here
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    lib = native.library()
+    lib = native.compiler_library()
     pointer = ctypes.c_void_p
     lib.itg_match.argtypes, lib.itg_match.restype = (
         [pointer, pointer, ctypes.c_uint64, pointer],

@@ -50,7 +50,7 @@ def clipped_scale(w: Array, top: int, power: Array | None = None, least: float =
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    lib = native.library()
+    lib = native.compiler_library()
     pointer, u64, i32 = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32
     lib.itg_squant.argtypes = [pointer] * 3 + [u64] * 3 + [i32] * 2 + [pointer] * 3
     lib.itg_squant.restype = None

@@ -1,4 +1,4 @@
-"""Weights of depthwise convolutions of bytes as `cpu.qdepthwise` reads them (csrc: qdepth.h).
+"""Weights of depthwise convolutions of bytes as `cpu.qdepthwise` reads them (csrc: qdepthwise.h).
 
 Four taps of a channel lie together, 16 channels after each other: what four lines of the window
 have in one column. Where one weave of the image serves two lines of output, the weights come once

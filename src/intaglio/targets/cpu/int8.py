@@ -77,7 +77,7 @@ def _shifted(x_zero: int, dtype: str) -> int:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    lib = native.library()
+    lib = native.compiler_library()
     pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
     lib.itg_signed_sums.argtypes = [pointer, u64, u64, pointer, pointer]
     lib.itg_signed_sums.restype = None

@@ -63,7 +63,7 @@ PAIRS = 2.2  # what the plain way costs, times this, where it has to multiply 16
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    lib = native.library()
+    lib = native.compiler_library()
     pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
     lib.itg_bytes_at_points.argtypes = [pointer, pointer, *[u64] * 5, pointer]
     lib.itg_bytes_at_points.restype = None

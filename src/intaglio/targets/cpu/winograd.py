@@ -50,7 +50,7 @@ def matrices(tile: int) -> tuple[Array, Array, Array]:
 
 @cache
 def _library() -> ctypes.CDLL:
-    lib = native.library()
+    lib = native.compiler_library()
     pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
     lib.itg_weights_at_points.argtypes = [pointer, pointer, u64, u64, ctypes.c_uint32, pointer]
     lib.itg_weights_at_points.restype = ctypes.c_int

@@ -1,0 +1,369 @@
+// Attention without the matrix of scores, on f32 with products of f32 or bf16: a block of rows meets a block of keys, the softmax of their scores is
+// kept up to date by its largest score and its sum, and both products run on the register tile. Scores are in units of
+// log2(e), which the packed keys carry together with the scale, so that weights are powers of two.
+#include "attention.h"
+
+#include "gemm/tile.h"
+#include "transpose_8x8.h"
+#include "vmath.h"
+
+#define LOG2E 1.44269504f
+#define LOWEST -3e38f  // what a finite mask may become: lower, and a row masked whole by it would be lost
+
+static inline float power1(float t) { return t < -126.f ? 0.f : exp2f(t); }
+
+// ---- packing ---------------------------------------------------------------------------------------------------
+#if defined(ISA_avx512) || defined(ISA_avx2)
+static inline void turn_8x8(const float *from, int64_t row, __m256 by, float *to) {  // to: rows of a panel
+  __m256 a[8];
+  for (int i = 0; i < 8; i++) a[i] = _mm256_mul_ps(_mm256_loadu_ps(from + i * row), by);
+  itg_turn_8x8(a);
+#if defined(ISA_avx512bf16)
+  for (int i = 0; i < 8; i += 2) {
+    const __m256i low = _mm256_cvtepu16_epi32((__m128i)_mm256_cvtneps_pbh(a[i]));
+    const __m256i high = _mm256_cvtepu16_epi32((__m128i)_mm256_cvtneps_pbh(a[i + 1]));
+    _mm256_storeu_si256((__m256i *)(to + i / 2 * ITG_PANEL), _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
+  }
+#else
+  for (int i = 0; i < 8; i++) _mm256_storeu_ps(to + i * ITG_PANEL, a[i]);
+#endif
+}
+#endif
+
+// Element i of packed key or column c.
+static inline void put_packed(float *panel, int64_t i, int64_t c, float x) {
+#if defined(ISA_avx512bf16)
+  vkeep_bf16((uint16_t *)(panel + i / 2 * ITG_PANEL + c) + i % 2, 1, vset(x));
+#else
+  panel[i * ITG_PANEL + c] = x;
+#endif
+}
+
+// Keys [n, size] times `by` into panels of 16 keys. Where elements lie in pairs, a pair takes the place of a float.
+static void pack_keys(const float *k, int64_t row, int64_t n, int64_t size, float by, float *to) {
+  for (int64_t first = 0; first < n; first += ITG_PANEL, to += size / ITG_PAIR * ITG_PANEL) {
+    const int64_t count = n - first < ITG_PANEL ? n - first : ITG_PANEL;
+    const float *from = k + first * row;
+    if (count < ITG_PANEL) memset(to, 0, (size_t)(size / ITG_PAIR * ITG_PANEL) * sizeof *to);
+    int64_t done = 0, j = 0;  // the keys and columns of whole squares
+#if defined(ISA_avx512) || defined(ISA_avx2)
+    const __m256 factor = _mm256_set1_ps(by);
+    for (; j + 8 <= count; j += 8)
+      for (done = 0; done + 8 <= size; done += 8)
+        turn_8x8(from + j * row + done, row, factor, to + done / ITG_PAIR * ITG_PANEL + j);
+#endif
+    for (int64_t c = 0; c < count; c++)
+      for (int64_t i = c < j ? done : 0; i < size; i++) put_packed(to, i, c, from[c * row + i] * by);
+  }
+}
+
+// Values [n, size] into panels of 16 columns.
+static void pack_values(const float *v, int64_t row, int64_t n, int64_t size, float *to) {
+  for (int64_t c = 0; c < size; c += ITG_PANEL) {
+    const int64_t width = size - c < ITG_PANEL ? size - c : ITG_PANEL;
+#if defined(ISA_avx512bf16)
+    for (int64_t i = 0; i < n; i += 2, to += ITG_PANEL) {
+      const float *from = v + i * row + c;
+      const vf one = width < VL ? vloadn(from, width) : vload(from);
+      const vf two = i + 1 == n ? vset(0.f) : width < VL ? vloadn(from + row, width) : vload(from + row);
+      const vi low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(one));
+      vstore(to, vfloats(vior(low, vishl(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(two)), 16))));
+    }
+#else
+    for (int64_t i = 0; i < n; i++, to += ITG_PANEL) {
+      const float *from = v + i * row + c;
+      if (width == ITG_PANEL) {
+        for (int w = 0; w < ITG_PANEL; w += VL) vstore(to + w, vload(from + w));
+      } else {
+        for (int64_t w = 0; w < ITG_PANEL; w++) to[w] = w < width ? from[w] : 0.f;
+      }
+    }
+#endif
+  }
+}
+
+// ---- softmax of a row ------------------------------------------------------------------------------------------
+typedef struct masking {  // a mask as the scores see it; steps are in elements
+  const float *add;
+  const uint8_t *open;
+  int64_t batch, head, row, key;
+} masking;
+
+static masking masking_of(const itg_tensor *t) {
+  masking m = {0};
+  if (!t) return m;
+  if (t->dtype == ITG_BOOL) m.open = t->data;
+  else m.add = t->data;
+  int64_t *const steps[4] = {&m.batch, &m.head, &m.row, &m.key};
+  int64_t step = 1;
+  for (int i = t->rank - 1; i >= 0; step *= t->shape[i], i--)
+    if (t->shape[i] > 1) *steps[4 - t->rank + i] = step;
+  return m;
+}
+
+// Masks the n scores of a row and gives the largest; *seen becomes the largest summand if that is more.
+static float masked(float *s, int64_t n, const float *add, const uint8_t *open, float *seen) {
+  vf top = vset(-INFINITY), most = top;
+  for (int64_t i = 0; i < n; i += VL) {
+    const int64_t w = n - i < VL ? n - i : VL;
+    vf t = vload(s + i);
+    if (w < VL) t = vselect(vfirst(w), t, vset(-INFINITY));
+    if (add) {
+      const vf m = w < VL ? vselect(vfirst(w), vloadn(add + i, w), vset(-INFINITY)) : vload(add + i);
+      most = vmax(most, m);
+      t = vadd(t, vmax(vset(LOWEST), vmul(m, vset(LOG2E))));
+      t = vselect(veq(m, vset(-INFINITY)), m, t);
+    } else if (open) {
+      uint8_t bytes[VL] = {0};
+      if (w < VL) memcpy(bytes, open + i, (size_t)w);
+      t = vselect(vloadm(w < VL ? bytes : open + i), t, vset(-INFINITY));
+    }
+    if (add || open || w < VL) vstore(s + i, t);
+    top = vmax(t, top);
+  }
+  const float here = add ? vhmax(most) : 0;
+  if (seen && here > *seen) *seen = here;
+  return vhmax(top);
+}
+
+#if defined(ISA_avx512bf16)  // where they lay: they take half of the room
+#define keep(s, i, w) vkeep_bf16((uint16_t *)(s) + (i), VL, w)
+#else
+#define keep(s, i, w) vstore((s) + (i), w)
+#endif
+
+// The scores become weights; gives their sum. What lies between n and the next whole vector becomes 0.
+static float weights(float *s, int64_t n, float shift) {
+  const vf by = vset(shift);
+  vf a = vset(0.f), b = a;
+  int64_t i = 0;
+  for (; i + VL < n; i += 2 * VL) {
+    const vf x = v_power(vsub(vload(s + i), by)), y = v_power(vsub(vload(s + i + VL), by));
+    keep(s, i, x);
+    keep(s, i + VL, y);
+    a = vadd(a, x);
+    b = vadd(b, y);
+  }
+  if (i < n) {
+    const vf x = v_power(vsub(vload(s + i), by));
+    keep(s, i, x);
+    a = vadd(a, x);
+  }
+  return vsum(vadd(a, b));
+}
+
+static void bend(float *s, int64_t n, float cap) {  // scores come divided by the cap
+  const vf by = vset(cap * LOG2E);
+  for (int64_t i = 0; i < n; i += VL) vstore(s + i, vmul(v_tanh(vload(s + i)), by));
+}
+
+static void scaled(const float *from, float *to, int64_t n, float by) {
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) vstore(to + i, vmul(vload(from + i), vset(by)));
+  for (; i < n; i++) to[i] = from[i] * by;
+}
+
+// ---- products without packing, for a few rows ----------------------------------------------------------------
+static void few_scores(const float *q, const float *k, int64_t row, int64_t n, int64_t size, float by, float *s) {
+  for (int64_t j = 0; j < n; j++, k += row) {
+    vf a = vset(0.f), b = a;
+    int64_t i = 0;
+    for (; i + 2 * VL <= size; i += 2 * VL) {
+      a = vfma(vload(q + i), vload(k + i), a);
+      b = vfma(vload(q + i + VL), vload(k + i + VL), b);
+    }
+    float rest = 0;
+    for (; i < size; i++) rest += q[i] * k[i];
+    s[j] = (vsum(vadd(a, b)) + rest) * by;
+  }
+}
+
+static void few_sums(const float *s, const float *v, int64_t row, int64_t n, int64_t size, bool more, float *out) {
+  int64_t c = 0;
+  for (; c + 4 * VL <= size; c += 4 * VL) {
+    vf a[4];
+    for (int u = 0; u < 4; u++) a[u] = more ? vload(out + c + u * VL) : vset(0.f);
+    for (int64_t j = 0; j < n; j++)
+      for (int u = 0; u < 4; u++) a[u] = vfma(vset(s[j]), vload(v + j * row + c + u * VL), a[u]);
+    for (int u = 0; u < 4; u++) vstore(out + c + u * VL, a[u]);
+  }
+  for (; c < size; c += VL) {
+    const int64_t w = size - c < VL ? size - c : VL;
+    vf a = !more ? vset(0.f) : w < VL ? vloadn(out + c, w) : vload(out + c);
+    for (int64_t j = 0; j < n; j++) {
+      const float *from = v + j * row + c;
+      a = vfma(vset(s[j]), w < VL ? vloadn(from, w) : vload(from), a);
+    }
+    if (w < VL) vstoren(out + c, w, a);
+    else vstore(out + c, a);
+  }
+}
+
+// ---- a block of rows -------------------------------------------------------------------------------------------
+typedef struct block {  // what one head's keys and values are, and where things are kept
+  const itg_attrs_attention *a;
+  itg_attention plan;
+  float by;  // what keys, or a few rows' scores, are multiplied by
+  const float *k, *v;
+  float *packed_keys, *packed_values, *scores, *queries, *sums, *top, *total, *seen, *line;
+} block;
+
+// How many keys the rows may need: those after the last that is open to any of them do not count.
+static int64_t keys_of(const masking *m, const uint8_t *open, int64_t rows, int64_t keys) {
+  if (!open || !m->key) return keys;
+  int64_t needed = 0;
+  for (int64_t r = 0; r < rows && needed < keys; r++) {
+    int64_t last = keys;
+    while (last > needed && !open[r * m->row + last - 1]) last--;
+    needed = last;
+    if (!m->row) break;
+  }
+  return needed;
+}
+
+static const float *line_of(const masking *m, const float *add, const uint8_t *open, int64_t n, float *line) {
+  const float value = add ? *add : *open ? 0.f : -INFINITY;
+  for (int64_t i = 0; i < n; i++) line[i] = value;
+  return line;
+}
+
+// A mask that is the same for all rows, as what the sums of the first product start from; gives its largest summand.
+static float start_of(const float *add, const uint8_t *open, int64_t n, float *line) {
+  float seen = -INFINITY;
+  for (int64_t i = 0; i < n; i++) {
+    const float m = add ? add[i] : open[i] ? 0.f : -INFINITY, scaled = m * LOG2E;
+    line[i] = m > -INFINITY && scaled < LOWEST ? LOWEST : scaled;
+    seen = m > seen ? m : seen;
+  }
+  return seen;
+}
+
+static void attend(const block *b, const float *q, const masking *m, int64_t at, int64_t rows, float *out) {
+  const itg_attrs_attention *a = b->a;
+  const int64_t dv = a->value_size, out_row = a->heads * dv, stride = b->plan.stride;
+  const bool few = a->rows <= ITG_FEW, blocks = b->plan.sums;
+  const float *add = m->add ? m->add + at : NULL;
+  const uint8_t *open = m->open ? m->open + at : NULL;
+  const int64_t keys = keys_of(m, open, rows, a->keys);
+  for (int64_t r = 0; r < rows; r++) b->top[r] = b->seen[r] = -INFINITY, b->total[r] = 0;
+  float *sums = blocks ? b->sums : out;
+  const int64_t sums_row = blocks ? dv : out_row;
+  const itg_finish plain = {.lo = -__builtin_inff(), .hi = __builtin_inff(), .other = ITG_PAIR == 2};
+  const bool shared = (add || open) && !m->row && m->key && !few && !a->softcap;
+#if defined(ISA_avx512bf16)
+  const int64_t q_row = a->size / 2;
+  for (int64_t r = 0; r < rows && !few; r++)
+    for (int64_t i = 0; i < a->size; i += VL) {
+      const float *from = q + r * a->q_view[3] + i;
+      const int64_t w = a->size - i;
+      vkeep_bf16((uint16_t *)(b->queries + r * q_row) + i, w, w < VL ? vloadn(from, w) : vload(from));
+    }
+  const float *product_q = b->queries;
+#else
+  const int64_t q_row = a->q_view[3];
+  const float *product_q = q;
+#endif
+  for (int64_t k = 0; k < keys; k += b->plan.keys) {
+    const int64_t n = keys - k < b->plan.keys ? keys - k : b->plan.keys;
+    const int64_t whole = a->keys - k < b->plan.keys ? a->keys - k : b->plan.keys;  // keys that are packed together
+    float start = -INFINITY;
+    if (few) {
+      for (int64_t r = 0; r < rows; r++)
+        few_scores(q + r * a->q_view[3], b->k + k * a->k_view[3], a->k_view[3], n, a->size, b->by,
+                   b->scores + r * stride);
+    } else {
+      const float *packed = b->packed_keys + k * a->size / ITG_PAIR;
+      itg_product_task t = {product_q, q_row, a->size / ITG_PAIR, packed, n, 0, b->scores, stride, plain};
+      if (shared) start = start_of(add ? add + k : NULL, open ? open + k : NULL, n, b->line), t.end.bias = b->line;
+      itg_product(&t, 0, rows, 0, (n + ITG_PANEL - 1) / ITG_PANEL);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+      float *s = b->scores + r * stride;
+      if (a->softcap) bend(s, n, (float)a->softcap);
+      const float *row_add = add && !shared ? add + r * m->row + k * m->key : NULL;
+      const uint8_t *row_open = open && !shared ? open + r * m->row + k * m->key : NULL;
+      if ((add || open) && !m->key) row_add = line_of(m, row_add, row_open, n, b->line), row_open = NULL;
+      const float here = masked(s, n, row_add, row_open, shared ? NULL : &b->seen[r]), old = b->top[r];
+      if (shared && start > b->seen[r]) b->seen[r] = start;
+      const float top = here > old ? here : old, shift = top > -INFINITY ? top : 0.f;
+      const float keep = k ? power1(old - shift) : 0.f;
+      b->total[r] = b->total[r] * keep + weights(s, n, shift);
+      b->top[r] = top;
+      if (k && keep != 1) scaled(sums + r * sums_row, sums + r * sums_row, dv, keep);
+    }
+    if (few) {
+      for (int64_t r = 0; r < rows; r++)
+        few_sums(b->scores + r * stride, b->v + k * a->v_view[3], a->v_view[3], n, dv, k > 0, sums + r * sums_row);
+    } else {
+      const int64_t deep = (n + ITG_PAIR - 1) / ITG_PAIR, all = (whole + ITG_PAIR - 1) / ITG_PAIR;
+      const float *packed = b->packed_values + k * itg_whole(dv) / ITG_PAIR;
+      itg_product_task t = {b->scores, stride, deep, packed, dv, 0, sums, sums_row, plain};
+      if (k) t.end.residual = sums;
+      for (int64_t p = 0; p * ITG_PANEL < dv && n < whole; p++) {  // fewer keys than a panel has: one panel at a time
+        itg_product_task one = t;
+        one.b += p * all * ITG_PANEL;
+        one.n = dv - p * ITG_PANEL < ITG_PANEL ? dv - p * ITG_PANEL : ITG_PANEL;
+        one.column = p * ITG_PANEL;
+        itg_product(&one, 0, rows, 0, 1);
+      }
+      if (n == whole) itg_product(&t, 0, rows, 0, (dv + ITG_PANEL - 1) / ITG_PANEL);
+    }
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    const bool masked_whole = (add && b->seen[r] == -INFINITY) || (open && b->top[r] == -INFINITY);
+    if (!keys || masked_whole) memset(out + r * out_row, 0, (size_t)dv * sizeof *out);
+    else scaled(sums + r * sums_row, out + r * out_row, dv, 1 / b->total[r]);
+  }
+}
+
+#if defined(ISA_avx512bf16)
+ITG_FN(attention_bf16, f32) {
+#else
+ITG_FN(attention, f32) {
+#endif
+  const itg_attrs_attention *a = call->attrs;
+#if defined(ISA_avx512bf16)  // a few rows are not worth packing anything
+  if (a->rows <= ITG_FEW) return itg_attention_f32_avx512(call, part, parts);
+#endif
+  const itg_attention plan = itg_attention_of(a);
+  float *const out = call->out[0]->data;
+  if (itg_empty(call->out[0])) return NULL;
+  const masking m = masking_of(itg_input(call, 3));
+  const double by = a->scale / (a->softcap ? a->softcap : 1) * (a->softcap ? 1 : (double)LOG2E);
+  block b = {.a = a, .plan = plan, .by = (float)by};
+  b.packed_keys = (float *)call->scratch + part * plan.total;
+  b.packed_values = b.packed_keys + itg_whole(plan.packed_keys);
+  b.scores = b.packed_values + itg_whole(plan.packed_values);
+  b.queries = b.scores + plan.scores;
+  b.sums = b.queries + plan.queries;
+  b.top = b.sums + plan.sums;
+  b.total = b.top + plan.rows;
+  b.seen = b.total + plan.rows;
+  b.line = b.top + itg_whole(3 * plan.rows);
+  const int64_t group = a->heads / a->kv_heads, blocks = (a->rows + plan.rows - 1) / plan.rows;
+  const int64_t each = group * blocks;  // blocks that share keys and values
+  int64_t unit, end, packed = -1;
+  itg_share(a->batch * a->kv_heads * each, 1, part, parts, &unit, &end);
+  for (; unit < end; unit++) {
+    const int64_t pair = unit / each, batch = pair / a->kv_heads, kv = pair % a->kv_heads;
+    const int64_t head = kv * group + unit % each / blocks, i = unit % blocks;
+    b.k = (const float *)call->in[1]->data + a->k_view[0] + batch * a->k_view[1] + kv * a->k_view[2];
+    b.v = (const float *)call->in[2]->data + a->v_view[0] + batch * a->v_view[1] + kv * a->v_view[2];
+    if (pair != packed && a->rows > ITG_FEW) {
+      pack_keys(b.k, a->k_view[3], a->keys, a->size, b.by, b.packed_keys);
+      for (int64_t k = 0; k < a->keys; k += plan.keys)
+        pack_values(b.v + k * a->v_view[3], a->v_view[3], a->keys - k < plan.keys ? a->keys - k : plan.keys,
+                    a->value_size, b.packed_values + k * itg_whole(a->value_size) / ITG_PAIR);
+      packed = pair;
+    }
+    const int64_t from = itg_split(a->rows, blocks, i), rows = itg_split(a->rows, blocks, i + 1) - from;
+    const float *q = (const float *)call->in[0]->data + a->q_view[0] + batch * a->q_view[1] + head * a->q_view[2];
+    attend(&b, q + from * a->q_view[3], &m, batch * m.batch + head * m.head + from * m.row, rows,
+           out + ((batch * a->rows + from) * a->heads + head) * a->value_size);
+  }
+  return NULL;
+}
+
+#if defined(ISA_scalar)
+ITG_FN(attention_bf16, f32) { return itg_attention_f32_scalar(call, part, parts); }
+#endif

@@ -1,0 +1,322 @@
+// Convolution of a channel-last f32, bf16 or f16 image in which each channel has a window of its own. Vectors run along channels, a
+// few neighbouring output pixels share registers: an input pixel that several windows see is loaded once.
+#include "depthwise.h"
+#include "vec.h"
+
+#if defined(ISA_avx512) || defined(ISA_avx2)
+#define KEEP(x) __asm__("" : "+v"(x))  // in its register: the compiler would load it anew for every use
+#else
+#define KEEP(x)
+#endif
+enum { PIXELS = 7 };
+
+typedef itg_depthwise_task task;
+
+typedef struct strip {  // neighbouring output pixels of one row, of which several follow each other; counted in elements
+  int64_t planes, lines;               // taps along the outer axes that meet the image
+  int64_t plane, line;                 // from one of them to the next, in the image
+  int64_t weight_plane, weight_line;   // and in the weights
+  int64_t weight, image, out;          // where the first tap's weights, the first pixel's input and its output begin
+  int64_t first, last;                 // the input pixels, counted from the strip's first, that the image has
+  int64_t wrap, back;                  // before this line of taps the image goes back by so much, to a ring's first line
+  int64_t count, step;                 // strips; input pixels from one to the next
+} strip;
+
+INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
+
+INLINE void put(float *p, int64_t n, vf v) {
+  if (n >= VL) vstore(p, v);
+  else vstoren(p, n, v);
+}
+// Of the image, and of outputs that are of its type.
+#if defined(ISA_avx512bf16)
+#define get_element vsome_bf16
+#define put_element vkeep_bf16
+#elif defined(ITG_HALF)
+#define get_element vsome_f16
+#define put_element vkeep_f16
+#else
+#define get_element get
+#define put_element put
+#endif
+// Of the output and the residual, which may be of the other type.
+INLINE vf get_made(const void *from, int64_t at, int64_t n, bool small, bool half) {
+  if (small && half) return vsome_f16((const uint16_t *)from + at, n);
+  return small ? vsome_bf16((const uint16_t *)from + at, n) : get((const float *)from + at, n);
+}
+
+// One line of the window: `P` pixels by one vector of channels. `K` is the window's width and `S` its stride where they
+// are known, else 0.
+INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const float *weight, int64_t n, vf *sum,
+                         const int P, const int K, const int S) {
+  const int64_t channels = t->channels, first = s->first, last = s->last;
+  if (K) {
+    const itg_element *pixel = t->image + image;
+    vf f[8];
+    UNROLL(32) for (int k = 0; k < K; k++) f[k] = get(weight + k * channels, n);
+    UNROLL(32) for (int q = 0; q < (P - 1) * S + K; q++, pixel += channels) {
+      if (q < first || q >= last) continue;
+      vf x = get_element(pixel, n);
+      KEEP(x);
+      UNROLL(32) for (int k = 0; k < K; k++)
+        if ((q - k) % S == 0 && q >= k && (q - k) / S < P) sum[(q - k) / S] = vmadd(x, f[k], sum[(q - k) / S]);
+    }
+    return;
+  }
+  for (int64_t k = 0; k < t->w.kernel[2]; k++) {
+    const vf f = get(weight + k * channels, n);
+    UNROLL(32) for (int p = 0; p < P; p++) {
+      const int64_t q = p * t->w.stride[2] + k * t->w.dilation[2];
+      if (q >= first && q < last) sum[p] = vmadd(get_element(t->image + image + q * channels, n), f, sum[p]);
+    }
+  }
+}
+
+// Sums that are more than held between bounds, of which `sum` has VL to a pixel. Apart, as it is large and seldom: a copy
+// in every strip made this file the slowest of all to compile.
+static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t c, int64_t n, float *sum, int P) {
+  const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
+  const void *residual = t->end.residual;
+  const bool half = t->end.half, small = (ITG_PAIR == 2) != t->end.other, now = small || ITG_PAIR == 2;
+  for (int p = 0; p < P; p++, at += t->channels, sum += VL) {
+    vf x = vload(sum);
+    if (residual && !t->end.add_last) x = vadd(x, get_made(residual, at, n, small, half));
+    x = vmin(hi, vmax(lo, x));
+    if (t->end.act && now) {  // activations come before rounding
+      vstore(sum, x);
+      itg_bend(&t->end, sum, n, c, n);
+      x = vload(sum);
+    }
+    if (residual && t->end.add_last && (now || !t->end.act)) x = vadd(x, get_made(residual, at, n, small, half));
+    if (small && half) vkeep_f16((uint16_t *)t->out + at, n, x);
+    else if (small) vkeep_bf16((uint16_t *)t->out + at, n, x);
+    else put((float *)t->out + at, n, x);
+  }
+}
+
+// What is done to the sums of P pixels, which lie from element `at` of the output on.
+INLINE void finish(const task *t, int64_t at, int64_t c, int64_t n, vf *sum, const int P) {
+  if (t->end.residual || t->end.other || (t->end.act && ITG_PAIR == 2)) {
+    float row[PIXELS * VL];
+    UNROLL(32) for (int p = 0; p < P; p++) vstore(row + p * VL, sum[p]);
+    finish_more(t, at, c, n, row, P);
+    return;
+  }
+  const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
+  UNROLL(32) for (int p = 0; p < P; p++) put_element((itg_element *)t->out + at + p * t->channels, n, vmin(hi, vmax(lo, sum[p])));
+}
+
+INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const int P, const int K, const int S) {
+  vf sum[PIXELS];
+  sum[0] = t->end.bias ? get(t->end.bias + c, n) : vset(0.f);
+  UNROLL(32) for (int p = 1; p < P; p++) sum[p] = sum[0];
+  for (int64_t i = 0; i < s->planes; i++) {
+    int64_t image = s->image + i * s->plane + c;
+    const float *weight = t->weights + s->weight + i * s->weight_plane + c;
+    for (int64_t j = 0; j < s->lines; j++, image += s->line, weight += s->weight_line) {
+      if (j == s->wrap) image -= s->back;
+      line_of_taps(t, s, image, weight, n, sum, P, K, S);
+    }
+  }
+  finish(t, s->out + c, c, n, sum, P);
+}
+
+// Channels [from, to) of strips.
+#define STRIP(P, K, S)                                                                                       \
+  static void strip_##P##_##K##_##S(const task *task_, const strip *strip_, int64_t from, int64_t to) {      \
+    const task t = *task_; /* copies, so that stores are known not to change them */                         \
+    strip s = *strip_;                                                                                       \
+    for (int64_t i = s.count; i > 0; i--) {                                                                  \
+      int64_t c = from;                                                                                      \
+      for (; c + VL <= to; c += VL) pixels(&t, &s, c, VL, P, K, S);                                          \
+      if (c < to) pixels(&t, &s, c, to - c, P, K, S);                                                        \
+      s.image += s.step * t.channels;                                                                        \
+      s.out += P * t.channels;                                                                               \
+      s.first -= s.step;                                                                                     \
+      s.last -= s.step;                                                                                      \
+    }                                                                                                        \
+  }
+#define EACH(D, K, S) D(1, K, S) D(2, K, S) D(3, K, S) D(4, K, S) D(5, K, S) D(6, K, S) D(7, K, S)
+EACH(STRIP, 0, 0) EACH(STRIP, 3, 1) EACH(STRIP, 3, 2) EACH(STRIP, 5, 1) EACH(STRIP, 5, 2)
+
+typedef void (*strip_fn)(const task *t, const strip *s, int64_t from, int64_t to);
+
+static const strip_fn *strips_for(const itg_window *w) {
+#define ENTRY(P, K, S) [P] = strip_##P##_##K##_##S,
+  static const strip_fn any[PIXELS + 1] = {EACH(ENTRY, 0, 0)};
+  static const strip_fn narrow[2][2][PIXELS + 1] = {{{EACH(ENTRY, 3, 1)}, {EACH(ENTRY, 3, 2)}},
+                                                    {{EACH(ENTRY, 5, 1)}, {EACH(ENTRY, 5, 2)}}};
+  if (w->dilation[2] != 1 || (w->kernel[2] != 3 && w->kernel[2] != 5) || w->stride[2] > 2) return any;
+  return narrow[w->kernel[2] == 5][w->stride[2] == 2];
+}
+
+// One row of output pixels, channels [from, to), as row `made` of the output.
+static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t made, int64_t from, int64_t to) {
+  const itg_window *w = &t->w;
+  const int64_t y = row % w->out[1], z = row / w->out[1] % w->out[0], batch = row / w->out[1] / w->out[0];
+  const int64_t width = w->out[2], tiles = (width + PIXELS - 1) / PIXELS;
+  const int64_t iz = z * w->stride[0] - w->before[0], iy = y * w->stride[1] - w->before[1];
+  int64_t z0, z1, y0, y1;
+  itg_taps_inside(w, 0, iz, &z0, &z1);
+  itg_taps_inside(w, 1, iy, &y0, &y1);
+  const int64_t line = w->in[2] * t->channels, taps = w->kernel[2] * t->channels;
+  int64_t top = (batch * w->in[0] + iz + z0 * w->dilation[0]) * w->in[1] + iy + y0 * w->dilation[1];
+  strip s = {z1 - z0, y1 - y0, w->dilation[0] * w->in[1] * line, w->dilation[1] * line,
+             w->kernel[1] * taps, taps, (z0 * w->kernel[1] + y0) * taps, 0, 0, 0, 0, -1, t->ring * line, 0, 0};
+  if (t->ring) top %= t->ring, s.wrap = t->ring - top;
+  const int64_t few = width / tiles, more = width % tiles;  // pixels of a strip; strips with one more, which come first
+  for (int64_t i = 0; i < 2; i++) {
+    const int64_t n = i ? few : few + 1, p = i ? more * (few + 1) : 0, x = p * w->stride[2] - w->before[2];
+    s.count = i ? tiles - more : more;
+    s.step = n * w->stride[2];
+    s.image = top * line + x * t->channels;
+    s.out = (made * width + p) * t->channels;
+    s.first = -x;
+    s.last = w->in[2] - x;
+    if (s.count) strips[n](t, &s, from, to);
+  }
+  if (!t->end.act || ITG_PAIR == 2 || t->end.other) return;
+  const bool whole = to - from == t->channels;  // then the row's pixels lie next to each other
+  const int64_t n = whole ? width * t->channels : to - from;
+  for (int64_t p = 0; p < (whole ? 1 : width); p++) {
+    const int64_t at = (made * width + p) * t->channels + from;
+    float *out = t->out;
+    itg_bend(&t->end, out + at, n, from, to - from);
+    if (t->end.residual && t->end.add_last)
+      for (int64_t i = at; i < at + n; i++) out[i] += ((const float *)t->end.residual)[i];
+  }
+}
+
+// ---- down the image --------------------------------------------------------------------------------
+// 3x3 in steps of one: a strip of pixels goes down the image, and a line of input is read once for the three lines of
+// output that see it. For channels of which the pixels of a few lines drive each other out of the first cache.
+#if defined(ISA_avx512)
+enum { DOWN = 7 };
+#elif defined(ISA_avx2)
+enum { DOWN = 3 };
+#endif
+#if defined(ISA_avx512) || defined(ISA_avx2)
+typedef struct descent {
+  int64_t image;        // where the strip's first input pixel lies in the first line that it sees
+  int64_t out;          // and its first output pixel
+  int64_t lines;        // of output
+  int64_t inside, end;  // the lines of input, counted from the first that is seen, that the image has
+  int64_t first, last;  // and its pixels, likewise
+} descent;
+
+INLINE void down(const task *t_, const descent *s_, int64_t c, int64_t n, const int P) {
+  const task t = *t_;  // copies, so that stores are known not to change them
+  const descent s = *s_;
+  const int64_t channels = t.channels, line = t.w.in[2] * channels, first = s.first, last = s.last;
+  const vf bias = t.end.bias ? get(t.end.bias + c, n) : vset(0.f);
+  vf w[9], above[DOWN], here[DOWN], below[DOWN];  // the lines of output that see a line of input last, second and first
+  UNROLL(32) for (int k = 0; k < 9; k++) w[k] = get(t.weights + k * channels + c, n);
+  UNROLL(32) for (int p = 0; p < P; p++) above[p] = here[p] = bias;
+  const itg_element *row = t.image + s.image + c;
+  int64_t out = s.out - 2 * t.w.out[2] * channels + c;
+  int64_t j = 0;
+#define LINE(A, B, C)                                                                                      \
+  UNROLL(32) for (int p = 0; p < P; p++) C[p] = bias;                                                          \
+  if (j >= s.inside && j < s.end) {                                                                        \
+    UNROLL(32) for (int q = 0; q < P + 2; q++) {                                                               \
+      if (q < first || q >= last) continue;                                                                \
+      vf x = get_element(row + q * channels, n);                                                           \
+      KEEP(x);                                                                                             \
+      UNROLL(32) for (int k = 0; k < 3; k++) {                                                                 \
+        if (q < k || q - k >= P) continue;                                                                 \
+        A[q - k] = vmadd(x, w[6 + k], A[q - k]);                                                            \
+        B[q - k] = vmadd(x, w[3 + k], B[q - k]);                                                            \
+        C[q - k] = vmadd(x, w[k], C[q - k]);                                                                \
+      }                                                                                                    \
+    }                                                                                                      \
+  }                                                                                                        \
+  if (j >= 2) finish(&t, out, c, n, A, P);                                                                 \
+  row += line, out += t.w.out[2] * channels;                                                               \
+  if (++j == s.lines + 2) break;
+  for (;;) {
+    LINE(above, here, below)
+    LINE(here, below, above)
+    LINE(below, above, here)
+  }
+#undef LINE
+}
+
+#define DESCENT(P)                                                                          \
+  static void down_##P(const task *t, const descent *s, int64_t from, int64_t to) {         \
+    int64_t c = from;                                                                       \
+    for (; c + VL <= to; c += VL) down(t, s, c, VL, P);                                     \
+    if (c < to) down(t, s, c, to - c, P);                                                   \
+  }
+DESCENT(1) DESCENT(2) DESCENT(3)
+#if defined(ISA_avx512)
+DESCENT(4) DESCENT(5) DESCENT(6) DESCENT(7)
+#endif
+
+static bool goes_down(const task *t) {
+  const itg_window *w = &t->w;
+  const int64_t pitch = t->channels * (int64_t)sizeof(itg_element);
+  return pitch % 2048 == 0 && w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->stride[1] == 1 &&
+         w->stride[2] == 1 && w->dilation[1] == 1 && w->dilation[2] == 1 && !t->end.act;
+}
+
+// Rows [row, end), channels [from, to).
+static void run_down(const task *t, int64_t row, int64_t end, int64_t from, int64_t to) {
+  static void (*const fns[])(const task *, const descent *, int64_t, int64_t) = {
+      NULL, down_1, down_2, down_3,
+#if defined(ISA_avx512)
+      down_4, down_5, down_6, down_7,
+#endif
+  };
+  const itg_window *w = &t->w;
+  const int64_t width = w->out[2], tiles = (width + DOWN - 1) / DOWN;
+  for (int64_t next; row < end; row = next) {  // image by image
+    const int64_t batch = row / w->out[1], y = row % w->out[1] - w->before[1];
+    next = (batch + 1) * w->out[1] < end ? (batch + 1) * w->out[1] : end;
+    for (int64_t i = 0; i < tiles; i++) {
+      const int64_t p = itg_split(width, tiles, i), q = itg_split(width, tiles, i + 1), x = p - w->before[2];
+      const descent s = {((batch * w->in[1] + y) * w->in[2] + x) * t->channels, (row * width + p) * t->channels,
+                         next - row, -y, w->in[1] - y, -x, w->in[2] - x};
+      fns[q - p](t, &s, from, to);
+    }
+  }
+}
+#endif
+
+#if defined(itg_depthwise_lines)
+void itg_depthwise_lines(const itg_depthwise_task *t, int64_t from, int64_t to) {
+  const strip_fn *strips = strips_for(&t->w);
+  for (int64_t y = from; y < to; y++) run_row(t, strips, y, y - from, 0, t->channels);
+}
+#endif
+
+ITG_FN(depthwise, ITG_ELEMENT) {
+  const itg_attrs_depthwise *a = call->attrs;
+  task t;
+  itg_tensor type;
+  t.ring = 0;
+  itg_depthwise_of(call, &t.w, &type);
+  t.end = itg_finish_of(call, a->act, a->act_args, a->add_last);
+  t.channels = type.shape[type.rank - 1];
+  t.image = call->in[0]->data;
+  t.weights = call->in[1]->data;
+  t.out = call->out[0]->data;
+  const int64_t rows = type.shape[0] * t.w.out[0] * t.w.out[1];
+  const strip_fn *strips = strips_for(&t.w);
+  int64_t row = 0, end = rows, from = 0, to = t.channels;
+  if (rows >= 8 * (int64_t)parts) itg_share(rows, 1, part, parts, &row, &end);
+  else itg_share(t.channels, VL < 16 ? 16 : VL, part, parts, &from, &to);
+  if (!itg_count(&type)) return NULL;
+#if defined(ISA_avx512) || defined(ISA_avx2)
+  if (goes_down(&t)) {
+    run_down(&t, row, end, from, to);
+    return NULL;
+  }
+#endif
+  // So many channels at a time that the lines of input behind one line of output stay in the first cache. Short runs of
+  // channels are no gain: then memory is read in pieces.
+  int64_t block = (5 << 10) / (t.w.kernel[1] * t.w.in[2] + 1) / VL * VL;
+  if (block < 64) block = t.channels;
+  for (int64_t c = from; c < to; c += block)
+    for (int64_t y = row; y < end; y++) run_row(&t, strips, y, y, c, c + block < to ? c + block : to);
+  return NULL;
+}

@@ -1,0 +1,352 @@
+// Convolution of channel-last 8-bit images. The lines that a few lines of the output see are copied first, as u8 and
+// with their padding, so that every tap of every pixel lies at the same distance from the pixel's own place. Windows of
+// one pixel are read where they lie.
+#include "qconv.h"
+
+typedef struct class {  // pixels whose windows meet the image with the same taps
+  int64_t from[2], to[2];  // of the lines of the window, and of the taps of a line
+  itg_qtap *taps, *left_out;
+  int64_t n_taps, n_left_out, rows;
+} class;
+
+typedef struct task {
+  itg_qconv c;
+  itg_qlayout l;
+  const uint8_t *x, *w, *stop;  // stop: the image's end
+  uint8_t *image, *gather, *end;
+  int32_t *bias;  // of each class
+  itg_requantize to;
+  const int32_t *w_zero;
+  void *out;
+  class classes[ITG_QCLASSES];
+  int n_classes;
+  bool lanes;  // whole lines, with pixels in the lanes of vectors
+} task;
+
+// ---- what tiles read -------------------------------------------------------------------------------
+static void copy_flipped(uint8_t *restrict to, const uint8_t *restrict from, int64_t n, uint8_t flip) {
+  for (int64_t i = 0; i < n; i++) to[i] = from[i] ^ flip;
+}
+
+// The lines of the image that lines [oy, oy + rows) of the output see, between their padding.
+static void keep_lines(const task *t, int64_t batch, int64_t oz, int64_t oy, int64_t rows) {
+  const itg_window *w = &t->c.w;
+  const int64_t pixel = t->c.deep * t->c.groups, line = t->l.line;
+  const int64_t before = w->before[2] * pixel < line ? w->before[2] * pixel : line;
+  const int64_t inner = w->in[2] * pixel < line - before ? w->in[2] * pixel : line - before;
+  const int64_t lines = (rows - 1) * w->stride[1] + (w->kernel[1] - 1) * w->dilation[1] + 1;
+  const uint8_t flip = (uint8_t)t->c.flip, fill = t->c.fill ^ flip;
+  for (int64_t i = 0; i < w->kernel[0]; i++)
+    for (int64_t j = 0; j < lines; j++) {
+      const int64_t z = oz * w->stride[0] - w->before[0] + i * w->dilation[0];
+      const int64_t y = oy * w->stride[1] - w->before[1] + j;
+      uint8_t *to = t->image + i * t->l.plane + j * line;
+      if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) {
+        memset(to, fill, (size_t)line);
+        continue;
+      }
+      memset(to, fill, (size_t)before);
+      copy_flipped(to + before, t->x + ((batch * w->in[0] + z) * w->in[1] + y) * w->in[2] * pixel, inner, flip);
+      memset(to + before + inner, fill, (size_t)(line - before - inner));
+    }
+}
+
+// Whole windows, the lines of each one behind the other; up to 63 bytes behind the last one are written.
+INLINE void gather_some(const task *t, itg_qrow *rows, int64_t n, const int LINES, const int CHUNK) {
+  const itg_window *w = &t->c.w;
+  const int64_t bytes = w->kernel[2] * t->c.deep, step = t->c.fours * ITG_FOUR;
+  const int64_t high = LINES ? LINES : w->kernel[1], down = w->dilation[1] * t->l.line, plane = t->l.plane;
+  const int64_t deep = LINES ? 1 : w->kernel[0];
+  uint8_t *row = t->gather;
+  for (int64_t i = 0; i < n; i++, row += step) {
+    const uint8_t *x = rows[i].x;
+    uint8_t *to = row;
+    for (int64_t k = 0; k < deep; k++)
+      UNROLL(16) for (int64_t j = 0; j < high; j++, to += bytes) memcpy(to, x + k * plane + j * down, CHUNK);
+    rows[i].x = row;
+  }
+}
+
+static void gather_windows(const task *t, itg_qrow *rows, int64_t n) {
+  const int64_t bytes = t->c.w.kernel[2] * t->c.deep, high = t->c.w.kernel[0] == 1 ? t->c.w.kernel[1] : 0;
+  if (high == 3 && bytes <= 16) gather_some(t, rows, n, 3, 16);
+  else if (high == 5 && bytes <= 16) gather_some(t, rows, n, 5, 16);
+  else if (high == 7 && bytes <= 32) gather_some(t, rows, n, 7, 32);
+  else if (high == 6 && bytes <= 32) gather_some(t, rows, n, 6, 32);
+  else gather_some(t, rows, n, 0, ITG_QROW);
+}
+
+static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
+  const uint8_t flip = t->c.direct ? (uint8_t)t->c.flip : 0;
+  for (int64_t i = 0; i < n; i++) {
+    int32_t sum = 0;
+    for (int64_t k = 0; k < c->n_taps; k++) {
+      const uint8_t *x = rows[i].x + c->taps[k].x;
+      for (int64_t b = 0; b < t->c.run; b++) sum += x[b] ^ flip;
+    }
+    rows[i].sum = sum;
+  }
+}
+
+#include "qconv_few_outputs.h"
+#include "qconv_first_layer.h"
+
+// ---- which taps meet the image ---------------------------------------------------------------------
+static void add_tap(itg_qtap *taps, int64_t *n, int64_t x, int64_t w, int64_t bytes) {
+  if (bytes > 0) taps[(*n)++] = (itg_qtap){x, w, (bytes + ITG_FOUR - 1) / ITG_FOUR};
+}
+
+static void list_taps(const task *t, class *c) {
+  const itg_qconv *q = &t->c;
+  const itg_window *w = &q->w;
+  const int64_t pixel = q->deep * q->groups;
+  int64_t at = 0;  // in a panel
+  c->n_taps = c->n_left_out = 0;
+  for (int64_t i = 0; i < w->kernel[0]; i++)
+    for (int64_t j = 0; j < w->kernel[1]; j++) {
+      const int64_t x = i * t->l.plane + j * w->dilation[1] * t->l.line;
+      const bool inside = j >= c->from[0] && j < c->to[0];
+      if (q->joined == ITG_QRUN_LINE) {  // a few bytes of a line begin at a group of four, or it is whole
+        const int64_t first = inside ? c->from[1] * q->deep : q->run, last = inside ? c->to[1] * q->deep : q->run;
+        add_tap(c->left_out, &c->n_left_out, 0, at, first);
+        add_tap(c->taps, &c->n_taps, x + first, at + first * ITG_PANEL, last - first);
+        add_tap(c->left_out, &c->n_left_out, 0, at + last * ITG_PANEL, q->run - last);
+        at += q->fours * ITG_QROW;
+      } else {
+        for (int64_t k = 0; k < w->kernel[2]; k++, at += q->fours * ITG_QROW)
+          if (inside && k >= c->from[1] && k < c->to[1])
+            add_tap(c->taps, &c->n_taps, x + k * w->dilation[2] * pixel, at, q->run);
+          else add_tap(c->left_out, &c->n_left_out, 0, at, q->run);
+      }
+    }
+}
+
+static class *class_of(task *t, const int64_t *from, const int64_t *to) {
+  for (int i = 0; i < t->n_classes; i++) {
+    class *c = &t->classes[i];
+    if (c->from[0] == from[0] && c->to[0] == to[0] && c->from[1] == from[1] && c->to[1] == to[1]) return c;
+  }
+  if (t->n_classes == ITG_QCLASSES) return t->classes;  // the first has all taps
+  class *c = &t->classes[t->n_classes];
+  if (t->n_classes) c->taps = t->classes->taps + 2 * t->n_classes * t->l.taps;
+  c->left_out = c->taps + t->l.taps;
+  c->rows = 0;
+  t->n_classes++;
+  memcpy(c->from, from, sizeof c->from);
+  memcpy(c->to, to, sizeof c->to);
+  list_taps(t, c);
+  return c;
+}
+
+static void first_class(task *t, itg_qtap *lists) {
+  const itg_qconv *c = &t->c;
+  t->classes[0].taps = lists;
+  t->n_classes = 0;
+  if (c->joined == ITG_QRUN_WINDOW) {
+    t->n_classes = 1;
+    lists[0] = (itg_qtap){0, 0, c->fours};
+    t->classes[0].n_taps = 1;
+    t->classes[0].n_left_out = 0;
+  } else {
+    class_of(t, (int64_t[2]){0, 0}, (int64_t[2]){c->w.kernel[1], c->w.kernel[2]});
+  }
+}
+
+// The taps along axis d that meet the image, none of them being [n, n).
+static void find_taps(const itg_window *w, int d, int64_t place, int64_t *from, int64_t *to) {
+  itg_taps_inside(w, d, place * w->stride[d] - w->before[d], from, to);
+  if (*from > w->kernel[d]) *from = w->kernel[d];
+  if (*to < *from) *to = *from;
+}
+
+// ---- the work --------------------------------------------------------------------------------------
+typedef struct share {  // of the output: panels of one group, pixels
+  int64_t g, first, last, from, to;
+} share;
+
+// What the sums of a class start from: the taps that it leaves out met padding.
+static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, int64_t panel, int64_t column,
+                              int64_t columns) {
+  const uint8_t fill = t->c.fill ^ (uint8_t)t->c.flip;
+  if (!c->n_left_out || !fill) return t->to.bias;
+  itg_requantize sums = t->to;
+  sums.kind = ITG_Q_SUMS;
+  int32_t *to = t->bias + (c - t->classes) * t->c.channels;
+  const itg_qproduct p = {c->left_out, c->n_left_out, panel, t->to.bias, NULL, &sums, to, 0};
+  const itg_qrow row = {t->end, 0, 0};
+  itg_qtile(&p, &row, 1, b, column, columns);
+  return to;
+}
+
+// All panels of rows that are ordered by class.
+static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
+  const itg_qconv *c = &t->c;
+  const int64_t panel = c->runs * c->fours * ITG_QROW, wide = ITG_QTILE_PANELS;
+  const int64_t spans = (s->last - s->first + wide - 1) / wide;
+  if (c->joined == ITG_QRUN_WINDOW && !c->direct) gather_windows(t, rows, n);
+  if (t->w_zero) sum_rows(t, t->classes, rows, n);
+  for (int64_t i = 0; i < spans; i++) {
+    const int64_t p = s->first + itg_split(s->last - s->first, spans, i);
+    const int64_t q = s->first + itg_split(s->last - s->first, spans, i + 1);
+    const int64_t columns = (q * ITG_PANEL < c->per ? q * ITG_PANEL : c->per) - p * ITG_PANEL;
+    const int64_t column = s->g * c->per + p * ITG_PANEL;
+    const uint8_t *b = t->w + (s->g * c->panels + p) * panel;
+    const itg_qrow *next = rows;
+    for (int k = 0; k < t->n_classes; k++) {
+      const class *one = &t->classes[k];
+      if (!one->rows) continue;
+      const itg_qproduct product = {one->taps, one->n_taps, panel, bias_of(t, one, b, panel, column, columns),
+                                    t->w_zero, &t->to, t->out, c->direct ? c->flip : 0};
+      itg_qtile(&product, next, one->rows, b, column, columns);
+      next += one->rows;
+    }
+  }
+}
+
+static void run_direct(task *t, const share *s) {
+  const itg_qconv *c = &t->c;
+  const itg_window *w = &c->w;
+  const int64_t pixel = c->deep * c->groups, channel = s->g * c->deep, read = c->fours * ITG_FOUR;
+  const int64_t blocks = (s->to - s->from + ITG_QPIXELS - 1) / ITG_QPIXELS;
+  const bool all = w->stride[0] == 1 && w->stride[1] == 1 && w->stride[2] == 1;
+  itg_qrow rows[ITG_QPIXELS];
+  for (int64_t i = 0; i < blocks; i++) {
+    const int64_t r = s->from + itg_split(s->to - s->from, blocks, i);
+    const int64_t n = s->from + itg_split(s->to - s->from, blocks, i + 1) - r;
+    for (int64_t m = 0; m < n; m++) {
+      int64_t at = r + m;
+      if (!all) {
+        const int64_t ox = at % w->out[2], oy = at / w->out[2] % w->out[1], oz = at / w->out[2] / w->out[1] % w->out[0];
+        at = at / w->out[2] / w->out[1] / w->out[0] * w->in[0] + oz * w->stride[0];
+        at = (at * w->in[1] + oy * w->stride[1]) * w->in[2] + ox * w->stride[2];
+      }
+      const uint8_t *x = t->x + at * pixel + channel;
+      rows[m].x = t->stop - x >= read ? x : t->end + read - (t->stop - x);
+      rows[m].out = (r + m) * c->channels;
+    }
+    t->classes[0].rows = n;
+    multiply(t, s, rows, n);
+  }
+}
+
+// Pixels [r, r + n) of the lines that are kept from line oy on, ordered by class.
+static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n) {
+  const itg_qconv *c = &t->c;
+  const itg_window *w = &c->w;
+  const int64_t step = w->stride[2] * c->deep * c->groups, wide = w->out[2];
+  const bool free = (c->fill ^ c->flip) == 0;  // else what is left out must be added to the bias
+  const bool skip = c->joined != ITG_QRUN_WINDOW && !t->w_zero && (free || n >= 64);
+  const bool across = skip && free && wide <= 16 && (c->joined == ITG_QRUN_TAP || c->deep % ITG_FOUR == 0);
+  itg_qrow rows[ITG_QPIXELS];
+  uint8_t of[ITG_QPIXELS] = {0};
+  for (int k = 0; k < t->n_classes; k++) t->classes[k].rows = 0;
+  for (int64_t i = 0, ox = r % wide, y = r / wide % w->out[1]; i < n; y++, ox = 0) {
+    int64_t from[2] = {0, 0}, to[2] = {w->kernel[1], w->kernel[2]};
+    if (skip) find_taps(w, 1, y, &from[0], &to[0]);
+    const uint8_t *x = t->image + (y - oy) * w->stride[1] * t->l.line + ox * step + s->g * c->deep;
+    const int64_t stop = n - i < wide - ox ? n : i + wide - ox;
+    for (int64_t k = i; k < stop; k++, x += step) {
+      rows[k].x = x;
+      rows[k].out = (r + k) * c->channels;
+    }
+    for (; i < stop; ox++) {
+      if (across) find_taps(w, 2, ox, &from[1], &to[1]);
+      class *one = skip ? class_of(t, from, to) : t->classes;
+      const int64_t many = across ? 1 : stop - i;
+      memset(of + i, (int)(one - t->classes), (size_t)many);
+      one->rows += many;
+      i += many;
+    }
+  }
+  if (t->n_classes == 1 || t->classes[of[0]].rows == n) {
+    multiply(t, s, rows, n);
+    return;
+  }
+  itg_qrow sorted[ITG_QPIXELS];
+  int64_t next[ITG_QCLASSES] = {0};
+  for (int k = 1; k < t->n_classes; k++) next[k] = next[k - 1] + t->classes[k - 1].rows;
+  for (int64_t i = 0; i < n; i++) sorted[next[of[i]]++] = rows[i];
+  multiply(t, s, sorted, n);
+}
+
+static void run_windows(task *t, const share *s) {
+  const itg_window *w = &t->c.w;
+#if defined(__AVX512VBMI__)
+  lanes beside;
+  if (t->lanes) lanes_of(t, s->first, s->last, &beside);
+#endif
+  for (int64_t r = s->from, stop; r < s->to; r = stop) {  // as many lines as are kept at a time
+    const int64_t line = r / w->out[2], oy = line % w->out[1], plane = line / w->out[1];
+    const int64_t blocks = (w->out[1] + t->l.rows - 1) / t->l.rows;
+    int64_t block = 0, end = 0;
+    while ((end = itg_split(w->out[1], blocks, block + 1)) <= oy) block++;
+    stop = (line - oy + end) * w->out[2];
+    stop = stop < s->to ? stop : s->to;
+    keep_lines(t, plane / w->out[0], plane % w->out[0], oy, (stop - 1) / w->out[2] - line + 1);
+#if defined(__AVX512VBMI__)
+    if (t->lanes) {
+      lanes_lines(&beside, line, (stop - r) / w->out[2]);
+      continue;
+    }
+#endif
+    const int64_t parts = (stop - r + ITG_QPIXELS - 1) / ITG_QPIXELS;
+    for (int64_t i = 0; i < parts; i++) {
+      const int64_t from = r + itg_split(stop - r, parts, i), to = r + itg_split(stop - r, parts, i + 1);
+      run_pixels(t, s, oy, from, to - from);
+    }
+  }
+}
+
+ITG_FN(qconv, any) {
+  const itg_attrs_qconv *a = call->attrs;
+  task t;
+  itg_tensor out;
+  itg_qconv_of(call, &t.c, &out);
+  if (itg_empty(&out)) return NULL;
+  const itg_qconv *c = &t.c;
+  itg_qlayout_of(c, &t.l);
+  t.image = (uint8_t *)call->scratch + t.l.total * part;
+  t.gather = t.image + t.l.image;
+  t.end = t.gather + t.l.gather;
+  itg_qtap *lists = (itg_qtap *)(t.end + t.l.end);
+  t.bias = (int32_t *)((char *)lists + t.l.lists);
+  t.x = call->in[0]->data;
+  t.w = call->in[1]->data;
+  t.out = call->out[0]->data;
+  const int64_t size = itg_count(call->in[0]), read = c->fours * ITG_FOUR;
+  t.stop = t.x + size;
+  if (c->direct) {  // what the last runs see: the image's last bytes, and a few more that meet weights of zero
+    const int64_t kept = size < read ? size : read;
+    memcpy(t.end + read - kept, t.stop - kept, (size_t)kept);
+  } else {
+    memset(t.end, c->fill ^ c->flip, t.l.end);
+  }
+  const itg_tensor *w_zero = itg_input(call, 6);
+  uint8_t entries[ITG_QENTRIES];
+  t.to = itg_qconv_end(call, a, entries);
+  t.w_zero = w_zero ? w_zero->data : NULL;
+  t.lanes = false;
+#if defined(__AVX512VBMI__)
+  t.lanes = fits_lanes(&t);
+#endif
+  first_class(&t, lists);
+  int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
+  // By channels where that saves more bytes of weights than it costs of the image, which all threads read then.
+  const bool wide = c->channels > to && itg_count(call->in[1]) > size + itg_count(&out);
+  if (wide && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
+  else itg_share(to, t.lanes ? c->w.out[2] : 1, part, parts, &from, &to);
+#if defined(ISA_avx512vnni)
+  if (fits_few(&t) && to - from >= FEW_PIXELS) {
+    if (first < last) run_few(&t, from, to);
+    return NULL;
+  }
+#endif
+  while (first < last && from < to) {
+    const int64_t g = first / c->panels, before = g * c->panels;
+    const int64_t stop = before + c->panels < last ? before + c->panels : last;
+    const share s = {g, first - before, stop - before, from, to};
+    (c->direct ? run_direct : run_windows)(&t, &s);
+    first = stop;
+  }
+  return NULL;
+}

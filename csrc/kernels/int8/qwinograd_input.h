@@ -1,0 +1,205 @@
+// Inputs of Winograd's convolution of bytes: 6x6 pixels of every tile at all points. Tiles beside each other share two
+// columns of pixels. So columns come first: those of a strip of tiles are brought to the points in turn, each once.
+#pragma once
+
+#if defined(ISA_avx512)
+enum { MANY = 32, FEW = 16 };
+#define WIDEN_many(p, SIGNED)                                         \
+  (SIGNED ? _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p)) \
+          : _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)p)))
+#elif defined(ISA_avx2)
+enum { MANY = 16, FEW = 16 };
+#define WIDEN_many WIDEN_few
+#else
+enum { MANY = 8, FEW = 8 };
+#define WIDEN_many WIDEN_few
+#define WIDEN_few(p, SIGNED) widened(p, SIGNED)
+#endif
+typedef uint16_t many __attribute__((vector_size(MANY * 2), may_alias, aligned(2)));
+typedef uint16_t few __attribute__((vector_size(FEW * 2), may_alias, aligned(2)));
+#if defined(ITG_QVECTORS)
+#define WIDEN_few(p, SIGNED)                                       \
+  (SIGNED ? _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)) \
+          : _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)))
+#else
+INLINE few widened(const uint8_t *p, const bool SIGNED) {
+  few made;
+  for (int i = 0; i < FEW; i++) made[i] = (uint16_t)(SIGNED ? (int8_t)p[i] : p[i]);
+  return made;
+}
+#endif
+
+typedef struct strip {  // input pixels of tiles that lie beside each other
+  const uint8_t *line[SIZE];  // where the image's lines begin; NULL: outside of it
+  const uint8_t *fill;        // a pixel outside
+  bool inside;                // all lines are
+  int64_t first, wide;        // the first column, and how many the image has
+  int64_t odd, two, pixel;    // 1: columns lie in pairs; bytes from pair to pair, and within one
+  int64_t tiles;
+  uint16_t *to;               // inputs of the first tile
+  int64_t row, step;          // from one tile to the next, from one point to the next
+} strip;
+
+INLINE int64_t column_at(const strip *s, int64_t j) {
+  return s->odd ? (j >> 1) * s->two + (j & 1) * s->pixel : j * s->pixel;
+}
+
+// 16 channels of one image, then of another: a full vector of 32.
+#if defined(ISA_avx512)
+INLINE many JOIN_many(const uint8_t *p, const uint8_t *q, const bool SIGNED) {
+  const __m256i first = _mm256_castsi128_si256(_mm_loadu_si128((const void *)p));
+  const __m256i both = _mm256_inserti128_si256(first, _mm_loadu_si128((const void *)q), 1);
+  return (many)(SIGNED ? _mm512_cvtepi8_epi16(both) : _mm512_cvtepu8_epi16(both));
+}
+#else
+#define JOIN_many JOIN_few
+#endif
+#define JOIN_few(p, q, SIGNED) ((void)(q), get_few(p, FEW, SIGNED))  // never asked for
+static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signed, int64_t c, uint16_t *y);
+
+// To the next column of a strip.
+#define NEXT j++, at += go, go = s.two - go, apart += go_apart, go_apart = other ? other->two - go_apart : 0
+
+// For vectors V of 16-bit numbers: channels c to c + n of all tiles, or, with another image, 16 of both.
+#define INPUT(V, LANES)                                                                                             \
+  INLINE V get_##V(const uint8_t *p, int64_t n, const bool SIGNED) {                                                \
+    if (n >= LANES) return (V)WIDEN_##V(p, SIGNED);                                                                 \
+    uint8_t some[LANES] = {0};                                                                                      \
+    memcpy(some, p, (size_t)n);                                                                                     \
+    return (V)WIDEN_##V(some, SIGNED);                                                                              \
+  }                                                                                                                 \
+  INLINE void points_of_##V(const V *x, V *y) {                                                                     \
+    const V a = x[4] - (x[2] << 2), b = x[3] - (x[1] << 2), c = x[4] - x[2], d = x[3] - x[1], e = d + d;            \
+    y[0] = ((x[0] - x[2]) << 2) + c;                                                                                \
+    y[1] = a + b;                                                                                                   \
+    y[2] = a - b;                                                                                                   \
+    y[3] = c + e;                                                                                                   \
+    y[4] = c - e;                                                                                                   \
+    y[5] = (x[5] - x[3]) - (d << 2);                                                                                \
+  }                                                                                                                 \
+  static __attribute__((noinline)) void edge_##V(const strip *s, int64_t j, bool is_signed, int64_t c, int64_t n,   \
+                                                 V *y) {                                                            \
+    V x[SIZE];                                                                                                      \
+    const bool there = j >= 0 && j < s->wide;                                                                       \
+    for (int i = 0; i < SIZE; i++)                                                                                  \
+      x[i] = get_##V((there && s->line[i] ? s->line[i] + column_at(s, j) : s->fill) + c, n, is_signed);             \
+    points_of_##V(x, y);                                                                                            \
+  }                                                                                                                 \
+  INLINE void column_##V(const strip *s, const strip *o, int64_t j, int64_t at, int64_t apart, const bool SIGNED,   \
+                         int64_t c, int64_t n, V *y) {                                                              \
+    V x[SIZE];                                                                                                      \
+    if (!s->inside || j < 0 || j >= s->wide) {                                                                      \
+      if (o) edge_of_two(s, o, j, SIGNED, c, (uint16_t *)y);                                                        \
+      else edge_##V(s, j, SIGNED, c, n, y);                                                                         \
+      return;                                                                                                       \
+    }                                                                                                               \
+    UNROLL(16) for (int i = 0; i < SIZE; i++)                                                                           \
+      x[i] = o ? JOIN_##V(s->line[i] + at, o->line[i] + apart, SIGNED) : get_##V(s->line[i] + at, n, SIGNED);       \
+    points_of_##V(x, y);                                                                                            \
+  }                                                                                                                 \
+  INLINE void strip_##V(const strip *all, const strip *other, const bool SIGNED, int64_t c, int64_t n) {            \
+    const strip s = *all;                                                                                           \
+    V two[2][TILE][SIZE], (*left)[SIZE] = two[0], (*right)[SIZE] = two[1], x[SIZE], y[SIZE];                        \
+    int64_t j = s.first, at = column_at(&s, j) + c, apart = other ? column_at(other, j) : 0;                        \
+    int64_t go = column_at(&s, j + 1) + c - at; /* to the next column; two distances take turns */                  \
+    int64_t go_apart = other ? column_at(other, j + 1) - apart : 0;                                                 \
+    for (int i = 2; i < TILE; i++, NEXT) column_##V(&s, other, j, at, apart, SIGNED, c, n, left[i]);                \
+    uint16_t *to = s.to + c;                                                                                        \
+    for (int64_t t = 0; t < s.tiles; t++, to += s.row) {                                                            \
+      UNROLL(1) for (int i = 0; i < TILE; i++, NEXT) column_##V(&s, other, j, at, apart, SIGNED, c, n, right[i]);      \
+      uint16_t *out = to;                                                                                           \
+      UNROLL(1) for (int i = 0; i < SIZE; i++) {                                                                       \
+        x[0] = left[2][i], x[1] = left[3][i];                                                                       \
+        x[2] = right[0][i], x[3] = right[1][i], x[4] = right[2][i], x[5] = right[3][i];                             \
+        points_of_##V(x, y);                                                                                        \
+        UNROLL(16) for (int k = 0; k < SIZE; k++, out += s.step) *(V *)out = y[k];                                      \
+      }                                                                                                             \
+      V(*const old)[SIZE] = left;                                                                                   \
+      left = right, right = old;                                                                                    \
+    }                                                                                                               \
+  }                                                                                                                 \
+  static void some_##V(const strip *s, const strip *other, bool is_signed, int64_t c, int64_t n) {                  \
+    if (other && is_signed) strip_##V(s, other, true, c, LANES);                                                    \
+    else if (other) strip_##V(s, other, false, c, LANES);                                                           \
+    else if (n >= LANES && is_signed) strip_##V(s, NULL, true, c, LANES);                                           \
+    else if (n >= LANES) strip_##V(s, NULL, false, c, LANES);                                                       \
+    else strip_##V(s, NULL, is_signed, c, n);                                                                       \
+  }
+INPUT(few, FEW)
+INPUT(many, MANY)
+
+static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signed, int64_t c, uint16_t *y) {
+  few first[SIZE], second[SIZE];
+  edge_few(s, j, is_signed, c, FEW, first);
+  edge_few(o, j, is_signed, 0, FEW, second);
+  for (int i = 0; i < SIZE; i++, y += 2 * FEW) {
+    memcpy(y, first + i, sizeof first[i]);
+    memcpy(y + FEW, second + i, sizeof second[i]);
+  }
+}
+
+typedef struct place {  // of a tile
+  int64_t batch, y, x;
+} place;
+
+static place place_of(const itg_qwinograd *g, int64_t i) {
+  const int64_t image = g->down * g->across, in = i % image;
+  return (place){i / image, in / g->across * TILE, in % g->across * TILE};
+}
+
+static void next_place(const itg_qwinograd *g, place *at) {
+  if ((at->x += TILE) < g->across * TILE) return;
+  at->x = 0;
+  if ((at->y += TILE) < g->down * TILE) return;
+  at->y = 0;
+  at->batch++;
+}
+
+// What tiles that lie beside each other in a line see of image i, from the first of them on.
+static void find_lines_of(const itg_qwinograd *g, int i, const uint8_t *x, place at, strip *s) {
+  const int64_t high = g->w.in[1], wide = g->w.in[2], pixel = g->image[i].deep, odd = g->image[i].apart;
+  s->wide = wide;
+  s->odd = odd;
+  s->pixel = pixel;
+  s->two = odd ? 4 * pixel : 2 * pixel;
+  s->inside = true;
+  for (int k = 0; k < SIZE; k++) {
+    const int64_t y = at.y - g->w.before[1] + k;
+    const bool there = y >= 0 && y < high;
+    const int64_t lines = (y >> odd) * (odd + 1);
+    s->line[k] = there ? x + ((at.batch * high + lines) * wide + (y & odd) * 2) * pixel : NULL;
+    s->inside &= there;
+  }
+}
+
+// The inputs of tiles [from, to).
+static void tiles_in(const itg_qwinograd *g, const uint8_t *const *x, const uint8_t *fill, bool is_signed, int64_t from,
+                     int64_t to, uint16_t *in) {
+  strip s = {.fill = fill, .row = g->row, .step = g->in_step};
+  int64_t deep = 0;
+  while (from < to) {
+    const place at = place_of(g, from);
+    const int64_t left = g->across - at.x / TILE, most = left < to - from ? left : to - from;
+    s.tiles = g->deep > MANY && MANY < 32 && most > 4 ? 4 : most;  // a cache line is there until its other half is made
+    s.first = at.x - g->w.before[2];
+    s.to = in;
+    int64_t c = 0;
+    for (int i = 0; i < 2 && x[i]; i++, c -= deep) {
+      find_lines_of(g, i, x[i], at, &s);
+      deep = g->image[i].deep;
+      for (; c + MANY <= deep; c += MANY) some_many(&s, NULL, is_signed, c, MANY);
+      // Twelve lines a page apart would share the eight ways of the first cache; those of squares are fewer.
+      if (i == 0 && x[1] && g->image[1].apart && MANY == 2 * FEW && deep - c == FEW && g->image[1].deep >= FEW) {
+        strip other = s;
+        find_lines_of(g, 1, x[1], at, &other);
+        some_many(&s, &other, is_signed, c, MANY);
+        c += MANY;
+      }
+      for (; c + FEW <= deep; c += FEW) some_few(&s, NULL, is_signed, c, FEW);
+      if (c < deep) some_few(&s, NULL, is_signed, c, deep - c), c = deep;
+      s.to += deep;
+    }
+    from += s.tiles;
+    in += s.tiles * g->row;
+  }
+}

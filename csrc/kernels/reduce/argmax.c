@@ -1,0 +1,114 @@
+// Argmax and argmin: the best value so far and where it was, for many columns or many lanes at once.
+#include "infer.h"
+#include "vec.h"
+#include "widen.h"
+
+// Takes row `at` of n elements into the n best so far. NaN is more extreme than anything.
+#define BETTER(tag, type)                                                                                             \
+  static void better_##tag(type *best, int64_t *where, const type *x, int64_t n, int64_t at, bool max, bool last) {   \
+    for (int64_t i = 0; i < n; i++) {                                                                                 \
+      const type v = x[i], b = best[i];                                                                               \
+      const bool more = (max ? v > b : v < b) | ((v != v) & (b == b));                                                \
+      const bool same = (v == b) | ((v != v) & (b != b));                                                             \
+      if (more | (last & same)) best[i] = v, where[i] = at;                                                           \
+    }                                                                                                                 \
+  }
+BETTER(f32, float)
+BETTER(f64, double)
+BETTER(i64, int64_t)
+BETTER(u64, uint64_t)
+
+// Which lanes of v beat b.
+static inline vm beats(vf v, vf b, bool max, bool last) {
+  const vm more = max ? vgt(v, b) : vlt(v, b), nan = vand(visnan(v), vnot(visnan(b)));
+  const vm same = vor(veq(v, b), vand(visnan(v), visnan(b)));
+  return last ? vor(vor(more, nan), same) : vor(more, nan);
+}
+
+// f32: indices are kept in lanes beside the values, as integers in the bits of floats; extent < 2^31.
+static void columns_f32(const float *x, int64_t *where, int64_t n, int64_t extent, int64_t step, bool max, bool last) {
+  for (int64_t i = 0; i < n; i += VL) {
+    const int64_t w = n - i < VL ? n - i : VL;
+    vf best = w == VL ? vload(x + i) : vloadn(x + i, w), index = vfloats(viset(0));
+    for (int64_t k = 1; k < extent; k++) {
+      const vf v = w == VL ? vload(x + k * step + i) : vloadn(x + k * step + i, w);
+      const vm m = beats(v, best, max, last);
+      best = vselect(m, v, best);
+      index = vselect(m, vfloats(viset((int32_t)k)), index);
+    }
+    float bits[VL];
+    vstore(bits, index);
+    for (int64_t k = 0; k < w; k++) where[i + k] = (int64_t)itg_bits_of_float(bits[k]);
+  }
+}
+
+static int64_t row_f32(const float *x, int64_t n, bool max, bool last) {
+  int64_t at = 0, i = 0;
+  float best = x[0];
+  if (n >= 2 * VL) {
+    float lane[VL], bits[VL];
+    vf top = vload(x), index = vfloats(viset(0));
+    for (i = VL; i + VL <= n; i += VL) {
+      const vf v = vload(x + i);
+      const vm m = beats(v, top, max, last);
+      top = vselect(m, v, top);
+      index = vselect(m, vfloats(viset((int32_t)i)), index);
+    }
+    vstore(lane, top);
+    vstore(bits, index);
+    at = -1;
+    for (int k = 0; k < VL; k++) {
+      const int64_t here = (int64_t)itg_bits_of_float(bits[k]) + k;
+      const float v = lane[k];
+      const bool more = (max ? v > best : v < best) | ((v != v) & (best == best));
+      const bool same = (v == best) | ((v != v) & (best != best));
+      if (at < 0 || more || (same && (last ? here > at : here < at))) best = v, at = here;
+    }
+  }
+  for (; i < n; i++) better_f32(&best, &at, x + i, 1, i, max, last);
+  return at;
+}
+
+static itg_words extreme(const itg_call *call, uint32_t part, uint32_t parts, bool max) {
+  const itg_attrs_argmax *a = call->attrs;
+  const itg_tensor *x = call->in[0], *out = call->out[0];
+  if (itg_empty(out)) return NULL;
+  const int axis = itg_axis(a->axis, x->rank);
+  const int64_t extent = x->shape[axis], inner = itg_count_range(x, axis + 1, x->rank);
+  const int64_t item = (int64_t)itg_item(x->dtype), chunk = inner == 1 ? ITG_BLOCK : 1;
+  const enum itg_wide wide = itg_wide(x->dtype);
+  const bool last = a->select_last_index != 0, fast = x->dtype == ITG_F32 && extent < INT32_MAX;
+  int64_t i, end, *to = out->data;
+  itg_share(itg_count(out), 64, part, parts, &i, &end);
+  while (i < end) {
+    itg_block best, row;
+    const int64_t col = i % inner, left = inner - col < end - i ? inner - col : end - i;
+    const int64_t n = left < ITG_BLOCK ? left : ITG_BLOCK;
+    const char *from = (const char *)x->data + (i / inner * extent * inner + col) * item;
+    if (fast && inner == 1) {
+      to[i++] = row_f32((const float *)from, extent, max, last);
+      continue;
+    }
+    if (fast) {
+      columns_f32((const float *)from, to + i, n, extent, inner, max, last);
+      i += n;
+      continue;
+    }
+    itg_widen(&best, from, x->dtype, n);
+    for (int64_t k = 0; k < n; k++) to[i + k] = 0;
+    for (int64_t at = 1; at < extent; at += chunk) {  // along a row many elements are widened at once
+      const int64_t m = extent - at < chunk ? extent - at : chunk;
+      itg_widen(&row, from + at * inner * item, x->dtype, inner == 1 ? m : n);
+      for (int64_t k = 0; k < m; k++) {
+        if (wide == ITG_WIDE_F32) better_f32(best.f32, to + i, row.f32 + k, n, at + k, max, last);
+        else if (wide == ITG_WIDE_F64) better_f64(best.f64, to + i, row.f64 + k, n, at + k, max, last);
+        else if (wide == ITG_WIDE_I64) better_i64(best.i64, to + i, row.i64 + k, n, at + k, max, last);
+        else better_u64(best.u64, to + i, row.u64 + k, n, at + k, max, last);
+      }
+    }
+    i += n;
+  }
+  return NULL;
+}
+ITG_FN(argmax, any) { return extreme(call, part, parts, true); }
+ITG_FN(argmin, any) { return extreme(call, part, parts, false); }
