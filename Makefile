@@ -39,7 +39,7 @@ docs: $(VENV)/dev build
 	$(BIN)/python -m intaglio.analysis.operators docs/operators.md
 
 site: $(VENV)/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 # The C library of this checkout: build/libintaglio.so, which the package finds by itself.

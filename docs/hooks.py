@@ -90,8 +90,8 @@ def _copy(path: str) -> str:
 def _link(match: re.Match[str], place: PurePosixPath) -> str:
     """A Markdown link, led to the copy of a source file; the bare text for a folder."""
     path = _outside(match[3], place)
-    if path is None:
-        return match[0]
+    if path is None or not (ROOT / path).exists():
+        return match[0]  # mkdocs complains of a link that leads nowhere
     page = next((k for k, v in COPIED.items() if v == path), None)
     target = page or (_copy(path) if (ROOT / path).is_file() else None)
     if target is None:

@@ -294,7 +294,7 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path):
     """Strict: a broken link, anchor or docstring reference fails. Pages work without a network."""
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings_handlers.python")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     pages = list(tmp_path.rglob("*.html"))
