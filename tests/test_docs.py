@@ -281,6 +281,38 @@ def matches(expected: str, printed: str) -> bool:
     )
 
 
+# ---- layout ----
+LONGEST_LINE = 160
+LONGEST_CELL = 140  # of a table: longer ones are sentences, which are read better as a paragraph
+TOO_LONG = {  # pages that still have longer ones
+    "docs/compiler.md",
+    "docs/frontends.md",
+    "docs/kernels.md",
+    "docs/matmul.md",
+    "docs/npu.md",
+    "docs/operators.md",
+    "docs/performance.md",
+    "docs/quantization.md",
+    "docs/rules.md",
+    "docs/targets.md",
+}
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in TOO_LONG])
+def test_lines_are_short(name: str):
+    lines = (ROOT / name).read_text().splitlines()
+    long = [i for i, line in enumerate(lines, 1) if len(line) > LONGEST_LINE]
+    assert not long, f"{name}: lines {long} have more than {LONGEST_LINE} characters"
+    cells = [
+        (i, cell)
+        for i, line in enumerate(lines, 1)
+        if line.startswith("|")
+        for cell in re.split(r"(?<!\\)\|", line)
+        if len(cell.strip()) > LONGEST_CELL
+    ]
+    assert not cells, f"{name}: table cells longer than {LONGEST_CELL}: {cells}"
+
+
 # ---- the API reference ----
 def test_api_reference_is_complete():
     page = (ROOT / "docs/reference/api.md").read_text()

@@ -1,4 +1,4 @@
-"""The main job in one page: compile a trained network, run it natively, and see what it costs."""
+"""Compile a trained network, run it natively, and print its accuracy, latency and memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def main() -> None:
         median = statistics.median(times)
         print(f"latency    {min(times):.0f} µs fastest, {median:.0f} µs median, on one thread")
         print(f"memory     {memory['weights']:,} bytes of weights, mapped and not copied")
-        print(f"           {memory['arena']:,} bytes to work in, planned at compile time")
+        print(
+            f"           {memory['arena']:,} bytes of intermediate tensors, planned at compile time"
+        )
         with intaglio.open(path) as session:
             some = images[:6]
             guesses = [session.run({"image": i[None]})["probabilities"].argmax() for i in some]
@@ -49,6 +51,7 @@ def main() -> None:
     print("  .venv/bin/intaglio compile examples/digits/digits.onnx --dim batch=1 -o digits.itg")
     print("  .venv/bin/intaglio bench digits.itg --layers")
     print("  your own model: .venv/bin/intaglio compile model.onnx")
+    print("  tutorials: docs/tutorials, or `make site`")
 
 
 def draw(images: np.ndarray) -> str:
