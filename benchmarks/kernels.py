@@ -17,8 +17,8 @@ from intaglio.cpu_isa import bits_of
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, constant
 from intaglio.ops.registry import REGISTRY
-from intaglio.targets.cpu import ops as cpu_ops
-from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu import packing
+from intaglio.targets.cpu.packing import PANEL
 from intaglio.targets.cpu.winograd import POINTS, winograd_weights
 from intaglio.targets.cpu.winograd_choice import choose
 
@@ -160,13 +160,13 @@ def measure(op: str, isa: str, arrays: list[np.ndarray | None], **attrs: Any) ->
 
 def gemms(isa: str) -> Iterator[tuple[str, int, float, int]]:
     for m, n, k in GEMM:
-        b = cpu_ops.pack.body(floats(k, n), tile=PANEL)
+        b = packing.pack.body(floats(k, n), tile=PANEL)
         yield f"{m} x {n} x {k}", 1, *measure("cpu.gemm", isa, [floats(m, k), b, floats(n)], n=n)
 
 
 def convs(shapes: list[tuple[int, ...]], isa: str) -> Iterator[tuple[str, int, float, int]]:
     for h, w, c, m, k, s, times in shapes:
-        weights = cpu_ops.pack.body(floats(1, k * k * c, m), tile=PANEL)
+        weights = packing.pack.body(floats(1, k * k * c, m), tile=PANEL)
         yield (
             f"{h}x{w} {c} -> {m}, {k}x{k} /{s}",
             times,

@@ -13,7 +13,7 @@ from intaglio.compiler import trace, trace_optimize
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.registry import REGISTRY, op, same
-from intaglio.targets.cpu import ops as cpu_ops
+from intaglio.targets.cpu import packing
 
 
 def network() -> Graph:
@@ -121,7 +121,7 @@ def large_network(twice: bool = False, unused: bool = False) -> Graph:
     y = ops.relu(ops.conv(y, constant(w[0 if twice else 1].copy()), pad=(0,) * 4, **same))
     y = ops.conv(y, constant(w[2]), pad=(1,) * 4, **same)
     if unused:  # folded, then packed anew
-        packed = cpu_ops.pack(constant(w[2].reshape(512, -1)), tile=16)
+        packed = packing.pack(constant(w[2].reshape(512, -1)), tile=16)
         y = ops.mul(y, ops.reshape(ops.reduce_mean(packed, axes=(0, 1, 2)), shape=(1, 1, 1, 1)))
     return Graph([x], [y], ["y"])
 

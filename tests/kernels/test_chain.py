@@ -11,7 +11,7 @@ from intaglio import native, ops
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.targets.cpu.chain import INPUTS, OPS, PAIRS, chain
-from intaglio.targets.cpu.ops import FUSABLE
+from intaglio.targets.cpu.epilogue import FUSABLE
 
 RNG = np.random.default_rng(11)
 SHAPES = [  # of operands that go together

@@ -10,8 +10,8 @@ from tests.check import check
 
 from intaglio import native
 from intaglio.errors import RunError
-from intaglio.targets.cpu import ops as cpu_ops
-from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu import packing
+from intaglio.targets.cpu.packing import PANEL
 
 rng = np.random.default_rng(1)
 
@@ -24,7 +24,7 @@ def weights(
     groups: int, window: tuple[int, ...], deep: int, per: int, dtype: Any = np.float32
 ) -> np.ndarray:
     w = floats(groups, int(np.prod(window)) * deep, per) / np.sqrt(np.prod(window) * deep)
-    return cpu_ops.pack.body(w.astype(dtype), tile=PANEL)
+    return packing.pack.body(w.astype(dtype), tile=PANEL)
 
 
 def conv(

@@ -9,15 +9,15 @@ import pytest
 from tests.check import check
 from tests.kernels.test_int8 import image, per_channel, ranges
 
-from intaglio.targets.cpu import int8 as cpu_int8
+from intaglio.targets.cpu import qconv_packing
 from intaglio.targets.cpu.piecewise_tables import lines_of
 
 WINDOWS = [(3, 3, 1), (3, 3, 2), (3, 5, 1), (1, 5, 1), (1, 5, 2), (1, 5, 3), (3, 3, 4)]
 
 
 def layer(deep: int, kernel: int, stride: int, channels: int, **more: Any) -> tuple[Any, ...]:
-    run = cpu_int8.best_run(deep, (kernel,) * 2, (1, 1), 1)
-    w = cpu_int8.packed(image(1, channels, deep, kernel, kernel, dtype=np.int8), run)
+    run = qconv_packing.best_run(deep, (kernel,) * 2, (1, 1), 1)
+    w = qconv_packing.packed(image(1, channels, deep, kernel, kernel, dtype=np.int8), run)
     attrs = {
         "channels": channels,
         "kernel": (kernel,) * 2,
@@ -78,7 +78,7 @@ def test_functions(deep, kernel, stride, large):
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
 def test_floats_of_few_channels(deep, channels):
     """Last layers: whole vectors of pixels meet the weights of one channel."""
-    w = cpu_int8.packed(image(1, channels, deep, 1, 1, dtype=np.int8), "tap")
+    w = qconv_packing.packed(image(1, channels, deep, 1, 1, dtype=np.int8), "tap")
     attrs = {
         "channels": channels,
         "kernel": (1, 1),

@@ -9,8 +9,9 @@ from tests.check import check
 
 from intaglio import native
 from intaglio.errors import BadInput, RunError
-from intaglio.targets.cpu import ops as cpu_ops
-from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu import epilogue, packing
+from intaglio.targets.cpu import gemm as cpu_gemm
+from intaglio.targets.cpu.packing import PANEL
 
 rng = np.random.default_rng(0)
 
@@ -20,7 +21,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def packed(*shape: int) -> np.ndarray:
-    return cpu_ops.pack.body(floats(*shape), tile=PANEL)
+    return packing.pack.body(floats(*shape), tile=PANEL)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ ARGS = {
 }
 
 
-@pytest.mark.parametrize("act", cpu_ops.FUSABLE)
+@pytest.mark.parametrize("act", epilogue.FUSABLE)
 @pytest.mark.parametrize("n", [64, 23])
 def test_epilogue(act: str, n: int) -> None:
     a, b, bias, residual = floats(9, 8), packed(8, n), floats(n), floats(9, n)
@@ -127,7 +128,7 @@ def test_slopes_and_prelu_belong_together() -> None:
         ((a, b, None, None, slope[:3]), {"act": "prelu"}, "slope is f32"),
     ):
         with pytest.raises(BadInput, match=words):
-            cpu_ops.gemm.node(*operands, n=4, **attrs)
+            cpu_gemm.gemm.node(*operands, n=4, **attrs)
 
 
 def test_nan_passes_through_a_clamp() -> None:

@@ -12,7 +12,8 @@ from tests.kernels.test_conv import CASES, TRANSPOSED, name
 
 from intaglio import native
 from intaglio.errors import BadInput
-from intaglio.targets.cpu import ops as cpu_ops
+from intaglio.targets.cpu import gemm as cpu_gemm
+from intaglio.targets.cpu import packing
 
 RNG = np.random.default_rng(6)
 F32, F16, BF16 = np.float32, np.float16, ml_dtypes.bfloat16
@@ -32,7 +33,7 @@ def floats(*shape: int, dtype: Any = F32) -> np.ndarray:
 
 def packed(w: np.ndarray, dtype: Any) -> np.ndarray:
     """In panels; the rows of bf16 lie in pairs, as its instructions want them."""
-    panels = cpu_ops.pack.body(w.astype(dtype), tile=cpu_ops.PANEL)
+    panels = packing.pack.body(w.astype(dtype), tile=packing.PANEL)
     if dtype is not BF16:
         return panels
     *lead, k, tile = panels.shape
@@ -131,13 +132,13 @@ def test_products_make_the_other_type(op, half, wider):
 
 def test_what_is_refused_in_words():
     with pytest.raises(BadInput, match="pairs along k"):
-        cpu_ops.gemm(floats(2, 3, dtype=F16), floats(1, 3, 16, dtype=F16), n=16)
+        cpu_gemm.gemm(floats(2, 3, dtype=F16), floats(1, 3, 16, dtype=F16), n=16)
     with pytest.raises(BadInput, match="pairs along k"):
-        cpu_ops.gemm(floats(2, 3, dtype=BF16), floats(1, 2, 32, dtype=BF16), n=16)
+        cpu_gemm.gemm(floats(2, 3, dtype=BF16), floats(1, 2, 32, dtype=BF16), n=16)
     with pytest.raises(BadInput, match="f32 mixes with bf16 or f16"):
-        cpu_ops.gemm(floats(2, 4, dtype=F16), floats(1, 4, 16, dtype=F16), n=16, made="bf16")
+        cpu_gemm.gemm(floats(2, 4, dtype=F16), floats(1, 4, 16, dtype=F16), n=16, made="bf16")
     with pytest.raises(BadInput, match="f32 mixes with bf16 or f16"):
-        cpu_ops.gemm(np.ones((2, 2)), cpu_ops.pack.body(np.ones((2, 3)), tile=16), n=3, made="f32")
+        cpu_gemm.gemm(np.ones((2, 2)), packing.pack.body(np.ones((2, 3)), tile=16), n=3, made="f32")
 
 
 def test_the_kernels_are_there():

@@ -22,7 +22,7 @@ import pytest
 from intaglio import dtypes, native
 from intaglio.errors import BadInput
 from intaglio.native import CTensor
-from intaglio.targets.cpu import int8 as cpu_int8
+from intaglio.targets.cpu import qconv_packing
 from intaglio.targets.cpu.depthwise_packing import weave_of
 
 EXTREMES = [2**63 - 1, -(2**63), 2**62, 2**40, 2**31, 2**23, -1, 0, 1, 2, 3, 4, 5, 7, 16, 17, 33]
@@ -127,7 +127,7 @@ def bytes_(r: random.Random) -> Call:
     run = r.choice(["tap", "line", "window"]) if groups == 1 else "tap"
     if run != "tap":
         attrs["dilation"] = (*attrs["dilation"][:-1], 1)
-    w = cpu_int8.packed(ones(groups, per, deep, *kernel).astype(np.int8), run)
+    w = qconv_packing.packed(ones(groups, per, deep, *kernel).astype(np.int8), run)
     attrs |= {"channels": groups * per, "kernel": kernel, "groups": groups, "run": run}
     attrs |= {"r_zero": 0, "r_scale": 1.0}
     x, channels = image(r, axes, groups * deep).astype(kind), groups * per

@@ -13,7 +13,8 @@ import intaglio
 from intaglio import native, ops
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.targets.cpu import int8 as cpu_int8
+from intaglio.targets.cpu import qconv as cpu_qconv
+from intaglio.targets.cpu import qconv_packing
 from intaglio.targets.cpu.depthwise_packing import weave_of
 
 RNG = np.random.default_rng(8)
@@ -60,9 +61,9 @@ def test_qconv(case, dtype):
     w = image(groups, channels // groups, deep, *kernel, dtype=np.int8)
     whole = groups == 1 and attrs["dilation"][-1] == 1
     runs = ["tap", "line", "window"] if whole else ["tap"]
-    for run in runs[: 2 if deep * kernel[-1] > cpu_int8.LINE else 3]:
-        packed = cpu_int8.packed(w, run)
-        neutral = cpu_int8.unpacked(packed, deep, channels // groups, kernel, run)
+    for run in runs[: 2 if deep * kernel[-1] > qconv_packing.MAX_GATHERED_LINE else 3]:
+        packed = qconv_packing.packed(w, run)
+        neutral = qconv_packing.unpacked(packed, deep, channels // groups, kernel, run)
         np.testing.assert_array_equal(neutral, w.reshape(channels, deep, *kernel))
         for r in ranges(dtype):
             check("cpu.qconv", x, packed, *per_channel(channels, deep), run=run, **attrs, **r)
@@ -74,7 +75,14 @@ def test_products(deep, channels):
     x, w = image(1, 13, deep), image(1, channels, deep, 1, dtype=np.int8)
     attrs = {"channels": channels, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
     for r in RANGES:
-        check("cpu.qconv", x, cpu_int8.packed(w, "tap"), *per_channel(channels, deep), **attrs, **r)
+        check(
+            "cpu.qconv",
+            x,
+            qconv_packing.packed(w, "tap"),
+            *per_channel(channels, deep),
+            **attrs,
+            **r,
+        )
 
 
 def woven(w: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
@@ -187,8 +195,8 @@ def test_endings(case):
     """Floats, sums, residuals, tables and zeros of the weights, alone and together."""
     shape, channels, kernel = case
     deep = shape[-1]
-    run = cpu_int8.best_run(deep, kernel, (1, 1), 1)
-    w = cpu_int8.packed(image(1, channels, deep, *kernel, dtype=np.int8), run)
+    run = qconv_packing.best_run(deep, kernel, (1, 1), 1)
+    w = qconv_packing.packed(image(1, channels, deep, *kernel, dtype=np.int8), run)
     attrs = {
         "channels": channels,
         "kernel": kernel,
@@ -255,11 +263,11 @@ def test_endings(case):
 def test_floats_of_few_channels(channels):
     """Stores of some floats leave those behind them alone, whatever their number."""
     x, w = image(1, 11, 13, 20), image(1, channels, 20, 1, 1, dtype=np.int8)
-    run = cpu_int8.best_run(20, (1, 1), (1, 1), 1)
+    run = qconv_packing.best_run(20, (1, 1), (1, 1), 1)
     check(
         "cpu.qconv",
         x,
-        cpu_int8.packed(w, run),
+        qconv_packing.packed(w, run),
         *per_channel(channels, 20),
         channels=channels,
         kernel=(1, 1),
@@ -276,7 +284,7 @@ def test_floats_of_few_channels(channels):
 @pytest.mark.parametrize("channels", [9, 16, 24, 32, 48, 64, 130])
 @pytest.mark.parametrize("entries", [1, 90, 256, 257, 1000, 4096])
 def test_tables(channels, entries):
-    x, w = image(1, 21, 12), cpu_int8.packed(image(1, channels, 12, 1, dtype=np.int8), "tap")
+    x, w = image(1, 21, 12), qconv_packing.packed(image(1, channels, 12, 1, dtype=np.int8), "tap")
     attrs = {"channels": channels, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
     bias, scale = per_channel(channels, 12)
     for dtype, lo in (("u8", 0), ("i8", -128), ("u8", 300)):
@@ -307,7 +315,7 @@ def test_sums_wrap_and_scales_may_be_large():
     bias = np.resize(np.array([2**31 - 1, -(2**31), 0, 5], np.int32), 20)
     scale = np.resize(np.array([3e38, -3e38, 1e-30, 1.0, 2.0, 1e5], np.float32), 20)
     for r in RANGES:
-        check("cpu.qconv", x, cpu_int8.packed(w, "tap"), bias, scale, **attrs, **r)
+        check("cpu.qconv", x, qconv_packing.packed(w, "tap"), bias, scale, **attrs, **r)
 
 
 def test_ties_go_to_even():
@@ -320,7 +328,7 @@ def test_ties_go_to_even():
         (y,) = check(
             "cpu.qconv",
             x,
-            cpu_int8.packed(w, "tap"),
+            qconv_packing.packed(w, "tap"),
             np.full(5, -100, np.int32),
             halves,
             **attrs,
@@ -390,7 +398,7 @@ def compiled_as(graph: Graph, packed: bool) -> None:
 
 
 def test_refusals():
-    x, w = image(1, 4, 4, 8), cpu_int8.packed(image(1, 16, 8, 1, 1, dtype=np.int8), "tap")
+    x, w = image(1, 4, 4, 8), qconv_packing.packed(image(1, 16, 8, 1, 1, dtype=np.int8), "tap")
     bias, scale = per_channel(16, 8)
     kernel = next(k for k in native.kernels() if k.op.name == "cpu.qconv" and k.isa == "scalar")
     good = {
@@ -415,15 +423,15 @@ def test_refusals():
         with pytest.raises(RunError, match=words):
             native.run_kernel(kernel, [x, w, bias, scale], {**good, **change}, 1, 1)
         with pytest.raises(BadInput):
-            cpu_int8.qconv(*map(constant, (x, w, bias, scale)), **{**good, **change})
+            cpu_qconv.qconv(*map(constant, (x, w, bias, scale)), **{**good, **change})
 
 
-@pytest.mark.parametrize("run", cpu_int8.RUNS)
+@pytest.mark.parametrize("run", qconv_packing.RUNS)
 def test_packed_weights_lie_by_panels_of_fours(run):
     """[groups, m, c, window] = [2, 19, 5, 2, 3]: each run of bytes starts a row of fours."""
     w = np.random.default_rng(4).integers(-128, 128, (2, 19, 5, 2, 3)).astype(np.int8)
     size = {"tap": 5, "line": 15, "window": 30}[run]
-    made = cpu_int8.packed(w, run)
+    made = qconv_packing.packed(w, run)
     by_run = made.reshape(2, 2, 30 // size, -(-size // 4), 16, 4)
     assert made.shape == (2, 2, 30 // size * -(-size // 4), 64)
     for group, m, c, y, x in np.ndindex(w.shape):
@@ -432,5 +440,5 @@ def test_packed_weights_lie_by_panels_of_fours(run):
         assert by_run[place] == w[group, m, c, y, x]
     assert np.count_nonzero(made) == np.count_nonzero(w)
     np.testing.assert_array_equal(
-        cpu_int8.unpacked(made, 5, 19, (2, 3), run), w.reshape(38, 5, 2, 3)
+        qconv_packing.unpacked(made, 5, 19, (2, 3), run), w.reshape(38, 5, 2, 3)
     )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import native
-from intaglio.targets.cpu import int8, qwinograd
+from intaglio.targets.cpu import qconv_packing, qwinograd
 from intaglio.targets.cpu.depthwise_packing import weave_of
 
 PAGE = mmap.PAGESIZE
@@ -108,8 +108,8 @@ def everything() -> None:
                         **tiles | {"square": square},
                     )
     for deep, kernel, way in WINDOWS:
-        w = int8.packed(np.ones((1, 20, deep, kernel, kernel), np.int8), way)
-        few = int8.packed(np.ones((1, 2, deep, kernel, kernel), np.int8), way)
+        w = qconv_packing.packed(np.ones((1, 20, deep, kernel, kernel), np.int8), way)
+        few = qconv_packing.packed(np.ones((1, 2, deep, kernel, kernel), np.int8), way)
         more = {"kernel": (kernel,) * 2, "groups": 1, "pad": (kernel // 2,) * 4, "run": way}
         for size in ((1, 1), (7, 9), (5, 37)):
             run("cpu.qconv", (1, *size, deep), w, 20, **more)

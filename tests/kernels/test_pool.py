@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.check import check
 
-import intaglio.targets.cpu.ops  # noqa: F401
+import intaglio.targets.cpu.pool  # noqa: F401
 from intaglio import native
 from intaglio.errors import RunError
 

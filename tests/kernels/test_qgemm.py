@@ -8,7 +8,7 @@ from tests.check import check
 
 from intaglio import native
 from intaglio.ops import REGISTRY
-from intaglio.targets.cpu.int8 import packed
+from intaglio.targets.cpu.qconv_packing import packed
 
 RNG = np.random.default_rng(0)
 

@@ -16,7 +16,7 @@ from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Node, Type, Value, constant
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets import cpu
-from intaglio.targets.cpu import int8, qwinograd
+from intaglio.targets.cpu import int8_arithmetic, qconv_packing, qwinograd
 from intaglio.targets.cpu.qconv_choice import convolution
 
 RNG = np.random.default_rng(5)
@@ -26,7 +26,7 @@ DTYPES = [np.uint8, np.int8]
 def plain(x: Any, w: np.ndarray, *rest: Any, pad: tuple[int, ...], **attrs: Any) -> np.ndarray:
     """The same by cpu.qconv."""
     window = {"kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1), "pad": pad}
-    ins = [x, int8.packed(w[None], "tap"), *rest]
+    ins = [x, qconv_packing.packed(w[None], "tap"), *rest]
     made: np.ndarray = REGISTRY["cpu.qconv"].body(*ins, **attrs, **window)
     return made
 
@@ -45,7 +45,7 @@ def test_the_library_makes_the_bytes_that_numpy_makes(shape):
         for head in (False, True):
             made = qwinograd.tiled_weights(v, head)
             np.testing.assert_array_equal(made, qwinograd.at_points(w, head))
-        np.testing.assert_array_equal(int8.signed_sums(v), sums)
+        np.testing.assert_array_equal(int8_arithmetic.signed_sums(v), sums)
         assert qwinograd.largest_sum(v, bias) == most
 
 

@@ -11,7 +11,7 @@ from tests.check import check
 from intaglio import native
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import constant
-from intaglio.targets.cpu.ops import PANEL, pack
+from intaglio.targets.cpu.packing import PANEL, pack
 from intaglio.targets.cpu.separable import ONE, separable
 
 rng = np.random.default_rng(12)

@@ -13,7 +13,7 @@ from intaglio.errors import BadInput, RunError
 from intaglio.interpret import interpret
 from intaglio.ir import Graph, constant
 from intaglio.targets.cpu import winograd as cpu_winograd
-from intaglio.targets.cpu.ops import _unpack
+from intaglio.targets.cpu.packing import unpack
 
 rng = np.random.default_rng(11)
 TILES = tuple(cpu_winograd.POINTS)
@@ -49,7 +49,7 @@ def test_the_library_makes_the_bytes_that_numpy_makes(tile, shape):
     exact = np.einsum("pi,mcij,qj->pqcm", g, w.astype(np.float64), g).reshape(
         len(g) ** 2, *shape[::-1]
     )
-    np.testing.assert_allclose(_unpack(made, shape[1], shape[0]), exact, 1e-6, 1e-7)
+    np.testing.assert_allclose(unpack(made, shape[1], shape[0]), exact, 1e-6, 1e-7)
 
 
 SHAPES = [  # image, output channels, pad

@@ -7,7 +7,7 @@ import pytest
 from tests.check import check
 from tests.kernels.test_int8 import image, per_channel
 
-from intaglio.targets.cpu import int8, qwinograd
+from intaglio.targets.cpu import qconv_packing, qwinograd
 from intaglio.targets.cpu.piecewise_tables import PIECES, lines_of, shift_of, table_of
 
 RNG = np.random.default_rng(4)
@@ -71,7 +71,7 @@ def test_kernels_follow_lines():
         attrs["hi"] = attrs["lo"] + entries - 1
         ends = bias, scale * np.float32(entries / 256)
         window = {"kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1)}
-        packed = int8.packed(w[None], "line")
+        packed = qconv_packing.packed(w[None], "line")
         (want,) = check("cpu.qconv", x, packed, *ends, None, table, run="line", **attrs, **window)
         (made,) = check("cpu.qconv", x, packed, *ends, None, lines, run="line", **attrs, **window)
         np.testing.assert_array_equal(made, want)
@@ -79,5 +79,5 @@ def test_kernels_follow_lines():
         (made,) = check("cpu.qwinograd", x, tiled, *ends, None, lines, **attrs)
         np.testing.assert_array_equal(made, want)
         few = {**attrs, "pad": (0,) * 4, "kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1)}
-        ones = int8.packed(image(1, 40, 24, 1, 1, dtype=np.int8), "tap")
+        ones = qconv_packing.packed(image(1, 40, 24, 1, 1, dtype=np.int8), "tap")
         check("cpu.qconv", x, ones, *ends, image(1, 9, 8, 40), lines, r_scale=0.4, r_zero=3, **few)

@@ -9,17 +9,20 @@ from tests.passes.cases.build import IMAGE, VECTOR, case, conv, deconv, f32, num
 
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
-from intaglio.targets.cpu import ops as cpu_ops
+from intaglio.targets.cpu import conv as cpu_conv
+from intaglio.targets.cpu import gemm as cpu_gemm
+from intaglio.targets.cpu import packing
+from intaglio.targets.cpu import pool as cpu_pool
 from intaglio.targets.cpu.channel_shuffle import deal
-from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu.packing import PANEL
 from intaglio.targets.cpu.recurrent import gru_steps, lstm_steps
 
 HALF = Type("f16", (2, 4, 6, 6))
 
 
 def product(x: Value, n: int = 3, residual: Value | None = None, **attrs: Any) -> Value:
-    packed = constant(cpu_ops.pack.body(num(x.shape[-1], n).data, tile=PANEL))
-    made: Value = cpu_ops.gemm(x, packed, None, residual, n=n, **attrs)
+    packed = constant(packing.pack.body(num(x.shape[-1], n).data, tile=PANEL))
+    made: Value = cpu_gemm.gemm(x, packed, None, residual, n=n, **attrs)
     return made
 
 
@@ -71,8 +74,8 @@ def block(x: Value, middle: int, channels: int, residual: bool = False, **attrs:
     """[1x1 ->] depthwise 3x3 -> 1x1 of an image whose channels lie last."""
 
     def one(v: Value, m: int, **more: Any) -> Value:
-        packed = constant(cpu_ops.pack.body(num(1, v.shape[-1], m).data, tile=PANEL))
-        made: Value = cpu_ops.conv(
+        packed = constant(packing.pack.body(num(1, v.shape[-1], m).data, tile=PANEL))
+        made: Value = cpu_conv.conv(
             v,
             packed,
             num(m),
@@ -89,7 +92,7 @@ def block(x: Value, middle: int, channels: int, residual: bool = False, **attrs:
     wide = one(x, middle, act="clip", act_args=(0.0, 6.0)) if middle else x
     window = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), **attrs}
     channels_between = wide.shape[-1]
-    taps = cpu_ops.depthwise(
+    taps = cpu_conv.depthwise(
         wide, num(3, 3, channels_between), num(channels_between), **window, act="relu"
     )
     return one(taps, channels)
@@ -140,7 +143,7 @@ case("gru_as_steps", lambda x: recurrent(ops.gru, 3, x, linear_before_reset=True
 
 
 def packed(op: Any, gates: int, x: Value, last: Value) -> list[Value]:
-    given = cpu_ops.gemm(x, num(gates, 16, 16), num(gates * 16), n=gates * 16)
+    given = cpu_gemm.gemm(x, num(gates, 16, 16), num(gates * 16), n=gates * 16)
     made: list[Value] = op(given, num(1, 1, 12, gates * 16), None, last, hidden=12)
     return made
 
@@ -161,12 +164,12 @@ case("product_in_bf16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3
 DEPTHWISE = {"stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1)}
 case(
     "depthwise_makes_bf16",
-    lambda x: cpu_ops.depthwise(product(product(x)), num(3, 3, 3), **DEPTHWISE),
+    lambda x: cpu_conv.depthwise(product(product(x)), num(3, 3, 3), **DEPTHWISE),
     IMAGE,
 )
 case(
     "depthwise_reads_bf16",
-    lambda x: cpu_ops.depthwise(wide(x), num(3, 3, 6), made="bf16", **DEPTHWISE),
+    lambda x: cpu_conv.depthwise(wide(x), num(3, 3, 6), made="bf16", **DEPTHWISE),
     SMALL,
 )
 case(
@@ -179,7 +182,7 @@ case(
 def whole(x: Value) -> Value:
     """A product with weights that any type of 16 bits holds."""
     w = np.arange(6 * PANEL, dtype=np.float32).reshape(1, 6, PANEL) % 7 - 3
-    made: Value = cpu_ops.gemm(wide(x), constant(w), num(PANEL), n=PANEL)
+    made: Value = cpu_gemm.gemm(wide(x), constant(w), num(PANEL), n=PANEL)
     return made
 
 
@@ -188,7 +191,7 @@ case("layer_in_f16", whole, Type("f16", (2, 6)))
 case("steps_in_bf16", lambda x: packed(lstm_steps, 4, x, num(1, 1, 12)), f32(3, 1, 16))
 case("product_in_f16", product, f32(2, 6))
 case("product_in_f16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))
-case("depthwise_in_f16", lambda x: cpu_ops.depthwise(x, num(3, 3, 6), **DEPTHWISE), IMAGE)
+case("depthwise_in_f16", lambda x: cpu_conv.depthwise(x, num(3, 3, 6), **DEPTHWISE), IMAGE)
 case(
     "table_in_f16",
     lambda x: ops.add(x, ops.gather(num(8, 5), constant(np.array([3, 1])), axis=0)),
@@ -206,14 +209,14 @@ case(
 case("move_in_16_bits", lambda x: ops.transpose(wide(x), perm=(0, 2, 3, 1)), SMALL)
 case(
     "maximum_in_16_bits",
-    lambda x: cpu_ops.pool(wide(x), kind="max", kernel=(2, 2), **DEPTHWISE),
+    lambda x: cpu_pool.pool(wide(x), kind="max", kernel=(2, 2), **DEPTHWISE),
     SMALL,
 )
 case("concat_in_16_bits", lambda x, y: ops.concat(wide(x), wide(y), axis=1), SMALL, SMALL)
 case(
     "narrow_before_maximum",
     lambda x: ops.cast(
-        cpu_ops.pool(product(x), kind="max", kernel=(2, 2), **DEPTHWISE), dtype="bf16"
+        cpu_pool.pool(product(x), kind="max", kernel=(2, 2), **DEPTHWISE), dtype="bf16"
     ),
     IMAGE,
 )

@@ -8,7 +8,7 @@ from tests.passes.cases.build import RNG, case
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
 from intaglio.targets.cpu.depthwise_packing import weave_of
-from intaglio.targets.cpu.int8 import qdepthwise
+from intaglio.targets.cpu.qdepthwise import qdepthwise
 
 LAST = Type("u8", (1, 7, 7, 20))
 

@@ -9,7 +9,8 @@ from tests.passes.cases.build import RNG, case, scalar
 
 from intaglio import ops
 from intaglio.ir import Type, Value, constant
-from intaglio.targets.cpu import int8 as cpu_int8
+from intaglio.targets.cpu import qconv as cpu_qconv
+from intaglio.targets.cpu import qconv_packing
 from intaglio.targets.cpu import qwinograd as cpu_qwinograd
 
 BYTES = Type("u8", (1, 6, 7, 7))
@@ -61,9 +62,9 @@ def packed_conv(x: Value, table: Value | None = None, **attrs: Any) -> Value:
         **attrs,
     }
     bias, scale = np.arange(20, dtype=np.int32), np.full(20, 0.01, np.float32)
-    made: Value = cpu_int8.qconv(
+    made: Value = cpu_qconv.qconv(
         x,
-        constant(cpu_int8.packed(w, "tap")),
+        constant(qconv_packing.packed(w, "tap")),
         constant(bias),
         constant(scale),
         None,
@@ -161,9 +162,9 @@ def swish(low: int, high: int, step: float) -> Value:
 def plain_conv(x: Value) -> Value:
     w = np.ascontiguousarray(weights(1, 64, x.shape[-1], 3, 3).data)  # type: ignore[arg-type]
     bias, scale = np.arange(64, dtype=np.int32), np.full(64, 0.001, np.float32)
-    made: Value = cpu_int8.qconv(
+    made: Value = cpu_qconv.qconv(
         x,
-        constant(cpu_int8.packed(w, "line")),
+        constant(qconv_packing.packed(w, "line")),
         constant(bias),
         constant(scale),
         channels=64,

@@ -14,13 +14,13 @@ from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.targets.cpu.chain import CHAIN
 from intaglio.targets.cpu.channel_shuffle import DEAL_FUSE
-from intaglio.targets.cpu.epilogue import FUSE
+from intaglio.targets.cpu.epilogue_fusion import FUSE
 from intaglio.targets.cpu.f16 import F16
 from intaglio.targets.cpu.half_precision import LAYER_BF16, LAYER_F16
 from intaglio.targets.cpu.lower import LOWER
-from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu.packing import PANEL
 from intaglio.targets.cpu.qconv_choice import PAIRS_INT8, TILES_INT8
-from intaglio.targets.cpu.qdepthwise_epilogue import DEPTHWISE_ENDS
+from intaglio.targets.cpu.qdepthwise_fusion import DEPTHWISE_ENDS
 from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8, LINES_INT8
 from intaglio.targets.cpu.recurrent import OVERLAP
 from intaglio.targets.cpu.separable_choice import SEPARABLE

@@ -17,7 +17,7 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import P, Rule, no, rule
 from intaglio.targets.cpu.bf16_rounding import balanced
 from intaglio.targets.cpu.half_precision import LAYER_BF16, MIXED, MOVING, in_16_bits
-from intaglio.targets.cpu.ops import in_pairs
+from intaglio.targets.cpu.packing import in_pairs
 
 x, w, bias, residual, slope = P["x w! bias? residual? slope?"]
 PRODUCTS = (*MIXED, "cpu.winograd")

@@ -18,7 +18,8 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import REGISTRY, broadcast, op
 from intaglio.rewrite import ANY, Rule, no, rule
-from intaglio.targets.cpu.ops import FUSABLE, Floats, Ints, activate, activation_of
+from intaglio.targets.cpu.epilogue import FUSABLE, Floats, activate, activation_of
+from intaglio.targets.cpu.packing import Ints
 
 OPS, INPUTS = 16, 8  # what the kernel takes; a test compares its limits
 PAIRS = ("add", "sub", "mul", "div", "pow", "mod", "fmod", "minimum", "maximum", "prelu")

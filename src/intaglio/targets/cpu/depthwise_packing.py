@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from intaglio.ir import Array
-from intaglio.targets.cpu.ops import PANEL, Ints
+from intaglio.targets.cpu.packing import PANEL, Ints
 
 FOUR = 4  # taps that are multiplied at once
 TAPS = 64  # of the largest window

@@ -1,152 +1,134 @@
-"""What follows a product or convolution on the CPU becomes part of it."""
+"""The fused epilogue of the CPU's float ops: bias, residual and activation.
+
+It is `act(y + bias + residual)`, or with `add_last` `act(y + bias) + residual`. The activation
+prelu reads its slopes, one per channel, from an operand. `made` names the result's type if it
+differs from the operands': f32 mixes with bf16 or f16, and sums are f32.
+"""
 
 from __future__ import annotations
 
-import math
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from intaglio.ir import Node, Value, constant
-from intaglio.ops import add, expand, reshape
+from intaglio import dtypes, ops
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value
+from intaglio.ops.precision import SMALL
 from intaglio.ops.registry import REGISTRY
-from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.ops import FUSABLE, activation_of, gemm
 
-x, w, a, y = P["x w a y"]
-bias, residual, slope = P["bias? residual? slope?"]
-PRODUCTS = (
-    "cpu.gemm",
-    "cpu.conv",
-    "cpu.winograd",
-    "cpu.depthwise",
-    "cpu.conv_transpose",
-    "cpu.qgemm",
-    "cpu.wgemm",
-    "cpu.separable",
+Floats = tuple[float, ...]
+HALVES = ("bf16", "f16")  # products of these sum up in f32
+# The activations that an epilogue can apply: the elementwise op of that name, but see gelu_tanh.
+FUSABLE = (
+    "relu",
+    "clip",
+    "leaky_relu",
+    "sigmoid",
+    "tanh",
+    "swish",
+    "hardswish",
+    "hard_sigmoid",
+    "gelu",
+    "gelu_tanh",
+    "elu",
+    "selu",
+    "celu",
+    "mish",
+    "softplus",
+    "softsign",
+    "thresholded_relu",
+    "shrink",
+    "abs",
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "erf",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "round",
+    "sign",
+    "reciprocal",
 )
-product = P.any(*PRODUCTS) @ "before"  # inputs 2 to 4 are bias, residual and slope
 
 
-def per_channel(v: Value, channels: int) -> Value | None:
-    """`v` as one number per output channel, where it is that (or one number for all)."""
-    one, each = v.type.size == 1, v.type.size == channels and v.shape[-1:] == (channels,)
-    if v.type.dynamic or not (one or each):
+def activation_of(node: Node) -> tuple[str, Floats] | None:
+    """An elementwise node's name and arguments in an epilogue; None if it has no place there."""
+    if node.op == "gelu":
+        return ("gelu_tanh" if node.attrs["approximate"] == "tanh" else "gelu"), ()
+    if node.op not in FUSABLE:
         return None
-    flat = v if v.type.rank == 1 else reshape(v, shape=(v.type.size,))
-    return flat if flat.shape == (channels,) else expand(flat, shape=(channels,))
+    return node.op, tuple(float(node.attrs[a]) for a in REGISTRY[node.op].attr_names)
 
 
-def _again(
-    before: Node,
-    *,
-    bias: Value | None = None,
-    residual: Value | None = None,
-    slope: Value | None = None,
-    **changes: Any,
-) -> Value:
-    """The product `before` with more in its epilogue."""
-    ins = list(before.inputs)
-    ins[2] = ins[2] if bias is None else bias
-    ins[3] = ins[3] if residual is None else residual
-    ins[4] = ins[4] if slope is None else slope
-    made: Value = REGISTRY[before.op](*ins, origin=before.origin, **{**before.attrs, **changes})
-    return made
+def activate(y: Array, act: str, args: Sequence[float]) -> Array:
+    """The activation of an epilogue; `args` may have more than it takes."""
+    if act == "none":
+        return y
+    if act.startswith("gelu"):
+        approximate = "tanh" if act == "gelu_tanh" else "none"
+        return np.asarray(ops.gelu.body(y, approximate=approximate), y.dtype)
+    made = REGISTRY[act]
+    return np.asarray(made.body(y, **dict(zip(made.attr_names, args, strict=False))), y.dtype)
 
 
-@rule(P.op(tuple(n for n in FUSABLE if n != "gelu_tanh"), product))
-def activation_into_product(node: Node, before: Node) -> Value | No | None:
-    """An activation becomes the product's epilogue."""
-    found = activation_of(node)
-    if found is None:
-        return None
-    if before.outputs[0].dtype != "f32":
-        return no("only f32 has a fused activation")
-    if before.attrs["act"] != "none":
-        return no(f"the product ends in {before.attrs['act']} already")
-    return _again(before, act=found[0], act_args=found[1])
+def finish(
+    y: Array,
+    bias: Array | None,
+    residual: Array | None,
+    slope: Array | None,
+    act: str,
+    act_args: Floats,
+    add_last: bool,
+) -> Array:
+    if bias is not None:
+        y = y + bias
+    if residual is not None and not add_last:
+        y = y + residual
+    y = activate(y, act, act_args) if slope is None else np.asarray(ops.prelu.body(y, slope))
+    return y + residual if residual is not None and add_last else y
 
 
-@rule(P.prelu(product, y))
-def slopes_into_product(before: Node, y: Value) -> Value | No:
-    """A PReLU with a slope per output channel becomes the product's epilogue."""
-    out = before.outputs[0]
-    if out.dtype != "f32" or before.attrs["act"] != "none":
-        return no(f"the product is {out.dtype} and ends in {before.attrs['act']}")
-    vector = per_channel(y, out.shape[-1])
-    if vector is None:
-        return no(f"the slopes are {y.type}, not one per channel of {out.type}")
-    return _again(before, slope=vector, act="prelu", act_args=())
+def check_epilogue(
+    y: Type, bias: Value | None, residual: Value | None, slope: Value | None, act: str
+) -> Type:
+    sums = "f32" if y.dtype in HALVES else y.dtype  # these act before rounding
+    for name, v in (("bias", bias), ("slope", slope)):
+        if v is not None and (v.shape != y.shape[-1:] or v.dtype != sums):
+            raise BadInput(f"{name} is {v.type}; one {sums} per output channel is needed: {y}")
+    if residual is not None and (residual.shape != y.shape or residual.dtype != y.dtype):
+        raise BadInput(f"residual is {residual.type}; it must be like the output: {y}")
+    if act not in ("none", *FUSABLE, "prelu"):
+        raise BadInput(f"activation {act!r} cannot be fused; known are {', '.join(FUSABLE)}, prelu")
+    if (act == "prelu") != (slope is not None):
+        raise BadInput("prelu takes a slope per output channel, no other activation does")
+    return y
 
 
-@rule(P.add(product, y))
-def addend_into_product(before: Node, y: Value) -> Value | No:
-    """An added vector becomes the bias, an added tensor of the output's shape the residual."""
-    out, ins = before.outputs[0], before.inputs
-    plain = before.attrs["act"] == "none"
-    if y.type.rank <= out.type.rank and (vector := per_channel(y, out.shape[-1])) is not None:
-        if plain and ins[3] is None:
-            if ins[2] is not None:
-                vector = add(ins[2], vector)
-            return _again(before, bias=vector)
-        if y.shape != out.shape:
-            return no("a bias cannot be added after the activation or the residual")
-    if y.shape != out.shape:
-        return no(f"the addend is {y.type}, the product {out.type}")
-    if ins[3] is not None:
-        return no("the product has a residual already")
-    return _again(before, residual=y, add_last=not plain)
+def made_type(y: Type, made: str) -> Type:
+    """What a product makes: its input's type, or of f32 and a 16-bit one what `made` says."""
+    if made == "same":
+        return y
+    mixed = {made, y.dtype}
+    if not mixed <= {"f32", *HALVES} or mixed == set(HALVES):
+        raise BadInput(f"a product of {y.dtype} cannot make {made}: f32 mixes with bf16 or f16")
+    return y.but(dtype=made)
 
 
-@rule(P.op(tuple(n for n in FUSABLE if n != "gelu_tanh"), P.reshape(product)))
-def activation_before_reshape(node: Node, before: Node) -> Value | No:
-    """A reshape between a product and its activation comes after both."""
-    if node.outputs[0].type.dynamic:
-        return no("the shape is known only at run time")
-    made = REGISTRY[node.op](before.outputs[0], **node.attrs)
-    moved: Value = reshape(made, shape=node.outputs[0].shape)
-    return moved
+def rounds_to_made(body: Callable[..., Array]) -> Callable[..., Array]:
+    """Run the body in f32, then round once, to the type that is made."""
 
+    @functools.wraps(body)
+    def run(x: Array, *others: Array | None, made: str = "same", **attrs: Any) -> Array:
+        wide = [
+            a.astype(np.float32) if a is not None and a.dtype in SMALL else a for a in (x, *others)
+        ]
+        y = body(*wide, **attrs)
+        return y.astype(x.dtype if made == "same" else dtypes.TABLE[made].numpy, copy=False)
 
-@rule(P.add(P.reshape(product), y))
-def addend_before_reshape(node: Node, before: Node, y: Value) -> Value | No:
-    """A reshape between a product and its residual comes after both."""
-    out = node.outputs[0]
-    if out.type.dynamic or y.shape != out.shape:
-        return no(f"the addend is {y.type}, not of the same fixed shape as the product")
-    if before.inputs[3] is not None:
-        return no("the product has a residual already")
-    made = add(before.outputs[0], reshape(y, shape=before.outputs[0].shape))
-    moved: Value = reshape(made, shape=out.shape)
-    return moved
-
-
-@rule(P.op("cpu.gemm", P.reshape(P.transpose(x) @ "turn") @ "flat", w, bias, residual, slope))
-def flattening_into_weights(
-    x: Value, w: Value, turn: Node, flat: Node, node: Node
-) -> Value | No | None:
-    """A transpose before flattening is another order of the matrix rows, free in a constant."""
-    if w.data is None or x.type.dynamic:
-        return None
-    perm, k = turn.attrs["perm"], flat.outputs[0].shape[-1]
-    lead = next((i for i, p in enumerate(perm) if i != p), len(perm))
-    rest, moved = math.prod(x.shape[lead:]), tuple(p - lead for p in perm[lead:])
-    if rest != k:
-        return no(f"the transpose moves {rest} elements of which {k} are one row")
-    rows = np.arange(k).reshape([turn.outputs[0].shape[lead + i] for i in range(len(moved))])
-    rows = rows.transpose(np.argsort(moved)).reshape(-1)
-    weights = constant(np.ascontiguousarray(w.data.take(rows, axis=-2)))
-    made: Value = gemm(
-        reshape(x, shape=flat.outputs[0].shape), weights, *node.inputs[2:], **node.attrs
-    )
-    return made
-
-
-FUSE: list[Rule] = [
-    flattening_into_weights,
-    activation_into_product,
-    slopes_into_product,
-    addend_into_product,
-    activation_before_reshape,
-    addend_before_reshape,
-]
+    return run

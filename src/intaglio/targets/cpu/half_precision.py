@@ -15,7 +15,7 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import cast
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, P, Rule, no, rule
-from intaglio.targets.cpu.ops import HALVES
+from intaglio.targets.cpu.epilogue import HALVES
 
 x, w, bias, residual, slope = P["x w! bias? residual? slope?"]
 MIXED = ("cpu.gemm", "cpu.conv", "cpu.conv_transpose", "cpu.depthwise")  # of f32 and 16 bits

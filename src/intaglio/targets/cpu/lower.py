@@ -15,17 +15,11 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets.cpu.attention import ATTENTION
 from intaglio.targets.cpu.channel_shuffle import DEAL_LOWER
-from intaglio.targets.cpu.epilogue import per_channel
-from intaglio.targets.cpu.ops import (
-    PANEL,
-    conv,
-    conv_transpose,
-    depthwise,
-    gemm,
-    pack,
-    packed_window,
-    pool,
-)
+from intaglio.targets.cpu.conv import conv, conv_transpose, depthwise
+from intaglio.targets.cpu.epilogue_fusion import per_channel
+from intaglio.targets.cpu.gemm import gemm
+from intaglio.targets.cpu.packing import PANEL, pack, packed_window
+from intaglio.targets.cpu.pool import pool
 from intaglio.targets.cpu.qgemm import ROWS
 from intaglio.targets.cpu.qlinear import INT8
 from intaglio.targets.cpu.qpool import qlinear_avg_pool_channels_last

@@ -9,8 +9,10 @@ import numpy as np
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.depthwise_packing import weave_of, why_not_woven
-from intaglio.targets.cpu.int8 import best_run, packed, qconv, qdepthwise, unpacked
-from intaglio.targets.cpu.ops import PANEL
+from intaglio.targets.cpu.packing import PANEL
+from intaglio.targets.cpu.qconv import qconv
+from intaglio.targets.cpu.qconv_packing import best_run, packed, unpacked
+from intaglio.targets.cpu.qdepthwise import qdepthwise
 from intaglio.targets.cpu.qwinograd import (
     LEAST,
     MOST,

@@ -17,8 +17,9 @@ from intaglio.ops import add, pad, reshape
 from intaglio.ops.dynamic_matmul import DEPTH, quantized_rows
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.int8 import packed, unpacked
-from intaglio.targets.cpu.ops import PANEL, Floats, check_epilogue, finish
+from intaglio.targets.cpu.epilogue import Floats, check_epilogue, finish
+from intaglio.targets.cpu.packing import PANEL
+from intaglio.targets.cpu.qconv_packing import packed, unpacked
 
 FOUR = 4  # bytes that are multiplied at once
 ZERO = 128  # of rows that are quantised at run time: u8, as the kernel wants them

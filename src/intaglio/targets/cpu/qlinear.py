@@ -10,12 +10,15 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import channels_first, channels_last, reshape
+from intaglio.ops.quantized import ENTRIES
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.depthwise_packing import why_not_woven
-from intaglio.targets.cpu.int8 import ENTRIES, _shifted, packed, qconv, signed_sums, wrapped
+from intaglio.targets.cpu.int8_arithmetic import shifted_zero, signed_sums, wrapped
 from intaglio.targets.cpu.piecewise_tables import lines_of
+from intaglio.targets.cpu.qconv import qconv
 from intaglio.targets.cpu.qconv_choice import convolution
+from intaglio.targets.cpu.qconv_packing import packed
 
 x, w, b = P["x w! b!?"]
 xs, xz, ws, wz, ys, yz = P["xs! xz! ws! wz! ys!? yz!?"]
@@ -60,7 +63,7 @@ def _signed(w: Value, wz: Value | None) -> tuple[Array, Array]:
 
 def _bias(x: Value, xz: Value | None, w: Array, zeros: Array, b: Value | None) -> Array:
     """Bias with all that depends on neither the image's bytes nor on their sum."""
-    x_zero = _shifted(0 if xz is None else _number(xz), x.dtype)
+    x_zero = shifted_zero(0 if xz is None else _number(xz), x.dtype)
     above, below = signed_sums(w)
     whole = np.asarray(x_zero * (math.prod(w.shape[1:]) * zeros - above - below))
     return whole if b is None else whole + _data(b)

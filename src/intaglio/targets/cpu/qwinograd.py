@@ -20,15 +20,15 @@ from intaglio import heap, native
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
-from intaglio.targets.cpu.int8 import (
-    check_endings,
+from intaglio.targets.cpu.int8_arithmetic import (
     check_operands,
-    ended,
+    check_result,
     image_result,
+    requantize,
     signed_sums,
     wrapped,
 )
-from intaglio.targets.cpu.ops import PANEL, Ints
+from intaglio.targets.cpu.packing import PANEL, Ints
 
 TILE, SIZE = 4, 6
 POINTS = SIZE * SIZE
@@ -235,7 +235,7 @@ def _qwinograd_type(
         dilation=(1, 1),
         groups=1,
     )
-    check_endings(made, scale, residual, table, r_zero, y_zero, lo, hi)
+    check_result(made, scale, residual, table, r_zero, y_zero, lo, hi)
     return made
 
 
@@ -302,4 +302,4 @@ def qwinograd(
     whole = tiles.reshape(n, down * TILE, across * TILE, channels)[:, : out[0], : out[1]]
     left = wrapped(whole.astype(np.int64) + 576 * bias.astype(np.int64)).astype(np.int64)
     sums = wrapped(left * INVERSE) >> 6
-    return ended(sums, scale, residual, table, y_zero, lo, hi, dtype, r_zero, r_scale)
+    return requantize(sums, scale, residual, table, y_zero, lo, hi, dtype, r_zero, r_scale)

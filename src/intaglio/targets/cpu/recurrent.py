@@ -20,7 +20,7 @@ from intaglio.ops import add, concat, matmul, pad, reshape, slice_, transpose
 from intaglio.ops.recurrent import gru, lstm
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.ops import HALVES
+from intaglio.targets.cpu.epilogue import HALVES
 
 UNITS = 16  # units per block, on every ISA
 GATES = {"lstm": 4, "gru": 3}

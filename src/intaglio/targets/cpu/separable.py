@@ -5,7 +5,9 @@ from __future__ import annotations
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
-from intaglio.targets.cpu.ops import FUSABLE, Floats, Ints, conv, depthwise
+from intaglio.targets.cpu.conv import conv, depthwise
+from intaglio.targets.cpu.epilogue import FUSABLE, Floats
+from intaglio.targets.cpu.packing import Ints
 
 ONE = {"kernel": (1, 1), "stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
 

@@ -15,7 +15,8 @@ from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops import add, cast, gather, mul, reshape
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.ops import PANEL, Floats, check_epilogue, finish
+from intaglio.targets.cpu.epilogue import Floats, check_epilogue, finish
+from intaglio.targets.cpu.packing import PANEL
 
 HALF = 8  # what the halves of bytes are more than their numbers
 BITS = {"i8": 8, "u8": 8, "i4": 4, "u4": 4}

@@ -16,16 +16,9 @@ from intaglio import heap, native, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops.registry import op
-from intaglio.targets.cpu.ops import (
-    PANEL,
-    Floats,
-    Ints,
-    _as_last,
-    _image,
-    _unpack,
-    check_epilogue,
-    finish,
-)
+from intaglio.targets.cpu.channels_last import channels_last_type, neutral_image
+from intaglio.targets.cpu.epilogue import Floats, check_epilogue, finish
+from intaglio.targets.cpu.packing import PANEL, Ints, unpack
 
 # By tile. Numbers around 1 whose powers stay small lose the fewest digits: with 3/4 and 3/2 the
 # error of tile 4 is a quarter of what it is with the usual 1 and 2. The kernel has them built in.
@@ -113,9 +106,9 @@ def _winograd_type(
         )
     neutral = Value(Type("f32", (channels, x.shape[-1], 3, 3)))
     made = ops.conv.infer(
-        _image(x), neutral, None, stride=(1, 1), pad=pad, dilation=(1, 1), groups=1
+        neutral_image(x), neutral, None, stride=(1, 1), pad=pad, dilation=(1, 1), groups=1
     )
-    return check_epilogue(_as_last(made), bias, residual, slope, act)
+    return check_epilogue(channels_last_type(made), bias, residual, slope, act)
 
 
 def _winograd_macs(node: Node) -> int:
@@ -149,7 +142,7 @@ def winograd(
     seen = np.lib.stride_tricks.sliding_window_view(padded, (tile + 2, tile + 2), (1, 2))
     seen = seen[:, ::tile, ::tile]  # n, down, across, c, tile + 2, tile + 2
     points = (b @ seen @ b.T).reshape(n * down * across, c, (tile + 2) ** 2)
-    made = np.moveaxis(points, -1, 0) @ _unpack(w, c, channels).astype(np.float64)
+    made = np.moveaxis(points, -1, 0) @ unpack(w, c, channels).astype(np.float64)
     made = np.moveaxis(made, 0, -1).reshape(n, down, across, channels, tile + 2, tile + 2)
     tiles = (a @ made @ a.T).transpose(0, 1, 4, 2, 5, 3)
     y = tiles.reshape(n, down * tile, across * tile, channels)[:, : out[0], : out[1]]

@@ -8,7 +8,7 @@ from typing import Any
 from intaglio import dtypes
 from intaglio.ir import Node, Value
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.int8 import qdepthwise
+from intaglio.targets.cpu.qdepthwise import qdepthwise
 
 DEPTHWISE = P.any("cpu.qdepthwise") @ "before"
 (t,) = P["t!"]

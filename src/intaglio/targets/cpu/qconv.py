@@ -1,0 +1,121 @@
+"""cpu.qconv: int8 convolution of channels-last images with packed weights."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value
+from intaglio.ops.registry import op
+from intaglio.targets.cpu.depthwise_packing import FOUR
+from intaglio.targets.cpu.int8_arithmetic import (
+    accumulate,
+    check_operands,
+    check_result,
+    image_result,
+    requantize,
+)
+from intaglio.targets.cpu.packing import PANEL, Ints
+from intaglio.targets.cpu.qconv_packing import MAX_GATHERED_LINE, RUNS, run_bytes, unpacked
+
+
+def _qconv_type(
+    x: Value,
+    w: Value,
+    bias: Value,
+    scale: Value | None,
+    residual: Value | None,
+    table: Value | None,
+    w_zero: Value | None,
+    *,
+    channels: int,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int,
+    run: str,
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+    r_zero: int,
+    r_scale: float,
+) -> Type:
+    if dtype not in ("u8", "i8", "f32", "i32"):
+        raise BadInput(f"results of u8, i8, i32 or f32 are made, not {dtype}")
+    check_operands(x, bias, scale, table, channels, x_zero, y_zero, lo, hi, dtype)
+    deep = x.shape[-1] // groups
+    if run not in RUNS or (run != "tap" and (groups != 1 or dilation[-1] != 1)):
+        raise BadInput(f"taps make no run '{run}' in {groups} groups with dilation {dilation}")
+    size = run_bytes(deep, kernel, run)
+    rows = math.prod(kernel) * deep // size * -(-size // FOUR)
+    want = Type("i8", (groups, -(-(channels // groups) // PANEL), rows, PANEL * FOUR))
+    if channels % groups or x.shape[-1] % groups or w.type != want:
+        raise BadInput(
+            f"weights {w.type} are not packed for {x.shape[-1]} -> {channels} channels "
+            f"in {groups} groups with kernel {kernel}"
+        )
+    if run == "window" and deep * kernel[-1] > MAX_GATHERED_LINE:
+        raise BadInput(f"{deep * kernel[-1]} bytes of a line of the window are too many to gather")
+    if w_zero is not None and w_zero.type != Type("i32", (channels,)):
+        raise BadInput(f"one i32 per channel is needed for the weights' zeros, not {w_zero.type}")
+    made = image_result(
+        x,
+        (channels, deep, *kernel),
+        dtype,
+        stride=stride,
+        pad=pad,
+        dilation=dilation,
+        groups=groups,
+    )
+    check_result(made, scale, residual, table, r_zero, y_zero, lo, hi)
+    return made
+
+
+def _qconv_macs(node: Node) -> int:
+    deep: int = node.inputs[0].shape[-1] // node.attrs["groups"]  # type: ignore[union-attr]
+    return node.outputs[0].type.size * deep * math.prod(map(int, node.attrs["kernel"]))
+
+
+@op(_qconv_type, name="cpu.qconv", macs=_qconv_macs)
+def qconv(
+    x: Array,
+    w: Array,
+    bias: Array,
+    scale: Array | None = None,
+    residual: Array | None = None,
+    table: Array | None = None,
+    w_zero: Array | None = None,
+    *,
+    channels: int,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int = 1,
+    run: str = "tap",
+    x_zero: int,
+    y_zero: int = 0,
+    lo: int = 0,
+    hi: int = 0,
+    dtype: str,
+    r_zero: int = 0,
+    r_scale: float = 0.0,
+) -> Array:
+    """Convolution of bytes [n, .., c]; `w` is packed in runs of a tap, a line or the window.
+
+    `residual` is added before rounding: f32(residual - r_zero) * r_scale, or as it is to f32;
+    with a `table`, `table[clamp(.., lo, hi) - lo]`, or on lines in its place
+    (piecewise_tables.py); `w_zero` is minus the zeros of the weights.
+    """
+    neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, run)
+    window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
+    sums = accumulate(x, neutral, bias, window, x_zero, w_zero)
+    if dtype == "i32":
+        return np.ascontiguousarray(sums)
+    assert scale is not None
+    return requantize(sums, scale, residual, table, y_zero, lo, hi, dtype, r_zero, r_scale)

@@ -1,0 +1,88 @@
+"""cpu.qdepthwise: int8 depthwise convolution of channels-last images."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value
+from intaglio.ops.registry import op
+from intaglio.targets.cpu.depthwise_packing import FOUR, weave_of, why_not_woven
+from intaglio.targets.cpu.int8_arithmetic import (
+    accumulate,
+    check_parameters,
+    image_result,
+    round_and_clamp,
+)
+from intaglio.targets.cpu.packing import PANEL, Ints
+
+
+def _qdepthwise_type(
+    x: Value,
+    w: Value,
+    bias: Value,
+    scale: Value,
+    table: Value | None,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+) -> Type:
+    channels = x.shape[-1]
+    check_parameters(x, bias, scale, channels, x_zero, y_zero, lo, hi, dtype)
+    made = image_result(
+        x, (channels, 1, *kernel), dtype, stride=stride, pad=pad, dilation=dilation, groups=channels
+    )
+    if why := why_not_woven(kernel, stride, dilation):
+        raise BadInput(f"cpu.qdepthwise: {why}")
+    vectors = weave_of(kernel, stride, dilation).vectors
+    if w.type != Type("i8", (-(-channels // PANEL), vectors, PANEL * FOUR)):
+        raise BadInput(f"weights {w.type} are not packed for {channels} channels, kernel {kernel}")
+    if table is None:
+        return made
+    if table.shape != (256,) or table.dtype not in ("i8", "u8"):
+        raise BadInput(f"a table of 256 bytes is needed, not {table.type}")
+    return Type(table.dtype, made.shape)
+
+
+def _qdepthwise_macs(node: Node) -> int:
+    return node.outputs[0].type.size * math.prod(map(int, node.attrs["kernel"]))
+
+
+@op(_qdepthwise_type, name="cpu.qdepthwise", macs=_qdepthwise_macs)
+def qdepthwise(
+    x: Array,
+    w: Array,
+    bias: Array,
+    scale: Array,
+    table: Array | None = None,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    x_zero: int,
+    y_zero: int,
+    lo: int,
+    hi: int,
+    dtype: str,
+) -> Array:
+    """Convolution of bytes in which each channel has a window of its own; `w` is woven.
+
+    `table` says what each byte of the result becomes in the end, counted as u8.
+    """
+    channels = x.shape[-1]
+    taps = weave_of(kernel, stride, dilation).unpacked(w, channels)
+    neutral = taps.T.reshape(channels, 1, *kernel)
+    window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": channels}
+    sums = accumulate(x, neutral, bias, window, x_zero)
+    made = round_and_clamp(sums.astype(np.float32) * scale, y_zero, lo, hi, dtype)
+    return made if table is None else table[made.view(np.uint8)]
