@@ -200,7 +200,7 @@ def lowered(made: Value, isa: str = "avx512vnni") -> Node:
     x = made.producer.inputs[0]
     assert x is not None
     graph = Graph([x], [made], ["y"])
-    passes.run(graph, [p for p in passes.lowering(cpu.target(isa)) if p.name == "blocks"])
+    passes.run(graph, [p for p in passes.lowering(cpu.target(isa)) if p.name == "fuse blocks"])
     node = graph.outputs[0].producer
     assert node is not None
     return node
