@@ -200,7 +200,7 @@ def prepared(isa: str, h: int, w: int, c: int, m: int, k: int, s: int) -> native
         dtype="i8",
     )
     graph = Graph([made.producer.inputs[0]], [made], ["y"])  # type: ignore[union-attr, list-item]
-    passes.run(graph, [p for p in passes.lowering(cpu.target(isa)) if p.name == "blocks"])
+    passes.run(graph, [p for p in passes.lowering(cpu.target(isa)) if p.name == "fuse blocks"])
     node = graph.outputs[0].producer
     assert node is not None
     kernel = native.find_kernel(node.op, "i8", bits_of(isa))
