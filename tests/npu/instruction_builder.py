@@ -294,7 +294,7 @@ def _of_16_bits(b: Builder, x: str, kind: str, c2: int) -> None:
     shape = (20, 5, 5)
     image, y, z = b.operand(x, shape, c2=c2), b.feature(x, shape, c2=c2), b.feature(x, shape, c2=c2)
     ends = {} if x == "f16" else {"low": -32768, "high": 32767}
-    table = f16_arithmetic.curve(np.tanh)[0] if x == "f16" else b.numbers(x, (256,))
+    table = f16_arithmetic.piecewise_table(np.tanh)[0] if x == "f16" else b.numbers(x, (256,))
     looked_up = {"table": b.constant(table), "entries": len(table)}
     b.product("conv", image, y, pad=(1, 1), weights=kind, **looked_up)
     b.product("depthwise", y, z, pad=(1, 1), weights=kind, residual=image, r_factor=0.5)

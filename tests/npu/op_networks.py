@@ -130,7 +130,7 @@ class Maker:
 
     def table(self) -> np.ndarray:
         if self.kind == "f16":
-            return f16_arithmetic.curve(np.tanh)[0]
+            return f16_arithmetic.piecewise_table(np.tanh)[0]
         low, high = dtypes.limits(self.kind)
         numbers = self.numbers.integers(low, high + 1, 256)
         return numbers.astype(dtypes.numpy_of(self.kind))

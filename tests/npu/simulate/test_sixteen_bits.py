@@ -81,7 +81,7 @@ def test_residuals_beside_f16(r, c2, x):
 @pytest.mark.parametrize("op", ["conv", "depthwise"])
 def test_curves(op):
     b = Builder(8)
-    table, missed = f16_arithmetic.curve(silu)
+    table, missed = f16_arithmetic.piecewise_table(silu)
     assert missed < 2
     at = b.constant(table)
     conv(b, op, x="f16", y="f16", table=at, entries=len(table), pad=(1, 1))
@@ -89,7 +89,7 @@ def test_curves(op):
 
 def test_a_curve_is_a_function_of_every_f16():
     b = Builder(9)
-    table, _ = f16_arithmetic.curve(silu)
+    table, _ = f16_arithmetic.piecewise_table(silu)
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     src, dst = b.feature("f16", (64, 32, 32)), b.feature("f16", (64, 32, 32))
     b.load(src, every)

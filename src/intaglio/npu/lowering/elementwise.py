@@ -1,4 +1,7 @@
-"""Sums, products, tables and pools of quantised tensors; bounds and tables join what is before."""
+"""Element-wise ops, lookup tables and pools of quantised tensors become NPU ops.
+
+Bounds and tables move into the epilogue of the op before them where that is possible.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,19 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
-from intaglio.npu.lowering.builder import MOVING, Maker, Refused, data, is_npu, number, real
-from intaglio.npu.ops import FEATURES, depthwise, eltwise, lut, pool
+from intaglio.npu.lowering.builder import (
+    LAYOUT_CHANGES,
+    Builder,
+    Refused,
+    data,
+    integer,
+    is_npu,
+    scale_of,
+    table_input,
+    two_axes,
+)
+from intaglio.npu.ops import depthwise, eltwise, lut, pool
+from intaglio.npu.ops.feature_maps import INTEGER_FEATURES
 from intaglio.ops.quantized import BITS8
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import P, Rule, no, rule
@@ -18,8 +32,8 @@ from intaglio.rewrite import P, Rule, no, rule
 x, a, b, t, t_ = P["x a b t! t_!?"]
 xs, xz, az, bz, ys, yz = P["xs! xz! az! bz! ys! yz!"]
 as_, bs = P["as! bs!"]
-ENDS = ("npu.conv", "npu.depthwise", "npu.eltwise", "npu.pool")
-BEFORE = P.any(*ENDS) @ "before"
+WITH_EPILOGUE = ("npu.conv", "npu.depthwise", "npu.eltwise", "npu.pool")
+BEFORE = P.any(*WITH_EPILOGUE) @ "before"
 
 
 def _range(v: Value) -> dict[str, int]:
@@ -27,9 +41,9 @@ def _range(v: Value) -> dict[str, int]:
     return {"low": low, "high": high}
 
 
-# ---- two images ----------------------------------------------------------------------------------
-def _pair(make: Maker, node: Node) -> Value:
-    """qlinear_add or qlinear_mul; the operand that is not spread comes first."""
+# ---- two feature maps ----------------------------------------------------------------------------
+def _pair(make: Builder, node: Node) -> Value:
+    """qlinear_add or qlinear_mul; the operand that is not broadcast comes first."""
     given: list[Any] = node.inputs
     left, left_scale, left_zero, right, right_scale, right_zero, ys, yz = given
     out = node.outputs[0]
@@ -43,36 +57,45 @@ def _pair(make: Maker, node: Node) -> Value:
             left_zero,
         )
     if left.shape != out.shape or left.type.rank != right.type.rank:
-        raise Refused(f"{left.type} and {right.type} are both spread; one has the result's shape")
-    unit, end = real(ys), {"y_zero": number(yz), **_range(out), "dtype": out.dtype}
-    zeros = {"a_zero": number(left_zero), "b_zero": number(right_zero)}
+        raise Refused(
+            f"{left.type} and {right.type} are both broadcast; one needs the result's shape"
+        )
+    y_scale, end = scale_of(ys), {"y_zero": integer(yz), **_range(out), "dtype": out.dtype}
+    zeros = {"a_zero": integer(left_zero), "b_zero": integer(right_zero)}
     if node.op == "qlinear_add":
-        factors = {"a_factor": real(left_scale) / unit, "b_factor": real(right_scale) / unit}
+        factors = {
+            "a_factor": scale_of(left_scale) / y_scale,
+            "b_factor": scale_of(right_scale) / y_scale,
+        }
     else:
-        factors = {"a_factor": real(left_scale) * real(right_scale) / unit}
+        factors = {"a_factor": scale_of(left_scale) * scale_of(right_scale) / y_scale}
     if not all(np.isfinite(f) for f in factors.values()):
-        raise Refused("a scale is not finite, or zero")
+        raise Refused("a scale is zero or not finite")
     kind = "add" if node.op == "qlinear_add" else "mul"
     attrs = {**zeros, **{k: float(f) for k, f in factors.items()}, **end}
-    return make.shaped(
-        make(eltwise, make.image(left), make.image(right), kind=kind, **attrs), out.shape
+    return make.reshaped(
+        make(eltwise, make.as_feature_map(left), make.as_feature_map(right), kind=kind, **attrs),
+        out.shape,
     )
 
 
 # ---- pools ---------------------------------------------------------------------------------------
-def _mean(
-    make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, out: Value, **window: Any
+def _avg_pool(
+    make: Builder, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, out: Value, **window: Any
 ) -> Value:
-    """A pool; where its unit has no such window, a convolution of ones, if all windows are full."""
-    of_y = {"y_zero": number(yz), **_range(out), "dtype": out.dtype}
+    """npu.pool; a depthwise convolution of ones if the pool unit has no such window.
+
+    The latter needs windows that are full, or that count their padding.
+    """
+    of_y = {"y_zero": integer(yz), **_range(out), "dtype": out.dtype}
     try:
         return make(
             pool,
-            make.image(x),
+            make.as_feature_map(x),
             kind="avg",
-            x_zero=number(xz),
-            x_scale=float(real(xs)),
-            y_scale=float(real(ys)),
+            x_zero=integer(xz),
+            x_scale=float(scale_of(xs)),
+            y_scale=float(scale_of(ys)),
             **window,
             **of_y,
         )
@@ -81,46 +104,44 @@ def _mean(
     kernel, count = window.pop("kernel"), window.pop("count_include_pad")
     if any(window["pad"]) and not count:
         raise why
-    factor, many = real(xs) / (real(ys) * np.float32(math.prod(kernel))), x.shape[1]
+    factor, many = scale_of(xs) / (scale_of(ys) * np.float32(math.prod(kernel))), x.shape[1]
     ones = constant(np.ones((many, 1, *kernel), np.int8))
     scale = constant(np.full(many, factor, np.float32))
     bias = constant(np.zeros(many, np.int32))
     try:
         return make(
-            depthwise, make.image(x), ones, scale, bias, x_zero=number(xz), **window, **of_y
+            depthwise,
+            make.as_feature_map(x),
+            ones,
+            scale,
+            bias,
+            x_zero=integer(xz),
+            **window,
+            **of_y,
         )
     except Refused:
         raise why from None
 
 
-def _largest(make: Maker, x: Value, node: Node) -> Value:
-    if x.dtype not in FEATURES:
-        raise Refused(f"it computes in {x.dtype}, units work on integers: quantise it")
+def _max_pool(make: Builder, x: Value, node: Node) -> Value:
+    if x.dtype not in INTEGER_FEATURES:
+        raise Refused(f"it computes in {x.dtype}; units work on integers: quantise it")
     if node.attrs["with_indices"]:
-        raise Refused("the places of the largest numbers are asked for, too")
+        raise Refused("its indices are read, too; units return the largest numbers only")
     window = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
-    window = window if x.type.rank == 4 else _second_axis(window)
-    made = make(pool, make.image(x), kind="max", **window, **_range(x), dtype=x.dtype)
-    return make.shaped(made, node.outputs[0].shape)
-
-
-def _second_axis(a: dict[str, Any]) -> dict[str, Any]:
-    """A window of one axis as one of two."""
-    if len(a["stride"]) != 1:
-        raise Refused(f"a window has {len(a['stride'])} axes; images have two")
-    begin, end = a["pad"]
-    one = {k: (*a[k], 1) for k in ("kernel", "stride", "dilation")}
-    return {**a, **one, "pad": (begin, 0, end, 0)}
+    window = window if x.type.rank == 4 else two_axes(window)
+    made = make(pool, make.as_feature_map(x), kind="max", **window, **_range(x), dtype=x.dtype)
+    return make.reshaped(made, node.outputs[0].shape)
 
 
 def _mean_of_axes(
-    make: Maker, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, node: Node
+    make: Builder, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, node: Node
 ) -> Value:
     axes = tuple(node.attrs["axes"])
     if axes != tuple(range(2, x.type.rank)):
-        raise Refused(f"a mean over axes {axes} of {x.type}; units take it over images")
-    whole = make.image(x).shape[2:]
-    made = _mean(
+        raise Refused(f"a mean over axes {axes} of {x.type}; units take it over height and width")
+    whole = make.as_feature_map(x).shape[2:]
+    made = _avg_pool(
         make,
         x,
         xs,
@@ -134,71 +155,74 @@ def _mean_of_axes(
         dilation=(1, 1),
         count_include_pad=False,
     )
-    return make.shaped(made, node.outputs[0].shape)
+    return make.reshaped(made, node.outputs[0].shape)
 
 
 # ---- tables --------------------------------------------------------------------------------------
 def ordered(table: Array, dtype: str) -> tuple[Array, int]:
-    """A table of bytes, counted as u8, in the order of their numbers, and the first of those."""
+    """A table indexed by the bits of 8-bit numbers in ascending order of these; and the lowest."""
     low, high = dtypes.limits(dtype)
     return np.ascontiguousarray(table[np.arange(low, high + 1) & 255]), low
 
 
-def _clamp(x: Value, node: Node) -> tuple[int, int]:
-    """Bounds of a clip as whole numbers of its type."""
+def _clip_bounds(x: Value, node: Node) -> tuple[int, int]:
+    """The bounds of a clip as integers of its type."""
     low, high = dtypes.limits(x.dtype)
     first, last = (min(max(node.attrs[k], low), high) for k in ("lo", "hi"))
     low, high = math.ceil(first), math.floor(last)
     if low > high:
-        raise Refused(f"nothing lies between {node.attrs['lo']} and {node.attrs['hi']}")
+        raise Refused(f"no integer lies between {node.attrs['lo']} and {node.attrs['hi']}")
     return low, high
 
 
-def _table(make: Maker, x: Value, table: Array, base: int, out: Value) -> Value:
+def _table(make: Builder, x: Value, table: Array, base: int, out: Value) -> Value:
     kind = dtypes.name_of(table.dtype)
-    if kind not in FEATURES:
-        raise Refused(f"a table of {kind}; units make integers: quantise what follows it")
-    return make.shaped(make(lut, make.image(x), constant(table), base=base), out.shape)
+    if kind not in INTEGER_FEATURES:
+        raise Refused(f"a table of {kind}; units make integers: quantise the op after it")
+    return make.reshaped(make(lut, make.as_feature_map(x), constant(table), base=base), out.shape)
 
 
-def _again(make: Maker, before: Node, table: Value | None = None, **changes: Any) -> Value:
+def _with_epilogue(
+    make: Builder, before: Node, table: Value | None = None, **changes: Any
+) -> Value:
+    """The op `before` with another table or other bounds."""
     ins = list(before.inputs)
     if table is not None:
-        ins[2 if before.op == "npu.eltwise" else 5] = table
+        ins[table_input(before.op)] = table
     return make(REGISTRY[before.op], *ins, origin=before.origin, **{**before.attrs, **changes})
 
 
 # ---- rules ---------------------------------------------------------------------------------------
-def elementwise(make: Maker) -> tuple[Rule, ...]:
-    """The rules by which element-wise work and pools become those of NPU units."""
+def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
+    """The rules by which element-wise ops, tables and pools become NPU ops."""
 
     @rule(P.op(("qlinear_add", "qlinear_mul"), a, as_, az, b, bs, bz, ys, yz))
     def pair_on_npu(node: Node) -> Any:
         """qlinear_add, qlinear_mul -> npu.eltwise"""
-        return make.tried(_pair, node)
+        return make.attempt(_pair, node)
 
     @rule(P.qlinear_avg_pool(x, xs, xz, ys, yz))
     def avg_pool_on_npu(node: Node, x: Value, xs: Value, xz: Value, ys: Value, yz: Value) -> Any:
         """qlinear_avg_pool -> npu.pool, or npu.depthwise of ones"""
         if x.type.rank != 4:
-            return no(f"{x.type} has {x.type.rank - 2} axes of pixels; images have two")
-        return make.tried(_mean, x, xs, xz, ys, yz, node.outputs[0], **node.attrs)
+            return no(f"{x.type} has {x.type.rank - 2} spatial axes; units take two")
+        return make.attempt(_avg_pool, x, xs, xz, ys, yz, node.outputs[0], **node.attrs)
 
     @rule(P.qlinear_mean(x, xs, xz, ys, yz))
     def mean_on_npu(node: Node, x: Value, xs: Value, xz: Value, ys: Value, yz: Value) -> Any:
         """qlinear_mean over pixels -> npu.pool, or npu.depthwise of ones"""
-        return make.tried(_mean_of_axes, x, xs, xz, ys, yz, node)
+        return make.attempt(_mean_of_axes, x, xs, xz, ys, yz, node)
 
     @rule(P.max_pool(x))
     def max_pool_on_npu(node: Node, x: Value) -> Any:
         """max_pool of integers -> npu.pool"""
-        return make.tried(_largest, x, node)
+        return make.attempt(_max_pool, x, node)
 
-    @rule(P.op(("lookup", "lookup_wide", "clip"), P.op(MOVING, x) @ "move", t_))
-    def function_before_moves(node: Node, move: Node, x: Value, t_: Value | None) -> Any:
-        """a function of moved numbers is one of them before, where it can join what makes them"""
+    @rule(P.op(("lookup", "lookup_wide", "clip"), P.op(LAYOUT_CHANGES, x) @ "move", t_))
+    def hoist_function(node: Node, move: Node, x: Value, t_: Value | None) -> Any:
+        """hoist a table or clip above reshape and transpose, towards the NPU op before them"""
         made: Node | None = x.producer
-        while made is not None and made.op in MOVING:
+        while made is not None and made.op in LAYOUT_CHANGES:
             made = made.inputs[0].producer if made.inputs[0] is not None else None
         if made is None or not (is_npu(made) or made.op.startswith("qlinear_")):
             return None
@@ -207,48 +231,48 @@ def elementwise(make: Maker) -> tuple[Rule, ...]:
 
     @rule(P.lookup(BEFORE, t))
     def table_into_npu(node: Node, before: Node, t: Value) -> Any:
-        """a table of bytes becomes the end of the unit's work before it"""
-        if why := _why_no_end(before, t):
+        """an 8-bit table becomes part of the NPU op before it"""
+        if why := _why_no_table(before, t):
             return no(why)
         table, base = ordered(data(t), before.outputs[0].dtype)
-        return make.tried(_again, before, constant(table), base=base, dtype=t.dtype)
+        return make.attempt(_with_epilogue, before, constant(table), base=base, dtype=t.dtype)
 
     @rule(P.lookup_wide(BEFORE, t))
     def wide_table_into_npu(node: Node, before: Node, t: Value) -> Any:
-        """a table of 16 bits becomes the end of the unit's work before it"""
-        if why := _why_no_end(before, t):
+        """a 16-bit table becomes part of the NPU op before it"""
+        if why := _why_no_table(before, t):
             return no(why)
-        return make.tried(_again, before, t, base=node.attrs["base"], dtype=t.dtype)
+        return make.attempt(_with_epilogue, before, t, base=node.attrs["base"], dtype=t.dtype)
 
     @rule(P.clip(BEFORE))
     def bounds_into_npu(node: Node, before: Node) -> Any:
-        """bounds of integers become those of the unit's work before them"""
+        """a clip of integers becomes part of the NPU op before it"""
         out = before.outputs[0]
-        if out.dtype not in FEATURES:
-            return no(f"a clip of {out.dtype}")
-        if len(before.inputs) > 2 and before.inputs[2 if before.op == "npu.eltwise" else 5]:
-            return no("a table makes the numbers")
-        return make.tried(_narrowed, before, node)
+        if out.dtype not in INTEGER_FEATURES:
+            return no(f"it clips {out.dtype}; units clip integers")
+        if len(before.inputs) > 2 and before.inputs[table_input(before.op)]:
+            return no("the NPU op before it ends in a table, which makes the numbers")
+        return make.attempt(_tighten_bounds, before, node)
 
     @rule(P.lookup(x, t))
     def table_on_npu(node: Node, x: Value, t: Value) -> Any:
         """lookup -> npu.lut"""
-        return make.tried(_table, x, *ordered(data(t), x.dtype), node.outputs[0])
+        return make.attempt(_table, x, *ordered(data(t), x.dtype), node.outputs[0])
 
     @rule(P.lookup_wide(x, t))
     def wide_table_on_npu(node: Node, x: Value, t: Value) -> Any:
         """lookup_wide -> npu.lut"""
-        return make.tried(_table, x, data(t), node.attrs["base"], node.outputs[0])
+        return make.attempt(_table, x, data(t), node.attrs["base"], node.outputs[0])
 
     @rule(P.clip(x))
     def clip_on_npu(node: Node, x: Value) -> Any:
-        """a clip of bytes -> npu.lut"""
+        """clip of 8-bit integers -> npu.lut"""
         if x.dtype not in BITS8:
-            return no(f"it computes in {x.dtype}, units work on integers: quantise it")
-        return make.tried(_clipped, x, node)
+            return no(f"it computes in {x.dtype}; units work on integers: quantise it")
+        return make.attempt(_clip_table, x, node)
 
     return (
-        function_before_moves,
+        hoist_function,
         pair_on_npu,
         avg_pool_on_npu,
         mean_on_npu,
@@ -262,27 +286,27 @@ def elementwise(make: Maker) -> tuple[Rule, ...]:
     )
 
 
-def _narrowed(make: Maker, before: Node, node: Node) -> Value:
-    low, high = _clamp(before.outputs[0], node)
+def _tighten_bounds(make: Builder, before: Node, node: Node) -> Value:
+    low, high = _clip_bounds(before.outputs[0], node)
     at = before.attrs
     if max(at["low"], low) > min(at["high"], high):
-        raise Refused(f"nothing of {low} to {high} lies between {at['low']} and {at['high']}")
-    return _again(make, before, low=max(at["low"], low), high=min(at["high"], high))
+        raise Refused(f"bounds {low} to {high} and {at['low']} to {at['high']} do not overlap")
+    return _with_epilogue(make, before, low=max(at["low"], low), high=min(at["high"], high))
 
 
-def _clipped(make: Maker, x: Value, node: Node) -> Value:
-    low, high = _clamp(x, node)
+def _clip_table(make: Builder, x: Value, node: Node) -> Value:
+    low, high = _clip_bounds(x, node)
     first, last = dtypes.limits(x.dtype)
     every = np.arange(first, last + 1).clip(low, high).astype(dtypes.numpy_of(x.dtype))
     return _table(make, x, every, first, node.outputs[0])
 
 
-def _why_no_end(before: Node, t: Value) -> str | None:
-    """Why a table cannot end a unit's work."""
+def _why_no_table(before: Node, t: Value) -> str | None:
+    """Why a table cannot become part of this NPU op."""
     if before.op == "npu.pool":
-        return "pools end in no table"
-    if before.inputs[2 if before.op == "npu.eltwise" else 5] is not None:
-        return "a table makes the numbers already"
-    if before.outputs[0].dtype not in FEATURES or t.dtype not in BITS8:
-        return f"a table from {before.outputs[0].dtype} to {t.dtype}; results of units are bytes"
+        return "pools have no table"
+    if before.inputs[table_input(before.op)] is not None:
+        return "the NPU op before it has a table already"
+    if before.outputs[0].dtype not in INTEGER_FEATURES or t.dtype not in BITS8:
+        return f"a table from {before.outputs[0].dtype} to {t.dtype}; units make 8-bit results"
     return None

@@ -1,4 +1,4 @@
-"""What the units of a chip can do: None, or in words why not."""
+"""The limits of a chip's units: why a unit cannot do an NPU node, or None if it can."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from intaglio import dtypes
 from intaglio.ir import Node, Value
 from intaglio.npu.lowering import kpu, rknpu, sophgo
+from intaglio.npu.lowering.builder import table_input
 from intaglio.targets.chip import Chip, Unit
 
 UNITS = {
@@ -26,15 +27,12 @@ FAMILIES: dict[str, Callable[[Chip, Node], str | None]] = {
     "kpu": kpu.why_not,
     "sophgo": sophgo.why_not,
 }
-KIND = {
-    "u8": "i8",
-    "f32": "i8",
-    "i32": "i8",
-}  # bytes are bytes; sums leave the unit of bytes that made them
+# The element type whose figures apply: u8 works like i8; f32 and i32 are results of i8 products.
+RATE_TYPE = {"u8": "i8", "f32": "i8", "i32": "i8"}
 
 
 def why_not(chip: Chip) -> Callable[[Node], str | None]:
-    """For the ops of NPUs: None where a unit of `chip` does this node, else the reason."""
+    """A function of an NPU node: None if a unit of `chip` can do it, else the reason."""
     family = FAMILIES[chip.family]
 
     def reason(node: Node) -> str | None:
@@ -50,14 +48,14 @@ def why_not(chip: Chip) -> Callable[[Node], str | None]:
             _types(chip, unit, node)
             or _sizes(chip, unit, node)
             or family(chip, node)
-            or _room(chip, node)
+            or _row_memory(chip, node)
         )
 
     return reason
 
 
-def _images(node: Node) -> Iterator[Value]:
-    """The images that a node reads and makes, without weights and tables."""
+def _feature_maps(node: Node) -> Iterator[Value]:
+    """The feature maps that a node reads and makes, without weights and tables."""
     count = {"npu.conv": 1, "npu.depthwise": 1, "npu.lut": 1, "npu.eltwise": 2}.get(node.op)
     read = node.inputs if count is None else node.inputs[:count]
     residual = node.inputs[4:5] if node.op in ("npu.conv", "npu.depthwise") else []
@@ -65,37 +63,40 @@ def _images(node: Node) -> Iterator[Value]:
 
 
 def _types(chip: Chip, unit: Unit, node: Node) -> str | None:
-    for v in _images(node):
-        kind = KIND.get(v.dtype, v.dtype)
+    for v in _feature_maps(node):
+        kind = RATE_TYPE.get(v.dtype, v.dtype)
         if kind not in unit.rate or kind not in chip.c2:
             return f"{unit.name} of {chip.name} does not work on {v.dtype}"
     return None
 
 
-def _room(chip: Chip, node: Node) -> str | None:
-    """Why a core cannot hold what one row of a windowed result needs."""
+def _row_memory(chip: Chip, node: Node) -> str | None:
+    """Why a core's memory cannot hold the operands of one row of a windowed result."""
     if node.op not in ("npu.conv", "npu.depthwise", "npu.pool"):
         return None
     x, y, a = node.inputs[0], node.outputs[0], node.attrs
     assert x is not None
     kernel = a["kernel"] if node.op == "npu.pool" else node.inputs[1].shape[2:]  # type: ignore[union-attr]
     rows = min(x.shape[2], (kernel[0] - 1) * a["dilation"][0] + 1)
-    need = _rows(chip, x, rows) + _rows(chip, y, 1)
+    need = _bytes_of_rows(chip, x, rows) + _bytes_of_rows(chip, y, 1)
     if need <= chip.sram:
         return None
-    return f"a row of its result needs {need} bytes at once; a core of {chip.name} has {chip.sram}"
+    return (
+        f"one row of its result needs {need} bytes of on-chip memory; "
+        f"a core of {chip.name} has {chip.sram}"
+    )
 
 
-def _rows(chip: Chip, v: Value, rows: int) -> int:
-    """Bytes of so many rows of an image in a core."""
+def _bytes_of_rows(chip: Chip, v: Value, rows: int) -> int:
+    """The bytes of `rows` rows of a feature map in a core's memory."""
     item = dtypes.TABLE[v.dtype].numpy.itemsize
     c2 = chip.c2.get(v.dtype) or max(chip.c2["i8"] // item, 1)
     pitch = -(-v.shape[3] * c2 * item // chip.align) * chip.align
     return -(-v.shape[1] // c2) * rows * pitch
 
 
-def _numbers(node: Node) -> Iterator[tuple[str, int]]:
-    """What units set limits to."""
+def _limited_numbers(node: Node) -> Iterator[tuple[str, int]]:
+    """The numbers of a node that a unit may limit, by the limit's name."""
     a: dict[str, Any] = node.attrs
     if node.op in ("npu.conv", "npu.depthwise", "npu.pool"):
         kernel = a["kernel"] if node.op == "npu.pool" else node.inputs[1].shape[2:]  # type: ignore[union-attr]
@@ -105,20 +106,20 @@ def _numbers(node: Node) -> Iterator[tuple[str, int]]:
     if node.op == "npu.resize":
         yield from (("factor", n) for n in a["factor"])
     if node.op != "npu.matmul":
-        for v in _images(node):
+        for v in _feature_maps(node):
             yield from zip(("batch", "channels", "height", "width"), v.shape, strict=True)
     else:
         yield "channels", node.inputs[0].shape[1]  # type: ignore[union-attr]
 
 
 def _sizes(chip: Chip, unit: Unit, node: Node) -> str | None:
-    for name, value in _numbers(node):
+    for name, value in _limited_numbers(node):
         if name in unit.limits and (why := unit.why_not(name, value)):
             return why
-    table = node.inputs[{"npu.lut": 1, "npu.eltwise": 2}.get(node.op, 5) :][:1]
+    table = node.inputs[table_input(node.op) :][:1]
     if not table or table[0] is None or node.op == "npu.concat":
         return None
     tables = chip.units.get("lut")
     if tables is None:
-        return f"{chip.name} has no tables"
+        return f"{chip.name} has no lookup tables"
     return tables.why_not("entries", table[0].type.size) if "entries" in tables.limits else None

@@ -1,7 +1,7 @@
-"""Sophgo: lanes with local memory, each of which holds every n-th channel of a feature map.
+"""Limits of Sophgo's TPU: lanes with local memory, each holding every n-th channel.
 
-A channel lies in one lane: C2 is the number of lanes, and all lanes do the same at once. Windows
-may have gaps, in pooling too; what else they can do, the numbers in the chip's file say.
+C2 is the number of lanes; all lanes do the same at once. Windows may be dilated, also those of
+pooling. All other limits are numbers in the chip file.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ from intaglio.targets.chip import Chip
 
 
 def why_not(chip: Chip, node: Node) -> str | None:
-    """What limits of single numbers do not say: nothing."""
+    """The limits that the chip file's single numbers do not express: none."""
     return None

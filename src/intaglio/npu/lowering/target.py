@@ -1,26 +1,26 @@
-"""Chips with a neural processing unit: what its units do, within which limits."""
+"""The target of a chip with an NPU, and of the CPU beside it."""
 
 from __future__ import annotations
 
 from intaglio.errors import BadInput
-from intaglio.npu.lowering.rules import lowering, why_not
-from intaglio.npu.ops import cpu_fallback as cpu_fallback  # registers what each npu op is on a CPU
+from intaglio.npu import ops as ops  # registers the NPU ops that the rules make
+from intaglio.npu.lowering.rules import lowering_rules, why_not
 from intaglio.targets import Target, cpu
 from intaglio.targets.chip import Chip
 from intaglio.targets.precision import Precision, Stored, floats, name_of
 
-TABLE_BITS = 10  # of the sums by which a product's end looks a function up, where there are tables
+MAX_TABLE_BITS = 10  # a table in the epilogue of a product has at most 2^10 entries
 
 
 def npu_target(chip: Chip, isa: str | int | None = None, precision: str = "f32") -> Target:
-    """`chip` with a CPU beside it that runs what its units do not, by default this machine's."""
+    """`chip` with a CPU beside it, by default this machine's, which runs the other ops."""
     if precision == "f16" and "f16" not in chip.types:
         has = ", ".join(map(name_of, chip.types))
         raise BadInput(
-            f"{chip.name} multiplies no f16; its types are {has}: quantise the model, "
+            f"{chip.name} does not multiply f16; its types are {has}: quantise the model, "
             "or compile it for another chip"
         )
-    rules = lowering(chip, precision == "f16")
+    rules = lowering_rules(chip, precision == "f16")
     host = cpu.target(isa, "f32" if precision == "f16" else precision)
     return Target(
         chip.name,
@@ -36,19 +36,20 @@ def npu_target(chip: Chip, isa: str | int | None = None, precision: str = "f32")
 
 
 def precisions(chip: Chip) -> tuple[Precision, ...]:
-    """What layers of quantised models compute in: on the NPU, or in f32 on the CPU beside it."""
+    """The precisions of a quantised model's layers: the NPU's own, and f32 on the CPU."""
     tables = chip.units.get("lut")
     entries = tables.limits.get("entries") if tables else 256
-    bits = TABLE_BITS if not isinstance(entries, int) else min(TABLE_BITS, entries.bit_length() - 1)
-    of_weights = Stored(("i8",), grains=("channel", "tensor"))
+    bits = MAX_TABLE_BITS
+    if isinstance(entries, int):
+        bits = min(bits, entries.bit_length() - 1)
     rate = chip.units["conv"].rate
-    found = [Precision("int8", Stored(("i8", "u8"), zeros=True), of_weights, table_bits=bits)]
+    i8_weights = Stored(("i8",), grains=("channel", "tensor"))
+    found = [Precision("int8", Stored(("i8", "u8"), zeros=True), i8_weights, table_bits=bits)]
     if "i16" in rate:
-        wide = Stored(("i8", "i16"), grains=("channel", "tensor"))
-        found.append(
-            Precision("int16", Stored(("i16",), zeros=True), wide, rate["i8"] / rate["i16"])
-        )
+        weights = Stored(("i8", "i16"), grains=("channel", "tensor"))
+        slowdown = rate["i8"] / rate["i16"]
+        found.append(Precision("int16", Stored(("i16",), zeros=True), weights, slowdown))
     if "f16" in rate:
         found.append(floats("f16", rate["i8"] / rate["f16"]))
-    products = rate["i8"] * chip.clock / 1e3  # per nanosecond
-    return *found, floats("f32", products / chip.host.per_ns("products"))
+    macs_per_ns = rate["i8"] * chip.clock / 1e3
+    return *found, floats("f32", macs_per_ns / chip.host.per_ns("products"))

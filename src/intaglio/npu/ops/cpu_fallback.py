@@ -1,6 +1,6 @@
-"""NPU ops in neutral ones: for those that are better left to the CPU.
+"""Each NPU op in neutral ops, for ops that are better left to the CPU.
 
-Those of integers keep every bit; sums of f16 are added up in the CPU's own order.
+Integer ops keep every bit. Sums of f16 are added up in the CPU's own order.
 """
 
 from __future__ import annotations
@@ -12,157 +12,129 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.ir import Value, constant
-from intaglio.npu.ops import (
-    FEATURES,
-    concat,
-    conv,
-    depthwise,
-    eltwise,
-    f16_arithmetic,
-    lut,
-    matmul,
-    pool,
-    resize,
-    slice_,
-)
+from intaglio.npu.ops import f16_arithmetic
+from intaglio.npu.ops.convolutions import conv, depthwise
+from intaglio.npu.ops.data_movement import concat, resize, slice_
+from intaglio.npu.ops.elementwise import eltwise, lut
+from intaglio.npu.ops.epilogue import Epilogue
+from intaglio.npu.ops.feature_maps import INTEGER_FEATURES
+from intaglio.npu.ops.matrix_product import matmul
+from intaglio.npu.ops.pooling import pool
 from intaglio.ops.quantized import BITS8, INTEGERS
 
+FLOATS = (*f16_arithmetic.TYPES, "f32")
 
-def _number(n: int, dtype: str) -> Value:
+
+def _integer(n: int, dtype: str) -> Value:
     return constant(n, dtype=dtype)
 
 
-def _factor(f: float) -> Value:
+def _real(f: float) -> Value:
     return constant(f, dtype="f32")
 
 
-def _between(
-    numbers: tuple[int, ...], dtype: str, table: Value | None, kinds: tuple[str, ...] = FEATURES
+# ---- epilogues -----------------------------------------------------------------------------------
+def _type_before_table(
+    end: Epilogue, table: Value | None, dtypes_allowed: tuple[str, ...] = INTEGER_FEATURES
 ) -> str | None:
-    """The element type in which the numbers before a table are stored."""
+    """The element type that holds the numbers before a table looks them up; None: there is none."""
     if table is None:
-        return dtype
-    return next(
-        (
-            k
-            for k in kinds
-            if dtypes.limits(k)[0] <= min(numbers) <= max(numbers) <= dtypes.limits(k)[1]
-        ),
-        None,
-    )
+        return end.dtype
+    numbers = end.y_zero, end.low, end.high
+    for dtype in dtypes_allowed:
+        low, high = dtypes.limits(dtype)
+        if low <= min(numbers) and max(numbers) <= high:
+            return dtype
+    return None
 
 
-def _looked_up(y: Value, table: Value, base: int, low: int, high: int) -> Value:
+def _look_up(y: Value, table: Value, base: int, low: int, high: int) -> Value:
     assert table.data is not None
-    if y.dtype in BITS8:
+    narrow = y.dtype in BITS8
+    if narrow:
         every = np.arange(256, dtype=np.uint8).view(dtypes.numpy_of(y.dtype))
     else:
         every = base + np.arange(table.type.size)
     at = np.clip(np.clip(every.astype(np.int32), low, high) - base, 0, table.type.size - 1)
-    entries, narrow = constant(table.data[at]), y.dtype in BITS8
+    entries = constant(table.data[at])
     made: Value = ops.lookup(y, entries) if narrow else ops.lookup_wide(y, entries, base=base)
     return made
 
 
-def _bounded(y: Value, low: int, high: int, table: Value | None = None, base: int = 0) -> Value:
-    """What is left to do after rounding to the type of `y`."""
+def _clip_or_look_up(y: Value, end: Epilogue, table: Value | None = None) -> Value:
+    """The rest of an integer epilogue, after rounding to the type of `y`."""
     if table is not None:
-        return _looked_up(y, table, base, low, high)
-    if (low, high) == dtypes.limits(y.dtype):
+        return _look_up(y, table, end.base, end.low, end.high)
+    if (end.low, end.high) == dtypes.limits(y.dtype):
         return y
-    made: Value = ops.clip(y, lo=float(low), hi=float(high))
+    made: Value = ops.clip(y, lo=float(end.low), hi=float(end.high))
     return made
 
 
-# ---- floats --------------------------------------------------------------------------------------
-def _real(v: Value) -> Value:
-    """f16 as f32."""
-    made: Value = ops.cast(v, dtype="f32")
-    return made
+def _from_f32(t: Value, end: Epilogue, table: Value | None = None) -> Value:
+    """The epilogue of an f32 result."""
+    made = t
+    if end.dtype in FLOATS:
+        if end.least > -math.inf or end.most < math.inf:
+            made = ops.clip(made, lo=end.least, hi=end.most)
+        made = made if end.dtype == "f32" else ops.cast(made, dtype=end.dtype)
+        return made if table is None else _interpolate(made, table)
+    made = ops.quantize_linear(t, _real(1.0), _integer(end.y_zero, end.dtype), dtype=end.dtype)
+    return _clip_or_look_up(made, end)
 
 
-def _clipped(t: Value, least: float, most: float) -> Value:
-    made: Value = ops.clip(t, lo=least, hi=most) if least > -math.inf or most < math.inf else t
-    return made
-
-
-def _of_floats(
-    t: Value,
-    dtype: str,
-    y_zero: int,
-    low: int,
-    high: int,
-    least: float,
-    most: float,
-    table: Value | None = None,
-) -> Value:
-    """What is made of f32."""
-    made: Value
-    if dtype in (*f16_arithmetic.TYPES, "f32"):
-        made = _clipped(t, least, most)
-        made = made if dtype == "f32" else ops.cast(made, dtype=dtype)
-        return made if table is None else _on_curve(made, table)
-    made = ops.quantize_linear(t, _factor(1.0), _number(y_zero, dtype), dtype=dtype)
-    return _bounded(made, low, high)
-
-
-def _on_curve(x: Value, table: Value) -> Value:
-    """A table of f16, by the bits of its numbers."""
+def _interpolate(x: Value, table: Value) -> Value:
+    """A piecewise-linear table of f16 as a table of all f16, indexed by their bits."""
     assert table.data is not None
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     with np.errstate(over="ignore"):
-        entries = constant(f16_arithmetic.curved(every, table.data).astype(np.float16))
+        entries = constant(f16_arithmetic.interpolate(every, table.data).astype(np.float16))
     bits = ops.cast(ops.bitcast(x, dtype="u16"), dtype="i64")
     made: Value = ops.gather(entries, bits, axis=0)
     return made
 
 
-def _real_product(
-    x: Value,
-    w: Value,
-    scale: Value,
-    bias: Value,
-    residual: Value | None,
-    table: Value | None,
-    groups: int,
-    *,
-    x_zero: int,
-    r_zero: int,
-    r_factor: float,
-    base: int,
-    stride: Any,
-    pad: Any,
-    dilation: Any,
-    **end: Any,
-) -> Value:
-    assert w.data is not None
-    assert scale.data is not None
-    weights = constant(w.data.astype(np.float32) * scale.data.reshape(-1, 1, 1, 1))
-    t = ops.conv(_real(x), weights, bias, stride=stride, pad=pad, dilation=dilation, groups=groups)
-    if residual is not None:
-        t = ops.add(t, _scaled(residual, r_factor, r_zero))
-    return _of_floats(t, table=table, **end)
+# ---- operands ------------------------------------------------------------------------------------
+def _as_f32(v: Value) -> Value:
+    made: Value = ops.cast(v, dtype="f32")
+    return made
 
 
 def _scaled(v: Value, factor: float, zero: int = 0) -> Value:
     """An operand as f32, times a factor."""
     made: Value
     if v.dtype not in f16_arithmetic.TYPES:
-        made = ops.dequantize_linear(v, _factor(factor), _number(zero, v.dtype))
+        made = ops.dequantize_linear(v, _real(factor), _integer(zero, v.dtype))
         return made
-    made = _real(v)
-    return made if factor == 1 else ops.mul(made, _factor(factor))
+    made = _as_f32(v)
+    return made if factor == 1 else ops.mul(made, _real(factor))
 
 
-# ---- integers ------------------------------------------------------------------------------------
-def _product(
+# ---- convolutions --------------------------------------------------------------------------------
+def _f16_convolution(
     x: Value,
     w: Value,
     scale: Value,
     bias: Value,
     residual: Value | None,
     table: Value | None,
-    groups: int,
+    end: Epilogue,
+    **window: Any,
+) -> Value:
+    assert w.data is not None
+    assert scale.data is not None
+    weights = constant(w.data.astype(np.float32) * scale.data.reshape(-1, 1, 1, 1))
+    t = ops.conv(_as_f32(x), weights, bias, **window)
+    return _from_f32(t if residual is None else ops.add(t, residual), end, table)
+
+
+def _convolution(
+    x: Value,
+    w: Value,
+    scale: Value,
+    bias: Value,
+    residual: Value | None,
+    table: Value | None,
     *,
     x_zero: int,
     y_zero: int,
@@ -176,79 +148,45 @@ def _product(
     dtype: str,
     **window: Any,
 ) -> Value | None:
+    end = Epilogue(dtype, y_zero, low, high, base, least, most)
+    in_floats = residual is not None and residual.dtype == "f16"
     if x.dtype in f16_arithmetic.TYPES:
-        return _real_product(
-            x,
-            w,
-            scale,
-            bias,
-            residual,
-            table,
-            groups,
-            x_zero=x_zero,
-            r_zero=r_zero,
-            r_factor=r_factor,
-            base=base,
-            y_zero=y_zero,
-            low=low,
-            high=high,
-            least=least,
-            most=most,
-            dtype=dtype,
-            **window,
-        )
-    one, zeros = _factor(1.0), constant(np.zeros(w.shape[0], dtypes.numpy_of(w.dtype)))
-    given = x, one, _number(x_zero, x.dtype), w, scale, zeros
-    of_r = () if residual is None else (_factor(r_factor), _number(r_zero, residual.dtype))
+        added = None if residual is None else _scaled(residual, r_factor, r_zero)
+        return _f16_convolution(x, w, scale, bias, added, table, end, **window)
+    one, zeros = _real(1.0), constant(np.zeros(w.shape[0], dtypes.numpy_of(w.dtype)))
+    given = x, one, _integer(x_zero, x.dtype), w, scale, zeros
     y: Value
     if dtype == "i32":
         if "i16" in (x.dtype, w.dtype):
             return None
-        y = ops.conv_integer(x, w, _number(x_zero, x.dtype), **window, groups=groups)
+        y = ops.conv_integer(x, w, _integer(x_zero, x.dtype), **window)
         return ops.add(y, constant(bias.data.reshape(-1, 1, 1)))  # type: ignore[union-attr, no-any-return]
-    if dtype in (*f16_arithmetic.TYPES, "f32") or (
-        residual is not None and residual.dtype == "f16"
-    ):
-        real = None if residual is None else _scaled(residual, r_factor, r_zero)
-        y = ops.qlinear_conv(*given, None, None, bias, real, **window, groups=groups)
-        if table is not None:
-            return None
-        return _of_floats(y, dtype, y_zero, low, high, least, most)
-    kind = _between((y_zero, low, high), dtype, table)
+    if dtype in FLOATS or in_floats:
+        added = None if residual is None else _scaled(residual, r_factor, r_zero)
+        y = ops.qlinear_conv(*given, None, None, bias, added, **window)
+        return None if table is not None else _from_f32(y, end)
+    kind = _type_before_table(end, table)
     if kind is None:
         return None
-    y = ops.qlinear_conv(
-        *given, one, _number(y_zero, kind), bias, residual, *of_r, **window, groups=groups
-    )
-    return _bounded(y, low, high, table, base)
+    of_residual: tuple[Value, ...] = ()
+    if residual is not None:
+        of_residual = _real(r_factor), _integer(r_zero, residual.dtype)
+    zero = _integer(y_zero, kind)
+    y = ops.qlinear_conv(*given, one, zero, bias, residual, *of_residual, **window)
+    return _clip_or_look_up(y, end, table)
 
 
 @conv.lowers
-def _(
-    x: Value,
-    w: Value,
-    scale: Value,
-    bias: Value,
-    residual: Value | None,
-    table: Value | None,
-    **attrs: Any,
-) -> Value | None:
-    return _product(x, w, scale, bias, residual, table, 1, **attrs)
+def _(*operands: Value | None, **attrs: Any) -> Value | None:
+    return _convolution(*operands, groups=1, **attrs)  # type: ignore[arg-type]
 
 
 @depthwise.lowers
-def _(
-    x: Value,
-    w: Value,
-    scale: Value,
-    bias: Value,
-    residual: Value | None,
-    table: Value | None,
-    **attrs: Any,
-) -> Value | None:
-    return _product(x, w, scale, bias, residual, table, x.shape[1], **attrs)
+def _(x: Value, *operands: Value | None, **attrs: Any) -> Value | None:
+    return _convolution(x, *operands, groups=x.shape[1], **attrs)  # type: ignore[arg-type]
 
 
+# ---- the other ops -------------------------------------------------------------------------------
 @matmul.lowers
 def _(
     a: Value,
@@ -257,40 +195,33 @@ def _(
     turned: bool,
     a_zero: int,
     b_zero: int,
-    y_zero: int,
     factor: float,
-    low: int,
-    high: int,
-    least: float,
-    most: float,
     dtype: str,
+    **bounds: Any,
 ) -> Value:
     left, right = (ops.reshape(v, shape=v.shape[:3]) for v in (b, a))
     left = ops.transpose(left, perm=(0, 2, 1)) if turned else left
+    zeros = _integer_or_none(b, b_zero), _integer_or_none(a, a_zero)
+    end = Epilogue(dtype, **bounds)
     y: Value
     if dtype == "i32":
-        y = ops.matmul_integer(
-            left, right, *(_number(z, v.dtype) for z, v in ((b_zero, b), (a_zero, a)))
-        )
-        return ops.reshape(y, shape=(*y.shape, 1))  # type: ignore[no-any-return]
-    if a.dtype in f16_arithmetic.TYPES:
-        y = ops.mul(ops.matmul(_real(left), _real(right)), _factor(factor))
-        y = _of_floats(y, dtype, y_zero, low, high, least, most)
-        return ops.reshape(y, shape=(*y.shape, 1))  # type: ignore[no-any-return]
-    given = (
-        left,
-        _factor(factor),
-        _number(b_zero, b.dtype),
-        right,
-        _factor(1.0),
-        _number(a_zero, a.dtype),
-    )
-    floats = dtype in (*f16_arithmetic.TYPES, "f32")
-    end = () if floats else (_factor(1.0), _number(y_zero, dtype))
-    y = ops.qlinear_matmul(*given, *end)
-    y = _of_floats(y, dtype, y_zero, low, high, least, most) if floats else _bounded(y, low, high)
+        y = ops.matmul_integer(left, right, *zeros)
+    elif a.dtype in f16_arithmetic.TYPES:
+        y = ops.mul(ops.matmul(_as_f32(left), _as_f32(right)), _real(factor))
+        y = _from_f32(y, end)
+    else:
+        given = left, _real(factor), zeros[0], right, _real(1.0), zeros[1]
+        if dtype in FLOATS:
+            y = _from_f32(ops.qlinear_matmul(*given), end)
+        else:
+            y = ops.qlinear_matmul(*given, _real(1.0), _integer(end.y_zero, dtype))
+            y = _clip_or_look_up(y, end)
     made: Value = ops.reshape(y, shape=(*y.shape, 1))
     return made
+
+
+def _integer_or_none(v: Value, zero: int) -> Value | None:
+    return None if v.dtype in f16_arithmetic.TYPES else _integer(zero, v.dtype)
 
 
 @pool.lowers
@@ -310,22 +241,20 @@ def _(
     dtype: str,
     **window: Any,
 ) -> Value | None:
+    end = Epilogue(dtype, y_zero, low, high, least=least, most=most)
     if x.dtype in f16_arithmetic.TYPES:
         pooled = ops.max_pool if kind == "max" else ops.avg_pool
         count: Any = {} if kind == "max" else {"count_include_pad": count_include_pad}
-        t = pooled(_real(x), **window, **count)
-        t = t if x_scale == y_scale else ops.mul(t, _factor(x_scale / y_scale))
-        return _of_floats(t, dtype, y_zero, low, high, least, most)
+        t = pooled(_as_f32(x), **window, **count)
+        return _from_f32(t if x_scale == y_scale else ops.mul(t, _real(x_scale / y_scale)), end)
     if kind == "max":
-        return _bounded(ops.max_pool(x, **window), low, high)
+        return _clip_or_look_up(ops.max_pool(x, **window), end)
     if dtype not in INTEGERS:
         return None
-    of_x, of_y = (
-        (_factor(x_scale), _number(x_zero, x.dtype)),
-        (_factor(y_scale), _number(y_zero, dtype)),
-    )
+    of_x = _real(x_scale), _integer(x_zero, x.dtype)
+    of_y = _real(y_scale), _integer(y_zero, dtype)
     y = ops.qlinear_avg_pool(x, *of_x, *of_y, **window, count_include_pad=count_include_pad)
-    return _bounded(y, low, high)
+    return _clip_or_look_up(y, end)
 
 
 @eltwise.lowers
@@ -337,42 +266,32 @@ def _(
     kind: str,
     a_zero: int,
     b_zero: int,
-    y_zero: int,
     a_factor: float,
     b_factor: float,
-    low: int,
-    high: int,
-    base: int,
-    least: float,
-    most: float,
     dtype: str,
+    **bounds: Any,
 ) -> Value | None:
+    end = Epilogue(dtype, **bounds)
+    right_factor = b_factor if kind == "add" else 1.0
     if a.dtype in f16_arithmetic.TYPES:
-        left, right = _scaled(a, a_factor), _scaled(b, b_factor if kind == "add" else 1.0)
+        left, right = _scaled(a, a_factor), _scaled(b, right_factor)
         t = ops.add(left, right) if kind == "add" else ops.mul(left, right)
-        return _of_floats(t, dtype, y_zero, low, high, least, most, table)
-    stored = _between((y_zero, low, high), dtype, table, INTEGERS)
+        return _from_f32(t, end, table)
+    stored = _type_before_table(end, table, INTEGERS)
     if stored not in INTEGERS:
         return None
+    of_a = a, _real(a_factor), _integer(a_zero, a.dtype)
+    of_b = b, _real(right_factor), _integer(b_zero, b.dtype)
     made = ops.qlinear_add if kind == "add" else ops.qlinear_mul
-    y = made(
-        a,
-        _factor(a_factor),
-        _number(a_zero, a.dtype),
-        b,
-        _factor(b_factor if kind == "add" else 1.0),
-        _number(b_zero, b.dtype),
-        _factor(1.0),
-        _number(y_zero, stored),
-    )
-    return _bounded(y, low, high, table, base)
+    y = made(*of_a, *of_b, _real(1.0), _integer(end.y_zero, stored))
+    return _clip_or_look_up(y, end, table)
 
 
 @lut.lowers
 def _(x: Value, table: Value, *, base: int) -> Value:
     if x.dtype in f16_arithmetic.TYPES:
-        return _on_curve(x, table)
-    return _looked_up(x, table, base, *dtypes.limits(x.dtype))
+        return _interpolate(x, table)
+    return _look_up(x, table, base, *dtypes.limits(x.dtype))
 
 
 @resize.lowers

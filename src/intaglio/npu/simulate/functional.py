@@ -87,7 +87,7 @@ class Machine:
             )
             if _is_float(dst):
                 bounds = f["least"], f["most"]
-                self.put(core, dst, f16_arithmetic.ended(real, dst.dtype, *bounds, table))
+                self.put(core, dst, f16_arithmetic.epilogue(real, dst.dtype, *bounds, table))
                 return
         low, high = (np.float32(f[k] - f["y_zero"]) for k in ("low", "high"))
         real = np.where(real > low, real, low)

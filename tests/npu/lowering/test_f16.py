@@ -141,7 +141,7 @@ def test_what_stays_on_the_cpu():
 
 
 def test_chips_without_f16_say_so():
-    with pytest.raises(BadInput, match="k230 multiplies no f16; its types are int8, int16"):
+    with pytest.raises(BadInput, match="k230 does not multiply f16; its types are int8, int16"):
         targets.find("k230", precision="f16")
 
 
