@@ -144,7 +144,7 @@ def measure(one: Case, graph: Graph, name: str, precision: str = "f32") -> Row:
         moved = apart = fewest = 0
         for module in modules:
             body = module.attrs["body"]
-            made, alone = build(body, chip), build(body, chip, together=False)
+            made, alone = build(body, chip), build(body, chip, grouped=False)
             row.instructions += len(made.program.instructions)
             row.weights += made.program.weights
             row.internal = max(row.internal, made.program.internal)

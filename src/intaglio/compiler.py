@@ -183,7 +183,7 @@ def _offload(target: targets.Target, options: CompileOptions, tell: Progress) ->
     work = partial(
         compile_programs,
         chip=chip,
-        together=not options.by_layer,
+        grouped=not options.by_layer,
         cores=options.cores,
         progress=tell,
     )

@@ -28,20 +28,20 @@ def test_sums():
 
 def test_maps_that_wait_outside_do_not_overlap_while_they_live():
     made = build(pyramid(Maker(), 64), small_chip(32 << 10))
-    homes = made.arrangement.homes
-    assert homes, "this net does not fit 32 KiB"
-    group = {k: g for g, one in enumerate(made.arrangement.layouts) for k in one.group.numbers}
-    users = {s: [group[k] for k in made.facts.users[s]] for s in homes}
+    spilled = made.memory_plan.spilled
+    assert spilled, "this net does not fit 32 KiB"
+    group = {k: g for g, one in enumerate(made.memory_plan.layouts) for k in one.group.numbers}
+    users = {s: [group[k] for k in made.context.users[s]] for s in spilled}
     life = {s: (min(groups), max(groups)) for s, groups in users.items()}
-    for a in homes:
-        for b in homes:
+    for a in spilled:
+        for b in spilled:
             together = life[a][0] <= life[b][1] and life[b][0] <= life[a][1]
             if a is not b and together:
-                ends = [homes[s] + s.bytes(s.height) * s.images for s in (a, b)]
-                assert homes[a] >= ends[1] or homes[b] >= ends[0]
+                ends = [spilled[s] + s.ddr_bytes(s.height) * s.images for s in (a, b)]
+                assert spilled[a] >= ends[1] or spilled[b] >= ends[0]
 
 
 def test_text():
     lines = list(table(memory(build(mobile(Maker(), 64), small_chip(4 << 20)))))
-    assert any("1.00 times the least" in line for line in lines)
+    assert any("1.00 times the lower bound" in line for line in lines)
     assert any("1,6,32,32,16" in line and " tiles " in f"{line} " for line in lines)

@@ -36,8 +36,8 @@ def test_all_stays_inside_of_the_core(name: str, chip: str):
 @pytest.mark.parametrize("name", NETS)
 def test_groups_move_less_than_layers(name: str):
     net, chip = NETS[name](Maker(), 64), small_chip(48 << 10)
-    groups, layers = build(net, chip), build(net, chip, together=False)
-    assert len(groups.arrangement.layouts) < len(layers.arrangement.layouts)
+    groups, layers = build(net, chip), build(net, chip, grouped=False)
+    assert len(groups.memory_plan.layouts) < len(layers.memory_plan.layouts)
     assert groups.least_traffic <= groups.traffic < layers.traffic
 
 
@@ -54,7 +54,7 @@ def test_of_a_map_only_the_blocks_that_are_read_come_in():
     x = m.image(1, 16, 8, 8)
     y = m.conv(x, 64, 1)
     heads = [m.conv(ops.slice_(y, first=16 * k, count=16), 16, 1) for k in range(4)]
-    made = build(graph(x, *heads), chips.load("rk3588"), together=False)
+    made = build(graph(x, *heads), chips.load("rk3588"), grouped=False)
     moves = [i.fields for i in made.program.instructions if i.op == "load"]
     inner = [f["src"].channels for f in moves if f["src"].space == "internal"]
     assert inner == [16] * 4
@@ -89,7 +89,7 @@ def test_a_layer_that_does_not_fit_is_named_with_what_is_missing():
 
 
 def test_more_cores_than_there_are():
-    with pytest.raises(BadInput, match="4 cores are asked for; it has 3"):
+    with pytest.raises(BadInput, match="4 cores are requested; it has 3"):
         build(mobile(Maker()), chips.load("rk3588"), cores=4)
 
 
@@ -115,7 +115,7 @@ def test_attention_goes_to_all_cores_where_that_is_sooner():
         sum(i.queue == "compute" for i in made.program.instructions if i.core == c)
         for c in range(2)
     ]
-    assert made.facts.spread
+    assert made.context.split_over_cores
     assert min(work) > 0
     feed = np.random.default_rng(1).integers(-128, 128, x.shape).astype(np.int8)
     found = functional.run(Program.decode(made.program.encode()), made.weights, [feed])[0]

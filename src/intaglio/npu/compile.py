@@ -1,4 +1,4 @@
-"""From the graph of an NPU module to its program."""
+"""From a graph of NPU ops to its program: tiling, memory, instructions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from intaglio.npu.layers import Network, network
 from intaglio.npu.own.emit import Emitter
 from intaglio.npu.own.isa import Feature, Port, Program
 from intaglio.npu.simulate.run import npu_run
-from intaglio.npu.tiling.pinning import Arrangement, arrange
-from intaglio.npu.tiling.search import groups
-from intaglio.npu.tiling.tiles import PRICES, SPREAD, Facts
+from intaglio.npu.tiling.pinning import MemoryPlan, plan_memory
+from intaglio.npu.tiling.search import choose_groups
+from intaglio.npu.tiling.tiles import MULTI_CORE_TRAFFIC_WEIGHT, TRAFFIC_WEIGHTS, TilingContext
 from intaglio.targets.chip import Chip
 
 Progress = Callable[[str], None]
@@ -23,30 +23,30 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class Compiled:
-    """A program, its weights, and how it came to be: what the reports are made of."""
+    """A program and its weights, with the tiling and memory plan that reports read."""
 
     program: Program
     weights: Array
     net: Network
-    facts: Facts
-    arrangement: Arrangement
+    context: TilingContext
+    memory_plan: MemoryPlan
 
     @property
     def traffic(self) -> int:
-        """Bytes that it moves between cores and DDR; the chip's shared SRAM does not count."""
+        """Bytes moved between cores and DDR in one run, without those of shared SRAM."""
         near = self.program.near
         moves = [i.fields for i in self.program.instructions if i.op in ("load", "store")]
         return sum(_moved(f, near) for f in moves)
 
     @property
     def least_traffic(self) -> int:
-        """Bytes that any program moves: weights, inputs and outputs, each once."""
+        """The lower bound of that: weights, inputs and outputs, each moved once."""
         maps = sum(v.type.bytes for v in [*self.net.inputs, *self.net.outputs])
         return len(self.weights) + maps
 
 
 def _moved(fields: dict[str, object], near: int) -> int:
-    """Bytes of DDR that a transfer touches."""
+    """Bytes of DDR that a load or store moves."""
     src, dst = fields["src"], fields["dst"]
     assert isinstance(src, Feature)
     assert isinstance(dst, Feature)
@@ -60,81 +60,80 @@ def _moved(fields: dict[str, object], near: int) -> int:
 
 
 def build(
-    body: Graph, chip: Chip, together: bool = True, cores: int = 1, progress: Progress | None = None
+    body: Graph, chip: Chip, grouped: bool = True, cores: int = 1, progress: Progress | None = None
 ) -> Compiled:
-    """The program of a graph of npu ops for so many cores.
+    """The program of a graph of NPU ops.
 
-    With `together` False each layer runs by itself, and all that lies between goes outside.
+    With `grouped` False each layer runs alone, and all maps between layers go through DDR.
     """
     if not 1 <= cores <= chip.cores:
-        raise BadInput(f"{chip.name}: {cores} cores are asked for; it has {chip.cores}")
+        raise BadInput(f"{chip.name}: {cores} cores are requested; it has {chip.cores}")
     net = network(body, chip)
     tell = progress or (lambda words: None)
-    facts = Facts.of(net, chip, cores)
-    alone = _arranged(body, net, facts, False, tell)
-    if not together:
-        return alone
-    made = alone
-    for price in PRICES:
-        facts.price = price
-        made = _arranged(body, net, facts, True, tell)
-        if made.traffic <= alone.traffic:
+    context = TilingContext.of(net, chip, cores)
+    layer_by_layer = _compile(body, net, context, False, tell)
+    if not grouped:
+        return layer_by_layer
+    made = layer_by_layer
+    for traffic_weight in TRAFFIC_WEIGHTS:
+        context.traffic_weight = traffic_weight
+        made = _compile(body, net, context, True, tell)
+        if made.traffic <= layer_by_layer.traffic:
             break
-        made = alone
-    return _spread(body, net, made, tell) if cores > 1 else made
+        made = layer_by_layer
+    return _split_attention(body, net, made, tell) if cores > 1 else made
 
 
-def _spread(body: Graph, net: Network, made: Compiled, tell: Progress) -> Compiled:
-    """The program, or one that deals attention to all cores where that is sooner.
+def _split_attention(body: Graph, net: Network, made: Compiled, tell: Progress) -> Compiled:
+    """The program, or one that splits attention over all cores if that is faster.
 
-    Its keys are needed whole, so that it runs in one band, on one core, where all of it fits.
+    A matrix product needs its second operand whole. If everything fits, it runs as one band on one
+    core, and the other cores idle.
     """
     idle = [
         x.group
-        for x in made.arrangement.layouts
-        if x.group.tiles * x.group.images < made.facts.cores
+        for x in made.memory_plan.layouts
+        if x.group.tiles * x.group.images < made.context.cores
     ]
     if not any(net.layers[k].op == "matmul" for g in idle for k in g.numbers):
         return made
-    facts = replace(made.facts, price=SPREAD, spread=True)
-    other = _arranged(body, net, facts, True, tell)
-    times = [sum(x.group.time for x in m.arrangement.layouts) for m in (other, made)]
+    context = replace(made.context, traffic_weight=MULTI_CORE_TRAFFIC_WEIGHT, split_over_cores=True)
+    other = _compile(body, net, context, True, tell)
+    times = [sum(x.group.time for x in m.memory_plan.layouts) for m in (other, made)]
     return other if times[0] < times[1] else made
 
 
-def _arranged(body: Graph, net: Network, facts: Facts, together: bool, tell: Progress) -> Compiled:
-    chip, cores = facts.chip, facts.cores
-    found = groups(net, facts, together, lambda i, n: tell(f"cut layer {i + 1} of {n}"))
-    arrangement = arrange(net, facts, found, stay=together and cores == 1)
-    emitter = Emitter(facts, arrangement)
+def _compile(
+    body: Graph, net: Network, context: TilingContext, grouped: bool, tell: Progress
+) -> Compiled:
+    chip, cores = context.chip, context.cores
+    found = choose_groups(net, context, grouped, lambda i, n: tell(f"tile layer {i + 1} of {n}"))
+    memory_plan = plan_memory(net, context, found, pin=grouped and cores == 1)
+    emitter = Emitter(context, memory_plan)
     emitter.run()
     program = Program(
         chip=chip.name,
         cores=cores,
         sram=chip.sram,
-        internal=arrangement.internal,
+        internal=memory_plan.internal,
         weights=len(emitter.weights),
         inputs=[Port(v.dtype, v.shape) for v in body.inputs],
         outputs=[Port(v.dtype, v.shape) for v in body.outputs],
         instructions=emitter.instructions,
-        near=min(chip.shared, arrangement.internal),
+        near=min(chip.shared, memory_plan.internal),
         align=chip.align,
     )
     weights = np.frombuffer(bytes(emitter.weights), np.uint8)
-    return Compiled(program, weights, net, facts, arrangement)
+    return Compiled(program, weights, net, context, memory_plan)
 
 
 def compile_programs(
-    graph: Graph,
-    chip: Chip,
-    together: bool = True,
-    cores: int = 1,
-    progress: Progress | None = None,
+    graph: Graph, chip: Chip, grouped: bool = True, cores: int = 1, progress: Progress | None = None
 ) -> list[Compiled]:
-    """Replace every `npu.program` of a graph by the instructions that compute it."""
+    """Replace every `npu.program` of a graph by `npu.run` of its compiled program."""
     made = []
     for node in [n for n in graph.nodes() if n.op == "npu.program"]:
-        compiled = build(node.attrs["body"], chip, together, cores, progress)
+        compiled = build(node.attrs["body"], chip, grouped, cores, progress)
         made.append(compiled)
         run = npu_run.node(
             compiled.program.encode(), compiled.weights, *node.inputs, origin=node.origin

@@ -1,7 +1,7 @@
-"""A program's graph as layers over stores: who reads and writes which channels of which map.
+"""A program's graph as layers: which channels of which feature map each reads and writes.
 
-A Store is a feature map that has bytes of its own. Concatenations and slices of whole blocks of
-channels have none: their parts are ranges of the store of what they belong to.
+A FeatureMap has memory of its own. The parts of a concat and the results of a slice have none if
+they are whole blocks of channels: they are channel ranges of the larger map.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PRODUCTS = ("npu.conv", "npu.depthwise")
 
 
 @dataclass(eq=False, slots=True)
-class Store:
-    """A feature map: `images` times channels x height x width, in blocks of c2 channels."""
+class FeatureMap:
+    """`images` times channels x height x width elements, in blocks of c2 channels."""
 
     name: str
     dtype: str
@@ -30,14 +30,15 @@ class Store:
     height: int
     width: int
     c2: int
-    align: int = 1  # bytes, of what begins in SRAM: rows, or planes where rows touch
+    align: int = 1  # bytes: alignment of rows in SRAM, or of planes if rows are packed
     packed: bool = False
-    slot: int = -1  # the program's input that it is, -1: it is made here
-    ports: list[tuple[int, int, int]] = field(default_factory=list)  # output, first, channels
+    input_slot: int = -1  # the number of the program's input; -1: a layer makes it
+    # parts that are outputs of the program: output slot, first channel, channels
+    output_ranges: list[tuple[int, int, int]] = field(default_factory=list)
 
     item: int = field(init=False)  # bytes of an element
     blocks: int = field(init=False)  # of c2 channels
-    row: int = field(init=False)  # bytes of a row of one block, outside of the core
+    row: int = field(init=False)  # bytes of a row of one block in DDR
     pitch: int = field(init=False)  # bytes from row to row in SRAM
 
     def __post_init__(self) -> None:
@@ -46,43 +47,43 @@ class Store:
         self.row = self.width * self.c2 * self.item
         self.pitch = self.row if self.packed else -(-self.row // self.align) * self.align
 
-    def bytes(self, rows: int) -> int:
-        """What `rows` rows of an image take outside."""
+    def ddr_bytes(self, rows: int) -> int:
+        """Bytes of `rows` rows of an image in DDR."""
         return self.blocks * rows * self.row
 
-    def room(self, rows: int) -> int:
-        """What `rows` rows of an image take in SRAM."""
+    def sram_bytes(self, rows: int) -> int:
+        """Bytes of `rows` rows of an image in SRAM."""
         return self.blocks * self.plane(rows)
 
     def plane(self, rows: int) -> int:
-        """Bytes from block to block in SRAM, if each has `rows` rows."""
+        """Bytes from one block of channels to the next in SRAM, if each has `rows` rows."""
         return -(-rows * self.pitch // self.align) * self.align
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Channels of a store."""
+class ChannelRange:
+    """Some channels of a feature map."""
 
-    store: Store
+    map: FeatureMap
     first: int
     channels: int
 
     @property
     def aligned(self) -> bool:
-        return self.first % self.store.c2 == 0
+        return self.first % self.map.c2 == 0
 
 
 @dataclass(eq=False, slots=True)
 class Layer:
-    """One operation on the NPU; `reads` are its feature maps, in the order of the instruction."""
+    """One instruction's work on whole feature maps; `reads` are its operands, in their order."""
 
     number: int
-    op: str  # of the instruction set
+    op: str  # the name of its instruction
     name: str
-    reads: list[Range]
-    dst: Range
+    reads: list[ChannelRange]
+    dst: ChannelRange
     node: Node | None = None
-    residual: int = -1  # which of `reads` is added to a product
+    residual: int = -1  # the index in `reads` of a residual; -1: none
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
@@ -98,8 +99,8 @@ class Layer:
         return self.op in ("conv", "depthwise")
 
     def rows(self, k: int, low: int, high: int) -> tuple[int, int]:
-        """The rows of operand k that the rows low .. high of the result come from."""
-        height = self.reads[k].store.height
+        """The rows of operand k that rows low .. high of the result depend on."""
+        height = self.reads[k].map.height
         if height == 1:
             return 0, 1
         if self.op == "resize":
@@ -111,68 +112,74 @@ class Layer:
         reach = (self.kernel[0] - 1) * self.dilation[0] + 1
         first = low * self.stride[0] - self.pad[0]
         last = (high - 1) * self.stride[0] - self.pad[0] + reach
-        first = min(max(first, 0), height - 1)  # a window of padding alone still has a row
+        first = min(
+            max(first, 0), height - 1
+        )  # a window that sees only padding reads one row all the same
         return first, min(max(last, first + 1), height)
 
     def macs(self, rows: int) -> int:
-        """Products that `rows` rows of one image of the result need."""
+        """Multiply-accumulates for `rows` rows of the result of one image."""
         if not self.is_product and self.op != "matmul":
             return 0
         deep = self.reads[0].channels if self.op != "depthwise" else 1
         return (
-            rows * self.dst.store.width * self.dst.channels * deep * self.kernel[0] * self.kernel[1]
+            rows * self.dst.map.width * self.dst.channels * deep * self.kernel[0] * self.kernel[1]
         )
 
 
 @dataclass(slots=True)
 class Network:
-    """The layers of a program in the order in which they run."""
+    """The layers of a program in execution order, and its feature maps."""
 
     layers: list[Layer]
     inputs: list[Value]
     outputs: list[Value]
-    stores: list[Store]
+    maps: list[FeatureMap]
 
 
 def network(body: Graph, chip: Chip) -> Network:
-    """The layers and stores of a graph of npu ops."""
+    """The layers and feature maps of a graph of NPU ops."""
     return _Builder(body, chip).build()
 
 
 class _Builder:
     def __init__(self, body: Graph, chip: Chip):
         self.body, self.chip = body, chip
-        self.at: dict[Value, Range] = {}
-        self.planned: dict[Value, tuple[Value, int]] = {}  # a part: the concat, its first channel
-        self.stores: list[Store] = []
+        self.at: dict[Value, ChannelRange] = {}
+        self.planned: dict[
+            Value, tuple[Value, int]
+        ] = {}  # parts of a concat: the concat's output, their first channel there
+        self.maps: list[FeatureMap] = []
         self.layers: list[Layer] = []
 
     def build(self) -> Network:
         order = best_order(self.body)
         for slot, v in enumerate(self.body.inputs):
-            store = self.store(v)
-            store.slot = slot
-            self.at[v] = Range(store, 0, store.channels)
+            store = self.new_map(v)
+            store.input_slot = slot
+            self.at[v] = ChannelRange(store, 0, store.channels)
         self.plan_concats(order)
         for node in order:
             self.add(node)
         for slot, v in enumerate(self.body.outputs):
             place = self.at[v]
-            if place.store.slot >= 0:  # nothing computes it, so nothing would write it
+            if place.map.input_slot >= 0:  # an input that is an output: no layer would write it
                 place = self.copied(place, v)
-            place.store.ports.append((slot, place.first, place.channels))
-        return Network(self.layers, list(self.body.inputs), list(self.body.outputs), self.stores)
+            place.map.output_ranges.append((slot, place.first, place.channels))
+        return Network(self.layers, list(self.body.inputs), list(self.body.outputs), self.maps)
 
-    def store(self, v: Value) -> Store:
+    def new_map(self, v: Value) -> FeatureMap:
         n, c, h, w = v.shape
-        made = Store(v.name, v.dtype, n, c, h, w, self.c2(v), self.chip.align, self.chip.packed)
-        self.stores.append(made)
+        made = FeatureMap(
+            v.name, v.dtype, n, c, h, w, self.c2(v), self.chip.align, self.chip.packed
+        )
+        self.maps.append(made)
         return made
 
     def plan_concats(self, order: list[Node]) -> None:
-        """Which values are computed straight into the map that they are a part of.
+        """Find the values that can be computed directly into the concat that reads them.
 
-        The last concat first, so that a concat that is itself a part finds its place.
+        Later concats come first, so a concat that is part of another one finds its place.
         """
         for node in reversed(order):
             if node.op != "npu.concat":
@@ -181,8 +188,8 @@ class _Builder:
             for v in node.inputs:
                 assert v is not None
                 aligned = first % self.c2(out) == 0
-                once = list(node.inputs).count(v) == 1 and v not in self.planned
-                if aligned and once and v.producer and v.producer.op != "npu.slice":
+                used_once = list(node.inputs).count(v) == 1 and v not in self.planned
+                if aligned and used_once and v.producer and v.producer.op != "npu.slice":
                     self.planned[v] = (out, first)
                 first += v.shape[1]
 
@@ -190,33 +197,35 @@ class _Builder:
         item = dtypes.TABLE[v.dtype].numpy.itemsize
         return self.chip.c2.get(v.dtype) or max(self.chip.c2["i8"] // item, 1)
 
-    def place(self, v: Value) -> Range:
-        """Where a value that is about to be computed goes."""
+    def place(self, v: Value) -> ChannelRange:
+        """The channel range into which a value is computed."""
         if v in self.at:
             return self.at[v]
         if v in self.planned:
             whole, first = self.planned[v]
             around = self.place(whole)
-            made = Range(around.store, around.first + first, v.shape[1])
+            made = ChannelRange(around.map, around.first + first, v.shape[1])
         else:
-            store = self.store(v)
-            made = Range(store, 0, store.channels)
+            store = self.new_map(v)
+            made = ChannelRange(store, 0, store.channels)
         self.at[v] = made
         return made
 
-    def read(self, v: Value, whole_blocks: bool = True) -> Range:
-        """A value as an operand; channels that begin inside of a block are copied first."""
+    def read(self, v: Value, whole_blocks: bool = True) -> ChannelRange:
+        """The channel range of an operand; copied first if it starts in the middle of a block."""
         place = self.at[v]
         return self.copied(place, v) if whole_blocks and not place.aligned else place
 
-    def copied(self, place: Range, v: Value) -> Range:
-        store = self.store(v)
-        new = Range(store, 0, place.channels)
+    def copied(self, place: ChannelRange, v: Value) -> ChannelRange:
+        store = self.new_map(v)
+        new = ChannelRange(store, 0, place.channels)
         self.layer("copy", v.name, [place], new)
         self.at[v] = new
         return new
 
-    def layer(self, op: str, name: str, reads: list[Range], dst: Range, **rest: Any) -> None:
+    def layer(
+        self, op: str, name: str, reads: list[ChannelRange], dst: ChannelRange, **rest: Any
+    ) -> None:
         self.layers.append(Layer(len(self.layers), op, name, reads, dst, **rest))
 
     def add(self, node: Node) -> None:
@@ -230,7 +239,7 @@ class _Builder:
             assert x is not None
             inside = self.at[x]
             first = inside.first + node.attrs["first"]
-            self.at[out] = Range(inside.store, first, node.attrs["count"])
+            self.at[out] = ChannelRange(inside.map, first, node.attrs["count"])
             return
         if kind not in ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "matmul"):
             raise Unsupported(f"npu: {node.op} '{name}' has no instruction")
@@ -256,12 +265,12 @@ class _Builder:
         self.layer(kind, name, reads, dst, **rest)
 
     def concat(self, node: Node) -> None:
-        """Copies of those parts that were not computed in their place."""
+        """Copy the parts that were not computed in place."""
         whole = self.place(node.outputs[0])
         first = whole.first
         for v in node.inputs:
             assert v is not None
-            there, here = self.at[v], Range(whole.store, first, v.shape[1])
+            there, here = self.at[v], ChannelRange(whole.map, first, v.shape[1])
             if there != here:
                 self.layer("copy", node.origin or v.name, [there], here)
             first += v.shape[1]

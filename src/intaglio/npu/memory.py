@@ -1,4 +1,4 @@
-"""What a program takes of the chip's memories, and where every feature map lies."""
+"""The memory report of a program: bytes of each memory, and the address of every feature map."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from intaglio.npu.compile import Compiled
-from intaglio.npu.layers import Store
+from intaglio.npu.layers import FeatureMap
 
 
 @dataclass(frozen=True, slots=True)
 class MapRow:
-    """A feature map that has bytes of its own: an input, or what a layer makes."""
+    """A feature map with memory of its own: an input, or a layer's result."""
 
-    layer: int  # that makes it first; -1: it is an input
-    user: str  # the op of that layer
+    layer: int  # the first layer that writes it; -1: it is an input
+    user: str  # that layer's op
     name: str
     dtype: str
     shape: tuple[int, ...]
     native: tuple[int, ...]  # images, blocks, height, width, channels of a block
-    place: str  # "input", "stays" (in the core), "tiles" (never whole), "shared" or "ddr"
-    start: int  # in that memory
+    place: str  # "input", "stays" (pinned in SRAM), "tiles" (never whole), "shared" or "ddr"
+    start: int  # address in that memory
     size: int
-    hit: int  # bytes that are in on-chip memory
-    first: int  # layer that touches it; of what waits outside, from that group's first one on
-    last: int
+    hit: int  # bytes in on-chip memory
+    first: int  # first layer of its lifetime; if spilled, of the group that writes it
+    last: int  # last layer of its lifetime
     read: int = -1  # the last layer that reads it
 
 
 @dataclass(slots=True)
 class Memory:
-    """The bytes of one NPU module."""
+    """The memory of one NPU program, in bytes."""
 
     chip: str
     weights: int
     internal: int
-    shared: int  # of internal: in the chip's shared SRAM
+    shared: int  # part of `internal` in the chip's shared SRAM
     inputs: int
     outputs: int
     commands: int
-    sram: int  # of each core
-    peak: int  # most of that in use
+    sram: int  # SRAM of each core
+    peak: int  # the most SRAM in use at once
     fullest: str  # the layer at which that is
-    traffic: int  # bytes to and from DDR in one run
-    least_traffic: int  # weights, inputs and outputs once
+    traffic: int  # to and from DDR in one run
+    least_traffic: int  # its lower bound: weights, inputs and outputs once
     maps: list[MapRow] = field(default_factory=list)
 
     @property
     def total(self) -> int:
-        """DDR that has to be there: all but what lies in shared SRAM."""
+        """DDR that the program needs: everything except the part in shared SRAM."""
         outside = self.weights + self.internal - self.shared
         return outside + self.inputs + self.outputs + self.commands
 
@@ -58,8 +58,8 @@ class Memory:
 
 
 def memory(made: Compiled) -> Memory:
-    """The memory of a program, with a row for each of its feature maps."""
-    program, where = made.program, made.arrangement
+    """The memory of a program, with one row per feature map."""
+    program, where = made.program, made.memory_plan
     fullest = max(where.layouts, key=lambda one: one.peak)
     return Memory(
         chip=program.chip,
@@ -79,26 +79,26 @@ def memory(made: Compiled) -> Memory:
 
 
 def _maps(made: Compiled) -> Iterator[MapRow]:
-    near, where = made.program.near, made.arrangement
+    near, where = made.program.near, made.memory_plan
     group_of = {k: one.group for one in where.layouts for k in one.group.numbers}
-    for s in made.net.stores:
-        writers = made.facts.writers.get(s)
+    for s in made.net.maps:
+        writers = made.context.writers.get(s)
         layer = writers[0] if writers else -1
         user = made.net.layers[layer].op if writers else "input"
-        size = s.bytes(s.height) * s.images
+        size = s.ddr_bytes(s.height) * s.images
         place, start, hit = "tiles", 0, size
-        if s.slot >= 0:
+        if s.input_slot >= 0:
             place, hit = "input", 0
         elif s in where.pinned:
-            place, start, size = "stays", where.pinned[s], s.room(s.height) * s.images
+            place, start, size = "stays", where.pinned[s], s.sram_bytes(s.height) * s.images
             hit = size
-        elif s in where.homes:
-            start = where.homes[s]
+        elif s in where.spilled:
+            start = where.spilled[s]
             hit = max(0, min(size, near - start))
             place = "shared" if hit == size else "ddr"
-        used = made.facts.users.get(s, [0])
+        used = made.context.users.get(s, [0])
         read = used[-1]
-        if s in where.homes:  # as long as the groups that touch it run, band by band
+        if s in where.spilled:  # bands interleave: it lives while any group that touches it runs
             used = [group_of[used[0]].first, group_of[used[-1]].last - 1]
         yield MapRow(
             layer,
@@ -117,11 +117,11 @@ def _maps(made: Compiled) -> Iterator[MapRow]:
         )
 
 
-def _native(s: Store) -> tuple[int, ...]:
+def _native(s: FeatureMap) -> tuple[int, ...]:
     return s.images, s.blocks, s.height, s.width, s.c2
 
 
-SUMS = (
+TOTALS = (
     ("weights", "weights"),
     ("internal", "internal"),
     ("inputs", "inputs"),
@@ -145,12 +145,12 @@ WIDTHS = ("{:>5}", "{:10}", "{:5}", "{:20}", "{:22}", "{:>10}", "{:>10}", "{:>10
 
 
 def table(found: Memory) -> Iterator[str]:
-    """The report as lines of text."""
-    for words, name in SUMS:
+    """The memory report as lines of text."""
+    for words, name in TOTALS:
         more = f"  ({found.shared} in shared SRAM)" if name == "internal" and found.shared else ""
         yield f"{words:12} {getattr(found, name):>12} bytes{more}"
     share = found.traffic / max(found.least_traffic, 1)
-    yield f"{'moved':12} {found.traffic:>12} bytes in a run, {share:.2f} times the least"
+    yield f"{'moved':12} {found.traffic:>12} bytes in one run, {share:.2f} times the lower bound"
     yield f"{'core':12} {found.peak:>12} of {found.sram} bytes of SRAM, at {found.fullest}"
     yield ""
     line = " ".join(WIDTHS)

@@ -1,18 +1,18 @@
-"""What a package says of each of its NPU modules: layers by number, and memory."""
+"""The metadata that a package keeps about each NPU program: its layers and its memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from intaglio.npu.compile import Compiled
-from intaglio.npu.layers import Layer, Range
+from intaglio.npu.layers import ChannelRange, Layer
 from intaglio.npu.memory import memory
 from intaglio.npu.weight_packing import TABLE_INPUT
 
 
 def describe(made: Compiled) -> dict[str, Any]:
-    """For the package's metadata: reports are made of this and of the program itself."""
-    groups = {k: g for g, one in enumerate(made.arrangement.layouts) for k in one.group.numbers}
+    """Layers and memory of a program; reports read this and the program itself."""
+    groups = {k: g for g, one in enumerate(made.memory_plan.layouts) for k in one.group.numbers}
     layers = [_layer(layer) | {"group": groups[layer.number]} for layer in made.net.layers]
     return {"layers": layers, "memory": memory(made).to_dict()}
 
@@ -27,15 +27,15 @@ def _layer(layer: Layer) -> dict[str, Any]:
     made: dict[str, Any] = {
         "op": kind,
         "name": layer.name,
-        "dtype": layer.reads[0].store.dtype,
+        "dtype": layer.reads[0].map.dtype,
         "inputs": [_shape(r) for r in layer.reads],
         "output": _shape(layer.dst),
-        "macs": layer.macs(layer.dst.store.height) * layer.dst.store.images,
+        "macs": layer.macs(layer.dst.map.height) * layer.dst.map.images,
     }
     if node is not None and layer.is_product:
         made["kernel"] = list(node.inputs[1].shape)  # type: ignore[union-attr]
     return made
 
 
-def _shape(r: Range) -> list[int]:
-    return [r.store.images, r.channels, r.store.height, r.store.width]
+def _shape(r: ChannelRange) -> list[int]:
+    return [r.map.images, r.channels, r.map.height, r.map.width]

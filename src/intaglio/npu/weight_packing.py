@@ -1,4 +1,4 @@
-"""The constants of a program as the chip reads them: packed weights, factors, biases, tables."""
+"""Constants in the order in which a chip's units read them: weights, scales, biases, tables."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from intaglio.npu.layers import Layer
 from intaglio.npu.sparse_weights import FORMS, compress
 from intaglio.targets.chip import Chip
 
-TABLE_INPUT = {"conv": 5, "depthwise": 5, "eltwise": 2, "lut": 1}  # of each op
+# the index of the input that holds the lookup table, by op
+TABLE_INPUT = {"conv": 5, "depthwise": 5, "eltwise": 2, "lut": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
-    """How many input and output channels a unit takes at once: the weights' packing."""
+    """The input and output channels that a unit multiplies at once: the block of packed weights."""
 
     inputs: int
     outputs: int
 
 
 def atoms(layer: Layer, chip: Chip) -> Atoms:
-    """The packing of a product's weights on this chip."""
-    unit, dtype = chip.units[layer.op], layer.reads[0].store.dtype
-    outputs = unit.out_atom.get(dtype, layer.dst.store.c2)
+    """The atoms of a convolution on this chip."""
+    unit, dtype = chip.units[layer.op], layer.reads[0].map.dtype
+    outputs = unit.out_atom.get(dtype, layer.dst.map.c2)
     return Atoms(unit.in_atom.get(dtype, 1) if layer.op == "conv" else 1, outputs)
 
 
 def packed(w: Array, a: Atoms, depthwise: bool) -> Array:
-    """[ceil(OC/oa)][KH][KW][ceil(IC/ia)][oa][ia] in one row, of the last atoms only what is there.
+    """[ceil(OC/oa)][KH][KW][ceil(IC/ia)][oa][ia] in one row; the last atoms are not padded.
 
-    Of depthwise weights [ceil(C/oa)][KH][KW][oa].
+    Depthwise weights are [ceil(C/oa)][KH][KW][oa].
     """
     full = len(w) // a.outputs * a.outputs
     parts = [
@@ -44,7 +45,7 @@ def packed(w: Array, a: Atoms, depthwise: bool) -> Array:
 
 
 def _blocks(w: Array, rows: int, wide: int) -> Array:
-    """Blocks of `rows` outputs: their taps, in these atoms of up to `wide` inputs."""
+    """Blocks of `rows` output channels: per tap, atoms of at most `wide` input channels."""
     if not len(w):
         return w
     outs, ins, kh, kw = w.shape
@@ -57,38 +58,39 @@ def _blocks(w: Array, rows: int, wide: int) -> Array:
 
 @dataclass(slots=True)
 class Constants:
-    """What one layer reads from the weights: a table, and blocks of output channels.
+    """The constants of one layer: a lookup table, and blocks of output channels.
 
-    A chunk is some of these blocks: their packed weights, then their factors and biases.
+    A chunk is a run of these blocks: packed weights, then scales, then biases.
     """
 
     atoms: Atoms
-    blocks: int  # of output channels
-    block_bytes: int  # packed weights of one of them
+    blocks: int  # blocks of output channels
+    block_bytes: int  # packed weights of one block
     table: bytes = b""
     entries: int = 0
-    sparse: int = 0  # the form in which weights are stored; 0: all of them
-    one_scale: bool = False  # all channels share a factor, which is stored once
+    sparse: int = 0  # the sparse form of the weights; 0: dense
+    one_scale: bool = False  # all channels share one scale, which is stored once
 
     def chunk(self, blocks: int, align: int) -> int:
-        """Bytes in SRAM of that many blocks: weights, then params."""
+        """Bytes of SRAM for a chunk of `blocks` blocks."""
         channels = blocks * self.atoms.outputs
-        return _up(self.params_at(channels) + self.param_bytes(channels), align)
+        return _round_up(self.params_at(channels) + self.param_bytes(channels), align)
 
     def params_at(self, channels: int) -> int:
-        """Where the params begin in a chunk of that many channels."""
-        return _up(self.weight_bytes(channels), 4)
+        """The offset of scales and biases in a chunk of `channels` channels."""
+        return _round_up(self.weight_bytes(channels), 4)
 
     def param_bytes(self, channels: int) -> int:
+        """Bytes of scales and biases of `channels` channels."""
         return 4 * (channels + (1 if self.one_scale else channels))
 
     def weight_bytes(self, channels: int) -> int:
-        """Of that many channels; of sparse ones there are whole blocks."""
+        """Bytes of packed weights of `channels` channels; sparse weights have whole blocks."""
         return self.block_bytes * channels // self.atoms.outputs
 
 
 def constants(layer: Layer, chip: Chip) -> Constants | None:
-    """What the layer reads from the weights; None: nothing."""
+    """The constants of a layer; None if it has none."""
     node = layer.node
     table = node.inputs[TABLE_INPUT[layer.op]] if node and layer.op in TABLE_INPUT else None
     raw = table.data.tobytes() if table is not None and table.data is not None else b""
@@ -111,7 +113,7 @@ def constants(layer: Layer, chip: Chip) -> Constants | None:
 
 
 def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:
-    """The smallest form that the chip has in which these weights are whole; 0: as they are."""
+    """The smallest sparse form of the chip that keeps all these weights; 0: dense."""
     if (
         w.dtype != np.int8
         or w.shape[0] % a.outputs
@@ -128,7 +130,7 @@ def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:
 
 
 def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int) -> bytes:
-    """The bytes of `blocks` blocks of output channels from block `first` on."""
+    """The bytes of a chunk: `blocks` blocks of output channels from block `first` on."""
     assert layer.node is not None
     w, scale, bias = (v.data for v in layer.node.inputs[1:4] if v is not None)
     assert w is not None
@@ -137,13 +139,13 @@ def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int) -> bytes:
     some = slice(first * c.atoms.outputs, (first + blocks) * c.atoms.outputs)
     blocked = packed(w[some], c.atoms, layer.op == "depthwise")
     if c.sparse:
-        few = compress(blocked.reshape(-1, c.atoms.outputs, c.atoms.inputs), c.sparse)
-        assert few is not None
-        blocked = few
+        compressed = compress(blocked.reshape(-1, c.atoms.outputs, c.atoms.inputs), c.sparse)
+        assert compressed is not None
+        blocked = compressed
     factors = scale[:1] if c.one_scale else scale[some]
     made = blocked.tobytes().ljust(c.params_at(len(w[some])), b"\0")
     return made + factors.astype(np.float32).tobytes() + bias[some].tobytes()
 
 
-def _up(n: int, to: int) -> int:
+def _round_up(n: int, to: int) -> int:
     return -(-n // to) * to

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from intaglio.npu.own.hazards import Waits
+from intaglio.npu.own.hazards import Hazards
 from intaglio.npu.own.isa import QUEUES
 
 TOUCH = {"load": ("internal", "sram"), "compute": ("sram", "sram"), "store": ("sram", "internal")}
@@ -17,7 +17,7 @@ TOUCH = {"load": ("internal", "sram"), "compute": ("sram", "sram"), "store": ("s
 def test_conflicts_are_in_order(seed: int):
     """Along queues and waits there is a way from the earlier one to the later."""
     random = np.random.default_rng(seed)
-    waits, past = Waits(), []
+    waits, past = Hazards(), []
     numbers: dict[str, list[int]] = {q: [] for q in QUEUES}
     for i in range(150):
         queue = QUEUES[random.integers(len(QUEUES))]
@@ -40,16 +40,16 @@ def test_conflicts_are_in_order(seed: int):
 
 
 def test_memories_without_conflicts_are_not_searched():
-    waits = Waits()
+    waits = Hazards()
     for i in range(100):
         assert waits.add("load", [("weights", (0, 9))], [("sram", (i, i + 1))]) == (0, 0, 0)
         assert waits.add("store", [("sram", (i, i + 1))], [("output", (0, 9))])[2] == 0
-    assert set(waits.touches) == {"sram"}
+    assert set(waits.accesses) == {"sram"}
 
 
 def test_long_programs_take_time_in_proportion():
     """Each instruction looks at all bytes in use, but at once."""
-    waits, n = Waits(), 20_000
+    waits, n = Hazards(), 20_000
     start = time.process_time()
     for i in range(n):
         waits.add("store", [("sram", (0, 64))], [("internal", (64 * i, 64 * i + 64))])

@@ -1,4 +1,4 @@
-"""NPU programs for people: what `intaglio inspect --asm` prints."""
+"""The disassembler: NPU programs as text and as JSON, for `intaglio inspect --asm`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from intaglio.plan import Plan
 
 
 def programs(plan: Plan) -> list[tuple[str, Program]]:
-    """The NPU programs that a plan runs, each with the place of its step in the model."""
+    """The NPU programs of a plan, each with the origin of its step in the model."""
     found = []
     for p in plan.walk():
         for step in p.steps:
@@ -24,7 +24,7 @@ def programs(plan: Plan) -> list[tuple[str, Program]]:
 
 
 def lines(origin: str, program: Program) -> Iterator[str]:
-    """A program as text: a head, then one line for each instruction."""
+    """A program as text: a header, then one line per instruction."""
     yield f"program {origin or program.chip}: for {program.chip}, {_plural(program.cores, 'core')}"
     yield (
         f"  memory    {program.sram:,} bytes of SRAM per core, {program.internal:,} internal, "
@@ -41,7 +41,7 @@ def lines(origin: str, program: Program) -> Iterator[str]:
 
 
 def facts(origin: str, program: Program) -> dict[str, Any]:
-    """The same as numbers and words, for JSON."""
+    """A program as data for JSON."""
     return {
         "origin": origin,
         "chip": program.chip,
@@ -73,7 +73,7 @@ def _plural(n: int, word: str) -> str:
 
 
 def disassemble(program: Program) -> Iterable[str]:
-    """One line of text for each instruction."""
+    """One line of text per instruction."""
     width = max((len(i.op) for i in program.instructions), default=0)
     for n, i in enumerate(program.instructions):
         words = [f"{k}={_word(v)}" for k, v in i.fields.items() if v is not None and v != 0]

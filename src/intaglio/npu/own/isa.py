@@ -1,14 +1,14 @@
-"""The instruction set of NPU programs, in one table: writer, reader and disassembler share it.
+"""The instruction set of NPU programs: records as numpy dtypes, encoding and decoding.
 
-csrc/npu/isa.h declares the same records as C structs; a test compares. docs/npu-isa.md explains
-what each instruction computes. A program is a `PROGRAM` record, a `PORT` for every input and
-output, and the instructions of all cores in an order in which they could run one by one.
+csrc/npu/isa.h declares the same records as C structs; a test compares them. docs/npu-isa.md says
+what each instruction computes. A program is a `PROGRAM` record, a `PORT` per input and output, and
+the instructions of all cores in an order in which they could run one by one.
 
-Each core has three queues that run beside each other, each in its own order: `load` brings bytes
-from outside into the core's SRAM, `compute` works in SRAM, `store` takes bytes out. An instruction
-begins when the one before it in its queue has ended, and at least `wait[q]` instructions of every
-queue q of its core have ended. Nothing else keeps two of them apart, so whoever reads what another
-wrote must wait for it: a program in which a needed wait is missing is refused.
+Each core has three queues that run in parallel: `load` moves bytes from DDR into the core's SRAM,
+`compute` works in SRAM, `store` moves bytes to DDR. An instruction starts when the one before it in
+its queue has ended, and at least `wait[q]` instructions of every queue q of its core have ended.
+Nothing else orders two instructions, so a reader has to wait for the writer of its operand. A
+program that lacks such a wait is rejected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from intaglio.ir import Array
 MAGIC = b"NPU1"
 VERSION = 2
 QUEUES = ("load", "compute", "store")
-SPACES = ("sram", "weights", "internal", "input", "output")  # where bytes lie, by code
+SPACES = ("sram", "weights", "internal", "input", "output")  # the memories, by code
 
 PROGRAM = np.dtype(
     [
@@ -37,10 +37,10 @@ PROGRAM = np.dtype(
         ("outputs", "<u4"),
         ("instructions", "<u4"),
         ("sram", "<u8"),  # bytes of each core
-        ("internal", "<u8"),  # bytes that all cores share, outside of them
-        ("weights", "<u8"),  # bytes of the constants
-        ("near", "<u8"),  # the first bytes of `internal` that lie in the chip's shared SRAM
-        ("align", "<u4"),  # of every address in SRAM
+        ("internal", "<u8"),  # bytes of memory for maps between groups, in DDR or shared SRAM
+        ("weights", "<u8"),  # bytes of constants
+        ("near", "<u8"),  # leading bytes of `internal` that are in the chip's shared SRAM
+        ("align", "<u4"),  # alignment of addresses in SRAM
         ("reserved", "<u4"),
         ("chip", "S16"),
     ]
@@ -50,25 +50,25 @@ HEAD = np.dtype(
     [
         ("op", "u1"),
         ("core", "u1"),
-        ("bytes", "<u2"),  # of the whole instruction
-        ("layer", "<u4"),  # of the network, for reports
-        ("wait", "<u4", (3,)),  # instructions of each queue of this core that have ended
-        ("barrier", "<u4"),  # barriers of all cores that have been passed
+        ("bytes", "<u2"),  # of the whole record
+        ("layer", "<u4"),  # number of the layer, for reports
+        ("wait", "<u4", (3,)),  # instructions of each queue of this core that must have ended
+        ("barrier", "<u4"),  # barriers that all cores must have passed
     ]
 )
 FEATURE = np.dtype(
     [
-        ("offset", "<u8"),  # of the block that holds channel 0, row 0, column 0
+        ("offset", "<u8"),  # address of the block with channel 0, row 0, column 0
         ("plane", "<u4"),  # bytes from one block of c2 channels to the next
         ("row", "<u4"),
         ("pixel", "<u4"),
         ("channels", "<u4"),
         ("height", "<u4"),
         ("width", "<u4"),
-        ("c2", "<u2"),  # channels that lie side by side
-        ("first", "<u2"),  # lane of channel 0 in its block
+        ("c2", "<u2"),  # channels per block
+        ("first", "<u2"),  # position of channel 0 in its block
         ("space", "u1"),
-        ("slot", "u1"),  # which input or output
+        ("slot", "u1"),  # number of the input or output
         ("dtype", "u1"),
         ("reserved", "u1"),
     ]
@@ -78,13 +78,13 @@ _WINDOW = [
     ("kernel", "<u2", (2,)),
     ("stride", "<u2", (2,)),
     ("dilation", "<u2", (2,)),
-    ("pad", "<i4", (2,)),  # rows above and columns before src that count as zero
+    ("pad", "<i4", (2,)),  # rows above and columns left of src that are padding
 ]
 _ROUND = [
     ("y_zero", "<i4"),
     ("low", "<i4"),
     ("high", "<i4"),
-    ("least", "<f4"),  # bounds of results of floats
+    ("least", "<f4"),  # bounds of float results
     ("most", "<f4"),
 ]
 _TABLE = [("table", "<u4"), ("entries", "<u4"), ("base", "<i4")]  # in SRAM; 0 entries: none
@@ -95,7 +95,7 @@ _PRODUCT = [
     ("weights", "<u4"),  # in SRAM
     ("weight_bytes", "<u4"),
     ("params", "<u4"),  # in SRAM: f32 scales and i32 (f32) biases of all output channels
-    ("in_atom", "<u2"),  # how the weights are packed
+    ("in_atom", "<u2"),  # input and output channels of a block of packed weights
     ("out_atom", "<u2"),
     ("x_zero", "<i4"),
     ("r_zero", "<i4"),
@@ -104,7 +104,7 @@ _PRODUCT = [
     *_TABLE,
     ("sparse", "<u4"),  # 0 dense, 1: 2 of 4 input channels, 2: 2 of 4 outputs, 3: 4 of 16
     ("weight_type", "<u4"),  # code of an element type
-    ("one_scale", "<u4"),  # 1: all channels share a scale, which is stored once
+    ("one_scale", "<u4"),  # 1: all channels share one scale, which is stored once
 ]
 _FIELDS: dict[str, tuple[str, list[Any]]] = {
     "load": ("load", _MOVE),
@@ -160,7 +160,7 @@ ELTWISE = ("add", "mul")
 
 
 def _record(fields: list[Any]) -> np.dtype[Any]:
-    """A struct of HEAD and `fields`, as C lays it out: a multiple of 8 bytes."""
+    """The record of HEAD and `fields`, padded to a multiple of 8 bytes as in C."""
     made = np.dtype([("head", HEAD), *fields])
     rest = -made.itemsize % 8
     return np.dtype([("head", HEAD), *fields, ("pad_", "u1", (rest,))]) if rest else made
@@ -174,7 +174,7 @@ QUEUE = {name: queue for name, (queue, _) in _FIELDS.items()}
 
 @dataclass(slots=True)
 class Feature:
-    """A box of a feature map: channel c, row y and column x of it lie at
+    """A box of a feature map. The address of its channel c, row y, column x is
 
     offset + (first + c) // c2 * plane + y * row + x * pixel + (first + c) % c2 * item
 
@@ -214,13 +214,13 @@ class Feature:
 
     @classmethod
     def read(cls, row: Any) -> Feature | None:
-        """The feature of a record; None where it has no channels."""
+        """The feature of a record; None if it has no channels."""
         if not row["channels"]:
             return None
         names = ("channels", "height", "width", "c2", "plane", "row", "pixel", "first", "slot")
         space = int(row["space"])
         if space >= len(SPACES):
-            raise BadFile(f"NPU program: no memory has number {space}")
+            raise BadFile(f"NPU program: {space} is not the code of a memory")
         rest = {n: int(row[n]) for n in names}
         return cls(SPACES[space], int(row["offset"]), _dtype(row["dtype"]), **rest)
 
@@ -262,7 +262,7 @@ class Port:
 
 @dataclass(slots=True)
 class Program:
-    """What the CODE section holds for one NPU module."""
+    """An NPU program, as the CODE section of a package stores it."""
 
     chip: str
     cores: int
@@ -292,21 +292,21 @@ class Program:
 
     @classmethod
     def decode(cls, data: Array) -> Program:
-        """The program in `data`; BadFile where it is none."""
+        """The program in `data`; BadFile if it is not one."""
         raw = data.tobytes()
         if len(raw) < PROGRAM.itemsize:
-            raise BadFile(f"NPU program: {len(raw)} bytes are too few for its head")
+            raise BadFile(f"NPU program: {len(raw)} bytes; its head alone has {PROGRAM.itemsize}")
         head = np.frombuffer(raw, PROGRAM, 1)[0]
         if head["magic"] != MAGIC or head["version"] != VERSION:
             raise BadFile(
                 f"NPU program: magic {head['magic']!r} version {head['version']}; "
-                f"{MAGIC!r} version {VERSION} is known"
+                f"this release reads {MAGIC!r} version {VERSION}"
             )
         at, ports = PROGRAM.itemsize, []
         for _ in range(int(head["inputs"]) + int(head["outputs"])):
             row = np.frombuffer(_take(raw, at, PORT.itemsize), PORT)[0]
             if row["rank"] > 8:
-                raise BadFile(f"NPU program: a port of rank {row['rank']}; 8 is the largest")
+                raise BadFile(f"NPU program: a port has rank {row['rank']}; at most 8 is allowed")
             shape = tuple(int(d) for d in row["shape"][: row["rank"]])
             ports.append(Port(_dtype(row["dtype"]), shape))
             at += PORT.itemsize
@@ -322,13 +322,13 @@ class Program:
 def _dtype(code: Any) -> str:
     found = dtypes.BY_CODE.get(int(code))
     if found is None:
-        raise BadFile(f"NPU program: no element type has number {code}")
+        raise BadFile(f"NPU program: {code} is not the code of an element type")
     return found.name
 
 
 def _take(raw: bytes, at: int, size: int) -> bytes:
     if at + size > len(raw):
-        raise BadFile(f"NPU program: it ends at {len(raw)}, in the middle of a record at {at}")
+        raise BadFile(f"NPU program: it ends at byte {len(raw)}, inside the record at {at}")
     return raw[at : at + size]
 
 
@@ -338,8 +338,8 @@ def _read(raw: bytes, at: int, count: int) -> Iterator[Instruction]:
         name = NAMES.get(int(head["op"]))
         if name is None or head["bytes"] != OPS[name].itemsize:
             raise BadFile(
-                f"NPU program: no instruction has code {head['op']} and "
-                f"{head['bytes']} bytes, at {at}"
+                f"NPU program: the instruction at {at} has code {head['op']} and "
+                f"{head['bytes']} bytes; there is no such instruction"
             )
         record = np.frombuffer(_take(raw, at, OPS[name].itemsize), OPS[name])[0]
         fields = {k: _value(record[k]) for k in OPS[name].names or () if k not in ("head", "pad_")}
@@ -350,7 +350,7 @@ def _read(raw: bytes, at: int, count: int) -> Iterator[Instruction]:
         )
         at += OPS[name].itemsize
     if at != len(raw):
-        raise BadFile(f"NPU program: {len(raw) - at} bytes follow the last instruction")
+        raise BadFile(f"NPU program: {len(raw) - at} bytes follow the last instruction; none may")
 
 
 def _value(raw: Any) -> Any:

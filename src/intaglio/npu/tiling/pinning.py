@@ -1,78 +1,97 @@
-"""Which maps stay in the core's memory from one group to the next, and where the others wait."""
+"""Pinning: which feature maps stay in SRAM between groups, and where the other ones are spilled."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intaglio.npu.layers import Network, Store
+from intaglio.npu.layers import FeatureMap, Network
 from intaglio.npu.tiling.placement import Block, Layout, layout, pack
 from intaglio.npu.tiling.search import attempt, cheapest
-from intaglio.npu.tiling.tiles import Facts, Group, cut, outside, stored, usual_tiles
+from intaglio.npu.tiling.tiles import (
+    LayerGroup,
+    TilingContext,
+    candidate_tile_counts,
+    ddr_bytes_read,
+    ddr_bytes_written,
+    tile_layers,
+)
 
 
 @dataclass(slots=True)
-class Arrangement:
-    """Groups with all their places: in SRAM, and outside for maps that do not stay."""
+class MemoryPlan:
+    """The memory layout of all groups, and the addresses of the maps that pass between them."""
 
     layouts: list[Layout]
-    pinned: dict[Store, int]  # maps that stay, by offset in SRAM
-    homes: dict[Store, int]  # maps that wait outside, by offset in internal memory
-    internal: int  # bytes of that
+    pinned: dict[FeatureMap, int]  # maps that stay in SRAM, with their offset
+    spilled: dict[FeatureMap, int]  # maps in internal memory, with their offset
+    internal: int  # bytes of internal memory
 
 
-def arrange(net: Network, facts: Facts, groups: list[Group], stay: bool = True) -> Arrangement:
-    """Exact places for groups that a search has found."""
-    layouts = [made for group in groups for made in _exact(facts, group)]
-    pinned = _pin(facts, layouts) if stay else {}
-    homes, internal = _homes(facts, layouts, pinned)
-    return Arrangement(layouts, pinned, homes, internal)
+def plan_memory(
+    net: Network, context: TilingContext, groups: list[LayerGroup], pin: bool = True
+) -> MemoryPlan:
+    """Exact addresses for the groups that the search has chosen."""
+    layouts = [made for group in groups for made in _exact(context, group)]
+    pinned = _pin(context, layouts) if pin else {}
+    spilled, internal = _spill(context, layouts, pinned)
+    return MemoryPlan(layouts, pinned, spilled, internal)
 
 
-def _exact(facts: Facts, group: Group) -> list[Layout]:
-    """The group's layout over all of its tiles; it is cut further where an estimate was too low."""
-    made = attempt(facts, group, sample=False)
+def _exact(context: TilingContext, group: LayerGroup) -> list[Layout]:
+    """The layout over all bands; tiles the group finer, or splits it, if it does not fit."""
+    made = attempt(context, group, sample=False)
     if made is not None:
         return [made]
-    most = min(s.height for s in cut(facts, group.first, group.last, 1).kept)
-    for tiles in usual_tiles(most):
+    most = min(s.height for s in tile_layers(context, group.first, group.last, 1).live_out)
+    for tiles in candidate_tile_counts(most):
         if tiles <= group.tiles:
             continue
-        for streamed, double in ((False, True), (False, False), (True, False)):
-            finer = Group(group.first, group.last, tiles, group.images, streamed, False, double)
-            if (made := attempt(facts, finer, sample=False)) is not None:
+        for streams_weights, double_buffered in ((False, True), (False, False), (True, False)):
+            finer = LayerGroup(
+                group.first,
+                group.last,
+                tiles,
+                group.images,
+                streams_weights,
+                False,
+                double_buffered,
+            )
+            if (made := attempt(context, finer, sample=False)) is not None:
                 return [made]
-    assert group.last - group.first > 1, "a search that found a layer to fit was wrong"
+    assert group.last - group.first > 1, "the search chose a single layer that does not fit"
     half = (group.first + group.last) // 2
     parts = []
     for first, last in ((group.first, half), (half, group.last)):
-        found = cheapest(facts, first, last)
-        singles = [found] if found else [cheapest(facts, k, k + 1) for k in range(first, last)]
-        parts += [made for g in singles if g for made in _exact(facts, g)]
+        found = cheapest(context, first, last)
+        singles = [found] if found else [cheapest(context, k, k + 1) for k in range(first, last)]
+        parts += [made for g in singles if g for made in _exact(context, g)]
     return parts
 
 
-def _pin(facts: Facts, layouts: list[Layout]) -> dict[Store, int]:
-    """Maps that stay: those that save most for their size first."""
-    room, align = facts.chip.sram, facts.chip.align
+def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]:
+    """Pin maps in SRAM, those first that save the most traffic for their size."""
+    capacity, align = context.chip.sram, context.chip.align
     group_of = {k: g for g, made in enumerate(layouts) for k in made.group.numbers}
-    candidates: list[tuple[float, int, Store, int, int, int]] = []
-    for s in dict.fromkeys(s for made in layouts for s in made.kept):
-        users = [group_of[k] for k in [*facts.writers[s], *facts.readers.get(s, ())]]
-        later = {group_of[k] for k in facts.readers.get(s, ())} - {group_of[facts.writers[s][-1]]}
-        if s.ports or not later:  # what leaves the program goes out in any case
+    candidates: list[tuple[float, int, FeatureMap, int, int, int]] = []
+    for s in dict.fromkeys(s for made in layouts for s in made.live_out):
+        users = [group_of[k] for k in [*context.writers[s], *context.readers.get(s, ())]]
+        later = {group_of[k] for k in context.readers.get(s, ())} - {
+            group_of[context.writers[s][-1]]
+        }
+        if s.output_ranges or not later:  # outputs are written to DDR in any case
             continue
-        saved = stored(s, False, s.height) * s.images
-        saved += len(later) * outside(s, s.channels, s.height) * s.images
-        size = s.room(s.height) * s.images
-        if size < room:
+        saved = ddr_bytes_written(s, False, s.height) * s.images
+        saved += len(later) * ddr_bytes_read(s, s.channels, s.height) * s.images
+        size = s.sram_bytes(s.height) * s.images
+        if size < capacity:
             candidates.append((-saved / size, len(candidates), s, size, min(users), max(users)))
-    pinned: dict[Store, int] = {}
+    pinned: dict[FeatureMap, int] = {}
     alive: list[tuple[int, int, int, int]] = []  # offset, end, first and last group
-    ceiling = [room] * len(layouts)
-    inside: list[set[Store]] = [set() for _ in layouts]
+    ceiling = [capacity] * len(layouts)
+    inside: list[set[FeatureMap]] = [set() for _ in layouts]
     for _, _, s, size, first, last in sorted(candidates, key=lambda c: c[:2]):
         taken = sorted((o, e) for o, e, a, b in alive if a <= last and first <= b)
-        offset = room - size
+        offset = capacity - size
         for low, high in reversed(taken):
             if offset >= high:
                 break
@@ -83,7 +102,7 @@ def _pin(facts: Facts, layouts: list[Layout]) -> dict[Store, int]:
         trial: dict[int, Layout] = {}
         for g in range(first, last + 1):
             top = min(ceiling[g], offset)
-            made = layout(facts, layouts[g].group, frozenset(inside[g] | {s}), top)
+            made = layout(context, layouts[g].group, frozenset(inside[g] | {s}), top)
             if made.peak > top or pack(made.blocks()) > top:
                 break
             trial[g] = made
@@ -97,23 +116,23 @@ def _pin(facts: Facts, layouts: list[Layout]) -> dict[Store, int]:
     return pinned
 
 
-def _homes(
-    facts: Facts, layouts: list[Layout], pinned: dict[Store, int]
-) -> tuple[dict[Store, int], int]:
-    """Places outside for maps that later groups read, the busiest lowest."""
+def _spill(
+    context: TilingContext, layouts: list[Layout], pinned: dict[FeatureMap, int]
+) -> tuple[dict[FeatureMap, int], int]:
+    """Addresses in internal memory for maps that later groups read, the busiest ones lowest."""
     group_of = {k: g for g, made in enumerate(layouts) for k in made.group.numbers}
-    blocks: dict[Store, Block] = {}
-    busy: dict[Block, float] = {}  # bytes moved for each byte taken
+    blocks: dict[FeatureMap, Block] = {}
+    busy: dict[Block, float] = {}  # bytes moved per byte of memory
     for made in layouts:
-        for s in made.kept:
-            readers = {group_of[k] for k in facts.readers.get(s, ())}
-            writers = {group_of[k] for k in facts.writers[s]}
+        for s in made.live_out:
+            readers = {group_of[k] for k in context.readers.get(s, ())}
+            writers = {group_of[k] for k in context.writers[s]}
             if s in pinned or s in blocks or not readers or max(readers) <= min(writers):
                 continue
             b = blocks[s] = Block(
-                -(-s.bytes(s.height) * s.images // 64) * 64, min(writers), max(readers)
+                -(-s.ddr_bytes(s.height) * s.images // 64) * 64, min(writers), max(readers)
             )
             busy[b] = 1.0 + len(readers - {min(writers)})
-    order = sorted(blocks.values(), key=lambda b: (b.size > facts.chip.shared, -busy[b], -b.size))
+    order = sorted(blocks.values(), key=lambda b: (b.size > context.chip.shared, -busy[b], -b.size))
     end = pack(order, sort=False)
     return {s: b.offset for s, b in blocks.items()}, end

@@ -1,17 +1,17 @@
-"""Where things lie in a core's memory while a group runs."""
+"""The layout of a core's SRAM while a layer group runs: feature maps, weights and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from intaglio.npu.layers import Layer, Range, Store
-from intaglio.npu.tiling.tiles import Band, Facts, Group, cut
+from intaglio.npu.layers import ChannelRange, FeatureMap, Layer
+from intaglio.npu.tiling.tiles import Band, LayerGroup, TilingContext, tile_layers
 
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Bytes that are taken from layer `first` of a group to layer `last`, both included."""
+    """Bytes of SRAM in use from layer `first` of a group to layer `last`, both included."""
 
     size: int
     first: int
@@ -21,19 +21,21 @@ class Block:
 
 @dataclass(slots=True)
 class Layout:
-    """The memory of one group: a block for each map (two where they alternate) and weights."""
+    """The SRAM blocks of one group: one per feature map (two if double-buffered), and weights."""
 
-    group: Group
+    group: LayerGroup
     bands: list[Band]  # by tile
-    incoming: dict[Store, list[Range]]
-    kept: list[Store]
-    rows: dict[Store, int]  # most rows of a tile
-    maps: dict[Store, list[Block]] = field(default_factory=dict)
-    chunks: dict[int, int] = field(default_factory=dict)  # blocks of output channels at a time
+    live_in: dict[FeatureMap, list[ChannelRange]]
+    live_out: list[FeatureMap]
+    rows: dict[FeatureMap, int]  # of the largest band
+    maps: dict[FeatureMap, list[Block]] = field(default_factory=dict)
+    chunks: dict[int, int] = field(
+        default_factory=dict
+    )  # by layer: blocks of output channels loaded at once
     weights: dict[int, list[Block]] = field(default_factory=dict)  # by layer
     tables: dict[int, Block] = field(default_factory=dict)
-    peak: int = 0  # bytes at the fullest moment
-    fullest: int = 0  # the layer at which that is
+    peak: int = 0  # most bytes in use at once
+    fullest: int = 0  # the layer at which the peak occurs
 
     def blocks(self) -> list[Block]:
         every = [b for bs in [*self.maps.values(), *self.weights.values()] for b in bs]
@@ -41,57 +43,63 @@ class Layout:
 
 
 def layout(
-    facts: Facts, group: Group, pinned: frozenset[Store], room: int, sample: bool = False
+    context: TilingContext,
+    group: LayerGroup,
+    pinned: frozenset[FeatureMap],
+    capacity: int,
+    sample: bool = False,
 ) -> Layout:
-    """Sizes and lifetimes of what the group needs; `pinned` maps have a place already.
+    """Sizes and lifetimes of the group's blocks within `capacity` bytes; `pack` places them.
 
-    `room` bytes may be used. With `sample`, only a few tiles are looked at: good for an estimate.
+    `pinned` maps have a place already. With `sample`, a few bands stand for all.
     """
-    layers = facts.layers[group.first : group.last]
-    found = cut(facts, group.first, group.last, group.tiles, sample)
-    made = Layout(group, found.bands, found.incoming, found.kept, found.rows)
-    _maps(facts, made, layers, pinned)
-    _weights(facts, made, room)
+    layers = context.layers[group.first : group.last]
+    found = tile_layers(context, group.first, group.last, group.tiles, sample)
+    made = Layout(group, found.bands, found.live_in, found.live_out, found.rows)
+    _maps(context, made, layers, pinned)
+    _weights(context, made, capacity)
     made.peak, made.fullest = fullest(made.blocks(), group.first, group.last)
     return made
 
 
-def _maps(facts: Facts, made: Layout, layers: Sequence[Layer], pinned: frozenset[Store]) -> None:
+def _maps(
+    context: TilingContext, made: Layout, layers: Sequence[Layer], pinned: frozenset[FeatureMap]
+) -> None:
     group = made.group
     many = group.tiles * group.images > 1
     for s, rows in made.rows.items():
         if s in pinned:
             continue
-        inside = [k for k in facts.users[s] if group.first <= k < group.last]
+        inside = [k for k in context.users[s] if group.first <= k < group.last]
         first, last = inside[0], inside[-1]
-        if s in made.kept:
+        if s in made.live_out:
             last = group.last
-        if s in made.incoming:
+        if s in made.live_in:
             first = group.first if many else max(group.first, first - 1)
-        size = s.room(rows)
-        twice = many and group.double and (s in made.incoming or s in made.kept)
+        size = s.sram_bytes(rows)
+        twice = many and group.double_buffered and (s in made.live_in or s in made.live_out)
         if twice:
             first, last = group.first, group.last
         made.maps[s] = [Block(size, first, last) for _ in range(2 if twice else 1)]
-    _in_place(facts, made, layers, pinned)
+    _in_place(context, made, layers, pinned)
 
 
 def _in_place(
-    facts: Facts, made: Layout, layers: Sequence[Layer], pinned: frozenset[Store]
+    context: TilingContext, made: Layout, layers: Sequence[Layer], pinned: frozenset[FeatureMap]
 ) -> None:
-    """A sum may lie on what it adds to, where nobody reads that afterwards."""
-    inside = set(made.maps) - set(made.incoming) - set(made.kept)
+    """Let an element-wise result overwrite an operand of the same shape that nobody reads later."""
+    inside = set(made.maps) - set(made.live_in) - set(made.live_out)
     for layer in layers:
-        dst = layer.dst.store
+        dst = layer.dst.map
         if layer.op not in ("conv", "depthwise", "eltwise", "lut") or dst in pinned:
             continue
-        if len(facts.writers[dst]) != 1 or layer.dst.channels != dst.channels:
+        if len(context.writers[dst]) != 1 or layer.dst.channels != dst.channels:
             continue
         reads = layer.reads[layer.residual :] if layer.is_product else layer.reads
         if layer.is_product and layer.residual < 0:
             continue
         for r in reads:
-            s = r.store
+            s = r.map
             same = (s.dtype, s.channels, s.height, s.width, s.images) == (
                 dst.dtype,
                 dst.channels,
@@ -99,10 +107,10 @@ def _in_place(
                 dst.width,
                 dst.images,
             )
-            uses = sum(o.store is s for o in layer.reads)
+            uses = sum(o.map is s for o in layer.reads)
             if not same or s not in inside or r.channels != s.channels or uses != 1:
                 continue
-            if max(facts.readers[s]) != layer.number or len(made.maps[s]) != len(made.maps[dst]):
+            if max(context.readers[s]) != layer.number or len(made.maps[s]) != len(made.maps[dst]):
                 continue
             if any(b.rows.get(s) != b.rows.get(dst) for b in made.bands):
                 continue
@@ -112,32 +120,32 @@ def _in_place(
             break
 
 
-def _weights(facts: Facts, made: Layout, room: int) -> None:
-    group, align = made.group, facts.chip.align
-    if not group.streamed:
+def _weights(context: TilingContext, made: Layout, capacity: int) -> None:
+    group, align = made.group, context.chip.align
+    if not group.streams_weights:
         for k in group.numbers:
-            c = facts.constants[k]
+            c = context.constants[k]
             if c is None:
                 continue
             if c.blocks:
                 made.chunks[k] = c.blocks
                 made.weights[k] = [Block(c.chunk(c.blocks, align), group.first, group.last)]
             if c.table:
-                made.tables[k] = Block(facts.table(k), group.first, group.last)
+                made.tables[k] = Block(context.table(k), group.first, group.last)
         return
     live = _live(made.blocks(), group.first, group.last)
-    before = 0  # what the layer before it has taken
+    before = 0  # bytes of weights of the layer before
     for k in group.numbers:
-        c = facts.constants[k]
+        c = context.constants[k]
         if c is None:
             before = 0
             continue
         start = max(group.first, k - 1)
-        free = room - live[k - group.first] - facts.table(k)
+        free = capacity - live[k - group.first] - context.table(k)
         early = free - before if k > group.first else free
-        early = min(early, room - live[start - group.first] - before - facts.table(k))
+        early = min(early, capacity - live[start - group.first] - before - context.table(k))
         if c.table:
-            made.tables[k] = Block(facts.table(k), k, k)
+            made.tables[k] = Block(context.table(k), k, k)
         if not c.blocks:
             before = 0
             continue
@@ -146,18 +154,19 @@ def _weights(facts: Facts, made: Layout, room: int) -> None:
             made.chunks[k], made.weights[k] = c.blocks, [Block(whole, start, k)]
             before = whole
             continue
-        twice = 1 if group.turned and not facts.spread else 2  # those that stay are few
-        fit = min(max(free // twice // c.chunk(1, align), 1), c.blocks)
+        # with channels in the outer loop weights are loaded rarely: one buffer is enough
+        buffers = 1 if group.channels_outer and not context.split_over_cores else 2
+        fit = min(max(free // buffers // c.chunk(1, align), 1), c.blocks)
         size = c.chunk(fit, align)
-        slots = 2 if twice == 2 and 2 * size <= free and fit < c.blocks else 1
+        slots = 2 if buffers == 2 and 2 * size <= free and fit < c.blocks else 1
         made.chunks[k] = fit
-        last = group.last if group.turned else k
+        last = group.last if group.channels_outer else k
         made.weights[k] = [Block(size, k, last) for _ in range(slots)]
         before = size * slots
 
 
 def _live(blocks: Sequence[Block], first: int, last: int) -> list[int]:
-    """Bytes taken at each layer first .. last (included: what follows the last layer)."""
+    """Bytes in use at each layer first .. last, and after the last one."""
     change = [0] * (last - first + 2)
     for b in blocks:
         change[b.first - first] += b.size
@@ -170,16 +179,16 @@ def _live(blocks: Sequence[Block], first: int, last: int) -> list[int]:
 
 
 def fullest(blocks: Sequence[Block], first: int, last: int) -> tuple[int, int]:
-    """The most bytes that are taken at once, and at which layer."""
+    """The most bytes in use at once, and the layer at which that is."""
     live = _live(blocks, first, last)
     at = max(range(len(live)), key=live.__getitem__)
     return live[at], min(first + at, last - 1)
 
 
 def pack(blocks: Sequence[Block], sort: bool = True) -> int:
-    """Give each block the lowest place that is free while it is needed; returns the end.
+    """Give each block the lowest offset that is free during its lifetime; returns the total size.
 
-    The largest goes first, or, without `sort`, the first.
+    The largest block is placed first; without `sort`, the first of the list.
     """
     done: list[Block] = []
     end = 0

@@ -1,8 +1,9 @@
-"""Layers that run together, tile by tile: which rows each tile needs, and what that costs.
+"""Layer groups and their tiles: the rows that each tile reads and makes.
 
-A group is a run of consecutive layers. Its results are cut into `tiles` bands of rows; each band
-is computed through the whole group before the next, so that what lies between its layers never
-leaves the core's memory. Bands of windows overlap: the rows they share are computed twice.
+A layer group is a run of consecutive layers. Its results are cut into `tiles` bands of rows. Each
+band is computed through the whole group before the next one, so the feature maps between the
+group's layers never leave the core's memory. Windows make bands overlap: the rows that two bands
+share are computed twice.
 """
 
 from __future__ import annotations
@@ -10,59 +11,60 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from intaglio.npu.layers import Layer, Network, Range, Store
+from intaglio.npu.layers import ChannelRange, FeatureMap, Layer, Network
 from intaglio.npu.weight_packing import Constants, constants
 from intaglio.targets.chip import Chip
 
-Rows = dict[Store, tuple[int, int]]
-# Of time in which DDR is busy, beside time in which somebody waits for it: one after the other,
-# until groups move no more than layers by themselves.
-PRICES = (3.0, 12.0)
-SPREAD = 0.5  # the same where cores would idle otherwise
+Rows = dict[FeatureMap, tuple[int, int]]
+# Extra cost of a nanosecond of DDR transfers, on top of the time that the group takes. The next one
+# is tried if groups move more bytes than single layers do.
+TRAFFIC_WEIGHTS = (3.0, 12.0)
+MULTI_CORE_TRAFFIC_WEIGHT = 0.5  # the same if cores would idle otherwise
 
 
 @dataclass(slots=True)
-class Facts:
-    """What all groups of a network ask for, worked out once."""
+class TilingContext:
+    """Facts about a network on a chip that the search asks for again and again."""
 
     chip: Chip
     layers: list[Layer]
     constants: list[Constants | None]
     cores: int = 1
-    price: float = PRICES[0]
-    spread: bool = False  # work goes to all cores, though each reads the weights for itself
-    writers: dict[Store, list[int]] = field(default_factory=dict)
-    readers: dict[Store, list[int]] = field(default_factory=dict)
-    users: dict[Store, list[int]] = field(default_factory=dict)  # both
-    cuts: dict[tuple[int, int, int, bool], Cut] = field(default_factory=dict)  # made so far
+    traffic_weight: float = TRAFFIC_WEIGHTS[0]
+    split_over_cores: bool = False  # use all cores, although each loads the weights for itself
+    writers: dict[FeatureMap, list[int]] = field(default_factory=dict)
+    readers: dict[FeatureMap, list[int]] = field(default_factory=dict)
+    users: dict[FeatureMap, list[int]] = field(default_factory=dict)  # writers and readers
+    tilings: dict[tuple[int, int, int, bool], Tiling] = field(default_factory=dict)  # cache
 
     @classmethod
-    def of(cls, net: Network, chip: Chip, cores: int = 1) -> Facts:
+    def of(cls, net: Network, chip: Chip, cores: int = 1) -> TilingContext:
         made = cls(chip, net.layers, [constants(layer, chip) for layer in net.layers], cores)
         for layer in net.layers:
-            made.writers.setdefault(layer.dst.store, []).append(layer.number)
+            made.writers.setdefault(layer.dst.map, []).append(layer.number)
             for r in layer.reads:
-                made.readers.setdefault(r.store, []).append(layer.number)
-            for s in {r.store for r in [*layer.reads, layer.dst]}:
+                made.readers.setdefault(r.map, []).append(layer.number)
+            for s in {r.map for r in [*layer.reads, layer.dst]}:
                 made.users.setdefault(s, []).append(layer.number)
         return made
 
     def weights(self, k: int) -> int:
-        """Bytes of all that layer k reads from the weights, in SRAM."""
+        """Bytes of SRAM for all weights, parameters and tables of layer k."""
         c = self.constants[k]
         if c is None:
             return 0
         return (c.chunk(c.blocks, self.chip.align) if c.blocks else 0) + self.table(k)
 
     def table(self, k: int) -> int:
+        """Bytes of SRAM for the lookup table of layer k."""
         c = self.constants[k]
         align = self.chip.align
         return -(-len(c.table) // align) * align if c else 0
 
     def cycles(self, k: int, rows: int) -> float:
-        """An estimate for `rows` rows of one image; the cycle model of simulate/ is finer."""
+        """An estimate for `rows` rows of one image; npu.predict has the finer model."""
         layer = self.layers[k]
-        dtype = layer.reads[0].store.dtype
+        dtype = layer.reads[0].map.dtype
         unit = self.chip.units.get(layer.op)
         rate = unit.rate.get(dtype, 16.0) if unit else 16.0
         c = self.constants[k]
@@ -74,129 +76,141 @@ class Facts:
             work = layer.dst.channels * layer.reads[0].channels
         else:
             work = layer.dst.channels * layer.kernel[0] * layer.kernel[1]
-        return rows * layer.dst.store.width * work / rate
+        return rows * layer.dst.map.width * work / rate
 
 
 @dataclass(slots=True)
-class Group:
-    """Layers first .. last (excluded), in `tiles` bands for each image."""
+class LayerGroup:
+    """Layers first .. last (excluded), in `tiles` bands per image."""
 
     first: int
     last: int
     tiles: int = 1
     images: int = 1
-    streamed: bool = True  # weights come in with each band, else they stay
-    turned: bool = False  # one layer: all bands for some channels, then for the next ones
-    double: bool = False  # maps from outside have two places each, to load while computing
-    time: float = 0.0  # nanoseconds, about
-    cost: float = 0.0  # the same, and the price of its traffic
-    traffic: int = 0  # bytes to and from outside
+    streams_weights: bool = True  # load weights for each band; else load them once
+    channels_outer: bool = False  # one layer: loop over output channels, inside over bands
+    double_buffered: bool = False  # live-in maps have two buffers: load while computing
+    time: float = 0.0  # estimated nanoseconds
+    cost: float = 0.0  # time, plus the weighted time of its DDR transfers
+    traffic: int = 0  # bytes to and from DDR
 
     @property
     def numbers(self) -> range:
         return range(self.first, self.last)
 
 
-def edges(facts: Facts, first: int, last: int) -> tuple[dict[Store, list[Range]], list[Store]]:
-    """What layers first .. last read from before them, by store, and which stores outlive them."""
-    incoming: dict[Store, list[Range]] = {}
-    made: dict[Store, None] = {}
-    wanted: dict[Store, list[Range]] = {}
-    for layer in facts.layers[first:last]:
+def boundary(
+    context: TilingContext, first: int, last: int
+) -> tuple[dict[FeatureMap, list[ChannelRange]], list[FeatureMap]]:
+    """The live-in and the live-out feature maps of layers first .. last.
+
+    Live-in: maps made before the group, with the channels that it reads. Live-out: maps that the
+    group makes and that later layers, or the program's outputs, need.
+    """
+    live_in: dict[FeatureMap, list[ChannelRange]] = {}
+    made: dict[FeatureMap, None] = {}
+    wanted: dict[FeatureMap, list[ChannelRange]] = {}
+    for layer in context.layers[first:last]:
         for r in layer.reads:
-            wanted.setdefault(r.store, []).append(r)
-        made[layer.dst.store] = None
+            wanted.setdefault(r.map, []).append(r)
+        made[layer.dst.map] = None
     for s, reads in wanted.items():
-        before = [facts.layers[w].dst for w in facts.writers.get(s, ()) if w < first]
-        if s.slot >= 0:
-            before = [Range(s, 0, s.channels)]
+        before = [context.layers[w].dst for w in context.writers.get(s, ()) if w < first]
+        if s.input_slot >= 0:
+            before = [ChannelRange(s, 0, s.channels)]
         if found := _read(s, before, reads):
-            incoming[s] = found
-    kept = [s for s in made if s.ports or any(r >= last for r in facts.readers.get(s, ()))]
-    return incoming, kept
+            live_in[s] = found
+    live_out = [
+        s for s in made if s.output_ranges or any(r >= last for r in context.readers.get(s, ()))
+    ]
+    return live_in, live_out
 
 
-def _read(s: Store, made: Sequence[Range], reads: Sequence[Range]) -> list[Range]:
-    """Of the ranges of a store that were made before, the blocks that are read."""
+def _read(
+    s: FeatureMap, made: Sequence[ChannelRange], reads: Sequence[ChannelRange]
+) -> list[ChannelRange]:
+    """The channels of `made` that lie in blocks of c2 channels that `reads` touch."""
     low = min(r.first for r in reads) // s.c2 * s.c2
     high = -(-max(r.first + r.channels for r in reads) // s.c2) * s.c2
     cut = [(max(m.first, low), min(m.first + m.channels, high)) for m in made]
-    return [Range(s, a, b - a) for a, b in cut if b > a]
+    return [ChannelRange(s, a, b - a) for a, b in cut if b > a]
 
 
 @dataclass(slots=True)
 class Band:
-    """One tile of a group: the rows of each store that it touches, and those each layer makes."""
+    """One tile of a group: the rows that it touches, by feature map, and makes, by layer."""
 
     rows: Rows = field(default_factory=dict)
-    made: dict[int, tuple[int, int]] = field(default_factory=dict)  # by layer
+    made: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def band(layers: Sequence[Layer], kept: Iterable[Store], tile: int, tiles: int) -> Band:
+def band(layers: Sequence[Layer], live_out: Iterable[FeatureMap], tile: int, tiles: int) -> Band:
     """Band `tile` of `tiles` of a group."""
     found = Band()
     need = found.rows
-    for s in kept:
+    for s in live_out:
         low, high = s.height * tile // tiles, s.height * (tile + 1) // tiles
         if high > low:
             need[s] = low, high
     for layer in reversed(layers):
-        if layer.dst.store not in need:
+        if layer.dst.map not in need:
             continue
-        # what earlier layers will need of this store is no concern of this one
-        low, high = found.made[layer.number] = need[layer.dst.store]
+        # rows that earlier layers will read are not made by this one
+        low, high = found.made[layer.number] = need[layer.dst.map]
         for k, r in enumerate(layer.reads):
             a, b = layer.rows(k, low, high)
-            if r.store in need:
-                c, d = need[r.store]
+            if r.map in need:
+                c, d = need[r.map]
                 a, b = min(a, c), max(b, d)
-            need[r.store] = a, b
+            need[r.map] = a, b
     return found
 
 
 @dataclass(slots=True)
-class Cut:
-    """Some layers in so many bands: what comes in, what is kept, and the rows of each band."""
+class Tiling:
+    """Consecutive layers cut into bands of rows."""
 
-    incoming: dict[Store, list[Range]]
-    kept: list[Store]
+    live_in: dict[FeatureMap, list[ChannelRange]]
+    live_out: list[FeatureMap]
     bands: list[Band]
-    rows: dict[Store, int] = field(default_factory=dict)  # of the largest band
+    rows: dict[FeatureMap, int] = field(default_factory=dict)  # of the largest band
 
 
-SHOWN = 5  # bands that stand for all
+SAMPLED_BANDS = 5  # bands that stand for all in an estimate
 
 
-def cut(facts: Facts, first: int, last: int, tiles: int, sample: bool = False) -> Cut:
-    """Layers first .. last in `tiles` bands; with `sample`, a few of them stand for all."""
-    key = first, last, tiles, sample and tiles > SHOWN
-    if key not in facts.cuts:
-        incoming, kept = edges(facts, first, last)
+def tile_layers(
+    context: TilingContext, first: int, last: int, tiles: int, sample: bool = False
+) -> Tiling:
+    """Layers first .. last in `tiles` bands; with `sample`, only a few of the bands."""
+    key = first, last, tiles, sample and tiles > SAMPLED_BANDS
+    if key not in context.tilings:
+        live_in, live_out = boundary(context, first, last)
         numbers = range(tiles) if not key[3] else (0, 1, tiles // 2, tiles - 2, tiles - 1)
-        layers = facts.layers[first:last]
-        made = Cut(incoming, kept, [band(layers, kept, t, tiles) for t in numbers])
+        layers = context.layers[first:last]
+        made = Tiling(live_in, live_out, [band(layers, live_out, t, tiles) for t in numbers])
         for one in made.bands:
             for s, (low, high) in one.rows.items():
                 made.rows[s] = max(made.rows.get(s, 0), high - low)
-        facts.cuts[key] = made
-    return facts.cuts[key]
+        context.tilings[key] = made
+    return context.tilings[key]
 
 
-def outside(store: Store, channels: int, rows: int) -> int:
-    """Bytes that those rows and channels take outside of the core."""
-    if store.slot >= 0:
-        return channels * rows * store.width * store.item
-    return -(-channels // store.c2) * store.c2 * rows * store.width * store.item
+def ddr_bytes_read(fm: FeatureMap, channels: int, rows: int) -> int:
+    """Bytes of DDR traffic for reading these rows and channels."""
+    if fm.input_slot >= 0:
+        return channels * rows * fm.width * fm.item
+    return -(-channels // fm.c2) * fm.c2 * rows * fm.width * fm.item
 
 
-def stored(store: Store, kept_inside: bool, rows: int) -> int:
-    """Bytes written when `rows` rows of a store leave the core."""
-    made = sum(c * rows * store.width * store.item for _, _, c in store.ports)
-    return made if kept_inside else made + store.bytes(rows)
+def ddr_bytes_written(fm: FeatureMap, pinned: bool, rows: int) -> int:
+    """Bytes of DDR traffic for writing `rows` rows: outputs, and unless `pinned` the map itself."""
+    made = sum(c * rows * fm.width * fm.item for _, _, c in fm.output_ranges)
+    return made if pinned else made + fm.ddr_bytes(rows)
 
 
-def usual_tiles(most: int) -> list[int]:
-    """Numbers of bands worth trying for maps of `most` rows."""
+def candidate_tile_counts(most: int) -> list[int]:
+    """The numbers of bands to try for feature maps of `most` rows."""
     every = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112]
     more = [128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 2048, 4096]
     return [t for t in [*every, *more] if t < most] + [most]

@@ -1,0 +1,115 @@
+"""The fields of compute instructions: operands, windows, rounding and tables of one band."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intaglio import dtypes
+from intaglio.npu.layers import ChannelRange, Layer
+from intaglio.npu.own.addresses import Cursor, broadcast
+from intaglio.npu.own.hazards import Span
+from intaglio.npu.own.isa import ELTWISE, POOLS
+from intaglio.npu.weight_packing import Constants
+
+ROUNDING = ("y_zero", "low", "high", "least", "most")
+
+
+def window_fields(layer: Layer, at: Cursor) -> dict[str, Any]:
+    """Source, destination and window of a convolution or pool."""
+    low, high = at.band.made[layer.number]
+    first, last = layer.rows(0, low, high)
+    rows_above = first - (low * layer.stride[0] - layer.pad[0])
+    return {
+        "src": at.in_sram(layer.reads[0], first, last),
+        "dst": at.in_sram(layer.dst, low, high),
+        "kernel": layer.kernel,
+        "stride": layer.stride,
+        "dilation": layer.dilation,
+        "pad": (rows_above, layer.pad[1]),
+    }
+
+
+def _rounding_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any]:
+    return {n: layer.attrs[n] for n in ROUNDING} | _table_fields(layer, at, c)
+
+
+def _table_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any]:
+    block = at.layout.tables.get(layer.number)
+    if block is None or c is None:
+        return {}
+    return {"table": block.offset, "entries": c.entries, "base": layer.attrs["base"]}
+
+
+def chunk_channels(layer: Layer, at: Cursor, c: Constants, number: int) -> tuple[int, int]:
+    """The first channel of a chunk of output channels, and how many it has."""
+    step = at.layout.chunks[layer.number] * c.atoms.outputs
+    return number * step, min(step, layer.dst.channels - number * step)
+
+
+def convolution_fields(
+    layer: Layer, at: Cursor, c: Constants, number: int
+) -> tuple[dict[str, Any], list[Span]]:
+    """The fields of chunk `number` of a convolution, and the bytes of SRAM with its constants."""
+    k, a = layer.number, layer.attrs
+    first, channels = chunk_channels(layer, at, c, number)
+    slots = at.layout.weights[k]
+    weights = slots[number % len(slots)].offset
+    params = weights + c.params_at(channels)
+    low, high = at.band.made[k]
+    fields = window_fields(layer, at) | _rounding_fields(layer, at, c)
+    fields |= {
+        "dst": at.in_sram(part(layer.dst, first, channels), low, high),
+        "weights": weights,
+        "weight_bytes": c.weight_bytes(channels),
+        "params": params,
+        "in_atom": c.atoms.inputs,
+        "out_atom": c.atoms.outputs,
+        "x_zero": a["x_zero"],
+        "sparse": c.sparse,
+        "one_scale": int(c.one_scale),
+        "weight_type": dtypes.TABLE[layer.node.inputs[1].dtype].code,  # type: ignore[union-attr]
+    }
+    if layer.op == "depthwise":
+        x = part(layer.reads[0], first, channels)
+        fields["src"] = at.in_sram(x, *layer.rows(0, low, high))
+    if layer.residual >= 0:
+        r = part(layer.reads[layer.residual], first, channels)
+        fields["residual"] = at.in_sram(r, low, high)
+        fields |= {"r_zero": a["r_zero"], "r_factor": a["r_factor"]}
+    weight_span = weights, weights + c.weight_bytes(channels)
+    param_span = params, params + c.param_bytes(channels)
+    return fields, [weight_span, param_span]
+
+
+def other_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any]:
+    """The fields of every compute instruction but convolutions."""
+    a = layer.attrs
+    low, high = at.band.made[layer.number]
+    fields: dict[str, Any] = {
+        "src": at.in_sram(layer.reads[0], *layer.rows(0, low, high)),
+        "dst": at.in_sram(layer.dst, low, high),
+    }
+    if layer.op == "pool":
+        fields |= window_fields(layer, at) | _rounding_fields(layer, at, c)
+        fields |= {n: a[n] for n in ("x_zero", "x_scale", "y_scale")}
+        fields |= {"kind": POOLS.index(a["kind"]), "count_pad": int(a["count_include_pad"])}
+    elif layer.op == "eltwise":
+        other = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
+        fields["other"] = broadcast(other, fields["dst"])
+        fields |= _rounding_fields(layer, at, c) | {"kind": ELTWISE.index(a["kind"])}
+        fields |= {n: a[n] for n in ("a_zero", "b_zero", "a_factor", "b_factor")}
+    elif layer.op == "lut":
+        fields |= _table_fields(layer, at, c)
+    elif layer.op == "resize":
+        phase = low - layer.rows(0, low, high)[0] * layer.factor[0]
+        fields |= {"factor": layer.factor, "phase": (phase, 0)}
+    elif layer.op == "matmul":
+        fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
+        fields |= {n: a[n] for n in ("a_zero", "b_zero", "factor", *ROUNDING)}
+        fields["turned"] = int(a["turned"])
+    return fields
+
+
+def part(r: ChannelRange, first: int, channels: int) -> ChannelRange:
+    """Some channels of a channel range."""
+    return ChannelRange(r.map, r.first + first, channels)
