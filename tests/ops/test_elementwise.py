@@ -155,7 +155,7 @@ def value(dtype: str, *shape: int) -> Value:
         (lambda: logical_and(value("i32"), value("i32")), "bool is needed"),
         (lambda: where(value("f32", 2), value("f32", 2), value("i32", 2)), "bool is needed"),
         (lambda: prelu(value("f32", 2), value("f32", 3, 2)), "does not broadcast"),
-        (lambda: bitcast(value("f32", 2), dtype="i64"), "different numbers of bytes"),
+        (lambda: bitcast(value("f32", 2), dtype="i64"), "same number of bytes"),
         (lambda: clip(value("f32", 2), low=0.0), "unexpected keyword"),
     ],
 )

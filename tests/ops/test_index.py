@@ -57,7 +57,7 @@ def test_tensor_scatter() -> None:
     past, new = np.zeros((2, 3, 1)), np.array([[[1], [2]], [[3], [4]]], np.float64)
     y = run("tensor_scatter", past, new, np.array([1, 2]), axis=1, mode="circular")
     assert y[..., 0].tolist() == [[0, 1, 2], [4, 0, 3]]
-    with pytest.raises(RunError, match=r"writing 2 at 2 leaves \[0, 3\)"):
+    with pytest.raises(RunError, match=r"writing 2 elements at 2 exceeds the cache \[0, 3\)"):
         run("tensor_scatter", past, new, np.array([1, 2]), axis=1)
 
 

@@ -216,7 +216,7 @@ def test_refused_operands():
         ops.qlinear_mul(x, one, np.uint8(0), x, one, zero, one, zero)
     with pytest.raises(BadInput, match="broadcast"):
         ops.qlinear_mul(x, one, zero, x[:2], one, zero, one, zero)
-    with pytest.raises(BadInput, match="follow"):
+    with pytest.raises(BadInput, match="not consecutive"):
         ops.qlinear_mean(codes(np.int8, 2, 3, 4), one, zero, one, zero, axes=(0, 2))
     with pytest.raises(BadInput, match="256"):
         ops.lookup(x, np.zeros(255, np.int8))

@@ -96,7 +96,7 @@ def test_macs() -> None:
         ({"hidden_size": 4}, "w is f32[1x5x2], its shape must be (1, 4, 2)"),
         ({"activations": ("Gelu",)}, "activation 'Gelu' is none of"),
         ({"direction": "backward"}, "direction 'backward'"),
-        ({"activations": ("Tanh", "Tanh")}, "1 activations"),
+        ({"activations": ("Tanh", "Tanh")}, "1 of each"),
     ],
 )
 def test_refusals(attrs: dict[str, Any], words: str) -> None:

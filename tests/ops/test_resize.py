@@ -22,7 +22,7 @@ def test_interpolate() -> None:
     close(y, np.stack([x[:, 0] / 4 + x[:, 1] * 0.75, x[:, 3]], 1))
     one = np.ones((2, 1), np.float32)
     assert run("interpolate", np.array([5, 6, 7]), at[:, :1] % 3, one, axis=0).tolist() == [5, 5]
-    with pytest.raises(BadInput, match="needs floats"):
+    with pytest.raises(BadInput, match="floats are needed"):
         run("interpolate", np.arange(4), at, weight, axis=0)
     with pytest.raises(RunError, match="outside of"):
         run("interpolate", np.arange(3), at[:, :1], one, axis=0)

@@ -74,7 +74,7 @@ def test_run_time_shapes() -> None:
     y = run("slice_to", x, starts, stops, steps, axes=(1,), bound=(2, 6))
     assert np.array_equal(y, x[:, -2:])
     assert run("range", np.int8(9), np.int8(0), np.int8(-4), bound=(3,)).tolist() == [9, 5, 1]
-    with pytest.raises(RunError, match=r"\(3, 4\) exceeds the declared \(2, 4\)"):
+    with pytest.raises(RunError, match=r"\(3, 4\) exceeds the bound \(2, 4\)"):
         run("reshape_to", x, vector, bound=(2, 4))
     with pytest.raises(RunError, match="delta is 0"):
         run("range", np.int8(0), np.int8(1), np.int8(0), bound=(3,))
@@ -102,14 +102,14 @@ def test_run_time_extents_travel() -> None:
     [
         ("reshape", {"shape": (-1, -1)}, "at most one extent may be -1"),
         ("reshape", {"shape": (5,)}, "cannot reshape 6 elements"),
-        ("transpose", {"perm": (0, 2)}, "no permutation"),
+        ("transpose", {"perm": (0, 2)}, "not a permutation"),
         ("tile", {"repeats": (2,)}, "repeats has 1 entries"),
         ("expand", {"shape": (4, 3)}, "cannot be expanded"),
         ("slice", {"start": (0, 0), "stop": (1, 1), "step": (1, 0)}, "must not be 0"),
         ("pad", {"before": (-1, 0), "after": (0, 0)}, "must not be negative"),
         ("pad", {"before": (1, 0), "after": (0, 0), "mode": "mirror"}, "'mirror' is none of"),
         ("concat", {"axis": 2}, "axis 2 is outside"),
-        ("channel_shuffle", {"groups": 2}, "cannot be dealt out of 2 groups"),
+        ("channel_shuffle", {"groups": 2}, "cannot be split into 2 groups"),
     ],
 )
 def test_refusals(op: str, attrs: dict[str, Any], words: str) -> None:

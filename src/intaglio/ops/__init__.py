@@ -1,4 +1,4 @@
-"""Every operation, one block each. Import an op by name: `from intaglio.ops import conv, relu`."""
+"""All operations, one block each. Import an op by name: `from intaglio.ops import conv, relu`."""
 
 from intaglio.ops.activation import *  # noqa: F403
 from intaglio.ops.attention import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Activation functions: elementwise, float, and the places where networks bend."""
+"""Activation functions."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
 @op(numbers, elementwise=True, onnx="Shrink")
 @widen
 def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
-    if x.dtype.kind in "iu":  # integers shrink by whole steps
+    if x.dtype.kind in "iu":  # integer tensors: bias and lambd are truncated
         wide, bias, lambd = x.astype(np.int64), int(bias), int(lambd)
     else:
         wide = x
@@ -145,7 +145,7 @@ def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
 @op(numbers, elementwise=True, ort_fused="Clip")
 @widen
 def clip(x: Array, *, lo: float = -INF, hi: float = INF) -> Array:
-    """Integer tensors take whole bounds; where lo > hi the result is hi."""
+    """Bounds of integer tensors are rounded inwards; where lo > hi the result is hi."""
     if x.dtype.kind in "iu":
         low, high = dtypes.limits(dtypes.name_of(x.dtype))
         lo = low if lo <= low else high if lo >= high else math.ceil(lo)

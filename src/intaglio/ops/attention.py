@@ -1,4 +1,4 @@
-"""Attention over heads, and the rotation of positions."""
+"""Scaled dot-product attention and rotary position embedding (RoPE)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,13 @@ def _attention(
     floats(q)
     shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
     if not q.type.rank == k.type.rank == v.type.rank == 4:
-        raise BadInput(f"attention: {shapes}; all are [batch, heads, length, size]")
+        raise BadInput(
+            f"attention: {shapes}; query, key and value must be [batch, heads, length, size]"
+        )
     if not q.dtype == k.dtype == v.dtype:
-        raise BadInput(f"attention: element types {q.dtype}, {k.dtype}, {v.dtype} differ")
+        raise BadInput(
+            f"attention: element types {q.dtype}, {k.dtype}, {v.dtype} differ; insert a cast"
+        )
     fits = k.shape[:3] == v.shape[:3] and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3]
     if not fits or k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise BadInput(
@@ -57,10 +61,10 @@ def _macs(node: Node) -> int:
 def attention(
     q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float, softcap: float = 0.0
 ) -> Array:
-    """softmax(scale * q @ k^T + mask) @ v for every head; a head of k and v may serve several of q.
+    """softmax(scale * q @ k^T + mask) @ v for every head; several heads of q may share one of k, v.
 
-    A bool mask says who is attended to, a float mask is added. `softcap` c bends the scores to
-    c * tanh(scores / c) first. A row that attends to nothing gives zeros.
+    A bool mask is True where a query attends to a key; a float mask is added to the scores.
+    `softcap` c first maps the scores to c * tanh(scores / c). A fully masked row gives zeros.
     """
     group = q.shape[1] // k.shape[1]
     scores = np.matmul(q * q.dtype.type(scale), np.repeat(k, group, 1).swapaxes(2, 3))
@@ -77,7 +81,7 @@ def attention(
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """The stages of attention: scaled scores, bent scores, masked scores, weights, result."""
+    """The stages of attention: scaled, soft-capped and masked scores, weights, result."""
 
     scores: Value
     capped: Value
@@ -89,8 +93,8 @@ class Attended:
 def attend(
     q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float, softcap: float = 0.0
 ) -> Attended:
-    """Attention from matmul and softmax; the arguments are those of the op."""
-    if q.dtype not in ("f32", "f64"):  # f32 has the range, and the fast kernels
+    """Attention built of matmul and softmax; the arguments are those of the op."""
+    if q.dtype not in ("f32", "f64"):  # f32 has enough range and fast kernels
         wide_q, wide_k, wide_v = (cast(x, dtype="f32") for x in (q, k, v))
         if mask is not None and mask.dtype != "bool":
             mask = cast(mask, dtype="f32")
@@ -98,7 +102,11 @@ def attend(
         stages = (made.scores, made.capped, made.masked, made.weights, made.result)
         return Attended(*(cast(x, dtype=q.dtype) for x in stages))
     b, heads, rows, size = q.shape
-    stacked = (b, k.shape[1], heads // k.shape[1] * rows)  # a group's queries share one matmul
+    stacked = (
+        b,
+        k.shape[1],
+        heads // k.shape[1] * rows,
+    )  # query heads that share a key head use one matmul
 
     def number(value: float) -> Value:
         return constant(np.array(value).astype(dtypes.numpy_of(q.dtype)))
@@ -115,14 +123,14 @@ def attend(
     weights = softmax(masked, axis=3)
     y = matmul(reshape(weights, shape=(*stacked, k.shape[2])), v)
     y = reshape(y, shape=(b, heads, rows, v.shape[3]))
-    if not _never_empty(mask):  # such a row is NaN so far
+    if not _never_empty(mask):  # the softmax of a fully masked row is NaN
         empty = equal(reduce_max(bias, axes=(bias.type.rank - 1,)), number(-np.inf))
         weights, y = where(number(0), weights, empty), where(number(0), y, empty)
     return Attended(scores, capped, masked, weights, y)
 
 
 def _never_empty(mask: Value | None) -> bool:
-    """Whether it is known now that every row attends to something."""
+    """Whether the mask is known at compile time to leave every row at least one key."""
     if mask is None or mask.data is None:
         return mask is None
     open_ = mask.data if mask.dtype == "bool" else mask.data.astype(np.float32) > -np.inf
@@ -142,7 +150,9 @@ def _rotary(x: Value, cos: Value, sin: Value, *, interleaved: bool) -> Type:
     width = 2 * cos.shape[-1]
     half = (*x.shape[:-1], cos.shape[-1])
     if cos.shape != sin.shape or not {cos.dtype, sin.dtype} == {x.dtype} or width > x.shape[-1]:
-        raise BadInput(f"rotary embedding of {x.type} by {cos.type} and {sin.type}")
+        raise BadInput(
+            f"rotary embedding of {x.type} by cos {cos.type} and sin {sin.type}: types do not fit"
+        )
     if np.broadcast_shapes(cos.shape, half) != half:
         raise BadInput(f"rotary embedding: angles {cos.shape} do not broadcast to {half}")
     return floats(x)
@@ -151,9 +161,9 @@ def _rotary(x: Value, cos: Value, sin: Value, *, interleaved: bool) -> Type:
 @op(_rotary)
 @widen
 def rotary_embedding(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Array:
-    """Turn pairs of elements of the last axis by angles; elements beyond the angles stay.
+    """Rotate pairs of elements of the last axis by angles; elements beyond the angles are copied.
 
-    Pairs are the two halves of what is turned, or neighbours where `interleaved`.
+    A pair is element i of the first and of the second half, or two neighbours if `interleaved`.
     """
     n = cos.shape[-1]
     first = np.s_[..., 0 : 2 * n : 2] if interleaved else np.s_[..., :n]

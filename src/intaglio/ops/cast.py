@@ -23,7 +23,7 @@ def cast(x: Array, *, dtype: str, saturate: bool = True) -> Array:
 def _reinterpreted(x: Value, *, dtype: str) -> Type:
     if dtypes.itemsize(dtype) != dtypes.itemsize(x.dtype):
         raise BadInput(
-            f"bitcast from {x.dtype} to {dtype}: elements take different numbers of bytes"
+            f"bitcast from {x.dtype} to {dtype}: both must have the same number of bytes"
         )
     return x.type.but(dtype=dtype, quant=None)
 

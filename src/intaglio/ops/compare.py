@@ -13,7 +13,7 @@ from intaglio.ops.registry import broadcast, broadcast_shapes, compare, op
 
 
 def predicate(x: Value, **attrs: Any) -> Type:
-    """A bool for every element of the input."""
+    """One bool per element of the input."""
     return x.type.but(dtype="bool", quant=None)
 
 
@@ -133,7 +133,7 @@ def bitwise_xor(a: Array, b: Array) -> Array:
 
 @op(integers, elementwise=True, tf="LeftShift")
 def shift_left(a: Array, b: Array) -> Array:
-    """A count that is negative or at least the width gives 0."""
+    """A shift count below 0 or not below the bit width gives 0."""
     bits = 8 * a.dtype.itemsize
     safe = (b >= 0) & (b < bits)
     return np.where(safe, np.left_shift(a, np.where(safe, b, b.dtype.type(0))), a.dtype.type(0))
@@ -141,14 +141,14 @@ def shift_left(a: Array, b: Array) -> Array:
 
 @op(integers, elementwise=True, tf="RightShift")
 def shift_right(a: Array, b: Array) -> Array:
-    """The sign is kept; a count that is negative or at least the width leaves only it."""
+    """Arithmetic shift; a count below 0 or not below the bit width gives 0 or, if negative, -1."""
     bits = 8 * a.dtype.itemsize
     safe = (b >= 0) & (b < bits)
     sign_only = np.where(a < 0, np.array(-1).astype(a.dtype), a.dtype.type(0))
     return np.where(safe, np.right_shift(a, np.where(safe, b, b.dtype.type(0))), sign_only)
 
 
-# ---- selection and conversion ------------------------------------------------------------------
+# ---- selection ---------------------------------------------------------------------------------
 def _select(a: Value, b: Value, cond: Value) -> Type:
     if cond.dtype != "bool":
         raise BadInput(f"where: the condition has element type {cond.dtype}, bool is needed")

@@ -1,4 +1,4 @@
-"""How much a graph computes and holds."""
+"""Number of parameters and multiply-accumulates (MACs) of a graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from intaglio.ops.registry import REGISTRY
 
 @dataclass(frozen=True, slots=True)
 class Complexity:
-    """Weights, and multiply-accumulates of one run."""
+    """Parameters and MACs of one run."""
 
     parameters: int
     parameter_bytes: int
@@ -19,12 +19,12 @@ class Complexity:
 
 
 def macs(node: Node) -> int:
-    """Multiply-accumulates of one node, those of its bodies among them."""
+    """MACs of one node, including those of its bodies (If, Loop, Scan)."""
     return REGISTRY[node.op].macs(node)
 
 
 def all_nodes(graph: Graph) -> Iterator[Node]:
-    """Every node of the graph and of the bodies in it."""
+    """Every node of the graph and of the bodies of its control flow."""
     for n in graph.nodes():
         yield n
         for body in n.bodies():
@@ -32,7 +32,7 @@ def all_nodes(graph: Graph) -> Iterator[Node]:
 
 
 def complexity(graph: Graph) -> Complexity:
-    """The weights of a graph, each counted once, and what it computes."""
+    """Parameters, each counted once, and MACs of a graph."""
     nodes = list(all_nodes(graph))
     constants = {
         id(v): v.type for n in nodes for v in n.inputs if v is not None and v.data is not None

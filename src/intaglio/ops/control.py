@@ -1,5 +1,8 @@
-"""Control flow. Bodies are Graphs that take everything as inputs: first what the operation feeds
-them, then the captured outer values, which are also the last inputs of the node."""
+"""Control flow: if, loop, scan.
+
+A body is a Graph. Its inputs are first the values that the op feeds it, then the captured outer
+values, which are also the last inputs of the node.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,22 @@ from intaglio.errors import BadInput, RunError
 from intaglio.ir import Array, Graph, Node, Type, Value
 from intaglio.ops.registry import REGISTRY, evaluate, op
 
-ENDLESS = 1 << 62  # the bound of a loop that collects nothing
-MANY = 1_000_000  # iterations, after which numpy gives up
+UNBOUNDED = 1 << 62  # `bound` of a loop without scan outputs
+MAX_ITERATIONS = 1_000_000  # of the numpy body
 
 
 def _scalar(v: Value | None, dtype: str, what: str) -> None:
     if v is not None and (v.dtype != dtype or v.type.size != 1):
-        raise BadInput(f"{what} must be one {dtype}, it is {v.type}")
+        raise BadInput(f"{what} must be a scalar {dtype}, it is {v.type}")
 
 
 def body_macs(graph: Graph) -> int:
-    """Multiply-accumulates of all nodes of a body."""
+    """MACs of all nodes of a body."""
     return sum(REGISTRY[n.op].macs(n) for n in graph.nodes())
 
 
 def _fits(to: Type, given: Type) -> bool:
-    """Whether every value of type `given` is one of type `to`."""
+    """Whether a value of type `given` can be passed where type `to` is declared."""
     return (
         to.dtype == given.dtype
         and to.rank == given.rank
@@ -39,7 +42,7 @@ def _fits(to: Type, given: Type) -> bool:
 
 
 def check_inputs(what: str, body: Graph, types: Sequence[Type | None]) -> None:
-    """BadInput where `body` does not take inputs of these types."""
+    """BadInput if `body` does not take inputs of these types."""
     if len(body.inputs) != len(types):
         raise BadInput(f"{what} takes {len(body.inputs)} inputs, {len(types)} are given")
     for v, t in zip(body.inputs, types, strict=True):
@@ -50,7 +53,7 @@ def check_inputs(what: str, body: Graph, types: Sequence[Type | None]) -> None:
 def _check_states(what: str, ins: list[Value], outs: list[Value]) -> None:
     for v, w in zip(ins, outs, strict=True):
         if not _fits(v.type, w.type):
-            raise BadInput(f"{what} turns '{v.name}' from {v.type} into {w.type}")
+            raise BadInput(f"{what} changes the type of state '{v.name}' from {v.type} to {w.type}")
 
 
 def _collected(length: int, dynamic: bool, each: Type) -> Type:
@@ -77,7 +80,7 @@ def _if(cond: Value, *captures: Value, then_graph: Graph, else_graph: Graph) -> 
 
 
 def _either(a: Type, b: Type) -> Type:
-    """The type that covers both: where they differ, a dynamic axis as long as the longer."""
+    """A type that holds both: an axis that differs becomes dynamic, as long as the longer one."""
     if a.dtype != b.dtype or a.rank != b.rank:
         raise BadInput(f"the branches make {a} and {b}; element type and rank must be equal")
     pairs = list(enumerate(zip(a.shape, b.shape, strict=True)))
@@ -91,13 +94,13 @@ def _if_macs(node: Node) -> int:
 
 @op(_if, name="if", macs=_if_macs)
 def if_(cond: Array, *captures: Array, then_graph: Graph, else_graph: Graph) -> tuple[Array, ...]:
-    """The outputs of one branch or the other; both take the captures."""
+    """The outputs of one of two branches; both take the captured values."""
     return tuple(evaluate(then_graph if cond.reshape(-1)[0] else else_graph, captures))
 
 
 # ---- loop ----------------------------------------------------------------------------------------
 def _always(trip: Value | None, cond: Value | None, body: Graph, bound: int) -> bool:
-    """Whether the loop runs exactly `bound` times: nothing can end it early."""
+    """Whether the loop runs exactly `bound` times: its condition cannot end it early."""
     if trip is None or trip.data is None or int(trip.data.reshape(-1)[0]) != bound:
         return False
     if cond is not None and (cond.data is None or not cond.data.reshape(-1)[0]):
@@ -112,7 +115,9 @@ def _loop(
     _scalar(trip, "i64", "the trip count")
     _scalar(cond, "bool", "the condition")
     if not 0 <= carried <= len(values) or len(body.outputs) <= carried or bound < 0:
-        raise BadInput(f"a loop cannot carry {carried} of {len(values)} values, bound {bound}")
+        raise BadInput(
+            f"a loop with {len(values)} values cannot carry {carried}, with bound {bound}"
+        )
     check_inputs("the loop's body", body, [None, None, *(v.type for v in values)])
     _scalar(body.inputs[0], "i64", "the body's iteration number")
     _scalar(body.inputs[1], "bool", "the body's condition")
@@ -126,7 +131,7 @@ def _loop(
 
 def _loop_macs(node: Node) -> int:
     bound: int = node.attrs["bound"]
-    return body_macs(node.attrs["body"]) * (bound if bound < ENDLESS else 1)
+    return body_macs(node.attrs["body"]) * (bound if bound < UNBOUNDED else 1)
 
 
 @op(_loop, macs=_loop_macs)
@@ -142,8 +147,8 @@ def loop(
     collected: list[list[Array]] = [[] for _ in body.outputs[1 + carried :]]
     i = 0
     while go and (limit is None or i < limit):
-        if i >= min(bound, MANY):
-            raise RunError(f"loop: it wants more than {min(bound, MANY)} iterations")
+        if i >= min(bound, MAX_ITERATIONS):
+            raise RunError(f"loop: more than {min(bound, MAX_ITERATIONS)} iterations")
         number = np.full(body.inputs[0].shape, i, np.int64)
         again = np.full(body.inputs[1].shape, go)
         out = evaluate(body, [number, again, *states, *captures])
@@ -160,7 +165,9 @@ def _scan(
     *values: Value, body: Graph, states: int, scans: int, reverse_in: int, reverse_out: int
 ) -> list[Type]:
     if states < 0 or scans < 1 or states + scans > len(values) or len(body.outputs) < states:
-        raise BadInput(f"a scan cannot have {states} states and {scans} of {len(values)} inputs")
+        raise BadInput(
+            f"a scan of {len(values)} inputs cannot have {states} states and {scans} scanned inputs"
+        )
     scanned = values[states : states + scans]
     for v in scanned:
         if v.type.rank < 1 or v.shape[0] != scanned[0].shape[0]:
@@ -189,7 +196,7 @@ def scan(
 ) -> tuple[Array, ...]:
     """body(states..., slices..., captures...) -> states..., slices... for every step along axis 0.
 
-    Bit i of `reverse_in` or `reverse_out`: scanned input or output i runs from its end."""
+    Bit i of `reverse_in` or `reverse_out`: scanned input or output i runs backwards."""
     now, scanned = list(values[:states]), values[states : states + scans]
     captures, length = values[states + scans :], len(scanned[0])
     collected: list[list[Array]] = [[] for _ in body.outputs[states:]]

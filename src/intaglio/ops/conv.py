@@ -1,4 +1,4 @@
-"""Convolution, its transpose, its integer and deformable relatives. Everything is N×C×spatial."""
+"""Convolution, transposed convolution and col2im. Tensors are N×C×spatial."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from intaglio.ops.windows import (
 
 def check_weights(x: Value, w: Value, groups: int, b: Value | None = None) -> None:
     if w.type.rank != x.type.rank:
-        raise BadInput(f"the tensor is {x.type}, the weights {w.type}; their ranks must be equal")
+        raise BadInput(
+            f"the input is {x.type}, the weights are {w.type}; their ranks must be equal"
+        )
     if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise BadInput(f"weights {w.type} in {groups} groups do not fit the channels of {x.type}")
     if b is not None and b.shape != w.shape[:1]:
@@ -49,7 +51,7 @@ def check_floats(*values: Value | None) -> None:
 
 
 def _columns(x: Array, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, groups: int) -> Array:
-    """im2col: batch, group, channel of the group × place in the kernel, window."""
+    """im2col: batch, group, channel of the group × kernel position, window."""
     view = windows(padded(x, pad), kernel, stride, dilation)
     rows = x.shape[1] // groups * math.prod(kernel)
     return view.reshape(x.shape[0], groups, rows, math.prod(view.shape[2 + len(kernel) :]))
@@ -130,7 +132,7 @@ def _conv_transpose(
         raise BadInput(f"output_pad {output_pad} must have {len(stride)} entries, none negative")
     extents = _transposed_extents(x.shape[2:], w.shape[2:], stride, pad, output_pad, dilation)
     if min(extents) < 1:
-        raise BadInput(f"pad {pad} leaves nothing of the output: {extents}")
+        raise BadInput(f"pad {pad} gives an empty output: {extents}")
     return Type(x.dtype, (x.shape[0], channels, *extents))
 
 
@@ -152,7 +154,7 @@ def conv_transpose(
     dilation: Ints,
     groups: int = 1,
 ) -> Array:
-    """Weights are input channel × output channel of the group × kernel; pad cuts the result."""
+    """Weights are input channel × output channel of the group × kernel; pad crops the result."""
     n, kernel = x.shape[0], w.shape[2:]
     none = (0,) * len(pad)
     extents = _transposed_extents(x.shape[2:], kernel, stride, pad, output_pad, dilation)
@@ -169,7 +171,7 @@ def conv_transpose(
 def _col2im(x: Value, *, image: Ints, block: Ints, stride: Ints, pad: Ints, dilation: Ints) -> Type:
     if x.type.rank != 3 or x.shape[1] % max(math.prod(block), 1):
         raise BadInput(
-            f"col2im needs batch × (channels · block) × windows: {x.type}, block {block}"
+            f"col2im of {x.type} with block {block}; batch × (channels · block) × windows is needed"
         )
     channels = x.shape[1] // math.prod(block)
     picture = Value(Type(x.dtype, (x.shape[0], channels, *image)))
@@ -185,7 +187,7 @@ def _col2im(x: Value, *, image: Ints, block: Ints, stride: Ints, pad: Ints, dila
 @op(_col2im)
 @widen
 def col2im(x: Array, *, image: Ints, block: Ints, stride: Ints, pad: Ints, dilation: Ints) -> Array:
-    """Sum columns of blocks back into the image that they were cut from."""
+    """The adjoint of im2col: sum the columns of all windows into an image."""
     counts = window_counts(image, block, stride, pad, dilation)
     columns = x.reshape(x.shape[0], x.shape[1] // math.prod(block), math.prod(block), *counts)
     n = len(image)

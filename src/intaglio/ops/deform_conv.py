@@ -12,7 +12,6 @@ from intaglio.ops.registry import op
 from intaglio.ops.windows import Ints
 
 
-# ---- deformable ----------------------------------------------------------------------------------
 def _deform_conv(
     x: Value,
     w: Value,

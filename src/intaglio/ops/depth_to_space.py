@@ -1,4 +1,4 @@
-"""Blocks of pixels to channels and back, and the shuffle of channel groups."""
+"""depth_to_space (pixel shuffle), space_to_depth and channel_shuffle."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from intaglio.ops.registry import op
 from intaglio.ops.shape import reshape, transpose
 
 
-# ---- blocks of pixels to channels and back -------------------------------------------------------
 def _image(x: Value, blocksize: int) -> tuple[int, int, int, int]:
     if x.type.rank != 4 or blocksize < 1:
         raise BadInput(
-            f"blocks need a rank-4 tensor and a blocksize above 0: {x.type}, {blocksize}"
+            f"{x.type} with blocksize {blocksize}; rank 4 and a blocksize above 0 are needed"
         )
     return x.shape  # type: ignore[return-value]  # the rank is 4
 
@@ -37,7 +36,7 @@ def _depth_to_space(x: Value, *, blocksize: int, mode: str) -> Type:
 def depth_to_space_steps(
     shape: tuple[int, ...], b: int, mode: str
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The shape in which an image is cut, how its axes move, and the shape that is left."""
+    """Shape of the first reshape, permutation of the transpose, shape of the last reshape."""
     n, c, h, w = shape
     c //= b * b
     split = (n, b, b, c, h, w) if mode == "DCR" else (n, c, b, b, h, w)
@@ -68,7 +67,7 @@ def _space_to_depth(x: Value, *, blocksize: int, mode: str) -> Type:
 def space_to_depth_steps(
     shape: tuple[int, ...], b: int, mode: str
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The shape in which an image is cut, how its axes move, and the shape that is left."""
+    """Shape of the first reshape, permutation of the transpose, shape of the last reshape."""
     n, c, h, w = shape
     h, w = h // b, w // b
     perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -89,13 +88,13 @@ def _lower_space_to_depth(x: Value, *, blocksize: int, mode: str) -> Value:
 
 def _channel_shuffle(x: Value, *, groups: int) -> Type:
     if x.type.rank < 2 or groups < 1 or x.shape[1] % groups:
-        raise BadInput(f"the channels of {x.type} cannot be dealt out of {groups} groups")
+        raise BadInput(f"the channels of {x.type} cannot be split into {groups} groups")
     return Type(x.dtype, x.shape)
 
 
 @op(_channel_shuffle, torch="channel_shuffle")
 def channel_shuffle(x: Array, *, groups: int) -> Array:
-    """Deal channels out of `groups` groups in turn: the first of each, the second of each, ..."""
+    """Interleave the channels of `groups` groups: the first of each, the second of each, ..."""
     n, c, *rest = x.shape
     return x.reshape(n, groups, c // groups, *rest).swapaxes(1, 2).reshape(x.shape)
 

@@ -1,4 +1,4 @@
-"""Operations of object detectors: choosing boxes and pooling regions."""
+"""Operations of object detectors: non-maximum suppression and region pooling (RoI)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ def _non_max_suppression(
     center_point_box: bool,
 ) -> Type:
     if boxes.type.rank != 3 or boxes.shape[2] != 4 or boxes.dtype != scores.dtype:
-        raise BadInput(f"boxes must be batch × boxes × 4 like the scores: {boxes.type}")
+        raise BadInput(
+            f"boxes are {boxes.type}; batch × boxes × 4 of the type of the scores is needed"
+        )
     if scores.type.rank != 3 or scores.shape[::2] != boxes.shape[:2]:
-        raise BadInput(f"scores {scores.type} do not belong to boxes {boxes.type}")
+        raise BadInput(
+            f"scores {scores.type} do not fit boxes {boxes.type}; batch × classes × boxes is needed"
+        )
     if max_output < 0 or not 0 <= iou_threshold <= 1:
-        raise BadInput(f"max_output {max_output} or iou_threshold {iou_threshold} is not possible")
+        raise BadInput(f"max_output {max_output} or iou_threshold {iou_threshold} is out of range")
     batches, classes, count = scores.shape
     return Type("i64", (batches * classes * min(max_output, count), 3), dynamic=(0,))
 
@@ -50,7 +54,7 @@ def non_max_suppression(
     score_threshold: float = -np.inf,
     center_point_box: bool = False,
 ) -> Array:
-    """(batch, class, box) of what is kept: per class the best, then none that overlaps it much."""
+    """(batch, class, box) of each kept box: by descending score, without those that overlap one."""
     kept = []
     for batch, all_boxes in enumerate(boxes.astype(np.float32)):
         low_x, high_x, low_y, high_y = _corners(all_boxes, center_point_box)
@@ -80,7 +84,7 @@ def _regions(x: Value, rois: Value, columns: int) -> None:
     if rois.dtype != x.dtype or rois.type.rank != 2 or rois.shape[1] != columns:
         raise BadInput(f"rois must be {x.dtype} regions × {columns}, they are {rois.type}")
     if 0 in x.shape[1:]:
-        raise BadInput(f"there is nothing to pool in {x.type}")
+        raise BadInput(f"{x.type} is empty; regions need pixels")
 
 
 def _batch(index: int, x: Array, op: str) -> Array:
@@ -112,14 +116,17 @@ def _roi_align(
             "half_pixel nor output_half_pixel"
         )
     if output_height < 1 or output_width < 1 or sampling_ratio < 0:
-        raise BadInput(f"{output_height}x{output_width} outputs, {sampling_ratio} samples: too few")
+        raise BadInput(
+            f"{output_height}x{output_width} outputs, {sampling_ratio} samples; at least 1x1 and "
+            "0 are needed"
+        )
     return Type(x.dtype, (rois.shape[0], x.shape[1], output_height, output_width))
 
 
 def _roi_samples(
     start: np.float32, end: np.float32, bins: int, ratio: int, extent: int, at_least: float
 ) -> tuple[Array, Array, Array, Array, int]:
-    """Along one axis: both neighbours of every sample, their weights, and the samples per bin."""
+    """Along one axis: both neighbours of each sample, their weights, and the samples per bin."""
     f = np.float32
     length = max(end - start, f(at_least)) if at_least else end - start
     step = f(length / f(bins))
@@ -149,7 +156,7 @@ def roi_align(
     spatial_scale: float = 1.0,
     coordinate_transformation_mode: str = "half_pixel",
 ) -> Array:
-    """Every region (x1, y1, x2, y2) in bins; a bin is the mean (max) of bilinear samples in it."""
+    """Split each region (x1, y1, x2, y2) into bins; a bin is the mean (max) of bilinear samples."""
     half = coordinate_transformation_mode == "half_pixel"
     scale, offset = x.dtype.type(spatial_scale), x.dtype.type(0.5 if half else 0)
     at_least = 0.0 if half else 1.0
@@ -199,7 +206,7 @@ def _bins(start: int, end: int, bins: int, extent: int) -> list[slice]:
 def max_roi_pool(
     x: Array, rois: Array, *, pooled_shape: tuple[int, ...], spatial_scale: float = 1.0
 ) -> Array:
-    """Every region (batch, x1, y1, x2, y2) in bins of pixels; the largest of each, 0 if empty."""
+    """Split each region (batch, x1, y1, x2, y2) into bins; a bin is its largest pixel, or 0."""
     out = np.zeros((len(rois), x.shape[1], *pooled_shape), x.dtype)
     for i, roi in enumerate(rois):
         image = _batch(int(roi[0]), x, "max_roi_pool")

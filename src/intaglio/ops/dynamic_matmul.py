@@ -1,4 +1,4 @@
-"""Products whose left side is quantised as it comes, row by row."""
+"""Dynamic int8 matmul: rows of the left operand are quantised at run time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
 
-DEPTH = (2**31 - 1) // (128 * 255)  # products of bytes that always fit into an i32 sum
+MAX_DEPTH = (2**31 - 1) // (128 * 255)  # products of bytes whose sum always fits into i32
 
 
 def quantized_rows(x: Array) -> tuple[Array, Array]:
-    """Rows of i8 and their scales: scale = max|x| / 127, q = rint(x * (127 / max|x|)).
+    """Rows as i8 and their scales: scale = max|x| / 127, q = rint(x * (127 / max|x|)).
 
-    A row of (nearly) zeros is zeros, one that is not finite is zeros with a scale of NaN.
+    A row of (nearly) zeros becomes zeros. A row with inf or NaN becomes zeros with scale NaN.
     """
     with np.errstate(all="ignore"):
         most = np.abs(x).max(axis=-1, initial=np.float32(0))
@@ -33,8 +33,10 @@ def _dynamic_matmul(x: Value, w: Value, ws: Value, b: Value | None = None) -> Ty
         )
     if x.type.rank < 1 or w.type.rank != 2 or x.shape[-1] != w.shape[0]:
         raise BadInput(f"dynamic_matmul of {x.shape} and {w.shape}: [.., k] and [k, n] are needed")
-    if w.shape[0] > DEPTH:
-        raise BadInput(f"dynamic_matmul: sums of {w.shape[0]} products leave i32, {DEPTH} fit")
+    if w.shape[0] > MAX_DEPTH:
+        raise BadInput(
+            f"dynamic_matmul: {w.shape[0]} products may overflow i32; at most {MAX_DEPTH} fit"
+        )
     n = w.shape[1]
     if ws.shape not in ((), (1,), (n,)) or (b is not None and b.type != Type("f32", (n,))):
         raise BadInput(
@@ -50,8 +52,8 @@ def _macs(node: Node) -> int:
 
 @op(_dynamic_matmul, macs=_macs)
 def dynamic_matmul(x: Array, w: Array, ws: Array, b: Array | None = None) -> Array:
-    """f32(q @ w) * (scale * ws) + b, where rows of x are q * scale; no rounding is left out."""
+    """f32(q @ w) * (scale * ws) + b, where `quantized_rows` gives q and scale of x."""
     q, scale = quantized_rows(x)
-    acc = np.matmul(q.astype(np.float64), w.astype(np.float64))  # exact below DEPTH
+    acc = np.matmul(q.astype(np.float64), w.astype(np.float64))  # exact up to MAX_DEPTH
     y = acc.astype(np.float32) * (scale[..., None] * ws.reshape(-1))
     return y if b is None else y + b

@@ -1,7 +1,7 @@
-"""LSTM and GRU with weights of i8: inputs and states are quantised row by row as they come.
+"""LSTM and GRU with i8 weights: rows of inputs and states are quantised at run time.
 
-Layouts and gate orders are those of `lstm` and `gru`, time first, with the usual activations; the
-GRU's reset gate acts on the product. A product with a state is `dynamic_matmul` of it.
+Layouts and gate orders are those of `lstm` and `gru`, time first, with the default activations; the
+GRU's reset gate acts on the product (linear_before_reset). Products are `dynamic_matmul`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
-from intaglio.ops.dynamic_matmul import DEPTH, dynamic_matmul
+from intaglio.ops.dynamic_matmul import MAX_DEPTH, dynamic_matmul
 from intaglio.ops.registry import op
 
 Times = Callable[[Array], Array]  # the product of a state and the recurrent weights
-Step = Callable[..., tuple[Array, ...]]  # what the inputs give, states -> new states
+Step = Callable[..., tuple[Array, ...]]  # products of the inputs, states -> new states
 
 
 def _sigmoid(x: Array) -> Array:
@@ -55,7 +55,7 @@ def run_steps(
     direction: str,
     hidden: int,
 ) -> tuple[Array, ...]:
-    """Y and the last states; each direction has parts [time, batch, ..] and a step function."""
+    """Y and the last states. A direction has input products [time, batch, ..] and a step."""
     time, batch = parts[0].shape[:2]
     y = np.zeros((time, len(parts), batch, hidden), np.float32)
     last = [np.zeros((len(parts), batch, hidden), np.float32) for _ in states]
@@ -98,8 +98,8 @@ def _check(
     for name, (v, want) in wanted.items():
         if v is not None and v.type != want:
             raise BadInput(f"{name} is {v.type}, {want} is needed")
-    if max(x.shape[2], hidden_size) > DEPTH:
-        raise BadInput(f"sums of more than {DEPTH} products leave i32")
+    if max(x.shape[2], hidden_size) > MAX_DEPTH:
+        raise BadInput(f"more than {MAX_DEPTH} products may overflow i32")
     return [Type("f32", (x.shape[0], *state.shape)), state, state]
 
 
@@ -166,7 +166,7 @@ def dynamic_lstm(
     hidden_size: int,
     direction: str = "forward",
 ) -> Any:
-    """`lstm` whose products, with the inputs and with the states, are `dynamic_matmul`."""
+    """`lstm` with `dynamic_matmul` for the products of inputs and of states."""
     both = np.zeros((len(w), 4 * hidden_size), np.float32)
     if b is not None:
         both = b[:, : 4 * hidden_size] + b[:, 4 * hidden_size :]
@@ -188,7 +188,7 @@ def dynamic_gru(
     hidden_size: int,
     direction: str = "forward",
 ) -> Any:
-    """`gru` whose products, with the inputs and with the states, are `dynamic_matmul`."""
+    """`gru` with `dynamic_matmul` for the products of inputs and of states."""
     n, d = hidden_size, len(w)
     given, last = np.zeros((d, 3 * n), np.float32), np.zeros((d, n), np.float32)
     if b is not None:

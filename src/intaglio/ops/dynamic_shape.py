@@ -1,4 +1,7 @@
-"""Ops whose result shape is known only at run time: `bound` is the largest shape."""
+"""Ops whose result shape is known only at run time.
+
+`bound` is the largest shape; `dynamic` lists the axes that may be shorter (None: all of them).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,6 @@ from intaglio.ops.registry import op
 from intaglio.ops.shape import broadcast_shape, resolve_shape
 
 
-# ---- shapes that are known only at run time ------------------------------------------------------
-# `bound` is the largest shape; `dynamic` the axes that may stay below it, None meaning all of them.
 def _bounded(dtype: str, bound: tuple[int, ...], dynamic: tuple[int, ...] | None = None) -> Type:
     axes = range(len(bound)) if dynamic is None else dynamic
     return Type(dtype, tuple(bound), dynamic=tuple(axes))
@@ -23,7 +24,7 @@ def _bounded(dtype: str, bound: tuple[int, ...], dynamic: tuple[int, ...] | None
 
 def _within(shape: Sequence[int], bound: tuple[int, ...], what: str) -> None:
     if len(shape) != len(bound) or any(d > b for d, b in zip(shape, bound, strict=True)):
-        raise RunError(f"{what}: shape {tuple(shape)} exceeds the declared {bound}")
+        raise RunError(f"{what}: shape {tuple(shape)} exceeds the bound {bound}")
 
 
 def _vector(v: Value, what: str, entries: int | None = None) -> None:
@@ -39,7 +40,7 @@ def _shape_of(x: Value) -> Type:
 
 @op(_shape_of, onnx="Shape")
 def shape_of(x: Array) -> Array:
-    """The true shape; kept only where an extent is known at run time alone."""
+    """The shape at run time; exists only where an extent is known only then."""
     return np.array(x.shape, np.int64)
 
 
@@ -48,7 +49,7 @@ def _range(start: Value, limit: Value, delta: Value, *, bound: tuple[int, ...]) 
         if v.type.size != 1 or v.dtype != start.dtype:
             raise BadInput(f"range needs three scalars of one type, it was given {v.type}")
     if len(bound) != 1:
-        raise BadInput(f"range makes a vector; the bound {bound} must have one entry")
+        raise BadInput(f"range has bound {bound}; its result is a vector, so one entry is needed")
     return _bounded(start.dtype, bound)
 
 

@@ -1,4 +1,4 @@
-"""Sums of products in Einstein's notation, and how they become matmuls."""
+"""Einsum (sums of products in Einstein notation), and its lowering to matmul."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
         raise BadInput(f"{bad} does not fit operands of ranks {tuple(ranks)}")
     widest = max((w for w, t in zip(widths, terms, strict=True) if "..." in t), default=0)
     if widest > 10:
-        raise BadInput(f"{bad}: '...' stands for {widest} axes; 10 at most")
+        raise BadInput(f"{bad}: '...' stands for {widest} axes; at most 10 are supported")
     digits = "0123456789"[:widest]
     labels = [t.replace("...", digits[widest - w :]) for t, w in zip(terms, widths, strict=True)]
     every = "".join(terms).replace("...", "")
@@ -80,7 +80,7 @@ def einsum(*xs: Array, equation: str) -> Array:
 
 @einsum.lowers
 def _(*xs: Value, equation: str) -> Value:
-    """Contract the operands from left to right, each pair by one matmul."""
+    """Contract the operands from left to right, each pair with one matmul."""
     labels, out = _parse(equation, [x.type.rank for x in xs])
     extents = _extents(labels, xs)
     terms = [_diagonal(t, x) for t, x in zip(labels, xs, strict=True)]
@@ -98,7 +98,7 @@ def _ordered(x: Value, have: str, want: str) -> Value:
 
 
 def _diagonal(term: str, x: Value) -> tuple[str, Value]:
-    """Every index once: a repeated one walks the diagonal."""
+    """The operand with every index once: a repeated index takes the diagonal."""
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
             i, j = [k for k, d in enumerate(term) if d == c][:2]

@@ -1,4 +1,4 @@
-"""Operations that treat every element alike: arithmetic, comparison, logic, casts."""
+"""Elementwise arithmetic: unary functions and binary operations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bools(*values: Value, **attrs: Any) -> Type:
 def _only(kinds: str, what: str, values: Sequence[Value]) -> Type:
     for v in values:
         if dtypes.TABLE[v.dtype].kind not in kinds:
-            raise BadInput(f"the operand has element type {v.dtype}, {what} needed; insert a cast")
+            raise BadInput(f"an operand has element type {v.dtype}; {what} needed; insert a cast")
     return broadcast(*values)
 
 

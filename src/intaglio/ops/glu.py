@@ -29,14 +29,14 @@ def _glu(x: Value, *, axis: int, act: str, gate_first: bool) -> Type:
     if x.shape[at] % 2 or at in x.type.dynamic:
         raise BadInput(f"glu: axis {at} of {x.type} cannot be halved")
     if act not in GATES:
-        raise BadInput(f"glu has the gates {', '.join(GATES)}, not {act!r}")
+        raise BadInput(f"glu: gate {act!r} is not one of {', '.join(GATES)}")
     return t.but(shape=tuple(n // 2 if i == at else n for i, n in enumerate(x.shape)))
 
 
 @op(_glu, torch="glu")
 @widen
 def glu(x: Array, *, axis: int = -1, act: str = "sigmoid", gate_first: bool = False) -> Array:
-    """first * act(second) of the two halves along an axis; act(first) * second if `gate_first`."""
+    """first * act(second) for the halves of x along `axis`; act(first) * second if `gate_first`."""
     first, second = np.split(x, 2, axis)
     gate, value = (first, second) if gate_first else (second, first)
     made, attrs = GATES[act]

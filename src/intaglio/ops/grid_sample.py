@@ -1,4 +1,4 @@
-"""Sampling of images and volumes at given coordinates."""
+"""grid_sample (sampling at given coordinates) and affine_grid."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ def _grid_sample(
 ) -> Type:
     n = x.type.rank - 2
     if n not in (2, 3) or grid.type.rank != n + 2 or grid.shape[-1] != n:
-        raise BadInput(f"grid_sample needs images or volumes and a grid: {x.type}, {grid.type}")
+        raise BadInput(
+            f"grid_sample of {x.type} at {grid.type}; images or volumes and a grid are needed"
+        )
     if x.shape[0] != grid.shape[0] or not dtypes.is_float(grid.dtype):
-        raise BadInput(f"grid {grid.type} does not belong to {x.type}")
+        raise BadInput(f"grid {grid.type} does not fit {x.type}")
     if mode not in ("linear", "nearest", "cubic"):
         raise BadInput(f"grid_sample mode '{mode}' is none of linear, nearest, cubic")
     if padding_mode not in ("zeros", "border", "reflection"):
         raise BadInput(f"padding_mode '{padding_mode}' is none of zeros, border, reflection")
     if 0 in x.shape[2:] and grid.type.size:
-        raise BadInput(f"there is nothing to sample in {x.type}")
+        raise BadInput(f"{x.type} is empty; sampling needs pixels")
     return Type(x.dtype, (*x.shape[:2], *grid.shape[1:-1]))
 
 
 def _reflected(x: Array, extent: int, align_corners: bool) -> Array:
-    """Coordinates mirrored at the borders until they lie within."""
+    """Coordinates reflected at the borders until they lie inside."""
     low, high = (0.0, extent - 1.0) if align_corners else (-0.5, extent - 0.5)
     span = high - low
     if span == 0:
@@ -85,7 +87,7 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool = False,
 ) -> Array:
-    """x at the coordinates in `grid`: the last axis is (x, y[, z]), each from -1 to 1."""
+    """x sampled at `grid`, whose last axis holds (x, y[, z]), each from -1 to 1."""
     n, channels, *extents = x.shape
     points = grid.reshape(n, -1, len(extents)) if grid.size else np.zeros((n, 0, len(extents)))
     axes = []

@@ -1,4 +1,4 @@
-"""Operations that pick, place, search and order elements by index."""
+"""Gather, scatter, one-hot, top-k, argmax, cumulative sums, nonzero, unique."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _wrapped(indices: Array, extent: int, op: str) -> Array:
 
 
 def _wide(x: Array) -> Array:
-    """Narrow floats as f32: numpy orders and sums those well."""
+    """f16 and bf16 as f32, which numpy sorts and sums reliably."""
     narrow = dtypes.is_float(dtypes.name_of(x.dtype)) and x.dtype.itemsize < 4
     return x.astype(np.float32) if narrow else x
 
@@ -63,7 +63,7 @@ def _fits_beside(x: Value, indices: Value, axis: int) -> None:
     if x.type.rank != indices.type.rank or any(
         i != axis and a > b for i, (a, b) in enumerate(zip(indices.shape, x.shape, strict=True))
     ):
-        raise BadInput(f"indices {indices.type} do not fit into {x.type} beside axis {axis}")
+        raise BadInput(f"indices {indices.type} do not fit into {x.type} outside of axis {axis}")
 
 
 @op(_gather_elements, onnx="GatherElements", torch="gather")
@@ -143,7 +143,7 @@ def scatter_elements(
 def _scatter_nd(x: Value, indices: Value, updates: Value, *, reduction: str) -> Type:
     _indices(indices)
     if indices.type.rank < 1 or indices.shape[-1] > x.type.rank:
-        raise BadInput(f"indices {indices.type} are no coordinates into {x.type}")
+        raise BadInput(f"indices {indices.type} are not coordinates into {x.type}")
     want = indices.shape[:-1] + x.shape[indices.shape[-1] :]
     if updates.shape != want:
         raise BadInput(f"updates have shape {updates.shape}, {want} is needed")
@@ -188,13 +188,16 @@ def tensor_scatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Array:
-    """A copy of the cache `past`, `update` written along `axis` from write_indices[batch] on."""
+    """A copy of the cache `past` with `update` written along `axis` from write_indices[batch]."""
     out, extent, length = past.copy(), past.shape[axis], update.shape[axis]
     first = np.zeros(len(past), np.int64) if write_indices is None else write_indices
     for batch, start in enumerate(first.tolist()):
         at = start + np.arange(length)
         if start < 0 or (mode == "linear" and start + length > extent):
-            raise RunError(f"tensor_scatter: writing {length} at {start} leaves [0, {extent})")
+            raise RunError(
+                f"tensor_scatter: writing {length} elements at {start} exceeds the cache [0, "
+                f"{extent})"
+            )
         where = np.moveaxis(out[batch], axis if axis < 0 else axis - 1, 0)
         where[at % extent] = np.moveaxis(update[batch], axis if axis < 0 else axis - 1, 0)
     return out
@@ -203,14 +206,17 @@ def tensor_scatter(
 # ---- one hot, triangles, reversal ----------------------------------------------------------------
 def _one_hot(indices: Value, values: Value, *, depth: int, axis: int) -> Type:
     if values.shape != (2,) or depth < 0:
-        raise BadInput(f"one_hot needs values [off, on] and depth ≥ 0: {values.type}, {depth}")
+        raise BadInput(
+            f"one_hot with values {values.type} and depth {depth}; [off, on] and depth ≥ 0 are "
+            "needed"
+        )
     axis = normalize_axis(axis, indices.type.rank + 1)
     return Type(values.dtype, (*indices.shape[:axis], depth, *indices.shape[axis:]))
 
 
 @op(_one_hot)
 def one_hot(indices: Array, values: Array, *, depth: int, axis: int = -1) -> Array:
-    """values[1] where the new axis is at the index (negative: from the end), else values[0]."""
+    """values[1] where the position on the new axis equals the index, else values[0]."""
     index = np.expand_dims(indices.astype(np.int64), axis)
     steps = np.arange(depth).reshape(-1, *[1] * (indices.ndim - axis % (indices.ndim + 1)))
     return np.where((index == steps) | (index + depth == steps), values[1], values[0])
@@ -218,7 +224,7 @@ def one_hot(indices: Array, values: Array, *, depth: int, axis: int = -1) -> Arr
 
 def _trilu(x: Value, *, k: int, upper: bool) -> Type:
     if x.type.rank < 2:
-        raise BadInput(f"a triangle needs rank 2 or more, the tensor is {x.type}")
+        raise BadInput(f"trilu of {x.type}; rank 2 or more is needed")
     return same(x)
 
 
@@ -250,7 +256,7 @@ def reverse_sequence(x: Array, lens: Array, *, batch_axis: int = 1, time_axis: i
     return np.moveaxis(out, (0, 1), (batch_axis, time_axis))
 
 
-# ---- order ---------------------------------------------------------------------------------------
+# ---- sorting and extremes ------------------------------------------------------------------------
 def _topk(x: Value, *, k: int, axis: int, largest: bool, sorted: bool) -> list[Type]:
     axis = normalize_axis(axis, x.type.rank)
     if not 0 <= k <= x.shape[axis]:
@@ -263,9 +269,9 @@ def _topk(x: Value, *, k: int, axis: int, largest: bool, sorted: bool) -> list[T
 def topk(
     x: Array, *, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Array, Array]:
-    """The k largest (smallest) along an axis in order, and where; of equals the first one first."""
+    """The k largest (smallest) values along `axis`, sorted, and their indices; stable for ties."""
     keys = _wide(x)
-    if largest:  # a stable descending order: sort the mirror image upwards and read it backwards
+    if largest:  # stable descending order: sort the reversed array and reverse the result
         order = np.flip(x.shape[axis] - 1 - np.flip(keys, axis).argsort(axis, kind="stable"), axis)
     else:
         order = keys.argsort(axis, kind="stable")
@@ -276,7 +282,7 @@ def topk(
 def _arg(x: Value, *, axis: int, keepdims: bool, select_last_index: bool) -> Type:
     axis = normalize_axis(axis, x.type.rank)
     if x.shape[axis] == 0:
-        raise BadInput(f"axis {axis} of {x.type} is empty: there is no largest element")
+        raise BadInput(f"axis {axis} of {x.type} is empty; argmax and argmin need an element")
     return Type("i64", x.shape[:axis] + (1,) * keepdims + x.shape[axis + 1 :])
 
 
@@ -326,7 +332,7 @@ def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fal
     return _accumulate(np.multiply, x, axis, exclusive, reverse)
 
 
-# ---- results whose extent only the data decides --------------------------------------------------
+# ---- results whose extent depends on the data ----------------------------------------------------
 def _nonzero(x: Value) -> Type:
     return Type("i64", (x.type.rank, x.type.size), dynamic=(1,))
 
@@ -350,7 +356,7 @@ def _compress(x: Value, cond: Value, *, axis: int) -> Type:
 def compress(x: Array, cond: Array, *, axis: int) -> Array:
     """The slices of x along `axis` whose condition holds."""
     if cond[x.shape[axis] :].any():
-        raise RunError(f"compress: the condition picks beyond the extent {x.shape[axis]}")
+        raise RunError(f"compress: the condition is longer than the extent {x.shape[axis]}")
     return x.take(np.flatnonzero(cond), axis)
 
 
@@ -368,7 +374,7 @@ def _unique(x: Value, *, axis: int, sorted: bool) -> list[Type]:
 
 @op(_unique, onnx="Unique")
 def unique(x: Array, *, axis: int, sorted: bool = True) -> tuple[Array, Array, Array, Array]:
-    """Distinct slices along an axis, where each is first, which one every slice is, how often."""
+    """Distinct slices along `axis`, their first index, the inverse indices, and their counts."""
     _, first, inverse, counts = np.unique(
         _wide(x), return_index=True, return_inverse=True, return_counts=True, axis=axis
     )

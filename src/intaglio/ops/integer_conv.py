@@ -14,7 +14,6 @@ from intaglio.ops.registry import op
 from intaglio.ops.windows import Ints
 
 
-# ---- integers ------------------------------------------------------------------------------------
 def _bytes(*values: Value) -> None:
     for v in values:
         if v.dtype not in ("i8", "u8"):
@@ -44,9 +43,9 @@ def _exact(
     dilation: Ints,
     groups: int,
 ) -> Array:
-    """The accumulators, computed in f64: sums of products are exact there and fast.
+    """The integer accumulators. They are computed in f64, where sums of products are exact.
 
-    They are i32, which wraps, or i64 where an operand has 16 bits.
+    The result is i32, which wraps, or i64 if an operand is i16.
     """
     wide_x, wide_w = x.astype(np.float64), w.astype(np.float64)
     if x_zero is not None:
@@ -113,7 +112,7 @@ def _qlinear_conv(
     _quantized(x, w, *[] if y_zero is None else [y_zero])
     check_weights(x, w, groups, b)
     if (y_scale is None) != (y_zero is None):
-        raise BadInput("the result has a scale and a zero, or neither (then it is f32)")
+        raise BadInput("y_scale and y_zero must both be given, or neither (then the result is f32)")
     for v, of, channels, what in (
         (x_scale, x, 1, "x_scale"),
         (x_zero, x, 1, "x_zero"),
@@ -126,7 +125,7 @@ def _qlinear_conv(
     if b is not None and b.dtype not in (
         ("i32", "i64") if "i16" in (x.dtype, w.dtype) else ("i32",)
     ):
-        raise BadInput(f"the bias must be i32 (or i64 with 16 bits), it is {b.type}")
+        raise BadInput(f"the bias is {b.type}; i32 is needed (or i64 if an operand is i16)")
     dtype = "f32" if y_zero is None else y_zero.dtype
     made = Type(dtype, conv_shape(x, w, stride, pad, dilation))
     _check_residual(made, residual, r_scale, r_zero)
@@ -136,11 +135,11 @@ def _qlinear_conv(
 def _check_residual(made: Type, r: Value | None, scale: Value | None, zero: Value | None) -> None:
     whole = r is not None and made.dtype != "f32"
     if (scale is not None) != whole or (zero is not None) != whole:
-        raise BadInput("a residual of bytes has a scale and a zero, no other has")
+        raise BadInput("r_scale and r_zero are needed for a quantised residual, and only for one")
     if r is None:
         return
     if r.shape != made.shape or r.dtype not in (("i8", "u8", "i16") if whole else ("f32",)):
-        raise BadInput(f"the residual is {r.type}, it must fit the result {made}")
+        raise BadInput(f"the residual is {r.type}; its shape and type must fit the result {made}")
     _parameter(scale, r, 1, "r_scale")
     _parameter(zero, r, 1, "r_zero")
 
@@ -183,9 +182,9 @@ def qlinear_conv(
     if y_scale is None or y_zero is None:
         return real if residual is None else real + residual
     if residual is not None and r_scale is not None and r_zero is not None:
-        apart = residual.astype(np.int32) - r_zero.astype(np.int32).reshape(())
+        centred = residual.astype(np.int32) - r_zero.astype(np.int32).reshape(())
         factor = (one * r_scale.reshape(())) / (one * y_scale.reshape(()))
-        real = real + apart.astype(np.float32) * factor
+        real = real + centred.astype(np.float32) * factor
     limits = np.iinfo(y_zero.dtype)
     wide = np.rint(real) + np.float32(y_zero.reshape(-1)[0])
     return np.clip(wide, limits.min, limits.max).astype(y_zero.dtype)

@@ -1,4 +1,4 @@
-"""Products of matrices: matmul and what is made of it."""
+"""Matrix products: matmul, gemm, determinant, integer and quantised matmul."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from intaglio.ops.shape import transpose
 
 def _product_shape(a: Value, b: Value) -> tuple[int, ...]:
     if a.type.rank == 0 or b.type.rank == 0:
-        raise BadInput(f"matmul of {a.shape} and {b.shape}: a scalar has no rows; use mul")
+        raise BadInput(
+            f"matmul of {a.shape} and {b.shape}: scalars have no matrix product; use mul"
+        )
     rows = a.shape if a.type.rank > 1 else (1, *a.shape)
     cols = b.shape if b.type.rank > 1 else (*b.shape, 1)
     if rows[-1] != cols[-2]:
@@ -84,7 +86,7 @@ def gemm(
     trans_a: bool = False,
     trans_b: bool = False,
 ) -> Array:
-    """alpha * a @ b + beta * c, either matrix transposed first if asked."""
+    """alpha * a @ b + beta * c; `trans_a` and `trans_b` transpose first."""
     y = np.matmul(a.T if trans_a else a, b.T if trans_b else b)
     y = y if alpha == 1 else y * y.dtype.type(alpha)
     return y if c is None else y + (c if beta == 1 else c * c.dtype.type(beta))
@@ -112,7 +114,9 @@ def _scaled(x: Value, factor: float) -> Value:
     if factor == 1:
         return x
     if not dtypes.is_float(x.dtype) and factor != int(factor):
-        raise Unsupported(f"gemm: factor {factor} on {x.dtype} tensors; whole factors only")
+        raise Unsupported(
+            f"gemm: factor {factor} on {x.dtype} tensors; integer tensors need an integer factor"
+        )
     return mul(x, constant(np.array(factor).astype(dtypes.numpy_of(x.dtype))))
 
 
@@ -133,20 +137,20 @@ def det(x: Array) -> Array:
 def _integer_product(a: Value, b: Value, *zeros: Value | None) -> Type:
     for v in (a, b):
         if v.dtype not in ("i8", "u8"):
-            raise BadInput(f"integer matmul of {v.dtype}; i8 and u8 are needed")
+            raise BadInput(f"integer matmul of {v.dtype}; i8 or u8 is needed")
     return Type("i32", _product_shape(a, b))
 
 
 def _wide_product(a: Value, b: Value) -> Type:
-    """The same, where operands may have 16 bits."""
+    """Type of an integer product whose operands may be i8, u8 or i16."""
     for v in (a, b):
         if v.dtype not in ("i8", "u8", "i16"):
-            raise BadInput(f"integer matmul of {v.dtype}; i8, u8 and i16 are possible")
+            raise BadInput(f"integer matmul of {v.dtype}; i8, u8 or i16 is needed")
     return Type("i32", _product_shape(a, b))
 
 
 def _per_row(x: Array, a: Array) -> Array:
-    """A scale or zero of `a`: one for all, one per row [M], or ready to broadcast."""
+    """A scale or zero of `a`, shaped to broadcast: one value, one per row [M], or as given."""
     return x.reshape(-1, 1) if x.ndim == 1 and x.size > 1 and a.ndim > 1 else _scalar(x)
 
 
@@ -160,10 +164,10 @@ def _accumulate(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) 
         wide_a = wide_a - _per_row(a_zero, a).astype(np.int32)
     if b_zero is not None:
         wide_b = wide_b - _scalar(b_zero).astype(np.int32)
-    if np.int16 in (a.dtype, b.dtype):  # below 2^53 for 2^21 products, and then exact
+    if np.int16 in (a.dtype, b.dtype):  # f64 is exact below 2^53: up to 2^21 products
         exact = np.matmul(wide_a.astype(np.float64), wide_b.astype(np.float64))
         return np.asarray(exact).astype(np.int64)
-    if a.shape[-1] * 255 * 255 < 2**53:  # f64 is exact here and uses the fast matmul
+    if a.shape[-1] * 255 * 255 < 2**53:  # f64 is exact here and has a fast matmul
         product = np.matmul(wide_a.astype(np.float64), wide_b.astype(np.float64))
         return np.asarray(product).astype(np.int64).astype(np.int32)
     return np.matmul(wide_a, wide_b)
@@ -188,7 +192,7 @@ def _qlinear(
     y_zero: Value | None,
 ) -> Type:
     if (y_scale is None) != (y_zero is None):
-        raise BadInput("the result has a scale and a zero, or neither (then it is f32)")
+        raise BadInput("y_scale and y_zero must both be given, or neither (then the result is f32)")
     return _wide_product(a, b).but(dtype="f32" if y_zero is None else y_zero.dtype)
 
 
@@ -221,7 +225,7 @@ def qlinear_matmul(
 
 
 def requantized(acc: Array, scale: Array, zero: Array) -> Array:
-    """The one rounding rule of 8-bit arithmetic: clamp(rint(f32(acc) * scale) + zero)."""
+    """The rounding rule of all 8-bit arithmetic: clamp(rint(f32(acc) * scale) + zero)."""
     low, high = dtypes.limits(dtypes.name_of(zero.dtype))
     y = np.rint(acc.astype(np.float32) * scale.astype(np.float32)) + zero.astype(np.float32)
     return np.clip(y, low, high).astype(zero.dtype)

@@ -1,4 +1,4 @@
-"""Normalisations and softmax."""
+"""Normalisation (layer, RMS, batch, group, instance, LRN, Lp, mean-variance) and softmax."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def layer_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
 ) -> Array:
-    """Zero mean, unit variance over the axes from `axis` on; scale and bias have their shape."""
+    """Normalise to mean 0 and variance 1 over `axis` and all later axes, then scale and shift."""
     axes = _from(axis, x.ndim)
     centred = x - x.mean(axes, keepdims=True)
     y = centred / np.sqrt((centred * centred).mean(axes, keepdims=True) + x.dtype.type(epsilon))
@@ -55,7 +55,7 @@ def layer_norm(
 def rms_norm(
     x: Array, scale: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5
 ) -> Array:
-    """Unit mean square over the axes from `axis` on; scale has their shape."""
+    """Divide by the root mean square over `axis` and all later axes, then scale."""
     axes = _from(axis, x.ndim)
     y = x / np.sqrt((x * x).mean(axes, keepdims=True) + x.dtype.type(epsilon))
     return y if scale is None else y * scale
@@ -103,7 +103,7 @@ def _(
 @op(_per_channel)
 @widen
 def group_norm(x: Array, scale: Array, bias: Array, *, groups: int, epsilon: float = 1e-5) -> Array:
-    """Zero mean, unit variance over each group of channels; scale and bias per channel."""
+    """Normalise each group of channels to mean 0 and variance 1; scale and bias per channel."""
     flat = x.reshape(x.shape[0], groups, -1)
     y: Array = layer_norm.body(flat, axis=2, epsilon=epsilon).reshape(x.shape)
     return y * _column(scale, x) + _column(bias, x)
@@ -128,7 +128,7 @@ def _(x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5) -> Value:
     return group_norm(x, scale, bias, groups=x.shape[1], epsilon=epsilon)
 
 
-# ---- softmax and its kin -----------------------------------------------------------------------
+# ---- softmax -----------------------------------------------------------------------------------
 def _along(x: Value, *, axis: int = -1) -> Type:
     normalize_axis(axis, x.type.rank)
     return floats(x)
@@ -171,10 +171,12 @@ def _(x: Value, *, axis: int = -1) -> Value:
     return cast(equal(constant(places), top), dtype=x.dtype)
 
 
-# ---- by norms ----------------------------------------------------------------------------------
+# ---- LRN, Lp norm, mean-variance ---------------------------------------------------------------
 def _lrn(x: Value, *, size: int, alpha: float, beta: float, bias: float) -> Type:
     if x.type.rank < 2 or size < 1:
-        raise BadInput(f"lrn of shape {x.shape} over {size} channels; a channel axis and 1 or more")
+        raise BadInput(
+            f"lrn of shape {x.shape} over {size} channels; a channel axis and size ≥ 1 are needed"
+        )
     return floats(x)
 
 
@@ -183,7 +185,7 @@ def _lrn(x: Value, *, size: int, alpha: float, beta: float, bias: float) -> Type
 def lrn(
     x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Array:
-    """Divide by (bias + alpha / size * sum of squares of `size` channels around) ** beta."""
+    """Divide by (bias + alpha / size * sum of squares of `size` neighbouring channels) ** beta."""
     channels = x.shape[1]
     sides = ((size - 1) // 2, size // 2)
     squares = np.pad(x * x, [(0, 0), sides, *[(0, 0)] * (x.ndim - 2)])
@@ -200,7 +202,7 @@ def _lp(x: Value, *, axis: int, p: int, epsilon: float) -> Type:
 @op(_lp, onnx="LpNormalization", torch="normalize")
 @widen
 def lp_norm(x: Array, *, axis: int = -1, p: int = 2, epsilon: float = 0.0) -> Array:
-    """Divide by the norm along `axis`, or by epsilon if that is larger; where both are 0, by 1."""
+    """Divide by max(norm along `axis`, epsilon); by 1 where both are 0."""
     norm = np.linalg.norm(x, p, axis, keepdims=True).astype(x.dtype)
     norm = np.maximum(norm, x.dtype.type(epsilon))
     return np.where(norm == 0, x.dtype.type(0), x / norm)

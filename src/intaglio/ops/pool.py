@@ -1,4 +1,4 @@
-"""Pooling over windows. Everything is N×C×spatial; auto_pad and ceil_mode are already in `pad`."""
+"""Pooling. Tensors are N×C×spatial; importers have put auto_pad and ceil_mode into `pad`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _pool_shape(x: Value, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints)
 
 
 def _taps(x: Array, value: Any, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> Array:
-    """N, C, place in the kernel, window…"""
+    """The windows as N, C, kernel position, window…"""
     view = windows(padded(x, pad, value), kernel, stride, dilation)
     return view.reshape(*x.shape[:2], math.prod(kernel), *view.shape[2 + len(kernel) :])
 
@@ -59,7 +59,7 @@ def max_pool(
     storage_order: int = 0,
     with_indices: bool = False,
 ) -> Array | tuple[Array, Array]:
-    """The largest element of every window; `with_indices` also where it is in the flat input."""
+    """The largest element of every window; `with_indices` adds its index in the flat input."""
     keys = x.astype(np.float32) if x.dtype in SMALL else x
     seen = _taps(keys, _lowest(keys), kernel, stride, pad, dilation)
     y = seen.max(2).astype(x.dtype)
@@ -93,7 +93,7 @@ def avg_pool(
     dilation: Ints,
     count_include_pad: bool = False,
 ) -> Array:
-    """The mean of every window, over the real elements only unless `count_include_pad`."""
+    """The mean of every window; padding counts only with `count_include_pad`."""
     total = _taps(x, 0, kernel, stride, pad, dilation).sum(2, dtype=x.dtype)
     if count_include_pad:
         return total / x.dtype.type(math.prod(kernel))
@@ -118,7 +118,7 @@ def lp_pool(
     return total ** x.dtype.type(1 / p)
 
 
-# ---- the way back --------------------------------------------------------------------------------
+# ---- unpooling -----------------------------------------------------------------------------------
 def _max_unpool(x: Value, indices: Value, *, shape: Ints) -> Type:
     if indices.dtype != "i64" or indices.shape != x.shape:
         raise BadInput(f"indices must be i64 of shape {x.shape}, they are {indices.type}")
@@ -129,7 +129,7 @@ def _max_unpool(x: Value, indices: Value, *, shape: Ints) -> Type:
 
 @op(_max_unpool)
 def max_unpool(x: Array, indices: Array, *, shape: Ints) -> Array:
-    """Zeros of `shape` with the elements of x put at the flat places that max_pool found."""
+    """Zeros of `shape` with the elements of x at the flat indices that max_pool returned."""
     out = np.zeros(math.prod(shape), x.dtype)
     if indices.size and (indices.min() < 0 or indices.max() >= out.size):
         bad = indices[(indices < 0) | (indices >= out.size)].flat[0]

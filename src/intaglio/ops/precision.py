@@ -1,4 +1,4 @@
-"""Arithmetic width: small floats compute in f32 and are rounded once, as every kernel does."""
+"""Precision: bodies compute small floats (f16, bf16, f8) in f32 and round once, as kernels do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = frozenset(d.numpy for d in dtypes.TABLE.values() if d.kind == "f" and d.
 
 
 def widen(body: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a numpy body on f32 copies of its small floats; f32 results return to the small type."""
+    """Run a numpy body on f32 copies of small floats, and round f32 results to the small type."""
 
     @functools.wraps(body)
     def run(*arrays: Array | None, **attrs: Any) -> Any:
@@ -40,7 +40,7 @@ def to_dtype(x: Array, dtype: str, saturate: bool = True) -> Array:
 
     Integers keep their low bits. Floats become integers by truncation towards zero (NaN is 0):
     types of 32 and 64 bits saturate; narrower ones keep the low bits of the 32-bit result.
-    `saturate` is about the 8-bit floats only; e8m0 rounds up to a power of two.
+    `saturate` affects 8-bit floats only; e8m0 rounds up to a power of two.
     """
     to = dtypes.TABLE[dtype]
     source = dtypes.TABLE[dtypes.name_of(x.dtype)]

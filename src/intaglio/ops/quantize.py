@@ -1,7 +1,7 @@
-"""Between real numbers and quantised ones: real = scale * (stored - zero).
+"""quantize_linear and dequantize_linear: real = scale * (stored - zero).
 
-A scale (always f32) is one number for the tensor, one per index of `axis`, or, where `block_size`
-is not 0, one for every `block_size` indices of `axis`; its zero has the same shape.
+The scale (always f32) is one number for the tensor, one per index of `axis`, or, if `block_size` is
+not 0, one per `block_size` indices of `axis`. The zero point has the same shape.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from intaglio.ops.reduce import reduce_max, reduce_min
 from intaglio.ops.registry import normalize_axis, op
 
 
-def _check_grain(x: Value, scale: Value, zero: Value | None, axis: int, block_size: int) -> None:
+def _check_granularity(
+    x: Value, scale: Value, zero: Value | None, axis: int, block_size: int
+) -> None:
     if scale.dtype != "f32":
         raise BadInput(f"the scale has element type {scale.dtype}, f32 is needed")
     if zero is not None and zero.type.size != scale.type.size:
-        raise BadInput(f"scale {scale.shape} and zero {zero.shape} must have one shape")
+        raise BadInput(f"scale {scale.shape} and zero {zero.shape} must have the same shape")
     if scale.type.size == 1 and not block_size:
         return
     axis = normalize_axis(axis, x.type.rank)
@@ -58,7 +60,7 @@ def _quantized(
     dtype: str,
     saturate: bool,
 ) -> Type:
-    _check_grain(x, scale, zero, axis, block_size)
+    _check_granularity(x, scale, zero, axis, block_size)
     if zero is not None and zero.dtype != dtype:
         raise BadInput(f"the zero has element type {zero.dtype}, the result is {dtype}")
     return x.type.but(dtype=dtype)
@@ -75,7 +77,7 @@ def quantize_linear(
     dtype: str = "u8",
     saturate: bool = True,
 ) -> Array:
-    """To integers clamp(rint(x / scale) + zero), NaN is the lowest; to floats x / scale + zero."""
+    """clamp(rint(x / scale) + zero), NaN to the lowest integer; float types: x / scale + zero."""
     ratio = x.astype(np.float32) / spread(scale, x, axis, block_size)
     offset = None if zero is None else spread(zero, x, axis, block_size).astype(np.float32)
     if dtypes.is_float(dtype):
@@ -88,7 +90,7 @@ def quantize_linear(
 def _dequantized(
     x: Value, scale: Value, zero: Value | None = None, *, axis: int, block_size: int, dtype: str
 ) -> Type:
-    _check_grain(x, scale, zero, axis, block_size)
+    _check_granularity(x, scale, zero, axis, block_size)
     if zero is not None and zero.dtype != x.dtype:
         raise BadInput(f"the zero has element type {zero.dtype}, the tensor {x.dtype}")
     return x.type.but(dtype=dtype, quant=None)
@@ -119,7 +121,7 @@ def _dynamic(x: Value) -> list[Type]:
 
 @op(_dynamic, onnx="DynamicQuantizeLinear")
 def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
-    """u8 data, scale and zero that just hold the range of `x` and 0; scale 1 if it is empty."""
+    """u8 data, scale and zero for the range of `x`, extended to hold 0; scale 1 if it is empty."""
     low, high = min(x.min(initial=np.inf), 0), max(x.max(initial=-np.inf), 0)
     scale = np.float32(high - low) / np.float32(255)
     scale = np.float32(1) if scale == 0 else scale

@@ -1,4 +1,4 @@
-"""Arithmetic on quantised tensors: real = scale * (stored - zero), results rounded once."""
+"""Integer arithmetic on quantised tensors: real = scale * (stored - zero), one rounding each."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from intaglio.ops.registry import broadcast_shapes, normalize_axis, op
 from intaglio.ops.windows import Ints
 
 BITS8 = ("i8", "u8")
-INTEGERS = (*BITS8, "i16")  # of quantised tensors
-ENTRIES = 4096  # of the largest table
+INTEGERS = (*BITS8, "i16")  # element types of quantised tensors
+MAX_ENTRIES = 4096  # of a lookup table
 
 
 def _entries(x: Value, table: Value) -> Type:
     if x.dtype not in BITS8:
-        raise BadInput(f"lookup by {x.dtype}; i8 and u8 are numbers of entries")
+        raise BadInput(f"lookup by {x.dtype}; i8 or u8 is needed")
     if table.shape != (256,):
         raise BadInput(f"the table has shape {table.shape}, 256 entries are needed")
     return Type(table.dtype, x.shape)
@@ -29,24 +29,26 @@ def _entries(x: Value, table: Value) -> Type:
 
 @op(_entries)
 def lookup(x: Array, table: Array) -> Array:
-    """table[x], where the bytes of x count as unsigned: any function of one quantised tensor."""
+    """table[x] with the bytes of x as unsigned indices: any function of one quantised tensor."""
     return table[x.view(np.uint8)]
 
 
 def _window(x: Value, table: Value, *, base: int) -> Type:
     if x.dtype != "i16":
-        raise BadInput(f"lookup_wide by {x.dtype}; i16 is needed, bytes have lookup")
-    if table.type.rank != 1 or not 1 <= table.type.size <= ENTRIES:
-        raise BadInput(f"the table is {table.type}; it is a row of 1 to {ENTRIES}")
+        raise BadInput(f"lookup_wide by {x.dtype}; i16 is needed; use lookup for bytes")
+    if table.type.rank != 1 or not 1 <= table.type.size <= MAX_ENTRIES:
+        raise BadInput(
+            f"the table is {table.type}; a vector of 1 to {MAX_ENTRIES} entries is needed"
+        )
     low, high = dtypes.limits("i16")
     if not low <= base <= high:
-        raise BadInput(f"base {base} is no number of i16")
+        raise BadInput(f"base {base} is outside of the range of i16")
     return Type(table.dtype, x.shape)
 
 
 @op(_window)
 def lookup_wide(x: Array, table: Array, *, base: int) -> Array:
-    """table[x - base], with the first and the last entry for all that lies outside."""
+    """table[x - base], with x - base clamped to the entries of the table."""
     return table[np.clip(x.astype(np.int32) - base, 0, len(table) - 1)]
 
 
@@ -54,7 +56,7 @@ def lookup_wide(x: Array, table: Array, *, base: int) -> Array:
 def check_quant(
     q: Value | str, scale: Value, zero: Value, what: str, kinds: tuple[str, ...] = BITS8
 ) -> None:
-    """BadInput where a quantised tensor has not one scale and one zero of its type."""
+    """BadInput unless a quantised tensor has one scale and one zero of its element type."""
     dtype = q if isinstance(q, str) else q.dtype
     if dtype not in kinds or zero.dtype != dtype:
         raise BadInput(
@@ -69,13 +71,13 @@ def _one_of(scale: Array) -> Any:
     return np.float32(scale.reshape(())[()])
 
 
-def apart(x: Array, zero: Array) -> Array:
+def centred(x: Array, zero: Array) -> Array:
     """x - zero in i32."""
     return x.astype(np.int32) - zero.astype(np.int32).reshape(())
 
 
 def rounded(real: Array, zero: Array) -> Array:
-    """The one rounding rule of 8-bit arithmetic: clamp(rint(real) + zero)."""
+    """The rounding rule of all 8-bit arithmetic: clamp(rint(real) + zero)."""
     low, high = dtypes.limits(dtypes.name_of(zero.dtype))
     return np.clip(np.rint(real) + np.float32(zero.reshape(())), low, high).astype(zero.dtype)
 
@@ -107,9 +109,9 @@ def qlinear_add(
     y_scale: Array,
     y_zero: Array,
 ) -> Array:
-    """Two tensors in units of the result: f32(a - a_zero) * f32(a_scale / y_scale) + that of b."""
+    """f32(a - a_zero) * f32(a_scale / y_scale) + f32(b - b_zero) * f32(b_scale / y_scale)"""
     left, right = (_one_of(s) / _one_of(y_scale) for s in (a_scale, b_scale))
-    x, y = (apart(*v).astype(np.float32) for v in ((a, a_zero), (b, b_zero)))
+    x, y = (centred(*v).astype(np.float32) for v in ((a, a_zero), (b, b_zero)))
     return rounded(x * left + y * right, y_zero)
 
 
@@ -125,12 +127,12 @@ def qlinear_mul(
     y_zero: Array,
 ) -> Array:
     """f32((a - a_zero) * (b - b_zero)) * f32(a_scale * b_scale / y_scale)"""
-    product = (apart(a, a_zero).astype(np.int64) * apart(b, b_zero)).astype(np.float32)
+    product = (centred(a, a_zero).astype(np.int64) * centred(b, b_zero)).astype(np.float32)
     return rounded(product * (_one_of(a_scale) * _one_of(b_scale) / _one_of(y_scale)), y_zero)
 
 
 def _factor(x_scale: Array, y_scale: Array, count: Any) -> Any:
-    """One f32 factor for a sum of `count` numbers, of which the mean is wanted."""
+    """The f32 factor that turns a sum of `count` numbers into their requantised mean."""
     return _one_of(x_scale) / (_one_of(y_scale) * np.asarray(count).astype(np.float32))
 
 
@@ -147,9 +149,9 @@ def _qlinear_mean(
     check_quant(x, x_scale, x_zero, "x", INTEGERS)
     check_quant(y_zero.dtype, y_scale, y_zero, "the result", INTEGERS)
     if not axes or tuple(axes) != tuple(range(axes[0], axes[0] + len(axes))) or axes[0] < 0:
-        raise BadInput(f"axes {axes} do not follow each other")
+        raise BadInput(f"axes {axes} are not consecutive")
     if axes[-1] >= x.type.rank or not all(x.shape[a] for a in axes):
-        raise BadInput(f"axes {axes} of {x.type}: there is nothing to reduce")
+        raise BadInput(f"axes {axes} of {x.type} have no elements to reduce")
     kept = [1 if i in axes else d for i, d in enumerate(x.shape) if keepdims or i not in axes]
     return Type(y_zero.dtype, tuple(kept))
 
@@ -166,7 +168,7 @@ def qlinear_mean(
     keepdims: bool = True,
 ) -> Array:
     """The exact sum of x - x_zero, times f32(x_scale / (y_scale * count)), rounded once."""
-    total = apart(x, x_zero).sum(tuple(axes), np.int64, keepdims=bool(keepdims))
+    total = centred(x, x_zero).sum(tuple(axes), np.int64, keepdims=bool(keepdims))
     factor = _factor(x_scale, y_scale, math.prod(x.shape[a] for a in axes))
     return rounded(total.astype(np.float32) * factor, y_zero)
 
@@ -215,7 +217,7 @@ def qlinear_avg_pool(
     """The exact sum of each window, times f32(x_scale / (y_scale * count)), rounded once."""
     window = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation}
     size = math.prod(kernel)
-    wide = apart(x, x_zero).astype(np.float64)  # sums and their shares of the window are exact
+    wide = centred(x, x_zero).astype(np.float64)  # sums of windows are exact in f64
     total = np.rint(avg_pool.body(wide, **window, count_include_pad=True) * size)
     ones = np.ones((1, 1, *x.shape[2:]))
     count = np.rint(avg_pool.body(ones, **window, count_include_pad=True) * size)
@@ -223,7 +225,7 @@ def qlinear_avg_pool(
     return rounded(total.astype(np.float32) * _factor(x_scale, y_scale, count), y_zero)
 
 
-RESIZE_UNIT = 2048  # in which the weights of a resize are whole
+RESIZE_UNIT = 2048  # interpolation weights are integers in units of 1/2048
 
 
 def _qlinear_resize(
@@ -247,7 +249,7 @@ def _qlinear_resize(
     for i, (index, weight) in enumerate(((row, row_weight), (column, column_weight))):
         want = Type("i32", (index.shape[0] if index.type.rank else 0, 2))
         if index.type != want or weight.type != want:
-            raise BadInput(f"tables are {index.type} and {weight.type}; outputs x 2 are needed")
+            raise BadInput(f"tables are {index.type} and {weight.type}; both must be outputs × 2")
         shape[axis + i] = index.shape[0]
     return Type(y_zero.dtype, tuple(shape))
 
@@ -266,7 +268,7 @@ def qlinear_resize(
     *,
     axis: int,
 ) -> Array:
-    """Mixtures of 2 x 2 elements along `axis` and the next, with weights that add up to 2048 each.
+    """Bilinear resize of `axis` and the next axis, with integer weights that add up to 2048 each.
 
     The exact sum is multiplied by f32(x_scale / (y_scale * 2048 * 2048)) and rounded once.
     """
@@ -275,7 +277,7 @@ def qlinear_resize(
         for k, i in enumerate((row, column))
     ):
         raise RunError("qlinear_resize: an index is outside of the image")
-    wide = apart(x, x_zero).astype(np.int64)
+    wide = centred(x, x_zero).astype(np.int64)
     for at, index, weight in ((axis, row, row_weight), (axis + 1, column, column_weight)):
         beside = (-1, *[1] * (x.ndim - 1 - at))
         first, second = (
@@ -295,7 +297,9 @@ def power_table(scale: float) -> Array:
 def _qlinear_softmax(x: Value, table: Value, y_scale: Value, y_zero: Value, *, axis: int) -> Type:
     check_quant(y_zero.dtype, y_scale, y_zero, "the result")
     if x.dtype not in BITS8 or table.type != Type("i32", (256,)):
-        raise BadInput(f"softmax of bytes by i32[256] is needed, not of {x.type} by {table.type}")
+        raise BadInput(
+            f"qlinear_softmax of {x.type} with table {table.type}; i8 or u8 and i32[256] are needed"
+        )
     normalize_axis(axis, x.type.rank)
     return Type(y_zero.dtype, x.shape)
 
@@ -304,7 +308,7 @@ def _qlinear_softmax(x: Value, table: Value, y_scale: Value, y_zero: Value, *, a
 def qlinear_softmax(
     x: Array, table: Array, y_scale: Array, y_zero: Array, *, axis: int = -1
 ) -> Array:
-    """table[max - x] divided by f32(their exact sum) * y_scale; `power_table` makes the table."""
+    """table[max - x] / (f32(exact sum of these) * y_scale); `power_table` makes the table."""
     wide = x.astype(np.int32)
     power = table[wide.max(axis, keepdims=True, initial=-128) - wide] if x.size else wide
     total = power.sum(axis, np.int64, keepdims=True).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Arithmetic on quantised tensors in simpler ops, bit by bit: for formats that cannot say it."""
+"""Bit-exact lowerings of quantised arithmetic to simpler ops, for formats that lack it."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def _rounded(real: Value, zero: Value) -> Value:
     return made
 
 
-# ---- products, those of 16 bits by bytes ---------------------------------------------------------
+# ---- products; 16-bit operands are split into bytes ----------------------------------------------
 def _split(v: Value, zero: Value | None) -> list[tuple[Value, Value | None, int]]:
-    """A tensor as bytes, each with its zero and its weight: i16 is 256 * i8 + u8."""
+    """A tensor as byte parts, each with its zero and factor: i16 is 256 * i8 + u8."""
     if v.dtype != "i16":
         return [(v, zero, 1)]
 
@@ -63,7 +63,7 @@ def _split(v: Value, zero: Value | None) -> list[tuple[Value, Value | None, int]
 
 
 def _sums(product: Any, x: Value, x_zero: Value | None, w: Value, w_zero: Value | None) -> Value:
-    """The sums of a product: those of bytes, or of 16 bits from their bytes, in i64."""
+    """The accumulators of a product: i32 for bytes, i64 summed from byte parts for i16."""
     found: list[Value] = []
     for one, one_zero, by in _split(x, x_zero):
         for other, other_zero, times in _split(w, w_zero):
@@ -107,8 +107,8 @@ def _(
     if y_scale is None or y_zero is None:
         return real if residual is None else add(real, residual)
     if residual is not None and r_scale is not None and r_zero is not None:
-        apart = sub(cast(residual, dtype="f32"), cast(_one(r_zero), dtype="f32"))
-        real = add(real, mul(apart, div(_one(r_scale), _one(y_scale))))
+        centred = sub(cast(residual, dtype="f32"), cast(_one(r_zero), dtype="f32"))
+        real = add(real, mul(centred, div(_one(r_scale), _one(y_scale))))
     return _rounded(real, _one(y_zero))
 
 
@@ -134,8 +134,8 @@ def _(
     return _rounded(mul(acc, div(scale, _one(y_scale))), _one(y_zero))
 
 
-# ---- all others ----------------------------------------------------------------------------------
-def _apart(x: Value, zero: Value, dtype: str = "f32") -> Value:
+# ---- elementwise, means, resize ------------------------------------------------------------------
+def _centred(x: Value, zero: Value, dtype: str = "f32") -> Value:
     made: Value = sub(cast(x, dtype=dtype), cast(_one(zero), dtype=dtype))
     return made
 
@@ -147,7 +147,7 @@ def _(x: Value, table: Value) -> Value | None:
         return made
     if table.data is None:
         return None
-    rolled = constant(np.roll(table.data, 128))  # the entry of -128 first
+    rolled = constant(np.roll(table.data, 128))  # start with the entry of -128
     made = gather(rolled, add(cast(x, dtype="i64"), constant(128, dtype="i64")), axis=0)
     return made
 
@@ -163,8 +163,8 @@ def _(
     y_scale: Value,
     y_zero: Value,
 ) -> Value:
-    left = mul(_apart(a, a_zero), div(_one(a_scale), _one(y_scale)))
-    right = mul(_apart(b, b_zero), div(_one(b_scale), _one(y_scale)))
+    left = mul(_centred(a, a_zero), div(_one(a_scale), _one(y_scale)))
+    right = mul(_centred(b, b_zero), div(_one(b_scale), _one(y_scale)))
     return _rounded(add(left, right), _one(y_zero))
 
 
@@ -180,7 +180,7 @@ def _(
     y_zero: Value,
 ) -> Value:
     factor = div(mul(_one(a_scale), _one(b_scale)), _one(y_scale))
-    return _rounded(mul(mul(_apart(a, a_zero), _apart(b, b_zero)), factor), _one(y_zero))
+    return _rounded(mul(mul(_centred(a, a_zero), _centred(b, b_zero)), factor), _one(y_zero))
 
 
 def _mean(total: Value, x_scale: Value, y_scale: Value, y_zero: Value, count: Value) -> Value:
@@ -199,7 +199,7 @@ def _(
     axes: tuple[int, ...],
     keepdims: bool,
 ) -> Value:
-    total = reduce_sum(_apart(x, x_zero, "i64"), axes=axes, keepdims=keepdims)
+    total = reduce_sum(_centred(x, x_zero, "i64"), axes=axes, keepdims=keepdims)
     count = constant(float(math.prod(x.shape[a] for a in axes)), dtype="f32")
     return _mean(total, x_scale, y_scale, y_zero, count)
 
@@ -217,8 +217,8 @@ def _(
 ) -> Value | None:
     size = math.prod(window["kernel"])
     if x.type.dynamic or size > 4096:
-        return None  # a mean in f32 would not give sums back that are so large
-    mean = avg_pool(_apart(x, x_zero), **window, count_include_pad=True)
+        return None  # an f32 mean cannot hold so large a sum exactly
+    mean = avg_pool(_centred(x, x_zero), **window, count_include_pad=True)
     total = round(mul(mean, constant(float(size), dtype="f32")))
     ones = np.ones((1, 1, *x.shape[2:]))
     met = np.rint(avg_pool.body(ones, **window, count_include_pad=True) * size)
@@ -240,7 +240,7 @@ def _(
     *,
     axis: int,
 ) -> Value:
-    total: Value = _apart(x, x_zero, "i32")
+    total: Value = _centred(x, x_zero, "i32")
     for at, index, weight in ((axis, row, row_weight), (axis + 1, column, column_weight)):
         ends = [
             gather(total, reshape(part(index, k, k + 1, axis=1), shape=(-1,)), axis=at)

@@ -1,7 +1,7 @@
-"""Recurrent layers with ONNX's layouts and gate orders.
+"""RNN, GRU and LSTM with ONNX's layouts and gate orders.
 
 `activations` has one name per gate function and direction, `activation_alpha` and `activation_beta`
-one number each (0 where the function has none). `clip` bounds what enters the gates' functions; 0
+one number each (0 where the function has none). `clip` bounds the inputs of these functions; 0
 means no bound. With `layout` 0 the time axis comes first (T×B×I → T×D×B×H), with 1 the batch axis.
 """
 
@@ -43,7 +43,7 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-# ---- what the three have in common ---------------------------------------------------------------
+# ---- shared by rnn, gru and lstm -----------------------------------------------------------------
 def _check(
     gates: int,
     functions: int,
@@ -64,11 +64,13 @@ def _check(
 ) -> list[Type]:
     floats = [v for v in (x, w, r, b, *states.values()) if v is not None]
     if len({v.dtype for v in floats}) > 1 or not dtypes.is_float(x.dtype) or x.type.rank != 3:
-        raise BadInput(f"a recurrent layer needs floats of one type and rank-3 input: {x.type}")
+        raise BadInput(
+            f"the input is {x.type}; a recurrent layer needs rank 3 and floats of one type"
+        )
     if direction not in ("forward", "reverse", "bidirectional"):
         raise BadInput(f"direction '{direction}' is none of forward, reverse, bidirectional")
     if layout not in (0, 1) or hidden_size < 1 or not clip >= 0:
-        raise BadInput(f"layout {layout}, hidden_size {hidden_size} or clip {clip} is not possible")
+        raise BadInput(f"layout {layout}, hidden_size {hidden_size} or clip {clip} is out of range")
     d, h = 2 if direction == "bidirectional" else 1, hidden_size
     time, batch = x.shape[:2] if layout == 0 else x.shape[1::-1]
     state = (d, batch, h) if layout == 0 else (batch, d, h)
@@ -86,7 +88,9 @@ def _check(
         raise BadInput(f"sequence_lens must be i32, it is {lens.type}")
     for given in (activations, activation_alpha, activation_beta):
         if len(given) != functions * d:
-            raise BadInput(f"{functions * d} activations, alphas and betas are needed: {given}")
+            raise BadInput(
+                f"activations, alphas or betas are {given}; {functions * d} of each are needed"
+            )
     if unknown := [a for a in activations if a not in ACTIVATIONS]:
         raise BadInput(f"activation '{unknown[0]}' is none of {', '.join(ACTIVATIONS)}")
     y = (time, d, batch, h) if layout == 0 else (batch, time, d, h)
@@ -107,7 +111,7 @@ def _run(
     hidden: int,
     layout: int,
 ) -> tuple[Array, ...]:
-    """Y and the last states of all directions; `make(d)` gives the step function of direction d."""
+    """Y and the last states of all directions; `make(d)` returns the step of direction d."""
     if layout:
         x = x.swapaxes(0, 1)
         states = [None if s is None else s.swapaxes(0, 1) for s in states]

@@ -19,10 +19,11 @@ from intaglio.ops.shape import reshape
 
 
 def reduced(x: Value, *, axes: tuple[int, ...], keepdims: bool = True) -> Type:
-    """The type of `x` with `axes` gone, or 1 where `keepdims`."""
+    """The type of `x` with `axes` removed, or of extent 1 with `keepdims`."""
     if not axes or list(axes) != sorted(set(axes)) or axes[0] < 0 or axes[-1] >= x.type.rank:
         raise BadInput(
-            f"axes {axes} of a tensor of rank {x.type.rank}; sorted ones within the rank are needed"
+            f"axes {axes} of a tensor of rank {x.type.rank}; they must be sorted and within the "
+            "rank"
         )
     kept = [d if i not in axes else 1 for i, d in enumerate(x.shape)]
     return Type(
@@ -32,7 +33,7 @@ def reduced(x: Value, *, axes: tuple[int, ...], keepdims: bool = True) -> Type:
 
 def _reduced_numbers(x: Value, *, axes: tuple[int, ...], keepdims: bool = True) -> Type:
     if x.dtype == "bool":
-        raise BadInput("a bool tensor cannot be added up; insert a cast")
+        raise BadInput("a bool tensor cannot be summed; insert a cast")
     return reduced(x, axes=axes, keepdims=keepdims)
 
 
@@ -45,7 +46,7 @@ def reduce_sum(x: Array, *, axes: tuple[int, ...], keepdims: bool = True) -> Arr
 @op(_reduced_numbers)
 @widen
 def reduce_mean(x: Array, *, axes: tuple[int, ...], keepdims: bool = True) -> Array:
-    """Integers add up in 64 bits and truncate towards zero."""
+    """Integers are summed in 64 bits; their mean truncates towards zero."""
     if x.dtype.kind == "f":
         return np.mean(x, axes, x.dtype, keepdims=bool(keepdims))
     wide = np.int64 if x.dtype.kind == "i" else np.uint64
@@ -134,7 +135,7 @@ def _(x: Value, *, axes: tuple[int, ...], keepdims: bool = True) -> Value:
 @op(_reduced_numbers)
 @widen
 def reduce_log_sum_exp(x: Array, *, axes: tuple[int, ...], keepdims: bool = True) -> Array:
-    """The maximum leaves the exponent first, so that nothing overflows."""
+    """The maximum is subtracted first, so that no exponential overflows."""
     wide = _wide(x)
     top = np.max(wide, axes, keepdims=True, initial=-np.inf)
     top = np.clip(top, np.finfo(wide.dtype).min, np.finfo(wide.dtype).max)
@@ -153,7 +154,7 @@ def _(x: Value, *, axes: tuple[int, ...], keepdims: bool = True) -> Value:
 
 
 def _as_float(x: Value) -> Value:
-    """`x` in a float type that its sums fit: f32 for floats below, f64 for integers."""
+    """`x` in a float type that holds its sums: f32 for smaller floats, f64 for integers."""
     if x.dtype in ("f32", "f64"):
         return x
     return cast(x, dtype="f32" if dtypes.is_float(x.dtype) else "f64")

@@ -1,8 +1,9 @@
-"""What an operation is.
+"""The registry of operations, and the `@op` decorator that defines one.
 
 The Python signature is the schema: positional parameters are tensors (default None: optional;
 `*name`: any number), keyword-only parameters are attributes. The body is the meaning, in numpy:
-it is the interpreter, the constant folder, the int8 table maker and the oracle of every kernel.
+the interpreter and the constant folder run it, int8 tables are made with it, and every kernel is
+tested against it.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ REGISTRY: dict[str, Op] = {}
 
 @dataclass
 class Op:
-    """One operation: its body, how its output types follow, and what other formats call it."""
+    """One operation: numpy body, type inference, and its names in other formats."""
 
     name: str
     body: Callable[..., Any]  # numpy arrays in, numpy array or tuple of arrays out
     infer: Infer  # input Values and attributes in, output Type or list of Types out
-    names: dict[str, str] = field(default_factory=dict)  # frontend -> its name, where it is 1:1
+    names: dict[str, str] = field(default_factory=dict)  # format -> its name there, if it is 1:1
     commutes: bool = False  # f(a, b) = f(b, a)
     foldable: bool = True  # False: keep it even when every input is constant (dequantize)
     elementwise: bool = False  # output element i depends on input elements i (after broadcast) only
@@ -39,10 +40,10 @@ class Op:
     lower: Callable[..., Any] | None = None  # the same in simpler ops; set by `@name.lowers`
 
     def lowers(self, build: Callable[..., Any]) -> Callable[..., Any]:
-        """Say how to build this op from simpler ones, for targets that have no kernel for it.
+        """Define how to build this op of simpler ones, for targets that have no kernel for it.
 
-        `@depth_to_space.lowers` stands above a function of the op's own signature that takes Values
-        and returns a Value, a list of Values, or None where it does not apply.
+        `@depth_to_space.lowers` decorates a function with the op's signature that takes Values and
+        returns a Value, a list of Values, or None if it does not apply.
         """
         self.lower = build
         return build
@@ -73,7 +74,7 @@ class Op:
         return Node(self.name, bound.args, bound.kwargs, types, origin)
 
     def types(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[Type]:
-        """The output types, with the axes whose extent follows a run-time one marked."""
+        """The output types. Axes whose extent depends on a run-time extent are marked dynamic."""
         return _infer_with_extents(self, inputs, attrs)
 
 
@@ -102,18 +103,18 @@ def op(
 
 
 def named(vocabulary: str) -> dict[str, Op]:
-    """The ops that another format has one to one, by the name that they have there."""
+    """Ops that a format has one to one, by their name there: `named("onnx")["Relu"]`."""
     return {o.names[vocabulary]: o for o in REGISTRY.values() if vocabulary in o.names}
 
 
-# ---- how output types follow from input types --------------------------------------------------
+# ---- type inference ------------------------------------------------------------------------------
 def same(x: Value, *rest: Any, **attrs: Any) -> Type:
     """The type of the first input."""
     return x.type.but(quant=None)
 
 
 def broadcast(*values: Value, **attrs: Any) -> Type:
-    """The broadcast shape of all inputs, in the element type of the first; all must agree on it."""
+    """The broadcast shape of all inputs, which must have the same element type."""
     kinds = {v.dtype for v in values}
     if len(kinds) > 1:
         raise BadInput(f"operands have element types {' and '.join(sorted(kinds))}; insert a cast")
@@ -143,10 +144,10 @@ def normalize_axis(axis: int, rank: int) -> int:
 
 
 def _infer_with_extents(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> list[Type]:
-    """Infer types; where inputs have run-time extents, find which output axes follow them.
+    """Infer types; if inputs have run-time extents, find the output axes that depend on them.
 
     Inference runs on the upper bounds; then again with every dynamic extent one smaller, and with
-    half of it. An output axis that changes is dynamic. No op needs code of its own for this.
+    half of it. An output axis that changes is dynamic. Ops need no code for this.
     """
     types = _as_list(op.infer(*args, **attrs))
     dynamic = [v for v in args if isinstance(v, Value) and v.type.dynamic and v.data is None]
@@ -168,10 +169,10 @@ def _infer_with_extents(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> l
     except BadInput as e:
         what = ", ".join(f"'{v.name}' {v.type}" for v in dynamic)
         raise Unsupported(
-            f"{op.name} reads {what}, whose extent is known only at run time, with an operand that "
-            f"needs a fixed one ({e}); cut the graph before it"
+            f"{op.name} reads {what}, whose extent is known only at run time; another operand "
+            f"needs it to be fixed ({e}); cut the graph before this node"
         ) from None
-    with contextlib.suppress(BadInput):  # too small for a window, say
+    with contextlib.suppress(BadInput):  # for example, smaller than a window
         probes.append(probe(lambda d: d // 2))
     return [
         t.but(
@@ -187,7 +188,7 @@ def _as_list(types: Type | list[Type]) -> list[Type]:
 
 # ---- running bodies ----------------------------------------------------------------------------
 def evaluate_node(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
-    """Run one node's numpy body and check that it kept the promise of its inferred types."""
+    """Run one node's numpy body and check the results against the inferred types."""
     op = REGISTRY[node.op]
     with np.errstate(all="ignore"):
         got = op.body(*arrays, **node.attrs)
@@ -206,7 +207,7 @@ def evaluate_node(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ..
 def evaluate(
     graph: Graph, inputs: Sequence[Array], keep: Mapping[str, Any] | None = None
 ) -> list[Array]:
-    """Run a graph on arrays in the order of its inputs. `keep`, if given, collects by name."""
+    """Run a graph on arrays in the order of its inputs. `keep` collects results by name."""
     env: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
     nodes = list(graph.nodes())
     last = {v: i for i, n in enumerate(nodes) for v in n.inputs if v is not None}
@@ -220,7 +221,7 @@ def evaluate(
         env.update(zip(node.outputs, out, strict=True))
         if keep is not None:
             keep.update({v.name: a for v, a in zip(node.outputs, out, strict=True) if v.name})  # type: ignore[attr-defined]
-        for v in node.inputs:  # let go of what no later node reads
+        for v in node.inputs:  # free arrays that no later node reads
             if v in env and last[v] == i and v not in needed:
                 del env[v]
     return [get(v) for v in graph.outputs]  # type: ignore[misc]

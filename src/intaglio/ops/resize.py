@@ -1,4 +1,4 @@
-"""Resizing by interpolation, one axis at a time."""
+"""Resize by interpolation, one axis at a time, with tables of indices and weights."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _COORDINATES = (
     "tf_half_pixel_for_nn",
     "tf_crop_and_resize",
 )
-_ELSEWHERE = ("axes", "extrapolation_value")  # attributes that the tables do not depend on
+_NOT_FOR_TABLES = ("axes", "extrapolation_value")  # attributes that the tables do not depend on
 _ROUND = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
-# ---- one axis, by table --------------------------------------------------------------------------
+# ---- one axis, with tables of indices and weights ------------------------------------------------
 def _interpolate(x: Value, index: Value, weight: Value, *, axis: int) -> Type:
     axis = normalize_axis(axis, x.type.rank)
     if index.dtype != "i32" or weight.dtype != "f32":
         raise BadInput(
-            f"interpolate needs i32 indices and f32 weights: {index.type}, {weight.type}"
+            f"tables are {index.type} and {weight.type}; i32 indices and f32 weights are needed"
         )
     if index.type.rank != 2 or index.shape != weight.shape or index.shape[1] < 1:
         raise BadInput(f"tables {index.type} and {weight.type} must both be outputs × taps")
     if index.shape[1] > 1 and not dtypes.is_float(x.dtype):
-        raise BadInput(f"interpolate between elements needs floats, the tensor is {x.type}")
+        raise BadInput(f"interpolate with several taps on {x.type}; floats are needed")
     return Type(x.dtype, (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]))
 
 
 @op(_interpolate)
 def interpolate(x: Array, index: Array, weight: Array, *, axis: int) -> Array:
-    """out[.., i, ..] = Σ_k weight[i, k] · x[.., index[i, k], ..]; a single tap copies, weight 1."""
+    """out[.., i, ..] = Σ_k weight[i, k] · x[.., index[i, k], ..]; a single tap copies."""
     if index.size and (index.min() < 0 or index.max() >= x.shape[axis]):
         raise RunError(f"interpolate: an index is outside of [0, {x.shape[axis] - 1}]")
     if index.shape[1] == 1:
@@ -65,14 +65,14 @@ def interpolate(x: Array, index: Array, weight: Array, *, axis: int) -> Array:
 class _Table:
     index: Array  # outputs × taps, i32
     weight: Array  # outputs × taps, f32
-    outside: Array  # outputs: where extrapolation_value goes (tf_crop_and_resize)
+    outside: Array  # outputs that get extrapolation_value (tf_crop_and_resize)
 
 
 def _source(extent: int, out: int, scale: np.float32, mode: str, roi: tuple[float, float]) -> Array:
-    """Where each output element lies in the input, in f32 as frameworks compute it."""
+    """The input coordinate of each output element, in f32 as frameworks compute it."""
     f, y = np.float32, np.arange(out, dtype=np.float32)
     width = f(extent) * scale
-    if abs(width - f(out)) < f(1e-3):  # the scale was made from the output's extent
+    if abs(width - f(out)) < f(1e-3):  # the scale is the ratio of the extents
         width = f(out)
     match mode:
         case "half_pixel":
@@ -172,7 +172,9 @@ def _resize(
     if antialias and mode == "nearest":
         raise BadInput("resize: mode 'nearest' has no antialias")
     if not len(axes) == len(shape) == len(scales) or len(roi) not in (0, 2 * len(axes)):
-        raise BadInput(f"resize: axes {axes}, shape {shape}, scales {scales}, roi {roi} differ")
+        raise BadInput(
+            f"resize: axes {axes}, shape {shape}, scales {scales}, roi {roi} differ in length"
+        )
     out = list(x.shape)
     for axis, extent, scale in zip(axes, shape, scales, strict=True):
         axis = normalize_axis(axis, x.type.rank)
@@ -198,12 +200,12 @@ def _tables(
 
 
 def resize_tables(extents: list[int], **attrs: Any) -> list[_Table]:
-    """What a resize with these attributes reads along each of its axes, which are so long."""
-    return _tables(extents, **{k: v for k, v in attrs.items() if k not in _ELSEWHERE})
+    """The index and weight tables of a resize with these attributes, one pair per axis."""
+    return _tables(extents, **{k: v for k, v in attrs.items() if k not in _NOT_FOR_TABLES})
 
 
 def _outside(tables: list[_Table], axes: tuple[int, ...], rank: int) -> Array | None:
-    """Where any axis lies outside of the input, shaped to broadcast; None where nothing does."""
+    """A broadcastable mask of output elements outside of the input; None if there are none."""
     if not any(t.outside.any() for t in tables):
         return None
     mask = np.zeros((1,) * rank, np.bool_)
@@ -228,7 +230,7 @@ def resize(
     antialias: bool = False,
     roi: tuple[float, ...] = (),
 ) -> Array:
-    """Axis axes[i] becomes shape[i] long; scales[i] relates the coordinates of both."""
+    """Resize axis axes[i] to shape[i]; scales[i] relates output to input coordinates."""
     tables = _tables(
         [x.shape[a] for a in axes],
         shape,

@@ -1,4 +1,4 @@
-"""Operations that move elements about without computing with them."""
+"""Operations that move elements: reshape, transpose, expand, concat, slice, pad."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def _full_rank(x: Value, **attrs: Sequence[int]) -> None:
             raise BadInput(f"{name} has {len(values)} entries, the tensor has rank {x.type.rank}")
 
 
-# ---- the same elements in another shape ----------------------------------------------------------
+# ---- reshape and transpose -----------------------------------------------------------------------
 def resolve_shape(shape: Sequence[int], size: int) -> tuple[int, ...]:
-    """`shape` with its one -1 replaced by whatever makes it hold `size` elements."""
+    """`shape` with its -1, if any, replaced by the extent that makes it hold `size` elements."""
     if list(shape).count(-1) > 1 or min(shape, default=0) < -1:
         raise BadInput(f"cannot reshape to {tuple(shape)}; at most one extent may be -1")
     known = math.prod(d for d in shape if d != -1)
@@ -42,7 +42,7 @@ def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
 
 def _transpose(x: Value, *, perm: tuple[int, ...]) -> Type:
     if sorted(perm) != list(range(x.type.rank)):
-        raise BadInput(f"perm {perm} is no permutation of the {x.type.rank} axes of {x.type}")
+        raise BadInput(f"perm {perm} is not a permutation of the {x.type.rank} axes of {x.type}")
     return Type(x.dtype, tuple(x.shape[i] for i in perm))
 
 
@@ -52,16 +52,16 @@ def transpose(x: Array, *, perm: tuple[int, ...]) -> Array:
 
 
 def channels_last(x: Value) -> Value:
-    """[n, c, ..] as [n, .., c]."""
+    """Transpose [n, c, ..] to [n, .., c]."""
     return transpose(x, perm=(0, *range(2, x.type.rank), 1))
 
 
 def channels_first(x: Value) -> Value:
-    """[n, .., c] as [n, c, ..]."""
+    """Transpose [n, .., c] to [n, c, ..]."""
     return transpose(x, perm=(0, x.type.rank - 1, *range(1, x.type.rank - 1)))
 
 
-# ---- repeating -----------------------------------------------------------------------------------
+# ---- expand and tile -----------------------------------------------------------------------------
 def broadcast_shape(x: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(tuple(x), tuple(shape))
@@ -75,7 +75,7 @@ def _expand(x: Value, *, shape: tuple[int, ...]) -> Type:
 
 @op(_expand, tflite="BROADCAST_TO", torch="expand")
 def expand(x: Array, *, shape: tuple[int, ...]) -> Array:
-    """Broadcast x and `shape` together: where `shape` says 1, the extent of x stays."""
+    """Broadcast x and `shape` together: where `shape` is 1, the extent of x is kept."""
     return np.broadcast_to(x, broadcast_shape(x.shape, shape))
 
 
@@ -91,7 +91,7 @@ def tile(x: Array, *, repeats: tuple[int, ...]) -> Array:
     return np.tile(x, repeats)
 
 
-# ---- joining, cutting, padding -------------------------------------------------------------------
+# ---- concat, slice, pad --------------------------------------------------------------------------
 def _concat(*xs: Value, axis: int) -> Type:
     if not xs:
         raise BadInput("concat needs at least one tensor")
@@ -113,14 +113,14 @@ def concat(*xs: Array, axis: int) -> Array:
     return np.concatenate(xs, axis)
 
 
-def _cut(extent: int, start: int, stop: int, step: int) -> int:
+def _slice_length(extent: int, start: int, stop: int, step: int) -> int:
     return len(range(*slice(start, stop, step).indices(extent)))
 
 
-def _largest_cut(extent: int, start: int, stop: int, step: int) -> int:
-    """The longest cut that any extent up to this one gives: it is linear between these points."""
+def _largest_slice(extent: int, start: int, stop: int, step: int) -> int:
+    """The longest slice of any extent up to this one; its length is linear between these points."""
     points = {abs(p) + d for p in (start, stop) for d in (-1, 0, 1)} | {0, extent}
-    return max(_cut(p, start, stop, step) for p in points if 0 <= p <= extent)
+    return max(_slice_length(p, start, stop, step) for p in points if 0 <= p <= extent)
 
 
 def _slice(
@@ -130,7 +130,7 @@ def _slice(
     if 0 in step:
         raise BadInput(f"slice steps {step} must not be 0")
     shape = tuple(
-        (_largest_cut if i in x.type.dynamic else _cut)(*args)
+        (_largest_slice if i in x.type.dynamic else _slice_length)(*args)
         for i, args in enumerate(zip(x.shape, start, stop, step, strict=True))
     )
     return Type(x.dtype, shape, dynamic=x.type.dynamic)
@@ -140,7 +140,7 @@ def _slice(
 def slice_(
     x: Array, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]
 ) -> Array:
-    """x[start:stop:step] on every axis, as Python counts: negative from the end, clamped."""
+    """x[start:stop:step] on every axis, with Python's rules for negative and large indices."""
     return x[tuple(slice(*s) for s in zip(start, stop, step, strict=True))]
 
 
@@ -189,7 +189,7 @@ def pad(
                 at = at.clip(0, extent - 1)
             elif mode == "wrap":
                 at %= extent
-            else:  # reflect: back and forth between the two end elements
+            else:  # reflect, without repeating the end elements
                 at = np.abs((at + extent - 1) % max(2 * extent - 2, 1) - (extent - 1))
             x = x.take(at, axis)
     return x
@@ -198,7 +198,7 @@ def pad(
 def axis_groups(
     a: Sequence[int], b: Sequence[int]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The finest way to cut two shapes of equal size into runs of axes of equal product."""
+    """Split two shapes of equal size into the shortest runs of axes with equal products."""
     groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     i = j = 0
     while i < len(a) or j < len(b):

@@ -1,4 +1,4 @@
-"""Fourier transforms. A complex number is a last axis of 2: real part, imaginary part."""
+"""Fourier transforms (dft, stft). The last axis holds the real and the imaginary part."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from intaglio.ops.precision import widen
 from intaglio.ops.registry import normalize_axis, op
 from intaglio.ops.shape import concat, pad, part, reshape, transpose
 
-DIRECT = 1 << 21  # elements of a matrix that is still better than transforms of factors
-MATRIX_LIMIT = 1 << 28  # bytes of the largest matrix
+DIRECT_LIMIT = 1 << 21  # elements of a DFT matrix; above, the length is factored
+MATRIX_LIMIT = 1 << 28  # bytes of the largest DFT matrix
 
 
 def _dft(x: Value, *, axis: int, length: int, inverse: bool, onesided: bool) -> Type:
@@ -26,7 +26,7 @@ def _dft(x: Value, *, axis: int, length: int, inverse: bool, onesided: bool) -> 
     if x.type.rank < 2 or axis == x.type.rank - 1 or x.shape[-1] not in (1, 2) or length < 1:
         raise BadInput(
             f"dft of shape {x.shape} along axis {axis}, length {length}; "
-            "the last axis holds 1 or 2 components and is not the one to transform"
+            "the last axis must hold 1 or 2 components and cannot be transformed"
         )
     shape = list(x.shape)
     shape[axis] = length // 2 + 1 if onesided and not inverse else length
@@ -45,10 +45,10 @@ def _dft_macs(node: Node) -> int:
 def dft(
     x: Array, *, axis: int, length: int, inverse: bool = False, onesided: bool = False
 ) -> Array:
-    """The signal along `axis` is cut or padded with zeros to `length` first.
+    """Discrete Fourier transform along `axis`, cut or zero-padded to `length` first.
 
-    `onesided` keeps the first half of the spectrum; with `inverse` it is given that half and
-    returns real numbers.
+    `onesided` keeps the first half of the spectrum; with `inverse` the input is that half and the
+    result is real.
     """
     z = x[..., 0] if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1]
     axis = normalize_axis(axis, x.ndim)
@@ -62,7 +62,7 @@ def dft(
 
 @dft.lowers
 def _(x: Value, *, axis: int, length: int, inverse: bool = False, onesided: bool = False) -> Value:
-    """Move the axis beside the components, transform, move back."""
+    """Transpose the axis beside the components, transform, transpose back."""
     axis = normalize_axis(axis, x.type.rank)
     last = x.type.rank - 2
     if x.dtype not in ("f32", "f64"):
@@ -72,7 +72,7 @@ def _(x: Value, *, axis: int, length: int, inverse: bool = False, onesided: bool
     perm = (*[i for i in range(x.type.rank - 1) if i != axis], axis, last + 1)
     taken = length // 2 + 1 if inverse and onesided else length
     moved = _resized(x if axis == last else transpose(x, perm=perm), taken)
-    if taken * x.shape[-1] * length <= DIRECT or _factor(length) == 1:
+    if taken * x.shape[-1] * length <= DIRECT_LIMIT or _factor(length) == 1:
         y = _by_matrix(moved, length, inverse, onesided)
     elif inverse and onesided:
         y = part(_by_factors(_mirrored(moved, length), length, True), 0, 1, axis=-1)
@@ -84,7 +84,7 @@ def _(x: Value, *, axis: int, length: int, inverse: bool = False, onesided: bool
 
 
 def _by_matrix(x: Value, length: int, inverse: bool, onesided: bool) -> Value:
-    """One matmul. The transform is linear: its matrix is what it makes of the unit vectors."""
+    """One matmul. The matrix is the transform of the unit vectors."""
     *outer, taken, parts = x.shape
     rows = taken * parts
     if rows * length * 16 > MATRIX_LIMIT:
@@ -99,19 +99,19 @@ def _by_matrix(x: Value, length: int, inverse: bool, onesided: bool) -> Value:
 
 
 def _by_factors(x: Value, length: int, inverse: bool) -> Value:
-    """Cooley and Tukey: transforms of the factors of `length`, a turn of every number between."""
+    """Cooley-Tukey: transforms of the factors of `length`, with twiddle factors between."""
     a = _factor(length)
-    if length * length * 4 <= DIRECT or a == 1:
+    if length * length * 4 <= DIRECT_LIMIT or a == 1:
         return _by_matrix(x, length, inverse, False)
     b, outer, rank = length // a, x.shape[:-2], x.type.rank
     swap = (*range(rank - 2), rank - 1, rank - 2, rank)
     y = transpose(reshape(x, shape=(*outer, a, b, 2)), perm=swap)
-    y = _turned(_by_factors(y, a, inverse), length, inverse)
+    y = _twiddled(_by_factors(y, a, inverse), length, inverse)
     y = _by_factors(transpose(y, perm=swap), b, inverse)
     return reshape(transpose(y, perm=swap), shape=(*outer, length, 2))
 
 
-def _turned(x: Value, length: int, inverse: bool) -> Value:
+def _twiddled(x: Value, length: int, inverse: bool) -> Value:
     """Element [n, k] of the last axes times the n*k-th power of the root of unity."""
     steps = np.outer(np.arange(x.shape[-3]), np.arange(x.shape[-2])) % length
     angle = (2 if inverse else -2) * np.pi * steps / length
@@ -123,7 +123,7 @@ def _turned(x: Value, length: int, inverse: bool) -> Value:
 
 
 def _factor(n: int) -> int:
-    """The largest divisor of `n` that is not above its square root."""
+    """The largest divisor of `n` up to its square root."""
     return next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
 
 
@@ -135,7 +135,7 @@ def _complex(x: Value) -> Value:
 
 
 def _mirrored(x: Value, length: int) -> Value:
-    """The whole spectrum of a real signal from its first half: the rest is its mirror image."""
+    """The whole spectrum of a real signal from its first half, by conjugate symmetry."""
     sign = constant(np.array([1, -1], dtypes.numpy_of(x.dtype)))
     tail = mul(part(x, length - length // 2 - 1, 0, axis=-2, step=-1), sign)
     return concat(_complex(x), tail, axis=-2)
@@ -150,20 +150,21 @@ def _resized(x: Value, extent: int) -> Value:
     return part(x, 0, extent, axis=-2) if have > extent else x
 
 
-# ---- short frames ------------------------------------------------------------------------------
+# ---- stft --------------------------------------------------------------------------------------
 def _stft(
     x: Value, window: Value | None = None, *, frame_step: int, frame_length: int, onesided: bool
 ) -> Type:
     if x.type.rank != 3 or x.shape[-1] not in (1, 2) or frame_step < 1:
         raise BadInput(
-            f"stft of shape {x.shape}, step {frame_step}; [batch, time, 1 or 2] and 1 up"
+            f"stft of shape {x.shape}, step {frame_step}; [batch, time, 1 or 2] and step ≥ 1 are "
+            "needed"
         )
     if not 0 < frame_length <= x.shape[1]:
-        raise BadInput(f"frames of {frame_length} in a signal of {x.shape[1]}")
+        raise BadInput(f"stft: frames of {frame_length} do not fit a signal of {x.shape[1]}")
     if window is not None and window.shape != (frame_length,):
         raise BadInput(f"the window has shape {window.shape}, the frames {frame_length}")
     if onesided and x.shape[-1] == 2:
-        raise BadInput("the spectrum of a complex signal has no redundant half; use onesided=0")
+        raise BadInput("stft: onesided is for real signals; use onesided=0 for a complex one")
     frames = (x.shape[1] - frame_length) // frame_step + 1
     bins = frame_length // 2 + 1 if onesided else frame_length
     return floats(x).but(shape=(x.shape[0], frames, bins, 2))

@@ -1,4 +1,4 @@
-"""Sliding windows over the spatial axes of an N×C×… tensor: what convolution and pooling share."""
+"""Sliding windows over the spatial axes of N×C×… tensors, for convolution and pooling."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ Ints = tuple[int, ...]
 
 
 def check_windows(x: Value, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> None:
-    """BadInput where the window's attributes do not belong to the spatial axes of x."""
+    """BadInput if the window's attributes do not fit the spatial axes of x."""
     n = x.type.rank - 2
     if n < 1:
-        raise BadInput(
-            f"windows need a batch, a channel and a spatial axis, the tensor is {x.type}"
-        )
+        raise BadInput(f"the tensor is {x.type}; a batch, a channel and a spatial axis are needed")
     given = {"kernel": (kernel, n), "stride": (stride, n), "pad": (pad, 2 * n)}
     for name, (values, count) in {**given, "dilation": (dilation, n)}.items():
         if len(values) != count:
@@ -32,7 +30,7 @@ def check_windows(x: Value, kernel: Ints, stride: Ints, pad: Ints, dilation: Int
 def window_counts(
     extents: Sequence[int], kernel: Ints, stride: Ints, pad: Ints, dilation: Ints
 ) -> Ints:
-    """How many windows fit along each spatial axis."""
+    """The number of windows along each spatial axis."""
     n = len(kernel)
     counts = tuple(
         (extents[i] + pad[i] + pad[n + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
@@ -44,7 +42,7 @@ def window_counts(
 
 
 def padded(x: Array, pad: Ints, value: float = 0) -> Array:
-    """x with `pad` (begin…, end…) around its spatial axes."""
+    """x with its spatial axes padded by `pad` (begin…, end…)."""
     n = len(pad) // 2
     if not any(pad):
         return x
@@ -55,7 +53,7 @@ def padded(x: Array, pad: Ints, value: float = 0) -> Array:
 
 
 def windows(x: Array, kernel: Ints, stride: Ints, dilation: Ints) -> Array:
-    """A view of a padded tensor: N, C, place in the kernel…, window…"""
+    """A view of a padded tensor: N, C, kernel position…, window…"""
     counts = window_counts(x.shape[2:], kernel, stride, (0, 0) * len(kernel), dilation)
     step = x.strides[2:]
     strides = (
@@ -67,7 +65,7 @@ def windows(x: Array, kernel: Ints, stride: Ints, dilation: Ints) -> Array:
 
 
 def taps(kernel: Ints, counts: Ints, stride: Ints, dilation: Ints) -> Iterator[tuple[slice, ...]]:
-    """For every place in the kernel, in row-major order: the elements that windows see there."""
+    """For every kernel position, in row-major order: the elements of all windows at it."""
     for at in itertools.product(*map(range, kernel)):
         yield tuple(
             slice(k * d, k * d + (c - 1) * s + 1, s)
@@ -76,7 +74,7 @@ def taps(kernel: Ints, counts: Ints, stride: Ints, dilation: Ints) -> Iterator[t
 
 
 def add_windows(columns: Array, extents: Ints, kernel: Ints, stride: Ints, dilation: Ints) -> Array:
-    """The adjoint of `windows`: N, C, place in the kernel, window… summed into N, C, extents…"""
+    """The adjoint of `windows`: N, C, kernel position, window… summed into N, C, extents…"""
     counts = columns.shape[3:]
     out = np.zeros((*columns.shape[:2], *extents), columns.dtype)
     for i, at in enumerate(taps(kernel, counts, stride, dilation)):
@@ -85,5 +83,5 @@ def add_windows(columns: Array, extents: Ints, kernel: Ints, stride: Ints, dilat
 
 
 def cropped(x: Array, pad: Ints, extents: Ints) -> Array:
-    """The view of x without its padding."""
+    """A view of x without its padding."""
     return x[:, :, *(slice(p, p + d) for p, d in zip(pad, extents, strict=False))]

@@ -17,7 +17,7 @@ from intaglio.frontends.onnx.dynamic_shapes import estimates
 from intaglio.frontends.onnx.schema import find_schema
 from intaglio.frontends.onnx.tensors import element_code, to_bytes
 from intaglio.ir import Array, Graph, Node, Type, Value
-from intaglio.ops.control import ENDLESS
+from intaglio.ops.control import UNBOUNDED
 
 SMALL = 1 << 16  # bytes: equal constants up to here are stored once
 OWN = ("domain", "model_version", "description", "opset")  # metadata that has a field of its own
@@ -238,7 +238,7 @@ def _bounded(node: Node) -> bool:
         return any(estimates(v) is None for v in node.inputs)  # type: ignore[arg-type]
     if node.op == "slice_to":
         return bool(node.attrs["bound"] != node.inputs[0].shape)  # type: ignore[union-attr]
-    if node.op == "loop" and node.attrs["bound"] < ENDLESS:
+    if node.op == "loop" and node.attrs["bound"] < UNBOUNDED:
         return node.inputs[0] is None or estimates(node.inputs[0]) is None
     return False
 

@@ -11,7 +11,7 @@ from intaglio.frontends.onnx.dynamic_shapes import estimates
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.shape import cut
 from intaglio.ir import Graph, Type, Value
-from intaglio.ops.control import ENDLESS, if_, loop, scan
+from intaglio.ops.control import UNBOUNDED, if_, loop, scan
 from intaglio.ops.registry import normalize_axis
 from intaglio.ops.shape import concat, pad, reshape, slice_, transpose
 
@@ -111,7 +111,7 @@ def import_loop(n: OnnxNode) -> list[Value]:
     collects = len(body.outputs) - 1 > len(carried)
     if trips is None and collects:
         trips = _declared_length(n, len(carried))
-    bound = ENDLESS if trips is None else trips
+    bound = UNBOUNDED if trips is None else trips
     made = loop(trip, cond, *carried, *captures, body=body, carried=len(carried), bound=bound)
     return made if isinstance(made, list) else [made]
 

@@ -10,7 +10,7 @@ from intaglio.errors import BadInput
 from intaglio.frontends.onnx.importer import OnnxNode, importer
 from intaglio.ir import Array, Value, constant
 from intaglio.ops.cast import cast
-from intaglio.ops.dynamic_matmul import DEPTH
+from intaglio.ops.dynamic_matmul import MAX_DEPTH
 from intaglio.ops.dynamic_recurrent import dynamic_lstm
 from intaglio.ops.recurrent import ACTIVATIONS, gru, lstm, rnn
 
@@ -116,7 +116,7 @@ def import_dynamic_quantize_lstm(n: OnnxNode) -> list[Value]:
         and fits
         and lens is None
         and peephole is None
-        and max(w.shape[2], r.shape[2]) <= DEPTH
+        and max(w.shape[2], r.shape[2]) <= MAX_DEPTH
     ):
         parts = [constant(a) for q, s in ((w, ws), (r, rs)) for a in (_bytes(q), s)]
         only = {k: attrs[k] for k in ("hidden_size", "direction")}

@@ -12,7 +12,7 @@ from intaglio.errors import BadInput
 from intaglio.frontends.tensorflow.node import UNKNOWN, Rows, TfNode, Thing
 from intaglio.frontends.tensorflow.scope import Capture, folded
 from intaglio.ir import Array, Graph, Type, Value, constant
-from intaglio.ops.control import ENDLESS
+from intaglio.ops.control import UNBOUNDED
 from intaglio.ops.registry import evaluate
 
 TRIALS = 4  # bodies that are imported until all shapes stay as they are
@@ -121,7 +121,7 @@ def _loop(
         *capture.inside,
         body=inner,
         carried=len(carried),
-        bound=ENDLESS if trips is None else trips,
+        bound=UNBOUNDED if trips is None else trips,
     )
     return made if isinstance(made, list) else [made]
 

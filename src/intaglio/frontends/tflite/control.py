@@ -9,7 +9,7 @@ from intaglio import dtypes, ops
 from intaglio.frontends.tflite.node import TfliteNode, folded, importer
 from intaglio.frontends.tflite.scope import State, Variable
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.ops.control import ENDLESS
+from intaglio.ops.control import UNBOUNDED
 
 
 def _ends(values: Sequence[Value]) -> list[Value]:
@@ -55,7 +55,7 @@ def while_(n: TfliteNode) -> list[Value]:
         ["again", *(f"result_{i}" for i in range(len(after)))],
     )
     return _all(
-        ops.loop.node(None, first, *given, body=inside.copy(), carried=len(given), bound=ENDLESS)
+        ops.loop.node(None, first, *given, body=inside.copy(), carried=len(given), bound=UNBOUNDED)
     )
 
 

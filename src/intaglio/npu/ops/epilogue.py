@@ -17,7 +17,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Value
 from intaglio.npu.ops import f16_arithmetic
 from intaglio.npu.ops.feature_maps import FEATURES, INTEGER_FEATURES, check_zero_point
-from intaglio.ops.quantized import ENTRIES
+from intaglio.ops.quantized import MAX_ENTRIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class Epilogue:
 
 def check_table(table: Value, dtypes_allowed: tuple[str, ...], base: int) -> None:
     """BadInput unless `table` is a lookup table of integers whose first entry is number `base`."""
-    fits = table.type.rank == 1 and 1 <= table.type.size <= ENTRIES
+    fits = table.type.rank == 1 and 1 <= table.type.size <= MAX_ENTRIES
     if not fits or table.dtype not in dtypes_allowed:
         raise BadInput(
-            f"the table is {table.type}; one row of at most {ENTRIES} "
+            f"the table is {table.type}; one row of at most {MAX_ENTRIES} "
             f"{' or '.join(dtypes_allowed)} is needed"
         )
     check_zero_point(base, "i16", "base, the number of the table's first entry,")

@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value, constant
-from intaglio.ops.quantized import ENTRIES
+from intaglio.ops.quantized import MAX_ENTRIES
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.integer.operands import BITS8, source, x, ys, yz
 from intaglio.rewrite import P, no, rule
@@ -124,8 +124,8 @@ def int16_lookup_table(x: Value, ys: Value, node: Node) -> Any:
     table = found.table(node)
     changes = np.flatnonzero(np.diff(table.astype(np.int16)))
     first, last = (changes[0], changes[-1] + 1) if len(changes) else (0, 0)
-    if last - first >= ENTRIES:
-        return no(f"it varies over {last - first} values; a table has {ENTRIES} entries")
+    if last - first >= MAX_ENTRIES:
+        return no(f"it varies over {last - first} values; a table has {MAX_ENTRIES} entries")
     entries = constant(np.ascontiguousarray(table[first : last + 1]))
     return ops.lookup_wide(found.bytes, entries, base=int(every_word()[first]))
 

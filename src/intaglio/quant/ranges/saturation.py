@@ -14,7 +14,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value
-from intaglio.ops.quantized import ENTRIES
+from intaglio.ops.quantized import MAX_ENTRIES
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.placement.formats import USUAL, Formats
 from intaglio.quant.placement.place import CLAMPS, Placement, activations, is_function, keeps_scale
@@ -54,7 +54,7 @@ def _step(
     low, high = dtypes.limits("i16")
     every = np.arange(low, high + 1).astype(np.float32) * np.float32(step)
     changes = np.flatnonzero(np.diff(_stored(_applied(chain, every), after)))
-    return step if len(changes) and changes[-1] - changes[0] + 2 <= ENTRIES else None
+    return step if len(changes) and changes[-1] - changes[0] + 2 <= MAX_ENTRIES else None
 
 
 def _has_sums(maker: Node | None) -> bool:

@@ -22,7 +22,7 @@ from intaglio.ops import (
     maximum,
     reshape,
 )
-from intaglio.ops.dynamic_matmul import DEPTH
+from intaglio.ops.dynamic_matmul import MAX_DEPTH
 from intaglio.quant.ranges.affine import CLIPS
 from intaglio.quant.samples.synthetic_text import not_padding
 from intaglio.quant.weights.rounding import fit_groups
@@ -242,7 +242,7 @@ def dynamic(graph: Graph, keep: Collection[str] = (), attention: str = "bf16") -
                 made.replace(old, new)
             continue
         w = None if _kept(node, keep) else _matrix(node)
-        if w is None or w.shape[0] > DEPTH:
+        if w is None or w.shape[0] > MAX_DEPTH:
             continue
         q, scale, _ = quantize_matrix(w)
         n, c = q.shape[1], _addend(node)
@@ -309,7 +309,7 @@ def has_bytes_form(node: Node) -> bool:
         or a["clip"]
         or a["activations"] != USUAL[node.op] * count
         or any(v.data is None or v.dtype != "f32" for v in constants)
-        or max(v.shape[-1] for v in constants[:2]) > DEPTH
+        or max(v.shape[-1] for v in constants[:2]) > MAX_DEPTH
     )
 
 

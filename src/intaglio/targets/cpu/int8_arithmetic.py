@@ -18,7 +18,7 @@ import numpy as np
 from intaglio import dtypes, native, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type, Value
-from intaglio.ops.quantized import ENTRIES
+from intaglio.ops.quantized import MAX_ENTRIES
 from intaglio.targets.cpu.piecewise_tables import PIECES, table_of
 
 
@@ -115,7 +115,7 @@ def _check_table(made: Type, table: Value, y_zero: int, lo: int, hi: int) -> Non
     shapes = [(hi - lo + 1,), *((3, n) for n in PIECES)]
     if made.dtype not in ("u8", "i8") or table.type not in [Type(made.dtype, s) for s in shapes]:
         raise BadInput(f"a table of {hi - lo + 1} {made.dtype} is needed, not {table.type}")
-    if not (-32768 <= lo <= hi <= 65535 and hi - lo < ENTRIES and -32768 <= y_zero <= 65535):
+    if not (-32768 <= lo <= hi <= 65535 and hi - lo < MAX_ENTRIES and -32768 <= y_zero <= 65535):
         raise BadInput(f"zero {y_zero}, bounds {lo}, {hi} are no 16 bits or the table is too large")
 
 

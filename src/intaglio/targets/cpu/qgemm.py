@@ -14,7 +14,7 @@ import numpy as np
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops import add, pad, reshape
-from intaglio.ops.dynamic_matmul import DEPTH, quantized_rows
+from intaglio.ops.dynamic_matmul import MAX_DEPTH, quantized_rows
 from intaglio.ops.registry import op
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.epilogue import Floats, check_epilogue, finish
@@ -59,7 +59,7 @@ def _qgemm_type(
     if x.dtype not in ("u8", "i8") or x.type.rank < 2 or x.shape[-1] % FOUR:
         raise BadInput(f"cpu.qgemm takes rows of whole groups of {FOUR} bytes, not {x.type}")
     k, panels = x.shape[-1], -(-n // PANEL)
-    if w.type != Type("i8", (panels, k // FOUR, PANEL * FOUR)) or k > DEPTH:
+    if w.type != Type("i8", (panels, k // FOUR, PANEL * FOUR)) or k > MAX_DEPTH:
         raise BadInput(f"cpu.qgemm: {w.type} does not hold a {k} x {n} matrix")
     whole = (panels * PANEL,)
     if scale is None or scale.type != Type("f32", whole) or sums is None:
@@ -181,7 +181,7 @@ def scaled_matmul_integer(
         return no(f"rows {q.type} with zero {z.type} and scale {s.type}; one of each is needed")
     if ws.type.size not in (1, w.shape[1]) or ws.shape[-1:] not in ((), (1,), (w.shape[1],)):
         return no(f"there are scales {ws.shape} for {w.shape[1]} columns")
-    if w.shape[0] > DEPTH:
+    if w.shape[0] > MAX_DEPTH:
         return no(f"sums of {w.shape[0]} products may leave i32, which wraps there")
     return product(q, w.data, ws.data.reshape(-1), rows=s, zero=z)
 
@@ -195,7 +195,7 @@ def _why_not(x: Value, xs: Value, xz: Value, w: Array, ws: Value, zw: Value) -> 
         return f"weights of {w.dtype} are not one matrix of symmetric bytes"
     if x.dtype not in ("i8", "u8") or xs.type.size != 1 or xz.type.size != 1:
         return f"rows {x.type} with {xs.type.size} scales; bytes with one scale are needed"
-    if ws.type.size not in (1, w.shape[1]) or w.shape[0] > DEPTH:
+    if ws.type.size not in (1, w.shape[1]) or w.shape[0] > MAX_DEPTH:
         return f"there are scales {ws.shape} for a {w.shape} matrix"
     return None
 

@@ -10,7 +10,7 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import channels_first, channels_last, reshape
-from intaglio.ops.quantized import ENTRIES
+from intaglio.ops.quantized import MAX_ENTRIES
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.depthwise_packing import why_not_woven
@@ -370,7 +370,7 @@ def table_into_qconv(before: Node, t: Value) -> Value | No | None:
     a = before.attrs
     numbers = np.arange(a["lo"], a["hi"] + 1)
     table = constant(np.ascontiguousarray(_data(t)[numbers & 255]))
-    assert table.type.size <= ENTRIES
+    assert table.type.size <= MAX_ENTRIES
     return _again(before, table, dtype=t.dtype)
 
 
