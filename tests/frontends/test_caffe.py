@@ -250,7 +250,7 @@ def test_inputs_that_are_missing(tmp_path: Path):
     with pytest.raises(BadInput, match="no layer makes 'z'; outputs are y"):
         intaglio.load(net, outputs=["z"])
     net.with_suffix(".caffemodel").unlink()
-    with pytest.raises(BadFile, match="half a model"):
+    with pytest.raises(BadFile, match="one of two files"):
         intaglio.load(net)
 
 

@@ -165,7 +165,7 @@ def test_halves_and_strangers(tmp_path: Path):
     with pytest.raises(BadFile, match=r"2 floats .* are left"):
         intaglio.load(cfg)
     cfg.with_suffix(".weights").unlink()
-    with pytest.raises(BadFile, match="half a model"):
+    with pytest.raises(BadFile, match="one of two files"):
         intaglio.load(cfg)
 
 

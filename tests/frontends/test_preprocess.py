@@ -196,14 +196,14 @@ def test_several_inputs_by_name():
         ({"std": [1, 0, 1]}, "std is 1, 0, 1; it must be finite and above 0"),
         ({"mean": {"z": 1}}, "mean is given for 'z'; inputs are x"),
         ({"input_type": {"z": "uint8"}}, "input_type is given for 'z'; inputs are x"),
-        ({"input_type": "int3"}, "input_type is 'int3'; known are"),
+        ({"input_type": "int3"}, "input_type is 'int3'; use one of"),
         ({"input_layout": "nwhc"}, "input_layout is 'nwhc'"),
         ({"input_layout": "0,1,2"}, "a permutation of the 4 axes"),
-        ({"output_layout": "0,3"}, "no output has that many axes: 'y'"),
+        ({"output_layout": "0,3"}, "no output has as many axes: 'y'"),
         ({"letterbox": (0, 4)}, "give the height and width"),
         ({"letterbox": (4,)}, "give the height and width"),
-        ({"input_range": (0, 1)}, "input_range is for input_type 'uint8'"),
-        ({"input_type": "uint8", "input_range": (1, 0)}, "what bytes 0 and 255 mean"),
+        ({"input_range": (0, 1)}, "input_range is given without input_type 'uint8'"),
+        ({"input_type": "uint8", "input_range": (1, 0)}, "the values of bytes 0 and 255"),
         ({"layout": "chwn"}, "layout is 'chwn'"),
     ],
 )
@@ -218,7 +218,7 @@ def test_models_without_pictures():
         return Graph([x], [ops.relu(x)], ["y"])
 
     for how in ({"mean": 1}, {"input_type": "uint8"}, {"input_layout": "nhwc"}, {"swap_rb": True}):
-        with pytest.raises(BadInput, match="picture"):
+        with pytest.raises(BadInput, match="image"):
             preprocess(words(), **how)
     with pytest.raises(BadInput, match="no input tells where"):
         preprocess(words(), output_layout="nhwc")

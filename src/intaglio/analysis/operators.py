@@ -1,4 +1,4 @@
-"""docs/operators.md: every op, what frameworks call it, and what runs it.
+"""Generates docs/operators.md: every op, its names in frameworks, and the units that run it.
 
 python -m intaglio.analysis.operators docs/operators.md
 """
@@ -28,24 +28,24 @@ FRAMEWORKS = {
     "Caffe": "caffe",
     "Darknet": "darknet",
 }
-MOST = 4  # names in a cell
+MAX_NAMES = 4  # in a table cell
 HEAD = f"""<!-- Made by `{COMMAND}`; change the importers, not this file. Where two versions of it
-meet, run the command again instead of merging them. -->
+conflict, run the command again instead of merging. -->
 # Operators
 
-What a model may consist of. A name under a framework is an operator of that framework that becomes
-this op, alone or with others (at most {MOST} are named; the lists below have all). *native*: what
-runs it on CPUs, a kernel of its own or those of ops that it is made of. The last columns name the
-units of an NPU that do it in a model of 8 bits (`intaglio quantize --target`), as a small layer on
-{", ".join(CHIPS.values())} shows; "-" stays on the CPU beside it, "free" moves
-nothing. Limits of sizes are in the chips' files: `intaglio targets CHIP`.
+The operators that a model may contain, one row per Intaglio op. A name under a framework is an
+operator that becomes this op, alone or with others (at most {MAX_NAMES} are named; the lists below
+name all). *native* is how CPUs run the op: with its own kernel, or lowered to other ops. The last
+columns name the NPU unit that runs the op in an int8 model (`intaglio quantize --target`), tried
+with a small layer on {", ".join(CHIPS.values())}. "-" means that the op runs on the
+CPU, "free" that it needs no instruction. Size limits are in the chip files: `intaglio targets CHIP`.
 
 """
 
 
-# ---- what importers build ------------------------------------------------------------------------
+# ---- the ops that importers build ----------------------------------------------------------------
 def importers(framework: str) -> dict[str, tuple[set[str], set[str]]]:
-    """Operators of a framework: the ops that each names, and those of what it calls too."""
+    """For each operator of a framework: the ops its importer names, and all ops it can reach."""
     module = importlib.import_module(f"intaglio.frontends.{framework}")
     for part in pkgutil.iter_modules(module.__path__):  # importers are registered on import
         importlib.import_module(f"{module.__name__}.{part.name}")
@@ -70,7 +70,7 @@ def importers(framework: str) -> dict[str, tuple[set[str], set[str]]]:
 
 @functools.cache
 def _made(function: Any) -> tuple[set[str], set[str]]:
-    """The ops that a function names, itself or through those of its module, and all it reaches."""
+    """The ops that a function names, itself or through its module, and all ops it can reach."""
     homes = {f.__module__ for f in _plain(function)}
     direct, reached = set(_named(function)), set(_named(function))
     seen, stack = {function}, [function]
@@ -92,7 +92,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _plain(function: Any) -> Iterator[FunctionType]:
-    """The Python functions in it: of partials, closures and their kin."""
+    """The Python function inside of nested partials."""
     if isinstance(function, functools.partial):
         yield from _plain(function.func)
     elif isinstance(function, FunctionType):
@@ -100,7 +100,7 @@ def _plain(function: Any) -> Iterator[FunctionType]:
 
 
 def _held(function: Any) -> Iterator[Any]:
-    """What a function is given beside its arguments: closures and parts of partials."""
+    """Objects that a function holds: closure cells and arguments of partials."""
     if isinstance(function, functools.partial):
         yield from (*function.args, *function.keywords.values())
     for f in _plain(function):
@@ -109,7 +109,7 @@ def _held(function: Any) -> Iterator[Any]:
 
 
 def _named(function: Any) -> Iterator[str]:
-    """The ops that it names: `ops.conv`, an Op of its module, or one that it holds."""
+    """Names of ops that a function uses: `ops.conv`, an Op global, or an Op that it holds."""
     if isinstance(function, Op):
         yield function.name
     for held in _held(function):
@@ -129,7 +129,7 @@ def _named(function: Any) -> Iterator[str]:
 
 
 def _every(thing: Any) -> Iterator[Any]:
-    """The thing, or what a table holds."""
+    """The object itself, or the items of a mapping, list or tuple."""
     if isinstance(thing, Mapping) and thing is not REGISTRY:
         yield from thing.values()
     elif isinstance(thing, list | tuple):
@@ -139,7 +139,7 @@ def _every(thing: Any) -> Iterator[Any]:
 
 
 def _called(function: Any) -> Iterator[Any]:
-    """Functions of the frontends that it names or holds."""
+    """Frontend functions that a function names or holds."""
     for held in _held(function):
         yield from (o for o in _every(held) if isinstance(o, FunctionType))
     for f in _plain(function):
@@ -150,12 +150,12 @@ def _called(function: Any) -> Iterator[Any]:
                     yield thing
 
 
-# ---- what runs an op -----------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------------------
 def runs(op: str, of_rules: set[str]) -> str:
-    """How a CPU runs it."""
+    """How CPUs run an op: its own kernel, lowered to other ops, or not at all."""
     if op in native.ops() or op in of_rules:
         return "kernel"
-    return "-" if REGISTRY[op].lower is None else "from others"
+    return "-" if REGISTRY[op].lower is None else "lowered"
 
 
 def document() -> str:
@@ -179,10 +179,10 @@ def document() -> str:
 
 
 def _cell(op: str, table: Mapping[str, tuple[set[str], set[str]]]) -> str:
-    """The operators that are this op; those that merely use it where there are none."""
+    """Operators that become this op; if there are none, those that use it."""
 
     def order(name: str) -> tuple[bool, str]:
-        """What is called alike, then the others."""
+        """Operators with the op's name first."""
         same = _letters(name) in (_letters(op), *map(_letters, REGISTRY[op].names.values()))
         return not same, name.lower()
 
@@ -190,8 +190,8 @@ def _cell(op: str, table: Mapping[str, tuple[set[str], set[str]]]) -> str:
     names = sorted(names or [n for n, (_, reached) in table.items() if op in reached], key=order)
     if not names:
         return "-"
-    more = f", +{len(names) - MOST}" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more
+    more = f", +{len(names) - MAX_NAMES}" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _letters(name: str) -> str:

@@ -1,1 +1,1 @@
-"""Writers of other formats."""
+"""Export to other formats: ONNX."""

@@ -1,4 +1,4 @@
-"""Readers of model files. `load` looks at the content, not at the file's name."""
+"""Importers of model formats. `load` recognises a format by the content of the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.preprocess import OPTIONS, preprocess, split_options
 from intaglio.ir import Graph
 
-_HEAD = 4096  # bytes that are enough to tell the formats apart
+_HEAD = 4096  # bytes from which the format is recognised
 SAVED = "TensorFlow SavedModel"
 
 
@@ -39,15 +39,15 @@ def load(
     live PyTorch module with `inputs=` examples for it.
 
     `shapes={"x": (1, 3, 224, 224)}` and `dims={"batch": 1}` bind dimensions that the model leaves
-    open, `values={"k": 5}` makes an input constant, `inputs=["a"]` and `outputs=["b"]` cut the
-    model at these tensors. `dtypes={"ids": "i64"}` is for PyTorch and TensorFlow files that do not
-    say; `state=True` keeps what a PyTorch model keeps between calls as the graph's `state`, which a
-    Session hands on (a TFLite model's always is); `signature` chooses among those of a SavedModel
-    (`serving_default`) or a TFLite file.
-    `weights` names the second file of a Caffe or Darknet model whose two files have two names.
+    open. `values={"k": 5}` makes an input constant. `inputs=["a"]` and `outputs=["b"]` cut the
+    model at these tensors. `dtypes={"ids": "i64"}` gives the element types of inputs that a PyTorch
+    or TensorFlow file does not store. `state=True` makes the state of a PyTorch or Darknet model
+    the graph's `state`, which a Session carries from call to call (the state of a TFLite model
+    always is). `signature` chooses a signature of a SavedModel (`serving_default`) or TFLite file.
+    `weights` is the second file of a Caffe or Darknet model, if the names of the two differ.
 
-    `input_type`, `mean`, `std`, `swap_rb`, `input_layout`, `letterbox`, `output_layout` and others
-    of `frontends.preprocess` put into the graph what is otherwise done before it.
+    `input_type`, `mean`, `std`, `swap_rb`, `input_layout`, `letterbox`, `output_layout` and other
+    options of `frontends.preprocess` add the preprocessing to the graph.
     """
     mine, unknown = split_options(preprocessing)
     if unknown:
@@ -95,7 +95,9 @@ _LOADERS = {
 def _read(model: Any, options: ImportOptions) -> Graph:
     signature = options.signature
     if signature and not isinstance(model, str | Path):
-        raise BadInput(f"signature '{signature}' is for files; a model in memory has none")
+        raise BadInput(
+            f"signature is '{signature}'; only files have signatures, and the model is in memory"
+        )
     kind = "ONNX"  # in memory
     if _is_live(model):
         from intaglio.frontends.torch.live_module import archived
@@ -106,11 +108,13 @@ def _read(model: Any, options: ImportOptions) -> Graph:
         model = Path(model)
         kind = sniff(model)
         if signature and kind not in (SAVED, "TFLite"):
-            raise BadInput(f"signature is for SavedModels and TFLite; '{model}' is a {kind} model")
+            raise BadInput(
+                f"signature is '{signature}'; '{model}' is a {kind} model, which has no signatures"
+            )
         if kind not in _LOADERS:
             raise Unsupported(
                 f"'{model}' is a {kind} model; ONNX, TFLite, PyTorch, TensorFlow, Caffe and "
-                "Darknet are read; convert it first"
+                "Darknet are supported; convert it to ONNX"
             )
     names, reason = _NOT_FOR.get(kind, ((), ""))
     if given := [name for name in names if getattr(options, name)]:
@@ -121,7 +125,7 @@ def _read(model: Any, options: ImportOptions) -> Graph:
 
 
 def _is_live(model: Any) -> bool:
-    """Whether `model` is an object of PyTorch; PyTorch is not imported to find out."""
+    """Whether `model` is a PyTorch module or program; PyTorch is not imported for this."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "nn"):
         return False
@@ -129,7 +133,7 @@ def _is_live(model: Any) -> bool:
 
 
 def sniff(path: Path) -> str:
-    """The format of a model file by its content; BadFile where it is none."""
+    """The format of a model file, by its content; BadFile if it is not a model."""
     try:
         if path.is_dir():
             if (path / "saved_model.pb").exists():
@@ -186,7 +190,7 @@ def _in_archive(path: Path) -> str:
         return "PyTorch"
     if "model.weights.h5" in names:
         return "Keras"
-    raise BadFile(f"'{path}' is an archive that holds no model Intaglio knows; unpack it first")
+    raise BadFile(f"'{path}' is an archive without a PyTorch or Keras model; unpack it first")
 
 
 def _by_text(head: bytes) -> str | None:
@@ -203,20 +207,20 @@ def _by_text(head: bytes) -> str | None:
 
 
 def _by_protobuf(path: Path, head: bytes) -> str | None:
-    """ONNX begins with a version number; Caffe and TensorFlow with a name or a node."""
+    """ONNX starts with a version number, Caffe and TensorFlow with a name or a node."""
     if path.suffix == ".caffemodel":
         return "Caffe"
     if _is_node(head) or (head[0] == 0x0A and path.suffix == ".pb"):
         return "TensorFlow"
     if re.match(rb"\x08\x01\x12[\x80-\xff]*[\0-\x7f][\x0a\x12]", head):
-        return SAVED  # schema 1, and a message: in ONNX there is a name at this place
+        return SAVED  # schema version 1, then a message; ONNX has a string here
     if path.suffix == ".weights":
         return "Darknet"
     return None
 
 
 def _is_node(head: bytes) -> bool:
-    """Does a message begin with a message that begins with two strings, a node's name and op?"""
+    """Whether the first field is a NodeDef: a message that starts with the node's name and op."""
     length = rb"[\x80-\xff]{0,4}[\0-\x7f]"
     found = re.match(rb"\x0a" + length + rb"\x0a([\x01-\x7f])", head)
     if found is None:

@@ -1,4 +1,4 @@
-"""Pictures as cameras give them, in the form that a model's input has: as nodes of the graph."""
+"""Image preprocessing as graph nodes: from the image that a user gives to the model's input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from intaglio.ir import Array, Type, Value, constant
 
 @dataclass
 class ImageTransform:
-    """From what comes to what the model's input was."""
+    """The preprocessing of one input, from the new input to the value that the model reads."""
 
     old: Value
     axis: int | None
@@ -26,24 +26,24 @@ class ImageTransform:
     pad_value: float
 
     def build(self) -> tuple[Value, Value]:
-        """The new input, and what takes the old one's place."""
+        """The new input, and the value that replaces the old input."""
         old = self.old
         shape = list(old.shape)
         if self.size and self.axis:
-            shape[self._high], shape[self._high + 1] = self.size
+            shape[self._height_axis], shape[self._height_axis + 1] = self.size
         given = (
             shape if self.perm is None else [shape[self.perm.index(k)] for k in range(len(shape))]
         )
-        same = self.dtype == old.dtype  # what it says of its scale is still true
-        picture = Value(Type(self.dtype, tuple(given), old.type.quant if same else None), old.name)
-        x = picture if self.perm is None else ops.transpose(picture, perm=self.perm)
+        same = self.dtype == old.dtype  # the quantisation of the input still holds
+        image = Value(Type(self.dtype, tuple(given), old.type.quant if same else None), old.name)
+        x = image if self.perm is None else ops.transpose(image, perm=self.perm)
         plain = self.mean is None and self.std is None and self.bounds is None
         if same and plain and self.size is None:
-            return picture, self._swapped(x)
+            return image, self._swapped(x)
         rounded = self.old.type.quant is not None and not dtypes.is_float(old.dtype)
         tables = rounded or all(n.op == "quantize_linear" for n in old.uses)
         if tables and self.dtype == "u8" and self.size is None:
-            x = self._by_tables(self._swapped(x))
+            x = self._dequantized(self._swapped(x))
         else:
             x = self._normalized(x if self.dtype == "f32" else ops.cast(x, dtype="f32"))
         if rounded:
@@ -52,52 +52,52 @@ class ImageTransform:
             x = ops.quantize_linear(
                 x, constant(scale, dtype="f32"), constant(zero, dtype=old.dtype), dtype=old.dtype
             )
-        return picture, x if x.dtype == old.dtype else ops.cast(x, dtype=old.dtype)
+        return image, x if x.dtype == old.dtype else ops.cast(x, dtype=old.dtype)
 
     def _normalized(self, x: Value) -> Value:
-        """Fitted into the model's size, less the mean, by the deviation.
+        """Letterbox, then subtract the mean and divide by the standard deviation.
 
-        Channels are swapped last, and the numbers before that the other way round: a convolution
-        that follows takes the order into its weights, and then the numbers.
+        Channels are swapped last, with mean and std in swapped order: a following convolution can
+        then fuse the swap and after it the factors into its weights.
         """
-        x = self._fitted(x)
+        x = self._letterboxed(x)
         if self.bounds and self.bounds != (0.0, 255.0):
             low, high = self.bounds
             x = ops.mul(x, np.float32((high - low) / 255))
             x = ops.add(x, np.float32(low)) if low else x
         for numbers, op in ((self.mean, ops.sub), (self.std, ops.div)):
-            x = x if numbers is None else op(x, self._spread(numbers))
+            x = x if numbers is None else op(x, self._per_channel(numbers))
         return self._swapped(x)
 
     @property
-    def _high(self) -> int:
-        """The axis of rows; that of columns follows."""
+    def _height_axis(self) -> int:
+        """The axis of the height; the width is the next one."""
         return 2 if self.axis == 1 else 1
 
     @property
-    def _order(self) -> list[int]:
+    def _channel_order(self) -> list[int]:
         assert self.axis is not None
         return [2, 1, 0, *range(3, self.old.shape[self.axis])]
 
     def _swapped(self, x: Value) -> Value:
         if not self.swap:
             return x
-        return ops.gather(x, constant(np.array(self._order, np.int64)), axis=self.axis)
+        return ops.gather(x, constant(np.array(self._channel_order, np.int64)), axis=self.axis)
 
-    def _spread(self, numbers: Array) -> Array:
+    def _per_channel(self, numbers: Array) -> Array:
         assert self.axis is not None
-        mine = numbers[self._order] if self.swap else numbers
+        mine = numbers[self._channel_order] if self.swap else numbers
         shape = [1] * 4
         shape[self.axis] = mine.size
         return np.ascontiguousarray(mine.reshape(shape), np.float32)
 
-    def _fitted(self, x: Value) -> Value:
-        """A picture of another size, as large as fits into the model's, in its middle."""
+    def _letterboxed(self, x: Value) -> Value:
+        """Resize to fit the model's size with the aspect ratio kept, then pad on both sides."""
         if self.size is None:
             return x
-        high, wide = self.old.shape[self._high], self.old.shape[self._high + 1]
+        high, wide = self.old.shape[self._height_axis], self.old.shape[self._height_axis + 1]
         inner = letterbox_size(self.size, (high, wide))
-        axes = (self._high, self._high + 1)
+        axes = (self._height_axis, self._height_axis + 1)
         if inner != self.size:
             scales = tuple(float(a / b) for a, b in zip(inner, self.size, strict=True))
             x = ops.resize(
@@ -116,11 +116,12 @@ class ImageTransform:
             return x
         return ops.pad(x, before=tuple(before), after=tuple(after), value=self.pad_value)
 
-    def _by_tables(self, x: Value) -> Value:
-        """Every channel is a function of its bytes, and what follows is quantised: the integer
-        rules make one table of 256 bytes of it, for each run of channels that share numbers.
+    def _dequantized(self, x: Value) -> Value:
+        """Normalise from dequantised bytes, for a model whose input is quantised next.
 
-        It is computed as samples are, because whole pixels less 127.5 lie between two bytes all.
+        The integer rules then turn this into one table of 256 entries per run of channels with
+        equal mean and std. The arithmetic is that of the calibration samples, because pixels minus
+        127.5 are exactly halfway between two integers.
         """
         assert self.axis is not None
         count = self.old.shape[self.axis]
@@ -150,6 +151,6 @@ class ImageTransform:
 
 
 def letterbox_size(size: tuple[int, int], into: tuple[int, int]) -> tuple[int, int]:
-    """Height and width of a picture of that size when it is made to fit."""
+    """Height and width of an image of `size` scaled to fit `into`, with the aspect ratio kept."""
     ratio = min(into[0] / size[0], into[1] / size[1])
     return max(round(size[0] * ratio), 1), max(round(size[1] * ratio), 1)

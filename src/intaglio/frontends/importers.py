@@ -1,4 +1,4 @@
-"""The importers of a framework, by the names of its ops."""
+"""The table of importers of a framework, by the names of its operators."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Import = TypeVar("Import", bound=Callable[..., Any])
 
 
 class Importers(dict[str, Import]):
-    """Functions for ops that differ from ours, and `same` for those that we have by another name.
+    """Functions that import an operator; `same` imports operators that we have one to one.
 
-    `framework` is the key of `Op.names`; `same` is called with the op of ours and what an importer
-    is called with, if the op `suits`.
+    `framework` is the key of `Op.names`. `same` is called with our op and the arguments of an
+    importer, for every op that `suits`.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Importers(dict[str, Import]):
         self._framework, self._import_same, self._suits = framework, same, suits
 
     def register(self, *names: str) -> Callable[[Import], Import]:
-        """Register the function below as the meaning of these ops."""
+        """Register the decorated function as the importer of these operators."""
 
         def keep(function: Import) -> Import:
             for name in names:
@@ -40,7 +40,7 @@ class Importers(dict[str, Import]):
         return keep
 
     def find(self, name: str) -> Import | None:
-        """The importer of an op, or the op of ours that is the same."""
+        """The importer of an operator, or None; a 1:1 operator is imported by `same`."""
         if name in self or self._import_same is None or name not in self._same:
             return self.get(name)
         return functools.partial(self._import_same, self._same[name])  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""The import options: what a user fixes about a model that the file leaves open."""
+"""Options of the import: shapes, values, cut points and other choices of the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protocol buffers as they are stored, without their schemas: enough to read a few known fields."""
+"""A reader of the protobuf wire format without schemas, for a few known fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Field = tuple[int, int, int | memoryview]  # number, kind, value
 
 
 def fields(data: memoryview, what: str) -> Iterator[Field]:
-    """The fields of one message, in order; BadFile where the bytes are none."""
+    """The fields of one message, in order; BadFile if the bytes are not a message."""
     at, end = 0, len(data)
     while at < end:
         key, at = varint(data, at, what)
@@ -31,9 +31,9 @@ def fields(data: memoryview, what: str) -> Iterator[Field]:
             value = data[at : at + size]
             at += size
         else:
-            raise BadFile(f"{what}: no field has kind {kind}, at byte {at}")
+            raise BadFile(f"{what} is damaged: unknown wire type {kind} at byte {at}")
         if at > end or not number:
-            raise BadFile(f"{what} is damaged or cut off at byte {end}")
+            raise BadFile(f"{what} is damaged or truncated at byte {end}")
         yield number, kind, value
 
 
@@ -41,7 +41,7 @@ def varint(data: memoryview, at: int, what: str) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise BadFile(f"{what} is damaged or cut off at byte {at}")
+            raise BadFile(f"{what} is damaged or truncated at byte {at}")
         byte = data[at]
         at += 1
         value |= (byte & 127) << shift
@@ -55,21 +55,21 @@ def text(value: int | memoryview) -> str:
 
 
 def inside(value: int | memoryview, what: str) -> memoryview:
-    """A message or packed numbers; BadFile where the field is a number."""
+    """The bytes of a message or of packed numbers; BadFile if the field is a number."""
     if not isinstance(value, memoryview):
-        raise BadFile(f"{what}: a number stands where a message is needed")
+        raise BadFile(f"{what} is damaged: a field holds a number where a message is needed")
     return value
 
 
 def whole(value: int | memoryview, what: str) -> int:
-    """A whole number as protobuf stores it: negative ones are large."""
+    """An unsigned integer; negative int64 values appear as large ones."""
     if isinstance(value, memoryview):
-        raise BadFile(f"{what}: bytes stand where a number is needed")
+        raise BadFile(f"{what} is damaged: a field holds bytes where a number is needed")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def wholes(value: int | memoryview, what: str) -> list[int]:
-    """One number, or several packed ones."""
+    """One integer, or several packed ones."""
     if not isinstance(value, memoryview):
         return [whole(value, what)]
     found, at = [], 0
@@ -80,9 +80,9 @@ def wholes(value: int | memoryview, what: str) -> list[int]:
 
 
 def floats(value: int | memoryview, what: str, dtype: str = "<f4") -> Array:
-    """Packed floats, or one of them."""
+    """Packed floats, or a single one."""
     raw = inside(value, what)
     size = np.dtype(dtype).itemsize
     if len(raw) % size:
-        raise BadFile(f"{what}: {len(raw)} bytes are no whole floats")
+        raise BadFile(f"{what} is damaged: {len(raw)} bytes are not a whole number of floats")
     return np.frombuffer(raw, dtype)

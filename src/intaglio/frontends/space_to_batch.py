@@ -1,4 +1,4 @@
-"""Blocks of pixels as images of a batch and back: how TensorFlow spells a dilated convolution."""
+"""space_to_batch and batch_to_space, with which TensorFlow expresses dilated convolutions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from intaglio.ir import Value
 def _pairs(x: Value, block: Sequence[int], around: Sequence[int]) -> tuple[list[int], list[int]]:
     m = len(block)
     if len(around) != 2 * m or m >= x.type.rank or min(block, default=1) < 1 or min(around) < 0:
-        raise BadInput(f"blocks of {tuple(block)} with {tuple(around)} do not fit {x.type}")
+        raise BadInput(
+            f"block shape {tuple(block)} with pads or crops {tuple(around)} does not fit {x.type}"
+        )
     return list(around[::2]), list(around[1::2])
 
 
 def space_to_batch(x: Value, block: Sequence[int], pads: Sequence[int]) -> Value:
-    """`pads` are a begin and an end for each axis that is cut into blocks."""
+    """Pad, then move blocks of pixels to the batch; `pads` has begin and end per blocked axis."""
     m = len(block)
     begin, end = _pairs(x, block, pads)
     outer = [0] * (x.type.rank - 1 - m)
@@ -26,7 +28,7 @@ def space_to_batch(x: Value, block: Sequence[int], pads: Sequence[int]) -> Value
     split = [x.shape[0]]
     for d, b in zip(x.shape[1 : 1 + m], block, strict=True):
         if d % b:
-            raise BadInput(f"an extent of {d} does not fall into blocks of {b}")
+            raise BadInput(f"extent {d} is not divisible by block size {b}")
         split += [d // b, b]
     rest = x.shape[1 + m :]
     y = ops.reshape(x, shape=(*split, *rest))
@@ -37,11 +39,11 @@ def space_to_batch(x: Value, block: Sequence[int], pads: Sequence[int]) -> Value
 
 
 def batch_to_space(x: Value, block: Sequence[int], crops: Sequence[int]) -> Value:
-    """`crops` are a begin and an end for each axis that is put together from blocks."""
+    """Move the batch to blocks of pixels, then crop; `crops` has begin and end per blocked axis."""
     m, count = len(block), math.prod(block)
     begin, end = _pairs(x, block, crops)
     if x.shape[0] % count:
-        raise BadInput(f"a batch of {x.shape[0]} does not fall into blocks of {tuple(block)}")
+        raise BadInput(f"batch {x.shape[0]} is not divisible by blocks of {tuple(block)}")
     batch, rest = x.shape[0] // count, x.shape[1 + m :]
     y = ops.reshape(x, shape=(*block, batch, *x.shape[1:]))
     perm = [m]
@@ -52,7 +54,7 @@ def batch_to_space(x: Value, block: Sequence[int], crops: Sequence[int]) -> Valu
     y = ops.reshape(y, shape=(batch, *spatial, *rest))
     stop = tuple(d - e for d, e in zip(spatial, end, strict=True))
     if any(a > b for a, b in zip(begin, stop, strict=True)):
-        raise BadInput(f"crops of {tuple(crops)} leave nothing of {spatial}")
+        raise BadInput(f"crops {tuple(crops)} are larger than the extents {spatial}")
     made: Value = ops.slice_(
         y, start=(0, *begin, *[0] * len(rest)), stop=(batch, *stop, *rest), step=(1,) * y.type.rank
     )

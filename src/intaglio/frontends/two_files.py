@@ -1,4 +1,4 @@
-"""Models in two files of one name: layers in one, numbers in the other."""
+"""Models in two files: the network in one, the weights in the other (Caffe, Darknet)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from intaglio.errors import BadFile, option
 def find_both_files(
     path: Path, other: Path | None, layers: str, numbers: str, what: str
 ) -> tuple[Path, Path]:
-    """Both files of a model of which `path` is one; `other` may name the second.
+    """(network file, weights file) of a model; `path` is one of them, `other` may name the second.
 
-    `layers` and `numbers` are the endings of the two. The other half has the same name, or is the
-    only one of its ending beside it.
+    `layers` and `numbers` are the suffixes of the two. Without `other`, the second file has the
+    same name, or is the only file with its suffix in the folder.
     """
     if path.suffix == numbers:
         made = other or _beside(path, layers), path
     else:
         made = path, other or _beside(path, numbers)
-    for needed, holds in zip(made, ("layers", "numbers"), strict=True):
+    for needed, holds in zip(made, ("layers", "weights"), strict=True):
         if not needed.exists():
             raise BadFile(
-                f"{what}: '{path}' is half a model: its {holds} are in '{needed}', "
-                f"which is not there; name it with {option('weights', f'FILE{needed.suffix}')}"
+                f"{what}: '{path}' is one of two files: the {holds} are in '{needed}', "
+                f"which does not exist; name it with {option('weights', f'FILE{needed.suffix}')}"
             )
     return made
 

@@ -1,4 +1,4 @@
-"""Graphs as ONNX models."""
+"""ONNX export: a Graph as a ModelProto or a file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from intaglio.errors import IntaglioError
 from intaglio.ir import Graph
 
-EXTERNAL = 1 << 31  # bytes of weights that one ONNX file cannot hold
-INLINE = 1 << 10  # bytes of a tensor that stays in the model even so
-ALIGNMENT = 4096  # of tensors in an external file, so that they can be mapped
+EXTERNAL_FROM = 1 << 31  # bytes of weights from which they go to an external file
+INLINE_UP_TO = 1 << 10  # bytes of a tensor that is always stored inside of the model
+ALIGNMENT = 4096  # of tensors in an external file, for mmap
 
 
 def to_onnx(
@@ -18,9 +18,9 @@ def to_onnx(
 ) -> Any:
     """The graph as an ONNX ModelProto.
 
-    Without `opset` it is the one that says the graph in the fewest nodes; the oldest of those, so
-    that most runtimes read it. `contrib` also uses the operators that only onnxruntime has (domain
-    com.microsoft). Names of inputs, outputs and tensors stay, metadata too.
+    Without `opset`, the opset with the fewest nodes is chosen, and of those the oldest, which most
+    runtimes read. `contrib` also uses operators that only onnxruntime has (domain com.microsoft).
+    Metadata and the names of inputs, outputs and tensors are kept.
     """
     model, tensors = _assembled(graph, opset, ir_version, contrib)
     from intaglio.export.onnx.model_proto import inline
@@ -37,27 +37,29 @@ def save_onnx(
     contrib: bool = False,
     external: bool | None = None,
 ) -> None:
-    """Write the graph as an ONNX file, whole or not at all; see `to_onnx`.
+    """Write the graph atomically as an ONNX file; see `to_onnx`.
 
-    Weights of more than 2 GB go to a file of their own beside it, NAME.onnx.data; `external` says
-    yes or no to that whatever their size.
+    Weights of 2 GiB or more go to an external file beside it, NAME.onnx.data; `external` forces or
+    forbids that.
     """
     from intaglio.export.onnx import model_proto
     from intaglio.files import write_atomically
 
     path = Path(path)
     model, tensors = _assembled(graph, opset, ir_version, contrib)
-    apart = tensors.bytes >= EXTERNAL - (1 << 24) if external is None else external
-    if apart:
+    separate = tensors.bytes >= EXTERNAL_FROM - (1 << 24) if external is None else external
+    if separate:
         data = path.with_name(path.name + ".data")
-        write_atomically(data, model_proto.outside(model, tensors, data.name, INLINE, ALIGNMENT))
+        write_atomically(
+            data, model_proto.outside(model, tensors, data.name, INLINE_UP_TO, ALIGNMENT)
+        )
     else:
         model_proto.inline(model, tensors)
     write_atomically(path, model.SerializeToString(deterministic=True))
 
 
 def count_nodes(model: Any) -> int:
-    """How many nodes an ONNX file or ModelProto has, those of its sub-graphs included."""
+    """The number of nodes of an ONNX file or ModelProto, including those of sub-graphs."""
     import onnx
 
     if isinstance(model, str | Path):

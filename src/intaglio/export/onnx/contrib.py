@@ -1,4 +1,4 @@
-"""Operators that only onnxruntime has (domain com.microsoft), and the rules that use them."""
+"""Contrib operators of onnxruntime (domain com.microsoft) on floats, and rules that use them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DOMAIN = "com.microsoft"
 x, y, z, w, b, s, c = P["x y z w b? s? c!"]
 Ints = tuple[int, ...]
 
-ACTIVATIONS = named("ort_fused")  # activations that onnxruntime fuses, by its names
+ACTIVATIONS = named("ort_fused")  # of FusedConv, by onnxruntime's names
 GEMM_ACTIVATIONS = ("relu", "tanh", "sigmoid", "leaky_relu", "hard_sigmoid")  # of FusedGemm
-_LARGEST = float(np.finfo(np.float32).max)  # stands for a bound that is infinite
+_LARGEST = float(np.finfo(np.float32).max)  # replaces an infinite bound
 
 
 def _activated(v: Value, activation: str, params: tuple[float, ...]) -> Value:
@@ -39,7 +39,7 @@ def _activation(node: Node) -> dict[str, Any]:
     return {"activation": op.names["ort_fused"], "activation_params": values}
 
 
-# ---- convolution and product with what follows them ----------------------------------------------
+# ---- FusedConv and FusedGemm ---------------------------------------------------------------------
 @onnx_op("FusedConv")
 def fused_conv(
     x: Value,
@@ -73,9 +73,9 @@ def _fused(n: Node) -> dict[str, Any]:
 
 @rule(P.add(P.conv(x, w, b) @ "conv", y))
 def sum_into_conv(x: Value, w: Value, b: Value | None, y: Value, conv: Node) -> Any:
-    """a convolution takes a tensor to add"""
+    """fuse an addition into a convolution"""
     if x.dtype != "f32" or y.type != conv.outputs[0].type or y.data is not None:
-        return no(f"the summand is {y.type}, the convolution makes {conv.outputs[0].type}")
+        return no(f"the addend is {y.type}, the convolution's result {conv.outputs[0].type}")
     return fused_conv(x, w, b, y, **conv.attrs)
 
 
@@ -84,7 +84,7 @@ ACTIVATION_OPS = tuple(op.name for op in ACTIVATIONS.values())
 
 @rule(P.op(ACTIVATION_OPS, P.conv(x, w, b) @ "conv"))
 def activation_into_conv(x: Value, w: Value, b: Value | None, conv: Node, node: Node) -> Any:
-    """a convolution takes an activation"""
+    """fuse an activation into a convolution"""
     if x.dtype != "f32":
         return no(f"the convolution is of {x.dtype}, f32 is needed")
     return fused_conv(x, w, b, None, **conv.attrs, **_activation(node))
@@ -94,7 +94,7 @@ def activation_into_conv(x: Value, w: Value, b: Value | None, conv: Node, node: 
 def activation_into_fused_conv(
     x: Value, w: Value, b: Value | None, z: Value, conv: Node, node: Node
 ) -> Any:
-    """a convolution with a summand takes an activation"""
+    """fuse an activation into a convolution with addition"""
     return fused_conv(x, w, b, z, **{**conv.attrs, **_activation(node)})
 
 
@@ -135,18 +135,18 @@ def write_fused_gemm(n: Node) -> Onnx:
 
 @rule(P.op(GEMM_ACTIVATIONS, P.gemm(x, y, b) @ "gemm"))
 def activation_into_gemm(x: Value, y: Value, b: Value | None, gemm: Node, node: Node) -> Any:
-    """a product of matrices takes an activation"""
+    """fuse an activation into a Gemm"""
     if x.dtype != "f32":
         return no(f"the product is of {x.dtype}, f32 is needed")
     return fused_gemm(x, y, b, **gemm.attrs, **_activation(node))
 
 
-# ---- batched products ----------------------------------------------------------------------------
+# ---- FusedMatMul ---------------------------------------------------------------------------------
 @onnx_op("FusedMatMul")
 def fused_matmul(
     x: Value, y: Value, *, alpha: float = 1.0, trans_a: bool = False, trans_b: bool = False
 ) -> Value:
-    """alpha * x @ y, the last two axes of either swapped first if asked"""
+    """alpha * x @ y; `trans_a` and `trans_b` swap the last two axes first"""
     v: Value = ops.matmul(_swapped(x) if trans_a else x, _swapped(y) if trans_b else y)
     return v if alpha == 1 else ops.mul(v, constant(alpha, dtype=x.dtype))
 
@@ -175,7 +175,7 @@ PRODUCT = ("matmul", "onnx.FusedMatMul")
 
 @rule(P.op(PRODUCT, x, y))
 def transpose_into_matmul(x: Value, y: Value, node: Node) -> Any:
-    """an operand whose last two axes are swapped"""
+    """fuse a transpose of the last two axes into a matmul"""
     attrs = dict(node.attrs) or {"alpha": 1.0, "trans_a": False, "trans_b": False}
     if (
         x.dtype != "f32"
@@ -199,9 +199,9 @@ def transpose_into_matmul(x: Value, y: Value, node: Node) -> Any:
 
 @rule(P.mul(P.op(PRODUCT, x, y) @ "product", c))
 def scale_into_fused_matmul(x: Value, y: Value, c: Value, product: Node, node: Node) -> Any:
-    """a product takes a factor"""
+    """fuse a constant factor into a matmul"""
     if x.dtype != "f32" or c.type.size != 1 or c.type.rank > node.outputs[0].type.rank:
-        return no(f"the factor is {c.type}, one f32 is needed")
+        return no(f"the factor is {c.type}; a scalar f32 is needed")
     attrs = dict(product.attrs) or {"alpha": 1.0}
     return fused_matmul(x, y, **{**attrs, "alpha": attrs["alpha"] * float(c.data.item())})  # type: ignore[union-attr]
 
@@ -221,7 +221,7 @@ def write_quick_gelu(n: Node) -> Onnx:
 
 @rule(P.swish(x))
 def swish_as_quick_gelu(x: Value, node: Node) -> Any:
-    """the name that onnxruntime has for it"""
+    """onnxruntime's name of swish"""
     return quick_gelu(x, alpha=node.attrs["alpha"]) if x.dtype == "f32" else None
 
 
@@ -233,7 +233,7 @@ def bias_gelu(x: Value, c: Value) -> Value:
 
 @onnx_op("FastGelu")
 def fast_gelu(x: Value, c: Value) -> Value:
-    """gelu(x + c) by tanh"""
+    """gelu(x + c), tanh approximation"""
     return ops.gelu(ops.add(x, c), approximate="tanh")  # type: ignore[no-any-return]
 
 
@@ -244,13 +244,13 @@ def write_biased(n: Node) -> Onnx:
 
 @rule(P.gelu(P.add(x, c)))
 def bias_into_gelu(x: Value, c: Value, node: Node) -> Any:
-    """a bias along the last axis"""
+    """fuse a bias along the last axis into gelu"""
     if x.dtype != "f32" or c.shape != x.shape[-1:]:
-        return no(f"the bias is {c.type}, one f32 for each of the last axis of {x.type} is needed")
+        return no(f"the bias is {c.type}, one f32 per index of the last axis of {x.type} is needed")
     return (fast_gelu if node.attrs["approximate"] == "tanh" else bias_gelu)(x, c)
 
 
-# ---- norms after sums ----------------------------------------------------------------------------
+# ---- normalisation of a sum ----------------------------------------------------------------------
 @onnx_op("SkipLayerNormalization")
 def skip_layer_norm(
     x: Value,
@@ -289,7 +289,7 @@ SKIP = ("onnx.SkipLayerNormalization", "onnx.SkipSimplifiedLayerNormalization")
 
 @rule(ANY)
 def sum_into_norm(node: Node) -> Any:
-    """a norm along the last axis takes the sum before it, and hands that on to others"""
+    """fuse an addition into the normalisation after it; the sum stays available"""
     total = node.outputs[0]
     found = _summands(node)
     if found is None or total.dtype != "f32" or total.type.rank not in (2, 3):
@@ -307,13 +307,13 @@ def sum_into_norm(node: Node) -> Any:
 
 @rule(P.op(("layer_norm", "rms_norm"), x, *P["s"]))
 def norm_of_sum_without_shift(x: Value, node: Node) -> Any:
-    """the norm that is made with the sum"""
+    """use the normalisation that is computed with the sum"""
     return _with_sum(x, node)
 
 
 @rule(P.layer_norm(x, *P["s t"]))
 def norm_of_sum(x: Value, node: Node) -> Any:
-    """the norm that is made with the sum"""
+    """use the normalisation that is computed with the sum"""
     return _with_sum(x, node)
 
 
@@ -325,11 +325,15 @@ def _with_sum(x: Value, node: Node) -> Any:
     same = made.inputs[2 : 3 + (kind == "layer_norm")] == node.inputs[1:]
     alike = node.op == kind and made.attrs["epsilon"] == node.attrs["epsilon"] and same
     last = node.attrs["axis"] % x.type.rank == x.type.rank - 1
-    return made.outputs[0] if alike and last else no("its parameters are not those of that norm")
+    return (
+        made.outputs[0]
+        if alike and last
+        else no("its parameters differ from those of the fused normalisation")
+    )
 
 
 def _summands(node: Node) -> tuple[Value, Value, Value | None] | None:
-    """Two tensors of one type, and a bias along the last axis, that a node adds up."""
+    """The addends of a sum: two tensors of one type, and maybe a bias along the last axis."""
     if node.op not in ("add", "onnx.Sum") or len(node.inputs) > 3:
         return None
     total = node.outputs[0]

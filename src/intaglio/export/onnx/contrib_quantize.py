@@ -1,4 +1,4 @@
-"""Operators that only onnxruntime has on quantised tensors, and the rule that uses them."""
+"""Contrib operators of onnxruntime on quantised tensors (QLinearAdd and others), and their rule."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _unary(op: Any) -> Any:
 
 @onnx_op("QLinearConcat")
 def qlinear_concat(y_scale: Value, y_zero: Value, *parts: Value, axis: int) -> Value:
-    """tensors of different scales, side by side in one"""
+    """concatenation of tensors with different scales"""
     triples = [parts[i : i + 3] for i in range(0, len(parts), 3)]
     return _stored(ops.concat(*(_real(*t) for t in triples), axis=axis), y_scale, y_zero)
 
@@ -75,7 +75,7 @@ def write_qlinear(n: Node) -> Onnx:
 
 @rule(P.quantize_linear(ANY @ "inner", *P["ys! yz?"]))
 def integer_op(inner: Node, ys: Value, yz: Value | None, node: Node) -> Any:
-    """an op between dequantised tensors whose result is quantised"""
+    """an op between DequantizeLinear and QuantizeLinear becomes one integer op"""
     dtype = node.attrs["dtype"]
     if inner.op not in QLINEAR or dtype not in ("i8", "u8") or len(inner.outputs[0].uses) > 1:
         return None

@@ -1,4 +1,4 @@
-"""Control flow, whose captures become implicit again, and recurrent layers."""
+"""ONNX forms of control flow, whose bodies read outer values by name, and of recurrent layers."""
 
 from __future__ import annotations
 

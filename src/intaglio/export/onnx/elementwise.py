@@ -1,4 +1,4 @@
-"""Arithmetic, logic, activations and casts."""
+"""ONNX forms of arithmetic, logic, activations and casts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intaglio.ir import Array, Node, Value
 
 
 def number(value: float, dtype: str) -> Array:
-    """A scalar of an element type, whole and within its limits for integers."""
+    """A scalar of an element type; for integers rounded and clamped to its range."""
     if dtypes.is_integer(dtype):
         low, high = dtypes.limits(dtype)
         value = low if value <= low else high if value >= high else int(value)
@@ -22,7 +22,7 @@ def number(value: float, dtype: str) -> Array:
 
 
 def only(n: Node) -> Value:
-    """The one operand."""
+    """The single operand of a node."""
     x = n.inputs[0]
     assert x is not None
     return x
@@ -72,7 +72,7 @@ def is_inf(n: Node) -> Onnx:
 
 @writes("mod")
 def mod(n: Node) -> Forms:
-    """Until opset 28 ONNX had the remainder with the divisor's sign for integers only."""
+    """Before opset 28, Mod with the sign of the divisor is for integers only."""
     a, b = n.inputs
     if dtypes.is_integer(only(n).dtype):
         return make("Mod", a, b)
@@ -100,13 +100,13 @@ def where(n: Node) -> Onnx:
 
 @writes("cast")
 def cast(n: Node) -> Onnx:
-    saturate = None if n.attrs["saturate"] else 0  # an attribute that few opsets have
+    saturate = None if n.attrs["saturate"] else 0  # only newer opsets have the attribute
     return make("Cast", only(n), to=element_code(n.attrs["dtype"]), saturate=saturate)
 
 
 @writes("bitcast")
 def bitcast(n: Node) -> Forms:
-    """Elements below 8 bits lie alone in a byte here and packed in ONNX."""
+    """4-bit elements take one byte each here; ONNX packs two into a byte."""
     x, dtype = only(n), n.attrs["dtype"]
     small = [d.name for d in dtypes.TABLE.values() if 1 < d.bits < 8]
     if (x.dtype in small or dtype in small) and (

@@ -1,7 +1,7 @@
-"""What ONNX can say shorter, and what only it can say: the rules before a graph is written.
+"""Rewrite rules of the ONNX export.
 
-ONNX is a target like a chip: it has ops of its own (`onnx.Split`), rules that make them, and
-whatever it lacks is lowered to simpler ops.
+ONNX is a target like a chip: rules rewrite the graph to ops that ONNX has (`onnx.Split`), and ops
+that ONNX lacks are lowered to simpler ones.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ x, y, z, s, c = P["x y z s! c!"]
 
 
 def rewrite_for_onnx(graph: Graph, opset: int | None, contrib: bool) -> tuple[Graph, int]:
-    """A copy of the graph whose every node has an ONNX form, and the opset that has them."""
+    """A copy of the graph in which every node has an ONNX form, and the opset of these forms."""
     if opset is not None and not OLDEST <= opset <= NEWEST:
-        raise BadInput(f"opset is {opset}; models are written in {OLDEST} to {NEWEST}")
+        raise BadInput(f"opset is {opset}; {OLDEST} to {NEWEST} can be written")
     graph = graph.copy()
     legalize(target(opset, contrib), graph)
     if opset is None:
@@ -42,7 +42,7 @@ def rewrite_for_onnx(graph: Graph, opset: int | None, contrib: bool) -> tuple[Gr
 
 
 def target(opset: int | None, contrib: bool) -> Target:
-    """ONNX in one opset, or in whichever serves best; `contrib` adds onnxruntime's own ops."""
+    """The ONNX target in one opset, or in any; `contrib` adds onnxruntime's contrib ops."""
     opsets = range(OLDEST, NEWEST + 1) if opset is None else (opset,)
 
     def why_not(node: Node) -> str | None:
@@ -71,7 +71,7 @@ def _tidy(graph: Graph) -> None:
             _tidy(body)
 
 
-# ---- pieces of a tensor --------------------------------------------------------------------------
+# ---- slices as Gather or Split -------------------------------------------------------------------
 def _picked(reshape: Node) -> tuple[Value, int, int] | None:
     """(x, axis, index) if a slice and this reshape of it are x[..., index, ...]."""
     cut = reshape.inputs[0].producer if reshape.inputs[0] is not None else None
@@ -86,7 +86,7 @@ def _picked(reshape: Node) -> tuple[Value, int, int] | None:
 
 
 def _piece(cut: Node) -> tuple[int, int, int] | None:
-    """(axis, start, stop) of a slice along one axis in steps of one; None of any other."""
+    """(axis, start, stop) of a slice along one axis with step 1; None for other slices."""
     x, a = cut.inputs[0], cut.attrs
     assert x is not None
     axes = [i for i, (d, n) in enumerate(zip(x.shape, cut.outputs[0].shape, strict=True)) if d != n]
@@ -98,7 +98,7 @@ def _piece(cut: Node) -> tuple[int, int, int] | None:
 
 @rule(P.reshape(P.slice(x)))
 def slice_as_gather(node: Node) -> Any:
-    """x[:, 0] picks one index of an axis, which disappears"""
+    """a slice of extent 1 whose axis is dropped, x[:, 0], becomes Gather"""
     found = _picked(node)
     if found is None:
         return None
@@ -108,7 +108,7 @@ def slice_as_gather(node: Node) -> Any:
 
 @rule(P.slice(x))
 def slices_as_split(x: Value, node: Node) -> Any:
-    """pieces of one tensor along one axis that do not overlap are one split"""
+    """slices of one tensor along one axis that do not overlap become one Split"""
     piece = _piece(node)
     if piece is None:
         return None
@@ -122,31 +122,31 @@ def slices_as_split(x: Value, node: Node) -> Any:
     if len(pieces) < 2 or (start, stop) not in pieces:
         return None
     if any(b[0] < a[1] for a, b in itertools.pairwise(pieces)):
-        return no(f"the pieces {pieces} of axis {axis} overlap")
+        return no(f"the slices {pieces} of axis {axis} overlap")
     edges = sorted({0, x.shape[axis], *itertools.chain.from_iterable(pieces)})
     made = split(x, axis=axis, parts=tuple(b - a for a, b in itertools.pairwise(edges)))
     return made[edges.index(start)]
 
 
 def _kept_piece(user: Node) -> tuple[int, int, int] | None:
-    """The piece that a slice takes, if the slice does not become a gather."""
+    """(axis, start, stop) of a slice that does not become a Gather."""
     if user.op != "slice" or any(_picked(reader) for reader in user.outputs[0].uses):
         return None
     return _piece(user)
 
 
-# ---- several ops in one --------------------------------------------------------------------------
+# ---- sums and matrix products --------------------------------------------------------------------
 @rule(P.add(P.add(x, y), z))
 def sum_of_three(x: Value, y: Value, z: Value) -> Any:
-    """a sum takes any number of operands"""
+    """two additions become one Sum"""
     if x.dtype not in FLOATS:
-        return no(f"sums are of floats, this one is of {x.dtype}")
+        return no(f"Sum is for floats, the operands are {x.dtype}")
     return sum_(x, y, z)
 
 
 @rule(P.add(ANY @ "inner", z))
 def sum_of_more(inner: Node, z: Value) -> Any:
-    """one more operand of a sum"""
+    """fuse an addition into a Sum"""
     if inner.op != "onnx.Sum" or len(inner.outputs[0].uses) > 1:
         return None
     return sum_(*inner.inputs, z)
@@ -158,13 +158,13 @@ def _matrices(*values: Value) -> bool:
 
 @rule(P.add(P.matmul(x, y), z))
 def gemm_of_sum(x: Value, y: Value, z: Value, node: Node) -> Any:
-    """x @ y + z of matrices"""
+    """x @ y + z becomes Gemm"""
     return _plus(ops.gemm(x, y), z, node) if _matrices(x, y) else None
 
 
 @rule(P.add(P.gemm(x, y) @ "gemm", z))
 def sum_into_gemm(gemm: Node, z: Value, node: Node) -> Any:
-    """a product of matrices takes a summand"""
+    """fuse an addition into a Gemm"""
     return _plus(gemm.outputs[0], z, node)
 
 
@@ -172,48 +172,48 @@ def _plus(product: Value, z: Value, node: Node) -> Any:
     gemm = product.producer
     assert gemm is not None
     if np.broadcast_shapes(z.shape, product.shape) != product.shape or z.type.rank > 2:
-        return no(f"the summand {z.type} does not broadcast to {product.type}")
+        return no(f"the addend {z.type} does not broadcast to {product.type}")
     return ops.gemm(*gemm.inputs[:2], z, **gemm.attrs)
 
 
 @rule(P.matmul(P.transpose(x), y))
 def gemm_of_transposed(x: Value, y: Value) -> Any:
-    """x.T @ y of matrices"""
+    """x.T @ y becomes Gemm"""
     return ops.gemm(x, y, trans_a=True) if _matrices(x, y) else None
 
 
 @rule(P.matmul(x, P.transpose(y)))
 def gemm_by_transposed(x: Value, y: Value) -> Any:
-    """x @ y.T of matrices"""
+    """x @ y.T becomes Gemm"""
     return ops.gemm(x, y, trans_b=True) if _matrices(x, y) else None
 
 
 @rule(P.gemm(x, P.transpose(y), P["z?"][0]) @ "gemm")
 def transpose_into_gemm(x: Value, y: Value, z: Value | None, gemm: Node) -> Any:
-    """x.T @ y.T of matrices"""
+    """fuse a transpose into a Gemm"""
     return ops.gemm(x, y, z, **{**gemm.attrs, "trans_b": not gemm.attrs["trans_b"]})
 
 
 @rule(P.add(P.mul(x, s), c))
 def affine_as_batch_norm(x: Value, s: Value, c: Value) -> Any:
-    """a factor and a summand per channel"""
+    """a factor and an addend per channel become BatchNormalization"""
     if x.dtype not in FLOATS or x.type.rank < 2 or x.type.dynamic:
         return None
     scale, shift = along(s, x, 1), along(c, x, 1)
     if scale is None or shift is None:
-        return no(f"{s.type} and {c.type} are not one number per channel of {x.type}")
+        return no(f"{s.type} and {c.type} do not have one number per channel of {x.type}")
     zero, one = np.zeros_like(scale), np.ones_like(scale)
     return ops.batch_norm(x, *map(constant, (scale, shift, zero, one)), epsilon=0.0)
 
 
 # ---- attention -----------------------------------------------------------------------------------
-HEADS = (0, 2, 1, 3)  # [batch, length, heads, size] and [batch, heads, length, size]
-PACKED = (2, 0, 3, 1, 4)  # queries, keys and values to the front
+HEADS = (0, 2, 1, 3)  # [batch, length, heads, size] <-> [batch, heads, length, size]
+PACKED = (2, 0, 3, 1, 4)  # [batch, length, 3, heads, size]: query, key, value first
 
 
 @rule(P.attention(x, y, z, P["mask"][0]))
 def mask_for_every_row(x: Value, y: Value, z: Value, mask: Value, node: Node) -> Any:
-    """one row of a mask for all queries is repeated: onnxruntime does not broadcast it"""
+    """expand a mask with one row: onnxruntime does not broadcast rows"""
     rows = x.shape[2]
     if mask.type.rank < 2 or mask.shape[-2] == rows or mask.type.dynamic:
         return None
@@ -227,14 +227,14 @@ def mask_for_every_row(x: Value, y: Value, z: Value, mask: Value, node: Node) ->
 
 
 @rule(P.reshape(P.transpose(P.attention(x, y, z, P["mask?"][0]) @ "core", perm=HEADS)))
-def attention_side_by_side(
+def attention_packed_heads(
     x: Value, y: Value, z: Value, mask: Value | None, core: Node, node: Node
 ) -> Any:
-    """attention takes and makes heads that lie side by side"""
+    """attention reads and writes [batch, length, heads * size] without transposes"""
     heads = x.shape[1]
-    flat = [_side_by_side(v) for v in (x, y, z)]
+    flat = [_packed_heads(v) for v in (x, y, z)]
     if any(v is None for v in flat) or node.outputs[0].type.dynamic:
-        return no("the heads of an operand do not lie side by side")
+        return no("an operand is not a transpose of [batch, length, heads * size]")
     if mask is not None and mask.type.rank < 2:
         return no(f"the mask is {mask.type}, rank 2 or more is needed")
     made = attention(*flat, mask, heads=heads, kv_heads=y.shape[1], **core.attrs)
@@ -242,8 +242,8 @@ def attention_side_by_side(
     return made if made.shape == out else ops.reshape(made, shape=out)
 
 
-def _side_by_side(v: Value) -> Value | None:
-    """[batch, length, heads * size] that `v`, [batch, heads, length, size], is made of."""
+def _packed_heads(v: Value) -> Value | None:
+    """The source [batch, length, heads * size] of `v`, which is [batch, heads, length, size]."""
     b, heads, length, size = v.shape
     made = v.producer
     if made is not None and made.op == "transpose" and made.attrs["perm"] == HEADS:
@@ -261,19 +261,19 @@ def _side_by_side(v: Value) -> Value | None:
 
 
 def _flat(v: Value | None, want: tuple[int, ...]) -> Value | None:
-    """What `v` is a reshape of, if that has the shape `want`."""
+    """The operand of the reshape that makes `v`, if it has the shape `want`."""
     made = v.producer if v is not None else None
     source = made.inputs[0] if made is not None and made.op == "reshape" else None
     return source if source is not None and source.shape == want else None
 
 
-CONTRIB = CONTRIB_RULES + QUANTIZED_RULES  # what only onnxruntime has
-FLOATS = ("f32", "f64", "f16")  # what runtimes have these for
+CONTRIB = CONTRIB_RULES + QUANTIZED_RULES  # rules for onnxruntime's contrib ops
+FLOATS = ("f32", "f64", "f16")  # element types that runtimes support here
 EXPORT_RULES = (
     slice_as_gather,
     slices_as_split,
     mask_for_every_row,
-    attention_side_by_side,
+    attention_packed_heads,
     gemm_of_sum,
     sum_into_gemm,
     gemm_of_transposed,

@@ -1,15 +1,15 @@
-"""How one of our nodes is said in ONNX: an expression of ONNX nodes, or several to choose from.
+"""The ONNX forms of a node: expressions of ONNX nodes, of which the shortest is chosen.
 
-An op that ONNX has by another name needs nothing here: `Op.names["onnx"]` says so. The others get
-a function in the module of their family:
+An op that ONNX has one to one needs no code here; `Op.names["onnx"]` names it. Any other op has a
+function in the module of its family:
 
     @writes("where")
     def where(n: Node) -> Onnx:
         a, b, cond = n.inputs
         return make("Where", cond, a, b)
 
-Which opset has an operator, attribute or element type is never written down: the standard's own
-schemas are asked. Where forms differ between opsets the function returns all of them.
+Opsets are not listed here: the schemas of the onnx package tell which opset has an operator,
+attribute or element type. If forms differ between opsets, the function returns all of them.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from intaglio.frontends.onnx.schema import accepts, find_schema
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.ops.registry import REGISTRY
 
-OLDEST, NEWEST = 17, 28  # opsets that are written
-COMMON = 24  # the newest one that runtimes have; a newer one is chosen only where it is needed
+OLDEST, NEWEST = 17, 28  # opsets that can be written
+COMMON = 24  # newest opset of common runtimes; a newer one is chosen only if needed
 
 
 @dataclass(frozen=True, eq=False)
 class Onnx:
-    """An ONNX node to be. Operands are Values, arrays (stored in the file), Onnx, or None."""
+    """A planned ONNX node. Operands are Values, arrays (stored in the file), Onnx, or None."""
 
     op_type: str
     inputs: tuple[Operand, ...]
     attrs: dict[str, Any]
     domain: str = ""
-    first: int = 0  # the opsets between which a form means this, where no schema can tell
+    first: int = 0  # first and last opset of this form, where schemas cannot tell
     last: int = NEWEST
-    silent: frozenset[str] = frozenset()  # attributes that an opset may lack: it means the same
-    places: tuple[int, ...] = ()  # which of its outputs our outputs are, if not the first ones
+    silent: frozenset[str] = frozenset()  # attributes that are dropped in opsets without them
+    places: tuple[int, ...] = ()  # indices of its outputs that our outputs map to
 
     def between(self, first: int, last: int = NEWEST) -> Onnx:
-        """The same, to be used from opset `first` to `last` only."""
+        """This form, restricted to opsets `first` to `last`."""
         return replace(self, first=first, last=last)
 
     def walk(self) -> Iterator[Onnx]:
-        """This node and those that it reads, each once."""
+        """This node and all Onnx nodes below it, each once."""
         seen: dict[Onnx, None] = {self: None}
         stack = [self]
         while stack:
@@ -65,14 +65,14 @@ Forms = Onnx | tuple[Onnx, ...]
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """An attribute that is a graph; its last inputs are `captures` of the graph outside."""
+    """A graph attribute; the last inputs of the graph are the captured outer values."""
 
     graph: Graph
     captures: tuple[Value | None, ...]
 
 
 def make(op_type: str, *inputs: Any, domain: str = "", **attrs: Any) -> Onnx:
-    """An ONNX node; attributes that are None and operands that are absent at the end are dropped.
+    """An ONNX node. Attributes that are None and trailing absent operands are dropped.
 
     Lists of Python ints among the operands become i64 vectors.
     """
@@ -90,7 +90,7 @@ _WRITERS: dict[str, Write] = {}
 
 
 def writes(*names: str) -> Callable[[Write], Write]:
-    """Register the function below as the ONNX form of these ops."""
+    """Register the decorated function as the ONNX form of these ops."""
 
     def register(function: Write) -> Write:
         for name in names:
@@ -103,7 +103,7 @@ def writes(*names: str) -> Callable[[Write], Write]:
 
 
 def forms(node: Node) -> tuple[Onnx, ...]:
-    """Every way to say `node` in ONNX, the best first; empty if there is none."""
+    """All ONNX forms of `node`, the best first; empty if there is none."""
     op = REGISTRY[node.op]
     if node.op in _WRITERS:
         made = _WRITERS[node.op](node)
@@ -115,7 +115,7 @@ def forms(node: Node) -> tuple[Onnx, ...]:
 
 
 def _same(node: Node) -> Onnx:
-    """A 1:1 op. Our defaults are the standard's: an opset without the attribute means them."""
+    """A 1:1 op. Our defaults are those of ONNX, so default attributes may be dropped."""
     op = REGISTRY[node.op]
     defaults = {name: op.signature.parameters[name].default for name in op.attr_names}
     silent = frozenset(k for k, a in node.attrs.items() if a == defaults[k])
@@ -123,7 +123,7 @@ def _same(node: Node) -> Onnx:
 
 
 def choose(node: Node, opset: int) -> Onnx | None:
-    """The shortest form that this opset has, the first of equals; None if it has none."""
+    """The form with the fewest nodes that this opset has, the first of equals; None if none."""
     fitting = [f for f in forms(node) if fits(f, node, opset)]
     return min(fitting, key=size, default=None)
 
@@ -133,7 +133,7 @@ def size(form: Onnx) -> int:
 
 
 def fits(form: Onnx, node: Node, opset: int) -> bool:
-    """Does this opset have all of `form`, for the element types that `node` has?"""
+    """Whether this opset has all nodes of `form` for the element types of `node`."""
     made = tuple(v.dtype for v in node.outputs)
     return all(
         n.first <= opset <= n.last
@@ -150,7 +150,7 @@ def fits(form: Onnx, node: Node, opset: int) -> bool:
 
 
 def _dtype(x: Operand) -> str:
-    """The element type of an operand; "" where it is absent or made on the way."""
+    """The element type of an operand; "" if it is absent or an intermediate node."""
     if x is None or isinstance(x, Onnx):
         return ""
     return x.dtype if isinstance(x, Value) else dtypes.name_of(x.dtype)
@@ -166,7 +166,7 @@ def _has(
     makes: tuple[str, ...],
 ) -> bool:
     if domain:
-        return True  # onnx has schemas of the standard's own operators only
+        return True  # onnx has no schemas of other domains
     schema = find_schema(op_type, opset, domain)
     if schema is None or schema.deprecated or not attrs <= set(schema.attributes):
         return False
@@ -178,7 +178,7 @@ def _has(
 
 
 def best_opset(nodes: Sequence[Node]) -> int:
-    """The opset that takes the fewest ONNX nodes, a common one if possible; the oldest of those."""
+    """The opset with the fewest ONNX nodes: up to COMMON if possible, the oldest of equals."""
     kinds: dict[Any, tuple[Node, int]] = {}
     for n in nodes:
         key = _kind(n)
@@ -196,7 +196,7 @@ def best_opset(nodes: Sequence[Node]) -> int:
 
 
 def _kind(n: Node) -> Any:
-    """What nodes of the same kind have in common: whatever could decide which opsets have them."""
+    """A key of nodes that the same opsets support: op, element types, attributes."""
     attrs = tuple((k, "" if isinstance(a, Graph) else repr(a)) for k, a in n.attrs.items())
     types = tuple(None if v is None else (v.type, v.data is None) for v in n.inputs)
     return n.op, attrs, types, tuple(v.dtype for v in n.outputs)

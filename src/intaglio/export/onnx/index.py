@@ -1,4 +1,4 @@
-"""Ops that pick, place, search and order elements, and those of object detectors."""
+"""ONNX forms of one-hot, trilu, top-k, cumulative sums and non-maximum suppression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions, products of matrices, and Fourier transforms."""
+"""ONNX forms of reductions, gemm and Fourier transforms."""
 
 from __future__ import annotations
 

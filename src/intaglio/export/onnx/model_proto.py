@@ -1,4 +1,4 @@
-"""A Graph, all of whose nodes have an ONNX form, as a ModelProto: names, tensors and sub-graphs."""
+"""Builds the ModelProto: names, tensors, nodes and sub-graphs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from intaglio.frontends.onnx.tensors import element_code, to_bytes
 from intaglio.ir import Array, Graph, Node, Type, Value
 from intaglio.ops.control import UNBOUNDED
 
-SMALL = 1 << 16  # bytes: equal constants up to here are stored once
-OWN = ("domain", "model_version", "description", "opset")  # metadata that has a field of its own
-CONTRIB = "com.microsoft"  # version 1 of this domain is the only one
+DEDUPLICATE_UP_TO = 1 << 16  # bytes of a constant that is compared with equal ones
+PROTO_FIELDS = ("domain", "model_version", "description", "opset")  # metadata with a proto field
+CONTRIB = "com.microsoft"  # has only version 1
 
 
 @dataclass
@@ -33,9 +33,9 @@ class Tensors:
     _known: dict[Any, str] = field(default_factory=dict)
 
     def add(self, array: Array, name: str) -> str:
-        """Store an array; returns what it is called, which may be what an equal one is called."""
+        """Store an array; returns its name. Equal small arrays share one."""
         key: Any = id(array)
-        if array.nbytes <= SMALL:
+        if array.nbytes <= DEDUPLICATE_UP_TO:
             key = (dtypes.name_of(array.dtype), array.shape, array.tobytes())
         if key not in self._known:
             self._known[key] = unique = self.names.new(name or "constant")
@@ -48,7 +48,7 @@ class Tensors:
 
 
 class _Names:
-    """Names that are taken; ONNX wants them unique over a model and all of its sub-graphs."""
+    """Names in use. ONNX needs them to be unique in a model and all of its sub-graphs."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.taken = set(taken)
@@ -64,7 +64,7 @@ class _Names:
 
 
 def assemble(graph: Graph, opset: int, ir_version: int | None) -> tuple[Any, Tensors]:
-    """The model without its constants, and those. Every node must have a form in this opset."""
+    """The model without its constants, and the constants. All nodes need a form in this opset."""
     inputs = [v.name for v in graph.inputs]
     names = _Names([*inputs, *graph.output_names])
     tensors = Tensors(names)
@@ -85,12 +85,14 @@ def assemble(graph: Graph, opset: int, ir_version: int | None) -> tuple[Any, Ten
         model_version=int(graph.metadata.get("model_version") or 0),
         doc_string=graph.metadata.get("description", ""),
     )
-    helper.set_model_props(model, {k: v for k, v in graph.metadata.items() if k not in OWN})
+    helper.set_model_props(
+        model, {k: v for k, v in graph.metadata.items() if k not in PROTO_FIELDS}
+    )
     return model, tensors
 
 
 def _info(name: str, t: Type, bounds: bool = False) -> Any:
-    """Name and type; run-time extents are left open unless `bounds` asks for their upper bound."""
+    """Name and type. Run-time extents are left open, or with `bounds` set to their upper bound."""
     dims = [None if i in t.dynamic and not bounds else d for i, d in enumerate(t.shape)]
     return helper.make_tensor_value_info(name, element_code(t.dtype), dims)
 
@@ -104,7 +106,7 @@ def nodes_of(graph: Graph) -> Iterator[Node]:
 
 
 class _Writer:
-    """Writes one graph; a sub-graph has a writer of its own that knows the names outside."""
+    """Writes one graph; each sub-graph has its own writer, which knows the outer names."""
 
     def __init__(self, opset: int, names: _Names, tensors: Tensors):
         self.opset, self.names, self.tensors = opset, names, tensors
@@ -116,7 +118,7 @@ class _Writer:
         self.infos: list[Any] = []
 
     def graph(self, graph: Graph, inputs: list[Any], main: bool = False) -> Any:
-        """The GraphProto. Outputs of the main graph keep their names whatever they are."""
+        """The GraphProto. Outputs of the main graph keep their names."""
         outputs = list(graph.output_names) if main else []
         if main:
             for v, name in zip(graph.outputs, outputs, strict=True):
@@ -128,7 +130,7 @@ class _Writer:
         for i, v in enumerate(graph.outputs):
             name = outputs[i] if main else ""
             if v.producer is None or self.known[v] != name:
-                name = self._again(v, name, [o.name for o in infos])
+                name = self._identity(v, name, [o.name for o in infos])
             infos.append(_info(name, v.type, v.producer is not None and _bounded(v.producer)))
         made = {o.name for o in infos}
         value_info = [i for i in self.infos if i.name not in made]
@@ -136,8 +138,8 @@ class _Writer:
             self.nodes, graph.name or "graph", inputs, infos, value_info=value_info
         )
 
-    def _again(self, v: Value, name: str, used: list[str]) -> str:
-        """An output that nothing makes here, or that is called otherwise already."""
+    def _identity(self, v: Value, name: str, used: list[str]) -> str:
+        """An Identity for an output that is an input or constant, or has another name already."""
         if not name and v.producer is not None and self.known[v] not in used:
             return self.known[v]
         name = name or self.names.new(v.name or "output")
@@ -194,7 +196,7 @@ class _Writer:
 
     # ---- attributes ----------------------------------------------------------------------------
     def _attribute(self, name: str, value: Any, schema: Any) -> Any:
-        """An attribute of the kind that the standard says it has."""
+        """An attribute of the type that the schema declares."""
         if isinstance(value, Body):
             return helper.make_attribute(name, self._body(value))
         if schema is None:
@@ -231,7 +233,7 @@ def _may_miss(schema: Any, i: int) -> bool:
 
 
 def _bounded(node: Node) -> bool:
-    """Must the file declare upper bounds of what `node` makes, since no reader could find them?"""
+    """Whether the file must declare upper bounds of the results: readers cannot infer them."""
     if node.op in ("reshape_to", "expand_to"):
         return estimates(node.inputs[1]) is None  # type: ignore[arg-type]
     if node.op == "range":
@@ -253,7 +255,7 @@ def tensor(name: str, array: Array) -> Any:
 def outside(
     model: Any, tensors: Tensors, location: str, inline_bytes: int, alignment: int
 ) -> Iterator[bytes]:
-    """Let the model refer to tensors in the file `location`, whose bytes this yields in turn."""
+    """Make the model refer to tensors in the file `location`; yields the bytes of that file."""
     chunks, offset = [], 0
     for name, array in tensors.arrays.items():
         made = model.graph.initializer.add()

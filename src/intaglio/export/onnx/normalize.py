@@ -1,4 +1,4 @@
-"""Normalisations, attention, quantisation."""
+"""ONNX forms of normalisation, attention and quantisation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def batch_norm(n: Node) -> Onnx:
 
 @writes("group_norm")
 def group_norm(n: Node) -> Onnx:
-    """Before opset 21 scale and bias were per group."""
+    """Before opset 21, scale and bias are per group."""
     a = n.attrs
     made = make("GroupNormalization", *n.inputs, num_groups=a["groups"], epsilon=a["epsilon"])
     return made.between(21)
@@ -53,7 +53,7 @@ def group_norm(n: Node) -> Onnx:
 
 @writes("lp_norm")
 def lp_norm(n: Node) -> Forms:
-    """ONNX knows no smallest divisor: with one it is spelled out."""
+    """ONNX has no epsilon here: with one, the op is lowered."""
     a = n.attrs
     return () if a["epsilon"] else make("LpNormalization", only(n), axis=a["axis"], p=a["p"])
 
@@ -95,7 +95,7 @@ def rotary_embedding(n: Node) -> Forms:
 
 
 def _angles(v: Value, want: tuple[int, ...]) -> Any:
-    """Angles per batch entry and position; None where broadcasting would have to be spelled out."""
+    """Angles as [batch, length, size / 2]; None if they would have to be expanded first."""
     if v.data is not None:
         heads_last = v.data.reshape((1,) * (4 - v.type.rank) + v.shape)[:, 0]
         return np.ascontiguousarray(np.broadcast_to(heads_last, want))
@@ -112,13 +112,18 @@ def quantize_linear(n: Node) -> Forms:
     a = n.attrs
     assert x is not None
     assert scale is not None
-    scale_ = _grain(scale, a["block_size"], x.dtype)
-    zero_: Any = None if zero is None else _grain(zero, a["block_size"])
+    scale_ = _in_onnx_shape(scale, a["block_size"], x.dtype)
+    zero_: Any = None if zero is None else _in_onnx_shape(zero, a["block_size"])
     if zero is None and a["dtype"] != "u8":
         shape = scale.shape if scale.type.size > 1 else ()
         zero_ = np.zeros(shape, dtypes.numpy_of(a["dtype"]))
     return make(
-        "QuantizeLinear", x, scale_, zero_, **_where(n), saturate=None if a["saturate"] else 0
+        "QuantizeLinear",
+        x,
+        scale_,
+        zero_,
+        **_axis_and_block(n),
+        saturate=None if a["saturate"] else 0,
     )
 
 
@@ -127,22 +132,31 @@ def dequantize_linear(n: Node) -> Forms:
     x, scale, zero = n.inputs
     assert scale is not None
     block, dtype = n.attrs["block_size"], n.attrs["dtype"]
-    zero_ = None if zero is None else _grain(zero, block)
+    zero_ = None if zero is None else _in_onnx_shape(zero, block)
     return (
-        make("DequantizeLinear", x, _grain(scale, block, dtype), zero_, **_where(n)),
-        make("DequantizeLinear", x, scale, zero_, **_where(n), output_dtype=element_code(dtype)),
+        make(
+            "DequantizeLinear", x, _in_onnx_shape(scale, block, dtype), zero_, **_axis_and_block(n)
+        ),
+        make(
+            "DequantizeLinear",
+            x,
+            scale,
+            zero_,
+            **_axis_and_block(n),
+            output_dtype=element_code(dtype),
+        ),
     )
 
 
-def _where(n: Node) -> dict[str, Any]:
-    """Axis and block size, where there is more than one scale."""
+def _axis_and_block(n: Node) -> dict[str, Any]:
+    """The axis and block_size attributes, if there is more than one scale."""
     many = n.inputs[1].type.size > 1  # type: ignore[union-attr]
     block = n.attrs["block_size"]
     return {"axis": n.attrs["axis"] if many or block else None, "block_size": block or None}
 
 
-def _grain(v: Value, block_size: int, dtype: str = "") -> Any:
-    """A scale or zero in the shape that ONNX wants, and in this element type."""
+def _in_onnx_shape(v: Value, block_size: int, dtype: str = "") -> Any:
+    """A scale or zero in the shape that ONNX needs, cast to `dtype`."""
     dtype = dtype or v.dtype
     alone = v.type.size == 1 and v.type.rank > 1 and not block_size
     if v.data is not None and (dtype != v.dtype or alone):

@@ -1,10 +1,10 @@
-"""Ops that ONNX has and we do not: each is told by how it is made of ours.
+"""Ops that ONNX has and we lack, each defined by its lowering to ours.
 
     @onnx_op("Sum")
     def sum_(*xs: Value) -> Value: ...
 
-defines the op `onnx.Sum`: the function is its lowering, and from it follow its types and its
-meaning in numpy. A writer says which attributes it has in ONNX.
+defines the op `onnx.Sum`. The function is its lowering; type inference and the numpy body are
+derived from it. A `@writes` function gives its ONNX attributes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from intaglio.ops.registry import Op, evaluate, op
 
 
 def onnx_op(op_type: str) -> Callable[[Callable[..., Any]], Op]:
-    """Define the op `onnx.<op_type>`, made of other ops by the function below."""
+    """Define the op `onnx.<op_type>`, which the decorated function builds of other ops."""
 
     def define(build: Callable[..., Any]) -> Op:
         @functools.wraps(build)
@@ -64,7 +64,7 @@ def write_sum(n: Node) -> Onnx:
 
 @onnx_op("Split")
 def split(x: Value, *, axis: int, parts: tuple[int, ...]) -> list[Value]:
-    """Consecutive pieces along an axis."""
+    """Consecutive slices along an axis."""
     edges = np.cumsum([0, *parts]).tolist()
     return [ops.part(x, a, b, axis=axis) for a, b in itertools.pairwise(edges)]
 
@@ -86,15 +86,15 @@ def attention(
     scale: float,
     softcap: float,
 ) -> Value:
-    """Attention over heads that lie side by side: [batch, length, heads * size] in and out."""
-    parts = [_apart(x, n) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads))]
+    """Attention on [batch, length, heads * size]."""
+    parts = [_split_heads(x, n) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads))]
     y = ops.attention(*parts, mask, scale=scale, softcap=softcap)
     b, _, length, size = y.shape
     made: Value = ops.reshape(ops.transpose(y, perm=(0, 2, 1, 3)), shape=(b, length, heads * size))
     return made
 
 
-def _apart(x: Value, heads: int) -> Value:
+def _split_heads(x: Value, heads: int) -> Value:
     b, length, width = x.shape
     split = ops.reshape(x, shape=(b, length, heads, width // heads))
     made: Value = ops.transpose(split, perm=(0, 2, 1, 3))

@@ -1,4 +1,4 @@
-"""Arithmetic on quantised tensors as ONNX says it: in floats, between DequantizeLinear and back."""
+"""Lower quantised ops that ONNX lacks to floats between DequantizeLinear and QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _stored(v: Value, scale: Value, zero: Value) -> Value:
 
 @rule(P.op(("qlinear_add", "qlinear_mul"), a, at, az, b, bt, bz, ys, yz))
 def pair_in_floats(node: Node, ys: Value, yz: Value) -> Any:
-    """ONNX has no sums and products of quantised tensors, but runtimes know them in this form"""
+    """sums and products of quantised tensors; runtimes recognise this form"""
     op = ops.add if node.op == "qlinear_add" else ops.mul
     return _stored(op(_real(*node.inputs[:3]), _real(*node.inputs[3:6])), ys, yz)
 
 
 @rule(P.op(("qlinear_mean", "qlinear_avg_pool"), x, at, az, ys, yz))
 def mean_in_floats(node: Node, ys: Value, yz: Value) -> Any:
-    """ONNX has no means of quantised tensors, but runtimes know them in this form"""
+    """means of quantised tensors; runtimes recognise this form"""
     op = ops.reduce_mean if node.op == "qlinear_mean" else ops.avg_pool
     return _stored(op(_real(*node.inputs[:3]), **node.attrs), ys, yz)
 
@@ -39,7 +39,7 @@ w, ws, r, rs, bias, h, c = P["w ws r rs bias? h? c?"]
 
 
 def _weights(stored: Value, scale: Value) -> Value:
-    """Bytes with a scale for each row of each direction."""
+    """i8 weights dequantised by one scale per row and direction."""
     d, rows, k = stored.shape
     flat = ops.reshape(stored, shape=(d * rows, k))
     real = ops.dequantize_linear(flat, ops.reshape(scale, shape=(d * rows,)), axis=0)
@@ -48,7 +48,7 @@ def _weights(stored: Value, scale: Value) -> Value:
 
 
 def _usual(functions: tuple[str, ...], w: Value) -> dict[str, Any]:
-    """The usual activations of every direction."""
+    """The default activations of every direction."""
     every = functions * w.shape[0]
     none = (0.0,) * len(every)
     return {"activations": every, "activation_alpha": none, "activation_beta": none}
@@ -66,7 +66,7 @@ def lstm_in_floats(
     h: Value | None,
     c: Value | None,
 ) -> Any:
-    """ONNX has no LSTM that quantises what it reads: it gets the stored weights and floats"""
+    """a dynamically quantised LSTM becomes an LSTM with dequantised weights"""
     return ops.lstm(
         x,
         _weights(w, ws),
@@ -91,7 +91,7 @@ def gru_in_floats(
     bias: Value | None,
     h: Value | None,
 ) -> Any:
-    """ONNX has no GRU that quantises what it reads: it gets the stored weights and floats"""
+    """a dynamically quantised GRU becomes a GRU with dequantised weights"""
     return ops.gru(
         x,
         _weights(w, ws),

@@ -1,4 +1,4 @@
-"""Ops that move elements about, and those whose shapes are known only at run time."""
+"""ONNX forms of reshape, slice, pad and others, and of ops with run-time shapes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from intaglio.export.onnx.elementwise import number, only
 from intaglio.export.onnx.expression import Forms, Onnx, make, writes
 from intaglio.ir import Node, Value
 
-FAR = (1 << 63) - 1  # how ONNX writes "to the end"
-_BEYOND = 1 << 40  # no extent is this long
+TO_THE_END = (1 << 63) - 1  # ONNX's slice end
+_NO_EXTENT = 1 << 40  # larger than any extent
 
 
 @writes("reshape")
@@ -42,7 +42,7 @@ def tile(n: Node) -> Onnx:
 
 @writes("space_to_depth")
 def space_to_depth(n: Node) -> Forms:
-    """Runtimes know no mode of it but depth, column, row: the other is spelled out."""
+    """ONNX has only mode DCR (depth, column, row); CRD is lowered."""
     block, plain = n.attrs["blocksize"], n.attrs["mode"] == "DCR"
     return make("SpaceToDepth", only(n), blocksize=block) if plain else ()
 
@@ -53,7 +53,7 @@ def slice_(n: Node) -> Onnx:
     cuts = list(zip(n.attrs["start"], n.attrs["stop"], n.attrs["step"], strict=True))
     axes = [i for i, cut in enumerate(cuts) if not _whole(x, i, *cut)]
     starts, stops, steps = ([cuts[i][k] for i in axes] for k in range(3))
-    stops = [FAR if s > _BEYOND else -FAR if s < -_BEYOND else s for s in stops]
+    stops = [TO_THE_END if s > _NO_EXTENT else -TO_THE_END if s < -_NO_EXTENT else s for s in stops]
     return make("Slice", x, starts, stops, axes, steps if set(steps) - {1} else None)
 
 
@@ -81,7 +81,7 @@ def range_(n: Node) -> Onnx:
 
 
 def scalar(v: Value | None) -> Any:
-    """A tensor of one element, as the scalar that ONNX wants."""
+    """A tensor of one element as the scalar that ONNX needs."""
     assert v is not None
     if v.data is not None:
         return v.data.reshape(())

@@ -1,4 +1,4 @@
-"""Convolution, pooling, resizing and sampling."""
+"""ONNX forms of convolution, pooling, resizing and sampling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = tuple[int, ...]
 
 
 def window(n: Node, **more: Any) -> dict[str, Any]:
-    """The window's attributes as ONNX calls them; those of one step and no padding left out."""
+    """The window's attributes by their ONNX names; defaults are left out."""
     a = n.attrs
     return {
         "strides": a["stride"] if set(a["stride"]) != {1} else None,
@@ -39,7 +39,7 @@ _CONV = {
 @writes(*_CONV)
 def conv(n: Node) -> Forms:
     if n.op == "qlinear_conv" and (n.inputs[6] is None or n.inputs[9] is not None):
-        return ()  # ONNX knows neither f32 results nor residuals
+        return ()  # ONNX has neither f32 results nor residuals
     w = n.inputs[3 if n.op == "qlinear_conv" else 1]
     assert w is not None
     more: dict[str, Any] = {"kernel_shape": w.shape[2:], "group": n.attrs["groups"]}
@@ -57,7 +57,7 @@ def col2im(n: Node) -> Onnx:
 
 # ---- pooling -------------------------------------------------------------------------------------
 def _used_pad(n: Node) -> Ints:
-    """The padding without what no window reads: runtimes refuse more of it than the kernel."""
+    """The padding that windows read. Runtimes refuse padding larger than the kernel."""
     x, a = only(n), n.attrs
     rank = len(a["kernel"])
     ends = []
@@ -85,7 +85,7 @@ def pool(n: Node) -> Onnx:
 
 
 def _padded(n: Node, x: Value, pad: Ints) -> Onnx:
-    """Padding beyond the kernel, done before the pool: a window of it alone needs a value."""
+    """A Pad before the pool, for padding larger than the kernel."""
     rank = len(pad) // 2
     value = None
     if n.op == "max_pool":
@@ -96,7 +96,7 @@ def _padded(n: Node, x: Value, pad: Ints) -> Onnx:
 
 @writes("max_unpool")
 def max_unpool(n: Node) -> Forms:
-    """Kernel and stride only say how large the pooled tensor was."""
+    """ONNX derives the shape from kernel and stride, so both are chosen to give it."""
     x, indices = n.inputs
     assert x is not None
     kernel = tuple(w - d + 1 for w, d in zip(n.attrs["shape"][2:], x.shape[2:], strict=True))
@@ -138,7 +138,7 @@ def resize(n: Node) -> Forms:
 
 @writes("interpolate")
 def interpolate(n: Node) -> Onnx:
-    """One tap is a gather; more are a product with the matrix of the weights."""
+    """One tap becomes Gather; several become a matmul with the matrix of weights."""
     x, index, weight = n.inputs
     assert x is not None
     assert index is not None
@@ -159,7 +159,7 @@ def interpolate(n: Node) -> Onnx:
 
 @writes("grid_sample")
 def grid_sample(n: Node) -> Forms:
-    """Opset 20 renamed the modes, and took volumes."""
+    """Opset 20 renamed the modes and added volumes."""
     a, flat = n.attrs, only(n).type.rank == 4
     rest = {"padding_mode": a["padding_mode"], "align_corners": a["align_corners"]}
     old = {"linear": "bilinear", "cubic": "bicubic"}.get(a["mode"], a["mode"])
