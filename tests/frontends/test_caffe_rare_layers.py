@@ -347,7 +347,7 @@ def test_files_of_two_names(tmp_path: Path):
     command = [sys.executable, "-m", "intaglio", "inspect", str(net)]
     done = subprocess.run([*command, "--blobs", str(other)], capture_output=True, text=True)
     assert "found  f32[1x1x<=" in done.stdout, done.stderr
-    with pytest.raises(BadFile, match="half a model"):
+    with pytest.raises(BadFile, match="one of two files"):
         intaglio.load(net)
 
 

@@ -220,7 +220,7 @@ def test_models_without_pictures():
     for how in ({"mean": 1}, {"input_type": "uint8"}, {"input_layout": "nhwc"}, {"swap_rb": True}):
         with pytest.raises(BadInput, match="image"):
             preprocess(words(), **how)
-    with pytest.raises(BadInput, match="no input tells where"):
+    with pytest.raises(BadInput, match="no input shows the model"):
         preprocess(words(), output_layout="nhwc")
     graph = words()
     preprocess(graph, input_layout="0,2,1", output_layout="0,2,1")

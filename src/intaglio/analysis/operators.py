@@ -38,7 +38,8 @@ operator that becomes this op, alone or with others (at most {MAX_NAMES} are nam
 name all). *native* is how CPUs run the op: with its own kernel, or lowered to other ops. The last
 columns name the NPU unit that runs the op in an int8 model (`intaglio quantize --target`), tried
 with a small layer on {", ".join(CHIPS.values())}. "-" means that the op runs on the
-CPU, "free" that it needs no instruction. Size limits are in the chip files: `intaglio targets CHIP`.
+CPU, "free" that it needs no instruction. Size limits are in the chip files:
+`intaglio targets CHIP`.
 
 """
 

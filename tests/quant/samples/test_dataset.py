@@ -376,9 +376,9 @@ def test_says_what_may_be_wrong(tmp_path: Path):
         ([], IMAGE, {"mean": [1, 2, 3, 4]}, "mean has 4 numbers, input 'x' has 3 channels"),
         ([], IMAGE, {"std": [1, 0, 1]}, "std is 1, 0, 1; it must be finite and above 0"),
         ([], IMAGE, {"mean": "red"}, "mean is 'red'; give numbers"),
-        ([], IMAGE, {"mean": [[1, 2, 3], [1, 2, 3]]}, "mean has 2 lists, the model has 1 input"),
+        ([], IMAGE, {"mean": [[1, 2, 3], [1, 2, 3]]}, "mean has 2 lists; one per input is needed"),
         ([], IMAGE, {"std": {"y": 1}}, "std is given for 'y'; inputs are x"),
-        ([], TWO, {"std": {"b": 1}}, "std is given for input 'b' i64[1x2], which takes no"),
+        ([], TWO, {"std": {"b": 1}}, "std is given for input 'b' i64[1x2], which is not"),
         ([np.zeros(5)], [], {}, "the model has no inputs"),
     ],
 )
