@@ -76,8 +76,10 @@ def test_options_are_keywords_and_others_are_refused():
     for mode in ("static", "weights"):
         with pytest.raises(BadInput, match="foo= is no option of quantisation"):
             intaglio.quantize(net(), SAMPLES, mode=mode, foo=3)
-    with pytest.raises(BadInput, match="options= is no option"):
-        intaglio.quantize(net(), mode="weights", options=Options())
+    with pytest.raises(BadInput, match=r"acuracy= is no option.*did you mean accuracy="):
+        intaglio.quantize("net.onnx", SAMPLES, acuracy=0.9)
+    with pytest.raises(BadInput, match="dims= is for model files"):
+        intaglio.quantize(net(), SAMPLES, dims={"n": 1})
 
 
 def test_integers_are_the_same_in_numpy_and_natively():
@@ -159,10 +161,37 @@ def test_nothing_to_quantise_is_said():
         intaglio.quantize(graph(x, ops.relu(x)), SAMPLES)
 
 
-@pytest.mark.parametrize(("field", "value"), [("method", "best"), ("weights", "int3")])
-def test_unknown_options_are_refused(field, value):
-    with pytest.raises(BadInput, match=f"{field} is '{value}'; known are"):
-        Options(**{field: value})
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"method": "best"}, "method is 'best'; known are"),
+        ({"weights": "int3"}, "weights is 'int3'; known are"),
+        ({"weights": "int4", "mode": "dynamic"}, 'known in mode="dynamic" are int8'),
+        ({"rounding": "up"}, "rounding is 'up'; known are auto"),
+        ({"per": "row"}, "per is 'row'; known are channel, tensor"),
+        ({"activations": "f8"}, "activations is 'f8'; known are"),
+        ({"mode": "hybrid"}, "mode is 'hybrid'; known are static, dynamic, weights"),
+        ({"accuracy": "high"}, "accuracy is 'high'; give a cosine"),
+        ({"room": 0.5}, "room is 0.5; give a factor from 1 to 16, or None"),
+        ({"layers": "head"}, "layers is 'head'; give a dict by name"),
+        ({"limit": 0}, "limit is 0; give a number of samples from 1 on"),
+        ({"limit": "10"}, "limit is '10'"),
+        ({"seed": -1}, "seed is -1"),
+        ({"input_type": "int7"}, "input_type is 'int7'; known are float"),
+        ({"letterbox": (480, 640)}, "letterbox is for input_type 'uint8'"),
+        ({"strict": True}, "strict= is for scheme=, which is not given"),
+        ({"method": "kl", "mode": "weights"}, 'method= has no meaning in mode="weights"'),
+        ({"group": 32}, 'group= has no meaning in mode="static".*use mode="weights"'),
+    ],
+)
+def test_wrong_options_are_refused(given, words):
+    with pytest.raises(BadInput, match=words):
+        Options(**given)
+
+
+def test_samples_are_needed():
+    with pytest.raises(BadInput, match="data= is missing: quantising needs samples"):
+        intaglio.quantize(net())
 
 
 def test_samples_by_position_need_a_single_input():

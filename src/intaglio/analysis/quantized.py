@@ -14,7 +14,6 @@ from intaglio.ir import Array, Graph
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.ranges.observe import Progress
 from intaglio.quant.result import Quantized
-from intaglio.quant.samples.dataset import Samples
 from intaglio.quant.samples.streaming import keeping, with_state
 from intaglio.targets import Target
 
@@ -28,7 +27,7 @@ SECONDS = 0.5  # for which the two take turns
 
 def facts(made: Quantized, target: str | Target = "cpu") -> dict[str, Any]:
     """What is quantised, how much smaller it is, and how much faster by the target's costs."""
-    sizes = [summary.of_graph(g)["parameter_bytes"] for g in (made.float_graph, made.graph)]
+    sizes = [summary.of_graph(g)["parameter_bytes"] for g in (made.float_graph, made.bare_graph)]
     faster = _predicted(made, targets.find(target))
     return {
         **({} if faster is None else {"predicted": faster}),
@@ -55,19 +54,17 @@ def _predicted(made: Quantized, chip: Target) -> float | None:
     return before / after if after else None
 
 
-def check(
-    made: Quantized, samples: Samples | None, target: str, progress: Progress
-) -> dict[str, Any]:
-    """How accurate it is, and how fast, beside the float model."""
+def check(made: Quantized, target: str, progress: Progress) -> dict[str, Any]:
+    """Accuracy and speed, compared with the float model."""
     found: dict[str, Any] = {}
-    state = made.graph.state
+    state, samples = made.bare_graph.state, made.dataset
     if samples is not None:
         some: Sequence[Mapping[str, Array]] = samples.take(COMPARED)
         if state:
             some = with_state(keeping(made.float_graph, state), some)
         compared = accuracy.compare(
             keeping(made.float_graph, {}),
-            keeping(made.graph, {}),
+            keeping(made.bare_graph, {}),
             some,
             observations=made.observations,
             progress=progress,
@@ -77,7 +74,7 @@ def check(
         progress("measuring the speed", 0, None)
         inputs = samples[0] if samples else agreement.usable_inputs(made.float_graph)[0]
         inputs = {name: a for name, a in inputs.items() if name not in state}
-        found["milliseconds"] = _speed([keeping(made.float_graph, state), made.graph], inputs)
+        found["milliseconds"] = _speed([keeping(made.float_graph, state), made.bare_graph], inputs)
     return found
 
 

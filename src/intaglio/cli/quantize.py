@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,10 @@ from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
 
 if TYPE_CHECKING:
+    from intaglio.ir import Graph
+    from intaglio.quant import Options, Quantized
     from intaglio.quant.ranges.observe import Progress
+    from intaglio.quant.search.strategies import Automatic
 
 
 @click.command("quantize")
@@ -77,10 +82,7 @@ if TYPE_CHECKING:
     help="Keep what was tried there, and go on from it.",
 )
 @click.option(
-    "--auto",
-    "try_all",
-    is_flag=True,
-    help="Try strategies, keep the best and print a table of them.",
+    "--auto", is_flag=True, help="Try strategies, keep the best and print a table of them."
 )
 @click.option(
     "--mode",
@@ -144,7 +146,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Compare with the float model: accuracy layer by layer, and speed on this machine.",
 )
-@click.option("--layers", is_flag=True, help="Print every layer, not only the worst ten.")
+@click.option(
+    "--layers", "every_layer", is_flag=True, help="Print every layer, not only the worst ten."
+)
 @click.option(
     "--report",
     type=click.Path(),
@@ -158,35 +162,14 @@ def command(
     model: str,
     out: str | None,
     data: str | None,
-    bgr: bool,
-    limit: int | None,
-    method: str | None,
-    mode: str,
-    weights: str | None,
-    group: int | None,
-    scheme: str | None,
-    strict: bool,
+    auto: bool,
     export_scheme: str | None,
-    target: str,
     check: bool,
-    layers: bool,
+    every_layer: bool,
     report: str | None,
     as_json: bool,
     quiet: bool,
-    accuracy: str | None,
-    rounding: str | None,
-    equalize: bool,
-    smooth: bool,
-    resume: str | None,
-    try_all: bool,
-    activations: str | None,
-    symmetric: bool | None,
-    per: str | None,
-    weight_zeros: bool,
-    floats: str | None,
-    resize: str,
-    seed: int,
-    **rest: Any,
+    **given: Any,
 ) -> None:
     """Quantise MODEL: compute in integers what it computes in floats.
 
@@ -197,163 +180,137 @@ def command(
     intaglio quantize yolo.onnx --data frames/ --std 255 --resize letterbox -o yolo.itg
     intaglio quantize model.onnx --data images/ --std 255 --input-type uint8    bytes in
     intaglio quantize model.onnx --data samples.npz -o model_qdq.onnx     for other tools
-    intaglio quantize model.onnx --data images/ --std 255 --accuracy cosine=0.995    what it takes
+    intaglio quantize model.onnx --data images/ --std 255 --accuracy cosine=0.999    stricter
     intaglio quantize bert.onnx --mode dynamic                            no samples needed
     intaglio quantize gpt.onnx --mode weights --weights int4 --group 64
     intaglio quantize model.onnx --data list.txt --export-scheme s.yaml   what was chosen
     intaglio quantize model.onnx --data list.txt --scheme s.yaml          after you edited it
     """
-    from rich.console import Console
-
-    import intaglio
     from intaglio.analysis import quantized
     from intaglio.analysis.page import page
-    from intaglio.frontends.preprocess import OPTIONS, preprocess
-    from intaglio.quant.options import Options
-    from intaglio.quant.pipeline import calibrate
-    from intaglio.quant.placement.scheme import Scheme
-    from intaglio.quant.prepare import embedded_preprocessing
-    from intaglio.quant.samples.dataset import samples
-    from intaglio.quant.samples.streaming import given_inputs
-    from intaglio.quant.search.strategies import Automatic, auto
-    from intaglio.quant.weight_only.datafree import without_data
 
     path = Path(out) if out else Path(model).with_name(f"{Path(model).stem}_int8.itg")
-    if path.suffix not in (".itg", ".onnx"):
-        raise BadInput(f"-o {path}: the ending says what to write; it is .itg or .onnx")
-    if mode == "dynamic" and path.suffix == ".onnx":
-        raise BadInput(
-            f"-o {path}: ONNX has no form of rows that are quantised as they come; "
-            "write an .itg, or use --mode weights"
-        )
-    if report and Path(report).suffix not in (".html", ".json"):
-        raise BadInput(f"--report {report}: the ending says what to write; it is .html or .json")
-    if data == "":
-        raise BadInput("--data is empty; give a folder, a list, .npy or .npz")
-    if Path(model).exists() and path.exists() and path.samefile(model):
-        raise BadInput(f"-o {path} is the model itself; give another name")
-    refuse_unwritable(path, report, export_scheme, resume)
-    if strict and not scheme:
-        raise BadInput("--strict is for --scheme, which is not given")
-    static = mode == "static"
-    if data is None and static:
-        raise BadInput(
-            "--data is missing: quantising needs samples like those that the model "
-            "will see; give a folder of pictures, a list, .npy or .npz"
-        )
-    for option, given, wrong in (
-        ("--method", method, not static),
-        ("--export-scheme", export_scheme, not static),
-        ("--accuracy", accuracy, not static),
-        ("--rounding", rounding, not static),
-        ("--resume", resume, not static),
-        ("--auto", try_all or None, not static),
-        ("--equalize", equalize or None, not static),
-        ("--smooth", smooth or None, not static),
-        ("--group", group, mode != "weights"),
-        ("--activations", activations, not static),
-        ("--symmetric", symmetric, not static),
-        ("--per", per, not static),
-        ("--weight-zeros", weight_zeros or None, not static),
-        ("--floats", floats, not static),
-    ):
-        if given is not None and wrong:
-            why = ": layers of integers add up products of one scale; use --mode weights"
-            hint = why if option == "--group" else "; leave it out"
-            raise BadInput(f"{option} has no meaning in --mode {mode}{hint}")
-    asked: dict[str, Any] = {
-        "method": method,
-        "weights": weights,
-        "rounding": rounding,
-        "equalize": equalize,
-        "smooth": smooth,
-        "resume": resume,
-        "activations": activations,
-        "symmetric": symmetric,
-        "per": per,
-        "weight_zeros": weight_zeros,
-        "floats": floats,
-    }
-    if accuracy is not None:
-        asked["accuracy"] = _cosine(accuracy)
-    kept = {k: v for k, v in asked.items() if v is not None or k == "accuracy"}
-    how = Options(**kept) if static else None
-    wishes = Scheme.load(scheme, strict) if scheme else None
-    camera: dict[str, Any] = {k: rest.pop(k) for k in OPTIONS}
-    pixels = {k: camera[k] for k in ("mean", "std", "layout", "pad_value")}
-    pictures = embedded_preprocessing(
-        options.picture_arguments(camera), camera["mean"], camera["std"]
-    )
+    mode = given["mode"]
+    _refuse_paths(model, path, mode, report)
+    for flag, wanted in (("--export-scheme", export_scheme), ("--auto", auto)):
+        if wanted and mode != "static":
+            raise BadInput(f"{flag} has no meaning in --mode {mode}; leave it out")
+    refuse_unwritable(path, report, export_scheme, given["resume"])
+    how, load = _options(given)
     warned: list[str] = []
     start = time.perf_counter()
     with _progress(quiet or as_json) as progress:
         progress("reading the model", 0, None)
-        graph = intaglio.load(model, **options.load_arguments(**rest))
-        preprocess(graph.copy(), **pictures)  # says what is wrong with it before the long work
-        found = (
-            None
-            if data is None
-            else samples(
-                data,
-                given_inputs(graph),
-                color="bgr" if bgr else "rgb",
-                resize=resize,
-                seed=seed,
-                limit=limit,
-                warn=warned.append,
-                **pixels,
-            )
-        )
-        common: dict[str, Any] = {"target": target, "scheme": wishes, "warn": warned.append}
-        tried: Automatic | None = None
-        if how is not None and try_all:
-            tried = auto(graph, found, options=how, progress=progress, **common)
-            made = tried.best
-        elif how is not None:
-            made = calibrate(graph, found, options=how, progress=progress, **common)
-        else:
-            made = without_data(
-                graph, mode, weights=weights or "int8", group=group, data=found, **common
-            )
-        facts: dict[str, Any] = {"model": model, "mode": mode, **quantized.facts(made, target)}
-        facts |= {"samples": made.samples or len(found)} if found is not None else {}
-        facts |= {"method": how.method, "goal": how.accuracy} if how is not None else {}
-        facts |= tried.to_dict() if tried else {}
+        made, tried = _quantized(model, data, auto, how, progress, warned.append, load)
         progress(f"writing {path}", 0, None)
-        result = made.graph
-        if pictures:
-            result = made.graph.copy()
-            preprocess(result, **pictures)
-        if path.suffix == ".onnx":
-            intaglio.save_onnx(result, path)
-        else:
-            intaglio.compile(result, target=target).save(path)
+        _write(made.graph, path, str(how.target))
+        facts = {"model": model, "mode": mode, **_facts(made, tried, how)}
         if check:
-            facts |= quantized.check(made, found, target, progress)
+            facts |= quantized.check(made, str(how.target), progress)
     if export_scheme:
         made.scheme.save(export_scheme)
     facts |= {"output": str(path), "seconds": time.perf_counter() - start}
     facts = _plain(facts)
-    plain = json.dumps(facts, indent=1)
     for words in dict.fromkeys(warned):
-        click.echo(f"intaglio: warning: {words}", err=True)
+        warnings.warn(words, stacklevel=1)
     if report:
-        text = page(facts) if Path(report).suffix == ".html" else plain
-        write_atomically(report, text.encode())
+        html = Path(report).suffix == ".html"
+        write_atomically(report, (page(facts) if html else _json(facts)).encode())
     if as_json:
-        click.echo(plain)
+        click.echo(_json(facts))
     elif not quiet:
-        size = path.stat().st_size / 1e6
-        took = f" from {facts['samples']} samples" if found is not None else ""
-        if tried:
-            Console().print(tried)
-        click.echo(quantized.text(facts, layers))
-        click.echo(f"{path}: {size:.2f} MB,{took} in {facts['seconds']:.1f} s")
-        for written in (export_scheme, report):
-            if written:
-                click.echo(f"{written}: written")
-        if path.suffix == ".itg":
-            click.echo(f"next: intaglio bench {path}")
+        _print(facts, tried, path, every_layer, [f for f in (export_scheme, report) if f])
+
+
+def _refuse_paths(model: str, path: Path, mode: str, report: str | None) -> None:
+    """BadInput where a file to write has a wrong ending, or is the model itself."""
+    if path.suffix not in (".itg", ".onnx"):
+        raise BadInput(f"-o {path}: the ending says what to write; it is .itg or .onnx")
+    if mode == "dynamic" and path.suffix == ".onnx":
+        raise BadInput(
+            f"-o {path}: ONNX cannot express dynamic int8 as we compute it; "
+            "write an .itg, or use --mode weights"
+        )
+    if report and Path(report).suffix not in (".html", ".json"):
+        raise BadInput(f"--report {report}: the ending says what to write; it is .html or .json")
+    if Path(model).exists() and path.exists() and path.samefile(model):
+        raise BadInput(f"-o {path} is the model itself; give another name")
+
+
+def _options(given: dict[str, Any]) -> tuple[Options, dict[str, Any]]:
+    """The options of quantisation, and the keywords of `intaglio.load`, from the flags."""
+    from intaglio.quant import Options
+
+    own = {f.name: given.pop(f.name) for f in fields(Options) if f.name in given}
+    own["color"] = "bgr" if given.pop("bgr") else "rgb"
+    accuracy = own.pop("accuracy")
+    own = {name: value for name, value in own.items() if value is not None}
+    if accuracy is not None:
+        own["accuracy"] = _cosine(accuracy)
+    return Options(**own), options.load_arguments(**given)
+
+
+def _quantized(
+    model: str,
+    data: str | None,
+    auto: bool,
+    how: Options,
+    progress: Progress,
+    warn: Callable[[str], None],
+    load: dict[str, Any],
+) -> tuple[Quantized, Automatic | None]:
+    """The quantised model and, with --auto, the strategies that were tried."""
+    from intaglio.quant import auto as search_strategies
+    from intaglio.quant import calibrate
+
+    if auto:
+        tried = search_strategies(model, data, options=how, progress=progress, warn=warn, **load)
+        return tried.best, tried
+    return calibrate(model, data, options=how, progress=progress, warn=warn, **load), None
+
+
+def _write(graph: Graph, path: Path, target: str) -> None:
+    import intaglio
+
+    if path.suffix == ".onnx":
+        intaglio.save_onnx(graph, path)
+    else:
+        intaglio.compile(graph, target=target).save(path)
+
+
+def _facts(made: Quantized, tried: Automatic | None, how: Options) -> dict[str, Any]:
+    """What the report shows, but for the comparison with the float model."""
+    from intaglio.analysis import quantized
+
+    facts = quantized.facts(made, how.target)
+    if made.dataset is not None:
+        facts["samples"] = made.samples or len(made.dataset)
+    if how.mode == "static":
+        facts |= {"method": how.method, "goal": how.accuracy}
+    return facts | (tried.to_dict() if tried else {})
+
+
+def _print(
+    facts: dict[str, Any],
+    tried: Automatic | None,
+    path: Path,
+    every_layer: bool,
+    written: Sequence[str],
+) -> None:
+    from rich.console import Console
+
+    from intaglio.analysis import quantized
+
+    size = path.stat().st_size / 1e6
+    took = f" from {facts['samples']} samples" if "samples" in facts else ""
+    if tried:
+        Console().print(tried)
+    click.echo(quantized.text(facts, every_layer))
+    click.echo(f"{path}: {size:.2f} MB,{took} in {facts['seconds']:.1f} s")
+    for name in written:
+        click.echo(f"{name}: written")
+    if path.suffix == ".itg":
+        click.echo(f"next: intaglio bench {path}")
 
 
 def _cosine(words: str) -> float | None:
@@ -387,6 +344,10 @@ def _progress(hidden: bool) -> Iterator[Progress]:
         yield lambda words, done, total: bar.update(
             task, description=words, completed=done, total=total
         )
+
+
+def _json(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, indent=1)
 
 
 def _plain(content: Any) -> Any:

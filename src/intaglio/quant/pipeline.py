@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from intaglio import targets
-from intaglio.frontends.preprocess import split_options
+from intaglio.errors import BadInput, option
 from intaglio.ir import Graph
 from intaglio.quant import steps
 from intaglio.quant.huge_pages import small_pages
-from intaglio.quant.options import Options, with_keywords
+from intaglio.quant.options import Options, split_keywords
 from intaglio.quant.placement.formats import formats
-from intaglio.quant.placement.scheme import Scheme
-from intaglio.quant.prepare import embedded_preprocessing
 from intaglio.quant.ranges.observe import Progress
 from intaglio.quant.result import Quantized
 from intaglio.quant.state import Calibration
-from intaglio.targets import Target
 
 
 @dataclass(frozen=True)
@@ -55,57 +52,39 @@ STEPS = (
 )
 
 
-def quantize(
-    model: str | Path | Graph, data: Any = None, *, mode: str = "static", **how: Any
-) -> Graph:
+def quantize(model: str | Path | Graph, data: Any = None, **keywords: Any) -> Graph:
     """A graph that computes in integers what `model` computes in floats.
 
     `data` are samples like those that the model will see, from any source that
-    `samples.dataset.samples` reads; the keywords are those of `calibrate`. Modes "dynamic" and
-    "weights" need no samples (but 4-bit weights gain by them): the keywords are then those of
-    `without_data`. The graph is for `intaglio.compile` and for `intaglio.save_onnx`.
+    `samples.dataset.samples` reads; modes "dynamic" and "weights" need none. The keywords are
+    those of `calibrate`: the fields of `Options`, and those of `intaglio.load`. The graph is for
+    `intaglio.compile` and for `intaglio.save_onnx`.
     """
-    if mode == "static":
-        return calibrate(model, data, **how).graph
-    from intaglio.quant.weight_only.datafree import without_data
-
-    return without_data(model, mode, data=data, **how).graph
+    return calibrate(model, data, **keywords).graph
 
 
 @small_pages()
 def calibrate(
     model: str | Path | Graph,
-    data: Any,
+    data: Any = None,
     *,
-    target: str | Target = "cpu",
     options: Options | None = None,
-    scheme: Scheme | str | Path | None = None,
-    mean: Any = None,
-    std: Any = None,
-    layout: str = "auto",
-    color: str = "rgb",
-    resize: str = "stretch",
-    pad_value: float = 114,
-    input_type: str = "float",
-    input_layout: Any = None,
-    limit: int | None = None,
-    seed: int = 0,
     progress: Progress | None = None,
     warn: Callable[[str], None] = warnings.warn,
-    **load: Any,
+    **keywords: Any,
 ) -> Quantized:
     """`quantize`, with everything that was learnt on the way.
 
-    Fields of `options` may be keywords of their own: `method="kl"`, `accuracy=0.99`. What `scheme`
-    fixes for layers and tensors is not searched; `mean` to `seed` are for
-    `samples.dataset.samples`; other keywords are for `intaglio.load`. With `input_type` "uint8" the
-    graph takes pictures as bytes, and `mean` and `std` become a part of it; `input_layout` "nhwc",
-    `swap_rb` and other options of `frontends.preprocess` then describe those bytes.
+    Fields of `options` may be keywords of their own: `method="kl"`, `accuracy=0.99`. Other
+    keywords are for `intaglio.load`. `progress(words, done, total)` is told what is being done.
     """
-    options, load = with_keywords(options, load)
-    pictures, load = split_options(load)
-    pictures |= {"input_type": input_type, "input_layout": input_layout, "layout": layout}
-    chip = targets.find(target)
+    options, load = split_keywords(options, keywords)
+    if options.mode != "static":
+        from intaglio.quant.weight_only.datafree import without_data
+
+        return without_data(model, data=data, options=options, warn=warn, **load)
+    _refuse_no_data(data)
+    chip = targets.find(options.target)
     how = formats(
         chip,
         options.activations,
@@ -115,30 +94,20 @@ def calibrate(
         options.weight_zeros,
         options.floats,
     )
-    reading = {
-        "mean": mean,
-        "std": std,
-        "layout": layout,
-        "color": color,
-        "resize": resize,
-        "pad_value": pad_value,
-        "limit": limit,
-        "seed": seed,
-    }
-    with Calibration(
-        model,
-        data,
-        options,
-        chip,
-        how,
-        Scheme.load(scheme) if isinstance(scheme, str | Path) else scheme,
-        load,
-        reading,
-        embedded_preprocessing(pictures, mean, std),
-        progress,
-        warn,
-    ) as calibration:
+    scheme = options.load_scheme()
+    with Calibration(model, data, options, chip, how, scheme, load, progress, warn) as calibration:
         for step in STEPS:
             if step.when(options):
                 step.run(calibration)
         return calibration.result
+
+
+def _refuse_no_data(data: Any) -> None:
+    sources = "give a folder of pictures, a list, .npy or .npz"
+    if data is None:
+        raise BadInput(
+            f"{option('data')} is missing: quantising needs samples like those that the model "
+            f"will see; {sources}"
+        )
+    if isinstance(data, str) and not data:
+        raise BadInput(f"{option('data')} is empty; {sources}")

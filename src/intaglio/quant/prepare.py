@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import intaglio
 from intaglio import passes, targets
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.ir import Graph
 from intaglio.passes.fold import FOLD
+from intaglio.quant.options import refuse_unknown
 from intaglio.quant.ranges.probe import collecting_late
 from intaglio.quant.weights.unpacking import unpack_weights
 from intaglio.targets import Target
-
-INPUT_TYPES = ("float", "float32", "uint8")
-ONLY_FOR_UINT8 = ("input_layout", "swap_rb", "letterbox", "input_range")
 
 
 def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any) -> Graph:
@@ -28,12 +25,14 @@ def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any
     with collecting_late():
         if isinstance(model, Graph):
             if load:
+                refuse_unknown(load)
                 raise BadInput(
-                    f"{next(iter(load))}= is no option of quantisation, and for model "
-                    "files only: a Graph is read already; leave it out"
+                    f"{option(next(iter(load)))} is for model files: a Graph is loaded already; "
+                    "leave it out"
                 )
             graph = model.copy()
         else:
+            refuse_unknown(load)
             graph = intaglio.load(os.fspath(model), **load)
         unpack_weights(graph)
         passes.run(graph, [*passes.neutral(chip.cost), passes.Pass("replace", replace)], level=2)
@@ -54,21 +53,3 @@ def name_tensors(graph: Graph) -> None:
             name, i = f"{stem}_{i}", i + 1
         v.name = name
         taken.add(name)
-
-
-def embedded_preprocessing(given: Mapping[str, Any], mean: Any, std: Any) -> dict[str, Any]:
-    """The preprocessing options that become part of the quantised graph.
-
-    `mean` and `std` are part of it only if an input takes bytes (input_type "uint8"); otherwise
-    they apply to the calibration samples alone.
-    """
-    kinds = given.get("input_type")
-    each = list(kinds.values()) if isinstance(kinds, Mapping) else [kinds or "float"]
-    for kind in each:
-        if kind not in INPUT_TYPES:
-            raise BadInput(f"input_type is '{kind}'; known are {', '.join(INPUT_TYPES)}")
-    if "uint8" in each:
-        return {**given, "mean": mean, "std": std}
-    if wrong := [k for k in ONLY_FOR_UINT8 if given.get(k)]:
-        raise BadInput(f"{wrong[0]} is for input_type 'uint8', which is not given")
-    return {k: v for k, v in given.items() if k in ("output_layout", "layout")}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Graph
 from intaglio.quant.placement.scheme import Scheme
 from intaglio.quant.ranges.observe import Observation
+from intaglio.quant.samples.dataset import Samples
 from intaglio.quant.search.mixed_precision import Point
 
 
@@ -24,3 +28,14 @@ class Quantized:
         default_factory=list, repr=False
     )  # layers in floats against accuracy
     samples: int = 0  # number of samples that were observed
+    dataset: Samples | None = field(default=None, repr=False)  # all samples that were given
+    bare_graph: Graph = field(init=False, repr=False)  # takes the float model's inputs: without
+    # the preprocessing of bytes that `graph` may have
+
+    def __post_init__(self) -> None:
+        self.bare_graph = self.graph
+
+    def embed(self, preprocessing: Mapping[str, Any]) -> None:
+        """Make this preprocessing part of `graph`."""
+        self.bare_graph = self.graph.copy() if preprocessing else self.graph
+        preprocess(self.graph, **preprocessing)

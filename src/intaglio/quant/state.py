@@ -44,8 +44,6 @@ class Calibration:
     how: Formats  # number formats by precision
     scheme: Scheme | None = None
     load: Mapping[str, Any] = field(default_factory=dict)  # for intaglio.load
-    reading: Mapping[str, Any] = field(default_factory=dict)  # for samples.dataset
-    preprocessing: Mapping[str, Any] = field(default_factory=dict)  # becomes part of the graph
     progress: Progress | None = None
     warn: Callable[[str], None] = lambda words: None
 
@@ -54,7 +52,8 @@ class Calibration:
     stream: Mapping[str, Array | None] = field(default_factory=dict)  # the graph's own state
     wanted: dict[str, str] = field(default_factory=dict)  # precision of layers that is fixed
     given: Mapping[str, TensorScheme] = field(default_factory=dict)  # of tensors, likewise
-    samples: Samples = field(init=False)  # in the order in which they are observed
+    dataset: Samples = field(init=False)  # all samples, for the inputs that a user gives
+    samples: Samples = field(init=False)  # for all inputs, in the order of observation
     count: int = 0  # of samples that were given, observed or not
     placement: Placement = field(init=False)
     recurrent: list[str] = field(default_factory=list)  # layers that may become dynamic int8

@@ -48,7 +48,7 @@ FEW = 16  # samples that show the sizes of channels and of the parts of concaten
 def load_model(c: Calibration) -> None:
     """Load and optimise the float model; refuse what cannot be quantised."""
     c.graph = prepare(c.model, c.chip, **c.load)
-    preprocess(c.graph.copy(), **c.preprocessing)  # an early check: it is applied at the end
+    preprocess(c.graph.copy(), **c.options.preprocessing())  # only a check: applied at the end
     refuse_weights(c.graph)
 
 
@@ -64,9 +64,9 @@ def read_requests(c: Calibration) -> None:
 
 def read_samples(c: Calibration) -> None:
     """Find the samples. The state of a streaming model becomes plain inputs of the graph."""
-    samples = read_dataset(c.data, given_inputs(c.graph), warn=c.warn, **c.reading)
+    c.dataset = read_dataset(c.data, given_inputs(c.graph), warn=c.warn, **c.options.reading())
     c.stream = c.graph.state
-    c.samples = calibrated(c.graph, samples, read_dataset)
+    c.samples = calibrated(c.graph, c.dataset, read_dataset)
     c.count = len(c.samples)
 
 
@@ -203,7 +203,15 @@ def insert_qdq(c: Calibration) -> None:
     insert(graph, placement, tensors, weights)
     round_halves(placement)
     c.result = Quantized(
-        graph, before, scheme, floats, observations, c.notes, c.found.curve, len(c.samples)
+        graph,
+        before,
+        scheme,
+        floats,
+        observations,
+        c.notes,
+        c.found.curve,
+        len(c.samples),
+        c.dataset,
     )
 
 
@@ -235,4 +243,4 @@ def quantize_recurrent_layers(c: Calibration) -> None:
 def finish_inputs(c: Calibration) -> None:
     """Restore the state of a streaming model; make preprocessing of bytes part of the graph."""
     c.result.graph.state = dict(c.stream)
-    preprocess(c.result.graph, **c.preprocessing)
+    c.result.embed(c.options.preprocessing())

@@ -81,10 +81,10 @@ def test_layers_can_stay_in_floats():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"mode": "guess"}, "mode is 'guess'; without samples it is one of dynamic, weights"),
-        ({"mode": "dynamic", "weights": "int4"}, "weights is 'int4'; mode 'dynamic' has int8"),
-        ({"mode": "weights", "weights": "int3"}, "mode 'weights' has int8, uint8, int4, uint4"),
-        ({"mode": "dynamic", "group": 32}, "group is 32; mode 'dynamic' has a scale for each"),
+        ({"mode": "guess"}, "mode is 'guess'; known are static, dynamic, weights"),
+        ({"mode": "dynamic", "weights": "int4"}, "'int4'; known in mode=\"dynamic\" are int8"),
+        ({"mode": "weights", "weights": "int3"}, "'int3'; known in mode=.* are int8, uint8, int4"),
+        ({"mode": "dynamic", "group": 32}, 'group= has no meaning in mode="dynamic"'),
         ({"mode": "weights", "group": 3}, "a group of 3 weights"),
     ],
 )

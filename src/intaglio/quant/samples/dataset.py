@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -53,19 +54,7 @@ def samples(
     """
     if isinstance(source, Samples):
         return source
-    for what, choice, known in (
-        ("layout", layout, LAYOUTS),
-        ("color", color, ("rgb", "bgr")),
-        ("resize", resize, images.RESIZES),
-    ):
-        if choice not in known:
-            raise BadInput(f"{what} is {choice!r}; it is one of {', '.join(known)}")
-    if limit is not None and limit < 1:
-        raise BadInput(f"limit is {limit}; at least one sample is needed")
-    if seed < 0:
-        raise BadInput(f"seed is {seed}; give a whole number from 0 on")
-    if not 0 <= pad_value <= 255:
-        raise BadInput(f"pad_value is {pad_value:g}; a pixel is from 0 to 255")
+    check_reading(layout, color, resize, pad_value, limit, seed)
     fitting = _Fitting(
         dict(inputs), images.pictures(inputs, mean, std, layout, color == "bgr", resize, pad_value)
     )
@@ -84,6 +73,27 @@ def samples(
         )
     kept = _thinned(found, fitting.rows(found[0]), limit, seed, warn)
     return Samples(fitting, kept, warn, limit is None)
+
+
+def check_reading(
+    layout: str, color: str, resize: str, pad_value: float, limit: int | None, seed: int
+) -> None:
+    """BadInput where an option that says how samples are read has a wrong value."""
+    for what, choice, known in (
+        ("layout", layout, LAYOUTS),
+        ("color", color, ("rgb", "bgr")),
+        ("resize", resize, images.RESIZES),
+    ):
+        if choice not in known:
+            raise BadInput(f"{what} is {choice!r}; it is one of {', '.join(known)}")
+    if limit is not None and (not isinstance(limit, Integral) or limit < 1):
+        raise BadInput(f"limit is {limit!r}; give a number of samples from 1 on, or None")
+    if not isinstance(seed, Integral) or seed < 0:
+        raise BadInput(f"seed is {seed!r}; give a whole number from 0 on")
+    if not isinstance(pad_value, Real):
+        raise BadInput(f"pad_value is {pad_value!r}; give a pixel value from 0 to 255")
+    if not 0 <= pad_value <= 255:
+        raise BadInput(f"pad_value is {pad_value:g}; a pixel is from 0 to 255")
 
 
 class Samples(Sequence[dict[str, Array]]):

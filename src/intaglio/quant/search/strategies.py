@@ -14,7 +14,7 @@ from intaglio.errors import BadInput
 from intaglio.frontends import load
 from intaglio.ir import Graph
 from intaglio.ops.registry import REGISTRY
-from intaglio.quant.options import Options, with_keywords
+from intaglio.quant.options import Options, split_keywords
 from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement.formats import formats
 from intaglio.quant.placement.place import PRODUCTS, layer
@@ -106,15 +106,15 @@ def auto(
     output on up to 32 samples; but not what takes much longer, by the target's costs, than the
     default. Keywords are those of `calibrate`, where `options` is what is tried first.
     """
-    options, how = with_keywords(options, how)
-    graph = _graph(model, how)
-    chip = targets.find(how.get("target", "cpu"))
-    given = _samples(graph, data, how)
+    options, how = split_keywords(options, how)
+    graph = _graph(model, options, how)
+    chip = targets.find(options.target)
+    given = data_samples(data, given_inputs(graph), **options.reading())
     judge = metric or _cosine(graph, given)
 
     def attempt(o: Options) -> tuple[Quantized, float]:
         made = calibrate(graph, given, options=o, **how)
-        return made, _figure(judge, made.graph)
+        return made, _figure(judge, made.graph if metric else made.bare_graph)
 
     best, figure = attempt(options)
     if figure == -math.inf:
@@ -152,10 +152,10 @@ def until(
 
     BadInput tells the best that was reached where that is not enough.
     """
-    options, how = with_keywords(options, how)
-    graph = _graph(model, how)
-    chip = targets.find(how.get("target", "cpu"))
-    given = _samples(graph, data, how)
+    options, how = split_keywords(options, how)
+    graph = _graph(model, options, how)
+    chip = targets.find(options.target)
+    given = data_samples(data, given_inputs(graph), **options.reading())
     tried: list[Tried] = []
     for cosine in LADDER:
         own = replace(options, accuracy=cosine)
@@ -206,20 +206,13 @@ def _time(made: Quantized, chip: Target, options: Options) -> float:
     return sum(w * times[p] for p, w in work.items()) / (sum(work.values()) * times[usual] or 1)
 
 
-def _graph(model: str | Path | Graph, how: dict[str, Any]) -> Graph:
+def _graph(model: str | Path | Graph, options: Options, how: dict[str, Any]) -> Graph:
     """The model, read once; what says how to read it is taken out of `how`."""
     if isinstance(model, Graph):
         return model
     known = inspect.getfullargspec(load).kwonlyargs
     own = {k: how.pop(k) for k in known if k in how}
-    return prepare(model, how.get("target", "cpu"), **own)
-
-
-def _samples(graph: Graph, data: Any, how: dict[str, Any]) -> Any:
-    """The samples, read once; what says how to read them is taken out of `how`."""
-    keys = ("mean", "std", "layout", "color", "resize", "pad_value", "limit", "seed")
-    own = {k: how.pop(k) for k in keys if k in how}
-    return data_samples(data, given_inputs(graph), **own)
+    return prepare(model, options.target, **own)
 
 
 def _cosine(graph: Graph, given: Any) -> Metric:

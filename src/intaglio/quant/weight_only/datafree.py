@@ -12,11 +12,15 @@ from typing import Any
 
 from intaglio import targets
 from intaglio.errors import BadInput
+from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Array, Graph, Node, Value
+from intaglio.quant.options import Options, split_keywords
+from intaglio.quant.placement.formats import TYPES
 from intaglio.quant.placement.place import FLOATS, layer
 from intaglio.quant.placement.scheme import Scheme
 from intaglio.quant.prepare import prepare
 from intaglio.quant.result import Quantized
+from intaglio.quant.samples.dataset import Samples
 from intaglio.quant.samples.dataset import samples as data_samples
 from intaglio.quant.samples.streaming import given_inputs, keeping, with_state
 from intaglio.quant.samples.synthetic_text import with_random_words
@@ -25,48 +29,48 @@ from intaglio.quant.weights.unpacking import already
 from intaglio.targets import Target
 
 MODES = ("dynamic", "weights")
-WEIGHTS = {"int8": "i8", "uint8": "u8", "int4": "i4", "uint4": "u4"}
 GROUP = 32  # weights of 4 bits that share a scale, unless told otherwise
 
 
 def without_data(
     model: str | Path | Graph,
-    mode: str,
+    mode: str | None = None,
     *,
-    target: str | Target = "cpu",
-    weights: str = "int8",
-    group: int | None = None,
-    scheme: Scheme | str | Path | None = None,
     data: Any = None,
+    options: Options | None = None,
     warn: Callable[[str], None] = warnings.warn,
-    **load: Any,
+    **keywords: Any,
 ) -> Quantized:
-    """A model of matrix products with weights of integers.
+    """A model of matrix products with integer weights.
 
     `mode` "weights" computes in floats from weights of 8 or 4 bits, of which every `group` share a
-    scale (0: a whole column); "dynamic" computes in 8-bit integers, quantising rows as they come.
-    Of a `scheme`, what it wants in floats stays so. Weights of 4 bits are fitted, layer by layer,
-    to what `data` (as for `calibrate`) makes of their inputs; "uint4" has a zero for every group.
+    scale (0: a whole column); "dynamic" computes in 8-bit integers and quantises activations row
+    by row at run time. Of a `scheme`, only the layers that it wants in floats count. Weights of 4
+    bits are fitted, layer by layer, to their inputs on the samples of `data` (as for `calibrate`);
+    "uint4" has a zero point for every group. Keywords are fields of `Options`, or for
+    `intaglio.load`.
     """
-    if mode not in MODES:
-        raise BadInput(f"mode is '{mode}'; without samples it is one of {', '.join(MODES)}")
-    known = WEIGHTS if mode == "weights" else {"int8": "i8"}
-    if weights not in known:
-        raise BadInput(f"weights is '{weights}'; mode '{mode}' has {', '.join(known)}")
-    if mode == "dynamic" and group:
-        raise BadInput(f"group is {group}; mode 'dynamic' has a scale for each column of weights")
-    each = (GROUP if "4" in weights else 0) if group is None else group
-    chip = targets.find(target)
-    _refuse(chip, mode, known[weights], each)
+    own = {} if mode is None else {"mode": mode}
+    options, load = split_keywords(options, {**keywords, **own})
+    mode, weights = options.mode, options.weights or "int8"
+    if mode == "static":
+        raise BadInput(f"mode is 'static', which needs samples; give {' or '.join(MODES)}")
+    chip = targets.find(options.target)
+    group = (GROUP if "4" in weights else 0) if options.group is None else options.group
+    _refuse(chip, mode, TYPES[weights], group)
     graph = prepare(model, chip, **load)
-    keep = _kept(scheme, graph, warn)
+    preprocess(graph.copy(), **options.preprocessing())  # only a check: applied at the end
+    keep = _kept(options.load_scheme(), graph, warn)
+    found = None
+    if data is not None:
+        found = data_samples(data, given_inputs(graph), warn=warn, **options.reading())
     if mode == "dynamic":
         made = dynamic(graph, keep)
     else:
-        stored = WEIGHTS[weights]
-        seen = _samples(graph, data, warn) if data is not None and "4" in weights else []
+        stored = TYPES[weights]
+        seen = _samples(graph, found) if found is not None and "4" in weights else []
         made = weight_only(
-            keeping(graph, {}), stored, each, symmetric=stored != "u4", keep=keep, samples=seen
+            keeping(graph, {}), stored, group, symmetric=stored != "u4", keep=keep, samples=seen
         )
         made.state = dict(graph.state)
     before = {layer(n) for n in graph.nodes() if _changed(n)}  # by the file itself
@@ -79,7 +83,10 @@ def without_data(
             f"matrix in f32{hint}"
         )
     floats = dict.fromkeys(keep, "f32 was asked for")
-    return Quantized(made, graph, Scheme(layers=layers, model=graph.name), floats, {})
+    scheme = Scheme(layers=layers, model=graph.name)
+    result = Quantized(made, graph, scheme, floats, {}, dataset=found)
+    result.embed(options.preprocessing())
+    return result
 
 
 def _refuse(chip: Target, mode: str, dtype: str, group: int) -> None:
@@ -100,18 +107,14 @@ def _refuse(chip: Target, mode: str, dtype: str, group: int) -> None:
             raise BadInput(f"{chip.name} computes in floats with no weights {why}")
 
 
-def _samples(graph: Graph, data: Any, warn: Callable[[str], None]) -> list[Mapping[str, Array]]:
-    """The samples, and as many more as can be made of words."""
-    given = list(data_samples(data, given_inputs(graph), warn=warn))
+def _samples(graph: Graph, samples: Samples) -> list[Mapping[str, Array]]:
+    """The samples; for a language model also synthetic text."""
+    given = list(samples)
     return with_random_words(graph, with_state(graph, given) if graph.state else given)
 
 
-def _kept(
-    scheme: Scheme | str | Path | None, graph: Graph, warn: Callable[[str], None]
-) -> list[str]:
+def _kept(scheme: Scheme | None, graph: Graph, warn: Callable[[str], None]) -> list[str]:
     """The layers that a scheme wants in floats."""
-    if isinstance(scheme, str | Path):
-        scheme = Scheme.load(scheme)
     if scheme is None:
         return []
     if scheme.tensors:
