@@ -2,8 +2,9 @@
 
 A page's blocks of `sh` and `python` run in order, in a folder of their own that holds what a fresh
 clone has (examples/, csrc/, build/) and stand-ins for the reader's files (model.onnx, images/, see
-`stand_ins`). A block of `text` behind one is its output, see `matches`. A block that cannot run
-here has `<!-- not run: reason -->` on the line before it.
+`stand_ins`). Python blocks may use `intaglio`, `np` and `array`, an input of model.onnx. A block of
+`text` behind one is its output, see `matches`. A block that cannot run here has on the line before
+it `<!-- not run: reason -->`; of `<!-- not run: quoted from FILE -->` every line must be in FILE.
 """
 
 from __future__ import annotations
@@ -201,18 +202,26 @@ def test_blocks(
     for part in ("examples", "csrc", "build"):
         (tmp_path / part).symlink_to(ROOT / part)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"intaglio": intaglio, "np": np, "array": np.load("image.npy")}
     printed = ""
     for block in blocks(ROOT / name):
         where = f"{name}:\n{block['code']}"
         if block["mark"]:
             printed = "..."
+            check_quoted(block, where)
         elif block["language"] == "python":
             printed = run_python(block["code"], names, where)
         elif block["language"] == "sh":
             printed = "".join(run_line(line, where) for line in lines_of(block["code"]))
         elif block["language"] == "text" and printed:
             assert matches(block["code"], printed), f"{where}\nis not what is printed:\n{printed}"
+
+
+def check_quoted(block: dict[str, str], where: str) -> None:
+    for file in re.findall(r"quoted from (\S+)", block["mark"]):
+        source = " ".join((ROOT / file).read_text().split())
+        for line in block["code"].splitlines():
+            assert " ".join(line.split()) in source, f"{where}\n{line}: is not in {file}"
 
 
 def run_python(code: str, names: dict[str, Any], where: str) -> str:
