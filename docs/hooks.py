@@ -55,7 +55,7 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
         svg = path.read_text() if path.exists() else ""
         if 'class="drawing"' not in svg:
             return image[0]
-        return re.sub(r"<\?xml.*?\?>", "", svg)
+        return f'<span class="figure">{svg}</span>'
 
     return re.sub(r'<img alt="[^"]*" src="(?P<src>[^":]+\.svg)" ?/?>', inline, html)
 
