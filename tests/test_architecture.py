@@ -21,6 +21,7 @@ FLOORS = [
     ("interpret", "rewrite", "verify", "native", "plan"),
     ("targets", "frontends", "package", "npu.ops"),
     ("npu.lowering",),
+    ("runtime",),
     ("passes", "session"),
     ("npu",),
     ("tune",),

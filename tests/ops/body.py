@@ -17,8 +17,13 @@ FLOATS = {np.float32: 1e-5, np.float64: 1e-10, np.float16: 1e-2, ml_dtypes.bfloa
 assert intaglio.ops.REGISTRY is REGISTRY
 
 
-def run(op: str, *arrays: Any, tolerance: float = 1e-5, **attrs: Any) -> Any:
-    """Outputs of the body; an op with a lowering must give the same through it."""
+def run(
+    op: str, *arrays: Any, tolerance: float = 1e-5, declines: bool = False, **attrs: Any
+) -> Any:
+    """Outputs of the body; an op with a lowering must give the same outputs through it.
+
+    `declines` says that the lowering does not apply to these arguments: then it must return None.
+    """
     given = [None if a is None else np.asarray(a) for a in arrays]
     values = [
         None if a is None else Value(Type(dtypes.name_of(a.dtype), a.shape), f"x{i}")
@@ -28,8 +33,9 @@ def run(op: str, *arrays: Any, tolerance: float = 1e-5, **attrs: Any) -> Any:
     want = evaluate_node(node, given)
     if REGISTRY[op].lower is not None:
         made = REGISTRY[op].lower(*node.inputs, **node.attrs)
-        if made is None:  # it does not apply here
-            made = node.outputs
+        assert (made is None) == declines, f"the lowering of {op} returned {made}"
+        if made is None:
+            return want[0] if len(want) == 1 else want
         outputs = [made] if isinstance(made, Value) else made
         inputs = [v for v in values if v is not None]
         got = evaluate(Graph(inputs, outputs), [a for a in given if a is not None])

@@ -36,12 +36,13 @@ def functions(op: str, d: int) -> dict[str, Any]:
 @pytest.mark.parametrize("op", GATES)
 def test_both_directions_are_two_layers(op: str) -> None:
     x, w, r, b, _, *states = layer(op, 2)
-    how = {"hidden_size": H, **functions(op, 2)}
+    how = {"hidden_size": H, "declines": True, **functions(op, 2)}
     y, *last = run(op, x, w, r, b, None, *states, direction="bidirectional", **how)
     for d, direction in enumerate(("forward", "reverse")):
         half = [s[d : d + 1] for s in (w, r, b)]
         rest = [s[d : d + 1] for s in states]
-        z, *end = run(op, x, *half, None, *rest, hidden_size=H, direction=direction)
+        attrs = {"hidden_size": H, "direction": direction}
+        z, *end = run(op, x, *half, None, *rest, declines=True, **attrs)
         close(y[:, d : d + 1], z)
         for both, one in zip(last, end, strict=True):
             close(both[d : d + 1], one)
@@ -53,7 +54,7 @@ def test_short_sequences(op: str) -> None:
     x, w, r, b, _, *states = layer(op)
     lens = np.array([4, 2, 0], np.int32)
     for direction in ("forward", "reverse"):
-        how = {"hidden_size": H, "direction": direction}
+        how = {"hidden_size": H, "direction": direction, "declines": True}
         y, *last = run(op, x, w, r, b, lens, *states, **how)
         alone = run(op, x[:2], w, r, b, None, *states, **how)
         close(y[:2, :, 1], alone[0][:, :, 1])
@@ -73,9 +74,8 @@ def test_batch_first_lowers(op: str, dtype: Any) -> None:
 def test_lstm_by_hand() -> None:
     one = np.ones((1, 1, 1), np.float32)
     w = np.array([[[1], [2], [3], [4]]], np.float32)
-    y, h, c = run(
-        "lstm", one, w, np.zeros((1, 4, 1), np.float32), None, None, one, one, hidden_size=1
-    )
+    r = np.zeros((1, 4, 1), np.float32)
+    y, h, c = run("lstm", one, w, r, None, None, one, one, hidden_size=1, declines=True)
     sigmoid = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
     cell = sigmoid(3) + sigmoid(1) * np.tanh(4)
     close(c.item(), cell)
