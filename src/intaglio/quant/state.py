@@ -96,7 +96,8 @@ class Calibration:
             return {}
         told = {name for name, t in self.given.items() if len(t.scale) > 1}
         found = depthwise_scales.find(self.graph, self.placement)
-        return {v: around for v, around in found.items() if self.many or v.name in told}
+        every = self.count > self.options.policy.channel_scale_samples
+        return {v: around for v, around in found.items() if every or v.name in told}
 
     def observe(
         self,

@@ -31,7 +31,6 @@ class Formats:
     weight_zeros: bool = False
     wider: tuple[str, ...] = ("f32",)  # what a layer may go to that needs more, cheapest first
     table_bits: int = 10  # of the sums that a function's table is looked up by
-    near: tuple[str, ...] = ()  # floats of fewer bits that cost less than the last of `wider`
 
 
 USUAL = Formats()
@@ -86,7 +85,6 @@ def formats(
         weight_zeros,
         _wider(chip, usual, floats),
         usual.table_bits,
-        () if floats else _near(chip),
     )
 
 
@@ -118,12 +116,6 @@ def _wider(chip: Target, usual: Precision, name: str | None) -> tuple[str, ...]:
     more = [p for p in chip.precisions if not p.is_float and _bits(p) > _bits(usual)]
     more = [p for p in more if not last or p.cost < last[0].cost]
     return tuple(p.name for p in [*sorted(more, key=lambda p: p.cost), *last])
-
-
-def _near(chip: Target) -> tuple[str, ...]:
-    """Floats that cost less than the first ones, and hold nearly what those hold."""
-    reals = [p for p in chip.precisions if p.is_float]
-    return tuple(p.name for p in reals[1:] if p.cost < reals[0].cost)
 
 
 def _bits(p: Precision) -> int:

@@ -206,7 +206,8 @@ class MixedPrecision:
 
     def layers(self, units: Iterable[Unit]) -> dict[str, str]:
         """The precision of every layer of these units."""
-        return self.promotions.precisions(name for u in units for name in sorted(u.layers))
+        level = self.promotions.level or ""
+        return {name: level for u in units for name in sorted(u.layers)}
 
     def kept(self, schemes: Schemes, layers: Mapping[str, str]) -> dict[str, TensorScheme]:
         """The tensors that are still rounded with these layers promoted, and how."""
@@ -255,13 +256,10 @@ class MixedPrecision:
         freed = [single[n] for n in self._removed(unit.frees) or [unit.tensor]]
         errors = {p: sum(e[p] for e in freed) for p in self.now}
         part = max(errors, key=errors.__getitem__)
-        by_level: dict[str, list[str]] = {}
-        for name, precision in self.promotions.precisions(sorted(unit.layers)).items():
-            by_level.setdefault(precision, []).append(repr(name))
         return (
             f"'{unit.tensor}' is too coarse in {self.how.precision}: it costs '{part}' "
-            f"{np.sqrt(errors[part]):.1%}; "
-            + ", ".join(f"{', '.join(names)} in {p}" for p, names in by_level.items())
+            f"{np.sqrt(errors[part]):.1%}; {', '.join(map(repr, sorted(unit.layers)))} "
+            f"in {self.promotions.level}"
         )
 
     def missed(self, cosine: float) -> str:

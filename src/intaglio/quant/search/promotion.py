@@ -113,17 +113,6 @@ class Promotions:
         )
         return 1 + more / (whole or 1)
 
-    def precisions(self, names: Iterable[str]) -> dict[str, str]:
-        """The precision that each of these layers is promoted to: the fastest wide enough one."""
-        return {name: self._precision(name) for name in names}
-
-    def _precision(self, name: str) -> str:
-        node = self.products.get(name)
-        if node is None or not self.level:
-            return self.level or ""
-        chip = self.placement.chip
-        return min((self.level, *self.how.near), key=lambda p: chip.in_precision(p).takes(node))
-
     def price(self, layers: Iterable[str]) -> float:
         """Time that promoting these layers adds, with the conversions around them."""
-        return self.time(self.precisions(layers)) - 1 + self.policy.conversion
+        return self.time(dict.fromkeys(layers, self.level or "")) - 1 + self.policy.conversion
