@@ -25,7 +25,7 @@ from benchmarks import machine
 from benchmarks.models import ROOT
 from benchmarks.table import grid
 from intaglio import ops
-from intaglio.analysis import svg
+from intaglio.analysis.charts import Chart, Point, page
 from intaglio.ir import Graph, Type, Value, constant
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -198,7 +198,7 @@ def exponent(points: dict[float, float]) -> float:
     return float(np.polyfit(xs, ys, 1)[0])
 
 
-def relative(rows: dict[float, Row], power: int = 1) -> dict[str, list[svg.Point]]:
+def relative(rows: dict[float, Row], power: int = 1) -> dict[str, list[Point]]:
     """Time per unit of work, as a share of the first row's with one thread."""
     first = next(iter(rows))
     unit = rows[first]["1"]
@@ -210,9 +210,9 @@ def relative(rows: dict[float, Row], power: int = 1) -> dict[str, list[svg.Point
     }
 
 
-def charts(found: dict[str, dict[float, Row]]) -> list[svg.Chart]:
+def charts(found: dict[str, dict[float, Row]]) -> list[Chart]:
     made = [
-        svg.Chart(title, x, "share of the first point", relative(found[key], power))
+        Chart(title, x, "share of the first point", relative(found[key], power))
         for key, title, x, power in (
             ("batch", "Batch: time per image", "images in a batch", 1),
             ("size", "Resolution: time per pixel", "times the edge length", 2),
@@ -224,7 +224,7 @@ def charts(found: dict[str, dict[float, Row]]) -> list[svg.Chart]:
     line = graph[large]["optimise"] / large
     names = ("load", "optimise", "compile")
     made.append(
-        svg.Chart(
+        Chart(
             "Graph size: seconds to compile",
             "nodes in the file",
             "processor seconds",
@@ -318,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found[key] = {at: {"1": row["1"]} for at, row in found[key].items()}
     words = report(found, busy)
     given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "growth.svg").write_text(svg.page(charts(found)))
+    (given.out / "growth.svg").write_text(page(charts(found)))
     (given.out / "growth.md").write_text(words)
     print(words, end="")
     return 0

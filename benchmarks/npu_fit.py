@@ -28,7 +28,7 @@ from benchmarks import npu_nets
 from intaglio.npu.compile import build
 from intaglio.npu.own.isa import PROGRAM
 from intaglio.npu.predict import vendor
-from intaglio.npu.predict.cycles import USUAL
+from intaglio.npu.predict.cycles import DEFAULTS
 from intaglio.npu.predict.element_types import as_bytes
 from intaglio.npu.predict.timeline import timeline
 from intaglio.targets import chip
@@ -152,9 +152,9 @@ def program(row: Row, kept: Path | None) -> np.ndarray:
     if kept and (kept / name).exists():
         return np.load(kept / name)
     c = as_bytes(chip.load(row.chip), row.dtype)
-    together = vendor.TOGETHER[c.family]
-    made = build(npu_nets.MAKERS[row.net](row.batch), vendor.as_used(c), together, row.cores)
-    code = made.program.encode() if together else vendor.apart(made.program.encode())
+    grouped = vendor.GROUPS_LAYERS[c.family]
+    made = build(npu_nets.MAKERS[row.net](row.batch), vendor.as_used(c), grouped, row.cores)
+    code = made.program.encode() if grouped else vendor.serial(made.program.encode())
     if kept:
         kept.mkdir(parents=True, exist_ok=True)
         np.save(kept / name, code)
@@ -199,7 +199,7 @@ def predict(row: Row, ways: list[Codes], c: Chip, known: Known) -> float:
 
     A compiler that may use several cores uses one where the others do not help.
     """
-    constant = {**USUAL, **c.timing}
+    constant = {**DEFAULTS, **c.timing}
     cycles = min(sum(taken(code, dtype, c, known) for dtype, code in codes) for codes in ways)
     cycles += turned(row.net) * row.batch * constant["turn"]
     if row.dtype != "f32" and constant["apart"]:  # an image of floats is converted, in three lanes

@@ -11,7 +11,7 @@ from intaglio.ops.registry import REGISTRY
 pytest.importorskip("onnx")
 pytest.importorskip("tflite")
 
-from intaglio.analysis.on_npu import units
+from intaglio.analysis.npu_coverage import units
 from intaglio.analysis.operators import COMMAND, document, importers
 
 PATH = Path(__file__).parents[2] / "docs" / "operators.md"

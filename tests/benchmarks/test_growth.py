@@ -7,7 +7,7 @@ import pytest
 
 import intaglio
 from benchmarks import growth, machine
-from intaglio.analysis import svg
+from intaglio.analysis import charts
 
 QUADRATIC = {1.0: {"1": 2.0, "2": 1.0}, 2.0: {"1": 8.0, "2": 4.0}, 4.0: {"1": 32.0, "2": 16.0}}
 NODES = {
@@ -39,7 +39,7 @@ def test_the_report_judges_the_largest_graph():
 
 
 def test_charts_are_well_formed_and_show_every_point():
-    root = ET.fromstring(svg.page(growth.charts(FOUND)))
+    root = ET.fromstring(charts.page(growth.charts(FOUND)))
     circles = root.iter("{http://www.w3.org/2000/svg}circle")
     assert len(list(circles)) == 3 * 2 * 3 + 3 * 3
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from intaglio.analysis.svg import head, round_steps
+from intaglio.analysis.charts import head, round_steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from intaglio import native, targets
-from intaglio.analysis.on_npu import CHIPS, units
+from intaglio.analysis.npu_coverage import CHIPS, units
 from intaglio.files import write_atomically
 from intaglio.ops.registry import REGISTRY, Op
 

@@ -1,4 +1,4 @@
-"""What more cores, larger batches and sparse weights would give, in one table each."""
+"""The gain from more cores, larger batches and sparse weights: one table each."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from intaglio.analysis.charts import Chart, page
 from intaglio.analysis.performance import Performance
 from intaglio.analysis.performance_text import aligned
-from intaglio.analysis.svg import Chart, page
 from intaglio.analysis.whatif import Model, WhatIf
 from intaglio.targets import chip as chips
 
 BATCHES = (1, 2, 3, 4, 5, 6)
-UNITS = {"clock": ", MHz", "ddr": ", GB/s", "sram": ", bytes of a core"}  # of what is swept
+UNITS = {
+    "clock": ", MHz",
+    "ddr": ", GB/s",
+    "sram": ", bytes of a core",
+}  # units of the swept figures
 
 
 @dataclass(frozen=True)
@@ -23,18 +27,18 @@ class Row:
     case: str
     cores: int
     batch: int
-    milliseconds: float  # of a run
+    milliseconds: float  # of one run
     fps: float
-    gain: float  # samples a second, by those of the first case
-    bytes: int  # to and from DDR in a run
-    weights: int  # bytes that the package has of them
+    gain: float  # speed-up over the first case, in samples per second
+    bytes: int  # to and from DDR in one run
+    weights: int  # bytes of weights in the package
     load: tuple[float, ...]  # the share of the time in which each core computes
 
 
 def payoff(
     model: Model, target: str, tell: Callable[[str], None] = lambda words: None
 ) -> dict[str, list[Row]]:
-    """The tables that a chip has something to say to: cores, batch, sparse."""
+    """The tables "cores", "batch" and "sparse"; those with one case on this chip are left out."""
     chip = chips.load(target)
     every = range(1, chip.cores + 1)
     cases: dict[str, list[tuple[str, WhatIf]]] = {
@@ -80,7 +84,7 @@ def _table(
 
 
 def _load(p: Performance) -> tuple[float, ...]:
-    """How busy the units of each core are while the NPU runs, all modules together."""
+    """The share of the NPU's time in which each core computes, over all programs."""
     whole = sum(t.cycles for t in p.timelines) or 1.0
     each = [0.0] * p.cores
     for t in p.timelines:
@@ -125,7 +129,7 @@ def plot(title: str, name: str, rows: Sequence[tuple[Any, Performance]]) -> str:
         "samples a second": lambda p: p.fps,
         "MB to and from DDR a sample": lambda p: p.bytes / 1e6 / p.batch,
     }
-    wide = not words and min(xs) > 0 and max(xs) >= 20 * min(xs)  # then in equal factors
+    wide = not words and min(xs) > 0 and max(xs) >= 20 * min(xs)  # then on a logarithmic axis
     label_x = f"{name}{UNITS.get(name, '')}"
     charts = [
         Chart(

@@ -1,4 +1,4 @@
-"""How fast a chip would run a package, layer by layer: predicted from the program itself."""
+"""The predicted speed of a package on its chip, layer by layer, from its NPU programs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from intaglio.targets.chip import Chip
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer of the network on one unit."""
+    """One layer of the network, on the NPU or the CPU."""
 
-    id: int  # in the order in which they run
+    id: int  # in execution order
     module: str
     op: str
     name: str
@@ -34,36 +34,36 @@ class LayerRow:
     output: str
     ddr_cycles: float
     npu_cycles: float
-    cycles: float  # that nothing else hides
+    cycles: float  # on the critical path: overlap with other layers removed
     microseconds: float
-    mac_use: float  # of the peak of the cores that run it
+    mac_use: float  # share of the peak MAC rate of the cores that run it
     bytes: int  # to and from DDR
     near: int  # to and from shared SRAM
     bound: str  # compute, bandwidth, launch, CPU
     hint: str = ""
-    load: tuple[float, ...] = ()  # the share of its work that each core does
-    all_cores: float = 1.0  # how many times as fast all cores of the chip would be, at most
-    layer: int = -1  # its number in its module's program; -1: it is the CPU's
+    load: tuple[float, ...] = ()  # share of its work on each core
+    all_cores: float = 1.0  # upper bound of the speed-up with all cores of the chip
+    layer: int = -1  # its number in its program; -1: it runs on the CPU
 
     @property
     def max_cycles(self) -> float:
-        """Of DDR and NPU, the one that would bound it if all were hidden but that."""
+        """The larger of DDR and NPU cycles: the lower bound with perfect overlap."""
         return max(self.ddr_cycles, self.npu_cycles)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A program of the NPU, or what the CPU does before or after one."""
+    """An NPU program, or a run of CPU ops before or after one."""
 
     name: str
     begin: float  # microseconds
     end: float
-    line: Timeline | None = field(default=None, repr=False)  # None: the CPU's
+    line: Timeline | None = field(default=None, repr=False)  # None: runs on the CPU
 
 
 @dataclass
 class Performance:
-    """The prediction for one package on one chip."""
+    """The predicted performance of one package on one chip."""
 
     chip: str
     clock: float  # MHz
@@ -71,34 +71,36 @@ class Performance:
     cores: int
     milliseconds: float = 0.0
     layers: list[LayerRow] = field(default_factory=list)
-    busy: list[dict[str, list[float]]] = field(default_factory=list)  # by NPU module: queues, DDR
+    busy: list[dict[str, list[float]]] = field(
+        default_factory=list
+    )  # by NPU program: share of the time of queues and DDR
     npu_milliseconds: float = 0.0
     cpu_milliseconds: float = 0.0
-    estimates: list[str] = field(default_factory=list)  # figures of the chip that are guesses
-    parts: list[Part] = field(default_factory=list, repr=False)  # one after the other
-    batch: int = 1  # samples of one run
-    chip_cores: int = 1  # that there are
-    name: str = ""  # of the model
+    estimates: list[str] = field(default_factory=list)  # figures of the chip that no source states
+    parts: list[Part] = field(default_factory=list, repr=False)  # in execution order
+    batch: int = 1  # samples per run
+    chip_cores: int = 1  # cores of the chip
+    name: str = ""  # name of the model
 
     @property
     def timelines(self) -> list[Timeline]:
-        """Of the NPU's programs."""
+        """The timelines of the NPU programs."""
         return [p.line for p in self.parts if p.line is not None]
 
     @property
     def mac_use(self) -> float:
-        """Of the peak of the cores that run it, over the NPU's whole time."""
+        """Share of the peak MAC rate of the cores that run it, over the NPU's time."""
         used = sum(r.mac_use * max(r.cycles, r.npu_cycles / self.cores) for r in self.layers)
         return used / max(self.npu_milliseconds * 1e3 * self.clock, 1e-9)
 
     @property
     def fps(self) -> float:
-        """Samples a second."""
+        """Samples per second."""
         return self.batch * 1e3 / self.milliseconds if self.milliseconds else 0.0
 
     @property
     def all_cores(self) -> float:
-        """How many times as fast all cores of the chip would be, at most."""
+        """Upper bound of the speed-up with all cores of the chip, at unchanged DDR bandwidth."""
         less = sum(r.microseconds * (1 - 1 / r.all_cores) for r in self.layers) / 1e3
         return self.milliseconds / (self.milliseconds - less) if self.milliseconds else 1.0
 
@@ -107,7 +109,7 @@ class Performance:
         return sum(r.bytes for r in self.layers)
 
     def ranking(self) -> list[tuple[str, int, float, float]]:
-        """By kind of op: its name, how many, microseconds, share of the time."""
+        """By kind of op, slowest first: name, number of layers, microseconds, share of the time."""
         sums: dict[str, list[float]] = {}
         for r in self.layers:
             one = sums.setdefault(f"{r.op} ({r.unit})", [0, 0.0])
@@ -118,7 +120,7 @@ class Performance:
         return sorted(rows, key=lambda r: (-r[2], r[0]))
 
     def bounds(self) -> dict[str, float]:
-        """The share of the time that each bound has, the largest first."""
+        """The share of the time that each bound accounts for, the largest first."""
         sums: dict[str, float] = {}
         for r in self.layers:
             sums[r.bound] = sums.get(r.bound, 0.0) + r.microseconds
@@ -159,15 +161,15 @@ class Performance:
         }
 
     def trace(self) -> str:
-        """The model in time, for chrome://tracing and Perfetto: the NPU's queues, and the CPU."""
+        """The timeline of NPU queues and CPU, as JSON for chrome://tracing and Perfetto."""
         return json.dumps({"traceEvents": list(self._events()), "displayTimeUnit": "ns"})
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        yield _called("process_name", 0, 0, "CPU")
+        yield _metadata_event("process_name", 0, 0, "CPU")
         for core in range(self.cores):
-            yield _called("process_name", core + 1, 0, f"NPU core {core}")
+            yield _metadata_event("process_name", core + 1, 0, f"NPU core {core}")
             for q, queue in enumerate(isa.QUEUES):
-                yield _called("thread_name", core + 1, q, queue)
+                yield _metadata_event("thread_name", core + 1, q, queue)
         for part in self.parts:
             rows = [r for r in self.layers if r.module == part.name]
             if part.line is None:
@@ -196,7 +198,7 @@ class Performance:
         return text(self)
 
 
-def _called(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def _metadata_event(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
@@ -218,26 +220,26 @@ def performance(
     chip: str | Chip | None = None,
     clock: float | None = None,
     ddr: float | None = None,
-    apart: bool = False,
+    serial: bool = False,
 ) -> Performance:
     """Predict how fast a package runs on the chip that it was compiled for.
 
-    `clock` (MHz) and `ddr` (bytes per nanosecond) ask what other figures would give. What takes
-    another program (memory, cores, batch, types) is asked by compiling for it. With `apart` each
-    layer begins when the one before it has ended.
+    `clock` (MHz) and `ddr` (bytes per nanosecond) replace the chip's figures. Other memory sizes,
+    cores, batches and types need another program: compile for them. With `serial` each layer
+    starts when the one before it has ended.
     """
     meta = package.meta
     if "npu" not in meta or "partition" not in meta:
         what = "stripped" if meta.get("target") not in (None, "cpu") else "for the CPU"
         raise BadInput(
-            f"this package is {what}: there is nothing to predict from; "
+            f"this package is {what}, so it has no NPU program to predict from; "
             f"compile for a chip with {option('target')}, or measure with `intaglio bench`"
         )
     found = chips.load(chip or meta["target"]) if not isinstance(chip, Chip) else chip
     changes = {k: v for k, v in (("clock", clock), ("ddr", ddr)) if v is not None}
     for what, v in changes.items():
         if not 0 < v < math.inf:
-            raise BadInput(f"{what} is {v:g}; it is a number above 0")
+            raise BadInput(f"{what} is {v:g}; it must be above 0")
     found = replace(found, **changes)  # type: ignore[arg-type]
     steps = [s for s in package.plan.steps if s.op == "npu.run"]
     programs = [s.inputs[0].data for s in steps if s.inputs[0] and s.inputs[0].data is not None]
@@ -260,7 +262,7 @@ def performance(
             made.cpu_milliseconds += long / 1e3
         else:
             number = len(made.busy)
-            line = timeline(vendor.apart(programs[number]) if apart else programs[number], found)
+            line = timeline(vendor.serial(programs[number]) if serial else programs[number], found)
             layers, loads, long = (
                 meta["npu"][number]["layers"],
                 line.loads(),
@@ -317,7 +319,7 @@ def _row(
 
 
 def _all_cores(r: Mapping[str, Any], line: Timeline) -> float:
-    """Work that all cores share evenly, while DDR stays as fast as it is."""
+    """Upper bound of a layer's speed-up if all cores share its work and DDR stays as fast."""
     if line.chip.cores <= line.cores or not r["cycles"]:
         return 1.0
     each = r["npu"] / line.cores * (1 - line.cores / line.chip.cores)
@@ -329,7 +331,7 @@ def _all_cores(r: Mapping[str, Any], line: Timeline) -> float:
 
 
 def _use(r: Mapping[str, Any], line: Timeline, dtype: str) -> float:
-    """Products by those that the cores could do while its unit is busy with it, or others wait."""
+    """The layer's MACs divided by those that the cores could do in its time."""
     known = line.chip.units["conv"].rate
     rate = known.get(dtype, max(known.values())) * line.cores
     busy = max(r["cycles"], r["npu"] / line.cores)
@@ -337,7 +339,7 @@ def _use(r: Mapping[str, Any], line: Timeline, dtype: str) -> float:
 
 
 def _on_cpu(rows: list[OnCpu], microseconds: float, module: str) -> list[LayerRow]:
-    """The next of the CPU's ops that together take so long: those of one module."""
+    """Takes the next CPU ops from `rows`, up to a total of `microseconds`: those of one module."""
     made: list[LayerRow] = []
     while rows and sum(r.microseconds for r in made) < microseconds * (1 - 1e-9):
         r = rows.pop(0)
@@ -366,19 +368,19 @@ def _on_cpu(rows: list[OnCpu], microseconds: float, module: str) -> list[LayerRo
 
 
 def _hint(r: Mapping[str, Any], layer: Mapping[str, Any], chip: Chip) -> str:
-    """What would make a layer faster, where there is something to say."""
+    """Advice to make a layer faster; empty if there is none."""
     op = layer["op"].split("+")[0]
     unit = chip.units.get(op)
     if r["bound"] == "launch":
-        return "its work is smaller than its launch: fewer, larger layers"
+        return "starting it takes longer than its work: use fewer, larger layers"
     if r["bound"] == "bandwidth":
         if "kernel" in layer and math.prod(layer["kernel"]) > 0.6 * (r["read"] + r["written"]):
-            return "weights are most of what it reads: fewer channels, or sparse weights"
-        return "maps go outside: fewer channels or rows let them stay in the core"
+            return "most of its traffic is weights: use fewer channels, or sparse weights"
+        return "its feature maps go through DDR: with fewer channels or rows they stay on chip"
     if op == "conv" and unit is not None and "kernel" in layer:
         out, ins = layer["kernel"][0], layer["kernel"][1]
         oa, ia = (a.get(layer["dtype"], 1) for a in (unit.out_atom, unit.in_atom))
         used = out * ins / (-(-out // oa) * oa * -(-ins // ia) * ia)
         if used < 0.8:
-            return f"{ins} to {out} channels fill {used:.0%} of atoms of {ia} and {oa}"
+            return f"{ins} input and {out} output channels use {used:.0%} of blocks of {ia} by {oa}"
     return ""

@@ -1,17 +1,17 @@
-"""Predictions as a picture of the time, and as one page that a browser shows."""
+"""The performance report as a timeline in SVG, and as one HTML page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
+from intaglio.analysis.charts import COLOURS, head, round_steps
 from intaglio.analysis.page import STYLE
 from intaglio.analysis.performance import LayerRow, Part, Performance
-from intaglio.analysis.performance_text import COLUMNS, NUMBERS, cells, helpful, summary
-from intaglio.analysis.svg import COLOURS, head, round_steps
+from intaglio.analysis.performance_text import COLUMNS, NUMBERS, advice, cells, summary
 from intaglio.npu.own import isa
 
-LEFT, RIGHT, LANE = 110, 24, 24  # pixels beside the lanes, and from one to the next
+LEFT, RIGHT, LANE = 110, 24, 24  # pixels left and right of the lanes, and height of a lane
 OF = dict(zip((*isa.QUEUES, "CPU"), COLOURS, strict=False))
 BOUND = {"compute": OF["compute"], "bandwidth": OF["load"], "launch": "#b08d2f", "CPU": OF["CPU"]}
 LOOK = """
@@ -38,9 +38,9 @@ document.querySelectorAll('.layers th').forEach((th, i) => th.addEventListener('
 """
 
 
-# ---- the time ------------------------------------------------------------------------------------
+# ---- timeline ------------------------------------------------------------------------------------
 def picture(p: Performance, width: int = 1000) -> str:
-    """The model in time: a lane for each queue of each core, and one for the CPU."""
+    """The timeline: a lane for each queue of each core, and one for the CPU."""
     lanes = [(core, q) for core in range(p.cores) for q in range(len(isa.QUEUES))]
     lanes = [*([(-1, -1)] if p.cpu_milliseconds else []), *(lanes if p.timelines else [])]
     whole = max((part.end for part in p.parts), default=0.0)
@@ -65,28 +65,28 @@ def picture(p: Performance, width: int = 1000) -> str:
         )
         parts += [
             f'<rect x="{LEFT + a:.1f}" y="{y}" width="{max(b - a, 0.4):.1f}" height="18" '
-            f'fill="{OF[queue]}"><title>{escape(_words(who, us))}</title></rect>'
-            for a, b, who, us in _runs(p, core, q, scale)
+            f'fill="{OF[queue]}"><title>{escape(_tooltip(who, us))}</title></rect>'
+            for a, b, who, us in _boxes(p, core, q, scale)
         ]
     return "".join([*parts, "</svg>"])
 
 
-def _words(rows: list[LayerRow], microseconds: float) -> str:
-    """What a box says when it is pointed at."""
+def _tooltip(rows: list[LayerRow], microseconds: float) -> str:
+    """The tooltip of a box."""
     named = f"{rows[0].id} {rows[0].op} {rows[0].name}"
     if rows[-1].id != rows[0].id:
         named += f" to {rows[-1].id} {rows[-1].op} {rows[-1].name}"
     return f"{named}: {microseconds:.1f} us"
 
 
-Run = tuple[float, float, list[LayerRow], float]  # from, to (pixels), of which layers, how long
+Box = tuple[float, float, list[LayerRow], float]  # from, to (pixels), layers, microseconds
 
 
-def _runs(p: Performance, core: int, q: int, scale: float) -> list[Run]:
-    """When a lane works; what touches on the picture is one box."""
-    runs: list[Run] = []
+def _boxes(p: Performance, core: int, q: int, scale: float) -> list[Box]:
+    """The boxes of a lane; boxes that touch on the screen are merged."""
+    runs: list[Box] = []
     for part in p.parts:
-        for begin, end, row in _works(p, part, core, q):
+        for begin, end, row in _busy_intervals(p, part, core, q):
             a, b = begin * scale, end * scale
             if runs and a - runs[-1][1] < 0.5 and (row is runs[-1][2][-1] or b - a < 3):
                 first, _, rows, us = runs[-1]
@@ -96,8 +96,10 @@ def _runs(p: Performance, core: int, q: int, scale: float) -> list[Run]:
     return runs
 
 
-def _works(p: Performance, part: Part, core: int, q: int) -> list[tuple[float, float, LayerRow]]:
-    """From when to when a lane works for which layer, in microseconds."""
+def _busy_intervals(
+    p: Performance, part: Part, core: int, q: int
+) -> list[tuple[float, float, LayerRow]]:
+    """The intervals in which a lane is busy, in microseconds, with their layers."""
     rows, line = [r for r in p.layers if r.module == part.name], part.line
     found, now = [], part.begin
     if line is None:
@@ -114,20 +116,20 @@ def _works(p: Performance, part: Part, core: int, q: int) -> list[tuple[float, f
 
 # ---- the page ------------------------------------------------------------------------------------
 def page(p: Performance, difference: str = "") -> str:
-    """The report as one page that a browser shows; `difference` says what a what-if changed."""
+    """The report as one HTML page; `difference` describes a what-if change."""
     title = f"{p.name or 'model'} on {p.chip}"
-    said = [w for w in summary(p) if w.startswith("npu")]  # the cards say the rest
+    said = [w for w in summary(p) if w.startswith("npu")]  # the cards show the other lines
     said += [difference] if difference else []
     body = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="sub">{escape(summary(p)[0])}</p>',
         _cards(p),
         "".join(f'<p class="sub">{escape(words)}</p>' for words in said),
-        f'<h2>In time</h2><div class="wide">{picture(p)}</div>',
-        f"<h2>What bounds it</h2>{_bounds(p)}",
-        f"<h2>What would help most</h2>{_helps(p)}" if helpful(p) else "",
-        f"<h2>By kind</h2>{_kinds(p)}",
-        f'<h2>Layers</h2><p class="sub">A click on a title sorts by it.</p>{_layers(p)}',
+        f'<h2>Timeline</h2><div class="wide">{picture(p)}</div>',
+        f"<h2>Bottlenecks</h2>{_bounds(p)}",
+        f"<h2>Advice</h2>{_advice(p)}" if advice(p) else "",
+        f"<h2>By kind of op</h2>{_kinds(p)}",
+        f'<h2>Layers</h2><p class="sub">Click a column title to sort.</p>{_layers(p)}',
     ]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
@@ -152,7 +154,7 @@ def _cards(p: Performance) -> str:
             f"{p.bytes / 1e6:.2f} MB",
             f"{p.bytes / 1e6 / p.milliseconds:.2f} GB/s of {p.ddr:g}",
         ),
-        ("MACs used", f"{p.mac_use:.0%}", "of the peak, while the NPU runs"),
+        ("MACs used", f"{p.mac_use:.0%}", "of the peak rate, while the NPU runs"),
     ]
     if p.chip_cores > p.cores:
         words = f"with all {p.chip_cores} cores, at most"
@@ -179,15 +181,17 @@ def _dot(bound: str) -> str:
     return f'<span class="dot" style="background:{BOUND[bound]}"></span>'
 
 
-def _helps(p: Performance) -> str:
+def _advice(p: Performance) -> str:
     rows = [
         f'<tr><td class="n">{h.microseconds:.1f}</td><td class="n">{len(h.rows)}</td>'
         f"<td>{escape(h.rows[0].op)}</td><td>{escape(h.hint)}</td>"
         f'<td class="long name" title="{escape(h.what)}">'
         f"{', '.join(f'{r.id} {escape(r.name)}' for r in h.rows[:20])}</td></tr>"
-        for h in helpful(p)
+        for h in advice(p)
     ]
-    table = _table(("us", "layers", "op", "what would help", "which"), range(2), rows, "layers")
+    table = _table(
+        ("us", "layers", "op", "advice", "layers of this kind"), range(2), rows, "layers"
+    )
     return f'<div class="wide">{table}</div>'
 
 
@@ -219,7 +223,7 @@ def _layers(p: Performance) -> str:
             f"<td>{escape(r.hint)}</td>"
         )
         rows.append(f"<tr>{each}</tr>")
-    titles = (*(COLUMNS[i] for i in shown), "bound by", "name", "what would help")
+    titles = (*(COLUMNS[i] for i in shown), "bound by", "name", "advice")
     return f'<div class="wide">{_table(titles, NUMBERS, rows, "layers")}</div>'
 
 

@@ -1,4 +1,4 @@
-"""Predictions as text for a terminal."""
+"""The performance report as text for a terminal."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ COLUMNS = (
     "bound by",
     "name",
 )
-NUMBERS = range(6, 14)  # of these columns
-SHOWN = 12  # kinds of op that a ranking lists
-FEW = 3  # programs whose loads are told one by one
+NUMBERS = range(6, 14)  # columns with numbers, right-aligned
+MAX_RANKED = 12  # kinds of op in the ranking
+MAX_LISTED_PROGRAMS = 3  # up to so many programs have a line each
 
 
 def cells(r: LayerRow) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def cells(r: LayerRow) -> tuple[str, ...]:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: range) -> list[str]:
-    """Columns as wide as their widest cell; those in `right` end at the same place."""
+    """Rows as text in columns; the columns in `right` are right-aligned."""
     wide = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(
@@ -66,19 +66,19 @@ def aligned(rows: Sequence[Sequence[str]], right: range) -> list[str]:
 
 
 def text(p: Performance, hints: bool = True) -> str:
-    """The whole report for a terminal."""
+    """The whole report as text."""
     lines = aligned([COLUMNS, *map(cells, p.layers)], NUMBERS)
     lines += ["", *ranking(p), "", *summary(p)]
     if hints:
-        told = helpful(p)
+        told = advice(p)
         lines += ["", "what would help most:"] if told else []
         lines += [f"  {h.microseconds:8.1f} us  {h.what}: {h.hint}" for h in told]
     return "\n".join(lines)
 
 
 @dataclass
-class Help:
-    """What would help one layer, or several alike."""
+class Advice:
+    """Advice for one layer, or for several layers of one kind."""
 
     hint: str
     rows: list[LayerRow]
@@ -93,24 +93,24 @@ class Help:
         return first if len(self.rows) == 1 else f"{len(self.rows)} x {first}, ..."
 
 
-def helpful(p: Performance, count: int = 8) -> list[Help]:
-    """What would help most, and the time that it is about."""
-    found: dict[tuple[str, str], Help] = {}
+def advice(p: Performance, count: int = 8) -> list[Advice]:
+    """Advice for the layers that take the most time, the slowest first."""
+    found: dict[tuple[str, str], Advice] = {}
     for r in p.layers:
         if r.hint:
-            found.setdefault((r.op, r.hint), Help(r.hint, [])).rows.append(r)
+            found.setdefault((r.op, r.hint), Advice(r.hint, [])).rows.append(r)
     return sorted(found.values(), key=lambda h: -h.microseconds)[:count]
 
 
 def ranking(p: Performance) -> list[str]:
     rows = [("op", "layers", "us", "share")]
-    rows += [(op, str(n), f"{t:.1f}", f"{s:.1%}") for op, n, t, s in p.ranking()[:SHOWN]]
+    rows += [(op, str(n), f"{t:.1f}", f"{s:.1%}") for op, n, t, s in p.ranking()[:MAX_RANKED]]
     return aligned(rows, range(1, 4))
 
 
 def _busy(p: Performance) -> list[tuple[str, dict[str, list[float]]]]:
-    """The load of queues and DDR by program; of many programs that of all while they run."""
-    if len(p.busy) <= FEW:
+    """The load of queues and DDR, by program; averaged if there are many programs."""
+    if len(p.busy) <= MAX_LISTED_PROGRAMS:
         return [(f"npu{i}", b) for i, b in enumerate(p.busy)]
     times = [t.cycles for t in p.timelines]
     whole = sum(times) or 1.0
@@ -123,7 +123,7 @@ def _busy(p: Performance) -> list[tuple[str, dict[str, list[float]]]]:
 
 
 def summary(p: Performance) -> list[str]:
-    guesses = f"; {len(p.estimates)} figures of the chip are guesses" if p.estimates else ""
+    guesses = f"; {len(p.estimates)} figures of the chip are estimates" if p.estimates else ""
     batch = f" for {p.batch} samples" if p.batch > 1 else ""
     lines = [
         f"{p.chip} at {p.clock:g} MHz, {p.ddr:g} GB/s, {p.cores} core{'s' * (p.cores > 1)}: "
@@ -136,5 +136,5 @@ def summary(p: Performance) -> list[str]:
         parts = [f"{q} {' '.join(f'{v:.0%}' for v in busy[q])}" for q in (*isa.QUEUES, "ddr")]
         lines.append(f"{name}: busy {', '.join(parts)}")
     if p.chip_cores > p.cores:
-        lines.append(f"all {p.chip_cores} cores would be {p.all_cores:.2f} times as fast at most")
+        lines.append(f"with all {p.chip_cores} cores: at most {p.all_cores:.2f} times as fast")
     return lines

@@ -1,4 +1,4 @@
-"""What if the chip, or the model, were another? One figure changes, all is predicted anew."""
+"""What-if analysis: predict speed and memory with other figures of the chip or the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu.lowering.target import npu_target
 from intaglio.npu.memory import Memory
 from intaglio.npu.predict import vendor
-from intaglio.npu.predict.element_types import as_bytes, named, size_of
+from intaglio.npu.predict.element_types import as_bytes, dtype_of, size_of
 from intaglio.npu.sparse_weights import FORMS
 from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
@@ -28,37 +28,41 @@ from intaglio.targets.chip import Chip
 
 SPARSE = {f.name: f for f in FORMS.values()}
 PRODUCTS = ("conv", "matmul", "gemm", "qlinear_conv", "qlinear_matmul")
-THROUGH = ("dequantize_linear", "quantize_linear", "transpose")  # between weights and a product
-WEIGHTS = {"qlinear_conv": 3, "qlinear_matmul": 3}  # which input they are; else the second
+THROUGH = (
+    "dequantize_linear",
+    "quantize_linear",
+    "transpose",
+)  # ops that may stand between weights and a product
+WEIGHTS = {"qlinear_conv": 3, "qlinear_matmul": 3}  # the index of the weights; else 1
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Figures that differ from the chip's and the model's own; None: as they are."""
+    """Changed figures of the chip or the model; None keeps its own."""
 
     clock: float | None = None  # MHz
     ddr: float | None = None  # bytes per nanosecond
     sram: int | None = None  # bytes of a core
     cores: int = 1
     batch: int | None = None
-    dtype: str | None = None  # int8, int16, fp16, ...: in which products are computed
-    sparse: str | None = None  # "2:4 in", "2:4 out", "4:16": as if weights were pruned so
+    dtype: str | None = None  # int8, int16, fp16, ...: the type of the products
+    sparse: str | None = None  # "2:4 in", "2:4 out", "4:16": prune the weights to this form
 
     @property
     def recompiles(self) -> bool:
-        """Does it take another program?"""
+        """Does it need another program?"""
         return replace(self, clock=None, ddr=None) != WhatIf()
 
     def check(self) -> None:
-        """BadInput where a figure cannot be, on any chip."""
+        """BadInput if a figure is impossible on every chip."""
         for name, v in asdict(self).items():
             if isinstance(v, (int, float)) and not 0 < v < math.inf:
-                least = "a number above 0" if name in ("clock", "ddr") else "at least 1"
-                raise BadInput(f"{name} is {v:g}; it is {least}")
+                least = "above 0" if name in ("clock", "ddr") else "at least 1"
+                raise BadInput(f"{name} is {v:g}; it must be {least}")
         if self.dtype is not None:
-            named(self.dtype)
+            dtype_of(self.dtype)
         if self.sparse is not None and self.sparse not in SPARSE:
-            raise BadInput(f"sparse weights '{self.sparse}'; {', '.join(SPARSE)} are known")
+            raise BadInput(f"sparse is '{self.sparse}'; it is one of {', '.join(SPARSE)}")
 
     def __str__(self) -> str:
         usual = asdict(WhatIf())
@@ -66,7 +70,7 @@ class WhatIf:
 
 
 class Model:
-    """A quantised model that is compiled as often as questions about it need.
+    """A quantised model, compiled once per set of figures that needs another program.
 
     `graph` may be a function from a chip's name to the graph quantised for that chip.
     """
@@ -79,49 +83,51 @@ class Model:
         self._made: dict[tuple[Any, ...], tuple[Package, Chip]] = {}
 
     def compiled(self, target: str, what: WhatIf) -> tuple[Package, Chip]:
-        """The package, and the chip that it is for; kept, since clocks do not change programs."""
+        """The package and its chip; cached, since clock and DDR speed do not change the program."""
         what.check()
         key = (target, replace(what, clock=None, ddr=None))
         if key not in self._made:
             chip = chips.load(target)
             if what.sram is not None:
                 chip = replace(chip, sram=what.sram)
-            chip = as_bytes(chip, named(what.dtype or "int8"))
+            chip = as_bytes(chip, dtype_of(what.dtype or "int8"))
             chip = vendor.as_used(chip) if self.as_vendor else chip
             graph = self.graph_for(target)
             if what.batch is not None:
                 graph = batched(graph, what.batch)
             if what.sparse is not None:
-                graph = thinned(graph, what.sparse, chip)
+                graph = pruned(graph, what.sparse, chip)
             made = intaglio.compile(
                 graph,
                 target=npu_target(chip),
                 cores=what.cores,
-                by_layer=self._apart(chip) or self.by_layer,
+                by_layer=self._is_serial(chip) or self.by_layer,
             )
             self._made[key] = made, chip
         return self._made[key]
 
-    def _apart(self, chip: Chip) -> bool:
-        """Are its layers computed one by one, each after the other?"""
-        return self.as_vendor and not vendor.TOGETHER[chip.family]
+    def _is_serial(self, chip: Chip) -> bool:
+        """Does the vendor's runtime run layers strictly one after the other?"""
+        return self.as_vendor and not vendor.GROUPS_LAYERS[chip.family]
 
     def performance(self, target: str, what: WhatIf) -> Performance:
         package, chip = self.compiled(target, what)
-        dtype = named(what.dtype or "int8")
+        dtype = dtype_of(what.dtype or "int8")
         size = size_of(dtype)
         ddr = None if what.ddr is None else what.ddr / size
-        found = performance(package, chip=chip, clock=what.clock, ddr=ddr, apart=self._apart(chip))
+        found = performance(
+            package, chip=chip, clock=what.clock, ddr=ddr, serial=self._is_serial(chip)
+        )
         found.batch = what.batch or 1
         return found if size == 1 else _in_elements(found, dtype, size)
 
     def memory(self, target: str, what: WhatIf) -> Report:
-        found, dtype = memory_of(self.compiled(target, what)[0]), named(what.dtype or "int8")
+        found, dtype = memory_of(self.compiled(target, what)[0]), dtype_of(what.dtype or "int8")
         if (size := size_of(dtype)) != 1:
             plan = self.compiled(target, what)[0].plan
             steps = [s for s in plan.steps if s.op == "npu.run"]
             found.modules = [
-                _larger(m, dtype, size, _floats(s.inputs), _floats(s.outputs))
+                _memory_in_elements(m, dtype, size, _f32_bytes(s.inputs), _f32_bytes(s.outputs))
                 for m, s in zip(found.modules, steps, strict=True)
             ]
             found.lives = [lives(m) for m in found.modules]
@@ -129,7 +135,7 @@ class Model:
 
 
 def _in_elements(p: Performance, dtype: str, size: float) -> Performance:
-    """A prediction for a chip of bytes, told in elements of another type."""
+    """A prediction made with 1-byte elements, converted to elements of `size` bytes."""
     p.ddr *= size
     p.layers = [
         r
@@ -140,8 +146,8 @@ def _in_elements(p: Performance, dtype: str, size: float) -> Performance:
     return p
 
 
-def _larger(m: Memory, dtype: str, size: float, read: int, made: int) -> Memory:
-    """The same of what a program takes; commands and what is in floats stay as they are."""
+def _memory_in_elements(m: Memory, dtype: str, size: float, read: int, made: int) -> Memory:
+    """A memory report converted in the same way; commands and f32 tensors keep their size."""
     same = {"inputs": read, "outputs": made, "traffic": read + made, "least_traffic": read + made}
     names = ("weights", "internal", "shared", "sram", "peak", *same)
     maps = [
@@ -163,8 +169,8 @@ def _larger(m: Memory, dtype: str, size: float, read: int, made: int) -> Memory:
     return replace(m, **figures, maps=maps)
 
 
-def _floats(tensors: Iterable[Tensor | None]) -> int:
-    """Bytes of a program's inputs or outputs that are f32, whatever it computes in."""
+def _f32_bytes(tensors: Iterable[Tensor | None]) -> int:
+    """Bytes of the f32 inputs or outputs of a program."""
     return sum(
         t.size for t in tensors if t is not None and t.data is None and t.type.dtype == "f32"
     )
@@ -172,26 +178,28 @@ def _floats(tensors: Iterable[Tensor | None]) -> int:
 
 # ---- batches -------------------------------------------------------------------------------------
 def batched(graph: Graph, batch: int) -> Graph:
-    """The graph for `batch` samples at once; its inputs' first axis counts them.
+    """The graph for `batch` samples at once, along the first axis of its inputs.
 
-    A shape that a node has in its attributes grows with what it reads.
+    Shapes in the attributes of a node grow with its input.
     """
     WhatIf(batch=batch).check()
     new: dict[Value, Value] = {}
     for v in graph.inputs:
         if not v.type.rank or v.type.dynamic:
-            raise BadInput(f"batch: input '{v.name}' {v.type} has no first axis of samples")
+            raise BadInput(
+                f"batch: input '{v.name}' is {v.type}; a first axis of fixed size is needed"
+            )
         new[v] = Value(v.type.but(shape=(v.shape[0] * batch, *v.shape[1:])), v.name)
     for node in graph.nodes():
         inputs = [None if v is None else new.get(v, v) for v in node.inputs]
-        made = _again(node, inputs, batch)
+        made = _with_batch(node, inputs, batch)
         for old, v in zip(node.outputs, made.outputs, strict=True):
             v.name, new[old] = old.name, v
     outputs = [new.get(v, v) for v in graph.outputs]
     return Graph([new[v] for v in graph.inputs], outputs, graph.output_names, graph.name)
 
 
-def _again(node: Node, inputs: list[Value | None], batch: int) -> Node:
+def _with_batch(node: Node, inputs: list[Value | None], batch: int) -> Node:
     op, attrs = REGISTRY[node.op], dict(node.attrs)
     shape = attrs.get("shape")
     read, first = node.inputs[0], inputs[0]
@@ -199,7 +207,9 @@ def _again(node: Node, inputs: list[Value | None], batch: int) -> Node:
     if node.op in ("reshape", "expand") and shape and grown:
         attrs["shape"] = (shape[0] * batch, *shape[1:])
     if node.op == "slice" and read is not None and first is not None:
-        ends = zip(attrs["stop"], read.shape, first.shape, strict=True)  # whole axes stay whole
+        ends = zip(
+            attrs["stop"], read.shape, first.shape, strict=True
+        )  # a slice of a whole axis stays whole
         attrs["stop"] = tuple(new if stop >= old else stop for stop, old, new in ends)
     if node.op == "concat" and any(v is not None and v.data is None for v in inputs):
         inputs = [_repeated(v, batch) for v in inputs]
@@ -207,13 +217,13 @@ def _again(node: Node, inputs: list[Value | None], batch: int) -> Node:
         return op.node(*inputs, origin=node.origin, **attrs)
     except BadInput as e:
         raise BadInput(
-            f"batch: {node.op} '{node.origin or node.outputs[0].name}' has the batch of the model "
-            f"in it ({e}); export it with a symbolic batch and give {option('dims')}"
+            f"batch: {node.op} '{node.origin or node.outputs[0].name}' has a fixed batch ({e}); "
+            f"export the model with a symbolic batch and give {option('dims')}"
         ) from None
 
 
 def _repeated(v: Value | None, batch: int) -> Value | None:
-    """A constant that stands beside samples, once for each."""
+    """A constant with a batch axis, repeated for each sample."""
     if v is None or v.data is None or v.type.rank < 2 or v.shape[0] != 1:
         return v
     from intaglio.ir import constant
@@ -222,12 +232,12 @@ def _repeated(v: Value | None, batch: int) -> Value | None:
 
 
 # ---- sparse weights ------------------------------------------------------------------------------
-def thinned(graph: Graph, form: str, chip: Chip) -> Graph:
-    """The graph with the smallest weights set to zero, as the form wants it: for speed alone."""
+def pruned(graph: Graph, form: str, chip: Chip) -> Graph:
+    """The graph with its smallest weights set to zero to fit a sparse form; for speed only."""
     WhatIf(sparse=form).check()
     if form not in chip.sparse:
         known = f"it reads {', '.join(chip.sparse)}" if chip.sparse else "it reads none"
-        raise BadInput(f"{chip.name} does not read weights of {form}; {known}")
+        raise BadInput(f"{chip.name} does not read {form} sparse weights; {known}")
     graph = graph.copy()
     for node in list(graph.nodes()):
         if node.op not in PRODUCTS or node.attrs.get("groups", 1) != 1:
@@ -245,18 +255,18 @@ def thinned(graph: Graph, form: str, chip: Chip) -> Graph:
             zero = None if node.inputs[5] is None else node.inputs[5].data
         if w is not None and w.data is not None and w.type.rank in (2, 4):
             inputs = 1 if w.type.rank == 4 or turned else 0
-            w.data = _thin(w.data, zero, inputs, form)
+            w.data = _prune(w.data, zero, inputs, form)
     return graph
 
 
-def _thin(w: Array, zero: Array | None, inputs: int, form: str) -> Array:
+def _prune(w: Array, zero: Array | None, inputs: int, form: str) -> Array:
     f = SPARSE[form]
     axis = 1 - inputs if f.outputs else inputs
     moved = np.moveaxis(w, axis, -1)
     if moved.shape[-1] % f.of:
         return w
-    channels = 1 - inputs  # zeros are of outputs
-    real = not np.issubdtype(w.dtype, np.integer)  # of a weight that the graph quantises itself
+    channels = 1 - inputs  # zero points are per output channel
+    real = not np.issubdtype(w.dtype, np.integer)  # a weight that the graph quantises at run time
     off = np.zeros((), w.dtype) if zero is None or real else zero
     if off.size > 1:
         off = off.reshape([-1 if i == channels else 1 for i in range(w.ndim)])

@@ -1,4 +1,4 @@
-"""Products of matrices by themselves: on this machine's CPU, on a simulated NPU, or only predicted.
+"""Standalone matrix products: on this machine's CPU, on a simulated NPU, or only predicted.
 
 mm = intaglio.Matmul(b, types="int8,int8,int32", m=(1, 16), target="rk3588")
 c = mm(a)
@@ -31,7 +31,7 @@ __all__ = ["COMBINATIONS", "Cost", "Matmul", "Spec", "cost", "types_of"]
 
 
 class Matmul:
-    """C = A B for A of so many rows as it was made for."""
+    """C = A B, for the numbers of rows of A that it was created for."""
 
     def __init__(
         self,
@@ -54,12 +54,13 @@ class Matmul:
         cores: int = 1,
         threads: int | None = None,
     ):
-        """A product on `target`, "cpu" or a chip whose simulator then runs it.
+        """A matrix product on `target`: "cpu", or a chip, which is then simulated.
 
-        `b` is constant, or, if None, comes with each call (then `k` and `n` say its extents).
-        `types` are those of A, B and C, `m` the rows that A may have. Real numbers are
-        scale * (stored - zero); those of B are one, one per column [N], or one per group of rows
-        and column [groups, N]. Layouts are "normal", "native" (of the chip), and of B "transposed".
+        `b` is a constant. If it is None, B is an argument of each call, and `k` and `n` give its
+        shape. `types` are the types of A, B and C. `m` lists the numbers of rows that A may have.
+        A real number is scale * (stored - zero). B has one scale, one per column [N], or one per
+        group of rows and column [groups, N]. Layouts are "normal", "native" (the chip's), and
+        "transposed" for B.
         """
         kinds = types_of(types)
         shape = _extents(b, k, n, b_layout)
@@ -67,7 +68,7 @@ class Matmul:
         self.spec = Spec(*shape, kinds, chip, (a_layout, b_layout, c_layout))
         self.rows = tuple(dict.fromkeys([m] if isinstance(m, int) else m))
         if not self.rows:
-            raise BadInput("m is empty; it has the rows that A may have")
+            raise BadInput("m is empty; list the numbers of rows that A may have")
         for one in self.rows:
             self.spec.rows(one)
         self.scales: Scales = scales_of(
@@ -80,11 +81,11 @@ class Matmul:
             c_zero=c_zero,
         )
         self.cores, self._threads, self._sessions = cores, threads, dict[int, Session]()
-        self._b = None if b is None else self.spec.normal_b(_fitting(b, kinds[1], "B"))
+        self._b = None if b is None else self.spec.normal_b(_as_type(b, kinds[1], "B"))
 
     @cached_property
     def package(self) -> Package:
-        """A package with one plan for each number of rows, over one set of constants."""
+        """A package with one plan per number of rows; all plans share the constants."""
         plans, isa = [], 0
         for m in self.rows:
             made = trace(graph(self.spec, m, self._b, self.scales, self.cores))
@@ -94,26 +95,30 @@ class Matmul:
         return Package.build(plans, isa=isa, meta=meta)
 
     def __call__(self, a: Array, b: Array | None = None) -> Array:
-        """C in its layout, of A (and B, unless it is constant) in theirs."""
+        """C for A, and for B unless it is constant; each in its layout."""
         m = self._rows_of(np.asarray(a))
         layouts.check(np.asarray(a), self.spec.a_shape(m), "A", self.spec.layouts[0])
         if (b is None) == (self._b is None):
-            raise BadInput("B comes with each call" if b is None else "B is constant here")
-        feeds = {"A": _stored(_fitting(a, self.spec.types[0], "A"))}
+            raise BadInput(
+                "B is missing; it comes with each call"
+                if b is None
+                else "B is given twice; it is constant here"
+            )
+        feeds = {"A": _i4_as_i8(_as_type(a, self.spec.types[0], "A"))}
         if b is not None:
-            feeds["B"] = _stored(self.spec.normal_b(_fitting(b, self.spec.types[1], "B")))
+            feeds["B"] = _i4_as_i8(self.spec.normal_b(_as_type(b, self.spec.types[1], "B")))
         if m not in self._sessions:
             plan = self.rows.index(m)
             self._sessions[m] = intaglio.open(self.package, threads=self._threads, plan=plan)
         return self._sessions[m].run(feeds)["C"]
 
     def cost(self, m: int | None = None, target: str | None = None) -> Cost:
-        """What the chip, or another one, is predicted to take for m rows [default: the first]."""
+        """The predicted cost of m rows [default: the first number] on the chip, or on `target`."""
         spec = self.spec
         if target is not None:
             spec = Spec(spec.k, spec.n, spec.types, chips.load(target))
         if spec.chip is None:
-            raise BadInput("the CPU's time is measured, not predicted; name a chip: target=...")
+            raise BadInput("the CPU's time is measured, not predicted; give a chip: target=...")
         return cost(spec, self.rows[0] if m is None else m, self.cores)
 
     def native(self, what: str, array: Array) -> Array:
@@ -136,7 +141,7 @@ class Matmul:
         if m not in self.rows:
             known = ", ".join(map(str, self.rows))
             raise BadInput(
-                f"A of shape {list(a.shape)} has {m} rows; this product was made for {known}"
+                f"A of shape {list(a.shape)} has {m} rows; this product was created for {known}"
             )
         return m
 
@@ -148,27 +153,27 @@ class Matmul:
 
 def _side(facts: Any, what: str, a: str, c: str) -> int:
     if what not in ("A", "C"):
-        raise BadInput(f"'{what}' is not one of A, B and C")
+        raise BadInput(f"matrix '{what}' does not exist; it is one of A, B and C")
     return int(facts.a[a] if what == "A" else facts.c[c])
 
 
 def _extents(b: Array | None, k: int | None, n: int | None, layout: str) -> tuple[int, int]:
-    """K and N, as said or as B has them."""
+    """K and N, given or from the shape of B."""
     shape = None if b is None else np.asarray(b).shape
     if shape is not None and layout == "native" and len(shape) == 4:
         shape = (shape[1] * shape[3], shape[0] * shape[2])
     if shape is None or len(shape) != 2:
         if k is None or n is None:
-            raise BadInput("which K and N? give k= and n=, or a B that has them")
+            raise BadInput("K and N are unknown; give k= and n=, or B")
         return k, n
     found = shape[::-1] if layout == "transposed" else shape
     if (k or found[0], n or found[1]) != tuple(found):
-        raise BadInput(f"B has K = {found[0]}, N = {found[1]}, but k is {k}, n is {n}")
+        raise BadInput(f"B has K = {found[0]}, N = {found[1]}; k is {k} and n is {n}")
     return found[0], found[1]
 
 
-def _fitting(array: Array, dtype: str, what: str) -> Array:
-    """The array in its element type; numbers of 4 bits may come as bytes."""
+def _as_type(array: Array, dtype: str, what: str) -> Array:
+    """The array in its element type; 4-bit numbers may be given as int8."""
     array, want = np.asarray(array), dtypes.numpy_of(dtype)
     if array.dtype == want:
         return array
@@ -182,5 +187,5 @@ def _fitting(array: Array, dtype: str, what: str) -> Array:
     raise BadInput(f"{what} is {array.dtype}; {want} is needed")
 
 
-def _stored(array: Array) -> Array:
+def _i4_as_i8(array: Array) -> Array:
     return array.astype(np.int8) if array.dtype == ml_dtypes.int4 else array

@@ -1,9 +1,8 @@
-"""Where the elements of A, B and C lie: normal, native to a chip, or transposed.
+"""Layouts of A, B and C: normal, native to a chip, or transposed.
 
-Normal is [M, K], [K, N] and [M, N]. Native A is [K/s, M, s], native C [N/s, M, s]: columns side by
-side in blocks that a unit reads at once. Native B is [N/bn, K/bk, bn, bk], in parts of `segment`
-rows one after the other where the chip divides it (then as one row of all elements). Extents are
-rounded up, and what is added is zero. Transposed B is [N, K].
+Normal is [M, K], [K, N] and [M, N]. Native A is [K/s, M, s] and native C [N/s, M, s], in blocks of
+s columns. Native B is [N/bn, K/bk, bn, bk]. If the chip splits B into segments of rows, it is one
+flat array of all segments. Extents are rounded up and padded with zeros. Transposed B is [N, K].
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ LAYOUTS = ("normal", "native", "transposed")
 
 
 def columns_shape(rows: int, columns: int, side: int) -> tuple[int, int, int]:
-    """Of a native A or C with `side` columns side by side."""
+    """The shape of a native A or C with blocks of `side` columns."""
     return -(-columns // side), rows, side
 
 
@@ -36,18 +35,18 @@ def from_columns(x: Array, columns: int) -> Array:
 
 
 def blocks_shape(k: int, n: int, block: tuple[int, int], segment: int) -> tuple[int, ...]:
-    """Of a native B with blocks of so many columns and rows."""
-    parts = [-(-n // block[0]) * -(-rows // block[1]) for rows in _parts(k, segment)]
+    """The shape of a native B with blocks of block[0] columns and block[1] rows."""
+    parts = [-(-n // block[0]) * -(-rows // block[1]) for rows in _segments(k, segment)]
     if len(parts) > 1:
         return (sum(parts) * block[0] * block[1],)
     return -(-n // block[0]), -(-k // block[1]), *block
 
 
 def to_blocks(b: Array, block: tuple[int, int], segment: int = 0) -> Array:
-    """[K, N] -> [N / bn, K / bk, bn, bk], or all elements of its parts one after the other"""
+    """[K, N] -> [N / bn, K / bk, bn, bk], or a flat array of all segments"""
     k, n = b.shape
     made, first = [], 0
-    for rows in _parts(k, segment):
+    for rows in _segments(k, segment):
         deep, wide = -(-rows // block[1]), -(-n // block[0])
         whole = np.zeros((deep * block[1], wide * block[0]), b.dtype)
         whole[:rows, :n] = b[first : first + rows]
@@ -58,9 +57,9 @@ def to_blocks(b: Array, block: tuple[int, int], segment: int = 0) -> Array:
 
 
 def from_blocks(x: Array, k: int, n: int, block: tuple[int, int], segment: int = 0) -> Array:
-    """What `to_blocks` made, as [K, N] again."""
+    """The inverse of `to_blocks`."""
     flat, made, at = x.reshape(-1), [], 0
-    for rows in _parts(k, segment):
+    for rows in _segments(k, segment):
         deep, wide = -(-rows // block[1]), -(-n // block[0])
         size = deep * wide * block[0] * block[1]
         part = flat[at : at + size].reshape(wide, deep, *block).transpose(1, 3, 0, 2)
@@ -69,15 +68,15 @@ def from_blocks(x: Array, k: int, n: int, block: tuple[int, int], segment: int =
     return np.ascontiguousarray(np.concatenate(made))
 
 
-def _parts(k: int, segment: int) -> list[int]:
-    """How many rows of B each part has."""
+def _segments(k: int, segment: int) -> list[int]:
+    """The rows of B in each segment."""
     if not segment or k <= segment:
         return [k]
     return [min(segment, k - i) for i in range(0, k, segment)]
 
 
 def check(array: Array, shape: tuple[int, ...], what: str, layout: str) -> None:
-    """BadInput where an array has not the shape of its layout."""
+    """BadInput if an array does not have the shape of its layout."""
     if array.shape != shape:
         raise BadInput(
             f"{what} has shape {list(array.shape)}; its {layout} layout is {list(shape)}"

@@ -1,4 +1,4 @@
-"""What a chip takes for a product: predicted from the program that computes it."""
+"""The predicted time of a matrix product on a chip, from the program that computes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from intaglio.targets.chip import Chip
 
 @dataclass(frozen=True)
 class Cost:
-    """One product on one chip."""
+    """The predicted cost of one matrix product on one chip."""
 
     chip: str
     m: int
@@ -28,16 +28,16 @@ class Cost:
     n: int
     cores: int
     milliseconds: float
-    cycles: float  # of the whole
-    npu_cycles: float  # of the products, all cores together
+    cycles: float  # of the whole program
+    npu_cycles: float  # of the units, summed over all cores
     ddr_cycles: float
     bytes: int  # to and from DDR
-    mac_use: float  # share of the peak of these cores
+    mac_use: float  # share of the peak MAC rate of these cores
     bound: str  # compute, bandwidth or launch
 
     @property
     def tops(self) -> float:
-        """10^12 operations a second; a product with its sum counts as two."""
+        """10^12 operations per second; a multiply-accumulate counts as two."""
         return 2e-9 * self.m * self.k * self.n / self.milliseconds
 
     def to_dict(self) -> dict[str, Any]:
@@ -45,16 +45,16 @@ class Cost:
 
 
 def cost(s: Spec, m: int, cores: int = 1) -> Cost:
-    """The predicted cost of m rows; conversions between layouts are the CPU's, and not in it."""
+    """The predicted cost of m rows, without layout conversions, which run on the CPU."""
     assert s.chip is not None
     s.rows(m)
     kind, other, result = s.types
     seen = _unit(s, s.chip, kind)
     size = dtypes.TABLE[kind].bits / 8
     wide = {1: "i8", 2: "i16", 4: "i32"}[int(dtypes.TABLE[result].bits / 8 / size)]
-    made = quickest([_body(s, m, wide, width) for width in s.widths(m)], seen, cores)[1]
+    made = fastest([_body(s, m, wide, width) for width in s.widths(m)], seen, cores)[1]
     needs = costs(made.program, seen)
-    # weights of fewer bits than the products have are that much less to move
+    # narrower weights are fewer bytes to move
     share = dtypes.TABLE[other].bits / dtypes.TABLE[kind].bits
     of_b = np.array(
         [
@@ -65,11 +65,11 @@ def cost(s: Spec, m: int, cores: int = 1) -> Cost:
     for figure in (needs.work, needs.ddr, needs.read):
         figure[of_b] *= share
     line = timeline(made.program, seen, needs)
-    gone, compute = line.spent(), needs.queue == 1
-    idle = np.minimum(needs.idle, gone)  # of what nothing hides
+    critical, compute = line.spent(), needs.queue == 1
+    idle = np.minimum(needs.idle, critical)  # overhead on the critical path
     bounds = {
-        "compute": float((gone - idle)[compute].sum()),
-        "bandwidth": float((gone - idle)[~compute].sum()),
+        "compute": float((critical - idle)[compute].sum()),
+        "bandwidth": float((critical - idle)[~compute].sum()),
         "launch": float(idle.sum()) + constants(seen)["start"] * seen.clock,
     }
     rate = seen.units["conv"].rate["i8"] * cores
@@ -89,8 +89,8 @@ def cost(s: Spec, m: int, cores: int = 1) -> Cost:
     )
 
 
-def quickest(bodies: list[Graph], chip: Chip, cores: int) -> tuple[int, Compiled]:
-    """Which of several graphs makes the quickest program, and that."""
+def fastest(bodies: list[Graph], chip: Chip, cores: int) -> tuple[int, Compiled]:
+    """The index of the graph with the fastest program, and this program."""
     made = [build(body, chip, cores=cores) for body in bodies]
     times = [timeline(m.program, chip).cycles for m in made] if len(made) > 1 else [0.0]
     best = times.index(min(times))
@@ -98,7 +98,7 @@ def quickest(bodies: list[Graph], chip: Chip, cores: int) -> tuple[int, Compiled
 
 
 def _unit(s: Spec, chip: Chip, kind: str) -> Chip:
-    """The chip for products of A's type, with the atoms that its native B has."""
+    """The chip with the rate of matrix products, and the blocks of its native B as atoms."""
     conv, columns = chip.units["conv"], s.facts.b[kind]
     rate = chip.units["matmul"].rate[kind]
     unit = replace(
@@ -112,16 +112,16 @@ def _unit(s: Spec, chip: Chip, kind: str) -> Chip:
 
 
 def _body(s: Spec, m: int, dtype: str, width: int) -> Graph:
-    """Products of bytes of the same extents."""
+    """int8 convolutions of the same shape."""
     low, high = dtypes.limits(dtype)
     end = {"dtype": dtype} if dtype == "i32" else {"dtype": dtype, "low": low, "high": high}
     inputs, outputs = [], []
-    for first, count in s.cuts():
+    for first, count in s.k_parts():
         x = Value(Type("i8", (1, count, *s.image(m))), f"a{first}")
         inputs.append(x)
         for column in range(0, s.n, width):
             n = min(width, s.n - column)
-            # ones: zeros would be stored in fewer bytes where a chip has sparse weights
+            # ones, because zeros would be stored as sparse weights
             y = npu.conv(
                 x,
                 constant(np.ones((n, count, 1, 1), np.int8)),

@@ -1,4 +1,4 @@
-"""What is multiplied: types, extents, layouts and scales, and in words what a target cannot do."""
+"""The specification of a matrix product: types, shapes, layouts, scales, and a chip's limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from intaglio.matmul import layouts
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip, Products
 
-# All that the public header of Rockchip's runtime (rknn_matmul_api.h, SDK 2.3.2) names: A, B, C.
+# Types of A, B, C: all that the header of Rockchip's runtime names (rknn_matmul_api.h, SDK 2.3.2).
 COMBINATIONS = (
     "i8,i8,i32",
     "i8,i8,f32",
@@ -31,7 +31,7 @@ COMBINATIONS = (
     "f16,i4,f16",
     "f16,i4,bf16",
 )
-WORDS = {
+TYPE_NAMES = {
     "int4": "i4",
     "int8": "i8",
     "int16": "i16",
@@ -43,24 +43,24 @@ WORDS = {
     "bfloat16": "bf16",
 }
 
-MOST = 1 << 30  # bytes of B, which a program has with it
-WIDTHS = (512, 256)  # columns of B whose results, of some rows, stay in a core while weights stream
+MAX_B_BYTES = 1 << 30  # B is part of the program
+WIDTHS = (512, 256)  # columns of B per convolution, so that a band of results stays in a core
 
 
 def types_of(words: str | Sequence[str]) -> tuple[str, str, str]:
     """The element types of A, B and C from "int8,int8,int32", "i8,i8->i32", or three words."""
     parts = words.replace("->", ",").split(",") if isinstance(words, str) else list(words)
-    found = tuple(WORDS.get(p.strip(), p.strip()) for p in parts)
+    found = tuple(TYPE_NAMES.get(p.strip(), p.strip()) for p in parts)
     if ",".join(found) not in COMBINATIONS:
         raise BadInput(
-            f"types of A, B and C are {','.join(found)}; {', '.join(COMBINATIONS)} exist"
+            f"types of A, B and C are {','.join(found)}; they are one of {' '.join(COMBINATIONS)}"
         )
     return found  # type: ignore[return-value]  # there are three
 
 
 @dataclass(frozen=True)
 class Scales:
-    """real = scale * (stored - zero) of each matrix; B's differ by column or by group of rows."""
+    """real = scale * (stored - zero); B may have scales per column, or per group of rows too."""
 
     a_scale: float = 1.0
     a_zero: int = 0
@@ -71,13 +71,13 @@ class Scales:
 
     @property
     def groups(self) -> int:
-        """Groups of rows of B that have scales of their own; 0: all rows share them."""
+        """The number of groups of rows of B with scales of their own; 0: all rows share them."""
         return self.b_scale.shape[0] if self.b_scale.ndim == 2 else 0
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A product of matrices, whatever the rows of A are."""
+    """A matrix product for any number of rows of A."""
 
     k: int
     n: int
@@ -87,21 +87,21 @@ class Spec:
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.n < 1:
-            raise BadInput(f"K is {self.k}, N is {self.n}; both are at least 1")
+            raise BadInput(f"K is {self.k}, N is {self.n}; both must be at least 1")
         if self.chip is not None:
-            _within(self.chip, self.facts, self)
+            _check_limits(self.chip, self.facts, self)
         for what, layout in zip("ABC", self.layouts, strict=True):
-            _layout(self, what, layout)
+            _check_layout(self, what, layout)
 
     @property
     def facts(self) -> Products:
-        """What the chip's runtime multiplies."""
+        """The matrix products of the chip's runtime."""
         assert self.chip is not None
         if self.chip.matmul is None:
             known = [n for n in chips.names() if chips.load(n).matmul]
             raise Unsupported(
-                f"{self.chip.name}: nothing says that its runtime multiplies matrices by "
-                f"themselves; {', '.join(known)} do; compile a model with a linear layer instead"
+                f"{self.chip.name}: its runtime has no documented standalone matrix products; "
+                f"{', '.join(known)} have; compile a model with a linear layer instead"
             )
         return self.chip.matmul
 
@@ -123,7 +123,7 @@ class Spec:
         return layouts.columns_shape(m, self.n, self.facts.c[self.types[2]])
 
     def normal_b(self, b: Array) -> Array:
-        """B as [K, N], whatever its layout is."""
+        """B as [K, N], from its layout."""
         layouts.check(b, self.b_shape(), "B", self.layouts[1])
         if self.layouts[1] == "native":
             facts = self.facts
@@ -131,51 +131,53 @@ class Spec:
         return np.ascontiguousarray(b.T) if self.layouts[1] == "transposed" else b
 
     def image(self, m: int) -> tuple[int, int]:
-        """Height and width of the image whose pixels are the rows of A, maybe more of them.
+        """Height and width of the feature map whose pixels are the rows of A, rounded up.
 
-        A row of pixels that fills whole addresses of the core's memory wastes none of it.
+        A row of pixels fills whole aligned blocks of the core's memory, which wastes none of it.
         """
         assert self.chip is not None
         wide = max(self.chip.align // self.facts.a[self.types[0]], 1)
         return (1, m) if m <= wide else (-(-m // wide), wide)
 
-    def cuts(self, groups: int = 0) -> list[tuple[int, int]]:
-        """First and number of the columns of A that one program part takes: whole groups, if any.
+    def k_parts(self, groups: int = 0) -> list[tuple[int, int]]:
+        """The parts of K that one convolution computes: first column of A and number of columns.
 
-        A unit reads so many channels, and a core holds those of some pixels with their weights.
+        The unit's input channels and the core's memory limit a part. It has whole groups.
         """
         assert self.chip is not None
         kind = self.types[0]
-        room = self.chip.align / self.facts.a[kind] + self.facts.b[kind][0]
+        bytes_per_column = self.chip.align / self.facts.a[kind] + self.facts.b[kind][0]
         channels = self.chip.units["conv"].limits.get("channels", self.k)
         assert isinstance(channels, int)
-        most = min(channels, int(0.9 * self.chip.sram / room))
+        most = min(channels, int(0.9 * self.chip.sram / bytes_per_column))
         whole = self.k // groups if groups else self.facts.k[kind]
         size = max(most // whole, 1) * whole
         return [(i, min(size, self.k - i)) for i in range(0, self.k, size)]
 
     def widths(self, m: int) -> list[int]:
-        """Columns of B that one convolution may take, to be tried: of few rows also all."""
+        """The numbers of columns of B per convolution to try; all of them only for few rows."""
         some = [w for w in WIDTHS if w < self.n]
         return [self.n, *some] if self.image(m)[0] == 1 or not some else some
 
     def rows(self, m: int) -> None:
-        """BadInput where A cannot have m rows."""
+        """BadInput if A cannot have m rows."""
         if m < 1:
-            raise BadInput(f"M is {m}; it is at least 1")
+            raise BadInput(f"M is {m}; it must be at least 1")
         if self.chip is not None and (why := self.chip.units["conv"].why_not("height", m)):
-            raise Unsupported(f"{self.chip.name}: {m} rows of A: {why}; multiply some at a time")
+            raise Unsupported(
+                f"{self.chip.name}: A has {m} rows: {why}; multiply fewer rows at a time"
+            )
 
 
-def _within(chip: Chip, facts: Products, s: Spec) -> None:
-    """Refuse what the chip's runtime does not do, and say what it does."""
+def _check_limits(chip: Chip, facts: Products, s: Spec) -> None:
+    """Unsupported or BadInput, with the chip's limits, if its runtime does not do this product."""
     triple, kind = ",".join(s.types), s.types[0]
     if triple not in facts.types:
         raise Unsupported(f"{chip.name} does not multiply {triple}; it has {' '.join(facts.types)}")
-    if (size := s.k * s.n * dtypes.TABLE[s.types[1]].bits // 8) > MOST:
+    if (size := s.k * s.n * dtypes.TABLE[s.types[1]].bits // 8) > MAX_B_BYTES:
         raise BadInput(
-            f"{chip.name}: B has {size:,} bytes; programs hold at most {MOST:,}: "
-            "multiply in parts, and add them"
+            f"{chip.name}: B has {size:,} bytes; programs hold at most {MAX_B_BYTES:,}: "
+            "split K, and add the results"
         )
     for what, value, whole, most in (
         ("K", s.k, facts.k, facts.most_k),
@@ -188,46 +190,47 @@ def _within(chip: Chip, facts: Products, s: Spec) -> None:
             )
         if value > most.get(kind, value):
             raise BadInput(
-                f"{chip.name}: {what} is {value}; with {kind} it is at most "
-                f"{most[kind]}: multiply in parts"
+                f"{chip.name}: {what} is {value}; with {kind} it is at most {most[kind]}: split it"
             )
 
 
-def _layout(s: Spec, what: str, layout: str) -> None:
+def _check_layout(s: Spec, what: str, layout: str) -> None:
     if layout not in layouts.LAYOUTS:
-        raise BadInput(f"the layout of {what} is '{layout}'; {', '.join(layouts.LAYOUTS)} exist")
+        raise BadInput(
+            f"the layout of {what} is '{layout}'; it is one of {', '.join(layouts.LAYOUTS)}"
+        )
     if layout == "native" and s.chip is None:
-        raise BadInput(f"{what}: native layouts are those of chips; the CPU's is normal")
+        raise BadInput(f"the layout of {what} is native; only chips have one, the CPU takes normal")
     if layout == "transposed" and what != "B":
-        raise BadInput(f"{what} is transposed; only B may be")
+        raise BadInput(f"the layout of {what} is transposed; only B can be transposed")
     if layout == "transposed" and s.chip is not None and not s.facts.transposed:
-        raise Unsupported(f"{s.chip.name} takes no transposed B; normal and native are possible")
+        raise Unsupported(f"{s.chip.name} takes no transposed B; use normal or native")
 
 
 def scales_of(s: Spec, **given: Any) -> Scales:
-    """Scales and zeros, as arrays of one size; BadInput where they do not fit the types."""
+    """Scales and zero points as arrays; BadInput if they do not fit the types."""
     a, b, c = s.types
     for what, kind, in_sums in (("a", a, True), ("b", b, True), ("c", c, c not in ("i16", "i32"))):
         scale, zero = np.asarray(given[f"{what}_scale"]), np.asarray(given[f"{what}_zero"])
         if kind not in ("i4", "i8") and ((scale != 1).any() or (zero != 0).any()):
-            words = "has no scale" if dtypes.is_float(kind) else "holds the sums themselves"
+            words = "has no scale" if dtypes.is_float(kind) else "holds unscaled sums"
             raise BadInput(
                 f"{what.upper()} is {kind}, which {words}: leave {what}_scale and {what}_zero out"
             )
         if not np.isfinite(scale).all() or (scale <= 0).any():
-            raise BadInput(f"{what}_scale is not above 0 everywhere")
+            raise BadInput(f"{what}_scale has numbers that are not finite or not above 0")
         if in_sums and kind in ("i4", "i8"):
             low, high = dtypes.limits(kind)
             if (zero != np.rint(zero)).any() or (zero < low).any() or (zero > high).any():
-                raise BadInput(f"{what}_zero: whole numbers from {low} to {high} are needed")
+                raise BadInput(
+                    f"{what}_zero is {zero.tolist()}; whole numbers from {low} to {high} are needed"
+                )
     if c in ("i16", "i32") and any((np.asarray(given[f"{w}_scale"]) != 1).any() for w in "ab"):
-        raise BadInput(
-            f"C is {c}, the sums themselves, in which scales have no place: take a C of floats"
-        )
+        raise BadInput(f"C is {c}, which holds unscaled sums; use a float C with scales")
     for name in ("a_scale", "a_zero", "c_scale", "c_zero"):
         if np.size(given[name]) != 1:
             raise BadInput(f"{name} has {np.size(given[name])} numbers; one is needed")
-    scale, zero = _grain(s, given["b_scale"], given["b_zero"])
+    scale, zero = _b_scales(s, given["b_scale"], given["b_zero"])
     return Scales(
         float(given["a_scale"]),
         int(given["a_zero"]),
@@ -238,22 +241,22 @@ def scales_of(s: Spec, **given: Any) -> Scales:
     )
 
 
-def _grain(s: Spec, scale: Any, zero: Any) -> tuple[Array, Array]:
-    """B's scales and zeros with one shape: (), [N], or [groups, N]."""
+def _b_scales(s: Spec, scale: Any, zero: Any) -> tuple[Array, Array]:
+    """B's scales and zero points in one shape: (), [N], or [groups, N]."""
     scale, zero = np.asarray(scale, np.float32), np.asarray(zero).astype(np.int8)
     scale, zero = (v.reshape(()) if v.size == 1 else v for v in (scale, zero))
     try:
         shape = np.broadcast_shapes(scale.shape, zero.shape)
     except ValueError:
         raise BadInput(
-            f"b_scale {list(scale.shape)} and b_zero {list(zero.shape)} do not fit each other"
+            f"b_scale {list(scale.shape)} and b_zero {list(zero.shape)} do not broadcast"
         ) from None
     right = shape in ((), (s.n,)) or (len(shape) == 2 and shape[1] == s.n and s.k % shape[0] == 0)
     if not right:
         raise BadInput(
             f"b_scale and b_zero have shape {list(shape)}; one number, [{s.n}], or "
-            f"[groups, {s.n}] with groups that divide K = {s.k}, are possible"
+            f"[groups, {s.n}] with groups that divide K = {s.k}, is needed"
         )
     if len(shape) == 2 and s.types[2] in ("i16", "i32"):
-        raise BadInput(f"C is {s.types[2]}, one sum over all groups: take a C of floats")
+        raise BadInput(f"C is {s.types[2]}, one sum over all groups; use a float C")
     return np.broadcast_to(scale, shape).copy(), np.broadcast_to(zero, shape).copy()

@@ -1,4 +1,4 @@
-"""Reads a chip's TOML file and refuses, in one line that names file and key, what cannot be."""
+"""Reads a chip's TOML file; an invalid one gives one line that names the file and the key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intaglio.targets.chip import ESTIMATE, Chip, Host, Products, Unit
 
 FAMILIES = ("rknpu", "kpu", "sophgo")
 UNITS = ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "matmul", "copy")
-PRODUCTS = ("conv", "depthwise")  # units that read and make channels in atoms
+PRODUCTS = ("conv", "depthwise")  # units with atoms of input and output channels
 LIMITS = (
     "kernel",
     "area",
@@ -42,7 +42,7 @@ _HEAD = {
 }
 _NEEDED = ("title", "family", "sources", "chip", "units", "host")
 
-Check = Callable[[Any], str | None]  # None, or what the value has to be
+Check = Callable[[Any], str | None]  # of a value: None, or what is needed instead
 
 
 def _whole(least: int, most: int = 1 << 40) -> Check:
@@ -61,12 +61,12 @@ def _positive(most: float) -> Check:
     return check
 
 
-def _share(value: Any) -> str | None:
+def _share_up_to_one(value: Any) -> str | None:
     right = type(value) in (int, float) and 0 < value <= 1
     return None if right else "a number above 0 and up to 1 is needed"
 
 
-def _part(value: Any) -> str | None:
+def _share_below_one(value: Any) -> str | None:
     right = type(value) in (int, float) and 0 <= value < 1
     return None if right else "a number from 0 to below 1 is needed"
 
@@ -76,12 +76,12 @@ def _cost(value: Any) -> str | None:
     return None if right else "a number from 0 to 1e9 is needed"
 
 
-def _power(value: Any) -> str | None:
+def _power_of_two(value: Any) -> str | None:
     right = type(value) is int and 1 <= value <= 65536 and value & (value - 1) == 0
     return None if right else "a power of two from 1 to 65536 is needed"
 
 
-def _ways(value: Any) -> str | None:
+def _sparse_forms(value: Any) -> str | None:
     right = isinstance(value, list) and all(v in SPARSE for v in value)
     return None if right else f"a list of {', '.join(map(repr, SPARSE))} is needed"
 
@@ -96,7 +96,7 @@ def _triple(text: str) -> bool:
 
 
 def _block(value: Any) -> str | None:
-    right = isinstance(value, list) and len(value) == 2 and not any(map(_power, value))
+    right = isinstance(value, list) and len(value) == 2 and not any(map(_power_of_two, value))
     return None if right else "two powers of two are needed: columns and rows"
 
 
@@ -115,12 +115,12 @@ FIGURES: dict[str, Check] = {
     "clock": _positive(10_000),  # MHz
     "sram": _whole(1024, 1 << 32),
     "banks": _whole(1, 4096),
-    "align": _power,
+    "align": _power_of_two,
     "shared": _whole(0, 1 << 32),
     "ddr": _positive(10_000),  # bytes per nanosecond
-    "burst": _power,
+    "burst": _power_of_two,
 }
-HOST: dict[str, Check] = {  # the CPU beside the NPU; rates are of one core and cycle
+HOST: dict[str, Check] = {  # the CPU of the chip; rates are per core and cycle
     "cores": _whole(1, 256),
     "clock": _positive(10_000),  # MHz
     "products": _positive(1024),
@@ -129,8 +129,10 @@ HOST: dict[str, Check] = {  # the CPU beside the NPU; rates are of one core and 
     "moves": _positive(1024),
     "bytes": _positive(1024),
 }
-TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/targets.md explains them
-    "efficiency": _share,
+TIMING: dict[
+    str, Check
+] = {  # the constants of npu/predict/cycles.py; docs/targets.md explains them
+    "efficiency": _share_up_to_one,
     "write": _positive(16),
     "port": _positive(1e6),
     "steps": _whole(1, 64),
@@ -141,7 +143,7 @@ TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/target
     "launch": _cost,
     "layer": _cost,
     "transfer": _cost,
-    "alone": _part,
+    "alone": _share_below_one,
     "barrier": _cost,
     "start": _cost,
     "call": _cost,
@@ -151,30 +153,30 @@ TIMING: dict[str, Check] = {  # the constants of simulate/cycles.py; docs/target
 
 
 MATMUL: dict[str, Check] = {  # by element type; docs/matmul.md explains them
-    "k": _power,
-    "n": _power,
+    "k": _power_of_two,
+    "n": _power_of_two,
     "most_k": _whole(1),
     "most_n": _whole(1),
-    "a": _power,
+    "a": _power_of_two,
     "b": _block,
-    "c": _power,
+    "c": _power_of_two,
 }
 ONE = {"types": _triples, "segment": _whole(0), "transposed": _boolean}
 
 
 class _File:
-    """One file, with the words that name it and the key at fault."""
+    """One chip file: reads values and reports errors with the key at fault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.titles: dict[str, str] = {}
-        self.sources: dict[str, str] = {}  # figure -> where it is from
+        self.sources: dict[str, str] = {}  # figure -> its source
 
     def fault(self, key: str, what: str) -> BadFile:
         return BadFile(f"{self.path}: {key}: {what}")
 
     def table(self, key: str, value: Any, known: Any) -> dict[str, Any]:
-        """`value`, a table that has nothing but what is `known`."""
+        """`value` as a table whose keys are all `known`."""
         if not isinstance(value, dict):
             raise self.fault(key, f"is {value!r}; a table is needed")
         for k in value:
@@ -185,31 +187,32 @@ class _File:
         return value
 
     def source(self, key: str, row: Any) -> dict[str, Any]:
-        """What the figure `key` says besides its source, which goes to `sources`."""
+        """The figure `key` without its source, which is added to `sources`."""
         if not isinstance(row, dict):
             raise self.fault(key, f"is {row!r}; {{ value = ..., source = ... }} is needed")
-        told = [k for k in ("source", "estimate") if k in row]
-        if len(told) != 1:
+        given = [k for k in ("source", "estimate") if k in row]
+        if len(given) != 1:
             raise self.fault(
                 key,
-                f"has {' and '.join(told) or 'no source'}; either source, which "
-                "begins with a key of [sources], or estimate, which says why, "
-                "is needed",
+                f"has {' and '.join(given) or 'no source'}; it needs either a source, which "
+                "begins with a key of [sources], or an estimate, which gives the reason",
             )
-        text = row[told[0]]
+        text = row[given[0]]
         if not isinstance(text, str) or not text.strip():
-            raise self.fault(f"{key}.{told[0]}", f"is {text!r}; words are needed")
-        if told[0] == "estimate":
+            raise self.fault(f"{key}.{given[0]}", f"is {text!r}; a text is needed")
+        if given[0] == "estimate":
             self.sources[key] = ESTIMATE + text
         else:
             word = re.match(r"\w*", text)[0]  # type: ignore[index]  # matches any text
             if word not in self.titles:
-                raise self.fault(f"{key}.source", f"begins with '{word}', which [sources] lacks")
+                raise self.fault(
+                    f"{key}.source", f"begins with '{word}', which is no key of [sources]"
+                )
             self.sources[key] = self.titles[word] + text[len(word) :]
-        return {k: v for k, v in row.items() if k != told[0]}
+        return {k: v for k, v in row.items() if k != given[0]}
 
     def value(self, key: str, row: Any, check: Check) -> Any:
-        """The value of a figure that is one number or one list."""
+        """The value of a figure that is a number or a list."""
         rest = self.table(key, self.source(key, row), ("value",))
         if "value" not in rest:
             raise self.fault(f"{key}.value", "is missing")
@@ -217,7 +220,7 @@ class _File:
         return rest["value"]
 
     def by_type(self, key: str, row: Any, check: Check) -> dict[str, Any]:
-        """The values of a figure that differs by element type; u8 is as i8."""
+        """The values of a figure by element type; u8 has the value of i8."""
         rest = self.table(key, self.source(key, row), tuple(dtypes.TABLE))
         if not rest:
             raise self.fault(key, "has no element type")
@@ -237,14 +240,14 @@ class _File:
 
 
 def read(path: Path) -> Chip:
-    """The chip that `path` describes; BadFile with the key at fault where it is none."""
+    """The chip that `path` describes; BadFile with the key at fault if it is invalid."""
     file = _File(path)
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except OSError as e:
         raise BadFile(f"{path}: cannot be read: {e.strerror}") from e
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise BadFile(f"{path}: is no TOML: {e}") from e
+        raise BadFile(f"{path}: is not valid TOML: {e}") from e
     file.table("", data, _HEAD)
     file.need("", data, _NEEDED)
     for key, kind in _HEAD.items():
@@ -254,13 +257,11 @@ def read(path: Path) -> Chip:
         raise file.fault("family", f"is '{data['family']}'; known are {', '.join(FAMILIES)}")
     for word, text in data["sources"].items():
         if not isinstance(text, str) or not text.strip() or not word.isidentifier():
-            raise file.fault(
-                f"sources.{word}", f"is {text!r}; a word that stands for words is needed"
-            )
+            raise file.fault(f"sources.{word}", f"is {text!r}; an identifier with a text is needed")
         file.titles[word] = text
     found = _figures(file, data["chip"])
     units = _units(file, data["units"])
-    _together(file, found, units)
+    _check_consistency(file, found, units)
     timing = _timing(file, data.get("timing", {}))
     host = file.table("host", data["host"], HOST)
     file.need("host", host, HOST)
@@ -284,11 +285,11 @@ def _figures(file: _File, table: dict[str, Any]) -> dict[str, Any]:
     file.table("chip", table, (*FIGURES, "c2", "packed", "sparse"))
     file.need("chip", table, (*FIGURES, "c2"))
     found = {k: file.value(f"chip.{k}", table[k], check) for k, check in FIGURES.items()}
-    found["c2"] = file.by_type("chip.c2", table["c2"], _power)
+    found["c2"] = file.by_type("chip.c2", table["c2"], _power_of_two)
     if "packed" in table:
         found["packed"] = file.value("chip.packed", table["packed"], _boolean)
     if "sparse" in table:
-        found["sparse"] = tuple(file.value("chip.sparse", table["sparse"], _ways))
+        found["sparse"] = tuple(file.value("chip.sparse", table["sparse"], _sparse_forms))
     return found
 
 
@@ -303,7 +304,7 @@ def _unit(file: _File, name: str, row: Any) -> Unit:
     row = file.table(key, row, ("rate", *(atoms if name in PRODUCTS else ()), "limits"))
     file.need(key, row, ("rate", *(atoms if name in PRODUCTS else ())))
     rate = file.by_type(f"{key}.rate", row["rate"], _positive(1e7))
-    of = {a: file.by_type(f"{key}.{a}", row[a], _power) for a in atoms if a in row}
+    of = {a: file.by_type(f"{key}.{a}", row[a], _power_of_two) for a in atoms if a in row}
     for atom, values in of.items():
         file.need(f"{key}.{atom}", values, rate)
     limits = {}
@@ -319,7 +320,7 @@ def _timing(file: _File, table: dict[str, Any]) -> dict[str, float]:
     file.table("timing", table, (*TIMING, "use"))
     found = {k: file.value(f"timing.{k}", row, TIMING[k]) for k, row in table.items() if k != "use"}
     if "use" in table:
-        shares = file.by_type("timing.use", table["use"], _share)
+        shares = file.by_type("timing.use", table["use"], _share_up_to_one)
         found |= {f"use.{t}": v for t, v in shares.items()}
     return found
 
@@ -341,8 +342,8 @@ def _matmul(file: _File, table: dict[str, Any]) -> Products:
     return Products(**{**one, "types": tuple(one["types"])}, **by)
 
 
-def _together(file: _File, found: dict[str, Any], units: dict[str, Unit]) -> None:
-    """What each figure alone cannot tell."""
+def _check_consistency(file: _File, found: dict[str, Any], units: dict[str, Unit]) -> None:
+    """Check figures against each other."""
     for t in units["conv"].rate:
         if t not in found["c2"]:
             raise file.fault(f"chip.c2.{t}", "is missing, but units.conv.rate has that type")

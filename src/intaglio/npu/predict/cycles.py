@@ -1,7 +1,7 @@
-"""Cycles of each instruction by itself: work by the unit's atoms, bytes by bursts.
+"""The cost model of single instructions: cycles of units by their atoms, of DDR by its bursts.
 
-All instructions of one kind are worked out at once. When they run, and what waits for what, is
-the business of `timeline`. A chip's `[timing]` holds the constants; docs/targets.md explains them.
+All instructions of one kind are computed at once. `timeline` schedules them. The constants are in
+the [timing] table of a chip file; docs/targets.md explains them.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from intaglio.ir import Array
 from intaglio.npu.own import isa
 from intaglio.targets.chip import Chip
 
-USUAL = {  # constants of a chip whose file does not say
-    "efficiency": 0.7,  # share of the peak that DDR reaches, reading as much as writing
-    "write": 1.0,  # cost of a byte written, in bytes read
-    "port": 64.0,  # bytes a cycle that a core moves each way
-    "steps": 1,  # cycles for which a convolution holds an output at least
-    "pixels": 1,  # outputs of a channel that it holds together
-    "taps": 0,  # 1: pooling reads every tap of every window; 0: every element once
-    "apart": 0.0,  # instructions that follow a product, with tables and sums; 0: all run beside it
-    "fold": 0,  # input channels up to which all taps lie side by side in an atom
-    "launch": 100.0,  # cycles of each instruction beside its work
-    "layer": 0.0,  # cycles of each layer beside those of its instructions
-    "transfer": 100.0,  # cycles until a transfer's first byte
-    "alone": 0.0,  # share of the work on one image with which other cores do not help
-    "barrier": 500.0,  # cycles from the last core's arrival on
-    "start": 20.0,  # microseconds to hand a program to the NPU
-    "call": 60.0,  # microseconds of each step that the CPU does, beside its work
-    "turn": 0.0,  # cycles of each element that a vendor's program moves to another order
-    "images": 1,  # of a batch that products of bytes take side by side
-    "element": 1.0,  # bytes of what stands for a byte: see `elements`
-}  # and "use.TYPE", the share of its rate that a product of that type reaches
+DEFAULTS = {  # defaults of [timing]
+    "efficiency": 0.7,  # share of the peak DDR bandwidth, with equal reads and writes
+    "write": 1.0,  # cost of writing a byte, relative to reading one
+    "port": 64.0,  # bytes per cycle that a core loads, and that it stores
+    "steps": 1,  # minimum cycles of a convolution per output
+    "pixels": 1,  # outputs of a channel that it computes at once
+    "taps": 0,  # 1: pooling costs one element per tap; 0: one per input element
+    "apart": 0.0,  # passes over the output after a product; 0: they overlap with it
+    "fold": 0,  # up to so many input channels, an atom holds several taps
+    "launch": 100.0,  # overhead cycles of an instruction
+    "layer": 0.0,  # overhead cycles of a layer
+    "transfer": 100.0,  # latency of a transfer in cycles
+    "alone": 0.0,  # share of the work on one image that does not parallelise over cores
+    "barrier": 500.0,  # cycles of a barrier after the last core has arrived
+    "start": 20.0,  # microseconds to start a program
+    "call": 60.0,  # overhead microseconds of a CPU step
+    "turn": 0.0,  # cycles per element of a layout conversion in a vendor's program
+    "images": 1,  # images of a batch that 8-bit products process at once
+    "element": 1.0,  # size of the element that a byte stands for: see element_types
+}  # and "use.TYPE": the share of its rate that a product of that type reaches
 PRODUCTS = ("conv", "depthwise", "matmul")
 _ITEM = np.zeros(256)
 for _t in dtypes.TABLE.values():
@@ -45,7 +45,7 @@ for _t in dtypes.TABLE.values():
 
 @dataclass(slots=True)
 class Costs:
-    """What each instruction of a program needs, one array element each, in the program's order."""
+    """The costs of a program's instructions: arrays with one element per instruction, in order."""
 
     op: Array  # code
     core: Array
@@ -53,8 +53,8 @@ class Costs:
     layer: Array
     wait: Array  # [n, 3]
     barrier: Array
-    work: Array  # cycles of the unit, or of the core's port
-    idle: Array  # cycles of launch, layer and latency
+    work: Array  # cycles of the unit, or of the core's memory port
+    idle: Array  # cycles of overhead and latency
     ddr: Array  # cycles of DDR
     products: Array
     read: Array  # bytes of DDR
@@ -77,7 +77,7 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
     queue = np.array(queues)[codes - 1]
     made = Costs(codes, core, queue, layer, heads["wait"], heads["barrier"], *zero)
     constant = constants(chip)
-    spread = -(-batch // constant["images"]) * constant["images"] / batch
+    batch_padding = -(-batch // constant["images"]) * constant["images"] / batch
     for name, code in isa.CODES.items():
         which = np.flatnonzero(codes == code)
         if not len(which):
@@ -88,35 +88,37 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
         elif name == "barrier":
             made.idle[which] = constant["barrier"]
         else:
-            made.work[which], made.products[which] = _work(name, rows, chip, constant, spread)
+            made.work[which], made.products[which] = _work(
+                name, rows, chip, constant, batch_padding
+            )
             made.idle[which] = constant["launch"]
     cores = int(core.max(initial=0)) + 1
     made.work[queue == 1] *= 1 + constant["alone"] * (cores - 1) / batch
-    _layers(made, constant["layer"])
+    _add_layer_overhead(made, constant["layer"])
     return made
 
 
 def constants(chip: Chip) -> dict[str, float]:
-    """The chip's constants of the model, with those that it leaves out."""
-    return {**USUAL, **chip.timing}
+    """The chip's [timing], with defaults for what it leaves out."""
+    return {**DEFAULTS, **chip.timing}
 
 
 # ---- reading -------------------------------------------------------------------------------------
 def _walk(data: Array) -> tuple[Any, Array, Array, int]:
-    """The program's head, where each instruction begins, with its code, and the batch."""
+    """The program's header, the offset and the code of each instruction, and the batch."""
     raw = data.tobytes()
     if len(raw) < isa.PROGRAM.itemsize:
-        raise BadFile(f"NPU program: {len(raw)} bytes are too few for its head")
+        raise BadFile(f"NPU program: {len(raw)} bytes; its head alone has {isa.PROGRAM.itemsize}")
     head = np.frombuffer(raw, isa.PROGRAM, 1)[0]
     if head["magic"] != isa.MAGIC:
-        raise BadFile(f"NPU program: magic {head['magic']!r}; {isa.MAGIC!r} is known")
+        raise BadFile(f"NPU program: magic is {head['magic']!r}; {isa.MAGIC!r} is needed")
     sizes = [0, *(isa.OPS[isa.NAMES[c]].itemsize for c in range(1, len(isa.NAMES) + 1))]
     at = isa.PROGRAM.itemsize + isa.PORT.itemsize * (int(head["inputs"]) + int(head["outputs"]))
     count, where, codes = int(head["instructions"]), [], []
     for _ in range(count):
         code = raw[at] if at < len(raw) else 0
         if not 0 < code < len(sizes) or at + sizes[code] > len(raw):
-            raise BadFile(f"NPU program: no instruction at {at}")
+            raise BadFile(f"NPU program: there is no valid instruction at {at}")
         where.append(at)
         codes.append(code)
         at += sizes[code]
@@ -126,23 +128,25 @@ def _walk(data: Array) -> tuple[Any, Array, Array, int]:
 
 
 def _gather(data: Array, at: Array, dtype: np.dtype[Any]) -> Array:
-    """The records of one type that begin at `at`."""
+    """The records of one type at the offsets `at`."""
     picked = data[at[:, None] + np.arange(dtype.itemsize)]
     return np.ascontiguousarray(picked).view(dtype)[:, 0]
 
 
 # ---- work ----------------------------------------------------------------------------------------
 def _work(
-    name: str, rows: Array, chip: Chip, constant: dict[str, float], spread: float = 1.0
+    name: str, rows: Array, chip: Chip, constant: dict[str, float], batch_padding: float = 1.0
 ) -> tuple[Array, Array]:
-    """Cycles of a unit, and products; those of bytes take `spread` times as long."""
+    """Cycles of a unit, and its products; 8-bit products take `batch_padding` times as long."""
     src, dst = rows["src"], rows["dst"]
     rate = _rate(chip, name, src["dtype"])
     if name in PRODUCTS:
         rate = _reached(chip, name, rows, rate, constant)
-        rate = rate / np.where(_ITEM[src["dtype"]] == 1, spread, 1)
+        rate = rate / np.where(_ITEM[src["dtype"]] == 1, batch_padding, 1)
     pixels = _f(dst["height"]) * _f(dst["width"])
-    made = pixels * _up(_f(dst["channels"]), _f(dst["c2"]))  # elements, in whole blocks
+    made = pixels * _round_up(
+        _f(dst["channels"]), _f(dst["c2"])
+    )  # output elements, in whole blocks
     if name in ("conv", "depthwise"):
         taps = _f(rows["kernel"]).prod(-1)
         ins, outs = _f(rows["in_atom"]), _f(rows["out_atom"])
@@ -150,9 +154,9 @@ def _work(
         atoms = np.where(deep <= constant["fold"], -(-deep * taps // ins), taps * -(-deep // ins))
         held = np.maximum(constant["steps"], atoms) if name == "conv" else taps
         atom = ins * outs if name == "conv" else outs
-        together = constant["pixels"] if name == "conv" else 1
+        at_once = constant["pixels"] if name == "conv" else 1
         cycles = (
-            _up(pixels, np.full(len(rows), together))
+            _round_up(pixels, np.full(len(rows), at_once))
             * held
             * -(-_f(dst["channels"]) // outs)
             * atom
@@ -174,11 +178,11 @@ def _work(
         outs = _by_type(conv.out_atom, src["dtype"], 1)
         deep, wide = _f(src["channels"]), _f(dst["channels"])
         held = np.maximum(constant["steps"], -(-deep // ins))
-        many = _up(pixels, np.full(len(rows), constant["pixels"]))
+        many = _round_up(pixels, np.full(len(rows), constant["pixels"]))
         return many * held * -(-wide // outs) * ins * outs / rate, pixels * deep * wide
     if name == "pool":
         taps = _f(rows["kernel"]).prod(-1)
-        seen = _f(src["height"]) * _f(src["width"]) * _up(_f(src["channels"]), _f(src["c2"]))
+        seen = _f(src["height"]) * _f(src["width"]) * _round_up(_f(src["channels"]), _f(src["c2"]))
         elements = made * taps if constant["taps"] else np.maximum(made, seen)
         return elements / rate, np.zeros(len(rows))
     if name == "eltwise":
@@ -189,9 +193,9 @@ def _work(
 
 
 def _reached(chip: Chip, name: str, rows: Array, rate: Array, constant: dict[str, float]) -> Array:
-    """The products a cycle that a unit reaches: a share of its rate.
+    """Products per cycle that a unit reaches: a share of its rate.
 
-    Matrices, which linear layers multiply, too, go through a unit that may be slower than that.
+    Matrix products and linear layers may use a unit that is slower than the convolution unit.
     """
     codes = rows["src"]["dtype"]
     shares = {t: constant.get(f"use.{t}", 1.0) for t in chip.units[name].rate}
@@ -207,16 +211,16 @@ def _reached(chip: Chip, name: str, rows: Array, rate: Array, constant: dict[str
 
 
 def _rate(chip: Chip, unit: str, codes: Array) -> Array:
-    """What the unit does a cycle, for each of these element types; what it lacks, copying does."""
+    """The unit's rate for each of these element types; the copy unit's if the chip lacks it."""
     known = chip.units.get(unit)
     if known is None and unit in PRODUCTS:
-        raise BadInput(f"{chip.name} has no unit for {unit}, which the program asks for")
+        raise BadInput(f"{chip.name} has no unit for {unit}; the program needs one")
     rate = _by_type((known or chip.units["copy"]).rate, codes, 0)
     if (rate == 0).any():
         lacks = sorted({dtypes.BY_CODE[int(c)].name for c in codes[rate == 0]})
         if known is not None and unit in PRODUCTS:
             raise BadInput(
-                f"{chip.name}: {unit} does not know {', '.join(lacks)}, which the program asks for"
+                f"{chip.name}: {unit} does not take {', '.join(lacks)}; the program needs it"
             )
         i8 = (known or chip.units["copy"]).rate.get("i8", 1.0)
         rate = np.where(rate == 0, i8 / np.maximum(_ITEM[codes], 1), rate)
@@ -224,7 +228,7 @@ def _rate(chip: Chip, unit: str, codes: Array) -> Array:
 
 
 def _wide(chip: Chip) -> float:
-    """Elements of 32 bits that element-wise work takes a cycle."""
+    """The element-wise unit's rate for 32-bit elements."""
     rate = chip.units.get("eltwise", chip.units["copy"]).rate
     return rate.get("f32") or rate["i8"] / 4
 
@@ -240,7 +244,7 @@ def _by_type(values: Any, codes: Array, other: float) -> Array:
 def _transfer(
     made: Costs, which: Array, rows: Array, chip: Chip, constant: dict[str, float], near: int
 ) -> None:
-    """Bytes by whole bursts, and the cycles that port and DDR take for them."""
+    """Bytes in whole bursts, and the cycles of the core's port and of DDR for them."""
     store = rows["src"]["space"] == isa.SPACES.index("sram")
     f = np.where(store, rows["dst"], rows["src"])
     item, c2 = _ITEM[f["dtype"]], _f(f["c2"])
@@ -249,12 +253,12 @@ def _transfer(
     lanes = np.where(blocks > 1, c2, np.minimum(c2, _f(f["first"]) + _f(f["channels"])))
     run = np.where(_f(f["pixel"]) == c2 * item, width * c2 * item, lanes * item)
     runs = np.where(_f(f["pixel"]) == c2 * item, height * blocks, height * width * blocks)
-    whole = run * height == _f(f["plane"])  # rows of a block touch, and so do the blocks
+    whole = run * height == _f(f["plane"])  # rows and blocks are contiguous
     rows_touch = (_f(f["row"]) == run) | (height == 1)
     run = np.where(rows_touch, run * height, run)
     runs = np.where(rows_touch, runs / height, runs)
     run, runs = np.where(whole & rows_touch, run * runs, run), np.where(whole & rows_touch, 1, runs)
-    # floats that a program of bytes makes are as wide when those stand for other elements
+    # f32 results keep their size if a byte stands for another element
     run = run / np.where(f["dtype"] == dtypes.TABLE["f32"].code, constant["element"], 1)
     bytes_ = runs * np.ceil(run / chip.burst) * chip.burst
     span = (blocks - 1) * _f(f["plane"]) + (height - 1) * _f(f["row"]) + width * _f(f["pixel"])
@@ -265,15 +269,15 @@ def _transfer(
     made.read[which] = np.where(store, 0, far)
     made.written[which] = np.where(store, far, 0)
     per_cycle = chip.ddr * 1000 / chip.clock * constant["efficiency"]
-    # as many bytes read as written reach the share that `efficiency` says
+    # `efficiency` holds for equal reads and writes
     each = 2 * np.where(store, constant["write"], 1) / (1 + constant["write"])
     made.ddr[which] = far * each / per_cycle
     made.work[which] = bytes_ / constant["port"]
     made.idle[which] = constant["transfer"]
 
 
-def _layers(made: Costs, cycles: float) -> None:
-    """The first work of each layer on a core takes longer: the unit has to be set up."""
+def _add_layer_overhead(made: Costs, cycles: float) -> None:
+    """Add the overhead of a layer to its first instruction on each core."""
     if not cycles or not len(made):
         return
     compute = np.flatnonzero(made.queue == 1)
@@ -286,5 +290,5 @@ def _f(x: Array) -> Array:
     return x.astype(np.float64)
 
 
-def _up(x: Array, to: Array) -> Array:
+def _round_up(x: Array, to: Array) -> Array:
     return np.ceil(x / to) * to

@@ -1,6 +1,7 @@
-"""A chip that computes in other elements than bytes, as one of bytes in memories that much smaller.
+"""Predict other element types with int8 programs: scale the chip instead of the program.
 
-What those take of time and memory can so be asked of programs that compute in bytes.
+A chip that computes in 2-byte elements is modelled as a chip of 1-byte elements with half the
+memory and half the bandwidth.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from intaglio.errors import BadInput
 from intaglio.npu.predict.cycles import constants
 from intaglio.targets.chip import Chip, Unit
 
-WORDS = {"int4": "i4", "int8": "i8", "int16": "i16", "fp16": "f16", "bf16": "bf16", "fp32": "f32"}
+NAMES = {"int4": "i4", "int8": "i8", "int16": "i16", "fp16": "f16", "bf16": "bf16", "fp32": "f32"}
 
 
-def named(word: str) -> str:
-    """Our name of an element type that people call int8, fp16 and so on."""
-    if WORDS.get(word, word) not in WORDS.values():
-        raise BadInput(f"element type '{word}'; {', '.join(WORDS)} are known")
-    return WORDS.get(word, word)
+def dtype_of(name: str) -> str:
+    """The internal name (i8, f16) of an element type that users call int8, fp16 and so on."""
+    if NAMES.get(name, name) not in NAMES.values():
+        raise BadInput(f"element type is '{name}'; it is one of {', '.join(NAMES)}")
+    return NAMES.get(name, name)
 
 
 def size_of(dtype: str) -> float:
-    """Bytes of an element."""
+    """The size of an element in bytes."""
     return dtypes.TABLE[dtype].bits / 8
 
 
 def as_bytes(chip: Chip, dtype: str) -> Chip:
-    """The chip for elements of `dtype`; BadInput where it does not multiply them."""
+    """The chip scaled to elements of `dtype`; BadInput if it does not multiply them."""
     if dtype == "i8":
         return chip
     conv = chip.units["conv"]
@@ -63,6 +64,6 @@ def _unit(u: Unit, dtype: str, size: float) -> Unit:
         k: dict.fromkeys(("i8", "u8"), getattr(u, k)[dtype]) if getattr(u, k) else {}
         for k in ("in_atom", "out_atom")
     }
-    # sums of products leave their unit in f32, whatever was multiplied
+    # results leave the unit of products in f32 for every type
     wide = {"f32": u.rate["f32"]} if u.name == "eltwise" and "f32" in u.rate else {}
     return replace(u, rate={"i8": rate, "u8": rate, **wide}, **atoms)

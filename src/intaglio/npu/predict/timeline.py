@@ -1,4 +1,4 @@
-"""When each instruction runs: queues in order, waits, barriers, and one DDR for all cores."""
+"""The timeline of a program: queues in order, waits, barriers, and one DDR for all cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOUNDS = ("compute", "bandwidth", "launch")
 
 @dataclass(slots=True)
 class Timeline:
-    """A program in time; cycles are those of the chip's units."""
+    """Start and end of each instruction, in cycles of the chip's clock."""
 
     chip: Chip
     costs: Costs
@@ -28,19 +28,18 @@ class Timeline:
 
     @property
     def cycles(self) -> float:
-        """From the first instruction to the last."""
+        """Cycles from the first instruction to the end of the last."""
         return float(self.end.max(initial=0.0))
 
     @property
     def milliseconds(self) -> float:
-        """With what it takes to hand the program to the NPU."""
+        """The time of the program, with the start of the NPU."""
         return self.cycles / self.chip.clock / 1e3 + constants(self.chip)["start"] / 1e3
 
     def layers(self) -> list[dict[str, Any]]:
-        """For each layer: cycles of units and DDR, its share of the whole, and what bounds it.
+        """For each layer: cycles of units and DDR, its part of the total time, and its bound.
 
-        Time is told along the path of instructions each of which began when the one before it
-        ended, from the last one back: the shares of all layers add up to the whole.
+        The parts are those of the critical path, so they sum up to the total.
         """
         c = self.costs
         gone = self.spent()
@@ -71,7 +70,7 @@ class Timeline:
         return rows
 
     def spent(self) -> Array:
-        """The cycles of each instruction that nothing hides: its part of the longest path."""
+        """The cycles of each instruction on the critical path; 0 if it is not on it."""
         c, gone = self.costs, np.zeros(len(self.costs))
         if not len(c):
             return gone
@@ -85,7 +84,7 @@ class Timeline:
         return gone
 
     def loads(self) -> dict[int, tuple[float, ...]]:
-        """Of each layer, the share of its work that each core does."""
+        """The share of each layer's work on each core."""
         c, made = self.costs, {}
         work = np.where(c.queue == 1, c.work, 0.0)
         count = int(c.layer.max(initial=-1)) + 1
@@ -98,7 +97,7 @@ class Timeline:
         return made
 
     def busy(self) -> dict[str, list[float]]:
-        """The share of the time in which each queue of each core works, and DDR."""
+        """The share of the time in which each queue of each core, and DDR, is busy."""
         whole, c = max(self.cycles, 1e-9), self.costs
         found = {}
         for q, name in enumerate(isa.QUEUES):
@@ -111,14 +110,14 @@ class Timeline:
         return found
 
     def units(self) -> dict[str, float]:
-        """Cycles of work by kind of instruction, all cores together."""
+        """Cycles of work by kind of instruction, summed over all cores."""
         c = self.costs
         sums = np.bincount(c.op, c.work, len(isa.NAMES) + 1)
         return {isa.NAMES[k]: float(sums[k]) for k in isa.NAMES if (c.op == k).any()}
 
 
 def timeline(program: isa.Program | Array, chip: Chip, needs: Costs | None = None) -> Timeline:
-    """When each instruction of a program runs on `chip`; `needs` are its costs, if they differ."""
+    """Schedule a program's instructions on `chip`; `needs` replaces their costs."""
     made = costs(program, chip) if needs is None else needs
     start, end = _run(made)
     cores = int(made.core.max(initial=0)) + 1
@@ -126,13 +125,13 @@ def timeline(program: isa.Program | Array, chip: Chip, needs: Costs | None = Non
 
 
 def _causes(c: Costs, end: Array) -> Array:
-    """For each instruction the one whose end let it begin; -1 where it did not wait."""
+    """For each instruction the one that it waited for last; -1 if it did not wait."""
     lanes = c.core * 3 + c.queue
     longest = -np.ones(len(c), np.int64)
     latest = np.zeros(len(c))
 
     def later(who: Array, of: Array) -> None:
-        """Let `of` be the causes of `who` where they end later than those known."""
+        """Make `of` the causes of `who` if they end later than the known ones."""
         wins = end[of] > latest[who]
         longest[who[wins]], latest[who[wins]] = of[wins], end[of[wins]]
 
@@ -155,7 +154,7 @@ def _causes(c: Costs, end: Array) -> Array:
 
 
 def _run(c: Costs) -> tuple[Array, Array]:
-    """Whoever can begin first begins first; DDR serves transfers one after the other."""
+    """Start and end of each instruction; DDR serves one transfer at a time."""
     n, cores = len(c), int(c.core.max(initial=0)) + 1
     lanes = c.core * 3 + c.queue
     queues: list[list[int]] = [np.flatnonzero(lanes == k).tolist() for k in range(cores * 3)]
@@ -163,13 +162,15 @@ def _run(c: Costs) -> tuple[Array, Array]:
     waits, level, lane = c.wait.tolist(), c.barrier.tolist(), lanes.tolist()
     is_barrier = (c.op == isa.CODES["barrier"]).tolist()
     start, end = [0.0] * n, [0.0] * n
-    ends: list[list[float]] = [[0.0] for _ in queues]  # ends[q][k]: when k of queue q have ended
+    ends: list[list[float]] = [
+        [0.0] for _ in queues
+    ]  # ends[q][k]: the time at which k instructions of queue q have ended
     arrived: list[list[float]] = [[] for _ in range(cores)]
-    passed = [0.0]  # passed[k]: when k barriers have been passed by all
+    passed = [0.0]  # passed[k]: the time at which all cores have passed k barriers
     never = float("inf")
 
     def ready(q: int) -> float:
-        """When the next instruction of a queue can begin; never, if that is not known yet."""
+        """The time at which a queue's next instruction can start; `never` if not known yet."""
         done, queue = ends[q], queues[q]
         if len(done) > len(queue):
             return never
@@ -190,7 +191,7 @@ def _run(c: Costs) -> tuple[Array, Array]:
         return when
 
     heads = [ready(q) for q in range(len(queues))]
-    free = 0.0  # when DDR is
+    free = 0.0  # the time at which DDR is free
     for _ in range(n):
         when = min(heads)
         if when == never:
@@ -199,7 +200,7 @@ def _run(c: Costs) -> tuple[Array, Array]:
                 for q, queue in enumerate(queues)
                 if len(ends[q]) <= len(queue)
             )
-            raise BadFile(f"NPU program: instruction {stuck} waits for what never ends")
+            raise BadFile(f"NPU program: instruction {stuck} waits for one that never ends")
         q = heads.index(when)
         i = queues[q][len(ends[q]) - 1]
         start[i] = when

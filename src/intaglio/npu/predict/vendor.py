@@ -1,4 +1,4 @@
-"""Programs as a vendor's compiler makes them: what published speeds were measured with."""
+"""Programs in the style of the vendor's compiler, with which published speeds were measured."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from intaglio.ir import Array
 from intaglio.npu.own.isa import QUEUES, Program
 from intaglio.targets.chip import Chip
 
-TOGETHER = {"rknpu": False, "kpu": True, "sophgo": True}  # groups of layers, or one by one
+# whether the vendor's compiler fuses layers into groups, by chip family
+GROUPS_LAYERS = {"rknpu": False, "kpu": True, "sophgo": True}
 
 
 def as_used(chip: Chip) -> Chip:
-    """The chip as its vendor's runtime uses it: Rockchip's leaves shared SRAM alone."""
-    return chip if TOGETHER[chip.family] else replace(chip, shared=0)
+    """The chip as its vendor's runtime uses it: Rockchip's does not use shared SRAM."""
+    return chip if GROUPS_LAYERS[chip.family] else replace(chip, shared=0)
 
 
-def apart(code: Array) -> Array:
-    """The program with each layer beginning when the one before it has ended, as a driver's tasks.
+def serial(code: Array) -> Array:
+    """The program with each layer starting when the one before it has ended, like driver tasks.
 
-    Programs for several cores meet at barriers already, and stay as they are.
+    Programs for several cores have barriers already and stay unchanged.
     """
     made = Program.decode(code)
     if made.cores > 1:

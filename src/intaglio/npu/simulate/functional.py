@@ -1,7 +1,7 @@
-"""NPU programs in numpy: what each instruction means, and the oracle of the simulator in C.
+"""The functional simulator in numpy: the meaning of each instruction, on the bytes of memories.
 
-Instructions run one by one, in the order of the program, on the bytes of modelled memories. That
-no instruction touches what another queue still works on is checked by the runtime, not here.
+Instructions run one by one, in program order. The simulator in C is tested against this one. It
+also checks for hazards between queues; this one does not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _size(dtype: str, shape: Sequence[int]) -> int:
 
 
 class Machine:
-    """The memories of a chip, as bytes, and what instructions do to them."""
+    """The memories of a chip as bytes, and the effect of each instruction on them."""
 
     def __init__(self, program: Program, weights: Array, inputs: Sequence[Array]):
         self.sram = [np.zeros(program.sram, np.uint8) for _ in range(program.cores)]
@@ -53,7 +53,7 @@ class Machine:
 
     # ---- features ------------------------------------------------------------------------------
     def _place(self, core: int, f: Feature) -> tuple[Array, Array]:
-        """A memory as elements of the feature's type, and the number of each of its elements."""
+        """The memory as elements of the feature's type, and the index of each of its elements."""
         raw = self.sram[core] if f.space == "sram" else self.memory[f.space][f.slot]
         dtype = dtypes.numpy_of(f.dtype)
         item = dtype.itemsize
@@ -75,9 +75,9 @@ class Machine:
         size = count * np.dtype(dtype).itemsize
         return self.sram[core][at : at + size].copy().view(dtype)
 
-    # ---- what instructions have in common ------------------------------------------------------
-    def _end(self, core: int, f: dict[str, Any], real: Array) -> None:
-        """Real numbers to the result: clamped, rounded and looked up."""
+    # ---- epilogues -----------------------------------------------------------------------------
+    def _epilogue(self, core: int, f: dict[str, Any], real: Array) -> None:
+        """Clamp, round and look up real-valued results, and write them."""
         dst, of_floats = f["dst"], f["src"].dtype in f16_arithmetic.TYPES
         if of_floats or (_is_float(dst) and not f.get("entries")):
             table = (
@@ -93,10 +93,10 @@ class Machine:
         real = np.where(real > low, real, low)
         whole = np.rint(np.where(real < high, real, high)).astype(np.int32) + f["y_zero"]
         if f.get("entries"):
-            whole = self._looked_up(core, f, whole)
+            whole = self._look_up(core, f, whole)
         self.put(core, dst, whole.astype(dtypes.numpy_of(dst.dtype)))
 
-    def _looked_up(self, core: int, f: dict[str, Any], numbers: Array) -> Array:
+    def _look_up(self, core: int, f: dict[str, Any], numbers: Array) -> Array:
         table = self._bytes(core, f["table"], f["entries"], dtypes.numpy_of(f["dst"].dtype))
         found: Array = table[np.clip(numbers.astype(np.int64) - f["base"], 0, f["entries"] - 1)]
         return found
@@ -119,7 +119,7 @@ class Machine:
         else:
             w = self._unpacked(raw, (dst.channels, src.channels, kh, kw), oa, ia)
         if src.dtype in f16_arithmetic.TYPES:
-            self._real_product(core, f, w.astype(np.float32), src.channels)
+            self._f16_product(core, f, w.astype(np.float32), src.channels)
             return
         exact = w.astype(np.float64)  # sums of products of 16 bits stay below 2^53
         self._product(core, f, lambda x, i, j: np.tensordot(exact[i, j], x, 1))
@@ -128,13 +128,13 @@ class Machine:
         oa, (kh, kw), channels = f["out_atom"], f["kernel"], f["dst"].channels
         w = self._unpacked(self._weights(core, f), (channels, 1, kh, kw), oa, 1)[:, :, :, 0]
         if f["src"].dtype in f16_arithmetic.TYPES:
-            self._real_product(core, f, w[:, :, :channels].astype(np.float32), 0)
+            self._f16_product(core, f, w[:, :, :channels].astype(np.float32), 0)
             return
         exact = w[:, :, :channels].astype(np.float64)
         self._product(core, f, lambda x, i, j: exact[i, j].reshape(-1, 1, 1) * x)
 
     def _unpacked(self, raw: Array, shape: tuple[int, ...], oa: int, ia: int) -> Array:
-        """[kernel, kernel, outputs, inputs] of weights in atoms; the last may be smaller."""
+        """Packed weights as [KH, KW, outputs, inputs]; the last atoms may be smaller."""
         outs, ins, kh, kw = shape
         w, at = np.zeros((kh * kw, outs, ins), raw.dtype), 0
         for o in range(0, outs, oa):
@@ -157,8 +157,8 @@ class Machine:
         kind = dtypes.BY_CODE[f["weight_type"]].numpy
         return self._bytes(core, f["weights"], f["weight_bytes"] // kind.itemsize, kind)
 
-    def _real_product(self, core: int, f: dict[str, Any], w: Array, deep: int) -> None:
-        """Sums of f32 over rows, columns and then channels; what lies outside counts as 0."""
+    def _f16_product(self, core: int, f: dict[str, Any], w: Array, deep: int) -> None:
+        """f32 sums over rows, columns and then channels; padding is 0."""
         dst = f["dst"]
         x = self.get(core, f["src"]).astype(np.float32)
         scale, bias = self._params(core, f, np.float32)
@@ -169,14 +169,14 @@ class Machine:
             for c in range(deep):
                 total += part[c] * w[i, j, :, c].reshape(-1, 1, 1)
         real = total * scale + bias
-        self._end(core, f, self._with_residual(core, f, real))
+        self._epilogue(core, f, self._add_residual(core, f, real))
 
-    def _with_residual(self, core: int, f: dict[str, Any], real: Array) -> Array:
+    def _add_residual(self, core: int, f: dict[str, Any], real: Array) -> Array:
         if f["residual"] is None:
             return real
         r = self.get(core, f["residual"])
-        apart = r if r.dtype == np.float16 else r.astype(np.int32) - f["r_zero"]
-        return np.asarray(real + apart.astype(np.float32) * np.float32(f["r_factor"]))
+        centred = r if r.dtype == np.float16 else r.astype(np.int32) - f["r_zero"]
+        return np.asarray(real + centred.astype(np.float32) * np.float32(f["r_factor"]))
 
     def _product(self, core: int, f: dict[str, Any], tap: Any) -> None:
         dst = f["dst"]
@@ -188,11 +188,11 @@ class Machine:
         acc = total.astype(np.int64) + bias.astype(np.int64)
         if f["src"].dtype != "i16":
             acc = acc.astype(np.int32)
-        if dst.dtype == "i32":  # the sums themselves
+        if dst.dtype == "i32":  # not requantised
             self.put(core, dst, acc.astype(np.int32))
             return
         real = acc.astype(np.float32) * scale
-        self._end(core, f, self._with_residual(core, f, real))
+        self._epilogue(core, f, self._add_residual(core, f, real))
 
     def _pool(self, core: int, f: dict[str, Any]) -> None:
         src, dst = f["src"], f["dst"]
@@ -204,7 +204,7 @@ class Machine:
             for _, _, part, inside in _windows(x, f):
                 best = np.where(inside & (part > best), part, best)
             if _is_float(src):
-                self._end(core, f, best)
+                self._epilogue(core, f, best)
                 return
             best = np.clip(best, f["low"], f["high"])
             self.put(core, dst, best.astype(dtypes.numpy_of(dst.dtype)))
@@ -218,7 +218,7 @@ class Machine:
             count[:] = f["kernel"][0] * f["kernel"][1]
         many = np.maximum(count, 1).astype(np.float32)
         factor = np.float32(f["x_scale"]) / (np.float32(f["y_scale"]) * many)
-        self._end(core, f, total.astype(np.float32) * factor)
+        self._epilogue(core, f, total.astype(np.float32) * factor)
 
     def _eltwise(self, core: int, f: dict[str, Any]) -> None:
         kind: Any = np.float32 if f["src"].dtype in f16_arithmetic.TYPES else np.int64
@@ -229,14 +229,14 @@ class Machine:
             real = (a * b).astype(np.float32) * left
         else:
             real = a.astype(np.float32) * left + b.astype(np.float32) * right
-        self._end(core, f, real)
+        self._epilogue(core, f, real)
 
     def _lut(self, core: int, f: dict[str, Any]) -> None:
         x = self.get(core, f["src"])
         if x.dtype == np.float16:
-            self._end(core, {**f, "least": -np.inf, "most": np.inf}, x.astype(np.float32))
+            self._epilogue(core, {**f, "least": -np.inf, "most": np.inf}, x.astype(np.float32))
             return
-        self.put(core, f["dst"], self._looked_up(core, f, x))
+        self.put(core, f["dst"], self._look_up(core, f, x))
 
     def _resize(self, core: int, f: dict[str, Any]) -> None:
         dst, (fy, fx), (py, px) = f["dst"], f["factor"], f["phase"]
@@ -249,7 +249,7 @@ class Machine:
                 self.get(core, f[k])[:, :, 0].astype(np.float32) for k in ("src", "other")
             )
             total = f16_arithmetic.matmul((other.T if f["turned"] else other)[None], real[None])[0]
-            self._end(core, f, total[:, :, None] * np.float32(f["factor"]))
+            self._epilogue(core, f, total[:, :, None] * np.float32(f["factor"]))
             return
         a = self.get(core, f["src"])[:, :, 0].astype(np.float64) - f["a_zero"]
         b = self.get(core, f["other"])[:, :, 0].astype(np.float64) - f["b_zero"]
@@ -259,7 +259,7 @@ class Machine:
         if f["dst"].dtype == "i32":
             self.put(core, f["dst"], acc.astype(np.int32)[:, :, None])
             return
-        self._end(core, f, acc.astype(np.float32)[:, :, None] * np.float32(f["factor"]))
+        self._epilogue(core, f, acc.astype(np.float32)[:, :, None] * np.float32(f["factor"]))
 
 
 def _is_float(f: Feature) -> bool:
@@ -267,9 +267,10 @@ def _is_float(f: Feature) -> bool:
 
 
 def _windows(x: Array, f: dict[str, Any], every: bool = False) -> Any:
-    """For each tap that meets the input: its number, what it sees of x, and where it sees it.
+    """For each tap: its row and column in the window, the elements under it, and a mask.
 
-    Where it lies outside, it sees zeros. With `every`, also taps that lie outside for all windows.
+    The mask is False in the padding, where elements are 0. Taps that see only padding are skipped
+    unless `every` is set.
     """
     dst, dilation, pad = f["dst"], f["dilation"], f["pad"]
     for i in range(f["kernel"][0]):

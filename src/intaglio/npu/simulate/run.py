@@ -1,4 +1,4 @@
-"""The op `npu.run`: a program, its weights and its inputs. The C runtime simulates it."""
+"""The op `npu.run`: runs a program on its inputs. The C runtime has a simulator for it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _decoded(raw: bytes) -> Program:
 
 
 def program_of(code: Value | Array | None) -> Program:
-    """The program in a constant; BadInput where there is none."""
+    """The program in a constant; BadInput if there is none."""
     data = code.data if isinstance(code, Value) else code
     if data is None:
-        raise BadInput("npu.run: its program must be a constant")
+        raise BadInput("npu.run: the program is computed at run time; it must be a constant")
     try:
         return _decoded(data.tobytes())
     except BadFile as e:
@@ -32,16 +32,18 @@ def program_of(code: Value | Array | None) -> Program:
 def _ports(code: Value, weights: Value, *inputs: Value) -> list[Type]:
     program = program_of(code)
     if weights.type != Type("u8", (program.weights,)):
-        raise BadInput(f"npu.run: weights are {weights.type}, the program has {program.weights} B")
+        raise BadInput(
+            f"npu.run: weights are {weights.type}; the program has {program.weights} bytes"
+        )
     given = [(v.dtype, v.shape) for v in inputs]
     want = [(p.dtype, p.shape) for p in program.inputs]
     if given != want:
-        raise BadInput(f"npu.run: inputs are {given}, the program takes {want}")
+        raise BadInput(f"npu.run: inputs are {given}; the program takes {want}")
     return [Type(p.dtype, p.shape) for p in program.outputs]
 
 
 def _macs(node: Node) -> int:
-    """What the products of the program take, all tiles together."""
+    """The multiply-accumulates of all instructions, with rows that overlapping tiles repeat."""
     total = 0
     for i in program_of(node.inputs[0]).instructions:
         if i.op in ("conv", "depthwise", "matmul"):
@@ -53,5 +55,5 @@ def _macs(node: Node) -> int:
 
 @op(_ports, name="npu.run", macs=_macs, foldable=False)
 def npu_run(code: Array, weights: Array, *inputs: Array) -> tuple[Array, ...]:
-    """The outputs of an NPU program, computed tile by tile in its modelled memories."""
+    """The outputs of an NPU program, computed by the functional simulator."""
     return tuple(functional.run(program_of(code), weights, inputs))

@@ -1,4 +1,4 @@
-"""Which unit of an NPU does an op in 8 bits: found by giving it a small quantised layer."""
+"""Which NPU unit computes each op in int8: found by lowering a small quantised layer of it."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from intaglio.rewrite import rewrite
 CHIPS = {"rk3588": "Rockchip RK3588", "k230": "Canaan K230", "bm1684x": "Sophgo BM1684X"}
 IMAGE = (1, 16, 8, 8)
 WINDOW: dict[str, Any] = {"stride": (1, 1), "dilation": (1, 1)}
-Build = Callable[[Value, Value], Value]  # of two images
+Build = Callable[[Value, Value], Value]  # makes a layer of two feature maps
 
 
 def _weights(*shape: int) -> Array:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-def _stored(w: Array) -> Value:
-    """A matrix of bytes with one scale."""
+def _int8_weights(w: Array) -> Value:
+    """Weights as int8 with one scale, dequantised."""
     scale = float(np.abs(w).max()) / 127
     whole = constant(np.rint(w / scale).astype(np.int8))
-    return _real(whole, scale, 0)
+    return _dequantized(whole, scale, 0)
 
 
-def _real(v: Value, scale: float, zero: int) -> Value:
+def _dequantized(v: Value, scale: float, zero: int) -> Value:
     made: Value = ops.dequantize_linear(
         v, constant(scale, dtype="f32"), constant(zero, dtype="i8"), axis=0
     )
     return made
 
 
-# What the signature alone does not tell how to call.
+# Layers of ops whose attributes have no defaults.
 LAYERS: dict[str, Build] = {
     "conv": lambda x, y: ops.conv(
-        x, _stored(_weights(8, 16, 3, 3)), None, pad=(1,) * 4, groups=1, **WINDOW
+        x, _int8_weights(_weights(8, 16, 3, 3)), None, pad=(1,) * 4, groups=1, **WINDOW
     ),
     "conv_transpose": lambda x, y: ops.conv_transpose(
         x,
-        _stored(_weights(16, 8, 2, 2)),
+        _int8_weights(_weights(16, 8, 2, 2)),
         None,
         stride=(2, 2),
         dilation=(1, 1),
@@ -54,8 +54,10 @@ LAYERS: dict[str, Build] = {
         output_pad=(0, 0),
         groups=1,
     ),
-    "matmul": lambda x, y: ops.matmul(x, _stored(_weights(8, 8))),
-    "gemm": lambda x, y: ops.gemm(ops.reshape(x, shape=(16, 64)), _stored(_weights(64, 8)), None),
+    "matmul": lambda x, y: ops.matmul(x, _int8_weights(_weights(8, 8))),
+    "gemm": lambda x, y: ops.gemm(
+        ops.reshape(x, shape=(16, 64)), _int8_weights(_weights(64, 8)), None
+    ),
     "max_pool": lambda x, y: ops.max_pool(
         x, kernel=(2, 2), pad=(0,) * 4, stride=(2, 2), dilation=(1, 1)
     ),
@@ -85,34 +87,34 @@ LAYERS: dict[str, Build] = {
     "prelu": lambda x, y: ops.prelu(x, constant(np.full((16, 1, 1), 0.2, np.float32))),
     "softmax": lambda x, y: ops.softmax(x, axis=1),
 }
-# What is gone before a model is quantised, where it follows a convolution.
+# Ops that fold into a convolution before them.
 AFTER_CONV: dict[str, Callable[[Value], Value]] = {
     "batch_norm": lambda y: ops.batch_norm(y, *(np.ones(8, np.float32),) * 4)
 }
-PAIRS = ("add", "sub", "mul", "div", "maximum", "minimum")
+TWO_OPERANDS = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 
 def units(chip: str, names: Iterable[str]) -> dict[str, str]:
-    """The units that do each of these ops, in the order of their work; ops without any are left."""
+    """The units that compute each of these ops, in execution order; other ops are left out."""
     target = targets.find(chip, "scalar")
     found = {}
     for name in names:
         build = _layer(name)
-        used = _used(target, build) if build else []
+        used = _units_of(target, build) if build else []
         if used:
             found[name] = ", ".join(used)
-        elif name in AFTER_CONV and _goes_into_conv(target, AFTER_CONV[name]):
+        elif name in AFTER_CONV and _folds_into_conv(target, AFTER_CONV[name]):
             found[name] = "in conv"
     return found
 
 
 def _layer(name: str) -> Build | None:
-    """How to make a layer of an op; None where it takes no image of floats and nothing else."""
+    """A function that makes a layer of an op; None if the op needs more than feature maps."""
     if name in LAYERS:
         return LAYERS[name]
     op = REGISTRY[name]
     parameters = op.signature.parameters.values()
-    if name in PAIRS:
+    if name in TWO_OPERANDS:
         return lambda x, y: op(x, y)
     needed = [p for p in parameters if p.default is inspect.Parameter.empty]
     if op.elementwise and len(needed) == 1 and needed[0].kind is not inspect.Parameter.KEYWORD_ONLY:
@@ -120,8 +122,8 @@ def _layer(name: str) -> Build | None:
     return None
 
 
-def _goes_into_conv(target: targets.Target, build: Callable[[Value], Value]) -> bool:
-    """Is a convolution all that is left of it and a convolution in floats?"""
+def _folds_into_conv(target: targets.Target, build: Callable[[Value], Value]) -> bool:
+    """Do a float convolution and this op after it become one convolution?"""
     x = Value(Type("f32", IMAGE), "x")
     y = build(ops.conv(x, _weights(8, 16, 3, 3), None, pad=(1,) * 4, groups=1, **WINDOW))
     graph = Graph([x], [y], ["y"])
@@ -129,11 +131,11 @@ def _goes_into_conv(target: targets.Target, build: Callable[[Value], Value]) -> 
     return [n.op for n in graph.nodes()] == ["conv"]
 
 
-def _used(target: targets.Target, build: Build) -> list[str]:
-    """The units that a layer of bytes becomes; none where a part of it stays on the CPU."""
+def _units_of(target: targets.Target, build: Build) -> list[str]:
+    """The units of an int8 layer; none if a part of it stays on the CPU."""
     images = [Value(Type("i8", IMAGE), name) for name in "ab"]
     try:
-        y = build(*(_real(v, 0.05, 3) for v in images))
+        y = build(*(_dequantized(v, 0.05, 3) for v in images))
         if y.dtype != "f32":
             return []
         out = ops.quantize_linear(
@@ -148,6 +150,6 @@ def _used(target: targets.Target, build: Build) -> list[str]:
     moves = ("reshape", "transpose", "bitcast")
     if any(op not in UNITS and op not in moves for op in left):
         return []
-    if not any(op in UNITS for op in left):  # the layer is a move of bytes
+    if not any(op in UNITS for op in left):  # the layer only moves elements
         return ["-"] if any(op == "transpose" for op in left) else ["free"]
     return list(dict.fromkeys(UNITS[op] for op in left if op in UNITS))

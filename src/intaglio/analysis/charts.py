@@ -1,4 +1,4 @@
-"""Line charts as SVG, in as few lines as they need: axes, ticks, series, legend."""
+"""Line and bar charts as SVG: axes, ticks, series, legend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 
 WIDTH, HEIGHT = 430, 300  # of one chart
 LEFT, RIGHT, TOP, BOTTOM = 62, 28, 40, 48
-COLOURS = ("#3574c4", "#2b9160", "#d06a26", "#9160b8")  # to be seen on white and on black
+COLOURS = ("#3574c4", "#2b9160", "#d06a26", "#9160b8")  # visible on white and on black
 STYLE = """<style>
 .back { fill: #ffffff } .ink { fill: #1c2733 } .soft { fill: #5c6b7a }
 .grid { stroke: #dde3ea; fill: none } .axis { stroke: #5c6b7a; fill: none }
@@ -22,7 +22,7 @@ Point = tuple[float, float]
 
 @dataclass
 class Chart:
-    """Series of points over one x axis; an axis is logarithmic if it is said to be."""
+    """Series of points over one x axis; each axis is linear or logarithmic."""
 
     title: str
     x_label: str
@@ -30,13 +30,15 @@ class Chart:
     series: dict[str, Sequence[Point]]
     log_y: bool = False
     x_ticks: Sequence[float] = ()
-    dashed: dict[str, Sequence[Point]] = field(default_factory=dict)  # for the eye, no measurement
-    x_names: Sequence[str] = ()  # words below the ticks instead of numbers; then with bars
+    dashed: dict[str, Sequence[Point]] = field(
+        default_factory=dict
+    )  # reference lines, not measured
+    x_names: Sequence[str] = ()  # names of the x values: makes a bar chart
     log_x: bool = True
 
 
 def head(width: float, height: float) -> str:
-    """The beginning of a picture that is light or dark as its reader likes it."""
+    """The start of an SVG that follows the reader's light or dark colour scheme."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}" font-family="system-ui, sans-serif" '
@@ -45,7 +47,7 @@ def head(width: float, height: float) -> str:
 
 
 def page(charts: Sequence[Chart], columns: int = 2) -> str:
-    """All charts beside and below each other, in one SVG file."""
+    """All charts in a grid, in one SVG file."""
     rows = math.ceil(len(charts) / columns)
     width, height = WIDTH * columns, HEIGHT * rows
     places = [(i % columns * WIDTH, i // columns * HEIGHT) for i in range(len(charts))]
@@ -72,7 +74,7 @@ def _draw(chart: Chart) -> str:
         parts.append(_text(LEFT - 6, y_at(y) + 4, f"{y:g}", "end"))
     places = chart.x_ticks or sorted(set(xs))
     names = chart.x_names or [f"{x:,.10g}" for x in places]
-    end = -math.inf  # of the name before, so that none touches another
+    end = -math.inf  # right end of the last label: labels must not overlap
     for x, name in zip(places, names, strict=True):
         at, half = x_at(x), 3.2 * len(name)
         parts.append(_line([(at, HEIGHT - BOTTOM), (at, HEIGHT - BOTTOM + 4)], kind="axis"))
@@ -90,7 +92,7 @@ def _draw(chart: Chart) -> str:
     for i, (name, points) in enumerate(chart.series.items()):
         colour = COLOURS[i % len(COLOURS)]
         placed = [(x_at(x), y_at(y)) for x, y in points]
-        if chart.x_names:  # words have no order: bars
+        if chart.x_names:  # named values have no order: draw bars
             parts += [
                 f'<rect x="{x - 20:.1f}" y="{y:.1f}" width="40" fill="{colour}" '
                 f'height="{HEIGHT - BOTTOM - y:.1f}"><title>{v:,.4g}</title></rect>'
@@ -126,7 +128,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def round_steps(high: float, most: int = 6) -> list[float]:
-    """From 0 past `high` in steps of 1, 2 or 5 times a power of ten, `most` at most."""
+    """Ticks from 0 past `high`, in at most `most` steps of 1, 2 or 5 times a power of ten."""
     rough = max(high, 1e-12) / most
     power = 10 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
