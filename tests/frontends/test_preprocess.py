@@ -226,7 +226,7 @@ def test_models_without_pictures():
     preprocess(graph, input_layout="0,2,1", output_layout="0,2,1")
     assert graph.inputs[0].shape == graph.outputs[0].shape == (1, 9, 7)
     grey = Value(Type("f32", (1, 1, 8, 8)), "x")
-    with pytest.raises(BadInput, match="swap_rb is for red, green and blue"):
+    with pytest.raises(BadInput, match="swap_rb needs 3 or 4 channels"):
         preprocess(Graph([grey], [ops.relu(grey)], ["y"]), swap_rb=True)
     bytes_in = Value(Type("u8", (1, 3, 8, 8)), "x")
     with pytest.raises(BadInput, match="takes integers as they are"):
