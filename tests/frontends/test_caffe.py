@@ -227,13 +227,13 @@ def test_either_file_names_the_model_and_shapes_may_change(tmp_path: Path):
         (
             layer("Convolution", "convolution_param { num_output: 8 kernel_size: 5 }"),
             BadFile,
-            "its weights 0 are",
+            "blob 0 is",
         ),
-        (layer("ReLU", bottoms="ghost"), BadFile, "reads 'ghost', which nothing has made"),
-        (layer("Pooling", "pooling_param { kernel_size: 99 }"), BadFile, "windows of"),
+        (layer("ReLU", bottoms="ghost"), BadFile, "reads 'ghost', which no earlier layer computes"),
+        (layer("Pooling", "pooling_param { kernel_size: 99 }"), BadFile, "does not fit"),
         (layer("Eltwise"), BadFile, "of 1 operands"),
         ('layer { name: "l"', BadFile, "not closed"),
-        ("layer { } }", BadFile, "errs, at"),
+        ("layer { } }", BadFile, "invalid at"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, error: type, words: str):
@@ -247,7 +247,7 @@ def test_inputs_that_are_missing(tmp_path: Path):
     net = model(tmp_path, INPUT + text, {"l": blobs})
     with pytest.raises(BadInput, match="no input is called 'x'"):
         intaglio.load(net, shapes={"x": (1,)})
-    with pytest.raises(BadInput, match="no layer makes 'z'; outputs are y"):
+    with pytest.raises(BadInput, match="no layer has the top 'z'; outputs are y"):
         intaglio.load(net, outputs=["z"])
     net.with_suffix(".caffemodel").unlink()
     with pytest.raises(BadFile, match="one of two files"):

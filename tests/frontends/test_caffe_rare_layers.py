@@ -324,9 +324,9 @@ def test_nothing_found(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ("nms_param { eta: 0.9 }", Unsupported, "falls by eta"),
+        ("nms_param { eta: 0.9 }", Unsupported, "adaptive thresholds"),
         ("code_type: POLAR", Unsupported, "code_type POLAR; CORNER"),
-        ("keep_top_k: 0", BadFile, "keeps nothing"),
+        ("keep_top_k: 0", BadFile, "keeps no boxes"),
         ("nms_param { nms_threshold: 3 }", BadFile, "nms_threshold is 3"),
         ("background_label_id: 0 } detection_output_param { num_classes: 7", BadFile, "7 classes"),
     ],

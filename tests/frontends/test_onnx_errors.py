@@ -39,8 +39,8 @@ GOOD = model(
         (None, "cannot read .*no such file"),
         (b"", "is empty"),
         (b"\x08", "truncated"),
-        (b"no model at all, just words\n", "no ONNX model"),
-        (bytes(range(256)) * 4, "no ONNX model"),
+        (b"no model at all, just words\n", "not an ONNX model"),
+        (bytes(range(256)) * 4, "not an ONNX model"),
         (GOOD.SerializeToString()[:-40], "truncated|no graph|damaged"),
         (GOOD.SerializeToString()[:20], "truncated|no graph|damaged"),
         (b"\x08\x08", "no graph"),
@@ -97,7 +97,7 @@ def test_formats_that_are_not_read_are_named(tmp_path: Path) -> None:
 def test_models_in_memory() -> None:
     for m in (GOOD, GOOD.SerializeToString()):
         assert intaglio.load(m, outputs=["y"]).output_names == ["y"]
-    with pytest.raises(BadInput, match="a path, bytes or an ONNX ModelProto is needed, not int"):
+    with pytest.raises(BadInput, match="of type int; give a path, bytes or an ONNX ModelProto"):
         intaglio.load(3)
 
 
@@ -219,7 +219,7 @@ def _unknown_domain(m: onnx.ModelProto) -> None:
         (_cycle, BadInput, "has a cycle: .*Add 'Add_0'.* -> .*a model must be acyclic"),
         (_self_cycle, BadInput, "has a cycle: Add 'Add_0' -> Add 'Add_0'"),
         (_missing_tensor, BadInput, "Add 'Add_0' reads 'gone', which no node"),
-        (_made_twice, BadInput, "'b' is made twice, by Leaky 'Leaky_1' and Mul 'Mul_2'"),
+        (_made_twice, BadInput, "'b' is computed twice, by Leaky 'Leaky_1' and Mul 'Mul_2'"),
         (_input_twice, BadInput, "two inputs are called 'x'"),
         (_output_twice, BadInput, "two outputs are called 'y'"),
         (_stored_twice, BadInput, "two initialisers are called 'w'"),
@@ -230,17 +230,17 @@ def _unknown_domain(m: onnx.ModelProto) -> None:
         (_huge_product, BadInput, "tensor 'c' has shape .*TiB"),
         (_no_type, BadFile, "input 'x' has no type"),
         (_string_input, Unsupported, "input 'x' has strings"),
-        (_sequence_input, Unsupported, "input 'x' is of kind 'sequence': a sequence has no"),
+        (_sequence_input, Unsupported, "input 'x' has type sequence: a sequence has no"),
         (_wrong_shapes, BadInput, r"'Add_0' \(Add\): shapes .* cannot be broadcast"),
         (_wrong_types, BadInput, r"'Add_0' \(Add\): operands have element types f32 and i64"),
         (_too_few_operands, BadInput, r"'Add_0' \(Add\): operand 1 \(B\) is missing"),
-        (_strange_attribute, Unsupported, r"'Add_0' \(Add\): attribute 'odd' is not known"),
-        (_wrong_kind, BadInput, "attribute 'keepdims' is of kind FLOAT; INT is needed"),
+        (_strange_attribute, Unsupported, r"'Add_0' \(Add\): attribute 'odd' does not exist"),
+        (_wrong_kind, BadInput, "attribute 'keepdims' has type FLOAT; INT is needed"),
         (_no_attribute, BadInput, "attribute 'axis' is missing; Concat needs it"),
         (_wrong_operand, BadInput, r"operand 0 is f32\[1x3\]; BitwiseNot takes i8, i16, i32, i64"),
         (_unprintable_name, BadInput, r"reads 'a b\\x1b\[31m', which no node"),
         (_no_body, IntaglioError, r"'If_4' \(If\): attribute '(then|else)_branch' is missing"),
-        (_unknown_domain, Unsupported, "else.where.Add .* domain 'else.where' is not known"),
+        (_unknown_domain, Unsupported, "else.where.Add .* domain 'else.where' is unknown"),
     ],
 )
 def test_models_that_make_no_sense(break_it, error: type, words: str) -> None:

@@ -11,7 +11,7 @@ from intaglio.frontends.onnx import large_weights
 
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch):
-    monkeypatch.setattr(large_weights, "LARGE", 1 << 10)
+    monkeypatch.setattr(large_weights, "LARGE_FILE", 1 << 10)
 
 
 def weights(name="w", shape=(40, 40), seed=0):
@@ -102,7 +102,7 @@ def test_damaged_files_are_refused_in_words(tmp_path):
             intaglio.load(path)
     short = weights()
     short.raw_data = short.raw_data[:-4]
-    with pytest.raises(BadFile, match="'w' holds 6396 bytes where f32"):
+    with pytest.raises(BadFile, match="'w' holds 6396 bytes; f32"):
         intaglio.load(saved(tmp_path, model(short)))
 
 

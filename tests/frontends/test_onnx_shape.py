@@ -181,7 +181,7 @@ def test_declared_bounds() -> None:
     ("body", "words"),
     [
         ("y = Flatten<axis=5>(x)", "axis 5 is outside of"),
-        ("y = Transpose<perm=[0, 0]>(x)", "is no permutation"),
+        ("y = Transpose<perm=[0, 0]>(x)", "is not a permutation"),
         ("y = Concat<axis=0>(x, z)", "cannot concat"),
         ("s = Constant<value_ints=[5, -1]>() y = Reshape(x, s)", "cannot reshape"),
         ("s = Constant<value_ints=[1]>() y = Squeeze(x, s)", "cannot be squeezed"),

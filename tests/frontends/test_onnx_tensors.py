@@ -145,8 +145,8 @@ def test_external_data_beyond_two_gigabytes(tmp_path: Path) -> None:
         ({"offset": -4}, "bytes -4..0"),
         ({"offset": 1 << 70}, "truncated"),
         ({"offset": "x"}, "malformed"),
-        ({"length": 5}, "claims 5 external bytes; its shape takes 4"),
-        ({"length": -1}, "claims -1"),
+        ({"length": 5}, "has 5 external bytes; its shape takes 4"),
+        ({"length": -1}, "has -1 external"),
     ],
 )
 def test_external_data_that_lies(tmp_path: Path, info: dict, words: str) -> None:

@@ -229,7 +229,7 @@ def test_models_without_pictures():
     with pytest.raises(BadInput, match="swap_rb needs 3 or 4 channels"):
         preprocess(Graph([grey], [ops.relu(grey)], ["y"]), swap_rb=True)
     bytes_in = Value(Type("u8", (1, 3, 8, 8)), "x")
-    with pytest.raises(BadInput, match="takes integers as they are"):
+    with pytest.raises(BadInput, match="takes integers that are not quantised"):
         preprocess(Graph([bytes_in], [bytes_in], ["y"]), mean=3)
 
 

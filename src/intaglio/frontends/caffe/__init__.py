@@ -1,4 +1,4 @@
-"""Caffe models: a net in a prototxt and the weights in a caffemodel, without Caffe."""
+"""Caffe importer: prototxt and caffemodel, read without Caffe."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.frontends.two_files import find_both_files
 from intaglio.ir import Graph, Type, Value
 
-SKIPPED = ("Accuracy", "Silence", "DetectionEvaluate")  # of training, as what ends so:
-ENDS = ("Data", "Loss")
-LARGEST = 1 << 31  # elements of a result
+TRAINING_LAYERS = ("Accuracy", "Silence", "DetectionEvaluate")  # layers of training
+TRAINING_SUFFIXES = ("Data", "Loss")
+MAX_ELEMENTS = 1 << 31  # of a result
 
 
 def load_caffe(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
-    """The graph of a prototxt and the caffemodel of the same name; either of the two may be given.
+    """The graph of a prototxt and its caffemodel; `model` is the path of either.
 
-    Outputs are the tops that no layer reads. `shapes` replaces those of the net's inputs.
+    Outputs are the tops that no layer reads.
     """
     weights = Path(options.weights) if options.weights else None
     net, numbers = find_both_files(Path(model), weights, ".prototxt", ".caffemodel", "caffe")
@@ -35,7 +35,7 @@ def load_caffe(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
     layers = [
         one
         for one in layers_of(described)
-        if one.type not in SKIPPED and not one.type.endswith(ENDS)
+        if one.type not in TRAINING_LAYERS and not one.type.endswith(TRAINING_SUFFIXES)
     ]
     blobs = read_weights(numbers)
     given = _inputs(described, layers, options)
@@ -50,19 +50,19 @@ def load_caffe(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
             v.name = v.name or top
             known[top] = v
     last = [t for one in layers for t in one.tops if t in known and t not in given]
-    ends = [t for t in dict.fromkeys(last) if t not in read or _rewritten_last(layers, t)]
+    ends = [t for t in dict.fromkeys(last) if t not in read or _last_is_in_place(layers, t)]
     wanted = list(options.outputs or ends)
     for name in wanted:
         if name not in known:
-            raise BadInput(f"caffe: no layer makes '{name}'; outputs are {', '.join(ends)}")
+            raise BadInput(f"caffe: no layer has the top '{name}'; outputs are {', '.join(ends)}")
     if not wanted:
         raise BadFile(f"caffe: '{net}' has no layers")
     name = str(described.one("name", net.stem))
     return Graph(list(given.values()), [known[t] for t in wanted], wanted, name)
 
 
-def _rewritten_last(layers: list[Layer], top: str) -> bool:
-    """Is it computed in place by the last layer that reads it?"""
+def _last_is_in_place(layers: list[Layer], top: str) -> bool:
+    """Whether the last layer that reads `top` writes it in place."""
     readers = [one for one in layers if top in one.bottoms]
     return bool(readers) and top in readers[-1].tops
 
@@ -74,7 +74,7 @@ def _build(one: Layer, known: dict[str, Value]) -> list[Value]:
         )
     for b in one.bottoms:
         if b not in known:
-            raise BadFile(f"caffe: {one} reads '{b}', which nothing has made yet")
+            raise BadFile(f"caffe: {one} reads '{b}', which no earlier layer computes")
     try:
         made = LAYERS[one.type](one, *(known[b] for b in one.bottoms))
     except BadInput as e:
@@ -82,21 +82,21 @@ def _build(one: Layer, known: dict[str, Value]) -> list[Value]:
     except (TypeError, ValueError, ZeroDivisionError, OverflowError) as e:
         words = " ".join(str(e).split())[:120]
         raise BadFile(
-            f"caffe: {one} makes no sense with {len(one.bottoms)} operands ({words})"
+            f"caffe: {one} is invalid with {len(one.bottoms)} operands ({words})"
         ) from None
     results = made if isinstance(made, list) else [made]
     if len(results) != len(one.tops):
-        raise BadFile(f"caffe: {one} makes {len(results)} results, it names {len(one.tops)}")
+        raise BadFile(f"caffe: {one} has {len(one.tops)} tops; {len(results)} are needed")
     for v in results:
-        if v.type.size > LARGEST:
-            raise BadFile(f"caffe: {one} makes {v.type}")
+        if v.type.size > MAX_ELEMENTS:
+            raise BadFile(f"caffe: {one} has a result {v.type}, which is too large")
         if v.producer is not None and not v.producer.origin:
             v.producer.origin = one.name
     return results
 
 
 def _inputs(net: Message, layers: list[Layer], options: ImportOptions) -> dict[str, Value]:
-    """The net's inputs: those it names, those of Input layers, or those that a user asks for."""
+    """The inputs: `input` fields of the net, Input layers, or the user's choice."""
     found: dict[str, tuple[int, ...]] = {}
     names, dims = net.words("input"), net.wholes("input_dim")
     shaped = [m.wholes("dim") for m in net.get("input_shape", []) if isinstance(m, Message)]
@@ -126,5 +126,7 @@ def _inputs(net: Message, layers: list[Layer], options: ImportOptions) -> dict[s
             )
         made[name] = Value(Type("f32", dims_), name)
     if not made:
-        raise BadFile("caffe: the net has no inputs; give a deploy prototxt, not one for training")
+        raise BadFile(
+            "caffe: the net has no inputs; use the deploy prototxt instead of the training one"
+        )
     return made

@@ -1,4 +1,4 @@
-"""What SSD ends with: boxes decoded, the best of each class kept, in rows."""
+"""DetectionOutput of SSD: decode boxes, suppress overlaps, keep the best."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from intaglio.frontends.caffe.layers import layer
 from intaglio.ir import Value, constant
 
 CODES = {"CORNER": 1, "CENTER_SIZE": 2, "CORNER_SIZE": 3}
-LOWEST = -3.0e38  # below every score
+BELOW_ALL_SCORES = -3.0e38
 
 
 @layer("DetectionOutput")
 def detection_output(of: Layer, places: Value, scores: Value, priors: Value) -> Value:
-    """[1, 1, found, 7] rows: image, class, score and corners; how many is known at run time."""
+    """[1, 1, found, 7]: image, class, score, corners; `found` is known only at run time."""
     p = of.settings.inner("detection_output_param")
     nms = p.inner("nms_param")
     classes, shared = p.whole("num_classes", 0), p.flag("share_location", True)
@@ -26,18 +26,20 @@ def detection_output(of: Layer, places: Value, scores: Value, priors: Value) -> 
     fits = scores.type.size == n * count * classes and places.type.size == n * count * each * 4
     if classes < 1 or not count or priors.type.size != count * 8 or not fits:
         raise BadFile(
-            f"caffe: {of}: {places.type}, {scores.type} and {priors.type} are not those "
-            f"of {classes} classes"
+            f"caffe: {of}: {places.type}, {scores.type} and {priors.type} do not fit "
+            f"{classes} classes"
         )
     if nms.number("eta", 1.0) != 1.0:
-        raise Unsupported(f"caffe: {of}: a threshold that falls by eta is not read; set eta to 1")
+        raise Unsupported(
+            f"caffe: {of}: adaptive thresholds (eta below 1) are not supported; set eta to 1"
+        )
     labels = [c for c in range(classes) if c != back]
     if not labels:
-        raise BadFile(f"caffe: {of} has no class but the background")
+        raise BadFile(f"caffe: {of} has only the background class")
     limit, keep = nms.whole("top_k", -1), p.whole("keep_top_k", -1)
     each_kept = count if limit < 0 else min(limit, count)
     if each_kept < 1 or keep == 0:
-        raise BadFile(f"caffe: {of} keeps nothing: top_k {limit}, keep_top_k {keep}")
+        raise BadFile(f"caffe: {of} keeps no boxes: top_k {limit}, keep_top_k {keep}")
     boxes = _decoded(of, places, priors, n, count, each)
     table = ops.transpose(ops.reshape(scores, shape=(n, count, classes)), perm=(0, 2, 1))
     table = _without(table, back, 1)  # [n, labels, count]
@@ -48,7 +50,7 @@ def detection_output(of: Layer, places: Value, scores: Value, priors: Value) -> 
         _upright(boxes),
         ops.reshape(table, shape=(n * len(labels), 1, each_kept)),
         max_output=each_kept,
-        iou_threshold=_share(of, nms.number("nms_threshold", 0.3)),
+        iou_threshold=_threshold(of, nms.number("nms_threshold", 0.3)),
         score_threshold=p.number("confidence_threshold", -1e9),
     )
     row = ops.reshape(ops.part(kept, 0, 1, axis=1), shape=(-1,))
@@ -62,24 +64,24 @@ def detection_output(of: Layer, places: Value, scores: Value, priors: Value) -> 
         ops.gather(constant(told), row, axis=0), ops.reshape(score, shape=(-1, 1)), where, axis=1
     )
     if 0 < keep < len(labels) * each_kept:
-        rows = _cut(rows, at, score, keep, n, flat.type.size)
+        rows = _keep_best(rows, at, score, keep, n, flat.type.size)
     return ops.reshape(rows, shape=(1, 1, -1, 7))
 
 
-def _share(of: Layer, value: float) -> float:
+def _threshold(of: Layer, value: float) -> float:
     if not 0 <= value <= 1:
         raise BadFile(f"caffe: {of}: nms_threshold is {value}")
     return value
 
 
 def _upright(boxes: Value) -> Value:
-    """Boxes whose ends are the wrong way round have no area here: they overlap with none."""
+    """Boxes with reversed corners get no area, so that they overlap with no other."""
     low, high = ops.part(boxes, 0, 2, axis=2), ops.part(boxes, 2, 4, axis=2)
     return ops.concat(low, ops.maximum(low, high), axis=2)
 
 
 def _without(x: Value, index: int, axis: int) -> Value:
-    """All but one slice."""
+    """All slices but one."""
     end = x.shape[axis]
     if not 0 <= index < end:
         return x
@@ -89,12 +91,12 @@ def _without(x: Value, index: int, axis: int) -> Value:
 
 
 def _decoded(of: Layer, places: Value, priors: Value, n: int, count: int, each: int) -> Value:
-    """Corners [n, count, each, 4]; without `each` where all classes share them."""
+    """Corners [n, count, each, 4]; without `each` if all classes share them."""
     p = of.settings.inner("detection_output_param")
     given = str(p.one("code_type", "CORNER")).upper()
     code = CODES.get(given) or (int(given) if given in ("1", "2", "3") else 0)
     if not code:
-        raise Unsupported(f"caffe: {of}: code_type {given}; {', '.join(CODES)} are read")
+        raise Unsupported(f"caffe: {of}: code_type {given}; {', '.join(CODES)} are supported")
     rows = ops.reshape(priors, shape=(2, 1, count, 1, 4))
     low, high = (
         _columns(ops.reshape(ops.part(rows, 0, 1, axis=0), shape=(1, count, 1, 4)), k)
@@ -127,7 +129,7 @@ def _columns(x: Value, first: int) -> Value:
 def _best(
     scores: Value, boxes: Value, n: int, labels: int, count: int, kept: int, shared: bool
 ) -> tuple[Value, Value]:
-    """The `kept` best scores of each class, and their boxes: [n * labels, kept] and [.., 4]."""
+    """The `kept` best scores of each class and their boxes: [n * labels, kept] and [.., 4]."""
     if kept == count:
         if shared:
             spread = ops.reshape(boxes, shape=(n, 1, count, 4))
@@ -140,9 +142,9 @@ def _best(
     return top, ops.reshape(found, shape=(n * labels, kept, 4))
 
 
-def _cut(rows: Value, at: Value, score: Value, keep: int, n: int, size: int) -> Value:
-    """Only rows with one of the `keep` best scores of their image; they stay in order."""
-    empty = constant(np.full(size, LOWEST, np.float32))
+def _keep_best(rows: Value, at: Value, score: Value, keep: int, n: int, size: int) -> Value:
+    """The rows with the `keep` best scores of their image, in their order."""
+    empty = constant(np.full(size, BELOW_ALL_SCORES, np.float32))
     spread = ops.scatter_nd(empty, ops.reshape(at, shape=(-1, 1)), score)
     best, _ = ops.topk(ops.reshape(spread, shape=(n, size // n)), k=keep, axis=1)
     least = ops.reshape(ops.part(best, keep - 1, keep, axis=1), shape=(n,))

@@ -1,4 +1,4 @@
-"""The two files of a Caffe model: a net in text, and its numbers in a protocol buffer."""
+"""Readers of prototxt (protobuf text format) and caffemodel (protobuf) files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intaglio.errors import BadFile
 from intaglio.frontends import protobuf
 from intaglio.ir import Array
 
-DEEPEST = 32  # messages inside of messages
+MAX_DEPTH = 32  # of nested messages
 OLD = {
     "RELU": "ReLU",
     "LRN": "LRN",
@@ -29,7 +29,7 @@ OLD = {
 
 
 class Message(dict[str, list[Any]]):
-    """A message in text: every value of each name, in order."""
+    """A message in text format: all values of each field name, in order."""
 
     def one(self, name: str, default: Any = None) -> Any:
         return self[name][-1] if name in self else default
@@ -41,7 +41,7 @@ class Message(dict[str, list[Any]]):
         except (TypeError, ValueError):
             made = float("nan")
         if not abs(made) < 2**31:
-            raise BadFile(f"caffe: {name}: {value} is no number")
+            raise BadFile(f"caffe: {name}: {value} is not a number")
         return made
 
     def whole(self, name: str, default: int) -> int:
@@ -73,7 +73,7 @@ def _tokens(text: str, what: str) -> Iterator[str]:
         found = _TOKEN.match(text, at)
         if found is None:
             line = text.count("\n", 0, at) + 1
-            raise BadFile(f"caffe: line {line} of {what} makes no sense")
+            raise BadFile(f"caffe: line {line} of {what} is not valid text format")
         at = found.end()
         if found.lastgroup:
             yield found.group()
@@ -86,8 +86,8 @@ def parse_text(text: str, what: str) -> Message:
 
 
 def _message(tokens: list[str], at: int, what: str, close: str, depth: int) -> tuple[Message, int]:
-    if depth > DEEPEST:
-        raise BadFile(f"caffe: {what} has messages {depth} deep")
+    if depth > MAX_DEPTH:
+        raise BadFile(f"caffe: {what} has messages nested {depth} deep")
     made = Message()
     while at < len(tokens) and tokens[at] != close:
         name = tokens[at]
@@ -97,7 +97,7 @@ def _message(tokens: list[str], at: int, what: str, close: str, depth: int) -> t
         if at < len(tokens) and tokens[at] == ":":
             at += 1
         if at >= len(tokens) or name in "{}<>:[]":
-            raise BadFile(f"caffe: {what} ends, or errs, at '{name}'")
+            raise BadFile(f"caffe: {what} is truncated or invalid at '{name}'")
         value = tokens[at]
         at += 1
         if value in "{<":
@@ -139,11 +139,11 @@ class Layer:
 
 
 def layers_of(net: Message) -> list[Layer]:
-    """The layers that a net has when it is deployed."""
+    """The layers of the TEST phase."""
     made = []
     for old, one in [(k == "layers", m) for k in ("layer", "layers") for m in net.get(k, [])]:
         if not isinstance(one, Message):
-            raise BadFile("caffe: a layer is no message")
+            raise BadFile("caffe: a layer is not a message")
         if any(
             isinstance(i, Message) and i.one("phase") == "TRAIN" for i in one.get("include", [])
         ):

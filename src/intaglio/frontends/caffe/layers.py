@@ -1,4 +1,4 @@
-"""What the layers of Caffe compute, one function each."""
+"""Importers of Caffe layers: convolution, pooling, activations, normalisation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intaglio.frontends.caffe.file import Layer, Message
 from intaglio.ir import Array, Value
 from intaglio.ops.registry import Op, named
 
-Build = Callable[..., Any]  # layer and its operands in, a value or several out
+Build = Callable[..., Any]  # (layer, operands...) -> Value or list of Values
 LAYERS: dict[str, Build] = {}
 
 
@@ -27,22 +27,22 @@ def layer(*names: str) -> Callable[[Build], Build]:
 
 
 def blob(of: Layer, k: int, *shape: int) -> Array:
-    """A blob of the layer's weights, in a shape that it must have."""
+    """Blob `k` of the layer's weights in the given shape; BadFile if it does not fit."""
     count = 1
     for extent in shape:
         count *= extent
     if k >= len(of.blobs) or of.blobs[k].size != count:
         there = of.blobs[k].shape if k < len(of.blobs) else "absent"
-        raise BadFile(f"caffe: {of}: its weights {k} are {there}, {shape} are needed")
+        raise BadFile(f"caffe: {of}: blob {k} is {there}; {shape} is needed")
     return of.blobs[k].reshape(shape)
 
 
 def _pair(p: Message, name: str, short: str, default: int) -> tuple[int, int]:
-    """Two extents: `name`, once or twice, or one each as name_h and name_w."""
+    """A height and a width: `name` once or twice, or `short`_h and `short`_w."""
     both = p.wholes(name) or [default]
     made = p.whole(f"{short}_h", both[0]), p.whole(f"{short}_w", both[-1])
     if min(made) < 0 or max(made) > 1 << 16:
-        raise BadFile(f"caffe: {name} is {made}")
+        raise BadFile(f"caffe: {name} is {made}, which is out of range")
     return made
 
 
@@ -54,7 +54,9 @@ def _window(p: Message) -> dict[str, tuple[int, int]]:
         "dilation": _pair(p, "dilation", "dilation", 1),
     }
     if min(made["stride"] + made["dilation"]) < 1:
-        raise BadFile(f"caffe: stride {made['stride']}, dilation {made['dilation']}")
+        raise BadFile(
+            f"caffe: stride {made['stride']}, dilation {made['dilation']}; both must be above 0"
+        )
     return made
 
 
@@ -64,7 +66,7 @@ def convolution(of: Layer, x: Value) -> Value:
     out, w = p.whole("num_output", 0), _window(p)
     groups = p.whole("group", out if "epthwise" in of.type else 1)
     if out < 1 or groups < 1 or x.type.rank != 4 or x.shape[1] % groups or out % groups:
-        raise BadFile(f"caffe: {of}: {out} outputs in {groups} groups of {x.type}")
+        raise BadFile(f"caffe: {of}: {out} outputs in {groups} groups do not fit {x.type}")
     turned = of.type == "Deconvolution"
     ins = x.shape[1]
     shape = (ins, out // groups) if turned else (out, ins // groups)
@@ -102,7 +104,9 @@ def pooling(of: Layer, x: Value) -> Value:
     p = of.settings.inner("pooling_param")
     kind = str(p.one("pool", "MAX")).upper()
     if kind not in ("MAX", "AVE", "0", "1") or x.type.rank != 4:
-        raise Unsupported(f"caffe: {of}: pool {kind} of {x.type}; MAX and AVE of images are read")
+        raise Unsupported(
+            f"caffe: {of}: pool {kind} of {x.type}; MAX and AVE of images are supported"
+        )
     average = kind in ("AVE", "1")
     if p.flag("global_pooling", False):
         reduce = ops.reduce_mean if average else ops.reduce_max
@@ -114,10 +118,10 @@ def pooling(of: Layer, x: Value) -> Value:
         size, kernel, stride, pad = x.shape[2 + i], w["kernel"][i], w["stride"][i], w["pad"][i]
         reach = size + 2 * pad - kernel
         if reach < 0 or kernel < 1:
-            raise BadFile(f"caffe: {of}: windows of {w['kernel']} over {x.type}")
+            raise BadFile(f"caffe: {of}: a kernel of {w['kernel']} does not fit {x.type}")
         out = (-(-reach // stride) if up else reach // stride) + 1
         if pad and (out - 1) * stride >= size + pad:
-            out -= 1  # the last window would begin outside
+            out -= 1  # the last window would start outside
         after.append(max(0, (out - 1) * stride + kernel - size - pad))
         starts = np.arange(out) * stride - pad
         shares.append(np.minimum(starts + kernel, size + pad) - starts)
@@ -127,7 +131,7 @@ def pooling(of: Layer, x: Value) -> Value:
         y: Value = ops.max_pool(x, pad=pads, **window)  # type: ignore[arg-type]
     else:
         y = ops.avg_pool(x, pad=pads, count_include_pad=True, **window)  # type: ignore[arg-type]
-        counted = shares[0][:, None] * shares[1]  # what lies past the padding is not counted
+        counted = shares[0][:, None] * shares[1]  # positions beyond the padding do not count
         whole = w["kernel"][0] * w["kernel"][1]
         if (counted != whole).any():
             y = ops.mul(y, (whole / counted).astype(np.float32))
@@ -135,13 +139,13 @@ def pooling(of: Layer, x: Value) -> Value:
 
 
 def _cut(y: Value, height: int, width: int) -> Value:
-    """Without the windows that a longer padding has added."""
+    """Crop the extra windows of a longer padding."""
     if y.shape[2:] == (height, width):
         return y
     return ops.part(ops.part(y, 0, height, axis=2), 0, width, axis=3)
 
 
-# ---- element by element --------------------------------------------------------------------------
+# ---- elementwise ---------------------------------------------------------------------------------
 @layer("ReLU")
 def relu(of: Layer, x: Value) -> Value:
     slope = of.settings.inner("relu_param").number("negative_slope", 0.0)
@@ -173,7 +177,7 @@ LAYERS |= {
 
 
 def _same(op: Op, of: Layer, x: Value) -> Value:
-    """A layer without settings that is one of our ops by another name."""
+    """A layer without settings that we have one to one."""
     made: Value = op(x)
     return made
 
@@ -210,7 +214,10 @@ def eltwise(of: Layer, *xs: Value) -> Value:
         "2": ops.maximum,
     }
     if kind not in names or len(xs) < 2:
-        raise BadFile(f"caffe: {of}: operation {kind} of {len(xs)} operands")
+        raise BadFile(
+            f"caffe: {of}: operation {kind} of {len(xs)} operands; PROD, SUM or MAX of two or "
+            "more is needed"
+        )
     factors = [float(c) for c in p.words("coeff")]
     if factors and (len(factors) != len(xs) or names[kind] is not ops.add):
         raise BadFile(f"caffe: {of}: {len(factors)} factors for {len(xs)} operands")
@@ -226,12 +233,12 @@ def eltwise(of: Layer, *xs: Value) -> Value:
 
 @layer("Axpy")
 def axpy(of: Layer, a: Value, x: Value, y: Value) -> Value:
-    """A factor for each channel, [N, C] or [N, C, 1, 1]."""
+    """a * x + y with one factor per channel, [N, C] or [N, C, 1, 1]."""
     spread = ops.reshape(a, shape=(*a.shape[:2], *[1] * (x.type.rank - 2)))
     return ops.add(ops.mul(spread, x), y)
 
 
-# ---- norms ---------------------------------------------------------------------------------------
+# ---- normalisation -------------------------------------------------------------------------------
 @layer("BatchNorm")
 def batch_norm(of: Layer, x: Value) -> Value:
     p, c = of.settings.inner("batch_norm_param"), x.shape[1]
@@ -273,7 +280,7 @@ def lrn(of: Layer, x: Value) -> Value:
     if str(p.one("norm_region", "ACROSS_CHANNELS")) in ("WITHIN_CHANNEL", "1"):
         size = p.whole("local_size", 5)
         if not 1 <= size <= 1 << 8 or not size % 2 or x.type.rank != 4:
-            raise BadFile(f"caffe: {of}: windows of {size} over {x.type}")
+            raise BadFile(f"caffe: {of}: a window of {size} does not fit {x.type}")
         window: dict[str, Any] = {"kernel": (size, size), "stride": (1, 1), "dilation": (1, 1)}
         near = ops.avg_pool(ops.mul(x, x), pad=(size // 2,) * 4, count_include_pad=True, **window)
         sums = ops.add(ops.mul(near, np.float32(p.number("alpha", 1.0))), np.float32(1))
@@ -289,7 +296,7 @@ def lrn(of: Layer, x: Value) -> Value:
 
 @layer("Normalize")
 def normalize(of: Layer, x: Value) -> Value:
-    """SSD's: each pixel by the length of its channels, or the picture by its own."""
+    """Normalize of SSD: divide by the L2 norm over channels, or over the whole image."""
     p = of.settings.inner("norm_param")
     axes = (1, 2, 3) if p.flag("across_spatial", True) else (1,)
     squares = ops.reduce_sum(ops.mul(x, x), axes=axes, keepdims=True)

@@ -1,4 +1,4 @@
-"""Layers of Caffe and of its well-known forks that seldom occur."""
+"""Importers of rare Caffe layers and of layers of well-known forks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from intaglio.ir import Value
 
 @layer("ArgMax")
 def arg_max(of: Layer, x: Value) -> Value:
-    """The places of the largest numbers along an axis, as floats, or those numbers too."""
+    """Indices of the largest values along an axis, as floats, and optionally the values."""
     p = of.settings.inner("argmax_param")
     count, both = p.whole("top_k", 1), p.flag("out_max_val", False)
-    if "axis" not in p:  # over all of each row: [N, 1, k] or [N, 2, k]
+    if "axis" not in p:  # over all elements of a batch entry: [N, 1, k] or [N, 2, k]
         flat = ops.reshape(x, shape=(x.shape[0], 1, x.type.size // x.shape[0]))
         values, at = ops.topk(flat, k=count, axis=2)
         places = ops.cast(at, dtype="f32")
@@ -27,11 +27,11 @@ def arg_max(of: Layer, x: Value) -> Value:
 
 @layer("MVN")
 def mean_variance(of: Layer, x: Value) -> Value:
-    """Each channel, or each picture, less its mean and by its deviation."""
+    """MVN: normalise each channel, or each image, to mean 0 and optionally variance 1."""
     p = of.settings.inner("mvn_param")
     axes = (1, 2, 3) if p.flag("across_channels", False) else (2, 3)
     if x.type.rank != 4:
-        raise BadFile(f"caffe: {of} needs an image, not {x.type}")
+        raise BadFile(f"caffe: {of} has an input {x.type}; an image is needed")
     y = ops.sub(x, ops.reduce_mean(x, axes=axes, keepdims=True))
     if not p.flag("normalize_variance", True):
         return y
@@ -70,7 +70,7 @@ def tile(of: Layer, x: Value) -> Value:
 
 @layer("BN")
 def folded_norm(of: Layer, x: Value) -> Value:
-    """PSPNet's and SegNet's norm with its own scale and shift: four blobs, or two when folded."""
+    """BN of PSPNet and SegNet, with scale and shift: four blobs, or two if folded."""
     c = x.shape[1]
     scale, shift = blob(of, 0, c), blob(of, 1, c)
     if len(of.blobs) == 2:
@@ -95,6 +95,6 @@ def embed(of: Layer, x: Value) -> Value:
     p = of.settings.inner("embed_param")
     words, out = p.whole("input_dim", 0), p.whole("num_output", 0)
     if words < 1 or out < 1:
-        raise Unsupported(f"caffe: {of}: {words} words of {out} numbers")
+        raise Unsupported(f"caffe: {of}: {words} words of {out} numbers are not supported")
     y = ops.gather(blob(of, 0, words, out), ops.cast(x, dtype="i64"), axis=0)
     return ops.add(y, blob(of, 1, out)) if p.flag("bias_term", True) else y

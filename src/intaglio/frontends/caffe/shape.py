@@ -1,4 +1,4 @@
-"""Layers of Caffe that move, cut and join; and SSD's boxes."""
+"""Importers of Caffe layers that reshape, slice, concatenate or resize; and PriorBox of SSD."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def slice_(of: Layer, x: Value) -> list[Value]:
     points, count = p.wholes("slice_point"), len(of.tops)
     if not points:
         if not count or x.shape[axis] % count:
-            raise BadFile(f"caffe: {of}: {x.shape[axis]} does not make {count} equal parts")
+            raise BadFile(f"caffe: {of}: {x.shape[axis]} cannot be split into {count} equal parts")
         points = [x.shape[axis] // count * i for i in range(1, count)]
     edges = [0, *points, x.shape[axis]]
     if len(points) != count - 1 or any(a >= b for a, b in itertools.pairwise(edges)):
-        raise BadFile(f"caffe: {of}: cuts at {points} for {count} parts of {x.type}")
+        raise BadFile(f"caffe: {of}: slice points {points} do not give {count} parts of {x.type}")
     return [ops.part(x, a, b, axis=axis) for a, b in itertools.pairwise(edges)]
 
 
@@ -86,7 +86,9 @@ def reduction(of: Layer, x: Value) -> Value:
     names = {"1": "SUM", "2": "ASUM", "3": "SUMSQ", "4": "MEAN"}
     kind = names.get(kind, kind)
     if kind not in names.values():
-        raise Unsupported(f"caffe: {of}: operation {kind}; {', '.join(names.values())} are read")
+        raise Unsupported(
+            f"caffe: {of}: operation {kind}; {', '.join(names.values())} are supported"
+        )
     x = ops.abs(x) if kind == "ASUM" else ops.mul(x, x) if kind == "SUMSQ" else x
     reduce = ops.reduce_mean if kind == "MEAN" else ops.reduce_sum
     y = reduce(x, axes=tuple(range(axis, x.type.rank)), keepdims=False)
@@ -104,7 +106,10 @@ def interp(of: Layer, x: Value) -> Value:
     p = of.settings.inner("interp_param")
     before, after = p.whole("pad_beg", 0), p.whole("pad_end", 0)
     if before > 0 or after > 0 or x.type.rank != 4 or min(x.shape[2:]) + before + after < 1:
-        raise BadFile(f"caffe: {of}: pads {before} and {after} of {x.type}; only cutting is read")
+        raise BadFile(
+            f"caffe: {of}: pads {before} and {after} of {x.type}; only cropping (pads of 0 or "
+            "less) is supported"
+        )
     for axis in (2, 3) if before or after else ():
         x = ops.part(x, -before, x.shape[axis] + after, axis=axis)
     height, width = p.whole("height", 0), p.whole("width", 0)
@@ -135,7 +140,7 @@ def _resized(x: Value, height: int, width: int, mode: str) -> Value:
 
 @layer("PriorBox")
 def prior_box(of: Layer, x: Value, picture: Value) -> Value:
-    """The boxes of SSD: they follow from the shapes alone."""
+    """Prior boxes of SSD, a constant of the shapes."""
     p = of.settings.inner("prior_box_param")
     rows, columns = x.shape[2:]
     high, wide = picture.shape[2:]
@@ -159,7 +164,7 @@ def prior_box(of: Layer, x: Value, picture: Value) -> Value:
 
 
 def _boxes(of: Layer) -> list[tuple[float, float]]:
-    """Widths and heights of the boxes at one place."""
+    """Widths and heights of the boxes at one position."""
     p = of.settings.inner("prior_box_param")
     ratios = [1.0]
     for r in map(float, p.words("aspect_ratio")):
@@ -168,7 +173,10 @@ def _boxes(of: Layer) -> list[tuple[float, float]]:
                 ratios.append(one)
     small, large, found = p.words("min_size"), p.words("max_size"), []
     if not small or (large and len(large) != len(small)):
-        raise BadFile(f"caffe: {of}: {len(small)} least and {len(large)} largest sizes")
+        raise BadFile(
+            f"caffe: {of}: {len(small)} min_size and {len(large)} max_size; their numbers must be "
+            "equal"
+        )
     for i, size in enumerate(map(float, small)):
         found.append((size, size))
         if large:

@@ -1,4 +1,4 @@
-"""Darknet models: a cfg of layers and a weights file beside it."""
+"""Darknet importer: cfg and weights files (YOLO)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from intaglio.frontends.two_files import find_both_files
 from intaglio.ir import Graph, Type, Value
 
 RECURRENT = ("rnn", "crnn", "lstm", "gru")
-LARGEST = 1 << 31  # elements of a result: beyond, the file makes no sense
+MAX_ELEMENTS = 1 << 31  # of a result
 
 
 def load_darknet(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
-    """The graph of a cfg file and the weights of the same name; either of the two may be given.
+    """The graph of a cfg file and its weights; `model` is the path of either.
 
-    The input is called `data`, results `yolo_30` and so on: the section's name and its layer. All
-    detection heads are outputs, or the last layer where there is none; `outputs` names others.
-    Recurrent layers read the batch as one sequence; with `state` what they remember is the graph's
-    state, `state.rnn_0.h` and so on, which a session hands on.
+    The input is called `data`; a layer's result has the name of its section and its number, as in
+    `yolo_30`. Outputs are all detection heads, or the last layer if there are none. Recurrent
+    layers read the batch as one sequence; with `state` their states are the graph's state,
+    `state.rnn_0.h` for example, which a session carries from call to call.
     """
     weights = Path(options.weights) if options.weights else None
     cfg, other = find_both_files(Path(model), weights, ".cfg", ".weights", "darknet")
@@ -41,7 +41,7 @@ def load_darknet(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Grap
     shape = tuple(int(d) for d in options.shapes.get("data", usual))
     if len(shape) != len(usual) or min(shape) < 1 or max(shape) > 1 << 16:
         what = "batch, channels, height, width" if len(usual) == 4 else "steps, inputs"
-        raise BadInput(f"darknet: input 'data' of shape {shape}; {what}")
+        raise BadInput(f"darknet: input 'data' has shape {shape}; {what} are needed")
     data = Value(Type("f32", shape), "data")
     net = Net(shape[-1], shape[-2], Weights(other), carries=options.state)
     names = []
@@ -49,15 +49,17 @@ def load_darknet(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Grap
     for section in sections[1:]:
         if section.name not in LAYERS:
             known = ", ".join(sorted(LAYERS))
-            raise Unsupported(f"darknet: {section} is not read; known are {known}")
+            raise Unsupported(
+                f"darknet: {section} is not supported; supported sections are {known}"
+            )
         try:
             x = LAYERS[section.name](net, section, x)
         except BadInput as e:
             raise (
                 e if str(e).startswith("darknet") else BadFile(f"darknet: {section}: {e}")
             ) from None
-        if x.type.size > LARGEST:
-            raise BadFile(f"darknet: {section} makes {x.type}")
+        if x.type.size > MAX_ELEMENTS:
+            raise BadFile(f"darknet: {section} has a result {x.type}, which is too large")
         names.append(f"{section.name}_{section.number}")
         if x.producer is not None and not x.producer.origin:
             x.producer.origin = names[-1]
@@ -66,7 +68,9 @@ def load_darknet(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Grap
         raise BadFile(f"darknet: '{cfg}' has no layers")
     if net.weights.at < len(net.weights.floats):
         left = len(net.weights.floats) - net.weights.at
-        raise BadFile(f"darknet: {left} floats of '{other}' are left; it belongs to another cfg")
+        raise BadFile(
+            f"darknet: {left} floats of '{other}' are left over; the weights belong to another cfg"
+        )
     wanted = list(options.outputs or [names[i] for i in net.heads or [len(names) - 1]])
     for name in wanted:
         if name not in names:

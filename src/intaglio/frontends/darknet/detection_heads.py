@@ -1,7 +1,8 @@
-"""Detection heads: boxes in shares of the picture, in rows x, y, w, h, objectness, scores.
+"""YOLO detection heads: one row per box, x, y, w, h, objectness, scores.
 
-Rows come by row of the map, column and anchor. A score is the objectness times the class's share,
-as Darknet's own tools report it; nothing is left out by a threshold.
+Coordinates are relative to the image size. Rows are ordered by cell row, cell column and anchor. A
+score is the objectness times the class probability, as Darknet's tools report it; no threshold is
+applied.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from intaglio.ir import Value
 def _anchors(section: Section, mask: list[int]) -> tuple[list[float], list[float]]:
     values = section.reals("anchors")
     if len(values) < 2 * (max(mask, default=-1) + 1) or min(mask, default=-1) < 0:
-        raise BadFile(f"darknet: {section}: anchors {len(values) // 2}, of which {mask} are used")
+        raise BadFile(f"darknet: {section}: mask {mask} does not fit {len(values) // 2} anchors")
     return [values[2 * i] for i in mask], [values[2 * i + 1] for i in mask]
 
 
@@ -31,7 +32,7 @@ def _rows(parts: list[Value], n: int) -> Value:
 def yolo(net: Net, section: Section, x: Value) -> Value:
     """YOLO 3 and 4: anchors in pixels of the net's input."""
     if section.name != "yolo":
-        raise BadFile(f"darknet: {section}: boxes with deviations are not read; train with [yolo]")
+        raise BadFile(f"darknet: {section}: Gaussian boxes are not supported; train with [yolo]")
     mask = section.wholes("mask") or list(range(section.whole("num", 1)))
     wide, high = _anchors(section, mask)
     (tx, ty, tw, th, confidence, classes), h, w = rows_of(x, len(mask), section)
@@ -68,10 +69,10 @@ def yolo(net: Net, section: Section, x: Value) -> Value:
 
 @layer("region")
 def region(net: Net, section: Section, x: Value) -> Value:
-    """YOLO 2: anchors in cells, classes that exclude each other."""
+    """YOLO 2: anchors in units of cells, softmax over classes."""
     count = section.whole("num", 1)
     if section.text("tree"):
-        raise BadFile(f"darknet: {section}: trees of classes are not read")
+        raise BadFile(f"darknet: {section}: class trees are not supported; train without tree=")
     wide, high = _anchors(section, list(range(count)))
     (tx, ty, tw, th, confidence, classes), h, w = rows_of(x, count, section)
     across, down = centres(h, w)

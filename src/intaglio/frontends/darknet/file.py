@@ -1,4 +1,4 @@
-"""The two files of a Darknet model: sections of settings, and floats without names."""
+"""Readers of Darknet's cfg file (sections of settings) and weights file (a list of floats)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from intaglio.errors import BadFile
 from intaglio.ir import Array
 
-LARGEST = 1 << 20  # characters of a cfg: published ones have a few thousand
+MAX_CFG = 1 << 20  # characters; published ones have a few thousand
 
 
 @dataclass(slots=True)
 class Section:
-    """One [name] of a cfg file, and what stands below it."""
+    """One [section] of a cfg file and its settings."""
 
     name: str
     line: int
     settings: dict[str, str] = field(default_factory=dict)
-    number: int = -1  # of the layer; -1: the net's own section
+    number: int = -1  # of the layer; -1 for [net]
 
     def text(self, key: str, default: str = "") -> str:
         return self.settings.get(key, default)
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """A whole number; BadFile where it is none, or is not there and has no default."""
+        """An integer; BadFile if it is invalid, or missing without a default."""
         return int(self._number(key, default))
 
     def real(self, key: str, default: float | None = None) -> float:
@@ -41,7 +41,7 @@ class Section:
             return [float(w) for w in words.split(",") if w]
         except ValueError:
             raise BadFile(
-                f"darknet: {self}: {key}={self.text(key)} is no list of numbers"
+                f"darknet: {self}: {key}={self.text(key)} is not a list of numbers"
             ) from None
 
     def _number(self, key: str, default: float | None) -> float:
@@ -54,7 +54,7 @@ class Section:
         except ValueError:
             value = float("nan")
         if not -(2**31) < value < 2**31:
-            raise BadFile(f"darknet: {self}: {key}={self.settings[key]} is no number")
+            raise BadFile(f"darknet: {self}: {key}={self.settings[key]} is not a number")
         return value
 
     def __str__(self) -> str:
@@ -62,13 +62,15 @@ class Section:
 
 
 def read_cfg(path: Path) -> list[Section]:
-    """The sections of a cfg file, the net's own first."""
+    """The sections of a cfg file, [net] first."""
     try:
         text = path.read_text("utf-8", "replace")
     except OSError as e:
         raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
-    if len(text) > LARGEST:
-        raise BadFile(f"darknet: '{path}' has {len(text)} characters; {LARGEST} are the most")
+    if len(text) > MAX_CFG:
+        raise BadFile(
+            f"darknet: '{path}' has {len(text)} characters; at most {MAX_CFG} are supported"
+        )
     sections: list[Section] = []
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.split("#")[0].split(";")[0].strip()
@@ -78,14 +80,14 @@ def read_cfg(path: Path) -> list[Section]:
             key, value = line.split("=", 1)
             sections[-1].settings[key.strip()] = value.strip()
         elif line:
-            raise BadFile(f"darknet: line {number} of '{path}' is no [section] and no key=value")
+            raise BadFile(f"darknet: line {number} of '{path}' is neither [section] nor key=value")
     if not sections or sections[0].name not in ("net", "network"):
         raise BadFile(f"darknet: '{path}' does not begin with [net]")
     return sections
 
 
 class Weights:
-    """The floats of a weights file, taken one layer after the other."""
+    """The floats of a weights file, read layer by layer."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -94,13 +96,15 @@ class Weights:
         except OSError as e:
             raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
         if len(raw) < 16:
-            raise BadFile(f"darknet: '{path}' has {len(raw)} bytes; no weights file is so small")
+            raise BadFile(
+                f"darknet: '{path}' has {len(raw)} bytes; a weights file has at least a header"
+            )
         major, minor, revision = np.frombuffer(raw, "<i4", 3)
-        self.revision = int(revision)  # 0 in files of the author's version, 5 in later ones
-        wide = major * 10 + minor >= 2 and major < 1000 and minor < 1000  # how images are counted
-        self.turned = bool(
-            major > 1000 or minor > 1000
-        )  # matrices of dense layers lie on their side
+        self.revision = int(revision)  # 0 in files of the original Darknet, 5 in AlexeyAB's fork
+        wide = (
+            major * 10 + minor >= 2 and major < 1000 and minor < 1000
+        )  # the counter of seen images has 64 bits
+        self.turned = bool(major > 1000 or minor > 1000)  # dense layers are stored transposed
         head = 20 if wide else 16
         self.floats = np.frombuffer(raw, "<f4", (len(raw) - head) // 4, head).astype(np.float32)
         self.at = 0
@@ -112,8 +116,8 @@ class Weights:
             count *= extent
         if self.at + count > len(self.floats):
             raise BadFile(
-                f"darknet: '{self.path}' ends in {what}, which needs {count} floats more than "
-                f"{self.at} of {len(self.floats)}; it belongs to another cfg, or is cut off"
+                f"darknet: '{self.path}' ends in {what}, which needs {count} floats after "
+                f"{self.at} of {len(self.floats)}; it belongs to another cfg, or is truncated"
             )
         self.at += count
         return self.floats[self.at - count : self.at].reshape(shape)

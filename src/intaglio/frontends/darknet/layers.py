@@ -1,4 +1,4 @@
-"""What the sections of a cfg compute, one function each."""
+"""Importers of Darknet sections: convolutional, connected, route, shortcut and others."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from intaglio.errors import BadFile, Unsupported
 from intaglio.frontends.darknet.file import Section, Weights
 from intaglio.ir import Array, Type, Value, constant
 
-EPSILON = 1e-5  # that Darknet adds to variances
+EPSILON = 1e-5  # added to variances
 
 
 @dataclass(slots=True)
 class Net:
-    """What has been built so far."""
+    """The state of the import: results by layer, weights, detection heads, recurrent states."""
 
     width: int
     height: int
     weights: Weights
-    made: list[Value] = field(default_factory=list)  # by layer
-    heads: list[int] = field(default_factory=list)  # layers that detect
-    carries: bool = False  # what is remembered between runs is handed in and out
-    states: dict[str, Value] = field(default_factory=dict)  # by name: what is handed in
-    after: dict[str, Value] = field(default_factory=dict)  # and out
+    made: list[Value] = field(default_factory=list)  # results by layer
+    heads: list[int] = field(default_factory=list)  # numbers of detection layers
+    carries: bool = False  # recurrent states are inputs and outputs of the graph
+    states: dict[str, Value] = field(default_factory=dict)  # state inputs by name
+    after: dict[str, Value] = field(default_factory=dict)  # state outputs by name
 
     def other(self, section: Section, number: int) -> Value:
-        """The result of a layer by its number, or relative to this one where that is negative."""
+        """The result of a layer by its number, or by a negative offset from this one."""
         index = section.number + number if number < 0 else number
         if not 0 <= index < section.number:
-            raise BadFile(f"darknet: {section} reads layer {number}; there is no such layer yet")
+            raise BadFile(f"darknet: {section} reads layer {number}, which does not precede it")
         return self.made[index]
 
-    def remembered(self, section: Section, what: str, shape: tuple[int, ...]) -> Value:
-        """What a layer knows before the first step."""
+    def initial_state(self, section: Section, what: str, shape: tuple[int, ...]) -> Value:
+        """The state of a layer before the first step: zeros, or an input."""
         name = f"state.{section.name}_{section.number}.{what}"
         if not self.carries:
             self.states[name] = constant(np.zeros(shape, np.float32))
@@ -44,8 +44,8 @@ class Net:
             self.states[name] = Value(Type("f32", shape), name)
         return self.states[name]
 
-    def keep(self, section: Section, what: str, value: Value) -> None:
-        """What it knows after the last."""
+    def record_state(self, section: Section, what: str, value: Value) -> None:
+        """Record the state of a layer after the last step."""
         self.after[f"state.{section.name}_{section.number}.{what}"] = value
 
 
@@ -83,15 +83,15 @@ def activate(x: Value, section: Section, default: str = "logistic", kind: str = 
     name = kind or section.text("activation", default)
     if name not in ACTIVATIONS:
         raise Unsupported(
-            f"darknet: {section}: activation={name} is not known; "
-            f"known are {', '.join(ACTIVATIONS)}"
+            f"darknet: {section}: activation={name} is not supported; "
+            f"use one of {', '.join(ACTIVATIONS)}"
         )
     return ACTIVATIONS[name](x)
 
 
 def _image(x: Value, section: Section) -> tuple[int, ...]:
     if x.type.rank != 4:
-        raise BadFile(f"darknet: {section} needs an image, what comes before makes {x.type}")
+        raise BadFile(f"darknet: {section} has an input {x.type}; an image is needed")
     return x.shape
 
 
@@ -99,15 +99,15 @@ def _strides(section: Section, default: int = 1) -> tuple[int, int]:
     both = section.whole("stride", default)
     made = section.whole("stride_y", both), section.whole("stride_x", both)
     if min(made) < 1:
-        raise BadFile(f"darknet: {section}: a stride of {min(made)}")
+        raise BadFile(f"darknet: {section}: stride is {min(made)}; it must be above 0")
     return made
 
 
 def _normalized(
     w: Array, bias: Array, scale: Array, mean: Array, var: Array
 ) -> tuple[Array, Array]:
-    """Weights and bias with a batch norm in them."""
-    with np.errstate(all="ignore"):  # hostile files have any floats
+    """Weights and bias with the batch norm folded into them."""
+    with np.errstate(all="ignore"):  # damaged files may hold inf and NaN
         factor = scale / np.sqrt(np.maximum(var, 0) + np.float32(EPSILON))
         return w * factor.reshape(-1, *[1] * (w.ndim - 1)), bias - mean * factor
 
@@ -145,11 +145,11 @@ def convolutional(net: Net, section: Section, x: Value) -> Value:
     if min(filters, size, groups, dilation) < 1 or pad < 0 or channels % groups or filters % groups:
         raise BadFile(
             f"darknet: {section}: {filters} filters of {size} in {groups} groups over "
-            f"{channels} channels make no sense"
+            f"{channels} channels do not fit"
         )
     for key in ("xnor", "binary", "antialiasing", "deform", "rotate", "sway", "stretch"):
         if section.whole(key, 0):
-            raise Unsupported(f"darknet: {section}: {key}=1 is not read; train without it")
+            raise Unsupported(f"darknet: {section}: {key}=1 is not supported; train without it")
     w, bias = weights_of(net, section, filters, (filters, channels // groups, size, size))
     pads = (pad * dilation,) * 4
     y = ops.conv(
@@ -162,7 +162,7 @@ def convolutional(net: Net, section: Section, x: Value) -> Value:
 def connected(net: Net, section: Section, x: Value) -> Value:
     outputs, inputs = section.whole("output", 1), x.type.size // x.shape[0]
     if outputs < 1:
-        raise BadFile(f"darknet: {section} has {outputs} outputs")
+        raise BadFile(f"darknet: {section} has {outputs} outputs; at least 1 is needed")
     w, bias = dense_weights(net, section, inputs, outputs)
     flat = ops.reshape(x, shape=(x.shape[0], inputs))
     return activate(ops.gemm(flat, w, bias, trans_b=True), section)
@@ -172,12 +172,17 @@ def connected(net: Net, section: Section, x: Value) -> Value:
 def pool(net: Net, section: Section, x: Value) -> Value:
     _, _, height, width = _image(x, section)
     if section.whole("maxpool_depth", 0) or section.whole("antialiasing", 0):
-        raise Unsupported(f"darknet: {section}: pooling over depth, or blurred, is not read")
+        raise Unsupported(
+            f"darknet: {section}: maxpool_depth and antialiasing are not supported; train without "
+            "them"
+        )
     stride = _strides(section)
     size = section.whole("size", stride[0])
     padding = section.whole("padding", size - 1)
     if size < 1 or padding < 0 or min(height, width) + padding < size:
-        raise BadFile(f"darknet: {section}: windows of {size}, padded by {padding}, over {x.type}")
+        raise BadFile(
+            f"darknet: {section}: windows of {size}, padded by {padding}, do not fit {x.type}"
+        )
     before = padding // 2
     pads = (before, before, padding - before, padding - before)
     op = ops.avg_pool if section.name.startswith("local") else ops.max_pool
@@ -202,7 +207,9 @@ def route(net: Net, section: Section, x: Value) -> Value:
     for v in found:
         channels = _image(v, section)[1]
         if channels % groups:
-            raise BadFile(f"darknet: {section}: {channels} channels in {groups} groups")
+            raise BadFile(
+                f"darknet: {section}: {channels} channels cannot be split into {groups} groups"
+            )
         each = channels // groups
         parts.append(ops.part(v, group * each, (group + 1) * each, axis=1) if groups > 1 else v)
     return parts[0] if len(parts) == 1 else ops.concat(*parts, axis=1)
@@ -211,7 +218,9 @@ def route(net: Net, section: Section, x: Value) -> Value:
 @layer("shortcut")
 def shortcut(net: Net, section: Section, x: Value) -> Value:
     if section.text("weights_type", "none") not in ("", "none"):
-        raise Unsupported(f"darknet: {section}: weighted shortcuts are not read")
+        raise Unsupported(
+            f"darknet: {section}: weights_type is not supported; train without weighted shortcuts"
+        )
     sources = section.wholes("from")
     if not sources:
         raise BadFile(f"darknet: {section} has no from")
@@ -220,7 +229,7 @@ def shortcut(net: Net, section: Section, x: Value) -> Value:
         other = net.other(section, number)
         if other.shape != y.shape:
             raise Unsupported(
-                f"darknet: {section} adds {other.type} to {y.type}; only equal shapes are read"
+                f"darknet: {section} adds {other.type} to {y.type}; their shapes must be equal"
             )
         y = ops.add(y, other)
     return activate(y, section, "linear")
@@ -231,7 +240,7 @@ def scaled(net: Net, section: Section, x: Value) -> Value:
     """scale_channels: an image times one number per channel; sam: times another image."""
     other = net.other(section, section.whole("from"))
     if section.whole("scale_wh", 0):
-        raise Unsupported(f"darknet: {section}: scale_wh=1 is not read")
+        raise Unsupported(f"darknet: {section}: scale_wh=1 is not supported; train without it")
     return activate(ops.mul(other, x), section, "linear")
 
 
@@ -240,7 +249,7 @@ def upsample(net: Net, section: Section, x: Value) -> Value:
     _, _, height, width = _image(x, section)
     stride, scale = section.whole("stride", 2), section.real("scale", 1.0)
     if not 1 <= stride <= 64:
-        raise Unsupported(f"darknet: {section}: stride={stride}; 1 to 64 are read")
+        raise Unsupported(f"darknet: {section}: stride={stride}; 1 to 64 are supported")
     y = ops.resize(
         x,
         axes=(2, 3),
@@ -257,12 +266,15 @@ def reorg(net: Net, section: Section, x: Value) -> Value:
     n, c, h, w = _image(x, section)
     s = section.whole("stride", 1)
     if s < 1 or h % s or w % s or section.whole("reverse", 0):
-        raise Unsupported(f"darknet: {section}: stride={s} over {x.type}, or reverse, is not read")
+        raise Unsupported(
+            f"darknet: {section}: stride={s} over {x.type}, or reverse=1, is not supported; train "
+            "without it"
+        )
     if section.name == "reorg3d":
         return ops.space_to_depth(x, blocksize=s)
     if c % (s * s):
-        raise BadFile(f"darknet: {section}: {c} channels are no multiple of {s * s}")
-    # The old layer takes the bytes of c maps for those of c / s^2 maps that are s times as large.
+        raise BadFile(f"darknet: {section}: {c} channels are not a multiple of {s * s}")
+    # Darknet reads the memory of c maps as c / s^2 maps of s times the height and width.
     blocks = ops.reshape(x, shape=(n, c // (s * s), h, s, w, s))
     turned = ops.transpose(blocks, perm=(0, 3, 5, 1, 2, 4))
     return ops.reshape(turned, shape=(n, c * s * s, h // s, w // s))
@@ -271,11 +283,17 @@ def reorg(net: Net, section: Section, x: Value) -> Value:
 @layer("softmax", "soft")
 def softmax(net: Net, section: Section, x: Value) -> Value:
     if section.text("tree") or section.whole("spatial", 0):
-        raise Unsupported(f"darknet: {section}: trees and softmax over an image are not read")
+        raise Unsupported(
+            f"darknet: {section}: class trees and spatial softmax are not supported; train "
+            "without them"
+        )
     groups, warm = section.whole("groups", 1), section.real("temperature", 1.0)
     size = x.type.size // x.shape[0]
     if groups < 1 or size % groups or not warm:
-        raise BadFile(f"darknet: {section}: {size} numbers in {groups} groups by {warm}")
+        raise BadFile(
+            f"darknet: {section}: {size} numbers in {groups} groups with temperature {warm} are "
+            "invalid"
+        )
     y = ops.reshape(x, shape=(x.shape[0], groups, size // groups))
     y = y if warm == 1.0 else ops.div(y, np.float32(warm))
     return ops.reshape(ops.softmax(y, axis=-1), shape=(x.shape[0], size))
@@ -283,18 +301,18 @@ def softmax(net: Net, section: Section, x: Value) -> Value:
 
 @layer("local")
 def local(net: Net, section: Section, x: Value) -> Value:
-    """A convolution with other weights at every place."""
+    """Locally connected: a convolution with different weights at every position."""
     n, c, h, w = _image(x, section)
     filters, size, (stride, _) = (
         section.whole("filters", 1),
         section.whole("size", 1),
         _strides(section),
     )
-    pad = int(section.whole("pad", 0) != 0)  # one pixel, whatever the size
+    pad = int(section.whole("pad", 0) != 0)  # one pixel for every kernel size
     high, wide = ((e - 1 if pad else e - size) // stride + 1 for e in (h, w))
     starts = [(o - 1) * stride + size - 2 * pad for o in (high, wide)]
     if filters < 1 or size < 1 or min(high, wide) < 1 or starts[0] > h or starts[1] > w:
-        raise BadFile(f"darknet: {section}: {filters} filters of {size} over {x.type}")
+        raise BadFile(f"darknet: {section}: {filters} filters of {size} do not fit {x.type}")
     bias = net.weights.take(filters, high, wide, what=section)
     weights = net.weights.take(high * wide, filters, c * size * size, what=section)
     padded = ops.pad(x, before=(0, 0, pad, pad), after=(0, 0, pad, pad)) if pad else x
@@ -311,11 +329,11 @@ def local(net: Net, section: Section, x: Value) -> Value:
 
 @layer("crop")
 def crop(net: Net, section: Section, x: Value) -> Value:
-    """The middle of a picture; from 0..1 to -1..1 unless it says noadjust."""
+    """Centre crop; scales 0..1 to -1..1 unless noadjust is set."""
     _, _, h, w = _image(x, section)
     high, wide = section.whole("crop_height", 1), section.whole("crop_width", 1)
     if not (1 <= high <= h and 1 <= wide <= w):
-        raise BadFile(f"darknet: {section}: {high} x {wide} of {x.type}")
+        raise BadFile(f"darknet: {section}: a crop of {high} x {wide} does not fit {x.type}")
     top, left = (h - high) // 2, (w - wide) // 2
     y = ops.part(ops.part(x, top, top + high, axis=2), left, left + wide, axis=3)
     if section.whole("noadjust", 0):
@@ -329,16 +347,16 @@ def activation(net: Net, section: Section, x: Value) -> Value:
 
 
 @layer("dropout", "cost", "detection")
-def nothing(net: Net, section: Section, x: Value) -> Value:
-    """What does something in training only; `detection` (YOLO 1) leaves its numbers as they are."""
+def identity(net: Net, section: Section, x: Value) -> Value:
+    """Sections that only act in training; `detection` (YOLO 1) returns its input."""
     return x
 
 
 def rows_of(x: Value, anchors: int, section: Section) -> tuple[list[Value], int, int]:
-    """A head's map as one value per kind of number, each [N, H, W, anchors]; and H and W."""
+    """The channels of a head by kind, each [N, H, W, anchors]; and H and W."""
     n, channels, h, w = _image(x, section)
     if anchors < 1 or channels % anchors:
-        raise BadFile(f"darknet: {section}: {channels} channels for {anchors} anchors")
+        raise BadFile(f"darknet: {section}: {channels} channels do not fit {anchors} anchors")
     kinds = channels // anchors
     turned = ops.transpose(ops.reshape(x, shape=(n, anchors, kinds, h, w)), perm=(0, 3, 4, 1, 2))
     return (

@@ -1,6 +1,6 @@
-"""Darknet's recurrent sections: rows (or pictures) of the batch are the steps of one sequence.
+"""Darknet's rnn, crnn, lstm and gru: rows (or images) of the batch are the steps of a sequence.
 
-What is remembered is zero before the first step, or an input and an output of the graph.
+A state starts with zeros, or is an input and an output of the graph.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from intaglio.frontends.darknet.file import Section
 from intaglio.frontends.darknet.layers import Net, activate, dense_weights, layer, weights_of
 from intaglio.ir import Array, Value
 
-LONGEST = 512  # steps that are written out one by one
-PJREDDIE = 0  # the revision in files of Darknet's author, who has another order of matrices
+MAX_UNROLLED_STEPS = 512
+PJREDDIE = 0  # revision of files of the original Darknet, which orders matrices differently
 FILES = {
     ("lstm", True): "wi wf wo wg ui uf uo ug",
     ("lstm", False): "wf wi wg wo uf ui ug uo",
     ("gru", True): "wz wr wh uz ur uh",
     ("gru", False): "uz ur uh wz wr wh",
-}  # by layer, and whether it is the author's: u for inputs, w for states
+}  # by section and revision 0: u for inputs, w for states
 
 
 def _units(section: Section, key: str = "output", default: int | None = None) -> int:
     count = section.whole(key, default)
     if not 1 <= count <= 1 << 20:
-        raise BadFile(f"darknet: {section}: {key}={count}")
+        raise BadFile(f"darknet: {section}: {key}={count} is out of range")
     return count
 
 
@@ -40,20 +40,21 @@ def _rows(x: Value) -> Value:
 def _unrolled(
     net: Net, section: Section, parts: Value, remember: Callable[[Value], Value]
 ) -> Value:
-    """The states after each step: what comes in, and what the state before makes of itself."""
+    """The state after each step, unrolled: from the step's input and the previous state."""
     steps = parts.shape[0]
-    if steps > LONGEST:
+    if steps > MAX_UNROLLED_STEPS:
         raise Unsupported(
-            f"darknet: {section}: {steps} steps; at most {LONGEST} are supported; give fewer "
+            f"darknet: {section}: {steps} steps; at most {MAX_UNROLLED_STEPS} are supported; give "
+            "fewer "
             f"rows with {option('shapes', {'data': ...})}"
         )
-    before = net.remembered(section, "h", (1, *parts.shape[1:]))
+    before = net.initial_state(section, "h", (1, *parts.shape[1:]))
     keeps, found = section.whole("shortcut", 0), []
     for t in range(steps):
         now = ops.add(ops.part(parts, t, t + 1, axis=0), remember(before))
         before = ops.add(before, now) if keeps else now
         found.append(before)
-    net.keep(section, "h", before)
+    net.record_state(section, "h", before)
     return found[0] if len(found) == 1 else ops.concat(*found, axis=0)
 
 
@@ -78,7 +79,7 @@ def rnn(net: Net, section: Section, x: Value) -> Value:
 
 @layer("crnn")
 def crnn(net: Net, section: Section, x: Value) -> Value:
-    """Convolutions in place of the products."""
+    """rnn with convolutions instead of matrix products."""
     if x.type.rank == 2:
         x = ops.reshape(x, shape=(*x.shape, 1, 1))
     out, size = _units(section), section.whole("size", 3)
@@ -88,9 +89,12 @@ def crnn(net: Net, section: Section, x: Value) -> Value:
     pad = size // 2 if asked else section.whole("padding", 0)
     channels = x.shape[1]
     if stride != 1 or not 1 <= size <= 99 or groups < 1 or dilation < 1 or x.type.rank != 4:
-        raise BadFile(f"darknet: {section}: size={size} stride={stride} over {x.type}")
+        raise BadFile(f"darknet: {section}: size={size} stride={stride} does not fit {x.type}")
     if any(n % groups for n in (channels, hidden, out)) or 2 * pad != (size - 1):
-        raise BadFile(f"darknet: {section}: {groups} groups, {pad} pixels of padding for {size}")
+        raise BadFile(
+            f"darknet: {section}: {groups} groups or {pad} pixels of padding are not supported "
+            f"for size {size}"
+        )
 
     def numbers(ins: int, outs: int) -> tuple[Array, Array]:
         return weights_of(net, section, outs, (outs, ins // groups, size, size))
@@ -112,7 +116,7 @@ def crnn(net: Net, section: Section, x: Value) -> Value:
 def _gates(
     net: Net, section: Section, width: int, out: int, ours: str
 ) -> tuple[Array, Array, Array]:
-    """Matrices of inputs and of states in the order `ours`, and their biases in a row."""
+    """Matrices of inputs and of states in the gate order `ours`, and their biases concatenated."""
     found = {}
     for name in FILES[section.name, net.weights.revision == PJREDDIE].split():
         found[name] = dense_weights(net, section, width if name[0] == "u" else out, out)
@@ -125,11 +129,11 @@ def _gates(
 def lstm(net: Net, section: Section, x: Value) -> Value:
     out, x = _units(section), _rows(x)
     u, w, bias = _gates(net, section, x.shape[1], out, "iofg")
-    states = [net.remembered(section, k, (1, 1, out)) for k in "hc"]
+    states = [net.initial_state(section, k, (1, 1, out)) for k in "hc"]
     steps = ops.reshape(x, shape=(x.shape[0], 1, x.shape[1]))
     y, h, c = ops.lstm(steps, u, w, bias, None, *states, hidden_size=out)
-    net.keep(section, "h", h)
-    net.keep(section, "c", c)
+    net.record_state(section, "h", h)
+    net.record_state(section, "c", c)
     return ops.reshape(y, shape=(x.shape[0], out))
 
 
@@ -137,9 +141,9 @@ def lstm(net: Net, section: Section, x: Value) -> Value:
 def gru(net: Net, section: Section, x: Value) -> Value:
     out, x = _units(section), _rows(x)
     u, w, bias = _gates(net, section, x.shape[1], out, "zrh")
-    state = net.remembered(section, "h", (1, 1, out))
+    state = net.initial_state(section, "h", (1, 1, out))
     steps = ops.reshape(x, shape=(x.shape[0], 1, x.shape[1]))
     last = "Tanh" if section.whole("tanh", 0) else "Sigmoid"
     y, h = ops.gru(steps, u, w, bias, None, state, hidden_size=out, activations=("Sigmoid", last))
-    net.keep(section, "h", h)
+    net.record_state(section, "h", h)
     return ops.reshape(y, shape=(x.shape[0], out))

@@ -1,4 +1,4 @@
-"""ONNX models."""
+"""ONNX importer."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from intaglio.frontends.onnx.topological_order import in_order, reads
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.ir import Graph, Type, Value, constant
 
-OLDEST_OPSET, NEWEST_OPSET = 7, 28  # of the standard domain, that the importers were written for
+OLDEST_OPSET, NEWEST_OPSET = 7, 28  # of the default domain, that the importers support
 
 
 @functools.cache
 def _import_families() -> None:
-    """Import every module beside this one: the importers register themselves."""
+    """Import all modules of this package; importers register themselves."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
 
@@ -47,19 +47,19 @@ def load_onnx(model: Any, options: ImportOptions = NO_OPTIONS) -> Graph:
     except IntaglioError as e:
         e.args = (_one_line(str(e)), *e.args[1:])
         raise
-    except Exception as e:  # protobuf is lenient: a damaged file shows only when it is walked
+    except Exception as e:  # protobuf is lenient: damage shows up only here
         words = _one_line(f"{type(e).__name__}: {e}")
         raise BadFile(f"onnx: the model is malformed ({words}); the file is damaged") from e
 
 
 def _one_line(words: str) -> str:
-    """`words` fit to be shown: names in a hostile model may hold anything, at any length."""
+    """A message made printable and at most 1000 characters long: names may hold anything."""
     shown = "".join(c if c.isprintable() else " " if c in "\r\n" else repr(c)[1:-1] for c in words)
     return shown if len(shown) <= 1000 else shown[:996] + " ..."
 
 
 def _load(
-    proto: Any, raws: large_weights.Raws, folder: Path | None, options: ImportOptions
+    proto: Any, raws: large_weights.RawWeights, folder: Path | None, options: ImportOptions
 ) -> Graph:
     _import_families()
     graph = proto.graph
@@ -74,7 +74,7 @@ def _load(
     infos, new = chosen_inputs(
         graph, options, lambda name: _type_of(name, proto, raws, folder, options)
     )
-    if options.inputs is None:  # initialisers listed as inputs are constants unless asked for
+    if options.inputs is None:  # initialisers listed as inputs are constants by default
         infos = [i for i in infos if i.name not in scope.stored or i.name in options.values]
     needed = _names_needed(
         graph, names, {i.name for i in infos} | {v.name for v in new}, scope, options
@@ -99,7 +99,7 @@ def _load(
 
 
 def _constant(name: str, scope: Scope, options: ImportOptions) -> Value:
-    """The value that the user gave for an initialiser or an inner tensor."""
+    """The value that the user bound to an initialiser or an inner tensor, as a constant."""
     given = options.values[name]
     stored, declared = scope.stored.pop(name, None), scope.types.get(name)
     if stored is not None:
@@ -114,14 +114,14 @@ def _constant(name: str, scope: Scope, options: ImportOptions) -> Value:
 def _names_needed(
     graph: Any, outputs: Sequence[str], given: set[str], scope: Scope, options: ImportOptions
 ) -> set[str]:
-    """Every tensor that `outputs` are computed from, down to the inputs in `given`."""
+    """Names of all tensors that `outputs` depend on, down to the inputs in `given`."""
     dropped = {i.name for i in graph.input} - given - set(scope.stored) - set(options.values)
 
     def known(name: str) -> bool:
         if name in dropped:
             raise BadInput(
                 f"onnx: {', '.join(outputs[:3])} still needs input '{name}'; add it to inputs, or "
-                "choose inputs that lie after it"
+                "choose inputs behind it"
             )
         return name in given or name in options.values or name in scope.stored
 
@@ -130,9 +130,13 @@ def _names_needed(
 
 
 def _type_of(
-    name: str, proto: Any, raws: large_weights.Raws, folder: Path | None, options: ImportOptions
+    name: str,
+    proto: Any,
+    raws: large_weights.RawWeights,
+    folder: Path | None,
+    options: ImportOptions,
 ) -> Type | None:
-    """The type of a tensor inside the model: declared, or inferred by importing what makes it."""
+    """The type of an inner tensor: declared, or inferred by importing the nodes before it."""
     for t in proto.graph.initializer:
         if t.name == name:
             return Type(tensors.element_type(t.data_type, f"tensor '{name}'"), tuple(t.dims))
@@ -149,8 +153,8 @@ def _type_of(
     return part.outputs[0].type.but(dynamic=())
 
 
-def _parse(model: Any) -> tuple[Any, large_weights.Raws, Path | None]:
-    """The model, what of its weights is not in it, and the folder that it lies in."""
+def _parse(model: Any) -> tuple[Any, large_weights.RawWeights, Path | None]:
+    """The ModelProto, the large weights that were kept out of it, and the folder of the file."""
     try:
         import onnx
     except ImportError:
@@ -160,12 +164,14 @@ def _parse(model: Any) -> tuple[Any, large_weights.Raws, Path | None]:
     if isinstance(model, onnx.ModelProto):
         return model, {}, None
     folder, what = None, "the bytes given"
-    raws: large_weights.Raws = {}
+    raws: large_weights.RawWeights = {}
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
         size = len(data)
     elif not isinstance(model, str | Path):
-        raise BadInput(f"a path, bytes or an ONNX ModelProto is needed, not {type(model).__name__}")
+        raise BadInput(
+            f"the model is of type {type(model).__name__}; give a path, bytes or an ONNX ModelProto"
+        )
     else:
         path = Path(model)
         what = f"'{path}'"
@@ -178,16 +184,18 @@ def _parse(model: Any) -> tuple[Any, large_weights.Raws, Path | None]:
         raise BadFile(f"{what} is empty; an ONNX model is needed")
     if size >= 1 << 31:
         raise BadFile(
-            f"{what} has {size >> 20} MiB; one ONNX file holds at most 2 GiB: "
+            f"{what} has {size >> 20} MiB; an ONNX file holds at most 2 GiB; "
             "save it with external data"
         )
     try:
         proto = onnx.ModelProto.FromString(data)
-    except Exception as e:  # protobuf's own error type depends on its version
+    except Exception as e:  # the error type depends on protobuf's version
         words = " ".join(str(e).split())
-        raise BadFile(f"{what} is no ONNX model, or is truncated or damaged ({words})") from None
+        raise BadFile(
+            f"{what} is not an ONNX model, or is truncated or damaged ({words})"
+        ) from None
     if not proto.HasField("graph"):
-        raise BadFile(f"{what} is no ONNX model, or is truncated: it has no graph")
+        raise BadFile(f"{what} is not an ONNX model, or is truncated: it has no graph")
     return proto, raws, folder
 
 
@@ -196,7 +204,7 @@ def _domain(name: str) -> str:
 
 
 def _opsets(proto: Any) -> dict[str, int]:
-    """Versions by domain. Before IR version 3 a model named none and meant 1."""
+    """Opset versions by domain. Before IR version 3, a model without one uses opset 1."""
     opsets = {_domain(o.domain): o.version for o in proto.opset_import}
     if not opsets and proto.ir_version >= 3:
         raise BadFile("onnx: the model imports no opset; the file is truncated or damaged")
@@ -205,7 +213,8 @@ def _opsets(proto: Any) -> dict[str, int]:
     if not OLDEST_OPSET <= version <= NEWEST_OPSET:
         warnings.warn(
             f"onnx: the model uses opset {version}, {age} known ({OLDEST_OPSET}-{NEWEST_OPSET}): "
-            "operators that differ may be read wrongly; compare its outputs, or convert it with "
+            "operators that changed may be imported wrongly; compare the outputs, or convert it "
+            "with "
             "onnx.version_converter",
             stacklevel=5,
         )
@@ -213,7 +222,7 @@ def _opsets(proto: Any) -> dict[str, int]:
 
 
 def _check_names(graph: Any) -> None:
-    """BadInput if two things of the graph have one name."""
+    """BadInput if two inputs, initialisers, outputs or results have the same name."""
     inputs = Counter(i.name for i in graph.input)
     stored = Counter(t.name for t in graph.initializer)
     stored.update(s.values.name for s in graph.sparse_initializer)
@@ -241,7 +250,7 @@ def _warn_of(mismatches: Sequence[str]) -> None:
 
 
 def _metadata(proto: Any) -> dict[str, str]:
-    """What the model says about itself."""
+    """Producer, domain, version, description, opsets and metadata of the model."""
     own = {
         "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
         "domain": proto.domain,

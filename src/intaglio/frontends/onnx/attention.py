@@ -1,4 +1,4 @@
-"""Attention: cache, masks and head layouts are spelled out; the core is one op."""
+"""ONNX Attention and RotaryEmbedding. Cache, masks and head layouts become separate ops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def join_heads(x: Value) -> Value:
 
 
 def and_(a: Value | None, b: Value | None) -> Value | None:
-    """Both of two bool masks that may be absent."""
+    """The conjunction of two bool masks, either of which may be None."""
     return a if b is None else b if a is None else ops.logical_and(a, b)
 
 
@@ -38,7 +38,9 @@ def attention(n: OnnxNode) -> list[Value | None]:
     if flat:
         heads, kv_heads = n.attr("q_num_heads"), n.attr("kv_num_heads")
         if not heads or not kv_heads:
-            n.unsupported("3-D operands need the attributes q_num_heads and kv_num_heads")
+            n.unsupported(
+                "3-D operands are given without q_num_heads and kv_num_heads, which they need"
+            )
         q, k, v = split_heads(q, heads), split_heads(k, kv_heads), split_heads(v, kv_heads)
     past = 0
     past_key, past_value = n.input(4), n.input(5)
@@ -61,7 +63,7 @@ def attention(n: OnnxNode) -> list[Value | None]:
 
 
 def _visible(n: OnnxNode, rows: int, columns: int, past: int) -> Value | None:
-    """Which keys each query may see by causality, windows and padding; None: all."""
+    """A bool mask of causality, window and padding; None if every query sees every key."""
     lengths = n.input(6)
     query, key = np.arange(rows)[:, np.newaxis], np.arange(columns)
     left, right = n.attr("left_window_size", -1), n.attr("right_window_size", -1)
@@ -88,7 +90,7 @@ def _visible(n: OnnxNode, rows: int, columns: int, past: int) -> Value | None:
 def _combine(
     n: OnnxNode, mask: Value | None, allowed: Value | None, q: Value, columns: int
 ) -> Value | None:
-    """The model's mask and what `_visible` allows; a short mask hides the keys it leaves out."""
+    """The model's mask combined with `_visible`; keys beyond the end of a short mask are hidden."""
     if mask is None:
         return allowed
     if mask.shape[-1] < columns:
@@ -104,7 +106,7 @@ def _combine(
 
 
 def additive(mask: Value, dtype: str) -> Value:
-    """0 where a bool mask is true, minus infinity where it is false."""
+    """A bool mask as a float mask: 0 where true, -inf where false."""
     zero, hidden = (constant(np.array(x).astype(dtypes.numpy_of(dtype))) for x in (0, -np.inf))
     return ops.where(zero, hidden, mask)
 
@@ -118,9 +120,9 @@ def rotary_embedding(n: OnnxNode) -> Value:
 
 
 def rotate(n: OnnxNode, x: Value, cos: Value, sin: Value, heads: int) -> Value:
-    """Turn [batch, heads, length, size] or [batch, length, heads * size], angles per position."""
+    """Rotary embedding of [batch, heads, length, size] or [batch, length, heads * size]."""
     if x.type.rank == 3 and not heads:
-        n.unsupported("3-D operands need the attribute num_heads")
+        n.unsupported("3-D operands are given without num_heads, which they need")
     angles = cos.shape[-1]
     wanted = n.attr("rotary_embedding_dim", 0)
     if wanted and wanted != 2 * angles:

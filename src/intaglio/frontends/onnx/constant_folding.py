@@ -1,7 +1,8 @@
-"""Constant expressions: the small ones are computed as soon as they are made.
+"""Constant folding during the import.
 
-Shape arithmetic is thus constant by the time an importer asks for it. Large results, and ops that
-must stay visible (dequantize), are computed only on demand; the rest is left to the fold pass.
+Small constant expressions are computed at once, so that importers find shape arithmetic constant.
+Large results, and ops that must stay visible (dequantize), are computed on demand; the fold pass
+computes the others.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from collections.abc import Iterable
 from intaglio.ir import Array, Graph, Node, Type, Value, detach
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
-EAGER_LIMIT = 1 << 20  # bytes of a result that is computed at once
-FORCE_LIMIT = 1 << 30  # bytes: no model needs a constant this large to decide a shape
+EAGER_LIMIT = 1 << 20  # bytes of a result that is computed immediately
+FORCE_LIMIT = 1 << 30  # bytes of a result that is computed on demand
 
 
 class Folder:
-    """Folds while a model is imported; remembers which values are constant but not computed."""
+    """Folds constants during the import; remembers constant values that are not computed yet."""
 
     def __init__(self) -> None:
         self._waiting: set[Value] = set()
 
     def settle(self, results: Iterable[Value | None], origin: str) -> None:
-        """Take over the nodes just made: name their origin, compute what is constant and small."""
+        """Set the origin of the nodes just made, and compute small constant results."""
         for node in _new_nodes(results):
             node.origin = origin
             inputs = [v for v in node.inputs if v is not None]
@@ -32,7 +33,7 @@ class Folder:
                 self._waiting.update(node.outputs)
 
     def force(self, value: Value | None) -> Array | None:
-        """The array of a constant expression; None where `value` is none, or is absurdly large."""
+        """The array of a constant expression; None if `value` is not constant or too large."""
         if value is None or value.data is not None or value not in self._waiting:
             return None if value is None else value.data
         todo = [value.producer]
@@ -51,7 +52,7 @@ class Folder:
 
 
 def _new_nodes(results: Iterable[Value | None]) -> list[Node]:
-    """The nodes that an importer just made, producers first: those that have no origin yet."""
+    """The nodes that an importer just made (those without an origin), producers first."""
     order: dict[Node, bool] = {}
     stack = [v.producer for v in results if v is not None]
     while stack:
@@ -61,7 +62,7 @@ def _new_nodes(results: Iterable[Value | None]) -> list[Node]:
         elif node in order:
             stack.pop()
             order[node] = True
-            order[node] = order.pop(node)  # finished: to the end
+            order[node] = order.pop(node)  # finished: move to the end
         else:
             order[node] = False
             stack.extend(v.producer for v in node.inputs if v is not None)
@@ -70,14 +71,14 @@ def _new_nodes(results: Iterable[Value | None]) -> list[Node]:
 
 def _cheap(node: Node) -> bool:
     small = all(v.type.bytes <= EAGER_LIMIT for v in node.outputs)
-    bodies = any(isinstance(a, Graph) for a in node.attrs.values())  # a loop may take for ever
+    bodies = any(isinstance(a, Graph) for a in node.attrs.values())  # a loop may run very long
     return small and not bodies and REGISTRY[node.op].foldable
 
 
 def _compute(node: Node) -> None:
-    """Make the outputs of `node` constants; who reads them keeps reading the same Values."""
+    """Turn the outputs of `node` into constants in place; readers keep the same Values."""
     arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])
     for v, a in zip(node.outputs, arrays, strict=True):
-        # an extent that depends on data is known now
+        # a data-dependent extent is known now
         v.type, v.data, v.producer = Type(v.dtype, a.shape, v.type.quant), a, None
     detach(node)

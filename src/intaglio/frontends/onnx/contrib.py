@@ -1,4 +1,4 @@
-"""Contrib ops of onnxruntime on floats: products, activations, normalisations, embeddings."""
+"""Contrib ops of onnxruntime (com.microsoft) on floats: matmul, activations, norms, embeddings."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DOMAIN = "com.microsoft"
 
 @importer("FusedMatMul", "TransposeMatMul", domain=DOMAIN)
 def fused_matmul(n: OnnxNode) -> Value:
-    a = _turned(n.required(0), n.attr("transA", 0), n.attr("transBatchA", 0))
-    b = _turned(n.required(1), n.attr("transB", 0), n.attr("transBatchB", 0))
+    a = _permuted(n.required(0), n.attr("transA", 0), n.attr("transBatchA", 0))
+    b = _permuted(n.required(1), n.attr("transB", 0), n.attr("transBatchB", 0))
     y, alpha = ops.matmul(a, b), n.attr("alpha", 1.0)
     return y if alpha == 1 else ops.mul(y, constant(alpha, dtype=y.dtype))
 
 
-def _turned(x: Value, swap: int, batch_first: int) -> Value:
-    """`x` with its first axis moved before the last, and the last two swapped, as asked."""
+def _permuted(x: Value, swap: int, batch_first: int) -> Value:
+    """`x` with its first axis moved before the last, and then the last two swapped, if set."""
     perm = list(range(x.type.rank))
     if batch_first and len(perm) > 2:
         perm = [*perm[1:-1], 0, perm[-1]]
@@ -96,7 +96,7 @@ def skip_simplified_layer_norm(n: OnnxNode) -> list[Value | None]:
 
 @importer("EmbedLayerNormalization", domain=DOMAIN)
 def embed_layer_norm(n: OnnxNode) -> list[Value | None]:
-    """The sum of word, position and segment embeddings, normalised; and the texts' lengths."""
+    """Layer norm of the sum of word, position and segment embeddings; and the sequence lengths."""
     words, segments, mask = n.required(0), n.input(1), n.input(7)
     batch, length = words.shape
     positions = n.input(8) or constant(np.arange(length).reshape(1, length))
@@ -112,17 +112,17 @@ def embed_layer_norm(n: OnnxNode) -> list[Value | None]:
     return [y, lengths, x]
 
 
-# ---- weights of few bits -----------------------------------------------------------------------
+# ---- low-bit weights ---------------------------------------------------------------------------
 @importer("MatMulNBits", domain=DOMAIN)
 def matmul_nbits(n: OnnxNode) -> Value:
-    """a @ w^T where every `block_size` weights of a row share a scale and a zero."""
+    """a @ w^T with 2-, 4- or 8-bit weights; each block of `block_size` has a scale and a zero."""
     a, scales = n.required(0), n.required(2)
     rows, columns = n.attr("N"), n.attr("K")
     bits, block = n.attr("bits", 4), n.attr("block_size")
     if n.input(4) is not None:
-        n.unsupported("weights in another order (g_idx); re-export without it")
+        n.unsupported("reordered weights (g_idx) are not supported; re-export without act-order")
     if bits not in (2, 4, 8):
-        n.unsupported(f"weights of {bits} bits; 2, 4 and 8 are supported")
+        n.unsupported(f"weights have {bits} bits; 2, 4 and 8 are supported")
     blocks, dtype = -(-columns // block), dtypes.numpy_of(f"u{bits}")
     packed = np.asarray(n.const(1)).reshape(rows, -1)
     weights = constant(unpacked(packed, bits)[:, :columns].astype(dtype))

@@ -1,4 +1,4 @@
-"""Contrib attention ops of onnxruntime: their operands' many layouts, brought to one."""
+"""Contrib attention ops of onnxruntime; all operand layouts become [batch, heads, length, size]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _number(x: float, dtype: str) -> Value:
 
 
 def _padding(n: OnnxNode, mask: Value, rows: int, columns: int, batch: int) -> Value:
-    """The bool mask that an integer padding mask stands for: lengths, ends and starts, or ones."""
+    """An integer padding mask (lengths, ends and starts, or 0 and 1) as a bool mask."""
     key = constant(np.arange(columns, dtype=np.int32))
     if mask.shape == (batch,):
         return ops.less(key, ops.reshape(mask, shape=(batch, 1, 1, 1)))
@@ -34,13 +34,13 @@ def _padding(n: OnnxNode, mask: Value, rows: int, columns: int, batch: int) -> V
     if mask.type.rank == 4:
         below = ops.part(seen, columns - rows, columns, axis=2)
         return ops.part(below, 0, columns, axis=3)
-    n.unsupported(f"a padding mask of shape {mask.shape} is not known")
+    n.unsupported(f"a padding mask of shape {mask.shape} is not supported")
 
 
 def _attend(
     n: OnnxNode, q: Value, k: Value, v: Value, padding: Value | None, bias: Value | None
 ) -> Value:
-    """Hidden keys get `mask_filter_value`, as onnxruntime does; causality hides for good."""
+    """Attention where padded keys get `mask_filter_value` and future keys -inf."""
     batch, _, rows, size = q.shape
     columns = k.shape[2]
     scale = n.attr("scale", 0.0) or 1 / math.sqrt(size)
@@ -62,7 +62,7 @@ def multi_head_attention(n: OnnxNode) -> list[Value | None]:
     q, k, v = _query_key_value(n, heads)
     past_key, past_value = n.input(6), n.input(7)
     if n.input(8) is not None or n.input(9) is not None:
-        n.unsupported("a shared cache (past_sequence_length, cache_indirection)")
+        n.unsupported("a shared cache (past_sequence_length, cache_indirection) is not supported")
     if past_key is not None and past_value is not None:
         k, v = ops.concat(past_key, k, axis=2), ops.concat(past_value, v, axis=2)
     y = _attend(n, q, k, v, n.input(4), n.input(5))
@@ -70,7 +70,7 @@ def multi_head_attention(n: OnnxNode) -> list[Value | None]:
 
 
 def _query_key_value(n: OnnxNode, heads: int) -> tuple[Value, Value, Value]:
-    """Each as [batch, heads, length, size], whether given apart or packed together."""
+    """Query, key and value as [batch, heads, length, size], from separate or packed operands."""
     query, key, value, bias = n.required(0), n.input(1), n.input(2), n.input(3)
     if query.type.rank == 5:
         flat = [_unpack(query, i) for i in range(3)]
@@ -79,7 +79,7 @@ def _query_key_value(n: OnnxNode, heads: int) -> tuple[Value, Value, Value]:
     elif key is not None and value is not None:
         flat = [query, key, value]
     else:
-        n.unsupported("key and value are absent and query is not packed")
+        n.unsupported("key and value are absent, which needs a packed query")
     if bias is not None:
         sizes = [x.shape[-1] if x.type.rank == 3 else x.shape[1] * x.shape[3] for x in flat]
         stops = np.cumsum(sizes).tolist()
@@ -144,17 +144,19 @@ def rotary_embedding(n: OnnxNode) -> Value:
 
 @importer("GroupQueryAttention", domain=DOMAIN)
 def group_query_attention(n: OnnxNode) -> list[Value | None]:
-    """Causal attention with a cache; `seqlens_k` says how many keys each text has, less one."""
+    """Causal attention with a cache; `seqlens_k` is the number of keys per sequence minus one."""
     heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
     if n.attr("smooth_softmax", -1) > 0 or any(n.input(i) is not None for i in range(11, 16)):
-        n.unsupported("smooth softmax, head sinks, and scales or norms of keys and queries")
+        n.unsupported(
+            "smooth softmax, head sinks, and scales or norms of keys and queries are not supported"
+        )
     q, k, v = _grouped(n, heads, kv_heads)
     batch, _, rows, size = q.shape
     past_key, past_value, seqlens = n.input(3), n.input(4), n.required(5)
     room = past_key.shape[2] if past_key is not None else 0
     columns = _present_length(n, room, rows)
     counts = ops.reshape(ops.cast(seqlens, dtype="i64"), shape=(batch, 1, 1, 1))
-    # where the new keys begin: the same for all in a prompt, else what is there already
+    # position of the first new key: 0 in a prompt, else the number of cached keys
     begin = constant(np.zeros((1, 1, 1, 1), np.int64))
     if room:
         begin = ops.add(counts, constant(np.int64(1 - rows)))
@@ -162,7 +164,7 @@ def group_query_attention(n: OnnxNode) -> list[Value | None]:
     if n.attr("do_rotary", 0):
         given = n.input(9)
         positions = given if given is not None else ops.reshape(place, shape=(place.shape[0], rows))
-        q, k = (_turn(n, x, positions) for x in (q, k))
+        q, k = (_rotate(n, x, positions) for x in (q, k))
     if past_key is not None and past_value is not None and room:
         k = _joined(past_key, k, begin, columns)
         v = _joined(past_value, v, begin, columns)
@@ -185,7 +187,7 @@ def group_query_attention(n: OnnxNode) -> list[Value | None]:
 
 def _grouped(n: OnnxNode, heads: int, kv_heads: int) -> tuple[Value, Value, Value]:
     query, key, value = n.required(0), n.input(1), n.input(2)
-    if key is None or value is None:  # all three side by side
+    if key is None or value is None:  # packed query, key and value
         size = query.shape[2] // (heads + 2 * kv_heads)
         stops = [heads * size, (heads + kv_heads) * size, (heads + 2 * kv_heads) * size]
         key = ops.part(query, stops[0], stops[1], axis=2)
@@ -195,14 +197,14 @@ def _grouped(n: OnnxNode, heads: int, kv_heads: int) -> tuple[Value, Value, Valu
 
 
 def _present_length(n: OnnxNode, room: int, rows: int) -> int:
-    """Length of the cache after this call: a cache with room to spare keeps its length."""
+    """Length of the cache after this call; a preallocated cache keeps its length."""
     if n.is_const(6):
         return max(room, int(scalar(n.const(6))))
     declared = n.declared(1)
     return declared.shape[2] if declared is not None else room + rows
 
 
-def _turn(n: OnnxNode, x: Value, positions: Value) -> Value:
+def _rotate(n: OnnxNode, x: Value, positions: Value) -> Value:
     cos, sin = (ops.gather(n.required(i), positions, axis=0) for i in (7, 8))
     shape = (positions.shape[0], 1, *cos.shape[1:])
     cos, sin = ops.reshape(cos, shape=shape), ops.reshape(sin, shape=shape)
@@ -210,7 +212,7 @@ def _turn(n: OnnxNode, x: Value, positions: Value) -> Value:
 
 
 def _joined(past: Value, new: Value, begin: Value, columns: int) -> Value:
-    """The cache with the new entries put in where each text's own begin."""
+    """The cache with the new entries written at each sequence's position."""
     batch, _, room, _ = past.shape
     if batch == 1 and columns == room + new.shape[2]:
         return ops.concat(past, new, axis=2)

@@ -1,4 +1,4 @@
-"""Contrib ops of onnxruntime on quantised tensors: dequantise, compute, quantise."""
+"""Contrib ops of onnxruntime on quantised tensors, as dequantise, compute, quantise."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from intaglio.ops.registry import normalize_axis
 
 
 def _real(n: OnnxNode, i: int) -> Value:
-    """The real numbers of the (tensor, scale, zero) at operand `i`."""
+    """The (tensor, scale, zero) at operands `i` to `i + 2`, dequantised."""
     return ops.dequantize_linear(n.required(i), n.required(i + 1), n.input(i + 2))
 
 
 def _stored(n: OnnxNode, y: Value, i: int) -> Value:
-    """`y` quantised by the (scale, zero) at operand `i`; without a zero, to operand 0's type."""
+    """`y` quantised by the (scale, zero) at operand `i`; without a zero, in operand 0's type."""
     zero = n.input(i + 1)
     dtype = n.required(0).dtype if zero is None else zero.dtype
     return ops.quantize_linear(y, n.required(i), zero, dtype=dtype)
@@ -67,7 +67,7 @@ def qlinear_concat(n: OnnxNode) -> Value:
     return ops.quantize_linear(y, n.required(0), zero, dtype=zero.dtype)
 
 
-# ---- with channels first or last ---------------------------------------------------------------
+# ---- ops with channels first or last -----------------------------------------------------------
 def _channels_first(n: OnnxNode, x: Value) -> Value:
     return ops.channels_first(x) if n.attr("channels_last", 0) else x
 
@@ -134,17 +134,17 @@ def qgemm(n: OnnxNode) -> Value:
 
 @importer("GatherBlockQuantized", domain=DOMAIN)
 def gather_block_quantized(n: OnnxNode) -> Value:
-    """Rows of a table of few-bit numbers, dequantised. Bytes may hold several numbers each."""
+    """Rows of a table of low-bit numbers, dequantised. A byte may hold several numbers."""
     data, indices, scales, zeros = n.required(0), n.required(1), n.required(2), n.input(3)
     axis = normalize_axis(n.attr("quantize_axis", 1), data.type.rank)
     bits = n.attr("bits", 4)
     if data.dtype == "u8":
-        data = _few_bits(np.asarray(n.const(0)), bits)
+        data = _unpacked_bits(np.asarray(n.const(0)), bits)
         if zeros is None:
             middle = np.full(scales.shape, 1 << (bits - 1))
             zeros = constant(middle.astype(dtypes.numpy_of(data.dtype)))
         else:
-            whole = _few_bits(np.asarray(n.const(3)), bits)
+            whole = _unpacked_bits(np.asarray(n.const(3)), bits)
             zeros = ops.part(whole, 0, scales.shape[-1], axis=-1)
     table = ops.dequantize_linear(
         data,
@@ -157,7 +157,7 @@ def gather_block_quantized(n: OnnxNode) -> Value:
     return ops.gather(table, indices, axis=n.attr("gather_axis", 0))
 
 
-def _few_bits(packed: Array, bits: int) -> Value:
-    """The numbers that lie in bytes along the last axis."""
+def _unpacked_bits(packed: Array, bits: int) -> Value:
+    """The low-bit numbers that are packed into bytes along the last axis."""
     rows = unpacked(packed.reshape(-1, packed.shape[-1]), bits)
     return constant(rows.reshape(*packed.shape[:-1], -1).astype(dtypes.numpy_of(f"u{bits}")))

@@ -1,4 +1,4 @@
-"""ONNX control flow."""
+"""ONNX If, Loop and Scan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from intaglio.ops.control import UNBOUNDED, if_, loop, scan
 from intaglio.ops.registry import normalize_axis
 from intaglio.ops.shape import concat, pad, reshape, slice_, transpose
 
-SENSIBLE = 1 << 31  # exporters write the largest integer for "no limit"
+MAX_TRIPS = 1 << 31  # larger trip counts mean "no limit"
 
 
 @importer("If")
@@ -31,8 +31,8 @@ def import_if(n: OnnxNode) -> list[Value]:
     return made if isinstance(made, list) else [made]
 
 
-# ---- bodies that hand values on to themselves ----------------------------------------------------
-def steady_body(
+# ---- bodies with carried values ------------------------------------------------------------------
+def body_with_fixed_types(
     n: OnnxNode,
     front: Sequence[Type],
     initial: Sequence[Type],
@@ -40,10 +40,10 @@ def steady_body(
     first_output: int,
     trips: int | None,
 ) -> tuple[Graph, list[Value]]:
-    """The body, imported so that every carried value leaves with the type with which it came.
+    """The body, imported so that every carried value has the same type as input and as output.
 
-    A carried value that changes its extent gets a run-time extent; its bound is what the model
-    declares, or what `trips` steps of the same growth reach.
+    A carried value whose extent changes gets a run-time extent. Its bound is the declared shape, or
+    the extent after `trips` steps of the same growth.
     """
     types = list(initial)
     for _ in range(4):
@@ -56,14 +56,20 @@ def steady_body(
         if wider == types:
             return _clamped(body, first_output, types), captures
         types = wider
-    n.unsupported("a carried value changes its shape in a way whose limit cannot be found")
+    n.unsupported(
+        "a carried value changes its shape without a known limit; declare the shape of the output"
+    )
 
 
 def _wider(n: OnnxNode, i: int, start: Type, now: Type, out: Type, trips: int | None) -> Type:
     if out.dtype != now.dtype:
-        raise BadInput(f"carried value {i} comes as {now} and leaves as {out}")
+        raise BadInput(
+            f"carried value {i} is {now} as input and {out} as output; element types must be equal"
+        )
     if out.rank != now.rank:
-        n.unsupported(f"carried value {i} changes its rank: it comes as {now}, leaves as {out}")
+        n.unsupported(
+            f"carried value {i} changes its rank from {now} to {out}; ranks must be equal"
+        )
     shape, dynamic = list(now.shape), set(now.dynamic)
     for axis, (a, b) in enumerate(zip(now.shape, out.shape, strict=True)):
         if axis in now.dynamic or (a == b and axis not in out.dynamic):
@@ -74,8 +80,9 @@ def _wider(n: OnnxNode, i: int, start: Type, now: Type, out: Type, trips: int | 
             shape[axis] = max(declared.shape[axis], a)
         elif b > a and trips is None:
             n.unsupported(
-                f"carried value {i} grows along axis {axis} ({now} becomes {out}), how often is "
-                "known only at run time; declare the shape of the loop's output, or bind the input "
+                f"carried value {i} grows along axis {axis} ({now} becomes {out}) and the trip "
+                "count is known only at run time; declare the shape of the loop's output, or "
+                "bind the input "
                 "that decides the trip count"
             )
         elif b > a:
@@ -84,7 +91,7 @@ def _wider(n: OnnxNode, i: int, start: Type, now: Type, out: Type, trips: int | 
 
 
 def _clamped(body: Graph, first: int, types: Sequence[Type]) -> Graph:
-    """The body with carried outputs cut to their bounds, which they never exceed."""
+    """The body with carried outputs sliced to their bounds, so that their types fit."""
     outputs = list(body.outputs)
     for i, t in enumerate(types):
         v = outputs[first + i]
@@ -96,7 +103,7 @@ def _clamped(body: Graph, first: int, types: Sequence[Type]) -> Graph:
 
 # ---- loop ----------------------------------------------------------------------------------------
 def _one(n: OnnxNode, i: int, dtype: str) -> Type:
-    """The type of a body's scalar input: models declare it with rank 0 or 1."""
+    """The type of a scalar input of the body; models declare it with rank 0 or 1."""
     rank = len(n.attr("body").input[i].type.tensor_type.shape.dim)
     return Type(dtype, (1,) * rank)
 
@@ -107,7 +114,7 @@ def import_loop(n: OnnxNode) -> list[Value]:
     carried = [v for v in n.inputs[2:] if v is not None]
     trips = _trips(n)
     front = [_one(n, 0, "i64"), _one(n, 1, "bool")]
-    body, captures = steady_body(n, front, [v.type for v in carried], [], 1, trips)
+    body, captures = body_with_fixed_types(n, front, [v.type for v in carried], [], 1, trips)
     collects = len(body.outputs) - 1 > len(carried)
     if trips is None and collects:
         trips = _declared_length(n, len(carried))
@@ -117,25 +124,26 @@ def import_loop(n: OnnxNode) -> list[Value]:
 
 
 def _trips(n: OnnxNode) -> int | None:
-    """The most iterations that the trip count allows, if that is known."""
+    """Upper bound of the trip count, if it is known."""
     if n.is_const(1) and not scalar(n.const(1)):
         return 0
     if n.is_const(0):
         count = int(scalar(n.const(0)))
-        return max(count, 0) if count < SENSIBLE else None
+        return max(count, 0) if count < MAX_TRIPS else None
     found = None if n.input(0) is None else estimates(n.required(0))
     return None if found is None else max(int(scalar(a)) for a in found)
 
 
 def _declared_length(n: OnnxNode, first: int) -> int:
-    """How many iterations fit into the first collected output, as the model declares it."""
+    """The number of iterations by the declared shape of the first scan output."""
     for i in range(first, n.n_outputs):
         declared = n.declared(i)
         if declared is not None and declared.rank:
             return declared.shape[0]
     if n.input(0) is None or n.is_const(0):
         n.unsupported(
-            "it collects a value per iteration; no trip count or declared shape says how many; "
+            "it has scan outputs, and neither a trip count nor a declared shape bounds their "
+            "length; "
             "declare the shape of its outputs"
         )
     n.needs_value(n.required(0), "its trip count")
@@ -174,7 +182,7 @@ def _scan(
         for v in scanned
     ]
     trips = scanned[0].shape[0]
-    body, captures = steady_body(n, [], [v.type for v in states], slices, 0, trips)
+    body, captures = body_with_fixed_types(n, [], [v.type for v in states], slices, 0, trips)
     made = scan(
         *states,
         *scanned,
@@ -210,7 +218,7 @@ def import_scan(n: OnnxNode) -> list[Value]:
 
 @importer("Scan", since=8)
 def import_scan_8(n: OnnxNode) -> list[Value]:
-    """The first version of Scan: a batch axis in front of everything, a length per batch entry."""
+    """Scan of opset 8, which has a batch axis in front and a length per batch entry."""
     scans: int = n.attr("num_scan_inputs")
     given = [n.required(i) for i in range(1, len(n.inputs))]
     states = len(given) - scans
@@ -236,7 +244,7 @@ def _entry(v: Value, b: int) -> Value:
 
 
 def _filled(v: Value, steps: int) -> Value:
-    """Zeros after the steps that a shorter sequence has."""
+    """Zeros behind the last step of a shorter sequence."""
     if v.shape[0] == steps:
         return v
     none = (0,) * (v.type.rank - 1)

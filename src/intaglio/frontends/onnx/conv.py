@@ -1,4 +1,4 @@
-"""ONNX convolutions."""
+"""ONNX convolutions, col2im, and onnxruntime's FusedConv."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from intaglio.ops.elementwise import add
 from intaglio.ops.integer_conv import conv_integer, qlinear_conv
 from intaglio.ops.registry import named
 
-FUSED = named("ort_fused")  # activations that onnxruntime fuses into products, by its names
+FUSED = named("ort_fused")  # activations of FusedConv and FusedGemm
 
 
 def _kernel(n: OnnxNode, w: Value) -> tuple[int, ...]:
     kernel = tuple(n.attr("kernel_shape", ())) or w.shape[2:]
     if kernel != w.shape[2:]:
-        raise BadInput(f"kernel_shape is {kernel}, the weights are {w.type}")
+        raise BadInput(f"kernel_shape is {kernel}, but the weights are {w.type}")
     return kernel
 
 
@@ -99,7 +99,7 @@ def import_col2im(n: OnnxNode) -> Value:
 
 @importer("FusedConv", domain="com.microsoft")
 def fused_conv(n: OnnxNode) -> Value:
-    """A convolution that onnxruntime's optimiser has joined with an addition and an activation."""
+    """A convolution that onnxruntime's optimiser fused with an addition and an activation."""
     y = _conv(n)
     other = n.input(3)
     a, b = (*n.attr("activation_params", ()), 0.0, 0.0)[:2]
@@ -107,12 +107,12 @@ def fused_conv(n: OnnxNode) -> Value:
 
 
 def activated(n: OnnxNode, y: Value, a: float, b: float) -> Value:
-    """The contrib ops' `activation` attribute with its parameters, applied."""
+    """`y` with the activation of the contrib op's `activation` attribute."""
     name = n.attr("activation", "")
     if not name:
         return y
     if name not in FUSED:
-        n.unsupported(f"activation '{name}' is not known")
+        n.unsupported(f"activation '{name}' is not supported; use one of {', '.join(FUSED)}")
     op = FUSED[name]
     attrs: dict[str, Any] = dict(zip(op.attr_names, (a, b), strict=False))
     made: Value = op(y, **attrs)

@@ -1,4 +1,4 @@
-"""ONNX ops of object detectors."""
+"""ONNX NonMaxSuppression, RoiAlign and MaxRoiPool."""
 
 from __future__ import annotations
 

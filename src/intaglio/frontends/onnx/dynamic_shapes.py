@@ -1,7 +1,7 @@
-"""Shapes that the model computes while it runs: what can be known of them beforehand.
+"""Bounds of shapes that the model computes at run time.
 
-An expression over run-time extents alone is computed twice here, with every extent at its upper
-bound and one below. Where both agree the result is as good as constant.
+An expression that depends only on run-time extents is computed twice, with every extent at its
+upper bound and one below. If both results agree, the expression is treated as a constant.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from intaglio.ops.registry import evaluate_node
 from intaglio.ops.shape import reshape
 
 Shape = tuple[int, ...]
-SMALL = 4096  # elements: a shape expression is never larger
-DEEP = 100  # operations: nor longer
+MAX_ELEMENTS = 4096  # of a shape expression
+MAX_OPERATIONS = 100  # of a shape expression
 
 
 def extents_of(t: Type, less: int = 0) -> Shape:
@@ -27,7 +27,7 @@ def extents_of(t: Type, less: int = 0) -> Shape:
 
 
 def estimates(value: Value) -> tuple[Array, Array] | None:
-    """`value` at the upper bounds and one below; None if it depends on more than extents."""
+    """`value` at the upper bounds and one below; None if it depends on other data."""
     high, low = _at(value, 0, {}), _at(value, 1, {})
     if high is None or low is None or high.shape != low.shape:
         return None
@@ -41,7 +41,7 @@ def _at(value: Value, less: int, known: dict[Value, Array | None], deep: int = 0
         return known[value]
     known[value] = None
     node = value.producer
-    if node is None or value.type.size > SMALL or deep > DEEP:
+    if node is None or value.type.size > MAX_ELEMENTS or deep > MAX_OPERATIONS:
         return None
     if node.op == "shape_of":
         x = node.inputs[0]
@@ -53,13 +53,13 @@ def _at(value: Value, less: int, known: dict[Value, Array | None], deep: int = 0
         return None
     try:
         known.update(zip(node.outputs, evaluate_node(node, inputs), strict=True))
-    except Exception:  # whatever such a guess may trip over, the node itself is still fine
+    except Exception:  # an estimate may fail where the node itself does not
         return None
     return known[value]
 
 
 def settled(value: Value) -> Value:
-    """A constant where `value` is computed from extents but depends on none that varies."""
+    """A constant if `value` is computed from extents and does not vary with them."""
     found = estimates(value) if value.data is None else None
     if found is None or not np.array_equal(*found):
         return value
@@ -67,10 +67,10 @@ def settled(value: Value) -> Value:
 
 
 def bound_of(n: OnnxNode, i: int, shape: Callable[[Array], Sequence[int]]) -> tuple[Shape, Shape]:
-    """Upper bound of output 0 and the axes that may stay below it, where operand `i` decides both.
+    """Upper bound and dynamic axes of output 0, whose shape depends on operand `i`.
 
-    `shape` computes the output's shape from a value of that operand. Without an estimate the
-    model's own declaration is taken; without that, the refusal says how to bind the operand.
+    `shape` computes the output's shape from a value of that operand. Without an estimate, the
+    declared shape is used; without that, an error says how to bind the operand.
     """
     found = estimates(n.required(i))
     if found is not None:
@@ -78,25 +78,25 @@ def bound_of(n: OnnxNode, i: int, shape: Callable[[Array], Sequence[int]]) -> tu
         return high, tuple(k for k, (a, b) in enumerate(zip(high, low, strict=True)) if a != b)
     declared = n.declared(0)
     if declared is None:
-        n.const(i)  # refuses, with the remedy
+        n.const(i)  # raises with the remedy
         raise AssertionError("a constant operand needs no bound")
     return declared.shape, tuple(range(declared.rank))
 
 
 def steps_between(start: Value, stop: Value) -> tuple[int, ...] | None:
-    """stop - start, entry by entry, where `stop` is computed as `start` plus a constant."""
-    node, first = _bare(stop).producer, _bare(start)
+    """stop - start per entry, if `stop` is computed as `start` plus a constant."""
+    node, first = _before_reshapes(stop).producer, _before_reshapes(start)
     if node is None or node.op != "add":
         return None
     for a, b in (node.inputs, node.inputs[::-1]):
-        if a is not None and b is not None and b.data is not None and _bare(a) is first:
+        if a is not None and b is not None and b.data is not None and _before_reshapes(a) is first:
             steps = np.broadcast_to(b.data.reshape(-1), (max(start.type.size, 1),))
             return tuple(max(int(s), 0) for s in steps)
     return None
 
 
-def _bare(v: Value) -> Value:
-    """`v` before it was reshaped."""
+def _before_reshapes(v: Value) -> Value:
+    """`v` before all reshapes."""
     while v.producer is not None and v.producer.op == "reshape":
         assert v.producer.inputs[0] is not None
         v = v.producer.inputs[0]
@@ -104,7 +104,7 @@ def _bare(v: Value) -> Value:
 
 
 def reshaped(x: Value, shape: Callable[[Shape], Sequence[int]]) -> Value:
-    """x in the shape that `shape` computes from its own; a run-time extent becomes the free one."""
+    """x reshaped to `shape(x.shape)`; an extent known only at run time becomes -1."""
     high = list(shape(x.shape))
     if x.type.dynamic:
         low = shape(extents_of(x.type, 1))
@@ -112,7 +112,7 @@ def reshaped(x: Value, shape: Callable[[Shape], Sequence[int]]) -> Value:
         if len(free) > 1:
             raise Unsupported(
                 f"'{x.name}' {x.type} would be reshaped to {tuple(high)} with {len(free)} extents "
-                "known only at run time; one is possible; cut the graph before it"
+                "known only at run time; at most one is supported; cut the graph before it"
             )
         for k in free:
             high[k] = -1
@@ -120,12 +120,14 @@ def reshaped(x: Value, shape: Callable[[Shape], Sequence[int]]) -> Value:
 
 
 def resolved(shape: Sequence[int], x: Shape, allowzero: bool = False) -> Shape:
-    """An ONNX target shape with its 0 (keep) and -1 (the rest) worked out for a tensor `x`."""
+    """An ONNX target shape with 0 (keep) and -1 (infer) resolved for a tensor of shape `x`."""
     out = list(shape)
     for i, d in enumerate(out):
         if d == 0 and not allowzero:
             if i >= len(x):
-                raise BadInput(f"target shape {tuple(shape)} keeps axis {i} of {x}, which has none")
+                raise BadInput(
+                    f"target shape {tuple(shape)} keeps axis {i} of {x}, which has no such axis"
+                )
             out[i] = x[i]
     if -1 in out:
         at = out.index(-1)

@@ -12,22 +12,22 @@ from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.tensors import element_type
 from intaglio.ir import Value, constant
 
-_EXACT = 2**53  # integers up to here are exact as the float attributes of clip
+_EXACT = 2**53  # largest integer that is exact in the float attributes of clip
 
 
 @importer("Dropout")
 def dropout(n: OnnxNode) -> list[Value | None]:
-    """Nothing is dropped at inference; the mask says so."""
+    """The identity at inference, with a mask of ones."""
     x = n.required(0)
     training = n.input(2) is not None and bool(scalar(n.const(2)))
     ratio = float(scalar(n.const(1))) if n.input(1) is not None else n.attr("ratio", 0.5)
     if training and ratio > 0:
-        n.unsupported("training_mode drops elements at random; re-export the model for inference")
+        n.unsupported("training_mode is set; re-export the model for inference")
     mask_type = "bool" if n.opset >= 10 else x.dtype
     return [x, constant(np.ones(x.shape, dtypes.numpy_of(mask_type))) if n.wants(1) else None]
 
 
-# ---- any number of operands --------------------------------------------------------------------
+# ---- variadic ----------------------------------------------------------------------------------
 @importer("Sum")
 def sum_(n: OnnxNode) -> Value:
     return functools.reduce(ops.add, [n.required(i) for i in range(len(n.inputs))])
@@ -70,7 +70,7 @@ def clip(n: OnnxNode) -> Value:
 
 
 def _bound(n: OnnxNode, i: int) -> float | None:
-    """The constant bound at operand `i`, infinite if absent; None if only a tensor can say it."""
+    """The constant bound at operand `i`, infinite if absent; None if it is no exact constant."""
     if n.input(i) is None:
         return -math.inf if i == 1 else math.inf
     if not n.is_const(i) or n.required(i).type.size != 1:
@@ -151,13 +151,13 @@ def _to_power_of_two(x: Value, mode: str) -> Value:
 
 @importer("BitCast")
 def bit_cast(n: OnnxNode) -> Value:
-    """Elements below 8 bits lie alone in a byte: their unused bits go before and are made after."""
+    """Sub-byte elements take one byte each: unused bits are cleared before and after."""
     x, dtype = n.required(0), element_type(n.attr("to"), "attribute 'to'")
     bits = dtypes.TABLE[x.dtype].bits
     if bits >= 8 or x.dtype == "bool":
         return ops.bitcast(x, dtype=dtype)
     if bits != dtypes.TABLE[dtype].bits:
-        n.unsupported(f"{x.dtype} and {dtype} differ in width")
+        n.unsupported(f"{x.dtype} and {dtype} differ in width; they must be equal")
     plain = f"u{bits}"
     y = ops.cast(x, dtype=plain) if dtypes.is_integer(x.dtype) else ops.bitcast(x, dtype=plain)
     return ops.cast(y, dtype=dtype) if dtypes.is_integer(dtype) else ops.bitcast(y, dtype=dtype)

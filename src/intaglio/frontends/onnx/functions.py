@@ -1,4 +1,4 @@
-"""Function bodies: the model's own, and those by which the standard defines some of its ops."""
+"""Functions: those of the model, and the bodies by which ONNX defines some of its ops."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Function:
     outputs: Sequence[str]
     nodes: Sequence[Any]
     opsets: Mapping[str, int]
-    defaults: Mapping[str, Any]  # AttributeProtos of attributes that the caller may leave out
+    defaults: Mapping[str, Any]  # AttributeProtos of optional attributes
 
     @staticmethod
     def of_model(proto: Any, defaults: Mapping[str, Any] | None = None) -> Function:
-        """A FunctionProto."""
+        """From a FunctionProto."""
         opsets = {_domain(o.domain): o.version for o in proto.opset_import}
         own = {a.name: a for a in proto.attribute_proto}
         return Function(
@@ -45,7 +45,7 @@ def _domain(name: str) -> str:
 
 
 def find_function(n: OnnxNode) -> Function | None:
-    """The body by which the ONNX standard itself defines the op of `n`, if it does."""
+    """The function body by which the ONNX standard defines the op of `n`, if it has one."""
     import onnx
 
     schema = find_schema(n.op_type, n.opset, n.domain)
@@ -74,7 +74,7 @@ def find_function(n: OnnxNode) -> Function | None:
 
 
 def _resolved(n: OnnxNode) -> bytes:
-    """The node with its attribute references replaced by what they stand for."""
+    """The node with attribute references replaced by their values."""
     proto = type(n.proto)()
     proto.CopyFrom(n.proto)
     del proto.attribute[:]

@@ -1,7 +1,7 @@
-"""What an importer sees: one ONNX node, its operands as Values, its attributes as Python objects.
+"""The registry of ONNX importers, and OnnxNode, the view of a node that importers get.
 
-An ONNX op that is one of ours by another name needs nothing here: `Op.names["onnx"]` says so. The
-others get a function in the module of their family:
+An ONNX op that we have one to one needs no importer; `Op.names["onnx"]` names it. Any other op has
+a function in the module of its family:
 
     @importer("Squeeze", since=13)
     def squeeze(n: OnnxNode) -> Value: ...
@@ -27,7 +27,7 @@ _IMPORTERS: dict[tuple[str, str], list[tuple[int, Import]]] = {}
 
 
 class NeedsValue(Unsupported):
-    """A tensor that must be constant is not; `names` are the model's inputs it is computed from."""
+    """A tensor must be constant and is not; `names` are the model's inputs that it depends on."""
 
     def __init__(self, message: str, names: Sequence[str]):
         super().__init__(message)
@@ -35,7 +35,7 @@ class NeedsValue(Unsupported):
 
 
 def importer(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Import], Import]:
-    """Register the function below as the meaning of these ONNX ops from opset `since` on."""
+    """Register the decorated function as the importer of these ONNX ops from opset `since` on."""
 
     def register(function: Import) -> Import:
         for op_type in op_types:
@@ -50,7 +50,7 @@ def importer(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Impo
 
 
 def find_importer(domain: str, op_type: str, opset: int) -> Import | None:
-    """The importer with the largest `since` that the model's opset reaches, else the 1:1 op's."""
+    """The importer with the largest `since` up to the model's opset, else that of a 1:1 op."""
     fitting = [f for since, f in _IMPORTERS.get((domain, op_type), ()) if since <= opset]
     if fitting:
         return fitting[-1]
@@ -59,7 +59,7 @@ def find_importer(domain: str, op_type: str, opset: int) -> Import | None:
 
 
 def known_ops() -> set[tuple[str, str]]:
-    """(domain, op type) of everything that has an importer, written or automatic."""
+    """(domain, op type) of all supported ops."""
     return {*_IMPORTERS, *(("", name) for name in _same_ops())}
 
 
@@ -72,14 +72,14 @@ def _import_same(op: Op, n: OnnxNode) -> Any:
     attrs: dict[str, Any] = {}
     for name, value in n.attrs.items():
         if name not in op.attr_names:
-            n.unsupported(f"attribute '{name}' is not known")
+            n.unsupported(f"attribute '{name}' is not supported")
         default = op.signature.parameters[name].default
         attrs[name] = bool(value) if isinstance(default, bool) else value
     return op(*n.inputs, **attrs)
 
 
 class OnnxNode:
-    """One node of the model, as importers see it."""
+    """One node of the model: operands as Values, attributes as Python objects."""
 
     def __init__(
         self, proto: Any, scope: Scope, inputs: Sequence[Value | None], origin: str, opset: int
@@ -96,7 +96,7 @@ class OnnxNode:
 
     @functools.cached_property
     def attrs(self) -> dict[str, Any]:
-        """Every attribute that the node has, as Python objects; lists are tuples."""
+        """All attributes of the node as Python objects; lists are tuples."""
         return {name: self.scope.attribute(a) for name, a in self.protos.items()}
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -120,7 +120,7 @@ class OnnxNode:
         return self.scope.sequence(name) if name else None
 
     def make_sequence(self, values: Sequence[Value]) -> list[None]:
-        """Make the node's output the sequence of `values`; what to return from the importer."""
+        """Make the node's output the sequence of `values`; the importer returns the result."""
         self.scope.model.fold.settle(values, self.origin)
         self.scope.sequences[self.proto.output[0]] = tuple(values)
         return [None]
@@ -134,7 +134,7 @@ class OnnxNode:
         return i < self.n_outputs and self.scope.is_read(self.proto.output[i])
 
     def is_const(self, i: int) -> bool:
-        """Whether operand `i` is there and its value is known now."""
+        """Whether operand `i` is present and constant."""
         return self.scope.model.fold.force(self.input(i)) is not None
 
     def const(self, i: int, default: Any = None) -> Any:
@@ -148,20 +148,20 @@ class OnnxNode:
         return data
 
     def needs_value(self, v: Value, what: str) -> NoReturn:
-        """Raise: the value of `v` decides a shape, and it is known only at run time."""
+        """Raise NeedsValue: `v` decides a shape, and its value is known only at run time."""
         names = list(dict.fromkeys(self.scope.root_inputs(v)))
         values = option("values", dict.fromkeys(names, ...))
         way = f"bind it with {values}" if names else "re-export it as a constant"
         if len(names) > 1:
             way = f"it is computed from {', '.join(names)}: bind those with {values}"
         raise NeedsValue(
-            f"onnx: node '{self.origin}' ({self.op_type}): {what} decides a shape and is not "
+            f"onnx: node '{self.origin}' ({self.op_type}): {what} decides a shape, so it must be "
             f"constant; {way}",
             names,
         )
 
     def declared(self, i: int) -> Type | None:
-        """What the model itself declares for output `i`, if it does so completely."""
+        """The type that the model declares for output `i`, if it is complete."""
         return self.scope.declared(self.proto.output[i]) if i < self.n_outputs else None
 
     def unsupported(self, why: str) -> NoReturn:
@@ -172,18 +172,18 @@ class OnnxNode:
     def graphs(self, types: Mapping[str, Sequence[Type]]) -> tuple[list[Graph], list[Value]]:
         """The sub-graphs in the attributes named by `types`, imported for inputs of these types.
 
-        Also returns the outer values that any of them reads. These are the last inputs of every one
-        of the graphs, in that order, whether or not it is the one that reads them.
+        Also returns the captured outer values of all of them. These are the last inputs of every
+        graph, in this order, even of graphs that do not read them.
         """
         return self.scope.bodies([(self._graph(a), t) for a, t in types.items()], self.origin)
 
     def graph(self, name: str, types: Sequence[Type] = ()) -> tuple[Graph, list[Value]]:
-        """The sub-graph in attribute `name`, and the outer values that are its last inputs."""
+        """The sub-graph in attribute `name`, and its captured outer values."""
         (graph,), captures = self.graphs({name: types})
         return graph, captures
 
     def inline(self, name: str, values: Sequence[Value] = ()) -> list[Value]:
-        """The outputs of the sub-graph in attribute `name`, computed here, once, from `values`."""
+        """The outputs of the sub-graph in attribute `name`, inlined with `values` as its inputs."""
         return self.scope.inline(self._graph(name), values, self.origin)
 
     def _graph(self, name: str) -> Any:
@@ -195,5 +195,5 @@ class OnnxNode:
 def scalar(array: Array) -> Any:
     """The only element of `array`, as a Python number."""
     if array.size != 1:
-        raise BadInput(f"one value is needed where the model has shape {array.shape}")
+        raise BadInput(f"a constant has shape {array.shape}; a scalar is needed")
     return np.asarray(array).reshape(()).item()

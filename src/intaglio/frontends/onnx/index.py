@@ -1,4 +1,4 @@
-"""ONNX ops that pick, place and order elements."""
+"""ONNX Gather, Scatter, OneHot, TopK, Compress, Unique, CumSum and Trilu."""
 
 from __future__ import annotations
 

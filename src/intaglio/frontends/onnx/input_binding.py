@@ -1,4 +1,4 @@
-"""The model's inputs: open dimensions bound, values made constant, other tensors chosen instead."""
+"""Binding of the model's inputs: symbolic dimensions, constant values, and new cut points."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from intaglio.frontends.onnx.unsupported_ops import REASONS
 from intaglio.frontends.options import ImportOptions
 from intaglio.ir import Array, Type, Value, constant
 
-Shape = tuple[int | str, ...]  # a symbol, "" for a nameless dimension, or the extent
+Shape = tuple[int | str, ...]  # per axis: extent, symbol, or "" for a nameless dimension
 
 
 def check_options(options: ImportOptions, graph: Any) -> None:
-    """BadInput where an option names a tensor or dimension that the model does not have."""
+    """BadInput if an option names a tensor or dimension that the model does not have."""
     known = tensor_names(graph)
     for what, names in {
         "shapes": options.shapes,
@@ -31,7 +31,7 @@ def check_options(options: ImportOptions, graph: Any) -> None:
     }.items():
         twice = [name for name, count in Counter(list(names)).items() if count > 1]
         if twice:
-            raise BadInput(f"onnx: {what}: '{twice[0]}' is given twice; once is enough")
+            raise BadInput(f"onnx: {what}: '{twice[0]}' is given twice; give it once")
         for name in names:
             if name not in known:
                 raise BadInput(
@@ -50,7 +50,7 @@ def check_options(options: ImportOptions, graph: Any) -> None:
 
 
 def tensor_names(graph: Any) -> set[str]:
-    """Every tensor of the graph that a user can name."""
+    """Names of all tensors of the graph."""
     made = {i.name for i in graph.input} | {t.name for t in graph.initializer}
     made |= {s.values.name for s in graph.sparse_initializer}
     return made | {name for n in graph.node for name in n.output if name}
@@ -69,11 +69,11 @@ def _nearest(name: str, names: set[str]) -> str:
 def _check_extents(what: str, extents: Sequence[Any]) -> None:
     for d in extents:
         if isinstance(d, bool) or not isinstance(d, int | np.integer) or d < 0:
-            raise BadInput(f"onnx: {what} is {extents}; extents are whole numbers from 0 on")
+            raise BadInput(f"onnx: {what} is {extents}; extents must be integers of 0 or more")
 
 
 def open_shape(info: Any) -> Shape | None:
-    """The declared shape of an input with its open dimensions as strings; None: no rank known."""
+    """The declared shape of an input, open dimensions as strings; None if the rank is unknown."""
     t = info.type.tensor_type
     if not t.HasField("shape"):
         return None
@@ -84,19 +84,19 @@ def open_shape(info: Any) -> Shape | None:
 
 
 def input_dtype(info: Any) -> str:
-    """The element type of a graph input; Unsupported where it is no tensor."""
+    """The element type of a graph input; Unsupported if it is not a tensor."""
     kind = info.type.WhichOneof("value")
     if kind is None:
         raise BadFile(f"onnx: input '{info.name}' has no type; the file is damaged")
     if kind != "tensor_type":
         word = kind.removesuffix("_type").removesuffix("_tensor")
         why = REASONS.get(f"{word}s", ("only dense tensors are supported",))[0]
-        raise Unsupported(f"onnx: input '{info.name}' is of kind '{word}': {why}")
+        raise Unsupported(f"onnx: input '{info.name}' has type {word}: {why}")
     return tensors.element_type(info.type.tensor_type.elem_type, f"input '{info.name}'")
 
 
 def bind_dims(infos: Sequence[Any], options: ImportOptions) -> tuple[dict[str, int], bool]:
-    """Extents of the symbolic dimensions, and whether a shape contradicts the model's own."""
+    """Extents of the symbolic dimensions, and whether a given shape changes a static dimension."""
     dims = {name: int(extent) for name, extent in options.dims.items()}
     changed = False
     for info in infos:
@@ -121,8 +121,8 @@ def bind_dims(infos: Sequence[Any], options: ImportOptions) -> tuple[dict[str, i
                 changed |= symbol != extent
             elif symbol and dims.setdefault(symbol, int(extent)) != extent:
                 raise BadInput(
-                    f"onnx: dimension '{symbol}' is {dims[symbol]} and, by the shape of input "
-                    f"'{info.name}', {extent}; it can have one value only"
+                    f"onnx: dimension '{symbol}' is {dims[symbol]}, but {extent} by the shape of "
+                    f"input '{info.name}'; give one value"
                 )
     return dims, changed
 
@@ -130,7 +130,7 @@ def bind_dims(infos: Sequence[Any], options: ImportOptions) -> tuple[dict[str, i
 def bind_inputs(
     infos: Sequence[Any], options: ImportOptions, dims: Mapping[str, int]
 ) -> list[Value]:
-    """A Value for each input; a constant where the user bound its value."""
+    """A Value for each input; a constant if the user bound its value."""
     made, unbound = [], {}
     for info in infos:
         dtype = input_dtype(info)
@@ -162,7 +162,7 @@ def _x(shape: Sequence[Any]) -> str:
 
 
 def _unbound(inputs: Mapping[str, Shape | None]) -> str:
-    """One line: which dimensions are open, and what to type."""
+    """The error message for open dimensions, with the option that binds them."""
     what = ", ".join(
         f"'{name}' {'(no shape declared)' if s is None else _x(s)}" for name, s in inputs.items()
     )
@@ -193,7 +193,7 @@ def _example(shape: Shape | None, axis: int) -> int:
 
 
 def bound_array(name: str, given: Any, dtype: str, declared: Shape | None) -> Array:
-    """The value that the user gave for tensor `name`, in its element type and rank."""
+    """The value that the user bound to tensor `name`, in its element type and rank."""
     array = np.asarray(given)
     want = dtypes.numpy_of(dtype)
     if array.dtype.kind in "OUS":
@@ -215,7 +215,7 @@ def bound_array(name: str, given: Any, dtype: str, declared: Shape | None) -> Ar
 def chosen_inputs(
     graph: Any, options: ImportOptions, infer: Callable[[str], Type | None]
 ) -> tuple[list[Any], list[Value]]:
-    """(declared inputs that stay, new inputs at other tensors) for `options.inputs`."""
+    """(kept inputs of the model, new inputs at inner tensors) for `options.inputs`."""
     infos = {i.name: i for i in graph.input}
     if options.inputs is None:
         return list(infos.values()), []

@@ -1,4 +1,4 @@
-"""Large weights stay in the model's file until they are read: protobuf would copy them twice."""
+"""Reads large ONNX files without copying the weights, which protobuf would copy twice."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from typing import BinaryIO
 from intaglio.errors import BadFile
 from intaglio.frontends import protobuf
 
-LARGE = 4 << 20  # bytes of a file that is read like this, and of
-WEIGHTS = 4096  # what a tensor holds
-GRAPH, INITIALIZER = 7, 5  # fields of ModelProto and GraphProto
-NAME, RAW, LOCATION = 8, 9, 14  # of TensorProto
-Raws = Mapping[str, memoryview]  # what tensors hold, by name
+LARGE_FILE = 4 << 20  # bytes of a file from which its weights are mapped
+LARGE_TENSOR = 4096  # bytes of a tensor from which it is kept out of the protobuf message
+GRAPH, INITIALIZER = 7, 5  # field numbers of ModelProto and GraphProto
+NAME, RAW, LOCATION = 8, 9, 14  # field numbers of TensorProto
+RawWeights = Mapping[str, memoryview]  # raw_data of initialisers, by name
 
 
-def read(path: Path) -> tuple[bytes, Raws, int]:
-    """A model's bytes without the large weights of its graph, those, and the size of the file."""
+def read(path: Path) -> tuple[bytes, RawWeights, int]:
+    """The model's bytes without its large weights, the large weights, and the size of the file."""
     with path.open("rb") as file:
         whole = _mapped(file)
         if whole is not None:
             try:
                 return *_split(whole), len(whole)
             except BadFile:
-                pass  # protobuf says what is wrong with it
+                pass  # let protobuf report the damage
         data = file.read()
     return data, {}, len(data)
 
 
 def _mapped(file: BinaryIO) -> memoryview | None:
-    """The content of a large file; None of what is small, or no file on a disk."""
+    """A large file mapped into memory; None if it is small or cannot be mapped."""
     try:
         found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError):
         return None
-    return memoryview(found) if LARGE <= len(found) < 1 << 31 else None
+    return memoryview(found) if LARGE_FILE <= len(found) < 1 << 31 else None
 
 
-def _split(model: memoryview) -> tuple[bytes, Raws]:
-    """The model without weights, and the weights; BadFile where its bytes are no message."""
+def _split(model: memoryview) -> tuple[bytes, RawWeights]:
+    """The model without large weights, and these; BadFile if the bytes are not a message."""
     fields = list(protobuf.fields(model, "onnx"))
     if sum(number == GRAPH for number, *_ in fields) != 1:
-        raise BadFile("onnx: parts of a graph are merged")
+        raise BadFile("onnx: the file does not have exactly one graph field")
     raws: dict[str, memoryview] = {}
     for i, (number, kind, value) in enumerate(fields):
         if number == GRAPH:
@@ -52,10 +52,10 @@ def _split(model: memoryview) -> tuple[bytes, Raws]:
 
 
 def _without(graph: memoryview, raws: dict[str, memoryview]) -> bytes:
-    """A graph whose tensors' large contents went to `raws`."""
+    """The bytes of a GraphProto with the raw_data of large initialisers moved to `raws`."""
     fields = list(protobuf.fields(graph, "onnx"))
     for i, (number, kind, value) in enumerate(fields):
-        if number != INITIALIZER or len(protobuf.inside(value, "onnx")) < WEIGHTS:
+        if number != INITIALIZER or len(protobuf.inside(value, "onnx")) < LARGE_TENSOR:
             continue
         parts = list(protobuf.fields(protobuf.inside(value, "onnx"), "onnx"))
         held = [protobuf.inside(v, "onnx") for n, _, v in parts if n == RAW]
@@ -70,7 +70,7 @@ def _without(graph: memoryview, raws: dict[str, memoryview]) -> bytes:
 
 
 def _message(fields: list[protobuf.Field]) -> bytes:
-    """The bytes of a message with these fields."""
+    """The fields encoded as a protobuf message."""
     made = bytearray()
     for number, kind, value in fields:
         made += _varint(number << 3 | kind)

@@ -1,4 +1,4 @@
-"""Products of matrices whose ONNX form differs from ours."""
+"""ONNX Gemm and QLinearMatMul."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalisations and softmax whose ONNX form differs from ours."""
+"""ONNX normalisation and softmax."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def as_dtype(x: Value, dtype: str) -> Value:
 
 
 def widest(*values: Value) -> str:
-    """The float type that arithmetic among these happens in."""
+    """The widest float type of these values, in which their arithmetic happens."""
     kinds = {v.dtype for v in values}
     return kinds.pop() if len(kinds) == 1 else "f64" if "f64" in kinds else "f32"
 
@@ -28,7 +28,9 @@ def batch_norm(n: OnnxNode) -> list[Value | None]:
     if not n.attr("spatial", 1):
         return [_batch_norm_per_element(n, x, params)]
     if n.opset < 14 and any(n.wants(i) for i in range(1, 5)):
-        n.unsupported("its statistics outputs are for training; re-export it for inference")
+        n.unsupported(
+            "it has statistics outputs, which are for training; re-export the model for inference"
+        )
     wide = widest(x, *params)
     scale, bias, mean, var = (as_dtype(p, wide) for p in params)
     data = as_dtype(x, wide)
@@ -49,7 +51,7 @@ def batch_norm(n: OnnxNode) -> list[Value | None]:
 
 
 def _batch_norm_per_element(n: OnnxNode, x: Value, params: list[Value]) -> Value:
-    """spatial=0 of opsets 7 and 8: every element of a sample is a channel of its own."""
+    """spatial=0 of opsets 7 and 8: every element of a sample has its own statistics."""
     size = math.prod(x.shape[1:])
     flat = ops.reshape(x, shape=(x.shape[0], size))
     columns = [ops.reshape(p, shape=(size,)) for p in params]
@@ -59,7 +61,7 @@ def _batch_norm_per_element(n: OnnxNode, x: Value, params: list[Value]) -> Value
 
 @importer("GroupNormalization", since=18)
 def group_norm_by_group(n: OnnxNode) -> Value:
-    """Opset 18 has one scale and bias per group; spread them over the channels."""
+    """Opset 18 has one scale and bias per group; repeat them for the channels."""
     x, groups = n.required(0), n.attr("num_groups")
     each = x.shape[1] // groups
 
@@ -126,7 +128,7 @@ def scaled_rms_norm(x: Value, scale: Value, axis: int, epsilon: float) -> Value:
     return ops.mul(as_dtype(y, scale.dtype), scale)
 
 
-# ---- softmax and its kin -----------------------------------------------------------------------
+# ---- softmax -----------------------------------------------------------------------------------
 _SOFT = {"Softmax": ops.softmax, "LogSoftmax": ops.log_softmax, "Hardmax": ops.hardmax}
 
 
@@ -136,7 +138,7 @@ def softmax_of_rows(n: OnnxNode) -> Value:
 
 
 def softmax_rows(op: Op, x: Value, axis: int) -> Value:
-    """Before opset 13 the tensor is a matrix: the axes before `axis` are its rows."""
+    """Before opset 13, softmax is over all axes from `axis` on."""
     axis = normalize_axis(axis, x.type.rank)
     rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
     if columns == x.shape[axis]:  # the other axes are 1: no reshape is needed

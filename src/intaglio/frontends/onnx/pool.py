@@ -25,7 +25,7 @@ def import_max_pool(n: OnnxNode) -> Value | list[Value]:
 
 @importer("NhwcMaxPool", domain="com.microsoft")
 def nhwc_max_pool(n: OnnxNode) -> Value:
-    """The channels-last pooling that onnxruntime's optimiser writes for quantised models."""
+    """Channels-last pooling, which onnxruntime's optimiser writes for quantised models."""
     x = transpose(n.required(0), perm=(0, 3, 1, 2))
     at = windows_of(n, x.shape[2:], n.attr("kernel_shape"))
     return transpose(max_pool(x, kernel=at.kernel, **at.attrs), perm=(0, 2, 3, 1))
@@ -37,10 +37,10 @@ def average_pool(n: OnnxNode) -> Value:
 
 
 def averaged(n: OnnxNode, x: Value) -> Value:
-    """`x`, [batch, channels, ...], averaged over the windows that the node asks for."""
+    """Average pooling of `x` [batch, channels, ...] with the attributes of the node."""
     at = windows_of(n, x.shape[2:], n.attr("kernel_shape"))
     count = bool(n.attr("count_include_pad", 0))
-    if count and any(at.extra):  # what ceil_mode adds never counts: pad by hand what does
+    if count and any(at.extra):  # padding that ceil_mode adds does not count: pad explicitly
         rank = len(at.kernel)
         begin, end = at.pad[:rank], at.pad[rank:]
         after = tuple(e - more for e, more in zip(end, at.extra, strict=True))
@@ -77,7 +77,7 @@ def import_max_unpool(n: OnnxNode) -> Value:
     x, kernel = n.required(0), tuple(n.attr("kernel_shape"))
     rank = len(kernel)
     stride, pads = n.attr("strides", (1,) * rank), n.attr("pads", (0,) * (2 * rank))
-    pooled = tuple(  # the indices belong to the tensor that was pooled
+    pooled = tuple(  # indices refer to the tensor before pooling
         (d - 1) * s - b - e + k
         for d, s, b, e, k in zip(x.shape[2:], stride, pads[:rank], pads[rank:], kernel, strict=True)
     )

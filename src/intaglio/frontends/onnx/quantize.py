@@ -1,4 +1,4 @@
-"""Quantisation whose ONNX form differs from ours."""
+"""ONNX QuantizeLinear and DequantizeLinear."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from intaglio.ir import Value
 from intaglio.ops.registry import normalize_axis
 
 
-def grain(n: OnnxNode, x: Value, scale: Value, zero: Value | None) -> tuple[Value, int, int]:
-    """The scale as f32, the axis that it runs along, and its block size (0: none)."""
+def granularity(n: OnnxNode, x: Value, scale: Value, zero: Value | None) -> tuple[Value, int, int]:
+    """The scale as f32, its axis, and its block size (0: no blocks)."""
     scale = as_dtype(scale, "f32")
     block = n.attr("block_size", 0)
     if scale.type.size == 1 and not (block and scale.type.rank == x.type.rank):
@@ -23,7 +23,7 @@ def grain(n: OnnxNode, x: Value, scale: Value, zero: Value | None) -> tuple[Valu
 @importer("QuantizeLinear", domain="com.microsoft")
 def quantize_linear(n: OnnxNode) -> Value:
     x, zero = n.required(0), n.input(2)
-    scale, axis, block = grain(n, x, n.required(1), zero)
+    scale, axis, block = granularity(n, x, n.required(1), zero)
     named = n.attr("output_dtype", 0)
     dtype = element_type(named, "output_dtype") if named else "u8"
     return ops.quantize_linear(
@@ -41,7 +41,7 @@ def quantize_linear(n: OnnxNode) -> Value:
 @importer("DequantizeLinear", domain="com.microsoft")
 def dequantize_linear(n: OnnxNode) -> Value:
     x, given, zero = n.required(0), n.required(1), n.input(2)
-    scale, axis, block = grain(n, x, given, zero)
+    scale, axis, block = granularity(n, x, given, zero)
     named = n.attr("output_dtype", 0)
     dtype = element_type(named, "output_dtype") if named else given.dtype
     return ops.dequantize_linear(x, scale, zero, axis=axis, block_size=block, dtype=dtype)

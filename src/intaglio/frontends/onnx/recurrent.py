@@ -1,4 +1,4 @@
-"""ONNX recurrent layers."""
+"""ONNX RNN, GRU, LSTM, and onnxruntime's DynamicQuantizeLSTM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from intaglio.ops.dynamic_recurrent import dynamic_lstm
 from intaglio.ops.recurrent import ACTIVATIONS, gru, lstm, rnn
 
 _NAMES = {name.lower(): name for name in ACTIVATIONS}
-# alpha and beta of the functions that have them, where the model gives none
+# default alpha and beta of activation functions
 ALPHA = {
     "Affine": 1.0,
     "LeakyRelu": 0.01,
@@ -44,7 +44,7 @@ def _attrs(n: OnnxNode, functions: tuple[str, ...]) -> dict[str, Any]:
         "hidden_size": n.attr("hidden_size", recurrence.shape[2]),
         "direction": direction,
         "activations": tuple(names),
-        # the model's numbers go, in order, to the functions that take one
+        # the values of the file go in order to the functions that take one
         "activation_alpha": tuple(next(alpha, ALPHA[a]) if a in ALPHA else 0.0 for a in names),
         "activation_beta": tuple(next(beta, BETA[a]) if a in BETA else 0.0 for a in names),
         "clip": n.attr("clip", 0.0),
@@ -53,7 +53,7 @@ def _attrs(n: OnnxNode, functions: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _inputs(n: OnnxNode) -> list[Value | None]:
-    """The operands; lengths that are all the full length are left out."""
+    """The operands; sequence lengths that all equal the full length are dropped."""
     inputs = list(n.inputs)
     lens = n.input(4)
     if lens is not None:
@@ -83,9 +83,9 @@ def import_lstm(n: OnnxNode) -> list[Value]:
     return lstm(*_inputs(n), **_attrs(n, ("Sigmoid", "Tanh", "Tanh")), input_forget=forget)
 
 
-# ---- onnxruntime's LSTM of bytes -----------------------------------------------------------------
+# ---- onnxruntime's DynamicQuantizeLSTM -----------------------------------------------------------
 def _whole(n: OnnxNode, at: int, scale: int) -> tuple[Array, Array]:
-    """Weights [d, gates * hidden, inputs] less their zeros, and a scale for each row."""
+    """Weights [d, gates * hidden, inputs] minus their zeros, and one scale per row."""
     stored = np.asarray(n.const(at)).astype(np.int16)  # d, inputs, gates * hidden
     wide = (stored.shape[0], stored.shape[2])
     by = np.asarray(n.const(scale), np.float32).reshape(wide[0], -1)
@@ -102,7 +102,7 @@ def _whole(n: OnnxNode, at: int, scale: int) -> tuple[Array, Array]:
 
 @importer("DynamicQuantizeLSTM", domain="com.microsoft")
 def import_dynamic_quantize_lstm(n: OnnxNode) -> list[Value]:
-    """Inputs and states are quantised row by row where onnxruntime takes whole tensors."""
+    """Inputs and states are quantised per row; onnxruntime quantises whole tensors."""
     (w, ws), (r, rs) = _whole(n, 1, 8), _whole(n, 2, 10)
     attrs = {**_attrs(n, ("Sigmoid", "Tanh", "Tanh")), "hidden_size": r.shape[2]}
     every = [*_inputs(n), *[None] * 8]

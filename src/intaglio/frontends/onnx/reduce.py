@@ -1,4 +1,4 @@
-"""Reductions: axes as an attribute, later as an operand."""
+"""ONNX reductions; axes are an attribute in old opsets and an operand in new ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPS = {
     "ReduceLogSumExp": "reduce_log_sum_exp",
     "ReduceSumSquare": "reduce_sum_square",
 }
-# what each does to one element, for the reductions over no axes that do something to it
+# reductions over no axes: the function that applies to each element
 _ALONE: dict[str, Callable[..., Value]] = {
     "ReduceL1": ops.abs,
     "ReduceL2": ops.abs,

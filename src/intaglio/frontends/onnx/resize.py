@@ -1,4 +1,4 @@
-"""ONNX Resize, its ancestor Upsample, and sampling by grid."""
+"""ONNX Resize, Upsample, GridSample and AffineGrid."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from intaglio.ops.resize import resize
 
 
 def _optional(n: OnnxNode, i: int) -> Any:
-    """Constant operand `i`; None if it is absent or, as exporters write that too, empty."""
+    """Constant operand `i`; None if it is absent or empty (exporters write either)."""
     v = n.input(i)
     return None if v is None or v.type.size == 0 else n.const(i)
 
 
 def _scaled(x: Value, scales: Sequence[float]) -> tuple[int, ...]:
     if len(scales) != x.type.rank:
-        raise BadInput(f"{len(scales)} scales were given for {x.type}")
+        raise BadInput(f"{len(scales)} scales are given for {x.type}; one per axis is needed")
     return tuple(
         math.floor(np.float32(d) * np.float32(s)) for d, s in zip(x.shape, scales, strict=True)
     )
 
 
 def _changed(x: Value, shape: Sequence[int], scales: Sequence[float], **attrs: Any) -> Value:
-    """Resize the axes that change at all."""
+    """Resize, restricted to the axes that change."""
     axes = [i for i, s in enumerate(scales) if s != 1 or shape[i] != x.shape[i]]
     if not axes:
         return x
@@ -75,7 +75,7 @@ def import_resize(n: OnnxNode) -> Value:
             scales[axis] = s
         shape = list(_scaled(x, scales))
     else:
-        raise BadInput("Resize needs scales or sizes")
+        raise BadInput("neither scales nor sizes is given; Resize needs one of them")
     attrs: dict[str, Any] = {
         "mode": n.attr("mode", "nearest"),
         "coordinate_transformation_mode": n.attr("coordinate_transformation_mode", "half_pixel"),
@@ -89,7 +89,7 @@ def import_resize(n: OnnxNode) -> Value:
         return _changed(x, shape, scales, **attrs)
     roi = n.const(1).reshape(-1).tolist()
     if len(roi) != 2 * len(axes):
-        raise BadInput(f"roi has {len(roi)} entries, two for each of the axes {axes} are needed")
+        raise BadInput(f"roi has {len(roi)} entries; two per axis of {axes} are needed")
     whole = [k for k in range(len(axes)) if (roi[k], roi[len(axes) + k]) == (0, 1)]
     cut = [k for k in range(len(axes)) if k not in whole or shape[axes[k]] != x.shape[axes[k]]]
     return resize(
@@ -111,14 +111,14 @@ def _sizes(
     scales: list[float],
 ) -> None:
     if len(sizes) != len(axes):
-        raise BadInput(f"{len(sizes)} sizes were given for the axes {axes}")
+        raise BadInput(f"{len(sizes)} sizes are given for the axes {axes}; one per axis is needed")
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis], scales[axis] = size, size / max(x.shape[axis], 1)
     policy = n.attr("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return
     if policy not in ("not_larger", "not_smaller"):
-        raise BadInput(f"keep_aspect_ratio_policy '{policy}' is not known")
+        raise BadInput(f"keep_aspect_ratio_policy '{policy}' is not supported")
     ratios = [scales[axis] for axis in axes]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     for axis in axes:

@@ -1,4 +1,4 @@
-"""What the ONNX standard says about an operator: its operands, attributes, and function body."""
+"""Operator schemas of the onnx package, and the check of nodes against them."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ _NEWEST = 1 << 30
 
 @functools.cache
 def find_schema(op_type: str, opset: int, domain: str) -> Any:
-    """The OpSchema in force for this opset; None if the standard has none."""
+    """The OpSchema of an op in this opset; None if there is none."""
     import onnx
 
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
-    except Exception:  # onnx raises a type of its own for "no such op"
+    except Exception:  # onnx has its own exception type for unknown ops
         return None
 
 
 def accepts(parameters: Sequence[Any], i: int, dtype: str) -> bool:
-    """May operand or result `i`, of these that a schema lists, have this element type?"""
+    """Whether operand or result `i` of a schema may have this element type."""
     if i >= len(parameters):
         last = parameters[-1] if parameters else None
         if last is None or last.option != type(last.option).Variadic:
@@ -75,11 +75,11 @@ def accepts(parameters: Sequence[Any], i: int, dtype: str) -> bool:
 
 @dataclass
 class _Rules:
-    """One OpSchema, as far as nodes are checked against it."""
+    """The parts of an OpSchema that nodes are checked against."""
 
-    operands: list[str]  # names of those that must be there, "" for optional ones
-    types: list[frozenset[str]]  # element types that each operand may have; the last repeats
-    attrs: dict[str, tuple[int, bool]]  # kind, and whether it must be there
+    operands: list[str]  # names of required operands, "" for optional ones
+    types: list[frozenset[str]]  # allowed element types per operand; the last repeats
+    attrs: dict[str, tuple[int, bool]]  # type, and whether it is required
 
 
 @functools.cache
@@ -90,7 +90,7 @@ def _rules(op_type: str, opset: int, domain: str) -> _Rules | None:
     optional = type(schema).FormalParameterOption.Optional
     operands = ["" if i.option == optional else i.name for i in schema.inputs]
     types = [{_TYPES.get(t, "") for t in i.types} for i in schema.inputs]
-    newest = find_schema(op_type, _NEWEST, domain)  # what was allowed later does no harm before
+    newest = find_schema(op_type, _NEWEST, domain)  # newer opsets only add element types
     for mine, i in zip(types, newest.inputs if newest else (), strict=False):
         mine |= {_TYPES.get(t, "") for t in i.types}
     return _Rules(
@@ -101,7 +101,7 @@ def _rules(op_type: str, opset: int, domain: str) -> _Rules | None:
 
 
 def check_schema(n: OnnxNode) -> None:
-    """BadInput where the node lacks what the standard demands, so importers need not ask."""
+    """BadInput if the node violates its schema, so that importers need not check."""
     rules = _rules(n.op_type, n.opset, n.domain)
     if rules is None:
         return
@@ -115,11 +115,11 @@ def check_schema(n: OnnxNode) -> None:
             raise BadInput(f"operand {i} is {v.type}; {n.op_type} takes {shown}")
     for name in n.protos:
         if name not in rules.attrs:
-            n.unsupported(f"attribute '{name}' is not known in opset {n.opset}")
+            n.unsupported(f"attribute '{name}' does not exist in opset {n.opset}")
     for name, (kind, required) in rules.attrs.items():
         given = n.protos.get(name)
         if given is None and required:
             raise BadInput(f"attribute '{name}' is missing; {n.op_type} needs it")
         if given is not None and given.type not in (0, kind):
             got = _KINDS[given.type] if given.type < len(_KINDS) else "unknown"
-            raise BadInput(f"attribute '{name}' is of kind {got}; {_KINDS[kind]} is needed")
+            raise BadInput(f"attribute '{name}' has type {got}; {_KINDS[kind]} is needed")

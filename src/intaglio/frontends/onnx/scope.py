@@ -1,4 +1,4 @@
-"""One graph, sub-graph or function body while it is imported: its names and their Values."""
+"""Scopes: the names of one graph, sub-graph or function body during the import."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from intaglio.errors import BadInput, IntaglioError, Unsupported
+from intaglio.errors import BadInput, IntaglioError, Unsupported, option
 from intaglio.frontends.onnx import tensors
 from intaglio.frontends.onnx.constant_folding import Folder
 from intaglio.frontends.onnx.functions import Function, find_function
 from intaglio.frontends.onnx.importer import OnnxNode, find_importer
 from intaglio.frontends.onnx.schema import check_schema
 from intaglio.frontends.onnx.topological_order import in_order, names_read
-from intaglio.frontends.onnx.unsupported_ops import READS_SEQUENCES, REASONS, why_refused
+from intaglio.frontends.onnx.unsupported_ops import READS_SEQUENCES, REASONS, why_unsupported
 from intaglio.ir import Graph, Type, Value, constant
 
-MAX_DEPTH = 64  # of functions and sub-graphs inside each other
+MAX_DEPTH = 64  # of nested functions and sub-graphs
 
 
 @dataclass
 class Model:
-    """What all scopes of one import share."""
+    """State that all scopes of one import share."""
 
-    folder: Path | None = None  # where external data lies
+    folder: Path | None = None  # of external data
     functions: Mapping[tuple[str, str, str], Any] = field(default_factory=dict)
-    raws: Mapping[str, memoryview] = field(default_factory=dict)  # weights of the main graph
+    raws: Mapping[str, memoryview] = field(
+        default_factory=dict
+    )  # large weights of the main graph, by name
     dims: dict[str, int] = field(default_factory=dict)  # extents of the symbolic dimensions
     trust_declared: bool = True  # False once the user changed a static shape
     mismatches: list[str] = field(default_factory=list)
@@ -35,7 +37,7 @@ class Model:
 
 
 class Scope:
-    """Names of one graph; the Values behind them; how to import its nodes."""
+    """The names of one graph with their Values; imports its nodes."""
 
     def __init__(
         self,
@@ -47,28 +49,30 @@ class Scope:
         caller: Scope | None = None,
     ):
         self.model, self.opsets, self.prefix = model, opsets, prefix
-        self.parent = parent  # whose names a sub-graph sees
-        self.caller = caller  # who gave a function its operands; its names are not seen
-        self.references = attributes or {}  # what attribute references of a function stand for
+        self.parent = parent  # scope whose names a sub-graph can read
+        self.caller = caller  # scope that called this function; its names cannot be read
+        self.references = attributes or {}  # values of a function's attribute references
         self.values: dict[str, Value] = {}
-        self.stored: dict[str, Any] = {}  # initialisers that nothing has read yet
-        self.sequences: dict[str, tuple[Value, ...]] = {}  # exist only during the import
+        self.stored: dict[str, Any] = {}  # initialisers that are not decoded yet
+        self.sequences: dict[
+            str, tuple[Value, ...]
+        ] = {}  # known lengths; they exist only during the import
         self.types: dict[str, Any] = {}  # declared TypeProtos
         self.read: set[str] = set()
         self.captures: dict[Value, Value] | None = (
-            None  # outer -> inner; None: names resolve freely
+            None  # captures, outer -> inner; None: outer names are used directly
         )
         above = parent or caller
         self.depth: int = above.depth + 1 if above else 0
         if self.depth > MAX_DEPTH:
             raise BadInput(
                 f"onnx: functions and sub-graphs nest more than {MAX_DEPTH} deep at '{prefix}'; "
-                "does a function call itself?"
+                "a function must not call itself"
             )
 
     # ---- names ---------------------------------------------------------------------------------
     def lookup(self, name: str) -> Value | None:
-        """The Value called `name`, here or outside; what a body reads from outside it captures."""
+        """The Value called `name`, of this or an outer scope; a body captures outer values."""
         if name in self.stored:
             self.values[name] = self._decode(self.stored.pop(name), self.prefix + name)
         if name in self.values:
@@ -93,13 +97,13 @@ class Scope:
         return name in self.values or name in self.stored or name in self.sequences
 
     def sequence(self, name: str) -> tuple[Value, ...] | None:
-        """The tensors of the sequence called `name`, here or outside of an inlined body."""
+        """The tensors of the sequence called `name`, of this or an outer scope."""
         if name in self.sequences or self.parent is None or self.captures is not None:
             return self.sequences.get(name)
         return self.parent.sequence(name)
 
     def is_known(self, name: str) -> bool:
-        """Whether `lookup` would find something; captures nothing."""
+        """Whether `lookup` would succeed; does not capture."""
         return self.is_local(name) or (self.parent is not None and self.parent.is_known(name))
 
     def _decode(self, stored: Any, name: str) -> Value:
@@ -112,14 +116,14 @@ class Scope:
         return bool(name) and name in self.read
 
     def declared(self, name: str) -> Type | None:
-        """The type that the model declares for `name`, if every dimension is known."""
+        """The declared type of `name`, if every dimension is known."""
         proto = self.types.get(name)
         if proto is None or not self.model.trust_declared:
             return None
         return declared_type(proto, self.model.dims)
 
     def root_inputs(self, value: Value) -> Iterable[str]:
-        """Names of the model's inputs that `value` is computed from."""
+        """Names of the model's inputs that `value` depends on."""
         seen, stack = {value}, [value]
         while stack:
             v = stack.pop()
@@ -146,7 +150,7 @@ class Scope:
         return "" if proto.domain in ("", "ai.onnx") else proto.domain
 
     def attributes_of(self, proto: Any) -> dict[str, Any]:
-        """Attributes by name, references to a function's parameters resolved."""
+        """Attributes by name, with references to a function's parameters resolved."""
         out = {}
         for a in proto.attribute:
             if not a.ref_attr_name:
@@ -156,7 +160,7 @@ class Scope:
         return out
 
     def attribute(self, a: Any) -> Any:
-        """A Python object for an AttributeProto."""
+        """An AttributeProto as a Python object."""
         match a.type:
             case 1:
                 return a.f
@@ -191,7 +195,7 @@ class Scope:
         outer = self.parent.is_known if self.parent else lambda name: False
         for index, proto in in_order(nodes, outputs, self.is_local, outer):
             origin = self.prefix + (proto.name or f"{proto.op_type}_{index}")
-            while origin in self.model.origins:  # node names need not be unique, origins must be
+            while origin in self.model.origins:  # origins must be unique, node names need not
                 origin += f"_{index}"
             self.model.origins.add(origin)
             self._import(proto, origin)
@@ -201,7 +205,7 @@ class Scope:
         v = self.lookup(name)
         if v is None:
             raise BadInput(
-                f"onnx: {reader} read '{name}', which nothing makes; the file is damaged"
+                f"onnx: {reader} read '{name}', which no node computes; the file is damaged"
             )
         return v
 
@@ -227,8 +231,8 @@ class Scope:
             what = f"onnx: node '{origin}' ({proto.op_type}): not enough memory to fold it"
             raise BadInput(f"{what}: {e}") from e
         except RecursionError:
-            raise BadInput(f"onnx: node '{origin}' ({proto.op_type}) nests too deep") from None
-        except Exception as e:  # a malformed node must not look like a crash
+            raise BadInput(f"onnx: node '{origin}' ({proto.op_type}) nests too deeply") from None
+        except Exception as e:  # a malformed node is an input error, not a crash
             what = f"onnx: node '{origin}' ({proto.op_type}) is malformed"
             words = " ".join(f"{type(e).__name__}: {e}".split())
             raise BadInput(f"{what}: {words}") from e
@@ -247,12 +251,14 @@ class Scope:
             return self.call(body, n)
         raise Unsupported(
             f"onnx: node '{n.origin}': {n.domain + '.' if n.domain else ''}{n.op_type} "
-            f"(opset {n.opset}) is not supported: {why_refused(n.domain, n.op_type)}; "
-            "cut the graph around it with inputs= and outputs=, or re-export the model without it"
+            f"(opset {n.opset}) is not supported: {why_unsupported(n.domain, n.op_type)}; "
+            f"cut the graph around it with {option('inputs')} and {option('outputs')}, or "
+            "re-export the "
+            "model without it"
         )
 
     def _bind(self, n: OnnxNode, results: Sequence[Value | None]) -> None:
-        """Give the node's results their names; note where they came from; fold what is constant."""
+        """Name the node's results, set their origin, and fold constants."""
         self.model.fold.settle(results, n.origin)
         for name, v in zip(n.proto.output, results, strict=False):
             if v is None or not name:
@@ -263,14 +269,19 @@ class Scope:
             self._compare(name, v.type)
         for i, name in enumerate(n.proto.output):
             if self.is_read(name) and not self.is_local(name):
-                n.unsupported(f"its output {i} ('{name}') is not supported; no importer makes it")
+                n.unsupported(
+                    f"its output {i} ('{name}') is not supported; remove its reader or re-export "
+                    "the model"
+                )
 
     def _compare(self, name: str, got: Type) -> None:
         want = self.declared(name)
         if want is None or want == got:
             return
         if want.dtype != got.dtype:
-            raise BadInput(f"makes '{name}' as {got.dtype}, the model declares {want.dtype}")
+            raise BadInput(
+                f"'{name}' has element type {got.dtype}, but the model declares {want.dtype}"
+            )
         if not got.dynamic and want.shape != got.shape:
             self.model.mismatches.append(f"'{name}' is declared {want}, inferred {got}")
 
@@ -295,12 +306,12 @@ class Scope:
         return [body.values[name] if name else None for name in wanted]
 
     def open(self, graph: Any, values: Sequence[Value], origin: str, capture: bool) -> Scope:
-        """A scope for a sub-graph whose inputs are `values`."""
+        """A scope for a sub-graph, with `values` as its inputs."""
         body = Scope(self.model, self.opsets, self, origin + "/", self.references)
         body.captures = {} if capture else None
         if len(graph.input) != len(values):
             raise BadInput(
-                f"the body takes {len(graph.input)} inputs where the node gives {len(values)}"
+                f"the body has {len(graph.input)} inputs, but the node gives {len(values)}"
             )
         body.declare(graph)
         for info, v in zip(graph.input, values, strict=True):
@@ -309,21 +320,21 @@ class Scope:
         return body
 
     def declare(self, graph: Any) -> None:
-        """Take over the initialisers and declared types of `graph`."""
+        """Register the initialisers and declared types of `graph`."""
         self.stored.update((t.name, t) for t in graph.initializer)
         self.stored.update((s.values.name, s) for s in graph.sparse_initializer)
         for info in (*graph.value_info, *graph.output):
             self.types[info.name] = info.type
 
     def inline(self, graph: Any, values: Sequence[Value], origin: str) -> list[Value]:
-        """The outputs of a sub-graph, computed in this scope's graph."""
+        """The outputs of a sub-graph, inlined into this scope's graph."""
         body = self.open(graph, values, origin, capture=False)
         return body.run(graph.node, [o.name for o in graph.output])
 
     def bodies(
         self, graphs: Sequence[tuple[Any, Sequence[Type]]], origin: str
     ) -> tuple[list[Graph], list[Value]]:
-        """Sub-graphs as Graphs of their own; what any reads from outside is an input of all."""
+        """Sub-graphs as separate Graphs; a value that any of them captures is an input of all."""
         made: list[tuple[Graph, dict[Value, Value]]] = []
         outer: dict[Value, None] = {}
         for proto, types in graphs:
@@ -356,7 +367,7 @@ def declared_type(proto: Any, dims: Mapping[str, int]) -> Type | None:
 
 
 def _without_absent(nodes: Sequence[Any], absent: set[str]) -> list[Any]:
-    """The nodes of a function body, without the inputs that the caller left out."""
+    """The nodes of a function body, without the inputs that the caller omitted."""
     if not absent:
         return list(nodes)
     out = []

@@ -1,7 +1,7 @@
-"""Sequences whose length is known while the model is imported: they dissolve into their tensors.
+"""Sequences of known length: the import replaces them by their tensors.
 
-Exporters spell `torch.split` and lists of tensors with them. What would have to exist at run time
-(an input, an output, the state of a loop) is refused.
+Exporters write them for `torch.split` and lists of tensors. A sequence that must exist at run time
+(an input, an output, a carried value of a loop) is not supported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from intaglio.ops.shape import concat, reshape
 def _operand(n: OnnxNode) -> tuple[Value, ...]:
     parts = n.sequence(0)
     if parts is None:
-        raise BadInput("operand 0 is a tensor where a sequence is needed")
+        raise BadInput("operand 0 is a tensor; a sequence is needed")
     return parts
 
 
@@ -33,11 +33,11 @@ def import_split(n: OnnxNode) -> list[None]:
     x, split = n.required(0), n.const(1)
     axis = normalize_axis(n.attr("axis", 0), x.type.rank)
     if axis in x.type.dynamic:
-        n.unsupported(f"how often axis {axis} of {x.type} can be split is known only at run time")
+        n.unsupported(f"the number of parts of axis {axis} of {x.type} is known only at run time")
     extent = x.shape[axis]
     size = 1 if split is None else None if split.ndim else int(split)
     if size is not None and size < 1:
-        raise BadInput(f"the parts' extent is {size}; it must be positive")
+        raise BadInput(f"the extent of the parts is {size}; it must be positive")
     sizes = (
         split.tolist() if size is None else [min(size, extent - i) for i in range(0, extent, size)]
     )
@@ -65,7 +65,7 @@ def import_length(n: OnnxNode) -> Value:
 def import_concat(n: OnnxNode) -> Value:
     parts, stacked = _operand(n), bool(n.attr("new_axis", 0))
     if not parts:
-        raise BadInput("the sequence has no tensors to join")
+        raise BadInput("the sequence is empty; ConcatFromSequence needs a tensor")
     axis = normalize_axis(n.attr("axis"), parts[0].type.rank + stacked)
     if stacked:
         parts = tuple(reshape(p, shape=(*p.shape[:axis], 1, *p.shape[axis:])) for p in parts)

@@ -1,4 +1,4 @@
-"""ONNX ops that make and change shapes."""
+"""ONNX Reshape, Slice, Split, Pad, Expand, Shape, Range and other ops on shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from intaglio.ops.reduce import reduce_prod
 from intaglio.ops.registry import normalize_axis
 from intaglio.ops.shape import concat, expand, pad, slice_, tile, transpose
 
-FAR = 1 << 62  # beyond every extent
+END = 1 << 62  # larger than any extent
 
 
 def ints(array: Array) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ def i64(v: Value) -> Value:
 
 
 def given(n: OnnxNode, name: str, i: int) -> tuple[int, ...] | None:
-    """A list that older opsets have as attribute `name` and newer ones as constant operand `i`."""
+    """A list that is attribute `name` in old opsets and constant operand `i` in new ones."""
     if name in n.attrs:
         return tuple(n.attr(name))
     array = n.const(i)
@@ -49,7 +49,7 @@ def given(n: OnnxNode, name: str, i: int) -> tuple[int, ...] | None:
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     out = tuple(normalize_axis(a, rank) for a in axes)
     if len(set(out)) != len(out):
-        raise BadInput(f"axes {tuple(axes)} name an axis twice")
+        raise BadInput(f"axes {tuple(axes)} contain an axis twice")
     return out
 
 
@@ -123,7 +123,7 @@ def import_transpose(n: OnnxNode) -> Value:
     return x if perm == tuple(range(x.type.rank)) else transpose(x, perm=perm)
 
 
-# ---- repeat, join, cut, pad ----------------------------------------------------------------------
+# ---- expand, concat, slice, pad ------------------------------------------------------------------
 @importer("Expand")
 def import_expand(n: OnnxNode) -> Value:
     x = n.required(0)
@@ -173,11 +173,11 @@ def cut(
     axes: Sequence[int],
     steps: Sequence[int] | None = None,
 ) -> Value:
-    """x[start:stop:step] along `axes`; x itself where that is all of it."""
-    start, stop, step = ([v] * x.type.rank for v in (0, FAR, 1))
+    """x[start:stop:step] along `axes`; x itself if that is all of it."""
+    start, stop, step = ([v] * x.type.rank for v in (0, END, 1))
     for k, axis in enumerate(axes_of(axes, x.type.rank)):
-        start[axis] = min(max(starts[k], -FAR), FAR)
-        stop[axis] = min(max(stops[k], -FAR), FAR)
+        start[axis] = min(max(starts[k], -END), END)
+        stop[axis] = min(max(stops[k], -END), END)
         step[axis] = 1 if steps is None else steps[k]
     if all(
         (s == 0 or s <= -d) and e >= d and t == 1
@@ -206,14 +206,14 @@ def split(n: OnnxNode) -> list[Value]:
     if parts is None:
         count = n.attr("num_outputs", n.n_outputs)
         if not 0 < count <= max(n.n_outputs, 1):
-            raise BadInput(f"num_outputs is {count}, the node has {n.n_outputs} outputs")
+            raise BadInput(f"num_outputs is {count}, but the node has {n.n_outputs} outputs")
         size = -(-extent // count)
         parts = tuple(max(min(size, extent - i * size), 0) for i in range(count))
     return split_into(x, parts, axis)
 
 
 def split_into(x: Value, parts: Sequence[int], axis: int) -> list[Value]:
-    """Neighbouring slices of these extents, which must cover the axis."""
+    """Consecutive slices of these extents, which must cover the axis."""
     if sum(parts) != x.shape[axis] or min(parts, default=0) < 0:
         raise BadInput(f"axis {axis} of {x.type} cannot be split into {tuple(parts)}")
     ends = np.cumsum(parts).tolist()
@@ -229,13 +229,13 @@ def import_pad(n: OnnxNode) -> Value:
         raise BadInput("pads are missing; Pad needs them")
     axes = axes_of(given(n, "axes", 3) or range(rank), rank)
     if len(pads) != 2 * len(axes):
-        raise BadInput(f"pads {pads} do not have two entries for each of the axes {axes}")
+        raise BadInput(f"pads {pads} do not have two entries per axis of {axes}")
     before, after = [0] * rank, [0] * rank
     for k, axis in enumerate(axes):
         before[axis], after[axis] = pads[k], pads[len(axes) + k]
     if min(pads, default=0) < 0:  # negative pads crop
         start, stop = ([max(-p, 0) for p in side] for side in (before, after))
-        ends = [-s if s else FAR for s in stop]
+        ends = [-s if s else END for s in stop]
         x = slice_(x, start=tuple(start), stop=tuple(ends), step=(1,) * rank)
         before, after = [max(p, 0) for p in before], [max(p, 0) for p in after]
     if not any(before) and not any(after):
@@ -269,7 +269,7 @@ def center_crop_pad(n: OnnxNode) -> Value:
     return pad(x, before=tuple(before), after=tuple(after))
 
 
-# ---- shapes as tensors ---------------------------------------------------------------------------
+# ---- shapes and constants as tensors -------------------------------------------------------------
 @importer("Shape")
 def import_shape(n: OnnxNode) -> Value:
     x = n.required(0)
@@ -297,13 +297,15 @@ def import_constant(n: OnnxNode) -> Value:
                 return constant(np.array(value, np.float32))
             case "value_int" | "value_ints":
                 return constant(np.array(value, np.int64))
-    n.unsupported(f"a constant of {', '.join(n.attrs) or 'nothing'} is no tensor of numbers")
+    n.unsupported(
+        f"a constant of {', '.join(n.attrs) or 'no attribute'} is not a tensor of numbers"
+    )
 
 
 @importer("ConstantOfShape")
 def constant_of_shape(n: OnnxNode) -> Value:
     value = np.asarray(n.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
-    if n.is_const(0):  # a large one stays an expand, which the memory is planned for
+    if n.is_const(0):  # a large one stays an expand node
         return expand(constant(value[0]), shape=ints(n.const(0)))
     bound, dynamic = bound_of(n, 0, ints)
     return expand_to(constant(value), i64(n.required(0)), bound=bound, dynamic=dynamic)
@@ -339,5 +341,5 @@ def import_range(n: OnnxNode) -> Value:
     declared = n.declared(0)
     if declared is None:
         n.const(unknown[0])
-        raise AssertionError("const() refuses what is not constant")
+        raise AssertionError("const() raises if the operand is not constant")
     return range_(*scalars, bound=declared.shape)

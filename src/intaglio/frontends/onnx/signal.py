@@ -1,4 +1,4 @@
-"""Fourier transforms and mel filters; the window functions are functions of the standard itself."""
+"""ONNX DFT, STFT and MelWeightMatrix; window functions are ONNX functions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stft(n: OnnxNode) -> Value:
 
 @importer("MelWeightMatrix")
 def mel_weight_matrix(n: OnnxNode) -> Value:
-    """Triangles that rise and fall between neighbouring points of the mel scale."""
+    """Triangular filters between neighbouring points of the mel scale."""
     bands, length, rate = (int(scalar(n.const(i))) for i in range(3))
     low, high = (2595 * np.log10(1 + float(scalar(n.const(i))) / 700) for i in (3, 4))
     mels = np.arange(bands + 2) * (high - low) / (bands + 2) + low

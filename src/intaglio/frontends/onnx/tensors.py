@@ -1,4 +1,4 @@
-"""ONNX tensors and types as ours: typed fields, raw bytes, packed small types, external files."""
+"""Decoding of ONNX tensors: typed fields, raw bytes, packed sub-byte types, external files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.ir import Array
 
-# TensorProto.DataType -> (our name, the typed field that holds it if raw_data does not)
+# TensorProto.DataType -> (our name, typed field of the elements without raw_data)
 ELEMENTS: dict[int, tuple[str, str]] = {
     1: ("f32", "float_data"),
     2: ("u8", "int32_data"),
@@ -44,11 +44,11 @@ ELEMENTS: dict[int, tuple[str, str]] = {
 _CODES = {name: code for code, (name, _) in ELEMENTS.items()}
 _REFUSED = {0: "no element type", 8: "strings", 14: "complex numbers", 15: "complex numbers"}
 _EXTERNAL = 1  # TensorProto.EXTERNAL
-MAX_BYTES = 1 << 40  # of one tensor: what is larger is a mistake, or meant to harm
+MAX_BYTES = 1 << 40  # of one tensor
 
 
 def element_type(code: int, what: str) -> str:
-    """Our name of an ONNX element type."""
+    """Our name for an ONNX element type."""
     if code not in ELEMENTS:
         raise Unsupported(
             f"onnx: {what} has {_REFUSED.get(code, f'element type {code}')}; "
@@ -58,21 +58,22 @@ def element_type(code: int, what: str) -> str:
 
 
 def check_size(shape: tuple[int, ...], dtype: str, what: str) -> None:
-    """BadInput if a tensor is larger than any machine that could run it."""
+    """BadInput if a tensor is larger than MAX_BYTES."""
     size = math.prod(shape) * dtypes.itemsize(dtype)
     if size > MAX_BYTES:
         raise BadInput(
             f"onnx: {what} has shape {'x'.join(map(str, shape))}: {size / 2**40:,.0f} TiB; "
-            f"at most {MAX_BYTES >> 40} TiB is possible; check the shapes you gave and the model"
+            f"at most {MAX_BYTES >> 40} TiB is supported; check the shapes that you gave and the "
+            "model"
         )
 
 
 def to_array(
     tensor: Any, folder: Path | None, what: str = "", raw: memoryview | None = None
 ) -> Array:
-    """The elements of a TensorProto: raw bytes are viewed, external files mapped, not copied.
+    """The elements of a TensorProto. Raw bytes are viewed and external files mapped, not copied.
 
-    Of `raw`, which was kept apart from the tensor, there is a copy: it may lie anywhere in a file.
+    `raw`, the raw_data that was kept out of the message, is copied because it may be unaligned.
     """
     what = what or f"tensor '{tensor.name}'"
     dtype = element_type(tensor.data_type, what)
@@ -93,7 +94,7 @@ def to_array(
         return _typed(tensor, dtype, bits, count, what).reshape(shape)
     if held.size != expected:
         raise BadFile(
-            f"onnx: {what} holds {held.size} bytes where {dtype}{list(shape)} takes {expected}; "
+            f"onnx: {what} holds {held.size} bytes; {dtype}{list(shape)} takes {expected}; "
             "the file is damaged"
         )
     return _decode(held, dtype, bits, count).reshape(shape)
@@ -116,7 +117,7 @@ def _decode(raw: Array, dtype: str, bits: int, count: int) -> Array:
 
 
 def to_bytes(array: Array) -> bytes:
-    """The elements as `raw_data` and external files hold them: small types are packed."""
+    """The elements encoded for `raw_data` and external files; sub-byte types are packed."""
     row = dtypes.TABLE[dtypes.name_of(array.dtype)]
     if row.bits not in (2, 4):
         return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
@@ -138,7 +139,7 @@ def _typed(tensor: Any, dtype: str, bits: int, count: int, what: str) -> Array:
     expected = -(-count * bits // 8) if bits < 8 else count
     if len(items) != expected:
         raise BadFile(
-            f"onnx: {what} holds {len(items)} items in {field} where its shape needs {expected}; "
+            f"onnx: {what} holds {len(items)} items in {field}; its shape needs {expected}; "
             "the file is damaged"
         )
     if field in ("float_data", "double_data") or dtype in ("i64", "u64", "u32", "i32"):
@@ -156,7 +157,7 @@ def _external(tensor: Any, folder: Path | None, expected: int, what: str) -> Arr
     location = info.get("location", "")
     if folder is None:
         raise BadInput(
-            f"onnx: {what} lies in the external file '{location}', but the model was given as "
+            f"onnx: {what} is in the external file '{location}', but the model is given as "
             "bytes; load it from its path"
         )
     path = _inside(folder, location, what)
@@ -165,14 +166,14 @@ def _external(tensor: Any, folder: Path | None, expected: int, what: str) -> Arr
     except ValueError:
         raise BadFile(f"onnx: {what} has a malformed external offset or length") from None
     if length != expected:
-        raise BadFile(f"onnx: {what} claims {length} external bytes; its shape takes {expected}")
+        raise BadFile(f"onnx: {what} has {length} external bytes; its shape takes {expected}")
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if offset < 0 or offset + length > size:
                 raise BadFile(
                     f"onnx: {what} is at bytes {offset}..{offset + length} of '{location}', "
-                    f"which has {size}; the external file is truncated or not this model's"
+                    f"which has {size}; the external file is truncated or belongs to another model"
                 )
             if not length:
                 return np.zeros(0, np.uint8)
@@ -183,7 +184,7 @@ def _external(tensor: Any, folder: Path | None, expected: int, what: str) -> Arr
     except OSError as e:
         raise BadFile(
             f"onnx: {what} needs the external file '{location}': {_why(e)}; "
-            "it must lie beside the model"
+            "it must be in the folder of the model"
         ) from None
     return np.frombuffer(view, np.uint8, length, offset - start)
 
@@ -193,7 +194,7 @@ def _why(e: OSError) -> str:
 
 
 def _inside(folder: Path, location: str, what: str) -> Path:
-    """The external file, which must not lie outside of the model's folder, links included."""
+    """The path of an external file, which must be inside of the model's folder, even via links."""
     root = folder.resolve()
     bad = not location or "\0" in location or Path(location).is_absolute() or "\\" in location
     path = root if bad else (root / location).resolve()
@@ -206,7 +207,7 @@ def _inside(folder: Path, location: str, what: str) -> Path:
 
 
 def sparse_to_array(sparse: Any, folder: Path | None) -> Array:
-    """A SparseTensorProto, made dense."""
+    """A SparseTensorProto as a dense array."""
     what = f"sparse tensor '{sparse.values.name}'"
     values = to_array(sparse.values, folder, what)
     indices = to_array(sparse.indices, folder, what)
@@ -215,7 +216,7 @@ def sparse_to_array(sparse: Any, folder: Path | None) -> Array:
         raise BadFile(f"onnx: {what} has shape {shape}; a stored tensor has no negative dimension")
     check_size(shape, dtypes.name_of(values.dtype), what)
     if math.prod(shape) * values.dtype.itemsize > 1 << 34:
-        raise Unsupported(f"onnx: {what} would take more than 16 GiB once dense")
+        raise Unsupported(f"onnx: {what} takes more than 16 GiB as a dense tensor")
     dense = np.zeros(shape, values.dtype)
     if indices.ndim == 1 and indices.size == values.size:
         coordinates, extents = indices[:, None], [dense.size]

@@ -1,4 +1,4 @@
-"""Which nodes are needed, and in which order: the model's own order is not trusted."""
+"""Topological sort of the nodes that the outputs need; the order in the file is not relied on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sub_graphs(proto: Any) -> Iterable[Any]:
 
 
 def free_names(graph: Any) -> set[str]:
-    """Names that a sub-graph reads from outside."""
+    """Names of outer tensors that a sub-graph reads."""
     made = {i.name for i in graph.input} | {t.name for t in graph.initializer}
     made |= {s.values.name for s in graph.sparse_initializer}
     made |= {name for n in graph.node for name in n.output}
@@ -29,7 +29,7 @@ def free_names(graph: Any) -> set[str]:
 
 
 def reads(proto: Any) -> list[str]:
-    """Every tensor that a node needs: its operands, and what its sub-graphs capture."""
+    """Names of all tensors that a node needs: operands, and captures of its sub-graphs."""
     names = [name for name in proto.input if name]
     for graph in sub_graphs(proto):
         names += sorted(free_names(graph))
@@ -37,7 +37,7 @@ def reads(proto: Any) -> list[str]:
 
 
 def names_read(nodes: Iterable[Any]) -> set[str]:
-    """Every tensor that some of these nodes need."""
+    """Names of all tensors that these nodes need."""
     return {name for n in nodes for name in reads(n)}
 
 
@@ -49,7 +49,7 @@ def in_order(
 ) -> list[tuple[int, Any]]:
     """(index, node) of every node that `outputs` need, producers first.
 
-    `given` tensors are not computed even if a node makes them; `outer` ones only if no node does.
+    The nodes of `given` tensors are left out; `outer` tensors are used if no node computes them.
     """
     producer: dict[str, int] = {}
     for i, n in enumerate(nodes):
@@ -57,10 +57,10 @@ def in_order(
             if name and producer.setdefault(name, i) != i:
                 first = _show(nodes, producer[name])
                 raise BadInput(
-                    f"onnx: tensor '{name}' is made twice, by {first} and {_show(nodes, i)}; "
+                    f"onnx: tensor '{name}' is computed twice, by {first} and {_show(nodes, i)}; "
                     "names must be unique"
                 )
-    done: dict[int, bool] = {}  # False while its operands are being looked at
+    done: dict[int, bool] = {}  # False while its operands are visited
     order: list[tuple[int, Any]] = []
     stack: list[int] = []
 
@@ -70,7 +70,7 @@ def in_order(
             return
         if i is None:
             raise BadInput(
-                f"onnx: {reader} reads '{name}', which no node, input or initialiser makes; "
+                f"onnx: {reader} reads '{name}', which no node, input or initialiser provides; "
                 "the model is incomplete"
             )
         if done.get(i) is False:

@@ -1,4 +1,4 @@
-"""The ONNX ops that are left out on purpose, each family with its reason."""
+"""ONNX ops that are not supported on purpose, by family, with the reason."""
 
 from __future__ import annotations
 
@@ -29,17 +29,21 @@ REASONS: dict[str, tuple[str, str]] = {
         "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
     ),
 }
-READS_SEQUENCES = {"SequenceAt", "SequenceLength", "ConcatFromSequence"}  # known at import
+READS_SEQUENCES = {
+    "SequenceAt",
+    "SequenceLength",
+    "ConcatFromSequence",
+}  # supported for known lengths
 _FAMILY = {op: family for family, (_, ops) in REASONS.items() for op in ops.split()}
 
 
 def family_of(op_type: str) -> str | None:
-    """The family of ops left out on purpose that this one belongs to."""
+    """The family of unsupported ops that this op belongs to; None if none."""
     return _FAMILY.get(op_type)
 
 
-def why_refused(domain: str, op_type: str) -> str:
-    """Why there is no importer for this op, in words."""
+def why_unsupported(domain: str, op_type: str) -> str:
+    """The reason why this op has no importer."""
     if family := family_of(op_type):
         return REASONS[family][0]
     if domain == "ai.onnx.ml":
@@ -47,5 +51,5 @@ def why_refused(domain: str, op_type: str) -> str:
     if domain.startswith("ai.onnx.") and "training" in domain:
         return REASONS["training"][0]
     if domain in ("", "com.microsoft"):
-        return "no importer knows it"
-    return f"domain '{domain}' is not known, and the model defines no function of that name"
+        return "there is no importer for it"
+    return f"domain '{domain}' is unknown, and the model has no function of this name"

@@ -1,4 +1,4 @@
-"""The attributes of sliding windows: strides, dilations, and all the ways to say padding."""
+"""Window attributes of convolution and pooling: strides, dilations, pads, auto_pad, ceil_mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ints = tuple[int, ...]
 
 @dataclass
 class Windows:
-    """Windows over the spatial axes; `extra` is the part of the end padding due to ceil_mode."""
+    """Windows over the spatial axes; `extra` is the end padding that ceil_mode adds."""
 
     kernel: Ints
     stride: Ints
@@ -27,20 +27,22 @@ class Windows:
 
 
 def same_pad(total: int, upper: bool) -> tuple[int, int]:
-    """Padding split over both sides; the odd one goes to the end for SAME_UPPER."""
+    """Padding of SAME_UPPER or SAME_LOWER; an odd pixel goes to the end for SAME_UPPER."""
     small, large = total // 2, total - total // 2
     return (small, large) if upper else (large, small)
 
 
 def windows_of(n: OnnxNode, extents: Ints, kernel: Ints) -> Windows:
-    """What the node says about its windows, for an input of these spatial extents."""
+    """The windows of a node for an input of these spatial extents."""
     rank = len(extents)
     stride = tuple(n.attr("strides", ())) or (1,) * rank
     dilation = tuple(n.attr("dilations", ())) or (1,) * rank
     pads = tuple(n.attr("pads", ())) or (0,) * (2 * rank)
     auto = n.attr("auto_pad", "NOTSET")
     if len(kernel) != rank or len(stride) != rank or len(dilation) != rank:
-        raise BadInput(f"kernel {kernel}, strides {stride}, dilations {dilation}: {rank} each")
+        raise BadInput(
+            f"kernel {kernel}, strides {stride}, dilations {dilation} must have {rank} entries each"
+        )
     if len(pads) != 2 * rank:
         raise BadInput(f"pads {pads} must have {2 * rank} entries")
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
