@@ -120,8 +120,10 @@ def simulated(module: Node, made: Compiled, given: dict[Value, Array]) -> list[A
 def least(made: Compiled, chip: Chip) -> int:
     """Bytes that any program of these layers moves."""
     room = chip.sram + chip.shared
-    large = [s for s in made.net.stores if s.slot < 0 and s.room(s.height) * s.images > room]
-    return made.least_traffic + sum(2 * s.bytes(s.height) * s.images for s in large)
+    large = [
+        s for s in made.net.maps if s.input_slot < 0 and s.sram_bytes(s.height) * s.images > room
+    ]
+    return made.least_traffic + sum(2 * s.ddr_bytes(s.height) * s.images for s in large)
 
 
 def measure(one: Case, graph: Graph, name: str, precision: str = "f32") -> Row:
