@@ -280,8 +280,8 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
     (tmp_path / "s.yaml").write_text("layers: {logitz: f32}")
     said = quantize("--data", folder, "--scheme", "s.yaml", "-o", "d.itg", "-q", cwd=tmp_path)
     second, first = said.splitlines()
-    assert first.startswith("intaglio: warning: pictures go in as 0 to 255")
-    assert "no layer makes 'logitz'; did you mean 'logits'" in second
+    assert first.startswith("intaglio: warning: pixels are not normalised (0 to 255)")
+    assert "no layer is called 'logitz'; did you mean 'logits'" in second
 
 
 @pytest.mark.parametrize(

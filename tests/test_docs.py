@@ -42,7 +42,6 @@ LATER = {  # pages whose blocks do not run yet
     "docs/compiler.md",
     "docs/frontends.md",
     "docs/performance.md",
-    "docs/quantization.md",
 }
 
 
@@ -296,7 +295,6 @@ TOO_LONG = {  # pages that still have longer ones
     "docs/kernels.md",
     "docs/operators.md",
     "docs/performance.md",
-    "docs/quantization.md",
     "docs/rules.md",
 }
 

@@ -14,7 +14,7 @@ import intaglio
 from intaglio import ops
 from intaglio.compiler import trace
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.quant.weight_only.weights import dynamic
+from intaglio.quant.weight_only.dynamic import dynamic
 from intaglio.targets.cpu.qrecurrent import _recurrent
 from intaglio.targets.cpu.recurrent import GATES
 

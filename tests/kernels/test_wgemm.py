@@ -9,7 +9,7 @@ from tests.check import check
 import intaglio
 from intaglio import ops
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.quant.weight_only.weights import quantize_matrix
+from intaglio.quant.weight_only.matrix import quantize_matrix
 from intaglio.targets.cpu.wgemm import _panels, _stored
 
 RNG = np.random.default_rng(2)

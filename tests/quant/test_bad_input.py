@@ -55,13 +55,13 @@ def filled(value: float, *shape: int) -> Array:
             lambda: net(act=ops.log),
             numbers(),
             [],
-            "tensor 'r' (made by log 'act_r') holds NaN or infinite values in x.npy[0]",
+            "tensor 'r' (output of log 'act_r') holds NaN or infinite values in x.npy[0]",
         ),
         (
             lambda: net(filled(1e30, 8, 3, 3, 3)),
             numbers(1e20),
             [],
-            "tensor 'r' (made by relu 'act_r') holds NaN or infinite values",
+            "tensor 'r' (output of relu 'act_r') holds NaN or infinite values",
         ),
         (
             lambda: net(filled(np.nan, 8, 3, 3, 3)),
@@ -88,7 +88,7 @@ def filled(value: float, *shape: int) -> Array:
             ["--scheme", "layers: {a: f16}"],
             "layer 'a' is to compute in f16: its weights 'w1' reach 1e+06",
         ),
-        (net, numbers(), ["--strict", "--scheme", "layers: {q: f32}"], "no layer makes 'q'"),
+        (net, numbers(), ["--strict", "--scheme", "layers: {q: f32}"], "no layer is called 'q'"),
         (
             net,
             numbers(),
@@ -159,7 +159,7 @@ def test_channels_of_zeros_are_stored_as_zeros():
 
 
 def test_a_layer_in_the_options_that_the_model_lacks_is_told():
-    with pytest.warns(UserWarning, match="options: no layer makes 'zzz'"):
+    with pytest.warns(UserWarning, match="options: no layer is called 'zzz'"):
         calibrate(net(), numbers(), options=Options(layers={"zzz": "f32"}))
     with pytest.raises(BadInput, match="layer 'a': cpu computes no layers in int7"):
         calibrate(net(), numbers(), options=Options(layers={"a": "int7"}))

@@ -67,7 +67,8 @@ def test_the_program_works(folder: Path):
 
 def test_the_simulation_is_what_runs(folder: Path, images: np.ndarray):
     _, code = blocks("python")
-    quantise, *ways = code.replace('"x"', '"image"').splitlines()
+    lines = code.replace('"input"', '"image"').splitlines()
+    quantise, *ways = lines[lines.index("") + 2 :]  # without import and np.load
     names = {"intaglio": intaglio, "array": images[:1]}
     exec(quantise, names)
     numpy, native, floats = (next(iter(eval(way, names).values())) for way in ways)

@@ -1,7 +1,7 @@
-"""Where a quantised model loses accuracy: tensor by tensor beside the float one, and by output.
+"""Accuracy of a quantised model, tensor by tensor and by output, against the float model.
 
-Every tensor that both graphs have by name is compared twice: as it comes out of the whole model
-(`accumulated`), and as its own layer makes it of the float model's inputs (`single`).
+Every tensor that both graphs have by name is compared twice: in the whole quantised model
+(`accumulated`), and as the result of its layer alone on the float model's inputs (`single`).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value
-from intaglio.quant.ranges.observe import LIMIT, Observation, Probe, Progress, in_groups
+from intaglio.quant.ranges.observe import LIMIT, Observation, Probe, Progress, groups_by_bytes
 from intaglio.quant.search.output_error import Match, OutputMatch, Reference
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-OUTLIERS = 8.0  # times that the largest value may be beyond where all but one in 1000 lie
+OUTLIERS = 8.0  # largest value / 99.9th percentile above which a tensor has outliers
 
 
 @dataclass(frozen=True)
 class LayerMatch:
-    """How one tensor of the quantised model follows the float model's."""
+    """One tensor of the quantised model compared with the float model's."""
 
     name: str
     op: str
     accumulated: Match
-    single: Match | None  # None: nothing of its layer is quantised
+    single: Match | None  # None: its layer is not quantised
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = {
@@ -45,14 +45,14 @@ class LayerMatch:
 
 @dataclass
 class AccuracyReport:
-    """What `compare` found."""
+    """The result of `compare`."""
 
     layers: list[LayerMatch]
     outputs: list[OutputMatch]
     warnings: list[str] = field(default_factory=list)
 
     def worst(self, count: int = 10) -> list[LayerMatch]:
-        """The layers that err most by themselves."""
+        """The layers with the largest error alone."""
         alone = [m for m in self.layers if m.single is not None]
         return sorted(alone, key=lambda m: -m.single.error)[:count]  # type: ignore[union-attr]
 
@@ -105,7 +105,7 @@ def compare(
     whole: dict[str, Match] = {v.name: Match() for v, _ in joined}
     alone, layers = with_layers(float_graph, [(v.name, q) for v, q in joined])
     single: dict[str, Match] = {name: Match() for name in layers}
-    groups = in_groups([v for v, _ in joined], limit // 3)
+    groups = groups_by_bytes([v for v, _ in joined], limit // 3)
     for i, group in enumerate(groups):
         part = f", part {i + 1} of {len(groups)}" if len(groups) > 1 else ""
         q = [theirs[v.name] for v in group]
@@ -129,7 +129,7 @@ def compare(
 
 
 def _floats(graph: Graph) -> list[Value]:
-    """Every named float tensor that a node makes and that has a fixed shape."""
+    """Every named float output of a node with a fixed shape."""
     return [
         v
         for n in graph.nodes()
@@ -143,7 +143,7 @@ def _maker(v: Value) -> str:
 
 
 def outliers(observations: Mapping[str, Observation]) -> list[str]:
-    """Tensors a few of whose values are far beyond all others, in words."""
+    """A warning for every tensor with outliers."""
     words = []
     for name, o in observations.items():
         words += o.notes()
@@ -151,8 +151,8 @@ def outliers(observations: Mapping[str, Observation]) -> list[str]:
         usual, most = max(-lo, hi), max(-o.low, o.high) if o.samples else 0.0
         if usual > 0 and most > OUTLIERS * usual:
             words.append(
-                f"'{name}' reaches {most:g}, but all save one in a thousand stay within "
-                f"{usual:g}: int16 or a clipped range may serve it better"
+                f"'{name}' reaches {most:g}, but 99.9 % of its values stay within {usual:g}: "
+                "int16 or a clipped range may serve it better"
             )
     return words
 
@@ -161,10 +161,10 @@ def outliers(observations: Mapping[str, Observation]) -> list[str]:
 def with_layers(
     float_graph: Graph, tensors: Sequence[tuple[str, Value]]
 ) -> tuple[Graph, dict[str, Value]]:
-    """A copy of the float graph, and in it every quantised layer fed with the float tensors.
+    """A copy of the float graph with every quantised layer added, fed with float tensors.
 
-    `tensors` are tensors of the quantised graph by the name of their float counterpart. Gives, by
-    name, what each layer makes; those that quantise nothing are left out.
+    `tensors` are tensors of the quantised graph by the name of their float counterpart. Returns
+    also the layers' outputs by name, without layers that quantise nothing.
     """
     graph = float_graph.copy()
     known = {v.name: v for v in graph.values() if v.data is None}
@@ -183,14 +183,14 @@ def with_layers(
 
 
 class _Layer:
-    """Copies what computes a tensor, back to tensors that the float graph has too."""
+    """Copies the nodes that compute a tensor, back to tensors that the float graph has."""
 
     def __init__(self, known: Mapping[str, Value]):
         self.known, self.quantizes = known, False
         self.new: dict[Value, Value] = {}
 
     def copy(self, v: Value) -> Value:
-        """The tensor, computed anew; an iterative walk, since chains may be long."""
+        """The copy of a tensor; iterative, because chains may be long."""
         stack: list[tuple[Value, bool]] = [(v, True)]
         while stack:
             value, top = stack[-1]
@@ -210,9 +210,9 @@ class _Layer:
         return self.new[v]
 
     def _float(self, v: Value) -> Value | None:
-        """The float tensor that stands for `v`: by its name, or by that it has once rounded."""
+        """The float counterpart of `v`: by its name, or by its name without "_exact"."""
         if v.producer is not None and v.producer.op == "dequantize_linear":
-            return None  # rounded on the way in: what it rounds is what to look for
+            return None  # an input rounding: the tensor before it is the counterpart
         return self.known.get(v.name) or self.known.get(v.name.removesuffix("_exact"))
 
     def _leaf(self, v: Value) -> Value:
@@ -228,5 +228,5 @@ class _Layer:
 
 
 def _same(node: Node) -> bool:
-    """Is what it reads still the tensor in question: rounded, or about to be?"""
+    """Is its input still the same tensor, before or after rounding?"""
     return node.op in ("quantize_linear", "dequantize_linear")

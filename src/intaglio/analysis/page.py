@@ -1,4 +1,4 @@
-"""What quantising a model did to it, as one page that a browser shows: nothing else is needed."""
+"""The report of a quantisation as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-LEAST = 1e-5  # the error at which a bar begins
-BAR = 150  # pixels of an error of 1
-CURVE = (560, 220)  # pixels of the trade-off
+LEAST = 1e-5  # the error of an empty bar
+BAR = 150  # width in pixels of an error of 1
+CURVE = (560, 220)  # width and height of the trade-off in pixels
 STYLE = """
 :root { --back: #fff; --ink: #1c2733; --soft: #5c6b7a; --line: #e1e7ed; --bad: #fdf1ea;
         color-scheme: light dark; }
@@ -29,11 +29,11 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space:
 td.name { font-family: ui-monospace, monospace; font-size: .92em; overflow-wrap: anywhere; }
 tr.bad td { background: var(--bad); } ul { padding-left: 1.2em; }
 """
-WHOLE, ALONE = "#3574c4", "#d06a26"  # bars: out of the whole model, and of the layer by itself
+WHOLE, ALONE = "#3574c4", "#d06a26"  # bars: in the whole model, and the layer alone
 
 
 class Drawing(str):
-    """Markup that goes into a cell as it is."""
+    """Markup that is not escaped."""
 
 
 def page(facts: Mapping[str, Any]) -> str:
@@ -47,8 +47,8 @@ def page(facts: Mapping[str, Any]) -> str:
         _curve(facts.get("curve", [])),
         _tried(facts.get("tried", [])),
         _words("Warnings", facts.get("accuracy", facts).get("warnings", [])),
-        _words("What was done for accuracy", facts.get("notes", [])),
-        _words("Left in floats", [f"'{n}': {why}" for n, why in facts.get("floats", {}).items()]),
+        _words("Changes made for accuracy", facts.get("notes", [])),
+        _words("Layers in floats", [f"'{n}': {why}" for n, why in facts.get("floats", {}).items()]),
         _layers(facts.get("accuracy")),
     ]
     body = "\n".join(p for p in parts if p)
@@ -67,14 +67,14 @@ def _subtitle(facts: Mapping[str, Any]) -> str:
     said += [f"{facts['samples']} samples"] if "samples" in facts else []
     said += [f"ranges by {facts['method']}"] if "method" in facts else []
     if facts.get("goal"):
-        said.append(f"outputs are to keep a cosine of {facts['goal']:g}")
+        said.append(f"required cosine of the outputs {facts['goal']:g}")
     said += [f"written to {facts['output']}"] if "output" in facts else []
     return ", ".join(said)
 
 
 # ---- the parts -----------------------------------------------------------------------------------
 def _cards(facts: Mapping[str, Any]) -> str:
-    """The figures that everybody asks for first."""
+    """The main figures: size, speed, layers, worst output."""
     before, after = facts["parameter_bytes"]
     cards = [("parameters", f"{after / 1e6:.2f} MB", f"{before / 1e6:.2f} MB before")]
     if "milliseconds" in facts:
@@ -82,7 +82,7 @@ def _cards(facts: Mapping[str, Any]) -> str:
         words = f"{slow:.3f} ms before: {slow / fast:.2f} times as fast, one thread of this CPU"
         cards.append(("measured speed", f"{fast:.3f} ms", words))
     if "predicted" in facts:
-        words = "its products, by the target's costs, beside f32"
+        words = "products relative to f32, by the target's costs"
         cards.append(("predicted speed", f"{facts['predicted']:.2f} times", words))
     layers = ", ".join(f"{n} {precision}" for precision, n in facts["layers"].items())
     cards.append(("layers", str(sum(facts["layers"].values())), layers))
@@ -106,8 +106,9 @@ def _outputs(accuracy: Mapping[str, Any] | None) -> str:
         for o in accuracy["outputs"]
     ]
     said = (
-        f"Beside the float model on {accuracy['samples']} samples. Columns of different size are "
-        "judged apart; the error is the length of the difference over that of the float tensor."
+        f"Compared with the float model on {accuracy['samples']} samples. Columns of different "
+        "magnitude are compared separately. The error is the norm of the difference relative to "
+        "that of the float tensor."
     )
     return f"<h2>Outputs</h2><p>{_text(said)}</p>{_table(head, rows)}"
 
@@ -127,15 +128,15 @@ def _layers(accuracy: Mapping[str, Any] | None) -> str:
         figures = (m["cosine"], m["error"], m.get("single_cosine"), own)
         rows.append((m["name"], m["op"], *map(_figure, figures), bar(bars)))
     said = (
-        "Blue: as the tensor comes out of the whole quantised model. Orange: what the layer alone "
-        "makes of the float model's inputs, which shows where errors begin; the ten largest are "
-        f"shaded. Bars are logarithmic, from {LEAST:g} to 1."
+        "Blue: the tensor in the whole quantised model. Orange: the layer alone, with the float "
+        "model's inputs, which shows where errors begin; the ten largest are shaded. Bars are "
+        f"logarithmic, from {LEAST:g} to 1."
     )
     return f"<h2>Layers</h2><p>{_text(said)}</p>{_table(head, rows, bad)}"
 
 
 def _error(m: Mapping[str, Any]) -> float:
-    """Of a layer alone; what is not finite is null in the facts."""
+    """The error of a layer alone; None stands for infinity."""
     return math.inf if m["single_error"] is None else float(m["single_error"])
 
 
@@ -158,10 +159,10 @@ def _words(title: str, words: Sequence[str]) -> str:
 
 # ---- pictures and tables -------------------------------------------------------------------------
 def bar(errors: Sequence[tuple[float | None, str]]) -> Drawing:
-    """A bar for each error, one below the other, on a logarithmic scale."""
+    """A bar for each error, stacked, on a logarithmic scale."""
     made = []
     for i, (e, colour) in enumerate(errors):
-        if e is None or not e > LEAST:  # null: it was not finite
+        if e is None or not e > LEAST:  # None: not finite
             width = BAR if e is None else 0.0
         else:
             width = BAR * min(math.log(e / LEAST) / math.log(1 / LEAST), 1.0)
@@ -170,7 +171,7 @@ def bar(errors: Sequence[tuple[float | None, str]]) -> Drawing:
 
 
 def _curve(points: Sequence[Mapping[str, Any]]) -> str:
-    """Accuracy against the time that the products take."""
+    """The trade-off: worst cosine against the predicted time of the products."""
     if len(points) < 2:
         return ""
     wide, high = CURVE
@@ -201,7 +202,7 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     made.append(f'<polyline points="{line}" fill="none" stroke="{WHOLE}"/>')
     for (x, y), p in zip(places, points, strict=True):
-        words = f"{len(p['layers'])} layers wider, cosine {p['cosine']:.5f}"
+        words = f"{len(p['layers'])} layers in wider types, cosine {p['cosine']:.5f}"
         size = 6 if p.get("kept") else 3.5
         made.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{WHOLE}">'
@@ -211,10 +212,10 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
         made.append(
             f'<text x="{x_at(t):.1f}" y="{high - bottom + 18}" text-anchor="middle">{t:.2f}</text>'
         )
-    words = "predicted time of the products, beside all of them quantised"
+    words = "predicted time of the products, relative to all in int8"
     middle = (left + wide - right) / 2
     made.append(f'<text x="{middle}" y="{high - 6}" text-anchor="middle">{words}</text>')
-    head = ("*layers wider", "*share of the work", "*time", "*worst cosine", "")
+    head = ("*layers in wider types", "*share of the work", "*time", "*worst cosine", "")
     rows = [
         (
             str(len(p["layers"])),
@@ -230,7 +231,7 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], bad: Sequence[bool] = ()) -> str:
-    """A table; titles with a star are of numbers, drawings go in as they are."""
+    """A table; titles with a star head numeric columns; drawings are not escaped."""
     kinds = ["n" if t.startswith("*") else "" for t in head]
     titles = "".join(
         f'<th class="{k}">{_text(t.lstrip("*"))}</th>' for t, k in zip(head, kinds, strict=True)

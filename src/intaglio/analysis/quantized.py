@@ -1,4 +1,4 @@
-"""What quantising a model did to it: as data, and as text."""
+"""The report of a quantisation: as data, and as text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from intaglio.ir import Array, Graph
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.ranges.observe import Progress
 from intaglio.quant.result import Quantized
-from intaglio.quant.samples.streaming import keeping, with_state
+from intaglio.quant.samples.streaming import samples_with_state, with_graph_state
 from intaglio.targets import Target
 
-COMPARED = 8  # samples that the float and the quantised model are compared on
+COMPARED = 8  # samples on which the float and the quantised model are compared
 WORST = 10  # layers that are shown
-SHOWN = 6  # names in a line
+SHOWN = 6  # names per line
 NOTES = 12  # in a terminal
-LONGEST = 60  # characters of a name in a terminal; pages and data have all of it
-SECONDS = 0.5  # for which the two take turns
+LONGEST = 60  # characters of a name in a terminal
+SECONDS = 0.5  # of the speed measurement
 
 
 def facts(made: Quantized, target: str | Target = "cpu") -> dict[str, Any]:
-    """What is quantised, how much smaller it is, and how much faster by the target's costs."""
+    """Layers by precision, sizes, and the speed-up that the target's costs predict."""
     sizes = [summary.of_graph(g)["parameter_bytes"] for g in (made.float_graph, made.bare_graph)]
     faster = _predicted(made, targets.find(target))
     return {
@@ -41,7 +41,7 @@ def facts(made: Quantized, target: str | Target = "cpu") -> dict[str, Any]:
 
 
 def _predicted(made: Quantized, chip: Target) -> float | None:
-    """How many times as fast the products are as in floats; None where no cost is known."""
+    """The predicted speed-up of the products over floats; None if a cost is unknown."""
     costs = {p.name: p.cost for p in chip.precisions}
     reals = [p.cost for p in chip.precisions if p.is_float]
     if not reals or not {*made.scheme.layers.values()} <= {*costs}:
@@ -61,10 +61,10 @@ def check(made: Quantized, target: str, progress: Progress) -> dict[str, Any]:
     if samples is not None:
         some: Sequence[Mapping[str, Array]] = samples.take(COMPARED)
         if state:
-            some = with_state(keeping(made.float_graph, state), some)
+            some = samples_with_state(with_graph_state(made.float_graph, state), some)
         compared = accuracy.compare(
-            keeping(made.float_graph, {}),
-            keeping(made.bare_graph, {}),
+            with_graph_state(made.float_graph, {}),
+            with_graph_state(made.bare_graph, {}),
             some,
             observations=made.observations,
             progress=progress,
@@ -74,12 +74,14 @@ def check(made: Quantized, target: str, progress: Progress) -> dict[str, Any]:
         progress("measuring the speed", 0, None)
         inputs = samples[0] if samples else agreement.usable_inputs(made.float_graph)[0]
         inputs = {name: a for name, a in inputs.items() if name not in state}
-        found["milliseconds"] = _speed([keeping(made.float_graph, state), made.bare_graph], inputs)
+        found["milliseconds"] = _speed(
+            [with_graph_state(made.float_graph, state), made.bare_graph], inputs
+        )
     return found
 
 
 def _speed(graphs: Sequence[Graph], sample: dict[str, Array]) -> list[float]:
-    """The fastest run of each on one thread; they take turns, so that both meet the same noise."""
+    """The fastest run of each on one thread, in turns, so that both see the same noise."""
     sessions = [intaglio.open(intaglio.compile(g), threads=1) for g in graphs]
     best = [float("inf")] * len(graphs)
     end = time.perf_counter() + SECONDS
@@ -94,7 +96,7 @@ def _speed(graphs: Sequence[Graph], sample: dict[str, Array]) -> list[float]:
 
 
 def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
-    """The facts for people, with the layers that err most or with all of them."""
+    """The facts as text, with the layers of largest error or with all."""
     counts = ", ".join(f"{n} {precision}" for precision, n in facts["layers"].items())
     lines = [f"{'layers':11} {counts}"]
     for why in dict.fromkeys(facts["floats"].values()):
@@ -110,7 +112,7 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
     if len(facts["curve"]) > 1:
         lines.append(
             f"{'trade-off':11} layers in wider types, their share of the work, time of the "
-            "products beside all in the usual type, the worst cosine"
+            "products relative to all in int8, worst cosine"
         )
         for p in facts["curve"]:
             figures = f"{len(p['layers']):6} {p['share']:8.1%} {p['time']:6.2f} {p['cosine']:.5f}"
@@ -136,12 +138,12 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
 
 
 def _short(name: str) -> str:
-    """A name that leaves room for figures beside it: TFLite's are of many layers in one."""
+    """A name cut to LONGEST characters: TFLite's names join those of several layers."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 21]}...{name[-18:]}"
 
 
 def _table(found: Mapping[str, Any], every: bool) -> list[str]:
-    """Layers: as they come out, and each by itself on the float model's inputs."""
+    """Each layer in the whole model, and alone on the float model's inputs."""
     layers = shown = found["layers"]
     if not every:
         alone = [m for m in layers if "single_error" in m]
@@ -160,11 +162,11 @@ def _table(found: Mapping[str, Any], every: bool) -> list[str]:
     ]
     rows += [(m["output"], "output", m["cosine"], m["error"], None, None) for m in found["outputs"]]
     name, op = (max(len(r[i]) for r in rows) for i in (0, 1))
-    few = f"the {len(shown)} layers of {len(layers)} that err most" if shown else "its outputs"
+    few = f"the {len(shown)} of {len(layers)} layers with the largest error" if shown else "outputs"
     what = "every layer" if every else few
     lines = [
-        f"beside the float model on {found['samples']} samples, {what}; "
-        "alone: on the float model's own inputs",
+        f"compared with the float model on {found['samples']} samples, {what}; "
+        "alone: with the float model's inputs",
         f"{'tensor':{name}}  {'':{op}}  {'cosine':>8} {'error':>8}  {'alone':>8} {'error':>8}",
     ]
     for title, kind, *figures in rows:

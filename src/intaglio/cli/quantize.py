@@ -1,4 +1,4 @@
-"""`intaglio quantize`: a float model and samples in, a model that computes in integers out."""
+"""`intaglio quantize`: read a float model and samples, write a model that computes in integers."""
 
 from __future__ import annotations
 
@@ -31,120 +31,129 @@ if TYPE_CHECKING:
     "-o",
     "out",
     type=click.Path(),
-    help="What to write: .itg to run, .onnx for others [default: MODEL_int8.itg].",
+    help="Output file: .itg to run, .onnx (QDQ) for other tools [default: MODEL_int8.itg].",
 )
 @click.option(
     "--data",
     metavar="PATH",
-    help="Samples: a folder of pictures or arrays, a list, a .npy or .npz file.",
+    help="Samples: a folder of pictures or arrays, a text list, a .npy or .npz file.",
 )
-@click.option("--bgr", is_flag=True, help="The model takes blue first; so do --mean and --std.")
+@click.option(
+    "--bgr", is_flag=True, help="The model takes BGR pictures; --mean and --std are in that order."
+)
 @click.option(
     "--resize",
     default="stretch",
     show_default=True,
     type=click.Choice(["stretch", "letterbox", "crop"]),
-    help="crop: short side to 1/0.875 of the size, then the centre.",
+    help="How pictures are resized. crop: short side to 1/0.875 of the size, then the centre.",
 )
 @click.option(
     "--limit",
     type=int,
     metavar="N",
-    help="Samples to use, spread over all there are [default: as many of 100 as it "
-    "takes for ranges to settle].",
+    help="Number of samples, evenly spread over all [default: at most 100, fewer if the "
+    "ranges settle].",
 )
-@click.option("--seed", default=0, show_default=True, help="Which samples, where there are more.")
+@click.option("--seed", default=0, show_default=True, help="Chooses the samples if there are more.")
 @click.option(
     "--method",
     metavar="NAME",
-    help="How a range follows from what is seen: minmax, "
-    "moving, percentile (percentile:99.9), kl, mse, or auto: what errs least "
-    "[default: auto].",
+    help="Range method: minmax, moving, percentile (percentile:99.9), kl, mse, or auto: the "
+    "one with the least output error [default: auto].",
 )
 @click.option(
     "--accuracy",
     metavar="cosine=C",
-    help="What every part of every output is to keep; "
-    "layers that stand in the way stay in floats; none: nothing "
-    "[default: cosine=0.995].",
+    help="Cosine to the float model that every part of every output keeps; layers that stand "
+    "in the way stay in floats; none: no limit [default: cosine=0.995].",
 )
 @click.option(
     "--rounding",
     type=click.Choice(["auto", "nearest", "squant", "data"]),
-    help="Of weights: together without data (squant), or by it where that matters [default: auto].",
+    help="Rounding of weights; auto: squant, or fitted to the samples where that matters "
+    "[default: auto].",
 )
-@click.option("--equalize", is_flag=True, help="Share out channels' sizes between convolutions.")
-@click.option("--smooth", is_flag=True, help="Move outlier channels after norms into weights.")
+@click.option("--equalize", is_flag=True, help="Cross-layer equalisation between convolutions.")
+@click.option(
+    "--smooth",
+    is_flag=True,
+    help="Move outlier channels after norms into the weights (SmoothQuant).",
+)
 @click.option(
     "--resume",
     type=click.Path(),
     metavar="FILE.json",
-    help="Keep what was tried there, and go on from it.",
+    help="Save trials there; an interrupted search continues from it.",
 )
 @click.option(
-    "--auto", is_flag=True, help="Try strategies, keep the best and print a table of them."
+    "--auto", is_flag=True, help="Try several strategies, keep the best and print a table."
 )
 @click.option(
     "--mode",
     default="static",
     show_default=True,
     type=click.Choice(["static", "dynamic", "weights"]),
-    help="dynamic: matrix products in int8, rows quantised as they come; weights: only "
+    help="dynamic: matrix products in int8, activations quantised at run time; weights: only "
     "the weights are integers. Neither needs --data.",
 )
 @click.option(
     "--weights",
     metavar="TYPE",
-    help="What weights are stored in: int8, uint8, int4, "
-    "uint4 or, with int16 tensors, int16 [default: int8].",
+    help="Type of weights: int8, uint8, int4, uint4 or, with int16 activations, int16 "
+    "[default: int8].",
 )
 @click.option(
     "--activations",
     metavar="TYPE",
-    help="What tensors are stored in: int8, uint8 or int16 [default: what the target is best at].",
+    help="Type of activations: int8, uint8 or int16 [default: the target's choice].",
 )
 @click.option(
     "--symmetric/--asymmetric",
     default=None,
-    help="Tensors without or with zero points [default: with, if 8 bits].",
+    help="Activations without or with zero points [default: with, if of 8 bits].",
 )
 @click.option(
     "--per",
     type=click.Choice(["channel", "tensor"]),
-    help="What of a weight shares a scale [default: channel].",
+    help="Weights that share a scale: an output channel or the whole tensor [default: channel].",
 )
 @click.option("--weight-zeros", is_flag=True, help="Weights have zero points too.")
 @click.option(
     "--floats",
     metavar="TYPE",
-    help="What layers compute in that are not quantised: f32, f16 or bf16 [default: f32].",
+    help="Type of layers that are not quantised: f32, f16 or bf16 [default: f32].",
 )
 @click.option(
     "--group",
     type=int,
     metavar="N",
-    help="Weights in mode weights that share a scale, "
-    "0 for a whole column [default: 32 of 4 bits, else 0].",
+    help="--mode weights: number of weights that share a scale; 0: a whole column "
+    "[default: 32 for 4 bits, else 0].",
 )
 @click.option(
     "--scheme",
     type=click.Path(),
     metavar="FILE.yaml",
-    help="Types, ranges and precisions that you want: docs/quantization.md",
+    help="Types, ranges and precisions that you fix: docs/quantization.md",
 )
-@click.option("--strict", is_flag=True, help="Names in --scheme that the model lacks are errors.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Names in --scheme that the model lacks are errors, not warnings.",
+)
 @click.option(
     "--export-scheme",
     type=click.Path(),
     metavar="FILE.yaml",
-    help="Write every type, range, scale and precision, to read or edit.",
+    help="Write every type, range, scale and precision to a file that you can edit.",
 )
-@click.option("--target", default="cpu", show_default=True, help="Chip that it is for.")
+@click.option("--target", default="cpu", show_default=True, help="Target chip.")
 @click.option(
     "--check/--no-check",
     default=True,
     show_default=True,
-    help="Compare with the float model: accuracy layer by layer, and speed on this machine.",
+    help="Compare accuracy, layer by layer, and speed with the float model.",
 )
 @click.option(
     "--layers", "every_layer", is_flag=True, help="Print every layer, not only the worst ten."
@@ -153,7 +162,7 @@ if TYPE_CHECKING:
     "--report",
     type=click.Path(),
     metavar="FILE",
-    help="Write the report there: .html to look at, .json as data.",
+    help="Write the report: .html for a browser, .json as data.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors and warnings.")
@@ -171,20 +180,20 @@ def command(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Quantise MODEL: compute in integers what it computes in floats.
+    """Quantise MODEL to integers.
 
-    Give samples like those that it will see, 20 to 200 of them, prepared as it was trained.
+    Give 20 to 200 samples like the real inputs, prepared as in training.
 
     \b
     intaglio quantize model.onnx --data images/ --mean 123.675,116.28,103.53 --std 58.4,57.1,57.4
     intaglio quantize yolo.onnx --data frames/ --std 255 --resize letterbox -o yolo.itg
-    intaglio quantize model.onnx --data images/ --std 255 --input-type uint8    bytes in
+    intaglio quantize model.onnx --data images/ --std 255 --input-type uint8    takes bytes
     intaglio quantize model.onnx --data samples.npz -o model_qdq.onnx     for other tools
     intaglio quantize model.onnx --data images/ --std 255 --accuracy cosine=0.999    stricter
     intaglio quantize bert.onnx --mode dynamic                            no samples needed
     intaglio quantize gpt.onnx --mode weights --weights int4 --group 64
-    intaglio quantize model.onnx --data list.txt --export-scheme s.yaml   what was chosen
-    intaglio quantize model.onnx --data list.txt --scheme s.yaml          after you edited it
+    intaglio quantize model.onnx --data list.txt --export-scheme s.yaml   write the choices
+    intaglio quantize model.onnx --data list.txt --scheme s.yaml          read them, edited
     """
     from intaglio.analysis import quantized
     from intaglio.analysis.page import page
@@ -279,7 +288,7 @@ def _write(graph: Graph, path: Path, target: str) -> None:
 
 
 def _facts(made: Quantized, tried: Automatic | None, how: Options) -> dict[str, Any]:
-    """What the report shows, but for the comparison with the float model."""
+    """The facts of the report, without the comparison with the float model."""
     from intaglio.analysis import quantized
 
     facts = quantized.facts(made, how.target)
@@ -314,18 +323,18 @@ def _print(
 
 
 def _cosine(words: str) -> float | None:
-    """What `--accuracy` asks for."""
+    """The cosine that `--accuracy` gives; None for `none`."""
     if words == "none":
         return None
     try:
         return float(words.removeprefix("cosine="))
     except ValueError:
-        raise BadInput(f"--accuracy {words}: give cosine=0.995, say, or none") from None
+        raise BadInput(f"--accuracy {words}: give a cosine such as cosine=0.995, or none") from None
 
 
 @contextmanager
 def _progress(hidden: bool) -> Iterator[Progress]:
-    """A bar on the terminal that follows (words, done, total)."""
+    """A progress bar on the terminal, updated by (words, done, total)."""
     from rich import progress
     from rich.console import Console
 
@@ -351,7 +360,7 @@ def _json(facts: dict[str, Any]) -> str:
 
 
 def _plain(content: Any) -> Any:
-    """With null for what is not finite, which JSON has no number for."""
+    """The data with None for NaN and infinity, which JSON lacks."""
     if isinstance(content, dict):
         return {k: _plain(v) for k, v in content.items()}
     if isinstance(content, list):

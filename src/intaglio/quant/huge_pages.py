@@ -1,4 +1,4 @@
-"""The memory of work that makes much of it for a short time."""
+"""Disable huge pages for numpy arrays during calibration."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 import numpy as np
 
 _lock = threading.Lock()
-_users, _before = 0, True  # how many are in here, and what numpy did before the first
+_users, _before = 0, True  # nested uses, and numpy's setting before the first
 
 
 @contextlib.contextmanager
-def small_pages() -> Iterator[None]:
-    """In here numpy asks for no large pages, as it does for arrays of 4 MB and more.
+def without_huge_pages() -> Iterator[None]:
+    """Inside the block numpy requests no huge pages for arrays of 4 MB and more.
 
-    Calibration writes to most of its memory once. In a virtual machine that hands free memory back
-    to its host, large pages are always new to both: 0.45 GB/s were measured there, and 1.8 GB/s
-    with small ones, most of which were in use a moment before.
+    Calibration writes most of its memory once. A virtual machine that returns free memory to its
+    host must fetch every huge page anew: writing at 0.45 GB/s was measured there, and 1.8 GB/s
+    with normal pages, which are mostly reused.
     """
     global _users, _before
     core = getattr(np, "_core", None) or getattr(np, "core", None)

@@ -12,7 +12,7 @@ from intaglio import targets
 from intaglio.errors import BadInput, option
 from intaglio.ir import Graph
 from intaglio.quant import steps
-from intaglio.quant.huge_pages import small_pages
+from intaglio.quant.huge_pages import without_huge_pages
 from intaglio.quant.options import Options, split_keywords
 from intaglio.quant.placement.formats import formats
 from intaglio.quant.ranges.observe import Progress
@@ -63,7 +63,7 @@ def quantize(model: str | Path | Graph, data: Any = None, **keywords: Any) -> Gr
     return calibrate(model, data, **keywords).graph
 
 
-@small_pages()
+@without_huge_pages()
 def calibrate(
     model: str | Path | Graph,
     data: Any = None,

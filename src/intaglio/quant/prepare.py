@@ -13,7 +13,7 @@ from intaglio.errors import BadInput, option
 from intaglio.ir import Graph
 from intaglio.passes.fold import FOLD
 from intaglio.quant.options import refuse_unknown
-from intaglio.quant.ranges.probe import collecting_late
+from intaglio.quant.ranges.probe import deferred_gc
 from intaglio.quant.weights.unpacking import unpack_weights
 from intaglio.targets import Target
 
@@ -22,7 +22,7 @@ def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any
     """The float graph that is quantised: optimised, and every tensor has a unique name."""
     chip = targets.find(target)
     replace = passes.Rules([*chip.replace, *FOLD], chip.cost)
-    with collecting_late():
+    with deferred_gc():
         if isinstance(model, Graph):
             if load:
                 refuse_unknown(load)

@@ -24,13 +24,12 @@ class Quantized:
     floats: dict[str, str]  # products that stay in floats, and why
     observations: dict[str, Observation] = field(repr=False)
     notes: list[str] = field(default_factory=list)  # messages for the user
-    curve: list[Point] = field(
-        default_factory=list, repr=False
-    )  # layers in floats against accuracy
+    # accuracy against the number of layers in wider types
+    curve: list[Point] = field(default_factory=list, repr=False)
     samples: int = 0  # number of samples that were observed
     dataset: Samples | None = field(default=None, repr=False)  # all samples that were given
-    bare_graph: Graph = field(init=False, repr=False)  # takes the float model's inputs: without
-    # the preprocessing of bytes that `graph` may have
+    # `graph` without embedded preprocessing: it takes the float model's inputs
+    bare_graph: Graph = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.bare_graph = self.graph

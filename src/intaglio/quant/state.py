@@ -13,7 +13,7 @@ from intaglio.ir import Array, Graph, Node, Value
 from intaglio.quant.options import Options
 from intaglio.quant.placement import depthwise_scales
 from intaglio.quant.placement.formats import Formats
-from intaglio.quant.placement.place import PRODUCTS, Between, Placement, place
+from intaglio.quant.placement.place import PRODUCTS, DepthwiseInput, Placement, place
 from intaglio.quant.placement.scheme import Scheme, TensorScheme
 from intaglio.quant.ranges import headroom
 from intaglio.quant.ranges.assign import assign
@@ -87,9 +87,9 @@ class Calibration:
         """Decide which layers compute in integers; `promoted` layers get another precision."""
         precision = self.how.precision
         self.placement = place(self.graph, {**self.wanted, **promoted}, self.chip, precision)
-        self.placement.between = self._with_channel_scales()
+        self.placement.depthwise_inputs = self._with_channel_scales()
 
-    def _with_channel_scales(self) -> dict[Value, Between]:
+    def _with_channel_scales(self) -> dict[Value, DepthwiseInput]:
         """Inputs of depthwise convolutions that may have a scale for each channel: those that a
         scheme gives such scales or, if there are many samples, all."""
         if self.how.per != "channel":
@@ -127,7 +127,7 @@ class Calibration:
 
     def _rounded(self) -> Iterable[Value]:
         """The tensors that are rounded: to integers, or to f16 or bf16 around a layer in it."""
-        halves = [v for n in self.placement.halves for v in (n.inputs[0], n.outputs[0])]
+        halves = [v for n in self.placement.half_layers for v in (n.inputs[0], n.outputs[0])]
         return dict.fromkeys([*self.placement.tensors, *(v for v in halves if v is not None)])
 
     def _channel_axes(self) -> dict[Value, int]:

@@ -12,17 +12,21 @@ from intaglio.errors import BadInput
 from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Array, Node
 from intaglio.quant.placement.concat_ranges import concat_tensors, separate_concat_ranges
-from intaglio.quant.placement.f16_overflow import instead_of_f16, refuse_large, too_large
+from intaglio.quant.placement.f16_overflow import (
+    overflowing_layers,
+    refuse_overflow,
+    wider_than_f16,
+)
 from intaglio.quant.placement.formats import refuse_missing, refuse_types, refuse_weights
-from intaglio.quant.placement.insert_qdq import insert, round_halves
+from intaglio.quant.placement.insert_qdq import insert, round_half_layers
 from intaglio.quant.placement.place import PRODUCTS, layer, place
 from intaglio.quant.placement.scheme import Scheme
 from intaglio.quant.prepare import prepare
 from intaglio.quant.ranges.observe import observe
 from intaglio.quant.result import Quantized
 from intaglio.quant.samples.dataset import samples as read_dataset
-from intaglio.quant.samples.streaming import calibrated, given_inputs
-from intaglio.quant.samples.subset import SAMPLES, some_at, some_of
+from intaglio.quant.samples.streaming import state_as_inputs, user_inputs
+from intaglio.quant.samples.subset import TRIAL_SAMPLES, evenly_spaced, evenly_spaced_indices
 from intaglio.quant.samples.sufficiency import Sufficiency, spread
 from intaglio.quant.search.choose_settings import choose_settings, worth_trying
 from intaglio.quant.search.output_error import Reference
@@ -40,7 +44,7 @@ from intaglio.quant.weights.storage import (
     store_all,
     stored_weights,
 )
-from intaglio.quant.weights.unpacking import already, own_scales
+from intaglio.quant.weights.unpacking import already_quantized, scales_in_file
 
 FEW = 16  # samples that show the sizes of channels and of the parts of concatenations
 
@@ -64,22 +68,22 @@ def read_requests(c: Calibration) -> None:
 
 def read_samples(c: Calibration) -> None:
     """Find the samples. The state of a streaming model becomes plain inputs of the graph."""
-    c.dataset = read_dataset(c.data, given_inputs(c.graph), warn=c.warn, **c.options.reading())
+    c.dataset = read_dataset(c.data, user_inputs(c.graph), warn=c.warn, **c.options.reading())
     c.stream = c.graph.state
-    c.samples = calibrated(c.graph, c.dataset, read_dataset)
+    c.samples = state_as_inputs(c.graph, c.dataset, read_dataset)
     c.count = len(c.samples)
 
 
 def smooth_norms(c: Calibration) -> None:
     """Move outlier channels after norms into the weights that read them."""
-    smooth(c.graph, some_of(c.samples, FEW), progress=c.progress)
+    smooth(c.graph, evenly_spaced(c.samples, FEW), progress=c.progress)
 
 
 def equalize_convolutions(c: Calibration) -> None:
     """Balance the channels between consecutive convolutions."""
     if links := equalizable(c.graph):
         axes = {link.tensor: link.axis for link in links}
-        few = some_of(c.samples, FEW)
+        few = evenly_spaced(c.samples, FEW)
         equalize(c.graph, observe(c.graph, list(axes), few, progress=c.progress, channels=axes))
 
 
@@ -107,10 +111,10 @@ def place_integers(c: Calibration) -> None:
         why = "; ".join(dict.fromkeys(c.placement.floats.values()))
         raise BadInput(
             "there is nothing to quantise: no convolution or product with constant "
-            f"weights in f32{f' ({why})' if why else ''}{already(c.graph)}"
+            f"weights in f32{f' ({why})' if why else ''}{already_quantized(c.graph)}"
         )
     refuse_types(c.placement, c.given)
-    c.given = own_scales(c.placement, c.how.precision) | dict(c.given)
+    c.given = scales_in_file(c.placement, c.how.precision) | dict(c.given)
 
 
 def store_weights(c: Calibration) -> None:
@@ -131,10 +135,10 @@ def observe_ranges(c: Calibration) -> None:
 
     The float model's outputs for some of them become the reference of the search.
     """
-    enough, shown = None, some_at(c.count)
+    enough, shown = None, evenly_spaced_indices(c.count)
     if c.samples.spare and c.many:
         order = spread(c.count)
-        c.samples, shown = c.samples.at(order), sorted(range(SAMPLES), key=order.__getitem__)
+        c.samples, shown = c.samples.at(order), sorted(range(TRIAL_SAMPLES), key=order.__getitem__)
         low, high = dtypes.limits(c.how.tensors[c.how.precision])
         enough = Sufficiency(high - low)
     outputs: dict[int, dict[str, Array]] = {i: {} for i in shown}
@@ -145,7 +149,7 @@ def observe_ranges(c: Calibration) -> None:
     some, their_outputs = [c.samples[i] for i in shown], [outputs[i] for i in shown]
     c.reference = Reference.by(some, their_outputs, c.graph, c.options.policy)
     c.weights = c.storing.result()
-    refuse_large(c.placement, c.seen)
+    refuse_overflow(c.placement, c.seen)
 
 
 def round_weights_by_data(c: Calibration) -> None:
@@ -175,8 +179,8 @@ def promote_layers(c: Calibration) -> None:
                 c.placement.floats[n] = f"{c.how.precision} is too coarse for what it reads"
         c.observe()
     c.notes += c.found.notes
-    if large := too_large(c.placement, c.seen):
-        other = instead_of_f16(c.chip)
+    if large := overflowing_layers(c.placement, c.seen):
+        other = wider_than_f16(c.chip)
         c.notes += [f"'{layer(n)}' computes in {other}, not f16: {w}" for n, w in large.items()]
         c.place(layers | {layer(n): other for n in large})
         c.observe()
@@ -192,7 +196,7 @@ def insert_qdq(c: Calibration) -> None:
     scheme = Scheme(dict(tensors), model=graph.name)
     for n in graph.nodes():
         if n in placement.nodes or n in placement.floats:
-            own = placement.nodes.get(n) or placement.halves.get(n, "f32")
+            own = placement.nodes.get(n) or placement.half_layers.get(n, "f32")
             scheme.layers[n.outputs[0].name] = own
     for n, (_, made) in weights.items():
         scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
@@ -201,7 +205,7 @@ def insert_qdq(c: Calibration) -> None:
     if c.options.correct:
         _shift_biases(c, weights)
     insert(graph, placement, tensors, weights)
-    round_halves(placement)
+    round_half_layers(placement)
     c.result = Quantized(
         graph,
         before,

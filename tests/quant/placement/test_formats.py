@@ -142,8 +142,8 @@ def test_the_simulation_gives_every_byte_that_runs(activations, isa):
             "cpu computes int8 layers with no weights of int16; it takes int8, "
             "uint8, int4, uint4; with activations of int16 it does",
         ),
-        ({"per": "group"}, "scales are per 'group'; known are channel, tensor"),
-        ({"floats": "int8"}, "floats is 'int8'; f32, f16 or bf16 is meant"),
+        ({"per": "group"}, "per is 'group'; known are channel, tensor"),
+        ({"floats": "int8"}, "floats is 'int8'; give f32, f16 or bf16"),
         ({"floats": "f64"}, "cpu computes no layers in f64; its precisions are int8, int16, f32"),
     ],
     ids=str,
@@ -260,7 +260,7 @@ def test_precisions_that_a_chip_lacks_are_refused():
     with pytest.raises(BadInput, match="npu computes no layers in integers"):
         quantized(chip(floats("f16", 1.0)))
     for mode in ("dynamic", "weights"):
-        with pytest.raises(BadInput, match=r"npu does not .* quantise statically"):
+        with pytest.raises(BadInput, match=r"npu cannot .* use mode="):
             intaglio.quantize(net(), mode=mode, target=chip(INT8))
 
 

@@ -108,7 +108,7 @@ def test_a_small_product_between_floats_stays_in_floats():
     y = ops.conv(spread, bins, None, stride=(1, 1), pad=(0,) * 4, dilation=(1, 1), groups=1)
     made = placed(x, y)
     assert [n.op for n in made.nodes] == ["conv"]
-    assert list(made.floats.values()) == ["it is hardly any work, between floats"]
+    assert list(made.floats.values()) == ["it is small, and its neighbours are in floats"]
 
 
 def test_a_layer_can_be_asked_to_stay_in_floats():

@@ -192,8 +192,8 @@ def test_later_wishes_win(graph: Graph):
 @pytest.mark.parametrize(
     ("scheme", "words"),
     [
-        (Scheme(layers={"/stem/Conf": "int8"}), "no layer makes '/stem/Conf'; did you mean"),
-        (Scheme(layers={"zzz": "int8"}), "no layer makes 'zzz'; the model has '/head/Softmax'"),
+        (Scheme(layers={"/stem/Conf": "int8"}), "no layer is called '/stem/Conf'; did you mean"),
+        (Scheme(layers={"zzz": "int8"}), "no layer is called 'zzz'; the model has '/head/Softmax'"),
         (Scheme(rules=[Override("f32", pattern="/neck/*")]), "no layer matches '/neck/*'"),
         (Scheme(rules=[Override("f32", op="tanh")]), "no layer is a tanh; the model has conv, "),
         (Scheme({"/stem/Rellu": TensorScheme("f32")}), "did you mean '/stem/Relu'"),

@@ -79,9 +79,9 @@ def test_weights_get_what_the_scheme_says():
 def test_unknown_names_are_told(tmp_path: Path):
     path = tmp_path / "scheme.yaml"
     path.write_text("layers: {nothing: f32}")
-    with pytest.warns(UserWarning, match="no layer makes 'nothing'"):
+    with pytest.warns(UserWarning, match="no layer is called 'nothing'"):
         intaglio.quantize(net(), SAMPLES, scheme=path)
-    with pytest.raises(BadInput, match="no layer makes 'nothing'"):
+    with pytest.raises(BadInput, match="no layer is called 'nothing'"):
         intaglio.quantize(net(), SAMPLES, scheme=Scheme.load(path, strict=True))
 
 

@@ -216,10 +216,10 @@ def test_what_is_not_a_number_is_named_with_its_layer(value):
     fine = {"x": np.full(4, 2.0, np.float32)}
     if value is np.nan:
         bad = -bad
-        with pytest.raises(BadInput, match=r"'y' \(made by log 'Log_7'\).*sample 2"):
+        with pytest.raises(BadInput, match=r"'y' \(output of log 'Log_7'\).*sample 2"):
             observe(graph, [z, y], [fine, {"x": bad}])
     else:
-        with pytest.raises(BadInput, match=r"'z' \(made by add.*sample 1"):
+        with pytest.raises(BadInput, match=r"'z' \(output of add.*sample 1"):
             observe(graph, [y, z], [{"x": bad}])
     with pytest.raises(BadInput, match="input 'x' holds NaN"):
         observe(graph, [x], [{"x": np.full(4, value, np.float32)}])

@@ -79,7 +79,7 @@ def test_bytes_go_in_as_they_are(tmp_path: Path):
     (sample,) = samples(tmp_path, [("x", Type("u8", (1, 4, 6, 3)))])  # and no warning
     assert sample["x"].dtype == np.uint8
     np.testing.assert_array_equal(sample["x"][0], pixels)
-    with pytest.raises(BadInput, match="is u8: it takes pixels as they are"):
+    with pytest.raises(BadInput, match="is u8: it takes pixels from 0 to 255"):
         quiet(tmp_path, [("x", Type("u8", (1, 4, 6, 3)))], mean=1)
     (sample,) = quiet(tmp_path, [("x", Type("f16", (1, 4, 6, 3)))], std=2)
     np.testing.assert_array_equal(sample["x"][0], (pixels / 2).astype(np.float16))
@@ -323,7 +323,7 @@ def test_samples_fill_the_batch():
 def test_more_than_helps_is_thinned_evenly():
     rows = np.repeat(np.arange(1000, dtype=np.float32)[:, None], 5, 1)
     (words,) = told(rows)
-    assert "1000 samples are given; 100 spread over them are used" in words
+    assert "1000 samples are given; 100 of them, evenly spread, are used" in words
     picked = [int(s["x"][0, 0]) for s in quiet(rows)]
     assert [p // 10 for p in picked] == list(range(100))
     assert picked == [int(s["x"][0, 0]) for s in quiet(rows)]
@@ -336,10 +336,10 @@ def test_more_than_helps_is_thinned_evenly():
 
 def test_says_what_may_be_wrong(tmp_path: Path):
     picture(tmp_path / "a.png")
-    assert "0 to 255 because neither mean nor std" in told(tmp_path, IMAGE)[0]
+    assert "(0 to 255) because neither mean nor std" in told(tmp_path, IMAGE)[0]
     assert not told(tmp_path, IMAGE, std=255)
     floats = np.zeros((2, 3, 4, 6), np.float32)
-    assert "arrays of floats go in as they are" in told(floats, IMAGE, mean=1)[0]
+    assert "arrays of floats stay unchanged" in told(floats, IMAGE, mean=1)[0]
     with pytest.warns(UserWarning, match="0 to 255"):
         samples(tmp_path, IMAGE)
 
@@ -415,10 +415,10 @@ def test_bad_files_are_named(tmp_path: Path):
     (tmp_path / "b.tif").touch()
     refused("it holds 2 .tif")
     (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff no picture")
-    refused(f"{tmp_path}/a.jpg: not a picture that can be read")
+    refused(f"{tmp_path}/a.jpg: not a readable picture")
     picture(tmp_path / "a.jpg", 64, 64)
     (tmp_path / "a.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:900])
-    refused(f"{tmp_path}/a.jpg: not a picture that can be read (image file is truncated")
+    refused(f"{tmp_path}/a.jpg: not a readable picture (image file is truncated")
     np.save(tmp_path / "a.npy", 1)
     refused("holds pictures and arrays")
     (tmp_path / "a.npy").write_bytes(b"no array")

@@ -93,7 +93,7 @@ def test_settled_ranges_end_calibration():
     assert FIRST + BLOCK <= made.samples < 100
     assert said == [said[0]]
     assert f"{made.samples} of 100 samples were used" in said[0]
-    assert "set the limit to 100 to use all" in said[0]
+    assert "set limit=100 to use all" in said[0]
     whole = calibrate(network(), samples(100), limit=100, warn=said.append)
     assert (whole.samples, len(said)) == (100, 1)
     few, all_of_them = (max(t.scale[0] for t in m.scheme.tensors.values()) for m in (made, whole))

@@ -4,7 +4,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.quant.samples.synthetic_text import not_padding, with_random_words, word_inputs
+from intaglio.quant.samples.synthetic_text import padding_masks, with_random_words, word_inputs
 
 
 def net():
@@ -47,8 +47,8 @@ def test_enough_samples_and_other_inputs_stay_as_they_are():
 
 def test_padding_is_what_fills_sentences_up():
     given = [sentence(7, 8, 9, 10), sentence(11, 12), sentence(7)]
-    kept = not_padding(net(), given)
+    kept = padding_masks(net(), given)
     assert [int(k.sum()) for k in kept] == [6, 4, 3]
-    assert not_padding(net(), [sentence(7, 8, 9, 10)] * 2) is None
+    assert padding_masks(net(), [sentence(7, 8, 9, 10)] * 2) is None
     x = Value(Type("f32", (1, 4)), "x")
-    assert not_padding(Graph([x], [ops.relu(x)]), [{"x": 0}]) is None
+    assert padding_masks(Graph([x], [ops.relu(x)]), [{"x": 0}]) is None

@@ -16,7 +16,7 @@ from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement.place import place
 from intaglio.quant.prepare import prepare
 from intaglio.quant.ranges.affine import affine
-from intaglio.quant.samples.subset import some_of
+from intaglio.quant.samples.subset import evenly_spaced
 from intaglio.quant.search.method_search import Cache, Search
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.policy import POLICY
@@ -188,8 +188,8 @@ def test_quantize_resumes(tmp_path):
 
 
 def test_samples_are_spread_evenly():
-    assert some_of(list(range(100)), 3) == [0, 50, 99]
-    assert some_of([1, 2], 8) == [1, 2]
+    assert evenly_spaced(list(range(100)), 3) == [0, 50, 99]
+    assert evenly_spaced([1, 2], 8) == [1, 2]
 
 
 def test_accuracy_is_a_cosine():

@@ -9,7 +9,9 @@ import intaglio
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.quant.weight_only.weights import dynamic, quantize_matrix, weight_only
+from intaglio.quant.weight_only.dynamic import dynamic
+from intaglio.quant.weight_only.matrix import quantize_matrix
+from intaglio.quant.weight_only.weights import weight_only
 
 RNG = np.random.default_rng(5)
 
@@ -136,5 +138,5 @@ def test_samples_and_wide_layers_lower_the_error():
     less, types = error(samples=samples, wide=0.62)
     assert less < plain
     assert types.count("i4") == 1
-    with pytest.raises(BadInput, match="give samples"):
+    with pytest.raises(BadInput, match="wide= needs samples"):
         weight_only(graph, "i4", 32, wide=0.2)

@@ -37,7 +37,7 @@ def test_the_mean_shift_of_a_convolution_is_known(groups):
     shift = conv.body(x, rough, **node.attrs).mean((0, 2, 3)) - conv.body(x, w, **node.attrs).mean(
         (0, 2, 3)
     )
-    found = bias_correction.by_means(node, rough, x.mean((0, 2, 3)))
+    found = bias_correction.correction_from_means(node, rough, x.mean((0, 2, 3)))
     np.testing.assert_allclose(found, -shift, atol=0.1)
     assert bias_correction.shift_bias(node, found)
     np.testing.assert_allclose(node.inputs[2].data, found, rtol=1e-6)
@@ -47,10 +47,12 @@ def test_pieces_of_a_layer_are_corrected_as_the_whole(monkeypatch):
     x, w = Value(Type("f32", (1, 4, 9, 9))), numbers(10, 2, 3, 3)
     y = conv(x, constant(w), stride=(1, 1), pad=(0, 0, 0, 0), dilation=(1, 1), groups=2)
     rough, means = np.rint(w * 4) / 4, RNG.random(4)
-    whole = bias_correction.by_means(y.producer, rough, means)
+    whole = bias_correction.correction_from_means(y.producer, rough, means)
     for piece in (1, 100):
         monkeypatch.setattr(bias_correction, "PIECE", piece)
-        np.testing.assert_array_equal(bias_correction.by_means(y.producer, rough, means), whole)
+        np.testing.assert_array_equal(
+            bias_correction.correction_from_means(y.producer, rough, means), whole
+        )
 
 
 def test_transposed_convolutions_and_linear_layers():
@@ -63,7 +65,7 @@ def test_transposed_convolutions_and_linear_layers():
         - conv_transpose.body(x, w, groups=1, **attrs)
     ).mean((0, 2, 3))
     np.testing.assert_allclose(
-        bias_correction.by_means(node, rough, x.mean((0, 2, 3))), -shift, atol=1e-4
+        bias_correction.correction_from_means(node, rough, x.mean((0, 2, 3))), -shift, atol=1e-4
     )
     x, w = np.abs(numbers(7, 5)), numbers(6, 5)
     value, rough = Value(Type("f32", x.shape)), np.rint(w * 4) / 4
@@ -71,7 +73,7 @@ def test_transposed_convolutions_and_linear_layers():
         (gemm(value, constant(w), constant(numbers(6)), trans_b=True).producer, rough),
         (matmul(value, constant(w.T)).producer, rough.T),
     ):
-        found = bias_correction.by_means(node, stored, x.mean(0))
+        found = bias_correction.correction_from_means(node, stored, x.mean(0))
         np.testing.assert_allclose(found, -(x @ (rough - w).T).mean(0), atol=1e-5)
 
 

@@ -35,7 +35,7 @@ def whole(moved: bool = True) -> Graph:
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_model_of_integers_is_left_to_the_compiler(moved: bool):
-    words = "nothing to quantise.*it computes in integers already"
+    words = "nothing to quantise.*the model is quantised already"
     with pytest.raises(BadInput, match=words):
         calibrate(whole(moved), [np.ones((1, 8, 8, 8), np.float32)])
     for mode in ("weights", "dynamic"):

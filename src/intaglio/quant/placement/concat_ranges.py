@@ -1,9 +1,9 @@
-"""Keep the parts of a concatenation apart where one range would leave little of the narrower ones.
+"""Concatenations whose parts have very different ranges: each part keeps its own scale.
 
-A part whose numbers are k times smaller than the whole's would keep log2(k) bits less. Where only
-products read the whole, the part is multiplied by k and their weights for it are divided by k:
-the sums stay what they were, and every part uses the full range. Where others read it too, the
-readers compute in floats.
+With one scale for all, a part k times narrower than the whole loses log2(k) bits. If only products
+read the concatenation, the part is multiplied by k and its weights in the products are divided by
+k: the result is the same, and every part uses the full range. If other ops read it, its readers
+compute in floats.
 """
 
 from __future__ import annotations
@@ -19,25 +19,30 @@ from intaglio.ops.registry import normalize_axis
 from intaglio.quant.placement.place import Placement, layer
 from intaglio.quant.ranges.assign import Range
 
-FAR = 8.0  # times that a part may be narrower than the whole before it is kept apart: three bits
+MAX_RATIO = 8.0  # a part may be this much narrower than the whole: it loses three bits
 
 
 @dataclass(frozen=True)
 class SeparatedConcat:
-    """What was done about one concatenation."""
+    """One concatenation whose parts keep their own scales."""
 
     tensor: str
-    ratios: tuple[float, ...]  # how many times narrower each part is
-    floats: tuple[str, ...] = ()  # layers that have to read floats; empty: the weights take it
+    ratios: tuple[float, ...]  # width of the whole / width of the part
+    floats: tuple[str, ...] = ()  # readers in floats; empty: their weights are rescaled
 
     def __str__(self) -> str:
         wide = ", ".join(f"{r:.3g}" for r in self.ratios)
-        done = f"{', '.join(self.floats)} in floats" if self.floats else "by its readers' weights"
-        return f"'{self.tensor}': parts are narrower than the whole by {wide}; kept apart {done}"
+        how = (
+            f"{', '.join(self.floats)} compute in floats" if self.floats else "weights are rescaled"
+        )
+        return (
+            f"concat '{self.tensor}': its parts are {wide} times narrower than the whole and keep "
+            f"scales of their own: {how}"
+        )
 
 
 def concat_tensors(placement: Placement) -> list[Value]:
-    """Every quantised concatenation's result and parts."""
+    """The results and parts of all quantised concatenations."""
     return [v for n in _quantized_concats(placement) for v in (n.outputs[0], *_parts(n))]
 
 
@@ -48,15 +53,15 @@ def _quantized_concats(placement: Placement) -> list[Node]:
 def separate_concat_ranges(
     graph: Graph, placement: Placement, ranges: Mapping[Value, Range]
 ) -> list[SeparatedConcat]:
-    """Rescale the parts in place, or say which layers must be floats; both are in what it returns.
+    """Rescale the parts in place, or name the readers that must compute in floats.
 
-    Where parts were rescaled, the graph has to be placed and observed anew.
+    The graph has new nodes afterwards, which `placement` does not know.
     """
     made = []
     for node in _quantized_concats(placement):
         whole = node.outputs[0]
         ratios = tuple(_width(ranges[whole]) / (_width(ranges[v]) or 1.0) for v in _parts(node))
-        if max(ratios) <= FAR:
+        if max(ratios) <= MAX_RATIO:
             continue
         readers = [n for n in whole.uses if n in placement.nodes]
         if all(_takes_channels(n, node) for n in whole.uses):
@@ -76,7 +81,7 @@ def _width(r: Range) -> float:
 
 
 def _takes_channels(node: Node, concat: Node) -> bool:
-    """Does it multiply each channel of the concatenation by weights of its own?"""
+    """Does it multiply every channel of the concatenation by its own weights?"""
     whole = concat.outputs[0]
     axis = normalize_axis(concat.attrs["axis"], whole.type.rank)
     w = node.inputs[1] if len(node.inputs) > 1 else None
@@ -88,7 +93,10 @@ def _takes_channels(node: Node, concat: Node) -> bool:
 
 
 def _rescale(graph: Graph, concat: Node, factors: list[float]) -> None:
-    """Powers of two: the products change in no bit but those that overflow or vanish."""
+    """Multiply the parts by `factors` and divide the readers' weights by them.
+
+    The factors are powers of two, so the products stay exact.
+    """
     axis = normalize_axis(concat.attrs["axis"], concat.outputs[0].type.rank)
     each = np.repeat(factors, [v.shape[axis] for v in _parts(concat)]).astype(np.float32)
     parts = []

@@ -1,8 +1,8 @@
-"""Steps by channel for what depthwise convolutions read, which costs nothing when the model runs.
+"""Per-channel scales for the inputs of depthwise convolutions, at no cost at run time.
 
-A depthwise convolution has a scale for each channel of its weights, and so has the convolution that
-makes what it reads. Channels between the two may therefore have steps of their own: the factors
-between those become a part of the scales on either side, and all integers stay what they are.
+A depthwise convolution has a weight scale for each channel, and so has the convolution that makes
+its input. The channels of the tensor between them may therefore have scales of their own: their
+ratios are folded into the weight scales on either side, and all integers stay the same.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array, Graph, Node, Value, constant
-from intaglio.quant.placement.place import CLAMPS, Between, Placement
+from intaglio.quant.placement.place import CLAMPS, DepthwiseInput, Placement
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.observe import Observation
-from intaglio.quant.weights.bias_correction import put_bias
+from intaglio.quant.weights.bias_correction import set_bias
 
-# A channel's range is ROOM * share ** POWER of the tensor's, if it holds that share of it: the less
-# was seen of a channel, the further others may reach beyond it.
-ROOM, POWER = 2.0, 0.65
-LEAST = 2.0**-8  # of the whole range, for channels that hold next to nothing
+# A channel whose observed range is `share` of the tensor's gets HEADROOM * share ** POWER of it:
+# the narrower a channel was observed, the more headroom it gets.
+HEADROOM, POWER = 2.0, 0.65
+LEAST_SHARE = 2.0**-8  # for channels that were observed to be almost 0
 BYTES = ("i8", "u8")
 
 Stored = tuple[Array, TensorScheme]
 
 
 @dataclass(frozen=True)
-class Shares:
-    """How far each channel's range reaches, of what all were seen to, and where a clamp ends it."""
+class ChannelShares:
+    """The range of each channel as a share of the tensor's, and the clamp's limit."""
 
     each: Array
     low: float
@@ -38,8 +38,8 @@ class Shares:
     bound: float
 
 
-def find(graph: Graph, placement: Placement) -> dict[Value, Between]:
-    """Quantised tensors whose channels can have steps of their own, and what is around them."""
+def find(graph: Graph, placement: Placement) -> dict[Value, DepthwiseInput]:
+    """Quantised tensors whose channels can have scales of their own."""
     made = {}
     for node in placement.nodes:
         if node.op != "conv" or placement.nodes[node] != "int8":
@@ -54,21 +54,21 @@ def find(graph: Graph, placement: Placement) -> dict[Value, Between]:
             values.append(v)
         inside = placement.quantized(v) and v not in graph.outputs and v.uses
         if inside and all(_is_depthwise(n, v, placement) for n in v.uses):
-            made[v] = Between(node, tuple(values), tuple(v.uses), bound)
+            made[v] = DepthwiseInput(node, tuple(values), tuple(v.uses), bound)
     return made
 
 
 def _is_depthwise(node: Node, v: Value, placement: Placement) -> bool:
-    """Does it multiply each channel of `v` by weights that meet no other?"""
+    """Is it a depthwise int8 convolution of `v`?"""
     if node.op != "conv" or placement.nodes.get(node) != "int8" or v in node.inputs[1:]:
         return False
     return node.inputs[1].shape[1] == 1 and node.attrs["groups"] == v.shape[1]  # type: ignore[union-attr]
 
 
-def shares(placement: Placement, seen: Mapping[Value, Observation]) -> dict[Value, Shares]:
-    """What channels need of the whole range, for tensors of which some need less."""
+def shares(placement: Placement, seen: Mapping[Value, Observation]) -> dict[Value, ChannelShares]:
+    """The channel shares of every tensor in which some channel needs less than the whole range."""
     made = {}
-    for v, between in placement.between.items():
+    for v, between in placement.depthwise_inputs.items():
         known = seen[v].channels if v in seen else None
         if known is None or not known.count:
             continue
@@ -77,16 +77,18 @@ def shares(placement: Placement, seen: Mapping[Value, Observation]) -> dict[Valu
         for ends, end in ((known.low, low), (known.high, high)):
             if end:
                 share = np.maximum(share, ends.astype(np.float64) / end)
-        each = ROOM * np.maximum(share, LEAST) ** POWER
-        each = np.maximum(each, _enough(between, high - low, seen))
-        each = np.where(share > 0, np.minimum(each, 1.0), 1.0)  # nothing is known of the unseen
+        each = HEADROOM * np.maximum(share, LEAST_SHARE) ** POWER
+        each = np.maximum(each, _least_useful(between, high - low, seen))
+        each = np.where(share > 0, np.minimum(each, 1.0), 1.0)  # a channel of zeros: unknown
         if each.min() < 1:
-            made[v] = Shares(each, low, high, between.bound)
+            made[v] = ChannelShares(each, low, high, between.bound)
     return made
 
 
-def _enough(between: Between, width: float, seen: Mapping[Value, Observation]) -> Array:
-    """Shares with which rounding a channel adds no more than rounding what is made of it does."""
+def _least_useful(
+    between: DepthwiseInput, width: float, seen: Mapping[Value, Observation]
+) -> Array:
+    """Shares below which a finer step is useless: the depthwise result is rounded more coarsely."""
     most = np.inf
     for n in between.readers:
         made = n.outputs[0]
@@ -99,11 +101,11 @@ def _enough(between: Between, width: float, seen: Mapping[Value, Observation]) -
     return np.asarray(most)
 
 
-def by_channel(whole: TensorScheme, share: Shares) -> TensorScheme:
-    """The scheme with a scale for each channel, if it can have them."""
-    if whole.dtype not in BYTES or whole.hi > share.bound:  # the clamp would cut channels off
+def by_channel(whole: TensorScheme, share: ChannelShares) -> TensorScheme:
+    """The scheme with a scale for each channel, if the type and the clamp allow it."""
+    if whole.dtype not in BYTES or whole.hi > share.bound:  # the clamp would clip channels
         return whole
-    # a range that cuts off what large channels hold is not to cut the others
+    # if the range clips the large channels, the small ones are not clipped with it
     pairs = ((share.low, min(whole.lo, 0.0)), (share.high, max(whole.hi, 0.0)))
     cut = max(seen / kept for seen, kept in pairs if kept)
     each = np.minimum(share.each * cut, 1.0)
@@ -112,12 +114,12 @@ def by_channel(whole: TensorScheme, share: Shares) -> TensorScheme:
 
 
 def folded(
-    v: Value, between: Between, scheme: TensorScheme, weights: dict[Node, Stored]
+    v: Value, between: DepthwiseInput, scheme: TensorScheme, weights: dict[Node, Stored]
 ) -> TensorScheme:
-    """The tensor's scheme with one scale for all; factors go, in place, into what is around it.
+    """The scheme with one scale; the ratios go, in place, into the weight scales around it.
 
-    The names of what holds other numbers than before tell so. A scheme that cannot be folded comes
-    back as it is.
+    Tensors whose values change are renamed to NAME_by_channel. A scheme that cannot be folded is
+    returned unchanged.
     """
     around = [weights[n][1] for n in (between.maker, *between.readers)]
     last = dtypes.limits(scheme.dtype)[1] - scheme.zero[0]
@@ -135,7 +137,7 @@ def folded(
     if bias is not None:
         assert bias.data is not None
         new = constant((bias.data / factors.reshape(bias.shape)).astype(np.float32), bias.name)
-        put_bias(between.maker, 2, new)
+        set_bias(between.maker, 2, new)
     for n in between.readers:
         _scale(weights, n, np.repeat(factors, n.outputs[0].shape[1] // len(factors)))
     for u in between.values:

@@ -1,4 +1,4 @@
-"""Layers that compute in f16: which of them meet numbers that f16 does not hold, and what to do."""
+"""Overflow in f16: find the layers whose values f16 cannot hold, and another precision."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from intaglio.quant.ranges.observe import F16_MOST, Observation
 from intaglio.targets import Target
 
 
-def too_large(placement: Placement, seen: Mapping[Value, Observation]) -> dict[Node, str]:
-    """Layers that are to compute in f16 and cannot, with what is too large for it."""
+def overflowing_layers(placement: Placement, seen: Mapping[Value, Observation]) -> dict[Node, str]:
+    """Layers in f16 with an input, weight or output above 65504, and a message for each."""
     found: dict[Node, str] = {}
-    for n, precision in placement.halves.items():
+    for n, precision in placement.half_layers.items():
         for v in (n.inputs[0], n.inputs[1], n.outputs[0]) if precision == "f16" else ():
             if v is not None and v.data is None and v in seen and seen[v].overflows:
                 found.setdefault(n, seen[v].notes()[-1])
@@ -26,16 +26,16 @@ def too_large(placement: Placement, seen: Mapping[Value, Observation]) -> dict[N
     return found
 
 
-def refuse_large(placement: Placement, seen: Mapping[Value, Observation]) -> None:
-    """BadInput where a user wants f16 for what it does not hold."""
-    for n, words in too_large(placement, seen).items():
+def refuse_overflow(placement: Placement, seen: Mapping[Value, Observation]) -> None:
+    """BadInput if the user asked for f16 in a layer that would overflow."""
+    for n, words in overflowing_layers(placement, seen).items():
         raise BadInput(
             f"layer '{layer(n)}' is to compute in f16: {words}; "
-            f"use {instead_of_f16(placement.chip)} for it"
+            f"use {wider_than_f16(placement.chip)} for it"
         )
 
 
-def instead_of_f16(chip: Target) -> str:
-    """What the target computes in that has the range of f32, or else the most bits."""
+def wider_than_f16(chip: Target) -> str:
+    """A precision of the target with the range of f32, or else its widest integers."""
     names = [p.name for p in chip.precisions]
     return next((p for p in ("bf16", "f32", "int16") if p in names), chip.usual.name)

@@ -1,4 +1,4 @@
-"""What tensors and weights are stored in, as asked for and as the target allows."""
+"""Number formats of activations and weights: the options, checked against the target."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PER = ("channel", "tensor")
 
 @dataclass(frozen=True)
 class Formats:
-    """Types and scales by precision, and what stands for floats."""
+    """Types and kinds of scales by precision, and the wider precisions."""
 
-    precision: str = "int8"  # of layers of which nothing else is said
+    precision: str = "int8"  # of layers without a precision of their own
     tensors: Mapping[str, str] = field(default_factory=lambda: {"int8": "i8", "int16": "i16"})
-    symmetric: frozenset[str] = frozenset({"int16"})  # precisions whose tensors have zero 0
+    symmetric: frozenset[str] = frozenset({"int16"})  # precisions whose tensors have no zero point
     weights: Mapping[str, str] = field(default_factory=lambda: {"int8": "i8", "int16": "i8"})
-    per: str = "channel"  # what of a weight shares a scale
+    per: str = "channel"  # weights that share a scale: channel or tensor
     weight_zeros: bool = False
-    wider: tuple[str, ...] = ("f32",)  # what a layer may go to that needs more, cheapest first
-    table_bits: int = 10  # of the sums that a function's table is looked up by
+    wider: tuple[str, ...] = ("f32",)  # for layers that need more bits, cheapest first
+    table_bits: int = 10  # of the index into an activation table
 
 
 USUAL = Formats()
@@ -45,17 +45,17 @@ def formats(
     weight_zeros: bool = False,
     floats: str | None = None,
 ) -> Formats:
-    """What is asked for, with the target's own choice for the rest; BadInput where it lacks it.
+    """The formats that the options name; the target chooses the rest. BadInput if it lacks one.
 
-    `tensors` and `weights` are int8, uint8, int16, int4 or uint4; `per` says what of a weight
-    shares a scale; `symmetric` says whether tensors go without zero points (None: those of more
-    than 8 bits do), `weight_zeros` gives weights some.
+    `tensors` and `weights` are int8, uint8, int16, int4 or uint4; weights share a scale per
+    "channel" or per "tensor"; `symmetric` tensors have no zero points (None: those of more than 8
+    bits); `weight_zeros` gives weights zero points.
     """
     for what, given in (("activations", tensors), ("weights", weights)):
         if given is not None and given not in TYPES:
             raise BadInput(f"{what} is '{given}'; known are {', '.join(TYPES)}")
     if per is not None and per not in PER:
-        raise BadInput(f"scales are per '{per}'; known are {', '.join(PER)}")
+        raise BadInput(f"per is '{per}'; known are {', '.join(PER)}")
     usual = _holding(chip, tensors)
     grain = per or usual.weights.grains[0]
     of_weights = TYPES[weights] if weights else usual.weights.types[0]
@@ -95,7 +95,7 @@ def _has_zero_point(p: Precision, dtype: str, symmetric: bool | None) -> bool:
 
 
 def _holding(chip: Target, tensors: str | None) -> Precision:
-    """The precision whose tensors have this type."""
+    """The target's precision whose activations have this type."""
     if tensors is None:
         return chip.usual
     for p in chip.precisions:
@@ -106,12 +106,12 @@ def _holding(chip: Target, tensors: str | None) -> Precision:
 
 
 def _wider(chip: Target, usual: Precision, name: str | None) -> tuple[str, ...]:
-    """Integers of more bits, then floats; what costs more than floats is not worth a try."""
+    """Integers of more bits, if cheaper than floats, then floats."""
     reals = [p for p in chip.precisions if p.is_float]
     if name is not None:
         reals = [chip.in_precision(name)]
         if not reals[0].is_float:
-            raise BadInput(f"floats is '{name}'; f32, f16 or bf16 is meant")
+            raise BadInput(f"floats is '{name}'; give f32, f16 or bf16")
     last = reals[:1]
     more = [p for p in chip.precisions if not p.is_float and _bits(p) > _bits(usual)]
     more = [p for p in more if not last or p.cost < last[0].cost]
@@ -123,7 +123,7 @@ def _bits(p: Precision) -> int:
 
 
 def refuse_missing(chip: Target, wanted: Mapping[str, str]) -> None:
-    """BadInput where a layer is to be computed in what the target has not, or not for it."""
+    """BadInput if a layer is to have a precision that the target lacks."""
     for name, precision in wanted.items():
         try:
             chip.in_precision(precision)
@@ -132,7 +132,7 @@ def refuse_missing(chip: Target, wanted: Mapping[str, str]) -> None:
 
 
 def refuse_weights(graph: Graph) -> None:
-    """BadInput where weights or biases of a product are no numbers that a scale could stand for."""
+    """BadInput if weights or biases of a product are NaN or infinite."""
     for n in graph.nodes():
         for v in n.inputs[1:] if n.op in PRODUCTS else ():
             if v is not None and v.data is not None and dtypes.is_float(v.dtype):
@@ -146,7 +146,7 @@ def refuse_weights(graph: Graph) -> None:
 
 
 def refuse_types(placement: Placement, given: Mapping[str, TensorScheme]) -> None:
-    """BadInput where a scheme gives a tensor or weight what the target does not take."""
+    """BadInput if a scheme gives a tensor or weight a format that the target does not take."""
     chip = placement.chip
     for n, precision in placement.nodes.items():
         takes = chip.in_precision(precision)
@@ -159,7 +159,7 @@ def refuse_types(placement: Placement, given: Mapping[str, TensorScheme]) -> Non
                 if v.data is not None
                 else [p.tensors for p in chip.precisions if not p.is_float]
             )
-            whole = t.axis is None or (t.axis == 1 and v in placement.between)
+            whole = t.axis is None or (t.axis == 1 and v in placement.depthwise_inputs)
             grain = "group" if t.block else "tensor" if whole else "channel"
             words = [s.why_not(t.dtype, _has_zeros(t), grain) for s in takers]
             if all(words):
@@ -171,6 +171,6 @@ def refuse_types(placement: Placement, given: Mapping[str, TensorScheme]) -> Non
 
 
 def _has_zeros(t: TensorScheme) -> bool:
-    """Is 0 stored as another number than the middle one?"""
+    """Is a zero point other than the middle of the type?"""
     middle = {"u8": 128, "u16": 32768, "u4": 8}.get(t.dtype, 0)
     return any(z != middle for z in t.zero)

@@ -1,4 +1,4 @@
-"""Spell a scheme out in the graph: quantize and dequantize around what computes in integers."""
+"""Insert quantize and dequantize nodes (QDQ) around the layers that compute in integers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def insert(
     tensors: Mapping[str, TensorScheme],
     weights: Mapping[Node, tuple[Array, TensorScheme]],
 ) -> None:
-    """Change `graph` in place. What comes out of `dequantize` has the tensor's own name."""
+    """Change `graph` in place. The output of `dequantize` takes over the tensor's name."""
     weights = dict(weights)
     schemes = {v: tensors[v.name] for v in placement.tensors}
-    for v, between in placement.between.items():
+    for v, between in placement.depthwise_inputs.items():
         if v in schemes and len(schemes[v].scale) > 1:
             schemes[v] = folded(v, between, schemes[v], weights)
     for node in placement.nodes:
@@ -50,9 +50,9 @@ def insert(
             Graph.replace_input(n, v, made)
 
 
-def round_halves(placement: Placement) -> None:
-    """Let products that are to compute in f16 or bf16 read numbers of that type, in place."""
-    for node, dtype in placement.halves.items():
+def round_half_layers(placement: Placement) -> None:
+    """Round inputs and weights of products in f16 or bf16 to that type, in place."""
+    for node, dtype in placement.half_layers.items():
         x, w = node.inputs[:2]
         assert x is not None
         assert w is not None
@@ -84,7 +84,7 @@ def _grain(scheme: TensorScheme) -> dict[str, Any]:
 
 
 def _stored(v: Value, scheme: TensorScheme) -> Value:
-    of = v.producer.origin if v.producer else ""  # so that reports name the layer that made it
+    of = v.producer.origin if v.producer else ""  # reports name the layer
     made: Value = ops.quantize_linear(
         v, *_parameters(scheme), dtype=scheme.dtype, origin=of, **_grain(scheme)
     )

@@ -1,8 +1,9 @@
-"""Where a model is computed in integers, and which of its tensors are quantised for that.
+"""Decide which layers compute in integers, and which tensors are quantised for them.
 
-Products with constant weights are what integers pay for. What lies between two of them (sums,
-pools, concatenations, unary functions, moves) follows where that saves a conversion; what comes
-after the last of them stays in floats, which costs little and keeps boxes and scores apart.
+Integers pay off for products with constant weights (convolutions, matrix products). Ops between two
+products (sums, pools, concatenations, unary functions, ops that move values) follow if that saves a
+conversion. Ops after the last product stay in floats: they cost little, and boxes and scores keep
+their precision.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ MOVES = (
     "expand",
     "tile",
 )
-SAME_SCALE = (*MOVES, "max_pool")  # what comes out is among what went in
+SAME_SCALE = (*MOVES, "max_pool")  # every output value is one of the input values
 JOINS = ("add", "mul", "concat")
 MEANS = ("avg_pool", "reduce_mean")
-SMALL = 0.001  # share of a model's work below which a lone product stays in floats
+SMALL = 0.001  # share of the model's MACs below which an isolated product stays in floats
 FLOATS = ("f32", "f16", "bf16")
 
 
 @dataclass(frozen=True)
-class Between:
-    """What is around a tensor between a convolution and the depthwise ones that read it."""
+class DepthwiseInput:
+    """A tensor that only depthwise convolutions read, and the layers around it."""
 
     maker: Node
-    values: tuple[Value, ...]  # from the maker's result to the tensor: clamps lie between
+    values: tuple[Value, ...]  # from the maker's output through clamps to the tensor
     readers: tuple[Node, ...]
-    bound: float  # the most that the clamps let through
+    bound: float  # upper limit of the clamps
 
 
 @dataclass
@@ -52,9 +53,10 @@ class Placement:
     nodes: dict[Node, str] = field(default_factory=dict)
     tensors: list[Value] = field(default_factory=list)  # producers first
     floats: dict[Node, str] = field(default_factory=dict)  # products left in floats, and why
-    chip: Target = field(default_factory=lambda: targets.find("cpu"))  # that it is for
-    halves: dict[Node, str] = field(default_factory=dict)  # those of `floats` in f16 or bf16
-    between: dict[Value, Between] = field(default_factory=dict)  # may have scales by channel
+    chip: Target = field(default_factory=lambda: targets.find("cpu"))  # the target
+    half_layers: dict[Node, str] = field(default_factory=dict)  # those of `floats` in f16 or bf16
+    # tensors that may have a scale for each channel
+    depthwise_inputs: dict[Value, DepthwiseInput] = field(default_factory=dict)
 
     def quantized(self, v: Value | None) -> bool:
         return v in self._set
@@ -63,7 +65,7 @@ class Placement:
         self._set = set(self.tensors)
 
     def drop(self, values: Iterable[Value]) -> None:
-        """Leave these tensors as they are."""
+        """Do not quantise these tensors."""
         self._set -= set(values)
         self.tensors = [v for v in self.tensors if v in self._set]
 
@@ -74,7 +76,7 @@ class Placement:
 
 
 def activations(node: Node) -> list[Value]:
-    """What a node reads besides constants."""
+    """The inputs of a node that are no constants."""
     return [v for v in node.inputs if v is not None and v.data is None]
 
 
@@ -95,7 +97,7 @@ def weight_axis(node: Node) -> int | None:
 
 
 def is_function(node: Node) -> bool:
-    """A function of one tensor, element by element, with numbers for its other operands."""
+    """Is it an elementwise function of one tensor, with scalar constants as other operands?"""
     op = REGISTRY[node.op]
     if not op.elementwise or len(node.outputs) != 1 or len(activations(node)) != 1:
         return False
@@ -105,7 +107,7 @@ def is_function(node: Node) -> bool:
 
 
 def adds_bias(node: Node) -> bool:
-    """Adds one constant per output channel to a linear layer that nobody else reads."""
+    """Does it add a bias vector to a matmul that no other node reads?"""
     if node.op != "add" or len(activations(node)) != 1:
         return False
     made = activations(node)[0].producer
@@ -119,7 +121,7 @@ def adds_bias(node: Node) -> bool:
 
 
 def can_follow(node: Node) -> bool:
-    """Has the op an integer form?"""
+    """Can the op compute in integers between integer products?"""
     if node.outputs[0].dtype != "f32" or node.outputs[0].type.dynamic or not activations(node):
         return False
     if node.op in JOINS and len(activations(node)) == len(node.inputs):
@@ -130,22 +132,21 @@ def can_follow(node: Node) -> bool:
 
 
 def keeps_scale(node: Node) -> bool:
-    """Are the numbers that come out among those that went in?"""
+    """Is every output value one of the input values, so that both share a scale?"""
     return node.op in SAME_SCALE or (node.op == "resize" and node.attrs["mode"] == "nearest")
 
 
 def layer(node: Node) -> str:
-    """What a node is called: by its first output."""
+    """The name of a layer: that of its first output."""
     return node.outputs[0].name
 
 
 def place(
     graph: Graph, wanted: Mapping[str, str], chip: Target | None = None, default: str | None = None
 ) -> Placement:
-    """Decide for every node; `wanted` holds the precisions that someone asked for, by layer.
+    """Decide for every node. `wanted` fixes the precision of layers by name.
 
-    `chip` says which nodes it computes in integers, and in which; `default` is another precision
-    than its usual one.
+    `chip` decides which nodes it computes in integers; `default` replaces its usual precision.
     """
     nodes = list(graph.nodes())
     made = Placement() if chip is None else Placement(chip=chip)
@@ -159,7 +160,7 @@ def place(
         if precision in FLOATS:
             made.floats[n] = f"{precision} was asked for"
             if precision != "f32":
-                made.halves[n] = precision
+                made.half_layers[n] = precision
             del made.nodes[n]
         elif why := made.chip.in_precision(precision).why_not(n):
             made.floats[n] = f"{made.chip.name} does not compute it in {precision}: {why}"
@@ -178,14 +179,14 @@ def place(
 
 
 def _leave_small(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) -> None:
-    """Products with floats before and after them that are hardly any work stay in floats."""
+    """Leave small products that have no integer neighbours in floats."""
     work = {n: REGISTRY[n.op].macs(n) for n in made.nodes}
     total = sum(work.values())
-    before = set(made.nodes)  # whose numbers come from a product, through what can follow
+    before = set(made.nodes)  # nodes with a product before them
     for n in nodes:
         if can_follow(n) and any(v.producer in before for v in activations(n)):
             before.add(n)
-    after = set(made.nodes)  # whose numbers go to one
+    after = set(made.nodes)  # nodes with a product after them
     for n in reversed(nodes):
         if can_follow(n) and any(r in after for r in n.outputs[0].uses):
             after.add(n)
@@ -194,13 +195,13 @@ def _leave_small(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) 
         lone = x.producer not in before and not any(r in after for r in y.uses)
         if lone and macs < SMALL * total and x.producer and layer(n) not in wanted:
             del made.nodes[n]
-            made.floats[n] = "it is hardly any work, between floats"
+            made.floats[n] = "it is small, and its neighbours are in floats"
 
 
 def _follow(
     nodes: list[Node], made: Placement, wanted: Mapping[str, str], usual: Precision
 ) -> None:
-    """What lies between integer products computes in integers too, or all that can after them."""
+    """Add the ops between integer products; for targets without float results also those after."""
     to_the_end = not usual.float_results
     reach: set[Node] = set(made.nodes)
     for n in reversed(nodes):
@@ -218,12 +219,12 @@ def _follow(
 
 
 def _absorbed(v: Value, reader: Node, made: Placement) -> bool:
-    """Does `reader` take what the maker of `v` computed before it is rounded?"""
+    """Is `v` fused into its reader, so that it is never rounded?"""
     maker = v.producer
     if maker is None or maker not in made.nodes or len(v.uses) != 1 or keeps_scale(maker):
         return False
     if is_function(reader):
-        # one table holds a chain of functions; a clamp is a part of whatever it follows
+        # one table holds a chain of functions; a clamp fuses into its producer
         return _tabulated(maker, made) or (reader.op in CLAMPS and not is_function(maker))
     if adds_bias(reader):
         return True
@@ -234,7 +235,7 @@ def _absorbed(v: Value, reader: Node, made: Placement) -> bool:
 
 
 def _tabulated(node: Node | None, made: Placement) -> bool:
-    """Is it a function of bytes, or of what only a function of bytes gives it?"""
+    """Is it a function of a quantised tensor, or one in a chain that starts with such?"""
     if node is None or node not in made.nodes or not is_function(node):
         return False
     x = activations(node)[0]
@@ -242,6 +243,6 @@ def _tabulated(node: Node | None, made: Placement) -> bool:
 
 
 def _is_sum(v: Value, made: Placement) -> bool:
-    """A convolution's result that one node alone reads."""
+    """Is it a convolution's result with a single reader?"""
     n = v.producer
     return n is not None and n.op == "conv" and n in made.nodes and len(v.uses) == 1

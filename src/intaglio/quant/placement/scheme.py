@@ -1,4 +1,4 @@
-"""What a quantised model stores each tensor in, and computes each layer in: readable, editable."""
+"""The scheme: type, scale and zero point of every tensor, precision of every layer."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def _warn(words: str) -> None:
 
 @dataclass(frozen=True)
 class TensorScheme:
-    """real = scale * (stored - zero). A float `dtype` has no scale: the tensor stays as it is.
+    """real = scale * (stored - zero). A float `dtype` has no scale: the tensor is not quantised.
 
-    `axis`: one scale for each index along it; with `block`, one for each run of so many indices, at
-    every place of the other axes, in row-major order. `lo` and `hi` are the range that it is for.
+    With `axis` there is one scale for each index along it; with `block` one for each run of that
+    many indices, at every position of the other axes, in row-major order. `lo` and `hi` are the
+    range that scale and zero were made from.
     """
 
     dtype: str
@@ -44,7 +45,7 @@ class TensorScheme:
             raise BadInput(wrong)
 
     def _wrong(self) -> str | None:
-        """The words, where this cannot be."""
+        """Why the scheme is invalid, or None."""
         if self.dtype not in dtypes.TABLE or dtypes.TABLE[self.dtype].kind == "b":
             return f"type is '{self.dtype}'; known are i8, u8, i16, u16, i4, u4, f32, f16, bf16"
         if not (math.isfinite(self.lo) and math.isfinite(self.hi) and self.lo <= self.hi):
@@ -69,9 +70,9 @@ class TensorScheme:
         return None
 
     def disagreement(self) -> str | None:
-        """The words, where scale and zero point cover quite another range than `lo` to `hi`.
+        """A warning if scale and zero point cover another range than `lo` to `hi`, or None.
 
-        That is what remains when someone edits the one and forgets the other.
+        This happens if a user edits one and forgets the other.
         """
         if len(self.scale) != 1 or self.lo == self.hi:
             return None
@@ -86,13 +87,13 @@ class TensorScheme:
             return None
         return (
             f"range is [{self.lo:g}, {self.hi:g}], but scale and zero cover [{least:g}, {most:g}] "
-            "and are what counts; take them out to have them made from the range"
+            "and take precedence; remove them to derive them from the range"
         )
 
 
 @dataclass(frozen=True)
 class Override:
-    """A wish of the user: the layers that `tensor`, `pattern` or `op` names get `precision`."""
+    """A user's rule: the layers that `tensor`, `pattern` or `op` selects get `precision`."""
 
     precision: str
     tensor: str = ""  # the exact name of any output of the layer
@@ -100,25 +101,25 @@ class Override:
     op: str = ""  # conv, matmul, softmax, ...
 
     def matches(self, op: str, names: list[str]) -> bool:
-        """Does it speak of a layer of this op whose outputs have these names?"""
-        if self.op:  # the optimiser writes either of the products as the other
+        """Does the rule select a layer with this op and these output names?"""
+        if self.op:  # the optimiser turns gemm into matmul and back
             return op == self.op or {op, self.op} == {"gemm", "matmul"}
         return self.tensor in names if self.tensor else fnmatchcase(names[0], self.pattern)
 
 
 @dataclass
 class Scheme:
-    """Types and parameters by tensor, precision by layer (called by its first output).
+    """Schemes by tensor, and precisions by layer (named by its first output).
 
-    `rules` are the user's overrides: they win over `layers`, and a later one over an earlier one.
+    `rules` are the user's overrides: they take precedence over `layers`, later ones over earlier.
     """
 
     tensors: dict[str, TensorScheme] = field(default_factory=dict)
     layers: dict[str, str] = field(default_factory=dict)
     rules: list[Override] = field(default_factory=list)
     model: str = ""  # its name
-    strict: bool = False  # names that the model does not have are errors, not warnings
-    source: str = "scheme"  # what messages call it: the file's path
+    strict: bool = False  # unknown names are errors, not warnings
+    source: str = "scheme"  # its name in messages: the file's path
 
     @classmethod
     def load(cls, path: str | Path, strict: bool = False) -> Scheme:
@@ -134,10 +135,10 @@ class Scheme:
         scheme_file.write(self, path)
 
     def wanted(self, graph: Graph, warn: Callable[[str], None] = _warn) -> dict[str, str]:
-        """The precision of every layer that this scheme speaks of.
+        """The precision of every layer that this scheme fixes.
 
-        What it says of layers and tensors that the graph does not have is a warning, or BadInput
-        where the scheme is strict.
+        Names of layers and tensors that the graph lacks are warnings, or BadInput if the scheme
+        is strict.
         """
         layers = {n: [v.name for v in n.outputs] for n in graph.nodes()}
         names = {name for of in layers.values() for name in of if name}
@@ -169,13 +170,13 @@ class Scheme:
                 tell(f"{self.source}: tensor '{name}': {wrong}")
 
     def _nothing(self, rule: Override, names: Collection[str], ops: Collection[str]) -> str:
-        """The words for an override that no layer follows."""
+        """The message for a rule that selects no layer."""
         if rule.op:
             has = ", ".join(sorted(ops))
             return f"{self.source}: no layer is a {rule.op}; the model has {has}"
         if rule.pattern:
             return f"{self.source}: no layer matches '{rule.pattern}'; {_some(names)}"
-        return f"{self.source}: no layer makes '{rule.tensor}'; {_nearest(rule.tensor, names)}"
+        return f"{self.source}: no layer is called '{rule.tensor}'; {_nearest(rule.tensor, names)}"
 
     def _refuse(self, words: str) -> None:
         raise BadInput(f"{words}; in strict mode this is an error")
@@ -203,7 +204,7 @@ def _nearest(name: str, names: Collection[str]) -> str:
     """What the user may have meant."""
     if near := difflib.get_close_matches(name, sorted(names), 3, 0.6):
         return "did you mean " + " or ".join(f"'{n}'" for n in near) + "?"
-    return _some(names) + "; what the optimiser merges is called by its last output"
+    return _some(names) + "; merged layers are named by their last output"
 
 
 def _some(names: Collection[str]) -> str:

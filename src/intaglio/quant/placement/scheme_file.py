@@ -1,4 +1,4 @@
-"""The scheme as a YAML file that people read, edit and give back."""
+"""The scheme as a YAML file that users read, edit and pass back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from intaglio.quant.ranges.affine import affine
 VERSION = 1
 HEADER = """\
 # Quantisation scheme. Edit it and use it: `intaglio quantize ... --scheme THIS`
-# overrides  - {op: softmax, precision: f32}, also pattern: 'head/*' or tensor: name; later ones win
+# overrides  - {op: softmax, precision: f32}; also pattern: 'head/*' or tensor: name; the last wins
 # layers     precision of each layer, by the name of its first output
 # tensors    real = scale * (stored - zero); without scale and zero they follow from range
 """
@@ -55,7 +55,7 @@ def write(scheme: Scheme, path: str | Path) -> None:
     import yaml
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        """Lists on one line, so that a tensor takes a few lines whatever its channels."""
+        """Writes lists on one line: a tensor takes few lines, however many channels it has."""
 
     Dumper.add_representer(
         tuple, lambda d, data: d.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)

@@ -1,7 +1,7 @@
-"""What is rounded once: a tensor, all that is moved out of it, and what its function reads.
+"""Tensors that share one rounding: a tensor, its slices and views, and its pre-activation.
 
-A slice of a tensor that is rounded is rounded with it, and costs nothing more; but where the tensor
-itself is left as it is, the slice is rounded in its place. So neither tells what either costs.
+A slice of a rounded tensor is rounded already, at no further error. If the tensor is left exact,
+its slice is rounded instead. So the search must measure such tensors together.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from intaglio.quant.placement.place import Placement, activations, is_function, 
 
 
 class SharedRoundings(dict[str, frozenset[str]]):
-    """Names of tensors by that of one of them; `before` are those that a function alone reads."""
+    """Groups of tensor names, by the name of one member.
+
+    `before` are tensors that only a function reads: pre-activations."""
 
     before: frozenset[str] = frozenset()
 
 
 def shared_roundings(placement: Placement, names: Collection[str]) -> SharedRoundings:
-    """What of the named tensors is rounded together, in the order of the graph."""
+    """The groups among the named tensors, in graph order."""
     of: dict[Value, list[Value]] = {}
     before: set[str] = set()
     for v in placement.tensors:
@@ -40,7 +42,7 @@ def shared_roundings(placement: Placement, names: Collection[str]) -> SharedRoun
 
 
 def _source(v: Value, placement: Placement) -> Value | None:
-    """The tensor that is rounded where `v` is: what a move, or a function by itself, reads."""
+    """The input of a node that moves values, or of a function that is its only reader."""
     n = v.producer
     if n is None or n not in placement.nodes:
         return None

@@ -1,4 +1,4 @@
-"""Scale and zero of a range."""
+"""Scale and zero point of a range."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.quant.placement.scheme import TensorScheme
 
-# Shares of the range of weights that are tried: the fewer bits, the more there is to win.
+# Shares of the weights' range at which clipping is tried, by bits: fewer bits gain more by it.
 CLIPS = {8: np.linspace(1, 0.8, 6, dtype=np.float32), 4: np.linspace(1, 0.5, 26, dtype=np.float32)}
 
 
 def affine(lo: float, hi: float, dtype: str = "i8", symmetric: bool = False) -> TensorScheme:
-    """The scheme that just holds the range, and zero exactly."""
+    """The scheme that covers the range and represents 0 exactly."""
     lo, hi = min(lo, 0.0), max(hi, 0.0)
     first, last = dtypes.limits(dtype)
     if symmetric:
@@ -21,7 +21,7 @@ def affine(lo: float, hi: float, dtype: str = "i8", symmetric: bool = False) -> 
         scale = np.float32(hi / (last - zero))
     else:
         scale = np.float32((hi - lo) / (last - first))
-    if not scale > np.finfo(np.float32).tiny:  # a tensor of zeros: any scale holds it
+    if not scale > np.finfo(np.float32).tiny:  # a tensor of zeros: any scale will do
         return TensorScheme(dtype, (1.0,), (zero if symmetric else 0,), lo=lo, hi=hi)
     if not symmetric:
         zero = int(np.clip(np.rint(first - lo / float(scale)), first, last))

@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from intaglio.ir import Node, Value
-from intaglio.quant.placement.depthwise_scales import Shares, by_channel
+from intaglio.quant.placement.depthwise_scales import ChannelShares, by_channel
 from intaglio.quant.placement.formats import USUAL, Formats
 from intaglio.quant.placement.place import Placement, activations, keeps_scale
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.affine import affine
-from intaglio.quant.ranges.saturation import fit_functions
+from intaglio.quant.ranges.saturation import narrow_preactivations
 
 Range = tuple[float, float]
 WIDER = ("int8", "int16")
-TIGHT = 2.0  # times that a part of a concatenation may be narrower than the whole: one bit
+SHARED_RATIO = 2.0  # a part of a concat that is at most this much narrower shares its scale
 
 
 def assign(
     placement: Placement,
     ranges: Mapping[Value, Range],
     how: Formats = USUAL,
-    shares: Mapping[Value, Shares] = {},
+    shares: Mapping[Value, ChannelShares] = {},
 ) -> dict[str, TensorScheme]:
-    """A scheme for every quantised tensor; those that must share one do.
-
-    Channels of tensors in `shares` get scales of their own.
-    """
+    """A scheme for every quantised tensor. Inputs and outputs of ops that only move values share
+    one; tensors in `shares` get a scale for each channel."""
     groups = _Groups(ranges)
     inside = [n for n in placement.nodes if placement.quantized(n.outputs[0])]
     for n in inside:
@@ -42,12 +40,12 @@ def assign(
         made[v.name] = affine(*groups.range(v), how.tensors[precision], symmetric)
         if v in shares:
             made[v.name] = by_channel(made[v.name], shares[v])
-    fit_functions(placement, ranges, made, how)
+    narrow_preactivations(placement, ranges, made, how)
     return made
 
 
 def precision_of(v: Value, placement: Placement) -> str:
-    """The widest type that a node wants of this tensor."""
+    """The widest precision among the nodes that make or read this tensor."""
     around = [placement.nodes[n] for n in v.uses if n in placement.nodes]
     if v.producer in placement.nodes:
         around.append(placement.nodes[v.producer])
@@ -55,17 +53,17 @@ def precision_of(v: Value, placement: Placement) -> str:
 
 
 def _join_parts(concat: Node, groups: _Groups) -> None:
-    """Parts that lose at most a bit by it, or serve nothing else, take the whole's scale."""
+    """Give parts the concat's scale if they lose at most one bit, or if only it reads them."""
     whole = concat.outputs[0]
     for part in activations(concat):
-        if groups.width(whole) <= TIGHT * groups.width(part) or (
+        if groups.width(whole) <= SHARED_RATIO * groups.width(part) or (
             len(part.uses) == 1 and groups.alone(part)
         ):
             groups.join(whole, part)
 
 
 class _Groups:
-    """Tensors of one scale, and the range that holds them all."""
+    """Groups of tensors that share a scale, and the range of each group."""
 
     def __init__(self, ranges: Mapping[Value, Range]):
         self.ranges = ranges

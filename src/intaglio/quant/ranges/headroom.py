@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from intaglio.ir import Value
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.observe import Observation
-from intaglio.quant.samples.subset import some_at
+from intaglio.quant.samples.subset import evenly_spaced_indices
 from intaglio.quant.search.method_search import Search
 from intaglio.quant.search.trial import total
 
@@ -62,7 +62,7 @@ def choose(
     best, least = ROOMS[0], float("inf")
     for room in ROOMS:
         folds = [make(room, f) for f in range(FOLDS)]
-        error = total(search.held_out([folds[i % FOLDS] for i in some_at(samples)]))
+        error = total(search.held_out([folds[i % FOLDS] for i in evenly_spaced_indices(samples)]))
         if error < CLEARLY * least:
             best, least = room, error
     return best

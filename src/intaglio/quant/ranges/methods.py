@@ -1,4 +1,4 @@
-"""The range that a format should cover, given how a tensor's values are spread."""
+"""Range methods: minmax, moving average, percentile, KL divergence, mean squared error."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array
 
 PERCENTILE = 99.99
-TINY = 2.0**-100  # what stays below is as good as 0: no scale could say it
+TINY = 2.0**-100  # a tensor whose values stay below is treated as 0: no f32 scale could hold it
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How values are spread: counts in equal bins from -end to end, all samples together."""
+    """Extremes and histogram (equal bins from -end to end) of a tensor over all samples."""
 
     low: float
     high: float
-    moving: tuple[float, float]  # the ends, averaged from sample to sample
-    counts: Array  # of the values that are not exactly 0, which every format holds
+    moving: tuple[float, float]  # moving average of each sample's extremes
+    counts: Array  # without exact zeros, which every format holds
     end: float
 
     @property
@@ -36,17 +36,17 @@ Method = Callable[[Spread, int, bool], tuple[float, float]]  # by spread, levels
 
 
 def minmax(s: Spread, levels: int, symmetric: bool) -> tuple[float, float]:
-    """Everything that was seen."""
+    """The observed extremes."""
     return s.low, s.high
 
 
 def moving(s: Spread, levels: int, symmetric: bool) -> tuple[float, float]:
-    """The ends of a typical sample: a moving average over samples."""
+    """The moving average of the extremes over samples."""
     return s.moving
 
 
 def percentile(s: Spread, levels: int, symmetric: bool) -> tuple[float, float]:
-    """All but the outermost values at either end."""
+    """All but the outermost 0.01 % of the values at either end."""
     return percentile_of(s, PERCENTILE)
 
 
@@ -62,7 +62,7 @@ def percentile_of(s: Spread, percent: float) -> tuple[float, float]:
 
 
 def kl(s: Spread, levels: int, symmetric: bool) -> tuple[float, float]:
-    """Where cutting loses least information: the distribution of |x| after against before."""
+    """The clipping threshold with the least KL divergence of |x| before and after."""
     n = len(s.counts) // 2
     one_sided = s.low >= 0 or s.high <= 0
     half = levels if one_sided and not symmetric else levels // 2
@@ -77,7 +77,7 @@ def kl(s: Spread, levels: int, symmetric: bool) -> tuple[float, float]:
 
 
 def _divergence(size: Array, cut: int, levels: int) -> float:
-    """How far `size`, cut and held in `levels` steps, is from itself with the rest at the end."""
+    """KL divergence of the histogram `size`, clipped at `cut`, from its `levels`-step version."""
     kept = size[:cut].astype(np.float64)
     full = kept.copy()
     full[-1] += size[cut:].sum()
@@ -94,7 +94,7 @@ def _divergence(size: Array, cut: int, levels: int) -> float:
 
 
 def mse(s: Spread, levels: int, symmetric: bool) -> tuple[float, float]:
-    """The least mean square of what rounding inside and cutting outside lose together."""
+    """The range with the least mean squared error of rounding and clipping together."""
     shares = np.linspace(0.02, 1, 197)
     if symmetric:
         end = max(-s.low, s.high)
@@ -112,7 +112,7 @@ def mse(s: Spread, levels: int, symmetric: bool) -> tuple[float, float]:
 
 
 def _tail(x: Array, count: Array, cut: Array, first: Array) -> tuple[Array, Array]:
-    """How many of the first `first` values lie beyond `cut`, and their squared distances to it."""
+    """The count of the first `first` values and the sum of their squared distances to `cut`."""
     zero = np.zeros(1)
     n, m, v = (np.concatenate([zero, np.cumsum(count * x**k)]) for k in range(3))
     n, m, v = n[first], m[first], v[first]
@@ -133,7 +133,7 @@ def find(s: Spread, method: str, dtype: str, symmetric: bool) -> tuple[float, fl
         low, high = dtypes.limits(dtype)
         lo, hi = METHODS[name](s, high - low + 1, symmetric)
     lo, hi = min(lo, 0.0), max(hi, 0.0)
-    if hi - lo < TINY:  # all was cut away: a few values far from zeros
+    if hi - lo < TINY:  # everything was clipped: few values far from many zeros
         lo, hi = min(s.low, 0.0), max(s.high, 0.0)
     if symmetric:
         hi = max(-lo, hi)
@@ -142,7 +142,7 @@ def find(s: Spread, method: str, dtype: str, symmetric: bool) -> tuple[float, fl
 
 
 def parse_method(method: str, known: Iterable[str] = METHODS) -> tuple[str, float | None]:
-    """The name of a method, and the percentage where one is given; BadInput if it is not known."""
+    """The name of a method and its percentage, if given; BadInput for an unknown method."""
     name, colon, given = str(method).partition(":")
     if name not in known or (colon and name != "percentile"):
         raise BadInput(f"method is '{method}'; known are {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""What the tensors of a model hold when it runs on samples: ranges, histograms, channels."""
+"""Observe tensors while the model runs on samples: extremes, histograms, channel statistics."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from intaglio.quant.ranges.probe import Probe as Probe
 from intaglio.quant.ranges.probe import Sample, probes
 from intaglio.quant.samples.dataset import Samples
 
-Progress = Callable[[str, int, int | None], None]  # what is being done, how far, of how much
+Progress = Callable[[str, int, int | None], None]  # what is being done, steps done, all steps
 BINS = 2048  # on either side of 0
 MOMENTUM = 0.9
 F16_MOST = 65504.0
-LIMIT = 256 << 20  # bytes of tensors that are looked at in one pass over the samples
+LIMIT = 256 << 20  # bytes of tensors that are observed in one pass over the samples
 
 
 class _Spread(ctypes.Structure):
@@ -58,7 +58,7 @@ class _Look(ctypes.Structure):
 
 
 class StopCriterion(Protocol):
-    """What says, after blocks of samples, that there were enough of them."""
+    """Decides after each block of samples whether observation may stop."""
 
     def sizes(self) -> Iterable[int]: ...
 
@@ -67,7 +67,7 @@ class StopCriterion(Protocol):
 
 @dataclass
 class Channels:
-    """What each channel of a tensor held."""
+    """Statistics of each channel of a tensor."""
 
     axis: int
     low: Array
@@ -87,7 +87,7 @@ class Channels:
 
 @dataclass
 class Measured:
-    """What one tensor held in one sample."""
+    """Statistics of one tensor in one sample."""
 
     finite: bool
     size: int
@@ -97,14 +97,14 @@ class Measured:
 
 
 def measure(x: Array, bins: int = BINS, axis: int | None = None) -> Measured:
-    """Extremes and histogram of one sample's values, and those of each channel along `axis`."""
+    """Extremes and histogram of an array, and the extremes and sum of each channel along `axis`."""
     return measure_all([x], bins, [axis])[0]
 
 
 def measure_all(
     arrays: Sequence[Array], bins: int = BINS, axes: Sequence[int | None] = ()
 ) -> list[Measured]:
-    """`measure` of several tensors, in one call: other threads need not wait for Python."""
+    """`measure` of several arrays in one C call, which leaves Python free for other threads."""
     kept = [np.ascontiguousarray(x, np.float32) for x in arrays]
     counts, scratch = np.zeros((len(kept), 2 * bins), np.uint32), np.empty(8 * bins, np.uint32)
     rows = (_Look * len(kept))()
@@ -128,7 +128,7 @@ def measure_all(
 
 @dataclass
 class Observation:
-    """What one tensor held, over all samples so far."""
+    """Statistics of one tensor over all samples so far."""
 
     name: str
     low: float = np.inf
@@ -142,14 +142,14 @@ class Observation:
     largest: list[float] = field(default_factory=list)  # magnitude, sample by sample
 
     def add(self, x: Array, axis: int | None = None) -> bool:
-        """Take one sample's values in; False where one of them is NaN or infinite."""
+        """Add one sample's values; False if one of them is NaN or infinite."""
         return self.take(measure(x, len(self.counts) // 2, axis))
 
     def take(self, one: Measured) -> bool:
-        """Take in what `measure` says of one sample."""
+        """Add the statistics of one sample."""
         if not one.finite:
             return False
-        if not one.size:  # of a tensor whose extent varies
+        if not one.size:  # of a tensor with a dynamic shape
             return True
         bins, found = len(self.counts) // 2, one.spread
         self._merge(one.counts, found.exponent)
@@ -167,7 +167,7 @@ class Observation:
         return True
 
     def _merge(self, counts: Array, exponent: int) -> None:
-        """Add a histogram; whichever has the shorter range is folded into the other's."""
+        """Add a histogram; the one with the shorter range is rebinned to the other's range."""
         mine = widened(self.counts, exponent - self.exponent)
         self.counts = mine + widened(counts.astype(np.int64), self.exponent - exponent)
         self.exponent = max(self.exponent, exponent)
@@ -184,14 +184,14 @@ class Observation:
 
     @property
     def spread(self) -> Spread:
-        """How the values are spread, as the range methods want it."""
+        """Extremes and histogram for the range methods."""
         low, high = (self.low, self.high) if self.samples else (0.0, 0.0)
         return Spread(low, high, self.moving, self.counts, 2.0**self.exponent)
 
     def range(
         self, method: str = "minmax", dtype: str = "i8", symmetric: bool = False
     ) -> tuple[float, float]:
-        """What a format should cover; 0 is inside, and both ends are 0 where nothing else was seen.
+        """The range by a method. It contains 0, and is (0, 0) if only zeros were observed.
 
         Methods: minmax, moving, percentile (99.99; "percentile:99.9" for another), kl, mse.
         """
@@ -203,9 +203,9 @@ class Observation:
         return bool(self.samples) and max(-self.low, self.high) > F16_MOST
 
     def notes(self) -> list[str]:
-        """What a user should know of this tensor, in words."""
+        """Messages for the user about this tensor."""
         if not self.samples:
-            return [f"'{self.name}' was empty in every sample: its range is unknown"]
+            return [f"'{self.name}' was empty in all samples: its range is unknown"]
         notes = []
         if max(-self.low, self.high) < methods.TINY:
             notes.append(f"'{self.name}' is always 0: it gets scale 1")
@@ -218,15 +218,15 @@ class Observation:
 
 
 def widened(counts: Array, doublings: int) -> Array:
-    """The same counts in a histogram whose range was doubled that often; neighbours merge."""
+    """The histogram with its range doubled so many times; neighbouring bins merge."""
     bins = len(counts) // 2
     if doublings <= 0:
         return counts
     members = min(1 << min(doublings, 30), bins)
     wide = np.zeros_like(counts)
-    room = bins // members
-    wide[bins : bins + room] = counts[bins:].reshape(-1, members).sum(1)
-    wide[bins - room : bins] = counts[:bins].reshape(-1, members).sum(1)
+    used = bins // members
+    wide[bins : bins + used] = counts[bins:].reshape(-1, members).sum(1)
+    wide[bins - used : bins] = counts[:bins].reshape(-1, members).sum(1)
     return wide
 
 
@@ -245,12 +245,11 @@ def observe(
 ) -> dict[Value, Observation]:
     """Run the compiled graph on every sample and gather statistics of `tensors`.
 
-    `channels` names the axis of tensors of which each channel is wanted too. Tensors of more than
-    `limit` bytes together are looked at in several passes; samples that can be walked only once
-    are then kept in memory. `outputs` has numbers of samples: the graph's results for them are put
-    there. `enough` may end a pass before the last sample, and `started` is called when the first
-    is about to run. Raises BadInput where a value is NaN or
-    infinite, naming its layer.
+    `channels` gives the channel axis of tensors whose channels are observed too. Tensors of more
+    than `limit` bytes together are observed in several passes; samples of a generator are then
+    kept in memory. The keys of `outputs` are numbers of samples: the graph's outputs for these
+    samples are stored there. `enough` may end a pass before the last sample; `started` is called
+    before the first sample runs. A NaN or infinite value raises BadInput, which names its layer.
     """
     if bins < 2 or bins & (bins - 1):
         raise BadInput(f"bins is {bins}; a power of two is needed, so that bins can merge")
@@ -266,7 +265,7 @@ def observe(
     for v in wanted:
         if v.data is not None and not made[v].add(v.data, axes.get(v)):
             raise BadInput(f"the constant {name_of(v)} holds NaN or infinite values")
-    groups = in_groups([v for v in wanted if v.data is None], limit)
+    groups = groups_by_bytes([v for v in wanted if v.data is None], limit)
     if len(groups) > 1 and iter(samples) is samples:
         samples = list(samples)
     for i, group in enumerate(groups):
@@ -286,16 +285,16 @@ def observe(
     return made
 
 
-def in_groups(tensors: list[Value], limit: int) -> list[list[Value]]:
-    """The tensors in order, in runs of at most `limit` bytes."""
+def groups_by_bytes(tensors: list[Value], limit: int) -> list[list[Value]]:
+    """The tensors in order, in groups of at most `limit` bytes."""
     groups: list[list[Value]] = []
-    room = 0
+    left = 0
     for v in tensors:
-        if not groups or v.type.bytes > room:
+        if not groups or v.type.bytes > left:
             groups.append([])
-            room = limit
+            left = limit
         groups[-1].append(v)
-        room -= v.type.bytes
+        left -= v.type.bytes
     return groups
 
 
@@ -331,15 +330,15 @@ def _pass(
                 at = samples.where(n - 1) if isinstance(samples, Samples) else f"sample {n}"
                 raise BadInput(
                     f"calibration: {name_of(v)} holds NaN or infinite values in {at}; "
-                    "ranges cannot be found from these: check the model and its preprocessing"
+                    "a range needs finite values: check the model and its preprocessing"
                 )
 
     n, numbered = 0, iter(enumerate(samples))
-    with probes(graph, [*tensors, *results.values()]) as crew:
+    with probes(graph, [*tensors, *results.values()]) as pool:
         started()
         for size in enough.sizes() if enough else [None]:
             before = n
-            for found in crew.in_order(look, itertools.islice(numbered, size)):
+            for found in pool.in_order(look, itertools.islice(numbered, size)):
                 n += 1
                 take(n, found)
             if n - before != size or (enough and enough.reached(made[v] for v in tensors)):
@@ -352,8 +351,8 @@ def _pass(
 
 
 def name_of(v: Value) -> str:
-    """A tensor and the layer that makes it, for people to find it."""
+    """A tensor and the layer that computes it, for messages."""
     if v.producer is None:
         return f"'{v.name}'" if v.data is not None else f"input '{v.name}'"
     layer = f" '{v.producer.origin}'" if v.producer.origin else ""
-    return f"tensor '{v.name}' (made by {v.producer.op}{layer})"
+    return f"tensor '{v.name}' (output of {v.producer.op}{layer})"

@@ -1,4 +1,4 @@
-"""Tensors inside a model while it runs: the compiled graph with other outputs than its own."""
+"""Read intermediate tensors of a compiled model, on a pool of sessions, one for each CPU."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Closes(Protocol):
-    """What has an end."""
+class Closeable(Protocol):
+    """An object with `close`."""
 
     def close(self) -> None: ...
 
 
-S = TypeVar("S", bound=Closes)
+S = TypeVar("S", bound=Closeable)
 
 
 class Probe:
-    """The compiled graph with tensors of one's choice as its outputs.
+    """The graph compiled with any of its tensors as outputs.
 
-    Images come as [N, H, W, C]: so the target computes them, and no transpose is needed.
+    Tensors of rank 4 come as [N, H, W, C], the CPU's own layout, which saves a transpose.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Probe:
             probe = _with_outputs(graph, self.tensors, self.turned)
             self.takes = [v.name for v in probe.inputs]
             self.session = _opened(probe, threads)
-            self._make_room()
+            self._allocate_outputs()
 
-    def _make_room(self) -> None:
+    def _allocate_outputs(self) -> None:
         assert self.session is not None
         self.out = {
             n: np.empty(t.shape, dtypes.numpy_of(t.dtype))
@@ -68,20 +68,20 @@ class Probe:
         }
 
     def fork(self) -> Probe:
-        """Another one over the same weights, to run at the same time."""
+        """A second probe over the same weights, to run concurrently."""
         made = copy.copy(self)
         if self.session is not None:
             made.session = self.session.fork()
-            made._make_room()
+            made._allocate_outputs()
         return made
 
     def axis(self, v: Value, axis: int) -> int:
-        """Where an axis of the tensor is in the array that `run` gives."""
+        """The position of a tensor's axis in the array that `run` returns."""
         axis %= v.type.rank
         return (0, 3, 1, 2)[axis] if v in self.turned else axis
 
     def run(self, sample: Sample) -> dict[Value, Array]:
-        """The tensors' values; the next run writes over them."""
+        """The tensors' values; the next run overwrites them."""
         arrays = {}
         for v in self.inputs:
             if v.name not in sample:
@@ -94,7 +94,7 @@ class Probe:
         return arrays
 
     def plain(self, v: Value, arrays: Mapping[Value, Array]) -> Array:
-        """One of the tensors that `run` gave, to keep: its axes in the graph's order."""
+        """A copy of one result of `run`, with its axes in the graph's order."""
         if v.data is not None:
             return v.data
         return arrays[v].transpose(0, 3, 1, 2).copy() if v in self.turned else arrays[v].copy()
@@ -111,7 +111,7 @@ class Probe:
 
 
 class SessionPool(Generic[S]):
-    """What runs models, once for each CPU on one thread: samples do not wait for each other."""
+    """Single-threaded sessions, one for each CPU, that run samples in parallel."""
 
     def __init__(self, first: S, fork: Callable[[], S]):
         self.every = [first, *(fork() for _ in range(cpus() - 1))]
@@ -121,7 +121,7 @@ class SessionPool(Generic[S]):
         self._pool = ThreadPoolExecutor(len(self.every))
 
     def in_order(self, work: Callable[[S, T], R], items: Iterable[T]) -> Iterator[R]:
-        """What `work` makes of every item, in their order; a few are under way at a time."""
+        """The results of `work` for every item, in order; a few run at a time."""
 
         def run(item: T) -> R:
             runner = self._free.get()
@@ -151,34 +151,35 @@ class SessionPool(Generic[S]):
 
 
 def cpus() -> int:
-    """How many of them this process may use."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def probes(graph: Graph, tensors: Sequence[Value]) -> SessionPool[Probe]:
-    """Probes of these tensors."""
+    """A pool of probes of these tensors."""
     first = Probe(graph, tensors, threads=1)
     return SessionPool(first, first.fork)
 
 
 def sessions(graph: Graph) -> SessionPool[Session]:
-    """Sessions of the compiled graph."""
+    """A pool of sessions of the compiled graph."""
     first = _opened(graph, 1)
     return SessionPool(first, first.fork)
 
 
 def _opened(graph: Graph, threads: int | None) -> Session:
-    """The compiled graph; what compiling leaves behind is let go, for it may be several models."""
-    with collecting_late():
+    """A session of the compiled graph; memory that compiling used is released first."""
+    with deferred_gc():
         package = intaglio.compile(graph)
-        let_go()
+        release_memory()
     return intaglio.open(package, threads)
 
 
 @contextlib.contextmanager
-def collecting_late() -> Iterator[None]:
-    """Python looks for garbage only when told to, and only among what was made in here: else a
-    quarter of the time goes into looking at what stays, or is let go at once."""
+def deferred_gc() -> Iterator[None]:
+    """Disable automatic garbage collection inside the block: it would take a quarter of the time.
+
+    Objects from before the block are frozen: an explicit gc.collect() skips them."""
     collects = gc.isenabled()
     gc.disable()
     gc.freeze()
@@ -190,15 +191,15 @@ def collecting_late() -> Iterator[None]:
             gc.enable()
 
 
-def let_go() -> None:
-    """Give memory back that nothing needs any more: the C library keeps what was freed."""
+def release_memory() -> None:
+    """Return freed memory to the system; malloc would keep it."""
     gc.collect()
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc has it
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc only
         trim(0)
 
 
 def _with_outputs(graph: Graph, tensors: Sequence[Value], turned: set[Value]) -> Graph:
-    """A copy of the graph that makes these tensors and nothing else."""
+    """A copy of the graph that computes only these tensors."""
     whole = Graph(graph.inputs, tensors, [f"t{i}" for i in range(len(tensors))], graph.name)
     try:
         copy = whole.copy()

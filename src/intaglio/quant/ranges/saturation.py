@@ -1,9 +1,9 @@
-"""What a function reads: only the range in which its result still changes.
+"""Ranges of pre-activations: only the interval in which the activation's result still changes.
 
-Swish is 0 for all that is far below 0, and its result saturates where the range of what follows
-ends: numbers of the pre-activation that stand for such would be wasted. Where a convolution looks
-up the function's table with its sums, they have ten bits: what is rounded before the function then
-vanishes beside what is rounded after it.
+Swish is 0 far below 0, and its quantised result saturates at the end of its range, so steps of the
+pre-activation outside that interval would be wasted. If a convolution looks up the activation's
+table directly with its sums, the index has ten bits, and the rounding error before the activation
+is negligible beside the one after it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from intaglio.quant.placement.place import CLAMPS, Placement, activations, is_fu
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.affine import affine
 
-GRID = 8192  # numbers at which a function is looked at
+GRID = 8192  # points at which a function is evaluated
 
 
-def fit_functions(
+def narrow_preactivations(
     placement: Placement,
     ranges: Mapping[Value, tuple[float, float]],
     schemes: dict[str, TensorScheme],
     how: Formats = USUAL,
 ) -> None:
-    """Narrow what lies between a product and a function to where the function's bytes change."""
+    """Narrow the ranges of tensors between a product and a function, in place, to the interval in
+    which the function's quantised result changes."""
     for v in placement.tensors:
         chain = _functions(v, placement)
         if chain and schemes[v.name].dtype in ("i8", "u8"):
@@ -47,7 +48,7 @@ def fit_functions(
 def _step(
     chain: list[Node], found: tuple[float, float] | None, bits: int, after: TensorScheme
 ) -> float | None:
-    """Units of sums in which the range has `bits`, if a table holds all that changes in 16."""
+    """The step with which the range has `bits` bits; None if the table would be too long."""
     if found is None or bits <= 8:
         return None
     step = float(np.float32((found[1] - found[0]) / ((1 << bits) - 2)))
@@ -58,7 +59,7 @@ def _step(
 
 
 def _has_sums(maker: Node | None) -> bool:
-    """Is it a convolution whose sums are at hand when the table is looked up?"""
+    """Is it a convolution that can look up the table with its sums?"""
     return maker is not None and maker.op == "conv" and maker.attrs["groups"] == 1
 
 
@@ -82,11 +83,11 @@ def _functions(v: Value, placement: Placement) -> list[Node]:
 def _changing(
     chain: list[Node], observed: tuple[float, float], after: TensorScheme
 ) -> tuple[float, float] | None:
-    """Between which numbers the functions' quantised result changes."""
+    """The interval in which the functions' quantised result changes; None: nowhere."""
     grid = np.linspace(*observed, GRID, dtype=np.float32)
     changes = np.flatnonzero(np.diff(_stored(_applied(chain, grid), after)))
     if not len(changes):
-        return None  # it is a constant
+        return None  # the result is constant
     return float(grid[changes[0]]), float(grid[changes[-1] + 1])
 
 

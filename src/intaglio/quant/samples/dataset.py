@@ -1,6 +1,6 @@
-"""Calibration data: whatever a user has, as arrays that fit the model's inputs.
+"""Calibration samples from any source, as arrays that fit the model's inputs.
 
-Samples are loaded one by one, when they are asked for, in the same order every time.
+Samples are loaded one by one, on demand, in the same order every time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from intaglio.quant.samples import images, sources
 from intaglio.quant.samples.images import Picture
 from intaglio.quant.samples.sources import Item, Stream
 
-ENOUGH = 100  # samples; more change ranges by less than they cost
-IN_MEMORY = 256 << 20  # bytes of what a generator gave that stay out of a temporary file
+DEFAULT_LIMIT = 100  # samples; more take time and hardly change the ranges
+IN_MEMORY = 256 << 20  # bytes of a generator's samples; the rest goes to a temporary file
 LAYOUTS = ("auto", "nchw", "nhwc")
 
 
@@ -43,14 +43,14 @@ def samples(
     seed: int = 0,
     warn: Callable[[str], None] = _warn,
 ) -> Samples:
-    """Samples for a model with these inputs, from what the user has.
+    """Samples for a model with these inputs, from any source.
 
     `source`: a folder of pictures, of .npy or of .npz files; a .npy, .npz or picture; a text list
-    (a line per sample, a file per input); arrays, tuples or dicts of arrays in any iterable. What
-    can be walked only once (a generator) is read once and kept: the first 256 MB in memory, the
-    rest in a temporary file. `mean` and `std` are per channel, in the model's order, for pixels
-    from 0 to 255; for several inputs they may be lists of lists or dicts by name. `limit` samples
-    are taken, spread over all there are (default: 100, with a warning if there are more).
+    (a line per sample, a file per input); arrays, tuples or dicts of arrays in any iterable. A
+    generator is read once and kept: the first 256 MB in memory, the rest in a temporary file.
+    `mean` and `std` are per channel, in the model's order, for pixels from 0 to 255; for several
+    inputs they may be lists of lists or dicts by name. `limit` samples are taken, evenly spread
+    over all (default: 100, with a warning if there are more).
     """
     if isinstance(source, Samples):
         return source
@@ -64,13 +64,11 @@ def samples(
     given = mean is not None or std is not None
     if found[0].picture and not given and fitting.floats:
         warn(
-            "pictures go in as 0 to 255 because neither mean nor std is given; "
+            "pixels are not normalised (0 to 255) because neither mean nor std is given; "
             "give those that the model was trained with"
         )
     elif given and not found[0].picture and not fitting.bytes(found[0]):
-        warn(
-            "mean and std are for pictures and arrays of bytes; arrays of floats go in as they are"
-        )
+        warn("mean and std are for pictures and arrays of bytes; arrays of floats stay unchanged")
     kept = _thinned(found, fitting.rows(found[0]), limit, seed, warn)
     return Samples(fitting, kept, warn, limit is None)
 
@@ -107,7 +105,7 @@ class Samples(Sequence[dict[str, Array]]):
         spare: bool = False,
     ):
         self._fitting, self._items = fitting, items
-        self.spare = spare  # nobody asked for so many: fewer will do if they tell as much
+        self.spare = spare  # no limit was given: calibration may stop early
         self._rows = fitting.rows(items[0])
         if self._rows > 1:
             warn(f"samples are stacked by {self._rows} to fill the model's batch")
@@ -120,12 +118,12 @@ class Samples(Sequence[dict[str, Array]]):
         return -(-len(self._items) // self._rows)
 
     def take(self, n: int) -> Samples:
-        """At most `n` of them, spread over all."""
+        """At most `n` of the samples, evenly spaced."""
         picked = np.unique(np.linspace(0, len(self) - 1, min(n, len(self))).round().astype(int))
         return self.at(picked.tolist())
 
     def at(self, numbers: Iterable[int]) -> Samples:
-        """Those of these numbers, in that order."""
+        """The samples with these numbers, in this order."""
         items = [item for i in numbers for item in self._group(i)]
         return Samples(self._fitting, items, lambda words: None)
 
@@ -137,23 +135,23 @@ class Samples(Sequence[dict[str, Array]]):
         return self._fitting.sample(self._group(i % len(self)))
 
     def where(self, i: int) -> str:
-        """Where sample `i` comes from: a file, say."""
+        """The source of sample `i`, for messages: its file, for example."""
         return ", ".join(item.where for item in self._group(i))
 
     def _group(self, i: int) -> list[Item]:
-        """The items that fill the batch; the first ones again where the last batch is not full."""
+        """The items of one batch; a last batch that is not full repeats the first items."""
         at = range(i * self._rows, (i + 1) * self._rows)
         return [self._items[k % len(self._items)] for k in at]
 
 
 class _Fitting:
-    """Makes arrays fit the inputs, and says why not where they do not."""
+    """Converts arrays to the shape and type of the inputs, or raises BadInput."""
 
     def __init__(self, inputs: dict[str, Type], pictures: dict[str, Picture | None]):
         self.inputs, self.pictures = inputs, pictures
 
     def count(self, shape: tuple[int, ...], dtype: Any, name: str, where: str) -> int | None:
-        """How many samples along the first axis an array holds; None: it is one sample."""
+        """The number of samples along an array's first axis; None: the array is one sample."""
         t = self.inputs[name]
         if self._one(shape, dtype, name):
             return None
@@ -169,7 +167,7 @@ class _Fitting:
 
     @staticmethod
     def _is_row(shape: tuple[int, ...], t: Type) -> bool:
-        """One of the rows that a batch has, with or without an axis for it."""
+        """Is it one row of a batch, with or without the batch axis?"""
         if t.rank < 2:
             return t.size == 1 and shape in ((), (1,))
         return shape == t.shape[1:] or shape == (1, *t.shape[1:])
@@ -181,7 +179,7 @@ class _Fitting:
         return f"{words}; give it that shape, or load the model with {option('shapes')}"
 
     def array(self, a: Array, name: str, where: str) -> Array:
-        """As a whole input or as one row of it, in the input's element type."""
+        """A whole input or one row of it, in the input's element type."""
         t, p = self.inputs[name], self.pictures[name]
         if a.dtype == np.uint8 and p is not None:
             if a.shape == t.shape or self._is_row(a.shape, t):
@@ -195,12 +193,12 @@ class _Fitting:
             bad = np.argwhere(~np.isfinite(made.astype(np.float32)))[0].tolist()
             raise BadInput(
                 f"{where}: input '{name}' holds {made[tuple(bad)]} at {bad}; "
-                "ranges cannot be found from that: take the sample out or repair it"
+                "a range needs finite values: remove or repair the sample"
             )
         return made
 
     def rows(self, item: Item) -> int:
-        """How many items like this one make a sample."""
+        """The number of items that make one sample (one batch)."""
         parts = item.load()
         self._check_names(parts, item.where)
         counts = {
@@ -237,12 +235,12 @@ class _Fitting:
 
     @property
     def floats(self) -> bool:
-        """Do pictures go into floats?"""
+        """Does a float input take pictures?"""
         takers = [p for p in self.pictures.values() if p is not None]
         return any(dtypes.is_float(p.type.dtype) for p in takers)
 
     def bytes(self, item: Item) -> bool:
-        """Does it hold pixels that get mean and std?"""
+        """Does the item hold bytes that are normalised by mean and std?"""
         return any(a.dtype == np.uint8 and self.pictures.get(n) for n, a in item.load().items())
 
 
@@ -267,15 +265,16 @@ def _cast(a: Array, t: Type, name: str, where: str) -> Array:
 def _thinned(
     items: list[Item], rows: int, limit: int | None, seed: int, warn: Callable[[str], None]
 ) -> list[Item]:
-    """At most `limit` samples' items: one at random from each of as many equal runs."""
-    keep = (limit or ENOUGH) * rows
+    """At most `limit` samples: one at random from each of `limit` equal runs."""
+    keep = (limit or DEFAULT_LIMIT) * rows
     n = len(items)
     if n <= keep:
         return items
     if limit is None:
         warn(
-            f"{n // rows} samples are given; {ENOUGH} spread over them are used, because more cost "
-            "time and hardly change ranges; set the limit to use another number"
+            f"{n // rows} samples are given; {DEFAULT_LIMIT} of them, evenly spread, are used: "
+            "more take time and hardly change the ranges; "
+            f"set {option('limit')} to use another number"
         )
     ends = np.linspace(0, n, keep + 1)
     picked = ends[:-1] + np.random.default_rng(seed).random(keep) * np.diff(ends)
@@ -285,18 +284,19 @@ def _thinned(
 def _spool(
     stream: Iterable[Item], fitting: _Fitting, limit: int | None, warn: Callable[[str], None]
 ) -> Sequence[Item]:
-    """What can be walked once, kept: in memory, or in a file where it is much."""
+    """Read a generator once and keep its items: in memory or, if large, in a temporary file."""
     kept = _Kept()
     rows, most = 0, 0
     for item in stream:
         if not rows:
             rows = fitting.rows(item)
-            most = (limit or ENOUGH) * rows
+            most = (limit or DEFAULT_LIMIT) * rows
         if len(kept) == most:
             if limit is None:
                 warn(
-                    f"the data gives more than {ENOUGH} samples; the first {ENOUGH} are used; "
-                    "set the limit to use another number"
+                    f"the data gives more than {DEFAULT_LIMIT} samples; "
+                    f"the first {DEFAULT_LIMIT} are used; "
+                    f"set {option('limit')} to use another number"
                 )
             break
         parts = item.load()
@@ -308,10 +308,10 @@ def _spool(
 
 
 class _Kept(Sequence[Item]):
-    """Items on a tape that is in memory until it is long."""
+    """Items in a spooled file: in memory up to IN_MEMORY bytes, then on disk."""
 
     def __init__(self) -> None:
-        self._tape = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # closed when let go
+        self._tape = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # closed by __del__
         self._index: list[tuple[str, dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]]] = []
 
     def add(self, parts: Mapping[str, Array], where: str) -> None:

@@ -1,4 +1,4 @@
-"""Pictures as a model's input wants them: size, channels, mean and standard deviation."""
+"""Images as model inputs: resize, colour order, normalisation by mean and std."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from intaglio.ir import Array, Type
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 RESIZES = ("stretch", "letterbox", "crop")
-CROPPED = 0.875  # of the short side that "crop" keeps, as in the usual 224 out of 256
+CROP_SHARE = 0.875  # share of the short side that "crop" keeps: 224 of 256
 CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 TAKE_PICTURES = ("f32", "f16", "bf16", "f64", "u8")
 
 
 @dataclass(frozen=True)
 class Picture:
-    """How a picture becomes one row of an input."""
+    """How an image file or pixel array becomes one row of an input."""
 
     name: str
     type: Type
     channels_last: bool
-    mean: Array | None  # one number for each channel, in the model's own order
+    mean: Array | None  # one number for each channel, in the model's order
     std: Array | None
     swap: bool  # the model wants BGR
     resize: str
@@ -50,7 +50,7 @@ class Picture:
         return self._finished(_resized(_opened(path, self.channels), self), swap=self.swap)
 
     def of_pixels(self, a: Array) -> Array:
-        """A picture that is there as bytes, [H, W, C] or [C, H, W], its channels in order."""
+        """An image given as bytes, [H, W, C] or [C, H, W], channels in the model's order."""
         if a.ndim == 3 and a.shape[-1] != self.channels:
             a = np.moveaxis(a, 0, -1)
         if a.shape[:2] != self.size:
@@ -59,7 +59,7 @@ class Picture:
         return self._finished(a, swap=False)
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Could an array of bytes of this shape be a picture?"""
+        """Can a byte array of this shape be an image for this input?"""
         if len(shape) == 2:
             return self.channels == 1
         return len(shape) == 3 and self.channels in (shape[0], shape[-1])
@@ -76,7 +76,7 @@ class Picture:
         return np.ascontiguousarray(made)
 
     def normalized(self, pixels: Array, channels_last: bool = True) -> Array:
-        """Bytes in the input's element type, less the mean and over the standard deviation."""
+        """(pixels - mean) / std, in the input's element type."""
         if not dtypes.is_float(self.type.dtype):
             return pixels.astype(dtypes.numpy_of(self.type.dtype))
         made = pixels.astype(np.float32)
@@ -97,7 +97,7 @@ def pictures(
     resize: str,
     pad_value: float,
 ) -> dict[str, Picture | None]:
-    """How each input takes pictures; None where it does not look like one that does."""
+    """How each input takes images; None for an input that is no image."""
     last = {n: channels_last(t, layout) for n, t in inputs}
     takers = [n for n, t in inputs if last[n] is not None and t.dtype in TAKE_PICTURES]
     means, stds = (per_input(w, g, inputs, takers) for w, g in (("mean", mean), ("std", std)))
@@ -109,7 +109,7 @@ def pictures(
             m, s = (per_channel(w, g[n], n, channels) for w, g in (("mean", means), ("std", stds)))
             if t.dtype == "u8" and (m is not None or s is not None):
                 raise BadInput(
-                    f"input '{n}' is u8: it takes pixels as they are; leave out mean and std"
+                    f"input '{n}' is u8: it takes pixels from 0 to 255; leave out mean and std"
                 )
             made[n] = Picture(n, t, bool(last[n]), m, s, swap, resize, pad_value)
     return made
@@ -126,7 +126,7 @@ def _pillow() -> Any:
 
 
 def _opened(path: str | Path, channels: int) -> Any:
-    """The picture, upright, with 8 bits for each of `channels`."""
+    """The image, rotated upright by its EXIF tag, with 8 bits per channel."""
     image_module = _pillow()
     from PIL import ImageOps
 
@@ -138,11 +138,11 @@ def _opened(path: str | Path, channels: int) -> Any:
         raise BadFile(f"{path}: no such file") from None
     except (OSError, SyntaxError, ValueError, EOFError, image_module.DecompressionBombError) as e:
         words = str(e).replace(f" '{path}'", "").strip() or type(e).__name__
-        raise BadFile(f"{path}: not a picture that can be read ({words}); take it out") from None
+        raise BadFile(f"{path}: not a readable picture ({words}); remove it") from None
 
 
 def _converted(image: Any, mode: str) -> Any:
-    """In `mode`: grey is copied to colours, transparency is dropped, 16 bits become 8."""
+    """The image in `mode`: grey to colour, without transparency, 16 bits scaled to 8."""
     if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.int64)
         image = _pillow().fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
@@ -154,7 +154,7 @@ def _converted(image: Any, mode: str) -> Any:
 
 
 def _resized(image: Any, p: Picture) -> Array:
-    """The picture's pixels [H, W] or [H, W, C] in the size that the input has."""
+    """The pixels [H, W] or [H, W, C], resized to the input's size."""
     h, w = p.size
     bilinear = _pillow().Resampling.BILINEAR
     width, height = image.size
@@ -170,7 +170,7 @@ def _resized(image: Any, p: Picture) -> Array:
         top, left = (h - inner[1]) // 2, (w - inner[0]) // 2
         made[top : top + inner[1], left : left + inner[0]] = pixels
         return made
-    ratio = max(round(w / CROPPED) / width, round(h / CROPPED) / height)
+    ratio = max(round(w / CROP_SHARE) / width, round(h / CROP_SHARE) / height)
     outer = (max(int(width * ratio + 1e-6), w), max(int(height * ratio + 1e-6), h))
     left, top = round((outer[0] - w) / 2), round((outer[1] - h) / 2)
     return np.asarray(image.resize(outer, bilinear).crop((left, top, left + w, top + h)))

@@ -1,4 +1,4 @@
-"""Where calibration data comes from: folders, lists, array files, Python objects."""
+"""Sources of calibration samples: folders, text lists, array files, Python objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Item:
-    """One sample, or one row of a batch, that is not loaded yet."""
+    """One sample, or one row of a batch, not loaded yet."""
 
     where: str  # what messages call it
     load: Callable[[], Parts]  # {input: array}
@@ -32,7 +32,7 @@ class Item:
 
 
 class Stream:
-    """Items that can be walked only once."""
+    """Items of a source that can be iterated only once."""
 
     def __init__(self, items: Iterator[Item]):
         self._items = items
@@ -42,13 +42,13 @@ class Stream:
 
 
 class Model(Protocol):
-    """What a source must know of the model."""
+    """The facts about the model that a source needs."""
 
     inputs: dict[str, Type]
     pictures: dict[str, Picture | None]
 
     def count(self, shape: tuple[int, ...], dtype: Any, name: str, where: str) -> int | None:
-        """Samples along the first axis of such an array; None: it is one sample."""
+        """The number of samples along the array's first axis; None: it is one sample."""
 
 
 def find(source: Any, model: Model, warn: Warn) -> list[Item] | Stream:
@@ -71,7 +71,7 @@ def find(source: Any, model: Model, warn: Warn) -> list[Item] | Stream:
             i for k, s in enumerate(source) for i in _of_element(s, model, f"sample {k}", warn)
         ]
     elif isinstance(source, Iterable):
-        # what looks re-iterable may shuffle (a data loader), so it is walked only once as well
+        # a re-iterable may shuffle (a data loader), so it is iterated only once
         walk = enumerate(source)
         return Stream(i for k, s in walk for i in _of_element(s, model, f"sample {k}", warn))
     else:
@@ -94,7 +94,7 @@ def _of_path(path: Path, model: Model, warn: Warn) -> list[Item]:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Every file below a folder that is not hidden, in order."""
+    """Every file below a folder except hidden ones, sorted."""
     found = (p for p in folder.rglob("*") if p.is_file())
     return sorted(
         p for p in found if not any(s.startswith(".") for s in p.relative_to(folder).parts)
@@ -117,7 +117,7 @@ def _of_folder(folder: Path, model: Model, warn: Warn) -> list[Item]:
 
 
 def _of_file(path: Path, model: Model, warn: Warn) -> list[Item]:
-    """A file alone: a picture or .npy for a model of one input, .npz for any."""
+    """One file: a picture or .npy for a model with one input, .npz for any model."""
     if path.suffix.lower() == ".npz":
         return _of_mapping(_npz(path), model, str(path), warn)
     name = _only_input(model, str(path))
@@ -161,7 +161,7 @@ def _of_list(path: Path, model: Model, warn: Warn) -> list[Item]:
 
 
 def _files_of(line: str, folder: Path, inputs: int) -> list[Path]:
-    """The paths on a line; # begins a comment, quotes hold a path with spaces together."""
+    """The paths on a line; # begins a comment, a path with spaces is quoted."""
     words = re.findall(r"\"[^\"]*\"|'[^']*'|\S+", line)
     words = words[: next((i for i, w in enumerate(words) if w.startswith("#")), len(words))]
     if len(words) > 1 and inputs == 1 and (folder / line.strip()).is_file():
@@ -191,7 +191,7 @@ def _of_files(files: Sequence[Path], model: Model, where: str, warn: Warn) -> li
 
 
 def _why(t: Type) -> str:
-    """An input of this type takes no pictures because .."""
+    """Why an input of this type takes no pictures."""
     if t.dtype not in TAKE_PICTURES:
         return f"its elements are {t.dtype}, pictures are bytes or floats"
     return "it has no axis of 1, 3 or 4 channels where the layout has them"
@@ -216,7 +216,7 @@ def _load(
 
 
 def _npy(path: Path) -> Array:
-    """The array in a .npy file, mapped: what nobody looks at is not read."""
+    """The array in a .npy file, memory-mapped: only the parts that are used are read."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
@@ -275,7 +275,7 @@ def _of_array(array: Array, model: Model, where: str) -> list[Item]:
 
 
 def _of_mapping(given: Mapping[Any, Any], model: Model, where: str, warn: Warn) -> list[Item]:
-    """Arrays by input name; one array alone is for the one input, whatever it is called."""
+    """Arrays by input name; a single array is for the single input, whatever its name."""
     arrays = {str(n): _array(a, where) for n, a in given.items()}
     if len(arrays) == len(model.inputs) == 1:
         arrays = dict(zip(model.inputs, arrays.values(), strict=True))
@@ -286,7 +286,7 @@ def _of_mapping(given: Mapping[Any, Any], model: Model, where: str, warn: Warn) 
             f"{where}: has {has}; the model's inputs are {names}: '{missing[0]}' is missing"
         )
     if extra := [n for n in arrays if n not in model.inputs]:
-        warn(f"{where}: '{extra[0]}' is no input of the model and is left out")
+        warn(f"{where}: '{extra[0]}' is no input of the model and is ignored")
     arrays = {n: arrays[n] for n in model.inputs}
     return _rows({n: functools.partial(_same, a) for n, a in arrays.items()}, arrays, model, where)
 
@@ -298,7 +298,7 @@ def _same(a: Array) -> Array:
 def _rows(
     loads: Mapping[str, Callable[[], Array]], arrays: Mapping[str, Array], model: Model, where: str
 ) -> list[Item]:
-    """The samples in arrays: one, or one for each index of their first axis."""
+    """The samples in arrays: one sample, or one for each index of the first axis."""
     counts = {n: model.count(a.shape, a.dtype, n, where) for n, a in arrays.items()}
     kinds = set(counts.values())
     if len(kinds) > 1:

@@ -1,4 +1,4 @@
-"""Calibrating what keeps state between runs: every sample with the state that it meets."""
+"""Calibration of streaming models: each sample together with the state before it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import intaglio
 from intaglio.ir import Array, Graph, Type
 
 
-def given_inputs(graph: Graph) -> list[tuple[str, Type]]:
-    """What samples are for: all inputs but those that a session keeps by itself."""
+def user_inputs(graph: Graph) -> list[tuple[str, Type]]:
+    """The inputs that samples provide: all but the state, which a session carries itself."""
     return [(v.name, v.type) for v in graph.inputs if v.name not in graph.state]
 
 
-def keeping(graph: Graph, state: Mapping[str, Array | None]) -> Graph:
-    """The graph with this state; with none, it is read and given like any input and output."""
+def with_graph_state(graph: Graph, state: Mapping[str, Array | None]) -> Graph:
+    """The graph with this state; with none, state tensors are plain inputs and outputs."""
     if dict(graph.state) == {} == dict(state):
         return graph
     made = graph.copy()
@@ -23,8 +23,10 @@ def keeping(graph: Graph, state: Mapping[str, Array | None]) -> Graph:
     return made
 
 
-def with_state(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> list[dict[str, Array]]:
-    """The samples in order, as the runs of one session, each with the state before it."""
+def samples_with_state(
+    graph: Graph, samples: Iterable[Mapping[str, Array]]
+) -> list[dict[str, Array]]:
+    """The samples, each with the state that a session has before it, run in order."""
     made: list[dict[str, Array]] = []
     with intaglio.open(intaglio.compile(graph)) as session:
         for sample in samples:
@@ -33,10 +35,10 @@ def with_state(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> list[dic
     return made
 
 
-def calibrated(graph: Graph, samples: Any, read: Any) -> Any:
-    """Samples for all inputs of a graph, states too, which from here on are plain inputs."""
+def state_as_inputs(graph: Graph, samples: Any, read: Any) -> Any:
+    """Samples for all inputs; the graph's state becomes plain inputs and outputs, in place."""
     if not graph.state:
         return samples
-    whole = with_state(graph, samples)
+    whole = samples_with_state(graph, samples)
     graph.state = {}
     return read(whole, [(v.name, v.type) for v in graph.inputs], limit=len(whole))

@@ -1,7 +1,7 @@
-"""How many samples are enough: when those to come would hardly reach beyond the ranges so far.
+"""Early stopping of calibration: stop once another block of samples hardly changes the ranges.
 
-After the first samples every block of them is judged by the ranges of all before it: what would be
-cut off costs little beside what rounding costs anyway, or the next block is looked at too.
+Samples are observed in blocks. Each block is compared with the ranges of the blocks before it: if
+clipping its values to those ranges adds little to the rounding error, no further block is read.
 """
 
 from __future__ import annotations
@@ -11,38 +11,39 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from intaglio.errors import option
 from intaglio.quant.ranges.observe import Observation, widened
 
-FIRST = 8  # samples that make the first ranges
-BLOCK = 8  # samples that are judged by the ranges of those before
-SHARE = 0.1  # of what rounding costs: ranges are settled where cutting a block costs less,
-EARLY = 0.02  # and where it costs that much less by the first ranges, which few samples made
+FIRST = 8  # samples in the first block
+BLOCK = 8  # samples in each further block
+SHARE = 0.1  # greatest clipping error of a block, relative to the rounding error, to stop
+EARLY = 0.02  # the same for the second block: the ranges before it are from few samples
 
 
 def spread(count: int) -> list[int]:
-    """All numbers below `count` in an order of which every beginning is spread over them evenly."""
+    """The numbers below `count` in bit-reversed order: every prefix is evenly spread."""
     bits = max((count - 1).bit_length(), 1)
-    turned = (int(f"{i:0{bits}b}"[::-1], 2) for i in range(1 << bits))
-    return [i for i in turned if i < count]
+    reversed_bits = (int(f"{i:0{bits}b}"[::-1], 2) for i in range(1 << bits))
+    return [i for i in reversed_bits if i < count]
 
 
 class Sufficiency:
-    """Tells after blocks of samples whether more of them would change what matters."""
+    """Decides after each block of samples whether the ranges are settled."""
 
     def __init__(self, steps: int = 255):
-        """`steps` is how many a range is cut into."""
+        """`steps` is the number of quantisation steps in a range."""
         self.steps = steps
         self.before: list[tuple[float, float, np.ndarray, int]] = []
-        self.judged = 0  # blocks
-        self.share = float("inf")  # of the rounding error, that the last block would have added
+        self.judged = 0  # number of blocks compared
+        self.share = float("inf")  # clipping error of the last block / rounding error
 
     def sizes(self) -> Iterator[int]:
-        """How many samples there are in every block."""
+        """The number of samples in each block."""
         self.before, self.judged = [], 0
         return itertools.chain([FIRST], itertools.repeat(BLOCK))
 
     def reached(self, seen: Iterable[Observation]) -> bool:
-        """Are the ranges settled, by what was seen until the end of a block?"""
+        """Are the ranges settled after this block?"""
         every = list(seen)
         before, self.before = self.before, [(o.low, o.high, o.counts, o.exponent) for o in every]
         if not before:
@@ -63,9 +64,8 @@ class Sufficiency:
         return self.share <= (EARLY if self.judged == 1 else SHARE)
 
     def words(self, used: int, given: int) -> str:
-        """What a user should know of it."""
+        """The message for the user."""
         return (
-            f"{used} of {given} samples were used: what the last {BLOCK} of them hold beyond the "
-            f"ranges of those before costs {self.share:.1%} of what rounding costs, so that more "
-            f"would change little; set the limit to {given} to use all"
+            f"{used} of {given} samples were used: the last {BLOCK} would change the error by only "
+            f"{self.share:.1%}; set {option('limit', given)} to use all"
         )

@@ -1,7 +1,7 @@
-"""More samples of text than were given: the frame of real ones, with words drawn at random.
+"""Synthetic text samples: real sentences with their words replaced by random ones.
 
-What few sentences show of a layer's inputs is too little to fit weights to. Words are rows of a
-table, and the inputs that random rows make are much like those that other sentences would.
+Fitting weights needs more rows of a layer's input than a few sentences give. Words are rows of an
+embedding table, and random rows make inputs much like those of other sentences.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Graph, Value
 
-ENOUGH = 320
-REAL = 5  # one in so many samples is one that was given: those count more than random ones
-FRAME = 0.5  # share of the samples that have a number which is no word: ends, padding
-FULLEST = 4  # one in so many samples serves as a frame: those with the most words
+SAMPLES = 320  # real and synthetic samples together
+REAL = 5  # one in this many samples is a real one, repeated if need be
+FRAME = 0.5  # a token in at least this share of the samples is no word: start, end, padding
+FULLEST = 4  # one in this many samples, those with the most words, serves as a template
 
 
 def word_inputs(graph: Graph) -> dict[str, int]:
-    """Inputs whose numbers are rows of a constant table, and how many rows it has."""
+    """Inputs that index an embedding table, and the number of the table's rows."""
     found = {}
     for v in graph.inputs:
         tables = [n for n in v.uses if n.op == "gather" and n.inputs[1] is v]
@@ -36,29 +36,29 @@ def _is_table(v: Value, axis: int) -> bool:
 
 
 def _frame(samples: Sequence[Mapping[str, Array]], name: str) -> list[int]:
-    """Numbers that most samples have: where sentences begin and end, and what fills them up."""
+    """Tokens that most samples have: start, end and padding."""
     common = Counter(int(w) for s in samples for w in np.unique(s[name]))
     return [w for w, times in common.items() if times >= FRAME * len(samples)]
 
 
-def not_padding(graph: Graph, samples: Sequence[Mapping[str, Array]]) -> list[Array] | None:
-    """Which places of each sample hold something; None where inputs are no words."""
+def padding_masks(graph: Graph, samples: Sequence[Mapping[str, Array]]) -> list[Array] | None:
+    """For each sample, which positions are not padding; None if the inputs are no words."""
     inputs = word_inputs(graph)
     if not inputs or not samples:
         return None
     name = max(inputs, key=inputs.__getitem__)
     frame = _frame(samples, name)
     many = {w: sum(int((s[name] == w).sum()) > 1 for s in samples) for w in frame}
-    filler = max(many, key=many.__getitem__, default=None)  # the only one that comes repeatedly
+    filler = max(many, key=many.__getitem__, default=None)  # it repeats
     if filler is None or not many[filler]:
         return None
     return [s[name] != filler for s in samples]
 
 
 def with_random_words(
-    graph: Graph, samples: Sequence[Mapping[str, Array]], count: int = ENOUGH, seed: int = 0
+    graph: Graph, samples: Sequence[Mapping[str, Array]], count: int = SAMPLES, seed: int = 0
 ) -> list[Mapping[str, Array]]:
-    """The samples, and more like them up to `count`, if their inputs are words; the same always."""
+    """The samples and, if their inputs are words, synthetic ones up to `count`; deterministic."""
     inputs = word_inputs(graph)
     if not inputs or len(samples) >= count or len(samples) < 2:
         return list(samples)

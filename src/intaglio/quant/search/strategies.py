@@ -21,8 +21,8 @@ from intaglio.quant.placement.place import PRODUCTS, layer
 from intaglio.quant.prepare import prepare
 from intaglio.quant.result import Quantized
 from intaglio.quant.samples.dataset import samples as data_samples
-from intaglio.quant.samples.streaming import given_inputs, keeping, with_state
-from intaglio.quant.samples.subset import some_of
+from intaglio.quant.samples.streaming import samples_with_state, user_inputs, with_graph_state
+from intaglio.quant.samples.subset import evenly_spaced
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.weights import scale_migration
 from intaglio.quant.weights.equalization import equalizable
@@ -109,7 +109,7 @@ def auto(
     options, how = split_keywords(options, how)
     graph = _graph(model, options, how)
     chip = targets.find(options.target)
-    given = data_samples(data, given_inputs(graph), **options.reading())
+    given = data_samples(data, user_inputs(graph), **options.reading())
     judge = metric or _cosine(graph, given)
 
     def attempt(o: Options) -> tuple[Quantized, float]:
@@ -155,7 +155,7 @@ def until(
     options, how = split_keywords(options, how)
     graph = _graph(model, options, how)
     chip = targets.find(options.target)
-    given = data_samples(data, given_inputs(graph), **options.reading())
+    given = data_samples(data, user_inputs(graph), **options.reading())
     tried: list[Tried] = []
     for cosine in LADDER:
         own = replace(options, accuracy=cosine)
@@ -217,8 +217,8 @@ def _graph(model: str | Path | Graph, options: Options, how: dict[str, Any]) -> 
 
 def _cosine(graph: Graph, given: Any) -> Metric:
     """The worst cosine of a part of an output."""
-    some = some_of(given, JUDGES)
+    some = evenly_spaced(given, JUDGES)
     if graph.state:
-        some = with_state(graph, some)
-    reference = Reference.of(keeping(graph, {}), some)
-    return lambda g: min(m.cosine for m in reference.compare(keeping(g, {})))
+        some = samples_with_state(graph, some)
+    reference = Reference.of(with_graph_state(graph, {}), some)
+    return lambda g: min(m.cosine for m in reference.compare(with_graph_state(g, {})))

@@ -20,7 +20,7 @@ from intaglio.quant.placement.place import PRODUCTS, Placement, activations, lay
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.probe import SessionPool, sessions
 from intaglio.quant.search.output_error import Match, OutputMatch, Reference
-from intaglio.quant.weights.bias_correction import bias_of, channel_axis, put_bias, shift_bias
+from intaglio.quant.weights.bias_correction import bias_of, channel_axis, set_bias, shift_bias
 from intaglio.quant.weights.integers import Integers, from_integers
 from intaglio.session import Session
 from intaglio.targets.cpu.chain import chain
@@ -101,7 +101,7 @@ class Trial:
         self.reference, self.runs = reference, 0
         self._known: dict[frozenset[Any], Errors] = {}  # what was tried before
         self.names = [v.name for v in placement.tensors]
-        self.steps = {v.name: _by_channel(v) for v in placement.between}
+        self.steps = {v.name: _by_channel(v) for v in placement.depthwise_inputs}
         self.biases: dict[str, Array] = {}
         if ahead is not None:
             self.sessions, self.biases = ahead.sessions.result(), ahead.given
@@ -221,7 +221,7 @@ def _with_roundings(
             )
             assert bias is not None
             more.append(Value(Type("f32", bias.shape), f"bias{i}"))
-            put_bias(holder, at, more[-1])
+            set_bias(holder, at, more[-1])
             biases[name] = (f"bias{i}", bias)
     for i, v in enumerate(placement.tensors):
         mine = by_name[v.name]
@@ -229,7 +229,7 @@ def _with_roundings(
         if mine.producer is None or layer(mine.producer) not in inside:
             readers = [n for n in readers if _is_inside(n, inside) and mine in activations(n)]
         step, low, high = (Value(Type("f32", ()), f"{w}{i}") for w in ("step", "low", "high"))
-        if v in placement.between:  # channels have steps of their own
+        if v in placement.depthwise_inputs:  # channels have steps of their own
             step = Value(Type("f32", _by_channel(v)), f"step{i}")
         more += [step, low, high]
         made: Value = chain(mine, step, low, high, **ROUND)

@@ -1,6 +1,6 @@
-"""Quantisation that needs no samples: integer weights, or rows quantised as they come.
+"""Quantisation without samples: weight-only, or dynamic int8.
 
-Weights of 4 bits are fitted to samples where there are some.
+Weights of 4 bits are fitted to samples if there are some.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from intaglio import targets
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.quant.options import Options, split_keywords
@@ -22,14 +22,15 @@ from intaglio.quant.prepare import prepare
 from intaglio.quant.result import Quantized
 from intaglio.quant.samples.dataset import Samples
 from intaglio.quant.samples.dataset import samples as data_samples
-from intaglio.quant.samples.streaming import given_inputs, keeping, with_state
+from intaglio.quant.samples.streaming import samples_with_state, user_inputs, with_graph_state
 from intaglio.quant.samples.synthetic_text import with_random_words
-from intaglio.quant.weight_only.weights import dynamic, weight_only
-from intaglio.quant.weights.unpacking import already
+from intaglio.quant.weight_only.dynamic import dynamic
+from intaglio.quant.weight_only.weights import weight_only
+from intaglio.quant.weights.unpacking import already_quantized
 from intaglio.targets import Target
 
 MODES = ("dynamic", "weights")
-GROUP = 32  # weights of 4 bits that share a scale, unless told otherwise
+GROUP = 32  # default number of 4-bit weights that share a scale
 
 
 def without_data(
@@ -41,7 +42,7 @@ def without_data(
     warn: Callable[[str], None] = warnings.warn,
     **keywords: Any,
 ) -> Quantized:
-    """A model of matrix products with integer weights.
+    """Quantise the matrix products of a model, with integer weights.
 
     `mode` "weights" computes in floats from weights of 8 or 4 bits, of which every `group` share a
     scale (0: a whole column); "dynamic" computes in 8-bit integers and quantises activations row
@@ -63,23 +64,28 @@ def without_data(
     keep = _kept(options.load_scheme(), graph, warn)
     found = None
     if data is not None:
-        found = data_samples(data, given_inputs(graph), warn=warn, **options.reading())
+        found = data_samples(data, user_inputs(graph), warn=warn, **options.reading())
     if mode == "dynamic":
         made = dynamic(graph, keep)
     else:
         stored = TYPES[weights]
         seen = _samples(graph, found) if found is not None and "4" in weights else []
         made = weight_only(
-            keeping(graph, {}), stored, group, symmetric=stored != "u4", keep=keep, samples=seen
+            with_graph_state(graph, {}),
+            stored,
+            group,
+            symmetric=stored != "u4",
+            keep=keep,
+            samples=seen,
         )
         made.state = dict(graph.state)
     before = {layer(n) for n in graph.nodes() if _changed(n)}  # by the file itself
     kind = "int8" if mode == "dynamic" else f"{weights} weights"
     layers = {layer(n): kind for n in made.nodes() if _changed(n) and layer(n) not in before}
     if not layers:
-        hint = already(graph) or "; give samples and quantise the whole model"
+        hint = already_quantized(graph) or f"; give samples and use {option('mode', 'static')}"
         raise BadInput(
-            f"there is nothing to quantise in mode '{mode}': no product with a constant "
+            f"there is nothing to quantise in {option('mode', mode)}: no product with a constant "
             f"matrix in f32{hint}"
         )
     floats = dict.fromkeys(keep, "f32 was asked for")
@@ -90,16 +96,16 @@ def without_data(
 
 
 def _refuse(chip: Target, mode: str, dtype: str, group: int) -> None:
-    """BadInput where the target cannot compute so."""
+    """BadInput if the target does not support the mode or the weights' format."""
     if mode == "dynamic" and not chip.dynamic:
         raise BadInput(
-            f"{chip.name} does not quantise what layers read as it comes; "
-            "give samples and quantise statically"
+            f"{chip.name} cannot quantise activations at run time; "
+            f"give samples and use {option('mode', 'static')}"
         )
     if mode == "weights" and chip.weight_only is None:
         raise BadInput(
-            f"{chip.name} does not compute in floats with weights of integers; "
-            "give samples and quantise statically"
+            f"{chip.name} cannot compute in floats with integer weights; "
+            f"give samples and use {option('mode', 'static')}"
         )
     if mode == "weights" and chip.weight_only is not None:
         why = chip.weight_only.why_not(dtype, False, "group" if group else "channel")
@@ -110,20 +116,20 @@ def _refuse(chip: Target, mode: str, dtype: str, group: int) -> None:
 def _samples(graph: Graph, samples: Samples) -> list[Mapping[str, Array]]:
     """The samples; for a language model also synthetic text."""
     given = list(samples)
-    return with_random_words(graph, with_state(graph, given) if graph.state else given)
+    return with_random_words(graph, samples_with_state(graph, given) if graph.state else given)
 
 
 def _kept(scheme: Scheme | None, graph: Graph, warn: Callable[[str], None]) -> list[str]:
-    """The layers that a scheme wants in floats."""
+    """The layers that the scheme keeps in floats."""
     if scheme is None:
         return []
     if scheme.tensors:
-        warn(f"{scheme.source}: what it says of tensors is for static quantisation and left out")
+        warn(f"{scheme.source}: its tensors are for static quantisation and are ignored")
     return [name for name, p in scheme.wanted(graph, warn).items() if p in FLOATS]
 
 
 def _changed(node: Node) -> bool:
-    """Reads integer weights."""
+    """Does the node read integer weights?"""
     return node.op.startswith("dynamic_") or any(map(_is_stored, node.inputs))
 
 

@@ -1,7 +1,7 @@
-"""LSTMs and GRUs of a model that is quantised by samples: rows of bytes, as far as outputs bear it.
+"""LSTMs and GRUs of a calibrated model: dynamic int8 where accuracy allows.
 
-What a state holds depends on all that came before, so that ranges from samples mean little; a scale
-for each row as it comes costs next to nothing beside the products.
+A state depends on all inputs before it, so ranges from samples mean little; a scale for each row at
+run time costs next to nothing beside the products.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING
 from intaglio.ir import Array, Graph, Node
 from intaglio.quant.placement.place import FLOATS, layer
 from intaglio.quant.ranges.observe import Progress
-from intaglio.quant.samples.subset import some_of
+from intaglio.quant.samples.subset import evenly_spaced
 from intaglio.quant.search.output_error import OutputMatch, Reference
-from intaglio.quant.weight_only.weights import has_bytes_form, in_bytes
+from intaglio.quant.weight_only.dynamic import dynamic_cell, has_dynamic_form
 from intaglio.targets import Target
 
 if TYPE_CHECKING:
     from intaglio.quant.result import Quantized
 
-SLACK = 1.2  # times the error of the model without them that they may make of it
-COARSE = "its states are too coarse in int8"
+SLACK = 1.2  # the error may grow by this factor over the model with float LSTMs and GRUs
+COARSE = "int8 is too coarse for its states"
 
 
 def candidates(graph: Graph, wanted: Mapping[str, str], chip: Target) -> list[Node]:
-    """The recurrent layers that the target computes from bytes, unless floats are wanted."""
+    """Recurrent layers that the target computes in dynamic int8 and nobody fixed in floats."""
     return [
         n
         for n in graph.nodes()
-        if n.op in chip.dynamic and has_bytes_form(n) and wanted.get(layer(n)) not in FLOATS
+        if n.op in chip.dynamic and has_dynamic_form(n) and wanted.get(layer(n)) not in FLOATS
     ]
 
 
@@ -41,16 +41,16 @@ def quantize_recurrent(
     wanted: Collection[str] = (),
     progress: Progress | None = None,
 ) -> None:
-    """Let the layers called `names` compute in bytes, in place, but for those that cost too much.
+    """Convert the layers `names` to dynamic int8, in place, except those that cost too much.
 
-    The outputs are to keep the cosine `accuracy`, or what they have without it. Layers in `wanted`
-    are not asked about.
+    The outputs keep the cosine `accuracy` or, if they do not have it before, nearly what they have.
+    Layers in `wanted` are fixed by the user and always converted.
     """
     taken = list(names)
     if accuracy is not None and set(names) - set(wanted):
         if progress:
-            progress("trying recurrent layers in bytes", 0, None)
-        reference = Reference.of(made.float_graph, some_of(samples))
+            progress("trying recurrent layers in int8", 0, None)
+        reference = Reference.of(made.float_graph, evenly_spaced(samples))
         plain = _worst(reference.compare(made.graph))
         allowed = max(1 - accuracy, SLACK * plain)
         free = [n for n in names if n not in wanted]
@@ -73,17 +73,17 @@ def _loss(made: Quantized, names: Collection[str], reference: Reference) -> floa
 
 
 def _worst(found: Sequence[OutputMatch]) -> float:
-    """1 - cosine of the worst part of an output."""
+    """1 - cosine of the worst output part."""
     return max((1 - m.cosine for m in found), default=0.0)
 
 
 def _replaced(graph: Graph, names: Collection[str]) -> Graph:
-    """A copy in which these layers are rows of bytes."""
+    """A copy of the graph with these layers in dynamic int8."""
     copy = graph.copy()
     for node in list(copy.nodes()):
         if node.op not in ("lstm", "gru") or layer(node) not in names:
             continue
-        for old, new in zip(node.outputs, in_bytes(node), strict=True):
+        for old, new in zip(node.outputs, dynamic_cell(node), strict=True):
             name = old.name
             copy.replace(old, new)
             new.name = name

@@ -1,7 +1,7 @@
-"""Bias correction: what rounding adds to every output of a layer on average is taken off its bias.
+"""Bias correction: subtract the mean error that rounded weights cause from the bias.
 
-Inputs of layers are rarely 0 on average, so that an error of the weights shifts each output; the
-shift is known from the mean of every input channel.
+A layer's inputs rarely have mean 0, so weight errors shift the mean of each output. The shift
+follows from the mean of every input channel.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.quant.weights import im2col
 
-PIECE = 1 << 16  # differences at a time: they stay in the cache
+PIECE = 1 << 16  # weight errors at a time: they stay in the cache
 
 
 def channel_axis(node: Node) -> int:
-    """The axis of a product's input, and of its output, along which channels lie."""
+    """The channel axis of a product's input and output."""
     return 1 if node.op in ("conv", "conv_transpose") else node.outputs[0].type.rank - 1
 
 
-def by_means(node: Node, stored: Array, means: Array) -> Array:
-    """What to add to each output of a product whose weights became `stored`.
+def correction_from_means(node: Node, stored: Array, means: Array) -> Array:
+    """What to add to the bias of each output, for weights that became `stored`.
 
-    `means` are those of its input's channels. Windows that reach beyond the border count as whole.
+    `means` are those of the input's channels. Padding at the border is ignored.
     """
     exact, rounded = im2col.matrix(node), im2col.matrix(node, stored)
     groups, outputs, deep = exact.shape
@@ -35,14 +35,14 @@ def by_means(node: Node, stored: Array, means: Array) -> Array:
     for i in range(0, outputs, some):
         off = rounded[:, i : i + some].astype(np.float64) - exact[:, i : i + some]
         shift[:, i : i + some] = np.einsum("gok,gk->go", off, spread)
-    if node.op == "conv_transpose":  # an output meets one tap in every stride
+    if node.op == "conv_transpose":  # each output uses one tap per stride
         kernel = math.prod(node.inputs[1].shape[2:])  # type: ignore[union-attr]
         shift = shift.reshape(-1, kernel).sum(1) / math.prod(node.attrs["stride"])
     return -np.asarray(shift).ravel()
 
 
 def bias_of(node: Node) -> tuple[Node, int] | None:
-    """The node and operand that hold a product's bias; None where there is no place for one."""
+    """The node and input index of a product's bias; None if it cannot have one."""
     if node.op in ("conv", "conv_transpose"):
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         return None if bias is not None and bias.data is None else (node, 2)
@@ -57,14 +57,14 @@ def bias_of(node: Node) -> tuple[Node, int] | None:
 
 
 def _fits(bias: Value | None, node: Node) -> bool:
-    """Has it one constant for each output (or nothing at all)?"""
+    """Is the bias absent, or one constant for each output?"""
     if bias is None:
         return True
     return bias.data is not None and bias.type.size == node.outputs[0].shape[-1] == bias.shape[-1]
 
 
 def shift_bias(node: Node, by: Array) -> bool:
-    """Add to a product's bias, in place; False where it has no place for one."""
+    """Add to a product's bias, in place; False if it cannot have one."""
     place = bias_of(node)
     if place is None:
         return False
@@ -74,10 +74,10 @@ def shift_bias(node: Node, by: Array) -> bool:
     if old is not None:
         assert old.data is not None
         new = constant((old.data + by.reshape(old.shape)).astype(np.float32), old.name)
-    put_bias(holder, at, new)
+    set_bias(holder, at, new)
     return True
 
 
-def put_bias(holder: Node, at: int, new: Value) -> None:
-    """Make a value the bias that `bias_of` found the place of."""
+def set_bias(holder: Node, at: int, new: Value) -> None:
+    """Set the bias at the place that `bias_of` found."""
     Graph.set_input(holder, at, new)

@@ -1,7 +1,7 @@
-"""Cross-layer equalisation: convolutions share out the size of the channels between them.
+"""Cross-layer equalisation: balance the channels between consecutive convolutions.
 
-Between two convolutions with nothing but relu, leaky relu or max pooling between them, channels may
-be scaled at will. They are scaled so that no channel of the tensor is lost beside a larger one.
+If only relu, leaky relu or max pooling lies between two convolutions, each channel can be scaled
+freely. The scales are chosen so that small channels are not lost beside large ones.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ ALPHA = 0.5
 
 
 def equalizable(graph: Graph) -> list[Link]:
-    """The tensors between convolutions that can be equalised, in order."""
+    """The tensors between convolutions that can be equalised, in graph order."""
     return scale_migration.links(graph, ("conv",))
 
 
 def equalize(
     graph: Graph, seen: Mapping[Value, Observation] | None = None, alpha: float = ALPHA
 ) -> list[str]:
-    """Equalise in place; the graph computes the same. The names of the tensors are returned.
+    """Equalise in place and return the names of the tensors; the graph computes the same.
 
-    With `seen` (which must hold the channels of the tensors) the sizes of activations count, else
-    those of the weights that make them.
+    The sizes of channels are those of the observed activations, if `seen` (with channel
+    statistics) is given, otherwise those of the weights that produce them.
     """
     done = []
     for link in equalizable(graph):
@@ -44,7 +44,7 @@ def equalize(
 
 
 def _sizes(link: Link, seen: Mapping[Value, Observation] | None) -> Array:
-    """How large each channel of the tensor is."""
+    """The magnitude of each channel of the tensor."""
     if seen is None:
         w = link.maker.inputs[1]
         assert w is not None

@@ -1,7 +1,7 @@
-"""Products as matrices: a layer's weights by output, and the rows of its input that meet them.
+"""Layers as matrix products (im2col): the weight matrix, and rows of the layer's input.
 
-A convolution is a product of its weights with the windows of its input; what corrects weights and
-judges ranges works on such rows, of which some thousand tell as much as all.
+A convolution multiplies its weights with windows of its input. Rounding and bias correction work on
+such rows; a few thousand, drawn at random, are as good as all.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from intaglio.ir import Array, Node
 
 
 def groups_of(node: Node) -> int:
-    """Into how many parts that do not meet the product falls."""
+    """The number of groups of a convolution; 1 for other products."""
     return int(node.attrs["groups"]) if node.op in ("conv", "conv_transpose") else 1
 
 
 def matrix(node: Node, w: Array | None = None) -> Array:
-    """The weights as [groups, outputs of a group, inputs that meet each of them]."""
+    """The weights as [groups, outputs of a group, inputs of a group]."""
     if w is None:
         w = node.inputs[1].data  # type: ignore[union-attr]  # a product with constant weights
     assert w is not None
@@ -44,7 +44,7 @@ def from_matrix(node: Node, m: Array) -> Array:
 
 
 def last(x: Array, node: Node) -> Array:
-    """A layer's input with channels last, from its usual order."""
+    """A layer's input with its channels moved last."""
     return np.moveaxis(x, 1, -1) if node.op in ("conv", "conv_transpose") else x
 
 

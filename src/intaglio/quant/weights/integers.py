@@ -17,10 +17,10 @@ WHOLE = CLIPS[8][:1]  # no clipping
 def weight_scheme(
     w: Array, axis: int | None, dtype: str = "i8", zeros: bool = False
 ) -> TensorScheme:
-    """One scale for each output channel (or one for all), symmetric unless `zeros` are wanted.
+    """One scale for each output channel (`axis`) or one for all; symmetric unless `zeros`.
 
-    The lowest integer is not used where 0 is in the middle. With one scale for all, as much is cut
-    off as loses least in squares; channels of their own lose by it what their kernels sum to.
+    Symmetric weights do not use the lowest integer. A single scale is clipped to the least squared
+    error; per-channel scales are not, because clipping changes the sums of kernels.
     """
     shares = CLIPS.get(dtypes.TABLE[dtype].bits, WHOLE) if axis is None else WHOLE
     rows = w.reshape(1, -1) if axis is None else np.moveaxis(w, axis, 0).reshape(w.shape[axis], -1)
@@ -32,7 +32,7 @@ def weight_scheme(
     tried = [_steps(lo * share, hi * share, dtype, zeros) for share in map(float, shares)]
     best = np.zeros(len(lo), int)
     if len(tried) > 1:
-        best = np.argmin([_lost(rows, *steps, dtype) for steps in tried], axis=0)
+        best = np.argmin([_squared_error(rows, *steps, dtype) for steps in tried], axis=0)
     scale, at = (np.stack(e)[best, range(len(lo))] for e in zip(*tried, strict=True))
     cut = shares[best]
     return TensorScheme(
@@ -46,7 +46,7 @@ def weight_scheme(
 
 
 def _steps(lo: Array, hi: Array, dtype: str, zeros: bool) -> tuple[Array, Array]:
-    """Scales and zeros that just hold these ranges."""
+    """Scales and zero points that cover these ranges."""
     first, last = dtypes.limits(dtype)
     middle = (first + last + 1) // 2
     scale = ((hi - lo) / (last - first if zeros else 2 * (last - middle))).astype(np.float32)
@@ -56,7 +56,7 @@ def _steps(lo: Array, hi: Array, dtype: str, zeros: bool) -> tuple[Array, Array]
     return scale, np.clip(np.rint(first - lo / scale), first, last)
 
 
-def _lost(rows: Array, scale: Array, zero: Array, dtype: str) -> Array:
+def _squared_error(rows: Array, scale: Array, zero: Array, dtype: str) -> Array:
     """The squared error of each row."""
     first, last = (end - zero[:, None] for end in dtypes.limits(dtype))
     step = scale[:, None]
@@ -65,7 +65,7 @@ def _lost(rows: Array, scale: Array, zero: Array, dtype: str) -> Array:
 
 
 def to_integers(w: Array, scheme: TensorScheme) -> Array:
-    """The numbers that are stored for `w`, each to the nearest."""
+    """The integers of `w`, each to the nearest."""
     low, last = limits_of(scheme)
     shape = [-1 if i == scheme.axis else 1 for i in range(w.ndim)]
     scale, zero = (np.reshape(p, shape) for p in (scheme.scale, scheme.zero))
@@ -73,8 +73,8 @@ def to_integers(w: Array, scheme: TensorScheme) -> Array:
     return np.clip(stored, low, last).astype(dtypes.numpy_of(scheme.dtype))
 
 
-def by_sums(w: Array, scheme: TensorScheme) -> Array:
-    """The numbers that are stored for a convolution's `w`, so that the errors of kernels cancel."""
+def squant_integers(w: Array, scheme: TensorScheme) -> Array:
+    """The integers of a convolution's `w`, rounded by SQuant."""
     low, last = limits_of(scheme)
     kernels = w.reshape(w.shape[0], w.shape[1], -1)
     scale, zero = (np.array(a, np.float32) for a in (scheme.scale, scheme.zero))
@@ -83,15 +83,15 @@ def by_sums(w: Array, scheme: TensorScheme) -> Array:
 
 
 def limits_of(scheme: TensorScheme) -> tuple[int, int]:
-    """The smallest and largest number that weights are stored in; the lowest is not used."""
+    """The smallest and largest integer of weights; symmetric ones do not use the lowest."""
     first, last = dtypes.limits(scheme.dtype)
     middle = (first + last + 1) // 2
     return (first + 1 if all(z == middle for z in scheme.zero) else first), last
 
 
 def from_integers(stored: Array, scheme: TensorScheme) -> Array:
-    """What stored numbers mean."""
-    scale, zero = spread_scheme(scheme, stored.ndim)
+    """The real values of stored integers."""
+    scale, zero = broadcast_scheme(scheme, stored.ndim)
     made = stored.astype(np.float32)
     if zero.any():
         made -= zero
@@ -99,8 +99,8 @@ def from_integers(stored: Array, scheme: TensorScheme) -> Array:
     return made
 
 
-def spread_scheme(scheme: TensorScheme, rank: int) -> tuple[Array, Array]:
-    """Scale and zero, shaped to broadcast against a tensor of this rank."""
+def broadcast_scheme(scheme: TensorScheme, rank: int) -> tuple[Array, Array]:
+    """Scale and zero point, shaped to broadcast against a tensor of this rank."""
     shape = [-1 if i == scheme.axis else 1 for i in range(rank)]
     scale, zero = np.array(scheme.scale, np.float32), np.array(scheme.zero, np.float32)
     return scale.reshape(shape), zero.reshape(shape)

@@ -1,8 +1,8 @@
-"""Which integers to store for weights: not each the nearest, but all those that do best together.
+"""Rounding of weights: to nearest, SQuant (without data), or fitted to second moments (GPTQ-like).
 
-Weights come as [..., outputs, inputs], scales broadcast against them, and `gram` [..., inputs,
-inputs] is the mean of x xᵀ over a layer's inputs: an error e of one output's weights then costs
-eᵀ gram e.
+Weights are [..., outputs, inputs], and scales broadcast against them. `gram` [..., inputs, inputs]
+is the mean of x xᵀ over a layer's inputs x: a weight error e of one output then adds eᵀ gram e to
+its mean squared error.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import numpy as np
 from intaglio import native
 from intaglio.ir import Array
 
-DAMP = 0.01  # of the mean power: keeps inputs that are hardly ever there from deciding
-BLOCK = 128
-SWEPT = 64  # inputs whose weights are moved before the others hear of it
+DAMP = 0.01  # added to the diagonal, as a share of its mean, so that the gram can be inverted
+BLOCK = 128  # inputs whose errors are carried to the later ones together
+SWEEP_BLOCK = 64  # inputs whose moves update the slopes of the other blocks together
 FEW_SWEEPS = 3
-SWEEPS = 8  # where moments are known well
-AT_ONCE = 1 << 22  # numbers
+SWEEPS = 8  # if the moments are from many rows
+ELEMENTS_AT_ONCE = 1 << 22  # of the largest temporary array
 REFITS = 3  # of scales, each followed by sweeps
-SWEEP_WORK = 8e9  # products up to this size are swept: a second or two
+SWEEP_WORK = 8e9  # multiplications; larger layers are not swept: this takes a second or two
 
 
 def nearest(w: Array, scale: Array, low: int, high: int) -> Array:
-    """Every weight on its own."""
+    """Every weight to the nearest integer."""
     return np.clip(np.rint(w / scale), low, high)
 
 
 def clipped_scale(w: Array, top: int, power: Array | None = None, least: float = 0.5) -> Array:
-    """[..., outputs, 1]: the scale of the least squared error, each output's on its own.
+    """[..., outputs, 1]: for each output the scale with the least squared error.
 
-    `power` [..., 1, inputs] weighs the errors by how strong the inputs are.
+    `power` [..., 1, inputs], the mean square of each input, weights the errors.
     """
     largest = np.abs(w).max(-1, keepdims=True)
     best = np.where(largest > 0, largest / top, 1.0)
@@ -58,11 +58,11 @@ def _library() -> ctypes.CDLL:
 
 
 def squant(w: Array, scale: Array, low: int, high: int, offset: Array | None = None) -> Array:
-    """Round without data so that the errors of every kernel, and of every output, add up to least.
+    """SQuant: round without data so that the errors of each kernel, and of each output, sum to 0.
 
-    `w` is [outputs, inputs, kernel], `scale` and `offset` (in steps) are by output. Inputs are
-    mostly of one sign and neighbours in a kernel see much the same, so that what a kernel's errors
-    sum to matters more than each of them: the weights that mind it least are moved by one.
+    `w` is [outputs, inputs, kernel]; `scale` and `offset` (in steps) are per output. Inputs mostly
+    have one sign, and neighbours in a kernel are alike, so the sum of a kernel's errors matters
+    more than each error: the weights nearest to a tie are rounded the other way.
     """
     w = np.ascontiguousarray(w, np.float32)
     outputs, inputs, kernel = w.shape
@@ -91,7 +91,7 @@ def squant(w: Array, scale: Array, low: int, high: int, offset: Array | None = N
 def round_weights(
     w: Array, scale: Array, low: int, high: int, gram: Array | None = None, sweeps: int = FEW_SWEEPS
 ) -> Array:
-    """Integers for `w`: by themselves, or, given `gram`, so that the layer's output errs least."""
+    """Integers for `w`: to nearest or, given `gram`, with the least output error of the layer."""
     if gram is None:
         return nearest(w, scale, low, high)
     q = _carry(w, scale, low, high, gram)
@@ -109,7 +109,7 @@ def loss(q: Array, w: Array, scale: Array, gram: Array) -> Array:
 
 
 def damped(gram: Array, damp: float = DAMP) -> Array:
-    """With a floor under the power of inputs, so that it can be inverted."""
+    """The gram with a raised diagonal, so that it can be inverted."""
     n = gram.shape[-1]
     power = np.einsum("...ii->...i", gram).mean(-1)
     floor = np.where(power > 0, damp * power, 1.0)
@@ -117,9 +117,9 @@ def damped(gram: Array, damp: float = DAMP) -> Array:
 
 
 def _passed_on(gram: Array) -> Array:
-    """How the error of each input goes to those after it: the Cholesky factor of the inverse.
+    """The Cholesky factor of the inverse gram: it carries each input's error to later inputs.
 
-    Moments of a few samples may not be those of any numbers: then the floor is raised.
+    A gram from few samples may be singular: then the diagonal is raised further.
     """
     for damp in (DAMP, 10 * DAMP, 100 * DAMP):
         try:
@@ -128,13 +128,13 @@ def _passed_on(gram: Array) -> Array:
             return np.swapaxes(np.linalg.cholesky(inverse), -1, -2)
         except np.linalg.LinAlgError:
             continue
-    return np.broadcast_to(np.eye(gram.shape[-1]), gram.shape)  # each input by itself
+    return np.broadcast_to(np.eye(gram.shape[-1]), gram.shape)  # no carrying
 
 
 def _carry(w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
-    """Round input by input; those still to come make up for the error as well as they can.
+    """Round input by input; the inputs still to come compensate for each error.
 
-    As in optimal brain quantisation: strong inputs first, all outputs at once.
+    This is optimal brain quantisation (GPTQ): strong inputs first, all outputs at once.
     """
     n = w.shape[-1]
     order = np.argsort(-np.einsum("...ii->...i", gram), axis=-1, kind="stable")
@@ -161,10 +161,10 @@ def _carry(w: Array, scale: Array, low: int, high: int, gram: Array) -> Array:
 def _sweep(
     q: Array, w: Array, scale: Array, low: int, high: int, gram: Array, sweeps: int
 ) -> Array:
-    """Move single weights to where the error is least while all others stay, until none moves.
+    """Coordinate descent: move single weights to the least error until none moves.
 
-    A few sweeps move each by one only: moments that few rows tell are not to lead far away. Slopes
-    inside a block are kept up to date weight by weight, those outside it block by block.
+    With FEW_SWEEPS each weight moves by at most one: moments from few rows must not lead far away.
+    Slopes are updated after each weight inside its block, and after each block outside.
     """
     q, n = q.copy(), w.shape[-1]
     steps = np.broadcast_to(scale, w.shape)
@@ -173,8 +173,8 @@ def _sweep(
     most = 1 if sweeps <= FEW_SWEEPS else high - low
     for _ in range(sweeps):
         still = True
-        for at in range(0, n, SWEPT):
-            end = min(at + SWEPT, n)
+        for at in range(0, n, SWEEP_BLOCK):
+            end = min(at + SWEEP_BLOCK, n)
             before, near = q[..., at:end].copy(), slope[..., at:end].copy()
             inside = gram[..., at:end, at:end]
             for j in range(at, end):
@@ -194,18 +194,19 @@ def _sweep(
 
 
 def refit_scales(q: Array, w: Array, scale: Array, gram: Array, group: int) -> Array:
-    """[outputs, groups]: the scales with which stored integers `q`, zeros taken off, err least.
+    """[outputs, groups]: the scales with the least output error for the integers `q`.
 
-    `w` and `q` are [outputs, inputs] of whole groups; scales far from the old ones are not taken.
+    Zero points are subtracted from `q` already. `w` and `q` are [outputs, inputs] in whole groups.
+    A scale that would change by more than half keeps its old value.
     """
     outputs, inputs = q.shape
     groups = inputs // group
-    slab = max(AT_ONCE // (groups * inputs), 1)
+    slab = max(ELEMENTS_AT_ONCE // (groups * inputs), 1)
     if outputs > slab:
         cuts = [slice(i, i + slab) for i in range(0, outputs, slab)]
         return np.concatenate([refit_scales(q[c], w[c], scale[c], gram, group) for c in cuts])
     parts = q.reshape(outputs, groups, group)
-    left = np.empty((outputs, groups, inputs))  # what each group adds, seen through the gram
+    left = np.empty((outputs, groups, inputs))  # each group times the gram
     for g in range(groups):
         left[:, g] = parts[:, g] @ gram[g * group : (g + 1) * group]
     among = np.einsum("ogck,ock->ogc", left.reshape(outputs, groups, groups, group), parts)
@@ -220,9 +221,9 @@ def refit_scales(q: Array, w: Array, scale: Array, gram: Array, group: int) -> A
 def fit_groups(
     w: Array, scale: Array, zero: Array, low: int, high: int, gram: Array, group: int
 ) -> tuple[Array, Array]:
-    """Integers and scales for `w` [outputs, inputs], found in turn so that outputs err least.
+    """Integers and scales for `w` [outputs, inputs] with the least output error, found in turn.
 
-    `scale` and `zero` [outputs, groups] are where to begin; the scales are as f32 holds them.
+    `scale` and `zero` [outputs, groups] are the start values.
     """
     gram = damped(gram.astype(np.float64))
 

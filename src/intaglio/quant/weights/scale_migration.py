@@ -1,8 +1,8 @@
-"""Move scale from the channels of a tensor into the weights on either side of it.
+"""Move the scale of a tensor's channels into the weights on either side of it.
 
-What a layer makes is divided by a factor per channel, and the weights that read it are multiplied
-by the same: the function stays, but the channels of the tensor between come to one size, which one
-scale for all of them then serves. `equalize` does it between convolutions, `smooth` after norms.
+A layer's output is divided by a factor per channel, and the weights that read it are multiplied by
+the same factor. The model computes the same, but the channels of the tensor get similar magnitudes,
+which suit one scale. `equalize` does this between convolutions, `smooth` after norms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOMOGENEOUS = ("relu", "leaky_relu", "max_pool")  # f(s x) = s f(x) for s > 0, c
 
 @dataclass(frozen=True)
 class Link:
-    """A tensor whose channels can be scaled: its maker, its readers, and the axis of channels."""
+    """A tensor whose channels can be scaled: its producer, its readers, its channel axis."""
 
     tensor: Value
     maker: Node
@@ -32,7 +32,7 @@ class Link:
 
 
 def maker_takes(node: Node, axis: int) -> bool:
-    """Can what this node makes be divided by a factor per channel, exactly up to rounding?"""
+    """Can this node's constants absorb a factor per output channel?"""
     w = node.inputs[1] if len(node.inputs) > 1 else None
     if w is None or w.data is None:
         return False
@@ -44,7 +44,7 @@ def maker_takes(node: Node, axis: int) -> bool:
 
 
 def reader_takes(node: Node, tensor: Value, axis: int) -> bool:
-    """Does this node multiply each channel of the tensor by constant weights of its own?"""
+    """Can this node's weights absorb a factor per channel of the tensor?"""
     w = node.inputs[1] if len(node.inputs) > 1 else None
     if w is None or w.data is None or node.inputs[0] is not tensor or tensor in node.inputs[1:]:
         return False
@@ -54,13 +54,13 @@ def reader_takes(node: Node, tensor: Value, axis: int) -> bool:
 
 
 def input_sizes(link: Link) -> Array:
-    """The largest weight that each channel meets, over all readers."""
+    """The largest weight magnitude for each channel, over all readers."""
     sizes = [_by_input(n, np.abs(_data(n.inputs[1])), link.channels) for n in link.readers]
     return np.asarray(np.max(sizes, 0))
 
 
 def _by_input(node: Node, w: Array, channels: int) -> Array:
-    """The largest entry of a reader's weights for each channel that it reads."""
+    """The largest weight of one reader for each channel."""
     if node.op == "matmul":
         return np.asarray(w.max(1))
     groups = int(node.attrs["groups"])
@@ -99,7 +99,7 @@ def _data(v: Value | None) -> Array:
 
 
 def _set(node: Node, at: int, data: Array) -> None:
-    """Give a node a constant of its own in place of one that others may read too."""
+    """Replace a constant input of this node alone; other readers keep the old one."""
     old, new = node.inputs[at], constant(data.astype(np.float32))
     assert old is not None
     new.name = old.name if len(old.uses) == 1 else f"{old.name}_of_{node.outputs[0].name}"
@@ -107,7 +107,7 @@ def _set(node: Node, at: int, data: Array) -> None:
 
 
 def factors_of(activations: Array, weights: Array, alpha: float) -> Array:
-    """What to divide channels by: activation sizes to the power alpha, weights' to the rest."""
+    """Divisors of the channels: activations ** alpha / weights ** (1 - alpha), normalised."""
     a, w = np.maximum(activations, 1e-6 * activations.max()), np.maximum(weights, 1e-30)
     if not activations.max() > 0:
         return np.ones_like(a)
@@ -118,7 +118,7 @@ def factors_of(activations: Array, weights: Array, alpha: float) -> Array:
 
 
 def links(graph: Graph, makers: Sequence[str]) -> list[Link]:
-    """Every tensor whose channels can be scaled, made by one of the ops `makers`, in order."""
+    """Every tensor whose channels can be scaled, produced by one of the ops `makers`, in order."""
     found = []
     for node in graph.nodes():
         if node.op not in makers:

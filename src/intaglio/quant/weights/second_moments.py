@@ -1,4 +1,4 @@
-"""The inputs of products, second moments: what tells which errors of weights matter."""
+"""Second moments of layer inputs (Gram matrices): they tell which weight errors matter."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from intaglio.ir import Array, Graph, Node, Value
-from intaglio.quant.ranges.observe import Probe, Progress, in_groups
+from intaglio.quant.ranges.observe import Probe, Progress, groups_by_bytes
 from intaglio.quant.weights import im2col
 
-ROWS = 4  # times as many rows as a product has inputs are enough to know their moments
-LEAST = 1024
+ROWS_PER_INPUT = 4  # rows that are gathered for each input of a product
+LEAST_ROWS = 1024
 LIMIT = 256 << 20  # bytes of moments, and of tensors, that are gathered in one pass
-WIDEST = 4608  # inputs; the moments of wider layers would take too long to invert
+MOST_INPUTS = 4608  # larger moments would take too long to invert
 
 
 def grams(
@@ -26,22 +26,21 @@ def grams(
     limit: int = LIMIT,
     centered: bool = False,
     places: Sequence[Array] | None = None,
-    rows: int = ROWS,
+    rows: int = ROWS_PER_INPUT,
 ) -> Iterator[tuple[Node, Array]]:
-    """Each product of `nodes` with [groups, inputs, inputs]: the mean of x xᵀ over its rows.
+    """For each product of `nodes` the mean of x xᵀ over its input rows x: [groups, inputs, inputs].
 
-    `centered` takes the mean of x off first: what remains once biases are corrected.
-    `places` says of each sample which rows count, where inputs have that shape but for channels.
-    `rows` times as many rows as a layer has inputs are looked at, if there are so many.
-    Layers with more inputs than WIDEST are left out. Rows are drawn evenly from all samples, the
-    same on every run.
+    `centered` subtracts the mean of x first, as bias correction does. `places` masks the rows of
+    each sample (without padding) for inputs of that shape. `rows` rows are gathered for each input
+    of a layer, if there are so many, evenly from all samples, the same on every run. Layers with
+    more inputs than MOST_INPUTS are left out.
     """
-    todo = [n for n in nodes if im2col.matrix(n).shape[2] <= WIDEST]
+    todo = [n for n in nodes if im2col.matrix(n).shape[2] <= MOST_INPUTS]
     while todo:
         some: list[Node] = []
-        room = limit
-        while todo and (not some or _bytes(todo[0]) <= room):
-            room -= _bytes(todo[0])
+        left = limit
+        while todo and (not some or _bytes(todo[0]) <= left):
+            left -= _bytes(todo[0])
             some.append(todo.pop(0))
         yield from _pass(graph, some, samples, progress, centered, places, rows)
 
@@ -60,7 +59,7 @@ def _pass(
     places: Sequence[Array] | None,
     rows: int,
 ) -> Iterator[tuple[Node, Array]]:
-    # One for each layer: what it draws does not depend on which others are looked at.
+    # One generator for each layer: its rows do not depend on the other layers of the pass.
     rngs = {n: np.random.default_rng(zlib.crc32(n.outputs[0].name.encode())) for n in nodes}
     sums: dict[Node, Array] = {}
     firsts: dict[Node, Array] = {}
@@ -68,11 +67,11 @@ def _pass(
     readers: dict[Value, list[Node]] = {}
     for n in nodes:
         readers.setdefault(n.inputs[0], []).append(n)  # type: ignore[arg-type]
-    for group in in_groups(list(readers), LIMIT):
+    for group in groups_by_bytes(list(readers), LIMIT):
         with Probe(graph, group) as probe:
             for i, sample in enumerate(samples, 1):
                 if progress:
-                    progress("looking at the inputs of layers", i, len(samples))
+                    progress("observing layer inputs", i, len(samples))
                 arrays = probe.run(sample)
                 for v in group:
                     for n in readers[v]:
@@ -80,7 +79,7 @@ def _pass(
                         if places is not None and x.shape[:-1] == places[i - 1].shape:
                             x = x[places[i - 1]]
                         inputs = im2col.matrix(n).shape[2]
-                        many = -(-max(rows * inputs, LEAST) // len(samples))
+                        many = -(-max(rows * inputs, LEAST_ROWS) // len(samples))
                         r = im2col.rows(n, x, many, rngs[n]).astype(np.float32)
                         product = r.transpose(0, 2, 1) @ r
                         sums[n] = sums[n] + product if n in sums else product

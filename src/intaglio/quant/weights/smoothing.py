@@ -1,8 +1,8 @@
-"""Smoothing for transformers: outlier channels after a norm go into the weights that read them.
+"""SmoothQuant for transformers: move outlier channels after a norm into the weights.
 
-A few channels after a layer norm are often tens of times larger than the rest, which one scale then
-leaves hardly any steps. The norm's own scale and shift can be divided channel by channel, and the
-products that read it multiplied; by how much is searched, layer by layer, for the least error.
+A few channels after a layer norm are often tens of times larger than the rest, which then get
+hardly any steps of the common scale. The norm's scale and shift are divided channel by channel, and
+the weights of the products that read it are multiplied. The strength (alpha) is searched per layer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from intaglio.ir import Array, Graph, Value
-from intaglio.quant.ranges.observe import LIMIT, Probe, Progress, in_groups
+from intaglio.quant.ranges.observe import LIMIT, Probe, Progress, groups_by_bytes
 from intaglio.quant.weights import scale_migration
 from intaglio.quant.weights.scale_migration import Link
 
 ALPHAS = (0.35, 0.5, 0.65, 0.8)
-ROWS = 256  # of the tensor that errors are judged by
-GAIN = 0.9  # of the error: what smoothing has to come to, to be worth it
+ROWS = 256  # of the tensor, on which the error is computed
+GAIN = 0.9  # smoothing is kept if the error falls below this share
 NORMS = ("layer_norm", "rms_norm")
 
 
@@ -29,7 +29,10 @@ def smooth(
     alphas: Sequence[float] = ALPHAS,
     progress: Progress | None = None,
 ) -> dict[str, float]:
-    """Smooth in place what gains by it; the graph computes the same. Alpha by tensor."""
+    """Smooth in place where the error falls, and return alpha by tensor.
+
+    The graph computes the same.
+    """
     found = scale_migration.links(graph, NORMS)
     done: dict[str, float] = {}
     kept = _gather(graph, found, samples, progress)
@@ -56,11 +59,11 @@ def _gather(
     samples: Sequence[Mapping[str, Array]],
     progress: Progress | None,
 ) -> dict[Value, tuple[Array, Array]]:
-    """Some rows of every tensor, and the largest magnitude of each of its channels."""
+    """Sampled rows of every tensor, and the largest magnitude of each channel."""
     rng = np.random.default_rng(0)
     many = -(-ROWS // max(len(samples), 1))
     made: dict[Value, tuple[Array, Array]] = {}
-    for group in in_groups([link.tensor for link in found], LIMIT):
+    for group in groups_by_bytes([link.tensor for link in found], LIMIT):
         rows: dict[Value, list[Array]] = {v: [] for v in group}
         sizes = {v: np.zeros(v.shape[-1], np.float32) for v in group}
         with Probe(graph, group, images_last=False) as probe:
@@ -77,7 +80,7 @@ def _gather(
 
 
 def _error(x: Array, w: Array, factors: Array) -> float:
-    """The squared error of x w in int8, were the channels of x divided by `factors`."""
+    """The squared error of x @ w in int8, with the channels of x divided by `factors`."""
     a, b = x / factors, w * factors[:, None]
     step = np.abs(b).max(0) / 127
     b = np.rint(b / np.where(step > 0, step, 1)) * step

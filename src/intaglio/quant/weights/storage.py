@@ -1,4 +1,4 @@
-"""The weights of products as they are stored: integers, and what those mean."""
+"""The stored weights of all products: integers with their schemes, and bias corrections."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from intaglio.quant.placement.place import PRODUCTS, Placement, weight_axis
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.observe import Observation, Progress
 from intaglio.quant.ranges.probe import cpus
-from intaglio.quant.samples.subset import some_of
+from intaglio.quant.samples.subset import evenly_spaced
 from intaglio.quant.weights import im2col
-from intaglio.quant.weights.bias_correction import by_means
+from intaglio.quant.weights.bias_correction import correction_from_means
 from intaglio.quant.weights.integers import (
     Integers,
-    by_sums,
+    broadcast_scheme,
     from_integers,
     limits_of,
-    spread_scheme,
+    squant_integers,
     to_integers,
     weight_scheme,
 )
@@ -34,9 +34,9 @@ from intaglio.quant.weights.second_moments import grams
 def store_all(
     placement: Placement, options: Options, given: Mapping[str, TensorScheme], how: Formats = USUAL
 ) -> dict[Node, Integers]:
-    """The weights of every product as integers, without a look at samples."""
+    """The weights of every product as integers, without samples."""
     products = [n for n in placement.nodes if n.op in PRODUCTS]
-    with ThreadPoolExecutor(cpus()) as pool:  # C lets others run while it computes
+    with ThreadPoolExecutor(cpus()) as pool:  # the C code releases Python's lock
         every = pool.map(
             lambda n: stored_weights(n, options, given, how, placement.nodes[n]), products
         )
@@ -50,18 +50,18 @@ def rounded_by_data(
     options: Options,
     progress: Progress | None = None,
 ) -> dict[Node, Integers]:
-    """Weights as integers such that every product errs least on the samples."""
+    """Weights as integers with the least output error of every product on the samples."""
     free = [n for n, (_, scheme) in weights.items() if scheme.block == 0]
-    few = some_of(samples, 32)
+    few = evenly_spaced(samples, 32)
     every = grams(graph, free, few, progress=progress, centered=options.correct)
-    return {n: (by_data(n, weights[n][1], gram), weights[n][1]) for n, gram in every}
+    return {n: (fitted_integers(n, weights[n][1], gram), weights[n][1]) for n, gram in every}
 
 
-def by_data(node: Node, scheme: TensorScheme, gram: Array) -> Array:
-    """A product's weights as integers, such that its output errs least on inputs of this Gram."""
+def fitted_integers(node: Node, scheme: TensorScheme, gram: Array) -> Array:
+    """A product's weights as integers with the least output error for inputs of this gram."""
     w = node.inputs[1]
     assert w is not None
-    scale, zero = (np.broadcast_to(a, w.shape) for a in spread_scheme(scheme, w.type.rank))
+    scale, zero = (np.broadcast_to(a, w.shape) for a in broadcast_scheme(scheme, w.type.rank))
     low, high = limits_of(scheme)
     exact = im2col.matrix(node).astype(np.float64)
     steps, offset = (im2col.matrix(node, a).astype(np.float64) for a in (scale, zero))
@@ -76,7 +76,7 @@ def stored_weights(
     how: Formats = USUAL,
     precision: str = "int8",
 ) -> tuple[Array, TensorScheme]:
-    """A product's weights as integers, and what they mean."""
+    """A product's weights as integers, and their scheme."""
     w, axis = node.inputs[1], weight_axis(node)
     assert w is not None
     assert w.data is not None
@@ -86,15 +86,19 @@ def stored_weights(
         w.data, grain, how.weights[precision], how.weight_zeros
     )
     if options.rounding in ("auto", "squant") and node.op == "conv" and not scheme.block:
-        return by_sums(w.data, scheme), scheme
+        return squant_integers(w.data, scheme), scheme
     return to_integers(w.data, scheme), scheme
 
 
 def bias_shift(node: Node, stored: Array, seen: Mapping[Value, Observation]) -> Array | None:
-    """What takes the mean error of a product's stored weights off its bias; None: unknown."""
+    """The bias correction of a product; None if its input's channel means are unknown."""
     x = node.inputs[0]
     known = seen[x].channels if x is not None and x in seen else None
-    return by_means(node, stored, known.mean) if known is not None and known.count else None
+    return (
+        correction_from_means(node, stored, known.mean)
+        if known is not None and known.count
+        else None
+    )
 
 
 def bias_shifts(

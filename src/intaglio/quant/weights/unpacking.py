@@ -1,7 +1,7 @@
-"""Weights that a file keeps in integers, for layers that it computes in floats: floats again.
+"""Integer weights in a model file, of layers that it computes in floats: convert them to floats.
 
-TFLite's hybrid models and weight-only ones are such. As floats they are quantised like all others,
-to the very same integers where their scales are of the usual kind.
+TFLite's hybrid models and weight-only models have such weights. As floats they are quantised like
+all others; with per-channel symmetric scales the same integers result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from intaglio.quant.placement.scheme import TensorScheme
 
 
 def unpack_weights(graph: Graph) -> None:
-    """Make constants of what is dequantised for products of real numbers, in place."""
+    """Replace dequantised constant weights of float products by float constants, in place."""
     for node in list(graph.nodes()):
         data = [None if v is None else v.data for v in node.inputs]
         if node.op != "dequantize_linear" or any(
@@ -28,8 +28,8 @@ def unpack_weights(graph: Graph) -> None:
             graph.replace(made, constant(real, name))
 
 
-def own_scales(placement: Placement, precision: str) -> dict[str, TensorScheme]:
-    """Schemes of tensors that are integers in the file already: rounding these again is free."""
+def scales_in_file(placement: Placement, precision: str) -> dict[str, TensorScheme]:
+    """Schemes of tensors that the file stores as integers: keeping them adds no error."""
     taken = placement.chip.in_precision(precision).tensors
     made = {}
     for v in placement.tensors:
@@ -48,29 +48,29 @@ def own_scales(placement: Placement, precision: str) -> dict[str, TensorScheme]:
     return made
 
 
-def already(graph: Graph) -> str:
-    """What to say of a model without a layer to quantise that computes in integers by itself."""
+def already_quantized(graph: Graph) -> str:
+    """A hint for the error message if the model file computes in integers already."""
     integer = ("quantize", "dequantize", "qlinear", "dynamic_", "matmul_integer", "conv_integer")
     if not any(n.op.startswith(integer) for n in graph.nodes()):
         return ""
-    return "; it computes in integers already, and `intaglio compile` keeps its own scales"
+    return "; the model is quantised already, and `intaglio compile` keeps its scales"
 
 
 def _is_weight(node: Node, reader: Node) -> bool:
-    """Does a product of floats that are not dequantised read it as its weights or bias?"""
+    """Does a float product read it as weights or bias?"""
     if reader.op not in PRODUCTS or reader.inputs[0] is node.outputs[0]:
         return False
     return not _is_dequantized(reader.inputs[0])
 
 
 def _is_dequantized(x: Value | None) -> bool:
-    """Does it come out of integers, perhaps by way of moves (TFLite's tensors are transposed)?"""
+    """Is it dequantised, directly or before ops that only move values (TFLite transposes)?"""
     made = None if x is None else _source(x).producer
     return made is not None and made.op == "dequantize_linear"
 
 
 def _source(v: Value) -> Value:
-    """Where its numbers come from, moved at most."""
+    """The tensor that its values come from, before ops that only move values."""
     while v.producer is not None and keeps_scale(v.producer) and v.producer.inputs[0] is not None:
         v = v.producer.inputs[0]
     return v
