@@ -32,6 +32,8 @@ LIST = (
     "efficientnet_lite0",
     "resnet18",
     "resnet50",
+    "resnext50_32x4d",
+    "fastvit_t8",
     "yolov8n_320",
     "yolov8n_640",
     "yolov5s_320",
@@ -43,6 +45,7 @@ LIST = (
     "gru",
     "unet_small",
     "espcn_x3",
+    "lraspp_320",
 )
 QUICK = ("mobilenet_v2", "resnet18", "bert_mini", "gru")
 

@@ -86,6 +86,9 @@ MODELS = {
     "squeezenet1_1": Model("classic.squeezenet1_1", _image(), 337),
     "resnet18": Model("classic.resnet18", _image(), 1680),
     "resnet50": Model("classic.resnet50", _image(), 3948),
+    "resnext50_32x4d": Model("classic.resnext50", _image(), 4211),
+    "fastvit_t8": Model("fastvit.fastvit_t8", _image(256), 679),
+    "fastvit_t8_branches": Model("fastvit.fastvit_t8_branches", _image(256)),
     "yolov5s_320": Model("yolo.yolov5s 320", _image(320), 1992),
     "yolov5s_640": Model("yolo.yolov5s 640", _image(640), 8091),
     "yolov8n_320": Model("yolo.yolov8n 320", _image(320), 1047),
@@ -99,5 +102,6 @@ MODELS = {
     "gru": Model("recurrent.gru", (Input("input", (1, 64, 128)),), 46),
     "unet_small": Model("dense.unet_deconv", _image(256)),
     "unet_resize": Model("dense.unet_resize", _image(128)),
+    "lraspp_320": Model("dense.lraspp", _image(320), 765),
     "espcn_x3": Model("dense.espcn", _image(224, 1)),
 }

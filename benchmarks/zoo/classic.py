@@ -1,6 +1,10 @@
-"""ResNet (He et al. 2015, the stride on the 3x3) and SqueezeNet 1.1 (Iandola et al. 2016)."""
+"""ResNet (He et al. 2015, the stride on the 3x3), ResNeXt (Xie et al. 2017) and SqueezeNet 1.1
+(Iandola et al. 2016)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -28,17 +32,18 @@ def _basic(inputs: int, width: int, stride: int) -> Residual:
     return Residual(body, inputs, width, stride)
 
 
-def _bottleneck(inputs: int, width: int, stride: int) -> Residual:
+def _bottleneck(inputs: int, width: int, stride: int, groups: int = 1) -> Residual:
+    """ResNet's bottleneck; with 32 groups ResNeXt's, whose 3x3 layer is twice as wide."""
+    inner = width if groups == 1 else 2 * width
     body = nn.Sequential(
-        ConvNorm(inputs, width),
-        ConvNorm(width, width, 3, stride),
-        ConvNorm(width, 4 * width, activation=None),
+        ConvNorm(inputs, inner),
+        ConvNorm(inner, inner, 3, stride, groups),
+        ConvNorm(inner, 4 * width, activation=None),
     )
     return Residual(body, inputs, 4 * width, stride)
 
 
-def _resnet(bottleneck: bool, depths: tuple[int, ...]) -> nn.Module:
-    block, expansion = (_bottleneck, 4) if bottleneck else (_basic, 1)
+def _resnet(block: Callable[..., Residual], expansion: int, depths: tuple[int, ...]) -> nn.Module:
     layers: list[nn.Module] = [ConvNorm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
     channels = 64
     for stage, depth in enumerate(depths):
@@ -50,11 +55,15 @@ def _resnet(bottleneck: bool, depths: tuple[int, ...]) -> nn.Module:
 
 
 def resnet18() -> nn.Module:
-    return _resnet(False, (2, 2, 2, 2))
+    return _resnet(_basic, 1, (2, 2, 2, 2))
 
 
 def resnet50() -> nn.Module:
-    return _resnet(True, (3, 4, 6, 3))
+    return _resnet(_bottleneck, 4, (3, 4, 6, 3))
+
+
+def resnext50() -> nn.Module:
+    return _resnet(partial(_bottleneck, groups=32), 4, (3, 4, 6, 3))
 
 
 class Fire(nn.Module):

@@ -1,5 +1,6 @@
 """One value per pixel: a small U-Net (Ronneberger et al. 2015), up by transposed convolution or by
-resizing, and super-resolution by sub-pixel convolution (ESPCN, Shi et al. 2016)."""
+resizing, super-resolution by sub-pixel convolution (ESPCN, Shi et al. 2016), and segmentation by
+LR-ASPP on a dilated MobileNetV3-Large (Howard et al. 2019)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.zoo.layers import ConvNorm
+from benchmarks.zoo.mobile import MOBILENET_V3_LARGE, mobilenet_v3_layers
 
 WIDTHS = (16, 32, 64, 128)
 
@@ -67,3 +69,32 @@ def espcn(scale: int = 3) -> nn.Module:
         nn.Conv2d(32, scale**2, 3, padding=1),
         nn.PixelShuffle(scale),
     )
+
+
+class LrAspp(nn.Module):
+    """Scores of each pixel: those of layers at 1/8 of its size plus gated ones at 1/16."""
+
+    def __init__(self, classes: int = 21) -> None:
+        super().__init__()
+        layers = mobilenet_v3_layers(MOBILENET_V3_LARGE, dilated=3)
+        self.low, self.high = nn.Sequential(*layers[:5]), nn.Sequential(*layers[5:])
+        self.body = ConvNorm(960, 128)
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(960, 128, 1, bias=False), nn.Sigmoid()
+        )
+        self.low_scores, self.high_scores = nn.Conv2d(40, classes, 1), nn.Conv2d(128, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        low = self.low(x)
+        high = self.high(low)
+        high = _to_size(self.body(high) * self.gate(high), low)
+        return _to_size(self.low_scores(low) + self.high_scores(high), x)
+
+
+def _to_size(x: Tensor, like: Tensor) -> Tensor:
+    size = like.shape[-2:]
+    return nn.functional.interpolate(x, size=size, mode="bilinear", align_corners=False)
+
+
+def lraspp() -> nn.Module:
+    return LrAspp()

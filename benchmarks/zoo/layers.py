@@ -28,9 +28,10 @@ class ConvNorm(nn.Sequential):
         groups: int = 1,
         activation: Activation = nn.ReLU,
         pad: int | None = None,
+        dilation: int = 1,
     ) -> None:
-        pad = kernel // 2 if pad is None else pad
-        conv = nn.Conv2d(inputs, outputs, kernel, stride, pad, groups=groups, bias=False)
+        pad = kernel // 2 * dilation if pad is None else pad
+        conv = nn.Conv2d(inputs, outputs, kernel, stride, pad, dilation, groups, bias=False)
         super().__init__(conv, nn.BatchNorm2d(outputs), *([activation()] if activation else []))
 
 

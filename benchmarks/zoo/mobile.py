@@ -34,13 +34,16 @@ class Inverted(nn.Module):
         stride: int,
         activation: Activation,
         gate: Callable[[int], nn.Module] | None = None,
+        dilation: int = 1,
     ) -> None:
         super().__init__()
         act = activation
         layers: list[nn.Module] = []
         if expanded != inputs:
             layers.append(ConvNorm(inputs, expanded, activation=act))
-        layers.append(ConvNorm(expanded, expanded, kernel, stride, expanded, act))
+        layers.append(
+            ConvNorm(expanded, expanded, kernel, stride, expanded, act, dilation=dilation)
+        )
         if gate:
             layers.append(gate(expanded))
         layers.append(ConvNorm(expanded, outputs, activation=None))
@@ -118,13 +121,41 @@ MOBILENET_V3_SMALL = [
 ]
 
 
-def mobilenet_v3_small() -> nn.Module:
+MOBILENET_V3_LARGE = [
+    (3, 16, 16, False, False, 1),
+    (3, 64, 24, False, False, 2),
+    (3, 72, 24, False, False, 1),
+    (5, 72, 40, True, False, 2),
+    (5, 120, 40, True, False, 1),
+    (5, 120, 40, True, False, 1),
+    (3, 240, 80, False, True, 2),
+    (3, 200, 80, False, True, 1),
+    (3, 184, 80, False, True, 1),
+    (3, 184, 80, False, True, 1),
+    (3, 480, 112, True, True, 1),
+    (3, 672, 112, True, True, 1),
+    (5, 672, 160, True, True, 2),
+    (5, 960, 160, True, True, 1),
+    (5, 960, 160, True, True, 1),
+]
+
+
+def mobilenet_v3_layers(
+    rows: list[tuple[int, int, int, bool, bool, int]], dilated: int = 0
+) -> list[nn.Module]:
+    """The layers before the classifier; the last `dilated` blocks keep the size and see farther."""
     layers: list[nn.Module] = [ConvNorm(3, 16, 3, 2, activation=nn.Hardswish)]
     channels = 16
-    for kernel, expanded, outputs, gated, swish, stride in MOBILENET_V3_SMALL:
+    for i, (kernel, expanded, outputs, gated, swish, stride) in enumerate(rows):
         gate = partial(SqueezeExcite, squeezed=multiple_of_8(expanded / 4)) if gated else None
         act = nn.Hardswish if swish else nn.ReLU
-        layers.append(Inverted(channels, expanded, outputs, kernel, stride, act, gate))
+        stride, dilation = (1, 2) if i >= len(rows) - dilated else (stride, 1)
+        layers.append(Inverted(channels, expanded, outputs, kernel, stride, act, gate, dilation))
         channels = outputs
-    layers.append(ConvNorm(96, 576, activation=nn.Hardswish))
+    layers.append(ConvNorm(channels, 6 * channels, activation=nn.Hardswish))
+    return layers
+
+
+def mobilenet_v3_small() -> nn.Module:
+    layers = mobilenet_v3_layers(MOBILENET_V3_SMALL)
     return nn.Sequential(*layers, Classifier(576, 1024, 1000, activation=nn.Hardswish))

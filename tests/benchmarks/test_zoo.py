@@ -38,7 +38,7 @@ def test_taps_on_padding_do_not_count():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exporter", export.OPSETS)
-@pytest.mark.parametrize("name", ["mobilenet_v3_small", "gru"])
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "gru", "fastvit_t8", "lraspp_320"])
 def test_exported_model_is_the_published_net(name: str, exporter: str, tmp_path: Path):
     _needs_torch()
     if exporter == "dynamo":
