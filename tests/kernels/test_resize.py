@@ -33,6 +33,20 @@ def test_floats(shape: tuple[int, ...], axis: int, taps: int, dtype: Any) -> Non
         check("interpolate", x, index, weight if taps > 1 else np.ones_like(weight), axis=axis)
 
 
+@pytest.mark.parametrize("extent", [3, 8, 16, 17, 40])
+@pytest.mark.parametrize("scale", [0.5, 1.0, 1.7, 8.0])
+@pytest.mark.parametrize("taps", [2, 4, 6])
+def test_neighbours_along_the_last_axis(extent: int, scale: float, taps: int) -> None:
+    """Images that grow: the taps of many places lie within one vector of inputs."""
+    places = int(extent * scale)
+    centres = np.floor((np.arange(places) + 0.5) / scale - 0.5).astype(np.int64)
+    index = centres[:, None] + np.arange(taps) - (taps - 1) // 2
+    weight = rng.uniform(0, 1, (places, taps)).astype(np.float32)
+    for rows in (1, 5, 70):
+        x = rng.standard_normal((rows, extent)).astype(np.float32)
+        check("interpolate", x, np.clip(index, 0, extent - 1).astype(np.int32), weight, axis=1)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.int16, np.bool_])
 def test_nearest_of_anything(dtype: Any) -> None:
     x = rng.integers(0, 2, (3, 4, 5)).astype(dtype)
