@@ -80,6 +80,9 @@ def test_expand_and_tile(dtype: Any) -> None:
         ((5, 1), (1,)),
         ((1, 4), (0, 1)),
         ((7,), (2000, 7)),
+        ((3, 70, 1), (3, 70, 2)),  # every element several times in a row
+        ((2, 1, 400, 1), (2, 3, 400, 5)),
+        ((1, 9, 1), (4, 9, 17)),
     ]:
         check("expand", counted(shape, dtype), shape=to)
     for shape, repeats in [

@@ -201,6 +201,39 @@ static void copy_runs(char *to, const char *from, size_t item, const itg_nest *n
   }
 }
 
+// y[i * times + k] = x[i] for i < n: channels repeated for a depthwise convolution with several filters each.
+static void repeat_row(char *to, const char *from, size_t item, int64_t n, int64_t times) {
+#define REPEAT(type)                                                       \
+  {                                                                        \
+    type *y = (type *)to;                                                  \
+    const type *x = (const type *)from;                                    \
+    if (times == 2) {                                                      \
+      for (int64_t i = 0; i < n; i++) y[2 * i] = y[2 * i + 1] = x[i];      \
+    } else {                                                               \
+      for (int64_t i = 0; i < n; i++)                                      \
+        for (int64_t k = 0; k < times; k++) *y++ = x[i];                   \
+    }                                                                      \
+  }
+  if (item == 4) REPEAT(uint32_t)
+  else if (item == 1) REPEAT(uint8_t)
+  else if (item == 2) REPEAT(uint16_t)
+  else REPEAT(uint64_t)
+#undef REPEAT
+}
+
+// Elements [i, end) of the input's rows, each repeated by the innermost loop.
+static void copy_repeated(char *to, const char *from, size_t item, const itg_nest *n, int64_t i, int64_t end) {
+  itg_nest rows = *n;
+  const int64_t times = n->size[--rows.rank], inner = rows.size[rows.rank - 1];
+  itg_place at = itg_nest_seek(&rows, i / inner);
+  for (int64_t col = i % inner; i < end; col = 0) {
+    const int64_t m = inner - col < end - i ? inner - col : end - i;
+    repeat_row(to + i * times * (int64_t)item, from + (at.offset[0] + col) * (int64_t)item, item, m, times);
+    i += m;
+    itg_nest_next(&rows, &at);
+  }
+}
+
 void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, uint32_t part, uint32_t parts) {
   char *to = to_;
   const char *from = from_;
@@ -216,8 +249,13 @@ void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, u
   int64_t total = 1, i, end;
   for (int k = 0; k <= last; k++) total *= n->size[k];
   const bool short_runs = step == 1 && last > 0 && n->size[last - 1] >= 4 && inner * (int64_t)item <= 512;
-  itg_share(total, short_runs ? (1023 / inner + 1) * inner : 1024, part, parts, &i, &end);
+  const bool repeated = step == 0 && last > 0 && n->step[0][last - 1] == 1 && inner <= 16;
+  itg_share(total, short_runs || repeated ? (1023 / inner + 1) * inner : 1024, part, parts, &i, &end);
   if (i == end) return;
+  if (repeated) {
+    copy_repeated(to, from, item, n, i / inner, end / inner);
+    return;
+  }
   if (short_runs) {
     copy_runs(to, from, item, n, i / inner, end / inner);
     return;
