@@ -8,7 +8,7 @@
 #else
 #define KEEP(x)
 #endif
-enum { PIXELS = 7 };
+enum { PIXELS = 7, WIDE = 7 };  // of a strip; the width of large windows
 
 typedef itg_depthwise_task task;
 
@@ -20,6 +20,8 @@ typedef struct strip {  // neighbouring output pixels of one row, of which sever
   int64_t first, last;                 // the input pixels, counted from the strip's first, that the image has
   int64_t wrap, back;                  // before this line of taps the image goes back by so much, to a ring's first line
   int64_t count, step;                 // strips; input pixels from one to the next
+  int64_t pitch;                       // from one pixel to the next, in the image and in the output
+  int64_t pixels;                      // of a strip, where its function does not know how many it has
 } strip;
 
 INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
@@ -54,7 +56,7 @@ INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const flo
     const itg_element *pixel = t->image + image;
     vf f[8];
     UNROLL(32) for (int k = 0; k < K; k++) f[k] = get(weight + k * channels, n);
-    UNROLL(32) for (int q = 0; q < (P - 1) * S + K; q++, pixel += channels) {
+    UNROLL(32) for (int q = 0; q < (P - 1) * S + K; q++, pixel += s->pitch) {
       if (q < first || q >= last) continue;
       vf x = get_element(pixel, n);
       KEEP(x);
@@ -74,11 +76,12 @@ INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const flo
 
 // Sums that are more than held between bounds, of which `sum` has VL to a pixel. Apart, as it is large and seldom: a copy
 // in every strip made this file the slowest of all to compile.
-static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t c, int64_t n, float *sum, int P) {
+static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t pitch, int64_t c, int64_t n, float *sum,
+                                                  int64_t pixels) {
   const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
   const void *residual = t->end.residual;
   const bool half = t->end.half, small = (ITG_PAIR == 2) != t->end.other, now = small || ITG_PAIR == 2;
-  for (int p = 0; p < P; p++, at += t->channels, sum += VL) {
+  for (int64_t p = 0; p < pixels; p++, at += pitch, sum += VL) {
     vf x = vload(sum);
     if (residual && !t->end.add_last) x = vadd(x, get_made(residual, at, n, small, half));
     x = vmin(hi, vmax(lo, x));
@@ -94,16 +97,18 @@ static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int
   }
 }
 
-// What is done to the sums of P pixels, which lie from element `at` of the output on.
-INLINE void finish(const task *t, int64_t at, int64_t c, int64_t n, vf *sum, const int P) {
+// What is done to the sums of P pixels, of which the first `pixels` lie from element `at` of the output on.
+INLINE void finish(const task *t, int64_t at, int64_t pitch, int64_t c, int64_t n, vf *sum, const int P,
+                   const int64_t pixels) {
   if (t->end.residual || t->end.other || (t->end.act && ITG_PAIR == 2)) {
     float row[PIXELS * VL];
     UNROLL(32) for (int p = 0; p < P; p++) vstore(row + p * VL, sum[p]);
-    finish_more(t, at, c, n, row, P);
+    finish_more(t, at, pitch, c, n, row, pixels);
     return;
   }
   const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
-  UNROLL(32) for (int p = 0; p < P; p++) put_element((itg_element *)t->out + at + p * t->channels, n, vmin(hi, vmax(lo, sum[p])));
+  UNROLL(32) for (int p = 0; p < P; p++)
+    if (p < pixels) put_element((itg_element *)t->out + at + p * pitch, n, vmin(hi, vmax(lo, sum[p])));
 }
 
 INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const int P, const int K, const int S) {
@@ -118,7 +123,7 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
       line_of_taps(t, s, image, weight, n, sum, P, K, S);
     }
   }
-  finish(t, s->out + c, c, n, sum, P);
+  finish(t, s->out + c, s->pitch, c, n, sum, P, K == WIDE ? s->pixels : P);
 }
 
 // Channels [from, to) of strips.
@@ -130,56 +135,69 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
       int64_t c = from;                                                                                      \
       for (; c + VL <= to; c += VL) pixels(&t, &s, c, VL, P, K, S);                                          \
       if (c < to) pixels(&t, &s, c, to - c, P, K, S);                                                        \
-      s.image += s.step * t.channels;                                                                        \
-      s.out += P * t.channels;                                                                               \
+      s.image += s.step * s.pitch;                                                                           \
+      s.out += P * s.pitch;                                                                                  \
       s.first -= s.step;                                                                                     \
       s.last -= s.step;                                                                                      \
     }                                                                                                        \
   }
 #define EACH(D, K, S) D(1, K, S) D(2, K, S) D(3, K, S) D(4, K, S) D(5, K, S) D(6, K, S) D(7, K, S)
 EACH(STRIP, 0, 0) EACH(STRIP, 3, 1) EACH(STRIP, 3, 2) EACH(STRIP, 5, 1) EACH(STRIP, 5, 2)
+// Windows of seven have much to do per pixel and few sizes of strips: shorter ones leave sums unused.
+STRIP(4, 7, 1) STRIP(7, 7, 1) STRIP(4, 7, 2) STRIP(7, 7, 2)
 
 typedef void (*strip_fn)(const task *t, const strip *s, int64_t from, int64_t to);
 
-static const strip_fn *strips_for(const itg_window *w) {
 #define ENTRY(P, K, S) [P] = strip_##P##_##K##_##S,
-  static const strip_fn any[PIXELS + 1] = {EACH(ENTRY, 0, 0)};
+static const strip_fn any[PIXELS + 1] = {EACH(ENTRY, 0, 0)};  // windows of any width, stride and dilation
+
+static const strip_fn *strips_for(const itg_window *w) {
   static const strip_fn narrow[2][2][PIXELS + 1] = {{{EACH(ENTRY, 3, 1)}, {EACH(ENTRY, 3, 2)}},
                                                     {{EACH(ENTRY, 5, 1)}, {EACH(ENTRY, 5, 2)}}};
-  if (w->dilation[2] != 1 || (w->kernel[2] != 3 && w->kernel[2] != 5) || w->stride[2] > 2) return any;
-  return narrow[w->kernel[2] == 5][w->stride[2] == 2];
+#define WIDE_ENTRY(S) {NULL, strip_4_7_##S, strip_4_7_##S, strip_4_7_##S, strip_4_7_##S, strip_7_7_##S, strip_7_7_##S, strip_7_7_##S}
+  static const strip_fn wide[2][PIXELS + 1] = {WIDE_ENTRY(1), WIDE_ENTRY(2)};
+  const int64_t kernel = w->kernel[2], stride = w->stride[2];
+  if (stride > 2 || (w->dilation[2] != 1 && stride != 1)) return any;
+  if (kernel == WIDE) return wide[stride == 2];
+  return kernel == 3 || kernel == 5 ? narrow[kernel == 5][stride == 2] : any;
 }
 
-// One row of output pixels, channels [from, to), as row `made` of the output.
+// One row of output pixels, channels [from, to), as row `made` of the output. With dilation and a stride of one, every
+// so many pixels are a row of their own, whose windows have no holes.
 static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t made, int64_t from, int64_t to) {
   const itg_window *w = &t->w;
   const int64_t y = row % w->out[1], z = row / w->out[1] % w->out[0], batch = row / w->out[1] / w->out[0];
-  const int64_t width = w->out[2], tiles = (width + PIXELS - 1) / PIXELS;
   const int64_t iz = z * w->stride[0] - w->before[0], iy = y * w->stride[1] - w->before[1];
   int64_t z0, z1, y0, y1;
   itg_taps_inside(w, 0, iz, &z0, &z1);
   itg_taps_inside(w, 1, iy, &y0, &y1);
   const int64_t line = w->in[2] * t->channels, taps = w->kernel[2] * t->channels;
   int64_t top = (batch * w->in[0] + iz + z0 * w->dilation[0]) * w->in[1] + iy + y0 * w->dilation[1];
+  const int64_t apart = w->stride[2] == 1 && strips != any ? w->dilation[2] : 1, pitch = apart * t->channels;
   strip s = {z1 - z0, y1 - y0, w->dilation[0] * w->in[1] * line, w->dilation[1] * line,
-             w->kernel[1] * taps, taps, (z0 * w->kernel[1] + y0) * taps, 0, 0, 0, 0, -1, t->ring * line, 0, 0};
+             w->kernel[1] * taps, taps, (z0 * w->kernel[1] + y0) * taps, 0, 0, 0, 0, -1, t->ring * line, 0, 0, pitch, 0};
   if (t->ring) top %= t->ring, s.wrap = t->ring - top;
-  const int64_t few = width / tiles, more = width % tiles;  // pixels of a strip; strips with one more, which come first
-  for (int64_t i = 0; i < 2; i++) {
-    const int64_t n = i ? few : few + 1, p = i ? more * (few + 1) : 0, x = p * w->stride[2] - w->before[2];
-    s.count = i ? tiles - more : more;
-    s.step = n * w->stride[2];
-    s.image = top * line + x * t->channels;
-    s.out = (made * width + p) * t->channels;
-    s.first = -x;
-    s.last = w->in[2] - x;
-    if (s.count) strips[n](t, &s, from, to);
+  for (int64_t f = 0; f < apart && f < w->out[2]; f++) {
+    const int64_t width = (w->out[2] - f + apart - 1) / apart, tiles = (width + PIXELS - 1) / PIXELS;
+    int64_t few = width / tiles, many = few + 1, more = width % tiles;  // pixels of strips; strips with many, which come first
+    if (w->kernel[2] == WIDE && strips != any) many = PIXELS, more = width / PIXELS, few = width % PIXELS;
+    for (int64_t i = 0; i < 2; i++) {
+      const int64_t n = i ? few : many, p = i ? more * many : 0, x = f + p * apart * w->stride[2] - w->before[2];
+      s.count = i ? tiles - more : more;
+      s.pixels = n;
+      s.step = n * w->stride[2];
+      s.image = top * line + x * t->channels;
+      s.out = (made * w->out[2] + f + p * apart) * t->channels;
+      s.first = x < 0 ? (-x + apart - 1) / apart : -(x / apart);
+      s.last = (w->in[2] - x + apart - 1) / apart;
+      if (s.count && n) strips[n](t, &s, from, to);
+    }
   }
   if (!t->end.act || ITG_PAIR == 2 || t->end.other) return;
   const bool whole = to - from == t->channels;  // then the row's pixels lie next to each other
-  const int64_t n = whole ? width * t->channels : to - from;
-  for (int64_t p = 0; p < (whole ? 1 : width); p++) {
-    const int64_t at = (made * width + p) * t->channels + from;
+  const int64_t n = whole ? w->out[2] * t->channels : to - from;
+  for (int64_t p = 0; p < (whole ? 1 : w->out[2]); p++) {
+    const int64_t at = (made * w->out[2] + p) * t->channels + from;
     float *out = t->out;
     itg_bend(&t->end, out + at, n, from, to - from);
     if (t->end.residual && t->end.add_last)
@@ -230,7 +248,7 @@ INLINE void down(const task *t_, const descent *s_, int64_t c, int64_t n, const 
       }                                                                                                    \
     }                                                                                                      \
   }                                                                                                        \
-  if (j >= 2) finish(&t, out, c, n, A, P);                                                                 \
+  if (j >= 2) finish(&t, out, channels, c, n, A, P, P);                                                                 \
   row += line, out += t.w.out[2] * channels;                                                               \
   if (++j == s.lines + 2) break;
   for (;;) {
