@@ -84,6 +84,7 @@ CASES = [
     case((1, 6, 6, 12), 18, (3, 3), groups=3, pad=(1, 1, 1, 1)),
     case((1, 6, 6, 8), 40, (3, 3), groups=2, stride=(2, 2)),
     case((2, 5, 5, 6), 12, (3, 3), groups=6, pad=(1, 1, 1, 1)),
+    case((1, 9, 200, 64), 64, (3, 3), groups=4, pad=(1, 1, 1, 1)),  # bytes are kept in two parts
     case((1, 1, 1, 6), 3, (3, 3), pad=(5, 5, 5, 5)),
     case((1, 40, 10), 17, (5,), pad=(2, 2)),
     case((2, 21, 3), 32, (4,), stride=(3,), dilation=(2,)),

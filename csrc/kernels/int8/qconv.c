@@ -269,19 +269,26 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
   multiply(t, s, sorted, n);
 }
 
-static void run_windows(task *t, const share *s) {
+// The panels of one group among panels [first, last) of all groups.
+static share share_of(const itg_qconv *c, int64_t first, int64_t last, int64_t from, int64_t to) {
+  const int64_t g = first / c->panels, before = g * c->panels;
+  return (share){g, first - before, (before + c->panels < last ? before + c->panels : last) - before, from, to};
+}
+
+// Panels [first, last) of all groups, pixels [from, to). The lines that a few lines of output see are kept once for all groups.
+static void run_windows(task *t, int64_t first, int64_t last, int64_t from, int64_t to) {
   const itg_window *w = &t->c.w;
 #if defined(__AVX512VBMI__)
   lanes beside;
-  if (t->lanes) lanes_of(t, s->first, s->last, &beside);
+  if (t->lanes) lanes_of(t, first, last, &beside);  // they have no groups
 #endif
-  for (int64_t r = s->from, stop; r < s->to; r = stop) {  // as many lines as are kept at a time
+  for (int64_t r = from, stop; r < to; r = stop) {  // as many lines as are kept at a time
     const int64_t line = r / w->out[2], oy = line % w->out[1], plane = line / w->out[1];
     const int64_t blocks = (w->out[1] + t->l.rows - 1) / t->l.rows;
     int64_t block = 0, end = 0;
     while ((end = itg_split(w->out[1], blocks, block + 1)) <= oy) block++;
     stop = (line - oy + end) * w->out[2];
-    stop = stop < s->to ? stop : s->to;
+    stop = stop < to ? stop : to;
     keep_lines(t, plane / w->out[0], plane % w->out[0], oy, (stop - 1) / w->out[2] - line + 1);
 #if defined(__AVX512VBMI__)
     if (t->lanes) {
@@ -290,9 +297,13 @@ static void run_windows(task *t, const share *s) {
     }
 #endif
     const int64_t parts = (stop - r + ITG_QPIXELS - 1) / ITG_QPIXELS;
-    for (int64_t i = 0; i < parts; i++) {
-      const int64_t from = r + itg_split(stop - r, parts, i), to = r + itg_split(stop - r, parts, i + 1);
-      run_pixels(t, s, oy, from, to - from);
+    for (int64_t p = first; p < last;) {
+      const share s = share_of(&t->c, p, last, from, to);
+      for (int64_t i = 0; i < parts; i++) {
+        const int64_t begin = r + itg_split(stop - r, parts, i);
+        run_pixels(t, &s, oy, begin, r + itg_split(stop - r, parts, i + 1) - begin);
+      }
+      p += s.last - s.first;
     }
   }
 }
@@ -341,12 +352,15 @@ ITG_FN(qconv, any) {
     return NULL;
   }
 #endif
-  while (first < last && from < to) {
-    const int64_t g = first / c->panels, before = g * c->panels;
-    const int64_t stop = before + c->panels < last ? before + c->panels : last;
-    const share s = {g, first - before, stop - before, from, to};
-    (c->direct ? run_direct : run_windows)(&t, &s);
-    first = stop;
+  if (first >= last || from >= to) return NULL;
+  if (!c->direct) {
+    run_windows(&t, first, last, from, to);
+    return NULL;
+  }
+  while (first < last) {
+    const share s = share_of(c, first, last, from, to);
+    run_direct(&t, &s);
+    first += s.last - s.first;
   }
   return NULL;
 }
