@@ -11,6 +11,7 @@ from tests.kernels.test_conv import CASES, name
 
 import intaglio
 from intaglio import native, ops
+from intaglio.compiler import trace
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.targets.cpu import qconv as cpu_qconv
@@ -368,6 +369,30 @@ def test_lowering_keeps_the_bits(groups, x_dtype, w_dtype):
         groups=groups,
     )
     compiled_as(Graph([x], [y], ["y"]), w_dtype == "i8" or groups != 6)
+
+
+@pytest.mark.parametrize("kernel", [3, 7])
+def test_depthwise_with_a_channel_multiplier_keeps_the_bits(kernel):
+    """Channels are repeated, then each has a window of its own."""
+    x = Value(Type("u8", (1, 6, 12, 13)), "x")
+    y = ops.qlinear_conv(
+        x,
+        constant(np.float32(0.02)),
+        constant(3, dtype="u8"),
+        constant(RNG.integers(-100, 100, (12, 1, kernel, kernel)).astype(np.int8)),
+        constant(RNG.uniform(0.001, 0.01, 12).astype(np.float32)),
+        constant(0, dtype="i8"),
+        constant(np.float32(0.05)),
+        constant(100, dtype="u8"),
+        constant(RNG.integers(-900, 900, 12).astype(np.int32)),
+        stride=(2, 2),
+        pad=(kernel // 2,) * 4,
+        dilation=(1, 1),
+        groups=6,
+    )
+    graph = Graph([x], [y], ["y"])
+    compiled_as(graph, True)
+    assert "cpu.qdepthwise" in [s.op for s in trace(graph).plan.steps]
 
 
 def test_a_product_with_constant_columns_is_packed():

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from intaglio.ir import Array
+from intaglio.ir import Array, Value
+from intaglio.ops import expand, reshape
 from intaglio.targets.cpu.packing import PANEL, Ints
 
 FOUR = 4  # taps that are multiplied at once
@@ -80,3 +81,12 @@ def why_not_woven(kernel: Ints, stride: Ints, dilation: Ints) -> str | None:
     if max(stride[-1], (kernel[-1] - 1) * dilation[-1]) > REACH:
         return f"a window spans and steps over {REACH} pixels at most"
     return None
+
+
+def repeat_channels(x: Value, times: int) -> Value:
+    """Every channel of [.., c] `times` times in a row: the image for a channel multiplier."""
+    if times == 1:
+        return x
+    wide = expand(reshape(x, shape=(*x.shape, 1)), shape=(*x.shape, times))
+    repeated: Value = reshape(wide, shape=(*x.shape[:-1], x.shape[-1] * times))
+    return repeated

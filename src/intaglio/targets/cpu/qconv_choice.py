@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.depthwise_packing import weave_of, why_not_woven
+from intaglio.targets.cpu.depthwise_packing import repeat_channels, weave_of, why_not_woven
 from intaglio.targets.cpu.packing import PANEL
 from intaglio.targets.cpu.qconv import qconv
 from intaglio.targets.cpu.qconv_packing import best_run, packed, unpacked
@@ -40,13 +40,14 @@ def convolution(
     """A channel-last image times weights [m, c, window..], packed for the plain kernels."""
     (channels, deep), kernel = w.shape[:2], w.shape[2:]
     made: Value
-    single = groups == x.shape[-1] == channels > 1
+    single = groups == x.shape[-1] > 1 and not (channels > groups and x.type.dynamic)
     bytes_only = scale is not None and residual is None and table is None and w_zero is None
     plain = bytes_only and attrs["dtype"] in ("i8", "u8")
     if plain and single and not why_not_woven(kernel, attrs["stride"], attrs["dilation"]):
         weave = weave_of(kernel, attrs["stride"], attrs["dilation"])
         woven = constant(weave.packed(np.moveaxis(w[:, 0], 0, -1)))
-        made = qdepthwise(x, woven, bias, scale, kernel=kernel, **attrs)
+        image = repeat_channels(x, channels // groups)
+        made = qdepthwise(image, woven, bias, scale, kernel=kernel, **attrs)
     else:
         run = best_run(deep, kernel, attrs["dilation"], groups)
         grouped = w.reshape(groups, channels // groups, deep, *kernel)
