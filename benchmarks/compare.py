@@ -265,7 +265,7 @@ def _line(row: Row) -> str:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What compare, startup and `make bench` have in common."""
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the zoo's 19")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the zoo's 22")
     parser.add_argument("--peers", help=f"of {', '.join(peers.PEERS)} [default: all installed]")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(models.QUICK)}")
 

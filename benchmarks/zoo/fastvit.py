@@ -5,10 +5,9 @@ of the training code, side by side, as users export it who forget to merge them.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from benchmarks.zoo.layers import SqueezeExcite
+from benchmarks.zoo.layers import Scale, SqueezeExcite
 
 DEPTHS, WIDTHS, EXPANSION = (2, 2, 4, 2), (48, 96, 192, 384), 3
 
@@ -54,17 +53,6 @@ class Merged(nn.Module):
         for branch in others:
             y = y + branch(x)
         return y
-
-
-class Scale(nn.Module):
-    """One factor per channel."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.ones(channels, 1, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * x
 
 
 class Mixer(nn.Module):

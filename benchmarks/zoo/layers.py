@@ -54,6 +54,17 @@ class SqueezeExcite(nn.Module):
         return x * self.gate(self.expand(self.act(self.reduce(self.pool(x)))))
 
 
+class Scale(nn.Module):
+    """One factor per channel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(channels, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
 class Classifier(nn.Sequential):
     """Mean over the image, then a linear layer for each of `sizes`."""
 

@@ -8,6 +8,8 @@ import torch
 from numpy import ndarray
 from torch import Tensor, nn
 
+from benchmarks.zoo.layers import Scale
+
 
 def draw(net: nn.Module, feeds: Mapping[str, ndarray]) -> None:
     """Fill `net` at random; batch norms take their statistics from what `feeds` makes of it."""
@@ -45,6 +47,8 @@ def _fill(module: nn.Module) -> None:
         # rectifier turns half of a centred signal into a mean, which the next norm then removes.
         nn.init.uniform_(module.weight, 0.25, 1.0)
         nn.init.normal_(module.bias, mean=0.25, std=0.25)
+    elif isinstance(module, Scale):
+        nn.init.uniform_(module.factor, 0.1, 0.5)
     elif isinstance(module, nn.LayerNorm):
         nn.init.uniform_(module.weight, 0.5, 1.5)
         nn.init.normal_(module.bias, std=0.2)
