@@ -16,6 +16,7 @@ from intaglio.targets.cpu.chain import CHAIN
 from intaglio.targets.cpu.channel_shuffle import DEAL_FUSE
 from intaglio.targets.cpu.epilogue_fusion import FUSE
 from intaglio.targets.cpu.f16 import F16
+from intaglio.targets.cpu.grouped_conv import why_not_grouped
 from intaglio.targets.cpu.half_precision import LAYER_BF16, LAYER_F16
 from intaglio.targets.cpu.lower import LOWER
 from intaglio.targets.cpu.packing import PANEL
@@ -48,7 +49,7 @@ def _large_window(node: Node) -> bool:
 
 
 REPLACE = (
-    *replace.estimated(lambda node: True, replace.join_groups(PANEL)),
+    *replace.estimated(lambda node: why_not_grouped(node) is not None, replace.join_groups(PANEL)),
     *replace.estimated(_large_window, replace.separate_max_pool(1)),
     *replace.estimated(_few_channels, replace.conv_transpose_as_depth_to_space),
 )

@@ -25,6 +25,7 @@ PRODUCTS = (
     "cpu.qgemm",
     "cpu.wgemm",
     "cpu.separable",
+    "cpu.grouped_conv",
 )
 product = P.any(*PRODUCTS) @ "before"  # inputs 2 to 4 are bias, residual and slope
 

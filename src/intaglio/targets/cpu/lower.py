@@ -10,14 +10,16 @@ import math
 from collections.abc import Sequence
 
 from intaglio.ir import Node, Value, constant
-from intaglio.ops import add, cast, channels_first, channels_last, expand, mul, reshape, transpose
+from intaglio.ops import add, cast, channels_first, channels_last, mul, reshape, transpose
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets.cpu.attention import ATTENTION
 from intaglio.targets.cpu.channel_shuffle import DEAL_LOWER
 from intaglio.targets.cpu.conv import conv, conv_transpose, depthwise
+from intaglio.targets.cpu.depthwise_packing import repeat_channels
 from intaglio.targets.cpu.epilogue_fusion import per_channel
 from intaglio.targets.cpu.gemm import gemm
+from intaglio.targets.cpu.grouped_conv import grouped_conv, pack_groups, why_not_grouped
 from intaglio.targets.cpu.packing import PANEL, pack, packed_window
 from intaglio.targets.cpu.pool import pool
 from intaglio.targets.cpu.qgemm import ROWS
@@ -33,7 +35,7 @@ x, w, a, b, c = P["x w a b c?"]
 # ---- convolution and pooling ---------------------------------------------------------------------
 @rule(P.conv(x, w, c))
 def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value | No:
-    """conv -> transpose, cpu.conv or cpu.depthwise with packed weights, transpose."""
+    """conv -> transpose, cpu.conv, cpu.grouped_conv or cpu.depthwise, transpose."""
     if x.type.rank > 5:
         return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
     attrs = {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
@@ -43,8 +45,12 @@ def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value
         flat = reshape(w, shape=(channels, *kernel))
         rows = transpose(flat, perm=(*range(1, flat.type.rank), 0))
         return channels_first(
-            depthwise(_repeated(channels_last(x), channels // groups), rows, c, **attrs)
+            depthwise(repeat_channels(channels_last(x), channels // groups), rows, c, **attrs)
         )
+    if why_not_grouped(node) is None and w.data is not None:
+        packed = constant(pack_groups(w.data))
+        near = {k: attrs[k] for k in ("stride", "pad")}
+        return channels_first(grouped_conv(channels_last(x), packed, c, **near))
     packed = _packed_window(w, groups)
     made = conv(
         channels_last(x), packed, c, channels=channels, kernel=kernel, groups=groups, **attrs
@@ -66,15 +72,6 @@ def conv_transpose_channels_last(node: Node, x: Value, w: Value, c: Value | None
         channels_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel, **node.attrs
     )
     return channels_first(made)
-
-
-def _repeated(v: Value, times: int) -> Value:
-    """Every channel `times` times in a row: a depthwise convolution may have more outputs."""
-    if times == 1:
-        return v
-    wide = expand(reshape(v, shape=(*v.shape, 1)), shape=(*v.shape, times))
-    repeated: Value = reshape(wide, shape=(*v.shape[:-1], v.shape[-1] * times))
-    return repeated
 
 
 def _packed_window(w: Value, groups: int) -> Value:
