@@ -305,7 +305,7 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         (["--data", "IMAGES", "--weights", "int3"], "weights is 'int3'"),
         (["--data", "IMAGES", "--weights", "int16"], "cpu computes int8 layers with no weights of"),
         (["--data", "IMAGES", "--activations", "int4"], "cpu takes no activations of int4"),
-        (["--data", "IMAGES", "--floats", "f64"], "cpu computes no layers in f64"),
+        (["--data", "IMAGES", "--floats", "f64"], "cpu cannot compute layers in f64"),
         (
             ["--data", "IMAGES", "--report", "r.pdf"],
             "--report r.pdf: the ending says what to write",

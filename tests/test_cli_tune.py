@@ -27,7 +27,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     how = ["--tune", "--tune-seconds", 20, "--tune-threads", 1, "--explain"]
     done = intaglio("compile", DIGITS, "--dim", "batch=1", "-o", path, *how, cache=cache)
     assert done.returncode == 0, done.stderr
-    assert "layers with a choice are measured (0 earlier" in done.stdout
+    assert "layers with several implementations are measured (0 from the cache" in done.stdout
     assert " us" in done.stdout
     assert "plain" in done.stdout
     return path, cache
@@ -75,8 +75,8 @@ def test_a_damaged_cache_is_one_line(tuned: tuple[Path, Path], tmp_path: Path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["compile", DIGITS, "--tune-seconds", 3], "--tune-seconds is for --tune"),
-        (["compile", DIGITS, "--tune-threads", 3], "--tune-threads is for --tune"),
+        (["compile", DIGITS, "--tune-seconds", 3], "--tune-seconds needs --tune"),
+        (["compile", DIGITS, "--tune-threads", 3], "--tune-threads needs --tune"),
         (["compile", DIGITS, "--tune", "--tune-seconds", -1], "it needs more than 0"),
         (["compile", DIGITS, "--tune", "--tune-threads", 0], "it needs at least 1"),
         (["compile", DIGITS, "--tune", "--tune-seconds", "soon"], "not a valid float"),

@@ -13,14 +13,24 @@ import pytest
 from intaglio import heap
 from intaglio.heap import Arena
 
-SIZES = [0, 1, heap.SMALL - 1, heap.SMALL, 100_001, 3 << 20, heap.LARGE, heap.LARGE + 1, 40 << 20]
+SIZES = [
+    0,
+    1,
+    heap.MIN_BLOCK_ARRAY - 1,
+    heap.MIN_BLOCK_ARRAY,
+    100_001,
+    3 << 20,
+    heap.MAX_BLOCK_ARRAY,
+    heap.MAX_BLOCK_ARRAY + 1,
+    40 << 20,
+]
 
 
 def test_arrays_do_not_touch():
     arrays = [heap.empty((n,), np.uint8) for n in SIZES * 3]
     for i, a in enumerate(arrays):
         a[:1], a[-1:] = i, i
-        if a.size >= heap.SMALL:
+        if a.size >= heap.MIN_BLOCK_ARRAY:
             assert a.ctypes.data % heap.ALIGN == 0
     assert all((a[:1] == i).all() and (a[-1:] == i).all() for i, a in enumerate(arrays))
     spans = sorted((a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays if a.size)
@@ -59,19 +69,22 @@ def test_threads_have_their_own_blocks():
 
 def test_what_is_alone_shares_no_block():
     beside = heap.empty((1 << 20,), np.uint8)
-    for size in (0, 5, heap.SMALL, heap.LARGE + 1):
-        made = heap.alone(size)
+    for size in (0, 5, heap.MIN_BLOCK_ARRAY, heap.MAX_BLOCK_ARRAY + 1):
+        made = heap.own_block(size)
         assert made.size == size
         assert made.base is not beside.base
         assert made.ctypes.data % heap.ALIGN == 0 or not size
 
 
-@pytest.mark.parametrize("size", [0, heap.LARGE + 1, 64 << 20])
+@pytest.mark.parametrize("size", [0, heap.MAX_BLOCK_ARRAY + 1, 64 << 20])
 def test_places_in_an_arena_do_not_depend_on_what_was_reserved(size):
     with Arena(size) as arena:
-        arrays = [heap.lasting((n,), np.uint8) for n in (heap.SMALL, 100_001, 9 << 20, 70_000)]
-        few = heap.lasting((5,), np.float32)
-    starts = [4096, 4096 + heap.SMALL, 0, 0]
+        arrays = [
+            heap.package_array((n,), np.uint8)
+            for n in (heap.MIN_BLOCK_ARRAY, 100_001, 9 << 20, 70_000)
+        ]
+        few = heap.package_array((5,), np.float32)
+    starts = [4096, 4096 + heap.MIN_BLOCK_ARRAY, 0, 0]
     starts[2] = starts[1] + 100_032
     starts[3] = starts[2] + (9 << 20)
     found = [arena.places[a.ctypes.data] for a in arrays]
@@ -85,13 +98,13 @@ def test_places_in_an_arena_do_not_depend_on_what_was_reserved(size):
 
 
 def test_the_innermost_arena_takes_what_is_made():
-    big = (heap.SMALL,)
+    big = (heap.MIN_BLOCK_ARRAY,)
     with Arena(1 << 26) as outer:
-        first = heap.lasting(big, np.uint8)
+        first = heap.package_array(big, np.uint8)
         with Arena(1 << 26) as inner:
-            second = heap.lasting(big, np.uint8)
-        third = heap.lasting(big, np.uint8)
-    fourth = heap.lasting(big, np.uint8)
+            second = heap.package_array(big, np.uint8)
+        third = heap.package_array(big, np.uint8)
+    fourth = heap.package_array(big, np.uint8)
     assert {a.ctypes.data for a in (first, third)} == set(outer.places)
     assert {second.ctypes.data} == set(inner.places)
     assert fourth.ctypes.data not in (*outer.places, *inner.places)

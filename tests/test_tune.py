@@ -68,7 +68,7 @@ def tuning(folder: Path, timer=race, **more) -> Tuning:
 
 
 def ways(made) -> dict[str, str]:
-    return {d.origin: d.way for d in made.decisions}
+    return {d.origin: d.choice for d in made.decisions}
 
 
 @pytest.mark.parametrize("fastest", [PLAIN, TWO, FOUR, SIX])
@@ -91,7 +91,9 @@ def test_layers_that_are_alike_are_measured_once(tmp_path):
     made = trace(network(), tune=tuning(tmp_path, timer, threads=2))
     assert timer.calls == 2
     assert timer.threads == {2}
-    assert str(made.tuned).startswith("2 of 2 layers with a choice are measured (0 earlier, 2 in")
+    assert str(made.tuned).startswith(
+        "2 of 2 layers with several implementations are measured (0 from"
+    )
 
 
 def test_an_estimate_stays_where_it_is_hardly_slower(tmp_path):
@@ -115,7 +117,7 @@ def test_without_tuning_nothing_is_timed_or_kept(tmp_path, monkeypatch):
     assert not (tmp_path / "cache").exists()
     assert made.tuned is None
     assert {d.origin for d in made.decisions} == {"first", "second", "third"}
-    assert all(not d.microseconds and d.way == d.estimate for d in made.decisions)
+    assert all(not d.microseconds and d.choice == d.estimate for d in made.decisions)
     assert made.package.bytes == intaglio.compile(network()).bytes
 
 
@@ -145,7 +147,7 @@ def test_interrupted_measuring_compiles_with_what_is_known_and_goes_on_later(tmp
     made = trace(network(), tune=tuning(tmp_path, Interrupted(tiles_of_2x2=7.0)))
     assert made.tuned.measured == 1
     assert made.tuned.stopped == "interrupted"
-    assert "the others are estimated" in str(made.tuned)
+    assert "estimates decide the rest" in str(made.tuned)
     assert sum(not d.microseconds for d in made.decisions) in (1, 2)
     timer = Timer(tiles_of_2x2=7.0)
     again = trace(network(), tune=tuning(tmp_path, timer))
@@ -162,7 +164,7 @@ def test_time_is_bounded_and_spent_on_the_most_work_first(tmp_path):
 
     made = trace(network(), tune=tuning(tmp_path, Slow(), seconds=0.5))
     assert made.tuned.measured == 1
-    assert made.tuned.stopped == "0.5 s are over"
+    assert made.tuned.stopped == "stopped after 0.5 s"
     known = [d.origin for d in made.decisions if d.microseconds]
     assert known == ["first", "second"]  # as much work as the third each, so twice as much
 
@@ -211,7 +213,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(tmp_path):
         made = trace(network(), tune=tuning(blocked / "cache", Timer(tiles_of_2x2=7.0)))
     assert set(ways(made).values()) == {TWO}
     words = [str(w.message) for w in said]
-    assert any("cannot be kept for the next time" in w for w in words)
+    assert any("cannot be cached" in w for w in words)
 
 
 @pytest.mark.parametrize(
@@ -246,11 +248,11 @@ def test_replacements_have_a_choice_too(tmp_path):
     graph = Graph([x], [y], ["y"])
     joined = trace(graph, tune=tuning(tmp_path / "a", Timer(join_groups=9.0)))
     assert ways(joined)["grouped"] in ("join_groups", PLAIN, TWO, FOUR, SIX)
-    asked = {d.rule: d.way for d in joined.decisions}
+    asked = {d.rule: d.choice for d in joined.decisions}
     assert asked["join_groups"] == "join_groups"
     assert "conv_in_tiles" in asked
     apart = trace(graph, tune=tuning(tmp_path / "b", Timer(as_it_is=9.0)))
-    assert {d.rule: d.way for d in apart.decisions} == {
+    assert {d.rule: d.choice for d in apart.decisions} == {
         "join_groups": "as it is",
         "separate_max_pool": "as it is",
     }

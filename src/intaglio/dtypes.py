@@ -1,4 +1,4 @@
-"""The element types, one row each. `code` is what the package file and the C runtime call them."""
+"""The element types. `code` is the number in package files and in the C runtime."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type: how it is named, stored in numpy, and written in a file."""
+    """An element type: its name, numpy dtype and code in a file."""
 
     name: str
     code: int
     numpy: np.dtype[Any]
     kind: str  # "f" float, "i" signed, "u" unsigned, "b" bool
-    bits: int  # of information; every element is stored in whole bytes
+    bits: int  # used; every element is stored in whole bytes
 
 
 def _row(name: str, code: int, numpy: Any, kind: str, bits: int) -> DType:
@@ -62,7 +62,7 @@ def numpy_of(name: str) -> np.dtype[Any]:
 
 
 def name_of(dtype: Any) -> str:
-    """Our name of a numpy dtype; KeyError for strings, objects and complex numbers."""
+    """The element type of a numpy dtype; KeyError for strings, objects and complex numbers."""
     return _BY_NUMPY[np.dtype(dtype).newbyteorder("=")]
 
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from intaglio.errors import BadInput
 
 
 def write_atomically(path: str | Path, data: bytes | Iterable[bytes | memoryview]) -> None:
-    """Write `data` beside `path` and move it there, so that nobody ever sees half a file."""
+    """Write a temporary file and rename it to `path`, so that no reader sees half a file."""
     path = Path(path)
     try:
         fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -29,7 +29,7 @@ def write_atomically(path: str | Path, data: bytes | Iterable[bytes | memoryview
 
 
 def refuse_unwritable(*paths: str | Path | None) -> None:
-    """BadInput where one of these could not be written: told before long work, not after it."""
+    """BadInput if one of these cannot be written. Call it before long work."""
     for path in (Path(p) for p in paths if p is not None):
         if path.is_dir():
             raise BadInput(f"cannot write {path}: it is a folder")

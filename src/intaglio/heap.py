@@ -1,7 +1,7 @@
-"""Memory for arrays that the compiler makes: large blocks, whose pages the system gives fast.
+"""Memory for arrays of the compiler: large blocks, which get huge pages.
 
-Memory that is new to a process costs more than the work that is done in it, and in small pages most
-of all. A block is let go with the last array in it; nothing is held back for later.
+Page faults of new memory cost more than the work on it, above all with small pages. A block is
+freed with its last array; there is no cache of free blocks.
 """
 
 from __future__ import annotations
@@ -16,34 +16,37 @@ import numpy as np
 
 from intaglio.ir import Array
 
-PAGE = 2 << 20  # bytes of a large page: numpy asks for these from 4 MB on, unless told otherwise
+PAGE = 2 << 20  # bytes of a huge page; numpy asks for them in arrays of 4 MB and more
 BLOCK = 16 * PAGE
-SMALL, LARGE = 16 << 10, BLOCK // 4  # bytes: below, malloc has pages at hand; above, a block each
+MIN_BLOCK_ARRAY = 16 << 10  # bytes; smaller arrays come from malloc
+MAX_BLOCK_ARRAY = BLOCK // 4  # bytes; larger arrays get a block of their own
 ALIGN = 64
 
 
 class Arena:
-    """Places in a package for what is packed into it, in the order in which that is made.
+    """Memory for packed weights, in the order in which they are made.
 
-    The memory is reserved at once, and is that of the package later: nothing is copied. Where too
-    little can be reserved, arrays lie elsewhere and are copied to the very same places.
+    The memory is reserved at once and later becomes the package: nothing is copied. If too little
+    memory can be reserved, arrays lie elsewhere and are copied to the same offsets.
     """
 
-    HEAD = 4096  # bytes before the first array: for what a package starts with
+    HEAD = 4096  # bytes before the first array, for the header and the section table
 
     def __init__(self, size: int):
-        self.memory = _reserved(self.HEAD + size) if size > LARGE else np.empty(0, np.uint8)
+        self.memory = (
+            _reserved(self.HEAD + size) if size > MAX_BLOCK_ARRAY else np.empty(0, np.uint8)
+        )
         self.end = self.HEAD
-        self.places: dict[int, tuple[int, int]] = {}  # by address: first byte, and how many
-        self._elsewhere: list[Array] = []  # kept, so that their addresses are no one else's
+        self.places: dict[int, tuple[int, int]] = {}  # address -> offset, size
+        self._elsewhere: list[Array] = []  # kept alive, so that their addresses stay unique
 
     @property
     def whole(self) -> bool:
-        """Does every array lie in its place?"""
+        """Whether every array lies at its offset."""
         return not self._elsewhere
 
     def take(self, size: int) -> Array:
-        """The next bytes."""
+        """Allocate the next `size` bytes."""
         start = self.end
         self.end += -(-size // ALIGN) * ALIGN
         made = self.memory[start : start + size]
@@ -62,7 +65,7 @@ class Arena:
 
 
 def _reserved(size: int) -> Array:
-    """Bytes that take no memory before they are written to; none where the system refuses."""
+    """Address space without pages behind it yet; empty if the system refuses."""
     try:
         block = np.empty(size + PAGE, np.uint8)
     except MemoryError:
@@ -72,26 +75,26 @@ def _reserved(size: int) -> Array:
 
 
 class _Current(threading.local):
-    """The block of this thread that still has room, if any array in it lives, and where that is."""
+    """This thread's current block, if an array in it is alive, and the end of its used part."""
 
     block: weakref.ref[Array] | None = None
     end = 0
 
     def __init__(self) -> None:
-        self.arenas: list[Arena] = []  # of compilations that run, the innermost one last
+        self.arenas: list[Arena] = []  # of running compilations, innermost last
 
 
 _current = _Current()
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Array:
-    """An array like that of `np.empty`; it starts at a multiple of 64 bytes unless it is small."""
+    """`np.empty` from a block, aligned to 64 bytes unless the array is small."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
-    if size < SMALL:
+    if size < MIN_BLOCK_ARRAY:
         return np.empty(shape, kind)
-    if size > LARGE:
-        made: Array = alone(size).view(kind).reshape(shape)
+    if size > MAX_BLOCK_ARRAY:
+        made: Array = own_block(size).view(kind).reshape(shape)
         return made
     block = _current.block() if _current.block is not None else None
     if block is None or _current.end + size > len(block) - PAGE:
@@ -103,19 +106,19 @@ def empty(shape: Sequence[int], dtype: Any) -> Array:
     return made
 
 
-def lasting(shape: Sequence[int], dtype: Any) -> Array:
-    """An array that is likely to go into the package that this thread is making."""
+def package_array(shape: Sequence[int], dtype: Any) -> Array:
+    """An array for a constant of the package that this thread is compiling."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
-    if size < SMALL or not _current.arenas:
+    if size < MIN_BLOCK_ARRAY or not _current.arenas:
         return empty(shape, kind)
     made: Array = _current.arenas[-1].take(size).view(kind).reshape(shape)
     return made
 
 
-def alone(size: int) -> Array:
-    """So many bytes for something that outlives what else is made, aligned like all arrays here."""
-    step = PAGE if size > LARGE else ALIGN
+def own_block(size: int) -> Array:
+    """An aligned array of bytes in a block of its own, for data that lives long."""
+    step = PAGE if size > MAX_BLOCK_ARRAY else ALIGN
     block = np.empty(-(-size // step) * step + step, np.uint8)
     start = -block.ctypes.data % step
     return block[start : start + size]

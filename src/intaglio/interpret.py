@@ -1,4 +1,4 @@
-"""Run a Graph in numpy: the meaning that every other way of running is compared with."""
+"""The reference interpreter: runs a Graph in numpy. All kernels are tested against it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from intaglio.ir import Array, Graph, Type
 def interpret(
     graph: Graph, inputs: Mapping[str, Array], keep: dict[str, Array] | None = None
 ) -> dict[str, Array]:
-    """Outputs by name. A dict given as `keep` also receives every named intermediate tensor.
+    """Run a graph in numpy and return its outputs by name.
 
-    State that is not given starts as it does in a new session; what it becomes is among the
-    outputs, by the same name.
+    A dict given as `keep` also receives every named intermediate tensor. States that are missing
+    from `inputs` start with their initial values; their new values are among the outputs.
     """
     from intaglio.ops.registry import evaluate  # here, so that `import intaglio` stays quick
 
     types = {v.name: v.type for v in graph.inputs}
-    begin = {n: first(types[n], a) for n, a in graph.state.items() if n not in inputs}
-    arrays = check_inputs(types, {**begin, **inputs})
+    states = {n: initial_state(types[n], a) for n, a in graph.state.items() if n not in inputs}
+    arrays = check_inputs(types, {**states, **inputs})
     outputs = evaluate(graph, [arrays[v.name] for v in graph.inputs], keep)
     return dict(zip(graph.output_names, outputs, strict=True))
 
 
-def first(type: Type, initial: Array | None) -> Array:
-    """What a state begins with."""
+def initial_state(type: Type, initial: Array | None) -> Array:
+    """The first value of a state; zeros unless it is given."""
     return np.zeros(type.shape, dtypes.numpy_of(type.dtype)) if initial is None else initial
 
 
 def check_inputs(types: Mapping[str, Type], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs as arrays, in the order of `types`; BadInput where they do not fit."""
+    """The inputs as arrays, in the order of `types`; BadInput where a name or type is wrong."""
     if unknown := [n for n in inputs if n not in types]:
         raise BadInput(f"no input is called '{unknown[0]}'; the model has {_names(types)}")
     if missing := [n for n in types if n not in inputs]:

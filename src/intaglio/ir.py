@@ -1,4 +1,4 @@
-"""The graph: values, the nodes that make them, and nothing else."""
+"""The intermediate representation: Type, Value, Node and Graph."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Quant:
 class Type:
     """Element type, shape and quantisation of a tensor.
 
-    `dynamic` lists the axes whose true extent is known only at run time (a count of detections,
-    say); `shape` then holds their upper bound, and buffers are planned for it.
+    `dynamic` lists the axes whose extent is known only at run time (the number of detections, for
+    example). `shape` then holds their upper bound, which memory is planned for.
     """
 
     dtype: str
@@ -42,7 +42,7 @@ class Type:
 
     @property
     def size(self) -> int:
-        """Number of elements (of the upper bound, where the type is dynamic)."""
+        """Number of elements; of a dynamic type, at the upper bound."""
         return math.prod(self.shape)
 
     @property
@@ -67,7 +67,7 @@ class Value:
         self.type, self.name, self.data = type, name, data
         self.producer: Node | None = None
         self.index = 0
-        self.uses: dict[Node, None] = {}  # insertion-ordered, so every walk is repeatable
+        self.uses: dict[Node, None] = {}  # readers, in insertion order for determinism
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ class Node:
         origin: str = "",
     ):
         self.op, self.inputs, self.attrs = op, list(inputs), attrs
-        self.origin = origin  # the place in the user's file, e.g. "Conv_12"
+        self.origin = origin  # name of the node in the user's file, e.g. "Conv_12"
         self.outputs = [Value(t) for t in types]
         for i, v in enumerate(self.outputs):
             v.producer, v.index = self, i
@@ -104,7 +104,7 @@ class Node:
                 x.uses[self] = None
 
     def bodies(self) -> list[Graph]:
-        """The graphs among the attributes: what control flow runs."""
+        """The graphs among the attributes: the bodies of control flow."""
         return [a for a in self.attrs.values() if isinstance(a, Graph)]
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Node:
 
 
 def constant(data: Any, name: str = "", dtype: str | None = None) -> Value:
-    """A constant tensor. Python floats become f32, Python ints i64, unless `dtype` says else."""
+    """A constant tensor. Python floats become f32, Python ints i64, unless `dtype` is given."""
     if dtype is not None:
         array = np.asarray(data, dtypes.numpy_of(dtype))
     else:
@@ -123,13 +123,13 @@ def constant(data: Any, name: str = "", dtype: str | None = None) -> Value:
 
 
 class Graph:
-    """What to compute: inputs, outputs, and every node that an output needs.
+    """A computation: inputs, outputs, and every node that an output needs.
 
-    No node list is stored: `nodes()` walks from the outputs, so dead code needs no pass. The
+    No node list is stored: `nodes()` walks from the outputs, so dead code disappears by itself. The
     outputs are the inputs of one pseudo-node, `result`, so that being an output counts as a use.
 
-    `state` is what outlives a call: an input and an output of one name and type, of which the next
-    call reads what the last one made, and what the first call reads (None: zeros).
+    `state` maps names to initial values (None: zeros). A state is an input and an output of the
+    same name and type: each call reads the value that the previous call wrote.
     """
 
     def __init__(
@@ -145,9 +145,7 @@ class Graph:
         self.result = Node("result", outputs, {}, [])
         self.output_names = list(output_names or (v.name for v in outputs))
         self.name = name
-        self.metadata = dict(
-            metadata or {}
-        )  # what the model's author wrote: producer, licence, ...
+        self.metadata = dict(metadata or {})  # of the model file: producer, licence, ...
         self.state = dict(state or {})
 
     @property
@@ -172,7 +170,7 @@ class Graph:
                 yield node
 
     def values(self) -> Iterator[Value]:
-        """Every value that some node of the graph reads or makes, inputs first."""
+        """Every value that a node of the graph reads or writes, inputs first."""
         seen: set[Value] = set()
         for v in self.inputs:
             seen.add(v)
@@ -184,7 +182,7 @@ class Graph:
                     yield x
 
     def replace(self, old: Value, new: Value) -> None:
-        """Every reader of `old` reads `new` instead; what nobody reads any more is let go."""
+        """Let every reader of `old` read `new`, and release nodes that are no longer read."""
         if old is new:
             return
         new.name = new.name or old.name
@@ -227,7 +225,7 @@ class Graph:
                     x.uses[node] = None
 
     def copy(self) -> Graph:
-        """The same graph with nodes and values of its own; constant data is shared."""
+        """A copy with its own nodes and values; the data of constants is shared."""
         new: dict[Value, Value] = {}
 
         def of(v: Value | None) -> Value | None:
@@ -292,14 +290,14 @@ def detach(node: Node) -> None:
 
 
 def release(node: Node | None) -> None:
-    """Take `node` out of its inputs' uses once nobody reads its outputs, and so on upwards."""
+    """Remove `node` from its inputs' uses if nobody reads its outputs, then its producers alike."""
     stack = [node]
     while stack:
         node = stack.pop()
         if node is None or any(v.uses for v in node.outputs):
             continue
         for v in node.inputs:
-            if v is not None and node in v.uses:  # once, even where the node reads it twice
+            if v is not None and node in v.uses:  # the node may read it twice
                 del v.uses[node]
                 if not v.uses:
                     stack.append(v.producer)

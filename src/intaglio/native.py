@@ -97,14 +97,14 @@ class NativeOp:
     scratch: Any
 
     def pack_attrs(self, attrs: Mapping[str, Any]) -> bytes:
-        """The attributes as the C struct wants them."""
+        """The attributes as the bytes of the op's C struct."""
         out = bytearray()
         for f in self.fields:
             out += _pack_field(self.name, f, attrs)
         return bytes(out)
 
     def unpack_attrs(self, raw: bytes) -> dict[str, Any]:
-        """The attributes that `pack_attrs` packed, for people to read."""
+        """The inverse of `pack_attrs`, for reports."""
         out: dict[str, Any] = {}
         at = 0
         for f in self.fields:
@@ -120,7 +120,7 @@ class NativeOp:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of the runtime's table: the function for one op, element type and ISA."""
+    """A kernel of the runtime's table: a function for one op, element type and ISA."""
 
     op: NativeOp
     types: str
@@ -208,7 +208,7 @@ def find_kernel(op: str, dtype: str, isa: int) -> Kernel | None:
 
 
 def why_not(node: Node, isa: int) -> str | None:
-    """None where a CPU with the ISA bits `isa` runs this node as it is; else the reason."""
+    """None if a CPU with the ISA bits `isa` can run this node; otherwise the reason."""
     op = ops().get(node.op)
     if op is None:
         return f"the CPU runtime has no op '{node.op}'"
@@ -223,7 +223,7 @@ def why_not(node: Node, isa: int) -> str | None:
         return str(e)
     for t in (*types, *(v.type for v in node.outputs)):
         if t.rank > MAX_RANK:
-            return f"a tensor of rank {t.rank} is more than the CPU runtime takes ({MAX_RANK})"
+            return f"a tensor has rank {t.rank}; the CPU runtime takes at most {MAX_RANK}"
     if any(v.type.dynamic for v in (*node.inputs, *node.outputs) if v is not None):
         return None  # the runtime infers these types on every run
     ins = [None if v is None else _typed(v) for v in node.inputs]
@@ -235,7 +235,7 @@ def why_not(node: Node, isa: int) -> str | None:
     for v, t in zip(node.outputs, inferred, strict=True):
         got = (dtypes.BY_CODE[t.dtype].name, tuple(t.shape[: t.rank]))
         if got != (v.dtype, v.shape):
-            return f"its kernel makes {got[0]}{got[1]}, the graph says {v.type}"
+            return f"its kernel infers {got[0]}{got[1]}, the graph has {v.type}"
     return None
 
 
@@ -268,9 +268,9 @@ def _pack_field(op: str, f: Field, attrs: Mapping[str, Any]) -> bytes:
     ).tobytes()
 
 
-# ---- running one kernel by hand: what the kernel tests do --------------------------------------
+# ---- running a single kernel, for tests and benchmarks ------------------------------------------
 class Prepared:
-    """One kernel with its operands bound and its outputs allocated, to run again and again."""
+    """A kernel with its operands bound and its outputs allocated, to be run repeatedly."""
 
     def __init__(
         self,
@@ -297,14 +297,14 @@ class Prepared:
         self.call.scratch = -(-self.scratch.ctypes.data // 64) * 64
 
     def run(self) -> None:
-        """Run every share, one after the other, round by round."""
+        """Run the parts of every round one after the other, on this thread."""
         rounds = self.outs[0].shape[0] if self.kernel.op.flags & ROUNDS and self.outs[0].size else 1
         for self.call.round in range(rounds):
             for part in range(self.parts):
                 _check(self.kernel, self.kernel.run(ctypes.byref(self.call), part, self.parts))
 
     def outputs(self) -> list[Array]:
-        """The outputs, cut to their true extents, which are written densely."""
+        """The outputs, cut to their true shapes (kernels write them densely)."""
         shapes = [tuple(t.shape[: t.rank]) for t in self.out_tensors]
         return [
             a.reshape(-1)[: math.prod(s)].reshape(s) for a, s in zip(self.outs, shapes, strict=True)
@@ -318,14 +318,14 @@ def run_kernel(
     n_out: int = 1,
     parts: int = 1,
 ) -> list[Array]:
-    """Infer, allocate, and run every share of one kernel, one after the other."""
+    """Infer shapes, allocate outputs and run one kernel, split into `parts`."""
     prepared = Prepared(kernel, arrays, attrs, n_out, parts)
     prepared.run()
     return prepared.outputs()
 
 
 def _call(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCall, Any, Any]:
-    """A call with these inputs, room for inferred outputs, and what must outlive both."""
+    """A call with these inputs, tensors for the inferred outputs, and buffers to keep alive."""
     blob = ctypes.create_string_buffer(attrs or b"\0")
     pointers = (ctypes.POINTER(CTensor) * max(len(ins), 1))(
         *[ctypes.POINTER(CTensor)() if t is None else ctypes.pointer(t) for t in ins]
@@ -335,7 +335,7 @@ def _call(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCal
 
 
 def _typed(v: Value) -> CTensor:
-    """A tensor for inference alone: it has an address only where its value is known."""
+    """A tensor for shape inference; only constants have an address."""
     known = v.data is not None and v.data.flags.c_contiguous
     shape = (ctypes.c_int64 * MAX_RANK)(*v.shape)
     code = dtypes.TABLE[v.dtype].code

@@ -1,31 +1,31 @@
-"""What runs when, and where its bytes live: the in-memory form of a package file.
+"""The execution plan: steps in order, and the address of every tensor. A package stores plans.
 
-A Plan is a list of steps over tensors that have an address. A Tensor lies in one of five memories:
+A Plan is a list of steps over tensors with addresses. A Tensor lies in one of five memories:
 
-  const    the file's weights; `data` is their value, the writer chooses the place
-  arena    the session's internal memory; `offset` is decided by the memory planner
+  const    the file's weights; `data` is the value, the writer chooses the offset
+  arena    the session's internal memory; the memory planner chooses `offset`
   input    the caller's input number `slot`; no step may write there
   output   the caller's output number `slot`
-  code     the file's NPU programs; `data` is their value, as of `const`
+  code     the file's NPU programs; `data` is the value, the writer chooses the offset
 
-Several tensors may share memory: a view that costs nothing is a second Tensor at the same place,
-and then no step is needed. The rules that the runtime checks when it opens a file:
+Tensors may share memory: a view is a second Tensor at the same address and needs no step. When the
+runtime opens a file, it checks these rules:
 
 * `inputs[i]` lies in memory input, slot i, offset 0. An output may lie anywhere: one in memory
   output, slot i, offset 0, is written straight into the caller's buffer; any other is copied there.
-* Every offset is a multiple of the element size, and `offset + size` stays inside of its memory.
+* Every offset is a multiple of the element size, and `offset + size` stays within the memory.
 * A step's outputs lie in arena or output and overlap neither each other nor an input, except that
   output 0 of an INPLACE op may lie exactly on an input of equal element type and shape (of an
   INPLACE_FIRST op: on input 0), and output 0 of a VIEW op exactly on input 0, in any memory.
 * Every output has the type that the op infers from the inputs. A tensor whose type has `dynamic`
-  axes gets its true shape from the step that makes it, so a view of it needs a step.
+  axes gets its true shape from the step that writes it, so a view of it needs a step.
 
-Control flow is a step whose attributes hold Plans, which share the arena, the constants and the
-slots of the plan around them:
+Control flow is a step whose attributes hold Plans. These sub-plans share the arena, the constants
+and the slots of the enclosing plan:
 
   if     attributes  then_graph, else_graph: Plan
          inputs      cond, captures...
-         outputs     as those of both sub-plans
+         outputs     of the same types as those of both sub-plans
          sub-plans   inputs captures...
 
   loop   attributes  body: Plan; carried, bound: int
@@ -42,11 +42,11 @@ slots of the plan around them:
          body        inputs states..., slices..., captures...
                      outputs states..., slices...
 
-What is the very same Tensor on both sides (a capture, the output of a branch) is not copied; all
-else is copied when the sub-plan starts or ends. A carried output of a body may be, or lie exactly
-on, the carried input of the same number, but must not touch another one. After the last iteration
-the step's carried outputs are copied from the body's carried inputs: make them the same Tensor
-where possible.
+A Tensor object that appears on both sides (a capture, the output of a branch) is not copied; every
+other one is copied when the sub-plan starts or ends. A carried output of a body may be, or lie
+exactly on, the carried input of the same number, but must not overlap another one. After the last
+iteration the step's carried outputs are copied from the body's carried inputs: make them the same
+Tensor where possible.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ MEMORIES = ("const", "arena", "input", "output", "code")  # in the order of thei
 
 @dataclass(eq=False, slots=True)
 class Tensor:
-    """A typed region of memory; `size` bytes are reserved there (-1: what the type needs)."""
+    """A typed region of memory of `size` bytes (-1: the size of the type)."""
 
     type: Type
     memory: str = "arena"
@@ -83,7 +83,7 @@ class Tensor:
 
     @property
     def fixed(self) -> bool:
-        """Does the file hold its value?"""
+        """Whether the file holds its value."""
         return self.memory in ("const", "code")
 
     @property
@@ -91,7 +91,7 @@ class Tensor:
         return self.offset + self.size
 
     def overlaps(self, other: Tensor) -> bool:
-        """Do the two share bytes?"""
+        """Whether the two tensors share bytes."""
         here = self.memory == other.memory and self.slot == other.slot and not self.fixed
         return here and self.offset < other.end and other.offset < self.end
 
@@ -104,29 +104,29 @@ class Step:
     inputs: list[Tensor | None]
     outputs: list[Tensor]
     attrs: dict[str, Any] = field(default_factory=dict)
-    origin: str = ""  # the place in the user's file, e.g. "Conv_12"
-    macs: int = 0  # multiply-accumulates: for reports, and to decide how many threads pay off
+    origin: str = ""  # name of the node in the user's file, e.g. "Conv_12"
+    macs: int = 0  # multiply-accumulates, for reports and for the number of threads
 
     @property
     def plans(self) -> list[Plan]:
-        """The sub-plans that it runs, in the order of its attributes."""
+        """The sub-plans of control flow, in the order of the attributes."""
         return [a for a in self.attrs.values() if isinstance(a, Plan)]
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What outlives a run: the next one reads as input `input` what this one made as `output`."""
+    """A tensor carried between runs: from output `output` to input `input` of the next run."""
 
     input: int
     output: int
-    initial: Array | None = None  # what the first run reads; None: zeros
+    initial: Array | None = None  # of the first run; None: zeros
 
 
 @dataclass(eq=False, slots=True)
 class Plan:
-    """Steps in order, what they read and make, and the bytes of internal memory they need.
+    """Steps in order, inputs, outputs, and the size of the arena in bytes.
 
-    A sub-plan has `arena` 0: it uses the arena of the plan around it.
+    A sub-plan has `arena` 0: it uses the arena of the enclosing plan.
     """
 
     inputs: list[Tensor | None]
@@ -137,7 +137,7 @@ class Plan:
     states: list[State] = field(default_factory=list)  # of a main plan
 
     def walk(self) -> Iterator[Plan]:
-        """This plan and all plans inside of it, each once, outer ones first."""
+        """This plan and all its sub-plans, each once, outer plans first."""
         todo, seen = [self], {self}
         for plan in todo:
             yield plan

@@ -1,4 +1,7 @@
-"""Rules: a pattern and a function. A rule that declines returns `no("because ...")`."""
+"""Rewrite rules and the driver that applies them.
+
+A rule is a pattern and a function that builds the replacement, or declines with `no("why")`.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from intaglio.ir import Array, Graph, Node, Value, release
 from intaglio.ops.registry import REGISTRY
 
 Found = dict[str, Any]
-_SHOWN = 5  # ops that a printed pattern lists
+_MAX_PRINTED_OPS = 5  # of one node in a printed pattern
 
 
 class No(str):
-    """A rule's refusal, in words."""
+    """The reason why a rule declined."""
 
 
 def no(why: str) -> No:
@@ -27,7 +30,7 @@ def no(why: str) -> No:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """Matches any value and binds it. Written "x"; "x!" takes constants only, "x?" also absence."""
+    """Matches any value and binds it: "x"; constants only: "x!"; also an absent input: "x?"."""
 
     name: str
     const: bool = False
@@ -55,34 +58,35 @@ class Pat:
     args: tuple[Any, ...] = ()
     attrs: tuple[tuple[str, Any], ...] = ()
     bind: str = ""
-    many: bool = False  # a node with other readers too: only for what costs nothing to repeat
-    open: bool = False  # with any operands
+    many: bool = False  # it may have other readers; only for nodes that are cheap to compute twice
+    open: bool = False  # any operands
 
     def __str__(self) -> str:
         """`mul(conv(x, W!), S!)`; `&` marks a node that may have other readers."""
-        names = "|".join(self.ops[:_SHOWN]) + "|..." * (len(self.ops) > _SHOWN)
+        names = "|".join(self.ops[:_MAX_PRINTED_OPS])
+        names += "|..." * (len(self.ops) > _MAX_PRINTED_OPS)
         args = [f"{a:.6g}" if isinstance(a, float) else str(a) for a in self.args]
         args += [f"{k}={a:g}" if isinstance(a, float) else f"{k}={a}" for k, a in self.attrs]
         mark, args = "&" * self.many, ["..."] if self.open else args
         return f"{mark}{names}({', '.join(args)})" if self.ops else f"{mark}*"
 
     def __matmul__(self, name: str) -> Pat:
-        """`P.conv(x, W) @ "conv"`: the matched node goes to the rule's argument `conv`."""
+        """`P.conv(x, W) @ "conv"` binds the matched node to the rule's argument `conv`."""
         return replace(self, bind=name)
 
     def shared(self) -> Pat:
-        """The same pattern, which may have other readers than the node above it."""
+        """The same pattern; the matched node may have other readers."""
         return replace(self, many=True)
 
     def match(self, v: Value | None, found: Found, root: bool = False) -> Iterator[Found]:
-        """Every way in which the pattern fits `v`, as the names that it binds."""
+        """Yield the bindings of every match at `v`."""
         n = v.producer if v is not None else None
         if n is None or (self.ops and n.op not in self.ops):
             return
         if not root:
             alone = len(v.uses) == 1 and not any(o.uses for o in n.outputs if o is not v)  # type: ignore[union-attr]
             if not (alone or self.many):
-                return  # someone else needs it too: fusing would compute it twice
+                return  # it has another reader: fusing would compute it twice
         if any(n.attrs.get(k) != want for k, want in self.attrs):
             return
         if self.bind:
@@ -103,7 +107,7 @@ ANY = Pat(())
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Matches whatever one of its patterns does: the ways of writing an operand."""
+    """Matches if one of its patterns does: alternative forms of an operand."""
 
     choices: tuple[Any, ...]
 
@@ -146,11 +150,11 @@ class _Patterns:
         return lambda *args, **attrs: Pat((op,), args, tuple(attrs.items()))
 
     def op(self, names: str | tuple[str, ...], *args: Any, **attrs: Any) -> Pat:
-        """For names that Python cannot spell, and for any of several: `P.op("cpu.conv", x, W)`."""
+        """For op names with a dot, or for several ops: `P.op("cpu.conv", x, W)`."""
         return Pat((names,) if isinstance(names, str) else names, args, tuple(attrs.items()))
 
     def one_of(self, *choices: Any) -> OneOf:
-        """Any of several patterns, as an operand: `P.log(P.one_of(P.exp(x), P.exp(y)))`."""
+        """Any of several patterns as an operand: `P.log(P.one_of(P.exp(x), P.exp(y)))`."""
         return OneOf(choices)
 
     def any(self, *names: str) -> Pat:
@@ -159,26 +163,26 @@ class _Patterns:
 
 
 P: Any = _Patterns()
-# Which of several ways to compute a node is taken: (rule, node, ways, the one that it estimates).
+# Chooses between implementations of a node: (rule, node, their names, the estimated best) -> name.
 Pick = Callable[[str, Node, Sequence[str], str], str]
 
 
-def as_estimated(rule: str, node: Node, ways: Sequence[str], estimate: str) -> str:
-    """The way that is taken where nothing was measured."""
+def as_estimated(rule: str, node: Node, names: Sequence[str], estimate: str) -> str:
+    """The choice without measurements: the implementation with the lowest estimated cost."""
     return estimate
 
 
-_NEAR = 32  # nodes below a change that are looked at again: more than any pattern is deep
+_MAX_REVISITED = 32  # nodes around a change that are matched again; patterns are less deep
 
 
 class Rule:
     """A pattern and the function that builds its replacement.
 
-    The function takes the pattern's variables by name, plus `node` (the root), `graph` and `pick`
-    if it asks for them, and returns a Value (or a list, one per output), `no(why)`, or None. Where
-    it knows several ways, `pick(names, estimate)` says which: the estimate, unless measured.
-    A replacement of another type than the node's is refused. A rule that is to be weighed fires
-    only where its replacement costs less than what goes, and less than that of its rivals.
+    The function takes the pattern's variables by name, and `node` (the root), `graph` and `pick`
+    if it has such parameters. It returns a Value (or a list, one per output), `no(why)`, or None.
+    If it has several implementations, `pick(names, estimate)` chooses one: the estimated best,
+    unless they were measured. A replacement must have the node's type. A rule with `weigh` fires
+    only if its replacement costs less than the nodes it replaces, and least of all such rules.
     """
 
     def __init__(self, pattern: Pat, build: Callable[..., Any], weigh: bool = False):
@@ -192,7 +196,7 @@ class Rule:
         return f"Rule({self.name})"
 
     def asking(self, pick: Pick) -> Rule:
-        """The same rule, which lets `pick` decide between the ways that it knows."""
+        """The same rule with another `pick` to choose between implementations."""
         if pick is self.pick:
             return self
         rule = copy.copy(self)
@@ -200,7 +204,7 @@ class Rule:
         return rule
 
     def apply(self, graph: Graph, node: Node) -> list[Value] | No | None:
-        """What `node`'s outputs become, a refusal, or None where the pattern does not match."""
+        """Replacements of `node`'s outputs, a refusal, or None if the pattern does not match."""
         if not node.outputs:
             return None
         refusal = None
@@ -223,7 +227,7 @@ def _same_types(node: Node, new: list[Value]) -> list[Value] | No:
         if v.type.but(quant=None) != old.type.but(quant=None):
             for built in new:
                 release(built.producer)
-            return no(f"the replacement is {v.type}, the node made {old.type}")
+            return no(f"the replacement has type {v.type}, the node has {old.type}")
     return new
 
 
@@ -239,11 +243,11 @@ Cost = Callable[[Node], float]  # an estimate, in nanoseconds
 def rewrite(
     graph: Graph, rules: Sequence[Rule], trace: Trace | None = None, cost: Cost | None = None
 ) -> int:
-    """Apply `rules` until none fires, bodies of control flow first; returns how often one did.
+    """Apply `rules` until none fires, bodies of control flow first; returns the number of rewrites.
 
-    Rules are tried in order, the first that fires wins; of those that are weighed, which come last,
-    the one that saves most of `cost` (without a cost they fire like all others). A work list keeps
-    the time linear: after a rewrite only the new nodes and their neighbours are looked at again.
+    The first rule that fires wins. Rules with `weigh` come last: of these, the one that saves most
+    `cost` fires (without `cost`, the first one). A work list keeps the time linear: after a rewrite
+    only the new nodes and their neighbours are matched again.
     """
     by_op: dict[str, list[Rule]] = {}
     ops = {op for r in rules for op in r.pattern.ops}
@@ -268,7 +272,7 @@ def rewrite(
         fired, budget = fired + 1, budget - 1
         if budget < 0:
             raise RuntimeError(
-                f"rewriting does not end: {r.name} fired at {node.op} '{node.origin}' again"
+                f"rewriting does not terminate: {r.name} fired at {node.op} '{node.origin}' again"
             )
         if trace:
             trace(r, node, None)
@@ -287,7 +291,7 @@ def _first(
     trace: Trace | None,
     cost: Cost | None,
 ) -> tuple[Rule, list[Value]] | None:
-    """The rule that fires at `node`, and what the node's outputs become."""
+    """The rule that fires at `node`, and the replacements of the node's outputs."""
     best: Rule | None = None
     most = 0.0
     for r in rules:
@@ -312,7 +316,7 @@ def _first(
 
 
 def _weigh(node: Node, new: Sequence[Value], known: set[Node], cost: Cost) -> tuple[float, float]:
-    """What goes when `new` takes the place of `node`'s outputs costs, and what comes."""
+    """The cost of the nodes that `new` makes superfluous, and the cost of the new nodes."""
     goes, stack = {node}, [v.producer for v in node.inputs if v is not None]
     while stack:
         above = stack.pop()
@@ -332,7 +336,7 @@ def _weigh(node: Node, new: Sequence[Value], known: set[Node], cost: Cost) -> tu
 
 
 def _take_over(graph: Graph, node: Node, new: Sequence[Value], known: set[Node]) -> list[Node]:
-    """Put `new` in the place of `node`'s outputs; returns the nodes worth another look."""
+    """Replace `node`'s outputs by `new`; returns the nodes to be matched again."""
     around: dict[Node, None] = {}
     stack = [v.producer for v in new]
     while stack:
@@ -348,9 +352,9 @@ def _take_over(graph: Graph, node: Node, new: Sequence[Value], known: set[Node])
     for old, value in zip(node.outputs, new, strict=True):
         graph.replace(old, value)
     below = deque(
-        [*readers, *(u for v in node.inputs if v is not None for u in (*v.uses,)[:_NEAR])]
+        [*readers, *(u for v in node.inputs if v is not None for u in (*v.uses,)[:_MAX_REVISITED])]
     )
-    while below and len(around) < _NEAR:  # patterns look upwards: their roots are below the change
+    while below and len(around) < _MAX_REVISITED:  # roots of patterns are below the change
         user = below.popleft()
         if user not in around:
             around[user] = None

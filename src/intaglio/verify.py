@@ -1,4 +1,4 @@
-"""What must hold of every graph between two passes; tests and debug builds check it after each."""
+"""Invariants of a graph, checked after every pass in tests and with INTAGLIO_DEBUG=1."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from intaglio.ops.registry import REGISTRY
 
 
 class BrokenGraph(AssertionError):
-    """A pass broke the graph: our fault, not the user's."""
+    """A pass made an invalid graph: a bug in Intaglio, not a mistake of the user."""
 
 
 def verify(graph: Graph, where: str = "graph") -> None:
-    """Raise BrokenGraph unless the graph is acyclic, its types follow and its uses are complete."""
+    """Raise BrokenGraph unless the graph is acyclic, well typed and has complete uses."""
     nodes = _sorted(graph, where)
     known = set(graph.inputs)
     if len({v.name for v in graph.inputs}) != len(graph.inputs):
-        raise BrokenGraph(f"{where}: two inputs are called the same: {graph.inputs}")
+        raise BrokenGraph(f"{where}: two inputs have the same name: {graph.inputs}")
     if len(graph.output_names) != len(graph.outputs):
         raise BrokenGraph(f"{where}: {len(graph.outputs)} outputs, {graph.output_names} names")
     made = dict(zip(graph.output_names, graph.outputs, strict=True))
@@ -24,7 +24,10 @@ def verify(graph: Graph, where: str = "graph") -> None:
     for name in graph.state:
         ends = read.get(name), made.get(name)
         if None in ends or len({v.type.but(quant=None) for v in ends if v}) != 1:
-            raise BrokenGraph(f"{where}: state '{name}' goes in as {ends[0]} and out as {ends[1]}")
+            raise BrokenGraph(
+                f"{where}: state '{name}' is the input {ends[0]} and the output {ends[1]}; "
+                "their types must match"
+            )
     for node in [*nodes, graph.result]:
         what = f"{where}: {node.op} '{node.origin}'"
         for v in node.inputs:
@@ -45,26 +48,28 @@ def verify(graph: Graph, where: str = "graph") -> None:
 
 def _check_operand(node: Node, v: Value, known: set[Value], what: str) -> None:
     if node not in v.uses:
-        raise BrokenGraph(f"{what}: reads {v}, which does not list it among its uses")
+        raise BrokenGraph(f"{what}: reads {v}, which does not list the node in its uses")
     if v.data is not None:
         if v.data.shape != v.shape or v.data.dtype != dtypes.numpy_of(v.dtype):
             raise BrokenGraph(f"{what}: constant {v} holds {v.data.dtype}{v.data.shape}")
         if v.producer is not None:
             raise BrokenGraph(f"{what}: constant {v} has a producer")
     elif v not in known:
-        raise BrokenGraph(f"{what}: reads {v}, which is neither an input nor made before it")
+        raise BrokenGraph(
+            f"{what}: reads {v}, which is neither an input nor the output of an earlier node"
+        )
 
 
 def _covers(t: Type, inferred: Type) -> bool:
-    """A type may call more extents dynamic than it must: folding makes some of them known."""
+    """Whether `t` is the inferred type; it may have more dynamic axes, which folding resolved."""
     plain = (t.dtype, t.shape) == (inferred.dtype, inferred.shape)
     return plain and set(inferred.dynamic) <= set(t.dynamic)
 
 
 def _sorted(graph: Graph, where: str) -> list[Node]:
-    """The nodes, producers first; BrokenGraph if they go round in a circle."""
+    """The nodes, producers first; BrokenGraph if there is a cycle."""
     order: list[Node] = []
-    open_: dict[Node, bool] = {}  # True while a node waits for what it reads
+    open_: dict[Node, bool] = {}  # True until all producers of the node are sorted
     stack = [v.producer for v in graph.outputs if v.producer]
     while stack:
         node = stack[-1]

@@ -196,7 +196,7 @@ def test_commands(graph: Graph, tmp_path: Path, capsys):
     intaglio.save_onnx(graph, onnx)
     intaglio.save_onnx(net(), floats)
     main(["perf", str(onnx), "--target", "rk3588", "--batch", "2", "--dtype", "fp16"])
-    assert "what if batch=2 dtype=fp16: " in capsys.readouterr().out
+    assert "with batch=2 dtype=fp16: " in capsys.readouterr().out
     main(["perf", str(onnx), "--target", "rk3588", "--batch", "2", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["what_if"] == "batch=2"
@@ -219,7 +219,7 @@ def test_commands(graph: Graph, tmp_path: Path, capsys):
     assert "dtype=fp16" in said
     ElementTree.fromstring(picture.read_text())
     main(["memory", str(onnx), "--target", "rk3588", "--batch", "2", "--svg", str(picture)])
-    assert "what if batch=2: " in capsys.readouterr().out
+    assert "with batch=2: " in capsys.readouterr().out
     main(["perf", str(floats), "--target", "rk3588", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert {r["unit"] for r in found["layers"] if r["op"].startswith("conv")} == {"NPU"}
@@ -234,13 +234,13 @@ def test_commands(graph: Graph, tmp_path: Path, capsys):
         (["--dtype", "int3"], "element type is 'int3'; it is one of int4, int8"),
         (["--sparse", "2:4 in"], "rk3588 does not read 2:4 in sparse weights; it reads none"),
         (["--sram", "0"], "sram is 0"),
-        (["--payoff", "--sweep", "cores=1,2"], "take one of them"),
+        (["--payoff", "--sweep", "cores=1,2"], "exclude each other"),
         (["--payoff", "--html", "x.html"], "for one prediction"),
-        (["--sweep", "batch=a"], "no numbers"),
+        (["--sweep", "batch=a"], "takes numbers for"),
         (["--sweep", "batch=1,0"], "batch is 0; it must be at least 1"),
         (["--sweep", "dtype=int8,int3"], "element type is 'int3'"),
         (["--sweep", "sparse=2:3"], "sparse is '2:3'"),
-        (["--payoff", "--batch", "2"], "leave --batch 2 away"),
+        (["--payoff", "--batch", "2"], "leave out --batch 2"),
         (["--cores", "4"], "4 cores are requested; it has 3"),
     ],
 )

@@ -310,7 +310,7 @@ def test_the_command_says_limits_layouts_and_time():
         "N is a multiple of 32, at most 4096",
         "native      A 8x1x16  B 2x4x32x32  C 16",
         "M 8: simulated in",
-        "the same bits",
+        "bit-exact",
     ):
         assert words in text
     assert "differ" not in text

@@ -14,7 +14,7 @@ from intaglio import BadFile, BadInput, Unsupported, cpu_isa
 from intaglio.package import Package, read
 from intaglio.package import format as f
 from intaglio.package.read import sections
-from intaglio.package.write import SAME, _Constants, assemble
+from intaglio.package.write import HASHED_BYTES, _Constants, assemble
 from intaglio.plan import Plan, Step, Tensor
 
 
@@ -96,12 +96,12 @@ def test_what_was_built_runs_in_place_and_gets_its_checksum_as_a_file(tmp_path):
 
 
 def test_arrays_with_equal_ends_are_told_apart():
-    long = np.zeros(3 * SAME, np.uint8)
+    long = np.zeros(3 * HASHED_BYTES, np.uint8)
     other = long.copy()
     other[len(long) // 2] = 1
     kept = _Constants()
     starts = [kept.add(a)[0] for a in (long, other, long.copy(), other.copy(), long[:-1])]
-    assert starts == [0, 3 * SAME, 0, 3 * SAME, 6 * SAME]
+    assert starts == [0, 3 * HASHED_BYTES, 0, 3 * HASHED_BYTES, 6 * HASHED_BYTES]
     made = np.full(len(kept), 9, np.uint8)
     kept.lay(made)
     assert made.tobytes() == b"".join((long, other, long[:-1]))
@@ -169,7 +169,7 @@ def test_damage_is_noticed(tmp_path):
     for bad, words in [
         (b"", "0 bytes"),
         (data[:31], "31 bytes"),
-        (b"JUNK" + data[4:], "no package file"),
+        (b"JUNK" + data[4:], "it is not a package"),
         (data[:4] + b"\2" + data[5:], "format version 2"),
         (data[:-1], "truncated"),
         (data[:700] + b"x" + data[701:], "checksum of section"),

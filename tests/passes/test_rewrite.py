@@ -103,7 +103,7 @@ def test_rules_without_end_are_caught():
         return relu(x)
 
     a = source()
-    with pytest.raises(RuntimeError, match="does not end: again"):
+    with pytest.raises(RuntimeError, match="does not terminate: again"):
         rewrite(graph_of(relu(a), inputs=[a]), [again])
 
 
@@ -174,7 +174,7 @@ def test_verify_finds_what_is_broken():
     g = graph_of(relu(neg(a)), inputs=[a])
     last.outputs[0].uses.clear()
     next(iter(g.nodes())).outputs[0].uses.clear()
-    with pytest.raises(BrokenGraph, match="does not list it"):
+    with pytest.raises(BrokenGraph, match="does not list the node"):
         verify(g)
 
     with pytest.raises(BrokenGraph, match="neither an input"):

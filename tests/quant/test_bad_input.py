@@ -161,5 +161,5 @@ def test_channels_of_zeros_are_stored_as_zeros():
 def test_a_layer_in_the_options_that_the_model_lacks_is_told():
     with pytest.warns(UserWarning, match="options: no layer is called 'zzz'"):
         calibrate(net(), numbers(), options=Options(layers={"zzz": "f32"}))
-    with pytest.raises(BadInput, match="layer 'a': cpu computes no layers in int7"):
+    with pytest.raises(BadInput, match="layer 'a': cpu cannot compute layers in int7"):
         calibrate(net(), numbers(), options=Options(layers={"a": "int7"}))

@@ -198,7 +198,7 @@ def test_the_command_lists_every_chip():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_explains_every_chip(name: str):
     text, found = said(name), json.loads(said(name, "--json"))
-    assert text.count("guess: ") == len(found["estimates"])
+    assert text.count("estimate: ") == len(found["estimates"])
     assert text.count("  from ") == len(found["sources"]) - len(found["estimates"])
 
 
@@ -206,9 +206,9 @@ def test_the_command_explains_a_chip_with_its_sources(tmp_path: Path):
     text = " ".join(said("rk3568").split())
     for words in (
         "rk3568: Rockchip RK3568, family rknpu",
-        "runs programs of rk3566",
+        "compatible with rk3566",
         "SRAM of a core 262,144 bytes from rkt_ml.h",
-        "guess: 32 bit of LPDDR4",
+        "estimate: 32 bit of LPDDR4",
         "kernel 31, stride 7, pad 15",
     ):
         assert words in text

@@ -35,13 +35,13 @@ def test_every_family_has_its_rate():
     ):
         assert host.family(node(y)) == family
         work = 10_000 / (rate * 2)  # nanoseconds at 2 GHz
-        cores = min(4, max(1, work / host.GRAIN))
+        cores = min(4, max(1, work / host.MIN_WORK_PER_CORE))
         assert host.nanoseconds(node(y), CPU) == pytest.approx(host.STEP + work / cores)
     product = node(ops.matmul(x, value(100, 30)))
     assert host.family(product) == "products"
     work = 100 * 100 * 30 / 8
     assert host.nanoseconds(product, CPU) == pytest.approx(
-        host.STEP + work / min(4, work / host.GRAIN)
+        host.STEP + work / min(4, work / host.MIN_WORK_PER_CORE)
     )
     assert host.nanoseconds(node(ops.reshape(x, shape=(10_000,))), CPU) == 0.0
 

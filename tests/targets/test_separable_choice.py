@@ -64,7 +64,7 @@ def test_large_blocks_are_one_step_and_take_less_memory() -> None:
     assert len([s for s in made.plan.steps if s.op.startswith("cpu.")]) == 1
     assert step.inputs[3] is not None  # the residual
     assert step.attrs["taps_act"] == step.attrs["expand_act"] == "clip"
-    assert [(d.rule, d.way) for d in made.decisions] == [("separable_in_bands", BLOCK)]
+    assert [(d.rule, d.choice) for d in made.decisions] == [("separable_in_bands", BLOCK)]
     assert made.plan.arena < 96 * 96 * 48 * 4
 
 
@@ -74,7 +74,7 @@ def test_small_blocks_and_large_weights_stay_as_they_are() -> None:
     x = image(1, 64, 24, 24)
     made = built(x, block(x, 512, 64))
     assert not in_bands(made)
-    assert [d.way for d in made.decisions] == [APART]
+    assert [d.choice for d in made.decisions] == [APART]
 
 
 def test_without_an_expansion_that_can_be_taken_in() -> None:
@@ -82,7 +82,7 @@ def test_without_an_expansion_that_can_be_taken_in() -> None:
     assert len(in_bands(built(x, conv(depthwise(x), 16)))) == 1
     wide = conv(x, 48)  # read twice
     made = built(x, ops.add(conv(depthwise(wide), 48), wide))
-    assert [d.way for d in made.decisions] == [PAIR]
+    assert [d.choice for d in made.decisions] == [PAIR]
     assert [s.op for s in made.plan.steps if s.op.startswith("cpu.")] == [
         "cpu.conv",
         "cpu.separable",
@@ -130,5 +130,5 @@ def test_measuring_decides(fastest: str, tmp_path: Any) -> None:
     y = block(block(x, 48, 8), 48, 8)  # alike: measured once
     made = built(x, y, tune=Tuning(cache=tmp_path, timer=timer))
     assert titles == [sorted([APART, PAIR, BLOCK])]
-    assert [d.way for d in made.decisions] == [fastest, fastest]
+    assert [d.choice for d in made.decisions] == [fastest, fastest]
     assert len(in_bands(made)) == (0 if fastest == APART else 2)

@@ -1,4 +1,4 @@
-"""The `intaglio` command: one file per sub-command; this one holds the group and its manners."""
+"""The `intaglio` command. Each sub-command has its own file; this one handles errors."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ import click
 from intaglio.cli.flags import with_flags
 from intaglio.errors import IntaglioError
 
-COMMANDS = {  # name -> what the group's help says; the module of that name is imported when called
-    "compile": "Compile a model into a package (.itg) for a target.",
+COMMANDS = {  # name -> line of the group's help; the module is imported when the command is called
+    "compile": "Compile a model into a package (.itg) for a CPU or chip.",
     "run": "Run a package or a model on arrays.",
-    "optimize": "Make an ONNX model smaller; say which rules did what.",
-    "quantize": "Make a float model compute in integers, by samples.",
-    "inspect": "Show what is in a model or a package.",
-    "bench": "Measure latency, layer by layer if asked.",
-    "perf": "Predict how fast a chip runs a model, layer by layer.",
-    "memory": "Show what a model takes of a chip's memories.",
-    "matmul": "Predict one product of matrices on a chip: limits, layouts, time.",
-    "targets": "List the chips, or explain one: figures, limits, sources.",
+    "optimize": "Optimise a model and write it as ONNX.",
+    "quantize": "Quantise a float model to integers, with sample inputs.",
+    "inspect": "Show inputs, outputs, operations and memory of a model or package.",
+    "bench": "Measure latency on this machine, in total or per layer.",
+    "perf": "Predict the speed of a model on a chip, layer by layer.",
+    "memory": "Show how a model uses the memories of a chip.",
+    "matmul": "Predict a matrix product on a chip: limits, layouts, time.",
+    "targets": "List the supported chips, or show one with its sources.",
 }
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 EPILOG = """\b
 Start here:
-  intaglio inspect model.onnx                 what goes in, what comes out, which ops
-  intaglio compile model.onnx -o model.itg    one flat file for this machine's CPU
-  intaglio quantize model.onnx --data images/ --mean ... --std ...   the same in int8
-  intaglio run model.itg x=x.npy -o out.npz   outputs, printed and saved
-  intaglio bench model.itg --layers           where the time goes
-  intaglio targets                            chips, and what is known of them
-  intaglio perf model.int8.onnx --chips rk3588,k230   how fast they would be
+  intaglio inspect model.onnx                 inputs, outputs, operations
+  intaglio compile model.onnx -o model.itg    a package for this machine's CPU
+  intaglio quantize model.onnx --data images/ --mean ... --std ...   an int8 package
+  intaglio run model.itg x=x.npy -o out.npz   print and save the outputs
+  intaglio bench model.itg --layers           time of every layer
+  intaglio targets                            supported chips
+  intaglio perf model.int8.onnx --chips rk3588,k230   compare chips by predicted speed
 """
 
 
@@ -74,14 +75,14 @@ class _Group(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_Group, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Group, epilog=EPILOG, context_settings=CONTEXT)
 @click.version_option(package_name="intaglio", message="intaglio %(version)s")
 def cli() -> None:
-    """Intaglio compiles trained networks for chips and runs them natively."""
+    """Intaglio compiles a trained network into one file that its small C runtime executes."""
 
 
 def main(args: list[str] | None = None) -> Any:
-    """Run the command line. A user's mistake is one line on stderr and exit code 2."""
+    """Run the command line. An error is one line on stderr and exit code 2."""
     try:
         return cli.main(args, prog_name="intaglio", standalone_mode=False)
     except click.exceptions.Exit as e:
@@ -92,9 +93,9 @@ def main(args: list[str] | None = None) -> Any:
     except IntaglioError as e:
         _fail(f"intaglio: {e}")
     except (click.Abort, KeyboardInterrupt):
-        print("intaglio: stopped", file=sys.stderr)
+        print("intaglio: interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # the reader (head, less) went away: not our error
+    except BrokenPipeError:  # the reader (head, less) closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 

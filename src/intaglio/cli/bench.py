@@ -1,4 +1,4 @@
-"""`intaglio bench`: how long a run takes, and which layers take it."""
+"""`intaglio bench`: the latency of a model on this machine, in total and by layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from intaglio.cli import options
 
 
-@click.command("bench")
+@click.command("bench", cls=options.ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option(
     "--threads",
@@ -26,7 +26,7 @@ from intaglio.cli import options
     default=2.0,
     show_default=True,
     type=click.FloatRange(0.01, 600),
-    help="How long to measure each.",
+    help="Duration of each measurement.",
 )
 @click.option("--layers", is_flag=True, help="Show the time of every step.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -34,12 +34,12 @@ from intaglio.cli import options
 def command(
     model: str, threads: str, seconds: float, layers: bool, as_json: bool, **model_options: Any
 ) -> None:
-    """Measure the latency of MODEL (a package or a model) on made-up inputs.
+    """Measure the latency of MODEL (a package or a model file) on random inputs.
 
     \b
-    intaglio bench model.itg                   min and median of two seconds of runs
-    intaglio bench model.itg --threads 1,2     how it scales
-    intaglio bench model.itg --layers          where the time goes
+    intaglio bench model.itg                   minimum and median of 2 seconds of runs
+    intaglio bench model.itg --threads 1,2     one thread against two
+    intaglio bench model.itg --layers          time of every step
     """
     rows = []
     package = options.read_package(model, model_options)
@@ -105,8 +105,9 @@ def _table(layers: list[dict[str, Any]]) -> None:
 
     total = sum(r["microseconds"] for r in layers) or 1.0
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("step", "op", "way", "mean µs", "share", "GMAC/s"):
-        table.add_column(title, justify="left" if title in ("step", "op", "way") else "right")
+    texts = ("step", "op", "implementation")
+    for title in (*texts, "mean µs", "share", "GMAC/s"):
+        table.add_column(title, justify="left" if title in texts else "right")
     for r in layers:
         rate = f"{r['gmacs']:.1f}" if r["gmacs"] else ""
         share = f"{r['microseconds'] / total:.1%}"

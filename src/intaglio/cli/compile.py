@@ -12,10 +12,15 @@ from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
 
 
-@click.command("compile")
+@click.command("compile", cls=options.ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option("-o", "out", type=click.Path(), help="Package to write [default: MODEL with .itg].")
-@click.option("--target", default="cpu", show_default=True, help="Chip to compile for.")
+@click.option(
+    "--target",
+    default="cpu",
+    show_default=True,
+    help="CPU or chip to compile for; `intaglio targets` lists them.",
+)
 @click.option(
     "--isa",
     default=None,
@@ -35,35 +40,37 @@ from intaglio.errors import BadInput
     default="f32",
     show_default=True,
     metavar="TYPE",
-    help="bf16: products in bf16, sums in f32; faster on CPUs with AVX512-BF16. "
-    "fp16: weights and what lies between products stored in f16, computed in f32; half the memory; "
-    "on NPUs that have it, layers of floats compute in it.",
+    help="f32, bf16 or fp16. bf16: products in bf16, sums in f32; faster on CPUs with AVX512-BF16. "
+    "fp16: weights and activations stored in f16, computed in f32; half the memory. NPUs with fp16 "
+    "units compute float layers in fp16.",
 )
 @click.option(
     "--cores",
     default=CompileOptions.cores,
     show_default=True,
     metavar="N",
-    help="Cores of an NPU that share the work.",
+    help="Number of NPU cores that share the work.",
 )
-@click.option("--by-layer", is_flag=True, help="Run each layer on the NPU by itself.")
+@click.option(
+    "--by-layer", is_flag=True, help="Compile each layer into its own NPU program, for debugging."
+)
 @click.option(
     "--dump-dir", type=click.Path(file_okay=False), help="Write the graph as text after every pass."
 )
 @click.option(
     "--tune",
     is_flag=True,
-    help="Time the ways to compute each layer on this machine and keep the fastest. What was "
-    "measured is kept for the next time; Ctrl-C stops measuring and compiles with what is known.",
+    help="Time all implementations of each layer on this machine and keep the fastest. Times are "
+    "cached; Ctrl-C stops measuring and compiles with the times measured so far.",
 )
 @click.option(
-    "--tune-seconds", type=float, metavar="SECONDS", help="How long --tune may take [default: 60]."
+    "--tune-seconds", type=float, metavar="SECONDS", help="Time limit of --tune [default: 60]."
 )
 @click.option(
-    "--tune-threads", type=int, metavar="N", help="Threads that --tune measures with [default: 1]."
+    "--tune-threads", type=int, metavar="N", help="Number of threads for --tune [default: 1]."
 )
 @click.option(
-    "--explain", is_flag=True, help="Print the ways to compute each layer, and their times."
+    "--explain", is_flag=True, help="Print the chosen implementation of each layer, and times."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @options.model_options
@@ -78,17 +85,17 @@ def command(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Compile MODEL into one flat package file.
+    """Compile MODEL into a package (.itg).
 
     \b
     intaglio compile model.onnx                          writes model.itg
     intaglio compile model.onnx --dim batch=1 -o m.itg   fix a symbolic dimension
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
-    intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU: see `targets`
+    intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU
     intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3
-    intaglio compile model.onnx --precision bf16         two to three digits, up to 1.7x as fast
-    intaglio compile model.onnx --precision fp16         three to four digits, half the size
-    intaglio compile model.onnx --tune --explain         the fastest way for each layer, measured
+    intaglio compile model.onnx --precision bf16         2 to 3 exact digits, up to 1.7x as fast
+    intaglio compile model.onnx --precision fp16         3 to 4 exact digits, half the size
+    intaglio compile model.onnx --tune --explain         fastest implementation of each layer
     """
     from rich import progress
     from rich.console import Console
@@ -99,7 +106,7 @@ def command(
 
     for name, value in (("seconds", tune_seconds), ("threads", tune_threads)):
         if value is not None and not tune:
-            raise BadInput(f"--tune-{name} is for --tune, which is not given")
+            raise BadInput(f"--tune-{name} needs --tune; add --tune, or leave it out")
     settings, model_options = split_options(given)
     path = options.output_path(model, out)
     start = time.perf_counter()
@@ -144,8 +151,9 @@ def command(
         if made.partition:
             click.echo(str(made.partition))
         if made.tuned:
-            changed = sum(d.way != d.estimate for d in made.decisions)
-            click.echo(f"tuned: {made.tuned}; {changed} of {len(made.decisions)} changed")
+            changed = sum(d.choice != d.estimate for d in made.decisions)
+            choices_made = len(made.decisions)
+            click.echo(f"tuned: {made.tuned}; {changed} of {choices_made} choices changed")
         if explain:
             click.echo(choices.table([d.to_dict() for d in made.decisions]))
         click.echo(f"next: intaglio bench {path}")

@@ -1,4 +1,4 @@
-"""`intaglio inspect`: what goes in, what comes out, what it takes."""
+"""`intaglio inspect`: inputs, outputs, operations and memory of a model or package."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from intaglio.cli import options
 from intaglio.errors import BadInput
 
 
-@click.command("inspect")
+@click.command("inspect", cls=options.ModelCommand)
 @click.argument("file", type=click.Path())
 @click.option("--graph", "show_graph", is_flag=True, help="Print the graph or the steps as text.")
 @click.option(
     "--choices",
     "show_choices",
     is_flag=True,
-    help="Print which way each layer of a package is computed, and how long others would take.",
+    help="Print the chosen implementation of each layer of a package, and measured times.",
 )
 @click.option("--asm", "show_code", is_flag=True, help="Print a package's NPU programs as text.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -31,14 +31,14 @@ def command(
     as_json: bool,
     **model_options: Any,
 ) -> None:
-    """Show what is in FILE, a model or a package.
+    """Show the contents of FILE, a model or a package.
 
     \b
     intaglio inspect model.onnx            inputs, outputs, operations, parameters, MACs
     intaglio inspect model.onnx --graph    every node with its types
-    intaglio inspect model.itg             steps, weights, and the memory plan as a picture
-    intaglio inspect model.itg --choices   how each layer is computed, and what speaks for it
-    intaglio inspect model.itg --asm       the instructions of its NPU programs, one per line
+    intaglio inspect model.itg             steps, weights, a drawing of the memory plan
+    intaglio inspect model.itg --choices   the implementation of each layer, and why
+    intaglio inspect model.itg --asm       NPU programs, one instruction per line
     """
     if options.is_package(file):
         if show_code:
@@ -47,7 +47,7 @@ def command(
             _package(file, show_graph, show_choices, as_json)
     elif show_choices or show_code:
         option = "--choices" if show_choices else "--asm"
-        raise BadInput(f"{file} is a model; {option} is for packages: compile it first")
+        raise BadInput(f"{file} is a model; {option} is for packages; compile it first")
     else:
         _model(file, show_graph, as_json, model_options)
 
@@ -94,7 +94,7 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     )
     if facts["code_bytes"]:
         click.echo(f"programs    {facts['code_bytes']:,} bytes of instructions; see --asm")
-    click.echo(f"internal    {facts['arena_bytes']:,} bytes; fullest at '{facts['peak_step']}'")
+    click.echo(f"internal    {facts['arena_bytes']:,} bytes; peak at '{facts['peak_step']}'")
     click.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
     _ops(facts, f"{facts['steps']} steps")
     if made:
@@ -124,7 +124,7 @@ def _programs(file: str, as_json: bool) -> None:
         click.echo(json.dumps([disassembly.facts(origin, p) for origin, p in found], indent=1))
         return
     if not found:
-        raise BadInput(f"{file} holds no NPU program; compile it for an NPU to get one")
+        raise BadInput(f"{file} holds no NPU program; compile the model for a chip with an NPU")
     for origin, program in found:
         click.echo("\n".join(disassembly.lines(origin, program)))
 

@@ -1,4 +1,4 @@
-"""`intaglio matmul`: what a chip's runtime multiplies, in which layouts, and how long it takes."""
+"""`intaglio matmul`: limits, layouts and predicted time of a matrix product on a chip."""
 
 from __future__ import annotations
 
@@ -17,24 +17,32 @@ from intaglio.errors import BadInput, IntaglioError
     "names",
     default="all",
     show_default=True,
-    help="Chip, several with commas, or all that multiply matrices.",
+    help="Chips separated by commas, or all that have a matrix product.",
 )
-@click.option("--m", "rows", default="1", show_default=True, help="Rows of A; several with commas.")
+@click.option(
+    "--m", "rows", default="1", show_default=True, help="Rows of A; several separated by commas."
+)
 @click.option("--k", type=int, required=True, help="Columns of A, rows of B.")
 @click.option("--n", type=int, required=True, help="Columns of B.")
-@click.option("--types", default="int8,int8,int32", show_default=True, help="Of A, B and C.")
-@click.option("--cores", type=int, default=1, show_default=True, help="Cores that share the work.")
-@click.option("--run", is_flag=True, help="Multiply random matrices, simulated and on this CPU.")
+@click.option(
+    "--types", default="int8,int8,int32", show_default=True, help="Element types of A, B and C."
+)
+@click.option(
+    "--cores", type=int, default=1, show_default=True, help="Number of cores that share the work."
+)
+@click.option(
+    "--run", is_flag=True, help="Multiply random matrices in the simulator and on this CPU."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(
     names: str, rows: str, k: int, n: int, types: str, cores: int, run: bool, as_json: bool
 ) -> None:
-    """Predict C = A B of [M, K] x [K, N] on a chip: limits, layouts, time.
+    """Predict the product C = A B of A [M, K] and B [K, N] on a chip: limits, layouts, time.
 
     \b
     intaglio matmul --chip rk3588 --m 1 --k 4096 --n 4096 --types int8,int8,int32
     intaglio matmul --chip rk3576 --m 1,16,128 --k 2048 --n 2048 --types fp16,int4,fp32
-    intaglio matmul --k 1024 --n 1024                       every chip that does it
+    intaglio matmul --k 1024 --n 1024                       every chip that supports it
     intaglio matmul --chip rk3588 --m 8 --k 512 --n 512 --run
     """
     from intaglio.matmul import Spec, types_of
@@ -69,11 +77,11 @@ def _whole(rows: str) -> list[int]:
     try:
         return [int(m) for m in rows.split(",")]
     except ValueError:
-        raise BadInput(f"--m {rows}: whole numbers with commas between are needed") from None
+        raise BadInput(f"--m takes whole numbers separated by commas, not {rows}") from None
 
 
 def _one(spec: Any, rows: list[int], cores: int) -> dict[str, Any]:
-    """What there is to say of one chip."""
+    """Limits, layouts and costs on one chip."""
     from intaglio.matmul import Spec, cost
 
     facts, kind = spec.facts, spec.types[0]
@@ -126,8 +134,8 @@ def _multiplied(spec: Any, m: int, cores: int) -> dict[str, Any]:
         start = time.perf_counter()
         results.append(mm(a))
         made["cpu_ms" if target == "cpu" else "simulated_ms"] = 1e3 * (time.perf_counter() - start)
-    apart = np.abs(results[0].astype(np.float64) - results[1].astype(np.float64)).max()
-    made["difference"] = float(apart / max(np.abs(results[1].astype(np.float64)).max(), 1e-30))
+    difference = np.abs(results[0].astype(np.float64) - results[1].astype(np.float64)).max()
+    made["difference"] = float(difference / max(np.abs(results[1].astype(np.float64)).max(), 1e-30))
     return made
 
 
@@ -141,7 +149,7 @@ def _say(one: dict[str, Any]) -> None:
             else f"{one['chip']}: {one['refused']}\n"
         )
         return
-    click.echo(f"{one['chip']}: {one['types']}  (it multiplies {' '.join(one['all_types'])})")
+    click.echo(f"{one['chip']}: {one['types']}  (supported: {' '.join(one['all_types'])})")
     for what, limit in one["limits"].items():
         most = f", at most {limit['most']}" if limit["most"] else ""
         click.echo(f"  {what} is a multiple of {limit['multiple']}{most}")
@@ -167,9 +175,7 @@ def _say(one: dict[str, Any]) -> None:
     for line in aligned(rows, range(1, 9)):
         click.echo(line)
     for r in one.get("run", []):
-        same = (
-            f"apart by {r['difference']:.1e} of the largest" if r["difference"] else "the same bits"
-        )
+        same = f"largest difference {r['difference']:.1e}" if r["difference"] else "bit-exact"
         click.echo(
             f"  M {r['m']}: simulated in {r['simulated_ms']:.2f} ms, on this CPU in "
             f"{r['cpu_ms']:.2f} ms, {same}"

@@ -1,4 +1,4 @@
-"""`intaglio memory`: what a model takes of a chip's memories, without the chip."""
+"""`intaglio memory`: the use of a chip's memories by a model, predicted."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from intaglio.cli import options
 from intaglio.errors import BadInput
 
 
-@click.command("memory")
+@click.command("memory", cls=options.ModelCommand)
 @click.argument("model", type=click.Path())
-@click.option("--target", help="Chip, where MODEL is no package.")
-@click.option("--cores", type=int, default=1, show_default=True, help="Cores that share the work.")
-@click.option("--sram", type=int, metavar="BYTES", help="What if a core had that much memory?")
-@click.option("--batch", type=int, metavar="N", help="What if it ran N samples at once?")
-@click.option("--dtype", metavar="TYPE", help="What if elements were int8, int16, fp16, ...?")
-@click.option("--sparse", metavar="FORM", help="What if weights were pruned: 2:4 in, 4:16, ...?")
+@click.option("--target", help="Chip; required unless MODEL is a package.")
+@click.option(
+    "--cores", type=int, default=1, show_default=True, help="Number of cores that share the work."
+)
+@click.option("--sram", type=int, metavar="BYTES", help="Assume this much on-chip memory per core.")
+@click.option("--batch", type=int, metavar="N", help="Assume a batch of N samples.")
+@click.option(
+    "--dtype", metavar="TYPE", help="Assume elements of this type: int8, int16, fp16, ..."
+)
+@click.option("--sparse", metavar="FORM", help="Assume pruned weights: 2:4 in, 4:16, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@click.option("--svg", type=click.Path(dir_okay=False), help="Draw the memory over time.")
+@click.option(
+    "--svg", type=click.Path(dir_okay=False), help="Write a drawing of the memory over time."
+)
 @options.model_options
 def command(
     model: str,
@@ -34,12 +40,12 @@ def command(
     svg: str | None,
     **model_options: Any,
 ) -> None:
-    """Show weights, internal maps, inputs and outputs, commands; where each map lies.
+    """Show the memory of weights, feature maps, inputs, outputs and instructions on a chip.
 
     \b
     intaglio memory model.itg
     intaglio memory model.onnx --target rk3588
-    intaglio memory model.onnx --target rk3588 --batch 4      and what that changes
+    intaglio memory model.onnx --target rk3588 --batch 4      compared with batch 1
     """
     from intaglio.analysis.memory import memory, picture
     from intaglio.analysis.whatif import WhatIf
@@ -50,17 +56,17 @@ def command(
     what.check()
     if target is None:
         if not options.is_package(model):
-            raise BadInput("which chip? give --target NAME; `intaglio targets` lists them")
+            raise BadInput("no chip is given; add --target NAME; `intaglio targets` lists them")
         if what != WhatIf():
             raise BadInput(
-                "a package is compiled already: what-ifs need the model itself, and --target"
+                "a package is compiled already; assumptions need the model file and --target"
             )
         found = memory(Package.load(model))
     elif options.is_package(model):
-        raise BadInput("a package is for one chip: leave --target away, or give the model itself")
+        raise BadInput("a package is for one chip; leave out --target, or give the model file")
     else:
         if target == "cpu":
-            raise BadInput("the CPU's memory: `intaglio inspect` of its package shows it")
+            raise BadInput("--target is cpu; `intaglio inspect` shows the memory of a CPU package")
         source = options.integer_model(model, options.load_arguments(**model_options))
         found = source.memory(target, what)
         usual = source.memory(target, WhatIf()) if what != WhatIf() else None
@@ -75,9 +81,9 @@ def command(
     click.echo(str(found))
     if usual is not None:
         click.echo(
-            f"\nwhat if {what}: {usual.total} -> {found.total} bytes of DDR, "
-            f"{found.total / usual.total:.2f} times as many; in a run "
-            f"{_moved(usual)} -> {_moved(found)} bytes are moved"
+            f"\nwith {what}: {usual.total} -> {found.total} bytes of DDR "
+            f"({found.total / usual.total:.2f} times); traffic of a run "
+            f"{_moved(usual)} -> {_moved(found)} bytes"
         )
 
 

@@ -1,4 +1,4 @@
-"""`intaglio optimize`: an ONNX model in, a smaller one out that computes the same."""
+"""`intaglio optimize`: optimise a model and write it as ONNX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intaglio.errors import BadInput, IntaglioError
 from intaglio.ir import Array, Graph
 
 
-@click.command("optimize")
+@click.command("optimize", cls=options.ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option("-o", "out", type=click.Path(), help="ONNX file to write [default: only report].")
 @click.option(
@@ -24,8 +24,12 @@ from intaglio.ir import Array, Graph
     type=click.IntRange(0, 3),
     help="0 none, 1 exact, 2 may reassociate floats, 3 all.",
 )
-@click.option("--disable", multiple=True, metavar="RULE", help="Keep a rule from firing.")
-@click.option("--explain", is_flag=True, help="Print what each rule did: fired, refused, time.")
+@click.option(
+    "--disable", multiple=True, metavar="RULE", help="Leave out a rewrite rule; may be repeated."
+)
+@click.option(
+    "--explain", is_flag=True, help="Print how often each rule fired and declined, and its time."
+)
 @click.option(
     "--dump-dir",
     type=click.Path(file_okay=False),
@@ -35,22 +39,26 @@ from intaglio.ir import Array, Graph
     "--check/--no-check",
     default=True,
     show_default=True,
-    help="Compare outputs before and after; write nothing where they disagree.",
+    help="Compare outputs before and after; write nothing if they differ.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["interpreter", "native"]),
     default="interpreter",
     show_default=True,
-    help="What runs the models that --check compares.",
+    help="Runs the models for --check.",
 )
 @click.option(
     "--data", multiple=True, metavar="NAME=FILE.npy", help="Inputs for --check [default: random]."
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--opset", type=int, help="ONNX opset [default: oldest with the fewest nodes].")
 @click.option(
-    "--contrib", is_flag=True, help="Also use operators that only onnxruntime has, in fewer nodes."
+    "--opset", type=int, help="ONNX opset to write [default: the oldest that needs fewest nodes]."
+)
+@click.option(
+    "--contrib",
+    is_flag=True,
+    help="Also use onnxruntime's own operators (com.microsoft), for fewer nodes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @options.model_options
@@ -70,11 +78,11 @@ def command(
     as_json: bool,
     **model_options: Any,
 ) -> None:
-    """Optimise MODEL and write it as ONNX again.
+    """Optimise MODEL and write it as ONNX.
 
     \b
-    intaglio optimize model.onnx -o small.onnx            everything that pays off
-    intaglio optimize model.onnx --explain                what each rule did, nothing written
+    intaglio optimize model.onnx -o small.onnx            all optimisations
+    intaglio optimize model.onnx --explain                statistics of each rule; writes nothing
     intaglio optimize model.onnx -o m.onnx --level 1      exact changes only
     intaglio optimize model.onnx -o m.onnx --disable swish
     intaglio optimize model.onnx -o m.onnx --contrib      for onnxruntime only
@@ -131,7 +139,7 @@ def _print(facts: dict[str, Any]) -> None:
 
 
 class _Check:
-    """Runs the model before and after, and refuses where the outputs disagree."""
+    """Compares the outputs of the model before and after optimisation."""
 
     def __init__(
         self,
@@ -161,14 +169,14 @@ class _Check:
         return run(graph, feeds)
 
     def of(self, written: Any, records: list[Any]) -> dict[str, Any]:
-        """The facts of a comparison that came out well; BadInput with the culprit otherwise."""
+        """The result of the comparison; BadInput if outputs differ, with the rule at fault."""
         import intaglio
         from intaglio.passes.integer import ROUNDING
 
         fired = {e.rule for r in records for e in r.events if e.refusal is None}
         rounding = sorted(fired & {r.name for r in ROUNDING})
         after = intaglio.load(written)
-        if rounding:  # integers round otherwise than floats: compare all else without these rules
+        if rounding:  # integer rules round differently: compare again without them
             for d in self._differences(after):
                 if d.rms > self.tools.ROUNDED:
                     self._refuse(d, fired)
@@ -181,11 +189,11 @@ class _Check:
         error, limit = (worst.error, worst.limit) if worst else (0.0, self.limit)
         words = f"outputs agree, largest difference {error:.1e} of the range (limit {limit:.0e})"
         if rounding:
-            words += "; integer arithmetic, which rounds otherwise, is left out of that"
+            words += "; without the integer rules, which round differently"
         return {"outputs": [asdict(d) for d in found], "rounding": rounding, "words": words}
 
     def _differences(self, after: Graph) -> list[Any]:
-        """Output by output; where the model itself amplifies rounding, more is allowed."""
+        """Differences by output; the limit grows if the model itself amplifies rounding."""
         got = self._run(after, self.feeds)
         found = self.tools.differences(self.want, got, self.limit)
         if not self.limit or all(d.ok for d in found):
@@ -202,16 +210,16 @@ class _Check:
         return intaglio.optimize(self.graph, self.level, [*self.disable, *without])
 
     def _refuse(self, d: Any, fired: set[str]) -> None:
-        remedy = "leave rules out with --disable, or write it all the same with --no-check"
+        remedy = "leave out rules with --disable, or skip the comparison with --no-check"
         if culprit := self._culprit(d.output, fired):
-            remedy = f"--disable {culprit} helps"
+            remedy = f"leave out the rule at fault with --disable {culprit}"
         raise BadInput(
             f"output '{d.output}' differs by {d.error:.1e} of its range after optimising, level "
             f"{self.level} allows {d.limit:g}; nothing is written; {remedy}"
         )
 
     def _culprit(self, output: str, fired: set[str]) -> str | None:
-        """The rule without which the output agrees."""
+        """The rule at fault: without it the output agrees."""
         for rule in sorted(fired):
             try:
                 found = self._differences(self._optimized([rule]))

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 import click
 import numpy as np
 
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.ir import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,21 +21,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> Any:
     """`1,2,3` for all inputs, or NAME=1,2,3 for each of several."""
-    option = parameter.opts[0]
+    flag = parameter.opts[0]
 
     def read(numbers: str) -> list[float]:
         try:
             return [float(n) for n in numbers.split(",")]
         except ValueError:
-            raise BadInput(f"{option} takes numbers such as 1,2,3, not {numbers!r}") from None
+            raise BadInput(f"{flag} takes numbers such as 1,2,3, not {numbers!r}") from None
 
-    return _by_name(option, given, read)
+    return _by_name(flag, given, read)
 
 
 def _extents(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> Any:
     """`480x640` for all inputs, or NAME=480x640 for each of several."""
-    option = parameter.opts[0]
-    return _by_name(option, given, lambda text: [_whole(option, p) for p in text.split("x")])
+    flag = parameter.opts[0]
+    return _by_name(flag, given, lambda text: [_whole(flag, p) for p in text.split("x")])
 
 
 def _words(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> Any:
@@ -43,14 +43,14 @@ def _words(ctx: click.Context, parameter: click.Parameter, given: Sequence[str])
     return _by_name(parameter.opts[0], given, str.lower)
 
 
-def _by_name(option: str, given: Sequence[str], read: Callable[[str], Any]) -> Any:
+def _by_name(flag: str, given: Sequence[str], read: Callable[[str], Any]) -> Any:
     named: dict[str, Any] = {}
     for text in given:
         name, _, value = text.rpartition("=")
         if not name and len(given) == 1:
             return read(value)
         if not name:
-            raise BadInput(f"{option} is given {len(given)} times; say NAME={value} for each")
+            raise BadInput(f"{flag} is given {len(given)} times; give NAME={value} for each input")
         named[name] = read(value)
     return named or None
 
@@ -61,61 +61,63 @@ _PICTURE_OPTIONS = [
         multiple=True,
         callback=_words,
         metavar="TYPE",
-        help="uint8: pictures come in as bytes; --mean and --std become a part of the "
-        "model. [default: as the model has it]",
+        help="uint8: the package takes images as bytes, and --mean and --std become part of it. "
+        "[default: the model's type]",
     ),
     click.option(
         "--mean",
         multiple=True,
         callback=_numbers,
         metavar="R,G,B",
-        help="Taken off each channel of a picture's pixels (0 to 255), in the model's order.",
+        help="Subtracted from each channel of the pixels (0 to 255), in the model's channel order.",
     ),
     click.option(
         "--std",
         multiple=True,
         callback=_numbers,
         metavar="R,G,B",
-        help="What each channel is then divided by.",
+        help="Divisor of each channel after the mean is subtracted.",
     ),
     click.option(
         "--swap-rb",
         is_flag=True,
-        help="Pictures have red and blue the other way round than the model.",
+        help="Swap red and blue: images and model have opposite channel orders.",
     ),
     click.option(
         "--input-layout",
         multiple=True,
         callback=_words,
         metavar="NHWC|NCHW|0,3,1,2",
-        help="How pictures come in, wherever the model has its channels.",
+        help="Layout of input images, independent of the model's own layout.",
     ),
     click.option(
         "--letterbox",
         multiple=True,
         callback=_extents,
         metavar="HEIGHTxWIDTH",
-        help="Pictures come in this size and are fitted into the model's.",
+        help="Size of input images; they are resized into the model's size and padded.",
     ),
     click.option(
-        "--pad", "pad_value", default=114.0, show_default=True, help="Pixels beside a letterbox."
+        "--pad", "pad_value", default=114.0, show_default=True, help="Pixel value of the padding."
     ),
     click.option(
         "--input-range",
         multiple=True,
         callback=_numbers,
         metavar="0,1",
-        help="What bytes 0 and 255 mean, for --mean and --std [default: 0,255].",
+        help="Real values of bytes 0 and 255, to which --mean and --std refer [default: 0,255].",
     ),
     click.option(
-        "--output-layout", metavar="NHWC|NCHW|0,2,3,1", help="Turn the outputs with four axes."
+        "--output-layout",
+        metavar="NHWC|NCHW|0,2,3,1",
+        help="Transpose the outputs that have four axes.",
     ),
     click.option(
         "--layout",
         default="auto",
         show_default=True,
         type=click.Choice(["auto", "nchw", "nhwc"], case_sensitive=False),
-        help="Where the model itself has its channels.",
+        help="Layout of the model's own inputs.",
     ),
 ]
 
@@ -125,8 +127,8 @@ _MODEL_OPTIONS = [
         "shapes",
         multiple=True,
         metavar="NAME=1x3x224x224",
-        help="Fix the shape of an input; NAME=1x20:i64 also its element type, where the "
-        "file does not say (PyTorch, TensorFlow).",
+        help="Fix the shape of an input; NAME=1x20:i64 also sets its element type, for PyTorch "
+        "and TensorFlow files that do not store it.",
     ),
     click.option(
         "--dim",
@@ -140,7 +142,7 @@ _MODEL_OPTIONS = [
         "values",
         multiple=True,
         metavar="NAME=2,3|FILE.npy",
-        help="Turn an input into a constant; needed where it decides a shape.",
+        help="Make an input constant; needed for inputs that decide a shape.",
     ),
     click.option(
         "--input",
@@ -159,28 +161,49 @@ _MODEL_OPTIONS = [
     click.option(
         "--signature",
         metavar="NAME",
-        help="Which signature of a SavedModel (serving_default if not given) or of a "
-        "TFLite file to read; its names are the model's.",
+        help="Signature of a SavedModel [default: serving_default] or of a TFLite file.",
     ),
     click.option(
         "--state",
         is_flag=True,
-        help="Keep what a PyTorch or Darknet model keeps between runs (a TFLite model "
-        "always does).",
+        help="Carry the state of a PyTorch or Darknet model from run to run (TFLite models always "
+        "do).",
     ),
     click.option(
         "--blobs",
         type=click.Path(),
         metavar="FILE",
-        help="The second file of a Caffe or Darknet model, where its name is another.",
+        help="Weights file of a Caffe or Darknet model, if its name differs.",
     ),
 ]
 
 
+_MODEL_FLAGS, _PICTURE_FLAGS = (
+    {add(lambda: None).__click_params__[0].opts[0] for add in group}  # type: ignore[attr-defined]
+    for group in (_MODEL_OPTIONS, _PICTURE_OPTIONS)
+)
+
+
+class ModelCommand(click.Command):
+    """A command that reads models: its help lists import and preprocessing options last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shared = {"Import options": _MODEL_FLAGS, "Preprocessing options": _PICTURE_FLAGS}
+        rows: dict[str, list[tuple[str, str]]] = {"Options": [], **{title: [] for title in shared}}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row and isinstance(parameter, click.Option):
+                of = [title for title, flags in shared.items() if parameter.opts[0] in flags]
+                rows[of[0] if of else "Options"].append(row)
+        for title, lines in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
+
 def model_options(command: F) -> F:
-    """What `load_arguments` reads: --shape and others, and those for preprocessing."""
-    for option in reversed([*_MODEL_OPTIONS, *_PICTURE_OPTIONS]):
-        command = option(command)
+    """Add the options that `load_arguments` reads: import and preprocessing options."""
+    for add in reversed([*_MODEL_OPTIONS, *_PICTURE_OPTIONS]):
+        command = add(command)
     return command
 
 
@@ -213,7 +236,7 @@ def load_arguments(
 
 
 def picture_arguments(given: dict[str, Any]) -> dict[str, Any]:
-    """Those for preprocessing, if any is given."""
+    """The preprocessing options that were given."""
     asked = {k: v for k, v in given.items() if v or isinstance(v, float)}
     if given.get("letterbox") is None:
         asked.pop("pad_value", None)
@@ -222,11 +245,11 @@ def picture_arguments(given: dict[str, Any]) -> dict[str, Any]:
     return asked
 
 
-def _pair(option: str) -> Callable[[str], tuple[str, str]]:
+def _pair(flag: str) -> Callable[[str], tuple[str, str]]:
     def split(text: str) -> tuple[str, str]:
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
-            raise BadInput(f"{option} takes NAME=VALUE, not {text!r}")
+            raise BadInput(f"{flag} takes NAME=VALUE, not {text!r}")
         return name, value
 
     return split
@@ -266,9 +289,9 @@ def read_array(path: str) -> Array:
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file") from None
     except (OSError, ValueError, EOFError) as e:
-        raise BadInput(f"{path}: not an array that numpy can read ({e})") from None
+        raise BadInput(f"{path}: numpy cannot read it as an array ({e})") from None
     if not isinstance(array, np.ndarray):
-        raise BadInput(f"{path}: holds several arrays; give the .npz without NAME=")
+        raise BadInput(f"{path}: it holds several arrays; give the .npz file without NAME=")
     return array
 
 
@@ -286,14 +309,14 @@ def read_feeds(
             except FileNotFoundError:
                 raise BadInput(f"{path}: no such file") from None
             except (OSError, ValueError, EOFError, BadZipFile) as e:
-                raise BadInput(f"{path}: not an .npz that numpy can read ({e})") from None
+                raise BadInput(f"{path}: numpy cannot read it as .npz ({e})") from None
         elif name:
             feeds[name] = read_array(path)
         elif len(types) == 1:
             feeds[next(iter(types))] = read_array(path)
         else:
             raise BadInput(
-                f"{path}: which input is it? give NAME={path}; inputs are {', '.join(types)}"
+                f"{path}: the model has several inputs ({', '.join(types)}); give NAME={path}"
             )
     if fill is not None:
         from intaglio.analysis.agreement import sample
@@ -304,7 +327,7 @@ def read_feeds(
 
 
 def is_package(path: str) -> bool:
-    """Does the file start like a package?"""
+    """Whether the file is a package, by its first bytes."""
     try:
         if os.path.isdir(path):  # a SavedModel
             return False
@@ -317,7 +340,7 @@ def is_package(path: str) -> bool:
 
 
 def read_package(path: str, model_options: dict[str, Any]) -> Any:
-    """The package in a file; any other model is compiled for this machine first."""
+    """The package in a file; a model file is compiled for this machine first."""
     import intaglio
     from intaglio.package import Package
 
@@ -325,15 +348,15 @@ def read_package(path: str, model_options: dict[str, Any]) -> Any:
     if not is_package(path):
         return intaglio.compile(path, **arguments)
     if given := [k for k, v in arguments.items() if v]:
-        option = given[0] if given[0] == "std" else given[0].rstrip("s")
         raise BadInput(
-            f"{path} is compiled already: --{option.replace('_', '-')} has no effect on it"
+            f"{path} is compiled already; {option(given[0])} is for model files; "
+            "leave it out, or give the model file"
         )
     return Package.load(path)
 
 
 def open_model(path: str, threads: int | None, model_options: dict[str, Any]) -> Any:
-    """A Session for a package or, compiled on the fly, a model."""
+    """A Session for a package, or for a model that is compiled first."""
     import intaglio
 
     return intaglio.open(read_package(path, model_options), threads=threads)
@@ -353,7 +376,7 @@ def output_path(model: str, given: str | None) -> Path:
 
 
 def progress(words: str) -> None:
-    """What is being done, on stderr, where somebody looks at it."""
+    """Print the current stage on stderr, if it is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"  {words} ...", err=True)
 

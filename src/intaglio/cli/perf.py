@@ -1,4 +1,4 @@
-"""`intaglio perf`: how fast a chip would run a model, without the chip."""
+"""`intaglio perf`: predict the speed of a model on a chip, without the chip."""
 
 from __future__ import annotations
 
@@ -21,36 +21,46 @@ SWEPT = {
     "dtype": str,
     "sparse": str,
 }
-COMPARED = ("milliseconds", "fps", "bytes")  # figures that a what-if is told beside
+COMPARED = ("milliseconds", "fps", "bytes")  # figures in JSON of the chip without assumptions
 
 
-@click.command("perf")
+@click.command("perf", cls=options.ModelCommand)
 @click.argument("model", type=click.Path())
-@click.option("--target", help="Chip, where MODEL is no package [default: the package's].")
-@click.option("--chips", help="Compare chips side by side: names with commas, or all.")
-@click.option("--clock", type=float, metavar="MHZ", help="What if its units ran at this clock?")
-@click.option("--ddr", type=float, metavar="GB/S", help="What if its memory were that fast?")
-@click.option("--sram", type=int, metavar="BYTES", help="What if a core had that much memory?")
-@click.option("--cores", type=int, default=1, show_default=True, help="Cores that share the work.")
-@click.option("--batch", type=int, metavar="N", help="What if it ran N samples at once?")
-@click.option("--dtype", metavar="TYPE", help="What if products were int8, int16, fp16, ...?")
-@click.option("--sparse", metavar="FORM", help="What if weights were pruned: 2:4 in, 4:16, ...?")
-@click.option("--by-layer", is_flag=True, help="Run each layer by itself.")
+@click.option("--target", help="Chip; required unless MODEL is a package.")
+@click.option("--chips", help="Chips to compare: names separated by commas, or all.")
+@click.option("--clock", type=float, metavar="MHZ", help="Assume this clock of the NPU.")
+@click.option("--ddr", type=float, metavar="GB/S", help="Assume this memory bandwidth.")
+@click.option("--sram", type=int, metavar="BYTES", help="Assume this much on-chip memory per core.")
 @click.option(
-    "--as-vendor", is_flag=True, help="Run it as the vendor's compiler does, like published speeds."
+    "--cores", type=int, default=1, show_default=True, help="Number of cores that share the work."
+)
+@click.option("--batch", type=int, metavar="N", help="Assume a batch of N samples.")
+@click.option("--dtype", metavar="TYPE", help="Assume products in int8, int16, fp16, ...")
+@click.option("--sparse", metavar="FORM", help="Assume pruned weights: 2:4 in, 4:16, ...")
+@click.option("--by-layer", is_flag=True, help="Compile each layer into its own program.")
+@click.option(
+    "--as-vendor",
+    is_flag=True,
+    help="Schedule as the vendor's compiler does, to compare with published speeds.",
 )
 @click.option(
     "--sweep",
     metavar="NAME=1,2,3",
-    help=f"Predict for several of {', '.join(SWEPT)}; --svg draws them.",
+    help=f"Predict for several values of one of {', '.join(SWEPT)}; --svg draws a plot.",
 )
-@click.option("--payoff", is_flag=True, help="What cores, batches and sparse weights would give.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@click.option("--html", type=click.Path(dir_okay=False), help="Write the report as a page.")
 @click.option(
-    "--svg", type=click.Path(dir_okay=False), help="Write the timeline, or a sweep, as a picture."
+    "--payoff", is_flag=True, help="Print the speed-up by more cores, batches and sparse weights."
 )
-@click.option("--trace", type=click.Path(dir_okay=False), help="Write it for chrome://tracing.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("--html", type=click.Path(dir_okay=False), help="Write the report as an HTML page.")
+@click.option(
+    "--svg",
+    type=click.Path(dir_okay=False),
+    help="Write the timeline, or the plot of --sweep, as SVG.",
+)
+@click.option(
+    "--trace", type=click.Path(dir_okay=False), help="Write the timeline for chrome://tracing."
+)
 @options.model_options
 def command(
     model: str,
@@ -73,15 +83,15 @@ def command(
     trace: str | None,
     **model_options: Any,
 ) -> None:
-    """Predict how fast a chip runs MODEL: a package (.itg), or a model.
+    """Predict the speed of MODEL, a package (.itg) or a model file, on a chip.
 
-    A model in floats is quantised first, from random samples: enough for its speed.
+    A float model is first quantised for the chip with random samples, which is enough for speed.
 
     \b
-    intaglio perf model.itg                                   each layer, and what bounds it
+    intaglio perf model.itg                                   time and bottleneck of each layer
     intaglio perf model.onnx --target rk3588                  compiles it first
-    intaglio perf model.onnx --chips rk3588,k230,bm1684x      side by side
-    intaglio perf model.itg --clock 600 --ddr 6.4             what if?
+    intaglio perf model.onnx --chips rk3588,k230,bm1684x      comparison of chips
+    intaglio perf model.itg --clock 600 --ddr 6.4             another clock and memory
     intaglio perf model.onnx --target rk3588 --batch 4 --dtype fp16
     intaglio perf model.onnx --target rk3588 --sweep cores=1,2,3 --svg cores.svg
     intaglio perf model.onnx --target rk3576 --payoff         cores, batches, sparse weights
@@ -92,15 +102,15 @@ def command(
     what.check()
     source = _Source(model, by_layer, as_vendor, options.load_arguments(**model_options))
     if sum(map(bool, (chips, sweep, payoff))) > 1:
-        raise BadInput("--chips, --sweep and --payoff are tables of their own: take one of them")
+        raise BadInput("--chips, --sweep and --payoff exclude each other; give one of them")
     if (chips or sweep or payoff) and (html or trace or (svg and not sweep)):
-        raise BadInput("--html, --svg and --trace are for one prediction, not for a comparison")
+        raise BadInput("--html, --svg and --trace are for one prediction; leave them out here")
     if chips and target:
-        raise BadInput("--chips names the chips: leave --target away")
+        raise BadInput("--chips names the chips; leave out --target")
     if payoff and what != WhatIf():
-        raise BadInput(f"--payoff is a table of its own: leave {what} away")
+        raise BadInput(f"--payoff makes its own assumptions; leave out {what}")
     if (chips or payoff) and source.package is not None:
-        raise BadInput("a package is for one chip: --chips and --payoff need the model itself")
+        raise BadInput("a package is for one chip; --chips and --payoff need the model file")
     if payoff:
         _payoff(source, source.chip(target), as_json)
     elif sweep:
@@ -145,7 +155,7 @@ def _one(
 
 
 class _Source:
-    """What is predicted for: a package, or a model that is compiled as often as needed."""
+    """The subject of a prediction: a package, or a model that is compiled for each question."""
 
     def __init__(self, path: str, by_layer: bool, as_vendor: bool, load: dict[str, Any]):
         self.path, self.by_layer, self.as_vendor, self.load = path, by_layer, as_vendor, load
@@ -165,9 +175,8 @@ class _Source:
             return found
         if what.recompiles or self.by_layer or self.as_vendor or target:
             raise BadInput(
-                "a package is compiled already: --target, --sram, --cores, --batch, "
-                "--dtype, --sparse, --by-layer and --as-vendor need the model "
-                "itself"
+                "a package is compiled already; --target, --sram, --cores, --batch, --dtype, "
+                "--sparse, --by-layer and --as-vendor need the model file"
             )
         found = performance(self.package, clock=what.clock, ddr=what.ddr)
         found.name = Path(self.path).stem
@@ -175,13 +184,13 @@ class _Source:
 
     def chip(self, target: str | None) -> str:
         if target is None:
-            raise BadInput("which chip? give --target NAME; `intaglio targets` lists them")
+            raise BadInput("no chip is given; add --target NAME; `intaglio targets` lists them")
         return target
 
     @property
     def model(self) -> Any:
         if self.package is not None:
-            raise BadInput("a package is compiled already: this needs the model itself")
+            raise BadInput("a package is compiled already; this needs the model file")
         if self._model is None:
             self._model = options.integer_model(self.path, self.load, self.by_layer, self.as_vendor)
         return self._model
@@ -194,7 +203,7 @@ def _chips(source: _Source, names: str, what: Any) -> list[tuple[str, Any]]:
     known = chip.names() if names == "all" else tuple(names.split(","))
     rows: list[tuple[str, Any]] = []
     for name in known:
-        chip.load(name)  # a wrong name is an error, a chip that is too small a line of the table
+        chip.load(name)  # an unknown chip is an error; a chip that is too small is a row
         try:
             rows.append((name, source.predict(name, what)))
         except IntaglioError as e:
@@ -213,13 +222,13 @@ def _sweep(
 
     name, _, listed = text.partition("=")
     if name not in SWEPT or not listed:
-        raise BadInput(f"--sweep {text}: it is one of {', '.join(SWEPT)} = values with commas")
+        raise BadInput(f"--sweep takes NAME=1,2,3 with NAME of {', '.join(SWEPT)}, not {text}")
     try:
         values = [SWEPT[name](v) for v in listed.split(",")]
     except ValueError:
-        raise BadInput(f"--sweep {text}: these are no numbers") from None
+        raise BadInput(f"--sweep takes numbers for {name}, not {listed}") from None
     if getattr(what, name) != getattr(WhatIf(), name):
-        raise BadInput(f"--sweep {text}: --{name} is given, too; leave one of them away")
+        raise BadInput(f"--sweep {text} and --{name} are given; leave out one of them")
     for v in values:
         replace(what, **{name: v}).check()
     rows: list[tuple[Any, Any]] = []
@@ -255,7 +264,7 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
         click.echo(json.dumps(named, indent=1))
         return
     most = max((p.fps for _, p in good), default=1.0)
-    table = [("", "ms", "frames/s", "by the first", "NPU ms", "CPU ms", "MB moved", "")]
+    table = [("", "ms", "frames/s", "speed-up", "NPU ms", "CPU ms", "MB moved", "")]
     table += [
         (
             n,
@@ -277,10 +286,10 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
 
 
 def _difference(usual: Any, found: Any, what: Any) -> str:
-    """Beside the chip and the model as they are."""
+    """The prediction compared with that for the chip and model without assumptions."""
     return (
-        f"what if {what}: {usual.fps:.1f} -> {found.fps:.1f} frames a second, "
-        f"{found.fps / usual.fps:.2f} times as many ({usual.milliseconds:.3f} -> "
-        f"{found.milliseconds:.3f} ms a run, {usual.bytes / 1e6:.2f} -> "
-        f"{found.bytes / 1e6:.2f} MB moved)"
+        f"with {what}: {usual.fps:.1f} -> {found.fps:.1f} frames per second "
+        f"({found.fps / usual.fps:.2f} times); {usual.milliseconds:.3f} -> "
+        f"{found.milliseconds:.3f} ms per run, {usual.bytes / 1e6:.2f} -> "
+        f"{found.bytes / 1e6:.2f} MB of memory traffic"
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from intaglio.quant.search.strategies import Automatic
 
 
-@click.command("quantize")
+@click.command("quantize", cls=options.ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option(
     "-o",

@@ -1,4 +1,4 @@
-"""`intaglio run`: arrays in, arrays out."""
+"""`intaglio run`: run a model on arrays from files."""
 
 from __future__ import annotations
 
@@ -18,21 +18,27 @@ if TYPE_CHECKING:
     from intaglio.session import Session
 
 
-@click.command("run")
+@click.command("run", cls=options.ModelCommand)
 @click.argument("model", type=click.Path())
 @click.argument("arrays", nargs=-1)
 @click.option(
-    "--fill", type=click.Choice(["random", "zeros"]), help="Make up the inputs that are not given."
+    "--fill", type=click.Choice(["random", "zeros"]), help="Values for inputs that are not given."
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of --fill random.")
 @click.option("-o", "out", type=click.Path(), help="Write the outputs to this .npz file.")
 @click.option("--top", default=0, metavar="K", help="Print the K largest entries of each output.")
-@click.option("--threads", default=None, type=click.IntRange(1, 256), help="[default: all cores]")
+@click.option(
+    "--threads",
+    default=None,
+    type=click.IntRange(1, 256),
+    help="Number of threads [default: all CPUs]",
+)
 @click.option(
     "--steps",
     type=click.IntRange(1),
     metavar="N",
-    help="Run N times, handing state on; arrays of one axis more hold one frame per run.",
+    help="Run N times and carry the state along. An array with one more axis than its input holds "
+    "one frame per run.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the outputs as JSON.")
 @options.model_options
@@ -48,9 +54,9 @@ def command(
     as_json: bool,
     **model_options: Any,
 ) -> None:
-    """Run MODEL (a package, or a model that is compiled on the fly) on ARRAYS.
+    """Run MODEL on ARRAYS. A model file is compiled first.
 
-    ARRAYS are NAME=FILE.npy, FILE.npy if there is one input, or an .npz with all of them.
+    ARRAYS are NAME=FILE.npy, or FILE.npy for a single input, or an .npz file with all inputs.
 
     \b
     intaglio run model.itg image.npy --top 5
@@ -75,7 +81,7 @@ def command(
 
 
 def _several(session: Session, feeds: dict[str, Array], steps: int) -> dict[str, Array]:
-    """Outputs of `steps` runs, stacked; of arrays with an axis more, each run reads its frame."""
+    """The stacked outputs of `steps` runs; arrays with one more axis hold a frame per run."""
     frames = {
         n: a
         for n, a in feeds.items()
@@ -83,7 +89,7 @@ def _several(session: Session, feeds: dict[str, Array], steps: int) -> dict[str,
     }
     for name, a in frames.items():
         if len(a) < steps:
-            raise BadInput(f"input '{name}' has {len(a)} frames, --steps {steps} needs as many")
+            raise BadInput(f"input '{name}' has {len(a)} frames; --steps {steps} needs {steps}")
     made = [session.run({**feeds, **{n: a[i] for n, a in frames.items()}}) for i in range(steps)]
     try:
         return {n: np.stack([m[n] for m in made]) for n in made[0]}

@@ -1,4 +1,4 @@
-"""`intaglio targets`: which chips there are, and what is known of one."""
+"""`intaglio targets`: list the chips, or show the figures of one with their sources."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from intaglio.targets import chip
 from intaglio.targets.chip import ESTIMATE, Chip
 from intaglio.targets.chipfile import HOST
 
-UNITS = {  # how `explain` words the figures of a chip: title, unit
+UNITS = {  # figures of a chip: title, unit
     "cores": ("cores", ""),
     "clock": ("clock", "MHz"),
     "sram": ("SRAM of a core", "bytes"),
-    "banks": ("banks of it", ""),
-    "align": ("alignment in it", "bytes"),
+    "banks": ("SRAM banks", ""),
+    "align": ("SRAM alignment", "bytes"),
     "shared": ("shared SRAM", "bytes"),
-    "ddr": ("memory outside", "bytes/ns"),
+    "ddr": ("DDR bandwidth", "bytes/ns"),
     "burst": ("shortest transfer", "bytes"),
-    "c2": ("channels of a block", ""),
-    "packed": ("rows touch in it", ""),
+    "c2": ("channel block", "channels"),
+    "packed": ("rows packed", ""),
     "sparse": ("sparse weights", ""),
 }
 
 
-MATMUL = {  # the same of products of matrices by themselves
+MATMUL = {  # figures of stand-alone matrix products: title, unit
     "types": ("types A,B,C", ""),
-    "k": ("K in whole", ""),
-    "n": ("N in whole", ""),
+    "k": ("K multiple of", ""),
+    "n": ("N multiple of", ""),
     "most_k": ("K at most", ""),
     "most_n": ("N at most", ""),
-    "a": ("native A", "columns side by side"),
+    "a": ("native A", "adjacent columns"),
     "b": ("native B", "columns and rows of a block"),
-    "c": ("native C", "columns side by side"),
+    "c": ("native C", "adjacent columns"),
     "segment": ("B in parts of", "rows"),
     "transposed": ("B transposed", ""),
 }
@@ -46,12 +46,12 @@ MATMUL = {  # the same of products of matrices by themselves
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(name: str | None, as_json: bool) -> None:
-    """List the chips that --target knows, or explain NAME, a chip or a TOML file of one.
+    """List the chips for --target, or show NAME: a chip, or a TOML file that describes one.
 
     \b
-    intaglio targets                  one line for each
-    intaglio targets rk3588           every figure with its unit and its source
-    intaglio targets ./mychip.toml    checks a description of your own
+    intaglio targets                  one line per chip
+    intaglio targets rk3588           every figure with its unit and source
+    intaglio targets ./mychip.toml    check your own description of a chip
     """
     if name is None:
         _list(as_json)
@@ -62,7 +62,7 @@ def command(name: str | None, as_json: bool) -> None:
 
 
 def facts(c: Chip) -> dict[str, Any]:
-    """What `--json` prints of a chip."""
+    """The figures of a chip, for JSON."""
     return {
         "name": c.name,
         "title": c.title,
@@ -96,16 +96,16 @@ def _list(as_json: bool) -> None:
         rows = [{k: v for k, v in facts(c).items() if k not in long} for c in chips]
         click.echo(json.dumps(rows, indent=1))
         return
-    click.echo("name      family   cores     TOPS  memory of a core + shared  outside    types")
-    click.echo("cpu       cpu      this machine's instruction sets, or those of --isa")
+    click.echo("name      family   cores     TOPS  SRAM per core + shared     DDR        types")
+    click.echo("cpu       cpu      this machine's instruction set, or `compile --isa`")
     for c in sorted(chips, key=lambda c: (c.family, c.name)):
         memory = f"{_bytes(c.sram)} + {_bytes(c.shared)}" if c.shared else _bytes(c.sram)
-        note = "  (a guess)" if c.estimate else ""
+        note = "  (estimated)" if c.estimate else ""
         click.echo(
             f"{c.name:10}{c.family:8} {c.cores:5} {c.tops():8.2f}  {memory:25}  "
             f"{c.ddr:4.1f} GB/s  {' '.join(c.types)}{note}"
         )
-    click.echo("\nTOPS: int8, a product with its sum counts as two. Sources: intaglio targets NAME")
+    click.echo("\nTOPS: int8, a multiply-add counts as two. Sources: `intaglio targets NAME`")
 
 
 def _cpu(as_json: bool) -> None:
@@ -125,14 +125,12 @@ def _explain(c: Chip, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts(c), indent=1))
         return
-    guess = " (a guess as a whole)" if c.estimate else ""
+    guess = " (all figures estimated)" if c.estimate else ""
     click.echo(f"{c.name}: {c.title}, family {c.family}{guess}")
     alike = [n for n in chip.names() if n != c.name and chip.load(n).compatible == c.compatible]
-    click.echo(f"  runs programs of  {', '.join(alike) or 'no other chip'}")
+    click.echo(f"  compatible with   {', '.join(alike) or 'no other chip'}")
     click.echo(
-        "  peak of all cores "
-        + ", ".join(f"{c.tops(t):.2f} {t}" for t in c.types)
-        + "  (10^12 operations a second)"
+        "  peak of all cores " + ", ".join(f"{c.tops(t):.2f} {t}" for t in c.types) + "  (TOPS)"
     )
     for key, (title, unit) in UNITS.items():
         if f"chip.{key}" in c.sources:
@@ -140,16 +138,16 @@ def _explain(c: Chip, as_json: bool) -> None:
     for u in c.units.values():
         work = "products" if u.in_atom or u.name == "matmul" else "elements"
         click.echo(f"  {u.name}")
-        _figure(c, f"units.{u.name}.rate", "  " + work, _words(u.rate), "a cycle")
+        _figure(c, f"units.{u.name}.rate", "  " + work, _words(u.rate), "per cycle")
         if u.in_atom:
             _figure(c, f"units.{u.name}.in_atom", "  reads", _words(u.in_atom), "channels at once")
             _figure(
-                c, f"units.{u.name}.out_atom", "  makes", _words(u.out_atom), "channels at once"
+                c, f"units.{u.name}.out_atom", "  writes", _words(u.out_atom), "channels at once"
             )
         if u.limits:
             _figure(c, f"units.{u.name}.limits", "  at most", _words(u.limits), "")
     if c.matmul:
-        click.echo("  matmul by itself")
+        click.echo("  stand-alone matmul")
         for key, (title, unit) in MATMUL.items():
             if value := getattr(c.matmul, key):
                 _figure(c, f"matmul.{key}", f"  {title}", _words(value), unit)
@@ -157,7 +155,7 @@ def _explain(c: Chip, as_json: bool) -> None:
                 _figure(c, f"matmul.{key}", f"  {title}", "no", "")
     click.echo("  CPU")
     for key in HOST:
-        unit = {"cores": "", "clock": "MHz"}.get(key, "a cycle and core")
+        unit = {"cores": "", "clock": "MHz"}.get(key, "per cycle and core")
         _figure(c, f"host.{key}", "  " + key, _words(getattr(c.host, key)), unit)
     shares = {k.removeprefix("use."): v for k, v in c.timing.items() if k.startswith("use.")}
     for key, value in c.timing.items():
@@ -170,7 +168,7 @@ def _explain(c: Chip, as_json: bool) -> None:
 def _figure(c: Chip, key: str, title: str, value: str, unit: str) -> None:
     click.echo(f"  {title:20}{value} {unit}".rstrip())
     source = c.sources[key]
-    mark = "guess: " if source.startswith(ESTIMATE) else "from "
+    mark = "estimate: " if source.startswith(ESTIMATE) else "from "
     text = mark + source.removeprefix(ESTIMATE)
     click.echo(textwrap.fill(text, 100, initial_indent=" " * 24, subsequent_indent=" " * 26))
 

@@ -22,11 +22,11 @@ __all__ = ["Package", "read", "write"]
 
 
 class Package:
-    """A compiled model: the bytes of a `.itg` file, and what they say."""
+    """A compiled model: the bytes of a `.itg` file and their contents."""
 
     def __init__(self, data: bytes | Array, sealed: bool = True):
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-        self.sealed = sealed  # until it is a file, constants have no checksum
+        self.sealed = sealed  # before it is written, the checksum of the constants is missing
 
     @classmethod
     def build(
@@ -38,18 +38,18 @@ class Package:
         strip: bool = False,
         arena: heap.Arena | None = None,
     ) -> Package:
-        """Pack plans. `isa` are the bits of the CPU that their weights are packed for.
+        """Pack plans. `isa` holds the bits of the CPU that the weights are packed for.
 
-        Weights that were made in an `arena` are not copied, where little else is in it.
+        Weights made in `arena` are not copied if the arena holds little else.
         """
         return cls(write(plans, isa, meta, strip, arena), sealed=False)
 
     @classmethod
     def load(cls, path: str | Path) -> Package:
-        """Read a `.itg` file; BadFile if it is none."""
+        """Read a `.itg` file; BadFile if it is not a valid package."""
         try:
             with open(path, "rb") as file:
-                data = heap.alone(os.fstat(file.fileno()).st_size)
+                data = heap.own_block(os.fstat(file.fileno()).st_size)
                 package = cls(data[: file.readinto(data.data)])
         except OSError as e:
             raise BadFile(f"cannot read {path}: {e.strerror}") from None
@@ -60,17 +60,17 @@ class Package:
         return package
 
     def save(self, path: str | Path) -> None:
-        """Write the file. It appears whole or not at all."""
+        """Write the file atomically."""
         write_atomically(path, [self._file()])
 
     @cached_property
     def bytes(self) -> bytes:
-        """Those of the file, as a copy."""
+        """A copy of the bytes of the file."""
         return bytes(self._file())
 
     @property
     def image(self) -> memoryview:
-        """The file as it lies in memory; until it is `sealed` the checksum of CNST is missing."""
+        """The bytes of the file without a copy; unless `sealed`, without the checksum of CNST."""
         return self._data.data
 
     def _file(self) -> memoryview:
@@ -85,7 +85,7 @@ class Package:
 
     @property
     def plans(self) -> list[Plan]:
-        """The main plans: one per set of input shapes that it was compiled for."""
+        """The main plans, one per set of input shapes that the model was compiled for."""
         return self.contents.plans
 
     @property
@@ -94,7 +94,7 @@ class Package:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the compiler noted: model name and metadata, target, version, reports."""
+        """Metadata: the model's name and metadata, target, compiler version, reports."""
         return self.contents.meta
 
     @property
@@ -112,22 +112,22 @@ class Package:
 
     @property
     def state(self) -> dict[str, Type]:
-        """What a session hands from run to run."""
+        """The types of the tensors that a session carries from one run to the next."""
         return _types([self.plan.inputs[s.input] for s in self.plan.states])
 
     @property
     def steps(self) -> int:
-        """How many kernel calls the plan and its sub-plans hold."""
+        """The number of kernel calls in the plan and its sub-plans."""
         return sum(len(p.steps) for p in self.plan.walk())
 
     def performance(self, **what_if: Any) -> Any:
-        """How fast the chip runs it, layer by layer: `analysis.performance.performance`."""
+        """The predicted time on the chip, by layer: see `analysis.performance.performance`."""
         from intaglio.analysis.performance import performance
 
         return performance(self, **what_if)
 
     def memory(self) -> Any:
-        """What it takes of the chip's memories: `analysis.memory.memory`."""
+        """The use of the chip's memories: see `analysis.memory.memory`."""
         from intaglio.analysis.memory import memory
 
         return memory(self)

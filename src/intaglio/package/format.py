@@ -1,7 +1,7 @@
-"""The records of a package file, as numpy dtypes. csrc/format.h declares the same; a test compares.
+"""The records of a package file, as numpy dtypes. csrc/format.h declares the same as C structs.
 
-docs/format.md explains every field. Numbers are little-endian, sections start at multiples
-of 64.
+docs/format.md explains every field, and a test compares all three. Numbers are little-endian;
+sections start at multiples of 64 bytes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ ALIGN = 64
 NONE = 0xFFFFFFFF  # an absent tensor, quantisation or origin
 
 REQUIRED = 1  # section flag: a reader that does not know this kind must refuse the file
-NEWER = ("CODE",)  # kinds that the first readers did not know, and cannot do without
+REQUIRED_KINDS = ("CODE",)  # unknown to version 0.1 readers, which must refuse such a file
 
 HEADER = np.dtype(
     [
         ("magic", "S4"),
         ("version", "<u4"),
         ("sections", "<u4"),  # rows of the section table that follows
-        ("flags", "<u4"),  # 0; a reader refuses bits that it does not know
+        ("flags", "<u4"),  # 0; a reader refuses unknown bits
         ("isa", "<u4"),  # ISA bits that the CPU must have
         ("crc", "<u4"),  # CRC-32 of header (with this field 0) and section table
         ("size", "<u8"),  # of the whole file
@@ -40,7 +40,7 @@ SECTION = np.dtype(
 PLAN = np.dtype(
     [
         ("name", "<u4"),  # in NAME
-        ("main", "<u4"),  # the main plan that it belongs to; its own number if it is one
+        ("main", "<u4"),  # number of its main plan; a main plan holds its own number
         ("first_step", "<u4"),
         ("n_steps", "<u4"),
         ("inputs", "<u4"),  # first of n_inputs tensor numbers in ARGS
@@ -56,11 +56,11 @@ TENSOR = np.dtype(
         ("dtype", "u1"),
         ("rank", "u1"),
         ("memory", "u1"),  # 0 const, 1 arena, 2 input, 3 output, 4 code
-        ("dynamic", "u1"),  # bit i: the true extent of axis i is known only at run time
+        ("dynamic", "u1"),  # bit i: the extent of axis i is known only at run time
         ("slot", "<u4"),  # which input or output, counted over all main plans
         ("quant", "<u4"),  # row of QUNT, or NONE
-        ("offset", "<u8"),  # in that memory
-        ("size", "<u8"),  # bytes that are reserved there
+        ("offset", "<u8"),  # in bytes, within the memory
+        ("size", "<u8"),  # in bytes
         ("shape", "<i8", (8,)),  # upper bound where dynamic; 0 past the rank
     ]
 )
@@ -86,10 +86,10 @@ STEP = np.dtype(
 STATE = np.dtype(
     [
         ("plan", "<u4"),  # a main plan
-        ("input", "<u4"),  # its input that the next run reads ...
-        ("output", "<u4"),  # ... as this run made this output
+        ("input", "<u4"),  # the input of the next run that gets the value of ...
+        ("output", "<u4"),  # ... this output
         ("reserved", "<u4"),
-        ("initial", "<u8"),  # in CNST: what the first run reads; ZEROS: zeros
+        ("initial", "<u8"),  # in CNST: the value for the first run; ZEROS: zeros
     ]
 )
 ZEROS = 0xFFFFFFFFFFFFFFFF
@@ -105,5 +105,5 @@ RECORDS = {
 
 
 def align(n: int) -> int:
-    """`n` rounded up to a place where a section may start."""
+    """`n` rounded up to a multiple of ALIGN."""
     return -(-n // ALIGN) * ALIGN

@@ -1,4 +1,4 @@
-"""The bytes of a package file to plans, for people and tools; the C runtime reads files itself."""
+"""Parse a package file into plans, for tools and reports; the C runtime has its own reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from intaglio.plan import MEMORIES, Plan, State, Step, Tensor
 
 @dataclass(frozen=True)
 class Contents:
-    """What a package file says, taken apart."""
+    """The parsed contents of a package file."""
 
     plans: list[Plan]  # the main plans
     isa: int
@@ -28,19 +28,20 @@ class Contents:
 
 
 def sections(data: bytes | memoryview, trust: bool = False) -> tuple[dict[str, memoryview], int]:
-    """The sections of a file by kind, and the ISA bits that it needs; BadFile if it is damaged.
+    """The sections of a file by kind, and its ISA bits; BadFile if it is damaged.
 
-    `trust` the constants: what never was in a file has no checksum of them yet.
+    `trust` skips the checksum of the constants, which a package has only once it is written.
     """
     view = memoryview(data)
     if len(view) < f.HEADER.itemsize:
         raise BadFile(f"package has {len(view)} bytes, its header alone has {f.HEADER.itemsize}")
     header = np.frombuffer(view, f.HEADER, 1)[0]
     if header["magic"] != f.MAGIC:
-        raise BadFile("file does not start with ITG1; it is no package file")
+        raise BadFile("the file does not start with ITG1; it is not a package")
     if header["version"] != f.VERSION:
         raise BadFile(
-            f"package has format version {header['version']}, this is {f.VERSION}; compile again"
+            f"package has format version {header['version']}, this reader knows {f.VERSION}; "
+            "compile again"
         )
     if header["size"] != len(view):
         raise BadFile(
@@ -48,7 +49,7 @@ def sections(data: bytes | memoryview, trust: bool = False) -> tuple[dict[str, m
         )
     end = f.HEADER.itemsize + int(header["sections"]) * f.SECTION.itemsize
     if end > len(view):
-        raise BadFile(f"package says it has {header['sections']} sections; that does not fit")
+        raise BadFile(f"package has {header['sections']} sections, more than fit into the file")
     table = np.frombuffer(view[f.HEADER.itemsize : end], f.SECTION)
     bare = header.copy()
     bare["crc"] = 0
@@ -66,7 +67,7 @@ def sections(data: bytes | memoryview, trust: bool = False) -> tuple[dict[str, m
 
 
 def read(data: bytes | memoryview, trust: bool = False) -> Contents:
-    """Everything that a package file holds. Constants are views of `data`."""
+    """Parse a package file. Constants are views of `data`."""
     parts, isa = sections(data, trust)
     try:
         return _Reader(parts).contents(isa)
@@ -98,7 +99,7 @@ class _Reader:
             slots["output"] += len(plans[-1].outputs)
         meta = json.loads(bytes(self.parts["META"]).decode())
         if not isinstance(meta, dict):
-            raise ValueError("section META is no JSON object")
+            raise ValueError("section META is not a JSON object")
         sizes = {k: len(v) for k, v in self.parts.items()}
         return Contents(plans, isa, meta, sizes)
 
@@ -118,7 +119,7 @@ class _Reader:
         return made
 
     def _family(self, numbers: Sequence[int], slots: dict[str, int]) -> Plan:
-        """A main plan and its sub-plans; the main plan is returned."""
+        """Parse a main plan and its sub-plans; returns the main plan."""
         tensors: dict[int, Tensor | None] = {f.NONE: None}
         plans: dict[int, Plan] = {}
         for n in reversed(numbers):  # sub-plans first

@@ -1,4 +1,4 @@
-"""Plans to the bytes of a package file. The same plans always give the same bytes."""
+"""Write plans as the bytes of a package file. The same plans always give the same bytes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from intaglio.ir import Array, Quant
 from intaglio.package import format as f
 from intaglio.plan import MEMORIES, Plan, Step, Tensor
 
-SPARE = 16  # an arena is taken as it is where at most one byte in so many is not used
-SAME = 1024  # bytes from both ends of an array that tell most others from it
+MAX_UNUSED_SHARE = 1 / 16  # of an arena's bytes; above, the constants are copied out of it
+HASHED_BYTES = 1024  # at both ends of an array, compared before the whole arrays are
 
 
 def write(
@@ -29,9 +29,9 @@ def write(
 ) -> Array:
     """The bytes of a file with the main plans `plans`, for a CPU with the ISA bits `isa`.
 
-    `strip` leaves out what only people read: names of internal tensors, and places in the model.
-    They lie in memory as the runtime wants them, and `seal` makes a file of them. Constants that
-    were made in the `arena` stay there, where they fill it.
+    `strip` leaves out names of internal tensors and of the model's nodes. The result can be opened
+    in memory; `seal` adds the checksum that a file needs. Constants made in `arena` stay there,
+    unless too much of the arena is unused.
     """
     if arena is not None and not _fills(plans, arena):
         arena = None
@@ -61,10 +61,11 @@ def write(
 
 
 def _fills(plans: Sequence[Plan], arena: Arena) -> bool:
-    """Is nearly all that was made in the arena still needed?"""
+    """Whether the plans use nearly all constants in the arena."""
     every = [t.data for plan in plans for t in plan.tensors() if t.data is not None]
     used = {p for a in every if (p := arena.places.get(a.ctypes.data))}
-    return (arena.end - arena.HEAD) * (SPARE - 1) < sum(size for _, size in used) * SPARE
+    allocated = arena.end - arena.HEAD
+    return allocated * (1 - MAX_UNUSED_SHARE) < sum(size for _, size in used)
 
 
 def assemble(sections: Mapping[str, Data], isa: int = 0) -> bytes:
@@ -73,10 +74,10 @@ def assemble(sections: Mapping[str, Data], isa: int = 0) -> bytes:
 
 
 def image(sections: Mapping[str, Data], isa: int = 0, arena: Arena | None = None) -> Array:
-    """Header, section table and sections, each at its aligned place, all but the checksum of CNST.
+    """Header, section table and aligned sections, without the checksum of CNST.
 
-    Constants are copied once, into memory that is aligned, so that a session need not do it again;
-    those of an arena are there already, in front of all else.
+    Constants are copied once, into aligned memory, so that a session can use them without another
+    copy. The constants of an arena lie there already, before all other sections.
     """
     table = np.zeros(len(sections), f.SECTION)
     at = f.align(f.HEADER.itemsize + table.nbytes)
@@ -84,13 +85,13 @@ def image(sections: Mapping[str, Data], isa: int = 0, arena: Arena | None = None
         at = f.align(arena.HEAD + len(sections["CNST"]))
     for row, (kind, data) in zip(table, sections.items(), strict=True):
         row["kind"], row["offset"], row["size"] = kind.encode(), at, len(data)
-        row["flags"] = f.REQUIRED if kind in f.NEWER else 0
+        row["flags"] = f.REQUIRED if kind in f.REQUIRED_KINDS else 0
         if kind == "CNST" and arena is not None:
             row["offset"] = arena.HEAD
         else:
             at = f.align(at + len(data))
-    there = arena is not None and arena.whole and at <= len(arena.memory)
-    made = arena.memory[:at] if arena is not None and there else heap.alone(at)
+    in_arena = arena is not None and arena.whole and at <= len(arena.memory)
+    made = arena.memory[:at] if arena is not None and in_arena else heap.own_block(at)
     end = f.HEADER.itemsize + table.nbytes
     for place in np.argsort(table["offset"], kind="stable"):
         row = table[place]
@@ -109,7 +110,7 @@ def image(sections: Mapping[str, Data], isa: int = 0, arena: Arena | None = None
 
 
 def seal(made: Array) -> Array:
-    """Note the checksum of the constants, which only a file needs, in what `write` made."""
+    """Add the checksum of the constants to an image; only a file needs it."""
     header = made[: f.HEADER.itemsize].view(f.HEADER)[0]
     end = f.HEADER.itemsize + int(header["sections"]) * f.SECTION.itemsize
     table = made[f.HEADER.itemsize : end].view(f.SECTION).copy()
@@ -145,22 +146,22 @@ class _Strings:
 
 
 class _Constants:
-    """Arrays one after the other, each stored once and aligned; no copies are made of them."""
+    """The constants of a section: aligned, equal ones stored once, not copied before `lay`."""
 
     def __init__(self, arena: Arena | None = None) -> None:
         self.arena = arena
         self.end = 0 if arena is None else arena.end - arena.HEAD
-        self.pieces: dict[int, Array] = {}  # by first byte
+        self.pieces: dict[int, Array] = {}  # by offset
         self.place: dict[tuple[int, bytes, bytes], list[tuple[Array, int]]] = {}  # by size and ends
 
     def __len__(self) -> int:
         return self.end
 
     def add(self, data: Array) -> tuple[int, int]:
-        """Where it begins, and how many bytes it has."""
+        """Store an array once; returns its offset and size in bytes."""
         raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         start = self._in_arena(raw)
-        ends = len(raw), raw[:SAME].tobytes(), raw[-SAME:].tobytes()
+        ends = len(raw), raw[:HASHED_BYTES].tobytes(), raw[-HASHED_BYTES:].tobytes()
         alike = self.place.setdefault(ends, [])
         for other, same in alike:
             if np.array_equal(other, raw):
@@ -173,7 +174,7 @@ class _Constants:
         return start, len(raw)
 
     def _in_arena(self, raw: Array) -> int | None:
-        """Where it has its place already; it is stored there, even if it is not the first one."""
+        """The offset of an array made in the arena; it stays there even if an equal one exists."""
         if self.arena is None:
             return None
         start, size = self.arena.places.get(raw.ctypes.data, (0, -1))
@@ -183,7 +184,7 @@ class _Constants:
         return start - self.arena.HEAD
 
     def lay(self, made: Array) -> None:
-        """Copy what is not there yet, and clear what is between."""
+        """Copy the arrays that are not in place yet, and clear the gaps."""
         end = 0
         for start, raw in sorted(self.pieces.items()):
             made[end:start] = 0
@@ -193,7 +194,7 @@ class _Constants:
         made[end:] = 0
 
 
-Data = bytes | bytearray | memoryview | _Constants  # of a section
+Data = bytes | bytearray | memoryview | _Constants  # contents of a section
 
 
 class _Writer:
@@ -209,7 +210,7 @@ class _Writer:
         self.args: list[int] = []
         self.attrs, self.consts, self.code = bytearray(), _Constants(arena), _Constants()
         self.names, self.origins = _Strings(), _Strings()
-        self.inputs = self.outputs = 0  # slots that earlier main plans took
+        self.inputs = self.outputs = 0  # slots of earlier main plans
         self.blobs: dict[bytes, int] = {}
         self.quant_rows: dict[Quant, int] = {}
 
@@ -287,7 +288,7 @@ class _Writer:
         op = native.ops().get(s.op)
         if op is None:
             raise Unsupported(
-                f"step '{s.origin}': the runtime has no op '{s.op}'; lower it to ops that it has"
+                f"step '{s.origin}': the runtime has no op '{s.op}'; lower it to other ops"
             )
         attrs = {k: number[a] if isinstance(a, Plan) else a for k, a in s.attrs.items()}
         raw = op.pack_attrs(attrs)
@@ -310,7 +311,7 @@ class _Writer:
         return first
 
     def _blob(self, raw: bytes) -> int:
-        """Where in ATTR these bytes are; a multiple of 8."""
+        """The offset of these bytes in ATTR, a multiple of 8; equal bytes are stored once."""
         if raw not in self.blobs:
             self.blobs[raw] = len(self.attrs)
             self.attrs += raw + bytes(-len(raw) % 8)

@@ -1,4 +1,4 @@
-"""What a chip can do, as data: the pipeline asks the target, and never which chip it is."""
+"""Targets: the abilities of a CPU or chip as data, so that passes never ask for its name."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from intaglio.targets.precision import Precision, Stored
 
 @dataclass(frozen=True)
 class Target:
-    """A chip: how neutral ops become its own, how those fuse, and which nodes it can run."""
+    """A CPU or a chip: its rewrite rules, its cost model, and the nodes that it can run."""
 
     name: str
-    why_not: Callable[[Node], str | None]  # None: it runs this node as it is; else the reason
-    lower: tuple[Rule, ...] = ()  # neutral ops to the target's own
-    fuse: tuple[Rule, ...] = ()  # the target's ops with what follows them
-    block: tuple[Rule, ...] = ()  # several of those in one, where that is faster
-    chain: tuple[Rule, ...] = ()  # what is left between those, in one go
-    isa: int = 0  # a CPU's instruction sets, as bits
-    cost: Cost = USUAL  # by which rules that compete are weighed
-    choose: tuple[Rule, ...] = ()  # neutral ops to its own that round differently, but are faster
-    narrow: tuple[Rule, ...] = ()  # its ops to those of a smaller type, where the user asked for it
-    precision: str = "f32"  # what `narrow` makes
-    near: int = 0  # bytes of a layer's images that its caches keep; 0: batches are never cut
-    replace: tuple[Rule, ...] = ()  # what it would rather run, from intaglio.targets.replace
+    why_not: Callable[[Node], str | None]  # None: it can run this node; otherwise the reason
+    lower: tuple[Rule, ...] = ()  # neutral ops to the target's ops
+    fuse: tuple[Rule, ...] = ()  # the target's ops with their epilogues
+    block: tuple[Rule, ...] = ()  # several of the target's ops into one, where that is faster
+    chain: tuple[Rule, ...] = ()  # remaining elementwise ops into one
+    isa: int = 0  # a CPU's instruction sets, as bits of intaglio.cpu_isa
+    cost: Cost = USUAL  # decides between competing rules
+    choose: tuple[Rule, ...] = ()  # neutral ops to faster target ops that round differently
+    narrow: tuple[Rule, ...] = ()  # target ops to ops of the type `precision`
+    precision: str = "f32"  # of float layers
+    near: int = 0  # bytes of a layer's images that fit into the caches; 0: never slice a batch
+    replace: tuple[Rule, ...] = ()  # equivalents that the target runs faster (targets.replace)
     chip: Chip | None = None  # the NPU, whose ops `lower` makes
-    host: Target | None = None  # beside an NPU: the CPU that runs all else
-    precisions: tuple[Precision, ...] = ()  # what layers of quantised models compute in
-    weight_only: Stored | None = None  # matrices that it computes with in floats, if it does
-    dynamic: tuple[str, ...] = ()  # ops that quantise what they read as it comes
+    host: Target | None = None  # of an NPU: the CPU that runs all other nodes
+    precisions: tuple[Precision, ...] = ()  # types that layers of quantised models compute in
+    weight_only: Stored | None = None  # integer weights that it computes with in floats, if any
+    dynamic: tuple[str, ...] = ()  # ops that quantise their inputs at run time
 
     def in_precision(self, name: str) -> Precision:
-        """How it computes layers in this precision; BadInput tells which ones it has."""
+        """The precision of this name; BadInput lists the target's precisions."""
         for p in self.precisions:
             if p.name == name:
                 return p
         has = ", ".join(p.name for p in self.precisions) or "none"
-        raise BadInput(f"{self.name} computes no layers in {name}; its precisions are {has}")
+        raise BadInput(f"{self.name} cannot compute layers in {name}; its precisions are {has}")
 
     @property
     def usual(self) -> Precision:
-        """The precision of integers that it is best at."""
+        """The preferred integer precision."""
         for p in self.precisions:
             if not p.is_float:
                 return p
-        raise BadInput(f"{self.name} computes no layers in integers; quantise for another target")
+        raise BadInput(f"{self.name} has no integer precision; quantise for another target")
 
 
 NAMES = ("cpu", *chips.names())

@@ -1,6 +1,7 @@
-"""What a node costs on a chip: the one estimate by which rules that compete are weighed.
+"""The cost model that decides between competing rewrite rules.
 
-It need not be right in nanoseconds, only in order: work is multiply-accumulates, traffic and steps.
+Only the order of the estimates matters, not the nanoseconds. A node's cost is the sum of its
+multiply-accumulates, its memory traffic and a constant per step.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ from dataclasses import dataclass
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY
 
-FREE = {"reshape", "bitcast"}  # the same bytes under another name
-VIEWS = {"slice", "gather", "transpose", "expand"}  # read no more than they write
+FREE = {"reshape", "bitcast"}  # views
+VIEWS = {"slice", "gather", "transpose", "expand"}  # read as many bytes as they write
 
 
 @dataclass(frozen=True)
 class Cost:
     """A chip's rates; `cost(node)` estimates nanoseconds."""
 
-    macs: float = 40.0  # multiply-accumulates per nanosecond, on products that fill the units
+    macs: float = 40.0  # multiply-accumulates per nanosecond at full use of the vector lanes
     bytes: float = 16.0  # read or written per nanosecond
-    step: float = 400.0  # nanoseconds to begin a step
+    step: float = 400.0  # nanoseconds to start a step
     lanes: int = 16  # output channels that are computed together
 
     def __call__(self, node: Node) -> float:
         made = [v for v in node.outputs if v.uses]
         if node.op in FREE or all(v is None or v.data is not None for v in node.inputs):
-            return 0.0  # moves nothing, or is folded
+            return 0.0  # a view, or folded
         if _is_epilogue(node):
             return 0.0
         read = 0 if node.op in VIEWS else sum(v.type.bytes for v in node.inputs if v is not None)
@@ -38,7 +39,7 @@ class Cost:
         )
 
     def _waste(self, node: Node, macs: int) -> float:
-        """By how much lanes without a channel lengthen a product."""
+        """The factor by which a product takes longer because of vector lanes without a channel."""
         if not macs:
             return 1.0
         out = node.outputs[0]
@@ -51,7 +52,7 @@ class Cost:
 
 
 def _is_epilogue(node: Node) -> bool:
-    """Computed by the product before it: one operand is its result, read by nobody else."""
+    """Whether the node is fused into the product that makes one of its operands."""
     return REGISTRY[node.op].elementwise and any(map(_is_product, node.inputs))
 
 
@@ -61,4 +62,4 @@ def _is_product(v: Value | None) -> bool:
     return bool(REGISTRY[v.producer.op].macs(v.producer))
 
 
-USUAL = Cost()  # a core with wide vector units
+USUAL = Cost()  # a CPU core with wide vector units

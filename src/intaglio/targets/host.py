@@ -1,4 +1,4 @@
-"""What an op costs on the CPU beside an NPU: by the kind of its work, and what it moves."""
+"""The cost model of the CPU next to an NPU: time by kind of work and bytes moved."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from intaglio.ir import Node
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets.chip import Host
 
-STEP = 2_000.0  # nanoseconds to begin an op
-GRAIN = 20_000.0  # nanoseconds of work below which a core is not worth waking
-FREE = ("reshape", "bitcast")  # the same bytes under another name
+STEP = 2_000.0  # nanoseconds to start an op
+MIN_WORK_PER_CORE = 20_000.0  # nanoseconds; with less, another core does not pay
+FREE = ("reshape", "bitcast")  # views
 FUNCTIONS = (
     "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow sigmoid softplus "
     "mish gelu swish elu selu celu softmax log_softmax qlinear_softmax reduce_log_sum_exp lrn "
@@ -27,13 +27,13 @@ _FAMILIES = {
 
 
 def family(node: Node) -> str:
-    """The kind of work that a node is: products, functions, moves or arithmetic."""
+    """The kind of a node's work: products, functions, moves or arithmetic."""
     usual = "products" if REGISTRY[node.op].macs(node) else "arithmetic"
     return _FAMILIES.get(node.op, usual)
 
 
 def nanoseconds(node: Node, host: Host) -> float:
-    """An estimate for one node: the longer of its work and its traffic, on as many cores as pay."""
+    """Estimate for one node: the longer of work and memory traffic, on as many cores as pay."""
     if node.op in FREE:
         return 0.0
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
@@ -41,5 +41,5 @@ def nanoseconds(node: Node, host: Host) -> float:
     work = REGISTRY[node.op].macs(node) / host.per_ns("products")
     if family(node) != "products":
         work += elements / host.per_ns(family(node))
-    alone = max(work, sum(v.type.bytes for v in values) / host.per_ns("bytes"))
-    return STEP + alone / min(host.cores, max(1.0, alone / GRAIN))
+    one_core = max(work, sum(v.type.bytes for v in values) / host.per_ns("bytes"))
+    return STEP + one_core / min(host.cores, max(1.0, one_core / MIN_WORK_PER_CORE))

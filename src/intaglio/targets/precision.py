@@ -1,4 +1,4 @@
-"""What a chip computes layers in: types, scales and cost, as data that the quantiser asks for."""
+"""Precisions of a target: types, scales and cost of layers, as data for the quantiser."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from intaglio import dtypes
 from intaglio.ir import Node
 
-GRAINS = ("tensor", "channel", "group")  # what shares a scale
+GRAINS = ("tensor", "channel", "group")  # the elements that share a scale
 NAMES = {"i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i4": "int4", "u4": "uint4"}
 
 
 def anything(node: Node) -> str | None:
-    """Every node can be computed so."""
+    """The limits of a precision without limits."""
     return None
 
 
 @dataclass(frozen=True)
 class Stored:
-    """How a chip takes numbers: the types, and what may share a scale; the usual ones first."""
+    """Storage of quantised numbers that a chip supports: types and scale sharing, best first."""
 
     types: tuple[str, ...]
-    zeros: bool = False  # may any number stand for 0, or must it be the middle one (symmetric)?
+    zeros: bool = False  # whether zero points other than 0 (asymmetric quantisation) are supported
     grains: tuple[str, ...] = ("tensor",)
 
     def why_not(self, dtype: str, zeros: bool = False, grain: str = "tensor") -> str | None:
-        """None where numbers can be taken so; else what can be, in words."""
+        """None if the storage is supported; otherwise the reason, with what is supported."""
         if dtype not in self.types:
             return f"of {name_of(dtype)}; it takes {', '.join(map(name_of, self.types))}"
         if zeros and not self.zeros and dtypes.is_integer(dtype):
@@ -38,19 +38,19 @@ class Stored:
 
 @dataclass(frozen=True)
 class Precision:
-    """One way in which a chip computes a layer."""
+    """A precision in which a chip computes layers."""
 
     name: str  # int8, int16, f32, f16, bf16
     tensors: Stored  # activations
     weights: Stored
-    cost: float = 1.0  # time of a multiplication, beside that of the chip's first precision
-    float_results: bool = True  # sums of integers can become f32 at once
-    table_bits: int = 8  # of the sums by which a convolution's end looks a function up
-    why_not: Callable[[Node], str | None] = anything  # None: it computes this node so
-    cost_of: Callable[[Node], float | None] | None = None  # of a node's own; None: the usual cost
+    cost: float = 1.0  # time of a multiplication, relative to the chip's first precision
+    float_results: bool = True  # integer sums can be converted to f32 directly
+    table_bits: int = 8  # of the index into an activation table in an epilogue
+    why_not: Callable[[Node], str | None] = anything  # None: it can compute this node
+    cost_of: Callable[[Node], float | None] | None = None  # for single nodes; None: `cost`
 
     def takes(self, node: Node) -> float:
-        """Time of one of the node's multiplications."""
+        """The relative time of one multiplication of this node."""
         own = self.cost_of(node) if self.cost_of else None
         return self.cost if own is None else own
 
@@ -62,10 +62,10 @@ class Precision:
 def floats(
     name: str, cost: float, cost_of: Callable[[Node], float | None] | None = None
 ) -> Precision:
-    """A precision of floats: no scales, and the name is that of the type."""
+    """A float precision, named after its type."""
     return Precision(name, Stored((name,)), Stored((name,)), cost, cost_of=cost_of)
 
 
 def name_of(dtype: str) -> str:
-    """What users call an element type."""
+    """The name of an element type in options and messages."""
     return NAMES.get(dtype, dtype)

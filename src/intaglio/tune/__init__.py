@@ -1,4 +1,4 @@
-"""Choice by measurement: time the ways to compute each layer on this machine, keep the fastest."""
+"""Auto-tuning: time the implementations of each layer on this machine and keep the fastest."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from intaglio.package import Package
 from intaglio.passes.memory import plan_memory
 from intaglio.rewrite import Trace
 from intaglio.targets import Target
-from intaglio.tune.cache import Cache, Way, Ways, digest, folder
+from intaglio.tune.cache import Cache, Timing, Timings, digest, folder
 from intaglio.tune.clock import race
 from intaglio.tune.layer import layer
 
-SURE = 1.05  # an estimate stays unless another way is this many times as fast
-COLD = (1 << 20, 1 << 26)  # bytes that the rest of a model may take of the caches, least and most
-CROWD = 80.0  # bytes per nanosecond: weights push those of other layers out of the caches
-AGAIN = 3  # rounds of questions: an answer may raise others
+MIN_SPEEDUP = 1.05  # over the estimated best, for another implementation to be chosen
+EVICTED_BYTES = (1 << 20, 1 << 26)  # least and most that are read before each timed run
+EVICTION_RATE = 80.0  # bytes per nanosecond: the price of weights that evict other layers' weights
+MAX_ROUNDS = 3  # of measuring: a choice may create layers that were not measured yet
 
-# (packages by way, threads, cold bytes, seconds) -> microseconds by way
+# (packages by implementation, threads, evicted bytes, seconds) -> microseconds by implementation
 Timer = Callable[[Mapping[str, Package], int, int, float], dict[str, float]]
 
 
@@ -38,28 +38,28 @@ def _warn(words: str) -> None:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How to measure: for so many seconds in all, with so many threads."""
+    """Settings of auto-tuning: the time limit in seconds for all layers, and threads."""
 
     seconds: float = 60.0
     threads: int = 1
-    cache: Path | None = None  # a folder; None: $INTAGLIO_CACHE or the user's
-    watch: Callable[[int, int, str], None] | None = None  # is told: layer i of n, what it is
+    cache: Path | None = None  # folder; None: $INTAGLIO_CACHE, else the user's cache folder
+    watch: Callable[[int, int, str], None] | None = None  # progress: layer i, of n, its description
     warn: Callable[[str], None] = _warn
     timer: Timer = race
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Which of several ways a node is computed by, and what speaks for it."""
+    """The implementation that was chosen for a node, and the reason: estimate or measurements."""
 
     rule: str
     origin: str
-    way: str
-    estimate: str
-    microseconds: dict[str, float] = field(default_factory=dict)  # by way, where measured
+    choice: str
+    estimate: str  # the implementation with the lowest estimated cost
+    microseconds: dict[str, float] = field(default_factory=dict)  # measured, by implementation
 
     def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {"origin": self.origin, "rule": self.rule, "way": self.way}
+        plain: dict[str, Any] = {"origin": self.origin, "rule": self.rule, "way": self.choice}
         if self.microseconds:
             plain |= {"estimate": self.estimate, "microseconds": self.microseconds}
         return plain
@@ -67,35 +67,37 @@ class Decision:
 
 @dataclass
 class Tuned:
-    """What measuring came to."""
+    """Summary of a tuning run."""
 
-    layers: int = 0  # that have a choice and are unlike each other
-    known: int = 0  # of them, from the cache
+    layers: int = 0  # distinct layers with several implementations
+    known: int = 0  # of them, those from the cache
     measured: int = 0
     seconds: float = 0.0
-    stopped: str = ""  # why some were not
+    stopped: str = ""  # why some layers were not measured
 
     def __str__(self) -> str:
         words = (
-            f"{self.known + self.measured} of {self.layers} layers with a choice are measured"
-            f" ({self.known} earlier, {self.measured} in {self.seconds:.1f} s)"
+            f"{self.known + self.measured} of {self.layers} layers with several implementations "
+            f"are measured ({self.known} from the cache, {self.measured} in {self.seconds:.1f} s)"
         )
-        return f"{words}; {self.stopped}: the others are estimated" if self.stopped else words
+        return f"{words}; {self.stopped}: estimates decide the rest" if self.stopped else words
 
 
 @dataclass
 class _Question:
+    """A layer whose implementations are to be timed."""
+
     rule: str
-    graph: Graph
-    ways: Sequence[str]
+    graph: Graph  # the layer alone
+    names: Sequence[str]  # of the implementations
     estimate: str
     title: str
-    work: int = 0  # of all layers like this
+    work: int = 0  # multiply-accumulates (or elements) of all equal layers
     seen: set[Node] = field(default_factory=set)
 
 
 class Decisions:
-    """Takes what each rule estimates, and remembers it."""
+    """Chooses the estimated best implementation of each node, and records the choices."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, Node], Decision] = {}
@@ -104,25 +106,25 @@ class Decisions:
     def made(self) -> list[Decision]:
         return list(self._made.values())
 
-    def measured(self, rule: str, node: Node) -> Ways:
-        """What is known of a node: nothing."""
+    def measured(self, rule: str, node: Node) -> Timings:
+        """Measurements of a node: none here."""
         return {}
 
-    def fastest(self, known: Ways, ways: Sequence[str], estimate: str) -> str:
-        """The way that costs least: the estimate, as nothing is known."""
+    def fastest(self, known: Timings, names: Sequence[str], estimate: str) -> str:
+        """The implementation with the lowest cost: without measurements, the estimate."""
         return estimate
 
-    def pick(self, rule: str, node: Node, ways: Sequence[str], estimate: str) -> str:
-        """Answers a rule that knows several ways."""
+    def pick(self, rule: str, node: Node, names: Sequence[str], estimate: str) -> str:
+        """Choose for a rule that has several implementations."""
         known = self.measured(rule, node)
-        way = self.fastest(known, ways, estimate)
-        times = {name: w.microseconds for name, w in known.items() if w is not None}
-        self._made[rule, node] = Decision(rule, node.origin, way, estimate, times)
-        return way
+        choice = self.fastest(known, names, estimate)
+        times = {name: t.microseconds for name, t in known.items() if t is not None}
+        self._made[rule, node] = Decision(rule, node.origin, choice, estimate, times)
+        return choice
 
 
 class Tuner(Decisions):
-    """A pass that measures every layer with a choice; `pick` then tells the lowering passes."""
+    """A pass that times every layer with several implementations; `pick` then uses the times."""
 
     def __init__(self, target: Target, tuning: Tuning, level: int, disable: Collection[str] = ()):
         super().__init__()
@@ -138,15 +140,15 @@ class Tuner(Decisions):
         self.target, self.tuning, self.level = target, tuning, level
         self.disable = set(disable)
         self.cache = Cache(tuning.cache or folder(), tuning.warn)
-        self.cold = COLD[0]
+        self.evicted = EVICTED_BYTES[0]
 
     def __call__(self, graph: Graph, trace: Trace) -> Tuned:
-        """Measure what the cache does not know; the graph stays as it is."""
+        """Measure the layers that are not in the cache; the graph stays unchanged."""
         start, done = time.perf_counter(), Tuned()
-        self.cold = _power_of_two(complexity(graph).parameter_bytes)
+        self.evicted = _evicted_bytes(complexity(graph).parameter_bytes)
         seen: set[str] = set()
         try:
-            for _ in range(AGAIN):
+            for _ in range(MAX_ROUNDS):
                 asked = {k: q for k, q in self._questions(graph).items() if k not in seen}
                 seen.update(asked)
                 done.layers += len(asked)
@@ -160,90 +162,96 @@ class Tuner(Decisions):
         done.seconds = time.perf_counter() - start
         return done
 
-    def measured(self, rule: str, node: Node) -> Ways:
-        """What is known of a node, from now or earlier."""
+    def measured(self, rule: str, node: Node) -> Timings:
+        """Measurements of a node, from this run or from the cache."""
         small = layer(node, self.target.precision)
         return {} if small is None else self.cache.get(self._key(rule, small))
 
-    def fastest(self, known: Ways, ways: Sequence[str], estimate: str) -> str:
-        """The way that costs least; the estimate where that is hardly slower."""
+    def fastest(self, known: Timings, names: Sequence[str], estimate: str) -> str:
+        """The implementation with the lowest cost; the estimate unless it is clearly slower."""
 
-        def cost(way: str) -> float:
-            found = known.get(way)
-            return math.inf if found is None else found.microseconds + found.weights / CROWD / 1e3
+        def cost(name: str) -> float:
+            found = known.get(name)
+            if found is None:
+                return math.inf
+            return found.microseconds + found.weights / EVICTION_RATE / 1e3
 
-        best = min(ways, key=cost)
-        return estimate if cost(estimate) <= SURE * cost(best) else best
+        best = min(names, key=cost)
+        return estimate if cost(estimate) <= MIN_SPEEDUP * cost(best) else best
 
     def _key(self, rule: str, small: Graph) -> str:
         t = self.tuning
-        return digest(rule, str(small), str(self.target.isa), str(t.threads), str(self.cold))
+        return digest(rule, str(small), str(self.target.isa), str(t.threads), str(self.evicted))
 
     def _complete(self, key: str, q: _Question) -> bool:
-        return set(q.ways) <= set(self.cache.get(key))
+        return set(q.names) <= set(self.cache.get(key))
 
     def _questions(self, graph: Graph) -> dict[str, _Question]:
-        """What the rules would ask of this graph, the most work first."""
+        """The layers of this graph with several implementations, most work first."""
         found: dict[str, _Question] = {}
 
-        def ask(rule: str, node: Node, ways: Sequence[str], estimate: str) -> str:
+        def ask(rule: str, node: Node, names: Sequence[str], estimate: str) -> str:
             small = layer(node, self.target.precision)
             if small is None:
                 return estimate
             key = self._key(rule, small)
-            q = found.setdefault(key, _Question(rule, small, ways, estimate, _title(node)))
+            q = found.setdefault(key, _Question(rule, small, names, estimate, _title(node)))
             if node not in q.seen:
                 q.seen.add(node)
                 q.work += macs(node) or node.outputs[0].type.size
-            return self.fastest(self.cache.get(key), ways, estimate)
+            return self.fastest(self.cache.get(key), names, estimate)
 
-        # Blocks show only once all is lowered, which takes a while: those of groups, and of bytes.
-        shows = any(n.attrs.get("groups", 1) > 1 or n.op == "qlinear_conv" for n in graph.nodes())
-        make = passes.lowering if self.target.block and shows else passes.choices
+        # Fused blocks (grouped and int8 convolutions) appear only after lowering, which takes long.
+        has_blocks = any(
+            n.attrs.get("groups", 1) > 1 or n.op == "qlinear_conv" for n in graph.nodes()
+        )
+        make = passes.lowering if self.target.block and has_blocks else passes.choices
         made = make(self.target, ask)
         known = {r.name for p in made if isinstance(p.run, passes.Rules) for r in p.run.every}
         known.update(p.rule for p in made if p.rule)
-        with Arena(0):  # what it packs is for no package
+        with Arena(0):  # packed weights are thrown away
             passes.run(graph.copy(), made, self.level, disable=self.disable & known)
         return dict(sorted(found.items(), key=lambda item: -item[1].work))
 
     def _measure_all(self, asked: Mapping[str, _Question], end: float, done: Tuned) -> bool:
-        """Measure in turn; True where an answer was not the estimate, so others may be asked."""
+        """Measure one layer after the other; True if a choice differs from its estimate."""
         surprise = False
         for i, (key, q) in enumerate(asked.items()):
             left = end - time.perf_counter()
             if left <= 0:
-                done.stopped = f"{self.tuning.seconds:g} s are over"
+                done.stopped = f"stopped after {self.tuning.seconds:g} s"
                 return False
             if self.tuning.watch:
                 self.tuning.watch(i, len(asked), f"timing {q.title}")
             found = self._measure(q, left / (len(asked) - i))
             self.cache.put(key, f"{q.rule}: {q.title}", found)
             done.measured += 1
-            surprise = surprise or self.fastest(found, q.ways, q.estimate) != q.estimate
+            surprise = surprise or self.fastest(found, q.names, q.estimate) != q.estimate
         return surprise
 
-    def _measure(self, q: _Question, seconds: float) -> Ways:
+    def _measure(self, q: _Question, seconds: float) -> Timings:
         start = time.perf_counter()
         packages: dict[str, Package] = {}
-        for way in q.ways:
+        for name in q.names:
             try:
-                packages[way] = self._compiled(q, way)
+                packages[name] = self._compiled(q, name)
             except IntaglioError:
-                if way == q.estimate:
+                if name == q.estimate:
                     raise
         left = seconds - (time.perf_counter() - start)
-        found = self.tuning.timer(packages, self.tuning.threads, self.cold, left)
+        found = self.tuning.timer(packages, self.tuning.threads, self.evicted, left)
         return {
-            way: Way(max(round(found[way], 2), 0.01), _weights(packages[way]))
-            if way in found
+            name: Timing(max(round(found[name], 2), 0.01), _weights(packages[name]))
+            if name in found
             else None
-            for way in q.ways
+            for name in q.names
         }
 
-    def _compiled(self, q: _Question, way: str) -> Package:
-        def forced(rule: str, node: Node, ways: Sequence[str], estimate: str) -> str:
-            return way if rule == q.rule else estimate
+    def _compiled(self, q: _Question, name: str) -> Package:
+        """The layer with this implementation."""
+
+        def forced(rule: str, node: Node, names: Sequence[str], estimate: str) -> str:
+            return name if rule == q.rule else estimate
 
         graph = q.graph.copy()
         with Arena(0):
@@ -255,12 +263,14 @@ def _weights(package: Package) -> int:
     return sum(t.size for t in package.plan.tensors() if t.memory == "const")
 
 
-def _power_of_two(size: int) -> int:
-    return min(max(1 << max(size - 1, 0).bit_length(), COLD[0]), COLD[1])
+def _evicted_bytes(parameters: int) -> int:
+    """The model's parameters in bytes, rounded up to a power of two, within EVICTED_BYTES."""
+    least, most = EVICTED_BYTES
+    return min(max(1 << max(parameters - 1, 0).bit_length(), least), most)
 
 
 def _title(node: Node) -> str:
-    """For people: `conv 3x3, 64x56x56 -> 64x56x56`."""
+    """A description: `conv 3x3, 64x56x56 -> 64x56x56`."""
     x, w = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
     assert x is not None
     window = node.attrs.get("kernel") or (w.shape[2:] if w is not None else ())

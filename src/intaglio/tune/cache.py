@@ -1,4 +1,4 @@
-"""What was measured, kept on disk by layer and machine."""
+"""The cache of measured times on disk, by layer and machine."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 
 
-class Way(msgspec.Struct, frozen=True):
-    """One way to compute a layer: how long it takes, and how large its weights are."""
+class Timing(msgspec.Struct, frozen=True):
+    """One implementation of a layer: its time and the size of its weights."""
 
     microseconds: Annotated[float, msgspec.Meta(gt=0)]
     weights: Annotated[int, msgspec.Meta(ge=0)]  # bytes
 
 
-Ways = dict[str, Way | None]  # by name; None: that one cannot be compiled
+Timings = dict[str, Timing | None]  # by implementation; None: it does not compile
 
 
 class Entry(msgspec.Struct):
-    """One layer: what it is, for people, and what was measured."""
+    """The description and the measurements of one layer."""
 
     layer: str
-    ways: Ways
+    timings: Timings = msgspec.field(name="ways")  # the name in files
 
 
 class _File(msgspec.Struct):
@@ -48,7 +48,7 @@ def folder() -> Path:
 
 @functools.cache
 def machine() -> dict[str, str]:
-    """What times depend on, beside the layer: the processor, and our kernels for it."""
+    """The processor and the version of the kernels: times depend on both."""
     library = Path(native.library()._name).read_bytes()
     return {"cpu": _cpu_name(), "library": hashlib.sha256(library).hexdigest()[:16]}
 
@@ -68,7 +68,7 @@ def _cpu_name() -> str:
 
 
 class Cache:
-    """The file of this machine; whatever cannot be read or written is said once and forgotten."""
+    """The cache file of this machine; a file that cannot be read or written is only a warning."""
 
     def __init__(self, where: Path, warn: Callable[[str], None]):
         self.warn = warn
@@ -87,28 +87,31 @@ class Cache:
             self.warn(f"{self.path} is damaged ({e}); every layer is measured anew")
         return {}
 
-    def get(self, key: str) -> Ways:
-        """What was measured of a layer; empty where nothing was."""
+    def get(self, key: str) -> Timings:
+        """The measurements of a layer; empty if there are none."""
         found = self.layers.get(key)
-        return {} if found is None else found.ways
+        return {} if found is None else found.timings
 
-    def put(self, key: str, layer: str, ways: Ways) -> None:
-        """Remember, and write at once: who is interrupted goes on from here."""
-        self.layers[key] = Entry(layer, ways)
+    def put(self, key: str, layer: str, timings: Timings) -> None:
+        """Add measurements and write the file, so that an interrupted run can continue."""
+        self.layers[key] = Entry(layer, timings)
         if self.broken:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             told, self.warn = self.warn, lambda words: None
-            self.layers = {**self._read(), **self.layers}  # with what another process measured
+            self.layers = {
+                **self._read(),
+                **self.layers,
+            }  # with the measurements of other processes
             self.warn = told
             file = _File(machine(), dict(sorted(self.layers.items())))
             write_atomically(self.path, msgspec.json.format(msgspec.json.encode(file)))
         except (OSError, BadInput) as e:
             self.broken = True
-            self.warn(f"what is measured cannot be kept for the next time: {e}")
+            self.warn(f"the measured times cannot be cached: {e}")
 
 
 def digest(*texts: str) -> str:
-    """A short name for texts."""
+    """A short hash of texts."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]

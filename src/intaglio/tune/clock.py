@@ -1,4 +1,4 @@
-"""Measuring the ways to compute a layer, in turns, with caches as cold as in the model."""
+"""Timing the implementations of a layer in turns, with caches as cold as in the model."""
 
 from __future__ import annotations
 
@@ -12,55 +12,60 @@ from intaglio import dtypes, session
 from intaglio.ir import Array, Type
 from intaglio.package import Package
 
-PLACES, BUSY = 3, 1.3
-FEWEST, MOST = 4, 100  # turns
-# From these turns on, ways that take so many times as long as the fastest are left out.
-SLOWER = ((12, 2.0), (20, 1.3), (40, 1.15), (70, 1.08))
+COPIES = 3  # of each package, at different addresses
+MAX_OVER_FASTEST = 1.3  # times the fastest run; anything above is due to other programs
+MIN_TURNS, MAX_TURNS = 4, 100
+# (turn, ratio): from this turn on, drop implementations slower than ratio times the fastest.
+ELIMINATION = ((12, 2.0), (20, 1.3), (40, 1.15), (70, 1.08))
 
 
-def race(ways: Mapping[str, Package], threads: int, cold: int, seconds: float) -> dict[str, float]:
-    """Microseconds that each way takes, measured in about `seconds` for all.
+def race(
+    packages: Mapping[str, Package], threads: int, evicted: int, seconds: float
+) -> dict[str, float]:
+    """Time each implementation in microseconds, in about `seconds` for all.
 
-    Ways take turns, so that a busy machine slows all of them. Before every run `cold` bytes are
-    read: in a model, the other layers' weights have taken the caches since a layer ran last. Its
-    inputs are written anew, as by the layer before. Each way has its weights in several places, as
-    luck with addresses lasts. The lower quartile counts, as the memory is rarely as quick as in
-    the fastest run; but no more than `BUSY` times that, which only other programs explain.
+    Implementations take turns, so that a busy machine slows all of them. Before every run,
+    `evicted` bytes are read: in a model, the weights of the other layers evict those of this layer
+    from the caches. The inputs are written before each run, as the previous layer does. Each
+    implementation has several copies of its weights, because the effect of an address persists.
+    The result is the lower quartile, because memory is rarely as fast as in the fastest run, but at
+    most MAX_OVER_FASTEST times the fastest run.
     """
     end = time.perf_counter() + seconds
-    others = np.ones(max(cold // 8, 1))
-    taken: dict[str, list[float]] = {way: [] for way in ways}
+    other_weights = np.ones(max(evicted // 8, 1))
+    times: dict[str, list[float]] = {name: [] for name in packages}
 
-    def usual(way: str) -> float:
-        return min(sorted(taken[way])[len(taken[way]) // 4], BUSY * min(taken[way]))
+    def typical(name: str) -> float:
+        quartile = sorted(times[name])[len(times[name]) // 4]
+        return min(quartile, MAX_OVER_FASTEST * min(times[name]))
 
     with contextlib.ExitStack() as stack:
         opened = {
-            way: [stack.enter_context(_Runner(package, threads)) for _ in range(PLACES)]
-            for way, package in ways.items()
+            name: [stack.enter_context(_Runner(package, threads)) for _ in range(COPIES)]
+            for name, package in packages.items()
         }
-        racing = list(ways)
-        for turn in range(1, MOST + 1):
-            for way in racing:
-                for _ in range(2):  # after the first, as much is in the caches as in the model
-                    others.sum()
-                    last = opened[way][turn % PLACES].run()
-                taken[way].append(last)
+        racing = list(packages)
+        for turn in range(1, MAX_TURNS + 1):
+            for name in racing:
+                for _ in range(2):  # the second run finds the caches as they are in the model
+                    other_weights.sum()
+                    last = opened[name][turn % COPIES].run()
+                times[name].append(last)
             late = time.perf_counter() > end
-            for least, slower in SLOWER:
-                if turn >= least:
-                    limit = min(map(usual, ways)) * slower
-                    racing = [w for w in racing if usual(w) <= limit]
-            if len(racing) < 2 or (late and turn >= FEWEST):
+            for first_turn, ratio in ELIMINATION:
+                if turn >= first_turn:
+                    limit = min(map(typical, packages)) * ratio
+                    racing = [name for name in racing if typical(name) <= limit]
+            if len(racing) < 2 or (late and turn >= MIN_TURNS):
                 break
-    return {way: usual(way) for way in ways}
+    return {name: typical(name) for name in packages}
 
 
 class _Runner:
-    """A session with arrays of its own, whose steps are timed without what is around them."""
+    """A session with its own arrays; only its steps are timed, not the call around them."""
 
     def __init__(self, package: Package, threads: int):
-        data = bytes(bytearray(package.bytes))  # at an address of its own
+        data = bytes(bytearray(package.bytes))  # a copy at another address
         self.session = session.open(data, threads=threads, profile=True, verify=False)
         self.source = {name: _sample(t) for name, t in self.session.inputs.items()}
         self.inputs = {name: a.copy() for name, a in self.source.items()}

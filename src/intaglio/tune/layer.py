@@ -1,4 +1,4 @@
-"""A layer of a model by itself: a small graph that takes as long as the layer does in the model."""
+"""Extract one layer of a model as a graph of its own, which takes as long as in the model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from intaglio.ir import Graph, Node, Type, Value
 from intaglio.ops import cast, channels_first, channels_last
 from intaglio.ops.registry import REGISTRY
 
-IMAGES = {"conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool"}
-BYTES = {"cpu.qconv"}  # all by itself, and whose scales count
-FOLLOWERS = 2  # elementwise nodes that are measured with it: a residual and an activation
-LEADERS = 2  # and of a target's own ops, those before it that it may become one with
+IMAGE_OPS = {"conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool"}
+EXACT_OPS = {"cpu.qconv"}  # timed alone, with their real constants: scales matter
+MAX_FOLLOWERS = 2  # elementwise nodes timed with the layer: a residual and an activation
+MAX_LEADERS = 2  # nodes before an op of the target that it may be fused with
 
 
 def layer(node: Node, precision: str = "f32") -> Graph | None:
-    """`node` and its epilogue on made-up data; None where an extent is known only at run time.
+    """`node` and its epilogue with random constants; None if a shape is dynamic.
 
-    Images come and go with their channels last, as between the layers of a model, and narrow if
-    `precision` is. Names tell all that the time depends on, so the graph's text is its key.
+    Images are channels-last, as between the layers of a model, and have the type `precision`.
+    The graph's text contains everything that the time depends on, so it is the cache key.
     """
-    made = _Made(node.op in IMAGES, node.op in BYTES, precision)
+    made = _Copies(node.op in IMAGE_OPS, node.op in EXACT_OPS, precision)
     nodes = [*_leaders(node), node, *_followers(node)]
     if any(v is not None and v.type.dynamic for n in nodes for v in (*n.inputs, *n.outputs)):
         return None
@@ -39,9 +39,9 @@ def layer(node: Node, precision: str = "f32") -> Graph | None:
 
 
 def _leaders(node: Node) -> list[Node]:
-    """For an op of a target: such ops that make its first operand for it alone."""
+    """Before an op of the target: the ops of the target that only it reads."""
     found: list[Node] = []
-    while "." in node.op and node.op not in BYTES and len(found) < LEADERS:
+    while "." in node.op and node.op not in EXACT_OPS and len(found) < MAX_LEADERS:
         v = node.inputs[0]
         if v is None or v.producer is None or len(v.uses) > 1 or "." not in v.producer.op:
             break
@@ -51,10 +51,10 @@ def _leaders(node: Node) -> list[Node]:
 
 
 def _followers(node: Node) -> list[Node]:
-    """What reads its result alone and becomes part of it."""
+    """The elementwise nodes that are fused into the node."""
     found: list[Node] = []
     v = node.outputs[0]
-    while len(found) < FOLLOWERS and len(v.uses) == 1:
+    while len(found) < MAX_FOLLOWERS and len(v.uses) == 1:
         user = next(iter(v.uses))
         if user.op == "result" or not REGISTRY[user.op].elementwise or len(user.outputs) > 1:
             break
@@ -66,8 +66,8 @@ def _followers(node: Node) -> list[Node]:
     return found
 
 
-class _Made:
-    """The values of a graph that is being made, by those that they stand for."""
+class _Copies:
+    """Values of the new graph, by the values of the model that they stand for."""
 
     def __init__(self, images: bool, exact: bool, precision: str):
         self.images, self.exact, self.precision = images, exact, precision
@@ -84,7 +84,7 @@ class _Made:
     def _constant(self, v: Value) -> Value:
         name = f"{v.type}#{len(self.known)}"
         if v.type.size == 1 or self.exact or not dtypes.is_float(v.dtype):
-            return Value(v.type, name, v.data)  # a bound or an index: its value counts
+            return Value(v.type, name, v.data)  # a bound or an index: the value matters
         made = np.random.default_rng(zlib.crc32(name.encode())).random(v.shape, np.float32) - 0.5
         return Value(v.type, name, made.astype(dtypes.numpy_of(v.dtype)))
 

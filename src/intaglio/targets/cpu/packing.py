@@ -42,7 +42,7 @@ def in_panels(columns: Array, tile: int) -> Array:
     """
     batch, n, *deep = columns.shape
     full, left = divmod(n, tile)
-    made = heap.lasting((batch, -(-n // tile), *deep, tile), columns.dtype)
+    made = heap.package_array((batch, -(-n // tile), *deep, tile), columns.dtype)
     whole = columns[:, : n - left].reshape(batch, full, tile, *deep)
     made[:, :full] = np.moveaxis(whole, 2, -1)
     if left:

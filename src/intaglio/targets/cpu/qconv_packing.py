@@ -35,7 +35,7 @@ def packed(w: Array, run: str = "tap") -> Array:
         full = np.zeros((groups, panels * PANEL, runs, fours * FOUR), np.int8)
         full[:, :per, :, :size] = given
     words = full.view(np.uint32).reshape(groups, panels, PANEL, runs * fours)  # copied as they are
-    made = heap.lasting((groups, panels, runs * fours, PANEL), np.uint32)
+    made = heap.package_array((groups, panels, runs * fours, PANEL), np.uint32)
     made[:] = words.swapaxes(2, 3)
     return made.view(np.int8).reshape(groups, panels, runs * fours, PANEL * FOUR)
 

@@ -79,7 +79,7 @@ def _by_row(w: Array) -> Array:
 def tiled_weights(w: Array, head: bool = False) -> Array:
     """Weights [m, c, 3, 3] at every point, as `at_points` has them, made by the library."""
     m, c = w.shape[:2]
-    made = heap.lasting(
+    made = heap.package_array(
         (POINTS, -(-m // PANEL), headed(c) if head else -(-c // 2), 2 * PANEL), np.int16
     )
     rows, g = np.ascontiguousarray(_by_row(w), np.int8), WEIGHTS.astype(np.int32)

@@ -55,7 +55,7 @@ def winograd_weights(w: Value, tile: int) -> Value:
     assert w.data is not None
     m, c = w.shape[:2]
     taps, g = np.ascontiguousarray(w.data, np.float32), matrices(tile)[1]
-    made = heap.lasting(((tile + 2) ** 2, -(-m // PANEL), c, PANEL), np.float32)
+    made = heap.package_array(((tile + 2) ** 2, -(-m // PANEL), c, PANEL), np.float32)
     known = _library().itg_weights_at_points(
         taps.ctypes.data, g.ctypes.data, m, c, tile + 2, made.ctypes.data
     )
