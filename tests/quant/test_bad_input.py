@@ -1,4 +1,4 @@
-"""What cannot be quantised: one clear line, exit code 2, nothing left behind; or a note."""
+"""Models and data that cannot be quantised: a one-line error, exit code 2, no file written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From samples to a graph of integers: numbers, names, and what is kept apart."""
+"""The whole pipeline: accuracy, names, options, separated concatenations."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def command(
 
 
 def _refuse_paths(model: str, path: Path, mode: str, report: str | None) -> None:
-    """BadInput where a file to write has a wrong ending, or is the model itself."""
+    """BadInput if a file to write has a wrong ending, or is the model itself."""
     if path.suffix not in (".itg", ".onnx"):
         raise BadInput(f"-o {path}: the ending says what to write; it is .itg or .onnx")
     if mode == "dynamic" and path.suffix == ".onnx":

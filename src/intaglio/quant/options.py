@@ -28,8 +28,8 @@ ROUNDINGS = ("auto", "nearest", "squant", "data")
 INPUT_TYPES = ("float", "float32", "uint8")
 WEIGHT_ONLY_TYPES = ("int8", "uint8", "int4", "uint4")
 
-# Options that only mode "static" has, those that say how samples are read, and those that
-# describe pictures which come in as bytes.
+# STATIC: options of mode "static" only. READING: how samples are read. ONLY_FOR_UINT8: how
+# pictures are given as bytes.
 STATIC = (
     "method",
     "methods",
@@ -54,9 +54,9 @@ ONLY_FOR_UINT8 = ("input_layout", "swap_rb", "letterbox", "input_range")
 
 @dataclass(frozen=True)
 class Options:
-    """How to quantise. Every field is also a keyword of `quantize`, `calibrate` and `auto`."""
+    """Options of quantisation. Every field is also a keyword of `quantize` and `calibrate`."""
 
-    # Ranges: how the range of a tensor follows from what was observed. One of METHODS, or
+    # Ranges: how the range of a tensor follows from its observed values. One of METHODS, or
     # "percentile:99.9". "auto" tries several and keeps the one with the least output error.
     method: str = "auto"
     methods: Mapping[str, str] = field(default_factory=dict)  # other methods, by tensor
@@ -72,7 +72,7 @@ class Options:
     activations: str | None = None  # int8, uint8, int16
     weights: str | None = None  # int8, uint8, int16, int4, uint4
     symmetric: bool | None = None  # activations without zero points; None: if of 16 bits
-    per: str | None = None  # what shares a weight scale: a "channel" or the whole "tensor"
+    per: str | None = None  # weights that share a scale: an output "channel" or the whole "tensor"
     weight_zeros: bool = False  # weights have zero points
     floats: str | None = None  # the type of layers that are not quantised: f32, f16, bf16
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, fixed
@@ -88,7 +88,7 @@ class Options:
     mode: str = "static"
     group: int | None = None  # mode "weights": weights that share a scale; 0: a whole column
     target: str | Target = "cpu"
-    scheme: Scheme | str | Path | None = None  # what you fix for layers and tensors
+    scheme: Scheme | str | Path | None = None  # layers and tensors that you fix
     strict: bool = False  # names in `scheme` that the model lacks are errors
 
     # Samples: how they are read
@@ -216,7 +216,7 @@ def split_keywords(
 
 
 def refuse_unknown(keywords: Collection[str]) -> None:
-    """BadInput where a keyword is an option neither of quantisation nor of `intaglio.load`."""
+    """BadInput if a keyword is an option neither of quantisation nor of `intaglio.load`."""
     known = {f.name for f in fields(Options)}
     known |= {n for n, p in inspect.signature(load).parameters.items() if p.kind == p.KEYWORD_ONLY}
     for name in keywords:

@@ -33,7 +33,7 @@ STEPS = (
     Step("load and optimise the model", steps.load_model),
     Step("read requests", steps.read_requests),
     Step("read samples", steps.read_samples),
-    # what changes the float graph, before anything is decided or observed
+    # changes of the float graph, before any decision or observation depends on it
     Step("smooth norms", steps.smooth_norms, when=lambda o: o.smooth),
     Step("equalise convolutions", steps.equalize_convolutions, when=lambda o: o.equalize),
     Step("separate concat ranges", steps.separate_concats),
@@ -53,7 +53,7 @@ STEPS = (
 
 
 def quantize(model: str | Path | Graph, data: Any = None, **keywords: Any) -> Graph:
-    """A graph that computes in integers what `model` computes in floats.
+    """The model as a graph that computes in integers.
 
     `data` are samples like those that the model will see, from any source that
     `samples.dataset.samples` reads; modes "dynamic" and "weights" need none. The keywords are
@@ -73,7 +73,7 @@ def calibrate(
     warn: Callable[[str], None] = warnings.warn,
     **keywords: Any,
 ) -> Quantized:
-    """`quantize`, with everything that was learnt on the way.
+    """Quantise, and return the graph with its scheme, observations and notes.
 
     Fields of `options` may be keywords of their own: `method="kl"`, `accuracy=0.99`. Other
     keywords are for `intaglio.load`. `progress(words, done, total)` is told what is being done.

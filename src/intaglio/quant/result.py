@@ -1,4 +1,4 @@
-"""The result of quantisation: the graph, its scheme and what was observed."""
+"""The result of quantisation: the graph, its scheme and the observed ranges."""
 
 from __future__ import annotations
 

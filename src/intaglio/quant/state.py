@@ -1,4 +1,4 @@
-"""The state of one calibration: the model being quantised, and what each step found out."""
+"""The state of one calibration: the model being quantised, and the results of each step."""
 
 from __future__ import annotations
 
@@ -29,39 +29,40 @@ from intaglio.targets import Target
 
 Ranges = dict[Value, tuple[float, float]]
 
-MANY_SAMPLES = 64  # more than this many: hardly anything lies beyond their ranges
+MANY_SAMPLES = 64  # with more samples, unseen inputs hardly exceed the observed ranges
 
 
 @dataclass
 class Calibration:
     """One calibration in progress. Each step of the pipeline reads and fills some fields."""
 
-    # what the user gave
+    # the user's input
     model: str | Path | Graph
     data: Any
     options: Options
-    chip: Target
-    how: Formats  # number formats by precision
+    target: Target
+    formats: Formats  # types and kinds of scales by precision
     scheme: Scheme | None = None
     load: Mapping[str, Any] = field(default_factory=dict)  # for intaglio.load
     progress: Progress | None = None
     warn: Callable[[str], None] = lambda words: None
 
-    # what the steps found
+    # results of the steps
     graph: Graph = field(init=False)
-    stream: Mapping[str, Array | None] = field(default_factory=dict)  # the graph's own state
-    wanted: dict[str, str] = field(default_factory=dict)  # precision of layers that is fixed
-    given: Mapping[str, TensorScheme] = field(default_factory=dict)  # of tensors, likewise
+    graph_state: Mapping[str, Array | None] = field(default_factory=dict)  # of a streaming model
+    # precisions of layers, and schemes of tensors, that the user, the file or a step fixed
+    fixed_layers: dict[str, str] = field(default_factory=dict)
+    fixed_tensors: Mapping[str, TensorScheme] = field(default_factory=dict)
     dataset: Samples = field(init=False)  # all samples, for the inputs that a user gives
     samples: Samples = field(init=False)  # for all inputs, in the order of observation
-    count: int = 0  # of samples that were given, observed or not
+    sample_count: int = 0  # all samples, observed or not
     placement: Placement = field(init=False)
     recurrent: list[str] = field(default_factory=list)  # layers that may become dynamic int8
-    seen: dict[Value, Observation] = field(default_factory=dict)  # by tensor, in graph order
+    observations: dict[Value, Observation] = field(default_factory=dict)  # in graph order
     weights: dict[Node, Integers] = field(default_factory=dict)
-    shifts: dict[Node, Array | None] = field(default_factory=dict)  # bias correction by product
+    bias_shifts: dict[Node, Array | None] = field(default_factory=dict)  # corrections by product
     reference: Reference = field(init=False)  # float outputs for some of the samples
-    found: Found = field(init=False)  # by the search
+    found: Found = field(init=False)  # settings that the search chose
     notes: list[str] = field(default_factory=list)  # messages for the user
     result: Quantized = field(init=False)
 
@@ -80,23 +81,23 @@ class Calibration:
 
     @property
     def many(self) -> bool:
-        """Are there so many samples that hardly anything lies beyond their ranges?"""
-        return self.count > MANY_SAMPLES
+        """Are there more than MANY_SAMPLES samples?"""
+        return self.sample_count > MANY_SAMPLES
 
     def place(self, promoted: Mapping[str, str] = {}) -> None:
         """Decide which layers compute in integers; `promoted` layers get another precision."""
-        precision = self.how.precision
-        self.placement = place(self.graph, {**self.wanted, **promoted}, self.chip, precision)
+        layers = {**self.fixed_layers, **promoted}
+        self.placement = place(self.graph, layers, self.target, self.formats.precision)
         self.placement.depthwise_inputs = self._with_channel_scales()
 
     def _with_channel_scales(self) -> dict[Value, DepthwiseInput]:
-        """Inputs of depthwise convolutions that may have a scale for each channel: those that a
-        scheme gives such scales or, if there are many samples, all."""
-        if self.how.per != "channel":
+        """Inputs of depthwise convolutions with a scale for each channel: all if there are many
+        samples, otherwise those with such scales in the scheme."""
+        if self.formats.per != "channel":
             return {}
-        told = {name for name, t in self.given.items() if len(t.scale) > 1}
+        told = {name for name, t in self.fixed_tensors.items() if len(t.scale) > 1}
         found = depthwise_scales.find(self.graph, self.placement)
-        every = self.count > self.options.policy.channel_scale_samples
+        every = self.sample_count > self.options.policy.channel_scale_samples
         return {v: around for v, around in found.items() if every or v.name in told}
 
     def observe(
@@ -107,7 +108,7 @@ class Calibration:
     ) -> None:
         """Observe the tensors that are rounded and were not observed yet."""
         tensors = self._rounded()
-        missing = [v for v in tensors if v not in self.seen]
+        missing = [v for v in tensors if v not in self.observations]
         if not missing:
             return
         axes = self._channel_axes()
@@ -121,9 +122,9 @@ class Calibration:
             enough=enough,
             started=started,
         )
-        known = {**self.seen, **new}
+        known = {**self.observations, **new}
         kept = set(tensors)
-        self.seen = {v: known[v] for v in self.graph.values() if v in kept}
+        self.observations = {v: known[v] for v in self.graph.values() if v in kept}
 
     def _rounded(self) -> Iterable[Value]:
         """The tensors that are rounded: to integers, or to f16 or bf16 around a layer in it."""
@@ -141,18 +142,19 @@ class Calibration:
     ) -> Ranges:
         """The range of each quantised tensor, by `options` or else the calibration's own; or the
         ranges of other observations than those of the placement's tensors."""
-        by, how = options or self.options, self.how
-        seen = {v: self.seen[v] for v in self.placement.tensors} if of is None else of
+        by, formats = options or self.options, self.formats
+        seen = {v: self.observations[v] for v in self.placement.tensors} if of is None else of
         usual = "minmax" if by.method == "auto" else by.method
-        dtype, symmetric = how.tensors[how.precision], how.precision in how.symmetric
+        dtype = formats.tensors[formats.precision]
+        symmetric = formats.precision in formats.symmetric
         found = {
             v: o.range(by.methods.get(v.name, usual), dtype, symmetric) for v, o in seen.items()
         }
-        every = self.seen if of is None else of
-        return headroom.with_room(found, every, by.room or 1.0)
+        every = self.observations if of is None else of
+        return headroom.with_headroom(found, every, by.room or 1.0)
 
     def schemes(self, ranges: Mapping[Value, tuple[float, float]]) -> dict[str, TensorScheme]:
         """Type, scale and zero point of tensors with these ranges, unless the user fixed them."""
-        shares = depthwise_scales.shares(self.placement, self.seen)
-        made = assign(self.placement, ranges, self.how, shares)
-        return {name: self.given.get(name, t) for name, t in made.items()}
+        shares = depthwise_scales.shares(self.placement, self.observations)
+        made = assign(self.placement, ranges, self.formats, shares)
+        return {name: self.fixed_tensors.get(name, t) for name, t in made.items()}

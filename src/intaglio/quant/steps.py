@@ -50,28 +50,28 @@ FEW = 16  # samples that show the sizes of channels and of the parts of concaten
 
 
 def load_model(c: Calibration) -> None:
-    """Load and optimise the float model; refuse what cannot be quantised."""
-    c.graph = prepare(c.model, c.chip, **c.load)
+    """Load and optimise the float model; refuse weights that are NaN or infinite."""
+    c.graph = prepare(c.model, c.target, **c.load)
     preprocess(c.graph.copy(), **c.options.preprocessing())  # only a check: applied at the end
     refuse_weights(c.graph)
 
 
 def read_requests(c: Calibration) -> None:
-    """Collect what the options and the scheme fix: precisions of layers, schemes of tensors."""
+    """Collect the precisions of layers and schemes of tensors that options and scheme fix."""
     asked = Scheme(layers=dict(c.options.layers), source="options")
-    c.wanted = asked.wanted(c.graph, c.warn)
+    c.fixed_layers = asked.wanted(c.graph, c.warn)
     if c.scheme:
-        c.wanted |= c.scheme.wanted(c.graph, c.warn)
-        c.given = c.scheme.tensors
-    refuse_missing(c.chip, c.wanted)
+        c.fixed_layers |= c.scheme.wanted(c.graph, c.warn)
+        c.fixed_tensors = c.scheme.tensors
+    refuse_missing(c.target, c.fixed_layers)
 
 
 def read_samples(c: Calibration) -> None:
     """Find the samples. The state of a streaming model becomes plain inputs of the graph."""
     c.dataset = read_dataset(c.data, user_inputs(c.graph), warn=c.warn, **c.options.reading())
-    c.stream = c.graph.state
+    c.graph_state = c.graph.state
     c.samples = state_as_inputs(c.graph, c.dataset, read_dataset)
-    c.count = len(c.samples)
+    c.sample_count = len(c.samples)
 
 
 def smooth_norms(c: Calibration) -> None:
@@ -88,38 +88,39 @@ def equalize_convolutions(c: Calibration) -> None:
 
 
 def separate_concats(c: Calibration) -> None:
-    """Give the parts of a concatenation ranges of their own where one range would not do.
+    """Let the parts of a concatenation keep their own scales if their ranges differ much.
 
-    This changes the graph or fixes layers in floats, so it comes before placement, on few samples.
+    This changes the graph or fixes layers in floats, so it comes before placement and uses few
+    samples.
     """
-    placement = place(c.graph, c.wanted, c.chip, c.how.precision)
+    placement = place(c.graph, c.fixed_layers, c.target, c.formats.precision)
     tensors = concat_tensors(placement)
     if not tensors:
         return
     seen = observe(c.graph, tensors, c.samples.take(FEW), progress=c.progress)
     separated = separate_concat_ranges(c.graph, placement, c.ranges(of=seen))
-    if c.how.wider:
-        c.wanted |= {name: c.how.wider[-1] for one in separated for name in one.floats}
+    if c.formats.wider:
+        c.fixed_layers |= {name: c.formats.wider[-1] for one in separated for name in one.floats}
     c.notes += map(str, separated)
 
 
 def place_integers(c: Calibration) -> None:
     """Decide which layers compute in integers; refuse a model that has none."""
     c.place()
-    c.recurrent = [layer(n) for n in candidates(c.graph, c.wanted, c.chip)]
+    c.recurrent = [layer(n) for n in candidates(c.graph, c.fixed_layers, c.target)]
     if not c.placement.nodes and not c.recurrent:
         why = "; ".join(dict.fromkeys(c.placement.floats.values()))
         raise BadInput(
             "there is nothing to quantise: no convolution or product with constant "
             f"weights in f32{f' ({why})' if why else ''}{already_quantized(c.graph)}"
         )
-    refuse_types(c.placement, c.given)
-    c.given = scales_in_file(c.placement, c.how.precision) | dict(c.given)
+    refuse_types(c.placement, c.fixed_tensors)
+    c.fixed_tensors = scales_in_file(c.placement, c.formats.precision) | dict(c.fixed_tensors)
 
 
 def store_weights(c: Calibration) -> None:
     """Start rounding the weights to integers, in the background."""
-    c.storing = c.background.submit(store_all, c.placement, c.options, c.given, c.how)
+    c.storing = c.background.submit(store_all, c.placement, c.options, c.fixed_tensors, c.formats)
 
 
 def compile_trial(c: Calibration) -> None:
@@ -131,25 +132,25 @@ def compile_trial(c: Calibration) -> None:
 
 
 def observe_ranges(c: Calibration) -> None:
-    """Run the samples and observe what each tensor holds; stop once more would change little.
+    """Run the samples and observe every tensor; stop early once the ranges are settled.
 
-    The float model's outputs for some of them become the reference of the search.
+    The float model's outputs for some of the samples are the reference of the search.
     """
-    enough, shown = None, evenly_spaced_indices(c.count)
+    enough, shown = None, evenly_spaced_indices(c.sample_count)
     if c.samples.spare and c.many:
-        order = spread(c.count)
+        order = spread(c.sample_count)
         c.samples, shown = c.samples.at(order), sorted(range(TRIAL_SAMPLES), key=order.__getitem__)
-        low, high = dtypes.limits(c.how.tensors[c.how.precision])
+        low, high = dtypes.limits(c.formats.tensors[c.formats.precision])
         enough = Sufficiency(high - low)
     outputs: dict[int, dict[str, Array]] = {i: {} for i in shown}
     c.observe(outputs, enough, c.observing.set)
-    if enough and (used := max(o.samples for o in c.seen.values())) < c.count:
+    if enough and (used := max(o.samples for o in c.observations.values())) < c.sample_count:
         c.samples, shown = c.samples.at(range(used)), [i for i in shown if i < used]
-        c.warn(enough.words(used, c.count))
+        c.warn(enough.words(used, c.sample_count))
     some, their_outputs = [c.samples[i] for i in shown], [outputs[i] for i in shown]
     c.reference = Reference.by(some, their_outputs, c.graph, c.options.policy)
     c.weights = c.storing.result()
-    refuse_overflow(c.placement, c.seen)
+    refuse_overflow(c.placement, c.observations)
 
 
 def round_weights_by_data(c: Calibration) -> None:
@@ -159,7 +160,7 @@ def round_weights_by_data(c: Calibration) -> None:
 
 def correct_biases(c: Calibration) -> None:
     """Compute the bias corrections for the rounded weights."""
-    c.shifts = bias_shifts(c.weights, c.seen)
+    c.bias_shifts = bias_shifts(c.weights, c.observations)
 
 
 def search_settings(c: Calibration) -> None:
@@ -176,11 +177,11 @@ def promote_layers(c: Calibration) -> None:
         c.place(layers)
         for n in c.placement.floats:
             if layer(n) in layers:
-                c.placement.floats[n] = f"{c.how.precision} is too coarse for what it reads"
+                c.placement.floats[n] = f"{c.formats.precision} is too coarse for what it reads"
         c.observe()
     c.notes += c.found.notes
-    if large := overflowing_layers(c.placement, c.seen):
-        other = wider_than_f16(c.chip)
+    if large := overflowing_layers(c.placement, c.observations):
+        other = wider_than_f16(c.target)
         c.notes += [f"'{layer(n)}' computes in {other}, not f16: {w}" for n, w in large.items()]
         c.place(layers | {layer(n): other for n in large})
         c.observe()
@@ -201,7 +202,7 @@ def insert_qdq(c: Calibration) -> None:
     for n, (_, made) in weights.items():
         scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
     floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
-    observations = {v.name: o for v, o in c.seen.items()}
+    observations = {v.name: o for v, o in c.observations.items()}
     if c.options.correct:
         _shift_biases(c, weights)
     insert(graph, placement, tensors, weights)
@@ -223,7 +224,7 @@ def _final_weights(c: Calibration) -> dict[Node, Integers]:
     """The weights of every product; those of layers in another precision are stored anew."""
     of = c.placement.nodes
     return {
-        n: c.weights.get(n) or stored_weights(n, c.options, c.given, c.how, of[n])
+        n: c.weights.get(n) or stored_weights(n, c.options, c.fixed_tensors, c.formats, of[n])
         for n in of
         if n.op in PRODUCTS
     }
@@ -231,8 +232,10 @@ def _final_weights(c: Calibration) -> dict[Node, Integers]:
 
 def _shift_biases(c: Calibration, weights: dict[Node, Integers]) -> None:
     for n, integers in weights.items():
-        known = n in c.shifts
-        shift = c.shifts[n] if known else bias_shift(n, from_integers(*integers), c.seen)
+        if n in c.bias_shifts:
+            shift = c.bias_shifts[n]
+        else:
+            shift = bias_shift(n, from_integers(*integers), c.observations)
         if shift is not None:
             shift_bias(n, shift)
 
@@ -241,10 +244,10 @@ def quantize_recurrent_layers(c: Calibration) -> None:
     """Compute LSTMs and GRUs in dynamic int8 where accuracy allows."""
     if c.recurrent:
         accuracy = c.options.accuracy
-        quantize_recurrent(c.result, c.recurrent, c.samples, accuracy, c.wanted, c.progress)
+        quantize_recurrent(c.result, c.recurrent, c.samples, accuracy, c.fixed_layers, c.progress)
 
 
 def finish_inputs(c: Calibration) -> None:
     """Restore the state of a streaming model; make preprocessing of bytes part of the graph."""
-    c.result.graph.state = dict(c.stream)
+    c.result.graph.state = dict(c.graph_state)
     c.result.embed(c.options.preprocessing())

@@ -1,4 +1,4 @@
-"""Steps by channel before depthwise convolutions: finer, folded exactly, and kept in schemes."""
+"""Per-channel scales before depthwise convolutions: lower error, exact folding, kept in schemes."""
 
 import numpy as np
 import pytest

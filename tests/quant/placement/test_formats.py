@@ -1,4 +1,4 @@
-"""Types and scales as a user asks for them and a target allows them."""
+"""Number formats: options that targets accept or refuse."""
 
 from __future__ import annotations
 

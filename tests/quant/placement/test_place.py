@@ -1,4 +1,4 @@
-"""Which nodes compute in integers, and which tensors are quantised for them."""
+"""Placement: the nodes that compute in integers, and the tensors quantised for them."""
 
 from __future__ import annotations
 

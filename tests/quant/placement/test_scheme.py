@@ -1,4 +1,4 @@
-"""The scheme and its file: what it refuses, which layers it means, that nothing is lost."""
+"""The scheme and its file: errors, rules that select layers, round trips."""
 
 from __future__ import annotations
 

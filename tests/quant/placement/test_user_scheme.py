@@ -1,4 +1,4 @@
-"""What a user's scheme says is what is done."""
+"""A user's scheme is followed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales and zeros from ranges."""
+"""Scales and zero points from ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observers: what is gathered, and the ranges that come of it."""
+"""Observed statistics, and the ranges of every method."""
 
 import numpy as np
 import pytest

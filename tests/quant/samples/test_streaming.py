@@ -1,4 +1,4 @@
-"""Models that keep a state between runs: samples are one stream, and give inputs alone."""
+"""Streaming models: samples are one stream and give the inputs without the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As many samples as it takes: ranges that have settled end calibration, and the user is told."""
+"""Early stopping: calibration ends once the ranges are settled, with a message."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event

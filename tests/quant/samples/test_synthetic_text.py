@@ -1,4 +1,4 @@
-"""Samples of text are filled up with random words in the frames of real ones."""
+"""Synthetic text: random words in the frames of real sentences."""
 
 import numpy as np
 

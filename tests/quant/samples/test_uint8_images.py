@@ -1,4 +1,4 @@
-"""Pictures as bytes: the very bits that normalised floats give."""
+"""uint8 inputs give bit-identical results to normalised floats."""
 
 from __future__ import annotations
 

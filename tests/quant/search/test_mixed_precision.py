@@ -132,10 +132,10 @@ def test_room_is_for_tensors_whose_range_depends_on_the_samples():
     v, u = (Value(Type("f32", (2,)), n) for n in "vu")
     observed = {v: seen(1, 2, 3, 8), u: seen(6, 6, 6, 6)}
     ranges = {v: (-1.0, 8.0), u: (0.0, 6.0)}
-    assert headroom.without(ranges, observed, 3) == {v: (-1.0, 3.0), u: (0.0, 6.0)}
-    assert headroom.without(ranges, observed, 0) == ranges
-    assert headroom.with_room(ranges, observed, 1.5) == {v: (-1.5, 12.0), u: (0.0, 6.0)}
-    assert headroom.with_room(ranges, observed, 1.0) == ranges
+    assert headroom.without_fold(ranges, observed, 3) == {v: (-1.0, 3.0), u: (0.0, 6.0)}
+    assert headroom.without_fold(ranges, observed, 0) == ranges
+    assert headroom.with_headroom(ranges, observed, 1.5) == {v: (-1.5, 12.0), u: (0.0, 6.0)}
+    assert headroom.with_headroom(ranges, observed, 1.0) == ranges
 
 
 def test_room_is_what_errs_least_on_samples_left_out():
@@ -145,7 +145,7 @@ def test_room_is_what_errs_least_on_samples_left_out():
             return {"y": schemes[0]}
 
     def chosen(errors, samples=12):
-        return headroom.choose(Known(), samples, lambda r, fold: errors[r])
+        return headroom.choose_factor(Known(), samples, lambda r, fold: errors[r])
 
     assert chosen({1.0: 0.5, 1.15: 0.2, 1.3: 0.4}) == 1.15
     assert chosen({1.0: 0.5, 1.15: 0.49, 1.3: 0.48}) == 1.0  # not clearly less

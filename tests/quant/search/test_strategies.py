@@ -1,4 +1,4 @@
-"""Auto mode keeps what is best, and a metric is met with the least."""
+"""`auto` keeps the best strategy; `until` meets a metric with the fewest layers in floats."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""LSTMs and GRUs of models that are quantised by samples: in bytes, unless outputs suffer."""
+"""LSTMs and GRUs of calibrated models: dynamic int8 unless the outputs suffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights as integers, and products whose rows are quantised as they come."""
+"""Weight-only quantisation and dynamic int8 of matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bias correction: the means of a quantised layer are those of the float one."""
+"""Bias correction: a quantised layer's outputs keep the means of the float layer's."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A layer is the product of its matrix with its rows."""
+"""A layer's output equals its matrix times the rows of its input."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Weight rounding: together better than each alone, and never out of the format."""
+"""Weight rounding: lower output error than to nearest, and always within the type."""
 
 import numpy as np
 import pytest

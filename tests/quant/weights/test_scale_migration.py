@@ -1,4 +1,4 @@
-"""Equalising and smoothing keep the function and make int8 better at it."""
+"""Equalising and smoothing keep the function and lower the int8 error."""
 
 import numpy as np
 import pytest

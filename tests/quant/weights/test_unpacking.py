@@ -1,4 +1,4 @@
-"""Weights that a file keeps in integers are quantised like others, where activations are floats."""
+"""Integer weights in a file, with float activations, are quantised like others."""
 
 import numpy as np
 import pytest

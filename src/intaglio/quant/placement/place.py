@@ -54,7 +54,7 @@ class Placement:
     tensors: list[Value] = field(default_factory=list)  # producers first
     floats: dict[Node, str] = field(default_factory=dict)  # products left in floats, and why
     chip: Target = field(default_factory=lambda: targets.find("cpu"))  # the target
-    half_layers: dict[Node, str] = field(default_factory=dict)  # those of `floats` in f16 or bf16
+    half_layers: dict[Node, str] = field(default_factory=dict)  # of `floats`: in f16 or bf16
     # tensors that may have a scale for each channel
     depthwise_inputs: dict[Value, DepthwiseInput] = field(default_factory=dict)
 

@@ -123,7 +123,7 @@ class Scheme:
 
     @classmethod
     def load(cls, path: str | Path, strict: bool = False) -> Scheme:
-        """The scheme in a YAML file; BadInput says what is wrong with it, and where."""
+        """The scheme in a YAML file; BadInput names the line or key that is wrong."""
         from intaglio.quant.placement import scheme_file
 
         return scheme_file.read(path, strict)
@@ -201,7 +201,7 @@ def _misfit(t: TensorScheme, shape: tuple[int, ...]) -> str | None:
 
 
 def _nearest(name: str, names: Collection[str]) -> str:
-    """What the user may have meant."""
+    """A hint: the names nearest to an unknown one."""
     if near := difflib.get_close_matches(name, sorted(names), 3, 0.6):
         return "did you mean " + " or ".join(f"'{n}'" for n in near) + "?"
     return _some(names) + "; merged layers are named by their last output"

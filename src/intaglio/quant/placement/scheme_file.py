@@ -139,7 +139,7 @@ def _parse(path: str | Path) -> Any:
 
 
 def _tree(text: str) -> Any:
-    """What the first document says, in mappings, lists and text: a tensor may be called 123.
+    """The first YAML document as mappings, lists and text (a tensor may be called 123).
 
     From the parser's events, because PyYAML's own composer crashes on deep nesting.
     """
@@ -155,7 +155,7 @@ def _tree(text: str) -> Any:
         else:
             stack[-1][keys[-1]], keys[-1] = item, None
 
-    stack: list[Any] = [[]]  # what is open, outermost first
+    stack: list[Any] = [[]]  # open containers, outermost first
     keys: list[Any] = [None]  # for each mapping among them, the key that waits for its value
     for event in yaml.parse(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
         line = event.start_mark.line + 1
@@ -256,7 +256,7 @@ def _tensor(t: Any, where: str) -> TensorScheme:
     try:
         if scale or not ends or dtype not in dtypes.TABLE or not dtypes.is_integer(dtype):
             return TensorScheme(dtype, scale, zero or (0,) * len(scale), axis[0], block[0], lo, hi)
-        TensorScheme("f32", lo=lo, hi=hi)  # refuses what is no range
+        TensorScheme("f32", lo=lo, hi=hi)  # raises if it is no range
         if lo == hi == 0:
             raise BadInput("range is [0, 0] and holds nothing but 0; give another, or a scale")
         return affine(lo, hi, dtype)

@@ -1,7 +1,8 @@
-"""How far ranges should reach beyond what was seen: by leaving some of the samples out.
+"""Headroom: the factor by which ranges exceed the observed values, chosen by cross-validation.
 
-Samples that a range was not made of are what the model will meet. Where they reach beyond it they
-are cut off, which costs most where a model is surest; a wider range costs all others precision.
+Unseen inputs may exceed the observed range and are then clipped, which hurts most where a model is
+surest. A wider range costs all values precision. So the factor is chosen by the error on samples
+that are left out of the ranges in turn.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from intaglio.quant.samples.subset import evenly_spaced_indices
 from intaglio.quant.search.method_search import Search
 from intaglio.quant.search.trial import total
 
-FOLDS = 4  # parts of the samples, each of which is judged by the ranges of all others
-ROOMS = (1.0, 1.15, 1.3)  # times the range that was seen
-CLEARLY = 0.9  # of the error: what more room has to come to
-STEADY = 0.99  # of the range: where leaving samples out leaves that much, it needs no room
+FOLDS = 4  # parts of the samples; each is evaluated with the ranges of the other parts
+FACTORS = (1.0, 1.15, 1.3)  # of the observed range
+GAIN = 0.9  # a larger factor is taken if the error falls below this share
+STABLE = 0.99  # a range that keeps this share without any one fold gets no headroom
 
 Range = tuple[float, float]
 Ranges = Mapping[Value, Range]
 
 
-def without(ranges: Ranges, seen: Mapping[Value, Observation], fold: int) -> dict[Value, Range]:
-    """Ranges as they would be if every fourth sample had not been seen."""
+def without_fold(
+    ranges: Ranges, seen: Mapping[Value, Observation], fold: int
+) -> dict[Value, Range]:
+    """The ranges without the samples of one fold (every fourth sample)."""
     made = {}
     for v, (lo, hi) in ranges.items():
         most = _most(seen[v], fold)
@@ -33,36 +36,38 @@ def without(ranges: Ranges, seen: Mapping[Value, Observation], fold: int) -> dic
     return made
 
 
-def with_room(ranges: Ranges, seen: Mapping[Value, Observation], room: float) -> dict[Value, Range]:
-    """Ranges that are `room` times as wide, if they depend on which samples were seen."""
+def with_headroom(
+    ranges: Ranges, seen: Mapping[Value, Observation], factor: float
+) -> dict[Value, Range]:
+    """The ranges times `factor`, except ranges that do not depend on the choice of samples."""
     return {
-        v: (lo * room, hi * room) if room > 1 and varies(seen[v]) else (lo, hi)
+        v: (lo * factor, hi * factor) if factor > 1 and varies(seen[v]) else (lo, hi)
         for v, (lo, hi) in ranges.items()
     }
 
 
 def varies(o: Observation) -> bool:
-    """Would the range be another one if some of the samples had not been seen?"""
-    return min(_most(o, f) for f in range(FOLDS)) < STEADY * max(o.largest, default=0.0)
+    """Does the range depend on which samples were observed?"""
+    return min(_most(o, f) for f in range(FOLDS)) < STABLE * max(o.largest, default=0.0)
 
 
 def _most(o: Observation, fold: int) -> float:
     return max((x for i, x in enumerate(o.largest) if i % FOLDS != fold), default=0.0)
 
 
-def choose(
+def choose_factor(
     search: Search, samples: int, make: Callable[[float, int], dict[str, TensorScheme]]
 ) -> float:
-    """The room that errs least on samples that ranges were not made of.
+    """The factor with the least error on samples left out of the ranges.
 
-    `make` gives schemes by room and the fold of all `samples` that is left out.
+    `make` gives the schemes for a factor and the fold that is left out.
     """
     if samples < 2 * FOLDS:  # too few to leave some out
-        return ROOMS[0]
-    best, least = ROOMS[0], float("inf")
-    for room in ROOMS:
-        folds = [make(room, f) for f in range(FOLDS)]
+        return FACTORS[0]
+    best, least = FACTORS[0], float("inf")
+    for factor in FACTORS:
+        folds = [make(factor, f) for f in range(FOLDS)]
         error = total(search.held_out([folds[i % FOLDS] for i in evenly_spaced_indices(samples)]))
-        if error < CLEARLY * least:
-            best, least = room, error
+        if error < GAIN * least:
+            best, least = factor, error
     return best

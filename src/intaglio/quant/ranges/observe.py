@@ -21,7 +21,7 @@ from intaglio.quant.ranges.probe import Probe as Probe
 from intaglio.quant.ranges.probe import Sample, probes
 from intaglio.quant.samples.dataset import Samples
 
-Progress = Callable[[str, int, int | None], None]  # what is being done, steps done, all steps
+Progress = Callable[[str, int, int | None], None]  # (activity, steps done, all steps)
 BINS = 2048  # on either side of 0
 MOMENTUM = 0.9
 F16_MOST = 65504.0

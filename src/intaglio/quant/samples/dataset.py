@@ -76,7 +76,7 @@ def samples(
 def check_reading(
     layout: str, color: str, resize: str, pad_value: float, limit: int | None, seed: int
 ) -> None:
-    """BadInput where an option that says how samples are read has a wrong value."""
+    """BadInput if an option of `samples` has a wrong value."""
     for what, choice, known in (
         ("layout", layout, LAYOUTS),
         ("color", color, ("rgb", "bgr")),

@@ -26,7 +26,7 @@ Warn = Callable[[str], None]
 class Item:
     """One sample, or one row of a batch, not loaded yet."""
 
-    where: str  # what messages call it
+    where: str  # its name in messages
     load: Callable[[], Parts]  # {input: array}
     picture: bool = False
 

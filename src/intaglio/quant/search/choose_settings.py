@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def choose_settings(
-    draft: Calibration, reference: Reference, ahead: PrecompiledTrial | None = None
+    calibration: Calibration, reference: Reference, ahead: PrecompiledTrial | None = None
 ) -> Found:
     """Choose range methods, weight rounding, mixed precision and headroom, in this order.
 
-    If rounded weights cost the outputs too much, they are rounded again by the samples, in the
-    draft. `ahead` is the trial's model, if it was compiled before.
+    If rounded weights cost the outputs too much, they are rounded again by the samples, in place.
+    `ahead` is the trial's model, if it was compiled before.
     """
-    options = draft.options
-    if not worth_trying(draft):
+    options = calibration.options
+    if not worth_trying(calibration):
         return Found(room=options.room or 1.0)
-    trials = Trials(draft, reference, ahead)
+    trials = Trials(calibration, reference, ahead)
     try:
         trials.choose_methods()
         if options.accuracy is None:
@@ -46,60 +46,66 @@ def choose_settings(
         trials.search.trial.close()
 
 
-def worth_trying(draft: Calibration) -> bool:
+def worth_trying(calibration: Calibration) -> bool:
     """Is anything left to be found by trying?"""
-    if draft.options.method != "auto" and draft.options.accuracy is None:
+    if calibration.options.method != "auto" and calibration.options.accuracy is None:
         return False
-    return not all(v.name in draft.given for v in draft.placement.tensors)
+    return not all(v.name in calibration.fixed_tensors for v in calibration.placement.tensors)
 
 
 class Trials:
-    """What is tried on one draft, and what was found by it so far."""
+    """What is tried on one calibration, and what was found by it so far."""
 
-    def __init__(self, draft: Calibration, reference: Reference, ahead: PrecompiledTrial | None):
-        self.draft, self.reference = draft, reference
+    def __init__(
+        self, calibration: Calibration, reference: Reference, ahead: PrecompiledTrial | None
+    ):
+        self.calibration, self.reference = calibration, reference
         self.methods: dict[str, str] = {}
-        self.auto = draft.options.method == "auto"
+        self.auto = calibration.options.method == "auto"
         cache = None
-        if draft.options.resume:
-            stored = [(*integers, draft.shifts.get(n)) for n, integers in draft.weights.items()]
-            cache = Cache(draft.options.resume, subject(draft.graph, reference, stored))
+        if calibration.options.resume:
+            stored = [
+                (*integers, calibration.bias_shifts.get(n))
+                for n, integers in calibration.weights.items()
+            ]
+            cache = Cache(calibration.options.resume, subject(calibration.graph, reference, stored))
         if ahead:
-            ahead.correct(draft.placement, draft.shifts)
+            ahead.correct(calibration.placement, calibration.bias_shifts)
         self.search = Search(
-            draft.graph,
-            draft.placement,
+            calibration.graph,
+            calibration.placement,
             self.trial(ahead=ahead),
             self.schemes,
             cache,
-            draft.progress,
-            {*draft.given, *draft.wanted},
-            draft.how,
-            draft.options.policy,
+            calibration.progress,
+            {*calibration.fixed_tensors, *calibration.fixed_layers},
+            calibration.formats,
+            calibration.options.policy,
         )
         self.search.trial_without = self.trial
 
     def trial(self, exact: Collection[str] = (), ahead: PrecompiledTrial | None = None) -> Trial:
         """The model to try things with; layers in `exact` have their own weights."""
+        c = self.calibration
 
         def weights(node: Node) -> tuple[Array, Array | None]:
             if layer(node) in exact:
                 return node.inputs[1].data, None  # type: ignore[union-attr,return-value]
-            return from_integers(*self.draft.weights[node]), self.draft.shifts.get(node)
+            return from_integers(*c.weights[node]), c.bias_shifts.get(node)
 
-        return Trial(self.draft.graph, self.draft.placement, weights, self.reference, ahead)
+        return Trial(c.graph, c.placement, weights, self.reference, ahead)
 
     def schemes(
         self, methods: Mapping[str, str], more: float | None = None, left_out: int | None = None
     ) -> dict[str, TensorScheme]:
         """Tensors ranged by these methods, with `more` room, as if a fold of samples was unseen."""
-        draft, options = self.draft, self.draft.options
+        calibration, options = self.calibration, self.calibration.options
         by = replace(options, methods={**methods, **options.methods}, room=1.0)
-        ranges = draft.ranges(by)
+        ranges = calibration.ranges(by)
         if left_out is not None:
-            ranges = headroom.without(ranges, draft.seen, left_out)
-        wide = headroom.with_room(ranges, draft.seen, more or options.room or 1.0)
-        return {name: t for name, t in draft.schemes(wide).items() if t.scale}
+            ranges = headroom.without_fold(ranges, calibration.observations, left_out)
+        wide = headroom.with_headroom(ranges, calibration.observations, more or options.room or 1.0)
+        return {name: t for name, t in calibration.schemes(wide).items() if t.scale}
 
     def choose_methods(self) -> None:
         """Range each tensor as it errs least, where that is not the user's choice."""
@@ -108,16 +114,18 @@ class Trials:
 
     def mixed_precision(self) -> MixedPrecision:
         """The search for layers to promote, with the range methods that were chosen."""
-        draft, made = self.draft, self.schemes(self.methods)
-        assert draft.options.accuracy is not None
-        return MixedPrecision(self.search, made, draft.wanted, draft.options.accuracy)
+        calibration, made = self.calibration, self.schemes(self.methods)
+        assert calibration.options.accuracy is not None
+        return MixedPrecision(
+            self.search, made, calibration.fixed_layers, calibration.options.accuracy
+        )
 
     def round_by_data(self) -> None:
         """Round weights so that every product errs least on the samples."""
-        d = self.draft
-        d.weights |= rounded_by_data(d.graph, d.weights, d.samples, d.options, d.progress)
-        if d.options.correct:
-            d.shifts |= bias_shifts(d.weights, d.seen)
+        c = self.calibration
+        c.weights |= rounded_by_data(c.graph, c.weights, c.samples, c.options, c.progress)
+        if c.options.correct:
+            c.bias_shifts |= bias_shifts(c.weights, c.observations)
         self.search.trial.close()
         self.search.trial = self.trial()
         if self.search.cache:
@@ -125,12 +133,12 @@ class Trials:
 
     def with_headroom(self, precisions: MixedPrecision, found: Found) -> Found:
         """The settings with the range methods, and the headroom that suits unseen samples."""
-        options = self.draft.options
+        options = self.calibration.options
         found.methods, found.room = self.methods, options.room or 1.0
         if self.auto and options.room is None:
 
             def kept(more: float, fold: int) -> dict[str, TensorScheme]:
                 return precisions.kept(self.schemes(self.methods, more, fold), found.layers)
 
-            found.room = headroom.choose(self.search, self.draft.count, kept)
+            found.room = headroom.choose_factor(self.search, self.calibration.sample_count, kept)
         return found

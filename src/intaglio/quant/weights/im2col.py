@@ -26,14 +26,14 @@ def matrix(node: Node, w: Array | None = None) -> Array:
     groups = groups_of(node)
     if node.op == "conv":
         return w.reshape(groups, w.shape[0] // groups, -1)
-    if node.op == "conv_transpose":  # what one place of the input adds to all around it
+    if node.op == "conv_transpose":  # outputs are all taps around one input position
         return w.reshape(groups, w.shape[0] // groups, -1).transpose(0, 2, 1)
     turned = node.op == "gemm" and node.attrs["trans_b"]
     return (w if turned else w.T)[None]
 
 
 def from_matrix(node: Node, m: Array) -> Array:
-    """What `matrix` made, as the node's weights again."""
+    """The inverse of `matrix`: the weights in the node's own shape."""
     shape = node.inputs[1].shape  # type: ignore[union-attr]
     if node.op == "conv":
         return m.reshape(shape)
