@@ -29,7 +29,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     assert done.returncode == 0, done.stderr
     assert "layers with several implementations are measured (0 from the cache" in done.stdout
     assert " us" in done.stdout
-    assert "plain" in done.stdout
+    assert "direct" in done.stdout
     return path, cache
 
 

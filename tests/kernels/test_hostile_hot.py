@@ -23,7 +23,7 @@ from intaglio import dtypes, native
 from intaglio.errors import BadInput
 from intaglio.native import CTensor
 from intaglio.targets.cpu import qconv_packing
-from intaglio.targets.cpu.depthwise_packing import weave_of
+from intaglio.targets.cpu.depthwise_packing import tap_packing
 
 EXTREMES = [2**63 - 1, -(2**63), 2**62, 2**40, 2**31, 2**23, -1, 0, 1, 2, 3, 4, 5, 7, 16, 17, 33]
 SECONDS = 3.0
@@ -118,8 +118,8 @@ def bytes_(r: random.Random) -> Call:
     if r.random() < 0.4:
         channels = r.randint(0, 140)
         attrs["kernel"] = tuple(r.randint(1, 5) for _ in range(axes))
-        weave = weave_of(attrs["kernel"], attrs["stride"], attrs["dilation"])
-        w = weave.packed(ones(*attrs["kernel"], channels).astype(np.int8))
+        taps_order = tap_packing(attrs["kernel"], attrs["stride"], attrs["dilation"])
+        w = taps_order.packed(ones(*attrs["kernel"], channels).astype(np.int8))
         arrays = [image(r, axes, channels).astype(kind), w]
         return "cpu.qdepthwise", [*arrays, ones(channels).astype(np.int32), ones(channels)], attrs
     deep, per = r.randint(1, 20), r.randint(0, 70)

@@ -16,7 +16,7 @@ from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.targets.cpu import qconv as cpu_qconv
 from intaglio.targets.cpu import qconv_packing
-from intaglio.targets.cpu.depthwise_packing import weave_of
+from intaglio.targets.cpu.depthwise_packing import tap_packing
 
 RNG = np.random.default_rng(8)
 RANGES: list[dict[str, Any]] = [
@@ -86,12 +86,14 @@ def test_products(deep, channels):
         )
 
 
-def woven(w: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
+def packed_taps(w: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
     """Weights [window.., channels] as the kernel wants them; tells the window in `attrs` too."""
     attrs["kernel"] = w.shape[:-1]
-    weave = weave_of(attrs["kernel"], attrs["stride"], attrs["dilation"])
-    packed = weave.packed(w)
-    np.testing.assert_array_equal(weave.unpacked(packed, w.shape[-1]), w.reshape(-1, w.shape[-1]))
+    taps_order = tap_packing(attrs["kernel"], attrs["stride"], attrs["dilation"])
+    packed = taps_order.packed(w)
+    np.testing.assert_array_equal(
+        taps_order.unpacked(packed, w.shape[-1]), w.reshape(-1, w.shape[-1])
+    )
     return packed
 
 
@@ -115,7 +117,7 @@ def test_qdepthwise(channels, kernel, stride, dilation):
     attrs = {"stride": (stride, stride), "pad": (pad, pad, pad + 1, 0), "dilation": (dilation,) * 2}
     if (kernel - 1) * dilation > 20:
         attrs["pad"] = (40, 40, 40, 40)
-    w = woven(image(kernel, kernel, channels, dtype=np.int8), attrs)
+    w = packed_taps(image(kernel, kernel, channels, dtype=np.int8), attrs)
     for dtype in (np.uint8, np.int8):
         x = image(2, 9, 11, channels, dtype=dtype)
         for r in ranges(dtype):
@@ -129,7 +131,7 @@ def test_small_images_by_single_channels(size, channels):
     for stride in (1, 2):
         for pad in ((1, 1, 1, 1), (1, 0, 1, 2), (2, 2, 1, 1)):
             attrs = {"stride": (stride,) * 2, "pad": pad, "dilation": (1, 1)}
-            w = woven(image(3, 3, channels, dtype=np.int8), attrs)
+            w = packed_taps(image(3, 3, channels, dtype=np.int8), attrs)
             for dtype in (np.uint8, np.int8):
                 x, r = image(1, *size, channels, dtype=dtype), ranges(dtype)[stride]
                 check("cpu.qdepthwise", x, w, *per_channel(channels, 9), **attrs, **r)
@@ -138,10 +140,12 @@ def test_small_images_by_single_channels(size, channels):
 @pytest.mark.parametrize("size", [(1, 1), (2, 6), (7, 7), (14, 13), (71, 4), (9, 28), (6, 129)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_5x5_windows_of_single_channels(size, stride):
-    """Lines woven in groups of four: all beginnings of windows, groups that are kept in turns."""
+    """Lines packed in groups of four: all beginnings of windows, groups that are kept in
+    turns.
+    """
     for channels in (8, 37, 80):
         attrs = {"stride": (stride,) * 2, "dilation": (1, 1)}
-        w = woven(image(5, 5, channels, dtype=np.int8), attrs)
+        w = packed_taps(image(5, 5, channels, dtype=np.int8), attrs)
         for pad in ((2, 2, 2, 2), (4, 9, 3, 0)):
             if size[1] + pad[1] + pad[3] < 5 or (channels > 8 and size[1] > 28):
                 continue
@@ -157,7 +161,7 @@ def test_shares_of_lines_and_of_channels(size, channels, kernel, stride):
     """Threads cut such images where the product before cuts them: by lines, or by channels."""
     pad = (kernel // 2,) * 4
     attrs = {"stride": (stride,) * 2, "pad": pad, "dilation": (1, 1)}
-    w = woven(image(kernel, kernel, channels, dtype=np.int8), attrs)
+    w = packed_taps(image(kernel, kernel, channels, dtype=np.int8), attrs)
     x, r = image(1, size, size, channels, dtype=np.int8), ranges(np.int8)[0]
     check("cpu.qdepthwise", x, w, *per_channel(channels, kernel * kernel), **attrs, **r)
 
@@ -166,7 +170,7 @@ def test_shares_of_lines_and_of_channels(size, channels, kernel, stride):
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])
 def test_bytes_through_a_table(kernel, stride, channels):
     attrs = {"stride": (stride,) * 2, "pad": (1,) * 4, "dilation": (1, 1)}
-    w = woven(image(kernel, kernel, channels, dtype=np.int8), attrs)
+    w = packed_taps(image(kernel, kernel, channels, dtype=np.int8), attrs)
     for r, dtype in ((RANGES[1], np.int8), (RANGES[2], np.uint8), (RANGES[3], np.int8)):
         x, table = image(1, 8, 9, channels), image(256, dtype=dtype)
         (y,) = check("cpu.qdepthwise", x, w, *per_channel(channels, 9), table, **attrs, **r)
@@ -178,7 +182,7 @@ def test_windows_of_other_ranks():
     for shape, kernel in (((2, 17, 20), (3,)), ((1, 5, 6, 7, 20), (2, 3, 3))):
         axes = len(kernel)
         attrs = {"stride": (1,) * axes, "pad": (1,) * 2 * axes, "dilation": (1,) * axes, **r}
-        w = woven(image(*kernel, shape[-1], dtype=np.int8), attrs)
+        w = packed_taps(image(*kernel, shape[-1], dtype=np.int8), attrs)
         check("cpu.qdepthwise", image(*shape), w, *per_channel(shape[-1], 9), **attrs)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from intaglio import native
 from intaglio.targets.cpu import qconv_packing, qwinograd
-from intaglio.targets.cpu.depthwise_packing import weave_of
+from intaglio.targets.cpu.depthwise_packing import tap_packing
 
 PAGE = mmap.PAGESIZE
 WINDOWS = [
@@ -83,7 +83,7 @@ def everything() -> None:
     for channels in (1, 2, 5, 16, 24, 40, 64, 72):
         for kernel, stride in ((3, 1), (3, 2), (5, 1), (5, 2)):
             window = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "pad": (kernel // 2,) * 4}
-            w = weave_of((kernel,) * 2, (stride,) * 2, (1, 1)).packed(
+            w = tap_packing((kernel,) * 2, (stride,) * 2, (1, 1)).packed(
                 np.ones((kernel, kernel, channels), np.int8)
             )
             for size in ((4, 1), (9, 11), (7, 17)):

@@ -73,7 +73,7 @@ def test_the_largest_numbers_do_not_overflow(sign, dtype):
         w = RNG.choice(edges, (20, deep, 3, 3)).astype(np.int8)
         w = w if sign > 0 or edges[0] == -128 else -w
         ends = np.zeros(20, np.int32), np.full(20, 2.0**-18, np.float32)
-        assert qwinograd.largest_sum(w, ends[0]) < qwinograd.MOST
+        assert qwinograd.largest_sum(w, ends[0]) < qwinograd.MAX_SUM
         attrs = {"channels": 20, "pad": (1,) * 4, "x_zero": limits.max, "dtype": "f32"}
         assert qwinograd.sums_fit(w, "i8")
         for head in (False, True)[: 1 + (dtype == np.int8)]:
@@ -387,7 +387,7 @@ def test_the_op_refuses_with_words():
             qwinograd.qwinograd(constant(image(1, 5, 5, 9)), w, *ends, **{**GOOD, **change})
     with pytest.raises(BadInput, match="not i32"):
         qwinograd.qwinograd(x, w, *ends, **{**GOOD, "dtype": "i32"})
-    with pytest.raises(BadInput, match="squares of 2 x 2"):
+    with pytest.raises(BadInput, match="with square 1 or 2"):
         qwinograd.qwinograd(x, w, *ends, **{**GOOD, "square": (3, 1)})
     with pytest.raises(BadInput, match="whole sixteens"):
         qwinograd.qwinograd(x, w, *ends, None, None, x, **GOOD)

@@ -8,8 +8,8 @@ from intaglio.rewrite import Rule
 from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.targets.cpu.f16 import F16
-from intaglio.targets.cpu.qlinear import LINES_INT8
-from intaglio.targets.cpu.winograd_choice import conv_in_tiles_or_bf16
+from intaglio.targets.cpu.qlinear import PIECEWISE_TABLES
+from intaglio.targets.cpu.winograd_choice import conv_as_winograd_or_bf16
 from intaglio.targets.replace import REPLACE
 
 CPU = targets.find("cpu", "scalar")
@@ -27,9 +27,9 @@ def _every() -> list[Rule]:
                 *REPLACE,
                 *BF16,
                 *F16,
-                conv_in_tiles_or_bf16,
+                conv_as_winograd_or_bf16,
                 *BF16_ATTENTION,
-                *LINES_INT8,
+                *PIECEWISE_TABLES,
             ]
         )
     )

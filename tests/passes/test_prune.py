@@ -10,7 +10,8 @@ import pytest
 from tests.passes.random_prunable import Net
 
 import intaglio
-from intaglio import ops, passes
+from intaglio import ops
+from intaglio.compiler import trace_optimize
 from intaglio.errors import BadInput
 from intaglio.interpret import interpret
 from intaglio.ir import Type, Value, constant
@@ -371,9 +372,9 @@ def test_bodies_of_control_flow_keep_what_they_read():
 def test_the_pipeline_reports_what_it_saved_and_can_leave_it_out():
     net = Net()
     graph = net.graph(net.conv(relu(net.conv(net.x, 8, [1, 4, 5, 6])), 3))
-    records: list[passes.Record] = []
-    small = intaglio.optimize(graph, records=records)
-    (saved,) = [r.result for r in records if r.name == "prune channels"]
+    made = trace_optimize(graph)
+    small, saved = made.graph, made.pruned
+    assert saved is not None
     assert saved.channels == (11, 7)
     assert saved.after == complexity(small)
     assert str(saved).startswith("4 of 11 channels, weights -256 (-")

@@ -70,17 +70,17 @@ def test_convolutions(data: st.DataObject) -> None:
         replace.join_groups(draw(st.integers(2, 6))),
         replace.depthwise_without_multiplier,
         replace.split_kernel(limit),
-        replace.fit_kernel((1, 3, 4)),
-        replace.stride_as_depth(limit),
+        replace.pad_kernel((1, 3, 4)),
+        replace.stride_as_space_to_depth(limit),
         replace.split_stride(limit),
-        replace.fill_dilation(),
-        replace.dilation_as_batch(),
-        replace.pad_apart(limit, even=True),
-        replace.matmul_for_conv,
-        replace.linear_for_conv,
-        replace.line_as_image,
-        replace.image_as_line,
-        replace.volume_as_images,
+        replace.dilate_weights(),
+        replace.dilation_as_space_to_batch(),
+        replace.separate_pad(limit, even=True),
+        replace.conv_as_matmul,
+        replace.conv_as_linear,
+        replace.add_spatial_axis,
+        replace.drop_spatial_axis,
+        replace.conv3d_as_conv2d,
     ]
     shape = (2, groups * read, *ints(draw, n, 1, 9))
     keeps(lambda x: ops.conv(x, w, b, **attrs), shape, rules)
@@ -98,7 +98,7 @@ def test_transposed_convolutions(data: st.DataObject) -> None:
         replace.conv_transpose_as_conv,
         replace.conv_transpose_as_depth_to_space,
         replace.conv_transpose_as_resize,
-        replace.line_as_image,
+        replace.add_spatial_axis,
     ]
     shape = (2, groups * read, *ints(draw, n, 1, 5))
     keeps(lambda x: ops.conv_transpose(x, w, weights(groups * made), **attrs), shape, rules)
@@ -121,8 +121,8 @@ def test_pools(data: st.DataObject) -> None:
         replace.split_avg_pool(limit),
         replace.count_padding,
         replace.avg_pool_as_depthwise_conv,
-        replace.line_as_image,
-        replace.pad_apart(),
+        replace.add_spatial_axis,
+        replace.separate_pad(),
         replace.split_stride(limit),
     ]
     keeps(lambda x: ops.max_pool(x, **attrs), shape, rules)
@@ -142,21 +142,21 @@ def test_moves(data: st.DataObject) -> None:
         replace.strided_slice_as_gather,
         replace.strided_slice_as_pool,
         replace.strided_slice_as_reshape,
-        replace.fewer_axes(3),
+        replace.merge_axes(3),
     ]
     step = tuple(draw(st.sampled_from([1, 1, 2, 3, -1, -2])) for _ in shape)
     cuts = {"start": ints(draw, rank, -5, 4), "stop": ints(draw, rank, -5, 9), "step": step}
     keeps(lambda x: ops.slice_(x, **cuts), shape, rules)
     mode = draw(st.sampled_from(["constant", "reflect", "edge", "wrap"]))
     border = {"before": ints(draw, rank, 0, 3), "after": ints(draw, rank, 0, 3), "mode": mode}
-    keeps(lambda x: ops.pad(x, **border), shape, [replace.pad_as_concat(), replace.fewer_axes(3)])
+    keeps(lambda x: ops.pad(x, **border), shape, [replace.pad_as_concat(), replace.merge_axes(3)])
     axes = tuple(sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1))))
     reduce = draw(st.sampled_from([ops.reduce_sum, ops.reduce_mean, ops.reduce_max]))
     kept = draw(st.booleans())
-    rules = [replace.reduction_as_pool, replace.fewer_axes(3)]
+    rules = [replace.reduction_as_pool, replace.merge_axes(3)]
     keeps(lambda x: reduce(x, axes=axes, keepdims=kept), shape, rules)
     other = tuple(draw(st.sampled_from([1, d])) for d in shape[draw(st.integers(0, rank - 1)) :])
-    keeps(lambda x: ops.mul(x, weights(*other)), shape, [replace.fewer_axes(3)])
+    keeps(lambda x: ops.mul(x, weights(*other)), shape, [replace.merge_axes(3)])
 
 
 @EXAMPLES
@@ -175,5 +175,5 @@ def test_resizing(data: st.DataObject) -> None:
         ),
         "nearest_mode": draw(st.sampled_from(["floor", "ceil", "round_prefer_floor"])),
     }
-    rules = [replace.resize_as_conv_transpose, replace.line_as_image]
+    rules = [replace.resize_as_conv_transpose, replace.add_spatial_axis]
     keeps(lambda x: ops.resize(x, **attrs), shape, rules)

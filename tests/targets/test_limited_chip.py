@@ -67,15 +67,15 @@ def why_not(node: Node) -> str | None:
 
 
 LOWER = (
-    replace.line_as_image,
-    replace.volume_as_images,
-    replace.fewer_axes(4),
-    replace.fewer_batches(4),
+    replace.add_spatial_axis,
+    replace.conv3d_as_conv2d,
+    replace.merge_axes(4),
+    replace.merge_batch_axes(4),
     replace.transpose_in_steps(4),
     replace.split_groups(),
     replace.depthwise_without_multiplier,
-    replace.fill_dilation(),
-    replace.stride_as_depth(7),
+    replace.dilate_weights(),
+    replace.stride_as_space_to_depth(7),
     replace.split_stride(7),
     replace.split_kernel(11),
     replace.conv_transpose_as_depth_to_space,
@@ -108,10 +108,10 @@ LOWER = (
         replace.layer_norm_as_reductions,
         replace.rms_norm_as_reductions,
         replace.reduction_as_pool,
-        replace.difference_as_sum,
-        replace.quotient_as_product,
-        replace.negation_as_product,
-        replace.power_as_products,
+        replace.sub_as_add,
+        replace.div_as_mul,
+        replace.neg_as_mul,
+        replace.pow_as_mul,
     ),
 )
 CHIP = Target("narrow", why_not, LOWER)
@@ -128,8 +128,8 @@ CONVOLVER = Target(
     "convolver",
     why_not_convolved,
     (
-        replace.conv_for_linear,
-        *replace.where_refused(why_not_convolved, replace.conv_for_matmul),
+        replace.linear_as_conv,
+        *replace.where_refused(why_not_convolved, replace.matmul_as_conv),
         *LOWER,
     ),
 )
@@ -321,11 +321,13 @@ def test_rules_of_a_target_can_be_disabled() -> None:
 
     deep, sliced = graph(), graph()
     passes.run(deep, passes.lowering(CHIP))
-    passes.run(sliced, passes.lowering(CHIP), disable=["stride_as_depth"])
+    passes.run(sliced, passes.lowering(CHIP), disable=["stride_as_space_to_depth"])
     strides = [n.attrs["stride"] for g in (deep, sliced) for n in g.nodes() if n.op == "conv"]
     assert strides == [(1, 1), (3, 3)]
     with pytest.raises(Unsupported, match="stride"):
-        passes.run(graph(), passes.lowering(CHIP), disable=["stride_as_depth", "split_stride"])
+        passes.run(
+            graph(), passes.lowering(CHIP), disable=["stride_as_space_to_depth", "split_stride"]
+        )
     with pytest.raises(BadInput, match="did you mean split_stride"):
         passes.run(graph(), passes.lowering(CHIP), disable=["split_strides"])
 
@@ -336,4 +338,4 @@ def test_rules_let_alone_what_has_no_elements_or_no_fixed_extent() -> None:
         x = Value(Type("f32", shape, dynamic=dynamic), "x")
         graph = Graph([x], [conv(x, 4, groups=2)], ["y"])
         passes.rewrite(graph, [replace.split_groups()], lambda r, n, no: words.append(no))
-    assert words == ["a tensor has no elements", "an extent is known only at run time"]
+    assert words == ["a tensor is empty", "a size is known only at run time"]

@@ -11,7 +11,7 @@ import intaglio
 from intaglio import ops
 from intaglio.compiler import Compiled, trace
 from intaglio.ir import Graph, Type, Value, constant
-from intaglio.targets.cpu.separable_choice import APART, BLOCK, PAIR
+from intaglio.targets.cpu.separable_choice import BLOCK, PAIR, UNFUSED
 from intaglio.tune import Tuning
 
 rng = np.random.default_rng(6)
@@ -43,7 +43,7 @@ def built(x: Value, y: Value, **options: Any) -> Compiled:
     """The compiled net, whose outputs are those of single layers bit for bit."""
     graph = Graph([x], [y], ["y"])
     data = {"x": rng.standard_normal(x.shape).astype(np.float32)}
-    made, plain = trace(graph, **options), trace(graph, disable=["separable_in_bands"])
+    made, plain = trace(graph, **options), trace(graph, disable=["fuse_separable"])
     for threads in (1, 2):
         with (
             intaglio.open(made.package, threads=threads) as one,
@@ -64,7 +64,7 @@ def test_large_blocks_are_one_step_and_take_less_memory() -> None:
     assert len([s for s in made.plan.steps if s.op.startswith("cpu.")]) == 1
     assert step.inputs[3] is not None  # the residual
     assert step.attrs["taps_act"] == step.attrs["expand_act"] == "clip"
-    assert [(d.rule, d.choice) for d in made.decisions] == [("separable_in_bands", BLOCK)]
+    assert [(d.rule, d.way) for d in made.decisions] == [("fuse_separable", BLOCK)]
     assert made.plan.arena < 96 * 96 * 48 * 4
 
 
@@ -74,7 +74,7 @@ def test_small_blocks_and_large_weights_stay_as_they_are() -> None:
     x = image(1, 64, 24, 24)
     made = built(x, block(x, 512, 64))
     assert not in_bands(made)
-    assert [d.choice for d in made.decisions] == [APART]
+    assert [d.choice for d in made.decisions] == [UNFUSED]
 
 
 def test_without_an_expansion_that_can_be_taken_in() -> None:
@@ -118,7 +118,7 @@ def test_levels_and_precisions_without_it() -> None:
     assert not in_bands(trace(graph, precision="fp16"))
 
 
-@pytest.mark.parametrize("fastest", [APART, PAIR, BLOCK])
+@pytest.mark.parametrize("fastest", [UNFUSED, PAIR, BLOCK])
 def test_measuring_decides(fastest: str, tmp_path: Any) -> None:
     titles = []
 
@@ -129,6 +129,6 @@ def test_measuring_decides(fastest: str, tmp_path: Any) -> None:
     x = image(1, 8, 40, 40)
     y = block(block(x, 48, 8), 48, 8)  # alike: measured once
     made = built(x, y, tune=Tuning(cache=tmp_path, timer=timer))
-    assert titles == [sorted([APART, PAIR, BLOCK])]
+    assert titles == [sorted([UNFUSED, PAIR, BLOCK])]
     assert [d.choice for d in made.decisions] == [fastest, fastest]
-    assert len(in_bands(made)) == (0 if fastest == APART else 2)
+    assert len(in_bands(made)) == (0 if fastest == UNFUSED else 2)

@@ -249,7 +249,7 @@ case(
     f32(5, 3),
 )
 case(
-    "heads_behind_rotary",
+    "rotary_before_transpose",
     lambda x, c, s: ops.rotary_embedding(ops.transpose(x, perm=(0, 2, 1, 3)), c, s),
     f32(2, 5, 4, 8),
     f32(2, 1, 5, 4),

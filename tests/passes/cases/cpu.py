@@ -26,14 +26,14 @@ def product(x: Value, n: int = 3, residual: Value | None = None, **attrs: Any) -
     return made
 
 
-case("heavy_in_f32", lambda x: ops.matmul(x, x), Type("f16", (3, 3)))
+case("conv_and_matmul_in_f32", lambda x: ops.matmul(x, x), Type("f16", (3, 3)))
 case("conv_channels_last", conv, IMAGE)
 case("conv_channels_last", lambda x: conv(x, 4, groups=4), IMAGE)
 case("conv_channels_last", lambda x: conv(x, 8, groups=4), IMAGE)
 case("conv_channels_last", conv, f32(2, 4, 9))
-case("conv_in_tiles", lambda x: conv(ops.mul(x, scalar(1 / 64)), 16), f32(1, 16, 12, 12))
+case("conv_as_winograd", lambda x: conv(ops.mul(x, scalar(1 / 64)), 16), f32(1, 16, 12, 12))
 case(
-    "conv_in_tiles",
+    "conv_as_winograd",
     lambda x: conv(ops.mul(x, scalar(1 / 64)), 36, bias=False, pad=(0, 1, 2, 0)),
     f32(2, 40, 9, 11),
 )
@@ -46,25 +46,25 @@ case("gemm_packed", lambda x: ops.gemm(x, num(5, 3), num(3)), VECTOR)
 case(
     "gemm_packed", lambda x, y: ops.gemm(x, num(3, 5), y, trans_b=True, beta=2.0), VECTOR, f32(2, 3)
 )
-case("activation_into_product", lambda x: ops.relu(product(x)), VECTOR)
-case("activation_into_product", lambda x: ops.gelu(product(x)), VECTOR)
-case("slopes_into_product", lambda x: ops.prelu(product(x), num(3)), VECTOR)
-case("addend_into_product", lambda x: ops.add(product(x), num(3)), VECTOR)
-case("addend_into_product", lambda x, y: ops.add(product(x), y), VECTOR, f32(2, 3))
-case("addend_into_product", lambda x, y: ops.add(y, product(x, act="relu")), VECTOR, f32(2, 3))
+case("activation_into_epilogue", lambda x: ops.relu(product(x)), VECTOR)
+case("activation_into_epilogue", lambda x: ops.gelu(product(x)), VECTOR)
+case("prelu_into_epilogue", lambda x: ops.prelu(product(x), num(3)), VECTOR)
+case("add_into_epilogue", lambda x: ops.add(product(x), num(3)), VECTOR)
+case("add_into_epilogue", lambda x, y: ops.add(product(x), y), VECTOR, f32(2, 3))
+case("add_into_epilogue", lambda x, y: ops.add(y, product(x, act="relu")), VECTOR, f32(2, 3))
 case(
-    "activation_before_reshape",
+    "hoist_activation_over_reshape",
     lambda x: ops.tanh(ops.reshape(product(x), shape=(1, 2, 3))),
     VECTOR,
 )
 case(
-    "addend_before_reshape",
+    "hoist_add_over_reshape",
     lambda x, y: ops.add(y, ops.reshape(product(x), shape=(1, 2, 3))),
     VECTOR,
     f32(1, 2, 3),
 )
 case(
-    "flattening_into_weights",
+    "transpose_into_gemm_weights",
     lambda x: product(ops.reshape(ops.transpose(x, perm=(0, 2, 3, 1)), shape=(2, 144))),
     IMAGE,
 )
@@ -98,19 +98,19 @@ def block(x: Value, middle: int, channels: int, residual: bool = False, **attrs:
     return one(taps, channels)
 
 
-case("separable_in_bands", lambda x: block(x, 32, 8, stride=(2, 2)), f32(1, 112, 120, 8))
-case("separable_in_bands", lambda x: block(x, 32, 8, residual=True), f32(1, 64, 80, 8))
-case("separable_in_bands", lambda x: block(x, 0, 8), f32(1, 96, 96, 32))
-case("channel_shuffle_dealt", lambda x: ops.channel_shuffle(x, groups=2), IMAGE)
+case("fuse_separable", lambda x: block(x, 32, 8, stride=(2, 2)), f32(1, 112, 120, 8))
+case("fuse_separable", lambda x: block(x, 32, 8, residual=True), f32(1, 64, 80, 8))
+case("fuse_separable", lambda x: block(x, 0, 8), f32(1, 96, 96, 32))
+case("channel_shuffle_channels_last", lambda x: ops.channel_shuffle(x, groups=2), IMAGE)
 case(
-    "deal_slice",
+    "slice_into_channel_shuffle",
     lambda x: ops.slice_(
         deal(x, groups=2, start=0, stop=6), start=(0, 0, 0, 2), stop=(9, 9, 9, 6), step=(1, 1, 1, 1)
     ),
     f32(2, 4, 6, 6),
 )
 case(
-    "deal_of_concat",
+    "concat_into_channel_shuffle",
     lambda x, y: deal(ops.concat(x, y, axis=3), groups=2, start=1, stop=9),
     f32(2, 4, 6, 5),
     f32(2, 4, 6, 5),
@@ -148,8 +148,8 @@ def packed(op: Any, gates: int, x: Value, last: Value) -> list[Value]:
     return made
 
 
-case("product_into_lstm", lambda x: packed(lstm_steps, 4, x, num(1, 1, 12)), f32(33, 1, 16))
-case("product_into_gru", lambda x: packed(gru_steps, 3, x, num(1, 16)), f32(33, 1, 16))
+case("gemm_into_lstm", lambda x: packed(lstm_steps, 4, x, num(1, 1, 12)), f32(33, 1, 16))
+case("gemm_into_gru", lambda x: packed(gru_steps, 3, x, num(1, 16)), f32(33, 1, 16))
 
 
 def wide(x: Value) -> Value:
@@ -158,22 +158,22 @@ def wide(x: Value) -> Value:
 
 
 SMALL = Type("bf16", (2, 4, 6, 6))
-case("conv_in_tiles_or_bf16", lambda x: conv(ops.mul(x, scalar(1 / 64)), 64), f32(1, 64, 24, 24))
+case("conv_as_winograd_or_bf16", lambda x: conv(ops.mul(x, scalar(1 / 64)), 64), f32(1, 64, 24, 24))
 case("product_in_bf16", product, f32(2, 6))
 case("product_in_bf16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))
 DEPTHWISE = {"stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1)}
 case(
-    "depthwise_makes_bf16",
+    "depthwise_result_in_bf16",
     lambda x: cpu_conv.depthwise(product(product(x)), num(3, 3, 3), **DEPTHWISE),
     IMAGE,
 )
 case(
-    "depthwise_reads_bf16",
+    "depthwise_operand_in_bf16",
     lambda x: cpu_conv.depthwise(wide(x), num(3, 3, 6), made="bf16", **DEPTHWISE),
     SMALL,
 )
 case(
-    "one_cast_for_all",
+    "share_cast",
     lambda x: ops.concat(ops.neg(ops.cast(x, dtype="f16")), ops.cast(x, dtype="f16"), axis=1),
     VECTOR,
 )
@@ -188,40 +188,40 @@ def whole(x: Value) -> Value:
 
 case("layer_in_bf16", whole, Type("bf16", (2, 6)))
 case("layer_in_f16", whole, Type("f16", (2, 6)))
-case("steps_in_bf16", lambda x: packed(lstm_steps, 4, x, num(1, 1, 12)), f32(3, 1, 16))
+case("recurrent_weights_in_bf16", lambda x: packed(lstm_steps, 4, x, num(1, 1, 12)), f32(3, 1, 16))
 case("product_in_f16", product, f32(2, 6))
 case("product_in_f16", lambda x, y: product(x, residual=y), f32(2, 6), f32(2, 3))
 case("depthwise_in_f16", lambda x: cpu_conv.depthwise(x, num(3, 3, 6), **DEPTHWISE), IMAGE)
 case(
-    "table_in_f16",
+    "embedding_in_f16",
     lambda x: ops.add(x, ops.gather(num(8, 5), constant(np.array([3, 1])), axis=0)),
     VECTOR,
 )
-case("steps_in_f16", lambda x: packed(gru_steps, 3, x, num(1, 16)), f32(3, 1, 16))
-case("cast_into_product", lambda x: ops.cast(product(x), dtype="f16"), VECTOR)
-case("cast_into_product", lambda x: ops.cast(product(x), dtype="bf16"), VECTOR)
+case("recurrent_weights_in_f16", lambda x: packed(gru_steps, 3, x, num(1, 16)), f32(3, 1, 16))
+case("cast_into_epilogue", lambda x: ops.cast(product(x), dtype="f16"), VECTOR)
+case("cast_into_epilogue", lambda x: ops.cast(product(x), dtype="bf16"), VECTOR)
 case(
-    "cast_into_product",
+    "cast_into_epilogue",
     lambda x, y: ops.cast(product(x, residual=wide(y)), dtype="bf16"),
     VECTOR,
     Type("bf16", (2, 3)),
 )
-case("move_in_16_bits", lambda x: ops.transpose(wide(x), perm=(0, 2, 3, 1)), SMALL)
+case("movement_in_16_bits", lambda x: ops.transpose(wide(x), perm=(0, 2, 3, 1)), SMALL)
 case(
-    "maximum_in_16_bits",
+    "max_pool_in_16_bits",
     lambda x: cpu_pool.pool(wide(x), kind="max", kernel=(2, 2), **DEPTHWISE),
     SMALL,
 )
 case("concat_in_16_bits", lambda x, y: ops.concat(wide(x), wide(y), axis=1), SMALL, SMALL)
 case(
-    "narrow_before_maximum",
+    "cast_before_max_pool",
     lambda x: ops.cast(
         cpu_pool.pool(product(x), kind="max", kernel=(2, 2), **DEPTHWISE), dtype="bf16"
     ),
     IMAGE,
 )
 case(
-    "narrow_before_concat",
+    "cast_before_concat",
     lambda x, y: ops.cast(ops.concat(x, y, axis=1), dtype="bf16"),
     VECTOR,
     VECTOR,

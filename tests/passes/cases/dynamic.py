@@ -62,8 +62,8 @@ def linear(x: Value, *more: Value) -> Value:
     return made
 
 
-case("qlinear_rows_to_floats", linear, Type("i8", (3, 6, 1)))
-case("qlinear_rows_to_floats", linear, Type("i8", (3, 6, 1)), f32(3, 5, 1))
+case("qlinear_conv_to_floats", linear, Type("i8", (3, 6, 1)))
+case("qlinear_conv_to_floats", linear, Type("i8", (3, 6, 1)), f32(3, 5, 1))
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(1)), f32(2, 6))
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(5)), Type("f32", (3, 2, 6)))
 
@@ -91,15 +91,13 @@ def small(k: int, n: int, block: int = 0, dtype: str = "i8", axis: int = 1) -> V
     return made
 
 
-case("matmul_of_small_weights", lambda x: ops.matmul(x, small(6, 5)), f32(2, 6))
-case("matmul_of_small_weights", lambda x: ops.matmul(x, small(6, 5, 2, "i4")), f32(2, 6))
+case("weight_only_matmul", lambda x: ops.matmul(x, small(6, 5)), f32(2, 6))
+case("weight_only_matmul", lambda x: ops.matmul(x, small(6, 5, 2, "i4")), f32(2, 6))
 case(
-    "gemm_of_small_weights",
-    lambda x: ops.gemm(x, small(5, 6, axis=0), num(5), trans_b=True),
-    f32(2, 6),
+    "weight_only_gemm", lambda x: ops.gemm(x, small(5, 6, axis=0), num(5), trans_b=True), f32(2, 6)
 )
 case(
-    "rows_of_small_table",
+    "quantized_embedding",
     lambda at: ops.gather(small(6, 5, axis=0), at, axis=0),
     Type("i64", (2, 2)),
 )

@@ -139,7 +139,7 @@ case(
     Type("u8", (2, 6)),
 )
 LINE = Type("u8", (1, 7, 12))
-case("bounds_into_qconv", lambda x: ops.clip(packed_conv(x), lo=4.0, hi=90.0), LINE)
+case("clip_into_qconv", lambda x: ops.clip(packed_conv(x), lo=4.0, hi=90.0), LINE)
 case(
     "table_into_qconv",
     lambda x: ops.lookup(packed_conv(x), constant(RNG.integers(0, 256, 256).astype(np.uint8))),
@@ -182,7 +182,7 @@ def plain_conv(x: Value) -> Value:
     return made
 
 
-case("qconv_in_tiles", plain_conv, Type("u8", (1, 12, 12, 16)))
+case("qconv_as_winograd", plain_conv, Type("u8", (1, 12, 12, 16)))
 
 
 def tiles(x: Value) -> Value:
@@ -214,22 +214,30 @@ def doubled(x: Value) -> Value:
 
 
 case(
-    "tiles_of_parts",
+    "concat_into_qwinograd",
     lambda x, y: tiles(ops.concat(x, y, axis=3)),
     Type("u8", (1, 6, 6, 16)),
     Type("u8", (1, 6, 6, 4)),
 )
 case(
-    "tiles_of_parts",
+    "concat_into_qwinograd",
     lambda x, y: tiles(ops.concat(x, doubled(y), axis=3)),
     Type("u8", (1, 6, 6, 16)),
     Type("u8", (1, 3, 3, 16)),
 )
-case("tiles_of_parts", lambda x: tiles(doubled(x)), Type("u8", (1, 3, 3, 16)))
-case("table_as_lines", lambda x: packed_conv(x, swish(-300, 599, 0.01), lo=-300, hi=599), LINE)
-case("table_as_lines", lambda x: packed_conv(x, swish(-200, 57, 0.03), lo=-200, hi=57), LINE)
+case("concat_into_qwinograd", lambda x: tiles(doubled(x)), Type("u8", (1, 3, 3, 16)))
 case(
-    "words_into_qconv",
+    "table_as_piecewise_lines",
+    lambda x: packed_conv(x, swish(-300, 599, 0.01), lo=-300, hi=599),
+    LINE,
+)
+case(
+    "table_as_piecewise_lines",
+    lambda x: packed_conv(x, swish(-200, 57, 0.03), lo=-200, hi=57),
+    LINE,
+)
+case(
+    "int16_table_into_qconv",
     lambda x: ops.lookup_wide(
         ending(x, 5, weights(5, 6, 3, 3), one(0, "i8"), scalar(0.001), one(7, "i16")),
         constant(RNG.integers(-128, 128, 900), dtype="i8"),

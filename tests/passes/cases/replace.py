@@ -40,18 +40,18 @@ def resized(x: Value, by: int, **attrs: Any) -> Value:
 
 
 # ---- products ------------------------------------------------------------------------------------
-case("conv_for_matmul", lambda x: ops.matmul(x, num(5, 3)), VECTOR)
-case("conv_for_matmul", lambda x: ops.matmul(x, num(5, 3)), f32(2, 3, 5))
-case("conv_for_matmul", lambda x: ops.matmul(x, num(5, 3)), f32(2, 3, 4, 5))
-case("conv_for_matmul", lambda x, w: ops.matmul(x, w), f32(2, 2, 3, 4, 5), f32(5, 3))
-case("conv_for_matmul", lambda x: ops.add(ops.matmul(x, num(5, 3)), num(2, 3)), VECTOR)
-case("conv_for_linear", lambda x: ops.add(ops.matmul(x, num(5, 3)), num(3)), f32(1, 5))
-case("conv_for_linear", lambda x: ops.add(num(1), ops.matmul(x, num(5, 3))), f32(2, 3, 5))
-case("matmul_for_conv", lambda x: conv(x, k=1, pad=(0,) * 4), IMAGE)
-case("matmul_for_conv", lambda x: conv(x, k=1, pad=(0,) * 4, stride=(2, 3)), IMAGE)
-case("matmul_for_conv", lambda x: conv(x, k=1, pad=(0,) * 2, bias=False), LINE)
-case("linear_for_conv", lambda x: conv(x, k=1, pad=(0,) * 4), f32(2, 4, 1, 1))
-case("linear_for_conv", lambda x: conv(x, k=6, pad=(0,) * 4, bias=False), IMAGE)
+case("matmul_as_conv", lambda x: ops.matmul(x, num(5, 3)), VECTOR)
+case("matmul_as_conv", lambda x: ops.matmul(x, num(5, 3)), f32(2, 3, 5))
+case("matmul_as_conv", lambda x: ops.matmul(x, num(5, 3)), f32(2, 3, 4, 5))
+case("matmul_as_conv", lambda x, w: ops.matmul(x, w), f32(2, 2, 3, 4, 5), f32(5, 3))
+case("matmul_as_conv", lambda x: ops.add(ops.matmul(x, num(5, 3)), num(2, 3)), VECTOR)
+case("linear_as_conv", lambda x: ops.add(ops.matmul(x, num(5, 3)), num(3)), f32(1, 5))
+case("linear_as_conv", lambda x: ops.add(num(1), ops.matmul(x, num(5, 3))), f32(2, 3, 5))
+case("conv_as_matmul", lambda x: conv(x, k=1, pad=(0,) * 4), IMAGE)
+case("conv_as_matmul", lambda x: conv(x, k=1, pad=(0,) * 4, stride=(2, 3)), IMAGE)
+case("conv_as_matmul", lambda x: conv(x, k=1, pad=(0,) * 2, bias=False), LINE)
+case("conv_as_linear", lambda x: conv(x, k=1, pad=(0,) * 4), f32(2, 4, 1, 1))
+case("conv_as_linear", lambda x: conv(x, k=6, pad=(0,) * 4, bias=False), IMAGE)
 
 # ---- convolutions --------------------------------------------------------------------------------
 case("split_groups", lambda x: conv(x, groups=2), IMAGE)
@@ -67,20 +67,28 @@ case(
     f32(2, 4, 17, 29),
 )
 case("split_kernel", lambda x: conv(x, k=25, pad=(24,) * 4), IMAGE)
-case("fit_kernel", lambda x: conv(x, k=2, pad=(1, 0, 0, 1), stride=(2, 1)), IMAGE)
-case("stride_as_depth", lambda x: conv(x, k=8, pad=(0,) * 4, stride=(8, 8)), LARGE)
-case("stride_as_depth", lambda x: conv(x, k=9, pad=(1, 0, 3, 2), stride=(8, 8), groups=2), LARGE)
-case("stride_as_depth", lambda x: conv(x, k=3, pad=(0,) * 4, stride=(9, 9)), LARGE)
+case("pad_kernel", lambda x: conv(x, k=2, pad=(1, 0, 0, 1), stride=(2, 1)), IMAGE)
+case("stride_as_space_to_depth", lambda x: conv(x, k=8, pad=(0,) * 4, stride=(8, 8)), LARGE)
+case(
+    "stride_as_space_to_depth",
+    lambda x: conv(x, k=9, pad=(1, 0, 3, 2), stride=(8, 8), groups=2),
+    LARGE,
+)
+case("stride_as_space_to_depth", lambda x: conv(x, k=3, pad=(0,) * 4, stride=(9, 9)), LARGE)
 case("split_stride", lambda x: conv(x, k=3, stride=(8, 1)), LARGE)
 case("split_stride", lambda x: conv(x, k=5, stride=(11, 9)), LARGE)
 case("split_stride", lambda x: ops.max_pool(x, kernel=(2, 3), **window(stride=(8, 9))), LARGE)
-case("fill_dilation", lambda x: conv(x, dilation=(2, 3), stride=(2, 1)), LARGE)
-case("dilation_as_batch", lambda x: conv(x, dilation=(2, 2), pad=(2,) * 4), LARGE)
-case("dilation_as_batch", lambda x: conv(x, dilation=(3, 1), pad=(0, 1, 2, 3), groups=2), LARGE)
-case("pad_apart", lambda x: conv(x), IMAGE)
-case("pad_apart", lambda x: ops.max_pool(x, kernel=(2, 2), **window(pad=(1, 0, 0, 1))), IMAGE)
+case("dilate_weights", lambda x: conv(x, dilation=(2, 3), stride=(2, 1)), LARGE)
+case("dilation_as_space_to_batch", lambda x: conv(x, dilation=(2, 2), pad=(2,) * 4), LARGE)
 case(
-    "pad_apart",
+    "dilation_as_space_to_batch",
+    lambda x: conv(x, dilation=(3, 1), pad=(0, 1, 2, 3), groups=2),
+    LARGE,
+)
+case("separate_pad", lambda x: conv(x), IMAGE)
+case("separate_pad", lambda x: ops.max_pool(x, kernel=(2, 2), **window(pad=(1, 0, 0, 1))), IMAGE)
+case(
+    "separate_pad",
     lambda x: ops.avg_pool(x, kernel=(2, 2), count_include_pad=True, **window(pad=(1, 0, 0, 1))),
     IMAGE,
 )
@@ -182,38 +190,42 @@ case(
 )
 
 # ---- axes ----------------------------------------------------------------------------------------
-case("line_as_image", lambda x: conv(x, groups=2), LINE)
-case("line_as_image", deconv, LINE)
-case("line_as_image", lambda x: ops.max_pool(x, kernel=(2,), with_indices=True, **window(1)), LINE)
-case("line_as_image", lambda x: BN(x, 4), LINE)
-case("line_as_image", lambda x: resized(x, 2, mode="linear"), LINE)
-case("image_as_line", lambda x: conv(x), ROW)
-case("image_as_line", lambda x: conv(x, k=5, pad=(2,) * 4, groups=2), f32(2, 4, 9, 1))
-case("image_as_line", lambda x: ops.avg_pool(x, kernel=(1, 3), **window()), ROW)
-VOLUME = f32(2, 4, 5, 6, 7)
-case("volume_as_images", lambda x: conv(x, pad=(0,) * 6, bias=False), VOLUME)
+case("add_spatial_axis", lambda x: conv(x, groups=2), LINE)
+case("add_spatial_axis", deconv, LINE)
 case(
-    "volume_as_images",
+    "add_spatial_axis", lambda x: ops.max_pool(x, kernel=(2,), with_indices=True, **window(1)), LINE
+)
+case("add_spatial_axis", lambda x: BN(x, 4), LINE)
+case("add_spatial_axis", lambda x: resized(x, 2, mode="linear"), LINE)
+case("drop_spatial_axis", lambda x: conv(x), ROW)
+case("drop_spatial_axis", lambda x: conv(x, k=5, pad=(2,) * 4, groups=2), f32(2, 4, 9, 1))
+case("drop_spatial_axis", lambda x: ops.avg_pool(x, kernel=(1, 3), **window()), ROW)
+VOLUME = f32(2, 4, 5, 6, 7)
+case("conv3d_as_conv2d", lambda x: conv(x, pad=(0,) * 6, bias=False), VOLUME)
+case(
+    "conv3d_as_conv2d",
     lambda x: conv(x, groups=2, pad=(1, 0, 2, 2, 1, 1), stride=(2, 1, 2), dilation=(1, 2, 1)),
     VOLUME,
 )
-case("fewer_axes", lambda x: ops.mul(x, num(4, 1, 6, 7)), VOLUME)
-case("fewer_axes", ops.relu, VOLUME)
-case("fewer_axes", lambda x: ops.softmax(x, axis=-2), VOLUME)
-case("fewer_axes", lambda x: ops.concat(x, x, axis=2), VOLUME)
+case("merge_axes", lambda x: ops.mul(x, num(4, 1, 6, 7)), VOLUME)
+case("merge_axes", ops.relu, VOLUME)
+case("merge_axes", lambda x: ops.softmax(x, axis=-2), VOLUME)
+case("merge_axes", lambda x: ops.concat(x, x, axis=2), VOLUME)
 case(
-    "fewer_axes",
+    "merge_axes",
     lambda x: ops.slice_(x, start=(0, 1, -3, 0, 0), stop=(2, 3, 99, 6, 7), step=(1, 1, 2, 1, 1)),
     VOLUME,
 )
-case("fewer_axes", lambda x: ops.pad(x, before=(0, 1, 0, 0, 0), after=(0, 0, 0, 2, 0)), VOLUME)
-case("fewer_axes", lambda x: ops.tile(x, repeats=(1, 1, 2, 1, 1)), VOLUME)
-case("fewer_axes", lambda x: ops.expand(x, shape=(2, 3, 4, 3, 2)), f32(3, 1, 3, 2))
-case("fewer_axes", lambda x: ops.reduce_max(x, axes=(1, 2), keepdims=False), VOLUME)
-case("fewer_batches", lambda x, y: ops.matmul(x, y), VOLUME, f32(2, 4, 5, 7, 3))
-case("fewer_batches", lambda x: ops.matmul(x, num(7, 3)), VOLUME)
-case("fewer_batches", lambda x: ops.layer_norm(x, num(6, 7), num(6, 7), axis=-2), VOLUME)
-case("fewer_batches", lambda x: ops.gather(x, constant(np.array([[2, 0], [1, 1]])), axis=1), IMAGE)
+case("merge_axes", lambda x: ops.pad(x, before=(0, 1, 0, 0, 0), after=(0, 0, 0, 2, 0)), VOLUME)
+case("merge_axes", lambda x: ops.tile(x, repeats=(1, 1, 2, 1, 1)), VOLUME)
+case("merge_axes", lambda x: ops.expand(x, shape=(2, 3, 4, 3, 2)), f32(3, 1, 3, 2))
+case("merge_axes", lambda x: ops.reduce_max(x, axes=(1, 2), keepdims=False), VOLUME)
+case("merge_batch_axes", lambda x, y: ops.matmul(x, y), VOLUME, f32(2, 4, 5, 7, 3))
+case("merge_batch_axes", lambda x: ops.matmul(x, num(7, 3)), VOLUME)
+case("merge_batch_axes", lambda x: ops.layer_norm(x, num(6, 7), num(6, 7), axis=-2), VOLUME)
+case(
+    "merge_batch_axes", lambda x: ops.gather(x, constant(np.array([[2, 0], [1, 1]])), axis=1), IMAGE
+)
 
 # ---- moves ---------------------------------------------------------------------------------------
 case(
@@ -257,16 +269,16 @@ case("elu_as_exponential", ops.selu, VECTOR)
 case("leaky_relu_as_maximum", lambda x: ops.leaky_relu(x, alpha=0.1), VECTOR)
 case("leaky_relu_as_maximum", lambda x: ops.leaky_relu(x, alpha=1.5), VECTOR)
 case("prelu_as_relus", lambda x: ops.prelu(x, num(5)), VECTOR)
-case("clip_as_bounds", lambda x: ops.clip(x, lo=-0.5, hi=0.7), VECTOR)
-case("clip_as_bounds", lambda x: ops.clip(x, lo=0.1, hi=INF), VECTOR)
+case("clip_as_min_max", lambda x: ops.clip(x, lo=-0.5, hi=0.7), VECTOR)
+case("clip_as_min_max", lambda x: ops.clip(x, lo=0.1, hi=INF), VECTOR)
 case("softmax_as_exponentials", lambda x: ops.softmax(ops.mul(x, scalar(99)), axis=0), VECTOR)
 case("log_softmax_as_logarithm", lambda x: ops.log_softmax(ops.mul(x, scalar(99))), VECTOR)
 case("layer_norm_as_reductions", lambda x: ops.layer_norm(x, num(6, 6), num(6, 6), axis=2), IMAGE)
 case("layer_norm_as_reductions", ops.layer_norm, IMAGE)
 case("rms_norm_as_reductions", lambda x: ops.rms_norm(x, num(6)), IMAGE)
-case("difference_as_sum", lambda x, y: ops.sub(x, y), VECTOR, f32(5))
-case("quotient_as_product", lambda x: ops.div(x, num(5)), VECTOR)
-case("negation_as_product", ops.neg, VECTOR)
+case("sub_as_add", lambda x, y: ops.sub(x, y), VECTOR, f32(5))
+case("div_as_mul", lambda x: ops.div(x, num(5)), VECTOR)
+case("neg_as_mul", ops.neg, VECTOR)
 for power in (2, 3, 4):
-    case("power_as_products", lambda x, p=power: ops.pow(x, scalar(p)), VECTOR)
-case("power_as_products", lambda x: ops.pow(ops.abs(x), scalar(0.5)), VECTOR)
+    case("pow_as_mul", lambda x, p=power: ops.pow(x, scalar(p)), VECTOR)
+case("pow_as_mul", lambda x: ops.pow(ops.abs(x), scalar(0.5)), VECTOR)

@@ -1,4 +1,4 @@
-"""The CPU: what its kernels can do, what neutral ops become, and what it would rather run."""
+"""The CPU target: its kernels' capabilities, lowering rules, fusions and algorithm choices."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from intaglio.targets import Target, replace
 from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.targets.cpu.chain import CHAIN
-from intaglio.targets.cpu.channel_shuffle import DEAL_FUSE
+from intaglio.targets.cpu.channel_shuffle import CHANNEL_SHUFFLE_FUSE
 from intaglio.targets.cpu.epilogue_fusion import FUSE
 from intaglio.targets.cpu.f16 import F16
 from intaglio.targets.cpu.grouped_conv import why_not_grouped
 from intaglio.targets.cpu.half_precision import LAYER_BF16, LAYER_F16
 from intaglio.targets.cpu.lower import LOWER
 from intaglio.targets.cpu.packing import PANEL
-from intaglio.targets.cpu.qconv_choice import PAIRS_INT8, TILES_INT8
-from intaglio.targets.cpu.qdepthwise_fusion import DEPTHWISE_ENDS
-from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8, LINES_INT8
-from intaglio.targets.cpu.recurrent import OVERLAP
+from intaglio.targets.cpu.qconv_choice import WINOGRAD_INT8, WINOGRAD_INT8_PAIRS
+from intaglio.targets.cpu.qdepthwise_fusion import QDEPTHWISE_FUSE
+from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8, PIECEWISE_TABLES
+from intaglio.targets.cpu.recurrent import RECURRENT_FUSE
 from intaglio.targets.cpu.separable_choice import SEPARABLE
-from intaglio.targets.cpu.winograd_choice import conv_in_tiles, conv_in_tiles_or_bf16
+from intaglio.targets.cpu.winograd_choice import conv_as_winograd, conv_as_winograd_or_bf16
 from intaglio.targets.precision import Precision, Stored, floats
 
-NEAR = 2 << 20  # bytes: the second cache, and some of a third one that others use too
-CHOOSE = (conv_in_tiles,)  # faster ways to the same sums, in another order
-CHOOSE_BF16 = (conv_in_tiles_or_bf16,)
-# What becomes narrow, and faster ways: tiles would take back the memory that f16 saves.
-WAYS = {"f32": ((), CHOOSE), "bf16": (BF16, CHOOSE_BF16), "f16": (F16, ())}
+CACHE_INT8 = 2 << 20  # of activations that stay in the L2 and a share of the L3 cache
+CHOOSE = (conv_as_winograd,)  # faster algorithms that reorder sums
+CHOOSE_BF16 = (conv_as_winograd_or_bf16,)
+# Half-precision rules and algorithm choices. f16 has no Winograd: its weights would take back the
+# memory that f16 saves.
+BY_PRECISION = {"f32": ((), CHOOSE), "bf16": (BF16, CHOOSE_BF16), "f16": (F16, ())}
 
 
-# ---- what it would rather run ------------------------------------------------------------------
+# ---- preferred replacements --------------------------------------------------------------------
 def _few_channels(node: Node) -> bool:
-    """Groups of a transposed convolution that leave most of a panel empty."""
+    """Does a grouped transposed convolution leave most of a panel empty?"""
     w = node.inputs[1]
     return w is not None and node.attrs["groups"] > 1 and w.shape[1] <= PANEL // 4
 
 
 def _large_window(node: Node) -> bool:
-    """A maximum over so many elements that two passes visit at least ten fewer."""
+    """Do two one-dimensional max poolings visit at least ten elements fewer?"""
     kernel, stride = node.attrs["kernel"], node.attrs["stride"]
     return bool(kernel[0] * kernel[1] - (kernel[1] * stride[0] + kernel[0]) >= 10)
 
@@ -55,15 +56,15 @@ REPLACE = (
 )
 
 
-# ---- what it computes in -------------------------------------------------------------------------
-_BYTES = Stored(("i8", "u8", "i4", "u4"), zeros=True, grains=("channel", "tensor"))
-_WORDS = Stored((*_BYTES.types, "i16"), zeros=True, grains=_BYTES.grains)
+# ---- precisions ----------------------------------------------------------------------------------
+_INT8 = Stored(("i8", "u8", "i4", "u4"), zeros=True, grains=("channel", "tensor"))
+_INT16 = Stored((*_INT8.types, "i16"), zeros=True, grains=_INT8.grains)
 
 
 def _conv_cost(
-    plain: float, tiles: float, grouped: float | None = None
+    direct: float, winograd: float, grouped: float | None = None
 ) -> Callable[[Node], float | None]:
-    """Costs of convolutions: plain ones, those that Winograd's tiles are for, and in groups."""
+    """Costs of direct convolutions, of those that Winograd computes, and of grouped ones."""
 
     def cost(node: Node) -> float | None:
         if node.op != "conv":
@@ -72,24 +73,20 @@ def _conv_cost(
             return grouped
         w = node.inputs[1]
         around = {*node.attrs["stride"], *node.attrs["dilation"]}
-        return tiles if w is not None and w.shape[2:] == (3, 3) and around == {1} else plain
+        return winograd if w is not None and w.shape[2:] == (3, 3) and around == {1} else direct
 
     return cost
 
 
 # Costs: ResNet-18 and SqueezeNet 1.1 on one thread of an EPYC with AVX512-VNNI took 2.6 and 2.7
-# times int8's time in f32, 2.0 in bf16, 4.4 and 3.6 in f16, 5.3 and 7.0 in int16. Those of
-# convolutions are from the steps of YOLOv8n there: 1x1 and strided ones, and 3x3 by Winograd.
-# Those in groups multiply in f32 in any case: bf16 only adds rounding.
+# times int8's time in f32, 2.0 in bf16, 4.4 and 3.6 in f16, 5.3 and 7.0 in int16. The costs of
+# convolutions are from YOLOv8n on that machine: 1x1 and strided ones direct, 3x3 by Winograd.
+# Grouped convolutions multiply in f32 in any case: bf16 only adds rounding.
 PRECISIONS = (
     Precision(
-        "int8",
-        Stored(("i8", "u8"), zeros=True),
-        _BYTES,
-        table_bits=10,
-        cost_of=_conv_cost(1.0, 0.6),
+        "int8", Stored(("i8", "u8"), zeros=True), _INT8, table_bits=10, cost_of=_conv_cost(1.0, 0.6)
     ),
-    Precision("int16", Stored(("i16",), zeros=True), _WORDS, cost=6.0),
+    Precision("int16", Stored(("i16",), zeros=True), _INT16, cost=6.0),
     floats("f32", 2.7, _conv_cost(3.7, 1.15)),
     floats("f16", 4.0),
 )
@@ -113,12 +110,12 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
         )
     pairs = BF16_ATTENTION if has_bf16 else ()
     layers = (*PRECISIONS, BF16_LAYERS) if has_bf16 else PRECISIONS
-    narrow, choose = WAYS[precision]
+    narrow, choose = BY_PRECISION[precision]
     halves = (LAYER_F16, LAYER_BF16) if has_bf16 else (LAYER_F16,)
-    fuse = (*DEAL_FUSE, *DEPTHWISE_ENDS, *FUSE, *FUSE_INT8)
-    fuse = (*fuse, *(OVERLAP if precision == "f32" else ()))
-    fuse = (*fuse, *(() if ~bits & VBMI else LINES_INT8))
-    tiles = PAIRS_INT8 if ~bits & VNNI else TILES_INT8
+    fuse = (*CHANNEL_SHUFFLE_FUSE, *QDEPTHWISE_FUSE, *FUSE, *FUSE_INT8)
+    fuse = (*fuse, *(RECURRENT_FUSE if precision == "f32" else ()))
+    fuse = (*fuse, *(() if ~bits & VBMI else PIECEWISE_TABLES))
+    tiles = WINOGRAD_INT8_PAIRS if ~bits & VNNI else WINOGRAD_INT8
     block = (*tiles, *(SEPARABLE if precision == "f32" else ()))
     return Target(
         "cpu",
@@ -132,7 +129,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
         narrow=narrow,
         replace=REPLACE,
         precision=precision,
-        near=NEAR,
+        near=CACHE_INT8,
         precisions=layers,
         weight_only=WEIGHT_ONLY,
         dynamic=DYNAMIC,

@@ -1,4 +1,4 @@
-"""The CPU's attention: queries, keys and values are read where they lie, whatever their layout."""
+"""cpu.attention: reads queries, keys and values in place, through strided views."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def _attention_type(
         shape = (batch, n, length, width)
         last = view[0] + sum((d - 1) * s for d, s in zip(shape, (*view[1:], 1), strict=True))
         if min(view) < 0 or (0 not in shape and last >= x.type.size):
-            raise BadInput(f"cpu.attention: {shape} at {view} reaches beyond {x.type}")
+            raise BadInput(f"cpu.attention: {shape} with view {view} exceeds {x.type}")
         if length > 1 and view[3] < width:
-            raise BadInput(f"cpu.attention: rows of {width} elements overlap at {view}")
+            raise BadInput(f"cpu.attention: rows of {width} elements overlap in view {view}")
         if x.dtype != "f32" or x.type.dynamic:
-            raise BadInput(f"cpu.attention takes f32 without run-time extents, not {x.type}")
+            raise BadInput(f"cpu.attention takes f32 of static shape, not {x.type}")
     whole = [
         Value(Type("f32", (batch, n, *rest)))
         for n, *rest in ((heads, rows, size), (kv_heads, keys, size), (kv_heads, keys, value_size))
@@ -86,9 +86,9 @@ def attention(
     scale: float,
     softcap: float = 0.0,
 ) -> Array:
-    """Attention over heads that are read where they lie; [batch, rows, heads, value_size] out.
+    """Attention over heads that are read in place; returns [batch, rows, heads, value_size].
 
-    A view is an offset and the steps from one batch entry, head and row to the next, in elements.
+    A view is an offset and the strides of batch, head and row, in elements.
     """
     y = ops.attention.body(
         _viewed(q, (batch, heads, rows, size), q_view),
@@ -103,7 +103,9 @@ def attention(
 
 def _attention_bf16_type(*inputs: Value | None, size: int, **attrs: Any) -> Type:
     if size % 2:
-        raise BadInput(f"cpu.attention_bf16: heads of {size} elements are no whole pairs")
+        raise BadInput(
+            f"cpu.attention_bf16: the head size {size} is odd; bf16 is multiplied in pairs"
+        )
     return _attention_type(*inputs, size=size, **attrs)  # type: ignore[arg-type]
 
 
@@ -127,7 +129,7 @@ def attention_bf16(
     scale: float,
     softcap: float = 0.0,
 ) -> Array:
-    """cpu.attention whose products round their operands to bf16, with sums in f32."""
+    """cpu.attention with operands rounded to bf16 and sums in f32."""
     y: Array = attention.body(
         q,
         k,
@@ -160,7 +162,7 @@ def _viewed(x: Array, shape: Ints, view: Ints) -> Array:
 # ---- views -------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where the elements of a tensor lie in another one: an offset, and a step along each axis."""
+    """The position of a tensor's elements in another tensor: an offset and a stride per axis."""
 
     offset: int
     shape: Ints
@@ -171,7 +173,7 @@ class View:
         return View(0, shape, tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))))
 
     def through(self, node: Node) -> View | None:
-        """What `node` makes of this without moving an element; None if it must move some."""
+        """The view after `node`, if it moves no element; None if it must copy."""
         a, out = node.attrs, node.outputs[0].shape
         if node.op == "transpose":
             return View(self.offset, out, tuple(self.steps[p] for p in a["perm"]))
@@ -190,7 +192,7 @@ class View:
         return self.reshaped(out)
 
     def reshaped(self, out: Ints) -> View | None:
-        """In another shape, where the axes that are joined or split lie one within the other."""
+        """The view in another shape, if merged or split axes are contiguous; else None."""
         steps = [0] * len(out)
         for ins, outs in axis_groups(self.shape, out):
             long = [i for i in ins if self.shape[i] > 1]
@@ -207,14 +209,14 @@ VIEWS = ("reshape", "transpose", "slice", "expand")
 
 
 def _readable(view: View) -> bool:
-    """Whether the kernel can read it: rows of neighbours, none on another."""
+    """Can the kernel read it: contiguous rows that do not overlap?"""
     near = view.shape[3] == 1 or view.steps[3] == 1
     apart = view.shape[2] == 1 or view.steps[2] >= view.shape[3]
     return near and apart and min(view.steps) >= 0
 
 
 def view_of(v: Value) -> tuple[Value, Ints]:
-    """The tensor of which [batch, heads, rows, size] `v` is a view, and the view."""
+    """The tensor of which `v` [batch, heads, rows, size] is a view, and the view."""
     chain: list[Node] = []
     source = v
     while (node := source.producer) is not None and node.op in VIEWS:
@@ -229,7 +231,7 @@ def view_of(v: Value) -> tuple[Value, Ints]:
             seen = None if seen is None else seen.through(node)
         if seen and _readable(seen):
             return source, (seen.offset, *seen.steps[:3])
-        source = chain.pop().outputs[0]  # at the latest `v` is a view of itself
+        source = chain.pop().outputs[0]  # ends at the latest with `v` as a view of itself
 
 
 q, k, v, mask = P["q k v mask?"]
@@ -239,7 +241,7 @@ def _in_place(
     build: Any, q: Value, k: Value, v: Value, mask: Value | None, node: Node
 ) -> Value | No:
     if any(x is not None and x.type.dynamic for x in (q, k, v, mask)):
-        return no("an extent is known only at run time")
+        return no("a size is known only at run time")
     if not (q.type.size and k.type.size and v.type.size):
         return no("an operand is empty")
     (q0, q_view), (k0, k_view), (v0, v_view) = view_of(q), view_of(k), view_of(v)
@@ -266,7 +268,7 @@ def _in_place(
 
 @rule(P.attention(q, k, v, mask))
 def attention_in_place(q: Value, k: Value, v: Value, mask: Value | None, node: Node) -> Value | No:
-    """attention -> cpu.attention on whatever its operands are views of, transpose."""
+    """Lower attention to cpu.attention, which reads its operands through views."""
     if q.dtype != "f32":
         return no(f"only f32 has a kernel, this is {q.dtype}")
     return _in_place(attention, q, k, v, mask, node)
@@ -280,23 +282,25 @@ def _rounded(x: Any) -> Any:
 def attention_with_bf16_products(
     q: Value, k: Value, v: Value, mask: Value | None, node: Node
 ) -> Value | No:
-    """Attention of f32 rounded to bf16 -> cpu.attention_bf16, which rounds as it packs."""
+    """Lower attention of operands rounded to bf16 to cpu.attention_bf16, which rounds while
+    packing.
+    """
     if not q.dtype == k.dtype == v.dtype == "f32" or q.shape[3] % 2:
-        return no(f"rows of {q.type} are not pairs of f32")
+        return no(f"{q.type} is not f32 with an even head size")
     if mask is not None and mask.dtype != "bool":
-        before = mask.producer  # unrounded, where that is known
+        before = mask.producer  # the unrounded mask, if it is known
         exact = before.inputs[0] if before is not None and before.op == "cast" else None
         mask = exact if exact is not None and exact.dtype == "f32" else ops.cast(mask, dtype="f32")
     made = _in_place(attention_bf16, q, k, v, mask, node)
     return made if isinstance(made, No) else ops.cast(made, dtype="bf16")
 
 
-WEIGHED = P.transpose(P.any("cpu.attention_bf16")) @ "turn"
+TRANSPOSED = P.transpose(P.any("cpu.attention_bf16")) @ "turn"
 
 
-@rule(P.cast(P.cast(WEIGHED, dtype="bf16"), dtype="f32"))
+@rule(P.cast(P.cast(TRANSPOSED, dtype="bf16"), dtype="f32"))
 def attention_stays_f32(turn: Node) -> Value:
-    """Sums of bf16 products are f32: where f32 is wanted, they are not rounded in between."""
+    """Skip the rounding of cpu.attention_bf16's f32 result where f32 is read."""
     return turn.outputs[0]
 
 
@@ -305,7 +309,7 @@ BF16_ATTENTION: tuple[Rule, ...] = (attention_with_bf16_products, attention_stay
 
 @rule(P.attention(q, k, v, mask))
 def attention_in_f32(q: Value, k: Value, v: Value, mask: Value | None, node: Node) -> Value | None:
-    """f16 and bf16 attention computes in f32 between casts."""
+    """Compute f16 and bf16 attention in f32, between casts."""
     if q.dtype not in ("f16", "bf16"):
         return None
     wide = [ops.cast(x, dtype="f32") for x in (q, k, v)]
@@ -319,8 +323,10 @@ x, c, s = P["x c s"]
 
 
 @rule(P.rotary_embedding(P.transpose(x) @ "turn", c, s))
-def heads_behind_rotary(x: Value, c: Value, s: Value, turn: Node, node: Node) -> Value | No | None:
-    """Turn pairs before heads move to the front, which attention then need not do."""
+def rotary_before_transpose(
+    x: Value, c: Value, s: Value, turn: Node, node: Node
+) -> Value | No | None:
+    """Apply the rotary embedding before heads move to the front: attention then needs no copy."""
     perm, rank = turn.attrs["perm"], x.type.rank
     if perm[-1] != rank - 1 or any(v.type.dynamic for v in (x, c, s)):
         return None
@@ -334,4 +340,4 @@ def heads_behind_rotary(x: Value, c: Value, s: Value, turn: Node, node: Node) ->
     return made
 
 
-ATTENTION: list[Rule] = [heads_behind_rotary, attention_in_f32, attention_in_place]
+ATTENTION: list[Rule] = [rotary_before_transpose, attention_in_f32, attention_in_place]

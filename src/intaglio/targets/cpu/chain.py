@@ -1,9 +1,9 @@
-"""Elementwise f32 ops that follow each other, as one op that goes over memory once.
+"""cpu.chain: consecutive elementwise f32 ops as one op that passes over memory once.
 
 A chain is a short program. Its values are numbered: first the inputs, then the results of the
-instructions, and the last of those is what it makes. Instruction i is `ops[i]`, an elementwise op
-by the name that epilogues use, of the values `args[2 * i]` and `args[2 * i + 1]` (0 if it has one
-operand), with the float attributes `params[2 * i]` and `params[2 * i + 1]`.
+instructions; the last is the result. Instruction i is `ops[i]`, an elementwise op by its epilogue
+name, of the values `args[2 * i]` and `args[2 * i + 1]` (0 for a unary op), with the float
+attributes `params[2 * i]` and `params[2 * i + 1]`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from intaglio.rewrite import ANY, Rule, no, rule
 from intaglio.targets.cpu.epilogue import FUSABLE, Floats, activate, activation_of
 from intaglio.targets.cpu.packing import Ints
 
-OPS, INPUTS = 16, 8  # what the kernel takes; a test compares its limits
+MAX_OPS, MAX_INPUTS = 16, 8  # limits of the kernel; a test compares them
 PAIRS = ("add", "sub", "mul", "div", "pow", "mod", "fmod", "minimum", "maximum", "prelu")
 
 
@@ -34,13 +34,13 @@ def _chain_type(*xs: Value, ops: tuple[str, ...], args: Ints, params: Floats) ->
         if name not in PAIRS and name not in FUSABLE:
             raise BadInput(f"cpu.chain: {name!r} cannot be chained")
         if not all(0 <= a < len(xs) + i for a in args[2 * i : 2 * i + 2]):
-            raise BadInput(f"cpu.chain: instruction {i} reads a value that is not there yet")
+            raise BadInput(f"cpu.chain: instruction {i} reads a value before it is computed")
     return broadcast(*xs)
 
 
 @op(_chain_type, name="cpu.chain", elementwise=True)
 def chain(*xs: Array, ops: tuple[str, ...], args: Ints, params: Floats = ()) -> Array:
-    """The last result of a program of elementwise ops; every op is its own body."""
+    """Run a program of elementwise ops and return its last result."""
     values = list(xs)
     for i, name in enumerate(ops):
         a, b = (values[k] for k in args[2 * i : 2 * i + 2])
@@ -51,14 +51,12 @@ def chain(*xs: Array, ops: tuple[str, ...], args: Ints, params: Floats = ()) -> 
     return np.array(np.broadcast_to(values[-1], np.broadcast_shapes(*(x.shape for x in xs))))
 
 
-# ---- which nodes become one ----------------------------------------------------------------------
-Instruction = tuple[
-    Hashable, str, list[Any], Floats
-]  # whose result it is, op, operands, parameters
+# ---- fusing nodes to chains ----------------------------------------------------------------------
+Instruction = tuple[Hashable, str, list[Any], Floats]  # result, op, operands, parameters
 
 
 def _program(node: Node) -> list[Instruction]:
-    """The instructions that compute a node; none if it has no place in a chain."""
+    """The instructions that compute a node; none if it cannot be chained."""
     out = node.outputs[0]
     if len(node.outputs) != 1 or out.dtype != "f32":
         return []
@@ -81,7 +79,7 @@ def _program(node: Node) -> list[Instruction]:
 
 
 def _inputs(group: list[Node]) -> list[Value]:
-    """What the group reads from outside, each once."""
+    """The values that the group reads from outside, each once."""
     made = {n.outputs[0] for n in group}
     every = (v for n in group for v in n.inputs if v is not None)
     return list(dict.fromkeys(v for v in every if v not in made))
@@ -89,7 +87,7 @@ def _inputs(group: list[Node]) -> list[Value]:
 
 @rule(ANY)
 def elementwise_chain(node: Node) -> Any:
-    """Elementwise ops that only each other read, up to the last of them, are computed in one go."""
+    """Fuse elementwise ops with no other readers into one cpu.chain."""
     size, out = len(_program(node)), node.outputs[0]
     if not size:
         return None
@@ -102,20 +100,20 @@ def elementwise_chain(node: Node) -> Any:
         if p is None or not more:
             continue
         if v.type != out.type:
-            refusal = no(f"it reads {v.type} for each element of {out.type}")
+            refusal = no(f"its operand {v.type} broadcasts to {out.type}")
         elif not all(reader in group for reader in v.uses):
             refusal = no(f"the {p.op} before it has other readers")
-        elif size + more > OPS or len(_inputs([*group, p])) > INPUTS:
-            refusal = no(f"a chain takes {OPS} ops of {INPUTS} operands")
+        elif size + more > MAX_OPS or len(_inputs([*group, p])) > MAX_INPUTS:
+            refusal = no(f"a chain has at most {MAX_OPS} ops and {MAX_INPUTS} operands")
         else:
             size += more
             group.append(p)
-            todo.extend(_inputs(group))  # some of them may have had other readers until now
+            todo.extend(_inputs(group))  # their readers may all be in the group now
     return _joined(group) if len(group) > 1 else refusal
 
 
 def _joined(group: list[Node]) -> Value:
-    """The nodes of `group`, of which the first is the last to compute, as one."""
+    """The nodes of `group` as one chain; group[0] is computed last."""
     inputs = _inputs(group)
     number: dict[Hashable, int] = {v: i for i, v in enumerate(inputs)}
     names: list[str] = []

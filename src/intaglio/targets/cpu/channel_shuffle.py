@@ -1,4 +1,6 @@
-"""Channel shuffles where channels come last: no planes move, and no slice or concat around them."""
+"""Channel shuffles of channels-last tensors (cpu.deal), fused with slices and concats
+around them.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ x, parts = P["x parts"]
 
 def _deal_type(*xs: Value, groups: int, start: int, stop: int) -> Type:
     if not xs or any(v.type != xs[0].type for v in xs) or len(xs) not in (1, groups):
-        raise BadInput(f"cpu.deal takes one tensor or {groups} alike, not {[v.type for v in xs]}")
+        raise BadInput(
+            f"cpu.deal takes one tensor or {groups} of equal type, not {[v.type for v in xs]}"
+        )
     *rest, channels = xs[0].shape
     if groups < 1 or (len(xs) == 1 and channels % groups):
-        raise BadInput(f"{channels} channels cannot be dealt out of {groups} groups")
+        raise BadInput(f"{channels} channels are not a multiple of {groups} groups")
     if not 0 <= start <= stop <= channels * len(xs):
         raise BadInput(f"channels {start} to {stop} are not among {channels * len(xs)}")
     return Type(xs[0].dtype, (*rest, stop - start))
@@ -28,59 +32,59 @@ def _deal_type(*xs: Value, groups: int, start: int, stop: int) -> Type:
 
 @op(_deal_type, name="cpu.deal")
 def deal(*xs: Array, groups: int, start: int, stop: int) -> Array:
-    """Channels [start, stop) of those dealt out of `groups` groups in turn; channels are last."""
+    """Channels [start, stop) of a channel shuffle over `groups` groups; channels are last."""
     split = np.stack(np.split(xs[0], groups, -1) if len(xs) == 1 else xs, -1)
     every = split.reshape(*split.shape[:-2], split.shape[-2] * groups)
     return np.ascontiguousarray(every[..., start:stop])
 
 
 @rule(P.channel_shuffle(x))
-def channel_shuffle_dealt(x: Value, node: Node) -> Value | No:
-    """channel_shuffle -> transpose, cpu.deal, transpose"""
+def channel_shuffle_channels_last(x: Value, node: Node) -> Value | No:
+    """Lower channel_shuffle to transpose, cpu.deal, transpose."""
     rank = x.type.rank
     if x.type.dynamic:
-        return no(f"{x.type} has extents that are known only at run time")
+        return no(f"{x.type} has dynamic axes")
     if rank < 3:
-        return no(f"{x.type} has no pixels")
+        return no(f"{x.type} has no spatial axis")
     made = deal(channels_last(x), groups=node.attrs["groups"], start=0, stop=x.shape[1])
     return channels_first(made)
 
 
-# ---- once channels are last ----------------------------------------------------------------------
-DEALT = P.any("cpu.deal") @ "dealt"
+# ---- fusions -------------------------------------------------------------------------------------
+SHUFFLED = P.any("cpu.deal") @ "shuffled"
 
 
-@rule(P.slice(DEALT.shared()))
-def deal_slice(dealt: Node, node: Node) -> Value | No:
-    """channels that are not taken are not dealt"""
-    made, out = dealt.outputs[0], node.outputs[0]
+@rule(P.slice(SHUFFLED.shared()))
+def slice_into_channel_shuffle(shuffled: Node, node: Node) -> Value | No:
+    """Shuffle only the channels that the slice keeps."""
+    made, out = shuffled.outputs[0], node.outputs[0]
     if out.shape[:-1] != made.shape[:-1] or made.type.dynamic:
-        return no(f"{out.type} is not cut along the channels of {made.type}")
+        return no(f"{out.type} is not a slice along the channels of {made.type}")
     start, stop, step = (node.attrs[k][-1] for k in ("start", "stop", "step"))
     kept = range(made.shape[-1])[start:stop:step]
     if kept.step != 1:
-        return no(f"channels in steps of {kept.step} are no run")
-    first = dealt.attrs["start"] + (kept.start if len(kept) else 0)
+        return no(f"the slice has step {kept.step}; 1 is needed")
+    first = shuffled.attrs["start"] + (kept.start if len(kept) else 0)
     cut: Value = deal(
-        *_values(dealt), groups=dealt.attrs["groups"], start=first, stop=first + len(kept)
+        *_values(shuffled), groups=shuffled.attrs["groups"], start=first, stop=first + len(kept)
     )
     return cut
 
 
-@rule(DEALT)
-def deal_of_concat(dealt: Node) -> Value | No | None:
-    """parts that are dealt out in turn need not lie side by side before"""
-    whole = dealt.inputs[0]
+@rule(SHUFFLED)
+def concat_into_channel_shuffle(shuffled: Node) -> Value | No | None:
+    """Shuffle the operands of a concat directly, without the concat."""
+    whole = shuffled.inputs[0]
     assert whole is not None
     joint = whole.producer
-    if len(dealt.inputs) != 1 or joint is None or joint.op != "concat":
+    if len(shuffled.inputs) != 1 or joint is None or joint.op != "concat":
         return None
     values = _values(joint)
     if joint.attrs["axis"] % whole.type.rank != whole.type.rank - 1:
-        return no("the parts are not joined along the channels")
-    if len(values) != dealt.attrs["groups"] or any(v.type != values[0].type for v in values):
-        return no(f"{len(values)} parts are not the {dealt.attrs['groups']} groups")
-    direct: Value = deal(*values, **dealt.attrs)
+        return no("the concat is not along the channels")
+    if len(values) != shuffled.attrs["groups"] or any(v.type != values[0].type for v in values):
+        return no(f"the {len(values)} operands are not the {shuffled.attrs['groups']} groups")
+    direct: Value = deal(*values, **shuffled.attrs)
     return direct
 
 
@@ -88,5 +92,5 @@ def _values(node: Node) -> list[Any]:
     return [v for v in node.inputs if v is not None]
 
 
-DEAL_LOWER: tuple[Rule, ...] = (channel_shuffle_dealt,)
-DEAL_FUSE: tuple[Rule, ...] = (deal_slice, deal_of_concat)
+CHANNEL_SHUFFLE_LOWER: tuple[Rule, ...] = (channel_shuffle_channels_last,)
+CHANNEL_SHUFFLE_FUSE: tuple[Rule, ...] = (slice_into_channel_shuffle, concat_into_channel_shuffle)

@@ -17,9 +17,11 @@ def channels_last(x: Array) -> Array:
 
 
 def neutral_image(x: Value) -> Value:
-    """The image as the neutral op, channels first, would see it."""
+    """The channels-first image for the neutral op."""
     if not 3 <= x.type.rank <= 5:
-        raise BadInput(f"a channel-last image of one to three spatial axes is needed, not {x.type}")
+        raise BadInput(
+            f"a channels-last image with one to three spatial axes is needed, not {x.type}"
+        )
     return Value(x.type.but(shape=(x.shape[0], x.shape[-1], *x.shape[1:-1])))
 
 

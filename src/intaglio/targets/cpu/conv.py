@@ -125,7 +125,7 @@ def _depthwise_type(
     made: str,
 ) -> Type:
     image = neutral_image(x)
-    small = "f32" if x.dtype in HALVES else x.dtype  # weights so few need not be narrow
+    small = "f32" if x.dtype in HALVES else x.dtype  # depthwise weights are few and stay f32
     if w.type.rank != x.type.rank - 1 or w.dtype != small or w.shape[-1] != x.shape[-1]:
         raise BadInput(f"cpu.depthwise takes an image and [window, c], not {x.type} and {w.type}")
     neutral = Value(Type(x.dtype, (w.shape[-1], 1, *w.shape[:-1])))
@@ -156,7 +156,7 @@ def depthwise(
     add_last: bool = False,
     made: str = "same",
 ) -> Array:
-    """Convolution in which each channel has a window of its own; `w` is [window.., c]."""
+    """Depthwise convolution; `w` is [window.., c]."""
     y = ops.conv.body(
         channels_first(x),
         np.moveaxis(w, -1, 0)[:, None],

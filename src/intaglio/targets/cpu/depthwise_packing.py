@@ -1,8 +1,8 @@
-"""Weights of depthwise convolutions of bytes as `cpu.qdepthwise` reads them (csrc: qdepthwise.h).
+"""Packed int8 weights for depthwise convolutions, in the order in which cpu.qdepthwise reads them.
 
-Four taps of a channel lie together, 16 channels after each other: what four lines of the window
-have in one column. Where one weave of the image serves two lines of output, the weights come once
-more, a line further down.
+A group has four taps of each of 16 channels: those that four lines of the window have in one
+column. If one pass over the image makes two lines of output, the weights are stored a second time,
+shifted down by a line.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from intaglio.ir import Array, Value
 from intaglio.ops import expand, reshape
 from intaglio.targets.cpu.packing import PANEL, Ints
 
-FOUR = 4  # taps that are multiplied at once
-TAPS = 64  # of the largest window
-REACH = 4096  # pixels of a line that a window spans, or steps over, at most
+FOUR = 4  # bytes that one instruction multiplies and adds
+MAX_TAPS = 64  # of a window
+MAX_SPAN = 4096  # pixels of a line that a window covers or strides over
 
 
 @dataclass(frozen=True)
-class Weave:
-    """Which taps of a window lie together."""
+class TapPacking:
+    """The order in which the taps of a window are packed."""
 
     kernel: tuple[int, ...]  # always three axes
     outs: int
@@ -36,7 +36,7 @@ class Weave:
         return self.outs * self.high * self.wide
 
     def places(self) -> Array:
-        """[taps, 2]: the group and the place in it of each tap, for the first line of output."""
+        """[taps, 2]: the group of each tap and its place in it, for the first line of output."""
         z, y, x = (a.reshape(-1) for a in np.indices(self.kernel))
         down = z * self.kernel[1] + y
         return np.stack([down // FOUR * self.wide + x, down % FOUR], 1)
@@ -52,34 +52,34 @@ class Weave:
         made = np.zeros((blocks, self.vectors, PANEL, FOUR), np.int8)
         group, at = self.places().T
         made[:, group, :, at] = by_block
-        if self.outs == 2:  # the taps of the line above: at + 1, or the first of the next group
+        if self.outs == 2:  # the second line of output: taps shifted by one, or into the next group
             later = group + (at == FOUR - 1) * self.wide + self.high * self.wide
             made[:, later, :, (at + 1) % FOUR] = by_block
         return made.reshape(blocks, self.vectors, PANEL * FOUR)
 
     def unpacked(self, w: Array, channels: int) -> Array:
-        """What `packed` was given, as [taps, channels]."""
+        """The inverse of `packed`, as [taps, channels]."""
         group, at = self.places().T
         split = w.reshape(-1, self.vectors, PANEL, FOUR)
         taps: Array = split[:, group, :, at]
         return taps.reshape(len(group), len(w) * PANEL)[:, :channels]
 
 
-def weave_of(kernel: Ints, stride: Ints, dilation: Ints) -> Weave:
-    """How the taps of this window lie; the kernel decides alike."""
+def tap_packing(kernel: Ints, stride: Ints, dilation: Ints) -> TapPacking:
+    """The packing of this window; the kernel makes the same decision."""
     ones = (1,) * (3 - len(kernel))
     k, s, d = (*ones, *kernel), (*ones, *stride), (*ones, *dilation)
     lines = k[0] * k[1]
     twice = k[0] == 1 and s[1] == d[1] == 1 < lines and lines % FOUR != 0
-    return Weave(k, 2 if twice else 1, -(-lines // FOUR), k[2])
+    return TapPacking(k, 2 if twice else 1, -(-lines // FOUR), k[2])
 
 
-def why_not_woven(kernel: Ints, stride: Ints, dilation: Ints) -> str | None:
-    """Why the kernel for windows of single channels cannot take this one."""
-    if math.prod(kernel) > TAPS:
-        return f"windows of {TAPS} taps at most are taken, not {tuple(kernel)}"
-    if max(stride[-1], (kernel[-1] - 1) * dilation[-1]) > REACH:
-        return f"a window spans and steps over {REACH} pixels at most"
+def why_not_packed(kernel: Ints, stride: Ints, dilation: Ints) -> str | None:
+    """Why cpu.qdepthwise does not support this window, or None."""
+    if math.prod(kernel) > MAX_TAPS:
+        return f"a window has at most {MAX_TAPS} taps, not {tuple(kernel)}"
+    if max(stride[-1], (kernel[-1] - 1) * dilation[-1]) > MAX_SPAN:
+        return f"a window covers and strides over at most {MAX_SPAN} pixels"
     return None
 
 

@@ -20,8 +20,8 @@ from intaglio.ops.precision import SMALL
 from intaglio.ops.registry import REGISTRY
 
 Floats = tuple[float, ...]
-HALVES = ("bf16", "f16")  # products of these sum up in f32
-# The activations that an epilogue can apply: the elementwise op of that name, but see gelu_tanh.
+HALVES = ("bf16", "f16")  # multiplied with f32 sums
+# Activations that an epilogue can apply, by the name of their elementwise op (but see gelu_tanh).
 FUSABLE = (
     "relu",
     "clip",
@@ -58,7 +58,7 @@ FUSABLE = (
 
 
 def activation_of(node: Node) -> tuple[str, Floats] | None:
-    """An elementwise node's name and arguments in an epilogue; None if it has no place there."""
+    """An elementwise node's name and arguments in an epilogue; None if it cannot be fused."""
     if node.op == "gelu":
         return ("gelu_tanh" if node.attrs["approximate"] == "tanh" else "gelu"), ()
     if node.op not in FUSABLE:
@@ -67,7 +67,7 @@ def activation_of(node: Node) -> tuple[str, Floats] | None:
 
 
 def activate(y: Array, act: str, args: Sequence[float]) -> Array:
-    """The activation of an epilogue; `args` may have more than it takes."""
+    """Apply an epilogue's activation; extra `args` are ignored."""
     if act == "none":
         return y
     if act.startswith("gelu"):
@@ -97,12 +97,12 @@ def finish(
 def check_epilogue(
     y: Type, bias: Value | None, residual: Value | None, slope: Value | None, act: str
 ) -> Type:
-    sums = "f32" if y.dtype in HALVES else y.dtype  # these act before rounding
+    sums = "f32" if y.dtype in HALVES else y.dtype  # bias and slope apply before rounding
     for name, v in (("bias", bias), ("slope", slope)):
         if v is not None and (v.shape != y.shape[-1:] or v.dtype != sums):
             raise BadInput(f"{name} is {v.type}; one {sums} per output channel is needed: {y}")
     if residual is not None and (residual.shape != y.shape or residual.dtype != y.dtype):
-        raise BadInput(f"residual is {residual.type}; it must be like the output: {y}")
+        raise BadInput(f"residual is {residual.type}; it must have the type of the output: {y}")
     if act not in ("none", *FUSABLE, "prelu"):
         raise BadInput(f"activation {act!r} cannot be fused; known are {', '.join(FUSABLE)}, prelu")
     if (act == "prelu") != (slope is not None):
@@ -111,7 +111,7 @@ def check_epilogue(
 
 
 def made_type(y: Type, made: str) -> Type:
-    """What a product makes: its input's type, or of f32 and a 16-bit one what `made` says."""
+    """The result type: the operand's, or the one that `made` names."""
     if made == "same":
         return y
     mixed = {made, y.dtype}
@@ -121,7 +121,7 @@ def made_type(y: Type, made: str) -> Type:
 
 
 def rounds_to_made(body: Callable[..., Array]) -> Callable[..., Array]:
-    """Run the body in f32, then round once, to the type that is made."""
+    """Run the body in f32, then round once to the result's type."""
 
     @functools.wraps(body)
     def run(x: Array, *others: Array | None, made: str = "same", **attrs: Any) -> Array:

@@ -1,4 +1,4 @@
-"""What follows a product or convolution on the CPU becomes part of it."""
+"""Fuse biases, residuals and activations into the CPU's float gemms and convolutions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ product = P.any(*PRODUCTS) @ "before"  # inputs 2 to 4 are bias, residual and sl
 
 
 def per_channel(v: Value, channels: int) -> Value | None:
-    """`v` as one number per output channel, where it is that (or one number for all)."""
+    """`v` as one number per output channel, if it has one per channel or one in all; else None."""
     one, each = v.type.size == 1, v.type.size == channels and v.shape[-1:] == (channels,)
     if v.type.dynamic or not (one or each):
         return None
@@ -47,7 +47,7 @@ def _again(
     slope: Value | None = None,
     **changes: Any,
 ) -> Value:
-    """The product `before` with more in its epilogue."""
+    """The op `before` with more in its epilogue."""
     ins = list(before.inputs)
     ins[2] = ins[2] if bias is None else bias
     ins[3] = ins[3] if residual is None else residual
@@ -57,24 +57,24 @@ def _again(
 
 
 @rule(P.op(tuple(n for n in FUSABLE if n != "gelu_tanh"), product))
-def activation_into_product(node: Node, before: Node) -> Value | No | None:
-    """An activation becomes the product's epilogue."""
+def activation_into_epilogue(node: Node, before: Node) -> Value | No | None:
+    """Fuse an activation into the gemm or convolution before it."""
     found = activation_of(node)
     if found is None:
         return None
     if before.outputs[0].dtype != "f32":
         return no("only f32 has a fused activation")
     if before.attrs["act"] != "none":
-        return no(f"the product ends in {before.attrs['act']} already")
+        return no(f"the epilogue already applies {before.attrs['act']}")
     return _again(before, act=found[0], act_args=found[1])
 
 
 @rule(P.prelu(product, y))
-def slopes_into_product(before: Node, y: Value) -> Value | No:
-    """A PReLU with a slope per output channel becomes the product's epilogue."""
+def prelu_into_epilogue(before: Node, y: Value) -> Value | No:
+    """Fuse a PReLU with a slope per output channel into the op before it."""
     out = before.outputs[0]
     if out.dtype != "f32" or before.attrs["act"] != "none":
-        return no(f"the product is {out.dtype} and ends in {before.attrs['act']}")
+        return no(f"the op makes {out.dtype} and already applies {before.attrs['act']}")
     vector = per_channel(y, out.shape[-1])
     if vector is None:
         return no(f"the slopes are {y.type}, not one per channel of {out.type}")
@@ -82,8 +82,8 @@ def slopes_into_product(before: Node, y: Value) -> Value | No:
 
 
 @rule(P.add(product, y))
-def addend_into_product(before: Node, y: Value) -> Value | No:
-    """An added vector becomes the bias, an added tensor of the output's shape the residual."""
+def add_into_epilogue(before: Node, y: Value) -> Value | No:
+    """Fuse an added vector as bias, or an added tensor as residual, into the op before it."""
     out, ins = before.outputs[0], before.inputs
     plain = before.attrs["act"] == "none"
     if y.type.rank <= out.type.rank and (vector := per_channel(y, out.shape[-1])) is not None:
@@ -94,15 +94,15 @@ def addend_into_product(before: Node, y: Value) -> Value | No:
         if y.shape != out.shape:
             return no("a bias cannot be added after the activation or the residual")
     if y.shape != out.shape:
-        return no(f"the addend is {y.type}, the product {out.type}")
+        return no(f"the addend is {y.type}, the result {out.type}")
     if ins[3] is not None:
-        return no("the product has a residual already")
+        return no("the op already has a residual")
     return _again(before, residual=y, add_last=not plain)
 
 
 @rule(P.op(tuple(n for n in FUSABLE if n != "gelu_tanh"), P.reshape(product)))
-def activation_before_reshape(node: Node, before: Node) -> Value | No:
-    """A reshape between a product and its activation comes after both."""
+def hoist_activation_over_reshape(node: Node, before: Node) -> Value | No:
+    """Apply an activation before a reshape, next to the op that can fuse it."""
     if node.outputs[0].type.dynamic:
         return no("the shape is known only at run time")
     made = REGISTRY[node.op](before.outputs[0], **node.attrs)
@@ -111,30 +111,30 @@ def activation_before_reshape(node: Node, before: Node) -> Value | No:
 
 
 @rule(P.add(P.reshape(product), y))
-def addend_before_reshape(node: Node, before: Node, y: Value) -> Value | No:
-    """A reshape between a product and its residual comes after both."""
+def hoist_add_over_reshape(node: Node, before: Node, y: Value) -> Value | No:
+    """Add a residual before a reshape, next to the op that can fuse it."""
     out = node.outputs[0]
     if out.type.dynamic or y.shape != out.shape:
-        return no(f"the addend is {y.type}, not of the same fixed shape as the product")
+        return no(f"the addend is {y.type}; it must have the result's static shape")
     if before.inputs[3] is not None:
-        return no("the product has a residual already")
+        return no("the op already has a residual")
     made = add(before.outputs[0], reshape(y, shape=before.outputs[0].shape))
     moved: Value = reshape(made, shape=out.shape)
     return moved
 
 
 @rule(P.op("cpu.gemm", P.reshape(P.transpose(x) @ "turn") @ "flat", w, bias, residual, slope))
-def flattening_into_weights(
+def transpose_into_gemm_weights(
     x: Value, w: Value, turn: Node, flat: Node, node: Node
 ) -> Value | No | None:
-    """A transpose before flattening is another order of the matrix rows, free in a constant."""
+    """Permute constant weight rows instead of transposing before a flatten."""
     if w.data is None or x.type.dynamic:
         return None
     perm, k = turn.attrs["perm"], flat.outputs[0].shape[-1]
     lead = next((i for i, p in enumerate(perm) if i != p), len(perm))
     rest, moved = math.prod(x.shape[lead:]), tuple(p - lead for p in perm[lead:])
     if rest != k:
-        return no(f"the transpose moves {rest} elements of which {k} are one row")
+        return no(f"the transpose moves {rest} elements; a row has {k}")
     rows = np.arange(k).reshape([turn.outputs[0].shape[lead + i] for i in range(len(moved))])
     rows = rows.transpose(np.argsort(moved)).reshape(-1)
     weights = constant(np.ascontiguousarray(w.data.take(rows, axis=-2)))
@@ -145,10 +145,10 @@ def flattening_into_weights(
 
 
 FUSE: list[Rule] = [
-    flattening_into_weights,
-    activation_into_product,
-    slopes_into_product,
-    addend_into_product,
-    activation_before_reshape,
-    addend_before_reshape,
+    transpose_into_gemm_weights,
+    activation_into_epilogue,
+    prelu_into_epilogue,
+    add_into_epilogue,
+    hoist_activation_over_reshape,
+    hoist_add_over_reshape,
 ]

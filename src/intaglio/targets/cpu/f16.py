@@ -1,7 +1,7 @@
-"""f16 as storage, on every CPU: weights and what lies between products take half the bytes.
+"""f16 as a storage type on every CPU: weights and activations take half the bytes.
 
-Numbers become f32 on their way to the registers, so arithmetic is that of f32, and sums and biases
-are f32. With eleven bits, rounding needs no special care, but values end at 65504.
+Kernels widen to f32 while loading, so arithmetic, sums and biases are f32. f16 has 11 significant
+bits, so rounding needs no special care, but values are limited to 65504.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import cast
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.half_precision import MOVING, in_16_bits
+from intaglio.targets.cpu.half_precision import CAST_RULES, in_16_bits
 
 x, w, bias, residual, slope = P["x w! bias? residual? slope?"]
-LARGEST = float(np.finfo(np.float16).max)
+MAX_F16 = float(np.finfo(np.float16).max)
 
 
 def _rounded(w: Value) -> Value | No:
-    """Constant weights in f16."""
+    """Constant weights in f16; a refusal if one exceeds its range."""
     data: Array | None = w.data
     assert data is not None
-    if np.abs(data, where=~np.isnan(data), out=np.zeros_like(data)).max(initial=0.0) > LARGEST:
-        return no("a weight is larger than f16 can hold")
+    if np.abs(data, where=~np.isnan(data), out=np.zeros_like(data)).max(initial=0.0) > MAX_F16:
+        return no("a weight exceeds the range of f16")
     return constant(data.astype(np.float16))
 
 
 @rule(P.op(("cpu.gemm", "cpu.conv", "cpu.conv_transpose"), x, w, bias, residual, slope))
 def product_in_f16(x: Value, w: Value, residual: Value | None, node: Node) -> Any:
-    """a product of f32 with constant weights reads and makes f16; it sums up in f32"""
+    """Let a gemm or convolution with constant weights read and make f16, with f32 sums."""
     if x.dtype != "f32":
         return None
     deep = x.shape[-1] // node.attrs.get("groups", 1)
     if deep % 2:
-        return no(f"pairs of channels are counted, a group has {deep}")
+        return no(f"an even number of channels per group is needed; there are {deep}")
     weights = _rounded(w)
     if isinstance(weights, No):
         return weights
@@ -45,15 +45,17 @@ def product_in_f16(x: Value, w: Value, residual: Value | None, node: Node) -> An
 
 @rule(P.op("cpu.depthwise", x, w, bias, residual, slope))
 def depthwise_in_f16(x: Value, w: Value, residual: Value | None, node: Node) -> Any:
-    """a depthwise convolution reads and makes f16; its few weights stay f32"""
+    """Let a depthwise convolution read and make f16; its weights stay f32."""
     if x.dtype != "f32":
         return None
     return in_16_bits(node, "f16", cast(x, dtype="f16"), w, residual)
 
 
 @rule(P.op(("cpu.lstm_steps", "cpu.gru_steps"), x, P["r!"][0], *P["h? last?"]))
-def steps_in_f16(node: Node, x: Value, r: Value, h: Value | None, last: Value | None) -> Any:
-    """recurrent weights are f16; all else stays f32"""
+def recurrent_weights_in_f16(
+    node: Node, x: Value, r: Value, h: Value | None, last: Value | None
+) -> Any:
+    """Store recurrent weights in f16."""
     if r.dtype != "f32":
         return None
     weights = _rounded(r)
@@ -63,8 +65,8 @@ def steps_in_f16(node: Node, x: Value, r: Value, h: Value | None, last: Value | 
 
 
 @rule(P.op("gather", w, P["places"][0]))
-def table_in_f16(node: Node, w: Value, places: Value) -> Any:
-    """a table of which little is picked, as of word vectors, is f16"""
+def embedding_in_f16(node: Node, w: Value, places: Value) -> Any:
+    """Store a gathered table, such as word embeddings, in f16."""
     if w.dtype != "f32" or w.type.size <= node.outputs[0].type.size:
         return None
     table = _rounded(w)
@@ -73,4 +75,10 @@ def table_in_f16(node: Node, w: Value, places: Value) -> Any:
     return cast(REGISTRY[node.op](table, places, **node.attrs), dtype="f32")
 
 
-F16: tuple[Rule, ...] = (product_in_f16, depthwise_in_f16, steps_in_f16, table_in_f16, *MOVING)
+F16: tuple[Rule, ...] = (
+    product_in_f16,
+    depthwise_in_f16,
+    recurrent_weights_in_f16,
+    embedding_in_f16,
+    *CAST_RULES,
+)

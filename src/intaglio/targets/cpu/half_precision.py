@@ -1,7 +1,7 @@
-"""Sixteen bits for what lies between the CPU's ops: what bf16 and f16 share.
+"""Half precision between the CPU's ops: the rules that bf16 and f16 share.
 
-Runs last, on the CPU's own ops: products compute between two casts, and casts move over what only
-moves elements until they meet, cancel, or become part of a product.
+They run last, on cpu.* ops. Each gemm or convolution computes between two casts. Casts then move
+over data movement until they cancel or are fused into an op.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from intaglio.rewrite import ANY, P, Rule, no, rule
 from intaglio.targets.cpu.epilogue import HALVES
 
 x, w, bias, residual, slope = P["x w! bias? residual? slope?"]
-MIXED = ("cpu.gemm", "cpu.conv", "cpu.conv_transpose", "cpu.depthwise")  # of f32 and 16 bits
+MIXED = ("cpu.gemm", "cpu.conv", "cpu.conv_transpose", "cpu.depthwise")  # may mix f32 and 16 bits
 MOVES = ("reshape", "transpose", "slice", "expand", "tile")
 
 
 def in_16_bits(
     node: Node, dtype: str, x: Value, w: Value, residual: Value | None, **made: str
 ) -> Value:
-    """The same product making 16 bits, then a cast if it made f32; what acts on sums stays f32."""
+    """The same op with a 16-bit result, then a cast if its result was f32; sums stay f32."""
     rest = None if residual is None else cast(residual, dtype=dtype)
     ins = (x, w, node.inputs[2], rest, *node.inputs[4:])
     small: Value = REGISTRY[node.op](*ins, **{**node.attrs, "made": "same", **made})
@@ -34,30 +34,30 @@ def in_16_bits(
 
 
 def _takes_f16(reader: Node) -> bool:
-    """Whether it does, or will once it is looked at."""
+    """Does the reader take f16, or will it after these rules?"""
     narrow = reader.op == "cast" and reader.attrs["dtype"] == "f16"
     return narrow or reader.op in (*MIXED, *MOVES, "concat", "cpu.pool")
 
 
 @rule(P.cast(P.op(MIXED, x, w, bias, residual, slope) @ "before"))
-def cast_into_product(node: Node, residual: Value | None, before: Node) -> Any:
-    """a product makes the type that it would be cast to"""
+def cast_into_epilogue(node: Node, residual: Value | None, before: Node) -> Any:
+    """Let a gemm or convolution make the type that its result is cast to."""
     to, now = node.attrs["dtype"], before.outputs[0].dtype
     if {to, now} not in ({"f32", "bf16"}, {"f32", "f16"}):
         return None
     if (now, to) == ("f16", "f32") and any(map(_takes_f16, node.outputs[0].uses)):
-        return no("what reads it takes f16 too")
+        return no("its readers take f16 too")
     if residual is not None:
         cast_before = residual.producer
         if cast_before is None or cast_before.op != "cast" or len(residual.uses) > 1:
-            return no("the residual would have to be cast instead")
+            return no("the residual would need a cast instead")
         residual = cast_before.inputs[0]
         if residual is None or residual.dtype != to:
-            return no("the residual would have to be cast instead")
+            return no("the residual would need a cast instead")
     ins = (*before.inputs[:3], residual, *before.inputs[4:])
     same = before.inputs[0] is not None and before.inputs[0].dtype == to
     if same and to == "f32":
-        return no("it was made to make 16 bits")
+        return no("it was chosen to make 16 bits")
     return REGISTRY[before.op](*ins, **{**before.attrs, "made": "same" if same else to})
 
 
@@ -65,26 +65,26 @@ WIDE = P.cast(x, dtype="f32").shared()
 
 
 @rule(P.op(MOVES, WIDE))
-def move_in_16_bits(x: Value, node: Node) -> Any:
-    """what only moves or picks elements does so in 16 bits"""
+def movement_in_16_bits(x: Value, node: Node) -> Any:
+    """Move or select elements in 16 bits, and cast afterwards."""
     if x.dtype not in HALVES:
         return None
     return cast(REGISTRY[node.op](x, **node.attrs), dtype="f32")
 
 
 @rule(P.op("cpu.pool", WIDE))
-def maximum_in_16_bits(x: Value, node: Node) -> Any:
-    """the largest of 16-bit numbers is one of them"""
+def max_pool_in_16_bits(x: Value, node: Node) -> Any:
+    """Max pool in 16 bits: it only selects elements."""
     if x.dtype not in HALVES:
         return None
     if node.attrs["kind"] != "max":
-        return no(f"{node.attrs['kind']} pooling would round once more")
+        return no(f"{node.attrs['kind']} pooling would add a rounding")
     return cast(REGISTRY[node.op](x, **node.attrs), dtype="f32")
 
 
 @rule(ANY)
 def concat_in_16_bits(node: Node) -> Any:
-    """a concat of tensors that were all of one 16-bit type"""
+    """Concatenate in 16 bits if all operands were cast from one 16-bit type."""
     if node.op != "concat":
         return None
     before = [v.producer for v in node.inputs if v is not None]
@@ -96,8 +96,8 @@ def concat_in_16_bits(node: Node) -> Any:
 
 
 @rule(P.cast(P.op("cpu.pool", P.op(MIXED, x, w, bias, residual, slope)) @ "before"))
-def narrow_before_maximum(node: Node, before: Node) -> Any:
-    """a product makes 16 bits already for the maximum before a cast"""
+def cast_before_max_pool(node: Node, before: Node) -> Any:
+    """Cast to 16 bits before a max pooling instead of after it."""
     image, to = before.inputs[0], node.attrs["dtype"]
     if to not in HALVES:
         return None
@@ -107,8 +107,8 @@ def narrow_before_maximum(node: Node, before: Node) -> Any:
 
 
 @rule(P.cast(ANY))
-def narrow_before_concat(node: Node) -> Any:
-    """what is concatenated becomes 16 bits before it is, so that fewer bytes move"""
+def cast_before_concat(node: Node) -> Any:
+    """Cast to 16 bits before a concat, so that it moves fewer bytes."""
     whole, to = node.inputs[0], node.attrs["dtype"]
     if to not in HALVES:
         return None
@@ -121,8 +121,8 @@ def narrow_before_concat(node: Node) -> Any:
 
 
 @rule(P.cast(x))
-def one_cast_for_all(node: Node, x: Value) -> Any:
-    """several products that read the same tensor share its cast"""
+def share_cast(node: Node, x: Value) -> Any:
+    """Share one cast between several readers of a tensor."""
     for reader in x.uses:
         if reader is node:
             return None
@@ -132,27 +132,27 @@ def one_cast_for_all(node: Node, x: Value) -> Any:
 
 
 def _paired(w: Array) -> Array:
-    """What `in_pairs` makes, of a constant."""
+    """`in_pairs` of a constant."""
     *lead, k, tile = w.shape
     turned = w.reshape(*lead, k // 2, 2, tile).swapaxes(-1, -2)
     return np.ascontiguousarray(turned).reshape(*lead, k // 2, 2 * tile)
 
 
 def layer_of(dtype: str) -> Rule:
-    """The rule by which a product computes in 16 bits where the model rounds both operands so."""
+    """The rule for layers whose operands the model itself rounds to `dtype`."""
 
     @rule(P.op(("cpu.gemm", "cpu.conv", "cpu.conv_transpose"), WIDE, w, bias, residual, slope))
     def layer_in_16_bits(x: Value, w: Value, node: Node) -> Any:
-        """a product of what was rounded to 16 bits, with weights that are, reads these"""
+        """Read 16-bit operands directly if the model rounds activations and weights to them."""
         if x.dtype != dtype or w.dtype != "f32" or w.data is None:
             return None
         deep = x.shape[-1] // node.attrs.get("groups", 1)
         if deep % 2:
-            return no(f"pairs of channels are multiplied at once, a group has {deep}")
+            return no(f"16-bit numbers are multiplied in pairs of channels; a group has {deep}")
         with np.errstate(over="ignore"):
             small = w.data.astype(dtypes.numpy_of(dtype))
         if not np.array_equal(small.astype(np.float32), w.data):
-            return no(f"the weights are finer than {dtype}")
+            return no(f"the weights are not exact in {dtype}")
         weights = constant(_paired(small) if dtype == "bf16" else small)
         return REGISTRY[node.op](x, weights, *node.inputs[2:], **{**node.attrs, "made": "f32"})
 
@@ -161,12 +161,12 @@ def layer_of(dtype: str) -> Rule:
 
 
 LAYER_F16, LAYER_BF16 = layer_of("f16"), layer_of("bf16")
-MOVING: tuple[Rule, ...] = (
-    one_cast_for_all,
-    cast_into_product,
-    move_in_16_bits,
-    maximum_in_16_bits,
+CAST_RULES: tuple[Rule, ...] = (
+    share_cast,
+    cast_into_epilogue,
+    movement_in_16_bits,
+    max_pool_in_16_bits,
     concat_in_16_bits,
-    narrow_before_maximum,
-    narrow_before_concat,
+    cast_before_max_pool,
+    cast_before_concat,
 )

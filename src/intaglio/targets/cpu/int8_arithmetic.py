@@ -23,7 +23,7 @@ from intaglio.targets.cpu.piecewise_tables import PIECES, table_of
 
 
 def shifted_zero(x_zero: int, dtype: str) -> int:
-    """The zero of the image as the sums see it."""
+    """The image's zero point as the sums see it."""
     return x_zero + 128 if dtype == "i8" else x_zero
 
 
@@ -37,7 +37,7 @@ def _library() -> ctypes.CDLL:
 
 
 def signed_sums(w: Array) -> tuple[Array, Array]:
-    """What the weights of each output channel above 0 sum up to, and those below."""
+    """The sums of the positive and of the negative weights of each output channel."""
     rows = np.ascontiguousarray(w.reshape(w.shape[0], math.prod(w.shape[1:])), np.int8)
     above, below = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
     _library().itg_signed_sums(rows.ctypes.data, *rows.shape, above.ctypes.data, below.ctypes.data)
@@ -45,13 +45,13 @@ def signed_sums(w: Array) -> tuple[Array, Array]:
 
 
 def zero_share(w: Array, x_zero: int, dtype: str) -> Array:
-    """What the image's zero adds to the sums of each output channel."""
+    """The contribution of the image's zero point to the sum of each output channel."""
     sums = w.reshape(w.shape[0], -1).sum(axis=1, dtype=np.int64)
     return np.asarray(sums * shifted_zero(x_zero, dtype))
 
 
 def wrapped(a: Array) -> Array:
-    """Sums as 32 bits keep them."""
+    """Sums modulo 2^32, as i32."""
     return a.astype(np.int64).astype(np.uint64).astype(np.uint32).view(np.int32)
 
 
@@ -72,10 +72,10 @@ def check_parameters(
         raise BadInput(f"one i32 and one f32 per channel are needed, not {bias.type}, {scale.type}")
     first, last = dtypes.limits(dtype)
     if not (first <= lo <= hi <= last and first <= y_zero <= last):
-        raise BadInput(f"zero {y_zero} and bounds {lo}, {hi} do not fit into {dtype}")
+        raise BadInput(f"zero point {y_zero} or bounds {lo}, {hi} exceed {dtype}")
     first, last = dtypes.limits(x.dtype)
     if not first <= x_zero <= last:
-        raise BadInput(f"zero {x_zero} does not fit into {x.dtype}")
+        raise BadInput(f"zero point {x_zero} exceeds {x.dtype}")
 
 
 def check_operands(
@@ -90,7 +90,7 @@ def check_operands(
     hi: int,
     dtype: str,
 ) -> None:
-    """Refuse an image, a bias, a scale or bounds that do not fit each other."""
+    """Raise BadInput if image, bias, scale or bounds do not fit each other."""
     like = scale if scale is not None else Value(Type("f32", (channels,)))
     if dtype in ("u8", "i8") and table is None:
         check_parameters(x, bias, like, channels, x_zero, y_zero, lo, hi, dtype)
@@ -100,12 +100,14 @@ def check_operands(
 
 def _image(x: Value) -> Value:
     if not 3 <= x.type.rank <= 5:
-        raise BadInput(f"a channel-last image of one to three spatial axes is needed, not {x.type}")
+        raise BadInput(
+            f"a channels-last image with one to three spatial axes is needed, not {x.type}"
+        )
     return Value(Type("i8", (x.shape[0], x.shape[-1], *x.shape[1:-1])))
 
 
 def image_result(x: Value, w: tuple[int, ...], dtype: str, **window: Any) -> Type:
-    """The type of a convolution with weights of shape `w`."""
+    """The result type of a convolution with weights of shape `w`."""
     made = ops.conv_integer.infer(_image(x), Value(Type("i8", w)), None, None, **window)
     assert isinstance(made, Type)
     return Type(dtype, (made.shape[0], *made.shape[2:], made.shape[1]))
@@ -116,7 +118,9 @@ def _check_table(made: Type, table: Value, y_zero: int, lo: int, hi: int) -> Non
     if made.dtype not in ("u8", "i8") or table.type not in [Type(made.dtype, s) for s in shapes]:
         raise BadInput(f"a table of {hi - lo + 1} {made.dtype} is needed, not {table.type}")
     if not (-32768 <= lo <= hi <= 65535 and hi - lo < MAX_ENTRIES and -32768 <= y_zero <= 65535):
-        raise BadInput(f"zero {y_zero}, bounds {lo}, {hi} are no 16 bits or the table is too large")
+        raise BadInput(
+            f"zero point {y_zero} or bounds {lo}, {hi} exceed 16 bits, or the table is too large"
+        )
 
 
 def check_result(
@@ -129,12 +133,12 @@ def check_result(
     lo: int,
     hi: int,
 ) -> None:
-    """Refuse what may not stand beside a result of this type."""
+    """Raise BadInput if scale, residual or table do not fit a result of this type."""
     dtype = made.dtype
     if table is not None:
         _check_table(made, table, y_zero, lo, hi)
     elif dtype == "i32" and (scale is not None or residual is not None):
-        raise BadInput("sums have no scale and no residual")
+        raise BadInput("i32 results have no scale and no residual")
     if dtype != "i32" and scale is None:
         raise BadInput(f"results of {dtype} need a scale")
     if residual is None:
@@ -144,7 +148,7 @@ def check_result(
         raise BadInput(f"the residual {residual.type} does not fit the result {made}")
     first, last = dtypes.limits(residual.dtype) if dtype != "f32" else (r_zero, r_zero)
     if not first <= r_zero <= last:
-        raise BadInput(f"zero {r_zero} does not fit into {residual.dtype}")
+        raise BadInput(f"zero point {r_zero} exceeds {residual.dtype}")
 
 
 def accumulate(
@@ -155,12 +159,14 @@ def accumulate(
     x_zero: int,
     w_zero: Array | None = None,
 ) -> Array:
-    """What the kernels sum up, channels last; `w` is [m, c, window..], `w_zero` minus its zeros."""
+    """The kernels' sums, channels last; `w` is [m, c, window..], `w_zero` its negated zero
+    points.
+    """
     zero = None if w_zero is None else -w_zero
     sums = ops.conv_integer.body(np.moveaxis(x, -1, 1), w, np.array(x_zero, x.dtype), **window)
     share = zero_share(w, x_zero, dtypes.name_of(x.dtype)) + bias
     wide = np.moveaxis(sums, 1, -1).astype(np.int64) + share
-    if zero is not None:  # the sum of the bytes that a window sees, padding and all
+    if zero is not None:  # the sum of all bytes of a window, with padding
         ones = np.ones((w.shape[0], *w.shape[1:]), np.int8)
         seen = ops.conv_integer.body(
             np.moveaxis(x, -1, 1), ones, np.array(x_zero, x.dtype), **window
@@ -188,13 +194,13 @@ def requantize(
     r_zero: int,
     r_scale: float,
 ) -> Array:
-    """What sums become."""
+    """The result for given sums: scaled, with residual and table, rounded and clamped."""
     real = sums.astype(np.float32) * scale
     if dtype == "f32":
         return np.ascontiguousarray(real if residual is None else real + residual)
     if residual is not None:
-        apart = residual.astype(np.int32) - r_zero
-        real = real + apart.astype(np.float32) * np.float32(r_scale)
+        shifted = residual.astype(np.int32) - r_zero
+        real = real + shifted.astype(np.float32) * np.float32(r_scale)
     if table is None:
         return round_and_clamp(real, y_zero, lo, hi, dtype)
     entries = table if table.ndim == 1 else table_of(table, hi - lo + 1)

@@ -1,7 +1,7 @@
-"""How neutral ops become those of the CPU.
+"""Lower neutral ops to cpu.* ops.
 
-Convolutions and poolings move to channel-last between two transposes (the layout pass cancels
-them), and weights are packed by ordinary nodes (constant ones fold away).
+Convolutions and poolings become channels-last between two transposes, which the layout pass
+cancels. Weights are packed by ordinary nodes, which fold if the weights are constant.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from intaglio.ops import add, cast, channels_first, channels_last, mul, reshape,
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import ANY, No, P, Rule, no, rule
 from intaglio.targets.cpu.attention import ATTENTION
-from intaglio.targets.cpu.channel_shuffle import DEAL_LOWER
+from intaglio.targets.cpu.channel_shuffle import CHANNEL_SHUFFLE_LOWER
 from intaglio.targets.cpu.conv import conv, conv_transpose, depthwise
 from intaglio.targets.cpu.depthwise_packing import repeat_channels
 from intaglio.targets.cpu.epilogue_fusion import per_channel
@@ -22,7 +22,7 @@ from intaglio.targets.cpu.gemm import gemm
 from intaglio.targets.cpu.grouped_conv import grouped_conv, pack_groups, why_not_grouped
 from intaglio.targets.cpu.packing import PANEL, pack, packed_window
 from intaglio.targets.cpu.pool import pool
-from intaglio.targets.cpu.qgemm import ROWS
+from intaglio.targets.cpu.qgemm import QGEMM
 from intaglio.targets.cpu.qlinear import INT8
 from intaglio.targets.cpu.qpool import qlinear_avg_pool_channels_last
 from intaglio.targets.cpu.qrecurrent import QRECURRENT
@@ -35,9 +35,9 @@ x, w, a, b, c = P["x w a b c?"]
 # ---- convolution and pooling ---------------------------------------------------------------------
 @rule(P.conv(x, w, c))
 def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value | No:
-    """conv -> transpose, cpu.conv, cpu.grouped_conv or cpu.depthwise, transpose."""
+    """Lower conv to transpose, cpu.conv, cpu.grouped_conv or cpu.depthwise, transpose."""
     if x.type.rank > 5:
-        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+        return no(f"{x.type.rank - 2} spatial axes; the kernels support one to three")
     attrs = {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
     groups, channels, kernel = node.attrs["groups"], w.shape[0], w.shape[2:]
     plain = channels == groups or not x.type.dynamic
@@ -60,9 +60,9 @@ def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value
 
 @rule(P.conv_transpose(x, w, c))
 def conv_transpose_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value | No:
-    """conv_transpose -> transpose, cpu.conv_transpose with packed weights, transpose."""
+    """Lower conv_transpose to transpose, cpu.conv_transpose with packed weights, transpose."""
     if x.type.rank > 5:
-        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+        return no(f"{x.type.rank - 2} spatial axes; the kernels support one to three")
     groups, kernel, taps = node.attrs["groups"], w.shape[2:], math.prod(w.shape[2:])
     grouped = reshape(w, shape=(groups, w.shape[0] // groups, w.shape[1], taps))
     rows = transpose(grouped, perm=(0, 3, 1, 2))
@@ -88,19 +88,19 @@ def _packed_window(w: Value, groups: int) -> Value:
 
 @rule(P.op(("max_pool", "avg_pool", "lp_pool"), x))
 def pool_channels_last(node: Node, x: Value) -> Value | No:
-    """Pooling -> transpose, cpu.pool, transpose."""
+    """Lower a pooling to transpose, cpu.pool, transpose."""
     if x.type.rank > 5:
-        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+        return no(f"{x.type.rank - 2} spatial axes; the kernels support one to three")
     if node.attrs.get("with_indices"):
-        return no("its indices count in channels-first order")
+        return no("it returns indices, which count in channels-first order")
     attrs = {k: v for k, v in node.attrs.items() if k not in ("storage_order", "with_indices")}
     return channels_first(pool(channels_last(x), kind=node.op.removesuffix("_pool"), **attrs))
 
 
-# ---- products ------------------------------------------------------------------------------------
+# ---- matmul --------------------------------------------------------------------------------------
 @rule(P.matmul(a, b))
 def matmul_packed(a: Value, b: Value, node: Node) -> Value | No:
-    """matmul -> cpu.gemm with a packed right operand."""
+    """Lower matmul to cpu.gemm with a packed right operand."""
     if a.dtype != "f32":
         return no(f"only f32 has a packed kernel, this is {a.dtype}")
     if b.type.rank > 1 and b.type.rank - 1 in b.type.dynamic:
@@ -113,14 +113,14 @@ def matmul_packed(a: Value, b: Value, node: Node) -> Value | No:
     if made.shape == out.shape:
         return made
     if len(out.dynamic) > 1:
-        return no("a vector times matrices whose number and rows are known only at run time")
+        return no("a vector times a batch of matrices with two dynamic axes")
     shape = tuple(-1 if i in out.dynamic else d for i, d in enumerate(out.shape))
     made = reshape(made, shape=shape)
     return made
 
 
 def _right_operand(b: Value) -> tuple[Value, bool]:
-    """Packing can swap the last two axes itself, so a transpose before it need not."""
+    """The operand to pack, and whether packing transposes it: that saves a transpose node."""
     p, rank = b.producer, b.type.rank
     if p is None or p.op != "transpose" or p.attrs["perm"][-2] != rank - 1 or len(b.uses) > 1:
         return b, False
@@ -133,7 +133,7 @@ def _right_operand(b: Value) -> tuple[Value, bool]:
 
 @rule(P.gemm(a, b, c))
 def gemm_packed(node: Node, a: Value, b: Value, c: Value | None) -> Value | No:
-    """gemm -> cpu.gemm; the addend becomes bias or residual where its shape allows."""
+    """Lower gemm to cpu.gemm; the addend becomes bias or residual if its shape allows."""
     if a.dtype != "f32":
         return no(f"only f32 has a packed kernel, this is {a.dtype}")
     if node.outputs[0].type.rank - 1 in node.outputs[0].type.dynamic:
@@ -158,14 +158,14 @@ def gemm_packed(node: Node, a: Value, b: Value, c: Value | None) -> Value | No:
     return made
 
 
-# ---- small floats --------------------------------------------------------------------------------
-# Hot in f32 alone: smaller floats are worth casts here, even where a slow kernel takes them.
+# ---- half precision ------------------------------------------------------------------------------
+# Only f32 has fast kernels for these: casts pay even if a slow half-precision kernel exists.
 HEAVY = ("conv", "conv_transpose", "matmul", "gemm", "max_pool", "avg_pool", "lp_pool")
 
 
 @rule(ANY)
-def heavy_in_f32(node: Node) -> Sequence[Value] | None:
-    """f16 and bf16 products, convolutions and poolings compute in f32 between casts."""
+def conv_and_matmul_in_f32(node: Node) -> Sequence[Value] | None:
+    """Compute f16 and bf16 matmuls, convolutions and poolings in f32, between casts."""
     if node.op not in HEAVY or node.outputs[0].dtype not in ("f16", "bf16"):
         return None
     ins = [None if v is None else cast(v, dtype="f32") for v in node.inputs]
@@ -175,7 +175,7 @@ def heavy_in_f32(node: Node) -> Sequence[Value] | None:
 
 
 LOWER: list[Rule] = [
-    heavy_in_f32,
+    conv_and_matmul_in_f32,
     *ATTENTION,
     conv_channels_last,
     conv_transpose_channels_last,
@@ -183,10 +183,10 @@ LOWER: list[Rule] = [
     *WGEMM,
     matmul_packed,
     gemm_packed,
-    *DEAL_LOWER,
+    *CHANNEL_SHUFFLE_LOWER,
     *INT8,
     qlinear_avg_pool_channels_last,
-    *ROWS,
+    *QGEMM,
     *RECURRENT,
     *QRECURRENT,
 ]

@@ -28,7 +28,7 @@ def _pack_type(b: Value, *, tile: int, transposed: bool) -> Type:
 
 @op(_pack_type, name="cpu.pack")
 def pack(b: Array, *, tile: int, transposed: bool = False) -> Array:
-    """Cut a matrix [k, n] (`transposed`: [n, k]) into panels of `tile` columns, padded with 0."""
+    """Pack a matrix [k, n] (`transposed`: [n, k]) into panels of `tile` columns, padded with 0."""
     batch = b.shape[:-2]
     flat = b.reshape(math.prod(batch), *b.shape[-2:])
     made = in_panels(flat if transposed else np.swapaxes(flat, 1, 2), tile)
@@ -36,9 +36,9 @@ def pack(b: Array, *, tile: int, transposed: bool = False) -> Array:
 
 
 def in_panels(columns: Array, tile: int) -> Array:
-    """[batch, n, k..], however it lies, as [batch, panels, k.., tile]: the one copy that it takes.
+    """[batch, n, k..], of any strides, as [batch, panels, k.., tile], with a single copy.
 
-    What the last panel lacks is 0.
+    The last panel is padded with 0.
     """
     batch, n, *deep = columns.shape
     full, left = divmod(n, tile)
@@ -59,7 +59,8 @@ def packed_window(w: Array, groups: int, tile: int = PANEL) -> Array:
 
 
 def in_pairs(b: Value) -> Value:
-    """Packed rows side by side, two by two: [.., panels, k, tile] -> [.., panels, k / 2, tile * 2].
+    """Interleave the rows of a packed matrix: [.., panels, k, tile] -> [.., panels, k / 2, tile *
+    2].
 
     One instruction multiplies and adds such pairs of bf16.
     """
@@ -72,7 +73,7 @@ def in_pairs(b: Value) -> Value:
 
 
 def unpack(b: Array, k: int, n: int) -> Array:
-    """The first n columns of a packed matrix of k rows, which may lie in pairs."""
+    """The first n columns of a packed matrix of k rows, interleaved in pairs or not."""
     *batch, panels, rows, wide = b.shape
     pair = 1 if rows == k else 2
     split = b.reshape(*batch, panels, rows, wide // pair, pair)
@@ -84,5 +85,5 @@ def packed_shape(dtype: str, k: int, n: int) -> Ints:
     """The last axes of a packed k x n matrix."""
     pair = 2 if dtype == "bf16" else 1
     if dtype in HALVES and k % 2:
-        raise BadInput(f"{dtype} products take pairs along k, which is {k}")
+        raise BadInput(f"{dtype} is multiplied in pairs along k, which is {k}")
     return -(-n // PANEL), k // pair, PANEL * pair

@@ -1,8 +1,8 @@
-"""Smooth tables as pieces of straight lines, which give the very same bytes.
+"""Smooth lookup tables as pieces of straight lines with exactly the same entries.
 
-A table of n entries is cut into at most 128 or 256 pieces of 2^shift entries. Where entry i is the
-r-th of piece b, it is `(start[b] + rise[b] · r) >> 7`, in 16 bits: three lookups among 128 bytes,
-which some CPUs do with three instructions for 64 numbers, in place of one among thousands.
+A table of n entries is split into at most 128 or 256 pieces of 2^shift entries. Entry r of piece b
+is `(start[b] + rise[b] · r) >> 7`, in 16 bits. That takes three lookups among 128 bytes, which some
+CPUs do with three instructions for 64 values, instead of one lookup among thousands of bytes.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import numpy as np
 
 from intaglio.ir import Array
 
-PIECES = 128, 256
+PIECES = 128, 256  # numbers of pieces to try
 
 
 def shift_of(entries: int, pieces: int) -> int:
-    """Of the number of entries of a piece."""
+    """log2 of the number of entries of a piece."""
     return max(0, (-(-entries // pieces) - 1).bit_length())
 
 
 def lines_of(table: Array) -> Array | None:
-    """Rise, lower and upper byte of the start of each piece [3, pieces]; None where none do."""
+    """[3, pieces]: rise, low byte and high byte of the start of each piece; None if no
+    lines fit.
+    """
     return next((made for n in PIECES if (made := _lines(table, n)) is not None), None)
 
 
@@ -33,9 +35,9 @@ def _lines(table: Array, pieces: int) -> Array | None:
     slope = np.arange(-128, 128)[:, None] * np.arange(1 << shift)
     least = np.where(there, low - slope, 0).max(axis=-1, initial=0, where=there)
     most = np.where(there, low + 127 - slope, 32767).min(axis=-1, initial=32767, where=there)
-    room = most - least  # pieces, slopes
-    best = room.argmax(axis=1)
-    if (np.take_along_axis(room, best[:, None], 1) < 0).any():
+    slack = most - least  # [pieces, slopes]: the range of valid starts
+    best = slack.argmax(axis=1)
+    if (np.take_along_axis(slack, best[:, None], 1) < 0).any():
         return None
     start = np.take_along_axis(least, best[:, None], 1)[:, 0]
     rows = [(best - 128) & 255, start & 255, start >> 8]

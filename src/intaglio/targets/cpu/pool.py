@@ -46,7 +46,7 @@ def pool(
     count_include_pad: bool = False,
     p: int = 2,
 ) -> Array:
-    """The largest element, the mean, or the p-norm of each window of an image [n, .., c]."""
+    """The maximum, mean or p-norm of each window of an image [n, .., c]."""
     window = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation}
     first = channels_first(x)
     if kind == "max":

@@ -46,11 +46,11 @@ def _qconv_type(
     r_scale: float,
 ) -> Type:
     if dtype not in ("u8", "i8", "f32", "i32"):
-        raise BadInput(f"results of u8, i8, i32 or f32 are made, not {dtype}")
+        raise BadInput(f"the result must be u8, i8, i32 or f32, not {dtype}")
     check_operands(x, bias, scale, table, channels, x_zero, y_zero, lo, hi, dtype)
     deep = x.shape[-1] // groups
     if run not in RUNS or (run != "tap" and (groups != 1 or dilation[-1] != 1)):
-        raise BadInput(f"taps make no run '{run}' in {groups} groups with dilation {dilation}")
+        raise BadInput(f"run '{run}' needs one group and dilation 1, not {groups} and {dilation}")
     size = run_bytes(deep, kernel, run)
     rows = math.prod(kernel) * deep // size * -(-size // FOUR)
     want = Type("i8", (groups, -(-(channels // groups) // PANEL), rows, PANEL * FOUR))
@@ -60,9 +60,12 @@ def _qconv_type(
             f"in {groups} groups with kernel {kernel}"
         )
     if run == "window" and deep * kernel[-1] > MAX_GATHERED_LINE:
-        raise BadInput(f"{deep * kernel[-1]} bytes of a line of the window are too many to gather")
+        raise BadInput(
+            f"a line of the window has {deep * kernel[-1]} bytes; "
+            f"at most {MAX_GATHERED_LINE} are gathered"
+        )
     if w_zero is not None and w_zero.type != Type("i32", (channels,)):
-        raise BadInput(f"one i32 per channel is needed for the weights' zeros, not {w_zero.type}")
+        raise BadInput(f"one i32 zero point per channel is needed, not {w_zero.type}")
     made = image_result(
         x,
         (channels, deep, *kernel),
@@ -106,11 +109,12 @@ def qconv(
     r_zero: int = 0,
     r_scale: float = 0.0,
 ) -> Array:
-    """Convolution of bytes [n, .., c]; `w` is packed in runs of a tap, a line or the window.
+    """int8 convolution of an image [n, .., c]; `w` is packed in runs of a tap, a line or the
+    window.
 
-    `residual` is added before rounding: f32(residual - r_zero) * r_scale, or as it is to f32;
-    with a `table`, `table[clamp(.., lo, hi) - lo]`, or on lines in its place
-    (piecewise_tables.py); `w_zero` is minus the zeros of the weights.
+    `residual` is added before rounding, as f32(residual - r_zero) * r_scale, or unscaled if the
+    result is f32. With a `table` the result is `table[clamp(.., lo, hi) - lo]`; it may be stored as
+    piecewise lines (piecewise_tables.py). `w_zero` holds the negated zero points of the weights.
     """
     neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, run)
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}

@@ -1,4 +1,4 @@
-"""Which kernel computes a convolution of bytes on the CPU, and by which way."""
+"""Which kernel and algorithm computes an int8 convolution: direct, depthwise or Winograd."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.depthwise_packing import repeat_channels, weave_of, why_not_woven
+from intaglio.targets.cpu.depthwise_packing import repeat_channels, tap_packing, why_not_packed
 from intaglio.targets.cpu.packing import PANEL
 from intaglio.targets.cpu.qconv import qconv
 from intaglio.targets.cpu.qconv_packing import best_run, packed, unpacked
 from intaglio.targets.cpu.qdepthwise import qdepthwise
 from intaglio.targets.cpu.qwinograd import (
-    LEAST,
-    MOST,
+    MAX_SUM,
+    MIN_SCALE,
     PAIRS,
     halved,
     largest_sum,
@@ -37,17 +37,17 @@ def convolution(
     groups: int,
     **attrs: Any,
 ) -> Value:
-    """A channel-last image times weights [m, c, window..], packed for the plain kernels."""
+    """cpu.qconv or cpu.qdepthwise of a channels-last image and weights [m, c, window..]."""
     (channels, deep), kernel = w.shape[:2], w.shape[2:]
     made: Value
     single = groups == x.shape[-1] > 1 and not (channels > groups and x.type.dynamic)
     bytes_only = scale is not None and residual is None and table is None and w_zero is None
     plain = bytes_only and attrs["dtype"] in ("i8", "u8")
-    if plain and single and not why_not_woven(kernel, attrs["stride"], attrs["dilation"]):
-        weave = weave_of(kernel, attrs["stride"], attrs["dilation"])
-        woven = constant(weave.packed(np.moveaxis(w[:, 0], 0, -1)))
+    if plain and single and not why_not_packed(kernel, attrs["stride"], attrs["dilation"]):
+        taps_order = tap_packing(kernel, attrs["stride"], attrs["dilation"])
+        packed_taps = constant(taps_order.packed(np.moveaxis(w[:, 0], 0, -1)))
         image = repeat_channels(x, channels // groups)
-        made = qdepthwise(image, woven, bias, scale, kernel=kernel, **attrs)
+        made = qdepthwise(image, packed_taps, bias, scale, kernel=kernel, **attrs)
     else:
         run = best_run(deep, kernel, attrs["dilation"], groups)
         grouped = w.reshape(groups, channels // groups, deep, *kernel)
@@ -68,13 +68,13 @@ def convolution(
     return made
 
 
-# ---- tiles ---------------------------------------------------------------------------------------
-WAYS = "plain", "tiles of 4x4"
-FOURS = 1.0  # what the plain way costs where four bytes are multiplied at once
+# ---- Winograd ------------------------------------------------------------------------------------
+ALGORITHMS = "direct", "Winograd 4x4"
+QUADS = 1.0  # relative cost of direct convolution with instructions that multiply four bytes
 
 
-def _in_tiles(node: Node, pick: Any, plain: float) -> Value | No | None:
-    """`plain` is what that way costs, compared with FOURS."""
+def _as_winograd(node: Node, pick: Any, direct: float) -> Value | No | None:
+    """cpu.qwinograd if it is faster; `direct` is the relative cost of direct convolution."""
     x, w, bias, scale, residual, table, w_zero = node.inputs
     a = dict(node.attrs)
     channels, kernel, groups, run = (a.pop(k) for k in ("channels", "kernel", "groups", "run"))
@@ -82,18 +82,18 @@ def _in_tiles(node: Node, pick: Any, plain: float) -> Value | No | None:
     if kernel != (3, 3) or x is None or w is None or w.data is None:
         return None
     if x.type.dynamic or scale is None or w_zero is not None:
-        return no("tiles need an image of fixed size, and symmetric weights")
+        return no("Winograd needs a static image size and symmetric weights")
     if bias is None or bias.data is None or scale.data is None:
-        return no("tiles need a bias and scales that are known")
+        return no("Winograd needs constant bias and scales")
     if groups != 1 or stride + dilation != (1, 1, 1, 1) or not node.outputs[0].type.size:
-        return no("tiles are of 3x3 windows in steps of one, of all channels together")
+        return no("Winograd needs a 3x3 kernel, stride 1, dilation 1 and one group")
     taps = unpacked(w.data, x.shape[-1], channels, kernel, run)
-    if largest_sum(taps, bias.data) >= MOST or np.any(np.abs(scale.data) < LEAST):
-        return no("sums may be too large, or scales too small")
+    if largest_sum(taps, bias.data) >= MAX_SUM or np.any(np.abs(scale.data) < MIN_SCALE):
+        return no("sums may be too large or scales too small for exact results")
     image = (*node.outputs[0].shape[:3], x.shape[-1])
-    half = plain == FOURS and halved(taps, x.dtype)
-    if pick(WAYS, WAYS[worth_tiles(image, channels, plain, half)]) == WAYS[0]:
-        return no("the plain way is as fast")
+    half = direct == QUADS and halved(taps, x.dtype)
+    if pick(ALGORITHMS, ALGORITHMS[worth_tiles(image, channels, direct, half)]) == ALGORITHMS[0]:
+        return no("direct convolution is as fast")
     made: Value = qwinograd(
         x,
         constant(tiled_weights(taps, half)),
@@ -108,23 +108,25 @@ def _in_tiles(node: Node, pick: Any, plain: float) -> Value | No | None:
     return made
 
 
-def _tiles(plain: float) -> Rule:
+def _winograd_rule(direct: float) -> Rule:
     @rule(P.any("cpu.qconv"))
-    def qconv_in_tiles(node: Node, pick: Any) -> Value | No | None:
-        """A 3x3 convolution of bytes in steps of one -> cpu.qwinograd, where that is faster."""
-        return _in_tiles(node, pick, plain)
+    def qconv_as_winograd(node: Node, pick: Any) -> Value | No | None:
+        """Compute a 3x3 int8 convolution with stride 1 by cpu.qwinograd, if that is faster."""
+        return _as_winograd(node, pick, direct)
 
-    return qconv_in_tiles
+    return qconv_as_winograd
 
 
-# ---- images that need not be put together for them -----------------------------------------------
+# ---- operands that Winograd reads without a copy -------------------------------------------------
 def _reads(v: Value | None, op: str) -> Node | None:
-    """The node of that kind that makes a value."""
+    """The producer of `v`, if it is of this op."""
     return v.producer if v is not None and v.producer is not None and v.producer.op == op else None
 
 
-def _squares(x: Value) -> Value | None:
-    """The image [n, h / 2, w / 2, 4 * c] of which x [n, h, w, c] is made by moving pixels."""
+def _before_depth_to_space(x: Value) -> Value | None:
+    """The image [n, h / 2, w / 2, 4 * c] from which depth_to_space makes x [n, h, w, c];
+    else None.
+    """
     n, high, wide, deep = x.shape
     joined = _reads(x, "reshape")
     moved = _reads(joined.inputs[0], "transpose") if joined else None
@@ -138,8 +140,8 @@ def _squares(x: Value) -> Value | None:
 
 
 @rule(P.any("cpu.qwinograd"))
-def tiles_of_parts(node: Node) -> Value | No | None:
-    """Tiles read two images without a concat, and pixels where a conv_transpose leaves them."""
+def concat_into_qwinograd(node: Node) -> Value | No | None:
+    """Let cpu.qwinograd read two images without a concat, and depth_to_space operands directly."""
     x, ends = node.inputs[0], [*node.inputs[1:6], *[None] * (6 - len(node.inputs))]
     assert x is not None
     if (
@@ -152,10 +154,10 @@ def tiles_of_parts(node: Node) -> Value | No | None:
     if joint is not None and joint.attrs["axis"] % 4 == 3:
         parts = [v for v in joint.inputs if v is not None]
         if len(parts) != 2 or parts[0].shape[-1] % PANEL:
-            return no("tiles read two images, and the first must have whole sixteens of channels")
+            return no("two images are supported, of which the first has a multiple of 16 channels")
         if len(x.uses) > 1:
-            return no("others read the two images together")
-    squares = [_squares(v) for v in parts]
+            return no("the concat has other readers")
+    squares = [_before_depth_to_space(v) for v in parts]
     if len(parts) == 1 and squares[0] is None:
         return None
     read = [v if s is None else s for v, s in zip(parts, squares, strict=True)]
@@ -165,5 +167,8 @@ def tiles_of_parts(node: Node) -> Value | No | None:
     return made
 
 
-TILES_INT8 = (_tiles(FOURS), tiles_of_parts)
-PAIRS_INT8 = (_tiles(PAIRS), tiles_of_parts)  # where products of bytes are those of 16-bit pairs
+WINOGRAD_INT8 = (_winograd_rule(QUADS), concat_into_qwinograd)
+WINOGRAD_INT8_PAIRS = (
+    _winograd_rule(PAIRS),
+    concat_into_qwinograd,
+)  # on CPUs that multiply int8 as 16-bit pairs

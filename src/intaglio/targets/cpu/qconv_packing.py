@@ -15,8 +15,8 @@ from intaglio.ir import Array
 from intaglio.targets.cpu.depthwise_packing import FOUR
 from intaglio.targets.cpu.packing import PANEL, Ints
 
-MAX_GATHERED_LINE = 64  # bytes of a line of the window up to which a whole window may make one run
-RUNS = ("tap", "line", "window")  # what makes one run of bytes in a packed matrix
+MAX_GATHERED_LINE = 64  # bytes of a window's line up to which a window is gathered to one run
+RUNS = ("tap", "line", "window")  # which bytes form one run
 
 
 def run_bytes(deep: int, kernel: Ints, run: str) -> int:
@@ -25,7 +25,7 @@ def run_bytes(deep: int, kernel: Ints, run: str) -> int:
 
 
 def packed(w: Array, run: str = "tap") -> Array:
-    """Weights [groups, m, c, window..] as [groups, panels, rows, 16 columns of fours]."""
+    """Weights [groups, m, c, window..] as [groups, panels, rows, 16 columns of 4 bytes]."""
     groups, per, deep = w.shape[:3]
     size = run_bytes(deep, w.shape[3:], run)
     runs, fours, panels = math.prod(w.shape[3:]) * deep // size, -(-size // FOUR), -(-per // PANEL)
@@ -34,14 +34,15 @@ def packed(w: Array, run: str = "tap") -> Array:
         given = full
         full = np.zeros((groups, panels * PANEL, runs, fours * FOUR), np.int8)
         full[:, :per, :, :size] = given
-    words = full.view(np.uint32).reshape(groups, panels, PANEL, runs * fours)  # copied as they are
+    # Four bytes at a time.
+    words = full.view(np.uint32).reshape(groups, panels, PANEL, runs * fours)
     made = heap.package_array((groups, panels, runs * fours, PANEL), np.uint32)
     made[:] = words.swapaxes(2, 3)
     return made.view(np.int8).reshape(groups, panels, runs * fours, PANEL * FOUR)
 
 
 def unpacked(w: Array, deep: int, per: int, kernel: Ints, run: str = "tap") -> Array:
-    """What `packed` was given, as [groups * m, c, window..]."""
+    """The inverse of `packed`, as [groups * m, c, window..]."""
     groups, panels, rows = w.shape[:3]
     size = run_bytes(deep, kernel, run)
     words = np.ascontiguousarray(w).view(np.uint32).reshape(groups, panels, rows, PANEL)
@@ -52,7 +53,9 @@ def unpacked(w: Array, deep: int, per: int, kernel: Ints, run: str = "tap") -> A
 
 
 def best_run(deep: int, kernel: Ints, dilation: Ints, groups: int) -> str:
-    """Lines of taps lie together in the image; few channels are gathered to whole windows."""
+    """The run to pack: a line of taps is contiguous in the image; few channels are gathered to
+    whole windows.
+    """
     if groups != 1 or dilation[-1] != 1 or math.prod(kernel) == 1:
         return "tap"
     line, window = deep * kernel[-1], deep * math.prod(kernel)

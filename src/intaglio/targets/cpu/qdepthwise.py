@@ -9,7 +9,7 @@ import numpy as np
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
-from intaglio.targets.cpu.depthwise_packing import FOUR, weave_of, why_not_woven
+from intaglio.targets.cpu.depthwise_packing import FOUR, tap_packing, why_not_packed
 from intaglio.targets.cpu.int8_arithmetic import (
     accumulate,
     check_parameters,
@@ -41,9 +41,9 @@ def _qdepthwise_type(
     made = image_result(
         x, (channels, 1, *kernel), dtype, stride=stride, pad=pad, dilation=dilation, groups=channels
     )
-    if why := why_not_woven(kernel, stride, dilation):
+    if why := why_not_packed(kernel, stride, dilation):
         raise BadInput(f"cpu.qdepthwise: {why}")
-    vectors = weave_of(kernel, stride, dilation).vectors
+    vectors = tap_packing(kernel, stride, dilation).vectors
     if w.type != Type("i8", (-(-channels // PANEL), vectors, PANEL * FOUR)):
         raise BadInput(f"weights {w.type} are not packed for {channels} channels, kernel {kernel}")
     if table is None:
@@ -75,12 +75,12 @@ def qdepthwise(
     hi: int,
     dtype: str,
 ) -> Array:
-    """Convolution of bytes in which each channel has a window of its own; `w` is woven.
+    """int8 depthwise convolution; `w` is packed by depthwise_packing.py.
 
-    `table` says what each byte of the result becomes in the end, counted as u8.
+    `table` maps each byte of the result, taken as u8, to the final result.
     """
     channels = x.shape[-1]
-    taps = weave_of(kernel, stride, dilation).unpacked(w, channels)
+    taps = tap_packing(kernel, stride, dilation).unpacked(w, channels)
     neutral = taps.T.reshape(channels, 1, *kernel)
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": channels}
     sums = accumulate(x, neutral, bias, window, x_zero)

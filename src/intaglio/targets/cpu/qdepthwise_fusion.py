@@ -1,4 +1,4 @@
-"""What follows a depthwise convolution of bytes and is done while its sums are in registers."""
+"""Fuse clips and lookup tables into int8 depthwise convolutions."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def _again(before: Node, table: Value | None = None, **changes: Any) -> Value:
 
 
 @rule(P.clip(DEPTHWISE))
-def bounds_into_qdepthwise(node: Node, before: Node) -> Value | No:
-    """a clamp of bytes is the bounds of the convolution that makes them"""
+def clip_into_qdepthwise(node: Node, before: Node) -> Value | No:
+    """Turn a clip of the int8 result into the convolution's bounds."""
     if before.inputs[4:] and before.inputs[4] is not None:
-        return no("a table makes the bytes")
+        return no("the convolution already applies a table")
     low, high = dtypes.limits(before.attrs["dtype"])
     lo, hi = (min(max(node.attrs[k], low), high) for k in ("lo", "hi"))
     lo, hi = max(before.attrs["lo"], math.ceil(lo)), min(before.attrs["hi"], math.floor(hi))
     if lo > hi:
-        return no(f"nothing lies between {node.attrs['lo']} and {node.attrs['hi']}")
+        return no(f"the range from {node.attrs['lo']} to {node.attrs['hi']} is empty")
     return _again(before, lo=lo, hi=hi)
 
 
 @rule(P.lookup(DEPTHWISE, t))
 def table_into_qdepthwise(before: Node, t: Value) -> Value | No:
-    """a function of bytes is looked up where these are made"""
+    """Apply a lookup table inside the convolution that makes its operand."""
     if before.inputs[4:] and before.inputs[4] is not None:
-        return no("a table makes the bytes already")
+        return no("the convolution already applies a table")
     if t.dtype not in ("i8", "u8"):
-        return no(f"the table makes {t.dtype}; the convolution stores bytes")
+        return no(f"the table makes {t.dtype}; the convolution stores 8 bits")
     return _again(before, t)
 
 
-DEPTHWISE_ENDS: tuple[Rule, ...] = (bounds_into_qdepthwise, table_into_qdepthwise)
+QDEPTHWISE_FUSE: tuple[Rule, ...] = (clip_into_qdepthwise, table_into_qdepthwise)

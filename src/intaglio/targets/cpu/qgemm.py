@@ -1,8 +1,7 @@
-"""Products of bytes with results in f32: rows that are quantised at run time, or were before.
+"""cpu.qgemm: int8 matmuls with f32 results, of rows quantised at run time or before.
 
-`cpu.qgemm` is `y = f32(Σ (x - zero) · w) · (row scale · column scale)`, then the epilogue of all
-products. Sums are i32, `w` is packed by fours as `cpu.qconv`'s is, and what the zero adds is known
-from the sums of each column.
+`y = f32(Σ (x - zero) · w) · (row scale · column scale)`, then the usual epilogue. Sums are i32. `w`
+is packed like that of cpu.qconv. The zero point's share is known from the sum of each column.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from intaglio.targets.cpu.epilogue import Floats, check_epilogue, finish
 from intaglio.targets.cpu.packing import PANEL
 from intaglio.targets.cpu.qconv_packing import packed, unpacked
 
-FOUR = 4  # bytes that are multiplied at once
-ZERO = 128  # of rows that are quantised at run time: u8, as the kernel wants them
+FOUR = 4  # bytes that one instruction multiplies and adds
+ZERO = 128  # zero point of rows quantised at run time, which are u8 as the kernel needs
 
 
 def _rows_types(x: Value) -> list[Type]:
@@ -33,7 +32,7 @@ def _rows_types(x: Value) -> list[Type]:
 
 @op(_rows_types, name="cpu.quantize_rows")
 def quantize_rows(x: Array) -> tuple[Array, Array]:
-    """Each row as bytes around 128, and its scale."""
+    """Each row as u8 with zero point 128, and its scale."""
     q, scale = quantized_rows(x)
     return (q.astype(np.int16) + ZERO).astype(np.uint8), scale
 
@@ -57,7 +56,7 @@ def _qgemm_type(
     add_last: bool,
 ) -> Type:
     if x.dtype not in ("u8", "i8") or x.type.rank < 2 or x.shape[-1] % FOUR:
-        raise BadInput(f"cpu.qgemm takes rows of whole groups of {FOUR} bytes, not {x.type}")
+        raise BadInput(f"cpu.qgemm takes rows of a multiple of {FOUR} bytes, not {x.type}")
     k, panels = x.shape[-1], -(-n // PANEL)
     if w.type != Type("i8", (panels, k // FOUR, PANEL * FOUR)) or k > MAX_DEPTH:
         raise BadInput(f"cpu.qgemm: {w.type} does not hold a {k} x {n} matrix")
@@ -65,11 +64,11 @@ def _qgemm_type(
     if scale is None or scale.type != Type("f32", whole) or sums is None:
         raise BadInput(f"cpu.qgemm needs scales and sums of {whole[0]} columns")
     if sums.type != Type("i32", whole):
-        raise BadInput(f"cpu.qgemm: the sums of columns are {sums.type}, not i32 of {whole}")
+        raise BadInput(f"cpu.qgemm: the column sums are {sums.type}, not i32 of {whole}")
     if rows is not None and (rows.dtype != "f32" or rows.shape not in ((), (1,), x.shape[:-1])):
-        raise BadInput(f"cpu.qgemm: {rows.type} are not the scales of the rows of {x.type}")
+        raise BadInput(f"cpu.qgemm: row scales {rows.type} do not fit {x.type}")
     if zero is not None and (zero.dtype != x.dtype or zero.type.size != 1):
-        raise BadInput(f"cpu.qgemm: {zero.type} is not one zero of {x.dtype}")
+        raise BadInput(f"cpu.qgemm: {zero.type} is not one zero point of {x.dtype}")
     if start is not None and start.type != Type("i32", whole):
         raise BadInput(f"cpu.qgemm: sums start from {start.type}, not i32 of {whole}")
     return check_epilogue(Type("f32", (*x.shape[:-1], n)), bias, residual, slope, act)
@@ -98,7 +97,9 @@ def qgemm(
     act_args: Floats = (),
     add_last: bool = False,
 ) -> Array:
-    """Product of bytes; `rows` has one scale or one per row, `zero` is known at run time alone."""
+    """int8 matmul; `rows` has one scale or one per row, `zero` is a zero point known at run
+    time.
+    """
     assert scale is not None
     assert sums is not None
     matrix = unpacked(w[None], x.shape[-1], n, (1,))[..., 0].T
@@ -114,7 +115,7 @@ def qgemm(
 
 # ---- lowering ------------------------------------------------------------------------------------
 def _whole(v: Array, n: int, dtype: Any) -> Value:
-    """One number per column of whole panels."""
+    """One number per column, padded to whole panels."""
     full = np.zeros(-(-n // PANEL) * PANEL, dtype)
     full[:n] = v
     return constant(full)
@@ -132,7 +133,7 @@ def product(
 ) -> Value:
     """cpu.qgemm of bytes [.., k] and the matrix `w` [k, n] with scales for its columns."""
     k, n = w.shape
-    if k % FOUR:  # bytes that meet no weights
+    if k % FOUR:  # padding bytes have no weights
         more = (0,) * (q.type.rank - 1) + (-k % FOUR,)
         q = pad(q, before=(0,) * q.type.rank, after=more)
     columns = np.ascontiguousarray(w.T).reshape(1, n, k, 1)
@@ -158,11 +159,13 @@ x, q, z, s, w, ws, wz, b = P["x q z s w! ws! wz!? b?"]
 
 @rule(P.dynamic_matmul(x, w, ws, b))
 def dynamic_matmul_packed(x: Value, w: Value, ws: Value, b: Value | None, node: Node) -> Any:
-    """dynamic_matmul -> cpu.quantize_rows and cpu.qgemm."""
+    """Lower dynamic_matmul to cpu.quantize_rows and cpu.qgemm."""
     assert w.data is not None
     assert ws.data is not None
     rows = x if x.type.rank > 1 else reshape(x, shape=(1, x.shape[0]))
-    done = next((n for n in rows.uses if n.op == "cpu.quantize_rows"), None)  # for another product
+    done = next(
+        (n for n in rows.uses if n.op == "cpu.quantize_rows"), None
+    )  # shared with another matmul
     q, scale = quantize_rows(rows) if done is None else done.outputs
     made = product(q, w.data, ws.data.reshape(-1), b, scale, x_zero=ZERO)
     return made if x.type.rank > 1 else reshape(made, shape=node.outputs[0].shape)
@@ -172,17 +175,19 @@ def dynamic_matmul_packed(x: Value, w: Value, ws: Value, b: Value | None, node: 
 def scaled_matmul_integer(
     q: Value, w: Value, z: Value, wz: Value | None, s: Value, ws: Value
 ) -> Value | No:
-    """What dynamic quantisation makes in ONNX, matmul_integer, cast, scales -> cpu.qgemm."""
+    """Lower ONNX's dynamic quantisation (matmul_integer, cast, scale) to cpu.qgemm."""
     assert w.data is not None
     assert ws.data is not None
     if w.dtype != "i8" or w.type.rank != 2 or (wz is not None and np.any(wz.data)):
-        return no(f"weights {w.type} are not one matrix of symmetric bytes")
+        return no(f"weights {w.type} are not one symmetric int8 matrix")
     if q.type.rank < 2 or z.type.size != 1 or s.type.size != 1 or s.dtype != "f32":
-        return no(f"rows {q.type} with zero {z.type} and scale {s.type}; one of each is needed")
+        return no(
+            f"rows {q.type} with zero points {z.type} and scales {s.type}; one of each is needed"
+        )
     if ws.type.size not in (1, w.shape[1]) or ws.shape[-1:] not in ((), (1,), (w.shape[1],)):
-        return no(f"there are scales {ws.shape} for {w.shape[1]} columns")
+        return no(f"scales of shape {ws.shape} do not fit {w.shape[1]} columns")
     if w.shape[0] > MAX_DEPTH:
-        return no(f"sums of {w.shape[0]} products may leave i32, which wraps there")
+        return no(f"sums of {w.shape[0]} products may exceed i32, where matmul_integer wraps")
     return product(q, w.data, ws.data.reshape(-1), rows=s, zero=z)
 
 
@@ -190,17 +195,17 @@ xs, xz, zw = P["xs! xz! zw!"]
 
 
 def _why_not(x: Value, xs: Value, xz: Value, w: Array, ws: Value, zw: Value) -> str | None:
-    """Why cpu.qgemm cannot take bytes `x` and the matrix `w` [k, n]."""
+    """Why cpu.qgemm does not support bytes `x` and the matrix `w` [k, n], or None."""
     if w.dtype != np.int8 or np.any(zw.data) or not w.size:
-        return f"weights of {w.dtype} are not one matrix of symmetric bytes"
+        return f"weights of {w.dtype} are not one symmetric int8 matrix"
     if x.dtype not in ("i8", "u8") or xs.type.size != 1 or xz.type.size != 1:
-        return f"rows {x.type} with {xs.type.size} scales; bytes with one scale are needed"
+        return f"rows {x.type} with {xs.type.size} scales; 8 bits and one scale are needed"
     if ws.type.size not in (1, w.shape[1]) or w.shape[0] > MAX_DEPTH:
-        return f"there are scales {ws.shape} for a {w.shape} matrix"
+        return f"scales of shape {ws.shape} do not fit a {w.shape} matrix"
     return None
 
 
-def _real_product(
+def _float_product(
     x: Value, xs: Value, xz: Value, w: Array, ws: Value, start: Array | None = None
 ) -> Value:
     assert ws.data is not None
@@ -214,20 +219,20 @@ def _real_product(
 def qlinear_matmul_to_floats(
     x: Value, xs: Value, xz: Value, w: Value, ws: Value, zw: Value
 ) -> Value | No:
-    """qlinear_matmul with constant weights and a result in f32 -> cpu.qgemm."""
+    """Lower qlinear_matmul with constant weights and an f32 result to cpu.qgemm."""
     assert w.data is not None
     if w.type.rank != 2 or x.type.rank < 2:
-        return no(f"{x.type} times {w.type} is not one product of matrices")
+        return no(f"{x.type} @ {w.type} is not one matrix product")
     if why := _why_not(x, xs, xz, w.data, ws, zw):
         return no(why)
-    return _real_product(x, xs, xz, w.data, ws)
+    return _float_product(x, xs, xz, w.data, ws)
 
 
 none, start, residual = P["none? start!? residual?"]
 
 
 @rule(P.qlinear_conv(x, xs, xz, w, ws, zw, none, none, start, residual))
-def qlinear_rows_to_floats(
+def qlinear_conv_to_floats(
     x: Value,
     xs: Value,
     xz: Value,
@@ -239,28 +244,30 @@ def qlinear_rows_to_floats(
     residual: Value | None,
     node: Node,
 ) -> Value | No | None:
-    """qlinear_conv of single pixels with a result in f32, a linear layer's -> cpu.qgemm."""
+    """Lower a 1x1 qlinear_conv of single pixels with an f32 result, a linear layer, to
+    cpu.qgemm.
+    """
     assert w.data is not None
     if none is not None:
         return None
     if any(d != 1 for d in (*x.shape[2:], *w.shape[2:])) or node.attrs["groups"] != 1:
-        return no(f"{x.type} is more than rows of a matrix")
+        return no(f"{x.type} has more than one pixel, or the convolution has a window or groups")
     if any(node.attrs["pad"]) or x.type.dynamic:
-        return no("it pads, or its rows are counted only at run time")
+        return no("it has padding, or a dynamic number of rows")
     matrix = np.ascontiguousarray(w.data.reshape(w.shape[:2]).T)
     if why := _why_not(x, xs, xz, matrix, ws, zw):
         return no(why)
     flat = reshape(x, shape=x.shape[:2])
-    made = _real_product(flat, xs, xz, matrix, ws, None if start is None else start.data)
+    made = _float_product(flat, xs, xz, matrix, ws, None if start is None else start.data)
     if residual is not None:
         made = add(made, reshape(residual, shape=made.shape))
     out: Value = reshape(made, shape=node.outputs[0].shape)
     return out
 
 
-ROWS: tuple[Rule, ...] = (
+QGEMM: tuple[Rule, ...] = (
     dynamic_matmul_packed,
     scaled_matmul_integer,
     qlinear_matmul_to_floats,
-    qlinear_rows_to_floats,
+    qlinear_conv_to_floats,
 )

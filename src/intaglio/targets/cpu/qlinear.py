@@ -1,4 +1,4 @@
-"""How products of quantised tensors become those of the CPU, and what follows a part of them."""
+"""Lower quantised convolutions and matmuls to int8 kernels, and fuse clips and tables into them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intaglio.ops import channels_first, channels_last, reshape
 from intaglio.ops.quantized import MAX_ENTRIES
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
-from intaglio.targets.cpu.depthwise_packing import why_not_woven
+from intaglio.targets.cpu.depthwise_packing import why_not_packed
 from intaglio.targets.cpu.int8_arithmetic import shifted_zero, signed_sums, wrapped
 from intaglio.targets.cpu.piecewise_tables import lines_of
 from intaglio.targets.cpu.qconv import qconv
@@ -37,23 +37,23 @@ def _number(v: Value) -> int:
 
 
 def _wide(*values: Value | None) -> str | None:
-    """Why the packed kernels cannot take these tensors."""
+    """Why the int8 kernels do not support these element types, or None."""
     wide = [v.dtype for v in values if v is not None and v.dtype not in ("i8", "u8")]
-    return f"a tensor of {wide[0]} is not one of bytes" if wide else None
+    return f"a tensor is {wide[0]}, not 8 bits wide" if wide else None
 
 
 def _why_not(xs: Value, xz: Value, ws: Value, ys: Value | None, rs: Value | None) -> str | None:
-    """Why the packed kernels cannot take these scales."""
+    """Why the int8 kernels do not support these scales, or None."""
     scales = [v for v in (xs, ws, ys, rs) if v is not None]
     if not all(np.isfinite(_data(v)).all() and _data(v).all() for v in scales):
         return "a scale is zero or not finite"
     if xz.type.size != 1 or any(v.type.size != 1 for v in (xs, ys, rs) if v is not None):
-        return "activations have more than one scale or zero"
+        return "the activations have more than one scale or zero point"
     return None
 
 
 def _signed(w: Value, wz: Value | None) -> tuple[Array, Array]:
-    """Weights [m, ..] as i8, and their zeros, one per output channel."""
+    """Weights [m, ..] as i8, and their zero points, one per output channel."""
     zeros = np.zeros(1, np.int64) if wz is None else _data(wz).astype(np.int64).reshape(-1)
     zeros = np.broadcast_to(zeros, (w.shape[0],))
     if w.dtype == "i8":
@@ -62,7 +62,7 @@ def _signed(w: Value, wz: Value | None) -> tuple[Array, Array]:
 
 
 def _bias(x: Value, xz: Value | None, w: Array, zeros: Array, b: Value | None) -> Array:
-    """Bias with all that depends on neither the image's bytes nor on their sum."""
+    """The bias with all terms that do not depend on the image."""
     x_zero = shifted_zero(0 if xz is None else _number(xz), x.dtype)
     above, below = signed_sums(w)
     whole = np.asarray(x_zero * (math.prod(w.shape[1:]) * zeros - above - below))
@@ -79,7 +79,7 @@ def _operands(
     ys: Value | None,
     b: Value | None,
 ) -> tuple[Array, Value, Value, Value | None]:
-    """Weights, bias, scales and zeros of the packed op."""
+    """Weights, bias, scales and zero points of the int8 op."""
     weights, zeros = _signed(w, wz)
     one = np.float32(1)
     scale = (one * _data(xs).reshape(-1)) * (one * _data(ws).reshape(-1))
@@ -90,10 +90,10 @@ def _operands(
     return weights, bias, constant(np.ascontiguousarray(scale)), minus
 
 
-def _ending(
+def _requantization(
     ys: Value | None, yz: Value | None, rs: Value | None, rz: Value | None
 ) -> dict[str, Any]:
-    """Attributes of the packed op that say what sums become."""
+    """The requantisation attributes of the int8 op."""
     if ys is None or yz is None:
         return {"dtype": "f32"}
     lo, hi = dtypes.limits(yz.dtype)
@@ -107,7 +107,7 @@ def _ending(
 
 def _is_depthwise(node: Node, x: Value, w: Value) -> bool:
     single = node.attrs["groups"] == x.shape[1] == w.shape[0] > 1
-    return single and not why_not_woven(w.shape[2:], node.attrs["stride"], node.attrs["dilation"])
+    return single and not why_not_packed(w.shape[2:], node.attrs["stride"], node.attrs["dilation"])
 
 
 def _packed(
@@ -127,16 +127,16 @@ def _packed(
     table: Value | None = None,
     **changes: Any,
 ) -> Value | No:
-    """A qlinear_conv between transposes."""
+    """A qlinear_conv as an int8 op between transposes."""
     if why := _wide(x, w, rz) or _why_not(xs, xz, ws, ys, rs):
         return no(why)
     if x.type.rank > 5:
-        return no(f"{x.type.rank - 2} spatial axes; the kernels take one to three")
+        return no(f"{x.type.rank - 2} spatial axes; the kernels support one to three")
     weights, bias, scale, minus = _operands(x, xs, xz, w, ws, wz, ys, b)
-    attrs = {"x_zero": _number(xz), **_ending(ys, yz, rs, rz), **changes, **node.attrs}
+    attrs = {"x_zero": _number(xz), **_requantization(ys, yz, rs, rz), **changes, **node.attrs}
     if _is_depthwise(node, x, w):
         if any(v is not None for v in (minus, r, table)) or attrs["dtype"] == "f32":
-            return no("depthwise kernels end in bytes and have symmetric weights")
+            return no("the depthwise kernel needs an 8-bit result and symmetric weights")
         return channels_first(convolution(channels_last(x), weights, bias, scale, **attrs))
     residual = None if r is None else channels_last(r)
     return channels_first(
@@ -161,14 +161,14 @@ def qlinear_conv_packed(
     rs: Value | None,
     rz: Value | None,
 ) -> Value | No:
-    """qlinear_conv -> transpose, cpu.qconv or cpu.qdepthwise, transpose."""
+    """Lower qlinear_conv to transpose, cpu.qconv or cpu.qdepthwise, transpose."""
     if yz is not None and yz.dtype not in ("i8", "u8"):
-        return no(f"a result of {yz.dtype} is made only where a table makes bytes of it")
+        return no(f"a {yz.dtype} result is supported only before a table that makes 8 bits")
     return _packed(node, x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz)
 
 
 @rule(P.lookup_wide(PRODUCT @ "product", t))
-def words_into_qconv(
+def int16_table_into_qconv(
     node: Node,
     product: Node,
     x: Value,
@@ -185,9 +185,9 @@ def words_into_qconv(
     rz: Value | None,
     t: Value,
 ) -> Value | No:
-    """qlinear_conv to 16 bits and a table of those -> transpose, cpu.qconv, transpose."""
+    """Lower a 16-bit qlinear_conv and its lookup table to one cpu.qconv."""
     if t.dtype not in ("i8", "u8"):
-        return no(f"the table gives {t.dtype}, bytes are needed")
+        return no(f"the table makes {t.dtype}; 8 bits are needed")
     base = node.attrs["base"]
     return _packed(
         product,
@@ -218,7 +218,7 @@ def _line(x: Value, k: int) -> Value:
 def _as_line(
     x: Value, w: Array, bias: Value, scale: Value | None, minus: Value | None, **attrs: Any
 ) -> Value:
-    """A product with columns `w` [n, k] as a convolution of an image of one line."""
+    """A product with columns `w` [n, k] as a 1x1 convolution of an image of one line."""
     n, k = w.shape
     made: Value = qconv(
         _line(x, k),
@@ -250,18 +250,18 @@ def qlinear_matmul_packed(
     ys: Value | None,
     yz: Value | None,
 ) -> Value | No:
-    """qlinear_matmul with constant weights -> cpu.qconv of an image of one line."""
+    """Lower qlinear_matmul with constant weights to cpu.qconv on an image of one line."""
     if why := _wide(x, w, yz) or _why_not(xs, xz, ws, ys, None):
         return no(why)
     if w.type.rank != 2 or x.type.dynamic or x.type.size == 0:
-        return no(f"{x.type} times {w.type} is not one product of fixed size")
+        return no(f"{x.type} @ {w.type} is not one matmul of static size")
     n = w.shape[1]
     if ws.type.size not in (1, n) or wz.type.size not in (1, n):
-        return no(f"there are {ws.type.size} scales and {wz.type.size} zeros for {n} columns")
+        return no(f"there are {ws.type.size} scales and {wz.type.size} zero points for {n} columns")
     columns = constant(np.ascontiguousarray(_data(w).T))
     weights, bias, scale, minus = _operands(x, xs, xz, columns, ws, wz, ys, None)
     made = _as_line(
-        x, weights, bias, scale, minus, x_zero=_number(xz), **_ending(ys, yz, None, None)
+        x, weights, bias, scale, minus, x_zero=_number(xz), **_requantization(ys, yz, None, None)
     )
     out: Value = reshape(made, shape=node.outputs[0].shape)
     return out
@@ -274,13 +274,15 @@ iz, jz = P["iz!? jz!?"]
 def conv_integer_packed(
     node: Node, x: Value, w: Value, iz: Value | None, jz: Value | None
 ) -> Value | No:
-    """conv_integer with constant weights and zeros -> transpose, cpu.qconv, transpose."""
+    """Lower conv_integer with constant weights and zero points to transpose, cpu.qconv,
+    transpose.
+    """
     if why := _wide(x, w):
         return no(why)
     if x.type.rank > 5 or (iz is not None and iz.type.size != 1):
-        return no("the kernels take one zero and one to three spatial axes")
+        return no("the kernels support one zero point and one to three spatial axes")
     if _is_depthwise(node, x, w):
-        return no("depthwise kernels end in bytes")
+        return no("the depthwise kernel needs an 8-bit result")
     weights, zeros = _signed(w, jz)
     minus = constant(wrapped(-zeros)) if np.any(zeros) else None
     bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
@@ -303,16 +305,18 @@ def conv_integer_packed(
 def matmul_integer_packed(
     node: Node, x: Value, w: Value, iz: Value | None, jz: Value | None
 ) -> Value | No:
-    """matmul_integer with constant weights and zeros -> cpu.qconv of an image of one line."""
+    """Lower matmul_integer with constant weights and zero points to cpu.qconv on an image of one
+    line.
+    """
     if why := _wide(x, w):
         return no(why)
     if w.type.rank != 2 or x.type.dynamic or x.type.size == 0:
-        return no(f"{x.type} times {w.type} is not one product of fixed size")
+        return no(f"{x.type} @ {w.type} is not one matmul of static size")
     if any(
         v is not None and v.type.size not in sizes
         for v, sizes in ((iz, (1,)), (jz, (1, w.shape[1])))
     ):
-        return no("the rows have zeros of their own")
+        return no("the rows have their own zero points")
     columns = constant(np.ascontiguousarray(_data(w).T))
     weights, zeros = _signed(columns, jz)
     minus = constant(wrapped(-zeros)) if np.any(zeros) else None
@@ -324,7 +328,7 @@ def matmul_integer_packed(
     return out
 
 
-CHOOSE_INT8: tuple[Rule, ...] = (words_into_qconv,)  # before the sums are stored in 16 bits
+CHOOSE_INT8: tuple[Rule, ...] = (int16_table_into_qconv,)  # before the sums are rounded to 16 bits
 INT8: tuple[Rule, ...] = (
     qlinear_conv_packed,
     qlinear_matmul_packed,
@@ -333,7 +337,7 @@ INT8: tuple[Rule, ...] = (
 )
 
 
-# ---- what follows --------------------------------------------------------------------------------
+# ---- fusions -------------------------------------------------------------------------------------
 BEFORE = P.any("cpu.qconv", "cpu.qwinograd") @ "before"
 
 
@@ -345,28 +349,28 @@ def _again(before: Node, table: Value | None = None, **changes: Any) -> Value:
 
 
 @rule(P.clip(BEFORE))
-def bounds_into_qconv(node: Node, before: Node) -> Value | No | None:
-    """A clip of bytes becomes the bounds of the convolution that makes them."""
+def clip_into_qconv(node: Node, before: Node) -> Value | No | None:
+    """Turn a clip of the int8 result into the convolution's bounds."""
     if before.outputs[0].dtype not in ("i8", "u8"):
         return None
     if before.inputs[5] is not None:
-        return no("a table makes the bytes")
+        return no("the convolution already applies a table")
     a = before.attrs
     low, high = dtypes.limits(before.outputs[0].dtype)
     first, last = (min(max(v, low), high) for v in (node.attrs["lo"], node.attrs["hi"]))
     lo, hi = max(a["lo"], int(np.ceil(first))), min(a["hi"], int(np.floor(last)))
     if lo > hi:
-        return no(f"nothing lies between {node.attrs['lo']} and {node.attrs['hi']}")
+        return no(f"the range from {node.attrs['lo']} to {node.attrs['hi']} is empty")
     return _again(before, lo=lo, hi=hi)
 
 
 @rule(P.lookup(BEFORE, t))
 def table_into_qconv(before: Node, t: Value) -> Value | No | None:
-    """A table of bytes becomes the end of the convolution that makes its entries' numbers."""
+    """Apply a lookup table inside the convolution that makes its operand."""
     if before.outputs[0].dtype not in ("i8", "u8") or t.dtype not in ("i8", "u8"):
         return None
     if before.inputs[5] is not None:
-        return no("a table makes the bytes already")
+        return no("the convolution already applies a table")
     a = before.attrs
     numbers = np.arange(a["lo"], a["hi"] + 1)
     table = constant(np.ascontiguousarray(_data(t)[numbers & 255]))
@@ -375,16 +379,18 @@ def table_into_qconv(before: Node, t: Value) -> Value | No | None:
 
 
 @rule(P.any("cpu.qconv", "cpu.qwinograd"))
-def table_as_lines(node: Node) -> Value | No | None:
-    """A large table at the end of a convolution -> straight lines with the same entries."""
+def table_as_piecewise_lines(node: Node) -> Value | No | None:
+    """Store a convolution's large table as straight lines with the same entries."""
     table = node.inputs[5]
     if table is None or table.type.rank != 1 or table.type.size <= 256:
         return None
     lines = lines_of(_data(table))
     if lines is None:
-        return no(f"no lines have the same {table.type.size} entries")
+        return no(f"no lines reproduce the {table.type.size} entries")
     return _again(node, constant(lines))
 
 
-FUSE_INT8: tuple[Rule, ...] = (bounds_into_qconv, table_into_qconv)
-LINES_INT8: tuple[Rule, ...] = (table_as_lines,)  # where looking up 128 bytes is one instruction
+FUSE_INT8: tuple[Rule, ...] = (clip_into_qconv, table_into_qconv)
+PIECEWISE_TABLES: tuple[Rule, ...] = (
+    table_as_piecewise_lines,
+)  # where one instruction looks up 128 bytes

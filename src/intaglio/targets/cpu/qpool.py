@@ -1,4 +1,4 @@
-"""Means of windows of bytes on the CPU, channel-last."""
+"""cpu.qpool: average pooling of int8 channels-last images."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def qpool(
 
 @rule(P.qlinear_avg_pool(x, xs, xz, ys, yz))
 def qlinear_avg_pool_channels_last(node: Node, x: Value) -> Value | No | None:
-    """qlinear_avg_pool -> transpose, cpu.qpool, transpose."""
+    """Lower qlinear_avg_pool to transpose, cpu.qpool, transpose."""
     if x.dtype not in BITS8 or node.outputs[0].dtype not in BITS8:
-        return None  # there is no kernel for those
+        return None  # only 8 bits have a kernel
     rank = x.type.rank
     if rank > 5:
-        return no(f"{rank - 2} spatial axes; the kernel takes one to three")
+        return no(f"{rank - 2} spatial axes; the kernel supports one to three")
     return channels_first(qpool(channels_last(x), *node.inputs[1:], **node.attrs))

@@ -1,6 +1,7 @@
-"""LSTM and GRU of bytes on the CPU: one product for the inputs of all steps, then the steps.
+"""int8 LSTM and GRU: one matmul for the inputs of all steps, then the steps.
 
-Like `recurrent.py`, in blocks of 16 units, with the recurrent weights in groups of four along k.
+Like `recurrent.py`, in blocks of 16 units; the recurrent weights are packed in groups of four along
+k.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from intaglio.targets.cpu.qgemm import FOUR, ZERO, product, quantize_rows
 from intaglio.targets.cpu.recurrent import GATES, UNITS, unblock
 
 
-# ---- the steps as ops ----------------------------------------------------------------------------
+# ---- the ops -------------------------------------------------------------------------------------
 def _types(
     name: str, gates: Value, r: Value, scale: Value, sums: Value, hidden: int, direction: str
 ) -> list[Type]:
@@ -71,7 +72,7 @@ def _macs(node: Node) -> int:
 
 
 def _times(r: Array, scale: Array, count: int, hidden: int) -> Times:
-    """What a state gives, from the packed weights of one direction."""
+    """The function that multiplies a state with the packed weights of one direction."""
     blocks, fours = r.shape[:2]
     split = r.reshape(blocks, fours, count * UNITS, FOUR).transpose(1, 3, 0, 2)
     rows = split.reshape(fours * FOUR, blocks * count * UNITS)[:hidden]
@@ -102,7 +103,7 @@ def qlstm_steps(
     hidden: int,
     direction: str = "forward",
 ) -> Any:
-    """The steps of an LSTM whose inputs have met their weights and biases."""
+    """The steps of an LSTM, given the gates' input parts with biases."""
     steps = [lstm_step(_times(r[i], scale[i], 4, hidden)) for i in range(len(r))]
     return run_steps(_parts(gates, len(r), 4, hidden), steps, [h, c], direction, hidden)
 
@@ -119,13 +120,13 @@ def qgru_steps(
     hidden: int,
     direction: str = "forward",
 ) -> Any:
-    """The steps of a GRU; `bias` is that of the hidden gate's product with the state."""
+    """The steps of a GRU; `bias` belongs to the hidden gate's product with the state."""
     last = np.zeros((len(r), hidden), np.float32) if bias is None else bias[:, :hidden]
     steps = [gru_step(_times(r[i], scale[i], 3, hidden), last[i]) for i in range(len(r))]
     return run_steps(_parts(gates, len(r), 3, hidden), steps, [h], direction, hidden)
 
 
-# ---- how a layer becomes steps -------------------------------------------------------------------
+# ---- lowering ------------------------------------------------------------------------------------
 def blocked(a: Array, count: int, hidden: int) -> Array:
     """[d, gates * hidden, ..] -> [d, blocks, gates * 16, ..], padded with zeros."""
     d, rest, blocks = a.shape[0], a.shape[2:], -(-hidden // UNITS)
@@ -136,7 +137,7 @@ def blocked(a: Array, count: int, hidden: int) -> Array:
 
 
 def _inputs(x: Value, w: Array, ws: Array, bias: Array, count: int, hidden: int) -> Value:
-    """What the inputs of all steps give, in the order of the blocks."""
+    """The gates' input parts for all steps, in block order."""
     matrix = blocked(w, count, hidden).reshape(-1, w.shape[2]).T
     scale, both = blocked(ws, count, hidden).reshape(-1), blocked(bias, count, hidden).reshape(-1)
     q, rows = quantize_rows(x)
@@ -144,7 +145,7 @@ def _inputs(x: Value, w: Array, ws: Array, bias: Array, count: int, hidden: int)
 
 
 def _recurrent(r: Array, rs: Array, count: int, hidden: int) -> list[Value]:
-    """The recurrent weights packed, their scales, and the sums of their columns."""
+    """The packed recurrent weights, their scales, and their column sums."""
     tall = blocked(r, count, hidden)  # d, blocks, gates * 16, k
     d, blocks, wide, k = tall.shape
     full = np.zeros((d, blocks, wide, -(-k // FOUR) * FOUR), np.int8)
@@ -177,7 +178,7 @@ def dynamic_lstm_as_steps(
     h: Value | None,
     c: Value | None,
 ) -> Any:
-    """An LSTM of bytes is one product for the inputs of all steps, then its steps."""
+    """Lower a dynamically quantised LSTM to one matmul for all inputs and cpu.qlstm_steps."""
     if (why := _why_not(x)) is not None:
         return why
     n, (wd, wsd, rd, rsd) = node.attrs["hidden_size"], _data(w, ws, r, rs)
@@ -198,7 +199,7 @@ def dynamic_lstm_as_steps(
 def dynamic_gru_as_steps(
     node: Node, x: Value, w: Value, ws: Value, r: Value, rs: Value, b: Value | None, h: Value | None
 ) -> Any:
-    """A GRU of bytes is one product for the inputs of all steps, then its steps."""
+    """Lower a dynamically quantised GRU to one matmul for all inputs and cpu.qgru_steps."""
     if (why := _why_not(x)) is not None:
         return why
     n, (wd, wsd, rd, rsd) = node.attrs["hidden_size"], _data(w, ws, r, rs)
@@ -221,7 +222,7 @@ def dynamic_gru_as_steps(
 
 def _why_not(x: Value) -> No | None:
     if x.type.dynamic or not x.shape[0]:
-        return no(f"the input is {x.type}; a fixed number of steps is needed")
+        return no(f"the input is {x.type}; a static number of steps is needed")
     return None
 
 

@@ -1,11 +1,11 @@
-"""Convolution of bytes by 3x3 windows in steps of one, after Winograd, in whole numbers.
+"""cpu.qwinograd: 3x3 int8 convolution with stride 1 by Winograd's algorithm, in exact integers.
 
-A tile of 4 x 4 output pixels costs 36 products where the plain way costs 144. Bytes at the points
-0, 1, -1, 2, -2 and infinity are whole numbers below 2^15, and so are the weights there times 24
-(at infinity times 12). The 16-bit products that these need are half as fast as those of bytes.
-Sums come out times 576 = 64 · 9 and are kept modulo 2^32: 9 has an inverse there, and what is left
-are 64 times the sums with their bias. The plain way's result to the bit, where no such sum can
-reach 2^25 and no scale is so small that a 64th of it would lose bits.
+A tile of 4 x 4 output pixels takes 36 products where direct convolution takes 144. Input bytes at
+the points 0, 1, -1, 2, -2 and infinity are integers below 2^15; so are the weights there, times 24
+(at infinity times 12). These need 16-bit products, which are half as fast as 8-bit ones. The sums
+come out times 576 = 64 · 9, modulo 2^32. Multiplying by the inverse of 9 leaves 64 times the sums
+with their bias. The result equals direct convolution bit for bit, if no sum can reach 2^25 and no
+scale is so small that a 64th of it loses bits.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ OUTPUT = np.array(
     [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 2]]
 )
 INVERSE = pow(9, -1, 1 << 32)
-MOST = 1 << 25  # no sum may be as large
-LEAST = 2.0**-100  # nor a scale as small
+MAX_SUM = 1 << 25  # exclusive bound of every sum
+MIN_SCALE = 2.0**-100
 
-# Cycles of a core that starts one vector of products in each, fitted to measured layers.
-PLAIN = 1.06, 1.2  # per product of the plain way; of one panel, where bytes are spread for each
-ENDS = 2.5  # per pixel and panel: sums become bytes
-HALVED = 0.82  # per product of tiles, where additions take the place of half of them
-STORES = 3.5  # per tile, panel and point: products start and are stored
-WAY_IN, WAY_OUT = 180.0, 150.0  # per tile: to the points of 32 channels, and back of a panel
-CACHED = 6.0  # bytes per cycle: in a network, weights have left the caches since their last use
-WORTH = 0.96  # of the plain way's cycles: the weights at all points are 8 times as large
-PAIRS = 2.2  # what the plain way costs, times this, where it has to multiply 16-bit pairs as well
+# Cycles of a core that starts one vector product per cycle, fitted to measured layers.
+DIRECT = 1.06, 1.2  # per vector product of direct convolution; with one panel only
+REQUANTIZE = 2.5  # per pixel and panel
+HALVED = 0.82  # per vector product, if additions replace half of them
+STORES = 3.5  # per tile, panel and point: start and store sums
+TRANSFORM_IN, TRANSFORM_OUT = 180.0, 150.0  # per tile: of 32 input channels, of an output panel
+WEIGHT_BYTES_PER_CYCLE = 6.0  # in a network, weights come from memory
+MAX_RATIO = 0.96  # to direct cycles, for weights 8 times as large
+PAIRS = 2.2  # relative cost of direct convolution on CPUs that multiply int8 as 16-bit pairs
 
 
 @functools.cache
@@ -71,20 +71,20 @@ def _library() -> ctypes.CDLL:
 
 
 def _by_row(w: Array) -> Array:
-    """Weights [m, c, 3, 3] as [m, 9 * c], in the order in which they lie."""
+    """Weights [m, c, 3, 3] as [m, 9 * c], in their memory order."""
     last = np.moveaxis(w, 1, -1) if w.strides[1] == w.itemsize else w
     return last.reshape(w.shape[0], math.prod(w.shape[1:]))
 
 
 def tiled_weights(w: Array, head: bool = False) -> Array:
-    """Weights [m, c, 3, 3] at every point, as `at_points` has them, made by the library."""
+    """Weights [m, c, 3, 3] at every point, packed like `at_points`, by the C library."""
     m, c = w.shape[:2]
     made = heap.package_array(
         (POINTS, -(-m // PANEL), headed(c) if head else -(-c // 2), 2 * PANEL), np.int16
     )
     rows, g = np.ascontiguousarray(_by_row(w), np.int8), WEIGHTS.astype(np.int32)
-    apart = (1, c) if w.strides[1] == w.itemsize else (9, 1)
-    ins = rows.ctypes.data, g.ctypes.data, m, c, *apart, head
+    strides = (1, c) if w.strides[1] == w.itemsize else (9, 1)
+    ins = rows.ctypes.data, g.ctypes.data, m, c, *strides, head
     _library().itg_bytes_at_points(*ins, made.ctypes.data)
     return made
 
@@ -92,9 +92,9 @@ def tiled_weights(w: Array, head: bool = False) -> Array:
 def at_points(w: Array, head: bool = False) -> Array:
     """Weights [m, c, 3, 3] at every point as [points, panels, pairs of c, 16 columns of pairs].
 
-    With a `head`, pairs of the first half of the channels and of the second take turns, and before
-    each panel stand 16 numbers of 32 bits: minus the sums of the first half times the second, what
-    columns start from where half of the products is left out.
+    With a `head`, pairs of the first and of the second half of the channels alternate. Before each
+    panel stand 16 i32: the negated sums of first half times second half, from which columns start
+    if half of the products is left out.
     """
     m, c = w.shape[:2]
     panels, pairs = -(-m // PANEL), -(-c // 4) * 2 if head else -(-c // 2)
@@ -111,7 +111,7 @@ def at_points(w: Array, head: bool = False) -> Array:
 
 
 def _matrices(w: Array, deep: int, channels: int) -> Array:
-    """What `tiled_weights` packed, as [points, c, m]."""
+    """The inverse of `tiled_weights`, as [points, c, m]."""
     panels, pairs = w.shape[1], w.shape[2]
     if pairs == headed(deep):
         pairs -= 1
@@ -121,18 +121,18 @@ def _matrices(w: Array, deep: int, channels: int) -> Array:
 
 
 def headed(deep: int) -> int:
-    """Vectors of a panel for so many channels, with a head."""
+    """Vectors of a panel for `deep` channels, with a head."""
     return -(-deep // 4) * 2 + 1
 
 
 def sums_fit(w: Array, dtype: str) -> bool:
-    """Whether every sum of a weight [m, c, 3, 3] and a byte, both at a point, fits into 16 bits."""
+    """Does every sum of a weight [m, c, 3, 3] and a byte, both at a point, fit into 16 bits?"""
     low, high = (-128, 127) if dtype == "i8" else (0, 255)
     both = np.einsum("ia,jb->ijab", INPUT, INPUT).reshape(SIZE, SIZE, -1)
     up, down = np.maximum(both, 0).sum(-1), np.minimum(both, 0).sum(-1)
     x = np.maximum(up * high + down * low, -(up * low + down * high))
     rows = np.abs(WEIGHTS).sum(-1)
-    for i, j in np.argwhere(x + 128 * np.outer(rows, rows) >= 1 << 15):  # most points need no look
+    for i, j in np.argwhere(x + 128 * np.outer(rows, rows) >= 1 << 15):  # most points need no check
         taps = np.outer(WEIGHTS[i], WEIGHTS[j]).astype(np.float32)
         if x[i, j] + np.abs(np.tensordot(w.astype(np.float32), taps)).max(initial=0) >= 1 << 15:
             return False
@@ -140,51 +140,51 @@ def sums_fit(w: Array, dtype: str) -> bool:
 
 
 def halved(w: Array, dtype: str) -> bool:
-    """Whether additions should replace half of the products with weights [m, c, 3, 3].
+    """Should additions replace half of the products with weights [m, c, 3, 3]?
 
-    What is then too much takes some time per row, which a single panel does not win back, nor do 16
-    channels, which have a faster way of their own.
+    The correction takes some time per row. A single panel does not win it back, nor do 16 channels,
+    for which there is a faster kernel.
     """
     return w.shape[0] > PANEL and w.shape[1] > PANEL and sums_fit(w, dtype)
 
 
 def largest_sum(w: Array, bias: Array) -> int:
-    """The largest sum, in size, of weights [m, ..] times numbers from 0 to 255, plus the bias."""
+    """The largest absolute sum of weights [m, ..] times numbers from 0 to 255, plus the bias."""
     (above, below), start = signed_sums(_by_row(w)), bias.astype(np.int64)
     return int(np.max([start + 255 * above, -start - 255 * below])) if w.size else 0
 
 
 def cycles(image: tuple[int, ...], channels: int, tiled: bool, half: bool = False) -> float:
-    """What a convolution costs that makes pixels [n, h, w] of `channels` from [n, h, w, deep].
+    """Estimated cycles of a convolution that makes pixels [n, h, w] of `channels` from `deep` ones.
 
-    Tiles at the edge cost as much as all others, and a panel as much as a full one.
+    Partial tiles and panels cost as much as full ones.
     """
     n, high, wide, deep = image
     panels = -(-channels // PANEL)
     if tiled:
         rows = n * -(-high // TILE) * -(-wide // TILE)
         products = POINTS * panels * (-(-deep // 2) * (HALVED if half else 1) + STORES)
-        work = rows * (products + -(-deep // 16) / 2 * WAY_IN + panels * WAY_OUT)
+        work = rows * (products + -(-deep // 16) / 2 * TRANSFORM_IN + panels * TRANSFORM_OUT)
         weights = POINTS * deep * panels * PANEL * 2
     else:
-        work = n * high * wide * panels * (PLAIN[panels == 1] * 9 * -(-deep // 4) + ENDS)
+        work = n * high * wide * panels * (DIRECT[panels == 1] * 9 * -(-deep // 4) + REQUANTIZE)
         weights = 9 * deep * panels * PANEL
-    # Weights are fetched while others are multiplied: the slower of both counts, almost alone.
-    return math.hypot(work, weights / CACHED)
+    # Loading weights and multiplying overlap: the slower one dominates.
+    return math.hypot(work, weights / WEIGHT_BYTES_PER_CYCLE)
 
 
 def worth_tiles(
-    image: tuple[int, ...], channels: int, plain: float = 1.0, half: bool = False
+    image: tuple[int, ...], channels: int, direct: float = 1.0, half: bool = False
 ) -> bool:
-    """Whether tiles are faster, where the plain way costs `plain` times what `cycles` says."""
+    """Is Winograd faster, if direct convolution costs `direct` times the estimate?"""
     tiles = cycles(image, channels, True, half)
-    return tiles <= WORTH * plain * cycles(image, channels, False)
+    return tiles <= MAX_RATIO * direct * cycles(image, channels, False)
 
 
 def in_lines(x: Type, square: int) -> Type:
-    """An image [n, h, w, c] whose pixels lie in squares of that side, as one of lines of pixels."""
+    """The type of an image [n, h, w, c] whose pixels are stored in squares of this side."""
     if x.rank != 4 or square not in (1, 2) or x.shape[-1] % square**2:
-        raise BadInput(f"{x} is no image [n, h, w, c] of pixels in lines or in squares of 2 x 2")
+        raise BadInput(f"{x} is not an image [n, h, w, c] with square 1 or 2")
     n, high, wide, deep = x.shape
     return Type(x.dtype, (n, high * square, wide * square, deep // square**2))
 
@@ -210,15 +210,15 @@ def _qwinograd_type(
     square: Ints,
 ) -> Type:
     if dtype not in ("u8", "i8", "f32"):
-        raise BadInput(f"results of u8, i8 or f32 are made, not {dtype}")
+        raise BadInput(f"the result must be u8, i8 or f32, not {dtype}")
     check_operands(x, bias, scale, table, channels, x_zero, y_zero, lo, hi, dtype)
     image = in_lines(x.type, square[0])
     if more is not None:
         second, first = in_lines(more.type, square[1]), image.shape[-1]
         if (second.dtype, second.shape[:3]) != (image.dtype, image.shape[:3]) or first % PANEL:
             raise BadInput(
-                f"{second} cannot follow {image}: type and pixels must be the same, "
-                f"and the first have whole sixteens of channels"
+                f"{second} cannot follow {image}: type and size must be equal, "
+                f"and the first must have a multiple of 16 channels"
             )
         image = Type(image.dtype, (*image.shape[:3], first + second.shape[-1]))
     deep = image.shape[-1]
@@ -240,7 +240,7 @@ def _qwinograd_type(
 
 
 def _qwinograd_macs(node: Node) -> int:
-    """Those of the plain convolution: what the layer is worth, not what is left to do."""
+    """The multiply-accumulates of direct convolution, which measure the layer's size."""
     images, sides = (node.inputs[0], *node.inputs[6:7]), node.attrs["square"]
     whole = [in_lines(v.type, k) for v, k in zip(images, sides, strict=False) if v is not None]
     deep = sum(t.shape[-1] for t in whole)
@@ -248,10 +248,10 @@ def _qwinograd_macs(node: Node) -> int:
 
 
 def _unfolded(x: Array, square: int) -> Array:
-    """What `in_lines` says, of the image itself."""
+    """The image that `in_lines` describes."""
     n, high, wide, deep = x.shape
-    apart = x.reshape(n, high, wide, square, square, deep // square**2)
-    lines: Array = apart.transpose(0, 1, 3, 2, 4, 5)
+    split = x.reshape(n, high, wide, square, square, deep // square**2)
+    lines: Array = split.transpose(0, 1, 3, 2, 4, 5)
     return lines.reshape(n, high * square, wide * square, deep // square**2)
 
 
@@ -276,11 +276,11 @@ def qwinograd(
     r_scale: float = 0.0,
     square: Ints = (1, 1),
 ) -> Array:
-    """3x3 convolution of bytes [n, h, w, c] in tiles; `w` is made by tiled_weights.
+    """3x3 convolution of an int8 image [n, h, w, c] by Winograd; `w` is made by tiled_weights.
 
-    Channels of a second image may follow those of the first. Where `square` is 2, an image's pixels
-    lie in squares of 2 x 2: its shape is [n, h / 2, w / 2, 4 * c]. What follows the sums is as in
-    cpu.qconv.
+    The channels of a second image may follow those of the first. If `square` is 2, an image's
+    pixels are stored in squares of 2 x 2 and its shape is [n, h / 2, w / 2, 4 * c]. Requantisation
+    is that of cpu.qconv.
     """
     x = _unfolded(x, square[0])
     if more is not None:
@@ -295,7 +295,7 @@ def qwinograd(
     seen = np.lib.stride_tricks.sliding_window_view(padded, (SIZE, SIZE), (1, 2))
     seen = seen[:, ::TILE, ::TILE]  # n, down, across, c, 6, 6
     points = (INPUT @ seen @ INPUT.T).reshape(n * down * across, c, POINTS)
-    # Doubles are exact here: all numbers stay far below 2^53.
+    # Exact in doubles: all numbers stay far below 2^53.
     made = np.moveaxis(points, -1, 0) @ _matrices(w, c, channels).astype(np.float64)
     made = np.moveaxis(made, 0, -1).reshape(n, down, across, channels, SIZE, SIZE)
     tiles = (OUTPUT @ made @ OUTPUT.T).transpose(0, 1, 4, 2, 5, 3)

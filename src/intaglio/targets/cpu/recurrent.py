@@ -1,10 +1,10 @@
-"""LSTM and GRU on the CPU: one product for the inputs of all steps, then the steps.
+"""LSTM and GRU on the CPU: one matmul for the inputs of all steps, then the steps.
 
-A plain layer (usual activations, all sequences of full length) becomes a matmul and
-`cpu.lstm_steps` or `cpu.gru_steps`, whose weights are packed by ordinary nodes so that constant
-ones fold: in blocks of 16 units, the gates of a block side by side. One sequence of some length
-takes its product in (`cpu.lstm_layer`, `cpu.gru_layer`): reading weights leaves the multipliers
-half idle. Others keep the kernel that can do everything.
+A layer with the usual activations and full-length sequences becomes a matmul and cpu.lstm_steps or
+cpu.gru_steps. Ordinary nodes pack the weights, so that constant ones fold: in blocks of 16 units
+with the gates of a block side by side. A single long sequence includes its matmul (cpu.lstm_layer,
+cpu.gru_layer), because reading recurrent weights leaves the multipliers half idle. All other layers
+use the general kernel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GATES = {"lstm": 4, "gru": 3}
 USUAL = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh")}
 
 
-# ---- the steps as ops ----------------------------------------------------------------------------
+# ---- the ops -------------------------------------------------------------------------------------
 def _types(name: str, gates: Value, r: Value, hidden: int, direction: str) -> list[Type]:
     blocks, d = -(-hidden // UNITS), 2 if direction == "bidirectional" else 1
     wide = GATES[name] * UNITS
@@ -35,7 +35,7 @@ def _types(name: str, gates: Value, r: Value, hidden: int, direction: str) -> li
         raise BadInput(
             f"cpu.{name}_steps: gates {gates.type} are not steps {d * blocks * wide} wide"
         )
-    pair = 2 if r.dtype == "bf16" else 1  # rows of bf16 lie side by side, two by two
+    pair = 2 if r.dtype == "bf16" else 1  # bf16 rows are interleaved in pairs
     if r.dtype not in ("f32", *HALVES) or hidden % pair:
         raise BadInput(f"cpu.{name}_steps: {r.type} cannot be weights for {hidden} units")
     if r.shape != (d, blocks, hidden // pair, wide * pair):
@@ -71,7 +71,9 @@ def unblock(a: Array, gates: int, hidden: int) -> Array:
 
 
 def _neutral(gates: Array, r: Array, count: int, hidden: int) -> tuple[list[Array], Array]:
-    """What each direction reads, and the recurrent weights, as the neutral ops have them."""
+    """The gates' input parts of each direction, and the recurrent weights, in the neutral
+    layout.
+    """
     d, blocks, rows, wide = r.shape
     pairs = r.astype(np.float32).reshape(d, blocks, rows, wide * rows // hidden, hidden // rows)
     r = np.moveaxis(pairs, -1, -2).reshape(d, blocks, hidden, wide * rows // hidden)
@@ -91,7 +93,9 @@ def _each_direction(
     hidden: int,
     direction: str,
 ) -> Any:
-    """Run the neutral op's body on one direction after the other, its inputs already multiplied."""
+    """Run the neutral op's body for one direction after the other, with the inputs already
+    multiplied.
+    """
     given, weights = _neutral(gates, r, count, hidden)
     made = []
     for i, x in enumerate(given):
@@ -116,7 +120,7 @@ def lstm_steps(
     hidden: int,
     direction: str = "forward",
 ) -> Any:
-    """The steps of an LSTM whose inputs have met their weights and biases."""
+    """The steps of an LSTM, given the gates' input parts with biases."""
     return _each_direction(lstm.body, gates, r, None, 4, [h, c], hidden, direction)
 
 
@@ -130,7 +134,9 @@ def gru_steps(
     hidden: int,
     direction: str = "forward",
 ) -> Any:
-    """The steps of a GRU whose reset gate acts on the product; `bias` is that of the product."""
+    """The steps of a GRU with linear_before_reset; `bias` belongs to the hidden gate's recurrent
+    product.
+    """
 
     def body(*inputs: Any, **attrs: Any) -> Any:
         return gru.body(*inputs, **attrs, linear_before_reset=True)
@@ -142,9 +148,9 @@ def gru_steps(
     return _each_direction(body, gates, r, both, 3, [h], hidden, direction)
 
 
-# ---- steps and their product as one op -----------------------------------------------------------
+# ---- input matmul and steps as one op ------------------------------------------------------------
 def _given(name: str, x: Value, w: Value, bias: Value | None, hidden: int, direction: str) -> Value:
-    """The gates that a layer's product makes."""
+    """The gates that a layer's matmul makes."""
     d = 2 if direction == "bidirectional" else 1
     panels = d * -(-hidden // UNITS) * GATES[name]
     if x.type.rank != 3 or x.shape[1] != 1 or w.shape != (panels, x.shape[2], UNITS):
@@ -208,7 +214,7 @@ def lstm_layer(
     hidden: int,
     direction: str = "forward",
 ) -> Any:
-    """An LSTM of one sequence: the product of its inputs with packed weights, and its steps."""
+    """An LSTM of one sequence: the matmul of its inputs with packed weights, and its steps."""
     return lstm_steps.body(_multiplied(x, w, bias), r, h, c, hidden=hidden, direction=direction)
 
 
@@ -224,11 +230,11 @@ def gru_layer(
     hidden: int,
     direction: str = "forward",
 ) -> Any:
-    """A GRU of one sequence: the product of its inputs with packed weights, and its steps."""
+    """A GRU of one sequence: the matmul of its inputs with packed weights, and its steps."""
     return gru_steps.body(_multiplied(x, w, bias), r, h, last, hidden=hidden, direction=direction)
 
 
-# ---- how a layer becomes steps -------------------------------------------------------------------
+# ---- lowering ------------------------------------------------------------------------------------
 def _blocked(v: Value, count: int, hidden: int) -> Value:
     """[d, gates * hidden, n] -> [d, blocks, n, gates * 16]"""
     d, _, n = v.shape
@@ -243,7 +249,7 @@ def _blocked(v: Value, count: int, hidden: int) -> Value:
 
 
 def _product(x: Value, w: Value, bias: Value | None, count: int, hidden: int) -> Value:
-    """x * w + bias for all steps, in the order of the blocks."""
+    """x * w + bias for all steps, in block order."""
     packed = _blocked(w, count, hidden)
     wide = math.prod(packed.shape) // w.shape[2]
     matrix = reshape(transpose(packed, perm=(2, 0, 1, 3)), shape=(w.shape[2], wide))
@@ -260,11 +266,11 @@ def _part(v: Value, start: int, stop: int) -> Value:
 
 
 def why_not_plain(node: Node) -> str | None:
-    """None where the steps can do this layer; else what is unusual about it."""
+    """Why the step kernels do not support this layer, or None."""
     a, lens = node.attrs, node.inputs[4]
     directions = 2 if a["direction"] == "bidirectional" else 1
     if node.outputs[0].dtype != "f32" or any(v.type.dynamic for v in node.inputs if v is not None):
-        return "it is not f32 of fixed shape"
+        return "it is not f32 of static shape"
     if not node.outputs[0].shape[0]:
         return "it has no steps"
     if lens is not None:
@@ -274,7 +280,7 @@ def why_not_plain(node: Node) -> str | None:
     if a["layout"]:
         return "time is not its first axis"
     if node.op == "gru" and not a["linear_before_reset"]:
-        return "its reset gate acts before the product"
+        return "its reset gate applies before the matmul (linear_before_reset=0)"
     if node.op == "lstm" and (a["input_forget"] or node.inputs[7] is not None):
         return "it couples gates or has peepholes"
     return None
@@ -284,7 +290,7 @@ def why_not_plain(node: Node) -> str | None:
 def lstm_as_steps(
     node: Node, x: Value, w: Value, r: Value, b: Value | None, h: Value | None, c: Value | None
 ) -> list[Value] | No:
-    """An LSTM is one product for the inputs of all steps, then its steps."""
+    """Lower an LSTM to one matmul for all inputs and cpu.lstm_steps."""
     if why := why_not_plain(node):
         return no(why)
     hidden, direction = node.attrs["hidden_size"], node.attrs["direction"]
@@ -301,7 +307,7 @@ def lstm_as_steps(
 def gru_as_steps(
     node: Node, x: Value, w: Value, r: Value, b: Value | None, h: Value | None
 ) -> list[Value] | No:
-    """A GRU is one product for the inputs of all steps, then its steps."""
+    """Lower a GRU to one matmul for all inputs and cpu.gru_steps."""
     if why := why_not_plain(node):
         return no(why)
     hidden, direction = node.attrs["hidden_size"], node.attrs["direction"]
@@ -309,11 +315,13 @@ def gru_as_steps(
     bias = last = None
     if b is not None:
         rest = constant(np.zeros((b.shape[0], hidden), np.float32))
-        both = concat(_part(b, half, half + two), rest, axis=1)  # the last gate's stays apart
+        both = concat(
+            _part(b, half, half + two), rest, axis=1
+        )  # the hidden gate's bias is separate
         bias = add(_part(b, 0, half), both)
         last = _part(b, half + two, 2 * half)
-        room = -(-hidden // UNITS) * UNITS - hidden
-        last = pad(last, before=(0, 0), after=(0, room)) if room else last
+        padding = -(-hidden // UNITS) * UNITS - hidden
+        last = pad(last, before=(0, 0), after=(0, padding)) if padding else last
     gates = _product(x, w, bias, 3, hidden)
     made: list[Value] = gru_steps(
         gates, _blocked(r, 3, hidden), h, last, hidden=hidden, direction=direction
@@ -321,8 +329,8 @@ def gru_as_steps(
     return made
 
 
-# ---- steps take their product in -----------------------------------------------------------------
-AHEAD = 16  # steps whose inputs are multiplied together; the first of them wait for it
+# ---- fusing the input matmul ---------------------------------------------------------------------
+STEPS_AHEAD = 16  # steps whose inputs are multiplied together, before the first of them
 PRODUCT = P.op("cpu.gemm", *P["x w bias?"]) @ "product"
 
 
@@ -331,28 +339,26 @@ def _with_product(layer: Any, node: Node, product: Node, given: list[Value | Non
     assert x is not None
     assert w is not None
     if w.type.rank != 3 or product.attrs["act"] != "none" or node.outputs[0].shape[2] != 1:
-        return no("the product does more than one sequence needs")
-    if x.shape[0] < 2 * AHEAD:
-        return no(f"only {x.shape[0]} steps; {AHEAD} are multiplied before the first one")
+        return no("the matmul has an activation or more than one sequence")
+    if x.shape[0] < 2 * STEPS_AHEAD:
+        return no(f"only {x.shape[0]} steps; {STEPS_AHEAD} are multiplied before the first one")
     if not node.attrs["hidden"] <= 4 * x.shape[2] <= 16 * node.attrs["hidden"]:
-        return no("the product and the steps differ too much in size to overlap")
+        return no("the matmul and the steps differ too much in size to overlap")
     r, *rest = given
     return layer(x, w, r, bias, *rest, **node.attrs)
 
 
 @rule(P.op("cpu.lstm_steps", PRODUCT, *P["r h? c?"]))
-def product_into_lstm(node: Node, product: Node, r: Value, h: Value | None, c: Value | None) -> Any:
-    """the product of the inputs goes along with an LSTM's steps, which leave multipliers idle"""
+def gemm_into_lstm(node: Node, product: Node, r: Value, h: Value | None, c: Value | None) -> Any:
+    """Overlap the input matmul with the steps of an LSTM, which leave the multipliers idle."""
     return _with_product(lstm_layer, node, product, [r, h, c])
 
 
 @rule(P.op("cpu.gru_steps", PRODUCT, *P["r h? last?"]))
-def product_into_gru(
-    node: Node, product: Node, r: Value, h: Value | None, last: Value | None
-) -> Any:
-    """the product of the inputs goes along with a GRU's steps, which leave multipliers idle"""
+def gemm_into_gru(node: Node, product: Node, r: Value, h: Value | None, last: Value | None) -> Any:
+    """Overlap the input matmul with the steps of a GRU, which leave the multipliers idle."""
     return _with_product(gru_layer, node, product, [r, h, last])
 
 
 RECURRENT: list[Rule] = [lstm_as_steps, gru_as_steps]
-OVERLAP: list[Rule] = [product_into_lstm, product_into_gru]
+RECURRENT_FUSE: list[Rule] = [gemm_into_lstm, gemm_into_gru]

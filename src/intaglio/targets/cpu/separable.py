@@ -1,4 +1,4 @@
-"""A depthwise convolution between two products of channels, as one operation of the CPU."""
+"""cpu.separable: [1x1,] depthwise and 1x1 convolution as one op, computed in bands of lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE = {"kernel": (1, 1), "stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 
 
 def _inner_act(act: str, args: Floats) -> dict[str, object]:
     if act not in ("none", *FUSABLE):
-        raise BadInput(f"activation {act!r} cannot stand between the products of cpu.separable")
+        raise BadInput(f"activation {act!r} is not supported inside cpu.separable")
     return {"act": act, "act_args": args, "add_last": False, "made": "same"}
 
 
@@ -50,7 +50,7 @@ def _separable_type(
     if 0 in x.shape[1:]:
         raise BadInput(f"cpu.separable: the image {x.type} is empty")
     if expand is None and expand_bias is not None:
-        raise BadInput("cpu.separable: a bias of the expansion needs its weights")
+        raise BadInput("cpu.separable: expand_bias needs expand")
     if expand is not None:
         x = _made(
             conv.infer(
@@ -128,9 +128,9 @@ def separable(
     expand_act: str = "none",
     expand_args: Floats = (),
 ) -> Array:
-    """[1x1 convolution by `expand`,] depthwise one by `taps` [window, c], 1x1 one by `w`.
+    """[1x1 convolution by `expand`,] depthwise by `taps` [window, c], 1x1 by `w`.
 
-    Products are packed as for cpu.conv, each part has bias and activation of its own.
+    The 1x1 weights are packed as for cpu.conv. Each part has its own bias and activation.
     """
     assert taps is not None
     if expand is not None:

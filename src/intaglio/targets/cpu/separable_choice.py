@@ -1,4 +1,4 @@
-"""Which depthwise convolutions the CPU computes together with the products around them."""
+"""Which depthwise convolutions are fused with the 1x1 convolutions around them (cpu.separable)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.separable import ONE, separable
 
 w, bias, residual, slope = P["w bias? residual? slope?"]
-APART, PAIR, BLOCK = "layer by layer", "depthwise + 1x1 in bands", "1x1 + depthwise + 1x1 in bands"
+UNFUSED, PAIR, BLOCK = "layer by layer", "depthwise + 1x1 fused", "1x1 + depthwise + 1x1 fused"
 
-FAR = 1_150_000  # bytes that are waited for if they pass from layer to layer: fitted, for 1 MB
-SMALL = 128 << 10  # bytes of weights that every band may read again from there
-LINES = 384 << 10  # and of lines that may lie between the products beside them
-BUSY = 16  # multiply-accumulates per byte: with more to do, memory keeps up with the products
+MIN_BETWEEN = 1_150_000  # bytes between layers from which fusing pays; fitted with a 1 MB L2
+MAX_WEIGHTS = 128 << 10  # bytes of weights, which every band reads again from the L2
+MAX_LINES = 384 << 10  # bytes of lines between the convolutions, beside the weights in the L2
+MAX_INTENSITY = 16  # multiply-accumulates per byte; with more, memory is no bottleneck
 
 
 @dataclass(frozen=True)
 class Block:
-    """A depthwise convolution, the product behind it, and the one before it where that fits."""
+    """A depthwise convolution, the 1x1 convolution behind it, and optionally the one before it."""
 
     taps: Node
     last: Node
@@ -29,7 +29,7 @@ class Block:
 
     @property
     def between(self) -> int:
-        """Bytes that pass from layer to layer, and would stay near."""
+        """Bytes that pass between the layers, and would stay in the cache if fused."""
         made = self.taps.outputs[0].type.bytes
         return made if self.expand is None else made + self.expand.outputs[0].type.bytes
 
@@ -40,7 +40,7 @@ class Block:
 
     @property
     def lines(self) -> int:
-        """Bytes that lie between the products at a time, at least."""
+        """The least bytes between the convolutions at a time."""
         _, _, wide, channels = self.taps.outputs[0].shape
         if self.expand is None:
             return wide * channels * 4
@@ -48,31 +48,31 @@ class Block:
         return (wide + high * self.expand.outputs[0].shape[2]) * channels * 4
 
     def pays(self) -> bool:
-        """Whether the lines between stay in the second cache, and the whole would be waited for."""
+        """Do the lines stay in the L2 cache, while unfused layers would wait for memory?"""
         nodes = [n for n in (self.expand, self.taps, self.last) if n is not None]
         work = sum(REGISTRY[n.op].macs(n) for n in nodes)
-        near = self.weights <= SMALL and self.lines <= LINES
-        return near and self.between > FAR and work <= BUSY * self.between
+        near = self.weights <= MAX_WEIGHTS and self.lines <= MAX_LINES
+        return near and self.between > MIN_BETWEEN and work <= MAX_INTENSITY * self.between
 
 
 def _why_not_product(node: Node) -> str | None:
     if node.inputs[0].type.rank != 4 or node.inputs[0].dtype != "f32":  # type: ignore[union-attr]
-        return f"the product takes {node.inputs[0].type}"  # type: ignore[union-attr]
+        return f"the 1x1 convolution reads {node.inputs[0].type}"  # type: ignore[union-attr]
     if any(node.attrs[k] != v for k, v in ONE.items()) or node.attrs["made"] != "same":
-        return "the product has a window, groups or another type"
+        return "the convolution is not 1x1 with one group and one type"
     if node.outputs[0].type.dynamic or not node.outputs[0].type.size:
-        return "the extents are known only at run time, or zero"
+        return "the shape is dynamic or empty"
     return None
 
 
 def _why_not_inside(node: Node) -> str | None:
     if node.inputs[3] is not None or node.attrs["act"] == "prelu" or node.attrs["made"] != "same":
-        return f"{node.op} has a residual, slopes or another type of its own"
+        return f"{node.op} has a residual, slopes or another result type"
     return None
 
 
 def _expansion(v: Value | None) -> Node | None:
-    """The product that makes `v` for nobody else, where a block can take it in."""
+    """The 1x1 convolution that makes `v` for this reader only, if a block can include it."""
     node = v.producer if v is not None else None
     if node is None or node.op != "cpu.conv" or len(v.uses) > 1:  # type: ignore[union-attr]
         return None
@@ -86,7 +86,7 @@ def _why_not_taps(taps: Node) -> str | None:
 
 
 def _alone(node: Node, op: str) -> Node | None:
-    """The only reader of what `node` makes, where it is of this op and reads it first."""
+    """The only reader of `node`, if it is of this op and reads it as first operand."""
     readers = list(node.outputs[0].uses)
     if len(readers) != 1 or readers[0].op != op or readers[0].inputs[0] is not node.outputs[0]:
         return None
@@ -94,7 +94,7 @@ def _alone(node: Node, op: str) -> Node | None:
 
 
 def _next(node: Node) -> Block | None:
-    """The block that would begin with the product `node`."""
+    """The block that would begin with the 1x1 convolution `node`."""
     taps = _alone(node, "cpu.depthwise") if _expansion(node.outputs[0]) else None
     last = _alone(taps, "cpu.conv") if taps is not None and not _why_not_taps(taps) else None
     if taps is None or last is None or _why_not_product(last):
@@ -103,23 +103,25 @@ def _next(node: Node) -> Block | None:
 
 
 @rule(P.op("cpu.conv", P.any("cpu.depthwise") @ "taps", w, bias, residual, slope))
-def separable_in_bands(node: Node, taps: Node, pick: Any) -> Value | No:
-    """[1x1 ->] depthwise -> 1x1, some lines at a time, where what lies between leaves the cache."""
+def fuse_separable(node: Node, taps: Node, pick: Any) -> Value | No:
+    """Compute [1x1,] depthwise and 1x1 convolution together, a few lines at a time, if the tensors
+    between them exceed the cache.
+    """
     if why := _why_not_product(node) or _why_not_taps(taps):
         return no(why)
     if node.inputs[3] is taps.outputs[0]:
-        return no("what the depthwise convolution makes is the residual too")
+        return no("the depthwise result is also the residual")
     pair = Block(taps, node, None)
     before = _expansion(taps.inputs[0])
     ways = {PAIR: pair} if before is None else {PAIR: pair, BLOCK: Block(taps, node, before)}
     worth = [way for way, block in ways.items() if block.pays()]
-    guess = max(worth, key=lambda way: ways[way].between, default=APART)
+    guess = max(worth, key=lambda way: ways[way].between, default=UNFUSED)
     after = _next(node)
     if after is not None and after.pays() and after.between > max(b.between for b in ways.values()):
-        return no(f"the block that begins here keeps {after.between / 1e6:.2g} MB near, more")
-    way = pick((APART, *ways), guess)
-    if way == APART:
-        return no(f"{pair.between / 1e6:.2g} MB between the layers cost nobody time")
+        return no(f"the block that begins here saves more: {after.between / 1e6:.2g} MB")
+    way = pick((UNFUSED, *ways), guess)
+    if way == UNFUSED:
+        return no(f"{pair.between / 1e6:.2g} MB between the layers cost no time")
     return _made(ways[way])
 
 
@@ -147,4 +149,4 @@ def _made(block: Block) -> Value:
     return made
 
 
-SEPARABLE: tuple[Rule, ...] = (separable_in_bands,)
+SEPARABLE: tuple[Rule, ...] = (fuse_separable,)

@@ -1,8 +1,8 @@
-"""Products of f32 rows with weights of 4 or 8 bits that stay packed, on the CPU.
+"""cpu.wgemm: weight-only quantised matmul of f32 rows with packed 4-bit or 8-bit weights.
 
-`cpu.wgemm` has panels of 16 columns like `cpu.gemm`: of bytes, or with the halves of a byte for two
-rows, the low one first and 8 more than the number. Every block of rows has its scales, one per
-column, and zeros where the weights are not symmetric.
+Weights are packed in panels of 16 columns like those of cpu.gemm. A 4-bit panel has two rows in the
+nibbles of each byte, the first row in the low one, each plus 8. Every block of rows has one scale
+per column, and zero points if the weights are not symmetric.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.epilogue import Floats, check_epilogue, finish
 from intaglio.targets.cpu.packing import PANEL
 
-HALF = 8  # what the halves of bytes are more than their numbers
+NIBBLE_OFFSET = 8  # added to a number to store it in a nibble
 BITS = {"i8": 8, "u8": 8, "i4": 4, "u4": 4}
 
 
@@ -39,10 +39,12 @@ def _wgemm_type(
     add_last: bool,
 ) -> Type:
     if x.dtype != "f32" or x.type.rank < 2 or x.shape[-1] < 1 or bits not in (4, 8):
-        raise BadInput(f"cpu.wgemm takes rows of f32 and 4 or 8 bits, not {x.type} and {bits}")
+        raise BadInput(f"cpu.wgemm takes f32 rows and 4 or 8 bits, not {x.type} and {bits}")
     k, panels = x.shape[-1], -(-n // PANEL)
     if block < 1 or (bits == 4 and block < k and block % 2):
-        raise BadInput(f"cpu.wgemm: blocks of {block} rows; whole pairs of {bits} bits are needed")
+        raise BadInput(
+            f"cpu.wgemm: blocks of {block} rows; an even number is needed for {bits} bits"
+        )
     packed = (
         Type("i8", (panels, k, PANEL)) if bits == 8 else Type("u8", (panels, -(-k // 2), PANEL))
     )
@@ -50,7 +52,7 @@ def _wgemm_type(
         raise BadInput(f"cpu.wgemm: {w.type} does not hold a {k} x {n} matrix of {bits} bits")
     each = Type("f32", (panels, -(-k // block), PANEL))
     if scale is None or scale.type != each or (zero is not None and zero.type != each):
-        raise BadInput(f"cpu.wgemm: scales and zeros must be {each}")
+        raise BadInput(f"cpu.wgemm: scales and zero points must be {each}")
     return check_epilogue(Type("f32", (*x.shape[:-1], n)), bias, residual, slope, act)
 
 
@@ -81,7 +83,7 @@ def wgemm(
     q = w.astype(np.float32)
     if bits == 4:
         halves = np.stack([w & 15, w >> 4], 2).reshape(w.shape[0], -1, PANEL)[:, :k]
-        q = halves.astype(np.float32) - HALF
+        q = halves.astype(np.float32) - NIBBLE_OFFSET
     if zero is not None:
         q = q - np.repeat(zero, block, 1)[:, :k]
     real = q * np.repeat(scale, block, 1)[:, :k]
@@ -99,24 +101,26 @@ def _panels(a: Array) -> Array:
 
 
 def _stored(q: Array, bits: int) -> Array:
-    """Numbers [k, n] around 0 as the kernel has them."""
+    """Numbers [k, n] around 0 in the kernel's layout."""
     if bits == 8:
         return _panels(q.astype(np.int8))
-    up = np.full((-(-len(q) // 2) * 2, q.shape[1]), HALF, np.uint8)
-    up[: len(q)] = q + HALF
+    up = np.full((-(-len(q) // 2) * 2, q.shape[1]), NIBBLE_OFFSET, np.uint8)
+    up[: len(q)] = q + NIBBLE_OFFSET
     return _panels(up[::2] | up[1::2] << 4)
 
 
 def _grains(p: Array, real: Node, turned: bool, k: int, n: int) -> tuple[Array, int] | No:
-    """A scale or zero as [blocks, n], and the rows of a block."""
+    """Scales or zero points as [blocks, n], and the rows per block."""
     axis, block = real.attrs["axis"] % 2, real.attrs["block_size"]
     columns = 0 if turned else 1
     if p.size == 1 and not block:
         return np.broadcast_to(p.reshape(1, 1), (1, n)), k
     if not block:
-        return (p.reshape(1, n), k) if axis == columns else no("scales are along the sums")
+        return (
+            (p.reshape(1, n), k) if axis == columns else no("the scales are along the summed axis")
+        )
     if axis == columns:
-        return no("blocks are along the columns")
+        return no("the blocks are along the columns")
     return (p.T if turned else p), block
 
 
@@ -127,9 +131,9 @@ def packed_product(x: Value, real: Node, turned: bool, out: tuple[int, ...]) -> 
     if w is None or scale is None or value is None or (real.inputs[2] is not None and zero is None):
         return no("the weights are not constant")
     if value.dtype not in BITS or value.type.rank != 2 or not value.type.size:
-        return no(f"weights {value.type} are not one matrix of 4 or 8 bits")
+        return no(f"weights {value.type} are not one 4-bit or 8-bit matrix")
     if x.dtype != "f32" or x.type.rank < 1 or real.outputs[0].dtype != "f32":
-        return no(f"only rows of f32 have a kernel, these are {x.type}")
+        return no(f"only f32 rows have a kernel, these are {x.type}")
     bits, wide = BITS[value.dtype], w.astype(np.int16)
     matrix = wide.T if turned else wide
     k, n = matrix.shape
@@ -138,8 +142,8 @@ def packed_product(x: Value, real: Node, turned: bool, out: tuple[int, ...]) -> 
         return found
     scales, block = found
     if bits == 4 and block < k and block % 2:
-        return no(f"blocks of {block} rows are no whole pairs")
-    # Numbers around 0, whatever the type: unsigned ones lose half of their range.
+        return no(f"blocks have {block} rows; an even number is needed")
+    # Centre the numbers around 0: subtract half of the range from unsigned types.
     less = dtypes.limits(value.dtype)[0] + (1 << (bits - 1))
     zeros = np.zeros_like(scales)
     if zero is not None:
@@ -171,17 +175,17 @@ turned = (P.transpose(real, perm=(1, 0)) @ "turn").shared()
 
 
 @rule(P.matmul(x, P.one_of(real, turned)))
-def matmul_of_small_weights(x: Value, real: Node, turn: Node | None, node: Node) -> Value | No:
-    """matmul with dequantised constant weights -> cpu.wgemm, which keeps them packed."""
+def weight_only_matmul(x: Value, real: Node, turn: Node | None, node: Node) -> Value | No:
+    """Lower matmul with dequantised constant weights to cpu.wgemm, which keeps them packed."""
     return packed_product(x, real, turn is not None, node.outputs[0].shape)
 
 
 @rule(P.gemm(x, real, c))
-def gemm_of_small_weights(x: Value, real: Node, c: Value | None, node: Node) -> Value | No:
-    """gemm with dequantised constant weights -> cpu.wgemm and an addition."""
+def weight_only_gemm(x: Value, real: Node, c: Value | None, node: Node) -> Value | No:
+    """Lower gemm with dequantised constant weights to cpu.wgemm and an add."""
     a = node.attrs
     if a["trans_a"] or a["alpha"] != 1 or a["beta"] != 1:
-        return no("it scales or transposes its operands")
+        return no("the gemm scales or transposes its operands")
     made = packed_product(x, real, bool(a["trans_b"]), node.outputs[0].shape)
     if isinstance(made, No) or c is None:
         return made
@@ -190,19 +194,19 @@ def gemm_of_small_weights(x: Value, real: Node, c: Value | None, node: Node) -> 
 
 
 @rule(P.gather(real, at))
-def rows_of_small_table(
+def quantized_embedding(
     w: Value, ws: Value, wz: Value | None, at: Value, real: Node, node: Node
 ) -> Value | No:
-    """Rows of a dequantised table -> rows of bytes, and their scales, looked up at run time."""
+    """Gather int8 rows and their scales instead of dequantising the whole table."""
     if node.attrs["axis"] != 0 or real.attrs["axis"] != 0 or real.attrs["block_size"]:
-        return no("scales are not one per row of the table")
+        return no("there is not one scale per row of the table")
     if wz is not None or w.dtype != "i8" or ws.shape != (w.shape[0],) or w.type.rank != 2:
-        return no(f"{w.type} with scales {ws.shape} is no table of symmetric bytes")
+        return no(f"{w.type} with scales {ws.shape} is not a symmetric int8 table")
     if at.type.dynamic:
-        return no("how many rows are looked up is known only at run time")
+        return no("the number of gathered rows is known only at run time")
     found = cast(gather(w, at, axis=0), dtype="f32")
     made: Value = mul(found, reshape(gather(ws, at, axis=0), shape=(*at.shape, 1)))
     return made
 
 
-WGEMM: tuple[Rule, ...] = (matmul_of_small_weights, gemm_of_small_weights, rows_of_small_table)
+WGEMM: tuple[Rule, ...] = (weight_only_matmul, weight_only_gemm, quantized_embedding)

@@ -1,8 +1,9 @@
-"""Convolution by 3x3 windows in steps of one, after Winograd, as an operation of the CPU.
+"""cpu.winograd: 3x3 convolution with stride 1 by Winograd's algorithm.
 
-An output tile of t x t pixels depends on (t + 2) x (t + 2) input pixels. Seen as polynomials, both
-are evaluated at t + 1 points and at infinity, along each axis; there, a convolution is a product.
-So a tile costs (t + 2)^2 products where the plain way costs 9 t^2: 2.25, 4 and 5.06 times less.
+An output tile of t x t pixels depends on (t + 2) x (t + 2) input pixels. Both are seen as
+polynomials and evaluated at t + 1 points and infinity along each axis; there, convolution is a
+product. A tile takes (t + 2)^2 products where direct convolution takes 9 t^2: 2.25, 4 and 5.06
+times fewer for t = 2, 4 and 6.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from intaglio.targets.cpu.channels_last import channels_last_type, neutral_image
 from intaglio.targets.cpu.epilogue import Floats, check_epilogue, finish
 from intaglio.targets.cpu.packing import PANEL, Ints, unpack
 
-# By tile. Numbers around 1 whose powers stay small lose the fewest digits: with 3/4 and 3/2 the
-# error of tile 4 is a quarter of what it is with the usual 1 and 2. The kernel has them built in.
+# Points by tile size. Numbers near 1 have small powers and lose the fewest digits: with 3/4 and 3/2
+# the error of tile 4 is a quarter of that with the usual 1 and 2. The kernel has them built in.
 POINTS = {2: (0, 1, -1), 4: (0, 0.75, -0.75, 1.5, -1.5), 6: (0, 1, -1, 2, -2, 0.5, -0.5)}
 
 
 @cache
 def matrices(tile: int) -> tuple[Array, Array, Array]:
-    """A, G and B of `A [(G w Gt) * (Bt x B)] At`: of the output, the weights and the input."""
+    """A, G and B of `A [(G w Gt) * (Bt x B)] At`: the output, weight and input transforms."""
     points = np.array(POINTS[tile], np.float64)
     size = tile + 2
     a, g, b = np.zeros((tile, size)), np.zeros((size, 3)), np.zeros((size, size))
@@ -35,7 +36,7 @@ def matrices(tile: int) -> tuple[Array, Array, Array]:
         others = np.delete(points, j)
         a[:, j] = p ** np.arange(tile)
         g[j] = p ** np.arange(3) / np.prod(p - others)
-        b[j, :-1] = np.poly(others)[::-1]  # the polynomial that is 0 at all other points
+        b[j, :-1] = np.poly(others)[::-1]  # the polynomial with zeros at all other points
     a[-1, -1] = g[-1, -1] = 1
     b[-1] = np.poly(points)[::-1]
     return a, g, b
@@ -51,7 +52,9 @@ def _library() -> ctypes.CDLL:
 
 
 def winograd_weights(w: Value, tile: int) -> Value:
-    """The constant weights [m, c, 3, 3] at every point, packed: `at_points`, by the library."""
+    """The constant weights [m, c, 3, 3] at every point, packed like `at_points`, by the C
+    library.
+    """
     assert w.data is not None
     m, c = w.shape[:2]
     taps, g = np.ascontiguousarray(w.data, np.float32), matrices(tile)[1]
@@ -64,7 +67,7 @@ def winograd_weights(w: Value, tile: int) -> Value:
 
 
 def at_points(w: Array, tile: int) -> Array:
-    """Weights [m, c, 3, 3] as [points, panels, c, PANEL], in doubles that are rounded once.
+    """Weights [m, c, 3, 3] as [points, panels, c, PANEL], computed in doubles and rounded once.
 
     Every sum is (a + b) + c, so that the same weights give the same bytes on every machine.
     """
@@ -112,7 +115,7 @@ def _winograd_type(
 
 
 def _winograd_macs(node: Node) -> int:
-    """Those of the plain convolution: what the layer is worth, not what is left to do."""
+    """The multiply-accumulates of direct convolution, which measure the layer's size."""
     return node.outputs[0].type.size * 9 * node.inputs[0].shape[-1]  # type: ignore[union-attr]
 
 
@@ -131,7 +134,7 @@ def winograd(
     act_args: Floats = (),
     add_last: bool = False,
 ) -> Array:
-    """3x3 convolution of an image [n, h, w, c] in tiles; `w` is made by winograd_weights."""
+    """3x3 convolution of an image [n, h, w, c] by Winograd; `w` is made by winograd_weights."""
     a, _, b = matrices(tile)
     n, c = x.shape[0], x.shape[-1]
     out = [x.shape[i + 1] + pad[i] + pad[i + 2] - 2 for i in range(2)]

@@ -1,9 +1,9 @@
-"""A library of replacements: from it a target picks what turns ops it lacks into ops it has.
+"""A library of replacement rules that turn ops a target lacks into ops it has.
 
-A rule is a name here, or what a function of that name makes for the limits of a unit. A target puts
-what it needs into its `lower`, where it runs at every level, and what it merely prefers into its
-`replace`, for level 3. Rules that say "exact" keep every bit, but for the sign of a zero; the
-others reorder sums.
+A name here is a rule, or a function that makes the rule for the limits of a unit. A target lists
+the rules it needs in its `lower`, which run at every level, and the rules it prefers in its
+`replace`, which run at level 3. Rules that say "exact" keep every bit except the sign of zero; the
+other rules reorder sums.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from intaglio.targets.replace.upsample import UPSAMPLING
 
 
 def only_where(test: Callable[[Node], object], *rules: Rule) -> tuple[Rule, ...]:
-    """The same rules, tried only at nodes of which `test` is true."""
+    """The same rules, tried only at nodes for which `test` is true."""
     return tuple(_OnlyWhere(r, test) for r in rules)
 
 
 def where_refused(why_not: Callable[[Node], str | None], *rules: Rule) -> tuple[Rule, ...]:
-    """The same rules, tried only at nodes that the target does not run as they are."""
+    """The same rules, tried only at nodes that the target does not support."""
     return only_where(why_not, *rules)
 
 
@@ -48,11 +48,13 @@ class _OnlyWhere(Rule):
         return super().apply(graph, node) if self.test(node) else None
 
 
-PLAIN = "as it is"
+UNCHANGED = "unchanged"
 
 
 def estimated(pays: Callable[[Node], bool], *rules: Rule) -> tuple[Rule, ...]:
-    """The same rules, for where they are faster: by estimate where `pays` is true."""
+    """The same rules as algorithm choices; the estimate is that they are faster where `pays` is
+    true.
+    """
     return tuple(_Estimated(r, pays) for r in rules)
 
 
@@ -65,13 +67,13 @@ class _Estimated(Rule):
         new = super().apply(graph, node)
         if not isinstance(new, list):
             return new
-        guess = self.name if self.pays(node) else PLAIN
-        if self.pick(self.name, node, (PLAIN, self.name), guess) == self.name:
+        guess = self.name if self.pays(node) else UNCHANGED
+        if self.pick(self.name, node, (UNCHANGED, self.name), guess) == self.name:
             return new
         for v in new:
             release(v.producer)
-        return no("as it is, it is as fast")
+        return no("the unchanged op is as fast")
 
 
-# With limits of the most usual units. Some undo each other: no target takes all.
+# With the limits of common units. Some rules undo each other: no target uses all.
 REPLACE: list[Rule] = [*LINEAR, *CONVOLUTIONS, *POOLINGS, *UPSAMPLING, *RANKS, *MOVES, *ACTIVATIONS]

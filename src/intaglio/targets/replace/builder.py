@@ -1,4 +1,4 @@
-"""What replacements are made with: a decorator for their rules, constants, cuts of images."""
+"""Helpers to build replacements: a rule decorator, constants, slices, pads and reshapes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Span = tuple[int, int]  # from, to
 
 
 def replacement(pattern: Pat) -> Callable[[Callable[..., Any]], Rule]:
-    """`rule` above a function that takes `node` and counts on shapes that are known."""
+    """`rule` for a function that takes `node` and needs static, non-empty shapes."""
 
     def make(build: Callable[..., Any]) -> Rule:
         @functools.wraps(build)
         def with_known_shapes(**found: Any) -> Any:
             node: Node = found["node"]
             if any(v is not None and v.type.dynamic for v in (*node.inputs, *node.outputs)):
-                return no("an extent is known only at run time")
+                return no("a size is known only at run time")
             if any(v is not None and not v.type.size for v in (*node.inputs, *node.outputs)):
-                return no("a tensor has no elements")
+                return no("a tensor is empty")
             return build(**found)
 
         return rule(pattern)(with_known_shapes)
@@ -37,12 +37,12 @@ def replacement(pattern: Pat) -> Callable[[Callable[..., Any]], Rule]:
 
 
 def like(v: Value, data: Any) -> Value:
-    """A constant of the element type of `v`."""
+    """A constant with the element type of `v`."""
     return constant(np.ascontiguousarray(np.asarray(data).astype(dtypes.numpy_of(v.dtype))))
 
 
 def now(v: Value) -> Value:
-    """`v` computed at once where all that it is made of is constant, else as it is."""
+    """`v` evaluated, if all its operands are constant; else `v` itself."""
     node = v.producer
     if node is None or not all(u is None or now(u).data is not None for u in node.inputs):
         return v
@@ -53,13 +53,13 @@ def now(v: Value) -> Value:
 
 
 def again(node: Node, *inputs: Value | None, **changes: Any) -> Any:
-    """A node like `node` on other operands, with some attributes changed."""
+    """The same op on other operands, with some attributes changed."""
     made = REGISTRY[node.op].node(*inputs, origin=node.origin, **{**node.attrs, **changes})
     return made.outputs[0] if len(made.outputs) == 1 else made.outputs
 
 
 def cut(x: Value, spans: Sequence[Span], step: Ints | None = None) -> Value:
-    """x[from:to] along every axis; `x` itself where that is all of it."""
+    """x[from:to] along every axis; `x` itself if that is all of it."""
     steps = step or (1,) * len(spans)
     if all(s == (0, d) for s, d in zip(spans, x.shape, strict=True)) and set(steps) <= {1}:
         return x
@@ -74,7 +74,7 @@ def cut_axis(x: Value, axis: int, start: int, stop: int) -> Value:
 
 
 def pad_or_cut(x: Value, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Value:
-    """`x` with this much more on both sides of every axis, or, where negative, less."""
+    """`x` padded on both sides of every axis, or cropped where the amount is negative."""
     spans = [(max(-b, 0), d - max(-a, 0)) for d, b, a in zip(x.shape, before, after, strict=True)]
     front, back = tuple(max(b, 0) for b in before), tuple(max(a, 0) for a in after)
     kept = cut(x, spans)
@@ -85,12 +85,12 @@ def pad_or_cut(x: Value, before: Sequence[int], after: Sequence[int], value: flo
 
 
 def shaped(x: Value, *shape: int) -> Value:
-    """`x` in another shape; itself where it has that already."""
+    """`x` reshaped; `x` itself if it has that shape."""
     return x if x.shape == shape else ops.reshape(x, shape=shape)
 
 
 def turned(x: Value, *perm: int) -> Value:
-    """`x` with its axes in another order, by a reshape where no element moves."""
+    """`x` transposed; by a reshape if no element moves."""
     moved = [p for p in perm if x.shape[p] != 1]
     if moved == sorted(moved):
         return shaped(x, *(x.shape[p] for p in perm))
@@ -99,7 +99,7 @@ def turned(x: Value, *perm: int) -> Value:
 
 
 def pieces(extent: int, limit: int) -> list[Span]:
-    """`extent` in as few parts of about equal length as `limit` allows."""
+    """`extent` split into as few parts of about equal length as `limit` allows."""
     count = -(-extent // limit)
     at = [extent * i // count for i in range(count + 1)]
     return list(itertools.pairwise(at))
@@ -108,7 +108,9 @@ def pieces(extent: int, limit: int) -> list[Span]:
 def seen_by(
     x: Value, window: Sequence[Span], kernel: Ints, attrs: dict[str, Any]
 ) -> tuple[Value, Ints] | None:
-    """The image that a part of every window reads, and how that is padded; None if padding only."""
+    """The part of the image that part of every window reads, and its padding; None if
+    padding only.
+    """
     n, spans, front, back = len(kernel), [], [], []
     for i, (lo, hi) in enumerate(window):
         far, extent = attrs["dilation"][i], x.shape[2 + i]
@@ -125,6 +127,6 @@ def seen_by(
 
 
 def data_of(v: Value) -> Array:
-    """The numbers of a constant, wide enough to compute with."""
+    """The data of a constant, floats as f64."""
     assert v.data is not None
     return v.data.astype(np.float64) if dtypes.is_float(v.dtype) else v.data

@@ -1,4 +1,6 @@
-"""Convolutions with groups, windows, strides, dilations and pads that a unit does not take."""
+"""Replace convolutions whose groups, kernel, stride, dilation or padding a unit does not
+support.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,11 @@ CONV = P.conv(x, w, b)
 
 # ---- groups --------------------------------------------------------------------------------------
 def split_groups(depthwise: bool = False) -> Rule:
-    """For units without groups; `depthwise`: those with a single channel too."""
+    """For units without groups; `depthwise` also splits depthwise convolutions."""
 
     @replacement(CONV)
     def split_groups(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """a grouped convolution is one convolution per slice of the channels; exact"""
+        """Split a grouped convolution into one convolution per group; exact."""
         groups = node.attrs["groups"]
         if groups == 1 or (groups == x.shape[1] and not depthwise):
             return None
@@ -57,7 +59,7 @@ def split_groups(depthwise: bool = False) -> Rule:
 
 
 def _joined(w: Value, groups: int, count: int) -> Value:
-    """The weights when `count` groups at a time are one, zero from each of these to the others."""
+    """Weights with `count` groups merged to one, zero between different groups."""
     assert w.data is not None
     read, made = w.shape[1], w.shape[0] // groups
     wide = np.zeros((groups // count, count, made, count, *w.shape[1:]), w.data.dtype)
@@ -68,11 +70,11 @@ def _joined(w: Value, groups: int, count: int) -> Value:
 
 
 def widen_groups(channels: int | None = None) -> Rule:
-    """For units that read at least so many channels per group; None: all, so without groups."""
+    """For units that need at least this many channels per group; None: all, so one group."""
 
     @replacement(CONV)
     def widen_groups(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """several groups become one whose weights are zero from one to the other"""
+        """Merge groups into larger ones, with zero weights between them."""
         groups, read = node.attrs["groups"], w.shape[1]
         least = min(channels or x.shape[1], x.shape[1])
         if read >= least:
@@ -87,11 +89,11 @@ def widen_groups(channels: int | None = None) -> Rule:
 
 
 def join_groups(lanes: int = 16) -> Rule:
-    """For units that compute `lanes` output channels at once, so that idle lanes cost nothing."""
+    """For units that compute `lanes` output channels at once, so that zeros cost nothing."""
 
     @replacement(CONV)
     def join_groups(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """groups that fit side by side into the lanes are one, with zeros from one to the other"""
+        """Merge groups that fit into the lanes together, with zero weights between them."""
         groups, made = node.attrs["groups"], w.shape[0] // node.attrs["groups"]
         if groups == 1 or 2 * made > lanes or w.shape[1] == 1:
             return None
@@ -99,7 +101,7 @@ def join_groups(lanes: int = 16) -> Rule:
             return no("the weights are not constant")
         count = max(j for j in range(1, groups + 1) if groups % j == 0 and j * made <= lanes)
         if count == 1:
-            return no(f"{groups} groups of {made} channels do not fill {lanes} lanes evenly")
+            return no(f"{groups} groups of {made} channels do not fit evenly into {lanes} lanes")
         dense = _joined(w, groups, count)
         return ops.conv(x, dense, b, **{**node.attrs, "groups": groups // count})
 
@@ -108,7 +110,7 @@ def join_groups(lanes: int = 16) -> Rule:
 
 @replacement(CONV)
 def depthwise_without_multiplier(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-    """each channel is repeated, so that a depthwise convolution makes as many as it reads; exact"""
+    """Repeat channels so that a depthwise convolution has multiplier 1; exact."""
     groups, made = node.attrs["groups"], w.shape[0]
     if groups != x.shape[1] or made == groups:
         return None
@@ -120,20 +122,22 @@ def depthwise_without_multiplier(node: Node, x: Value, w: Value, b: Value | None
     )
 
 
-# ---- windows -------------------------------------------------------------------------------------
+# ---- kernel and stride ---------------------------------------------------------------------------
 def split_kernel(limit: int = 11) -> Rule:
-    """For units whose window is at most `limit` along every axis."""
+    """For units whose kernel is at most `limit` along every axis."""
 
     @replacement(CONV)
     def split_kernel(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """a large window is the sum of small ones, each over its own shift of the image"""
+        """Split a large kernel into a sum of convolutions with small kernels, each on a shifted
+        image.
+        """
         kernel = w.shape[2:]
         if max(kernel) <= limit:
             return None
         total = None
         for window in itertools.product(*(pieces(k, limit) for k in kernel)):
             seen = seen_by(x, window, kernel, node.attrs)
-            if seen is None:  # only padding, which adds nothing
+            if seen is None:  # only padding, which adds 0
                 continue
             part = now(cut(w, [(0, w.shape[0]), (0, w.shape[1]), *window]))
             y = again(node, seen[0], part, None if total else b, pad=seen[1])
@@ -143,18 +147,18 @@ def split_kernel(limit: int = 11) -> Rule:
     return split_kernel
 
 
-def fit_kernel(sizes: Ints = (1, 3)) -> Rule:
-    """For units that have square windows of these sizes only."""
+def pad_kernel(sizes: Ints = (1, 3)) -> Rule:
+    """For units that have square kernels of these sizes only."""
 
     @replacement(CONV)
-    def fit_kernel(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """zeros beside the weights make a window of a size that there is"""
+    def pad_kernel(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """Pad the kernel with zeros to a supported size."""
         kernel, n = w.shape[2:], x.type.rank - 2
         size = min((s for s in sizes if s >= max(kernel)), default=None)
         if kernel == (size,) * n:
             return None
         if size is None:
-            return no(f"the window {kernel} is larger than {max(sizes)}; split_kernel cuts it")
+            return no(f"the kernel {kernel} is larger than {max(sizes)}; use split_kernel first")
         more = [size - k for k in kernel]
         reach = [d * g for d, g in zip(node.attrs["dilation"], more, strict=True)]
         pad = (
@@ -164,22 +168,22 @@ def fit_kernel(sizes: Ints = (1, 3)) -> Rule:
         weights = now(pad_or_cut(w, (0,) * (n + 2), (0, 0, *more)))
         return ops.conv(x, weights, b, **{**node.attrs, "pad": pad})
 
-    return fit_kernel
+    return pad_kernel
 
 
-def stride_as_depth(limit: int = 7) -> Rule:
-    """For units whose stride is at most `limit`: the cheaper way where strides are equal."""
+def stride_as_space_to_depth(limit: int = 7) -> Rule:
+    """For units whose stride is at most `limit`; cheaper than split_stride if strides are equal."""
 
     @replacement(CONV)
-    def stride_as_depth(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """blocks of pixels become channels, then the window is small and moves by one"""
+    def stride_as_space_to_depth(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """Replace a strided convolution by space_to_depth and a convolution with stride 1."""
         stride, kernel, pad = (*node.attrs["stride"],), w.shape[2:], node.attrs["pad"]
         if max(stride) <= limit:
             return None
         if len(stride) != 2 or stride[0] != stride[1]:
-            return no(f"strides {stride}; blocks are square")
+            return no(f"strides are {stride}; space_to_depth needs equal ones")
         if any(d > 1 and k > 1 for d, k in zip(node.attrs["dilation"], kernel, strict=True)):
-            return no(f"dilation {node.attrs['dilation']}: the window has holes")
+            return no(f"dilation is {node.attrs['dilation']}; 1 is needed")
         s, count = stride[0], [-(-k // stride[0]) for k in kernel]
         needs = [(o - 1 + n) * s for o, n in zip(node.outputs[0].shape[2:], count, strict=True)]
         after = [e - d - p for e, d, p in zip(needs, x.shape[2:], pad, strict=False)]
@@ -199,20 +203,20 @@ def stride_as_depth(limit: int = 7) -> Rule:
             groups=node.attrs["groups"],
         )
 
-    return stride_as_depth
+    return stride_as_space_to_depth
 
 
 def split_stride(limit: int = 7) -> Rule:
-    """For units whose stride is at most `limit`: computes what a slice then drops."""
+    """For units whose stride is at most `limit`; computes results that a slice then drops."""
 
     @replacement(P.any("conv", "max_pool", "avg_pool", "lp_pool"))
     def split_stride(node: Node) -> Any:
-        """a large stride is a smaller one, of whose results a slice takes every so many; exact"""
+        """Replace a large stride by a smaller one and a strided slice; exact."""
         stride = node.attrs["stride"]
         if max(stride) <= limit:
             return None
         if len(node.outputs) > 1:
-            return no("its indices would be sliced too")
+            return no("it returns indices")
         less = tuple(max(d for d in range(1, limit + 1) if s % d == 0) for s in stride)
         step = [s // d for s, d in zip(stride, less, strict=True)]
         dense = again(node, *node.inputs, stride=less)
@@ -223,13 +227,13 @@ def split_stride(limit: int = 7) -> Rule:
     return split_stride
 
 
-# ---- holes and borders ---------------------------------------------------------------------------
-def fill_dilation(limit: int = 1) -> Rule:
-    """For units whose dilation is at most `limit`: the window grows and has zeros in it."""
+# ---- dilation and padding ------------------------------------------------------------------------
+def dilate_weights(limit: int = 1) -> Rule:
+    """For units whose dilation is at most `limit`; the kernel grows and contains zeros."""
 
     @replacement(CONV)
-    def fill_dilation(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """zeros between the weights in place of holes between the pixels; exact"""
+    def dilate_weights(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """Insert zeros between the weights instead of dilating; exact."""
         dilation, kernel = node.attrs["dilation"], w.shape[2:]
         if not any(d > limit and k > 1 for d, k in zip(dilation, kernel, strict=True)):
             return None
@@ -240,41 +244,43 @@ def fill_dilation(limit: int = 1) -> Rule:
         filled[:, :, *(slice(None, None, d) for d in dilation)] = w.data
         return ops.conv(x, like(w, filled), b, **{**node.attrs, "dilation": (1,) * len(kernel)})
 
-    return fill_dilation
+    return dilate_weights
 
 
-def dilation_as_batch(limit: int = 1) -> Rule:
-    """For units whose dilation is at most `limit`: the same work, on smaller images."""
+def dilation_as_space_to_batch(limit: int = 1) -> Rule:
+    """For units whose dilation is at most `limit`; the same work on smaller images."""
 
     @replacement(CONV)
-    def dilation_as_batch(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """every so many pixels are an image of their own, convolved without holes; exact"""
+    def dilation_as_space_to_batch(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+        """Move the dilation's phases into the batch, convolve without dilation, and move them back;
+        exact.
+        """
         far, kernel, pad = node.attrs["dilation"], w.shape[2:], node.attrs["pad"]
         if not any(d > limit and k > 1 for d, k in zip(far, kernel, strict=True)):
             return None
         if len(kernel) != 2 or set(node.attrs["stride"]) != {1}:
-            return no(f"stride {node.attrs['stride']}: only images at stride 1 come apart")
+            return no(f"stride is {node.attrs['stride']}; two axes with stride 1 are needed")
         n, m, *out = node.outputs[0].shape
-        part = [-(-o // d) for o, d in zip(out, far, strict=True)]  # results of each image
-        inside = [p + k - 1 for p, k in zip(part, kernel, strict=True)]  # what they read
+        part = [-(-o // d) for o, d in zip(out, far, strict=True)]  # output size of each phase
+        inside = [p + k - 1 for p, k in zip(part, kernel, strict=True)]  # input size of each phase
         after = [i * f - d - p for i, f, d, p in zip(inside, far, x.shape[2:], pad, strict=False)]
         image = pad_or_cut(x, (0, 0, *pad[:2]), (0, 0, *after))
-        apart = shaped(image, n, x.shape[1], inside[0], far[0], inside[1], far[1])
-        many = shaped(turned(apart, 3, 5, 0, 1, 2, 4), far[0] * far[1] * n, x.shape[1], *inside)
+        phases = shaped(image, n, x.shape[1], inside[0], far[0], inside[1], far[1])
+        many = shaped(turned(phases, 3, 5, 0, 1, 2, 4), far[0] * far[1] * n, x.shape[1], *inside)
         y = again(node, many, w, b, dilation=(1, 1), pad=(0,) * 4)
         back = turned(shaped(y, *far, n, m, *part), 2, 3, 4, 0, 5, 1)
         whole = shaped(back, n, m, part[0] * far[0], part[1] * far[1])
         return cut(whole, [(0, n), (0, m), (0, out[0]), (0, out[1])])
 
-    return dilation_as_batch
+    return dilation_as_space_to_batch
 
 
-def pad_apart(limit: int = 0, even: bool = False) -> Rule:
-    """For units that pad by at most `limit` or, `even`, alike on all sides."""
+def separate_pad(limit: int = 0, even: bool = False) -> Rule:
+    """For units that pad by at most `limit` or, with `even`, equally on all sides."""
 
     @replacement(P.any("conv", "max_pool", "avg_pool"))
-    def pad_apart(node: Node) -> Any:
-        """the border is made by a node of its own; exact"""
+    def separate_pad(node: Node) -> Any:
+        """Pad with a separate node; exact."""
         x, *weights = node.inputs
         assert x is not None
         pad = node.attrs["pad"]
@@ -282,16 +288,16 @@ def pad_apart(limit: int = 0, even: bool = False) -> Rule:
         if not any(pad) or (max(pad) <= limit and not (even and len(set(pad)) > 1)):
             return None
         if node.op == "avg_pool" and not node.attrs["count_include_pad"]:
-            return no("the average must not count the border")
+            return no("the average does not count padding")
         if node.op == "max_pool" and (
             x.dtype not in ("f16", "bf16", "f32", "f64") or node.attrs["with_indices"]
         ):
-            return no("only a maximum of floats without indices has a border of -inf")
+            return no("padding with -inf needs a float max pooling without indices")
         value = -np.inf if node.op == "max_pool" else 0.0
         image = pad_or_cut(x, (0, 0, *pad[:n]), (0, 0, *pad[n:]), value)
         return again(node, image, *weights, pad=(0,) * (2 * n))
 
-    return pad_apart
+    return separate_pad
 
 
 # ---- scales --------------------------------------------------------------------------------------
@@ -299,7 +305,7 @@ def pad_apart(limit: int = 0, even: bool = False) -> Rule:
 def batch_norm_as_depthwise_conv(
     node: Node, x: Value, s: Value, h: Value, m: Value, v: Value
 ) -> Any:
-    """with constant statistics it is a depthwise convolution by one pixel"""
+    """Replace a batch norm with constant statistics by a 1x1 depthwise convolution."""
     if x.type.rank < 3:
         return no(f"{x.type} has no spatial axis")
     n, c = x.type.rank - 2, x.shape[1]
@@ -317,11 +323,11 @@ CONVOLUTIONS: list[Rule] = [
     join_groups(),
     depthwise_without_multiplier,
     split_kernel(),
-    fit_kernel(),
-    stride_as_depth(),
+    pad_kernel(),
+    stride_as_space_to_depth(),
     split_stride(),
-    fill_dilation(),
-    dilation_as_batch(),
-    pad_apart(),
+    dilate_weights(),
+    dilation_as_space_to_batch(),
+    separate_pad(),
     batch_norm_as_depthwise_conv,
 ]

@@ -1,4 +1,4 @@
-"""Moves of elements by simpler moves: transposes, borders, gathers, slices and copies."""
+"""Replace transposes, pads, gathers, slices and tiles by simpler data movement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ x, i = P["x i!"]
 
 # ---- transposes ----------------------------------------------------------------------------------
 def _joined(shape: Ints, perm: Ints) -> tuple[Ints, Ints]:
-    """The same transpose with axes that stay side by side as one, and none of extent 1."""
+    """The same transpose with adjacent axes merged and unit axes dropped."""
     runs: list[list[int]] = []
     for p in (p for p in perm if shape[p] != 1):
         if runs and all(shape[k] == 1 for k in range(runs[-1][-1] + 1, p)) and p > runs[-1][-1]:
@@ -45,7 +45,7 @@ def transpose_in_steps(rank: int = 4) -> Rule:
 
     @replacement(P.transpose(x))
     def transpose_in_steps(node: Node, x: Value) -> Any:
-        """axes that stay side by side are one; else neighbours swap, step by step; exact"""
+        """Merge adjacent axes of a transpose, or swap groups of axes step by step; exact."""
         if x.type.rank <= rank:
             return None
         shape, perm = _joined(x.shape, node.attrs["perm"])
@@ -68,9 +68,9 @@ def transpose_in_steps(rank: int = 4) -> Rule:
     return transpose_in_steps
 
 
-# ---- elements by their places --------------------------------------------------------------------
+# ---- gathers and pads ----------------------------------------------------------------------------
 def _ascending(at: Sequence[int]) -> list[Span]:
-    """Places that count upwards, together."""
+    """Consecutive indices merged to spans."""
     spans: list[Span] = []
     for k in at:
         if spans and k == spans[-1][1]:
@@ -81,42 +81,44 @@ def _ascending(at: Sequence[int]) -> list[Span]:
 
 
 def _taken(x: Value, axis: int, spans: list[Span]) -> Value:
-    """These parts of an axis, one after the other."""
+    """These spans of an axis, concatenated."""
     made = {s: cut_axis(x, axis, *s) for s in dict.fromkeys(spans)}
     return made[spans[0]] if len(spans) == 1 else ops.concat(*(made[s] for s in spans), axis=axis)
 
 
 def gather_as_slices(most: int = 16) -> Rule:
-    """For units without gather; `most`: slices that it may become."""
+    """For units without gather; `most`: the maximum number of slices."""
 
     @replacement(P.gather(x, i))
     def gather_as_slices(node: Node, x: Value, i: Value) -> Any:
-        """constant places are slices, one for those that count upwards; exact"""
+        """Replace a gather with constant indices by slices and a concat; exact."""
         axis = node.attrs["axis"] % x.type.rank
         extent = x.shape[axis]
         at = [int(k) + extent * (k < 0) for k in np.asarray(i.data).ravel()]
         if not at or min(at) < 0 or max(at) >= extent:
-            return no(f"places {at[:4]}... of {extent}")
+            return no(f"indices {at[:4]}... exceed {extent}")
         spans = _ascending(at)
         if len(spans) > most:
-            return no(f"{len(spans)} slices are more than {most}")
+            return no(f"{len(spans)} slices; at most {most} are allowed")
         return shaped(_taken(x, axis, spans), *node.outputs[0].shape)
 
     return gather_as_slices
 
 
 def pad_as_concat(most: int = 64) -> Rule:
-    """For units that do not pad, or with zeros only; `most`: slices that an axis may become."""
+    """For units that cannot pad, or only with zeros; `most`: the maximum number of slices
+    per axis.
+    """
 
     @replacement(P.pad(x))
     def pad_as_concat(node: Node, x: Value) -> Any:
-        """a border is put beside the image: a constant, or slices of the image itself; exact"""
+        """Replace a pad by a concat with constants or slices of the tensor; exact."""
         a, mode = node.attrs, node.attrs["mode"]
         sides = list(zip(a["before"], a["after"], strict=True))
         if mode != "constant":
             cuts = [_places(d, *s, mode) for d, s in zip(x.shape, sides, strict=True)]
             if max(map(len, cuts)) > most:
-                return no(f"{max(map(len, cuts))} slices are more than {most}")
+                return no(f"{max(map(len, cuts))} slices; at most {most} are allowed")
             y = x
             for axis, spans in enumerate(cuts):
                 y = _taken(y, axis, spans)
@@ -135,7 +137,7 @@ def pad_as_concat(most: int = 64) -> Rule:
 
 
 def _places(extent: int, before: int, after: int, mode: str) -> list[Span]:
-    """Which parts of an axis its padded form consists of."""
+    """The spans of an axis that its padded form consists of."""
     if not before and not after:
         return [(0, extent)]
     line = np.arange(extent)
@@ -155,12 +157,12 @@ def _ranges(node: Node, x: Value) -> list[range]:
 
 
 def _steps(ranges: list[range]) -> list[int]:
-    """The axes of which not every element is taken in order."""
+    """The axes with a step other than 1."""
     return [k for k, r in enumerate(ranges) if r.step != 1 and len(r) > 1]
 
 
 def _without_steps(x: Value, ranges: list[range]) -> Value:
-    """The slices of the other axes."""
+    """`x` sliced along the axes with step 1."""
     steps = _steps(ranges)
     whole = [
         (0, d) if k in steps else (r.start, r.start + len(r))
@@ -171,12 +173,12 @@ def _without_steps(x: Value, ranges: list[range]) -> Value:
 
 @replacement(P.slice(x))
 def strided_slice_as_reshape(node: Node, x: Value) -> Any:
-    """every so many elements are the first column of a matrix; exact"""
+    """Replace a strided slice by reshape to a matrix and its first column; exact."""
     ranges = _ranges(node, x)
     if not _steps(ranges) or not node.outputs[0].type.size:
         return None
     if any(ranges[k].step < 0 for k in _steps(ranges)):
-        return no("a step goes backwards")
+        return no("a step is negative")
     y = _without_steps(x, ranges)
     for k in _steps(ranges):
         r = ranges[k]
@@ -192,7 +194,7 @@ def strided_slice_as_reshape(node: Node, x: Value) -> Any:
 
 @replacement(P.slice(x))
 def strided_slice_as_gather(node: Node, x: Value) -> Any:
-    """every so many elements, forwards or backwards, by their places; exact"""
+    """Replace a strided slice by a gather; exact."""
     ranges = _ranges(node, x)
     if not _steps(ranges):
         return None
@@ -204,13 +206,13 @@ def strided_slice_as_gather(node: Node, x: Value) -> Any:
 
 @replacement(P.slice(x))
 def strided_slice_as_pool(node: Node, x: Value) -> Any:
-    """every so many pixels are the maxima of windows of one pixel; exact"""
+    """Replace a strided slice of an image by a 1x1 max pooling with stride; exact."""
     ranges = _ranges(node, x)
     steps = _steps(ranges)
     if not steps or not node.outputs[0].type.size:
         return None
     if x.type.rank not in (3, 4, 5) or min(steps) < 2 or min(ranges[k].step for k in steps) < 0:
-        return no(f"axes {steps} of {x.type}: only images shrink, forwards")
+        return no(f"axes {steps} of {x.type}: only spatial axes with positive steps are supported")
     n = x.type.rank - 2
     seen = cut(
         x, [(r.start, r.stop if k in steps else r.start + len(r)) for k, r in enumerate(ranges)]
@@ -221,11 +223,11 @@ def strided_slice_as_pool(node: Node, x: Value) -> Any:
 
 # ---- copies --------------------------------------------------------------------------------------
 def repeat_as_concat(most: int = 64) -> Rule:
-    """For units without tile and expand; `most`: copies that it may become."""
+    """For units without tile and expand; `most`: the maximum number of copies."""
 
     @replacement(P.op(("tile", "expand"), x))
     def repeat_as_concat(node: Node, x: Value) -> Any:
-        """copies beside each other; exact"""
+        """Replace a tile or expand by a concat of copies; exact."""
         out = node.outputs[0].shape
         lead = (1,) * (len(out) - x.type.rank)
         if node.op == "tile":
@@ -233,7 +235,7 @@ def repeat_as_concat(most: int = 64) -> Rule:
         else:
             times = tuple(o if d == 1 else 1 for o, d in zip(out, (*lead, *x.shape), strict=True))
         if not all(times) or max(times) > most:
-            return no(f"{times} copies; none, or more than {most}, are not joined")
+            return no(f"{times} copies; 1 to {most} per axis are supported")
         y = shaped(x, *lead, *x.shape)
         for axis, count in enumerate(times):
             y = ops.concat(*[y] * count, axis=axis) if count > 1 else y

@@ -1,4 +1,4 @@
-"""Products as convolutions and convolutions as products."""
+"""Replace matmuls by 1x1 convolutions and convolutions by matmuls."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ x, w, b, c = P["x w b? c!"]
 PIXEL: dict[str, Any] = {"stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1), "groups": 1}
 
 
-# ---- matmul as a convolution by one pixel --------------------------------------------------------
+# ---- matmul as 1x1 convolution -------------------------------------------------------------------
 def _why_not_pixels(x: Value, w: Value) -> str | None:
     if w.type.rank != 2 or x.type.rank < 2:
-        return f"{x.type} by {w.type}: a convolution has one matrix for all rows"
+        return f"{x.type} @ {w.type}: a convolution needs one matrix for all rows"
     if x.dtype not in ("f16", "bf16", "f32", "f64"):
-        return f"convolutions are of floats, this is {x.dtype}"
+        return f"a convolution needs floats, this is {x.dtype}"
     return None
 
 
 def _by_pixels(x: Value, w: Value, b: Value | None) -> Value:
-    """Rows become pixels: [n, h, w, k] is an image with channels last."""
+    """Rows become pixels: [n, h, w, k] is a channels-last image."""
     *lead, k = x.shape
     n = lead[0] if len(lead) > 1 else 1
     h = lead[1] if len(lead) > 2 else math.prod(lead[-1:])
@@ -35,7 +35,7 @@ def _by_pixels(x: Value, w: Value, b: Value | None) -> Value:
 
 
 def _bias(v: Value, c: Value) -> Value | None:
-    """The constant `c`, added to `v`, as one number per column; None if it is more than that."""
+    """The constant `c`, added to `v`, as one number per column; None if it varies otherwise."""
     if math.prod(c.shape[:-1]) != 1 or c.type.rank > v.type.rank:
         return None
     if c.type.size not in (1, v.shape[-1]):
@@ -44,8 +44,8 @@ def _bias(v: Value, c: Value) -> Value | None:
 
 
 @replacement(P.add(P.matmul(x, w), c))
-def conv_for_linear(node: Node, x: Value, w: Value, c: Value) -> Any:
-    """a product with a bias is a convolution by one pixel, whose pixels are the rows"""
+def linear_as_conv(node: Node, x: Value, w: Value, c: Value) -> Any:
+    """Replace a matmul with bias by a 1x1 convolution whose pixels are the rows."""
     if why := _why_not_pixels(x, w):
         return no(why)
     bias = _bias(node.outputs[0], c)
@@ -55,19 +55,19 @@ def conv_for_linear(node: Node, x: Value, w: Value, c: Value) -> Any:
 
 
 @replacement(P.matmul(x, w))
-def conv_for_matmul(node: Node, x: Value, w: Value) -> Any:
-    """a product with one matrix is a convolution by one pixel, whose pixels are the rows"""
+def matmul_as_conv(node: Node, x: Value, w: Value) -> Any:
+    """Replace a matmul with one matrix by a 1x1 convolution whose pixels are the rows."""
     if why := _why_not_pixels(x, w):
         return no(why)
     y = node.outputs[0]
     for user in y.uses if len(y.uses) == 1 else ():
         other = [v for v in user.inputs if v is not None and v is not y]
         if user.op == "add" and other and other[0].data is not None and _bias(y, other[0]):
-            return no("the addition after it is its bias, conv_for_linear takes both")
+            return no("the next add is its bias; linear_as_conv replaces both")
     return _by_pixels(x, w, None)
 
 
-# ---- convolution as a product --------------------------------------------------------------------
+# ---- convolution as matmul -----------------------------------------------------------------------
 def _product(rows: Value, w: Value, b: Value | None) -> Value:
     """rows @ w.T + b, where w has its output channels first."""
     y = ops.matmul(rows, now(turned(shaped(w, w.shape[0], w.type.size // w.shape[0]), 1, 0)))
@@ -76,8 +76,8 @@ def _product(rows: Value, w: Value, b: Value | None) -> Value:
 
 
 @replacement(P.conv(x, w, b))
-def matmul_for_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-    """a convolution by one pixel is a product of channel-last rows"""
+def conv_as_matmul(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """Replace a 1x1 convolution by a matmul of channels-last rows."""
     a, n = node.attrs, x.type.rank - 2
     if any(k != 1 for k in w.shape[2:]) or a["groups"] != 1 or any(a["pad"]):
         return None
@@ -90,14 +90,14 @@ def matmul_for_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
 
 
 @replacement(P.conv(x, w, b))
-def linear_for_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-    """a window that sees the whole image, as after global pooling, is a product with a matrix"""
+def conv_as_linear(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """Replace a convolution whose kernel covers the whole image by a matmul."""
     a, out = node.attrs, node.outputs[0].shape
     if any(e != 1 for e in out[2:]) or a["groups"] != 1:
         return None
     if any(a["pad"]) or x.shape[2:] != w.shape[2:]:
-        return no(f"the window {w.shape[2:]} is not the image {x.shape[2:]}")
+        return no(f"the kernel {w.shape[2:]} does not cover the image {x.shape[2:]}")
     return shaped(_product(shaped(x, x.shape[0], x.type.size // x.shape[0]), w, b), *out)
 
 
-LINEAR: list[Rule] = [conv_for_linear, conv_for_matmul, linear_for_conv, matmul_for_conv]
+LINEAR: list[Rule] = [linear_as_conv, matmul_as_conv, conv_as_linear, conv_as_matmul]

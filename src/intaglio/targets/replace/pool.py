@@ -1,4 +1,4 @@
-"""Poolings with windows that a unit does not take, and reductions as poolings."""
+"""Replace poolings whose window a unit does not support, and reductions by poolings."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ REDUCED = ("reduce_mean", "reduce_sum", "reduce_max", "reduce_min")
 
 # ---- large windows -------------------------------------------------------------------------------
 def _two_windows(kernel: int, stride: int, limit: int) -> tuple[int, int, int]:
-    """Two windows, and the stride of the first, that together see what one of `kernel` sees."""
+    """Two windows, and the stride of the first, that together cover a window of `kernel`."""
     if kernel <= limit:
         return kernel, 1, stride
     for step in (d for d in range(min(stride, limit), 0, -1) if stride % d == 0):
-        for first in range(limit, step - 1, -1):  # no gaps: the first is as long as its stride
+        for first in range(
+            limit, step - 1, -1
+        ):  # no gaps: the first is at least as long as its stride
             if (kernel - first) % step == 0:
                 return first, (kernel - first) // step + 1, step
     raise AssertionError("a step of 1 always fits")
@@ -43,18 +45,18 @@ def cascade_max_pool(limit: int = 8) -> Rule:
 
     @replacement(P.max_pool(x))
     def cascade_max_pool(node: Node, x: Value) -> Any:
-        """the maximum over a large window is the maximum of maxima over small ones; exact"""
+        """Replace a large max pooling by two smaller ones in a row; exact."""
         kernel, stride, pad = (node.attrs[k] for k in ("kernel", "stride", "pad"))
         if max(kernel) <= limit:
             return None
         if node.attrs["with_indices"] or set(node.attrs["dilation"]) != {1}:
-            return no("its indices or its dilation do not come in two steps")
+            return no("it returns indices or has dilation")
         both = [_two_windows(k, s, limit) for k, s in zip(kernel, stride, strict=True)]
         first, second, step = (tuple(t) for t in zip(*both, strict=True))
         n, image = len(kernel), x
         if any(p >= k for p, k in zip(pad, first * 2, strict=True)):
             if not dtypes.is_float(x.dtype):
-                return no(f"pad {pad} holds windows without a pixel")
+                return no(f"pad {pad} makes windows that contain only padding")
             image = pad_or_cut(x, (0, 0, *pad[:n]), (0, 0, *pad[n:]), -math.inf)
             pad = (0,) * (2 * n)
         inner = again(node, image, kernel=first, stride=step, pad=pad)
@@ -65,11 +67,13 @@ def cascade_max_pool(limit: int = 8) -> Rule:
 
 
 def separate_max_pool(least: int = 10) -> Rule:
-    """For units that visit every element of a window; `least`: visits per result that it saves."""
+    """For units that visit every element of a window; `least`: visits per result that it
+    must save.
+    """
 
     @replacement(P.max_pool(x))
     def separate_max_pool(node: Node, x: Value) -> Any:
-        """the maximum over a rectangle is that over a column of maxima over rows; exact"""
+        """Replace a rectangular max pooling by one over rows and one over columns; exact."""
         kernel, stride, pad = (node.attrs[k] for k in ("kernel", "stride", "pad"))
         if len(kernel) != 2 or node.attrs["with_indices"]:
             return None
@@ -87,19 +91,21 @@ def separate_max_pool(least: int = 10) -> Rule:
 
 
 def cascade_avg_pool(limit: int = 8) -> Rule:
-    """For units whose window is at most `limit` along every axis; before `split_avg_pool`."""
+    """For units whose window is at most `limit` along every axis; put it before
+    `split_avg_pool`.
+    """
 
     @replacement(P.avg_pool(x))
     def cascade_avg_pool(node: Node, x: Value) -> Any:
-        """the mean over a large window is the mean of means over windows side by side"""
+        """Replace a large average pooling by two in a row, with adjacent windows first."""
         kernel, stride = node.attrs["kernel"], node.attrs["stride"]
         if max(kernel) <= limit:
             return None
         if set(node.attrs["dilation"]) != {1} or not _counts_all(node):
-            return no("the windows of the first step would not all weigh the same")
+            return no("it has dilation or excludes padding, so means would not weigh the same")
         first = tuple(_side_by_side(k, s, limit) for k, s in zip(kernel, stride, strict=True))
         if first == (1,) * len(kernel):
-            return no(f"window {kernel} at stride {stride} is not made of windows side by side")
+            return no(f"window {kernel} with stride {stride} has no common divisor up to the limit")
         whole = {"count_include_pad": True}
         inner = again(node, x, kernel=first, stride=first, **whole)
         rest = {
@@ -112,7 +118,7 @@ def cascade_avg_pool(limit: int = 8) -> Rule:
 
 
 def _side_by_side(kernel: int, stride: int, limit: int) -> int:
-    """The largest window that divides both window and stride; 1 where none need be found."""
+    """The largest window that divides both window and stride; 1 if the window is small enough."""
     if kernel <= limit:
         return 1
     return max(d for d in range(1, limit + 1) if kernel % d == 0 and stride % d == 0)
@@ -123,16 +129,16 @@ def split_avg_pool(limit: int = 8) -> Rule:
 
     @replacement(P.avg_pool(x))
     def split_avg_pool(node: Node, x: Value) -> Any:
-        """the mean over a large window is the weighted sum of those over its parts"""
+        """Replace a large average pooling by a weighted sum of smaller ones."""
         kernel = node.attrs["kernel"]
         if max(kernel) <= limit:
             return None
         if not _counts_all(node):
-            return no("the border does not count; count_padding comes first")
+            return no("it excludes padding; use count_padding first")
         total = None
         for window in itertools.product(*(pieces(k, limit) for k in kernel)):
             seen = seen_by(x, window, kernel, node.attrs)
-            if seen is None:  # only padding, which adds nothing
+            if seen is None:  # only padding, which adds 0
                 continue
             part = tuple(hi - lo for lo, hi in window)
             y = again(node, seen[0], kernel=part, pad=seen[1], count_include_pad=True)
@@ -149,7 +155,7 @@ def _counts_all(node: Node) -> bool:
 
 
 def _correction(node: Node, x: Value) -> Value:
-    """What the mean with its border must be multiplied by to become that without."""
+    """The factor from the mean that counts padding to the one that does not."""
     ones = np.ones((1, 1, *x.shape[2:]))
     share = ops.avg_pool.body(ones, **{**node.attrs, "count_include_pad": True})
     return like(x, 1 / np.maximum(share, 1e-30))
@@ -157,7 +163,7 @@ def _correction(node: Node, x: Value) -> Value:
 
 @replacement(P.avg_pool(x))
 def count_padding(node: Node, x: Value) -> Any:
-    """an average that does not count its border is one that does, times a constant"""
+    """Replace an average that excludes padding by one that counts it, times a constant."""
     if _counts_all(node):
         return None
     whole = again(node, x, count_include_pad=True)
@@ -166,7 +172,7 @@ def count_padding(node: Node, x: Value) -> Any:
 
 @replacement(P.avg_pool(x))
 def avg_pool_as_depthwise_conv(node: Node, x: Value) -> Any:
-    """an average is a depthwise convolution whose weights are all the same"""
+    """Replace an average pooling by a depthwise convolution with equal weights."""
     kernel, channels = node.attrs["kernel"], x.shape[1]
     weights = like(x, np.full((channels, 1, *kernel), 1 / math.prod(kernel)))
     window = {k: node.attrs[k] for k in ("stride", "pad", "dilation")}
@@ -176,7 +182,7 @@ def avg_pool_as_depthwise_conv(node: Node, x: Value) -> Any:
 
 @replacement(P.lp_pool(x, p=2))
 def lp_pool_as_avg_pool(node: Node, x: Value) -> Any:
-    """the root of a sum of squares is that of their mean, times the root of their number"""
+    """Replace an L2 pooling by the square root of an average of squares, scaled."""
     window = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
     mean = ops.avg_pool(ops.mul(x, x), count_include_pad=True, **window)
     return ops.mul(ops.sqrt(mean), like(x, math.sqrt(math.prod(node.attrs["kernel"]))))
@@ -184,7 +190,7 @@ def lp_pool_as_avg_pool(node: Node, x: Value) -> Any:
 
 # ---- reductions ----------------------------------------------------------------------------------
 def _runs(axes: Ints, shape: Ints) -> list[Ints]:
-    """Axes that lie side by side, but for axes of extent 1, together."""
+    """Groups of adjacent axes, ignoring axes of size 1."""
     found: list[list[int]] = []
     for axis in axes:
         if found and all(shape[i] == 1 for i in range(found[-1][-1] + 1, axis)):
@@ -196,10 +202,10 @@ def _runs(axes: Ints, shape: Ints) -> list[Ints]:
 
 @replacement(P.op(REDUCED, x))
 def reduction_as_pool(node: Node, x: Value) -> Any:
-    """a reduction is a pooling whose window is all that it reduces; any axes, by reshapes alone"""
+    """Replace a reduction over any axes by a pooling and reshapes."""
     axes, out = node.attrs["axes"], node.outputs[0].shape
     if not dtypes.is_float(x.dtype) or not x.type.size:
-        return no(f"{x.type}: poolings are of floats, and of some")
+        return no(f"{x.type}: a pooling needs floats")
     y, spatial = x, axes == (*range(2, x.type.rank),) and x.type.rank in (3, 4)
     for run in [axes] if spatial else _runs(axes, x.shape):
         before, after = math.prod(y.shape[: run[0]]), math.prod(y.shape[run[-1] + 1 :])
@@ -226,16 +232,18 @@ def _pooled(op: str, image: Value, kernel: Ints) -> Value:
 
 
 def global_pool_in_steps(limit: int = 8) -> Rule:
-    """For units whose window is at most `limit`: averages of whole images that do not factor."""
+    """For units whose window is at most `limit`; for global averages that do not factor."""
 
     @replacement(P.avg_pool(x))
     def global_pool_in_steps(node: Node, x: Value) -> Any:
-        """the mean of an image is that of means of blocks, the last ones filled up with zeros"""
+        """Replace a global average pooling by one over blocks, padded with zeros, and one over
+        their means.
+        """
         kernel = node.attrs["kernel"]
         if max(kernel) <= limit:
             return None
         if kernel != x.shape[2:] or any(node.attrs["pad"]):
-            return no(f"the window {kernel} is not the image {x.shape[2:]}")
+            return no(f"the window {kernel} does not cover the image {x.shape[2:]}")
         n = len(kernel)
         block = tuple(_fitting_block(k, limit) for k in kernel)
         count = tuple(-(-k // f) for k, f in zip(kernel, block, strict=True))
@@ -257,7 +265,7 @@ def global_pool_in_steps(limit: int = 8) -> Rule:
 
 
 def _fitting_block(extent: int, limit: int) -> int:
-    """The block that leaves least to be filled up, the largest of those; 1 for short axes."""
+    """The largest block that needs the least padding; 1 for short axes."""
     if extent <= limit:
         return 1
     return min(range(limit, 1, -1), key=lambda f: (-extent % f, -f))

@@ -1,4 +1,4 @@
-"""Tensors with more or fewer axes than a unit takes: lines, images, volumes, and joined axes."""
+"""Replace ops whose tensors have more or fewer axes than a unit supports."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from intaglio.targets.replace.builder import Ints, again, cut, now, replacement,
 POOLS = ("max_pool", "avg_pool", "lp_pool")
 WEIGHTED = ("conv", "conv_transpose")
 NORMS = ("batch_norm", "instance_norm", "group_norm")
-WINDOWS = {"kernel": 1, "stride": 1, "dilation": 1, "output_pad": 0}  # what a unit axis has there
+WINDOWS = {"kernel": 1, "stride": 1, "dilation": 1, "output_pad": 0}  # values for an added axis
 
 
-# ---- one axis and two ----------------------------------------------------------------------------
+# ---- one and two spatial axes --------------------------------------------------------------------
 @replacement(P.any(*WEIGHTED, *POOLS, *NORMS, "resize"))
-def line_as_image(node: Node) -> Any:
-    """what has one spatial axis gets a second one of extent 1; exact"""
+def add_spatial_axis(node: Node) -> Any:
+    """Add a spatial axis of size 1 to one-dimensional convolutions, poolings and norms; exact."""
     x, *rest = node.inputs
     assert x is not None
     if x.type.rank != 3:
@@ -42,8 +42,8 @@ def line_as_image(node: Node) -> Any:
 
 
 @replacement(P.any("conv", *POOLS))
-def image_as_line(node: Node) -> Any:
-    """an image of one row or column, under a window of as much, is a line; exact"""
+def drop_spatial_axis(node: Node) -> Any:
+    """Drop a spatial axis of size 1 of a convolution or pooling; exact."""
     x, *rest = node.inputs
     assert x is not None
     out = node.outputs[0].shape
@@ -56,14 +56,14 @@ def image_as_line(node: Node) -> Any:
     kernel = w.shape[2:] if w is not None else node.attrs["kernel"]
     before, far = node.attrs["pad"][unit], node.attrs["dilation"][unit]
     if w is None and (kernel[unit] > 1 or before):
-        return no(f"the window {kernel} is larger than the image {x.shape[2:]}")
+        return no(f"the window {kernel} exceeds the image {x.shape[2:]}")
     if before % far or before // far >= kernel[unit]:
-        return no("the window sees only its border")
+        return no("the window contains only padding")
     keep = 1 - unit
     attrs: dict[str, Ints]
     attrs = {k: (node.attrs[k][keep],) for k in WINDOWS if k in node.attrs}
     attrs["pad"] = (node.attrs["pad"][keep], node.attrs["pad"][2 + keep])
-    if w is not None:  # only one row of the window meets the image, the others see its border
+    if w is not None:  # only one row of the kernel meets the image, the other rows see padding
         row = before // far
         spans = [(0, d) for d in w.shape]
         spans[2 + unit] = (row, row + 1)
@@ -71,10 +71,10 @@ def image_as_line(node: Node) -> Any:
     return shaped(again(node, shaped(x, *x.shape[:2], x.shape[2 + keep]), *rest, **attrs), *out)
 
 
-# ---- three axes ----------------------------------------------------------------------------------
+# ---- three spatial axes --------------------------------------------------------------------------
 @replacement(P.conv(*P["x w b?"]))
-def volume_as_images(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-    """a convolution of a volume is the sum, over the window's depth, of those of its slices"""
+def conv3d_as_conv2d(node: Node, x: Value, w: Value, b: Value | None) -> Any:
+    """Replace a 3D convolution by a sum of 2D convolutions over the kernel's depth."""
     if x.type.rank != 5:
         return None
     a = node.attrs
@@ -96,13 +96,13 @@ def volume_as_images(node: Node, x: Value, w: Value, b: Value | None) -> Any:
         y = ops.conv(seen, weights, None if total else b, groups=a["groups"], **image)
         total = y if total is None else ops.add(total, y)
     assert total is not None
-    apart = turned(shaped(total, n, depth, m, math.prod(out)), 0, 2, 1, 3)
-    return shaped(apart, n, m, depth, *out)
+    split = turned(shaped(total, n, depth, m, math.prod(out)), 0, 2, 1, 3)
+    return shaped(split, n, m, depth, *out)
 
 
-# ---- more axes than a unit takes -----------------------------------------------------------------
+# ---- high ranks ----------------------------------------------------------------------------------
 def _joined(labels: Sequence[Hashable]) -> list[list[int]]:
-    """Neighbouring axes of one label together; None goes with any."""
+    """Groups of adjacent axes with equal labels; None matches any label."""
     groups: list[list[int]] = []
     last: Hashable = None
     for axis, label in enumerate(labels):
@@ -121,37 +121,39 @@ def _merged(shape: Ints, groups: list[list[int]]) -> Ints:
 
 
 def _elementwise_labels(node: Node) -> list[Hashable]:
-    """By axis: which operands repeat along it; None where nothing has more than one element."""
+    """Per axis: which operands broadcast along it; None if its size is 1."""
     rank = node.outputs[0].type.rank
     shapes = [(1,) * (rank - v.type.rank) + v.shape for v in node.inputs if v is not None]
     return [None if max(ds) == 1 else tuple(d == 1 for d in ds) for ds in zip(*shapes, strict=True)]
 
 
 def _labels(node: Node, x: Value) -> list[Hashable] | None:
-    """By axis: itself where the op treats it apart, else one label for all; None: unknown op."""
+    """Per axis: its own label if the op treats it specially, else a common one; None:
+    unknown op.
+    """
     a, rank = node.attrs, x.type.rank
     if node.op == "expand":
         out = node.outputs[0].shape
         full = (1,) * (len(out) - rank) + x.shape
         return [None if o == 1 else d == 1 for o, d in zip(out, full, strict=True)]
     if node.op in ("concat", "softmax", "log_softmax"):
-        apart = {a["axis"] % rank}
+        special = {a["axis"] % rank}
     elif node.op == "slice":
         cuts = zip(a["start"], a["stop"], a["step"], x.shape, strict=True)
-        apart = {i for i, (*c, d) in enumerate(cuts) if range(*slice(*c).indices(d)) != range(d)}
+        special = {i for i, (*c, d) in enumerate(cuts) if range(*slice(*c).indices(d)) != range(d)}
     elif node.op == "pad":
-        apart = {i for i in range(rank) if a["before"][i] or a["after"][i]}
+        special = {i for i in range(rank) if a["before"][i] or a["after"][i]}
     elif node.op == "tile":
-        apart = {i for i, r in enumerate(a["repeats"]) if r != 1}
+        special = {i for i, r in enumerate(a["repeats"]) if r != 1}
     elif node.op.startswith("reduce_"):
         return ["reduced" if i in a["axes"] else "kept" for i in range(rank)]
     else:
         return None
-    return [i if i in apart else "kept" for i in range(rank)]
+    return [i if i in special else "kept" for i in range(rank)]
 
 
 def _attrs(node: Node, x: Value, groups: list[list[int]]) -> dict[str, Any]:
-    """The attributes of `node` when every group of axes is one axis."""
+    """The attributes of `node` if every group of axes is one axis."""
     a: dict[str, Any] = node.attrs
     made: dict[str, Any] = {}
     where = {axis: k for k, g in enumerate(groups) for axis in g}
@@ -160,7 +162,7 @@ def _attrs(node: Node, x: Value, groups: list[list[int]]) -> dict[str, Any]:
     if "axes" in a:
         made["axes"] = tuple(sorted({where[i] for i in a["axes"]}))
         made["keepdims"] = True
-    for name, whole in NOTHING.items():
+    for name, whole in NEUTRAL.items():
         if name in a:
             made[name] = tuple(a[name][g[0]] if len(g) == 1 else whole for g in groups)
     if node.op == "expand":
@@ -169,18 +171,18 @@ def _attrs(node: Node, x: Value, groups: list[list[int]]) -> dict[str, Any]:
 
 
 def _axis_by_axis(node: Node, x: Value, labels: Sequence[Hashable]) -> Value:
-    """A slice, pad or tile that changes one axis after the other."""
+    """A slice, pad or tile applied to one axis after the other."""
     for axis in (i for i, label in enumerate(labels) if label != "kept"):
         attrs = {
             name: tuple(node.attrs[name][i] if i == axis else whole for i in range(len(labels)))
-            for name, whole in NOTHING.items()
+            for name, whole in NEUTRAL.items()
             if name in node.attrs
         }
         x = again(node, x, **attrs)
     return x
 
 
-NOTHING = {"before": 0, "after": 0, "repeats": 1, "start": 0, "step": 1, "stop": 2**62}
+NEUTRAL = {"before": 0, "after": 0, "repeats": 1, "start": 0, "step": 1, "stop": 2**62}
 JOINED = (
     "concat",
     "softmax",
@@ -198,12 +200,12 @@ JOINED = (
 ELEMENTWISE = tuple(name for name, o in REGISTRY.items() if o.elementwise)
 
 
-def fewer_axes(rank: int = 4) -> Rule:
-    """For units that take tensors of at most `rank` axes; reshapes are free."""
+def merge_axes(rank: int = 4) -> Rule:
+    """For units that support tensors of at most `rank` axes; reshapes are free."""
 
     @replacement(P.any(*JOINED, *ELEMENTWISE))
-    def fewer_axes(node: Node) -> Any:
-        """axes side by side that an op treats alike become one; exact"""
+    def merge_axes(node: Node) -> Any:
+        """Merge adjacent axes that the op treats alike; exact."""
         values = [v for v in node.inputs if v is not None]
         out = node.outputs[0]
         if max(v.type.rank for v in (*values, out)) <= rank:
@@ -215,20 +217,20 @@ def fewer_axes(rank: int = 4) -> Rule:
         if len(groups) > rank and node.op in ("slice", "pad", "tile"):
             return _axis_by_axis(node, values[0], labels)
         if len(groups) > rank:
-            return no(f"{len(groups)} axes of {out.type} are treated differently")
+            return no(f"{len(groups)} axes of {out.type} cannot be merged further")
         small = [now(shaped(v, *_merged(v.shape, groups))) for v in values]
         attrs = {} if plain else _attrs(node, values[0], groups)
         return shaped(again(node, *small, **attrs), *out.shape)
 
-    return fewer_axes
+    return merge_axes
 
 
-def fewer_batches(rank: int = 4) -> Rule:
-    """For units whose products, norms and gathers have at most `rank` axes."""
+def merge_batch_axes(rank: int = 4) -> Rule:
+    """For units whose matmuls, norms and gathers have at most `rank` axes."""
 
     @replacement(P.any("matmul", "layer_norm", "rms_norm", "gather"))
-    def fewer_batches(node: Node) -> Any:
-        """axes that only count how often become one; exact"""
+    def merge_batch_axes(node: Node) -> Any:
+        """Merge the batch axes of a matmul, norm or gather; exact."""
         x, *rest = node.inputs
         out = node.outputs[0]
         assert x is not None
@@ -258,7 +260,13 @@ def fewer_batches(rank: int = 4) -> Rule:
             return no(f"the batches of {x.type} and {w.type} differ")
         return shaped(y, *out.shape)
 
-    return fewer_batches
+    return merge_batch_axes
 
 
-RANKS: list[Rule] = [line_as_image, image_as_line, volume_as_images, fewer_axes(), fewer_batches()]
+RANKS: list[Rule] = [
+    add_spatial_axis,
+    drop_spatial_axis,
+    conv3d_as_conv2d,
+    merge_axes(),
+    merge_batch_axes(),
+]

@@ -1,4 +1,4 @@
-"""Transposed convolutions and resizing, by each other and by convolutions."""
+"""Replace transposed convolutions and resizes by each other and by convolutions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONV_TRANSPOSE = P.conv_transpose(x, w, b)
 
 # ---- transposed convolution ----------------------------------------------------------------------
 def _spread(x: Value, axis: int, step: int) -> Value:
-    """`step` - 1 zeros after every element along an axis."""
+    """Insert `step` - 1 zeros after every element along an axis."""
     if step == 1:
         return x
     before, after = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
@@ -42,7 +42,7 @@ def _spread(x: Value, axis: int, step: int) -> Value:
 
 @replacement(CONV_TRANSPOSE)
 def conv_transpose_as_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-    """zeros between the pixels, then a convolution with the weights the other way round"""
+    """Insert zeros between the pixels and convolve with flipped weights."""
     a, n, groups = node.attrs, x.type.rank - 2, node.attrs["groups"]
     image = x
     for i, step in enumerate(a["stride"]):
@@ -68,19 +68,20 @@ def conv_transpose_as_conv(node: Node, x: Value, w: Value, b: Value | None) -> A
 
 
 def why_no_phases(node: Node, x: Value, w: Value) -> str | None:
-    """Why a transposed convolution is not one that makes the pixels between as channels."""
+    """Why a transposed convolution cannot become a convolution and depth_to_space, or None."""
     a, s = node.attrs, node.attrs["stride"][0]
     if x.type.rank != 4 or set(a["stride"]) != {s} or s == 1:
-        return f"stride {a['stride']} of {x.type}: blocks are square, in two axes"
+        return f"stride is {a['stride']} for {x.type}; equal strides above 1 in two axes are needed"
     if any(d > 1 and k > 1 for d, k in zip(a["dilation"], w.shape[2:], strict=True)):
-        return f"dilation {a['dilation']}: the window has holes"
+        return f"dilation is {a['dilation']}; 1 is needed"
     return None
 
 
 def phases_of(w: Array, groups: int, s: int) -> Array:
-    """The weights of that convolution: all channels of one of the s x s pixels, then of the next.
+    """The weights of the convolution that makes all s x s output phases as channels.
 
-    Groups keep theirs together: in each, the channels of a channel's pixels follow each other.
+    Without groups, all channels of one phase come first, then those of the next. With groups, the
+    phases of a channel are adjacent.
     """
     (read, made), kernel = (w.shape[0] // groups, w.shape[1]), w.shape[2:]
     taps = [-(-k // s) for k in kernel]
@@ -92,12 +93,12 @@ def phases_of(w: Array, groups: int, s: int) -> Array:
 
 
 def per_phase(each: Array, groups: int, s: int) -> Array:
-    """One number per channel of the result as one per channel of that convolution."""
+    """One number per output channel as one per channel of that convolution."""
     return np.tile(each, s * s) if groups == 1 else np.repeat(each, s * s)
 
 
 def from_phases(node: Node, x: Value, weights: Value, bias: Value | None) -> Value:
-    """What a transposed convolution makes, by the convolution with these weights."""
+    """The transposed convolution's result, by the convolution with these weights."""
     s, taps = node.attrs["stride"][0], weights.shape[2:]
     out, pad = node.outputs[0].shape, node.attrs["pad"]
     rows = [-(-(p + o) // s) for p, o in zip(pad, out[2:], strict=False)]
@@ -121,7 +122,7 @@ def from_phases(node: Node, x: Value, weights: Value, bias: Value | None) -> Val
 
 @replacement(CONV_TRANSPOSE)
 def conv_transpose_as_depth_to_space(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-    """a convolution makes the pixels between as channels, which then become pixels"""
+    """Replace a transposed convolution by a convolution and depth_to_space."""
     if why := why_no_phases(node, x, w):
         return no(why)
     if w.data is None or (b is not None and b.data is None):
@@ -134,15 +135,17 @@ def conv_transpose_as_depth_to_space(node: Node, x: Value, w: Value, b: Value | 
 
 @replacement(CONV_TRANSPOSE)
 def conv_transpose_as_resize(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-    """a depthwise one whose weights are all alike repeats pixels"""
+    """Replace a depthwise transposed convolution with equal weights by a nearest resize."""
     a, kernel, n = node.attrs, w.shape[2:], x.type.rank - 2
     if a["groups"] != x.shape[1] or w.shape[1] != 1 or w.data is None:
         return None
     if kernel != a["stride"] or any(a["pad"]) or any(a["output_pad"]):
-        return no(f"window {kernel} at stride {a['stride']}: results overlap or are cut")
+        return no(
+            f"kernel {kernel} with stride {a['stride']}: windows overlap or results are cropped"
+        )
     flat = data_of(w).reshape(w.shape[0], -1)
     if np.any(flat != flat[:, :1]):
-        return no("the weights of a channel differ")
+        return no("the weights of a channel are not equal")
     y = ops.resize(
         x,
         axes=tuple(range(2, n + 2)),
@@ -160,28 +163,32 @@ def conv_transpose_as_resize(node: Node, x: Value, w: Value, b: Value | None) ->
 # ---- resizing ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Filter:
-    """What resizing by a whole number does along one axis, as a transposed convolution."""
+    """A resize by an integer factor along one axis, as a transposed convolution."""
 
     step: int
     taps: Array
-    border: int  # pixels that are repeated at both ends first
-    crop: Ints  # results that are dropped at both ends
+    border: int  # edge pixels to repeat at both ends first
+    crop: Ints  # results to drop at both ends
 
 
 def _matrix(index: Array, weight: Array, extent: int) -> Array:
-    """outputs × inputs of an interpolation by table."""
+    """outputs × inputs of an interpolation table."""
     full = np.zeros((len(index), extent))
     np.add.at(full, (np.arange(len(index))[:, None], index), weight)
     return full
 
 
 def _filter(want: Array, wide: Array, step: int) -> _Filter | None:
-    """The filter whose matrix is `want`; its taps are read off the same resize of a `wide` row."""
+    """The filter whose matrix is `want`, with taps from the same resize of a wide row; else
+    None.
+    """
     out, extent = want.shape
     middle = wide.shape[1] // 2
     rows = np.flatnonzero(wide[:, middle])
     taps, first = wide[rows[0] : rows[-1] + 1, middle], int(rows[0]) - middle * step
-    left = (first + len(taps) - 1) // step  # inputs before the first that the first output reads
+    left = (
+        first + len(taps) - 1
+    ) // step  # inputs before the first one that the first output reads
     right = (out - 1 - first) // step - (extent - 1)
     border = max(left, right, 0)
     begin = border * step - first
@@ -196,34 +203,36 @@ def _filter(want: Array, wide: Array, step: int) -> _Filter | None:
     return _Filter(step, taps, border, (begin, end)) if fits else None
 
 
-WIDE = 9  # pixels of a row in whose middle no end is felt
+WIDE_ROW = 9  # pixels of a row whose middle no edge influences
 
 
 @replacement(P.resize(x))
 def resize_as_conv_transpose(node: Node, x: Value) -> Any:
-    """an enlargement by whole numbers is a depthwise transposed convolution"""
+    """Replace an enlargement by integer factors by a depthwise transposed convolution."""
     a, out, n = node.attrs, node.outputs[0].shape, x.type.rank - 2
     if x.dtype not in ("f16", "bf16", "f32") or n < 1 or out[:2] != x.shape[:2]:
-        return no(f"{x.type} to {out}: only spatial axes of floats up to f32 are filtered")
+        return no(f"{x.type} to {out}: only spatial axes of f16, bf16 and f32 are supported")
     steps = [o // d if d and o % d == 0 else 0 for o, d in zip(out[2:], x.shape[2:], strict=True)]
     if 0 in steps or a["coordinate_transformation_mode"] == "tf_crop_and_resize":
-        return no(f"{x.shape[2:]} to {out[2:]} is not an enlargement by whole numbers")
+        return no(f"{x.shape[2:]} to {out[2:]} is not an enlargement by integer factors")
     filters = [_Filter(1, np.ones(1), 0, (0, 0))] * n
     axes = [axis % x.type.rank for axis in a["axes"]]
     tables = resize_tables([x.shape[i] for i in axes], **a)
     shape = tuple(
-        WIDE * steps[i - 2] if i > 1 else d for i, d in zip(axes, a["shape"], strict=True)
+        WIDE_ROW * steps[i - 2] if i > 1 else d for i, d in zip(axes, a["shape"], strict=True)
     )
-    wider = resize_tables([WIDE if i > 1 else x.shape[i] for i in axes], **{**a, "shape": shape})
+    wider = resize_tables(
+        [WIDE_ROW if i > 1 else x.shape[i] for i in axes], **{**a, "shape": shape}
+    )
     for i, table, wide in zip(axes, tables, wider, strict=True):
         if i > 1 and steps[i - 2] > 1:
             found = _filter(
                 _matrix(table.index, table.weight, x.shape[i]),
-                _matrix(wide.index, wide.weight, WIDE),
+                _matrix(wide.index, wide.weight, WIDE_ROW),
                 steps[i - 2],
             )
             if found is None:
-                return no(f"{a['coordinate_transformation_mode']} is not the same at every pixel")
+                return no(f"mode {a['coordinate_transformation_mode']} differs between pixels")
             filters[i - 2] = found
     border = (0, 0, *(f.border for f in filters))
     image = ops.pad(x, before=border, after=border, mode="edge") if any(border) else x
