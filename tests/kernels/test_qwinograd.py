@@ -389,5 +389,5 @@ def test_the_op_refuses_with_words():
         qwinograd.qwinograd(x, w, *ends, **{**GOOD, "dtype": "i32"})
     with pytest.raises(BadInput, match="with square 1 or 2"):
         qwinograd.qwinograd(x, w, *ends, **{**GOOD, "square": (3, 1)})
-    with pytest.raises(BadInput, match="whole sixteens"):
+    with pytest.raises(BadInput, match="multiple of 16 channels"):
         qwinograd.qwinograd(x, w, *ends, None, None, x, **GOOD)
