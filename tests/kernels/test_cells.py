@@ -136,4 +136,4 @@ def test_what_the_steps_cannot_do_keeps_its_kernel_and_says_why():
     made = trace(layer("gru", 8, 1, 1))
     assert [s.op for s in made.plan.steps] == ["gru"]
     said = [e.refusal for r in made.records for e in r.events if e.rule == "gru_as_steps"]
-    assert "its reset gate acts before the product" in said
+    assert "its reset gate applies before the matmul (linear_before_reset=0)" in said

@@ -201,7 +201,7 @@ def test_the_op_refuses_with_words() -> None:
     bad: dict[str, tuple[int, Any]] = {
         "and taps": (5, None),
         "is empty": (0, floats(1, 0, 5, 4)),
-        "needs its weights": (7, None),
+        "expand_bias needs expand": (7, None),
         "packed": (1, packed(3, 8)),
     }
     for words, (at, array) in bad.items():
