@@ -64,7 +64,7 @@ def test_large_blocks_are_one_step_and_take_less_memory() -> None:
     assert len([s for s in made.plan.steps if s.op.startswith("cpu.")]) == 1
     assert step.inputs[3] is not None  # the residual
     assert step.attrs["taps_act"] == step.attrs["expand_act"] == "clip"
-    assert [(d.rule, d.way) for d in made.decisions] == [("fuse_separable", BLOCK)]
+    assert [(d.rule, d.choice) for d in made.decisions] == [("fuse_separable", BLOCK)]
     assert made.plan.arena < 96 * 96 * 48 * 4
 
 
