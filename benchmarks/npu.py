@@ -1,17 +1,17 @@
-"""NPU targets on real networks: exactness, time to compile and to simulate, memory and traffic.
+"""NPU targets on real networks: bit-exactness, compile and simulation time, memory, DDR traffic.
 
 python -m benchmarks.npu [MODEL ...] [--chips rk3588,rk3566,k230,bm1684x] [--json FILE]
                          [--precision int8|int16|fp16]
 
-A model is a name of the zoo, of ../shared, or the path of an ONNX file; one in floats is quantised
-first, from a few random samples, without a guard: what counts here are bits, not accuracy. With
-`--precision fp16` it stays in floats, and layers compute in f16, on chips that have it. Every
-program of a model runs in the simulator from the bytes that a package holds, and its results are
-compared, bit by bit, with what the interpreter makes of the same module. Times are of the
-processor, which others on the machine do not lengthen much; one thread simulates. `traffic` is
-bytes to and from DDR in all programs, by the least that any program moves: each weight, input and
-output once, and, written and read once, each map that the chip's memories cannot hold. Where
-MobileNets are compiled for rk3588, their sizes are shown beside those that Rockchip prints.
+A model is a name of the zoo or of ../shared, or the path of an ONNX file. A float model is
+quantised first, from a few random samples and without accuracy checks, because only bits matter.
+With `--precision fp16` it stays in float, and its layers compute in f16 on chips that have it.
+
+Every program runs in the simulator, from the bytes of a package. Its results are compared bit by
+bit with the interpreter's. Times are CPU times, which other processes hardly change; one thread
+simulates. `traffic` is the bytes to and from DDR of all programs, divided by a lower bound: each
+weight, input and output once, and each feature map that does not fit on chip written and read once.
+For MobileNets on rk3588, sizes are shown beside those that Rockchip prints.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from intaglio.targets.chip import Chip
 
 CHIPS = ("rk3588", "rk3566", "k230", "bm1684x")
 SAMPLES = 2
-# Bytes of weights and internal memory that Rockchip's guide (SDK 2.3.2) prints, and where.
+# Bytes of weights and internal memory in Rockchip's guide (SDK 2.3.2), and the section.
 PRINTED = {
     "mobilenet_v2": (int(3.53 * 2**20), int(1.53 * 2**20), "4.1.3.3"),
     "mobilenet_v1": (4_260_864, 2_157_568, "5.7.3.4"),
@@ -55,14 +55,14 @@ class Row:
     modules: int = 0
     on_npu: float = 0.0  # share of the products
     exact: bool = False
-    compile: float = 0.0  # seconds of processor time, from the quantised graph to the package
-    simulate: float = 0.0  # milliseconds of processor time, the quickest of a few runs
-    predict: float = 0.0  # the same of predicting its speed, layer by layer
+    compile: float = 0.0  # seconds of CPU time, from the quantised graph to the package
+    simulate: float = 0.0  # milliseconds of CPU time, the fastest of a few runs
+    predict: float = 0.0  # the same for predicting its speed
     instructions: int = 0
     weights: int = 0
     internal: int = 0
-    traffic: float = 0.0  # by the least
-    by_layer: float = 0.0  # the same where each layer runs by itself
+    traffic: float = 0.0  # divided by its lower bound
+    by_layer: float = 0.0  # the same if each layer runs alone
     failed: str = ""
 
     @property
@@ -71,9 +71,10 @@ class Row:
 
 
 def quantized(one: Case, per: str | None = None, activations: str = "int8") -> Graph:
-    """The model in integers; one that has quantised tensors stays as it is.
+    """The model in integers; a model that is quantised already stays as it is.
 
-    `per` channel or tensor: what of a weight shares a scale; `activations` fp16: no integers.
+    `per` is "channel" or "tensor": the granularity of weight scales. `activations` "fp16" keeps
+    the model in float.
     """
     graph = intaglio.load(one.path, dims=one.dims)
     if activations == "fp16" or any(
@@ -92,7 +93,7 @@ def quantized(one: Case, per: str | None = None, activations: str = "int8") -> G
 
 
 def offloaded(graph: Graph, name: str, precision: str) -> Graph:
-    """The graph with its NPU modules in nodes of their own."""
+    """The graph with each NPU program as one node."""
     graph = graph.copy()
     target = targets.find(name, precision=precision)
     passes.run(graph, [*passes.neutral(target.cost), *passes.offload(target)])
@@ -100,14 +101,14 @@ def offloaded(graph: Graph, name: str, precision: str) -> Graph:
 
 
 def values_of(graph: Graph, feeds: dict[str, Array], wanted: list[Value]) -> dict[Value, Array]:
-    """What the interpreter computes for any values of a graph."""
+    """The interpreter's results for any values of a graph."""
     names = [f"v{i}" for i in range(len(wanted))]
     found = intaglio.interpret(Graph(graph.inputs, wanted, names), feeds)
     return dict(zip(wanted, found.values(), strict=True))
 
 
 def simulated(module: Node, made: Compiled, given: dict[Value, Array]) -> list[Array]:
-    """The module's results by the simulator, from the bytes of a package."""
+    """The results of an NPU program in the simulator, from the bytes of a package."""
     inputs = [Value(v.type, f"x{i}") for i, v in enumerate(module.inputs) if v is not None]
     results = npu_run.node(made.program.encode(), made.weights, *inputs).outputs
     names = [f"y{i}" for i in range(len(results))]
@@ -117,11 +118,11 @@ def simulated(module: Node, made: Compiled, given: dict[Value, Array]) -> list[A
         return list(session.run(feeds).values())
 
 
-def least(made: Compiled, chip: Chip) -> int:
-    """Bytes that any program of these layers moves."""
-    room = chip.sram + chip.shared
+def lower_bound(made: Compiled, chip: Chip) -> int:
+    """The lower bound of DDR traffic for these layers."""
+    on_chip = chip.sram + chip.shared
     large = [
-        s for s in made.net.maps if s.input_slot < 0 and s.sram_bytes(s.height) * s.images > room
+        s for s in made.net.maps if s.input_slot < 0 and s.sram_bytes(s.height) * s.images > on_chip
     ]
     return made.least_traffic + sum(2 * s.ddr_bytes(s.height) * s.images for s in large)
 
@@ -143,7 +144,7 @@ def measure(one: Case, graph: Graph, name: str, precision: str = "f32") -> Row:
         known = values_of(split, one.feeds, [v for v in wanted if v not in split.inputs])
         known |= {v: one.feeds[v.name] for v in split.inputs}
         row.modules, row.exact = len(modules), True
-        moved = apart = fewest = 0
+        moved = by_layer = bound = 0
         for module in modules:
             body = module.attrs["body"]
             made, alone = build(body, chip), build(body, chip, grouped=False)
@@ -151,12 +152,12 @@ def measure(one: Case, graph: Graph, name: str, precision: str = "f32") -> Row:
             row.weights += made.program.weights
             row.internal = max(row.internal, made.program.internal)
             moved += made.traffic
-            apart += alone.traffic
-            fewest += least(made, chip)
+            by_layer += alone.traffic
+            bound += lower_bound(made, chip)
             for v, got in zip(module.outputs, simulated(module, made, known), strict=True):
                 row.exact &= bool(np.array_equal(known[v], got))
-        if fewest:
-            row.traffic, row.by_layer = moved / fewest, apart / fewest
+        if bound:
+            row.traffic, row.by_layer = moved / bound, by_layer / bound
         row.on_npu = _share(split)
     except IntaglioError as e:
         row.failed = str(e)
@@ -195,7 +196,7 @@ def line(r: Row) -> str:
 
 
 def sizes(rows: list[Row]) -> Iterator[str]:
-    """What weights and maps of the MobileNets take, beside what the guide prints."""
+    """The sizes of weights and feature maps of the MobileNets, beside those in the guide."""
     rows = [r for r in rows if r.ok and r.chip == "rk3588" and r.model in PRINTED]
     if not rows:
         return

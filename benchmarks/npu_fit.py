@@ -1,13 +1,13 @@
-"""Published speeds beside predicted ones, and the constants fitted to them.
+"""Compare predicted with published speeds, and fit the constants of the cycle model.
 
 python -m benchmarks.npu_fit --rows fps-published.csv benchmarks/npu_more.csv [--fit]
                              [--family rknpu] [--chip NAME] [--without NET,...] [--cache FOLDER]
 
-The networks are rebuilt from their public architectures (`npu_nets`); rows of others are left out.
-Programs run in the order of the vendor's compiler: Rockchip's computes layer by layer, those of
-Canaan and Sophgo keep groups of layers in the cores. Without --fit, the constants of the chips'
-files predict; with it, they are fitted anew, once for all rows and once without each network, whose
-rows are then predicted: that error is the one that counts.
+The networks are rebuilt from their public architectures (`npu_nets`); other rows are skipped.
+Programs are scheduled like the vendor's compiler does: Rockchip's runs layer by layer, those of
+Canaan and Sophgo keep groups of layers on chip. Without --fit the constants of the chip files are
+used. With --fit they are fitted to all rows, and once without each network, whose rows are then
+predicted: this leave-one-network-out error is the one that counts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from intaglio.npu.predict.timeline import timeline
 from intaglio.targets import chip
 from intaglio.targets.chip import Chip
 
-NETS = {  # what the table calls a network -> ours
+NETS = {  # name in the table -> name in npu_nets
     r"mobilenetv2.*": "mobilenet_v2",
     r"resnet50(-v2-7|V2)": "resnet50_v2",
     r"resnet50_.*": "resnet50",
@@ -57,34 +57,34 @@ NETS = {  # what the table calls a network -> ours
     r"lprnet_.*": "lprnet",
     r"bert4torch_.*": "bert",
 }
-MIXED = {  # int8 models of sophon-demo that keep parts in floats; its scripts say which
+MIXED = {  # int8 models of sophon-demo that keep parts in float, by its scripts
     ("sophgo", "yolox_s"): (
         ("yolox_s.first", False),
         ("yolox_s.middle", True),
         ("yolox_s.heads", False),
     )
 }
-ASIDE = {  # networks that are predicted and printed, but neither fitted to nor counted
-    "yolov5s_fuse": "what it does to images and boxes on the chip is not rebuilt",
-    "yolov5s_tpukernel": "its speed tells hardly any time for the transposes that it lacks",
+UNCOUNTED_NETS = {  # predicted and printed, but neither fitted nor counted
+    "yolov5s_fuse": "its pre- and post-processing on the chip is not rebuilt",
+    "yolov5s_tpukernel": "its published speed leaves no time for the transposes that it lacks",
 }
-APART = {  # rows that contradict others: predicted and printed, but neither fitted to nor counted
-    ("bm1684", "retinaface_640", "i8"): "in int8 it takes longer than in f32",
-    ("bm1684", "yolox_s", "i8"): "it takes less than its float parts do in f32",
+UNCOUNTED_ROWS = {  # contradict other rows: printed, but neither fitted nor counted
+    ("bm1684", "retinaface_640", "i8"): "int8 takes longer than f32",
+    ("bm1684", "yolox_s", "i8"): "it takes less time than its float parts in f32",
 }
 TYPES = {"int8": "i8", "uint8": "i8", "fp16": "f16", "fp32": "f32"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A published speed of a network that we can build."""
+    """A published speed of a rebuilt network."""
 
     chip: str
     net: str
     dtype: str
     batch: int
     cores: int
-    milliseconds: float  # for one sample
+    milliseconds: float  # per sample
 
     @property
     def label(self) -> str:
@@ -92,17 +92,17 @@ class Row:
 
 
 def why_not(row: Row) -> str | None:
-    """Why a row is neither fitted to nor counted."""
-    return ASIDE.get(row.net) or APART.get((row.chip, row.net, row.dtype))
+    """Why a row is neither fitted nor counted; None: it is."""
+    return UNCOUNTED_NETS.get(row.net) or UNCOUNTED_ROWS.get((row.chip, row.net, row.dtype))
 
 
 def counted(rows: Sequence[Row]) -> list[Row]:
-    """Those rows that errors are told of."""
+    """The rows that count in the errors."""
     return [r for r in rows if not why_not(r)]
 
 
 def read(path: Path, family: str | None = None) -> list[Row]:
-    """The rows of the table whose networks we can build."""
+    """The rows of a table whose networks are rebuilt."""
     found = {}
     for line in csv.DictReader(path.open()):
         net = next((n for p, n in NETS.items() if re.fullmatch(p, line["model"])), None)
@@ -124,21 +124,21 @@ def read(path: Path, family: str | None = None) -> list[Row]:
 
 
 def parts(row: Row) -> list[tuple[str, str]]:
-    """The networks, with their types, that a row's model consists of."""
+    """The networks that a row's model consists of, with their types."""
     c = chip.load(row.chip)
     mixed = MIXED.get((c.family, row.net)) if row.dtype == "i8" else None
     floats = "f16" if "f16" in c.types else "f32"
     return [(n, "i8" if whole else floats) for n, whole in mixed or ()] or [(row.net, row.dtype)]
 
 
-Codes = list[tuple[str, np.ndarray]]  # the programs of a row, each with its type
+Codes = list[tuple[str, np.ndarray]]  # the programs of a row, with their types
 
 
-def programs(row: Row, kept: Path | None) -> list[Codes]:
-    """The code of a row's networks for its chip: on all of its cores, and on one."""
+def programs(row: Row, cached: Path | None) -> list[Codes]:
+    """The programs of a row's networks on its chip: for all of its cores, and for one."""
     return [
         [
-            (dtype, program(Row(row.chip, net, dtype, row.batch, cores, 0.0), kept))
+            (dtype, program(Row(row.chip, net, dtype, row.batch, cores, 0.0), cached))
             for net, dtype in parts(row)
         ]
         for cores in {row.cores, 1}
@@ -146,30 +146,30 @@ def programs(row: Row, kept: Path | None) -> list[Codes]:
 
 
 @cache
-def program(row: Row, kept: Path | None) -> np.ndarray:
-    """The code of one network in one type."""
+def program(row: Row, cached: Path | None) -> np.ndarray:
+    """The program of one network in one type."""
     name = f"{row.chip}-{row.net}-{row.dtype}-{row.batch}-{row.cores}.npy"
-    if kept and (kept / name).exists():
-        return np.load(kept / name)
+    if cached and (cached / name).exists():
+        return np.load(cached / name)
     c = as_bytes(chip.load(row.chip), row.dtype)
     grouped = vendor.GROUPS_LAYERS[c.family]
     made = build(npu_nets.MAKERS[row.net](row.batch), vendor.as_used(c), grouped, row.cores)
     code = made.program.encode() if grouped else vendor.serial(made.program.encode())
-    if kept:
-        kept.mkdir(parents=True, exist_ok=True)
-        np.save(kept / name, code)
+    if cached:
+        cached.mkdir(parents=True, exist_ok=True)
+        np.save(cached / name, code)
     return code
 
 
 @cache
-def turned(net: str) -> int:
-    """Elements that a network's exported model brings into another order."""
-    return npu_nets.turned(npu_nets.MAKERS[net]())
+def reordered(net: str) -> int:
+    """Elements that a network's exported model moves to another layout."""
+    return npu_nets.reordered(npu_nets.MAKERS[net]())
 
 
 @cache
 def pixels(net: str) -> int:
-    """Of the image that a network reads; 0: it reads something else."""
+    """Pixels of the image that a network reads; 0 if it reads no image."""
     n, channels, height, width = npu_nets.MAKERS[net]().inputs[0].shape
     return n * height * width if channels <= 12 else 0
 
@@ -177,8 +177,8 @@ def pixels(net: str) -> int:
 Known = dict[tuple[object, ...], float]
 
 
-def taken(code: np.ndarray, dtype: str, c: Chip, known: Known) -> float:
-    """Cycles of a program; worked out once for each value of the constants that it depends on."""
+def cycles_of(code: np.ndarray, dtype: str, c: Chip, known: Known) -> float:
+    """Cycles of a program; cached by the constants that it depends on."""
     alone = int(np.frombuffer(code, PROGRAM, 1)["cores"][0]) > 1
     seen = {
         k: v
@@ -194,15 +194,17 @@ def taken(code: np.ndarray, dtype: str, c: Chip, known: Known) -> float:
     return known[key]
 
 
-def predict(row: Row, ways: list[Codes], c: Chip, known: Known) -> float:
-    """Milliseconds for one sample, with those of the CPU's steps and of changes of order.
+def predict(row: Row, options: list[Codes], c: Chip, known: Known) -> float:
+    """Milliseconds per sample, with CPU steps and layout conversions.
 
-    A compiler that may use several cores uses one where the others do not help.
+    A compiler that may use several cores uses one if the others do not help.
     """
     constant = {**DEFAULTS, **c.timing}
-    cycles = min(sum(taken(code, dtype, c, known) for dtype, code in codes) for codes in ways)
-    cycles += turned(row.net) * row.batch * constant["turn"]
-    if row.dtype != "f32" and constant["apart"]:  # an image of floats is converted, in three lanes
+    cycles = min(
+        sum(cycles_of(code, dtype, c, known) for dtype, code in codes) for codes in options
+    )
+    cycles += reordered(row.net) * row.batch * constant["turn"]
+    if row.dtype != "f32" and constant["apart"]:  # the float image is converted, in three lanes
         work = pixels(row.net) * row.batch * c.c2["i8"] / c.units["eltwise"].rate["f32"]
         cycles += work * constant["apart"]
     steps = constant["start"] + npu_nets.HOST.get(row.net, 0) * constant["call"]
@@ -211,20 +213,20 @@ def predict(row: Row, ways: list[Codes], c: Chip, known: Known) -> float:
 
 # ---- fitting -------------------------------------------------------------------------------------
 Constants = dict[str, float]
-FIRST: dict[str, Constants] = {  # where fitting begins, and whereto it is pulled a little
+PRIOR: dict[str, Constants] = {  # the start of a fit, and the prior of its regularisation
     "rknpu": {"efficiency": 0.6, "layer": 3000.0, "lut": 1.2},
     "kpu": {"efficiency": 0.7, "use.i8": 0.8, "turn": 30.0, "lut": 1.0},
     "sophgo": {"efficiency": 0.75, "layer": 1000.0, "start": 380.0, "turn": 1.4, "apart": 5.0},
 }
-SHARES = ("efficiency", "use", "alone")  # are 1 at most
-UNFITTED = ("bert",)  # counted as left out of every fit: much of its exported model is not rebuilt
-SHARE = 0.8  # the first guess of the share of its rate that a product of a type reaches
-STEP, ROUNDS = 1.06, 6
-PULL = {"rknpu": 1.0, "kpu": 1.0, "sophgo": 7.0}  # how much a row's error the first guess weighs
+SHARES = ("efficiency", "use", "alone")  # at most 1
+UNFITTED = ("bert",)  # left out of every fit: much of its exported model is not rebuilt
+PRIOR_USE = 0.8  # prior of the share of its rate that a product of a type reaches
+STEP, ROUNDS = 1.06, 6  # factor of a finite difference; iterations
+PRIOR_WEIGHT = {"rknpu": 1.0, "kpu": 1.0, "sophgo": 7.0}  # relative to one row's error
 
 
 def fitted(c: Chip, values: Constants) -> Chip:
-    """The chip with these constants: of `[timing]`, and the rate of tables."""
+    """The chip with these constants of [timing] and this rate of lookup tables."""
     units = dict(c.units)
     if "lut" in values:
         rate = dict.fromkeys(units["lut"].rate, values["lut"])
@@ -236,29 +238,29 @@ def fitted(c: Chip, values: Constants) -> Chip:
 class Fit:
     """The rows of one chip with their programs."""
 
-    def __init__(self, name: str, rows: Sequence[Row], kept: Path | None) -> None:
+    def __init__(self, name: str, rows: Sequence[Row], cached: Path | None) -> None:
         self.chip = chip.load(name)
         self.rows = list(rows)
-        self.codes = {r: programs(r, kept) for r in rows}
+        self.codes = {r: programs(r, cached) for r in rows}
         self.known: Known = {}
 
     def predict(self, row: Row, values: Constants) -> float:
         return predict(row, self.codes[row], fitted(self.chip, values), self.known)
 
     def off(self, rows: Sequence[Row], values: Constants) -> np.ndarray:
-        """The logarithm of predicted by published, for each row."""
+        """log(predicted / published) of each row."""
         return np.array([math.log(self.predict(r, values) / r.milliseconds) for r in rows])
 
     def fit(self, rows: Sequence[Row], values: Constants) -> Constants:
-        """Constants for which the errors are small: about linear in logarithms, again and again.
+        """Constants with small errors, by damped Gauss-Newton steps in logarithms.
 
-        A weak pull to the first guess holds those that the rows do not tell.
+        A weak regularisation towards the prior keeps constants that the rows do not determine.
         """
         damp, off = 1.0, self.off(rows, values)
         for _ in range(ROUNDS):
             tried = self.moved(rows, values, off, damp)
             found = self.off(rows, tried)
-            if _badness(found) < _badness(off):
+            if _objective(found) < _objective(off):
                 values, off = tried, found
             else:
                 damp /= 2
@@ -267,7 +269,7 @@ class Fit:
     def moved(
         self, rows: Sequence[Row], values: Constants, off: np.ndarray, damp: float
     ) -> Constants:
-        """The constants after one step."""
+        """The constants after one Gauss-Newton step."""
         guess = self.first()
         first = np.log([guess[k] for k in values])
         most = np.array([0.0 if k.partition(".")[0] in SHARES else math.inf for k in values])
@@ -277,41 +279,43 @@ class Fit:
             step = -math.log(STEP) if at[k] >= most[k] - 0.1 else math.log(STEP)
             tried = {**values, name: math.exp(at[k] + step)}
             slopes[:, k] = (self.off(rows, tried) - off) / step
-        pull = math.sqrt(PULL[self.chip.family])
-        wanted = _solved(slopes, off - slopes @ at, first, at, most, pull)
+        pull = math.sqrt(PRIOR_WEIGHT[self.chip.family])
+        wanted = _solve(slopes, off - slopes @ at, first, at, most, pull)
         made = at + damp * np.clip(wanted - at, -0.7, 0.7)
         return dict(zip(values, np.exp(made).tolist(), strict=True))
 
     def first(self) -> Constants:
-        """Where fitting begins."""
-        found = dict(FIRST[self.chip.family])
-        if self.chip.family == "sophgo":  # lanes wait for what crosses them, by type
-            found |= {f"use.{t}": SHARE for r in self.rows for _, t in parts(r)}
+        """The start and prior of a fit."""
+        found = dict(PRIOR[self.chip.family])
+        if (
+            self.chip.family == "sophgo"
+        ):  # transfers between lanes cost a share of the rate, by type
+            found |= {f"use.{t}": PRIOR_USE for r in self.rows for _, t in parts(r)}
         if any(r.cores > 1 for r in self.rows):
             found["alone"] = 0.3
         return found
 
     def left_out(self, values: Constants) -> dict[Row, float]:
-        """Each row as predicted by constants that were fitted without its network.
+        """Each row predicted with constants that were fitted without its network.
 
-        Fitting begins where it does for all rows, so that nothing of the network is in it.
+        Each fit starts from the prior, so it has seen nothing of the network.
         """
         found = {}
         for net in dict.fromkeys(r.net for r in self.rows):
             others = [r for r in counted(self.rows) if r.net not in (net, *UNFITTED)]
-            made = values  # which have not seen what is not fitted to
-            if net not in (*ASIDE, *UNFITTED):
+            made = values  # networks outside the fit: the constants have not seen them
+            if net not in (*UNCOUNTED_NETS, *UNFITTED):
                 made = self.fit(others, self.first()) if others else self.first()
             found |= {r: self.predict(r, made) for r in self.rows if r.net == net}
         return found
 
 
-def _badness(off: np.ndarray) -> float:
-    """What is minimised: errors count, and large ones count more."""
+def _objective(off: np.ndarray) -> float:
+    """The objective: mean absolute error plus half the root mean square."""
     return float(np.abs(off).mean() + 0.5 * np.sqrt((off * off).mean()))
 
 
-def _solved(
+def _solve(
     slopes: np.ndarray,
     base: np.ndarray,
     first: np.ndarray,
@@ -319,7 +323,7 @@ def _solved(
     most: np.ndarray,
     pull: float,
 ) -> np.ndarray:
-    """Where errors that are linear, base + slopes x, are least by amount; no x above its `most`."""
+    """Minimise the absolute values of base + slopes x by reweighted least squares, x <= most."""
     x, free = at, np.ones(len(at), bool)
     for _ in range(12):
         weight = 1 / np.sqrt(np.maximum(np.abs(base + slopes @ x), 0.03))
@@ -334,7 +338,7 @@ def _solved(
 
 
 def report(fit: Fit, again: bool) -> list[tuple[Row, float, float | None]]:
-    """Print a chip's rows; returns them with what is predicted, and what without their network."""
+    """Print a chip's rows; returns them with both predictions: fitted, and left out."""
     values: Constants = {}
     left: dict[Row, float] = {}
     if again:
@@ -344,7 +348,7 @@ def report(fit: Fit, again: bool) -> list[tuple[Row, float, float | None]]:
         nets = ", ".join(dict.fromkeys(r.net for r in counted(fit.rows) if r.net not in UNFITTED))
         print(f"\n{fit.chip.name}: fitted to the rows of {nets}: {words}", flush=True)
     else:
-        print(f"\n{fit.chip.name}: with the constants of its file")
+        print(f"\n{fit.chip.name}: constants of its file")
     made = []
     for r in fit.rows:
         p = fit.predict(r, values)
@@ -383,7 +387,7 @@ def summary(found: Sequence[tuple[Row, float, float | None]], tables: dict[str, 
 
 
 def errors(found: Sequence[tuple[Row, float, float | None]], which: int) -> list[float]:
-    """How far off predictions are; which: 1 by all constants, 2 of networks left out."""
+    """Absolute errors of predictions; which: 1 fitted to all rows, 2 with the network left out."""
     return [abs(_off(x[which], x[0])) for x in found if x[which] is not None]  # type: ignore[arg-type]
 
 
@@ -396,11 +400,11 @@ def main() -> int:
     parser.add_argument(
         "--rows", type=Path, nargs="+", required=True, help="tables of published speeds"
     )
-    parser.add_argument("--family", choices=sorted(FIRST), help="only its chips")
-    parser.add_argument("--chip", help="only this one")
-    parser.add_argument("--without", default="", help="networks to leave out, with commas between")
-    parser.add_argument("--cache", type=Path, help="where compiled programs are kept")
-    parser.add_argument("--fit", action="store_true", help="fit the constants anew")
+    parser.add_argument("--family", choices=sorted(PRIOR), help="only chips of this family")
+    parser.add_argument("--chip", help="only this chip")
+    parser.add_argument("--without", default="", help="networks to leave out, separated by commas")
+    parser.add_argument("--cache", type=Path, help="folder for compiled programs")
+    parser.add_argument("--fit", action="store_true", help="fit the constants")
     args = parser.parse_args()
     tables = {
         t.name: [

@@ -1,4 +1,4 @@
-"""What rebuilt networks are made of: layers as NPU ops; shapes count, weights are zeros."""
+"""Layers of the rebuilt networks as NPU ops; only shapes matter, weights are zeros."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ZERO: dict[str, Any] = {"x_zero": 0, "y_zero": 0}
 
 
 class Net:
-    """Makes layers; `act` is what follows a convolution: "relu" costs nothing, others a table."""
+    """Makes layers; `act` is the activation of convolutions: "relu" is free, others use a table."""
 
     def __init__(self, act: str = "relu") -> None:
         self.act = act
@@ -94,12 +94,12 @@ class Net:
             a, b, kind=kind, a_zero=0, b_zero=0, a_factor=1.0, b_factor=1.0, y_zero=0, **BYTES
         )
 
-    def turned(self, x: Value) -> Value:
-        """Another order of the elements: each is read and written, as by a table."""
+    def reordered(self, x: Value) -> Value:
+        """A layout conversion: each element is read and written, as by a lookup table."""
         return ops.lut(x, np.zeros(256, np.int8), base=-128)
 
     def softmax(self, x: Value) -> Value:
-        """About: exponentials as by a table, then a product."""
+        """An approximation: exponentials by a lookup table, then a product."""
         return ops.eltwise(
             x,
             x,
@@ -118,7 +118,7 @@ class Net:
         return ops.resize(x, factor=(factor, factor))
 
     def deconv(self, x: Value, channels: int, kernel: int = 2) -> Value:
-        """A transposed convolution of stride 2: its four phases, each of a fourth of the taps."""
+        """A transposed convolution of stride 2: four phases, each with a quarter of the taps."""
         wide = self.conv(x, 4 * channels, kernel // 2, pad=(0, 0) if kernel == 2 else (1, 1))
         wide = self.crop(wide, x.shape[2]) if kernel > 2 else wide
         return self.up(ops.slice_(wide, first=0, count=channels))

@@ -1,6 +1,6 @@
-"""Networks of published speeds as graphs of NPU ops: their shapes count, their weights are zeros.
+"""Networks of published speeds as graphs of NPU ops; only shapes matter, weights are zeros.
 
-Rebuilt from the public descriptions of the architectures; `MACS` has what they publish, to check.
+They are rebuilt from the public architectures. `MACS` has the published sizes, to check them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mobilenet_v2(batch: int = 1) -> Graph:
 
 
 def resnet50(batch: int = 1, before: bool = False) -> Graph:
-    """ResNet-50; `before`: v2, with batch norm and relu before the convolutions of a block."""
+    """ResNet-50; `before`: v2, with batch norm and relu before each convolution of a block."""
     n = Net()
     x = n.image(3, 224, 224, batch)
     y = n.pool(n.conv(x, 64, 7, 2), 3, 2, 1)
@@ -62,12 +62,12 @@ def lprnet(batch: int = 1) -> Graph:
         return n.conv(n.conv(y, q, (1, 3)), channels)
 
     def context(f: Value) -> Value:
-        """Divided by the mean of its squares."""
+        """Normalisation by the mean of the squares."""
         return n.join(f, n.mean(n.join(f, f, "mul")), "mul")
 
     def every(y: Value, step: int) -> Value:
-        """Each step-th channel: a copy, since none of them is a block by itself."""
-        return n.turned(ops.slice_(y, first=0, count=y.shape[1] // step))
+        """Every step-th channel: a copy, because none of them is a whole block."""
+        return n.reordered(ops.slice_(y, first=0, count=y.shape[1] // step))
 
     a = n.conv(x, 64, 3, pad=(0, 0))
     b = block(n.pool(a, 3, 1), 128)
@@ -89,7 +89,7 @@ def _c3(n: Net, x: Value, channels: int, repeats: int, skip: bool = True) -> Val
     for _ in range(repeats):
         fused = a if skip and n.act == "relu" else None
         made = n.conv(n.conv(a, channels // 2), channels // 2, 3, add=fused)
-        # another activation lies between product and sum
+        # an activation stands between convolution and sum
         a = n.join(made, a) if skip and fused is None else made
     return n.conv(ops.concat(a, b), channels)
 
@@ -123,7 +123,7 @@ def yolov5(
     o4 = _c3(n, ops.concat(n.conv(o3, w[2], 3, 2), c), w[3], 1, False)
     o5 = _c3(n, ops.concat(n.conv(o4, w[3], 3, 2), a), w[4], 1, False)
     made = [n.conv(o, 255, act=outputs) for o in (o3, o4, o5)]
-    return graph(x, *[n.turned(y) for y in made] if turn else made)
+    return graph(x, *[n.reordered(y) for y in made] if turn else made)
 
 
 def _halves(x: Value) -> list[Value]:
@@ -143,7 +143,7 @@ def _c2f(n: Net, x: Value, channels: int, repeats: int, skip: bool) -> Value:
 def yolov8(
     width: float, batch: int = 1, masks: bool = False, size: int = 640, decoded: bool = False
 ) -> Graph:
-    """YOLOv8; `decoded`: as exported by its authors, who turn scores into boxes in the model."""
+    """YOLOv8; `decoded`: as its authors export it, with boxes decoded in the model."""
     n = Net("silu")
     w = [int(c * width) for c in (64, 128, 256, 512, 1024)]
     x = n.image(3, size, size, batch)
@@ -159,17 +159,19 @@ def yolov8(
     for o in (o3, o4, o5):
         made.append(n.conv(n.conv(n.conv(o, 64, 3), 64, 3), 64, act="none"))
         scores = n.conv(n.conv(n.conv(o, c3, 3), c3, 3), 80, act="sigmoid")
-        made += [scores] if decoded else [scores, n.conv(scores, 1, act="none")]  # zoo: their sum
+        made += (
+            [scores] if decoded else [scores, n.conv(scores, 1, act="none")]
+        )  # rknn_model_zoo adds the sum of the scores
         if masks:
             made.append(n.conv(n.conv(n.conv(o, 32, 3), 32, 3), 32, act="none"))
-    made = [n.turned(y) for y in made] if decoded else made
+    made = [n.reordered(y) for y in made] if decoded else made
     if masks:
         made.append(n.conv(n.conv(n.deconv(n.conv(o3, w[2], 3), w[2]), w[2], 3), 32))
     return graph(x, *made)
 
 
 def yolo11s(batch: int = 1) -> Graph:
-    """YOLO11s as exported by its authors, without its attention: a hundredth of the products."""
+    """YOLO11s as its authors export it, without its attention (1 % of its products)."""
     n = Net("silu")
     x = n.image(3, 640, 640, batch)
 
@@ -190,7 +192,7 @@ def yolo11s(batch: int = 1) -> Graph:
         return n.conv(ops.concat(*parts), channels)
 
     def attended(y: Value, channels: int) -> Value:
-        """C2PSA without its products of maps."""
+        """C2PSA without its attention products."""
         c = channels // 2
         a, b = _halves(n.conv(y, channels))
         values = _halves(n.conv(b, 2 * c, act="none"))[1]
@@ -212,7 +214,7 @@ def yolo11s(batch: int = 1) -> Graph:
         made.append(n.conv(n.conv(n.conv(o, 64, 3), 64, 3), 64, act="none"))
         y = n.conv(n.depthwise(n.conv(n.depthwise(o, 3), 128), 3), 128)
         made.append(n.conv(y, 80, act="sigmoid"))
-    return graph(x, *map(n.turned, made))
+    return graph(x, *map(n.reordered, made))
 
 
 def yolov6n(batch: int = 1) -> Graph:
@@ -238,19 +240,19 @@ def yolov6n(batch: int = 1) -> Graph:
     for o in (o3, o4, o5):
         stem = n.conv(o, o.shape[1])
         scores = n.conv(n.conv(stem, o.shape[1], 3), 80, act="sigmoid")
-        made += [scores, n.conv(scores, 1, act="none")]  # rknn_model_zoo adds their sum
+        made += [scores, n.conv(scores, 1, act="none")]  # rknn_model_zoo adds the sum of the scores
         made.append(n.conv(n.conv(stem, o.shape[1], 3), 4, act="none"))
     return graph(x, *made)
 
 
 def yolox_s(batch: int = 1, part: str = "whole", turn: bool = True) -> Graph:
-    """YOLOX-s, or its first stage, what follows, or its heads: int8 models keep two in floats."""
+    """YOLOX-s, or its first stage, its middle or its heads; int8 models keep two in float."""
     n = Net("silu")
     w = (32, 64, 128, 256, 512)
     if part == "heads":
         maps = [n.image(c, 640 // s, 640 // s, batch) for c, s in ((128, 8), (256, 16), (512, 32))]
         return Graph(maps, named(_yolox_heads(n, maps, turn)), name="net")
-    x = n.image(12, 320, 320, batch)  # after its slices
+    x = n.image(12, 320, 320, batch)  # after the slices of its focus layer
     if part == "middle":
         x = y = n.image(w[1], 160, 160, batch)
     else:
@@ -280,7 +282,7 @@ def _yolox_heads(n: Net, maps: Sequence[Value], turn: bool) -> list[Value]:
         scores = n.conv(n.conv(n.conv(stem, 128, 3), 128, 3), 80, act="sigmoid")
         box = n.conv(n.conv(stem, 128, 3), 128, 3)
         made += [scores, n.conv(box, 4, act="none"), n.conv(box, 1, act="sigmoid")]
-    return [n.turned(y) for y in made] if turn else made
+    return [n.reordered(y) for y in made] if turn else made
 
 
 def retinaface(size: int, batch: int = 1, act: str = "leaky") -> Graph:
@@ -311,12 +313,12 @@ def retinaface(size: int, batch: int = 1, act: str = "leaky") -> Graph:
         five = n.conv(level, 16, 3)
         seven = n.conv(n.conv(five, 16, 3), 16, 3, act="none")
         y = ops.concat(n.conv(level, 32, 3, act="none"), n.conv(five, 16, 3, act="none"), seven)
-        made += [n.turned(n.conv(y, k, act="none")) for k in (4, 8, 20)]
+        made += [n.reordered(n.conv(y, k, act="none")) for k in (4, 8, 20)]
     return graph(x, *made)
 
 
 def dla34(n: Net, x: Value) -> list[Value]:
-    """Deep layer aggregation: the maps of strides 4, 8, 16 and 32."""
+    """Deep layer aggregation: feature maps of strides 4, 8, 16 and 32."""
 
     def block(y: Value, channels: int, stride: int, skip: Value) -> Value:
         return n.conv(n.conv(y, channels, 3, stride), channels, 3, add=skip)
@@ -347,17 +349,17 @@ def dla34(n: Net, x: Value) -> list[Value]:
 
 
 def centernet(batch: int = 1) -> Graph:
-    """CenterNet with DLA-34 and no deformable convolutions, which sophon-demo publishes."""
+    """CenterNet with DLA-34 without deformable convolutions, as sophon-demo publishes it."""
     n = Net()
     x = n.image(3, 512, 512, batch)
 
     def up(y: Value, factor: int) -> Value:
-        """A transposed convolution of each channel by itself: its zeros are computed, too."""
+        """A depthwise transposed convolution; the inserted zeros are computed, too."""
         pad = (factor, factor, factor - 1, factor - 1)
         return n.conv(n.up(y, factor), y.shape[1], 2 * factor, deep=False, pad=pad, act="none")
 
     maps = dla34(n, x)
-    for first in (2, 1, 0):  # each round brings all coarser maps to this one's size
+    for first in (2, 1, 0):  # each round upsamples all coarser maps to this size
         channels, y, kept = maps[first].shape[1], maps[first], []
         for coarse in maps[first + 1 :]:
             z = n.conv(coarse, channels) if coarse.shape[1] != channels else coarse
@@ -409,19 +411,21 @@ MAKERS: dict[str, Callable[..., Graph]] = {
     "yolox_s.middle": lambda batch=1: yolox_s(batch, "middle"),
     "yolox_s.heads": lambda batch=1: yolox_s(batch, "heads"),
     "retinaface_320": lambda batch=1: retinaface(320, batch),
-    "retinaface_640": lambda batch=1: retinaface(640, batch, "relu"),  # as cheap on lanes
+    "retinaface_640": lambda batch=1: retinaface(
+        640, batch, "relu"
+    ),  # its activation costs as little as relu on lanes
     "centernet": centernet,
     "lprnet": lprnet,
     "bert": lambda batch=1: bert(batch=batch),
 }
-HOST = {  # steps that the CPU does in the exported models: reshapes before the end, a softmax
+HOST = {  # CPU steps of the exported models: reshapes at the end, a softmax
     "mobilenet_v2": 1,
     "resnet50": 1,
     "resnet50_v2": 1,
     "retinaface_320": 10,
     "retinaface_640": 10,
 }
-MACS = {  # 10^6, as published with the architectures; two operations are one
+MACS = {  # millions of MACs, as published with the architectures
     "mobilenet_v2": 300,
     "resnet50": 4090,
     "resnet50_v2": 4100,
@@ -438,7 +442,7 @@ MACS = {  # 10^6, as published with the architectures; two operations are one
 
 
 def macs(g: Graph) -> int:
-    """Products of a net."""
+    """The MACs of a network."""
     from intaglio.ops.registry import REGISTRY
 
     found = 0
@@ -448,8 +452,8 @@ def macs(g: Graph) -> int:
     return found
 
 
-def turned(g: Graph) -> int:
-    """Elements that the exported model brings into another order, for one image."""
+def reordered(g: Graph) -> int:
+    """Elements that the exported model moves to another layout, per image."""
     return sum(
         n.outputs[0].type.size // n.outputs[0].shape[0] for n in g.nodes() if n.op == "npu.lut"
     )

@@ -1,9 +1,11 @@
-"""The cycle model beside the layer tables that Rockchip prints: `python -m benchmarks.npu_printed`.
+"""Compare the cycle model with the layer tables that Rockchip prints.
 
-The tables stem from different chips and versions of the vendor's tools, which count differently;
-`FIGURES` says which chip and which way of counting reproduces each. They are of single layers,
-computed in the vendor's order: rows of the input that fit some banks of the convolution buffer,
-then all weights for them; weights that the other banks cannot hold are read again for each part.
+python -m benchmarks.npu_printed
+
+The tables are from different chips and versions of the vendor's tools, which count differently.
+`FIGURES` says which chip and which way of counting reproduces each. Each row is a single layer in
+the vendor's order: rows of the input that fit in some banks of the convolution buffer, then all
+weights for them. Weights that do not fit in the other banks are read again for each part.
 """
 
 from __future__ import annotations
@@ -22,23 +24,23 @@ BANK = 32768
 
 @dataclass(frozen=True)
 class Figure:
-    """A table, the chip it is of, and how its tool counts."""
+    """A printed table: its chip, and how its tool counts."""
 
     name: str
     chip: str
-    clock: float  # MHz at which bytes per cycle are meant
+    clock: float  # MHz, of the cycles in which bytes are counted
     read: float  # bytes per cycle
-    write: float  # what a byte written costs, in bytes read
-    banks: tuple[int, int]  # of the convolution buffer, for input and for weights
+    write: float  # cost of writing a byte, relative to reading one
+    banks: tuple[int, int]  # of the convolution buffer: for the input, for weights
     steps: int = 4
     pixels: int = 16
     atoms: bool = True  # products are counted in whole atoms
     c2: int = 16
-    sparse: float = 1.0  # bytes of sparse weights that are counted, by those of dense ones
+    sparse: float = 1.0  # counted bytes of sparse weights, relative to dense ones
     why: str = ""
 
     def target(self) -> Chip:
-        """The chip with this table's way of counting."""
+        """The chip, with constants that count as this table does."""
         c = chip.load(self.chip)
         conv = c.units["conv"]
         if not self.atoms:
@@ -52,7 +54,7 @@ class Figure:
             "pixels": self.pixels,
         }
         units = {**c.units, "conv": conv}
-        both = self.read * 2 / (1 + self.write)  # bytes a cycle, reading as much as writing
+        both = self.read * 2 / (1 + self.write)  # bytes per cycle with equal reads and writes
         return replace(
             c, clock=self.clock, ddr=both * self.clock / 1000, units=units, timing=timing
         )
@@ -67,7 +69,7 @@ FIGURES = {
         1,
         (7, 4),
         sparse=0.0,
-        why="as compiled: sparse weights are not counted, reads and writes cost alike",
+        why="at compile time: sparse weights are not counted, writes cost as much as reads",
     ),
     "5-18": Figure(
         "5-18",
@@ -77,9 +79,9 @@ FIGURES = {
         2,
         (7, 4),
         sparse=0.625,
-        why="as run: 16.9 bytes a cycle of 1 GHz, writes cost twice, 2 bits for every sparse byte",
+        why="at run time: 16.9 bytes per cycle at 1 GHz, writes cost twice, 2 bits per sparse byte",
     ),
-    "8-3": Figure("8-3", "rk3562", 900, 7.4, 2, (6, 2), why="as run: writes cost twice"),
+    "8-3": Figure("8-3", "rk3562", 900, 7.4, 2, (6, 2), why="at run time: writes cost twice"),
     "8-4": Figure("8-4", "rk3562", 900, 7.4, 2, (6, 2), why="as 8-3"),
     "8-6": Figure(
         "8-6",
@@ -91,14 +93,14 @@ FIGURES = {
         steps=1,
         pixels=1,
         atoms=False,
-        why="an older tool: products / 512 without atoms, reads and writes cost alike",
+        why="an older tool: products / 512 without atoms, writes cost as much as reads",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Row:
-    """A convolution of a table."""
+    """A convolution in a table."""
 
     figure: str
     layer: int
@@ -197,13 +199,13 @@ ROWS = _rows()
 
 
 def program(row: Row) -> Program:
-    """The layer in the vendor's order."""
+    """The program of the layer in the vendor's order."""
     figure = FIGURES[row.figure]
     target = figure.target()
     conv, c2 = target.units["conv"], figure.c2
     ins, outs = conv.in_atom["i8"], conv.out_atom["i8"]
     (inputs, outputs), (height, width), (made, wide) = row.channels, row.size, row.made
-    picture = row.layer == 1  # an image of bytes, with its channels side by side
+    picture = row.layer == 1  # the 8-bit input image has interleaved channels
     c = inputs if picture else c2
 
     def box(space: str, channels: int, rows: int, columns: int, c2: int = c2) -> Feature:
@@ -225,7 +227,9 @@ def program(row: Row) -> Program:
         rows = min(part, made - first)
         if stored and (again or not first):
             load(Feature("weights", 0, "u8", 1, 1, stored, 1, stored, stored, 1))
-        load(box("internal", inputs, min(rows * row.stride, height), width, c))  # shared rows once
+        load(
+            box("internal", inputs, min(rows * row.stride, height), width, c)
+        )  # overlapping rows count once
         result = box("internal", outputs, rows, wide)
         if row.residual:
             load(result)
@@ -239,12 +243,15 @@ def program(row: Row) -> Program:
         "in_atom": ins,
         "out_atom": outs,
     }
-    instructions = [*moves, Instruction("conv", fields)]  # the tables count the work as a whole
+    instructions = [
+        *moves,
+        Instruction("conv", fields),
+    ]  # the tables count compute of the whole layer
     return Program(target.name, 1, target.sram, 1 << 24, 1 << 24, [], [], instructions)
 
 
 def cycles(row: Row) -> tuple[float, float]:
-    """Cycles of the convolution unit and of DDR, as the model counts them."""
+    """Modelled cycles of the convolution unit and of DDR."""
     made = costs(program(row), FIGURES[row.figure].target())
     return float(made.work[made.queue == 1].sum()), float(made.ddr.sum())
 
@@ -252,7 +259,9 @@ def cycles(row: Row) -> tuple[float, float]:
 def main() -> int:
     print(f"Cycles of convolutions as printed ({GUIDE}) and as modelled\n")
     for f in FIGURES.values():
-        print(f"figure {f.name}: {f.chip} at {f.clock:.0f} MHz, {f.read:g} bytes a cycle; {f.why}")
+        print(
+            f"figure {f.name}: {f.chip} at {f.clock:.0f} MHz, {f.read:g} bytes per cycle; {f.why}"
+        )
     print(
         "\nfigure layer  shape                         NPU printed    ours   error"
         "     DDR printed    ours   error"
