@@ -275,7 +275,7 @@ def test_unknown_operators_are_named_with_the_reason() -> None:
             "node 'here': NoSuchOp .opset 18. is not supported: there is no importer for it",
         ),
         ("SequenceEmpty", "", "a sequence has no fixed place in memory"),
-        ("Thing", "my.domain", "my.domain.Thing .* domain 'my.domain' is unknown"),
+        ("EdgeValue", "my.domain", "my.domain.EdgeValue .* domain 'my.domain' is unknown"),
         ("Scaler", "ai.onnx.ml", "not neural networks"),
     ]:
         m = model("(float[3] x) => (float[3] y) { y = Relu(x) }", more=f', "{domain or "d"}": 1')

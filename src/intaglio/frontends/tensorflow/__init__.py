@@ -1,4 +1,4 @@
-"""TensorFlow models, frozen graphs and SavedModels, without TensorFlow; nothing is executed."""
+"""TensorFlow importer: frozen graphs and SavedModels, read without TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from intaglio.frontends.tensorflow import shape as shape
 from intaglio.frontends.tensorflow import signal as signal
 from intaglio.frontends.tensorflow import strided_slice as strided_slice
 from intaglio.frontends.tensorflow import tensor_lists as tensor_lists
-from intaglio.frontends.tensorflow.checkpoint import Bundle
+from intaglio.frontends.tensorflow.checkpoint import Checkpoint
 from intaglio.frontends.tensorflow.checkpoint_variables import keys_of
 from intaglio.frontends.tensorflow.file import Port, parse_graph, parse_saved, read
 from intaglio.frontends.tensorflow.node import DEAD, TfNode, importer
@@ -34,8 +34,8 @@ from intaglio.frontends.tensorflow.scope import Model, Scope, dtype_of
 from intaglio.frontends.tensorflow.state import carried
 from intaglio.ir import Graph, Type, Value, constant
 
-MOST_DIMS, LONGEST = 8, 1 << 24  # of an input
-QUIET = (
+MAX_RANK, MAX_EXTENT = 8, 1 << 24  # of an input
+NOT_OUTPUTS = (
     "Const",
     "NoOp",
     "Assert",
@@ -46,15 +46,15 @@ QUIET = (
     "SaveV2",
     "MergeV2Checkpoints",
     "VarHandleOp",
-)  # no results of a model
+)  # ops that are never outputs of a frozen graph
 DEFAULT = "serving_default"
-SCALARS = 24  # producers before this wrote an unknown shape like that of a scalar
+FIRST_WITH_UNKNOWN_RANK = 24  # older producers wrote an unknown shape as ()
 
 
 def load_tensorflow(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
     """The graph of a frozen `.pb`, or of one signature of a SavedModel's folder.
 
-    Tensors are named as in the file, `node` or `node:1`, or by the signature.
+    Tensors have the names of the file, `node` or `node:1`, or those of the signature.
     """
     path = Path(model)
     if path.name == "saved_model.pb":
@@ -62,16 +62,16 @@ def load_tensorflow(model: str | Path, options: ImportOptions = NO_OPTIONS) -> G
     if path.is_dir():
         file = parse_saved(read(path / "saved_model.pb"), f"'{path / 'saved_model.pb'}'")
         held = path / "variables" / "variables"
-        bundle = Bundle(held) if held.with_name("variables.index").exists() else None
+        bundle = Checkpoint(held) if held.with_name("variables.index").exists() else None
         reader = _Import(path, Model(file, bundle, keys_of(file)))
-        reader.sign(options.signature, options.inputs, options.outputs)
+        reader.use_signature(options.signature, options.inputs, options.outputs)
     else:
         if options.signature:
             raise BadInput(
-                f"tensorflow: a frozen graph has no signatures; '{options.signature}' is none"
+                f"tensorflow: signature is '{options.signature}'; a frozen graph has no signatures"
             )
         reader = _Import(path, Model(parse_graph(read(path), f"'{path}'")))
-        reader.ends(options.inputs, options.outputs)
+        reader.find_ends(options.inputs, options.outputs)
     return reader.graph(options)
 
 
@@ -83,11 +83,11 @@ class _Import:
         self.outputs: dict[str, str] = {}  # name -> tensor
         self.given: dict[str, Value] = {}
 
-    # ---- where the model begins and ends -------------------------------------------------------
-    def sign(
+    # ---- inputs and outputs --------------------------------------------------------------------
+    def use_signature(
         self, name: str | None, inputs: Sequence[str] | None, outputs: Sequence[str] | None
     ) -> None:
-        """Begin and end as a signature says, or the user."""
+        """Take inputs and outputs from a signature, or from the user."""
         file = self.file
         real = {
             k: s for k, s in file.signatures.items() if s.outputs and k != "__saved_model_init_op"
@@ -107,15 +107,17 @@ class _Import:
         wanted = list(outputs or ends)
         self.outputs = {n: ends[n] if n in ends else self._tensor(n, ends) for n in wanted}
 
-    def ends(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
-        """Begin and end of a frozen graph: what nobody makes, what nobody reads."""
+    def find_ends(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
+        """Take as outputs of a frozen graph the nodes that no node reads, or the user's choice."""
         data: set[str] = set()
         order: set[str] = set()
         for node in self.file.nodes.values():
             data.update(r.split(":")[0] for r in node.inputs)
             order.update(node.controls)
         unread = [
-            n.name for n in self.file.nodes.values() if n.name not in data and n.op not in QUIET
+            n.name
+            for n in self.file.nodes.values()
+            if n.name not in data and n.op not in NOT_OUTPUTS
         ]
         last = [name for name in unread if name not in order] or unread
         self.inputs = {n: self._port(n) for n in inputs or ()}
@@ -143,7 +145,11 @@ class _Import:
         if extents is None and isinstance(listed, list) and at < len(listed):
             extents = listed[at]
         found = dtype_of(node) or node.attrs.get("dtype") or "f32"
-        if extents == () and node.op == "Placeholder" and 0 < self.file.producer < SCALARS:
+        if (
+            extents == ()
+            and node.op == "Placeholder"
+            and 0 < self.file.producer < FIRST_WITH_UNKNOWN_RANK
+        ):
             extents = None
         return Port(name, str(found), extents if isinstance(extents, tuple) else None)
 
@@ -165,15 +171,17 @@ class _Import:
         befores, afters, initial = carried(self.model) if not self.model.unknown else ([], [], {})
         self._refuse_unknown()
         results = []
-        for name, thing in made.items():
-            if not isinstance(thing, Value):
+        for name, edge in made.items():
+            if not isinstance(edge, Value):
                 what = (
-                    "is not computed in this graph" if thing is DEAD else "is no tensor of numbers"
+                    "is not computed in this graph"
+                    if edge is DEAD
+                    else "is not a tensor of numbers"
                 )
                 raise Unsupported(
                     f"tensorflow: output '{name}' {what}; choose others with {option('outputs')}"
                 )
-            results.append(thing)
+            results.append(edge)
         if self.asked:
             raise BadInput(
                 f"tensorflow: no input is called '{min(self.asked)}'; inputs are "
@@ -190,12 +198,12 @@ class _Import:
         return graph
 
     def _in_order(self) -> list[Value]:
-        """Inputs in the order of the signature or of the user, then of the file."""
+        """Inputs in the order of the signature or the user, then in that of the file."""
         place = {n: i for i, n in enumerate([*self.inputs, *self.file.nodes])}
         return sorted(self.given.values(), key=lambda v: place.get(v.name, len(place)))
 
     def input(self, name: str, port: Port) -> Value:
-        """An input of the graph; what the file leaves open has to be given, except for a batch."""
+        """An input of the graph. The user must give open dimensions, except for a batch of 1."""
         kind = self.dtypes.get(name) or port.dtype or "f32"
         self.asked.discard(name)
         if kind not in element_types.TABLE:
@@ -222,14 +230,19 @@ class _Import:
                 f"extents, as in {option('shapes', {name: example})}"
             )
         if usual and len(dims) != len(usual):
-            raise BadInput(f"tensorflow: input '{name}' has shape {_open(usual)}, not {dims}")
-        if len(dims) > MOST_DIMS or max(dims, default=1) > LONGEST:
-            raise BadInput(f"tensorflow: input '{name}' has shape {dims}, which is too large")
+            raise BadInput(
+                f"tensorflow: input '{name}' has shape {_open(usual)}; {dims} has another rank"
+            )
+        if len(dims) > MAX_RANK or max(dims, default=1) > MAX_EXTENT:
+            raise BadInput(
+                f"tensorflow: input '{name}' has shape {dims}; at most {MAX_RANK} axes of "
+                f"{MAX_EXTENT} are supported"
+            )
         self.given[name] = Value(Type(kind, dims), name)
         return self.given[name]
 
     def _refuse_unknown(self) -> None:
-        """All ops that are not known in one error."""
+        """Raise one error that lists all unsupported ops."""
         if not self.model.unknown:
             return
         rows = []
@@ -237,16 +250,16 @@ class _Import:
             often = f"{len(nodes)} times, " if len(nodes) > 1 else ""
             rows.append(f"{op} ({often}'{nodes[0]}')")
         raise Unsupported(
-            f"tensorflow: these ops are not known: {_listed(rows, 20)}; cut the "
+            f"tensorflow: these ops are not supported: {_listed(rows, 20)}; cut the "
             f"graph around them with {option('inputs')} and {option('outputs')}"
         )
 
 
 @importer("Placeholder", "PlaceholderV2")
 def placeholder(n: TfNode) -> Value:
-    """An input that nobody has named."""
+    """A placeholder that is not among the inputs of the signature."""
     if n.scope.model.input is None:
-        raise BadFile("no input is expected here")
+        raise BadFile("a placeholder inside of a function is not supported")
     return n.scope.model.input(n.node.name)
 
 

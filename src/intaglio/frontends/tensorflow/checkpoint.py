@@ -1,4 +1,4 @@
-"""Checkpoints: an index, which is a sorted table of keys in blocks, and the numbers beside it."""
+"""Reader of TensorFlow checkpoints: an index (a LevelDB table of keys) and data files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from intaglio.frontends.tensorflow.checksum import crc32c, masked
 from intaglio.frontends.tensorflow.tensor import DTYPES, read_shape
 from intaglio.ir import Array
 
-MAGIC = 0xDB4775248B80FB57  # the last eight bytes of every such table
+MAGIC = 0xDB4775248B80FB57  # the last eight bytes of a table
 FOOTER, TRAILER = 48, 5
 
 
 @dataclass
 class Entry:
-    """Where a tensor is."""
+    """Type, shape and location of a tensor."""
 
     dtype: str = "f32"
     shape: tuple[int, ...] | None = ()
@@ -33,8 +33,8 @@ class Entry:
     sliced: bool = False
 
 
-class Bundle:
-    """The tensors of a checkpoint, by name; each is read when it is asked for."""
+class Checkpoint:
+    """The tensors of a checkpoint by name, read on demand."""
 
     def __init__(self, prefix: Path):
         self.prefix, self.shards = prefix, 1
@@ -58,7 +58,10 @@ class Bundle:
             if n == 1:
                 self.shards = protobuf.whole(value, what)
             elif n == 2 and value:
-                raise Unsupported(f"tensorflow: {what} is of a big-endian machine")
+                raise Unsupported(
+                    f"tensorflow: {what} was written on a big-endian machine; save it on a "
+                    "little-endian one"
+                )
 
     def __contains__(self, name: str) -> bool:
         return name in self.entries
@@ -70,16 +73,18 @@ class Bundle:
         if e.sliced:
             raise Unsupported(f"tensorflow: {what} is stored in slices; save it in one piece")
         if e.dtype not in dtypes.TABLE:
-            raise Unsupported(f"tensorflow: {what} holds {e.dtype}; numbers are read")
+            raise Unsupported(f"tensorflow: {what} holds {e.dtype}; only numbers are supported")
         kind = dtypes.numpy_of(e.dtype)
         if e.shape is None or min(e.shape, default=0) < 0:
-            raise BadFile(f"tensorflow: {what} has the shape {e.shape}; it must be known")
+            raise BadFile(f"tensorflow: {what} has the open shape {e.shape}; it must be known")
         if math.prod(e.shape) * kind.itemsize != e.size:
-            raise BadFile(f"tensorflow: {what} has {e.size} bytes for {e.dtype} of {e.shape}")
+            raise BadFile(
+                f"tensorflow: {what} has {e.size} bytes, which do not fit {e.dtype} of {e.shape}"
+            )
         path = self.prefix.with_name(f"{self.prefix.name}.data-{e.shard:05d}-of-{self.shards:05d}")
         try:
             if e.offset < 0 or e.offset + e.size > path.stat().st_size:
-                raise BadFile(f"tensorflow: '{path.name}' is cut off: {what} is not in it")
+                raise BadFile(f"tensorflow: '{path.name}' is truncated: {what} is not in it")
             with path.open("rb") as file:
                 file.seek(e.offset)
                 data = file.read(e.size)
@@ -117,10 +122,10 @@ def _entry(message: memoryview, what: str) -> Entry:
 def _table(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryview]]:
     footer = data[-FOOTER:]
     if len(footer) < FOOTER or int.from_bytes(footer[-8:], "little") != MAGIC:
-        raise BadFile(f"tensorflow: {what} is no index of a checkpoint, or cut off")
+        raise BadFile(f"tensorflow: {what} is not the index of a checkpoint, or is truncated")
     at = 0
     places = []
-    for _ in range(4):  # place and size of the block about blocks, then of the index of blocks
+    for _ in range(4):  # offset and size of the metaindex block, then of the index block
         number, at = protobuf.varint(footer, at, what)
         places.append(number)
     for _, handle in _block(data, places[2], places[3], what):
@@ -132,12 +137,14 @@ def _table(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryview]]:
 def _block(
     data: memoryview, offset: int, size: int, what: str
 ) -> Iterator[tuple[bytes, memoryview]]:
-    """Keys and values; a key shares its beginning with the one before it."""
+    """Keys and values of a block; a key shares a prefix with the previous one."""
     end = offset + size
     if end + TRAILER > len(data):
-        raise BadFile(f"tensorflow: {what} is cut off")
+        raise BadFile(f"tensorflow: {what} is truncated")
     if data[end]:
-        raise Unsupported(f"tensorflow: {what} is compressed; save the checkpoint again without")
+        raise Unsupported(
+            f"tensorflow: {what} is compressed; save the checkpoint without compression"
+        )
     if masked(crc32c(data[offset : end + 1])) != int.from_bytes(data[end + 1 : end + 5], "little"):
         raise BadFile(f"tensorflow: {what} is damaged at byte {offset}")
     block = data[offset:end]

@@ -1,4 +1,4 @@
-"""Which tensor of the checkpoint belongs to which variable: what restoring would assign."""
+"""Maps variables to the keys of the checkpoint from which the model would restore them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from intaglio.frontends.tensorflow.tensor import Tensor, read_strings
 
 
 def keys_of(file: File) -> dict[str, str]:
-    """Names of variables' nodes and their keys in the checkpoint."""
+    """Checkpoint keys by the names of variable nodes."""
     found = _assigned(file.nodes, {})
     for node in file.nodes.values():
         function = node.attrs.get("f") if "PartitionedCall" in node.op else None
@@ -32,8 +32,8 @@ def _assigned(nodes: dict[str, Node], outside: dict[str, str]) -> dict[str, str]
 
 
 def _restored(nodes: dict[str, Node], ref: str, lists: dict[str, list[str]]) -> str | None:
-    """The key that a tensor is restored from; None where it is not. `lists` keeps those read."""
-    for _ in range(8):  # through Identity and the like
+    """The key that a tensor is restored from; None if it is not. `lists` caches key lists."""
+    for _ in range(8):  # follow Identity and similar nodes
         name, *rest = ref.split(":")
         node = nodes.get(name)
         if node is None or not node.inputs:

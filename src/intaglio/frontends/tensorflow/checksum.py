@@ -1,4 +1,4 @@
-"""CRC-32C, with which checkpoints guard their bytes."""
+"""CRC-32C checksums of checkpoints."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 
 from intaglio.ir import Array
 
-POLYNOMIAL = 0x82F63B78  # Castagnoli's, reflected
-MASK = 0xA282EAD8  # what leveldb adds, so that a checksum of checksums is of use
-SHORT = 1 << 12  # bytes, from where on many strips at a time are faster than one
+POLYNOMIAL = 0x82F63B78  # Castagnoli, reflected
+MASK = 0xA282EAD8  # added by LevelDB to stored checksums
+STRIPS_FROM = 1 << 12  # bytes from which vectorised strips are faster
 
 
 def _table() -> Array:
@@ -23,22 +23,22 @@ _ROWS: list[int] = _TABLE.tolist()
 
 
 def masked(crc: int) -> int:
-    """A checksum as it is stored."""
+    """A checksum as checkpoints store it."""
     return (((crc >> 15) | (crc << 17)) + MASK) & 0xFFFFFFFF
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """Long data is cut into strips of equal length; their remainders go side by side."""
+    """CRC-32C. Long data is split into strips of equal length, computed in parallel by numpy."""
     crc = 0xFFFFFFFF
-    strips = len(data) >> 6 if len(data) < SHORT * 64 else SHORT
-    if len(data) >= SHORT:
+    strips = len(data) >> 6 if len(data) < STRIPS_FROM * 64 else STRIPS_FROM
+    if len(data) >= STRIPS_FROM:
         length = len(data) // strips
         lanes = np.frombuffer(data, np.uint8, strips * length).reshape(strips, length).T.copy()
         each = np.zeros(strips, np.uint32)
         for row in lanes:
             each = _TABLE[(each ^ row) & 0xFF] ^ (each >> np.uint32(8))
         beyond = _after_zeros(length)
-        for one in each.tolist():  # the remainder of two strips follows from those of both
+        for one in each.tolist():  # combine the remainders of the strips
             crc = (
                 beyond[0][crc & 255]
                 ^ beyond[1][crc >> 8 & 255]
@@ -53,7 +53,7 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def _after_zeros(count: int) -> list[list[int]]:
-    """What `count` zero bytes make of each byte of a remainder: it is linear, so bits suffice."""
+    """Tables that advance a remainder by `count` zero bytes, one per byte of the remainder."""
     bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
     for _ in range(count):
         bits = _TABLE[bits & 0xFF] ^ (bits >> np.uint32(8))

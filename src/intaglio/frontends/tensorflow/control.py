@@ -1,4 +1,4 @@
-"""Calls, branches, loops and variables."""
+"""Importers of function calls, If, Case, While, Switch, Merge and variables."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from intaglio.frontends.tensorflow.loops import bodies, build_loop
 from intaglio.frontends.tensorflow.node import (
     DEAD,
     UNKNOWN,
+    EdgeValue,
     Text,
     TfNode,
-    Thing,
     Variable,
     importer,
 )
@@ -23,10 +23,10 @@ from intaglio.ir import Value, constant
 
 
 @importer("Const")
-def const(n: TfNode) -> Thing:
+def const(n: TfNode) -> EdgeValue:
     held = n.attr("value")
     if not isinstance(held, Tensor):
-        raise BadFile("it holds no value")
+        raise BadFile("its value is missing")
     if n.attr("dtype", "f32") == "string":
         return Text(tuple(read_strings(held, f"'{n.origin}'")))
     return constant(read_tensor(held, f"constant '{n.origin}'"))
@@ -49,23 +49,23 @@ def const(n: TfNode) -> Thing:
     "EnsureShape",
     "OptimizationBarrier",
 )
-def identity(n: TfNode) -> Thing:
-    return n.thing(0)
+def identity(n: TfNode) -> EdgeValue:
+    return n.operand(0)
 
 
 @importer("IdentityN")
-def identity_n(n: TfNode) -> list[Thing]:
+def identity_n(n: TfNode) -> list[EdgeValue]:
     return list(n.inputs)
 
 
 @importer("NoOp", "Assert")
-def nothing(n: TfNode) -> Thing:
+def no_op(n: TfNode) -> EdgeValue:
     return DEAD
 
 
 # ---- variables -----------------------------------------------------------------------------------
 @importer("VarHandleOp")
-def var_handle(n: TfNode) -> Thing:
+def var_handle(n: TfNode) -> EdgeValue:
     return Variable(n.node.name)
 
 
@@ -76,9 +76,9 @@ def variable(n: TfNode) -> Value:
 
 @importer("ReadVariableOp")
 def read_variable(n: TfNode) -> Value:
-    held = n.thing(0)
+    held = n.operand(0)
     if not isinstance(held, Variable):
-        raise BadInput("its operand is no variable")
+        raise BadInput("its operand is not a variable")
     return stored(n, held)
 
 
@@ -88,7 +88,7 @@ def variable_shape(n: TfNode) -> Value:
 
 
 def stored(n: TfNode, variable: Variable) -> Value:
-    """The value that the checkpoint has for a variable."""
+    """The value of a variable: from the checkpoint, or its state."""
     model, name = n.scope.model, variable.name
     if name in model.written:
         return _state(n, variable)
@@ -96,12 +96,12 @@ def stored(n: TfNode, variable: Variable) -> Value:
 
 
 def _state(n: TfNode, variable: Variable) -> Value:
-    """A variable that the model assigns: an input of the graph, or what it has just become."""
+    """The value of a variable that the model assigns: a state input, or the last assigned value."""
     model, name = n.scope.model, variable.name
     if model.inside:
         n.unsupported(
-            f"variable '{name}' is assigned while the model runs, and read inside of a "
-            "loop or a branch; state is read outside of them"
+            f"variable '{name}' is assigned by the model and read inside of a "
+            "loop or a branch; state is supported outside of them only"
         )
     if name not in model.states:
         held = _from_checkpoint(n, name)
@@ -116,7 +116,7 @@ def _state(n: TfNode, variable: Variable) -> Value:
 
 def _from_checkpoint(n: TfNode, name: str) -> Value:
     model = n.scope.model
-    if name in model.read:  # of its own in every graph that reads it
+    if name in model.read:  # every graph has its own constant
         held = model.read[name]
         return Value(held.type, held.name, held.data)
     if model.variables is None:
@@ -136,17 +136,17 @@ def _from_checkpoint(n: TfNode, name: str) -> Value:
 def _function(n: TfNode, name: str) -> str:
     found = n.attr(name)
     if not isinstance(found, Function):
-        raise BadFile(f"attribute '{name}' names no function")
+        raise BadFile(f"attribute '{name}' does not name a function")
     return found.name
 
 
 @importer("PartitionedCall", "StatefulPartitionedCall")
-def partitioned_call(n: TfNode) -> list[Thing]:
+def partitioned_call(n: TfNode) -> list[EdgeValue]:
     return n.scope.call(_function(n, "f"), n.inputs, n.origin)
 
 
 @importer("If", "StatelessIf")
-def if_(n: TfNode) -> list[Thing]:
+def if_(n: TfNode) -> list[EdgeValue]:
     then, other = _function(n, "then_branch"), _function(n, "else_branch")
     if n.is_const(0):
         held = n.const(0).reshape(-1)
@@ -163,7 +163,9 @@ def if_(n: TfNode) -> list[Thing]:
     return _either(n, n.value(0), branches)
 
 
-def _either(n: TfNode, cond: Value, branches: list[tuple[list[Thing], Capture]]) -> list[Thing]:
+def _either(
+    n: TfNode, cond: Value, branches: list[tuple[list[EdgeValue], Capture]]
+) -> list[EdgeValue]:
     (a, b), outer = bodies(branches, n.origin)
     if not a.outputs:
         return []
@@ -180,11 +182,11 @@ def _truth(v: Value) -> Value:
 
 
 @importer("Case", "StatelessCase")
-def case(n: TfNode) -> list[Thing]:
-    """Known beforehand: one branch. Otherwise all are computed and one is selected."""
+def case(n: TfNode) -> list[EdgeValue]:
+    """One branch if the index is constant; otherwise all are computed and one is selected."""
     names = [f.name for f in n.attr("branches", []) if isinstance(f, Function)]
     if not names:
-        raise BadFile("attribute 'branches' names no functions")
+        raise BadFile("attribute 'branches' does not name functions")
     last = len(names) - 1
     if n.is_const(0):
         at = n.whole(0)
@@ -197,36 +199,36 @@ def case(n: TfNode) -> list[Thing]:
     return made
 
 
-def _selected(n: TfNode, flag: Value, a: Thing, b: Thing) -> Thing:
+def _selected(n: TfNode, flag: Value, a: EdgeValue, b: EdgeValue) -> EdgeValue:
     if not isinstance(a, Value) or not isinstance(b, Value):
         return UNKNOWN
     if a.type != b.type:
-        n.unsupported(f"its branches make {a.type} and {b.type}; they need one type")
+        n.unsupported(f"its branches have results {a.type} and {b.type}; their types must be equal")
     made: Value = ops.where(a, b, flag)
     return made
 
 
 @importer("While", "StatelessWhile")
-def while_(n: TfNode) -> list[Thing]:
+def while_(n: TfNode) -> list[EdgeValue]:
     go, step = _function(n, "cond"), _function(n, "body")
     inner = n.scope.body(step)
 
-    def condition(things: object, capture: Capture | None) -> Thing:
-        made = n.scope.call(go, list(things), n.origin)  # type: ignore[call-overload]
+    def condition(edges: object, capture: Capture | None) -> EdgeValue:
+        made = n.scope.call(go, list(edges), n.origin)  # type: ignore[call-overload]
         if not made:
-            raise BadFile(f"function '{go}' returns nothing; a condition is needed")
+            raise BadFile(f"function '{go}' has no result; a condition is needed")
         if isinstance(made[0], Value):
             made[0] = _truth(made[0])
         return made[0]
 
     fixed = {i for i in range(len(n.inputs)) if _stays(inner, i)}
     return build_loop(
-        n, n.inputs, fixed, condition, lambda things, _: n.scope.call(step, things, n.origin)
+        n, n.inputs, fixed, condition, lambda edges, _: n.scope.call(step, edges, n.origin)
     )
 
 
 def _stays(body: Body, i: int) -> bool:
-    """Does a function return its argument `i` as result `i`?"""
+    """Whether a function returns its argument `i` unchanged as result `i`."""
     if i >= min(len(body.results), len(body.args)):
         return False
     ref = body.returns.get(body.results[i], "")
@@ -242,9 +244,9 @@ def _stays(body: Body, i: int) -> bool:
 
 # ---- branches of TensorFlow 1 --------------------------------------------------------------------
 @importer("Switch", "RefSwitch")
-def switch(n: TfNode) -> list[Thing]:
-    """Known beforehand: one side is dead. Otherwise both are computed and Merge selects."""
-    x, p = n.thing(0), n.thing(1)
+def switch(n: TfNode) -> list[EdgeValue]:
+    """If the predicate is constant, one output is dead; otherwise Merge selects."""
+    x, p = n.operand(0), n.operand(1)
     if p is UNKNOWN:
         return [UNKNOWN, UNKNOWN]
     if n.is_const(1):
@@ -258,7 +260,7 @@ def switch(n: TfNode) -> list[Thing]:
 
 
 @importer("Merge", "RefMerge")
-def merge(n: TfNode) -> list[Thing]:
+def merge(n: TfNode) -> list[EdgeValue]:
     alive = [i for i, t in enumerate(n.inputs) if t is not DEAD]
     if not alive:
         return [DEAD, DEAD]
@@ -275,22 +277,22 @@ def merge(n: TfNode) -> list[Thing]:
                     flag = ops.logical_not(flag)
                 index = ops.cast(flag, dtype="i32")
                 return [_chosen(n, flag), index]
-    n.unsupported("what it merges does not come from the two sides of one Switch")
+    n.unsupported("its inputs do not come from the two sides of one Switch")
 
 
 def _chosen(n: TfNode, flag: Value) -> Value:
     a, b = n.value(0), n.value(1)
     if a.type != b.type:
         n.unsupported(
-            f"its sides make {a.type} and {b.type}; both are computed and one is "
-            "selected, they need one type"
+            f"its inputs are {a.type} and {b.type}; one is selected at run time, so their types "
+            "must be equal"
         )
     made: Value = ops.where(b, a, flag)
     return made
 
 
 def _switches(scope: Scope, ref: str) -> dict[str, int]:
-    """The predicates of the switches above a tensor, and on which side of each it is."""
+    """The predicates of the switches above a tensor, and the side of each that it is on."""
     found: dict[str, int] = {}
     stack, seen = [ref], set()
     while stack:

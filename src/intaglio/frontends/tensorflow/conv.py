@@ -1,4 +1,4 @@
-"""Convolutions, pools, normalisation and resizing of images, channel-last or channel-first."""
+"""Importers of convolution, pooling, normalisation and resizing, in NHWC and NCHW."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from intaglio.frontends.tensorflow.node import TfNode, importer
 from intaglio.ir import Value, constant
 
 
-def turned(v: Value, perm: tuple[int, ...]) -> Value:
-    """Axes in another order; weights that are stored as integers are moved as they are stored."""
+def transposed(v: Value, perm: tuple[int, ...]) -> Value:
+    """A transpose; for dequantised weights the stored integers are transposed."""
     node = v.producer
     if node is not None and node.op == "dequantize_linear":
         stored, scale, zero = node.inputs
@@ -27,36 +27,36 @@ def turned(v: Value, perm: tuple[int, ...]) -> Value:
 
 
 class Image:
-    """An image operand with its channels in front, and how to put the result back."""
+    """An image operand in NCHW; `back` returns a result to the node's data_format."""
 
     def __init__(self, n: TfNode, i: int = 0, ranks: tuple[int, ...] = (4,)):
         self.x, self.n = n.value(i), n
         if self.x.type.rank not in ranks:
-            n.unsupported(f"its input is {self.x.type}; images of rank {ranks[0]} are read")
+            n.unsupported(f"its input is {self.x.type}; images of rank {ranks[0]} are supported")
         format = n.attr("data_format", "NHWC")
         if format not in ("NHWC", "NCHW", "NDHWC", "NCDHW"):
-            n.unsupported(f"its data_format is {format}; NHWC and NCHW are read")
+            n.unsupported(f"its data_format is {format}; NHWC and NCHW are supported")
         self.last = format.endswith("C")
         rank = self.x.type.rank
         to_front = (0, rank - 1, *range(1, rank - 1))
-        self.front: Value = turned(self.x, to_front) if self.last else self.x
+        self.front: Value = transposed(self.x, to_front) if self.last else self.x
         self.spatial = self.front.shape[2:]
 
     def back(self, y: Value) -> Value:
-        return turned(y, (0, *range(2, y.type.rank), 1)) if self.last else y
+        return transposed(y, (0, *range(2, y.type.rank), 1)) if self.last else y
 
     def numbers(self, name: str, default: int | None = None) -> tuple[int, ...]:
-        """A list attribute of which only the entries of the spatial axes may differ from 1."""
+        """The spatial entries of a list attribute; its other entries must be 1."""
         rank = self.x.type.rank
         whole = self.n.attr(name, [default] * rank if default is not None else None)
         if not isinstance(whole, list) or len(whole) != rank:
             raise BadInput(f"attribute '{name}' is {whole}; {rank} numbers are needed")
         outer = (whole[0], whole[-1 if self.last else 1])
         if outer != (1, 1):
-            self.n.unsupported(f"'{name}' is {whole}; along batch and channels only 1 is read")
+            self.n.unsupported(f"'{name}' is {whole}; only 1 is supported along batch and channels")
         found = tuple(int(k) for k in (whole[1:-1] if self.last else whole[2:]))
         if not all(0 < k < 1 << 20 for k in found):
-            raise BadInput(f"attribute '{name}' is {whole}")
+            raise BadInput(f"attribute '{name}' is {whole}; its entries must be above 0")
         return found
 
     def padding(
@@ -66,7 +66,7 @@ class Image:
         dilation: tuple[int, ...],
         extents: tuple[int, ...] = (),
     ) -> tuple[int, ...]:
-        """(begin.., end..); SAME puts the odd one at the end."""
+        """(begin.., end..); SAME puts an odd pixel at the end."""
         extents = extents or self.spatial
         way = self.n.attr("padding", "VALID")
         if way == "VALID":
@@ -75,10 +75,10 @@ class Image:
             pairs = self.n.attr("explicit_paddings", [])
             inner = pairs[2:-2] if self.last else pairs[4:]
             if len(pairs) != 2 * self.x.type.rank or min(pairs) < 0:
-                raise BadInput(f"explicit_paddings are {pairs}")
+                raise BadInput(f"explicit_paddings are {pairs}; they must not be negative")
             return (*inner[::2], *inner[1::2])
         if way != "SAME":
-            self.n.unsupported(f"its padding is {way}; SAME, VALID and EXPLICIT are read")
+            self.n.unsupported(f"its padding is {way}; SAME, VALID and EXPLICIT are supported")
         total = []
         for d, k, s, step in zip(extents, kernel, stride, dilation, strict=True):
             total.append(max((-(-d // s) - 1) * s + (k - 1) * step + 1 - d, 0))
@@ -86,7 +86,7 @@ class Image:
 
 
 def convolution(n: TfNode, image: Image, w: Value, kernel: tuple[int, ...], groups: int) -> Value:
-    """`w` is ready: out, in of the group, kernel."""
+    """A convolution with weights `w` [out, in of the group, kernel..]."""
     stride, dilation = image.numbers("strides"), image.numbers("dilations", 1)
     pad = image.padding(kernel, stride, dilation)
     y = ops.conv(image.front, w, stride=stride, pad=pad, dilation=dilation, groups=groups)
@@ -94,26 +94,26 @@ def convolution(n: TfNode, image: Image, w: Value, kernel: tuple[int, ...], grou
 
 
 def conv_weights(n: TfNode, image: Image) -> tuple[Value, tuple[int, ...], int]:
-    """Weights [.., in, out] turned to ours, the kernel, and the groups."""
+    """Weights [.., in, out] in our order, the kernel, and the number of groups."""
     w, rank = n.value(1), image.x.type.rank
     channels = image.front.shape[1]
     if w.type.rank != rank or not w.shape[-2] or channels % w.shape[-2]:
         n.unsupported(f"weights {w.type} do not fit {image.x.type}")
-    ready = turned(w, (rank - 1, rank - 2, *range(rank - 2)))
+    ready = transposed(w, (rank - 1, rank - 2, *range(rank - 2)))
     return ready, w.shape[: rank - 2], channels // w.shape[-2]
 
 
 def depthwise_weights(n: TfNode, image: Image) -> tuple[Value, tuple[int, ...], int]:
-    """Weights [h, w, channels, multiplier] turned to one per output channel."""
+    """Weights [h, w, channels, multiplier] as [channels * multiplier, 1, h, w]."""
     w, channels = n.value(1), image.front.shape[1]
     if w.type.rank != 4 or w.shape[2] != channels or not w.type.size:
         n.unsupported(f"weights {w.type} do not fit {image.x.type}")
     if w.shape[3] == 1:
-        return turned(w, (2, 3, 0, 1)), w.shape[:2], channels
+        return transposed(w, (2, 3, 0, 1)), w.shape[:2], channels
     count = channels * w.shape[3]
     node = w.producer
     if node is not None and node.op == "dequantize_linear" and len(node.inputs[1].shape):  # type: ignore[union-attr]
-        n.unsupported("weights with scales per channel and a multiplier above 1 are not read")
+        n.unsupported("weights with scales per channel and a multiplier above 1 are not supported")
     ready = ops.reshape(ops.transpose(w, perm=(2, 3, 0, 1)), shape=(count, 1, *w.shape[:2]))
     return ready, w.shape[:2], channels
 
@@ -126,19 +126,19 @@ def conv(n: TfNode) -> Value:
 
 @importer("FusedPadConv2D", "FusedResizeAndPadConv2D")
 def fused_conv(n: TfNode) -> Value:
-    """What optimising a graph makes of a resize, a mirroring pad and a convolution."""
+    """FusedPadConv2D and FusedResizeAndPadConv2D of the graph optimiser."""
     x, sized = n.value(0), n.op == "FusedResizeAndPadConv2D"
     if x.type.rank != 4:
-        n.unsupported(f"its input is {x.type}; images of rank 4 are read")
+        n.unsupported(f"its input is {x.type}; images of rank 4 are supported")
     if sized:
         way = "align_corners" if n.attr("resize_align_corners", False) else "asymmetric"
         x = _sized(n, x, n.ints(1), (1, 2), "linear", way)
     around = n.ints(2 if sized else 1)
     if n.attr("mode", "REFLECT") != "REFLECT":
-        n.unsupported("it mirrors the edge itself; REFLECT is read")
+        n.unsupported("its mode is SYMMETRIC; only REFLECT is supported")
     if any(around):
         x = ops.pad(x, before=around[::2], after=around[1::2], mode="reflect")
-    seen = TfNode(n.node, [x, n.thing(-1)], n.origin, n.scope)
+    seen = TfNode(n.node, [x, n.operand(-1)], n.origin, n.scope)
     image = Image(seen)
     return convolution(seen, image, *conv_weights(seen, image))
 
@@ -151,13 +151,13 @@ def depthwise(n: TfNode) -> Value:
 
 @importer("Conv2DBackpropInput", "Conv3DBackpropInputV2")
 def conv_transpose(n: TfNode) -> Value:
-    """Operands are the result's shape, weights [.., out, in] and the image."""
+    """Operands are the shape of the result, weights [.., out, in] and the image."""
     rank = 4 if n.op.startswith("Conv2D") else 5
     shape, w, image = n.ints(0), n.value(1), Image(n, 2, (rank,))
-    if len(shape) == rank - 2 and image.last:  # height and width alone
+    if len(shape) == rank - 2 and image.last:  # only height and width
         shape = (image.x.shape[0], *shape, w.shape[-2])
     if len(shape) != rank or w.type.rank != rank or min(shape) < 1:
-        n.unsupported(f"a result of shape {shape} from {image.x.type} and {w.type}")
+        n.unsupported(f"a result of shape {shape} does not fit {image.x.type} and weights {w.type}")
     stride, dilation = image.numbers("strides"), image.numbers("dilations", 1)
     kernel, extents = w.shape[:-2], shape[1:-1] if image.last else shape[2:]
     pad = image.padding(kernel, stride, dilation, extents)
@@ -165,8 +165,8 @@ def conv_transpose(n: TfNode) -> Value:
     full = [(d - 1) * s + (k - 1) * step + 1 for d, s, k, step in whole]
     more = tuple(e - (full[i] - pad[i] - pad[len(full) + i]) for i, e in enumerate(extents))
     if min(more) < 0 or shape[0] != image.x.shape[0]:
-        n.unsupported(f"a result of shape {shape} is not what windows over {image.x.type} cover")
-    ready = turned(w, (rank - 1, rank - 2, *range(rank - 2)))
+        n.unsupported(f"a result of shape {shape} does not fit the windows over {image.x.type}")
+    ready = transposed(w, (rank - 1, rank - 2, *range(rank - 2)))
     y = ops.conv_transpose(
         image.front, ready, stride=stride, pad=pad, output_pad=more, dilation=dilation, groups=1
     )
@@ -203,7 +203,7 @@ def bias_add(n: TfNode) -> Value:
 
 @importer("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 def fused_batch_norm(n: TfNode) -> list[Value]:
-    """With the mean and the variance that training has left, or with those of the input itself."""
+    """With the stored mean and variance, or with those of the input if is_training is set."""
     image = Image(n, 0, (4, 5))
     scale, offset, mean, var = (n.value(i) for i in range(1, 5))
     if n.attr("is_training", True):
@@ -217,7 +217,7 @@ def fused_batch_norm(n: TfNode) -> list[Value]:
 
 @importer("LRN")
 def lrn(n: TfNode) -> Value:
-    """Ours divides alpha by the size of the window."""
+    """Our lrn divides alpha by the size of the window."""
     image, size = Image(n), 2 * n.attr("depth_radius", 5) + 1
     y = ops.lrn(
         image.front,
@@ -287,14 +287,14 @@ def resize_bicubic(n: TfNode) -> Value:
 
 @importer("ScaleAndTranslate")
 def scale_and_translate(n: TfNode) -> Value:
-    """As tf.image.resize makes it for smooth shrinking: to a size, without a shift."""
+    """As tf.image.resize writes it for antialias=True: a resize without a shift."""
     image, size, scale = Image(n), n.ints(1), n.const(2).reshape(-1)
     kernel = n.attr("kernel_type", "lanczos3")
     if kernel not in ("triangle", "keyscubic") or np.any(n.const(3)) or len(size) != 2:
-        n.unsupported(f"kernel {kernel} with a shift of {n.const(3).tolist()} is not read")
+        n.unsupported(f"kernel {kernel} with a shift of {n.const(3).tolist()} is not supported")
     fits = [abs(k * d - s) < 1e-3 * s for k, d, s in zip(scale, image.spatial, size, strict=True)]
     if not all(fits) or not all(0 < s < 1 << 20 for s in size):
-        n.unsupported(f"a scale of {scale.tolist()} to {size}")
+        n.unsupported(f"a scale of {scale.tolist()} does not give the size {size}")
     y = ops.resize(
         image.front,
         axes=(2, 3),

@@ -1,4 +1,4 @@
-"""Choosing among boxes, and cutting pieces out of images."""
+"""Importers of NonMaxSuppression and CropAndResize."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from intaglio.ir import Value, constant
 
 
 def _kept(n: TfNode, iou: float, score: float) -> Value:
-    """Indices of the boxes that are kept, as many as the data decides."""
+    """Indices of the kept boxes; their number is known only at run time."""
     boxes, scores = n.value(0), n.value(1)
     most = at_most(n.value(2), scores)
     most = n.whole(2) if most is None else most
     if boxes.type.rank != 2 or scores.type.rank != 1 or most < 0:
-        n.unsupported(f"boxes {boxes.type}, scores {scores.type}, at most {most}")
+        n.unsupported(
+            f"boxes {boxes.type}, scores {scores.type} and max_output_size {most} do not fit"
+        )
     count = boxes.shape[0]
     rows = ops.non_max_suppression(
         ops.reshape(boxes, shape=(1, -1, 4)),
@@ -49,11 +51,11 @@ def non_max_suppression_v3(n: TfNode) -> Value:
 
 @importer("NonMaxSuppressionV4", "NonMaxSuppressionV5")
 def non_max_suppression_v5(n: TfNode) -> list[Value]:
-    """V4: indices and how many; V5: also their scores, which may be softened."""
+    """V4 returns indices and their number; V5 also scores."""
     if n.op.endswith("5") and n.number(5):
-        n.unsupported(f"soft suppression (sigma {n.number(5)}) is not read")
+        n.unsupported(f"soft NMS (sigma {n.number(5)}) is not supported")
     if n.attr("pad_to_max_output_size", False):
-        n.unsupported("a result padded to its largest size is not read; export it without")
+        n.unsupported("pad_to_max_output_size is not supported; export it without")
     found = _kept(n, n.number(3), n.number(4))
     count = ops.reshape(extents(n, found, "i32"), shape=())
     if n.op.endswith("4"):
@@ -63,13 +65,13 @@ def non_max_suppression_v5(n: TfNode) -> list[Value]:
 
 @importer("CropAndResize")
 def crop_and_resize(n: TfNode) -> Value:
-    """Pieces of images by bilinear samples; the boxes have to be constant."""
+    """Bilinear or nearest crops; the boxes must be constant."""
     x, boxes, which, size = n.value(0), n.const(1), n.ints(2), n.ints(3)
     way = n.attr("method", "bilinear")
     if x.type.rank != 4 or boxes.shape != (len(which), 4) or len(size) != 2 or min(size) < 1:
-        n.unsupported(f"{len(which)} boxes {boxes.shape} of {x.type}")
+        n.unsupported(f"{len(which)} box indices and boxes {boxes.shape} do not fit {x.type}")
     if way not in ("bilinear", "nearest") or not 0 < len(which) <= 4096:
-        n.unsupported(f"its method is {way}")
+        n.unsupported(f"its method is {way}; bilinear and nearest are supported")
     image = ops.transpose(ops.cast(x, dtype="f32"), perm=(0, 3, 1, 2))
     mode = (
         {"mode": "linear"}
@@ -79,7 +81,7 @@ def crop_and_resize(n: TfNode) -> Value:
     parts = []
     for (y1, x1, y2, x2), i in zip(boxes.tolist(), which, strict=True):
         if not 0 <= i < x.shape[0]:
-            raise BadInput(f"image {i} of {x.shape[0]}")
+            raise BadInput(f"box index {i} is outside of the batch of {x.shape[0]}")
         scales = tuple(s / d for s, d in zip(size, x.shape[1:3], strict=True))
         parts.append(
             ops.resize(
@@ -101,18 +103,18 @@ def crop_and_resize(n: TfNode) -> Value:
 
 @importer("CombinedNonMaxSuppression")
 def combined_non_max_suppression(n: TfNode) -> list[Value]:
-    """One image: per class the best boxes, then the best of all classes, padded with zeros."""
+    """NMS per class for one image, then the best of all classes, padded with zeros."""
     boxes, scores = n.value(0), n.value(1)
     per_class, total, iou, least = n.whole(2), n.whole(3), n.number(4), n.number(5)
     if boxes.type.rank != 4 or boxes.shape[0] != 1 or boxes.shape[2] != 1:
-        n.unsupported(f"boxes {boxes.type}; one image and one box for all classes are read")
+        n.unsupported(f"boxes {boxes.type}; one image and one box for all classes are supported")
     count, classes = scores.shape[1:]
     flat = ops.reshape(boxes, shape=(1, count, 4))
     by_class = ops.transpose(scores, perm=(0, 2, 1))
     kept = ops.non_max_suppression(
         flat, by_class, max_output=min(per_class, count), iou_threshold=iou, score_threshold=least
     )
-    marks = ops.scatter_nd(  # -1 where a box is not kept, so that the best can be taken
+    marks = ops.scatter_nd(  # -1 for boxes that are not kept, below every score
         ops.expand(constant(-1.0, dtype="f32"), shape=(1, classes, count)),
         kept,
         ops.gather_nd(by_class, kept),

@@ -1,4 +1,4 @@
-"""Space to batch, a convolution, and back: one dilated convolution."""
+"""SpaceToBatch, convolution, BatchToSpace: imported as one dilated convolution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch_to_space_nd(n: TfNode) -> Value:
 
 
 def _dilated(n: TfNode) -> Value | None:
-    """The convolution that the three nodes mean, where this is the last of such three."""
+    """The dilated convolution, if this BatchToSpace is the last of these three nodes."""
     scope, block, crops = n.scope, n.ints(1), n.ints(2)
     middle = scope.source(n.node.inputs[0])
     if middle is None or middle.op not in _CONVOLUTIONS or len(middle.inputs) != 2:

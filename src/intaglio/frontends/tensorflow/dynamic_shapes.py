@@ -1,4 +1,4 @@
-"""Results whose extent the data decides: what can be known of it, and how to fill them up."""
+"""Run-time extents: bounds of expressions over them, and padding to a fixed number of rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from intaglio import ops
 from intaglio.ir import Array, Value, constant
 from intaglio.ops.registry import evaluate_node
 
-SMALL, DEEP = 4096, 100  # elements and operations of an expression over extents
-EVERY = 1024  # extents that are tried one by one, to be sure
-POINTS = 65  # extents that are tried for a bound; a run beyond it is refused
+MAX_ELEMENTS, MAX_OPERATIONS = 4096, 100  # of an expression over extents
+MAX_TRIED = 1024  # extents that are all tried, for an exact result
+SAMPLED = 65  # extents that are tried for a bound, which the runtime checks
 
 
 def at(value: Value, less: int) -> Array | None:
-    """`value` where every run-time extent is `less` below its bound; None: more decides it."""
+    """`value` with every run-time extent `less` below its bound; None if other data decides it."""
     known: dict[Value, Array | None] = {}
 
     def compute(v: Value, deep: int) -> Array | None:
@@ -24,7 +24,7 @@ def at(value: Value, less: int) -> Array | None:
             return known[v]
         node = v.producer
         known[v] = None
-        if node is None or deep > DEEP or v.type.size > SMALL:
+        if node is None or deep > MAX_OPERATIONS or v.type.size > MAX_ELEMENTS:
             return None
         if node.op == "shape_of" and node.inputs[0] is not None:
             t = node.inputs[0].type
@@ -43,7 +43,7 @@ def at(value: Value, less: int) -> Array | None:
 
 
 def at_most(value: Value, x: Value) -> int | None:
-    """C where a count is the smaller of C and the first extent of x; None where it is not so."""
+    """C if a count is min(C, first extent of x); None otherwise."""
     bound = x.shape[0]
     if value.data is not None:
         return int(value.data.reshape(-1)[0]) if value.data.size == 1 else None
@@ -60,12 +60,12 @@ def at_most(value: Value, x: Value) -> int | None:
 
 
 def always(flag: Value) -> bool | None:
-    """A condition on one run-time extent that is the same for all that it can be; else None."""
+    """The value of a condition that is equal for all values of a run-time extent; else None."""
     sources = sources_of(flag)
     if len(sources) != 1 or flag.type.size != 1:
         return None
     t = sources.pop().type
-    if len(t.dynamic) != 1 or t.shape[t.dynamic[0]] > EVERY:
+    if len(t.dynamic) != 1 or t.shape[t.dynamic[0]] > MAX_TRIED:
         return None
     found = {_truth(at(flag, less)) for less in range(t.shape[t.dynamic[0]] + 1)}
     return found.pop() if len(found) == 1 else None
@@ -76,7 +76,7 @@ def _truth(held: Array | None) -> bool | None:
 
 
 def sources_of(value: Value) -> set[Value]:
-    """The tensors of whose extents `value` is computed."""
+    """The tensors whose extents `value` depends on."""
     sources: set[Value] = set()
     stack, seen = [value], {value}
     while stack:
@@ -93,18 +93,18 @@ def sources_of(value: Value) -> set[Value]:
 
 
 def largest(value: Value) -> Array | None:
-    """The most that each number computed from extents can be; None where more decides it."""
+    """Upper bounds of numbers computed from extents; None if other data decides them."""
     longest = max((max(v.shape) for v in sources_of(value)), default=0)
-    points = np.unique(np.linspace(0, longest, POINTS).astype(int)).tolist()
+    points = np.unique(np.linspace(0, longest, SAMPLED).astype(int)).tolist()
     found = [at(value, less) for less in points]
     kept = [a for a in found if a is not None]
     return np.maximum.reduce(kept) if kept and len(kept) == len(found) else None
 
 
 def completed(x: Value, more: Value) -> Value | None:
-    """x and, behind it, as many equal rows as lack to a fixed number; None where it is not so."""
+    """x padded with equal rows to a fixed number of rows; None if this concat is not that."""
     node = more.producer
-    if node is None or node.op != "expand_to" or x.type.dynamic != (0,) or x.shape[0] > EVERY:
+    if node is None or node.op != "expand_to" or x.type.dynamic != (0,) or x.shape[0] > MAX_TRIED:
         return None
     fill, shape = node.inputs[0], node.inputs[1]
     if fill is None or fill.data is None or shape is None or sources_of(shape) != {x}:
@@ -118,13 +118,13 @@ def completed(x: Value, more: Value) -> Value | None:
 
 
 def count_of(x: Value) -> Value:
-    """How many rows there are."""
+    """The number of rows as a tensor."""
     made: Value = ops.reshape(ops.part(ops.shape_of(x), 0, 1, axis=0), shape=())
     return made
 
 
 def filled(x: Value, rows: int, fill: float) -> Value:
-    """x with as many rows of one number behind its own that there are `rows`, always."""
+    """x padded to exactly `rows` rows with a constant."""
     start = np.full((rows, *x.shape[1:]), fill, np.float32)
     whole = constant(start, dtype=x.dtype)
     if 0 not in x.type.dynamic:

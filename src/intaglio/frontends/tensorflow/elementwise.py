@@ -1,4 +1,4 @@
-"""Functions of elements whose form differs from ours."""
+"""Importers of elementwise ops whose form differs from ours."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def rint(n: TfNode) -> Value:
 
 @importer("Xlogy", "Xdivy")
 def x_times(n: TfNode) -> Value:
-    """0 where x is, whatever the other is."""
+    """x * f(y), and 0 where x is 0 even if f(y) is not finite."""
     x, y = n.value(0), n.value(1)
     none = ops.equal(x, _like(x, 0))
     other = ops.log(y) if n.op == "Xlogy" else ops.reciprocal(y)
@@ -171,7 +171,7 @@ def is_finite(n: TfNode) -> Value:
 
 @importer("Select")
 def select(n: TfNode) -> Value:
-    """A condition of one axis chooses rows."""
+    """Select; a condition of rank 1 chooses rows."""
     flag, a, b = n.value(0), n.value(1), n.value(2)
     if flag.type.rank == 1 and a.type.rank > 1:
         flag = ops.reshape(flag, shape=(flag.shape[0], *[1] * (a.type.rank - 1)))

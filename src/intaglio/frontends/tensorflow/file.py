@@ -1,4 +1,4 @@
-"""GraphDef and SavedModel as they are stored: nodes, functions, signatures."""
+"""Reader of GraphDef and SavedModel files: nodes, functions, signatures."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from intaglio.errors import BadFile
 from intaglio.frontends import protobuf
 from intaglio.frontends.tensorflow.tensor import DTYPES, Tensor, read_shape
 
-MOST_NODES = 1 << 20  # of one graph
+MAX_NODES = 1 << 20  # of one graph
 Raw = int | memoryview
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function as an attribute names it."""
+    """The name of a function in an attribute."""
 
     name: str
 
 
 @dataclass
 class Node:
-    """One operation of a graph; attributes are read when somebody asks."""
+    """One node of a graph; attributes are decoded on demand."""
 
     name: str = ""
     op: str = ""
-    inputs: list[str] = field(default_factory=list)  # data only
+    inputs: list[str] = field(default_factory=list)  # without control inputs
     controls: list[str] = field(default_factory=list)
     raw: dict[str, memoryview] = field(default_factory=dict)
 
@@ -40,12 +40,12 @@ class Node:
 
 @dataclass
 class Body:
-    """A function: its arguments, its nodes, and which tensors it returns."""
+    """A function: arguments, nodes, and the tensors that it returns."""
 
     name: str = ""
     args: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
-    returns: dict[str, str] = field(default_factory=dict)  # result -> reference
+    returns: dict[str, str] = field(default_factory=dict)  # result -> tensor reference
     nodes: dict[str, Node] = field(default_factory=dict)
 
 
@@ -60,7 +60,7 @@ class Port:
 
 @dataclass
 class Signature:
-    """A named way to call the model."""
+    """A named set of inputs and outputs of the model."""
 
     inputs: dict[str, Port] = field(default_factory=dict)
     outputs: dict[str, Port] = field(default_factory=dict)
@@ -68,12 +68,12 @@ class Signature:
 
 @dataclass
 class File:
-    """What is in a model file."""
+    """The content of a model file."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     functions: dict[str, Body] = field(default_factory=dict)
     signatures: dict[str, Signature] = field(default_factory=dict)
-    producer: int = 0  # the version of TensorFlow's graphs that wrote it
+    producer: int = 0  # GraphDef version of the producer
 
 
 def read(path: Path) -> bytes:
@@ -91,19 +91,19 @@ def parse_graph(data: bytes, what: str) -> File:
     file = File()
     _graph(memoryview(data), file, what)
     if not file.nodes:
-        raise BadFile(f"{what} holds no nodes; a frozen TensorFlow graph is needed")
+        raise BadFile(f"{what} has no nodes; a frozen TensorFlow graph is needed")
     return file
 
 
 def parse_saved(data: bytes, what: str) -> File:
-    """The graph of a SavedModel that is tagged for serving, or the first one."""
+    """The graph of a SavedModel with the tag `serve`, or the first one."""
     graphs = [
         protobuf.inside(value, what)
         for n, _, value in protobuf.fields(memoryview(data), what)
         if n == 2
     ]
     if not graphs:
-        raise BadFile(f"{what} holds no graph")
+        raise BadFile(f"{what} has no graph")
     chosen = next((g for g in graphs if "serve" in _tags(g, what)), graphs[0])
     file = File()
     for n, _, value in protobuf.fields(chosen, what):
@@ -116,7 +116,7 @@ def parse_saved(data: bytes, what: str) -> File:
 
 
 def _name(value: Raw) -> str:
-    """A string on one line: names stand in messages."""
+    """A string made safe for messages: one line, limited length."""
     return re.sub(r"[\0-\x1f]", "?", protobuf.text(value))
 
 
@@ -135,7 +135,7 @@ def _texts(message: memoryview, what: str, number: int) -> str:
 
 
 def _entry(value: Raw, what: str) -> tuple[str, memoryview]:
-    """The key and the value of an entry of a map."""
+    """Key and value of a map entry."""
     key, held = "", memoryview(b"")
     for n, _, v in protobuf.fields(protobuf.inside(value, what), what):
         if n == 1:
@@ -169,8 +169,8 @@ def _graph(message: memoryview, file: File, what: str) -> None:
             if node.name in file.nodes:
                 raise BadFile(f"{what}: two nodes are called '{node.name}'")
             file.nodes[node.name] = node
-            if len(file.nodes) > MOST_NODES:
-                raise BadFile(f"{what} has more than {MOST_NODES} nodes")
+            if len(file.nodes) > MAX_NODES:
+                raise BadFile(f"{what} has more than {MAX_NODES} nodes")
         elif n == 2:
             for m, _, function in protobuf.fields(protobuf.inside(value, what), what):
                 if m == 1:
@@ -199,7 +199,9 @@ def _node(message: memoryview, what: str) -> Node:
             key, raw = _entry(value, what)
             node.raw[key] = raw
     if not node.name or not node.op:
-        raise BadFile(f"{what}: a node has no name or no operation; is it a TensorFlow graph?")
+        raise BadFile(
+            f"{what}: a node has no name or no op; the file is damaged or not a TensorFlow graph"
+        )
     return node
 
 
@@ -223,7 +225,7 @@ def _function(message: memoryview, what: str) -> Body:
 
 
 def _attribute(message: memoryview, what: str) -> Any:
-    """A Python object for an AttrValue; None where its kind is not known."""
+    """An AttrValue as a Python object; None if its type is unknown."""
     for n, _, value in protobuf.fields(message, what):
         if n == 1:
             return _list(protobuf.inside(value, what), what)

@@ -1,4 +1,4 @@
-"""Picking, placing and finding elements."""
+"""Importers of Gather, Scatter, OneHot, Where, Reverse, Unique, Bincount and others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _gathered(n: TfNode, x: Value, indices: Value, axis: int, batch: int) -> Val
         return made
     if axis < batch:
         raise BadInput(f"axis {axis} is one of the {batch} batch axes")
-    between = range(batch, axis)  # axes between the batch and the one that is picked from
+    between = range(batch, axis)  # axes between the batch axes and the gathered one
     first = ops.transpose(x, perm=(*range(batch), axis, *between, *range(axis + 1, x.type.rank)))
     places = ops.reshape(indices, shape=(*indices.shape, 1))
     picked = ops.gather_nd(first, places, batch_dims=batch)
@@ -51,9 +51,9 @@ def gather(n: TfNode) -> Value:
 
 @importer("ResourceGather")
 def resource_gather(n: TfNode) -> Value:
-    held = n.thing(0)
+    held = n.operand(0)
     if not isinstance(held, Variable):
-        raise BadInput("its operand is no variable")
+        raise BadInput("its operand is not a variable")
     return _gathered(n, stored(n, held), _indices(n.value(1)), 0, n.attr("batch_dims", 0))
 
 
@@ -65,7 +65,7 @@ def gather_nd(n: TfNode) -> Value:
 
 @importer("ScatterNd")
 def scatter_nd(n: TfNode) -> Value:
-    """Numbers for one place are added up."""
+    """Updates with the same index are summed."""
     indices, updates, shape = _indices(n.value(0)), n.value(1), n.ints(2)
     zeros = ops.expand(constant(0, dtype=updates.dtype), shape=shape)
     made: Value = ops.scatter_nd(zeros, indices, updates, reduction="add")
@@ -90,11 +90,11 @@ def tensor_scatter(n: TfNode) -> Value:
 
 @importer("OneHot")
 def one_hot(n: TfNode) -> Value:
-    """An index outside of the depth, also a negative one, makes a row without a hot place."""
+    """An index outside of [0, depth) gives a row of off values."""
     x, depth, on, off = n.value(0), n.whole(1), n.value(2), n.value(3)
     axis = n.attr("axis", -1)
     if not 0 <= depth < 1 << 24:
-        raise BadInput(f"a depth of {depth}")
+        raise BadInput(f"depth is {depth}; it must not be negative")
     pair = ops.concat(ops.reshape(off, shape=(1,)), ops.reshape(on, shape=(1,)), axis=0)
     whole = _indices(x)
     none = constant(depth, dtype=whole.dtype)
@@ -105,7 +105,7 @@ def one_hot(n: TfNode) -> Value:
 
 @importer("Where")
 def where(n: TfNode) -> Value:
-    """Coordinates of what is not 0, one row each; how many, the data decides."""
+    """Coordinates of the elements that are not 0, one row each."""
     x = n.value(0)
     made: Value = ops.transpose(ops.nonzero(x), perm=(1, 0))
     return made
@@ -172,7 +172,9 @@ def unique(n: TfNode) -> list[Value]:
 def bincount(n: TfNode) -> Value:
     x, size, weights = n.value(0), n.whole(1), n.value(2)
     if x.type.rank != 1 or weights.type.size or not 0 < size < 1 << 24:
-        n.unsupported(f"{x.type} with weights {weights.type} into {size}; a vector is read")
+        n.unsupported(
+            f"{x.type} with weights {weights.type} into {size} bins; only a vector is supported"
+        )
     dtype = weights.dtype if dtypes.is_float(weights.dtype) else "i32"
     zeros = ops.expand(constant(0, dtype=dtype), shape=(size,))
     ones = ops.expand(constant(1, dtype=dtype), shape=x.shape)

@@ -1,23 +1,23 @@
-"""Matrix products."""
+"""Importers of MatMul, BatchMatMul, Einsum and Cross."""
 
 from __future__ import annotations
 
 from intaglio import ops
-from intaglio.frontends.tensorflow.conv import turned
+from intaglio.frontends.tensorflow.conv import transposed
 from intaglio.frontends.tensorflow.node import TfNode, importer
 from intaglio.ir import Value
 
 
 def _swapped(v: Value) -> Value:
     rank = v.type.rank
-    return turned(v, (*range(rank - 2), rank - 1, rank - 2))
+    return transposed(v, (*range(rank - 2), rank - 1, rank - 2))
 
 
 @importer("MatMul")
 def matmul(n: TfNode) -> Value:
     a, b = n.value(0), n.value(1)
     if a.type.rank != 2 or b.type.rank != 2:
-        n.unsupported(f"{a.type} times {b.type}; matrices are needed")
+        n.unsupported(f"its operands are {a.type} and {b.type}; matrices are needed")
     if n.attr("transpose_a", False):
         a = _swapped(a)
     if n.attr("transpose_b", False):
@@ -31,7 +31,7 @@ def matmul(n: TfNode) -> Value:
 def batch_matmul(n: TfNode) -> Value:
     a, b = n.value(0), n.value(1)
     if a.type.rank < 2 or b.type.rank < 2:
-        n.unsupported(f"{a.type} times {b.type}; matrices are needed")
+        n.unsupported(f"its operands are {a.type} and {b.type}; matrices are needed")
     a = _swapped(a) if n.attr("adj_x", False) else a
     b = _swapped(b) if n.attr("adj_y", False) else b
     made: Value = ops.matmul(a, b)
@@ -46,10 +46,10 @@ def einsum(n: TfNode) -> Value:
 
 @importer("Cross")
 def cross(n: TfNode) -> Value:
-    """The product of vectors of three."""
+    """Cross product of vectors of length 3."""
     a, b = n.value(0), n.value(1)
     if not a.type.rank or a.shape[-1] != 3 or a.type != b.type:
-        n.unsupported(f"{a.type} and {b.type}; vectors of three are needed")
+        n.unsupported(f"its operands are {a.type} and {b.type}; vectors of length 3 are needed")
 
     def at(v: Value, i: int) -> Value:
         return ops.part(v, i, i + 1, axis=-1)

@@ -1,4 +1,4 @@
-"""Loops, however the file spells them: what is carried, what stays, how often they run."""
+"""Loops of TensorFlow 1 and 2: carried values, invariants, trip counts."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tensorflow.node import UNKNOWN, Rows, TfNode, Thing
+from intaglio.frontends.tensorflow.node import UNKNOWN, EdgeValue, TensorList, TfNode
 from intaglio.frontends.tensorflow.scope import Capture, folded
 from intaglio.ir import Array, Graph, Type, Value, constant
 from intaglio.ops.control import UNBOUNDED
 from intaglio.ops.registry import evaluate
 
-TRIALS = 4  # bodies that are imported until all shapes stay as they are
-COUNTED = 1 << 14  # iterations that are counted beforehand
-SMALL = 16  # elements of what counts them
-Condition = Callable[[Sequence[Thing], Capture | None], Thing]
-Body = Callable[[Sequence[Thing], Capture | None], list[Thing]]
+MAX_SHAPE_TRIALS = 4  # imports of the body until the carried shapes are stable
+MAX_COUNTED = 1 << 14  # iterations that are simulated to find the trip count
+MAX_COUNTER = 16  # elements of a loop counter
+Condition = Callable[[Sequence[EdgeValue], Capture | None], EdgeValue]
+Body = Callable[[Sequence[EdgeValue], Capture | None], list[EdgeValue]]
 
 
 def build_loop(
-    n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition, body: Body
-) -> list[Thing]:
-    """While `condition` holds, `body` makes new values of old; those of `fixed` never change."""
+    n: TfNode, initial: Sequence[EdgeValue], fixed: set[int], condition: Condition, body: Body
+) -> list[EdgeValue]:
+    """A loop that runs `body` on the carried values while `condition` holds; `fixed` ones stay."""
     once = _inline(initial, condition, body)
     if once is not None:
         return once
@@ -35,32 +35,34 @@ def build_loop(
     return made
 
 
-def _inline(initial: Sequence[Thing], condition: Condition, body: Body) -> list[Thing] | None:
-    """The results of a loop that runs once or never; None where it may run more often."""
+def _inline(
+    initial: Sequence[EdgeValue], condition: Condition, body: Body
+) -> list[EdgeValue] | None:
+    """The results of a loop that runs at most once; None if it may run more often."""
     go = _known(condition(initial, None))
     if go is None or UNKNOWN in initial:
         return None
-    if not go:  # what a list would hold, only its body shows
-        blank = any(isinstance(t, Rows) and t.value is None for t in initial)
+    if not go:  # the element shape of a list is known only from the body
+        blank = any(isinstance(t, TensorList) and t.value is None for t in initial)
         return None if blank else list(initial)
     once = body(initial, None)
     return once if UNKNOWN in once or _known(condition(once, None)) is False else None
 
 
-def _known(flag: Thing) -> bool | None:
-    """A condition that is constant."""
+def _known(flag: EdgeValue) -> bool | None:
+    """The value of a constant condition; None otherwise."""
     held = flag.data if isinstance(flag, Value) else None
     return None if held is None or held.size != 1 else bool(held.reshape(-1)[0])
 
 
 def _built(
-    n: TfNode, initial: Sequence[Thing], fixed: set[int], condition: Condition, body: Body
-) -> list[Thing]:
+    n: TfNode, initial: Sequence[EdgeValue], fixed: set[int], condition: Condition, body: Body
+) -> list[EdgeValue]:
     if UNKNOWN in initial:
         return [UNKNOWN] * len(initial)
     start = list(initial)
-    fixed = fixed | {i for i, t in enumerate(start) if not isinstance(t, Value | Rows)}
-    for _ in range(TRIALS):
+    fixed = fixed | {i for i, t in enumerate(start) if not isinstance(t, Value | TensorList)}
+    for _ in range(MAX_SHAPE_TRIALS):
         capture = Capture()
         given = [capture.take(t) if i in fixed else _variable(t, i) for i, t in enumerate(start)]
         after = body(given, capture)
@@ -74,7 +76,9 @@ def _built(
         if steady:
             break
     else:
-        n.unsupported("what it carries changes its shape from one iteration to the next")
+        n.unsupported(
+            "a carried value changes its shape in every iteration; its shape must become stable"
+        )
     carried = [i for i in range(len(start)) if i not in fixed]
     now = condition(given, capture)
     trips = _count(now, carried, start, given, after)
@@ -82,7 +86,7 @@ def _built(
     if UNKNOWN in (first, again):
         return [UNKNOWN] * len(initial)
     if not isinstance(first, Value) or not isinstance(again, Value):
-        raise BadInput("its condition is no tensor")
+        raise BadInput("its condition is not a tensor")
     if trips is not None:
         again = constant(True)
     made = _loop(n, carried, start, given, after, capture, trips, first, again)
@@ -95,9 +99,9 @@ def _built(
 def _loop(
     n: TfNode,
     carried: list[int],
-    start: list[Thing],
-    given: list[Thing],
-    after: list[Thing],
+    start: list[EdgeValue],
+    given: list[EdgeValue],
+    after: list[EdgeValue],
     capture: Capture,
     trips: int | None,
     first: Value,
@@ -126,48 +130,56 @@ def _loop(
     return made if isinstance(made, list) else [made]
 
 
-def _held(thing: Thing) -> Value:
-    v = thing.value if isinstance(thing, Rows) else thing
+def _held(edge: EdgeValue) -> Value:
+    v = edge.value if isinstance(edge, TensorList) else edge
     if not isinstance(v, Value):
-        raise BadInput("a loop carries what is no tensor, or a list that nobody fills")
+        raise BadInput("a loop carries a value that is not a tensor, or a list without elements")
     return v
 
 
-def _wrapped(like: Thing, v: Value) -> Thing:
-    return Rows(v, like.count, like.dtype, like.element) if isinstance(like, Rows) else v
+def _wrapped(like: EdgeValue, v: Value) -> EdgeValue:
+    return (
+        TensorList(v, like.count, like.dtype, like.element) if isinstance(like, TensorList) else v
+    )
 
 
-def _variable(thing: Thing, i: int) -> Thing:
-    """What the body sees of a carried thing."""
-    if isinstance(thing, Rows) and thing.value is None:
-        return thing
-    held = _held(thing)
-    return _wrapped(thing, Value(held.type.but(dynamic=()), held.name or f"carried_{i}"))
+def _variable(edge: EdgeValue, i: int) -> EdgeValue:
+    """The body's input for a carried value."""
+    if isinstance(edge, TensorList) and edge.value is None:
+        return edge
+    held = _held(edge)
+    return _wrapped(edge, Value(held.type.but(dynamic=()), held.name or f"carried_{i}"))
 
 
-def _fitting(n: TfNode, i: int, start: Thing, given: Thing, after: Thing) -> tuple[Thing, bool]:
-    """The value to begin with, and whether the body keeps its type."""
-    if isinstance(start, Rows) and isinstance(after, Rows):
+def _fitting(
+    n: TfNode, i: int, start: EdgeValue, given: EdgeValue, after: EdgeValue
+) -> tuple[EdgeValue, bool]:
+    """The initial value, and whether the body keeps its type."""
+    if isinstance(start, TensorList) and isinstance(after, TensorList):
         if start.value is None and after.value is not None:
             zeros = np.zeros(after.value.shape, dtypes.numpy_of(after.value.dtype))
             held = constant(zeros)
-            return Rows(held, after.count, after.value.dtype, after.value.shape[1:]), False
+            return TensorList(held, after.count, after.value.dtype, after.value.shape[1:]), False
         if after.value is None:
             return start, True
     a, b = _held(given), _held(after)
     if a.type.dynamic or b.type.dynamic or a.type != b.type:
         n.unsupported(
-            f"carried value {i} comes as {a.type} and leaves as {b.type}; what is "
-            "carried has to keep its shape; cut the graph around it"
+            f"carried value {i} is {a.type} as input and {b.type} as output; "
+            "its shape must not change; cut the graph around the loop"
         )
     return start, True
 
 
-# ---- how often -----------------------------------------------------------------------------------
+# ---- trip count ----------------------------------------------------------------------------------
 def _count(
-    now: Thing, carried: list[int], start: list[Thing], given: list[Thing], after: list[Thing]
+    now: EdgeValue,
+    carried: list[int],
+    start: list[EdgeValue],
+    given: list[EdgeValue],
+    after: list[EdgeValue],
 ) -> int | None:
-    """How often the loop runs, where only counters decide it that begin with constants."""
+    """The trip count, if it depends only on counters with constant initial values."""
     if not isinstance(now, Value):
         return None
     place = {id(given[i]): i for i in carried if isinstance(given[i], Value)}
@@ -180,7 +192,7 @@ def _count(
                 return None
             i = place[id(leaf)]
             first, then = start[i], after[i]
-            if not isinstance(first, Value) or first.data is None or first.type.size > SMALL:
+            if not isinstance(first, Value) or first.data is None or first.type.size > MAX_COUNTER:
                 return None
             if i not in needed:
                 needed[i] = None
@@ -188,7 +200,7 @@ def _count(
     inputs: list[Any] = [given[i] for i in needed]
     steps = Graph(inputs, [now, *(_held(after[i]) for i in needed)], ["go", *map(str, needed)])
     held: list[Array] = [_held(start[i]).data for i in needed]  # type: ignore[misc]
-    for count in range(COUNTED):
+    for count in range(MAX_COUNTED):
         go, *held = evaluate(steps, held)
         if not go.reshape(-1)[0]:
             return count
@@ -196,7 +208,7 @@ def _count(
 
 
 def _leaves(v: Value) -> list[Value]:
-    """The values without data that `v` is computed from."""
+    """The inputs that `v` depends on."""
     found, seen, stack = [], set(), [v]
     while stack:
         x = stack.pop()
@@ -211,9 +223,9 @@ def _leaves(v: Value) -> list[Value]:
 
 
 def bodies(
-    graphs: Sequence[tuple[list[Thing], Capture]], origin: str
+    graphs: Sequence[tuple[list[EdgeValue], Capture]], origin: str
 ) -> tuple[list[Graph], list[Value]]:
-    """Branches as graphs that take the same inputs: what any of them reads from outside."""
+    """Branches as graphs with the same inputs: the outer values that any of them reads."""
     outer: dict[Value, None] = {}
     for _, capture in graphs:
         outer.update(dict.fromkeys(capture.inside))

@@ -1,4 +1,4 @@
-"""Matrices and patches."""
+"""Importers of MatrixDiag, ExtractImagePatches and MaxPoolWithArgmax."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from intaglio.ir import Value, constant
 
 
 def _main_diagonal(n: TfNode) -> None:
-    """V2 and V3 can mean others: refuse those."""
+    """Unsupported if V2 or V3 selects other diagonals than the main one."""
     if len(n.inputs) > 1 and set(n.ints(1)) != {0}:
-        n.unsupported(f"diagonals {n.ints(1)}; the main one is read")
+        n.unsupported(f"diagonals {n.ints(1)}; only the main one is supported")
 
 
 @importer("MatrixDiag", "MatrixDiagV2", "MatrixDiagV3")
@@ -21,9 +21,9 @@ def matrix_diag(n: TfNode) -> Value:
     _main_diagonal(n)
     x = n.value(0)
     if any(n.ints(i) not in ((-1,), x.shape[-1:]) for i in (2, 3) if i < len(n.inputs)):
-        n.unsupported("a matrix that is larger than its diagonal is not read")
+        n.unsupported("a matrix that is larger than its diagonal is not supported")
     if len(n.inputs) > 4 and n.number(4):
-        n.unsupported("a matrix that is not 0 beside its diagonal is not read")
+        n.unsupported("a padding value other than 0 is not supported")
     eye = constant(np.eye(x.shape[-1]), dtype=x.dtype)
     made: Value = ops.mul(ops.reshape(x, shape=(*x.shape, 1)), eye)
     return made
@@ -34,7 +34,7 @@ def matrix_diag_part(n: TfNode) -> Value:
     _main_diagonal(n)
     x = n.value(0)
     if x.type.rank < 2:
-        n.unsupported(f"the diagonal of {x.type}; a matrix is needed")
+        n.unsupported(f"its operand is {x.type}; a matrix is needed")
     side = min(x.shape[-2:])
     square = ops.part(ops.part(x, 0, side, axis=-1), 0, side, axis=-2)
     made: Value = ops.einsum(square, equation="...ii->...i")
@@ -43,7 +43,7 @@ def matrix_diag_part(n: TfNode) -> Value:
 
 @importer("ExtractImagePatches")
 def extract_image_patches(n: TfNode) -> Value:
-    """Every window as one row: by row, column, then channel."""
+    """Every window as one vector, ordered by row, column, channel."""
     image = Image(n)
     kernel, stride = image.numbers("ksizes"), image.numbers("strides")
     rates = image.numbers("rates", 1)
@@ -68,7 +68,7 @@ def extract_image_patches(n: TfNode) -> Value:
 
 @importer("MaxPoolWithArgmax")
 def max_pool_with_argmax(n: TfNode) -> list[Value]:
-    """Places count through rows, columns and channels, of each image or of all."""
+    """Indices count rows, columns and channels, within each image or over the batch."""
     image = Image(n)
     kernel, stride = image.numbers("ksize"), image.numbers("strides")
     pad = image.padding(kernel, stride, (1, 1))

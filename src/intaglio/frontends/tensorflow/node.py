@@ -1,4 +1,4 @@
-"""What importers see: one node with its operands, and the registry of importers."""
+"""The registry of TensorFlow importers, and TfNode, the view of a node that importers get."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from intaglio.frontends.tensorflow.scope import Scope
 
 
-# ---- what stands on an edge, beside tensors ------------------------------------------------------
+# ---- values of edges that are not tensors --------------------------------------------------------
 @dataclass(frozen=True)
 class Variable:
-    """A handle of a variable, by the name of the node that makes it."""
+    """A variable handle, with the name of its node."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Text:
-    """A string, or several."""
+    """A string tensor."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """A list of tensors of one shape, as one tensor; None while no element has shown its shape."""
+class TensorList:
+    """A list of tensors of one shape, stacked; None until the element shape is known."""
 
     value: Value | None
     count: int
@@ -50,12 +50,12 @@ class Complex:
     value: Value
 
 
-class Nothing:
-    """The side of a branch that is not taken (DEAD), or what an unknown op makes (UNKNOWN)."""
+class NoValue:
+    """The untaken side of a branch (DEAD), or the result of an unsupported op (UNKNOWN)."""
 
 
-DEAD, UNKNOWN = Nothing(), Nothing()
-Thing = Value | Variable | Text | Rows | Complex | Nothing
+DEAD, UNKNOWN = NoValue(), NoValue()
+EdgeValue = Value | Variable | Text | TensorList | Complex | NoValue
 
 # ---- importers -----------------------------------------------------------------------------------
 Import = Callable[["TfNode"], Any]
@@ -64,29 +64,29 @@ importer, find_importer = IMPORTERS.register, IMPORTERS.find
 
 
 class TfNode:
-    """One node, as importers see it."""
+    """One node and its operands."""
 
-    def __init__(self, node: Node, inputs: Sequence[Thing], origin: str, scope: Scope):
+    def __init__(self, node: Node, inputs: Sequence[EdgeValue], origin: str, scope: Scope):
         self.node, self.inputs, self.origin, self.scope = node, list(inputs), origin, scope
         self.op = node.op
 
-    def thing(self, i: int) -> Thing:
+    def operand(self, i: int) -> EdgeValue:
         if not -len(self.inputs) <= i < len(self.inputs):
             raise BadInput(f"operand {i} is missing; {self.op} needs it")
         return self.inputs[i]
 
     def value(self, i: int) -> Value:
-        """Operand `i`, which has to be a tensor."""
-        v = self.thing(i)
+        """Operand `i`, which must be a tensor."""
+        v = self.operand(i)
         if not isinstance(v, Value):
-            raise BadInput(f"operand {i} is no tensor of numbers; {self.op} needs one")
+            raise BadInput(f"operand {i} is not a tensor of numbers; {self.op} needs one")
         return v
 
     def values(self) -> list[Value]:
         return [self.value(i) for i in range(len(self.inputs))]
 
     def is_const(self, i: int) -> bool:
-        v = self.thing(i)
+        v = self.operand(i)
         return isinstance(v, Value) and v.data is not None
 
     def const(self, i: int) -> Array:
@@ -94,7 +94,7 @@ class TfNode:
         v = self.value(i)
         if v.data is None:
             self.unsupported(
-                f"operand {i} ('{v.name}') decides a shape or a way and is known only at run time; "
+                f"operand {i} ('{v.name}') must be constant, but is known only at run time; "
                 f"bind its sources with {option('shapes')} or {option('values')}"
             )
         return v.data
@@ -118,21 +118,21 @@ class TfNode:
         return float(found.reshape(-1)[0])
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute of the node; where none is given, the op's default."""
+        """An attribute of the node, or `default`."""
         found = self.node.attrs.get(name)
         if found is None:
             return default
         if default is not None and not isinstance(found, type(default)):
             if isinstance(default, float) and isinstance(found, int):
                 return float(found)
-            raise BadInput(f"attribute '{name}' is {found!r:.40}; it makes no sense")
+            raise BadInput(f"attribute '{name}' is {found!r:.40}, which is invalid")
         return found
 
     def dtype(self, name: str, default: str | None = None) -> str:
-        """An attribute that is an element type of numbers."""
+        """An attribute that is a numeric element type."""
         found = self.attr(name, default or "unknown")
         if found not in dtypes.TABLE:
-            self.unsupported(f"its '{name}' is {found}; numbers are read")
+            self.unsupported(f"its '{name}' is {found}; only numbers are supported")
         return str(found)
 
     def unsupported(self, why: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What training with simulated quantisation leaves: ranges, as quantise and dequantise pairs."""
+"""FakeQuant ops of quantisation-aware training, as quantise and dequantise pairs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intaglio.ir import Array, Value, constant
 
 
 def nudged(low: Array, high: Array, bits: int, narrow: bool) -> tuple[Array, Array]:
-    """Scale and zero point of a range, moved so that 0 is on the grid, as TensorFlow moves it."""
+    """Scale and zero point of a range, nudged as in TensorFlow so that 0 is exact."""
     lowest, highest = np.float32(1 if narrow else 0), np.float32((1 << bits) - 1)
     scale = (high - low) / (highest - lowest)
     zero = np.floor(lowest - low / scale + np.float32(0.5))
@@ -21,14 +21,14 @@ def nudged(low: Array, high: Array, bits: int, narrow: bool) -> tuple[Array, Arr
 
 
 def _fake_quant(n: TfNode, low: Array, high: Array, axis: int | None) -> Value:
-    """Eight bits are u8 for activations; narrow ranges (of weights) are i8 around 0."""
+    """8 bits: u8 for activations, i8 around 0 for narrow ranges (weights)."""
     x, bits, narrow = n.value(0), n.attr("num_bits", 8), n.attr("narrow_range", False)
     low, high = low.astype(np.float32), high.astype(np.float32)
     if not 2 <= bits <= 16 or low.shape != high.shape:
         raise BadInput(f"{bits} bits from {low.shape} to {high.shape} ends")
     empty = (low == 0) & (high == 0)
     if not np.all(np.isfinite(low) & np.isfinite(high) & ((low < high) | empty)):
-        raise BadInput("its ranges are not from a lower to a higher number")
+        raise BadInput("a range has min above max; min must be below max")
     scale, zero = nudged(low, np.where(empty, np.float32(1), high), bits, narrow)
     dtype = "u8" if bits <= 8 else "u16"
     if narrow and bits == 8:
@@ -61,7 +61,7 @@ def _clipped(x: Value, low: Array, high: Array, axis: int | None) -> Value:
 
 @importer("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3", "QuantizeAndDequantizeV4")
 def quantize_and_dequantize(n: TfNode) -> Value:
-    """A grid around 0 that holds both ends."""
+    """A symmetric range around 0 that holds both ends."""
     x, signed, narrow = n.value(0), n.attr("signed_input", True), n.attr("narrow_range", False)
     bits = n.whole(3) if n.op.endswith("V3") else n.attr("num_bits", 8)
     if (
@@ -69,18 +69,22 @@ def quantize_and_dequantize(n: TfNode) -> Value:
         or bits != 8
         or n.attr("round_mode", "HALF_TO_EVEN") not in ("HALF_TO_EVEN", "HALF_UP")
     ):
-        n.unsupported(f"{bits} bits along axis {n.attr('axis', -1)}; 8 bits for all are read")
+        n.unsupported(
+            f"{bits} bits along axis {n.attr('axis', -1)}; only 8 bits per tensor are supported"
+        )
     if n.attr("range_given", False):
         low, high = n.number(1), n.number(2)
     elif x.data is not None and x.type.size:
         low, high = float(x.data.min()), float(x.data.max())
     else:
-        n.unsupported("its range is known only at run time; calibrate and export it")
+        n.unsupported(
+            "its range is known only at run time; calibrate the model and export it again"
+        )
     first, last = (-127 if narrow else -128, 127) if signed else (0, 255)
     steps = [low / first if first else 0.0, high / last]
     scale = np.float32(max(steps))
     if not 0 < scale < np.inf:
-        raise BadInput(f"a range from {low} to {high}")
+        raise BadInput(f"its range is {low} to {high}; min must be below max")
     if narrow and signed:
         x = ops.clip(x, lo=float(first * scale), hi=float(last * scale))
     kind = "i8" if signed else "u8"
@@ -92,10 +96,12 @@ def quantize_and_dequantize(n: TfNode) -> Value:
 
 @importer("Dequantize")
 def dequantize(n: TfNode) -> Value:
-    """Weights that were stored in 8 bits, between two ends."""
+    """Weights that are stored in 8 bits with a range."""
     x, low, high, way = n.value(0), n.number(1), n.number(2), n.attr("mode", "MIN_COMBINED")
     if x.dtype not in ("u8", "i8") or n.attr("axis", -1) != -1:
-        n.unsupported(f"{x.dtype} along axis {n.attr('axis', -1)}; 8 bits for all are read")
+        n.unsupported(
+            f"{x.dtype} along axis {n.attr('axis', -1)}; only 8 bits per tensor are supported"
+        )
     real = ops.cast(x, dtype="f32")
     if way == "SCALED":
         last = 127 if x.dtype == "i8" else 255
@@ -104,10 +110,10 @@ def dequantize(n: TfNode) -> Value:
         made: Value = ops.mul(real, constant(scale, dtype="f32"))
         return made
     if way not in ("MIN_COMBINED", "MIN_FIRST"):
-        n.unsupported(f"mode {way}; MIN_COMBINED, MIN_FIRST and SCALED are read")
+        n.unsupported(f"mode {way}; MIN_COMBINED, MIN_FIRST and SCALED are supported")
     below = 128 if x.dtype == "i8" else 0
     step = (high - low) / 255
-    if way == "MIN_FIRST" and step:  # 0 is on the grid
+    if way == "MIN_FIRST" and step:  # nudge so that 0 is exact
         low = float(np.rint(low / step)) * step
     made = ops.add(
         ops.mul(real, constant(step, dtype="f32")), constant(low + below * step, dtype="f32")
@@ -131,7 +137,7 @@ def fake_quant_vars(n: TfNode) -> Value:
 
 @importer("FakeQuantWithMinMaxVarsPerChannel")
 def fake_quant_channels(n: TfNode) -> Value:
-    """One range for every entry of the last axis."""
+    """One range per index of the last axis."""
     x, low, high = n.value(0), n.const(1), n.const(2)
     if not x.type.rank or low.shape != x.shape[-1:] or high.shape != x.shape[-1:]:
         raise BadInput(f"ranges of {low.shape} do not fit {x.type}")

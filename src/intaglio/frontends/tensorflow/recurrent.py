@@ -1,4 +1,4 @@
-"""Cells that TensorFlow fuses into one node, and the loop around them."""
+"""Importers of fused recurrent cells: LSTMBlockCell, BlockLSTM, GRUBlockCell."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from intaglio.errors import BadInput
 from intaglio.frontends.tensorflow.node import TfNode, importer
 from intaglio.ir import Graph, Type, Value, constant
 
-Weights = list[Value]  # w, then those of the peepholes (input, forget, output), then the bias
+Weights = list[Value]  # w, peepholes (input, forget, output), bias
 
 
 def _cell(n: TfNode, x: Value, c: Value, h: Value, weights: Weights) -> list[Value]:
-    """Input gate, state, forget gate, output gate, candidate, its tanh, output."""
+    """One LSTM step: input gate, state, forget gate, output gate, candidate, its tanh, output."""
     w, wci, wcf, wco, b = weights
     size, peep, limit = c.shape[-1], n.attr("use_peephole", False), n.attr("cell_clip", 3.0)
     if w.type.rank != 2 or w.shape[1] != 4 * size:
@@ -45,12 +45,12 @@ def lstm_block_cell(n: TfNode) -> list[Value]:
 
 @importer("BlockLSTM", "BlockLSTMV2")
 def block_lstm(n: TfNode) -> list[Value]:
-    """Time x batch x features; every step's gates and outputs are results."""
+    """LSTM over [time, batch, features]; gates and outputs of every step are results."""
     x, c, h, *weights = n.values()[1:]
     if len(weights) != 5 or x.type.rank != 3 or c.type.rank != 2:
-        n.unsupported(f"{len(n.inputs)} operands over {x.type}")
+        n.unsupported(f"{len(n.inputs)} operands and an input {x.type}; 9 and rank 3 are needed")
     if n.whole(0) < x.shape[0]:
-        n.unsupported(f"it ends after {n.whole(0)} of {x.shape[0]} steps")
+        n.unsupported(f"seq_len_max is {n.whole(0)}; only all {x.shape[0]} steps are supported")
     outer = [v for v in weights if v.data is None]
     taken = {v: Value(v.type, v.name, v.data) for v in weights}
     before, out = Value(c.type, "state"), Value(h.type, "output")
@@ -66,7 +66,7 @@ def block_lstm(n: TfNode) -> list[Value]:
 
 @importer("GRUBlockCell")
 def gru_block_cell(n: TfNode) -> list[Value]:
-    """Reset and update gate, candidate, output."""
+    """One GRU step: reset gate, update gate, candidate, output."""
     x, h, w, wc, b, bc = n.values()
     size = h.shape[-1]
     gates = ops.sigmoid(ops.add(ops.matmul(ops.concat(x, h, axis=1), w), b))

@@ -1,4 +1,4 @@
-"""Reductions and running sums: the axes are an operand."""
+"""Importers of reductions, cumulative sums, TopK and segment sums."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def logical(n: TfNode) -> Value:
 
 
 @importer("ArgMax", "ArgMin")
-def place_of(n: TfNode) -> Value:
+def arg_extreme(n: TfNode) -> Value:
     x = n.value(0)
     op = ops.argmax if n.op == "ArgMax" else ops.argmin
     axis = normalize_axis(n.whole(1), x.type.rank)
@@ -68,12 +68,12 @@ def cumulative(n: TfNode) -> Value:
 
 
 def _best(n: TfNode, x: Value) -> list[Value]:
-    """The best of as many as there are: fill up with the lowest, and cut what is not there."""
+    """TopK of a run-time number of elements: pad with the lowest value, then slice the result."""
     most = at_most(n.value(1), x)
     if most is None or not dtypes.is_float(x.dtype):
         n.unsupported(
-            "how many it takes is known only at run time, and is not the smaller of a "
-            "number and of how many there are"
+            "k is known only at run time, and is not the minimum of a constant and the "
+            "number of elements"
         )
     most = min(most, x.shape[0])
     values, places = ops.topk(filled(x, x.shape[0], -np.inf), k=most, axis=0)
@@ -96,13 +96,13 @@ def top_k(n: TfNode) -> list[Value]:
 
 @importer("SegmentSum", "UnsortedSegmentSum")
 def segment_sum(n: TfNode) -> Value:
-    """Rows of one number are added up."""
+    """Rows with the same segment id are summed."""
     x, ids = n.value(0), n.value(1)
     if ids.type.rank != 1 or not x.type.rank:
-        n.unsupported(f"segments {ids.type} of {x.type}; a vector of them is read")
+        n.unsupported(f"segment ids {ids.type} of {x.type}; only a vector is supported")
     count = n.whole(2) if n.op.startswith("Uns") else int(n.const(1).max(initial=-1)) + 1
     if not 0 < count < 1 << 24:
-        raise BadInput(f"{count} segments")
+        raise BadInput(f"{count} segments are too many or negative")
     zeros = ops.expand(
         ops.cast(ops.part(x, 0, 1, axis=0), dtype=x.dtype), shape=(count, *x.shape[1:])
     )

@@ -1,4 +1,4 @@
-"""Following a graph: functions are inlined, constants computed, the rest becomes nodes."""
+"""Import of a graph: functions are inlined, constants folded, other nodes imported."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, IntaglioError, RunError, Unsupported
-from intaglio.frontends.tensorflow.checkpoint import Bundle
+from intaglio.frontends.tensorflow.checkpoint import Checkpoint
 from intaglio.frontends.tensorflow.file import Body, File, Node
 from intaglio.frontends.tensorflow.node import (
     DEAD,
     UNKNOWN,
     Complex,
-    Rows,
+    EdgeValue,
+    TensorList,
     TfNode,
-    Thing,
     Variable,
     find_importer,
 )
@@ -23,11 +23,11 @@ from intaglio.ir import Graph, Value, constant
 from intaglio.ir import Node as Made
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
-MOST = 1 << 17  # nodes, functions inlined
-DEEPEST = 64  # functions inside of functions
-LARGEST = 1 << 31  # elements of a result
-FOLDED = 1 << 22  # elements of a constant that is computed here, unless its operands are as large
-WORK = 1 << 28  # multiply-accumulates that are computed here
+MAX_NODES = 1 << 17  # after inlining functions
+MAX_CALL_DEPTH = 64  # of functions
+MAX_ELEMENTS = 1 << 31  # of a result
+FOLD_ELEMENTS = 1 << 22  # largest result that is folded, unless its operands are larger
+FOLD_MACS = 1 << 28  # largest node that is folded
 Ref = tuple[str, int]
 
 DAMAGE = (
@@ -42,7 +42,7 @@ DAMAGE = (
     RecursionError,
 )
 
-# Where functions name outputs: the outputs of ops that have several, in order.
+# Output names of ops with several outputs, in order; function bodies refer to outputs by name.
 OUTPUTS = {
     "TopKV2": ("values", "indices"),
     "Switch": ("output_false", "output_true"),
@@ -76,39 +76,43 @@ OUTPUTS |= {f"FusedBatchNorm{v}": _NORM for v in ("", "V2", "V3")}
 
 @dataclass
 class Model:
-    """What all scopes of one import share."""
+    """State that all scopes of one import share."""
 
     file: File
-    variables: Bundle | None = None
-    keys: dict[str, str] = field(default_factory=dict)  # variable -> its key in the checkpoint
-    unknown: dict[str, list[str]] = field(default_factory=dict)  # op -> its nodes
-    written: set[str] = field(default_factory=set)  # variables that the model itself assigns
-    assigned: dict[str, list[tuple[Scope, Node]]] = field(default_factory=dict)  # and where
-    states: dict[str, Value] = field(default_factory=dict)  # those of them that are read
-    inside: int = 0  # bodies of loops and branches around what is being imported
-    input: Callable[[str], Value] | None = None  # makes an input of a placeholder
+    variables: Checkpoint | None = None
+    keys: dict[str, str] = field(default_factory=dict)  # variable -> key in the checkpoint
+    unknown: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # unsupported op -> names of its nodes
+    written: set[str] = field(default_factory=set)  # variables that the model assigns
+    assigned: dict[str, list[tuple[Scope, Node]]] = field(
+        default_factory=dict
+    )  # variable -> its assignments
+    states: dict[str, Value] = field(default_factory=dict)  # assigned variables that are read
+    inside: int = 0  # nesting depth of loop and branch bodies
+    input: Callable[[str], Value] | None = None  # creates the input for a placeholder
     read: dict[str, Value] = field(default_factory=dict)
     count: int = 0
     depth: int = 0
 
 
 class Capture:
-    """A body that becomes a graph of its own: what it reads from outside, as inputs of it."""
+    """The outer values that a body reads, as inputs of the body's graph."""
 
     def __init__(self) -> None:
         self.inside: dict[Value, Value] = {}  # outer value -> input of the body
         self.constants: dict[Value, Value] = {}
 
-    def take(self, thing: Thing) -> Thing:
-        if isinstance(thing, Rows):
+    def take(self, edge: EdgeValue) -> EdgeValue:
+        if isinstance(edge, TensorList):
             return (
-                thing
-                if thing.value is None
-                else Rows(self._value(thing.value), thing.count, thing.dtype, thing.element)
+                edge
+                if edge.value is None
+                else TensorList(self._value(edge.value), edge.count, edge.dtype, edge.element)
             )
-        if isinstance(thing, Complex):
-            return Complex(self._value(thing.value))
-        return self._value(thing) if isinstance(thing, Value) else thing
+        if isinstance(edge, Complex):
+            return Complex(self._value(edge.value))
+        return self._value(edge) if isinstance(edge, Value) else edge
 
     def _value(self, v: Value) -> Value:
         held = self.inside if v.data is None else self.constants
@@ -118,7 +122,7 @@ class Capture:
 
 
 class Scope:
-    """The nodes of a graph or of a function, and what they have become."""
+    """The nodes of a graph or function, and their imported results."""
 
     def __init__(
         self,
@@ -129,16 +133,16 @@ class Scope:
         capture: Capture | None = None,
     ):
         self.model, self.nodes, self.prefix = model, nodes, prefix
-        self.outer, self.capture = outer, capture  # of the body of a loop
-        self.args: dict[str, Thing] = {}  # arguments of a function
-        self.bound: dict[Ref, Thing] = {}  # given from outside instead of computed
-        self.made: dict[str, list[Thing]] = {}
-        self.frames: dict[str, dict[str, Thing]] = {}  # loops that have been built
+        self.outer, self.capture = outer, capture  # set for the body of a loop or branch
+        self.args: dict[str, EdgeValue] = {}  # function arguments by name
+        self.bound: dict[Ref, EdgeValue] = {}  # tensors that are given instead of computed
+        self.made: dict[str, list[EdgeValue]] = {}
+        self.frames: dict[str, dict[str, EdgeValue]] = {}  # results of imported loops
         self.exits: dict[str, list[str]] | None = None
 
     # ---- references ----------------------------------------------------------------------------
     def resolve(self, ref: str) -> Ref:
-        """The node and the place among its outputs: `name`, `name:1` or `name:output:1`."""
+        """Node name and output index of a reference `name`, `name:1` or `name:output:1`."""
         name, *rest = ref.split(":")
         try:
             if not rest:
@@ -151,15 +155,15 @@ class Scope:
                 first = OUTPUTS[node.op].index(rest[0])
             return name, first + int(rest[1])
         except (ValueError, IndexError):
-            raise BadFile(f"tensorflow: '{ref}' names no tensor") from None
+            raise BadFile(f"tensorflow: '{ref}' is not a tensor reference") from None
 
     def source(self, ref: str) -> Node | None:
-        """The node that makes a tensor; None for arguments and given ones."""
+        """The node that computes a tensor; None for arguments and given tensors."""
         at = self.resolve(ref)
         return None if at in self.bound or at[0] in self.args else self.nodes.get(at[0])
 
-    def get(self, ref: str) -> Thing:
-        """What a tensor has become."""
+    def get(self, ref: str) -> EdgeValue:
+        """The imported value of a tensor."""
         at = self.resolve(ref)
         if not self._done(at):
             self._compute(at[0])
@@ -168,7 +172,7 @@ class Scope:
     def _done(self, at: Ref) -> bool:
         return at in self.bound or at[0] in self.made or at[0] in self.args
 
-    def _look_up(self, at: Ref) -> Thing:
+    def _look_up(self, at: Ref) -> EdgeValue:
         if at in self.bound:
             return self.bound[at]
         if at[0] in self.args:
@@ -179,10 +183,12 @@ class Scope:
                 return UNKNOWN
             if DEAD in made:
                 return DEAD
-            raise BadFile(f"tensorflow: '{at[0]}' has no output {at[1]}, it makes {len(made)}")
+            raise BadFile(
+                f"tensorflow: '{at[0]}' has no output {at[1]}; it has {len(made)} outputs"
+            )
         return made[at[1]]
 
-    # ---- the walk ------------------------------------------------------------------------------
+    # ---- nodes ---------------------------------------------------------------------------------
     def _compute(self, name: str) -> None:
         stack, open_ = [name], set()
         while stack:
@@ -192,19 +198,21 @@ class Scope:
                 continue
             node = self.nodes.get(now)
             if node is None:
-                raise BadFile(f"tensorflow: '{now}' is read, but there is no such node")
+                raise BadFile(f"tensorflow: '{now}' is read, but the graph has no such node")
             todo = [at[0] for at in map(self.resolve, self._needs(node)) if not self._done(at)]
             if not todo:
                 stack.pop()
                 self._import(node)
             elif now in open_:
-                raise BadFile(f"tensorflow: '{now}' needs its own result")
+                raise BadFile(
+                    f"tensorflow: '{now}' depends on its own result; the graph has a cycle"
+                )
             else:
                 open_.add(now)
                 stack.extend(todo)
 
     def _needs(self, node: Node) -> list[str]:
-        """The tensors that have to be there before a node can be imported."""
+        """The tensors that must be imported before a node."""
         if node.op in ("Enter", "RefEnter") and self.outer is not None:
             return []
         if node.op in ("Exit", "RefExit"):
@@ -214,7 +222,7 @@ class Scope:
         return [*node.inputs, *self._pivots(node)]
 
     def _pivots(self, node: Node) -> list[str]:
-        """Control inputs that say on which side of a branch a node is."""
+        """Control inputs that put a node on one side of a branch."""
         found = []
         for c in node.controls:
             pivot = self.nodes.get(c)
@@ -227,10 +235,12 @@ class Scope:
     def _import(self, node: Node) -> None:
         model, origin = self.model, self.prefix + node.name
         model.count += 1
-        if model.count > MOST:
-            raise Unsupported(f"tensorflow: more than {MOST} nodes once its functions are inlined")
+        if model.count > MAX_NODES:
+            raise Unsupported(
+                f"tensorflow: the model has more than {MAX_NODES} nodes after inlining functions"
+            )
         if node.op in ("Exit", "RefExit", "Enter", "RefEnter"):
-            inputs: list[Thing] = []
+            inputs: list[EdgeValue] = []
         else:
             inputs = [self._look_up(self.resolve(r)) for r in node.inputs]
             pivots = [self._look_up(self.resolve(r)) for r in self._pivots(node)]
@@ -257,25 +267,27 @@ class Scope:
             raise kind(f"tensorflow: {node.op} '{origin}': {e}") from None
         except DAMAGE as e:
             words = " ".join(f"{type(e).__name__}: {e}".split())[:120]
-            raise BadFile(f"tensorflow: {node.op} '{origin}' makes no sense ({words})") from None
+            raise BadFile(f"tensorflow: {node.op} '{origin}' is invalid ({words})") from None
 
     # ---- results -------------------------------------------------------------------------------
-    def _settle(self, results: Sequence[Thing], origin: str) -> list[Thing]:
-        """Results with names and places in the file, constants where all they need is constant."""
+    def _settle(self, results: Sequence[EdgeValue], origin: str) -> list[EdgeValue]:
+        """Set names and origins of results, and fold constant ones."""
         known: dict[Made, list[Value]] = {}
-        out: list[Thing] = []
-        for i, thing in enumerate(results):
-            if isinstance(thing, Rows) and thing.value is not None:
-                held = folded(thing.value, origin, known)
-                thing = Rows(held, thing.count, thing.dtype, thing.element)
-            elif isinstance(thing, Complex):
-                thing = Complex(folded(thing.value, origin, known))
-            elif isinstance(thing, Value):
-                thing = folded(thing, origin, known)
-                if thing.type.size > LARGEST:
-                    raise BadFile(f"it makes {thing.type}")
-                thing.name = thing.name or (origin if i == 0 else f"{origin}:{i}")
-            out.append(thing)
+        out: list[EdgeValue] = []
+        for i, edge in enumerate(results):
+            if isinstance(edge, TensorList) and edge.value is not None:
+                held = folded(edge.value, origin, known)
+                edge = TensorList(held, edge.count, edge.dtype, edge.element)
+            elif isinstance(edge, Complex):
+                edge = Complex(folded(edge.value, origin, known))
+            elif isinstance(edge, Value):
+                edge = folded(edge, origin, known)
+                if edge.type.size > MAX_ELEMENTS:
+                    raise BadFile(
+                        f"its result is {edge.type}; at most {MAX_ELEMENTS} elements are supported"
+                    )
+                edge.name = edge.name or (origin if i == 0 else f"{origin}:{i}")
+            out.append(edge)
         return out
 
     # ---- functions -----------------------------------------------------------------------------
@@ -284,17 +296,21 @@ class Scope:
             raise BadFile(f"tensorflow: there is no function '{name}'")
         return self.model.file.functions[name]
 
-    def call(self, name: str, inputs: Sequence[Thing], origin: str) -> list[Thing]:
-        """The results of a function, computed here."""
+    def call(self, name: str, inputs: Sequence[EdgeValue], origin: str) -> list[EdgeValue]:
+        """The results of a function, inlined."""
         body, model = self.body(name), self.model
         if len(inputs) != len(body.args):
-            raise BadFile(f"function '{name}' takes {len(body.args)} arguments, not {len(inputs)}")
+            raise BadFile(
+                f"function '{name}' takes {len(body.args)} arguments; {len(inputs)} are given"
+            )
         inner = Scope(model, body.nodes, f"{origin}/")
         inner.args = dict(zip(body.args, inputs, strict=True))
         self._note_assignments(inner, body)
         model.depth += 1
-        if model.depth > DEEPEST:
-            raise Unsupported(f"tensorflow: functions call each other more than {DEEPEST} deep")
+        if model.depth > MAX_CALL_DEPTH:
+            raise Unsupported(
+                f"tensorflow: function calls are nested more than {MAX_CALL_DEPTH} deep"
+            )
         try:
             return [inner.get(body.returns.get(r, r)) for r in body.results]
         finally:
@@ -303,7 +319,7 @@ class Scope:
     def _note_assignments(self, inner: Scope, body: Body) -> None:
         from intaglio.frontends.tensorflow.state import ASSIGNS, written_in
 
-        if not self.model.depth:  # it looks into what is called, too
+        if not self.model.depth:  # called functions are included
             self.model.written |= written_in(self.model.file, body, inner.args)
         for node in body.nodes.values():
             held = inner.args.get(node.inputs[0]) if node.op in ASSIGNS and node.inputs else None
@@ -311,19 +327,19 @@ class Scope:
                 self.model.assigned.setdefault(held.name, []).append((inner, node))
 
 
-def call_by_name(n: TfNode) -> list[Thing]:
-    """A node whose op is a function of the file."""
+def call_by_name(n: TfNode) -> list[EdgeValue]:
+    """A node whose op is the name of a function of the file."""
     return n.scope.call(n.op, n.inputs, n.origin)
 
 
 def folded(v: Value, origin: str, known: dict[Made, list[Value]]) -> Value:
-    """`v` as a constant where everything that it is computed from is one."""
+    """`v` as a constant if it depends on constants only."""
     node = v.producer
     if node is None:
         return v
     if node in known:
         return known[node][v.index]
-    if node.origin:  # settled before
+    if node.origin:  # already folded or named
         return v
     node.origin = origin
     known[node] = node.outputs
@@ -345,13 +361,13 @@ def _worth_folding(node: Made) -> bool:
         return False
     size = sum(w.type.size for w in node.outputs)
     given = sum(x.type.size for x in node.inputs if x is not None)
-    if size > max(FOLDED, 4 * given) or op.macs(node) > WORK:
+    if size > max(FOLD_ELEMENTS, 4 * given) or op.macs(node) > FOLD_MACS:
         return False
     return op.foldable
 
 
 def dtype_of(node: Node) -> str | None:
-    """The element type of a node's first output as far as its attributes tell."""
+    """The element type of a node's first output, if its attributes tell it."""
     for name in ("dtype", "DstT", "output_type", "out_type", "Tout", "T", "element_dtype"):
         found = node.attrs.get(name)
         if isinstance(found, str) and found in dtypes.TABLE:

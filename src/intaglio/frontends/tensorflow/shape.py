@@ -1,4 +1,4 @@
-"""Moves of elements; where shapes are operands they have to be constant."""
+"""Importers of Reshape, Transpose, Concat, Split, Pad, Tile, Fill, Range and others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
 from intaglio.frontends.tensorflow.dynamic_shapes import at, completed, filled, largest
-from intaglio.frontends.tensorflow.node import Rows, TfNode, Thing, importer
+from intaglio.frontends.tensorflow.node import EdgeValue, TensorList, TfNode, importer
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
 
-MOST = 1 << 14  # parts of a tensor
+MAX_PARTS = 1 << 14  # of Split and Unpack
 
 
 def extents(n: TfNode, x: Value, dtype: str) -> Value:
@@ -58,19 +58,22 @@ def reshape(n: TfNode) -> Value:
 
 
 def _reshaped_by_extent(n: TfNode, x: Value) -> Value:
-    """A shape computed from a run-time extent: the one entry that is not constant is the rest."""
+    """Reshape to a shape with one run-time extent, which becomes -1."""
     parts = entries(n.value(1))
     if parts is None:
-        n.const(1)  # refuses, with the remedy
+        n.const(1)  # raises with the remedy
     known = [None if p.data is None else int(p.data.reshape(-1)[0]) for p in parts or []]
     if known.count(None) != 1 or -1 in known:
-        n.unsupported("its shape has several extents that are known only at run time; one is read")
+        n.unsupported(
+            "its shape has several extents that are known only at run time; at most one is "
+            "supported"
+        )
     made: Value = ops.reshape(x, shape=tuple(-1 if k is None else k for k in known))
     return made
 
 
 def entries(v: Value) -> list[Value] | None:
-    """The entries of a vector that was packed from scalars, each by itself."""
+    """The scalars that a vector was packed from."""
     if v.data is not None:
         return [constant(d) for d in v.data.reshape(-1)]
     node = v.producer
@@ -99,15 +102,20 @@ def squeeze(n: TfNode) -> Value:
         i for i, d in enumerate(x.shape) if d == 1
     }
     if any(x.shape[i] != 1 for i in gone):
-        n.unsupported(f"axes {sorted(gone)} of {x.type} are not all 1 long")
+        n.unsupported(
+            f"axes {sorted(gone)} of {x.type} cannot be squeezed; their extents must be 1"
+        )
     return reshaped(x, tuple(i for i in range(x.type.rank) if i not in gone))
 
 
 def reshaped(x: Value, axes: tuple[int, ...]) -> Value:
-    """x with these of its axes alone, -1 for a new one; a run-time extent stays free."""
+    """x reshaped to these of its axes, -1 for a new axis; a run-time extent stays."""
     free = [a for a in axes if a in x.type.dynamic]
     if len(free) > 1:
-        raise BadInput(f"{x.type} has {len(free)} extents that are known only at run time")
+        raise BadInput(
+            f"{x.type} has {len(free)} extents that are known only at run time; at most one is "
+            "supported"
+        )
     shape = tuple(1 if a < 0 else -1 if a in free else x.shape[a] for a in axes)
     made: Value = ops.reshape(x, shape=shape)
     return made
@@ -146,7 +154,7 @@ def concat(n: TfNode) -> Value:
 def pack(n: TfNode) -> Value:
     parts = n.values()
     if not parts:
-        raise BadInput("there is nothing to pack")
+        raise BadInput("Pack has no operands")
     rank = parts[0].type.rank
     axis = normalize_axis(n.attr("axis", 0), rank + 1)
     each = [reshaped(v, (*range(axis), -1, *range(axis, v.type.rank))) for v in parts]
@@ -158,8 +166,8 @@ def pack(n: TfNode) -> Value:
 def unpack(n: TfNode) -> list[Value]:
     x = n.value(0)
     axis = normalize_axis(n.attr("axis", 0), x.type.rank)
-    if x.shape[axis] > MOST:
-        n.unsupported(f"axis {axis} of {x.type} falls into more than {MOST} parts")
+    if x.shape[axis] > MAX_PARTS:
+        n.unsupported(f"axis {axis} of {x.type} would be split into more than {MAX_PARTS} parts")
     left = (*range(axis), *range(axis + 1, x.type.rank))
     return [reshaped(ops.part(x, i, i + 1, axis=axis), left) for i in range(x.shape[axis])]
 
@@ -168,8 +176,8 @@ def unpack(n: TfNode) -> list[Value]:
 def split(n: TfNode) -> list[Value]:
     x, count = n.value(1), n.attr("num_split", 1)
     axis = normalize_axis(n.whole(0), x.type.rank)
-    if not 0 < count <= min(max(x.shape[axis], 1), MOST) or x.shape[axis] % count:
-        raise BadInput(f"axis {axis} of {x.type} does not split into {count}")
+    if not 0 < count <= min(max(x.shape[axis], 1), MAX_PARTS) or x.shape[axis] % count:
+        raise BadInput(f"axis {axis} of {x.type} cannot be split into {count}")
     each = x.shape[axis] // count
     return [ops.part(x, i * each, (i + 1) * each, axis=axis) for i in range(count)]
 
@@ -181,7 +189,7 @@ def split_v(n: TfNode) -> list[Value]:
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = x.shape[axis] - sum(s for s in sizes if s >= 0)
     if min(sizes, default=0) < 0 or sum(sizes) != x.shape[axis]:
-        raise BadInput(f"axis {axis} of {x.type} does not split into {sizes}")
+        raise BadInput(f"axis {axis} of {x.type} cannot be split into {sizes}")
     ends = np.cumsum(sizes).tolist()
     return [ops.part(x, e - s, e, axis=axis) for s, e in zip(sizes, ends, strict=True)]
 
@@ -198,12 +206,12 @@ def pad(n: TfNode) -> Value:
 
 
 def _filled_up(n: TfNode, x: Value, value: float) -> Value:
-    """A pad that is as long as what lacks to a fixed number of rows."""
+    """Pad a run-time number of rows to a fixed one."""
     totals = set()
     for less in (0, 1, x.shape[0] // 2, x.shape[0]):
         around = at(n.value(1), less)
         if around is None or around.size != 2 * x.type.rank or np.any(around.reshape(-1)[2:]):
-            n.const(1)  # refuses, with the remedy
+            n.const(1)  # raises with the remedy
         else:
             before, after = around.reshape(-1)[:2].tolist()
             totals.add((before, x.shape[0] - less + after))
@@ -225,7 +233,7 @@ def mirror_pad(n: TfNode) -> Value:
     for axis, (b, a, d) in enumerate(zip(before, after, x.shape, strict=True)):
         if not 0 <= b <= d or not 0 <= a <= d:
             raise BadInput(f"pads {around} are larger than {x.type}")
-        if a + b:  # symmetric: the edge itself is repeated
+        if a + b:  # SYMMETRIC repeats the edge
             order = [*range(b - 1, -1, -1), *range(d), *range(d - 1, d - 1 - a, -1)]
             made = ops.gather(made, constant(np.array(order, np.int64)), axis=axis)
     return made
@@ -242,7 +250,7 @@ def broadcast_to(n: TfNode) -> Value:
     x, shape = n.value(0), n.ints(1)
     made: Value = ops.expand(x, shape=shape)
     if made.shape != shape:
-        raise BadInput(f"{x.type} cannot become {shape}")
+        raise BadInput(f"{x.type} cannot be broadcast to {shape}")
     return made
 
 
@@ -252,7 +260,7 @@ def fill(n: TfNode) -> Value:
         return _filled_by_extent(n, tuple(max(int(d), 0) for d in most.reshape(-1)))
     shape = n.ints(0)
     if min(shape, default=0) < 0:
-        raise BadInput(f"a shape of {shape}")
+        raise BadInput(f"its shape is {shape}; extents must not be negative")
     made: Value = ops.expand(ops.reshape(n.value(1), shape=()), shape=shape)
     return made
 
@@ -270,10 +278,10 @@ def _filled_by_extent(n: TfNode, most: tuple[int, ...]) -> Value:
 
 
 @importer("ZerosLike", "OnesLike")
-def alike(n: TfNode) -> Thing:
-    x = n.thing(0)
-    if isinstance(x, Rows):
-        return Rows(None, x.count, x.dtype, x.element)
+def alike(n: TfNode) -> EdgeValue:
+    x = n.operand(0)
+    if isinstance(x, TensorList):
+        return TensorList(None, x.count, x.dtype, x.element)
     v = n.value(0)
     one = constant(0 if n.op == "ZerosLike" else 1, dtype=v.dtype)
     if v.type.dynamic:
@@ -302,7 +310,7 @@ def range_(n: TfNode) -> Value:
         return _counted(n)
     first, last, step = (n.number(i) for i in range(3))
     if not step or not abs((last - first) / step) < 1 << 24:
-        raise BadInput(f"from {first} to {last} by {step}")
+        raise BadInput(f"the range from {first} to {last} by {step} is invalid")
     if dtypes.is_float(start.dtype):
         count = max(math.ceil((last - first) / step), 0)
         return constant(first + np.arange(count) * step, dtype=start.dtype)
@@ -310,13 +318,13 @@ def range_(n: TfNode) -> Value:
 
 
 def _counted(n: TfNode) -> Value:
-    """Numbers up to a run-time extent."""
+    """A range up to a run-time extent."""
     ends = [largest(n.value(i)) for i in range(3)]
     if any(e is None for e in ends):
-        n.unsupported("its length is known only at run time, and more than extents decides it")
+        n.unsupported("its length is known only at run time, and depends on more than extents")
     first, last, step = (float(e.reshape(-1)[0]) for e in ends if e is not None)
     if not step or not abs((last - first) / step) < 1 << 24:
-        raise BadInput(f"from {first} to {last} by {step}")
+        raise BadInput(f"the range from {first} to {last} by {step} is invalid")
     most = max(math.ceil((last - first) / step), 0)
     scalars = [ops.reshape(n.value(i), shape=()) for i in range(3)]
     made: Value = ops.range_(*scalars, bound=(most,))
@@ -327,5 +335,5 @@ def _counted(n: TfNode) -> Value:
 def lin_space(n: TfNode) -> Value:
     count = n.whole(2)
     if not 0 < count < 1 << 24:
-        raise BadInput(f"{count} steps")
+        raise BadInput(f"num is {count}; it must be above 0")
     return constant(np.linspace(n.number(0), n.number(1), count), dtype=n.value(0).dtype)

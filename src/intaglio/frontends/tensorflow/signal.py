@@ -1,4 +1,4 @@
-"""Spectra: Fourier transforms, and the front end of TensorFlow's keyword spotters."""
+"""Importers of FFTs, complex numbers, AudioSpectrogram and Mfcc."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tensorflow.node import Complex, TfNode, Thing, importer
+from intaglio.frontends.tensorflow.node import Complex, EdgeValue, TfNode, importer
 from intaglio.ir import Array, Value, constant
 
-FLOOR = 1e-12  # of a band's energy, before its logarithm
-LONGEST = 1 << 20  # of a transform
+MIN_ENERGY = 1e-12  # of a mel band, before the logarithm
+MAX_LENGTH = 1 << 20  # of a transform
 
 
 def _complex(n: TfNode, i: int) -> Value:
-    held = n.thing(i)
+    held = n.operand(i)
     if not isinstance(held, Complex):
         raise BadInput(f"operand {i} is not complex")
     return held.value
@@ -24,8 +24,8 @@ def _complex(n: TfNode, i: int) -> Value:
 
 def _length(n: TfNode) -> int:
     length = n.whole(1)
-    if not 0 < length <= LONGEST:
-        raise BadInput(f"a transform of length {length}; from 1 to {LONGEST} is possible")
+    if not 0 < length <= MAX_LENGTH:
+        raise BadInput(f"the transform has length {length}; 1 to {MAX_LENGTH} are supported")
     return length
 
 
@@ -35,7 +35,7 @@ def _component(v: Value, i: int) -> Value:
 
 
 @importer("RFFT")
-def rfft(n: TfNode) -> Thing:
+def rfft(n: TfNode) -> EdgeValue:
     x, length = n.value(0), _length(n)
     given = ops.reshape(x, shape=(*x.shape, 1))
     return Complex(ops.dft(given, axis=x.type.rank - 1, length=length, onesided=True))
@@ -50,14 +50,14 @@ def irfft(n: TfNode) -> Value:
 
 
 @importer("FFT", "IFFT")
-def fft(n: TfNode) -> Thing:
+def fft(n: TfNode) -> EdgeValue:
     x = _complex(n, 0)
     inverse = n.op == "IFFT"
     return Complex(ops.dft(x, axis=x.type.rank - 2, length=x.shape[-2], inverse=inverse))
 
 
 @importer("Complex")
-def complex_(n: TfNode) -> Thing:
+def complex_(n: TfNode) -> EdgeValue:
     shape = np.broadcast_shapes(*(v.shape for v in n.values()))
     parts = [ops.reshape(ops.expand(v, shape=shape), shape=(*shape, 1)) for v in n.values()]
     return Complex(ops.concat(*parts, axis=-1))
@@ -82,10 +82,10 @@ def _power(v: Value) -> Value:
 
 @importer("AudioSpectrogram")
 def audio_spectrogram(n: TfNode) -> Value:
-    """Samples x channels to channels x windows x frequencies."""
+    """Spectrogram: [samples, channels] to [channels, windows, frequencies]."""
     x, size, stride = n.value(0), n.attr("window_size", 0), n.attr("stride", 0)
-    if x.type.rank != 2 or not 2 <= size <= x.shape[0] or stride < 1 or size > LONGEST:
-        n.unsupported(f"windows of {size} every {stride} of {x.type}")
+    if x.type.rank != 2 or not 2 <= size <= x.shape[0] or stride < 1 or size > MAX_LENGTH:
+        n.unsupported(f"windows of {size} with stride {stride} do not fit {x.type}")
     length = 1 << (size - 1).bit_length()
     count = 1 + (x.shape[0] - size) // stride
     places = np.arange(count)[:, None] * stride + np.arange(size)
@@ -103,16 +103,16 @@ def audio_spectrogram(n: TfNode) -> Value:
 
 @importer("Mfcc")
 def mfcc(n: TfNode) -> Value:
-    """Powers of frequencies to coefficients: bands of the mel scale, logarithms, cosines."""
+    """MFCC: mel bands, logarithm, discrete cosine transform."""
     x, rate = n.value(0), n.number(1)
     low, high = n.attr("lower_frequency_limit", 20.0), n.attr("upper_frequency_limit", 4000.0)
     bands, kept = n.attr("filterbank_channel_count", 40), n.attr("dct_coefficient_count", 13)
     if x.type.rank != 3 or x.shape[2] < 2 or not 0 < bands < 4096 or not 0 < kept <= 4096:
-        n.unsupported(f"{kept} coefficients of {bands} bands of {x.type}")
+        n.unsupported(f"{kept} coefficients of {bands} bands do not fit {x.type}")
     if not 0 <= low < high or not 0 < rate < 1e9:
-        raise BadInput(f"frequencies from {low} to {high} at a rate of {rate}")
+        raise BadInput(f"the frequency range {low} to {high} is invalid for the sample rate {rate}")
     energy = ops.matmul(ops.sqrt(x), constant(_mel(x.shape[2], rate, bands, low, high)))
-    logarithm = ops.log(ops.maximum(energy, constant(FLOOR, dtype="f32")))
+    logarithm = ops.log(ops.maximum(energy, constant(MIN_ENERGY, dtype="f32")))
     angles = np.arange(kept) * (np.arange(bands)[:, None] + 0.5) * np.pi / bands
     cosines = constant(math.sqrt(2 / bands) * np.cos(angles), dtype="f32")
     made: Value = ops.matmul(logarithm, cosines)
@@ -120,7 +120,7 @@ def mfcc(n: TfNode) -> Value:
 
 
 def _mel(count: int, rate: float, bands: int, low: float, high: float) -> Array:
-    """How much of every frequency goes into every band: triangles that add up to 1."""
+    """Weights of frequencies in mel bands: triangular filters."""
 
     def mel(frequency: Array | float) -> Array:
         return np.asarray(1127.0 * np.log1p(np.asarray(frequency) / 700.0))
@@ -131,7 +131,7 @@ def _mel(count: int, rate: float, bands: int, low: float, high: float) -> Array:
     table = np.zeros((count, bands), np.float32)
     at = mel(np.arange(count) * step)
     for i in range(int(1.5 + low / step), min(int(high / step), count - 1) + 1):
-        band = int(np.searchsorted(centers[:bands], at[i])) - 1  # whose centre is below
+        band = int(np.searchsorted(centers[:bands], at[i])) - 1  # band whose centre is below
         left = centers[band] if band >= 0 else first
         share = (centers[band + 1] - at[i]) / (centers[band + 1] - left)
         if band >= 0:

@@ -1,4 +1,4 @@
-"""Variables that a model assigns while it runs: what outlives a call."""
+"""State: variables that the model assigns, which outlive a call."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from intaglio import ops
 from intaglio.errors import BadFile, Unsupported
 from intaglio.frontends.tensorflow.file import Body, File, Function, Node
-from intaglio.frontends.tensorflow.node import Thing, Variable
+from intaglio.frontends.tensorflow.node import EdgeValue, Variable
 from intaglio.frontends.tensorflow.scope import Model, Scope
 from intaglio.ir import Array, Value
 
-Seen = tuple[str, frozenset[tuple[str, str]]]  # a function, and which variables it was given
+Seen = tuple[str, frozenset[tuple[str, str]]]  # function and its variable arguments
 ASSIGNS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
 
 def written_in(
-    file: File, body: Body, args: Mapping[str, Thing], seen: set[Seen] | None = None
+    file: File, body: Body, args: Mapping[str, EdgeValue], seen: set[Seen] | None = None
 ) -> set[str]:
-    """The variables among a function's arguments that it or what it calls assigns."""
+    """The variables that a function or its callees assign, among its arguments."""
     found: set[str] = set()
     seen = set() if seen is None else seen
     given = frozenset((a, t.name) for a, t in args.items() if isinstance(t, Variable))
@@ -51,7 +51,7 @@ def _called(node: Node) -> list[str]:
 
 
 def assigned_before(scope: Scope, node: Node, variable: Variable) -> Node | None:
-    """The assignment of `variable` that a read comes after; None where it comes before."""
+    """The assignment of `variable` that precedes a read; None if there is none."""
     stack, seen = list(node.controls), set()
     while stack:
         name = stack.pop()
@@ -66,17 +66,17 @@ def assigned_before(scope: Scope, node: Node, variable: Variable) -> Node | None
 
 
 def after(scope: Scope, node: Node, before: Value) -> Value:
-    """What an assignment makes of a variable."""
+    """The value of a variable after an assignment."""
     made = scope.get(node.inputs[1]) if len(node.inputs) > 1 else None
     if not isinstance(made, Value):
-        raise BadFile(f"tensorflow: {node.op} '{scope.prefix}{node.name}' assigns no tensor")
+        raise BadFile(f"tensorflow: {node.op} '{scope.prefix}{node.name}' does not assign a tensor")
     if node.op != "AssignVariableOp":
         made = (ops.add if node.op == "AssignAddVariableOp" else ops.sub)(before, made)
     return made
 
 
 def carried(model: Model) -> tuple[list[Value], list[Value], dict[str, Array | None]]:
-    """The states that the graph reads, what they become, and what they begin with."""
+    """The state inputs of the graph, their values after a call, and their initial values."""
     befores, afters = [], []
     initial: dict[str, Array | None] = {}
     for name, before in model.states.items():
@@ -94,7 +94,7 @@ def carried(model: Model) -> tuple[list[Value], list[Value], dict[str, Array | N
         new = after(*places[0], before)
         if new.type != before.type:
             kinds = f"{before.type} and becomes {new.type}"
-            raise Unsupported(f"tensorflow: variable '{name}' is {kinds}; it has to keep its type")
+            raise Unsupported(f"tensorflow: variable '{name}' is {kinds}; its type must not change")
         befores.append(before)
         afters.append(new)
         initial[before.name] = model.read[name].data

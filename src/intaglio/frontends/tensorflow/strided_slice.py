@@ -1,4 +1,4 @@
-"""Slices with all their masks."""
+"""Importers of Slice and StridedSlice with all masks."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from intaglio.ir import Value
 def slice_(n: TfNode) -> Value:
     x, size = n.value(0), n.ints(2)
     if len(size) != x.type.rank:
-        raise BadInput(f"{len(size)} sizes do not fit {x.type}")
+        raise BadInput(f"{len(size)} sizes do not fit {x.type}; one per axis is needed")
     if not n.is_const(1):
         return _moving(n, x, size)
     start = n.ints(1)
     stop = tuple(d if s < 0 else b + s for b, s, d in zip(start, size, x.shape, strict=True))
     if any(not 0 <= b <= e <= d for b, e, d in zip(start, stop, x.shape, strict=True)):
-        raise BadInput(f"from {start} to {stop} is not within {x.type}")
+        raise BadInput(f"the slice from {start} to {stop} is outside of {x.type}")
     made: Value = ops.slice_(x, start=start, stop=stop, step=(1,) * x.type.rank)
     return made
 
 
 def _moving(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
-    """A window of fixed size whose place is computed: rows by index, axis by axis."""
+    """A slice of fixed size at a run-time position, as a gather per axis."""
     places = entries(n.value(1))
     if places is None or len(places) != x.type.rank:
-        n.const(1)  # refuses, with the remedy
+        n.const(1)  # raises with the remedy
     made = x
     for axis, (p, s) in enumerate(zip(places or [], size, strict=True)):
         d = x.shape[axis]
@@ -41,7 +41,8 @@ def _moving(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
             made = ops.part(made, b, d if s < 0 else b + s, axis=axis)
         elif s < 0:
             n.unsupported(
-                f"axis {axis} begins at a place that is known only at run time, and ends at its end"
+                f"axis {axis} starts at a run-time position and runs to the end; give it a fixed "
+                "size"
             )
         else:
             steps = np.arange(s, dtype=np.int64)
@@ -52,7 +53,7 @@ def _moving(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
 
 @dataclass
 class _Axis:
-    """What a slice does along one axis of its operand; `index` where one row is taken."""
+    """The slice of one axis of the operand; `index` if one index is taken."""
 
     start: int
     stop: int
@@ -79,14 +80,16 @@ def strided_slice(n: TfNode) -> Value:
 
 
 def _read(n: TfNode, x: Value) -> tuple[list[_Axis], tuple[int, ...]]:
-    """What to cut of every axis, and the axes that are left, -1 for new ones."""
+    """The slice of every axis, and the axes of the result, -1 for new ones."""
     begin, end = (entries(n.value(i)) for i in (1, 2))
     step = n.ints(3)
     if begin is None or end is None:
-        n.const(1 if begin is None else 2)  # refuses, with the remedy
+        n.const(1 if begin is None else 2)  # raises with the remedy
         raise AssertionError("a constant has entries")
     if len(begin) != len(end) or len(begin) != len(step):
-        raise BadInput(f"{len(begin)} begins, {len(end)} ends and {len(step)} strides")
+        raise BadInput(
+            f"{len(begin)} begins, {len(end)} ends and {len(step)} strides differ in number"
+        )
     masks = {
         m: n.attr(f"{m}_mask", 0) for m in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     }
@@ -123,10 +126,10 @@ def _cut(n: TfNode, begin: Value, end: Value, step: int, d: int, bit: dict[str, 
         place = int(begin.data.reshape(-1)[0])
         place = place + d if place < 0 else place
         if not 0 <= place < d:
-            raise BadInput(f"row {place} of {d}")
+            raise BadInput(f"index {place} is outside of the extent {d}")
         return _Axis(place, place + 1, 1, None, True)
     if not step:
-        raise BadInput("a stride of 0")
+        raise BadInput("a stride is 0; it must not be")
     ends = []
     for v, open_, default in (
         (begin, "begin", 0 if step > 0 else d - 1),
@@ -136,7 +139,8 @@ def _cut(n: TfNode, begin: Value, end: Value, step: int, d: int, bit: dict[str, 
             ends.append(default)
         elif v.data is None:
             n.unsupported(
-                f"its {open_} is known only at run time; one row or a fixed window is read"
+                f"its {open_} is known only at run time; one index or a window of fixed size is "
+                "supported"
             )
         else:
             ends.append(int(v.data.reshape(-1)[0]))

@@ -1,4 +1,4 @@
-"""Tensors, shapes and element types as TensorFlow stores them."""
+"""Decoding of TensorProto, TensorShapeProto and DataType."""
 
 from __future__ import annotations
 
@@ -37,20 +37,29 @@ DTYPES = {
     22: "u32",
     23: "u64",
 }
-_VALUES = {5: "f", 6: "d", 7: "i", 10: "i", 11: "i", 13: "i", 16: "i", 17: "i"}  # by field number
+_VALUES = {
+    5: "f",
+    6: "d",
+    7: "i",
+    10: "i",
+    11: "i",
+    13: "i",
+    16: "i",
+    17: "i",
+}  # struct format by field number
 MOST_DIMS = 16
-SPREAD = 1 << 24  # elements that one stored number may stand for
+MAX_REPEATED = 1 << 24  # elements of a tensor that stores fewer numbers
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that nobody has read yet."""
+    """A tensor that is not decoded yet."""
 
     raw: memoryview
 
 
 def read_shape(message: memoryview, what: str) -> tuple[int, ...] | None:
-    """The extents, -1 where one is open; None where not even the rank is known."""
+    """The extents, -1 for open ones; None if the rank is unknown."""
     dims = []
     for n, _, value in protobuf.fields(message, what):
         if n == 3 and value:
@@ -62,12 +71,12 @@ def read_shape(message: memoryview, what: str) -> tuple[int, ...] | None:
                     size = protobuf.whole(v, what)
             dims.append(size)
     if len(dims) > MOST_DIMS or any(not -1 <= d < 1 << 40 for d in dims):
-        raise BadFile(f"{what} has the shape {dims[:8]}")
+        raise BadFile(f"{what} has the invalid shape {dims[:8]}")
     return tuple(dims)
 
 
 def read_tensor(tensor: Tensor, what: str) -> Array:
-    """The array; where there are fewer numbers than elements the last one is repeated."""
+    """The array; if it stores fewer numbers than elements, the last one is repeated."""
     shape: tuple[int, ...] | None = ()
     code, content = 0, memoryview(b"")
     parts: list[Array] = []
@@ -82,23 +91,25 @@ def read_tensor(tensor: Tensor, what: str) -> Array:
             parts.append(_numbers(n, value, what))
     dtype = DTYPES.get(code, f"element type {code}")
     if dtype not in dtypes.TABLE:
-        raise Unsupported(f"{what} holds {dtype}; numbers are read")
+        raise Unsupported(f"{what} holds {dtype}; only numbers are supported")
     kind = dtypes.numpy_of(dtype)
     if shape is None or min(shape, default=0) < 0:
         raise BadFile(f"{what} has the shape {shape}; it must be known")
     size = math.prod(shape)
     if len(content):
         if len(content) != size * kind.itemsize:
-            raise BadFile(f"{what} has {len(content)} bytes for {dtype} of shape {shape}")
+            raise BadFile(
+                f"{what} has {len(content)} bytes, which do not fit {dtype} of shape {shape}"
+            )
         return np.frombuffer(content, kind.newbyteorder("<")).astype(kind).reshape(shape)
     numbers = np.concatenate(parts) if parts else np.zeros(1)
     if dtype in ("f16", "bf16"):
         stored = numbers.astype(np.int64).astype(np.uint16).view(kind)
     else:
-        with np.errstate(invalid="ignore"):  # damaged: floats where integers belong
+        with np.errstate(invalid="ignore"):  # a damaged file may hold floats for integers
             stored = numbers.astype(kind)
-    if len(stored) > max(size, 1) or size > max(SPREAD, len(stored)):
-        raise BadFile(f"{what} has {len(stored)} numbers for the shape {shape}")
+    if len(stored) > max(size, 1) or size > max(MAX_REPEATED, len(stored)):
+        raise BadFile(f"{what} has {len(stored)} numbers, which do not fit shape {shape}")
     if size > len(stored):
         stored = np.concatenate([stored, np.full(size - len(stored), stored[-1])])
     return stored[:size].reshape(shape)
@@ -113,5 +124,5 @@ def _numbers(number: int, value: int | memoryview, what: str) -> Array:
 
 
 def read_strings(tensor: Tensor, what: str) -> list[str]:
-    """The strings of a tensor of them."""
+    """The strings of a string tensor."""
     return [protobuf.text(value) for n, _, value in protobuf.fields(tensor.raw, what) if n == 8]

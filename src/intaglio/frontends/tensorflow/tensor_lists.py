@@ -1,4 +1,4 @@
-"""Lists of tensors (TensorArray of TensorFlow 1, TensorList of 2), each as one tensor of rows."""
+"""TensorArray (TensorFlow 1) and TensorList (2), each imported as one stacked tensor."""
 
 from __future__ import annotations
 
@@ -6,69 +6,69 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tensorflow.node import Rows, TfNode, Thing, importer
+from intaglio.frontends.tensorflow.node import EdgeValue, TensorList, TfNode, importer
 from intaglio.ir import Value, constant
 
-MOST = 1 << 20  # elements of a list
+MAX_LENGTH = 1 << 20  # of a list
 
 
-def _rows(n: TfNode, i: int) -> Rows:
-    held = n.thing(i)
-    if not isinstance(held, Rows):
-        raise BadInput(f"operand {i} is no list")
+def _rows(n: TfNode, i: int) -> TensorList:
+    held = n.operand(i)
+    if not isinstance(held, TensorList):
+        raise BadInput(f"operand {i} is not a list")
     return held
 
 
 def _count(n: TfNode, i: int) -> int:
     count = n.whole(i)
-    if not 0 <= count <= MOST:
-        raise BadInput(f"a list of {count}; up to {MOST} are possible")
+    if not 0 <= count <= MAX_LENGTH:
+        raise BadInput(f"a list has {count} elements; at most {MAX_LENGTH} are supported")
     return count
 
 
 def _shape(n: TfNode, i: int) -> tuple[int, ...] | None:
-    """The shape of an element as an operand gives it; None where it is open."""
+    """The element shape that an operand gives; None if it is open."""
     if not n.is_const(i) or n.value(i).type.rank != 1:
         return None
     shape = n.ints(i)
     return None if min(shape, default=0) < 0 else shape
 
 
-def _made(n: TfNode, rows: Rows, element: tuple[int, ...] | None = None) -> Value:
-    """The tensor of a list; zeros where nobody has written yet."""
+def _made(n: TfNode, rows: TensorList, element: tuple[int, ...] | None = None) -> Value:
+    """The stacked tensor of a list; zeros before the first write."""
     if rows.value is not None:
         return rows.value
     shape = rows.element if element is None else element
     if shape is None:
-        n.unsupported("nobody has written into the list, and nothing says what shape it has")
+        n.unsupported("the list is read before it is written, and its element shape is unknown")
     if rows.count * int(np.prod(shape, dtype=np.int64)) > 1 << 28:
         raise BadInput(f"a list of {rows.count} elements of shape {shape} is too large")
     return constant(np.zeros((rows.count, *shape), dtypes.numpy_of(rows.dtype)))
 
 
-def _of(v: Value) -> Rows:
+def _of(v: Value) -> TensorList:
     if not v.type.rank:
-        raise BadInput("a list is made of a scalar; an axis of elements is needed")
-    return Rows(v, v.shape[0], v.dtype, v.shape[1:])
+        raise BadInput("a list is made from a scalar; an axis of elements is needed")
+    return TensorList(v, v.shape[0], v.dtype, v.shape[1:])
 
 
-def _written(n: TfNode, rows: Rows, index: Value, item: Value) -> Rows:
+def _written(n: TfNode, rows: TensorList, index: Value, item: Value) -> TensorList:
     held = _made(n, rows, item.shape)
     place = ops.reshape(index, shape=(1, 1))
     return _of(ops.scatter_nd(held, place, ops.reshape(item, shape=(1, *item.shape))))
 
 
-# ---- TensorFlow 1: a handle, and a flow that says in which order it is used ---------------------
+# ---- TensorFlow 1: a handle, and a flow value that orders its uses ------------------------------
 @importer("TensorArrayV3")
-def tensor_array(n: TfNode) -> list[Thing]:
+def tensor_array(n: TfNode) -> list[EdgeValue]:
     shape = n.attr("element_shape")
     known = shape if isinstance(shape, tuple) and min(shape, default=0) >= 0 else None
-    rows = Rows(None, _count(n, 0), n.dtype("dtype"), known or None)
+    rows = TensorList(None, _count(n, 0), n.dtype("dtype"), known or None)
     return [rows, rows]
 
 
 @importer("TensorArrayScatterV3")
-def tensor_array_scatter(n: TfNode) -> Thing:
+def tensor_array_scatter(n: TfNode) -> EdgeValue:
     x, rows = n.value(2), _rows(n, 3)
     order = n.ints(1)
     if order == tuple(range(len(order))) and len(order) == rows.count:
@@ -84,7 +84,7 @@ def tensor_array_read(n: TfNode) -> Value:
 
 
 @importer("TensorArrayWriteV3")
-def tensor_array_write(n: TfNode) -> Thing:
+def tensor_array_write(n: TfNode) -> EdgeValue:
     return _written(n, _rows(n, 3), n.value(1), n.value(2))
 
 
@@ -104,17 +104,17 @@ def tensor_array_size(n: TfNode) -> Value:
 
 # ---- TensorFlow 2: a list is a value -------------------------------------------------------------
 @importer("TensorListReserve")
-def tensor_list_reserve(n: TfNode) -> Thing:
-    return Rows(None, _count(n, 1), n.dtype("element_dtype"), _shape(n, 0))
+def tensor_list_reserve(n: TfNode) -> EdgeValue:
+    return TensorList(None, _count(n, 1), n.dtype("element_dtype"), _shape(n, 0))
 
 
 @importer("EmptyTensorList")
-def empty_tensor_list(n: TfNode) -> Thing:
-    return Rows(None, 0, n.dtype("element_dtype"), _shape(n, 0))
+def empty_tensor_list(n: TfNode) -> EdgeValue:
+    return TensorList(None, 0, n.dtype("element_dtype"), _shape(n, 0))
 
 
 @importer("TensorListFromTensor")
-def tensor_list_from_tensor(n: TfNode) -> Thing:
+def tensor_list_from_tensor(n: TfNode) -> EdgeValue:
     return _of(n.value(0))
 
 
@@ -126,12 +126,12 @@ def tensor_list_get_item(n: TfNode) -> Value:
 
 
 @importer("TensorListSetItem")
-def tensor_list_set_item(n: TfNode) -> Thing:
+def tensor_list_set_item(n: TfNode) -> EdgeValue:
     return _written(n, _rows(n, 0), n.value(1), n.value(2))
 
 
 @importer("TensorListPushBack")
-def tensor_list_push_back(n: TfNode) -> Thing:
+def tensor_list_push_back(n: TfNode) -> EdgeValue:
     rows, item = _rows(n, 0), n.value(1)
     one = ops.reshape(item, shape=(1, *item.shape))
     return _of(one if rows.count == 0 else ops.concat(_made(n, rows), one, axis=0))
@@ -157,5 +157,5 @@ def tensor_list_length(n: TfNode) -> Value:
 def tensor_list_element_shape(n: TfNode) -> Value:
     rows = _rows(n, 0)
     if rows.element is None:
-        n.unsupported("the shape of its elements is not known")
+        n.unsupported("the shape of its elements is unknown")
     return constant(list(rows.element), dtype=n.dtype("shape_type", "i32"))

@@ -1,4 +1,4 @@
-"""TFLite models (schema 3), without TensorFlow."""
+"""TFLite importer (schema 3), without TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from intaglio.ir import Graph, Type, Value
 
 
 def load_tflite(model: str | Path | bytes, options: ImportOptions = NO_OPTIONS) -> Graph:
-    """The first graph of a TFLite file, or that of a signature, which also names its ends.
+    """The first graph of a TFLite file, or that of a signature, whose names it then uses.
 
-    `shapes` replaces those of inputs. What the model keeps between calls is the graph's `state`.
+    Variables and other state of the model become the graph's `state`.
     """
     if isinstance(model, bytes):
         data, what = model, "the bytes given"
@@ -36,7 +36,7 @@ def load_tflite(model: str | Path | bytes, options: ImportOptions = NO_OPTIONS) 
     chosen = _signature(file, options.signature)
     try:
         return _Import(file, chosen, options).graph()
-    except DAMAGE as e:  # tables of options that point outside of the file
+    except DAMAGE as e:  # options that point outside of the file
         words = " ".join(str(e).split())[:120]
         raise BadFile(f"{what} is a damaged TFLite model ({words})") from None
 
@@ -52,7 +52,7 @@ def _signature(file: File, name: str | None) -> Signature | None:
 
 
 class _Import:
-    """One graph of a file, from its inputs to its outputs."""
+    """The import of one graph of a file."""
 
     def __init__(self, file: File, signature: Signature | None, options: ImportOptions):
         self.file, self.shapes = file, options.shapes
@@ -74,7 +74,7 @@ class _Import:
         made = list(signature.outputs.values()) if signature else g.outputs
         self.outputs = [by_name[n] for n in outputs] if outputs else made
         self.output_names = [self.names[t] for t in self.outputs]
-        if signature and not outputs:  # one tensor may be there by two names
+        if signature and not outputs:  # one tensor may have two names
             self.output_names = list(signature.outputs)
 
     def graph(self) -> Graph:
@@ -99,7 +99,10 @@ class _Import:
         t, name = self.g.tensors[i], self.names[i]
         dims = tuple(int(d) for d in self.shapes.get(name, t.shape))
         if len(dims) != len(t.shape) or min(dims, default=1) < 0:
-            raise BadInput(f"tflite: input '{name}' has shape {t.shape}, not {dims}")
+            raise BadInput(
+                f"tflite: input '{name}' has shape {t.shape}; {dims} has another rank or is "
+                "negative"
+            )
         scope.check_numbers(i)
         made = Value(Type(t.dtype, dims, t.quant), name)
         scope.values[i] = made

@@ -1,4 +1,4 @@
-"""Branches, loops, called graphs, and variables that outlive a call."""
+"""Importers of IF, WHILE, CALL, CALL_ONCE and variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intaglio.ops.control import UNBOUNDED
 
 
 def _ends(values: Sequence[Value]) -> list[Value]:
-    """Inputs of a graph of its own that takes such values."""
+    """New graph inputs with the types of these values."""
     return [Value(Type(v.dtype, v.shape), f"operand_{i}") for i, v in enumerate(values)]
 
 
@@ -28,7 +28,7 @@ def _condition(n: TfliteNode, v: Value) -> Value:
 def if_(n: TfliteNode) -> list[Value]:
     cond, given = folded(_condition(n, n.required(0))), n.operands()[1:]
     sides = [n.option("ThenSubgraphIndex", 0), n.option("ElseSubgraphIndex", 0)]
-    if cond.data is not None:  # decided already
+    if cond.data is not None:  # constant condition
         return n.scope.call(sides[0 if cond.data.item() else 1], given)
     bodies = []
     for side in sides:
@@ -39,7 +39,7 @@ def if_(n: TfliteNode) -> list[Value]:
 
 @importer("WHILE", stored=True)
 def while_(n: TfliteNode) -> list[Value]:
-    """The condition is asked before the first round and at the end of each."""
+    """The condition is evaluated before the first iteration and after each."""
     given = n.operands()
     test, body = n.option("CondSubgraphIndex", 0), n.option("BodySubgraphIndex", 0)
     first = _condition(n, n.scope.call(test, given)[0])
@@ -47,7 +47,10 @@ def while_(n: TfliteNode) -> list[Value]:
     states = _ends(given)
     after = n.scope.body(body, states)
     if len(after) != len(states):
-        n.unsupported(f"{len(states)} values go into a round and {len(after)} come out")
+        n.unsupported(
+            f"its body has {len(states)} inputs and {len(after)} outputs; their number must be "
+            "equal"
+        )
     again = _condition(n, n.scope.body(test, after)[0])
     inside = Graph(
         [round_, go, *states],
@@ -70,7 +73,7 @@ def call(n: TfliteNode) -> list[Value]:
 
 @importer("CALL_ONCE", stored=True)
 def call_once(n: TfliteNode) -> list[Value]:
-    """What is done once, before the first call: variables get what they begin with."""
+    """Initialisation before the first call: sets the initial values of variables."""
     model = n.scope.model
     before, model.setting_up = model.setting_up, True
     try:
@@ -83,7 +86,7 @@ def call_once(n: TfliteNode) -> list[Value]:
 def _variable(n: TfliteNode) -> Variable:
     index = n.op.inputs[0] if n.op.inputs else -1
     if index not in n.scope.handles:
-        n.unsupported("its variable is handed on; only one that VAR_HANDLE names is read")
+        n.unsupported("its variable is passed as a value; only a direct VAR_HANDLE is supported")
     return n.scope.handles[index]
 
 
@@ -92,15 +95,18 @@ def read_variable(n: TfliteNode) -> Value:
     v, t = _variable(n), n.out()
     if v.value is not None and (v.value.data is not None or not n.scope.inner):
         return v.value
-    if v.initial is not None and not v.assigned:  # set once, never changed
+    if v.initial is not None and not v.assigned:  # initialised and never changed: a constant
         v.value = constant(v.initial, v.name)
         return v.value
     if n.scope.inner:
-        n.unsupported(f"variable '{v.name}' is read inside of a branch or a loop")
+        n.unsupported(
+            f"variable '{v.name}' is read inside of a branch or a loop; state is supported "
+            "outside of them only"
+        )
     shape = t.shape if v.initial is None else v.initial.shape
     dtype = t.dtype if v.initial is None else dtypes.name_of(v.initial.dtype)
     if min(shape, default=1) < 1:
-        n.unsupported(f"variable '{v.name}' has the open shape {shape} and no first value")
+        n.unsupported(f"variable '{v.name}' has the open shape {shape} and no initial value")
     given = Value(Type(dtype, shape, t.quant), f"state.{v.name}")
     v.state, v.value = State(given, given, v.initial), given
     return given
@@ -111,14 +117,20 @@ def assign_variable(n: TfliteNode) -> list[Value]:
     v, new = _variable(n), folded(n.required(1))
     if n.scope.model.setting_up:
         if new.data is None:
-            n.unsupported(f"what variable '{v.name}' begins with is not constant")
+            n.unsupported(f"the initial value of variable '{v.name}' is not constant; it must be")
         v.initial = new.data
         return []
     if n.scope.inner:
-        n.unsupported(f"variable '{v.name}' is assigned inside of a branch or a loop")
+        n.unsupported(
+            f"variable '{v.name}' is assigned inside of a branch or a loop; state is supported "
+            "outside of them only"
+        )
     if v.state is not None:
         if new.type.but(quant=None) != v.state.input.type.but(quant=None):
-            n.unsupported(f"variable '{v.name}' turns from {v.state.input.type} to {new.type}")
+            n.unsupported(
+                f"variable '{v.name}' changes its type from {v.state.input.type} to {new.type}; "
+                "it must not change"
+            )
         v.state.value = new
     v.value = new
     return []

@@ -1,4 +1,4 @@
-"""Convolutions, pools and linear layers; TFLite's images are channel-last."""
+"""Importers of convolution, pooling, FULLY_CONNECTED, resizing; images are NHWC."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _padding(
     stride: tuple[int, ...],
     dilation: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """(begin.., end..); SAME puts the odd one at the end."""
+    """(begin.., end..); SAME puts an odd pixel at the end."""
     if min(*kernel, *stride, *dilation) < 1:
         n.unsupported(
             f"kernel {kernel}, stride {stride}, dilation {dilation}: all must be positive"
@@ -49,7 +49,7 @@ def _window(n: TfliteNode, x: Value, kernel: tuple[int, ...], dilated: bool) -> 
 def _image(n: TfliteNode) -> Value:
     x = n.required(0)
     if x.type.rank != 4:
-        n.unsupported(f"its input is {x.type}; images of rank 4 are read")
+        n.unsupported(f"its input is {x.type}; images of rank 4 are supported")
     return x
 
 
@@ -61,7 +61,9 @@ def conv_2d(n: TfliteNode) -> Value:
         n.unsupported(f"weights {w.type} do not fit {x.type}")
     window = _window(n, x, w.shape[1:3], dilated=True)
     turned = n.weights(1, (0, 3, 1, 2))
-    alone = w.shape[1:3] == (1, 1) and set(window["stride"]) == {1}  # a linear layer of each pixel
+    alone = w.shape[1:3] == (1, 1) and set(window["stride"]) == {
+        1
+    }  # a 1x1 convolution is a linear layer per pixel
     x = n.dynamic(x, 1, (3,) if alone else (1, 2, 3))
     y = ops.conv(
         ops.channels_first(x), turned, n.bias(2), groups=x.shape[3] // w.shape[3], **window
@@ -83,16 +85,16 @@ def depthwise_conv_2d(n: TfliteNode) -> Value:
 
 @importer("TRANSPOSE_CONV")
 def transpose_conv(n: TfliteNode) -> Value:
-    """Operands are the output's shape, weights [out, h, w, in], the image, and maybe a bias."""
+    """Operands are the shape of the result, weights [out, h, w, in], image, optional bias."""
     shape, w, x = n.ints(0), n.required(1), n.required(2)
     if len(shape) != 4 or w.type.rank != 4 or x.type.rank != 4:
-        n.unsupported(f"a result of shape {shape} from {x.type} and {w.type}")
+        n.unsupported(f"a result of shape {shape} does not fit {x.type} and weights {w.type}")
     stride, kernel = (n.option("StrideH", 1), n.option("StrideW", 1)), w.shape[1:3]
     pad = _padding(n, shape[1:3], kernel, stride, (1, 1))
     full = [(d - 1) * s + k for d, s, k in zip(x.shape[1:3], stride, kernel, strict=True)]
     more = tuple(shape[1 + i] - (full[i] - pad[i] - pad[2 + i]) for i in range(2))
     if min(more) < 0:
-        n.unsupported(f"a result of shape {shape} is smaller than what the windows cover")
+        n.unsupported(f"a result of shape {shape} is smaller than the area of the windows")
     y = ops.conv_transpose(
         ops.channels_first(x),
         n.weights(1, (3, 0, 1, 2)),
@@ -108,20 +110,20 @@ def transpose_conv(n: TfliteNode) -> Value:
 
 @importer("Convolution2DTransposeBias", custom=True)
 def transpose_conv_bias(n: TfliteNode) -> Value:
-    """MediaPipe's, of which the file says how large the result is: the image, weights, a bias."""
+    """Convolution2DTransposeBias of MediaPipe: image, weights, bias; the shape is in the file."""
     x, w, shape = _image(n), n.required(1), n.out().shape
     if len(n.op.custom_options) != 12 or w.type.rank != 4 or len(shape) != 4:
-        n.unsupported(f"its options have {len(n.op.custom_options)} bytes; 12 are known")
+        n.unsupported(f"its options have {len(n.op.custom_options)} bytes; only 12 are known")
     _, across, down = struct.unpack("<3i", n.op.custom_options)
     stride, kernel = (down, across), w.shape[1:3]
     if min(stride) < 1:
-        n.unsupported(f"a stride of {stride}")
+        n.unsupported(f"its stride is {stride}; it must be above 0")
     over = [
         (d - 1) * s + k - out
         for d, s, k, out in zip(x.shape[1:3], stride, kernel, shape[1:3], strict=True)
     ]
     if min(over) < 0:
-        n.unsupported(f"a result of shape {shape} is larger than what the windows cover")
+        n.unsupported(f"a result of shape {shape} is larger than the area of the windows")
     pad = (*(o // 2 for o in over), *(o - o // 2 for o in over))
     y = ops.conv_transpose(
         ops.channels_first(x),
@@ -138,12 +140,12 @@ def transpose_conv_bias(n: TfliteNode) -> Value:
 
 @importer("FULLY_CONNECTED")
 def fully_connected(n: TfliteNode) -> Value:
-    """Weights are [out, in]; the input is flattened to rows unless its axes are to be kept."""
+    """Weights are [out, in]; the input becomes a matrix unless keep_num_dims is set."""
     x, w, b = n.required(0), n.required(1), n.bias(2)
     if w.type.rank != 2 or not w.shape[1] or x.type.size % w.shape[1]:
         n.unsupported(f"weights {w.type} do not fit {x.type}")
     if n.option("WeightsFormat", 0):
-        n.unsupported("its weights are shuffled; only the default format is read")
+        n.unsupported("its weights are in a shuffled format; only the default format is supported")
     rows = x.type.size // w.shape[1]
     flat = n.dynamic(ops.reshape(x, shape=(rows, w.shape[1])), 1, (1,))
     y = ops.gemm(flat, w, b, trans_b=True)
@@ -195,7 +197,7 @@ def conv_3d(n: TfliteNode) -> Value:
 
 @importer("L2_POOL_2D")
 def l2_pool_2d(n: TfliteNode) -> Value:
-    """The root of the mean of squares."""
+    """Root of the mean of squares of every window."""
     x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
     squares = ops.mul(x, x)
     y = ops.avg_pool(
@@ -206,7 +208,7 @@ def l2_pool_2d(n: TfliteNode) -> Value:
 
 @importer("LOCAL_RESPONSE_NORMALIZATION")
 def local_response_normalization(n: TfliteNode) -> Value:
-    """Ours divides alpha by how many channels it looks at."""
+    """Our lrn divides alpha by the size of the window."""
     radius = n.option("Radius", 0)
     size = 2 * radius + 1
     x = ops.channels_first(_image(n))
@@ -220,12 +222,12 @@ def local_response_normalization(n: TfliteNode) -> Value:
     return ops.channels_last(y)
 
 
-SHORTER = 1 - 2.0**-23  # of a step: what lies halfway between two is then above the half
+STEP_JUST_BELOW_1 = 1 - 2.0**-23  # makes a value halfway between two steps round up
 
 
 @importer("AVERAGE_POOL_2D", stored=True)
 def average_pool_2d(n: TfliteNode) -> Value:
-    """Means of stored numbers. Halves, which are frequent, are rounded away from the stored 0."""
+    """Means of stored integers; ties, which are frequent, are rounded away from a stored 0."""
     x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
     window = {"kernel": kernel, **_window(n, x, kernel, dilated=False)}
     given, t = n.tensor(0), n.out()
@@ -233,13 +235,13 @@ def average_pool_2d(n: TfliteNode) -> Value:
         y = ops.avg_pool(ops.channels_first(n.real(0) or x), **window)
         return stored(n.activated(ops.channels_last(y)), t)
     y = ops.avg_pool(ops.channels_first(real(x, Quant((1.0,), (0,)))), **window)
-    made = stored(ops.channels_last(y), replace(t, quant=Quant((SHORTER,), (0,))))
+    made = stored(ops.channels_last(y), replace(t, quant=Quant((STEP_JUST_BELOW_1,), (0,))))
     ends = {1: (0.0, np.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
     kind = n.option("FusedActivationFunction", 0)
     if not kind:
         return made
     if kind not in ends:
-        n.unsupported(f"fused activation {kind} of the schema is not known")
+        n.unsupported(f"fused activation {kind} of the schema is not supported")
     low, high = dtypes.limits(t.dtype)
     scale, zero = np.float32(t.quant.scale[0]), t.quant.zero[0]
     lo, hi = (float(np.clip(np.rint(np.float32(e) / scale) + zero, low, high)) for e in ends[kind])
@@ -278,8 +280,8 @@ def _resized(n: TfliteNode, mode: str, image: Value | None = None, **more: Any) 
 
 @importer("RESIZE_BILINEAR", stored=True)
 def resize_bilinear(n: TfliteNode) -> Value:
-    """Mixtures of stored numbers. LiteRT rounds halves up, of which larger images are full: counted
-    from the lowest byte, in steps a trifle too short, they are above the half."""
+    """Interpolation of stored integers. LiteRT rounds ties up; values are computed from the lowest
+    integer with a step just below 1, so that ties round up here too."""
     x, t = _image(n), n.out()
     if t.dtype not in ("i8", "u8"):
         return (
@@ -289,7 +291,7 @@ def resize_bilinear(n: TfliteNode) -> Value:
         )
     low = dtypes.limits(t.dtype)[0]
     y = _resized(n, "linear", real(x, Quant((1.0,), (low,))))
-    return stored(y, replace(t, quant=Quant((SHORTER,), (low,))))
+    return stored(y, replace(t, quant=Quant((STEP_JUST_BELOW_1,), (low,))))
 
 
 @importer("RESIZE_NEAREST_NEIGHBOR", stored=True)

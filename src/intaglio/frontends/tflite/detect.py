@@ -1,4 +1,4 @@
-"""Choosing boxes: the custom op at the end of SSD detectors, and non-maximum suppression."""
+"""Importers of TFLite_Detection_PostProcess (SSD) and NON_MAX_SUPPRESSION."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _f(x: float) -> Value:
 
 
 def custom_options(n: TfliteNode) -> dict[str, Any]:
-    """The map of a custom op's options, by name."""
+    """The FlexBuffer map of a custom op's options."""
     from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
     try:
@@ -26,7 +26,7 @@ def custom_options(n: TfliteNode) -> dict[str, Any]:
     except Exception as e:
         raise BadInput(f"its options are damaged ({' '.join(str(e).split())[:80]})") from None
     if not isinstance(made, dict):
-        raise BadInput("its options are no map")
+        raise BadInput("its options are not a map")
     return made
 
 
@@ -38,25 +38,25 @@ def _number(options: dict[str, Any], name: str, default: float | None = None) ->
 
 
 def just_below(threshold: float) -> float:
-    """So that `above` means `not below` the threshold, in f32."""
+    """The next f32 below a threshold: `> just_below(t)` means `>= t`."""
     return float(np.nextafter(np.float32(threshold), np.float32(-np.inf)))
 
 
 @importer("TFLite_Detection_PostProcess", custom=True)
 def detection_postprocess(n: TfliteNode) -> list[Value]:
-    """Boxes [1, k, 4], classes, scores and how many; what is missing of the k is zeros."""
+    """Boxes [1, k, 4], classes, scores and their number; padded with zeros to k."""
     o = custom_options(n)
     coded, scores, anchors = n.required(0), n.required(1), n.required(2)
     count, classes = int(_number(o, "max_detections")), int(_number(o, "num_classes"))
     each = int(_number(o, "max_classes_per_detection", 1))
     if coded.shape[:1] != (1,) or coded.type.rank != 3 or scores.type.rank != 3 or count < 1:
-        n.unsupported(f"boxes {coded.type} and {scores.type}; one image at a time is read")
+        n.unsupported(f"boxes {coded.type} and {scores.type}; only a batch of 1 is supported")
     if each != 1 and not o.get("use_regular_nms"):
-        n.unsupported(f"{each} classes per detection; 1 is read")
+        n.unsupported(f"max_classes_per_detection is {each}; only 1 is supported")
     boxes = _decoded(coded, anchors, [_number(o, f"{k}_scale") for k in "yxhw"])
     total = scores.shape[2]
     if not 0 <= total - classes <= 1:
-        n.unsupported(f"{total} columns of scores for {classes} classes")
+        n.unsupported(f"{total} columns of scores do not fit {classes} classes")
     scores = ops.part(scores, total - classes, total, axis=2)  # without the background
     how = {
         "iou_threshold": _number(o, "nms_iou_threshold"),
@@ -80,7 +80,7 @@ def _decoded(coded: Value, anchors: Value, scales: list[float]) -> Value:
 
 
 def _chosen(kept: Value, column: int, count: int, nothing: int) -> Value:
-    """The first `count` entries of a column of what was kept; `nothing` where there are fewer."""
+    """The first `count` entries of a column of the kept boxes, padded with `nothing`."""
     rows = ops.reshape(ops.part(kept, column, column + 1, axis=1), shape=(-1,))
     filled = ops.concat(rows, constant(np.full(count, nothing, np.int64)), axis=0)
     made: Value = ops.gather(filled, constant(np.arange(count)), axis=0)
@@ -88,7 +88,7 @@ def _chosen(kept: Value, column: int, count: int, nothing: int) -> Value:
 
 
 def _rows(table: Value, index: Value) -> Value:
-    """Rows of a table whose row past the last is zeros."""
+    """Rows of a table; the index behind the last row gives zeros."""
     none = constant(np.zeros((1, *table.shape[1:]), np.float32))
     made: Value = ops.gather(ops.concat(table, none, axis=0), index, axis=0)
     return made
@@ -107,7 +107,7 @@ def _results(boxes: Value, index: Value, labels: Value, scores: Value, nothing: 
 
 
 def _fast(boxes: Value, scores: Value, count: int, how: dict[str, Any]) -> list[Value]:
-    """Every box has its best class alone, and boxes of all classes compete."""
+    """Fast NMS: each box keeps its best class, and all boxes compete."""
     total = scores.shape[1]
     best = ops.reduce_max(scores, axes=(2,), keepdims=False)  # [1, n]
     label = ops.cast(ops.argmax(scores, axis=2, keepdims=False), dtype="f32")
@@ -120,7 +120,7 @@ def _fast(boxes: Value, scores: Value, count: int, how: dict[str, Any]) -> list[
 
 
 def _regular(boxes: Value, scores: Value, count: int, few: int, how: dict[str, Any]) -> list[Value]:
-    """Boxes compete within their class; the best of all classes remain."""
+    """Regular NMS: boxes compete within their class; the best of all classes remain."""
     total, classes = scores.shape[1:]
     turned = ops.transpose(scores, perm=(0, 2, 1))
     kept = ops.non_max_suppression(boxes, turned, max_output=few, **how)
@@ -143,11 +143,11 @@ def _regular(boxes: Value, scores: Value, count: int, few: int, how: dict[str, A
 
 @importer("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def non_max_suppression(n: TfliteNode) -> list[Value]:
-    """Indices (and of V5 scores) padded with zeros to the largest count, and how many there are."""
+    """Indices (V5: and scores) padded with zeros to the maximum, and their number."""
     boxes, scores, count = n.required(0), n.required(1), int(n.const(2).item())
     soft = float(n.const(5).item()) if n.op.op.endswith("V5") else 0.0
     if soft:
-        n.unsupported(f"scores are lowered where boxes overlap (sigma {soft}); 0 is read")
+        n.unsupported(f"soft NMS (sigma {soft}) is not supported; use sigma 0")
     total = boxes.shape[0]
     kept = ops.non_max_suppression(
         ops.reshape(boxes, shape=(1, total, 4)),

@@ -1,4 +1,4 @@
-"""Functions of elements whose TFLite form differs from ours."""
+"""Importers of elementwise ops whose TFLite form differs from ours."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def not_equal(n: TfliteNode) -> Value:
 
 @importer("SELECT", "SELECT_V2")
 def select(n: TfliteNode) -> Value:
-    """The older one may have one condition for each row."""
+    """SELECT may have one condition per row."""
     cond, a, b = n.required(0), n.required(1), n.required(2)
     if n.op.op == "SELECT" and cond.type.rank == 1 and a.type.rank > 1:
         cond = ops.reshape(cond, shape=(*cond.shape, *[1] * (a.type.rank - 1)))
@@ -113,7 +113,7 @@ def select(n: TfliteNode) -> Value:
 
 @importer("ATAN2")
 def atan2(n: TfliteNode) -> Value:
-    """The angle of (x, y): that of y / x, turned by half a circle where x is negative."""
+    """atan(y / x), plus or minus pi where x is negative."""
     y, x = n.required(0), n.required(1)
     zero, pi = constant(0.0, dtype=x.dtype), constant(math.pi, dtype=x.dtype)
     half = ops.where(ops.neg(pi), pi, ops.less(y, zero))
@@ -144,8 +144,8 @@ def cast(n: TfliteNode) -> Value:
 
 @importer("QUANTIZE", stored=True)
 def quantize(n: TfliteNode) -> Value:
-    """To a result's scale. Between bytes XNNPACK multiplies by 256ths, which is rather coarse, and
-    rounds halves up: a table says just that."""
+    """Requantise to the result's scale. Between 8-bit types XNNPACK multiplies by a factor rounded
+    to 1/256 and rounds ties up; a lookup table reproduces that."""
     x, t, given = n.required(0), n.out(), n.tensor(0)
     if given is None or given.quant is None or t.quant is None:
         return stored(n.real(0) or x, t)
@@ -161,8 +161,8 @@ def quantize(n: TfliteNode) -> Value:
 
 
 @importer("DEQUANTIZE", "DENSIFY")
-def as_it_is(n: TfliteNode) -> Value:
-    """The operand comes as real numbers, and the result is stored as its tensor says."""
+def identity(n: TfliteNode) -> Value:
+    """The operand itself; the result is requantised to its tensor's scale."""
     x, t = n.required(0), n.out()
     if dtypes.is_float(t.dtype) and x.dtype != t.dtype:
         y: Value = ops.cast(x, dtype=t.dtype)
@@ -172,10 +172,10 @@ def as_it_is(n: TfliteNode) -> Value:
 
 @importer("FAKE_QUANT")
 def fake_quant(n: TfliteNode) -> Value:
-    """What training with quantisation leaves: quantise and dequantise between two ends."""
+    """FAKE_QUANT: quantise and dequantise within a range."""
     lo, hi, bits = (n.option(f, d) for f, d in (("Min", 0.0), ("Max", 0.0), ("NumBits", 8)))
     if bits != 8 or not lo <= 0 <= hi or lo == hi:
-        n.unsupported(f"{bits} bits from {lo} to {hi}; 8 bits around 0 are read")
+        n.unsupported(f"num_bits is {bits} from {lo} to {hi}; only 8 bits around 0 are supported")
     scale = (hi - lo) / 255
     zero = min(max(round(-lo / scale), 0), 255)
     s, z, attrs = parameters(Quant((scale,), (zero,)), "u8")

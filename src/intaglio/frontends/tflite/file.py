@@ -1,7 +1,7 @@
-"""A TFLite file as plain objects: the flatbuffer's tables, checked while they are read.
+"""Reader of TFLite files (schema 3): flatbuffer tables as Python objects, checked on reading.
 
-Schema 3; see tensorflow/lite/schema/schema.fbs. Every count in a file is bounded by its size, so
-that a damaged one cannot make us loop or allocate for long.
+See tensorflow/lite/schema/schema.fbs. Every count is checked against the size of the file, so that
+a damaged file cannot cause long loops or large allocations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DTYPES = {  # TensorType of the schema
     18: "bf16",
 }
 OTHERS = {5: "string", 8: "complex64", 11: "complex128", 13: "resource", 14: "variant"}
-NOTHING = 1e-30  # for a scale of 0: that of a channel in which nothing ever fires
+ZERO_SCALE = 1e-30  # replaces a scale of 0, that of a channel that is always 0
 CUSTOM = 32  # BuiltinOperator of the schema
 
 DAMAGE = (
@@ -46,12 +46,12 @@ DAMAGE = (
     ArithmeticError,
     AttributeError,
     MemoryError,
-)  # what reading a damaged file raises
+)  # exceptions that damaged files cause
 
 
 @dataclass
 class Tensor:
-    """One tensor: its type, the numbers it is stored in, and its data if it is constant."""
+    """One tensor: type, quantisation, and data if it is constant."""
 
     name: str
     dtype: str
@@ -63,15 +63,17 @@ class Tensor:
 
 @dataclass
 class Operator:
-    """One operation: the schema's name of it, operands by index (-1: absent), options."""
+    """One operation: name in the schema, operands by index (-1: absent), options."""
 
     op: str
     inputs: list[int]
     outputs: list[int]
     options: Any = None  # the schema's table for this op, or None
     custom: bool = False
-    custom_options: bytes = b""  # of a custom op, mostly a map in FlexBuffers
-    intermediates: list[int] = field(default_factory=list)  # tensors that tell scales inside of it
+    custom_options: bytes = b""  # of a custom op, usually a FlexBuffer map
+    intermediates: list[int] = field(
+        default_factory=list
+    )  # tensors with the scales of inner values
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Subgraph:
 
 @dataclass
 class Signature:
-    """A way to call the model: tensors of one graph by the names that its author gave them."""
+    """A signature: inputs and outputs of one graph by name."""
 
     name: str
     subgraph: int
@@ -101,7 +103,7 @@ class File:
 
 
 def library() -> Any:
-    """The schema's accessors."""
+    """The tflite package, which has the accessors of the schema."""
     try:
         import tflite
     except ImportError:
@@ -112,10 +114,10 @@ def library() -> Any:
 
 
 def parse(data: bytes, what: str) -> File:
-    """The tables of a file; BadFile where it is truncated or damaged."""
+    """The content of a file; BadFile if it is truncated or damaged."""
     tflite = library()
     if len(data) < 8 or data[4:8] != b"TFL3":
-        raise BadFile(f"{what} is no TFLite model of schema 3")
+        raise BadFile(f"{what} is not a TFLite model of schema 3")
     try:
         return _Reader(tflite, data).file()
     except DAMAGE as e:
@@ -217,7 +219,7 @@ class _Reader:
         name = _text(t.Name())
         shape = tuple(self._ints(t.ShapeLength(), t.Shape))
         dtype = DTYPES.get(t.Type())
-        if dtype is None:  # of which only handles of variables are ever asked for
+        if dtype is None:  # resource handles of variables
             return Tensor(name, OTHERS.get(t.Type(), f"type {t.Type()}"), shape)
         made = Tensor(name, dtype, shape, quant=self._quant(t.Quantization(), dtype, shape))
         made.variable = bool(t.IsVariable())
@@ -235,7 +237,7 @@ class _Reader:
         return made
 
     def _bytes(self, index: int) -> Array | None:
-        """The bytes of a buffer; the first is the empty one, and large files keep them outside."""
+        """The bytes of a buffer; 0 is empty, and large files store buffers behind the tables."""
         if index == 0 or index >= self.model.BuffersLength():
             return None
         b = self.model.Buffers(index)
@@ -263,7 +265,7 @@ class _Reader:
             raise ValueError(f"{len(scale)} scales along axis {axis} of {shape}")
         if not all(abs(s) < float("inf") for s in scale):
             raise ValueError("a scale is not finite")
-        return Quant(tuple(s or NOTHING for s in scale), zero, axis)
+        return Quant(tuple(s or ZERO_SCALE for s in scale), zero, axis)
 
 
 def _text(raw: bytes | None) -> str:

@@ -1,8 +1,8 @@
-"""Sigmoid and tanh of 16-bit fixed-point numbers as LiteRT's integer LSTM computes them, as tables.
+"""Tables of sigmoid and tanh in 16-bit fixed point, bit-exact with LiteRT's integer LSTM.
 
-LiteRT calls gemmlowp's `fixedpoint.h`: exp by a polynomial on [-1/4, 0) and factors for the bits
-above, 1 / (1 + x) by three steps of Newton's method, each product rounded to 16 bits. A number is
-an int and `bits`, how many of its bits lie before the point; products add these up.
+LiteRT uses gemmlowp's `fixedpoint.h`: exp by a polynomial on [-1/4, 0) and factors for the higher
+bits, 1 / (1 + x) by three steps of Newton's method, each product rounded to 16 bits. `bits` is the
+number of integer bits; a product has the sum of those of its factors.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _by_power(raw: Array, exponent: int) -> Array:
 
 
 def _constant(of_31: int, bits: int) -> Fixed:
-    """A constant with 31 bits after its sign, rounded to 15."""
+    """A constant with 31 fractional bits, rounded to 15."""
     return Fixed(np.array((of_31 + (1 << 15)) >> 16), bits)
 
 
@@ -92,7 +92,7 @@ def _exp(a: Fixed) -> Fixed:
 
 
 def _inverse(a: Fixed) -> Fixed:
-    """2 / (1 + a) for a in [0, 1], with two bits before the point."""
+    """2 / (1 + a) for a in [0, 1], with two integer bits."""
     total = a.raw + HIGH
     half = Fixed((total + np.where(total >= 0, 1, -1)) // 2, 0)
     x = _constant(ABOUT_48_17, 2) + half * _constant(ABOUT_32_17, 2)
@@ -107,7 +107,7 @@ def _every(bits: int) -> Fixed:
 
 @functools.cache
 def sigmoids() -> Array:
-    """Of all numbers with 3 bits before the point, from the lowest up, in units of 2^-15."""
+    """sigmoid of all 16-bit numbers with 3 integer bits, ascending, in units of 2^-15."""
     a = _every(3)
     x = _inverse(_exp(Fixed(-np.minimum(np.abs(a.raw), HIGH + 1), 3)))
     above = Fixed(x.raw, 1).rescaled(0).raw  # half of it
@@ -117,7 +117,7 @@ def sigmoids() -> Array:
 
 @functools.cache
 def tanhs(bits: int) -> Array:
-    """Of all numbers with that many bits before the point, in units of 2^-15."""
+    """tanh of all 16-bit numbers with `bits` integer bits, ascending, in units of 2^-15."""
     a = _every(bits)
     x = _inverse(_exp(Fixed(-np.minimum(np.abs(a.raw), HIGH + 1), bits + 1)))
     size = (x - _one(2)).rescaled(0).raw

@@ -1,4 +1,4 @@
-"""Picking, placing and counting elements, and tensors made of numbers alone."""
+"""Importers of GATHER, SCATTER, ONE_HOT, TOPK, WHERE, RANGE, segment sums and others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intaglio.frontends.tflite.node import TfliteNode, importer
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
 
-MANY = 1 << 26  # elements of a tensor that is made while a model is read
+MAX_ELEMENTS = 1 << 26  # of a constant that the import creates
 
 
 @importer("TOPK_V2", stored=True)
@@ -32,7 +32,7 @@ def one_hot(n: TfliteNode) -> Value:
 
 @importer("EMBEDDING_LOOKUP", stored=True)
 def embedding_lookup(n: TfliteNode) -> Value:
-    """Rows of a table; where that is stored in integers and the result is not, of its numbers."""
+    """Rows of a table, dequantised if the table is quantised and the result is not."""
     table = n.required(1) if n.out().dtype == n.required(1).dtype else n.real(1)
     y: Value = ops.gather(table, n.required(0), axis=0)
     return y
@@ -40,7 +40,7 @@ def embedding_lookup(n: TfliteNode) -> Value:
 
 @importer("GATHER", stored=True)
 def gather(n: TfliteNode) -> Value:
-    """Along one axis; with batch axes, every entry of these has indices of its own."""
+    """Gather along one axis; with batch axes, each batch entry has its own indices."""
     x, index, b = n.required(0), n.required(1), n.option("BatchDims", 0)
     rank = x.type.rank
     axis, b = normalize_axis(n.option("Axis", 0), rank), b + index.type.rank * (b < 0)
@@ -48,7 +48,7 @@ def gather(n: TfliteNode) -> Value:
         y: Value = ops.gather(x, index, axis=axis)
         return y
     if not 0 <= b <= min(axis, index.type.rank) or x.shape[:b] != index.shape[:b]:
-        n.unsupported(f"{b} batch axes of {x.type} and {index.type}")
+        n.unsupported(f"{b} batch axes do not fit {x.type} and {index.type}")
     moved = ops.transpose(x, perm=(*range(b), axis, *(i for i in range(b, rank) if i != axis)))
     wide = ops.cast(index, dtype="i64")
     got = ops.gather_nd(moved, ops.reshape(wide, shape=(*wide.shape, 1)), batch_dims=b)
@@ -60,7 +60,7 @@ def gather(n: TfliteNode) -> Value:
 
 @importer("SCATTER_ND", stored=True)
 def scatter_nd(n: TfliteNode) -> Value:
-    """Updates added up in a tensor of zeros."""
+    """Updates summed into a tensor of zeros."""
     index, updates, shape = n.required(0), n.required(1), _size(n, n.ints(2))
     zeros = constant(np.zeros(shape, dtypes.numpy_of(updates.dtype)))
     wide = ops.cast(index, dtype="i64")
@@ -81,7 +81,7 @@ def sparse_to_dense(n: TfliteNode) -> Value:
 
 @importer("DYNAMIC_UPDATE_SLICE", stored=True)
 def dynamic_update_slice(n: TfliteNode) -> Value:
-    """A part of a tensor is replaced, at a place that is pushed back inside where it leaves it."""
+    """Replace a slice of a tensor; the start is clamped so that the slice fits."""
     x, new, start = n.required(0), n.required(1), n.required(2)
     room = np.array([a - b for a, b in zip(x.shape, new.shape, strict=True)], np.int64)
     if (room < 0).any():
@@ -127,7 +127,7 @@ def cumsum(n: TfliteNode) -> Value:
 
 @importer("WHERE", stored=True)
 def where(n: TfliteNode) -> Value:
-    """Coordinates of what is not 0, a row each; how many there are shows only at run time."""
+    """Coordinates of the elements that are not 0, one row each; their number is dynamic."""
     x = n.required(0)
     y: Value = ops.transpose(ops.nonzero(x), perm=(1, 0))
     return y
@@ -147,8 +147,8 @@ def rank(n: TfliteNode) -> Value:
 @importer("RANGE", stored=True)
 def range_(n: TfliteNode) -> Value:
     start, limit, delta = (n.const(i).item() for i in range(3))
-    if not delta or not (limit - start) / delta < MANY:
-        n.unsupported(f"from {start} to {limit} in steps of {delta} is too far")
+    if not delta or not (limit - start) / delta < MAX_ELEMENTS:
+        n.unsupported(f"from {start} to {limit} in steps of {delta} is too long")
     return constant(np.arange(start, limit, delta), dtype=n.out().dtype)
 
 
@@ -168,7 +168,7 @@ _SEGMENTS: dict[str, tuple[str, Any]] = {
 
 @importer(*_SEGMENTS)
 def segments(n: TfliteNode) -> Value:
-    """Rows with one number are reduced to one row."""
+    """Reduce the rows with the same segment id to one row."""
     x, which = n.required(0), n.required(1)
     how, start = _SEGMENTS[n.op.op]
     sorted_ = n.op.op == "SEGMENT_SUM"
@@ -178,7 +178,7 @@ def segments(n: TfliteNode) -> Value:
         start = dtypes.limits(x.dtype)[0 if start < 0 else 1]
     elif dtypes.is_float(x.dtype):
         info = np.finfo(dtypes.numpy_of(x.dtype))
-        start = float(np.clip(start, info.min, info.max))  # as LiteRT fills what gets no row
+        start = float(np.clip(start, info.min, info.max))  # LiteRT's value of segments without rows
     empty = constant(np.full(shape, start, dtypes.numpy_of(x.dtype)))
     where = ops.reshape(ops.cast(which, dtype="i64"), shape=(*which.shape, 1))
     y: Value = ops.scatter_nd(empty, where, x, reduction=how)
@@ -186,6 +186,8 @@ def segments(n: TfliteNode) -> Value:
 
 
 def _size(n: TfliteNode, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if min(shape, default=0) < 0 or math.prod(shape) > MANY:
-        raise BadInput(f"a tensor of shape {shape} is not made")
+    if min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
+        raise BadInput(
+            f"a constant has shape {shape}; at most {MAX_ELEMENTS} elements are supported"
+        )
     return shape

@@ -1,8 +1,8 @@
-"""LSTMs as TFLite writes them: four gates with weights of their own, in floats or in integers.
+"""Importers of TFLite LSTMs: separate weights per gate, in floats or integers.
 
-Plain ones are `lstm`; with a bound of the cell, projections or normalised gates a `scan` says step
-by step what happens. Integers are computed as numbers that are rounded where LiteRT rounds them:
-gates in steps of 2^-12, what gates let through in steps of 2^-15, cells as the file says.
+A plain float LSTM becomes `lstm`. With cell clipping, projection, layer norm or integers it becomes
+a `scan`. Integer LSTMs are computed as real numbers that are rounded where LiteRT rounds: gate
+inputs to 2^-12, gate outputs to 2^-15, cells to the scale of the file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from intaglio.frontends.tflite.fixed_point import HIGH, sigmoids, tanhs
 from intaglio.frontends.tflite.node import TfliteNode, parameters, real
 from intaglio.ir import Array, Graph, Quant, Type, Value, constant
 
-GATE, SHARE = Quant((2.0**-12,), (0,)), Quant((2.0**-15,), (0,))  # of 16-bit integers
+GATE, SHARE = (
+    Quant((2.0**-12,), (0,)),
+    Quant((2.0**-15,), (0,)),
+)  # scales of i16 gate inputs and outputs
 TANH = 4  # ActivationFunctionType of the schema
-NEARLY_NOTHING = 1e-8  # that keeps the deviation of a gate from being 0
+EPSILON = 1e-8  # of the layer norm of gates
 
 
 @dataclass
-class Places:
-    """Where the operands of one direction stand; each list is input, forget, cell, output."""
+class OperandIndices:
+    """Operand indices of one direction; each list is input, forget, cell, output gate."""
 
     inputs: Sequence[int] = (1, 2, 3, 4)
     recurrent: Sequence[int] = (5, 6, 7, 8)
@@ -40,7 +43,7 @@ class Places:
 
 @dataclass
 class Stored:
-    """How a state is stored: integers with a scale, or floats."""
+    """Storage of a state: quantised integers or floats."""
 
     dtype: str
     quant: Quant | None
@@ -64,11 +67,11 @@ class Lstm:
     """One direction of an LSTM over x [time, batch, inputs]."""
 
     n: TfliteNode
-    p: Places = field(default_factory=Places)
+    p: OperandIndices = field(default_factory=OperandIndices)
 
     def __post_init__(self) -> None:
         n, p = self.n, self.p
-        self.coupled = n.input(p.inputs[0]) is None  # the input gate is what the forget gate leaves
+        self.coupled = n.input(p.inputs[0]) is None  # CIFG: input gate = 1 - forget gate
         self.gates = range(1 if self.coupled else 0, 4)
         self.hidden = n.required(p.inputs[1]).shape[0]
         self.activation = n.option("FusedActivationFunction", TANH)
@@ -83,11 +86,13 @@ class Lstm:
         self.h, self.c = _stored(h), _stored(c)
         self.integer = self.h.quant is not None
         if self.integer and self.c.dtype != "i16":
-            n.unsupported(f"its cells are {self.c.dtype}; i16 are read, made by full quantisation")
+            n.unsupported(
+                f"its cells are {self.c.dtype}; only i16 (full integer quantisation) is supported"
+            )
 
     # ---- operands ----
     def rows(self, places: Sequence[int]) -> Value:
-        """Weights of the gates, one below the other, as they are stored."""
+        """Stored weights of all gates, concatenated by rows."""
         n = self.n
         values = [n.required(places[k]) for k in self.gates]
         tensors = [n.tensor(places[k]) for k in self.gates]
@@ -110,7 +115,7 @@ class Lstm:
         parts = []
         for k in self.gates:
             v = n.required(places[k])
-            if v.dtype in ("i32", "i64"):  # in units of the products with the input
+            if v.dtype in ("i32", "i64"):  # in units of input scale * weight scale
                 units = [n.tensor(i) for i in (0, self.p.inputs[k])]
                 step = np.prod([t.quant.scale[0] for t in units if t is not None and t.quant])
                 parts.append(constant((n.const(places[k]) * step).astype(np.float32)))
@@ -123,7 +128,7 @@ class Lstm:
 
     # ---- the layer ----
     def run(self, x: Value) -> Value:
-        """What it makes of stored x [time, batch, inputs], stored, time first; states move on."""
+        """The stored outputs for stored x [time, batch, inputs], time first; updates the states."""
         t = self.n.tensor(0)
         assert t is not None
         given = real(x, t.quant)
@@ -151,7 +156,7 @@ class Lstm:
         return made
 
     def _plain(self, x: Value) -> Value:
-        """Ours has the gates in another order and an axis of directions."""
+        """Our `lstm`, which has another gate order and an axis of directions."""
         n = self.hidden
         order = np.concatenate([np.arange(n) + k * n for k in (0, 3, 1, 2)])
 
@@ -202,7 +207,7 @@ class Lstm:
         }
         forget = self._sigmoid(self._gate(split[1], 1, c))
         if self.coupled:
-            whole = 1 - 2.0**-15 if self.integer else 1.0  # the most that a share can be
+            whole = 1 - 2.0**-15 if self.integer else 1.0  # largest value of a gate output
             let_in = ops.sub(constant(whole, dtype="f32"), forget)
         else:
             let_in = self._sigmoid(self._gate(split[0], 0, c))
@@ -237,7 +242,7 @@ class Lstm:
         return self.h.store(y)
 
     def _hidden(self) -> Stored:
-        """How the gated cells are stored before a projection, or as the result."""
+        """Round the hidden state as it is stored before the projection, or as the result."""
         inside = self.n.op.intermediates
         t = self.n.tensors[inside[4]] if self.integer and len(inside) > 4 else None
         if t is None or t.quant is None or not self.projected:
@@ -245,7 +250,7 @@ class Lstm:
         return Stored("i8", t.quant)
 
     def _gate(self, z: Value, k: int, c: Value | None) -> Value:
-        """What enters gate k's function."""
+        """The input of the activation of gate k."""
         n = self.n
         place = {0: 0, 1: 1, 3: 2}.get(k)
         if c is not None and place is not None and n.input(self.p.peepholes[place]) is not None:
@@ -256,7 +261,7 @@ class Lstm:
         mean = ops.reduce_mean(z, axes=(1,), keepdims=True)
         apart = ops.sub(z, mean)
         spread = ops.reduce_mean(ops.mul(apart, apart), axes=(1,), keepdims=True)
-        least = constant(NEARLY_NOTHING, dtype="f32")
+        least = constant(EPSILON, dtype="f32")
         z = ops.mul(ops.div(apart, ops.sqrt(ops.add(spread, least))), n.real(self.p.norms[k]))
         b = n.real(self.p.biases[k])
         return self._word(z if b is None else ops.add(z, b))
@@ -266,41 +271,43 @@ class Lstm:
         return made
 
     def _act(self, v: Value, unit: Quant | None) -> Value:
-        """The activation; of integers in steps of 2^(n-15) as LiteRT computes it."""
+        """The activation; for integers in units of 2^(n-15), bit-exact with LiteRT."""
         if self.integer:
             bits = math.log2(unit.scale[0]) + 15 if unit else -1.0
             if self.activation != TANH or bits not in range(7) or unit is None:
-                self.n.unsupported(f"activation {self.activation} of integers in steps of {unit}")
+                self.n.unsupported(
+                    f"activation {self.activation} of integers in steps of {unit} is not supported"
+                )
             return _looked_up(v, unit, tanhs(int(bits)))
         if self.activation in (0, 1, 3):
             ends = {0: (-np.inf, np.inf), 1: (0.0, np.inf), 3: (0.0, 6.0)}[self.activation]
             return v if self.activation == 0 else ops.clip(v, lo=ends[0], hi=ends[1])
         if self.activation != TANH:
-            self.n.unsupported(f"activation {self.activation} of the schema is not known")
+            self.n.unsupported(f"activation {self.activation} of the schema is not supported")
         made: Value = ops.tanh(v)
         return made
 
     # ---- where integers are rounded ----
     def _product(self, z: Value, x: Quant | None, places: Sequence[int]) -> Value:
-        """Sums of products in steps of 2^-12, rounded twice: LiteRT multiplies by a number of 31
-        bits below 1, and shifts what that gives; the shift rounds halves away from zero."""
+        """Sums of products in units of 2^-12, rounded twice as in LiteRT: after the product with a
+        31-bit multiplier below 1, and after the shift, which rounds ties away from zero."""
         if not self.integer or x is None:
             return z
         tensors = [self.n.tensor(places[k]) for k in self.gates]
         units = [x.scale[0] * t.quant.scale[0] for t in tensors if t and t.quant]
         parts = [math.frexp(u / GATE.scale[0]) for u in units]
-        fine = [2.0 ** max(-e, 0) for _, e in parts]  # steps of what is shifted, per step of 2^-12
+        fine = [2.0 ** max(-e, 0) for _, e in parts]  # resolution before the shift
         by = [round(m * 2**31) * 2.0 ** (e - 31) * f for (m, e), f in zip(parts, fine, strict=True)]
-        total = ops.round(ops.div(z, self._columns(units, "f32")))  # the whole sums again
+        total = ops.round(ops.div(z, self._columns(units, "f32")))  # the integer accumulators
         scaled = _whole(ops.mul(ops.cast(total, dtype="f64"), self._columns(by, "f64")))
         return _in_steps(_whole(ops.div(scaled, self._columns(fine, "f64"))), "i16", GATE)
 
     def _columns(self, values: Sequence[float], dtype: str) -> Value:
-        """One number for each gate, for all of its columns."""
+        """One number per gate, repeated for its columns."""
         return constant(np.repeat(values, self.hidden), dtype=dtype)
 
     def _times(self, a: Value, b: Value, kind: Stored) -> Value:
-        """The product of two numbers, in integers rounded half away from zero."""
+        """The product; for integers rounded to `unit`, ties away from zero."""
         if not self.integer or kind.quant is None:
             made: Value = ops.mul(a, b)
             return made
@@ -316,13 +323,13 @@ class Lstm:
 
 
 def _whole(v: Value) -> Value:
-    """Rounded half away from zero."""
+    """Round to integers, ties away from zero."""
     made: Value = ops.mul(ops.sign(v), ops.floor(ops.add(ops.abs(v), constant(0.5, dtype="f64"))))
     return made
 
 
 def _in_steps(whole: Value, dtype: str, q: Quant) -> Value:
-    """What so many steps are, with as many as fit into the element type."""
+    """Steps * unit, with the steps clamped to the element type."""
     low, high = (end - q.zero[0] for end in dtypes.limits(dtype))
     made = ops.cast(ops.clip(whole, lo=float(low), hi=float(high)), dtype="f32")
     made = ops.mul(made, constant(q.scale[0], dtype="f32"))
@@ -330,7 +337,7 @@ def _in_steps(whole: Value, dtype: str, q: Quant) -> Value:
 
 
 def _looked_up(v: Value, unit: Quant, table: Array) -> Value:
-    """A function of multiples of `unit` as a table of all 16-bit numbers."""
+    """A function of multiples of `unit`, as a lookup in a table of all 16-bit numbers."""
     at = ops.add(
         ops.cast(Stored("i16", unit).store(v), dtype="i32"), constant(1 << 15, dtype="i32")
     )

@@ -1,9 +1,8 @@
-"""What an importer sees: one TFLite operation, its operands as Values of real numbers.
+"""The registry of TFLite importers, and TfliteNode, the view of an operation that importers get.
 
-A quantised tensor reaches an importer dequantised, and what it returns is quantised as the model
-says: integer arithmetic follows from the rules that read any model spelled like that. An op that is
-one of ours by another name needs nothing here: `Op.names["tflite"]` says so. The others get a
-function in the module of their family:
+Importers get quantised operands dequantised, and their results are quantised with the scale of the
+output tensor; the passes turn this into integer arithmetic. An op that we have one to one needs no
+importer; `Op.names["tflite"]` names it. Any other op has a function in the module of its family:
 
     @importer("CONV_2D")
     def conv_2d(n: TfliteNode) -> Value: ...
@@ -28,23 +27,23 @@ if TYPE_CHECKING:
 
 Import = Callable[["TfliteNode"], Any]
 IMPORTERS: Importers[Import] = Importers("tflite", lambda op, n: n.activated(op(*n.operands())))
-CUSTOM: Importers[Import] = Importers()  # of names that are not in the schema
-STORED: set[str] = set()  # ops whose importers read and make stored numbers, not real ones
+CUSTOM: Importers[Import] = Importers()  # custom ops
+STORED: set[str] = set()  # ops whose importers take and return stored integers
 
 
 def importer(*names: str, stored: bool = False, custom: bool = False) -> Callable[[Import], Import]:
-    """Register the function below as the meaning of these ops of the schema, or of custom ops."""
+    """Register the decorated function as the importer of these builtin or custom ops."""
     STORED.update(names if stored else ())
     return (CUSTOM if custom else IMPORTERS).register(*names)
 
 
 def find_importer(name: str, custom: bool = False) -> Import | None:
-    """The importer of an op, or the op of ours that is the same."""
+    """The importer of an op, or None."""
     return (CUSTOM if custom else IMPORTERS).find(name)
 
 
 class TfliteNode:
-    """One operation of the model, as importers see it."""
+    """One operation of the model and its operands."""
 
     def __init__(
         self,
@@ -65,25 +64,25 @@ class TfliteNode:
         if v is None:
             index = self.op.inputs[i] if i < len(self.op.inputs) else -1
             if index >= 0:
-                raise BadInput(f"'{self.tensors[index].name}' is read before it is made")
+                raise BadInput(f"'{self.tensors[index].name}' is read before it is computed")
             raise BadInput(f"operand {i} is missing; {self.op.op} needs it")
         return v
 
     def tensor(self, i: int) -> Tensor | None:
-        """What the file says of operand `i`; None where it is absent."""
+        """The tensor table of operand `i`; None if it is absent."""
         index = self.op.inputs[i] if i < len(self.op.inputs) else -1
         return None if index < 0 else self.tensors[index]
 
     def real(self, i: int) -> Value | None:
-        """Operand `i` of an op that reads stored numbers, as the numbers that they mean."""
+        """Operand `i` of an op on stored integers, dequantised."""
         v, t = self.input(i), self.tensor(i)
         return None if v is None or t is None else real(v, t.quant)
 
     def state(self, i: int) -> State:
-        """Operand `i`, which the op keeps from call to call, as it is stored."""
+        """Operand `i`, a state that the op updates."""
         index = self.op.inputs[i] if i < len(self.op.inputs) else -1
         if index < 0:
-            raise BadInput(f"operand {i}, which is kept between calls, is missing")
+            raise BadInput(f"operand {i}, a state, is missing; the op needs it")
         return self.scope.state(index)
 
     def operands(self) -> list[Value]:
@@ -93,7 +92,9 @@ class TfliteNode:
         """The array of an operand that must be constant."""
         v = self.required(i)
         if v.data is None:
-            self.unsupported(f"operand {i} ('{v.name}') decides a shape and is not constant")
+            self.unsupported(
+                f"operand {i} ('{v.name}') must be constant, but is known only at run time"
+            )
         return v.data
 
     def ints(self, i: int) -> tuple[int, ...]:
@@ -101,13 +102,13 @@ class TfliteNode:
         return tuple(int(d) for d in np.asarray(self.const(i)).reshape(-1))
 
     def out(self, i: int = 0) -> Tensor:
-        """What the file says of output `i`."""
+        """The tensor table of output `i`."""
         if i >= len(self.op.outputs) or self.op.outputs[i] < 0:
-            raise BadInput(f"output {i} is missing; {self.op.op} has it")
+            raise BadInput(f"output {i} is missing; {self.op.op} needs it")
         return self.tensors[self.op.outputs[i]]
 
     def weights(self, i: int, perm: tuple[int, ...]) -> Value:
-        """Weights with their axes in another order; stored ones are moved as they are stored."""
+        """Transposed weights; for quantised ones the stored integers are transposed."""
         v, t = self.required(i), self.tensors[self.op.inputs[i]]
         if t.data is None or t.quant is None:
             made: Value = ops.transpose(v, perm=perm)
@@ -119,7 +120,7 @@ class TfliteNode:
         )
 
     def bias(self, i: int, x: int = 0, w: int = 1) -> Value | None:
-        """A product's bias; integers count in units of the sum, whatever scale the file says."""
+        """The bias of a product; integers are in units of the accumulator."""
         v, index = self.input(i), self.op.inputs[i] if i < len(self.op.inputs) else -1
         if v is None or self.tensors[index].dtype not in ("i32", "i64"):
             return v
@@ -135,8 +136,8 @@ class TfliteNode:
         return made
 
     def dynamic(self, x: Value, w: int, axes: tuple[int, ...]) -> Value:
-        """Real x as LiteRT rounds it where it meets weights of bytes: to 256 steps between its
-        least and its largest number along `axes`, or 0."""
+        """x dynamically quantised as in LiteRT for products with 8-bit weights: 256 steps between
+        its minimum and maximum along `axes`, extended to hold 0."""
         t = self.tensor(w)
         if x.dtype != "f32" or t is None or t.dtype != "i8" or t.quant is None or self._exact(x):
             return x
@@ -154,18 +155,18 @@ class TfliteNode:
         return made
 
     def _exact(self, x: Value) -> bool:
-        """Is x what stored integers mean? Then nothing is rounded again."""
+        """Whether x is dequantised from integers, so that it is not rounded again."""
         index = self.op.inputs[0]
         return self.tensors[index].quant is not None
 
     def option(self, name: str, default: Any = 0) -> Any:
-        """A field of the op's options; the schema's default where the file has none."""
+        """A field of the op's options, or its default."""
         if self.op.options is None:
             return default
         return getattr(self.op.options, name)()
 
     def activated(self, y: Any) -> Any:
-        """The result with the activation that the op has fused."""
+        """The result with the fused activation of the op."""
         kind = self.option("FusedActivationFunction", 0) if _has_activation(self) else 0
         if kind == 0:
             return y
@@ -175,7 +176,7 @@ class TfliteNode:
             return ops.clip(y, lo=-1.0 if kind == 2 else 0.0, hi=1.0 if kind == 2 else 6.0)
         if kind == 4:
             return ops.tanh(y)
-        self.unsupported(f"fused activation {kind} of the schema is not known")
+        self.unsupported(f"fused activation {kind} is not supported")
 
     def unsupported(self, why: str) -> NoReturn:
         raise Unsupported(f"tflite: {self.op.op} '{self.origin}': {why}")
@@ -185,9 +186,9 @@ def _has_activation(n: TfliteNode) -> bool:
     return n.op.options is not None and hasattr(n.op.options, "FusedActivationFunction")
 
 
-# ---- between stored and real numbers -----------------------------------------------------------
+# ---- quantise and dequantise -------------------------------------------------------------------
 def parameters(q: Quant, dtype: str) -> tuple[Value, Value, dict[str, Any]]:
-    """Scale, zero and grain as the operands of quantize and dequantize."""
+    """Scale, zero point and granularity for quantize_linear and dequantize_linear."""
     scale, zero = np.array(q.scale, np.float32), np.array(q.zero)
     low, high = dtypes.limits(dtype)
     if zero.min() < low or zero.max() > high:
@@ -199,7 +200,7 @@ def parameters(q: Quant, dtype: str) -> tuple[Value, Value, dict[str, Any]]:
 
 
 def real(v: Value, q: Quant | None) -> Value:
-    """The numbers that a stored tensor means."""
+    """A stored tensor, dequantised."""
     if q is None:
         return v
     scale, zero, attrs = parameters(q, v.dtype)
@@ -208,7 +209,7 @@ def real(v: Value, q: Quant | None) -> Value:
 
 
 def stored(v: Value, t: Tensor) -> Value:
-    """Real numbers as the file stores that tensor."""
+    """Real numbers quantised as tensor `t`."""
     if t.quant is None or not dtypes.is_float(v.dtype):
         return v
     scale, zero, attrs = parameters(t.quant, t.dtype)
@@ -217,9 +218,11 @@ def stored(v: Value, t: Tensor) -> Value:
 
 
 def folded(v: Value) -> Value:
-    """`v` as a constant where everything that it is computed from is one."""
+    """`v` as a constant if it depends on constants only."""
     node = v.producer
-    if node is None or v.name or node.op == "dequantize_linear":  # settled, or weights as stored
+    if (
+        node is None or v.name or node.op == "dequantize_linear"
+    ):  # named already, or quantised weights
         return v
     inputs = [None if x is None else folded(x) for x in node.inputs]
     if any(x is not None and x.data is None for x in inputs):

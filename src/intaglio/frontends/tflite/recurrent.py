@@ -1,15 +1,15 @@
-"""Layers that keep something from step to step, and from call to call: LSTM, RNN, SVDF."""
+"""Importers of LSTM, RNN and SVDF, whose states outlive a call."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from intaglio import ops
-from intaglio.frontends.tflite.lstm import Lstm, Places, Stored
+from intaglio.frontends.tflite.lstm import Lstm, OperandIndices, Stored
 from intaglio.frontends.tflite.node import TfliteNode, importer, stored
 from intaglio.ir import Graph, Type, Value
 
-TURN = (1, 0, 2)  # batch first to time first, and back
+SWAP_BATCH_TIME = (1, 0, 2)
 
 
 @importer("UNIDIRECTIONAL_SEQUENCE_LSTM", stored=True)
@@ -17,14 +17,14 @@ def sequence_lstm(n: TfliteNode) -> Value:
     x, early = n.required(0), bool(n.option("TimeMajor", False))
     if x.type.rank != 3:
         n.unsupported(f"its input is {x.type}; batch, time and features are needed")
-    y = Lstm(n).run(x if early else ops.transpose(x, perm=TURN))
-    made: Value = y if early else ops.transpose(y, perm=TURN)
+    y = Lstm(n).run(x if early else ops.transpose(x, perm=SWAP_BATCH_TIME))
+    made: Value = y if early else ops.transpose(y, perm=SWAP_BATCH_TIME)
     return made
 
 
 @importer("LSTM", stored=True)
 def lstm(n: TfliteNode) -> Value | list[Value]:
-    """One step; the basic kind has all four gates in one matrix, beside x and the state."""
+    """One LSTM step; the BASIC kernel has all gates in one matrix."""
     if n.option("KernelType", 0) == 1:
         return _basic(n)
     x = n.required(0)
@@ -36,7 +36,7 @@ def lstm(n: TfliteNode) -> Value | list[Value]:
 def _basic(n: TfliteNode) -> list[Value]:
     x, h, w, b, c = (n.real(i) for i in range(5))
     if x is None or h is None or w is None or c is None or n.option("CellClip", 0.0):
-        n.unsupported("an operand is missing, or its cell is bounded")
+        n.unsupported("an operand is missing, or cell clipping is set; neither is supported")
     z = ops.gemm(ops.concat(x, h, axis=1), w, b, trans_b=True)
     d = z.shape[1] // 4
     let_in, new, forget, let_out = (ops.part(z, k * d, (k + 1) * d, axis=1) for k in range(4))
@@ -50,9 +50,11 @@ def _basic(n: TfliteNode) -> list[Value]:
 def bidirectional_lstm(n: TfliteNode) -> list[Value]:
     x, early = n.required(0), bool(n.option("TimeMajor", True))
     if x.type.rank != 3 or any(n.input(i) is not None for i in range(39, 48)):
-        n.unsupported("it has a second input; a single one of batch, time and features is read")
-    turned = x if early else ops.transpose(x, perm=TURN)
-    there = Places(states=(35, 36), norms=())
+        n.unsupported(
+            "it has an auxiliary input; only one input [batch, time, features] is supported"
+        )
+    turned = x if early else ops.transpose(x, perm=SWAP_BATCH_TIME)
+    there = OperandIndices(states=(35, 36), norms=())
     back = replace(
         there,
         inputs=(18, 19, 20, 21),
@@ -64,7 +66,7 @@ def bidirectional_lstm(n: TfliteNode) -> list[Value]:
         backward=True,
     )
     made = [Lstm(n, p).run(turned) for p in (there, back)]
-    made = [v if early else ops.transpose(v, perm=TURN) for v in made]
+    made = [v if early else ops.transpose(v, perm=SWAP_BATCH_TIME) for v in made]
     return [ops.concat(*made, axis=2)] if n.option("MergeOutputs", False) else made
 
 
@@ -73,12 +75,12 @@ def _rnn(n: TfliteNode, x: Value) -> Value:
     """y = activation(x·Wᵀ + y·Rᵀ + b) for every step of real x [time, batch, inputs]."""
     w, r, b, kept = n.real(1), n.real(2), n.real(3), n.state(4)
     if w is None or r is None or kept.input.dtype != "f32":
-        n.unsupported("its weights are missing, or its state is no f32")
+        n.unsupported("its weights are missing, or its state is not f32; float RNNs are supported")
     flat = ops.reshape(x, shape=(x.shape[0] * x.shape[1], x.shape[2]))
     parts = ops.reshape(ops.gemm(flat, w, b, trans_b=True), shape=(*x.shape[:2], w.shape[0]))
     h, part = Value(Type("f32", kept.input.shape), "h"), Value(Type("f32", parts.shape[1:]), "part")
     if n.required(2).data is None:
-        n.unsupported("its recurrent weights are not constant")
+        n.unsupported("its recurrent weights are not constant; they must be")
     new = n.activated(ops.add(part, ops.gemm(h, r, None, trans_b=True)))
     body = Graph([h, part], [new, new], ["h", "y"]).copy()
     kept.value, y = ops.scan(kept.value, parts, body=body, states=1, scans=1)
@@ -89,8 +91,8 @@ def _rnn(n: TfliteNode, x: Value) -> Value:
 @importer("UNIDIRECTIONAL_SEQUENCE_RNN", stored=True)
 def sequence_rnn(n: TfliteNode) -> Value:
     x, early = n.required(0), bool(n.option("TimeMajor", False))
-    y = _rnn(n, x if early else ops.transpose(x, perm=TURN))
-    made: Value = y if early else ops.transpose(y, perm=TURN)
+    y = _rnn(n, x if early else ops.transpose(x, perm=SWAP_BATCH_TIME))
+    made: Value = y if early else ops.transpose(y, perm=SWAP_BATCH_TIME)
     return made
 
 
@@ -105,15 +107,15 @@ def rnn(n: TfliteNode) -> Value:
 # ---- svdf ----------------------------------------------------------------------------------------
 @importer("SVDF", stored=True)
 def svdf(n: TfliteNode) -> Value:
-    """Filters of rank `Rank`: over features now, then over the last results of that in time."""
+    """SVDF: a filter over features, then one over the last results in time, of rank `rank`."""
     x, features, time, bias, kept = n.real(0), n.real(1), n.real(2), n.input(3), n.state(4)
     rank = n.option("Rank", 0)
     if x is None or features is None or time is None or x.type.rank != 2:
-        n.unsupported("an operand is missing, or its input is not batch by features")
+        n.unsupported("an operand is missing, or its input is not [batch, features]")
     filters, memory = time.shape
     batch = x.shape[0]
     if rank < 1 or filters % rank or kept.input.type.size != batch * filters * memory:
-        n.unsupported(f"{filters} filters of rank {rank}, kept in {kept.input.type}")
+        n.unsupported(f"{filters} filters of rank {rank} do not fit the state {kept.input.type}")
     t = n.tensor(4)
     assert t is not None
     kind = Stored(t.dtype, t.quant)

@@ -1,4 +1,4 @@
-"""Reductions: the axes are an operand."""
+"""Importers of reductions; the axes are an operand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reduction(n: TfliteNode) -> Value:
 
 @importer("REDUCE_ANY", "REDUCE_ALL", stored=True)
 def any_or_all(n: TfliteNode) -> Value:
-    """The largest or smallest of 0 and 1."""
+    """REDUCE_ANY and REDUCE_ALL as max and min of 0 and 1."""
     x = n.required(0)
     axes = tuple(sorted({normalize_axis(a, x.type.rank) for a in n.ints(1)}))
     op = ops.reduce_max if n.op.op == "REDUCE_ANY" else ops.reduce_min
@@ -38,7 +38,7 @@ def any_or_all(n: TfliteNode) -> Value:
 
 
 @importer("ARG_MAX", "ARG_MIN", stored=True)
-def place_of(n: TfliteNode) -> Value:
+def arg_extreme(n: TfliteNode) -> Value:
     x = n.required(0)
     op = ops.argmax if n.op.op == "ARG_MAX" else ops.argmin
     axis = normalize_axis(n.ints(1)[0], x.type.rank)

@@ -1,7 +1,7 @@
-"""Walking through a graph of the file, operation by operation, in its order of execution.
+"""Import of a graph of the file, operation by operation, in execution order.
 
-Branches, loops and called graphs are walked in scopes of their own. What outlives a call, variables
-by name and tensors that ops write to, begins as an input and ends as an output.
+Branches, loops and called graphs have their own scopes. State (variables, and tensors that ops
+update) becomes an input and an output of the graph.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from intaglio.frontends.tflite.file import DAMAGE, File, Operator, Subgraph
 from intaglio.frontends.tflite.node import STORED, TfliteNode, find_importer, folded, real, stored
 from intaglio.ir import Array, Type, Value, constant
 
-DEPTH = 16  # of graphs that run graphs
-MUTABLE = {"ASSIGN_VARIABLE", "CALL_ONCE"}  # they are needed for what they change
+MAX_DEPTH = 16  # of nested graphs
+MUTABLE = {"ASSIGN_VARIABLE", "CALL_ONCE"}  # ops that are kept for their side effects
 
 
 def unique_names(g: Subgraph) -> list[str]:
-    """A name for every tensor, those of the file where they differ."""
+    """A unique name for every tensor, that of the file if possible."""
     taken: set[str] = set()
     names = []
     for i, t in enumerate(g.tensors):
@@ -34,7 +34,7 @@ def unique_names(g: Subgraph) -> list[str]:
 
 @dataclass
 class State:
-    """What outlives a call: what it begins as, and what it is now."""
+    """A state: the graph input before a call, and its current value."""
 
     input: Value
     value: Value
@@ -49,22 +49,22 @@ class Variable:
     initial: Array | None = None
     state: State | None = None
     value: Value | None = None
-    assigned: bool = False  # by the graph itself, not only when it is set up
+    assigned: bool = False  # outside of the initialisation
 
 
 @dataclass
 class Model:
-    """What all scopes of one file share."""
+    """State that all scopes of one import share."""
 
     file: File
     variables: dict[tuple[str, str], Variable] = field(default_factory=dict)
-    buffers: dict[str, State] = field(default_factory=dict)  # tensors that ops write to
+    buffers: dict[str, State] = field(default_factory=dict)  # tensors that ops update
     setting_up: bool = False  # inside of CALL_ONCE
     depth: int = 0
-    closed: int = 0  # inside of graphs that are bodies: only their inputs come in
+    closed: int = 0  # nesting depth of bodies, which read only their inputs
 
     def states(self) -> list[State]:
-        """What has to be handed from call to call."""
+        """All states of the model."""
         made = [v.state for v in self.variables.values() if v.state is not None]
         return [*made, *self.buffers.values()]
 
@@ -73,7 +73,7 @@ class Model:
 
 
 class Scope:
-    """One graph being walked: its tensors as stored Values, and handles of variables."""
+    """The import of one graph: its tensors as stored Values, and variable handles."""
 
     def __init__(self, model: Model, g: Subgraph, names: list[str] | None = None):
         self.model, self.g = model, g
@@ -83,11 +83,11 @@ class Scope:
 
     @property
     def inner(self) -> bool:
-        """Is it part of a branch's or a loop's body?"""
+        """Whether the scope is part of the body of a branch or loop."""
         return self.model.closed > 0
 
     def body(self, index: int, given: Sequence[Value]) -> list[Value]:
-        """`call` inside of a graph of its own, whose inputs are the operands."""
+        """`call` as a separate graph, whose inputs are the operands."""
         self.model.closed += 1
         try:
             return self.call(index, given)
@@ -95,7 +95,7 @@ class Scope:
             self.model.closed -= 1
 
     def run(self, outputs: Sequence[int]) -> list[Value]:
-        """The outputs as they are stored."""
+        """The stored values of the outputs."""
         needed = self._needed(outputs)
         self._refuse_unknown(needed)
         for op in needed:
@@ -115,15 +115,17 @@ class Scope:
         return [self.value(t) for t in outputs]
 
     def call(self, index: int, given: Sequence[Value]) -> list[Value]:
-        """What graph `index` of the file makes of these stored operands."""
+        """The results of graph `index` of the file for these stored operands."""
         graphs, model = self.model.file.subgraphs, self.model
         if not 0 <= index < len(graphs):
             raise BadInput(f"graph {index} of {len(graphs)} does not exist")
         g = graphs[index]
-        if model.depth >= DEPTH:
-            raise Unsupported(f"tflite: graphs run graphs more than {DEPTH} deep")
+        if model.depth >= MAX_DEPTH:
+            raise Unsupported(f"tflite: graphs are nested more than {MAX_DEPTH} deep")
         if len(g.inputs) != len(given):
-            raise BadInput(f"graph '{g.name}' takes {len(g.inputs)} operands, not {len(given)}")
+            raise BadInput(
+                f"graph '{g.name}' takes {len(g.inputs)} operands; {len(given)} are given"
+            )
         model.depth += 1
         try:
             scope = Scope(model, g)
@@ -133,7 +135,7 @@ class Scope:
             model.depth -= 1
 
     def _needed(self, outputs: Sequence[int]) -> list[Operator]:
-        """What the outputs need and what changes variables that they read, in the file's order."""
+        """Ops that the outputs need, and those that update state that they read, in file order."""
         makers = {t: op for op in self.g.operators for t in op.outputs if t >= 0}
         wanted: set[int] = set()
         seen = set(self.values)
@@ -154,7 +156,7 @@ class Scope:
         return [op for op in self.g.operators if id(op) in wanted]
 
     def _refuse_unknown(self, needed: Sequence[Operator]) -> None:
-        """All ops that are not known, in one error."""
+        """Raise one error that lists all unsupported ops."""
         unknown = [
             op for op in needed if op.op != "VAR_HANDLE" and find_importer(op.op, op.custom) is None
         ]
@@ -170,16 +172,16 @@ class Scope:
         )
 
     def check_numbers(self, i: int) -> None:
-        """Unsupported where a tensor does not hold numbers."""
+        """Unsupported if a tensor does not hold numbers."""
         t = self.g.tensors[i]
         if t.dtype not in dtypes.TABLE:
             raise Unsupported(
                 f"tflite: tensor '{self.names[i]}' holds elements of {t.dtype}; only "
-                "numbers are read"
+                "numbers are supported"
             )
 
     def value(self, i: int) -> Value:
-        """Tensor `i` as it is stored."""
+        """The stored value of tensor `i`."""
         if i in self.values:
             return self.values[i]
         self.check_numbers(i)
@@ -187,23 +189,23 @@ class Scope:
         if t.variable and t.data is None:
             return self.state(i).value
         if t.data is None:
-            raise BadInput(f"tflite: tensor '{self.names[i]}' is read before it is made")
+            raise BadInput(f"tflite: tensor '{self.names[i]}' is read before it is computed")
         self.values[i] = constant(t.data, self.names[i])
         return self.values[i]
 
     def state(self, i: int) -> State:
-        """Tensor `i`, which an op reads and writes, as what outlives a call."""
+        """The state of tensor `i`, which an op reads and writes."""
         t, name = self.g.tensors[i], f"state.{self.names[i]}"
         if self.inner:
             raise Unsupported(
-                f"tflite: tensor '{self.names[i]}' is kept between calls inside of a "
-                "branch or a loop"
+                f"tflite: tensor '{self.names[i]}' is state inside of a branch or a "
+                "loop; state is supported outside of them only"
             )
         if name not in self.model.buffers:
             if min(t.shape, default=1) < 1:
                 raise Unsupported(
-                    f"tflite: '{self.names[i]}' is kept between calls and has an "
-                    f"open shape {t.shape}"
+                    f"tflite: '{self.names[i]}' is state and has the open shape "
+                    f"{t.shape}; its shape must be fixed"
                 )
             given = Value(Type(t.dtype, t.shape, t.quant), name)
             self.model.buffers[name] = State(given, given, t.data)
@@ -223,20 +225,21 @@ class Scope:
             made = function(node)
         except BadInput as e:
             raise BadInput(f"tflite: {op.op} '{origin}': {e}") from None
-        except DAMAGE as e:  # options that point outside of the file, shapes that make no sense
+        except DAMAGE as e:  # options that point outside of the file, invalid shapes
             words = " ".join(str(e).split())[:120]
             raise BadFile(f"tflite: {op.op} '{origin}' is damaged ({words})") from None
         results = list(made) if isinstance(made, list | tuple) else [made]
         if len(results) < len(op.outputs):
             raise BadInput(
-                f"tflite: {op.op} '{origin}' has {len(op.outputs)} outputs, {len(results)} are made"
+                f"tflite: {op.op} '{origin}' has {len(op.outputs)} outputs; {len(results)} are "
+                "needed"
             )
         for t, v in zip(op.outputs, results, strict=False):
             if t >= 0 and v is not None:
                 self._set(t, v, raw)
 
     def _is_kept(self, i: int) -> bool:
-        """Is it a tensor that an op writes to? Older files do not say so, and it has no data."""
+        """Whether tensor `i` is state; old files do not mark it, then it has no data."""
         t = self.g.tensors[i]
         return i not in self.values and (t.variable or t.data is None)
 
@@ -248,11 +251,14 @@ class Scope:
         t = self.g.tensors[i]
         made = folded(v if raw else stored(v, t))
         if made.dtype != t.dtype:
-            raise BadInput(f"tflite: tensor '{self.names[i]}' is {t.dtype}, {made.dtype} is made")
+            raise BadInput(
+                f"tflite: tensor '{self.names[i]}' is declared as {t.dtype}, but computed as "
+                f"{made.dtype}"
+            )
         if made.producer is not None:
             for node in (made.producer, v.producer):
                 if node is not None:
                     node.origin = node.origin or self.names[i]
-        if made.producer is not None or made.data is not None:  # an input keeps its own
+        if made.producer is not None or made.data is not None:  # an input keeps its own name
             made.name = self.names[i]
         self.values[i] = made

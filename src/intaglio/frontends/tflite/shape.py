@@ -1,4 +1,4 @@
-"""Moves of elements; where shapes are operands they have to be constant."""
+"""Importers of RESHAPE, TRANSPOSE, CONCATENATION, SPLIT, STRIDED_SLICE, PAD and others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intaglio.ops.registry import normalize_axis
 
 @importer("RESHAPE", stored=True)
 def reshape(n: TfliteNode) -> Value:
-    """The shape is an operand, an option, or what the file says of the result."""
+    """The shape is an operand, an option, or the declared shape of the result."""
     x, v = n.required(0), n.input(1)
     if v is not None and v.data is not None:
         shape = n.ints(1)
@@ -27,7 +27,7 @@ def reshape(n: TfliteNode) -> Value:
 
 
 def _of_size(n: TfliteNode, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """The shape with its open dimension filled in; a model made for a batch of one may grow."""
+    """The shape with -1 resolved; a shape for batch 1 is adapted to a larger batch."""
     if shape.count(-1) == 1:
         rest = int(np.prod([d for d in shape if d >= 0], dtype=np.int64))
         return tuple(size // max(rest, 1) if d < 0 else d for d in shape)
@@ -42,7 +42,9 @@ def squeeze(n: TfliteNode) -> Value:
         i for i, d in enumerate(x.shape) if d == 1
     }
     if any(x.shape[i] != 1 for i in gone):
-        n.unsupported(f"axes {sorted(gone)} of {x.type} are not all 1 long")
+        n.unsupported(
+            f"axes {sorted(gone)} of {x.type} cannot be squeezed; their extents must be 1"
+        )
     y: Value = ops.reshape(x, shape=tuple(d for i, d in enumerate(x.shape) if i not in gone))
     return y
 
@@ -114,7 +116,7 @@ def slice_(n: TfliteNode) -> Value:
 
 @importer("STRIDED_SLICE", stored=True)
 def strided_slice(n: TfliteNode) -> Value:
-    """Bits of the masks: an open begin or end, and axes of which one index is taken."""
+    """Masks: open begins and ends, new axes, an ellipsis, and axes of which one index is taken."""
     x = n.required(0)
     begin: Sequence[int]
     end: Sequence[int]
@@ -153,7 +155,7 @@ def _aligned(
     new: int,
     rest: int,
 ) -> tuple[Value, list[list[int]], dict[str, int]]:
-    """The same slice with its new axes there already and its ellipsis written out."""
+    """The slice with its new axes inserted and its ellipsis expanded."""
     count = len(bounds[0])
     wide = x.type.rank + bin(new & ((1 << count) - 1)).count("1")
     shape: list[int] = []
@@ -175,7 +177,7 @@ def _aligned(
             shape.append(1)
             continue
         if not left:
-            n.unsupported(f"a slice of more axes than {x.type} has")
+            n.unsupported(f"it slices more axes than {x.type} has")
         for m in masks:
             made[m] |= (masks[m] >> i & 1) << at
         kept.append((bounds[0][i], bounds[1][i], bounds[2][i]))
@@ -206,11 +208,13 @@ def mirror_pad(n: TfliteNode) -> Value:
 
 
 def _symmetric(n: TfliteNode, x: Value, around: Array) -> Value:
-    """The border itself is mirrored too: rows and columns are taken in another order."""
+    """SYMMETRIC padding, which repeats the border, as a gather."""
     for axis, (before, after) in enumerate(around.tolist()):
         d = x.shape[axis]
         if not 0 <= min(before, after) <= max(before, after) <= d:
-            n.unsupported(f"{before} and {after} around {d} are more than there is to mirror")
+            n.unsupported(
+                f"{before} and {after} around {d} exceed the extent; pads must not be larger"
+            )
         order = np.concatenate(
             [np.arange(d)[:before][::-1], np.arange(d), np.arange(d)[d - after :][::-1]]
         )

@@ -1,7 +1,7 @@
-"""PyTorch models: TorchScript archives, exported programs and live modules.
+"""PyTorch importer: TorchScript archives (.pt), exported programs (.pt2) and live modules.
 
-Files are read without PyTorch: archives are unzipped, pickles are parsed as data, the code of
-TorchScript is followed as text. Nothing of a file is ever run.
+Files are read without PyTorch: pickles are parsed as data, and TorchScript code is interpreted.
+No code of a file is ever executed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from intaglio.ir import Array, Graph, Type, Value
 
 @functools.cache
 def _import_families() -> None:
-    """Import every module beside this one: the importers register themselves."""
+    """Import all modules of this package; importers register themselves."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
 
@@ -65,14 +65,14 @@ def _load_script(archive: Archive, options: ImportOptions) -> Graph:
     kept = run.kept()
     if kept and not options.state:
         warn_of_state(list(kept))
-    elif kept:  # once more, now with the state that a call leaves behind as inputs
+    elif kept:  # again, with the state as inputs
         run = _ScriptRun(Script(archive), options, kept)
         run.follow()
     return run.graph()
 
 
 class _ScriptRun:
-    """One walk through a model's forward method, with `state` (by path) given from outside."""
+    """One interpretation of a model's forward method, with `state` (by path) as inputs."""
 
     def __init__(self, script: Script, options: ImportOptions, state: Mapping[str, Any]):
         self.script, self.program = script, Program()
@@ -103,7 +103,10 @@ class _ScriptRun:
         for path, value in self.given.items():
             owner = self.script.module(path.rpartition(".")[0])
             if owner is None:
-                raise Unsupported(f"torch: the state '{path}' is kept where it cannot be found")
+                raise Unsupported(
+                    f"torch: the state '{path}' belongs to an unknown module; its module must be "
+                    "part of the model"
+                )
             if isinstance(value, MutableTensor) and isinstance(value.held, Value):
                 kind = value.held.type
                 self.before[path] = Type(kind.dtype, kind.shape)
@@ -116,7 +119,7 @@ class _ScriptRun:
             owner.attributes[path.rpartition(".")[2]] = value
 
     def kept(self) -> dict[str, Any]:
-        """What the next call would start from: attributes that were set, tensors overwritten."""
+        """The state after a call: attributes that were set, tensors that were overwritten."""
         made = {path: m.attributes[name] for path, (m, name) in self.interpreter.changed.items()}
         for path, (cell, before) in self.stored.items():
             if cell.held is not before:

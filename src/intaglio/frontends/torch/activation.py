@@ -1,4 +1,4 @@
-"""Activations that are not one of our ops by another name."""
+"""Importers of activations whose form differs from ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The zip archives that PyTorch writes, read with bounds: nothing in them is trusted."""
+"""Reader of the zip archives that PyTorch writes, with limits on sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from intaglio.errors import BadFile
 
-_SLACK, _RATIO = 64 << 20, 20  # bytes that all entries together may take, beside the file's own
+_SLACK, _RATIO = 64 << 20, 20  # unpacked bytes: at most _SLACK + _RATIO * size of the file
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -23,7 +23,7 @@ _DAMAGE = (
 
 
 class Archive:
-    """The records of one archive by their names, without the folder that holds them all."""
+    """The records of an archive by name, without the top folder."""
 
     def __init__(self, source: Path | bytes, what: str):
         self.what = what
@@ -39,8 +39,8 @@ class Archive:
         whole = sum(e.file_size for e in entries)
         if whole > _SLACK + _RATIO * len(data):
             raise BadFile(
-                f"{what} has {len(data)} bytes and says that it unpacks to {whole}; "
-                "it is damaged or hostile"
+                f"{what} has {len(data)} bytes and would unpack to {whole}; "
+                "it is damaged or malicious"
             )
         names = [e.filename for e in entries if not e.is_dir()]
         first = names[0].split("/")[0] + "/" if names and "/" in names[0] else ""
@@ -64,4 +64,4 @@ class Archive:
         try:
             return self.read(name).decode()
         except UnicodeDecodeError as e:
-            raise BadFile(f"{self.what}: record '{name[:200]}' is no text ({e.reason})") from None
+            raise BadFile(f"{self.what}: record '{name[:200]}' is not text ({e.reason})") from None

@@ -1,4 +1,4 @@
-"""Attention."""
+"""Importers of scaled_dot_product_attention, MultiheadAttention and TransformerEncoderLayer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """Axes before the last two are batches and heads, however many there are."""
+    """All axes before the last two are batches and heads."""
     if dropout_p:
-        raise Unsupported("attention with dropout is in training mode; call model.eval() first")
+        raise Unsupported(
+            "attention with dropout is in training mode; call model.eval() before saving"
+        )
     by = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     mask = attn_mask
     if is_causal:
@@ -46,7 +48,7 @@ def scaled_dot_product_attention(
 
 
 def _four(x: Value) -> Value:
-    """[batch, heads, length, size]"""
+    """x reshaped to [batch, heads, length, size]."""
     lead = x.shape[:-2]
     if len(lead) == 2:
         return x
@@ -84,11 +86,11 @@ def native_multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> Any:
-    """What nn.MultiheadAttention calls in inference."""
+    """The fast path of nn.MultiheadAttention in inference."""
     if mask is not None or need_weights:
         raise Unsupported(
             "masks and attention weights of nn.MultiheadAttention's fast path are "
-            "not read; export with torch.export instead"
+            "not supported; export with torch.export instead"
         )
     size, heads = int(embed_dim), int(num_head)
     parts = []
@@ -125,7 +127,7 @@ def transformer_encoder_layer(
     mask: Value | None = None,
     mask_type: int | None = None,
 ) -> Value:
-    """What nn.TransformerEncoderLayer calls in inference."""
+    """The fast path of nn.TransformerEncoderLayer in inference."""
 
     def norm(x: Value, w: Value, b: Value) -> Value:
         made: Value = ops.layer_norm(x, w, b, axis=-1, epsilon=float(eps))

@@ -1,4 +1,4 @@
-"""Casts, copies, and ops that return their operand."""
+"""Importers of casts, copies, dropout, and ops that return their operand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from intaglio.ir import Value
 
 @importer("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout")
 def dropout(input: Value, p: float = 0.5, train: bool = False) -> Value:
-    """Nothing, unless the model was saved for training, where its results are random."""
+    """The identity; Unsupported if the model was saved in training mode."""
     if train and p:
         raise Unsupported("dropout is in training mode; call model.eval() before saving")
     return input
@@ -29,7 +29,7 @@ def dropout(input: Value, p: float = 0.5, train: bool = False) -> Value:
     "to", "_to_copy", "type_as", "_autocast_to_reduced_precision", "_autocast_to_full_precision"
 )
 def to(self: Value, *args: Any, dtype: int | None = None, **kwargs: Any) -> Value:
-    """Only the element type matters; it is a number, or that of another tensor."""
+    """A cast to an element type, given as a number or as that of another tensor."""
     for a in args:
         if isinstance(a, Value):
             return as_dtype(self, a.dtype)
@@ -78,13 +78,13 @@ for _name, _dtype in _CASTS.items():
     "requires_grad",
     "view_of",
 )
-def itself(self: Value, *args: Any, **kwargs: Any) -> Value:
+def identity(self: Value, *args: Any, **kwargs: Any) -> Value:
     return tensor(self)
 
 
 @importer("copy")
 def copy(self: Value, src: Operand, non_blocking: bool = False) -> Value:
-    """What overwrites a tensor: another, spread to its shape."""
+    """`src` cast and expanded to the type of the tensor that it overwrites."""
     made: Value = ops.expand(as_dtype(src, self.dtype), shape=self.shape)
     return made if tensor(src).shape != self.shape else as_dtype(src, self.dtype)
 

@@ -1,4 +1,4 @@
-"""Comparisons, logic, tests for inf and NaN, and selection."""
+"""Importers of comparisons, logic, tests for inf and NaN, clamp and where."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def isfinite(self: Operand) -> Value:
 def where(condition: Value, self: Operand = None, other: Operand = None) -> Value:
     if self is None or other is None:
         raise Unsupported(
-            "where with a condition alone gives indices, whose count is known only at run time"
+            "where without operands gives indices, whose number is known only at run time; use "
+            "where(condition, a, b)"
         )
     a, b = promoted(self, other)
     made: Value = ops.where(a, b, as_bool(condition))

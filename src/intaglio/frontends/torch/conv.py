@@ -1,4 +1,4 @@
-"""Convolutions."""
+"""Importers of convolution, transposed and deformable convolution, col2im and im2col."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intaglio.ir import Value
 def convolved(
     x: Value, w: Value, bias: Value | None, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Value:
-    """Padding is numbers, "same" or "valid"; an image without a batch is a batch of one."""
+    """A convolution; padding is numbers, "same" or "valid"; a batch axis is added if missing."""
     n = w.type.rank - 2
     if x.type.rank == n + 1:
         whole = convolved(reshaped(x, (1, *x.shape)), w, bias, stride, padding, dilation, groups)
@@ -36,11 +36,11 @@ def _pad(
 ) -> tuple[int, ...]:
     if padding == "valid":
         return (0,) * (2 * n)
-    if padding == "same":  # the odd one goes to the end
+    if padding == "same":  # an odd pixel goes to the end
         total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return (*(t // 2 for t in total), *(t - t // 2 for t in total))
     if isinstance(padding, str):
-        raise Unsupported(f"padding '{padding}' is not known")
+        raise Unsupported(f"padding '{padding}' is not supported; use numbers, same or valid")
     return ints(padding, n) * 2
 
 
@@ -180,7 +180,7 @@ def col2im(
 
 @importer("im2col")
 def im2col(self: Value, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Value:
-    """Windows as columns: one slice per tap."""
+    """Windows as columns: one slice per kernel position."""
     x = self if self.type.rank == 4 else reshaped(self, (1, *self.shape))
     kernel, step = ints(kernel_size, 2), ints(stride, 2)
     wide, pad = ints(dilation, 2), ints(padding, 2)

@@ -1,4 +1,4 @@
-"""Tensors made from nothing: constants, all of them."""
+"""Importers of zeros, ones, full, arange, eye and other constants."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from intaglio.frontends.torch.importer import importer, integer, ints, result_ty
 from intaglio.frontends.torch.tensors import dtype_of
 from intaglio.ir import Value, constant
 
-LARGEST = 1 << 26  # elements of a constant that a model may ask for
+MAX_ELEMENTS = 1 << 26  # of a created constant
 
 
 def filled(size: Any, value: Any, dtype: str) -> Value:
     shape = ints(size)
-    if any(d < 0 for d in shape) or math.prod(shape) > LARGEST:
-        raise BadInput(f"a constant of shape {shape} is asked for, {LARGEST} elements are the most")
+    if any(d < 0 for d in shape) or math.prod(shape) > MAX_ELEMENTS:
+        raise BadInput(
+            f"a constant has shape {shape}; at most {MAX_ELEMENTS} elements are supported"
+        )
     one = np.asarray(value).astype(dtypes.numpy_of(dtype))
     return constant(np.full(shape, one))
 
@@ -52,7 +54,7 @@ def full(size: Any, fill_value: Any, *rest: Any, dtype: int | None = None, **kwa
 def _number(x: Any) -> Any:
     if isinstance(x, Value):
         if x.data is None or x.type.size != 1:
-            raise Unsupported("a tensor is filled with a number that is known only at run time")
+            raise Unsupported("the fill value is known only at run time; it must be constant")
         return x.data.reshape(-1)[0].item()
     return x
 
@@ -100,14 +102,14 @@ def arange(
     dtype: int | None = None,
     **kwargs: Any,
 ) -> Value:
-    """(end), (start, end) or (start, end, step), maybe followed by how to store them."""
+    """(end), (start, end) or (start, end, step), then dtype and layout."""
     numbers = [_number(g) for g in given[:3] if g is not None]
     first, last, by = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
     last = last if end is None else _number(end)
     first = first if start is None else _number(start)
     by = by if step is None else _number(step)
-    if not by or (last - first) / by > LARGEST:
-        raise BadInput(f"a range from {first} to {last} by {by}")
+    if not by or (last - first) / by > MAX_ELEMENTS:
+        raise BadInput(f"the range from {first} to {last} by {by} is invalid")
     kind = _kind(dtype, "f32" if any(isinstance(v, float) for v in (first, last, by)) else "i64")
     count = max(math.ceil((last - first) / by), 0)
     made = (
@@ -123,8 +125,8 @@ def linspace(
     start: Any, end: Any, steps: Any = 100, dtype: int | None = None, **kwargs: Any
 ) -> Value:
     count = integer(steps)
-    if not 0 <= count <= LARGEST:
-        raise BadInput(f"{count} steps are asked for")
+    if not 0 <= count <= MAX_ELEMENTS:
+        raise BadInput(f"{count} steps are too many or negative")
     made = np.linspace(_number(start), _number(end), count)
     return constant(made.astype(dtypes.numpy_of(_kind(dtype))))
 
@@ -132,8 +134,8 @@ def linspace(
 @importer("eye")
 def eye(n: Any, m: Any = None, *rest: Any, dtype: int | None = None, **kwargs: Any) -> Value:
     rows, columns = integer(n), integer(n if m is None else m)
-    if rows * columns > LARGEST:
-        raise BadInput(f"a matrix of {rows}x{columns} is asked for")
+    if rows * columns > MAX_ELEMENTS:
+        raise BadInput(f"a matrix of {rows}x{columns} is too large or negative")
     return constant(np.eye(rows, columns).astype(dtypes.numpy_of(_kind(dtype))))
 
 
@@ -164,4 +166,4 @@ def _listed(data: Any) -> Any:
     "exponential",
 )
 def random(*args: Any, **kwargs: Any) -> Value:
-    raise Unsupported("random numbers are not made; give them as an input of the model")
+    raise Unsupported("random numbers are not supported; make them an input of the model")

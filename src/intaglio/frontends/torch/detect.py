@@ -1,4 +1,4 @@
-"""Operators of torchvision."""
+"""Importers of torchvision operators: nms and roi_align."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from intaglio.ir import Value
 
 @importer("torchvision::nms")
 def nms(dets: Value, scores: Value, iou_threshold: float) -> Value:
-    """Indices of the boxes that are kept, the best first; how many is known at run time."""
+    """Indices of the kept boxes, by descending score; their number is dynamic."""
     count = dets.shape[0]
     kept = ops.non_max_suppression(
         reshaped(dets, (1, count, 4)),

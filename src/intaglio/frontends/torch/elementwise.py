@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and activations that are not one of our ops by another name."""
+"""Importers of arithmetic whose form differs from ours."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def div(self: Operand, other: Operand, rounding_mode: str | None = None) -> Valu
     if rounding_mode == "floor":
         return floor_divide(a, b)
     if rounding_mode != "trunc":
-        raise Unsupported(f"rounding_mode '{rounding_mode}' is not known")
+        raise Unsupported(f"rounding_mode '{rounding_mode}' is not supported; use floor or trunc")
     return _truncated(a, b)
 
 
 def _truncated(a: Value, b: Value) -> Value:
-    made: Value = ops.div(a, b)  # whole numbers divide towards zero
+    made: Value = ops.div(a, b)  # integer division truncates
     return trunc(made) if dtypes.is_float(a.dtype) else made
 
 
@@ -176,7 +176,7 @@ def exp2(self: Operand) -> Value:
 
 @importer("atan2", "arctan2")
 def atan2(self: Operand, other: Operand) -> Value:
-    """By the half angle, which is right in every quadrant but on the negative axis itself."""
+    """atan(y / x), corrected by the quadrant."""
     y, x = (floating(v) for v in promoted(self, other))
     zero, pi = number(0, x.dtype), number(math.pi, x.dtype)
     inner = ops.atan(ops.div(y, x))
@@ -189,10 +189,10 @@ def atan2(self: Operand, other: Operand) -> Value:
 
 @importer("logaddexp")
 def logaddexp(self: Operand, other: Operand) -> Value:
-    """The larger one plus log(1 + exp(-distance))."""
+    """max(a, b) + log(1 + exp(-|a - b|))"""
     a, b = (floating(v) for v in promoted(self, other))
-    apart = ops.neg(ops.abs(ops.sub(a, b)))
-    made: Value = ops.add(ops.maximum(a, b), ops.softplus(apart))
+    distance = ops.neg(ops.abs(ops.sub(a, b)))
+    made: Value = ops.add(ops.maximum(a, b), ops.softplus(distance))
     return made
 
 

@@ -11,16 +11,18 @@ from intaglio.frontends.torch.tensors import CODES, EXPORTED
 
 
 def symbol_of(size: dict[str, Any]) -> str:
-    """The symbol of an open extent: plain, or as sympy prints it."""
+    """The symbol of an open dimension, plain or as printed by sympy."""
     text = str(size.get("as_expr", {}).get("expr_str", ""))
     found = re.fullmatch(r"Symbol\('(\w+)'(, \w+=\w+)*\)", text)
     return found[1] if found else text
 
 
 def only_alternative(x: dict[str, Any]) -> tuple[str, Any]:
-    """The one alternative that is set of a union."""
+    """Name and value of the alternative that is set in a union."""
     if not isinstance(x, dict) or len(x) != 1:
-        raise BadFile(f"torch: one alternative is expected in {str(x)[:80]}; the file is damaged")
+        raise BadFile(
+            f"torch: a union must have one alternative: {str(x)[:80]}; the file is damaged"
+        )
     return next(iter(x.items()))
 
 
@@ -42,7 +44,7 @@ def output_names(outputs: list[dict[str, Any]]) -> list[str]:
 
 
 def number(x: Any) -> Any:
-    """JSON has no infinities; they come as words."""
+    """A JSON number; inf and NaN are stored as strings."""
     if isinstance(x, str) and x in ("Infinity", "-Infinity", "NaN", "inf", "-inf", "nan"):
         return {"I": math.inf, "-": -math.inf, "N": math.nan, "i": math.inf, "n": math.nan}[x[0]]
     return x
@@ -56,5 +58,5 @@ def constant_value(x: dict[str, Any]) -> Any:
 def element_type(meta: dict[str, Any]) -> str:
     code = EXPORTED.get(meta["dtype"])
     if code is None or code not in CODES:
-        raise Unsupported(f"torch: element type {meta['dtype']} of torch.export is not known")
+        raise Unsupported(f"torch: element type {meta['dtype']} of torch.export is not supported")
     return CODES[code]

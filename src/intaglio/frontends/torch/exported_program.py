@@ -1,4 +1,4 @@
-"""Programs of torch.export (.pt2): a list of operators in JSON, and tensors beside it."""
+"""torch.export programs (.pt2): a JSON list of operators."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def _model(archive: Archive) -> str | None:
 
 
 def load_exported(archive: Archive, options: ImportOptions) -> Graph:
-    """The program of a .pt2 file."""
+    """The graph of a .pt2 file."""
     name = _model(archive) or LEGACY_PROGRAM
     try:
         program = json.loads(archive.text(name))
     except (ValueError, RecursionError) as e:
         raise BadFile(f"{archive.what}: '{name}' is damaged ({str(e)[:120]})") from None
     if not isinstance(program, dict) or "graph_module" not in program:
-        raise BadFile(f"{archive.what}: '{name}' holds no program; it is damaged")
+        raise BadFile(f"{archive.what}: '{name}' is not a program; it is damaged")
     return _ExportedProgram(archive, name, program, options).graph()
 
 
@@ -78,11 +78,11 @@ class _ExportedProgram:
         self.inputs = Inputs(options, self.program)
         self.symbols: dict[str, int] = {k: int(v) for k, v in options.dims.items()}
         self.open: dict[str, str] = {}
-        self.buffers: dict[str, tuple[MutableTensor, Value]] = {}  # and the value before a call
-        self.after: dict[str, Any] = {}  # buffers that a call changes
+        self.buffers: dict[str, tuple[MutableTensor, Value]] = {}  # with their values before a call
+        self.after: dict[str, Any] = {}  # buffers that a call changes, with their new values
         self.weights = ExportedWeights(archive, self.name)
-        self.exposed: set[str] = set()  # those that are inputs and outputs
-        self.stored_state: dict[str, Array | None] = {}  # what these begin with
+        self.exposed: set[str] = set()  # buffers that are inputs and outputs of the graph
+        self.stored_state: dict[str, Array | None] = {}  # initial values of exposed buffers
 
     def graph(self) -> Graph:
         graph, signature = self.module["graph"], self.module["signature"]
@@ -121,7 +121,7 @@ class _ExportedProgram:
 
     # ---- shapes ----
     def _bind(self, graph: dict[str, Any], signature: dict[str, Any]) -> None:
-        """Numbers for the symbols of shapes: what the user gave, by name or by a shape."""
+        """Bind the symbols of dimensions from the options `dims` and `shapes`."""
         for spec in signature["input_specs"]:
             kind, body = only_alternative(spec)
             if kind != "user_input" or "as_tensor" not in body["arg"]:
@@ -130,7 +130,10 @@ class _ExportedProgram:
             sizes = graph["tensor_values"][name]["sizes"]
             given = self.inputs.options.shapes.get(name)
             if given is not None and len(given) != len(sizes):
-                raise BadInput(f"torch: input '{name}' has rank {len(sizes)}, not {len(given)}")
+                raise BadInput(
+                    f"torch: input '{name}' has rank {len(sizes)}; a shape with {len(given)} axes "
+                    "is given"
+                )
             for i, size in enumerate(sizes):
                 symbol = symbol_of(size)
                 if symbol.isidentifier():
@@ -180,7 +183,7 @@ class _ExportedProgram:
         elif kind == "constant_input":
             env[str(body["name"])] = constant_value(body["value"])
         else:
-            raise Unsupported(f"torch: the program takes a {kind}, which is not read")
+            raise Unsupported(f"torch: the program takes a {kind}, which is not supported")
 
     # ---- operators ----
     def _nodes(self, graph: dict[str, Any], env: dict[str, Any]) -> None:
@@ -209,7 +212,7 @@ class _ExportedProgram:
         return self.program.call(name, args, kwargs, label)
 
     def _higher(self, name: str, given: list[Any], env: dict[str, Any], label: str) -> Any:
-        """Operators over graphs: wrappers are followed, cond follows both and selects."""
+        """Higher-order operators: wrappers are inlined; cond computes both branches and selects."""
         args = [g["arg"] for g in given]
         if name in _INLINED:
             graph = next((a for a in args if "as_graph" in a), None)
@@ -235,8 +238,8 @@ class _ExportedProgram:
             left, right = x.held, y.held
             if left.shape != right.shape:
                 raise Unsupported(
-                    f"torch: branches make {left.type} and {right.type}; which is "
-                    "known only at run time"
+                    f"torch: the branches of cond have results {left.type} and "
+                    f"{right.type}; their types must be equal"
                 )
             made.append(MutableTensor(ops.where(left, right, flag)))
         return made
@@ -269,7 +272,7 @@ class _ExportedProgram:
                 return [self._symbol(s, env) for s in x]
             case "as_scalar_type":
                 if x not in EXPORTED:
-                    raise Unsupported(f"torch: element type {x} of torch.export is not known")
+                    raise Unsupported(f"torch: element type {x} of torch.export is not supported")
                 return EXPORTED[x]
             case "as_device":
                 return Device("cpu")
@@ -288,7 +291,7 @@ class _ExportedProgram:
                 | "as_strings"
             ):
                 return [number(v) for v in x] if isinstance(x, list) else number(x)
-        raise Unsupported(f"torch: an argument of kind '{kind[3:]}' is not read")
+        raise Unsupported(f"torch: an argument of type '{kind[3:]}' is not supported")
 
     def _optional(self, x: dict[str, Any], env: dict[str, Any]) -> Any:
         return self._look(x["as_tensor"]["name"], env) if "as_tensor" in x else None
@@ -300,12 +303,12 @@ class _ExportedProgram:
     def _look(self, name: Any, env: dict[str, Any]) -> Any:
         if name not in env:
             raise BadFile(
-                f"torch: '{str(name)[:80]}' is read before it is made; the file is damaged"
+                f"torch: '{str(name)[:80]}' is read before it is computed; the file is damaged"
             )
         return env[name]
 
     def _bound(self, outputs: list[dict[str, Any]], made: Any, env: dict[str, Any]) -> None:
-        """Results by the names that the file gives them."""
+        """Store results under the names of the file."""
         if len(outputs) == 1 and "as_tensors" in outputs[0]:
             names = [str(t["name"]) for t in outputs[0]["as_tensors"]]
         else:
@@ -315,7 +318,7 @@ class _ExportedProgram:
         if made is UNKNOWN:
             items = [UNKNOWN] * len(names)
         if len(names) > len(items):
-            raise BadFile(f"torch: {len(names)} results are named, {len(items)} are made")
+            raise BadFile(f"torch: {len(names)} results are named; the operator has {len(items)}")
         for name, item in zip(names, items, strict=False):
             env[name] = item
 

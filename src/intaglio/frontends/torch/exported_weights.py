@@ -38,7 +38,8 @@ class ExportedWeights:
                 continue
             if entry.get("use_pickle") or entry.get("tensor_meta") is None:
                 raise Unsupported(
-                    f"torch: tensor '{name}' is stored as a pickled object, which is not read"
+                    f"torch: tensor '{name}' is stored as a pickled object, which is not "
+                    "supported; export it again"
                 )
             return MutableTensor(
                 self._raw(f"data/{folder}/{entry['path_name']}", entry["tensor_meta"]), name
@@ -46,7 +47,7 @@ class ExportedWeights:
         raise BadFile(f"{self.archive.what} lacks tensor '{name[:120]}'; it is damaged")
 
     def _config(self, folder: str) -> dict[str, Any]:
-        """Where the tensors of a folder lie, by name."""
+        """The config of a folder: locations of tensors by name."""
         if folder not in self._configs:
             self._configs[folder] = self._read_config(folder)
         return self._configs[folder]
@@ -72,7 +73,7 @@ class ExportedWeights:
         )
 
     def _old_tensor(self, name: str) -> Any:
-        """Before PyTorch 2.8: archives of torch.save inside of the archive."""
+        """A tensor of an archive before PyTorch 2.8, which nests torch.save archives."""
         for record in ("serialized_state_dict.pt", "serialized_constants.pt"):
             if record not in self.archive:
                 continue

@@ -1,4 +1,4 @@
-"""Quantisation that training simulates, and that of torch.export, whose tensors are integers."""
+"""Importers of fake_quantize (QAT) and of quantized_decomposed ops (torch.export)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from intaglio.ir import Value
 
 
 def _limited(x: Value, scale: Any, zero: Any, low: int, high: int, dtype: str, axis: int) -> Value:
-    """To whole numbers in low..high, which may be fewer than the element type has."""
+    """Clamp stored integers to low..high, a part of the range of the element type."""
     s, z = _parameter(scale, "f32"), _parameter(zero, dtype)
     bottom, top = dtypes.limits(dtype)
     if not bottom <= low <= high <= top:
-        raise BadInput(f"numbers {low}..{high} do not fit into {dtype}")
+        raise BadInput(f"the range {low}..{high} does not fit into {dtype}")
     if (low, high) != (bottom, top):
         ends = [ops.mul(ops.sub(number(e, "f32"), as_dtype(z, "f32")), s) for e in (low, high)]
         if ends[0].type.rank:
@@ -44,7 +44,7 @@ def _fake(x: Value, scale: Any, zero: Any, low: int, high: int, axis: int) -> Va
         None,
     )
     if dtype is None:
-        raise Unsupported(f"numbers {low}..{high} are simulated; 8 or 16 bits are read")
+        raise Unsupported(f"fake quantisation to {low}..{high}; 8 and 16 bits are supported")
     q = _limited(x, scale, zero, low, high, dtype, axis)
     made: Value = ops.dequantize_linear(
         q, _parameter(scale, "f32"), _parameter(zero, dtype), axis=axis
@@ -126,7 +126,7 @@ def decomposed_dequantize_channels(
 
 @importer("quantized_decomposed::choose_qparams")
 def choose_qparams(input: Value, quant_min: int, quant_max: int, eps: float, dtype: int) -> Any:
-    """The grid that holds the range of what comes, and 0."""
+    """Scale and zero point for the range of x at run time, extended to hold 0."""
     nothing, axes = number(0, "f32"), tuple(range(input.type.rank))
     low = ops.minimum(ops.reduce_min(input, axes=axes, keepdims=False), nothing)
     high = ops.maximum(ops.reduce_max(input, axes=axes, keepdims=False), nothing)

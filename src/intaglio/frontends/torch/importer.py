@@ -1,13 +1,13 @@
-"""Operators of PyTorch by name, and what their importers share.
+"""The registry of PyTorch importers, type promotion, and helpers for arguments.
 
-An importer is a function with the names and defaults of the operator's schema; it gets tensors as
-Values, numbers as numbers:
+An importer is a function with the argument names and defaults of the operator's schema. It gets
+tensors as Values and numbers as Python numbers:
 
     @importer("leaky_relu")
     def leaky_relu(self, negative_slope=0.01): ...
 
-An operator that takes only tensors and is one of ours by another name needs nothing here:
-`torch="relu"` stands with the op.
+An operator on tensors only that we have one to one needs no importer; `torch="relu"` in our `@op`
+line names it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, ops
-from intaglio.errors import BadInput, Unsupported
+from intaglio.errors import BadInput, Unsupported, option
 from intaglio.frontends.importers import Importers
 from intaglio.frontends.torch.tensors import Number, Quantized, dtype_of, number
 from intaglio.ir import Array, Value
@@ -28,7 +28,7 @@ from intaglio.ops.registry import Op, normalize_axis
 
 Operand = Any  # a Value or a Python number
 Import = Callable[..., Any]
-RAW: set[str] = set()  # importers that take quantised tensors as they are
+RAW: set[str] = set()  # operators whose importers take Quantized operands
 IGNORED = {
     "layout",
     "device",
@@ -44,14 +44,14 @@ IGNORED = {
 
 
 def importer(*names: str, raw: bool = False) -> Callable[[Import], Import]:
-    """Register the function below as the meaning of these operators."""
+    """Register the decorated function as the importer of these operators."""
     RAW.update(names if raw else ())
     return IMPORTERS.register(*names)
 
 
 def _import_same(op: Op, *args: Any, **attrs: Any) -> Any:
     if any(a is None for a in args) or attrs:
-        raise Unsupported(f"arguments {attrs or args} are not known")
+        raise Unsupported(f"arguments {attrs or args} are not supported")
     values = promoted(*args)
     if op.infer.__name__ == "floats" and not dtypes.is_float(values[0].dtype):
         values = [ops.cast(v, dtype="f32") for v in values]
@@ -89,19 +89,21 @@ def _wider(a: str | None, b: str | None) -> str | None:
         return "f32"
     for d in (a, b):
         if d not in _ORDER:
-            raise Unsupported(f"element types {a} and {b} meet; cast one of them in the model")
+            raise Unsupported(
+                f"element types {a} and {b} cannot be combined; cast one of them in the model"
+            )
     return max(a, b, key=_ORDER.index)
 
 
 def _over(high: str | None, low: str | None) -> str | None:
-    """The type where tensors of more weight (with axes) meet others of less (without, numbers)."""
+    """Type promotion of a stronger category (tensors with axes) with a weaker one (scalars)."""
     if high is None or low is None:
         return high or low
     return _wider(high, low) if _category(low) > _category(high) else high
 
 
 def result_type(*operands: Any) -> str:
-    """The element type that PyTorch computes these operands in."""
+    """The element type to which PyTorch promotes these operands."""
     groups: list[str | None] = [None, None, None]
     for x in operands:
         if isinstance(x, Number):
@@ -120,26 +122,26 @@ def as_dtype(x: Any, dtype: str) -> Value:
     """A tensor or number as a tensor of that element type."""
     if not isinstance(x, Value):
         if not isinstance(x, int | float | bool):
-            raise BadInput(f"a tensor or a number is needed, not {type(x).__name__}")
+            raise BadInput(f"an argument is a {type(x).__name__}; a tensor or a number is needed")
         return number(x, dtype)
     made: Value = x if x.dtype == dtype else ops.cast(x, dtype=dtype)
     return made
 
 
 def promoted(*operands: Any) -> list[Value]:
-    """Operands in the one element type that PyTorch computes them in."""
+    """Operands cast to the element type to which PyTorch promotes them."""
     dtype = result_type(*operands)
     return [as_dtype(x, dtype) for x in operands]
 
 
 def floating(x: Any) -> Value:
-    """A tensor of floats: integers become f32, as true division and means make them."""
+    """A float tensor; integers become f32."""
     v = tensor(x)
     return v if dtypes.is_float(v.dtype) else as_dtype(v, "f32")
 
 
 def cast_to(x: Value, dtype: int | None) -> Value:
-    """`x` in the element type of that number; None leaves it."""
+    """`x` cast to the element type with this PyTorch number; unchanged if None."""
     return x if dtype is None else as_dtype(x, dtype_of(dtype))
 
 
@@ -148,41 +150,41 @@ def tensor(x: Any) -> Value:
     if isinstance(x, bool | int | float):
         return number(x, result_type(x))
     if not isinstance(x, Value):
-        raise BadInput(f"a tensor is needed, not {type(x).__name__}")
+        raise BadInput(f"an argument is a {type(x).__name__}; a tensor is needed")
     return x
 
 
 def tensors(xs: Any) -> list[Value]:
     if not isinstance(xs, list | tuple):
-        raise BadInput(f"a list of tensors is needed, not {type(xs).__name__}")
+        raise BadInput(f"an argument is a {type(xs).__name__}; a list of tensors is needed")
     return [tensor(x) for x in xs]
 
 
 def integer(x: Any) -> int:
-    """A number that must be known: a Python one, or a constant tensor of one element."""
+    """An integer: a Python number, or a constant tensor of one element."""
     if isinstance(x, Value):
         x = known(x).reshape(-1)[0].item() if x.type.size == 1 else None
     if not isinstance(x, int | float):
-        raise BadInput(f"a whole number is needed, not {x!r}"[:120])
+        raise BadInput(f"an argument is {x!r}; an integer is needed"[:120])
     return int(x)
 
 
 def ints(xs: Any, count: int | None = None) -> tuple[int, ...]:
-    """Whole numbers; one stands for `count` of the same."""
+    """A list of integers; a single one is repeated `count` times."""
     items = list(xs) if isinstance(xs, list | tuple) else [xs]
     if count is not None and len(items) == 1:
         items = items * count
     if count is not None and len(items) != count:
-        raise BadInput(f"{count} numbers are needed, not {items}")
+        raise BadInput(f"an argument is {items}; {count} numbers are needed")
     return tuple(integer(x) for x in items)
 
 
 def known(x: Value, what: str = "a tensor that decides a shape or a branch") -> Array:
-    """The elements of a tensor that must not depend on the inputs."""
+    """The elements of a tensor that must be constant."""
     if x.data is None:
         raise Unsupported(
-            f"{what} is known only at run time; make it a constant, or fix the "
-            "inputs that it comes from with values="
+            f"{what} is known only at run time; make it a constant, or bind the "
+            f"inputs that it depends on with {option('values')}"
         )
     return x.data
 
@@ -192,7 +194,7 @@ def axis_of(dim: Any, x: Value) -> int:
 
 
 def axes_of(dims: Any, x: Value) -> tuple[int, ...]:
-    """Axes in order; none given means all."""
+    """Sorted axes; all if none is given."""
     if dims is None or (isinstance(dims, list | tuple) and not dims):
         return tuple(range(x.type.rank))
     return tuple(
@@ -213,7 +215,7 @@ def permuted(x: Value, perm: Sequence[int]) -> Value:
 
 # ---- quantised tensors ---------------------------------------------------------------------------
 def real(q: Quantized) -> Value:
-    """The numbers that a quantised tensor means."""
+    """A quantised tensor, dequantised."""
     dtype = q.stored.dtype
     scale, zero = np.array(q.scale, np.float32), np.array(q.zero)
     low, high = dtypes.limits(dtype)
@@ -228,7 +230,7 @@ def real(q: Quantized) -> Value:
 
 
 def quantized(x: Value, scale: Any, zero: Any, dtype: str, axis: int | None = None) -> Quantized:
-    """Real numbers on the grid of a quantised tensor."""
+    """Real numbers, quantised."""
     scales = tuple(float(s) for s in (scale if isinstance(scale, tuple) else (scale,)))
     zeros = tuple(int(z) for z in (zero if isinstance(zero, tuple) else (zero,)))
     s, z = np.array(scales, np.float32), np.array(zeros)
@@ -244,5 +246,5 @@ def quantized(x: Value, scale: Any, zero: Any, dtype: str, axis: int | None = No
 
 
 def like(x: Value, q: Quantized) -> Quantized:
-    """Real numbers on the same grid as `q`."""
+    """Real numbers quantised with the scale of `q`."""
     return quantized(x, q.scale, q.zero, q.stored.dtype, q.axis)

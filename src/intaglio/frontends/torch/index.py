@@ -1,4 +1,4 @@
-"""Looking elements up, and putting them in place."""
+"""Importers of embedding, gather, index, index_put, scatter and bucketize."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from intaglio.ops.registry import broadcast_shapes
 
 
 def whole(index: Value) -> Value:
-    """Indices must be whole numbers."""
+    """`index`, which must be an integer tensor."""
     if dtypes.is_float(index.dtype):
         raise BadInput(
-            f"indices are {index.dtype}; give the input that they come from whole "
-            f"numbers: {option('dtypes', {'name': 'i64'})}"
+            f"indices are {index.dtype}; integers are needed; declare the input with "
+            f"{option('dtypes', {'name': 'i64'})}"
         )
     return index if index.dtype in ("i32", "i64") else as_dtype(index, "i64")
 
@@ -51,9 +51,9 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
 ) -> Any:
-    """Bags whose ends are constant."""
+    """Bags with constant offsets."""
     if offsets.data is None or per_sample_weights is not None or mode not in (0, 1, 2):
-        raise Unsupported("bags are read where their offsets are constant and nothing is weighed")
+        raise Unsupported("embedding_bag needs constant offsets and no per-sample weights")
     rows = embedding(weight, indices)
     ends = [int(o) for o in offsets.data.reshape(-1)]
     ends = ends if include_last_offset else [*ends, rows.shape[0]]
@@ -101,7 +101,7 @@ def take(self: Value, index: Value) -> Value:
 
 @importer("index", "_unsafe_index")
 def index(self: Value, indices: Any) -> Value:
-    """x[a, :, b]: tensors of whole numbers, one mask of constants, None for a whole axis."""
+    """x[a, :, b]: integer tensors, constant masks, None for a whole axis."""
     x, given = _masks(self, list(indices))
     axes = [i for i, v in enumerate(given) if v is not None]
     if not axes:
@@ -116,13 +116,13 @@ def index(self: Value, indices: Any) -> Value:
     moved = permuted(x, [*axes, *rest])
     rows = reshaped(moved, (math.prod(x.shape[a] for a in axes), *(x.shape[i] for i in rest)))
     y = ops.gather(rows, at, axis=0)
-    k = at.type.rank  # the looked-up axes come first, and move to where the first index stood
+    k = at.type.rank  # the indexed axes come first; move them to the position of the first index
     perm = [*range(k, k + first), *range(k), *range(k + first, y.type.rank)]
     return permuted(y, perm)
 
 
 def _flat_index(x: Value, given: list[Any], axes: list[int]) -> Value:
-    """One index into the named axes, laid out as one."""
+    """One flat index into the indexed axes."""
     shape = broadcast_shapes(*given)
     total: Value | None = None
     for v, a in zip(given, axes, strict=True):
@@ -135,7 +135,7 @@ def _flat_index(x: Value, given: list[Any], axes: list[int]) -> Value:
 
 
 def _masks(x: Value, given: list[Any]) -> tuple[Value, list[Any]]:
-    """Constant masks as the indices of what they choose."""
+    """Constant masks as indices."""
     made: list[Any] = []
     for v in given:
         if v is None or v.dtype not in ("bool", "u8"):
@@ -143,8 +143,8 @@ def _masks(x: Value, given: list[Any]) -> tuple[Value, list[Any]]:
             continue
         if v.data is None:
             raise Unsupported(
-                "a mask that is known only at run time chooses elements: their count "
-                "would be; use where() or masked_fill()"
+                "a mask that is known only at run time selects elements, so that the shape of "
+                "the result is unknown; use where() or masked_fill()"
             )
         made += [tensor_of(p) for p in np.nonzero(v.data)]
     return x, made
@@ -178,7 +178,9 @@ def index_put(
         if value.type.size == 1 or mask.data is None:
             if value.type.size != 1:
                 raise Unsupported(
-                    "a mask that is known only at run time chooses what several values overwrite"
+                    "a mask that is known only at run time selects elements for several values; "
+                    "use "
+                    "where()"
                 )
             mask = reshaped(mask, (*mask.shape, *[1] * (self.type.rank - mask.type.rank)))
             made: Value = ops.where(reshaped(value, ()), self, mask)
@@ -197,7 +199,7 @@ def index_put(
     together = axes == list(range(axes[0], axes[-1] + 1))
     first, k = (axes[0] if together else 0), at.type.rank
     tail = tuple(x.shape[i] for i in rest)
-    laid = (*tail[:first], *at.shape, *tail[first:])  # how PyTorch lays the values out
+    laid = (*tail[:first], *at.shape, *tail[first:])  # layout of the values in PyTorch
     new = as_dtype(values, x.dtype)
     new = new if new.shape == laid else ops.expand(new, shape=laid)
     new = permuted(new, [*range(first, first + k), *range(first), *range(first + k, len(laid))])
@@ -237,7 +239,7 @@ def _scattered(x: Value, dim: int, index: Value, src: Any, reduce: str | None) -
         "amin": "min",
     }
     if reduce not in kinds:
-        raise Unsupported(f"scatter with reduction '{reduce}' is not read")
+        raise Unsupported(f"scatter with reduction '{reduce}' is not supported")
     at, new = whole(index), as_dtype(src, x.dtype)
     if not new.type.rank:
         new = ops.expand(new, shape=at.shape)
@@ -261,7 +263,7 @@ def index_copy(self: Value, dim: int, index: Value, source: Value) -> Value:
 @importer("index_add")
 def index_add(self: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
     if alpha != 1:
-        raise Unsupported("index_add with a factor is not read")
+        raise Unsupported("index_add with a factor is not supported")
     return index_put(self, [*[None] * axis_of(dim, self), index], source, accumulate=True)
 
 
@@ -286,7 +288,7 @@ def select_scatter(self: Value, src: Value, dim: int, index: int) -> Value:
 def bucketize(
     self: Value, boundaries: Value, out_int32: bool = False, right: bool = False
 ) -> Value:
-    """How many boundaries lie below each element."""
+    """The number of boundaries below each element."""
     x = reshaped(self, (*self.shape, 1))
     below = ops.less_equal(boundaries, x) if right else ops.less(boundaries, x)
     made: Value = ops.reduce_sum(as_dtype(below, "i64"), axes=(self.type.rank,), keepdims=False)

@@ -1,4 +1,4 @@
-"""What a model is given and gives: arguments of its forward method, and its results, by name."""
+"""Inputs and outputs of a model: arguments of forward, and its results, by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STORED = {
 
 
 class Inputs:
-    """Makes the arguments of a forward method; remembers the graph's inputs."""
+    """Creates the arguments of the forward method; collects the graph's inputs."""
 
     def __init__(self, options: ImportOptions, program: Program):
         self.options, self.program = options, program
@@ -42,7 +42,7 @@ class Inputs:
         self.used: set[str] = set()
 
     def tensor(self, name: str, shape: Sequence[int] | None, dtype: str | None) -> MutableTensor:
-        """An input; what the user says goes before what the file says."""
+        """An input; options of the user override the file."""
         given = self.options.values.get(name)
         kind = self._dtype(name, dtype or "f32")
         if given is not None:
@@ -53,15 +53,19 @@ class Inputs:
             self.used.add(name)
             asked = tuple(int(d) for d in self.options.shapes[name])
             if shape is not None and len(asked) != len(shape):
-                raise BadInput(f"torch: input '{name}' has shape {tuple(shape)}, not {asked}")
+                raise BadInput(
+                    f"torch: input '{name}' has shape {tuple(shape)}; {asked} has another rank"
+                )
             shape = asked
         if shape is None:
             raise BadInput(
-                f"torch: the file does not say what shape input '{name}' has; give "
+                f"torch: the file has no shape of input '{name}'; give "
                 f"{option('shapes', {name: (1, 3, 224, 224)})}"
             )
         if min(shape, default=0) < 0:
-            raise BadInput(f"torch: input '{name}' has shape {tuple(shape)}")
+            raise BadInput(
+                f"torch: input '{name}' has shape {tuple(shape)}; extents must not be negative"
+            )
         value = Value(Type(kind, tuple(shape)), name)
         self.made.append(value)
         return self.program.input(value)
@@ -72,13 +76,13 @@ class Inputs:
             self.used.add(name)
         if kind not in dtypes.TABLE:
             raise BadInput(
-                f"torch: element type '{kind}' of input '{name}' is none of "
+                f"torch: element type '{kind}' of input '{name}' is not one of "
                 f"{', '.join(dtypes.TABLE)}"
             )
         return kind
 
     def argument(self, name: str, kind: ast.expr | None, sample: Any, default: Any) -> Any:
-        """An argument by its type as the code states it, with what the model was traced with."""
+        """An argument of forward from its annotation, the traced sample and its default."""
         text = "Tensor" if kind is None else ast.unparse(kind)
         outer = text.split("[")[0]
         inner = kind.slice if isinstance(kind, ast.Subscript) else None
@@ -100,7 +104,8 @@ class Inputs:
         if outer in ("int", "float", "bool", "str", "number"):
             return self._number(name, outer, sample, default)
         raise Unsupported(
-            f"torch: input '{name}' is a {text[:60]}; tensors, numbers and lists of them are read"
+            f"torch: input '{name}' is a {text[:60]}; tensors, numbers and lists of them are "
+            "supported"
         )
 
     def _tensor(self, name: str, sample: Any) -> MutableTensor:
@@ -139,7 +144,7 @@ class Inputs:
         return {*self.options.shapes, *self.options.values}
 
     def _children(self, name: str) -> list[str]:
-        """Items of a list that the user gave shapes for: name.0, name.1, ..."""
+        """Items of a list that the user named: name.0, name.1, ..."""
         front = f"{name}."
         found = dict.fromkeys(
             k[len(front) :].split(".")[0] for k in self._said() if k.startswith(front)
@@ -147,7 +152,7 @@ class Inputs:
         return list(found)
 
     def check(self) -> None:
-        """BadInput where the user named something that is no input."""
+        """BadInput if an option names an input that does not exist."""
         said = {*self.options.shapes, *self.options.values, *self.options.dtypes}
         unknown = said - self.used - {v.name for v in self.made}
         if unknown:
@@ -156,7 +161,7 @@ class Inputs:
 
 
 def warn_of_state(names: Sequence[str]) -> None:
-    """State that outlives a call is not kept by itself."""
+    """Warn that state is not kept without state=True."""
     shown = ", ".join(names)
     warnings.warn(
         f"torch: the model keeps state between calls ({shown[:200]}); every run starts "
@@ -166,21 +171,21 @@ def warn_of_state(names: Sequence[str]) -> None:
 
 
 def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Value]]:
-    """What the state becomes, as outputs; its types must not change from call to call."""
+    """The state after a call, as outputs; Unsupported if a type changes."""
     made = []
     for name, (before, cell) in pairs.items():
         after = cell.held if isinstance(cell, MutableTensor) else None
         if not isinstance(after, Value) or after.type.but(quant=None) != before:
             raise Unsupported(
                 f"torch: the state '{name}' is {before} before a call and "
-                f"{getattr(after, 'type', 'no tensor')} after it"
+                f"{getattr(after, 'type', 'no tensor')} after it; its type must not change"
             )
         made.append((f"state.{name}", after))
     return made
 
 
 def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
-    """The tensors that a model returns, flat, by name."""
+    """The tensors that a model returns, flattened, by name."""
     leaves(made)
     if isinstance(made, MutableTensor):
         held = made.held
@@ -211,7 +216,7 @@ def finished(
     metadata: dict[str, str],
     state: Mapping[str, Array | None],
 ) -> Graph:
-    """The graph, cut where the user asked; what it keeps between calls, where both ends stay."""
+    """The graph, cut at the tensors of the options; state is kept if both of its ends are."""
     program, options = inputs.program, inputs.options
     inputs.check()
     by_name = {**program.names, **dict(made)}
@@ -219,7 +224,7 @@ def finished(
     if options.outputs is not None:
         chosen = [(n, _named(n, by_name)) for n in options.outputs]
     if not chosen:
-        raise Unsupported("torch: the model returns no tensor")
+        raise Unsupported("torch: the model returns no tensor; forward must return one")
     names, values = zip(*chosen, strict=True)
     graph = Graph(inputs.made, list(values), list(names), name, metadata)
     if options.inputs is not None:
@@ -233,8 +238,7 @@ def _named(name: str, by_name: dict[str, Value]) -> Value:
     if name not in by_name:
         some = ", ".join(list(by_name)[-5:])
         raise BadInput(
-            f"torch: no tensor is called '{name}'; there are {len(by_name)}, the last "
-            f"ones are {some}"
+            f"torch: no tensor is called '{name}'; the last of {len(by_name)} tensors are {some}"
         )
     return by_name[name]
 

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Importers of linear, matmul, addmm, einsum, bilinear and cross."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def trilinear(
     sumdim: Any,
     unroll_dim: int = 1,
 ) -> Value:
-    """What nn.Bilinear decomposes into: three factors with new axes, multiplied and summed."""
+    """_trilinear, into which nn.Bilinear decomposes: the sum of the product of three tensors."""
     factors = []
     for x, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
         shape = list(x.shape)
@@ -103,7 +103,7 @@ def trilinear(
 def tensordot(self: Value, other: Value, dims_self: Any, dims_other: Any) -> Value:
     a, b = ints(dims_self), ints(dims_other)
     if len(a) != len(b):
-        raise BadInput(f"axes {a} and {b} are to meet")
+        raise BadInput(f"tensordot over axes {a} and {b}; their extents must be equal")
     left = [i for i in range(self.type.rank) if i not in axes_of(list(a), self)]
     right = [i for i in range(other.type.rank) if i not in axes_of(list(b), other)]
     x = permuted(self, (*left, *(d % self.type.rank for d in a)))

@@ -1,4 +1,4 @@
-"""Models that are alive in this process: nn.Module, ScriptModule, ExportedProgram."""
+"""Live models: nn.Module, ScriptModule and ExportedProgram objects, exported or traced here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intaglio.errors import BadInput, Unsupported
 
 
 def archived(model: Any, inputs: Any) -> bytes:
-    """The model as the bytes of a .pt2 or .pt file; `inputs` are examples of what it is given."""
+    """The model as the bytes of a .pt2 or .pt file; `inputs` are example inputs."""
     import torch
 
     if type(model).__name__ == "ExportedProgram":
@@ -28,7 +28,7 @@ def archived(model: Any, inputs: Any) -> bytes:
             warnings.simplefilter("ignore")
             try:
                 return _exported(torch.export.export(model, args, kwargs))
-            except Exception as e:  # export refuses what a trace follows, and says so in many ways
+            except Exception as e:  # export may fail where tracing works, with any exception
                 return _traced(model, args, kwargs, e)
     finally:
         model.train(was_training)

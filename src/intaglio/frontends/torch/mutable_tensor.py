@@ -1,7 +1,7 @@
-"""Tensors that PyTorch code may overwrite: a cell holds the value that a tensor has now.
+"""In-place updates and views: a MutableTensor holds the current value of a PyTorch tensor.
 
-A view is a cell that computes its value from the cell it looks at, and that knows how to write
-back: so `x[:, 0] = y` changes `x` and everything else that looks at `x`.
+A view computes its value from its base and can write back to it, so that `x[:, 0] = y` changes `x`
+and all other views of `x`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from intaglio.ir import Value
 
 Held = Value | Quantized
 Forward = Callable[[Value], Value]
-Backward = Callable[[Value, Value], Value]  # what is looked at, what the view becomes -> the new
+Backward = Callable[[Value, Value], Value]  # (base, new value of the view) -> new base
 
 
 class MutableTensor:
-    """One tensor of the program."""
+    """A tensor of the model, which in-place operators may overwrite."""
 
     __slots__ = ("_held", "_seen", "back", "base", "forward", "label")
 
@@ -36,7 +36,7 @@ class MutableTensor:
     def view(
         cls, base: MutableTensor, held: Value, forward: Forward, back: Backward | None
     ) -> MutableTensor:
-        """A cell that looks at `base`, whose value now is `held`."""
+        """A view of `base` whose current value is `held`."""
         made = cls(held)
         made.base, made.forward, made.back, made._seen = base, forward, back, base.held
         return made
@@ -47,19 +47,21 @@ class MutableTensor:
             now = self.base.held
             if now is not self._seen:
                 if isinstance(now, Quantized):
-                    raise Unsupported("a view of a tensor that was overwritten by a quantised one")
+                    raise Unsupported(
+                        "a tensor with a view is overwritten by a quantised one; clone the view"
+                    )
                 self._held, self._seen = self.forward(now), now
         return self._held
 
     def write(self, new: Held) -> None:
-        """Overwrite the tensor, and with it what it looks at."""
+        """Overwrite the tensor and, if it is a view, its base."""
         if self.base is None:
             self._held = new
             return
         base = self.base.held
         if self.back is None or isinstance(base, Quantized) or isinstance(new, Quantized):
             raise Unsupported(
-                "a tensor is overwritten through a view that cannot be followed; "
+                "a tensor is overwritten through a view without a known inverse; "
                 "write the model without the in-place operation"
             )
         self.base.write(self.back(base, new))
@@ -67,10 +69,10 @@ class MutableTensor:
 
     @property
     def root(self) -> MutableTensor:
-        cell = self
-        while cell.base is not None:
-            cell = cell.base
-        return cell
+        tensor = self
+        while tensor.base is not None:
+            tensor = tensor.base
+        return tensor
 
 
 def written(base: Value, new: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:

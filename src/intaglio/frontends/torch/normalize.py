@@ -1,4 +1,4 @@
-"""Normalisations and softmax."""
+"""Importers of normalisation, softmax, cosine_similarity and weight_norm."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def native_batch_norm(
 def native_batch_norm_legit(
     input: Value, weight: Value | None, bias: Value | None, *rest: Any
 ) -> Any:
-    """With running statistics, or without: then a batch is normalised by its own."""
+    """With running statistics, or with those of the batch if there are none."""
     *stats, training, _, eps = rest
     if not training:
         return batch_norm(input, weight, bias, *stats, eps=eps), None, None
@@ -135,7 +135,7 @@ def group_norm(
 
 @importer("native_group_norm")
 def native_group_norm(input: Value, weight: Value | None, bias: Value | None, *sizes: Any) -> Any:
-    """`sizes` are batch, channels, the extent of the rest, groups and eps."""
+    """`sizes` are batch, channels, the other extents, groups and eps."""
     group, eps = sizes[-2:]
     return group_norm(input, group, weight, bias, eps), None, None
 
@@ -198,7 +198,7 @@ def local_response_norm(
 
 @importer("_weight_norm", "_weight_norm_interface")
 def weight_norm(v: Value, g: Value, dim: int = 0) -> Value:
-    """v * g / |v|, where the norm is over every axis but one."""
+    """v * g / |v|, with the norm over all axes but one."""
     axes = tuple(i for i in range(v.type.rank) if i != dim % v.type.rank)
     norm = ops.reduce_l2(v, axes=axes, keepdims=True)
     made: Value = ops.mul(v, ops.div(reshaped(g, norm.shape), norm))

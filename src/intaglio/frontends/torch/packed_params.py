@@ -1,4 +1,4 @@
-"""Weights that PyTorch packs for its quantised operators, as they are stored."""
+"""Packed parameters of PyTorch's quantised operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = tuple[int, ...]
 
 @dataclass
 class ConvParams:
-    """A convolution's weights and windows."""
+    """Weights and window attributes of a convolution."""
 
     weight: Quantized | Value
     bias: Value | None
@@ -32,14 +32,14 @@ class ConvParams:
 
 @dataclass
 class LinearParams:
-    """A linear layer's weights."""
+    """Weights of a linear layer."""
 
     weight: Quantized | Value
     bias: Value | None
 
 
 def state_of(packed: Any) -> Any:
-    """What an object of PyTorch's own stored."""
+    """The stored state of a packed-parameter object."""
     while isinstance(packed, Module) and packed.state is None and packed.attributes:
         packed = next((v for v in packed.attributes.values() if isinstance(v, Module)), None)
     if not isinstance(packed, Module) or packed.state is None:
@@ -48,14 +48,14 @@ def state_of(packed: Any) -> Any:
 
 
 def held(x: Any) -> Any:
-    """A tensor as what it holds, anything else as it is."""
+    """The value of a MutableTensor; any other object unchanged."""
     return x.held if isinstance(x, MutableTensor) else x
 
 
 def _bias(x: Any) -> Value | None:
     bias = held(x)
     if bias is not None and not isinstance(bias, Value):
-        raise BadFile("a packed bias is no tensor; the file is damaged")
+        raise BadFile("a packed bias is not a tensor; the file is damaged")
     return bias
 
 
@@ -70,7 +70,7 @@ def linear_params(packed: Any) -> tuple[Quantized | Value, Value | None]:
         raise BadFile("packed weights of a linear layer are damaged")
     weight = held(state[0])
     if not isinstance(weight, Quantized | Value):
-        raise BadFile("packed weights of a linear layer are no tensor; the file is damaged")
+        raise BadFile("packed weights of a linear layer are not a tensor; the file is damaged")
     return weight, _bias(state[1])
 
 
@@ -81,8 +81,8 @@ def conv_params(packed: Any) -> ConvParams:
     state = state_of(packed)
     if not isinstance(state, tuple | list) or len(state) != 3:
         raise Unsupported(
-            "packed weights of a convolution from before PyTorch 1.6 are not read; "
-            "save the model again with a newer one"
+            "packed weights of a convolution from before PyTorch 1.6 are not supported; "
+            "save the model again with a newer version"
         )
     if str(state[0]) == "2":
         numbers, weight, bias = held(state[1][0]), held(state[1][1]), _bias(state[2][0])
@@ -90,12 +90,15 @@ def conv_params(packed: Any) -> ConvParams:
     elif str(state[0]) == "3":
         given, weight, bias = [int(v) for v in state[1]], held(state[2][1]), _bias(state[2][2])
     else:
-        raise Unsupported(f"packed weights of version {state[0]!r:.20} are not read")
+        raise Unsupported(f"packed weights of version {state[0]!r:.20} are not supported")
     if not isinstance(weight, Quantized | Value) or not given:
-        raise BadFile("packed weights of a convolution are no tensor; the file is damaged")
+        raise BadFile("packed weights of a convolution are not a tensor; the file is damaged")
     n = given[0]
     if not 1 <= n <= 3 or len(given) < 4 * n + 3:
-        raise BadFile(f"packed weights of a convolution say {given[:8]}; the file is damaged")
+        raise BadFile(
+            f"packed weights of a convolution have invalid attributes {given[:8]}; the file is "
+            "damaged"
+        )
     parts = [tuple(given[1 + i * n : 1 + (i + 1) * n]) for i in range(4)]
     stride, padding, dilation, more = parts
     groups, turned = given[1 + 4 * n], bool(given[2 + 4 * n])

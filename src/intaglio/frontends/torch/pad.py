@@ -1,4 +1,4 @@
-"""Padding: constant, reflected, replicated, circular."""
+"""Importers of padding: constant, reflect, replicate, circular."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def replication_pad(self: Value, padding: Any) -> Value:
 
 
 def padded(x: Value, pads: tuple[int, ...], mode: str, value: float) -> Value:
-    """Pairs of (before, after), the last axis first; negative ones cut."""
+    """x padded by pairs (before, after), last axis first; negative pads crop."""
     rank = x.type.rank
     if len(pads) % 2 or len(pads) > 2 * rank:
         raise BadInput(f"padding {pads} does not fit {x.type}")

@@ -1,4 +1,4 @@
-"""Pooling."""
+"""Importers of pooling, adaptive pooling, pixel_shuffle and channel_shuffle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = tuple[int, ...]
 
 
 def _batched(x: Value, n: int) -> tuple[Value, bool]:
-    """An image without a batch is a batch of one."""
+    """x with a batch axis, which is added if missing."""
     return (reshaped(x, (1, *x.shape)), True) if x.type.rank == n + 1 else (x, False)
 
 
@@ -27,7 +27,7 @@ def _unbatched(y: Value, lone: bool) -> Value:
 def _ends(
     extents: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, ceil: bool
 ) -> tuple[Ints, Ints]:
-    """Padding at the end, and how much of it is due to ceil_mode."""
+    """Padding at the end, and the part of it that ceil_mode adds."""
     ends, more = [], []
     for extent, k, s, p, d in zip(extents, kernel, stride, pad, dilation, strict=True):
         end = p
@@ -63,7 +63,7 @@ def max_pooled(
     if not indices:
         return _unbatched(made, lone)
     values, places = made
-    plane = 1  # ours count through the whole tensor, theirs through one channel
+    plane = 1  # our indices count in the whole tensor, PyTorch's in one channel
     for d in x.shape[2:]:
         plane *= d
     places = ops.mod(places, number(plane, "i64"))
@@ -99,7 +99,7 @@ def max_pool_with_indices(
 
 @importer("max_unpool2d")
 def max_unpool2d(self: Value, indices: Value, output_size: Any) -> Value:
-    """Indices count through one channel; ours through the whole tensor."""
+    """PyTorch's indices count in one channel, ours in the whole tensor."""
     height, width = ints(output_size)[-2:]
     shape = (*self.shape[:-2], height, width)
     planes = self.type.size // max(self.shape[-1] * self.shape[-2], 1)
@@ -124,11 +124,11 @@ def avg_pool(
     steps = ints(stride, n) if stride else kernel
     pad, ones = ints(padding, n), (1,) * n
     if divisor_override:
-        raise Unsupported("divisor_override of an average pool is not read")
+        raise Unsupported("divisor_override of an average pool is not supported")
     ends, more = _ends(x.shape[2:], kernel, steps, pad, ones, bool(ceil_mode))
     count = bool(count_include_pad)
     begin: Ints = pad
-    if count and any(more):  # what ceil_mode adds never counts: pad by hand what does
+    if count and any(more):  # padding that ceil_mode adds does not count: pad explicitly
         after = tuple(e - m for e, m in zip(ends, more, strict=True))
         x = ops.pad(x, before=(0, 0, *pad), after=(0, 0, *after))
         begin, ends, count = (0,) * n, more, False
@@ -155,7 +155,7 @@ def adaptive_max_pool(self: Value, output_size: Any) -> tuple[Value, Any]:
 
 
 def adaptive(x: Value, output_size: Any, reduce: Any, pool: Any) -> Value:
-    """Windows that share out each axis; even shares are one pool, uneven ones one slice each."""
+    """Adaptive pooling: one pool if windows are equal, else one slice per window."""
     sizes = list(output_size) if isinstance(output_size, list | tuple) else [output_size]
     n = len(sizes)
     x, lone = _batched(x, n)

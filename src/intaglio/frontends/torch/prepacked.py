@@ -1,4 +1,4 @@
-"""Layers as the mobile optimiser of PyTorch packs them: products with a clamp at the end."""
+"""Importers of the prepacked ops of PyTorch's mobile optimiser: conv and linear with clamp."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from intaglio.ir import Value
 
 
 def _unpacked(packed: Any, count: int) -> list[Any]:
-    """What was stored: weight, bias, windows, and the ends of the clamp last."""
+    """The stored weight, bias, window attributes, and clamp bounds."""
     state = state_of(packed)
     if not isinstance(state, tuple | list) or len(state) != count:
-        raise BadFile(f"a packed layer holds {len(state)} things, {count} are needed")
+        raise BadFile(f"a packed layer has {len(state)} items; {count} are needed")
     return [held(x) for x in state]
 
 

@@ -1,4 +1,4 @@
-"""Calls of operators, one after the other, while the text or list of a model is followed."""
+"""Program: calls the importers of operators, folds constants, and handles in-place updates."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from intaglio.frontends.torch.importer import (
 )
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.tensors import Complex, Quantized
-from intaglio.frontends.torch.views import VIEWS, looks_at
+from intaglio.frontends.torch.views import VIEWS, make_views
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
-FOLD = 1 << 24  # elements of the largest constant that is computed while a model is read
-BYTES = 1 << 30  # of constants that a model may ask to compute
-COST = 1 << 30  # elements and products of constants that are computed, then the graph keeps them
-LEAVES = 1_000_000  # items of lists inside of lists
-CALLS = 100_000  # operators that are followed before a file counts as hostile
+MAX_FOLDED_ELEMENTS = 1 << 24  # of a constant that is folded
+MAX_FOLDED_BYTES = 1 << 30  # of all folded constants
+MAX_FOLDING_COST = 1 << 30  # elements and MACs; after that, nodes stay in the graph
+MAX_LIST_ITEMS = 1_000_000  # of nested lists
+MAX_CALLS = 100_000  # of operators
 DAMAGE = (
     ValueError,
     IndexError,
@@ -45,25 +45,33 @@ DAMAGE = (
 )
 
 
-COPIES = {"clone", "copy", "_to_copy", "lift_fresh_copy", "detach_copy"}  # never the same tensor
+COPIES = {
+    "clone",
+    "copy",
+    "_to_copy",
+    "lift_fresh_copy",
+    "detach_copy",
+}  # operators whose result is a new tensor
 
 
 class Unknown:
-    """The result of an operator that is not known."""
+    """The result of an unsupported operator."""
 
 
 UNKNOWN = Unknown()
 
 
 def leaves(x: Any) -> list[Any]:
-    """Everything inside of nested lists and mappings, which share parts and may so be endless."""
+    """All items of nested lists and mappings; BadFile if there are too many (shared or cyclic)."""
     made: list[Any] = []
     stack, seen = [x], 0
     while stack:
         y = stack.pop()
         seen += 1
-        if seen > LEAVES:
-            raise BadFile(f"lists inside of lists hold more than {LEAVES} items; it is hostile")
+        if seen > MAX_LIST_ITEMS:
+            raise BadFile(
+                f"nested lists hold more than {MAX_LIST_ITEMS} items; the file is malicious"
+            )
         if isinstance(y, list | tuple):
             stack.extend(reversed(y))
         elif isinstance(y, dict):
@@ -74,26 +82,26 @@ def leaves(x: Any) -> list[Any]:
 
 
 class Program:
-    """Follows calls; counts the operators that are not known, so that all can be told at once."""
+    """Imports operator calls; collects unsupported operators for one error message."""
 
     def __init__(self) -> None:
         self.unknown: Counter[str] = Counter()
         self.settled: set[Value] = set()
-        self.names: dict[str, Value] = {}  # tensors by the name that a user can ask for
+        self.names: dict[str, Value] = {}  # tensors that a user can choose as inputs and outputs
         self._taken: Counter[str] = Counter()
-        self.writes = 0  # tensors that were overwritten
-        self.calls = 0  # operators on tensors
-        self.cost = self.bytes = 0  # of constants that were computed
+        self.writes = 0  # number of in-place writes
+        self.calls = 0  # number of operators on tensors
+        self.cost = self.bytes = 0  # of folded constants
 
     def call(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
-        """The result of an operator, named without its overload: "conv2d", "quantized::add"."""
+        """The result of an operator; `name` has no overload: "conv2d", "quantized::add"."""
         flat = leaves([args, kwargs])
         with_tensors = any(isinstance(x, MutableTensor | Complex) for x in flat)
         poisoned = any(x is UNKNOWN for x in flat)
         try:
             if not with_tensors and not poisoned and name in scalars.NUMBERS:
                 return scalars.NUMBERS[name](*args, **kwargs)
-            if name in scalars.QUESTIONS and self._asks(name, args):
+            if name in scalars.QUESTIONS and self._is_python_op(name, args):
                 if poisoned:
                     return UNKNOWN
                 return scalars.QUESTIONS[name](*args, **kwargs)
@@ -107,10 +115,10 @@ class Program:
                 return UNKNOWN
             assert function is not None
             self.calls += 1
-            if self.calls > CALLS:
+            if self.calls > MAX_CALLS:
                 raise BadFile(
-                    f"more than {CALLS} operators are followed; the file is hostile, or "
-                    "a loop too long to unroll"
+                    f"more than {MAX_CALLS} operators; the file is malicious, or a loop is "
+                    "too long to unroll"
                 )
             return self._run(name, function, changes, args, kwargs, label)
         except IntaglioError as e:
@@ -121,20 +129,20 @@ class Program:
         except DAMAGE as e:
             words = " ".join(str(e).split())[:160]
             raise BadFile(
-                f"torch: {name} ('{label}') cannot be followed ({type(e).__name__}: {words})"
+                f"torch: {name} ('{label}') cannot be imported ({type(e).__name__}: {words})"
             ) from e
 
-    def _asks(self, name: str, args: list[Any]) -> bool:
-        """Whether a name that lists and tensors share is a question here."""
+    def _is_python_op(self, name: str, args: list[Any]) -> bool:
+        """Whether a name that lists and tensors share is a Python operation here."""
         return name not in ("copy", "values") or not (args and isinstance(args[0], MutableTensor))
 
     def refuse_unknown(self) -> None:
-        """Unsupported, with every operator that was not known and how often it occurs."""
+        """Raise one error that lists all unsupported operators and their counts."""
         if self.unknown:
             names = ", ".join(f"{n} ({c}x)" for n, c in self.unknown.most_common())
             raise Unsupported(
-                f"torch: operators that are not known: {names}; cut the model before "
-                f"them with {option('outputs')}, or write them with others"
+                f"torch: these operators are not supported: {names}; cut the model before "
+                f"them with {option('outputs')}, or replace them in the model"
             )
 
     # ---- one operator ----
@@ -170,7 +178,9 @@ class Program:
                 new = function(v, *plain, **{k: self._plain(w, raw) for k, w in words.items()})
                 return self._settled(new, label)
 
-            return looks_at(name, cells[0], made, again, [self._plain(a, raw) for a in rest], words)
+            return make_views(
+                name, cells[0], made, again, [self._plain(a, raw) for a in rest], words
+            )
         return self._wrapped(made, label)
 
     def _grid(self, args: list[Any]) -> Quantized | None:
@@ -188,7 +198,7 @@ class Program:
         return x
 
     def _on_grid(self, made: Any, grid: Quantized) -> Any:
-        """Operators of floats on quantised tensors keep the first one's grid."""
+        """A float operator on quantised tensors; the result has the scale of the first one."""
         if isinstance(made, list | tuple):
             return type(made)(self._on_grid(m, grid) for m in made)
         if isinstance(made, Value) and dtypes.is_float(made.dtype):
@@ -197,11 +207,13 @@ class Program:
 
     def _overwrite(self, cell: Any, made: Any) -> Any:
         if not isinstance(cell, MutableTensor) or not isinstance(made, Value | Quantized):
-            raise Unsupported("an in-place operator on something that is no tensor")
+            raise Unsupported("an in-place operator on an object that is not a tensor")
         held = cell.held
         if isinstance(made, Value) and isinstance(held, Value):
             if made.shape != held.shape:
-                raise BadInput(f"{held.type} is overwritten by {made.type}")
+                raise BadInput(
+                    f"{held.type} is overwritten by {made.type}; shape and element type must fit"
+                )
             made = as_dtype(made, held.dtype)
         cell.write(made)
         self.writes += 1
@@ -214,9 +226,9 @@ class Program:
             return type(made)(self._wrapped(m, label) for m in made)
         return made
 
-    # ---- what an operator made ----
+    # ---- results ----
     def _settled(self, made: Any, label: str) -> Any:
-        """Results with constants computed, named, and with their origin noted."""
+        """Results with constants folded, names and origins set."""
         if isinstance(made, Quantized):
             stored = self._settled(made.stored, label)
             return Quantized(stored, made.scale, made.zero, made.axis)
@@ -237,9 +249,10 @@ class Program:
     def _count(self, made: Value) -> None:
         self.settled.add(made)
         self.bytes += made.type.bytes
-        if self.bytes > BYTES:
+        if self.bytes > MAX_FOLDED_BYTES:
             raise BadFile(
-                f"constants of more than {BYTES >> 20} MiB are asked for; the file is hostile"
+                f"constants of more than {MAX_FOLDED_BYTES >> 20} MiB are computed; the file is "
+                "malicious"
             )
 
     def _folded(self, v: Value, label: str) -> Value:
@@ -259,7 +272,7 @@ class Program:
             raise BadInput(f"a constant cannot be computed: {e}") from None
 
     def _replace(self, node: Node, inputs: list[Value | None]) -> None:
-        """Let a node read the constants that its inputs came to."""
+        """Replace inputs of a node by the constants that they were folded to."""
         for i, (old, new) in enumerate(zip(node.inputs, inputs, strict=True)):
             if old is not new and old is not None and new is not None:
                 Graph.set_input(node, i, new)
@@ -270,10 +283,10 @@ class Program:
         if any(x is not None and x.data is None for x in inputs):
             return False
         size = sum(v.type.size for v in node.outputs)
-        if size > FOLD or node.bodies():
+        if size > MAX_FOLDED_ELEMENTS or node.bodies():
             return False
         self.cost += size + REGISTRY[node.op].macs(node)
-        return self.cost <= COST
+        return self.cost <= MAX_FOLDING_COST
 
     def unique(self, label: str) -> str:
         self._taken[label] += 1
@@ -290,7 +303,7 @@ class Program:
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Errors whose words are fit to be shown: names in a hostile file may hold anything."""
+    """Make error messages printable: names in a file may hold anything."""
     try:
         yield
     except IntaglioError as e:

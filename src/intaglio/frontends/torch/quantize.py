@@ -1,4 +1,4 @@
-"""Quantised operators: their scales are kept, as quantize and dequantize around ops of floats."""
+"""Importers of quantised operators, as dequantise, float op, quantise with the stored scales."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Q = Any  # a Quantized
 
 
 def floats(x: Any) -> Value:
-    """A tensor's numbers, quantised or not."""
+    """A tensor as floats, dequantised if necessary."""
     return real(x) if isinstance(x, Quantized) else tensor(x)
 
 
@@ -45,7 +45,7 @@ def _float(x: Any) -> float:
 
 
 def grid(x: Value, scale: Any, zero_point: Any, like: Any) -> Quantized:
-    """Onto the grid of an operator's output; its element type is that of its input."""
+    """`y` quantised with the operator's output scale, in the element type of its input."""
     dtype = like.stored.dtype if isinstance(like, Quantized) else "u8"
     return quantized(x, _float(scale), integer(zero_point), dtype)
 
@@ -115,7 +115,7 @@ def _conv(relu: bool) -> Any:
         output_scale: Any = None,
         output_zero_point: Any = None,
     ) -> Quantized:
-        """Old files give strides and so on before the output's scale."""
+        """Old files have stride, padding, dilation and groups before the output scale."""
         p = conv_params(packed_weight)
         scale = rest[-2] if output_scale is None else output_scale
         zero = rest[-1] if output_zero_point is None else output_zero_point
@@ -185,7 +185,7 @@ def quantized_matmul(qa: Q, qb: Q, scale: Any, zero_point: Any) -> Quantized:
 
 
 def dynamic(x: Value, most: int) -> Value:
-    """`x` rounded to a grid of 0..most that just holds its range and 0, as the data comes."""
+    """`x` dynamically quantised to 0..most for its range at run time, extended to hold 0."""
     nothing, axes = number(0, "f32"), tuple(range(x.type.rank))
     low = ops.minimum(ops.reduce_min(x, axes=axes, keepdims=False), nothing)
     high = ops.maximum(ops.reduce_max(x, axes=axes, keepdims=False), nothing)
@@ -211,7 +211,7 @@ def linear_dynamic_fp16(X: Value, W_prepack: Any) -> Value:
     return linear(X, as_dtype(floats(weight), "f32"), bias)
 
 
-# ---- the rest ------------------------------------------------------------------------------------
+# ---- arithmetic, activations, normalisation ------------------------------------------------------
 def _pair(op: Any, relu: bool) -> Any:
     def function(qa: Q, qb: Q, scale: Any, zero_point: Any) -> Quantized:
         y = op(floats(qa), floats(qb))
@@ -227,7 +227,7 @@ for _name, _op in (("add", ops.add), ("mul", ops.mul)):
 
 @importer("quantized::add_scalar", "quantized::add_scalar_relu", raw=True)
 def add_scalar(qa: Q, b: Any) -> Quantized:
-    """A constant moves the grid, not the stored numbers; what leaves it is clamped."""
+    """Add a constant rounded to the scale; the result is clamped to the range."""
     by = _float(b)
     low, high = dtypes.limits(qa.stored.dtype)
     zero = qa.zero[0] - round(by / qa.scale[0])
@@ -239,7 +239,7 @@ def add_scalar(qa: Q, b: Any) -> Quantized:
 def mul_scalar(qa: Q, b: Any) -> Quantized:
     by = _float(b)
     if by <= 0:
-        raise Unsupported(f"a quantised tensor is multiplied by {by}")
+        raise Unsupported(f"a quantised tensor is multiplied by {by}; the factor must be above 0")
     return Quantized(qa.stored, (qa.scale[0] * by,), qa.zero, qa.axis)
 
 
@@ -263,7 +263,7 @@ importer("quantized::hardsigmoid", raw=True)(_unary(activation.hardsigmoid))
 
 
 def _fixed(op: Any, scale: float, zero: tuple[int, int]) -> Any:
-    """Functions onto a fixed range have a fixed grid."""
+    """A function with a fixed range, whose quantised result has a fixed scale."""
 
     def function(self: Any) -> Any:
         if not isinstance(self, Quantized):

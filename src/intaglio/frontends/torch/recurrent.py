@@ -1,4 +1,4 @@
-"""Recurrent layers; PyTorch's gates come in another order than ours."""
+"""Importers of LSTM, GRU and RNN layers and cells; the gate order is converted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intaglio.frontends.torch.importer import as_dtype, importer, reshaped, tens
 from intaglio.frontends.torch.linear import linear
 from intaglio.ir import Value, constant
 
-# blocks of rows in our order, by their place in PyTorch's: i o f c from i f g o; z r h from r z n
+# PyTorch's gate index for each of our gates: i o f c from i f g o; z r h from r z n
 LSTM, GRU, RNN = (0, 3, 1, 2), (1, 0, 2), (0,)
 
 
@@ -33,7 +33,7 @@ def _stacked(ws: list[Value]) -> Value:
 
 
 class Layers:
-    """Several layers of one or two directions; `run` is one layer of ours."""
+    """Stacked layers of one or two directions; each is one of our recurrent ops."""
 
     def __init__(
         self,
@@ -51,11 +51,13 @@ class Layers:
         each = (4 if self.biases else 2) * self.directions * self.layers
         if len(params) != each:
             if len(params) == each + self.layers * self.directions:
-                raise Unsupported("recurrent layers with projections are not read")
-            raise BadInput(f"{len(params)} weights are given, {each} are needed")
+                raise Unsupported("recurrent layers with projections (proj_size) are not supported")
+            raise BadInput(
+                f"{len(params)} weights are given; {each} per layer and direction are needed"
+            )
 
     def weights(self, layer: int) -> tuple[Value, Value, Value]:
-        """w, r and b of one layer, both directions."""
+        """w, r and b of one layer, all directions stacked."""
         per = 4 if self.biases else 2
         w, r, b = [], [], []
         for d in range(self.directions):
@@ -101,8 +103,8 @@ class Layers:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
-    """Sequences of several lengths; they stay padded, time first."""
+class PackedSequence:
+    """A packed sequence; its data stays padded, time first."""
 
     padded: Value
     lengths: Value
@@ -110,22 +112,22 @@ class Packed:
 
 @importer("_pack_padded_sequence")
 def pack_padded_sequence(input: Value, lengths: Value, batch_first: bool) -> Any:
-    """The second result only tells how many sequences there are."""
+    """The second result, batch_sizes, only carries the number of sequences."""
     x = ops.transpose(input, perm=(1, 0, 2)) if batch_first else input
-    return Packed(x, as_dtype(lengths, "i32")), constant(np.array([x.shape[1]], np.int64))
+    return PackedSequence(x, as_dtype(lengths, "i32")), constant(np.array([x.shape[1]], np.int64))
 
 
 @importer("_pad_packed_sequence")
 def pad_packed_sequence(
-    data: Packed,
+    data: PackedSequence,
     batch_sizes: Value,
     batch_first: bool,
     padding_value: float,
     total_length: int = -1,
 ) -> Any:
-    """Padded with zeros, to the length that they had before they were packed."""
+    """The sequences padded with zeros to their length before packing."""
     if padding_value:
-        raise Unsupported(f"sequences are padded with {padding_value}; only zeros are read")
+        raise Unsupported(f"sequences are padded with {padding_value}; only zeros are supported")
     y, more = data.padded, max(total_length - data.padded.shape[0], 0)
     if more:
         y = ops.pad(y, before=(0, 0, 0), after=(more, 0, 0))
@@ -136,9 +138,9 @@ def pad_packed_sequence(
 def layered(gates: tuple[int, ...], args: tuple[Any, ...], layer_of: Any) -> Any:
     """Forms: (input, hx, params, ..., batch_first) and (data, batch_sizes, hx, params, ...).
 
-    `layer_of(directions)` gives the function that runs one layer of ours.
+    `layer_of(directions)` returns the function that builds one layer.
     """
-    x, packed = args[0], isinstance(args[0], Packed)
+    x, packed = args[0], isinstance(args[0], PackedSequence)
     if packed:
         _, _, hx, params, biases, count, _, _, both = args[:9]
         first = False
@@ -148,7 +150,7 @@ def layered(gates: tuple[int, ...], args: tuple[Any, ...], layer_of: Any) -> Any
     layers.lengths = x.lengths if packed else None
     states = tensors(hx) if isinstance(hx, list | tuple) else [hx]
     y, *last = layers.run(x.padded if packed else x, states, layer_of(layers))
-    return (Packed(y, x.lengths) if packed else y), *last
+    return (PackedSequence(y, x.lengths) if packed else y), *last
 
 
 def _lstm(layers: Layers) -> Any:
@@ -246,7 +248,7 @@ def lstm_cell(
     b_ih: Value | None = None,
     b_hh: Value | None = None,
 ) -> Any:
-    """One step, from simple operations."""
+    """One LSTM step of simple operations."""
     h, c = tensors(hx)
     gates = add(linear(input, w_ih, b_ih), linear(h, w_hh, b_hh))
     n = c.shape[-1]

@@ -1,4 +1,4 @@
-"""Reductions, extremes, sorting."""
+"""Importers of reductions, variance, norms, topk, sort and distances."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from intaglio.ir import Value
 
 
 def _summable(x: Value, dtype: int | None) -> Value:
-    """Whole numbers are summed as i64."""
+    """x as i64 if it holds integers or bools, as PyTorch sums them."""
     if dtype is not None:
         return cast_to(x, dtype)
     return x if dtypes.is_float(x.dtype) else as_dtype(x, "i64")
@@ -281,7 +281,7 @@ def aminmax(self: Value, dim: Any = None, keepdim: bool = False) -> Any:
 
 @importer("cdist", "_cdist_forward")
 def cdist(x1: Value, x2: Value, p: float = 2.0, compute_mode: int | None = None) -> Value:
-    """Distances between all rows of one and all rows of the other."""
+    """Distances between all pairs of rows of two matrices."""
     a = reshaped(x1, (*x1.shape[:-1], 1, x1.shape[-1]))
     b = reshaped(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
     return norm(ops.sub(a, b), p, [-1])

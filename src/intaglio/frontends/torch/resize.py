@@ -1,4 +1,4 @@
-"""Resizing, and sampling by grid."""
+"""Importers of interpolate, upsample, grid_sample and affine_grid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from intaglio.ir import Value
 
 
 def resized(x: Value, size: Any, factors: Any, mode: str, way: str, **more: Any) -> Value:
-    """To a size, or by factors, which then are what positions are computed with."""
+    """Resize to a size, or by factors, which then define the coordinates."""
     n = x.type.rank - 2
     extents = x.shape[2:]
     given: list[Any] = [None] * n
@@ -24,9 +24,9 @@ def resized(x: Value, size: Any, factors: Any, mode: str, way: str, **more: Any)
     elif all(f is not None for f in given) and len(given) == n:
         shape = tuple(math.floor(e * f) for e, f in zip(extents, given, strict=True))
     else:
-        raise BadInput("a size or factors are needed")
+        raise BadInput("neither size nor scale_factor is given; one is needed")
     if min(shape, default=0) < 1:
-        raise BadInput(f"{x.type} is resized to {shape}")
+        raise BadInput(f"{x.type} cannot be resized to {shape}; extents must be above 0")
     scales = [
         s / e if f is None or size else f for s, e, f in zip(shape, extents, given, strict=True)
     ]
@@ -122,7 +122,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Value:
-    """What old files call, before there was one operator per kind."""
+    """interpolate of old files, which have no operator per mode."""
     sizes = (
         size if size is None or isinstance(size, list | tuple) else [size] * (input.type.rank - 2)
     )
@@ -132,7 +132,7 @@ def interpolate(
         return resized(input, sizes, scale_factor, "linear", _way(bool(align_corners)))
     if mode == "bicubic":
         return resized(input, sizes, scale_factor, "cubic", _way(bool(align_corners)))
-    raise Unsupported(f"interpolation mode '{mode}' is not known")
+    raise Unsupported(f"interpolation mode '{mode}' is not supported")
 
 
 @importer("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")

@@ -1,6 +1,6 @@
-"""What TorchScript computes without tensors: numbers, strings, lists, and questions about shapes.
+"""TorchScript operators on numbers, strings and lists, and queries of shapes and types.
 
-`NUMBERS` are used where no argument is a tensor, `QUESTIONS` take tensors as cells.
+`NUMBERS` is used if no argument is a tensor; `QUESTIONS` take MutableTensors.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.tensors import CODE_OF, Quantized
 from intaglio.ir import Array, Type, constant
 
-LONGEST = 200_000  # items of a list, characters of a string
+MAX_LENGTH = 200_000  # items of a list, characters of a string
 
 
 class Raised(Unsupported):
-    """The model's own code raises an exception for what it was given."""
+    """The model's code raises an exception for its inputs."""
 
 
 class Device(str):
-    """A device of PyTorch; all tensors of ours are on the CPU."""
+    """A PyTorch device; it is always the CPU."""
 
 
 def held_type(c: MutableTensor) -> Type:
@@ -40,17 +40,17 @@ def extents(c: MutableTensor) -> list[int]:
     t = held_type(c)
     if t.dynamic:
         raise Unsupported(
-            f"the shape of a tensor {t} is asked for, and part of it is known only "
+            f"the model reads the shape of a tensor {t}, which is known only "
             f"at run time; cut the model before it with {option('outputs')}"
         )
     return list(t.shape)
 
 
 def elements(c: Any) -> Array:
-    """The elements of a tensor that does not depend on the inputs."""
+    """The elements of a constant tensor."""
     held = c.held
     if isinstance(held, Quantized):
-        raise Unsupported("elements of a quantised tensor are asked for")
+        raise Unsupported("the model reads elements of a quantised tensor; dequantise it first")
     return known(held)
 
 
@@ -58,10 +58,10 @@ def to_number(x: Any, kind: Callable[[Any], Any]) -> Any:
     if isinstance(x, MutableTensor):
         array = elements(x)
         if array.size != 1:
-            raise BadInput(f"one number is needed, not a tensor of shape {array.shape}")
+            raise BadInput(f"a tensor has shape {array.shape}; one number is needed")
         x = array.reshape(-1)[0].item()
     if isinstance(x, str) and (len(x) > 40 or kind is bool):
-        raise BadInput(f"{x[:40]!r} is no number")
+        raise BadInput(f"{x[:40]!r} is not a number")
     return kind(x)
 
 
@@ -88,12 +88,12 @@ def _same_object(a: Any, b: Any) -> bool:
 
 
 def _raise(*words: Any, **kwargs: Any) -> Any:
-    raise Raised(f"the model's own code refuses its inputs: {str(words[0])[:200]}")
+    raise Raised(f"the model's code refuses its inputs: {str(words[0])[:200]}")
 
 
 def _bounded(xs: Any) -> Any:
-    if len(xs) > LONGEST:
-        raise BadFile(f"a list or string grows to {len(xs)} items; the file is hostile")
+    if len(xs) > MAX_LENGTH:
+        raise BadFile(f"a list or string grows to {len(xs)} items; the file is malicious")
     return xs
 
 
@@ -130,21 +130,21 @@ def _add(a: Any, b: Any, alpha: Any = 1) -> Any:
 def _mul(a: Any, b: Any) -> Any:
     for xs, count in ((a, b), (b, a)):
         if isinstance(xs, list | str | tuple):
-            if not isinstance(count, int) or len(xs) * count > LONGEST:
-                raise BadFile(f"a list or string is repeated {count} times; the file is hostile")
+            if not isinstance(count, int) or len(xs) * count > MAX_LENGTH:
+                raise BadFile(f"a list or string is repeated {count} times; the file is malicious")
             return xs * count
     return a * b
 
 
 def _pow(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int) and abs(b) > 64:
-        raise BadFile(f"{a} to the power of {b} is computed; the file is hostile")
+        raise BadFile(f"{a} to the power of {b} is computed; the file is malicious")
     return a**b
 
 
 def _shift(a: int, b: int) -> int:
     if not 0 <= b < 64:
-        raise BadFile(f"a shift by {b}; the file is hostile")
+        raise BadFile(f"a shift by {b} is computed; the file is malicious")
     return a << b
 
 
@@ -157,7 +157,7 @@ def _slice(xs: Any, start: int | None = None, stop: int | None = None, step: int
 
 
 def _format(text: str, *values: Any) -> str:
-    """A message; it decides nothing, so what is filled in is left out."""
+    """A formatted message; its arguments are left out because it has no effect."""
     return text[:200]
 
 

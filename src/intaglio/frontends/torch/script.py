@@ -1,4 +1,4 @@
-"""TorchScript archives: modules as records, and their code as text that is parsed, never run."""
+"""TorchScript archives: classes, functions, constants and the root module."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from intaglio.frontends.torch.tensors import Number, loaded
 from intaglio.frontends.torch.unpickle import Name, Record, Stored, unpickle
 from intaglio.ir import Value
 
-_TEXT = 64 << 20  # bytes of code that are parsed at most
+MAX_CODE = 64 << 20  # bytes
 
 
 @dataclass
 class Class:
-    """A class of the file: its methods, and its attributes in order (for named tuples)."""
+    """A class of the file: methods, and fields in order (for named tuples)."""
 
     name: str
     methods: dict[str, ast.FunctionDef] = field(default_factory=dict)
@@ -31,12 +31,12 @@ class Class:
 
 @dataclass(eq=False)
 class Module:
-    """A module (or another object) while its code is followed; attributes may be set."""
+    """A module or other object of the model; code may set its attributes."""
 
     kind: str
     attributes: dict[str, Any]
     path: str = ""
-    state: Any = None  # what a class of PyTorch's own stored: packed weights
+    state: Any = None  # state of PyTorch's own classes: packed weights
 
     def __repr__(self) -> str:
         return f"Module({self.kind} '{self.path}')"
@@ -50,7 +50,7 @@ class Script:
         order = archive.text("byteorder").strip() if "byteorder" in archive else "little"
         self._swapped = order == "big"
         self._made: dict[int, Any] = {}
-        self._kept: list[Any] = []  # ids stay unique while what they belong to is alive
+        self._kept: list[Any] = []  # keeps objects alive, so that their ids stay unique
         self._parsed = 0
         self._files: dict[str, dict[str, Class | ast.FunctionDef]] = {}
 
@@ -59,20 +59,20 @@ class Script:
         """The model: the object in data.pkl."""
         record = unpickle(self.archive.read("data.pkl"), f"{self.what} (data.pkl)")
         if not isinstance(record, Record):
-            raise BadFile(f"{self.what} holds no module in data.pkl; it is damaged")
+            raise BadFile(f"{self.what} has no module in data.pkl; it is damaged")
         made = self.object(record, "data")
         if not isinstance(made, Module):
-            raise BadFile(f"{self.what} holds no module in data.pkl; it is damaged")
+            raise BadFile(f"{self.what} has no module in data.pkl; it is damaged")
         return made
 
     @functools.cached_property
     def constants(self) -> list[Any]:
-        """What the code calls CONSTANTS.c0, CONSTANTS.c1, ..."""
+        """The constants CONSTANTS.c0, CONSTANTS.c1, ... of the code."""
         if "constants.pkl" not in self.archive:
             return []
         stored = unpickle(self.archive.read("constants.pkl"), f"{self.what} (constants.pkl)")
         if not isinstance(stored, tuple | list):
-            raise BadFile(f"{self.what} (constants.pkl) holds no list; it is damaged")
+            raise BadFile(f"{self.what} (constants.pkl) is not a list; it is damaged")
         made = [self.object(x, "constants", f"c{i}") for i, x in enumerate(stored)]
         for x in made:
             held = x.held if isinstance(x, MutableTensor) else None
@@ -82,7 +82,7 @@ class Script:
 
     @functools.cached_property
     def traced_inputs(self) -> list[Any]:
-        """What the model was traced with: shapes and element types only; [] if unknown."""
+        """Shapes and element types of the traced inputs; [] if unknown."""
         if "traced_inputs.pkl" not in self.archive:
             return []
         stored = unpickle(self.archive.read("traced_inputs.pkl"), self.what)
@@ -90,7 +90,7 @@ class Script:
         return list(given) if isinstance(given, list | tuple) else []
 
     def object(self, x: Any, folder: str, path: str = "") -> Any:
-        """A stored object with tensors as cells and records as modules; shared ones stay shared."""
+        """A stored object with MutableTensors and Modules; shared objects stay shared."""
         if id(x) in self._made:
             return self._made[id(x)]
         made: Any = x
@@ -135,12 +135,12 @@ class Script:
             return {}
         text = self.archive.text(path)
         self._parsed += len(text)
-        if self._parsed > _TEXT:
-            raise BadFile(f"{self.what} has more than {_TEXT} bytes of code; it is hostile")
+        if self._parsed > MAX_CODE:
+            raise BadFile(f"{self.what} has more than {MAX_CODE} bytes of code; it is malicious")
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, MemoryError, RecursionError) as e:
-            raise BadFile(f"{self.what}: {path} is no TorchScript ({e})") from None
+            raise BadFile(f"{self.what}: {path} is not TorchScript ({e})") from None
         made: dict[str, Class | ast.FunctionDef] = {}
         for item in tree.body:
             if isinstance(item, ast.FunctionDef):
@@ -165,12 +165,12 @@ class Script:
         return found.methods.get(name) if isinstance(found, Class) else None
 
     def forward(self) -> ast.FunctionDef:
-        """The method that the model is."""
+        """The forward method of the model."""
         found = self.method(self.root.kind, "forward")
         if found is None:
             raise Unsupported(
                 f"{self.what}: '{self.root.kind}' has no method 'forward'; save a "
-                "module that was traced or scripted with one"
+                "traced or scripted module"
             )
         return found
 

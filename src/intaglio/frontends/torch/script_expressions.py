@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from intaglio import ops
-from intaglio.errors import BadFile, Unsupported
+from intaglio.errors import BadFile, Unsupported, option
 from intaglio.frontends.torch.importer import as_dtype, promoted
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.program import DAMAGE, UNKNOWN
@@ -41,7 +41,7 @@ _TYPES = {
 
 
 class Path:
-    """A dotted name that is not resolved yet: torch.nn, ops.prim, __torch__.a.b, CONSTANTS."""
+    """An unresolved dotted name: torch.nn, ops.prim, __torch__.a.b, CONSTANTS."""
 
     def __init__(self, name: str):
         self.name = name
@@ -74,7 +74,7 @@ class RunTimeCondition:
 
 
 def _is_a(x: Any, kind: ast.expr) -> bool:
-    """isinstance for the types that TorchScript tells apart."""
+    """isinstance for the types of TorchScript."""
     if isinstance(kind, ast.Tuple | ast.List):
         return any(_is_a(x, k) for k in kind.elts)
     name = ast.unparse(kind).split("[")[0].rpartition(".")[2]
@@ -108,7 +108,7 @@ class Expressions:
     def value(self, x: ast.expr) -> Any:
         step = getattr(self, f"_x_{type(x).__name__.lower()}", None)
         if step is None:
-            raise Unsupported(f"torch: '{type(x).__name__}' expressions are not known")
+            raise Unsupported(f"torch: '{type(x).__name__}' expressions are not supported")
         return step(x)
 
     def _x_constant(self, x: ast.Constant) -> Any:
@@ -131,7 +131,10 @@ class Expressions:
             constants = self.interpreter.script.constants
             at = int(x.attr[1:]) if x.attr[1:].isdigit() else -1
             if not 0 <= at < len(constants):
-                raise BadFile(f"torch: constant '{x.attr}' is none of {len(constants)}")
+                raise BadFile(
+                    f"torch: constant '{x.attr}' does not exist; the file has {len(constants)} "
+                    "constants"
+                )
             return constants[at]
         return Path(f"{owner.name}.{x.attr}")
 
@@ -151,7 +154,7 @@ class Expressions:
             return not self.truth(v)
         if isinstance(x.op, ast.USub) and isinstance(v, int | float):
             return -v
-        raise Unsupported(f"torch: operator {type(x.op).__name__} is not known")
+        raise Unsupported(f"torch: operator {type(x.op).__name__} is not supported")
 
     def _x_subscript(self, x: ast.Subscript) -> Any:
         owner = self.value(x.value)
@@ -166,7 +169,7 @@ class Expressions:
         try:
             return owner[at]
         except DAMAGE as e:
-            raise BadFile(f"torch: item {at!r:.40} is not there ({type(e).__name__})") from None
+            raise BadFile(f"torch: item {at!r:.40} does not exist ({type(e).__name__})") from None
 
     def _x_ifexp(self, x: ast.IfExp) -> Any:
         condition = self.truth(self.value(x.test))
@@ -188,7 +191,7 @@ class Expressions:
         }
         name = names.get(type(x.ops[0]))
         if name is None or len(x.ops) > 1:
-            raise Unsupported("torch: a comparison that TorchScript does not write")
+            raise Unsupported("torch: chained comparisons are not supported; the file is damaged")
         return self.interpreter.program.call(name, [left, right], {}, self.label())
 
     def _x_call(self, x: ast.Call) -> Any:
@@ -209,7 +212,7 @@ class Expressions:
             return UNKNOWN
         if isinstance(f, ast.Attribute) and isinstance(owner, MutableTensor | list | dict | str):
             return self.interpreter.program.call(f.attr, [owner, *args], kwargs, self.label())
-        raise BadFile(f"torch: something that is no function is called in '{self.path}'")
+        raise BadFile(f"torch: the code calls an object that is not a function in '{self.path}'")
 
     def _method(self, owner: Module, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         function = self.interpreter.script.method(owner.kind, name)
@@ -240,7 +243,7 @@ class Expressions:
                 return _is_a(args[0], x.args[1])
             case "len" | "list" | "ord" | "chr" | "abs" | "min" | "max" | "round" | "pow":
                 return self.interpreter.program.call(name, args, {}, self.label())
-        raise Unsupported(f"torch: the built-in function '{name}' is not known")
+        raise Unsupported(f"torch: the built-in function '{name}' is not supported")
 
     def _number(self, name: str, x: Any) -> Any:
         if isinstance(x, MutableTensor) and isinstance(x.held, Value) and x.held.data is None:
@@ -257,7 +260,7 @@ class Expressions:
         return f"{self.path}/{self.target}" if self.path else self.target
 
     def truth(self, x: Any) -> bool | Value:
-        """A branch's condition: a bool, or a tensor that is known only at run time."""
+        """A condition: a bool, or a tensor that is known only at run time."""
         if x is UNKNOWN:
             self.interpreter.program.refuse_unknown()
         if isinstance(x, RunTimeCondition):
@@ -278,14 +281,14 @@ class Expressions:
         for x in (a, b):
             held = x.held if isinstance(x, MutableTensor) else x
             if isinstance(held, Quantized) or not isinstance(held, Value | int | float | bool):
-                return UNKNOWN  # refused if it is ever used
+                return UNKNOWN  # an error if it is used
             values.append(held)
         left, right = promoted(*values)
         if left.shape != right.shape:
             raise Unsupported(
                 f"torch: '{name}' in '{self.path}' is {left.type} or {right.type}, "
-                "which is known only at run time; fix the input that decides it "
-                "with values="
+                "which is known only at run time; bind the input that decides it "
+                f"with {option('values')}"
             )
         test = ops.reshape(as_dtype(condition, "bool"), shape=())
         return MutableTensor(ops.where(left, right, test))

@@ -17,7 +17,7 @@ from intaglio.frontends.torch.script import Module
 from intaglio.frontends.torch.script_expressions import Expressions
 from intaglio.ir import Value
 
-_STEPS = 1_000_000  # statements that are followed before a file counts as hostile
+MAX_STATEMENTS = 1_000_000
 
 
 class Return(Exception):
@@ -31,14 +31,14 @@ class Frame(Expressions):
     def block(self, body: list[ast.stmt]) -> None:
         for s in body:
             self.interpreter.steps += 1
-            if self.interpreter.steps > _STEPS:
+            if self.interpreter.steps > MAX_STATEMENTS:
                 raise BadFile(
-                    f"torch: more than {_STEPS} statements are followed; the file is "
-                    "hostile, or a loop too long to unroll"
+                    f"torch: more than {MAX_STATEMENTS} statements; the file is "
+                    "malicious, or a loop is too long to unroll"
                 )
             step = getattr(self, f"_{type(s).__name__.lower()}", None)
             if step is None:
-                raise Unsupported(f"torch: '{type(s).__name__}' statements are not known")
+                raise Unsupported(f"torch: '{type(s).__name__}' statements are not supported")
             step(s)
 
     def _pass(self, s: ast.Pass) -> None:
@@ -69,13 +69,15 @@ class Frame(Expressions):
         elif isinstance(target, ast.Tuple):
             items = [UNKNOWN] * len(target.elts) if value is UNKNOWN else list(value)
             if len(items) != len(target.elts):
-                raise BadFile(f"torch: {len(items)} values are unpacked into {len(target.elts)}")
+                raise BadFile(
+                    f"torch: {len(items)} values are unpacked into {len(target.elts)} names"
+                )
             for t, v in zip(target.elts, items, strict=True):
                 self._store(t, v)
         elif isinstance(target, ast.Attribute):
             owner = self.value(target.value)
             if not isinstance(owner, Module):
-                raise BadFile("torch: an attribute is set on something that is no module")
+                raise BadFile("torch: an attribute is set on an object that is not a module")
             if target.attr in owner.attributes:
                 self.interpreter.changed[f"{owner.path}.{target.attr}".strip(".")] = (
                     owner,
@@ -83,7 +85,7 @@ class Frame(Expressions):
                 )
             owner.attributes[target.attr] = value
         else:
-            raise Unsupported(f"torch: an assignment to {type(target).__name__} is not known")
+            raise Unsupported(f"torch: an assignment to {type(target).__name__} is not supported")
 
     def _if(self, s: ast.If) -> None:
         condition = self.truth(self.value(s.test))
@@ -93,7 +95,7 @@ class Frame(Expressions):
             self._select(condition, s)
 
     def _select(self, condition: Value, s: ast.If) -> None:
-        """Both branches, and for every variable the one that the condition chooses."""
+        """Execute both branches, and select every variable by the condition."""
         sides: list[dict[str, Any] | None] = []
         for body in (s.body, s.orelse):
             side = Frame(self.interpreter, self.path)
@@ -102,23 +104,23 @@ class Frame(Expressions):
             try:
                 side.block(body)
                 sides.append(side.env)
-            except Raised:  # a check of the inputs: the other branch is the model
+            except Raised:  # a check of the inputs: take the other branch
                 sides.append(None)
             except Return:
                 raise Unsupported(
-                    f"torch: '{self.path}' returns inside of a branch that is known "
-                    "only at run time"
+                    f"torch: '{self.path}' returns inside of a branch whose "
+                    "condition is known only at run time; return behind it"
                 ) from None
             if self.interpreter.program.writes > writes:
                 raise Unsupported(
                     f"torch: '{self.path}' overwrites a tensor inside of a branch "
-                    "that is known only at run time"
+                    "whose condition is known only at run time; write the model without it"
                 )
             if len(self.interpreter.changed) > before:
                 last = list(self.interpreter.changed)[-1]
                 raise Unsupported(
-                    f"torch: '{last}' is set inside of a branch that "
-                    "is known only at run time; state is not read there"
+                    f"torch: '{last}' is set inside of a branch whose condition "
+                    "is known only at run time; state is not supported there"
                 )
         then, other = sides
         if then is None or other is None:
@@ -143,8 +145,8 @@ class Frame(Expressions):
             again = self.truth(self.value(s.test))
             if not isinstance(again, bool):
                 raise Unsupported(
-                    f"torch: '{self.path}' has a loop whose length is known only at "
-                    "run time; trace the model instead"
+                    f"torch: '{self.path}' has a loop whose trip count is known "
+                    "only at run time; trace the model instead"
                 )
             if not again:
                 return

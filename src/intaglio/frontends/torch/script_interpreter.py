@@ -1,7 +1,7 @@
-"""TorchScript interpreter: follows a model's code as text; only tensors stay symbolic.
+"""TorchScript interpreter: executes a model's code symbolically.
 
-Numbers, lists and branches on them are computed while the model is read, and submodules are
-inlined.
+Numbers, lists and branches on them are computed, submodules are inlined, and operators on tensors
+become nodes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from intaglio.frontends.torch.script import Class, Module, Script
 from intaglio.frontends.torch.script_expressions import BoundMethod, NamedTuple
 from intaglio.frontends.torch.script_frame import Frame, Return
 
-_DEPTH = 100  # calls inside of calls
+MAX_CALL_DEPTH = 100
 
 
 class Interpreter:
-    """Follows methods of modules and calls a Program for every operator."""
+    """Executes methods of modules; a Program imports the operators."""
 
     def __init__(self, script: Script, program: Program):
         self.script, self.program = script, program
         self.steps = self.depth = 0
-        self.changed: dict[str, tuple[Module, str]] = {}  # attributes that the code set: state
+        self.changed: dict[str, tuple[Module, str]] = {}  # attributes that the code set
 
     def method(
         self, owner: Module, function: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any]
@@ -36,12 +36,14 @@ class Interpreter:
         self, f: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any], path: str
     ) -> Any:
         self.depth += 1
-        if self.depth > _DEPTH:
-            raise BadFile(f"torch: calls are nested more than {_DEPTH} deep; the file is hostile")
+        if self.depth > MAX_CALL_DEPTH:
+            raise BadFile(
+                f"torch: calls are nested more than {MAX_CALL_DEPTH} deep; the file is malicious"
+            )
         frame = Frame(self, path)
         names = [a.arg for a in f.args.args]
         if len(args) > len(names):
-            raise BadFile(f"torch: '{f.name}' takes {len(names)} arguments, {len(args)} are given")
+            raise BadFile(f"torch: '{f.name}' takes {len(names)} arguments; {len(args)} are given")
         defaults = dict(
             zip(names[len(names) - len(f.args.defaults) :], f.args.defaults, strict=True)
         )
@@ -63,7 +65,7 @@ class Interpreter:
         return None
 
     def constant(self, expression: ast.expr) -> Any:
-        """The value of an expression without variables: an argument's default."""
+        """The value of a constant expression: the default of an argument."""
         return Frame(self, "").value(expression)
 
     def attribute(self, owner: Any, name: str) -> Any:
@@ -84,10 +86,10 @@ class Interpreter:
             return UNKNOWN
         if isinstance(owner, NamedTuple):
             return owner.get(name)
-        raise BadFile(f"torch: '{name}' is asked of a {type(owner).__name__}; the file is damaged")
+        raise BadFile(f"torch: '{name}' is read from a {type(owner).__name__}; the file is damaged")
 
     def _restore(self, owner: Module) -> None:
-        """Let a module's own code make its attributes, where it stored them its own way."""
+        """Call __setstate__ of a module that stored its own state."""
         if owner.state is None:
             return
         function = self.script.method(owner.kind, "__setstate__")
@@ -119,4 +121,6 @@ class Interpreter:
             if "__init__" in found.methods:
                 self._follow(found.methods["__init__"], [made, *args], kwargs, here)
             return made
-        raise Unsupported(f"torch: the code calls '{path}', which the file does not hold")
+        raise Unsupported(
+            f"torch: the code calls '{path}', which the file does not contain; save the model again"
+        )

@@ -1,4 +1,4 @@
-"""Moves of elements."""
+"""Importers of reshape, permute, cat, split, slice, flip, roll and others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from intaglio.ops.registry import broadcast_shapes, normalize_axis
 @importer("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "reshape_copy")
 def reshape(self: Value, size: Any, *rest: Any) -> Value:
     if not isinstance(size, list | tuple):
-        raise BadInput("a view as another element type is not read")
+        raise BadInput("a view as another element type is not supported; use to()")
     made: Value = ops.reshape(self, shape=ints(size))
     return made if made.shape != self.shape else self
 
@@ -172,7 +172,9 @@ def repeat_interleave(self: Value, repeats: Any, dim: Any = None, output_size: A
 @importer("cat", "concat", "concatenate")
 def cat(tensors_: Any, dim: int = 0) -> Value:
     xs = promoted(*tensors(tensors_))
-    some = [x for x in xs if x.shape != (0,)] or xs  # an empty vector joins with anything
+    some = [
+        x for x in xs if x.shape != (0,)
+    ] or xs  # an empty vector can be concatenated with any tensor
     made: Value = ops.concat(*some, axis=axis_of(dim, some[0])) if len(some) > 1 else some[0]
     return made
 
@@ -214,7 +216,7 @@ def split(self: Value, split_size: Any, dim: int = 0) -> list[Value]:
         return pieces(self, list(ints(split_size)), axis)
     size = integer(split_size)
     if size < 1 or extent // size > 100_000:
-        raise BadInput(f"an axis of {extent} is split into pieces of {size}")
+        raise BadInput(f"an axis of {extent} cannot be split into pieces of {size}")
     return pieces(self, [min(size, extent - i) for i in range(0, extent, size)] or [0], axis)
 
 
@@ -242,7 +244,7 @@ def tensor_split(self: Value, indices_or_sections: Any, dim: int = 0) -> list[Va
 def unbind(self: Value, dim: int = 0) -> list[Value]:
     axis = axis_of(dim, self)
     if self.shape[axis] > 100_000:
-        raise BadInput(f"an axis of {self.shape[axis]} is taken apart")
+        raise BadInput(f"unbind of an axis of {self.shape[axis]} gives too many tensors")
     return [select(self, axis, i) for i in range(self.shape[axis])]
 
 
@@ -252,7 +254,7 @@ def slice_(self: Value, dim: int = 0, start: Any = None, end: Any = None, step: 
     low, high = (None if v is None else integer(v) for v in (start, end))
     a, b, s = slice(low, high, integer(step)).indices(extent)
     if s < 1:
-        raise BadInput(f"a slice with step {s}; steps are positive")
+        raise BadInput(f"a slice has step {s}; it must be positive")
     if (a, s) == (0, 1) and b >= extent:
         return self
     made: Value = ops.part(self, a, max(a, b), axis=axis, step=s)
@@ -303,7 +305,7 @@ def diagonal(self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Valu
 
 @importer("unfold")
 def unfold(self: Value, dimension: int, size: Any, step: Any) -> Value:
-    """Windows along one axis, as a last axis."""
+    """Sliding windows along one axis, as a new last axis."""
     axis, width, by = axis_of(dimension, self), integer(size), integer(step)
     count = (self.shape[axis] - width) // max(by, 1) + 1
     at = np.arange(count)[:, None] * by + np.arange(width)
@@ -337,7 +339,9 @@ def atleast_1d(self: Any) -> Value:
 @importer("one_hot")
 def one_hot(self: Value, num_classes: int = -1) -> Value:
     if num_classes < 1:
-        raise BadInput("one_hot without num_classes makes a shape that depends on the data")
+        raise BadInput(
+            "one_hot is called without num_classes, so that its shape is unknown; give num_classes"
+        )
     made: Value = ops.one_hot(self, np.array([0, 1], np.int64), depth=int(num_classes), axis=-1)
     return made
 

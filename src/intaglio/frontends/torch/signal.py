@@ -1,4 +1,4 @@
-"""Spectra; complex numbers are kept as pairs of real ones until a model takes them apart."""
+"""Importers of stft, FFTs and complex tensors, which are stored as pairs of real numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def view_as_real(self: Complex) -> Value:
 @importer("view_as_complex", "view_as_complex_copy")
 def view_as_complex(self: Value) -> Complex:
     if not self.type.rank or self.shape[-1] != 2:
-        raise BadInput(f"{self.type} has no pairs in its last axis")
+        raise BadInput(f"{self.type} must have a last axis of 2")
     return Complex(self)
 
 
@@ -85,7 +85,7 @@ def stft(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Any:
-    """Two forms: with or without centring between the window and `normalized`."""
+    """stft, in the forms with and without `center` between `window` and `normalized`."""
     given = list(args)
     hop_length, win_length, window = (
         given.pop(0) if given else v for v in (hop_length, win_length, window)
@@ -118,7 +118,7 @@ def stft(
 
 
 def _window(window: Value | None, length: Any, size: int, dtype: str) -> Value:
-    """A window of the transform's size: a shorter one lies in the middle."""
+    """The window, padded on both sides to the size of the transform."""
     if window is None:
         count = size if length is None else integer(length)
         window = number(np.ones(count), dtype)
@@ -164,7 +164,7 @@ def fft_irfft(self: Any, n: Any = None, dim: int = -1, norm: str | None = None) 
 
 def _lone(dim: Any) -> Any:
     if len(dim) != 1:
-        raise Unsupported(f"a transform over the axes {dim} at once is not read, only over one")
+        raise Unsupported(f"a transform over the axes {dim}; only one axis is supported")
     return dim[0]
 
 
@@ -194,17 +194,17 @@ def hann_window(window_length: Any, periodic: bool = True, *args: Any, **kwargs:
 def _cosines(length: Any, periodic: Any, a: float, b: float) -> Value:
     count = integer(length)
     if not 1 <= count <= 1 << 24:
-        raise BadInput(f"a window of {count} is asked for")
+        raise BadInput(f"the window has {count} samples, which is too large or negative")
     at = np.arange(count) / max(count if periodic is not False else count - 1, 1)
     return number((a - b * np.cos(2 * np.pi * at)).astype(dtypes.numpy_of("f32")), "f32")
 
 
 @importer("as_strided", "as_strided_copy")
 def as_strided(self: Value, size: Any, stride: Any, storage_offset: Any = None) -> Value:
-    """Elements by their places in a contiguous tensor."""
+    """A strided view of a contiguous tensor, as a gather."""
     at = np.zeros((), np.int64) + (integer(storage_offset) if storage_offset else 0)
     if np.prod([integer(d) for d in size], dtype=float) > 1 << 24:
-        raise BadInput(f"a view of shape {size} is asked for")
+        raise BadInput(f"a strided view has shape {size}, which is too large or negative")
     for d, s in zip(size, stride, strict=True):
         at = at[..., None] + np.arange(integer(d)) * integer(s)
     made: Value = ops.gather(reshaped(self, (self.type.size,)), at, axis=0)

@@ -1,4 +1,4 @@
-"""What to tell about files that hold weights, and no model."""
+"""Error messages for files of torch.save, which hold weights but no network."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from intaglio.errors import Unsupported
 from intaglio.frontends.torch.archive import Archive
 from intaglio.frontends.torch.unpickle import Record, Stored, unpickle
 
-MANY = 1_000_000  # items that are looked at
+MAX_ITEMS = 1_000_000  # that are searched for tensors
 ADVICE = (
     "build the network in Python, load the weights with model.load_state_dict(torch.load(path)), "
-    "call model.eval(), then save what can be read here: "
+    "call model.eval(), then save the model: "
     "torch.jit.trace(model, example).save('model.pt') or "
     "torch.export.save(torch.export.export(model, (example,)), 'model.pt2'); or give the live "
     "module itself: intaglio.compile(model, inputs=(example,))"
@@ -19,25 +19,24 @@ ADVICE = (
 
 
 def explain(archive: Archive) -> NoReturn:
-    """Unsupported: a file of torch.save has tensors by name and not what is computed with them."""
+    """Raise Unsupported: a file of torch.save has tensors, but no network."""
     name = next((n for n in archive.names if n.endswith("data.pkl")), "data.pkl")
     stored = unpickle(archive.read(name), archive.what, outline=True)
     raise Unsupported(
-        f"{archive.what} holds {describe(stored)}, and no network: which layers "
-        f"there are and how they follow each other is in the Python code that "
-        f"trained it; {ADVICE}"
+        f"{archive.what} holds {describe(stored)}, but no network, which is defined by the Python "
+        f"code that trained it; {ADVICE}"
     )
 
 
 def explain_old(what: str) -> NoReturn:
     raise Unsupported(
         f"{what} was written by torch.save before PyTorch 1.6: it holds weights, or "
-        f"a pickled Python object, and no network; {ADVICE}"
+        f"a pickled Python object, but no network; {ADVICE}"
     )
 
 
 def describe(stored: Any) -> str:
-    """What torch.save was given."""
+    """A description of the saved object."""
     found = tensors_in(stored)
     if isinstance(stored, Record):
         return f"a pickled Python object of class {stored.name[:80]} with {len(found)} tensors"
@@ -51,10 +50,10 @@ def describe(stored: Any) -> str:
 
 
 def tensors_in(stored: Any) -> list[str]:
-    """Names of the tensors inside of nested mappings."""
+    """Names of the tensors in nested containers."""
     found: list[str] = []
     stack, steps = [("", stored)], 0
-    while stack and steps < MANY:
+    while stack and steps < MAX_ITEMS:
         steps += 1
         name, x = stack.pop()
         front = f"{name}." if name else ""

@@ -1,4 +1,4 @@
-"""Element types by PyTorch's numbers and names, and stored tensors as arrays."""
+"""Element types of PyTorch, and decoding of stored tensors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from intaglio.errors import BadFile, Unsupported
 from intaglio.frontends.torch.unpickle import Name, Stored
 from intaglio.ir import Array, Value, constant
 
-LARGE = 1 << 26  # elements that a tensor may have beyond what its storage holds
+MAX_EXPANDED = 1 << 26  # elements of a tensor with more elements than its storage
 
-# the number of an element type in TorchScript, and ours
+# element types by their number in TorchScript
 CODES = {
     0: "u8",
     1: "i8",
@@ -51,7 +51,7 @@ CODE_OF = {
     "bool": 11,
     "bf16": 15,
 }
-# torch.export numbers them differently
+# number in torch.export -> number in TorchScript
 EXPORTED = {
     1: 0,
     2: 1,
@@ -89,21 +89,21 @@ _STORAGES = {
 
 
 def dtype_of(code: Any) -> str:
-    """Our name of an element type that TorchScript gives as a number."""
+    """Our name for the element type with this TorchScript number."""
     if code not in CODES or isinstance(code, bool):
-        raise Unsupported(f"element type {code} of PyTorch is not known")
+        raise Unsupported(f"element type {code} of PyTorch is not supported")
     return CODES[code]
 
 
 class Number(Value):
-    """A constant that was a Python number before it was traced: it decides no element type."""
+    """A constant that was a Python number before tracing; it is weak in type promotion."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """A tensor of PyTorch that carries its scale: what is stored, and what that means."""
+    """A quantised PyTorch tensor: stored integers, scale and zero point."""
 
     stored: Value
     scale: tuple[float, ...]
@@ -118,14 +118,14 @@ class Complex:
     pairs: Value
 
 
-Read = Callable[[str], bytes]  # a storage's bytes by its key
+Read = Callable[[str], bytes]  # key of a storage -> its bytes
 
 
 def as_array(t: Stored, read: Read, what: str, swapped: bool = False) -> Array:
-    """The elements of a stored tensor; `read` gives a storage's bytes."""
+    """The elements of a stored tensor; `read` returns the bytes of a storage."""
     kind = _STORAGES.get(t.storage.kind.removesuffix("Storage"))
     if kind is None:
-        raise Unsupported(f"{what} stores a tensor as {t.storage.kind}, which is not read")
+        raise Unsupported(f"{what} stores a tensor as {t.storage.kind}, which is not supported")
     dtype = np.dtype(dtypes.numpy_of(kind))
     data = read(t.storage.key)
     if swapped:
@@ -141,7 +141,7 @@ def strided(
     stride: tuple[int, ...],
     what: str,
 ) -> Array:
-    """A view of `data`, after every index was found to lie inside of it."""
+    """A strided view of `data`; BadFile if an index is outside of it."""
     sizes = (*shape, *stride, offset)
     if len(shape) != len(stride) or any(type(d) is not int or d < 0 for d in sizes):
         raise BadFile(f"{what}: a tensor has shape {shape} and strides {stride}; it is damaged")
@@ -149,13 +149,13 @@ def strided(
     last = offset + sum((d - 1) * s for d, s in zip(shape, stride, strict=True))
     if count and last >= here:
         raise BadFile(
-            f"{what}: a tensor of shape {shape} needs {last + 1} elements, {here} are "
+            f"{what}: a tensor of shape {shape} needs {last + 1} elements; {here} are "
             "stored; it is truncated or damaged"
         )
-    if count > here and count > LARGE:
+    if count > here and count > MAX_EXPANDED:
         raise BadFile(
-            f"{what}: a tensor of shape {shape} is spread out of {here} elements; the "
-            "file is damaged or hostile"
+            f"{what}: a tensor of shape {shape} is expanded from {here} elements; the "
+            "file is damaged or malicious"
         )
     if not count:
         return np.zeros(shape, dtype.newbyteorder("="))
@@ -163,7 +163,7 @@ def strided(
     bytes_ = tuple(s * dtype.itemsize for s in stride)
     view = np.lib.stride_tricks.as_strided(flat[offset:], shape, bytes_, writeable=False)
     made = np.ascontiguousarray(view).astype(dtype.newbyteorder("="), copy=False)
-    return made.reshape(shape)  # numpy gives a lone element an axis
+    return made.reshape(shape)  # numpy adds an axis to a single element
 
 
 def loaded(t: Stored, read: Read, what: str, swapped: bool = False) -> Value | Quantized:
@@ -175,7 +175,7 @@ def loaded(t: Stored, read: Read, what: str, swapped: bool = False) -> Value | Q
     if scheme in ("per_tensor_affine", "per_tensor_symmetric"):
         return Quantized(value, (float(t.quant[1]),), (int(t.quant[2]),))
     if scheme not in ("per_channel_affine", "per_channel_symmetric"):
-        raise Unsupported(f"{what}: quantisation scheme '{scheme}' is not read")
+        raise Unsupported(f"{what}: quantisation scheme '{scheme}' is not supported")
     scale, zero = (as_array(p, read, what, swapped) for p in t.quant[1:3])
     return Quantized(
         value,

@@ -1,9 +1,8 @@
-"""Pickles, read as data: no function named in a file is ever called, no class of one is made.
+"""Safe unpickling: pickles are parsed as data; no code of the file is imported or called.
 
-Opcodes are decoded by `pickletools`, which only parses. What a pickle would import becomes a
-`Name`, what it would call is looked up in a short list of ways to store tensors and lists, and
-objects become `Record`s. Everything else is refused, or kept as a `Record` where only the outline
-of a file is wanted.
+`pickletools` decodes the opcodes. An import becomes a `Name`, a call is looked up in a short list
+of constructors of tensors and containers, and objects become `Record`s. Other calls are an error,
+or a `Record` with `outline`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 from intaglio.errors import BadFile
 
-_STEPS = 20_000_000  # opcodes that are read before a file counts as hostile
+MAX_OPCODES = 20_000_000
 _PLAIN = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _LITERAL = {
     "BININT",
@@ -43,7 +42,7 @@ _NOTHING = {"PROTO", "FRAME"}
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a pickle would import."""
+    """A global that the pickle refers to."""
 
     module: str
     name: str
@@ -54,7 +53,7 @@ class Name:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """An object of the file: its class by name and its state, inert."""
+    """An object of the file: the name of its class, and its state."""
 
     name: str
     state: Any = field(default_factory=dict)
@@ -62,7 +61,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A block of elements: which record of the archive holds it."""
+    """A block of elements, with its record in the archive."""
 
     kind: str  # "FloatStorage"
     key: str
@@ -114,7 +113,7 @@ _MARK = object()
 
 
 def unpickle(data: bytes, what: str, outline: bool = False) -> Any:
-    """The object that a pickle describes; with `outline` unknown calls become Records."""
+    """The object of a pickle; with `outline`, unknown calls become Records."""
     try:
         return _Machine(what, outline).run(data)
     except BadFile:
@@ -141,8 +140,8 @@ class _Machine:
 
     def run(self, data: bytes) -> Any:
         for count, (op, arg, _) in enumerate(pickletools.genops(data)):
-            if count > _STEPS:
-                raise BadFile(f"{self.what} has more than {_STEPS} steps; it is hostile")
+            if count > MAX_OPCODES:
+                raise BadFile(f"{self.what} has more than {MAX_OPCODES} opcodes; it is malicious")
             name = op.name
             if name == "STOP":
                 return self.stack.pop()
@@ -272,7 +271,7 @@ class _Machine:
         else:
             raise BadFile(
                 f"{self.what} asks to call '{str(function)[:120]}'; only tensors, lists "
-                "and modules are read, and nothing of a file is ever run"
+                "and modules are supported, and no code of a file is ever executed"
             )
 
     def _newobj(self, arg: Any) -> None:
@@ -283,7 +282,7 @@ class _Machine:
         ):
             raise BadFile(
                 f"{self.what} asks to make a '{str(kind)[:120]}'; only modules of "
-                "TorchScript are read, and nothing of a file is ever run"
+                "TorchScript are supported, and no code of a file is ever executed"
             )
         self.stack.append(Record(str(kind)))
 
@@ -300,6 +299,6 @@ class _Machine:
     def _binpersid(self, arg: Any) -> None:
         pid = self.stack.pop()
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            raise BadFile(f"{self.what} refers to something that is no storage: {str(pid)[:80]}")
+            raise BadFile(f"{self.what} refers to an object that is not a storage: {str(pid)[:80]}")
         kind = pid[1].name if isinstance(pid[1], Name) else str(pid[1])
         self.stack.append(Storage(kind, str(pid[2]), int(pid[4])))

@@ -1,4 +1,4 @@
-"""Operators whose result shares memory with their operand, and how a write finds its way back."""
+"""View operators, whose result shares memory with their operand, and their inverses for writes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ VIEWS: dict[str, Inverse] = {
 }
 
 
-def looks_at(
+def make_views(
     name: str,
     base: MutableTensor,
     made: Any,
@@ -113,7 +113,7 @@ def looks_at(
     args: list[Any],
     kwargs: dict[str, Any],
 ) -> Any:
-    """The results of a view operator as cells that follow `base`."""
+    """The results of a view operator as views of `base`."""
     held = base.held
     if isinstance(held, Quantized):
         whole = made if isinstance(made, list | tuple) else [made]
