@@ -1,1 +1,1 @@
-"""Measurements that a reader can repeat: `make bench` or `python -m benchmarks`."""
+"""Reproducible measurements: `make bench` or `python -m benchmarks`."""

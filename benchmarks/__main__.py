@@ -1,13 +1,15 @@
-"""`make bench`: latency in f32 and in int8 beside the peers, what calibrating takes, start-up,
-memory and sizes, our own overhead and, on demand, what int8 costs in accuracy.
+"""`make bench`: compare Intaglio with its peers on this machine.
+
+Measures latency in f32 and int8, calibration time, start-up time, memory, file sizes, the runtime's
+overhead and, with --accuracy, the accuracy of int8.
 
 python -m benchmarks [--quick] [--float] [--accuracy] [--out build/bench]
 
-On two quiet cores about 45 minutes, 10 with --quick, half of that with --float; the first time,
-peers convert the models for about half an hour more, 5 minutes with --quick. With --accuracy two to
-three hours more, 10 minutes with --quick. Figures go to files in the output folder: latency, int8
-and accuracy (.json and .md), calibration.json and startup.json; a row of latency is written as soon
-as it is measured.
+Duration on two idle cores: 45 minutes, 10 minutes with --quick, half of that with --float. The
+first run also converts the models for the peers: 30 minutes, or 5 with --quick. --accuracy adds two
+to three hours, or 10 minutes with --quick. Results go to files in the output folder: latency, int8
+and accuracy (.json and .md), calibration.json and startup.json. Each row of latency is written as
+soon as it is measured.
 """
 
 from __future__ import annotations
@@ -24,21 +26,21 @@ from benchmarks.accuracy import engines, report
 from benchmarks.accuracy.__main__ import failures, run
 from benchmarks.accuracy.one import TASKS
 
-FEW = ("mobilenet_v2", "nudenet", "minilm_l3", "dtln")  # whose accuracy --quick measures
+FEW = ("mobilenet_v2", "nudenet", "minilm_l3", "dtln")  # models whose accuracy --quick measures
 STARTED = time.monotonic()
 
 
 def stage(words: str) -> None:
-    """Say what comes now, where the progress is shown."""
+    """Print the current stage on stderr."""
     minutes = (time.monotonic() - STARTED) / 60
     print(f"--- {words} (after {minutes:.0f} minutes)", file=sys.stderr, flush=True)
 
 
 def accuracy(out: Path, quick: bool) -> int:
-    """What int8 costs in accuracy; returns how much failed."""
+    """Measure the accuracy of int8; returns the number of failures."""
     files = {"json_file": out / "accuracy.json", "markdown_file": out / "accuracy.md"}
     tasks = FEW if quick else list(TASKS)
-    chosen = [e for e in engines.ENGINES if not quick or e != engines.AUTO]  # which takes minutes
+    chosen = [e for e in engines.ENGINES if not quick or e != engines.AUTO]  # it takes minutes
     stage(f"accuracy of int8: {len(tasks)} models, {len(chosen)} engines")
     rows = run(tasks, chosen, quick, **files)
     print("## Accuracy of int8\n\n" + report.markdown(rows), flush=True)
@@ -46,9 +48,9 @@ def accuracy(out: Path, quick: bool) -> int:
 
 
 def calibrate(out: Path, quick: bool) -> int:
-    """What calibrating takes; returns how much failed."""
+    """Measure calibration time; returns the number of failures."""
     count = 20 if quick else 100
-    stage(f"calibration of ResNet-50 with {count} pictures")
+    stage(f"calibration of ResNet-50 with {count} images")
     try:
         cost = calibration.run(count=count, json_file=out / "calibration.json")
     except models.NotExported as e:
@@ -59,7 +61,7 @@ def calibrate(out: Path, quick: bool) -> int:
 
 
 def headlines(found: dict[str, Any]) -> list[str]:
-    """The comparison in a line for each number of threads."""
+    """One line for each number of threads: our speed compared with the fastest peer."""
     said = []
     for threads, of in found["summary"].items():
         means = {which: of[which].get("fastest") for which in ("min", "median")}
@@ -79,7 +81,7 @@ def headlines(found: dict[str, Any]) -> list[str]:
 
 
 def measure(given: argparse.Namespace) -> int:
-    """All parts, one after the other; returns how much of ours failed."""
+    """Run all measurements in order; returns the number of our failures."""
     cases, chosen = compare.choose(given)
     absent = sorted(
         set(compare.names(given)) - {c.name for c in cases} - {str(c.path) for c in cases}
@@ -89,7 +91,7 @@ def measure(given: argparse.Namespace) -> int:
     for precision, name in (("f32", "latency"), *([] if given.float else [("int8", "int8")])):
         able = [p for p in chosen if p in peers.installed(precision)]
         files = {"json_file": given.out / f"{name}.json", "markdown_file": given.out / f"{name}.md"}
-        stage(f"latency, {precision}: {len(cases)} models beside {', '.join(able) or 'nobody'}")
+        stage(f"latency, {precision}: {len(cases)} models against {', '.join(able) or 'no peer'}")
         found = compare.run(cases, [1, 2], able, seconds=1.0, precision=precision, **files)
         print(f"## Latency, {precision}\n\n" + compare.report(found, able), flush=True)
         failed += compare.failures(found)
@@ -104,7 +106,7 @@ def measure(given: argparse.Namespace) -> int:
     print("## Start-up\n\n" + started, flush=True)
     stage("overhead")
     print("## Overhead\n\n" + overhead.run(), flush=True)
-    said.append(f"{failed} failures of ours" if failed else "nothing of ours failed")
+    said.append(f"{failed} failures of ours" if failed else "no failures of ours")
     said.append(f"{(time.monotonic() - STARTED) / 60:.0f} minutes; figures in {given.out}")
     print("## In short\n\n" + "\n".join(f"- {s}" for s in said), flush=True)
     return failed
@@ -118,14 +120,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     compare.options(parser)
     parser.add_argument("--float", action="store_true", help="no int8")
-    parser.add_argument("--accuracy", action="store_true", help="of int8, too: hours")
+    parser.add_argument(
+        "--accuracy", action="store_true", help="also measure the accuracy of int8; takes hours"
+    )
     parser.add_argument("--out", type=Path, default=models.ROOT / "build" / "bench")
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
     try:
         return min(measure(given), 100)
     except KeyboardInterrupt:
-        print(f"stopped; what was measured is in {given.out}", file=sys.stderr)
+        print(f"interrupted; results so far are in {given.out}", file=sys.stderr)
         return 130
 
 

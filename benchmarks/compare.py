@@ -1,15 +1,15 @@
-"""Latency beside every peer that is installed, in turns, so that noise is noise for all.
+"""Latency against every installed peer, measured in turns, so that noise hits all alike.
 
 python -m benchmarks.compare [MODEL ...] [--threads 1,2] [--seconds 2] [--peers ncnn,openvino]
                              [--json FILE] [--markdown FILE] [--quick]
                              [--precision bf16|int8]
 
-A MODEL is a name of the zoo or the path of an ONNX file. Every engine gets the same inputs, and
-one whose outputs differ from what most engines compute has no time. What peers need is converted
-once and kept (INTAGLIO_BENCH_CACHE, by default ~/.cache/intaglio/bench). With --precision bf16,
-only engines that can compute in bf16 take part, and every output is compared with one of f32. With
---precision int8, every engine quantises the model itself, all from the same samples, and ours in
-f32 runs beside them.
+A MODEL is a name of the zoo or the path of an ONNX file. Every engine gets the same inputs; an
+engine whose outputs differ from those of most engines gets no time. Models are converted for the
+peers once and cached (INTAGLIO_BENCH_CACHE, by default ~/.cache/intaglio/bench). With --precision
+bf16, only engines that support bf16 take part, and every output is compared with f32. With
+--precision int8, every engine quantises the model itself from the same samples, and our f32 runs
+too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from benchmarks.zoo import macs
 
 AGREE = 1e-3  # of an output's range
 ROUNDS = 6  # bursts of each engine
-ALIKE = {"bf16": 0.99, "int8": 0.9}  # the least cosine to f32 that counts as an answer
+ALIKE = {"bf16": 0.99, "int8": 0.9}  # the lowest accepted cosine to f32
 SETTLE = 0.01  # seconds for an engine's idle threads to stop spinning before the next one's turn
 
 
@@ -53,7 +53,7 @@ def compare(
     clock: str = "wall",
     precision: str = "f32",
 ) -> Row:
-    """One row of the table: all engines loaded beside each other, then run in turns."""
+    """One row of the table: all engines are loaded, then run in turns."""
     engines = [*engines, *([FLOAT] if precision == "int8" else [])]
     cells: dict[str, dict[str, Any]] = {e: {} for e in engines}
     with contextlib.ExitStack() as stack:
@@ -100,16 +100,16 @@ def compare(
 
 
 def _unmeasured(case: Case, threads: int, engines: Sequence[str], why: str) -> Row:
-    """A row without times: we ourselves cannot read the model, or nobody computes it in f32."""
+    """A row without times: we cannot read the model, or no engine computes it in f32."""
     quiet = {"others": 0.0, "steal": 0.0, "load": 0.0, "crowded": False}
     cells = {e: {"failed": f"not measured: {why}"} for e in engines}
     return {"model": case.name, "threads": threads, "mmac": 0, "engines": cells, "busy": quiet}
 
 
 def convert(cases: Sequence[Case], chosen: Sequence[str], precision: str = "f32") -> None:
-    """Make what the peers load, before anything is measured; it takes long only the first time."""
+    """Convert the model for all peers before anything is measured; results are cached."""
     for engine, case in itertools.product(chosen, cases):
-        with contextlib.suppress(Refused):  # said again, and noted, when the row is measured
+        with contextlib.suppress(Refused):  # reported when the row is measured
             worker.convert(engine, case, 1, precision)
 
 
@@ -131,7 +131,7 @@ def interleave(
 
 
 def differences(outputs: dict[str, list[Array]]) -> dict[str, float]:
-    """How far each engine's outputs lie from those of the engine that most others agree with."""
+    """Difference of each engine's outputs from the engine that most others agree with."""
     between = {
         (a, b): max(map(difference, outputs[a], outputs[b]), default=0.0)
         if len(outputs[a]) == len(outputs[b])
@@ -149,7 +149,7 @@ def differences(outputs: dict[str, list[Array]]) -> dict[str, float]:
 
 
 def difference(a: Array, b: Array) -> float:
-    """The largest difference as a share of b's range; axes of extent 1 may be missing."""
+    """The largest difference relative to b's range; axes of extent 1 may be missing."""
     a, b = np.squeeze(np.asarray(a, np.float64)), np.squeeze(np.asarray(b, np.float64))
     if a.shape != b.shape:
         return float("inf")
@@ -157,7 +157,7 @@ def difference(a: Array, b: Array) -> float:
 
 
 def exact(case: Case) -> list[Array]:
-    """The outputs in f32, by a peer where one can be had, so that our own error cannot hide."""
+    """The outputs in f32, by a peer if possible, so that our own error shows."""
     for engine in (*(p for p in ("onnxruntime", "openvino") if not peers.missing(p)), OURS):
         with contextlib.suppress(Refused), contextlib.ExitStack() as stack:
             file, _ = worker.convert(engine, case, 1)
@@ -171,7 +171,7 @@ def exact(case: Case) -> list[Array]:
 
 
 def cosines(outputs: dict[str, list[Array]], right: list[Array]) -> dict[str, float]:
-    """For each engine the least cosine between one of its outputs and what is right."""
+    """For each engine, the lowest cosine of an output to the right one."""
     return {
         e: min(map(cosine, made, right), default=1.0) if len(made) == len(right) else 0.0
         for e, made in outputs.items()
@@ -205,7 +205,7 @@ def run(
     markdown_file: str | Path | None = None,
     precision: str = "f32",
 ) -> dict[str, Any]:
-    """The whole comparison; files are written after every row, so that a stop loses nothing."""
+    """Run the whole comparison; files are written after every row."""
     found: dict[str, Any] = {"machine": machine.describe(), "clock": clock, "rows": [], "peaks": {}}
     found["precision"] = precision
     found["versions"] = {OURS: intaglio.__version__} | {
@@ -218,7 +218,7 @@ def run(
         found["peaks"][n] = max(top or 0, found["peaks"].get(n) or 0) or None
         try:
             row = compare(case, n, [OURS, *chosen], seconds, clock, precision)
-        except (Refused, intaglio.IntaglioError) as e:  # the next model may do
+        except (Refused, intaglio.IntaglioError) as e:  # continue with the next model
             row = _unmeasured(case, n, [OURS, *chosen], str(e))
         found["rows"].append(row)
         print(f"[{i}/{len(steps)}] {_line(row)}", file=sys.stderr, flush=True)
@@ -243,14 +243,14 @@ def report(found: dict[str, Any], chosen: Sequence[str]) -> str:
     ]
     head = f"{about['cpu']}, {about['cpus']} CPUs, {about['isa']}; {about['date']}; {versions}\n\n"
     if precision == "bf16":
-        lacking += [f"{p} computes in no bf16 on a CPU" for p in peers.PEERS if p not in able]
+        lacking += [f"{p} has no bf16 on a CPU" for p in peers.PEERS if p not in able]
     if found["clock"] == "cpu":
-        lacking.append("times are processor time, which others on the machine hardly disturb")
+        lacking.append("times are processor time, which other processes hardly change")
     return head + table.markdown(found["rows"], chosen, found["peaks"], lacking, precision)
 
 
 def failures(found: dict[str, Any]) -> int:
-    """How many rows we ourselves did not run, or not rightly."""
+    """The number of rows in which we failed or were wrong."""
     return sum("failed" in r["engines"][OURS] for r in found["rows"])
 
 
@@ -264,25 +264,25 @@ def _line(row: Row) -> str:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What compare, startup and `make bench` have in common."""
+    """The options that compare, startup and `make bench` share."""
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the zoo's 22")
     parser.add_argument("--peers", help=f"of {', '.join(peers.PEERS)} [default: all installed]")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(models.QUICK)}")
 
 
 def names(given: argparse.Namespace) -> Sequence[str]:
-    """The models that were asked for."""
+    """The names of the requested models."""
     return given.models or (models.QUICK if given.quick else models.LIST)
 
 
 def choose(given: argparse.Namespace) -> tuple[list[Case], list[str]]:
-    """The models and the peers that were asked for, as far as they can be had."""
+    """The requested models and peers that are available."""
     wanted = getattr(given, "precision", "f32")
     asked = given.peers.split(",") if given.peers is not None else peers.installed(wanted)
     chosen = [p for p in asked if p]
     for p in chosen:
         if p not in peers.PEERS:
-            raise SystemExit(f"there is no peer '{p}'; there are {', '.join(peers.PEERS)}")
+            raise SystemExit(f"unknown peer '{p}'; known are {', '.join(peers.PEERS)}")
         if wanted not in peers.precisions(p):
             raise SystemExit(f"{p} computes in {', '.join(peers.precisions(p))}, not in {wanted}")
         if lacking := peers.missing(p, wanted):
@@ -303,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--clock",
         choices=worker.CLOCKS,
         default="wall",
-        help="cpu: time on the processor, for one thread on a machine that others use too",
+        help="cpu: processor time, for one thread on a busy machine",
     )
     parser.add_argument("--precision", choices=peers.precisions(OURS), default="f32")
     parser.add_argument("--json", metavar="FILE")
@@ -313,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = given.threads or ("1,2" if given.clock == "wall" else "1")
     threads = [int(n) for n in asked.split(",")]
     if given.clock == "cpu" and max(threads) > 1:
-        parser.error("--clock cpu counts waiting threads as work: use it with --threads 1")
+        parser.error("--clock cpu counts waiting threads as work; use it with --threads 1")
     found = run(
         cases,
         threads,

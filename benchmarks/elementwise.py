@@ -1,4 +1,4 @@
-"""`python -m benchmarks.elementwise [isa]`: activations, and chains against their single steps."""
+"""`python -m benchmarks.elementwise [isa]`: activations, and fused chains against single ops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHAPES = [(16384,), (1 << 22,), (1, 56, 56, 64), (8, 14, 14, 480), (1, 3, 80, 80
 
 
 def runner(op: str, isa: str, arrays: list[np.ndarray], **given: Any) -> tuple[Any, np.ndarray]:
-    """A call of the kernel without its preparation, and where its result will be."""
+    """A function that only runs the kernel, and its output array."""
     keyword = [p for p in REGISTRY[op].signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
     attrs = {**{p.name: p.default for p in keyword}, **given}
     kernel = native.find_kernel(op, "f32", bits_of(isa))
@@ -43,7 +43,7 @@ def runner(op: str, isa: str, arrays: list[np.ndarray], **given: Any) -> tuple[A
     ready = native.Prepared(kernel, arrays, attrs)
     call = ctypes.byref(ready.call)
 
-    def run(ready: Any = ready) -> None:  # holds what the call points to
+    def run(ready: Any = ready) -> None:  # keeps the operands alive
         kernel.run(call, 0, 1)
 
     return run, ready.outs[0]
@@ -75,7 +75,7 @@ def gate(isa: str, shape: tuple[int, ...]) -> tuple[list[Callable[[], None]], Ca
 
 def main() -> None:
     isa = sys.argv[1] if len(sys.argv) > 1 else "avx512" if native.machine() & 2 else "avx2"
-    nothing = fastest(runner("relu", isa, [floats(0)])[0])  # what a call costs from Python
+    nothing = fastest(runner("relu", isa, [floats(0)])[0])  # overhead of a call from Python
     print(f"{isa}, one thread\n{'activation':28}{'ns/element':>12}")
     for op, attrs in ACTIVATIONS:
         t = (
@@ -87,7 +87,7 @@ def main() -> None:
             - nothing
         )
         print(f"{' '.join([op, *attrs.values()]):28}{t / COUNT * 1e9:12.3f}")
-    print(f"\n{'five steps or one chain':28}{'us':>10}{'us':>10}{'faster':>9}")
+    print(f"\n{'five ops, one fused chain':28}{'us':>10}{'us':>10}{'faster':>9}")
     for shape in SHAPES:
         steps, chain = gate(isa, shape)
 

@@ -1,10 +1,10 @@
-"""How cost grows: with the batch, the resolution, the depth, the threads, and the graph's size.
+"""Scaling: latency by batch, resolution, depth and threads, and compile time by graph size.
 
 python -m benchmarks.growth [--seconds 1] [--threads 1,2] [--out docs]
 
-Writes growth.svg and growth.md. A small network of inverted residual blocks, built here, is run
-ever larger; and transformer blocks, spelled out as exporters spell them, are stacked to 10,000
-nodes and compiled. A figure per unit of work that stays flat is one that can be extrapolated.
+Writes growth.svg and growth.md. Latency: a network of inverted residual blocks is built in growing
+sizes. Compile time: transformer blocks, in the single operations that exporters write, are stacked
+to 10,000 nodes. If the time per unit of work stays flat, larger sizes can be extrapolated.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def network(batch: int = 1, size: int = 64, blocks: int = 4, width: int = 32) ->
 
 
 def transformer(nodes: int, width: int = 32, length: int = 16) -> bytes:
-    """An ONNX model of stacked blocks, norm and GELU in single operations, of about that size."""
+    """An ONNX model of about `nodes` nodes: transformer blocks, norm and GELU in single ops."""
     from onnx import TensorProto, helper, numpy_helper
 
     rng = np.random.default_rng(0)
@@ -131,9 +131,9 @@ def transformer(nodes: int, width: int = 32, length: int = 16) -> bytes:
 def latencies(
     graphs: dict[float, Graph], seconds: float, counts: Sequence[int] = (1, 2)
 ) -> dict[float, Row]:
-    """Least milliseconds of each graph with each number of threads, taken in turns.
+    """Minimum milliseconds of each graph with each number of threads, measured in turns.
 
-    One thread is timed on the processor's clock, which others on the machine do not move.
+    One thread is timed in processor time, which other processes do not change.
     """
     sessions = {
         (at, threads): intaglio.open(intaglio.compile(graph), threads=threads)
@@ -160,7 +160,7 @@ def latencies(
 
 
 def compile_times(sizes: Sequence[int], times: int) -> dict[float, Row]:
-    """Seconds of load, optimise and everything up to the package, by the nodes of the file."""
+    """Seconds to load, to optimise and to compile, by number of nodes in the file."""
     from onnx import load_from_string
 
     found: dict[float, Row] = {}
@@ -181,7 +181,7 @@ def compile_times(sizes: Sequence[int], times: int) -> dict[float, Row]:
 
 
 def _least(run: Callable[[], Any], times: int) -> float:
-    """Processor seconds of the fastest of `times` calls: all of it is one thread's work."""
+    """Processor seconds of the fastest of `times` calls, which use one thread."""
     taken = []
     for _ in range(times):
         gc.collect()
@@ -191,15 +191,15 @@ def _least(run: Callable[[], Any], times: int) -> float:
     return min(taken)
 
 
-# ---- what it says --------------------------------------------------------------------------------
+# ---- report --------------------------------------------------------------------------------------
 def exponent(points: dict[float, float]) -> float:
-    """The power of x with which y grows, by least squares: 1 is linear."""
+    """The exponent of y as a power of x, by least squares; 1 is linear growth."""
     xs, ys = np.log(list(points)), np.log(list(points.values()))
     return float(np.polyfit(xs, ys, 1)[0])
 
 
 def relative(rows: dict[float, Row], power: int = 1) -> dict[str, list[Point]]:
-    """Time per unit of work, as a share of the first row's with one thread."""
+    """Time per unit of work, relative to the first row with one thread."""
     first = next(iter(rows))
     unit = rows[first]["1"]
     return {
@@ -239,12 +239,12 @@ def charts(found: dict[str, dict[float, Row]]) -> list[Chart]:
 def report(found: dict[str, dict[float, Row]], busy: machine.Busy) -> str:
     """The figures as Markdown."""
     parts = [
-        "# How cost grows\n",
+        "# How latency and compile time scale\n",
         "Written by `python -m benchmarks.growth`; the picture is [growth.svg](growth.svg).\n",
         "![growth](growth.svg)\n",
     ]
     about = machine.describe()
-    parts.append(f"{about['cpu']}, {about['cpus']} CPUs, {about['isa']}. Least of many runs.")
+    parts.append(f"{about['cpu']}, {about['cpus']} CPUs, {about['isa']}. Minimum of many runs.")
     if busy.crowded:
         parts.append(
             f"Others used {busy.others:.1f} CPUs meanwhile, so that only one thread could be timed."
@@ -291,7 +291,7 @@ def report(found: dict[str, dict[float, Row]], busy: machine.Busy) -> str:
 
 
 def measure(seconds: float, counts: Sequence[int]) -> dict[str, dict[float, Row]]:
-    """All figures: latency by batch, edge and blocks, and compile times by nodes."""
+    """Measure latency by batch, edge length and blocks, and compile time by nodes."""
     return {
         "batch": latencies({b: network(batch=b) for b in BATCHES}, seconds, counts),
         "size": latencies({s: network(size=s) for s in SIZES}, seconds, counts),
@@ -313,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     watch = machine.Watch(time.process_time)
     found = measure(given.seconds, [int(n) for n in given.threads.split(",")])
     busy = watch.read()
-    if busy.crowded:  # two threads wait for each other, and so for whoever keeps one of them away
+    if busy.crowded:  # two threads wait for each other, and so for other processes
         for key in ("batch", "size", "depth"):
             found[key] = {at: {"1": row["1"]} for at, row in found[key].items()}
     words = report(found, busy)

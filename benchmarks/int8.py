@@ -1,4 +1,4 @@
-"""`python -m benchmarks.int8 [isa] [net..]`: 8-bit convolutions as shares of a core's peak."""
+"""`python -m benchmarks.int8 [isa] [net..]`: int8 convolutions, as a share of a core's peak."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from intaglio import native, passes
 from intaglio.cpu_isa import bits_of
 from intaglio.ir import Graph, Value, constant
 from intaglio.targets import cpu
-from intaglio.targets.cpu import qways
+from intaglio.targets.cpu import qconv_choice
 
 LANES = {
     "avx2": 16,
     "avx512": 32,
     "avx512vnni": 64,
     "avx512vbmi": 64,
-}  # multiply-adds of one instruction
+}  # multiply-adds per instruction
 # (height, width, channels in, channels out, kernel, stride), as often as the network has them
 RESNET18 = [
     (224, 224, 3, 64, 7, 2, 1),
@@ -151,7 +151,7 @@ rng = np.random.default_rng(0)
 
 
 def fastest(run: Callable[[], Any], seconds: float = 0.1) -> float:
-    """The least processor time of many runs."""
+    """The minimum processor time of many runs."""
     run()
     best, end = math.inf, time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -162,7 +162,7 @@ def fastest(run: Callable[[], Any], seconds: float = 0.1) -> float:
 
 
 def peak(isa: str) -> float:
-    """G operations per second of one core, where a multiply-add counts as two."""
+    """Peak of one core in GOP/s; a multiply-add counts as two operations."""
     fn = getattr(peak_library(), f"itg_peak_bytes_{isa.replace('vbmi', 'vnni')}")
     rounds = 100_000
     return 2 * 12 * LANES[isa] * rounds / fastest(lambda: fn(ctypes.c_int64(rounds))) / 1e9
@@ -180,11 +180,11 @@ def macs(h: int, w: int, c: int, m: int, k: int, s: int) -> int:
 
 
 def prepared(isa: str, h: int, w: int, c: int, m: int, k: int, s: int) -> native.Prepared:
-    """The convolution as the CPU target makes it of the neutral op."""
+    """The convolution as the CPU target lowers it."""
     x = rng.integers(-128, 128, (1, h, w, c)).astype(np.int8)
     weights = rng.integers(-127, 128, (m, c, k, k)).astype(np.int8)
     pad = k // 2 - (1 if k % 2 == 0 else 0)
-    made = qways.convolution(
+    made = qconv_choice.convolution(
         Value(constant(x).type, "x"),
         weights,
         constant(np.zeros(m, np.int32)),
@@ -227,7 +227,7 @@ def main() -> None:
             print(f"{name:34}{t * 1e6:9.1f}{2 * n / t / 1e9:10.1f}{2 * n / t / 1e9 / top:9.0%}")
             seconds, work = seconds + times * t, work + times * n
         print(
-            f"{'all, as often as they occur':34}{seconds * 1e6:9.0f}"
+            f"{'all, weighted by occurrence':34}{seconds * 1e6:9.0f}"
             f"{2 * work / seconds / 1e9:10.1f}{2 * work / seconds / 1e9 / top:9.0%}"
         )
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.kernels [isa]`: hot f32 kernels on one thread, as shares of the peak."""
+"""`python -m benchmarks.kernels [isa]`: f32 kernels on one thread, as a share of the peak."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ MOBILENET_V2 = [
     (7, 7, 960, 320, 1, 1, 1),
     (7, 7, 320, 1280, 1, 1, 1),
 ]
-TILES = [  # 3x3 in steps of one: height, width, channels in and out; ResNets, SqueezeNet, YOLOv8n
+TILES = [  # 3x3 with stride 1: height, width, channels in and out; ResNets, SqueezeNet, YOLOv8n
     (56, 56, 64, 64),
     (28, 28, 128, 128),
     (14, 14, 256, 256),
@@ -128,7 +128,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def fastest(run: Callable[[], Any], seconds: float = 0.15) -> float:
-    """The shortest of many runs, in seconds."""
+    """The minimum time of many runs, in seconds."""
     run()
     best, end = math.inf, time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
@@ -138,12 +138,12 @@ def fastest(run: Callable[[], Any], seconds: float = 0.15) -> float:
 
 
 def peak_library() -> ctypes.CDLL:
-    """Loops of nothing but multiply-adds; built beside our own library."""
+    """The library of csrc/bench: loops of multiply-adds only."""
     return ctypes.CDLL(str(Path(native.library()._name).with_name("libintaglio_peak.so")))
 
 
 def peak(isa: str) -> float:
-    """Multiply-add operations per second of one core, in GFLOP/s."""
+    """Peak of one core in GFLOP/s."""
     fn = getattr(peak_library(), f"itg_peak_{isa}")
     rounds = 100_000
     return 2 * 12 * LANES[isa] * rounds / fastest(lambda: fn(ctypes.c_int64(rounds))) / 1e9
@@ -186,7 +186,7 @@ def convs(shapes: list[tuple[int, ...]], isa: str) -> Iterator[tuple[str, int, f
 
 
 def tiles(isa: str) -> Iterator[tuple[str, int, float, int]]:
-    """Each layer in tiles of every size; the one that the cost model chooses has a star."""
+    """Each layer with every Winograd tile size; a star marks the cost model's choice."""
     for h, w, c, m in TILES:
         chosen = choose((1, c, h, w), m)
         for tile in POINTS:
@@ -245,7 +245,7 @@ def main() -> None:
             print(f"{name:34}{t * 1e6:9.1f}{2 * n / t / 1e9:10.1f}{2 * n / t / 1e9 / top:9.0%}")
             seconds, macs = seconds + times * t, macs + times * n
         print(
-            f"{'all, as often as they occur':34}{seconds * 1e6:9.0f}"
+            f"{'all, weighted by occurrence':34}{seconds * 1e6:9.0f}"
             f"{2 * macs / seconds / 1e9:10.1f}{2 * macs / seconds / 1e9 / top:9.0%}"
         )
 

@@ -1,4 +1,4 @@
-"""What the machine is, what it could do at most, and who else was using it meanwhile."""
+"""The machine: its description, its peak, and the load by other processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 CPUS = len(os.sched_getaffinity(0))
-CROWDED = 0.1  # CPUs that others used: from here on a row is marked
-STOLEN = 0.02  # share of the time that the hypervisor took
+MAX_OTHER_CPUS = 0.1  # used by other processes; above, a row is marked as busy
+MAX_STEAL = 0.02  # share of CPU time taken by the hypervisor; above, a row is marked as busy
 
 
 def describe() -> dict[str, Any]:
-    """Processor, instruction set, system: what a figure is worth nothing without."""
+    """Processor, instruction set and system, for the head of every report."""
     names = Path("/proc/cpuinfo").read_text().partition("model name")[2].partition("\n")[0]
     return {
         "cpu": names.strip("\t: ") or platform.machine(),
@@ -30,7 +30,7 @@ def describe() -> dict[str, Any]:
 
 
 def isa() -> str:
-    """The widest float instruction set that both the machine and our kernels have."""
+    """The widest float instruction set of this machine that our kernels support."""
     from benchmarks.kernels import LANES
     from intaglio import native
     from intaglio.cpu_isa import bits_of
@@ -40,7 +40,7 @@ def isa() -> str:
 
 
 def peak(threads: int) -> float | None:
-    """GFLOP/s of multiply-adds in registers, `threads` cores at once; None without the library."""
+    """Measured peak of `threads` cores in GFLOP/s; None without the benchmark library."""
     from benchmarks import kernels
 
     rates: list[float] = []
@@ -62,19 +62,19 @@ def peak(threads: int) -> float | None:
 
 @dataclass
 class Busy:
-    """What else happened on the machine during a measurement."""
+    """Load on the machine by other processes during a measurement."""
 
-    others: float  # CPUs that other processes kept busy, on average
-    steal: float  # share of all CPU time that the hypervisor gave to others
-    load: float  # the system's load average of the last minute
+    others: float  # average number of CPUs that other processes used
+    steal: float  # share of CPU time taken by the hypervisor
+    load: float  # load average of the last minute
 
     @property
     def crowded(self) -> bool:
-        return self.others > CROWDED or self.steal > STOLEN
+        return self.others > MAX_OTHER_CPUS or self.steal > MAX_STEAL
 
 
 class Watch:
-    """Busy, from its making until `read`; `own` tells the CPU seconds of our own processes."""
+    """Measures Busy from its creation until `read`; `own` returns our own CPU seconds."""
 
     def __init__(self, own: Callable[[], float]) -> None:
         self.own, self.start = own, (time.perf_counter(), own(), *_system())
@@ -90,7 +90,7 @@ class Watch:
 
 
 def _system() -> tuple[float, float]:
-    """CPU seconds that the machine has worked, and that were stolen from it, since it booted."""
+    """CPU seconds since boot: busy, and taken by the hypervisor."""
     line = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
     user, nice, system, _idle, _iowait, irq, softirq, steal = (
         int(n) / os.sysconf("SC_CLK_TCK") for n in line[:8]

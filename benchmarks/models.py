@@ -1,5 +1,5 @@
-"""The models that the benchmarks run: those of the zoo (exported when they are needed), the one
-that ships, those of ../shared if it is there, and any ONNX file by its path."""
+"""The models of the benchmarks: the zoo (exported on demand), the model in the repository,
+the models in ../shared if it exists, and any ONNX file by its path."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ QUICK = ("mobilenet_v2", "resnet18", "bert_mini", "gru")
 
 
 class NotExported(SystemExit):
-    """A model of the zoo that cannot be made here, and why; a list of models goes on without it."""
+    """A model of the zoo cannot be exported here; lists of models skip it."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Case:
 
     @functools.cached_property
     def feeds(self) -> dict[str, Array]:
-        """The inputs that every engine gets."""
+        """The same inputs for every engine."""
         if self.in_zoo:
             return MODELS[self.name].feeds(1)
         import intaglio
@@ -80,7 +80,7 @@ class Case:
         return feeds({v.name: v.type for v in graph.inputs})
 
     def samples(self, count: int) -> list[dict[str, Array]]:
-        """Seeded inputs to calibrate with, none of which is measured."""
+        """Seeded inputs for calibration, distinct from the measured ones."""
         if self.in_zoo:
             return [MODELS[self.name].feeds(1000 + i) for i in range(count)]
         import intaglio
@@ -99,7 +99,7 @@ class Case:
 
 
 def case(name: str) -> Case:
-    """The model of that name or path; one of the zoo is exported if it is not there yet."""
+    """The model of that name or path; a model of the zoo is exported if necessary."""
     path = find(name) or Path(name)
     if not path.exists() and name in MODELS:
         path = ZOO / "torchscript-14" / f"{name}.onnx"
@@ -117,7 +117,7 @@ def case(name: str) -> Case:
 
 
 def cases(names: Sequence[str]) -> list[Case]:
-    """Those that can be had; the others are said. Without any, the model that ships."""
+    """The available models; missing ones are reported. Without any: the repository's model."""
     found = []
     for name in names:
         try:
@@ -125,23 +125,23 @@ def cases(names: Sequence[str]) -> list[Case]:
         except NotExported as e:
             print(f"left out: {e}", file=sys.stderr, flush=True)
     if not found:
-        print(f"none of them is here: measuring {DIGITS.stem}, which ships", file=sys.stderr)
+        print(f"no model is available; measuring {DIGITS.stem} of the repository", file=sys.stderr)
     return found or [case(DIGITS.stem)]
 
 
 def available() -> list[Path]:
-    """Every ONNX model that is there without an export, the one that ships first."""
+    """Every ONNX model that exists already, the one of the repository first."""
     return [DIGITS, *sorted((SHARED / "models" / "onnx").glob("*.onnx"))]
 
 
 def find(name: str) -> Path | None:
-    """The model file of that name, with or without its ending."""
+    """The model file of that name, with or without its suffix."""
     known = [*available(), *sorted(ZOO.glob("*/*.onnx"), reverse=True)]
     return next((p for p in known if name in (p.stem, p.name, str(p))), None)
 
 
 def dims(path: Path) -> dict[str, int]:
-    """Every dimension that the model leaves open, set to 1."""
+    """Every symbolic dimension of the model, set to 1."""
     import onnx
 
     inputs = onnx.load(path, load_external_data=False).graph.input

@@ -1,8 +1,8 @@
-"""How many nodes are left: optimised models of ours beside onnxslim, onnxsim and onnxruntime.
+"""Node counts of optimised models: Intaglio, onnxslim, onnxsim and onnxruntime.
 
 python -m benchmarks.nodes [NAME ...] [--folder build/zoo]     pip install intaglio[peers]
 
-`ours` is standard ONNX, `contrib` also has operators that only onnxruntime has, as its own has.
+`ours` is standard ONNX; `contrib` also uses onnxruntime's own operators, as onnxruntime does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks import models
 from intaglio.analysis.agreement import differences
 from intaglio.export.onnx import count_nodes
 
-TOLERANCE = 1e-3  # of an output's range, in onnxruntime, before against after
+TOLERANCE = 1e-3  # largest difference of outputs before and after, relative to the range
 CPU = ["CPUExecutionProvider"]
 
 
@@ -43,7 +43,7 @@ def onnxsim(path: Path) -> Any:
 
 
 def ort(path: Path) -> Any:
-    """What onnxruntime makes of a model for itself, at its highest level."""
+    """The model as onnxruntime optimises it at its highest level."""
     with tempfile.TemporaryDirectory() as folder:
         options = _options(onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
         options.optimized_model_filepath = str(Path(folder) / "model.onnx")
@@ -63,7 +63,7 @@ def _options(level: Any) -> Any:
 
 # ---- one model -----------------------------------------------------------------------------------
 def measure(path: Path, peers: list[str]) -> tuple[dict[str, int | None], float, float]:
-    """Node counts by tool, the seconds that ours took, and by how much its outputs differ."""
+    """Node counts by tool, our time in seconds, and the difference of our outputs."""
     counts: dict[str, int | None] = {"file": count_nodes(path)}
     for name in peers:
         try:
@@ -119,7 +119,7 @@ def main() -> int:
             f"{name:36}{cells}   {seconds:7.2f}  {apart:.0e}{'' if won else '  LOST'}", flush=True
         )
     print(
-        f"{len(paths) - lost} of {len(paths)} models have no more nodes than any peer's, and agree"
+        f"{len(paths) - lost} of {len(paths)} models have the fewest nodes of all tools, and agree"
     )
     return int(lost > 0)
 

@@ -1,9 +1,9 @@
-"""What a run costs beside its kernels: per step, per call from C, per call from Python.
+"""Overhead of a run: per step, per call from C, per call from Python.
 
 python -m benchmarks.overhead [--seconds 0.5]
 
-Steps of one element each show what a step costs by itself; the demo's network (0.5 million MACs)
-what is added to its kernels by a call. Every figure is the least of as many runs as fit.
+Steps on one element show the cost of a step. The demo's network (0.5 million MACs) shows the cost
+of a call on top of its kernels. Every figure is the minimum of all runs within the time limit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GOALS = {"step": 1.0, "python": 20.0, "c": 5.0}  # microseconds
 
 
 def chain(steps: int) -> Package:
-    """So many steps on one number; level 0, or they would become one."""
+    """A chain of `steps` steps on one element; compiled at level 0, so that they are not fused."""
     x = Value(Type("f32", (1,)), "x")
     y = x
     for i in range(steps):
@@ -58,7 +58,7 @@ def from_c(package: Package, threads: int, seconds: float) -> float:
 
 
 def least(run: Callable[[], Any], seconds: float) -> float:
-    """Microseconds of the fastest call."""
+    """The minimum time of a call in microseconds."""
     best, end = 1 << 62, time.perf_counter_ns() + int(seconds * 1e9)
     while True:
         start = time.perf_counter_ns()
@@ -71,17 +71,17 @@ def least(run: Callable[[], Any], seconds: float) -> float:
 
 @dataclass
 class Call:
-    """The demo's network with so many threads, in microseconds."""
+    """Times of the demo's network with one number of threads, in microseconds."""
 
     threads: int
     python: float
-    out: float  # from Python, into arrays that are given
+    out: float  # from Python with out=
     c: float
-    kernels: float  # each by itself, added up
+    kernels: float  # sum of the kernels' times
 
 
 def call(package: Package, threads: int, seconds: float) -> Call:
-    """One line of the table."""
+    """Measure one line of the table."""
     with intaglio.open(package, threads=threads) as session:
         feeds = {n: np.zeros(t.shape, np.float32) for n, t in session.inputs.items()}
         out = {n: np.zeros(t.shape, np.float32) for n, t in session.outputs.items()}
@@ -99,7 +99,7 @@ def call(package: Package, threads: int, seconds: float) -> Call:
 
 
 def run(seconds: float = 0.5) -> str:
-    """Measure, and say what came of it."""
+    """Measure and return the report."""
     steps = {n: {t: from_c(chain(n), t, seconds) for t in (1, 2)} for n in STEPS}
     first, last = STEPS[0], STEPS[-1]
     slope = {t: (steps[last][t] - steps[first][t]) / (last - first) for t in (1, 2)}
@@ -121,15 +121,15 @@ def run(seconds: float = 0.5) -> str:
 
 
 def findings(slope: dict[int, float], calls: list[Call], macs: int) -> list[str]:
-    """Beside the goals; and how fast the network could be at the most."""
+    """The figures against their goals, and the time at the peak of a core."""
     one = calls[0]
     said = [
-        f"a step costs {max(slope.values()) * 1e3:.0f} ns beside its kernel "
+        f"a step costs {max(slope.values()) * 1e3:.0f} ns on top of its kernel "
         f"(goal: {GOALS['step'] * 1e3:.0f})",
         f"{macs / 1e6:.2f} million MACs from Python: {one.python:.1f} µs "
         f"(goal: {GOALS['python']:.0f}), {one.python - one.c:.1f} of it for Python",
         f"from C: {one.c:.1f} µs (goal: {GOALS['c']:.0f}), "
-        f"{max(one.c - one.kernels, 0):.1f} of it beside the kernels",
+        f"{max(one.c - one.kernels, 0):.1f} of it on top of the kernels",
     ]
     if top := machine.peak(1):
         said.append(f"a core's measured peak would compute it in {macs * 2 / top / 1e3:.1f} µs")

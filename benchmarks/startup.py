@@ -1,9 +1,10 @@
-"""What a user waits and pays for before the first answer, beside the peers.
+"""Start-up: compile, load and first run, memory and sizes, compared with the peers.
 
 python -m benchmarks.startup [MODEL ...] [--peers ncnn,openvino] [--times 2] [--json FILE] [--quick]
 
-Compile (or convert), load, first run, and how far memory rises above that of the imported engine:
-each in a process of its own, one thread, the least of several. File and package sizes beside it.
+Measures the time to compile (or convert), load and run once, and the peak memory above that of the
+imported engine, each in a fresh process with one thread; the minimum of several. Also lists the
+sizes of model files and installed packages.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Cells = dict[str, dict[str, Any]]
 
 
 def measure(case: Case, engine: str, times: int) -> dict[str, Any]:
-    """One engine and one model: the least of `times` fresh processes."""
+    """One engine and one model: the minimum of `times` fresh processes."""
     try:
         with contextlib.ExitStack() as stack:
             file, seconds = worker.convert(engine, case, 1)
@@ -55,7 +56,7 @@ def measure(case: Case, engine: str, times: int) -> dict[str, Any]:
 
 
 def measured(found: dict[str, Any]) -> dict[str, Cells]:
-    """What the workers of a comparison, each a fresh process too, took for one thread."""
+    """Start-up figures of a comparison's workers with one thread (also fresh processes)."""
     return {
         r["model"]: {
             e: c["start"] if "failed" not in c else {"failed": c["failed"]}
@@ -67,7 +68,7 @@ def measured(found: dict[str, Any]) -> dict[str, Cells]:
 
 
 def best(run: Callable[[], Any], times: int) -> float:
-    """Milliseconds of the fastest of `times` calls."""
+    """Minimum milliseconds of `times` calls."""
     taken = []
     for _ in range(times):
         start = time.perf_counter()
@@ -77,7 +78,7 @@ def best(run: Callable[[], Any], times: int) -> float:
 
 
 def import_time(module: str, times: int = 5) -> float:
-    """Milliseconds of `import module` in a fresh interpreter, without the interpreter's own."""
+    """Milliseconds of `import module` in a fresh interpreter, without the interpreter's start."""
 
     def run(code: str) -> float:
         command = [sys.executable, "-c", code]
@@ -87,7 +88,7 @@ def import_time(module: str, times: int = 5) -> float:
 
 
 def package_bytes(engine: str) -> int:
-    """What the engine takes on disk by itself: no converter, no dependencies."""
+    """The installed size of the engine alone: no converter, no dependencies."""
     if engine != OURS:
         return peers.installed_bytes(peers.module(engine).PACKAGES[0])
     sources = (ROOT / "src" / "intaglio").rglob("*.py")
@@ -95,7 +96,7 @@ def package_bytes(engine: str) -> int:
 
 
 def report(rows: dict[str, Cells], engines: Sequence[str], packages: Cells) -> str:
-    """A table for each quantity, and what they say about us."""
+    """A table for each quantity, and a summary."""
     imports = [f"{packages[e]['import']:.0f}" for e in engines]
     sizes = [f"{packages[e]['bytes'] / 1e6:.1f}" for e in engines]
     parts = [grid([["", *engines], ["import, ms", *imports], ["installed, MB", *sizes]])]
@@ -108,7 +109,7 @@ def report(rows: dict[str, Cells], engines: Sequence[str], packages: Cells) -> s
 
 
 def findings(rows: dict[str, Cells]) -> list[str]:
-    """Load beside onnxruntime's, memory beside the smallest peer's, and what failed."""
+    """Our load time against onnxruntime's, our memory against the smallest peer's, and failures."""
     said = []
     loads = [
         c["onnxruntime"]["load"] / c[OURS]["load"]
@@ -151,7 +152,7 @@ def run(
     json_file: str | Path | None = None,
     known: dict[str, Cells] | None = None,
 ) -> str:
-    """Measure what is not known yet, write it to `json_file`, and return the report."""
+    """Measure what is missing, write `json_file`, and return the report."""
     known = known or {}
     compare.convert([c for c in cases if c.name not in known], chosen)
     engines = [OURS, *chosen]

@@ -1,9 +1,9 @@
-"""The arithmetic of a comparison, apart from its measurement, and how it is shown.
+"""Statistics and Markdown tables of a comparison.
 
-A row is what one model gave with one number of threads:
+A row holds the results of one model with one number of threads:
     {"model", "threads", "mmac", "engines": {name: {"min", "median", ...} or {"failed": why}},
      "busy": {"others", "steal", "load", "crowded"}}
-Times are milliseconds. A ratio is a peer's time over ours: above 1, we are the faster one.
+Times are milliseconds. A ratio is a peer's time over ours: above 1, we are faster.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import numpy as np
 from benchmarks.peers import FLOAT, OURS
 
 Row = dict[str, Any]
-TIE = 0.97  # a ratio that counts as being as fast
-BYTES = 4  # multiply-adds of bytes (VNNI) in the place of one in f32
+MIN_TIE_RATIO = 0.97  # ratios from here on count as equally fast
+INT8_MACS_PER_F32 = 4  # int8 multiply-adds (VNNI) in the place of one in f32
 
 
 def time_of(row: Row, engine: str, which: str = "min") -> float | None:
-    """Milliseconds of an engine that ran and was right."""
+    """Milliseconds of an engine; None if it failed or its outputs were wrong."""
     found: float | None = row["engines"].get(engine, {}).get(which)
     return found
 
 
 def fastest(row: Row, which: str = "min") -> tuple[str, float] | None:
-    """The quickest peer of a row: what a user who may choose among all of them would get."""
+    """The fastest peer of a row."""
     times = {e: time_of(row, e, which) for e in row["engines"] if e not in (OURS, FLOAT)}
     ran = {e: t for e, t in times.items() if t is not None}
     return min(ran.items(), key=lambda item: item[1]) if ran else None
 
 
 def ratio(row: Row, peer: str, which: str = "min") -> float | None:
-    """The peer's time over ours; None where one of them has none."""
+    """The peer's time over ours; None if one of them is missing."""
     ours, theirs = time_of(row, OURS, which), time_of(row, peer, which)
     return theirs / ours if ours and theirs else None
 
@@ -46,19 +46,19 @@ def ratio_to_fastest(row: Row, which: str = "min") -> float | None:
 
 
 def share_of_peak(row: Row, peak: float | None) -> float | None:
-    """Of the peak's multiply-adds, counted as the direct algorithm does them."""
+    """The share of the peak, counting the MACs of direct convolution."""
     ours = time_of(row, OURS)
     return 2e-3 * row["mmac"] / (ours * 1e-3) / peak if ours and peak and row["mmac"] else None
 
 
 def mean(ratios: Iterable[float | None]) -> tuple[float, int] | None:
-    """Geometric mean of those that there are, and how many they are."""
+    """The geometric mean of the values that are not None, and their number."""
     there = [r for r in ratios if r is not None]
     return (statistics.geometric_mean(there), len(there)) if there else None
 
 
 def summary(rows: Sequence[Row], peers: Sequence[str], threads: int) -> dict[str, Any]:
-    """Geometric means by peer and to the fastest, by min and by median, and where we lose."""
+    """Geometric means by peer and against the fastest, by min and median; models where we lose."""
     of = [r for r in rows if r["threads"] == threads]
     made: dict[str, Any] = {}
     for which in ("min", "median"):
@@ -66,12 +66,12 @@ def summary(rows: Sequence[Row], peers: Sequence[str], threads: int) -> dict[str
         means["fastest"] = mean(ratio_to_fastest(r, which) for r in of)
         means[FLOAT] = mean(ratio(r, FLOAT, which) for r in of)
         made[which] = {k: v[0] for k, v in means.items() if v}
-    made["slower"] = [r["model"] for r in of if (ratio_to_fastest(r) or 1) < TIE]
+    made["slower"] = [r["model"] for r in of if (ratio_to_fastest(r) or 1) < MIN_TIE_RATIO]
     return made
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
-    """Of the angle between two tensors seen as vectors; axes of extent 1 may be missing."""
+    """The cosine similarity of two tensors; axes of extent 1 may be missing."""
     a, b = np.squeeze(np.asarray(a, np.float64)), np.squeeze(np.asarray(b, np.float64))
     if a.shape != b.shape:
         return 0.0
@@ -87,15 +87,15 @@ def markdown(
     notes: Sequence[str],
     precision: str = "f32",
 ) -> str:
-    """Two or three tables for each number of threads, then the notes."""
+    """Two or three tables for each number of threads, followed by notes."""
     parts = []
-    if precision == "int8":  # ours in f32 has a column of times and one of ratios
+    if precision == "int8":  # with our f32 as another column
         peers = [*peers, FLOAT]
     for count in sorted({r["threads"] for r in rows}):
         of = [r for r in rows if r["threads"] == count]
         peak = peaks.get(count)
         if peak and precision == "int8":
-            peak *= BYTES
+            peak *= INT8_MACS_PER_F32
         words = threads(count)
         hardware = f"; {precision} peak {peak:.0f} GOP/s" if peak else ""
         parts += [f"### {words}: milliseconds, min / median{hardware}\n", _times(of, peers), ""]
@@ -104,7 +104,10 @@ def markdown(
         if any("cosine" in cell for r in of for cell in r["engines"].values()):
             parts += [f"### {words}: cosine to f32\n", _cosines(of, peers), ""]
         slower = summary(rows, peers, count)["slower"]
-        parts += [f"Slower than the fastest peer (below {TIE}): {', '.join(slower) or 'none'}.\n"]
+        parts += [
+            f"Slower than the fastest peer (below {MIN_TIE_RATIO}): "
+            f"{', '.join(slower) or 'none'}.\n"
+        ]
     return "\n".join([*parts, *[f"- {n}" for n in [*notes, *row_notes(rows)]]]).rstrip() + "\n"
 
 
@@ -155,7 +158,7 @@ def _cosines(rows: Sequence[Row], peers: Sequence[str]) -> str:
 
 
 def row_notes(rows: Sequence[Row]) -> list[str]:
-    """Why a cell is empty, and which rows were measured on a busy machine."""
+    """Notes: reasons for empty cells, and rows measured on a busy machine."""
     notes: dict[str, None] = {}  # an ordered set: both thread counts fail for the same reason
     for r in rows:
         for engine, cell in r["engines"].items():
@@ -169,21 +172,21 @@ def row_notes(rows: Sequence[Row]) -> list[str]:
         steal = max(r["busy"]["steal"] for r in crowded)
         notes[
             f"\\* busy machine in {len(crowded)} of {len(rows)} rows: other processes used up to "
-            f"{most:.1f} CPUs, {steal:.0%} stolen; believe the minima, not the medians, and "
-            "measure again when it is quiet"
+            f"{most:.1f} CPUs, {steal:.0%} stolen; trust the minima, not the medians, and "
+            "measure again on an idle machine"
         ] = None
     elif rows:
-        notes["the machine was quiet in every row"] = None
+        notes["the machine was idle in every row"] = None
     return list(notes)
 
 
 def threads(count: int) -> str:
-    """So many threads, in words."""
+    """`1 thread`, `2 threads`."""
     return f"{count} thread{'s' * (count != 1)}"
 
 
 def grid(lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first line is its head."""
+    """A Markdown table; the first line is the header."""
     head, *body = (f"| {' | '.join(line)} |" for line in lines)
     return "\n".join([head, "|---" * len(lines[0]) + "|", *body])
 

@@ -1,7 +1,7 @@
-"""One engine with one model in a process of its own: its threads, memory and crashes stay there.
+"""One engine with one model in its own process, which isolates threads, memory and crashes.
 
-Engines that share a process disturb each other (idle threads that spin, two OpenMP libraries), and
-one that dies takes the table with it. The driver lets one worker at a time run for a moment.
+Engines in one process disturb each other (spinning idle threads, two OpenMP libraries), and a crash
+would end the whole comparison. The driver lets one worker run at a time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CACHE = Path(
     os.environ.get("INTAGLIO_BENCH_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "intaglio" / "bench"
 )
-CONVERTING, LOADING, RUNNING = 300.0, 120.0, 60.0  # seconds that a peer may take
+CONVERTING, LOADING, RUNNING = 300.0, 120.0, 60.0  # time limits of a peer in seconds
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SPAWN = multiprocessing.get_context("spawn")
 
 
 class Worker:
-    """An engine's process, from the driver's side."""
+    """The driver's handle of an engine's process."""
 
     def __init__(self, engine: str, threads: int, precision: str = "f32") -> None:
         self.engine, self.threads = engine, threads
@@ -49,7 +49,7 @@ class Worker:
         far.close()
 
     def ask(self, what: str, *arguments: Any, seconds: float = RUNNING) -> Any:
-        """What the process answers; Refused if it fails, dies or takes too long."""
+        """Send a request and return the answer; Refused on failure, crash or timeout."""
         try:
             self.pipe.send((what, arguments))
             if not self.pipe.poll(seconds):
@@ -64,17 +64,17 @@ class Worker:
         return answer
 
     def cpu_seconds(self) -> float:
-        """Processor time that the process has used, all threads."""
+        """Processor time of the process, all threads."""
         return cpu_seconds(self.process.pid or 0)
 
     def kill(self) -> None:
-        """End the process and what it has started, such as a compiler."""
-        with contextlib.suppress(ProcessLookupError):  # it leads a group of its own, or is not yet
+        """End the process and its children, such as a compiler."""
+        with contextlib.suppress(ProcessLookupError):  # its process group may not exist yet
             pid = self.process.pid or 0
             os.killpg(pid, signal.SIGKILL) if os.getpgid(pid) == pid else self.process.kill()
 
     def close(self) -> None:
-        self.pipe.close()  # which ends it, unless it is stuck
+        self.pipe.close()  # a process that is not stuck ends now
         self.process.join(3)
         if self.process.is_alive():
             self.kill()
@@ -93,11 +93,11 @@ class Worker:
 
 
 def convert(engine: str, case: Case, threads: int, precision: str = "f32") -> tuple[Path, float]:
-    """What the engine loads, and the seconds that making it took (when it was made).
+    """The file that the engine loads, and the seconds of its conversion.
 
-    Ours is made anew each time, for the caller to remove its folder; what a peer makes is kept as
-    long as its version, the model and the converting code are the same. Where that takes longer
-    than its PATIENCE, a peer that has a second way, `instead`, goes that way.
+    Our package is made again each time; the caller removes its folder. A peer's file is cached
+    until its version, the model or the conversion code changes. If the conversion takes longer than
+    the peer's PATIENCE, the peer's fallback `instead` is used.
     """
     if engine in (peers.OURS, peers.FLOAT):
         return _convert(engine, case, threads, precision, Path(tempfile.mkdtemp(prefix="itg")))
@@ -118,10 +118,12 @@ def convert(engine: str, case: Case, threads: int, precision: str = "f32") -> tu
                 name = file.relative_to(apart) if apart in file.parents else file
                 (apart / "made").write_text(f"{name}\n{seconds}")
             except Refused as e:
-                if "took longer" in str(e):  # it may not, on a quieter day
+                if "took longer" in str(
+                    e
+                ):  # it may succeed on an idle machine: do not cache the failure
                     raise
                 (apart / "refused").write_text(str(e))
-            with contextlib.suppress(OSError):  # the other one was first
+            with contextlib.suppress(OSError):  # another process was faster
                 apart.rename(folder)
         finally:
             shutil.rmtree(apart, ignore_errors=True)
@@ -150,7 +152,7 @@ def _convert(
 
 
 def loaded_bytes(file: Path) -> int:
-    """Of the file and of the weights that lie beside it under the same name."""
+    """Bytes of the file and of the weights file with the same stem."""
     beside = [file.with_suffix(".bin")] if file.suffix in (".xml", ".param") else []
     return sum(f.stat().st_size for f in [file, *beside])
 
@@ -162,7 +164,7 @@ def _death(code: int | None) -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process with the children that it has waited for."""
+    """Processor time of a process, with its finished children."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -170,9 +172,9 @@ def cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-# ---- the process's side --------------------------------------------------------------------------
+# ---- in the process -----------------------------------------------------------------------------
 def _serve(pipe: Connection, engine: str, threads: int, precision: str, log: str) -> None:
-    os.setsid()  # so that what it starts can be ended with it
+    os.setsid()  # a process group, so that children can be ended too
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -208,7 +210,7 @@ class _Served:
         return file, time.perf_counter() - start
 
     def load(self, file: Path, feeds: dict[str, Array]) -> dict[str, float]:
-        """Milliseconds of load and first run, and how far memory rose above import, in MB."""
+        """Milliseconds of load and first run, and peak memory above import in MB."""
         start = time.perf_counter()
         importlib.import_module(self.module.ENGINE)
         imported = time.perf_counter()
@@ -232,7 +234,7 @@ class _Served:
         return self.runner.outputs()
 
     def burst(self, seconds: float, least: int, clock: str) -> list[float]:
-        """Milliseconds of each run, after one that warms up and is not counted."""
+        """Milliseconds of each run, after one warm-up run."""
         run, now, taken = self.runner.run, CLOCKS[clock], []
         run()
         end = time.perf_counter() + seconds

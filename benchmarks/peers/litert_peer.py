@@ -1,7 +1,7 @@
 """LiteRT with XNNPACK, converted from the torch module with channels last at its inputs.
 
-Of `num_threads=2` one thread only waits, so twice as many are asked for and pinned to the CPUs
-that everybody gets.
+With `num_threads=2` one thread only waits, so twice as many are requested and pinned to the same
+CPUs that every engine gets.
 """
 
 from __future__ import annotations

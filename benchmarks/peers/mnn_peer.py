@@ -1,6 +1,6 @@
 """MNN by its module interface (the older sessions run no LSTM), at high precision: float32.
 
-The converter is called as a library: the command-line tools report what they do to a server.
+The converter is called as a library, because the command-line tools send reports to a server.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Runner:
     def run(self) -> None:
         self.made = self.net.forward(self.inputs)
         for output in self.made:
-            output.read()  # which is what computes it
+            output.read()  # computes it
 
     def outputs(self) -> list[Array]:
         return [np.array(output.read()) for output in self.made]

@@ -26,13 +26,13 @@ def convert(case: Case, folder: Path, threads: int, precision: str) -> Path:
         samples = tuple(map(torch.from_numpy, case.feeds.values()))
         with torch.no_grad():
             torch.jit.trace(case.net(), samples, check_trace=False).save(folder / "model.pt")
-        with contextlib.suppress(Refused):  # what it cannot read from torch, it may from ONNX
+        with contextlib.suppress(Refused):  # ONNX may work where torch does not
             return _pnnx(folder / "model.pt", case)
     return _pnnx(Path(shutil.copy(case.path, folder / "model.onnx")), case)
 
 
 def _pnnx(source: Path, case: Case) -> Path:
-    """Run the converter in the folder of its source, and see whether ncnn has all layers."""
+    """Run the converter in its source folder, and check that ncnn has all layers."""
     import ncnn
     import pnnx
 
@@ -55,12 +55,12 @@ def _pnnx(source: Path, case: Case) -> Path:
     # ncnn has no casts: a mask is given as the floats that it is cast to
     file.write_text(re.sub(r"^Tensor\.to ", "Noop ", file.read_text(), flags=re.MULTILINE))
     if unknown := [k for k, *_ in _layers(file) if ncnn.layer_to_index(k) < 0]:
-        raise Refused(f"pnnx left '{unknown[0]}', which ncnn has not")
+        raise Refused(f"pnnx left '{unknown[0]}', which ncnn does not have")
     return file
 
 
 def _layers(file: Path) -> list[list[str]]:
-    """The words of each layer's line: kind, name, how many inputs and outputs, their names, ..."""
+    """The words of each layer's line: kind, name, number of inputs and outputs, their names, ..."""
     return [line.split() for line in file.read_text().splitlines()[2:] if line]
 
 
@@ -75,7 +75,7 @@ class Runner:
         options.use_bf16_storage = precision == "bf16"
         bin = file.with_suffix(".bin")
         if self.net.load_param(str(file)) or self.net.load_model(str(bin)):
-            raise Refused("ncnn could not load what pnnx wrote")
+            raise Refused("ncnn could not load the file from pnnx")
         looked_up = {n for k, _, _, _, n, *_ in _layers(file) if k == "Embed"}
         self.feeds = []
         for name, array in zip(self.net.input_names(), feeds.values(), strict=True):

@@ -23,7 +23,7 @@ def convert(case: Case, folder: Path, threads: int, precision: str) -> Path:
 
 
 class Runner:
-    """With the precision of floats that is asked for; None leaves it to OpenVINO."""
+    """Runs with the given float precision; None: OpenVINO's default."""
 
     def __init__(
         self, file: Path, feeds: dict[str, Array], threads: int, precision: str | None
@@ -35,12 +35,12 @@ class Runner:
             hints["INFERENCE_PRECISION_HINT"] = precision
         compiled = openvino.Core().compile_model(file, "CPU", hints)
         self.request, self.names = compiled.create_infer_request(), compiled.outputs
-        self.feeds = feeds  # the request looks at their memory and does not own it
+        self.feeds = feeds  # keep alive: the request does not own the memory
         for name, array in feeds.items():
             self.request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
 
     def run(self) -> None:
-        self.request.start_async()  # infer() would wrap every output in Python each time
+        self.request.start_async()  # infer() would wrap every output in Python on each run
         self.request.wait()
 
     def outputs(self) -> list[Array]:

@@ -1,4 +1,4 @@
-"""Ourselves, by the same protocol: `compile`, then `open` of the file."""
+"""Intaglio by the same protocol: `compile`, then `open` the file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def convert(case: Case, folder: Path, threads: int, precision: str) -> Path:
 
 
 class Runner:
-    """The whole of `Session.run`, as a user calls it."""
+    """`Session.run` as a user calls it."""
 
     def __init__(self, file: Path, feeds: dict[str, Array], threads: int, precision: str) -> None:
         import intaglio

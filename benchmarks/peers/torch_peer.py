@@ -1,7 +1,7 @@
 """PyTorch, compiled ahead of time by Inductor with frozen weights; bf16 by autocast.
 
-Inductor compiles a network for 10 to 50 seconds, but some for many minutes: those are traced
-and frozen instead.
+Inductor takes 10 to 50 seconds for most networks, but many minutes for some: those are traced and
+frozen instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def instead(case: Case, folder: Path, threads: int, precision: str) -> Path:
 
 
 def note(file: Path) -> str | None:
-    """What a reader of its figures should know."""
+    """A note for readers of the figures."""
     if file.suffix == ".pt2":
         return None
     return f"traced and frozen, because Inductor took longer than {PATIENCE:.0f} s"

@@ -36,7 +36,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Model:
-    """How to build a net, what it takes, and the million multiply-accumulates it must have."""
+    """The builder, the inputs and the expected million MACs of a network."""
 
     builder: str  # module.function [argument], beside this file
     inputs: tuple[Input, ...]

@@ -1,6 +1,6 @@
 """Export models of the zoo to ONNX: `python -m benchmarks.zoo mobilenet_v2 yolov8n_320`.
 
-Files go to build/zoo/EXPORTER-OPSET/NAME.onnx; those that are there and current are kept.
+Files go to build/zoo/EXPORTER-OPSET/NAME.onnx; up-to-date files are kept.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--exporter", choices=OPSETS, default="torchscript")
     parser.add_argument("--opset", type=int, default=0, help=f"default: {OPSETS}")
     parser.add_argument("--out", type=Path, default=FOLDER, help="default: build/zoo")
-    parser.add_argument("--force", action="store_true", help="export again what is current")
+    parser.add_argument(
+        "--force", action="store_true", help="export again even if the file is up to date"
+    )
     parser.add_argument("--list", action="store_true", help="print the models and stop")
     given = parser.parse_args(arguments)
     if given.list:
         show()
         return 0
     if unknown := [n for n in given.names if n not in MODELS]:
-        parser.error(f"there is no model '{unknown[0]}'; --list prints those that there are")
+        parser.error(f"unknown model '{unknown[0]}'; --list prints all models")
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
@@ -53,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         start = time.perf_counter()
         try:
             made = export(name, given.exporter, given.opset, given.out)
-        except Exception as e:  # the exporters raise anything; the others must still be exported
+        except Exception as e:  # exporters raise anything; continue with the other models
             print(f"FAILED: {type(e).__name__}: {str(e).strip().splitlines()[0]}")
             failed += 1
             continue

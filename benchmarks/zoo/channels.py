@@ -1,4 +1,4 @@
-"""Nets that move channels instead of computing them: ShuffleNetV2 1.0 (Ma et al. 2018) and
+"""Networks that move or derive channels cheaply: ShuffleNetV2 1.0 (Ma et al. 2018) and
 GhostNet 1.0 (Han et al. 2020)."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from benchmarks.zoo.layers import Classifier, ConvNorm, SqueezeExcite, multiple_
 
 
 def shuffle(x: Tensor, groups: int = 2) -> Tensor:
-    """Deal the channels of `groups` groups out in turn."""
+    """Channel shuffle: interleave the channels of `groups` groups."""
     n, c, h, w = x.shape
     return x.view(n, groups, c // groups, h, w).transpose(1, 2).reshape(n, c, h, w)
 
@@ -51,7 +51,7 @@ def shufflenet_v2() -> nn.Module:
 
 
 class Ghost(nn.Module):
-    """Half of the channels by a convolution, the rest cheaply from those, one from one."""
+    """Half of the channels by a convolution, the other half from those by a depthwise one."""
 
     def __init__(self, inputs: int, outputs: int, relu: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every exported model of the zoo through our pipeline, beside onnxruntime.
+"""Every exported model of the zoo through our pipeline, compared with onnxruntime.
 
 python -m benchmarks.zoo.check [NAME ...] [--exporter dynamo] [--seconds 2] [--no-interpret]
 """
@@ -36,7 +36,7 @@ class Row:
         """The result of `run`, or None and its error among the failures."""
         try:
             return run()
-        except Exception as e:  # whatever goes wrong is what this table is for
+        except Exception as e:  # the table lists every failure
             self.failures.append(f"{what}: {type(e).__name__}: {e}")
             return None
 
@@ -110,7 +110,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="models [default: all exported]")
     parser.add_argument("--exporter", choices=OPSETS, default="torchscript")
     parser.add_argument("--seconds", type=float, default=2.0, help="per model, for the times")
-    parser.add_argument("--no-interpret", action="store_true", help="leave the slow part out")
+    parser.add_argument(
+        "--no-interpret", action="store_true", help="skip the interpreter, which is slow"
+    )
     given = parser.parse_args()
     columns = [
         "model",

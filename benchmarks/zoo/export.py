@@ -1,4 +1,4 @@
-"""From a torch module to an ONNX file, by torch's two exporters, and the proof that it is right."""
+"""Export a torch module to ONNX with either of torch's exporters, and check the result."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from benchmarks.zoo import MODELS, Array
 from intaglio.files import write_atomically
 
 FOLDER = Path(__file__).parents[2] / "build" / "zoo"
-OPSETS = {"torchscript": 14, "dynamo": 18}  # 14 has no LayerNormalization: it gets spelled out
+OPSETS = {"torchscript": 14, "dynamo": 18}  # 14 has no LayerNormalization: it becomes single ops
 TOLERANCE = 1e-4  # of an output's range, onnxruntime against torch
 
 
 @dataclass(frozen=True)
 class Export:
-    """One exported file, and how far onnxruntime's outputs lie from torch's."""
+    """An exported file, and the difference of onnxruntime's outputs from torch's."""
 
     path: Path
     nodes: int
@@ -31,12 +31,12 @@ class Export:
 def path_of(
     name: str, exporter: str = "torchscript", opset: int = 0, folder: Path = FOLDER
 ) -> Path:
-    """Where the model of that name lies once it is exported."""
+    """The path of an exported model."""
     return folder / f"{exporter}-{opset or OPSETS[exporter]}" / f"{name}.onnx"
 
 
 def is_current(path: Path) -> bool:
-    """Whether the file is there and younger than all code that makes it."""
+    """Whether the file exists and is newer than all code that makes it."""
     sources = set(Path(__file__).parent.glob("*.py")) - {
         Path(__file__).with_name(name) for name in ("__main__.py", "macs.py")
     }
@@ -46,7 +46,7 @@ def is_current(path: Path) -> bool:
 def export(
     name: str, exporter: str = "torchscript", opset: int = 0, folder: Path = FOLDER
 ) -> Export:
-    """Build, export and check one model; the file appears only if all of it agreed."""
+    """Build, export and check one model; the file is written only if the outputs agree."""
     import onnx
     import torch
 
@@ -88,7 +88,7 @@ def difference(a: Array, b: Array) -> float:
 def _serialize(
     net: object, feeds: dict[str, Array], outputs: int, exporter: str, opset: int
 ) -> bytes:
-    """The ONNX bytes, with as little tidied up as the exporter allows."""
+    """The ONNX bytes, with as little optimisation as the exporter allows."""
     import torch
 
     names = ["output"] if outputs == 1 else [f"output{i}" for i in range(outputs)]
@@ -116,7 +116,7 @@ def _serialize(
 
 @contextlib.contextmanager
 def _quiet():
-    """Without the exporters' advice, which is about other things than our models."""
+    """Suppress the exporters' warnings."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -77,7 +77,7 @@ class Classifier(nn.Sequential):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Attention spelled out, as most published models still do it."""
+    """Attention in single operations, as in most published models."""
     scores = torch.matmul(q, k.transpose(-1, -2)) / q.shape[-1] ** 0.5
     if bias is not None:
         scores = scores + bias

@@ -1,4 +1,4 @@
-"""Multiply-accumulates that a net cannot avoid: taps that fall on zero padding do not count."""
+"""Count multiply-accumulates, without the taps on zero padding."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def windows(x: Tensor, w: int) -> Tensor:
 
 
 def join(x: Tensor, w: int, height: int, width: int) -> Tensor:
-    """The way back from `windows`."""
+    """The inverse of `windows`."""
     c = x.shape[-1]
     x = x.view(-1, height // w, width // w, w, w, c)
     return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, height, width, c)
@@ -33,7 +33,7 @@ def places(w: int) -> Tensor:
 
 
 def apart(size: int, w: int, shift: int) -> Tensor:
-    """A bias that keeps tokens apart which only the roll brought into one window."""
+    """The mask between tokens that share a window only because of the roll."""
     region = torch.bucketize(torch.arange(size), torch.tensor([size - w, size - shift]), right=True)
     label = windows((region[:, None] * 3 + region)[None, :, :, None], w).squeeze(-1)
     return (label[:, :, None] != label[:, None, :]).float() * -100.0

@@ -1,5 +1,5 @@
 """BERT encoders (Devlin et al. 2018), ViT-tiny (Dosovitskiy et al. 2020, Touvron et al. 2021) and a
-small GPT-2 (Radford et al. 2019), each with its attention spelled as its usual code spells it."""
+small GPT-2 (Radford et al. 2019), each with attention as in its usual code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeded weights under which signals keep their size from the first layer to the last."""
+"""Seeded random weights that keep the magnitude of signals from layer to layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.zoo.layers import Scale
 
 
 def draw(net: nn.Module, feeds: Mapping[str, ndarray]) -> None:
-    """Fill `net` at random; batch norms take their statistics from what `feeds` makes of it."""
+    """Fill `net` at random; batch norms get their statistics from a run on `feeds`."""
     with torch.no_grad():
         for module in net.modules():
             _fill(module)
@@ -26,7 +26,7 @@ def draw(net: nn.Module, feeds: Mapping[str, ndarray]) -> None:
 
 
 def _measure(norm: nn.BatchNorm2d, inputs: tuple[Tensor]) -> None:
-    """Take the statistics of what is about to be normalised."""
+    """Set a batch norm's statistics from its input."""
     norm.running_mean.copy_(inputs[0].mean((0, 2, 3)))
     norm.running_var.copy_(inputs[0].var((0, 2, 3)))
 

@@ -201,7 +201,7 @@ def test_the_model_that_ships_beside_whatever_is_installed(tmp_path, capsys):
 def test_what_is_not_there_is_said():
     with pytest.raises(SystemExit, match="no model 'nothing'"):
         models.case("nothing")
-    with pytest.raises(SystemExit, match="no peer 'abacus'"):
+    with pytest.raises(SystemExit, match="unknown peer 'abacus'"):
         compare.main(["digits", "--peers", "abacus"])
 
 
@@ -216,7 +216,7 @@ def test_a_model_that_cannot_be_made_is_said_and_the_others_go_on(tmp_path, caps
     assert "left out: gru: could not be exported: needs torch" in said
     assert "left out: lstm" in said
     assert [c.name for c in models.cases(["gru"])] == ["digits"]  # which ships
-    assert "none of them is here: measuring digits" in capsys.readouterr().err
+    assert "no model is available; measuring digits" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="no model 'nothing'"):
         models.cases(["digits", "nothing"])
 

@@ -16,6 +16,6 @@ def test_the_report_has_every_figure():
 def test_findings_stand_beside_the_goals():
     made = overhead.Call(1, python=15.0, out=15.5, c=12.0, kernels=11.5)
     said = overhead.findings({1: 0.02, 2: 0.025}, [made], 482_000)
-    assert said[0] == "a step costs 25 ns beside its kernel (goal: 1000)"
+    assert said[0] == "a step costs 25 ns on top of its kernel (goal: 1000)"
     assert "15.0 µs (goal: 20), 3.0 of it for Python" in said[1]
-    assert "12.0 µs (goal: 5), 0.5 of it beside the kernels" in said[2]
+    assert "12.0 µs (goal: 5), 0.5 of it on top of the kernels" in said[2]

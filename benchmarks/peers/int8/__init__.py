@@ -1,8 +1,8 @@
-"""The same engines with integers: one file each, with the names that benchmarks/peers asks for.
+"""The peers with int8: one file each, with the same four names as in benchmarks/peers.
 
-All of them quantise by themselves what they were given in f32, from the same calibration samples
-(`case.samples`), in the setting that their makers recommend for this CPU. Where there are several,
-`keep_fastest` has each of them run and keeps the best one.
+Each engine quantises the f32 model with its own tools, from the same calibration samples
+(`case.samples`), with the settings that its makers recommend for this CPU. If there are several
+settings, `keep_fastest` measures each and keeps the fastest.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from benchmarks.models import Case
 from benchmarks.peers import Array, Refused, Runner
 from benchmarks.table import cosine
 
-SAMPLES = 16  # calibration samples; the weights are random, so that more of them tell nothing new
+SAMPLES = 16  # calibration samples; weights are random, so more samples add nothing
 SECONDS = 1.0  # to find the fastest variant
-ALIKE = 0.9  # the least cosine to f32 with which a fast variant is preferred to a slow one
+ALIKE = 0.9  # the lowest cosine to f32 at which a faster variant is preferred
 
 
 def keep_fastest(
@@ -36,7 +36,7 @@ def keep_fastest(
             runner.run()
             near = min(map(cosine, runner.outputs(), right), default=1.0)
             made[name] = (near < ALIKE, _least(runner), file)
-        except Exception as e:  # tools raise anything, and the next variant may do
+        except Exception as e:  # tools raise anything; try the next variant
             reasons.append(f"{name}: {type(e).__name__}: {(str(e).splitlines() or [''])[0][:120]}")
     if not made:
         raise Refused("; ".join(reasons))
@@ -48,7 +48,7 @@ def keep_fastest(
 
 
 def _least(runner: Runner, at_least: int = 5) -> float:
-    """Seconds of processor time of the quickest run."""
+    """Minimum processor time of a run in seconds."""
     taken: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(taken) < at_least or time.perf_counter() < end:

@@ -69,7 +69,7 @@ def _dynamic(source: Path, file: Path) -> Path:
 
 
 class Runner(litert_peer.Runner):
-    """Inputs and outputs that are bytes in the file are floats outside of it."""
+    """Converts between f32 arrays and the file's int8 inputs and outputs."""
 
     def __init__(self, file: Path, feeds: dict[str, Array], threads: int) -> None:
         super().__init__(file, feeds, threads)

@@ -35,7 +35,7 @@ def convert(case: Case, folder: Path, threads: int) -> Path:
 
 
 def prepare(source: Path, file: Path) -> Path:
-    """The model with shapes and with batch norms folded away, as the quantisers want it."""
+    """The model with inferred shapes and folded batch norms, as the quantisers need it."""
     from onnxruntime.quantization import quant_pre_process
 
     logging.disable(logging.WARNING)
@@ -47,11 +47,11 @@ def prepare(source: Path, file: Path) -> Path:
 
 
 def static(source: Path, file: Path, samples: Iterable[dict[str, Array]]) -> Path:
-    """Quantised with fixed ranges."""
+    """Static quantisation: fixed ranges."""
     kept = list(samples)
     try:
         return _static(source, file, kept)
-    except ValueError:  # its care for large biases fails on some models
+    except ValueError:  # its treatment of large biases fails on some models
         return _static(source, file, kept, {"QDQDisableWeightAdjustForInt32Bias": True})
 
 
@@ -84,7 +84,7 @@ def _static(
 
 
 def dynamic(source: Path, file: Path, ops: Sequence[str] | None = None) -> Path:
-    """Quantised with ranges that each run finds for itself."""
+    """Dynamic quantisation: ranges computed in each run."""
     from onnxruntime import quantization as q
 
     q.quantize_dynamic(

@@ -1,5 +1,5 @@
 """OpenVINO after NNCF's post-training quantisation, by its scheme for convolutions or by that for
-transformers, whichever is faster; what stays float has the type that OpenVINO prefers here."""
+transformers, whichever is faster; layers that stay float have OpenVINO's default type."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def convert(case: Case, folder: Path, threads: int) -> Path:
 
 
 def read(path: Path, feeds: dict[str, Array]) -> Any:
-    """The model with fixed shapes, and constants folded so that NNCF sees what weights are."""
+    """The model with fixed shapes and folded constants, so that NNCF recognises weights."""
     import openvino
 
     return openvino.convert_model(path, input=[(n, list(a.shape)) for n, a in feeds.items()])

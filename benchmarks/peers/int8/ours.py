@@ -1,4 +1,4 @@
-"""Ourselves: `quantize` by samples or dynamically, whichever is faster, `compile`, then `open`."""
+"""Intaglio: `quantize` statically or dynamically, whichever is faster, `compile`, then `open`."""
 
 from __future__ import annotations
 
