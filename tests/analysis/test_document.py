@@ -34,4 +34,4 @@ def test_results_and_refusals_are_read_from_the_function():
     text = document()
     assert "mul(x, sigmoid(x))\n  -> swish(x)\n" in text
     assert "conv(add(x, S!), W!, B?)\n  -> conv(x, W, …)\n" in text
-    assert "*pad is …: the padding would be shifted too*" in text
+    assert "- pad is …: the padding would be shifted too" in text

@@ -108,7 +108,7 @@ def test_memory(package):
     found = memory(package)
     assert found.total == json.loads(json.dumps(found.to_dict()))["total"]
     assert found.modules[0].weights > 0
-    assert "weights are most of it" in str(package.memory())
+    assert "weights take the most" in str(package.memory())
     for r in found.modules[0].maps:
         assert r.name in str(package.memory())
 

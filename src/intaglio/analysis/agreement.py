@@ -1,4 +1,4 @@
-"""Do two graphs compute the same? Run both on the same inputs and compare what comes out."""
+"""Compare two graphs: run both on the same inputs and compare their outputs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from intaglio.errors import BadInput, RunError, option
 from intaglio.interpret import interpret
 from intaglio.ir import Array, Graph, Type
 
-# what a level of optimisation may change, as a share of an output's range
+# Limits by optimisation level, relative to the range of an output.
 LIMITS = (0.0, 0.0, 1e-4, 1e-4)
-ULP = 2.0**-24  # half of the last bit of an f32, relative
-NOISE = 10  # a model that amplifies rounding by itself may differ this many times more than that
-ROUNDED = 0.5  # root mean square, where integers compute what the model says in floats
+ULP = 2.0**-24  # half a unit in the last place of f32
+NOISE = 10  # times the effect of `nudged` inputs that a difference may reach
+ROUNDED = 0.5  # RMS limit if integers replace float arithmetic
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How much one output differs, and how much it may."""
+    """The difference of one output, and its limit."""
 
     output: str
-    error: float  # the largest, as a share of the range; infinite where shapes or types differ
-    rms: float  # the root mean square, as a share of the deviation
+    error: float  # maximum, relative to the range; infinite if shapes or types differ
+    rms: float  # relative to the standard deviation
     limit: float
 
     @property
@@ -52,9 +52,9 @@ def sample(t: Type, seed: int = 0, fill: str = "random") -> Array:
 
 
 def usable_inputs(graph: Graph, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Random inputs that the graph can compute with, and what it makes of them.
+    """Random inputs that the graph accepts, and its outputs for them.
 
-    Integers may be indices, for which random ones are too large: zero is the second guess.
+    Integer inputs may be indices, for which random values are too large; zeros are tried next.
     """
     for fill in ("random", "zeros"):
         feeds = {
@@ -72,7 +72,7 @@ def usable_inputs(graph: Graph, seed: int = 0) -> tuple[dict[str, Array], dict[s
 
 
 def run_native(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """What the compiled graph makes of the inputs, nothing optimised on the way."""
+    """The outputs of the graph compiled at level 0."""
     import intaglio
 
     with intaglio.open(intaglio.compile(graph, level=0)) as session:
@@ -80,7 +80,9 @@ def run_native(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def nudged(feeds: Mapping[str, Array], seed: int = 0) -> dict[str, Array]:
-    """The same inputs, every float moved by about the last bit: what rounding does to a model."""
+    """The same inputs with every f32 changed by about its last bit, to measure how a model
+    amplifies rounding.
+    """
     rng = np.random.default_rng(seed)
     return {
         name: (a * (1 + rng.choice([-ULP, 0, ULP], a.shape))).astype(a.dtype)
@@ -93,7 +95,9 @@ def nudged(feeds: Mapping[str, Array], seed: int = 0) -> dict[str, Array]:
 def differences(
     before: Mapping[str, Array], after: Mapping[str, Array], limit: float
 ) -> list[Difference]:
-    """Output by output. Small floats get the room that their own rounding takes."""
+    """Compare output by output. Half-precision outputs get a larger limit, for their own
+    rounding.
+    """
     return [_difference(name, a, after.get(name), limit) for name, a in before.items()]
 
 

@@ -1,4 +1,4 @@
-"""The memory plan as a picture in text: time runs to the right, addresses upwards."""
+"""Drawings of a memory plan, as text and SVG: time runs to the right, addresses upwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from intaglio.analysis.charts import head, round_steps
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes [offset, offset + size) of the arena, taken from step `first` to step `last`."""
+    """Bytes [offset, offset + size) of the arena, live from step `first` to step `last`."""
 
     name: str
     offset: int
@@ -22,7 +22,7 @@ class Span:
 
 
 def live_bytes(spans: Sequence[Span], steps: int) -> list[int]:
-    """Bytes in use at each step; overlapping views count once for every tensor that needs them."""
+    """Live bytes at each step; overlapping views count once for every tensor."""
     change = [0] * (steps + 1)
     for s in spans:
         change[s.first] += s.size
@@ -42,7 +42,7 @@ def draw(
     height: int = 12,
     unit: str = "step",
 ) -> str:
-    """The arena over time. The largest tensors get letters, the rest `·`; a legend names them."""
+    """The arena over time as text. The largest tensors get letters with a legend, the rest `·`."""
     if not spans or not arena or not steps:
         return "(no internal memory)"
     width = min(width, steps)
@@ -79,7 +79,7 @@ LEFT, RIGHT, TOP, LOW, GAP = 76, 24, 36, 70, 30  # pixels beside, above and belo
 def svg(
     spans: Sequence[Span], arena: int, steps: int, title: str, size: tuple[int, int] = (960, 320)
 ) -> str:
-    """The same as a picture: a box for each tensor; below, how many bytes are live."""
+    """The arena over time as SVG: a box per tensor, and below it the live bytes."""
     wide, high = size
     base = TOP + high + GAP + LOW
     parts = [
@@ -139,7 +139,7 @@ def svg(
 
 
 def _box(s: Span, number: int, column: float, scale: float, high: float) -> str:
-    """A tensor from its first layer to its last, with as much of its name as there is room for."""
+    """A tensor from its first layer to its last, with as much of its name as fits."""
     x, width = LEFT + s.first * column, (s.last - s.first + 1) * column
     y, height = TOP + high - (s.offset + s.size) * scale, s.size * scale
     told = f"{s.name}: {s.size:,} bytes at {s.offset:,}, layers {s.first} to {s.last}"
@@ -148,10 +148,10 @@ def _box(s: Span, number: int, column: float, scale: float, high: float) -> str:
         f'height="{max(height - 0.6, 0.5):.1f}" fill="{SHADES[number % len(SHADES)]}">'
         f"<title>{escape(told)}</title></rect>"
     )
-    room = int((width - 8) / 6.2)  # letters
-    if height < 15 or room < 6:
+    letters = int((width - 8) / 6.2)  # that fit
+    if height < 15 or letters < 6:
         return made
-    shown = s.name if len(s.name) <= room else "…" + s.name[1 - room :]
+    shown = s.name if len(s.name) <= letters else "…" + s.name[1 - letters :]
     return f'{made}<text x="{x + 4:.1f}" y="{y + 12:.1f}" fill="#fff">{escape(shown)}</text>'
 
 

@@ -1,4 +1,6 @@
-"""Where a package had several ways to compute a layer: which was taken, and what speaks for it."""
+"""The algorithm choices of a package: which algorithm computes each layer, measured or
+estimated.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ Choice = Mapping[str, Any]  # as intaglio.tune.Decision.to_dict writes it into a
 
 
 def of_package(meta: Mapping[str, Any]) -> list[Choice]:
-    """The choices that a package tells; none where it was stripped."""
+    """The choices in a package's metadata; none if it was stripped."""
     found = meta.get("choices", [])
     return [c for c in found if isinstance(c, dict) and {"origin", "rule", "way"} <= set(c)]
 
 
 def labels(choices: Sequence[Choice]) -> dict[str, str]:
-    """By origin: `tiles of 4x4, measured`."""
+    """By origin, for example `Winograd 4x4, measured`."""
     return {
         c["origin"]: f"{c['way']}, {'measured' if c.get('microseconds') else 'estimated'}"
         for c in choices
@@ -23,12 +25,14 @@ def labels(choices: Sequence[Choice]) -> dict[str, str]:
 
 
 def label_of(step: Any, known: Mapping[str, str]) -> str:
-    """Of a step or its profile; what merely moves data has the origin of a layer, but no choice."""
+    """The label of a step or its profile; data movement shares a layer's origin but has no
+    choice.
+    """
     return known.get(step.origin, "") if step.op.startswith("cpu.") else ""
 
 
 def table(choices: Sequence[Choice]) -> str:
-    """One line per layer with a choice: the way that was taken, and how long each way takes."""
+    """One line per layer with a choice: the chosen algorithm, and the time of each."""
     if not choices:
         return "no layer has a choice"
     wide = max(len(c["origin"]) for c in choices)

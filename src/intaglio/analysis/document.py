@@ -1,4 +1,4 @@
-"""docs/rules.md: every rule with its picture, when it declines, and its level.
+"""Generates docs/rules.md: every rule with its pattern, its refusals and its level.
 
 python -m intaglio.analysis.document docs/rules.md
 """
@@ -22,25 +22,27 @@ COMMAND = "python -m intaglio.analysis.document docs/rules.md"
 HEAD = f"""<!-- Made by `{COMMAND}`; change the rules, not this file. -->
 # Rules
 
-Every optimisation is one rule: a pattern, and a function that builds what takes its place. A rule
-is tried where its pattern fits; it fires, or declines and says why (`intaglio optimize --explain`
-counts both). `--disable NAME` keeps one from firing, `--level` all above a level:
+Every optimisation is one rule: a pattern, and a function that builds the replacement. A rule is
+tried at every node that matches its pattern. It fires, or it declines and says why; `intaglio
+optimize --explain` counts both. `--disable NAME` switches one rule off. `--level` switches off all
+rules above a level:
 
-| level | what it may change |
+| level | what rules may change |
 |---|---|
 | 0 | nothing |
-| 1 | nothing that shows in the results, not even their last bit |
-| 2 | the order of floating-point operations, so their last bits |
-| 3 | also what is good for one target; integers compute what a model says of them in floats |
+| 1 | only exact rewrites: results keep every bit |
+| 2 | also the order of floating-point operations, so the last bits of results |
+| 3 | also rewrites for one target, and integer arithmetic for quantised graphs |
 
-How to read a pattern: `mul(conv(x, W!), S!)` is a product of a convolution and a constant. A name
-is any tensor, with `!` a constant one, with `?` one that may be absent; `a|b(x)` is either op;
-`{{a(x) or b(x)}}` either way of writing an operand; `*` is any node. What is inside must have no
-other reader, or the rule would compute it twice; `&` marks what may have.
+How to read a pattern: `mul(conv(x, W!), S!)` is a convolution times a constant. A name is any
+tensor; `!` marks a constant and `?` an optional operand. `a|b(x)` is either op, `{{a(x) or b(x)}}`
+is either spelling of an operand, and `*` is any node. Inner nodes must have no other reader,
+because the rule would compute them twice; `&` marks inner nodes that may have other readers.
 """
 
 
-# The op that functions with which rules build make.
+MAX_COLUMNS = 150  # of a printed pattern
+# The op that each helper function builds.
 MADE = {"shaped": "reshape", "turned": "transpose", "cut": "slice", "again": "the same op"}
 
 
@@ -55,7 +57,7 @@ class Section:
 
 
 def sections() -> list[Section]:
-    """The rules of the pipeline in its order, each where it is tried first."""
+    """The rules of the pipeline in its order, each in the first pass that tries it."""
     seen: set[int] = set()
 
     def new(rules: Iterable[Rule]) -> list[Rule]:
@@ -69,26 +71,26 @@ def sections() -> list[Section]:
         if isinstance(p.run, passes.Rules) and not isinstance(p.run, passes.Legal):
             made.append(Section(p.name, p.level, "", new(p.run.every)))
         elif p.rule and p.rule not in {r.name for s in made for r in s.rules}:
-            why = "Looks at the whole graph at once; `--disable` leaves it out by this name."
+            why = "A pass over the whole graph; `--disable` switches it off by this name."
             made.append(Section(p.name, p.level, why, [Rule(ANY, p.run)]))
-    why = "What turns ops of the graph into those of the CPU, at every level."
+    why = "Lower neutral ops to cpu.* ops, at every level."
     made.append(Section("legalize for the CPU", None, why, new(cpu.lower)))
-    why = "What turns ops of quantised graphs into those of an NPU's units, within their limits."
+    why = "Lower quantised graphs to npu.* ops, within the limits of the chip's units."
     npu = targets.find("rk3588", "scalar")
     made.append(Section("lower to an NPU", None, why, new(npu.lower)))
-    why = "What `--precision bf16` does to the CPU's ops, at every level."
+    why = "Applied with `--precision bf16`, at every level."
     bf16 = targets.find("cpu", "avx512bf16", "bf16")
-    made.append(Section("narrow to bf16", None, why, new((*bf16.choose, *bf16.narrow))))
-    why = "What `--precision fp16` does; the rules that move casts are those of bf16."
+    made.append(Section("half precision: bf16", None, why, new((*bf16.choose, *bf16.narrow))))
+    why = "Applied with `--precision fp16`; the rules that move casts are those of bf16."
     made.append(
-        Section("narrow to f16", None, why, new(targets.find("cpu", "scalar", "f16").narrow))
+        Section("half precision: f16", None, why, new(targets.find("cpu", "scalar", "f16").narrow))
     )
-    why = "From these a target picks what it needs, with its own limits; see docs/compiler.md."
-    made.append(Section("replace, for targets that ask for it", None, why, new(replace.REPLACE)))
-    why = "What ONNX has one operator for, at every level, when a graph is written as ONNX."
-    made.append(Section("spell as ONNX", None, why, new(EXPORT_RULES)))
-    why = "What onnxruntime has operators of its own for; `--contrib` asks for them."
-    made.append(Section("spell for onnxruntime", None, why, new(CONTRIB)))
+    why = "A target selects the rules it needs, with its own limits; see docs/compiler.md."
+    made.append(Section("library of replacements", None, why, new(replace.REPLACE)))
+    why = "Applied at every level when a graph is written as ONNX."
+    made.append(Section("export to ONNX", None, why, new(EXPORT_RULES)))
+    why = "onnxruntime's own operators, used with `--contrib`."
+    made.append(Section("export for onnxruntime", None, why, new(CONTRIB)))
     return [s for s in made if s.rules]
 
 
@@ -111,7 +113,7 @@ def _rule(name: str, rules: list[Rule]) -> str:
     first = rules[0]
     function = ast.parse(textwrap.dedent(inspect.getsource(first.build)))
     becomes = " or ".join(dict.fromkeys(_results(function, first)))
-    patterns = [str(r.pattern) for r in rules]
+    patterns = [_wrapped(str(r.pattern)) for r in rules]
     if becomes:
         patterns[-1] += f"\n  -> {becomes}"
     lines = [f"\n### {name}\n", f"{' '.join(first.doc.split())}\n", "```", *patterns, "```"]
@@ -123,13 +125,17 @@ def _rule(name: str, rules: list[Rule]) -> str:
         lines.append(f"\n`{name}({called})`: {inspect.getdoc(maker)}")
     declined = list(dict.fromkeys(_refusals(function)))
     if declined:
-        lines.append("\nDeclines: " + "; ".join(f"*{words}*" for words in declined) + ".")
+        lines += ["\nDeclines:\n", *(f"- {words}" for words in declined)]
     return "\n".join(lines) + "\n"
 
 
-# ---- what the function of a rule says ------------------------------------------------------------
+def _wrapped(pattern: str) -> str:
+    return "\n".join(textwrap.wrap(pattern, MAX_COLUMNS, subsequent_indent="    "))
+
+
+# ---- text from the source of a rule --------------------------------------------------------------
 def _refusals(function: ast.AST) -> Iterator[str]:
-    """The words of every `no(...)`, with … for what is filled in."""
+    """The text of every `no(...)`, with … for inserted values."""
     for node in ast.walk(function):
         called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if called and node.func.id == "no" and node.args:  # type: ignore[attr-defined]
@@ -147,7 +153,7 @@ def _words(text: ast.expr) -> str:
 
 
 def _results(function: ast.AST, rule: Rule) -> Iterator[str]:
-    """What the function returns, as far as it is an op or one of the pattern's tensors."""
+    """The ops, or tensors of the pattern, that the function returns."""
     for node in ast.walk(function):
         for e in _branches(node.value) if isinstance(node, ast.Return) and node.value else ():
             shown = _picture(e)
@@ -164,7 +170,7 @@ def _branches(e: ast.expr) -> Iterator[ast.expr]:
 
 
 def _picture(e: ast.expr) -> str:
-    """`conv(x, w, b)` of the call that makes it; attributes only where they are plain numbers."""
+    """A call as text, such as `conv(x, w, b)`, with attributes only if they are literals."""
     if isinstance(e, ast.Name):
         return e.id
     if isinstance(e, ast.Constant):
@@ -173,7 +179,7 @@ def _picture(e: ast.expr) -> str:
     if not isinstance(e, ast.Call) or op is None:
         return "…"
     made = e.args
-    if isinstance(e.func, ast.Name):  # what it is made of; the rest says how
+    if isinstance(e.func, ast.Name):  # the first argument is the operand, the rest are options
         made = e.args[1:] if e.func.id == "again" else e.args[:1]
     args = [_picture(a) for a in made]
     args += [
@@ -185,7 +191,7 @@ def _picture(e: ast.expr) -> str:
 
 
 def _called(e: ast.Call) -> str | None:
-    """The op that a call makes a node of."""
+    """The op of the node that a call builds, or None."""
     f = e.func
     if isinstance(f, ast.Name):
         return MADE.get(f.id)

@@ -1,4 +1,4 @@
-"""What a package takes of a chip's memories: module by module, map by map."""
+"""The memory report of a package for an NPU: per module and per feature map."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from intaglio.package import Package
 
 @dataclass
 class Report:
-    """The memory of a package: the NPU's, and that of the CPU beside it."""
+    """The memory of a package on the NPU and on the CPU."""
 
     target: str
     file: int
     cpu_weights: int
     cpu_arena: int
     modules: list[Memory] = field(default_factory=list)
-    lives: list[list[Span]] = field(default_factory=list, repr=False)  # of internal maps
-    layers: list[int] = field(default_factory=list)  # of each module
+    lives: list[list[Span]] = field(default_factory=list, repr=False)  # internal maps, per module
+    layers: list[int] = field(default_factory=list)  # number of layers, per module
 
     @property
     def total(self) -> int:
-        """All that has to be in DDR at once."""
+        """Bytes that must be in DDR at once."""
         return self.cpu_weights + self.cpu_arena + sum(m.total for m in self.modules)
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,15 +54,15 @@ class Report:
 
 
 def advice(m: Memory, spans: list[Span]) -> list[str]:
-    """What takes most, what the peak of internal memory is made of, and what would take less."""
+    """What takes the most memory, what is live at the peak, and what would lower it."""
     lines = []
     if m.weights >= m.internal:
         lines.append(
-            f"weights are most of it ({m.weights} bytes): fewer channels, or sparse "
-            "weights where the chip has them, would lower it"
+            f"weights take the most ({m.weights} bytes): fewer channels, or sparse "
+            "weights if the chip supports them, would lower it"
         )
     if not spans:
-        return [*lines, "no map waits outside of the core"]
+        return [*lines, "no feature map leaves the core's memory"]
     most = peak(spans)
     there = sorted((s for s in spans if s.first <= most["layer"] <= s.last), key=lambda s: -s.size)
     named = ", ".join(f"'{s.name}' {s.size}" for s in there[:3])
@@ -73,23 +73,23 @@ def advice(m: Memory, spans: list[Span]) -> list[str]:
     )
     longest = max(there, key=lambda s: s.size * (s.last - s.first))
     rest = sorted(live_bytes([s for s in spans if s is not longest], most["layers"]))[-1]
-    less = f"; without it {rest} would be live at most"
+    less = f"; without it at most {rest} bytes would be live"
     row = next(r for r in m.maps if _span(r) == longest)
     if row.read - row.layer > 3 and len(there) > 1:
         lines.append(
-            f"'{longest.name}' waits from layer {row.layer} to {row.read}: "
-            f"reading it sooner, or making it later, would lower it{less}"
+            f"'{longest.name}' is kept from layer {row.layer} to {row.read}: "
+            f"reading it sooner, or computing it later, would lower that{less}"
         )
     else:
         lines.append(
-            f"a smaller picture, or fewer channels of '{there[0].name}', would lower it"
+            f"a smaller image, or fewer channels of '{there[0].name}', would lower that"
             f"{less if there[0] is longest else ''}"
         )
     return lines
 
 
 def peak(spans: list[Span]) -> dict[str, Any]:
-    """The layer at which most of internal memory is live, and what is."""
+    """The layer with the most live internal memory, and its maps."""
     if not spans:
         return {"layer": 0, "bytes": 0, "layers": 0, "maps": []}
     live = live_bytes(spans, max(s.last for s in spans) + 1)
@@ -99,10 +99,10 @@ def peak(spans: list[Span]) -> dict[str, Any]:
 
 
 def picture(report: Report) -> str:
-    """The internal memory of the module that takes most of it, over its layers, as SVG."""
+    """The internal memory of the largest module over its layers, as SVG."""
     number = max(range(len(report.modules)), key=lambda i: report.modules[i].internal, default=-1)
     if number < 0 or not report.lives[number]:
-        return svg([], 0, 0, f"{report.target}: no map waits outside of the core")
+        return svg([], 0, 0, f"{report.target}: no feature map leaves the core's memory")
     spans, module = report.lives[number], report.modules[number]
     title = f"{report.target}, npu{number}: {module.internal:,} bytes of internal memory by layers"
     return svg(spans, module.internal, report.layers[number], title)
@@ -137,10 +137,10 @@ def _module(plain: dict[str, Any]) -> Memory:
 
 
 def lives(m: Memory) -> list[Span]:
-    """Internal maps by the layers at which they live."""
+    """The internal maps with the layers at which they are live."""
     return [_span(r) for r in m.maps if r.place in ("ddr", "shared")]
 
 
 def _span(r: MapRow) -> Span:
-    """A map by the layers at which it has a place."""
+    """A map with the layers at which it is allocated."""
     return Span(r.name or f"{r.user} {r.layer}", r.start, r.size, r.first, r.last)

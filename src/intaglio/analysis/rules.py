@@ -1,4 +1,4 @@
-"""What the rules did to a graph: which fired, which refused and why, and what they cost."""
+"""The report of `--explain`: which rules fired, which refused and why, and how long they took."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 
 from intaglio.passes import Event, Record
 
-PLACES = 3  # nodes that are named for a reason
+MAX_NAMED = 3  # nodes that are named for each reason
 
 
 @dataclass
 class Reason:
-    """Why a rule refused: the words for one node, how many nodes are alike, and some of those."""
+    """Why a rule refused: the words for one node, the number of such nodes, and some of their
+    names.
+    """
 
     words: str
     count: int = 0
@@ -24,7 +26,7 @@ class Reason:
 
 @dataclass
 class RuleReport:
-    """One rule over all passes that tried it."""
+    """One rule, summed over all passes that tried it."""
 
     rule: str
     level: int  # the lowest at which it is tried
@@ -38,7 +40,7 @@ class RuleReport:
 
 
 def explain(records: Iterable[Record]) -> list[RuleReport]:
-    """One report per rule that was tried, in the order in which they first were."""
+    """One report per rule that was tried, in the order of the first attempts."""
     reports: dict[str, RuleReport] = {}
     refusals: dict[Event, None] = {}
     for record in records:
@@ -58,7 +60,7 @@ def explain(records: Iterable[Record]) -> list[RuleReport]:
 
 
 def _add(report: RuleReport, event: Event) -> None:
-    """Reasons that differ in numbers only are one."""
+    """Count a refusal; reasons that differ only in numbers are merged."""
     report.refused += 1
     words = str(event.refusal)
     same = [r for r in report.reasons if _shape(r.words) == _shape(words)]
@@ -66,7 +68,7 @@ def _add(report: RuleReport, event: Event) -> None:
     if not same:
         report.reasons.append(reason)
     reason.count += 1
-    if len(reason.nodes) < PLACES and event.origin:
+    if len(reason.nodes) < MAX_NAMED and event.origin:
         reason.nodes.append(event.origin)
 
 
@@ -75,7 +77,7 @@ def _shape(words: str) -> str:
 
 
 def table(reports: Iterable[RuleReport]) -> str:
-    """The reports as text; rules that matched nothing are counted in the last line."""
+    """The reports as text; the last line counts the rules that matched nothing."""
     reports = list(reports)
     told = [r for r in reports if r.fired or r.refused]
     width = max([len(r.rule) for r in told], default=4)

@@ -62,7 +62,7 @@ def of_plan(plan: Plan) -> dict[str, Any]:
 
 
 def _ports(plan: Plan) -> dict[str, Any]:
-    """Inputs, outputs, and what a session hands from run to run."""
+    """Inputs, outputs, and the state that a session carries between runs."""
     read, made = {s.input for s in plan.states}, {s.output for s in plan.states}
     ins = [(i, t) for i, t in enumerate(plan.inputs) if t is not None]
     return {
@@ -73,7 +73,7 @@ def _ports(plan: Plan) -> dict[str, Any]:
 
 
 def arena_spans(plan: Plan) -> list[Span]:
-    """When and where every arena tensor lives; a sub-plan lives while its step runs."""
+    """When and where every arena tensor is live; a sub-plan is live while its step runs."""
     ranges: dict[int, tuple[int, int]] = {}
     tensors = {}
 
