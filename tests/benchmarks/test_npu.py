@@ -37,8 +37,8 @@ def test_a_model_of_mixed_types_is_the_whole_in_parts():
 
 
 def test_what_is_brought_into_another_order_counts():
-    assert npu_fit.turned("yolov5s_3output") == 255 * 8400
-    assert npu_fit.turned("resnet50") == 0
+    assert npu_fit.reordered("yolov5s_3output") == 255 * 8400
+    assert npu_fit.reordered("resnet50") == 0
 
 
 def test_rows_that_contradict_others_are_not_counted():
@@ -75,7 +75,7 @@ def test_wider_elements_are_bytes_in_smaller_memories():
 
 
 def test_constants_are_found_again_from_the_speeds_that_they_give(tmp_path: Path, monkeypatch):
-    monkeypatch.setitem(npu_fit.PULL, "rknpu", 0.001)  # two rows tell little against a first guess
+    monkeypatch.setitem(npu_fit.PRIOR_WEIGHT, "rknpu", 0.001)  # two rows weigh less than the prior
     rows = [npu_fit.Row("rk3588", n, "i8", 1, 1, 1.0) for n in ("lprnet", "retinaface_320")]
     fit = npu_fit.Fit("rk3588", rows, tmp_path)
     hidden = {"layer": 30000.0}
@@ -86,4 +86,4 @@ def test_constants_are_found_again_from_the_speeds_that_they_give(tmp_path: Path
     before, after = (abs(fit.off(fit.rows, v)).mean() for v in (first, found))
     assert after < 0.2 * before
     assert found["layer"] == pytest.approx(30000, rel=0.2)
-    assert len(list(tmp_path.iterdir())) == 2  # programs are kept
+    assert len(list(tmp_path.iterdir())) == 2  # compiled programs are cached
