@@ -76,7 +76,7 @@ def test_a_package_can_take_bytes(folder: Path, digits: tuple[np.ndarray, ...], 
 def test_the_report_shows_the_layers_that_err_most(folder: Path, tmp_path: Path):
     base = ("--check", "--data", folder, "--std", "255", "-o", tmp_path / "d.itg")
     said = quantize(*base)
-    assert "the 10 layers of " in said
+    assert "the 10 of " in said
     (line,) = [line.split() for line in said.splitlines() if line.startswith("probabilities")]
     assert line[1] == "output"
     assert 0.99 < float(line[2]) <= 1
@@ -217,7 +217,7 @@ def test_no_samples_are_needed_for_weights_alone(folder: Path, tmp_path: Path):
         "d.itg",
         cwd=tmp_path,
     )
-    assert "beside the float model on 8 samples" in said
+    assert "compared with the float model on 8 samples" in said
 
 
 def test_the_default_output_stands_beside_the_model(folder: Path, tmp_path: Path):
