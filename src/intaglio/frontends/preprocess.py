@@ -1,7 +1,7 @@
 """Preprocessing inside of the graph: layout, uint8 input, channel swap, letterbox, mean and std.
 
-The steps are, in this order: transpose to the model's layout, cast from uint8, letterbox, mean and
-std, swap of red and blue; then the model; then the layout of the outputs.
+The steps are, in this order: transpose to the model's layout, swap red and blue, cast from uint8,
+letterbox, mean and std; then the model; then the layout of the outputs.
 """
 
 from __future__ import annotations
