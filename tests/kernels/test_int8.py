@@ -375,6 +375,33 @@ def test_lowering_keeps_the_bits(groups, x_dtype, w_dtype):
     compiled_as(Graph([x], [y], ["y"]), w_dtype == "i8" or groups != 6)
 
 
+@pytest.mark.parametrize(("channels", "groups"), [(32, 8), (32, 4), (24, 6)])
+@pytest.mark.parametrize("w_dtype", ["i8", "u8"])
+def test_groups_of_few_channels_share_panels(channels, groups, w_dtype):
+    """Merged groups have zeros between them, which leaves every sum as it is."""
+    x = Value(Type("u8", (1, channels, 7, 8)), "x")
+    shape = (channels, channels // groups, 3, 3)
+    y = ops.qlinear_conv(
+        x,
+        constant(np.float32(0.02)),
+        constant(3, dtype="u8"),
+        constant(RNG.integers(0, 100, shape), dtype=w_dtype),
+        constant(RNG.uniform(0.001, 0.01, channels).astype(np.float32)),
+        constant(np.int64(0 if w_dtype == "i8" else 50), dtype=w_dtype),
+        constant(np.float32(0.05)),
+        constant(100, dtype="u8"),
+        constant(RNG.integers(-900, 900, channels).astype(np.int32)),
+        stride=(1, 1),
+        pad=(1, 1, 1, 1),
+        dilation=(1, 1),
+        groups=groups,
+    )
+    graph = Graph([x], [y], ["y"])
+    compiled_as(graph, True)
+    merged = next(s for s in trace(graph).plan.steps if s.op == "cpu.qconv").attrs["groups"]
+    assert merged < groups if w_dtype == "i8" else merged == groups
+
+
 @pytest.mark.parametrize("kernel", [3, 7])
 def test_depthwise_with_a_channel_multiplier_keeps_the_bits(kernel):
     """Channels are repeated, then each has a window of its own."""

@@ -23,6 +23,7 @@ from intaglio.targets.cpu.qwinograd import (
     tiled_weights,
     worth_tiles,
 )
+from intaglio.targets.replace.conv import groups_per_panel, merge_groups
 
 
 def convolution(
@@ -49,6 +50,9 @@ def convolution(
         image = repeat_channels(x, channels // groups)
         made = qdepthwise(image, packed_taps, bias, scale, kernel=kernel, **attrs)
     else:
+        if deep > 1 and 2 * channels <= groups * PANEL and w_zero is None:
+            count = groups_per_panel(groups, channels // groups, PANEL)
+            w, groups, deep = merge_groups(w, groups, count), groups // count, deep * count
         run = best_run(deep, kernel, attrs["dilation"], groups)
         grouped = w.reshape(groups, channels // groups, deep, *kernel)
         made = qconv(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import ops
-from intaglio.ir import Node, Value
+from intaglio.ir import Array, Node, Value
 from intaglio.rewrite import P, Rule, no
 from intaglio.targets.replace.builder import (
     Ints,
@@ -58,15 +58,19 @@ def split_groups(depthwise: bool = False) -> Rule:
     return split_groups
 
 
-def _joined(w: Value, groups: int, count: int) -> Value:
-    """Weights with `count` groups merged to one, zero between different groups."""
-    assert w.data is not None
+def merge_groups(w: Array, groups: int, count: int) -> Array:
+    """Weights [m, c, window..] with `count` groups merged to one, zero between different groups."""
     read, made = w.shape[1], w.shape[0] // groups
-    wide = np.zeros((groups // count, count, made, count, *w.shape[1:]), w.data.dtype)
-    split = w.data.reshape(groups // count, count, made, *w.shape[1:])
+    wide = np.zeros((groups // count, count, made, count, *w.shape[1:]), w.dtype)
+    split = w.reshape(groups // count, count, made, *w.shape[1:])
     for i in range(count):
         wide[:, i, :, i] = split[:, i]
-    return like(w, wide.reshape(w.shape[0], count * read, *w.shape[2:]))
+    return wide.reshape(w.shape[0], count * read, *w.shape[2:])
+
+
+def groups_per_panel(groups: int, made: int, lanes: int) -> int:
+    """The most groups of `made` output channels that fill at most `lanes` lanes together."""
+    return max(j for j in range(1, groups + 1) if groups % j == 0 and j * max(made, 1) <= lanes)
 
 
 def widen_groups(channels: int | None = None) -> Rule:
@@ -82,7 +86,7 @@ def widen_groups(channels: int | None = None) -> Rule:
         if w.data is None:
             return no("the weights are not constant")
         count = next(j for j in range(1, groups + 1) if groups % j == 0 and j * read >= least)
-        dense = _joined(w, groups, count)
+        dense = like(w, merge_groups(w.data, groups, count))
         return ops.conv(x, dense, b, **{**node.attrs, "groups": groups // count})
 
     return widen_groups
@@ -99,10 +103,10 @@ def join_groups(lanes: int = 16) -> Rule:
             return None
         if w.data is None:
             return no("the weights are not constant")
-        count = max(j for j in range(1, groups + 1) if groups % j == 0 and j * made <= lanes)
+        count = groups_per_panel(groups, made, lanes)
         if count == 1:
             return no(f"{groups} groups of {made} channels do not fit evenly into {lanes} lanes")
-        dense = _joined(w, groups, count)
+        dense = like(w, merge_groups(w.data, groups, count))
         return ops.conv(x, dense, b, **{**node.attrs, "groups": groups // count})
 
     return join_groups
