@@ -1,4 +1,4 @@
-"""The plan of the house: which module may know which, and how large a file may grow."""
+"""The architecture: which module may import which, and how long a file may be."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "intaglio"
-# What stands further down may import what stands above it, and what is of its own name.
-FLOORS = [
+# A module may import modules of earlier layers and of its own package.
+LAYERS = [
     ("errors", "dtypes"),
     ("ir", "files", "cpu_isa"),
     ("ops", "heap"),
@@ -33,12 +33,12 @@ FLOORS = [
     ("cli",),
     ("__main__", "__init__"),
 ]
-UPSTAIRS = {
-    ("package", "analysis"),  # a package makes its own reports, when asked
-    ("targets", "npu.lowering"),  # targets.find() opens a chip by its name
+EXCEPTIONS = {
+    ("package", "analysis"),  # Package.performance() and Package.memory()
+    ("targets", "npu.lowering"),  # targets.find() makes the target of a chip
 }
-FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names}
-FACADE = FLOOR["compiler"]  # from here up, `import intaglio` is the way to load, run and so on
+LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
+PUBLIC_API = LAYER["compiler"]  # later layers use the public API: `import intaglio`
 MODULES = sorted(p for p in SOURCE.rglob("*.py"))
 WRITTEN = sorted(
     p
@@ -49,14 +49,14 @@ WRITTEN = sorted(
 
 
 def name(path: Path) -> str:
-    """The entry of FLOORS that a module belongs to: a sub-package's own, or its package's."""
-    return floor_of(path.relative_to(SOURCE).with_suffix("").parts)
+    """The entry of LAYERS for a module: its sub-package if that has one, or its package."""
+    return layer_of(path.relative_to(SOURCE).with_suffix("").parts)
 
 
-def floor_of(parts: Sequence[str]) -> str:
-    """The same of a dotted name, without "intaglio"."""
+def layer_of(parts: Sequence[str]) -> str:
+    """The entry of LAYERS for the parts of a dotted name without "intaglio"."""
     within = ".".join(parts[:2])
-    return within if within in FLOOR else parts[0]
+    return within if within in LAYER else parts[0]
 
 
 def imported(path: Path) -> set[str]:
@@ -72,36 +72,39 @@ def imported(path: Path) -> set[str]:
 
 
 def _modules(module: str, names: list[str]) -> set[str]:
-    """What `from module import names` brings in, down to what has a floor of its own."""
+    """The modules of `from module import names`, down to entries of LAYERS."""
     within = {f"{module}.{n}" for n in names}
     if module == "intaglio":
         return within
-    return {m if m.removeprefix("intaglio.") in FLOOR else module for m in within}
+    return {m if m.removeprefix("intaglio.") in LAYER else module for m in within}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_point_one_way(path):
     here = name(path)
-    assert here in FLOOR, f"src/intaglio/{here} has no floor yet: add it to FLOORS"
+    assert here in LAYER, f"src/intaglio/{here} is not in LAYERS"
     for module in imported(path) if here != "__init__" else ():
         parts = module.split(".")
-        if len(parts) == 1 or parts[1] not in FLOOR:  # intaglio itself, or a name of its façade
-            assert FLOOR[here] >= FACADE, f"{here} is below the public API, it cannot import it"
-        elif (there := floor_of(parts[1:])) != here and (here, there) not in UPSTAIRS:
-            assert FLOOR[there] < FLOOR[here], f"{here} must not know {module}"
+        if len(parts) == 1 or parts[1] not in LAYER:  # intaglio itself, or a public name
+            assert LAYER[here] >= PUBLIC_API, (
+                f"{here} is an earlier layer than the public API and cannot import it"
+            )
+        elif (there := layer_of(parts[1:])) != here and (here, there) not in EXCEPTIONS:
+            assert LAYER[there] < LAYER[here], f"{here} must not import {module}"
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
 def test_files_stay_small_and_say_what_they_are(path):
     assert path.stem not in ("utils", "util", "common", "base", "misc", "helpers")
     text = path.read_text()
-    assert text.count("\n") <= 500
+    most = 400 if path.suffix == ".py" and "src" in path.relative_to(ROOT).parts else 500
+    assert text.count("\n") <= most
     if path.name != "test_architecture.py":
         assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text)
 
 
 def test_importing_is_light():
-    """What a command does not need is not loaded: ONNX, the C library, the compiler."""
+    """`import intaglio` does not import ONNX, the C library or the compiler."""
     code = "import sys, intaglio; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())

@@ -1,7 +1,9 @@
 """Intaglio: a neural-network compiler and inference runtime.
 
-graph = intaglio.load("model.onnx")
-outputs = intaglio.interpret(graph, {"input": array})
+package = intaglio.compile("model.onnx")           # for this machine's CPU
+package.save("model.itg")
+with intaglio.open("model.itg") as session:
+    outputs = session.run({"input": array})        # {name: array}
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# The function must hide the module of the same name, so this one is imported at once.
+# Imported eagerly, because the function must replace the module of the same name.
 from intaglio.interpret import interpret as interpret
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# public name -> the module that has it; imported when first used, so `import intaglio` is quick
+# Public name -> its module, which is imported at first use, so that `import intaglio` is fast.
 _LAZY = {
     "load": "intaglio.frontends",
     "optimize": "intaglio.compiler",

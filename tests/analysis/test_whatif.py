@@ -14,7 +14,7 @@ from intaglio import ops
 from intaglio.analysis import arena, payoff
 from intaglio.analysis.memory import picture
 from intaglio.analysis.whatif import Model, WhatIf, batched, pruned
-from intaglio.cli import main, options
+from intaglio.cli import main, model_files
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.predict.element_types import as_bytes
@@ -276,7 +276,7 @@ def test_a_float_model_is_quantised_for_the_chip_that_is_asked_for(tmp_path, mon
         return quantize(graph, data, target=target, **rest)
 
     monkeypatch.setattr(intaglio, "quantize", spy)
-    model = options.integer_model(str(path), {})
+    model = model_files.integer_model(str(path), {})
     model.performance("k230", WhatIf())
     model.memory("k230", WhatIf(cores=1))
     model.performance("rk3588", WhatIf())

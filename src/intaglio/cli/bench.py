@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from intaglio.cli import options
+from intaglio.cli import model_files, options
 
 
 @click.command("bench", cls=options.ModelCommand)
@@ -42,7 +42,7 @@ def command(
     intaglio bench model.itg --layers          time of every step
     """
     rows = []
-    package = options.read_package(model, model_options)
+    package = model_files.read_package(model, model_options)
     for n in options.thread_counts(threads):
         rows.append(_measure(package, n, seconds, layers))
     if as_json:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from intaglio.cli import options
+from intaglio.cli import model_files, options
 from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
 
@@ -108,7 +108,7 @@ def command(
         if value is not None and not tune:
             raise BadInput(f"--tune-{name} needs --tune; add --tune, or leave it out")
     settings, model_options = split_options(given)
-    path = options.output_path(model, out)
+    path = model_files.output_path(model, out)
     start = time.perf_counter()
     columns = (
         progress.SpinnerColumn(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from intaglio.cli import options
+from intaglio.cli import model_files, options
 from intaglio.errors import BadInput
 
 
@@ -40,7 +40,7 @@ def command(
     intaglio inspect model.itg --choices   the implementation of each layer, and why
     intaglio inspect model.itg --asm       NPU programs, one instruction per line
     """
-    if options.is_package(file):
+    if model_files.is_package(file):
         if show_code:
             _programs(file, as_json)
         else:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from intaglio.cli import options
+from intaglio.cli import model_files, options
 from intaglio.errors import BadInput
 
 
@@ -55,19 +55,19 @@ def command(
     what, usual = WhatIf(sram=sram, cores=cores, batch=batch, dtype=dtype, sparse=sparse), None
     what.check()
     if target is None:
-        if not options.is_package(model):
+        if not model_files.is_package(model):
             raise BadInput("no chip is given; add --target NAME; `intaglio targets` lists them")
         if what != WhatIf():
             raise BadInput(
                 "a package is compiled already; assumptions need the model file and --target"
             )
         found = memory(Package.load(model))
-    elif options.is_package(model):
+    elif model_files.is_package(model):
         raise BadInput("a package is for one chip; leave out --target, or give the model file")
     else:
         if target == "cpu":
             raise BadInput("--target is cpu; `intaglio inspect` shows the memory of a CPU package")
-        source = options.integer_model(model, options.load_arguments(**model_options))
+        source = model_files.integer_model(model, options.load_arguments(**model_options))
         found = source.memory(target, what)
         usual = source.memory(target, WhatIf()) if what != WhatIf() else None
     if svg:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import click
 import numpy as np
 
-from intaglio.errors import BadInput, option
+from intaglio.errors import BadInput
 from intaglio.ir import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -326,80 +322,9 @@ def read_feeds(
     return feeds
 
 
-def is_package(path: str) -> bool:
-    """Whether the file is a package, by its first bytes."""
-    try:
-        if os.path.isdir(path):  # a SavedModel
-            return False
-        with open(path, "rb") as f:
-            return f.read(4) == b"ITG1"
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such file") from None
-    except OSError as e:
-        raise BadInput(f"{path}: cannot be read ({e.strerror})") from None
-
-
-def read_package(path: str, model_options: dict[str, Any]) -> Any:
-    """The package in a file; a model file is compiled for this machine first."""
-    import intaglio
-    from intaglio.package import Package
-
-    arguments = load_arguments(**model_options)
-    if not is_package(path):
-        return intaglio.compile(path, **arguments)
-    if given := [k for k, v in arguments.items() if v]:
-        raise BadInput(
-            f"{path} is compiled already; {option(given[0])} is for model files; "
-            "leave it out, or give the model file"
-        )
-    return Package.load(path)
-
-
-def open_model(path: str, threads: int | None, model_options: dict[str, Any]) -> Any:
-    """A Session for a package, or for a model that is compiled first."""
-    import intaglio
-
-    return intaglio.open(read_package(path, model_options), threads=threads)
-
-
 def thread_counts(text: str) -> list[int]:
     """`1,2` as numbers."""
     counts = [_whole("--threads", part) for part in text.split(",")]
     if not all(1 <= n <= 256 for n in counts):
         raise BadInput(f"--threads takes numbers from 1 to 256, not {text!r}")
     return counts
-
-
-def output_path(model: str, given: str | None) -> Path:
-    """Where a compiled package goes: `given`, or beside the model with the ending .itg."""
-    return Path(given) if given else Path(model).with_suffix(".itg")
-
-
-def progress(words: str) -> None:
-    """Print the current stage on stderr, if it is a terminal."""
-    if sys.stderr.isatty():
-        click.echo(f"  {words} ...", err=True)
-
-
-def integer_model(
-    path: str, load: dict[str, Any], by_layer: bool = False, as_vendor: bool = False
-) -> Any:
-    """A model for predictions; one in floats is quantised from random samples, for each chip."""
-    import intaglio
-    from intaglio.analysis.agreement import usable_inputs
-    from intaglio.analysis.whatif import Model
-    from intaglio.quant import Options
-
-    graph = intaglio.load(path, **load)
-    if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
-        return Model(graph, by_layer, as_vendor)
-    samples = [usable_inputs(graph, seed)[0] for seed in (0, 1)]
-    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False)
-    quiet: Any = lambda words: None  # noqa: E731  # a prediction of speed needs no accuracy
-
-    @functools.cache
-    def quantized(target: str) -> Any:
-        progress(f"quantise the float model for {target} from random samples")
-        return intaglio.quantize(graph, samples, target=target, options=how, warn=quiet)
-
-    return Model(quantized, by_layer, as_vendor)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from intaglio.cli import options
+from intaglio.cli import model_files, options
 from intaglio.errors import BadInput
 
 SWEPT = {
@@ -161,7 +161,7 @@ class _Source:
         self.path, self.by_layer, self.as_vendor, self.load = path, by_layer, as_vendor, load
         self.package: Any = None
         self._model: Any = None
-        if options.is_package(path):
+        if model_files.is_package(path):
             from intaglio.package import Package
 
             self.package = Package.load(path)
@@ -192,7 +192,9 @@ class _Source:
         if self.package is not None:
             raise BadInput("a package is compiled already; this needs the model file")
         if self._model is None:
-            self._model = options.integer_model(self.path, self.load, self.by_layer, self.as_vendor)
+            self._model = model_files.integer_model(
+                self.path, self.load, self.by_layer, self.as_vendor
+            )
         return self._model
 
 
@@ -249,7 +251,7 @@ def _sweep(
 def _payoff(source: _Source, target: str, as_json: bool) -> None:
     from intaglio.analysis import payoff
 
-    found = payoff.payoff(source.model, target, options.progress)
+    found = payoff.payoff(source.model, target, model_files.progress)
     click.echo(json.dumps(payoff.to_dict(found), indent=1) if as_json else payoff.text(found))
 
 

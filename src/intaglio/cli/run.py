@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from intaglio.cli import options
+from intaglio.cli import model_files, options
 from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 from intaglio.ir import Array
@@ -64,7 +64,7 @@ def command(
     intaglio run model.onnx --fill random
     intaglio run keywords.tflite frames.npy --steps 50 -o scores.npz
     """
-    with options.open_model(model, threads, model_options) as session:
+    with model_files.open_model(model, threads, model_options) as session:
         feeds = options.read_feeds(arrays, session.inputs, fill, seed)
         outputs = _several(session, feeds, steps) if steps else session.run(feeds)
     if out:

@@ -1,0 +1,85 @@
+"""Models and packages that a command reads: opened, compiled or quantised as needed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from intaglio.cli import options
+from intaglio.errors import BadInput, option
+
+
+def is_package(path: str) -> bool:
+    """Whether the file is a package, by its first bytes."""
+    try:
+        if os.path.isdir(path):  # a SavedModel
+            return False
+        with open(path, "rb") as f:
+            return f.read(4) == b"ITG1"
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except OSError as e:
+        raise BadInput(f"{path}: cannot be read ({e.strerror})") from None
+
+
+def read_package(path: str, model_options: dict[str, Any]) -> Any:
+    """The package in a file; a model file is compiled for this machine first."""
+    import intaglio
+    from intaglio.package import Package
+
+    arguments = options.load_arguments(**model_options)
+    if not is_package(path):
+        return intaglio.compile(path, **arguments)
+    if given := [k for k, v in arguments.items() if v]:
+        raise BadInput(
+            f"{path} is compiled already; {option(given[0])} is for model files; "
+            "leave it out, or give the model file"
+        )
+    return Package.load(path)
+
+
+def open_model(path: str, threads: int | None, model_options: dict[str, Any]) -> Any:
+    """A Session for a package, or for a model that is compiled first."""
+    import intaglio
+
+    return intaglio.open(read_package(path, model_options), threads=threads)
+
+
+def output_path(model: str, given: str | None) -> Path:
+    """The path of the package to write: `given`, or the model's path with the suffix .itg."""
+    return Path(given) if given else Path(model).with_suffix(".itg")
+
+
+def progress(words: str) -> None:
+    """Print the current stage on stderr, if it is a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"  {words} ...", err=True)
+
+
+def integer_model(
+    path: str, load: dict[str, Any], by_layer: bool = False, as_vendor: bool = False
+) -> Any:
+    """A model for predictions; a float model is quantised for each chip from random samples."""
+    import intaglio
+    from intaglio.analysis.agreement import usable_inputs
+    from intaglio.analysis.whatif import Model
+    from intaglio.quant import Options
+
+    graph = intaglio.load(path, **load)
+    if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
+        return Model(graph, by_layer, as_vendor)
+    samples = [usable_inputs(graph, seed)[0] for seed in (0, 1)]
+    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False)
+    quiet: Any = lambda words: None  # noqa: E731  # a prediction of speed needs no accuracy
+
+    @functools.cache
+    def quantized(target: str) -> Any:
+        progress(f"quantise the float model for {target} from random samples")
+        return intaglio.quantize(graph, samples, target=target, options=how, warn=quiet)
+
+    return Model(quantized, by_layer, as_vendor)
