@@ -29,8 +29,6 @@ from intaglio.targets import Target
 
 Ranges = dict[Value, tuple[float, float]]
 
-MANY_SAMPLES = 64  # with more samples, unseen inputs hardly exceed the observed ranges
-
 
 @dataclass
 class Calibration:
@@ -79,11 +77,6 @@ class Calibration:
         self.observing.set()  # lets a waiting job of the background end
         self.background.shutdown(cancel_futures=True)
 
-    @property
-    def many(self) -> bool:
-        """Are there more than MANY_SAMPLES samples?"""
-        return self.sample_count > MANY_SAMPLES
-
     def place(self, promoted: Mapping[str, str] = {}) -> None:
         """Decide which layers compute in integers; `promoted` layers get another precision."""
         layers = {**self.fixed_layers, **promoted}
@@ -91,14 +84,10 @@ class Calibration:
         self.placement.depthwise_inputs = self._with_channel_scales()
 
     def _with_channel_scales(self) -> dict[Value, DepthwiseInput]:
-        """Inputs of depthwise convolutions with a scale for each channel: all if there are many
-        samples, otherwise those with such scales in the scheme."""
+        """Inputs of depthwise convolutions, which have a scale for each channel at no cost."""
         if self.formats.per != "channel":
             return {}
-        told = {name for name, t in self.fixed_tensors.items() if len(t.scale) > 1}
-        found = depthwise_scales.find(self.graph, self.placement)
-        every = self.sample_count > self.options.policy.channel_scale_samples
-        return {v: around for v, around in found.items() if every or v.name in told}
+        return depthwise_scales.find(self.graph, self.placement)
 
     def observe(
         self,

@@ -27,7 +27,7 @@ from intaglio.quant.result import Quantized
 from intaglio.quant.samples.dataset import samples as read_dataset
 from intaglio.quant.samples.streaming import state_as_inputs, user_inputs
 from intaglio.quant.samples.subset import TRIAL_SAMPLES, evenly_spaced, evenly_spaced_indices
-from intaglio.quant.samples.sufficiency import Sufficiency, spread
+from intaglio.quant.samples.sufficiency import MAY_STOP_EARLY, Sufficiency, spread
 from intaglio.quant.search.choose_settings import choose_settings, worth_trying
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.trial import PrecompiledTrial
@@ -137,7 +137,7 @@ def observe_ranges(c: Calibration) -> None:
     The float model's outputs for some of the samples are the reference of the search.
     """
     enough, shown = None, evenly_spaced_indices(c.sample_count)
-    if c.samples.spare and c.many:
+    if c.samples.spare and c.sample_count > MAY_STOP_EARLY:
         order = spread(c.sample_count)
         c.samples, shown = c.samples.at(order), sorted(range(TRIAL_SAMPLES), key=order.__getitem__)
         low, high = dtypes.limits(c.formats.tensors[c.formats.precision])

@@ -81,9 +81,10 @@ def test_nothing_of_it_is_left_when_the_model_runs():
     np.testing.assert_array_equal(ran, intaglio.interpret(compiled, sample)["y"])
 
 
-def test_few_samples_say_nothing_of_channels():
-    made = calibrate(network(), samples(16), options=PLAIN)
-    assert made.scheme.tensors["a"].axis is None
+@pytest.mark.parametrize("count", [8, 16, 80])
+def test_channels_have_scales_whatever_the_number_of_samples(count):
+    made = calibrate(network(), samples(count), options=PLAIN)
+    assert made.scheme.tensors["a"].axis == 1
 
 
 def test_a_scheme_keeps_them_whatever_samples_come(tmp_path):

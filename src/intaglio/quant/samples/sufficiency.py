@@ -14,6 +14,7 @@ import numpy as np
 from intaglio.errors import option
 from intaglio.quant.ranges.observe import Observation, widened
 
+MAY_STOP_EARLY = 64  # calibration with at most this many samples uses them all
 FIRST = 8  # samples in the first block
 BLOCK = 8  # samples in each further block
 SHARE = 0.1  # greatest clipping error of a block, relative to the rounding error, to stop

@@ -25,10 +25,6 @@ class Policy:
     method_skip: float = 0.001  # error of minmax below which no other method is tried
     method_stop: float = 0.004  # error below which blocks are not tried any more
 
-    # ---- ranges --------
-    channel_scale_samples: int = 64  # with more samples, inputs of depthwise convolutions get a
-    # scale for each channel
-
     # ---- weights ---------------------------------------------------------------------------------
     rounding_share: float = 0.25  # share of the allowed error: weights that cost more are rounded
     # by second moments of their inputs
