@@ -169,10 +169,10 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path):
 def test_a_file_that_is_no_search_is_left_alone(tmp_path, text):
     path = tmp_path / "package.json"
     path.write_text(text)
-    with pytest.raises(BadInput, match="no search to go on with"):
+    with pytest.raises(BadInput, match="holds no search"):
         Cache(path, "model")
     assert path.read_text() == text
-    with pytest.raises(BadInput, match="no file that could keep a search"):
+    with pytest.raises(BadInput, match="is no regular file"):
         Cache("/dev/null", "model")
 
 

@@ -93,7 +93,7 @@ def test_layers_are_widened_until_a_metric_is_met():
     assert [t.kept for t in found.tried][-1]
     with pytest.raises(BadInput, match=r"reaches .*, 2 was asked for"):
         until(graph, data, lambda g: float(np.float32(1)), 2.0)
-    with pytest.raises(BadInput, match="the metric gives None; a number is needed"):
+    with pytest.raises(BadInput, match="the metric gives None; return a number"):
         until(graph, data, lambda g: None, 0.5)
 
 

@@ -47,14 +47,14 @@ def choose_settings(
 
 
 def worth_trying(calibration: Calibration) -> bool:
-    """Is anything left to be found by trying?"""
+    """Is there a setting left to choose by trial?"""
     if calibration.options.method != "auto" and calibration.options.accuracy is None:
         return False
     return not all(v.name in calibration.fixed_tensors for v in calibration.placement.tensors)
 
 
 class Trials:
-    """What is tried on one calibration, and what was found by it so far."""
+    """The trials of one calibration, and the settings chosen so far."""
 
     def __init__(
         self, calibration: Calibration, reference: Reference, ahead: PrecompiledTrial | None
@@ -85,7 +85,7 @@ class Trials:
         self.search.trial_without = self.trial
 
     def trial(self, exact: Collection[str] = (), ahead: PrecompiledTrial | None = None) -> Trial:
-        """The model to try things with; layers in `exact` have their own weights."""
+        """The trial's model; layers in `exact` keep their float weights."""
         c = self.calibration
 
         def weights(node: Node) -> tuple[Array, Array | None]:
@@ -98,7 +98,7 @@ class Trials:
     def schemes(
         self, methods: Mapping[str, str], more: float | None = None, left_out: int | None = None
     ) -> dict[str, TensorScheme]:
-        """Tensors ranged by these methods, with `more` room, as if a fold of samples was unseen."""
+        """Schemes by these range methods, with headroom `more`, without one fold of the samples."""
         calibration, options = self.calibration, self.calibration.options
         by = replace(options, methods={**methods, **options.methods}, room=1.0)
         ranges = calibration.ranges(by)
@@ -108,7 +108,7 @@ class Trials:
         return {name: t for name, t in calibration.schemes(wide).items() if t.scale}
 
     def choose_methods(self) -> None:
-        """Range each tensor as it errs least, where that is not the user's choice."""
+        """Choose the range method of each tensor, unless the user fixed it."""
         if self.auto:
             self.methods = self.search.choose_methods()
 
@@ -121,7 +121,7 @@ class Trials:
         )
 
     def round_by_data(self) -> None:
-        """Round weights so that every product errs least on the samples."""
+        """Round weights by the samples: least output error of every product."""
         c = self.calibration
         c.weights |= rounded_by_data(c.graph, c.weights, c.samples, c.options, c.progress)
         if c.options.correct:

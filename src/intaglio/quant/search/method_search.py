@@ -26,18 +26,18 @@ from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.policy import POLICY, Policy
 from intaglio.quant.search.trial import Errors, Trial, total
 
-METHODS = ("minmax", "moving", "percentile", "mse")  # the first has to be beaten by the others
+METHODS = ("minmax", "moving", "percentile", "mse")  # another method must beat the first
 
 Schemes = Mapping[str, TensorScheme]
-Make = Callable[[Mapping[str, str]], dict[str, TensorScheme]]  # schemes by each tensor's method
+Make = Callable[[Mapping[str, str]], dict[str, TensorScheme]]  # schemes for a choice of methods
 
 
 class Cache:
-    """Errors of trials that were made before, in a file: a search goes on where it was stopped."""
+    """Errors of earlier trials in a file, so that an interrupted search can continue."""
 
     def __init__(self, path: str | Path, subject: str):
         self.path = Path(path)
-        self.weights = ""  # how they were rounded, where that is not how they were at first
+        self.weights = ""  # how weights were rounded, if not as at first
         self.every = _searches(self.path)
         name = hashlib.sha256(subject.encode()).hexdigest()[:16]
         self.known: dict[str, Errors] = self.every.setdefault(name, {})
@@ -48,11 +48,11 @@ class Cache:
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def errors(self, trial: Trial, schemes: Schemes, fine: float = 0.0) -> Errors:
-        """What the trial says, or said before."""
+        """The errors of a trial, from the cache if it was run before."""
         return self.found(self.key(schemes), lambda: trial.errors(schemes, fine))
 
     def found(self, key: str, make: Callable[[], Errors]) -> Errors:
-        """What is known by this key, or else is made and known from now on."""
+        """The cached errors for this key; if there are none, make and save them."""
         if key not in self.known:
             self.known[key] = make()
             write_atomically(self.path, json.dumps({"searches": self.every}).encode())
@@ -60,18 +60,16 @@ class Cache:
 
 
 def _searches(path: Path) -> dict[str, dict[str, Errors]]:
-    """What a file knows of every model and its samples; one that is not ours is left as it is."""
+    """The searches in a file; BadInput if it is another kind of file."""
     if not path.exists():
         return {}
     if not path.is_file():
-        raise BadInput(f"{path} is no file that could keep a search; give another name")
+        raise BadInput(f"{path} is no regular file; give another name")
     try:
         stored = json.loads(path.read_text())
         return {name: dict(errors) for name, errors in stored["searches"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        raise BadInput(
-            f"{path} is no search to go on with; remove it, or give another name for this one"
-        ) from None
+        raise BadInput(f"{path} holds no search; remove it or give another name") from None
 
 
 class Search:
@@ -98,20 +96,20 @@ class Search:
         self.trial_without: Callable[[Collection[str]], Trial] | None = None
 
     def _tell(self) -> None:
-        """One more trial."""
+        """Count a trial and report progress."""
         self.count += 1
         if self.progress:
-            self.progress("trying what is accurate", self.count, None)
+            self.progress("trying settings", self.count, None)
 
     def errors(self, schemes: Schemes, fine: float = 0.0) -> Errors:
-        """What the outputs lose; where that is far below `fine`, by a few of the samples."""
+        """The output errors; on a few samples only, if these are far below `fine`."""
         self._tell()
         if self.cache:
             return self.cache.errors(self.trial, schemes, fine)
         return self.trial.errors(schemes, fine)
 
     def errors_without(self, schemes: Schemes, layers: Collection[str]) -> Errors:
-        """What the outputs lose where these layers have the model's own weights."""
+        """The output errors if these layers keep their float weights."""
         if self.trial_without is None or not layers:
             return self.errors(schemes)
         self._tell()
@@ -126,7 +124,7 @@ class Search:
         return self.cache.found(f"{self.cache.key(schemes)} {sorted(layers)}", tried)
 
     def held_out(self, schemes: Sequence[Schemes]) -> Errors:
-        """Errors where each sample has schemes of its own."""
+        """Errors with a scheme for each sample."""
         self.count += 1
         if self.cache is None:
             return self.trial.held_out(schemes)
@@ -163,10 +161,10 @@ class Search:
 def subject(
     graph: Graph, reference: Reference, stored: Iterable[tuple[Array, Any, Array | None]] = ()
 ) -> str:
-    """What a search is about: the model, its weights, and what it makes of the samples.
+    """The identity of a search for the cache: model, rounded weights and float outputs.
 
-    `stored` are weights as they are rounded, with their schemes and corrections: other options
-    round them otherwise, and nothing that was found for these is true of those.
+    `stored` are the rounded weights with their schemes and corrections: results for other
+    rounding options are not valid.
     """
     parts = [str(graph)]
     for integers, scheme, shift in stored:

@@ -42,15 +42,15 @@ def _library() -> ctypes.CDLL:
 
 @dataclass
 class Match:
-    """How two runs of one tensor agree, summed up over samples."""
+    """Agreement of two runs of one tensor, accumulated over samples."""
 
     dot: float = 0.0
-    own: float = 0.0  # the sum of squares of the float model's numbers
+    own: float = 0.0  # sum of squares of the float model's values
     other: float = 0.0
-    off: float = 0.0  # of the differences
+    off: float = 0.0  # sum of squares of the differences
 
     def add(self, a: Array, b: Array) -> None:
-        """Take in what the float model and the other one made of a sample."""
+        """Add one sample's tensors: of the float model and of the other."""
         x, y = (np.ascontiguousarray(v, np.float32) for v in (a, b))
         if x.size != y.size:
             raise BadInput(f"tensors of {a.shape} and {b.shape} cannot be compared")
@@ -60,7 +60,7 @@ class Match:
 
     @property
     def cosine(self) -> float:
-        """1 where both point the same way (or both are 0)."""
+        """Cosine similarity; 1 if both are 0."""
         if self.own == 0 or self.other == 0:
             return 1.0 if self.own == self.other else 0.0
         return min(self.dot / float(np.sqrt(self.own) * np.sqrt(self.other)), 1.0)
@@ -138,9 +138,9 @@ def _name(a: Array) -> str:
 
 
 def _clusters(sizes: Array) -> tuple[float, list[Array]] | None:
-    """The widest gap among the magnitudes, in bits, and the runs of columns that gaps part.
+    """The widest gap among the columns' magnitudes, in bits, and the runs of columns between gaps.
 
-    Only runs count: a class that no sample shows is small too, but no part of its own.
+    Only contiguous runs count: a class that no sample shows is small too, but no group.
     """
     bits = np.log2(np.maximum(sizes, sizes.max() * 2.0**-24 if sizes.max() > 0 else 1.0))
     ranked = np.sort(bits)
@@ -160,17 +160,17 @@ def _clusters(sizes: Array) -> tuple[float, list[Array]] | None:
 
 
 def _shares(low: Array, high: Array) -> tuple[float, list[Array]] | None:
-    """One run of columns between 0 and 1, and columns beside it that are not."""
+    """One run of columns with values between 0 and 1, and the other columns."""
     inside = (low >= 0) & (high <= 1)
     borders = np.nonzero(np.diff(inside.astype(int)))[0] + 1
     return (0.0, np.split(np.arange(len(low)), borders)) if len(borders) == 1 else None
 
 
 def _background(arrays: Sequence[Array], axis: int, low: Array) -> tuple[float, list[Array]] | None:
-    """The column that holds what others leave of one, nearly all of it, and those others.
+    """The background column of a softmax, and the other columns.
 
-    Where shares add up to one, a detector's background is all of it at nearly every place, and
-    hides what becomes of all else.
+    A detector's background has a probability near 1 almost everywhere and would hide the errors of
+    all other classes.
     """
     if low.min() < 0 or any(np.abs(a.sum(axis) - 1).max() > SUM_TOLERANCE for a in arrays):
         return None
@@ -205,7 +205,7 @@ class OutputMatch:
 
 @dataclass
 class Reference:
-    """What the float model makes of samples: the yardstick for every quantised one."""
+    """The float model's outputs for some samples, with which quantised models are compared."""
 
     samples: list[Mapping[str, Array]]
     outputs: list[dict[str, Array]]
@@ -281,7 +281,7 @@ class Reference:
         """
         n, p = part
         wanted = self.outputs[i][n]
-        if made.shape != wanted.shape:  # a count that depends on the data came out otherwise
+        if made.shape != wanted.shape:  # a dynamic shape differs
             match.add(wanted, np.zeros_like(wanted))
         elif (least := self.highest.get(f"{n}{p}")) is None:
             match.add(p.of(wanted), p.of(made))
@@ -292,7 +292,7 @@ class Reference:
             match.off += float(np.square(a - b).sum())
 
     def compare(self, graph: Graph) -> list[OutputMatch]:
-        """How the compiled `graph` does on the same samples, part by part of every output."""
+        """Compare the compiled `graph` on the same samples, part by part of every output."""
         totals = {(n, p): Match() for n, parts in self.parts.items() for p in parts}
         with sessions(graph) as pool:
             every = pool.in_order(lambda s, x: s.run(x), self.samples)
@@ -300,6 +300,6 @@ class Reference:
                 for (n, p), total in totals.items():
                     if made[n].shape == wanted[n].shape:
                         total.add(p.of(wanted[n]), p.of(made[n]))
-                    else:  # a count that depends on the data came out otherwise
+                    else:  # a dynamic shape differs
                         total.add(wanted[n], np.zeros_like(wanted[n]))
         return [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in totals.items()]

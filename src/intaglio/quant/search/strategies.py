@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Metric = Callable[[Graph], float]  # the larger, the better
-JUDGES = 32  # samples that strategies are compared on
-SLOWER = 1.1  # times what the default takes: one that needs more layers in floats is not better
-# In this order; what helps is kept while the next is tried.
+COMPARED = 32  # samples on which strategies are compared
+MOST_TIME = 1.1  # predicted time relative to the default: a slower strategy is not kept
+# Tried in this order; a strategy that helps is kept while the next is tried.
 STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("smooth", {"smooth": True}),
     ("equalize", {"equalize": True}),
@@ -44,18 +44,18 @@ STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("minmax", {"method": "minmax"}),
     ("kl", {"method": "kl"}),
 )
-LADDER = (0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999)  # cosines that are asked for in turn
+LADDER = (0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999)  # cosines that `until` requires in turn
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One strategy and what it came to."""
+    """The result of one strategy."""
 
     name: str
-    figure: float  # the worst cosine of a part of an output, or the user's metric
+    figure: float  # worst cosine of an output part, or the user's metric
     kept: bool
-    layers: int  # that stay in floats
-    time: float = 1.0  # of the products by the target's costs, beside all in the usual precision
+    layers: int  # layers in floats
+    time: float = 1.0  # predicted time of the products; 1: all in the usual precision
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -69,7 +69,7 @@ class Tried:
 
 @dataclass
 class Automatic:
-    """The best that was found, and all that was tried."""
+    """The best result, and every strategy that was tried."""
 
     best: Quantized
     options: Options
@@ -100,11 +100,12 @@ def auto(
     strategies: Sequence[tuple[str, dict[str, Any]]] = STRATEGIES,
     **how: Any,
 ) -> Automatic:
-    """Quantise in several ways and keep the one that does best.
+    """Quantise with several strategies and keep the best.
 
-    What is best says `metric`, of the quantised graph, or else the cosine of the worst part of an
-    output on up to 32 samples; but not what takes much longer, by the target's costs, than the
-    default. Keywords are those of `calibrate`, where `options` is what is tried first.
+    The best has the highest `metric` of the quantised graph or, without one, the highest cosine of
+    the worst output part on at most 32 samples. A strategy that is predicted to take more than a
+    tenth longer than the default is not kept. Keywords are those of `calibrate`; the first
+    strategy is `options`.
     """
     options, how = split_keywords(options, how)
     graph = _graph(model, options, how)
@@ -119,20 +120,19 @@ def auto(
     best, figure = attempt(options)
     if figure == -math.inf:
         raise BadInput(
-            "the metric gives nan for what the default makes; a number is needed, the "
-            "larger the better"
+            "the metric gives nan for the default strategy; return a number, the larger the better"
         )
     first = Tried("default", figure, True, _floats(best), _time(best, chip, options))
     found = Automatic(best, options, [first])
     idle = _idle(best.float_graph)
     for name, change in strategies:
         if all(getattr(found.options, k) == v or k in idle for k, v in change.items()):
-            continue  # it would come to the same
+            continue  # it would change nothing
         other = replace(found.options, **change)
         made, figure = attempt(other)
         better = figure > max(t.figure for t in found.tried if t.kept)
         time = _time(made, chip, other)
-        kept = better and time <= SLOWER * first.time
+        kept = better and time <= MOST_TIME * first.time
         found.tried.append(Tried(name, figure, kept, _floats(made), time))
         if kept:
             found.best, found.options = made, other
@@ -148,9 +148,9 @@ def until(
     options: Options | None = None,
     **how: Any,
 ) -> Automatic:
-    """Quantise with as few layers in floats as it takes for `metric` to reach `at_least`.
+    """Quantise with the fewest layers in floats with which `metric` reaches `at_least`.
 
-    BadInput tells the best that was reached where that is not enough.
+    BadInput, with the best value, if it is not reached.
     """
     options, how = split_keywords(options, how)
     graph = _graph(model, options, how)
@@ -174,19 +174,19 @@ def until(
 
 
 def _idle(graph: Graph) -> set[str]:
-    """Options that change nothing in this graph, which is as it is quantised."""
+    """Options that change nothing in this optimised graph."""
     able = {"smooth": scale_migration.links(graph, NORMS), "equalize": equalizable(graph)}
     return {option for option, links in able.items() if not links}
 
 
 def _figure(metric: Metric, graph: Graph) -> float:
-    """What a metric says, where that is a number."""
+    """The value of a metric; -inf for NaN."""
     figure = metric(graph)
     try:
         return -math.inf if math.isnan(float(figure)) else float(figure)
     except (TypeError, ValueError):
         raise BadInput(
-            f"the metric gives {figure!r}; a number is needed, the larger the better"
+            f"the metric gives {figure!r}; return a number, the larger the better"
         ) from None
 
 
@@ -195,9 +195,9 @@ def _floats(made: Quantized) -> int:
 
 
 def _time(made: Quantized, chip: Target, options: Options) -> float:
-    """What its products take as they are, beside all of them in the usual precision."""
+    """The predicted time of the products, relative to all in the usual precision."""
     usual = formats(chip, options.activations).precision
-    work: dict[str, float] = {}  # multiplications by precision
+    work: dict[str, float] = {}  # MACs by precision
     for n in made.float_graph.nodes():
         if n.op in PRODUCTS:
             own = made.scheme.layers.get(layer(n), "f32")
@@ -207,7 +207,7 @@ def _time(made: Quantized, chip: Target, options: Options) -> float:
 
 
 def _graph(model: str | Path | Graph, options: Options, how: dict[str, Any]) -> Graph:
-    """The model, read once; what says how to read it is taken out of `how`."""
+    """The model, loaded once; the keywords of `load` are removed from `how`."""
     if isinstance(model, Graph):
         return model
     known = inspect.getfullargspec(load).kwonlyargs
@@ -216,8 +216,8 @@ def _graph(model: str | Path | Graph, options: Options, how: dict[str, Any]) -> 
 
 
 def _cosine(graph: Graph, given: Any) -> Metric:
-    """The worst cosine of a part of an output."""
-    some = evenly_spaced(given, JUDGES)
+    """A metric: the cosine of the worst output part."""
+    some = evenly_spaced(given, COMPARED)
     if graph.state:
         some = samples_with_state(graph, some)
     reference = Reference.of(with_graph_state(graph, {}), some)

@@ -25,22 +25,24 @@ from intaglio.quant.weights.integers import Integers, from_integers
 from intaglio.session import Session
 from intaglio.targets.cpu.chain import chain
 
-# Value, step and ends are 0 to 3, and what each op makes is next: as one node, for compiling a
-# model takes as long as it has nodes.
+# The rounding as one chain node, because compile time grows with the number of nodes. Operands 0 to
+# 3 are the value, the step and both limits; the result of each op is the next operand.
 ROUND: dict[str, Any] = {
     "ops": ("div", "round", "maximum", "minimum", "mul"),
     "args": (0, 1, 4, 0, 5, 2, 6, 3, 7, 1),
 }
-EXACT = (np.float32(2.0**-60), np.float32(-3e38), np.float32(3e38))  # step and ends of no rounding
-FEW = 4  # pairs of samples that are tried first,
-CLEAR = 0.5  # and the share of an error that shows that the others need not be
-Stored = tuple[Array, Array | None]  # weights, and what is added to the bias for them
+EXACT = (np.float32(2.0**-60), np.float32(-3e38), np.float32(3e38))  # no rounding
+FIRST_PAIRS = 4  # pairs of samples that are tried first
+CLEAR = 0.5  # if their error is below this share of the bound, the other samples are not run
+Stored = tuple[Array, Array | None]  # weights, and the bias correction
 Errors = dict[str, float]  # relative squared error by part of an output
 
 
 class PrecompiledTrial:
-    """A trial's model that is compiled while samples are looked at: what corrects its biases is
-    known only after that, so that they are inputs."""
+    """A trial's model, compiled in the background while samples are observed.
+
+    Its biases are inputs, because bias corrections are known only after observation.
+    """
 
     @classmethod
     def of(
@@ -51,8 +53,10 @@ class PrecompiledTrial:
         after: Event,
         pool: Executor,
     ) -> PrecompiledTrial | None:
-        """Starts to compile; None where most products are no convolutions: what becomes of their
-        biases is not one operand. It waits for the event: one model at a time is compiled."""
+        """Start to compile once `after` is set: one model at a time is compiled.
+
+        None if most products are no convolutions: their biases are not one operand.
+        """
         products = [n for n in placement.nodes if n.op in PRODUCTS]
         if sum(n.op == "conv" for n in products) <= len(products) / 2:
             return None
@@ -69,11 +73,11 @@ class PrecompiledTrial:
 
     def __init__(self) -> None:
         self.sessions: Future[SessionPool[Session]] = Future()
-        self.biases: dict[str, tuple[str, Array]] = {}  # an input and what is there, by layer
+        self.biases: dict[str, tuple[str, Array]] = {}  # name of the input and the bias, by layer
         self.given: dict[str, Array] = {}
 
     def correct(self, placement: Placement, shifts: Mapping[Node, Array | None]) -> None:
-        """Give the biases, with what is to be added to them."""
+        """Set the biases with their corrections."""
         for n in placement.nodes:
             if layer(n) in self.biases:
                 name, bias = self.biases[layer(n)]
@@ -82,12 +86,12 @@ class PrecompiledTrial:
                 self.given[name] = whole.astype(np.float32)
 
     def close(self) -> None:
-        """Let go of a model that nobody wants any more."""
+        """Close the sessions of a model that is not needed."""
         self.sessions.result().close()
 
 
 class Trial:
-    """The float model with every rounding of a placement in it, each to be set or left out."""
+    """The float model with every rounding of a placement; each can be set or left out."""
 
     def __init__(
         self,
@@ -97,9 +101,9 @@ class Trial:
         reference: Reference,
         ahead: PrecompiledTrial | None = None,
     ):
-        """`weights` gives a product's weights as they are once stored; `graph` stays as it is."""
+        """`weights` gives the rounded weights of a product; `graph` is not changed."""
         self.reference, self.runs = reference, 0
-        self._known: dict[frozenset[Any], Errors] = {}  # what was tried before
+        self._known: dict[frozenset[Any], Errors] = {}  # results of earlier trials
         self.names = [v.name for v in placement.tensors]
         self.steps = {v.name: _by_channel(v) for v in placement.depthwise_inputs}
         self.biases: dict[str, Array] = {}
@@ -128,7 +132,11 @@ class Trial:
         parts = [(n, p) for n, columns in ref.parts.items() for p in columns]
         halves = [{part: Match() for part in parts} for _ in range(min(2, len(every)))]
         self.runs += 1
-        first = [i for i in every if i // 2 % (len(every) // (2 * FEW) or 1) == 0] if fine else []
+        first = (
+            [i for i in every if i // 2 % (len(every) // (2 * FIRST_PAIRS) or 1) == 0]
+            if fine
+            else []
+        )
         matches: list[OutputMatch] = []
         for some in (first, [i for i in every if i not in first]):
             feeds = ({**ref.samples[i], **given[i], **self.biases} for i in some)
@@ -145,7 +153,7 @@ class Trial:
         return matches
 
     def _given(self, schemes: Mapping[str, TensorScheme]) -> dict[str, Array]:
-        """The steps and ends that the model takes for these schemes."""
+        """The model's step and limit inputs for these schemes."""
         given: dict[str, Array] = {}
         for i, name in enumerate(self.names):
             values = _numbers(schemes[name]) if name in schemes else EXACT
@@ -160,7 +168,7 @@ class Trial:
         return given
 
     def held_out(self, schemes: Sequence[Mapping[str, TensorScheme]]) -> Errors:
-        """Errors where each sample has schemes of its own."""
+        """Errors with a scheme for each sample."""
         return _squared(self.run(schemes))
 
     def errors(self, schemes: Mapping[str, TensorScheme], fine: float = 0.0) -> Errors:
@@ -184,7 +192,7 @@ class Trial:
 
 
 def _stored(graph: Graph, weights: Mapping[str, Stored]) -> Graph:
-    """The graph, whose products get these weights, and biases that go with them."""
+    """The graph with these weights and bias corrections, changed in place."""
     by_name = {v.name: v for v in graph.values()}
     for name, (w, shift) in weights.items():
         node = by_name[name].producer
@@ -198,9 +206,9 @@ def _stored(graph: Graph, weights: Mapping[str, Stored]) -> Graph:
 def _with_roundings(
     graph: Graph, placement: Placement, biases: dict[str, tuple[str, Array]] | None = None
 ) -> Graph:
-    """A copy of the graph that rounds what it is told to, as it is told to.
+    """A copy of the graph with a rounding, whose step and limits are inputs, for each tensor.
 
-    Biases of products that have a place for one become inputs where `biases` is to hold them.
+    If `biases` is given, the biases of products become inputs too and are stored there.
     """
     inside = {layer(n) for n in placement.nodes}
     products = [layer(n) for n in placement.nodes if n.op in PRODUCTS]
@@ -225,11 +233,11 @@ def _with_roundings(
             biases[name] = (f"bias{i}", bias)
     for i, v in enumerate(placement.tensors):
         mine = by_name[v.name]
-        readers = list(mine.uses)  # as `insert` has it
+        readers = list(mine.uses)  # as in `insert_qdq.insert`
         if mine.producer is None or layer(mine.producer) not in inside:
             readers = [n for n in readers if _is_inside(n, inside) and mine in activations(n)]
         step, low, high = (Value(Type("f32", ()), f"{w}{i}") for w in ("step", "low", "high"))
-        if v in placement.depthwise_inputs:  # channels have steps of their own
+        if v in placement.depthwise_inputs:  # a step for each channel
             step = Value(Type("f32", _by_channel(v)), f"step{i}")
         more += [step, low, high]
         made: Value = chain(mine, step, low, high, **ROUND)
@@ -251,13 +259,13 @@ def _is_inside(n: Node, inside: set[str]) -> bool:
 
 
 def _numbers(t: TensorScheme) -> tuple[np.float32, np.float32, np.float32]:
-    """The step and both ends, counted in steps from 0."""
+    """The step, and both limits counted in steps from 0."""
     low, high = dtypes.limits(t.dtype)
     zero = t.zero[0]
     return np.float32(t.scale[0]), np.float32(low - zero), np.float32(high - zero)
 
 
 def total(errors: Errors) -> float:
-    """One figure for a trial: the worst part counts, and a little of all others."""
+    """One figure for a trial: the worst part, plus a tenth of the mean of the others."""
     values = sorted(errors.values(), reverse=True)
     return values[0] + 0.1 * sum(values[1:]) / max(len(values) - 1, 1) if values else 0.0
