@@ -1,4 +1,4 @@
-"""Predictions add up, and say what they are made of."""
+"""Performance reports: layers sum up to the total; text, page and trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products by themselves: numpy, the CPU's kernels and the simulator agree; chips' limits hold."""
+"""Matrix products: numpy, the CPU and the simulator agree; the limits of chips are enforced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def draw(kind, *shape, seed=0):
 
 
 def want(types, a, b, a_scale=1.0, a_zero=0, b_scale=1.0, b_zero=0, c_scale=1.0, c_zero=0):
-    """What the types mean, in f32 after exact sums."""
+    """The expected result: exact sums, then f32."""
     kind, _, result = types.split(",")
     scale, zero = np.asarray(b_scale, np.float32), np.asarray(b_zero)
     if scale.ndim == 2:
@@ -166,7 +166,7 @@ def test_transposed_b_is_the_same():
 
 
 @pytest.mark.parametrize("target", ["cpu", "rk3588"])
-def test_halves_of_each_call(target):
+def test_f16_b_as_an_argument(target):
     mm = intaglio.Matmul(k=K, n=N, types="f16,f16,f16", m=M, target=target)
     a, b = draw("f16", M, K), draw("f16", K, N, seed=1)
     agree("f16,f16,f16", mm(a, b), a.astype(np.float64) @ b.astype(np.float64))
@@ -174,7 +174,7 @@ def test_halves_of_each_call(target):
 
 @pytest.mark.parametrize("target", ["cpu", "rk3588"])
 @pytest.mark.parametrize("types", ["i8,i8,i32", "i8,i8,i8"])
-def test_a_b_of_each_call(types, target):
+def test_b_as_an_argument(types, target):
     given = {} if types.endswith("i32") else {"a_scale": 0.1, "b_scale": 0.02}
     mm = intaglio.Matmul(k=K, n=N, types=types, m=M, target=target, b_zero=3, **given)
     for seed in (1, 2):
@@ -184,7 +184,7 @@ def test_a_b_of_each_call(types, target):
         mm(a)
 
 
-def test_rows_of_several_calls_share_the_constants():
+def test_plans_for_several_rows_share_the_constants():
     b = draw("i8", 512, 512)
     one, many = intaglio.Matmul(b, m=8), intaglio.Matmul(b, m=(1, 8, 32))
     assert len(many.package.bytes) < len(one.package.bytes) + b.size // 4
@@ -195,8 +195,8 @@ def test_rows_of_several_calls_share_the_constants():
         many(draw("i8", 9, 512))
 
 
-def test_long_sums_go_in_parts():
-    """A unit of rk3588 reads 8192 channels; what is longer is summed up by the CPU, exactly."""
+def test_long_sums_are_split():
+    """A unit of rk3588 reads 8192 channels; longer sums are added up exactly by the CPU."""
     a, b = draw("i8", 2, 16384), draw("i8", 16384, 32, seed=1)
     for types, given in (
         ("i8,i8,i32", {}),
@@ -207,7 +207,7 @@ def test_long_sums_go_in_parts():
         np.testing.assert_array_equal(mm(a), want(types, a, b, **given))
 
 
-def test_many_rows_and_columns_go_in_parts():
+def test_many_rows_and_columns_are_split():
     a, b = draw("i8", 50, 128), draw("i8", 128, 1056, seed=1)
     for target in ("rk3588", "rk3566"):
         np.testing.assert_array_equal(
@@ -215,7 +215,7 @@ def test_many_rows_and_columns_go_in_parts():
         )
 
 
-def test_sums_of_16_bits_stay_within_them():
+def test_i16_results_saturate():
     a, b = np.full((1, 1024), -8, np.int8), np.full((1024, 64), -8, np.int8)
     for target in ("cpu", "rk3588"):
         assert (intaglio.Matmul(b, types="i4,i4,i16", target=target)(a) == 32767).all()
@@ -270,7 +270,7 @@ def test_costs():
     one, many = mm.cost(1), mm.cost(256)
     assert one.bound == "bandwidth"
     assert one.bytes == pytest.approx(2048 * 2048, rel=0.02)
-    assert many.milliseconds < 256 * one.milliseconds / 20  # weights come once
+    assert many.milliseconds < 256 * one.milliseconds / 20  # weights are loaded once
     assert many.mac_use > 10 * one.mac_use
     assert mm.cost(1, "rk3566").milliseconds > one.milliseconds
     with pytest.raises(BadInput, match="measured, not predicted"):
@@ -304,7 +304,7 @@ def said(*words):
     return made.output
 
 
-def test_the_command_says_limits_layouts_and_time():
+def test_the_command_prints_limits_layouts_and_time():
     text = said("--chip", "rk3588", "--m", "1,8", "--k", "128", "--n", "64", "--run")
     for words in (
         "N is a multiple of 32, at most 4096",

@@ -1,4 +1,4 @@
-"""Changed NPU programs against a runtime that is built with sanitizers.
+"""Fuzz test: mutated NPU programs in a runtime built with sanitizers.
 
     python -m tests.npu.fuzz --count 20000 [--seed 0]
 
@@ -24,7 +24,7 @@ from intaglio.package.write import assemble
 
 
 def fuzz(count: int, seed: int = 0, keep: Path | None = None, show: bool = False) -> list[str]:
-    """Send `count` changed programs to the driver; the failures in words."""
+    """Send `count` mutated programs to the driver; returns a line for each failure."""
     driver, rng, failures, done = build_driver(), random.Random(seed), [], 0
     good = []
     for isa in sorted({0, cpu_isa.BITS["avx2"] & native.machine(), native.machine()}):

@@ -1,4 +1,4 @@
-"""Small NPU programs made by hand: places in SRAM, waits for all that came before."""
+"""Builds small NPU programs instruction by instruction, with SRAM addresses and waits."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ALIGN = 16
 
 
 def plain(space: str, slot: int, dtype: str, shape: tuple[int, ...]) -> Feature:
-    """A whole NCHW tensor of one image, outside."""
+    """A whole NCHW tensor of one image, in DDR."""
     c, h, w = shape[1:]
     item = dtypes.numpy_of(dtype).itemsize
     return Feature(space, 0, dtype, c, h, w, 1, h * w * item, w * item, item, slot=slot)
 
 
 class Builder:
-    """Collects instructions, each of which waits for all before it (unless told otherwise)."""
+    """Collects instructions; by default each waits for all before it."""
 
     def __init__(self, seed: int = 0, cores: int = 1):
         self.random = np.random.default_rng(seed)
@@ -290,7 +290,7 @@ def everything(seed: int = 0, c2: int = 16) -> Builder:
 
 
 def _of_16_bits(b: Builder, x: str, kind: str, c2: int) -> None:
-    """The instructions that compute, on such images and weights."""
+    """All compute instructions, on feature maps of `x` and weights of `kind`."""
     shape = (20, 5, 5)
     image, y, z = b.operand(x, shape, c2=c2), b.feature(x, shape, c2=c2), b.feature(x, shape, c2=c2)
     ends = {} if x == "f16" else {"low": -32768, "high": 32767}

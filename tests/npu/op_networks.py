@@ -1,4 +1,4 @@
-"""Small networks of npu ops with random weights: what the tests of the NPU compiler run on."""
+"""Small networks of NPU ops with random weights, for tests of the NPU compiler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Maker:
-    """Makes layers with weights of one seed, on images of one type."""
+    """Makes layers with random weights, on feature maps of one type."""
 
     seed: int = 0
     kind: str = "i8"
@@ -159,7 +159,7 @@ def graph(x: Value, *outputs: Value) -> Graph:
 
 
 def mobile(m: Maker, size: int = 32) -> Graph:
-    """Inverted residuals, then a mean and a dense layer."""
+    """Inverted residual blocks, then an average pool and a linear layer."""
     x = m.image(1, 3, size, size)
     y = m.conv(m.conv(m.conv(x, 32, 3, 2), 32, 3, depthwise=True), 16)
     for channels, stride in ((24, 2), (24, 1), (40, 2), (40, 1)):
@@ -170,7 +170,7 @@ def mobile(m: Maker, size: int = 32) -> Graph:
 
 
 def pyramid(m: Maker, size: int = 32) -> Graph:
-    """Concats of pools of pools, upsampling, three outputs: what a detector is made of."""
+    """A detector in small: concats of nested pools, upsampling, three outputs."""
     x = m.image(1, 3, size, size)
     a = m.conv(m.conv(x, 32, 3, 2, table=True), 32, 3, 2)
     b = m.conv(a, 64, 3, 2)
@@ -185,7 +185,7 @@ def pyramid(m: Maker, size: int = 32) -> Graph:
 
 
 def anything(seed: int, kind: str = "i8") -> Graph:
-    """A random network of every op, of odd channels and extents."""
+    """A random network of all ops, with odd channels and extents."""
     m = Maker(seed, kind)
     draw = m.draw
     x = m.image(
@@ -257,7 +257,7 @@ def _layer(m: Maker, y: Value, made: Sequence[Value]) -> Value:
 def small_chip(
     sram: int, c2: int = 16, in_atom: int = 32, out_atom: int = 32, align: int = 64, shared: int = 0
 ) -> Chip:
-    """A chip of any measure, with the units of rk3588."""
+    """A chip with the units of rk3588 and other sizes."""
     like = chips.load("rk3588")
     units = dict(like.units)
     for name, atoms in (("conv", (in_atom, out_atom)), ("depthwise", (out_atom, out_atom))):

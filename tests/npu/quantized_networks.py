@@ -1,4 +1,4 @@
-"""Random networks of quantised tensors, as the integer pass leaves them."""
+"""Random networks of quantised ops, as the integer pass makes them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ BYTES = ("i8", "u8")
 
 
 def codes(rng, dtype, *shape):
-    """Random numbers of all that an element type holds."""
+    """Random numbers over the whole range of an element type."""
     low, high = dtypes.limits(dtype)
     return rng.integers(low, high + 1, shape).astype(dtypes.numpy_of(dtype))
 
 
 @dataclass
 class Net:
-    """A network under construction: `live` are its images."""
+    """A network under construction; `live` are its feature maps."""
 
     rng: np.random.Generator
     live: list[Value]
@@ -61,7 +61,7 @@ class Net:
             "groups": groups,
         }
         w = self.weights(many, channels // groups, kernel)
-        if self.rng.random() < 0.2:  # not symmetric, so that they need nine bits
+        if self.rng.random() < 0.2:  # asymmetric weights, which need nine bits
             u8 = constant(codes(self.rng, "u8", *w[0].shape))
             w = u8, w[1], constant(codes(self.rng, "u8", many))
         b = constant(self.rng.integers(-2000, 2000, many).astype(np.int32))
@@ -166,7 +166,7 @@ class Net:
 
 @st.composite
 def networks(draw: Any, most: int = 8) -> tuple[Graph, dict[str, np.ndarray]]:
-    """A network, and numbers for its input."""
+    """A network, and values for its input."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     extents = (int(rng.integers(1, 7)), int(rng.integers(2, 8)), int(rng.integers(2, 8)))
     x = Value(Type(str(rng.choice(BYTES)), (int(rng.integers(1, 3)), *extents)), "x")

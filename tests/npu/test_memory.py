@@ -1,4 +1,4 @@
-"""The memory report adds up, and says where each map lies."""
+"""The memory report: totals, addresses of feature maps, text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from intaglio.npu.compile import build
 from intaglio.npu.memory import memory, table
 
 
-def test_sums():
+def test_totals():
     made = build(pyramid(Maker(), 64), small_chip(32 << 10, shared=8 << 10))
     found = memory(made)
     assert found.weights == len(made.weights)
@@ -26,7 +26,7 @@ def test_sums():
     assert found.to_dict()["maps"][0]["place"] == "input"
 
 
-def test_maps_that_wait_outside_do_not_overlap_while_they_live():
+def test_spilled_maps_do_not_overlap_while_they_live():
     made = build(pyramid(Maker(), 64), small_chip(32 << 10))
     spilled = made.memory_plan.spilled
     assert spilled, "this net does not fit 32 KiB"

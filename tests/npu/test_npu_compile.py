@@ -1,4 +1,4 @@
-"""From a quantised graph to a package for a chip: what the simulator computes, and what is told."""
+"""From a quantised graph to a package for a chip: simulated results and reports."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CHIPS = ("rk3588", "rk3566", "k230", "bm1684x")
 
 @settings(max_examples=40, deadline=None)
 @given(networks(10), st.sampled_from(CHIPS))
-def test_the_file_computes_what_the_interpreter_does(made, chip):
-    """Bits of integers are equal; real numbers are those of the CPU's own kernels."""
+def test_a_package_computes_the_interpreters_bits(made, chip):
+    """Integers are bit-exact; floats are those of the CPU's kernels."""
     graph, inputs = made
     want = intaglio.interpret(graph, inputs)
     with intaglio.open(intaglio.compile(graph, target=chip).bytes, threads=1) as session:
@@ -35,7 +35,7 @@ def test_the_file_computes_what_the_interpreter_does(made, chip):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A quantised model of which one op stays on the CPU, as a file."""
+    """The file of a quantised model with one op that stays on the CPU."""
     n = Net(np.random.default_rng(3), [])
     x = Value(Type("i8", (1, 32, 12, 12)), "x")
     window = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
@@ -59,7 +59,7 @@ def test_a_package_says_what_stays_on_the_cpu(model):
     assert trace(model).partition is None
 
 
-def test_the_command_line_tells_it_too(model, tmp_path):
+def test_the_command_line_reports_it(model, tmp_path):
     package = tmp_path / "model.itg"
     done = CliRunner().invoke(
         cli, ["compile", str(model), "--target", "rk3588", "-o", str(package)]
@@ -105,7 +105,7 @@ def test_a_model_of_floats_stays_on_the_cpu():
     assert "computes in floats; quantise it for rk3588" in str(made.partition)
 
 
-def test_the_quantiser_is_told_what_the_npu_has():
+def test_the_quantiser_uses_the_npus_precisions():
     chip = targets.find("rk3588", "scalar")
     assert chip.usual.name == "int8"
     assert chip.usual.weights.why_not("i8", zeros=True) is not None

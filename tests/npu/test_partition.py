@@ -1,4 +1,4 @@
-"""Programs of NPU nodes: no detour through the CPU inside, no more of them than must be."""
+"""Partition into NPU programs: no CPU op inside a program, and as few programs as possible."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from intaglio.verify import verify
 
 RK3588 = targets.find("rk3588", "scalar")
 CHIP = chips.load("rk3588")
-SLOW = replace(CHIP.host, products=1e-6)  # a CPU so slow that every product pays on the NPU
+SLOW = replace(CHIP.host, products=1e-6)  # so slow that every product is faster on the NPU
 EAGER = npu_target(replace(CHIP, name="eager", host=SLOW), "scalar")
 
 
 def offloaded(graph, target=EAGER):
-    """The graph in programs, and the report."""
+    """The partitioned graph, and the report."""
     made = graph.copy()
-    report = passes.run(made, passes.offload(target))[-1].result
+    report = passes.run(made, passes.offload(target)).found["partition"]
     verify(made)
     return made, report
 
 
 def large(seed=1, channels=32, extent=16):
-    """A network of which every convolution pays."""
+    """A network in which every convolution is faster on the NPU."""
     x = Value(Type("i8", (1, channels, extent, extent)), "x")
     return Net(np.random.default_rng(seed), [x]), x
 
@@ -52,7 +52,7 @@ def conv(n, x, many=32, kernel=(3, 3)):
 
 
 def on_cpu(n, x):
-    """A detour through floats."""
+    """An op on the CPU: dequantise, compute, quantise."""
     real = ops.softmax(ops.dequantize_linear(*n.of(x)), axis=1)
     return ops.quantize_linear(real, *n.result("i8"), dtype="i8")
 
@@ -88,7 +88,7 @@ def test_a_network_is_one_program():
     assert not report.on_cpu
 
 
-def test_bounds_after_the_largest_are_kept():
+def test_a_clip_after_max_pool_is_kept():
     n, x = large()
     y = ops.max_pool(conv(n, x), kernel=(2, 2), stride=(2, 2), pad=(0,) * 4, dilation=(1, 1))
     graph = Graph([x], [ops.clip(y, lo=-5.0, hi=60.0)], ["y"])
@@ -99,7 +99,7 @@ def test_bounds_after_the_largest_are_kept():
         np.testing.assert_array_equal(session.run(feed)["y"], intaglio.interpret(graph, feed)["y"])
 
 
-def test_a_program_never_waits_for_what_it_makes():
+def test_a_program_never_depends_on_its_own_output():
     n, x = large()
     a = conv(n, x)
     y = ops.qlinear_add(*n.of(conv(n, on_cpu(n, a))), *n.of(a), *n.result("i8"))
@@ -110,9 +110,9 @@ def test_a_program_never_waits_for_what_it_makes():
     assert first.outputs[0] in second.inputs
 
 
-def test_what_only_later_programs_read_moves_there():
+def test_an_op_moves_to_the_program_that_reads_it():
     n, x = large()
-    early = conv(n, x)  # could run at once, but nothing needs it before the detour is done
+    early = conv(n, x)  # could run first, but is needed only after the CPU op
     late = conv(n, on_cpu(n, x))
     y = ops.qlinear_add(*n.of(early), *n.of(late), *n.result("i8"))
     cut, _ = offloaded(Graph([x], [y], ["y"]))
@@ -127,7 +127,7 @@ def test_branches_share_a_program():
     assert len(programs(cut)[0].outputs) == 2
 
 
-def test_what_does_not_pay_goes_back():
+def test_programs_that_are_slower_go_to_the_cpu():
     n, x = large(channels=4, extent=4)
     y = ops.lookup(conv(n, x, 4), constant(codes(n.rng, "i8", 256)))
     graph = Graph([x], [on_cpu(n, y)], ["y"])
@@ -139,7 +139,7 @@ def test_what_does_not_pay_goes_back():
     assert len(programs(offloaded(graph, EAGER)[0])) == 1
 
 
-def test_constants_beside_images_are_inputs():
+def test_constant_operands_are_inputs_of_the_program():
     n, x = large()
     b = constant(codes(n.rng, "i8", 1, 32, 1, 1))
     y = conv(n, ops.qlinear_add(*n.of(x), *n.of(b), *n.result("i8")))
@@ -149,7 +149,7 @@ def test_constants_beside_images_are_inputs():
     assert len(program.attrs["body"].inputs) == 2
 
 
-def test_the_report_says_why_and_what_would_help():
+def test_the_report_has_reasons_and_remedies():
     n, x = large()
     y = on_cpu(n, conv(n, ops.resize(conv(n, x), axes=(2, 3), shape=(24, 24), scales=(1.5, 1.5))))
     _, report = offloaded(Graph([x], [y], ["y"]))
@@ -164,7 +164,7 @@ def test_the_report_says_why_and_what_would_help():
     assert "to run it on the NPU" in text
 
 
-def test_only_a_model_of_floats_is_to_be_quantised():
+def test_only_a_float_model_is_advised_to_be_quantised():
     n, x = large()
     real = Value(Type("f32", (1, 32, 16, 16)), "x")
     for start, y in ((real, ops.relu(real)), (x, ops.relu(ops.dequantize_linear(*n.of(x))))):

@@ -1,4 +1,4 @@
-"""Programs fit the core's memory, move little, and are the same every time."""
+"""Programs fit the core's memory, move few bytes, and are deterministic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NETS = {"mobile": mobile, "pyramid": pyramid}
 
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("chip", ["rk3588", "rk3566", "k230", "bm1684x"])
-def test_all_stays_inside_of_the_core(name: str, chip: str):
+def test_programs_fit_in_sram(name: str, chip: str):
     there = chips.load(chip)
     made = build(NETS[name](Maker(), 64), there)
     for i in made.program.instructions:
@@ -41,15 +41,15 @@ def test_groups_move_less_than_layers(name: str):
     assert groups.least_traffic <= groups.traffic < layers.traffic
 
 
-def test_everything_moves_once_where_there_is_room():
+def test_traffic_is_minimal_if_memory_suffices():
     made = build(mobile(Maker(), 64), small_chip(4 << 20))
-    unread = made.least_traffic - made.traffic  # between constants, which begin at whole addresses
+    unread = made.least_traffic - made.traffic  # alignment gaps between constants
     assert 0 <= unread < 64 * len(made.net.layers)
     assert made.program.internal == 0
 
 
-def test_of_a_map_only_the_blocks_that_are_read_come_in():
-    """Heads of attention read a slice each: together the map once, not once for every head."""
+def test_only_the_blocks_that_are_read_are_loaded():
+    """Attention heads read one slice each, so the map is loaded once, not once per head."""
     m = Maker()
     x = m.image(1, 16, 8, 8)
     y = m.conv(x, 64, 1)
@@ -60,8 +60,8 @@ def test_of_a_map_only_the_blocks_that_are_read_come_in():
     assert inner == [16] * 4
 
 
-def test_rows_that_touch_take_no_more_than_their_bytes():
-    """A column of 64 pixels: rows of 16 bytes each, of which each would take 64 by itself."""
+def test_packed_rows_have_no_padding():
+    """A column of 64 pixels has rows of 16 bytes; aligned, each would take 64."""
     m = Maker()
     x = m.image(1, 16, 64, 1)
     net, chip = graph(x, m.conv(x, 16, 1)), small_chip(1 << 16, align=64)
@@ -81,7 +81,7 @@ def test_the_same_net_gives_the_same_bytes():
     assert np.array_equal(one.weights, two.weights)
 
 
-def test_a_layer_that_does_not_fit_is_named_with_what_is_missing():
+def test_a_layer_that_does_not_fit_is_named_with_the_missing_bytes():
     m = Maker()
     x = m.image(1, 512, 8, 8)
     with pytest.raises(Unsupported, match=r"conv 'conv64' needs \d+ bytes .* are missing"):
@@ -102,8 +102,8 @@ def test_cores_share_the_bands_of_a_group():
     assert any(i.op == "barrier" for i in made.program.instructions)
 
 
-def test_attention_goes_to_all_cores_where_that_is_sooner():
-    """Keys are needed whole, so that all of it would run in one band, on one core."""
+def test_attention_is_split_over_cores_if_that_is_faster():
+    """The keys are needed whole, so attention would run in one band, on one core."""
     m = Maker()
     x = m.image(1, 64, 128, 1)
     q, k, v = (m.conv(x, 64, 1) for _ in range(3))

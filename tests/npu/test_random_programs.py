@@ -1,4 +1,4 @@
-"""Random networks on random chips: every program computes what its graph says, to the bit."""
+"""Random networks on random chips: every program has the bits of its graph."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KIB = (4, 6, 10, 16, 24, 48, 128, 1024)
 
 
 LIKE = {name: chips.load(name) for name in ("rk3588", "rk3566", "k230", "bm1684x")}
-EAGER = {  # CPUs so slow that every product pays on the NPU
+EAGER = {  # CPUs so slow that every product is faster on the NPU
     name: npu_target(replace(chip, host=replace(chip.host, products=1e-6)), "scalar")
     for name, chip in LIKE.items()
 }
@@ -76,11 +76,11 @@ def evaluate_natively(node: Node) -> list[np.ndarray]:
 
 
 def fitting(
-    seed: int, together: bool = True, cores: int = 1, kind: str = "i8"
+    seed: int, grouped: bool = True, cores: int = 1, kind: str = "i8"
 ) -> tuple[Graph, Compiled] | None:
     net = anything(seed, kind)
     try:
-        return net, build(net, any_chip(seed), together, cores)
+        return net, build(net, any_chip(seed), grouped, cores)
     except Unsupported as e:
         assert "are missing" in str(e)  # noqa: PT017
         return None
@@ -88,8 +88,8 @@ def fitting(
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3), st.sampled_from(KINDS))
-def test_the_simulator_is_the_interpreter(seed: int, together: bool, cores: int, kind: str):
-    if (found := fitting(seed, together, cores, kind)) is None:
+def test_the_simulator_equals_the_interpreter(seed: int, grouped: bool, cores: int, kind: str):
+    if (found := fitting(seed, grouped, cores, kind)) is None:
         return
     net, made = found
     x = picture(net, seed)
@@ -101,7 +101,7 @@ def test_the_simulator_is_the_interpreter(seed: int, together: bool, cores: int,
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))
 def test_memory_that_is_barely_enough(seed: int, kind: str):
-    """The bytes that are said to be missing are those that do; one less does not."""
+    """With the bytes that the message names as missing it compiles, with one less it does not."""
     net, chip, made = anything(seed, kind), replace(any_chip(seed), sram=1024), None
     while made is None:
         try:
@@ -151,7 +151,7 @@ def test_batches_of_different_sizes():
 
 
 def shuffled(program: Program, seed: int) -> list[Instruction]:
-    """An order that the waits allow, as odd as can be: one queue runs ahead of the others."""
+    """A valid order of the instructions in which one queue runs as far ahead as possible."""
     draw = random.Random(seed)
     queues = [[i for i in program.instructions if i.queue == q] for q in QUEUES]
     done, order, eager = [0, 0, 0], [], draw.randrange(4)
@@ -166,7 +166,7 @@ def shuffled(program: Program, seed: int) -> list[Instruction]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_waits_are_all_that_keeps_queues_in_order(seed: int):
+def test_any_order_that_the_waits_allow_gives_the_same_bits(seed: int):
     if (found := fitting(seed, kind=KINDS[seed % 3])) is None:
         pytest.skip("this net does not fit its chip")
     net, made = found

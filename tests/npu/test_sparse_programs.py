@@ -1,4 +1,4 @@
-"""Weights with zeros in the right places are stored without them, where the chip reads that."""
+"""Weights that fit a sparse pattern of the chip are stored compressed."""
 
 from __future__ import annotations
 

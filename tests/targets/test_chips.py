@@ -1,4 +1,4 @@
-"""Every chip that we ship loads and says where its figures are from; a bad file is refused."""
+"""All chip files load and name the sources of their figures; invalid files are refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_chips_that_users_ask_for_are_there():
+def test_all_chips_are_listed():
     assert sorted(ASKED) == sorted(NAMES)
     assert [n for n in NAMES if chip.load(n).estimate] == ["k510", "rk2118"]
 
@@ -67,7 +67,7 @@ def test_a_chip_is_whole(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_has_its_source(name: str):
-    """A number that the loader does not ask the source of could hide in the file."""
+    """Finds numbers in the file that the loader does not check for a source."""
     c = chip.load(name)
     told = {f"chip.{k}" for k in (*chipfile.FIGURES, "c2")} | {f"host.{k}" for k in chipfile.HOST}
     for unit in c.units.values():
@@ -102,7 +102,7 @@ def test_a_users_file_is_a_chip(tmp_path: Path):
     assert chip.load(path) == c
 
 
-def test_a_name_that_nobody_knows_is_refused_with_those_that_are_known():
+def test_an_unknown_name_is_refused_with_a_list():
     with pytest.raises(BadInput, match=r"no chip is called 'rk9'; known are .*rk3588"):
         chip.load("rk9")
 

@@ -70,9 +70,9 @@ def text(p: Performance, hints: bool = True) -> str:
     lines = aligned([COLUMNS, *map(cells, p.layers)], NUMBERS)
     lines += ["", *ranking(p), "", *summary(p)]
     if hints:
-        told = advice(p)
-        lines += ["", "what would help most:"] if told else []
-        lines += [f"  {h.microseconds:8.1f} us  {h.what}: {h.hint}" for h in told]
+        found = advice(p)
+        lines += ["", "advice for the slowest layers:"] if found else []
+        lines += [f"  {h.microseconds:8.1f} us  {h.what}: {h.hint}" for h in found]
     return "\n".join(lines)
 
 

@@ -40,7 +40,7 @@ class Compiled:
 
     @property
     def least_traffic(self) -> int:
-        """The lower bound of that: weights, inputs and outputs, each moved once."""
+        """The lower bound of `traffic`: weights, inputs and outputs, each moved once."""
         maps = sum(v.type.bytes for v in [*self.net.inputs, *self.net.outputs])
         return len(self.weights) + maps
 

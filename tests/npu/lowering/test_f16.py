@@ -1,4 +1,4 @@
-"""Layers of floats on units of f16: all on the NPU, near to f32, and equal bits in C and numpy."""
+"""Float layers on f16 units: all on the NPU, close to f32, with equal bits in C and numpy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def offloaded(graph: Graph, chip: str = "rk3588", precision: str = "f16") -> Gra
 
 
 def check(y: Value, chip: str = "rk3588", precision: str = "f16", near: float = 0.02) -> list[str]:
-    """The ops that are not on the NPU; the package computes what the offloaded graph says."""
+    """The ops that stay on the CPU; checks the package against the partitioned graph."""
     x = next(v for v in Graph([], [y]).values() if v.producer is None and v.data is None)
     graph = Graph([x], [y], ["y"])
     feed = {"x": RNG.normal(0, 1, x.shape).astype(np.float16 if x.dtype == "f16" else np.float32)}
@@ -47,13 +47,13 @@ def check(y: Value, chip: str = "rk3588", precision: str = "f16", near: float = 
         got = session.run(feed)["y"]
     assert got.dtype == exact.dtype
     left = [n.op for n in split.nodes() if n.op not in ("npu.program", "reshape", "cast")]
-    if set(left) <= {"transpose"}:  # the CPU adds up in another order than numpy
+    if set(left) <= {"transpose"}:  # the CPU sums in another order than numpy
         np.testing.assert_array_equal(got, want)
     return left
 
 
 @pytest.mark.parametrize("chip", ["rk3588", "rk3566", "bm1684x"])
-def test_a_network_of_floats(chip):
+def test_a_float_network(chip):
     x = image(1, 3, 64, 64)
     y = ops.relu(conv(x, 32, stride=(2, 2)))
     y = ops.swish(conv(y, 32, groups=32, bias=False))
@@ -75,7 +75,7 @@ def test_a_network_of_floats(chip):
     assert check(y, chip) == []
 
 
-def test_what_follows_a_product_joins_it():
+def test_functions_join_the_product_before_them():
     x = image(1, 16, 48, 48)
     y = ops.hardswish(ops.add(conv(x, 16), x))
     graph = offloaded(Graph([x], [y], ["y"]))
@@ -87,7 +87,7 @@ def test_what_follows_a_product_joins_it():
     assert check(y) == []
 
 
-def test_rows_of_words():
+def test_rows_of_tokens():
     x = image(1, 64, 96)
     w = [constant(RNG.normal(0, 0.03, (96, 96)).astype(np.float32)) for _ in range(3)]
     q, k, v = (ops.matmul(x, m) for m in w)
@@ -95,7 +95,7 @@ def test_rows_of_words():
     assert set(check(y, near=0.05)) <= {"transpose"}
 
 
-def test_numbers_per_channel():
+def test_constants_per_channel():
     x = image(1, 24, 64, 64)
     y = conv(x, 24)
     for op in (ops.mul, ops.add, ops.sub):
@@ -130,7 +130,7 @@ def test_layers_that_are_rounded_to_f16():
     assert check(fine, precision="f32", near=1e-4) == ["conv"]
 
 
-def test_what_stays_on_the_cpu():
+def test_ops_that_stay_on_the_cpu():
     x = image(1, 16, 64, 64)
     y = ops.exp(ops.clip(conv(x, 16), lo=-2.0, hi=2.0))
     graph = Graph([x], [y], ["y"])
@@ -145,7 +145,7 @@ def test_chips_without_f16_say_so():
         targets.find("k230", precision="f16")
 
 
-def test_a_float_names_the_way_to_the_npu():
+def test_f32_ops_are_advised_to_use_f16():
     x = image(1, 16, 64, 64)
     made = intaglio.compiler.trace(Graph([x], [conv(x, 16)], ["y"]), target="rk3588")
     assert made.partition is not None

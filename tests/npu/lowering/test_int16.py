@@ -1,4 +1,4 @@
-"""Layers of 16 bits on units that have them: in integers, near to floats, equal bits."""
+"""int16 layers on units that have them: close to float, with equal bits in C and numpy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def network() -> Graph:
 @pytest.mark.parametrize(
     ("chip", "weights"), [("rk3588", "int8"), ("k230", "int8"), ("rk3588", "int16")]
 )
-def test_a_network_of_words(chip, weights):
+def test_an_int16_network(chip, weights):
     graph = network()
     feeds = [{"x": RNG.normal(0, 1, (1, 8, 40, 40)).astype(np.float32)} for _ in range(3)]
     how = Options(

@@ -1,4 +1,4 @@
-"""Neutral integer ops on NPU units: the same bits, or a refusal in words."""
+"""Lowering of integer ops: the same bits, or a reason why not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def net(*shape, dtype="i8"):
 
 
 def lowered(y, chip="rk3588"):
-    """The ops that `y` becomes, in order, and the graph; it computes the same."""
+    """The ops that `y` is lowered to, in order, and the graph; checks its results."""
     x = next(v for v in Graph([], [y]).values() if v.producer is None and v.data is None)
     graph = Graph([x], [y], ["y"])
     inputs = [codes(RNG, x.dtype, *x.shape)]
@@ -70,7 +70,7 @@ def refusal(y, chip="rk3588"):
 
 
 def conv(n, x, many=8, kernel=(3, 3), deep=None, result=None, **window):
-    """A convolution with all that it needs."""
+    """A qlinear_conv with random weights."""
     deep = deep or x.shape[1] // window.get("groups", 1)
     return ops.qlinear_conv(
         *n.of(x),
@@ -93,7 +93,7 @@ def test_products():
     assert made == ["reshape", "npu.conv", "reshape"]
 
 
-def test_wide_groups_are_computed_apart():
+def test_wide_groups_are_split():
     n, x = net(1, 128, 16, 16)
     made, _ = lowered(conv(n, x, 128, groups=2, pad=(0, 0, 0, 0)))
     assert made.count("npu.conv") == made.count("npu.slice") == 2
@@ -113,7 +113,7 @@ def test_more_channels_than_the_unit_has(result):
     assert made == [*["npu.conv"] * 3, "npu.concat" if result else "concat"]
 
 
-def test_what_follows_a_product_joins_it():
+def test_functions_join_the_product_before_them():
     n, x = net(1, 4, 5, 5)
     y = ops.lookup(ops.clip(conv(n, x), lo=-20.0, hi=90.0), constant(codes(RNG, "u8", 256)))
     made, graph = lowered(y)
@@ -127,14 +127,14 @@ def test_what_follows_a_product_joins_it():
     assert lowered(y)[0] == ["npu.conv"]
 
 
-def test_what_two_read_is_computed_once():
+def test_a_result_with_two_readers_is_not_merged():
     n, x = net(1, 4, 5, 5)
     y = conv(n, x, 4)
     pair = ops.qlinear_add(*n.of(ops.clip(y, lo=0.0, hi=50.0)), *n.of(y), *n.result())
     assert lowered(pair)[0] == ["npu.conv", "npu.lut", "npu.eltwise"]
 
 
-def test_linear_layers_of_images():
+def test_linear_layers_of_flattened_maps():
     n, x = net(1, 3, 4, 4)
     made, graph = lowered(n.linear(x))
     assert made == ["npu.conv", "reshape"]
@@ -150,7 +150,7 @@ def linear(n, x, many, result="i8"):
     return ops.qlinear_matmul(*n.of(x), w, *of_w, *n.result(result))
 
 
-def test_rows_of_words_make_one_image():
+def test_rows_of_tokens_make_one_feature_map():
     n, x = net(1, 7, 12)
     made = ops.lookup(linear(n, x, 24), constant(codes(RNG, "i8", 256)))
     ops_, graph = lowered(linear(n, made, 5))
@@ -171,7 +171,7 @@ def test_rows_of_words_make_one_image():
     assert lowered(made)[0].count("npu.lut") == 0
 
 
-def test_patches_of_a_picture():
+def test_patch_embeddings():
     n, x = net(1, 3, 32, 48)
     way = {"stride": (16, 16), "pad": (0,) * 4}
     made, graph = lowered(conv(n, x, 8, (16, 16), **way))
@@ -196,7 +196,7 @@ def asymmetric(n, x, w, zero, **window):
     return ops.qlinear_conv(*n.of(x), constant(w), *of_w, *n.result(), **{**WINDOW, **window})
 
 
-def test_weights_lose_their_zero():
+def test_asymmetric_weights():
     n, x = net(1, 4, 4, 4)
     assert lowered(asymmetric(n, x, codes(RNG, "u8", 3, 4, 3, 3), 128))[0] == ["npu.conv"]
     made, _ = lowered(asymmetric(n, x, codes(RNG, "u8", 3, 4, 3, 3), 5))
@@ -211,7 +211,7 @@ def test_weights_lose_their_zero():
     assert "symmetric" in words
 
 
-def test_means_of_large_images():
+def test_means_of_large_maps():
     n, x = net(1, 2, 9, 9)
     y = ops.qlinear_mean(*n.of(x), *n.result(), axes=(2, 3), keepdims=False)
     assert lowered(y)[0] == ["npu.pool", "reshape"]
@@ -265,7 +265,7 @@ def test_refusals_say_why(build, words):
     assert words in refusal(build(n, x))
 
 
-def test_a_recurrent_layer_is_not_a_matter_of_types():
+def test_the_reason_of_recurrent_layers_is_not_their_type():
     w = constant(np.zeros((1, 16, 4), np.float32))
     y = ops.lstm(Value(Type("f32", (3, 1, 4)), "x"), w, w, hidden_size=4)[0]
     assert refusal(y) == (

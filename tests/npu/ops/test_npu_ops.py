@@ -1,4 +1,4 @@
-"""What NPU units compute: against loops in plain Python, and against the neutral ops."""
+"""NPU ops against loops in plain Python, and against their equivalents for the CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def codes(rng, dtype, *shape):
 
 
 def run(op, *arrays, **attrs):
-    """What the body makes; the neutral ops that stand for it make the same, to the bit."""
+    """The result of an op; checks that its equivalent for the CPU has the same bits."""
     node = REGISTRY[op].node(*[None if a is None else constant(a) for a in arrays], **attrs)
     want = evaluate(Graph([], node.outputs), [])
     made = REGISTRY[op].lower(*node.inputs, **node.attrs)
@@ -51,14 +51,14 @@ def ended(t, a, table):
 
 
 def windowed(x, y, ky, kx, a):
-    """A pixel under the window of output pixel y; None where there is padding."""
+    """A pixel under the window of output pixel y; None if it is padding."""
     at = [y[i] * a["stride"][i] + k * a["dilation"][i] - a["pad"][i] for i, k in ((0, ky), (1, kx))]
     inside = all(0 <= p < d for p, d in zip(at, x.shape, strict=True))
     return int(x[tuple(at)]) if inside else None
 
 
 def slow_conv(x, w, scale, bias, residual, table, a, deep):
-    """The same in loops; `deep`: whether every channel sees all others."""
+    """The same in loops; not `deep`: depthwise."""
     counts = [
         (d + a["pad"][i] + a["pad"][i + 2] - a["dilation"][i] * (w.shape[i + 2] - 1) - 1)
         // a["stride"][i]
@@ -80,7 +80,7 @@ def slow_conv(x, w, scale, bias, residual, table, a, deep):
 
 @st.composite
 def endings(draw, floats=True):
-    """Attributes of a result, and whether a table follows."""
+    """Attributes of an epilogue, and whether it has a table."""
     dtype = draw(st.sampled_from(["i8", "u8", "i16", *(["f32", "i32"] if floats else [])]))
     if dtype in ("f32", "i32"):
         return {"dtype": dtype}, None
@@ -102,7 +102,7 @@ def test_convolutions_are_sums_of_products(data):
     draw = data.draw
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     a, table = draw(endings())
-    sums = a["dtype"] == "i32"  # only convolutions make them, and add nothing
+    sums = a["dtype"] == "i32"  # only convolutions return sums, without a residual
     deep = sums or draw(st.booleans())
     pair = st.tuples(st.integers(1, 2), st.integers(1, 2))
     x = codes(rng, draw(st.sampled_from(["i8", "u8"])), 1, 3, draw(st.integers(3, 5)), 4)
@@ -123,7 +123,7 @@ def test_convolutions_are_sums_of_products(data):
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_pools_see_real_numbers_only(data):
+def test_pools_ignore_padding(data):
     draw = data.draw
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     kind = draw(st.sampled_from(["max", "avg"]))
@@ -160,7 +160,7 @@ def test_pools_see_real_numbers_only(data):
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_pairs_of_images(data):
+def test_eltwise(data):
     draw = data.draw
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     kind = draw(st.sampled_from(["add", "mul"]))
@@ -189,7 +189,7 @@ def test_pairs_of_images(data):
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("dtype", ["i8", "f32", "i32"])
-def test_products_of_two_images(turned, dtype):
+def test_matmul(turned, dtype):
     rng = np.random.default_rng(3)
     a, b = codes(rng, "i8", 2, 5, 4, 1), codes(rng, "u8", 2, *((5, 3) if turned else (3, 5)), 1)
     end = {"low": -128, "high": 100, "y_zero": 3} if dtype == "i8" else {}
@@ -301,7 +301,7 @@ IMAGE, OTHER = "i8 1x3x4x4", "i8 2x3x1x1"
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(op, given, attrs, words):
+def test_bad_operands_are_refused(op, given, attrs, words):
     values = []
     for text in given:
         dtype, dims = text.split()

@@ -1,4 +1,4 @@
-"""Whoever touches bytes that another wrote, or writes bytes that another reads, comes after it."""
+"""Conflicting accesses of different queues are ordered by waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOUCH = {"load": ("internal", "sram"), "compute": ("sram", "sram"), "store": ("s
 
 @pytest.mark.parametrize("seed", range(8))
 def test_conflicts_are_in_order(seed: int):
-    """Along queues and waits there is a way from the earlier one to the later."""
+    """Queues and waits connect the earlier instruction with the later one."""
     random = np.random.default_rng(seed)
     waits, past = Hazards(), []
     numbers: dict[str, list[int]] = {q: [] for q in QUEUES}
@@ -47,8 +47,8 @@ def test_memories_without_conflicts_are_not_searched():
     assert set(waits.accesses) == {"sram"}
 
 
-def test_long_programs_take_time_in_proportion():
-    """Each instruction looks at all bytes in use, but at once."""
+def test_time_is_linear_in_the_program():
+    """Each instruction is compared with all live accesses, vectorised."""
     waits, n = Hazards(), 20_000
     start = time.process_time()
     for i in range(n):

@@ -1,4 +1,4 @@
-"""Programs survive encoding, and what is no program is refused in words."""
+"""Programs survive encoding; invalid bytes are refused with a message."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ def test_programs_survive_encoding():
     assert Program.decode(after.encode()).instructions == after.instructions
 
 
-def test_text_names_what_matters():
+def test_disassembly_lines():
     load, conv = disassemble(program())
     assert "load src=input1[0x0]:i8(20x4x5)/1 dst=sram[0x40]:i8(20+3x4x5)/16" in load
     assert all(w in conv for w in ("L7", "r_factor=1.5", "[load>=1,store>=3,barrier>=2]"))
 
 
-def test_records_are_whole_words():
+def test_records_are_multiples_of_8_bytes():
     assert all(dtype.itemsize % 8 == 0 for dtype in OPS.values())
 
 
 @pytest.mark.parametrize("cut", [1, 50, 120, 300, -1])
-def test_what_is_cut_off_is_refused(cut: int):
+def test_truncated_programs_are_refused(cut: int):
     with pytest.raises(BadFile, match="NPU program"):
         Program.decode(program().encode()[:cut])
 
 
-def test_every_byte_may_be_wrong():
+def test_any_wrong_byte_raises_bad_file_only():
     good, random = program().encode(), np.random.default_rng(0)
     for _ in range(500):
         bad = good.copy()

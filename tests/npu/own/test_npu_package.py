@@ -1,4 +1,4 @@
-"""A program in its package: the section CODE, its disassembly, changed bytes under sanitizers."""
+"""A program in a package: the CODE section, disassembly, mutated bytes under sanitizers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def built():
     return everything()
 
 
-def test_a_file_runs_as_numpy_says(built):
+def test_a_package_runs_like_numpy(built):
     want = built.check()
     for bits in (0, native.machine()):
         package = Package.build([built.plan()], isa=bits)
@@ -78,11 +78,11 @@ def test_disassembly(built, tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc and its sanitizers")
-def test_changed_programs(tmp_path):
+def test_mutated_programs(tmp_path):
     assert fuzz.fuzz(500, seed=3, keep=tmp_path) == []
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc and its sanitizers")
-def test_many_changed_programs(tmp_path):
+def test_many_mutated_programs(tmp_path):
     assert fuzz.fuzz(5_000, seed=4, keep=tmp_path) == []

@@ -1,4 +1,4 @@
-"""The cycle model on programs made by hand, whose times follow from a few numbers."""
+"""The cycle model on small programs whose times are computed by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMING = {
     "barrier": 50.0,
     "start": 0.0,
 }
-# 16 bytes a cycle of DDR are read, or 8 written
+# DDR reads 16 bytes per cycle, or writes 8
 REAL = chip.load("rk3588")
 TABLES = replace(REAL.units["lut"], rate={"i8": 4})
 CHIP = replace(
@@ -75,7 +75,7 @@ def move(op: str, channels: int, size: int, **more) -> Instruction:
 @pytest.mark.parametrize(
     ("fields", "cycles"),
     [
-        (conv(64, 64, 56), 56 * 56 * 4 * 2),  # an output is held for 4 cycles at least
+        (conv(64, 64, 56), 56 * 56 * 4 * 2),  # at least 4 cycles per output
         (conv(64, 64, 56, 3), 56 * 56 * 18 * 2),
         (conv(3, 64, 112, 7), 112 * 112 * 49 * 2),
         (conv(256, 33, 10), 10 * 10 * 8 * 2),  # a part of an atom costs as much as a whole
@@ -83,7 +83,7 @@ def move(op: str, channels: int, size: int, **more) -> Instruction:
         (conv(64, 64, 56, residual=box("sram", 64, 56, 56)), 56 * 56 * 4 * 2),
     ],
 )
-def test_a_convolution_takes_its_atoms(fields, cycles):
+def test_convolutions_count_whole_atoms(fields, cycles):
     made = costs(program(Instruction("conv", fields)), CHIP)
     assert made.work[0] == cycles
     src, dst = fields["src"], fields["dst"]
@@ -91,8 +91,8 @@ def test_a_convolution_takes_its_atoms(fields, cycles):
     assert made.products[0] == dst.height * dst.width * dst.channels * src.channels * taps
 
 
-def test_on_one_engine_tables_and_sums_follow_a_product():
-    """Each output takes some instructions of 32 bits, tables and sums their own."""
+def test_on_one_engine_tables_and_residuals_follow_a_product():
+    """Each output takes some 32-bit instructions; tables and residuals take more."""
     one = replace(CHIP, timing={**TIMING, "apart": 3.0})
     fields = conv(64, 64, 56, entries=256, residual=box("sram", 64, 56, 56))
     made = 56 * 56 * 64
@@ -101,14 +101,14 @@ def test_on_one_engine_tables_and_sums_follow_a_product():
     assert costs(program(Instruction("conv", fields)), one).work[0] == expected
 
 
-def test_taps_of_few_channels_lie_side_by_side():
+def test_taps_of_few_channels_share_an_atom():
     few = replace(CHIP, timing={**TIMING, "fold": 4})
     for channels, atoms in ((3, -(-3 * 49 // 32)), (8, 49)):
         work = costs(program(Instruction("conv", conv(channels, 32, 10, 7))), few).work[0]
         assert work == 10 * 10 * atoms
 
 
-def test_some_work_is_no_shorter_on_more_cores():
+def test_some_work_does_not_parallelise():
     shared = replace(CHIP, timing={**TIMING, "alone": 0.25})
     each = [Instruction("conv", conv(64, 64, 56), core=k) for k in range(3)]
     usual, less = (costs(program(*each, cores=3), c).work[0] for c in (CHIP, shared))
@@ -117,10 +117,10 @@ def test_some_work_is_no_shorter_on_more_cores():
     assert one == usual
     batch = program(*each, cores=3)
     batch.inputs[0].shape = (4, 16, 8, 8)
-    assert costs(batch, shared).work[0] == usual * 1.125  # whole images are dealt
+    assert costs(batch, shared).work[0] == usual * 1.125  # whole images are distributed
 
 
-def test_other_units_take_their_elements():
+def test_other_units_count_elements():
     a, b = box("sram", 24, 8, 8), box("sram", 24, 4, 4)
     window = {"kernel": (2, 2), "stride": (2, 2), "dilation": (1, 1)}
     made = costs(
@@ -150,9 +150,9 @@ def test_other_units_take_their_elements():
     assert costs(pool, lanes).work[0] == 4 * 4 * 32 * 4 / 16
 
 
-def test_transfers_take_whole_bursts():
-    some = box("internal", 32, 2, 3, rows=9)  # 2 blocks of 2 rows of 48 bytes that touch
-    gaps = replace(some, row=64, plane=64 * 9)  # 4 rows by themselves
+def test_transfers_count_whole_bursts():
+    some = box("internal", 32, 2, 3, rows=9)  # 2 blocks of 2 contiguous rows of 48 bytes
+    gaps = replace(some, row=64, plane=64 * 9)  # 4 separate rows
     load = [Instruction("load", {"src": f, "dst": box("sram", 32, 2, 3)}) for f in (some, gaps)]
     made = costs(program(*load, move("load", 32, 8), move("store", 32, 8)), CHIP)
     assert made.read.tolist() == [2 * 128, 4 * 64, 2048, 0]
@@ -161,12 +161,12 @@ def test_transfers_take_whole_bursts():
     assert made.idle.tolist() == [5] * 4
 
 
-def test_shared_sram_spares_ddr():
+def test_shared_sram_saves_ddr_traffic():
     made = costs(program(move("load", 32, 8), near=1024), CHIP)
     assert (made.read[0], made.near[0], made.ddr[0]) == (1024, 1024, 64)
 
 
-def test_queues_run_beside_each_other_and_waits_hold():
+def test_queues_run_in_parallel_and_obey_waits():
     work = conv(64, 64, 8)  # 512 cycles, and 10 to launch; 2048 bytes are 128 cycles, and 5
     made = timeline(
         program(
@@ -202,7 +202,7 @@ def test_cores_share_ddr_and_meet_at_barriers():
     assert made.start[4] == 261 + 50
 
 
-def test_a_layer_may_cost_something_of_its_own():
+def test_layers_have_an_overhead():
     slow = replace(CHIP, timing={**TIMING, "layer": 1000.0})
     work = [Instruction("conv", conv(64, 64, 8), layer=k) for k in (0, 0, 1)]
     assert timeline(program(*work), slow).cycles == 3 * 522 + 2000
@@ -210,7 +210,7 @@ def test_a_layer_may_cost_something_of_its_own():
     assert timeline(program(tiny), slow).layers()[0]["bound"] == "launch"
 
 
-def test_products_may_use_a_part_of_the_rate_and_images_of_a_batch():
+def test_use_and_images_scale_products():
     one = program(Instruction("conv", conv(64, 64, 8)))
     half = replace(CHIP, timing={**TIMING, "use.i8": 0.5, "images": 4})
     assert costs(one, half).work[0] == 512 * 2 * 4
@@ -218,10 +218,12 @@ def test_products_may_use_a_part_of_the_rate_and_images_of_a_batch():
     more = costs(one, after).work[0] - costs(one, half).work[0]
     one.inputs[0].shape = (8, 16, 8, 8)
     assert costs(one, half).work[0] == 512 * 2
-    assert costs(one, after).work[0] - 512 * 2 == more > 0  # only products wait for four images
+    assert (
+        costs(one, after).work[0] - 512 * 2 == more > 0
+    )  # only products process four images at once
 
 
-def test_linear_layers_take_the_rate_of_matrices_where_that_is_lower():
+def test_linear_layers_use_the_rate_of_matmul_if_it_is_lower():
     line = conv(64, 64, 8)
     line["src"], line["dst"] = box("sram", 64, 64, 1), box("sram", 64, 64, 1)
     slow = replace(REAL.units["matmul"], rate={"i8": 256.0})
@@ -232,7 +234,7 @@ def test_linear_layers_take_the_rate_of_matrices_where_that_is_lower():
     }
     assert costs(of[True], CHIP).work[0] == costs(of[False], chip).work[0] == 512
     assert costs(of[True], chip).work[0] == 512 * 4
-    half = replace(chip, timing={**TIMING, "use.i8": 0.5})  # still more than matrices reach
+    half = replace(chip, timing={**TIMING, "use.i8": 0.5})  # still more than the rate of matmul
     assert costs(of[True], half).work[0] == 512 * 4
     third = replace(chip, timing={**TIMING, "use.i8": 0.125})
     assert costs(of[True], third).work[0] == costs(of[False], third).work[0] == 512 * 8
@@ -245,7 +247,7 @@ def test_a_program_that_waits_for_itself_is_refused():
         timeline(program(load, work), CHIP)
 
 
-def test_what_the_chip_cannot_do_is_refused():
+def test_programs_that_the_chip_cannot_run_are_refused():
     f32 = conv(64, 64, 8)
     f32["src"] = replace(f32["src"], dtype="f32")
     with pytest.raises(BadInput, match="rk3588: conv does not take f32"):

@@ -1,4 +1,4 @@
-"""The cycle model meets the tables that the vendor prints, layer by layer."""
+"""The cycle model reproduces the layer tables that the vendor prints."""
 
 from __future__ import annotations
 

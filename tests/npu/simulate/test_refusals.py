@@ -1,4 +1,4 @@
-"""What a program must not do is refused in words that name the instruction."""
+"""Invalid programs are refused with a message that names the instruction."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_every_wait_of_the_sample_is_needed():
         b = sample()
         i = b.program.instructions[at]
         i.wait = (0, 0, 0)
-        if at == COPY:  # it follows the conv in its queue, which has waited
+        if at == COPY:  # the conv before it in its queue has waited
             b.check()
             continue
         said = refused(b)
@@ -125,13 +125,13 @@ def test_waits_reach_through_other_queues():
     assert "instruction 4 writes, without a wait" in refused(b)
 
 
-def test_waits_for_what_comes_later():
+def test_waits_for_later_instructions():
     b = sample()
     b.program.instructions[CONV].wait = (4, 0, 0)
     assert "it waits for 4 of queue load, of which 3 come before it" in refused(b)
 
 
-def test_overwriting_what_is_still_read():
+def test_overwriting_bytes_that_are_still_read():
     b = sample()
     b.load(b.program.instructions[CONV].fields["src"])
     b.program.instructions[-1].wait = (0, 0, 0)
@@ -140,8 +140,8 @@ def test_overwriting_what_is_still_read():
     b.check()
 
 
-def test_rows_between_rows_do_not_meet():
-    """A load may fill the even rows while the odd ones are worked on."""
+def test_interleaved_rows_do_not_conflict():
+    """A load may fill the even rows while the odd ones are in use."""
     b = Builder(2)
     whole = b.feature("i8", (20, 8, 4))
     odd = replace(whole, offset=whole.offset + whole.row, row=2 * whole.row, height=4)
@@ -158,13 +158,13 @@ def test_rows_between_rows_do_not_meet():
     assert "without a wait" in refused(b)
 
 
-def test_what_was_never_written():
+def test_reading_bytes_that_were_never_written():
     b = Builder(3)
     b.store(b.feature("i8", (5, 2, 2)))
     assert "nothing has written" in refused(b)
     b = Builder(3)
     f = b.operand("i8", (5, 2, 2))
-    b.store(replace(f, channels=6))  # one lane more than was loaded
+    b.store(replace(f, channels=6))  # one channel more than was loaded
     assert "nothing has written" in refused(b)
 
 
@@ -178,7 +178,7 @@ def test_outputs_must_be_whole():
 
 
 def cores(barrier: int) -> Builder:
-    """Core 0 leaves a feature outside, core 1 takes it, after `barrier` barriers."""
+    """Core 0 stores a feature and core 1 loads it, after `barrier` barriers."""
     b = Builder(5, cores=2)
     f, outside = b.operand("i8", (5, 2, 2)), b.feature("i8", (5, 2, 2), space="internal")
     b.emit("store", src=f, dst=outside)
@@ -229,7 +229,7 @@ def test_programs_that_end_early_or_late():
 
 
 def test_random_bytes():
-    """Programs with wrong bytes are refused or run; nothing else."""
+    """Mutated programs are refused or run; they never crash."""
     assert 0 < mutations(400, 0) < 400
 
 
@@ -239,7 +239,7 @@ def test_many_random_bytes():
 
 
 def mutations(count: int, seed: int) -> int:
-    """Change 1 to 3 fields of random programs; how many of them ran."""
+    """Mutate 1 to 3 fields of random programs; returns how many ran."""
     random, ran = np.random.default_rng(seed), 0
     good = [sample().arrays(), cores(1).arrays()]
     for k in range(count):

@@ -1,4 +1,4 @@
-"""NPU programs in C and in numpy: equal bits on every instruction set, for every instruction."""
+"""The simulators in C and numpy: equal bits for every instruction, on every CPU instruction set."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def test_types(op, x, y):
 @pytest.mark.parametrize("x", TYPES)
 @pytest.mark.parametrize("c2", [4, 16])
 @pytest.mark.parametrize("outs", [16, 37])
-def test_sums_as_they_are(x, c2, outs):
+def test_i32_results(x, c2, outs):
     conv(Builder(1), "conv", x=x, y="i32", c2=c2, outs=outs, pad=(1, 1))
 
 
-def test_nothing_else_makes_sums():
+def test_only_products_return_i32():
     with pytest.raises(RunError, match="dst is i32"):
         conv(Builder(1), "depthwise", y="i32")
     b = Builder(1)
@@ -182,7 +182,7 @@ def test_tables(op, dtype, entries, base):
 
 
 def test_tiles_with_halos():
-    """The rows of one layer in three tiles, each with the rows around it, equal the whole."""
+    """A layer in three tiles with halos equals the whole layer."""
     whole = Builder(10)
     src = whole.operand("i8", (20, 12, 7))
     dst = whole.feature("i8", (17, 12, 7))
@@ -249,7 +249,7 @@ def test_pools(kind, dtype, c2):
     ],
 )
 @pytest.mark.parametrize("c2", [16, 8, 5, 64])
-def test_pairs(kind, types, c2):
+def test_eltwise(kind, types, c2):
     b = Builder(12)
     a, wide = b.operand(types[0], (21, 4, 6), c2=c2), 256.0 if "i16" in types[:2] else 1.0
     low, high = {"i8": (-128, 120), "u8": (3, 255), "i16": (-32768, 32767), "f32": (0, 0)}[types[2]]
@@ -274,7 +274,7 @@ def test_pairs(kind, types, c2):
     b.check()
 
 
-def test_pairs_with_tables_and_in_place():
+def test_eltwise_with_tables_and_in_place():
     b = Builder(13)
     at = b.constant(b.numbers("i8", (256,)))
     a, other = b.operand("i8", (33, 4, 6)), b.operand("i8", (33, 4, 6))
@@ -365,7 +365,7 @@ def test_matmul(turned, types, c2):
 
 
 def test_a_package_holds_the_program():
-    """A graph with a program compiles, and its file runs as numpy says."""
+    """A graph with a program compiles, and its package runs like numpy."""
     b = Builder(17)
     src, dst = b.operand("i8", (20, 6, 5)), b.feature("i8", (16, 6, 5))
     b.product("conv", src, dst, pad=(1, 1))

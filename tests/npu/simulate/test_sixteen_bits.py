@@ -1,4 +1,4 @@
-"""Programs of 16 bits: f16 and i16 with weights of both widths, equal in numpy and in C."""
+"""16-bit programs, f16 and i16 with weights of both widths: equal bits in numpy and C."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_products_of_f16(op, y):
 
 @pytest.mark.parametrize("op", ["conv", "depthwise"])
 @pytest.mark.parametrize("x", ["i8", "u8", "i16"])
-def test_integers_that_make_f16(op, x):
+def test_integers_with_f16_results(op, x):
     conv(Builder(2), op, x=x, y="f16", pad=(1, 1), least=-0.5, most=0.75)
 
 
@@ -65,21 +65,21 @@ def test_one_scale_for_all_channels(op, x, pad):
     conv(Builder(17), op, x=x, y=x, one_scale=1, pad=pad, size=(4, 4), ins=40)
 
 
-def test_many_more_borders_than_pixels():
+def test_windows_with_more_padding_than_pixels():
     conv(Builder(6), x="f16", y="f16", size=(3, 3), pad=(200, 200), ins=40, outs=3)
 
 
 @pytest.mark.parametrize("r", ["f16", "i8", "i16"])
 @pytest.mark.parametrize("c2", [16, 8])
 @pytest.mark.parametrize("x", ["f16", "i8"])
-def test_residuals_beside_f16(r, c2, x):
+def test_residuals_of_f16(r, c2, x):
     b = Builder(7)
     residual = b.operand(r, (24, 7, 9), c2=c2)
     conv(b, x=x, y="f16", c2=c2, residual=residual, r_zero=0, r_factor=0.4)
 
 
 @pytest.mark.parametrize("op", ["conv", "depthwise"])
-def test_curves(op):
+def test_piecewise_tables(op):
     b = Builder(8)
     table, missed = f16_arithmetic.piecewise_table(silu)
     assert missed < 2
@@ -87,7 +87,7 @@ def test_curves(op):
     conv(b, op, x="f16", y="f16", table=at, entries=len(table), pad=(1, 1))
 
 
-def test_a_curve_is_a_function_of_every_f16():
+def test_a_piecewise_table_covers_every_f16():
     b = Builder(9)
     table, _ = f16_arithmetic.piecewise_table(silu)
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -143,7 +143,7 @@ def test_pools_of_f16(kind, y, c2):
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("y", ["f16", "f32", "i8"])
 @pytest.mark.parametrize("c2", [16, 8, 5, 64])
-def test_pairs_of_f16(kind, y, c2):
+def test_eltwise_of_f16(kind, y, c2):
     b = Builder(12)
     a = b.operand("f16", (21, 4, 6), c2=c2)
     for shape in ((21, 4, 6), (21, 1, 1), (1, 4, 6), (1, 1, 1), (21, 4, 1)):

@@ -25,20 +25,20 @@ def convolution_rules(make: Builder, chip: Chip) -> tuple[Rule, ...]:
 
     @rule(CONV)
     def conv_on_npu(node: Node) -> Any:
-        """qlinear_conv -> npu.conv or npu.depthwise; wide groups are split with slice and concat"""
+        """Lower qlinear_conv to npu.conv or npu.depthwise; split groups by slice and concat."""
         if node.outputs[0].dtype == "i16" and _only_a_table_reads(node):
             return None  # conv_and_table_on_npu takes it together with its table
         return make.attempt(_conv, chip, node, node)
 
     @rule(P.lookup_wide(CONV @ "conv", t))
     def conv_and_table_on_npu(node: Node, conv: Node, t: Value) -> Any:
-        """qlinear_conv with a 16-bit result and its lookup table -> npu.conv or npu.depthwise"""
+        """Lower qlinear_conv to 16 bits, with its lookup table, to npu.conv or npu.depthwise."""
         changes = {"base": node.attrs["base"], "dtype": t.dtype}
         return make.attempt(_conv, chip, node, conv, t, **changes)
 
     @rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
     def linear_on_npu(node: Node) -> Any:
-        """qlinear_matmul with constant weights -> npu.conv of 1x1"""
+        """Lower qlinear_matmul with constant weights to a 1x1 npu.conv."""
         return make.attempt(_linear, chip, node)
 
     return conv_and_table_on_npu, conv_on_npu, linear_on_npu

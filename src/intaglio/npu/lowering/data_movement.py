@@ -174,37 +174,37 @@ def data_movement_rules(make: Builder) -> tuple[Rule, ...]:
 
     @rule(P.any("concat"))
     def concat_on_npu(node: Node) -> Any:
-        """concat of channels -> npu.concat"""
+        """Lower concat of channels to npu.concat."""
         return make.attempt(_concat, node)
 
     @rule(P.slice(x))
     def slice_on_npu(node: Node, x: Value) -> Any:
-        """slice of channels -> npu.slice"""
+        """Lower slice of channels to npu.slice."""
         return make.attempt(_slice, x, node)
 
     @rule(P.resize(x))
     def resize_on_npu(node: Node, x: Value) -> Any:
-        """resize to the nearest pixel by a whole factor -> npu.resize"""
+        """Lower nearest-neighbour resize by a whole factor to npu.resize."""
         return make.attempt(_resize, x, node)
 
     @rule(P.channel_shuffle(x))
     def shuffle_on_npu(node: Node, x: Value) -> Any:
-        """channel_shuffle -> npu.conv with weights of 0 and 1"""
+        """Lower channel_shuffle to npu.conv with weights of 0 and 1."""
         return make.attempt(_shuffle, x, node)
 
     @rule(P.gather(x, i))
     def gather_channels_on_npu(node: Node, x: Value, i: Value) -> Any:
-        """gather of channels -> npu.conv with weights of 0 and 1"""
+        """Lower gather of channels to npu.conv with weights of 0 and 1."""
         return make.attempt(_gather, x, i, node)
 
     @rule(P.space_to_depth(x))
     def space_to_depth_on_npu(node: Node, x: Value) -> Any:
-        """space_to_depth -> npu.conv with weights of 0 and 1"""
+        """Lower space_to_depth to npu.conv with weights of 0 and 1."""
         return make.attempt(_space_to_depth, x, node)
 
     @rule(P.pad(x))
     def pad_on_npu(node: Node, x: Value) -> Any:
-        """pad with one number -> npu.depthwise with weights of 1"""
+        """Lower pad with one number to npu.depthwise with weights of 1."""
         return make.attempt(_pad, x, node)
 
     return (

@@ -198,29 +198,29 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
 
     @rule(P.op(("qlinear_add", "qlinear_mul"), a, as_, az, b, bs, bz, ys, yz))
     def pair_on_npu(node: Node) -> Any:
-        """qlinear_add, qlinear_mul -> npu.eltwise"""
+        """Lower qlinear_add and qlinear_mul to npu.eltwise."""
         return make.attempt(_pair, node)
 
     @rule(P.qlinear_avg_pool(x, xs, xz, ys, yz))
     def avg_pool_on_npu(node: Node, x: Value, xs: Value, xz: Value, ys: Value, yz: Value) -> Any:
-        """qlinear_avg_pool -> npu.pool, or npu.depthwise of ones"""
+        """Lower qlinear_avg_pool to npu.pool, or to npu.depthwise with weights of 1."""
         if x.type.rank != 4:
             return no(f"{x.type} has {x.type.rank - 2} spatial axes; units take two")
         return make.attempt(_avg_pool, x, xs, xz, ys, yz, node.outputs[0], **node.attrs)
 
     @rule(P.qlinear_mean(x, xs, xz, ys, yz))
     def mean_on_npu(node: Node, x: Value, xs: Value, xz: Value, ys: Value, yz: Value) -> Any:
-        """qlinear_mean over pixels -> npu.pool, or npu.depthwise of ones"""
+        """Lower qlinear_mean over pixels to npu.pool, or to npu.depthwise with weights of 1."""
         return make.attempt(_mean_of_axes, x, xs, xz, ys, yz, node)
 
     @rule(P.max_pool(x))
     def max_pool_on_npu(node: Node, x: Value) -> Any:
-        """max_pool of integers -> npu.pool"""
+        """Lower max_pool of integers to npu.pool."""
         return make.attempt(_max_pool, x, node)
 
     @rule(P.op(("lookup", "lookup_wide", "clip"), P.op(LAYOUT_CHANGES, x) @ "move", t_))
     def hoist_function(node: Node, move: Node, x: Value, t_: Value | None) -> Any:
-        """hoist a table or clip above reshape and transpose, towards the NPU op before them"""
+        """Hoist a table or clip above reshape and transpose, towards the NPU op before them."""
         made: Node | None = x.producer
         while made is not None and made.op in LAYOUT_CHANGES:
             made = made.inputs[0].producer if made.inputs[0] is not None else None
@@ -231,7 +231,7 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
 
     @rule(P.lookup(BEFORE, t))
     def table_into_npu(node: Node, before: Node, t: Value) -> Any:
-        """an 8-bit table becomes part of the NPU op before it"""
+        """Merge an 8-bit table into the NPU op before it."""
         if why := _why_no_table(before, t):
             return no(why)
         table, base = ordered(data(t), before.outputs[0].dtype)
@@ -239,14 +239,14 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
 
     @rule(P.lookup_wide(BEFORE, t))
     def wide_table_into_npu(node: Node, before: Node, t: Value) -> Any:
-        """a 16-bit table becomes part of the NPU op before it"""
+        """Merge a 16-bit table into the NPU op before it."""
         if why := _why_no_table(before, t):
             return no(why)
         return make.attempt(_with_epilogue, before, t, base=node.attrs["base"], dtype=t.dtype)
 
     @rule(P.clip(BEFORE))
     def bounds_into_npu(node: Node, before: Node) -> Any:
-        """a clip of integers becomes part of the NPU op before it"""
+        """Merge a clip of integers into the NPU op before it."""
         out = before.outputs[0]
         if out.dtype not in INTEGER_FEATURES:
             return no(f"it clips {out.dtype}; units clip integers")
@@ -256,17 +256,17 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
 
     @rule(P.lookup(x, t))
     def table_on_npu(node: Node, x: Value, t: Value) -> Any:
-        """lookup -> npu.lut"""
+        """Lower lookup to npu.lut."""
         return make.attempt(_table, x, *ordered(data(t), x.dtype), node.outputs[0])
 
     @rule(P.lookup_wide(x, t))
     def wide_table_on_npu(node: Node, x: Value, t: Value) -> Any:
-        """lookup_wide -> npu.lut"""
+        """Lower lookup_wide to npu.lut."""
         return make.attempt(_table, x, data(t), node.attrs["base"], node.outputs[0])
 
     @rule(P.clip(x))
     def clip_on_npu(node: Node, x: Value) -> Any:
-        """clip of 8-bit integers -> npu.lut"""
+        """Lower clip of 8-bit integers to npu.lut."""
         if x.dtype not in BITS8:
             return no(f"it computes in {x.dtype}; units work on integers: quantise it")
         return make.attempt(_clip_table, x, node)

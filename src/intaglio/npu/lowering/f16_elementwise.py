@@ -39,12 +39,12 @@ def f16_elementwise_rules(make: Builder, casts: F16Casts) -> tuple[Rule, ...]:
 
     @rule(P.any("npu.eltwise"))
     def residual_in_f16(node: Node) -> Any:
-        """npu.eltwise that adds to the result of a convolution -> the convolution's residual"""
+        """Merge an npu.eltwise add into the convolution before it, as its residual."""
         return _residual(make, node)
 
     @rule(P.op(("add", "sub", "mul"), a, r))
     def pair_in_f16(node: Node, a: Value, r: Value) -> Any:
-        """add, sub and mul of f16 feature maps -> npu.eltwise"""
+        """Lower add, sub and mul of f16 feature maps to npu.eltwise."""
         if not is_f16(a, r) or a.type.dynamic or r.type.dynamic:
             return None
         if a.data is None and r.data is None:
@@ -56,20 +56,20 @@ def f16_elementwise_rules(make: Builder, casts: F16Casts) -> tuple[Rule, ...]:
 
     @rule(P.op(("max_pool", "avg_pool", "reduce_mean"), x))
     def pool_in_f16(node: Node, x: Value) -> Any:
-        """pools and means of f16 feature maps -> npu.pool"""
+        """Lower pools and means of f16 feature maps to npu.pool."""
         if not is_f16(x):
             return None
         return make.attempt(_pool, casts, node, x, "max" if node.op == "max_pool" else "avg")
 
     @rule(ANY)
     def hoist_function_in_f16(node: Node) -> Any:
-        """hoist a function of f16 above reshape and transpose, towards the NPU op before them"""
+        """Hoist a function of f16 above reshape and transpose, towards the NPU op before them."""
         operand = function_operand(node)
         return None if operand is None or not is_f16(operand) else _hoist(node, operand)
 
     @rule(ANY)
     def function_in_f16(node: Node) -> Any:
-        """a function of f16 -> part of the NPU op before it, or npu.lut"""
+        """Merge a function of f16 into the NPU op before it, or lower it to npu.lut."""
         operand = function_operand(node)
         if operand is None or not is_f16(operand) or operand.type.dynamic:
             return None
@@ -77,7 +77,7 @@ def f16_elementwise_rules(make: Builder, casts: F16Casts) -> tuple[Rule, ...]:
 
     @rule(ANY)
     def move_in_f16(node: Node) -> Any:
-        """data movement of f32 that was cast from f16 -> the same of f16, then the cast"""
+        """Move f16 values before their cast to f32 instead of after it."""
         return _move_before_cast(node) if casts.every else None
 
     return (

@@ -36,22 +36,22 @@ def f16_product_rules(make: Builder, chip: Chip, casts: F16Casts) -> tuple[Rule,
 
     @rule(P.op("conv", x, w, b))
     def conv_in_f16(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """conv of floats -> npu.conv or npu.depthwise of f16"""
+        """Lower conv of floats to npu.conv or npu.depthwise of f16."""
         return make.attempt(_conv, casts, chip, node, x, w, b) if is_f16(x) else None
 
     @rule(P.op("gemm", x, w, b))
     def gemm_in_f16(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """gemm of floats with constant weights -> npu.conv of f16"""
+        """Lower gemm of floats with constant weights to npu.conv of f16."""
         return linear(node, x, w, b, **node.attrs)
 
     @rule(P.add(P.matmul(x, w), b))
     def biased_matmul_in_f16(node: Node, x: Value, w: Value, b: Value | None) -> Any:
-        """matmul of floats with constant weights and a bias -> npu.conv of f16"""
+        """Lower matmul of floats with constant weights and a bias to npu.conv of f16."""
         return linear(node, x, w, b)
 
     @rule(P.matmul(x, w))
     def linear_in_f16(node: Node, x: Value, w: Value) -> Any:
-        """matmul of floats with constant weights -> npu.conv of f16"""
+        """Lower matmul of floats with constant weights to npu.conv of f16."""
         out = node.outputs[0]
         readers = list(out.uses)
         if len(readers) == 1 and readers[0].op == "add":
@@ -62,7 +62,7 @@ def f16_product_rules(make: Builder, chip: Chip, casts: F16Casts) -> tuple[Rule,
 
     @rule(P.op("matmul", a, r))
     def matmul_in_f16(node: Node, a: Value, r: Value) -> Any:
-        """matmul of two activations -> npu.matmul of f16"""
+        """Lower matmul of two float activations to npu.matmul of f16."""
         given = casts.every or (as_f16(a) is not None and as_f16(r) is not None)
         if a.data is not None or r.data is not None or not given:
             return None

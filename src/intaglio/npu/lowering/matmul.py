@@ -20,7 +20,7 @@ def matmul_rules(make: Builder) -> tuple[Rule, ...]:
 
     @rule(P.qlinear_matmul(a, as_, az, b, bs, bz, ys, yz))
     def matmul_on_npu(node: Node, b: Value) -> Any:
-        """qlinear_matmul of two activations -> transpose, npu.matmul, transpose"""
+        """Lower qlinear_matmul of two activations to npu.matmul between two transposes."""
         return None if b.data is not None else make.attempt(_matmul, node)
 
     return (matmul_on_npu,)

@@ -99,7 +99,7 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
 
 
 def constants(chip: Chip) -> dict[str, float]:
-    """The chip's [timing], with defaults for what it leaves out."""
+    """The chip's [timing], with defaults for constants that it leaves out."""
     return {**DEFAULTS, **chip.timing}
 
 
