@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import intaglio
-import intaglio.targets.cpu  # whose ops are checked by name, too
+import intaglio.targets.cpu  # registers the cpu.* ops
 from intaglio import dtypes, native
 from intaglio.ir import Graph, Value, constant
 from intaglio.ops.registry import REGISTRY, evaluate_node
@@ -18,7 +18,7 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-
 def check(op: str, *arrays: Any, tolerance: float | None = None, **attrs: Any) -> list[np.ndarray]:
     """Run `op` in numpy, in every kernel of it, whole and split, and as a compiled package.
 
-    All must agree; returns what numpy made.
+    All must agree; returns the result of numpy.
     """
     ins = [None if a is None else np.asarray(a) for a in arrays]
     node = REGISTRY[op].node(*[None if a is None else constant(a) for a in ins], **attrs)

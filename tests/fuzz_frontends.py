@@ -1,4 +1,4 @@
-"""Mutated model files of every format: each is read or refused in words, soon and in little memory.
+"""Fuzzing of model files: each mutant is read or refused, within limits of time and memory.
 
     python -m tests.fuzz_frontends [--count 2000] [--only tflite] [--seed 0]
 

@@ -1,4 +1,4 @@
-"""The node tests that come with onnx, through every way we have of running a model.
+"""The node tests that come with onnx, in the interpreter and compiled.
 
 python -m tests.onnx_conformance --engine interpreter --filter "conv|pool" --failures
 """

@@ -1,4 +1,4 @@
-"""What the models of ../shared/models are fed: the data that each was made for, and its labels."""
+"""Inputs for the models of ../shared/models: real data of their domain, with labels."""
 
 from __future__ import annotations
 

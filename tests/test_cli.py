@@ -1,4 +1,4 @@
-"""The command line as a user meets it: in a process of its own, by its exit code and its words."""
+"""The command line in its own process: exit codes, output and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`intaglio optimize` as a user meets it, and the two reports that it prints."""
+"""`intaglio optimize` on the command line, and its two reports."""
 
 from __future__ import annotations
 

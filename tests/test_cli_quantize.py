@@ -1,4 +1,4 @@
-"""`intaglio quantize` end to end: pictures in, a package and a report out."""
+"""`intaglio quantize` end to end: from images to a package and a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`intaglio compile --tune` and where its choices show, as a user meets them."""
+"""`intaglio compile --tune` on the command line, and the reports that show its choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`intaglio.compile` and `intaglio.optimize`: options, reports, and how they refuse."""
+"""`intaglio.compile` and `intaglio.optimize`: options, reports and error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of onnx's own test suite passes; `python -m tests.onnx_conformance` says which."""
+"""The share of onnx's own tests that pass; `python -m tests.onnx_conformance` lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that reads mutated model files: what it counts, and what it changes."""
+"""The fuzzer of model files: its mutations and its statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays in blocks: each has its own bytes, and a block goes with the last of them."""
+"""Arrays in blocks: arrays do not overlap, and a block is freed with its last array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user installs: one wheel for every Python 3, and a clear word where no compiler is."""
+"""The wheel: one for every Python 3; a clear message if there is no C compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running packages: every feature of the format, threads, mistakes."""
+"""Running packages: every feature of the format, threads, wrong inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outlives a run: a Graph's state, in numpy, in packages and in sessions."""
+"""State carried between runs: in the interpreter, in packages and in sessions."""
 
 from __future__ import annotations
 

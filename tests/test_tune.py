@@ -1,4 +1,4 @@
-"""Choice by measurement, with a timer that says what a test wants: no real time matters."""
+"""Auto-tuning, with a fake timer, so that no test depends on real time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways to change a package file so that the change gets past the checksums."""
+"""Mutations of package files with corrected checksums."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Parts = dict[str, bytearray]
 
 
 def fix_checksums(data: bytes | bytearray) -> bytes:
-    """The same file with checksums that fit it, as far as its section table can be read."""
+    """The same file with corrected checksums, if its section table can be read."""
     data = bytearray(data)
     if len(data) < f.HEADER.itemsize:
         return bytes(data)
@@ -123,7 +123,7 @@ def change_bytes(rng: random.Random, parts: Parts) -> None:
 
 
 def change_constant(rng: random.Random, parts: Parts) -> None:
-    """An index, a shape, a zero point: what kernels must check when they run."""
+    """Change an index, a shape or a zero point, which kernels must check at run time."""
     if len(parts["CNST"]) < 8:
         return change_bytes(rng, parts)
     at = 8 * rng.randrange(len(parts["CNST"]) // 8)
@@ -157,7 +157,7 @@ def change_code(rng: random.Random, parts: Parts) -> None:
 
 
 def code_fields(raw: bytes) -> Iterator[tuple[int, int]]:
-    """Place and width of every number of an NPU program, as far as it can be read."""
+    """Offset and width of every field of an NPU program, as far as it can be parsed."""
     if len(raw) < isa.PROGRAM.itemsize:
         return
     yield from _numbers(isa.PROGRAM, 0)

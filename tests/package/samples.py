@@ -1,4 +1,4 @@
-"""Small plans made by hand, one per feature of the format, with what they must compute."""
+"""Small hand-made plans, one per feature of the format, with their expected outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from intaglio.plan import Plan, Step, Tensor
 
 @dataclass
 class Sample:
-    """A package, and what running it on `inputs` must give."""
+    """A package with inputs and expected outputs."""
 
     plans: list[Plan]
     inputs: dict[str, np.ndarray]

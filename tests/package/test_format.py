@@ -1,4 +1,4 @@
-"""The records of the file: numpy dtypes, C structs and the document say the same."""
+"""The records of the file: numpy dtypes, C structs and docs/format.md agree."""
 
 from __future__ import annotations
 

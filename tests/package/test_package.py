@@ -1,4 +1,4 @@
-"""Package files: what is written is read again, bytes are reproducible, damage is noticed."""
+"""Package files: round trips, reproducible bytes, detection of damage."""
 
 from __future__ import annotations
 

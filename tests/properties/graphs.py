@@ -1,4 +1,4 @@
-"""Random graphs: what hypothesis draws, and how their results are compared."""
+"""Random graphs for hypothesis, and the comparison of their results."""
 
 from __future__ import annotations
 

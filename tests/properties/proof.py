@@ -1,8 +1,8 @@
-"""Run a plan on tags instead of numbers, to prove that every step reads what was meant for it.
+"""Run a plan on tags instead of numbers, to prove that every step reads the right bytes.
 
-Each byte carries a tag that says how it came about. Ops that move bytes move tags; all others make
-new tags from the tags that they read. A graph gives the tags of its values by definition, a plan by
-what lies in its memory when a step reads: if the outputs agree, no tensor was in another's way.
+Each byte carries a tag of its origin. Ops that move bytes move tags; all other ops make new tags
+from the tags of their inputs. Tags of the graph's values are right by definition; tags of the plan
+come from its memory at the time of each step. If the outputs agree, no tensor overwrote another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOVES = ("reshape", "slice", "concat", "transpose")
 
 
 def new_tags(t: Type, *why: Any) -> np.ndarray:
-    """One tag per byte of a tensor, the same for the same reasons."""
+    """One tag per byte of a tensor; equal origins give equal tags."""
     seed = int.from_bytes(hashlib.sha256(repr(why).encode()).digest()[:7], "little")
     return (np.arange(t.bytes, dtype=np.int64) + seed).reshape(*t.shape, -1)
 
@@ -87,7 +87,7 @@ def tags_of_plan(plan: Plan) -> list[np.ndarray]:
 
 
 def check_rules(step: Any) -> None:
-    """What the runtime demands of a step's memory."""
+    """The runtime's rules for the memory of a step."""
     flags = native.ops()[step.op].flags
     for i, out in enumerate(step.outputs):
         assert out.offset % dtypes.itemsize(out.type.dtype) == 0

@@ -1,4 +1,4 @@
-"""Random graphs: every stage of the pipeline computes what the graph means."""
+"""Random graphs: every stage of the pipeline agrees with the interpreter."""
 
 from __future__ import annotations
 

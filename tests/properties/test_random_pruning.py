@@ -1,4 +1,4 @@
-"""Random nets with filters of zeros: pruning keeps their outputs and finds what must be found."""
+"""Random nets with filters of zeros: pruning keeps the outputs and removes all dead channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replacements of windows, strides, borders and axes keep the numbers, whatever they are."""
+"""Random windows, strides, borders and axes: replacement rules keep the results."""
 
 from __future__ import annotations
 

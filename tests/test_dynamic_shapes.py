@@ -1,4 +1,4 @@
-"""Control flow and extents that only the data decides: compiled, against the interpreter."""
+"""Control flow and dynamic shapes: compiled models against the interpreter."""
 
 from __future__ import annotations
 
