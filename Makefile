@@ -5,20 +5,28 @@
 # make bench     speed, start-up and memory, beside the peers (which it installs, apart from ours): 45 minutes,
 #                and half an hour more the first time; BENCH="--quick" for a few models only: 10 minutes, and 5;
 #                BENCH="--float" without int8, BENCH="--accuracy" with what int8 costs: hours
-# make lint      ruff and mypy --strict
+# make lint      ruff, mypy --strict and clang-format
+# make wheel     dist/intaglio-*.whl with kernels for all instruction sets, from a clean tree of the last commit
+# make build ISAS=all   kernels for all instruction sets; without it, for those of this machine
 # make docs      writes docs/rules.md and docs/operators.md from the rules and importers
 # make site      builds the documentation site: open site/index.html
 VENV   := .venv
 BIN    := $(VENV)/bin
 PEERS  := .venv-bench
 PYTHON ?= python3
+# CMake and Ninja of the system, where they are there and new enough; else from PyPI
+CMAKE  := $(shell printf '3.20\n%s\n' "$$(cmake --version 2>/dev/null | sed -n '1s/.* //p')" | sort -CV && command -v cmake)
+NINJA  := $(shell command -v ninja)
+TOOLS  := $(if $(and $(CMAKE),$(NINJA)),,$(VENV)/tools)
 MAKEFLAGS += -j2  # the compiler works while pip waits for the network
 unexport MAKEFLAGS  # Ninja takes as many cores as there are
 
-.PHONY: demo test test-all bench lint docs site build clean
+.PHONY: demo test test-all bench lint wheel docs site build clean
 
 demo: $(VENV)/base build
 	$(BIN)/python examples/digits/demo.py
+
+test test-all: ISAS := all  # tests compare the kernels of all instruction sets
 
 test: $(VENV)/dev build
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -33,6 +41,13 @@ lint: $(VENV)/dev
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
+	git ls-files 'csrc/*.[ch]' 'examples/*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
+
+wheel: $(VENV)/created
+	rm -rf build/wheel && mkdir -p build/wheel/tree
+	git archive HEAD | tar -x -C build/wheel/tree
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps -C cmake.define.INTAGLIO_ISAS=all -w dist build/wheel/tree
+	@ls dist/*.whl
 
 docs: $(VENV)/dev build
 	$(BIN)/python -m intaglio.analysis.document docs/rules.md
@@ -42,26 +57,29 @@ site: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
-# The C library of this checkout: build/libintaglio.so, which the package finds by itself.
-build: $(VENV)/tools
-	@$(BIN)/cmake -G Ninja -S . -B build -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja > build.log 2>&1 \
-	  || { cat build.log; exit 1; }
-	@$(BIN)/cmake --build build >> build.log 2>&1 || { cat build.log; exit 1; }
+# The C libraries of this checkout: build/libintaglio*.so, which the package finds by itself.
+build: $(TOOLS)
+	@$(or $(CMAKE),$(BIN)/cmake) -G Ninja -S . -B build -DCMAKE_MAKE_PROGRAM=$(or $(NINJA),$(CURDIR)/$(BIN)/ninja) \
+	  $(if $(ISAS),-DINTAGLIO_ISAS=$(ISAS)) > build.log 2>&1 || { cat build.log; exit 1; }
+	@$(or $(CMAKE),$(BIN)/cmake) --build build >> build.log 2>&1 || { cat build.log; exit 1; }
 
-$(VENV)/tools: pyproject.toml
+$(VENV)/created: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/tools: $(VENV)/created
 	$(BIN)/pip install -q --disable-pip-version-check "cmake>=3.20" "ninja>=1.11"
 	@touch $@
 
-$(VENV)/base: $(VENV)/tools
+$(VENV)/base: $(VENV)/created $(TOOLS)
 	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[onnx]"
 	@touch $@
 
-$(VENV)/dev: $(VENV)/tools
+$(VENV)/dev: $(VENV)/created $(TOOLS)
 	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[dev]"
 	@touch $(VENV)/base $@
 
-$(VENV)/docs: $(VENV)/tools
+$(VENV)/docs: $(VENV)/created $(TOOLS)
 	$(BIN)/pip install -q --disable-pip-version-check -C wheel.cmake=false -e ".[docs]"
 	@touch $(VENV)/base $@
 
